@@ -13,6 +13,7 @@
 #include "apps/options.h"
 #include "apps/run_config.h"
 #include "io/config/binding.h"
+#include "io/text/json.h"
 #include "io/text/table.h"
 #include "train/placement_table.h"
 #include "train/run_state.h"
@@ -122,10 +123,10 @@ std::string text_of(const std::map<std::string, std::int64_t>& shapes) {
 /// The members of the trainer's state that are single values: "updates 12, samples 96"; others are for resuming.
 std::string state_text(const std::string& state) {
   std::string text;
-  const auto json = nlohmann::ordered_json::parse(state, nullptr, false);
+  const auto json = parse_json<nlohmann::ordered_json>(state, /*allow_exceptions=*/false);
   if (!json.is_object()) return state;
   for (const auto& [key, value] : json.items()) {
-    if (value.is_primitive()) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, value.dump());
+    if (value.is_primitive()) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, json_text(value));
   }
   return text;
 }

@@ -18,6 +18,7 @@
 #include "io/routing/stats.h"
 #include "io/routing/text.h"
 #include "io/routing/token_log.h"
+#include "io/text/json.h"
 #include "model/mixture.h"
 #include "model/router.h"
 #include "train/evaluator.h"
@@ -208,7 +209,7 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
 
   const nlohmann::ordered_json result = summary(*run, options, evaluations, data.valid);
   if (parsed.values.count("json")) {
-    std::cout << result.dump() << '\n';
+    std::cout << json_text(result) << '\n';
     return 0;
   }
   std::cout << text(result) << changes_text(*run, options);

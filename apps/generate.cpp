@@ -19,6 +19,7 @@
 #include "io/data/prompts.h"
 #include "io/data/tokenizer.h"
 #include "io/files/sha256.h"
+#include "io/text/json.h"
 #include "io/text/stop_texts.h"
 #include "io/text/table.h"
 #include "io/text/utf8.h"
@@ -163,7 +164,7 @@ std::string json_of(const std::string& prompt, const Answer& answer, const Gener
   nlohmann::ordered_json json{{"prompt", prompt}, {"text", answer.text()}, {"tokens", answer.tokens()}};
   json["end"] = times.end == GenerationEnd::token ? "token" : times.end == GenerationEnd::sink ? "stop" : "length";
   json["end_token"] = times.end_token ? nlohmann::ordered_json(*times.end_token) : nlohmann::ordered_json();
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return json_text(json);
 }
 
 /// The run's chat template, which its tokenizer must have the tokens of.

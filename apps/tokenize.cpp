@@ -52,13 +52,12 @@ po::options_description bind(Options& options) {
   auto add = described.add_options();
   add("input", po::value(&options.input)->multitoken()->composing()->value_name("PATH"),
       "UTF-8 text file, or folder of such files; may be repeated. Each file is a document, or each line of .jsonl and "
-      ".ndjson files; any may be compressed with gzip or zstd");
+      ".ndjson files; any may be compressed with gzip or zstd. Links are followed");
   add("json-key", with_default(options.json_key)->value_name("KEY"),
-      "field of a line that holds the text; if given, .json files also have one document per line");
+      "field of a line that holds the text; if given, every file has one document per line, whatever its name");
   add("chat", po::value(&options.chat)->value_name("TEMPLATE"),
-      "lines hold chats, and only the assistant's tokens are trained: chatml, llama3, deepseek or plain; a model that "
-      "is "
-      "trained gets the template's tokens");
+      "lines of every file hold chats, and only the assistant's tokens are trained: chatml, llama3, deepseek or plain; "
+      "a model that is trained gets the template's tokens");
   add("tokenizer", po::value(&options.tokenizer)->value_name("FILE"),
       "SentencePiece model, or tokenizer.json of Hugging Face's tokenizers");
   add("model", po::value(&options.model)->value_name("FILE"),
@@ -181,10 +180,21 @@ void describe(const Options& options, const std::string& prefix, const EncodedSi
              static_cast<double>(size.bytes) / static_cast<double>(size.tokens), prefix);
 }
 
+void warn_of_records(const std::vector<std::filesystem::path>& files) {
+  if (files.empty()) return;
+  const std::string others = files.size() > 1 ? fmt::format(" and {} more", files.size() - 1) : "";
+  fmt::print(
+      stderr,
+      "warning: {}{}: read as text although the first line is a JSON object; --json-key KEY reads each line as a "
+      "record\n",
+      files[0].native(), others);
+}
+
 void tokenize(const Options& options) {
-  const CorpusFiles found = find_corpus_files(options.input, options.json_key_given);
+  const CorpusFiles found = find_corpus_files(options.input, options.json_key_given || !options.chat.empty());
   require_input(!found.files.empty(), "no UTF-8 text file under {}{}{}", boost::algorithm::join(options.input, ", "),
                 found.skipped.count() > 0 ? "; skipped " : "", found.skipped.text());
+  warn_of_records(found.like_records);
   const ChatTemplate* const chat = options.chat.empty() ? nullptr : &chat_template(options.chat);
   const Tokenizer tokenizer = tokenizer_for(options, found.files, chat);
   if (chat) require_tokens(*chat, tokenizer, options.tokenizer_file());

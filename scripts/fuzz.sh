@@ -50,7 +50,7 @@ export UBSAN_OPTIONS=print_stacktrace=1 OMP_NUM_THREADS=1
 [[ -n ${TMPDIR:-} || ! -w /dev/shm ]] || export TMPDIR=/dev/shm  # targets write their input to files
 
 limited() {  # sanitizer's options, target, arguments
-  ASAN_OPTIONS=$1 "$build/$sources/fuzz_$2" -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=2048 "${@:3}"
+  ASAN_OPTIONS=$1 "$build/$sources/fuzz_$2" -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=2100 "${@:3}"
 }
 statistic() { sed -n "s/^stat::$1: *//p" "$2" | tail -1; }
 

@@ -19,7 +19,7 @@ packages=(
 # As NVIDIA's package sources name them: compiler, runtime, NVTX, cuBLASLt, NCCL.
 cuda_packages=(cuda-nvcc-13-0 cuda-cudart-dev-13-0 cuda-nvtx-13-0 libcublas-dev-13-0 libnccl2 libnccl-dev)
 clang_packages=(clang-19 libclang-rt-19-dev libomp-19-dev llvm-19)  # llvm: llvm-symbolizer, for names and lines in reports
-test_packages=("${clang_packages[@]}" git clang-format hdf5-tools python3-venv slurm-wlm munge iproute2 procps util-linux patchelf binutils xz-utils)
+test_packages=("${clang_packages[@]}" git clang-format hdf5-tools python3-venv slurm-wlm munge iproute2 procps util-linux patchelf binutils xz-utils bzip2 gzip zstd)
 
 usage() { sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "io/config/names.h"
+#include "io/text/json.h"
 #include "model/counts.h"
 #include "plan/report.h"
 
@@ -109,7 +110,7 @@ std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& clus
     }
     json["search"] = {{"considered", search->considered}, {"too_large", search->too_large}, {"best", best}};
   }
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 }  // namespace lyceum

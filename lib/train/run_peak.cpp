@@ -94,7 +94,7 @@ Json read_peaks(const fs::path& file) {
   } catch (const Error&) {
     return {};
   }
-  return Json::parse(text, nullptr, false);
+  return parse_json<Json>(text, /*allow_exceptions=*/false);
 }
 
 }  // namespace
@@ -124,7 +124,7 @@ void KeptPeaks::keep(const std::string& what, const Entry& entry) const {
   all[what] = {{"flops", entry.flops}, {"date", entry.date}, {"build", build_}};
   try {
     fs::create_directories(file_.parent_path());
-    replace_file(file_, all.dump(2) + '\n');
+    replace_file(file_, json_text(all, 2) + '\n');
   } catch (const std::exception&) {  // a folder that cannot be written: the next start measures again
   }
 }

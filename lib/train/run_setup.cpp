@@ -16,6 +16,7 @@
 #include "io/files/sha256.h"
 #include "io/files/whole_file.h"
 #include "io/run/batch_job.h"
+#include "io/text/json.h"
 #include "model/model_tensors.h"
 #include "parallel/comm/gpu_place.h"
 #include "train/machine.h"
@@ -66,14 +67,13 @@ std::vector<RankPlace> places_of(const RunConfig& run, const MpiSession& session
   const CoreSet cores = own_cores();
   const std::string device =
       gpu ? fmt::format("cuda:{} {}{}", gpu->device, gpu->name, gpu->shared ? ", shared" : "") : "cpu";
-  const std::vector<std::string> told =
-      world.all_gather(nlohmann::json{session.host(), cores.text, cores.count, session.local_rank(),
-                                      gpu ? gpu->memory : memory_of_rank(session), device, gpu ? gpu->name : cpu_name()}
-                           .dump());
+  const std::vector<std::string> told = world.all_gather(
+      json_text(nlohmann::json{session.host(), cores.text, cores.count, session.local_rank(),
+                               gpu ? gpu->memory : memory_of_rank(session), device, gpu ? gpu->name : cpu_name()}));
   std::vector<RankPlace> places;
   std::map<std::pair<std::string, std::string>, int> sharing;
   for (const std::string& text : told) {
-    const auto json = nlohmann::json::parse(text);
+    const auto json = parse_json<nlohmann::json>(text);
     places.push_back({.host = json[0],
                       .cores = json[1],
                       .local_rank = json[3],

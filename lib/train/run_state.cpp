@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 Json parse(const std::string& text) {
   require_shallow(text);
-  return Json::parse(text);
+  return parse_json<Json>(text);
 }
 
 /// An object of a mixture; one that names no site is of an FFN.
@@ -80,7 +80,7 @@ std::int64_t count_of(const Json& state, const char* key) {
   const Json& value = state.at(key);
   const double count = value;
   require_input(value.is_number_integer() && count >= 0 && count <= most, "the checkpoint's trainer state has {} = {}",
-                key, value.dump());
+                key, json_text(value));
   return value;
 }
 
@@ -234,25 +234,24 @@ std::string RunState::text() const {
   for (const DataFiles& each : data) {
     files.push_back({{"key", each.key}, {"prefix", each.prefix}, {"fingerprint", each.fingerprint}});
   }
-  return Json{{"updates", updates},
-              {"samples", samples},
-              {"schedule_steps", schedule_steps},
-              {"skipped", skipped},
-              {"skipped_in_a_row", skipped_in_a_row},
-              {"rollbacks", rollbacks},
-              {"routing_tokens", routing_tokens},
-              {"routing", layers},
-              {"unwritten_routing", json_of(unwritten_routing)},
-              {"soundness",
-               {{"steps", soundness.steps},
-                {"left_out", soundness.left_out},
-                {"smoothed_loss", soundness.smoothed},
-                {"lowest_loss", soundness.lowest}}},
-              {"expert_load", loads},
-              {"idle_experts", idles},
-              {"placement", places},
-              {"data", files}}
-      .dump();
+  return json_text(Json{{"updates", updates},
+                        {"samples", samples},
+                        {"schedule_steps", schedule_steps},
+                        {"skipped", skipped},
+                        {"skipped_in_a_row", skipped_in_a_row},
+                        {"rollbacks", rollbacks},
+                        {"routing_tokens", routing_tokens},
+                        {"routing", layers},
+                        {"unwritten_routing", json_of(unwritten_routing)},
+                        {"soundness",
+                         {{"steps", soundness.steps},
+                          {"left_out", soundness.left_out},
+                          {"smoothed_loss", soundness.smoothed},
+                          {"lowest_loss", soundness.lowest}}},
+                        {"expert_load", loads},
+                        {"idle_experts", idles},
+                        {"placement", places},
+                        {"data", files}});
 }
 
 std::vector<ExpertLoad> RunState::load_of(const std::string& text) {
@@ -271,7 +270,7 @@ std::vector<MixturePlacement> RunState::placement_of(const std::string& text) {
       const std::vector<int> owner = Exact(layer.at("rank_of_expert"));
       const int ranks = ranks_that_own(owner);
       require_input(ranks > 0 && (placement.empty() || placement[0].ranks.ranks() == ranks),
-                    "the checkpoint's placement of the experts of layer {} fits no mesh", layer.at("layer").dump());
+                    "the checkpoint's placement of the experts of layer {} fits no mesh", json_text(layer.at("layer")));
       placement.push_back({id_of(layer), Placement::of_owners(owner, ranks)});
     }
     return placement;

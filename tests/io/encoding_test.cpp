@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -160,17 +161,18 @@ TEST_F(EncodingTest, TextsRecordsAndWhatIsCompressedAreDocuments) {
 TEST_F(EncodingTest, RecordsWithoutATextAreCountedAndNamed) {
   put("a.jsonl", record("good") +
                      "{\"text\": 5}\n{\"txt\": \"no\"}\nnot json\n{\"text\": \"\"}\n[1]\n{\"text\": \"cut" + "\n" +
-                     std::string(100, '[') + "\n" + record("good too") + "{\"text\": \"\xFF\"}\nnot\nnor\nnever\n");
+                     std::string(2000, '[') + "\n" + record("good too") + "{\"text\": \"\xFF\"}\nnot\nnor\nnever\n");
   const EncodingResult result = encode_corpus(*tokenizer_, encoding("out"));
   EXPECT_THAT(documents(prefix("out")), ElementsAre("good", "good too"));
   EXPECT_EQ(result.skipped.count(), 11);
   const std::string file = folder() / "in/a.jsonl";
   const std::string told = result.skipped.text();
-  EXPECT_THAT(told, HasSubstr("6 not JSON (" + file + ":4, " + file + ":7, " + file + ":10, …)"));
+  EXPECT_THAT(told, HasSubstr("5 not JSON (" + file + ":4, " + file + ":7, " + file + ":11, …)"));
+  EXPECT_THAT(told, HasSubstr("1 whose \"text\" is not UTF-8 (" + file + ":10)"));
   EXPECT_THAT(told, HasSubstr("2 without \"text\" (" + file + ":3, " + file + ":6)"));
   EXPECT_THAT(told, HasSubstr("1 whose \"text\" is not a string (" + file + ":2)"));
   EXPECT_THAT(told, HasSubstr("1 empty (" + file + ":5)"));
-  EXPECT_THAT(told, HasSubstr("1 damaged: it nests deeper than 16 levels (" + file + ":8)"));
+  EXPECT_THAT(told, HasSubstr("1 damaged: it nests deeper than 1000 levels (" + file + ":8)"));
 }
 
 TEST_F(EncodingTest, AnotherKeyIsReadWhereItIsGiven) {
@@ -200,6 +202,7 @@ struct Interruption {};
 
 TEST_F(EncodingTest, WhatWasInterruptedGoesOnToTheSameBytes) {
   put_corpus();
+  put("0caf\xE9/\xFF.jsonl", "{\"text\": 1}\n" + record("of a file whose name is not UTF-8"));
   const CorpusChoice choice{.valid_fraction = 0.1};
   const EncodingResult whole = encode_corpus(*tokenizer_, encoding("whole", choice));
   Encoding cut = encoding("cut", choice);
@@ -217,6 +220,7 @@ TEST_F(EncodingTest, WhatWasInterruptedGoesOnToTheSameBytes) {
       const EncodingResult result = encode_corpus(*tokenizer_, cut);
       EXPECT_EQ(result.train, whole.train);
       EXPECT_EQ(result.valid, whole.valid);
+      EXPECT_EQ(result.skipped.text(), whole.skipped.text());
       EXPECT_GT(result.resumed_text, resumed);
       done = true;
     } catch (const Interruption&) {
@@ -346,7 +350,48 @@ TEST(TokenFileWriter, TwoWritersOfOnePrefixAreRefused) {
   EXPECT_EQ(TokenFile(prefix).tokens(), 2);
 }
 
-TEST(FindCorpusFiles, SkipsBinariesLinksAndLoops) {
+TEST_F(EncodingTest, PaddingAndSkippableFramesAreNoText) {
+  const std::string skippable("\x5A\x2A\x4D\x18\x03\0\0\0abc", 11), zeros(3000, '\0');
+  put("a.jsonl.gz", gzip(record("one")) + zeros + gzip(record("two")) + zeros);
+  put("b.jsonl.zst", skippable + zstd(record("three")) + skippable + skippable + zstd(record("four")) + skippable);
+  encode_corpus(*tokenizer_, encoding("out"));
+  EXPECT_THAT(documents(prefix("out")), ElementsAre("one", "two", "three", "four"));
+}
+
+TEST_F(EncodingTest, WhatFollowsCompressedDataIsNamed) {
+  const auto refused = [&](const std::string& bytes, const std::string& words) {
+    put("a.jsonl.gz", bytes);
+    expect_bad_input([&] { encode_corpus(*tokenizer_, encoding("out")); }, words);
+  };
+  const std::string gz = gzip(record("one")), zst = zstd(record("one"));
+  refused(gz + "tail", "is damaged at byte " + std::to_string(gz.size()) + ": what follows is not gzip data");
+  refused(gz + std::string(5, '\0') + "t",
+          "is damaged at byte " + std::to_string(gz.size() + 5) + ": what follows is not gzip");
+  refused(zst + "tail", "is damaged at byte " + std::to_string(zst.size()) + ": what follows is not zstd data");
+  refused(zst + zst.substr(0, 3), "is truncated");
+  refused(gz + gz.substr(0, 1), "is truncated");
+}
+
+TEST(TextStream, APipeIsRefusedAndNotWaitedFor) {
+  const TemporaryDirectory directory;
+  const std::string pipe = directory.path() / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  expect_bad_input([&] { TextStream stream(pipe); }, "is not a regular file");
+  expect_bad_input([&] { TextStream stream(directory.path()); }, "is not a regular file");
+}
+
+TEST(FindCorpusFiles, NamesDecideInUpperOrLowerCase) {
+  for (const char* name : {"a.jsonl", "a.JSONL", "b.NdJson", "c.jsonlines", "c.ldjson", "d.jsonl.gz", "d.JSONL.GZIP",
+                           "d.jsonl.zst", "x/d.ndjson.Zstd"}) {
+    EXPECT_TRUE(is_named_for_records(name)) << name;
+  }
+  for (const char* name :
+       {"jsonl", ".jsonl", "a.json", "a.jsonl.bz2", "a.jsonl.txt", "a.jsonl/b", "a.gz", "a.txt.gz", "a"}) {
+    EXPECT_FALSE(is_named_for_records(name)) << name;
+  }
+}
+
+TEST(FindCorpusFiles, SkipsBinariesAndLoops) {
   const TemporaryDirectory directory;
   const auto root = std::filesystem::canonical(directory.path());
   write_whole_file(root / "outside.txt", "outside");
@@ -366,27 +411,34 @@ TEST(FindCorpusFiles, SkipsBinariesLinksAndLoops) {
   write_whole_file(root / "in/c.jsonl.gz", gzip("{}"));
   write_whole_file(root / "in/d.json", "{}");
 
-  const auto paths = [](const std::vector<std::string>& roots, bool json = false) {
+  const auto paths = [](const std::vector<std::string>& roots) {
     std::vector<fs::path> found;
-    for (const CorpusItem& item : find_corpus_files(roots, json).files) found.push_back(item.document.file);
+    for (const CorpusItem& item : find_corpus_files(roots, false).files) found.push_back(item.document.file);
     return found;
   };
   const std::vector<std::string> roots{root / "in", root / "in/a", root / "outside.txt"};
   EXPECT_THAT(paths(roots), ElementsAre(root / "in/a/z.txt", root / "in/b.txt", root / "in/c.jsonl.gz",
                                         root / "in/cut.txt", root / "in/d.json", root / "outside.txt"));
-  EXPECT_THAT(paths({root / "in/leaves.txt"}), ElementsAre(root / "outside.txt"));
+  EXPECT_THAT(paths({root / "in/leaves.txt"}), ElementsAre(root / "in/leaves.txt"));
+  EXPECT_THAT(paths({root / "in"}), ElementsAre(root / "in/a/z.txt", root / "in/b.txt", root / "in/c.jsonl.gz",
+                                                root / "in/cut.txt", root / "in/d.json", root / "in/leaves.txt"));
   EXPECT_THAT(paths({root / "in/nul.bin"}), ElementsAre());
   EXPECT_THROW(paths({root / "absent"}), Error);
 
-  const CorpusFiles found = find_corpus_files(roots, true);
-  EXPECT_EQ(found.skipped.text(), "1 binary (" + (root / "in/nul.bin").string() + "), 1 empty (" +
-                                      (root / "in/empty.txt").string() + "), 1 not UTF-8 (" +
-                                      (root / "in/latin1.txt").string() + ")");
+  const auto named = [&](const char* name) { return (root / name).string(); };
+  const CorpusFiles found = find_corpus_files(roots, false);
+  EXPECT_EQ(found.skipped.text(), "1 binary (" + named("in/nul.bin") + "), 1 empty (" + named("in/empty.txt") +
+                                      "), 1 linked to nothing (" + named("in/dangling.txt") + "), 1 not UTF-8 (" +
+                                      named("in/latin1.txt") + "), 3 read under another name (" + named("in/a/loop") +
+                                      ", " + named("in/leaves.txt") + ", " + named("in/stays.txt") + ")");
   EXPECT_EQ(found.files[2].kind, CorpusItem::Kind::records);
   EXPECT_TRUE(found.files[2].compressed);
   EXPECT_EQ(found.files[3].kind, CorpusItem::Kind::text);
-  EXPECT_EQ(found.files[4].kind, CorpusItem::Kind::records);
-  EXPECT_EQ(find_corpus_files(roots, false).files[4].kind, CorpusItem::Kind::text);
+  EXPECT_EQ(found.files[4].kind, CorpusItem::Kind::text);
+  EXPECT_THAT(found.like_records, ElementsAre(root / "in/d.json"));
+  const CorpusFiles records = find_corpus_files(roots, true);
+  for (const CorpusItem& item : records.files) EXPECT_EQ(item.kind, CorpusItem::Kind::records);
+  EXPECT_TRUE(records.like_records.empty());
 }
 
 }  // namespace

@@ -136,6 +136,27 @@ TEST_F(TokenFileTest, ReadsEveryIntegerType) {
   expect(parts_of<std::uint16_t>(8, {40000}), {40000}, 40000);
 }
 
+TEST_F(TokenFileTest, NamesTheTypesOfDeepSpeed) {
+  expect_refused(
+      Parts{.type = 6},
+      {".idx", "DeepSpeed's uint16 (for Megatron, it is float64): set byte 17 of the file to 8, Megatron's uint16"});
+  expect_refused(parts_of<std::uint32_t>(7, {1, 2}),
+                 {"DeepSpeed's uint32", "float32", "byte 17 of the file to 4, Megatron's int32"});
+  expect_refused(parts_of<std::uint64_t>(8, {1, 2}),
+                 {"DeepSpeed's uint64", "uint16", "byte 17 of the file to 5, Megatron's int64"});
+  // The change that the message asks for.
+  std::string idx = Parts{.type = 6}.idx();
+  idx[17] = 8;
+  write(Parts{}.bin, idx);
+  EXPECT_EQ(all_tokens(TokenFile(prefix())), (std::vector<std::int32_t>{5, 513, 65535, 0, 7}));
+}
+
+TEST_F(TokenFileTest, NamesAMultimodalIndexAndTheOlderKind) {
+  expect_refused(Parts{}.bin, Parts{}.idx() + std::string(3, '\0'), {".idx", "multimodal", "each of its 3 sequences"});
+  expect_refused(Parts{}.bin, Parts{}.idx() + std::string(2, '\0'), {".idx", "copy it again"});
+  expect_refused(Parts{}.bin, "TNTIDX" + std::string(80, '\0'), {".idx", "TNTIDX", "--dataset-impl mmap"});
+}
+
 TEST_F(TokenFileTest, NamesATokenBeyond32Bits) {
   const TokenFile file(write(parts_of<std::int64_t>(5, {1, 2, (std::int64_t{1} << 32) + 5})));
   std::vector<std::int32_t> tokens(3);
@@ -163,8 +184,7 @@ TEST_F(TokenFileTest, RefusesAFolder) {
 TEST_F(TokenFileTest, RefusesAWrongMagicVersionOrType) {
   expect_refused(Parts{.magic = std::string("MMIDIDY\0\0", 9)}, {".idx", "MMIDIDX"});
   expect_refused(Parts{.version = 2}, {".idx", "version 2"});
-  expect_refused(Parts{.type = 6}, {".idx", "float64"});
-  expect_refused(Parts{.type = 7}, {".idx", "float32"});
+  expect_refused(parts_of<double>(6, {1, 2}), {".idx", "float64", "must be integers"});
   expect_refused(Parts{.type = 0}, {".idx", "unknown type 0"});
   expect_refused(Parts{.type = 9}, {".idx", "unknown type 9"});
 }

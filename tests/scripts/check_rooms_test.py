@@ -88,6 +88,10 @@ class CheckRooms(unittest.TestCase):
         self.expect_violation("lib/io/text/bad.h", "#pragma once\n#include <fmt/format.h>\n", 2, "in a header")
         self.expect_violation("apps/bad.h", "#include <fmt/core.h>\n", 1, "in a header")
 
+    def test_json_is_written_by_one_function(self):
+        self.expect_violation("lib/train/bad.cpp", "\nwrite(json.dump(2));\n", 2, "json_text()")
+        self.assertEqual(check({**GOOD, "lib/io/text/json.cpp": "json.dump();\n"})[0], 0)
+
 
 if __name__ == "__main__":
     unittest.main()

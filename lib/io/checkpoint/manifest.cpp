@@ -99,7 +99,7 @@ void check_digest(std::string_view text) {
 
 Manifest parse(std::string_view text) {
   require_shallow(text);
-  const Json json = Json::parse(text);
+  const Json json = parse_json<Json>(text);
   const auto require_known = [](bool known, const std::string& message) {
     if (!known) throw UnknownFormat(ExitCode::bad_input, message, std::source_location::current());
   };
@@ -138,19 +138,19 @@ std::string manifest_text(const Manifest& manifest) {
   std::string text = fmt::format(
       "{{\n\"format\": \"{}\",\n\"format_version\": {},\n\"run_uuid\": {},\n\"step\": {},\n\"mesh\": {},\n"
       "\"sound\": {},\n\"unsound\": {},\n\"job\": {},\n\"config\": {},\n\"trainer_state\": {},\n\"files\": [",
-      checkpoint_format, checkpoint_format_version, Json(header.run_uuid).dump(), header.step, Json(header.mesh).dump(),
-      header.unsound.empty(), Json(header.unsound).dump(), json_of(header.job).dump(), Json(header.config).dump(),
-      Json(header.trainer_state).dump());
+      checkpoint_format, checkpoint_format_version, json_text(Json(header.run_uuid)), header.step,
+      json_text(Json(header.mesh)), header.unsound.empty(), json_text(Json(header.unsound)),
+      json_text(json_of(header.job)), json_text(Json(header.config)), json_text(Json(header.trainer_state)));
   const char* separator = "\n";
   for (const StoredFile& file : manifest.files) {
     const Json json = {{"name", file.name}, {"bytes", file.digest.bytes}, {"sha256", file.digest.sha256}};
-    text += separator + json.dump();
+    text += separator + json_text(json);
     separator = ",\n";
   }
   text += "\n],\n\"tensors\": [";
   separator = "\n";
   for (const StoredTensor& tensor : manifest.tensors) {
-    text += separator + json_of(tensor).dump();
+    text += separator + json_text(json_of(tensor));
     separator = ",\n";
   }
   text += "\n],\n";

@@ -20,6 +20,7 @@
 #include "io/checkpoint/manifest.h"
 #include "io/files/atomic_file.h"
 #include "io/files/hdf5.h"
+#include "io/text/json.h"
 
 namespace lyceum {
 namespace {
@@ -53,14 +54,14 @@ std::string describe(const CheckpointHeader& header, std::span<const CheckpointP
     require(piece.values || piece.make || piece.box.extent.size() == 0, "tensor {} has no values", piece.name);
     list.push_back({piece.name, numbers(piece.shape), numbers(piece.box.offset), numbers(piece.box.extent)});
   }
-  return Json{{"step", header.step}, {"run_uuid", header.run_uuid}, {"pieces", std::move(list)}}.dump();
+  return json_text(Json{{"step", header.step}, {"run_uuid", header.run_uuid}, {"pieces", std::move(list)}});
 }
 
 /// All ranks' pieces by tensor. Throws when their shapes differ or they do not cover every tensor exactly once.
 std::vector<StoredTensor> plan(const CheckpointHeader& header, const std::vector<std::string>& descriptions) {
   std::map<std::string, StoredTensor> tensors;
   for (std::size_t rank = 0; rank < descriptions.size(); ++rank) {
-    const Json description = Json::parse(descriptions[rank]);
+    const Json description = parse_json<Json>(descriptions[rank]);
     require(description.at("step") == header.step && description.at("run_uuid") == header.run_uuid,
             "rank {} saves a different step or run than rank 0", rank);
     for (const Json& piece : description.at("pieces")) {

@@ -15,8 +15,7 @@
 namespace lyceum {
 namespace {
 
-constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";  // editors put it before a text in UTF-8
-constexpr std::size_t most_bytes = 1 << 20;                   // of a file: no configuration comes near it
+constexpr std::size_t most_bytes = 1 << 20;  // of a file: no configuration comes near it
 
 std::string_view without_comment(std::string_view line) {
   for (std::size_t i = 0; i < line.size(); ++i) {

@@ -118,10 +118,6 @@ std::string problem_of(const Domain& domain, const std::string& value) {
   }
   if (domain.required && value.empty()) return "must not be empty";
   if (value.size() > longest_text) return fmt::format("must have at most {} bytes", longest_text);
-  for (std::size_t at = 0, length = 0; at < value.size(); at += length) {
-    length = utf8_length(value, at);
-    if (length == 0) return "must be UTF-8";
-  }
   for (const char character : value) {
     if (static_cast<unsigned char>(character) < ' ') return "must not contain control characters";
   }

@@ -78,6 +78,7 @@ std::optional<bool> marked(const json& object, std::span<const Mark> known) {
 const std::string& text_of(const json& object, const char* key) {
   const auto found = object.is_object() ? object.find(key) : object.end();
   require_input(found != object.end() && found->is_string(), "without a text \"{}\"", key);
+  require_text(*found, key);
   return found->get_ref<const std::string&>();
 }
 

@@ -67,7 +67,7 @@ void write_journal(const Encoding& encoding, const std::string& identity, const 
                                {"bytes", size.bytes},
                                {"trained", size.trained}});
   }
-  write_whole_file(journal_of(encoding), json.dump(2) + "\n");
+  write_whole_file(journal_of(encoding), json_text(json, 2) + "\n");
 }
 
 /// Nothing when there is none, one of another encoding, or one that was damaged.
@@ -78,7 +78,7 @@ std::optional<State> read_journal(const Encoding& encoding, std::int64_t vocab) 
   try {
     const std::string text = read_whole_file(journal_of(encoding));
     require_shallow(text);
-    const nlohmann::json json = nlohmann::json::parse(text);
+    const nlohmann::json json = parse_json<nlohmann::json>(text);
     if (json.at("encoding") != identity_of(encoding)) return std::nullopt;
     state.at = {.item = Exact(json.at("item")), .bytes = Exact(json.at("bytes")), .record = Exact(json.at("record"))};
     for (std::size_t o = 0; o < outputs; ++o) {
@@ -317,11 +317,6 @@ bool resumes(const Tokenizer& tokenizer, const Encoding& encoding) {
 
 EncodingResult encode_corpus(const Tokenizer& tokenizer, const Encoding& encoding) {
   require_usage(encoding.threads > 0, "encoding with {} threads: at least one is needed", encoding.threads);
-  for (const CorpusItem& item : encoding.items) {
-    require_input(!encoding.chat || item.kind == CorpusItem::Kind::records,
-                  "{} does not contain chats, which are read from .jsonl and .ndjson files",
-                  item.document.file.native());
-  }
   const std::optional<State> kept = read_journal(encoding, tokenizer.vocab());
   // A journal of another encoding must not vouch for files that this one begins.
   std::error_code ignored;

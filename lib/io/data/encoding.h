@@ -28,7 +28,7 @@ struct EncodingProgress {
 struct Encoding {
   std::vector<CorpusItem> items{};
   std::string json_key = "text";
-  const ChatTemplate* chat = nullptr;  // records are chats
+  const ChatTemplate* chat = nullptr;  // all items are records, and these are chats
   std::string train{}, valid{};        // prefixes of token files; `valid` may be empty where no item goes there
   double valid_fraction = 0;           // of what is drawn
   std::uint64_t seed = 1;

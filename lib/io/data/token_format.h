@@ -16,7 +16,8 @@ namespace token_format {
 
 constexpr std::string_view magic{"MMIDIDX\0\0", 9};
 constexpr std::uint64_t version = 1;
-constexpr std::size_t header_bytes = magic.size() + 8 + 1 + 8 + 8;
+constexpr std::size_t code_at = magic.size() + 8;  // of the type
+constexpr std::size_t header_bytes = code_at + 1 + 8 + 8;
 
 struct Type {
   std::uint8_t code;
@@ -33,6 +34,15 @@ constexpr std::array<Type, 8> types{{{1, 1, "uint8", true},
                                      {7, 4, "float32", false},
                                      {8, 2, "uint16", true}}};
 constexpr std::uint8_t code_i32 = 4, code_u16 = 8;
+
+/// A type whose code in DeepSpeed differs from its code in Megatron; the rest of the format is the same.
+struct DeepSpeedType {
+  std::uint8_t code;
+  std::int64_t bytes;
+  std::string_view name;
+  std::uint8_t megatron_code;  // of the same bytes
+};
+constexpr std::array<DeepSpeedType, 3> deepspeed_types{{{6, 2, "uint16", 8}, {7, 4, "uint32", 4}, {8, 8, "uint64", 5}}};
 
 }  // namespace token_format
 

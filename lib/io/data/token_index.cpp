@@ -26,6 +26,8 @@ void TokenIndex::read_header() {
   const std::string& path = file_.path();
   std::string beginning(std::min<std::size_t>(file_.size(), magic.size()), '\0');
   file_.read_values(0, std::span(beginning));
+  require_input(!beginning.starts_with("TNTIDX"),
+                "{} is an index of the older kind, TNTIDX: write the data again with --dataset-impl mmap", path);
   require_input(!beginning.empty() && magic.starts_with(beginning),
                 "{} is not a Megatron index: it does not begin with MMIDIDX", path);
   require_input(file_.size() >= header_bytes, "{} is truncated: {} bytes, the header alone has {}; copy it again", path,
@@ -34,15 +36,18 @@ void TokenIndex::read_header() {
   const auto found_version = file_.get<std::uint64_t>(at);
   require_input(found_version == version, "{} has version {}; only version {} can be read", path, found_version,
                 version);
-  const auto code = file_.get<std::uint8_t>(at += 8);
+  const auto code = file_.get<std::uint8_t>(at = code_at);
   type_ = std::ranges::find(types, code, &Type::code);
   require_input(type_ != types.end(), "{} has tokens of the unknown type {}; types are 1 to 8", path, code);
-  require_input(type_->integer, "{} has tokens of type {}; tokens must be integers", path, type_->name);
   const auto sequences = file_.get<std::uint64_t>(at += 1), boundaries = file_.get<std::uint64_t>(at += 8);
   // Bounding both by the file first keeps the product below from wrapping.
   const std::uint64_t size = file_.size();
   const bool possible = sequences <= size && boundaries <= size;
   const std::uint64_t expected = header_bytes + sequences * (length_bytes + offset_bytes) + boundaries * boundary_bytes;
+  require_input(!possible || sequences == 0 || expected + sequences != size,
+                "{} is the index of a multimodal data set, which ends with a mode for each of its {} sequences: Lyceum "
+                "trains on text alone, write it without modes",
+                path, sequences);
   require_input(possible && expected == size,
                 "{} has {} bytes, but its {} sequences and {} document boundaries need {}; copy it again", path, size,
                 sequences, boundaries, possible ? expected : sequences);
@@ -75,6 +80,17 @@ void TokenIndex::check_lengths() const {
     require_input(length[s] >= 0, "{}: sequence {} has the length {}; write the file again", path, s, length[s]);
     total += length[s];
   }
+  const auto other = std::ranges::find(token_format::deepspeed_types, type_->code, &token_format::DeepSpeedType::code);
+  if (other != token_format::deepspeed_types.end() && total * other->bytes == bin_bytes_) {
+    const auto same = std::ranges::find(token_format::types, other->megatron_code, &token_format::Type::code);
+    fail(ExitCode::bad_input,
+         "{}: type {} with {} bytes per token is DeepSpeed's {} (for Megatron, it is {}): set byte {} of the file to "
+         "{}, "
+         "Megatron's {}",
+         path, other->code, other->bytes, other->name, type_->name, token_format::code_at, other->megatron_code,
+         same->name);
+  }
+  require_input(type_->integer, "{} has tokens of type {}; tokens must be integers", path, type_->name);
   require_input(
       total * bytes == bin_bytes_,
       "{} has {} bytes, but {} describes {} tokens of {} bytes, which is {} bytes: one of the two is truncated "

@@ -26,7 +26,7 @@ class TokenIndex {
 
  private:
   void read_header();
-  void check_lengths() const;  // they fill the .bin, and the offsets follow from them
+  void check_lengths() const;  // they fill the .bin with tokens of the type, and the offsets follow from them
   void check_documents() const;
   FileValues<std::int32_t> lengths() const;     // of sequences, in tokens
   FileValues<std::int64_t> offsets() const;     // of sequences, in bytes

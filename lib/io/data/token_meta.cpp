@@ -17,7 +17,7 @@ std::optional<TokenMeta> read_token_meta(const std::string& prefix) {
   constexpr std::int64_t most_bytes = 1 << 20;  // a longer one is none of ours, and does not parse when it is cut
   const std::string text = read_part_of_file(path, 0, most_bytes);
   try {
-    const auto json = nlohmann::json::parse(text);
+    const auto json = parse_json<nlohmann::json>(text);
     TokenMeta meta{.bytes = Exact(json.at("bytes")),
                    .documents = Exact(json.at("documents")),
                    .tokens = Exact(json.at("tokens")),
@@ -38,7 +38,7 @@ void write_token_meta(const std::string& prefix, const TokenMeta& meta) {
                               {"tokenizer", meta.tokenizer}, {"tokenizer_sha256", meta.tokenizer_sha256}};
   if (meta.trained) json["trained"] = *meta.trained;
   if (!meta.chat.empty()) json["chat"] = meta.chat;
-  write_whole_file(prefix + ".json", json.dump(2) + "\n");
+  write_whole_file(prefix + ".json", json_text(json, 2) + "\n");
 }
 
 }  // namespace lyceum

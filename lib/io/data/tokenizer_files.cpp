@@ -11,6 +11,7 @@
 #include "io/data/piece_model.h"
 #include "io/data/tokenizer.h"
 #include "io/files/whole_file.h"
+#include "io/text/json.h"
 #include "io/text/utf8.h"
 #include "io/tokenizer_json/regex.h"
 
@@ -179,14 +180,15 @@ TokenizerFiles tokenizer_files(const std::filesystem::path& file) {
   const std::string bytes = read_whole_file(file);
   if (bytes.starts_with('{')) {
     made.files["tokenizer.json"] = bytes;
-    made.files["tokenizer_config.json"] = tokenizer_config(Json::parse(bytes), made.end_of_document).dump(2) + '\n';
+    made.files["tokenizer_config.json"] =
+        json_text(tokenizer_config(Json::parse(bytes), made.end_of_document), 2) + '\n';
     return made;
   }
   const PieceModel model(bytes);
   made.files["tokenizer.model"] = bytes;
-  made.files["tokenizer_config.json"] = tokenizer_config(model, made.end_of_document).dump(2) + '\n';
+  made.files["tokenizer_config.json"] = json_text(tokenizer_config(model, made.end_of_document), 2) + '\n';
   if (has_tokenizer_json(model)) {
-    made.files["tokenizer.json"] = tokenizer_json(model).dump(1) + '\n';
+    made.files["tokenizer.json"] = json_text(tokenizer_json(model), 1) + '\n';
   } else {
     made.notes.push_back(
         "tokenizer  tokenizer.model only: tokenizer.json cannot express it, so encode with the package sentencepiece; "

@@ -23,7 +23,8 @@ std::int64_t size_of(int descriptor) {
 }  // namespace
 
 InputFile::InputFile(std::string path, const std::string& mend)
-    : path_(std::move(path)), descriptor_(uninterrupted([&] { return open(path_.c_str(), O_RDONLY | O_CLOEXEC); })) {
+    : path_(std::move(path)),
+      descriptor_(uninterrupted([&] { return open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); })) {
   const auto reason = [] { return std::generic_category().message(errno); };
   require_input(descriptor_ >= 0, "{} cannot be opened: {}; {}", path_, reason(), mend);
   struct stat status {};

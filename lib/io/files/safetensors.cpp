@@ -49,7 +49,7 @@ Entry entry_of(const std::string& name, const Json& json, std::uint64_t data, st
     const std::vector<std::int64_t> extents = Exact(json.at("shape"));
     require_input(
         extents.size() <= Shape::max_rank && std::ranges::all_of(extents, [](auto each) { return each >= 0; }),
-        "its shape is {}, must have at most four extents", excerpt(json.at("shape").dump(), 80));
+        "its shape is {}, must have at most four extents", excerpt(json_text(json.at("shape")), 80));
     const Entry entry{.name = name, .type = type_of(json.at("dtype")), .shape = Shape(std::span(extents))};
     const std::array<std::uint64_t, 2> offsets = Exact(json.at("data_offsets"));
     const auto [begin, end] = offsets;
@@ -151,7 +151,7 @@ Writer::Writer(const std::filesystem::path& file, std::vector<Entry> tensors)
     header[each.name] = {{"dtype", name_of(each.type)}, {"shape", each.shape.extents()}, {"data_offsets", {at, end}}};
     at = end;
   }
-  std::string text = header.dump();
+  std::string text = json_text(header);
   text.resize(round_up(text.size(), alignment), ' ');
   file_.write_value(std::uint64_t{text.size()});
   file_.write(text.data(), text.size());

@@ -1,9 +1,11 @@
 #include "io/files/text_stream.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -26,8 +28,13 @@ constexpr std::int64_t most_buffer_bytes = 1 << 18;
 class RawFile {
  public:
   explicit RawFile(const std::string& path)
-      : path_(path), descriptor_(uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); })) {
+      : path_(path),  // without waiting for who writes a pipe
+        descriptor_(uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); })) {
     require_input(descriptor_ >= 0, "{} cannot be opened: {}", path, std::generic_category().message(errno));
+    struct stat status {};
+    const bool regular = ::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode);
+    if (!regular) ::close(descriptor_);
+    require_input(regular, "{} cannot be read: it is not a regular file", path);
   }
   ~RawFile() { ::close(descriptor_); }
   RawFile(const RawFile&) = delete;
@@ -83,12 +90,17 @@ class Decompressor {
 [[noreturn]] void fail_damaged(const Input& input, std::string_view why) {
   fail(ExitCode::bad_input, "{} is damaged at byte {}: {}; copy it again", input.file.path(), input.position(), why);
 }
+[[noreturn]] void fail_behind(const Input& input, std::int64_t position, std::string_view program) {
+  fail(ExitCode::bad_input,
+       "{0} is damaged at byte {1}: what follows is not {2} data; copy it again, or keep what precedes it: {2} -dc {0}",
+       input.file.path(), position, program);
+}
 [[noreturn]] void fail_cut(const Input& input) {
   fail(ExitCode::bad_input, "{} is truncated: it ends at byte {}, within compressed data; copy it again",
        input.file.path(), input.position());
 }
 
-/// One gzip member after another, as gzip itself reads them. [RFC 1952]
+/// One gzip member after another. [RFC 1952] Zeros may follow each, as tapes and Python's gzip have it.
 class Gzip : public Decompressor {
  public:
   Gzip() {
@@ -103,11 +115,15 @@ class Gzip : public Decompressor {
     stream_.next_out = reinterpret_cast<Bytef*>(out.data());
     stream_.avail_out = static_cast<uInt>(out.size());
     while (stream_.avail_out == out.size()) {
+      if (!within_) skip_zeros(input);
       if (!input.more()) {
         if (within_) fail_cut(input);
         return 0;
       }
-      if (!within_) inflateReset(&stream_);
+      if (!within_) {
+        if (input.buffer[input.begin] != '\x1F') fail_behind(input, input.position(), "gzip");
+        inflateReset(&stream_);
+      }
       within_ = true;
       stream_.next_in = reinterpret_cast<Bytef*>(input.buffer.data() + input.begin);
       stream_.avail_in = static_cast<uInt>(input.end - input.begin);
@@ -123,14 +139,22 @@ class Gzip : public Decompressor {
   }
 
  private:
+  static void skip_zeros(Input& input) {
+    while (input.more() && input.buffer[input.begin] == '\0') ++input.begin;
+  }
+
   z_stream stream_{};
   bool within_ = false;  // a member has begun and not ended
 };
 
-/// One Zstandard frame after another. [RFC 8878]
+/// One Zstandard frame after another, of which some may be skippable. [RFC 8878]
 class Zstandard : public Decompressor {
  public:
-  Zstandard() : context_(ZSTD_createDCtx()) { require(context_ != nullptr, "zstd cannot be used"); }
+  Zstandard() : context_(ZSTD_createDCtx()) {
+    require(context_ != nullptr, "zstd cannot be used");
+    // The largest window that `zstd -d --long=31` reads; by default it would be 128 MiB.
+    ZSTD_DCtx_setParameter(context_, ZSTD_d_windowLogMax, ZSTD_dParam_getBounds(ZSTD_d_windowLogMax).upperBound);
+  }
   ~Zstandard() override { ZSTD_freeDCtx(context_); }
   Zstandard(const Zstandard&) = delete;
   Zstandard& operator=(const Zstandard&) = delete;
@@ -140,10 +164,11 @@ class Zstandard : public Decompressor {
     while (made.pos == 0) {
       // What the context still holds of a frame comes out without input.
       if (!input.more() && !within_) return 0;
+      if (!within_) frame_begin_ = input.position();
       ZSTD_inBuffer given{input.buffer.data() + input.begin, input.end - input.begin, 0};
       const std::size_t left = ZSTD_decompressStream(context_, &made, &given);
       input.begin += given.pos;
-      if (ZSTD_isError(left) != 0) fail_damaged(input, ZSTD_getErrorName(left));
+      if (ZSTD_isError(left) != 0) fail_by(ZSTD_getErrorCode(left), input);
       within_ = left != 0;
       if (made.pos == 0 && within_ && !input.more()) fail_cut(input);
     }
@@ -151,9 +176,33 @@ class Zstandard : public Decompressor {
   }
 
  private:
+  [[noreturn]] void fail_by(ZSTD_ErrorCode error, const Input& input) const {
+    const std::string& path = input.file.path();
+    switch (error) {
+      case ZSTD_error_prefix_unknown: fail_behind(input, frame_begin_, "zstd");
+      case ZSTD_error_dictionary_wrong:
+        fail(ExitCode::bad_input, "{} is compressed with a dictionary: decompress it with zstd -d -D DICTIONARY", path);
+      case ZSTD_error_frameParameter_windowTooLarge:
+        fail(ExitCode::bad_input, "{} is compressed with a window of more than 2 GiB: compress it with zstd --long=31",
+             path);
+      case ZSTD_error_memory_allocation:
+        fail(ExitCode::bad_input,
+             "{} is compressed with a larger window than there is memory: compress it without --long or --ultra", path);
+      default: fail_damaged(input, ZSTD_getErrorString(error));
+    }
+  }
+
   ZSTD_DCtx* context_;
-  bool within_ = false;  // a frame has begun and not ended
+  bool within_ = false;           // a frame has begun and not ended
+  std::int64_t frame_begin_ = 0;  // in the file
 };
+
+/// A frame of data, or a skippable one, as all files of pzstd begin with.
+bool begins_zstd_frame(std::string_view beginning) {
+  if (beginning.starts_with("\x28\xB5\x2F\xFD")) return true;
+  return beginning.size() >= 4 && beginning[0] >= '\x50' && beginning[0] <= '\x5F' &&
+         beginning.substr(1, 3) == "\x2A\x4D\x18";
+}
 
 }  // namespace
 
@@ -170,7 +219,7 @@ struct TextStream::Implementation {
     }
     const std::string_view beginning(input.buffer.data(), input.end);
     if (beginning.starts_with("\x1F\x8B")) decompressor = std::make_unique<Gzip>();
-    if (beginning.starts_with("\x28\xB5\x2F\xFD")) decompressor = std::make_unique<Zstandard>();
+    if (begins_zstd_frame(beginning)) decompressor = std::make_unique<Zstandard>();
   }
 
   std::size_t read_some(std::span<char> out) {

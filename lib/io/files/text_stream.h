@@ -8,8 +8,9 @@
 
 namespace lyceum {
 
-/// A file that is read once from its beginning on. What gzip or zstd compressed, by its first bytes, is uncompressed on
-/// the way, by a buffer at a time.
+/// A regular file that is read once from its beginning on. What gzip or zstd compressed, by its first bytes, is
+/// uncompressed on the way, by a buffer at a time: all members of a gzip file, with zeros between and behind them, and
+/// all frames of a zstd file, with skippable ones and with windows of up to 2 GiB, which take that much memory.
 class TextStream {
  public:
   /// Throws a bad_input Error that names the file and the system's reason.

@@ -12,6 +12,7 @@
 #include "io/files/hdf5.h"
 #include "io/files/new_hdf5.h"
 #include "io/routing/groups.h"
+#include "io/text/json.h"
 #include "io/text/table.h"
 
 namespace lyceum {
@@ -168,7 +169,7 @@ std::string flow_json(const ActivationFlow& flow) {
                                 {"high_in_9", values.common_part(told_part, long_window)},  // NaN becomes null
                                 {"run", values.run.at(told_part)}});
   }
-  return result.dump() + '\n';
+  return json_text(result) + '\n';
 }
 
 void write_flow(const std::filesystem::path& file, const ActivationFlow& flow) {

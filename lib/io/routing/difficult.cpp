@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "io/text/json.h"
 #include "io/text/table.h"
 #include "kernels/cross_entropy.h"
 
@@ -273,7 +274,7 @@ std::string difficult_json(const DifficultTokens& difficult) {
   for (const DifficultTokens::LayerChoice& row : difficult.layers) {
     result["layers"].push_back({{"layer", row.id.layer}, {"choice", row.choice}, {"tokens", row.tokens}});
   }
-  return result.dump() + '\n';
+  return json_text(result) + '\n';
 }
 
 }  // namespace lyceum

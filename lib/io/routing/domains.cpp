@@ -14,6 +14,7 @@
 #include "io/files/hdf5.h"
 #include "io/files/new_hdf5.h"
 #include "io/routing/groups.h"
+#include "io/text/json.h"
 #include "io/text/table.h"
 
 namespace lyceum {
@@ -182,7 +183,7 @@ std::string domain_json(const DomainRouting& domains) {
     }
     result["routers"].push_back(std::move(row));
   }
-  return result.dump() + '\n';
+  return json_text(result) + '\n';
 }
 
 void write_domains(const std::filesystem::path& file, const DomainRouting& domains) {

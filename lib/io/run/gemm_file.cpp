@@ -63,7 +63,7 @@ GemmPins pins_of(const Json& file) {
   require_input(file.at("format") == format && file.at("version") == version,
                 "it is not a file of chosen GEMM algorithms, version {}", version);
   const Json& choices = file.at("choices");
-  require_input(file.at("sha256") == sha256(choices.dump()),
+  require_input(file.at("sha256") == sha256(json_text(choices)),
                 "it was changed after it was written (its own SHA-256 differs)");
   GemmPins pins;
   for (const Json& json : choices) {
@@ -93,10 +93,10 @@ std::string gemm_file_text(const GemmPins& pins) {
   const char* before = "\n";
   for (const Json& choice : choices) {
     text += before;
-    text += choice.dump();
+    text += json_text(choice);
     before = ",\n";
   }
-  text += fmt::format("\n], \"sha256\": \"{}\"}}\n", sha256(choices.dump()));
+  text += fmt::format("\n], \"sha256\": \"{}\"}}\n", sha256(json_text(choices)));
   return text;
 }
 
@@ -104,7 +104,7 @@ GemmPins parse_gemm_file(const std::string& text, const std::string& file) {
   std::string reason;
   try {
     require_shallow(text);
-    return pins_of(Json::parse(text));
+    return pins_of(parse_json<Json>(text));
   } catch (const Json::exception& error) {
     reason = error.what();
   } catch (const Error& error) {

@@ -94,25 +94,26 @@ Holder this_process() {
 }
 
 std::string text_of(const Holder& holder) {
-  return OrderedJson{{"token", holder.token},
-                     {"host", holder.host},
-                     {"pid", holder.pid},
-                     {"job", holder.job},
-                     {"restarts", holder.restarts},
-                     {"since", holder.since},
-                     {"since_utc", fmt::format("{:%F %T}", fmt::gmtime(static_cast<std::time_t>(holder.since)))},
-                     {"cluster", holder.cluster},
-                     {"kernel", holder.kernel},
-                     {"pid_namespace", holder.pid_namespace},
-                     {"pid_start", holder.pid_start}}
-             .dump(2) +
+  return json_text(
+             OrderedJson{{"token", holder.token},
+                         {"host", holder.host},
+                         {"pid", holder.pid},
+                         {"job", holder.job},
+                         {"restarts", holder.restarts},
+                         {"since", holder.since},
+                         {"since_utc", fmt::format("{:%F %T}", fmt::gmtime(static_cast<std::time_t>(holder.since)))},
+                         {"cluster", holder.cluster},
+                         {"kernel", holder.kernel},
+                         {"pid_namespace", holder.pid_namespace},
+                         {"pid_start", holder.pid_start}},
+             2) +
          '\n';
 }
 
 /// A text that cannot be read was cut off by a crash: a holder of which nothing is known.
 Holder parse_holder(const std::string& text) {
   Holder holder;
-  const OrderedJson json = OrderedJson::parse(text, nullptr, false);
+  const OrderedJson json = parse_json<OrderedJson>(text, /*allow_exceptions=*/false);
   if (!json.is_object()) return holder;
   try {
     holder = {.token = json.at("token"),

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "io/files/uninterrupted.h"
+#include "io/text/json.h"
 
 namespace lyceum {
 namespace {
@@ -28,7 +29,7 @@ void for_each_line(const std::filesystem::path& file,
   for (std::string line; std::getline(in, line) && !in.eof() && line.find('\0') == std::string::npos;) {
     bytes += static_cast<std::int64_t>(line.size()) + 1;
     ++number;
-    const OrderedJson record = OrderedJson::parse(line, nullptr, /*allow_exceptions=*/false);
+    const OrderedJson record = parse_json<OrderedJson>(line, /*allow_exceptions=*/false);
     require_input(record.is_object() && record.contains("step") && record["step"].is_number_integer(),
                   "{}: line {} is not an object with a step: damaged, remove the line or the file", file.string(),
                   number);
@@ -45,7 +46,7 @@ std::string line_of(const OrderedJson& record) {
   }
   for (const std::string& key : nonfinite) line[key] = nullptr;
   if (!nonfinite.empty()) line["nonfinite"] = nonfinite;
-  return line.dump() + "\n";  // the shortest digits that read back as the same double
+  return json_text(line) + "\n";  // the shortest digits that read back as the same double
 }
 
 }  // namespace

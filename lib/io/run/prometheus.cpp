@@ -12,13 +12,14 @@
 
 #include "core/error.h"
 #include "io/files/atomic_file.h"
+#include "io/text/utf8.h"
 
 namespace lyceum {
 namespace {
 
 std::string escaped(std::string_view text) {
   std::string result;
-  for (const char c : text) {
+  for (const char c : replace_invalid_utf8(text)) {
     if (c == '\\' || c == '"') result += '\\';
     if (c == '\n') {
       result += "\\n";

@@ -32,7 +32,7 @@ std::vector<RunStart> read_starts(const std::filesystem::path& file) {
   std::vector<RunStart> starts;
   for (std::string line; std::getline(in, line) && !in.eof();) {  // an incomplete last line is skipped
     try {
-      const nlohmann::json start = nlohmann::json::parse(line);
+      const nlohmann::json start = parse_json<nlohmann::json>(line);
       starts.push_back({.step = Exact(start.at("step")),
                         .date = start.at("date"),
                         .program = start.at("program"),

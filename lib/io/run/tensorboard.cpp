@@ -11,6 +11,7 @@
 
 #include "core/clock.h"
 #include "io/files/atomic_file.h"
+#include "io/text/utf8.h"
 #include "parallel/comm/host_name.h"
 
 namespace lyceum {
@@ -89,7 +90,8 @@ TensorBoardLog::TensorBoardLog(const std::filesystem::path& folder, std::int64_t
 void TensorBoardLog::append(const OrderedJson& record) {
   std::string scalars;
   for (const auto& [key, value] : record.items()) {
-    if (value.is_number() && key != "step" && key != "time") scalars += scalar(tag_of(key), value.get<float>());
+    if (value.is_number() && key != "step" && key != "time")
+      scalars += scalar(replace_invalid_utf8(tag_of(key)), value.get<float>());
   }
   events_.append(event(record.at("time").get<double>(), record.at("step").get<std::int64_t>(), field(5, scalars)));
 }

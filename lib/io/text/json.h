@@ -4,18 +4,37 @@
 
 #include <concepts>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
 
-/// What nlohmann's library leaves to those who read JSON that may say anything.
+/// Reading JSON that may contain anything, and writing JSON with strings of any bytes, which nlohmann's library
+/// refuses.
 namespace lyceum {
 
-/// Throws a bad_input Error when a text nests deeper than any file of ours: the library copies and prints values by
-/// recursion.
-void require_shallow(std::string_view json);
+/// Throws a bad_input Error when a text nests deeper than `deepest` levels, by default more than any file of ours: the
+/// library copies and prints values by recursion.
+void require_shallow(std::string_view json, int deepest = 16);
+
+/// The JSON text of a value, indented by `indent` spaces per level, or on one line if that is negative. Writes any
+/// string, as a file or a host may be called: a byte that is not part of valid UTF-8 becomes an escape from \udc80 to
+/// \udcff, as in Python's json.dumps(os.fsdecode(name)). Defined for json and ordered_json.
+template <class Json>
+std::string json_text(const Json& json, int indent = -1);
+
+/// Reads JSON, and returns the bytes that json_text() has written as escapes. Throws the library's parse_error, or
+/// returns a discarded value.
+template <class Json>
+Json parse_json(std::string_view text, bool allow_exceptions = true);
+
+/// Reads JSON that others wrote as Python's json does: also NaN, Infinity, numbers beyond the range of a double, and
+/// strings that are not valid UTF-8, in which a surrogate without its other half has the three bytes ED A0 80 …
+/// ED BF BF. Who uses a string as text must check is_utf8(). A discarded value if the text is not JSON; it must be
+/// shallow.
+nlohmann::json parse_as_python(std::string_view text);
 
 /// The value as a T. Throws the library's exceptions, also for a number that T cannot represent, or a real one for an
 /// integer, which the library would convert somehow.
@@ -36,7 +55,7 @@ T exact_value(const Json& json) {
                           ? std::in_range<T>(json.template get<std::uint64_t>())
                           : json.is_number_integer() && std::in_range<T>(json.template get<std::int64_t>());
     if (!fits && json.is_number()) {
-      throw nlohmann::json::out_of_range::create(406, json.dump() + " is not an integer in the range of its field",
+      throw nlohmann::json::out_of_range::create(406, json_text(json) + " is not an integer in the range of its field",
                                                  &json);
     }
     return json.template get<T>();

@@ -16,6 +16,7 @@ char32_t character_at(std::string_view text, std::size_t at);
 void append_utf8(std::string& text, char32_t character);
 
 constexpr std::string_view replacement_character = "\xEF\xBF\xBD";  // U+FFFD
+constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";        // U+FEFF, which editors put before a text
 
 bool is_utf8(std::string_view text);
 /// The text with U+FFFD for what is no UTF-8: one for each longest beginning of a character, else one a byte. The same

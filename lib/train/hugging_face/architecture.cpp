@@ -8,6 +8,7 @@
 #include <iterator>
 #include <utility>
 
+#include "io/text/json.h"
 #include "train/hugging_face/fields.h"
 
 namespace lyceum::hugging_face {
@@ -205,7 +206,7 @@ Config config_of(const Architecture& architecture, const Json& json) {
                        });
     require_input(known || value.is_null() || value == false,
                   "{} = {} is not a supported key of {}: Lyceum may not be able to compute this model", excerpt(key),
-                  excerpt(value.dump()), architecture.type);
+                  excerpt(json_text(value)), architecture.type);
   }
   return config;
 }

@@ -7,6 +7,7 @@
 #include "io/data/tokenizer_files.h"
 #include "io/files/atomic_file.h"
 #include "io/files/whole_file.h"
+#include "io/text/json.h"
 #include "io/text/table.h"
 #include "train/hugging_face/convert.h"
 
@@ -79,7 +80,7 @@ std::string index_text(const std::vector<Shard>& shards) {
       map[weights.entry.name] = file_name(i, shards.size());
     }
   }
-  return nlohmann::json{{"metadata", {{"total_size", bytes}}}, {"weight_map", std::move(map)}}.dump(2) + '\n';
+  return json_text(nlohmann::json{{"metadata", {{"total_size", bytes}}}, {"weight_map", std::move(map)}}, 2) + '\n';
 }
 
 /// Returns what is to be said of them.
@@ -96,8 +97,8 @@ std::vector<std::string> write_small_files(const fs::path& folder, const Hosting
     (*json)["pad_token_id"] = nullptr;
   }
   config["torch_dtype"] = made.type == safetensors::Type::f32 ? "float32" : "bfloat16";
-  write_file(folder / config_name, config.dump(2) + '\n');
-  write_file(folder / "generation_config.json", generation.dump(2) + '\n');
+  write_file(folder / config_name, json_text(config, 2) + '\n');
+  write_file(folder / "generation_config.json", json_text(generation, 2) + '\n');
   if (tokenizer.files.empty()) return {"tokenizer  none: the checkpoint has none"};
   return tokenizer.notes;
 }

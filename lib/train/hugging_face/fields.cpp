@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "io/text/json.h"
+
 namespace lyceum::hugging_face {
 
 namespace {
@@ -26,8 +28,8 @@ Field only(std::string_view key, Json value, Json absent) {
               [=](const Json& json, Config&) {
                 const Json& given = value_of(json, key);
                 const Json& found = given.is_null() ? absent : given;
-                require_input(found == value, "{} = {}: Lyceum supports only {}", key, excerpt(found.dump()),
-                              value.dump());
+                require_input(found == value, "{} = {}: Lyceum supports only {}", key, excerpt(json_text(found)),
+                              json_text(value));
               },
           .write = [=](const Config&, Json& json) { json[std::string(key)] = value; }};
 }
@@ -40,12 +42,12 @@ Field rope(double absent, double share_absent) {
     const Json& positions = value_of(json, is_new ? newer : older);
     const char* const name = is_new ? newer : older;
     require_input(positions.is_null() || positions.is_object(), "{} = {} is not an object", name,
-                  excerpt(positions.dump()));
+                  excerpt(json_text(positions)));
     for (const auto& [key, value] : positions.items()) {
       const bool plain = (key == "rope_type" || key == "type") && value == "default";
       require_input(plain || key == base || key == share || value.is_null(),
                     "{} has {} = {}: Lyceum does not support scaled rotary positions", name, excerpt(key),
-                    excerpt(value.dump()));
+                    excerpt(json_text(value)));
     }
     const Json &given = of_positions(json, positions, base), &turned = of_positions(json, positions, share);
     config.model.rope_base = given.is_null() ? absent : number_of<double>(given, base);
@@ -66,7 +68,7 @@ Field no_window(std::optional<bool> used_absent) {
   const auto read = [=](const Json& json, Config& config) {
     for (const Json& type : value_of(json, types)) {
       require_input(type == "full_attention", "{} has {}: Lyceum supports only full_attention", types,
-                    excerpt(type.dump()));
+                    excerpt(json_text(type)));
     }
     const Json &says = value_of(json, use), &reach = value_of(json, window);
     const bool used = says.is_null() ? used_absent.value_or(true) : number_of<bool>(says, use);
@@ -109,11 +111,11 @@ Field dense_layers_listed() {
   const auto read = [](const Json& json, Config& config) {
     require_input(value_of(json, step).is_null() || value_of(json, step) == 1,
                   "{} = {}: in Lyceum all layers after the first dense ones have experts", step,
-                  excerpt(value_of(json, step).dump()));
+                  excerpt(json_text(value_of(json, step))));
     std::int64_t layers = 0;
     for (const Json& layer : value_of(json, list)) {
       require_input(layer == layers++, "{} = {}: in Lyceum only the first layers can be without experts", list,
-                    excerpt(value_of(json, list).dump()));
+                    excerpt(json_text(value_of(json, list))));
     }
     config.model.first_dense_layers = layers;
   };

@@ -33,7 +33,7 @@ const Architecture& architecture_of(const Json& json) {
   std::string known;
   for (const Architecture& each : architectures()) known += (known.empty() ? "" : ", ") + std::string(each.type);
   const Architecture* const found = find_architecture(type.get<std::string>());
-  require_input(found, "model_type = {}: must be one of {}", excerpt(type.dump()), known);
+  require_input(found, "model_type = {}: must be one of {}", excerpt(json_text(type)), known);
   return *found;
 }
 
@@ -44,7 +44,7 @@ std::set<std::string> indexed_files(const Json& index) {
   for (const auto& [tensor, file] : index["weight_map"].items()) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
     require_input(!name.empty() && name.find('/') == std::string::npos, "{} is in {}, which is not a file next to it",
-                  excerpt(tensor), excerpt(file.dump()));
+                  excerpt(tensor), excerpt(json_text(file)));
     names.insert(name);
   }
   return names;

@@ -214,6 +214,10 @@ def seed_tokenizers():
 
 def seed_corpus():
     seed("records", "seed-text", '{"id": 3, "text": "na\\u00efve \\ud83d\\ude42\\n", "tags": [1, {"a": null}]}')
+    seed("records", "odd-nan", b'\xef\xbb\xbf{"n": [NaN, -Infinity, 1e999], "s": "\\udc80\xff", "text": "a\\ud83d\\ude42"}\r')
+    seed("json", "seed-escapes", '{"a\\udce9": ["\\udcff\\u0041\\ud83d\\ude42", 1.5, true, null, {}], "b": []}')
+    seed("json", "seed-python", '{"a": [NaN, -Infinity, 1e999], "b": "\\ud83d\\n"}')
+    seed("json", "odd-bytes", b"caf\xe9 \xf0\x9f\x99 \xed\xa0\x80")
     seed("records", "odd-surrogate", '{"text": "\\ud83d"}')
     seed("records", "odd-deep", '{"text": ' + "[" * DEEP + "]" * DEEP + "}")
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "na\u00efve?"},
@@ -233,9 +237,11 @@ def seed_corpus():
     seed("text_stream", "seed-plain", text)
     seed("text_stream", "seed-gzip", packed + packed)
     seed("text_stream", "odd-cut-gzip", packed[:-5])
+    seed("text_stream", "odd-zeros-gzip", packed + bytes(9) + packed + bytes(3))
     # zstd: a frame with one raw block, one with a block of a repeated byte, a skippable frame.
     head = bytes.fromhex("28b52ffd2005")
     seed("text_stream", "seed-zstd", head + bytes.fromhex("290000") + b"hello" + head + bytes.fromhex("2b0000") + b"x" + bytes.fromhex("502a4d1803000000") + b"abc")
+    seed("text_stream", "odd-skippable-zstd", bytes.fromhex("5f2a4d1803000000") + b"abc" + head + bytes.fromhex("290000") + b"hello")
     seed("text_stream", "odd-cut-zstd", head + bytes.fromhex("290000") + b"he")
 
 
