@@ -2,10 +2,12 @@
 """Makes tokenizer.json files with the package `tokenizers`, and what it makes of many texts.
 
     tokenizer_oracle.py FOLDER
+    tokenizer_oracle.py --classes FILE
 
 Writes FOLDER/NAME.json and FOLDER/NAME.cases, JSON too: a list of {"text", "ids", "decoded"}. Texts that are not UTF-8 have
 their bytes in "hex" besides: "text" is what Python's errors="replace" makes of them.
 """
+import hashlib
 import json
 import random
 import sys
@@ -205,6 +207,21 @@ def cases(tokenizer):
         yield {"ids": ids, "decoded": tokenizer.decode(ids, skip_special_tokens=True)}
 
 
+def classes(file):
+    """Writes the SHA-256 of the characters that each class does not match."""
+    everything = "".join(chr(c) for c in range(1, 0x110000) if not 0xD800 <= c < 0xE000)
+    names = "L M N P S Lu Ll Lt Lm Lo Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Z Zs Cc Co Word PosixPunct".split()
+    patterns = [rf"\p{{{name}}}" for name in names] + [rf"[\P{{{name}}}]" for name in "L M N P S Nd".split()]
+    patterns += [r"[\p{^L}]", r"\w", r"\W", r"\d", r"\D", r"\s", r"\S", r"\h", r"\R", r"\O", ".", r"[^\w\s]", r"[\w&&[^\d]]", r"(?i:[a-zß])"]
+    patterns += ["[[:punct:]]", "[^[:punct:]]", "[[:^punct:]]", "[[:punct:][:space:]]", "[][:punct:]]", r"[^\s\p{L}\p{N}]", r"[\p{P}\p{S}]"]
+    patterns += [f"[[:{name}:]]" for name in "ascii blank cntrl space xdigit".split()]
+    made = {}
+    for pattern in patterns:
+        left = normalizers.Replace(Regex(pattern), "").normalize_str(everything)
+        made[pattern] = hashlib.sha256(left.encode()).hexdigest()
+    file.write_text(json.dumps(made))
+
+
 def main(folder):
     for name, tokenizer, text in tokenizers():
         (folder / f"{name}.json").write_text(text or tokenizer.to_str(), encoding="utf-8")
@@ -212,4 +229,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    classes(Path(sys.argv[2])) if sys.argv[1] == "--classes" else main(Path(sys.argv[1]))

@@ -146,7 +146,19 @@ std::string PieceNormalizer::operator()(std::string_view text, TextPart part) co
   out.reserve(text.size() + text.size() / 2);
   if (part.begins && adds_space_ && !space_behind_) out += space;
   bool after_space = part.begins && joins_spaces_;
+  const auto stays = [&](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte < 0x80 && c != ' ' && !changed_.test(byte);
+  };
   while (!text.empty()) {
+    std::size_t same = 0;
+    while (same < text.size() && stays(text[same])) ++same;
+    if (same > 0) {
+      out.append(text.data(), same);
+      text.remove_prefix(same);
+      after_space = false;
+      continue;
+    }
     auto [made, bytes] = prefix(text);
     text.remove_prefix(bytes);
     while (after_space && made.starts_with(' ')) made.remove_prefix(1);

@@ -74,8 +74,13 @@ class Neighbours {
   bool joined(char left, char right) const { return joined_.test(pair_of(left, right)); }
   /// The end of the longest part of a text from `begin` on whose characters are joined.
   std::size_t end_of_part(std::string_view text, std::size_t begin) const {
+    const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
     std::size_t at = begin, length = piece_character_bytes(text, at);
     for (;;) {
+      while (length == 1 && at + 1 < text.size() && is_ascii(text[at]) && is_ascii(text[at + 1])) {
+        if (!joined(text[at], text[at + 1])) return at + 1;
+        ++at;
+      }
       const char left = end_of(text.substr(at, length));
       at += length;
       if (at == text.size()) return at;
