@@ -347,7 +347,8 @@ TEST_F(ConfigFile, to_ini_and_print_config_read_back_to_the_same) {
 TEST_F(ConfigFile, derived_values_are_comments_so_that_they_suit_other_ranks) {
   Config config, resolved;
   config.parallel.expert = 2;
-  config.moe = {.experts = 8, .expert_hidden = 16};
+  config.moe.experts = 8;
+  config.moe.expert_hidden = 16;
   resolved = config;
   resolve(resolved, 2);
   const std::string text = to_ini(config, resolved);

@@ -34,6 +34,10 @@ std::vector<std::string> changed(const std::function<void(Config&)>& before, con
   return keys;
 }
 void nothing(Config&) {}
+void without_experts(Config& config) {
+  config.moe = {};
+  config.moe.router = RouterKind::noisy;
+}
 
 TEST(RoleOf, TellsWhatAnotherValueMakesOfARun) {
   for (const char* key :
@@ -83,7 +87,7 @@ TEST(Changes, AreNoneWithoutEffect) {
       {nothing, [](Config& c) { c.model.head_dim = 64; }},    // as derived
       {nothing, [](Config& c) { c.optim.decay_steps = 3; }},  // of another schedule
       {[](Config& c) { c.moe.gates = Gates::renormalized; }, [](Config& c) { c.moe.renormalize = true; }},
-      {[](Config& c) { c.moe = {}; }, [](Config& c) { c.moe = {.router = RouterKind::noisy}; }},
+      {[](Config& c) { c.moe = {}; }, without_experts},
       {[](Config& c) { c.data.valid = "v"; },
        [](Config& c) {
          c.data.valid = "v";

@@ -282,7 +282,7 @@ TEST_F(TokenLoaderTest, SamplesWithoutATargetAreFound) {
       }
     }
   }
-  const auto single = documents_of(directory_.path() / "single", std::vector<std::int64_t>(9, 1));
+  const auto single = documents_of(directory_.path() / "single", std::vector<std::int32_t>(9, 1));
   EXPECT_FALSE(check(single, {.seq_len = 4, .documents = true}));
   EXPECT_TRUE(check(single, {.seq_len = 4}));
   TokenFileWriter writer(directory_.path() / "silent", 1000);
