@@ -63,10 +63,10 @@ std::vector<std::string> schedule_doubts(const OptimConfig& optim, std::int64_t 
           "already: it falls to {:.3g} after the warm-up",
           warm, steps, learning_rate(optim, warm, steps));
   }
-  doubt(first == 0 && steps < run_steps && decays && learning_rate(optim, steps, steps) == 0,
+  doubt(first == 0 && warm < steps && steps < run_steps && decays && learning_rate(optim, steps, steps) == 0,
         "the learning rate is 0 from step {} on: the schedule of {} steps (optim.schedule_steps) ends before run.steps "
         "= {}",
-        std::max(steps, warm) + (optim.schedule == "wsd" || optim.schedule == "cosine" ? 0 : 1), steps, run_steps);
+        steps, steps, run_steps);
   doubt(optim.decay_steps > 0 && optim.schedule != "wsd",
         "optim.decay_steps = {} has no effect with optim.schedule = {}: set optim.schedule = wsd", optim.decay_steps,
         optim.schedule);

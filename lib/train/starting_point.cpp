@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -162,17 +163,19 @@ void StartingPoint::require_same_run() const {
 
 void StartingPoint::require_same_model() const {
   std::string wrong;  // the first tensor that differs
-  std::size_t known = 0;
+  std::set<std::string> names;
   for (const ModelTensor& tensor : model_tensors(config_)) {
     const CheckpointReader::Entry* entry = checkpoint_->find(tensor.name);
-    known += entry != nullptr;
+    names.insert(tensor.name);
     if (!wrong.empty() || (entry && entry->shape == tensor.shape)) continue;
     wrong = entry ? fmt::format("{} is {}, in this model {}", tensor.name, entry->shape.text(), tensor.shape.text())
                   : fmt::format("it has no {}", tensor.name);
   }
-  for (const CheckpointReader::Entry& entry : checkpoint_->tensors()) known -= !is_moment(entry.name);
-  if (wrong.empty() && known == 0) return;
-  if (wrong.empty()) wrong = "it has tensors that this model has not";
+  for (const CheckpointReader::Entry& entry : checkpoint_->tensors()) {
+    if (!wrong.empty() || is_moment(entry.name) || names.contains(entry.name)) continue;
+    wrong = fmt::format("this model has no {}", entry.name);
+  }
+  if (wrong.empty()) return;
   std::vector<Change> model = changes_;
   std::erase_if(model, [](const Change& change) { return !describes_model(change.key); });
   const std::string directory = checkpoint_->directory().string();
