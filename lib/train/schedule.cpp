@@ -43,7 +43,8 @@ std::vector<std::string> schedule_doubts(const OptimConfig& optim, std::int64_t 
   if (!(optim.lr > 0)) return doubts;
   if (warm > run_steps && first < warm) {
     doubt(true,
-          "optim.warmup_steps = {} is more than run.steps = {}: the learning rate ends at {:.3g} of optim.lr = {:.3g}",
+          "optim.warmup_steps = {} is more than run.steps = {}: the learning rate ends at {:.3g}, below optim.lr = "
+          "{:.3g}",
           warm, run_steps, learning_rate(optim, run_steps - 1, steps), optim.lr);
   } else if (first <= warm) {
     doubt(decays && warm > 0 && steps <= warm,

@@ -78,7 +78,7 @@ done
 expect 0 ranks 4 train --config "$own" --run.steps=6
 grep -q "^steps = 6$" "$own" || fail "config.ini is not of the last start"
 grep -q "^micro = 0  # derived here: 2$" "$own" || fail "a derived value was taken for a given one"
-expect 0 "$lyceum" eval --config "$own" --json
+expect 0 ranks 2 eval --config "$own" --json
 expect 0 "$lyceum" plan --config "$own"
 # Begun from a checkpoint that is named: until it has one of its own, config.ini names that one, too.
 cp -r "$work/own/checkpoints/step-00000006" "$work/six"
@@ -96,7 +96,7 @@ expect 0 "$lyceum" "${few[@]}" "--run.dir=$work/again"
 says out "^metrics    3 lines removed: steps after 0 are repeated$"
 
 # --- data of which nothing is trained
-"$LYCEUM_PYTHON" - "$work/data" <<'PYTHON'
+python3 - "$work/data" <<'PYTHON'
 import os, shutil, sys
 folder = sys.argv[1]
 for name, source in ("silent", "train"), ("silent-valid", "valid"):
@@ -117,7 +117,7 @@ says err "data.valid = $work/data/silent-valid: no token of its"
 
 # --- schedules that do not reach optim.lr
 expect 0 "$lyceum" "${few[@]}" "--run.dir=$work/warm" --optim.warmup_steps=50
-says out "^warning: optim.warmup_steps = 50 is more than run.steps = 5: the learning rate ends at 0.1 of optim.lr = 0.003$"
+says out "^warning: optim.warmup_steps = 50 is more than run.steps = 5: the learning rate ends at 0.0003, below optim.lr = 0.003$"
 expect 0 "$lyceum" plan "--config=$config" --optim.warmup_steps=50
 says out "^warning: optim.warmup_steps = 50 is more than run.steps = 12"
 says out "^checkpoints every 5 steps and every 10 min"

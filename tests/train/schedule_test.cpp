@@ -44,8 +44,9 @@ TEST(ScheduleDoubts, AreOfRatesThatAreNotReached) {
   };
   for (const char* schedule : {"step", "cosine", "wsd", "constant"}) {
     const OptimConfig optim{.lr = 1, .schedule = schedule, .warmup_steps = 2000};
-    expect(doubts(optim, 1000),
-           "optim.warmup_steps = 2000 is more than run.steps = 1000: the learning rate ends at 0.5 of optim.lr = 1");
+    expect(
+        doubts(optim, 1000),
+        "optim.warmup_steps = 2000 is more than run.steps = 1000: the learning rate ends at 0.5, below optim.lr = 1");
     EXPECT_EQ(learning_rate(optim, 999, 1000), 0.5);
   }
   const OptimConfig warm{.lr = 1, .schedule = "cosine", .warmup_steps = 100};
