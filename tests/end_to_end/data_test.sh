@@ -72,7 +72,7 @@ not_made_with "$data/valid.bin was encoded with a different tokenizer than $work
   "${mine[@]}" --run.dir="$work/refused" --data.tokenizer= --data.train="$work/other/text"
 not_made_with "data.tokenizer = $work/other.model is not the tokenizer of $run/checkpoints/step-00000014" \
   "${mine[@]}" --run.dir="$run" --run.steps=15 --data.tokenizer="$work/other.model" --data.train="$work/other/text" \
-  --data.valid=
+  --data.valid= --data.changed=warn
 foreign=("--checkpoint=$run" "--data.tokenizer=$work/other.model")
 for command in "eval" "generate --prompt=one"; do
   # shellcheck disable=SC2086
