@@ -72,7 +72,7 @@ int list(const fs::path& directory) {
       table.add({name, "", "", "", "", "", "", "", std::string("no: ") + error.what()});
     }
   }
-  fmt::print("{}", table.text());
+  fmt::print("{}mesh: {}\n", table.text(), mesh_legend);
   return 0;
 }
 

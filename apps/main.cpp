@@ -59,17 +59,29 @@ std::string usage() {
          "75 stopped on request after a checkpoint.\n";
 }
 
-/// One line on stderr, from one rank where all ranks have the same error: rank 0 speaks first and ends the job, and the
-/// others, who wait a moment, speak only of errors that it does not have. What asked a rank to stop may be mpirun,
-/// which kills a second later: such a rank waits longer than that.
+/// One line on stderr, from one rank if all ranks have the error, on whatever hosts: rank 0 speaks first and ends the
+/// job, and the others speak only if rank 0 goes on. Errors of the input are found by all ranks or one, so it is waited
+/// for the others; of other errors a moment must do. What asked a rank to stop may be mpirun, which kills a second
+/// later: such a rank waits longer than that.
 [[noreturn]] void end_job(const MpiSession& session, ExitCode code, const std::string& command,
                           const std::string& message) {
   no_more_stop_requests(static_cast<int>(code));
-  if (session.rank() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(stop_requested() ? 1500 : 500));
-  const std::string rank = session.size() > 1 ? fmt::format("rank {} on {}: ", session.rank(), session.host()) : "";
-  std::fflush(stdout);
-  std::fputs(fmt::format("lyceum {}: {}{}\n", command, rank, message).c_str(), stderr);
-  std::fflush(stderr);
+  const bool of_input = code == ExitCode::usage || code == ExitCode::bad_input;
+  const auto speak = [&] {
+    const std::string rank = session.size() > 1 ? fmt::format("rank {} on {}: ", session.rank(), session.host()) : "";
+    std::fflush(stdout);
+    std::fputs(fmt::format("lyceum {}: {}{}\n", command, rank, message).c_str(), stderr);
+    std::fflush(stderr);
+  };
+  if (session.rank() == 0) {
+    speak();
+    if (of_input && session.size() > 1) session.all_ranks_end(2);
+  } else if (of_input) {
+    if (!session.all_ranks_end(3)) speak();
+  } else {
+    std::this_thread::sleep_for(std::chrono::milliseconds(stop_requested() ? 1500 : 500));
+    speak();
+  }
   session.abort(code);
 }
 

@@ -22,6 +22,8 @@
 #include "train/machine.h"
 #include "train/peak.h"
 #include "train/run_setup.h"
+#include "train/saves.h"
+#include "train/schedule.h"
 
 namespace lyceum {
 
@@ -181,6 +183,12 @@ std::optional<Cluster> rates(const RunConfig& run, const po::variables_map& valu
   return cluster;
 }
 
+/// Returns the warnings about the schedule of a run from its first step on.
+std::vector<std::string> doubts_of(const Config& config) {
+  const std::int64_t steps = config.run.steps, length = config.optim.schedule_steps;
+  return schedule_doubts(config.optim, steps, length > 0 ? length : steps);
+}
+
 std::string shown(const LoadedConfig& loaded, const MeshPlan& plan, const std::optional<Cluster>& cluster,
                   const std::optional<SearchResult>& search, const po::variables_map& values) {
   if (loaded.print_config) {
@@ -189,9 +197,14 @@ std::string shown(const LoadedConfig& loaded, const MeshPlan& plan, const std::o
     return print_config(planned);
   }
   const double tokens = tokens_of_run(plan.config, values);
-  if (values.count("json")) return json_report(plan, cluster, search ? &*search : nullptr, tokens);
-  return model_report(plan.config) + (search ? search_report(*search, plan.world, *cluster) : "") +
-         mesh_report(plan, cluster, tokens);
+  if (values.count("json")) {
+    return json_report(plan, cluster, search ? &*search : nullptr, tokens, doubts_of(plan.config));
+  }
+  std::string text = model_report(plan.config) + (search ? search_report(*search, plan.world, *cluster) : "") +
+                     mesh_report(plan, cluster, tokens);
+  text += fmt::format("\ncheckpoints {}\n", saves_text(plan.config));
+  for (const std::string& doubt : doubts_of(plan.config)) text += "warning: " + doubt + '\n';
+  return text;
 }
 
 }  // namespace

@@ -1,11 +1,14 @@
 #include "apps/run_config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iostream>
 #include <iterator>
 
 #include "io/config/check.h"
 #include "io/files/sha256.h"
+#include "io/text/table.h"
 #include "train/optimizer.h"
 
 namespace lyceum {
@@ -18,21 +21,38 @@ std::nullopt_t tell(const MpiSession& session, const std::string& text) {
   return std::nullopt;
 }
 
+/// The ranks that run, or if they do not suit the mesh or the batch the fewest that may.
+int ranks_to_print_for(const Config& config, int ranks) {
+  if (contradictions(config, ranks).empty()) return ranks;
+  return static_cast<int>(std::min<std::int64_t>(fewest_ranks(config.parallel), 1 << 20));
+}
+
 /// Everything that is wrong with it, in one Error; resolves it for this world and its hosts. False when it was only to
 /// be printed.
 bool check(const MpiSession& session, LoadedConfig& loaded) {
   std::vector<std::string> wrong = loaded.mistakes;
-  std::ranges::move(problems(loaded.config, session.size()), std::back_inserter(wrong));
-  require_none(wrong);
+  const auto require_possible = [&](std::vector<std::string> found) {
+    std::ranges::move(found, std::back_inserter(wrong));
+    require_none(wrong);
+  };
+  if (loaded.print_config) {  // on any number of ranks, and in a build for another device
+    const int ranks = ranks_to_print_for(loaded.config, session.size());
+    require_possible(contradictions(loaded.config, ranks));
+    resolve(loaded.config, ranks);
+    const std::string note =
+        ranks == session.size() ? "" : fmt::format("# derived for {}\n", count_text(ranks, "rank"));
+    tell(session, note + print_config(loaded));
+    return false;
+  }
+  require_possible(problems(loaded.config, session.size()));
   resolve(loaded.config, session.size());
-  if (loaded.print_config) tell(session, print_config(loaded));
   ParallelConfig& parallel = loaded.config.parallel;
   if (parallel.host_ranks == 0) parallel.host_ranks = session.host_ranks();
   require_usage(
       parallel.dispatch != DispatchKind::hierarchical || parallel.host_ranks > 0,
       "parallel.dispatch = hierarchical, but hosts have different numbers of ranks, or no consecutive ranks: "
       "start the same number of consecutive ranks on each (mpirun --map-by core), or set parallel.host_ranks");
-  return !loaded.print_config;
+  return true;
 }
 
 /// The tokenizer that the checkpoint brings is the run's; another one is refused.
@@ -53,8 +73,7 @@ void take_tokenizer(const CheckpointReader& reader, LoadedConfig& loaded, const 
 
 }  // namespace
 
-std::optional<LoadedConfig> configure(const MpiSession& session, const Arguments& arguments) {
-  LoadedConfig loaded = read_config(arguments);
+std::optional<LoadedConfig> configure(const MpiSession& session, LoadedConfig loaded) {
   if (loaded.list_keys) return tell(session, list_keys());
   if (!check(session, loaded)) return {};
   return loaded;

@@ -10,9 +10,9 @@
 
 namespace lyceum {
 
-/// The arguments of a command that has a configuration: loaded, resolved for this world. Answers --list-keys and
+/// The configuration of a command, checked and resolved for this world. Answers --list-keys and
 /// --print-config itself: then there is nothing to run.
-std::optional<LoadedConfig> configure(const MpiSession& session, const Arguments& arguments);
+std::optional<LoadedConfig> configure(const MpiSession& session, LoadedConfig loaded);
 
 /// The configuration that a checkpoint carries; a bad_input Error where there is none that this build can read.
 LoadedConfig config_of(const CheckpointReader& reader);

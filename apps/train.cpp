@@ -16,6 +16,7 @@ constexpr const char* train_about =
   routing.h5      how many tokens each expert received: `lyceum routing report`
   checkpoints/    the checkpoints: `lyceum checkpoint ls`
   starts.jsonl    time, program and configuration of every start
+  config.ini      the configuration of the last start: `lyceum train --config run.dir/config.ini` continues the run
   gemm.json       on GPUs with run.gemm_choice = timed: the algorithms chosen for matrix products
 
 Ctrl-C (SIGINT), SIGTERM and SIGUSR1 finish the current step, save a checkpoint and exit with code 75; a second
@@ -43,15 +44,16 @@ int train_command(const MpiSession& session, const Arguments& arguments) {
     if (session.rank() == 0) std::cout << train_help().text;
     return 0;
   }
-  std::optional<LoadedConfig> loaded = configure(session, parsed.rest);
+  const LoadedConfig given = read_config(parsed.rest);
+  std::optional<LoadedConfig> loaded = configure(session, given);
   if (!loaded) return 0;
   loaded->config.data.chat = chat_of_run(loaded->config.data);
   const auto setup = set_up(loaded->config, session);
   setup->program = program_version();
   const auto lock = hold_run_directory(loaded->config, session);
-  return static_cast<int>(Trainer(loaded->config, to_ini(loaded->config), *setup, lock.get(), std::cout,
-                                  parsed.values.count("remeasure") > 0)
-                              .run());
+  Trainer trainer(loaded->config, to_ini(loaded->config), *setup, std::cout,
+                  {.lock = lock.get(), .given = &given.config, .remeasure = parsed.values.count("remeasure") > 0});
+  return static_cast<int>(trainer.run());
 }
 
 }  // namespace lyceum

@@ -80,6 +80,7 @@ class Lyceum:
             "eval.every": 0,
             "routing.every": 0,
             "checkpoint.every": 0,
+            "checkpoint.minutes": 0,
             "parallel.expert": 1,
         }
         self.command = [arguments.program, "train", f"--config={arguments.config}"]

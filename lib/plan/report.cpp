@@ -138,9 +138,9 @@ Training::Training(const MeshPlan& plan, double tokens)
 std::string mesh_report(const MeshPlan& plan, const std::optional<Cluster>& cluster, double tokens) {
   const BatchConfig& batch = plan.config.batch;
   std::string text =
-      fmt::format("\nmesh of {}: {}\n{} of {} tokens per step, {} of {} per rank\n", count_text(plan.world, "rank"),
-                  plan.text(), count_text(batch.global, "sequence"), batch.seq_len,
-                  count_text(plan.timeline.shape.microbatches, "micro-batch"), batch.micro);
+      fmt::format("\nmesh of {}: {}\n({})\n{} of {} tokens per step, {} of {} per rank\n",
+                  count_text(plan.world, "rank"), plan.text(), mesh_legend, count_text(batch.global, "sequence"),
+                  batch.seq_len, count_text(plan.timeline.shape.microbatches, "micro-batch"), batch.micro);
   text +=
       "\npeak memory per rank, without scratch memory of kernels; of each pipeline row, the rank that needs most\n" +
       memory_table(plan);

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "plan/search.h"
 
@@ -22,6 +23,6 @@ std::string search_report(const SearchResult& result, int world, const Cluster& 
 
 /// All of it as one JSON object; `search` may be null. Keys: docs/planning.md.
 std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& cluster, const SearchResult* search,
-                        double tokens);
+                        double tokens, const std::vector<std::string>& warnings = {});
 
 }  // namespace lyceum

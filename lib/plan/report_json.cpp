@@ -77,7 +77,7 @@ Json model_json(const Config& config) {
 }  // namespace
 
 std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& cluster, const SearchResult* search,
-                        double tokens) {
+                        double tokens, const std::vector<std::string>& warnings) {
   Json json = model_json(plan.config);
   json["mesh"] = mesh_json(plan);
   const RankPlan& largest =
@@ -110,6 +110,7 @@ std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& clus
     }
     json["search"] = {{"considered", search->considered}, {"too_large", search->too_large}, {"best", best}};
   }
+  json["warnings"] = warnings;
   return json_text(json, 2) + "\n";
 }
 

@@ -41,7 +41,14 @@ class Finder {
         add_schedules(config);
       }
     }
-    if (!found_.possible.empty()) found_.problems.clear();
+    if (!found_.possible.empty()) {
+      found_.problems.clear();
+    } else if (!batches_.empty()) {
+      found_.problems = {
+          fmt::format("batch.global = {} cannot be divided among the data-parallel ranks of any mesh: set "
+                      "batch.global = {}",
+                      base_.batch.global, nearest_batches())};
+    }
     return std::move(found_);
   }
 
@@ -138,14 +145,37 @@ class Finder {
   bool check(const Config& config) {
     std::vector<std::string> problems = contradictions(config, world_);
     if (problems.empty()) return true;
+    try_other_batches(config);
     if (found_.problems.empty() || problems.size() < found_.problems.size()) found_.problems = std::move(problems);
     return false;
+  }
+
+  /// Notes the values of batch.global next to the given one that this variant is possible with.
+  void try_other_batches(Config config) {
+    const std::int64_t own = base_.batch.global, axes = std::int64_t{config.parallel.pipeline} * config.parallel.tensor;
+    if (axes < 1 || world_ % axes != 0 || own < 1) return;
+    const bool passes = config.parallel.schedule == ScheduleKind::interleaved;
+    const std::int64_t unit =
+        world_ / axes * std::max<std::int64_t>(config.batch.micro, 1) * (passes ? config.parallel.pipeline : 1);
+    for (const std::int64_t batch : {own / unit * unit, (own / unit + 1) * unit}) {
+      config.batch.global = batch;
+      if (batch > 0 && !batches_.contains(batch) && contradictions(config, world_).empty()) batches_.insert(batch);
+    }
+  }
+
+  /// "4608 or 4610"
+  std::string nearest_batches() const {
+    const auto above = batches_.upper_bound(base_.batch.global);
+    std::string text = above == batches_.begin() ? "" : fmt::format("{}", *std::prev(above));
+    if (above != batches_.end()) text += fmt::format("{}{}", text.empty() ? "" : " or ", *above);
+    return text;
   }
 
   const Config& base_;
   int world_, node_ranks_;
   const std::set<std::string>& fixed_;
   Variants found_;
+  std::set<std::int64_t> batches_;  // values of batch.global that would do
 };
 
 }  // namespace

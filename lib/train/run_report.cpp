@@ -13,6 +13,7 @@
 #include "model/stages.h"
 #include "train/data_table.h"
 #include "train/placement_table.h"
+#include "train/saves.h"
 #include "train/start_table.h"
 
 namespace lyceum {
@@ -78,6 +79,7 @@ void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPea
   note(fmt::format("mesh       {} · {} · {} per rank · {}", count_text(world, "rank"), setup_.mesh.shape.text(world),
                    count_text(setup_.places[static_cast<std::size_t>(setup_.mesh.world.rank())].threads, "thread"),
                    config_.run.precision));
+  note(fmt::format("           {}", mesh_legend));
   if (setup_.mesh.pipeline.size() > 1) note(pipeline_line(config_, setup_.mesh));
   note(fmt::format("batch      {} of {} tokens = {} tokens per step, {} at a time per rank",
                    count_text(config_.batch.global, "sequence"), config_.batch.seq_len,
@@ -85,6 +87,7 @@ void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPea
   for (const std::string& line : data_lines(config_, data)) note(line);
   note(fmt::format("peak       {} of {} matrix products, {}; MFU is relative to it", human_count(peak.flops, "FLOP/s"),
                    config_.run.precision, peak.source));
+  note("saves      " + saves_text(config_));
   if (!gemms.told().empty()) note(gemms.told());
   if (config_.moe.even_routing) {
     warn("moe.even_routing: tokens do not go to the experts of the router; use this only to measure speed");

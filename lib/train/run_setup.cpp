@@ -17,6 +17,7 @@
 #include "io/files/whole_file.h"
 #include "io/run/batch_job.h"
 #include "io/text/json.h"
+#include "io/text/table.h"
 #include "model/model_tensors.h"
 #include "parallel/comm/gpu_place.h"
 #include "train/machine.h"
@@ -89,6 +90,20 @@ std::vector<RankPlace> places_of(const RunConfig& run, const MpiSession& session
   return places;
 }
 
+/// `key`: that names the file.
+void require_targets(const char* key, const TokenSamples& samples, std::int64_t first, std::int64_t count) {
+  if (samples.any_target(first, count)) return;
+  const TokenFile& file = samples.file();
+  const std::string cause =
+      file.has_mask() ? fmt::format(
+                            "{}.mask leaves none: tokenise again so that it marks tokens to train, or remove it to "
+                            "train all",
+                            file.prefix())
+                      : "data.document_mask leaves none, since its documents have one token each";
+  fail(ExitCode::bad_input, "{} = {}: no token of its {} counts in the loss: {}", key, file.prefix(),
+       count_text(count, "sample"), cause);
+}
+
 }  // namespace
 
 std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, std::optional<Reading> reading) {
@@ -155,6 +170,7 @@ RunData open_data(const Config& config, bool need_train) {
   };
   const auto hold_out = [&](const std::shared_ptr<const TokenSamples>& samples, std::int64_t first,
                             std::int64_t count) {
+    require_targets(data.valid.empty() ? "data.train" : "data.valid", *samples, first, count);
     const SampleOrder order(SampleOrder::Kind::sequential, config.run.seed, first, count);
     result.valid.push_back(TokenLoader({{.samples = samples, .order = order}}));
   };
@@ -173,6 +189,7 @@ RunData open_data(const Config& config, bool need_train) {
                     count, data.valid_fraction);
       require_input(count - held_out > 0, "{}.bin: {} tokens leave no training sample of {} tokens", prefix,
                     samples->file().tokens(), config.batch.seq_len);
+      if (need_train) require_targets("data.train", *samples, 0, count - held_out);
       train.push_back({.samples = samples,
                        .order = SampleOrder(kind, config.run.seed, 0, count - held_out, train.size()),
                        .weight = weight > 0 ? weight : static_cast<double>(count - held_out)});

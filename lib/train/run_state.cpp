@@ -292,6 +292,15 @@ std::vector<DataFiles> RunState::data_of(const std::string& text) {
   }
 }
 
+std::int64_t RunState::schedule_of(const std::string& text) {
+  try {
+    const Json state = parse(text);
+    return state.contains("schedule_steps") ? count_of(state, "schedule_steps") : 0;
+  } catch (const nlohmann::json::exception& error) {
+    fail_unreadable(error);
+  }
+}
+
 void RunState::restore(const std::string& text, const std::vector<RoutingSums>& expected) {
   try {
     const Json state = parse(text);

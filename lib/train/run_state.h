@@ -49,6 +49,9 @@ struct RunState {
   /// Likewise the data; none of checkpoints without them.
   static std::vector<DataFiles> data_of(const std::string& text);
 
+  /// Returns the length of the schedule likewise; 0: that of run.steps in an older checkpoint.
+  static std::int64_t schedule_of(const std::string& text);
+
   /// All but run_uuid and step, which a checkpoint's header has, as JSON.
   std::string text() const;
   /// The other way. Throws a bad_input Error for text of another form, and where routing sums are not those of a model

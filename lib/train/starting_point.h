@@ -8,8 +8,8 @@
 
 #include "io/checkpoint/checkpoint.h"
 #include "io/config/config.h"
+#include "io/config/continuation.h"
 #include "model/expert_places.h"
-#include "model/staged_model.h"
 #include "parallel/data/zero.h"
 #include "train/optimizer.h"
 #include "train/pinned_gemms.h"
@@ -31,8 +31,9 @@ class StartingPoint {
  public:
   /// By checkpoint.resume; or the run's newest sound checkpoint, if there is one.
   enum class Choice { configured, sound };
-  /// Collective. Mends the run's checkpoints and chooses. `config_text`: the resolved configuration as INI.
-  StartingPoint(const Config& config, const std::string& config_text, const RunSetup& setup, RunReport& report,
+  /// Collective. Mends the run's checkpoints and chooses. Throws a usage Error that names every key that differs, if
+  /// the checkpoint is of another run than the configuration describes (io/config/continuation.h), or of another model.
+  StartingPoint(const Config& config, const RunSetup& setup, RunReport& report, const RunData& data,
                 Choice choice = Choice::configured);
 
   bool is_checkpoint() const { return checkpoint_.has_value(); }
@@ -41,14 +42,12 @@ class StartingPoint {
 
   /// What is given its values.
   struct Parts {
-    const RunData& data;
-    const StagedModel& model;
     Zero& zero;
     Optimizer& optimizer;
     const PinnedGemms& gemms;
   };
   /// Collective. Draws the weights, or reads them; returns what the run knows of itself, but for its placement. Throws
-  /// bad_input Errors where the checkpoint, or what is next to it, is of another run, model or data.
+  /// bad_input Errors if newer checkpoints are next to the checkpoint, or the data's files have changed.
   RunState start(const Parts& parts) const;
   /// Does on rank 0 what a run that was killed while it saved left undone: LATEST names the checkpoint that this one
   /// resumes from, and old ones are gone.
@@ -57,19 +56,25 @@ class StartingPoint {
  private:
   void begin_anew(RunState& state, const Parts& parts) const;
   void resume(RunState& state, const Parts& parts) const;
-  bool check_data(const std::vector<DataFiles>& files, const std::string& tokenizer) const;
+  /// True if the checkpoint was made from weights by lyceum convert: no run has trained it.
+  bool is_new() const { return checkpoint_->header().step == 0 && !checkpoint_->has_moments(); }
+  void require_same_run() const;
+  void require_same_model() const;
+  bool check_data() const;
   void tell_changes(RunState& state) const;
-  /// `before`: what the checkpoint says of optim.* and run.steps.
-  void keep_schedule(RunState& state, const Config& before) const;
-  void tell_choices(const RunState& state, const Config& before) const;
+  void keep_schedule(RunState& state) const;
+  void tell_choices(const RunState& state) const;
 
   const Config& config_;
-  const std::string& config_text_;
   const RunSetup& setup_;
   RunReport& report_;
+  const RunData& data_;
   const std::string resume_;
   std::filesystem::path root_;
+  std::vector<DataFiles> files_;
   std::optional<CheckpointReader> checkpoint_;
+  Config before_;                // of the checkpoint's run, resolved; data.train as now if it is the same data
+  std::vector<Change> changes_;  // since then
 };
 
 }  // namespace lyceum

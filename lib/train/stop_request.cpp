@@ -32,7 +32,8 @@ void take_request(int signal) {
   const std::string name = signal == SIGINT ? "SIGINT" : signal == SIGTERM ? "SIGTERM" : "SIGUSR1";
   if (!stop_signalled.exchange(true)) {
     if (signal == SIGTERM && launched_by_mpirun()) return;  // mpirun, which ends a job that failed
-    say_to_user(name + ": saving a checkpoint after this step, then exiting; a second signal exits at once");
+    const std::string again = signal == SIGUSR1 ? "SIGINT or SIGTERM exits at once" : "a second signal exits at once";
+    say_to_user(name + ": saving a checkpoint after this step, then exiting; " + again);
   } else if (signal != SIGUSR1) {
     say_to_user(name + " again: exiting without saving; the same command resumes from the newest checkpoint");
     _exit(128 + signal);

@@ -30,30 +30,46 @@ constexpr std::int64_t most_skips_in_a_row = 50;
 /// Steps left out one after another at the end of a run that still count as an accident.
 constexpr std::int64_t most_skips_at_the_end = 1;
 
+/// A validation reads some of the samples, and its loss is of targets.
+void require_validation_targets(const Config& config, const RunData& data) {
+  for (const TokenLoader& loader : data.valid) {
+    const std::int64_t samples = evaluated_samples(config, loader, config.eval.batches);
+    const SampleOrder order = loader.order().spread(samples);
+    bool any = !loader.masked();
+    for (std::int64_t i = 0; i < samples && !any; ++i) any = loader.sources()[0].samples->any_target(order(i), 1);
+    require_input(any,
+                  "{}: none of the tokens in the {} samples of a validation counts in the loss: raise eval.batches",
+                  loader.file().prefix(), samples);
+  }
+}
+
 /// The data of a run whose ranks are going to call what fits together.
 RunData checked_data(const Config& config, const std::string& config_text, const RunSetup& setup) {
   RunData data = open_data(config, true);
+  require_validation_targets(config, data);
   preflight(config, config_text, setup.mesh.world, *data.train);
   return data;
 }
 
 }  // namespace
 
-Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& setup, const RunLock* lock,
-                 std::ostream& out, bool remeasure)
+Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& setup, std::ostream& out,
+                 Options options)
     : config_(config),
       config_text_(std::move(config_text)),
       setup_(setup),
-      lock_(lock),
-      remeasure_(remeasure),
+      options_(std::move(options)),
       data_(checked_data(config, config_text_, setup)),
       report_(config, setup, out),
-      starting_point_(std::in_place, config, config_text_, setup, report_),
+      starting_point_(std::in_place, config, setup, report_, data_),
       model_(config, setup.stream, setup.mesh, working_type(config.run), true, starting_point_->expert_load()),
       zero_(model_.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh)),
       optimizer_(config.optim, setup.stream, zero_.shares(), config.run.audit_every > 0),
       train_step_(config, setup, model_, zero_, optimizer_),
-      logs_(config, setup, report_) {}
+      logs_(config, setup, report_),
+      save_timer_(config.checkpoint.minutes, options_.now) {
+  if (options_.given && setup.mesh.world.rank() == 0) config_file_.emplace(*options_.given, config, setup.program);
+}
 
 ExitCode Trainer::run() {
   start();
@@ -72,19 +88,20 @@ ExitCode Trainer::run() {
     if (last || due(state_.step, config_.eval.every)) validate();
     if (last) tell_entropy();
     logs_.end_step();
-    if (last || due(state_.step, config_.checkpoint.every)) save(!last && config_.checkpoint.background);
+    if (last || due(state_.step, config_.checkpoint.every)) {
+      save({.in_background = !last && config_.checkpoint.background});
+    }
     if (!last && stops()) return ExitCode::resubmit;
   }
   return finished();
 }
 
 void Trainer::start() {
-  const RunPeak peak = peak_of_run(config_.run, setup_, remeasure_);
+  const RunPeak peak = peak_of_run(config_.run, setup_, options_.remeasure);
   throughput_.emplace(config_, peak);
   gemms_.emplace(config_.run, setup_, fs::path(config_.run.dir) / "gemm.json");  // whose first product is the model's
-  report_.introduce(lock_, data_, peak, *gemms_);
-  state_ = starting_point_->start(
-      {.data = data_, .model = model_, .zero = zero_, .optimizer = optimizer_, .gemms = *gemms_});
+  report_.introduce(options_.lock, data_, peak, *gemms_);
+  state_ = starting_point_->start({.zero = zero_, .optimizer = optimizer_, .gemms = *gemms_});
   first_step_ = state_.step;
   if (starting_point_->is_checkpoint()) saved_step_ = state_.step;
   starting_point_->tidy();
@@ -92,7 +109,19 @@ void Trainer::start() {
   state_.placement = place_all(config_, setup_.mesh.expert.size(), state_.load);
   report_.placement(state_);
   logs_.open(state_, config_text_);
-  if (config_.checkpoint.at_start && state_.step == 0) save();
+  if (state_.step < config_.run.steps) {
+    for (const std::string& doubt :
+         schedule_doubts(config_.optim, config_.run.steps, state_.schedule_steps, state_.step)) {
+      report_.warn(doubt);
+    }
+    if (config_file_) {
+      report_.attempt([&] {
+        if (const std::string news = config_file_->write(); !news.empty()) report_.note(news);
+      });
+    }
+  }
+  if (config_.checkpoint.at_start && state_.step == 0) save({});
+  save_timer_.restart();
 }
 
 void Trainer::one_step() {
@@ -102,7 +131,7 @@ void Trainer::one_step() {
   const double lr = learning_rate(config_.optim, state_.step, state_.schedule_steps);
   const StepResult result = train_step_.run(*data_.train, state_.step, state_.samples, lr);
   take_over(result);
-  if (lock_) lock_->require_held();
+  if (options_.lock) options_.lock->require_held();
   if (state_.step == first_step_ + 1) agree_on_gemms();
   if (result.skipped) report_.left_out(result, state_.step);
   require(state_.skipped_in_a_row < most_skips_in_a_row,
@@ -143,14 +172,14 @@ bool Trainer::rolls_back() {
   if (unsound_steps_ != Soundness::window) return false;
   finish_save();
   train_step_.release_memory();
-  const StartingPoint point(config_, config_text_, setup_, report_, StartingPoint::Choice::sound);
+  const StartingPoint point(config_, setup_, report_, data_, StartingPoint::Choice::sound);
   if (!point.is_checkpoint()) {
     report_.warn(fmt::format("step {}: {}, and there is no sound checkpoint to return to", state_.step, problem));
     return false;
   }
   unsound_steps_ = 0;
-  const RunState before = std::exchange(
-      state_, point.start({.data = data_, .model = model_, .zero = zero_, .optimizer = optimizer_, .gemms = *gemms_}));
+  const RunState before =
+      std::exchange(state_, point.start({.zero = zero_, .optimizer = optimizer_, .gemms = *gemms_}));
   state_.samples = before.samples;
   state_.rollbacks = before.rollbacks + 1;
   state_.placement = before.placement;
@@ -160,7 +189,7 @@ bool Trainer::rolls_back() {
       "after step {} {}: the run returned to step {} and skips the {} steps of data since then ({} of {} times)",
       before.step, problem, state_.step, before.step - state_.step, state_.rollbacks, config_.run.rollback));
   logs_.open(state_, config_text_);
-  save();  // a start from here skips the same data
+  save({});  // a start from here skips the same data
   return true;
 }
 
@@ -188,9 +217,9 @@ void Trainer::agree_on_gemms() {
   report_.attempt(gemm_file_failing_, [&] { gemms_->save(); });
 }
 
-void Trainer::save(bool in_background) {
+void Trainer::save(SaveOptions options) {
   finish_save();
-  if (lock_) lock_->require_held(true);
+  if (options_.lock) options_.lock->require_held(true);
   train_step_.audit(state_.step);
   agree_on_gemms();
   const auto begun = Clock::now();
@@ -204,6 +233,7 @@ void Trainer::save(bool in_background) {
                        .trainer_state = state_.text(),
                        .job = batch_job(),
                        .unsound = state_.soundness.problem(),
+                       .timed = options.timed,
                        .tokenizer = data_.tokenizer},
             .begun = begun,
             .waiting_since = begun};
@@ -211,7 +241,7 @@ void Trainer::save(bool in_background) {
     if (phase == "read") train_step_.require_undamaged();
   };
   attempt_save([&] {
-    if (in_background) {
+    if (options.in_background) {
       BackgroundCheckpoint checkpoint(world, root, save.header, optimizer_.pieces(), undamaged);
       save.waited = seconds_since(begun);
       background_save_.emplace(std::move(save), std::move(checkpoint));
@@ -219,12 +249,13 @@ void Trainer::save(bool in_background) {
       published(save, write_checkpoint(world, root, save.header, optimizer_.pieces(), undamaged));
     }
   });
+  save_timer_.restart();  // also if it failed, or each step would try again
 }
 
 void Trainer::finish_save() {
   std::optional<BackgroundSave> ending = std::exchange(background_save_, std::nullopt);
   if (!ending) return;
-  if (lock_) lock_->require_held(true);
+  if (options_.lock) options_.lock->require_held(true);
   ending->save.waiting_since = Clock::now();
   attempt_save([&] { published(ending->save, ending->checkpoint.publish()); });
 }
@@ -246,19 +277,26 @@ void Trainer::published(const Save& save, const std::string& complaint) {
   } else if (setup_.mesh.world.rank() == 0) {
     report_.attempt([&] { prune_checkpoints(root, config_.checkpoint.keep); });
   }
+  if (config_file_) report_.attempt([&] { config_file_->checkpoint_saved(); });
   report_.saved(root.string(), save.header.step, seconds_since(save.begun),
                 save.waited + seconds_since(save.waiting_since), save.header.unsound);
 }
 
 bool Trainer::stops() {
   const bool writing = background_save_ && !background_save_->checkpoint.written();
-  std::array<std::int64_t, 2> of_any_rank{stop_requested() ? 1 : 0, writing ? 1 : 0};
+  const bool due = setup_.mesh.world.rank() == 0 && !background_save_ && save_timer_.is_due();  // by one clock
+  std::array<std::int64_t, 3> of_any_rank{stop_requested() ? 1 : 0, writing ? 1 : 0, due ? 1 : 0};
   setup_.mesh.world.all_reduce(std::span(of_any_rank), Reduction::max);
-  const auto [asked, still_writing] = of_any_rank;
+  const auto [asked, still_writing, save_due] = of_any_rank;
   if (asked || !still_writing) finish_save();
-  if (!asked) return false;
+  if (!asked) {
+    if (save_due && saved_step_ != state_.step) {
+      save({.in_background = config_.checkpoint.background, .timed = true});
+    }
+    return false;
+  }
   if (state_.step > 0 && saved_step_ != state_.step) {
-    save();
+    save({});
     require(saved_step_ == state_.step, "stopped on request, but the checkpoint could not be written");
   }
   report_.stopped(state_.step);
@@ -266,6 +304,10 @@ bool Trainer::stops() {
 }
 
 ExitCode Trainer::finished() const {
+  require_input(state_.step == first_step_ || state_.updates > 0,
+                "all {} steps were skipped, since no token of their batches counts in the loss: the weights are those "
+                "of the beginning; train on data with more trained tokens",
+                state_.step);
   require(saved_step_ == state_.step,
           "the last checkpoint could not be written: free space on the disk of {}, then run the same command to resume "
           "from the previous checkpoint",

@@ -13,12 +13,14 @@
 #include "io/run/lock.h"
 #include "model/staged_model.h"
 #include "parallel/data/zero.h"
+#include "train/config_file.h"
 #include "train/optimizer.h"
 #include "train/pinned_gemms.h"
 #include "train/run_logs.h"
 #include "train/run_report.h"
 #include "train/run_setup.h"
 #include "train/run_state.h"
+#include "train/saves.h"
 #include "train/starting_point.h"
 #include "train/step.h"
 #include "train/throughput.h"
@@ -29,10 +31,14 @@ namespace lyceum {
 /// is RunReport's, what it logs RunLogs', how it begins StartingPoint's. Every call is collective over the world.
 class Trainer {
  public:
-  /// `config_text`: the resolved configuration as INI, kept in every checkpoint.
-  /// `lock`: what holds the run directory, on rank 0; may be null elsewhere. `remeasure`: as in train/run_peak.h.
-  Trainer(const Config& config, std::string config_text, const RunSetup& setup, const RunLock* lock, std::ostream& out,
-          bool remeasure = false);
+  struct Options {
+    const RunLock* lock = nullptr;  // that holds the run directory, on rank 0
+    const Config* given = nullptr;  // the configuration before resolve(), for run.dir/config.ini; null: none is written
+    bool remeasure = false;         // as in train/run_peak.h
+    Now now = Clock::now;           // for checkpoint.minutes
+  };
+  /// `config`: resolved. `config_text`: the same as INI, kept in every checkpoint.
+  Trainer(const Config& config, std::string config_text, const RunSetup& setup, std::ostream& out, Options options);
   /// `resubmit` when a signal asked to stop: then the step in hand was finished, and a checkpoint holds it.
   ExitCode run();
 
@@ -44,8 +50,11 @@ class Trainer {
   void validate();
   void tell_entropy();
   void agree_on_gemms();
-  /// Saves; `in_background`: begins to, and finish_save() does the rest.
-  void save(bool in_background = false);
+  struct SaveOptions {
+    bool in_background = false;  // only begins, and finish_save() does the rest
+    bool timed = false;          // because of checkpoint.minutes
+  };
+  void save(SaveOptions options);
   struct Save {
     CheckpointHeader header;
     Clock::time_point begun, waiting_since;  // waiting: no step is made
@@ -56,7 +65,8 @@ class Trainer {
   /// Does a part of a save. Where it fails on all ranks, it tells so and the run goes on without this checkpoint.
   void attempt_save(const std::function<void()>& part);
   void published(const Save& save, const std::string& complaint);
-  /// Whether a signal asked any rank to stop and the steps so far are on the disk.
+  /// Does what any rank was asked for since the last step. True if that is to stop; then the steps so far are on the
+  /// disk.
   bool stops();
   /// The exit code when all steps are done; throws where they left nothing that is worth it.
   ExitCode finished() const;
@@ -64,8 +74,7 @@ class Trainer {
   const Config& config_;
   const std::string config_text_;
   const RunSetup& setup_;
-  const RunLock* lock_;
-  const bool remeasure_;
+  const Options options_;
   RunData data_;
   RunReport report_;
   std::optional<StartingPoint> starting_point_;  // until the run has started
@@ -77,6 +86,8 @@ class Trainer {
   std::optional<PinnedGemms> gemms_;
   RunState state_;
   RunLogs logs_;
+  std::optional<ConfigFile> config_file_;  // on rank 0
+  SaveTimer save_timer_;                   // rank 0's counts
   std::int64_t saved_step_ = -1, first_step_ = 0;
   std::int64_t unsound_steps_ = 0;  // one after another
   double last_valid_loss_ = 0;

@@ -49,10 +49,12 @@ expect 0 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=13 # whose checkpoi
 says out "nothing to train"
 for kind in bin idx json; do cp "$data/valid.$kind" "$data/train.$kind"; done
 changed
-# Under another name they are what the user asked for, and told as every key that changes.
+# Under another name they are another run's, unless the user asks for them.
 copy_data
 for kind in bin idx json; do mv "$data/train.$kind" "$data/other.$kind"; done
-expect 0 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=14 --data.train="$data/other"
+expect 2 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=14 --data.train="$data/other"
+says err "belongs to another run .*: data.train = $data/other \(was $data/train\)"
+expect 0 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=14 --data.train="$data/other" --data.changed=warn
 says out "warning: data.train = $data/other from now on"
 
 # --- a tokenizer that did not make the tokens
@@ -70,7 +72,7 @@ not_made_with "$data/valid.bin was encoded with a different tokenizer than $work
   "${mine[@]}" --run.dir="$work/refused" --data.tokenizer= --data.train="$work/other/text"
 not_made_with "data.tokenizer = $work/other.model is not the tokenizer of $run/checkpoints/step-00000014" \
   "${mine[@]}" --run.dir="$run" --run.steps=15 --data.tokenizer="$work/other.model" --data.train="$work/other/text" \
-  --data.valid=
+  --data.valid= --data.changed=warn
 foreign=("--checkpoint=$run" "--data.tokenizer=$work/other.model")
 for command in "eval" "generate --prompt=one"; do
   # shellcheck disable=SC2086

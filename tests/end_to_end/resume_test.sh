@@ -124,6 +124,7 @@ wait_for 30 beyond "$work/asked" || fail "the run to stop does not start"
 kill -USR1 "$job"
 finish
 equal "exit code after USR1" "$code" 75
+says err "SIGUSR1: saving a checkpoint after this step, then exiting; SIGINT or SIGTERM exits at once$"
 says out "stopped on request after step [0-9]+"
 [[ ! -d $work/asked/checkpoints/step-00000160 ]] || fail "the run was over before it was asked to stop"
 expect 0 ranks 2 "${long[@]}" "--run.dir=$work/asked"

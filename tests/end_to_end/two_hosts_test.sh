@@ -80,6 +80,11 @@ diff <(steps "$work/by-hosts/metrics.jsonl") <(steps "$work/as-hosts/metrics.jso
   fail "two hosts have other losses than one that counts as two"
 same_weights "$work"/{by-hosts,as-hosts}/checkpoints/step-00000020
 
+# --- what all ranks have to say is said once
+expect 2 on_hosts h1:2,h2:2 "${tiny[@]}" --moe.top_k=99 "--run.dir=$work/refused"
+equal "lines of ours" "$(grep -c '^lyceum train: ' "$work/err")" 1
+says err "^lyceum train: rank 0 on h1: moe.top_k = 99 is more than moe.experts = 8$"
+
 # --- a host dies; a cable is cut
 training() { [[ -s $1/metrics.jsonl ]]; }
 gone() { ! kill -0 "$job" 2>/dev/null; }

@@ -417,6 +417,34 @@ TEST_F(Checkpoint, TheNewestSoundOneIsKeptAndGoneBackTo) {
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("step-00000030 is skipped"), HasSubstr("no checkpoint is sound")));
 }
 
+TEST_F(Checkpoint, TimedOnesAreNotCountedAgainstTheOthers) {
+  static const TestPieces pieces = model_pieces();
+  const auto save_timed = [&](std::int64_t step) {
+    CheckpointHeader head = header;
+    head.step = step;
+    head.timed = true;
+    write_checkpoint(group_, root(), head, pieces.get());
+  };
+  save(1);
+  save_timed(2);
+  save(3);
+  save_timed(4);
+  save_timed(5);
+  EXPECT_TRUE(CheckpointReader(at(5)).header().timed);
+  EXPECT_FALSE(CheckpointReader(at(3)).header().timed);
+  prune_checkpoints(root(), 2);
+  EXPECT_THAT(list_checkpoints(root()),
+              ElementsAre("step-00000005", "step-00000004", "step-00000003", "step-00000001"));
+  prune_checkpoints(root(), 0);
+  EXPECT_THAT(list_checkpoints(root()), ElementsAre("step-00000005", "step-00000003", "step-00000001"));
+  save(6);
+  prune_checkpoints(root(), 0);
+  EXPECT_THAT(list_checkpoints(root()), ElementsAre("step-00000006", "step-00000003", "step-00000001"));
+  save_timed(7);
+  prune_checkpoints(root(), 1);
+  EXPECT_THAT(list_checkpoints(root()), ElementsAre("step-00000007", "step-00000006"));
+}
+
 TEST_F(Checkpoint, WhatAnotherBuildWroteIsNeitherReplacedNorRemoved) {
   for (const int step : {1, 2, 3}) save(step);
   for (const int step : {1, 3}) forge(at(step), "\"format_version\": 1", "\"format_version\": 2");

@@ -317,7 +317,7 @@ Config unusual() {
                 "staged",
                 true};
   c.eval = {11, 0};
-  c.checkpoint = {13, 0, "runs/a b", true, true};
+  c.checkpoint = {13, 2.5, 0, "runs/a b", true, true};
   c.routing = {0, 7};
   return c;
 }
@@ -342,6 +342,32 @@ TEST_F(ConfigFile, to_ini_and_print_config_read_back_to_the_same) {
   EXPECT_EQ(to_ini(load({"--config", file_}).config), to_ini(config));
   write(to_ini({}));
   EXPECT_EQ(to_ini(load({"--config", file_}).config), to_ini({}));
+}
+
+TEST_F(ConfigFile, derived_values_are_comments_so_that_they_suit_other_ranks) {
+  Config config, resolved;
+  config.parallel.expert = 2;
+  config.moe.experts = 8;
+  config.moe.expert_hidden = 16;
+  resolved = config;
+  resolve(resolved, 2);
+  const std::string text = to_ini(config, resolved);
+  EXPECT_THAT(text, HasSubstr("\nmicro = 0  # derived here: 4\n"));
+  EXPECT_THAT(text, HasSubstr("\ndevice_groups = 0  # derived here: 2\n"));
+  EXPECT_THAT(text, HasSubstr("\ngates = auto  # derived here: raw\n"));
+  write(text);
+  Config again = load({"--config", file_}).config;
+  EXPECT_EQ(to_ini(again), to_ini(config));
+  EXPECT_TRUE(problems(again, 8).empty());
+  resolve(again, 8);
+  EXPECT_EQ(again.batch.micro, 1);
+}
+
+TEST(ConfigText, what_another_build_wrote_is_recalled_as_far_as_it_is_known) {
+  const Config config = recall_config("[model]\nlayers = 7\nfuture = 1\nffn = unheard\n[run]\nseed = 3\n");
+  EXPECT_EQ(config.model.layers, 7);
+  EXPECT_EQ(config.model.ffn, Activation::swiglu);
+  EXPECT_EQ(config.run.seed, 3u);
 }
 
 TEST(ConfigText, keys_of_earlier_builds_are_passed_over) {

@@ -94,6 +94,18 @@ TEST_F(MetricsLogTest, ResumeCutsLaterStepsAndATornLine) {
   EXPECT_TRUE(read_metrics(file_).empty());
 }
 
+TEST_F(MetricsLogTest, ARunThatBeginsAgainCountsWhatItCuts) {
+  {
+    MetricsLog log(file_, -1);
+    EXPECT_EQ(log.lines_cut(), 0);
+    for (int step = 1; step <= 3; ++step) log.append(record(step, 1));
+  }
+  const MetricsLog log(file_, -1);
+  EXPECT_EQ(log.lines_cut(), 3);
+  EXPECT_EQ(log.resumed_at(), -1);
+  EXPECT_EQ(content(file_), "");
+}
+
 TEST_F(MetricsLogTest, ZerosOfAPowerFailureAreATornEnd) {
   {
     MetricsLog log(file_, -1);

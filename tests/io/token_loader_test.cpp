@@ -259,6 +259,39 @@ TEST_F(TokenLoaderTest, DocumentsOfTheStreamAreKeptApart) {
   EXPECT_EQ(loader.places(2), (std::vector<std::int64_t>{8, 9, 10, 11}));
 }
 
+TEST_F(TokenLoaderTest, SamplesWithoutATargetAreFound) {
+  // A sample counts if read() gives it a target that is not masked.
+  const auto check = [&](const std::shared_ptr<const TokenFile>& file, const SampleShape& shape) {
+    const TokenSamples samples(file, shape);
+    const TokenLoader loader = loader_of(file, shape);
+    bool any_at_all = false;
+    for (std::int64_t i = 0; i < samples.count(); ++i) {
+      const Ids targets = Read(loader, i, static_cast<std::size_t>(shape.seq_len)).targets;
+      const bool any = std::ranges::any_of(targets, [](std::int32_t target) { return target != none; });
+      EXPECT_EQ(samples.any_target(i, 1), any) << i;
+      any_at_all = any_at_all || any;
+    }
+    EXPECT_EQ(samples.any_target(0, samples.count()), any_at_all);
+    return any_at_all;
+  };
+  const auto masked = documents_of(directory_.path() / "masked", {5, 4, 7, 2}, true);
+  for (const bool packed : {false, true}) {
+    for (const bool documents : {false, true}) {
+      for (const std::int64_t seq_len : {1, 2, 4}) {
+        EXPECT_TRUE(check(masked, {.seq_len = seq_len, .packed = packed, .documents = documents}));
+      }
+    }
+  }
+  const auto single = documents_of(directory_.path() / "single", std::vector<std::int32_t>(9, 1));
+  EXPECT_FALSE(check(single, {.seq_len = 4, .documents = true}));
+  EXPECT_TRUE(check(single, {.seq_len = 4}));
+  TokenFileWriter writer(directory_.path() / "silent", 1000);
+  for (int d = 0; d < 5; ++d) writer.add_document(std::vector<std::int32_t>(6, 3), std::vector<std::uint8_t>(6, 0));
+  writer.finish();
+  const auto silent = std::make_shared<TokenFile>(directory_.path() / "silent");
+  for (const bool packed : {false, true}) EXPECT_FALSE(check(silent, {.seq_len = 4, .packed = packed}));
+}
+
 TEST(PackingOf, FillsSequencesWithWholeDocuments) {
   // 4, 2, 9 (cut into 5 and 4), 0, 1 and 3 predictions.
   const std::vector<std::int64_t> begins{0, 5, 8, 18, 19, 21, 25};

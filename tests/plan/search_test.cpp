@@ -101,7 +101,13 @@ TEST(Search, SaysWhatStandsAgainstEveryMesh) {
   EXPECT_THAT(search_problems(config, 16, 8, {}), ElementsAre(HasSubstr("63 experts do not form pairs")));
   config = good;
   config.batch.global = 7;
-  EXPECT_THAT(search_problems(config, 4096, 8, {}), ElementsAre(HasSubstr("batch.global = 7 cannot be divided")));
+  const std::vector<std::string> told = search_problems(config, 4096, 8, {});
+  ASSERT_THAT(told,
+              ElementsAre(HasSubstr("batch.global = 7 cannot be divided among the data-parallel ranks of any mesh")));
+  const std::string value = told[0].substr(told[0].rfind(' '));  // what is proposed works, and nothing in between
+  for (config.batch.global = 8; !search_problems(config, 4096, 8, {}).empty();) ++config.batch.global;
+  EXPECT_EQ(std::stoll(value), config.batch.global) << told[0];
+  config.batch.global = 7;
   config.moe.top_k = 99;  // wrong on every mesh
   EXPECT_THAT(search_problems(config, 4096, 8, {}),
               ElementsAre(testing::StartsWith("moe.top_k = 99"), testing::StartsWith("no valid mesh of 4096 ranks: ")));

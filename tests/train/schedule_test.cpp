@@ -1,10 +1,14 @@
 #include "train/schedule.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <string>
 #include <vector>
 
 #include "core/error.h"
+#include "io/config/binding.h"
 
 namespace lyceum {
 namespace {
@@ -25,6 +29,65 @@ TEST(ChoicesOfStep, GoEvenlyFromTheFirstStepToTheLast) {
   EXPECT_EQ(all(2, 6, 5), (Choices{2, 3, 4, 5, 6, 6, 6}));
   EXPECT_EQ(all(1, 3, 6), (Choices{1, 1, 2, 2, 3, 3, 3, 3}));  // 1, 1.4, 1.8, 2.2, 2.6, 3
   EXPECT_EQ(all(2, 4, 1).front(), 2) << "the first step is the last";
+}
+
+/// Returns the warnings about a schedule, whose length is that of the run unless `schedule_steps` is given.
+std::vector<std::string> doubts(const OptimConfig& optim, std::int64_t steps, std::int64_t schedule_steps = 0,
+                                std::int64_t first = 0) {
+  return schedule_doubts(optim, steps, schedule_steps > 0 ? schedule_steps : steps, first);
+}
+
+TEST(ScheduleDoubts, AreOfRatesThatAreNotReached) {
+  const auto expect = [](const std::vector<std::string>& found, const char* text) {
+    ASSERT_EQ(found.size(), 1u) << text << testing::PrintToString(found);
+    EXPECT_THAT(found[0], testing::HasSubstr(text));
+  };
+  for (const char* schedule : {"step", "cosine", "wsd", "constant"}) {
+    const OptimConfig optim{.lr = 1, .schedule = schedule, .warmup_steps = 2000};
+    expect(
+        doubts(optim, 1000),
+        "optim.warmup_steps = 2000 is more than run.steps = 1000: the learning rate ends at 0.5, below optim.lr = 1");
+    EXPECT_EQ(learning_rate(optim, 999, 1000), 0.5);
+  }
+  const OptimConfig warm{.lr = 1, .schedule = "cosine", .warmup_steps = 100};
+  expect(doubts(warm, 100), "optim.warmup_steps = 100 fills the schedule of 100 steps: the learning rate falls to 0 ");
+  expect(doubts({.lr = 1, .min_lr = 0.1, .schedule = "cosine", .warmup_steps = 100}, 1000, 50),
+         "fills the schedule of 50 steps: the learning rate falls to 0.1 ");
+  expect(doubts({.lr = 1, .schedule = "wsd", .warmup_steps = 100, .decay_steps = 950}, 1000),
+         "the decay of 950 steps (optim.decay_steps) begins before the warm-up of 100 steps ends");
+  expect(doubts({.lr = 1, .schedule = "step", .warmup_steps = 900}, 1000),
+         "optim.warmup_steps = 900 ends after 80 % of the schedule of 1000 steps");
+  expect(doubts({.lr = 1, .schedule = "cosine"}, 1000, 500), "the learning rate is 0 from step 500 on");
+  EXPECT_EQ(learning_rate({.lr = 1, .schedule = "cosine"}, 499, 500), 0);
+  expect(doubts({.lr = 1, .schedule = "cosine", .decay_steps = 5}, 1000), "optim.decay_steps = 5 has no effect");
+  expect(doubts({.lr = 1, .min_lr = 0.1, .schedule = "constant"}, 1000), "optim.min_lr = 0.1 has no effect");
+}
+
+TEST(ScheduleDoubts, AreNoneOfUsualSchedules) {
+  for (const char* schedule : {"step", "cosine", "wsd", "constant"}) {
+    for (const std::int64_t warmup : {0, 1, 100, 800}) {
+      EXPECT_THAT(doubts({.lr = 1, .schedule = schedule, .warmup_steps = warmup}, 1000), testing::IsEmpty())
+          << schedule;
+    }
+    EXPECT_THAT(doubts({.lr = 0, .schedule = schedule, .warmup_steps = 2000}, 1000), testing::IsEmpty());
+    // Beyond the warm-up, and beyond the schedule, of which keep_schedule() speaks.
+    EXPECT_THAT(doubts({.lr = 1, .schedule = schedule, .warmup_steps = 50}, 2000, 1000, 1500), testing::IsEmpty());
+  }
+  EXPECT_THAT(doubts({.lr = 1, .schedule = "wsd"}, 1000, 100000), testing::IsEmpty());
+  EXPECT_THAT(doubts({.lr = 1, .schedule = "step"}, 1000, 500), testing::IsEmpty()) << "a tenth of the rate is left";
+}
+
+TEST(ScheduleDoubts, AreNoneOfTheShippedConfigurations) {
+  namespace fs = std::filesystem;
+  int files = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(fs::path(LYCEUM_SOURCE_DIR) / "configs")) {
+    if (entry.path().extension() != ".ini" || entry.path().parent_path().filename() == "clusters") continue;
+    const Config config = load_config(std::vector<std::string>{"--config", entry.path().string()}).config;
+    EXPECT_THAT(doubts(config.optim, config.run.steps, config.optim.schedule_steps), testing::IsEmpty())
+        << entry.path();
+    ++files;
+  }
+  EXPECT_GT(files, 10);
 }
 
 TEST(LearningRate, WarmsUpLinearly) {

@@ -62,12 +62,16 @@ struct Standing {
   bool readable = false;  // the manifest
   bool intact = false;    // every file is there in full length
   bool sound = false;     // and intact
+  bool timed = false;
 };
 Standing standing_of(const fs::path& directory) {
   try {
     const CheckpointReader reader(directory);
     const bool intact = reader.problem(CheckpointReader::Check::sizes).empty();
-    return {.readable = true, .intact = intact, .sound = intact && reader.header().unsound.empty()};
+    return {.readable = true,
+            .intact = intact,
+            .sound = intact && reader.header().unsound.empty(),
+            .timed = reader.header().timed};
   } catch (const std::exception&) {
     return {};
   }
@@ -215,16 +219,19 @@ void set_latest(const std::filesystem::path& root, const std::string& name) {
 
 void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep) {
   mend_checkpoints(root);
-  if (keep <= 0) return;
+  const bool keep_all = keep <= 0;
   const std::string current = latest(root);
-  std::int64_t intact = 0;
-  bool sound = false;  // one was met
+  std::int64_t intact = 0, lasting = 0;  // that stay, and those of them that are not timed
+  bool sound = false;                    // one was met
   for (const std::string& name : list_checkpoints(root)) {
     if (!current.empty() && step_of(name) > step_of(current)) continue;
+    if (keep_all && lasting > 1) break;  // timed ones behind them went when these were saved
     const Standing standing = standing_of(root / name);
     if (!standing.readable) continue;
-    if (intact < keep || name == current || (standing.sound && !sound)) {
+    const bool among_newest = standing.timed ? intact < std::max<std::int64_t>(keep, 1) : keep_all || lasting < keep;
+    if (among_newest || name == current || (standing.sound && !sound)) {
       intact += standing.intact;
+      lasting += standing.intact && !standing.timed;
       sound = sound || standing.sound;
     } else {
       remove_checkpoint(root / name);

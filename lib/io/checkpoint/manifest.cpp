@@ -116,7 +116,8 @@ Manifest parse(std::string_view text) {
                      .config = json.at("config"),
                      .trainer_state = json.at("trainer_state"),
                      .job = job_of(json.value("job", Json())),
-                     .unsound = json.value("unsound", "")};
+                     .unsound = json.value("unsound", ""),
+                     .timed = json.value("timed", false)};
   require_input(manifest.header.step >= 0 && manifest.header.step < most_steps, "step {} is out of range",
                 manifest.header.step);
   for (const Json& file : json.at("files")) manifest.files.push_back(file_of(file));
@@ -137,9 +138,10 @@ std::string manifest_text(const Manifest& manifest) {
   const CheckpointHeader& header = manifest.header;
   std::string text = fmt::format(
       "{{\n\"format\": \"{}\",\n\"format_version\": {},\n\"run_uuid\": {},\n\"step\": {},\n\"mesh\": {},\n"
-      "\"sound\": {},\n\"unsound\": {},\n\"job\": {},\n\"config\": {},\n\"trainer_state\": {},\n\"files\": [",
+      "\"sound\": {},\n\"unsound\": {},\n\"timed\": {},\n\"job\": {},\n\"config\": {},\n\"trainer_state\": "
+      "{},\n\"files\": [",
       checkpoint_format, checkpoint_format_version, json_text(Json(header.run_uuid)), header.step,
-      json_text(Json(header.mesh)), header.unsound.empty(), json_text(Json(header.unsound)),
+      json_text(Json(header.mesh)), header.unsound.empty(), json_text(Json(header.unsound)), header.timed,
       json_text(json_of(header.job)), json_text(Json(header.config)), json_text(Json(header.trainer_state)));
   const char* separator = "\n";
   for (const StoredFile& file : manifest.files) {

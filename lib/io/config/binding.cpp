@@ -175,4 +175,14 @@ LoadedConfig parse_config(const std::string& text, const std::string& name) {
   return loaded;
 }
 
+Config recall_config(const std::string& text) {
+  LoadedConfig loaded;
+  const std::vector<ConfigKey> keys = keys_of(loaded.config);
+  std::istringstream stream(text);
+  for (const IniEntry& entry : read_ini(stream, "configuration", loaded.mistakes)) {
+    assign(keys, {.key = entry.key, .value = entry.value, .origin = {}}, loaded);
+  }
+  return std::move(loaded.config);
+}
+
 }  // namespace lyceum

@@ -37,6 +37,9 @@ LoadedConfig load_config(std::span<const std::string> arguments);
 
 /// The whole configuration as an INI file that load_config reads back to the same values.
 std::string to_ini(const Config& config);
+/// Writes a configuration as it was before resolve(): a key that it derives keeps its 0 or auto, and a comment says the
+/// value in `resolved`. So the file means the same on other ranks.
+std::string to_ini(const Config& given, const Config& resolved);
 
 /// A key with two values, as text.
 struct Difference {
@@ -49,6 +52,9 @@ std::vector<Difference> differences(const Config& before, const Config& after);
 
 /// A configuration kept as text, such as a checkpoint's; messages call it `name`. Throws as load_config does.
 LoadedConfig parse_config(const std::string& text, const std::string& name);
+
+/// A configuration that another build may have written: what this build does not know is left out.
+Config recall_config(const std::string& text);
 
 /// A line a key: `section.key = value  # where the value came from`; also an INI file. Call it with a resolved
 /// configuration: a value that nobody gave and that is not the default is then reported as derived.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <numeric>
 
@@ -34,14 +35,23 @@ namespace {
 
 class Findings {
  public:
+  /// Without `advice`, texts may lack what to set instead.
+  explicit Findings(bool advice = true) : advice_(advice) {}
+
   template <class... Args>
   void unless(bool fine, fmt::format_string<Args...> text, Args&&... args) {
     if (!fine) found_.push_back(fmt::format(text, std::forward<Args>(args)...));
+  }
+  /// Returns what to set instead, as `advise` says; calls it only if it is needed.
+  template <class Advise>
+  std::string advice(bool fine, Advise&& advise) const {
+    return fine || !advice_ ? std::string() : advise();
   }
   std::vector<std::string> take() { return std::move(found_); }
 
  private:
   std::vector<std::string> found_;
+  bool advice_;
 };
 
 /// Whether n splits into d equal parts. True for a d below 1, which the key's own range refuses.
@@ -407,32 +417,127 @@ void check_mixtures(Findings& findings, const Config& config) {
                   config.model.hidden);
 }
 
+bool fits_ranks(const Config& config, int world);
+
+/// "1, 2 or 4"
+std::string alternatives(const std::vector<std::int64_t>& values) {
+  std::string text;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : i + 1 < values.size() ? ", " : " or ", values[i]);
+  }
+  return text;
+}
+
+/// The divisors of `number` that suit the ranks and the batch as the value of `member`: at most three, the nearest
+/// ones.
+template <class Value>
+std::vector<std::int64_t> values_that_fit(Config config, int world, Value& (*member)(Config&), std::int64_t number) {
+  constexpr std::size_t enough = 3;
+  const std::int64_t own = member(config);
+  std::vector<std::int64_t> divisors;
+  for (std::int64_t d = 1; d * d <= number; ++d) {
+    if (number % d != 0) continue;
+    divisors.push_back(d);
+    if (d * d < number) divisors.push_back(number / d);
+  }
+  std::ranges::sort(divisors, {}, [&](std::int64_t value) { return std::abs(value - own); });
+  std::vector<std::int64_t> found;
+  for (const std::int64_t value : divisors) {
+    if (found.size() == enough) break;
+    member(config) = static_cast<Value>(value);
+    if (fits_ranks(config, world)) found.push_back(value);
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+/// A number of ranks that forms this mesh and shares the batch, up to `world` if possible; 0 if there is none. What
+/// does not suit the fewest ranks suits no multiple of them.
+int ranks_that_fit(const Config& config, int world) {
+  constexpr int tries = 1000;
+  const std::int64_t fewest = fewest_ranks(config.parallel);
+  if (fewest > 1 << 20 || !fits_ranks(config, static_cast<int>(fewest))) return 0;
+  std::int64_t ranks = std::max<std::int64_t>(world / fewest, 1) * fewest;
+  for (int i = 0; i < tries && ranks > fewest; ++i, ranks -= fewest) {
+    if (fits_ranks(config, static_cast<int>(ranks))) return static_cast<int>(ranks);
+  }
+  return static_cast<int>(fewest);
+}
+
+/// Returns the remedies for ranks that do not form the mesh: ": start 2 ranks (mpirun -n 2), or set parallel.expert = 1
+/// or 4".
+template <class Value>
+std::string ranks_advice(const Config& config, int world, const char* key, Value& (*member)(Config&)) {
+  std::string text;
+  const auto add = [&](const std::string& way) { text += (text.empty() ? ": " : ", or ") + way; };
+  if (const int ranks = ranks_that_fit(config, world)) {
+    add(fmt::format("start {0} {1} (mpirun -n {0})", ranks, ranks == 1 ? "rank" : "ranks"));
+  }
+  if (const auto values = values_that_fit(config, world, member, world); world > 1 && !values.empty()) {
+    add(fmt::format("set {} = {}", key, alternatives(values)));
+  }
+  if (!text.empty()) return text;
+  Config other = config;  // the batch does not suit any number of ranks
+  const std::int64_t ranks = fewest_ranks(config.parallel), data = data_ranks(config.parallel, static_cast<int>(ranks));
+  if (data == 0) return {};
+  const std::int64_t unit = data * std::max<std::int64_t>(config.batch.micro, 1);
+  other.batch.global = std::max<std::int64_t>((config.batch.global + unit / 2) / unit, 1) * unit;
+  if (!fits_ranks(other, static_cast<int>(ranks))) return {};
+  return fmt::format(": start {0} ranks (mpirun -n {0}) with batch.global = {1}", ranks, other.batch.global);
+}
+
+/// Sequences that batch.global must be a multiple of on so many data ranks.
+std::int64_t batch_unit(const Config& config, std::int64_t data) {
+  const bool groups = config.parallel.schedule == ScheduleKind::interleaved;
+  const std::int64_t passes = groups ? std::max(config.parallel.pipeline, 1) : 1;
+  return data * std::max<std::int64_t>(config.batch.micro, 1) * passes;
+}
+
+std::string batch_advice(Config config, int world) {
+  const std::int64_t unit = batch_unit(config, data_ranks(config.parallel, world));
+  config.batch.global = (config.batch.global / unit + 1) * unit;
+  return fits_ranks(config, world) ? fmt::format(": set a multiple of {}", unit) : "";
+}
+
 void check_ranks_and_batch(Findings& findings, const Config& config, int world) {
   const ParallelConfig& parallel = config.parallel;
   const BatchConfig& batch = config.batch;
   const std::int64_t stages = std::max(parallel.pipeline, 1);
   const std::int64_t expert_ranks = std::int64_t{parallel.expert} * parallel.expert_tensor;
   const std::int64_t data = data_ranks(parallel, world);
-  const std::string way_out = fmt::format(": start {0} ranks (mpirun -n {0}) or a multiple", fewest_ranks(parallel));
-  findings.unless(data > 0 || parallel.pipeline < 1 || parallel.tensor < 1,
-                  "{} not split into parallel.pipeline = {} times parallel.tensor = {}{}",
+  const auto advice = [&]<class Value>(bool fine, const char* key, Value& (*member)(Config&)) {
+    return findings.advice(fine, [&] { return ranks_advice(config, world, key, member); });
+  };
+  const bool stages_fit = world % stages == 0;
+  const bool split = data > 0 || parallel.pipeline < 1 || parallel.tensor < 1;
+  findings.unless(split, "{} not split into parallel.pipeline = {} times parallel.tensor = {}{}",
                   world == 1 ? "1 rank does" : fmt::format("{} ranks do", world), parallel.pipeline, parallel.tensor,
-                  way_out);
-  findings.unless(world % stages != 0 || divides(expert_ranks, world / stages),
-                  "parallel.expert = {} times parallel.expert_tensor = {} does not divide the {} of a stage{}",
-                  parallel.expert, parallel.expert_tensor, count_text(world / stages, "rank"), way_out);
+                  stages_fit ? advice(
+                                   split, "parallel.tensor", +[](Config& c) -> int& { return c.parallel.tensor; })
+                             : advice(
+                                   split, "parallel.pipeline", +[](Config& c) -> int& { return c.parallel.pipeline; }));
+  const bool shared = !stages_fit || divides(expert_ranks, world / stages);
+  findings.unless(shared, "parallel.expert = {} times parallel.expert_tensor = {} does not divide the {} of a stage{}",
+                  parallel.expert, parallel.expert_tensor, count_text(world / stages, "rank"),
+                  advice(
+                      shared, "parallel.expert", +[](Config& c) -> int& { return c.parallel.expert; }));
   findings.unless(
       parallel.dispatch != DispatchKind::hierarchical || parallel.host_ranks == 0 || expert_hosts(parallel) > 1,
       "parallel.dispatch = hierarchical with {} of parallel.expert times parallel.expert_tensor, which do not "
       "fill several hosts of parallel.host_ranks = {} with more than one expert rank on each: set auto",
       count_text(expert_ranks, "rank"), parallel.host_ranks);
   if (data == 0) return;
-  findings.unless(divides(data, batch.global),
-                  "batch.global = {} cannot be divided among {} data-parallel ranks: set a multiple of {}",
-                  batch.global, data, data);
-  findings.unless(!divides(data, batch.global) || divides(batch.micro, batch.global / data),
-                  "batch.micro = {} does not divide the {} sequences per rank of batch.global = {}", batch.micro,
-                  batch.global / data, batch.global);
+  const bool divided = divides(data, batch.global);
+  findings.unless(divided, "batch.global = {} cannot be divided among {} data-parallel ranks{}", batch.global, data,
+                  findings.advice(divided, [&] { return batch_advice(config, world); }));
+  const bool in_passes = !divided || divides(batch.micro, batch.global / data);
+  const auto micro_advice = [&] {
+    const auto values = values_that_fit(
+        config, world, +[](Config& c) -> std::int64_t& { return c.batch.micro; }, batch.global / data);
+    return values.empty() ? "" : fmt::format(": set batch.micro = {}", alternatives(values));
+  };
+  findings.unless(in_passes, "batch.micro = {} does not divide the {} sequences per rank of batch.global = {}{}",
+                  batch.micro, batch.global / data, batch.global, findings.advice(in_passes, micro_advice));
 }
 
 /// That every stage has a block, and that the schedule can be.
@@ -445,9 +550,8 @@ void check_pipeline(Findings& findings, const Config& config, int world) {
                   pipeline, chunks, config.model.layers);
   if (parallel.schedule != ScheduleKind::interleaved) {
     findings.unless(chunks <= 1,
-                    "parallel.virtual_stages = {} with parallel.schedule = {}: set parallel.schedule = interleaved, or "
-                    "parallel.virtual_stages = 1",
-                    chunks, name_of(parallel.schedule));
+                    "parallel.virtual_stages = {} with parallel.schedule = {}: set {}parallel.virtual_stages = 1",
+                    chunks, name_of(parallel.schedule), pipeline > 1 ? "parallel.schedule = interleaved, or " : "");
     return;
   }
   findings.unless(pipeline >= 2 && chunks >= 2,
@@ -485,6 +589,23 @@ void check_overlap(Findings& findings, const Config& config, int world) {
                   "parallel.overlap = batches with one micro-batch of {} per step, which has no other to run beside "
                   "it: set a smaller batch.micro, or parallel.overlap = shared",
                   count_text(micro, "sequence"));
+}
+
+/// True if `world` ranks form the mesh and share the batch, and every rank has experts.
+bool fits_ranks(const Config& config, int world) {
+  Findings findings(false);
+  check_ranks_and_batch(findings, config, world);
+  check_pipeline(findings, config, world);
+  check_overlap(findings, config, world);
+  if (config.moe.experts > 0) {
+    for (const ExpertNumber& layer : expert_numbers(config)) {
+      findings.unless(config.parallel.expert <= layer.experts, "a rank without experts");
+    }
+  } else {
+    findings.unless(config.parallel.expert <= 1, "ranks without experts");
+  }
+  findings.unless(divides(config.parallel.tensor, config.model.heads), "heads that are not divided");
+  return findings.take().empty();
 }
 
 /// That every rank of a tensor group gets its equal share of the heads, and some of every width.

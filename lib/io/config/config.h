@@ -207,7 +207,8 @@ struct EvalConfig {
 };
 
 struct CheckpointConfig {
-  std::int64_t every = 0;  // steps; 0: at the end only
+  std::int64_t every = 0;  // steps between checkpoints; 0: they are not counted
+  double minutes = 10;     // of training between checkpoints; 0: no clock is read
   std::int64_t keep = 2;   // newest complete ones kept; 0: all
   std::string resume = "auto";
   bool at_start = false;

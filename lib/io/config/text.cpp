@@ -44,6 +44,15 @@ std::string to_ini(const Config& config) {
   });
 }
 
+std::string to_ini(const Config& given, const Config& resolved) {
+  Config copy = given, derived = resolved;
+  const std::vector<ConfigKey> values = keys_of(derived);
+  return by_section(keys_of(copy), [&](const std::string& name, const ConfigKey& key) {
+    const std::string text = key.setting.text(), here = find_key(values, key.name)->setting.text();
+    return fmt::format("{} = {}{}", name, text, here == text ? "" : fmt::format("  # derived here: {}", here));
+  });
+}
+
 bool describes_model(std::string_view key) {
   constexpr std::array<std::string_view, 4> sections{"model.", "moe.", "attention_experts.", "sub_dimensions."};
   return std::ranges::any_of(sections, [&](std::string_view section) { return key.starts_with(section); });

@@ -50,6 +50,25 @@ std::int64_t TokenSamples::count() const {
   return packing_ ? packing_->sequences() : samples_in(file_->tokens(), shape_.seq_len);
 }
 
+bool TokenSamples::any_target(std::int64_t first, std::int64_t count) const {
+  if (!masked()) return count > 0;
+  TokenPiece whole{};
+  std::vector<std::uint8_t> trained;
+  for (std::int64_t sample = first; sample < first + count; ++sample) {
+    for (const auto& [begin, inputs] : pieces_of(sample, whole)) {
+      trained.resize(static_cast<std::size_t>(inputs));
+      file_->read_trained(begin + 1, trained);
+      if (shape_.documents && !packing_) {
+        for (const std::int64_t at : file_->document_begins(begin + 1, begin + inputs + 1)) {
+          trained[static_cast<std::size_t>(at - begin - 1)] = 0;
+        }
+      }
+      if (std::ranges::find(trained, std::uint8_t{1}) != trained.end()) return true;
+    }
+  }
+  return false;
+}
+
 /// `whole`: memory for the piece of a sample that has one.
 std::span<const TokenPiece> TokenSamples::pieces_of(std::int64_t sample, TokenPiece& whole) const {
   if (packing_) return packing_->of(sample);

@@ -63,6 +63,8 @@ class TokenSamples {
   std::int64_t count() const;
   /// Whether some targets may not count.
   bool masked() const { return shape_.documents || shape_.packed || file_->has_mask(); }
+  /// True if a target of the samples first … first + count − 1 counts. Reads masks, but no tokens.
+  bool any_target(std::int64_t first, std::int64_t count) const;
   /// Throws a bad_input Error that names file and position when a token is not below `vocab`.
   void read(std::int64_t sample, std::int64_t vocab, const SampleTokens& out) const;
   /// Position of each input of a sample in the file; −1 for padding.

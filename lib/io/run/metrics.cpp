@@ -53,14 +53,15 @@ std::string line_of(const OrderedJson& record) {
 
 MetricsLog::MetricsLog(const std::filesystem::path& file, std::int64_t resume_step) {
   std::int64_t kept = 0;  // bytes
-  if (resume_step >= 0 && std::filesystem::exists(file)) {
-    for_each_line(file, [&](const OrderedJson& record, std::int64_t bytes) {
+  if (std::filesystem::exists(file)) {
+    const auto keep = [&](const OrderedJson& record, std::int64_t bytes) {
       const auto step = record["step"].get<std::int64_t>();
       if (step > resume_step) return false;
       kept = bytes;
       resumed_at_ = step;
       return true;
-    });
+    };
+    if (resume_step >= 0) for_each_line(file, keep);
     std::ifstream in = open_to_read(file);
     in.seekg(kept);
     for (std::string line; std::getline(in, line);) ++lines_cut_;

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "parallel/comm/process_group.h"
@@ -32,6 +33,12 @@ struct MeshShape {
   /// The place of rank `rank` of `world`. Throws where the shape does not fit.
   MeshIndex index_of(int rank, int world) const;
 };
+
+/// The meaning of the letters of MeshShape::text(), to be printed beside it.
+constexpr std::string_view mesh_legend =
+    "pp pipeline stages, dp data ranks, tp tensor ranks; for experts: edp data ranks, ep expert ranks, etp "
+    "expert-tensor "
+    "ranks";
 
 /// This rank's groups: one object a kind, every communicator made eagerly and in one order on all ranks.
 /// rank = (p · dp + d) · tp + t, and within a stage (ed · ep + e) · etp + et.

@@ -7,10 +7,13 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <thread>
 
+#include "core/clock.h"
 #include "core/gpu.h"
 #include "core/launcher.h"
 #include "parallel/comm/communicator.h"
@@ -51,7 +54,11 @@ void hush_abort() {
 
 }  // namespace
 
-MpiSession::MpiSession() : host_(host_name()) {
+struct MpiSession::Ends {
+  MPI_Comm group = MPI_COMM_NULL;
+};
+
+MpiSession::MpiSession() : host_(host_name()), ends_(std::make_unique<Ends>()) {
   if (!launched_rank()) {
     const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
     require_usage(!tasks || std::atoi(tasks) <= 1,
@@ -80,6 +87,7 @@ MpiSession::MpiSession() : host_(host_name()) {
   std::array<int, 2> least{in_order ? local_size_ : 0, -local_size_};
   check(MPI_Allreduce(MPI_IN_PLACE, least.data(), 2, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "MPI_Allreduce");
   host_ranks_ = least[0] == -least[1] ? least[0] : 0;
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &ends_->group), "MPI_Comm_dup");
 }
 
 MpiSession::~MpiSession() {
@@ -88,6 +96,18 @@ MpiSession::~MpiSession() {
 
 ProcessGroup MpiSession::world(double timeout) const {
   return started_ ? ProcessGroup::world(timeout) : ProcessGroup::self("world");
+}
+
+bool MpiSession::all_ranks_end(double seconds) const {
+  if (!started_ || !mpi_running()) return false;
+  MPI_Request request = MPI_REQUEST_NULL;
+  bool works = MPI_Ibarrier(ends_->group, &request) == MPI_SUCCESS;
+  int done = 0;
+  for (const auto begun = Clock::now(); works && !done && seconds_since(begun) < seconds;) {
+    works = MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS;
+    if (!done) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return works && done;
 }
 
 void MpiSession::abort(ExitCode code) const {

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <memory>
+#include <string>
+
 #include "core/error.h"
 #include "parallel/comm/process_group.h"
 
@@ -29,6 +32,9 @@ class MpiSession {
   /// Ranks of each machine, where all have equally many and neighbours lie together; else 0.
   int host_ranks() const { return host_ranks_; }
 
+  /// True once all ranks have called it, which those do that end with an error of their input; false if one of them has
+  /// not after so many seconds.
+  bool all_ranks_end(double seconds) const;
   /// Ends every rank of the job at once with this exit code. For errors that this rank alone knows of.
   [[noreturn]] void abort(ExitCode code) const;
   /// Collective: ends the job with an exit code other than 0 that all ranks have, as returning it from `main` would,
@@ -39,6 +45,8 @@ class MpiSession {
   bool started_ = false;
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1, host_ranks_ = 1;
   std::string host_;
+  struct Ends;  // the communicator of all_ranks_end()
+  std::unique_ptr<Ends> ends_;
 };
 
 }  // namespace lyceum

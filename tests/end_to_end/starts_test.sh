@@ -1,0 +1,140 @@
+#!/usr/bin/env bash
+# Usage: starts_test.sh LYCEUM SOURCE_DIR. What a start says and refuses: a run that is continued as another one, data of which
+# no token is trained, schedules that do not reach their rate; config.ini, --print-config, and errors printed once.
+. "$(dirname "$0")/lib.sh" "$@"
+make_data
+run=$work/run
+few=("${tiny[@]}" --run.steps=5 --checkpoint.every=0)
+one_error() { equal "lines of ours" "$(grep -c '^lyceum train: ' "$work/err")" 1; }
+silent_about() { ! grep -Eq -- "$1" "$work/out" || fail "a line of stdout matches: $1"; }
+
+# --- another run in the same folder
+expect 0 "$lyceum" "${few[@]}"
+says out "^saves      every 10 min: a run that is killed loses at most about 10 min$"
+says out "^ +pp pipeline stages, dp data ranks"
+before=$(sha256sum "$run/metrics.jsonl" "$run/config.ini" "$run"/checkpoints/*/manifest.json)
+# other_run OPTION WAS: the finished run is not mistaken for one with this option.
+other_run() {
+  expect 2 "$lyceum" "${few[@]}" "--$1"
+  says err "^lyceum train: $run/checkpoints/step-00000005 is the end of another run .*set another run.dir.*: ${1%%=*} = ${1#*=} \(was $2\)$"
+  equal "lines of stderr" "$(wc -l <"$work/err")" 1
+}
+other_run run.seed=2 1
+other_run optim.lr=0.01 0.003
+other_run balance.expert=0.02 0.01
+other_run batch.global=16 8
+other_run data.order=sequential shuffled
+other_run moe.top_k=3 2
+other_run model.layers=4 3
+other_run run.steps=4 5
+other_run optim.schedule_steps=9 5
+expect 2 ranks 2 "${few[@]}" --run.seed=2 --optim.lr=1 --model.hidden=64 # and all of it is told
+for key in "run.seed = 2 \(was 1\)" "model.hidden = 64 \(was 32\)" "optim.lr = 1 \(was 0.003\)"; do says err "^  $key$"; done
+one_error
+equal "files of a refused run" "$(sha256sum "$run/metrics.jsonl" "$run/config.ini" "$run"/checkpoints/*/manifest.json)" "$before"
+# The same run: as it is written, where it runs, what it prints and validates on.
+ln -s "$work/data" "$work/elsewhere"
+expect 0 ranks 2 "${few[@]}" --parallel.expert=2 --run.log_every=3 --eval.batches=1 --data.valid= --balance.device_groups=4 \
+  "--data.train=$work/elsewhere/train" --moe.gates=raw --model.head_dim=16 --checkpoint.keep=7
+says out "^nothing to train: 5 of 5 steps are done$"
+silent_about "(balance|data.train|moe)[a-z_.]* = .* from now on"
+# With steps to do, other tuning is what the user wants, and is told; another seed or objective is not.
+expect 0 "$lyceum" "${few[@]}" --run.steps=6 --optim.lr=0.002 --batch.global=4
+says out "^warning: optim.lr = 0.002 from now on \(was 0.003\)$"
+says out "^warning: batch.global = 4 from now on \(was 8\)$"
+for option in run.seed=2 balance.expert=0.02 batch.seq_len=16 "data.train=$work/data/valid"; do
+  expect 2 "$lyceum" "${few[@]}" --run.steps=7 "--$option" --optim.lr=0.002 --batch.global=4
+  says err "^lyceum train: $run/checkpoints/step-00000006 belongs to another run .*set another run.dir, with checkpoint.resume = $run/checkpoints/step-00000006 .*: ${option%%=*} = "
+done
+expect 0 "$lyceum" "${few[@]}" --run.steps=7 "--data.train=$work/data/valid" --data.changed=warn
+says out "^warning: data.train = $work/data/valid from now on \(was $work/data/train\)$"
+# A checkpoint that is named is a beginning, of another run too, but not of another model.
+from=--checkpoint.resume=$run/checkpoints/step-00000007
+expect 0 "$lyceum" "${few[@]}" --run.steps=8 --run.seed=2 --balance.expert=0.5 "--run.dir=$work/branch" "$from"
+says out "^warning: balance.expert = 0.5 from now on \(was 0.01\)$"
+expect 2 "$lyceum" "${few[@]}" --run.steps=8 --model.layers=4 "--run.dir=$work/branched" "$from"
+says err "^lyceum train: $run/checkpoints/step-00000007 is of another model \(.*it has no model/layers/3/.*: model.layers = 4 \(was 3\)$"
+expect 2 "$lyceum" "${few[@]}" --run.steps=8 --moe.expert_hidden=16 "--run.dir=$work/branched" "$from"
+says err "is of another model \(model/layers/1/.* in this model \[16, 32\]\).*: moe.expert_hidden = 16 \(was 24\)$"
+
+# --- weights that no run has trained: only the model is compared
+expect 0 "$lyceum" convert reset "$run" --out "$work/reset" "--data.train=$work/data/valid"
+expect 0 "$lyceum" train --config "$work/reset/config.ini" "--data.train=$work/data/train" --run.seed=9 --optim.lr=0.5 \
+  --run.steps=2 --checkpoint.every=0
+silent_about "from now on"
+says out "^config     $work/reset/config.ini is not of lyceum train and stays as it is"
+grep -q "^train = $work/data/valid$" "$work/reset/config.ini" || fail "the file of convert was replaced"
+
+# --- config.ini: the run as it was started last, on any number of ranks
+own=$work/own/config.ini
+expect 0 ranks 2 "${few[@]}" "--run.dir=$work/own" --parallel.expert=2 --checkpoint.resume=none
+grep -q "^# lyceum train wrote this file" "$own" || fail "no config.ini"
+grep -q "^micro = 0  # derived here: 4$" "$own" || fail "batch.micro is not left to be derived"
+grep -q "^resume = auto$" "$own" || fail "a start from config.ini would begin again"
+for ranks in 4 2; do
+  expect 0 ranks $ranks train --config "$own"
+  says out "^nothing to train: 5 of 5 steps are done$"
+done
+expect 0 ranks 4 train --config "$own" --run.steps=6
+grep -q "^steps = 6$" "$own" || fail "config.ini is not of the last start"
+grep -q "^micro = 0  # derived here: 2$" "$own" || fail "a derived value was taken for a given one"
+expect 0 ranks 2 eval --config "$own" --json
+expect 0 "$lyceum" plan --config "$own"
+# Begun from a checkpoint that is named: until it has one of its own, config.ini names that one, too.
+cp -r "$work/own/checkpoints/step-00000006" "$work/six"
+expect 3 "$lyceum" "${few[@]}" --run.steps=9 "--run.dir=$work/named" "--checkpoint.resume=$work/six" --data.valid="$work/absent"
+[[ ! -e $work/named/config.ini ]] || fail "a refused start left config.ini"
+expect 0 "$lyceum" "${few[@]}" --run.steps=8 "--run.dir=$work/named" "--checkpoint.resume=$work/six"
+grep -q "^resume = auto$" "$work/named/config.ini" || fail "config.ini would go back to $work/six"
+expect 0 "$lyceum" train --config "$work/named/config.ini" --run.steps=9
+says out "^resumed    $work/named/checkpoints/step-00000008"
+
+# --- a run that was killed before its first checkpoint begins again, and says what it removes
+for i in 1 2 3; do echo "{\"step\": $i, \"loss\": 1}"; done >"$work/three"
+mkdir "$work/again" && cp "$work/three" "$work/again/metrics.jsonl"
+expect 0 "$lyceum" "${few[@]}" "--run.dir=$work/again"
+says out "^metrics    3 lines removed: steps after 0 are repeated$"
+
+# --- data of which nothing is trained
+python3 - "$work/data" <<'PYTHON'
+import os, shutil, sys
+folder = sys.argv[1]
+for name, source in ("silent", "train"), ("silent-valid", "valid"):
+    for kind in "bin", "idx":
+        shutil.copy(f"{folder}/{source}.{kind}", f"{folder}/{name}.{kind}")
+    open(f"{folder}/{name}.mask", "wb").write(bytes(os.path.getsize(f"{folder}/{name}.bin") // 2))
+PYTHON
+for samples in stream packed; do
+  for option in "train=$work/data/silent" "valid=$work/data/silent-valid" "train=0.9 $work/data/train 0.1 $work/data/silent"; do
+    expect 3 ranks 2 "${few[@]}" "--run.dir=$work/masked" --data.tokenizer= "--data.$option" --data.samples=$samples
+    says err "^lyceum train: .*data.${option%%=*} = $work/data/silent.*: no token of its [0-9]+ samples counts in the loss: .*\.mask"
+    one_error
+    [[ ! -e $work/masked/metrics.jsonl ]] || fail "a refused run left metrics"
+  done
+done
+expect 3 "$lyceum" eval "--checkpoint=$run" "--data.valid=$work/data/silent-valid"
+says err "data.valid = $work/data/silent-valid: no token of its"
+
+# --- schedules that do not reach optim.lr
+expect 0 "$lyceum" "${few[@]}" "--run.dir=$work/warm" --optim.warmup_steps=50
+says out "^warning: optim.warmup_steps = 50 is more than run.steps = 5: the learning rate ends at 0.0003, below optim.lr = 0.003$"
+expect 0 "$lyceum" plan "--config=$config" --optim.warmup_steps=50
+says out "^warning: optim.warmup_steps = 50 is more than run.steps = 12"
+says out "^checkpoints every 5 steps and every 10 min"
+expect 0 "$lyceum" plan "--config=$config" --json
+python3 -c 'import json, sys; sys.exit(json.load(open(sys.argv[1]))["warnings"] != [])' "$work/out" || fail "warnings of a usual schedule"
+
+# --- the configuration is printed on any number of ranks, and its mistakes once
+for ranks in 1 2 3 4; do
+  expect 0 ranks $ranks "${few[@]}" --parallel.expert=2 --parallel.pipeline=2 --print-config
+  equal "lines of run.steps" "$(grep -c '^run.steps ' "$work/out")" 1
+  grep -v "^#" "$work/out" >"$work/printed.ini"
+  cp "$work/out" "$work/printed.ini"
+done
+expect 0 ranks 4 train "--config=$work/printed.ini" --print-config
+expect 0 "$lyceum" "${few[@]}" --parallel.expert=2 --print-config
+says out "^# derived for 2 ranks$"
+expect 2 "$lyceum" "${few[@]}" --parallel.expert=2 --moe.top_k=99 --print-config
+expect 2 ranks 4 "${few[@]}" --parallel.expert=3
+says err "^lyceum train: .*does not divide the 4 ranks of a stage: set parallel.expert = 1, 2 or 4$"
+one_error
