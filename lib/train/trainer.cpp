@@ -86,6 +86,7 @@ void Trainer::start() {
   state_ = starting_point_->start(
       {.data = data_, .model = model_, .zero = zero_, .optimizer = optimizer_, .gemms = *gemms_});
   first_step_ = state_.step;
+  transformers_ = starting_point_->transformers();
   if (starting_point_->is_checkpoint()) saved_step_ = state_.step;
   starting_point_->tidy();
   starting_point_.reset();
@@ -204,7 +205,8 @@ void Trainer::save(bool in_background) {
                        .trainer_state = state_.text(),
                        .job = batch_job(),
                        .unsound = state_.soundness.problem(),
-                       .tokenizer = data_.tokenizer},
+                       .tokenizer = data_.tokenizer,
+                       .transformers = transformers_},
             .begun = begun,
             .waiting_since = begun};
   const CheckpointProbe undamaged = [&](std::string_view phase) {  // what was damaged since the audit is not saved

@@ -95,6 +95,14 @@ void ModelFolder::Tensor::read(std::span<float> values) const {
        value);
 }
 
+void ModelFolder::require_sound() const {
+  std::vector<float> values;
+  for (const auto& [name, tensor] : tensors_) {
+    values.resize(static_cast<std::size_t>(tensor.entry->shape.size()));
+    tensor.read(values);
+  }
+}
+
 void ModelFolder::open_files() {
   const fs::path single = path_ / weights_name, index = path_ / index_name;
   if (fs::exists(single)) return open_file(single);

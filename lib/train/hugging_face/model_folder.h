@@ -36,6 +36,8 @@ class ModelFolder {
     /// Fills `values`. Throws a bad_input Error for NaN and infinity.
     void read(std::span<float> values) const;
   };
+  /// Reads all weights. Throws a bad_input Error that names the first tensor that cannot be read or is not finite.
+  void require_sound() const;
   /// By name.
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
 
