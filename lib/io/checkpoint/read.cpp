@@ -8,6 +8,7 @@
 #include "io/checkpoint/checkpoint.h"
 #include "io/checkpoint/manifest.h"
 #include "io/files/hdf5.h"
+#include "io/files/whole_file.h"
 
 namespace lyceum {
 
