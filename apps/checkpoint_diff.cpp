@@ -12,7 +12,7 @@ namespace lyceum {
 namespace {
 
 /// The larger one, and NaN once one was NaN.
-double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
+double larger(double a, double b) { return std::isnan(a) ? std::abs(a) : b > a || std::isnan(b) ? std::abs(b) : a; }
 
 void accumulate(TensorDifference& sum, std::span<const float> a, std::span<const float> b) {
   sum.elements += static_cast<std::int64_t>(a.size());

@@ -14,9 +14,11 @@
 #include "io/checkpoint/checkpoint.h"
 #include "io/config/check.h"
 #include "io/files/whole_file.h"
+#include "io/text/json.h"
 #include "io/text/nearest_word.h"
 #include "io/text/table.h"
 #include "train/hugging_face/convert.h"
+#include "train/hugging_face/side_files.h"
 #include "train/run_setup.h"
 
 namespace lyceum {
@@ -73,6 +75,12 @@ int import_model(const MpiSession& session, const FromTo& from_to, const Argumen
   LoadedConfig base{.config = model.config()};
   base.config.run.dir = from_to.out;
   if (!tokenizer.empty()) base.config.data.tokenizer = (fs::path(from_to.out) / tokenizer.filename()).string();
+  const hugging_face::Json side_files = hugging_face::side_files_of(fs::path(from_to.source));
+  base.config.data.chat = hugging_face::chat_of(side_files);
+  for (const std::int64_t token :
+       hugging_face::end_tokens_of(side_files)) {  // some name one that the model does not have
+    if (token >= 0 && token < model.config().model.vocab) base.config.data.end_tokens.push_back(token);
+  }
   NewRun run = import_run(model, read_config(arguments, std::move(base)));
   if (given.print_config) return tell(print_config({.config = run.resolved, .origin = given.origin})), 0;
   tell(fmt::format("read       {} of {}\n", model.architecture().model, from_to.source));
@@ -84,20 +92,28 @@ int import_model(const MpiSession& session, const FromTo& from_to, const Argumen
   for (const std::string& note : notes) tell(note + '\n');
   if (from_to.dry_run) return 0;
   const auto lock = hold_run_directory(run.config, session);
+  run.transformers = json_text(side_files);
   if (!tokenizer.empty() && !given.origin.contains("data.tokenizer")) {
     run.tokenizer = read_whole_file(tokenizer);
     run.copied_as = tokenizer.filename();
   }
   const std::string title = fmt::format("lyceum {}: convert {} {}", program_version(), import_hf, from_to.source);
-  write_run(run, session.world(run.config.run.timeout_seconds), title);
+  try {
+    write_run(run, session.world(run.config.run.timeout_seconds), title);
+  } catch (const Error&) {
+    model.require_sound();
+    throw;
+  }
   tell(fmt::format("written    {0}: lyceum train --config {0}/config.ini continues from it\n", from_to.out));
   return 0;
 }
 
 int export_checkpoint(const MpiSession& session, const FromTo& from_to, const ExportOptions& options,
                       const LoadedConfig& given, const Tell& tell) {
-  const hugging_face::Export made{
-      .folder = from_to.out, .type = type_named(options.dtype), .shard_bytes = bytes_of(options.shard_size)};
+  hugging_face::Export made{.folder = from_to.out,
+                            .data = {},
+                            .type = type_named(options.dtype),
+                            .shard_bytes = bytes_of(options.shard_size)};
   hugging_face::require_no_model(made.folder);
   require_usage(given.origin.empty(), "{}: export-hf does not change the configuration of the checkpoint",
                 given.origin.empty() ? "" : given.origin.begin()->first);
@@ -105,6 +121,7 @@ int export_checkpoint(const MpiSession& session, const FromTo& from_to, const Ex
   const std::string problem = source.problem(CheckpointReader::Check::sizes);
   require_input(problem.empty(), "{}", problem);
   Config own = config_of(source).config;
+  made.data = own.data;
   resolve(own, 1);
   const hugging_face::Hosting hosting = hosting_of(options.architecture, own);
   const std::vector<Recipe> recipes = host_recipes(hosting, source);

@@ -203,6 +203,8 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   const SourcesEvaluation evaluations =
       evaluate(model, *setup, counted, data.valid, batches, {.collector = collector ? &*collector : nullptr});
   const Evaluation& evaluation = evaluations.whole;
+  require(std::isfinite(evaluation.loss), "{}: the loss is not finite: the checkpoint is unusable",
+          reader.directory().string());
   if (session.rank() != 0) return 0;
   if (tokens) tokens->finish();
   if (log) log->append(reader.header().step, routing_record(evaluation.routing, evaluation.positions));

@@ -3,13 +3,15 @@
 
     .venv/bin/python benchmarks/compare_transformers.py [--cases REGEX] [--seed N] [--program PATH] [--json OUT]
     .venv/bin/python benchmarks/compare_transformers.py --write-fixtures tests/end_to_end/hf
+    .venv/bin/python benchmarks/compare_transformers.py --write-changes tests/end_to_end/hf
 
 An imported case is a tiny model of transformers with random weights, biases, norms and router biases. Lyceum imports it;
 the losses of all tokens must agree. It exports it again, and every tensor must have its bits. An exported case is a model
 that Lyceum has trained for some steps; transformers loads the export, and the losses must agree. The tokenizer of an
 export must give transformers the tokens that Lyceum has, and its text back.
 
---write-fixtures writes what tests/end_to_end/hf_test.sh imports where no transformers is. Needs
+--write-fixtures writes what tests/end_to_end/hf_test.sh and tests/train/hugging_face_keys_test.cpp import where no
+transformers is; --write-changes writes only the changes of config.json that the latter tries. Needs
 `scripts/install-deps.sh --torch` and a built program.
 """
 import argparse
@@ -29,7 +31,8 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from compare_pytorch import ROOT, conclude, relative, write_tokens
+from compare_pytorch import ROOT, conclude, read_tokens, relative, write_tokens
+from transformers_keys import fixture
 
 # Largest relative difference allowed between the mean losses of two programs in f32. About 1e-7 is seen.
 LIMIT = 2e-5
@@ -111,7 +114,8 @@ class DeepseekMoe(nn.Module):
         self.gate = nn.Linear(config.hidden_size, config.n_routed_experts, bias=False)
         self.experts = nn.ModuleList(SwiGlu(config.hidden_size, width) for _ in range(config.n_routed_experts))
         self.shared_experts = SwiGlu(config.hidden_size, shared * width) if shared else None
-        self.top_k, self.normalised = config.num_experts_per_tok, config.norm_topk_prob
+        self.top_k = config.num_experts_per_tok
+        self.normalised = config.norm_topk_prob and self.top_k > 1  # as DeepSeek's MoEGate
 
     def forward(self, x):
         gates, chosen = self.gate(x).softmax(-1).topk(self.top_k)
@@ -162,9 +166,14 @@ def save(model: nn.Module, kind: str, settings: dict, folder: Path) -> None:
 
 
 def load(folder: Path) -> nn.Module:
+    """Throws unless the files have all tensors of the model and no other."""
     settings = json.loads((folder / "config.json").read_text())
     if settings["model_type"] != "deepseek":
-        return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+        wrong = {kind: sorted(map(str, names)) for kind, names in info.items() if names}
+        if wrong:
+            raise RuntimeError(f"{folder}: {wrong}")
+        return model.eval()
     model = deepseek(settings)
     missing = model.load_state_dict(tensors(folder), strict=False)
     if missing.unexpected_keys or set(missing.missing_keys) - {"lm_head.weight"}:
@@ -294,6 +303,19 @@ def write_fixtures(folder: Path, seed: int) -> None:
         (folder / kind / "losses.json").write_text(json.dumps(told) + "\n")
 
 
+def write_changes(folder: Path) -> None:
+    """keys.json: what changes of config.json make of the losses of the fixtures, see transformers_keys.py."""
+    tokens = read_tokens(folder / "valid", 2 * SEQ_LEN + 1)
+    loss_of = lambda model: float(losses(load(model), tokens).astype(np.float64).mean())
+    models = {kind: fixture(kind, folder / kind, loss_of) for kind, _ in dict(IMPORTED.values()).items()}
+    lines = []
+    for kind, model in models.items():
+        cases = ",\n".join(json.dumps(case) for case in model["cases"])
+        lines.append(f'"{kind}": {{"loss": {model["loss"]}, "cases": [\n{cases}\n]}}')
+    text = ",\n".join(lines)
+    (folder / "keys.json").write_text(f'{{"transformers": "{transformers.__version__}", "models": {{\n{text}\n}}}}\n')
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default="", help="only cases whose names begin with a match")
@@ -301,6 +323,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--program", default=str(ROOT / "build/cuda/apps/lyceum"))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--write-fixtures", type=Path, metavar="FOLDER")
+    parser.add_argument("--write-changes", type=Path, metavar="FOLDER", help="keys.json of the fixtures that are there")
     return parser.parse_args()
 
 
@@ -312,6 +335,8 @@ def main() -> int:
     transformers.logging.disable_progress_bar()
     if arguments.write_fixtures:
         write_fixtures(arguments.write_fixtures, arguments.seed)
+    if folder := arguments.write_fixtures or arguments.write_changes:
+        write_changes(folder)
         return 0
     program = str(Path(arguments.program).resolve())
     version = subprocess.run([program, "--version"], capture_output=True, text=True).stdout.strip()

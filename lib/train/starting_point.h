@@ -37,6 +37,8 @@ class StartingPoint {
                 Choice choice = Choice::configured);
 
   bool is_checkpoint() const { return checkpoint_.has_value(); }
+  /// As CheckpointReader::transformers(); empty where there is no checkpoint.
+  std::string transformers() const { return checkpoint_ ? checkpoint_->transformers() : std::string(); }
   /// As the checkpoint measured it; empty where there is none.
   std::vector<ExpertLoad> expert_load() const;
 

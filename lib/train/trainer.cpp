@@ -103,6 +103,7 @@ void Trainer::start() {
   report_.introduce(options_.lock, data_, peak, *gemms_);
   state_ = starting_point_->start({.zero = zero_, .optimizer = optimizer_, .gemms = *gemms_});
   first_step_ = state_.step;
+  transformers_ = starting_point_->transformers();
   if (starting_point_->is_checkpoint()) saved_step_ = state_.step;
   starting_point_->tidy();
   starting_point_.reset();
@@ -234,7 +235,8 @@ void Trainer::save(SaveOptions options) {
                        .job = batch_job(),
                        .unsound = state_.soundness.problem(),
                        .timed = options.timed,
-                       .tokenizer = data_.tokenizer},
+                       .tokenizer = data_.tokenizer,
+                       .transformers = transformers_},
             .begun = begun,
             .waiting_since = begun};
   const CheckpointProbe undamaged = [&](std::string_view phase) {  // what was damaged since the audit is not saved

@@ -77,6 +77,7 @@ class Trainer {
   const Options options_;
   RunData data_;
   RunReport report_;
+  std::string transformers_;                     // of the checkpoint that the run began with
   std::optional<StartingPoint> starting_point_;  // until the run has started
   StagedModel model_;
   Zero zero_;

@@ -44,6 +44,50 @@ for folder in "$models"/*/; do
   [[ $(tensors "$folder" | wc -l) -gt 10 ]] || fail "$name has no tensors"
 done
 
+# A chat model's side files come back after training, and its end tokens are those of the run.
+chat=$work/chat-model
+cp -r "$models/llama" "$chat"
+python3 - "$chat" <<'END'
+import json, sys
+folder = sys.argv[1]
+def write(name, value):
+    with open(f"{folder}/{name}", "w") as file:
+        json.dump(value, file)
+special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+write("tokenizer.json", {
+    "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "post_processor": None,
+    "added_tokens": [{"id": 24 + i, "content": token, "single_word": False, "lstrip": False, "rstrip": False,
+                      "normalized": False, "special": True} for i, token in enumerate(special)],
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+    "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+    "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+              "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+              "vocab": {letter: i for i, letter in enumerate("abcdefghijklmnopqrstuvwx")}, "merges": []}})
+config = json.load(open(f"{folder}/config.json"))
+write("config.json", config | {"eos_token_id": 26, "bos_token_id": 25, "pad_token_id": 24})
+write("generation_config.json", {"eos_token_id": [26, 24], "pad_token_id": 24, "temperature": 0.7})
+named = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
+write("special_tokens_map.json", named)
+write("tokenizer_config.json", named | {"tokenizer_class": "PreTrainedTokenizerFast"})
+open(f"{folder}/chat_template.jinja", "w").write("{% for m in messages %}{{ m['content'] }}{% endfor %}")
+END
+expect 0 "$lyceum" convert import-hf "$chat" --out "$work/chat"
+grep -qx "end_tokens = 26,24" "$work/chat/config.ini" || fail "the run does not know its end tokens"
+expect 0 "$lyceum" train --config "$work/chat/config.ini" "--data.train=$models/valid" --batch.seq_len=8 --batch.global=2 \
+  --run.steps=2
+expect 0 "$lyceum" convert export-hf "$work/chat" --out "$work/back/chat"
+python3 - "$chat" "$work/back/chat" <<'END' || fail "side files of the model changed"
+import json, sys
+a, b = ({name: open(f"{folder}/{name}").read() for name in
+         ("generation_config.json", "special_tokens_map.json", "tokenizer_config.json", "chat_template.jinja", "config.json")}
+        for folder in sys.argv[1:])
+for name in a:
+    one, other = (text if name.endswith("jinja") else json.loads(text) for text in (a[name], b[name]))
+    if name == "config.json":
+        one, other = ({key: value for key, value in each.items() if key.endswith("_token_id")} for each in (one, other))
+    assert one == other, (name, one, other)
+END
+
 # Ranks share the work, files of weights are cut, and the model trains on.
 expect 0 ranks 2 convert import-hf "$models/mixtral" --out "$work/shared"
 same_weights "$work"/{shared,mixtral}/checkpoints/step-00000000
@@ -81,6 +125,31 @@ refused 3 "Lyceum's models have no tensor model.layers.1" import-hf "$work/odd"
 with ''
 truncate -s -1 "$work/odd/model.safetensors"
 refused 3 "is not a valid safetensors file: tensor .* are outside the data" import-hf "$work/odd"
+with ''
+python3 - "$work/odd/model.safetensors" <<'END'
+import sys
+data = bytearray(open(sys.argv[1], "rb").read())
+data[-2:] = b"\xc0\xff"  # the last value is a NaN
+open(sys.argv[1], "wb").write(data)
+END
+refused 3 "odd/model.safetensors: .* is not finite: element [0-9]* is NaN$" import-hf "$work/odd"
+# Finite weights whose logits are not.
+with ''
+python3 - "$work/odd/model.safetensors" <<'END'
+import json, struct, sys
+data = bytearray(open(sys.argv[1], "rb").read())
+begin = 8 + struct.unpack("<Q", data[:8])[0]
+first, last = json.loads(data[8:begin])["lm_head.weight"]["data_offsets"]
+data[begin + first : begin + last] = struct.pack("<f", 3e38) * ((last - first) // 4)
+open(sys.argv[1], "wb").write(data)
+END
+expect 0 "$lyceum" convert import-hf "$work/odd" --out "$work/huge"
+for json in "" --json; do
+  expect 4 "$lyceum" eval --checkpoint "$work/huge" "--data.valid=$models/valid" --batch.global=2 $json
+  says err "the loss is not finite: the checkpoint is unusable"
+  equal "lines of stderr" "$(wc -l <"$work/err")" 1
+  [[ ! -s $work/out ]] || fail "eval prints a result that is not finite"
+done
 refused 3 "config.json does not exist" import-hf "$work"
 refused 3 "q_proj.weight is .12, 8., but .18, 8. according" import-hf "$models/llama" --model.heads=3
 refused 2 "dtype = F64: must be F32 or BF16" export-hf "$work/llama" --dtype=F64

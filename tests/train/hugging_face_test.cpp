@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -137,7 +138,7 @@ TEST(HuggingFace, WhatLyceumHasNoModelForIsRefusedByName) {
   };
   EXPECT_THAT(with("hidden_act", "gelu"), HasSubstr("hidden_act = \"gelu\""));
   EXPECT_THAT(with("mlp_bias", true), HasSubstr("mlp_bias = true"));
-  EXPECT_THAT(with("hidden_size", nullptr), HasSubstr("hidden_size is missing"));
+  EXPECT_THAT(with("hidden_size", nullptr), HasSubstr("hidden_size is null"));
   EXPECT_THAT(with("hidden_size", 8.5), HasSubstr("8.5 is not an integer"));
   EXPECT_THAT(with("vocab_size", "16"), HasSubstr("vocab_size: "));
   EXPECT_THAT(with("quantization_config", {{"bits", 4}}), HasSubstr("quantization_config = {\"bits\":4}"));
@@ -166,8 +167,10 @@ TEST(HuggingFace, AbsentKeysMeanWhatTheClassHas) {
   const Config config = resolved(config_of(named("mixtral"), json));
   EXPECT_EQ(config.model.rope_base, 1e6);
   EXPECT_EQ(config.model.norm_eps, 1e-5);
-  EXPECT_EQ(config.model.kv_heads, 2);
+  EXPECT_EQ(config.model.kv_heads, 8);
   EXPECT_EQ(config.model.head_dim, 4);
+  json["num_key_value_heads"] = nullptr;
+  EXPECT_EQ(resolved(config_of(named("mixtral"), json)).model.kv_heads, 2);
 }
 
 /// A checkpoint whose tensors have whole numbers.
@@ -302,13 +305,151 @@ TEST(HuggingFace, AFolderThatIsNotWholeIsRefused) {
   expect_bad_input(import, "model_type = \"bert\": must be one of qwen2, llama");
   rewritten("vocab_size", 16);
   import();
-  std::ofstream(folder / "model.safetensors.index.json") << R"({"weight_map":{"a":"../model.safetensors"}})";
-  expect_bad_input(import, "which is not a file next to it");
-  fs::remove(folder / "model.safetensors.index.json");
-  fs::remove(weights);
+  fs::rename(weights, folder / "model-1.safetensors");
   expect_bad_input(import, "has neither model.safetensors nor");
+  std::ofstream(folder / index_name) << R"({"weight_map":{"a":"../model-1.safetensors"}})";
+  expect_bad_input(import, "which is not a file next to it");
   fs::remove(json);
   expect_bad_input(import, "config.json does not exist");
+}
+
+/// A folder with a dense model's weights, of which tests change one thing.
+class Weights : public testing::Test {
+ protected:
+  using Tensors = std::map<std::string, std::vector<float>>;
+
+  Weights() {
+    checkpoint_.exports(smallest_host(checkpoint_.config()));
+    const ModelFolder model(folder_);
+    for (const auto& [name, tensor] : model.tensors()) {
+      values_[name].resize(static_cast<std::size_t>(tensor.entry->shape.size()));
+      tensor.read(values_[name]);
+      shapes_[name] = tensor.entry->shape;
+    }
+    fs::remove(folder_ / weights_name);
+  }
+
+  void write(const char* file, const std::vector<std::string>& names) {
+    std::vector<safetensors::Entry> entries;
+    for (const std::string& name : names) entries.push_back({.name = name, .shape = shapes_.at(name)});
+    safetensors::Writer writer(folder_ / file, entries);
+    for (const std::string& name : names) writer.write(values_.at(name));
+    writer.finish();
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const auto& [name, values] : values_) all.push_back(name);
+    return all;
+  }
+  void write_index(const std::map<std::string, std::string>& files) {
+    std::ofstream(folder_ / index_name) << Json{{"weight_map", files}};
+  }
+  void set(const char* key, const Json& value) {
+    Json json = read_object(folder_ / config_name);
+    json[key] = value;
+    std::ofstream(folder_ / config_name) << json;
+  }
+  /// All values, read.
+  Tensors import() const {
+    const ModelFolder model(folder_);
+    Tensors read;
+    for (const NewRun::Weights& tensor : import_run(model, {.config = model.config()}).tensors) {
+      read[tensor.name].resize(static_cast<std::size_t>(tensor.shape.size()));
+      tensor.make(read[tensor.name]);
+    }
+    return read;
+  }
+  void expect_refused(const char* why) {
+    expect_bad_input([&] { import(); }, why);
+  }
+
+  Checkpoint checkpoint_{dense()};
+  fs::path folder_ = checkpoint_.target();
+  Tensors values_;
+  std::map<std::string, Shape> shapes_;
+};
+
+TEST_F(Weights, OfATiedHeadMustBeTheEmbedding) {
+  set("tie_word_embeddings", true);
+  values_["lm_head.weight"] = values_["model.embed_tokens.weight"];
+  write(weights_name, names());
+  EXPECT_FALSE(import().contains("lm_head/weight"));
+  values_["lm_head.weight"][3] += 1;
+  write(weights_name, names());
+  expect_refused("lm_head.weight differs from model.embed_tokens.weight, but config.json has tie_word_embeddings");
+  set("tie_word_embeddings", false);
+  EXPECT_EQ(import().at("lm_head/weight"), values_["lm_head.weight"]);
+}
+
+TEST_F(Weights, OfASingleFileComeBeforeThoseOfAnIndex) {
+  write("model-1.safetensors", names());
+  std::map<std::string, std::string> files;
+  for (const std::string& name : names()) files[name] = "model-1.safetensors";
+  write_index(files);
+  EXPECT_EQ(import().at("model/norm/weight"), values_["model.norm.weight"]);
+  values_["model.norm.weight"][0] = 42;
+  write(weights_name, names());
+  EXPECT_EQ(import().at("model/norm/weight")[0], 42);
+}
+
+TEST_F(Weights, AreWhereTheIndexSays) {
+  const std::vector<std::string> all = names(), first(all.begin(), all.begin() + 4), rest(all.begin() + 4, all.end());
+  std::map<std::string, std::string> files;
+  for (const std::string& name : all) files[name] = "b.safetensors";
+  for (const std::string& name : first) files[name] = "a.safetensors";
+  write("a.safetensors", first);
+  write("b.safetensors", rest);
+  write_index(files);
+  EXPECT_EQ(import().size(), all.size());
+  std::swap(files[first[0]], files[rest[0]]);
+  write_index(files);
+  expect_refused("has no tensor lm_head.weight, which ");
+  std::swap(files[first[0]], files[rest[0]]);
+  files.erase(rest[1]);
+  write_index(files);
+  expect_refused("index.json does not name");
+  files[rest[1]] = "b.safetensors";
+  write_index(files);
+  write("b.safetensors", all);
+  expect_refused("which another file also has");
+  fs::remove(folder_ / "b.safetensors");
+  expect_refused("b.safetensors");
+}
+
+TEST_F(Weights, MustBeFinite) {
+  for (const float wrong : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    Tensors& values = values_;
+    const float before = std::exchange(values["model.layers.1.mlp.up_proj.weight"][5], wrong);
+    write(weights_name, names());
+    expect_refused("model.layers.1.mlp.up_proj.weight is not finite: element 5 is ");
+    values["model.layers.1.mlp.up_proj.weight"][5] = before;
+  }
+}
+
+TEST_F(Weights, OfAnAdapterAreRefused) {
+  write(weights_name, names());
+  std::ofstream(folder_ / "adapter_config.json") << "{}";
+  expect_refused("adapter_config.json: the folder holds an adapter");
+}
+
+/// The layout of a model hub's cache: snapshots of links to blobs.
+TEST_F(Weights, AreFoundThroughLinks) {
+  write(weights_name, names());
+  const fs::path blobs = folder_.parent_path() / "blobs";
+  fs::create_directory(blobs);
+  for (const char* name : {config_name, weights_name}) {
+    fs::rename(folder_ / name, blobs / (name[0] == 'c' ? "5b1c9d" : "77aa01"));
+    fs::create_symlink(fs::path("../blobs") / (name[0] == 'c' ? "5b1c9d" : "77aa01"), folder_ / name);
+  }
+  EXPECT_EQ(import().size(), values_.size());
+}
+
+TEST_F(Weights, AreDescribedByTheLastOfEqualKeys) {
+  write(weights_name, names());
+  std::string text = read_object(folder_ / config_name).dump();
+  text.insert(1, R"("rms_norm_eps":0.25,)");
+  std::ofstream(folder_ / config_name) << text;
+  EXPECT_EQ(ModelFolder(folder_).config().model.norm_eps, dense().model.norm_eps);
 }
 
 }  // namespace

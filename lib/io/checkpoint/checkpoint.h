@@ -45,9 +45,11 @@ struct CheckpointHeader {
   std::string unsound{};          // why no run should resume from it; empty: it is sound
   bool timed = false;             // saved because of checkpoint.minutes
   std::string tokenizer{};  // bytes of its tokenizer.model, to be written; readers have CheckpointReader::tokenizer
+  std::string
+      transformers{};  // JSON, to be written: side files of the imported model; see CheckpointReader::transformers
 };
 
-constexpr std::string_view tokenizer_name = "tokenizer.model";
+constexpr std::string_view tokenizer_name = "tokenizer.model", transformers_name = "transformers.json";
 
 /// Called before each phase of writing: "plan", "copy" (in the background only), "shard", "digest" on every rank,
 /// "prepare", "manifest", "publish", "latest" on rank 0; and on every rank, by the thread that called, as "read" when
@@ -62,10 +64,10 @@ class CheckpointNotSaved : public Error {
 };
 
 /// Collective. Writes `root/step-XXXXXXXX/` from every rank's pieces and publishes it atomically: shards into
-/// `step-….partial/`, SHA-256 of each, tokenizer.model, manifest.json, index.h5 of virtual datasets, fsync, rename,
-/// then LATEST. Pieces of all ranks must cover each logical tensor exactly once: overlaps, holes and unequal shapes are
-/// an Error that names tensor and ranks. If any rank cannot write (disk full …) all ranks throw the same
-/// CheckpointNotSaved (exit code 4) that names rank, file and cause, the partial directory is removed, and earlier
+/// `step-….partial/`, SHA-256 of each, tokenizer.model, transformers.json, manifest.json, index.h5 of virtual datasets,
+/// fsync, rename, then LATEST. Pieces of all ranks must cover each logical tensor exactly once: overlaps, holes and
+/// unequal shapes are an Error that names tensor and ranks. If any rank cannot write (disk full …) all ranks throw the
+/// same CheckpointNotSaved (exit code 4) that names rank, file and cause, the partial directory is removed, and earlier
 /// checkpoints and LATEST are untouched. Returns what went wrong after the checkpoint had its name, with LATEST say, on
 /// every rank; mostly nothing.
 std::string write_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,
@@ -138,6 +140,9 @@ class CheckpointReader {
   std::string tokenizer_sha256() const;
   /// The file of that tokenizer. Throws a bad_input Error when it is not what was written.
   std::filesystem::path tokenizer() const;
+  /// Text of transformers.json, what the model's folder in transformers' layout had besides weights and tokenizer;
+  /// empty if the run's model was not imported. Throws a bad_input Error when it is not what was written.
+  std::string transformers() const;
   /// Bytes of all its files.
   std::int64_t bytes() const;
   enum class Check { sizes, digests };

@@ -35,7 +35,7 @@ struct StoredFile {
 
 struct Manifest {
   CheckpointHeader header;
-  std::vector<StoredFile> files;      // shards in rank order, the index, the tokenizer where there is one
+  std::vector<StoredFile> files;  // shards in rank order, the index, tokenizer and transformers.json where there are
   std::vector<StoredTensor> tensors;  // sorted by name
 };
 

@@ -8,6 +8,7 @@
 #include "io/checkpoint/checkpoint.h"
 #include "io/checkpoint/manifest.h"
 #include "io/files/hdf5.h"
+#include "io/files/whole_file.h"
 
 namespace lyceum {
 
@@ -33,8 +34,9 @@ struct CheckpointReader::Implementation {
     return open.emplace_back(index, hdf5::File::open(directory / manifest.files[index].name)).second;
   }
 
-  const StoredFile* tokenizer() const {
-    const auto at = std::ranges::find(manifest.files, tokenizer_name, &StoredFile::name);
+  /// Null where it has no file of that name.
+  const StoredFile* file(std::string_view name) const {
+    const auto at = std::ranges::find(manifest.files, name, &StoredFile::name);
     return at == manifest.files.end() ? nullptr : &*at;
   }
 
@@ -102,16 +104,24 @@ void CheckpointReader::read(const std::string& name, const Box& box, float* valu
 }
 
 std::string CheckpointReader::tokenizer_sha256() const {
-  const StoredFile* const file = implementation_->tokenizer();
+  const StoredFile* const file = implementation_->file(tokenizer_name);
   return file ? file->digest.sha256 : std::string();
 }
 
 std::filesystem::path CheckpointReader::tokenizer() const {
-  const StoredFile* const file = implementation_->tokenizer();
+  const StoredFile* const file = implementation_->file(tokenizer_name);
   require_input(file, "{} has no {}", implementation_->directory.string(), tokenizer_name);
   const std::string problem = file_problem(implementation_->directory, *file);
   require_input(problem.empty(), "{}", problem);
   return implementation_->directory / file->name;
+}
+
+std::string CheckpointReader::transformers() const {
+  const StoredFile* const file = implementation_->file(transformers_name);
+  if (!file) return {};
+  const std::string problem = file_problem(implementation_->directory, *file);
+  require_input(problem.empty(), "{}", problem);
+  return read_whole_file(implementation_->directory / file->name);
 }
 
 std::int64_t CheckpointReader::bytes() const {

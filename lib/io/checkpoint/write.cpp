@@ -312,10 +312,12 @@ class Writer {
           {shard_name(static_cast<int>(rank)), {std::stoll(digest.substr(0, space)), digest.substr(space + 1)}});
     }
     manifest_.files.push_back({std::string(index_name), index_digest_});
-    if (const std::string& tokenizer = manifest_.header.tokenizer; !tokenizer.empty()) {
-      write_file(partial_ / tokenizer_name, tokenizer);
-      manifest_.files.push_back(
-          {std::string(tokenizer_name), {static_cast<std::int64_t>(tokenizer.size()), sha256(tokenizer)}});
+    const CheckpointHeader& header = manifest_.header;
+    for (const auto& [name, bytes] :
+         {std::pair(tokenizer_name, &header.tokenizer), {transformers_name, &header.transformers}}) {
+      if (bytes->empty()) continue;
+      write_file(partial_ / name, *bytes);
+      manifest_.files.push_back({std::string(name), {static_cast<std::int64_t>(bytes->size()), sha256(*bytes)}});
     }
     write_file(partial_ / manifest_name, manifest_text(manifest_));
     write_file(root_ / "LATEST.partial", name_ + "\n");  // here, so that publishing needs no space

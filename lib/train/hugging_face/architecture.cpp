@@ -36,15 +36,25 @@ constexpr std::array without_meaning{"architectures",
                                      "_name_or_path",
                                      "ep_size",
                                      "initializer_range",
-                                     "tokenizer_class"};
+                                     "tokenizer_class",
+                                     "return_dict",
+                                     "output_attentions",
+                                     "output_hidden_states",
+                                     "id2label",
+                                     "label2id",
+                                     "problem_type"};
 
 std::vector<Field> operator+(std::vector<Field> fields, std::vector<Field> more) {
   std::ranges::move(more, std::back_inserter(fields));
   return fields;
 }
 
+/// Values of a class for keys that config.json does not have, and whether its key-value heads may be null, which means
+/// as many as heads (0 here).
 struct Absent {
   double norm_eps, rope_base = 10000, share = 1;
+  std::int64_t kv_heads = 0;
+  bool null_kv_heads = true;
 };
 
 std::vector<Field> any_model(const Absent& absent) {
@@ -52,25 +62,32 @@ std::vector<Field> any_model(const Absent& absent) {
           same("hidden_size", &Config::model, &ModelConfig::hidden),
           same("num_hidden_layers", &Config::model, &ModelConfig::layers),
           same("num_attention_heads", &Config::model, &ModelConfig::heads),
-          same("num_key_value_heads", &Config::model, &ModelConfig::kv_heads, 0),
+          same("num_key_value_heads", &Config::model, &ModelConfig::kv_heads, absent.kv_heads,
+               absent.null_kv_heads ? std::optional<std::int64_t>(0) : std::nullopt),
           same("max_position_embeddings", &Config::batch, &BatchConfig::seq_len),
           same("rms_norm_eps", &Config::model, &ModelConfig::norm_eps, absent.norm_eps),
           same("initializer_range", &Config::model, &ModelConfig::init_std, 0.02),
           same("tie_word_embeddings", &Config::model, &ModelConfig::tie_embeddings, false),
           only("hidden_act", "silu", "silu"),
+          required("is_causal", true),
           rope(absent.rope_base, absent.share)};
 }
 
-Field head_dim(std::int64_t absent = 0) { return same("head_dim", &Config::model, &ModelConfig::head_dim, absent); }
+/// `absent`: of the class; 0: hidden_size / num_attention_heads, which null means, too, unless the class requires a
+/// number.
+Field head_dim(std::int64_t absent = 0) {
+  return same("head_dim", &Config::model, &ModelConfig::head_dim, absent,
+              absent == 0 ? std::optional<std::int64_t>(0) : std::nullopt);
+}
 Field dense_width() { return same("intermediate_size", &Config::model, &ModelConfig::ffn_hidden); }
-/// `newer`: as transformers 5 writes it, where that is another one.
-Field experts(std::string_view key, std::string_view newer = {}) {
+/// `alias`: another name that takes precedence.
+Field experts(std::string_view key, std::string_view alias = {}) {
   Field field = same(key, &Config::moe, &MoeConfig::experts);
-  if (newer.empty()) return field;
-  field.keys.push_back(newer);
-  field.read = [read = std::move(field.read), other = same(newer, &Config::moe, &MoeConfig::experts).read, newer](
+  if (alias.empty()) return field;
+  field.keys.push_back(alias);
+  field.read = [read = std::move(field.read), other = same(alias, &Config::moe, &MoeConfig::experts).read, alias](
                    const Json& json, Config& config) {
-    (value_of(json, newer).is_null() ? read : other)(json, config);
+    (json.contains(std::string(alias)) ? other : read)(json, config);
   };
   return field;
 }
@@ -81,9 +98,7 @@ Field expert_width(std::string_view key = "moe_intermediate_size") {
 
 Field bias() { return same("attention_bias", &Config::model, &ModelConfig::qkv_bias, false); }
 Field norm(QkNormKind kind) { return always(&Config::model, &ModelConfig::qk_norm, kind); }
-Field shared_experts(std::int64_t absent) {
-  return same("n_shared_experts", &Config::moe, &MoeConfig::shared_experts, absent);
-}
+Field shared_experts() { return same("n_shared_experts", &Config::moe, &MoeConfig::shared_experts, 0, 0); }
 Field dense_layers_counted(std::int64_t absent) {
   return same("first_k_dense_replace", &Config::model, &ModelConfig::first_dense_layers, absent);
 }
@@ -92,7 +107,7 @@ Field dense_layers_counted(std::int64_t absent) {
 std::vector<Field> sigmoid_experts(std::int64_t shared, std::int64_t dense, bool sum) {
   return {dense_width(),
           expert_width(),
-          experts("n_routed_experts"),
+          experts("n_routed_experts", "num_local_experts"),
           top_k(),
           always(&Config::moe, &MoeConfig::router, RouterKind::sigmoid),
           gates({.absent = sum}),
@@ -107,9 +122,9 @@ std::vector<Architecture> make_architectures() {
       {.type = "qwen2",
        .model = "Qwen2ForCausalLM",
        .native = true,
-       .fields = any_model({.norm_eps = 1e-6}) +
+       .fields = any_model({.norm_eps = 1e-6, .kv_heads = 32}) +
                  std::vector<Field>{head_dim(), dense_width(), always(&Config::model, &ModelConfig::qkv_bias, true),
-                                    no_window(false)},
+                                    no_window({.first_absent = 28})},
        .renames = {}},
       {.type = "llama",
        .model = "LlamaForCausalLM",
@@ -121,16 +136,19 @@ std::vector<Architecture> make_architectures() {
       {.type = "qwen3",
        .model = "Qwen3ForCausalLM",
        .native = true,
-       .fields = any_model({.norm_eps = 1e-6}) +
-                 std::vector<Field>{head_dim(128), dense_width(), bias(), norm(QkNormKind::head), no_window(false)},
+       .fields = any_model({.norm_eps = 1e-6, .kv_heads = 32}) + std::vector<Field>{head_dim(128), dense_width(),
+                                                                                    bias(), norm(QkNormKind::head),
+                                                                                    no_window({.first_absent = 28})},
        .renames = {},
        .output_bias = true},
       {.type = "mixtral",
        .model = "MixtralForCausalLM",
        .native = true,
-       .fields = any_model({.norm_eps = 1e-5, .rope_base = 1e6}) +
-                 std::vector<Field>{head_dim(), expert_width("intermediate_size"), experts("num_local_experts"),
-                                    top_k(), always(&Config::moe, &MoeConfig::gates, Gates::renormalized), no_window()},
+       .fields = any_model({.norm_eps = 1e-5, .rope_base = 1e6, .kv_heads = 8}) +
+                 std::vector<Field>{head_dim(), expert_width("intermediate_size"),
+                                    experts("num_local_experts", "num_experts"), top_k(),
+                                    always(&Config::moe, &MoeConfig::gates, Gates::renormalized),
+                                    no_window({.optional = false, .listed = false, .absent = {}})},
        .renames =
            {{".mlp.", ".block_sparse_moe."}, {".gate_proj.", ".w1."}, {".down_proj.", ".w2."}, {".up_proj.", ".w3."}}},
       {.type = "deepseek",
@@ -138,47 +156,52 @@ std::vector<Architecture> make_architectures() {
        .native = false,
        .fields = any_model({.norm_eps = 1e-6}) +
                  std::vector<Field>{dense_width(), expert_width(), experts("n_routed_experts"), top_k(),
-                                    gates({.of_several = true}), shared_experts(0), dense_layers_counted(0), bias(),
+                                    gates({.of_several = true}), shared_experts(), dense_layers_counted(0), bias(),
                                     only("moe_layer_freq", 1, 1), only("scoring_func", "softmax", "softmax")},
        .renames = {},
        .output_bias = true},
       {.type = "qwen3_moe",
        .model = "Qwen3MoeForCausalLM",
        .native = true,
-       .fields = any_model({.norm_eps = 1e-6}) + std::vector<Field>{head_dim(), dense_width(), expert_width(),
-                                                                    experts("num_experts", "num_local_experts"),
-                                                                    top_k(), gates(), dense_layers_listed(), bias(),
-                                                                    norm(QkNormKind::head), no_window(false)},
+       .fields = any_model({.norm_eps = 1e-6, .kv_heads = 4, .null_kv_heads = false}) +
+                 std::vector<Field>{
+                     head_dim(), dense_width(), expert_width(), experts("num_experts", "num_local_experts"), top_k(),
+                     gates(), dense_layers_listed(), bias(), norm(QkNormKind::head), no_window({.listed = false})},
        .renames = {},
        .output_bias = true},
       {.type = "olmoe",
        .model = "OlmoeForCausalLM",
        .native = true,
-       .fields = any_model({.norm_eps = 1e-5}) +
-                 std::vector<Field>{expert_width("intermediate_size"), experts("num_experts"), top_k(), gates(), bias(),
-                                    norm(QkNormKind::all), only("clip_qkv", nullptr, nullptr)},
+       .fields = any_model({.norm_eps = 1e-5}) + std::vector<Field>{expert_width("intermediate_size"),
+                                                                    experts("num_experts", "num_local_experts"),
+                                                                    top_k(), gates(), bias(), norm(QkNormKind::all),
+                                                                    only("clip_qkv", nullptr, nullptr)},
        .renames = {},
        .output_bias = true},
       {.type = "qwen2_moe",
        .model = "Qwen2MoeForCausalLM",
        .native = true,
-       .fields = any_model({.norm_eps = 1e-6}) +
+       .fields = any_model({.norm_eps = 1e-6, .kv_heads = 16, .null_kv_heads = false}) +
                  std::vector<Field>{head_dim(), dense_width(), expert_width(), experts("num_experts"), top_k(), gates(),
                                     dense_layers_listed(), shared_width(),
                                     always(&Config::moe, &MoeConfig::shared_gate, true),
-                                    same("qkv_bias", &Config::model, &ModelConfig::qkv_bias, true), no_window(false)},
+                                    same("qkv_bias", &Config::model, &ModelConfig::qkv_bias, true),
+                                    no_window({.first_absent = 28, .alternating = true})},
        .renames = {{".shared_experts.", ".shared_expert."}}},
       {.type = "glm4_moe",
        .model = "Glm4MoeForCausalLM",
        .native = true,
-       .fields = any_model({.norm_eps = 1e-5, .share = 0.5}) + sigmoid_experts(1, 1, true) +
-                 std::vector<Field>{head_dim(), bias(), norm_chosen(), only("num_nextn_predict_layers", 0, 0)},
+       .fields = any_model({.norm_eps = 1e-5, .share = 0.5, .kv_heads = 8, .null_kv_heads = false}) +
+                 sigmoid_experts(1, 1, true) +
+                 std::vector<Field>{head_dim(), bias(), norm_chosen(), only("num_nextn_predict_layers", 0, 0),
+                                    required("num_mtp_layers", 0)},
        .renames = {}},
       {.type = "dots1",
        .model = "Dots1ForCausalLM",
        .native = true,
-       .fields = any_model({.norm_eps = 1e-6}) + sigmoid_experts(0, 0, false) +
-                 std::vector<Field>{head_dim(), bias(), norm(QkNormKind::head), no_window()},
+       .fields = any_model({.norm_eps = 1e-6, .kv_heads = 32}) + sigmoid_experts(0, 0, false) +
+                 std::vector<Field>{head_dim(), bias(), norm(QkNormKind::head),
+                                    no_window({.optional = false, .first_absent = 62})},
        .renames = {},
        .output_bias = true},
   };

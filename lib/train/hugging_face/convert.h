@@ -22,12 +22,13 @@ std::filesystem::path tokenizer_of(const ModelFolder& model, std::vector<std::st
 
 struct Export {
   std::filesystem::path folder = {};
+  DataConfig data = {};  // of the checkpoint: what ends a text
   safetensors::Type type = safetensors::Type::f32;
   std::int64_t shard_bytes = 5'000'000'000;  // of a file, unless it has a single tensor
 };
 
-/// Collective. Writes a folder that transformers loads: config.json, generation_config.json, safetensors, and what of a
-/// tokenizer the checkpoint has. Ranks share the files; a process holds a tensor at a time. The folder appears when all
+/// Collective. Writes a folder that transformers loads: config.json, safetensors, the checkpoint's tokenizer, and
+/// exported_side_files(). Ranks share the files; a process holds a tensor at a time. The folder appears when all
 /// of it is on the disk. Returns lines for whoever asked.
 std::vector<std::string> export_model(const Hosting& hosting, const std::vector<Recipe>& recipes,
                                       const CheckpointReader& source, const ProcessGroup& world, const Export& made);

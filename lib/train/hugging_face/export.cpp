@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 #include <utility>
 
 #include "core/error.h"
@@ -10,6 +12,7 @@
 #include "io/text/json.h"
 #include "io/text/table.h"
 #include "train/hugging_face/convert.h"
+#include "train/hugging_face/side_files.h"
 
 namespace lyceum::hugging_face {
 
@@ -66,6 +69,9 @@ void write_shard(const fs::path& file, const Shard& shard, const CheckpointReade
   for (const auto& [entry, recipe] : shard) {
     values.assign(static_cast<std::size_t>(entry.shape.size()), 0.f);
     if (recipe) make_tensor(*recipe, source, 0, values);
+    require(std::ranges::all_of(values, [](float value) { return std::isfinite(value); }),
+            "{}: {} is not finite: the checkpoint is unusable, export an earlier one", source.directory().string(),
+            entry.name);
     writer.write(values);
   }
   writer.finish();
@@ -83,24 +89,26 @@ std::string index_text(const std::vector<Shard>& shards) {
   return json_text(nlohmann::json{{"metadata", {{"total_size", bytes}}}, {"weight_map", std::move(map)}}, 2) + '\n';
 }
 
-/// Returns what is to be said of them.
+/// Returns lines for the user.
 std::vector<std::string> write_small_files(const fs::path& folder, const Hosting& hosting,
                                            const CheckpointReader& source, const Export& made) {
-  TokenizerFiles tokenizer;
-  if (!source.tokenizer_sha256().empty()) tokenizer = tokenizer_files(source.tokenizer());
-  for (const auto& [name, bytes] : tokenizer.files) write_file(folder / name, bytes);
-  Json config = json_of(*hosting.architecture, hosting.config);
-  Json generation{{"_from_model_config", true}};
-  for (Json* json : {&config, &generation}) {
-    (*json)["bos_token_id"] = nullptr;  // else it has that of the class
-    (*json)["eos_token_id"] = tokenizer.files.empty() ? Json() : Json(tokenizer.end_of_document);
-    (*json)["pad_token_id"] = nullptr;
+  TokenizerFiles files;
+  std::optional<Tokenizer> tokenizer;
+  if (!source.tokenizer_sha256().empty()) {
+    files = tokenizer_files(source.tokenizer());
+    tokenizer.emplace(source.tokenizer());
   }
+  SideFiles side = exported_side_files(side_files_of(source), made.data, tokenizer ? &*tokenizer : nullptr,
+                                       files.files["tokenizer_config.json"]);
+  files.files.erase("tokenizer_config.json");
+  side.files.merge(files.files);
+  for (const auto& [name, bytes] : side.files) write_file(folder / name, bytes);
+  Json config = json_of(*hosting.architecture, hosting.config);
+  config.update(side.special_tokens);
   config["torch_dtype"] = made.type == safetensors::Type::f32 ? "float32" : "bfloat16";
   write_file(folder / config_name, json_text(config, 2) + '\n');
-  write_file(folder / "generation_config.json", json_text(generation, 2) + '\n');
-  if (tokenizer.files.empty()) return {"tokenizer  none: the checkpoint has none"};
-  return tokenizer.notes;
+  if (!tokenizer) return {"tokenizer  none: the checkpoint has none"};
+  return files.notes;
 }
 
 }  // namespace

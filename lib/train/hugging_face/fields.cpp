@@ -8,10 +8,9 @@ namespace lyceum::hugging_face {
 
 namespace {
 
-/// Positions may be in a separate object.
-const Json& of_positions(const Json& json, const Json& positions, std::string_view key) {
-  const Json& own = positions.is_object() ? value_of(positions, key) : positions;
-  return own.is_null() ? value_of(json, key) : own;
+/// The value of an object's key, or of config.json's where the object does not have it.
+Json of_positions(const Json& json, const Json& positions, std::string_view key, const Json& absent) {
+  return positions.contains(std::string(key)) ? value_or(positions, key, absent) : value_or(json, key, absent);
 }
 
 }  // namespace
@@ -22,36 +21,47 @@ const Json& value_of(const Json& json, std::string_view key) {
   return found == json.end() ? null : *found;
 }
 
+Json value_or(const Json& json, std::string_view key, const Json& absent) {
+  const auto found = json.find(std::string(key));
+  if (found == json.end()) return absent;
+  require_input(!found->is_null(), "{} is null", key);
+  return *found;
+}
+
 Field only(std::string_view key, Json value, Json absent) {
   return {.keys = {key},
           .read =
               [=](const Json& json, Config&) {
-                const Json& given = value_of(json, key);
-                const Json& found = given.is_null() ? absent : given;
+                const Json found = json.contains(std::string(key)) ? value_of(json, key) : absent;
                 require_input(found == value, "{} = {}: Lyceum supports only {}", key, excerpt(json_text(found)),
                               json_text(value));
               },
           .write = [=](const Config&, Json& json) { json[std::string(key)] = value; }};
 }
 
+Field required(std::string_view key, const Json& value) {
+  Field field = only(key, value, value);
+  field.write = [](const Config&, Json&) {};
+  return field;
+}
+
 Field rope(double absent, double share_absent) {
   static constexpr const char *base = "rope_theta", *share = "partial_rotary_factor", *older = "rope_scaling",
                               *newer = "rope_parameters";
   const auto read = [=](const Json& json, Config& config) {
-    const bool is_new = !value_of(json, newer).is_null();
-    const Json& positions = value_of(json, is_new ? newer : older);
-    const char* const name = is_new ? newer : older;
-    require_input(positions.is_null() || positions.is_object(), "{} = {} is not an object", name,
-                  excerpt(json_text(positions)));
+    const Json &scaling = value_of(json, older), &parameters = value_of(json, newer);
+    const bool is_old = !scaling.empty();
+    const char* const name = is_old ? older : newer;
+    const Json positions = is_old ? scaling : parameters.is_null() ? Json::object() : parameters;
+    require_input(positions.is_object(), "{} = {} is not an object", name, excerpt(json_text(positions)));
     for (const auto& [key, value] : positions.items()) {
       const bool plain = (key == "rope_type" || key == "type") && value == "default";
       require_input(plain || key == base || key == share || value.is_null(),
                     "{} has {} = {}: Lyceum does not support scaled rotary positions", name, excerpt(key),
                     excerpt(json_text(value)));
     }
-    const Json &given = of_positions(json, positions, base), &turned = of_positions(json, positions, share);
-    config.model.rope_base = given.is_null() ? absent : number_of<double>(given, base);
-    require_input((turned.is_null() ? share_absent : number_of<double>(turned, share)) == 1,
+    config.model.rope_base = number_of<double>(of_positions(json, positions, base, absent), base);
+    require_input(number_of<double>(of_positions(json, positions, share, share_absent), share) == 1,
                   "{} is not 1: Lyceum's rotary positions rotate whole heads", share);
   };
   const auto write = [=](const Config& config, Json& json) {
@@ -63,26 +73,39 @@ Field rope(double absent, double share_absent) {
   return {.keys = {base, share, older, newer}, .read = read, .write = write};
 }
 
-Field no_window(std::optional<bool> used_absent) {
-  static constexpr const char *use = "use_sliding_window", *window = "sliding_window", *types = "layer_types";
+Field no_window(const Windows& windows) {
+  static constexpr const char *use = "use_sliding_window", *window = "sliding_window", *types = "layer_types",
+                              *first = "max_window_layers";
   const auto read = [=](const Json& json, Config& config) {
-    for (const Json& type : value_of(json, types)) {
+    const Json& listed = value_of(json, types);
+    for (const Json& type : listed) {
       require_input(type == "full_attention", "{} has {}: Lyceum supports only full_attention", types,
                     excerpt(json_text(type)));
     }
-    const Json &says = value_of(json, use), &reach = value_of(json, window);
-    const bool used = says.is_null() ? used_absent.value_or(true) : number_of<bool>(says, use);
-    if (!used || reach.is_null()) return;
+    require_input(listed.is_null() || (listed.is_array() && std::ssize(listed) == config.model.layers),
+                  "{} does not have num_hidden_layers = {} entries", types, config.model.layers);
+    if (windows.optional && !number_of<bool>(value_or(json, use, false), use)) return;
+    const Json absent = windows.absent ? Json(*windows.absent) : Json();
+    const Json& reach = json.contains(window) ? value_of(json, window) : absent;
+    require_input(!windows.optional || !reach.is_null(), "{} is null, but {} = true", window, use);
+    if (reach.is_null() || (windows.listed && !listed.is_null())) return;
+    if (windows.first_absent) {
+      const auto from = number_of<std::int64_t>(value_or(json, first, *windows.first_absent), first);
+      if (windows.alternating ? from <= 0 : from >= config.model.layers) return;
+    }
     const auto tokens = number_of<std::int64_t>(reach, window);
     require_input(tokens >= config.batch.seq_len,
                   "{} = {} is less than max_position_embeddings = {}: Lyceum does not support sliding windows", window,
                   tokens, config.batch.seq_len);
   };
   const auto write = [=](const Config&, Json& json) {
-    if (used_absent) json[use] = false;
+    if (windows.optional) json[use] = false;
     json[window] = nullptr;
   };
-  return {.keys = {use, window, types, "max_window_layers"}, .read = read, .write = write};
+  std::vector<std::string_view> keys{window, types};
+  if (windows.optional) keys.emplace_back(use);
+  if (windows.first_absent) keys.emplace_back(first);
+  return {.keys = keys, .read = read, .write = write};
 }
 
 Field heads_divide() {
@@ -98,8 +121,7 @@ Field heads_divide() {
 Field gates(const GateSum& gate_sum) {
   static constexpr const char* key = "norm_topk_prob";
   const auto read = [=](const Json& json, Config& config) {
-    const Json& value = value_of(json, key);
-    const bool sum = value.is_null() ? gate_sum.absent : number_of<bool>(value, key);
+    const bool sum = number_of<bool>(value_or(json, key, gate_sum.absent), key);
     config.moe.gates = sum && (config.moe.top_k > 1 || !gate_sum.of_several) ? Gates::renormalized : Gates::raw;
   };
   const auto write = [](const Config& config, Json& json) { json[key] = gates_of(config.moe) == Gates::renormalized; };
@@ -109,9 +131,9 @@ Field gates(const GateSum& gate_sum) {
 Field dense_layers_listed() {
   static constexpr const char *list = "mlp_only_layers", *step = "decoder_sparse_step";
   const auto read = [](const Json& json, Config& config) {
-    require_input(value_of(json, step).is_null() || value_of(json, step) == 1,
-                  "{} = {}: in Lyceum all layers after the first dense ones have experts", step,
-                  excerpt(json_text(value_of(json, step))));
+    const Json every = value_or(json, step, 1);
+    require_input(every == 1, "{} = {}: in Lyceum all layers after the first dense ones have experts", step,
+                  excerpt(json_text(every)));
     std::int64_t layers = 0;
     for (const Json& layer : value_of(json, list)) {
       require_input(layer == layers++, "{} = {}: in Lyceum only the first layers can be without experts", list,
@@ -148,8 +170,7 @@ Field shared_width() {
 Field shared_always(std::int64_t absent) {
   static constexpr const char* key = "n_shared_experts";
   const auto read = [=](const Json& json, Config& config) {
-    const Json& value = value_of(json, key);
-    config.moe.shared_experts = value.is_null() ? absent : number_of<std::int64_t>(value, key);
+    config.moe.shared_experts = number_of<std::int64_t>(value_or(json, key, absent), key);
     require_input(config.moe.shared_experts > 0, "{} = {}: must be above 0", key, config.moe.shared_experts);
   };
   const auto write = [](const Config& config, Json& json) {
@@ -161,8 +182,7 @@ Field shared_always(std::int64_t absent) {
 Field norm_chosen() {
   static constexpr const char* key = "use_qk_norm";
   const auto read = [](const Json& json, Config& config) {
-    const Json& value = value_of(json, key);
-    const bool normed = !value.is_null() && number_of<bool>(value, key);
+    const bool normed = number_of<bool>(value_or(json, key, false), key);
     config.model.qk_norm = normed ? QkNormKind::head : QkNormKind::none;
   };
   const auto write = [](const Config& config, Json& json) { json[key] = config.model.qk_norm == QkNormKind::head; };
@@ -172,13 +192,15 @@ Field norm_chosen() {
 Field expert_groups() {
   static constexpr const char *groups = "n_group", *chosen = "topk_group";
   const auto read = [](const Json& json, Config& config) {
-    const auto count = [&](const char* key) {
-      const Json& value = value_of(json, key);
-      return value.is_null() ? 1 : number_of<std::int64_t>(value, key);
-    };
-    if (count(groups) == 1) return;
-    config.balance.device_groups = count(groups);
-    config.moe.group_limit = count(chosen);
+    const auto count = [&](const char* key) { return number_of<std::int64_t>(value_or(json, key, 1), key); };
+    const std::int64_t all = count(groups), some = count(chosen), experts = config.moe.experts;
+    // A group's score is the sum of its two best experts.
+    require_input(all >= 1 && experts % all == 0 && (all == 1 || experts / all >= 2),
+                  "{} = {} does not divide {} experts into groups of two or more", groups, all, experts);
+    require_input(some >= 1 && some <= all, "{} = {} is not between 1 and {} = {}", chosen, some, groups, all);
+    if (all == 1) return;
+    config.balance.device_groups = all;
+    config.moe.group_limit = some;
   };
   const auto write = [](const Config& config, Json& json) {
     const bool limited = config.moe.group_limit > 0;

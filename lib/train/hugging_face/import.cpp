@@ -28,9 +28,22 @@ void require_tensors_for(const Config& config, const ModelFolder& model) {
                 count_text(there, "tensor"));
 }
 
-/// Whether the tensor says nothing, or nothing that others do not.
-bool is_spare(const std::string& name, const Config& config) {
-  return name.ends_with(".rotary_emb.inv_freq") || (config.model.tie_embeddings && name == "lm_head.weight");
+constexpr const char *embedding_name = "model.embed_tokens.weight", *head_name = "lm_head.weight";
+
+std::vector<float> values_of(const ModelFolder::Tensor& tensor) {
+  std::vector<float> values(static_cast<std::size_t>(tensor.entry->shape.size()));
+  tensor.read(values);
+  return values;
+}
+
+/// Throws where the model would lose its head: transformers 5 does not tie two tensors that differ, transformers 4
+/// drops the head.
+void require_same_head(const ModelFolder& model, const ModelFolder::Tensor& head) {
+  const ModelFolder::Tensor& embedding = model.tensors().at(embedding_name);
+  require_input(head.entry->shape == embedding.entry->shape && values_of(head) == values_of(embedding),
+                "{}: {} differs from {}, but {} has tie_word_embeddings = true: set it to false to use both, or "
+                "remove {}",
+                head.file->path(), head_name, embedding_name, config_name, head_name);
 }
 
 /// Throws unless all that the files have is in the model.
@@ -39,13 +52,14 @@ void require_all_read(const ModelFolder& model, const Config& config, const std:
   for (std::int64_t layer = 0; model.architecture().output_bias && layer < config.model.layers; ++layer) {
     zero.insert(output_bias_name(layer));
   }
-  std::vector<float> values;
   for (const auto& [name, tensor] : model.tensors()) {
-    if (read.contains(name) || is_spare(name, config)) continue;
+    if (read.contains(name) || name.ends_with(".rotary_emb.inv_freq")) continue;
+    if (config.model.tie_embeddings && name == head_name) {
+      require_same_head(model, tensor);
+      continue;
+    }
     require_input(zero.contains(name), "{}: Lyceum's models have no tensor {}", tensor.file->path(), name);
-    values.resize(static_cast<std::size_t>(tensor.entry->shape.size()));
-    tensor.read(values);
-    require_input(std::ranges::all_of(values, [](float value) { return value == 0; }),
+    require_input(std::ranges::all_of(values_of(tensor), [](float value) { return value == 0; }),
                   "{}: {} is not zero: Lyceum's attention has biases only for queries, keys and values",
                   tensor.file->path(), name);
   }

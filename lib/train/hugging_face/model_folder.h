@@ -18,8 +18,8 @@ constexpr const char *config_name = "config.json", *weights_name = "model.safete
 /// A JSON object in a file. Throws a bad_input Error that names the file.
 Json read_object(const std::filesystem::path& file);
 
-/// A model in a folder, as transformers saves it: config.json, and model.safetensors or several such files
-/// that model.safetensors.index.json names.
+/// A model in a folder, as transformers saves it: config.json, and model.safetensors, or else several such files that
+/// model.safetensors.index.json names.
 class ModelFolder {
  public:
   /// Reads all but the weights' values. Throws bad_input Errors that name the file.
@@ -33,13 +33,17 @@ class ModelFolder {
   struct Tensor {
     const safetensors::Reader* file;
     const safetensors::Entry* entry;
-    void read(std::span<float> values) const { file->read(*entry, values); }
+    /// Fills `values`. Throws a bad_input Error for NaN and infinity.
+    void read(std::span<float> values) const;
   };
+  /// Reads all weights. Throws a bad_input Error that names the first tensor that cannot be read or is not finite.
+  void require_sound() const;
   /// By name.
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
 
  private:
   void open_files();
+  void open_file(const std::filesystem::path& file);
 
   std::filesystem::path path_;
   const Architecture* architecture_ = nullptr;

@@ -60,8 +60,9 @@ struct NewRun {
   Config config;    // as its file says it
   Config resolved;  // for the fewest ranks
   std::vector<Weights> tensors;
-  std::string tokenizer = {};  // bytes of the checkpoint's tokenizer.model; empty: none
-  std::string copied_as = {};  // the name of a copy of it in config.run.dir; empty: none
+  std::string tokenizer = {};     // bytes of the checkpoint's tokenizer.model; empty: none
+  std::string transformers = {};  // text of the checkpoint's transformers.json; empty: none
+  std::string copied_as = {};     // the name of a copy of it in config.run.dir; empty: none
 };
 
 /// The same of such a run; errors are those of `make` or of writing.

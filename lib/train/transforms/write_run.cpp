@@ -36,7 +36,8 @@ CheckpointHeader header_of(const NewRun& run, const ProcessGroup& world) {
           .mesh = "none: converted",
           .config = to_ini(run.resolved),
           .trainer_state = RunState().text(),
-          .tokenizer = run.tokenizer};
+          .tokenizer = run.tokenizer,
+          .transformers = run.transformers};
 }
 
 /// What a conversion has left of its checkpoint.
@@ -77,6 +78,7 @@ void write_run(const Conversion& conversion, const CheckpointReader& source, con
                const std::string& title) {
   NewRun run{.config = conversion.config, .resolved = conversion.resolved, .tensors = {}};
   if (!source.tokenizer_sha256().empty()) run.tokenizer = read_whole_file(source.tokenizer());
+  run.transformers = source.transformers();
   for (const Recipe& recipe : conversion.recipes) {
     run.tensors.push_back({recipe.tensor.name, recipe.tensor.shape, [&](std::span<float> values) {
                              make_tensor(recipe, source, conversion.config.run.seed, values);

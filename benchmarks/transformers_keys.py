@@ -1,0 +1,205 @@
+"""Changes of config.json, for every key of every architecture that `lyceum convert import-hf` reads, and what transformers
+makes of them. compare_transformers.py --write-fixtures writes them to tests/end_to_end/hf/keys.json.
+
+A change is either read, and then transformers computes the loss that Lyceum must have, or it is refused: transformers
+cannot load it, Lyceum has no such model, or the weights do not fit.
+"""
+import dataclasses
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import transformers
+
+ABSENT = "(absent)"
+OLD_ROPE = "rope_scaling"
+
+# Keys without a meaning for the loss, whatever their value.
+IGNORED = {
+    "architectures": [["Other"], ABSENT], "transformers_version": ["4.40.0", ABSENT], "dtype": ["bfloat16", ABSENT],
+    "torch_dtype": ["float16"], "use_cache": [False], "bos_token_id": [1, None, ABSENT],
+    "eos_token_id": [3, [1, 2], None, ABSENT], "pad_token_id": [2, ABSENT], "attention_dropout": [0.5, ABSENT],
+    "output_router_logits": [True], "router_aux_loss_coef": [0.5], "aux_loss_alpha": [0.1], "seq_aux": [False],
+    "router_jitter_noise": [0.5], "pretraining_tp": [2], "_name_or_path": ["x"], "initializer_range": [0.5, ABSENT],
+    "tokenizer_class": ["LlamaTokenizer"], "ep_size": [2], "return_dict": [True], "output_hidden_states": [False],
+    "output_attentions": [False], "id2label": [{"0": "a"}], "label2id": [{"a": 0}], "problem_type": [None],
+    "max_position_embeddings": [64, 32], "some_other_key": [None, False],
+}  # fmt: skip
+# Of every architecture.
+REFUSED = {
+    "model_type": ["bert", None, ABSENT], "vocab_size": [31, 33, "32", 32.5, None, ABSENT], "hidden_size": [10, 0, -8, None, ABSENT],
+    "num_hidden_layers": [1, 3, None, ABSENT], "num_attention_heads": [1, 3, 0, None, ABSENT],
+    "num_key_value_heads": [2, 0, None, ABSENT], "max_position_embeddings": [None, ABSENT, "32"],
+    "rms_norm_eps": ["1e-5", None], "tie_word_embeddings": [True, None, 1], "hidden_act": ["gelu", "relu", None],
+    "intermediate_size": [11, 0, None, ABSENT], "is_causal": [False], "some_other_key": [1, True, "x"],
+    "quantization_config": [{"quant_method": "fp8"}], "text_config": [{"hidden_size": 8}],
+    "transformers_weights": ["other.safetensors"], "per_layer_config": [{"0": {"rms_norm_eps": 1.0}}],
+    "chunk_size_feed_forward": [4], "is_encoder_decoder": [True],
+    "tie_last_hidden_states": [True],
+}  # fmt: skip
+BIAS = {"attention_bias": [True, None]}
+EXPERTS = {"num_experts_per_tok": [0, 5, None, ABSENT], "moe_intermediate_size": [4, 16, None, ABSENT],
+           "norm_topk_prob": [None, 1]}  # fmt: skip
+LISTED = {"decoder_sparse_step": [2, 0, None], "mlp_only_layers": [[], [1], [1, 0], ABSENT], "num_experts": [3, 5],
+          "num_local_experts": [3]}  # fmt: skip
+SIGMOID = EXPERTS | {"n_routed_experts": [3, 5, None, ABSENT], "num_local_experts": [3, None],
+                     "routed_scaling_factor": [2.5, None], "n_group": [3, 4, 0],
+                     "topk_group": [0, 3], "first_k_dense_replace": [0, 2], "n_shared_experts": [1, 3, 0, None]}  # fmt: skip
+WINDOW = {"sliding_window": [], "use_sliding_window": [None], "layer_types": [["sliding_attention"] * 2, ["full_attention"]],
+          "max_window_layers": []}  # fmt: skip
+OF_CLASS = {
+    "llama": BIAS | {"mlp_bias": [True, None], "head_dim": [4, None, 7, ABSENT]},
+    "qwen2": WINDOW | {"head_dim": [6]},
+    "qwen3": WINDOW | {"attention_bias": [False, None, ABSENT], "head_dim": [4, None, ABSENT]},
+    "mixtral": EXPERTS | {"num_local_experts": [3, 5, None, ABSENT], "num_experts": [3, None], "head_dim": [6],
+                          "sliding_window": [16], "moe_intermediate_size": [16], "norm_topk_prob": [True]},
+    "deepseek": BIAS | EXPERTS | {"n_routed_experts": [3, 5, None, ABSENT], "first_k_dense_replace": [0, 2, ABSENT],
+                                  "n_shared_experts": [1, 3, None, ABSENT], "moe_layer_freq": [2],
+                                  "scoring_func": ["sigmoid"]},
+    "qwen3_moe": BIAS | EXPERTS | LISTED | {"num_experts": [], "num_local_experts": [3, None], "use_sliding_window": [None],
+                                            "sliding_window": [], "head_dim": [4, None, ABSENT]},
+    "olmoe": BIAS | EXPERTS | {"num_experts": [3, 5, None, ABSENT], "num_local_experts": [3, None], "clip_qkv": [1.0],
+                               "moe_intermediate_size": [16]},
+    "qwen2_moe": WINDOW | EXPERTS | LISTED | {"shared_expert_intermediate_size": [8, 12, 0, None, ABSENT],
+                                              "qkv_bias": [False, None], "head_dim": [6]},
+    "glm4_moe": SIGMOID | {"attention_bias": [False, None, ABSENT], "use_qk_norm": [False, None, ABSENT],
+                           "num_nextn_predict_layers": [1], "num_mtp_layers": [1], "head_dim": [6]},
+    "dots1": SIGMOID | BIAS | {"first_k_dense_replace": [0, 2, ABSENT], "layer_types": [["sliding_attention"] * 2],
+                               "n_shared_experts": [1, 3, None, ABSENT], "head_dim": [6]},
+}  # fmt: skip
+# Read by the classes that have the first key of the change.
+READ = [
+    {"rms_norm_eps": 0.01}, {"rms_norm_eps": ABSENT}, {"hidden_act": ABSENT}, {"tie_word_embeddings": ABSENT},
+    {"num_experts_per_tok": 1}, {"num_experts_per_tok": 3}, {"num_experts_per_tok": 4}, {"norm_topk_prob": True},
+    {"norm_topk_prob": False}, {"norm_topk_prob": ABSENT}, {"norm_topk_prob": True, "num_experts_per_tok": 1},
+    {"decoder_sparse_step": ABSENT}, {"clip_qkv": ABSENT}, {"clip_qkv": None},
+    {"mlp_bias": ABSENT}, {"routed_scaling_factor": ABSENT}, {"n_group": 1, "topk_group": 1}, {"n_group": 2, "topk_group": 2},
+    {"n_group": 2, "topk_group": 1}, {"topk_group": ABSENT}, {"n_group": ABSENT, "topk_group": ABSENT},
+    {"use_sliding_window": False, "sliding_window": 16}, {"use_sliding_window": ABSENT, "sliding_window": 16},
+    {"use_sliding_window": True, "sliding_window": 32},
+    {"layer_types": ABSENT}, {"layer_types": None}, {"max_window_layers": 0},
+    {"use_sliding_window": True, "sliding_window": 16, "layer_types": ["full_attention"] * 2},
+    {"max_window_layers": ABSENT}, {"is_causal": True}, {"num_nextn_predict_layers": ABSENT}, {"moe_layer_freq": 1},
+    {"scoring_func": "softmax"}, {"qkv_bias": ABSENT},
+]  # fmt: skip
+READ_OF_CLASS = {
+    "qwen2": [{"use_sliding_window": True, "sliding_window": 16, "layer_types": ABSENT, "max_window_layers": 2},
+              {"num_attention_heads": 4, "num_key_value_heads": 2}],
+    "qwen3": [{"use_sliding_window": True, "sliding_window": 16, "layer_types": ABSENT, "max_window_layers": 2}],
+    "qwen2_moe": [{"use_sliding_window": True, "sliding_window": 16, "layer_types": ABSENT, "max_window_layers": 0},
+                  {"num_attention_heads": 4, "num_key_value_heads": 2}],
+    "mixtral": [{"sliding_window": 32}, {"sliding_window": None}, {"sliding_window": ABSENT}, {"head_dim": 4}, {"head_dim": ABSENT},
+                {"num_attention_heads": 4, "num_key_value_heads": 2}, {"num_experts": 4}, {"num_experts": 4, "num_local_experts": 8}],
+    "deepseek": [{"num_attention_heads": 4, "num_key_value_heads": 2}],
+    "olmoe": [{"num_local_experts": 4}, {"num_local_experts": 4, "num_experts": 8}, {"num_attention_heads": 4, "num_key_value_heads": 2}],
+    "qwen3_moe": [{"num_experts": 4}, {"num_experts": 9}],
+    "glm4_moe": [{"num_local_experts": 4}, {"num_local_experts": 4, "n_routed_experts": 8}, {"num_mtp_layers": 0}, {"head_dim": 4}],
+    "dots1": [{"num_local_experts": 4}, {"sliding_window": 16}, {"sliding_window": ABSENT}, {"head_dim": 4},
+              {"sliding_window": 16, "layer_types": ABSENT, "max_window_layers": 2}, {"sliding_window": 16, "layer_types": ABSENT}],
+}  # fmt: skip
+REFUSED_OF_CLASS = {
+    # Groups have two experts.
+    "glm4_moe": [{"num_experts_per_tok": 3}, {"num_experts_per_tok": 4}],
+    "qwen2": [{"use_sliding_window": True, "sliding_window": 16, "layer_types": ABSENT, "max_window_layers": 1}],
+    "qwen2_moe": [{"use_sliding_window": True, "sliding_window": 16, "layer_types": ABSENT, "max_window_layers": 1},
+                  {"use_sliding_window": True, "sliding_window": None}],
+    "qwen3_moe": [{"use_sliding_window": True, "sliding_window": 16},
+                  {"use_sliding_window": True, "sliding_window": 16, "layer_types": ["full_attention"] * 2}],
+    "mixtral": [{"sliding_window": 16, "use_sliding_window": False}, {"sliding_window": 16, "layer_types": ["full_attention"] * 2}],
+    "dots1": [{"sliding_window": 16, "layer_types": ABSENT, "max_window_layers": 0},
+              {"sliding_window": ABSENT, "layer_types": ABSENT, "max_window_layers": 0, "max_position_embeddings": 8192},
+              {"n_group": 1, "topk_group": 2}],
+}  # fmt: skip
+
+
+def rope_changes(kind: str) -> tuple[list, list]:
+    whole = {"partial_rotary_factor": 1.0} if kind == "glm4_moe" else {}
+    plain = {"rope_type": "default"} | whole
+    beside = {"rope_theta": ABSENT}
+    read = [
+        {"rope_parameters": plain | {"rope_theta": 100.0}} | beside, {"rope_parameters": ABSENT, "rope_theta": 100.0} | whole,
+        {"rope_parameters": plain, "rope_theta": 100.0}, {"rope_parameters": plain | {"rope_theta": 300.0}, "rope_theta": 100.0},
+        {"rope_parameters": None, "rope_theta": 100.0} | whole, {"rope_parameters": ABSENT} | beside | whole,
+        {"rope_parameters": plain | {"rope_theta": 500.0}, OLD_ROPE: {"type": "default"} | whole} | beside,
+        {"rope_parameters": plain | {"rope_theta": 500.0}, OLD_ROPE: plain | {"rope_theta": 100.0}} | beside,
+        {"rope_parameters": plain | {"rope_theta": 500.0}, OLD_ROPE: plain, "rope_theta": 200.0},
+        {"rope_parameters": plain | {"rope_theta": 500.0}, OLD_ROPE: None}, {"rope_parameters": plain | {"rope_theta": 500.0}, OLD_ROPE: {}},
+        {"rope_theta": 100.0, "rope_parameters": ABSENT, OLD_ROPE: None} | whole, {"partial_rotary_factor": 1.0},
+    ]  # fmt: skip
+    scaled = [{"rope_type": "linear", "factor": 2.0}, {"type": "linear", "factor": 2.0}, {"rope_type": "dynamic", "factor": 2.0},
+              {"rope_type": "yarn", "factor": 2.0}, {"type": "yarn", "factor": 2.0, "original_max_position_embeddings": 16},
+              {"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+               "original_max_position_embeddings": 16}]  # fmt: skip
+    refused = [{"rope_parameters": plain | {"rope_theta": 500.0}, OLD_ROPE: each | whole} for each in scaled]
+    refused += [{"rope_parameters": each | {"rope_theta": 500.0} | whole} for each in scaled]
+    refused += [{"rope_parameters": ABSENT, "rope_theta": 500.0, OLD_ROPE: each} | whole for each in scaled]
+    refused += [{"rope_parameters": {"full_attention": plain | {"rope_theta": 100.0}}}, {"rope_parameters": 1},
+                {"rope_parameters": plain, "rope_theta": None}, {"rope_parameters": plain | {"rope_theta": None}},
+                {"rope_parameters": plain | {"rope_theta": 500.0, "partial_rotary_factor": 0.5}},
+                {"rope_parameters": ABSENT, "rope_theta": 500.0, "partial_rotary_factor": 0.5},
+                {"rope_parameters": ABSENT, "rope_theta": "500", **whole}]  # fmt: skip
+    if kind == "glm4_moe":
+        refused += [{"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}]
+    return read, refused
+
+
+def keys_of(kind: str, config: dict) -> set:
+    """All that config.json of this class may say, in names of any version."""
+    if kind == "deepseek":
+        return set(config) | {"num_key_value_heads", "attention_bias", "norm_topk_prob", "moe_layer_freq", "scoring_func"}
+    known = transformers.AutoConfig.for_model(kind)
+    return {field.name for field in dataclasses.fields(known)} | set(known.attribute_map) | set(config)
+
+
+def changes(kind: str, config: dict) -> list:
+    keys = keys_of(kind, config)
+    everywhere = set(IGNORED) | set(REFUSED)
+    read = [{key: value} for key, values in IGNORED.items() for value in values]
+    read += [change for change in READ if next(iter(change)) in keys]
+    read += READ_OF_CLASS.get(kind, [])
+    refused = [{key: value} for key, values in (REFUSED | OF_CLASS[kind]).items() for value in values]
+    refused += REFUSED_OF_CLASS.get(kind, [])
+    rope_read, rope_refused = rope_changes(kind)
+    read, refused = read + rope_read, refused + rope_refused
+    read = [change for change in read if change not in REFUSED_OF_CLASS.get(kind, [])]
+    covered = everywhere.union(*read, *refused)
+    if missing := keys - covered:
+        raise RuntimeError(f"no change of {sorted(missing)} of {kind}")
+    refused = [change for change in refused if change not in read]
+    base = lambda change: all(config.get(key, ABSENT) == value for key, value in change.items())
+    return [(change, True) for change in read] + [(change, False) for change in refused if not base(change)]
+
+
+def changed(config: dict, change: dict) -> dict:
+    return {key: value for key, value in (config | change).items() if value != ABSENT}
+
+
+def fixture(kind: str, folder: Path, loss_of) -> dict:
+    """`loss_of(folder)`: the mean loss of a model in transformers; throws where it cannot be loaded as a whole."""
+    config = json.loads((folder / "config.json").read_text())
+    cases, problems = [], []
+    with tempfile.TemporaryDirectory(prefix="lyceum-keys-") as temporary:
+        other = Path(temporary) / "model"
+        shutil.copytree(folder, other)
+
+        def outcome(change):
+            (other / "config.json").write_text(json.dumps(changed(config, change)))
+            try:
+                return round(loss_of(other), 7)
+            except Exception as error:
+                return str(error).strip().split("\n")[0][:120]
+
+        base = outcome({})
+        for change, read in changes(kind, config):
+            case = {"change": change}
+            if read:
+                case["loss"] = outcome(change)
+                if isinstance(case["loss"], str):
+                    problems.append(f"{kind}: {change}: {case['loss']}")
+            else:
+                case["refused"] = True
+            cases.append(case)
+    for problem in problems:
+        print(problem)
+    return {"loss": base, "cases": cases}
