@@ -31,6 +31,12 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:SHELL:--param ggc-min-expand=1000 --param ggc-min-heapsize=2000000>")
 else()  # std::stable_sort of libstdc++ 12 calls a function that C++17 deprecated; without optimisation, `omp simd` is not one
   add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Wno-deprecated-declarations;-Wno-pass-failed>")
+  # clang 19 warns of the features that it finds itself with -march=native on processors with AVX10.
+  include(CheckCXXCompilerFlag)
+  check_cxx_compiler_flag(-Winvalid-feature-combination LYCEUM_HAS_FEATURE_WARNING)
+  if(LYCEUM_HAS_FEATURE_WARNING)
+    add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Wno-invalid-feature-combination>")
+  endif()
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O3")
 # Names and lines for the sanitizers; optimised only where there are many numbers, since that doubles the time of a build.
