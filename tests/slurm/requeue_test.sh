@@ -81,13 +81,15 @@ sed -i 's/^steps = .*/steps = 1000000/' "$work/timed.ini"
 submit "${job[@]}" --time=1 --signal=B:USR1@60 "$scripts/train.sbatch" "${timed[@]}"
 out_of_time=$id
 # The same without a warning: it goes on from its last checkpoint.
-submit "${job[@]}" --time=1 --signal=B:URG@1 "$scripts/train.sbatch" "$work/timed.ini" "${model[@]:1}" \
+cp "$work/timed.ini" "$work/unwarned.ini"
+submit "${job[@]}" --time=1 --signal=B:URG@1 "$scripts/train.sbatch" "$work/unwarned.ini" "${model[@]:1}" \
   "--run.dir=$work/unwarned" --checkpoint.every=50
 unwarned=$id
 wait_for 90 log_says "$out_of_time" "^lyceum job $out_of_time: requeued" || fail_job "$out_of_time" "was not out of time"
 steps=$(($(steps_done timed) + 50))
 sed -i "s/^steps = .*/steps = $steps/" "$work/timed.ini"
 wait_for 120 log_says "$unwarned" "^lyceum job $unwarned: requeued" || fail_job "$unwarned" "was not out of time"
+sed -i "s/^steps = .*/steps = $(($(steps_done unwarned) + 50))/" "$work/unwarned.ini"
 complete 240 "$unwarned"
 expect_log "$unwarned" "^resumed .*/step-"
 complete 240 "$out_of_time"
