@@ -147,13 +147,14 @@ TEST_F(ConfigFile, that_cannot_be_read_is_a_mistake) {
 
 TEST_F(ConfigFile, all_mistakes_are_told_at_once) {
   write("[run]\nsteps = many\ndevice = gpu\n[modle]\nlayers = 3\nwhat\n");
-  EXPECT_THAT(mistake({"--config", file_, "--optim.lr", "-1", "--optim.beta9=0", "--batch.global"}),
-              AllOf(StartsWith("7 mistakes"), HasSubstr("run.steps = many in " + file_ + " line 2: 'many' is not an "),
-                    HasSubstr("run.device = gpu in " + file_ + " line 3: must be one of auto, cpu, cuda"),
-                    HasSubstr("unknown key 'modle.layers' in " + file_ + " line 5: did you mean model.layers?"),
-                    HasSubstr("line 6: expected"), HasSubstr("optim.lr = -1 on the command line: must be >= 0"),
-                    HasSubstr("'optim.beta9' on the command line: did you mean optim.beta"),
-                    HasSubstr("batch.global =  on the command line: a value is missing")));
+  EXPECT_THAT(
+      mistake({"--config", file_, "--optim.lr", "-1", "--optim.beta9=0", "--batch.global"}),
+      AllOf(StartsWith("7 mistakes"), HasSubstr("run.steps = many in " + file_ + " line 2: 'many' is not an "),
+            HasSubstr("run.device = gpu in " + file_ + " line 3: must be one of auto, cpu, cuda"),
+            HasSubstr("unknown key 'modle.layers' in " + file_ + " line 5: did you mean model.layers?"),
+            HasSubstr("line 6: expected"), HasSubstr("optim.lr = -1 on the command line: must be in [0, 1e+30]"),
+            HasSubstr("'optim.beta9' on the command line: did you mean optim.beta"),
+            HasSubstr("batch.global =  on the command line: a value is missing")));
 }
 
 TEST(ConfigCommandLine, takes_values_in_both_forms_and_the_last_counts) {
