@@ -254,7 +254,7 @@ void report(const Request& request) {
   if (!std::filesystem::exists(request.file)) {
     const NoRouting none = no_routing(request.file.parent_path());
     if (none.dense || (!none.text.empty() && !request.html.empty())) {
-      fmt::print("{}\n", none.text);
+      print(none.text + "\n");
       if (!request.html.empty()) write_page(request, {}, {}, none.text);
       return;
     }

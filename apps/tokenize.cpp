@@ -226,10 +226,11 @@ void tokenize(const Options& options) {
   }
   const std::int64_t encoded = result.train.bytes + result.valid.bytes - result.resumed_text;
   print(fmt::format("encoded {} in {}, {} per second\n", text_of_bytes(encoded),
-             seconds < 1 ? fmt::format("{:.0f} ms", 1e3 * seconds) : fmt::format("{:.1f} s", seconds),
-             text_of_bytes(static_cast<std::int64_t>(static_cast<double>(encoded) / seconds))));
+                    seconds < 1 ? fmt::format("{:.0f} ms", 1e3 * seconds) : fmt::format("{:.1f} s", seconds),
+                    text_of_bytes(static_cast<std::int64_t>(static_cast<double>(encoded) / seconds))));
   for (const auto& [skipped, what] : {std::pair{&found.skipped, "file"}, std::pair{&result.skipped, "record"}}) {
-    if (skipped->count() > 0) print(fmt::format("skipped {}: {}\n", count_text(skipped->count(), what), skipped->text()));
+    if (skipped->count() > 0)
+      print(fmt::format("skipped {}: {}\n", count_text(skipped->count(), what), skipped->text()));
   }
 }
 

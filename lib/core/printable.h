@@ -11,7 +11,7 @@ namespace lyceum {
 /// not UTF-8. The result is UTF-8, and printable() returns it unchanged.
 std::string printable(std::string_view text);
 
-/// The same for a text of several lines: line feeds and tabs stay.
+/// Does as printable(), but line feeds and tabs stay: for a text of several lines.
 std::string printable_lines(std::string_view text);
 
 }  // namespace lyceum

@@ -11,7 +11,7 @@
 
 namespace lyceum {
 
-/// What a rank did in one window of a measurement.
+/// One rank's work in a window of a measurement.
 struct PeakWindow {
   double flops = 0;
   double begin = 0, end = 0;  // seconds, by a clock that the ranks of a host share

@@ -73,7 +73,7 @@ std::optional<RunPeak> stated_peak(const RunConfig& run, const std::vector<RankP
   return peak;
 }
 
-/// What a measured peak holds for: "Intel(R) Xeon(R), 2 cores, f32".
+/// Names the cores and the type of numbers that a measured peak holds for: "Intel(R) Xeon(R), 2 cores, f32".
 std::string name_of_peak(const RunConfig& run, const RankPlace& own, int workers) {
   return fmt::format("{}, {}, {}", own.processor, count_text(workers, own.device == "cpu" ? "core" : "GPU"),
                      run.precision);

@@ -326,7 +326,7 @@ void TrainStep::audit(std::int64_t steps) const {
 }
 
 void TrainStep::require_undamaged(const std::string& damage) const {
-  // Whoever reports the error names this rank and its host: `main`, or a checkpoint that is not saved.
+  // The one that reports the error names this rank and its host: `main`, or a checkpoint that is not saved.
   require(damage.empty(), "{}: a fault of memory? {}", damage, advice_on_fresh_faults);
 }
 
