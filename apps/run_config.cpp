@@ -17,7 +17,7 @@ namespace {
 
 /// Says it once; nothing is left to run.
 std::nullopt_t tell(const MpiSession& session, const std::string& text) {
-  if (session.rank() == 0) print(text);
+  if (session.rank() == 0) print_exactly(text);
   return std::nullopt;
 }
 

@@ -17,6 +17,7 @@
 #include "apps/output.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "io/data/chat.h"
 #include "io/data/corpus_files.h"
 #include "io/data/encoding.h"
@@ -183,11 +184,12 @@ void describe(const Options& options, const std::string& prefix, const EncodedSi
 void warn_of_records(const std::vector<std::filesystem::path>& files) {
   if (files.empty()) return;
   const std::string others = files.size() > 1 ? fmt::format(" and {} more", files.size() - 1) : "";
-  print(fmt::format(
+  const std::string first = printable(files[0].native());
+  fmt::print(
       stderr,
-      "warning: {}{}: read as text although the first line is a JSON object); --json-key KEY reads each line as a "
+      "warning: {}{}: read as text although the first line is a JSON object; --json-key KEY reads each line as a "
       "record\n",
-      files[0].native(), others);
+      first, others);
 }
 
 void tokenize(const Options& options) {

@@ -230,7 +230,7 @@ void bind_cadence(Binder key, Config& config) {
   key("eval.every", &config.eval.every, {.low = 0}, "steps between validations; 0: only at the end");
   key("eval.batches", &config.eval.batches, {.low = 0}, "global batches per validation; 0: all data");
   key("checkpoint.every", &config.checkpoint.every, {.low = 0}, "steps between checkpoints; 0: no limit");
-  key("checkpoint.minutes", &config.checkpoint.minutes, {.low = 0},
+  key("checkpoint.minutes", &config.checkpoint.minutes, {.low = 0, .high = 1e6},
       "minutes between checkpoints, in addition to checkpoint.every; 0: no limit");
   key("checkpoint.keep", &config.checkpoint.keep, {.low = 0}, "number of newest checkpoints to keep; 0: all");
   key("checkpoint.resume", &config.checkpoint.resume, {.required = true, .hint = "auto | none | path"},
