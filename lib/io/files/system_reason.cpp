@@ -12,7 +12,7 @@ std::string system_reason(int error) {
     case EFBIG: return reason + " (the limit of a file: ulimit -f, or the file system's)";
     case ENOSPC: return reason + " (space or inodes: df, df -i)";
     case ELOOP: return "it is a symbolic link, which is not followed here, or one to itself";
-    case ENXIO: return "it is a FIFO, a device or a socket, not a regular file";
+    case ENXIO: return "it is not a regular file, but a FIFO, a device or a socket";
     default: return reason;
   }
 }
