@@ -11,6 +11,7 @@
 #include "apps/checkpoint_diff.h"
 #include "apps/commands.h"
 #include "apps/options.h"
+#include "apps/output.h"
 #include "apps/run_config.h"
 #include "io/config/binding.h"
 #include "io/text/json.h"
@@ -56,7 +57,7 @@ int list(const fs::path& directory) {
   const fs::path root = checkpoint_root_in(directory);
   const std::vector<std::string> names = list_checkpoint_directories(root);
   if (names.empty()) {
-    fmt::print("no checkpoints in {}\n", root.string());
+    print(fmt::format("no checkpoints in {}\n", root.string()));
     return 0;
   }
   Table table({"name", ">step", "mesh", ">tensors", ">parameters", ">size", ">age", "sound", "complete"});
@@ -72,7 +73,7 @@ int list(const fs::path& directory) {
       table.add({name, "", "", "", "", "", "", "", std::string("no: ") + error.what()});
     }
   }
-  fmt::print("{}mesh: {}\n", table.text(), mesh_legend);
+  print(fmt::format("{}mesh: {}\n", table.text(), mesh_legend));
   return 0;
 }
 
@@ -142,27 +143,29 @@ void print_placement(const CheckpointReader& reader) {
                   reader.directory().string(), layer.ranks.experts(), label_of(layer.id), experts);
   }
   for (const std::string& line : placement_lines(config, placement, RunState::load_of(header.trainer_state))) {
-    fmt::print("{}\n", line);
+    print(fmt::format("{}\n", line));
   }
-  fmt::print("\n");
+  print("\n");
 }
 
 int show(const CheckpointReader& reader, bool all) {
   const CheckpointHeader& header = reader.header();
-  fmt::print("checkpoint     {}\nrun            {}\nstep           {}\nmesh           {}\nsize           {}\n",
-             reader.directory().string(), header.run_uuid, header.step, header.mesh, text_of_bytes(reader.bytes()));
-  fmt::print("sound          {}\n", sound_text(header));
-  if (header.job) fmt::print("job            {}\n", text_of(*header.job));
+  print(fmt::format("checkpoint     {}\nrun            {}\nstep           {}\nmesh           {}\nsize           {}\n",
+                    reader.directory().string(), header.run_uuid, header.step, header.mesh,
+                    text_of_bytes(reader.bytes())));
+  print(fmt::format("sound          {}\n", sound_text(header)));
+  if (header.job) print(fmt::format("job            {}\n", text_of(*header.job)));
   if (const std::string digest = reader.tokenizer_sha256(); !digest.empty()) {
-    fmt::print("tokenizer      {}, SHA-256 {}\n", tokenizer_name, digest);
+    print(fmt::format("tokenizer      {}, SHA-256 {}\n", tokenizer_name, digest));
   }
-  fmt::print("parameters     {} ({})\ntrainer state  {}\n\n{}\n", parameters(reader),
-             human_count(static_cast<double>(parameters(reader))), state_text(header.trainer_state), header.config);
+  print(fmt::format("parameters     {} ({})\ntrainer state  {}\n\n{}\n", parameters(reader),
+                    human_count(static_cast<double>(parameters(reader))), state_text(header.trainer_state),
+                    header.config));
   print_placement(reader);
   if (all) {
     Table table({"tensor", "shape"});
     for (const auto& entry : reader.tensors()) table.add({entry.name, entry.shape.text()});
-    fmt::print("{}", table.text());
+    print(table.text());
     return 0;
   }
   std::map<std::string, Group, decltype(&number_before)> groups(number_before);
@@ -177,15 +180,15 @@ int show(const CheckpointReader& reader, bool all) {
     table.add(
         {name, fmt::to_string(group.tensors), human_count(static_cast<double>(group.elements)), text_of(group.shapes)});
   }
-  fmt::print("{}", table.text());
+  print(table.text());
   return 0;
 }
 
 int verify(const CheckpointReader& reader) {
   const std::string problem = reader.problem();
   require_input(problem.empty(), "{}", problem);
-  fmt::print("{}: {} tensors in {}: all digests match\n", reader.directory().string(), reader.tensors().size(),
-             text_of_bytes(reader.bytes()));
+  print(fmt::format("{}: {} tensors in {}: all digests match\n", reader.directory().string(), reader.tensors().size(),
+                    text_of_bytes(reader.bytes())));
   return 0;
 }
 
@@ -202,7 +205,7 @@ int checkpoint_command(const Arguments& arguments) {
   bool all = false;
   for (const std::string& word : arguments) {
     if (word == "--help" || word == "-h") {
-      fmt::print("{}", checkpoint_help().text);
+      print(checkpoint_help().text);
       return 0;
     }
     if (word == "--all") {

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 
+#include "apps/output.h"
 #include "io/text/table.h"
 
 namespace lyceum {
@@ -86,13 +87,14 @@ int print_differences(const CheckpointReader& a, const CheckpointReader& b, bool
     ++missing;
     table.add({entry.name, "", "", "only in B"});
   }
-  if (all || different + missing > 0) fmt::print("{}", table.text());
+  if (all || different + missing > 0) print(table.text());
   if (different + missing == 0) {
-    fmt::print("{} tensors, equal bit for bit\n", same);
+    print(fmt::format("{} tensors, equal bit for bit\n", same));
     return 0;
   }
-  fmt::print("{} tensors equal bit for bit, {} different (max |a-b| {:.3g}, max relative {:.3g}), {} not comparable\n",
-             same, different, total.max_absolute, total.max_relative, missing);
+  print(fmt::format(
+      "{} tensors equal bit for bit, {} different (max |a-b| {:.3g}, max relative {:.3g}), {} not comparable\n", same,
+      different, total.max_absolute, total.max_relative, missing));
   return 1;
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "apps/options.h"
+#include "apps/output.h"
 #include "core/error.h"
 #include "io/config/keys.h"
 
@@ -95,12 +96,12 @@ CommandHelp completion_help() {
 int completion_command(const Arguments& arguments) {
   const std::string shell = arguments.empty() ? "" : arguments.front();
   if (shell == "--help") {
-    fmt::print("{}", completion_help().text);
+    print(completion_help().text);
     return 0;
   }
   require_usage(arguments.size() == 1 && (shell == "bash" || shell == "zsh"), "expected bash or zsh; see --help");
   const char* bash_functions = "autoload -U +X compinit bashcompinit && compinit && bashcompinit\n";
-  fmt::print("{}{}", shell == "zsh" ? bash_functions : "", completion_script());
+  print(fmt::format("{}{}", shell == "zsh" ? bash_functions : "", completion_script()));
   return 0;
 }
 

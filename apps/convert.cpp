@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <iostream>
 #include <map>
 #include <optional>
 #include <set>
@@ -13,6 +12,7 @@
 #include "apps/convert_hf.h"
 #include "apps/convert_text.h"
 #include "apps/options.h"
+#include "apps/output.h"
 #include "apps/run_config.h"
 #include "apps/version.h"
 #include "core/error.h"
@@ -212,12 +212,12 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
   ConvertOptions options;
   const ParsedOptions parsed = parse_options(convert_options(options), arguments, 2);
   if (parsed.help) {
-    if (session.rank() == 0) std::cout << convert_help().text;
+    if (session.rank() == 0) print(convert_help().text);
     return 0;
   }
   const LoadedConfig given = read_config(parsed.rest);
   const Tell tell = [&](const std::string& text) {
-    if (session.rank() == 0) std::cout << text << std::flush;
+    if (session.rank() == 0) print(text);
   };
   if (given.list_keys) return tell(list_keys()), 0;
   ConversionRequest request = request_of(parsed, options);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <iostream>
 #include <numbers>
 #include <optional>
 #include <span>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "apps/options.h"
+#include "apps/output.h"
 #include "apps/run_config.h"
 #include "io/config/binding.h"
 #include "io/routing/stats.h"
@@ -165,7 +165,7 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   const ParsedOptions parsed = parse_options(described_options(options), arguments);
   const auto& [path, routing, token_log, batches, skip_top] = options;
   if (parsed.help) {
-    if (session.rank() == 0) std::cout << eval_help().text;
+    if (session.rank() == 0) print(eval_help().text);
     return 0;
   }
   require_usage(batches >= 0, "--batches = {}: must be 0 (all of the validation data) or more", batches);
@@ -211,11 +211,11 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
 
   const nlohmann::ordered_json result = summary(*run, options, evaluations, data.valid);
   if (parsed.values.count("json")) {
-    std::cout << json_text(result) << '\n';
+    print(json_text(result) + '\n');
     return 0;
   }
-  std::cout << text(result) << changes_text(*run, options);
-  if (const ChosenWidth width = width_of(config, evaluation); width.varies()) std::cout << width_text(width) << '\n';
+  print(text(result) + changes_text(*run, options));
+  if (const ChosenWidth width = width_of(config, evaluation); width.varies()) print(width_text(width) + '\n');
   return 0;
 }
 

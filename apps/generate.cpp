@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "apps/options.h"
+#include "apps/output.h"
 #include "apps/run_config.h"
 #include "core/clock.h"
 #include "core/error.h"
@@ -147,7 +148,7 @@ class Answer {
   }
   void print() {
     if (!shown_.streamed || found_.length <= printed_) return;
-    std::cout << std::string_view(text_).substr(printed_, found_.length - printed_) << std::flush;
+    print_exactly(std::string_view(text_).substr(printed_, found_.length - printed_));
     printed_ = found_.length;
   }
 
@@ -206,7 +207,7 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   GenerateOptions options;
   const ParsedOptions parsed = parse_options(described_options(options), arguments);
   if (parsed.help) {
-    std::cout << generate_help().text;
+    print(generate_help().text);
     return 0;
   }
   require_usage(session.size() == 1, "generate runs on one rank: start it without mpirun");
@@ -256,15 +257,15 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
                    .streamed = !options.json,
                    .lead = chat && !options.show_special ? chat->role(std::string(assistant_role)).lead : ""});
     const std::string shown_prompt = chat ? tokenizer.decode(given[i], true) : prompts[i].text;
-    if (!options.json && (!chat || options.show_special)) std::cout << shown_prompt << std::flush;
+    if (!options.json && (!chat || options.show_special)) print_exactly(shown_prompt);
     const GenerationTimes times = generate(model, setup->stream, given[i], ends, config.batch.seq_len, sampling,
                                            [&](std::int32_t token) { return answer.add(token); });
     made += answer.tokens().size();
     answer.finish(times.end_token);
     if (options.json) {
-      std::cout << json_of(shown_prompt, answer, times) << std::endl;
+      print(json_of(shown_prompt, answer, times) + '\n');
     } else {
-      std::cout << std::endl;
+      print_exactly("\n");
     }
     if (options.timing) {
       std::cerr << timing_text(std::ssize(given[i]), times);

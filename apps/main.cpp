@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <functional>
-#include <iostream>
 #include <map>
 #include <optional>
 #include <string>
@@ -11,10 +11,14 @@
 #include <vector>
 
 #include "apps/commands.h"
+#include "apps/output.h"
 #include "apps/version.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "core/thread_waiting.h"
+#include "io/config/config.h"
 #include "io/text/nearest_word.h"
+#include "train/preflight.h"
 #include "train/stop_request.h"
 
 namespace {
@@ -59,6 +63,13 @@ std::string usage() {
          "75 stopped on request after a checkpoint.\n";
 }
 
+/// Returns the text of help or version; empty if `name` is neither.
+std::string about_program(const std::string& name) {
+  if (name == "--help" || name == "-h" || name == "help") return usage();
+  if (name == "--version") return fmt::format("lyceum {}\n{}\n", program_version(), program_build());
+  return {};
+}
+
 /// One line on stderr, from one rank if all ranks have the error, on whatever hosts: rank 0 speaks first and ends the
 /// job, and the others speak only if rank 0 goes on. Errors of the input are found by all ranks or one, so it is waited
 /// for the others; of other errors a moment must do. What asked a rank to stop may be mpirun, which kills a second
@@ -70,7 +81,7 @@ std::string usage() {
   const auto speak = [&] {
     const std::string rank = session.size() > 1 ? fmt::format("rank {} on {}: ", session.rank(), session.host()) : "";
     std::fflush(stdout);
-    std::fputs(fmt::format("lyceum {}: {}{}\n", command, rank, message).c_str(), stderr);
+    std::fputs(fmt::format("lyceum {}: {}{}\n", printable(command), rank, message).c_str(), stderr);
     std::fflush(stderr);
   };
   if (session.rank() == 0) {
@@ -102,33 +113,38 @@ int run(const MpiSession& session, const std::string& name, const Arguments& arg
 }  // namespace
 
 int main(int argc, char** argv) {
+  occupy_standard_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond ulimit -f then fails, and is reported
   const std::string name = argc > 1 ? argv[1] : "--help";
-  if (name == "--help" || name == "-h" || name == "help") {
-    std::cout << usage();
-    return argc > 1 ? 0 : static_cast<int>(ExitCode::usage);
-  }
-  if (name == "--version") {
-    std::cout << "lyceum " << program_version() << "\n" << program_build() << "\n";
-    return 0;
-  }
   let_waiting_threads_sleep();
   if (name == "train") listen_for_stop_requests();
   std::optional<MpiSession> session;
   try {
+    if (const std::string text = about_program(name); !text.empty()) {
+      print(text);
+      return argc > 1 ? 0 : static_cast<int>(ExitCode::usage);
+    }
     session.emplace();
+    if (session->size() > 1) {
+      require_one_program(session->world(RunConfig{}.timeout_seconds), program_version() + ", " + program_build());
+    }
     const int code = run(*session, name, Arguments(argv + 2, argv + argc));
+    if (code != static_cast<int>(ExitCode::resubmit)) flush_output();  // a saved checkpoint is worth more than the log
     no_more_stop_requests(code);
     if (code == static_cast<int>(ExitCode::resubmit)) session->end(ExitCode::resubmit);
     return code;
   } catch (const Error& error) {
     if (!session) {
-      std::fputs(fmt::format("lyceum {}: {}\n", name, error.what()).c_str(), stderr);
+      std::fputs(fmt::format("lyceum {}: {}\n", printable(name), error.what()).c_str(), stderr);
       return static_cast<int>(error.code());
     }
     const bool inner = error.code() == ExitCode::failed;  // the place helps who mends the program, not who uses it
     const std::string place = fmt::format(" [{}:{}]", base_name(error.where().file_name()), error.where().line());
     end_job(*session, error.code(), name, error.what() + (inner ? place : ""));
   } catch (const std::exception& error) {  // no Error: of a library, thrown while a command ran
-    end_job(*session, ExitCode::failed, name, error.what());
+    const std::string message = printable(error.what());
+    if (session) end_job(*session, ExitCode::failed, name, message);
+    std::fputs(fmt::format("lyceum {}: {}\n", printable(name), message).c_str(), stderr);
+    return static_cast<int>(ExitCode::failed);
   }
 }

@@ -5,12 +5,12 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <iostream>
 #include <iterator>
 #include <map>
 #include <numeric>
 
 #include "apps/options.h"
+#include "apps/output.h"
 #include "apps/run_config.h"
 #include "core/error.h"
 #include "io/config/check.h"
@@ -218,7 +218,7 @@ int plan_command(const MpiSession& session, const Arguments& arguments) {
   const ParsedOptions parsed = parse_options(plan_options(), arguments);
   const po::variables_map& values = parsed.values;
   const auto tell = [&](const std::string& text) {
-    if (session.rank() == 0) std::cout << text << std::flush;
+    if (session.rank() == 0) print(text);
     return 0;
   };
   if (parsed.help) return tell(plan_help().text);

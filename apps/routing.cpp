@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "apps/options.h"
+#include "apps/output.h"
 #include "apps/routing_model.h"
 #include "core/error.h"
 #include "io/config/binding.h"
@@ -243,7 +244,7 @@ void write_page(const Request& request, const RoutingHistory& history, std::opti
   input.range = range;
   if (!why.empty()) input.no_routing = why;
   replace_file(request.html, html_report(input));
-  fmt::print("\nwrote {}\n", request.html.string());
+  print(fmt::format("\nwrote {}\n", request.html.string()));
 }
 
 void report(const Request& request) {
@@ -253,14 +254,14 @@ void report(const Request& request) {
   if (!std::filesystem::exists(request.file)) {
     const NoRouting none = no_routing(request.file.parent_path());
     if (none.dense || (!none.text.empty() && !request.html.empty())) {
-      fmt::print("{}\n", none.text);
+      print(none.text + "\n");
       if (!request.html.empty()) write_page(request, {}, {}, none.text);
       return;
     }
   }
   const RoutingHistory history = read_routing(request.file);
   const RecordRange range = select_records(history, request.from, request.to);
-  fmt::print("{}", routing_table(history, range, request.experts));
+  print(routing_table(history, range, request.experts));
   if (!request.html.empty()) write_page(request, history, range);
 }
 
@@ -272,21 +273,21 @@ void dump(const Request& request) {
   const RoutingHistory history = read_routing(request.file);
   if (request.csv.empty() || request.csv == "-") {
     write_routing_csv(history, std::cout);
-    require(std::cout.flush().good(), "cannot write to standard output");
+    flush_output();
     return;
   }
   std::ostringstream csv;
   write_routing_csv(history, csv);
   replace_file(request.csv, csv.str());
-  fmt::print("wrote {}: {} of {}\n", request.csv.string(), count_text(std::ssize(history.steps), "record"),
-             count_text(std::ssize(history.layers), "layer"));
+  print(fmt::format("wrote {}: {} of {}\n", request.csv.string(), count_text(std::ssize(history.steps), "record"),
+                    count_text(std::ssize(history.layers), "layer")));
 }
 
 void difficult(const Request& request) {
   require_usage(!request.other.empty(), "difficult needs two files that lyceum eval --token-log wrote: A and B");
   const TokenLogFile a(request.file), b(request.other);
   const DifficultTokens tokens = difficult_tokens(a, b, request.thresholds);
-  fmt::print("{}", request.json ? difficult_json(tokens) : difficult_text(tokens, request.layers));
+  print(request.json ? difficult_json(tokens) : difficult_text(tokens, request.layers));
 }
 
 }  // namespace
@@ -307,7 +308,7 @@ int routing_command(const MpiSession& session, const Arguments& arguments) {
   }
   Request request = parsed(arguments);
   if (request.help) {
-    fmt::print("{}", routing_help().text);
+    print(routing_help().text);
     return static_cast<int>(ExitCode::done);
   }
   require_usage(request.action != "domains" && request.action != "flow",

@@ -8,13 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <iostream>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "apps/options.h"
+#include "apps/output.h"
 #include "apps/run_config.h"
 #include "core/error.h"
 #include "io/files/atomic_file.h"
@@ -59,7 +59,7 @@ std::optional<ModelRequest> request_of(const MpiSession& session, const Argument
   options.add_options()("html", po::value<std::string>())("json", "");
   const ParsedOptions parsed = parse_options(options, arguments);
   if (parsed.help) {
-    if (session.rank() == 0) std::cout << routing_help().text;
+    if (session.rank() == 0) print(routing_help().text);
     return {};
   }
   const auto text = [&](const char* name) {
@@ -115,15 +115,14 @@ Config counted_config(const CheckpointRun& run) {
 /// On rank 0: the files that were asked for, and the console.
 template <class WriteH5, class Page>
 void tell(const ModelRequest& request, const std::string& told, WriteH5 write_h5, Page page) {
-  std::cout << told;  // first: expensive results are printed even if a file cannot be written
-  require(std::cout.flush().good(), "cannot write to standard output");
+  print(told);  // first: expensive results are printed even if a file cannot be written
   if (!request.h5.empty()) write_h5(request.h5);
   if (!request.html.empty()) replace_file(request.html, page());
   if (request.json) return;
   for (const std::filesystem::path& file : {request.h5, request.html}) {
-    if (!file.empty()) std::cout << fmt::format("\nwrote {}", file.string());
+    if (!file.empty()) print(fmt::format("\nwrote {}", file.string()));
   }
-  if (!request.h5.empty() || !request.html.empty()) std::cout << '\n';
+  if (!request.h5.empty() || !request.html.empty()) print("\n");
 }
 
 }  // namespace

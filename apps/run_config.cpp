@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iostream>
 #include <iterator>
 
+#include "apps/output.h"
 #include "io/config/check.h"
 #include "io/files/sha256.h"
 #include "io/text/table.h"
@@ -17,7 +17,7 @@ namespace {
 
 /// Says it once; nothing is left to run.
 std::nullopt_t tell(const MpiSession& session, const std::string& text) {
-  if (session.rank() == 0) std::cout << text;
+  if (session.rank() == 0) print_exactly(text);
   return std::nullopt;
 }
 

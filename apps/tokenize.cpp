@@ -14,8 +14,10 @@
 #include <vector>
 
 #include "apps/options.h"
+#include "apps/output.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "io/data/chat.h"
 #include "io/data/corpus_files.h"
 #include "io/data/encoding.h"
@@ -137,8 +139,7 @@ Tokenizer tokenizer_for(const Options& options, const std::vector<CorpusItem>& f
                 "{} has a vocabulary of {}, not {}: add --retrain, or omit --vocab", file, tokenizer.vocab(),
                 options.vocab);
   const std::string origin = trains ? fmt::format("trained in {:.1f} s", seconds_since(begin)) : "existing";
-  fmt::print("tokenizer  {}  {} tokens, {}\n", file, tokenizer.vocab(), origin);
-  std::fflush(stdout);
+  print(fmt::format("tokenizer  {}  {} tokens, {}\n", file, tokenizer.vocab(), origin));
   return tokenizer;
 }
 
@@ -176,18 +177,19 @@ void describe(const Options& options, const std::string& prefix, const EncodedSi
                             .vocab = tokenizer.vocab(),
                             .tokenizer = std::filesystem::path(options.tokenizer_file()).filename(),
                             .tokenizer_sha256 = tokenizer_sha256});
-  fmt::print("{:>10} {:>14} {:>14} {:>12.3f}  {}\n", size.documents, size.bytes, size.tokens,
-             static_cast<double>(size.bytes) / static_cast<double>(size.tokens), prefix);
+  print(fmt::format("{:>10} {:>14} {:>14} {:>12.3f}  {}\n", size.documents, size.bytes, size.tokens,
+                    static_cast<double>(size.bytes) / static_cast<double>(size.tokens), prefix));
 }
 
 void warn_of_records(const std::vector<std::filesystem::path>& files) {
   if (files.empty()) return;
   const std::string others = files.size() > 1 ? fmt::format(" and {} more", files.size() - 1) : "";
+  const std::string first = printable(files[0].native());
   fmt::print(
       stderr,
       "warning: {}{}: read as text although the first line is a JSON object; --json-key KEY reads each line as a "
       "record\n",
-      files[0].native(), others);
+      first, others);
 }
 
 void tokenize(const Options& options) {
@@ -213,23 +215,24 @@ void tokenize(const Options& options) {
                           .batches = {.document = static_cast<std::size_t>(megabytes(options.max_document_mb))},
                           .save_seconds = options.save_every,
                           .progress = shown_progress()};
-  if (resumes(tokenizer, encoding)) fmt::print("resumes where the same command was interrupted\n");
+  if (resumes(tokenizer, encoding)) print("resumes where the same command was interrupted\n");
   std::fflush(stdout);
   const auto begin = Clock::now();
   const EncodingResult result = encode_corpus(tokenizer, encoding);
   const double seconds = seconds_since(begin);
-  fmt::print(" documents          bytes         tokens  bytes/token  prefix\n");
+  print(" documents          bytes         tokens  bytes/token  prefix\n");
   describe(options, options.output, result.train, tokenizer, encoding.tokenizer_sha256);
   if (!options.valid.empty()) describe(options, options.valid, result.valid, tokenizer, encoding.tokenizer_sha256);
   if (chat) {
-    fmt::print("trained on {} of {} tokens of {}\n", result.train.trained, result.train.tokens, options.output);
+    print(fmt::format("trained on {} of {} tokens of {}\n", result.train.trained, result.train.tokens, options.output));
   }
   const std::int64_t encoded = result.train.bytes + result.valid.bytes - result.resumed_text;
-  fmt::print("encoded {} in {}, {} per second\n", text_of_bytes(encoded),
-             seconds < 1 ? fmt::format("{:.0f} ms", 1e3 * seconds) : fmt::format("{:.1f} s", seconds),
-             text_of_bytes(static_cast<std::int64_t>(static_cast<double>(encoded) / seconds)));
+  print(fmt::format("encoded {} in {}, {} per second\n", text_of_bytes(encoded),
+                    seconds < 1 ? fmt::format("{:.0f} ms", 1e3 * seconds) : fmt::format("{:.1f} s", seconds),
+                    text_of_bytes(static_cast<std::int64_t>(static_cast<double>(encoded) / seconds))));
   for (const auto& [skipped, what] : {std::pair{&found.skipped, "file"}, std::pair{&result.skipped, "record"}}) {
-    if (skipped->count() > 0) fmt::print("skipped {}: {}\n", count_text(skipped->count(), what), skipped->text());
+    if (skipped->count() > 0)
+      print(fmt::format("skipped {}: {}\n", count_text(skipped->count(), what), skipped->text()));
   }
 }
 
@@ -248,7 +251,7 @@ CommandHelp tokenize_help() {
 int tokenize_command(const Arguments& arguments) {
   const Options options = parse(arguments);
   if (options.help) {
-    fmt::print("{}", tokenize_help().text);
+    print(tokenize_help().text);
     return static_cast<int>(ExitCode::done);
   }
   check(options);

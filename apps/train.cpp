@@ -1,6 +1,7 @@
 #include <iostream>
 
 #include "apps/options.h"
+#include "apps/output.h"
 #include "apps/run_config.h"
 #include "apps/version.h"
 #include "io/data/chat.h"
@@ -41,7 +42,7 @@ CommandHelp train_help() {
 int train_command(const MpiSession& session, const Arguments& arguments) {
   const ParsedOptions parsed = parse_options(train_options(), arguments);
   if (parsed.help) {
-    if (session.rank() == 0) std::cout << train_help().text;
+    if (session.rank() == 0) print(train_help().text);
     return 0;
   }
   const LoadedConfig given = read_config(parsed.rest);

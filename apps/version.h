@@ -8,7 +8,8 @@ namespace lyceum {
 /// build were no git checkout.
 std::string program_version();
 
-/// "Release, GNU 12.2.0, CPUs (-march=native), GPUs (80-real 90a-real)".
+/// All of a build that may change numbers: kind, flags, compiler, processors, instruction sets. "Release (-O3
+/// -DNDEBUG), GNU 12.2.0, CPUs (-march=native), GPUs (80-real 90a-real), x86-64 with AVX2 FMA".
 std::string program_build();
 
 }  // namespace lyceum

@@ -3,7 +3,7 @@
 #include <fmt/args.h>
 #include <fmt/format.h>
 
-#include <algorithm>
+#include "core/printable.h"
 
 namespace lyceum {
 
@@ -16,12 +16,9 @@ std::string format_message(std::string_view text, std::initializer_list<MessageA
 }
 
 void fail_with(ExitCode code, const Message& message, std::initializer_list<MessageArgument> arguments) {
-  std::string line = format_message(message.text, arguments);
-  if (code == ExitCode::bad_input) {  // texts of files are in it: they begin no line and move no cursor
-    std::ranges::replace_if(
-        line, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7F'; }, ' ');
-  }
-  throw Error(code, line, message.where);
+  const std::string text = format_message(message.text, arguments);
+  // Texts of files are in the messages about them: they begin no line. Others list several mistakes.
+  throw Error(code, code == ExitCode::bad_input ? printable(text) : printable_lines(text), message.where);
 }
 
 }  // namespace lyceum

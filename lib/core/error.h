@@ -93,7 +93,7 @@ struct Message {
 /// `text` with its {} replaced.
 std::string format_message(std::string_view text, std::initializer_list<MessageArgument> arguments);
 
-/// Throws an Error with the message, its {} replaced; of bad input, control characters are blanks.
+/// Throws an Error with the message, its {} replaced, as printable_lines() shows it; printable() if input is bad.
 [[noreturn]] void fail_with(ExitCode code, const Message& message, std::initializer_list<MessageArgument> arguments);
 
 template <class... Args>

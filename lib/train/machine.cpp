@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <sstream>
 
 #include "core/error.h"
 
@@ -26,16 +28,28 @@ double limit_in(const fs::path& file) {
   return stream >> bytes ? bytes : no_limit;
 }
 
+/// [cpu.max of version 2: "150000 100000", microseconds of each period; version 1 has a file for either, -1: no limit]
+double cores_in(const fs::path& group) {
+  std::ifstream both(group / "cpu.max");
+  double quota = 0, period = 0;
+  if (both >> quota >> period) return quota / period;
+  quota = limit_in(group / "cpu.cfs_quota_us"), period = limit_in(group / "cpu.cfs_period_us");
+  return std::isfinite(quota) && std::isfinite(period) && quota > 0 && period > 0 ? quota / period : no_limit;
+}
+
 /// The least limit of a control group and those around it.
-double limit_of_groups(const fs::path& mount, const std::string& group, const char* file) {
-  double least = limit_in(mount / file);
+template <class Limit>
+double least_of_groups(const fs::path& mount, const std::string& group, const Limit& limit) {
+  double least = limit(mount);
   fs::path path = mount;
-  for (const fs::path& part : fs::path(group).relative_path()) least = std::min(least, limit_in((path /= part) / file));
+  for (const fs::path& part : fs::path(group).relative_path()) least = std::min(least, limit(path /= part));
   return least;
 }
 
+/// The least of this process's limits; `limit` reads a group's folder, `controller` names version 1's.
 /// [cgroups(7)]: "0::/path" is version 2, "7:memory:/path" version 1.
-double control_group_limit() {
+template <class Limit>
+double control_group_limit(const std::string& controller, const Limit& limit) {
   std::ifstream groups("/proc/self/cgroup");
   double least = no_limit;
   for (std::string line; std::getline(groups, line);) {
@@ -43,9 +57,9 @@ double control_group_limit() {
     if (second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1), group = line.substr(second + 1);
     if (controllers.empty()) {
-      least = std::min(least, limit_of_groups("/sys/fs/cgroup", group, "memory.max"));
-    } else if (controllers == "memory") {
-      least = std::min(least, limit_of_groups("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes"));
+      least = std::min(least, least_of_groups("/sys/fs/cgroup", group, limit));
+    } else if (("," + controllers + ",").find("," + controller + ",") != std::string::npos) {
+      least = std::min(least, least_of_groups("/sys/fs/cgroup/" + controller, group, limit));
     }
   }
   return least;
@@ -85,7 +99,23 @@ CoreSet own_cores() {
 
 double job_memory() {
   const double machine = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  return std::min({machine, control_group_limit(), slurm_limit()});
+  const auto limit = [](const fs::path& group) {
+    return std::min(limit_in(group / "memory.max"), limit_in(group / "memory.limit_in_bytes"));
+  };
+  return std::min({machine, control_group_limit("memory", limit), slurm_limit()});
+}
+
+double core_quota() { return control_group_limit("cpu", cores_in); }
+
+std::vector<int> core_numbers(const std::string& text) {
+  std::vector<int> cores;
+  std::istringstream ranges(text);
+  for (std::string range; std::getline(ranges, range, ',');) {
+    const std::size_t dash = range.find('-');
+    const int first = std::stoi(range), last = dash == std::string::npos ? first : std::stoi(range.substr(dash + 1));
+    for (int core = first; core <= last; ++core) cores.push_back(core);
+  }
+  return cores;
 }
 
 std::string cpu_name() {

@@ -1,11 +1,14 @@
 #include "train/peak.h"
 
 #include <algorithm>
+#include <cmath>
+#include <variant>
 #include <vector>
 
 #include "core/clock.h"
 #include "core/copy.h"
 #include "core/random.h"
+#include "core/round_up.h"
 #include "kernels/gemm.h"
 
 namespace lyceum {
@@ -28,16 +31,12 @@ Tensor make_matrix(const Stream& stream, DType type, std::int64_t size, const ch
 }
 
 /// Seconds of the best of the GEMMs that fit into `budget` seconds, at least two; the first one does not count.
-double best_gemm(const Stream& stream, DType type, std::int64_t size, double budget) {
-  const Tensor a = make_matrix(stream, type, size, "peak a"), b = make_matrix(stream, type, size, "peak b"),
-               c = make_matrix(stream, type, size, "peak c");
+double best_gemm(const GemmLoad& load, double budget) {
   const auto begin = Clock::now();
   double best = 0;
   for (int turn = 0; turn < 3 || seconds_since(begin) < budget; ++turn) {
     const auto start = Clock::now();
-    dispatch_float(
-        type, [&]<class T>() { launch(stream, Gemm<T>{.a = a.matrix<T>(), .b = b.matrix<T>(), .c = c.matrix<T>()}); });
-    copy_to_host(stream, nullptr, nullptr, 0);  // waits for the device
+    load.multiply();
     const double seconds = seconds_since(start);
     if (turn == 1 || (turn > 1 && seconds < best)) best = seconds;
   }
@@ -46,13 +45,38 @@ double best_gemm(const Stream& stream, DType type, std::int64_t size, double bud
 
 }  // namespace
 
-GemmPeak measure_gemm_peak(const Stream& stream, DType type) {
-  constexpr std::int64_t largest = 8192;
+GemmLoad::GemmLoad(const Stream& stream, DType type, std::int64_t size)
+    : stream_(stream),
+      type_(type),
+      a_(make_matrix(stream, type, size, "peak a")),
+      b_(make_matrix(stream, type, size, "peak b")),
+      c_(make_matrix(stream, type, size, "peak c")) {}
+
+double GemmLoad::multiply() const {
+  dispatch_float(type_, [&]<class T>() {
+    launch(stream_, Gemm<T>{.a = a_.matrix<T>(), .b = b_.matrix<T>(), .c = c_.matrix<T>()});
+  });
+  copy_to_host(stream_, nullptr, nullptr, 0);  // waits for the device
+  const auto n = static_cast<double>(a_.shape()[0]);
+  return 2 * n * n * n;
+}
+
+std::int64_t peak_gemm_size(const Stream& stream, DType type) {
+  constexpr std::int64_t smallest = 512, largest = 8192;
   constexpr double long_enough = 1e-3;
-  std::int64_t size = 512;
-  while (asynchronous(stream) && size < largest && best_gemm(stream, type, size, 0) < long_enough) size *= 2;
+  if (!asynchronous(stream)) {
+    const int threads = std::get<CpuStream>(stream).threads();
+    return std::min(largest, round_up<std::int64_t>(std::llround(smallest * std::cbrt(threads)), 64));
+  }
+  std::int64_t size = smallest;
+  while (size < largest && best_gemm(GemmLoad(stream, type, size), 0) < long_enough) size *= 2;
+  return size;
+}
+
+GemmPeak measure_gemm_peak(const Stream& stream, DType type) {
+  const std::int64_t size = peak_gemm_size(stream, type);
   const double n = static_cast<double>(size);
-  return {.flops = 2 * n * n * n / best_gemm(stream, type, size, 0.2), .size = size};
+  return {.flops = 2 * n * n * n / best_gemm(GemmLoad(stream, type, size), 0.2), .size = size};
 }
 
 }  // namespace lyceum

@@ -12,8 +12,25 @@ struct GemmPeak {
   std::int64_t size;  // rows and columns of the matrices
 };
 
-/// The best of several square GEMMs in `type` on this stream: what MFU counts against where no maker states it. The
-/// matrices have 512 rows; on a GPU as many more as make a GEMM last a millisecond, up to 8192. Takes about 0.2 s.
+/// Rows of the square matrices that reach a stream's peak: 512 for one thread, and more for more of them, so that a
+/// product always takes some milliseconds of a core; on a GPU so many that it lasts a millisecond, up to 8192.
+std::int64_t peak_gemm_size(const Stream& stream, DType type);
+
+/// The best of several square GEMMs in `type` on this stream alone. Takes about 0.2 s.
 GemmPeak measure_gemm_peak(const Stream& stream, DType type);
+
+/// Keeps the matrices of repeated products.
+class GemmLoad {
+ public:
+  /// Square matrices of `size` rows.
+  GemmLoad(const Stream& stream, DType type, std::int64_t size);
+  /// Multiplies once, and waits for the result. Returns the FLOPs.
+  double multiply() const;
+
+ private:
+  const Stream stream_;
+  DType type_;
+  Tensor a_, b_, c_;
+};
 
 }  // namespace lyceum

@@ -1,9 +1,14 @@
 #include "train/preflight.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <map>
 #include <sstream>
 
+#include "core/error.h"
 #include "parallel/comm/sequences.h"
+#include "parallel/comm/verdict.h"
 #include "plan/place.h"
 #include "train/step.h"
 
@@ -57,6 +62,24 @@ void require_same_config(const ProcessGroup& world, const std::string& text) {
 }
 
 }  // namespace
+
+void require_one_program(const ProcessGroup& world, const std::string& program) {
+  const std::string first = world.broadcast(program, 0);
+  std::int64_t differs = program == first ? 0 : 1;
+  world.all_reduce(std::span(&differs, 1), Reduction::max);
+  if (!differs) return;
+  std::map<std::string, std::vector<int>> others;  // ranks by program
+  const std::vector<std::string> programs = world.all_gather(program);
+  for (std::size_t rank = 0; rank < programs.size(); ++rank) {
+    if (programs[rank] != first) others[programs[rank]].push_back(static_cast<int>(rank));
+  }
+  std::string text;
+  for (const auto& [other, ranks] : others) {
+    text += fmt::format("{} {} {} lyceum {}; ", ranks.size() == 1 ? "rank" : "ranks", rank_ranges(ranks),
+                        ranks.size() == 1 ? "runs" : "run", other);
+  }
+  fail(ExitCode::usage, "{}rank 0 runs lyceum {}: start every rank with the same build", text, first);
+}
 
 void preflight(const Config& config, const std::string& config_text, const ProcessGroup& world,
                const TokenLoader& loader) {

@@ -22,6 +22,10 @@ struct StepRehearsal {
 StepRehearsal rehearse_step(const Config& config, const TokenLoader& loader, int rank, int ranks,
                             std::int64_t step = 0);
 
+/// Collective over `world`, all ranks of a job: throws, on all ranks the same usage Error, which names the ranks that
+/// run another program than rank 0. `program`: version, commit and build of this rank's.
+void require_one_program(const ProcessGroup& world, const std::string& program);
+
 /// Collective over `world`, before a training run takes memory: throws, on all ranks the same Error, where a rank has
 /// another configuration than the others (usage), or where what the ranks are going to call in a step does not fit
 /// together: instead of a hang. `config_text`: the resolved configuration as INI.

@@ -7,25 +7,32 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <iterator>
-#include <numeric>
+#include <memory>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "io/files/atomic_file.h"
-#include "io/files/uninterrupted.h"
+#include "io/files/open_regular.h"
 #include "io/text/json.h"
 #include "io/text/table.h"
+#include "train/machine.h"
+#include "train/machine_peak.h"
 #include "train/peak.h"
 #include "train/stated_peaks.h"
 
 namespace lyceum {
 
 namespace {
+
+/// Changes with what is measured: entries of another method are not used.
+constexpr int measuring_method = 2;
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
@@ -66,23 +73,34 @@ std::optional<RunPeak> stated_peak(const RunConfig& run, const std::vector<RankP
   return peak;
 }
 
-/// How this rank's machine is used: what a measured peak holds for.
-std::string way_of_measuring(const RunConfig& run, const RankPlace& own, const std::vector<RankPlace>& places) {
-  const auto ranks = std::ranges::count(places, own.host, &RankPlace::host);
-  return fmt::format("{}, {} of {}, {}", own.processor, count_text(ranks, "rank"), count_text(own.threads, "thread"),
+/// Names the cores and the type of numbers that a measured peak holds for: "Intel(R) Xeon(R), 2 cores, f32".
+std::string name_of_peak(const RunConfig& run, const RankPlace& own, int workers) {
+  return fmt::format("{}, {}, {}", own.processor, count_text(workers, own.device == "cpu" ? "core" : "GPU"),
                      run.precision);
 }
 
-/// Collective. What this rank's machine does with all of its ranks at once.
-double measured_peak(const RunConfig& run, const RunSetup& setup, const RankPlace& own) {
-  const auto measured = std::bit_cast<std::int64_t>(measure_gemm_peak(setup.stream, working_type(run)).flops);
-  std::vector<std::int64_t> of_ranks(setup.places.size());
-  setup.mesh.world.all_gather(std::span(&measured, 1), of_ranks);
-  double sum = 0;
-  for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
-    if (setup.places[rank].host == own.host) sum += std::bit_cast<double>(of_ranks[rank]);
-  }
-  return sum;
+double core_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+double shared_clock() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
+
+/// Multiplies matrices for a tenth of a second each time that it is called.
+MeasureWindow gemm_windows(const Stream& stream, DType type) {
+  return [stream, type, load = std::shared_ptr<GemmLoad>()](int threads) mutable {
+    const bool on_gpu = asynchronous(stream);
+    if (!load) {
+      const Stream workers = on_gpu ? stream : Stream(CpuStream(threads));
+      load = std::make_shared<GemmLoad>(workers, type, peak_gemm_size(workers, type));
+    }
+    PeakWindow window{.begin = shared_clock()};
+    const double before = core_seconds();
+    while ((window.end = shared_clock()) < window.begin + 0.1) window.flops += load->multiply();
+    window.core_seconds = on_gpu ? -1 : core_seconds() - before;
+    return window;
+  };
 }
 
 /// What the file holds; no object where it cannot be read.
@@ -110,7 +128,9 @@ std::optional<KeptPeaks::Entry> KeptPeaks::find(const std::string& what) const {
   try {
     const Json& entry = all.at(what);
     const Entry found{.flops = entry.at("flops"), .date = entry.at("date")};
-    if (entry.at("build").get<std::string>() != build_ || !std::isfinite(found.flops) || !(found.flops > 0)) return {};
+    if (entry.at("method") != measuring_method || entry.at("build").get<std::string>() != build_ ||
+        !std::isfinite(found.flops) || !(found.flops > 0))
+      return {};
     return found;
   } catch (const nlohmann::json::exception&) {
     return {};
@@ -121,7 +141,7 @@ void KeptPeaks::keep(const std::string& what, const Entry& entry) const {
   if (file_.empty()) return;
   Json all = read_peaks(file_);
   if (!all.is_object()) all = Json::object();
-  all[what] = {{"flops", entry.flops}, {"date", entry.date}, {"build", build_}};
+  all[what] = {{"flops", entry.flops}, {"date", entry.date}, {"method", measuring_method}, {"build", build_}};
   try {
     fs::create_directories(file_.parent_path());
     replace_file(file_, json_text(all, 2) + '\n');
@@ -132,23 +152,38 @@ void KeptPeaks::keep(const std::string& what, const Entry& entry) const {
 RunPeak peak_of_run(const RunConfig& run, const RunSetup& setup, bool remeasure) {
   if (const auto stated = stated_peak(run, setup.places)) return *stated;
   const ProcessGroup& world = setup.mesh.world;
-  const RankPlace& own = setup.places[static_cast<std::size_t>(world.rank())];
-  const bool speaks = own.local_rank == 0;  // for its machine
+  const std::vector<RankPlace>& places = setup.places;
+  const auto rank = static_cast<std::size_t>(world.rank());
+  const RankPlace& own = places[rank];
+  const bool speaks = std::ranges::find(places, own.host, &RankPlace::host) == places.begin() + world.rank();
+  const double quota = core_quota();
+  std::vector<std::int64_t> quotas(places.size());
+  world.all_gather(std::array{std::bit_cast<std::int64_t>(quota)}, std::span(quotas));
+  std::vector<double> limits;
+  for (const std::int64_t bits : quotas) limits.push_back(std::bit_cast<double>(bits));
+  const MeasuringShares shares = measuring_shares(places, limits);
+
   const KeptPeaks kept(own.host, own_build());
-  const std::string what = way_of_measuring(run, own, setup.places);
+  const std::string what = name_of_peak(run, own, shares.of_machine[rank]);
   const std::optional<KeptPeaks::Entry> known = speaks && !remeasure ? kept.find(what) : std::nullopt;
   std::array<std::int64_t, 1> missing{speaks && !known ? 1 : 0};
   world.all_reduce(std::span(missing), Reduction::max);
   KeptPeaks::Entry entry = known.value_or(KeptPeaks::Entry{});
+  bool steady = true;
   if (missing[0] != 0) {
-    entry = {.flops = measured_peak(run, setup, own), .date = date_of_today()};
-    if (speaks) kept.keep(what, entry);
+    const std::vector<MachinePeak> peaks =
+        measure_machines(world, places, shares, gemm_windows(setup.stream, working_type(run)));
+    steady = std::ranges::all_of(peaks, &MachinePeak::steady);
+    entry = {.flops = peaks[rank].flops(), .date = date_of_today()};
+    if (speaks && peaks[rank].steady()) kept.keep(what, entry);
   }
   std::array<double, 1> sum{speaks ? entry.flops : 0};
   world.all_reduce(std::span(sum));
+  if (missing[0] == 0) {
+    return {.flops = sum[0], .source = fmt::format("measured on {} (--remeasure repeats this)", entry.date)};
+  }
   return {.flops = sum[0],
-          .source = missing[0] != 0 ? "measured now, on all ranks at once"
-                                    : fmt::format("measured on {} (--remeasure repeats this)", entry.date)};
+          .source = steady ? "measured now" : "measured now, but unsteady and not stored (is something else running?)"};
 }
 
 }  // namespace lyceum

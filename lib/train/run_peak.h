@@ -13,9 +13,10 @@ struct RunPeak {
   double flops = 0;
   std::string source;  // "as stated for NVIDIA H100 80GB HBM3", "measured on 2026-11-22 …"
 };
-/// Collective. On GPUs that are known what their maker states. Else the best matrix product of all ranks at once
-/// (train/peak.h): measured the first time that this build runs so on this machine, then read from KeptPeaks; measured
-/// anew with `remeasure`, and by every rank as soon as one machine has none.
+/// Collective. For GPUs that are known, what their maker states. Else the sum of what the machines do in matrix
+/// products with all cores of the job, or all its GPUs (train/machine_peak.h): measured the first time that this build
+/// runs on these cores, then read from KeptPeaks. It is measured again with `remeasure`, by all machines as soon as one
+/// has no value, and next time if it was not steady.
 RunPeak peak_of_run(const RunConfig& run, const RunSetup& setup, bool remeasure);
 
 /// The measured peaks of a machine, in a file of the user's cache folder: $LYCEUM_CACHE, else $XDG_CACHE_HOME/lyceum,
@@ -29,7 +30,7 @@ class KeptPeaks {
   };
   /// `host` names the file, `build` the program.
   KeptPeaks(const std::string& host, std::string build);
-  /// `what` says how it was measured: processor, ranks, threads, type.
+  /// `what` names the processor, the number of cores and the type of numbers.
   std::optional<Entry> find(const std::string& what) const;
   void keep(const std::string& what, const Entry& entry) const;
   /// Empty where the user has no cache folder.

@@ -326,10 +326,8 @@ void TrainStep::audit(std::int64_t steps) const {
 }
 
 void TrainStep::require_undamaged(const std::string& damage) const {
-  if (damage.empty()) return;
-  const auto rank = static_cast<std::size_t>(setup_.mesh.world.rank());
-  const std::string host = rank < setup_.places.size() ? " on " + setup_.places[rank].host : "";
-  fail(ExitCode::failed, "rank {}{}: {}: a fault of memory? {}", rank, host, damage, advice_on_fresh_faults);
+  // The one that reports the error names this rank and its host: `main`, or a checkpoint that is not saved.
+  require(damage.empty(), "{}: a fault of memory? {}", damage, advice_on_fresh_faults);
 }
 
 /// Collective. Sums over copies and norms show that something is not finite, and not who made it. A step that was left

@@ -266,7 +266,8 @@ void Trainer::attempt_save(const std::function<void()>& part) {
   try {
     part();
   } catch (const CheckpointNotSaved& error) {  // the same on all ranks: training is worth more than this checkpoint
-    report_.warn(error.what());
+    not_saved_ = error.what();
+    report_.warn(not_saved_);
     train_step_.audit(state_.step);  // unless it was not saved because of what is damaged
   }
 }
@@ -299,7 +300,7 @@ bool Trainer::stops() {
   }
   if (state_.step > 0 && saved_step_ != state_.step) {
     save({});
-    require(saved_step_ == state_.step, "stopped on request, but the checkpoint could not be written");
+    require(saved_step_ == state_.step, "stopped on request, but {}", not_saved_);
   }
   report_.stopped(state_.step);
   return true;
@@ -311,9 +312,7 @@ ExitCode Trainer::finished() const {
                 "of the beginning; train on data with more trained tokens",
                 state_.step);
   require(saved_step_ == state_.step,
-          "the last checkpoint could not be written: free space on the disk of {}, then run the same command to resume "
-          "from the previous checkpoint",
-          config_.run.dir);
+          "{}: remove the cause, then run the same command, which resumes from the previous checkpoint", not_saved_);
   require(state_.skipped_in_a_row <= most_skips_at_the_end,
           "the last {} steps were skipped, so the run ends without a result: lower optim.lr and run the command again, "
           "which resumes from the newest sound checkpoint",

@@ -90,6 +90,7 @@ class Trainer {
   std::optional<ConfigFile> config_file_;  // on rank 0
   SaveTimer save_timer_;                   // rank 0's counts
   std::int64_t saved_step_ = -1, first_step_ = 0;
+  std::string not_saved_;           // why the last checkpoint that failed was not saved
   std::int64_t unsound_steps_ = 0;  // one after another
   double last_valid_loss_ = 0;
   bool gemm_file_failing_ = false;

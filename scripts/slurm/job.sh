@@ -89,7 +89,8 @@ field() {
     job=$(scontrol show job "$SLURM_JOB_ID") && break
     sleep 5
   done
-  sed -n "s/ *$//; s/^ *\(.* \)\?$1=\(.*\)/\2/p" <<<"$job"
+  # The first line that has it: Command and Comment, which come later, may contain anything.
+  sed -n "/^ *Command=/d; s/ *$//; /^ *\(.* \)\?$1=/{s///p; q}" <<<"$job"
 }
 
 # finish CODE: requeues the job if that makes sense. 0 is the end; 2 and 3 are errors to fix first; 75 is a

@@ -111,7 +111,7 @@ says err "^  moe.top_k = 2 with moe.router = hash"
 says err "^  moe.top_k_start = 3 is more than moe.top_k = 2$"
 says err "^  moe.experts = 8 and moe.shared_experts = [0-9]+ with sub_dimensions: an FFN is divided or has experts"
 says err "^  balance.mutual_information = 1 with moe.router = hash"
-says err "^  balance.concentration = -1 on the command line: must be >= 0"
+says err "^  balance.concentration = -1 on the command line: must be in \[0, 10000\]"
 refused 2 "moe.capacity_factor = 1.5 with no experts to limit: set moe.capacity_factor = 0, or moe.experts" \
   --moe.experts=0 --moe.capacity_factor=1.5
 refused_by_ranks 2 "moe.top_k_start = 5 is more than moe.top_k = 2" --moe.top_k=2 --moe.top_k_start=5

@@ -105,7 +105,7 @@ TEST(ConfigProblems, impossible_mixtures_are_told) {
          c.moe.shared_gate = true;
        },
        {"moe.shared_gate = true with moe.experts = 15 and moe.shared_experts = 0", "moe.shared_gate = false"}},
-      {[](Config& c) { c.moe.capacity_factor = -1; }, {"moe.capacity_factor = -1: must be >= 0"}},
+      {[](Config& c) { c.moe.capacity_factor = -1; }, {"moe.capacity_factor = -1: must be in [0, 1000000]"}},
       {[](Config& c) { c.moe.top_k_start = 4; }, {"moe.top_k_start = 4 is more than moe.top_k = 3"}},
       {[](Config& c) {
          c.moe.expert_sizes = {1, 2};
@@ -194,7 +194,7 @@ TEST(ConfigProblems, impossible_mixtures_are_told) {
          c.moe.expert_sizes = {5, 9, 7, 8};
        },
        {"experts 0 and 1 together are 14 wide, experts 2 and 3 are 15"}},
-      {[](Config& c) { c.balance.expert = -1; }, {"balance.expert = -1: must be >= 0"}},
+      {[](Config& c) { c.balance.expert = -1; }, {"balance.expert = -1: must be in [0, 10000]"}},
   });
 }
 
@@ -274,7 +274,7 @@ TEST(ConfigProblems, impossible_routers_are_told) {
          c.balance.mutual_information = 0.1;
        },
        {"balance.mutual_information = 0.1 with moe.router = hash", "set balance.mutual_information = 0"}},
-      {[](Config& c) { c.balance.concentration = -1; }, {"balance.concentration = -1: must be >= 0"}},
+      {[](Config& c) { c.balance.concentration = -1; }, {"balance.concentration = -1: must be in [0, 10000]"}},
       {[](Config& c) {
          c.moe.renormalize = true;
          c.moe.gates = Gates::detached;
@@ -328,7 +328,7 @@ TEST(ConfigProblems, impossible_routers_are_told) {
          c.moe.experts = c.balance.device_groups = 65;
        },
        {"balance.device_groups = 65 with moe.group_limit = 4: set at most 64 groups"}},
-      {[](Config& c) { c.balance.bias_rate = -1; }, {"balance.bias_rate = -1: must be >= 0"}},
+      {[](Config& c) { c.balance.bias_rate = -1; }, {"balance.bias_rate = -1: must be in [0, 10]"}},
       {[](Config& c) {
          c.moe.router = RouterKind::sigmoid;
          c.moe.gates = Gates::ones;
@@ -572,10 +572,10 @@ TEST(ConfigProblems, impossible_training_is_told) {
       {[](Config& c) { c.run.steps = 0; }, {"run.steps = 0: must be >= 1"}},
       {[](Config& c) { c.run.precision = "f16"; }, {"run.precision = f16: must be one of f32, bf16"}},
       {[](Config& c) { c.optim.min_lr = 1; }, {"optim.min_lr = 1 is above optim.lr = 0.001"}},
-      {[](Config& c) { c.optim.min_lr = -1; }, {"optim.min_lr = -1: must be >= 0"}},
+      {[](Config& c) { c.optim.min_lr = -1; }, {"optim.min_lr = -1: must be in [0, 1e+30]"}},
       {[](Config& c) { c.optim.beta1 = 1; }, {"optim.beta1 = 1: must be in [0, 1)"}},
       {[](Config& c) { c.optim.beta2 = -0.5; }, {"optim.beta2 = -0.5: must be in [0, 1)"}},
-      {[](Config& c) { c.optim.eps = 0; }, {"optim.eps = 0: must be > 0"}},
+      {[](Config& c) { c.optim.eps = 0; }, {"optim.eps = 0: must be in [1e-30, 1]"}},
       {[](Config& c) { c.data.valid_fraction = 1; }, {"data.valid_fraction = 1: must be in [0, 1)"}},
       {[](Config& c) { c.eval.every = 5; }, {"eval.every = 5 with no data to validate on"}},
       {[](Config& c) { c.run.prometheus = "a.txt"; }, {"run.prometheus = a.txt", ".prom"}},

@@ -147,13 +147,14 @@ TEST_F(ConfigFile, that_cannot_be_read_is_a_mistake) {
 
 TEST_F(ConfigFile, all_mistakes_are_told_at_once) {
   write("[run]\nsteps = many\ndevice = gpu\n[modle]\nlayers = 3\nwhat\n");
-  EXPECT_THAT(mistake({"--config", file_, "--optim.lr", "-1", "--optim.beta9=0", "--batch.global"}),
-              AllOf(StartsWith("7 mistakes"), HasSubstr("run.steps = many in " + file_ + " line 2: 'many' is not an "),
-                    HasSubstr("run.device = gpu in " + file_ + " line 3: must be one of auto, cpu, cuda"),
-                    HasSubstr("unknown key 'modle.layers' in " + file_ + " line 5: did you mean model.layers?"),
-                    HasSubstr("line 6: expected"), HasSubstr("optim.lr = -1 on the command line: must be >= 0"),
-                    HasSubstr("'optim.beta9' on the command line: did you mean optim.beta"),
-                    HasSubstr("batch.global =  on the command line: a value is missing")));
+  EXPECT_THAT(
+      mistake({"--config", file_, "--optim.lr", "-1", "--optim.beta9=0", "--batch.global"}),
+      AllOf(StartsWith("7 mistakes"), HasSubstr("run.steps = many in " + file_ + " line 2: 'many' is not an "),
+            HasSubstr("run.device = gpu in " + file_ + " line 3: must be one of auto, cpu, cuda"),
+            HasSubstr("unknown key 'modle.layers' in " + file_ + " line 5: did you mean model.layers?"),
+            HasSubstr("line 6: expected"), HasSubstr("optim.lr = -1 on the command line: must be in [0, 1e+30]"),
+            HasSubstr("'optim.beta9' on the command line: did you mean optim.beta"),
+            HasSubstr("batch.global =  on the command line: a value is missing")));
 }
 
 TEST(ConfigCommandLine, takes_values_in_both_forms_and_the_last_counts) {
@@ -239,7 +240,26 @@ TEST(ConfigValues, malformed_or_out_of_range_are_mistakes) {
       {"optim.lr=0x1p3", "not a number"},
       {"optim.beta1=1", "must be in [0, 1)"},
       {"optim.beta2=-0.1", "must be in [0, 1)"},
-      {"optim.eps=0", "must be > 0"},
+      {"optim.lr=1e300", "must be in [0, 1e+30]"},
+      {"optim.lr=1e-300", "must be 1e-30 or more, or 0"},
+      {"optim.min_lr=1e31", "must be in [0, 1e+30]"},
+      {"optim.eps=0", "must be in [1e-30, 1]"},
+      {"optim.eps=1e-45", "must be in [1e-30, 1]"},
+      {"optim.weight_decay=1e39", "must be in [0, 100]"},
+      {"optim.clip_norm=1e39", "must be in [0, 1000000000]"},
+      {"optim.clip_norm=1e-40", "must be 1e-30 or more, or 0"},
+      {"optim.router_penalty=1e39", "must be in [0, 10000]"},
+      {"balance.expert=1e38", "must be in [0, 10000]"},
+      {"balance.z_loss=1e5", "must be in [0, 10000]"},
+      {"balance.bias_rate=11", "must be in [0, 10]"},
+      {"model.init_std=1e10", "must be in [0, 10]"},
+      {"model.init_std=1e-46", "must be 1e-30 or more, or 0"},
+      {"model.norm_eps=1e308", "must be in [1e-20, 1]"},
+      {"model.norm_eps=0", "must be in [1e-20, 1]"},
+      {"model.rope_base=0.5", "must be in [1, 1000000000000]"},
+      {"moe.capacity_factor=1e300", "must be in [0, 1000000]"},
+      {"run.timeout_seconds=1e300", "must be in (0, 1000000000]"},
+      {"run.threads=4097", "must be in [0, 4096]"},
       {"data.valid_fraction=1.5", "must be in [0, 1)"},
       {"parallel.zero=4", "must be in [0, 3]"},
       {"model.vocab=1", "must be >= 2"},
@@ -300,7 +320,7 @@ Config unusual() {
       true, 2,         1.25, 17, true};
   c.attention_experts = {6, 4, Gates::raw};
   c.sub_dimensions = {4, 5, 3, 2, PieceScaling::printed, PieceGates::ones, 6};
-  c.balance = {1e-300, 0.05, 4, BalanceScope::batch, 1e-3, 0.2, 0.7, 0.03, 2e-3};
+  c.balance = {1e-30, 0.05, 4, BalanceScope::batch, 1e-3, 0.2, 0.7, 0.03, 2e-3};
   c.optim = {1.08e-3, 1e-5, "cosine", 900, 17, 90, 0, 0.999, 1e-12, 0, 0.5, {"a[8:]", "b/*[0-9]?"}, 0.25, 3};
   c.parallel = {2,
                 3,

@@ -377,7 +377,7 @@ TEST(TextStream, APipeIsRefusedAndNotWaitedFor) {
   const std::string pipe = directory.path() / "pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   expect_bad_input([&] { TextStream stream(pipe); }, "is not a regular file");
-  expect_bad_input([&] { TextStream stream(directory.path()); }, "is not a regular file");
+  expect_bad_input([&] { TextStream stream(directory.path()); }, "Is a directory");
 }
 
 TEST(FindCorpusFiles, NamesDecideInUpperOrLowerCase) {

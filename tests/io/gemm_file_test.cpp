@@ -103,7 +103,7 @@ TEST(GemmFile, ThatCannotBeReadIsNamed) {
   const TemporaryDirectory directory;
   std::filesystem::create_directory(directory.path() / "folder.json");
   for (const auto& [name, what] :
-       {std::pair{"absent.json", " cannot be opened: "}, {"folder.json", " cannot be read: "}}) {
+       {std::pair{"absent.json", " cannot be opened: "}, {"folder.json", " cannot be opened: Is a directory"}}) {
     try {
       read_gemm_file(directory.path() / name);
       ADD_FAILURE() << name;

@@ -353,7 +353,7 @@ TEST(Chart, Numbers) {
   EXPECT_EQ(grouped_number(-123456), "-123,456");
   EXPECT_EQ(short_number(12345.4), "12,345");
   EXPECT_EQ(short_number(0.5), "0.5");
-  EXPECT_EQ(escape_xml("<&>\"'\x01"), "&lt;&amp;&gt;&quot;&#39;");
+  EXPECT_EQ(escape_xml("<&>\"'\x01\xE2\x80\xAE\n"), "&lt;&amp;&gt;&quot;&#39;\\x01\\u202e\n");
 }
 
 }  // namespace

@@ -206,5 +206,21 @@ TEST(Preflight, AnotherConfigurationIsNamed) {
   }
 }
 
+TEST(Preflight, RefusesRanksOfAnotherBuild) {
+  const ProcessGroup world = test_world();
+  require_one_program(world, "1.0 (commit a)");
+  if (world.size() < 4) return;
+  const std::string own = world.rank() == 2 ? "1.0 (commit b)" : world.rank() == 3 ? "1.1" : "1.0 (commit a)";
+  try {
+    require_one_program(world, own);
+    ADD_FAILURE() << "trained together";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    EXPECT_STREQ(error.what(),
+                 "rank 2 runs lyceum 1.0 (commit b); rank 3 runs lyceum 1.1; rank 0 runs lyceum 1.0 (commit a): start "
+                 "every rank with the same build");
+  }
+}
+
 }  // namespace
 }  // namespace lyceum

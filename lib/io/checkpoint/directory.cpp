@@ -6,6 +6,7 @@
 #include "io/checkpoint/checkpoint.h"
 #include "io/checkpoint/manifest.h"
 #include "io/files/atomic_file.h"
+#include "io/files/system_reason.h"
 #include "io/files/whole_file.h"
 
 namespace lyceum {
@@ -39,7 +40,7 @@ std::vector<fs::path> entries_of(const fs::path& directory) {
     entries.push_back(at->path());
   }
   require(!error || error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory,
-          "{}: cannot be listed: {}", directory.string(), error.message());
+          "{}: cannot be listed: {}", directory.string(), system_reason(error));
   return entries;
 }
 

@@ -20,6 +20,7 @@
 #include "io/checkpoint/manifest.h"
 #include "io/files/atomic_file.h"
 #include "io/files/hdf5.h"
+#include "io/files/system_reason.h"
 #include "io/text/json.h"
 
 namespace lyceum {
@@ -300,8 +301,10 @@ class Writer {
     manifest_.tensors = plan(manifest_.header, descriptions);
     require_known_format(root_ / name_);
     make_directories(root_);
-    fs::remove_all(partial_);
-    fs::create_directory(partial_);
+    std::error_code error;
+    fs::remove_all(partial_, error);
+    if (!error) fs::create_directory(partial_, error);
+    require(!error, "{}: cannot be made anew: {}", partial_.string(), system_reason(error));
   }
 
   void write_manifest(const std::vector<std::string>& digests) {

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/gpu.h"
+#include "core/printable.h"
 #include "io/config/keys.h"
 #include "io/config/names.h"
 #include "io/text/table.h"
@@ -722,9 +723,11 @@ void resolve(Config& config, int world) {
 
 void require_none(std::span<const std::string> problems) {
   if (problems.empty()) return;
-  if (problems.size() == 1) fail(ExitCode::usage, "{}", problems.front());
+  if (problems.size() == 1) fail(ExitCode::usage, "{}", printable(problems.front()));
   std::string text = fmt::format("{} mistakes in the configuration:", problems.size());
-  for (const std::string& problem : problems.first(std::min(problems.size(), most_told))) text += "\n  " + problem;
+  for (const std::string& problem : problems.first(std::min(problems.size(), most_told))) {
+    text += "\n  " + printable(problem);
+  }
   if (problems.size() > most_told) text += fmt::format("\n  … and {} more", problems.size() - most_told);
   fail(ExitCode::usage, "{}", text);
 }

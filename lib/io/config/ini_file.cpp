@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cerrno>
 #include <fstream>
 #include <map>
 #include <sstream>
 #include <string>
 #include <string_view>
 
-#include "io/files/uninterrupted.h"
 #include "io/text/utf8.h"
 
 namespace lyceum {
@@ -70,7 +70,11 @@ std::vector<IniEntry> read_ini(std::istream& stream, const std::string& file, st
 }
 
 std::vector<IniEntry> read_ini(const std::string& file, std::vector<std::string>& mistakes) {
-  std::ifstream stream = open_to_read(file);
+  std::ifstream stream;  // any file: --config <(generate) is a FIFO
+  do {
+    errno = 0;
+    stream.open(file, std::ios::binary);
+  } while (!stream.is_open() && errno == EINTR);
   std::string text;
   for (std::array<char, 4096> block{}; text.size() <= most_bytes && stream;) {
     stream.read(block.data(), std::ssize(block));

@@ -9,6 +9,10 @@ namespace {
 
 namespace po = boost::program_options;
 
+/// A factor of a loss. Bounds of real numbers are far beyond sensible values, and far from those at which f32
+/// overflows.
+Domain weight() { return {.low = 0, .high = 1e4}; }
+
 struct Binder {
   std::vector<ConfigKey>& keys;
   void operator()(const char* name, Member member, Domain domain, const char* help) {
@@ -25,10 +29,12 @@ void bind_run(Binder key, RunConfig& run) {
   key("run.seed", &run.seed, {}, "seed of initial weights and data order");
   key("run.device", &run.device, {.names = {"auto", "cpu", "cuda"}}, "device that kernels run on");
   key("run.precision", &run.precision, {.names = {"f32", "bf16"}}, "type of weights and activations");
-  key("run.threads", &run.threads, {.low = 0}, "threads per rank; 0: the node's cores divided among its ranks");
+  key("run.threads", &run.threads, {.low = 0, .high = 4096},
+      "threads per rank; 0: the node's cores divided among its ranks");
   key("run.log_every", &run.log_every, {.low = 0},
       "steps between console lines; 0: 1 in a run of up to 200 steps, else 10");
-  key("run.timeout_seconds", &run.timeout_seconds, {.low = 0, .low_open = true}, "longest wait for another rank");
+  key("run.timeout_seconds", &run.timeout_seconds, {.low = 0, .high = 1e9, .low_open = true},
+      "longest wait for another rank");
   key("run.audit_every", &run.audit_every, {.low = 0},
       "steps between comparisons of the weights that several ranks hold; if above 0, each update also checks memory");
   key("run.replay_every", &run.replay_every, {.low = 0},
@@ -72,7 +78,6 @@ void bind_batch(Binder key, BatchConfig& batch) {
 }
 
 void bind_model(Binder key, ModelConfig& model) {
-  const Domain positive{.low = 0, .low_open = true};
   key("model.layers", &model.layers, {.low = 1, .high = 10000}, "number of transformer blocks");
   key("model.hidden", &model.hidden, {.low = 1}, "width of the residual stream");
   key("model.heads", &model.heads, {.low = 1}, "attention heads");
@@ -81,9 +86,9 @@ void bind_model(Binder key, ModelConfig& model) {
       "width of a head, must be even for rotary positions; 0: hidden / heads");
   key("model.ffn_hidden", &model.ffn_hidden, {.low = 0}, "width of a dense FFN; 0: 8/3 hidden, rounded");
   key("model.vocab", &model.vocab, {.low = 2}, "size of the vocabulary");
-  key("model.rope_base", &model.rope_base, positive, "base of the rotary angles");
-  key("model.norm_eps", &model.norm_eps, positive, "added to the mean square in RMSNorm");
-  key("model.init_std", &model.init_std, {.low = 0}, "standard deviation of initial weights");
+  key("model.rope_base", &model.rope_base, {.low = 1, .high = 1e12}, "base of the rotary angles");
+  key("model.norm_eps", &model.norm_eps, {.low = 1e-20, .high = 1}, "added to the mean square in RMSNorm");
+  key("model.init_std", &model.init_std, {.low = 0, .high = 10}, "standard deviation of initial weights");
   key("model.tie_embeddings", &model.tie_embeddings, {}, "use the embedding matrix as output head");
   key("model.first_dense_layers", &model.first_dense_layers, {.low = 0},
       "number of first blocks that keep a dense FFN");
@@ -129,7 +134,7 @@ void bind_moe(Binder key, MoeConfig& moe) {
   key("moe.group_limit", &moe.group_limit, {.low = 0},
       "most groups (balance.device_groups) that a token's experts may be in; 0: no limit");
   key("moe.even_routing", &moe.even_routing, {}, "send equally many tokens to all experts, to measure speed");
-  key("moe.capacity_factor", &moe.capacity_factor, {.low = 0},
+  key("moe.capacity_factor", &moe.capacity_factor, {.low = 0, .high = 1e6},
       "in training, an expert accepts at most this multiple of its even share of a sequence's choices; 0: no limit");
 }
 
@@ -157,26 +162,27 @@ void bind_sub_dimensions(Binder key, SubDimensionsConfig& parts) {
 }
 
 void bind_balance(Binder key, BalanceConfig& balance) {
-  key("balance.expert", &balance.expert, {.low = 0}, "weight of the expert-level balance loss");
-  key("balance.device", &balance.device, {.low = 0}, "weight of the device-level balance loss");
+  key("balance.expert", &balance.expert, weight(), "weight of the expert-level balance loss");
+  key("balance.device", &balance.device, weight(), "weight of the device-level balance loss");
   key("balance.device_groups", &balance.device_groups, {.low = 0},
       "groups of experts for the device-level loss; 0: parallel.expert");
   key("balance.scope", EnumMember(&balance.scope, scope_names), "tokens that loads are counted over");
-  key("balance.z_loss", &balance.z_loss, {.low = 0}, "weight of the squared log-sum-exp of router logits");
-  key("balance.mutual_information", &balance.mutual_information, {.low = 0},
+  key("balance.z_loss", &balance.z_loss, weight(), "weight of the squared log-sum-exp of router logits");
+  key("balance.mutual_information", &balance.mutual_information, weight(),
       "weight of the mutual information of tokens and experts, which training increases");
-  key("balance.concentration", &balance.concentration, {.low = 0},
+  key("balance.concentration", &balance.concentration, weight(),
       "weight of the entropy of the mean probabilities, which training decreases");
-  key("balance.sub_dimension", &balance.sub_dimension, {.low = 0},
+  key("balance.sub_dimension", &balance.sub_dimension, weight(),
       "weight of the balance loss of the routers of sub_dimensions");
-  key("balance.bias_rate", &balance.bias_rate, {.low = 0},
+  key("balance.bias_rate", &balance.bias_rate, {.low = 0, .high = 10},
       "change per step of the selection bias of sigmoid and sqrt_softplus routers");
 }
 
 void bind_optim(Binder key, OptimConfig& optim) {
+  const Domain rate{.low = 0, .high = 1e30};
   const Domain moment{.low = 0, .high = 1, .high_open = true};
-  key("optim.lr", &optim.lr, {.low = 0}, "largest learning rate");
-  key("optim.min_lr", &optim.min_lr, {.low = 0}, "final learning rate of cosine and wsd");
+  key("optim.lr", &optim.lr, rate, "largest learning rate");
+  key("optim.min_lr", &optim.min_lr, rate, "final learning rate of cosine and wsd");
   key("optim.schedule", &optim.schedule, {.names = {"step", "cosine", "wsd", "constant"}},
       "step: times 0.316 at 80 % and at 90 % of the steps; wsd: constant, then linear decay to min_lr");
   key("optim.schedule_steps", &optim.schedule_steps, {.low = 0},
@@ -185,12 +191,13 @@ void bind_optim(Binder key, OptimConfig& optim) {
   key("optim.decay_steps", &optim.decay_steps, {.low = 0}, "last steps of wsd, in which it decays; 0: a tenth");
   key("optim.beta1", &optim.beta1, moment, "decay of AdamW's first moment");
   key("optim.beta2", &optim.beta2, moment, "decay of AdamW's second moment");
-  key("optim.eps", &optim.eps, {.low = 0, .low_open = true}, "added to the root of the second moment");
-  key("optim.weight_decay", &optim.weight_decay, {.low = 0}, "weight decay of matrices; norm weights are not decayed");
-  key("optim.clip_norm", &optim.clip_norm, {.low = 0}, "largest global gradient norm; 0: no clipping");
+  key("optim.eps", &optim.eps, {.low = 1e-30, .high = 1}, "added to the root of the second moment");
+  key("optim.weight_decay", &optim.weight_decay, {.low = 0, .high = 100},
+      "weight decay of matrices; norm weights are not decayed");
+  key("optim.clip_norm", &optim.clip_norm, {.low = 0, .high = 1e9}, "largest global gradient norm; 0: no clipping");
   key("optim.train_only", &optim.train_only, {.hint = "names with *, comma-separated"},
       "tensors to train, all others are frozen; model/layers/*/mlp/gate/weight[8:]: rows from 8 on; empty: train all");
-  key("optim.router_penalty", &optim.router_penalty, {.low = 0},
+  key("optim.router_penalty", &optim.router_penalty, weight(),
       "weight of a loss: the squared rows of the routers' matrices gate/weight");
   key("optim.router_penalty_from", &optim.router_penalty_from, {.low = 0},
       "first expert whose row is penalised: the number of old experts if new ones were inserted");
@@ -223,7 +230,7 @@ void bind_cadence(Binder key, Config& config) {
   key("eval.every", &config.eval.every, {.low = 0}, "steps between validations; 0: only at the end");
   key("eval.batches", &config.eval.batches, {.low = 0}, "global batches per validation; 0: all data");
   key("checkpoint.every", &config.checkpoint.every, {.low = 0}, "steps between checkpoints; 0: no limit");
-  key("checkpoint.minutes", &config.checkpoint.minutes, {.low = 0},
+  key("checkpoint.minutes", &config.checkpoint.minutes, {.low = 0, .high = 1e6},
       "minutes between checkpoints, in addition to checkpoint.every; 0: no limit");
   key("checkpoint.keep", &config.checkpoint.keep, {.low = 0}, "number of newest checkpoints to keep; 0: all");
   key("checkpoint.resume", &config.checkpoint.resume, {.required = true, .hint = "auto | none | path"},

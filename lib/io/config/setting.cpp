@@ -8,6 +8,7 @@
 #include <concepts>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "io/config/ini_file.h"
 #include "io/text/utf8.h"
 
@@ -19,6 +20,7 @@ using List = std::vector<std::int64_t>;
 using Texts = std::vector<std::string>;
 
 constexpr std::size_t longest_text = 4095;  // of a path
+constexpr double smallest_number = 1e-30;   // other than 0: not far below, a float is 0
 constexpr double largest_integer = std::numeric_limits<std::int32_t>::max();
 
 template <class Number>
@@ -94,7 +96,10 @@ std::string problem_of(const Domain&, bool) { return {}; }
 std::string problem_of(const Domain&, std::uint64_t) { return {}; }
 
 std::string problem_of(const Domain& domain, double value) {
-  return std::isfinite(value) ? outside(domain, value) : "must be finite";
+  if (!std::isfinite(value)) return "must be finite";
+  const std::string problem = outside(domain, value);
+  if (!problem.empty() || value == 0 || std::abs(value) >= smallest_number) return problem;
+  return fmt::format("must be {} or more", smallest_number) + (domain.low > 0 || domain.low_open ? "" : ", or 0");
 }
 
 std::string problem_of(const Domain& domain, std::integral auto value) {
@@ -118,9 +123,8 @@ std::string problem_of(const Domain& domain, const std::string& value) {
   }
   if (domain.required && value.empty()) return "must not be empty";
   if (value.size() > longest_text) return fmt::format("must have at most {} bytes", longest_text);
-  for (const char character : value) {
-    if (static_cast<unsigned char>(character) < ' ') return "must not contain control characters";
-  }
+  const std::string characters = replace_invalid_utf8(value);  // the name of a file may be any bytes
+  if (printable(characters) != characters) return "must not contain control characters";
   if (trimmed(value).size() != value.size()) return "must not begin or end with a space";
   const std::string padded = ' ' + value;
   if (padded.find(" #") != std::string::npos || padded.find(" ;") != std::string::npos) {

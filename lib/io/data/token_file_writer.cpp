@@ -10,13 +10,14 @@
 #include "io/data/token_data.h"
 #include "io/data/token_format.h"
 #include "io/files/partial_file.h"
+#include "io/files/system_reason.h"
 
 namespace lyceum {
 
 namespace {
 
 void require_done(bool done, const std::string& path) {
-  require(done, "{} cannot be written: {}", path, std::generic_category().message(errno));
+  require(done, "{} cannot be written: {}", path, system_reason(errno));
 }
 
 /// Also where there is none.
@@ -26,7 +27,7 @@ void make_folder_of(const std::string& prefix) {
   const std::filesystem::path folder = std::filesystem::path(prefix).parent_path();
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  require(!error, "cannot create the folder {}: {}", folder.native(), error.message());
+  require(!error, "cannot create the folder {}: {}", folder.native(), system_reason(error));
 }
 
 bool is_narrow(std::int64_t vocab) { return vocab <= std::int64_t{1} << 16; }  // u16 tokens

@@ -4,21 +4,22 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "core/error.h"
+#include "io/files/open_regular.h"
+#include "io/files/system_reason.h"
 #include "io/files/uninterrupted.h"
 
 namespace lyceum {
 
 AppendedFile::AppendedFile(std::filesystem::path path, std::int64_t size) : path_(std::move(path)), size_(size) {
-  descriptor_ = uninterrupted([&] { return ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644); });
-  require(descriptor_ >= 0, "{}: cannot be opened for writing: {}", path_.string(), std::strerror(errno));
+  descriptor_ = open_regular(path_, O_WRONLY | O_CREAT | O_APPEND, Links::refused);
+  require(descriptor_ >= 0, "{}: cannot be opened for writing: {}", path_.string(), system_reason(errno));
   if (uninterrupted([&] { return ::ftruncate(descriptor_, size_); }) != 0) {
     const int reason = errno;
     ::close(descriptor_);
-    fail(ExitCode::failed, "{}: cannot be truncated to {} bytes: {}", path_.string(), size_, std::strerror(reason));
+    fail(ExitCode::failed, "{}: cannot be truncated to {} bytes: {}", path_.string(), size_, system_reason(reason));
   }
 }
 
@@ -37,7 +38,7 @@ void AppendedFile::write_waiting() {
       const int reason = errno;
       const bool whole = uninterrupted([&] { return ::ftruncate(descriptor_, size_); }) == 0;
       fail(ExitCode::failed, "{}: cannot be written{}: {}", path_.string(),
-           whole ? "" : " (its last record is incomplete)", std::strerror(reason));
+           whole ? "" : " (its last record is incomplete)", system_reason(reason));
     }
     done += static_cast<std::size_t>(written);
   }
@@ -48,7 +49,7 @@ void AppendedFile::write_waiting() {
 void AppendedFile::sync() {
   write_waiting();
   const int reason = uninterrupted([&] { return ::fsync(descriptor_); }) == 0 ? 0 : errno;
-  require(reason == 0, "{}: cannot be written to disk: {}", path_.string(), std::strerror(reason));
+  require(reason == 0, "{}: cannot be written to disk: {}", path_.string(), system_reason(reason));
 }
 
 }  // namespace lyceum

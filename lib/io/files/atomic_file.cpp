@@ -5,24 +5,24 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <iterator>
 #include <system_error>
 
 #include "core/error.h"
+#include "io/files/open_regular.h"
+#include "io/files/system_reason.h"
 #include "io/files/uninterrupted.h"
 
 namespace lyceum {
 namespace {
 
 [[noreturn]] void fail_path(const std::filesystem::path& path, std::string_view action, int error) {
-  fail(ExitCode::failed, "{}: cannot {}: {}", path.string(), action, std::strerror(error));
+  fail(ExitCode::failed, "{}: cannot {}: {}", path.string(), action, system_reason(error));
 }
 
 class Descriptor {
  public:
-  Descriptor(const std::filesystem::path& path, int mode)
-      : path_(path), value_(uninterrupted([&] { return ::open(path.c_str(), mode | O_CLOEXEC, 0666); })) {
+  Descriptor(const std::filesystem::path& path, int value) : path_(path), value_(value) {
     if (value_ < 0) fail_path(path, "open", errno);
   }
   ~Descriptor() { ::close(value_); }  // after fsync: nothing is left to fail
@@ -40,17 +40,19 @@ class Descriptor {
 
 }  // namespace
 
-void write_file(const std::filesystem::path& path, std::string_view text) {
-  const Descriptor file(path, O_WRONLY | O_CREAT | O_TRUNC);
+void write_file(const std::filesystem::path& path, std::string_view text, bool durable) {
+  const Descriptor file(path, open_regular(path, O_WRONLY | O_CREAT | O_TRUNC, Links::refused));
   while (!text.empty()) {
     const ssize_t put = uninterrupted([&] { return ::write(file, text.data(), text.size()); });
     if (put <= 0) fail_path(path, "write", put < 0 ? errno : EIO);
     text.remove_prefix(static_cast<std::size_t>(put));
   }
-  file.sync();
+  if (durable) file.sync();
 }
 
-void sync_path(const std::filesystem::path& path) { Descriptor(path, O_RDONLY).sync(); }
+void sync_path(const std::filesystem::path& path) {
+  Descriptor(path, uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); })).sync();
+}
 
 bool make_directories(const std::filesystem::path& path) {
   std::error_code error;

@@ -8,8 +8,8 @@
 /// Error (exit code 4) that names the path and the system's reason.
 namespace lyceum {
 
-/// Creates or truncates, writes, fsyncs.
-void write_file(const std::filesystem::path& path, std::string_view text);
+/// Creates or truncates, writes, and unless that is not wanted, fsyncs.
+void write_file(const std::filesystem::path& path, std::string_view text, bool durable = true);
 /// The whole file; a bad_input Error that names it when it cannot be read.
 std::string read_file(const std::filesystem::path& path);
 /// Waits until the data of a file, or the entries of a directory, are on the disk.

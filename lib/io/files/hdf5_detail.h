@@ -2,7 +2,6 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -12,6 +11,7 @@
 
 #include "io/files/hdf5.h"
 #include "io/files/hdf5_driver.h"
+#include "io/files/system_reason.h"
 
 /// Shared by the files that implement io/files/hdf5.h; nobody else includes it.
 namespace lyceum::hdf5 {
@@ -47,7 +47,7 @@ std::string library_reason();
 /// Throws when the call failed, or a write before it did.
 template <class Result>
 Result check(Result result, const FileState& file, std::string_view action) {
-  if (file.error->number != 0) fail_file(file, action, std::strerror(file.error->number));
+  if (file.error->number != 0) fail_file(file, action, system_reason(file.error->number));
   if (result < 0) fail_file(file, action, library_reason());
   return result;
 }

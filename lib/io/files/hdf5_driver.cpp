@@ -9,6 +9,7 @@
 #include <new>
 #include <string_view>
 
+#include "io/files/open_regular.h"
 #include "io/files/uninterrupted.h"
 
 namespace lyceum::hdf5 {
@@ -41,7 +42,7 @@ H5FD_t* open_file(const char* name, unsigned flags, hid_t access, haddr_t) {
   if (flags & H5F_ACC_TRUNC) mode |= O_TRUNC;
   if (flags & H5F_ACC_CREAT) mode |= O_CREAT;
   if (flags & H5F_ACC_EXCL) mode |= O_EXCL;
-  const int descriptor = uninterrupted([&] { return ::open(name, mode | O_CLOEXEC, 0666); });
+  const int descriptor = open_regular(name, mode, mode == O_RDONLY ? Links::followed : Links::refused);
   struct stat status {};
   if (descriptor < 0 || fstat(descriptor, &status) != 0) {
     if (info) info->error->record(errno);

@@ -5,10 +5,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include "core/error.h"
+#include "io/files/open_regular.h"
+#include "io/files/system_reason.h"
 #include "io/files/uninterrupted.h"
 
 namespace lyceum {
@@ -23,20 +24,9 @@ std::int64_t size_of(int descriptor) {
 }  // namespace
 
 InputFile::InputFile(std::string path, const std::string& mend)
-    : path_(std::move(path)),
-      descriptor_(uninterrupted([&] { return open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); })) {
-  const auto reason = [] { return std::generic_category().message(errno); };
-  require_input(descriptor_ >= 0, "{} cannot be opened: {}; {}", path_, reason(), mend);
-  struct stat status {};
-  std::string problem;
-  if (fstat(descriptor_, &status) != 0) {
-    problem = reason();
-  } else if (!S_ISREG(status.st_mode)) {
-    problem = "it is not a regular file";
-  }
-  if (!problem.empty()) close(descriptor_);
-  require_input(problem.empty(), "{} cannot be read: {}; {}", path_, problem, mend);
-  size_ = static_cast<std::uint64_t>(status.st_size);
+    : path_(std::move(path)), descriptor_(open_regular(path_, O_RDONLY, Links::followed)) {
+  require_input(descriptor_ >= 0, "{} cannot be opened: {}; {}", path_, system_reason(errno), mend);
+  size_ = static_cast<std::uint64_t>(size_of(descriptor_));
 }
 
 InputFile::~InputFile() { close(descriptor_); }
@@ -48,8 +38,7 @@ void InputFile::read(std::uint64_t at, std::span<std::byte> out) const {
   while (!out.empty()) {
     const ssize_t got =
         uninterrupted([&] { return pread(descriptor_, out.data(), out.size(), static_cast<off_t>(at)); });
-    require(got >= 0, "{}: bytes {} to {} cannot be read: {}", path_, first, end,
-            std::generic_category().message(errno));
+    require(got >= 0, "{}: bytes {} to {} cannot be read: {}", path_, first, end, system_reason(errno));
     require_input(got > 0,
                   "{}: bytes {} to {} are missing: the file has {} bytes now, it had {} when it was opened; restore it "
                   "and run the same command again",

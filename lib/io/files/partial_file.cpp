@@ -10,13 +10,15 @@
 #include <utility>
 
 #include "core/error.h"
+#include "io/files/open_regular.h"
+#include "io/files/system_reason.h"
 #include "io/files/uninterrupted.h"
 
 namespace lyceum {
 
 PartialFile::PartialFile(std::string path, std::int64_t bytes)
     : path_(std::move(path)), partial_(name_of(path_)), kept_(bytes > 0) {
-  const int descriptor = uninterrupted([&] { return ::open(partial_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
+  const int descriptor = open_regular(partial_, O_RDWR | O_CREAT, Links::refused);
   check(descriptor >= 0);
   const bool alone = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
   if (alone) file_ = ::fdopen(descriptor, "r+b");
@@ -57,8 +59,6 @@ void PartialFile::close() {
 
 void PartialFile::publish() const { check(std::rename(partial_.c_str(), path_.c_str()) == 0); }
 
-void PartialFile::check(bool done) const {
-  require(done, "{} cannot be written: {}", path_, std::generic_category().message(errno));
-}
+void PartialFile::check(bool done) const { require(done, "{} cannot be written: {}", path_, system_reason(errno)); }
 
 }  // namespace lyceum

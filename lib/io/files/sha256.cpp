@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "core/error.h"
+#include "io/files/open_regular.h"
 #include "io/files/read_buffer.h"
+#include "io/files/system_reason.h"
 #include "io/files/uninterrupted.h"
 
 namespace lyceum {
@@ -50,8 +52,8 @@ std::string sha256(std::string_view text) {
 }
 
 FileDigest digest_of_file(const std::filesystem::path& path, const std::stop_token& stop) {
-  const int descriptor = uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
-  require_input(descriptor >= 0, "{}: cannot open: {}", path.string(), std::strerror(errno));
+  const int descriptor = open_regular(path, O_RDONLY, Links::followed);
+  require_input(descriptor >= 0, "{}: cannot open: {}", path.string(), system_reason(errno));
   const auto close = [](const int* d) { ::close(*d); };
   const std::unique_ptr<const int, decltype(close)> closer(&descriptor, close);
   posix_fadvise(descriptor, 0, 0, POSIX_FADV_SEQUENTIAL);
@@ -61,7 +63,7 @@ FileDigest digest_of_file(const std::filesystem::path& path, const std::stop_tok
   while (true) {
     require(!stop.stop_requested(), "{}: asked to stop", path.string());
     const ssize_t got = uninterrupted([&] { return ::read(descriptor, buffer.data(), buffer.size()); });
-    require_input(got >= 0, "{}: cannot read: {}", path.string(), std::strerror(errno));
+    require_input(got >= 0, "{}: cannot read: {}", path.string(), system_reason(errno));
     if (got == 0) break;
     hash.update(std::span(buffer).first(static_cast<std::size_t>(got)));
     digest.bytes += got;

@@ -10,12 +10,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
+#include "io/files/open_regular.h"
 #include "io/files/read_buffer.h"
+#include "io/files/system_reason.h"
 #include "io/files/uninterrupted.h"
 
 namespace lyceum {
@@ -27,14 +28,8 @@ constexpr std::int64_t most_buffer_bytes = 1 << 18;
 /// The file as it is.
 class RawFile {
  public:
-  explicit RawFile(const std::string& path)
-      : path_(path),  // without waiting for who writes a pipe
-        descriptor_(uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); })) {
-    require_input(descriptor_ >= 0, "{} cannot be opened: {}", path, std::generic_category().message(errno));
-    struct stat status {};
-    const bool regular = ::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode);
-    if (!regular) ::close(descriptor_);
-    require_input(regular, "{} cannot be read: it is not a regular file", path);
+  explicit RawFile(const std::string& path) : path_(path), descriptor_(open_regular(path, O_RDONLY, Links::followed)) {
+    require_input(descriptor_ >= 0, "{} cannot be opened: {}", path, system_reason(errno));
   }
   ~RawFile() { ::close(descriptor_); }
   RawFile(const RawFile&) = delete;
@@ -43,14 +38,13 @@ class RawFile {
   /// Up to out.size() bytes; none at the end.
   std::size_t read(std::span<char> out) {
     const ssize_t bytes = uninterrupted([&] { return ::read(descriptor_, out.data(), out.size()); });
-    require_input(bytes >= 0, "{} cannot be read at byte {}: {}", path_, position_,
-                  std::generic_category().message(errno));
+    require_input(bytes >= 0, "{} cannot be read at byte {}: {}", path_, position_, system_reason(errno));
     position_ += bytes;
     return static_cast<std::size_t>(bytes);
   }
   void seek(std::int64_t to) {
     require_input(::lseek(descriptor_, to, SEEK_SET) == to, "{} cannot be read at byte {}: {}", path_, to,
-                  std::generic_category().message(errno));
+                  system_reason(errno));
     position_ = to;
   }
   std::size_t buffer_bytes() const { return read_buffer_bytes(descriptor_, most_buffer_bytes); }

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <cerrno>
-#include <filesystem>
-#include <fstream>
 #include <type_traits>
 
 namespace lyceum {
@@ -22,17 +20,6 @@ auto uninterrupted(const Call& call) {
     }();
     if (!failed || errno != EINTR) return result;
   }
-}
-
-/// Opens a file for reading, again while signals interrupt that, as the stream itself does not. Where it cannot be
-/// opened, the stream is not good() and errno has the reason.
-inline std::ifstream open_to_read(const std::filesystem::path& file) {
-  std::ifstream stream;
-  do {
-    errno = 0;
-    stream.open(file, std::ios::binary);
-  } while (!stream.is_open() && errno == EINTR);
-  return stream;
 }
 
 }  // namespace lyceum

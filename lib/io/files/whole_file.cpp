@@ -1,5 +1,6 @@
 #include "io/files/whole_file.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 #include <system_error>
 
 #include "core/error.h"
+#include "io/files/open_regular.h"
+#include "io/files/system_reason.h"
 #include "io/files/uninterrupted.h"
 
 namespace lyceum {
@@ -21,21 +24,24 @@ struct Close {
 };
 using FileHandle = std::unique_ptr<std::FILE, Close>;
 
-std::string system_reason() { return std::generic_category().message(errno); }
+FileHandle opened(const std::filesystem::path& path, int flags, Links links, const char* mode) {
+  const int descriptor = open_regular(path, flags, links);
+  return FileHandle(descriptor < 0 ? nullptr : fdopen(descriptor, mode));
+}
 
 }  // namespace
 
 std::string read_part_of_file(const std::filesystem::path& path, std::int64_t first, std::int64_t count) {
-  const FileHandle file(uninterrupted([&] { return std::fopen(path.c_str(), "rb"); }));
-  require_input(file != nullptr, "{} cannot be opened: {}", path.native(), system_reason());
+  const FileHandle file = opened(path, O_RDONLY, Links::followed, "rb");
+  require_input(file != nullptr, "{} cannot be opened: {}", path.native(), system_reason(errno));
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(path, error);
-  require_input(!error, "{} cannot be read: {}", path.native(), error.message());
+  require_input(!error, "{} cannot be read: {}", path.native(), system_reason(error));
   const std::int64_t left = std::max<std::int64_t>(0, static_cast<std::int64_t>(size) - first);
   std::string bytes(static_cast<std::size_t>(std::min(count, left)), '\0');
-  require_input(fseeko(file.get(), first, SEEK_SET) == 0, "{} cannot be read: {}", path.native(), system_reason());
+  require_input(fseeko(file.get(), first, SEEK_SET) == 0, "{} cannot be read: {}", path.native(), system_reason(errno));
   bytes.resize(std::fread(bytes.data(), 1, bytes.size(), file.get()));
-  require_input(std::ferror(file.get()) == 0, "{} cannot be read: {}", path.native(), system_reason());
+  require_input(std::ferror(file.get()) == 0, "{} cannot be read: {}", path.native(), system_reason(errno));
   return bytes;
 }
 
@@ -46,17 +52,17 @@ std::string read_whole_file(const std::filesystem::path& path) {
 void write_whole_file(const std::filesystem::path& path, std::string_view bytes) {
   std::error_code error;
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
-  require(!error, "cannot create the folder of {}: {}", path.native(), error.message());
+  require(!error, "cannot create the folder of {}: {}", path.native(), system_reason(error));
   const std::filesystem::path partial = path.native() + ".partial";
-  FileHandle file(uninterrupted([&] { return std::fopen(partial.c_str(), "wb"); }));
-  require(file != nullptr, "{} cannot be written: {}", path.native(), system_reason());
+  FileHandle file = opened(partial, O_WRONLY | O_CREAT | O_TRUNC, Links::refused, "wb");
+  require(file != nullptr, "{} cannot be written: {}", path.native(), system_reason(errno));
   const bool written = std::fwrite(bytes.data(), 1, bytes.size(), file.get()) == bytes.size() &&
                        std::fflush(file.get()) == 0 && uninterrupted([&] { return fsync(fileno(file.get())); }) == 0;
-  const std::string reason = written ? "" : system_reason();
+  const std::string reason = written ? "" : system_reason(errno);
   file.reset();
   if (written) std::filesystem::rename(partial, path, error);
   if (!written || error) {
-    const std::string cause = written ? error.message() : reason;
+    const std::string cause = written ? system_reason(error) : reason;
     std::filesystem::remove(partial, error);
     fail(ExitCode::failed, "{} cannot be written: {}", path.native(), cause);
   }

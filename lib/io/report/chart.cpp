@@ -7,6 +7,8 @@
 #include <limits>
 #include <utility>
 
+#include "core/printable.h"
+
 namespace lyceum {
 namespace {
 
@@ -164,15 +166,14 @@ Scaffold scaffold_of(const LineChart& chart, const Axes& axes) {
 
 std::string escape_xml(std::string_view text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : printable_lines(text)) {
     switch (c) {
       case '&': out += "&amp;"; break;
       case '<': out += "&lt;"; break;
       case '>': out += "&gt;"; break;
       case '"': out += "&quot;"; break;
       case '\'': out += "&#39;"; break;
-      default:
-        if (static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t') out += c;
+      default: out += c;
     }
   }
   return out;

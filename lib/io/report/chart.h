@@ -12,7 +12,8 @@
 
 namespace lyceum {
 
-/// Text for an HTML page that is also XML: & < > " ' written as entities, without characters that XML forbids.
+/// Text for an HTML page that is also XML: & < > " ' as entities, characters that act instead of being shown as
+/// printable_lines() writes them.
 std::string escape_xml(std::string_view text);
 /// A few significant digits: 3.142, 12,345, "inf" as ∞, NaN as NaN.
 std::string short_number(double value);

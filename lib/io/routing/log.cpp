@@ -16,6 +16,8 @@
 #include "core/error.h"
 #include "io/files/atomic_file.h"
 #include "io/files/hdf5.h"
+#include "io/files/open_regular.h"
+#include "io/files/system_reason.h"
 #include "io/files/uninterrupted.h"
 #include "io/routing/groups.h"
 
@@ -45,15 +47,15 @@ std::filesystem::path beside(const std::filesystem::path& file, const char* suff
 
 /// The result of a file system call that had to work.
 void require_done(const std::error_code& error, const std::filesystem::path& path, const char* what) {
-  require(!error, "{}: cannot be {}: {}", path.string(), what, error.message());
+  require(!error, "{}: cannot be {}: {}", path.string(), what, system_reason(error));
 }
 
 void copy_fresh(const std::filesystem::path& from, const std::filesystem::path& to) {
   std::error_code error;
-  std::filesystem::remove(to, error);
-  require_done(error, to, "removed");
   do {
-    std::filesystem::copy_file(from, to, std::filesystem::copy_options::overwrite_existing, error);
+    std::filesystem::remove(to, error);
+    require_done(error, to, "removed");
+    std::filesystem::copy_file(from, to, error);  // fails if another file, or a link, has got the name meanwhile
   } while (error == std::errc::interrupted);
   require_done(error, to, "written");
 }
@@ -66,7 +68,7 @@ void rename_over(const std::filesystem::path& from, const std::filesystem::path&
 
 /// Whether a reader that opened the file while it was published still holds HDF5's lock on it.
 bool has_readers(const std::filesystem::path& path) {
-  const int descriptor = uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
+  const int descriptor = open_regular(path, O_RDONLY, Links::refused);
   const bool locked = descriptor >= 0 && ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   if (descriptor >= 0) ::close(descriptor);
   return locked;

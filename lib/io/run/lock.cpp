@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
-#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <mutex>
@@ -21,7 +20,10 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "io/files/atomic_file.h"
+#include "io/files/open_regular.h"
+#include "io/files/system_reason.h"
 #include "io/files/uninterrupted.h"
 #include "io/run/batch_job.h"
 #include "io/text/console.h"
@@ -139,8 +141,8 @@ std::string holder_name(const Holder& holder) {
   const double seconds = static_cast<double>(std::time(nullptr)) - static_cast<double>(holder.since);
   const std::string age = human_duration(std::max(seconds, 0.0));
   return fmt::format("{} on {} (process {}), which took it {} ago",
-                     holder.job.empty() ? std::string("a run") : fmt::format("job {}", holder.job), holder.host,
-                     holder.pid, age);
+                     holder.job.empty() ? std::string("a run") : fmt::format("job {}", printable(holder.job)),
+                     printable(holder.host), holder.pid, age);
 }
 
 enum class Life { held, stale, unknown };
@@ -162,9 +164,9 @@ Life life_of(const Holder& holder, const Holder& self) {
 class LockFile {
  public:
   LockFile(const fs::path& path, bool create) : path_(path) {
-    descriptor_ = uninterrupted([&] { return open(path.c_str(), O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0), 0666); });
+    descriptor_ = open_regular(path, O_RDWR | (create ? O_CREAT : 0), Links::refused);
     error_ = descriptor_ < 0 ? errno : 0;
-    require(descriptor_ >= 0 || !create || is_gone(), "{}: cannot open: {}", path.string(), std::strerror(error_));
+    require(descriptor_ >= 0 || !create || is_gone(), "{}: cannot open: {}", path.string(), system_reason(error_));
   }
   ~LockFile() {
     if (descriptor_ >= 0) close(descriptor_);  // and with it the guard
@@ -226,13 +228,16 @@ class LockFile {
   std::int64_t persist(const char* action, const Call& call) const {
     const std::int64_t result = uninterrupted(call);
     const int reason = errno;
-    require(result >= 0, "{}: cannot {}: {}", path_.string(), action, std::strerror(reason));
+    require(result >= 0, "{}: cannot {}: {}", path_.string(), action, system_reason(reason));
     return result;
   }
 
   fs::path path_;
   int descriptor_ = -1, error_ = 0;
 };
+
+/// Why a process no longer holds a run's folder.
+enum class Loss { none, folder, file, other };
 
 }  // namespace
 
@@ -244,7 +249,7 @@ struct RunLock::Implementation {
   Holder self = this_process();
   std::string recovered;
   bool made_directory = false;
-  std::atomic<bool> lost = false;
+  std::atomic<Loss> loss = Loss::none;
   std::mutex mutex;
   std::condition_variable_any wake;
   std::jthread beating;  // last: it uses the others
@@ -320,9 +325,13 @@ struct RunLock::Implementation {
   void look(bool touch) {
     try {
       const LockFile file(path, false);
-      if (file.is_gone() || (file.is_open() && parse_holder(file.text()).token != self.token)) lost = true;
-      if (touch && !lost && file.is_open()) file.touch();
-    } catch (const Error&) {
+      if (file.is_gone()) {
+        loss = std::filesystem::exists(path.parent_path()) ? Loss::file : Loss::folder;
+      } else if (file.is_open() && parse_holder(file.text()).token != self.token) {
+        loss = Loss::other;
+      }
+      if (touch && loss == Loss::none && file.is_open()) file.touch();
+    } catch (const std::exception&) {
     }
   }
 
@@ -353,9 +362,21 @@ const std::string& RunLock::recovered() const { return implementation_->recovere
 
 void RunLock::require_held(bool read_now) const {
   if (read_now) implementation_->look(false);
-  require(!implementation_->lost,
-          "another job took over {} while this one was suspended: this job ends without further writes",
-          implementation_->path.parent_path().string());
+  const std::string folder = implementation_->path.parent_path().string();
+  switch (implementation_->loss) {
+    case Loss::none: return;
+    case Loss::folder: fail(ExitCode::failed, "{} was removed: this job ends without further writes", folder);
+    case Loss::file:
+      fail(ExitCode::failed,
+           "LOCK was removed from {}, so another job may write there: this job ends without further "
+           "writes",
+           folder);
+    case Loss::other:
+      fail(ExitCode::failed,
+           "another job took over {} while this one did not run, or could not reach the file "
+           "system: this job ends without further writes",
+           folder);
+  }
 }
 
 }  // namespace lyceum

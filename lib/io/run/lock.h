@@ -33,8 +33,9 @@ class RunLock {
 
   /// What was found in the way and put aside, for the log; empty: nothing.
   const std::string& recovered() const;
-  /// Throws when another job took the directory, as it may after this process was suspended for longer than `silence`:
-  /// nothing must be written to it any more. As the last beat saw it, or by reading the file now.
+  /// Throws when the directory or the file in it was removed, or another job took it, as it may after this process was
+  /// suspended for longer than `silence`: nothing must be written to it any more. As the last beat saw it, or by
+  /// reading the file now.
   void require_held(bool read_now = false) const;
 
  private:

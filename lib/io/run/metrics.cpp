@@ -4,13 +4,13 @@
 
 #include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <functional>
 #include <limits>
 
 #include "core/error.h"
-#include "io/files/uninterrupted.h"
+#include "io/files/open_regular.h"
+#include "io/files/system_reason.h"
 #include "io/text/json.h"
 
 namespace lyceum {
@@ -24,7 +24,7 @@ using OrderedJson = nlohmann::ordered_json;
 void for_each_line(const std::filesystem::path& file,
                    const std::function<bool(const OrderedJson&, std::int64_t)>& use) {
   std::ifstream in = open_to_read(file);
-  require_input(in.good(), "{}: cannot be opened: {}", file.string(), std::strerror(errno));
+  require_input(in.good(), "{}: cannot be opened: {}", file.string(), system_reason(errno));
   std::int64_t bytes = 0, number = 0;
   for (std::string line; std::getline(in, line) && !in.eof() && line.find('\0') == std::string::npos;) {
     bytes += static_cast<std::int64_t>(line.size()) + 1;

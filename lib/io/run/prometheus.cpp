@@ -3,10 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <map>
 #include <string_view>
 
@@ -56,10 +53,7 @@ std::string prometheus_text(const nlohmann::ordered_json& record, const std::str
 
 void write_prometheus(const std::filesystem::path& file, const nlohmann::ordered_json& record, const std::string& run) {
   const std::filesystem::path fresh = file.string() + ".new";
-  std::ofstream out(fresh, std::ios::binary);
-  out << prometheus_text(record, run);
-  out.close();
-  require(out.good(), "{}: cannot be written: {}", fresh.string(), std::strerror(errno));
+  write_file(fresh, prometheus_text(record, run), /*durable=*/false);
   rename_path(fresh, file);
 }
 

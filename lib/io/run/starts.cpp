@@ -6,11 +6,11 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <fstream>
 
 #include "core/error.h"
-#include "io/files/uninterrupted.h"
+#include "io/files/open_regular.h"
+#include "io/files/system_reason.h"
 #include "io/run/metrics.h"
 #include "io/text/json.h"
 
@@ -28,7 +28,7 @@ void record_start(const std::filesystem::path& file, const RunStart& start) {
 
 std::vector<RunStart> read_starts(const std::filesystem::path& file) {
   std::ifstream in = open_to_read(file);
-  require_input(in.good(), "{}: cannot be opened: {}", file.string(), std::strerror(errno));
+  require_input(in.good(), "{}: cannot be opened: {}", file.string(), system_reason(errno));
   std::vector<RunStart> starts;
   for (std::string line; std::getline(in, line) && !in.eof();) {  // an incomplete last line is skipped
     try {

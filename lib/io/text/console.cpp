@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <ostream>
 
+#include "core/printable.h"
 #include "io/text/table.h"
 
 namespace lyceum {
@@ -89,7 +90,7 @@ void Console::tick(const ProgressLine& line) {
   out_ << "\r\x1b[K" << bar_ << std::flush;
 }
 
-void Console::note(std::string_view text) { print(text); }
+void Console::note(std::string_view text) { print(printable(text)); }
 
 void Console::print(std::string_view text) {
   if (columns_ > 0) out_ << "\r\x1b[K";

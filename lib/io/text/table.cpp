@@ -8,6 +8,8 @@
 #include <iterator>
 #include <sstream>
 
+#include "core/printable.h"
+
 namespace lyceum {
 
 Table::Table(std::vector<std::string> headings) {
@@ -20,6 +22,7 @@ Table::Table(std::vector<std::string> headings) {
 
 void Table::add(std::vector<std::string> row) {
   row.resize(right_.size());
+  for (std::string& cell : row) cell = printable(cell);
   rows_.push_back(std::move(row));
 }
 
