@@ -52,7 +52,9 @@ TEST(SharedWork, ARankThatIsLostIsFoundByThoseThatWorkAndThoseThatWait) {
   if (world.rank() != last) {
     const std::atomic<std::int64_t> progress = 0;
     SharedWork shared(hasty, progress);
-    if (world.rank() == 0) EXPECT_NO_THROW(shared.run([] { work(2 * timeout); }));
+    if (world.rank() == 0) {
+      EXPECT_NO_THROW(shared.run([] { work(2 * timeout); }));
+    }
     EXPECT_THROW(shared.finish(), Error);
   }
   world.barrier();
