@@ -1,13 +1,11 @@
 #include <fmt/format.h>
 
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "apps/commands.h"
@@ -70,30 +68,16 @@ std::string about_program(const std::string& name) {
   return {};
 }
 
-/// One line on stderr, from one rank if all ranks have the error, on whatever hosts: rank 0 speaks first and ends the
-/// job, and the others speak only if rank 0 goes on. Errors of the input are found by all ranks or one, so it is waited
-/// for the others; of other errors a moment must do. What asked a rank to stop may be mpirun, which kills a second
-/// later: such a rank waits longer than that.
+/// One line on stderr, from one rank if several have the same error.
 [[noreturn]] void end_job(const MpiSession& session, ExitCode code, const std::string& command,
-                          const std::string& message) {
+                          const std::string& message, const ReportedElsewhere* elsewhere = nullptr) {
   no_more_stop_requests(static_cast<int>(code));
-  const bool of_input = code == ExitCode::usage || code == ExitCode::bad_input;
-  const auto speak = [&] {
-    const std::string rank = session.size() > 1 ? fmt::format("rank {} on {}: ", session.rank(), session.host()) : "";
-    std::fflush(stdout);
-    std::fputs(fmt::format("lyceum {}: {}{}\n", printable(command), rank, message).c_str(), stderr);
-    std::fflush(stderr);
-  };
-  if (session.rank() == 0) {
-    speak();
-    if (of_input && session.size() > 1) session.all_ranks_end(2);
-  } else if (of_input) {
-    if (!session.all_ranks_end(3)) speak();
-  } else {
-    std::this_thread::sleep_for(std::chrono::milliseconds(stop_requested() ? 1500 : 500));
-    speak();
-  }
-  session.abort(code);
+  const std::string rank = session.size() > 1 ? fmt::format("rank {} on {}: ", session.rank(), session.host()) : "";
+  session.report({.code = code,
+                  .line = fmt::format("lyceum {}: {}{}", printable(command), rank, message),
+                  .reported_elsewhere = elsewhere != nullptr,
+                  .reporter = elsewhere ? elsewhere->reporter() : 0,
+                  .ended = ended_by_launcher});
 }
 
 std::string base_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
@@ -140,7 +124,8 @@ int main(int argc, char** argv) {
     }
     const bool inner = error.code() == ExitCode::failed;  // the place helps who mends the program, not who uses it
     const std::string place = fmt::format(" [{}:{}]", base_name(error.where().file_name()), error.where().line());
-    end_job(*session, error.code(), name, error.what() + (inner ? place : ""));
+    end_job(*session, error.code(), name, error.what() + (inner ? place : ""),
+            dynamic_cast<const ReportedElsewhere*>(&error));
   } catch (const std::exception& error) {  // no Error: of a library, thrown while a command ran
     const std::string message = printable(error.what());
     if (session) end_job(*session, ExitCode::failed, name, message);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -20,6 +21,7 @@
 #include "io/text/table.h"
 #include "model/model_tensors.h"
 #include "parallel/comm/gpu_place.h"
+#include "parallel/comm/shared_work.h"
 #include "train/machine.h"
 #include "train/samples.h"
 
@@ -128,12 +130,13 @@ std::unique_ptr<RunLock> hold_run_directory(const Config& config, const MpiSessi
   // A batch script takes a refusal for a mistake that a person must mend, so there a job that is dying gets more time.
   RunLock::Timing timing;
   if (batch_job()) timing.patience = std::chrono::seconds(30);
-  // Finding out that another job is dead takes a while, in which the other ranks must not give up.
-  constexpr double longest_wait = 60;
-  const ProcessGroup world = session.world(config.run.timeout_seconds + longest_wait);
+  const ProcessGroup world = session.world(config.run.timeout_seconds);
   std::unique_ptr<RunLock> lock;
-  if (world.rank() == 0) lock = std::make_unique<RunLock>(config.run.dir, timing);
-  world.barrier();
+  // Finding out that another job is dead takes a while, in which the other ranks must not give up.
+  const std::atomic<std::int64_t> progress = 0;
+  SharedWork work(world, progress);
+  if (world.rank() == 0) work.run([&] { lock = std::make_unique<RunLock>(config.run.dir, timing); });
+  work.finish();
   return lock;
 }
 

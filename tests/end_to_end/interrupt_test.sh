@@ -80,6 +80,7 @@ wait_for 10 told || fail "no line for Ctrl-C"
 kill -INT -- "-$job"
 finish
 equal "exit code after the second Ctrl-C" "$code" 130
+! grep -q "SIGTERM again" "$work/err" || fail "a line for a signal that mpirun sent"
 for run in twice twice-2; do
   [[ ! -e $work/$run/checkpoints/LATEST ]] || fail "$run saved a checkpoint"
 done

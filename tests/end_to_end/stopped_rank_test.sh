@@ -8,9 +8,10 @@ mine() { pgrep -f -- "--run.dir=$dir" | grep -vxF "$job"; }
 training() { [[ -s $dir/metrics.jsonl ]]; }
 gone() { ! mine >/dev/null; }
 
+stops=0
 # stop_rank RANK KEYS…: trains on four ranks with these keys, stops that rank, and waits for the end.
 stop_rank() {
-  dir=$work/stopped-$1
+  dir=$work/stopped-$((++stops))
   start 4 "${tiny[@]}" --run.steps=100000 --checkpoint.every=0 --run.timeout_seconds=6 "--run.dir=$dir" "${@:2}"
   wait_for 60 training || fail "no step within a minute"
   victim=
@@ -33,4 +34,12 @@ stop_rank() {
 stop_rank 2 --parallel.expert=4
 stop_rank 1 --parallel.expert=4 --batch.micro=1 --parallel.overlap=batches
 stop_rank 0 --parallel.tensor=2 --parallel.expert=2 --parallel.zero=3
-stop_rank 3 --parallel.pipeline=2 --batch.micro=1
+# mpirun asks the other ranks to end seconds after one has reported, or at once.
+OMPI_MCA_odls_base_sigkill_timeout=4 stop_rank 3 --parallel.pipeline=2 --batch.micro=1
+OMPI_MCA_odls_base_sigkill_timeout=0 stop_rank 2 --parallel.expert=2
+
+# The same for errors that all ranks have.
+for seconds in 0 4; do
+  OMPI_MCA_odls_base_sigkill_timeout=$seconds expect 2 ranks 4 train "--config=$config" --no.such=key
+  equal "lines after a mistake on four ranks" "$(grep -c '^lyceum ' "$work/err")" 1
+done

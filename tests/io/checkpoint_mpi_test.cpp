@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -10,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <stdexcept>
+#include <thread>
 
 #include "io/checkpoint/checkpoint.h"
 #include "io/checkpoint/manifest.h"
@@ -128,6 +130,17 @@ TEST(CheckpointRanks, OneRankThatFailsFailsAllAndChangesNothing) {
   }
   write(world, root.path(), 2);
   EXPECT_EQ(CheckpointReader(root.path() / "step-00000002").problem(), "");
+}
+
+TEST(CheckpointRanks, RanksWaitLongerForFilesThanForMessages) {
+  const ProcessGroup world = test_world(), hasty = ProcessGroup::world(2);
+  const SharedDirectory root(world);
+  const auto slow = [&](std::string_view phase) {  // a file system that takes its time
+    if (phase == "latest") std::this_thread::sleep_for(std::chrono::seconds(6));
+  };
+  EXPECT_NO_THROW(write(hasty, root.path(), 1, slow));
+  EXPECT_EQ(list_checkpoints(root.path()), std::vector<std::string>{"step-00000001"});
+  world.barrier();
 }
 
 TEST(CheckpointRanks, AFullDiskOnOneRankIsNamed) {

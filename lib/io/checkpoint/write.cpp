@@ -22,6 +22,7 @@
 #include "io/files/hdf5.h"
 #include "io/files/system_reason.h"
 #include "io/text/json.h"
+#include "parallel/comm/shared_work.h"
 
 namespace lyceum {
 namespace {
@@ -143,7 +144,9 @@ struct HostCopy {
   std::vector<CheckpointPiece> pieces;
 };
 
-void write_shard(const fs::path& path, std::span<const CheckpointPiece> pieces, const std::stop_token& stop) {
+/// `each` is called after each piece.
+void write_shard(const fs::path& path, std::span<const CheckpointPiece> pieces, const std::stop_token& stop,
+                 const std::function<void()>& each) {
   hdf5::File file = hdf5::File::create(path);
   std::vector<float> copy;
   for (const CheckpointPiece& piece : pieces) {
@@ -157,13 +160,14 @@ void write_shard(const fs::path& path, std::span<const CheckpointPiece> pieces, 
     }
     const std::string name = dataset_name(piece.name, piece.shape, piece.box);
     file.create_dataset(name, DType::f32, piece.box.extent).write(values);
+    each();
   }
   file.close();
-  sync_path(path);
 }
 
 /// Every logical tensor whole, as a view of the shards next to it. Needs no more of the manifest than the plan has.
-void write_index(const fs::path& path, const Manifest& manifest) {
+/// `each` is called after each tensor.
+void write_index(const fs::path& path, const Manifest& manifest, const std::function<void()>& each) {
   hdf5::File file = hdf5::File::create(path);
   file.set("format", std::string(checkpoint_format));
   file.set("format_version", checkpoint_format_version);
@@ -187,13 +191,15 @@ void write_index(const fs::path& path, const Manifest& manifest) {
     } else {
       file.create_virtual(tensor.name, DType::f32, tensor.shape, sources);
     }
+    each();
   }
   file.close();
   sync_path(path);
 }
 
 /// One collective save. Each phase is done by every rank, or by rank 0 for all, and ends with all ranks knowing whether
-/// all came through; so no rank continues alone, and none waits for one that gave up.
+/// all came through; so no rank continues alone, and none waits for one that gave up. A phase may take longer than the
+/// group's timeout, see SharedWork.
 class Writer {
  public:
   Writer(const ProcessGroup& group, const fs::path& root, const CheckpointHeader& header,
@@ -220,24 +226,51 @@ class Writer {
     if (probe_) probe_("read");
   }
 
-  /// This rank's files, without a message to others: what publish() wants to know of them. A thread may do it while
-  /// another one does anything else but call this object.
-  std::string write_files(const std::stop_token& stop = {}) {
-    const fs::path shard = partial_ / shard_name(group_.rank());
+  /// Collective. Writes the files of all ranks; returns what publish() wants to know of this rank's.
+  std::string write_files() {
+    SharedWork work(group_, progress_);
+    std::string answer = write_files({}, &work);
+    work.finish();
+    return answer;
+  }
+
+  /// Writes this rank's files without a message to others. A thread may do it while another one does anything else but
+  /// call this object.
+  std::string write_files(const std::stop_token& stop, SharedWork* work = nullptr) {
+    const fs::path shard = partial_ / shard_name(group_.rank()), index = partial_ / index_name;
+    const bool indexes = group_.rank() == 0;
+    const auto progress = [&] { ++progress_; };
+    const auto run = [&](const std::function<void()>& action) { work ? work->run(action) : action(); };
     std::string answer = attempt("shard", [&] {
-      write_shard(shard, pieces_, stop);
+      write_shard(shard, pieces_, stop, [&] {
+        progress();
+        if (work) work->beat();
+      });
       if (probe_ && !copy_) probe_("read");
-      if (group_.rank() == 0) write_index(partial_ / index_name, manifest_);
+      run([&] {
+        sync_path(shard);
+        if (indexes) write_index(index, manifest_, progress);
+      });
       return std::string();
     });
     pieces_ = {};
     copy_.reset();
     if (failed(answer)) return answer;
     return attempt("digest", [&] {
-      if (group_.rank() == 0) index_digest_ = digest_of_file(partial_ / index_name, stop);
-      const FileDigest digest = digest_of_file(shard, stop);
+      FileDigest digest;
+      run([&] {
+        if (indexes) index_digest_ = digest_of_file(index, stop);
+        digest = digest_of_file(shard, stop);
+      });
       return fmt::format("{} {}", digest.bytes, digest.sha256);
     });
+  }
+
+  /// Collective. Waits until `thread`, which writes this rank's files, and those of other ranks have ended.
+  void wait_for(std::jthread& thread) {
+    SharedWork work(group_, progress_);
+    if (thread.joinable()) work.run([&] { thread.join(); });
+    work.finish();
   }
 
   /// Collective. What went wrong after the checkpoint was published, or empty. `answer`: of write_files() here.
@@ -273,24 +306,29 @@ class Writer {
 
   void rank_zero(std::string_view phase, const std::function<void()>& action) {
     std::string answer;
+    SharedWork work(group_, progress_);
     if (group_.rank() == 0) {
       answer = attempt(phase, [&] {
-        action();
+        work.run(action);
         return std::string();
       });
     }
+    work.finish();
     answer = group_.broadcast(answer, 0);
     if (failed(answer)) give_up(0, answer.substr(1));
   }
 
   [[noreturn]] void give_up(int rank, std::string cause) {
+    SharedWork work(group_, progress_);
     if (group_.rank() == 0) {
-      std::error_code ignored;
-      fs::remove_all(partial_, ignored);
-      fs::remove(root_ / "LATEST.partial", ignored);
+      work.run([&] {
+        std::error_code ignored;
+        fs::remove_all(partial_, ignored);
+        fs::remove(root_ / "LATEST.partial", ignored);
+      });
     }
+    work.finish();  // the space is free again when the error is thrown, on every rank
     std::replace(cause.begin(), cause.end(), '\n', ' ');
-    group_.barrier();  // the space is free again when the error is thrown, on every rank
     throw CheckpointNotSaved(
         ExitCode::failed,
         fmt::format("checkpoint {} was not saved: rank {}: {} (earlier checkpoints are untouched)", name_, rank, cause),
@@ -348,9 +386,10 @@ class Writer {
   std::span<const CheckpointPiece> pieces_;
   std::optional<HostCopy> copy_;
   const CheckpointProbe probe_;
-  Manifest manifest_;        // files and tensors: on rank 0
-  FileDigest index_digest_;  // on rank 0
-  std::string complaint_;    // of rank 0
+  Manifest manifest_;                       // files and tensors: on rank 0
+  FileDigest index_digest_;                 // on rank 0
+  std::string complaint_;                   // of rank 0
+  std::atomic<std::int64_t> progress_ = 0;  // pieces and tensors written
 };
 
 }  // namespace
@@ -396,7 +435,7 @@ bool BackgroundCheckpoint::written() const { return implementation_->written; }
 
 std::string BackgroundCheckpoint::publish() {
   Implementation& self = *implementation_;
-  if (self.thread.joinable()) self.thread.join();
+  self.writer.wait_for(self.thread);
   return self.writer.publish(self.answer);
 }
 

@@ -110,11 +110,14 @@ Handle type_of(DType type) {
 }
 
 /// Groups on the way are made.
-Handle link_list() {
-  Handle list(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
-  H5Pset_create_intermediate_group(list.id(), 1);
-  H5Pset_char_encoding(list.id(), H5T_CSET_UTF8);
-  return list;
+const Handle& link_list() {
+  static const auto* const list = [] {  // made once, as a checkpoint has many tensors; never destroyed
+    auto* made = new Handle(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
+    H5Pset_create_intermediate_group(made->id(), 1);
+    H5Pset_char_encoding(made->id(), H5T_CSET_UTF8);
+    return made;
+  }();
+  return *list;
 }
 
 /// About `target` bytes, whole rows where they fit; of equal size, because a chunk at the edge takes as much as any.

@@ -86,9 +86,13 @@ void Communicator::check(int code, const Operation& operation) const {
        mpi_error_text(code));
 }
 
-void Communicator::fail_timeout(const Operation& operation, const std::string& verdict) const {
-  fail(ExitCode::failed, "{} waited {} s: {}; raise run.timeout_seconds if a step takes longer", describe(operation),
-       timeout_, verdict.empty() ? "another rank is gone or stuck" : verdict);
+void Communicator::fail_timeout(const Operation& operation, const Watch::Finding& finding) const {
+  const std::string reason = finding.reason.empty() ? "another rank is gone or stuck" : finding.reason;
+  const std::string message = format_message("{} waited {} s: {}; raise run.timeout_seconds if a step takes longer",
+                                             {describe(operation), timeout_, reason});
+  const auto here = std::source_location::current();
+  if (finding.found_by_other) throw ReportedElsewhere(message, here, finding.finder);
+  throw Error(ExitCode::failed, message, here);
 }
 
 void Communicator::require_intact(const Operation& operation) const {

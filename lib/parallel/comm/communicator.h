@@ -12,10 +12,9 @@
 #include "parallel/comm/process_group.h"
 #include "parallel/comm/progress.h"
 #include "parallel/comm/turns.h"
+#include "parallel/comm/watch.h"
 
 namespace lyceum {
-
-class Watch;
 
 /// MPI tags. Messages of one kind between two ranks keep their order; only what exchanges several rounds of messages,
 /// reductions and exchanges along a tree, needs tags that distinguish those in progress at the same time:
@@ -81,8 +80,8 @@ class Communicator {
 
   /// Throws what an MPI return code other than MPI_SUCCESS means.
   void check(int code, const Operation& operation) const;
-  /// `verdict`: what is known of the reason; may be empty.
-  [[noreturn]] void fail_timeout(const Operation& operation, const std::string& verdict) const;
+  /// Throws; a ReportedElsewhere if another rank found out why.
+  [[noreturn]] void fail_timeout(const Operation& operation, const Watch::Finding& finding) const;
   /// An operation was given up half-way: ranks no longer agree on what comes next, so every later one is refused.
   void mark_broken() { broken_ = true; }
   bool broken() const { return broken_; }

@@ -1,12 +1,12 @@
 #include "parallel/comm/ledger.h"
 
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "core/error.h"
+#include "parallel/comm/process_state.h"
 
 namespace lyceum {
 
@@ -74,11 +74,6 @@ void Ledger::finish(std::int64_t number) {
   if (page_->entry(number)) {
     page_->ring[static_cast<std::size_t>(number) % LedgerPage::entries].finished = monotonic_seconds();
   }
-}
-
-std::uint64_t process_space() {
-  struct stat space {};
-  return stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;
 }
 
 double monotonic_seconds() {

@@ -83,8 +83,6 @@ class Ledger {
   Listener listener_;
 };
 
-/// Processes with the same number here can see each other under the numbers that they have for themselves.
-std::uint64_t process_space();
 /// Seconds, the same for all processes of a machine.
 double monotonic_seconds();
 /// `text`, cut to what fits.

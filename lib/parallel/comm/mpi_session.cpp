@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <exception>
 #include <thread>
+#include <utility>
 
 #include "core/clock.h"
 #include "core/gpu.h"
@@ -19,12 +20,13 @@
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/deadline.h"
 #include "parallel/comm/host_name.h"
+#include "parallel/comm/process_state.h"
 
 namespace lyceum {
 namespace {
 
 /// MPI_Init waits for all ranks of the job, for ever where one of them is another program.
-Deadline start_limit(const std::string& host) {
+Deadline start_limit(const std::string& host, const LastWord& last_word) {
   double seconds = 300;
   if (const char* set = std::getenv("LYCEUM_START_TIMEOUT")) {
     char* end = nullptr;
@@ -40,7 +42,8 @@ Deadline start_limit(const std::string& host) {
       "that "
       "reach each other; LYCEUM_START_TIMEOUT=SECONDS waits longer",
       rank, host, seconds);
-  return {seconds + 0.25 * std::min(rank, 20), line};  // the launcher ends the others once one has spoken
+  // Ranks of other machines are given time to be ended by the launcher, because of the first that printed.
+  return {seconds + 0.25 * std::min(rank, 20), line, [last_word] { return last_word.take(); }};
 }
 
 void check(int code, const char* operation) {
@@ -67,7 +70,7 @@ MpiSession::MpiSession() : host_(host_name()), ends_(std::make_unique<Ends>()) {
     return;
   }
   load_kernels_at_start();  // while there are no threads: it changes the environment
-  const Deadline start = start_limit(host_);
+  const Deadline start = start_limit(host_, last_word_);
   int provided = MPI_THREAD_SINGLE;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
   started_ = true;
@@ -81,6 +84,9 @@ MpiSession::MpiSession() : host_(host_name()), ends_(std::make_unique<Ends>()) {
         "MPI_Comm_split_type");
   check(MPI_Comm_rank(machine, &local_rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(machine, &local_size_), "MPI_Comm_size");
+  int lowest = rank_;
+  check(MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, machine), "MPI_Allreduce");
+  with_rank_zero_ = lowest == 0;
   check(MPI_Comm_free(&machine), "MPI_Comm_free");
   // Where every rank's place is what it would be among neighbours, neighbours lie together.
   const bool in_order = local_rank_ == rank_ % local_size_;
@@ -98,16 +104,45 @@ ProcessGroup MpiSession::world(double timeout) const {
   return started_ ? ProcessGroup::world(timeout) : ProcessGroup::self("world");
 }
 
-bool MpiSession::all_ranks_end(double seconds) const {
-  if (!started_ || !mpi_running()) return false;
-  MPI_Request request = MPI_REQUEST_NULL;
-  bool works = MPI_Ibarrier(ends_->group, &request) == MPI_SUCCESS;
-  int done = 0;
-  for (const auto begun = Clock::now(); works && !done && seconds_since(begun) < seconds;) {
-    works = MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS;
-    if (!done) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+void MpiSession::report(const Failure& failure) const {
+  // Seconds. mpirun asks processes to end as late as odls_base_sigkill_timeout after another one failed.
+  constexpr double time_of_rank_zero = 0.5, time_of_others = 3, time_of_reporter = 60, time_of_launcher = 60;
+  const bool of_input = failure.code == ExitCode::usage || failure.code == ExitCode::bad_input;
+  const double patience = failure.reported_elsewhere     ? time_of_reporter
+                          : rank_ == 0                   ? 0
+                          : with_rank_zero_ && !of_input ? time_of_rank_zero
+                                                         : time_of_others;
+  MPI_Request meeting = MPI_REQUEST_NULL;
+  bool works = of_input && size_ > 1 && started_ && mpi_running(), joined = false;
+  const auto all_report = [&] {
+    int all = 0;
+    if (works && !std::exchange(joined, true)) works = MPI_Ibarrier(ends_->group, &meeting) == MPI_SUCCESS;
+    if (works) works = MPI_Test(&meeting, &all, MPI_STATUS_IGNORE) == MPI_SUCCESS;  // also once it is complete
+    return works && all;
+  };
+  const auto wait_while = [&](double seconds, const std::function<bool()>& reason) {
+    for (const auto begin = Clock::now(); seconds_since(begin) < seconds && reason();) {
+      if (failure.ended && failure.ended()) std::_Exit(static_cast<int>(failure.code));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  };
+  bool all = false;
+  wait_while(patience, [&] {
+    all = all_report();
+    const bool reporter_gone = failure.reporter != 0 && is_gone(process_state(failure.reporter));
+    return !all && !last_word_.taken() && !reporter_gone;
+  });
+  if (!all && last_word_.take()) {
+    std::fflush(stdout);
+    std::fputs((failure.line + '\n').c_str(), stderr);
+    if (rank_ == 0) wait_while(time_of_others - 1, [&] { return works && !all_report(); });
+    abort(failure.code);
   }
-  return works && done;
+  wait_while(time_of_launcher, [&] {
+    all_report();
+    return true;
+  });
+  std::_Exit(static_cast<int>(failure.code));
 }
 
 void MpiSession::abort(ExitCode code) const {

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "core/error.h"
+#include "parallel/comm/last_word.h"
 #include "parallel/comm/process_group.h"
 
 namespace lyceum {
@@ -32,9 +34,18 @@ class MpiSession {
   /// Ranks of each machine, where all have equally many and neighbours lie together; else 0.
   int host_ranks() const { return host_ranks_; }
 
-  /// True once all ranks have called it, which those do that end with an error of their input; false if one of them has
-  /// not after so many seconds.
-  bool all_ranks_end(double seconds) const;
+  struct Failure {
+    ExitCode code;
+    std::string line;                 // that says why
+    bool reported_elsewhere = false;  // see ReportedElsewhere
+    int reporter = 0;
+    std::function<bool()> ended{};  // true once the launcher has asked this process to end
+  };
+  /// Ends the job after an error that other ranks may have as well. One process of each machine prints the line, see
+  /// LastWord; the others wait for the launcher to end them. Rank 0, or the rank that reports elsewhere, gets some time
+  /// to be the one. Errors of the input are found by all ranks or one: then ranks of other machines learn that all have
+  /// come here. Of other errors they know nothing, so they give it more time.
+  [[noreturn]] void report(const Failure& failure) const;
   /// Ends every rank of the job at once with this exit code. For errors that this rank alone knows of.
   [[noreturn]] void abort(ExitCode code) const;
   /// Collective: ends the job with an exit code other than 0 that all ranks have, as returning it from `main` would,
@@ -44,8 +55,10 @@ class MpiSession {
  private:
   bool started_ = false;
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1, host_ranks_ = 1;
+  bool with_rank_zero_ = true;  // on its machine
+  LastWord last_word_;
   std::string host_;
-  struct Ends;  // the communicator of all_ranks_end()
+  struct Ends;  // the communicator on which ranks meet that report
   std::unique_ptr<Ends> ends_;
 };
 

@@ -15,7 +15,8 @@ void wait_until(const std::function<bool()>& reached, const Communicator& commun
   Watch* const watch = communicator.shared()->watch.get();
   while (!reached()) {
     const double waited = seconds_since(begin);
-    if (waited > communicator.timeout()) communicator.fail_timeout(operation, watch ? watch->verdict() : "");
+    if (waited > communicator.timeout())
+      communicator.fail_timeout(operation, watch ? watch->find_out() : Watch::Finding{});
     if (watch) watch->serve(waited);
     pause_polling(waited);
   }

@@ -111,6 +111,7 @@ int ProcessGroup::size() const { return implementation_->communicator->size(); }
 const std::vector<int>& ProcessGroup::members() const { return implementation_->communicator->members(); }
 void ProcessGroup::set_checksums(bool on) const { implementation_->communicator->shared()->checksums = on; }
 const std::string& ProcessGroup::name() const { return implementation_->communicator->name(); }
+double ProcessGroup::timeout() const { return implementation_->communicator->timeout(); }
 const ProcessGroup::Traffic& ProcessGroup::traffic() const { return implementation_->traffic; }
 Ledger& ProcessGroup::ledger() const { return implementation_->communicator->shared()->ledger; }
 Turns& ProcessGroup::turns() const { return implementation_->communicator->shared()->turns; }

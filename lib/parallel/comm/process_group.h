@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "parallel/comm/transport.h"
@@ -23,6 +24,18 @@ struct Where {
   std::source_location place;
   std::int64_t unit;
 };
+/// A wait lasted too long on this rank too, but another one found out why and is to report it.
+class ReportedElsewhere : public Error {
+ public:
+  ReportedElsewhere(const std::string& message, std::source_location where, int reporter)
+      : Error(ExitCode::failed, message, where), reporter_(reporter) {}
+  /// The process that reports, of this machine; 0 if it is on another one.
+  int reporter() const { return reporter_; }
+
+ private:
+  int reporter_;
+};
+
 class Carrier;
 class Communicator;
 class Ledger;
@@ -84,6 +97,8 @@ class ProcessGroup {
   int rank() const;
   int size() const;
   const std::string& name() const;
+  /// Seconds that a wait may last.
+  double timeout() const;
   /// Ranks of the job, by rank of the group.
   const std::vector<int>& members() const;
   /// Whether tensors that travel by MPI have a checksum with each message from now on, in all groups of this world: a

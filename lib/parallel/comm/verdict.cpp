@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "parallel/comm/process_state.h"
 
 namespace lyceum {
 namespace {
@@ -24,7 +25,7 @@ const LedgerPage& page_of(Pages pages, int rank) { return pages[static_cast<std:
 double tenths(double seconds) { return std::round(seconds * 10) / 10; }
 bool known(const LedgerPage& page) { return page.rank >= 0; }
 bool stopped(const LedgerPage& page) { return page.state == 'T' || page.state == 't'; }
-bool gone(const LedgerPage& page) { return page.state == '0' || page.state == 'Z' || page.state == 'X'; }
+bool gone(const LedgerPage& page) { return is_gone(page.state); }
 bool idle(const LedgerPage& page) { return !known(page) || stopped(page) || gone(page) || !page.waiting(); }
 
 std::string ranks_text(std::span<const int> ranks) {

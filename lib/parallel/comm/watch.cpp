@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <new>
@@ -23,24 +22,21 @@
 #include "core/round_up.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/host_name.h"
+#include "parallel/comm/process_state.h"
+#include "parallel/comm/shared_task.h"
 #include "parallel/comm/verdict.h"
 
 namespace lyceum {
 namespace {
 
-constexpr int question_tag = 0, answer_tag = 1;
-/// Seconds: a wait that looks for questions; between two looks; for answers to come; for the job to end after that.
-constexpr double patience = 1, pause_between = 0.1, answer_time = 3, end_time = 2;
+constexpr int question_tag = 0, answer_tag = 1, found_tag = 2;
+/// Seconds: a wait that looks for questions; between two looks; for answers to come; for messages to leave; after which
+/// a rank that finds out is taken to be stuck.
+constexpr double patience = 1, pause_between = 0.1, answer_time = 3, leave_time = 0.5, stuck_time = 15;
 static_assert(std::is_trivially_copyable_v<LedgerPage>);
 
-/// As Linux says it; '0' where there is no such process, '?' where that cannot be said.
 char state_of(const LedgerPage& page) {
-  if (page.process_space != process_space()) return '?';
-  std::ifstream file("/proc/" + std::to_string(page.process) + "/stat");
-  std::string text;
-  if (!std::getline(file, text)) return '0';
-  const std::size_t name_end = text.rfind(')');  // "4711 (lyceum) S …"
-  return name_end != std::string::npos && name_end + 2 < text.size() ? text[name_end + 2] : '?';
+  return page.process_space == process_space() ? process_state(page.process) : '?';
 }
 
 void wait_a_little() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
@@ -49,8 +45,8 @@ void wait_a_little() { std::this_thread::sleep_for(std::chrono::milliseconds(20)
 
 /// What the ranks of a machine share. New memory is zero, which all of this may begin as.
 struct alignas(64) Watch::Segment {
-  std::atomic<int> spokesman;  // 1 + the rank that finds out
-  std::atomic<int> told;       // 1 + the rank that had an answer from this machine
+  SharedTask finding;     // why a wait lasts too long
+  std::atomic<int> told;  // 1 + the rank that had an answer from this machine
   /// One a neighbour, behind this.
   LedgerPage* page(std::size_t neighbour) { return reinterpret_cast<LedgerPage*>(this + 1) + neighbour; }
 };
@@ -187,47 +183,83 @@ void Watch::collect(std::vector<LedgerPage>& pages) const {
   for (const LedgerPage& page : told) pages.at(static_cast<std::size_t>(page.rank)) = page;
 }
 
-std::string Watch::hold() {
-  const bool one_machine = neighbours_.size() == machine_of_.size();
-  const double end = monotonic_seconds() + end_time + (one_machine ? 0 : answer_time);
-  while (monotonic_seconds() < end) {
-    answer();
-    wait_a_little();
-  }
-  return "";
+bool Watch::told() const {
+  int there = 0;
+  return MPI_Iprobe(MPI_ANY_SOURCE, found_tag, questions_, &there, MPI_STATUS_IGNORE) != MPI_SUCCESS || there != 0;
 }
 
-std::string Watch::verdict() {
-  used_ = true;
+/// A message that is lost delays a rank of another machine; it does not make it report as well, see
+/// MpiSession::report().
+void Watch::tell() const {
+  std::vector<MPI_Request> requests;
+  for (std::size_t rank = 0; rank < machine_of_.size(); ++rank) {
+    if (!elsewhere(static_cast<int>(rank))) continue;
+    MPI_Isend(nullptr, 0, MPI_BYTE, static_cast<int>(rank), found_tag, questions_,
+              &requests.emplace_back(MPI_REQUEST_NULL));
+  }
+  const double begin = monotonic_seconds();
+  for (int left = 0; !left && monotonic_seconds() - begin < leave_time; wait_a_little()) {
+    if (MPI_Testall(static_cast<int>(requests.size()), requests.data(), &left, MPI_STATUSES_IGNORE) != MPI_SUCCESS) {
+      return;
+    }
+  }
+}
+
+bool Watch::other_machine_found(bool asked_too) {
   answer();
-  int nobody = 0;
-  if (asked_by_ >= 0 || !segment_->spokesman.compare_exchange_strong(nobody, rank_ + 1)) return hold();
+  if (told()) return true;
+  if (asked_by_ < 0 || (asked_too && asked_by_ > rank_)) return false;
+  for (const double begin = monotonic_seconds(); monotonic_seconds() - begin < stuck_time; wait_a_little()) {
+    answer();
+    if (told()) return true;
+  }
+  asked_by_ = -1;  // gone or cut off
+  return false;
+}
+
+std::optional<std::string> Watch::search() {
   std::vector<LedgerPage> pages(machine_of_.size());
   const std::set<int> machines(machine_of_.begin(), machine_of_.end());
-  // A wait mostly ends on all machines at the same time, but one that asks is enough: the first may at once, after each
-  // further pause the next 1, 2, 4, …
-  const auto place = static_cast<std::uint64_t>(std::distance(machines.begin(), machines.find(machine_)));
-  const double turn = monotonic_seconds() + pause_between * static_cast<double>(std::bit_width(place));
-  while (monotonic_seconds() < turn) {
-    answer();
-    if (asked_by_ >= 0) return hold();
-    wait_a_little();
-  }
-  if (machines.size() > 1) ask();
-  const auto complete = [&] {
-    return std::ranges::all_of(machines, [&](int machine) {
-      return machine == machine_ || pages[static_cast<std::size_t>(machine)].rank >= 0;
-    });
-  };
-  const double begin = monotonic_seconds();
-  while (!complete() && monotonic_seconds() - begin < answer_time) {
-    answer();
-    if (asked_by_ >= 0 && asked_by_ < rank_) return hold();  // two found out at the same time: the lower one speaks
-    collect(pages);
-    wait_a_little();
+  if (machines.size() > 1) {
+    // A wait mostly ends on all machines at the same time, but one that asks is enough: the first may at once, after
+    // each further pause the next 1, 2, 4, …
+    const auto place = static_cast<std::uint64_t>(std::distance(machines.begin(), machines.find(machine_)));
+    const double turn = monotonic_seconds() + pause_between * static_cast<double>(std::bit_width(place));
+    do {
+      if (other_machine_found(false)) return std::nullopt;
+      wait_a_little();
+    } while (monotonic_seconds() < turn);
+    ask();
+    const auto complete = [&] {
+      return std::ranges::all_of(machines, [&](int machine) {
+        return machine == machine_ || pages[static_cast<std::size_t>(machine)].rank >= 0;
+      });
+    };
+    const double begin = monotonic_seconds();
+    do {
+      if (other_machine_found(true)) return std::nullopt;
+      collect(pages);
+      wait_a_little();
+    } while (!complete() && monotonic_seconds() - begin < answer_time);
+    if (other_machine_found(true)) return std::nullopt;
+    tell();
   }
   for (const LedgerPage& page : local_pages()) pages[static_cast<std::size_t>(page.rank)] = page;
-  return lyceum::verdict(pages, hosts_, rank_);
+  return verdict(pages, hosts_, rank_);
+}
+
+Watch::Finding Watch::find_out() {
+  used_ = true;
+  SharedTask& finding = segment_->finding;
+  for (const double begin = monotonic_seconds(); !finding.take(monotonic_seconds() - begin > stuck_time);) {
+    if (finding.done()) return {.found_by_other = true, .finder = finding.process()};
+    answer();
+    wait_a_little();
+  }
+  const std::optional<std::string> reason = search();
+  if (!finding.finish()) return {.found_by_other = true, .finder = finding.process()};
+  if (!reason) return {.found_by_other = true};
+  return {.reason = *reason};
 }
 
 }  // namespace lyceum

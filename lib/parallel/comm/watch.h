@@ -3,6 +3,7 @@
 #include <mpi.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,9 +26,15 @@ class Watch {
 
   /// Answers what ranks of other machines ask; to be called while waiting, `waited` seconds so far.
   void serve(double waited);
-  /// The result of verdict() for all ledgers that can be got within seconds. One rank of the job finds out: on the
-  /// others the call lasts until the job should have ended, and gives nothing.
-  std::string verdict();
+  /// Why a wait lasts too long.
+  struct Finding {
+    std::string reason{};         // the result of verdict(); empty if it is not known
+    bool found_by_other = false;  // another rank found out and is to report it
+    int finder = 0;               // its process; 0 on another machine
+  };
+  /// Reads all ledgers that can be got within seconds. One rank of the job finds out; on the others the call lasts
+  /// until it has. If that rank ends or stops meanwhile, another one finds out.
+  Finding find_out();
 
  private:
   struct Segment;
@@ -39,7 +46,13 @@ class Watch {
   void ask() const;
   /// Takes one answer, where there is one.
   void collect(std::vector<LedgerPage>& pages) const;
-  std::string hold();
+  /// The reason, or none if a rank of another machine found out.
+  std::optional<std::string> search();
+  /// True if a rank of another machine found out. Waits for one that asked this rank, unless this one asked too and is
+  /// the lower one.
+  bool other_machine_found(bool asked_too);
+  bool told() const;
+  void tell() const;
 
   int rank_;
   Ledger& ledger_;
