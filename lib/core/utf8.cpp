@@ -4,8 +4,8 @@ namespace lyceum {
 
 namespace {
 
-/// What the first byte of a character says: how many bytes it has (0: none begins so), and the least and the most that
-/// the second may be. [RFC 3629, section 4]
+/// The properties of a character that its first byte determines: its length in bytes (0: no character begins so), and
+/// the bounds of its second byte. [RFC 3629, section 4]
 struct Lead {
   std::size_t length;
   unsigned least = 0x80, most = 0xBF;

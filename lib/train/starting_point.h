@@ -31,13 +31,14 @@ class StartingPoint {
  public:
   /// By checkpoint.resume; or the run's newest sound checkpoint, if there is one.
   enum class Choice { configured, sound };
-  /// Collective. Mends the run's checkpoints and chooses. Throws a usage Error that names every key that differs, if
-  /// the checkpoint is of another run than the configuration describes (io/config/continuation.h), or of another model.
+  /// Collective. Repairs the run's checkpoints and chooses one. Throws a usage Error that names every key that differs,
+  /// if the checkpoint is of another run than the configuration describes (io/config/continuation.h), or of another
+  /// model.
   StartingPoint(const Config& config, const RunSetup& setup, RunReport& report, const RunData& data,
                 Choice choice = Choice::configured);
 
   bool is_checkpoint() const { return checkpoint_.has_value(); }
-  /// As CheckpointReader::transformers(); empty where there is no checkpoint.
+  /// Returns CheckpointReader::transformers(), or an empty text if there is no checkpoint.
   std::string transformers() const { return checkpoint_ ? checkpoint_->transformers() : std::string(); }
   /// As the checkpoint measured it; empty where there is none.
   std::vector<ExpertLoad> expert_load() const;

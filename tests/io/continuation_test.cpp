@@ -13,7 +13,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-Config sparse() {
+Config sparse_run() {
   Config config;
   config.moe.experts = 8;
   config.moe.top_k = 2;
@@ -24,7 +24,7 @@ Config sparse() {
 /// Keys of the changes, after both are resolved: on one rank and on `ranks`.
 std::vector<std::string> changed(const std::function<void(Config&)>& before, const std::function<void(Config&)>& now,
                                  int ranks = 1) {
-  Config old_config = sparse(), config = sparse();
+  Config old_config = sparse_run(), config = sparse_run();
   before(old_config);
   now(config);
   resolve(old_config, 1);
@@ -102,7 +102,7 @@ TEST(Changes, AreNoneWithoutEffect) {
 }
 
 TEST(Changes, GroupsThatFollowTheMeshAreReported) {
-  Config before = sparse(), now = sparse();
+  Config before = sparse_run(), now = sparse_run();
   before.balance.device = now.balance.device = 0.1;
   now.parallel.expert = 4;
   resolve(before, 1);

@@ -106,11 +106,11 @@ void mend_checkpoints(const std::filesystem::path& root);
 /// Makes LATEST name this checkpoint of `root`. One rank calls it. Throws where it cannot be written.
 void set_latest(const std::filesystem::path& root, const std::string& name);
 
-/// Mends, and removes all but the newest `keep` complete checkpoints (0 keeps all); one rank calls it. Timed ones are
-/// not counted against the others, and are removed once `keep` newer ones of any kind exist, or one if `keep` is 0.
-/// Complete is one whose files all have their full length. These are never removed: the newest sound one, the one that
-/// LATEST names and those newer than that, which the run went back from; what this build cannot read; whatever no run
-/// wrote. A directory that is being removed is called `.removing` before its first file goes.
+/// Repairs checkpoints, and removes all but the newest `keep` complete checkpoints (0 keeps all); one rank calls it.
+/// Timed ones are not counted against the others, and are removed once `keep` newer ones of any kind exist, or one if
+/// `keep` is 0. Complete is one whose files all have their full length. These are never removed: the newest sound one,
+/// the one that LATEST names and those newer than that, which the run went back from; what this build cannot read;
+/// whatever no run wrote. A directory that is being removed is called `.removing` before its first file goes.
 void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep);
 
 /// One checkpoint opened for reading: any rank, any box, intersecting whatever boxes were saved.

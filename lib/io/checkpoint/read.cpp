@@ -34,7 +34,7 @@ struct CheckpointReader::Implementation {
     return open.emplace_back(index, hdf5::File::open(directory / manifest.files[index].name)).second;
   }
 
-  /// Null where it has no file of that name.
+  /// Returns null if the checkpoint has no file of that name.
   const StoredFile* file(std::string_view name) const {
     const auto at = std::ranges::find(manifest.files, name, &StoredFile::name);
     return at == manifest.files.end() ? nullptr : &*at;

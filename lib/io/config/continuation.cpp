@@ -12,7 +12,7 @@ bool all_equal(const std::vector<std::int64_t>& values) {
   return std::ranges::adjacent_find(values, std::ranges::not_equal_to()) == values.end();
 }
 
-/// Keys of a model's experts, where it has some.
+/// Simplifies the keys of a model's experts, if it has any.
 void simplify_experts(Config& config) {
   MoeConfig& moe = config.moe;
   if (!moe.experts_of_layers.empty()) {

@@ -8,7 +8,7 @@
 
 namespace lyceum {
 
-/// What another value of a key makes of a run that is continued from its checkpoint.
+/// The effect of a changed key on a run that continues from its checkpoint.
 enum class KeyRole {
   operation,  // the same run: where it runs, what it prints, writes and checks
   reported,   // the same run, but a reader of its log must know

@@ -54,7 +54,7 @@ void for_lines(const CorpusBatch& batch, const Each& each) {
   }
 }
 
-/// Where a text that continues can be cut, the last such place; 0 if there is none.
+/// Returns the last position at which a text that continues can be cut; 0 if there is none.
 using TextCut = std::function<std::size_t(std::string_view)>;
 
 /// Reads a corpus from any position on, a part that fits into memory at a time. Texts are cut at places that depend on

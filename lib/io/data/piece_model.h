@@ -14,7 +14,7 @@ constexpr std::string_view space_mark = "\xE2\x96\x81";
 /// Returns the bytes of the character that begins at text[at], by its first byte alone, as SentencePiece does.
 std::size_t piece_character_bytes(std::string_view text, std::size_t at);
 
-/// What a SentencePiece model says: its pieces and how it treats text. All views are of the serialised model.
+/// A parsed SentencePiece model: its pieces and its settings. All views are of the serialised model.
 struct PieceModel {
   enum class Segmentation : std::uint8_t { unigram = 1, bpe = 2, word = 3, character = 4 };
   enum Kind : std::uint8_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };

@@ -27,7 +27,7 @@ class PieceNormalizer {
   bool separates(std::string_view text, std::size_t at) const;
 
  private:
-  /// What the beginning of a text becomes, and how many bytes of the text that is.
+  /// Returns the normalised form of the beginning of a text, and how many bytes of the text it replaces.
   std::pair<std::string_view, std::size_t> prefix(std::string_view text) const;
   void read_charsmap(std::string_view charsmap);
   void keep_together(std::string_view text);

@@ -17,7 +17,7 @@ namespace {
 
 using Tokens = std::vector<std::int32_t>;
 
-/// What all types of models have.
+/// The pieces of a model, as models of all types look them up.
 class Pieces {
  public:
   Pieces(const PieceModel& model, const PieceSegmentation::Bytes& bytes) : bytes_(bytes) {

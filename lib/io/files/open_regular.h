@@ -5,7 +5,8 @@
 
 namespace lyceum {
 
-/// Whether open_regular() follows a symbolic link as the last part of a path. Folders above it may always be links.
+/// Decides if open_regular() follows a symbolic link that is the last part of a path. Folders above it may always be
+/// links.
 enum class Links { refused, followed };
 
 /// Opens a regular file as open(2) does, with O_CLOEXEC and mode 0666, and returns its descriptor; or -1 with the

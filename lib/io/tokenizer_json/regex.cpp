@@ -26,7 +26,7 @@ std::string message_of(int code, OnigErrorInfo* info = nullptr) {
 
 constexpr std::string_view counter_name = "STEPS", barrier_name = "BARRIER";
 
-/// What a text may still take of the steps.
+/// The steps that the search in a text may still take.
 struct StepBudget {
   std::size_t left;
 };
