@@ -8,7 +8,8 @@ namespace lyceum {
 
 std::string saves_text(const Config& config) {
   const std::int64_t every = config.checkpoint.every;
-  const bool by_steps = every > 0 && every<config.run.steps, by_time = config.checkpoint.minutes> 0;
+  const bool by_steps = every > 0 && every < config.run.steps;
+  const bool by_time = config.checkpoint.minutes > 0;
   if (!by_steps && !by_time) {
     return "only at the end: a run that is killed loses all its steps; set checkpoint.minutes or checkpoint.every";
   }

@@ -187,7 +187,7 @@ class Run:
         if outcome.code != 0:
             raise Failure(f"{self.dir.name} does not go on undisturbed: {outcome.told()}")
         left = {name for name in names_in(self.dir)
-                if not re.fullmatch(r"(checkpoints(/LATEST|/step-\d{8}(/[^/]*)?)?|metrics.jsonl|routing.h5|starts.jsonl)", name)}
+                if not re.fullmatch(r"(checkpoints(/LATEST|/step-\d{8}(/[^/]*)?)?|config.ini|metrics.jsonl|routing.h5|starts.jsonl)", name)}
         if left:
             raise Failure(f"{self.dir.name}: left behind: {', '.join(sorted(left))}")
         recorded = [record["step"] for record in steps_in(self.dir)]

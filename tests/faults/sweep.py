@@ -220,7 +220,7 @@ def faulted_problem(point, outcome, run_dir):
     if len(said) != 1 or not said[0].startswith("lyceum train: "):
         return f"{len(said)} lines on standard error, not one"
     # Only what happens before the first step, and the checkpoint that the run ends with, may end it.
-    if "checkpoint could not be written" in said[0] or (run_dir / "metrics.jsonl").stat().st_size == 0:
+    if " was not saved: " in said[0] or (run_dir / "metrics.jsonl").stat().st_size == 0:
         return None
     return None if scenario.name == "start" else "it does not go on"
 

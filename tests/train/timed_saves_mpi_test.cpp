@@ -43,25 +43,25 @@ std::vector<std::string> checkpoints_of(const CheckpointConfig& checkpoint) {
   return names;
 }
 
-/// Rank 0's clock is read when a checkpoint is saved and after each step.
+/// Rank 0's clock is read when a run begins, before its first step, after each step, and when a checkpoint is saved.
 TEST(TimedSaves, AreMadeByAllRanksAtTheStepThatRank0Says) {
   EXPECT_THAT(checkpoints_of({.minutes = 10, .keep = 100}),
-              ElementsAre("step-00000009", "step-00000008", "step-00000004"));
+              ElementsAre("step-00000009", "step-00000007", "step-00000003"));
   EXPECT_THAT(checkpoints_of({.minutes = 0, .keep = 100}), ElementsAre("step-00000009"));
-  EXPECT_THAT(checkpoints_of({.minutes = 10, .keep = 100, .background = true}), Contains("step-00000004"));
+  EXPECT_THAT(checkpoints_of({.minutes = 10, .keep = 100, .background = true}), Contains("step-00000003"));
 }
 
 TEST(TimedSaves, AreCountedFromTheLastCheckpointOfAnyKind) {
   EXPECT_THAT(checkpoints_of({.every = 3, .minutes = 10, .keep = 100}),
               ElementsAre("step-00000009", "step-00000006", "step-00000003"));
   EXPECT_THAT(checkpoints_of({.every = 6, .minutes = 10, .keep = 100}),
-              ElementsAre("step-00000009", "step-00000006", "step-00000004"));
+              ElementsAre("step-00000009", "step-00000006", "step-00000003"));
 }
 
 TEST(TimedSaves, GoWhenNewerCheckpointsExist) {
   EXPECT_THAT(checkpoints_of({.minutes = 10, .keep = 0}), ElementsAre("step-00000009"));
   EXPECT_THAT(checkpoints_of({.every = 6, .minutes = 10, .keep = 0}), ElementsAre("step-00000009", "step-00000006"));
-  EXPECT_THAT(checkpoints_of({.minutes = 10, .keep = 2}), ElementsAre("step-00000009", "step-00000008"));
+  EXPECT_THAT(checkpoints_of({.minutes = 10, .keep = 2}), ElementsAre("step-00000009", "step-00000007"));
 }
 
 }  // namespace

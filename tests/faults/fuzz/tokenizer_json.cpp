@@ -12,10 +12,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const char* text :
          {"int main() {\n\treturn 0;  }\xFF na\xC3\xAFve\n", "A  Be\xCC\x81 \xF0\x9F\x99\x82 12345 </s>\r\n "}) {
       std::vector<std::int32_t> ids, remembered;
-      tokenizer.encode(text, nullptr, ids);
+      tokenizer.encode(text, {}, nullptr, ids);
       for (int round = 0; round < 2; ++round) {
         remembered.clear();
-        tokenizer.encode(text, &words, remembered);
+        tokenizer.encode(text, {}, &words, remembered);
         fuzz::hold(remembered == ids, "words that were met have other tokens");
       }
       for (const std::int32_t id : ids) fuzz::hold(id >= 0 && id < tokenizer.vocab(), "a token beyond the vocabulary");
