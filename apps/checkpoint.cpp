@@ -34,7 +34,7 @@ CKPT is a checkpoint (step-00000100/), or a directory of checkpoints or of a run
 
 std::int64_t parameters(const CheckpointReader& reader) {
   std::int64_t sum = 0;
-  for (const auto& entry : reader.tensors()) sum += is_moment(entry.name) ? 0 : entry.shape.size();
+  for (const auto& entry : reader.tensors()) sum += is_optimizer_state(entry.name) ? 0 : entry.shape.size();
   return sum;
 }
 

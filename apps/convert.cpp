@@ -16,11 +16,11 @@
 #include "apps/run_config.h"
 #include "apps/version.h"
 #include "core/error.h"
+#include "io/checkpoint/unit_tensors.h"
 #include "io/config/check.h"
 #include "io/text/nearest_word.h"
 #include "io/text/table.h"
 #include "train/evaluator.h"
-#include "train/optimizer.h"
 #include "train/run_setup.h"
 #include "train/transforms/conversion.h"
 

@@ -15,6 +15,7 @@
 #include "apps/run_config.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "io/checkpoint/unit_tensors.h"
 #include "io/data/chat.h"
 #include "io/data/data_sources.h"
 #include "io/data/prompts.h"
@@ -25,7 +26,6 @@
 #include "io/text/table.h"
 #include "io/text/utf8.h"
 #include "train/generator.h"
-#include "train/optimizer.h"
 #include "train/run_setup.h"
 
 namespace lyceum {

@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-ROOMS = ["core", "kernels", "autograd", "parallel", "io", "model", "plan", "train"]
+ROOMS = ["core", "kernels", "autograd", "parallel", "io", "model", "optim", "plan", "train"]
 # Modules whose folders have an order.
 FOLDERS = {
     "parallel": ["comm", "tensor", "expert", "data", "pipeline"],

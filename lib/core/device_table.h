@@ -24,4 +24,10 @@ std::span<const Row> rows_of(const Tensor& table) {
   return {reinterpret_cast<const Row*>(table.raw()), table.bytes() / sizeof(Row)};
 }
 
+/// The same for kernels that write rows.
+template <class Row>
+std::span<Row> writable_rows_of(const Tensor& table) {
+  return {reinterpret_cast<Row*>(table.raw()), table.bytes() / sizeof(Row)};
+}
+
 }  // namespace lyceum

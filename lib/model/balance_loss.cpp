@@ -3,23 +3,8 @@
 #include "core/copy.h"
 #include "kernels/balance.h"
 #include "kernels/router.h"
-#include "model/mixture.h"
 
 namespace lyceum {
-
-std::vector<std::string> loss_names(const Config& config) {
-  std::vector<std::string> names;
-  bool routes = false;
-  for (std::int64_t layer = config.model.layers; layer-- > 0 && !routes;) routes = !mixtures_of(config, layer).empty();
-  if (!routes) return names;
-  if (balances(config.balance)) names = {"expert_balance", "device_balance"};
-  if (config.balance.z_loss > 0) names.push_back("z");
-  if (config.balance.mutual_information > 0) names.push_back("mutual_information");
-  if (config.balance.concentration > 0) names.push_back("concentration");
-  if (config.balance.sub_dimension > 0) names.push_back("sub_dimension");
-  if (config.optim.router_penalty > 0) names.push_back("router_penalty");
-  return names;
-}
 
 namespace {
 

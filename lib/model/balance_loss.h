@@ -1,10 +1,10 @@
 #pragma once
 
-#include <string>
-#include <vector>
+#include <array>
 
 #include "autograd/tape.h"
 #include "io/config/config.h"
+#include "model/loss_kind.h"
 #include "parallel/comm/process_group.h"
 #include "parallel/expert/placement.h"
 
@@ -24,13 +24,11 @@ inline bool is_over_batch(const BalanceConfig& balance) {
   return balance.scope == BalanceScope::batch && (balances(balance) || informs(balance));
 }
 
-/// A loss that a sub-layer adds to cross-entropy, by the name that metrics.jsonl has it under: NAME_loss.
+/// A loss that a sub-layer adds to cross-entropy.
 struct Loss {
-  std::string name;
+  LossKind kind;
   Variable value;  // a weighted scalar, summed over sequences
 };
-/// Names of all losses that the sub-layers of a model give, in any layer; none where nothing routes.
-std::vector<std::string> loss_names(const Config& config);
 
 /// Expert-level and device-level balance losses, the router z-loss, mutual information and concentration, see
 /// kernels/balance.h: five scalars f64, each summed over the sequences, so that dividing by the sequences of the global

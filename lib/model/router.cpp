@@ -67,25 +67,25 @@ Variable Router::logits(Tape& tape, const Pass& pass, const Variable& x) const {
   constexpr std::int64_t of_attention = 1 << 15;  // layers are fewer: both routers of a block have noise of their own
   const NoisyLogits noisy{.seed = seed_,
                           .layer = mixture_.id.layer + (mixture_.id.site == Site::attention ? of_attention : 0),
-                          .first = pass.first_token + pass.layout.own().first,
-                          .step = pass.step};
+                          .first = pass.batch.first_token + pass.layout.own().first,
+                          .step = pass.batch.step};
   return tape.apply(noisy, logits, tape.apply(RmsNorm{parameters_[2], norm_eps_}, noise));
 }
 
-Tensor Router::step_choices(const Pass& pass) const { return mixture_.placed() ? pass.choices : Tensor(); }
+Tensor Router::step_choices(const Pass& pass) const { return mixture_.placed() ? pass.batch.choices : Tensor(); }
 
 Router::Choices Router::forward(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const {
   Choices choices = choose(tape, pass, x, tally);
-  if (pass.chosen) pass.chosen->push_back({mixture_.id, choices.index, choices.gates.value});
+  if (pass.batch.chosen) pass.batch.chosen->push_back({mixture_.id, choices.index, choices.gates.value});
   return choices;
 }
 
 Router::Choices Router::choose(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const {
   const RoutingTally counted = tally && !tape.replaying() ? *tally : RoutingTally{};
   if (mixture_.router == RouterKind::hash) {
-    require(pass.tokens.defined(), "layer {} routes by token ids, but has none", mixture_.id.layer);
+    require(pass.batch.inputs.defined(), "layer {} routes by token ids, but has none", mixture_.id.layer);
     const Range own = pass.layout.own();
-    const auto [gates, index] = tape.apply(RouteByHash{.tokens = pass.tokens.slice(own.first, own.count),
+    const auto [gates, index] = tape.apply(RouteByHash{.tokens = pass.batch.inputs.slice(own.first, own.count),
                                                        .layer = mixture_.id.layer,
                                                        .experts = mixture_.choices(),
                                                        .type = accumulator_of(x.value.dtype()),
@@ -133,17 +133,17 @@ std::vector<Loss> Router::losses(Tape& tape, const Pass& pass, const Variable& l
                               .batch = is_over_batch(balance_) ? &data : nullptr};
     const auto [expert, device, z, information, concentration] =
         tape.apply(balance, pass.layout.sum_of_runs(tape, load));
-    if (balances(balance_)) losses = {{"expert_balance", expert}, {"device_balance", device}};
-    if (balance_.z_loss > 0) losses.push_back({"z", z});
-    if (balance_.mutual_information > 0) losses.push_back({"mutual_information", information});
-    if (balance_.concentration > 0) losses.push_back({"concentration", concentration});
+    if (balances(balance_)) losses = {{LossKind::expert_balance, expert}, {LossKind::device_balance, device}};
+    if (balance_.z_loss > 0) losses.push_back({LossKind::z, z});
+    if (balance_.mutual_information > 0) losses.push_back({LossKind::mutual_information, information});
+    if (balance_.concentration > 0) losses.push_back({LossKind::concentration, concentration});
   }
   if (penalty_ > 0 && penalty_from_ < mixture_.choices()) {
     const RowPenalty penalty{.weight = choice_rows(),
                              .first = penalty_from_,
                              .factor = penalty_ * static_cast<double>(pass.layout.sequences()),
                              .graded = pass.layout.rank() == 0};
-    losses.push_back({"router_penalty", tape.apply(penalty)});
+    losses.push_back({LossKind::router_penalty, tape.apply(penalty)});
   }
   return losses;
 }
@@ -174,13 +174,13 @@ void require_skippable(const Config& config, std::int64_t skip) {
   }
 }
 
-void Router::update(const Stream& stream, const Tensor& counts, std::span<const AdamWNumbers> numbers) const {
+void Router::update(const Stream& stream, const Tensor& counts, std::span<const StepVerdict> verdict) const {
   if (!learns_from_counts()) return;
   dispatch_accumulator(bias_->value.dtype(), [&]<class A>() {
     launch(stream, BalanceBias<A>{.counts = counts.matrix<const std::int64_t>(),
                                   .bias = bias_->value.span<A>(),
                                   .rate = balance_.bias_rate,
-                                  .numbers = numbers});
+                                  .verdict = verdict});
   });
 }
 

@@ -8,7 +8,7 @@
 #include "autograd/routing.h"
 #include "autograd/tape.h"
 #include "io/config/config.h"
-#include "kernels/adamw.h"
+#include "kernels/weight_update.h"
 #include "model/sublayer.h"
 #include "parallel/expert/placement.h"
 
@@ -66,10 +66,10 @@ class Router {
   /// sequences at the same time.
   std::vector<Loss> losses(Tape& tape, const Pass& pass, const Variable& load, const ProcessGroup& data) const;
 
-  /// Whether it learns from counts what update() does.
+  /// True if update() adjusts the selection bias from routing counts.
   bool learns_from_counts() const { return bias_ && balance_.bias_rate > 0; }
-  /// By the choices of a whole step, i64 [top_k, experts]; nothing where `numbers` say that the step is skipped.
-  void update(const Stream& stream, const Tensor& counts, std::span<const AdamWNumbers> numbers) const;
+  /// Adjusts the selection bias by the choices of a whole step, i64 [top_k, experts], unless the step is skipped.
+  void update(const Stream& stream, const Tensor& counts, std::span<const StepVerdict> verdict) const;
 
  private:
   /// gate/weight, whose rows are choices; null of a hash.

@@ -67,7 +67,7 @@ std::optional<Loss> SubDimensions::balance(Tape& tape, const Pass& pass, const R
                          .top_k = 1,
                          .seq_len = layout.seq_len(),
                          .batch = over_batch_ ? &mesh_->data : nullptr};
-  return Loss{"sub_dimension", tape.apply(loss, layout.sum_of_runs(tape, tape.apply(load, probabilities)))[0]};
+  return Loss{LossKind::sub_dimension, tape.apply(loss, layout.sum_of_runs(tape, tape.apply(load, probabilities)))[0]};
 }
 
 Variable SubDimensions::fused(Tape& tape, const TokenLayout& layout, const Variable& y) const {

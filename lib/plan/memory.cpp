@@ -4,8 +4,10 @@
 #include <iterator>
 
 #include "kernels/adamw.h"
-#include "model/balance_loss.h"
+#include "model/loss_kind.h"
 #include "model/mixture.h"
+#include "model/working_type.h"
+#include "optim/update_rule.h"
 #include "parallel/data/copies.h"
 #include "parallel/data/flat_range.h"
 #include "parallel/data/norm_sums.h"
@@ -22,7 +24,8 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
                         const ZeroStates& played) {
   const int zero = config.parallel.zero;
   const double sum = number(accumulator_bytes);
-  const bool masters = element_bytes(config) != accumulator_bytes, audited = config.run.audit_every > 0;
+  const double state = number(state_bytes(config.optim, working_type(config.run)));
+  const bool audited = config.run.audit_every > 0;
   constexpr double digest = sizeof(std::uint32_t);  // of a block, and one that reports damage
   RankMemory memory{.weights = zero >= 3 ? played.values : 0, .gradients = zero >= 2 ? played.gradients : 0};
   if (zero >= 2) memory.passing += played.gradients - played.early_gradients;
@@ -36,7 +39,8 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
     if (!unit.trained()) continue;
     memory.gradients += sum * (cut && zero >= 2 ? own : whole);
     const double updated = cut && zero >= 1 ? own : whole;
-    memory.optimizer += sum * (masters ? 3 : 2) * updated;
+    memory.updated += updated;
+    memory.optimizer += state * updated;
     if (audited) memory.optimizer += digest * number(flat_blocks_of(static_cast<std::int64_t>(updated)));
   }
   if (audited) memory.optimizer += digest;
@@ -52,7 +56,7 @@ double rope_bytes(const Config& config) {
 namespace {
 
 /// What ranks agree on in a step: the gradient's norm, cross-entropy, and the losses of every layer.
-std::int64_t step_numbers(const Config& config) { return 2 + std::ssize(loss_names(config)) * config.model.layers; }
+std::int64_t step_numbers(const Config& config) { return 2 + LossTable(config).size(); }
 
 }  // namespace
 
@@ -67,9 +71,10 @@ double update_buffers(const Config& config, std::span<const PlannedUnit> units) 
     counted += unit.twin ? 0 : 1;
     decays += unit.decays;
   }
-  return number(std::int64_t{sizeof(AdamWNumbers)} + numbers * std::int64_t{sizeof(double)} +
-                all * std::int64_t{sizeof(AdamWRow<float>)} + decays * std::int64_t{sizeof(DecayRun)} +
-                GradientNorm::kept_bytes(all, counted, layers) + NormSums::kept_bytes(all, counted, layers, 2));
+  return number(std::int64_t{sizeof(StepVerdict) + sizeof(AdamW::Numbers)} + numbers * std::int64_t{sizeof(double)} +
+                all * std::int64_t{sizeof(UpdatedTensor<float, AdamW::states>)} +
+                decays * std::int64_t{sizeof(DecaySpan)} + GradientNorm::kept_bytes(all, counted, layers) +
+                NormSums::kept_bytes(all, counted, layers, 2));
 }
 
 std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place, std::span<const PlannedUnit> units) {

@@ -15,6 +15,7 @@ struct RankMemory {
   double weights = 0, gradients = 0, optimizer = 0, activations = 0, buffers = 0;
   /// What comes and goes of weights and gradients, and is not there when activations are at their most.
   double passing = 0;
+  double updated = 0;  // weights that the rank's optimizer updates: a number, not bytes
   /// All of them at their most at one time.
   double total() const {
     return weights + gradients + optimizer + activations + buffers - std::min(passing, activations);

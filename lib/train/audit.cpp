@@ -11,20 +11,10 @@
 
 #include "core/copy.h"
 #include "kernels/digest.h"
+#include "optim/tensor_digest.h"
 #include "parallel/comm/verdict.h"
 
 namespace lyceum {
-
-std::vector<std::uint64_t> block_digests(const Stream& stream, const Tensor& values) {
-  std::vector<std::uint64_t> digests(static_cast<std::size_t>(flat_blocks_of(values.size())));
-  const Tensor made = Tensor::empty(stream, DType::i64, {std::ssize(digests)}, MemoryKind::buffers);
-  const std::span there(reinterpret_cast<std::uint64_t*>(made.raw()), digests.size());
-  dispatch_float(values.dtype(), [&]<class T>() {
-    launch(stream, DigestBlocks<T>{.x = {values.data<T>(), static_cast<std::size_t>(values.size())}, .digests = there});
-  });
-  copy_to_host(stream, digests.data(), made.raw(), made.bytes());
-  return digests;
-}
 
 namespace {
 
@@ -72,8 +62,6 @@ std::string odd_ones(const ProcessGroup& group, std::span<const std::uint64_t> a
 }
 
 }  // namespace
-
-std::uint64_t digest_of(const Stream& stream, const Tensor& values) { return joined(block_digests(stream, values)); }
 
 void require_equal_copies(const Stream& stream, const ProcessGroup& group, std::span<const ParameterUnit* const> units,
                           std::int64_t last) {

@@ -12,11 +12,6 @@
 
 namespace lyceum {
 
-/// Digests of a flat tensor's blocks, see DigestBlocks. Waits for the stream.
-std::vector<std::uint64_t> block_digests(const Stream& stream, const Tensor& values);
-/// Of all its elements.
-std::uint64_t digest_of(const Stream& stream, const Tensor& values);
-
 /// Advice for a fault that was found before any result was affected.
 inline constexpr std::string_view advice_on_fresh_faults =
     "no checkpoint is affected: run the same command again, without that machine if it happens again";

@@ -65,19 +65,19 @@ void forward(StagedModel& model, const RunSetup& setup, const Config& config, st
       TokenCollector::Seen* asked =
           watched.seen.empty() ? nullptr : &watched.seen[static_cast<std::size_t>(microbatch)];
       const bool reads = stage->reads_tokens();
-      Transformer::Batch batch = empty_batch(setup.stream, config, samples.count, reads);
+      TokenBatch batch = empty_batch(setup.stream, config, samples.count, reads);
       std::vector<std::int64_t> targets;
       if (reads || batch.first_keys.defined()) targets = load(setup.stream, samples, config.model.vocab, batch);
       batch.first_token = samples.first * config.batch.seq_len;
       if (stage->last_stage()) {
-        batch.losses =
+        batch.token_losses =
             Tensor::empty(setup.stream, accumulator_of(stage->type()), {batch.tokens()}, MemoryKind::buffers);
       }
       if (asked) batch.chosen = &asked->chosen;
       batch.observer = watched.observer;
       const Transformer::StageResult result = stage->forward_stage(tape, batch, x);
-      if (stage->last_stage()) add(sums, setup.stream, batch.losses, targets);
-      if (asked && stage->last_stage()) asked->losses = batch.losses;
+      if (stage->last_stage()) add(sums, setup.stream, batch.token_losses, targets);
+      if (asked && stage->last_stage()) asked->losses = batch.token_losses;
       return TapeStage::Results{.y = result.y};
     };
     stages.push_back(std::make_unique<TapeStage>(setup.stream, run, Tape::Mode::inference));

@@ -51,7 +51,7 @@ void RunLogs::log_start(const RunState& state, const std::string& config_text) {
 void RunLogs::step(const StepResult& result, const RunState& state, const Throughput& throughput, double seconds) {
   if (!metrics_) return;
   double balance = 0;
-  for (const StepResult::NamedLoss& loss : result.losses) balance += loss.value;
+  for (const StepResult::LayerLoss& loss : result.losses) balance += loss.value;
   *record_ = Json{{"step", state.step},
                   {"time", unix_seconds()},
                   {"loss", result.loss},
@@ -74,7 +74,7 @@ void RunLogs::step(const StepResult& result, const RunState& state, const Throug
                   {"skipped", state.skipped},
                   {"rollbacks", state.rollbacks},
                   {"memory_peak_bytes", memory_of(setup_.stream).use().total_peak}};
-  for (const StepResult::NamedLoss& loss : result.losses) (*record_)[loss.name + "_loss"] = loss.value;
+  for (const StepResult::LayerLoss& loss : result.losses) (*record_)[name_of(loss.kind) + "_loss"] = loss.value;
 }
 
 void RunLogs::validation(const SourcesEvaluation& evaluation, std::span<const TokenLoader> sources) {

@@ -140,8 +140,6 @@ std::unique_ptr<RunLock> hold_run_directory(const Config& config, const MpiSessi
   return lock;
 }
 
-DType working_type(const RunConfig& run) { return run.precision == "bf16" ? DType::bf16 : DType::f32; }
-
 void require_one_tokenizer(std::string name, std::string digest, std::span<const std::string> prefixes) {
   for (const std::string& prefix : prefixes) {
     const std::optional<TokenMeta> meta = read_token_meta(prefix);

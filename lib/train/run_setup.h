@@ -11,6 +11,7 @@
 #include "io/config/config.h"
 #include "io/data/token_loader.h"
 #include "io/run/lock.h"
+#include "model/working_type.h"
 #include "parallel/comm/mesh.h"
 #include "parallel/comm/mpi_session.h"
 #include "plan/mesh_plan.h"
@@ -41,9 +42,6 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
 /// Collective: keeps other jobs out of config.run.dir; an object on rank 0, null on the others. Throws a usage Error
 /// that names who has it.
 std::unique_ptr<RunLock> hold_run_directory(const Config& config, const MpiSession& session);
-
-DType working_type(const RunConfig& run);
-
 /// Training and validation samples as the configuration names them.
 struct RunData {
   std::optional<TokenLoader> train;

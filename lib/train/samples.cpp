@@ -13,7 +13,7 @@ SampleShape sample_shape(const Config& config) {
           .documents = config.data.document_mask};
 }
 
-Transformer::Batch empty_batch(const Stream& stream, const Config& config, std::int64_t sequences, bool reads) {
+TokenBatch empty_batch(const Stream& stream, const Config& config, std::int64_t sequences, bool reads) {
   const auto numbers = [&](bool wanted) {
     return !wanted ? Tensor()
                    : Tensor::empty(stream, DType::i32, {sequences * config.batch.seq_len}, MemoryKind::buffers);
@@ -26,7 +26,7 @@ Transformer::Batch empty_batch(const Stream& stream, const Config& config, std::
 }
 
 std::vector<std::int64_t> load(const Stream& stream, const Samples& samples, std::int64_t vocab,
-                               const Transformer::Batch& batch) {
+                               const TokenBatch& batch) {
   const ProfileScope timed(profile_of(stream), "load batch");
   std::vector<std::int32_t> inputs(static_cast<std::size_t>(batch.tokens())), targets(inputs.size());
   std::vector<std::int32_t> first_keys(batch.first_keys.defined() ? inputs.size() : 0);

@@ -17,6 +17,7 @@
 #include "io/files/sha256.h"
 #include "model/model_tensors.h"
 #include "model/routing_statistics.h"
+#include "optim/checkpoint.h"
 #include "train/schedule.h"
 
 namespace lyceum {
@@ -172,7 +173,7 @@ void StartingPoint::require_same_model() const {
                   : fmt::format("it has no {}", tensor.name);
   }
   for (const CheckpointReader::Entry& entry : checkpoint_->tensors()) {
-    if (!wrong.empty() || is_moment(entry.name) || names.contains(entry.name)) continue;
+    if (!wrong.empty() || is_optimizer_state(entry.name) || names.contains(entry.name)) continue;
     wrong = fmt::format("this model has no {}", entry.name);
   }
   if (wrong.empty()) return;
@@ -220,18 +221,18 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
       "{} contains {}, newer than the checkpoint to resume from: set another run.dir, or move the newer ones away",
       root_.string(), present.empty() ? "" : present.front());
   const bool same_data = check_data();
-  require_input(!reader.has_moments() || before_.optim.train_only == config_.optim.train_only,
+  require_input(!reader.has_optimizer_state() || before_.optim.train_only == config_.optim.train_only,
                 "optim.train_only differs from that of {}: start a new run from its weights with lyceum convert reset",
                 directory);
   parts.zero.await_values();  // of a run that returns to this checkpoint
-  parts.optimizer.load(reader);
+  load_checkpoint(parts.optimizer, reader);
   parts.zero.values_changed();
   state.restore(header.trainer_state, no_routing(config_));
   state.run_uuid = header.run_uuid;
   state.step = header.step;
   parts.optimizer.set_updates(state.updates);
   report_.note(fmt::format("resumed    {} (mesh {})", directory, header.mesh));
-  if (!reader.has_moments()) report_.note("optimizer  new: the checkpoint contains only weights");
+  if (!reader.has_optimizer_state()) report_.note("optimizer  new: the checkpoint contains only weights");
   if (parts.gemms.anew()) {
     report_.warn(fmt::format("no GEMM algorithms for this GPU in {}: they are chosen again, the last bits may differ",
                              parts.gemms.file().string()));

@@ -10,8 +10,8 @@
 #include "io/config/config.h"
 #include "io/config/continuation.h"
 #include "model/expert_places.h"
+#include "optim/optimizer.h"
 #include "parallel/data/zero.h"
-#include "train/optimizer.h"
 #include "train/pinned_gemms.h"
 #include "train/run_report.h"
 #include "train/run_setup.h"
@@ -60,7 +60,7 @@ class StartingPoint {
   void begin_anew(RunState& state, const Parts& parts) const;
   void resume(RunState& state, const Parts& parts) const;
   /// True if the checkpoint was made from weights by lyceum convert: no run has trained it.
-  bool is_new() const { return checkpoint_->header().step == 0 && !checkpoint_->has_moments(); }
+  bool is_new() const { return checkpoint_->header().step == 0 && !checkpoint_->has_optimizer_state(); }
   void require_same_run() const;
   void require_same_model() const;
   bool check_data() const;

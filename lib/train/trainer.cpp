@@ -12,6 +12,7 @@
 #include "io/data/token_data.h"
 #include "io/run/batch_job.h"
 #include "model/expert_places.h"
+#include "optim/checkpoint.h"
 #include "train/dead_experts.h"
 #include "train/evaluator.h"
 #include "train/preflight.h"
@@ -84,11 +85,11 @@ ExitCode Trainer::run() {
     one_step();
     if (rolls_back()) continue;
     const bool last = state_.step == config_.run.steps;
-    if (due(state_.step, config_.routing.every)) logs_.routing(state_);
-    if (last || due(state_.step, config_.eval.every)) validate();
+    if (is_due(state_.step, config_.routing.every)) logs_.routing(state_);
+    if (last || is_due(state_.step, config_.eval.every)) validate();
     if (last) tell_entropy();
     logs_.end_step();
-    if (last || due(state_.step, config_.checkpoint.every)) {
+    if (last || is_due(state_.step, config_.checkpoint.every)) {
       save({.in_background = !last && config_.checkpoint.background});
     }
     if (!last && stops()) return ExitCode::resubmit;
@@ -244,11 +245,11 @@ void Trainer::save(SaveOptions options) {
   };
   attempt_save([&] {
     if (options.in_background) {
-      BackgroundCheckpoint checkpoint(world, root, save.header, optimizer_.pieces(), undamaged);
+      BackgroundCheckpoint checkpoint(world, root, save.header, checkpoint_pieces(optimizer_), undamaged);
       save.waited = seconds_since(begun);
       background_save_.emplace(std::move(save), std::move(checkpoint));
     } else {
-      published(save, write_checkpoint(world, root, save.header, optimizer_.pieces(), undamaged));
+      published(save, write_checkpoint(world, root, save.header, checkpoint_pieces(optimizer_), undamaged));
     }
   });
   save_timer_.restart();  // also if it failed, or each step would try again

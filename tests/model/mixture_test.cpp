@@ -116,18 +116,28 @@ TEST(Mixtures, OfSubDimensions) {
   EXPECT_FALSE(mixtures[1].placed());
 }
 
-TEST(LossNames, AreThoseThatAreOn) {
-  using Names = std::vector<std::string>;
+TEST(LossKinds, AreThoseWithAWeight) {
+  using enum LossKind;
+  using Kinds = std::vector<LossKind>;
   Config config = two_experts();
-  EXPECT_EQ(loss_names(config), Names{});
+  EXPECT_EQ(loss_kinds(config), Kinds{});
   config.balance.device = 0.1;
-  EXPECT_EQ(loss_names(config), (Names{"expert_balance", "device_balance"}));
+  EXPECT_EQ(loss_kinds(config), (Kinds{expert_balance, device_balance}));
   config.balance = {.z_loss = 0.1};
-  EXPECT_EQ(loss_names(config), Names{"z"});
+  EXPECT_EQ(loss_kinds(config), Kinds{z});
   config.balance = {.expert = 0.1, .mutual_information = 0.1, .concentration = 0.1};
-  EXPECT_EQ(loss_names(config), (Names{"expert_balance", "device_balance", "mutual_information", "concentration"}));
+  EXPECT_EQ(loss_kinds(config), (Kinds{expert_balance, device_balance, mutual_information, concentration}));
   config.moe.experts = 0;
-  EXPECT_EQ(loss_names(config), Names{}) << "nothing routes";
+  EXPECT_EQ(loss_kinds(config), Kinds{}) << "nothing routes";
+}
+
+TEST(LossTable, HasARowOfLayersForEachKind) {
+  const LossTable table({LossKind::z, LossKind::concentration}, 3);
+  EXPECT_EQ(table.size(), 6);
+  EXPECT_EQ(table.index(LossKind::z, 2), 2);
+  EXPECT_EQ(table.index(LossKind::concentration, 0), 3);
+  EXPECT_THROW(table.index(LossKind::concentration, 3), Error);
+  EXPECT_THROW(table.index(LossKind::expert_balance, 0), Error);
 }
 
 TEST(RoutingStatistics, ImbalanceCountsAllChoicesTogether) {

@@ -106,11 +106,11 @@ TEST_P(RouterOfModel, GeneratesByTheForwardPass) {
   const Stream& stream = setup->stream;
   Transformer model(config_, stream, setup->mesh, DType::f32, false);
   model.initialize(3);
-  Transformer::Batch batch = random_batch(stream, config_, 0);
-  batch.losses = Tensor::empty(stream, DType::f32, {batch.tokens()});
+  TokenBatch batch = random_batch(stream, config_, 0);
+  batch.token_losses = Tensor::empty(stream, DType::f32, {batch.tokens()});
   Tape tape(stream, Tape::Mode::inference);
   model.forward(tape, batch);
-  const auto losses = values_of<float>(stream, batch.losses);
+  const auto losses = values_of<float>(stream, batch.token_losses);
   const auto inputs = values_of<std::int32_t>(stream, batch.inputs);
   const auto targets = values_of<std::int32_t>(stream, batch.targets);
   std::vector<KeyValueCache> caches = model.new_caches(batch.seq_len);
@@ -155,11 +155,14 @@ struct LoneRouter {
   }
   Router::Choices forward(Tape& tape, const Variable& x) const {
     return router->forward(tape,
-                           {.layout = TokenLayout(tokens, 3),
+                           {.batch = {.inputs = words,
+                                      .targets = {},
+                                      .sequences = tokens / 3,
+                                      .seq_len = 3,
+                                      .first_token = first,
+                                      .step = step},
+                            .layout = TokenLayout(tokens, 3),
                             .rope = {},
-                            .tokens = words,
-                            .first_token = first,
-                            .step = step,
                             .skip_top = skip},
                            x, nullptr);
   }

@@ -504,7 +504,7 @@ std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& w
           counts.push_back({layer.id.layer, layer.id.site == Site::attention, layer.counts, layer.dropped});
         }
         nlohmann::json losses = nlohmann::json::array();
-        for (const auto& [name, value] : step.losses) losses.push_back({name, value});
+        for (const auto& [kind, value] : step.losses) losses.push_back({static_cast<int>(kind), value});
         told.push_back({step.loss, step.grad_norm, losses, counts});
       }
     }
@@ -513,8 +513,9 @@ std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& w
       StepResult result;
       result.loss = step[0];
       result.grad_norm = step[1];
-      for (const nlohmann::json& loss : step[2])
-        result.losses.push_back({loss[0].get<std::string>(), loss[1].get<double>()});
+      for (const nlohmann::json& loss : step[2]) {
+        result.losses.push_back({static_cast<LossKind>(loss[0].get<int>()), loss[1].get<double>()});
+      }
       for (const nlohmann::json& layer : step[3]) {
         RoutingSums& sums = result.routing.emplace_back();
         sums.id = {layer[0], layer[1].get<bool>() ? Site::attention : Site::ffn};
@@ -541,8 +542,8 @@ void expect_equal(const std::vector<StepResult>& run, const std::vector<StepResu
     expect_near(a.grad_norm, b.grad_norm, 1e-4, "gradient norm");
     ASSERT_EQ(a.losses.size(), b.losses.size()) << where;
     for (std::size_t l = 0; l < b.losses.size(); ++l) {
-      EXPECT_EQ(a.losses[l].name, b.losses[l].name) << where;
-      expect_near(a.losses[l].value, b.losses[l].value, 1e-4, b.losses[l].name.c_str());
+      EXPECT_EQ(a.losses[l].kind, b.losses[l].kind) << where;
+      expect_near(a.losses[l].value, b.losses[l].value, 1e-4, name_of(b.losses[l].kind).c_str());
     }
     ASSERT_EQ(a.routing.size(), b.routing.size()) << where;
     for (std::size_t layer = 0; layer < b.routing.size(); ++layer) {

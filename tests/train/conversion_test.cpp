@@ -325,7 +325,7 @@ TEST(Conversion, ARunIsWrittenWholeOrNotAtAll) {
   write_run(made, source.reader(), ProcessGroup::self(), "a test");
   const CheckpointReader reader(resolve_checkpoint(source.target()));
   EXPECT_EQ(reader.problem(), "");
-  EXPECT_FALSE(reader.has_moments());
+  EXPECT_FALSE(reader.has_optimizer_state());
   EXPECT_EQ(reader.header().step, 0);
   EXPECT_NE(reader.header().run_uuid, source.reader().header().run_uuid);
   EXPECT_EQ(reader.tensors().size(), source.reader().tensors().size());

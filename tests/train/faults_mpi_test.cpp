@@ -12,6 +12,7 @@
 #include <string>
 
 #include "core/random.h"
+#include "optim/checkpoint.h"
 #include "support/tested_world.h"
 #include "support/trajectory.h"
 
@@ -138,7 +139,7 @@ TEST(Faults, FlipsBetweenUpdatesAreFound) {
         bool mine = static_cast<int>(random.below(static_cast<std::uint64_t>(world.size()), 0)) == world.rank();
         std::string kind;
         if (mine) {
-          std::vector<CheckpointPiece> pieces = training.optimizer().pieces();
+          std::vector<CheckpointPiece> pieces = checkpoint_pieces(training.optimizer());
           std::erase_if(pieces,
                         [](const CheckpointPiece& piece) { return piece.make || piece.box.extent.size() == 0; });
           mine = !pieces.empty();  // in ZeRO a rank may own nothing
@@ -178,7 +179,7 @@ TEST(Faults, FlipsOfWhatIsNotTrainedAreFound) {
       flipped = world.rank() == world.size() - 1;
       if (flipped) flip(share.values.raw(), 17);
     }
-    const std::string problem = training.optimizer().look_for_damage();
+    const std::string problem = training.optimizer().find_damage();
     EXPECT_EQ(problem.find(", which are frozen, changed in memory") != std::string::npos, flipped) << problem;
   }
 }

@@ -48,7 +48,7 @@ TEST(Frozen, KeepsItsBitsAndHasNoMoments) {
     const auto after = by_name(training.weights());
     ASSERT_EQ(after.size(), before.size());
     for (const auto& [name, values] : after) {
-      const bool moment = is_moment(name), row = name.ends_with("mlp/gate/weight");
+      const bool moment = is_optimizer_state(name), row = name.ends_with("mlp/gate/weight");
       const std::string tensor = moment ? name.substr(name.find("model/")) : name;
       // Units are trained as a whole: q and v stay, and have zero moments, beside k.
       const bool beside = tensor.starts_with("model/layers/2/self_attn/") && !tensor.ends_with("o_proj/weight");

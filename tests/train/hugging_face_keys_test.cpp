@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "io/checkpoint/unit_tensors.h"
 #include "io/config/binding.h"
 #include "io/config/check.h"
 #include "support/errors.h"
@@ -14,7 +15,6 @@
 #include "support/tiny_run.h"
 #include "train/evaluator.h"
 #include "train/hugging_face/convert.h"
-#include "train/optimizer.h"
 
 /// Changes of config.json (tests/end_to_end/hf/keys.json, of benchmarks/transformers_keys.py): each is refused, or
 /// gives the loss that transformers computed.

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "core/allocator.h"
+#include "optim/checkpoint.h"
 #include "parallel/data/copies.h"
 #include "support/checkpoint_model.h"
 #include "support/checkpoint_values.h"
@@ -53,7 +54,7 @@ struct Training {
   /// Bits of masters and moments that this rank owns, by logical name and box.
   std::map<std::string, std::vector<float>> owned() const {
     std::map<std::string, std::vector<float>> all;
-    for (const CheckpointPiece& piece : optimizer.pieces()) {
+    for (const CheckpointPiece& piece : checkpoint_pieces(optimizer)) {
       all[piece.name + piece.box.text()] = checkpoint_values(piece);
     }
     return all;
@@ -251,12 +252,12 @@ class ZeroCheckpointTest : public testing::Test {
   CheckpointReader save(const Training& run, std::int64_t step) const {
     const ProcessGroup& group = run.setup->mesh.world;
     write_checkpoint(group, root, {.run_uuid = "test", .step = step, .mesh = "", .config = "", .trainer_state = "{}"},
-                     run.optimizer.pieces());
+                     checkpoint_pieces(run.optimizer));
     group.barrier();
     return CheckpointReader(root / checkpoint_name(step));
   }
   static void load(Training& run, const CheckpointReader& reader, std::int64_t updates) {
-    run.optimizer.load(reader);
+    load_checkpoint(run.optimizer, reader);
     run.zero.values_changed();
     run.optimizer.set_updates(updates);
   }
@@ -290,8 +291,8 @@ TEST_F(ZeroCheckpointTest, ARunThatReturnsToWeightsAloneForgetsItsMoments) {
     const Config config = resolved(tiny_config(), stage, world.size());
     Training run(config, test_world());
     run.initialize();
-    std::vector<CheckpointPiece> weights = run.optimizer.pieces();
-    std::erase_if(weights, [](const CheckpointPiece& piece) { return is_moment(piece.name); });
+    std::vector<CheckpointPiece> weights = checkpoint_pieces(run.optimizer);
+    std::erase_if(weights, [](const CheckpointPiece& piece) { return is_optimizer_state(piece.name); });
     write_checkpoint(run.setup->mesh.world, root,
                      {.run_uuid = "test", .step = stage, .mesh = "", .config = "", .trainer_state = "{}"}, weights);
     run.run(0, 2);
@@ -320,8 +321,8 @@ TEST_F(ZeroCheckpointTest, TrainingGoesOnWhileACheckpointIsWritten) {
       std::latch held(1);
       BackgroundCheckpoint checkpoint(
           run.setup->mesh.world, root / "background",
-          {.run_uuid = "test", .step = step, .mesh = "", .config = "", .trainer_state = "{}"}, run.optimizer.pieces(),
-          [&](std::string_view phase) {
+          {.run_uuid = "test", .step = step, .mesh = "", .config = "", .trainer_state = "{}"},
+          checkpoint_pieces(run.optimizer), [&](std::string_view phase) {
             if (phase == "shard") held.wait();
           });
       const std::vector<StepResult> went_on = run.run(2, 2);

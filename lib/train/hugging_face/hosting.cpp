@@ -136,7 +136,7 @@ std::vector<Recipe> host_recipes(const Hosting& hosting, const CheckpointReader&
   }
   // Shared experts whose answer is halved by a gate that the checkpoint does not have.
   for (const CheckpointReader::Entry& own : source.tensors()) {
-    if (is_moment(own.name) || !own.name.ends_with(down)) continue;
+    if (is_optimizer_state(own.name) || !own.name.ends_with(down)) continue;
     const std::string half = own.name.substr(0, own.name.size() - down.size());
     if (!special.contains(half + std::string(gate))) continue;
     special.try_emplace(own.name, std::vector{RowSource{.tensor = own.name}}).first->second.front().scale = 2;

@@ -161,7 +161,7 @@ std::vector<std::string> left_over(const CheckpointReader& source, std::span<con
   }
   std::vector<std::string> names;
   for (const CheckpointReader::Entry& entry : source.tensors()) {
-    if (!is_moment(entry.name) && !read.contains(entry.name)) names.push_back(entry.name);
+    if (!is_optimizer_state(entry.name) && !read.contains(entry.name)) names.push_back(entry.name);
   }
   return names;
 }

@@ -6,10 +6,10 @@
 
 #include "core/copy.h"
 #include "core/error.h"
+#include "io/checkpoint/unit_tensors.h"
 #include "kernels/gemm.h"
 #include "model/sublayer.h"
 #include "model/transformer.h"
-#include "train/optimizer.h"
 #include "train/samples.h"
 #include "train/transforms/balanced_clusters.h"
 
@@ -60,7 +60,7 @@ FfnInputs::FfnInputs(const CheckpointReader& checkpoint, const Config& config, c
   load_weights(checkpoint, stream, model.units());
   for (std::int64_t sample = 0; sample < read; ++sample) {
     Tape tape(stream, Tape::Mode::inference);
-    Transformer::Batch batch = empty_batch(stream, config, 1, true);
+    TokenBatch batch = empty_batch(stream, config, 1, true);
     load(stream, {&loader, sample, 1}, config.model.vocab, batch);
     const SublayerObserver keep = [&](const SublayerValues& half) {
       if (half.id.site != Site::ffn) return;
