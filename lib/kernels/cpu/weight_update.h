@@ -39,32 +39,49 @@ std::uint32_t weight_digest(const UpdatedTensor<T, states>& tensor, std::int64_t
   return weight_factor * sum;
 }
 
+/// What the elements of a range have in common.
+template <class A, class Rule>
+struct Constants {
+  typename Rule::template Element<A> rule;
+  A gradient_scale, decay;
+};
+
+/// Updates element i and returns its contributions to the sums. A function of its own, inlined later, because GCC does
+/// not vectorize an omp simd loop whose body has local arrays.
+template <class T, class Rule>
+[[gnu::always_inline]] inline BlockSums update_element(const UpdatedTensor<T, Rule::states>& tensor,
+                                                       const Constants<Accumulator<T>, Rule>& k, std::int64_t i) {
+  using A = Accumulator<T>;
+  std::array<A, Rule::states> state;
+  for (std::size_t s = 0; s < Rule::states; ++s) state[s] = tensor.state[s][i];
+  const A before = tensor.master[i];
+  const std::uint32_t found = digest_of(before, state);
+  const A update = k.rule(tensor.gradient[i] * k.gradient_scale, state) + k.decay * before;
+  const A after = before - update;
+  for (std::size_t s = 0; s < Rule::states; ++s) tensor.state[s][i] = state[s];
+  tensor.master[i] = after;
+  tensor.weight[i] = round_to<T>(after);
+  return {.weights = static_cast<double>(after) * static_cast<double>(after),
+          .updates = static_cast<double>(update) * static_cast<double>(update),
+          .found = found,
+          .left = digest_of(after, state)};
+}
+
 /// Updates elements [first, last), which have one weight decay.
 template <class T, class Rule>
-void update_range(const UpdatedTensor<T, Rule::states>& tensor,
-                  const typename Rule::template Element<Accumulator<T>>& rule, Accumulator<T> gradient_scale,
-                  Accumulator<T> decay, std::int64_t first, std::int64_t last, BlockSums& sums) {
-  using A = Accumulator<T>;
-  A* const master = tensor.master;
-  const A* const gradient = tensor.gradient;
-  T* const weight = tensor.weight;
-  const std::array<A*, Rule::states> states = tensor.state;
+void update_range(const UpdatedTensor<T, Rule::states>& row, const Constants<Accumulator<T>, Rule>& constants,
+                  std::int64_t first, std::int64_t last, BlockSums& sums) {
+  const UpdatedTensor<T, Rule::states> tensor = row;  // copies: no store in the loop can change them
+  const Constants<Accumulator<T>, Rule> k = constants;
   double weights = 0, updates = 0;
   std::uint32_t found = 0, left = 0;
 #pragma omp simd reduction(+ : weights, updates, found, left)
   for (std::int64_t i = first; i < last; ++i) {
-    std::array<A, Rule::states> state;
-    for (std::size_t s = 0; s < Rule::states; ++s) state[s] = states[s][i];
-    const A before = master[i];
-    found += digest_of(before, state);
-    const A update = rule(gradient[i] * gradient_scale, state) + decay * before;
-    const A after = before - update;
-    for (std::size_t s = 0; s < Rule::states; ++s) states[s][i] = state[s];
-    master[i] = after;
-    weight[i] = round_to<T>(after);
-    weights += static_cast<double>(after) * static_cast<double>(after);
-    updates += static_cast<double>(update) * static_cast<double>(update);
-    left += digest_of(after, state);
+    const BlockSums one = update_element<T, Rule>(tensor, k, i);
+    weights += one.weights;
+    updates += one.updates;
+    found += one.found;
+    left += one.left;
   }
   sums.weights += weights;
   sums.updates += updates;
@@ -88,7 +105,9 @@ BlockSums update_block(const UpdateWeights<T, Rule>& update, const UpdatedTensor
   for (const DecaySpan* span = update.decay.data() + tensor.first_span; first < last; ++span) {
     const std::int64_t end = std::min(last, span->end);
     if (end <= first) continue;
-    update_range<T, Rule>(tensor, rule, gradient_scale, static_cast<A>(lr * span->weight_decay), first, end, sums);
+    const Constants<A, Rule> k{
+        .rule = rule, .gradient_scale = gradient_scale, .decay = static_cast<A>(lr * span->weight_decay)};
+    update_range<T, Rule>(tensor, k, first, end, sums);
     first = end;
   }
   return sums;
