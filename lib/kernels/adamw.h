@@ -16,7 +16,7 @@ namespace lyceum {
 struct AdamW {
   static constexpr std::size_t states = 2;  // m, v
 
-  /// What a step's rate depends on; known before its gradients. In device memory, since a recorded step is launched
+  /// The rates of a step, which are known before its gradients. In device memory, since a recorded step is launched
   /// again with other numbers.
   struct Numbers {
     double lr, rate, inverse_bias2;  // η, η / (1 − β₁ⁿ), 1 / (1 − β₂ⁿ)

@@ -25,7 +25,7 @@ struct SublayerValues {
 };
 using SublayerObserver = std::function<void(const SublayerValues&)>;
 
-/// The tokens of one pass through the model, and all that the pass depends on besides weights. Tensors are in the
+/// The tokens of one pass through the model, and everything else but weights that it depends on. Tensors are in the
 /// memory of the device that computes. All ranks of a tensor group have the same batch.
 struct TokenBatch {
   /// i32 [sequences · seq_len] each; undefined in stages that do not read tokens. A target may be no_target.

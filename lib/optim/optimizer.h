@@ -42,9 +42,9 @@ class Optimizer {
   /// Describes memory of weights or states that updates up to the last one found changed by something else, or returns
   /// an empty text. Waits for the stream.
   std::string damage_seen_by_updates() const;
-  /// The same for all memory as it is now, also of frozen units. Reads all of it.
+  /// Describes such a change in any memory as it is now, including frozen units. Reads all of it.
   std::string find_damage() const;
-  /// The same for frozen units alone. Buffers, which have their own rules, are not checked.
+  /// Describes such a change in frozen units. Buffers, which have their own rules, are not checked.
   std::string find_frozen_damage() const;
   /// Stores the digests of the memory as it is now. Call after the weights or states were changed by anything but an
   /// update.
@@ -53,7 +53,7 @@ class Optimizer {
   const Stream& stream() const { return stream_; }
   /// Shares of the trained units.
   std::span<const UnitShare> shares() const { return shares_; }
-  /// The same shares with masters and states, in the same order.
+  /// Masters and states of shares(), in the same order.
   std::span<const UpdatedShare> updated() const { return updated_; }
   /// Shares of frozen units and buffers.
   std::span<const UnitShare> untrained() const { return untrained_; }

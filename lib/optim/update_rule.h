@@ -37,7 +37,7 @@ class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
 
-  /// Uploads what the step depends on besides gradients: the learning rate, and the number n of this update, from 1 on.
+  /// Uploads the learning rate and the number n of this update, from 1 on.
   /// Call before launch(), after everything that reads the numbers of the last step.
   virtual void prepare(double lr, std::int64_t n) const = 0;
 

@@ -15,7 +15,7 @@ namespace lyceum {
 void read_range(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit,
                 std::string_view prefix, const Range& range, const Tensor& values);
 
-/// As read_range for weights, into values of any float type.
+/// Reads weights as read_range() does, into values of any float type.
 void read_weights(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit, const Range& range,
                   const Tensor& values);
 

@@ -39,15 +39,15 @@ std::uint32_t weight_digest(const UpdatedTensor<T, states>& tensor, std::int64_t
   return weight_factor * sum;
 }
 
-/// What the elements of a range have in common.
+/// Constants of the elements of a range.
 template <class A, class Rule>
 struct Constants {
   typename Rule::template Element<A> rule;
   A gradient_scale, decay;
 };
 
-/// Updates element i and returns its contributions to the sums. A function of its own, inlined later, because GCC does
-/// not vectorize an omp simd loop whose body has local arrays.
+/// Updates element i and returns its contributions to the sums. A separate function that is inlined later, because GCC
+/// does not vectorize an omp simd loop whose body has local arrays.
 template <class T, class Rule>
 [[gnu::always_inline]] inline BlockSums update_element(const UpdatedTensor<T, Rule::states>& tensor,
                                                        const Constants<Accumulator<T>, Rule>& k, std::int64_t i) {

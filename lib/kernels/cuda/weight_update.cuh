@@ -33,7 +33,7 @@ __device__ bool weight_is_apart(const UpdatedTensor<T, states>& tensor) {
   return static_cast<const void*>(tensor.weight) != tensor.master;
 }
 
-/// What all elements of a launch have in common.
+/// Constants of all elements of a launch.
 template <class A, class Rule>
 struct Constants {
   typename Rule::template Element<A> rule;
