@@ -13,11 +13,11 @@
 #include "apps/options.h"
 #include "apps/output.h"
 #include "apps/run_config.h"
-#include "io/config/binding.h"
+#include "config/binding.h"
 #include "io/text/json.h"
 #include "io/text/table.h"
-#include "train/placement_table.h"
-#include "train/run_state.h"
+#include "train/run/placement_table.h"
+#include "train/run/run_state.h"
 
 namespace lyceum {
 namespace {

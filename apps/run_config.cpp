@@ -6,8 +6,8 @@
 #include <iterator>
 
 #include "apps/output.h"
+#include "config/check.h"
 #include "io/checkpoint/unit_tensors.h"
-#include "io/config/check.h"
 #include "io/files/sha256.h"
 #include "io/text/table.h"
 

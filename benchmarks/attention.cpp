@@ -16,9 +16,9 @@
 #include <string>
 
 #include "best_rate.h"
+#include "config/check.h"
 #include "core/clock.h"
 #include "core/random.h"
-#include "io/config/check.h"
 #include "kernels/rope.h"
 #include "kernels/stick_breaking.h"
 #include "model/layers.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "model/balance_loss.h"
-#include "model/mixture.h"
+#include "model/routing/balance_loss.h"
+#include "model/routing/mixture.h"
 
 namespace lyceum {
 

@@ -4,7 +4,7 @@
 
 #include "autograd/activate.h"
 #include "autograd/monarch.h"
-#include "model/balance_loss.h"
+#include "model/routing/balance_loss.h"
 #include "parallel/expert/expert_rows.h"
 
 namespace lyceum {

@@ -6,8 +6,8 @@
 #include "autograd/attention.h"
 #include "autograd/routing.h"
 #include "autograd/tape.h"
-#include "model/balance_loss.h"
-#include "model/mixture.h"
+#include "model/routing/balance_loss.h"
+#include "model/routing/mixture.h"
 #include "model/token_batch.h"
 #include "parallel/tensor/token_layout.h"
 

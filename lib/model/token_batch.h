@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/tensor.h"
-#include "model/mixture.h"
+#include "model/routing/mixture.h"
 #include "parallel/tensor/token_layout.h"
 
 namespace lyceum {

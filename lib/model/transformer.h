@@ -8,9 +8,9 @@
 
 #include "autograd/rms_norm.h"
 #include "autograd/tape.h"
-#include "io/config/config.h"
+#include "config/config.h"
 #include "model/layers.h"
-#include "model/routing_statistics.h"
+#include "model/routing/routing_statistics.h"
 #include "parallel/comm/mesh.h"
 
 namespace lyceum {

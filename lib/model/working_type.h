@@ -1,7 +1,7 @@
 #pragma once
 
+#include "config/config.h"
 #include "core/dtype.h"
-#include "io/config/config.h"
 
 namespace lyceum {
 

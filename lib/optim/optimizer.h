@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "io/config/config.h"
+#include "config/config.h"
 #include "optim/frozen_elements.h"
 #include "optim/update_rule.h"
 #include "parallel/data/norm_sums.h"

@@ -5,7 +5,7 @@
 
 #include "kernels/adamw.h"
 #include "model/loss_kind.h"
-#include "model/mixture.h"
+#include "model/routing/mixture.h"
 #include "model/working_type.h"
 #include "optim/update_rule.h"
 #include "parallel/data/copies.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "io/config/check.h"
+#include "config/check.h"
 #include "model/working_type.h"
 
 namespace lyceum {

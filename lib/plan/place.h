@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "config/config.h"
 #include "core/range.h"
-#include "io/config/config.h"
 #include "parallel/comm/mesh.h"
 
 namespace lyceum {

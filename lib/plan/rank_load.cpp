@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "model/counts.h"
-#include "model/expert_places.h"
-#include "model/mixture.h"
+#include "model/routing/expert_places.h"
+#include "model/routing/mixture.h"
 #include "parallel/data/flat_range.h"
 
 namespace lyceum {

@@ -5,8 +5,8 @@
 #include <tuple>
 
 #include "autograd/cast.h"
+#include "config/names.h"
 #include "core/copy.h"
-#include "io/config/names.h"
 #include "support/model_stage.h"
 
 namespace lyceum {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
+#include "config/names.h"
 #include "core/allocator.h"
-#include "io/config/names.h"
 #include "plan/piece.h"
 #include "support/model_stage.h"
 #include "support/tested_world.h"

@@ -13,7 +13,7 @@
 #include "plan/place.h"
 #include "support/checkpoint_values.h"
 #include "support/tiny_run.h"
-#include "train/step.h"
+#include "train/step/step.h"
 
 namespace lyceum {
 
