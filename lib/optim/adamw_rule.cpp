@@ -1,8 +1,11 @@
 #include "optim/adamw_rule.h"
 
+#include <array>
 #include <cmath>
+#include <string_view>
 
 #include "core/device_table.h"
+#include "kernels/adamw.h"
 #include "optim/update_tables.h"
 
 namespace lyceum {
@@ -41,11 +44,17 @@ class AdamWRule final : public UpdateRule {
   Tensor numbers_;
 };
 
+constexpr std::array<std::string_view, AdamW::states> states{"exp_avg", "exp_avg_sq"};
+
 }  // namespace
 
-std::unique_ptr<UpdateRule> make_adamw(const OptimConfig& config, const Stream& stream,
-                                       std::span<const UpdatedShare> shares, bool watched) {
-  return std::make_unique<AdamWRule>(config, stream, shares, watched);
-}
+const UpdateRuleKind adamw_rule{
+    .states = states,
+    .table_bytes =
+        [](std::int64_t shares, std::int64_t decay_spans) {
+          return std::int64_t{sizeof(AdamW::Numbers)} + UpdateTables<AdamW::states>::bytes(shares, decay_spans);
+        },
+    .make = [](const OptimConfig& config, const Stream& stream, std::span<const UpdatedShare> shares, bool watched)
+        -> std::unique_ptr<UpdateRule> { return std::make_unique<AdamWRule>(config, stream, shares, watched); }};
 
 }  // namespace lyceum

@@ -13,7 +13,7 @@ std::string state_prefix(std::string_view state) { return std::string(optimizer_
 }  // namespace
 
 std::vector<CheckpointPiece> checkpoint_pieces(const Optimizer& optimizer) {
-  const auto names = state_names(optimizer.config());
+  const auto names = update_rule(optimizer.config()).states;
   std::vector<CheckpointPiece> pieces;
   const auto append = [&](const UnitShare& share, std::string_view prefix, const Tensor& values) {
     if (share.unit->twin()) return;
@@ -31,7 +31,7 @@ std::vector<CheckpointPiece> checkpoint_pieces(const Optimizer& optimizer) {
 
 void load_checkpoint(Optimizer& optimizer, const CheckpointReader& reader) {
   const Stream& stream = optimizer.stream();
-  const auto names = state_names(optimizer.config());
+  const auto names = update_rule(optimizer.config()).states;
   const bool has_states = reader.has_optimizer_state();
   for (const UpdatedShare& updated : optimizer.updated()) {
     const UnitShare& share = updated.share;

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "kernels/tensor_kernels.h"
-#include "optim/adamw_rule.h"
 #include "optim/tensor_digest.h"
 
 namespace lyceum {
@@ -38,10 +37,10 @@ Optimizer::Optimizer(const OptimConfig& config, Stream stream, std::vector<UnitS
       stream_(std::move(stream)),
       shares_(shares_where(shares, true)),
       untrained_(shares_where(shares, false)),
-      updated_(with_states(stream_, shares_, state_names(config).size())),
+      updated_(with_states(stream_, shares_, update_rule(config).states.size())),
       frozen_elements_(updated_),
       watched_(watched),
-      rule_(make_adamw(config, stream_, updated_, watched)) {
+      rule_(update_rule(config).make(config, stream_, updated_, watched)) {
   renew_digests();
 }
 

@@ -1,5 +1,8 @@
 #include "optim/step_end.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "kernels/tensor_kernels.h"
 
 namespace lyceum {
@@ -10,7 +13,7 @@ StepEnd::StepEnd(const Mesh& mesh, const Optimizer& optimizer, const StepNumbers
       numbers_(numbers),
       clip_norm_(clip_norm),
       gradient_norm_(optimizer.stream(), mesh, optimizer.shares(), layers),
-      weight_norms_(optimizer.stream(), mesh, optimizer.shares(), layers, 2) {}
+      weight_norms_(optimizer.stream(), mesh, optimizer.shares(), layers, weight_norm_columns) {}
 
 Tensor StepEnd::update() const {
   optimizer_.clear_frozen_gradients();
@@ -37,8 +40,15 @@ void StepEnd::agree() const {
          AddScaled<double, double>{.x = own.norm(), .factor = mesh_.world.rank() == 0 ? 1.0 : 0.0, .y = agreed.norm()});
   launch(stream, AddScaled<double, double>{
                      .x = own.losses(), .factor = mesh_.tensor.rank() == 0 ? 1.0 : 0.0, .y = agreed.losses()});
-  mesh_.data_tensor.all_reduce_async(agreed.all()).wait();
-  mesh_.pipeline.all_reduce_async(agreed.all()).wait();  // a loss is of one stage and zero on the others
+  // A loss is of one stage and zero on the others.
+  for (const Axis axis : whole_model) mesh_.group(axis).all_reduce_async(agreed.all()).wait();
+}
+
+std::vector<NormSums::Exchange> StepEnd::exchanges(const LossTable& losses, const NormSums::Counts& counts) {
+  std::vector<NormSums::Exchange> all = NormSums::exchanges(counts, 1);
+  for (const Axis axis : whole_model) all.push_back({axis, StepNumbers::Sums::size(losses)});
+  std::ranges::move(NormSums::exchanges(counts, weight_norm_columns), std::back_inserter(all));
+  return all;
 }
 
 }  // namespace lyceum

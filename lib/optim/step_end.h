@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "optim/optimizer.h"
 #include "optim/step_numbers.h"
 #include "parallel/comm/mesh.h"
@@ -25,7 +27,15 @@ class StepEnd {
   /// Step 5; apart, so that the updated weights can travel to other ranks meanwhile.
   void measure(const Tensor& squares) const { weight_norms_.norms(squares, numbers_.weight_norms()); }
 
+  /// The all-reduces of both calls: numbers in f64. For plans.
+  static std::vector<NormSums::Exchange> exchanges(const LossTable& losses, const NormSums::Counts& counts);
+  /// Bytes of buffers that are kept, the step's numbers aside.
+  static std::int64_t kept_bytes(const NormSums::Counts& counts) {
+    return GradientNorm::kept_bytes(counts) + NormSums::kept_bytes(counts, weight_norm_columns);
+  }
+
  private:
+  static constexpr int weight_norm_columns = 2;  // weights, update
   void agree() const;
 
   const Mesh& mesh_;

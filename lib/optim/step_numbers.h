@@ -22,6 +22,7 @@ class StepNumbers {
   class Sums {
    public:
     explicit Sums(Tensor all) : all_(std::move(all)) {}
+    static std::int64_t size(const LossTable& losses) { return 2 + losses.size(); }
     const Tensor& all() const { return all_; }
     std::span<double> norm() const { return all_.span<double>().first(1); }
     std::span<double> cross_entropy() const { return all_.span<double>().subspan(1, 1); }
@@ -36,10 +37,14 @@ class StepNumbers {
 
   StepNumbers(const Stream& stream, LossTable losses)
       : losses_(std::move(losses)),
-        size_(2 + losses_.size()),
-        all_(Tensor::zeros(stream, DType::f64, {own_first + 2 * size_}, MemoryKind::buffers)),
+        size_(Sums::size(losses_)),
+        all_(Tensor::zeros(stream, DType::f64, {count(losses_)}, MemoryKind::buffers)),
         verdict_(table_of(stream, std::vector<StepVerdict>(1))) {}
 
+  /// Bytes of all of them, in device memory.
+  static std::int64_t bytes(const LossTable& losses) {
+    return count(losses) * std::int64_t{sizeof(double)} + std::int64_t{sizeof(StepVerdict)};
+  }
   const LossTable& loss_table() const { return losses_; }
 
   /// The step, counted from 0, and the experts that a token chooses in it: f64 [1] each, see Pass.
@@ -87,6 +92,8 @@ class StepNumbers {
 
  private:
   static constexpr std::int64_t step_place = 2, own_first = step_place + 3;
+  static std::int64_t count(const LossTable& losses) { return own_first + 2 * Sums::size(losses); }
+
   LossTable losses_;
   std::int64_t size_;  // of Sums
   Tensor all_;         // weight norms; step, choices, loss weight; own sums; agreed sums

@@ -10,17 +10,19 @@ std::int64_t bytes(DType type) { return static_cast<std::int64_t>(size_of(type))
 
 }  // namespace
 
-std::span<const std::string_view> state_names(const OptimConfig&) { return adamw_states; }
+const UpdateRuleKind& update_rule(const OptimConfig&) { return adamw_rule; }
 
-std::int64_t state_bytes(const OptimConfig& config, DType type) {
+std::int64_t UpdateRuleKind::state_bytes(DType type) const {
   const DType sums = accumulator_of(type);
-  return bytes(sums) * (std::ssize(state_names(config)) + (type == sums ? 0 : 1));
+  return bytes(sums) * (std::ssize(states) + (type == sums ? 0 : 1));
 }
 
-std::int64_t update_bytes(const OptimConfig& config, DType type) {
+std::int64_t UpdateRuleKind::update_bytes(DType type) const {
   const DType sums = accumulator_of(type);
-  const std::int64_t read_and_written = 1 + std::ssize(state_names(config));  // master, states
+  const std::int64_t read_and_written = 1 + std::ssize(states);  // master, states
   return bytes(sums) * (2 * read_and_written + 1) + (type == sums ? 0 : bytes(type));
 }
+
+std::int64_t digest_bytes(std::int64_t blocks) { return (blocks + 1) * std::int64_t{sizeof(std::uint32_t)}; }
 
 }  // namespace lyceum

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -11,18 +12,6 @@
 #include "parallel/data/sharded_unit.h"
 
 namespace lyceum {
-
-/// Returns the names of the state tensors that the configuration's update rule keeps for each weight: in checkpoints
-/// they are optimizer/STATE/NAME.
-std::span<const std::string_view> state_names(const OptimConfig& config);
-
-/// Returns the bytes of optimizer memory for one weight of type `type`: states, and a master unless the weight itself
-/// has accumulator precision.
-std::int64_t state_bytes(const OptimConfig& config, DType type);
-
-/// Returns the bytes that an update reads and writes for one weight of type `type`: gradient, weight, master and
-/// states.
-std::int64_t update_bytes(const OptimConfig& config, DType type);
 
 /// The memory that an update rule has for one unit share; flat tensors over the share's updated range.
 struct UpdatedShare {
@@ -62,5 +51,30 @@ class UpdateRule {
   /// Returns what comparisons have found since the digests were renewed. Waits for the stream.
   virtual std::optional<Damage> damage() const = 0;
 };
+
+/// What is known of a rule without its memory, and how it is made.
+struct UpdateRuleKind {
+  /// The state tensors of each weight; in checkpoints they are optimizer/STATE/NAME.
+  std::span<const std::string_view> states;
+  /// Bytes of what an update needs in device memory besides weights, gradients and states: its tables, for `shares`
+  /// unit shares with `decay_spans` runs of weight decay between them.
+  std::int64_t (*table_bytes)(std::int64_t shares, std::int64_t decay_spans);
+  /// Makes the rule for these shares, whose memory (and the span itself) must outlive it. `watched`: it keeps digests,
+  /// see UpdateRule::check_digests().
+  std::unique_ptr<UpdateRule> (*make)(const OptimConfig& config, const Stream& stream,
+                                      std::span<const UpdatedShare> shares, bool watched);
+
+  /// Bytes of optimizer memory for one weight of type `type`: states, and a master unless the weight itself has
+  /// accumulator precision.
+  std::int64_t state_bytes(DType type) const;
+  /// Bytes that an update reads and writes for one weight of type `type`: gradient, weight, master and states.
+  std::int64_t update_bytes(DType type) const;
+};
+
+/// The rule of a configuration. This is where a new rule is added.
+const UpdateRuleKind& update_rule(const OptimConfig& config);
+
+/// Bytes of the digests of watched shares of `blocks` blocks of flat_block elements.
+std::int64_t digest_bytes(std::int64_t blocks);
 
 }  // namespace lyceum

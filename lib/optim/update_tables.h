@@ -26,6 +26,11 @@ class UpdateTables {
     if (watched) digests_ = Tensor::zeros(stream_, DType::i32, {blocks_ + 1}, MemoryKind::optimizer);
   }
 
+  /// Bytes of the tables, digests aside.
+  static std::int64_t bytes(std::int64_t shares, std::int64_t decay_spans) {
+    return shares * std::int64_t{sizeof(UpdatedTensor<float, states>)} + decay_spans * std::int64_t{sizeof(DecaySpan)};
+  }
+
   template <class Rule>
   void update(const Rule& rule, const UpdateRule::Launch& launched) const {
     dispatch_float(type_, [&]<class T>() {

@@ -68,9 +68,9 @@ void add_step_end(const Config& config, const Place& place, const RankPlan& rank
   const double behind_sums = cluster.overlap * (zero < 2 ? work.backward / passes : work.backward);
   const double behind_gathers = zero == 0 ? 0 : cluster.overlap * (zero < 3 ? work.forward / passes : work.forward);
   work.synchronising = std::max(0.0, sums - behind_sums) + std::max(0.0, gathers - behind_gathers);
-  work.optimizer =
-      rank.memory.updated * number(update_bytes(config.optim, working_type(config.run))) / cluster.memory_bytes +
-      seconds(cluster, place, rank.step.end);
+  work.optimizer = rank.memory.updated * number(update_rule(config.optim).update_bytes(working_type(config.run))) /
+                       cluster.memory_bytes +
+                   seconds(cluster, place, rank.step.end);
 }
 
 /// Adds the fullest of a row's ranks to the plan; returns the work of the slowest. Ranks of a row wait for each other

@@ -20,9 +20,9 @@ std::vector<RoutingSums> whole_routing(const Config& config, const Mesh& mesh, c
     probability.push_back(layer.entropy);
   }
   // A layer has its sums on one stage and zeros on the others: the pipeline changes no bit.
-  for (const ProcessGroup* group : {&mesh.data_tensor, &mesh.pipeline}) {
-    group->all_reduce(std::span(counts));
-    group->all_reduce(std::span(probability));
+  for (const Axis axis : whole_model) {
+    mesh.group(axis).all_reduce(std::span(counts));
+    mesh.group(axis).all_reduce(std::span(probability));
   }
   auto count = counts.begin();
   auto mean = probability.begin();
