@@ -13,11 +13,11 @@
 #include "apps/options.h"
 #include "apps/output.h"
 #include "apps/run_config.h"
-#include "io/config/binding.h"
+#include "config/binding.h"
 #include "io/text/json.h"
 #include "io/text/table.h"
-#include "train/placement_table.h"
-#include "train/run_state.h"
+#include "train/run/placement_table.h"
+#include "train/run/run_state.h"
 
 namespace lyceum {
 namespace {
@@ -34,7 +34,7 @@ CKPT is a checkpoint (step-00000100/), or a directory of checkpoints or of a run
 
 std::int64_t parameters(const CheckpointReader& reader) {
   std::int64_t sum = 0;
-  for (const auto& entry : reader.tensors()) sum += is_moment(entry.name) ? 0 : entry.shape.size();
+  for (const auto& entry : reader.tensors()) sum += is_optimizer_state(entry.name) ? 0 : entry.shape.size();
   return sum;
 }
 

@@ -6,8 +6,8 @@
 
 #include "apps/options.h"
 #include "apps/output.h"
+#include "config/keys.h"
 #include "core/error.h"
-#include "io/config/keys.h"
 
 namespace lyceum {
 namespace {

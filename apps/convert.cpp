@@ -15,14 +15,14 @@
 #include "apps/output.h"
 #include "apps/run_config.h"
 #include "apps/version.h"
+#include "config/check.h"
+#include "convert/transforms/conversion.h"
 #include "core/error.h"
-#include "io/config/check.h"
+#include "io/checkpoint/unit_tensors.h"
 #include "io/text/nearest_word.h"
 #include "io/text/table.h"
-#include "train/evaluator.h"
-#include "train/optimizer.h"
-#include "train/run_setup.h"
-#include "train/transforms/conversion.h"
+#include "train/eval/evaluator.h"
+#include "train/setup/run_setup.h"
 
 namespace lyceum {
 

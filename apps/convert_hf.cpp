@@ -10,16 +10,16 @@
 
 #include "apps/run_config.h"
 #include "apps/version.h"
+#include "config/check.h"
+#include "convert/hugging_face/convert.h"
+#include "convert/hugging_face/side_files.h"
 #include "core/error.h"
 #include "io/checkpoint/checkpoint.h"
-#include "io/config/check.h"
 #include "io/files/whole_file.h"
 #include "io/text/json.h"
 #include "io/text/nearest_word.h"
 #include "io/text/table.h"
-#include "train/hugging_face/convert.h"
-#include "train/hugging_face/side_files.h"
-#include "train/run_setup.h"
+#include "train/setup/run_setup.h"
 
 namespace lyceum {
 

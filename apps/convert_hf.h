@@ -4,7 +4,7 @@
 
 #include "apps/commands.h"
 #include "apps/convert_text.h"
-#include "io/config/binding.h"
+#include "config/binding.h"
 
 /// lyceum convert import-hf, export-hf: runs and models of Hugging Face's transformers.
 namespace lyceum {

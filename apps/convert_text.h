@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "train/transforms/recipe.h"
+#include "convert/transforms/recipe.h"
 
 /// What `lyceum convert` prints.
 namespace lyceum {

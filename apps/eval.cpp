@@ -14,16 +14,16 @@
 #include "apps/options.h"
 #include "apps/output.h"
 #include "apps/run_config.h"
-#include "io/config/binding.h"
+#include "config/binding.h"
 #include "io/routing/stats.h"
 #include "io/routing/text.h"
 #include "io/routing/token_log.h"
 #include "io/text/json.h"
-#include "model/mixture.h"
-#include "model/router.h"
-#include "train/evaluator.h"
-#include "train/routing_sums.h"
-#include "train/token_collector.h"
+#include "model/routing/mixture.h"
+#include "model/routing/router.h"
+#include "model/routing/routing_sums.h"
+#include "train/eval/evaluator.h"
+#include "train/eval/token_collector.h"
 
 namespace lyceum {
 

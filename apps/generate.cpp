@@ -15,6 +15,7 @@
 #include "apps/run_config.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "io/checkpoint/unit_tensors.h"
 #include "io/data/chat.h"
 #include "io/data/data_sources.h"
 #include "io/data/prompts.h"
@@ -24,9 +25,8 @@
 #include "io/text/stop_texts.h"
 #include "io/text/table.h"
 #include "io/text/utf8.h"
-#include "train/generator.h"
-#include "train/optimizer.h"
-#include "train/run_setup.h"
+#include "train/eval/generator.h"
+#include "train/setup/run_setup.h"
 
 namespace lyceum {
 
@@ -234,7 +234,7 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
     given.push_back(tokens_of(prompt, chat, tokenizer));
     require_prompt_fits(given.back().size(), config.batch.seq_len);
   }
-  std::vector<std::int32_t> ends = end_tokens(config.data, tokenizer);
+  std::vector<std::int32_t> ends = end_tokens(config.data.chat, config.data.end_tokens, tokenizer);
   for (const std::string& stop : options.stops) {
     if (const std::optional<std::int32_t> token = tokenizer.token(stop)) ends.push_back(*token);
   }

@@ -11,13 +11,13 @@
 #include "apps/commands.h"
 #include "apps/output.h"
 #include "apps/version.h"
+#include "config/config.h"
 #include "core/error.h"
 #include "core/printable.h"
 #include "core/thread_waiting.h"
-#include "io/config/config.h"
 #include "io/text/nearest_word.h"
-#include "train/preflight.h"
-#include "train/stop_request.h"
+#include "train/run/preflight.h"
+#include "train/run/stop_request.h"
 
 namespace {
 

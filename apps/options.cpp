@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "config/aliases.h"
 #include "core/error.h"
-#include "io/config/aliases.h"
 #include "io/text/nearest_word.h"
 
 namespace lyceum {

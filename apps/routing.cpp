@@ -16,8 +16,8 @@
 #include "apps/options.h"
 #include "apps/output.h"
 #include "apps/routing_model.h"
+#include "config/binding.h"
 #include "core/error.h"
-#include "io/config/binding.h"
 #include "io/files/atomic_file.h"
 #include "io/report/chart.h"
 #include "io/report/html.h"
@@ -29,7 +29,7 @@
 #include "io/run/metrics.h"
 #include "io/run/starts.h"
 #include "io/text/table.h"
-#include "model/mixture.h"
+#include "model/routing/mixture.h"
 
 namespace lyceum {
 namespace {

@@ -22,9 +22,9 @@
 #include "io/report/flow_page.h"
 #include "io/routing/activation_flow.h"
 #include "io/routing/domains.h"
-#include "train/domain_routing.h"
-#include "train/evaluator.h"
-#include "train/flow_collector.h"
+#include "train/eval/domain_routing.h"
+#include "train/eval/evaluator.h"
+#include "train/eval/flow_collector.h"
 
 namespace lyceum {
 

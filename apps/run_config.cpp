@@ -6,10 +6,10 @@
 #include <iterator>
 
 #include "apps/output.h"
-#include "io/config/check.h"
+#include "config/check.h"
+#include "io/checkpoint/unit_tensors.h"
 #include "io/files/sha256.h"
 #include "io/text/table.h"
-#include "train/optimizer.h"
 
 namespace lyceum {
 

@@ -3,10 +3,10 @@
 #include <optional>
 
 #include "apps/commands.h"
+#include "config/binding.h"
 #include "io/checkpoint/checkpoint.h"
-#include "io/config/binding.h"
 #include "model/staged_model.h"
-#include "train/run_setup.h"
+#include "train/setup/run_setup.h"
 
 namespace lyceum {
 

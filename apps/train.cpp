@@ -5,7 +5,7 @@
 #include "apps/run_config.h"
 #include "apps/version.h"
 #include "io/data/chat.h"
-#include "train/trainer.h"
+#include "train/run/trainer.h"
 
 namespace lyceum {
 
@@ -48,7 +48,7 @@ int train_command(const MpiSession& session, const Arguments& arguments) {
   const LoadedConfig given = read_config(parsed.rest);
   std::optional<LoadedConfig> loaded = configure(session, given);
   if (!loaded) return 0;
-  loaded->config.data.chat = chat_of_run(loaded->config.data);
+  loaded->config.data.chat = chat_of_run(loaded->config.data.chat, loaded->config.data.train);
   const auto setup = set_up(loaded->config, session);
   setup->program = program_version();
   const auto lock = hold_run_directory(loaded->config, session);

@@ -16,9 +16,9 @@
 #include <string>
 
 #include "best_rate.h"
+#include "config/check.h"
 #include "core/clock.h"
 #include "core/random.h"
-#include "io/config/check.h"
 #include "kernels/rope.h"
 #include "kernels/stick_breaking.h"
 #include "model/layers.h"
@@ -177,7 +177,10 @@ void experts(const CpuStream& stream, const Mesh& mesh, const std::string& type)
   const Tensor x = random_tensor<T>(stream, sequences * dense.batch.seq_len, dense.model.hidden, "x");
   const Tensor rope = Tensor::empty(stream, accumulator_of(dtype_of<T>), {dense.batch.seq_len, dense.model.head_dim});
   launch(Stream(stream), RopeTable<Accumulator<T>>{rope.matrix<Accumulator<T>>(), dense.model.rope_base});
-  const Pass pass{.layout = TokenLayout(x.shape()[0], dense.batch.seq_len), .rope = rope, .counts = false};
+  const Pass pass{.batch = {.inputs = {}, .targets = {}, .sequences = sequences, .seq_len = dense.batch.seq_len},
+                  .layout = TokenLayout(x.shape()[0], dense.batch.seq_len),
+                  .rope = rope,
+                  .counts = false};
   const HalfBlock heads(stream, mesh, dtype_of<T>, dense), experts(stream, mesh, dtype_of<T>, mixture);
   const Timing of_heads = measure([&](std::size_t) { heads.run(pass, x); });
   const Timing of_experts = measure([&](std::size_t) { experts.run(pass, x); });

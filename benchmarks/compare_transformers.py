@@ -10,7 +10,7 @@ the losses of all tokens must agree. It exports it again, and every tensor must 
 that Lyceum has trained for some steps; transformers loads the export, and the losses must agree. The tokenizer of an
 export must give transformers the tokens that Lyceum has, and its text back.
 
---write-fixtures writes what tests/end_to_end/hf_test.sh and tests/train/hugging_face_keys_test.cpp import where no
+--write-fixtures writes what tests/end_to_end/hf_test.sh and tests/convert/hugging_face/architecture_test.cpp import where no
 transformers is; --write-changes writes only the changes of config.json that the latter tries. Needs
 `scripts/install-deps.sh --torch` and a built program.
 """

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "config/check.h"
 #include "core/random.h"
-#include "io/config/check.h"
-#include "train/step.h"
+#include "train/step/step.h"
 
 using namespace lyceum;
 

@@ -264,32 +264,32 @@ void optimizer(Table& table) {
   const Tensors w = rotating<T>(stream, {elements});
   Tensors rows;
   for (std::size_t s = 0; s < sets; ++s) {
-    rows.push_back(table_of(stream, std::vector<AdamWRow<T>>{{.master = master[s].data<float>(),
-                                                              .exp_avg = m[s].data<float>(),
-                                                              .exp_avg_sq = v[s].data<float>(),
+    rows.push_back(table_of(
+        stream, std::vector<UpdatedTensor<T, AdamW::states>>{{.master = master[s].data<float>(),
+                                                              .state = {m[s].data<float>(), v[s].data<float>()},
                                                               .gradient = g[s].data<float>(),
                                                               .weight = w[s].data<T>(),
                                                               .count = elements,
                                                               .first_block = 0,
-                                                              .first_run = 0}}));
+                                                              .first_span = 0}}));
   }
   constexpr std::int64_t blocks = flat_blocks_of(elements);
-  const Tensor runs = table_of(stream, std::vector<DecayRun>{{.end = elements, .weight_decay = 0.1}}),
+  const Tensor runs = table_of(stream, std::vector<DecaySpan>{{.end = elements, .weight_decay = 0.1}}),
                places = table_of(stream, std::vector<std::int64_t>{0, blocks}),
-               numbers = table_of(stream, std::vector<AdamWNumbers>{{1e-4, 1e-3, 20, 1, 0}}),
+               numbers = table_of(stream, std::vector<AdamW::Numbers>{{1e-4, 1e-3, 20}}),
+               verdict = table_of(stream, std::vector<StepVerdict>{{.gradient_scale = 1, .skip = 0}}),
                sums = Tensor::zeros(stream, DType::f64, {2 * blocks});
   constexpr auto count = static_cast<double>(elements);
   table.add("AdamW", dtype_of<T>, (7 * 4.0 + sizeof(T)) * count, [&](std::size_t s) {
-    launch(stream, AdamWStep<T>{.tensors = rows_of<AdamWRow<T>>(rows[s]),
-                                .runs = rows_of<DecayRun>(runs),
-                                .blocks = blocks,
-                                .numbers = rows_of<AdamWNumbers>(numbers),
-                                .beta1 = 0.9,
-                                .beta2 = 0.95,
-                                .eps = 1e-8,
-                                .weight_places = rows_of<std::int64_t>(places).first(1),
-                                .update_places = rows_of<std::int64_t>(places).last(1),
-                                .sums = sums.span<double>()});
+    launch(stream, UpdateWeights<T, AdamW>{
+                       .tensors = rows_of<UpdatedTensor<T, AdamW::states>>(rows[s]),
+                       .decay = rows_of<DecaySpan>(runs),
+                       .blocks = blocks,
+                       .rule = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .numbers = rows_of<AdamW::Numbers>(numbers)},
+                       .verdict = rows_of<StepVerdict>(verdict),
+                       .weight_places = rows_of<std::int64_t>(places).first(1),
+                       .update_places = rows_of<std::int64_t>(places).last(1),
+                       .sums = sums.span<double>()});
   });
 }
 

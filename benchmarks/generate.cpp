@@ -16,12 +16,12 @@
 #include <thread>
 #include <vector>
 
+#include "config/binding.h"
+#include "config/check.h"
 #include "core/clock.h"
 #include "core/thread_waiting.h"
-#include "io/config/binding.h"
-#include "io/config/check.h"
-#include "train/generator.h"
-#include "train/run_setup.h"
+#include "train/eval/generator.h"
+#include "train/setup/run_setup.h"
 
 using namespace lyceum;
 

@@ -14,8 +14,8 @@
 #include "core/clock.h"
 #include "core/copy.h"
 #include "core/profile.h"
-#include "train/peak.h"
-#include "train/step.h"
+#include "train/run/peak.h"
+#include "train/step/step.h"
 #include "zipf_tokens.h"
 
 namespace lyceum {

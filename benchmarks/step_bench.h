@@ -3,14 +3,14 @@
 #include <string>
 #include <vector>
 
+#include "config/binding.h"
+#include "config/check.h"
 #include "core/allocator.h"
 #include "device_report.h"
-#include "io/config/binding.h"
-#include "io/config/check.h"
 #include "model/counts.h"
 #include "parallel/comm/mpi_session.h"
 #include "step_work.h"
-#include "train/pinned_gemms.h"
+#include "train/run/pinned_gemms.h"
 
 namespace lyceum {
 

@@ -8,8 +8,8 @@
 
 #include "core/profile.h"
 #include "model/counts.h"
-#include "model/expert_places.h"
-#include "model/mixture.h"
+#include "model/routing/expert_places.h"
+#include "model/routing/mixture.h"
 #include "parallel/expert/expert_route.h"
 
 namespace lyceum {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "config/config.h"
 #include "core/profile.h"
-#include "io/config/config.h"
 
 namespace lyceum {
 

@@ -13,12 +13,12 @@
 #include <string>
 #include <vector>
 
+#include "config/binding.h"
+#include "config/check.h"
 #include "core/allocator.h"
 #include "core/clock.h"
-#include "io/config/binding.h"
-#include "io/config/check.h"
 #include "parallel/data/copies.h"
-#include "train/step.h"
+#include "train/step/step.h"
 #include "zipf_tokens.h"
 
 using namespace lyceum;

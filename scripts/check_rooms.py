@@ -13,11 +13,13 @@ import re
 import sys
 from pathlib import Path
 
-ROOMS = ["core", "kernels", "autograd", "parallel", "io", "model", "plan", "train"]
+ROOMS = ["core", "kernels", "autograd", "parallel", "io", "config", "model", "optim", "plan", "train", "convert"]
 # Modules whose folders have an order.
 FOLDERS = {
     "parallel": ["comm", "tensor", "expert", "data", "pipeline"],
-    "io": ["text", "files", "config", "run", "tokenizer_json", "data", "checkpoint", "routing", "report"],
+    "io": ["text", "files", "run", "tokenizer_json", "data", "checkpoint", "routing", "report"],
+    "train": ["setup", "step", "eval", "run"],
+    "convert": ["transforms", "hugging_face"],
 }
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 HEADERS = {".h", ".cuh"}
@@ -34,7 +36,7 @@ LIBRARIES = [
     (re.compile(r"utf8proc\.h$"), "utf8proc", ["lib/io/tokenizer_json/"]),
     (re.compile(r"(zlib|zstd\w*)\.h$"), "zlib and zstd", ["lib/io/files/"]),
     (re.compile(r"openssl/"), "OpenSSL", ["lib/io/"]),
-    (re.compile(r"boost/program_options"), "Boost.ProgramOptions", ["lib/io/", "apps/"]),
+    (re.compile(r"boost/program_options"), "Boost.ProgramOptions", ["lib/config/", "apps/"]),
     (re.compile(r"g(test|mock)/"), "GoogleTest", []),
 ]
 

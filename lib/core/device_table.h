@@ -18,10 +18,16 @@ Tensor table_of(const Stream& stream, const std::vector<Row>& rows, MemoryKind k
   return table;
 }
 
-/// The rows of a table that was made of them.
+/// The rows of a table that table_of() made.
 template <class Row>
 std::span<const Row> rows_of(const Tensor& table) {
   return {reinterpret_cast<const Row*>(table.raw()), table.bytes() / sizeof(Row)};
+}
+
+/// The rows of a table as rows_of() gives them, for kernels that write to them.
+template <class Row>
+std::span<Row> writable_rows_of(const Tensor& table) {
+  return {reinterpret_cast<Row*>(table.raw()), table.bytes() / sizeof(Row)};
 }
 
 }  // namespace lyceum

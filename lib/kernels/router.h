@@ -6,8 +6,8 @@
 #include "core/random.h"
 #include "core/stream.h"
 #include "core/tensor.h"
-#include "kernels/adamw.h"
 #include "kernels/routing_policy.h"
+#include "kernels/weight_update.h"
 
 namespace lyceum {
 
@@ -100,14 +100,14 @@ struct HashTokens {
   std::span<double> probability;   // [experts], or none: likewise
 };
 
-/// bias_e += rate · sign(mean of all counts − count_e), counts summed over ranks of choice; nothing where an update is
-/// left out [DeepSeek-V3 §2.1.2]. A is float or double.
+/// bias_e += rate · sign(mean of all counts − count_e), counts summed over ranks of choice; unchanged if the step is
+/// skipped [DeepSeek-V3 §2.1.2]. A is float or double.
 template <class A>
 struct BalanceBias {
   Matrix<const std::int64_t> counts;  // [k, experts]
   std::span<A> bias;                  // [experts]
   double rate;
-  std::span<const AdamWNumbers> numbers;  // [1]: of the update
+  std::span<const StepVerdict> verdict;  // [1]
 };
 
 /// sums[i] += Σ_t x[t, i].

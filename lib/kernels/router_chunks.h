@@ -104,7 +104,7 @@ void require_fitting(const HashTokens<A>& hash) {
 template <class A>
 void require_fitting(const BalanceBias<A>& balance) {
   require_length("BalanceBias", "bias", balance.bias, balance.counts.cols);
-  require_length("BalanceBias", "numbers", balance.numbers, 1);
+  require_length("BalanceBias", "verdict", balance.verdict, 1);
 }
 
 }  // namespace lyceum

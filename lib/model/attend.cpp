@@ -13,7 +13,7 @@ RotaryAttention rotary(const Pass& pass, const AttentionHeads& heads) {
           .head_dim = heads.head_dim,
           .rope_table = pass.rope,
           .cache = pass.cache,
-          .first_keys = pass.first_keys};
+          .first_keys = pass.batch.first_keys};
 }
 
 StickBreakingAttention sticks(const Pass& pass, const AttentionHeads& heads) {
@@ -22,7 +22,7 @@ StickBreakingAttention sticks(const Pass& pass, const AttentionHeads& heads) {
           .kv_heads = heads.kv_heads,
           .head_dim = heads.head_dim,
           .cache = pass.cache,
-          .first_keys = pass.first_keys};
+          .first_keys = pass.batch.first_keys};
 }
 
 /// `again`: makes the same of inputs that `op` has seen.

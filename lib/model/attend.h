@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "io/config/config.h"
+#include "config/config.h"
 #include "model/sublayer.h"
 #include "parallel/comm/process_group.h"
 

@@ -2,8 +2,8 @@
 
 #include <numeric>
 
-#include "model/mixture.h"
-#include "model/router.h"
+#include "model/routing/mixture.h"
+#include "model/routing/router.h"
 
 namespace lyceum {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "io/config/config.h"
+#include "config/config.h"
 
 namespace lyceum {
 

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "autograd/expert_bank.h"
-#include "io/config/config.h"
+#include "config/config.h"
 #include "model/attend.h"
-#include "model/expert_places.h"
-#include "model/router.h"
+#include "model/routing/expert_places.h"
+#include "model/routing/router.h"
 #include "model/sublayer.h"
 #include "parallel/comm/mesh.h"
 #include "parallel/expert/token_exchange.h"

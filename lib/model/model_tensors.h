@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "autograd/parameter.h"
+#include "config/config.h"
 #include "core/tensor.h"
-#include "io/config/config.h"
 
 namespace lyceum {
 

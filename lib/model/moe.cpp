@@ -102,7 +102,7 @@ Variable MoeLayer::shared(Tape& tape, const Pass& pass, const Variable& x, const
 Tensor MoeLayer::kept(const Tape& tape, const Pass& pass, const Tensor& index) const {
   const Capacity capacity{.factor = mixture_.capacity_factor,
                           .experts = mixture_.choices(),
-                          .choices = pass.choices,
+                          .choices = pass.batch.choices,
                           .dropped = pass.counts && !tape.replaying() ? tally_.dropped : Tensor()};
   return within_capacity(tape.stream(), pass.layout, capacity, index);
 }

@@ -2,8 +2,8 @@
 
 #include <vector>
 
+#include "config/config.h"
 #include "core/range.h"
-#include "io/config/config.h"
 
 namespace lyceum {
 

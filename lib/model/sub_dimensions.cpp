@@ -4,7 +4,7 @@
 
 #include "autograd/activate.h"
 #include "autograd/monarch.h"
-#include "model/balance_loss.h"
+#include "model/routing/balance_loss.h"
 #include "parallel/expert/expert_rows.h"
 
 namespace lyceum {
@@ -67,7 +67,7 @@ std::optional<Loss> SubDimensions::balance(Tape& tape, const Pass& pass, const R
                          .top_k = 1,
                          .seq_len = layout.seq_len(),
                          .batch = over_batch_ ? &mesh_->data : nullptr};
-  return Loss{"sub_dimension", tape.apply(loss, layout.sum_of_runs(tape, tape.apply(load, probabilities)))[0]};
+  return Loss{LossKind::sub_dimension, tape.apply(loss, layout.sum_of_runs(tape, tape.apply(load, probabilities)))[0]};
 }
 
 Variable SubDimensions::fused(Tape& tape, const TokenLayout& layout, const Variable& y) const {

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "autograd/pieces.h"
-#include "io/config/config.h"
+#include "config/config.h"
 #include "model/attend.h"
 #include "model/layers.h"
-#include "model/router.h"
+#include "model/routing/router.h"
 #include "model/sublayer.h"
 #include "parallel/comm/mesh.h"
 

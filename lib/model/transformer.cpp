@@ -200,7 +200,7 @@ void Transformer::clear_routing() {
   if (dropped_.defined()) launch(stream_, Clear<std::int64_t>{.y = dropped_.span<std::int64_t>()});
 }
 
-void Transformer::update_routers(std::span<const AdamWNumbers> numbers) const {
+void Transformer::update_routers(std::span<const StepVerdict> verdict) const {
   if (std::ranges::none_of(routed_, [](const Sublayer* each) { return each->router()->learns_from_counts(); })) return;
   const Tensor counts = Tensor::empty(stream_, DType::i64, counts_.shape(), MemoryKind::buffers);
   copy_on_device(stream_, counts.raw(), counts_.raw(), counts_.bytes());
@@ -208,7 +208,7 @@ void Transformer::update_routers(std::span<const AdamWNumbers> numbers) const {
   std::int64_t place = 0;
   for (const Sublayer* sublayer : routed_) {
     const Mixture& mixture = *sublayer->mixture();
-    sublayer->router()->update(stream_, counts.view(place, {mixture.k, mixture.choices()}), numbers);
+    sublayer->router()->update(stream_, counts.view(place, {mixture.k, mixture.choices()}), verdict);
     place += mixture.k * mixture.choices();
   }
 }
@@ -222,7 +222,7 @@ Sublayer::Result Transformer::run_block(Tape& tape, const Pass& pass, const Bloc
   const Variable attention_in = tape.apply(attention_norm, x);
   auto [attended, losses] = block.attention->forward(tape, pass, attention_in);
   const auto observe = [&](Site site, const Variable& in, const Variable& out) {
-    if (pass.observer) (*pass.observer)({{block.layer, site}, pass.layout, in.value, out.value});
+    if (pass.batch.observer) (*pass.batch.observer)({{block.layer, site}, pass.layout, in.value, out.value});
   };
   observe(Site::attention, attention_in, attended);
   tape.release(attention_in, attention_norm, x);
@@ -243,22 +243,22 @@ Variable Transformer::blocks(Tape& tape, Pass pass, Variable x, Losses& losses, 
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     const Block& block = blocks_[b];
     if (!caches.empty()) pass.cache = &caches[b];
-    const auto names = std::make_shared<std::vector<std::string>>();  // of results behind the first
-    const auto run = [this, &block, pass, names](Tape& inner, const Variable& input) {
+    const auto kinds = std::make_shared<std::vector<LossKind>>();  // of the results after the first
+    const auto run = [this, &block, pass, kinds](Tape& inner, const Variable& input) {
       const auto [y, own] = run_block(inner, pass, block, input);
       std::vector<Variable> results{y};
-      names->clear();
+      kinds->clear();
       for (const Loss& loss : own) {
         results.push_back(loss.value);
-        names->push_back(loss.name);
+        kinds->push_back(loss.kind);
       }
       return results;
     };
     const std::vector<Variable> results =
         config_.model.recompute == Recompute::full ? tape.recompute(run, x) : run(tape, x);
     x = results[0];
-    for (std::size_t i = 0; i < names->size(); ++i) {
-      losses.layers.push_back({block.layer, {(*names)[i], results[i + 1]}});
+    for (std::size_t i = 0; i < kinds->size(); ++i) {
+      losses.layers.push_back({block.layer, {(*kinds)[i], results[i + 1]}});
     }
   }
   return x;
@@ -269,14 +269,14 @@ Variable Transformer::head_input(Tape& tape, const TokenLayout& layout, const Va
 }
 
 Variable Transformer::cross_entropy(Tape& tape, const TokenLayout& layout, const Variable& x,
-                                    const Batch& batch) const {
+                                    const TokenBatch& batch) const {
   const LinearCrossEntropy loss{.weight = head_,
                                 .targets = batch.targets,
                                 .chunk = config_.model.loss_chunk,
                                 .group = &mesh_->tensor,
                                 .words = words_,
                                 .vocab = config_.model.vocab,
-                                .losses = batch.losses};
+                                .losses = batch.token_losses};
   return tape.apply(loss, head_input(tape, layout, x));
 }
 
@@ -288,24 +288,18 @@ Shape Transformer::boundary(std::int64_t tokens, std::int64_t seq_len) const {
   return {config_.parallel.sequence ? layout_of(tokens, seq_len).own().count : tokens, config_.model.hidden};
 }
 
-Transformer::StageResult Transformer::forward_stage(Tape& tape, const Batch& batch, const Variable& x) {
+Transformer::StageResult Transformer::forward_stage(Tape& tape, const TokenBatch& batch, const Variable& x) {
   require(batch.seq_len <= config_.batch.seq_len, "sequences of {} tokens: this model supports {}", batch.seq_len,
           config_.batch.seq_len);
   require(x.value.defined() != first_stage(), "a pipeline stage {}",
           first_stage() ? "begins with tokens, but received another stage's result"
                         : "in the middle of the model received no result of another stage");
-  const Pass pass{.layout = layout_of(batch.tokens(), batch.seq_len),
+  const Pass pass{.batch = batch,
+                  .layout = layout_of(batch.tokens(), batch.seq_len),
                   .rope = rope_,
-                  .first_keys = batch.first_keys,
-                  .tokens = batch.inputs,
-                  .first_token = batch.first_token,
-                  .step = batch.step,
-                  .choices = batch.choices,
                   .counts = counting_,
-                  .limits = batch.step.defined() || !trains_,
-                  .skip_top = skip_top_,
-                  .chosen = batch.chosen,
-                  .observer = batch.observer};
+                  .limits = batch.training() || !trains_,
+                  .skip_top = skip_top_};
   tape.release_results(config_.model.recompute == Recompute::selective);
   StageResult result;
   const Variable y = blocks(tape, pass, first_stage() ? embed(tape, pass.layout, batch.inputs) : x, result.losses);
@@ -317,7 +311,7 @@ Transformer::StageResult Transformer::forward_stage(Tape& tape, const Batch& bat
   return result;
 }
 
-Transformer::Losses Transformer::forward(Tape& tape, const Batch& batch) {
+Transformer::Losses Transformer::forward(Tape& tape, const TokenBatch& batch) {
   require(last_stage(), "losses of a pipeline stage that is not the last");
   return forward_stage(tape, batch, {}).losses;
 }
@@ -331,13 +325,13 @@ Tensor Transformer::next_logits(std::span<const std::int32_t> tokens, std::vecto
   Tape tape(stream_, Tape::Mode::inference);
   const Tensor inputs = Tensor::empty(stream_, DType::i32, {count});
   copy_to_device(stream_, inputs.span<std::int32_t>(), tokens);
-  const Pass pass{.layout = TokenLayout(count, count),
-                  .rope = rope_,
-                  .tokens = inputs,
-                  .first_token = caches[0].length,
-                  .counts = false,
-                  .limits = true,
-                  .skip_top = skip_top_};
+  const Pass pass{
+      .batch = {.inputs = inputs, .targets = {}, .sequences = 1, .seq_len = count, .first_token = caches[0].length},
+      .layout = TokenLayout(count, count),
+      .rope = rope_,
+      .counts = false,
+      .limits = true,
+      .skip_top = skip_top_};
   Losses unused;
   const Variable y = blocks(tape, pass, embed(tape, pass.layout, inputs), unused, caches);
   const Variable last{y.value.slice(count - 1, 1)};

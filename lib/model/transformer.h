@@ -8,9 +8,9 @@
 
 #include "autograd/rms_norm.h"
 #include "autograd/tape.h"
-#include "io/config/config.h"
+#include "config/config.h"
 #include "model/layers.h"
-#include "model/routing_statistics.h"
+#include "model/routing/routing_statistics.h"
 #include "parallel/comm/mesh.h"
 
 namespace lyceum {
@@ -31,19 +31,6 @@ class Transformer {
 
   void initialize(std::uint64_t seed);
 
-  struct Batch {
-    // i32 [sequences · seq_len]; stages that do not read tokens need not have them. Targets may be no_target.
-    Tensor inputs, targets;
-    std::int64_t sequences, seq_len;
-    Tensor first_keys = {};  // likewise, of all stages: see Pass
-    // [sequences · seq_len], where defined: takes the cross-entropy of each token in the last stage
-    Tensor losses = {};
-    std::int64_t first_token = 0;                  // see Pass
-    Tensor step = {}, choices = {};                // see Pass
-    std::vector<ChosenExperts>* chosen = nullptr;  // see Pass
-    const SublayerObserver* observer = nullptr;    // see Pass
-    std::int64_t tokens() const { return sequences * seq_len; }
-  };
   /// Scalars in accumulator precision, to be divided by the tokens and the sequences of the global batch. All ranks of
   /// a tensor group, which work on the same batch, get the same.
   struct Losses {
@@ -55,14 +42,14 @@ class Transformer {
     std::vector<OfLayer> layers;  // of the blocks, in the order of forward
   };
   /// With all blocks.
-  Losses forward(Tape& tape, const Batch& batch);
+  Losses forward(Tape& tape, const TokenBatch& batch);
 
   /// A stage's part of forward. x: what the stage before gave; undefined in the first stage, which reads the inputs.
   struct StageResult {
     Variable y;  // for the next stage; undefined in the last one, which reads the targets
     Losses losses;
   };
-  StageResult forward_stage(Tape& tape, const Batch& batch, const Variable& x);
+  StageResult forward_stage(Tape& tape, const TokenBatch& batch, const Variable& x);
   /// What passes between stages for a batch of `tokens`: [rows, hidden] in the model's type.
   Shape boundary(std::int64_t tokens, std::int64_t seq_len) const;
   DType type() const { return type_; }
@@ -95,9 +82,9 @@ class Transformer {
   /// From now on routers pass over so many of the best experts of every token, see Route::skip.
   void skip_top(std::int64_t experts) { skip_top_ = experts; }
   void clear_routing();
-  /// Collective over the ranks of the stage: what routers learn from the choices counted since the last clear, those of
-  /// a whole step; `numbers`: of its update, see Router::update(). The host does not wait.
-  void update_routers(std::span<const AdamWNumbers> numbers) const;
+  /// Collective over the ranks of the stage: adjusts routers by the choices counted since the last clear, which are
+  /// those of a whole step, unless the step is skipped, see Router::update(). The host does not wait.
+  void update_routers(std::span<const StepVerdict> verdict) const;
 
  private:
   struct Block {
@@ -120,7 +107,7 @@ class Transformer {
   Variable blocks(Tape& tape, Pass pass, Variable x, Losses& losses, std::span<KeyValueCache> caches = {}) const;
   /// What the head reads: all tokens, through the final norm.
   Variable head_input(Tape& tape, const TokenLayout& layout, const Variable& x) const;
-  Variable cross_entropy(Tape& tape, const TokenLayout& layout, const Variable& x, const Batch& batch) const;
+  Variable cross_entropy(Tape& tape, const TokenLayout& layout, const Variable& x, const TokenBatch& batch) const;
 
   ParameterUnit& add_unit(const std::string& name, ParameterUnit::Group group, std::int64_t layer);
   ParameterUnit& own(std::unique_ptr<ParameterUnit> unit);

@@ -9,8 +9,8 @@
 #include <numeric>
 #include <sstream>
 
+#include "config/ini_file.h"
 #include "core/error.h"
-#include "io/config/ini_file.h"
 #include "plan/default_cluster.h"
 
 namespace lyceum {

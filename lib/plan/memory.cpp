@@ -1,11 +1,13 @@
 #include "plan/memory.h"
 
-#include <array>
 #include <iterator>
 
-#include "kernels/adamw.h"
-#include "model/balance_loss.h"
-#include "model/mixture.h"
+#include "model/loss_kind.h"
+#include "model/routing/routing_statistics.h"
+#include "model/working_type.h"
+#include "optim/step_end.h"
+#include "optim/step_numbers.h"
+#include "optim/update_rule.h"
 #include "parallel/data/copies.h"
 #include "parallel/data/flat_range.h"
 #include "parallel/data/norm_sums.h"
@@ -22,8 +24,8 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
                         const ZeroStates& played) {
   const int zero = config.parallel.zero;
   const double sum = number(accumulator_bytes);
-  const bool masters = element_bytes(config) != accumulator_bytes, audited = config.run.audit_every > 0;
-  constexpr double digest = sizeof(std::uint32_t);  // of a block, and one that reports damage
+  const double state = number(update_rule(config.optim).state_bytes(working_type(config.run)));
+  std::int64_t blocks = 0;  // of what is updated
   RankMemory memory{.weights = zero >= 3 ? played.values : 0, .gradients = zero >= 2 ? played.gradients : 0};
   if (zero >= 2) memory.passing += played.gradients - played.early_gradients;
   if (zero >= 3) memory.passing += played.values - played.early_values;
@@ -36,10 +38,11 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
     if (!unit.trained()) continue;
     memory.gradients += sum * (cut && zero >= 2 ? own : whole);
     const double updated = cut && zero >= 1 ? own : whole;
-    memory.optimizer += sum * (masters ? 3 : 2) * updated;
-    if (audited) memory.optimizer += digest * number(flat_blocks_of(static_cast<std::int64_t>(updated)));
+    memory.updated += updated;
+    memory.optimizer += state * updated;
+    blocks += flat_blocks_of(static_cast<std::int64_t>(updated));
   }
-  if (audited) memory.optimizer += digest;
+  if (config.run.audit_every > 0) memory.optimizer += number(digest_bytes(blocks));
   if (overlaps_batches(config.parallel)) memory.passing = 0;  // activations may be at their most at any time
   return memory;
 }
@@ -51,25 +54,27 @@ double rope_bytes(const Config& config) {
 
 namespace {
 
-/// What ranks agree on in a step: the gradient's norm, cross-entropy, and the losses of every layer.
-std::int64_t step_numbers(const Config& config) { return 2 + std::ssize(loss_names(config)) * config.model.layers; }
+/// What norms depend on, of these units on that rank.
+NormSums::Counts norm_counts(const Config& config, const Place& place, std::span<const PlannedUnit> units) {
+  NormSums::Counts counts{.layers = static_cast<int>(config.model.layers) + 2};
+  for (const PlannedUnit& unit : units) {
+    if (!unit.trained()) continue;
+    ++counts.shares;
+    if (unit.twin) continue;
+    ++counts.counted;
+    if (config.parallel.zero >= 1 && shared(place, unit)) counts.shared_blocks[unit.group] += flat_blocks_of(unit.size);
+  }
+  return counts;
+}
 
 }  // namespace
 
-double update_buffers(const Config& config, std::span<const PlannedUnit> units) {
-  const int layers = static_cast<int>(config.model.layers) + 2;
-  const std::int64_t numbers =
-      2 + 3 + 2 * step_numbers(config);  // norms, the step, its k and loss weight, what is agreed on
-  std::int64_t all = 0, counted = 0, decays = 0;
-  for (const PlannedUnit& unit : units) {
-    if (!unit.trained()) continue;
-    ++all;
-    counted += unit.twin ? 0 : 1;
-    decays += unit.decays;
-  }
-  return number(std::int64_t{sizeof(AdamWNumbers)} + numbers * std::int64_t{sizeof(double)} +
-                all * std::int64_t{sizeof(AdamWRow<float>)} + decays * std::int64_t{sizeof(DecayRun)} +
-                GradientNorm::kept_bytes(all, counted, layers) + NormSums::kept_bytes(all, counted, layers, 2));
+double update_buffers(const Config& config, const Place& place, std::span<const PlannedUnit> units) {
+  const NormSums::Counts counts = norm_counts(config, place, units);
+  std::int64_t decays = 0;
+  for (const PlannedUnit& unit : units) decays += unit.trained() ? unit.decays : 0;
+  return number(StepNumbers::bytes(LossTable(config)) + update_rule(config.optim).table_bytes(counts.shares, decays) +
+                StepEnd::kept_bytes(counts));
 }
 
 std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place, std::span<const PlannedUnit> units) {
@@ -86,34 +91,23 @@ std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place
 
 namespace {
 
-/// Norms that a step ends with, each of all parameters: of gradients, then of weights and updates together.
-constexpr std::array norms_at_once{1.0, 2.0};
-
-/// Losses, routing counts and norms.
-void add_end_of_step(const Config& config, const Place& place, Traffic& end) {
-  std::int64_t counts = 0, sums = 0;  // of all routers: choices; probabilities and an entropy each
-  for (const Mixture& mixture : mixtures_of(config)) {
-    counts += (mixture.capacity_factor > 0 ? 2 : 1) * mixture.k * mixture.choices();
-    sums += mixture.choices() + 1;
-  }
-  const double layers = number(config.model.layers + 2);
+/// Losses, norms and routing counts.
+void add_end_of_step(const Config& config, const Place& place, std::span<const PlannedUnit> units, Traffic& end) {
   // The targets that count; the mask of a token file makes ranks agree on them too, but a plan opens none.
   if (config.data.document_mask || config.data.samples == "packed") {
     end.add(place, Axis::data, Transfer::all_reduce, sizeof(std::int64_t));
   }
-  for (const Axis axis : {Axis::data_tensor, Axis::pipeline}) {
-    end.add(place, axis, Transfer::all_reduce, number(step_numbers(config)) * sizeof(double));
+  for (const auto& [axis, numbers] : StepEnd::exchanges(LossTable(config), norm_counts(config, place, units))) {
+    end.add(place, axis, Transfer::all_reduce, number(numbers) * sizeof(double));
   }
-  for (const Axis axis : {Axis::data_tensor, Axis::pipeline}) {
+  std::int64_t counts = 0, sums = 0;
+  for (const RoutingSums& routing : no_routing(config)) {
+    counts += std::ssize(routing.counts) + std::ssize(routing.dropped);
+    sums += std::ssize(routing.probability) + 1;  // with the entropy
+  }
+  for (const Axis axis : whole_model) {
     end.add(place, axis, Transfer::all_reduce, number(counts) * sizeof(std::int64_t));
     end.add(place, axis, Transfer::all_reduce, number(sums) * sizeof(double));
-  }
-  for (const double norms : norms_at_once) {
-    for (const Axis axis : {Axis::tensor, Axis::expert_tensor, Axis::expert}) {
-      end.add(place, axis, Transfer::all_reduce, norms * layers * sizeof(double));
-    }
-    const double kinds = number(std::ssize(parameter_groups));  // of parameters
-    end.add(place, Axis::pipeline, Transfer::all_reduce, norms * kinds * layers * sizeof(double));
   }
 }
 
@@ -124,7 +118,6 @@ StepTraffic step_traffic(const Config& config, const Place& place, std::span<con
   const int zero = config.parallel.zero;
   const double element = number(element_bytes(config)), passes = number(micro_batches(config, place.world));
   StepTraffic step;
-  std::map<Axis, double> squares;  // blocks whose sums of squares are exchanged
   for (const PlannedUnit& unit : units) {
     if (unit.role == ParameterUnit::Role::buffer) continue;
     const Axis axis = copies_axis(unit.group);
@@ -150,15 +143,9 @@ StepTraffic step_traffic(const Config& config, const Place& place, std::span<con
       step.gathers.add(place, axis, Transfer::all_gather, own * number(accumulator_bytes));
     } else {
       add_gathers();
-      if (!unit.twin) squares[axis] += number(flat_blocks_of(unit.size));
     }
   }
-  for (const auto& [axis, blocks] : squares) {
-    for (const double norms : norms_at_once) {
-      step.end.add(place, axis, Transfer::all_reduce, norms * blocks * sizeof(double));
-    }
-  }
-  add_end_of_step(config, place, step.end);
+  add_end_of_step(config, place, units, step.end);
   return step;
 }
 

@@ -15,6 +15,7 @@ struct RankMemory {
   double weights = 0, gradients = 0, optimizer = 0, activations = 0, buffers = 0;
   /// What comes and goes of weights and gradients, and is not there when activations are at their most.
   double passing = 0;
+  double updated = 0;  // weights that the rank's optimizer updates: a number, not bytes
   /// All of them at their most at one time.
   double total() const {
     return weights + gradients + optimizer + activations + buffers - std::min(passing, activations);
@@ -27,7 +28,7 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
 /// Rotary angles, which every stage of a model that has them keeps all the time.
 double rope_bytes(const Config& config);
 /// What the end of a step keeps all the time: tables of what it sums and updates, and the numbers that it reports.
-double update_buffers(const Config& config, std::span<const PlannedUnit> units);
+double update_buffers(const Config& config, const Place& place, std::span<const PlannedUnit> units);
 /// What play_zero() wants to know of the units that ZeRO shares out.
 std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place, std::span<const PlannedUnit> units);
 

@@ -4,17 +4,14 @@
 #include <functional>
 #include <span>
 
-#include "model/expert_places.h"
+#include "model/routing/expert_places.h"
+#include "model/working_type.h"
+#include "optim/update_rule.h"
 #include "plan/rank_load.h"
 
 namespace lyceum {
 
 namespace {
-
-/// Parameters that a rank updates.
-double updated_parameters(const Config& config, const RankMemory& memory) {
-  return memory.optimizer / (element_bytes(config) == accumulator_bytes ? 2 : 3) / number(accumulator_bytes);
-}
 
 /// Seconds, or units of a million FLOPs.
 double product_seconds(double flops, const std::optional<Cluster>& cluster) {
@@ -71,10 +68,9 @@ void add_step_end(const Config& config, const Place& place, const RankPlan& rank
   const double behind_sums = cluster.overlap * (zero < 2 ? work.backward / passes : work.backward);
   const double behind_gathers = zero == 0 ? 0 : cluster.overlap * (zero < 3 ? work.forward / passes : work.forward);
   work.synchronising = std::max(0.0, sums - behind_sums) + std::max(0.0, gathers - behind_gathers);
-  // AdamW reads and writes master and two moments, reads the gradient, writes the weight.
-  const double bytes = 28.0 + (element_bytes(config) == accumulator_bytes ? 0 : 2);
-  work.optimizer =
-      updated_parameters(config, rank.memory) * bytes / cluster.memory_bytes + seconds(cluster, place, rank.step.end);
+  work.optimizer = rank.memory.updated * number(update_rule(config.optim).update_bytes(working_type(config.run))) /
+                       cluster.memory_bytes +
+                   seconds(cluster, place, rank.step.end);
 }
 
 /// Adds the fullest of a row's ranks to the plan; returns the work of the slowest. Ranks of a row wait for each other

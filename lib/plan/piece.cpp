@@ -9,8 +9,9 @@
 
 #include "core/allocator.h"
 #include "core/error.h"
-#include "kernels/adamw.h"
+#include "kernels/weight_update.h"
 #include "model/transformer.h"
+#include "model/working_type.h"
 #include "parallel/comm/ledger.h"
 #include "parallel/comm/turns.h"
 #include "parallel/pipeline/tape_stage.h"
@@ -45,7 +46,7 @@ class Rehearsal {
   Rehearsal(const Config& config, const Place& place, const StageParts& parts)
       : place_(place),
         mesh_(Mesh::create(ProcessGroup::rehearsal(rank_in_stage(place), place.stage_ranks()), one_stage(place))),
-        type_(element_bytes(config) == accumulator_bytes ? DType::f32 : DType::bf16),
+        type_(working_type(config.run)),
         model_(config, stream_, mesh_, type_, true, parts),
         stage_(stream_, [this](Tape& tape, int, const Variable& x) { return record(tape, x); }) {
     buffers_ =
@@ -85,9 +86,9 @@ class Rehearsal {
     const Tensor dx = stage_.backward_input(1, gradient());
     need.kept_for_weights = use().in_use - before - (dx.defined() ? static_cast<double>(dx.bytes()) : 0);
     stage_.backward_weight(1);
-    const AdamWNumbers numbers{};
+    const StepVerdict verdict{};
     listen_for(piece.update);
-    model_.update_routers({&numbers, 1});
+    model_.update_routers({&verdict, 1});
     ledger.listen({});
     piece.buffers = buffers_;
     for (const ParameterUnit* unit : model_.units()) piece.units.push_back(planned(*unit));
@@ -167,7 +168,7 @@ class Rehearsal {
   DType type_;
   Transformer model_;
   TapeStage stage_;
-  Transformer::Batch batch_;
+  TokenBatch batch_;
   double buffers_ = 0;
 };
 

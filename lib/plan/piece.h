@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "model/mixture.h"
+#include "model/routing/mixture.h"
 #include "plan/traffic.h"
 #include "plan/units.h"
 

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "io/config/check.h"
+#include "config/check.h"
+#include "model/working_type.h"
 
 namespace lyceum {
 
@@ -75,7 +76,9 @@ double token_bytes(const Config& config) {
 
 double document_bytes(const Config& config) { return config.data.document_mask ? token_bytes(config) / 2 : 0; }
 
-std::int64_t element_bytes(const Config& config) { return config.run.precision == "bf16" ? 2 : 4; }
+std::int64_t element_bytes(const Config& config) {
+  return static_cast<std::int64_t>(size_of(working_type(config.run)));
+}
 
 std::int64_t micro_batches(const Config& config, int world) {
   return config.batch.global / (mesh_shape(config.parallel).data(world) * config.batch.micro);

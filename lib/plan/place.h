@@ -4,33 +4,15 @@
 #include <cstdint>
 #include <string_view>
 
+#include "config/config.h"
 #include "core/range.h"
-#include "io/config/config.h"
+#include "parallel/comm/axis.h"
 #include "parallel/comm/mesh.h"
 
 namespace lyceum {
 
 /// Plans count in double: exact up to 2^53.
 inline double number(std::int64_t value) { return static_cast<double>(value); }
-
-/// The groups of a rank, named as Mesh names them; and the first and the last stage of a pipeline, which share a tied
-/// table.
-enum class Axis : std::uint8_t {
-  world,
-  data,
-  tensor,
-  pipeline,
-  data_tensor,
-  expert,
-  expert_tensor,
-  expert_data,
-  expert_across,
-  expert_within,
-  pipeline_ends
-};
-inline constexpr std::array<std::string_view, 11> axis_names{
-    "world",         "data",        "tensor",        "pipeline",      "data_tensor",  "expert",
-    "expert_tensor", "expert_data", "expert_across", "expert_within", "pipeline_ends"};
 
 /// Tokens go to their experts by way of hosts where parallel.dispatch lets them and the ranks of an expert group fill
 /// several hosts.

@@ -5,10 +5,10 @@
 #include <numeric>
 #include <optional>
 
+#include "config/names.h"
 #include "core/error.h"
-#include "io/config/names.h"
 #include "io/text/table.h"
-#include "model/mixture.h"
+#include "model/routing/mixture.h"
 #include "plan/mesh_plan.h"
 #include "plan/place.h"
 #include "plan/text.h"

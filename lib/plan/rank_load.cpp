@@ -6,8 +6,9 @@
 #include <utility>
 
 #include "model/counts.h"
-#include "model/expert_places.h"
-#include "model/mixture.h"
+#include "model/routing/expert_places.h"
+#include "model/routing/mixture.h"
+#include "parallel/data/copies.h"
 #include "parallel/data/flat_range.h"
 
 namespace lyceum {
@@ -253,7 +254,7 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
       plan.stages, [&](const Range& blocks) { return reads_tokens(config, parts_of(config, blocks)); });
   if (reads) plan.memory.buffers += passes * token_bytes(config);
   plan.memory.buffers += passes * document_bytes(config);
-  plan.memory.buffers += update_buffers(config, units);
+  plan.memory.buffers += update_buffers(config, place, units);
   plan.memory.activations = peak_of_passes(input, place, load);
   if (config.parallel.schedule ==
       ScheduleKind::gpipe) {  // keeps every micro-batch, also those that its program here leaves out

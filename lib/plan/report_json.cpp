@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "io/config/names.h"
+#include "config/names.h"
 #include "io/text/json.h"
 #include "model/counts.h"
 #include "plan/report.h"

@@ -7,8 +7,8 @@
 #include <map>
 #include <optional>
 
+#include "config/check.h"
 #include "core/error.h"
-#include "io/config/check.h"
 #include "io/text/table.h"
 #include "plan/variants.h"
 

@@ -1,16 +1,9 @@
 #include "plan/units.h"
 
+#include "parallel/data/copies.h"
 #include "parallel/data/flat_range.h"
 
 namespace lyceum {
-
-Axis copies_axis(ParameterUnit::Group group) {
-  switch (group) {
-    case ParameterUnit::Group::dense: return Axis::data;
-    case ParameterUnit::Group::replicated: return Axis::data_tensor;
-    default: return Axis::expert_data;
-  }
-}
 
 int copy_index(const Place& place, ParameterUnit::Group group) {
   switch (group) {

@@ -19,9 +19,7 @@ struct PlannedUnit {
   bool trained() const { return role == ParameterUnit::Role::trained; }
 };
 
-/// The group that holds copies of a unit, as copies() says.
-Axis copies_axis(ParameterUnit::Group group);
-/// This rank's place in that group.
+/// This rank's place among those that hold copies of such a unit, see copies_axis().
 int copy_index(const Place& place, ParameterUnit::Group group);
 /// Bytes of an element of the unit's values.
 std::int64_t value_bytes(const Config& config, const PlannedUnit& unit);

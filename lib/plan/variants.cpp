@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
-#include "io/config/check.h"
-#include "model/mixture.h"
+#include "config/check.h"
+#include "model/routing/mixture.h"
 #include "plan/place.h"
 
 namespace lyceum {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "io/config/config.h"
+#include "config/config.h"
 
 namespace lyceum {
 

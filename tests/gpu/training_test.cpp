@@ -4,8 +4,8 @@
 #include <functional>
 #include <map>
 
+#include "config/names.h"
 #include "core/allocator.h"
-#include "io/config/names.h"
 #include "support/logged_tokens.h"
 #include "support/planned_peaks.h"
 #include "support/temporary_directory.h"

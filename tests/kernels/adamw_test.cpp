@@ -43,8 +43,8 @@ struct Problem {
   Stream stream;
   std::vector<std::int64_t> sizes, begin, first_block;
   std::int64_t blocks = 0, length = 0;
-  std::vector<std::vector<DecayRun>> runs;  // of each tensor
-  std::vector<std::int64_t> places;         // of each tensor: weights, then updates
+  std::vector<std::vector<DecaySpan>> runs;  // of each tensor
+  std::vector<std::int64_t> places;          // of each tensor: weights, then updates
   Mirrored<A> master, exp_avg, exp_avg_sq;
   Mirrored<T> weight;
   std::vector<double> sums;                           // after the last step
@@ -78,53 +78,64 @@ struct Problem {
   Grid<A> gradient(int step) const { return Grid<A>::random(1, length, "gradient " + std::to_string(step)); }
   void step(int n, const Grid<A>& gradient, bool skip = false) {
     const Mirrored<A> gradients(stream, gradient);
-    std::vector<AdamWRow<T>> rows;
-    std::vector<DecayRun> all_runs;
+    std::vector<UpdatedTensor<T, AdamW::states>> rows;
+    std::vector<DecaySpan> all_runs;
     for (std::size_t t = 0; t < sizes.size(); ++t) {
       const std::int64_t at = begin[t];
-      rows.push_back({master.data() + at, exp_avg.data() + at, exp_avg_sq.data() + at, gradients.data() + at,
-                      weight.data() + at, sizes[t], first_block[t], std::ssize(all_runs)});
+      rows.push_back({master.data() + at,
+                      {exp_avg.data() + at, exp_avg_sq.data() + at},
+                      gradients.data() + at,
+                      weight.data() + at,
+                      sizes[t],
+                      first_block[t],
+                      std::ssize(all_runs)});
       all_runs.insert(all_runs.end(), runs[t].begin(), runs[t].end());
     }
     sums.assign(static_cast<std::size_t>(2 * blocks), poison<double>());
     const Tensor row_table = table_of(stream, rows), run_table = table_of(stream, all_runs),
                  place_table = table_of(stream, places), sum_table = table_of(stream, sums),
                  digest_table = table_of(stream, digests), damage_table = table_of(stream, damaged);
-    const Tensor numbers = table_of(stream, std::vector<AdamWNumbers>{{.lr = lr,
-                                                                       .rate = lr / (1 - std::pow(beta1, n)),
-                                                                       .inverse_bias2 = 1 / (1 - std::pow(beta2, n)),
-                                                                       .gradient_scale = clip,
-                                                                       .skip = skip ? 1.0 : 0.0}});
+    const Tensor numbers =
+                     table_of(stream, std::vector<AdamW::Numbers>{{.lr = lr,
+                                                                   .rate = lr / (1 - std::pow(beta1, n)),
+                                                                   .inverse_bias2 = 1 / (1 - std::pow(beta2, n))}}),
+                 verdict =
+                     table_of(stream, std::vector<StepVerdict>{{.gradient_scale = clip, .skip = skip ? 1.0 : 0.0}});
     const auto all_places = rows_of<std::int64_t>(place_table);
-    launch(stream, AdamWStep<T>{.tensors = rows_of<AdamWRow<T>>(row_table),
-                                .runs = rows_of<DecayRun>(run_table),
-                                .blocks = blocks,
-                                .numbers = rows_of<AdamWNumbers>(numbers),
-                                .beta1 = beta1,
-                                .beta2 = beta2,
-                                .eps = eps,
-                                .weight_places = all_places.first(sizes.size()),
-                                .update_places = all_places.subspan(sizes.size()),
-                                .sums = {reinterpret_cast<double*>(sum_table.raw()), sums.size()},
-                                .digests = {words_of(digest_table), words_of(damage_table)}});
+    launch(stream,
+           UpdateWeights<T, AdamW>{
+               .tensors = rows_of<UpdatedTensor<T, AdamW::states>>(row_table),
+               .decay = rows_of<DecaySpan>(run_table),
+               .blocks = blocks,
+               .rule = {.beta1 = beta1, .beta2 = beta2, .eps = eps, .numbers = rows_of<AdamW::Numbers>(numbers)},
+               .verdict = rows_of<StepVerdict>(verdict),
+               .weight_places = all_places.first(sizes.size()),
+               .update_places = all_places.subspan(sizes.size()),
+               .sums = {reinterpret_cast<double*>(sum_table.raw()), sums.size()},
+               .digests = {words_of(digest_table), words_of(damage_table)}});
     copy_to_host(stream, sums.data(), sum_table.raw(), sum_table.bytes());
     read_digests(digest_table, damage_table);
   }
   /// Digests of what there is.
   void check(bool renew) {
-    std::vector<AdamWRow<T>> rows;
+    std::vector<UpdatedTensor<T, AdamW::states>> rows;
     for (std::size_t t = 0; t < sizes.size(); ++t) {
       const std::int64_t at = begin[t];
-      rows.push_back({master.data() + at, exp_avg.data() + at, exp_avg_sq.data() + at, nullptr, weight.data() + at,
-                      sizes[t], first_block[t], 0});
+      rows.push_back({master.data() + at,
+                      {exp_avg.data() + at, exp_avg_sq.data() + at},
+                      nullptr,
+                      weight.data() + at,
+                      sizes[t],
+                      first_block[t],
+                      0});
     }
     digests.resize(static_cast<std::size_t>(blocks));
     const Tensor row_table = table_of(stream, rows), digest_table = table_of(stream, digests),
                  damage_table = table_of(stream, damaged);
-    launch(stream, AdamWCheck<T>{.tensors = rows_of<AdamWRow<T>>(row_table),
-                                 .blocks = blocks,
-                                 .digests = {words_of(digest_table), words_of(damage_table)},
-                                 .renew = renew});
+    launch(stream, CheckDigests<T, AdamW::states>{.tensors = rows_of<UpdatedTensor<T, AdamW::states>>(row_table),
+                                                  .blocks = blocks,
+                                                  .digests = {words_of(digest_table), words_of(damage_table)},
+                                                  .renew = renew});
     read_digests(digest_table, damage_table);
   }
   static std::span<std::uint32_t> words_of(const Tensor& table) {
@@ -140,7 +151,7 @@ struct Problem {
   }
   /// Of element i of tensor t.
   double decay_of(std::size_t t, std::int64_t i) const {
-    return std::ranges::find_if(runs[t], [&](const DecayRun& run) { return run.end > i; })->weight_decay;
+    return std::ranges::find_if(runs[t], [&](const DecaySpan& run) { return run.end > i; })->weight_decay;
   }
 };
 
@@ -306,15 +317,14 @@ TEST(AdamW, RefusesOtherLengths) {
   EXPECT_THROW(problem.step(1, problem.gradient(1)), Error);
 }
 
-AdamWNumbers judged(double norm, double loss, double limit, double loss_weight = 0.25) {
+StepVerdict judged(double norm, double loss, double limit, double loss_weight = 0.25) {
   const std::vector<double> norms{norm}, losses{loss}, weights{loss_weight};
-  std::vector<AdamWNumbers> numbers{{.lr = 1, .rate = 2, .inverse_bias2 = 3, .gradient_scale = 4, .skip = 5}};
-  launch_on(1, JudgeUpdate{.norm = norms, .loss = losses, .loss_weight = weights, .clip = limit, .numbers = numbers});
-  EXPECT_TRUE(numbers[0].lr == 1 && numbers[0].rate == 2 && numbers[0].inverse_bias2 == 3);
-  return numbers[0];
+  std::vector<StepVerdict> verdict{{.gradient_scale = 4, .skip = 5}};
+  launch_on(1, JudgeStep{.norm = norms, .loss = losses, .loss_weight = weights, .clip = limit, .verdict = verdict});
+  return verdict[0];
 }
 
-TEST(JudgeUpdate, ClipsAndLeavesOutWhatIsNotFinite) {
+TEST(JudgeStep, ClipsAndLeavesOutWhatIsNotFinite) {
   constexpr double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(judged(2, 5, 0.5).gradient_scale, 0.25);
   EXPECT_EQ(judged(2, 5, 2).gradient_scale, 1);

@@ -720,17 +720,17 @@ TYPED_TEST(RouterTest, BiasMovesTowardsEvenCounts) {
     }
     std::int64_t sum = 0;
     for (std::int64_t e = 0; e < experts; ++e) sum += counts(0, e) + counts(1, e);
-    AdamWNumbers numbers{};
+    StepVerdict verdict{};
     std::vector<A> bias(static_cast<std::size_t>(experts), A(0.5)), expected;
     for (std::int64_t e = 0; e < experts; ++e) {
       const double own = static_cast<double>(counts(0, e) + counts(1, e)),
                    mean = static_cast<double>(sum) / static_cast<double>(experts);
       expected.push_back(A(own == mean ? 0.5 : own < mean ? 0.75 : 0.25));
     }
-    launch_on(1, BalanceBias<A>{counts.matrix(), bias, 0.25, {&numbers, 1}});
+    launch_on(1, BalanceBias<A>{counts.matrix(), bias, 0.25, {&verdict, 1}});
     EXPECT_EQ(bias, expected);
-    numbers.skip = 1;
-    launch_on(1, BalanceBias<A>{counts.matrix(), bias, 0.25, {&numbers, 1}});
+    verdict.skip = 1;
+    launch_on(1, BalanceBias<A>{counts.matrix(), bias, 0.25, {&verdict, 1}});
     EXPECT_EQ(bias, expected);
   }
 }

@@ -31,12 +31,11 @@ struct Sums {
     const auto count = std::ssize(inputs);
     const Stream& stream = setup->stream;
     Tape tape(stream);
-    const Transformer::Batch batch{
-        .inputs = i32_tensor(stream, {count}, inputs),
-        .targets = i32_tensor(stream, {count}, targets),
-        .sequences = 1,
-        .seq_len = count,
-        .first_keys = first_keys.empty() ? Tensor() : i32_tensor(stream, {count}, first_keys)};
+    const TokenBatch batch{.inputs = i32_tensor(stream, {count}, inputs),
+                           .targets = i32_tensor(stream, {count}, targets),
+                           .sequences = 1,
+                           .seq_len = count,
+                           .first_keys = first_keys.empty() ? Tensor() : i32_tensor(stream, {count}, first_keys)};
     const Transformer::Losses losses = model.forward(tape, batch);
     loss += values_of<double>(stream, losses.cross_entropy.value)[0];
     std::vector<Tape::Seed> seeds{tape.seed(losses.cross_entropy, 1)};

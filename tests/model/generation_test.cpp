@@ -5,8 +5,8 @@
 #include <tuple>
 
 #include "autograd/cast.h"
+#include "config/names.h"
 #include "core/copy.h"
-#include "io/config/names.h"
 #include "support/model_stage.h"
 
 namespace lyceum {
@@ -49,8 +49,8 @@ TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
     }
     Transformer model(config, setup_->stream, setup_->mesh, DType::f32, false);
     model.initialize(1);
-    Transformer::Batch batch = random_batch(setup_->stream, config, 0);
-    batch.losses = Tensor::empty(setup_->stream, DType::f32, {batch.tokens()});
+    TokenBatch batch = random_batch(setup_->stream, config, 0);
+    batch.token_losses = Tensor::empty(setup_->stream, DType::f32, {batch.tokens()});
     Tape tape(setup_->stream, Tape::Mode::inference);
     model.forward(tape, batch);
     const auto inputs = batch.inputs.span<std::int32_t>(), targets = batch.targets.span<std::int32_t>();
@@ -60,7 +60,7 @@ TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
       const double sum = std::accumulate(logits.begin(), logits.end(), 0.0,
                                          [](double all, float logit) { return all + std::exp(double{logit}); });
       const double loss = std::log(sum) - logits[static_cast<std::size_t>(targets[t])];
-      EXPECT_TRUE(std::abs(loss - batch.losses.span<float>()[t]) <= 1e-4)
+      EXPECT_TRUE(std::abs(loss - batch.token_losses.span<float>()[t]) <= 1e-4)
           << name_of(recompute) << ", " << name_of(weights) << (cut ? ", cut" : "") << ", norms of " << name_of(norm)
           << ", token " << t;
     }

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "io/config/check.h"
+#include "config/check.h"
 #include "support/tiny_run.h"
 
 namespace lyceum {

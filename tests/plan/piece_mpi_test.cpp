@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
+#include "config/names.h"
 #include "core/allocator.h"
-#include "io/config/names.h"
 #include "plan/piece.h"
 #include "support/model_stage.h"
 #include "support/tested_world.h"
@@ -27,7 +27,7 @@ std::int64_t held(Config config, const RunSetup& setup, std::int64_t layers, std
   config.model.first_dense_layers = dense;
   Transformer model(config, setup.stream, setup.mesh, config.run.precision == "bf16" ? DType::bf16 : DType::f32, false);
   model.initialize(1);
-  Transformer::Batch batch = random_batch(setup.stream, config, 0);
+  TokenBatch batch = random_batch(setup.stream, config, 0);
   batch.step = Tensor::zeros(setup.stream, DType::f64, {1}, MemoryKind::buffers);
   Tape tape(setup.stream);
   const Transformer::Losses losses = model.forward(tape, batch);

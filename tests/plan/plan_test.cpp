@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <map>
 
-#include "io/config/names.h"
+#include "config/names.h"
 #include "model/counts.h"
 #include "plan/piece.h"
 #include "plan/report.h"

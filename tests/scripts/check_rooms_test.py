@@ -62,12 +62,12 @@ class CheckRooms(unittest.TestCase):
         self.expect_violation("lib/io/text/bad.cpp", '\n#include "io/files/hdf5.h"\n', 2, "files comes after text")
 
     def test_file_outside_the_folders_of_its_room(self):
-        self.expect_violation("lib/io/bad.cpp", "", 1, "is in none of the folders text, files, config")
+        self.expect_violation("lib/io/bad.cpp", "", 1, "is in none of the folders text, files, run")
         self.expect_violation("lib/io/others/bad.cpp", "", 1, "is in none of the folders")
 
     def test_include_that_is_not_of_a_room(self):
         self.expect_violation("lib/core/bad.cpp", '#include "tensor.h"\n', 1, "not a \"module/file.h\"")
-        self.expect_violation("lib/train/bad.cpp", '#include "apps/train.h"\n', 1, "not a \"module/file.h\"")
+        self.expect_violation("lib/train/step/bad.cpp", '#include "apps/train.h"\n', 1, "not a \"module/file.h\"")
         self.expect_violation("lib/kernels/bad.cpp", '#include "core/absent.h"\n', 1, "does not exist")
 
     def test_file_outside_the_rooms(self):
@@ -75,13 +75,13 @@ class CheckRooms(unittest.TestCase):
         self.expect_violation("lib/bad.cpp", "\n", 1, "in none of the modules")
 
     def test_libraries_stay_where_they_belong(self):
-        self.expect_violation("lib/train/bad.cpp", "#include <mpi.h>\n", 1, "only lib/parallel/comm/ may include MPI")
+        self.expect_violation("lib/train/step/bad.cpp", "#include <mpi.h>\n", 1, "only lib/parallel/comm/ may include MPI")
         self.expect_violation("lib/parallel/expert/bad.cpp", "#include <mpi.h>\n", 1, "may include MPI")
         self.expect_violation("apps/bad.cpp", "#include <mpi.h>\n", 1, "may include MPI")
         self.expect_violation("lib/autograd/bad.cpp", "#include <oneapi/dnnl/dnnl.hpp>\n", 1, "may include oneDNN")
-        self.expect_violation("lib/train/bad.cpp", "#include <hdf5.h>\n", 1, "may include HDF5")
-        self.expect_violation("lib/train/bad.cpp", "#include <H5Cpp.h>\n", 1, "may include HDF5")
-        self.expect_violation("lib/train/bad.cpp", "#include <sentencepiece_processor.h>\n", 1, "may include Sentence")
+        self.expect_violation("lib/train/step/bad.cpp", "#include <hdf5.h>\n", 1, "may include HDF5")
+        self.expect_violation("lib/train/step/bad.cpp", "#include <H5Cpp.h>\n", 1, "may include HDF5")
+        self.expect_violation("lib/train/step/bad.cpp", "#include <sentencepiece_processor.h>\n", 1, "may include Sentence")
         self.expect_violation("lib/core/bad.cpp", "#include <gtest/gtest.h>\n", 1, "only tests may include GoogleTest")
 
     def test_fmt_in_a_header(self):
@@ -89,7 +89,7 @@ class CheckRooms(unittest.TestCase):
         self.expect_violation("apps/bad.h", "#include <fmt/core.h>\n", 1, "in a header")
 
     def test_json_is_written_by_one_function(self):
-        self.expect_violation("lib/train/bad.cpp", "\nwrite(json.dump(2));\n", 2, "json_text()")
+        self.expect_violation("lib/train/step/bad.cpp", "\nwrite(json.dump(2));\n", 2, "json_text()")
         self.assertEqual(check({**GOOD, "lib/io/text/json.cpp": "json.dump();\n"})[0], 0)
 
 

@@ -12,8 +12,8 @@
 #include "io/routing/token_log.h"
 #include "support/temporary_directory.h"
 #include "support/tiny_run.h"
-#include "train/evaluator.h"
-#include "train/token_collector.h"
+#include "train/eval/evaluator.h"
+#include "train/eval/token_collector.h"
 
 namespace lyceum {
 

@@ -16,7 +16,7 @@
 namespace lyceum {
 
 /// Random tokens of micro-batch `microbatch`, equal wherever they are made.
-inline Transformer::Batch random_batch(const Stream& stream, const Config& config, int microbatch) {
+inline TokenBatch random_batch(const Stream& stream, const Config& config, int microbatch) {
   const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
   const Philox random(3, "tokens");
   const auto make = [&](std::int64_t shift) {
@@ -37,7 +37,7 @@ struct ModelStage {
       : model(config, setup.stream, setup.mesh, type, true,
               parts_of(config, blocks.value_or(Range{0, config.model.layers}))),
         stage(setup.stream, [this, config, on = setup.stream](Tape& tape, int microbatch, const Variable& x) {
-          Transformer::Batch batch = random_batch(on, config, microbatch);
+          TokenBatch batch = random_batch(on, config, microbatch);
           batch.step = Tensor::zeros(on, DType::f64, {1}, MemoryKind::buffers);
           const Transformer::StageResult result = model.forward_stage(tape, batch, x);
           TapeStage::Results results{.y = result.y};
@@ -49,7 +49,7 @@ struct ModelStage {
             seed("cross-entropy", result.losses.cross_entropy, 1.0 / static_cast<double>(batch.inputs.size()));
           }
           const double per_sequence = 1.0 / static_cast<double>(config.batch.micro);
-          for (const auto& [layer, loss] : result.losses.layers) seed(loss.name, loss.value, per_sequence);
+          for (const auto& [layer, loss] : result.losses.layers) seed(name_of(loss.kind), loss.value, per_sequence);
           return results;
         }) {
     for (ParameterUnit* unit : model.units()) unit->allocate(setup.stream, type, true);

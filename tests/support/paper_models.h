@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <string>
 
-#include "io/config/binding.h"
-#include "io/config/check.h"
+#include "config/binding.h"
+#include "config/check.h"
 
 namespace lyceum {
 

@@ -4,15 +4,15 @@
 #include <string>
 #include <vector>
 
+#include "config/check.h"
+#include "config/config.h"
 #include "core/random.h"
-#include "io/config/check.h"
-#include "io/config/config.h"
 #include "io/data/token_loader.h"
 #include "support/temporary_directory.h"
 #include "support/tested_groups.h"
 #include "support/tested_world.h"
-#include "train/run_setup.h"
-#include "train/samples.h"
+#include "train/setup/run_setup.h"
+#include "train/setup/samples.h"
 
 namespace lyceum {
 

@@ -9,10 +9,11 @@
 #include <vector>
 
 #include "io/checkpoint/checkpoint.h"
+#include "optim/checkpoint.h"
 #include "plan/place.h"
 #include "support/checkpoint_values.h"
 #include "support/tiny_run.h"
-#include "train/step.h"
+#include "train/step/step.h"
 
 namespace lyceum {
 
@@ -59,13 +60,13 @@ class TinyTraining {
   /// What this rank owns: the ranks' pieces cover the model once.
   std::vector<Trajectory::Piece> weights() const {
     std::vector<Trajectory::Piece> all;
-    for (const CheckpointPiece& piece : optimizer_.pieces()) {
+    for (const CheckpointPiece& piece : checkpoint_pieces(optimizer_)) {
       all.push_back({piece.name, piece.shape, piece.box, checkpoint_values(piece)});
     }
     return all;
   }
   void load(const CheckpointReader& reader, std::int64_t updates) {
-    optimizer_.load(reader);
+    load_checkpoint(optimizer_, reader);
     zero_.values_changed();
     optimizer_.set_updates(updates);
   }
@@ -109,7 +110,7 @@ inline Trajectory train(const Config& config, ProcessGroup world, int steps, DTy
 /// Writes what `training` holds.
 inline void save(const TinyTraining& training, const std::filesystem::path& root, int step) {
   const CheckpointHeader header{.run_uuid = "u", .step = step, .mesh = "m", .config = "", .trainer_state = "{}"};
-  write_checkpoint(training.setup().mesh.world, root, header, training.optimizer().pieces());
+  write_checkpoint(training.setup().mesh.world, root, header, checkpoint_pieces(training.optimizer()));
 }
 inline std::vector<StepResult> resume(TinyTraining& training, const std::filesystem::path& root, int first, int count) {
   training.load(CheckpointReader(resolve_checkpoint(root)), first);
@@ -130,8 +131,8 @@ inline void expect_same_steps(const std::vector<StepResult>& run, const std::vec
     expect_close(a.loss, b.loss, 1e-5, where + " loss");
     ASSERT_EQ(a.losses.size(), b.losses.size()) << where;
     for (std::size_t l = 0; l < b.losses.size(); ++l) {
-      EXPECT_EQ(a.losses[l].name, b.losses[l].name) << where;
-      expect_close(a.losses[l].value, b.losses[l].value, 1e-4, where + " " + b.losses[l].name);
+      EXPECT_EQ(a.losses[l].kind, b.losses[l].kind) << where;
+      expect_close(a.losses[l].value, b.losses[l].value, 1e-4, where + " " + name_of(b.losses[l].kind));
     }
     expect_close(a.grad_norm, b.grad_norm, 1e-4, where + " gradient norm");
     expect_close(a.weight_norm, b.weight_norm, 1e-5, where + " weight norm");

@@ -29,10 +29,10 @@ struct CheckpointPiece {
   std::function<void(std::span<float>)> make = {};
 };
 
-/// Before the name of a weight: its two moments.
-constexpr std::string_view first_moment = "optimizer/exp_avg/", second_moment = "optimizer/exp_avg_sq/";
-/// Whether a logical tensor is a moment.
-inline bool is_moment(std::string_view name) { return name.starts_with("optimizer/"); }
+/// The states of update rules are the logical tensors optimizer/STATE/NAME of a weight NAME.
+constexpr std::string_view optimizer_prefix = "optimizer/";
+/// True if a logical tensor is the state of an update rule.
+inline bool is_optimizer_state(std::string_view name) { return name.starts_with(optimizer_prefix); }
 
 /// What a checkpoint is besides tensors.
 struct CheckpointHeader {
@@ -131,7 +131,7 @@ class CheckpointReader {
   /// All logical tensors, sorted by name.
   const std::vector<Entry>& tensors() const;
   /// Whether it has the optimizer's moments; without them a run continues with new ones.
-  bool has_moments() const;
+  bool has_optimizer_state() const;
   /// Null when there is no such tensor.
   const Entry* find(const std::string& name) const;
   /// Fills `values` (row-major, f32) with the box. The digest of each shard is verified before HDF5 first opens it.

@@ -77,8 +77,9 @@ const CheckpointHeader& CheckpointReader::header() const { return implementation
 const std::filesystem::path& CheckpointReader::directory() const { return implementation_->directory; }
 const std::vector<CheckpointReader::Entry>& CheckpointReader::tensors() const { return implementation_->entries; }
 
-bool CheckpointReader::has_moments() const {
-  return std::ranges::any_of(implementation_->entries, [](const Entry& entry) { return is_moment(entry.name); });
+bool CheckpointReader::has_optimizer_state() const {
+  return std::ranges::any_of(implementation_->entries,
+                             [](const Entry& entry) { return is_optimizer_state(entry.name); });
 }
 
 const CheckpointReader::Entry* CheckpointReader::find(const std::string& name) const {

@@ -144,16 +144,17 @@ void encode_chat(std::span<const ChatStretch> stretches, const Tokenizer& tokeni
   }
 }
 
-std::vector<std::int32_t> end_tokens(const DataConfig& data, const Tokenizer& tokenizer) {
+std::vector<std::int32_t> end_tokens(const std::string& chat, std::span<const std::int64_t> more,
+                                     const Tokenizer& tokenizer) {
   std::vector<std::int32_t> ends;
   const auto add = [&](std::int32_t token) {
     if (std::ranges::find(ends, token) == ends.end()) ends.push_back(token);
   };
-  if (data.chat != "auto") {
-    const std::string_view name = chat_template(data.chat).answer_end();
+  if (chat != "auto") {
+    const std::string_view name = chat_template(chat).answer_end();
     if (const std::optional<std::int32_t> token = name.empty() ? std::nullopt : tokenizer.token(name)) add(*token);
   }
-  for (const std::int64_t token : data.end_tokens) {
+  for (const std::int64_t token : more) {
     require_usage(token < tokenizer.vocab(), "data.end_tokens = {}: the tokenizer has {} tokens", token,
                   tokenizer.vocab());
     add(static_cast<std::int32_t>(token));
@@ -162,23 +163,23 @@ std::vector<std::int32_t> end_tokens(const DataConfig& data, const Tokenizer& to
   return ends;
 }
 
-std::string chat_of_run(const DataConfig& data) {
+std::string chat_of_run(const std::string& chat, const std::string& train) {
   std::string found, first;  // the template, and the files that have it
-  for (const auto& [prefix, weight] : data_sources("data.train", data.train)) {
+  for (const auto& [prefix, weight] : data_sources("data.train", train)) {
     const std::optional<TokenMeta> meta = read_token_meta(prefix);
     if (!meta || meta->chat.empty()) continue;
-    if (data.chat != "auto" && data.chat == meta->chat) return data.chat;
-    require_usage(data.chat != "auto" || found.empty() || found == meta->chat,
+    if (chat != "auto" && chat == meta->chat) return chat;
+    require_usage(chat != "auto" || found.empty() || found == meta->chat,
                   "the chats of {} are in the format {}, those of {} in {}: set data.chat to the one that the run's "
                   "model is to have",
                   first, found, prefix, meta->chat);
     found = meta->chat;
     first = prefix;
   }
-  require_usage(data.chat == "auto" || found.empty(),
-                "data.chat = {}, but the chats of {} are in the format {}: set data.chat = {}", data.chat, first, found,
+  require_usage(chat == "auto" || found.empty(),
+                "data.chat = {}, but the chats of {} are in the format {}: set data.chat = {}", chat, first, found,
                 found);
-  return found.empty() ? data.chat : found;
+  return found.empty() ? chat : found;
 }
 
 }  // namespace lyceum

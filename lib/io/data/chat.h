@@ -6,7 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "io/config/config.h"
 #include "io/data/chat_record.h"
 #include "io/data/tokenizer.h"
 #include "io/text/text_range.h"
@@ -56,11 +55,12 @@ std::vector<ChatStretch> rendered_prompt(std::span<const ChatMessage> messages, 
 void encode_chat(std::span<const ChatStretch> stretches, const Tokenizer& tokenizer, TextEncoder& encoder,
                  std::vector<std::int32_t>& tokens, std::vector<std::uint8_t>& trained);
 
-/// Returns the tokens that end a generated text, without doubles: the one that ends an answer in data.chat,
-/// data.end_tokens, and the end-of-text token. Throws a usage Error for one beyond the vocabulary.
-std::vector<std::int32_t> end_tokens(const DataConfig& data, const Tokenizer& tokenizer);
-/// Returns the chat template of a run, data.chat, or of the files of data.train if that is `auto`; `auto` if they have
-/// none. Throws a usage Error if the two differ, or the files among themselves.
-std::string chat_of_run(const DataConfig& data);
+/// Returns the tokens that end a generated text, without doubles: the one that ends an answer in data.chat
+/// (`chat`), data.end_tokens (`more`), and the end-of-text token. Throws a usage Error for one beyond the vocabulary.
+std::vector<std::int32_t> end_tokens(const std::string& chat, std::span<const std::int64_t> more,
+                                     const Tokenizer& tokenizer);
+/// Returns the chat template of a run: data.chat (`chat`), or that of the files of data.train (`train`) if that is
+/// `auto`; `auto` if they have none. Throws a usage Error if the two differ, or the files among themselves.
+std::string chat_of_run(const std::string& chat, const std::string& train);
 
 }  // namespace lyceum

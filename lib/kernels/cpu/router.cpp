@@ -431,7 +431,7 @@ void run(const CpuStream&, const HashTokens<A>& hash) {
 template <class A>
 void run(const CpuStream&, const BalanceBias<A>& balance) {
   require_fitting(balance);
-  if (balance.numbers[0].skip != 0) return;
+  if (balance.verdict[0].skip != 0) return;
   const std::int64_t experts = balance.counts.cols;
   std::vector<std::int64_t> count(static_cast<std::size_t>(experts), 0);
   std::int64_t all = 0;

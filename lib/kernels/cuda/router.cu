@@ -499,7 +499,7 @@ __global__ void __launch_bounds__(router_threads) hash_tokens(HashTokens<A> hash
 template <class A>
 __global__ void __launch_bounds__(router_threads) balance_bias(BalanceBias<A> balance) {
   __shared__ unsigned long long all;
-  if (balance.numbers[0].skip != 0) return;
+  if (balance.verdict[0].skip != 0) return;
   const std::int64_t experts = balance.counts.cols;
   const auto count_of = [&](std::int64_t e) {
     std::int64_t count = 0;

@@ -48,6 +48,20 @@ MeshIndex MeshShape::index_of(int rank, int world) const {
           .expert_tensor = within % expert_tensor};
 }
 
+const ProcessGroup& Mesh::group(Axis axis) const {
+  switch (axis) {
+    case Axis::world: return world;
+    case Axis::data: return data;
+    case Axis::tensor: return tensor;
+    case Axis::pipeline: return pipeline;
+    case Axis::data_tensor: return data_tensor;
+    case Axis::expert: return expert;
+    case Axis::expert_tensor: return expert_tensor;
+    case Axis::expert_data: return expert_data;
+    default: fail(ExitCode::failed, "the mesh has no group {}", axis_names[static_cast<std::size_t>(axis)]);
+  }
+}
+
 Mesh Mesh::create(ProcessGroup world, MeshShape shape) {
   const int ranks = world.size();
   const MeshIndex own = shape.index_of(world.rank(), ranks);

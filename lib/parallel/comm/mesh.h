@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "parallel/comm/axis.h"
 #include "parallel/comm/process_group.h"
 
 namespace lyceum {
@@ -59,6 +60,8 @@ struct Mesh {
   };
   std::optional<ExpertHosts> expert_hosts;  // if it is on several
 
+  /// The group of that name. Throws for one that the mesh does not have.
+  const ProcessGroup& group(Axis axis) const;
   /// The groups that tokens go through to their experts.
   std::vector<const ProcessGroup*> expert_hops() const;
 

@@ -2,11 +2,11 @@
 
 namespace lyceum {
 
-const ProcessGroup& copies(const Mesh& mesh, ParameterUnit::Group group) {
+Axis copies_axis(ParameterUnit::Group group) {
   switch (group) {
-    case ParameterUnit::Group::dense: return mesh.data;
-    case ParameterUnit::Group::replicated: return mesh.data_tensor;
-    case ParameterUnit::Group::expert: return mesh.expert_data;
+    case ParameterUnit::Group::dense: return Axis::data;
+    case ParameterUnit::Group::replicated: return Axis::data_tensor;
+    case ParameterUnit::Group::expert: return Axis::expert_data;
   }
   fail(ExitCode::failed, "no such group of parameters");
 }

@@ -11,6 +11,9 @@ inline constexpr std::array parameter_groups{ParameterUnit::Group::dense, Parame
                                              ParameterUnit::Group::expert};
 
 /// The ranks that hold copies of a group's parameters: their gradients are to be summed over it.
-const ProcessGroup& copies(const Mesh& mesh, ParameterUnit::Group group);
+Axis copies_axis(ParameterUnit::Group group);
+inline const ProcessGroup& copies(const Mesh& mesh, ParameterUnit::Group group) {
+  return mesh.group(copies_axis(group));
+}
 
 }  // namespace lyceum

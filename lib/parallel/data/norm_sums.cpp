@@ -2,12 +2,24 @@
 
 #include "core/device_table.h"
 #include "kernels/norms.h"
+#include "parallel/data/copies.h"
 
 namespace lyceum {
 namespace {
 
 /// In this order the sums of a layer are added up.
 constexpr std::array order{ParameterUnit::Group::dense, ParameterUnit::Group::expert, ParameterUnit::Group::replicated};
+
+/// The sums of these kinds over layers are all-reduced: of the first `count` kinds from `first` on in that order.
+struct LayerExchange {
+  Axis axis;
+  std::int64_t first, count;
+};
+constexpr std::array layer_exchanges{
+    LayerExchange{Axis::tensor, 0, 1},         // dense: tensor ranks have parts of its matrices
+    LayerExchange{Axis::expert_tensor, 1, 1},  // experts: likewise
+    LayerExchange{Axis::expert, 1, 1},
+    LayerExchange{Axis::pipeline, 0, 3}};  // a layer has its sum on one stage and zeros on the others
 
 /// Places of the shares of one kind that count.
 std::vector<std::size_t> counted(std::span<const UnitShare> shares, ParameterUnit::Group group) {
@@ -70,18 +82,30 @@ void NormSums::norms(const Tensor& sums, std::span<double> norms) const {
                             .ranges = rows_of<SumRange>(ranges_),
                             .begin = rows_of<std::int64_t>(begin_),
                             .y = layers.span<double>()});
-  const Tensor dense = layers.view(0, {part}), expert = layers.view(part, {part});
-  mesh_.tensor.all_reduce_async(dense).wait();
-  mesh_.expert_tensor.all_reduce_async(expert).wait();
-  mesh_.expert.all_reduce_async(expert).wait();
-  mesh_.pipeline.all_reduce_async(layers).wait();  // a layer has its sum on one stage and zeros on the others
+  for (const LayerExchange& exchange : layer_exchanges) {
+    const Tensor kinds_of_it = layers.view(exchange.first * part, {exchange.count * part});
+    mesh_.group(exchange.axis).all_reduce_async(kinds_of_it).wait();
+  }
   launch(stream_, NormsOfLayers{.x = layers.span<double>(), .layers = layers_, .norms = norms});
 }
 
-std::int64_t NormSums::kept_bytes(std::int64_t shares, std::int64_t counted, int layers, int columns) {
-  const std::int64_t outputs = static_cast<std::int64_t>(kinds) * columns * layers;
-  return columns * (shares * std::int64_t{sizeof(std::int64_t)} + counted * std::int64_t{sizeof(SumRange)}) +
+std::int64_t NormSums::kept_bytes(const Counts& counts, int columns) {
+  const std::int64_t outputs = static_cast<std::int64_t>(kinds) * columns * counts.layers;
+  return columns *
+             (counts.shares * std::int64_t{sizeof(std::int64_t)} + counts.counted * std::int64_t{sizeof(SumRange)}) +
          (outputs + 1) * std::int64_t{sizeof(std::int64_t)};
+}
+
+std::vector<NormSums::Exchange> NormSums::exchanges(const Counts& counts, int columns) {
+  std::vector<Exchange> all;
+  for (const ParameterUnit::Group kind : order) {
+    const auto shared = counts.shared_blocks.find(kind);
+    if (shared != counts.shared_blocks.end()) all.push_back({copies_axis(kind), columns * shared->second});
+  }
+  for (const LayerExchange& exchange : layer_exchanges) {
+    all.push_back({exchange.axis, exchange.count * columns * counts.layers});
+  }
+  return all;
 }
 
 GradientNorm::GradientNorm(Stream stream, const Mesh& mesh, std::span<const UnitShare> shares, int layers)
@@ -109,8 +133,8 @@ void GradientNorm::launch(std::span<double> norm) const {
   sums_.norms(sums, norm);
 }
 
-std::int64_t GradientNorm::kept_bytes(std::int64_t shares, std::int64_t counted, int layers) {
-  return NormSums::kept_bytes(shares, counted, layers, 1) + shares * std::int64_t{sizeof(TensorRow<float>)};
+std::int64_t GradientNorm::kept_bytes(const NormSums::Counts& counts) {
+  return NormSums::kept_bytes(counts, 1) + counts.shares * std::int64_t{sizeof(TensorRow<float>)};
 }
 
 }  // namespace lyceum

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -32,8 +33,20 @@ class NormSums {
   /// Collective: the columns' norms, to where the model computes. `sums` is used up.
   void norms(const Tensor& sums, std::span<double> norms) const;
 
-  /// Bytes of buffers that are kept: `counted` of `shares` are no twins.
-  static std::int64_t kept_bytes(std::int64_t shares, std::int64_t counted, int layers, int columns);
+  /// What a rank has and shares out, as far as the sums depend on it: for plans.
+  struct Counts {
+    std::int64_t shares = 0, counted = 0;                          // all; those that are no twins
+    std::map<ParameterUnit::Group, std::int64_t> shared_blocks{};  // blocks of counted units that copies share out
+    int layers = 0;                                                // of the whole model
+  };
+  /// Bytes of buffers that are kept.
+  static std::int64_t kept_bytes(const Counts& counts, int columns);
+  /// The all-reduces of norms(): numbers in f64.
+  struct Exchange {
+    Axis axis;
+    std::int64_t numbers;
+  };
+  static std::vector<Exchange> exchanges(const Counts& counts, int columns);
 
  private:
   /// Units of one kind that count: their sums are neighbours, column after column.
@@ -60,7 +73,7 @@ class GradientNorm {
   /// Collective: to `norm` [1], where the model computes.
   void launch(std::span<double> norm) const;
 
-  static std::int64_t kept_bytes(std::int64_t shares, std::int64_t counted, int layers);
+  static std::int64_t kept_bytes(const NormSums::Counts& counts);
 
  private:
   Stream stream_;

@@ -2,19 +2,10 @@
 
 #include <numeric>
 
-#include "kernels/elementwise.h"
+#include "kernels/tensor_kernels.h"
 
 namespace lyceum {
 namespace {
-
-void clear(const Stream& stream, const Tensor& values) {
-  dispatch_accumulator(values.dtype(), [&]<class A>() { launch(stream, Clear<A>{.y = values.span<A>()}); });
-}
-
-void copy(const Stream& stream, const Tensor& from, const Tensor& to) {
-  dispatch_accumulator(from.dtype(),
-                       [&]<class A>() { launch(stream, Cast<A, A>{.x = from.span<A>(), .y = to.span<A>()}); });
-}
 
 /// sum += term
 void add(const Stream& stream, const Tensor& sum, const Tensor& term) {
@@ -122,7 +113,7 @@ void ShardedUnit::finish_reduction() {
   reducing_ = false;
   const Tensor part = owned_part(unit_.gradients());
   if (shards(2)) {
-    summed_++ == 0 ? copy(stream_, part, sum_) : add(stream_, sum_, part);
+    summed_++ == 0 ? convert(stream_, part, sum_) : add(stream_, sum_, part);
     unit_.set_gradients({});
   } else if (plan_.stage == 0) {
     gradient_gather_ = groups_.gathers.all_gather_async(part, unit_.gradients(), extents_);

@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "kernels/elementwise.h"
+#include "kernels/tensor_kernels.h"
 
 namespace lyceum {
 
@@ -48,7 +48,7 @@ Tensor identity(const Stream&, const RowShards&, const Tensor& x) { return x; }
 Tensor all_reduce(const Stream& stream, const RowShards& shards, const Tensor& x) {
   require_rows(shards, x, shards.total());
   const Tensor y = empty_rows(stream, x, x.shape()[0]);
-  dispatch_float(x.dtype(), [&]<class T>() { launch(stream, Cast<T, T>{.x = x.span<T>(), .y = y.span<T>()}); });
+  convert(stream, x, y);
   shards.group->all_reduce_async(y).wait();
   return y;
 }

@@ -1,4 +1,4 @@
-#include "io/config/binding.h"
+#include "config/binding.h"
 #include "support.h"
 
 /// The arguments of a command, a line each.

@@ -1,5 +1,5 @@
-#include "io/config/binding.h"
-#include "io/config/check.h"
+#include "config/binding.h"
+#include "config/check.h"
 #include "support.h"
 
 /// An INI file: as a user's, of which the keys that can be read count, and as a checkpoint's, which must be whole.

@@ -1,7 +1,7 @@
-#include "io/config/binding.h"
-#include "io/config/check.h"
+#include "config/binding.h"
+#include "config/check.h"
+#include "convert/hugging_face/model_folder.h"
 #include "support.h"
-#include "train/hugging_face/model_folder.h"
 
 /// config.json of a model in transformers' layout. A model that is taken is described by the config.json made of it.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

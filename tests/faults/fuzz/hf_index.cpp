@@ -1,7 +1,7 @@
 #include <filesystem>
 
+#include "convert/hugging_face/model_folder.h"
 #include "support.h"
-#include "train/hugging_face/model_folder.h"
 
 /// model.safetensors.index.json, beside a config.json and a file of weights that are sound.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

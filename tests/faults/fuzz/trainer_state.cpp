@@ -1,5 +1,5 @@
 #include "support.h"
-#include "train/run_state.h"
+#include "train/run/run_state.h"
 
 /// The trainer's state in a checkpoint of a model with two mixtures.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

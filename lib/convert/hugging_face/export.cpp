@@ -1,0 +1,152 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "convert/hugging_face/convert.h"
+#include "convert/hugging_face/side_files.h"
+#include "core/error.h"
+#include "io/data/tokenizer_files.h"
+#include "io/files/atomic_file.h"
+#include "io/files/whole_file.h"
+#include "io/text/json.h"
+#include "io/text/table.h"
+
+namespace lyceum::hugging_face {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A tensor of a file.
+struct Weights {
+  safetensors::Entry entry;
+  const Recipe* recipe;  // null: zeros
+};
+using Shard = std::vector<Weights>;
+
+/// All tensors, in their order, in files of at most so many bytes.
+std::vector<Shard> shards_of(const Hosting& hosting, const std::vector<Recipe>& recipes, const Export& made) {
+  std::vector<Shard> shards(1);
+  std::int64_t bytes = 0;
+  const auto add = [&](Weights weights) {
+    const std::int64_t more = safetensors::bytes_of(weights.entry.type, weights.entry.shape);
+    if (!shards.back().empty() && bytes + more > made.shard_bytes) {
+      shards.emplace_back();
+      bytes = 0;
+    }
+    bytes += more;
+    shards.back().push_back(std::move(weights));
+  };
+  for (const Recipe& recipe : recipes) {
+    const ModelTensor& tensor = recipe.tensor;
+    // What scores are compared with: transformers keeps it in f32, too.
+    const bool exact = tensor.name.ends_with("e_score_correction_bias");
+    add({{.name = their_name(*hosting.architecture, tensor.name),
+          .type = exact ? safetensors::Type::f32 : made.type,
+          .shape = tensor.shape},
+         &recipe});
+  }
+  if (hosting.architecture->output_bias && hosting.config.model.qkv_bias) {
+    for (std::int64_t layer = 0; layer < hosting.config.model.layers; ++layer) {
+      add({{.name = output_bias_name(layer), .type = made.type, .shape = {hosting.config.model.hidden}}, nullptr});
+    }
+  }
+  return shards;
+}
+
+std::string file_name(std::size_t shard, std::size_t shards) {
+  return shards == 1 ? weights_name : fmt::format("model-{:05}-of-{:05}.safetensors", shard + 1, shards);
+}
+
+void write_shard(const fs::path& file, const Shard& shard, const CheckpointReader& source) {
+  std::vector<safetensors::Entry> entries;
+  for (const Weights& weights : shard) entries.push_back(weights.entry);
+  safetensors::Writer writer(file, entries);
+  std::vector<float> values;
+  for (const auto& [entry, recipe] : shard) {
+    values.assign(static_cast<std::size_t>(entry.shape.size()), 0.f);
+    if (recipe) make_tensor(*recipe, source, 0, values);
+    require(std::ranges::all_of(values, [](float value) { return std::isfinite(value); }),
+            "{}: {} is not finite: the checkpoint is unusable, export an earlier one", source.directory().string(),
+            entry.name);
+    writer.write(values);
+  }
+  writer.finish();
+}
+
+std::string index_text(const std::vector<Shard>& shards) {
+  std::int64_t bytes = 0;
+  nlohmann::json map;  // sorted, and quick to build
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    for (const Weights& weights : shards[i]) {
+      bytes += safetensors::bytes_of(weights.entry.type, weights.entry.shape);
+      map[weights.entry.name] = file_name(i, shards.size());
+    }
+  }
+  return json_text(nlohmann::json{{"metadata", {{"total_size", bytes}}}, {"weight_map", std::move(map)}}, 2) + '\n';
+}
+
+/// Returns lines for the user.
+std::vector<std::string> write_small_files(const fs::path& folder, const Hosting& hosting,
+                                           const CheckpointReader& source, const Export& made) {
+  TokenizerFiles files;
+  std::optional<Tokenizer> tokenizer;
+  if (!source.tokenizer_sha256().empty()) {
+    files = tokenizer_files(source.tokenizer());
+    tokenizer.emplace(source.tokenizer());
+  }
+  SideFiles side = exported_side_files(side_files_of(source), made.data, tokenizer ? &*tokenizer : nullptr,
+                                       files.files["tokenizer_config.json"]);
+  files.files.erase("tokenizer_config.json");
+  side.files.merge(files.files);
+  for (const auto& [name, bytes] : side.files) write_file(folder / name, bytes);
+  Json config = json_of(*hosting.architecture, hosting.config);
+  config.update(side.special_tokens);
+  config["torch_dtype"] = made.type == safetensors::Type::f32 ? "float32" : "bfloat16";
+  write_file(folder / config_name, json_text(config, 2) + '\n');
+  if (!tokenizer) return {"tokenizer  none: the checkpoint has none"};
+  return files.notes;
+}
+
+}  // namespace
+
+std::vector<std::string> export_model(const Hosting& hosting, const std::vector<Recipe>& recipes,
+                                      const CheckpointReader& source, const ProcessGroup& world, const Export& made) {
+  const fs::path partial = made.folder.string() + ".partial";
+  const std::vector<Shard> shards = shards_of(hosting, recipes, made);
+  std::vector<std::string> notes;
+  try {
+    if (world.rank() == 0) {
+      fs::remove_all(partial);  // a killed one's
+      make_directories(partial);
+    }
+    world.barrier();
+    for (auto i = static_cast<std::size_t>(world.rank()); i < shards.size();
+         i += static_cast<std::size_t>(world.size())) {
+      write_shard(partial / file_name(i, shards.size()), shards[i], source);
+    }
+    if (world.rank() == 0) {
+      notes = write_small_files(partial, hosting, source, made);
+      if (shards.size() > 1) write_file(partial / index_name, index_text(shards));
+      sync_path(partial);
+    }
+    world.barrier();
+    if (world.rank() == 0) rename_path(partial, made.folder);
+  } catch (const Error&) {
+    std::error_code ignored;
+    fs::remove_all(partial, ignored);
+    throw;
+  }
+  notes.push_back(fmt::format("files      {}", count_text(std::ssize(shards), "file of tensors")));
+  return notes;
+}
+
+void require_no_model(const fs::path& folder) {
+  require_usage(!fs::exists(folder) || fs::is_empty(folder), "{} already exists: name another folder with --out",
+                folder.string());
+}
+
+}  // namespace lyceum::hugging_face

@@ -1,0 +1,147 @@
+#include "convert/hugging_face/hosting.h"
+
+#include <boost/algorithm/string/join.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "config/binding.h"
+#include "config/check.h"
+#include "core/error.h"
+#include "model/model_tensors.h"
+#include "model/routing/mixture.h"
+
+namespace lyceum::hugging_face {
+
+namespace {
+
+bool routes(const Config& config) {
+  return choices_of(config.moe) > 0 || config.moe.shared_experts > 0 || !config.moe.experts_of_layers.empty();
+}
+
+/// What a model computes when nobody trains it; all else has its default, so that what differs between two such
+/// configurations is a difference between models.
+Config essence(const Config& resolved) {
+  Config config;
+  config.model = resolved.model;
+  config.moe = resolved.moe;
+  config.batch.seq_len = resolved.batch.seq_len;
+  ModelConfig& model = config.model;
+  MoeConfig& moe = config.moe;
+  model.recompute = {};
+  model.loss_chunk = 0;
+  if (model.attention == "moa") config.attention_experts = resolved.attention_experts;
+  if (resolved.sub_dimensions.attention > 0 || resolved.sub_dimensions.ffn > 0) {
+    config.sub_dimensions = resolved.sub_dimensions;
+  }
+  if (!routes(config) || model.first_dense_layers >= model.layers) {
+    moe = {};
+    model.first_dense_layers = 0;
+  } else if (model.first_dense_layers == 0) {
+    model.ffn_hidden = 0;
+  }
+  moe.top_k_start = 0;
+  moe.capacity_factor = 0;
+  moe.even_routing = false;
+  moe.renormalize = false;
+  if (moe.router != RouterKind::mlp) moe.router_hidden = MoeConfig{}.router_hidden;
+  if (moe.router == RouterKind::noisy || moe.router == RouterKind::random) moe.router = RouterKind::softmax;
+  if (gates_of(moe) == Gates::detached) moe.gates = Gates::renormalized;
+  if (moe.group_limit > 0) config.balance.device_groups = resolved.balance.device_groups;
+  resolve(config, 1);
+  return config;
+}
+
+/// Experts of one width: that of the widest.
+void widen_experts(Hosting& hosting) {
+  MoeConfig& moe = hosting.config.moe;
+  if (moe.expert_sizes.empty()) return;
+  const auto [least, most] = std::ranges::minmax(moe.expert_sizes);
+  if (least != most) {
+    hosting.notes.push_back(
+        fmt::format("padded     experts of {} to {} units to {}, with units whose output is 0", least, most, most));
+  }
+  // Of the shared experts too, which are one FFN of their widths' sum.
+  moe.shared_experts = (moe.shared_experts * moe.expert_hidden + most - 1) / most;
+  moe.expert_hidden = most;
+  moe.expert_sizes = {};
+}
+
+/// The model that the architecture represents.
+Config returned(const Architecture& architecture, const Config& config) {
+  Config back = config_of(architecture, json_of(architecture, config));
+  if (!routes(back)) back.moe = {};
+  if (routes(back) && back.model.first_dense_layers == 0) back.model.ffn_hidden = 0;
+  resolve(back, 1);
+  return back;
+}
+
+}  // namespace
+
+Hosting host(const Architecture& architecture, const Config& resolved) {
+  Hosting hosting{.architecture = &architecture, .config = essence(resolved), .notes = {}, .wrong = {}};
+  widen_experts(hosting);
+  Config& config = hosting.config;
+  try {
+    Config back = returned(architecture, config);
+    if (config.moe.shared_experts == 0 && back.moe.shared_experts > 0 && config.moe.experts > 0) {
+      config.moe.shared_experts = back.moe.shared_experts;
+      hosting.notes.push_back(
+          fmt::format("added      shared experts whose output is 0, which {} requires", architecture.model));
+      back = returned(architecture, config);
+    }
+    if (!config.moe.shared_gate && back.moe.shared_gate && config.moe.shared_experts > 0) {
+      config.moe.shared_gate = true;
+      hosting.notes.push_back(fmt::format(
+          "added      a gate of the shared experts, always 1/2, with their down_proj doubled: {} requires one",
+          architecture.model));
+    }
+    if (architecture.output_bias && config.model.qkv_bias) {
+      hosting.notes.push_back(fmt::format("added      a bias of 0 on o_proj, which {} requires", architecture.model));
+    }
+    for (const auto& [key, before, after] : differences(config, back)) {
+      hosting.wrong.push_back(fmt::format("{} = {}", key, before));
+    }
+  } catch (const Error& error) {
+    hosting.wrong.push_back(error.what());
+    hosting.undescribed = true;
+  }
+  return hosting;
+}
+
+Hosting smallest_host(const Config& resolved) {
+  std::vector<Hosting> all;
+  for (const Architecture& architecture : architectures()) {
+    if (!architecture.native) continue;
+    all.push_back(host(architecture, resolved));
+    if (all.back().wrong.empty()) return all.back();
+  }
+  const Hosting& best = *std::ranges::min_element(
+      all, {}, [](const Hosting& each) { return std::pair(each.undescribed, each.wrong.size()); });
+  fail(ExitCode::usage, "no architecture in transformers can represent this model; {} is the closest, except for {}",
+       best.architecture->model, boost::join(best.wrong, ", "));
+}
+
+std::vector<Recipe> host_recipes(const Hosting& hosting, const CheckpointReader& source) {
+  constexpr std::string_view gate = "/shared_expert_gate/weight", down = "/shared_experts/down_proj/weight";
+  SpecialParts special;
+  for (const ModelTensor& tensor : model_tensors(hosting.config)) {
+    const CheckpointReader::Entry* const own = source.find(tensor.name);
+    if (!own) {
+      special[tensor.name] = {{.scale = 0}};
+    } else if (own->shape != tensor.shape) {
+      special[tensor.name] = {{.tensor = tensor.name, .padded = tensor.shape}};
+    }
+  }
+  // Shared experts whose answer is halved by a gate that the checkpoint does not have.
+  for (const CheckpointReader::Entry& own : source.tensors()) {
+    if (is_optimizer_state(own.name) || !own.name.ends_with(down)) continue;
+    const std::string half = own.name.substr(0, own.name.size() - down.size());
+    if (!special.contains(half + std::string(gate))) continue;
+    special.try_emplace(own.name, std::vector{RowSource{.tensor = own.name}}).first->second.front().scale = 2;
+  }
+  return recipes_of(hosting.config, source, std::move(special));
+}
+
+}  // namespace lyceum::hugging_face

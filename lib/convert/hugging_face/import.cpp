@@ -1,0 +1,107 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "config/check.h"
+#include "convert/hugging_face/convert.h"
+#include "core/error.h"
+#include "io/data/tokenizer.h"
+#include "io/text/table.h"
+#include "model/model_tensors.h"
+#include "model/routing/mixture.h"
+
+namespace lyceum::hugging_face {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Throws where the model would have more tensors than there are, before they are counted one by one.
+void require_tensors_for(const Config& config, const ModelFolder& model) {
+  const std::int64_t sparse = std::max<std::int64_t>(config.model.layers - config.model.first_dense_layers, 0),
+                     there = std::ssize(model.tensors());
+  require_input(config.model.layers <= there && (sparse == 0 || config.moe.experts <= there / sparse),
+                "{} describes {} of {}, but the files have only {}", (model.path() / config_name).string(),
+                count_text(config.model.layers, "layer"), count_text(config.moe.experts, "expert"),
+                count_text(there, "tensor"));
+}
+
+constexpr const char *embedding_name = "model.embed_tokens.weight", *head_name = "lm_head.weight";
+
+std::vector<float> values_of(const ModelFolder::Tensor& tensor) {
+  std::vector<float> values(static_cast<std::size_t>(tensor.entry->shape.size()));
+  tensor.read(values);
+  return values;
+}
+
+/// Throws where the model would lose its head: transformers 5 does not tie two tensors that differ, transformers 4
+/// drops the head.
+void require_same_head(const ModelFolder& model, const ModelFolder::Tensor& head) {
+  const ModelFolder::Tensor& embedding = model.tensors().at(embedding_name);
+  require_input(head.entry->shape == embedding.entry->shape && values_of(head) == values_of(embedding),
+                "{}: {} differs from {}, but {} has tie_word_embeddings = true: set it to false to use both, or "
+                "remove {}",
+                head.file->path(), head_name, embedding_name, config_name, head_name);
+}
+
+/// Throws unless all that the files have is in the model.
+void require_all_read(const ModelFolder& model, const Config& config, const std::set<std::string>& read) {
+  std::set<std::string> zero;
+  for (std::int64_t layer = 0; model.architecture().output_bias && layer < config.model.layers; ++layer) {
+    zero.insert(output_bias_name(layer));
+  }
+  for (const auto& [name, tensor] : model.tensors()) {
+    if (read.contains(name) || name.ends_with(".rotary_emb.inv_freq")) continue;
+    if (config.model.tie_embeddings && name == head_name) {
+      require_same_head(model, tensor);
+      continue;
+    }
+    require_input(zero.contains(name), "{}: Lyceum's models have no tensor {}", tensor.file->path(), name);
+    require_input(std::ranges::all_of(values_of(tensor), [](float value) { return value == 0; }),
+                  "{}: {} is not zero: Lyceum's attention has biases only for queries, keys and values",
+                  tensor.file->path(), name);
+  }
+}
+
+}  // namespace
+
+NewRun import_run(const ModelFolder& model, LoadedConfig wanted) {
+  require_none(wanted.mistakes);
+  require_none(problems(wanted.config, 1));
+  NewRun run{.config = wanted.config, .resolved = std::move(wanted.config), .tensors = {}};
+  resolve(run.resolved, 1);
+  require_tensors_for(run.resolved, model);
+  std::set<std::string> read;
+  for (const ModelTensor& tensor : model_tensors(run.resolved)) {
+    const std::string name = their_name(model.architecture(), tensor.name);
+    const auto found = model.tensors().find(name);
+    require_input(found != model.tensors().end(), "{} has no tensor {}, which its {} describes", model.path().string(),
+                  name, config_name);
+    const ModelFolder::Tensor theirs = found->second;
+    require_input(theirs.entry->shape == tensor.shape, "{}: {} is {}, but {} according to the configuration",
+                  theirs.file->path(), name, theirs.entry->shape, tensor.shape);
+    read.insert(name);
+    run.tensors.push_back({tensor.name, tensor.shape, [theirs](std::span<float> values) { theirs.read(values); }});
+  }
+  require_all_read(model, run.resolved, read);
+  return run;
+}
+
+fs::path tokenizer_of(const ModelFolder& model, std::vector<std::string>& notes) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+    const fs::path file = model.path() / name;
+    if (!fs::is_regular_file(file)) continue;
+    try {
+      const Tokenizer readable(file);
+      return file;
+    } catch (const Error& problem) {
+      notes.push_back(fmt::format("tokenizer  skipped: {}", problem.what()));
+    }
+  }
+  notes.emplace_back("tokenizer  none found: data.tokenizer is not set");
+  return {};
+}
+
+}  // namespace lyceum::hugging_face

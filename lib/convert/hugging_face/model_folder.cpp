@@ -1,0 +1,138 @@
+#include "convert/hugging_face/model_folder.h"
+
+#include <boost/algorithm/string/join.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "config/check.h"
+#include "convert/hugging_face/fields.h"
+#include "core/error.h"
+#include "io/files/whole_file.h"
+#include "io/text/json.h"
+#include "io/text/utf8.h"
+
+namespace lyceum::hugging_face {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Calls f; a bad_input Error names the file.
+template <class F>
+decltype(auto) told_of(const fs::path& file, F&& f) {
+  try {
+    return f();
+  } catch (const std::exception& problem) {
+    const std::string text = problem.what(), name = file.string();
+    fail(ExitCode::bad_input, "{}{}", text.starts_with(name) ? "" : name + ": ", excerpt(text, 400));
+  }
+}
+
+const Architecture& architecture_of(const Json& json) {
+  const Json& type = value_of(json, "model_type");
+  require_input(type.is_string(), "model_type is missing");
+  std::string known;
+  for (const Architecture& each : architectures()) known += (known.empty() ? "" : ", ") + std::string(each.type);
+  const Architecture* const found = find_architecture(type.get<std::string>());
+  require_input(found, "model_type = {}: must be one of {}", excerpt(json_text(type)), known);
+  return *found;
+}
+
+/// The file of each tensor, by the tensor's name.
+std::map<std::string, std::string> files_of_tensors(const Json& index) {
+  std::map<std::string, std::string> files;
+  require_input(value_of(index, "weight_map").is_object(), "it has no weight_map");
+  for (const auto& [tensor, file] : index["weight_map"].items()) {
+    const std::string name = file.is_string() ? file.get<std::string>() : "";
+    require_input(!name.empty() && name.find('/') == std::string::npos, "{} is in {}, which is not a file next to it",
+                  excerpt(tensor), excerpt(json_text(file)));
+    files[tensor] = name;
+  }
+  return files;
+}
+
+}  // namespace
+
+Json read_object(const fs::path& file) {
+  return told_of(file, [&] {
+    const std::string text = read_whole_file(file);
+    require_shallow(text);
+    Json json = Json::parse(text);
+    require_input(json.is_object(), "it is not a JSON object");
+    return json;
+  });
+}
+
+ModelFolder::ModelFolder(fs::path folder) : path_(std::move(folder)) {
+  const fs::path file = path_ / config_name;
+  require_input(fs::is_regular_file(file), "{} does not exist: name the folder of a model that transformers saved",
+                file.string());
+  const fs::path adapter = path_ / "adapter_config.json";
+  require_input(
+      !fs::exists(adapter),
+      "{}: the folder holds an adapter of another model: merge it (merge_and_unload) and save the whole model",
+      adapter.string());
+  const Json json = read_object(file);
+  told_of(file, [&] {
+    architecture_ = &architecture_of(json);
+    config_ = config_of(*architecture_, json);
+    const std::vector<std::string> wrong = problems(config_, 1);
+    require_input(wrong.empty(), "the model that it describes cannot be: {}", boost::join(wrong, "; "));
+  });
+  open_files();
+}
+
+void ModelFolder::Tensor::read(std::span<float> values) const {
+  file->read(*entry, values);
+  const auto wrong = std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
+  if (wrong == values.end()) return;
+  const std::string value = std::isnan(*wrong) ? "NaN" : "infinite";
+  fail(ExitCode::bad_input, "{}: {} is not finite: element {} is {}", file->path(), entry->name, wrong - values.begin(),
+       value);
+}
+
+void ModelFolder::require_sound() const {
+  std::vector<float> values;
+  for (const auto& [name, tensor] : tensors_) {
+    values.resize(static_cast<std::size_t>(tensor.entry->shape.size()));
+    tensor.read(values);
+  }
+}
+
+void ModelFolder::open_files() {
+  const fs::path single = path_ / weights_name, index = path_ / index_name;
+  if (fs::exists(single)) return open_file(single);
+  require_input(fs::exists(index),
+                "{} has neither {} nor {}: save the model with transformers' save_pretrained, which writes them",
+                path_.string(), weights_name, index_name);
+  const Json json = read_object(index);
+  const std::map<std::string, std::string> files = told_of(index, [&] { return files_of_tensors(json); });
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : files) names.insert(file);
+  for (const std::string& name : names) open_file(path_ / name);
+  for (const auto& [tensor, file] : files) {
+    const auto found = tensors_.find(tensor);
+    require_input(found != tensors_.end() && fs::path(found->second.file->path()).filename() == file,
+                  "{} has no tensor {}, which {} says it has", (path_ / file).string(), excerpt(tensor),
+                  index.string());
+  }
+  for (const auto& [name, tensor] : tensors_) {
+    require_input(files.contains(name), "{} has the tensor {}, which {} does not name", tensor.file->path(),
+                  excerpt(name), index.string());
+  }
+}
+
+void ModelFolder::open_file(const fs::path& file) {
+  files_.push_back(std::make_unique<safetensors::Reader>(file));
+  for (const safetensors::Entry& entry : files_.back()->tensors()) {
+    const bool fresh = tensors_.try_emplace(entry.name, Tensor{files_.back().get(), &entry}).second;
+    require_input(fresh, "{} has the tensor {}, which another file also has", files_.back()->path(),
+                  excerpt(entry.name));
+  }
+}
+
+}  // namespace lyceum::hugging_face

@@ -1,0 +1,126 @@
+#include "convert/hugging_face/side_files.h"
+
+#include <boost/algorithm/string/trim.hpp>
+
+#include <algorithm>
+#include <array>
+
+#include "convert/hugging_face/fields.h"
+#include "convert/hugging_face/model_folder.h"
+#include "core/error.h"
+#include "io/data/chat.h"
+#include "io/files/whole_file.h"
+#include "io/text/json.h"
+
+namespace lyceum::hugging_face {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char *generation_name = "generation_config.json", *tokenizer_config_name = "tokenizer_config.json",
+                     *special_tokens_name = "special_tokens_map.json", *template_name = "chat_template.jinja",
+                     *eos = "eos_token_id", *eos_text = "eos_token";
+constexpr std::array special_tokens{"bos_token_id", eos, "pad_token_id"};
+
+/// The ids that eos_token_id says: a number, a list, or nothing.
+std::vector<std::int64_t> ids_of(const Json& value) {
+  if (value.is_null()) return {};
+  return value.is_array() ? exact_value<std::vector<std::int64_t>>(value)
+                          : std::vector{exact_value<std::int64_t>(value)};
+}
+
+Json json_of_ids(const std::vector<std::int32_t>& ids) { return ids.size() == 1 ? Json(ids[0]) : Json(ids); }
+
+/// Which tokens end a text, and whether they are those of the imported files.
+struct Ends {
+  std::vector<std::int32_t> tokens;
+  bool imported;
+};
+Ends ends_of(const Json& imported, const DataConfig& data, const Tokenizer& tokenizer) {
+  const std::vector<std::int64_t> theirs = end_tokens_of(imported);
+  Ends ends{.tokens = end_tokens(data.chat, data.end_tokens, tokenizer), .imported = !theirs.empty()};
+  for (const std::int32_t token : ends.tokens) {
+    const bool known = std::ranges::find(theirs, token) != theirs.end();
+    ends.imported = ends.imported && (known || token == tokenizer.end_of_document());
+  }
+  return ends;
+}
+
+bool has_template(const Json& files) {
+  return files.contains(template_name) ||
+         (files.contains(tokenizer_config_name) && files[tokenizer_config_name].contains("chat_template"));
+}
+
+std::string bytes_of(const Json& file) {
+  return file.is_string() ? file.get<std::string>() : json_text(file, 2) + '\n';
+}
+
+}  // namespace
+
+Json side_files_of(const fs::path& folder) {
+  Json files = Json::object();
+  const Json config = read_object(folder / config_name);
+  for (const char* key : special_tokens) {
+    if (config.contains(key)) files[config_name][key] = config[key];
+  }
+  for (const char* name : {generation_name, tokenizer_config_name, special_tokens_name}) {
+    if (fs::exists(folder / name)) files[name] = read_object(folder / name);
+  }
+  if (fs::exists(folder / template_name)) files[template_name] = read_whole_file(folder / template_name);
+  try {
+    end_tokens_of(files);
+  } catch (const std::exception& problem) {
+    fail(ExitCode::bad_input, "{}: {}: {}", folder.string(), eos, problem.what());
+  }
+  return files;
+}
+
+Json side_files_of(const CheckpointReader& checkpoint) {
+  const std::string text = checkpoint.transformers();
+  return text.empty() ? Json::object() : parse_json<Json>(text);
+}
+
+std::vector<std::int64_t> end_tokens_of(const Json& side_files) {
+  for (const char* name : {generation_name, config_name}) {
+    if (std::vector<std::int64_t> ids = ids_of(value_of(value_of(side_files, name), eos)); !ids.empty()) return ids;
+  }
+  return {};
+}
+
+std::string chat_of(const Json& side_files) {
+  const Json& file = value_of(side_files, template_name);
+  const Json& theirs = file.is_null() ? value_of(value_of(side_files, tokenizer_config_name), "chat_template") : file;
+  if (!theirs.is_string()) return DataConfig{}.chat;
+  const std::string text = boost::trim_copy(theirs.get<std::string>());
+  const auto found = std::ranges::find(chat_templates(), text, [](const ChatTemplate& each) { return each.jinja; });
+  return found == chat_templates().end() ? DataConfig{}.chat : std::string(found->name);
+}
+
+SideFiles exported_side_files(const Json& imported, const DataConfig& data, const Tokenizer* tokenizer,
+                              const std::string& tokenizer_config) {
+  Json files = imported, own = value_of(imported, config_name);
+  files.erase(config_name);
+  if (own.is_null()) {
+    for (const char* key : special_tokens) own[key] = nullptr;  // else they are those of the class
+  }
+  if (!files.contains(generation_name)) {
+    files[generation_name] = {{"_from_model_config", true}};
+    files[generation_name].update(own);
+  }
+  if (tokenizer) {
+    if (!files.contains(tokenizer_config_name)) files[tokenizer_config_name] = Json::parse(tokenizer_config);
+    if (const Ends ends = ends_of(imported, data, *tokenizer); !ends.imported) {
+      own[eos] = files[generation_name][eos] = json_of_ids(ends.tokens);
+      const std::string text = tokenizer->decode(std::span(ends.tokens).first(1), true);
+      files[tokenizer_config_name][eos_text] = text;
+      if (files.contains(special_tokens_name)) files[special_tokens_name][eos_text] = text;
+    }
+    if (!has_template(files) && data.chat != DataConfig{}.chat) files[template_name] = chat_template(data.chat).jinja;
+  }
+  SideFiles made{.special_tokens = std::move(own), .files = {}};
+  for (const auto& [name, file] : files.items()) made.files[name] = bytes_of(file);
+  return made;
+}
+
+}  // namespace lyceum::hugging_face

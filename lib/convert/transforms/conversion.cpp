@@ -1,0 +1,253 @@
+#include "convert/transforms/conversion.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <initializer_list>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "config/check.h"
+#include "config/names.h"
+#include "convert/transforms/unit_groups.h"
+#include "core/error.h"
+#include "io/text/table.h"
+#include "model/model_tensors.h"
+#include "model/routing/mixture.h"
+#include "model/routing/router.h"
+
+namespace lyceum {
+
+namespace {
+
+constexpr std::array transform_names{"reset", "upcycle", "insert", "prune", "modulize"};
+
+/// What is special about the tensors of the target, once it is resolved.
+using Making = std::function<SpecialParts(const Config& resolved)>;
+
+/// What a transform goes by, and what it changes.
+struct Task {
+  const ConversionRequest& request;
+  const CheckpointReader& source;
+  const Config& own;
+  LoadedConfig& wanted;
+  std::vector<std::string>& notes;
+
+  MoeConfig& moe() const { return wanted.config.moe; }
+  bool given(const char* key) const { return wanted.origin.contains(key); }
+  /// Keys that the transform sets.
+  void require_free(std::initializer_list<const char*> keys) const {
+    for (const char* key : keys)
+      require_usage(!given(key), "{} cannot be set: {} determines it", key, request.transform);
+  }
+};
+
+std::vector<std::int64_t> sparse_layers(const Config& config) {
+  return numbers_from(config.model.first_dense_layers,
+                      std::max<std::int64_t>(config.model.layers - config.model.first_dense_layers, 0));
+}
+
+void require_dense(const Task& task) {
+  const MoeConfig& moe = task.own.moe;
+  require_usage(moe.experts == 0 && moe.shared_experts == 0,
+                "{} is for dense models: this one has {} routed and {} shared experts", task.request.transform,
+                moe.experts, moe.shared_experts);
+  require_usage(task.moe().shared_experts == 0, "moe.shared_experts = {}: {} creates only routed experts",
+                task.moe().shared_experts, task.request.transform);
+  require_usage(
+      task.moe().expert_sizes.empty() && task.moe().experts_of_layers.empty(),
+      "moe.expert_sizes and moe.experts_of_layers: {} creates the same number of experts of one width in every layer",
+      task.request.transform);
+  require_usage(task.moe().zero_experts == 0 && task.moe().copy_experts == 0,
+                "moe.zero_experts and moe.copy_experts: {} creates only experts with weights", task.request.transform);
+}
+
+Making same_tensors(const Task&) {
+  return [](const Config&) { return SpecialParts(); };
+}
+
+/// E copies of each FFN; in m slices m·E experts, of which m·k are chosen. Those of a copy begin with one row of the
+/// router and so with one score: a token's choices are all slices of k copies. With renormalised gates these have
+/// g/m each, Σ g = 1, so that m times the sum of the slices' answers is the FFN's answer.
+Making upcycled(const Task& task) {
+  const std::int64_t slices = task.request.slices, width = task.own.model.ffn_hidden;
+  require_dense(task);
+  task.require_free({"moe.expert_hidden"});
+  MoeConfig& moe = task.moe();
+  const std::int64_t copies = moe.experts;
+  require_usage(copies > 0, "set the number of copies of each FFN: --moe.experts");
+  require_usage(slices >= 1 && width % slices == 0, "--slices = {} does not divide the FFNs' width of {}", slices,
+                width);
+  require_usage(slices == 1 || moe.router != RouterKind::hash,
+                "--slices = {} with moe.router = hash, which chooses one expert per token", slices);
+  moe.experts *= slices;
+  moe.top_k *= slices;
+  moe.top_k_start *= slices;
+  moe.expert_hidden = width / slices;
+  if (!task.given("moe.gates") && !task.given("moe.renormalize")) {
+    moe.gates = moe.router == RouterKind::hash ? Gates::ones : Gates::renormalized;
+  }
+  return [=](const Config& resolved) {
+    FfnCut cut{.layers = {}, .down_scale = static_cast<float>(slices), .slices = slices};
+    for (const std::int64_t layer : sparse_layers(resolved))
+      cut.layers[layer] = copies_in_slices(width, copies, slices);
+    return experts_of_ffns(resolved, cut);
+  };
+}
+
+/// The optim.train_only that trains what was inserted and nothing else.
+std::string insertion_text(const Config& config, const ExpertOrigins& origins) {
+  std::map<std::int64_t, std::vector<std::size_t>> layers;  // by the number of their old experts
+  std::size_t routing = 0;
+  std::int64_t count = 0;
+  for (const auto& [layer, experts] : origins) {
+    const std::int64_t fresh = std::ranges::count(experts, new_expert);
+    ++routing;
+    if (fresh == 0) continue;
+    count = fresh;
+    layers[std::ssize(experts) - fresh].push_back(static_cast<std::size_t>(layer));
+  }
+  std::vector<std::string> patterns;
+  for (const auto& [first, numbers] : layers) {
+    const bool all = numbers.size() == routing;
+    for (const std::size_t layer : all ? std::vector<std::size_t>{0} : numbers) {
+      const std::string prefix = fmt::format("model/layers/{}/mlp/", all ? "*" : std::to_string(layer));
+      for (std::int64_t e = first; e < first + count; ++e) patterns.push_back(fmt::format("{}experts/{}/*", prefix, e));
+      const auto some_layer = static_cast<std::int64_t>(all ? numbers.front() : layer);
+      const Mixture mixture = routed_experts(config, some_layer).value();
+      for (const RouterTensor& tensor : router_tensors(config, mixture)) {
+        if (tensor.trained && tensor.rows_are_choices) {
+          patterns.push_back(fmt::format("{}{}[{}:]", prefix, tensor.name, first));
+        }
+      }
+    }
+  }
+  return fmt::format("To train only what is new: optim.train_only = {}", fmt::join(patterns, ","));
+}
+
+Making inserted(const Task& task) {
+  const ConversionRequest& request = task.request;
+  constexpr std::int64_t most = 65536;  // as of moe.experts
+  require_usage(request.experts > 0 && request.experts <= most,
+                "--experts = {}: give the number of new experts per layer, 1 to {}", request.experts, most);
+  require_usage(!request.layers || request.layers->end() <= task.own.model.layers,
+                "--layers names layer {}: the model has {}, counted from 0",
+                request.layers ? request.layers->end() - 1 : 0, count_text(task.own.model.layers, "layer"));
+  task.require_free({"moe.experts", "moe.experts_of_layers"});
+  const std::vector<std::int64_t> layers =
+      request.layers ? numbers_from(request.layers->first, request.layers->count) : sparse_layers(task.own);
+  const ExpertOrigins origins = with_inserted(task.own, request.experts, layers);
+  set_experts(task.wanted.config, origins);
+  if (task.wanted.config.optim.train_only.empty()) {
+    task.notes.push_back(insertion_text(task.wanted.config, origins));
+  }
+  return [=](const Config& resolved) { return rearranged_experts(resolved, origins); };
+}
+
+/// "layer 3: 2 of 8 experts removed: 1, 6"
+std::string pruned_text(std::int64_t layer, const std::vector<std::int64_t>& tokens,
+                        const std::vector<std::int64_t>& kept) {
+  std::vector<std::size_t> gone;
+  for (std::size_t e = 0; e < tokens.size(); ++e) {
+    if (!std::ranges::binary_search(kept, static_cast<std::int64_t>(e))) gone.push_back(e);
+  }
+  std::string text =
+      fmt::format("layer {}: {} of {} removed", layer, gone.size(), count_text(std::ssize(tokens), "expert"));
+  if (!gone.empty()) text += ": " + ranges_text(gone);
+  return text;
+}
+
+ExpertTokens logged_tokens(const Config& own, const std::filesystem::path& routing) {
+  const std::filesystem::path file = std::filesystem::is_directory(routing) ? routing / "routing.h5" : routing;
+  return tokens_of_experts(own, read_routing(file), file.string());
+}
+
+Making pruned(const Task& task) {
+  const ConversionRequest& request = task.request;
+  require_usage(request.routing.empty() == static_cast<bool>(request.count),
+                "give either --routing, a run's routing.h5, or --data, tokens to count choices on");
+  require_usage(request.threshold > 0 && request.threshold <= 1,
+                "--threshold = {}: must be above 0 and at most 1, the share of the most used expert's tokens that "
+                "experts need to stay",
+                request.threshold);
+  task.require_free({"moe.experts", "moe.experts_of_layers"});
+  require_changeable(task.own);
+  const ExpertTokens tokens = request.count ? request.count() : logged_tokens(task.own, request.routing);
+  const ExpertOrigins origins = with_pruned(
+      task.own, tokens, {.threshold = request.threshold, .over_model = request.over_model, .keep = task.moe().top_k});
+  for (const auto& [layer, kept] : origins) task.notes.push_back(pruned_text(layer, tokens.at(layer), kept));
+  set_experts(task.wanted.config, origins);
+  return [=](const Config& resolved) { return rearranged_experts(resolved, origins); };
+}
+
+Making modulized(const Task& task) {
+  const std::int64_t experts = task.request.experts, width = task.own.model.ffn_hidden;
+  require_dense(task);
+  task.require_free({"moe.experts", "moe.expert_hidden"});
+  require_usage(experts > 0 && width % experts == 0,
+                "--experts = {}: give the number of experts to split each FFN into, a divisor of its width {}", experts,
+                width);
+  MoeConfig& moe = task.moe();
+  moe.experts = experts;
+  moe.expert_hidden = width / experts;
+  if (!task.given("moe.router")) moe.router = RouterKind::random;
+  if (!task.given("moe.gates") && !task.given("moe.renormalize")) moe.gates = Gates::ones;
+  if (!task.given("moe.top_k")) moe.top_k = experts;
+  require_usage(task.own.model.attention != "moa" || moe.router == task.own.moe.router,
+                "moe.router = {}: the attention experts have the same kind of router, {}: set moe.router = "
+                "{}",
+                name_of(moe.router), name_of(task.own.moe.router), name_of(task.own.moe.router));
+  require_usage(task.request.coactivation.empty() || task.own.model.ffn == Activation::swiglu,
+                "--by = coactivation supports only model.ffn = swiglu");
+  return [&source = task.source, &own = task.own, request = task.request, experts](const Config& resolved) {
+    FfnCut cut;
+    const auto active =
+        request.coactivation.empty()
+            ? std::nullopt
+            : std::optional<FfnInputs>(std::in_place, source, own, request.coactivation, request.sequences);
+    for (const std::int64_t layer : sparse_layers(resolved)) {
+      cut.layers[layer] =
+          active ? units_active_together(source, *active, layer, experts) : units_alike(source, layer, experts);
+    }
+    return experts_of_ffns(resolved, cut);
+  };
+}
+
+Making making_of(const Task& task) {
+  constexpr std::array<Making (*)(const Task&), transform_names.size()> all{same_tensors, upcycled, inserted, pruned,
+                                                                            modulized};
+  const auto place =
+      std::ranges::find(transform_names, task.request.transform, [](auto name) { return std::string(name); });
+  require(place != transform_names.end(), "no such transform: {}", task.request.transform);
+  return all[static_cast<std::size_t>(place - transform_names.begin())](task);
+}
+
+}  // namespace
+
+std::span<const char* const> transforms() { return transform_names; }
+
+Conversion convert(const ConversionRequest& request, const CheckpointReader& source, const Config& own,
+                   LoadedConfig wanted) {
+  require_none(wanted.mistakes);
+  const std::string problem = source.problem(CheckpointReader::Check::sizes);
+  require_input(problem.empty(), "{}", problem);
+  Conversion conversion;
+  if (const std::string& unsound = source.header().unsound; !unsound.empty()) {
+    conversion.notes.push_back("the checkpoint is not sound: " + unsound);
+  }
+  const Task task{.request = request, .source = source, .own = own, .wanted = wanted, .notes = conversion.notes};
+  if (task.given("moe.renormalize") && !task.given("moe.gates")) task.moe().gates.reset();  // the checkpoint's
+  const Making making = making_of(task);
+  const int ranks = static_cast<int>(fewest_ranks(wanted.config.parallel));
+  require_none(problems(wanted.config, ranks));
+  conversion.config = conversion.resolved = std::move(wanted.config);
+  resolve(conversion.resolved, ranks);
+  if (!conversion.resolved.optim.train_only.empty()) trained_values(conversion.resolved);
+  conversion.recipes = recipes_of(conversion.resolved, source, making(conversion.resolved));
+  return conversion;
+}
+
+}  // namespace lyceum

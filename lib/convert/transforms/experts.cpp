@@ -1,0 +1,191 @@
+#include "convert/transforms/experts.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "core/error.h"
+#include "model/routing/mixture.h"
+#include "model/routing/router.h"
+
+namespace lyceum {
+
+namespace {
+
+std::string ffn_prefix(std::int64_t layer) { return "model/layers/" + std::to_string(layer) + "/mlp/"; }
+
+std::string expert_prefix(std::int64_t layer, std::int64_t expert) {
+  return ffn_prefix(layer) + "experts/" + std::to_string(expert) + "/";
+}
+
+/// Names behind expert_prefix() of the tensors of an expert.
+std::vector<std::string> expert_tensors(const std::vector<ModelTensor>& tensors, std::int64_t layer) {
+  const std::string prefix = expert_prefix(layer, 0);
+  std::vector<std::string> names;
+  for (const ModelTensor& tensor : tensors) {
+    if (tensor.name.starts_with(prefix)) names.push_back(tensor.name.substr(prefix.size()));
+  }
+  return names;
+}
+
+/// Rows of a router's tensor, old and new ones: neighbours that are alike make a part.
+std::vector<RowSource> rows_by_origin(const std::string& tensor, const std::vector<std::int64_t>& origins) {
+  std::vector<RowSource> parts;
+  for (std::size_t e = 0; e < origins.size(); ++e) {
+    const bool fresh = origins[e] == new_expert;
+    if (parts.empty() || parts.back().tensor.empty() != fresh) {
+      parts.push_back({.tensor = fresh ? "" : tensor, .pick = Pick{}});
+    }
+    parts.back().pick->indices.push_back(fresh ? static_cast<std::int64_t>(e) : origins[e]);
+  }
+  return parts;
+}
+
+/// The routed experts of every layer that has some; refuses what cannot be rearranged.
+std::map<std::int64_t, Mixture> changeable_experts(const Config& source) {
+  require_usage(source.moe.router != RouterKind::hash,
+                "moe.router = hash: with another number of experts every token would go to a different one");
+  require_usage(source.moe.expert_sizes.empty(),
+                "moe.expert_sizes: experts of different widths can be neither inserted nor pruned");
+  require_usage(source.moe.zero_experts == 0 && source.moe.copy_experts == 0,
+                "moe.zero_experts and moe.copy_experts: no experts can be inserted or pruned next to experts without "
+                "weights");
+  std::map<std::int64_t, Mixture> layers;
+  for (std::int64_t layer = 0; layer < source.model.layers; ++layer) {
+    if (std::optional<Mixture> experts = routed_experts(source, layer)) layers.emplace(layer, std::move(*experts));
+  }
+  require_usage(!layers.empty(), "the model has no routed experts (moe.experts = 0)");
+  return layers;
+}
+
+/// Counts [choices, experts] of one expert.
+std::vector<std::int64_t> over_choices(const std::vector<std::int64_t>& counts, std::int64_t experts) {
+  std::vector<std::int64_t> sums(static_cast<std::size_t>(experts));
+  for (std::size_t i = 0; i < counts.size(); ++i) sums[i % sums.size()] += counts[i];
+  return sums;
+}
+
+}  // namespace
+
+void require_changeable(const Config& source) { changeable_experts(source); }
+
+ExpertOrigins with_inserted(const Config& source, std::int64_t count, const std::vector<std::int64_t>& layers) {
+  const std::map<std::int64_t, Mixture> routed = changeable_experts(source);
+  ExpertOrigins origins;
+  for (const auto& [layer, experts] : routed) origins[layer] = numbers_from(0, experts.choices());
+  for (const std::int64_t layer : layers) {
+    const auto place = origins.find(layer);
+    require_usage(place != origins.end(), "layer {} has no routed experts to insert others next to", layer);
+    place->second.insert(place->second.end(), static_cast<std::size_t>(count), new_expert);
+  }
+  return origins;
+}
+
+ExpertOrigins with_pruned(const Config& source, const ExpertTokens& tokens, const PruneRule& rule) {
+  std::int64_t most_of_model = 0;
+  for (const auto& [layer, counts] : tokens) most_of_model = std::max(most_of_model, std::ranges::max(counts));
+  ExpertOrigins origins;
+  for (const auto& [layer, experts] : changeable_experts(source)) {
+    const std::vector<std::int64_t>& counts = tokens.at(layer);
+    const auto most = static_cast<double>(rule.over_model ? most_of_model : std::ranges::max(counts));
+    std::vector<std::int64_t> order = numbers_from(0, experts.choices());  // the most used first
+    std::ranges::stable_sort(order, std::greater(), [&](auto e) { return counts[static_cast<std::size_t>(e)]; });
+    std::vector<std::int64_t>& kept = origins[layer];
+    for (const std::int64_t e : order) {
+      const auto used = static_cast<double>(counts[static_cast<std::size_t>(e)]);
+      if (std::ssize(kept) < rule.keep || used >= rule.threshold * most) kept.push_back(e);
+    }
+    std::ranges::sort(kept);
+  }
+  return origins;
+}
+
+ExpertTokens tokens_of_experts(const std::vector<RoutingSums>& routing) {
+  ExpertTokens tokens;
+  for (const RoutingSums& sums : routing) {
+    if (sums.id.site == Site::ffn) tokens[sums.id.layer] = over_choices(sums.counts, sums.experts);
+  }
+  return tokens;
+}
+
+ExpertTokens tokens_of_experts(const Config& source, const RoutingHistory& history, const std::string& file) {
+  ExpertTokens tokens;
+  for (const auto& [layer, experts] : changeable_experts(source)) {
+    const auto log = std::ranges::find(history.layers, experts.id, &RoutingHistory::Layer::id);
+    require_input(log != history.layers.end(), "{}: has no layer {}, where the checkpoint's model has experts", file,
+                  layer);
+    require_input(log->experts == experts.choices(), "{}: has {} experts in layer {}, the checkpoint's model has {}",
+                  file, log->experts, layer, experts.choices());
+    std::vector<std::int64_t>& counts = tokens[layer];
+    counts = over_choices(log->counts, log->experts);
+    require_input(std::ranges::max(counts) > 0, "{}: no token was routed in layer {}", file, layer);
+  }
+  for (const RoutingHistory::Layer& layer : history.layers) {
+    require_input(layer.id.site != Site::ffn || tokens.contains(layer.id.layer),
+                  "{}: has experts in layer {}, the checkpoint's model has none", file, layer.id.layer);
+  }
+  return tokens;
+}
+
+void set_experts(Config& config, const ExpertOrigins& origins) {
+  std::vector<std::int64_t> numbers;
+  for (const auto& [layer, experts] : origins) numbers.push_back(std::ssize(experts));
+  config.moe.experts = std::ranges::max(numbers);
+  const bool alike = std::ranges::adjacent_find(numbers, std::ranges::not_equal_to()) == numbers.end();
+  config.moe.experts_of_layers = alike ? std::vector<std::int64_t>{} : numbers;
+}
+
+SpecialParts rearranged_experts(const Config& target, const ExpertOrigins& origins) {
+  const std::vector<ModelTensor> tensors = model_tensors(target);
+  SpecialParts special;
+  for (const auto& [layer, experts] : origins) {
+    const std::vector<std::string> names = expert_tensors(tensors, layer);
+    for (std::size_t e = 0; e < experts.size(); ++e) {
+      for (const std::string& name : names) {
+        const std::string from = experts[e] == new_expert ? "" : expert_prefix(layer, experts[e]) + name;
+        special[expert_prefix(layer, static_cast<std::int64_t>(e)) + name] = {{.tensor = from}};
+      }
+    }
+    for (const RouterTensor& tensor : router_tensors(target, routed_experts(target, layer).value())) {
+      const std::string name = ffn_prefix(layer) + tensor.name;
+      if (tensor.rows_are_choices) special[name] = rows_by_origin(name, experts);
+    }
+  }
+  return special;
+}
+
+FfnParts copies_in_slices(std::int64_t width, std::int64_t copies, std::int64_t slices) {
+  FfnParts parts;
+  for (std::int64_t copy = 0; copy < copies; ++copy) {
+    for (std::int64_t slice = 0; slice < slices; ++slice) {
+      parts.push_back(numbers_from(slice * (width / slices), width / slices));
+    }
+  }
+  return parts;
+}
+
+SpecialParts experts_of_ffns(const Config& target, const FfnCut& cut) {
+  const std::vector<ModelTensor> tensors = model_tensors(target);
+  const std::vector<std::int64_t> whole = numbers_from(0, target.model.ffn_hidden);
+  SpecialParts special;
+  for (const auto& [layer, parts] : cut.layers) {
+    for (const std::string& name : expert_tensors(tensors, layer)) {
+      const bool down = name.starts_with("down_proj");  // its columns are the units, others' rows
+      for (std::size_t e = 0; e < parts.size(); ++e) {
+        RowSource source{.tensor = ffn_prefix(layer) + name, .scale = down ? cut.down_scale : 1};
+        if (parts[e] != whole) source.pick = Pick{down ? 1 : 0, parts[e]};
+        special[expert_prefix(layer, static_cast<std::int64_t>(e)) + name] = {std::move(source)};
+      }
+    }
+    const Mixture experts = routed_experts(target, layer).value();
+    Pick first_slices;
+    for (std::int64_t e = 0; e < experts.choices(); ++e) first_slices.indices.push_back(e / cut.slices * cut.slices);
+    for (const RouterTensor& tensor : router_tensors(target, experts)) {
+      RowSource drawn;
+      if (tensor.rows_are_choices && cut.slices > 1) drawn.pick = first_slices;
+      special[ffn_prefix(layer) + tensor.name] = {std::move(drawn)};
+    }
+  }
+  return special;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,104 @@
+#include "convert/transforms/unit_groups.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "convert/transforms/balanced_clusters.h"
+#include "core/copy.h"
+#include "core/error.h"
+#include "io/checkpoint/unit_tensors.h"
+#include "kernels/gemm.h"
+#include "model/sublayer.h"
+#include "model/transformer.h"
+#include "train/setup/samples.h"
+
+namespace lyceum {
+
+namespace {
+
+std::string ffn_of(std::int64_t layer) { return "model/layers/" + std::to_string(layer) + "/mlp/"; }
+
+}  // namespace
+
+FfnParts units_alike(const CheckpointReader& checkpoint, std::int64_t layer, std::int64_t experts) {
+  const std::string prefix = ffn_of(layer);
+  std::vector<const CheckpointReader::Entry*> matrices;
+  for (const CheckpointReader::Entry& entry : checkpoint.tensors()) {
+    if (entry.name.starts_with(prefix) && !entry.name.starts_with(prefix + "down_proj")) matrices.push_back(&entry);
+  }
+  require_input(!matrices.empty(), "{}: layer {} has no dense FFN", checkpoint.directory().string(), layer);
+  const std::int64_t width = matrices.front()->shape[0], hidden = matrices.front()->shape[1];
+  const std::int64_t cols = hidden * std::ssize(matrices);
+  std::vector<float> rows(static_cast<std::size_t>(width * cols)), matrix(static_cast<std::size_t>(width * hidden));
+  for (std::size_t m = 0; m < matrices.size(); ++m) {
+    checkpoint.read(matrices[m]->name, Box::whole({width, hidden}), matrix.data());
+    for (std::int64_t r = 0; r < width; ++r) {
+      std::copy_n(matrix.data() + r * hidden, hidden, rows.data() + r * cols + static_cast<std::int64_t>(m) * hidden);
+    }
+  }
+  return balanced_clusters(CpuStream(), {rows.data(), width, cols}, experts);
+}
+
+FfnInputs::FfnInputs(const CheckpointReader& checkpoint, const Config& config, const std::string& prefix,
+                     std::int64_t sequences)
+    : hidden_(config.model.hidden), layers_(static_cast<std::size_t>(config.model.layers)) {
+  Config alone = config;
+  alone.parallel = {};
+  alone.model.recompute = Recompute::none;
+  const auto samples =
+      std::make_shared<const TokenSamples>(std::make_shared<const TokenFile>(prefix), sample_shape(config));
+  const std::int64_t all = samples->count();
+  const SampleOrder order(SampleOrder::Kind::sequential, config.run.seed, 0, all);
+  const TokenLoader whole({{.samples = samples, .order = order}});
+  const std::int64_t read = sequences > 0 ? std::min(sequences, all) : all;
+  const TokenLoader loader = whole.spread(read);
+
+  const CpuStream stream;
+  const Mesh mesh = Mesh::create(ProcessGroup::self(), {});
+  Transformer model(alone, stream, mesh, DType::f32, false);
+  load_weights(checkpoint, stream, model.units());
+  for (std::int64_t sample = 0; sample < read; ++sample) {
+    Tape tape(stream, Tape::Mode::inference);
+    TokenBatch batch = empty_batch(stream, config, 1, true);
+    load(stream, {&loader, sample, 1}, config.model.vocab, batch);
+    const SublayerObserver keep = [&](const SublayerValues& half) {
+      if (half.id.site != Site::ffn) return;
+      const std::vector<float> values = values_of<float>(stream, half.x);
+      std::vector<float>& inputs = layers_.at(static_cast<std::size_t>(half.id.layer));
+      inputs.insert(inputs.end(), values.begin(), values.end());
+    };
+    batch.observer = &keep;
+    model.forward(tape, batch);
+  }
+}
+
+Matrix<const float> FfnInputs::of(std::int64_t layer) const {
+  const std::vector<float>& values = layers_.at(static_cast<std::size_t>(layer));
+  return {values.data(), std::ssize(values) / hidden_, hidden_};
+}
+
+FfnParts units_active_together(const CheckpointReader& checkpoint, const FfnInputs& inputs, std::int64_t layer,
+                               std::int64_t experts) {
+  const CpuStream stream;
+  const Matrix<const float> x = inputs.of(layer);
+  const std::string prefix = ffn_of(layer);
+  const auto product = [&](const char* name) {  // [width, tokens]
+    const CheckpointReader::Entry* const entry = checkpoint.find(prefix + name);
+    require_input(entry, "{}: no tensor {}{}", checkpoint.directory().string(), prefix, name);
+    std::vector<float> weights(static_cast<std::size_t>(entry->shape.size()));
+    checkpoint.read(entry->name, Box::whole(entry->shape), weights.data());
+    const std::int64_t width = entry->shape[0];
+    std::vector<float> result(static_cast<std::size_t>(width * x.rows));
+    const Matrix<const float> matrix{weights.data(), width, x.cols};
+    launch(stream, Gemm<float>{.a = matrix, .b = x, .c = {result.data(), width, x.rows}, .transpose_b = true});
+    return result;
+  };
+  std::vector<float> active = product("gate_proj/weight");
+  const std::vector<float> up = product("up_proj/weight");
+  std::ranges::transform(active, up, active.begin(),
+                         [](float gate, float value) { return std::abs(gate / (1 + std::exp(-gate)) * value); });
+  return balanced_clusters(stream, {active.data(), std::ssize(active) / x.rows, x.rows}, experts);
+}
+
+}  // namespace lyceum

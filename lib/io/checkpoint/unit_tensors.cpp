@@ -1,0 +1,122 @@
+#include "io/checkpoint/unit_tensors.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "core/copy.h"
+#include "kernels/tensor_kernels.h"
+
+namespace lyceum {
+
+namespace {
+
+/// A box of a logical tensor in a unit's flat memory: rows of the last dimension, the first at element `first`, `pitch`
+/// elements from one to the next.
+struct HeldBox {
+  Box box;
+  std::int64_t first, pitch;
+
+  std::int64_t columns() const { return box.extent[box.extent.rank() - 1]; }
+  std::int64_t rows() const { return box.extent.size() / columns(); }
+  bool contiguous() const { return pitch == columns() || rows() == 1; }
+  /// Elements from the first to the last, padding between rows included.
+  std::int64_t span() const { return (rows() - 1) * pitch + columns(); }
+};
+
+/// Calls f(piece, held) for each box of a logical tensor in elements `range` of the unit's flat memory.
+template <class F>
+void for_each_box(const ParameterUnit& unit, const Range& range, F&& f) {
+  for (std::size_t p = 0; p < unit.parameters().size(); ++p) {
+    for (const ParameterPiece& piece : unit.parameters()[p]->pieces) {
+      const Shape in_memory = piece.in_memory();
+      const Range whole{unit.first_of(p) + piece.first, in_memory.size()};
+      const Range part = common(whole, range);
+      const int last = in_memory.rank() - 1;
+      std::int64_t next = part.first;
+      for (Box& box : boxes_of_range(in_memory, part.count ? next - whole.first : 0, part.count)) {
+        const std::int64_t at = std::exchange(next, next + box.extent.size()), pitch = box.extent[last];
+        box.extent[last] = std::min(pitch, piece.extent[last] - box.offset[last]);
+        if (box.extent[last] <= 0) continue;  // padding
+        for (int axis = 0; axis <= last; ++axis) box.offset[axis] += piece.offset[axis];
+        f(piece, HeldBox{box, at, pitch});
+      }
+    }
+  }
+}
+
+void require_tensors(const CheckpointReader& reader, const ParameterUnit& unit, const std::string& prefix) {
+  for (const auto& parameter : unit.parameters()) {
+    for (const ParameterPiece& piece : parameter->pieces) {
+      const std::string name = prefix + piece.name;
+      const CheckpointReader::Entry* entry = reader.find(name);
+      require_input(entry, "{}: no tensor {}: was it written by another model?", reader.directory().string(), name);
+      require_input(entry->shape == piece.shape,
+                    "{}: {} is {}, this model has {}: use the configuration of the checkpoint",
+                    reader.directory().string(), name, entry->shape.text(), piece.shape.text());
+    }
+  }
+}
+
+CheckpointPiece piece_of(const Stream& stream, std::string_view prefix, const ParameterPiece& piece,
+                         const HeldBox& held, const Tensor& values, std::int64_t begin) {
+  CheckpointPiece made{.name = std::string(prefix) + piece.name, .shape = piece.shape, .box = held.box};
+  const std::int64_t first = held.first - begin;
+  if (values.dtype() == DType::f32 && held.contiguous()) {
+    made.values = values.data<float>() + first;
+    made.stream = &stream;
+    return made;
+  }
+  made.make = [&stream, held, own = values.slice(first, held.span())](std::span<float> written) {
+    dispatch_float(own.dtype(), [&]<class T>() {
+      const std::vector<T> there = values_of<T>(stream, own);
+      for (std::int64_t row = 0; row < held.rows(); ++row) {
+        std::transform(there.begin() + row * held.pitch, there.begin() + row * held.pitch + held.columns(),
+                       written.begin() + row * held.columns(), [](T x) { return static_cast<float>(x); });
+      }
+    });
+  };
+  return made;
+}
+
+}  // namespace
+
+void read_range(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit,
+                std::string_view prefix, const Range& range, const Tensor& values) {
+  const std::string before(prefix);
+  require_tensors(reader, unit, before);
+  std::vector<float> read, padded;
+  for_each_box(unit, range, [&](const ParameterPiece& piece, const HeldBox& held) {
+    read.resize(static_cast<std::size_t>(held.box.extent.size()));
+    reader.read(before + piece.name, held.box, read.data());
+    if (!held.contiguous()) {
+      padded.assign(static_cast<std::size_t>(held.span()), 0.0f);
+      for (std::int64_t row = 0; row < held.rows(); ++row) {
+        std::copy_n(read.data() + row * held.columns(), held.columns(), padded.data() + row * held.pitch);
+      }
+    }
+    const std::vector<float>& made = held.contiguous() ? read : padded;
+    copy_to_device(stream, values.data<float>() + (held.first - range.first), made.data(), made.size() * sizeof(float));
+  });
+}
+
+void read_weights(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit, const Range& range,
+                  const Tensor& values) {
+  if (values.dtype() == DType::f32) return read_range(reader, stream, unit, "", range, values);
+  const Tensor flat = Tensor::zeros(stream, DType::f32, {range.count}, MemoryKind::buffers);
+  read_range(reader, stream, unit, "", range, flat);
+  convert(stream, flat, values);
+}
+
+void load_weights(const CheckpointReader& reader, const Stream& stream, std::span<ParameterUnit* const> units) {
+  for (const ParameterUnit* unit : units) read_weights(reader, stream, *unit, {0, unit->size()}, unit->values());
+}
+
+void append_pieces(const Stream& stream, const ParameterUnit& unit, std::string_view prefix, const Range& range,
+                   const Tensor& values, std::int64_t begin, std::vector<CheckpointPiece>& pieces) {
+  for_each_box(unit, range, [&](const ParameterPiece& piece, const HeldBox& held) {
+    pieces.push_back(piece_of(stream, prefix, piece, held, values, begin));
+  });
+}
+
+}  // namespace lyceum

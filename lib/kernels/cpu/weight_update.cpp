@@ -1,0 +1,47 @@
+#include "kernels/cpu/weight_update.h"
+
+#include <cmath>
+
+namespace lyceum {
+
+template <class T, std::size_t states>
+void run(const CpuStream& stream, const CheckDigests<T, states>& check) {
+  using A = Accumulator<T>;
+  require_length("CheckDigests", "kept digests", check.digests.kept, check.blocks);
+  parallel_for(stream, check.blocks, elements_a_thread / flat_block, [&](std::int64_t first, std::int64_t last) {
+    BlockWalk walk(check.tensors, first);
+    for (std::int64_t at = first; at < last; ++at, walk.next()) {
+      const UpdatedTensor<T, states>& tensor = walk.tensor();
+      const std::int64_t begin = walk.block() * flat_block, end = std::min(begin + flat_block, tensor.count);
+      std::uint32_t found = 0;
+      for (std::int64_t i = begin; i < end; ++i) {
+        std::array<A, states> state;
+        for (std::size_t s = 0; s < states; ++s) state[s] = tensor.state[s][i];
+        found += weight_update::digest_of(tensor.master[i], state);
+      }
+      found += weight_update::weight_digest(tensor, begin, end - begin);
+      if (check.renew) {
+        check.digests.kept[static_cast<std::size_t>(at)] = found;
+      } else {
+        weight_update::compare(check.digests, at, found);
+      }
+    }
+  });
+}
+
+void run(const CpuStream&, const JudgeStep& judge) {
+  require_length("JudgeStep", "norm", judge.norm, 1);
+  require_length("JudgeStep", "loss", judge.loss, 1);
+  require_length("JudgeStep", "loss_weight", judge.loss_weight, 1);
+  require_length("JudgeStep", "verdict", judge.verdict, 1);
+  const double norm = judge.norm[0];
+  const bool sound = std::isfinite(norm) && std::isfinite(judge.loss[0]) && judge.loss_weight[0] > 0;
+  judge.verdict[0] = {.gradient_scale = judge.clip > 0 && norm > judge.clip ? judge.clip / norm : 1,
+                      .skip = sound ? 0.0 : 1.0};
+}
+
+template void run(const CpuStream&, const CheckDigests<float, 2>&);
+template void run(const CpuStream&, const CheckDigests<bfloat16, 2>&);
+template void run(const CpuStream&, const CheckDigests<double, 2>&);
+
+}  // namespace lyceum

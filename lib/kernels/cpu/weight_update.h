@@ -1,0 +1,158 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/checks.h"
+#include "kernels/cpu/parallel_for.h"
+#include "kernels/cpu/squares.h"
+#include "kernels/digest.h"
+#include "kernels/weight_update.h"
+
+namespace lyceum::weight_update {
+
+/// Sums over a block: squares, and the digests of the memory before and after the update. Weights that are stored apart
+/// from the masters are not in the digests.
+struct BlockSums {
+  double weights = 0, updates = 0;
+  std::uint32_t found = 0, left = 0;
+};
+
+template <class A, std::size_t states>
+std::uint32_t digest_of(A master, const std::array<A, states>& state) {
+  std::uint32_t digest = word_of(master);
+  for (std::size_t s = 0; s < states; ++s) digest += state_factor(s) * word_of(state[s]);
+  return digest;
+}
+
+/// Digest of `count` weights from element `first` on; 0 if they are the masters.
+template <class T, std::size_t states>
+std::uint32_t weight_digest(const UpdatedTensor<T, states>& tensor, std::int64_t first, std::int64_t count) {
+  if (static_cast<const void*>(tensor.weight) == tensor.master) return 0;
+  const T* const weight = tensor.weight + first;
+  std::uint32_t sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = 0; i < count; ++i) sum += word_of(weight[i]);
+  return weight_factor * sum;
+}
+
+/// Constants of the elements of a range.
+template <class A, class Rule>
+struct Constants {
+  typename Rule::template Element<A> rule;
+  A gradient_scale, decay;
+};
+
+/// Updates element i and returns its contributions to the sums. A separate function that is inlined later, because GCC
+/// does not vectorize an omp simd loop whose body has local arrays.
+template <class T, class Rule>
+[[gnu::always_inline]] inline BlockSums update_element(const UpdatedTensor<T, Rule::states>& tensor,
+                                                       const Constants<Accumulator<T>, Rule>& k, std::int64_t i) {
+  using A = Accumulator<T>;
+  std::array<A, Rule::states> state;
+  for (std::size_t s = 0; s < Rule::states; ++s) state[s] = tensor.state[s][i];
+  const A before = tensor.master[i];
+  const std::uint32_t found = digest_of(before, state);
+  const A update = k.rule(tensor.gradient[i] * k.gradient_scale, state) + k.decay * before;
+  const A after = before - update;
+  for (std::size_t s = 0; s < Rule::states; ++s) tensor.state[s][i] = state[s];
+  tensor.master[i] = after;
+  tensor.weight[i] = round_to<T>(after);
+  return {.weights = static_cast<double>(after) * static_cast<double>(after),
+          .updates = static_cast<double>(update) * static_cast<double>(update),
+          .found = found,
+          .left = digest_of(after, state)};
+}
+
+/// Updates elements [first, last), which have one weight decay.
+template <class T, class Rule>
+void update_range(const UpdatedTensor<T, Rule::states>& row, const Constants<Accumulator<T>, Rule>& constants,
+                  std::int64_t first, std::int64_t last, BlockSums& sums) {
+  const UpdatedTensor<T, Rule::states> tensor = row;  // copies: no store in the loop can change them
+  const Constants<Accumulator<T>, Rule> k = constants;
+  double weights = 0, updates = 0;
+  std::uint32_t found = 0, left = 0;
+#pragma omp simd reduction(+ : weights, updates, found, left)
+  for (std::int64_t i = first; i < last; ++i) {
+    const BlockSums one = update_element<T, Rule>(tensor, k, i);
+    weights += one.weights;
+    updates += one.updates;
+    found += one.found;
+    left += one.left;
+  }
+  sums.weights += weights;
+  sums.updates += updates;
+  sums.found += found;
+  sums.left += left;
+}
+
+/// Updates elements [first, last) of a tensor, which are one block.
+template <class T, class Rule>
+BlockSums update_block(const UpdateWeights<T, Rule>& update, const UpdatedTensor<T, Rule::states>& tensor,
+                       const typename Rule::template Element<Accumulator<T>>& rule, std::int64_t first,
+                       std::int64_t last) {
+  using A = Accumulator<T>;
+  BlockSums sums;
+  if (update.verdict[0].skip != 0) {
+    sums.weights = sum_of_squares(tensor.master + first, last - first);
+    return sums;
+  }
+  const A gradient_scale = static_cast<A>(update.verdict[0].gradient_scale);
+  const double lr = update.rule.lr();
+  for (const DecaySpan* span = update.decay.data() + tensor.first_span; first < last; ++span) {
+    const std::int64_t end = std::min(last, span->end);
+    if (end <= first) continue;
+    const Constants<A, Rule> k{
+        .rule = rule, .gradient_scale = gradient_scale, .decay = static_cast<A>(lr * span->weight_decay)};
+    update_range<T, Rule>(tensor, k, first, end, sums);
+    first = end;
+  }
+  return sums;
+}
+
+/// Records the block as damaged if its digest is not the one that was kept.
+inline void compare(const UpdateDigests& digests, std::int64_t block, std::uint32_t found) {
+  if (digests.kept[static_cast<std::size_t>(block)] == found) return;
+  const std::atomic_ref damaged(digests.damaged[0]);
+  const auto own = static_cast<std::uint32_t>(std::ssize(digests.kept) - block);
+  for (std::uint32_t before = damaged; own > before && !damaged.compare_exchange_weak(before, own);) {
+  }
+}
+
+}  // namespace lyceum::weight_update
+
+namespace lyceum {
+
+template <class T, class Rule>
+void run(const CpuStream& stream, const UpdateWeights<T, Rule>& update) {
+  require_length("UpdateWeights", "verdict", update.verdict, 1);
+  require_length("UpdateWeights", "weight places", update.weight_places, std::ssize(update.tensors));
+  require_length("UpdateWeights", "update places", update.update_places, std::ssize(update.tensors));
+  const auto rule = update.rule.template element<Accumulator<T>>();
+  const bool watched = !update.digests.kept.empty() && update.verdict[0].skip == 0;
+  if (watched) require_length("UpdateWeights", "kept digests", update.digests.kept, update.blocks);
+  parallel_for(stream, update.blocks, elements_a_thread / flat_block, [&](std::int64_t first, std::int64_t last) {
+    BlockWalk walk(update.tensors, first);
+    for (std::int64_t at = first; at < last; ++at, walk.next()) {
+      const auto& tensor = walk.tensor();
+      const std::int64_t begin = walk.block() * flat_block, end = std::min(begin + flat_block, tensor.count);
+      const std::uint32_t weights = watched ? weight_update::weight_digest(tensor, begin, end - begin) : 0;
+      const weight_update::BlockSums sums = weight_update::update_block(update, tensor, rule, begin, end);
+      if (watched) {
+        weight_update::compare(update.digests, at, sums.found + weights);
+        update.digests.kept[static_cast<std::size_t>(at)] =
+            sums.left + weight_update::weight_digest(tensor, begin, end - begin);
+      }
+      const auto store = [&](std::int64_t place, double sum) {
+        if (place >= 0) update.sums[static_cast<std::size_t>(place + walk.block())] = sum;
+      };
+      store(update.weight_places[walk.row()], sums.weights);
+      store(update.update_places[walk.row()], sums.updates);
+    }
+  });
+}
+
+}  // namespace lyceum

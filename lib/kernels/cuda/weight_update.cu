@@ -1,0 +1,60 @@
+#include "kernels/cuda/weight_update.cuh"
+
+namespace lyceum {
+
+namespace {
+
+template <class T, std::size_t states>
+__global__ void __launch_bounds__(weight_update::threads) check_tensors(CheckDigests<T, states> check) {
+  using A = Accumulator<T>;
+  const std::int64_t first = check.blocks * blockIdx.x / gridDim.x, last = check.blocks * (blockIdx.x + 1) / gridDim.x;
+  BlockWalk<UpdatedTensor<T, states>> walk(check.tensors, first);
+  for (std::int64_t at = first; at < last; ++at, walk.next()) {
+    const UpdatedTensor<T, states>& tensor = walk.tensor();
+    const std::int64_t i = walk.block() * flat_block + threadIdx.x * weight_update::width;
+    std::uint32_t own = 0;
+    for (int e = 0; e < weight_update::width && i + e < tensor.count; ++e) {
+      std::array<A, states> state;
+      for (std::size_t s = 0; s < states; ++s) state[s] = tensor.state[s][i + e];
+      own += weight_update::digest_of(tensor.master[i + e], state);
+      if (weight_update::weight_is_apart(tensor)) own += weight_factor * word_of(tensor.weight[i + e]);
+    }
+    const std::uint32_t found = join_block<weight_update::threads>(own, Sum{});
+    if (threadIdx.x != 0) continue;
+    if (check.renew) {
+      check.digests.kept[at] = found;
+    } else {
+      weight_update::compare(check.digests, at, found);
+    }
+  }
+}
+
+__global__ void judge_step(JudgeStep judge) {
+  const double norm = judge.norm[0];
+  const bool sound = std::isfinite(norm) && std::isfinite(judge.loss[0]) && judge.loss_weight[0] > 0;
+  judge.verdict[0] = {.gradient_scale = judge.clip > 0 && norm > judge.clip ? judge.clip / norm : 1,
+                      .skip = sound ? 0.0 : 1.0};
+}
+
+}  // namespace
+
+template <class T, std::size_t states>
+void run(const CudaStream& stream, const CheckDigests<T, states>& check) {
+  require_length("CheckDigests", "kept digests", check.digests.kept, check.blocks);
+  start(stream, "CheckDigests", check_tensors<T, states>, weight_update::grid_of(stream, check.blocks),
+        weight_update::threads, check);
+}
+
+void run(const CudaStream& stream, const JudgeStep& judge) {
+  require_length("JudgeStep", "norm", judge.norm, 1);
+  require_length("JudgeStep", "loss", judge.loss, 1);
+  require_length("JudgeStep", "loss_weight", judge.loss_weight, 1);
+  require_length("JudgeStep", "verdict", judge.verdict, 1);
+  start(stream, "JudgeStep", judge_step, 1, 1, judge);
+}
+
+template void run(const CudaStream&, const CheckDigests<float, 2>&);
+template void run(const CudaStream&, const CheckDigests<bfloat16, 2>&);
+template void run(const CudaStream&, const CheckDigests<double, 2>&);
+
+}  // namespace lyceum

@@ -1,0 +1,181 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/checks.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/digest.h"
+#include "kernels/weight_update.h"
+
+namespace lyceum::weight_update {
+
+/// A thread block takes one block of a tensor at a time, each thread `width` consecutive elements of it.
+constexpr int width = 4, threads = flat_block / width;
+
+/// Sums over the elements of one thread: squares, and the digests of the memory before and after the update.
+struct ThreadSums {
+  double weights = 0, updates = 0;
+  std::uint32_t found = 0, left = 0;
+};
+
+template <class A, std::size_t states>
+__device__ std::uint32_t digest_of(A master, const std::array<A, states>& state) {
+  std::uint32_t digest = word_of(master);
+  for (std::size_t s = 0; s < states; ++s) digest += state_factor(s) * word_of(state[s]);
+  return digest;
+}
+
+template <class T, std::size_t states>
+__device__ bool weight_is_apart(const UpdatedTensor<T, states>& tensor) {
+  return static_cast<const void*>(tensor.weight) != tensor.master;
+}
+
+/// Constants of all elements of a launch.
+template <class A, class Rule>
+struct Constants {
+  typename Rule::template Element<A> rule;
+  A gradient_scale;
+  double lr;
+  bool watched;
+};
+
+/// Updates `count` consecutive elements from element i on, which have one weight decay.
+template <int count, class T, class Rule>
+__device__ void update_pack(const UpdatedTensor<T, Rule::states>& tensor, const Constants<Accumulator<T>, Rule>& k,
+                            double weight_decay, std::int64_t i, ThreadSums& sums) {
+  using A = Accumulator<T>;
+  const auto decay = static_cast<A>(k.lr * weight_decay);
+  const auto gradient = load<count>(tensor.gradient + i);
+  auto master = load<count>(tensor.master + i);
+  std::array<Pack<A, count>, Rule::states> states;
+  for (std::size_t s = 0; s < Rule::states; ++s) states[s] = load<count>(tensor.state[s] + i);
+  const bool apart = k.watched && weight_is_apart(tensor);
+  Pack<T, count> weight{};
+  if (apart) weight = load<count>(tensor.weight + i);
+  for (int e = 0; e < count; ++e) {
+    std::array<A, Rule::states> state;
+    for (std::size_t s = 0; s < Rule::states; ++s) state[s] = states[s][e];
+    const A before = master[e];
+    sums.found += digest_of(before, state);
+    if (apart) sums.found += weight_factor * word_of(weight[e]);
+    const A update = k.rule(gradient[e] * k.gradient_scale, state) + decay * before;
+    master[e] = before - update;
+    for (std::size_t s = 0; s < Rule::states; ++s) states[s][e] = state[s];
+    weight[e] = narrow<T>(master[e]);
+    sums.left += digest_of(master[e], state);
+    if (apart) sums.left += weight_factor * word_of(weight[e]);
+    sums.weights += static_cast<double>(master[e]) * static_cast<double>(master[e]);
+    sums.updates += static_cast<double>(update) * static_cast<double>(update);
+  }
+  for (std::size_t s = 0; s < Rule::states; ++s) store(tensor.state[s] + i, states[s]);
+  store(tensor.master + i, master);
+  store(tensor.weight + i, weight);
+}
+
+template <class T, std::size_t states>
+__device__ bool is_packed(const UpdatedTensor<T, states>& tensor) {
+  bool aligned = is_aligned(tensor.master) && is_aligned(tensor.gradient) && is_aligned(tensor.weight);
+  for (std::size_t s = 0; s < states; ++s) aligned = aligned && is_aligned(tensor.state[s]);
+  return aligned;
+}
+
+/// Updates one thread's elements from element i on, up to the end of the tensor. The assignment of elements to threads
+/// does not depend on how they are read.
+template <class T, class Rule>
+__device__ ThreadSums update_elements(const UpdateWeights<T, Rule>& update,
+                                      const UpdatedTensor<T, Rule::states>& tensor,
+                                      const Constants<Accumulator<T>, Rule>& k, std::int64_t i) {
+  ThreadSums sums;
+  if (i >= tensor.count) return sums;
+  const DecaySpan* span = update.decay.data() + tensor.first_span;
+  while (span->end <= i) ++span;
+  if (i + width <= tensor.count && i + width <= span->end && is_packed(tensor)) {
+    update_pack<width, T, Rule>(tensor, k, span->weight_decay, i, sums);
+    return sums;
+  }
+  for (int e = 0; e < width && i + e < tensor.count; ++e) {
+    while (span->end <= i + e) ++span;
+    update_pack<1, T, Rule>(tensor, k, span->weight_decay, i + e, sums);
+  }
+  return sums;
+}
+
+/// The sums of a skipped step: Σ master² alone.
+template <class T, std::size_t states>
+__device__ ThreadSums skip_elements(const UpdatedTensor<T, states>& tensor, std::int64_t i) {
+  ThreadSums sums;
+  for (int e = 0; e < width && i + e < tensor.count; ++e) {
+    sums.weights += static_cast<double>(tensor.master[i + e]) * static_cast<double>(tensor.master[i + e]);
+  }
+  return sums;
+}
+
+/// Records the block as damaged if its digest is not the one that was kept. For one thread of a thread block.
+__device__ inline void compare(const UpdateDigests& digests, std::int64_t block, std::uint32_t found) {
+  if (digests.kept[block] == found) return;
+  atomicMax(digests.damaged.data(),
+            static_cast<std::uint32_t>(digests.kept.size()) - static_cast<std::uint32_t>(block));
+}
+
+template <class T, class Rule>
+__global__ void __launch_bounds__(threads) update_tensors(UpdateWeights<T, Rule> update) {
+  using A = Accumulator<T>;
+  const StepVerdict verdict = update.verdict[0];
+  const bool skip = verdict.skip != 0;
+  const Constants<A, Rule> k{.rule = update.rule.template element<A>(),
+                             .gradient_scale = static_cast<A>(verdict.gradient_scale),
+                             .lr = update.rule.lr(),
+                             .watched = !skip && !update.digests.kept.empty()};
+  const std::int64_t first = update.blocks * blockIdx.x / gridDim.x,
+                     last = update.blocks * (blockIdx.x + 1) / gridDim.x;
+  BlockWalk<UpdatedTensor<T, Rule::states>> walk(update.tensors, first);
+  for (std::int64_t at = first; at < last; ++at, walk.next()) {
+    const std::int64_t i = walk.block() * flat_block + threadIdx.x * width;
+    const ThreadSums own =
+        skip ? skip_elements(walk.tensor(), i) : update_elements<T, Rule>(update, walk.tensor(), k, i);
+    const std::int64_t weights = update.weight_places[walk.row()], updates = update.update_places[walk.row()];
+    if (weights >= 0) {
+      const double sum = join_block<threads>(own.weights, Sum{});
+      if (threadIdx.x == 0) update.sums[weights + walk.block()] = sum;
+    }
+    if (updates >= 0) {
+      const double sum = join_block<threads>(own.updates, Sum{});
+      if (threadIdx.x == 0) update.sums[updates + walk.block()] = sum;
+    }
+    if (k.watched) {
+      const std::uint32_t found = join_block<threads>(own.found, Sum{});
+      const std::uint32_t left = join_block<threads>(own.left, Sum{});
+      if (threadIdx.x != 0) continue;
+      compare(update.digests, at, found);
+      update.digests.kept[at] = left;
+    }
+  }
+}
+
+/// More thread blocks than run at a time, so that they end together, each with several consecutive blocks to walk: it
+/// searches the table once.
+inline unsigned grid_of(const CudaStream& stream, std::int64_t blocks) {
+  return static_cast<unsigned>(std::min<std::int64_t>(std::int64_t{stream.processors()} * 32, blocks));
+}
+
+}  // namespace lyceum::weight_update
+
+namespace lyceum {
+
+template <class T, class Rule>
+void run(const CudaStream& stream, const UpdateWeights<T, Rule>& update) {
+  const auto tensors = static_cast<std::int64_t>(update.tensors.size());
+  require_length("UpdateWeights", "verdict", update.verdict, 1);
+  require_length("UpdateWeights", "weight places", update.weight_places, tensors);
+  require_length("UpdateWeights", "update places", update.update_places, tensors);
+  if (!update.digests.kept.empty()) {
+    require_length("UpdateWeights", "kept digests", update.digests.kept, update.blocks);
+  }
+  start(stream, "UpdateWeights", weight_update::update_tensors<T, Rule>, weight_update::grid_of(stream, update.blocks),
+        weight_update::threads, update);
+}
+
+}  // namespace lyceum

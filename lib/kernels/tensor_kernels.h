@@ -1,0 +1,21 @@
+#pragma once
+
+#include "core/tensor.h"
+#include "kernels/elementwise.h"
+
+namespace lyceum {
+
+/// x = 0, for a tensor of any float type.
+inline void clear(const Stream& stream, const Tensor& x) {
+  dispatch_float(x.dtype(), [&]<class T>() { launch(stream, Clear<T>{.y = x.span<T>()}); });
+}
+
+/// y = x rounded to y's type; of the same size, both of any float type.
+inline void convert(const Stream& stream, const Tensor& x, const Tensor& y) {
+  dispatch_float(x.dtype(), [&]<class From>() {
+    dispatch_float(y.dtype(),
+                   [&]<class To>() { launch(stream, Cast<From, To>{.x = x.span<From>(), .y = y.span<To>()}); });
+  });
+}
+
+}  // namespace lyceum

@@ -1,0 +1,123 @@
+#include "model/routing/mixture.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "core/error.h"
+
+namespace lyceum {
+
+namespace {
+
+std::vector<std::int64_t> equal_widths(std::int64_t choices, std::int64_t width) {
+  return std::vector<std::int64_t>(static_cast<std::size_t>(choices), width);
+}
+
+/// Routed experts of a layer's FFN that is sparse.
+std::int64_t experts_in(const Config& config, std::int64_t layer) {
+  const std::vector<std::int64_t>& own = config.moe.experts_of_layers;
+  return own.empty() ? config.moe.experts : own.at(static_cast<std::size_t>(layer - config.model.first_dense_layers));
+}
+
+}  // namespace
+
+bool is_sparse(const Config& config, std::int64_t layer) {
+  return layer >= config.model.first_dense_layers && (config.moe.experts > 0 || config.moe.shared_experts > 0);
+}
+
+std::int64_t dense_width(const Config& config, std::int64_t layer) {
+  return is_sparse(config, layer) ? config.moe.shared_experts * config.moe.expert_hidden : config.model.ffn_hidden;
+}
+
+std::optional<Mixture> attention_experts(const Config& config, std::int64_t layer) {
+  const AttentionExpertsConfig& experts = config.attention_experts;
+  if (config.model.attention != "moa" || experts.count == 0) return {};
+  return Mixture{.id = {layer, Site::attention},
+                 .router = config.moe.router,
+                 .gates = attention_gates_of(config),
+                 .k = experts.top_k,
+                 .widths = equal_widths(experts.count, config.model.heads * config.model.head_dim)};
+}
+
+std::optional<Mixture> routed_experts(const Config& config, std::int64_t layer) {
+  const MoeConfig& moe = config.moe;
+  if (moe.experts == 0 || !is_sparse(config, layer)) return {};
+  std::vector<std::int64_t> widths =
+      moe.expert_sizes.empty() ? equal_widths(experts_in(config, layer), moe.expert_hidden) : moe.expert_sizes;
+  widths.resize(widths.size() + static_cast<std::size_t>(moe.zero_experts + moe.copy_experts), 0);
+  return Mixture{.id = {layer, Site::ffn},
+                 .router = moe.router,
+                 .gates = gates_of(moe),
+                 .k = moe.top_k,
+                 .always_on = moe.shared_experts,
+                 .group_limit = moe.group_limit,
+                 .capacity_factor = moe.capacity_factor,
+                 .widths = std::move(widths),
+                 .zeros = moe.zero_experts,
+                 .copies = moe.copy_experts};
+}
+
+std::optional<Mixture> pieces_of(const Config& config, const MixtureId& id) {
+  const SubDimensionsConfig& parts = config.sub_dimensions;
+  const std::int64_t pieces = id.site == Site::attention ? parts.attention : parts.ffn;
+  if (pieces == 0) return {};
+  return Mixture{.id = id,
+                 .kind = Mixture::Kind::pieces,
+                 .router = RouterKind::softmax,
+                 .gates = Gates::raw,
+                 .k = parts.active - parts.shared,
+                 .always_on = parts.shared,
+                 .widths = equal_widths(pieces, config.model.hidden / pieces)};
+}
+
+std::int64_t fusion_width(const Config& config, const Mixture& pieces) {
+  const std::int64_t width = config.sub_dimensions.fusion_width;
+  return width < 0 ? pieces.choices() : width;
+}
+
+std::int64_t fewest_experts(const Config& config) {
+  const std::vector<std::int64_t>& own = config.moe.experts_of_layers;
+  if (config.moe.experts <= 0 || config.model.first_dense_layers >= config.model.layers) return 0;
+  return own.empty() ? config.moe.experts : std::ranges::min(own);
+}
+
+std::vector<Mixture> mixtures_of(const Config& config, std::int64_t layer) {
+  std::vector<Mixture> mixtures;
+  if (std::optional<Mixture> experts = attention_experts(config, layer)) mixtures.push_back(std::move(*experts));
+  if (std::optional<Mixture> pieces = pieces_of(config, {layer, Site::attention}))
+    mixtures.push_back(std::move(*pieces));
+  if (std::optional<Mixture> experts = routed_experts(config, layer)) mixtures.push_back(std::move(*experts));
+  if (std::optional<Mixture> pieces = pieces_of(config, {layer, Site::ffn})) mixtures.push_back(std::move(*pieces));
+  return mixtures;
+}
+
+std::vector<Mixture> mixtures_of(const Config& config) {
+  std::vector<Mixture> all;
+  for (std::int64_t layer = 0; layer < config.model.layers; ++layer) {
+    std::ranges::move(mixtures_of(config, layer), std::back_inserter(all));
+  }
+  return all;
+}
+
+StageParts parts_of(const Config& config, const Range& blocks) {
+  return {.input = blocks.first == 0, .blocks = blocks, .output = blocks.end() == config.model.layers};
+}
+
+bool reads_tokens(const Config& config, const StageParts& stage) {
+  if (stage.input || stage.output) return true;
+  for (std::int64_t layer = stage.blocks.first; layer < stage.blocks.end(); ++layer) {
+    const std::vector<Mixture> mixtures = mixtures_of(config, layer);
+    if (std::ranges::find(mixtures, RouterKind::hash, &Mixture::router) != mixtures.end()) return true;
+  }
+  return false;
+}
+
+Mixture mixture_of(const Config& config, const MixtureId& id) {
+  std::vector<Mixture> mixtures = mixtures_of(config, id.layer);
+  const auto found = std::ranges::find(mixtures, id, &Mixture::id);
+  require_input(found != mixtures.end(), "layer {}: this model has no router there", label_of(id));
+  return std::move(*found);
+}
+
+}  // namespace lyceum

@@ -1,0 +1,187 @@
+#include "model/routing/router.h"
+
+#include "autograd/linear.h"
+#include "autograd/noise.h"
+#include "autograd/relu.h"
+#include "autograd/rms_norm.h"
+#include "autograd/row_penalty.h"
+#include "core/copy.h"
+#include "kernels/router.h"
+#include "model/routing/balance_loss.h"
+#include "model/tensor_pattern.h"
+
+namespace lyceum {
+
+std::vector<RouterTensor> router_tensors(const Config& config, const Mixture& mixture) {
+  const std::int64_t hidden = config.model.hidden, width = config.moe.router_hidden, choices = mixture.choices();
+  const double std = config.model.init_std;
+  const RouterTensor scores{"gate/weight", {choices, hidden}, std, true};
+  switch (mixture.router) {
+    case RouterKind::sigmoid:
+    case RouterKind::sqrt_softplus: return {scores, {"gate/e_score_correction_bias", {choices}, 0.0, false, false}};
+    case RouterKind::random: return {{"gate/weight", {choices, hidden}, std, false, false}};
+    case RouterKind::mlp:
+      return {{"gate/in/weight", {width, hidden}, std, true, true, false},
+              {"gate/weight", {choices, width}, std, true}};
+    case RouterKind::noisy:
+      return {scores, {"gate/noise/weight", {choices, hidden}, std, true}, {"gate/noise_scale", {choices}, {}, false}};
+    case RouterKind::hash: return {};
+    default: return {scores};
+  }
+}
+
+Router::Router(const Config& config, const Mixture& mixture, const std::string& prefix, const Units& units,
+               const Placement& groups)
+    : mixture_(mixture),
+      balance_(config.balance),
+      even_(config.moe.even_routing),
+      norm_eps_(config.model.norm_eps),
+      seed_(config.run.seed),
+      penalty_(config.optim.router_penalty),
+      penalty_from_(config.optim.router_penalty_from),
+      groups_(groups) {
+  for (const RouterTensor& tensor : router_tensors(config, mixture)) {
+    ParameterUnit& unit = tensor.trained ? units.trained : units.untrained;
+    parameters_.push_back(
+        &unit.add(whole_parameter(prefix + "/" + tensor.name, tensor.shape, tensor.initial, tensor.decay)));
+  }
+  if (scores_of(mixture_.router) == Scores::softmax) return;
+  bias_ = parameters_.back();
+  const std::vector<TensorPattern> trained = tensor_patterns(config.optim.train_only);
+  if (!trained.empty() && named_elements(*bias_, trained).empty()) balance_.bias_rate = 0;
+}
+
+Parameter* Router::choice_rows() const {
+  if (mixture_.router == RouterKind::hash) return nullptr;
+  return parameters_.at(mixture_.router == RouterKind::mlp ? 1 : 0);
+}
+
+Variable Router::logits(Tape& tape, const Pass& pass, const Variable& x) const {
+  if (mixture_.router == RouterKind::mlp) {
+    const Variable inner = tape.apply(Relu{}, tape.apply(Linear{parameters_[0]}, x));
+    return tape.apply(PreciseLinear{parameters_[1]}, inner);
+  }
+  const Variable logits = tape.apply(PreciseLinear{parameters_[0]}, x);
+  if (mixture_.router != RouterKind::noisy || !pass.training()) return logits;
+  const Variable noise = tape.apply(PreciseLinear{parameters_[1]}, x);
+  constexpr std::int64_t of_attention = 1 << 15;  // layers are fewer: both routers of a block have noise of their own
+  const NoisyLogits noisy{.seed = seed_,
+                          .layer = mixture_.id.layer + (mixture_.id.site == Site::attention ? of_attention : 0),
+                          .first = pass.batch.first_token + pass.layout.own().first,
+                          .step = pass.batch.step};
+  return tape.apply(noisy, logits, tape.apply(RmsNorm{parameters_[2], norm_eps_}, noise));
+}
+
+Tensor Router::step_choices(const Pass& pass) const { return mixture_.placed() ? pass.batch.choices : Tensor(); }
+
+Router::Choices Router::forward(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const {
+  Choices choices = choose(tape, pass, x, tally);
+  if (pass.batch.chosen) pass.batch.chosen->push_back({mixture_.id, choices.index, choices.gates.value});
+  return choices;
+}
+
+Router::Choices Router::choose(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const {
+  const RoutingTally counted = tally && !tape.replaying() ? *tally : RoutingTally{};
+  if (mixture_.router == RouterKind::hash) {
+    require(pass.batch.inputs.defined(), "layer {} routes by token ids, but has none", mixture_.id.layer);
+    const Range own = pass.layout.own();
+    const auto [gates, index] = tape.apply(RouteByHash{.tokens = pass.batch.inputs.slice(own.first, own.count),
+                                                       .layer = mixture_.id.layer,
+                                                       .experts = mixture_.choices(),
+                                                       .type = accumulator_of(x.value.dtype()),
+                                                       .tally = counted});
+    return {.gates = gates, .index = index.value, .load = {}};
+  }
+  Route route{.k = mixture_.k,
+              .scores = scores_of(mixture_.router),
+              .rule = mixture_.gates,
+              .choices = step_choices(pass),
+              .bias = bias_ ? bias_->value : Tensor(),
+              .skip = mixture_.placed() ? pass.skip_top : 0,
+              .always_on = mixture_.never_chosen(),
+              .even = even_,
+              .entropy = informs(balance_) && pass.training(),
+              .tally = counted};
+  if (mixture_.group_limit > 0) {
+    route.group = tensor_of(tape.stream(), {mixture_.choices()}, groups_.owner);
+    route.groups = groups_.ranks();
+    route.group_limit = mixture_.group_limit;
+  }
+  if ((has_losses(balance_) && pass.training()) || counted.counts.defined()) {
+    route.sequences = pass.layout.sequences();
+    route.seq_len = pass.layout.seq_len();
+    route.first = pass.layout.own().first;
+  }
+  const Variable scored = logits(tape, pass, x);
+  const auto [gates, index, load] = tape.apply(route, scored);
+  return {.gates = gates, .index = index.value, .load = load, .logits = scored};
+}
+
+std::vector<Loss> Router::losses(Tape& tape, const Pass& pass, const Variable& load, const ProcessGroup& data) const {
+  if (!pass.training()) return {};
+  std::vector<Loss> losses;
+  if (has_losses(balance_)) {
+    const BalanceLoss balance{.expert_factor = balance_.expert,
+                              .device_factor = mixture_.placed() ? balance_.device : 0,
+                              .z_factor = balance_.z_loss,
+                              .information_factor = balance_.mutual_information,
+                              .concentration_factor = balance_.concentration,
+                              .devices = &groups_,
+                              .top_k = mixture_.k,
+                              .seq_len = pass.layout.seq_len(),
+                              .choices = step_choices(pass),
+                              .batch = is_over_batch(balance_) ? &data : nullptr};
+    const auto [expert, device, z, information, concentration] =
+        tape.apply(balance, pass.layout.sum_of_runs(tape, load));
+    if (balances(balance_)) losses = {{LossKind::expert_balance, expert}, {LossKind::device_balance, device}};
+    if (balance_.z_loss > 0) losses.push_back({LossKind::z, z});
+    if (balance_.mutual_information > 0) losses.push_back({LossKind::mutual_information, information});
+    if (balance_.concentration > 0) losses.push_back({LossKind::concentration, concentration});
+  }
+  if (penalty_ > 0 && penalty_from_ < mixture_.choices()) {
+    const RowPenalty penalty{.weight = choice_rows(),
+                             .first = penalty_from_,
+                             .factor = penalty_ * static_cast<double>(pass.layout.sequences()),
+                             .graded = pass.layout.rank() == 0};
+    losses.push_back({LossKind::router_penalty, tape.apply(penalty)});
+  }
+  return losses;
+}
+
+void require_skippable(const Config& config, std::int64_t skip) {
+  const MoeConfig& moe = config.moe;
+  require_usage(skip >= 0, "--skip-top = {}: must be 0 (none) or more", skip);
+  if (skip == 0) return;
+  std::vector<Mixture> mixtures = mixtures_of(config);
+  std::erase_if(mixtures, [](const Mixture& mixture) { return !mixture.placed(); });
+  require_usage(!mixtures.empty(), "--skip-top = {}: this model has no experts to choose from", skip);
+  require_usage(moe.router != RouterKind::hash,
+                "--skip-top = {} with moe.router = hash, which does not rank the experts", skip);
+  require_usage(!moe.even_routing, "--skip-top = {} with moe.even_routing = true, which does not rank the experts",
+                skip);
+  for (const Mixture& mixture : mixtures) {
+    const std::int64_t experts = mixture.choices(), left = experts - mixture.k;
+    const std::string of_layer = moe.experts_of_layers.empty() ? "" : " in layer " + label_of(mixture.id);
+    require_usage(skip <= left, "--skip-top = {} and moe.top_k = {} are more than {} = {}{}: skip {} at most", skip,
+                  mixture.k, choices_keys(moe), experts, of_layer, left);
+    if (moe.group_limit == 0) continue;
+    const std::int64_t open = open_choices(config, experts);
+    require_usage(
+        skip <= open - mixture.k,
+        "--skip-top = {} and moe.top_k = {} are more than the {} experts of moe.group_limit = {} groups: skip {} "
+        "at most",
+        skip, mixture.k, open, moe.group_limit, open - mixture.k);
+  }
+}
+
+void Router::update(const Stream& stream, const Tensor& counts, std::span<const StepVerdict> verdict) const {
+  if (!learns_from_counts()) return;
+  dispatch_accumulator(bias_->value.dtype(), [&]<class A>() {
+    launch(stream, BalanceBias<A>{.counts = counts.matrix<const std::int64_t>(),
+                                  .bias = bias_->value.span<A>(),
+                                  .rate = balance_.bias_rate,
+                                  .verdict = verdict});
+  });
+}
+
+}  // namespace lyceum

@@ -1,0 +1,55 @@
+#include "optim/checkpoint.h"
+
+#include "io/checkpoint/unit_tensors.h"
+#include "kernels/tensor_kernels.h"
+
+namespace lyceum {
+
+namespace {
+
+/// "optimizer/exp_avg/", before the name of a weight.
+std::string state_prefix(std::string_view state) { return std::string(optimizer_prefix).append(state) + "/"; }
+
+}  // namespace
+
+std::vector<CheckpointPiece> checkpoint_pieces(const Optimizer& optimizer) {
+  const auto names = update_rule(optimizer.config()).states;
+  std::vector<CheckpointPiece> pieces;
+  const auto append = [&](const UnitShare& share, std::string_view prefix, const Tensor& values) {
+    if (share.unit->twin()) return;
+    append_pieces(optimizer.stream(), *share.unit, prefix, share.owned, values, share.updated.first, pieces);
+  };
+  for (const UpdatedShare& updated : optimizer.updated()) {
+    append(updated.share, "", updated.master);
+    for (std::size_t s = 0; s < updated.states.size(); ++s) {
+      append(updated.share, state_prefix(names[s]), updated.states[s]);
+    }
+  }
+  for (const UnitShare& share : optimizer.untrained()) append(share, "", share.values);
+  return pieces;
+}
+
+void load_checkpoint(Optimizer& optimizer, const CheckpointReader& reader) {
+  const Stream& stream = optimizer.stream();
+  const auto names = update_rule(optimizer.config()).states;
+  const bool has_states = reader.has_optimizer_state();
+  for (const UpdatedShare& updated : optimizer.updated()) {
+    const UnitShare& share = updated.share;
+    read_range(reader, stream, *share.unit, "", share.updated, updated.master);
+    for (std::size_t s = 0; s < updated.states.size(); ++s) {
+      if (has_states) {
+        read_range(reader, stream, *share.unit, state_prefix(names[s]), share.updated, updated.states[s]);
+      } else {  // a run that returns to this checkpoint must not keep the states of the steps that it leaves
+        clear(stream, updated.states[s]);
+      }
+    }
+    if (updated.master.dtype() != share.values.dtype()) convert(stream, updated.master, share.values);
+  }
+  for (const UnitShare& share : optimizer.untrained()) {
+    read_weights(reader, stream, *share.unit, share.updated, share.values);
+  }
+  optimizer.frozen_elements().clear_states(stream, optimizer.updated());
+  optimizer.renew_digests();
+}
+
+}  // namespace lyceum

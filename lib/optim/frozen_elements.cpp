@@ -1,0 +1,30 @@
+#include "optim/frozen_elements.h"
+
+#include "kernels/tensor_kernels.h"
+
+namespace lyceum {
+
+FrozenElements::FrozenElements(std::span<const UpdatedShare> shares) {
+  for (std::size_t s = 0; s < shares.size(); ++s) {
+    const UnitShare& share = shares[s].share;
+    for (std::size_t p = 0; p < share.unit->parameters().size(); ++p) {
+      for (const Range& frozen : share.unit->parameters()[p]->frozen) {
+        const Range part = common({share.unit->first_of(p) + frozen.first, frozen.count}, share.updated);
+        if (part.count > 0) parts_.push_back({s, {part.first - share.updated.first, part.count}});
+      }
+    }
+  }
+}
+
+void FrozenElements::clear_gradients(const Stream& stream, std::span<const UpdatedShare> shares) const {
+  for (const auto& [share, range] : parts_)
+    clear(stream, shares[share].share.gradients.slice(range.first, range.count));
+}
+
+void FrozenElements::clear_states(const Stream& stream, std::span<const UpdatedShare> shares) const {
+  for (const auto& [share, range] : parts_) {
+    for (const Tensor& state : shares[share].states) clear(stream, state.slice(range.first, range.count));
+  }
+}
+
+}  // namespace lyceum

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/copy.h"
+#include "core/device_table.h"
+#include "core/tensor.h"
+#include "kernels/weight_update.h"
+#include "model/loss_kind.h"
+
+namespace lyceum {
+
+/// The numbers of one training step, in the memory of the device that computes: what the step depends on, what its
+/// passes add up, what ranks agree on, and the verdict. The host reads them once, after everything was launched.
+class StepNumbers {
+ public:
+  /// Numbers that one rank makes, or that all ranks agree on: the gradient's norm, cross-entropy, and the losses of
+  /// sub-layers in the order of a LossTable.
+  class Sums {
+   public:
+    explicit Sums(Tensor all) : all_(std::move(all)) {}
+    static std::int64_t size(const LossTable& losses) { return 2 + losses.size(); }
+    const Tensor& all() const { return all_; }
+    std::span<double> norm() const { return all_.span<double>().first(1); }
+    std::span<double> cross_entropy() const { return all_.span<double>().subspan(1, 1); }
+    /// [LossTable::size()]
+    std::span<double> layer_losses() const { return all_.span<double>().subspan(2); }
+    /// Cross-entropy and the losses of sub-layers.
+    std::span<double> losses() const { return all_.span<double>().subspan(1); }
+
+   private:
+    Tensor all_;
+  };
+
+  StepNumbers(const Stream& stream, LossTable losses)
+      : losses_(std::move(losses)),
+        size_(Sums::size(losses_)),
+        all_(Tensor::zeros(stream, DType::f64, {count(losses_)}, MemoryKind::buffers)),
+        verdict_(table_of(stream, std::vector<StepVerdict>(1))) {}
+
+  /// Bytes of all of them, in device memory.
+  static std::int64_t bytes(const LossTable& losses) {
+    return count(losses) * std::int64_t{sizeof(double)} + std::int64_t{sizeof(StepVerdict)};
+  }
+  const LossTable& loss_table() const { return losses_; }
+
+  /// The step, counted from 0, and the experts that a token chooses in it: f64 [1] each, see Pass.
+  Tensor step() const { return all_.slice(step_place, 1); }
+  Tensor choices() const { return all_.slice(step_place + 1, 1); }
+  /// The weight of one target's loss: one over the targets of the global batch that count, 0 if there are none. [1]
+  std::span<const double> loss_weight() const { return all_.span<double>().subspan(step_place + 2, 1); }
+  void set_step(const Stream& stream, std::int64_t step, std::int64_t choices, std::int64_t targets) const {
+    const std::array numbers{static_cast<double>(step), static_cast<double>(choices),
+                             targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0};
+    copy_to_device(stream, all_.span<double>().subspan(step_place, numbers.size()), std::span<const double>(numbers));
+  }
+  /// [1]
+  std::span<StepVerdict> verdict() const { return writable_rows_of<StepVerdict>(verdict_); }
+  /// Norms of the weights after the update, and of the update. [2]
+  std::span<double> weight_norms() const { return all_.span<double>().first(2); }
+  /// The sums of this rank: losses are weighted sums over its tokens.
+  Sums own() const { return Sums(all_.slice(own_first, size_)); }
+  /// The sums that all ranks agree on.
+  Sums agreed() const { return Sums(all_.slice(own_first + size_, size_)); }
+
+  /// Copies of the numbers on the host.
+  struct Values {
+    bool skipped;
+    double own_gradient_norm, own_cross_entropy;
+    double gradient_norm, weight_norm, update_norm;
+    double cross_entropy;
+    std::vector<double> layer_losses;  // in the order of the LossTable
+  };
+  /// Waits for all work of the stream.
+  Values read(const Stream& stream) const {
+    const std::vector<double> all = values_of<double>(stream, all_);
+    StepVerdict verdict{};
+    copy_to_host(stream, &verdict, verdict_.raw(), sizeof verdict);
+    const double *own = all.data() + own_first, *agreed = own + size_;
+    return {.skipped = verdict.skip != 0,
+            .own_gradient_norm = own[0],
+            .own_cross_entropy = own[1],
+            .gradient_norm = agreed[0],
+            .weight_norm = all[0],
+            .update_norm = all[1],
+            .cross_entropy = agreed[1],
+            .layer_losses = {agreed + 2, agreed + size_}};
+  }
+
+ private:
+  static constexpr std::int64_t step_place = 2, own_first = step_place + 3;
+  static std::int64_t count(const LossTable& losses) { return own_first + 2 * Sums::size(losses); }
+
+  LossTable losses_;
+  std::int64_t size_;  // of Sums
+  Tensor all_;         // weight norms; step, choices, loss weight; own sums; agreed sums
+  Tensor verdict_;
+};
+
+}  // namespace lyceum

@@ -1,0 +1,178 @@
+#include "train/eval/evaluator.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "core/copy.h"
+#include "model/routing/routing_sums.h"
+#include "parallel/pipeline/executor.h"
+#include "parallel/pipeline/tape_stage.h"
+#include "parallel/pipeline/transfers.h"
+#include "parallel/tensor/token_layout.h"
+#include "train/setup/samples.h"
+
+namespace lyceum {
+
+namespace {
+
+/// Over the sequences that the ranks with the last stage have read, of a sequence's loss l and its n targets that
+/// count: Σ l, Σ n, Σ l², Σ l·n, Σ n².
+struct LossSums {
+  std::array<double, 5> sums{};
+
+  void add(double loss, double targets) {
+    const std::array terms{loss, targets, loss * loss, loss * targets, targets * targets};
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += terms[i];
+  }
+  double targets() const { return sums[1]; }
+  double mean() const { return sums[0] / sums[1]; }
+  /// Of the mean, by how much sequences differ: the variance of a ratio of two sums, to first order.
+  double standard_error(double sequences) const {
+    if (sequences < 2) return 0;
+    const double r = mean(), squares = sums[2] - 2 * r * sums[3] + r * r * sums[4];
+    return std::sqrt(std::max(squares, 0.0) * sequences / (sequences - 1)) / sums[1];
+  }
+};
+
+/// `targets`: of each sequence, that count.
+void add(LossSums& sums, const Stream& stream, const Tensor& losses, std::span<const std::int64_t> targets) {
+  dispatch_accumulator(losses.dtype(), [&]<class A>() {
+    const std::vector<A> values = values_of<A>(stream, losses);
+    const std::int64_t seq_len = std::ssize(values) / std::ssize(targets);
+    for (auto [at, n] = std::pair{values.begin(), targets.begin()}; at != values.end(); at += seq_len, ++n) {
+      sums.add(std::accumulate(at, at + seq_len, 0.0), static_cast<double>(*n));
+    }
+  });
+}
+
+/// What is recorded of micro-batches as they pass.
+struct Watched {
+  std::span<TokenCollector::Seen> seen;  // one each, or none where nobody asks for their tokens
+  const SublayerObserver* observer;      // or null
+};
+
+/// Forward passes of micro-batches of equal size through all stages. Adds their sequences to `sums` on the ranks that
+/// have the last stage.
+void forward(StagedModel& model, const RunSetup& setup, const Config& config, std::span<const Samples> micro_batches,
+             LossSums& sums, const Watched& watched) {
+  std::vector<std::unique_ptr<TapeStage>> stages;
+  std::vector<TapeStage*> pointers;
+  for (const auto& stage : model.stages()) {
+    const auto run = [&](Tape& tape, int microbatch, const Variable& x) {
+      const Samples& samples = micro_batches[static_cast<std::size_t>(microbatch)];
+      TokenCollector::Seen* asked =
+          watched.seen.empty() ? nullptr : &watched.seen[static_cast<std::size_t>(microbatch)];
+      const bool reads = stage->reads_tokens();
+      TokenBatch batch = empty_batch(setup.stream, config, samples.count, reads);
+      std::vector<std::int64_t> targets;
+      if (reads || batch.first_keys.defined()) targets = load(setup.stream, samples, config.model.vocab, batch);
+      batch.first_token = samples.first * config.batch.seq_len;
+      if (stage->last_stage()) {
+        batch.token_losses =
+            Tensor::empty(setup.stream, accumulator_of(stage->type()), {batch.tokens()}, MemoryKind::buffers);
+      }
+      if (asked) batch.chosen = &asked->chosen;
+      batch.observer = watched.observer;
+      const Transformer::StageResult result = stage->forward_stage(tape, batch, x);
+      if (stage->last_stage()) add(sums, setup.stream, batch.token_losses, targets);
+      if (asked && stage->last_stage()) asked->losses = batch.token_losses;
+      return TapeStage::Results{.y = result.y};
+    };
+    stages.push_back(std::make_unique<TapeStage>(setup.stream, run, Tape::Mode::inference));
+    pointers.push_back(stages.back().get());
+  }
+  const ProcessGroup& pipeline = setup.mesh.pipeline;
+  const PipelineShape shape{.ranks = pipeline.size(),
+                            .virtual_stages = static_cast<int>(pointers.size()),
+                            .microbatches = static_cast<int>(micro_batches.size())};
+  const Transformer& first = *model.stages().front();
+  const std::int64_t seq_len = config.batch.seq_len;
+  const PipelineBoundary boundary{
+      .stream = setup.stream, .type = first.type(), .shape = first.boundary(micro_batches[0].count * seq_len, seq_len)};
+  PipelineExecutor(with_transfers(forward_only(shape)), pipeline.rank(), pointers, pipeline, boundary).run();
+}
+
+}  // namespace
+
+std::int64_t evaluated_samples(const Config& config, const TokenLoader& loader, std::int64_t batches) {
+  const std::int64_t count = loader.order().count();
+  return batches > 0 ? std::min(count, batches * config.batch.global) : count;
+}
+
+Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& config, const TokenLoader& loader,
+                    std::int64_t batches, const EvaluationWatch& watch) {
+  const auto group = static_cast<std::size_t>(evaluated_at_once(setup.mesh.pipeline.size()));
+  const std::int64_t ranks = setup.mesh.data.size(), rank = setup.mesh.data.rank(), micro = config.batch.micro;
+  const std::int64_t samples = evaluated_samples(config, loader, batches);
+  const TokenLoader read = loader.spread(samples);
+  LossSums own;
+  std::vector<Samples> waiting;
+  const auto run = [&](bool counts = true) {
+    if (waiting.empty()) return;
+    std::vector<TokenCollector::Seen> seen(watch.collector ? waiting.size() : 0);
+    forward(model, setup, config, waiting, own, {.seen = seen, .observer = counts ? watch.observer : nullptr});
+    for (std::size_t i = 0; i < seen.size(); ++i) {
+      const TokenLayout layout(setup.mesh.tensor, config.parallel.sequence, waiting[i].count * config.batch.seq_len,
+                               config.batch.seq_len);
+      if (counts) seen[i].samples = {waiting[i].first, waiting[i].count};
+      seen[i].run = layout.own();
+    }
+    if (watch.collector) watch.collector->collect(read, seen);
+    waiting.clear();
+  };
+  model.clear_routing();
+  for (std::int64_t first = 0; first < samples; first += ranks * micro) {
+    const std::int64_t mine = first + rank * micro;
+    const std::int64_t sequences = std::clamp<std::int64_t>(samples - mine, 0, micro);
+    const bool last = first + ranks * micro >= samples;
+    if (last) run();  // the last ones may be fewer
+    if (sequences > 0) {
+      waiting.push_back({&read, mine, sequences});
+      if (last || waiting.size() == group) run();
+      continue;
+    }
+    // A rank with nothing left runs one sample that does not count: others need its experts.
+    const LossSums counted = own;
+    model.count_routing(false);
+    waiting.push_back({&read, 0, 1});
+    run(false);
+    model.count_routing(true);
+    own = counted;
+  }
+  setup.mesh.data.all_reduce(std::span(own.sums));
+  setup.mesh.pipeline.all_reduce(std::span(own.sums));  // others than the last stage give zeros
+  require_input(own.targets() > 0, "{}: none of the tokens in the {} samples to evaluate counts in the loss",
+                loader.file().prefix(), samples);
+  Evaluation result{.loss = own.mean(),
+                    .standard_error = own.standard_error(static_cast<double>(samples)),
+                    .samples = samples,
+                    .tokens = std::llround(own.targets()),
+                    .positions = samples * config.batch.seq_len,
+                    .routing = whole_routing(config, setup.mesh, model.routing())};
+  model.clear_routing();
+  return result;
+}
+
+SourcesEvaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& config,
+                           std::span<const TokenLoader> loaders, std::int64_t batches, const EvaluationWatch& watch) {
+  SourcesEvaluation result;
+  Evaluation& whole = result.whole;
+  double losses = 0, squares = 0;
+  for (const TokenLoader& loader : loaders) {
+    const Evaluation& own = result.sources.emplace_back(evaluate(model, setup, config, loader, batches, watch));
+    const auto tokens = static_cast<double>(own.tokens);
+    losses += own.loss * tokens;
+    squares += std::pow(own.standard_error * tokens, 2);
+    whole.samples += own.samples;
+    whole.tokens += own.tokens;
+    whole.positions += own.positions;
+    add(whole.routing, own.routing);
+  }
+  whole.loss = losses / static_cast<double>(whole.tokens);
+  whole.standard_error = std::sqrt(squares) / static_cast<double>(whole.tokens);
+  return result;
+}
+
+}  // namespace lyceum

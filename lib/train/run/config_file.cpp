@@ -1,0 +1,75 @@
+#include "train/run/config_file.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "config/binding.h"
+#include "core/error.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/files/atomic_file.h"
+#include "io/files/whole_file.h"
+#include "train/run/starting_point.h"
+
+namespace lyceum {
+
+namespace {
+
+/// How a file of train begins.
+constexpr std::string_view mark = "# lyceum train wrote this file";
+
+/// True if the text has the values of `config`.
+bool same_values(const std::string& text, const Config& config, const std::string& name) {
+  try {
+    return differences(parse_config(text, name).config, config).empty();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+ConfigFile::ConfigFile(const Config& given, const Config& resolved, std::string program)
+    : given_(given),
+      resolved_(resolved),
+      program_(std::move(program)),
+      path_(std::filesystem::path(given.run.dir) / "config.ini") {
+  const bool has_checkpoint = !list_checkpoints(checkpoint_root(given.run)).empty();
+  if (given.checkpoint.resume == "none" || has_checkpoint) given_.checkpoint.resume = "auto";
+}
+
+std::string ConfigFile::write() {
+  std::error_code error;
+  if (std::filesystem::exists(std::filesystem::symlink_status(path_, error))) {
+    const bool is_file = std::filesystem::is_regular_file(path_, error);
+    const std::string text = is_file ? read_whole_file(path_) : "";
+    if (!text.starts_with(mark)) {
+      return same_values(text, given_, path_.string())
+                 ? ""
+                 : fmt::format(
+                       "config     {} is not of lyceum train and stays as it is; starts.jsonl has the "
+                       "configuration of this start",
+                       path_.string());
+    }
+  }
+  replace();
+  own_ = true;
+  return {};
+}
+
+void ConfigFile::checkpoint_saved() {
+  if (!own_ || given_.checkpoint.resume == "auto") return;
+  given_.checkpoint.resume = "auto";
+  replace();
+}
+
+void ConfigFile::replace() const {
+  Config resolved = resolved_;
+  resolved.checkpoint.resume = given_.checkpoint.resume;
+  replace_file(path_,
+               fmt::format("{} ({}), and does so at each start: edit a copy.\n# It continues the run: lyceum train "
+                           "--config {}\n{}",
+                           mark, program_, path_.string(), to_ini(given_, resolved)));
+}
+
+}  // namespace lyceum

@@ -1,0 +1,96 @@
+#include "train/run/preflight.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "core/error.h"
+#include "parallel/comm/sequences.h"
+#include "parallel/comm/verdict.h"
+#include "plan/place.h"
+#include "train/step/step.h"
+
+namespace lyceum {
+
+StepRehearsal rehearse_step(const Config& config, const TokenLoader& loader, int rank, int ranks, std::int64_t step) {
+  RunSetup setup{.stream = RehearsalStream(),
+                 .mesh = Mesh::create(ProcessGroup::rehearsal(rank, ranks), mesh_shape(config.parallel))};
+  StagedModel model(config, setup.stream, setup.mesh, working_type(config.run), true);
+  Zero zero(model.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh));
+  Optimizer optimizer(config.optim, setup.stream, zero.shares(), config.run.audit_every > 0);
+  TrainStep train_step(config, setup, model, zero, optimizer);
+  std::vector<LedgerEntry> operations;
+  Ledger& ledger = setup.mesh.world.ledger();
+  ledger.listen([&](const LedgerEntry& entry) { operations.push_back(entry); });
+  train_step.run(loader, step, 0, config.optim.lr);
+  ledger.listen({});
+  return {.operations = std::move(operations), .mesh = std::move(setup.mesh)};
+}
+
+namespace {
+
+/// "parallel.zero = 1", for every key of an INI text.
+std::vector<std::string> settings(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> all;
+  std::string section;
+  for (std::string line; std::getline(stream, line);) {
+    if (line.starts_with('[')) {
+      section = line.substr(1, line.find(']') - 1) + ".";
+    } else if (!line.empty()) {
+      all.push_back(section + line);
+    }
+  }
+  return all;
+}
+
+void require_same_config(const ProcessGroup& world, const std::string& text) {
+  const std::vector<std::string> expected = settings(world.broadcast(text, 0)), own = settings(text);
+  const auto other = std::ranges::mismatch(expected, own);
+  const std::string mine = other.in2 == own.end() ? "" : *other.in2;
+  const std::string theirs = other.in1 == expected.end() ? "" : *other.in1;
+  std::int64_t differs = mine == theirs ? 0 : 1;
+  world.all_reduce(std::span(&differs, 1), Reduction::max);
+  if (!differs) return;
+  const std::vector<std::string> told = world.all_gather(mine == theirs ? "" : mine + ", rank 0 has " + theirs);
+  for (std::size_t rank = 0; rank < told.size(); ++rank) {
+    require_usage(told[rank].empty(), "rank {} has {}: start every rank with the same file and command line", rank,
+                  told[rank]);
+  }
+}
+
+}  // namespace
+
+void require_one_program(const ProcessGroup& world, const std::string& program) {
+  const std::string first = world.broadcast(program, 0);
+  std::int64_t differs = program == first ? 0 : 1;
+  world.all_reduce(std::span(&differs, 1), Reduction::max);
+  if (!differs) return;
+  std::map<std::string, std::vector<int>> others;  // ranks by program
+  const std::vector<std::string> programs = world.all_gather(program);
+  for (std::size_t rank = 0; rank < programs.size(); ++rank) {
+    if (programs[rank] != first) others[programs[rank]].push_back(static_cast<int>(rank));
+  }
+  std::string text;
+  for (const auto& [other, ranks] : others) {
+    text += fmt::format("{} {} {} lyceum {}; ", ranks.size() == 1 ? "rank" : "ranks", rank_ranges(ranks),
+                        ranks.size() == 1 ? "runs" : "run", other);
+  }
+  fail(ExitCode::usage, "{}rank 0 runs lyceum {}: start every rank with the same build", text, first);
+}
+
+void preflight(const Config& config, const std::string& config_text, const ProcessGroup& world,
+               const TokenLoader& loader) {
+  if (world.size() == 1) return;
+  require_same_config(world, config_text);
+  const auto require_step = [&](std::int64_t step) {
+    require_matching(world, rehearse_step(config, loader, world.rank(), world.size(), step).operations);
+  };
+  require_step(0);
+  const std::int64_t audited = config.run.audit_every, twice = config.run.replay_every;
+  if (audited > 1 || twice > 1) require_step(std::max<std::int64_t>(1, audited) * std::max<std::int64_t>(1, twice) - 1);
+}
+
+}  // namespace lyceum

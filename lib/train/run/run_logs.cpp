@@ -1,0 +1,135 @@
+#include "train/run/run_logs.h"
+
+#include <nlohmann/json.hpp>
+
+#include <deque>
+#include <filesystem>
+
+#include "core/allocator.h"
+#include "core/clock.h"
+#include "io/run/prometheus.h"
+#include "io/run/starts.h"
+#include "model/routing/dead_experts.h"
+#include "model/routing/routing_sums.h"
+
+namespace lyceum {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+}  // namespace
+
+RunLogs::RunLogs(const Config& config, const RunSetup& setup, RunReport& report)
+    : config_(config), setup_(setup), report_(report), record_(std::make_unique<Json>()) {}
+
+RunLogs::~RunLogs() = default;
+
+void RunLogs::open(RunState& state, const std::string& config_text) {
+  if (setup_.mesh.world.rank() != 0) return;
+  const fs::path folder = config_.run.dir;
+  fs::create_directories(folder);
+  resumed_step_ = state.step > 0 ? state.step : -1;
+  if (state.step < config_.run.steps) log_start(state, config_text);
+  routing_.reset();
+  metrics_.emplace(folder / "metrics.jsonl", resumed_step_);
+  tensorboard_.reset();
+  report_.reopened(*metrics_, state.step);
+  if (config_.routing.every > 0 && !logged_layers(config_, state.placement).empty()) write_routing(state);
+}
+
+void RunLogs::log_start(const RunState& state, const std::string& config_text) {
+  const RunStart start{.step = state.step,
+                       .date = utc_date(),
+                       .program = setup_.program,
+                       .mesh = setup_.mesh.shape.text(setup_.mesh.world.size()),
+                       .config = config_text};
+  report_.attempt(starts_failing_, [&] { record_start(fs::path(config_.run.dir) / "starts.jsonl", start); });
+}
+
+void RunLogs::step(const StepResult& result, const RunState& state, const Throughput& throughput, double seconds) {
+  if (!metrics_) return;
+  double balance = 0;
+  for (const StepResult::LayerLoss& loss : result.losses) balance += loss.value;
+  *record_ = Json{{"step", state.step},
+                  {"time", unix_seconds()},
+                  {"loss", result.loss},
+                  {"balance_loss", balance},
+                  {"expert_balance_loss", 0.0},  // these three are in every record
+                  {"device_balance_loss", 0.0},
+                  {"z_loss", 0.0},
+                  {"grad_norm", result.grad_norm},
+                  {"weight_norm", result.weight_norm},
+                  {"update_norm", result.update_norm},
+                  {"lr", result.lr},
+                  {"tokens", state.samples * config_.batch.seq_len},
+                  {"targets", result.targets},
+                  {"tokens_per_second", throughput.tokens_per_second(seconds)},
+                  {"step_ms", seconds * 1e3},
+                  {"mfu", throughput.mfu(seconds)},
+                  {"load_imbalance", result.load_imbalance},
+                  {"idle_experts", idle_experts(result.routing)},
+                  {"dead_experts", DeadExperts(config_.routing.dead_after).count(state.idle)},
+                  {"skipped", state.skipped},
+                  {"rollbacks", state.rollbacks},
+                  {"memory_peak_bytes", memory_of(setup_.stream).use().total_peak}};
+  for (const StepResult::LayerLoss& loss : result.losses) (*record_)[name_of(loss.kind) + "_loss"] = loss.value;
+}
+
+void RunLogs::validation(const SourcesEvaluation& evaluation, std::span<const TokenLoader> sources) {
+  (*record_)["valid_loss"] = evaluation.whole.loss;
+  (*record_)["valid_standard_error"] = evaluation.whole.standard_error;
+  (*record_)["valid_tokens"] = evaluation.whole.tokens;
+  if (sources.size() == 1) return;
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    (*record_)["valid_loss/" + sources[s].file().prefix()] = evaluation.sources[s].loss;
+  }
+}
+
+void RunLogs::entropy(double entropy) { (*record_)["unigram_entropy"] = entropy; }
+
+void RunLogs::end_step() {
+  if (!metrics_) return;
+  report_.attempt(metrics_failing_, [&] { metrics_->append(*record_); });
+  if (config_.run.tensorboard) {
+    report_.attempt(tensorboard_failing_, [&] {
+      if (!tensorboard_) tensorboard_.emplace(fs::path(config_.run.dir) / "tensorboard", (*record_)["step"]);
+      tensorboard_->append(*record_);
+    });
+  }
+  if (!config_.run.prometheus.empty()) {
+    report_.attempt(prometheus_failing_, [&] { write_prometheus(config_.run.prometheus, *record_, config_.run.dir); });
+  }
+}
+
+void RunLogs::sync() {
+  if (metrics_) report_.attempt(metrics_failing_, [&] { metrics_->sync(); });
+}
+
+void RunLogs::routing(RunState& state) {
+  if (metrics_ && !state.routing.empty()) {
+    state.unwritten_routing.push_back(
+        {state.step, routing_record(state.routing, state.routing_tokens, state.routing_steps)});
+    write_routing(state);
+  }
+  state.clear_routing();
+}
+
+/// Hands over the records that the log lacks. It is made here, and made again when that failed.
+void RunLogs::write_routing(RunState& state) {
+  report_.attempt(routing_failing_, [&] {
+    if (!routing_) {
+      routing_.emplace(fs::path(config_.run.dir) / "routing.h5", logged_layers(config_, state.placement), resumed_step_,
+                       RoutingLog::Origin{.run_uuid = state.run_uuid,
+                                          .description = "Tokens that each expert received in the training run " +
+                                                         config_.run.dir + ", one record per interval of steps"});
+    }
+    for (std::deque<RoutingRecord>& waiting = state.unwritten_routing; !waiting.empty(); waiting.pop_front()) {
+      const auto& [step, layers] = waiting.front();
+      if (step > routing_->last_step()) routing_->append(step, layers);
+    }
+  });
+}
+
+}  // namespace lyceum

@@ -1,0 +1,189 @@
+#include "train/run/run_peak.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "io/files/atomic_file.h"
+#include "io/files/open_regular.h"
+#include "io/text/json.h"
+#include "io/text/table.h"
+#include "train/run/machine_peak.h"
+#include "train/run/peak.h"
+#include "train/run/stated_peaks.h"
+#include "train/setup/machine.h"
+
+namespace lyceum {
+
+namespace {
+
+/// Changes with what is measured: entries of another method are not used.
+constexpr int measuring_method = 2;
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+fs::path cache_folder() {
+  const auto variable = [](const char* name) -> fs::path {
+    const char* value = std::getenv(name);
+    return value ? value : "";
+  };
+  if (const fs::path own = variable("LYCEUM_CACHE"); !own.empty()) return own;
+  if (const fs::path cache = variable("XDG_CACHE_HOME"); !cache.empty()) return cache / "lyceum";
+  const fs::path home = variable("HOME");
+  return home.empty() ? home : home / ".cache" / "lyceum";
+}
+
+/// Size and time of this program's file: another one after every link.
+std::string own_build() {
+  std::error_code unknown;
+  const fs::path program = fs::read_symlink("/proc/self/exe", unknown);
+  return fmt::format("{} B, {}", fs::file_size(program, unknown),
+                     fs::last_write_time(program, unknown).time_since_epoch().count());
+}
+
+std::string date_of_today() { return fmt::format("{:%Y-%m-%d}", fmt::localtime(std::time(nullptr))); }
+
+/// Of all ranks, ranks that share a GPU counting once; none as soon as a device is not known.
+std::optional<RunPeak> stated_peak(const RunConfig& run, const std::vector<RankPlace>& places) {
+  RunPeak peak;
+  for (const RankPlace& place : places) {
+    const StatedPeaks stated = place.device == "cpu" ? StatedPeaks{} : stated_peaks(place.processor);
+    const double flops = run.precision == "bf16" ? stated.bf16_flops : stated.f32_flops;
+    if (flops == 0) return {};
+    const auto sharers = std::ranges::count_if(
+        places, [&](const RankPlace& other) { return other.host == place.host && other.device == place.device; });
+    peak.flops += flops / static_cast<double>(sharers);
+  }
+  peak.source = fmt::format("as specified for {} in {}", places.front().processor, run.precision);
+  return peak;
+}
+
+/// Names the cores and the type of numbers that a measured peak holds for: "Intel(R) Xeon(R), 2 cores, f32".
+std::string name_of_peak(const RunConfig& run, const RankPlace& own, int workers) {
+  return fmt::format("{}, {}, {}", own.processor, count_text(workers, own.device == "cpu" ? "core" : "GPU"),
+                     run.precision);
+}
+
+double core_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+double shared_clock() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
+
+/// Multiplies matrices for a tenth of a second each time that it is called.
+MeasureWindow gemm_windows(const Stream& stream, DType type) {
+  return [stream, type, load = std::shared_ptr<GemmLoad>()](int threads) mutable {
+    const bool on_gpu = asynchronous(stream);
+    if (!load) {
+      const Stream workers = on_gpu ? stream : Stream(CpuStream(threads));
+      load = std::make_shared<GemmLoad>(workers, type, peak_gemm_size(workers, type));
+    }
+    PeakWindow window{.begin = shared_clock()};
+    const double before = core_seconds();
+    while ((window.end = shared_clock()) < window.begin + 0.1) window.flops += load->multiply();
+    window.core_seconds = on_gpu ? -1 : core_seconds() - before;
+    return window;
+  };
+}
+
+/// What the file holds; no object where it cannot be read.
+Json read_peaks(const fs::path& file) {
+  std::ifstream stream = open_to_read(file);
+  const std::string text(std::istreambuf_iterator<char>(stream), {});
+  try {
+    require_shallow(text);
+  } catch (const Error&) {
+    return {};
+  }
+  return parse_json<Json>(text, /*allow_exceptions=*/false);
+}
+
+}  // namespace
+
+KeptPeaks::KeptPeaks(const std::string& host, std::string build) : build_(std::move(build)) {
+  const fs::path folder = cache_folder();
+  if (!folder.empty()) file_ = folder / ("peak-" + host + ".json");
+}
+
+std::optional<KeptPeaks::Entry> KeptPeaks::find(const std::string& what) const {
+  const Json all = read_peaks(file_);
+  if (!all.is_object() || !all.contains(what)) return {};
+  try {
+    const Json& entry = all.at(what);
+    const Entry found{.flops = entry.at("flops"), .date = entry.at("date")};
+    if (entry.at("method") != measuring_method || entry.at("build").get<std::string>() != build_ ||
+        !std::isfinite(found.flops) || !(found.flops > 0))
+      return {};
+    return found;
+  } catch (const nlohmann::json::exception&) {
+    return {};
+  }
+}
+
+void KeptPeaks::keep(const std::string& what, const Entry& entry) const {
+  if (file_.empty()) return;
+  Json all = read_peaks(file_);
+  if (!all.is_object()) all = Json::object();
+  all[what] = {{"flops", entry.flops}, {"date", entry.date}, {"method", measuring_method}, {"build", build_}};
+  try {
+    fs::create_directories(file_.parent_path());
+    replace_file(file_, json_text(all, 2) + '\n');
+  } catch (const std::exception&) {  // a folder that cannot be written: the next start measures again
+  }
+}
+
+RunPeak peak_of_run(const RunConfig& run, const RunSetup& setup, bool remeasure) {
+  if (const auto stated = stated_peak(run, setup.places)) return *stated;
+  const ProcessGroup& world = setup.mesh.world;
+  const std::vector<RankPlace>& places = setup.places;
+  const auto rank = static_cast<std::size_t>(world.rank());
+  const RankPlace& own = places[rank];
+  const bool speaks = std::ranges::find(places, own.host, &RankPlace::host) == places.begin() + world.rank();
+  const double quota = core_quota();
+  std::vector<std::int64_t> quotas(places.size());
+  world.all_gather(std::array{std::bit_cast<std::int64_t>(quota)}, std::span(quotas));
+  std::vector<double> limits;
+  for (const std::int64_t bits : quotas) limits.push_back(std::bit_cast<double>(bits));
+  const MeasuringShares shares = measuring_shares(places, limits);
+
+  const KeptPeaks kept(own.host, own_build());
+  const std::string what = name_of_peak(run, own, shares.of_machine[rank]);
+  const std::optional<KeptPeaks::Entry> known = speaks && !remeasure ? kept.find(what) : std::nullopt;
+  std::array<std::int64_t, 1> missing{speaks && !known ? 1 : 0};
+  world.all_reduce(std::span(missing), Reduction::max);
+  KeptPeaks::Entry entry = known.value_or(KeptPeaks::Entry{});
+  bool steady = true;
+  if (missing[0] != 0) {
+    const std::vector<MachinePeak> peaks =
+        measure_machines(world, places, shares, gemm_windows(setup.stream, working_type(run)));
+    steady = std::ranges::all_of(peaks, &MachinePeak::steady);
+    entry = {.flops = peaks[rank].flops(), .date = date_of_today()};
+    if (speaks && peaks[rank].steady()) kept.keep(what, entry);
+  }
+  std::array<double, 1> sum{speaks ? entry.flops : 0};
+  world.all_reduce(std::span(sum));
+  if (missing[0] == 0) {
+    return {.flops = sum[0], .source = fmt::format("measured on {} (--remeasure repeats this)", entry.date)};
+  }
+  return {.flops = sum[0],
+          .source = steady ? "measured now" : "measured now, but unsteady and not stored (is something else running?)"};
+}
+
+}  // namespace lyceum

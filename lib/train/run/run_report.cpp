@@ -1,0 +1,189 @@
+#include "train/run/run_report.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+#include "core/error.h"
+#include "io/text/table.h"
+#include "kernels/product_kernels.h"
+#include "model/counts.h"
+#include "model/model_tensors.h"
+#include "model/stages.h"
+#include "train/run/data_table.h"
+#include "train/run/placement_table.h"
+#include "train/run/saves.h"
+#include "train/run/start_table.h"
+
+namespace lyceum {
+
+namespace {
+
+/// The stages, and how long they wait for each other by their FLOPs.
+std::string pipeline_line(const Config& config, const Mesh& mesh) {
+  const Schedule schedule = training_schedule(config, mesh);
+  const PipelineShape& shape = schedule.shape;
+  Costs costs{.stages = {}};
+  std::string blocks;
+  for (const Range& stage : stage_blocks(config, shape.stages())) {
+    const StageFlops flops = stage_flops(config, stage);
+    costs.stages.push_back({flops.forward, flops.backward_input(), flops.backward_weight()});
+    blocks += fmt::format("{}{}", blocks.empty() ? "" : " + ", stage.count);
+  }
+  return fmt::format("pipeline   {} · {} of {} blocks · {} · ranks wait {:.0f} % of the time (bubble, by FLOPs)",
+                     name_of(config.parallel.schedule), count_text(shape.stages(), "stage"), blocks,
+                     count_text(shape.microbatches, "micro-batch"), 100 * simulate(schedule, costs).bubble_fraction());
+}
+
+}  // namespace
+
+RunReport::RunReport(const Config& config, const RunSetup& setup, std::ostream& out)
+    : config_(config), setup_(setup), dead_experts_(config.routing.dead_after) {
+  if (setup.mesh.world.rank() == 0) console_.emplace(out, terminal_columns());
+}
+
+void RunReport::note(const std::string& text) {
+  if (console_) console_->note(text);
+}
+
+void RunReport::attempt(bool& failing, const std::function<void()>& write) {
+  try {
+    write();
+    failing = false;
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::failed) throw;
+    if (!std::exchange(failing, true)) warn(fmt::format("{}; training continues", error.what()));
+  }
+}
+
+void RunReport::attempt(const std::function<void()>& write) {
+  bool failing = false;
+  attempt(failing, write);
+}
+
+void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPeak& peak, const PinnedGemms& gemms) {
+  if (!talks()) return;
+  for (const std::string& line : start_lines(setup_)) note(line);
+  if (lock && !lock->recovered().empty()) warn(lock->recovered());
+  const ModelCounts counts = count_model(config_);
+  const int world = setup_.mesh.world.size();
+  note(fmt::format("model      {} parameters, {} activated per token, {} per sequence of {} tokens",
+                   human_count(static_cast<double>(counts.parameters)),
+                   human_count(static_cast<double>(counts.activated)),
+                   human_count(counts.causal_flops_per_sequence, "FLOP"), config_.batch.seq_len));
+  if (!config_.optim.train_only.empty()) {
+    note(fmt::format("trained    {} parameters, those that optim.train_only names; MFU counts all parameters",
+                     human_count(static_cast<double>(trained_values(config_)))));
+  }
+  note(fmt::format("mesh       {} · {} · {} per rank · {}", count_text(world, "rank"), setup_.mesh.shape.text(world),
+                   count_text(setup_.places[static_cast<std::size_t>(setup_.mesh.world.rank())].threads, "thread"),
+                   config_.run.precision));
+  note(fmt::format("           {}", mesh_legend));
+  if (setup_.mesh.pipeline.size() > 1) note(pipeline_line(config_, setup_.mesh));
+  note(fmt::format("batch      {} of {} tokens = {} tokens per step, {} at a time per rank",
+                   count_text(config_.batch.global, "sequence"), config_.batch.seq_len,
+                   config_.batch.global * config_.batch.seq_len, count_text(config_.batch.micro, "sequence")));
+  for (const std::string& line : data_lines(config_, data)) note(line);
+  note(fmt::format("peak       {} of {} matrix products, {}; MFU is relative to it", human_count(peak.flops, "FLOP/s"),
+                   config_.run.precision, peak.source));
+  note("saves      " + saves_text(config_));
+  if (!gemms.told().empty()) note(gemms.told());
+  if (config_.moe.even_routing) {
+    warn("moe.even_routing: tokens do not go to the experts of the router; use this only to measure speed");
+  }
+}
+
+void RunReport::placement(const RunState& state) {
+  if (!talks() || setup_.mesh.expert.size() == 1) return;
+  for (const std::string& line : placement_lines(config_, state.placement, state.load)) note(line);
+}
+
+void RunReport::reopened(const MetricsLog& metrics, std::int64_t step) {
+  const std::int64_t last = metrics.resumed_at(), cut = metrics.lines_cut();
+  if (cut > 0) note(fmt::format("metrics    {} removed: steps after {} are repeated", count_text(cut, "line"), step));
+  if (last >= 0 && last < step) {
+    warn(fmt::format("metrics.jsonl lacks steps {} to {}, which could not be written", last + 1, step));
+  }
+}
+
+void RunReport::step(const StepResult& result, const RunState& state, const Throughput& throughput, double seconds) {
+  if (!talks()) return;
+  // ETA follows a mean over the last twenty steps or so; the first step after a start warms caches and is not in it.
+  const bool warming = ++steps_ <= 2;
+  if (steps_ == 1) note_kernels();
+  mean_seconds_ = warming ? seconds : 0.95 * mean_seconds_ + 0.05 * seconds;
+  const std::int64_t steps = config_.run.steps, every = log_every_of(config_.run);
+  const ProgressLine line{
+      .step = state.step,
+      .steps = steps,
+      .loss = result.loss,
+      .grad_norm = result.grad_norm,
+      .lr = result.lr,
+      .step_seconds = mean_seconds_,
+      .tokens_per_second = throughput.tokens_per_second(mean_seconds_),
+      .mfu = throughput.mfu(mean_seconds_),
+      .eta_seconds = mean_seconds_ * static_cast<double>(steps - state.step),
+      .load_imbalance = result.routing.empty() ? std::nullopt : std::optional(result.load_imbalance),
+      .skipped = state.skipped};
+  const bool due = state.step % every == 0;
+  if (!due && state.step != steps && state.step != 1) {
+    console_->tick(line);
+    return;
+  }
+  console_->step(line);
+  for (const std::string& news : dead_experts_.news(state.step, state.idle)) note(news);
+}
+
+void RunReport::note_kernels() {
+  std::string text;
+  for (const auto& [kernel, products] : product_kernels(setup_.stream)) {
+    text += fmt::format("{}{} by {}", text.empty() ? "" : ", ", products, kernel);
+  }
+  if (!text.empty()) note("kernels    products of experts in the first step: " + text);
+}
+
+void RunReport::left_out(const StepResult& result, std::int64_t step) {
+  if (result.targets == 0) {
+    warn(fmt::format("step {} skipped on all ranks: no token of its batch counts in the loss", step));
+    return;
+  }
+  warn(fmt::format("step {} skipped on all ranks (loss {}, gradient norm {}){}", step, result.loss, result.grad_norm,
+                   result.culprit.empty() ? "" : ": first non-finite value: " + result.culprit));
+}
+
+void RunReport::validation(const SourcesEvaluation& evaluation, const RunData& data, std::int64_t step,
+                           double seconds) {
+  const auto& [whole, sources] = evaluation;
+  const std::int64_t all = data.valid_samples() * config_.batch.seq_len;
+  note(fmt::format("validation after step {}: loss {:.4f} ± {:.4f}, perplexity {:.2f}, {} of {} tokens in {:.1f} s",
+                   step, whole.loss, whole.standard_error, std::exp(whole.loss), whole.tokens, all, seconds));
+  if (sources.size() == 1) return;
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    note(fmt::format("           {}: loss {:.4f} ± {:.4f}, {} tokens", data.valid[s].file().prefix(), sources[s].loss,
+                     sources[s].standard_error, sources[s].tokens));
+  }
+}
+
+void RunReport::entropy(double entropy, std::int64_t tokens, double valid_loss) {
+  note(fmt::format("validation loss {:.4f} nats per token · unigram entropy of all {} validation tokens {:.4f}",
+                   valid_loss, tokens, entropy));
+}
+
+void RunReport::saved(const std::string& root, std::int64_t step, double seconds, double stopped,
+                      const std::string& unsound) {
+  note(fmt::format("checkpoint {} after step {} in {:.1f} s{}{}", root, step, seconds,
+                   config_.checkpoint.background ? fmt::format(", training stopped for {:.2f} s", stopped) : "",
+                   unsound.empty() ? "" : "; not sound: " + unsound));
+}
+
+void RunReport::nothing_to_train(std::int64_t step) {
+  note(fmt::format("nothing to train: {} of {} steps are done", step, config_.run.steps));
+}
+
+void RunReport::stopped(std::int64_t step) {
+  note(fmt::format("stopped on request {}: run the same command to continue",
+                   step > 0 ? fmt::format("after step {}", step) : "before the first step"));
+}
+
+}  // namespace lyceum

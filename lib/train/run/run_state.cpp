@@ -1,0 +1,346 @@
+#include "train/run/run_state.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+#include "io/text/json.h"
+
+namespace lyceum {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json parse(const std::string& text) {
+  require_shallow(text);
+  return parse_json<Json>(text);
+}
+
+/// An object of a mixture; one that names no site is of an FFN.
+Json object_of(const MixtureId& id) {
+  Json json{{"layer", id.layer}};
+  if (id.site == Site::attention) json["site"] = "attention";
+  return json;
+}
+
+MixtureId id_of(const Json& json) {
+  const std::string site = json.value("site", "ffn");
+  require_input(site == "ffn" || site == "attention", "the checkpoint's trainer state has the site {}", site);
+  return {.layer = Exact(json.at("layer")), .site = site == "ffn" ? Site::ffn : Site::attention};
+}
+
+/// What a step's tokens weigh after one more step.
+constexpr double load_memory = 0.99;
+
+void add_load(std::vector<ExpertLoad>& load, const std::vector<RoutingSums>& sums) {
+  load.resize(sums.size());
+  for (std::size_t layer = 0; layer < sums.size(); ++layer) {
+    const std::vector<std::int64_t>& counts = sums[layer].counts;
+    load[layer].id = sums[layer].id;
+    load[layer].tokens.resize(static_cast<std::size_t>(sums[layer].experts), 0.0);
+    std::vector<double>& tokens = load[layer].tokens;
+    for (double& weighed : tokens) weighed *= load_memory;
+    for (std::size_t i = 0; i < counts.size(); ++i) tokens[i % tokens.size()] += static_cast<double>(counts[i]);
+    const std::vector<std::int64_t>& dropped = sums[layer].dropped;  // nobody's work
+    for (std::size_t i = 0; i < dropped.size(); ++i) tokens[i % tokens.size()] -= static_cast<double>(dropped[i]);
+  }
+}
+
+std::vector<ExpertLoad> read_load(const Json& state) {
+  std::vector<ExpertLoad> load;
+  for (const Json& layer : state.value("expert_load", Json::array())) {  // older checkpoints have none
+    load.push_back({.id = id_of(layer), .tokens = layer.at("tokens")});
+    const std::vector<double>& tokens = load.back().tokens;
+    require_input(std::ranges::all_of(tokens, [](double n) { return n >= 0 && std::isfinite(n); }),
+                  "the checkpoint's load of the experts of layer {} is not a number of tokens",
+                  label_of(load.back().id));
+  }
+  return load;
+}
+
+std::vector<IdleExperts> read_idle(const Json& state, const std::vector<RoutingSums>& expected) {
+  std::vector<IdleExperts> idle;
+  for (const Json& layer : state.value("idle_experts", Json::array())) {  // older checkpoints have none
+    idle.push_back({.id = id_of(layer), .steps = Exact(layer.at("steps"))});
+  }
+  const bool fits = std::ranges::equal(idle, expected, [](const IdleExperts& a, const RoutingSums& b) {
+    return a.id == b.id && std::ssize(a.steps) == b.experts &&
+           std::ranges::all_of(a.steps, [](std::int64_t n) { return n >= 0; });
+  });
+  return fits ? idle : std::vector<IdleExperts>{};  // of another mixture: counted anew
+}
+
+/// A number of steps, samples or tokens.
+std::int64_t count_of(const Json& state, const char* key) {
+  constexpr auto most = static_cast<double>(std::int64_t{1} << 53);
+  const Json& value = state.at(key);
+  const double count = value;
+  require_input(value.is_number_integer() && count >= 0 && count <= most, "the checkpoint's trainer state has {} = {}",
+                key, json_text(value));
+  return value;
+}
+
+Json json_of(const std::deque<RoutingRecord>& records) {
+  Json list = Json::array();
+  for (const RoutingRecord& record : records) {
+    Json layers = Json::array();
+    for (const LayerRouting& layer : record.layers) {
+      layers.emplace_back(object_of(layer.id))
+          .update({{"top_k", layer.top_k},
+                   {"experts", layer.experts},
+                   {"counts", layer.counts},
+                   {"mean_probability", layer.mean_probability},
+                   {"mean_entropy", layer.mean_entropy},
+                   {"dropped", layer.dropped},
+                   {"step_max_vio_mean", layer.steps.max_vio_mean},
+                   {"step_max_vio_max", layer.steps.max_vio_max},
+                   {"step_idle_mean", layer.steps.idle_mean},
+                   {"step_idle_max", layer.steps.idle_max}});
+    }
+    list.push_back({{"step", record.step}, {"layers", std::move(layers)}});
+  }
+  return list;
+}
+
+/// None in an older checkpoint.
+std::vector<std::int64_t> read_dropped(const Json& layer) {
+  return layer.contains("dropped") ? exact_value<std::vector<std::int64_t>>(layer.at("dropped"))
+                                   : std::vector<std::int64_t>();
+}
+
+/// NaN in an older checkpoint; and as null, as JSON has no NaN.
+double number_or_nan(const Json& layer, const char* key) {
+  const auto found = layer.find(key);
+  return found == layer.end() || found->is_null() ? std::numeric_limits<double>::quiet_NaN() : found->get<double>();
+}
+
+/// In an older checkpoint the steps since the last record are unknown, and so is the record that they become part of.
+StepBalanceSums read_steps(const Json& layer) {
+  return {.steps = layer.contains("steps") ? count_of(layer, "steps") : 1,
+          .max_vio_sum = number_or_nan(layer, "step_max_vio_sum"),
+          .max_vio_max = number_or_nan(layer, "step_max_vio_max"),
+          .idle_sum = number_or_nan(layer, "step_idle_sum"),
+          .idle_max = number_or_nan(layer, "step_idle_max")};
+}
+
+std::deque<RoutingRecord> read_unwritten_routing(const Json& state) {
+  std::deque<RoutingRecord> records;
+  for (const Json& record : state.value("unwritten_routing", Json::array())) {
+    RoutingRecord& read = records.emplace_back(count_of(record, "step"), std::vector<LayerRouting>());
+    for (const Json& layer : record.at("layers")) {
+      read.layers.push_back({.id = id_of(layer),
+                             .top_k = Exact(layer.at("top_k")),
+                             .experts = Exact(layer.at("experts")),
+                             .counts = Exact(layer.at("counts")),
+                             .mean_probability = layer.at("mean_probability"),
+                             .mean_entropy = static_cast<float>(number_or_nan(layer, "mean_entropy")),
+                             .dropped = read_dropped(layer),
+                             .steps = {.max_vio_mean = static_cast<float>(number_or_nan(layer, "step_max_vio_mean")),
+                                       .max_vio_max = static_cast<float>(number_or_nan(layer, "step_max_vio_max")),
+                                       .idle_mean = static_cast<float>(number_or_nan(layer, "step_idle_mean")),
+                                       .idle_max = static_cast<float>(number_or_nan(layer, "step_idle_max"))}});
+    }
+  }
+  return records;
+}
+
+Soundness read_soundness(const Json& state) {
+  if (!state.contains("soundness")) return {};  // of an older checkpoint
+  const Json& json = state.at("soundness");
+  return {.steps = count_of(json, "steps"),
+          .left_out = count_of(json, "left_out"),
+          .smoothed = json.at("smoothed_loss"),
+          .lowest = json.at("lowest_loss")};
+}
+
+/// Over how many ranks experts are placed that these ranks own; 0 where that is no placement.
+int ranks_that_own(const std::vector<int>& owner) {
+  std::vector<int> sorted = owner;
+  std::ranges::sort(sorted);
+  int ranks = 0;
+  for (const int rank : sorted) {
+    if (rank < 0 || (rank != ranks && rank != ranks - 1)) return 0;
+    ranks = rank + 1;
+  }
+  return ranks;
+}
+
+[[noreturn]] void fail_unreadable(const nlohmann::json::exception& error) {
+  fail(ExitCode::bad_input, "the checkpoint's trainer state cannot be read: {}", error.what());
+}
+
+/// Whether sums or records, whose means have another name, are of a model with the layers of `expected`.
+template <class Layer, class Means>
+bool same_layers(const std::vector<Layer>& layers, Means Layer::*means, const std::vector<RoutingSums>& expected) {
+  constexpr std::int64_t most = std::int64_t{1} << 53;
+  return std::ranges::equal(layers, expected, [&](const Layer& x, const RoutingSums& y) {
+    return x.id == y.id && x.top_k == y.top_k && x.experts == y.experts && x.counts.size() == y.counts.size() &&
+           (x.*means).size() == y.probability.size() &&
+           std::ranges::all_of(x.counts, [](std::int64_t count) { return count >= 0 && count <= most; }) &&
+           (x.dropped.empty() || std::ranges::equal(x.dropped, x.counts, [](std::int64_t dropped, std::int64_t count) {
+              return dropped >= 0 && dropped <= count;
+            }));
+  });
+}
+
+}  // namespace
+
+void RunState::add_routing(const std::vector<RoutingSums>& sums, std::int64_t tokens) {
+  if (sums.empty()) return;
+  routing_tokens += tokens;
+  add_load(load, sums);
+  add(routing, sums);
+  routing_steps.resize(sums.size());
+  for (std::size_t i = 0; i < sums.size(); ++i) routing_steps[i].add(sums[i]);
+}
+
+void RunState::clear_routing() {
+  routing.clear();
+  routing_steps.clear();
+  routing_tokens = 0;
+}
+
+std::string RunState::text() const {
+  Json layers = Json::array();
+  for (std::size_t i = 0; i < routing.size(); ++i) {
+    const RoutingSums& sums = routing[i];
+    const StepBalanceSums& steps = routing_steps.at(i);
+    layers.emplace_back(object_of(sums.id))
+        .update({{"top_k", sums.top_k},
+                 {"experts", sums.experts},
+                 {"counts", sums.counts},
+                 {"probability", sums.probability},
+                 {"entropy", sums.entropy},
+                 {"dropped", sums.dropped},
+                 {"steps", steps.steps},
+                 {"step_max_vio_sum", steps.max_vio_sum},
+                 {"step_max_vio_max", steps.max_vio_max},
+                 {"step_idle_sum", steps.idle_sum},
+                 {"step_idle_max", steps.idle_max}});
+  }
+  Json loads = Json::array();
+  for (const ExpertLoad& layer : load) loads.emplace_back(object_of(layer.id))["tokens"] = layer.tokens;
+  Json idles = Json::array();
+  for (const IdleExperts& layer : idle) idles.emplace_back(object_of(layer.id))["steps"] = layer.steps;
+  Json places = Json::array();
+  for (const MixturePlacement& layer : placement) {
+    places.emplace_back(object_of(layer.id))["rank_of_expert"] = layer.ranks.owner;
+  }
+  Json files = Json::array();
+  for (const DataFiles& each : data) {
+    files.push_back({{"key", each.key}, {"prefix", each.prefix}, {"fingerprint", each.fingerprint}});
+  }
+  return json_text(Json{{"updates", updates},
+                        {"samples", samples},
+                        {"schedule_steps", schedule_steps},
+                        {"skipped", skipped},
+                        {"skipped_in_a_row", skipped_in_a_row},
+                        {"rollbacks", rollbacks},
+                        {"routing_tokens", routing_tokens},
+                        {"routing", layers},
+                        {"unwritten_routing", json_of(unwritten_routing)},
+                        {"soundness",
+                         {{"steps", soundness.steps},
+                          {"left_out", soundness.left_out},
+                          {"smoothed_loss", soundness.smoothed},
+                          {"lowest_loss", soundness.lowest}}},
+                        {"expert_load", loads},
+                        {"idle_experts", idles},
+                        {"placement", places},
+                        {"data", files}});
+}
+
+std::vector<ExpertLoad> RunState::load_of(const std::string& text) {
+  try {
+    return read_load(parse(text));
+  } catch (const nlohmann::json::exception& error) {
+    fail_unreadable(error);
+  }
+}
+
+std::vector<MixturePlacement> RunState::placement_of(const std::string& text) {
+  try {
+    std::vector<MixturePlacement> placement;
+    const Json state = parse(text);
+    for (const Json& layer : state.value("placement", Json::array())) {
+      const std::vector<int> owner = Exact(layer.at("rank_of_expert"));
+      const int ranks = ranks_that_own(owner);
+      require_input(ranks > 0 && (placement.empty() || placement[0].ranks.ranks() == ranks),
+                    "the checkpoint's placement of the experts of layer {} fits no mesh", json_text(layer.at("layer")));
+      placement.push_back({id_of(layer), Placement::of_owners(owner, ranks)});
+    }
+    return placement;
+  } catch (const nlohmann::json::exception& error) {
+    fail_unreadable(error);
+  }
+}
+
+std::vector<DataFiles> RunState::data_of(const std::string& text) {
+  try {
+    std::vector<DataFiles> data;
+    const Json state = parse(text);
+    for (const Json& files : state.value("data", Json::array())) {
+      data.push_back({files.at("key"), files.at("prefix"), files.at("fingerprint")});
+    }
+    return data;
+  } catch (const nlohmann::json::exception& error) {
+    fail_unreadable(error);
+  }
+}
+
+std::int64_t RunState::schedule_of(const std::string& text) {
+  try {
+    const Json state = parse(text);
+    return state.contains("schedule_steps") ? count_of(state, "schedule_steps") : 0;
+  } catch (const nlohmann::json::exception& error) {
+    fail_unreadable(error);
+  }
+}
+
+void RunState::restore(const std::string& text, const std::vector<RoutingSums>& expected) {
+  try {
+    const Json state = parse(text);
+    updates = count_of(state, "updates");
+    samples = count_of(state, "samples");
+    schedule_steps = state.contains("schedule_steps") ? count_of(state, "schedule_steps") : 0;
+    skipped = count_of(state, "skipped");
+    skipped_in_a_row = count_of(state, "skipped_in_a_row");
+    rollbacks = state.contains("rollbacks") ? count_of(state, "rollbacks") : 0;  // older checkpoints have none
+    unwritten_routing = read_unwritten_routing(state);
+    soundness = read_soundness(state);
+    load = read_load(state);
+    idle = read_idle(state, expected);
+    clear_routing();
+    routing_tokens = count_of(state, "routing_tokens");
+    for (const Json& sums : state.at("routing")) {
+      routing.push_back({.id = id_of(sums),
+                         .top_k = Exact(sums.at("top_k")),
+                         .experts = Exact(sums.at("experts")),
+                         .counts = Exact(sums.at("counts")),
+                         .probability = sums.at("probability"),
+                         .entropy = number_or_nan(sums, "entropy"),
+                         .dropped = read_dropped(sums)});
+      routing_steps.push_back(read_steps(sums));
+    }
+  } catch (const nlohmann::json::exception& error) {
+    fail_unreadable(error);
+  }
+  const bool same_mixture = std::ranges::all_of(unwritten_routing, [&](const RoutingRecord& record) {
+    return same_layers(record.layers, &LayerRouting::mean_probability, expected);
+  });
+  require_input(same_mixture && (routing.empty() || same_layers(routing, &RoutingSums::probability, expected)),
+                "the checkpoint's routing counts are for different experts: set moe.top_k, moe.experts and "
+                "attention_experts.* as in its run");
+  // A checkpoint may have been made with another moe.capacity_factor, or with none.
+  const auto fit = [&](auto& layers) {
+    for (std::size_t i = 0; i < layers.size(); ++i) layers[i].dropped.resize(expected[i].dropped.size(), 0);
+  };
+  fit(routing);
+  for (RoutingRecord& record : unwritten_routing) fit(record.layers);
+}
+
+}  // namespace lyceum

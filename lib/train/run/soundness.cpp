@@ -1,0 +1,42 @@
+#include "train/run/soundness.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace lyceum {
+
+namespace {
+
+/// A loss counts as no more than this above the lowest, in nats, so that a run that recovers is soon sound again.
+constexpr double most_above = 20;
+constexpr double largest_update = 0.5;
+
+/// Soundness::left_out one step later.
+std::int64_t next(std::int64_t left_out) { return (left_out << 1) & ((std::int64_t{1} << Soundness::window) - 1); }
+
+}  // namespace
+
+void Soundness::leave_out() { left_out = next(left_out) | 1; }
+
+void Soundness::add(double loss, double update_norm, double weight_norm) {
+  ++steps;
+  left_out = next(left_out);
+  update = update_norm / weight_norm;
+  if (steps == 1) smoothed = lowest = loss;
+  smoothed += (std::min(loss, lowest + most_above) - smoothed) / static_cast<double>(std::min(steps, window));
+  lowest = std::min(lowest, smoothed);
+}
+
+std::string Soundness::problem() const {
+  const int steps_left_out = std::popcount(static_cast<std::uint64_t>(left_out));
+  if (steps_left_out > 1) return fmt::format("{} of the last {} steps were skipped", steps_left_out, window);
+  if (!(update <= largest_update)) return fmt::format("its last update was {:.2g} times its weights", update);
+  if (!(smoothed <= lowest + margin)) {
+    return fmt::format("the smoothed loss was {:.2f}, up from {:.2f}", smoothed, lowest);
+  }
+  return {};
+}
+
+}  // namespace lyceum

@@ -1,0 +1,339 @@
+#include "train/run/starting_point.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "config/binding.h"
+#include "config/check.h"
+#include "core/error.h"
+#include "io/data/data_sources.h"
+#include "io/files/sha256.h"
+#include "model/model_tensors.h"
+#include "model/routing/routing_statistics.h"
+#include "optim/checkpoint.h"
+#include "train/step/schedule.h"
+
+namespace lyceum {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The token files as rank 0 sees them, on all ranks.
+std::vector<DataFiles> files_of(const RunData& data, const DataConfig& config, const ProcessGroup& world) {
+  std::vector<DataFiles> files;
+  const auto add = [&](const char* key, const TokenLoader& loader) {
+    for (const TokenLoader::Source& source : loader.sources()) {
+      const TokenFile& file = source.samples->file();
+      files.push_back({.key = key,
+                       .prefix = file.prefix(),
+                       .fingerprint = world.broadcast(world.rank() == 0 ? file.fingerprint() : "", 0)});
+    }
+  };
+  add("data.train", *data.train);
+  if (config.valid.empty()) return files;  // parts of those of data.train
+  for (const TokenLoader& loader : data.valid) add("data.valid", loader);
+  return files;
+}
+
+/// The configuration of a checkpoint's run.
+Config config_before(const CheckpointHeader& header) {
+  Config config = recall_config(header.config);
+  resolve(config, 1);
+  return config;
+}
+
+/// True if both mixtures name the same sources: by name, or by the contents of their files if these are known.
+/// `old_files`, `files`: of all keys.
+bool same_sources(const std::string& old_text, const std::string& text, std::span<const DataFiles> old_files,
+                  std::span<const DataFiles> files) {
+  if (old_text == text) return true;
+  std::vector<DataSource> old_sources;
+  try {
+    old_sources = data_sources("data.train", old_text);
+  } catch (const Error&) {  // names of other files
+    return false;
+  }
+  const std::vector<DataSource> sources = data_sources("data.train", text);
+  const auto total = [](const std::vector<DataSource>& all) {
+    return std::accumulate(all.begin(), all.end(), 0.0, [](double sum, const DataSource& s) { return sum + s.weight; });
+  };
+  const auto print_of = [](std::span<const DataFiles> all, const std::string& prefix) {
+    const auto found = std::ranges::find_if(
+        all, [&](const DataFiles& one) { return one.key == "data.train" && one.prefix == prefix; });
+    return found == all.end() ? std::string() : found->fingerprint;
+  };
+  const double old_sum = total(old_sources), sum = total(sources);
+  return std::ranges::equal(old_sources, sources, [&](const DataSource& before, const DataSource& now) {
+    const std::string print = print_of(old_files, before.prefix);
+    const bool same_data = before.prefix == now.prefix || (!print.empty() && print == print_of(files, now.prefix));
+    constexpr double rounding = 1e-12;
+    const bool same_share = std::abs(before.weight * sum - now.weight * old_sum) <= rounding * sum * old_sum;
+    return same_data && same_share && (old_sum > 0) == (sum > 0);
+  });
+}
+
+std::string value_text(const std::string& value) { return value.empty() ? "empty" : value; }
+
+/// "run.seed = 2 (was 1)" for each of them, in a line or several.
+std::string list_text(std::span<const Change> changes) {
+  std::string text;
+  const char* separator = changes.size() > 1 ? "\n  " : " ";
+  for (const Change& change : changes) {
+    text +=
+        fmt::format("{}{} = {} (was {})", separator, change.key, value_text(change.after), value_text(change.before));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string new_run_uuid(const ProcessGroup& world) {
+  std::string uuid;
+  if (world.rank() == 0) {
+    std::random_device device;
+    const auto word = [&] { return static_cast<std::uint32_t>(device()); };
+    uuid = fmt::format("{:08x}-{:04x}-4{:03x}-{:04x}-{:08x}{:04x}", word(), word() & 0xffff, word() & 0xfff,
+                       (word() & 0x3fff) | 0x8000, word(), word() & 0xffff);
+  }
+  return world.broadcast(uuid, 0);
+}
+
+fs::path checkpoint_root(const RunConfig& run) { return fs::path(run.dir) / "checkpoints"; }
+
+StartingPoint::StartingPoint(const Config& config, const RunSetup& setup, RunReport& report, const RunData& data,
+                             Choice choice)
+    : config_(config),
+      setup_(setup),
+      report_(report),
+      data_(data),
+      resume_(choice == Choice::sound ? "auto" : config.checkpoint.resume),
+      root_(checkpoint_root(config.run)),
+      files_(files_of(data, config.data, setup.mesh.world)) {
+  if (setup.mesh.world.rank() == 0) mend_checkpoints(root_);
+  const auto warn = [&](const std::string& warning) { report.warn(warning); };
+  const auto chosen = choose_checkpoint(setup.mesh.world, root_, resume_, warn, choice == Choice::sound);
+  if (!chosen) return;
+  checkpoint_.emplace(*chosen);
+  const CheckpointHeader& header = checkpoint_->header();
+  before_ = config_before(header);
+  if (same_sources(before_.data.train, config.data.train, RunState::data_of(header.trainer_state), files_)) {
+    before_.data.train = config.data.train;
+  }
+  changes_ = changes(before_, config);
+  if (choice == Choice::sound) return;  // of this run itself
+  require_same_run();
+  require_same_model();
+}
+
+/// Refuses what would be mistaken for the run of this configuration. A checkpoint that the user names is a
+/// beginning, and so are converted weights.
+void StartingPoint::require_same_run() const {
+  const std::int64_t step = checkpoint_->header().step, steps = config_.run.steps;
+  const bool finished = step >= steps;
+  if (is_new() || (resume_ != "auto" && !finished)) return;
+  std::vector<Change> refused;
+  for (const Change& change : changes_) {
+    const bool other_data = change.key == "data.train" && config_.data.changed == "warn";
+    const bool other_run = change.role == KeyRole::identity && !other_data;
+    if (other_run || (finished && change.role != KeyRole::reported)) refused.push_back(change);
+  }
+  if (finished && step > steps && before_.run.steps != steps) {
+    refused.push_back({{"run.steps", fmt::to_string(before_.run.steps), fmt::to_string(steps)}, KeyRole::tuning});
+  }
+  const std::int64_t length = RunState::schedule_of(checkpoint_->header().trainer_state);
+  const std::int64_t given = config_.optim.schedule_steps;
+  if (finished && length > 0 && given > 0 && given != length && config_.optim.schedule != "constant") {
+    refused.push_back({{"optim.schedule_steps", fmt::to_string(length), fmt::to_string(given)}, KeyRole::tuning});
+  }
+  if (refused.empty()) return;
+  const std::string directory = checkpoint_->directory().string();
+  const std::string way_out =
+      finished ? "set another run.dir to train it"
+               : fmt::format("set another run.dir, with checkpoint.resume = {} to begin with its weights", directory);
+  fail(ExitCode::usage, "{} {} another run than this configuration; {}; other values:{}", directory,
+       finished ? "is the end of" : "belongs to", way_out, list_text(refused));
+}
+
+void StartingPoint::require_same_model() const {
+  std::string wrong;  // the first tensor that differs
+  std::set<std::string> names;
+  for (const ModelTensor& tensor : model_tensors(config_)) {
+    const CheckpointReader::Entry* entry = checkpoint_->find(tensor.name);
+    names.insert(tensor.name);
+    if (!wrong.empty() || (entry && entry->shape == tensor.shape)) continue;
+    wrong = entry ? fmt::format("{} is {}, in this model {}", tensor.name, entry->shape.text(), tensor.shape.text())
+                  : fmt::format("it has no {}", tensor.name);
+  }
+  for (const CheckpointReader::Entry& entry : checkpoint_->tensors()) {
+    if (!wrong.empty() || is_optimizer_state(entry.name) || names.contains(entry.name)) continue;
+    wrong = fmt::format("this model has no {}", entry.name);
+  }
+  if (wrong.empty()) return;
+  std::vector<Change> model = changes_;
+  std::erase_if(model, [](const Change& change) { return !describes_model(change.key); });
+  const std::string directory = checkpoint_->directory().string();
+  require_input(!model.empty(), "{} is of another model: {}: use the configuration of the checkpoint", directory,
+                wrong);
+  fail(ExitCode::usage, "{} is of another model ({}): set these keys as in its run:{}", directory, wrong,
+       list_text(model));
+}
+
+std::vector<ExpertLoad> StartingPoint::expert_load() const {
+  if (!checkpoint_) return {};
+  return RunState::load_of(checkpoint_->header().trainer_state);
+}
+
+RunState StartingPoint::start(const Parts& parts) const {
+  RunState state;
+  state.data = files_;
+  checkpoint_ ? resume(state, parts) : begin_anew(state, parts);
+  return state;
+}
+
+void StartingPoint::begin_anew(RunState& state, const Parts& parts) const {
+  // Starting over next to old checkpoints would mix two runs: their newest would win at the next start.
+  require_input(list_checkpoints(root_).empty(),
+                resume_ == "none"
+                    ? "{} contains checkpoints of an earlier run: set another run.dir, or checkpoint.resume=auto"
+                    : "no checkpoint in {} is intact: repair or move them, or set another run.dir",
+                root_.string());
+  state.run_uuid = new_run_uuid(setup_.mesh.world);
+  state.schedule_steps = config_.optim.schedule_steps > 0 ? config_.optim.schedule_steps : config_.run.steps;
+  parts.zero.initialize(config_.run.seed);
+  parts.optimizer.adopt_weights();
+}
+
+void StartingPoint::resume(RunState& state, const Parts& parts) const {
+  const CheckpointReader& reader = *checkpoint_;
+  const CheckpointHeader& header = reader.header();
+  const std::string directory = reader.directory().string();
+  const std::vector<std::string> present = list_checkpoints(root_);
+  require_input(
+      resume_ == "auto" || present.empty() || present.front() <= checkpoint_name(header.step),
+      "{} contains {}, newer than the checkpoint to resume from: set another run.dir, or move the newer ones away",
+      root_.string(), present.empty() ? "" : present.front());
+  const bool same_data = check_data();
+  require_input(!reader.has_optimizer_state() || before_.optim.train_only == config_.optim.train_only,
+                "optim.train_only differs from that of {}: start a new run from its weights with lyceum convert reset",
+                directory);
+  parts.zero.await_values();  // of a run that returns to this checkpoint
+  load_checkpoint(parts.optimizer, reader);
+  parts.zero.values_changed();
+  state.restore(header.trainer_state, no_routing(config_));
+  state.run_uuid = header.run_uuid;
+  state.step = header.step;
+  parts.optimizer.set_updates(state.updates);
+  report_.note(fmt::format("resumed    {} (mesh {})", directory, header.mesh));
+  if (!reader.has_optimizer_state()) report_.note("optimizer  new: the checkpoint contains only weights");
+  if (parts.gemms.anew()) {
+    report_.warn(fmt::format("no GEMM algorithms for this GPU in {}: they are chosen again, the last bits may differ",
+                             parts.gemms.file().string()));
+  }
+  if (resume_ != "auto" && !header.unsound.empty()) {
+    report_.warn("this checkpoint is not sound: " + header.unsound);
+    state.soundness = {};  // whoever names it wants it
+  }
+  if (!same_data) state.soundness = {};  // losses of another task
+  tell_changes(state);
+  keep_schedule(state);
+  tell_choices(state);
+}
+
+/// True if the token files are as they were, or others are allowed. Those under another name are changes of a key.
+bool StartingPoint::check_data() const {
+  const std::string directory = checkpoint_->directory().string(), own = checkpoint_->tokenizer_sha256();
+  const std::string& tokenizer = data_.tokenizer;
+  require_input(own.empty() || tokenizer.empty() || sha256(tokenizer) == own,
+                "data.tokenizer = {} is not the tokenizer of {}: copy {}/{} to another folder, since later checkpoints "
+                "replace it, and set data.tokenizer to the copy and the data that it encoded",
+                config_.data.tokenizer, directory, directory, tokenizer_name);
+  bool same = true;
+  for (const DataFiles& before : RunState::data_of(checkpoint_->header().trainer_state)) {
+    for (const DataFiles& now : files_) {
+      if (now.key != before.key || now.prefix != before.prefix || now.fingerprint == before.fingerprint) continue;
+      require_input(config_.data.changed == "warn",
+                    "{} = {}: the files have changed since {} was saved: restore the old ones, or set data.changed = "
+                    "warn to continue with these",
+                    now.key, now.prefix, directory);
+      report_.warn(fmt::format("{} = {}: the files have changed since the checkpoint was saved", now.key, now.prefix));
+      same = false;
+    }
+  }
+  return same;
+}
+
+/// A resumed run trains differently from now on. Weights that no run has trained are only those of a model.
+void StartingPoint::tell_changes(RunState& state) const {
+  for (const Change& change : changes_) {
+    if (is_new() && !describes_model(change.key)) continue;
+    report_.warn(
+        fmt::format("{} = {} from now on (was {})", change.key, value_text(change.after), value_text(change.before)));
+    const bool same_task =
+        change.key.starts_with("optim.") || change.key.starts_with("run.") || change.role == KeyRole::reported;
+    if (!same_task) state.soundness = {};
+  }
+}
+
+/// The schedule of the learning rate belongs to the checkpoint: more run.steps alone do not stretch it, which would
+/// raise a rate that had come down.
+void StartingPoint::keep_schedule(RunState& state) const {
+  const std::int64_t given = config_.optim.schedule_steps, steps = config_.run.steps;
+  if (state.step == 0) {  // it has followed none yet
+    state.schedule_steps = given > 0 ? given : steps;
+    return;
+  }
+  const std::int64_t made_for = state.schedule_steps > 0 ? state.schedule_steps : before_.run.steps;
+  state.schedule_steps = given > 0 ? given : made_for;
+  if (state.step >= steps) return;
+  const double lr = learning_rate(config_.optim, state.step, state.schedule_steps);
+  const double was = learning_rate(before_.optim, state.step, made_for);
+  if (lr == 0 && config_.optim.lr > 0 && state.schedule_steps < steps) {
+    report_.warn(
+        fmt::format("the learning rate is 0 from step {} on: the schedule ends at step {}; set "
+                    "optim.schedule_steps={} to make it end with the run, or optim.min_lr",
+                    state.step + 1, state.schedule_steps, steps));
+  } else if (lr != was) {
+    report_.warn(
+        fmt::format("the learning rate of step {} is {:.3g}; by the checkpoint's schedule, {} over {} steps, "
+                    "it would be {:.3g}",
+                    state.step + 1, lr, before_.optim.schedule, made_for, was));
+  } else if (state.schedule_steps != steps && config_.optim.schedule != "constant") {
+    report_.note(
+        fmt::format("schedule   {} over {} steps, as in the checkpoint; optim.schedule_steps={} makes it end with "
+                    "the run",
+                    config_.optim.schedule, state.schedule_steps, steps));
+  }
+}
+
+/// moe.top_k_start goes by run.steps: with another number of steps tokens choose other numbers of experts.
+void StartingPoint::tell_choices(const RunState& state) const {
+  const std::int64_t steps = config_.run.steps, own_steps = before_.run.steps;
+  if (state.step >= steps) return;
+  const std::int64_t now = choices_of_step(config_.moe, state.step, steps);
+  const std::int64_t was = choices_of_step(config_.moe, state.step, own_steps);
+  if (now == was) return;
+  report_.warn(fmt::format("a token chooses {} experts in step {}; in the checkpoint's run of {} steps it would be {}",
+                           now, state.step + 1, own_steps, was));
+}
+
+void StartingPoint::tidy() const {
+  if (setup_.mesh.world.rank() != 0) return;
+  report_.attempt([&] {
+    if (checkpoint_) {
+      const std::string name = checkpoint_name(checkpoint_->header().step);
+      std::error_code absent;
+      if (fs::equivalent(checkpoint_->directory(), root_ / name, absent)) set_latest(root_, name);
+    }
+    prune_checkpoints(root_, config_.checkpoint.keep);
+  });
+}
+
+}  // namespace lyceum

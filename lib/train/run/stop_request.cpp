@@ -1,0 +1,90 @@
+#include "train/run/stop_request.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "core/launcher.h"
+
+namespace lyceum {
+
+namespace {
+
+// Signals belong to the process, and so does what they ask for.
+std::atomic<bool> stop_signalled = false, launcher_signalled = false;
+std::atomic<std::optional<int>> finished_with;
+
+void say_to_user(const std::string& text) {
+  if (launched_rank().value_or(0) != 0) return;
+  const std::string line = "lyceum train: " + text + '\n';
+  if (write(STDERR_FILENO, line.data(), line.size()) < 0) {
+    // Nobody listens any more.
+  }
+}
+
+/// Another user may name a program so, but not send signals to this one.
+bool is_launcher(pid_t process) {
+  if (process == 0 || process == getppid()) return true;  // 0: outside of this container
+  std::ifstream file("/proc/" + std::to_string(process) + "/comm");
+  std::string name;
+  std::getline(file, name);
+  return name == "mpirun" || name == "mpiexec" || name == "orterun" || name == "orted" || name.starts_with("prte");
+}
+
+void take_request(int signal, pid_t sender) {
+  const bool from_launcher = signal == SIGTERM && launched_by_mpirun() && is_launcher(sender);
+  if (from_launcher) launcher_signalled = true;
+  if (const std::optional<int> code = finished_with) _exit(*code);
+  const std::string name = signal == SIGINT ? "SIGINT" : signal == SIGTERM ? "SIGTERM" : "SIGUSR1";
+  if (!stop_signalled.exchange(true)) {
+    if (from_launcher) return;
+    const std::string again = signal == SIGUSR1 ? "SIGINT or SIGTERM exits at once" : "a second signal exits at once";
+    say_to_user(name + ": saving a checkpoint after this step, then exiting; " + again);
+  } else if (signal != SIGUSR1) {
+    if (!from_launcher)
+      say_to_user(name + " again: exiting without saving; the same command resumes from the newest checkpoint");
+    _exit(128 + signal);
+  }
+}
+
+bool ignored_at_start(int signal) {
+  struct sigaction action {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+}  // namespace
+
+/// A thread waits for the signals, and all others block them: not all system calls that a signal would interrupt, in
+/// threads of MPI above all, are written for that.
+void listen_for_stop_requests() {
+  sigset_t requests;
+  sigemptyset(&requests);
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) {
+    if (!ignored_at_start(signal))
+      sigaddset(&requests, signal);  // as a shell wants of SIGINT in what a script starts with &
+  }
+  pthread_sigmask(SIG_BLOCK, &requests, nullptr);
+  std::thread([requests] {
+    for (siginfo_t info{};;) {
+      if (sigwaitinfo(&requests, &info) > 0) take_request(info.si_signo, info.si_pid);
+    }
+  }).detach();
+}
+
+bool stop_requested() {
+  if (stop_signalled) return true;
+  const char* file = std::getenv("LYCEUM_STOP_FILE");
+  return file && access(file, F_OK) == 0;
+}
+
+bool ended_by_launcher() { return launcher_signalled; }
+
+void no_more_stop_requests(int exit_code) { finished_with = exit_code; }
+
+}  // namespace lyceum

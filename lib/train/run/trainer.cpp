@@ -1,0 +1,324 @@
+#include "train/run/trainer.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <filesystem>
+#include <span>
+#include <utility>
+
+#include "core/allocator.h"
+#include "core/clock.h"
+#include "io/data/token_data.h"
+#include "io/run/batch_job.h"
+#include "model/routing/dead_experts.h"
+#include "model/routing/expert_places.h"
+#include "optim/checkpoint.h"
+#include "train/eval/evaluator.h"
+#include "train/run/preflight.h"
+#include "train/run/run_peak.h"
+#include "train/run/stop_request.h"
+#include "train/step/schedule.h"
+
+namespace lyceum {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Steps left out one after another before the run gives up: the weights are then beyond mending.
+constexpr std::int64_t most_skips_in_a_row = 50;
+/// Steps left out one after another at the end of a run that still count as an accident.
+constexpr std::int64_t most_skips_at_the_end = 1;
+
+/// A validation reads some of the samples, and its loss is of targets.
+void require_validation_targets(const Config& config, const RunData& data) {
+  for (const TokenLoader& loader : data.valid) {
+    const std::int64_t samples = evaluated_samples(config, loader, config.eval.batches);
+    const SampleOrder order = loader.order().spread(samples);
+    bool any = !loader.masked();
+    for (std::int64_t i = 0; i < samples && !any; ++i) any = loader.sources()[0].samples->any_target(order(i), 1);
+    require_input(any,
+                  "{}: none of the tokens in the {} samples of a validation counts in the loss: raise eval.batches",
+                  loader.file().prefix(), samples);
+  }
+}
+
+/// The data of a run whose ranks are going to call what fits together.
+RunData checked_data(const Config& config, const std::string& config_text, const RunSetup& setup) {
+  RunData data = open_data(config, true);
+  require_validation_targets(config, data);
+  preflight(config, config_text, setup.mesh.world, *data.train);
+  return data;
+}
+
+}  // namespace
+
+Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& setup, std::ostream& out,
+                 Options options)
+    : config_(config),
+      config_text_(std::move(config_text)),
+      setup_(setup),
+      options_(std::move(options)),
+      data_(checked_data(config, config_text_, setup)),
+      report_(config, setup, out),
+      starting_point_(std::in_place, config, setup, report_, data_),
+      model_(config, setup.stream, setup.mesh, working_type(config.run), true, starting_point_->expert_load()),
+      zero_(model_.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh)),
+      optimizer_(config.optim, setup.stream, zero_.shares(), config.run.audit_every > 0),
+      train_step_(config, setup, model_, zero_, optimizer_),
+      logs_(config, setup, report_),
+      save_timer_(config.checkpoint.minutes, options_.now) {
+  if (options_.given && setup.mesh.world.rank() == 0) config_file_.emplace(*options_.given, config, setup.program);
+}
+
+ExitCode Trainer::run() {
+  start();
+  if (stops()) return ExitCode::resubmit;
+  if (state_.step >= config_.run.steps) {
+    report_.nothing_to_train(state_.step);
+    validate();
+    tell_entropy();
+    return finished();
+  }
+  while (state_.step < config_.run.steps) {
+    one_step();
+    if (rolls_back()) continue;
+    const bool last = state_.step == config_.run.steps;
+    if (is_due(state_.step, config_.routing.every)) logs_.routing(state_);
+    if (last || is_due(state_.step, config_.eval.every)) validate();
+    if (last) tell_entropy();
+    logs_.end_step();
+    if (last || is_due(state_.step, config_.checkpoint.every)) {
+      save({.in_background = !last && config_.checkpoint.background});
+    }
+    if (!last && stops()) return ExitCode::resubmit;
+  }
+  return finished();
+}
+
+void Trainer::start() {
+  const RunPeak peak = peak_of_run(config_.run, setup_, options_.remeasure);
+  throughput_.emplace(config_, peak);
+  gemms_.emplace(config_.run, setup_, fs::path(config_.run.dir) / "gemm.json");  // whose first product is the model's
+  report_.introduce(options_.lock, data_, peak, *gemms_);
+  state_ = starting_point_->start({.zero = zero_, .optimizer = optimizer_, .gemms = *gemms_});
+  first_step_ = state_.step;
+  transformers_ = starting_point_->transformers();
+  if (starting_point_->is_checkpoint()) saved_step_ = state_.step;
+  starting_point_->tidy();
+  starting_point_.reset();
+  state_.placement = place_all(config_, setup_.mesh.expert.size(), state_.load);
+  report_.placement(state_);
+  logs_.open(state_, config_text_);
+  if (state_.step < config_.run.steps) {
+    for (const std::string& doubt :
+         schedule_doubts(config_.optim, config_.run.steps, state_.schedule_steps, state_.step)) {
+      report_.warn(doubt);
+    }
+    if (config_file_) {
+      report_.attempt([&] {
+        if (const std::string news = config_file_->write(); !news.empty()) report_.note(news);
+      });
+    }
+  }
+  if (config_.checkpoint.at_start && state_.step == 0) save({});
+  save_timer_.restart();
+}
+
+void Trainer::one_step() {
+  const auto start = Clock::now();
+  const bool timed_before = state_.step == first_step_ + 1 && config_.run.gemm_choice == "timed";
+  if (timed_before) memory_of(setup_.stream).reset_peaks();  // timing used additional memory
+  const double lr = learning_rate(config_.optim, state_.step, state_.schedule_steps);
+  const StepResult result = train_step_.run(*data_.train, state_.step, state_.samples, lr);
+  take_over(result);
+  if (options_.lock) options_.lock->require_held();
+  if (state_.step == first_step_ + 1) agree_on_gemms();
+  if (result.skipped) report_.left_out(result, state_.step);
+  require(state_.skipped_in_a_row < most_skips_in_a_row,
+          "{} consecutive steps were not finite: resume from an earlier checkpoint with a lower optim.lr",
+          state_.skipped_in_a_row);
+  const double seconds = seconds_since(start);
+  logs_.step(result, state_, *throughput_, seconds);
+  report_.step(result, state_, *throughput_, seconds);
+}
+
+/// What a step means for the state of the run.
+void Trainer::take_over(const StepResult& result) {
+  ++state_.step;
+  state_.samples += config_.batch.global;
+  state_.updates = optimizer_.updates();
+  if (result.skipped) {
+    ++state_.skipped;
+    if (result.targets > 0) {  // else there was nothing to learn
+      ++state_.skipped_in_a_row;
+      state_.soundness.leave_out();
+    }
+    return;  // what the routers did may not be finite
+  }
+  state_.skipped_in_a_row = 0;
+  state_.soundness.add(result.loss, result.update_norm, result.weight_norm);
+  state_.add_routing(result.routing, config_.batch.global * config_.batch.seq_len);
+  add_step(state_.idle, result.routing);
+}
+
+/// Collective. Goes back to a sound checkpoint, where the run has had none to save for a while and run.rollback allows
+/// it; the data since then are skipped.
+bool Trainer::rolls_back() {
+  if (state_.rollbacks >= config_.run.rollback) return false;
+  const std::string problem = state_.soundness.problem();
+  std::array<std::int64_t, 1> unsound{problem.empty() ? 0 : 1};  // norms of copies that differ may differ
+  setup_.mesh.world.all_reduce(std::span(unsound), Reduction::max);
+  unsound_steps_ = unsound[0] == 0 ? 0 : unsound_steps_ + 1;
+  if (unsound_steps_ != Soundness::window) return false;
+  finish_save();
+  train_step_.release_memory();
+  const StartingPoint point(config_, setup_, report_, data_, StartingPoint::Choice::sound);
+  if (!point.is_checkpoint()) {
+    report_.warn(fmt::format("step {}: {}, and there is no sound checkpoint to return to", state_.step, problem));
+    return false;
+  }
+  unsound_steps_ = 0;
+  const RunState before =
+      std::exchange(state_, point.start({.zero = zero_, .optimizer = optimizer_, .gemms = *gemms_}));
+  state_.samples = before.samples;
+  state_.rollbacks = before.rollbacks + 1;
+  state_.placement = before.placement;
+  first_step_ = state_.step;
+  saved_step_ = -1;  // those that were saved since then are no longer of this run
+  report_.warn(fmt::format(
+      "after step {} {}: the run returned to step {} and skips the {} steps of data since then ({} of {} times)",
+      before.step, problem, state_.step, before.step - state_.step, state_.rollbacks, config_.run.rollback));
+  logs_.open(state_, config_text_);
+  save({});  // a start from here skips the same data
+  return true;
+}
+
+void Trainer::validate() {
+  if (data_.valid.empty()) return;
+  const auto start = Clock::now();
+  train_step_.release_memory();
+  const SourcesEvaluation evaluation = evaluate(model_, setup_, config_, data_.valid, config_.eval.batches);
+  last_valid_loss_ = evaluation.whole.loss;
+  logs_.validation(evaluation, data_.valid);
+  report_.validation(evaluation, data_, state_.step, seconds_since(start));
+}
+
+void Trainer::tell_entropy() {
+  const std::optional<Range> tokens = data_.valid_tokens();
+  if (!report_.talks() || !tokens) return;
+  const double entropy = unigram_entropy(data_.valid.front().file(), tokens->first, tokens->count);
+  report_.entropy(entropy, tokens->count, last_valid_loss_);
+  logs_.entropy(entropy);
+}
+
+/// A checkpoint's steps, and those that follow it, then have the same algorithms in a run that resumes from it.
+void Trainer::agree_on_gemms() {
+  if (const std::string news = gemms_->agree(); !news.empty()) report_.note(news);
+  report_.attempt(gemm_file_failing_, [&] { gemms_->save(); });
+}
+
+void Trainer::save(SaveOptions options) {
+  finish_save();
+  if (options_.lock) options_.lock->require_held(true);
+  train_step_.audit(state_.step);
+  agree_on_gemms();
+  const auto begun = Clock::now();
+  logs_.sync();
+  const fs::path root = checkpoint_root(config_.run);
+  const ProcessGroup& world = setup_.mesh.world;
+  Save save{.header = {.run_uuid = state_.run_uuid,
+                       .step = state_.step,
+                       .mesh = setup_.mesh.shape.text(world.size()),
+                       .config = config_text_,
+                       .trainer_state = state_.text(),
+                       .job = batch_job(),
+                       .unsound = state_.soundness.problem(),
+                       .timed = options.timed,
+                       .tokenizer = data_.tokenizer,
+                       .transformers = transformers_},
+            .begun = begun,
+            .waiting_since = begun};
+  const CheckpointProbe undamaged = [&](std::string_view phase) {  // what was damaged since the audit is not saved
+    if (phase == "read") train_step_.require_undamaged();
+  };
+  attempt_save([&] {
+    if (options.in_background) {
+      BackgroundCheckpoint checkpoint(world, root, save.header, checkpoint_pieces(optimizer_), undamaged);
+      save.waited = seconds_since(begun);
+      background_save_.emplace(std::move(save), std::move(checkpoint));
+    } else {
+      published(save, write_checkpoint(world, root, save.header, checkpoint_pieces(optimizer_), undamaged));
+    }
+  });
+  save_timer_.restart();  // also if it failed, or each step would try again
+}
+
+void Trainer::finish_save() {
+  std::optional<BackgroundSave> ending = std::exchange(background_save_, std::nullopt);
+  if (!ending) return;
+  if (options_.lock) options_.lock->require_held(true);
+  ending->save.waiting_since = Clock::now();
+  attempt_save([&] { published(ending->save, ending->checkpoint.publish()); });
+}
+
+void Trainer::attempt_save(const std::function<void()>& part) {
+  try {
+    part();
+  } catch (const CheckpointNotSaved& error) {  // the same on all ranks: training is worth more than this checkpoint
+    not_saved_ = error.what();
+    report_.warn(not_saved_);
+    train_step_.audit(state_.step);  // unless it was not saved because of what is damaged
+  }
+}
+
+void Trainer::published(const Save& save, const std::string& complaint) {
+  saved_step_ = save.header.step;
+  const fs::path root = checkpoint_root(config_.run);
+  if (!complaint.empty()) {
+    report_.warn(complaint);
+  } else if (setup_.mesh.world.rank() == 0) {
+    report_.attempt([&] { prune_checkpoints(root, config_.checkpoint.keep); });
+  }
+  if (config_file_) report_.attempt([&] { config_file_->checkpoint_saved(); });
+  report_.saved(root.string(), save.header.step, seconds_since(save.begun),
+                save.waited + seconds_since(save.waiting_since), save.header.unsound);
+}
+
+bool Trainer::stops() {
+  const bool writing = background_save_ && !background_save_->checkpoint.written();
+  const bool due = setup_.mesh.world.rank() == 0 && !background_save_ && save_timer_.is_due();  // by one clock
+  std::array<std::int64_t, 3> of_any_rank{stop_requested() ? 1 : 0, writing ? 1 : 0, due ? 1 : 0};
+  setup_.mesh.world.all_reduce(std::span(of_any_rank), Reduction::max);
+  const auto [asked, still_writing, save_due] = of_any_rank;
+  if (asked || !still_writing) finish_save();
+  if (!asked) {
+    if (save_due && saved_step_ != state_.step) {
+      save({.in_background = config_.checkpoint.background, .timed = true});
+    }
+    return false;
+  }
+  if (state_.step > 0 && saved_step_ != state_.step) {
+    save({});
+    require(saved_step_ == state_.step, "stopped on request, but {}", not_saved_);
+  }
+  report_.stopped(state_.step);
+  return true;
+}
+
+ExitCode Trainer::finished() const {
+  require_input(state_.step == first_step_ || state_.updates > 0,
+                "all {} steps were skipped, since no token of their batches counts in the loss: the weights are those "
+                "of the beginning; train on data with more trained tokens",
+                state_.step);
+  require(saved_step_ == state_.step,
+          "{}: remove the cause, then run the same command, which resumes from the previous checkpoint", not_saved_);
+  require(state_.skipped_in_a_row <= most_skips_at_the_end,
+          "the last {} steps were skipped, so the run ends without a result: lower optim.lr and run the command again, "
+          "which resumes from the newest sound checkpoint",
+          state_.skipped_in_a_row);
+  return ExitCode::done;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,129 @@
+#include "train/setup/machine.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include "core/error.h"
+
+namespace lyceum {
+
+namespace {
+
+namespace fs = std::filesystem;
+constexpr double no_limit = std::numeric_limits<double>::infinity();
+
+/// The number in a control group's file; "max" and absent files limit nothing.
+double limit_in(const fs::path& file) {
+  std::ifstream stream(file);
+  double bytes = 0;
+  return stream >> bytes ? bytes : no_limit;
+}
+
+/// [cpu.max of version 2: "150000 100000", microseconds of each period; version 1 has a file for either, -1: no limit]
+double cores_in(const fs::path& group) {
+  std::ifstream both(group / "cpu.max");
+  double quota = 0, period = 0;
+  if (both >> quota >> period) return quota / period;
+  quota = limit_in(group / "cpu.cfs_quota_us"), period = limit_in(group / "cpu.cfs_period_us");
+  return std::isfinite(quota) && std::isfinite(period) && quota > 0 && period > 0 ? quota / period : no_limit;
+}
+
+/// The least limit of a control group and those around it.
+template <class Limit>
+double least_of_groups(const fs::path& mount, const std::string& group, const Limit& limit) {
+  double least = limit(mount);
+  fs::path path = mount;
+  for (const fs::path& part : fs::path(group).relative_path()) least = std::min(least, limit(path /= part));
+  return least;
+}
+
+/// The least of this process's limits; `limit` reads a group's folder, `controller` names version 1's.
+/// [cgroups(7)]: "0::/path" is version 2, "7:memory:/path" version 1.
+template <class Limit>
+double control_group_limit(const std::string& controller, const Limit& limit) {
+  std::ifstream groups("/proc/self/cgroup");
+  double least = no_limit;
+  for (std::string line; std::getline(groups, line);) {
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1), group = line.substr(second + 1);
+    if (controllers.empty()) {
+      least = std::min(least, least_of_groups("/sys/fs/cgroup", group, limit));
+    } else if (("," + controllers + ",").find("," + controller + ",") != std::string::npos) {
+      least = std::min(least, least_of_groups("/sys/fs/cgroup/" + controller, group, limit));
+    }
+  }
+  return least;
+}
+
+double megabytes(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? std::atof(value) * 1024 * 1024 : 0;
+}
+
+/// [sbatch(1)]: one of the two is set where memory was asked for; 0 means all of the node.
+double slurm_limit() {
+  const char* cores = std::getenv("SLURM_CPUS_ON_NODE");
+  const double bytes =
+      std::max(megabytes("SLURM_MEM_PER_NODE"), megabytes("SLURM_MEM_PER_CPU") * (cores ? std::atof(cores) : 0));
+  return bytes > 0 ? bytes : no_limit;
+}
+
+}  // namespace
+
+CoreSet own_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  require(sched_getaffinity(0, sizeof cores, &cores) == 0,
+          "cannot determine the cores of this process: set run.threads");
+  CoreSet set{.count = CPU_COUNT(&cores), .text = {}};
+  for (int first = 0; first < CPU_SETSIZE; ++first) {
+    if (!CPU_ISSET(first, &cores)) continue;
+    int last = first;
+    while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &cores)) ++last;
+    if (!set.text.empty()) set.text += ',';
+    set.text += last > first ? fmt::format("{}-{}", first, last) : fmt::format("{}", first);
+    first = last;
+  }
+  return set;
+}
+
+double job_memory() {
+  const double machine = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  const auto limit = [](const fs::path& group) {
+    return std::min(limit_in(group / "memory.max"), limit_in(group / "memory.limit_in_bytes"));
+  };
+  return std::min({machine, control_group_limit("memory", limit), slurm_limit()});
+}
+
+double core_quota() { return control_group_limit("cpu", cores_in); }
+
+std::vector<int> core_numbers(const std::string& text) {
+  std::vector<int> cores;
+  std::istringstream ranges(text);
+  for (std::string range; std::getline(ranges, range, ',');) {
+    const std::size_t dash = range.find('-');
+    const int first = std::stoi(range), last = dash == std::string::npos ? first : std::stoi(range.substr(dash + 1));
+    for (int core = first; core <= last; ++core) cores.push_back(core);
+  }
+  return cores;
+}
+
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) return line.substr(std::min(line.find(':') + 2, line.size()));
+  }
+  return "cpu";
+}
+
+}  // namespace lyceum

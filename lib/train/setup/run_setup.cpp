@@ -1,0 +1,221 @@
+#include "train/setup/run_setup.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "config/check.h"
+#include "core/gpu.h"
+#include "io/data/data_sources.h"
+#include "io/data/tokenizer.h"
+#include "io/files/sha256.h"
+#include "io/files/whole_file.h"
+#include "io/run/batch_job.h"
+#include "io/text/json.h"
+#include "io/text/table.h"
+#include "model/model_tensors.h"
+#include "parallel/comm/gpu_place.h"
+#include "parallel/comm/shared_work.h"
+#include "train/setup/machine.h"
+#include "train/setup/samples.h"
+
+namespace lyceum {
+
+namespace {
+
+/// Bytes of this machine's memory, or of the job's share of it, for each rank that runs on it.
+double memory_of_rank(const MpiSession& session) { return job_memory() / session.local_size(); }
+
+/// The GPU of a rank that has one.
+struct RankGpu {
+  int device;
+  Transport transport;
+  double memory;     // bytes: this rank's share of the GPU's
+  std::string name;  // "NVIDIA H100 80GB HBM3"
+  bool shared;
+};
+
+/// Collective. This rank's GPU where config.run.device says so.
+std::optional<RankGpu> gpu_of(const Config& config, const MpiSession& session, const ProcessGroup& world) {
+  if constexpr (built_with_cuda) {
+    if (config.run.device != "cuda") return {};
+    const auto [device, shared] = place_on_gpus(world);
+    const std::string& transport = config.parallel.transport;
+    require_usage(transport != "nccl" || !shared,
+                  "parallel.transport = nccl: ranks share GPU {} of {}, which NCCL does not support: start one rank "
+                  "per GPU, or set "
+                  "parallel.transport = staged",
+                  device, session.host());
+    const GpuInfo info = gpu_info(device);
+    const int sharers = (session.local_size() + gpu_count() - 1) / gpu_count();
+    return RankGpu{.device = device,
+                   .transport = transport == "staged" || shared ? Transport::staged : Transport::nccl,
+                   .memory = static_cast<double>(info.memory) / sharers,
+                   .name = info.name,
+                   .shared = shared};
+  }
+  return {};
+}
+
+/// Every rank's place. A rank's threads are the cores that it may use, shared with the ranks of the same machine that
+/// may use the same ones: what a launcher binds and what it leaves unbound both come out right.
+std::vector<RankPlace> places_of(const RunConfig& run, const MpiSession& session, const ProcessGroup& world,
+                                 const std::optional<RankGpu>& gpu) {
+  const CoreSet cores = own_cores();
+  const std::string device =
+      gpu ? fmt::format("cuda:{} {}{}", gpu->device, gpu->name, gpu->shared ? ", shared" : "") : "cpu";
+  const std::vector<std::string> told = world.all_gather(
+      json_text(nlohmann::json{session.host(), cores.text, cores.count, session.local_rank(),
+                               gpu ? gpu->memory : memory_of_rank(session), device, gpu ? gpu->name : cpu_name()}));
+  std::vector<RankPlace> places;
+  std::map<std::pair<std::string, std::string>, int> sharing;
+  for (const std::string& text : told) {
+    const auto json = parse_json<nlohmann::json>(text);
+    places.push_back({.host = json[0],
+                      .cores = json[1],
+                      .local_rank = json[3],
+                      .threads = json[2],
+                      .memory = json[4],
+                      .device = json[5],
+                      .processor = json[6]});
+    ++sharing[{places.back().host, places.back().cores}];
+  }
+  for (RankPlace& place : places) {
+    place.threads = run.threads > 0 ? run.threads : std::max(1, place.threads / sharing[{place.host, place.cores}]);
+  }
+  return places;
+}
+
+/// `key`: that names the file.
+void require_targets(const char* key, const TokenSamples& samples, std::int64_t first, std::int64_t count) {
+  if (samples.any_target(first, count)) return;
+  const TokenFile& file = samples.file();
+  const std::string cause =
+      file.has_mask() ? fmt::format(
+                            "{}.mask leaves none: tokenise again so that it marks tokens to train, or remove it to "
+                            "train all",
+                            file.prefix())
+                      : "data.document_mask leaves none, since its documents have one token each";
+  fail(ExitCode::bad_input, "{} = {}: no token of its {} counts in the loss: {}", key, file.prefix(),
+       count_text(count, "sample"), cause);
+}
+
+}  // namespace
+
+std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, std::optional<Reading> reading) {
+  require_none(problems(config, session.size()));
+  if (!reading && !config.optim.train_only.empty()) trained_values(config);  // before memory is taken
+  const ProcessGroup host_world = session.world(config.run.timeout_seconds);
+  const std::optional<RankGpu> gpu = gpu_of(config, session, host_world);
+  const double memory = gpu ? gpu->memory : memory_of_rank(session);
+  require_fits(reading ? plan_inference(config, session.size(), *reading) : plan_mesh(config, session.size(), {}),
+               memory, format_message("each of this machine's {} ranks", {session.local_size()}));
+  std::vector<RankPlace> places = places_of(config.run, session, host_world, gpu);
+  const int threads = places[static_cast<std::size_t>(host_world.rank())].threads;
+  const Stream stream = gpu ? gpu_stream(gpu->device) : CpuStream(threads);
+  host_world.set_checksums(config.parallel.checksums);
+  ProcessGroup world = host_world.on(stream, gpu ? gpu->transport : Transport::mpi);
+  return std::make_unique<RunSetup>(RunSetup{.stream = stream,
+                                             .mesh = Mesh::create(std::move(world), mesh_shape(config.parallel)),
+                                             .places = std::move(places)});
+}
+
+std::unique_ptr<RunLock> hold_run_directory(const Config& config, const MpiSession& session) {
+  // A batch script takes a refusal for a mistake that a person must mend, so there a job that is dying gets more time.
+  RunLock::Timing timing;
+  if (batch_job()) timing.patience = std::chrono::seconds(30);
+  const ProcessGroup world = session.world(config.run.timeout_seconds);
+  std::unique_ptr<RunLock> lock;
+  // Finding out that another job is dead takes a while, in which the other ranks must keep waiting.
+  const std::atomic<std::int64_t> progress = 0;
+  SharedWork work(world, progress);
+  if (world.rank() == 0) work.run([&] { lock = std::make_unique<RunLock>(config.run.dir, timing); });
+  work.finish();
+  return lock;
+}
+
+void require_one_tokenizer(std::string name, std::string digest, std::span<const std::string> prefixes) {
+  for (const std::string& prefix : prefixes) {
+    const std::optional<TokenMeta> meta = read_token_meta(prefix);
+    if (!meta) continue;
+    require_input(
+        digest.empty() || meta->tokenizer_sha256 == digest,
+        "{}.bin was encoded with a different tokenizer than {}: {}.json names {} of SHA-256 {}…, this one has {}…; "
+        "tokenise again, or, without a checkpoint that contains a tokenizer, name the one of the tokens",
+        prefix, name, prefix, meta->tokenizer, meta->tokenizer_sha256.substr(0, 12), digest.substr(0, 12));
+    if (digest.empty()) name = prefix + ".bin";
+    digest = meta->tokenizer_sha256;
+  }
+}
+
+RunData open_data(const Config& config, bool need_train) {
+  const DataConfig& data = config.data;
+  RunData result;
+  if (!data.tokenizer.empty()) {
+    const std::int64_t words = Tokenizer(data.tokenizer).vocab();
+    require_input(words <= config.model.vocab, "{} has {} tokens: set model.vocab = {} or more (it is {})",
+                  data.tokenizer, words, words, config.model.vocab);
+    result.tokenizer = read_whole_file(data.tokenizer);
+  }
+  const auto kind = data.order == "sequential" ? SampleOrder::Kind::sequential : SampleOrder::Kind::shuffled;
+  std::vector<std::string> prefixes;
+  const auto open = [&](const std::string& prefix) {
+    prefixes.push_back(prefix);
+    return std::make_shared<const TokenSamples>(std::make_shared<const TokenFile>(prefix), sample_shape(config));
+  };
+  const auto hold_out = [&](const std::shared_ptr<const TokenSamples>& samples, std::int64_t first,
+                            std::int64_t count) {
+    require_targets(data.valid.empty() ? "data.train" : "data.valid", *samples, first, count);
+    const SampleOrder order(SampleOrder::Kind::sequential, config.run.seed, first, count);
+    result.valid.push_back(TokenLoader({{.samples = samples, .order = order}}));
+  };
+  if (need_train || data.valid.empty()) {
+    const std::vector<DataSource> sources = data_sources("data.train", data.train);
+    require_usage(!sources.empty(),
+                  "data.train is not set: name a prefix of .bin/.idx files, which lyceum tokenize writes");
+    std::vector<TokenLoader::Source> train;
+    for (const auto& [prefix, weight] : sources) {
+      const auto samples = open(prefix);
+      const std::int64_t count = samples->count();
+      const std::int64_t held_out =
+          data.valid.empty() ? std::llround(static_cast<double>(count) * data.valid_fraction) : 0;
+      require_input(!data.valid.empty() || data.valid_fraction == 0 || held_out > 0,
+                    "{}.bin: {} samples are too few for data.valid_fraction = {}: raise it, or set data.valid", prefix,
+                    count, data.valid_fraction);
+      require_input(count - held_out > 0, "{}.bin: {} tokens leave no training sample of {} tokens", prefix,
+                    samples->file().tokens(), config.batch.seq_len);
+      if (need_train) require_targets("data.train", *samples, 0, count - held_out);
+      train.push_back({.samples = samples,
+                       .order = SampleOrder(kind, config.run.seed, 0, count - held_out, train.size()),
+                       .weight = weight > 0 ? weight : static_cast<double>(count - held_out)});
+      if (held_out > 0) hold_out(samples, count - held_out, held_out);
+    }
+    result.train.emplace(std::move(train));
+  }
+  for (const auto& [prefix, weight] : data_sources("data.valid", data.valid)) {
+    require_usage(weight == 0, "data.valid = {}: validation has no weights, give only prefixes", data.valid);
+    const auto samples = open(prefix);
+    hold_out(samples, 0, samples->count());
+  }
+  require_one_tokenizer(data.tokenizer, result.tokenizer.empty() ? "" : sha256(result.tokenizer), prefixes);
+  return result;
+}
+
+std::int64_t RunData::valid_samples() const {
+  return std::accumulate(valid.begin(), valid.end(), std::int64_t{0},
+                         [](std::int64_t sum, const TokenLoader& loader) { return sum + loader.samples(); });
+}
+
+std::optional<Range> RunData::valid_tokens() const {
+  if (valid.size() != 1 || valid[0].masked()) return {};
+  const std::int64_t seq_len = valid[0].sources()[0].samples->shape().seq_len;
+  return Range{valid[0].order().first() * seq_len, valid[0].order().count() * seq_len + 1};
+}
+
+}  // namespace lyceum

@@ -1,0 +1,84 @@
+#include "train/step/schedule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+#include "core/error.h"
+
+namespace lyceum {
+
+double learning_rate(const OptimConfig& optim, std::int64_t step, std::int64_t steps) {
+  if (step < optim.warmup_steps) {
+    return optim.lr * static_cast<double>(step + 1) / static_cast<double>(optim.warmup_steps);
+  }
+  const auto at = static_cast<double>(step), end = static_cast<double>(steps);
+  if (optim.schedule == "constant") return optim.lr;
+  if (optim.schedule == "step") {
+    const double decayed = optim.lr * (at >= 0.8 * end ? 0.316 : 1.0) * (at >= 0.9 * end ? 0.316 : 1.0);
+    return std::max(optim.min_lr, decayed);
+  }
+  if (optim.schedule == "wsd") {
+    const double decay = optim.decay_steps > 0 ? static_cast<double>(optim.decay_steps) : std::max(1.0, 0.1 * end);
+    return optim.min_lr + (optim.lr - optim.min_lr) * std::clamp((end - 1 - at) / decay, 0.0, 1.0);
+  }
+  require_usage(optim.schedule == "cosine", "optim.schedule = {}: must be step, cosine, wsd or constant",
+                optim.schedule);
+  const auto warm = static_cast<double>(optim.warmup_steps);
+  const double progress = end - 1 > warm ? std::min(1.0, (at - warm) / (end - 1 - warm)) : 1.0;
+  return optim.min_lr + 0.5 * (optim.lr - optim.min_lr) * (1 + std::cos(std::numbers::pi * progress));
+}
+
+std::vector<std::string> schedule_doubts(const OptimConfig& optim, std::int64_t run_steps, std::int64_t steps,
+                                         std::int64_t first) {
+  std::vector<std::string> doubts;
+  const auto doubt = [&]<class... Args>(bool is, fmt::format_string<Args...> text, Args&&... args) {
+    if (is) doubts.push_back(fmt::format(text, std::forward<Args>(args)...));
+  };
+  const std::int64_t warm = optim.warmup_steps;
+  const bool decays = optim.schedule != "constant";
+  if (!(optim.lr > 0)) return doubts;
+  if (warm > run_steps && first < warm) {
+    doubt(true,
+          "optim.warmup_steps = {} is more than run.steps = {}: the learning rate ends at {:.3g}, below optim.lr = "
+          "{:.3g}",
+          warm, run_steps, learning_rate(optim, run_steps - 1, steps), optim.lr);
+  } else if (first <= warm) {
+    doubt(decays && warm > 0 && steps <= warm,
+          "optim.warmup_steps = {} fills the schedule of {} steps: the learning rate falls to {:.3g} as soon as it "
+          "reaches "
+          "optim.lr = {:.3g}",
+          warm, steps, learning_rate(optim, warm, steps), optim.lr);
+    const double decay =
+        optim.decay_steps > 0 ? static_cast<double>(optim.decay_steps) : 0.1 * static_cast<double>(steps);
+    doubt(
+        optim.schedule == "wsd" && steps > warm && decay > static_cast<double>(steps - warm),
+        "the decay of {:.0f} steps (optim.decay_steps) begins before the warm-up of {} steps ends, in a schedule of {} "
+        "steps: the learning rate falls from {:.3g} to {:.3g} after the warm-up",
+        decay, warm, steps, optim.lr, learning_rate(optim, warm, steps));
+    doubt(optim.schedule == "step" && steps > warm && static_cast<double>(warm) > 0.8 * static_cast<double>(steps),
+          "optim.warmup_steps = {} ends after 80 % of the schedule of {} steps, where the learning rate is divided "
+          "already: it falls to {:.3g} after the warm-up",
+          warm, steps, learning_rate(optim, warm, steps));
+  }
+  doubt(first == 0 && warm < steps && steps < run_steps && decays && learning_rate(optim, steps, steps) == 0,
+        "the learning rate is 0 from step {} on: the schedule of {} steps (optim.schedule_steps) ends before run.steps "
+        "= {}",
+        steps, steps, run_steps);
+  doubt(optim.decay_steps > 0 && optim.schedule != "wsd",
+        "optim.decay_steps = {} has no effect with optim.schedule = {}: set optim.schedule = wsd", optim.decay_steps,
+        optim.schedule);
+  doubt(optim.min_lr > 0 && !decays, "optim.min_lr = {} has no effect with optim.schedule = constant", optim.min_lr);
+  return doubts;
+}
+
+std::int64_t choices_of_step(const MoeConfig& moe, std::int64_t step, std::int64_t steps) {
+  if (moe.top_k_start == 0) return moe.top_k;
+  const std::int64_t last = std::max<std::int64_t>(steps - 1, 1), at = std::min(step, last);
+  return (2 * (moe.top_k_start * (last - at) + moe.top_k * at) + last) / (2 * last);  // half up, in whole numbers
+}
+
+}  // namespace lyceum

@@ -1,0 +1,143 @@
+#include "train/step/step.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "model/routing/routing_sums.h"
+#include "parallel/data/copies.h"
+#include "plan/place.h"
+#include "train/step/audit.h"
+#include "train/step/nonfinite_search.h"
+#include "train/step/replay.h"
+#include "train/step/schedule.h"
+
+namespace lyceum {
+
+bool is_due(std::int64_t steps, std::int64_t every) { return every > 0 && steps % every == 0; }
+
+Zero::Options zero_options(const Config& config, const Mesh& mesh) {
+  return {.stage = config.parallel.zero,
+          .micro_batches = micro_batches(config, mesh.world.size()),
+          .type = working_type(config.run)};
+}
+
+TrainStep::TrainStep(const Config& config, const RunSetup& setup, StagedModel& model, Zero& zero, Optimizer& optimizer)
+    : config_(config),
+      setup_(setup),
+      model_(model),
+      zero_(zero),
+      optimizer_(optimizer),
+      numbers_(setup.stream, LossTable(config)),
+      passes_(config, setup, model, zero, optimizer.shares(), numbers_),
+      end_(setup.mesh, optimizer, numbers_, model.layers(), config.optim.clip_norm),
+      recorded_(setup.stream, config.run.cuda_graph && setup.mesh.world.size() == 1) {}
+
+ProcessGroup::Traffic TrainStep::shared_table_traffic() const {
+  const ProcessGroup* holders = passes_.table_holders();
+  return holders ? holders->traffic() : ProcessGroup::Traffic{};
+}
+
+/// Launches the end of a step. The device decides if there is an update.
+void TrainStep::update() {
+  const ProfileScope timed(profile_of(setup_.stream), "optimizer");
+  const Tensor squares = end_.update();
+  zero_.values_changed();
+  end_.measure(squares);
+  for (const auto& stage : model_.stages()) stage->update_routers(numbers_.verdict());
+}
+
+/// Waits for the device.
+StepNumbers::Values TrainStep::read(StepResult& result) const {
+  StepNumbers::Values values = numbers_.read(setup_.stream);
+  result.loss = values.cross_entropy;
+  auto layer = values.layer_losses.begin();
+  for (const LossKind kind : numbers_.loss_table().kinds()) {
+    result.losses.push_back({kind, std::accumulate(layer, layer + config_.model.layers, 0.0)});
+    layer += config_.model.layers;
+  }
+  result.grad_norm = values.gradient_norm;
+  result.weight_norm = values.weight_norm;
+  result.update_norm = values.update_norm;
+  result.skipped = values.skipped;
+  return values;
+}
+
+/// Collective. Throws if ranks that hold copies of units have different bits. `step`: the number of the step that is
+/// being made, or of the last one.
+void TrainStep::compare_copies(std::int64_t step) const {
+  const Mesh& mesh = setup_.mesh;
+  const std::int64_t last = std::max<std::int64_t>(0, step - config_.run.audit_every);
+  const auto is_whole = [&](const ParameterUnit& unit) {  // with ZeRO 3 ranks hold parts, and gather them temporarily
+    const bool sharded = config_.parallel.zero >= 3 && copies(mesh, unit.group()).size() > 1;
+    return unit.size() > 0 && (!sharded || unit.role() == ParameterUnit::Role::buffer);
+  };
+  zero_.await_values();
+  for (const ParameterUnit::Group group : parameter_groups) {
+    std::vector<const ParameterUnit*> units;
+    for (const ParameterUnit* unit : model_.units()) {
+      if (unit->group() == group && is_whole(*unit)) units.push_back(unit);
+    }
+    require_equal_copies(setup_.stream, copies(mesh, group), units, last);
+  }
+  const ProcessGroup* holders = passes_.table_holders();
+  if (const ParameterUnit* table = model_.shared_table(); holders && table && is_whole(*table)) {
+    require_equal_copies(setup_.stream, *holders, std::span(&table, 1), last);
+  }
+}
+
+void TrainStep::audit(std::int64_t steps) const {
+  require_undamaged();
+  if (config_.run.audit_every > 0 && setup_.mesh.world.size() > 1) compare_copies(steps);
+}
+
+void TrainStep::require_undamaged(const std::string& damage) const {
+  // The one that reports the error names this rank and its host: `main`, or a checkpoint that is not saved.
+  require(damage.empty(), "{}: a fault of memory? {}", damage, advice_on_fresh_faults);
+}
+
+StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int64_t first_sample, double lr) {
+  StepResult result;
+  result.lr = lr;
+  result.targets = passes_.load(loader, first_sample, setup_.mesh.data.rank());
+  optimizer_.prepare(lr);
+  numbers_.set_step(setup_.stream, step, choices_of_step(config_.moe, step, config_.run.steps), result.targets);
+  const bool audited = is_due(step + 1, config_.run.audit_every);
+  const auto checked_update = [&] {
+    if (audited && setup_.mesh.world.size() > 1) compare_copies(step + 1);  // the weights that the passes used
+    update();
+  };
+  if (is_due(step + 1, config_.run.replay_every)) {
+    recorded_.forget();
+    const Replay replay{.config = config_,
+                        .setup = setup_,
+                        .shares = optimizer_.shares(),
+                        .layers = model_.layers(),
+                        .first_step = !computed_};
+    result.trace = replay.run(passes_, loader, first_sample, step + 1);
+    checked_update();
+  } else {
+    recorded_.run([&] {
+      result.trace = passes_.run();
+      checked_update();
+    });
+  }
+  const StepNumbers::Values values = read(result);
+  if (!result.skipped) {
+    optimizer_.count_update();
+  } else if (result.targets > 0) {
+    result.culprit = find_nonfinite(setup_.mesh.world, passes_, optimizer_, values, model_.layers());
+  }
+  result.routing = whole_routing(config_, setup_.mesh, model_.routing());
+  for (const RoutingSums& layer : result.routing) {
+    result.load_imbalance = std::max(result.load_imbalance, imbalance(layer));
+  }
+  result.memory = memory_of(setup_.stream).use();
+  // No rank waits for another one from here on. A number that is not finite may well come from damage, which a skipped
+  // update does not look for.
+  require_undamaged(result.skipped ? optimizer_.find_damage() : optimizer_.damage_seen_by_updates());
+  if (audited) require_undamaged(optimizer_.find_frozen_damage());
+  computed_ = true;
+  return result;
+}
+
+}  // namespace lyceum

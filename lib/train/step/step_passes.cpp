@@ -1,0 +1,142 @@
+#include "train/step/step_passes.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
+#include "kernels/tensor_kernels.h"
+#include "parallel/pipeline/check.h"
+#include "parallel/pipeline/transfers.h"
+#include "plan/place.h"
+#include "train/setup/samples.h"
+
+namespace lyceum {
+
+Schedule training_schedule(const Config& config, const Mesh& mesh) {
+  const PipelineShape shape{.ranks = mesh.pipeline.size(),
+                            .virtual_stages = config.parallel.virtual_stages,
+                            .microbatches = static_cast<int>(micro_batches(config, mesh.world.size()))};
+  Schedule schedule = with_transfers(make_schedule(config.parallel.schedule, shape));
+  check_schedule(schedule);
+  return schedule;
+}
+
+StepPasses::StepPasses(const Config& config, const RunSetup& setup, StagedModel& model, Zero& zero,
+                       std::span<const UnitShare> shares, const StepNumbers& numbers)
+    : config_(config), setup_(setup), model_(model), zero_(zero), shares_(shares), numbers_(numbers) {
+  std::vector<TapeStage*> stages;
+  for (const auto& stage : model.stages()) {
+    stages_.push_back(std::make_unique<TapeStage>(
+        setup.stream, [this, part = stage.get()](Tape& tape, int microbatch, const Variable& x) {
+          return forward(*part, tape, batches_[static_cast<std::size_t>(microbatch)], x);
+        }));
+    stages.push_back(stages_.back().get());
+  }
+  const Transformer& first = *model.stages().front();
+  const bool reads = std::ranges::any_of(model.stages(), [](const auto& stage) { return stage->reads_tokens(); });
+  const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
+  for (std::int64_t m = 0; m < micro_batches(config, setup.mesh.world.size()); ++m) {
+    batches_.push_back(empty_batch(setup.stream, config, config.batch.micro, reads));
+    batches_.back().step = numbers_.step();
+    if (config.moe.top_k_start > 0) batches_.back().choices = numbers_.choices();
+  }
+  const ProcessGroup& pipeline = setup.mesh.pipeline;
+  executor_.emplace(
+      training_schedule(config, setup.mesh), pipeline.rank(), std::move(stages), pipeline,
+      PipelineBoundary{
+          .stream = setup.stream, .type = first.type(), .shape = first.boundary(tokens, config.batch.seq_len)},
+      overlaps_batches(config.parallel) ? &setup.mesh.world.turns() : nullptr);
+  if (config.model.tie_embeddings && pipeline.size() > 1) {
+    const int last = pipeline.size() - 1;
+    ends_ = pipeline.split([&](int rank) { return rank == 0 || rank == last ? 0 : 1; }, "pipeline ends");
+  }
+}
+
+std::int64_t StepPasses::load(const TokenLoader& loader, std::int64_t first_sample, int data_rank) {
+  const ProcessGroup& data = setup_.mesh.data;
+  const std::int64_t micro = config_.batch.micro;
+  const bool masked = loader.masked();  // then all stages count the targets, since all ranks must know their number
+  std::array<std::int64_t, 1> targets{0};
+  std::int64_t first = data_rank * micro;
+  for (TokenBatch& batch : batches_) {
+    batch.first_token = first * config_.batch.seq_len;
+    if (masked || batch.inputs.defined()) {
+      const auto counted =
+          lyceum::load(setup_.stream, {&loader, first_sample + first, micro}, config_.model.vocab, batch);
+      targets[0] = std::accumulate(counted.begin(), counted.end(), targets[0]);
+    }
+    first += data.size() * micro;
+  }
+  if (!masked) return config_.batch.global * config_.batch.seq_len;
+  data.all_reduce(std::span(targets));
+  return targets[0];
+}
+
+std::vector<TimedAction> StepPasses::run(PassObserver* observer) {
+  observer_ = observer;
+  launch(setup_.stream, Clear<double>{.y = numbers_.own().losses()});
+  model_.clear_routing();
+  std::vector<TimedAction> trace = executor_->run();
+  observer_ = nullptr;
+  const ProfileScope timed(profile_of(setup_.stream), "gradient reduction");
+  zero_.finish_gradients();
+  add_shared_table();
+  return trace;
+}
+
+/// sum += weight · times[0] · loss
+void StepPasses::add_loss(const Variable& loss, double weight, std::span<double> sum,
+                          std::span<const double> times) const {
+  dispatch_accumulator(loss.value.dtype(), [&]<class A>() {
+    launch(setup_.stream, AddScaled<A, double>{.x = loss.value.span<A>(), .factor = weight, .y = sum, .times = times});
+  });
+}
+
+TapeStage::Results StepPasses::forward(Transformer& stage, Tape& tape, const TokenBatch& batch, const Variable& x) {
+  const Transformer::StageResult result = stage.forward_stage(tape, batch, x);
+  const StepNumbers::Sums sums = numbers_.own();
+  TapeStage::Results results{.y = result.y};
+  if (stage.last_stage()) {
+    const Variable& loss = result.losses.cross_entropy;
+    const Tensor gradient = Tensor::empty(setup_.stream, loss.value.dtype(), loss.value.shape());
+    dispatch_accumulator(gradient.dtype(), [&]<class A>() {
+      launch(setup_.stream, Cast<double, A>{.x = numbers_.loss_weight(), .y = gradient.span<A>()});
+    });
+    results.seeds.push_back({loss, gradient});
+    add_loss(loss, 1, sums.cross_entropy(), numbers_.loss_weight());
+  }
+  const double per_sequence = 1.0 / static_cast<double>(config_.batch.global);
+  for (const auto& [layer, loss] : result.losses.layers) {
+    const auto index = static_cast<std::size_t>(numbers_.loss_table().index(loss.kind, layer));
+    results.seeds.push_back(tape.seed(loss.value, per_sequence));
+    add_loss(loss.value, per_sequence, sums.layer_losses().subspan(index, 1));
+  }
+  if (observer_ && !stage.last_stage()) observer_->on_output(number_of(stage), result.y.value);
+  tape.on_gradient_final([this](Parameter& parameter) {
+    const ProfileScope timed(profile_of(setup_.stream), "gradient reduction");
+    if (observer_) {
+      ParameterUnit& unit = *parameter.unit;
+      if (unit.memory()) unit.memory()->need_gradients(unit);  // nothing may have been added to it yet
+      observer_->on_gradient(parameter);
+    }
+    zero_.gradient_final(parameter);
+  });
+  return results;
+}
+
+/// The number of a stage of this rank among all stages of the model.
+int StepPasses::number_of(const Transformer& stage) const {
+  const auto at = std::ranges::find(model_.stages(), &stage, &std::unique_ptr<Transformer>::get);
+  return static_cast<int>(at - model_.stages().begin()) * setup_.mesh.pipeline.size() + setup_.mesh.pipeline.rank();
+}
+
+/// Both stages that hold a tied table get the sum of the gradients of its two uses.
+void StepPasses::add_shared_table() {
+  if (!ends_ || !model_.shared_table()) return;
+  for (const UnitShare& share : shares_) {
+    if (share.unit == model_.shared_table()) ends_->all_reduce_async(share.gradients).wait();
+  }
+}
+
+}  // namespace lyceum

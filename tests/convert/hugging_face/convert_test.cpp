@@ -1,0 +1,457 @@
+#include "convert/hugging_face/convert.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "config/binding.h"
+#include "config/check.h"
+#include "support/errors.h"
+#include "support/temporary_directory.h"
+#include "train/run/run_state.h"
+
+namespace lyceum::hugging_face {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+namespace fs = std::filesystem;
+
+Config dense() {
+  Config config;
+  config.model = {.layers = 2, .hidden = 8, .heads = 2, .kv_heads = 1, .ffn_hidden = 12, .vocab = 16, .init_std = 0.5};
+  config.batch.seq_len = 64;
+  return config;
+}
+
+Config sparse_model() {
+  Config config = dense();
+  config.moe.experts = 4;
+  config.moe.top_k = 2;
+  config.moe.expert_hidden = 6;
+  return config;
+}
+
+Config resolved(Config config) {
+  resolve(config, 1);
+  return config;
+}
+
+Hosting smallest(const Config& config) { return smallest_host(resolved(config)); }
+
+/// What keeps a model from every architecture.
+std::string nowhere(const Config& config) {
+  return error_of([&] { smallest(config); }, ExitCode::usage);
+}
+
+const Architecture& named(const char* type) { return *find_architecture(type); }
+
+/// config.json of a model of this architecture.
+Json described(const char* type) {
+  constexpr std::array dense_ones{"llama", "qwen2", "qwen3"}, with_head_norms{"qwen3", "qwen3_moe", "dots1"};
+  const auto among = [&](const auto& names) { return std::ranges::find(names, std::string_view(type)) != names.end(); };
+  Config config = among(dense_ones) ? dense() : sparse_model();
+  config.moe.gates = Gates::renormalized;
+  config.model.qkv_bias = named(type).type == "qwen2";
+  if (among(with_head_norms)) config.model.qk_norm = QkNormKind::head;
+  if (named(type).type == "olmoe") config.model.qk_norm = QkNormKind::all;
+  if (named(type).type == "glm4_moe" || named(type).type == "dots1") config.moe.router = RouterKind::sigmoid;
+  const Hosting hosting = host(named(type), resolved(config));
+  EXPECT_THAT(hosting.wrong, IsEmpty()) << type;
+  return json_of(named(type), hosting.config);
+}
+
+std::string refusal(const char* type, Json json) {
+  return error_of([&] { config_of(named(type), json); }, ExitCode::bad_input);
+}
+
+TEST(HuggingFace, ChoosesTheSmallestArchitecture) {
+  EXPECT_EQ(smallest(dense()).architecture->type, "llama");
+  Config config = sparse_model();
+  config.moe.gates = Gates::renormalized;
+  EXPECT_EQ(smallest(config).architecture->type, "mixtral");
+  config.moe.gates = Gates::detached;
+  config.moe.router = RouterKind::noisy;
+  config.moe.capacity_factor = 1.5;
+  config.moe.top_k_start = 4;
+  EXPECT_EQ(smallest(config).architecture->type, "mixtral") << "the same where nothing is trained";
+  config = dense();
+  config.model.qkv_bias = true;
+  EXPECT_EQ(smallest(config).architecture->type, "qwen2");
+  config = sparse_model();
+  EXPECT_EQ(smallest(config).architecture->type, "qwen2_moe") << "raw gates";
+  config.model.qk_norm = QkNormKind::all;
+  EXPECT_EQ(smallest(config).architecture->type, "olmoe");
+  config.model.qk_norm = QkNormKind::head;
+  EXPECT_EQ(smallest(config).architecture->type, "qwen3_moe");
+  config.moe.router = RouterKind::sigmoid;
+  EXPECT_EQ(smallest(config).architecture->type, "glm4_moe");
+}
+
+TEST(HuggingFace, NamesTheKeysThatNoArchitectureHas) {
+  Config config = sparse_model();
+  config.moe.router = RouterKind::hash;
+  EXPECT_THAT(nowhere(config), HasSubstr("moe.router = hash"));
+  config = dense();
+  config.model.ffn = Activation::gelu;
+  EXPECT_THAT(nowhere(config), AllOf(HasSubstr("model.ffn = gelu"), HasSubstr("LlamaForCausalLM is the closest")));
+  config = dense();
+  config.model.attention_weights = AttentionWeights::stick_breaking;
+  EXPECT_THAT(nowhere(config), HasSubstr("model.attention_weights = stick_breaking"));
+  config = sparse_model();
+  config.moe.copy_experts = 1;
+  EXPECT_THAT(nowhere(config), HasSubstr("moe.copy_experts = 1"));
+  config = sparse_model();
+  config.moe.latent_hidden = 4;
+  EXPECT_THAT(nowhere(config), HasSubstr("moe.latent_hidden = 4"));
+  config = dense();
+  config.sub_dimensions.ffn = 2;
+  config.sub_dimensions.active = 2;
+  EXPECT_THAT(nowhere(config), HasSubstr("sub_dimensions.ffn = 2"));
+}
+
+TEST(HuggingFace, EveryDescriptionIsReadBack) {
+  for (const Architecture& architecture : architectures()) {
+    const Json json = described(std::string(architecture.type).c_str());
+    Config config = config_of(architecture, json);
+    resolve(config, 1);
+    EXPECT_THAT(problems(config, 1), IsEmpty()) << architecture.type;
+    EXPECT_EQ(json_of(architecture, config), json) << architecture.type;
+    EXPECT_EQ(json["architectures"][0], architecture.model);
+  }
+}
+
+TEST(HuggingFace, WhatLyceumHasNoModelForIsRefusedByName) {
+  const auto with = [](const char* key, Json value) {
+    Json json = described("llama");
+    json[key] = std::move(value);
+    return refusal("llama", json);
+  };
+  EXPECT_THAT(with("hidden_act", "gelu"), HasSubstr("hidden_act = \"gelu\""));
+  EXPECT_THAT(with("mlp_bias", true), HasSubstr("mlp_bias = true"));
+  EXPECT_THAT(with("hidden_size", nullptr), HasSubstr("hidden_size is null"));
+  EXPECT_THAT(with("hidden_size", 8.5), HasSubstr("8.5 is not an integer"));
+  EXPECT_THAT(with("vocab_size", "16"), HasSubstr("vocab_size: "));
+  EXPECT_THAT(with("quantization_config", {{"bits", 4}}), HasSubstr("quantization_config = {\"bits\":4}"));
+  EXPECT_THAT(with("rope_parameters", {{"rope_type", "yarn"}}), HasSubstr("rope_parameters has rope_type = \"yarn\""));
+  EXPECT_THAT(with("partial_rotary_factor", 0.5), HasSubstr("partial_rotary_factor is not 1"));
+  EXPECT_THAT(with("num_attention_heads", 3), HasSubstr("num_attention_heads = 3 does not divide"));
+  Json older = described("llama");
+  older.erase("rope_parameters");
+  older["rope_scaling"] = {{"type", "linear"}, {"factor", 2}};
+  EXPECT_THAT(refusal("llama", older), HasSubstr("rope_scaling has type = \"linear\""));
+  Json windows = described("mixtral");
+  windows["sliding_window"] = 32;
+  EXPECT_THAT(refusal("mixtral", windows), HasSubstr("sliding_window = 32 is less than max_position_embeddings = 64"));
+  windows["sliding_window"] = 64;
+  EXPECT_EQ(config_of(named("mixtral"), windows).batch.seq_len, 64);
+  Json scores = described("deepseek");
+  scores["scoring_func"] = "sigmoid";
+  EXPECT_THAT(refusal("deepseek", scores), HasSubstr("scoring_func = \"sigmoid\""));
+}
+
+TEST(HuggingFace, AbsentKeysMeanWhatTheClassHas) {
+  Json json = described("mixtral");
+  for (const char* key : {"rope_theta", "rope_parameters", "num_key_value_heads", "head_dim", "rms_norm_eps"}) {
+    json.erase(key);
+  }
+  const Config config = resolved(config_of(named("mixtral"), json));
+  EXPECT_EQ(config.model.rope_base, 1e6);
+  EXPECT_EQ(config.model.norm_eps, 1e-5);
+  EXPECT_EQ(config.model.kv_heads, 8);
+  EXPECT_EQ(config.model.head_dim, 4);
+  json["num_key_value_heads"] = nullptr;
+  EXPECT_EQ(resolved(config_of(named("mixtral"), json)).model.kv_heads, 2);
+}
+
+/// A checkpoint whose tensors have whole numbers.
+class Checkpoint {
+ public:
+  explicit Checkpoint(const Config& config) : config_(resolved(config)) {
+    std::vector<CheckpointPiece> pieces;
+    for (const ModelTensor& tensor : model_tensors(config_)) {
+      std::vector<float>& values = values_[tensor.name];
+      values.resize(static_cast<std::size_t>(tensor.shape.size()));
+      std::iota(values.begin(), values.end(), 1.f);
+      pieces.push_back({tensor.name, tensor.shape, Box::whole(tensor.shape), values.data()});
+    }
+    const CheckpointHeader header{
+        .run_uuid = "source", .mesh = "any", .config = to_ini(config_), .trainer_state = RunState().text()};
+    write_checkpoint(ProcessGroup::self(), folder_.path(), header, pieces);
+    reader_.emplace(folder_.path() / checkpoint_name(0));
+  }
+
+  const Config& config() const { return config_; }
+  fs::path target() const { return folder_.path() / "model"; }
+  void exports(const Hosting& hosting, const Export& options = {}) const {
+    Export made = options;
+    made.folder = target();
+    export_model(hosting, host_recipes(hosting, *reader_), *reader_, ProcessGroup::self(), made);
+  }
+  std::vector<float> exported(const std::string& name) const {
+    const ModelFolder model(target());
+    const ModelFolder::Tensor& tensor = model.tensors().at(name);
+    std::vector<float> values(static_cast<std::size_t>(tensor.entry->shape.size()));
+    tensor.read(values);
+    return values;
+  }
+  /// Whether an import has the very tensors and configuration.
+  void expect_import_gives_it_back() const {
+    const ModelFolder model(target());
+    const NewRun run = import_run(model, {.config = model.config()});
+    EXPECT_EQ(run.tensors.size(), values_.size());
+    for (const NewRun::Weights& tensor : run.tensors) {
+      std::vector<float> values(static_cast<std::size_t>(tensor.shape.size()));
+      tensor.make(values);
+      EXPECT_EQ(values, values_.at(tensor.name)) << tensor.name;
+    }
+  }
+
+ private:
+  TemporaryDirectory folder_;
+  Config config_;
+  std::map<std::string, std::vector<float>> values_;
+  std::optional<CheckpointReader> reader_;
+};
+
+TEST(HuggingFace, AnExportIsImportedAgain) {
+  Config config = sparse_model();
+  config.model.first_dense_layers = 1;
+  config.moe.shared_experts = 2;
+  const Checkpoint checkpoint(config);
+  checkpoint.exports(host(named("deepseek"), checkpoint.config()), {.shard_bytes = 1000});
+  EXPECT_TRUE(fs::exists(checkpoint.target() / index_name));
+  EXPECT_FALSE(fs::exists(checkpoint.target() / "model.safetensors"));
+  EXPECT_THAT(checkpoint.exported("model.layers.1.mlp.shared_experts.up_proj.weight").front(), 1);
+  checkpoint.expect_import_gives_it_back();
+}
+
+TEST(HuggingFace, UnevenExpertsArePadded) {
+  Config config = sparse_model();
+  config.moe.gates = Gates::renormalized;
+  config.moe.expert_sizes = {2, 3, 3, 1};
+  const Checkpoint checkpoint(config);
+  const Hosting hosting = smallest_host(checkpoint.config());
+  EXPECT_THAT(hosting.notes, ElementsAre(HasSubstr("experts of 1 to 3 units to 3")));
+  EXPECT_EQ(hosting.config.moe.expert_hidden, 3);
+  checkpoint.exports(hosting);
+  const std::string expert = "model.layers.1.block_sparse_moe.experts.0.";
+  std::vector<float> up(3 * 8, 0.f), down(8 * 3, 0.f);
+  std::iota(up.begin(), up.begin() + 2 * 8, 1.f);
+  for (std::size_t row = 0; row < 8; ++row) {
+    for (std::size_t column = 0; column < 2; ++column)
+      down[row * 3 + column] = static_cast<float>(row * 2 + column + 1);
+  }
+  EXPECT_EQ(checkpoint.exported(expert + "w3.weight"), up);
+  EXPECT_EQ(checkpoint.exported(expert + "w2.weight"), down);
+}
+
+TEST(HuggingFace, SharedExpertsGetAGateOfOneHalf) {
+  Config config = sparse_model();
+  config.moe.shared_experts = 2;
+  const Checkpoint checkpoint(config);
+  const Hosting hosting = smallest_host(checkpoint.config());
+  EXPECT_EQ(hosting.architecture->type, "qwen2_moe");
+  checkpoint.exports(hosting);
+  const std::string mlp = "model.layers.0.mlp.";
+  EXPECT_EQ(checkpoint.exported(mlp + "shared_expert_gate.weight"), std::vector<float>(8, 0.f));
+  EXPECT_THAT(checkpoint.exported(mlp + "shared_expert.down_proj.weight")[5], 2 * 6);
+  EXPECT_THAT(checkpoint.exported(mlp + "shared_expert.up_proj.weight")[5], 6);
+  EXPECT_THAT(checkpoint.exported(mlp + "experts.0.down_proj.weight")[5], 6);
+}
+
+TEST(HuggingFace, BiasesOfTheOutputMustBeZero) {
+  Config config = dense();
+  config.model.qkv_bias = true;
+  config.model.qk_norm = QkNormKind::head;
+  const Checkpoint checkpoint(config);
+  checkpoint.exports(smallest_host(checkpoint.config()));
+  EXPECT_EQ(checkpoint.exported("model.layers.1.self_attn.o_proj.bias"), std::vector<float>(8, 0.f));
+  checkpoint.expect_import_gives_it_back();
+}
+
+TEST(HuggingFace, AFolderThatIsNotWholeIsRefused) {
+  const Checkpoint checkpoint(dense());
+  const Hosting hosting = smallest_host(checkpoint.config());
+  checkpoint.exports(hosting);
+  const fs::path folder = checkpoint.target(), weights = folder / "model.safetensors", json = folder / "config.json";
+  const auto import = [&] {
+    const ModelFolder model(folder);
+    import_run(model, {.config = model.config()});
+  };
+  const auto rewritten = [&](const char* key, const Json& value) {
+    Json changed = json_of(*hosting.architecture, hosting.config);
+    changed[key] = value;
+    std::ofstream(json) << changed;
+  };
+  rewritten("num_hidden_layers", 3);
+  expect_bad_input(import, "has no tensor model.layers.2.input_layernorm.weight");
+  rewritten("num_hidden_layers", 1);
+  expect_bad_input(import, "Lyceum's models have no tensor model.layers.1.");
+  rewritten("num_hidden_layers", 9999);
+  expect_bad_input(import, "9999 layers");
+  rewritten("intermediate_size", 13);
+  expect_bad_input(import, "_proj.weight is [12, 8], but [13, 8]");
+  rewritten("model_type", "bert");
+  expect_bad_input(import, "model_type = \"bert\": must be one of qwen2, llama");
+  rewritten("vocab_size", 16);
+  import();
+  fs::rename(weights, folder / "model-1.safetensors");
+  expect_bad_input(import, "has neither model.safetensors nor");
+  std::ofstream(folder / index_name) << R"({"weight_map":{"a":"../model-1.safetensors"}})";
+  expect_bad_input(import, "which is not a file next to it");
+  fs::remove(json);
+  expect_bad_input(import, "config.json does not exist");
+}
+
+/// A folder with a dense model's weights, of which tests change one thing.
+class Weights : public testing::Test {
+ protected:
+  using Tensors = std::map<std::string, std::vector<float>>;
+
+  Weights() {
+    checkpoint_.exports(smallest_host(checkpoint_.config()));
+    const ModelFolder model(folder_);
+    for (const auto& [name, tensor] : model.tensors()) {
+      values_[name].resize(static_cast<std::size_t>(tensor.entry->shape.size()));
+      tensor.read(values_[name]);
+      shapes_[name] = tensor.entry->shape;
+    }
+    fs::remove(folder_ / weights_name);
+  }
+
+  void write(const char* file, const std::vector<std::string>& names) {
+    std::vector<safetensors::Entry> entries;
+    for (const std::string& name : names) entries.push_back({.name = name, .shape = shapes_.at(name)});
+    safetensors::Writer writer(folder_ / file, entries);
+    for (const std::string& name : names) writer.write(values_.at(name));
+    writer.finish();
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const auto& [name, values] : values_) all.push_back(name);
+    return all;
+  }
+  void write_index(const std::map<std::string, std::string>& files) {
+    std::ofstream(folder_ / index_name) << Json{{"weight_map", files}};
+  }
+  void set(const char* key, const Json& value) {
+    Json json = read_object(folder_ / config_name);
+    json[key] = value;
+    std::ofstream(folder_ / config_name) << json;
+  }
+  /// All values, read.
+  Tensors import() const {
+    const ModelFolder model(folder_);
+    Tensors read;
+    for (const NewRun::Weights& tensor : import_run(model, {.config = model.config()}).tensors) {
+      read[tensor.name].resize(static_cast<std::size_t>(tensor.shape.size()));
+      tensor.make(read[tensor.name]);
+    }
+    return read;
+  }
+  void expect_refused(const char* why) {
+    expect_bad_input([&] { import(); }, why);
+  }
+
+  Checkpoint checkpoint_{dense()};
+  fs::path folder_ = checkpoint_.target();
+  Tensors values_;
+  std::map<std::string, Shape> shapes_;
+};
+
+TEST_F(Weights, OfATiedHeadMustBeTheEmbedding) {
+  set("tie_word_embeddings", true);
+  values_["lm_head.weight"] = values_["model.embed_tokens.weight"];
+  write(weights_name, names());
+  EXPECT_FALSE(import().contains("lm_head/weight"));
+  values_["lm_head.weight"][3] += 1;
+  write(weights_name, names());
+  expect_refused("lm_head.weight differs from model.embed_tokens.weight, but config.json has tie_word_embeddings");
+  set("tie_word_embeddings", false);
+  EXPECT_EQ(import().at("lm_head/weight"), values_["lm_head.weight"]);
+}
+
+TEST_F(Weights, OfASingleFileComeBeforeThoseOfAnIndex) {
+  write("model-1.safetensors", names());
+  std::map<std::string, std::string> files;
+  for (const std::string& name : names()) files[name] = "model-1.safetensors";
+  write_index(files);
+  EXPECT_EQ(import().at("model/norm/weight"), values_["model.norm.weight"]);
+  values_["model.norm.weight"][0] = 42;
+  write(weights_name, names());
+  EXPECT_EQ(import().at("model/norm/weight")[0], 42);
+}
+
+TEST_F(Weights, AreWhereTheIndexSays) {
+  const std::vector<std::string> all = names(), first(all.begin(), all.begin() + 4), rest(all.begin() + 4, all.end());
+  std::map<std::string, std::string> files;
+  for (const std::string& name : all) files[name] = "b.safetensors";
+  for (const std::string& name : first) files[name] = "a.safetensors";
+  write("a.safetensors", first);
+  write("b.safetensors", rest);
+  write_index(files);
+  EXPECT_EQ(import().size(), all.size());
+  std::swap(files[first[0]], files[rest[0]]);
+  write_index(files);
+  expect_refused("has no tensor lm_head.weight, which ");
+  std::swap(files[first[0]], files[rest[0]]);
+  files.erase(rest[1]);
+  write_index(files);
+  expect_refused("index.json does not name");
+  files[rest[1]] = "b.safetensors";
+  write_index(files);
+  write("b.safetensors", all);
+  expect_refused("which another file also has");
+  fs::remove(folder_ / "b.safetensors");
+  expect_refused("b.safetensors");
+}
+
+TEST_F(Weights, MustBeFinite) {
+  for (const float wrong : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    Tensors& values = values_;
+    const float before = std::exchange(values["model.layers.1.mlp.up_proj.weight"][5], wrong);
+    write(weights_name, names());
+    expect_refused("model.layers.1.mlp.up_proj.weight is not finite: element 5 is ");
+    values["model.layers.1.mlp.up_proj.weight"][5] = before;
+  }
+}
+
+TEST_F(Weights, OfAnAdapterAreRefused) {
+  write(weights_name, names());
+  std::ofstream(folder_ / "adapter_config.json") << "{}";
+  expect_refused("adapter_config.json: the folder holds an adapter");
+}
+
+/// The layout of a model hub's cache: snapshots of links to blobs.
+TEST_F(Weights, AreFoundThroughLinks) {
+  write(weights_name, names());
+  const fs::path blobs = folder_.parent_path() / "blobs";
+  fs::create_directory(blobs);
+  for (const char* name : {config_name, weights_name}) {
+    fs::rename(folder_ / name, blobs / (name[0] == 'c' ? "5b1c9d" : "77aa01"));
+    fs::create_symlink(fs::path("../blobs") / (name[0] == 'c' ? "5b1c9d" : "77aa01"), folder_ / name);
+  }
+  EXPECT_EQ(import().size(), values_.size());
+}
+
+TEST_F(Weights, AreDescribedByTheLastOfEqualKeys) {
+  write(weights_name, names());
+  std::string text = read_object(folder_ / config_name).dump();
+  text.insert(1, R"("rms_norm_eps":0.25,)");
+  std::ofstream(folder_ / config_name) << text;
+  EXPECT_EQ(ModelFolder(folder_).config().model.norm_eps, dense().model.norm_eps);
+}
+
+}  // namespace
+}  // namespace lyceum::hugging_face

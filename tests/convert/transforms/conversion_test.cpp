@@ -1,0 +1,377 @@
+#include "convert/transforms/conversion.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <numeric>
+
+#include "config/check.h"
+#include "convert/transforms/balanced_clusters.h"
+#include "convert/transforms/unit_groups.h"
+#include "core/random.h"
+#include "io/data/token_data.h"
+#include "support/errors.h"
+#include "support/temporary_directory.h"
+#include "train/run/run_state.h"
+
+namespace lyceum {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+/// A dense model: two layers whose FFNs are twelve units wide.
+Config dense() {
+  Config config;
+  config.model = {.layers = 2, .hidden = 8, .heads = 2, .ffn_hidden = 12, .vocab = 16, .init_std = 0.5};
+  return config;
+}
+
+/// The same with four experts in the second layer.
+Config sparse_model() {
+  Config config = dense();
+  config.model.first_dense_layers = 1;
+  config.moe.experts = 4;
+  config.moe.top_k = 2;
+  config.moe.expert_hidden = 6;
+  return config;
+}
+
+/// Says other values of a tensor.
+using Change = std::function<void(const std::string& name, std::vector<float>& values)>;
+
+/// A checkpoint whose values tell where they stood: those of a tensor begin at a whole number of its own and grow.
+class Source {
+ public:
+  explicit Source(const Config& config, const Change& change = {}) : config_(config) {
+    resolve(config_, 1);
+    std::vector<CheckpointPiece> pieces;
+    for (const ModelTensor& tensor : model_tensors(config_)) {
+      std::vector<float>& values = values_[tensor.name];
+      values.resize(static_cast<std::size_t>(tensor.shape.size()));
+      std::iota(values.begin(), values.end(), 1000.f * static_cast<float>(values_.size()));
+      if (change) change(tensor.name, values);
+      pieces.push_back({tensor.name, tensor.shape, Box::whole(tensor.shape), values.data()});
+    }
+    const CheckpointHeader header{
+        .run_uuid = "source", .step = 7, .mesh = "any", .config = to_ini(config_), .trainer_state = RunState().text()};
+    write_checkpoint(ProcessGroup::self(), root(), header, pieces);
+    reader_.emplace(directory());
+  }
+
+  const CheckpointReader& reader() const { return *reader_; }
+  const Config& config() const { return config_; }
+  fs::path root() const { return folder_.path() / "checkpoints"; }
+  fs::path directory() const { return root() / checkpoint_name(7); }
+  fs::path target() const { return folder_.path() / "made"; }
+  float at(const std::string& name, std::int64_t index) const {
+    return values_.at(name).at(static_cast<std::size_t>(index));
+  }
+
+  /// What `lyceum convert` would make with these keys.
+  Conversion made(const ConversionRequest& request, std::vector<std::string> keys = {}) const {
+    keys.push_back("--run.dir=" + target().string());
+    LoadedConfig wanted = read_config(keys, {.config = config_});
+    return convert(request, reader(), config_, wanted);
+  }
+
+ private:
+  TemporaryDirectory folder_;
+  Config config_;
+  std::map<std::string, std::vector<float>> values_;
+  std::optional<CheckpointReader> reader_;
+};
+
+std::vector<float> values_of(const Conversion& conversion, const Source& source, const std::string& name) {
+  const auto recipe = std::ranges::find(conversion.recipes, name, [](const Recipe& each) { return each.tensor.name; });
+  if (recipe == conversion.recipes.end()) throw std::runtime_error("no tensor " + name);
+  std::vector<float> values(static_cast<std::size_t>(recipe->tensor.shape.size()));
+  make_tensor(*recipe, source.reader(), conversion.config.run.seed, values);
+  return values;
+}
+
+std::string expert(int layer, int number) {
+  return "model/layers/" + std::to_string(layer) + "/mlp/experts/" + std::to_string(number) + "/";
+}
+
+TEST(Conversion, UpcyclingCopiesSlicesOfTheFfn) {
+  const Source source(dense());
+  const ConversionRequest request{.transform = "upcycle", .slices = 3};
+  const Conversion made = source.made(request, {"--moe.experts=2", "--moe.top_k=1", "--model.first_dense_layers=1"});
+  EXPECT_EQ(made.resolved.moe.experts, 6);
+  EXPECT_EQ(made.resolved.moe.top_k, 3);
+  EXPECT_EQ(made.resolved.moe.expert_hidden, 4);
+  EXPECT_EQ(gates_of(made.resolved.moe), Gates::renormalized);
+  const std::string ffn = "model/layers/1/mlp/", slice = expert(1, 4);  // the second of the second copy: units 4 to 7
+  const std::vector<float> up = values_of(made, source, slice + "up_proj/weight");
+  const std::vector<float> down = values_of(made, source, slice + "down_proj/weight");
+  ASSERT_EQ(up.size(), 4u * 8);
+  for (std::int64_t unit = 0; unit < 4; ++unit) {
+    for (std::int64_t h = 0; h < 8; ++h) {
+      EXPECT_EQ(up[static_cast<std::size_t>(unit * 8 + h)], source.at(ffn + "up_proj/weight", (4 + unit) * 8 + h));
+      EXPECT_EQ(down[static_cast<std::size_t>(h * 4 + unit)],
+                3 * source.at(ffn + "down_proj/weight", h * 12 + 4 + unit));
+    }
+  }
+  const std::vector<float> router = values_of(made, source, ffn + "gate/weight");
+  ASSERT_EQ(router.size(), 6u * 8);
+  EXPECT_TRUE(std::equal(router.begin(), router.begin() + 8, router.begin() + 16)) << "slices of the first copy";
+  EXPECT_FALSE(std::equal(router.begin(), router.begin() + 8, router.begin() + 24)) << "of two copies";
+  EXPECT_EQ(values_of(made, source, "model/layers/0/mlp/up_proj/weight")[9],
+            source.at("model/layers/0/mlp/up_proj/weight", 9));
+  EXPECT_EQ(left_over(source.reader(), made.recipes).size(), 0u);
+}
+
+TEST(Conversion, InsertedExpertsStandBehindTheOthers) {
+  Config config = sparse_model();
+  config.moe.router = RouterKind::noisy;
+  config.moe.gates = Gates::renormalized;
+  const Source source(config);
+  const Conversion made = source.made({.transform = "insert", .experts = 2});
+  EXPECT_EQ(made.resolved.moe.experts, 6);
+  const std::string gate = "model/layers/1/mlp/gate/";
+  const std::vector<float> router = values_of(made, source, gate + "weight"),
+                           old = values_of(made, source, expert(1, 3) + "up_proj/weight");
+  const std::vector<float> fresh = values_of(made, source, expert(1, 4) + "up_proj/weight");
+  EXPECT_EQ(router[31], source.at(gate + "weight", 31));
+  // Initial values are those of the whole tensor, drawn for its elements.
+  std::vector<float> drawn(6 * 8);
+  fill_normal(drawn, 0.5, Philox(config.run.seed, gate + "weight"), 0);
+  EXPECT_TRUE(std::equal(router.begin() + 32, router.end(), drawn.begin() + 32));
+  EXPECT_THAT(values_of(made, source, gate + "noise_scale"),
+              ElementsAre(source.at(gate + "noise_scale", 0), source.at(gate + "noise_scale", 1),
+                          source.at(gate + "noise_scale", 2), source.at(gate + "noise_scale", 3), 1, 1));
+  EXPECT_EQ(old[5], source.at(expert(1, 3) + "up_proj/weight", 5));
+  EXPECT_LT(std::abs(fresh[5]), 5);
+}
+
+std::map<std::int64_t, std::vector<std::int64_t>> tokens_of(std::vector<std::int64_t> counts) {
+  return {{1, std::move(counts)}};
+}
+
+TEST(Conversion, PruningKeepsTheMostUsed) {
+  Config config = sparse_model();
+  resolve(config, 1);
+  const auto kept = [&](std::vector<std::int64_t> counts, const PruneRule& rule) {
+    return with_pruned(config, tokens_of(std::move(counts)), rule).at(1);
+  };
+  EXPECT_THAT(kept({5, 100, 49, 50}, {.threshold = 0.5}), ElementsAre(1, 3));
+  EXPECT_THAT(kept({0, 3, 0, 0}, {.threshold = 1e-9}), ElementsAre(1));
+  EXPECT_THAT(kept({0, 3, 0, 0}, {.threshold = 1e-9, .keep = 3}), ElementsAre(0, 1, 2));
+  EXPECT_THAT(kept({7, 7, 7, 7}, {.threshold = 1}), ElementsAre(0, 1, 2, 3));
+  config.model.layers = 3;
+  const ExpertOrigins of_model =
+      with_pruned(config, {{1, {90, 80, 20, 10}}, {2, {400, 50, 250, 150}}}, {.threshold = 0.2, .over_model = true});
+  EXPECT_THAT(of_model.at(1), ElementsAre(0, 1));
+  EXPECT_THAT(of_model.at(2), ElementsAre(0, 2, 3));
+  set_experts(config, of_model);
+  EXPECT_THAT(config.moe.experts_of_layers, ElementsAre(2, 3));
+  EXPECT_EQ(config.moe.experts, 3);
+  set_experts(config, {{1, {0, 1}}, {2, {1, 3}}});
+  EXPECT_EQ(config.moe.experts, 2);
+  EXPECT_TRUE(config.moe.experts_of_layers.empty());
+}
+
+TEST(Conversion, PrunedExpertsMoveUpWithTheirRowsOfTheRouter) {
+  const Source source(sparse_model());
+  Config target = source.config();
+  const ExpertOrigins origins{{1, {1, 3}}};
+  set_experts(target, origins);
+  Conversion made{.config = target, .resolved = target, .recipes = {}, .notes = {}};
+  made.recipes = recipes_of(target, source.reader(), rearranged_experts(target, origins));
+  const std::vector<float> router = values_of(made, source, "model/layers/1/mlp/gate/weight");
+  EXPECT_EQ(router[0], source.at("model/layers/1/mlp/gate/weight", 8));
+  EXPECT_EQ(router[15], source.at("model/layers/1/mlp/gate/weight", 31));
+  EXPECT_EQ(values_of(made, source, expert(1, 1) + "down_proj/weight")[3],
+            source.at(expert(1, 3) + "down_proj/weight", 3));
+  EXPECT_THAT(left_over(source.reader(), made.recipes),
+              ElementsAre(expert(1, 0) + "down_proj/weight", expert(1, 0) + "gate_proj/weight",
+                          expert(1, 0) + "up_proj/weight", expert(1, 2) + "down_proj/weight",
+                          expert(1, 2) + "gate_proj/weight", expert(1, 2) + "up_proj/weight"));
+}
+
+TEST(Conversion, ModulizingGivesEveryUnitToOneExpert) {
+  const Source source(dense());
+  const Conversion made = source.made({.transform = "modulize", .experts = 3});
+  EXPECT_EQ(made.resolved.moe.top_k, 3);
+  EXPECT_EQ(made.resolved.moe.router, RouterKind::random);
+  EXPECT_EQ(gates_of(made.resolved.moe), Gates::ones);
+  for (const int layer : {0, 1}) {
+    const std::string ffn = "model/layers/" + std::to_string(layer) + "/mlp/";
+    std::vector<float> first_of_units;  // element 0 of each row
+    for (int e = 0; e < 3; ++e) {
+      const std::vector<float> up = values_of(made, source, expert(layer, e) + "up_proj/weight");
+      const std::vector<float> down = values_of(made, source, expert(layer, e) + "down_proj/weight");
+      ASSERT_EQ(up.size(), 4u * 8);
+      for (std::size_t unit = 0; unit < 4; ++unit) {
+        first_of_units.push_back(up[unit * 8]);
+        const auto number = static_cast<std::int64_t>(up[unit * 8] - source.at(ffn + "up_proj/weight", 0)) / 8;
+        EXPECT_EQ(down[unit], source.at(ffn + "down_proj/weight", number)) << "the unit's column";
+      }
+    }
+    std::ranges::sort(first_of_units);
+    for (std::int64_t unit = 0; unit < 12; ++unit) {
+      EXPECT_EQ(first_of_units[static_cast<std::size_t>(unit)], source.at(ffn + "up_proj/weight", unit * 8));
+    }
+  }
+}
+
+/// Half of the tokens make the units with an even number active, the others those with an odd one, by their gates; what
+/// is multiplied with that differs from unit to unit, so that their weights do not tell.
+TEST(Conversion, CoactivationGroupsUnitsByTheTokensThatTheyAnswer) {
+  Config config = dense();
+  config.batch.seq_len = 10;
+  const auto change = [](const std::string& name, std::vector<float>& values) {
+    const Philox random(1, name);
+    const bool gate = name.ends_with("mlp/gate_proj/weight"), up = name.ends_with("mlp/up_proj/weight");
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const std::size_t row = i / 8, col = i % 8;
+      float& value = values[i];
+      if (name == "model/embed_tokens/weight") {
+        value = col == row % 2;  // one of two directions
+      } else if (name.ends_with("layernorm/weight")) {
+        value = 1;
+      } else if (gate) {
+        value = col > 1 ? 0 : col == row % 2 ? 2 : -2;
+      } else {
+        value = up ? (random.uniform(row) < 0.5 ? 1 : -1) * static_cast<float>(1 + col % 2) : 0;
+      }
+    }
+  };
+  const Source source(config, change);
+  const std::string prefix = (source.root() / "tokens").string();
+  TokenFileWriter writer(prefix, 16);
+  std::vector<std::int32_t> tokens;
+  for (std::uint64_t i = 0; i < 101; ++i) tokens.push_back(static_cast<std::int32_t>(Philox(2, "t").below(16, i)));
+  writer.add_document(tokens);
+  writer.finish();
+  for (const std::int64_t sequences : {0, 3}) {
+    const FfnInputs inputs(source.reader(), source.config(), prefix, sequences);
+    ASSERT_EQ(inputs.of(1).rows, sequences > 0 ? 30 : 100);
+    FfnParts groups = units_active_together(source.reader(), inputs, 1, 2);
+    std::ranges::sort(groups);
+    EXPECT_THAT(groups, ElementsAre(ElementsAre(0, 2, 4, 6, 8, 10), ElementsAre(1, 3, 5, 7, 9, 11)));
+  }
+}
+
+TEST(Conversion, WhatCannotBeIsToldBeforeAnythingIsWritten) {
+  const Source from_dense(dense()), from_sparse(sparse_model());
+  const auto refused = [](const Source& source, const ConversionRequest& request, std::vector<std::string> keys = {}) {
+    return error_of([&] { source.made(request, std::move(keys)); }, ExitCode::usage);
+  };
+  EXPECT_THAT(refused(from_dense, {.transform = "upcycle"}), HasSubstr("--moe.experts"));
+  EXPECT_THAT(refused(from_dense, {.transform = "upcycle", .slices = 5}, {"--moe.experts=2"}),
+              HasSubstr("--slices = 5 does not divide the FFNs' width of 12"));
+  EXPECT_THAT(refused(from_sparse, {.transform = "upcycle"}, {"--moe.experts=2"}), HasSubstr("is for dense models"));
+  EXPECT_THAT(refused(from_dense, {.transform = "modulize", .experts = 5}),
+              HasSubstr("--experts = 5: give the number of experts to split each FFN into, a divisor of its width 12"));
+  EXPECT_THAT(refused(from_dense, {.transform = "insert", .experts = 1}), HasSubstr("no routed experts"));
+  EXPECT_THAT(refused(from_sparse, {.transform = "insert"}), HasSubstr("--experts = 0"));
+  EXPECT_THAT(refused(from_sparse, {.transform = "insert", .experts = 1, .layers = Range{0, 2}}),
+              HasSubstr("layer 0 has no routed experts"));
+  EXPECT_THAT(refused(from_sparse, {.transform = "insert", .experts = 1, .layers = Range{1, 2}}),
+              HasSubstr("--layers names layer 2: the model has 2 layers, counted from 0"));
+  EXPECT_THAT(refused(from_sparse, {.transform = "prune"}), HasSubstr("give either --routing"));
+  EXPECT_THAT(refused(from_sparse, {.transform = "insert", .experts = 1}, {"--moe.experts=9"}),
+              HasSubstr("moe.experts cannot be set: insert determines it"));
+  EXPECT_THAT(refused(from_dense, {.transform = "upcycle"}, {"--moe.experts=2", "--moe.zero_experts=1"}),
+              HasSubstr("upcycle creates only experts with weights"));
+  EXPECT_THAT(refused(from_sparse, {.transform = "reset"}, {"--model.vocab=32"}),
+              AllOf(HasSubstr("model/embed_tokens/weight would be [32, 8]"), HasSubstr("do not change the keys")));
+  EXPECT_THAT(refused(from_dense, {.transform = "reset"}, {"--moe.experts=2", "--moe.expert_hidden=12"}),
+              HasSubstr("has no model/layers/0/mlp/"));
+  EXPECT_THAT(refused(from_sparse, {.transform = "insert", .experts = 1}, {"--moe.top_k=6"}),
+              HasSubstr("moe.top_k = 6 is more than moe.experts = 5"));
+  EXPECT_FALSE(fs::exists(from_dense.target()) || fs::exists(from_sparse.target()));
+}
+
+TEST(Conversion, RoutingLogsOfOtherModelsAreRefused) {
+  Config config = sparse_model();
+  resolve(config, 1);
+  const auto log = [](MixtureId id, std::int64_t experts) {
+    RoutingHistory::Layer layer{.id = id,
+                                .top_k = 2,
+                                .experts = experts,
+                                .expert_sizes = {},
+                                .expert_rank = {},
+                                .counts = {},
+                                .mean_probability = {}};
+    layer.counts.assign(static_cast<std::size_t>(2 * 2 * experts), 3);
+    layer.counts[1] = 5;
+    return layer;
+  };
+  const auto tokens = [&](std::vector<RoutingHistory::Layer> layers) {
+    return tokens_of_experts(config, {.steps = {1, 2}, .layers = std::move(layers)}, "log");
+  };
+  EXPECT_THAT(tokens({log({1, Site::ffn}, 4)}).at(1), ElementsAre(12, 14, 12, 12));
+  expect_bad_input(
+      [&] {
+        tokens({log({1, Site::ffn}, 5)});
+      },
+      "log: has 5 experts in layer 1, the checkpoint's model has 4");
+  expect_bad_input([&] { tokens({log({0, Site::ffn}, 4)}); }, "log: has no layer 1");
+  expect_bad_input([&] { tokens({log({1, Site::ffn}, 4), log({0, Site::ffn}, 4)}); }, "has experts in layer 0");
+}
+
+TEST(Conversion, ARunIsWrittenWholeOrNotAtAll) {
+  const Source source(sparse_model());
+  const Conversion made = source.made({.transform = "reset"}, {"--run.steps=5", "--optim.lr=0.5"});
+  write_run(made, source.reader(), ProcessGroup::self(), "a test");
+  const CheckpointReader reader(resolve_checkpoint(source.target()));
+  EXPECT_EQ(reader.problem(), "");
+  EXPECT_FALSE(reader.has_optimizer_state());
+  EXPECT_EQ(reader.header().step, 0);
+  EXPECT_NE(reader.header().run_uuid, source.reader().header().run_uuid);
+  EXPECT_EQ(reader.tensors().size(), source.reader().tensors().size());
+  const std::string file = (source.target() / "config.ini").string();
+  EXPECT_EQ(load_config(std::vector<std::string>{"--config=" + file}).config.optim.lr, 0.5);
+  EXPECT_THAT(error_of([&] { require_no_run(source.target()); }, ExitCode::usage), HasSubstr("contains checkpoints"));
+  fs::remove_all(source.target() / "checkpoints");
+  EXPECT_THAT(error_of([&] { require_no_run(source.target()); }, ExitCode::usage),
+              HasSubstr("config.ini already exists"));
+
+  fs::remove_all(source.target());
+  std::fstream(source.directory() / "rank-00000.h5", std::ios::in | std::ios::out).seekp(3000).put('x');
+  const CheckpointReader damaged(source.directory());
+  expect_bad_input([&] { write_run(made, damaged, ProcessGroup::self(), "a test"); }, "damaged: its SHA-256");
+  EXPECT_FALSE(fs::exists(source.target() / "config.ini") || fs::exists(source.target() / "checkpoints"));
+}
+
+/// Rows around three points that are far apart, so that there is one best way.
+TEST(BalancedClusters, FindGroupsOfOneSize) {
+  constexpr std::int64_t rows = 30, cols = 5, clusters = 3;
+  std::vector<float> values;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t c = 0; c < cols; ++c) {
+      const auto at = static_cast<std::uint64_t>(r * cols + c);
+      values.push_back(static_cast<float>(10 * ((r * 7) % clusters == c) + Philox(3, "rows").normal(at)));
+    }
+  }
+  const auto groups = balanced_clusters(CpuStream(1), {values.data(), rows, cols}, clusters);
+  for (const auto& group : groups) {
+    ASSERT_EQ(group.size(), 10u);
+    for (const std::int64_t row : group) EXPECT_EQ((row * 7) % clusters, (group.front() * 7) % clusters);
+  }
+}
+
+/// Seven rows here and one there: groups of four all the same.
+TEST(BalancedClusters, SplitWhatIsTooLarge) {
+  std::vector<float> values{0, 0, 0, 0, 0, 0, 0, 9};
+  const auto groups = balanced_clusters(CpuStream(1), {values.data(), 8, 1}, 2);
+  EXPECT_EQ(groups[0].size(), 4u);
+  EXPECT_EQ(groups[1].size(), 4u);
+  std::vector<std::int64_t> all = groups[0];
+  all.insert(all.end(), groups[1].begin(), groups[1].end());
+  std::ranges::sort(all);
+  EXPECT_EQ(all, numbers_from(0, 8));
+  EXPECT_EQ(groups, balanced_clusters(CpuStream(2), {values.data(), 8, 1}, 2));
+}
+
+}  // namespace
+}  // namespace lyceum

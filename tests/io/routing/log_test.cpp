@@ -1,0 +1,549 @@
+#include "io/routing/log.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <hdf5.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "core/error.h"
+#include "io/files/hdf5.h"
+#include "io/routing/stats.h"
+#include "io/routing/text.h"
+#include "support/errors.h"
+#include "support/temporary_directory.h"
+
+namespace lyceum {
+namespace {
+
+std::vector<RoutingLog::Layer> two_layers() {
+  return {{.id = {1}, .top_k = 2, .expert_sizes = {8, 16, 24}, .expert_rank = {0, 0, 1}},
+          {.id = {12}, .top_k = 1, .expert_sizes = {5}, .expert_rank = {0}}};
+}
+
+/// Numbers that a formula gives for (step, layer, choice, expert), so that a reader can check every one.
+std::int64_t tokens_at(std::int64_t step, std::int64_t layer, std::int64_t choice, std::int64_t expert) {
+  return 1000 * step + 100 * layer + 10 * choice + expert;
+}
+float probability_at(std::int64_t step, std::int64_t expert) { return static_cast<float>(expert + 1) / (step + 7); }
+
+std::vector<LayerRouting> record_of(std::int64_t step, const std::vector<RoutingLog::Layer>& layers) {
+  std::vector<LayerRouting> record;
+  for (const RoutingLog::Layer& layer : layers) {
+    LayerRouting routing{.id = layer.id,
+                         .top_k = layer.top_k,
+                         .experts = static_cast<std::int64_t>(layer.expert_sizes.size()),
+                         .counts = {},
+                         .mean_probability = {}};
+    for (std::int64_t k = 0; k < routing.top_k; ++k) {
+      for (std::int64_t e = 0; e < routing.experts; ++e) {
+        routing.counts.push_back(tokens_at(step, layer.id.layer, k, e));
+      }
+    }
+    for (std::int64_t e = 0; e < routing.experts; ++e) routing.mean_probability.push_back(probability_at(step, e));
+    routing.mean_entropy = static_cast<float>(step) / static_cast<float>(layer.id.layer + 3);
+    const auto at = static_cast<float>(step + layer.id.layer);
+    routing.steps = {.max_vio_mean = at, .max_vio_max = at + 1, .idle_mean = at / 2, .idle_max = at / 2 + 3};
+    record.push_back(std::move(routing));
+  }
+  return record;
+}
+
+void append(RoutingLog& log, std::int64_t step) { log.append(step, record_of(step, two_layers())); }
+
+/// The file holds exactly these steps and every number of them.
+void expect_records(const std::filesystem::path& file, const std::vector<std::int64_t>& steps) {
+  const RoutingHistory history = read_routing(file);
+  ASSERT_EQ(history.steps, steps);
+  const std::vector<RoutingLog::Layer> layers = two_layers();
+  ASSERT_EQ(history.layers.size(), layers.size());
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    const RoutingHistory::Layer& read = history.layers[l];
+    EXPECT_EQ(read.id, layers[l].id);
+    EXPECT_EQ(read.expert_sizes, layers[l].expert_sizes);
+    std::vector<std::int64_t> counts;
+    std::vector<float> probability, entropy;
+    for (const std::int64_t step : steps) {
+      const LayerRouting expected = record_of(step, layers)[l];
+      counts.insert(counts.end(), expected.counts.begin(), expected.counts.end());
+      probability.insert(probability.end(), expected.mean_probability.begin(), expected.mean_probability.end());
+      entropy.push_back(expected.mean_entropy);
+      const StepBalance& read_steps = read.steps.at(entropy.size() - 1);
+      EXPECT_EQ(read_steps.max_vio_mean, expected.steps.max_vio_mean);
+      EXPECT_EQ(read_steps.max_vio_max, expected.steps.max_vio_max);
+      EXPECT_EQ(read_steps.idle_mean, expected.steps.idle_mean);
+      EXPECT_EQ(read_steps.idle_max, expected.steps.idle_max);
+    }
+    EXPECT_EQ(read.counts, counts);
+    EXPECT_EQ(read.mean_probability, probability);
+    EXPECT_EQ(read.mean_entropy, entropy);
+  }
+}
+
+class RoutingLogTest : public testing::Test {
+ protected:
+  std::size_t files_there() const {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(directory_.path()), {}));
+  }
+  TemporaryDirectory directory_;
+  std::filesystem::path file_ = directory_.path() / "routing.h5";
+};
+
+TEST_F(RoutingLogTest, TwoRoutersOfALayerAndOneOfItsAttentionAlone) {
+  const std::vector<RoutingLog::Layer> routers{
+      {.id = {1, Site::attention}, .top_k = 1, .expert_sizes = {4, 4}, .expert_rank = {0, 0}},
+      {.id = {1, Site::ffn}, .top_k = 2, .drops = true, .expert_sizes = {8, 16, 24}, .expert_rank = {0, 0, 1}},
+      {.id = {2, Site::attention}, .top_k = 1, .expert_sizes = {4, 4}, .expert_rank = {0, 0}}};
+  std::vector<LayerRouting> record = record_of(5, routers);
+  record[1].dropped = {1, 2, 3, 4, 5, 6};
+  {
+    RoutingLog log(file_, routers, -1);
+    log.append(5, record);
+  }
+  {
+    RoutingLog log(file_, routers, 5);
+    EXPECT_EQ(log.last_step(), 5);
+  }
+  const RoutingHistory history = read_routing(file_);
+  ASSERT_EQ(history.layers.size(), routers.size());
+  for (std::size_t r = 0; r < routers.size(); ++r) {
+    EXPECT_EQ(history.layers[r].id, routers[r].id);
+    EXPECT_EQ(history.layers[r].expert_sizes, routers[r].expert_sizes);
+    EXPECT_EQ(history.layers[r].counts, record[r].counts);
+    EXPECT_EQ(history.layers[r].drops, routers[r].drops);
+    EXPECT_EQ(history.layers[r].dropped, record[r].dropped);
+  }
+  std::vector<RoutingLog::Layer> all_kept = routers;
+  all_kept[1].drops = false;
+  expect_bad_input([&] { RoutingLog(file_, all_kept, 5); }, "whether moe.capacity_factor is set");
+  const std::string table = routing_table(history, {0, 1}, false);
+  EXPECT_NE(table.find("layer1 attention top0"), std::string::npos) << table;
+  EXPECT_NE(table.find("layer1 top1"), std::string::npos) << table;
+  std::ostringstream csv;
+  write_routing_csv(history, csv);
+  EXPECT_NE(csv.str().find(",attention,0\n"), std::string::npos);
+}
+
+TEST_F(RoutingLogTest, EveryRecordIsReadableAsSoonAsAppendReturns) {
+  {
+    RoutingLog log(file_, two_layers(), -1);
+    expect_records(file_, {});
+    std::vector<std::int64_t> steps;
+    for (const std::int64_t step : {1, 2, 10, 11, 40}) {
+      append(log, step);
+      steps.push_back(step);
+      expect_records(file_, steps);
+    }
+    EXPECT_THROW(append(log, 40), Error) << "steps must grow";
+    std::vector<LayerRouting> wrong = record_of(50, two_layers());
+    wrong[0].counts.pop_back();
+    EXPECT_THROW(log.append(50, wrong), Error);
+    EXPECT_THROW(log.append(50, std::span(wrong).first(1)), Error);
+    expect_records(file_, steps);
+  }
+  EXPECT_EQ(files_there(), 1u) << "a closed log leaves only its file";
+}
+
+TEST_F(RoutingLogTest, ResumeCutsLaterRecordsAndTakesTheNewPlacement) {
+  {
+    RoutingLog log(file_, two_layers(), -1);
+    for (const std::int64_t step : {10, 20, 30, 40}) append(log, step);
+  }
+  {
+    std::vector<RoutingLog::Layer> moved = two_layers();
+    moved[0].expert_rank = {1, 1, 0};
+    RoutingLog log(file_, moved, 25);
+    EXPECT_EQ(read_routing(file_).layers[0].expert_rank, (std::vector<std::int64_t>{1, 1, 0}));
+    expect_records(file_, {10, 20});
+    append(log, 30);
+    append(log, 35);
+  }
+  expect_records(file_, {10, 20, 30, 35});
+  { RoutingLog log(file_, two_layers(), 35); }
+  expect_records(file_, {10, 20, 30, 35});
+  { RoutingLog log(file_, two_layers(), 5); }
+  expect_records(file_, {});
+}
+
+TEST_F(RoutingLogTest, AnotherModelsFileIsRefusedUnlessNothingOfItStays) {
+  {
+    RoutingLog log(file_, two_layers(), -1);
+    append(log, 10);
+  }
+  std::vector<RoutingLog::Layer> other = two_layers();
+  other[0].expert_sizes = {8, 16, 25};
+  expect_bad_input([&] { RoutingLog(file_, other, 10); }, "different layers or experts");
+  { RoutingLog log(file_, other, -1); }
+  EXPECT_EQ(read_routing(file_).layers[0].expert_sizes, other[0].expert_sizes);
+}
+
+TEST_F(RoutingLogTest, AReaderThatHoldsTheFileKeepsItsOwnVersion) {
+  RoutingLog log(file_, two_layers(), -1);
+  append(log, 1);
+  const int reader = open(file_.c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_EQ(flock(reader, LOCK_SH), 0);  // as h5py holds it
+  const auto bytes = [&] {
+    std::string data(static_cast<std::size_t>(lseek(reader, 0, SEEK_END)), '\0');
+    EXPECT_EQ(pread(reader, data.data(), data.size(), 0), static_cast<ssize_t>(data.size()));
+    return data;
+  };
+  const std::string before = bytes();
+  for (const std::int64_t step : {2, 3, 4, 5}) append(log, step);
+  EXPECT_EQ(bytes(), before);
+  close(reader);
+  expect_records(file_, {1, 2, 3, 4, 5});
+}
+
+/// A child appends without end and is killed at a random moment; whatever stands there must be whole.
+TEST_F(RoutingLogTest, AKillAtAnyInstantLosesAtMostTheNewestRecord) {
+  std::mt19937 random(7);
+  std::int64_t resume = -1;
+  std::vector<std::int64_t> steps;
+  for (int round = 0; round < 25; ++round) {
+    int told[2];  // the child tells each step that append has finished
+    ASSERT_EQ(pipe(told), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      close(told[0]);
+      RoutingLog log(file_, two_layers(), resume);
+      for (std::int64_t step = resume + 1;; ++step) {
+        append(log, step);
+        if (write(told[1], &step, sizeof step) != sizeof step) _exit(1);
+      }
+    }
+    close(told[1]);
+    std::int64_t finished = resume, step = 0;
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_EQ(read(told[0], &step, sizeof step), static_cast<ssize_t>(sizeof step));
+      finished = step;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 20000));
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself";
+    while (read(told[0], &step, sizeof step) == sizeof step) finished = step;
+    close(told[0]);
+    const std::vector<std::int64_t> there = read_routing(file_).steps;
+    ASSERT_FALSE(there.empty());
+    EXPECT_GE(there.back(), finished) << "a record was lost after append returned";
+    EXPECT_LE(there.back(), finished + 1);
+    resume = std::max<std::int64_t>(there.back() - 1, 0);  // and the next round cuts one record
+    steps.clear();
+    for (std::int64_t s = 0; s <= there.back(); ++s) steps.push_back(s);
+    expect_records(file_, steps);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(RoutingLogTest, AFullDiskLosesNothingThatStoodThere) {
+  std::int64_t appended = 0;
+  {
+    RoutingLog log(file_, two_layers(), -1);
+    append(log, 1);
+    rlimit limit{};
+    getrlimit(RLIMIT_FSIZE, &limit);
+    const auto previous = signal(SIGXFSZ, SIG_IGN);
+    const rlimit full{.rlim_cur = 4096, .rlim_max = limit.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+    EXPECT_THROW(append(log, 2), Error);
+    EXPECT_THROW(append(log, 3), Error);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    signal(SIGXFSZ, previous);
+    expect_records(file_, {1});
+    EXPECT_EQ(log.last_step(), 1);
+    for (const std::int64_t step : {2, 3, 4}) append(log, step);
+    EXPECT_EQ(log.last_step(), 4);
+    appended = 4;
+  }
+  EXPECT_EQ(appended, 4);
+  expect_records(file_, {1, 2, 3, 4});
+}
+
+TEST_F(RoutingLogTest, DamagedFilesAreErrorsThatNameTheFile) {
+  expect_bad_input([&] { read_routing(file_); }, "no such file");
+  {
+    RoutingLog log(file_, two_layers(), -1);
+    for (const std::int64_t step : {1, 2, 3}) append(log, step);
+  }
+  std::ifstream in(file_, std::ios::binary);
+  const std::string whole{std::istreambuf_iterator<char>(in), {}};
+  const auto replace = [&](const std::string& bytes) { std::ofstream(file_, std::ios::binary) << bytes; };
+  replace("");
+  expect_bad_input([&] { read_routing(file_); }, "routing.h5");
+  replace("no HDF5 at all");
+  expect_bad_input([&] { read_routing(file_); }, "routing.h5");
+  replace(whole.substr(0, whole.size() / 2));
+  expect_bad_input([&] { read_routing(file_); }, "routing.h5");
+  expect_bad_input([&] { RoutingLog(file_, two_layers(), 3); }, "routing.h5");
+  // Any single damaged byte is either noticed or in a place that holds nothing.
+  replace(whole);
+  const RoutingHistory truth = read_routing(file_);
+  std::mt19937 random(3);
+  int noticed = 0;
+  for (int i = 0; i < 300; ++i) {
+    std::string bytes = whole;
+    bytes[random() % bytes.size()] ^= static_cast<char>(1 << random() % 8);
+    replace(bytes);
+    try {
+      const RoutingHistory history = read_routing(file_);
+      EXPECT_EQ(history.steps, truth.steps);
+      for (std::size_t l = 0; l < truth.layers.size(); ++l) EXPECT_EQ(history.layers[l].counts, truth.layers[l].counts);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::bad_input);
+      ++noticed;
+    }
+  }
+  EXPECT_GT(noticed, 0);
+}
+
+TEST(RoutingStats, RangesOfRecords) {
+  RoutingHistory history;
+  EXPECT_THROW(select_records(history), Error);
+  history.steps = {10, 20, 30, 40, 50};
+  const auto expect = [&](RecordRange range, std::size_t begin, std::size_t end) {
+    EXPECT_EQ(range.begin, begin);
+    EXPECT_EQ(range.end, end);
+  };
+  expect(select_records(history), 3, 5);
+  expect(select_records(history, 20, 40), 1, 4);
+  expect(select_records(history, 21), 2, 5);
+  expect(select_records(history, {}, 10), 0, 1);
+  EXPECT_THROW(select_records(history, 51), Error);
+  EXPECT_THROW(select_records(history, 30, 20), Error);
+  history.steps = {7};
+  expect(select_records(history), 0, 1);
+}
+
+TEST(RoutingStats, FiguresOfALoad) {
+  // Layer 0, top0 of MoDSE's appendix A, epoch 2: the paper prints max, min and 1.466.
+  const RoutedTokens load{.id = {},
+                          .choice = 0,
+                          .tokens = {29283650, 27843096, 28313260, 20797332, 19968428, 21664288, 22561424, 27503554}};
+  EXPECT_EQ(load.max(), 29283650);
+  EXPECT_EQ(load.min(), 19968428);
+  EXPECT_NEAR(load.max_over_min(), 1.466, 1e-3);
+  EXPECT_EQ(load.busiest(), 0u);
+  const RoutedTokens small{.id = {}, .choice = 0, .tokens = {2, 4, 4, 4, 5, 5, 7, 9}};  // mean 5, deviation 2
+  EXPECT_DOUBLE_EQ(small.variation(), 0.4);
+  EXPECT_DOUBLE_EQ(small.max_over_mean(), 1.8);
+  EXPECT_DOUBLE_EQ(small.max_violation(), 0.8);
+  EXPECT_DOUBLE_EQ(small.percentile(0), 0.4);
+  EXPECT_DOUBLE_EQ(small.percentile(0.9), 1.4);
+  EXPECT_DOUBLE_EQ(small.percentile(1), 1.8);
+  const RoutedTokens starved{.id = {}, .choice = 0, .tokens = {0, 3}};
+  EXPECT_TRUE(std::isinf(starved.max_over_min()));
+  EXPECT_DOUBLE_EQ(starved.entropy(), 0);
+  const RoutedTokens half{.id = {}, .choice = 0, .tokens = {0, 3, 0, 3}};
+  EXPECT_DOUBLE_EQ(half.entropy(), 0.5);
+  const RoutedTokens idle{.id = {}, .choice = 0, .tokens = {0, 0}};
+  EXPECT_TRUE(std::isnan(idle.max_over_min()));
+  EXPECT_TRUE(std::isnan(idle.variation()));
+  EXPECT_TRUE(std::isnan(idle.entropy()));
+  EXPECT_TRUE(std::isnan(idle.percentile(0.5)));
+}
+
+TEST(RoutingStats, WidthOfTheChosenExperts) {
+  ChosenWidth width;
+  EXPECT_TRUE(std::isnan(width.mean()));
+  width.add({1}, std::vector<std::int64_t>{3, 0, 1, 0, 2, 2}, std::vector<std::int64_t>{10, 20, 60});  // top-2
+  EXPECT_DOUBLE_EQ(width.mean(), (3 * 10 + 2 * 20 + 3 * 60) / 8.0);
+  EXPECT_DOUBLE_EQ(width.even(), 30);
+  EXPECT_TRUE(width.varies());
+  width.add({1, Site::attention}, std::vector<std::int64_t>{9, 9}, std::vector<std::int64_t>{1, 2});  // not an FFN's
+  width.add({2}, std::vector<std::int64_t>{8, 0}, std::vector<std::int64_t>{50, 50});
+  EXPECT_DOUBLE_EQ(width.mean(), (250 + 8 * 50) / 16.0);
+  EXPECT_DOUBLE_EQ(width.even(), 40);
+  ChosenWidth equal;
+  equal.add({0}, std::vector<std::int64_t>{1, 2}, std::vector<std::int64_t>{7, 7});
+  EXPECT_FALSE(equal.varies());
+}
+
+/// A log of an older program goes on with what this one adds.
+TEST_F(RoutingLogTest, AnOlderFileGetsFiguresOfStepsAndItsOriginFromNowOn) {
+  const RoutingLog::Origin origin{.run_uuid = "12-34", .description = "a run"};
+  {
+    RoutingLog log(file_, two_layers(), -1, origin);
+    for (const std::int64_t step : {1, 2}) append(log, step);
+  }
+  const auto edit = [&](const std::function<void(hid_t)>& change) {
+    const hid_t file = H5Fopen(file_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+    change(file);
+    H5Fclose(file);
+  };
+  edit([](hid_t file) {
+    for (const std::string name : {"max_vio_mean", "max_vio_max", "idle_mean", "idle_max"}) {
+      for (const std::string layer : {"001", "012"}) {
+        ASSERT_GE(H5Ldelete(file, ("/layers/" + layer + "/step_" + name).c_str(), H5P_DEFAULT), 0);
+      }
+    }
+    ASSERT_GE(H5Adelete(file, "run_uuid"), 0);
+    ASSERT_GE(H5Adelete(file, "description"), 0);
+  });
+  const RoutingHistory old = read_routing(file_);
+  EXPECT_TRUE(old.layers[0].steps.empty());
+  EXPECT_FALSE(tells_steps(old, {0, 2}));
+  EXPECT_EQ(routing_table(old, {0, 2}, false).find("Single steps"), std::string::npos);
+  {
+    RoutingLog log(file_, two_layers(), 2, origin);
+    append(log, 4);
+  }
+  const RoutingHistory now = read_routing(file_);
+  ASSERT_EQ(now.layers[1].steps.size(), 3u);
+  EXPECT_TRUE(std::isnan(now.layers[1].steps[1].max_vio_mean));
+  EXPECT_EQ(now.layers[1].steps[2].max_vio_max, 17);
+  EXPECT_EQ(step_balance(now.layers[1], {0, 3}).idle_mean, 8) << "of the records that know it";
+  EXPECT_NE(routing_table(now, {0, 3}, false).find("Single steps"), std::string::npos);
+  const hdf5::File file = hdf5::File::open(file_);
+  EXPECT_EQ(file.text("run_uuid"), "12-34");
+  EXPECT_EQ(file.text("description"), "a run");
+}
+
+TEST_F(RoutingLogTest, AFileWithoutEntropiesGetsThemFromNowOn) {
+  {
+    RoutingLog log(file_, two_layers(), -1);
+    for (const std::int64_t step : {1, 2, 3}) append(log, step);
+  }
+  const auto remove = [&](const char* name) {
+    const hid_t file = H5Fopen(file_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+    ASSERT_GE(H5Ldelete(file, name, H5P_DEFAULT), 0);
+    H5Fclose(file);
+  };
+  remove("/layers/001/mean_entropy");
+  remove("/layers/012/mean_entropy");
+  EXPECT_TRUE(read_routing(file_).layers[0].mean_entropy.empty());
+  EXPECT_FALSE(tells_information(read_routing(file_), {0, 3}));
+  {
+    RoutingLog log(file_, two_layers(), 2);
+    append(log, 4);
+  }
+  const std::vector<float> entropy = read_routing(file_).layers[1].mean_entropy;
+  ASSERT_EQ(entropy.size(), 3u);
+  EXPECT_TRUE(std::isnan(entropy[0]) && std::isnan(entropy[1]));
+  EXPECT_EQ(entropy[2], 4.0f / 15);
+  EXPECT_FALSE(tells_information(read_routing(file_), {0, 2}));
+  EXPECT_TRUE(tells_information(read_routing(file_), {0, 3}));
+}
+
+RoutingHistory small_history() {
+  return {.steps = {5, 6},
+          .layers = {{.id = {3},
+                      .top_k = 2,
+                      .experts = 3,
+                      .expert_sizes = {8, 8, 16},
+                      .expert_rank = {0, 0, 1},
+                      .counts = {1, 2, 3, 6, 0, 0, 10, 20, 30, 6, 0, 6},
+                      .mean_probability = {0.25f, 0.25f, 0.5f, 0.125f, 1.0f / 3, 0.5f}}}};
+}
+
+TEST(RoutingStats, SumsOverRecordsAndChoices) {
+  const RoutingHistory history = small_history();
+  const std::vector<RoutedTokens> rows = loads_by_choice(history, {0, 2});
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].tokens, (std::vector<std::int64_t>{11, 22, 33}));
+  EXPECT_EQ(rows[1].tokens, (std::vector<std::int64_t>{12, 0, 6}));
+  EXPECT_EQ(loads_by_layer(history, {1, 2})[0].tokens, (std::vector<std::int64_t>{16, 20, 36}));
+  EXPECT_DOUBLE_EQ(layer_load(history.layers[0], {0, 1}).max_violation(), 7.0 / 4 - 1);
+}
+
+/// Two records of 6 and 60 tokens.
+TEST(RoutingStats, InformationIsEntropyOfTheMeanLessMeanEntropy) {
+  RoutingHistory::Layer layer = small_history().layers[0];
+  EXPECT_TRUE(std::isnan(information(layer, {0, 2}).mutual()));
+  layer.mean_probability = {0.25f, 0.25f, 0.5f, 0, 1, 0};
+  layer.mean_entropy = {0.5f, 0.25f};
+  const Information first = information(layer, {0, 1});
+  EXPECT_NEAR(first.entropy, 1.5 * std::log(2), 1e-12);
+  EXPECT_NEAR(first.of_token, 0.5, 1e-12);
+  EXPECT_NEAR(first.mutual(), 1.5 * std::log(2) - 0.5, 1e-12);
+  EXPECT_EQ(information(layer, {1, 2}).entropy, 0);
+  const double a = 0.25 / 11, b = (0.25 + 10) / 11, c = 0.5 / 11;
+  const Information both = information(layer, {0, 2});
+  EXPECT_NEAR(both.entropy, -(a * std::log(a) + b * std::log(b) + c * std::log(c)), 1e-12);
+  EXPECT_NEAR(both.of_token, (6 * 0.5 + 60 * 0.25) / 66, 1e-12);
+}
+
+TEST(RoutingText, TablesHoldTheFigures) {
+  const std::string brief = routing_table(small_history(), {0, 2}, false);
+  EXPECT_NE(brief.find("summed over the steps of 2 records: 5 to 6;"), std::string::npos) << brief;
+  EXPECT_NE(brief.find("layer3 top0     33   11    3.000"), std::string::npos) << brief;
+  EXPECT_NE(brief.find("inf"), std::string::npos) << brief;
+  const std::string full = routing_table(small_history(), {0, 2}, true);
+  EXPECT_NE(full.find("expert width   8   8  16"), std::string::npos) << full;
+  EXPECT_NE(full.find("layer3 top1   12   0   6   12    0      inf"), std::string::npos) << full;
+  EXPECT_EQ(full.find("H(m|x)"), std::string::npos) << full;
+  RoutingHistory informed = small_history();
+  informed.layers[0].mean_entropy = {0.5f, 0.25f};
+  const std::string told = routing_table(informed, {0, 1}, false);
+  EXPECT_NE(told.find("layer3  1.040   0.500  0.540"), std::string::npos) << told;
+}
+
+/// Of a log whose attention has room for all, and its experts do not.
+TEST(RoutingText, DroppedChoicesHaveAColumnWhereExpertsHaveLimitedRoom) {
+  RoutingHistory history = small_history();
+  EXPECT_EQ(routing_table(history, {0, 2}, false).find("dropped"), std::string::npos);
+  history.layers.insert(history.layers.begin(), history.layers[0]);
+  history.layers[0].id.site = Site::attention;
+  history.layers[1].drops = true;
+  history.layers[1].dropped = {0, 1, 1, 2, 0, 0, 0, 0, 20, 0, 0, 1};
+  EXPECT_TRUE(std::isnan(RoutedTokens{.id = {}, .choice = {}, .tokens = {0}}.dropped_share()));
+  EXPECT_DOUBLE_EQ(layer_load(history.layers[1], {0, 2}, 0).dropped_share(), 22.0 / 66);
+  EXPECT_EQ(layer_load(history.layers[1], {0, 1}).dropped, 4);
+  const std::string table = routing_table(history, {0, 2}, false);
+  EXPECT_NE(table.find("busiest  dropped\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("        0\nlayer3 top0 "), std::string::npos) << table;
+  EXPECT_NE(table.find("       22\nlayer3 top1 "), std::string::npos) << table;
+  EXPECT_NE(table.find("0.816        0        3\n"), std::string::npos) << table;
+  std::ostringstream csv;
+  write_routing_csv(history, csv);
+  const std::string lines = csv.str();
+  EXPECT_TRUE(
+      lines.starts_with("step,layer,choice,expert,expert_size,expert_rank,tokens,mean_probability,site,dropped\n"));
+  EXPECT_NE(lines.find("\n5,3,0,1,8,0,2,0.25,attention,0\n"), std::string::npos) << lines;
+  EXPECT_NE(lines.find("\n5,3,0,1,8,0,2,0.25,ffn,1\n"), std::string::npos) << lines;
+  EXPECT_NE(lines.find("\n6,3,0,2,16,1,30,0.5,ffn,20\n"), std::string::npos) << lines;
+}
+
+TEST(RoutingText, CsvHoldsEveryCount) {
+  std::ostringstream out;
+  const RoutingHistory history = small_history();
+  write_routing_csv(history, out);
+  std::istringstream in(out.str());
+  std::string line;
+  std::getline(in, line);
+  EXPECT_EQ(line, "step,layer,choice,expert,expert_size,expert_rank,tokens,mean_probability,site");
+  for (std::size_t i = 0; i < history.layers[0].counts.size(); ++i) {
+    ASSERT_TRUE(std::getline(in, line));
+    long step = 0, layer = 0, choice = 0, expert = 0, size = 0, rank = 0, tokens = 0;
+    float probability = 0;
+    ASSERT_EQ(std::sscanf(line.c_str(), "%ld,%ld,%ld,%ld,%ld,%ld,%ld,%f", &step, &layer, &choice, &expert, &size, &rank,
+                          &tokens, &probability),
+              8)
+        << line;
+    EXPECT_EQ(step, history.steps[i / 6]);
+    EXPECT_EQ(layer, 3);
+    EXPECT_EQ(choice, static_cast<long>(i / 3 % 2));
+    EXPECT_EQ(expert, static_cast<long>(i % 3));
+    EXPECT_EQ(size, expert == 2 ? 16 : 8);
+    EXPECT_EQ(rank, expert == 2 ? 1 : 0);
+    EXPECT_EQ(tokens, history.layers[0].counts[i]);
+    EXPECT_EQ(probability, history.layers[0].mean_probability[i / 6 * 3 + i % 3]) << "digits enough for every float";
+  }
+  EXPECT_FALSE(std::getline(in, line));
+}
+
+}  // namespace
+}  // namespace lyceum

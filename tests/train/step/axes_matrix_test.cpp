@@ -1,0 +1,597 @@
+// The equivalence matrix: whatever the mesh, the run is the serial run. Sixteen ranks, cut into as many worlds as a
+// mesh leaves room for, so that many meshes train side by side.
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <functional>
+#include <iterator>
+
+#include "support/tested_world.h"
+#include "support/trajectory.h"
+
+namespace lyceum {
+namespace {
+
+using enum ScheduleKind;
+
+constexpr int steps = 5;
+
+/// Sizes that no axis divides evenly unless it must: five blocks of which the first is dense, uneven experts, odd
+/// widths, vocabulary and sequences.
+Config matrix_config() {
+  Config config = tiny_config();
+  config.run.replay_every = 4;  // what ranks compute for each other is what these compute
+  config.batch = {.global = 16, .micro = 2, .seq_len = 7};
+  config.model.layers = 5;
+  config.model.hidden = 16;
+  config.model.heads = 4;
+  config.model.kv_heads = 4;
+  config.model.head_dim = 6;
+  config.model.ffn_hidden = 19;
+  config.model.vocab = 37;
+  config.moe.experts = 9;
+  config.moe.expert_hidden = 7;
+  config.moe.expert_sizes = {5, 8, 7, 4, 11, 9, 17, 6, 8};
+  config.model.init_std = 0.1;
+  config.optim.clip_norm = 1;
+  return config;
+}
+
+/// A model whose serial run is worked out once.
+struct Variant {
+  std::string name;
+  std::function<void(Config&)> change;
+};
+const std::vector<Variant>& variants() {
+  static const std::vector<Variant> all{
+      {"base", [](Config&) {}},
+      {"tied", [](Config& c) { c.model.tie_embeddings = true; }},
+      {"sparse", [](Config& c) { c.model.first_dense_layers = 0; }},
+      {"late", [](Config& c) { c.model.first_dense_layers = 4; }},
+      {"dense",
+       [](Config& c) {
+         c.moe = {};
+         c.balance = {};
+       }},
+      {"gelu",
+       [](Config& c) {
+         c.model.ffn = Activation::gelu;
+         c.run.seed = 5;  // with which no token has two experts that are as good but for rounding
+       }},
+      {"mohd",
+       [](Config& c) {
+         c.moe = {};
+         c.sub_dimensions = {.attention = 4, .ffn = 8, .active = 3, .shared = 1};
+         c.balance = {.z_loss = 0.01, .sub_dimension = 0.05};
+       }},
+      {"mohd, batch",
+       [](Config& c) {
+         c.moe = {};
+         c.sub_dimensions = {.ffn = 8, .active = 6, .scaling = PieceScaling::printed, .fusion_width = 0};
+         c.balance = {.expert = 0.05, .scope = BalanceScope::batch, .mutual_information = 0.1, .sub_dimension = 0.05};
+         c.model.ffn = Activation::gelu;
+         c.optim.router_penalty = 0.1;
+       }},
+      {"moa",
+       [](Config& c) {
+         c.model.attention = "moa";
+         c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
+         c.balance.mutual_information = 0.1;
+       }},
+      {"moa alone",  // the FFNs are dense
+       [](Config& c) {
+         c.model.attention = "moa";
+         c.attention_experts = {.count = 3, .top_k = 2, .gates = {}};
+         c.moe = {};
+         c.moe.router = RouterKind::noisy;
+         c.balance = {.expert = 0.05, .scope = BalanceScope::batch};
+       }},
+      {"moa, sigmoid",
+       [](Config& c) {
+         c.model.attention = "moa";
+         c.attention_experts = {.count = 4, .top_k = 3, .gates = {}};
+         c.moe.router = RouterKind::sigmoid;
+         c.balance = {.expert = 0.05, .bias_rate = 0.05};
+         c.run.steps = steps;
+         c.moe.top_k_start = 1;
+         c.moe.capacity_factor = 1;
+       }},
+      {"sigmoid",
+       [](Config& c) {
+         c.moe.router = RouterKind::sigmoid;
+         c.moe.gates = Gates::renormalized;
+         c.balance.z_loss = 0;
+         c.balance.bias_rate = 0.05;  // within five steps of some weight in scores
+         c.moe.group_limit = 2;
+       }},
+      {"sqrt_softplus",
+       [](Config& c) {
+         c.moe.router = RouterKind::sqrt_softplus;
+         c.moe.gates = Gates::renormalized;
+         c.balance.z_loss = 0;
+         c.balance.bias_rate = 0.05;
+       }},
+      {"weightless",
+       [](Config& c) {
+         c.moe.zero_experts = 3;
+         c.moe.copy_experts = 2;
+         c.moe.router = RouterKind::sqrt_softplus;
+         c.moe.group_limit = 2;
+         c.balance = {.expert = 0.05, .device = 0.05, .device_groups = 3, .bias_rate = 0.05};
+       }},
+      {"weightless and limited",
+       [](Config& c) {
+         c.run.steps = steps;
+         c.moe.zero_experts = 1;
+         c.moe.copy_experts = 3;
+         c.moe.top_k_start = 1;
+         c.moe.capacity_factor = 0.9;
+       }},
+      {"latent",
+       [](Config& c) {
+         c.moe.latent_hidden = 6;
+         c.moe.shared_experts = 1;
+         c.moe.copy_experts = 1;
+       }},
+      {"normed heads",
+       [](Config& c) {
+         c.model.qkv_bias = true;
+         c.model.qk_norm = QkNormKind::head;
+         c.moe.shared_experts = 2;
+         c.moe.shared_gate = true;
+       }},
+      {"normed tokens",
+       [](Config& c) {
+         c.model.qkv_bias = true;
+         c.model.qk_norm = QkNormKind::all;
+         c.moe.shared_experts = 1;
+         c.moe.shared_gate = true;
+         c.model.tie_embeddings = true;
+       }},
+      {"normed sticks",
+       [](Config& c) {
+         c.model.attention_weights = AttentionWeights::stick_breaking;
+         c.model.qk_norm = QkNormKind::all;
+       }},
+      {"sticks",
+       [](Config& c) {
+         c.model.attention_weights = AttentionWeights::stick_breaking;
+         c.model.kv_heads = 2;
+         c.model.head_dim = 5;
+       }},
+      {"documents", [](Config& c) { c.data.document_mask = true; }},
+      {"packed documents",
+       [](Config& c) {
+         c.data.samples = "packed";
+         c.data.document_mask = true;
+         c.model.attention = "moa";
+         c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
+       }},
+      {"sticks of documents",
+       [](Config& c) {
+         c.data.document_mask = true;
+         c.model.attention_weights = AttentionWeights::stick_breaking;
+       }},
+      {"random", [](Config& c) { c.moe.router = RouterKind::random; }},
+      {"noisy",
+       [](Config& c) {
+         c.moe.router = RouterKind::noisy;
+         c.moe.gates = Gates::renormalized;
+         c.moe.group_limit = 1;
+       }},
+      {"mlp",
+       [](Config& c) {
+         c.moe.router = RouterKind::mlp;
+         c.moe.router_hidden = 10;
+         c.moe.gates = Gates::detached;
+       }},
+      {"information", [](Config& c) { c.balance = {.mutual_information = 0.3, .concentration = 0.1}; }},
+      {"batch information",
+       [](Config& c) {
+         c.moe.router = RouterKind::sigmoid;
+         c.balance = {.expert = 0.05, .scope = BalanceScope::batch, .mutual_information = 0.3, .concentration = 0.1};
+       }},
+      {"growing",
+       [](Config& c) {
+         c.run.steps = steps;
+         c.moe.top_k_start = 1;
+         c.moe.gates = Gates::renormalized;
+       }},
+      {"limited",
+       [](Config& c) {
+         c.moe.capacity_factor = 0.8;
+         c.moe.gates = Gates::renormalized;
+       }},
+      {"growing and limited",
+       [](Config& c) {
+         c.run.steps = steps;
+         c.moe.top_k_start = 1;
+         c.moe.capacity_factor = 1;
+       }},
+      {"hash",
+       [](Config& c) {
+         c.moe.router = RouterKind::hash;
+         c.moe.top_k = 1;
+         c.balance = {};
+       }},
+      {"layers of their own",
+       [](Config& c) {
+         c.moe.expert_sizes.clear();
+         c.moe.experts_of_layers = {9, 5, 4, 7};
+       }},
+  };
+  return all;
+}
+
+struct MeshCase {
+  int ranks, pipeline = 1, tensor = 1, expert = 1, expert_tensor = 1, zero = 0;
+  ScheduleKind schedule = one_forward_one_backward;
+  int virtual_stages = 1;
+  bool sequence = false, recompute = false;
+  int micro = 2;
+  const char* variant = "base";
+  int host_ranks = 0;
+
+  std::string text() const {
+    const auto part = [](const char* name, int value) { return value > 1 ? " " + (name + std::to_string(value)) : ""; };
+    return std::to_string(ranks) + " ranks" + part("pp", pipeline) + part("tp", tensor) + part("ep", expert) +
+           part("etp", expert_tensor) + part("hosts of ", host_ranks) + part("vs", virtual_stages) + " zero " +
+           std::to_string(zero) + " " + name_of(schedule) + (sequence ? " sequence" : "") +
+           (recompute ? " recompute" : "") + " micro " + std::to_string(micro) + " " + variant;
+  }
+  /// Nothing but the pipeline differs from the serial run: every bit must be the same.
+  bool exact() const { return ranks == pipeline && micro == 2 && std::string(variant) != "tied"; }
+};
+
+const std::vector<MeshCase>& cases() {
+  static const std::vector<MeshCase> all{
+      // one rank: how the batch is cut, what is kept
+      {.ranks = 1, .recompute = true},
+      {.ranks = 1, .schedule = gpipe},
+      {.ranks = 1, .schedule = zero_bubble, .micro = 16},
+      {.ranks = 1, .zero = 3, .micro = 1, .variant = "tied"},
+      // the pipeline alone
+      {.ranks = 2, .pipeline = 2},
+      {.ranks = 2, .pipeline = 2, .schedule = gpipe, .recompute = true},
+      {.ranks = 2, .pipeline = 2, .schedule = zero_bubble, .variant = "late"},
+      {.ranks = 2, .pipeline = 2, .schedule = interleaved, .virtual_stages = 2},
+      {.ranks = 2, .pipeline = 2, .variant = "dense"},
+      {.ranks = 4, .pipeline = 4, .schedule = zero_bubble, .recompute = true},
+      {.ranks = 4, .pipeline = 4, .variant = "late"},
+      {.ranks = 4, .pipeline = 4, .schedule = gpipe, .variant = "sparse"},
+      {.ranks = 4, .pipeline = 4, .micro = 4, .variant = "tied"},
+      // another axis alone
+      {.ranks = 2, .zero = 0},
+      {.ranks = 2, .zero = 1, .micro = 8},
+      {.ranks = 2, .zero = 2},
+      {.ranks = 2, .zero = 3, .recompute = true},
+      {.ranks = 2, .tensor = 2},
+      {.ranks = 2, .tensor = 2, .sequence = true, .variant = "tied"},
+      {.ranks = 2, .expert = 2},
+      {.ranks = 2, .expert_tensor = 2},
+      {.ranks = 4, .tensor = 4, .sequence = true, .micro = 1},
+      {.ranks = 4, .zero = 3, .variant = "tied"},
+      {.ranks = 4, .expert = 4, .zero = 2, .micro = 4},
+      // pairs
+      {.ranks = 4, .pipeline = 2, .zero = 1},
+      {.ranks = 4, .pipeline = 2, .zero = 2, .schedule = zero_bubble, .micro = 1},
+      {.ranks = 4, .pipeline = 2, .zero = 3, .schedule = interleaved, .virtual_stages = 2},
+      {.ranks = 4, .pipeline = 2, .tensor = 2},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .schedule = zero_bubble, .sequence = true, .recompute = true},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .sequence = true, .variant = "tied"},
+      {.ranks = 4, .pipeline = 2, .expert = 2, .schedule = gpipe},
+      {.ranks = 4, .pipeline = 2, .expert_tensor = 2, .zero = 3, .variant = "late"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true},
+      {.ranks = 4, .tensor = 2, .expert = 4, .zero = 3, .micro = 4},
+      {.ranks = 4, .tensor = 2, .zero = 2, .sequence = true, .variant = "dense"},
+      // three and more
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .schedule = zero_bubble, .sequence = true},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .recompute = true},
+      {.ranks = 8, .pipeline = 4, .zero = 3, .micro = 1, .variant = "tied"},
+      {.ranks = 8, .pipeline = 4, .tensor = 2, .schedule = zero_bubble, .sequence = true},
+      {.ranks = 8, .pipeline = 2, .expert = 4, .zero = 2, .schedule = gpipe, .variant = "sparse"},
+      {.ranks = 8, .tensor = 4, .expert = 8, .sequence = true},
+      {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 3, .sequence = true},
+      {.ranks = 8, .expert = 4, .zero = 1},
+      {.ranks = 8, .pipeline = 2, .tensor = 4, .schedule = interleaved, .virtual_stages = 2, .sequence = true},
+      // sub-dimensions
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "mohd"},
+      {.ranks = 4, .tensor = 2, .zero = 3, .micro = 1, .variant = "mohd, batch"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .zero = 2, .schedule = zero_bubble, .sequence = true, .variant = "mohd"},
+      {.ranks = 8, .tensor = 4, .zero = 1, .sequence = true, .recompute = true, .micro = 1, .variant = "mohd, batch"},
+      // other routers
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "sigmoid"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "sigmoid"},
+      {.ranks = 4, .pipeline = 2, .zero = 3, .schedule = interleaved, .virtual_stages = 2, .variant = "random"},
+      {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .micro = 4, .variant = "sigmoid"},
+      {.ranks = 8, .tensor = 2, .expert = 4, .zero = 1, .sequence = true, .recompute = true, .variant = "random"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "sqrt_softplus"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .sequence = true, .variant = "sqrt_softplus"},
+      // experts without weights, and those that work in a width of their own
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "weightless"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true, .variant = "weightless"},
+      {.ranks = 8,
+       .pipeline = 2,
+       .tensor = 2,
+       .expert = 4,
+       .zero = 3,
+       .schedule = zero_bubble,
+       .variant = "weightless"},
+      {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "weightless and limited"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .zero = 1, .sequence = true, .variant = "weightless and limited"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "latent"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .sequence = true, .variant = "latent"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 4, .zero = 3, .schedule = zero_bubble, .variant = "latent"},
+      {.ranks = 2, .pipeline = 2, .variant = "hash"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 1, .variant = "noisy"},
+      {.ranks = 8,
+       .pipeline = 2,
+       .tensor = 2,
+       .expert = 2,
+       .zero = 3,
+       .schedule = zero_bubble,
+       .sequence = true,
+       .recompute = true,
+       .variant = "noisy"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .recompute = true, .variant = "mlp"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .micro = 4, .variant = "mlp"},
+      {.ranks = 8, .pipeline = 4, .tensor = 2, .expert = 2, .sequence = true, .recompute = true, .variant = "hash"},
+      {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 3, .micro = 4, .variant = "hash"},
+      // other attention
+      {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "sticks"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "sticks"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .recompute = true, .variant = "sticks"},
+      {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .micro = 4, .variant = "sticks"},
+      // biases and norms of projections, a gate on the shared experts
+      {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "normed heads"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "normed heads"},
+      {.ranks = 2, .tensor = 2, .variant = "normed heads"},
+      {.ranks = 2, .tensor = 2, .variant = "normed tokens"},
+      {.ranks = 2, .zero = 2, .variant = "normed tokens"},
+      {.ranks = 4, .tensor = 4, .sequence = true, .micro = 1, .variant = "normed heads"},
+      {.ranks = 4, .tensor = 2, .zero = 1, .sequence = true, .variant = "normed sticks"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .recompute = true, .variant = "normed tokens"},
+      {.ranks = 8, .tensor = 2, .expert = 4, .expert_tensor = 2, .zero = 2, .micro = 4, .variant = "normed heads"},
+      {.ranks = 8,
+       .pipeline = 2,
+       .tensor = 4,
+       .expert = 2,
+       .zero = 3,
+       .schedule = zero_bubble,
+       .sequence = true,
+       .variant = "normed tokens"},
+      // documents that do not see each other, tokens that do not count
+      {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "documents"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "documents"},
+      {.ranks = 4, .tensor = 4, .sequence = true, .variant = "documents"},
+      {.ranks = 4, .pipeline = 4, .schedule = zero_bubble, .variant = "sticks of documents"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .zero = 3, .micro = 1, .variant = "sticks of documents"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "packed documents"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .zero = 2, .sequence = true, .micro = 1, .variant = "documents"},
+      // losses of entropies
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "information"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "batch information"},
+      {.ranks = 8, .tensor = 2, .expert = 4, .zero = 2, .micro = 4, .variant = "information"},
+      // attention experts
+      {.ranks = 1, .recompute = true, .micro = 1, .variant = "moa"},
+      {.ranks = 1, .zero = 3, .schedule = zero_bubble, .variant = "moa alone"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "moa"},
+      {.ranks = 2, .tensor = 2, .variant = "moa"},
+      {.ranks = 2, .expert = 2, .zero = 3, .variant = "moa"},
+      {.ranks = 2, .zero = 1, .micro = 1, .variant = "moa alone"},
+      {.ranks = 4, .tensor = 4, .sequence = true, .variant = "moa"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .zero = 2, .micro = 4, .variant = "moa, sigmoid"},
+      {.ranks = 8,
+       .pipeline = 2,
+       .tensor = 2,
+       .expert = 2,
+       .zero = 3,
+       .schedule = zero_bubble,
+       .sequence = true,
+       .recompute = true,
+       .variant = "moa, sigmoid"},
+      {.ranks = 8, .tensor = 2, .expert = 4, .expert_tensor = 2, .zero = 1, .sequence = true, .variant = "moa"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .micro = 1, .variant = "moa alone"},
+      // another activation
+      {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "gelu"},
+      {.ranks = 2, .pipeline = 2, .variant = "gelu"},
+      {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .sequence = true, .variant = "gelu"},
+      // layers that differ in their number of experts
+      {.ranks = 4, .expert = 4, .zero = 1, .variant = "layers of their own"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .variant = "layers of their own"},
+      // experts of a token that grow in number
+      {.ranks = 2, .pipeline = 2, .schedule = gpipe, .recompute = true, .variant = "growing"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .sequence = true, .variant = "growing"},
+      {.ranks = 8, .pipeline = 2, .expert = 4, .zero = 3, .schedule = zero_bubble, .variant = "growing"},
+      // experts with limited room
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "limited"},
+      {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "growing and limited"},
+      {.ranks = 2, .tensor = 2, .variant = "limited"},
+      {.ranks = 2, .expert_tensor = 2, .micro = 4, .variant = "growing and limited"},
+      {.ranks = 4, .expert = 4, .zero = 1, .variant = "limited"},
+      {.ranks = 4, .pipeline = 4, .schedule = zero_bubble, .variant = "growing and limited"},
+      {.ranks = 4, .tensor = 4, .sequence = true, .micro = 1, .variant = "limited"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .variant = "growing and limited"},
+      {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .micro = 4, .variant = "limited"},
+      // sixteen ranks: everything at once
+      {.ranks = 16, .zero = 3, .micro = 1},
+      {.ranks = 16,
+       .pipeline = 2,
+       .tensor = 2,
+       .expert = 2,
+       .expert_tensor = 2,
+       .zero = 3,
+       .schedule = interleaved,
+       .virtual_stages = 2,
+       .sequence = true,
+       .recompute = true,
+       .micro = 1},
+      {.ranks = 16,
+       .pipeline = 4,
+       .tensor = 2,
+       .expert = 2,
+       .zero = 2,
+       .schedule = zero_bubble,
+       .micro = 1,
+       .variant = "tied"},
+      {.ranks = 16,
+       .pipeline = 2,
+       .tensor = 2,
+       .expert = 4,
+       .expert_tensor = 2,
+       .zero = 3,
+       .sequence = true,
+       .recompute = true,
+       .variant = "latent"},
+      {.ranks = 16,
+       .pipeline = 2,
+       .tensor = 4,
+       .expert = 4,
+       .expert_tensor = 2,
+       .zero = 1,
+       .sequence = true,
+       .variant = "late"},
+      // tokens go to each host once, and on from there
+      {.ranks = 4, .expert = 4, .variant = "sparse", .host_ranks = 2},
+      {.ranks = 8, .expert = 8, .zero = 1, .variant = "weightless and limited", .host_ranks = 4},
+      {.ranks = 8, .tensor = 2, .expert = 4, .expert_tensor = 2, .sequence = true, .recompute = true, .host_ranks = 4},
+      {.ranks = 16,
+       .pipeline = 2,
+       .tensor = 2,
+       .expert = 8,
+       .zero = 3,
+       .schedule = zero_bubble,
+       .sequence = true,
+       .micro = 1,
+       .variant = "latent",
+       .host_ranks = 2},
+  };
+  return all;
+}
+
+Config config_of(const MeshCase& mesh) {
+  Config config = matrix_config();
+  for (const Variant& variant : variants()) {
+    if (variant.name == mesh.variant) variant.change(config);
+  }
+  config.batch.micro = mesh.micro;
+  config.model.recompute = mesh.recompute ? Recompute::full : Recompute::none;
+  config.parallel = {.pipeline = mesh.pipeline,
+                     .tensor = mesh.tensor,
+                     .expert = mesh.expert,
+                     .expert_tensor = mesh.expert_tensor,
+                     .zero = mesh.zero,
+                     .schedule = mesh.schedule,
+                     .virtual_stages = mesh.virtual_stages,
+                     .sequence = mesh.sequence,
+                     .host_ranks = mesh.host_ranks};
+  return config;
+}
+
+/// The serial run of every variant, worked out by one rank and told to the others.
+std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& world) {
+  std::map<std::string, std::vector<StepResult>> all;
+  for (const Variant& variant : variants()) {
+    nlohmann::json told = nlohmann::json::array();
+    if (world.rank() == 0) {
+      Config config = matrix_config();
+      variant.change(config);
+      for (const StepResult& step : TinyTraining(config, ProcessGroup::self()).run(0, steps)) {
+        nlohmann::json counts = nlohmann::json::array();
+        for (const RoutingSums& layer : step.routing) {
+          counts.push_back({layer.id.layer, layer.id.site == Site::attention, layer.counts, layer.dropped});
+        }
+        nlohmann::json losses = nlohmann::json::array();
+        for (const auto& [kind, value] : step.losses) losses.push_back({static_cast<int>(kind), value});
+        told.push_back({step.loss, step.grad_norm, losses, counts});
+      }
+    }
+    told = nlohmann::json::parse(world.broadcast(told.dump(), 0));
+    for (const nlohmann::json& step : told) {
+      StepResult result;
+      result.loss = step[0];
+      result.grad_norm = step[1];
+      for (const nlohmann::json& loss : step[2]) {
+        result.losses.push_back({static_cast<LossKind>(loss[0].get<int>()), loss[1].get<double>()});
+      }
+      for (const nlohmann::json& layer : step[3]) {
+        RoutingSums& sums = result.routing.emplace_back();
+        sums.id = {layer[0], layer[1].get<bool>() ? Site::attention : Site::ffn};
+        sums.counts = layer[2].get<std::vector<std::int64_t>>();
+        sums.dropped = layer[3].get<std::vector<std::int64_t>>();
+      }
+      all[variant.name].push_back(std::move(result));
+    }
+  }
+  return all;
+}
+
+void expect_equal(const std::vector<StepResult>& run, const std::vector<StepResult>& serial, const MeshCase& mesh) {
+  ASSERT_EQ(run.size(), serial.size());
+  for (std::size_t s = 0; s < serial.size(); ++s) {
+    const StepResult &a = run[s], &b = serial[s];
+    const std::string where = mesh.text() + ", step " + std::to_string(s);
+    const auto expect_near = [&](double value, double expected, double tolerance, const char* what) {
+      const double allowed = mesh.exact() ? 0 : tolerance * std::abs(expected);
+      EXPECT_TRUE(std::abs(value - expected) <= allowed)
+          << where << ", " << what << ": " << value << " for " << expected;
+    };
+    expect_near(a.loss, b.loss, 1e-5, "loss");
+    expect_near(a.grad_norm, b.grad_norm, 1e-4, "gradient norm");
+    ASSERT_EQ(a.losses.size(), b.losses.size()) << where;
+    for (std::size_t l = 0; l < b.losses.size(); ++l) {
+      EXPECT_EQ(a.losses[l].kind, b.losses[l].kind) << where;
+      expect_near(a.losses[l].value, b.losses[l].value, 1e-4, name_of(b.losses[l].kind).c_str());
+    }
+    ASSERT_EQ(a.routing.size(), b.routing.size()) << where;
+    for (std::size_t layer = 0; layer < b.routing.size(); ++layer) {
+      EXPECT_EQ(a.routing[layer].id, b.routing[layer].id) << where;
+      EXPECT_EQ(a.routing[layer].counts, b.routing[layer].counts)
+          << where << ", layer " << label_of(b.routing[layer].id);
+      EXPECT_EQ(a.routing[layer].dropped, b.routing[layer].dropped)
+          << where << ", layer " << label_of(b.routing[layer].id);
+    }
+  }
+}
+
+void expect_schedule(const TinyTraining& training, const StepResult& step) {
+  const Mesh& mesh = training.setup().mesh;
+  const Schedule schedule = training_schedule(training.config(), mesh);
+  Program done;
+  for (const TimedAction& timed : step.trace) done.push_back(timed.action);
+  EXPECT_EQ(done, schedule.programs[static_cast<std::size_t>(mesh.pipeline.rank())]);
+}
+
+TEST(AxesMatrix, HasFortyMeshesAndEveryKindOfThem) {
+  EXPECT_GE(cases().size(), 40u);
+  for (const int ranks : {1, 2, 4, 8, 16}) {
+    EXPECT_TRUE(std::any_of(cases().begin(), cases().end(), [&](const MeshCase& mesh) { return mesh.ranks == ranks; }));
+  }
+}
+
+TEST(AxesMatrix, EveryMeshIsTheSerialRun) {
+  const ProcessGroup world = test_world();
+  const auto serial = serial_runs(world);
+  for (const auto& [name, run] : serial) EXPECT_GT(run.back().grad_norm, 0) << name;
+  for (const int ranks : {1, 2, 4, 8, 16}) {
+    if (ranks > world.size()) break;
+    std::vector<MeshCase> same;
+    std::copy_if(cases().begin(), cases().end(), std::back_inserter(same),
+                 [&](const MeshCase& mesh) { return mesh.ranks == ranks; });
+    const int worlds = world.size() / ranks, own = world.rank() / ranks;
+    const ProcessGroup part = world.split(own, world.rank(), "ranks of a mesh");
+    for (std::size_t i = static_cast<std::size_t>(own); i < same.size(); i += static_cast<std::size_t>(worlds)) {
+      const MeshCase& mesh = same[i];
+      SCOPED_TRACE(mesh.text());
+      TinyTraining training(config_of(mesh), part.split(0, part.rank(), mesh.text()));
+      const std::vector<StepResult> run = training.run(0, steps);
+      expect_equal(run, serial.at(mesh.variant), mesh);
+      expect_schedule(training, run.back());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lyceum

@@ -1,0 +1,513 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <set>
+#include <sstream>
+
+#include "config/names.h"
+#include "core/allocator.h"
+#include "model/stages.h"
+#include "support/planned_peaks.h"
+#include "support/tested_world.h"
+#include "train/eval/evaluator.h"
+
+namespace lyceum {
+namespace {
+
+/// Bytes that this rank has handed over so far, by group and operation as a plan counts them.
+using Counted = std::array<std::array<double, transfer_names.size()>, axis_names.size()>;
+
+void add(Counted& counted, Axis axis, const ProcessGroup::Traffic& traffic) {
+  auto& row = counted[static_cast<std::size_t>(axis)];
+  const std::array bytes{traffic.all_reduce, traffic.reduce_scatter, traffic.all_gather, traffic.all_to_all,
+                         traffic.send};
+  for (std::size_t t = 0; t < bytes.size(); ++t) row[t] += static_cast<double>(bytes[t]);
+}
+
+Counted counted_by(TinyTraining& training) {
+  Counted counted{};
+  const Mesh& mesh = training.setup().mesh;
+  const std::array<const ProcessGroup*, 8> groups{&mesh.world,         &mesh.data,        &mesh.tensor,
+                                                  &mesh.pipeline,      &mesh.data_tensor, &mesh.expert,
+                                                  &mesh.expert_tensor, &mesh.expert_data};
+  for (std::size_t a = 0; a < groups.size(); ++a) add(counted, static_cast<Axis>(a), groups[a]->traffic());
+  if (const auto& hosts = mesh.expert_hosts) {
+    add(counted, Axis::expert_across, hosts->across.traffic());
+    add(counted, Axis::expert_within, hosts->within.traffic());
+  }
+  add(counted, Axis::data, training.zero().traffic(ParameterUnit::Group::dense));
+  add(counted, Axis::data_tensor, training.zero().traffic(ParameterUnit::Group::replicated));
+  add(counted, Axis::expert_data, training.zero().traffic(ParameterUnit::Group::expert));
+  add(counted, Axis::pipeline_ends, training.step().shared_table_traffic());
+  return counted;
+}
+
+/// Every token goes to every expert: balanced routing, which plans assume, without a choice.
+Config balanced_config() {
+  Config config = tiny_config();
+  config.moe.top_k = config.moe.experts = 6;
+  config.moe.expert_sizes = {5, 11, 7, 4, 16, 9};
+  config.model.layers = 4;
+  config.batch.global = 16;
+  return config;
+}
+
+std::string name_of(const Config& config, int world) {
+  std::ostringstream text;
+  text << mesh_shape(config.parallel).text(world) << " zero " << config.parallel.zero << ' '
+       << name_of(config.parallel.schedule) << ' ' << name_of(config.model.recompute)
+       << (config.parallel.sequence ? " sequence" : "")
+       << (config.parallel.overlap == Overlap::batches ? " two batches" : "");
+  if (config.model.loss_chunk > 0) text << " chunks of " << config.model.loss_chunk;
+  return text.str();
+}
+
+/// Meshes of `world` ranks, each axis alone and together, with every ZeRO stage.
+std::vector<Config> meshes(const Config& base, int world) {
+  using enum Recompute;
+  std::vector<Config> all;
+  const auto add = [&](ParallelConfig parallel, Recompute recompute = none, std::int64_t micro = 0) {
+    Config config = base;
+    config.parallel = parallel;
+    config.model.recompute = recompute;
+    config.batch.micro = micro;
+    if (contradictions(config, world).empty()) all.push_back(config);
+  };
+  for (int zero = 0; zero <= 3; ++zero) {
+    add({.zero = zero});
+    add({.expert = 2, .zero = zero}, full, 1);
+    add({.tensor = 2, .zero = zero, .sequence = true}, none, 2);
+    add({.pipeline = 2, .zero = zero}, none, 1);
+    add({.pipeline = 2, .tensor = 2, .expert = 2, .zero = zero}, full, 1);
+  }
+  add({}, selective, 1);
+  add({.tensor = 2, .expert = 2, .zero = 1, .sequence = true, .placement = PlacementKind::cost}, selective, 1);
+  add({.pipeline = 2, .expert = 2, .placement = PlacementKind::cost}, selective, 1);
+  add({.expert_tensor = 2}, selective, 1);
+  add({.expert = 2, .expert_tensor = 2}, selective, 1);
+  add({.tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true}, selective);
+  add({.pipeline = 2, .schedule = ScheduleKind::zero_bubble}, selective, 1);
+  add({.pipeline = 2, .schedule = ScheduleKind::zero_bubble}, full, 1);
+  add({.pipeline = 2, .zero = 3}, selective, 1);
+  add({.tensor = 2}, selective, 1);
+  add({.tensor = 2});
+  add({.tensor = 2, .expert = 2}, full, 1);
+  add({.expert_tensor = 2}, none, 1);
+  add({.tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true});
+  add({.pipeline = 2, .schedule = ScheduleKind::interleaved, .virtual_stages = 2}, none, 1);
+  add({.pipeline = 2, .schedule = ScheduleKind::gpipe}, none, 1);
+  add({.pipeline = 2, .schedule = ScheduleKind::zero_bubble}, none, 1);
+  add({.expert = 4, .expert_tensor = 2});
+  add({.expert = 4, .host_ranks = 2}, selective, 1);
+  add({.tensor = 2, .expert = 4, .zero = 1, .sequence = true, .host_ranks = 2}, full, 1);
+  add({.expert = 4, .expert_tensor = 2, .dispatch = DispatchKind::hierarchical, .host_ranks = 4}, none, 1);
+  const auto add_chunk = [&](ParallelConfig parallel, Recompute recompute = none) {
+    const std::size_t before = all.size();
+    add(parallel, recompute, 1);
+    if (all.size() > before) all.back().model.loss_chunk = base.batch.seq_len / 4 + 1;
+  };
+  for (const int zero : {0, 2, 3}) add_chunk({.zero = zero});
+  add_chunk({.tensor = 2, .sequence = true}, full);
+  add_chunk({.pipeline = 2, .tensor = 2}, selective);
+  add_chunk({.pipeline = 2, .zero = 2, .schedule = ScheduleKind::zero_bubble}, full);
+  add_chunk({.pipeline = 2, .schedule = ScheduleKind::zero_bubble});
+  for (const int zero : {0, 2, 3}) {
+    for (const int pipeline : {1, 2}) {
+      add({.pipeline = pipeline, .zero = zero}, none, 1);
+      if (!all.empty()) all.back().model.tie_embeddings = true;
+    }
+  }
+  for (const ParallelConfig& parallel : {ParallelConfig{.expert = 2}, ParallelConfig{.expert = 2, .zero = 2},
+                                         ParallelConfig{.zero = 3}, ParallelConfig{.pipeline = 2, .zero = 3}}) {
+    const std::size_t before = all.size();
+    add(parallel, none, 1);
+    if (all.size() == before) continue;
+    all.back().optim.train_only = {"model/layers/*/mlp/experts/[12]/*", "model/layers/*/mlp/gate/weight[2:4]"};
+    all.back().optim.router_penalty = 0.1;
+  }
+  add({}, Recompute::selective, 1);
+  if (!all.empty()) all.back().model.attention_weights = AttentionWeights::stick_breaking;
+  return all;
+}
+
+/// Attention experts that every token goes to as well.
+void add_attention_experts(Config& config) {
+  config.model.attention = "moa";
+  config.attention_experts = {.count = 2, .top_k = 2, .gates = {}};
+}
+
+/// Tokens that choose all experts in the second step alone, each of which has room for all of them.
+void limit(MoeConfig& moe, RunConfig& run) {
+  run.steps = 2;
+  moe.top_k_start = 1;
+  moe.capacity_factor = 1;
+}
+
+/// Bytes that a step handed over between two counts, by group and operation.
+void expect_traffic(const Traffic& planned, const Counted& before, const Counted& after, const std::string& what) {
+  for (std::size_t a = 0; a < axis_names.size(); ++a) {
+    for (std::size_t t = 0; t < transfer_names.size(); ++t) {
+      EXPECT_EQ(planned.of(static_cast<Axis>(a), static_cast<Transfer>(t)).bytes, after[a][t] - before[a][t])
+          << what << ": " << transfer_names[t] << " on " << axis_names[a];
+    }
+  }
+}
+
+TEST(Plan, CountsTheBytesThatAStepHandsOver) {
+  const int world = test_world().size(), rank = test_world().rank();
+  bool batch = false;  // every second mesh: what counts are summed over
+  for (Config config : meshes(balanced_config(), world)) {
+    batch = !batch;
+    if (batch) {
+      config.balance.scope = BalanceScope::batch;
+      add_attention_experts(config);
+    }
+    config.balance.mutual_information = config.parallel.zero == 1 ? 0.1 : 0;
+    if (config.parallel.zero == 2) limit(config.moe, config.run);
+    TinyTraining training(config, test_world());
+    resolve(config, world);
+    training.run(0, 1);
+    const Counted before = counted_by(training);
+    training.run(1, 1);
+    const Counted after = counted_by(training);
+    const Traffic planned = plan_rank(plan_input(config, world), rank).traffic();
+    expect_traffic(planned, before, after, name_of(config, world) + ", rank " + std::to_string(rank));
+  }
+}
+
+/// Sums of tensor ranks that norm all heads of a token together, and logits of the shared experts' gate.
+TEST(Plan, CountsTheBytesOfNormedProjections) {
+  const int world = test_world().size(), rank = test_world().rank();
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.tensor = 2, .zero = 3}, ParallelConfig{.pipeline = 2, .tensor = 2, .sequence = true}}) {
+    for (const QkNormKind kind : {QkNormKind::head, QkNormKind::all}) {
+      Config config = balanced_config();
+      config.parallel = parallel;
+      config.model.qkv_bias = true;
+      config.model.qk_norm = kind;
+      config.model.recompute = Recompute::selective;
+      config.moe.shared_gate = true;
+      if (!contradictions(config, world).empty()) continue;
+      TinyTraining training(config, test_world());
+      resolve(config, world);
+      training.run(0, 1);
+      const Counted before = counted_by(training);
+      training.run(1, 1);
+      const Counted after = counted_by(training);
+      const Traffic planned = plan_rank(plan_input(config, world), rank).traffic();
+      expect_traffic(planned, before, after, name_of(config, world) + ", rank " + std::to_string(rank));
+    }
+  }
+}
+
+/// Rows of the experts' own width, and none to experts without weights.
+TEST(Plan, CountsTheBytesOfExpertsInAWidthOfTheirOwn) {
+  const int world = test_world().size(), rank = test_world().rank();
+  Config config = balanced_config();
+  config.parallel = {.expert = world};
+  if (!contradictions(config, world).empty()) return;
+  const auto traffic = [&] {
+    Config resolved = config;
+    TinyTraining training(resolved, test_world());
+    resolve(resolved, world);
+    const Counted before = counted_by(training);
+    training.run(0, 1);
+    const Counted after = counted_by(training);
+    const Traffic planned = plan_rank(plan_input(resolved, world), rank).traffic();
+    const auto axis = static_cast<std::size_t>(Axis::expert), kind = static_cast<std::size_t>(Transfer::all_to_all);
+    const auto counted = after[axis][kind] - before[axis][kind];
+    EXPECT_EQ(planned.of(Axis::expert, Transfer::all_to_all).bytes, counted) << "rank " << rank;
+    return counted;
+  };
+  const auto whole = traffic();
+  config.moe.latent_hidden = config.model.hidden / 4;
+  const auto latent = traffic();
+  config.moe.latent_hidden = config.model.hidden / 2;
+  const auto half = traffic();
+  // What is not of rows is numbers of rows.
+  EXPECT_EQ(whole - half, 2 * (half - latent));
+  EXPECT_EQ(whole > half, world > 1);
+  config.moe.zero_experts = config.moe.experts / 2;
+  config.moe.copy_experts = config.moe.experts / 2;
+  config.moe.top_k = 2 * config.moe.experts;
+  // Rows of the index and of gates, there and back, have twice as many columns.
+  const std::int64_t tokens = config.batch.global * config.batch.seq_len / world, layers = config.model.layers - 1;
+  const double more = number(layers * tokens * (world - 1) * config.moe.experts * 3 * 4);
+  EXPECT_EQ(traffic(), half + more);
+}
+
+/// What moves a bias: counts of the layers of a stage.
+TEST(Plan, CountsTheBytesOfABias) {
+  const int world = test_world().size(), rank = test_world().rank();
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.expert = 2, .zero = 3}, ParallelConfig{.pipeline = 2, .tensor = 2}}) {
+    Config config = balanced_config();
+    config.parallel = parallel;
+    config.moe.router = RouterKind::sigmoid;
+    config.balance = {.expert = 0.05, .bias_rate = 0.01};
+    if (!contradictions(config, world).empty()) continue;
+    TinyTraining training(config, test_world());
+    resolve(config, world);
+    const Counted before = counted_by(training);
+    training.run(0, 1);
+    const Counted after = counted_by(training);
+    const Traffic planned = plan_rank(plan_input(config, world), rank).traffic();
+    for (std::size_t a = 0; a < axis_names.size(); ++a) {
+      const auto reduced = static_cast<std::size_t>(Transfer::all_reduce);
+      EXPECT_EQ(planned.of(static_cast<Axis>(a), Transfer::all_reduce).bytes, after[a][reduced] - before[a][reduced])
+          << name_of(config, world) << ", rank " << rank << ": " << axis_names[a];
+    }
+  }
+}
+
+Config planned_config() {
+  Config config = sizable_config(4, 64, 4);
+  config.batch = {.global = 16, .micro = 0, .seq_len = 64};
+  return config;
+}
+
+TEST(Plan, SaysThePeakOfEveryRanksMemory) {
+  const int world = test_world().size(), rank = test_world().rank();
+  int mesh = 0;
+  for (const char* precision : {"f32", "bf16"}) {
+    for (Config config : meshes(planned_config(), world)) {
+      if (world == 8 && mesh++ % 4 != 0) continue;  // four ranks have shown most of it
+      config.run.precision = precision;
+      if (config.run.precision == "bf16") add_attention_experts(config);
+      if (config.parallel.zero == 2) limit(config.moe, config.run);
+      if (config.batch.micro == 1) config.batch.micro = 4 * world <= 16 ? 2 : 1;
+      if (!contradictions(config, world).empty()) continue;
+      const bool bf16 = config.run.precision == "bf16";
+      TinyTraining training(config, test_world(), bf16 ? DType::bf16 : DType::f32);
+      resolve(config, world);
+      const MemoryUse before = memory_of(training.setup().stream).use();
+      const MemoryUse use = training.run(0, 2).back().memory;
+      const RankMemory planned = plan_rank(plan_input(config, world), rank).memory;
+      const std::string what = name_of(config, world) + ' ' + precision + ", rank " + std::to_string(rank);
+      const double kept = static_cast<double>(before.in_use[static_cast<std::size_t>(MemoryKind::buffers)]);
+      expect_planned(planned, use, kept, what);
+    }
+  }
+}
+
+/// Memory and bytes of a rank in the second step of a run, where the ranks here can run it.
+void expect_as_planned(Config config) {
+  const int world = test_world().size(), rank = test_world().rank();
+  if (!contradictions(config, world).empty()) return;
+  TinyTraining training(config, test_world());
+  resolve(config, world);
+  const MemoryUse before = memory_of(training.setup().stream).use();
+  training.run(0, 1);
+  const Counted first = counted_by(training);
+  const MemoryUse use = training.run(1, 1).back().memory;
+  const Counted after = counted_by(training);
+  const RankPlan planned = plan_rank(plan_input(config, world), rank);
+  const std::string what = name_of(config, world) + ", rank " + std::to_string(rank);
+  const double kept = static_cast<double>(before.in_use[static_cast<std::size_t>(MemoryKind::buffers)]);
+  expect_planned(planned.memory, use, kept, what);
+  expect_traffic(planned.traffic(), first, after, what);
+}
+
+/// Memory and bytes of a model that is cut into pieces. Every token chooses all that may be off.
+TEST(Plan, SaysWhatSubDimensionsTake) {
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.zero = 3}, ParallelConfig{.tensor = 2, .zero = 1, .sequence = true},
+        ParallelConfig{.pipeline = 2, .tensor = 2}}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+      Config config = planned_config();
+      config.moe = {};
+      config.balance = {.sub_dimension = 0.05};
+      config.sub_dimensions = {.attention = 4, .ffn = 4, .active = 4, .shared = 2};
+      config.parallel = parallel;
+      config.model.recompute = recompute;
+      config.batch.micro = 1;
+      expect_as_planned(config);
+    }
+  }
+}
+
+/// Memory and bytes of a backward and a forward pass that take turns.
+TEST(Plan, SaysWhatTwoMicroBatchesTake) {
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.expert = 2}, ParallelConfig{.expert = 2, .zero = 2}, ParallelConfig{.expert = 4, .zero = 1},
+        ParallelConfig{.expert = 4, .host_ranks = 2},
+        ParallelConfig{.tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true}}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      Config config = planned_config();
+      config.parallel = parallel;
+      config.parallel.overlap = Overlap::batches;
+      config.model.recompute = recompute;
+      config.batch.micro = 1;
+      expect_as_planned(config);
+    }
+  }
+}
+
+/// A hash spreads tokens as they come: activations are not those of balanced routing.
+TEST(Plan, SaysTheMemoryOfEveryRouter) {
+  const int world = test_world().size(), rank = test_world().rank();
+  for (const RouterKind router : {RouterKind::sigmoid, RouterKind::sqrt_softplus, RouterKind::random, RouterKind::noisy,
+                                  RouterKind::mlp, RouterKind::hash}) {
+    for (const ParallelConfig& parallel :
+         {ParallelConfig{.zero = 3}, ParallelConfig{.tensor = 2, .expert = 2, .zero = 1, .sequence = true},
+          ParallelConfig{.pipeline = 4, .expert = 2}}) {
+      Config config = planned_config();
+      config.parallel = parallel;
+      config.batch.micro = 1;
+      config.moe.router = router;
+      config.moe.router_hidden = 40;
+      const bool hash = router == RouterKind::hash;
+      if (router == RouterKind::sigmoid) config.balance = {.expert = 0.05, .bias_rate = 0.01};
+      if (router == RouterKind::sqrt_softplus) {  // with experts of all kinds
+        config.balance = {.expert = 0.05, .bias_rate = 0.01};
+        config.moe.zero_experts = config.moe.copy_experts = 2;
+        config.moe.top_k += 4;
+        config.moe.latent_hidden = 24;
+      }
+      if (router == RouterKind::mlp) config.balance = {.mutual_information = 0.1};
+      if (hash) {
+        config.moe.top_k = 1;
+        config.balance = {};
+      }
+      if (!contradictions(config, world).empty()) continue;
+      TinyTraining training(config, test_world());
+      resolve(config, world);
+      const MemoryUse before = memory_of(training.setup().stream).use();
+      const MemoryUse use = training.run(0, 2).back().memory;
+      const double kept = static_cast<double>(before.in_use[static_cast<std::size_t>(MemoryKind::buffers)]);
+      RankMemory planned = plan_rank(plan_input(config, world), rank).memory;
+      const std::string what = name_of(config, world) + " router " + std::to_string(static_cast<int>(router)) +
+                               ", rank " + std::to_string(rank);
+      if (hash) planned.activations = static_cast<double>(use.peak[static_cast<std::size_t>(MemoryKind::activations)]);
+      expect_planned(planned, use, kept, what);
+    }
+  }
+}
+
+/// All-to-alls of a sparse layer and micro-batch: of rows that a rank sends to others and receives from them, there and
+/// back, forwards and backwards, with k numbers of experts and k gates there and their gradients back.
+double exchanged_bytes(const Config& config, int ranks, double out, double in) {
+  const double row = number(config.model.hidden) * 4, choices = number(config.moe.top_k) * 4;
+  return 16 * (ranks - 1) + out * (row + 2 * choices) + in * row + out * row + in * (row + choices);
+}
+
+/// What a rank does in a layer where token t of a run chooses experts (t · k + j) mod E.
+double bytes_of_even_routing(const Config& config, const Placement& placement, std::int64_t tokens, int own) {
+  std::vector<double> rows(static_cast<std::size_t>(placement.ranks()));
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    std::set<int> owners;
+    for (std::int64_t j = 0; j < config.moe.top_k; ++j) {
+      owners.insert(placement.owner[static_cast<std::size_t>((t * config.moe.top_k + j) % placement.experts())]);
+    }
+    for (const int owner : owners) ++rows[static_cast<std::size_t>(owner)];
+  }
+  const double self = rows[static_cast<std::size_t>(own)];
+  return exchanged_bytes(config, placement.ranks(), std::accumulate(rows.begin(), rows.end(), 0.0) - self,
+                         self * (placement.ranks() - 1));
+}
+
+/// What it does on average of all ways to choose: the share of the tokens that need a rank is 1 − C(E − E_r, k) / C(E,
+/// k).
+double bytes_of_even_chances(const Config& config, const Placement& placement, std::int64_t tokens, int own) {
+  const auto sets = [&](std::int64_t of) {
+    return std::exp(std::lgamma(of + 1.0) - std::lgamma(of - number(config.moe.top_k) + 1.0));
+  };
+  const auto rows = [&](int rank) {
+    const std::int64_t all = placement.experts(), rest = all - std::ssize(placement.experts_of(rank));
+    return number(tokens) * (1 - (rest < config.moe.top_k ? 0 : sets(rest) / sets(all)));
+  };
+  double out = 0;
+  for (int rank = 0; rank < placement.ranks(); ++rank) out += rank == own ? 0 : rows(rank);
+  return exchanged_bytes(config, placement.ranks(), out, rows(own) * (placement.ranks() - 1));
+}
+
+/// Where choices fall evenly, as plans assume, and layers differ in what there is to choose. Which ranks a token needs
+/// is not left to chance there: bytes between experts are those of the choices, the plan's those of chances.
+TEST(Plan, KnowsLayersWithDifferentNumbersOfExperts) {
+  const int world = test_world().size(), rank = test_world().rank();
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.zero = 3}, ParallelConfig{.tensor = 2, .expert = 2, .zero = 1, .sequence = true},
+        ParallelConfig{.pipeline = 2, .expert = 4, .placement = PlacementKind::cost}}) {
+    Config config = planned_config();
+    config.parallel = parallel;
+    config.batch.micro = 1;
+    config.moe.even_routing = true;
+    config.moe.top_k = 2;
+    config.moe.experts_of_layers = {4, 8, 4};
+    config.data.document_mask = parallel.zero == 3;
+    config.moe.experts = 8;
+    if (!contradictions(config, world).empty()) continue;
+    TinyTraining training(config, test_world());
+    resolve(config, world);
+    const MemoryUse before = memory_of(training.setup().stream).use();
+    training.run(0, 1);
+    const Counted first = counted_by(training);
+    const MemoryUse use = training.run(1, 1).back().memory;
+    const Counted second = counted_by(training);
+    const RankPlan planned = plan_rank(plan_input(config, world), rank);
+    const std::string what = name_of(config, world) + ", rank " + std::to_string(rank);
+    const double kept = static_cast<double>(before.in_use[static_cast<std::size_t>(MemoryKind::buffers)]);
+    expect_planned(planned.memory, use, kept, what);
+    const auto expert = static_cast<std::size_t>(Axis::expert),
+               all_to_all = static_cast<std::size_t>(Transfer::all_to_all);
+    const double passes = number(micro_batches(config, world));
+    const std::int64_t run = config.batch.seq_len / parallel.tensor;
+    const MeshIndex& at = training.setup().mesh.index;
+    const std::vector<Range> stages = stage_blocks(config, parallel.pipeline);
+    double counted = 0, chances = 0, a_row = 0;
+    for (std::int64_t layer = 1; layer < config.model.layers && parallel.expert > 1; ++layer) {
+      const Mixture mixture = *routed_experts(config, layer);
+      if (common(stages[static_cast<std::size_t>(at.pipeline)], {layer, 1}).count == 0) continue;
+      const Placement placement = place_experts(config, mixture, parallel.expert, {});
+      counted += passes * bytes_of_even_routing(config, placement, run, at.expert);
+      chances += passes * bytes_of_even_chances(config, placement, run, at.expert);
+      a_row +=
+          passes * (exchanged_bytes(config, parallel.expert, 1, 1) - exchanged_bytes(config, parallel.expert, 0, 0));
+    }
+    for (std::size_t a = 0; a < axis_names.size(); ++a) {
+      for (std::size_t t = 0; t < transfer_names.size(); ++t) {
+        const double bytes = planned.traffic().of(static_cast<Axis>(a), static_cast<Transfer>(t)).bytes;
+        const std::string where = what + ": " + std::string(transfer_names[t]) + " on " + std::string(axis_names[a]);
+        if (a == expert && t == all_to_all) {
+          EXPECT_EQ(second[a][t] - first[a][t], counted) << where;
+          EXPECT_NEAR(bytes, chances, parallel.expert * a_row) << where;  // of whole rows
+        } else {
+          EXPECT_EQ(bytes, second[a][t] - first[a][t]) << where;
+        }
+      }
+    }
+  }
+}
+
+/// An evaluation frees what it has used as it goes: the plan is what it may need at most.
+TEST(Plan, CoversWhatAnEvaluationNeeds) {
+  const int world = test_world().size(), rank = test_world().rank();
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{}, ParallelConfig{.expert = 2}, ParallelConfig{.tensor = 2, .expert = 2, .sequence = true},
+        ParallelConfig{.pipeline = 2}, ParallelConfig{.pipeline = 2, .tensor = 2}}) {
+    Config config = planned_config();
+    config.parallel = parallel;
+    config.batch.micro = 2;
+    config.model.recompute = Recompute::full;
+    if (!contradictions(config, world).empty()) continue;
+    resolve(config, world);
+    const auto setup = make_setup(test_world(), mesh_shape(parallel));
+    StagedModel model(config, setup->stream, setup->mesh, DType::f32, false);
+    model.initialize(1);
+    const TinyData data(config.model.vocab, 4000);
+    evaluate(model, *setup, config, data.loader(config), 0);
+    const MemoryUse use = memory_of(setup->stream).use();
+    const auto peak = [&](MemoryKind kind) { return static_cast<double>(use.peak[static_cast<std::size_t>(kind)]); };
+    const MeshPlan plan = plan_inference(config, world, Reading::evaluate);
+    const int row = rank / (world / parallel.pipeline);
+    const RankMemory& planned = plan.ranks[static_cast<std::size_t>(row)].memory;
+    const std::string what = name_of(config, world) + ", rank " + std::to_string(rank);
+    EXPECT_EQ(planned.weights, peak(MemoryKind::weights)) << what;
+    EXPECT_LE(peak(MemoryKind::activations), planned.activations) << what;
+    EXPECT_LE(planned.activations, 4 * peak(MemoryKind::activations)) << what;
+  }
+}
+
+}  // namespace
+}  // namespace lyceum

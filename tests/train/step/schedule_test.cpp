@@ -1,0 +1,136 @@
+#include "train/step/schedule.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "config/binding.h"
+#include "core/error.h"
+
+namespace lyceum {
+namespace {
+
+TEST(ChoicesOfStep, GoEvenlyFromTheFirstStepToTheLast) {
+  const auto all = [](std::int64_t start, std::int64_t top_k, std::int64_t steps) {
+    MoeConfig moe;
+    moe.top_k_start = start;
+    moe.top_k = top_k;
+    std::vector<std::int64_t> choices;
+    for (std::int64_t i = 0; i < steps + 2; ++i) choices.push_back(choices_of_step(moe, i, steps));
+    return choices;
+  };
+  using Choices = std::vector<std::int64_t>;
+  EXPECT_EQ(all(0, 3, 2), (Choices{3, 3, 3, 3}));
+  EXPECT_EQ(all(3, 3, 2), (Choices{3, 3, 3, 3}));
+  EXPECT_EQ(all(1, 2, 3), (Choices{1, 2, 2, 2, 2}));  // half up
+  EXPECT_EQ(all(2, 6, 5), (Choices{2, 3, 4, 5, 6, 6, 6}));
+  EXPECT_EQ(all(1, 3, 6), (Choices{1, 1, 2, 2, 3, 3, 3, 3}));  // 1, 1.4, 1.8, 2.2, 2.6, 3
+  EXPECT_EQ(all(2, 4, 1).front(), 2) << "the first step is the last";
+}
+
+/// Returns the warnings about a schedule, whose length is that of the run unless `schedule_steps` is given.
+std::vector<std::string> doubts(const OptimConfig& optim, std::int64_t steps, std::int64_t schedule_steps = 0,
+                                std::int64_t first = 0) {
+  return schedule_doubts(optim, steps, schedule_steps > 0 ? schedule_steps : steps, first);
+}
+
+TEST(ScheduleDoubts, AreOfRatesThatAreNotReached) {
+  const auto expect = [](const std::vector<std::string>& found, const char* text) {
+    ASSERT_EQ(found.size(), 1u) << text << testing::PrintToString(found);
+    EXPECT_THAT(found[0], testing::HasSubstr(text));
+  };
+  for (const char* schedule : {"step", "cosine", "wsd", "constant"}) {
+    const OptimConfig optim{.lr = 1, .schedule = schedule, .warmup_steps = 2000};
+    expect(
+        doubts(optim, 1000),
+        "optim.warmup_steps = 2000 is more than run.steps = 1000: the learning rate ends at 0.5, below optim.lr = 1");
+    EXPECT_EQ(learning_rate(optim, 999, 1000), 0.5);
+  }
+  const OptimConfig warm{.lr = 1, .schedule = "cosine", .warmup_steps = 100};
+  expect(doubts(warm, 100), "optim.warmup_steps = 100 fills the schedule of 100 steps: the learning rate falls to 0 ");
+  expect(doubts({.lr = 1, .min_lr = 0.1, .schedule = "cosine", .warmup_steps = 100}, 1000, 50),
+         "fills the schedule of 50 steps: the learning rate falls to 0.1 ");
+  expect(doubts({.lr = 1, .schedule = "wsd", .warmup_steps = 100, .decay_steps = 950}, 1000),
+         "the decay of 950 steps (optim.decay_steps) begins before the warm-up of 100 steps ends");
+  expect(doubts({.lr = 1, .schedule = "step", .warmup_steps = 900}, 1000),
+         "optim.warmup_steps = 900 ends after 80 % of the schedule of 1000 steps");
+  expect(doubts({.lr = 1, .schedule = "cosine"}, 1000, 500), "the learning rate is 0 from step 500 on");
+  EXPECT_EQ(learning_rate({.lr = 1, .schedule = "cosine"}, 499, 500), 0);
+  expect(doubts({.lr = 1, .schedule = "cosine", .decay_steps = 5}, 1000), "optim.decay_steps = 5 has no effect");
+  expect(doubts({.lr = 1, .min_lr = 0.1, .schedule = "constant"}, 1000), "optim.min_lr = 0.1 has no effect");
+}
+
+TEST(ScheduleDoubts, AreNoneOfUsualSchedules) {
+  for (const char* schedule : {"step", "cosine", "wsd", "constant"}) {
+    for (const std::int64_t warmup : {0, 1, 100, 800}) {
+      EXPECT_THAT(doubts({.lr = 1, .schedule = schedule, .warmup_steps = warmup}, 1000), testing::IsEmpty())
+          << schedule;
+    }
+    EXPECT_THAT(doubts({.lr = 0, .schedule = schedule, .warmup_steps = 2000}, 1000), testing::IsEmpty());
+    // Beyond the warm-up, and beyond the schedule, of which keep_schedule() speaks.
+    EXPECT_THAT(doubts({.lr = 1, .schedule = schedule, .warmup_steps = 50}, 2000, 1000, 1500), testing::IsEmpty());
+  }
+  EXPECT_THAT(doubts({.lr = 1, .schedule = "wsd"}, 1000, 100000), testing::IsEmpty());
+  EXPECT_THAT(doubts({.lr = 1, .schedule = "step"}, 1000, 500), testing::IsEmpty()) << "a tenth of the rate is left";
+}
+
+TEST(ScheduleDoubts, AreNoneOfTheShippedConfigurations) {
+  namespace fs = std::filesystem;
+  int files = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(fs::path(LYCEUM_SOURCE_DIR) / "configs")) {
+    if (entry.path().extension() != ".ini" || entry.path().parent_path().filename() == "clusters") continue;
+    const Config config = load_config(std::vector<std::string>{"--config", entry.path().string()}).config;
+    EXPECT_THAT(doubts(config.optim, config.run.steps, config.optim.schedule_steps), testing::IsEmpty())
+        << entry.path();
+    ++files;
+  }
+  EXPECT_GT(files, 10);
+}
+
+TEST(LearningRate, WarmsUpLinearly) {
+  const OptimConfig optim{.lr = 1.0, .schedule = "constant", .warmup_steps = 4};
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 0, 100), 0.25);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 3, 100), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 99, 100), 1.0);
+}
+
+TEST(LearningRate, StepsDownAtEightyAndNinetyPercent) {
+  const OptimConfig optim{.lr = 1.0, .schedule = "step", .warmup_steps = 2};
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 79, 100), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 80, 100), 0.316);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 89, 100), 0.316);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 90, 100), 0.316 * 0.316);
+}
+
+TEST(LearningRate, FollowsACosineToTheFloor) {
+  const OptimConfig optim{.lr = 1.0, .min_lr = 0.1, .schedule = "cosine", .warmup_steps = 10};
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 10, 111), 1.0);
+  EXPECT_NEAR(learning_rate(optim, 60, 111), 0.55, 1e-12);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 110, 111), 0.1);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 500, 111), 0.1);
+}
+
+TEST(LearningRate, StaysThenDecaysStraight) {
+  OptimConfig optim{.lr = 1.0, .min_lr = 0.1, .schedule = "wsd", .warmup_steps = 10};
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 4, 100), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 10, 100), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 89, 100), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 94, 100), 0.55);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 99, 100), 0.1);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 1000, 100), 0.1);
+  optim.decay_steps = 50;
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 49, 100), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 74, 100), 0.55);
+}
+
+TEST(LearningRate, EndsAtTheFloorWhenTheRunIsAllWarmUp) {
+  const OptimConfig optim{.lr = 1.0, .min_lr = 0.1, .schedule = "cosine", .warmup_steps = 1};
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 1, 2), 0.1);
+  EXPECT_THROW(learning_rate({.schedule = "sine"}, 1, 2), Error);
+}
+
+}  // namespace
+}  // namespace lyceum
