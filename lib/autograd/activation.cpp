@@ -1,6 +1,7 @@
-#include "autograd/activate.h"
+#include "autograd/activation.h"
 
 #include "kernels/activation.h"
+#include "kernels/elementwise.h"
 
 namespace lyceum {
 
@@ -30,6 +31,21 @@ std::array<Tensor, 1> Activate::backward(const Stream& stream, Saved& saved, con
                                          .dy = saved.out.over(dy.data<const T>()),
                                          .dx = saved.in.over(dx.data<T>()),
                                          .y = saved.out.over(again.data<T>())});
+  });
+  return {dx};
+}
+
+Tensor Relu::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
+  saved.y = Tensor::empty(stream, x.dtype(), x.shape());
+  dispatch_float(x.dtype(),
+                 [&]<class T>() { launch(stream, ReluForward<T>{.x = x.span<T>(), .y = saved.y.span<T>()}); });
+  return saved.y;
+}
+
+std::array<Tensor, 1> Relu::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
+  const Tensor dx = Tensor::empty(stream, dy.dtype(), dy.shape());
+  dispatch_float(dy.dtype(), [&]<class T>() {
+    launch(stream, ReluBackward<T>{.y = saved.y.span<T>(), .dy = dy.span<T>(), .dx = dx.span<T>()});
   });
   return {dx};
 }

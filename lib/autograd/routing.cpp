@@ -1,5 +1,8 @@
 #include "autograd/routing.h"
+
+#include "kernels/hash_tokens.h"
 #include "kernels/router.h"
+#include "kernels/router_backward.h"
 
 namespace lyceum {
 
