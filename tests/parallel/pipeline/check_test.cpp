@@ -1,10 +1,11 @@
+#include "parallel/pipeline/check.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "core/error.h"
-#include "parallel/pipeline/check.h"
 #include "parallel/pipeline/transfers.h"
 
 namespace lyceum {

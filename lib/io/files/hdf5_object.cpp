@@ -1,6 +1,10 @@
+#include "io/files/hdf5_object.h"
+
 #include <hdf5.h>
 
-#include "io/files/hdf5_detail.h"
+#include <cstddef>
+
+#include "io/files/hdf5_library.h"
 
 namespace lyceum::hdf5 {
 namespace {
@@ -47,6 +51,23 @@ std::size_t expect(const FileState& file, const Handle& attribute, H5T_class_t k
 }
 
 }  // namespace
+
+Handle& Handle::operator=(Handle&& other) noexcept {
+  if (this != &other) {
+    close();
+    id_ = std::exchange(other.id_, -1);
+    close_ = other.close_;
+  }
+  return *this;
+}
+
+Handle::~Handle() { close(); }
+
+int Handle::close() {
+  if (id_ < 0) return 0;
+  const auto lock = lock_library();
+  return close_(std::exchange(id_, -1));
+}
 
 void Object::set(const std::string& name, const std::string& text) {
   const auto lock = lock_library();

@@ -9,13 +9,13 @@
 #include <string_view>
 #include <thread>
 
-#include "io/files/hdf5.h"
 #include "io/files/hdf5_driver.h"
 #include "io/files/system_reason.h"
 
-/// Shared by the files that implement io/files/hdf5.h; nobody else includes it.
+/// Calls of the library and their errors. Only the files that implement io/files/hdf5.h include it.
 namespace lyceum::hdf5 {
 
+/// A file that is open, and the first error of its driver.
 struct FileState {
   std::filesystem::path path;
   bool writable = false;
@@ -39,6 +39,9 @@ class FairLock {
 
 /// Excludes other threads from the library as long as it is held: HDF5 is mostly built without support for threads.
 [[nodiscard]] std::unique_lock<FairLock> lock_library();
+
+/// Must come before every first use of the library in a thread.
+void prepare_library();
 
 /// "unable to open file: file signature not found": the outermost and the innermost line of the library's error stack.
 std::string library_reason();

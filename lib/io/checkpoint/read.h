@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/checkpoint/contents.h"
+
+namespace lyceum {
+
+/// One checkpoint opened for reading: any rank, any box, intersecting whatever boxes were saved.
+class CheckpointReader {
+ public:
+  /// Reads manifest.json. Throws a bad_input Error that names file and cause. At most `open_shards` are open at a time:
+  /// a process may have some thousand files, and a job more ranks.
+  explicit CheckpointReader(std::filesystem::path directory, std::size_t open_shards = 256);
+  ~CheckpointReader();
+  CheckpointReader(CheckpointReader&&) noexcept;
+
+  struct Entry {
+    std::string name;
+    Shape shape;
+  };
+  const CheckpointHeader& header() const;
+  const std::filesystem::path& directory() const;
+  /// All logical tensors, sorted by name.
+  const std::vector<Entry>& tensors() const;
+  /// Whether it has the optimizer's moments; without them a run continues with new ones.
+  bool has_optimizer_state() const;
+  /// Null when there is no such tensor.
+  const Entry* find(const std::string& name) const;
+  /// Fills `values` (row-major, f32) with the box. The digest of each shard is verified before HDF5 first opens it.
+  void read(const std::string& name, const Box& box, float* values) const;
+  /// SHA-256 of the tokenizer that it brings; empty when it has none, as those of earlier versions.
+  std::string tokenizer_sha256() const;
+  /// The file of that tokenizer. Throws a bad_input Error when it is not what was written.
+  std::filesystem::path tokenizer() const;
+  /// Text of transformers.json, what the model's folder in transformers' layout had besides weights and tokenizer;
+  /// empty if the run's model was not imported. Throws a bad_input Error when it is not what was written.
+  std::string transformers() const;
+  /// Bytes of all its files.
+  std::int64_t bytes() const;
+  enum class Check { sizes, digests };
+  /// That the boxes cover every tensor once, all files are there in full length and, with Check::digests, hold what was
+  /// written (reads everything); the first problem, or empty.
+  std::string problem(Check check = Check::digests) const;
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace lyceum
