@@ -1,11 +1,16 @@
-#include "train/run/placement_table.h"
+#include "train/run/start_tables.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <numeric>
+#include <utility>
 
 #include "config/names.h"
+#include "io/run/batch_job.h"
 #include "io/text/table.h"
 #include "model/counts.h"
 
@@ -13,7 +18,27 @@ namespace lyceum {
 
 namespace {
 
-constexpr int most_ranks_shown = 32;
+/// Ranks with a row each.
+constexpr std::size_t most_rows = 32;
+
+std::string range(std::size_t first, std::size_t last) {
+  return first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
+}
+
+bool alike(const RankPlace& a, const RankPlace& b) {
+  return a.host == b.host && a.threads == b.threads && a.memory == b.memory && a.device == b.device;
+}
+
+/// What documents became, or nothing.
+std::string packing_line(const TokenSamples& samples) {
+  const Packing* packing = samples.packing();
+  if (!packing) return "";
+  const double positions = static_cast<double>(packing->sequences() * samples.shape().seq_len);
+  return fmt::format("packing    {}: {} in {} of {}, {:.1f} % padding, {} split", samples.file().prefix(),
+                     count_text(packing->documents(), "document"), count_text(packing->sequences(), "sequence"),
+                     samples.shape().seq_len, 100 - 100 * static_cast<double>(packing->predicted_tokens()) / positions,
+                     packing->cut_documents());
+}
 
 /// "0-3, 7"
 std::string text_of(std::span<const std::int32_t> experts) {
@@ -73,6 +98,55 @@ std::vector<std::string> rows(const Config& config, std::span<const MixturePlace
 
 }  // namespace
 
+std::vector<std::string> rank_lines(const RunSetup& setup) {
+  const std::vector<RankPlace>& places = setup.places;
+  Table table({">rank", "host", ">local", "cores", ">threads", ">memory", "device"});
+  for (std::size_t first = 0, last = 0; first < places.size(); first = last + 1) {
+    last = first;
+    if (places.size() > most_rows) {
+      while (last + 1 < places.size() && alike(places[first], places[last + 1])) ++last;
+    }
+    const RankPlace& place = places[first];
+    const bool same_cores = place.cores == places[last].cores;
+    table.add({range(first, last), place.host,
+               range(static_cast<std::size_t>(place.local_rank), static_cast<std::size_t>(places[last].local_rank)),
+               same_cores ? place.cores : fmt::format("{} … {}", place.cores, places[last].cores),
+               fmt::format("{}", place.threads), text_of_bytes(static_cast<std::int64_t>(place.memory)), place.device});
+  }
+  std::vector<std::string> lines;
+  if (const auto job = batch_job()) lines.push_back("job        " + text_of(*job));
+  std::ranges::move(table.lines(), std::back_inserter(lines));
+  return lines;
+}
+
+std::vector<std::string> data_lines(const Config& config, const RunData& data) {
+  const std::span<const TokenLoader::Source> sources = data.train->sources();
+  const auto samples = static_cast<double>(config.run.steps * config.batch.global);
+  const auto epochs = [&](std::size_t s) {
+    return samples * data.train->weight(s) / static_cast<double>(sources[s].order.count());
+  };
+  const std::string held_out = data.valid.empty() ? "" : fmt::format(" · {} for validation", data.valid_samples());
+  std::vector<std::string> lines;
+  if (sources.size() == 1) {
+    lines.push_back(fmt::format("data       {} · {} training samples{} · {:.2f} epochs",
+                                sources[0].samples->file().prefix(), data.train->samples(), held_out, epochs(0)));
+  } else {
+    lines.push_back(
+        fmt::format("data       {} sources · {} training samples{}", sources.size(), data.train->samples(), held_out));
+    Table table({"source", ">tokens", ">samples", ">weight", ">epochs"});
+    for (std::size_t s = 0; s < sources.size(); ++s) {
+      table.add({sources[s].samples->file().prefix(), fmt::format("{}", sources[s].samples->file().tokens()),
+                 fmt::format("{}", sources[s].order.count()), fmt::format("{:.4f}", data.train->weight(s)),
+                 fmt::format("{:.2f}", epochs(s))});
+    }
+    for (const std::string& line : table.lines()) lines.push_back("           " + line);
+  }
+  for (const TokenLoader::Source& source : sources) {
+    if (const std::string line = packing_line(*source.samples); !line.empty()) lines.push_back(line);
+  }
+  return lines;
+}
+
 std::vector<std::string> placement_lines(const Config& config, std::span<const MixturePlacement> layers,
                                          std::span<const ExpertLoad> measured) {
   if (layers.empty()) return {};
@@ -88,7 +162,7 @@ std::vector<std::string> placement_lines(const Config& config, std::span<const M
     worst = std::max(worst, most);
   }
   std::vector<std::string> lines;
-  if (ranks <= most_ranks_shown) lines = rows(config, layers, flops);
+  if (std::cmp_less_equal(ranks, most_rows)) lines = rows(config, layers, flops);
   lines.push_back(fmt::format(
       "placement  {}, {}: the busiest of {} expert ranks has {:.3f} times the mean FLOPs, {:.3f} in the worst of {}",
       name_of(config.parallel.placement), measured.empty() ? "assuming an even load" : "by the measured load", ranks,

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "train/run/run_state.h"
+#include "model/routing/routing_sums.h"
 
 namespace lyceum {
 namespace {
@@ -52,16 +52,6 @@ TEST(DeadExperts, ManyLayersAreOneLine) {
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_NE(lines[0].find("layer 0: 0, 2, 3 (3 of 4 dead)"), std::string::npos) << lines[0];
   EXPECT_TRUE(lines[0].ends_with("; and in 5 more layers")) << lines[0];
-}
-
-TEST(DeadExperts, GoOnFromACheckpoint) {
-  RunState state;
-  add_step(state.idle, {one_choice(1, {1, 0, 0, 0})});
-  RunState back;
-  back.restore(state.text(), {one_choice(1, {0, 0, 0, 0})});
-  EXPECT_EQ(back.idle, state.idle);
-  back.restore(state.text(), {one_choice(2, {0, 0, 0, 0})});
-  EXPECT_TRUE(back.idle.empty()) << "of another mixture";
 }
 
 }  // namespace

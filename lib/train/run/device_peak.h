@@ -1,11 +1,21 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "core/stream.h"
 #include "core/tensor.h"
 
+/// The peak of one device: as its maker states it, or as matrix products reach it.
 namespace lyceum {
+
+/// Peaks that the maker of a GPU states, per second, for dense products with f32 accumulation. 0 if unknown.
+struct StatedPeaks {
+  double bf16_flops = 0, f32_flops = 0;
+  double bytes = 0;  // of device memory
+};
+/// `gpu`: the name that the driver has for it, "NVIDIA H100 80GB HBM3".
+StatedPeaks stated_peaks(std::string_view gpu);
 
 struct GemmPeak {
   double flops;       // a second
