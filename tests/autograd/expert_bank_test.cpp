@@ -1,12 +1,14 @@
+#include "autograd/expert_bank.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "autograd/expert_bank.h"
 #include "core/copy.h"
 #include "core/random.h"
 #include "support/tested_stream.h"
@@ -127,6 +129,55 @@ TEST(GatedBank, NanInTheGradientOfATokenStaysThere) {
   for (std::size_t i = 0; i < results.dx.size(); ++i) EXPECT_EQ(std::isnan(results.dx[i]), i / hidden == 2) << i;
   for (std::size_t pair = 0; pair < results.d_gates.size(); ++pair) {
     EXPECT_EQ(std::isnan(results.d_gates[pair]), pair == 2 * top_k) << pair;  // its other choice is of none
+  }
+}
+
+/// Some experts are trained and others not: these pass gradients on, and those get what they would get in any case.
+TEST(ExpertBank, FreezesSomeExpertsWithoutEffectOnOthers) {
+  const Stream& stream = tested_stream();
+  const std::vector<std::int64_t> rows{3, 2, 0, 4, 1};
+  const auto run = [&](const std::vector<bool>& frozen) {
+    ParameterUnit trained("trained", ParameterUnit::Group::expert);
+    ParameterUnit still("still", ParameterUnit::Group::expert, 0, ParameterUnit::Role::frozen);
+    auto experts = std::make_shared<std::vector<ExpertBank::Expert>>();
+    for (std::size_t e = 0; e < rows.size(); ++e) {
+      ParameterUnit& unit = frozen[e] ? still : trained;
+      const std::string name = "expert " + std::to_string(e);
+      experts->push_back({.in = &unit.add(whole_parameter(name + " in", {8, 3}, 1.0, true)),
+                          .down = &unit.add(whole_parameter(name + " down", {3, 4}, 1.0, true))});
+    }
+    for (ParameterUnit* unit : {&trained, &still}) {
+      unit->allocate(stream, DType::f64, true);
+      unit->initialize(stream, 3);
+    }
+    EXPECT_FALSE(still.gradients().defined());
+    const auto table = std::make_shared<SegmentTable>(stream, rows);
+    std::vector<double> x(static_cast<std::size_t>(table->total() * 3)), dy(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      x[i] = Philox(5, "x").normal(i);
+      dy[i] = Philox(5, "dy").normal(i);
+    }
+    Tape tape(stream);
+    std::vector<std::string> final_gradients;
+    tape.on_gradient_final([&](Parameter& parameter) { final_gradients.push_back(parameter.name); });
+    const Variable input = tape.leaf(tensor_of(stream, {table->total(), 3}, x));
+    const Variable y = tape.apply(ExpertBank{Activation::swiglu, experts, table}, input);
+    tape.backward({{y, tensor_of(stream, {table->total(), 3}, dy)}});
+    std::map<std::string, std::vector<double>> gradients;
+    for (const std::string& name : final_gradients) gradients[name];
+    for (const auto& parameter : trained.parameters()) {
+      gradients.at(parameter->name) = values_of<double>(stream, parameter->gradient);
+    }
+    EXPECT_EQ(gradients.size(), trained.parameters().size());
+    return std::pair(gradients, values_of<double>(stream, tape.gradient(input)));
+  };
+  const auto [all, dx] = run({false, false, false, false, false});
+  for (const std::vector<bool>& frozen : {std::vector<bool>{true, false, false, true, false},
+                                          {false, true, true, true, false},
+                                          {true, true, true, true, true}}) {
+    const auto [some, own_dx] = run(frozen);
+    EXPECT_EQ(own_dx, dx);
+    for (const auto& [name, values] : some) EXPECT_EQ(values, all.at(name)) << name;
   }
 }
 

@@ -1,4 +1,6 @@
 // Index maps of the CUDA kernels, exhaustively.
+#include "kernels/cuda/attention_schedule.cuh"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/attention_schedule.cuh"
 #include "kernels/cuda/tensor_core.cuh"
 
 namespace lyceum::cuda {

@@ -1,9 +1,10 @@
 // The tiles of the CUDA kernels and their plan, played on the host.
+#include "kernels/cuda/grouped_tiles.h"
+
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "kernels/cuda/grouped_tiles.h"
 #include "kernels/cuda_host_block.h"
 #include "kernels/grouped_bank.h"
 #include "kernels/host_plan.h"

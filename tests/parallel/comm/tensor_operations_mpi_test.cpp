@@ -23,7 +23,7 @@ namespace {
 
 using testing::HasSubstr;
 
-class PartsTest : public testing::Test {
+class TensorOperations : public testing::Test {
  protected:
   ProcessGroup world = tested(test_world());
   const int rank = world.rank(), size = world.size();
@@ -82,7 +82,7 @@ std::span<const std::int64_t> sizes() {
   return std::span(all).first(tests_run_on_gpu() ? 6 : 8);
 }
 
-TEST_F(PartsTest, ReduceScatterGivesTheBitsOfTheSliceOfAllReduce) {
+TEST_F(TensorOperations, ReduceScatterGivesTheBitsOfTheSliceOfAllReduce) {
   for (const std::int64_t count : sizes()) {
     for (const std::vector<std::int64_t>& extents : partitions(count)) {
       const auto check = [&]<class T>() {
@@ -106,7 +106,7 @@ TEST_F(PartsTest, ReduceScatterGivesTheBitsOfTheSliceOfAllReduce) {
   }
 }
 
-TEST_F(PartsTest, AllGatherOfEveryTypeFromOutsideAndInPlace) {
+TEST_F(TensorOperations, AllGatherOfEveryTypeFromOutsideAndInPlace) {
   std::vector<std::byte> pattern(600011 * 8);
   for (std::size_t i = 0; i < pattern.size(); ++i) pattern[i] = static_cast<std::byte>(i * 37 + i / 251);
   for (const std::int64_t count : sizes()) {
@@ -129,7 +129,7 @@ TEST_F(PartsTest, AllGatherOfEveryTypeFromOutsideAndInPlace) {
   }
 }
 
-TEST_F(PartsTest, NotANumberReachesTheRankThatOwnsIt) {
+TEST_F(TensorOperations, NotANumberReachesTheRankThatOwnsIt) {
   const std::int64_t each = 50003;
   const std::vector<std::int64_t> extents(static_cast<std::size_t>(size), each);
   std::vector<float> contributed(static_cast<std::size_t>(each * size));
@@ -142,7 +142,7 @@ TEST_F(PartsTest, NotANumberReachesTheRankThatOwnsIt) {
   for (std::size_t i = 0; i < sums.size(); ++i) ASSERT_EQ(std::isnan(sums[i]), rank == size - 1 && i == 17) << i;
 }
 
-TEST_F(PartsTest, OperationsOfAllKindsUnderWayFinishInAnyOrder) {
+TEST_F(TensorOperations, OperationsOfAllKindsUnderWayFinishInAnyOrder) {
   struct Round {
     std::vector<std::int64_t> extents;
     Tensor values, sums, own, gathered, message, heard;
@@ -191,7 +191,7 @@ TEST_F(PartsTest, OperationsOfAllKindsUnderWayFinishInAnyOrder) {
   }
 }
 
-TEST_F(PartsTest, AnOperationUnderWayHoldsUpNothingElse) {
+TEST_F(TensorOperations, AnOperationUnderWayHoldsUpNothingElse) {
   if (size < 2) GTEST_SKIP() << "needs two ranks";
   const Tensor sum = tensor_of(std::vector<float>(1000, 1.0F));
   const Tensor first = tensor_of(std::vector<float>(10, 1.0F));
@@ -210,7 +210,7 @@ TEST_F(PartsTest, AnOperationUnderWayHoldsUpNothingElse) {
   EXPECT_EQ(values_of<float>(sum), std::vector<float>(1000, static_cast<float>(size)));
 }
 
-TEST_F(PartsTest, MessagesBetweenTwoRanksKeepTheirOrder) {
+TEST_F(TensorOperations, MessagesBetweenTwoRanksKeepTheirOrder) {
   if (size < 2) GTEST_SKIP() << "needs two ranks";
   // Everybody sends every other rank several messages before anybody receives: an empty one, some large.
   const auto told = [](int from, std::int64_t length) {
@@ -237,7 +237,7 @@ TEST_F(PartsTest, MessagesBetweenTwoRanksKeepTheirOrder) {
   for (Pending& one : sent) one.wait();
 }
 
-TEST_F(PartsTest, WhatDoesNotFitIsRefused) {
+TEST_F(TensorOperations, WhatDoesNotFitIsRefused) {
   std::vector<std::int64_t> extents(static_cast<std::size_t>(size), 3);
   const auto make = [&](DType type, std::int64_t count) { return Tensor::zeros(stream, type, {count}); };
   const Tensor all = make(DType::f32, 3 * size), own = make(DType::f32, 3);
@@ -255,7 +255,7 @@ TEST_F(PartsTest, WhatDoesNotFitIsRefused) {
   expect_failure([&] { world.receive_async(own, -1).wait(); }, "no such rank, or this one");
 }
 
-TEST_F(PartsTest, AMessageOfAnotherSizeIsNamedAtItsReceiver) {
+TEST_F(TensorOperations, AMessageOfAnotherSizeIsNamedAtItsReceiver) {
   if (size < 2) GTEST_SKIP() << "needs two ranks";
   if (!notices_sizes()) GTEST_SKIP() << "NCCL takes the receiver's size for granted";
   for (const std::int64_t sent : {0, 1, 3}) {
@@ -281,7 +281,7 @@ TEST_F(PartsTest, AMessageOfAnotherSizeIsNamedAtItsReceiver) {
   world.barrier();
 }
 
-TEST_F(PartsTest, APartnerThatStaysAwayEndsTheWait) {
+TEST_F(TensorOperations, APartnerThatStaysAwayEndsTheWait) {
   if (size < 2) GTEST_SKIP() << "needs two ranks";
   const std::string place =
       " on group world (rank " + std::to_string(rank) + " of " + std::to_string(size) + ") waited ";
@@ -307,7 +307,7 @@ TEST_F(PartsTest, APartnerThatStaysAwayEndsTheWait) {
   }
 }
 
-TEST_F(PartsTest, TrafficCountsPartsAndMessages) {
+TEST_F(TensorOperations, TrafficCountsPartsAndMessages) {
   const ProcessGroup group = world.split(0, rank, "counted");
   std::vector<std::int64_t> extents(static_cast<std::size_t>(size), 4);
   extents[0] = 7;
@@ -324,7 +324,7 @@ TEST_F(PartsTest, TrafficCountsPartsAndMessages) {
   EXPECT_EQ(group.traffic().all_reduce, 0);
 }
 
-TEST_F(PartsTest, AGroupOfOneCopies) {
+TEST_F(TensorOperations, AGroupOfOneCopies) {
   const ProcessGroup alone = tested(ProcessGroup::self());
   const std::vector<std::int64_t> extents{5};
   const std::vector<float> values{1, -2, 3, -4, 5};

@@ -1,4 +1,6 @@
 // The CUDA attention's own code, compiled for the host and run on emulated blocks of threads.
+#include "kernels/cuda/attention_tilings.cuh"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +12,6 @@
 #include <vector>
 
 #include "kernels/attention_problem.h"
-#include "kernels/cuda/attention_tilings.cuh"
 #include "kernels/emulated_attention.h"
 #include "support/emulated_hopper.h"
 

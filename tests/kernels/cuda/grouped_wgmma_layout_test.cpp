@@ -1,4 +1,6 @@
 // Index maps of the grouped products on CUDA, against the PTX ISA's definitions.
+#include "kernels/cuda/grouped_wgmma_layout.h"
+
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -6,7 +8,6 @@
 #include <vector>
 
 #include "kernels/cuda/grouped_mma_layout.h"
-#include "kernels/cuda/grouped_wgmma_layout.h"
 
 namespace lyceum::grouped {
 namespace {

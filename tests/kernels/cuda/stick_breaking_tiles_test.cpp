@@ -1,4 +1,6 @@
 // The tensor cores' stick-breaking attention, compiled for the host and run on emulated blocks of threads.
+#include "kernels/cuda/stick_breaking_tiles.cuh"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,7 +11,6 @@
 #include <vector>
 
 #include "kernels/attention_problem.h"
-#include "kernels/cuda/stick_breaking_tiles.cuh"
 #include "kernels/emulated_attention.h"
 
 namespace lyceum {
