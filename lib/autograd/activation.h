@@ -1,7 +1,5 @@
 #pragma once
 
-#include <memory>
-
 #include "autograd/tape.h"
 #include "kernels/activation_kind.h"
 #include "kernels/segments.h"

@@ -1,12 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-
 #include "core/tensor.h"
 #include "io/files/box.h"
 #include "io/run/batch_job.h"

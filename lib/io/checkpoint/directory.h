@@ -1,11 +1,7 @@
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "parallel/comm/process_group.h"
 

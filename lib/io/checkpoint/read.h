@@ -1,11 +1,6 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <filesystem>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include "io/checkpoint/contents.h"
 

@@ -4,10 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <map>
-#include <utility>
 
 #include "core/error.h"
 #include "io/text/json.h"

@@ -1,9 +1,5 @@
 #pragma once
 
-#include <span>
-#include <string>
-#include <vector>
-
 #include "io/checkpoint/contents.h"
 #include "io/checkpoint/manifest.h"
 

@@ -1,10 +1,7 @@
 #include "io/checkpoint/shard.h"
 
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <new>
-#include <string>
 
 #include "core/copy.h"
 #include "core/error.h"

@@ -1,12 +1,5 @@
 #pragma once
 
-#include <filesystem>
-#include <functional>
-#include <memory>
-#include <span>
-#include <stop_token>
-#include <vector>
-
 #include "io/checkpoint/contents.h"
 #include "io/checkpoint/manifest.h"
 

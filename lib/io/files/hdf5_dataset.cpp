@@ -4,8 +4,6 @@
 #include <hdf5_hl.h>
 
 #include <algorithm>
-#include <array>
-#include <span>
 
 #include "io/files/hdf5_library.h"
 #include "io/files/hdf5_types.h"

@@ -1,10 +1,5 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "core/tensor.h"
 #include "io/files/box.h"
 #include "io/files/hdf5_object.h"

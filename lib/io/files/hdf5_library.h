@@ -3,10 +3,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <mutex>
-#include <string>
-#include <string_view>
 #include <thread>
 
 #include "io/files/hdf5_driver.h"

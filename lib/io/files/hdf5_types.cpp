@@ -1,7 +1,5 @@
 #include "io/files/hdf5_types.h"
 
-#include <cstddef>
-
 #include "core/error.h"
 
 namespace lyceum::hdf5 {

@@ -2,9 +2,6 @@
 
 #include <hdf5.h>
 
-#include <array>
-#include <cstdint>
-
 #include "core/tensor.h"
 #include "io/files/box.h"
 #include "io/files/hdf5_object.h"

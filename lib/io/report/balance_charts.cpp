@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 
 #include "io/report/chart.h"
 #include "io/routing/stats.h"

@@ -1,9 +1,6 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
-#include <string>
-#include <vector>
 
 #include "io/report/palette_png.h"
 

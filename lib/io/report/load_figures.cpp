@@ -4,9 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <vector>
 
 #include "io/report/chart.h"
 #include "io/report/heat_map.h"

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include "io/routing/history.h"
 #include "io/routing/stats.h"
 

@@ -4,11 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <ranges>
-#include <string_view>
-#include <vector>
 
 #include "io/report/alarms.h"
 #include "io/report/chart.h"

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <optional>
-#include <string>
-
 #include "io/report/html.h"
 #include "io/routing/stats.h"
 

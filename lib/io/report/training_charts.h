@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include "io/report/html.h"
 
 namespace lyceum {

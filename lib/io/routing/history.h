@@ -1,9 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
-#include <vector>
-
 #include "io/routing/log.h"
 #include "io/routing/mixture_id.h"
 

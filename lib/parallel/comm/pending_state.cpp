@@ -1,8 +1,5 @@
 #include "parallel/comm/pending_state.h"
 
-#include <exception>
-#include <utility>
-
 #include "core/clock.h"
 #include "core/polling.h"
 #include "kernels/digest.h"

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <cstddef>
 #include <span>
-#include <string>
 
 #include "parallel/pipeline/schedule.h"
 

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <vector>
-
 #include "parallel/pipeline/schedule.h"
 #include "parallel/pipeline/timeline.h"
 

@@ -1,10 +1,7 @@
 #include "train/run/device_peak.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <variant>
-#include <vector>
 
 #include "core/clock.h"
 #include "core/copy.h"

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <string_view>
-
 #include "core/stream.h"
 #include "core/tensor.h"
 

@@ -5,10 +5,7 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <exception>
-#include <fstream>
 #include <iterator>
-#include <utility>
 
 #include "core/error.h"
 #include "io/files/atomic_file.h"

@@ -2,12 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <iterator>
 #include <numeric>
-#include <utility>
 
 #include "config/names.h"
 #include "io/run/batch_job.h"

@@ -1,9 +1,5 @@
 #pragma once
 
-#include <span>
-#include <string>
-#include <vector>
-
 #include "model/routing/expert_places.h"
 #include "train/setup/run_setup.h"
 
