@@ -6,14 +6,14 @@
 
 namespace lyceum {
 
-/// What one rank contributes of one logical tensor: f32 values, row-major within the box.
+/// The part of one logical tensor that one rank saves: f32 values, row-major within the box.
 struct CheckpointPiece {
   std::string name;  // "model/layers/3/mlp/experts/17/gate_proj/weight", "optimizer/exp_avg/model/layers/…"
   Shape shape;       // of the whole logical tensor
   Box box;
   const float* values = nullptr;
   const Stream* stream = nullptr;  // where the values lie; null: on the host
-  /// Where `values` is null: fills them when they are written, so that no two pieces need be there at once.
+  /// If `values` is null, fills them when they are written, so that only one piece needs memory at a time.
   std::function<void(std::span<float>)> make = {};
 };
 
@@ -22,7 +22,7 @@ constexpr std::string_view optimizer_prefix = "optimizer/";
 /// True if a logical tensor is the state of an update rule.
 inline bool is_optimizer_state(std::string_view name) { return name.starts_with(optimizer_prefix); }
 
-/// What a checkpoint is besides tensors.
+/// The contents of a checkpoint except its tensors.
 struct CheckpointHeader {
   std::string run_uuid;
   std::int64_t step = 0;

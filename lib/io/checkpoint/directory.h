@@ -39,7 +39,7 @@ std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group
 /// overlooked.
 void mend_checkpoints(const std::filesystem::path& root);
 
-/// Makes LATEST name this checkpoint of `root`. One rank calls it. Throws where it cannot be written.
+/// Makes LATEST name this checkpoint of `root`. One rank calls it. Throws if it cannot be written.
 void set_latest(const std::filesystem::path& root, const std::string& name);
 
 /// Repairs checkpoints, and removes all but the newest `keep` complete checkpoints (0 keeps all); one rank calls it.

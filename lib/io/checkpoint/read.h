@@ -21,9 +21,9 @@ class CheckpointReader {
   };
   const CheckpointHeader& header() const;
   const std::filesystem::path& directory() const;
-  /// All logical tensors, sorted by name.
+  /// All logical tensors, in order of their names.
   const std::vector<Entry>& tensors() const;
-  /// Whether it has the optimizer's moments; without them a run continues with new ones.
+  /// True if it has the states of update rules; without them a run continues with new ones.
   bool has_optimizer_state() const;
   /// Null when there is no such tensor.
   const Entry* find(const std::string& name) const;
@@ -33,14 +33,14 @@ class CheckpointReader {
   std::string tokenizer_sha256() const;
   /// The file of that tokenizer. Throws a bad_input Error when it is not what was written.
   std::filesystem::path tokenizer() const;
-  /// Text of transformers.json, what the model's folder in transformers' layout had besides weights and tokenizer;
+  /// Text of transformers.json: the other files of the imported model's folder, except weights and tokenizer;
   /// empty if the run's model was not imported. Throws a bad_input Error when it is not what was written.
   std::string transformers() const;
   /// Bytes of all its files.
   std::int64_t bytes() const;
   enum class Check { sizes, digests };
-  /// That the boxes cover every tensor once, all files are there in full length and, with Check::digests, hold what was
-  /// written (reads everything); the first problem, or empty.
+  /// Checks that the boxes cover every tensor once, that all files have their full length and, with Check::digests,
+  /// that they hold what was written (reads everything). Returns the first problem, or an empty text.
   std::string problem(Check check = Check::digests) const;
 
  private:

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Whether the values lie in the host's memory as they are written.
+/// True if the values are in the host's memory in the form in which they are written.
 bool on_host(const CheckpointPiece& piece) { return piece.values && !(piece.stream && asynchronous(*piece.stream)); }
 
 void copy_values(const CheckpointPiece& piece, std::span<float> copy) {

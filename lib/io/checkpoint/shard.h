@@ -5,7 +5,7 @@
 
 namespace lyceum {
 
-/// Pieces with values of their own in the host's memory. Throws if there is no memory for them.
+/// A copy of pieces and their values in the host's memory. Throws if there is no memory for it.
 struct HostCopy {
   explicit HostCopy(std::span<const CheckpointPiece> from);
 

@@ -14,7 +14,7 @@ namespace lyceum {
 /// nothing.
 using CheckpointProbe = std::function<void(std::string_view phase)>;
 
-/// A save failed on all ranks alike, and earlier checkpoints are untouched. A lost rank, say, is another Error.
+/// A save failed on all ranks, and earlier checkpoints are untouched. A lost rank is a plain Error.
 class CheckpointNotSaved : public Error {
  public:
   using Error::Error;
@@ -31,20 +31,21 @@ std::string write_checkpoint(const ProcessGroup& group, const std::filesystem::p
                              const CheckpointHeader& header, std::span<const CheckpointPiece> pieces,
                              const CheckpointProbe& probe = {});
 
-/// The same in two parts, with the same files, errors and promises: the ranks' files are written by a thread of each
-/// rank, of a copy of the pieces in the host's memory, which takes 4 bytes a value. The thread sends no message.
+/// Saves as write_checkpoint() does, with its files, errors and promises, in two parts: the files are written by a
+/// thread of each rank, of a copy of the pieces in the host's memory, which takes 4 bytes a value. The thread sends no
+/// message.
 class BackgroundCheckpoint {
  public:
   /// Collective. Begins, and returns as soon as the pieces are copied; then they may change. Throws where the save
   /// cannot begin; what goes wrong with the copy or later, publish() throws.
   BackgroundCheckpoint(const ProcessGroup& group, const std::filesystem::path& root, const CheckpointHeader& header,
                        std::span<const CheckpointPiece> pieces, const CheckpointProbe& probe = {});
-  /// Gives up what is not published: waits until the thread has stopped, which it does soon. The `.partial` directory
+  /// Abandons a save that is not published: waits until the thread has stopped, which is soon. The `.partial` directory
   /// stays for mend_checkpoints().
   ~BackgroundCheckpoint();
   BackgroundCheckpoint(BackgroundCheckpoint&&) noexcept;
 
-  /// Whether this rank's thread is done, with success or not. When it is on all ranks, publish() waits for none.
+  /// True if this rank's thread is done, with success or not. If all are done, publish() does not wait.
   bool written() const;
   /// Collective, once. Waits for the threads and ends the save; returns and throws as write_checkpoint() does.
   std::string publish();

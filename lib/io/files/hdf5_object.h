@@ -29,7 +29,7 @@ class Handle {
 
 struct FileState;  // path, mode and what went wrong while writing
 
-/// What has attributes: a file's root, a group, a dataset.
+/// An object with attributes: the root of a file, a group, a dataset.
 class Object {
  public:
   /// Attributes appear to h5py as str, int, float and arrays of int or str. Replaced when there already.

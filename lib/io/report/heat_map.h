@@ -17,7 +17,7 @@ struct HeatMap {
   bool legend = true;
 };
 std::string heat_map(const HeatMap& map);
-/// What its colours mean, for several maps.
+/// The meaning of the colours, shown once for several maps.
 std::string heat_legend();
 
 /// Colours of a heat map, from ¼ to 4 on a light page, and the one of a value.

@@ -18,7 +18,7 @@ struct RoutingHistory {
     std::vector<StepBalance> steps{};     // [S]; none in an older file
     bool drops = false;
     std::int64_t always_on = 0;
-    std::vector<std::int64_t> dropped{};  // [S, top_k, experts], where it drops
+    std::vector<std::int64_t> dropped{};  // [S, top_k, experts] if it drops, else empty
   };
   std::vector<Layer> layers;  // in the order of forward
 };

@@ -115,7 +115,7 @@ LockHolder parse_holder(const std::string& text) {
 
 std::string holder_name(const LockHolder& holder) {
   if (holder.token.empty()) return "a job that left an unreadable record";
-  // As real numbers: `since` may be any integer.
+  // Subtract as real numbers: `since` may be any integer.
   const double seconds = static_cast<double>(std::time(nullptr)) - static_cast<double>(holder.since);
   const std::string age = human_duration(std::max(seconds, 0.0));
   return fmt::format("{} on {} (process {}), which took it {} ago",

@@ -10,7 +10,7 @@ namespace lyceum {
 std::string text(const Action& action, const PipelineShape& shape);
 /// "F0 F1 B0 B1"
 std::string text(std::span<const Action> program, const PipelineShape& shape);
-/// A line a rank: "rank 0: F0 F1 B0 B1".
+/// One line per rank: "rank 0: F0 F1 B0 B1".
 std::string text(const Schedule& schedule);
 /// The programs of all ranks near one action of one rank, which is in brackets; one line per rank. For messages.
 std::string excerpt(const Schedule& schedule, int rank, std::size_t index);

@@ -5,7 +5,7 @@
 
 namespace lyceum {
 
-/// What one micro-batch costs in one stage: seconds, or any unit.
+/// The cost of one micro-batch in one stage, in seconds or any unit.
 struct StageCosts {
   double forward = 1, backward_input = 1, backward_weight = 1;
 };
@@ -13,7 +13,7 @@ struct Costs {
   std::vector<StageCosts> stages;
   double transfer = 0;  // from the end of an action until a stage on another rank has what it made
 };
-/// The same for every stage.
+/// Equal costs for every stage.
 Costs equal_costs(const PipelineShape& shape, const StageCosts& stage, double transfer = 0);
 
 /// Runs the schedule, with or without sends and receives, as fast as the costs allow. Sends and receives take no time

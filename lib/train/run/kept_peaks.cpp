@@ -33,7 +33,7 @@ fs::path cache_folder() {
   return home.empty() ? home : home / ".cache" / "lyceum";
 }
 
-/// What the file holds; no object where it cannot be read.
+/// The contents of the file; no object if it cannot be read.
 Json read_peaks(const fs::path& file) {
   std::ifstream stream = open_to_read(file);
   const std::string text(std::istreambuf_iterator<char>(stream), {});

@@ -25,7 +25,7 @@ bool alike(const RankPlace& a, const RankPlace& b) {
   return a.host == b.host && a.threads == b.threads && a.memory == b.memory && a.device == b.device;
 }
 
-/// What documents became, or nothing.
+/// How documents are packed; empty if they are not.
 std::string packing_line(const TokenSamples& samples) {
   const Packing* packing = samples.packing();
   if (!packing) return "";

@@ -6,7 +6,7 @@
 /// Tables of the start of a run, as lines of the console.
 namespace lyceum {
 
-/// The batch job, where there is one, and the table of ranks: rank, host, local rank, cores, memory, device. With more
+/// The batch job, if there is one, and the table of ranks: rank, host, local rank, cores, memory, device. With more
 /// than 32 ranks, one row for each stretch of ranks on one host.
 std::vector<std::string> rank_lines(const RunSetup& setup);
 
