@@ -4,7 +4,7 @@
 
 #include "autograd/cast.h"
 #include "core/copy.h"
-#include "support/tested_stream.h"
+#include "support/op_check.h"
 
 namespace lyceum {
 namespace {
