@@ -16,8 +16,8 @@
 #include "config/binding.h"
 #include "io/text/json.h"
 #include "io/text/table.h"
-#include "train/run/placement_table.h"
 #include "train/run/run_state.h"
+#include "train/run/start_tables.h"
 
 namespace lyceum {
 namespace {

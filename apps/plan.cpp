@@ -19,7 +19,7 @@
 #include "model/model_tensors.h"
 #include "plan/report.h"
 #include "plan/variants.h"
-#include "train/run/peak.h"
+#include "train/run/device_peak.h"
 #include "train/run/saves.h"
 #include "train/setup/machine.h"
 #include "train/setup/run_setup.h"

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "timing.h"
-#include "train/run/stated_peaks.h"
+#include "train/run/device_peak.h"
 #ifdef LYCEUM_BENCH_CUDA
 #include <cuda_runtime_api.h>
 #endif

@@ -22,6 +22,7 @@
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
 #include "kernels/router.h"
+#include "kernels/router_backward.h"
 #include "timing.h"
 
 namespace lyceum {

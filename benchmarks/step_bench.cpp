@@ -14,7 +14,7 @@
 #include "core/clock.h"
 #include "core/copy.h"
 #include "core/profile.h"
-#include "train/run/peak.h"
+#include "train/run/device_peak.h"
 #include "train/step/step.h"
 #include "zipf_tokens.h"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Searches for inputs that a parser of the program neither accepts nor refuses cleanly (tests/faults/fuzz): builds the targets
 # with libFuzzer, AddressSanitizer and UndefinedBehaviorSanitizer (preset fuzz), runs them, prints a table with a line a target
-# as soon as that ends, and keeps the inputs that reach more of the code as corpus. Fails if there are finds, which are in
+# as soon as that ends, and packs the inputs that reach more of the code into the corpus. Fails if there are finds, which are in
 # build/fuzz/finds.
 #
 #   scripts/fuzz.sh [--minutes N] [--executions N] [--jobs N] [TARGET ...]
@@ -17,6 +17,7 @@ usage() { sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 usage_error() { echo "fuzz.sh: $1" >&2; usage >&2; exit 2; }
 
 sources=tests/faults/fuzz build=build/fuzz
+corpora=$build/$sources/corpus  # unpacked by the build
 minutes=5 executions=0 jobs=$(nproc) targets=()
 while (($#)); do
   case $1 in
@@ -57,7 +58,7 @@ statistic() { sed -n "s/^stat::$1: *//p" "$2" | tail -1; }
 # Bytes of the longest inputs of a target: a quarter more than its longest seed, those for deep recursion left out.
 longest_input() {  # target
   local longest
-  longest=$(find "$sources/corpus/$1" -type f -size -16k -printf '%s\n' | sort -n | tail -1)
+  longest=$(find "$corpora/$1" -type f -size -16k -printf '%s\n' | sort -n | tail -1)
   echo $((longest * 5 / 4 > 4096 ? longest * 5 / 4 : 4096))
 }
 
@@ -72,7 +73,7 @@ fuzz() {  # target
     options=(-max_total_time=$((left > 0 ? left : 1)) -detect_leaks=0 -print_final_stats=1 -max_len="$(longest_input "$target")"
       -artifact_prefix="$build/finds/$target-")
     ((executions == 0)) || options+=(-runs=$((executions - runs)))
-    limited "$fast" "$target" "${options[@]}" "$build/corpus/$target" "$sources/corpus/$target" >"$log" 2>&1
+    limited "$fast" "$target" "${options[@]}" "$build/corpus/$target" "$corpora/$target" >"$log" 2>&1
     code=$?
     runs=$((runs + $(statistic number_of_executed_units "$log" | grep . || echo 0)))
     ((code == 0 || code == interrupted)) && break
@@ -83,9 +84,9 @@ fuzz() {  # target
   done
 }
 
-# Puts into the committed corpus inputs that reach code that its named files do not, smallest first, up to the limits.
+# Puts into the archive inputs that reach code that the named files do not, smallest first, up to the limits.
 minimise() {  # target
-  local target=$1 corpus=$sources/corpus/$1 fresh=$build/merged/$1 file bytes most_files=30 most_bytes=100000
+  local target=$1 corpus=$corpora/$1 fresh=$build/merged/$1 file bytes most_files=30 most_bytes=100000
   rm -rf "$fresh"
   mkdir -p "$fresh"
   find "$corpus" -type f ! -regex '.*/[0-9a-f]*' -exec cp -t "$fresh" {} +  # fuzzers name files by their digest
@@ -96,6 +97,7 @@ minimise() {  # target
     (($(find "$corpus" -type f | wc -l) < most_files && $(du -sb --apparent-size "$corpus" | cut -f1) + bytes < most_bytes)) || break
     cp "$file" "$corpus"
   done
+  "$sources/corpus.py" pack "$corpora" "$target"
 }
 
 # A target's line of the table.
@@ -105,10 +107,10 @@ row() {  # target
   microseconds=$((${EPOCHREALTIME/[.,]/} - begin))
   minimise "$target" || echo "fuzz.sh: the corpus of $target is unchanged: see $build/logs/$target-merge.txt" >&2
   printf '%-15s %12d %9d %13d %8d %6d\n' "$target" "$runs" $((microseconds / 1000000)) $((runs * 1000000 / microseconds)) \
-    "$(find "$sources/corpus/$target" -type f | wc -l)" "$finds"
+    "$(find "$corpora/$target" -type f | wc -l)" "$finds"
 }
 
-export sources build minutes executions fast thorough
+export sources corpora build minutes executions fast thorough
 export -f limited statistic longest_input fuzz minimise row
 printf '%-15s %12s %9s %13s %8s %6s\n' target executions seconds executions/s corpus finds
 printf '%s\n' "${targets[@]}" | xargs -P "$jobs" -I{} bash -c 'row {}' | tee "$build/table.txt" || exit

@@ -5,6 +5,7 @@
 
 #include "core/stream.h"
 #include "kernels/activation_kind.h"
+#include "kernels/instances.h"
 #include "kernels/segments.h"
 
 namespace lyceum {
@@ -52,5 +53,9 @@ template <class T>
 void run(const CudaStream& stream, const ActivationForward<T>& activation);
 template <class T>
 void run(const CudaStream& stream, const ActivationBackward<T>& activation);
+
+#define LYCEUM_ACTIVATION_KERNELS(INSTANCE)  \
+  LYCEUM_FLOATS(INSTANCE, ActivationForward) \
+  LYCEUM_FLOATS(INSTANCE, ActivationBackward)
 
 }  // namespace lyceum

@@ -4,6 +4,7 @@
 
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "kernels/instances.h"
 
 namespace lyceum {
 
@@ -50,5 +51,9 @@ template <class T>
 void run(const CudaStream& stream, const AttentionForward<T>& attention);
 template <class T>
 void run(const CudaStream& stream, const AttentionBackward<T>& attention);
+
+#define LYCEUM_ATTENTION_KERNELS(INSTANCE)  \
+  LYCEUM_FLOATS(INSTANCE, AttentionForward) \
+  LYCEUM_FLOATS(INSTANCE, AttentionBackward)
 
 }  // namespace lyceum

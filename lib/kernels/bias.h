@@ -4,6 +4,7 @@
 
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "kernels/instances.h"
 
 namespace lyceum {
 
@@ -30,5 +31,9 @@ template <class T>
 void run(const CudaStream& stream, const AddBias<T>& add);
 template <class T>
 void run(const CudaStream& stream, const BiasGrad<T>& sum);
+
+#define LYCEUM_BIAS_KERNELS(INSTANCE) \
+  LYCEUM_FLOATS(INSTANCE, AddBias)    \
+  LYCEUM_FLOATS(INSTANCE, BiasGrad)
 
 }  // namespace lyceum

@@ -4,6 +4,7 @@
 
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "kernels/instances.h"
 
 namespace lyceum {
 
@@ -48,5 +49,9 @@ template <class T>
 void run(const CudaStream& stream, const BlockDiagonal<T>& product);
 template <class T>
 void run(const CudaStream& stream, const BlockDiagonalWeightGrad<T>& grad);
+
+#define LYCEUM_BLOCK_DIAGONAL_KERNELS(INSTANCE) \
+  LYCEUM_FLOATS(INSTANCE, BlockDiagonal)        \
+  LYCEUM_FLOATS(INSTANCE, BlockDiagonalWeightGrad)
 
 }  // namespace lyceum

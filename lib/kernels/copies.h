@@ -4,6 +4,7 @@
 
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "kernels/instances.h"
 
 namespace lyceum {
 
@@ -36,5 +37,9 @@ template <class T>
 void run(const CudaStream& stream, const CopyRows<T>& copy);
 template <class T>
 void run(const CudaStream& stream, const CopyRowsBackward<T>& copy);
+
+#define LYCEUM_COPIES_KERNELS(INSTANCE) \
+  LYCEUM_FLOATS(INSTANCE, CopyRows)     \
+  LYCEUM_FLOATS(INSTANCE, CopyRowsBackward)
 
 }  // namespace lyceum

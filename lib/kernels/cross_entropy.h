@@ -4,6 +4,7 @@
 
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "kernels/instances.h"
 
 namespace lyceum {
 
@@ -69,5 +70,11 @@ template <class A>
 void run(const CudaStream& stream, const CrossEntropyJoin<A>& join);
 template <class T>
 void run(const CudaStream& stream, const CrossEntropyBackward<T>& loss);
+
+#define LYCEUM_CROSS_ENTROPY_KERNELS(INSTANCE)    \
+  LYCEUM_FLOATS(INSTANCE, CrossEntropyForward)    \
+  LYCEUM_FLOATS(INSTANCE, CrossEntropyPart)       \
+  LYCEUM_ACCUMULATORS(INSTANCE, CrossEntropyJoin) \
+  LYCEUM_FLOATS(INSTANCE, CrossEntropyBackward)
 
 }  // namespace lyceum

@@ -10,6 +10,7 @@
 #include "core/tensor.h"
 #include "kernels/cuda/host_device.h"
 #include "kernels/flat_blocks.h"
+#include "kernels/instances.h"
 
 namespace lyceum {
 
@@ -62,5 +63,7 @@ void run(const CudaStream& stream, const DigestBlocks<T>& digest);
 
 /// Of bytes in the host's memory, as if they were one block of words with zeros behind the last byte.
 std::uint64_t digest_of_bytes(const void* bytes, std::size_t count);
+
+#define LYCEUM_DIGEST_KERNELS(INSTANCE) LYCEUM_FLOATS(INSTANCE, DigestBlocks)
 
 }  // namespace lyceum

@@ -4,6 +4,7 @@
 
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "kernels/instances.h"
 
 namespace lyceum {
 
@@ -36,5 +37,9 @@ template <class T>
 void run(const CudaStream& stream, const EmbeddingForward<T>& embedding);
 template <class T>
 void run(const CudaStream& stream, const EmbeddingWeightGrad<T>& embedding);
+
+#define LYCEUM_EMBEDDING_KERNELS(INSTANCE)  \
+  LYCEUM_FLOATS(INSTANCE, EmbeddingForward) \
+  LYCEUM_FLOATS(INSTANCE, EmbeddingWeightGrad)
 
 }  // namespace lyceum

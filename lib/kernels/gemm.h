@@ -2,6 +2,7 @@
 
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "kernels/instances.h"
 
 namespace lyceum {
 
@@ -30,5 +31,7 @@ void run(const CpuStream& stream, const SplitWeightGrad& grad);
 template <class T, class Out>
 void run(const CudaStream& stream, const Gemm<T, Out>& gemm);
 void run(const CudaStream& stream, const SplitWeightGrad& grad);
+
+#define LYCEUM_GEMM_KERNELS(INSTANCE) LYCEUM_FLOATS(INSTANCE, Gemm) INSTANCE(Gemm<bfloat16, float>)
 
 }  // namespace lyceum

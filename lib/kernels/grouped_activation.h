@@ -2,6 +2,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/grouped_gemm.h"
+#include "kernels/instances.h"
 
 // A grouped product and the activation beside it as one kernel each way. Hopper GPUs compute the activation where the
 // product's sums are, in registers; elsewhere it is the two kernels in turns, with the same rounding: the activation
@@ -71,5 +72,9 @@ template <class T>
 void run(const CudaStream& stream, const GemmThenActivation<T>& work);
 template <class T>
 void run(const CudaStream& stream, const GemmThenActivationBackward<T>& work);
+
+#define LYCEUM_GROUPED_ACTIVATION_KERNELS(INSTANCE) \
+  LYCEUM_FLOATS(INSTANCE, GemmThenActivation)       \
+  LYCEUM_FLOATS(INSTANCE, GemmThenActivationBackward)
 
 }  // namespace lyceum

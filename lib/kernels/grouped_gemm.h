@@ -4,6 +4,7 @@
 
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "kernels/instances.h"
 #include "kernels/segments.h"
 
 namespace lyceum {
@@ -51,5 +52,9 @@ template <class T>
 void run(const CudaStream& stream, const GroupedGemm<T>& grouped);
 template <class T>
 void run(const CudaStream& stream, const GroupedWeightGrad<T>& grouped);
+
+#define LYCEUM_GROUPED_GEMM_KERNELS(INSTANCE) \
+  LYCEUM_FLOATS(INSTANCE, GroupedGemm)        \
+  LYCEUM_FLOATS(INSTANCE, GroupedWeightGrad)
 
 }  // namespace lyceum

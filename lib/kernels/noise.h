@@ -5,6 +5,7 @@
 
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "kernels/instances.h"
 
 namespace lyceum {
 
@@ -42,5 +43,9 @@ template <class A>
 void run(const CudaStream& stream, const AddNoise<A>& add);
 template <class A>
 void run(const CudaStream& stream, const AddNoiseBackward<A>& add);
+
+#define LYCEUM_NOISE_KERNELS(INSTANCE)    \
+  LYCEUM_ACCUMULATORS(INSTANCE, AddNoise) \
+  LYCEUM_ACCUMULATORS(INSTANCE, AddNoiseBackward)
 
 }  // namespace lyceum

@@ -6,6 +6,7 @@
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "kernels/flat_blocks.h"
+#include "kernels/instances.h"
 
 namespace lyceum {
 
@@ -57,5 +58,7 @@ template <class A>
 void run(const CudaStream& stream, const SquaresOfTensors<A>& squares);
 void run(const CudaStream& stream, const SumRanges& sum);
 void run(const CudaStream& stream, const NormsOfLayers& join);
+
+#define LYCEUM_NORMS_KERNELS(INSTANCE) LYCEUM_ACCUMULATORS(INSTANCE, SquaresOfTensors)
 
 }  // namespace lyceum

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/stream.h"
+#include "kernels/instances.h"
 #include "kernels/segments.h"
 
 namespace lyceum {
@@ -17,5 +18,7 @@ void run(const CpuStream& stream, const ClearPadding<T>& padding);
 
 template <class T>
 void run(const CudaStream& stream, const ClearPadding<T>& padding);
+
+#define LYCEUM_PADDING_KERNELS(INSTANCE) LYCEUM_FLOATS(INSTANCE, ClearPadding)
 
 }  // namespace lyceum

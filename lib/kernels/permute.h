@@ -4,6 +4,7 @@
 
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "kernels/instances.h"
 
 namespace lyceum {
 
@@ -106,5 +107,11 @@ template <class T>
 void run(const CudaStream& stream, const CombineRows<T>& combine);
 template <class T>
 void run(const CudaStream& stream, const CombineRowsBackward<T>& combine);
+
+#define LYCEUM_PERMUTE_KERNELS(INSTANCE) \
+  INSTANCE(GatherRows<std::int32_t>)     \
+  LYCEUM_FLOATS(INSTANCE, GatherRows)    \
+  LYCEUM_FLOATS(INSTANCE, CombineRows)   \
+  LYCEUM_FLOATS(INSTANCE, CombineRowsBackward)
 
 }  // namespace lyceum

@@ -5,6 +5,7 @@
 
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "kernels/instances.h"
 #include "kernels/piece_factors.h"
 
 // Pieces are the sub-dimensions of MoHD: hidden is cut into equal parts, of which a token uses some: the first
@@ -123,5 +124,14 @@ template <class T>
 void run(const CudaStream& stream, const PlacePiecesBackward<T>& place);
 template <class T>
 void run(const CudaStream& stream, const AddPairs<T>& add);
+
+#define LYCEUM_PIECES_KERNELS(INSTANCE)               \
+  LYCEUM_ACCUMULATORS(INSTANCE, PieceFactors)         \
+  LYCEUM_ACCUMULATORS(INSTANCE, PieceFactorsBackward) \
+  LYCEUM_ACCUMULATORS(INSTANCE, PieceLoad)            \
+  LYCEUM_ACCUMULATORS(INSTANCE, PieceLoadBackward)    \
+  LYCEUM_FLOATS(INSTANCE, PlacePieces)                \
+  LYCEUM_FLOATS(INSTANCE, PlacePiecesBackward)        \
+  LYCEUM_FLOATS(INSTANCE, AddPairs)
 
 }  // namespace lyceum

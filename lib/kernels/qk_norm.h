@@ -5,6 +5,7 @@
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "kernels/cuda/host_device.h"
+#include "kernels/instances.h"
 
 // RMSNorm of queries and keys before attention, in the columns q | k | v of the projections of a token. A group of
 // columns is normed together: a head [Qwen3], or all queries or all keys of a token [OLMoE].
@@ -110,5 +111,12 @@ template <class T>
 void run(const CudaStream& stream, const QkNormBackward<T>& norm);
 template <class T>
 void run(const CudaStream& stream, const QkNormWeightGrad<T>& norm);
+
+#define LYCEUM_QK_NORM_KERNELS(INSTANCE)  \
+  LYCEUM_FLOATS(INSTANCE, QkSquares)      \
+  LYCEUM_FLOATS(INSTANCE, QkNormForward)  \
+  LYCEUM_FLOATS(INSTANCE, QkDots)         \
+  LYCEUM_FLOATS(INSTANCE, QkNormBackward) \
+  LYCEUM_FLOATS(INSTANCE, QkNormWeightGrad)
 
 }  // namespace lyceum

@@ -4,6 +4,7 @@
 
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "kernels/instances.h"
 
 namespace lyceum {
 
@@ -51,5 +52,10 @@ template <class T>
 void run(const CudaStream& stream, const RmsNormBackward<T>& norm);
 template <class T>
 void run(const CudaStream& stream, const RmsNormWeightGrad<T>& norm);
+
+#define LYCEUM_RMS_NORM_KERNELS(INSTANCE)  \
+  LYCEUM_FLOATS(INSTANCE, RmsNormForward)  \
+  LYCEUM_FLOATS(INSTANCE, RmsNormBackward) \
+  LYCEUM_FLOATS(INSTANCE, RmsNormWeightGrad)
 
 }  // namespace lyceum

@@ -4,6 +4,7 @@
 
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "kernels/instances.h"
 
 namespace lyceum {
 
@@ -38,5 +39,9 @@ template <class A>
 void run(const CudaStream& stream, const RopeTable<A>& rope);
 template <class T>
 void run(const CudaStream& stream, const Rope<T>& rope);
+
+#define LYCEUM_ROPE_KERNELS(INSTANCE)      \
+  LYCEUM_ACCUMULATORS(INSTANCE, RopeTable) \
+  LYCEUM_FLOATS(INSTANCE, Rope)
 
 }  // namespace lyceum

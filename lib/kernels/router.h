@@ -3,11 +3,10 @@
 #include <cstdint>
 #include <span>
 
-#include "core/random.h"
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "kernels/instances.h"
 #include "kernels/routing_policy.h"
-#include "kernels/weight_update.h"
 
 namespace lyceum {
 
@@ -61,79 +60,17 @@ struct RouteTokens {
   std::span<double> entropies;    // [1], or none: += the entropies of all tokens; with load and entropy only
 };
 
-/// d_logits of RouteTokens. Of its load, the counts have no derivative.
-template <class A>
-struct RouteTokensBackward {
-  Matrix<const A> logits, norms;  // as above
-  Matrix<const std::int32_t> index;
-  Matrix<const A> d_gates;      // [tokens, k], or none: zero
-  Matrix<const double> d_load;  // [sequences, load_width(experts)], or none: zero
-  Scores scores = Scores::softmax;
-  Gates rule = Gates::raw;
-  std::span<const double> choices = {};  // as above
-  bool entropy = false;
-  std::int64_t seq_len = 1, first = 0;
-  Matrix<A> d_logits;  // [tokens, experts]
-};
-
 /// Experts that a token chooses, at most those that it may choose from.
 template <class Route>
 constexpr std::int64_t chosen_of(const Route& route) {
   return route.choices.empty() ? route.index.cols : static_cast<std::int64_t>(route.choices[0]);
 }
 
-/// splitmix64(token + layer · 2³²) mod experts: the expert of a token in a layer that chooses by the token alone.
-constexpr std::int32_t hashed_expert(std::int32_t token, std::int64_t layer, std::int64_t experts) {
-  const std::uint64_t key = (static_cast<std::uint64_t>(layer) << 32) + static_cast<std::uint32_t>(token);
-  return static_cast<std::int32_t>(splitmix64(key) % static_cast<std::uint64_t>(experts));
-}
-
-/// Choices that go by the tokens alone, a fixed expert each [Roller et al. 2021]: gates are 1, and so is the
-/// probability of the chosen. A is float or double.
-template <class A>
-struct HashTokens {
-  std::span<const std::int32_t> tokens;
-  std::int64_t layer, experts;
-  std::span<std::int32_t> index;   // [tokens]
-  std::span<A> gates;              // [tokens]
-  std::span<std::int64_t> counts;  // [experts], or none: += the tokens of each
-  std::span<double> probability;   // [experts], or none: likewise
-};
-
-/// bias_e += rate · sign(mean of all counts − count_e), counts summed over ranks of choice; unchanged if the step is
-/// skipped [DeepSeek-V3 §2.1.2]. A is float or double.
-template <class A>
-struct BalanceBias {
-  Matrix<const std::int64_t> counts;  // [k, experts]
-  std::span<A> bias;                  // [experts]
-  double rate;
-  std::span<const StepVerdict> verdict;  // [1]
-};
-
-/// sums[i] += Σ_t x[t, i].
-struct SumColumns {
-  Matrix<const double> x;  // [rows, cols]
-  std::span<double> sums;  // [cols]
-};
-
 template <class A>
 void run(const CpuStream& stream, const RouteTokens<A>& route);
 template <class A>
-void run(const CpuStream& stream, const RouteTokensBackward<A>& route);
-template <class A>
-void run(const CpuStream& stream, const HashTokens<A>& hash);
-template <class A>
-void run(const CpuStream& stream, const BalanceBias<A>& balance);
-void run(const CpuStream& stream, const SumColumns& sum);
-
-template <class A>
 void run(const CudaStream& stream, const RouteTokens<A>& route);
-template <class A>
-void run(const CudaStream& stream, const RouteTokensBackward<A>& route);
-template <class A>
-void run(const CudaStream& stream, const HashTokens<A>& hash);
-template <class A>
-void run(const CudaStream& stream, const BalanceBias<A>& balance);
-void run(const CudaStream& stream, const SumColumns& sum);
+
+#define LYCEUM_ROUTER_KERNELS(INSTANCE) LYCEUM_ACCUMULATORS(INSTANCE, RouteTokens)
 
 }  // namespace lyceum

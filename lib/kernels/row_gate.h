@@ -4,6 +4,7 @@
 
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "kernels/instances.h"
 
 namespace lyceum {
 
@@ -33,5 +34,9 @@ template <class T>
 void run(const CudaStream& stream, const RowGateForward<T>& gate);
 template <class T>
 void run(const CudaStream& stream, const RowGateBackward<T>& gate);
+
+#define LYCEUM_ROW_GATE_KERNELS(INSTANCE) \
+  LYCEUM_FLOATS(INSTANCE, RowGateForward) \
+  LYCEUM_FLOATS(INSTANCE, RowGateBackward)
 
 }  // namespace lyceum

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/attention.h"
+#include "kernels/instances.h"
 
 namespace lyceum {
 
@@ -40,5 +41,9 @@ template <class T>
 void run(const CudaStream& stream, const StickBreakingForward<T>& attention);
 template <class T>
 void run(const CudaStream& stream, const StickBreakingBackward<T>& attention);
+
+#define LYCEUM_STICK_BREAKING_KERNELS(INSTANCE) \
+  LYCEUM_FLOATS(INSTANCE, StickBreakingForward) \
+  LYCEUM_FLOATS(INSTANCE, StickBreakingBackward)
 
 }  // namespace lyceum

@@ -8,6 +8,7 @@
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "kernels/flat_blocks.h"
+#include "kernels/instances.h"
 
 namespace lyceum {
 
@@ -101,5 +102,10 @@ void run(const CudaStream& stream, const UpdateWeights<T, Rule>& update);
 template <class T, std::size_t states>
 void run(const CudaStream& stream, const CheckDigests<T, states>& check);
 void run(const CudaStream& stream, const JudgeStep& judge);
+
+#define LYCEUM_WEIGHT_UPDATE_KERNELS(INSTANCE) \
+  INSTANCE(CheckDigests<float, 2>) INSTANCE(CheckDigests<bfloat16, 2>) INSTANCE(CheckDigests<double, 2>)
+#define LYCEUM_UPDATE_RULE_KERNELS(INSTANCE, Rule) \
+  INSTANCE(UpdateWeights<float, Rule>) INSTANCE(UpdateWeights<bfloat16, Rule>) INSTANCE(UpdateWeights<double, Rule>)
 
 }  // namespace lyceum

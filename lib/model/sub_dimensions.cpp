@@ -2,7 +2,7 @@
 
 #include <iterator>
 
-#include "autograd/activate.h"
+#include "autograd/activation.h"
 #include "autograd/monarch.h"
 #include "model/routing/balance_loss.h"
 #include "parallel/expert/expert_rows.h"

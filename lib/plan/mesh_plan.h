@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "parallel/pipeline/simulate.h"
 #include "parallel/pipeline/timeline.h"
 #include "plan/cluster.h"
 #include "plan/memory.h"

@@ -7,7 +7,7 @@
 
 #include "convert/transforms/recipe.h"
 #include "io/checkpoint/checkpoint.h"
-#include "io/routing/log.h"
+#include "io/routing/history.h"
 #include "model/routing/routing_statistics.h"
 
 /// Changes of the routed experts of FFNs. Configurations are resolved.

@@ -1,10 +1,12 @@
+#include "io/checkpoint/directory.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
 
-#include "io/checkpoint/checkpoint.h"
 #include "io/checkpoint/manifest.h"
+#include "io/checkpoint/read.h"
 #include "io/files/atomic_file.h"
 #include "io/files/system_reason.h"
 #include "io/files/whole_file.h"

@@ -1,11 +1,16 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "io/checkpoint/checkpoint.h"
+#include "core/error.h"
+#include "io/checkpoint/contents.h"
 #include "io/files/sha256.h"
 
 /// manifest.json: all that the reader knows before it opens a shard.

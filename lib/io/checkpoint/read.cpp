@@ -1,3 +1,5 @@
+#include "io/checkpoint/read.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <deque>
@@ -5,7 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "io/checkpoint/checkpoint.h"
 #include "io/checkpoint/manifest.h"
 #include "io/files/hdf5.h"
 #include "io/files/whole_file.h"

@@ -1,96 +1,31 @@
+#include "io/checkpoint/write.h"
+
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstring>
-#include <map>
-#include <memory>
-#include <new>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <source_location>
-#include <span>
 #include <stop_token>
 #include <thread>
 #include <utility>
+#include <vector>
 
-#include "core/copy.h"
-#include "io/checkpoint/checkpoint.h"
+#include "io/checkpoint/directory.h"
 #include "io/checkpoint/manifest.h"
+#include "io/checkpoint/save_plan.h"
+#include "io/checkpoint/shard.h"
 #include "io/files/atomic_file.h"
-#include "io/files/hdf5.h"
 #include "io/files/system_reason.h"
-#include "io/text/json.h"
 #include "parallel/comm/shared_work.h"
 
 namespace lyceum {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
-
-/// Names become paths in HDF5 files, and a box is appended to them in brackets.
-void check_name(const std::string& name) {
-  const auto bad = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == '[' || c == ']' || c == 0x7f; };
-  require(!name.empty() && std::none_of(name.begin(), name.end(), bad),
-          "tensor name \"{}\" is empty or contains brackets or control characters", name);
-  const std::string padded = "/" + name + "/";
-  for (const char* part : {"//", "/./", "/../"}) {
-    require(padded.find(part) == std::string::npos, "tensor name \"{}\" has an empty or dotted part", name);
-  }
-}
-
-std::vector<std::int64_t> numbers(const Shape& shape) { return {shape.extents().begin(), shape.extents().end()}; }
-Shape shape_told(const Json& json) {
-  return Shape(std::span<const std::int64_t>(json.get<std::vector<std::int64_t>>()));
-}
-
-/// A rank's pieces as text for the rank that plans.
-std::string describe(const CheckpointHeader& header, std::span<const CheckpointPiece> pieces) {
-  require(header.step >= 0, "step {} is negative", header.step);
-  Json list = Json::array();
-  for (const CheckpointPiece& piece : pieces) {
-    check_name(piece.name);
-    require(piece.shape.rank() > 0, "tensor {} has no dimensions: save it as [1]", piece.name);
-    require(piece.values || piece.make || piece.box.extent.size() == 0, "tensor {} has no values", piece.name);
-    list.push_back({piece.name, numbers(piece.shape), numbers(piece.box.offset), numbers(piece.box.extent)});
-  }
-  return json_text(Json{{"step", header.step}, {"run_uuid", header.run_uuid}, {"pieces", std::move(list)}});
-}
-
-/// All ranks' pieces by tensor. Throws when their shapes differ or they do not cover every tensor exactly once.
-std::vector<StoredTensor> plan(const CheckpointHeader& header, const std::vector<std::string>& descriptions) {
-  std::map<std::string, StoredTensor> tensors;
-  for (std::size_t rank = 0; rank < descriptions.size(); ++rank) {
-    const Json description = parse_json<Json>(descriptions[rank]);
-    require(description.at("step") == header.step && description.at("run_uuid") == header.run_uuid,
-            "rank {} saves a different step or run than rank 0", rank);
-    for (const Json& piece : description.at("pieces")) {
-      const std::string name = piece.at(0);
-      const Shape shape = shape_told(piece.at(1));
-      const Box box{shape_told(piece.at(2)), shape_told(piece.at(3))};
-      StoredTensor& tensor = tensors.try_emplace(name, StoredTensor{name, shape, {}}).first->second;
-      require(tensor.shape == shape, "tensor {} is {} on rank {} and {} on another", name, shape, rank, tensor.shape);
-      if (inside(box, shape) && box.extent.size() == 0) continue;  // a rank with nothing of it
-      tensor.boxes.push_back({rank, dataset_name(name, shape, box), box});
-    }
-  }
-  std::vector<StoredTensor> result;
-  std::vector<Box> boxes;
-  for (auto& [name, tensor] : tensors) {
-    for (std::size_t slash = name.find('/'); slash != std::string::npos; slash = name.find('/', slash + 1)) {
-      require(!tensors.contains(name.substr(0, slash)), "tensor {} is inside tensor {}", name, name.substr(0, slash));
-    }
-    boxes.clear();
-    for (const StoredBox& stored : tensor.boxes) boxes.push_back(stored.box);
-    const auto owner = [&](std::size_t i) { return fmt::format("rank {}", tensor.boxes[i].file); };
-    const std::string problem = coverage_problem(name, tensor.shape, boxes, owner);
-    require(problem.empty(), "{}", problem);
-    result.push_back(std::move(tensor));
-  }
-  return result;
-}
 
 /// Throws if there is a checkpoint that this build cannot read: it must not be replaced.
 void require_known_format(const fs::path& directory) {
@@ -102,99 +37,6 @@ void require_known_format(const fs::path& directory) {
   } catch (const Error&) {
     // Damaged: a new one is better.
   }
-}
-
-/// Whether the values lie in the host's memory as they are written.
-bool on_host(const CheckpointPiece& piece) { return piece.values && !(piece.stream && asynchronous(*piece.stream)); }
-
-void copy_values(const CheckpointPiece& piece, std::span<float> copy) {
-  if (copy.empty()) return;
-  if (!piece.values) {
-    piece.make(copy);
-  } else if (on_host(piece)) {
-    std::memcpy(copy.data(), piece.values, copy.size_bytes());
-  } else {
-    copy_to_host(*piece.stream, copy.data(), piece.values, copy.size_bytes());
-  }
-}
-
-std::size_t values_in(const CheckpointPiece& piece) { return static_cast<std::size_t>(piece.box.extent.size()); }
-
-/// Pieces with values of their own in the host's memory.
-struct HostCopy {
-  explicit HostCopy(std::span<const CheckpointPiece> from) {
-    std::size_t count = 0;
-    for (const CheckpointPiece& piece : from) count += values_in(piece);
-    try {
-      values = std::make_unique_for_overwrite<float[]>(count);
-    } catch (const std::bad_alloc&) {
-      fail(ExitCode::failed, "no memory for a copy of {} bytes: set checkpoint.background = false",
-           count * sizeof(float));
-    }
-    std::span<float> rest(values.get(), count);
-    for (const CheckpointPiece& piece : from) {
-      const std::span<float> copy = rest.first(values_in(piece));
-      copy_values(piece, copy);
-      pieces.push_back({.name = piece.name, .shape = piece.shape, .box = piece.box, .values = copy.data()});
-      rest = rest.subspan(copy.size());
-    }
-  }
-
-  std::unique_ptr<float[]> values;
-  std::vector<CheckpointPiece> pieces;
-};
-
-/// `each` is called after each piece.
-void write_shard(const fs::path& path, std::span<const CheckpointPiece> pieces, const std::stop_token& stop,
-                 const std::function<void()>& each) {
-  hdf5::File file = hdf5::File::create(path);
-  std::vector<float> copy;
-  for (const CheckpointPiece& piece : pieces) {
-    if (values_in(piece) == 0) continue;
-    require(!stop.stop_requested(), "{}: asked to stop", path.string());
-    const float* values = piece.values;
-    if (!on_host(piece)) {
-      copy.resize(values_in(piece));
-      copy_values(piece, copy);
-      values = copy.data();
-    }
-    const std::string name = dataset_name(piece.name, piece.shape, piece.box);
-    file.create_dataset(name, DType::f32, piece.box.extent).write(values);
-    each();
-  }
-  file.close();
-}
-
-/// Every logical tensor whole, as a view of the shards next to it. Needs no more of the manifest than the plan has.
-/// `each` is called after each tensor.
-void write_index(const fs::path& path, const Manifest& manifest, const std::function<void()>& each) {
-  hdf5::File file = hdf5::File::create(path);
-  file.set("format", std::string(checkpoint_format));
-  file.set("format_version", checkpoint_format_version);
-  file.set("run_uuid", manifest.header.run_uuid);
-  file.set("step", manifest.header.step);
-  file.set("mesh", manifest.header.mesh);
-  if (const auto& job = manifest.header.job) {
-    file.set("slurm_job_id", job->id);
-    file.set("slurm_restart_count", static_cast<std::int64_t>(job->restarts));
-    file.set("slurm_job_nodelist", job->nodes);
-  }
-  file.set("config", manifest.header.config);
-  std::vector<hdf5::VirtualSource> sources;
-  for (const StoredTensor& tensor : manifest.tensors) {
-    sources.clear();
-    for (const StoredBox& stored : tensor.boxes) {
-      sources.push_back({shard_name(static_cast<int>(stored.file)), stored.dataset, stored.box});
-    }
-    if (sources.empty()) {
-      file.create_dataset(tensor.name, DType::f32, tensor.shape);
-    } else {
-      file.create_virtual(tensor.name, DType::f32, tensor.shape, sources);
-    }
-    each();
-  }
-  file.close();
-  sync_path(path);
 }
 
 /// One collective save. Each phase is done by every rank, or by rank 0 for all, and ends with all ranks knowing whether
@@ -215,7 +57,7 @@ class Writer {
 
   /// Collective. Throws the same Error everywhere, and so does publish().
   void begin() {
-    const auto descriptions = agree(attempt("plan", [&] { return describe(manifest_.header, pieces_); }));
+    const auto descriptions = agree(attempt("plan", [&] { return describe_pieces(manifest_.header, pieces_); }));
     rank_zero("prepare", [&] { prepare(descriptions); });
   }
 
@@ -336,7 +178,7 @@ class Writer {
   }
 
   void prepare(const std::vector<std::string>& descriptions) {
-    manifest_.tensors = plan(manifest_.header, descriptions);
+    manifest_.tensors = plan_tensors(manifest_.header, descriptions);
     require_known_format(root_ / name_);
     make_directories(root_);
     std::error_code error;

@@ -1,113 +1,22 @@
 #include "io/files/hdf5.h"
 
 #include <hdf5.h>
-#include <hdf5_hl.h>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
-#include <mutex>
+#include <memory>
+#include <utility>
 
-#include "core/error.h"
-#include "io/files/hdf5_detail.h"
+#include "io/files/hdf5_driver.h"
+#include "io/files/hdf5_library.h"
+#include "io/files/hdf5_types.h"
 
 namespace lyceum::hdf5 {
 
-void FairLock::lock() {
-  std::unique_lock guard(mutex_);
-  if (owner_ != std::this_thread::get_id()) {
-    const std::uint64_t ticket = next_++;
-    changed_.wait(guard, [&] { return served_ == ticket; });
-    owner_ = std::this_thread::get_id();
-  }
-  ++depth_;
-}
-
-void FairLock::unlock() {
-  const std::scoped_lock guard(mutex_);
-  if (--depth_ > 0) return;
-  owner_ = {};
-  ++served_;
-  changed_.notify_all();
-}
-
-std::unique_lock<FairLock> lock_library() {
-  static auto* const lock = new FairLock;  // never destroyed: files may be closed at exit
-  return std::unique_lock(*lock);
-}
-
-std::string library_reason() {
-  struct Reason {
-    std::string outer, inner;
-  } reason;
-  const auto visit = [](unsigned n, const H5E_error2_t* error, void* out) -> herr_t {
-    auto& lines = *static_cast<Reason*>(out);
-    (n == 0 ? lines.outer : lines.inner) = error->desc ? error->desc : "";
-    return 0;
-  };
-  H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, visit, &reason);
-  H5Eclear2(H5E_DEFAULT);
-  std::string text = reason.outer.empty() ? "HDF5 gives no reason" : reason.outer;
-  if (!reason.inner.empty() && reason.inner != reason.outer) text += ": " + reason.inner;
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
-}
-
-void fail_file(const FileState& file, std::string_view action, std::string_view reason) {
-  fail(file.writable ? ExitCode::failed : ExitCode::bad_input, "{}: cannot {}: {}", file.path.string(), action, reason);
-}
-
 namespace {
-
-/// Must come before every first use of the library in a thread.
-void prepare_library() {
-  static std::once_flag once;
-  // Left to itself the library closes files at exit, and crashes on one whose disk was full.
-  std::call_once(once, [] { H5dont_atexit(); });
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // of this thread: errors are reported in one line, by check()
-}
-
-std::array<hsize_t, Shape::max_rank> sizes_of(const Shape& shape) {
-  std::array<hsize_t, Shape::max_rank> sizes{};
-  for (int axis = 0; axis < shape.rank(); ++axis)
-    sizes[static_cast<std::size_t>(axis)] = static_cast<hsize_t>(shape[axis]);
-  return sizes;
-}
-
-Handle space_of(const Shape& shape) {
-  return {shape.rank() ? H5Screate_simple(shape.rank(), sizes_of(shape).data(), nullptr) : H5Screate(H5S_SCALAR),
-          H5Sclose};
-}
-
-void select(std::int64_t space, const Box& box) {
-  if (box.extent.rank()) {
-    H5Sselect_hyperslab(space, H5S_SELECT_SET, sizes_of(box.offset).data(), nullptr, sizes_of(box.extent).data(),
-                        nullptr);
-  }
-}
-
-/// bfloat16, which HDF5 has no name for: sign 15, exponent 7–14, mantissa 0–6; h5dump and h5py read it as float.
-Handle bfloat16_type() {
-  Handle type(H5Tcopy(H5T_IEEE_F32LE), H5Tclose);
-  H5Tset_fields(type.id(), 15, 7, 8, 0, 7);
-  H5Tset_size(type.id(), 2);
-  H5Tset_precision(type.id(), 16);
-  H5Tset_ebias(type.id(), 127);
-  return type;
-}
-
-Handle type_of(DType type) {
-  switch (type) {
-    case DType::f32: return {H5Tcopy(H5T_IEEE_F32LE), H5Tclose};
-    case DType::bf16: return bfloat16_type();
-    case DType::f64: return {H5Tcopy(H5T_IEEE_F64LE), H5Tclose};
-    case DType::i32: return {H5Tcopy(H5T_STD_I32LE), H5Tclose};
-    case DType::i64: return {H5Tcopy(H5T_STD_I64LE), H5Tclose};
-    case DType::u8: return {H5Tcopy(H5T_STD_U8LE), H5Tclose};
-  }
-  fail(ExitCode::failed, "a dtype that HDF5 files cannot store");
-}
 
 /// Groups on the way are made.
 const Handle& link_list() {
@@ -187,132 +96,6 @@ bool claims_too_much(std::int64_t dataset) {
 }
 
 }  // namespace
-
-Handle& Handle::operator=(Handle&& other) noexcept {
-  if (this != &other) {
-    close();
-    id_ = std::exchange(other.id_, -1);
-    close_ = other.close_;
-  }
-  return *this;
-}
-
-Handle::~Handle() { close(); }
-
-int Handle::close() {
-  if (id_ < 0) return 0;
-  const auto lock = lock_library();
-  return close_(std::exchange(id_, -1));
-}
-
-Shape Dataset::shape() const {
-  const auto lock = lock_library();
-  const Handle space(check(H5Dget_space(handle_.id()), *file_, "read a shape"), H5Sclose);
-  const int rank = H5Sget_simple_extent_ndims(space.id());
-  if (rank < 0 || rank > Shape::max_rank) fail_file(*file_, "read a shape", "too many dimensions");
-  std::array<hsize_t, Shape::max_rank> sizes{};
-  check(H5Sget_simple_extent_dims(space.id(), sizes.data(), nullptr), *file_, "read a shape");
-  std::array<std::int64_t, Shape::max_rank> extents{};
-  std::copy(sizes.begin(), sizes.end(), extents.begin());
-  return Shape(std::span<const std::int64_t>(extents.data(), static_cast<std::size_t>(rank)));
-}
-
-DType Dataset::dtype() const {
-  const auto lock = lock_library();
-  const Handle type(check(H5Dget_type(handle_.id()), *file_, "read a type"), H5Tclose);
-  for (const DType candidate : {DType::f32, DType::bf16, DType::f64, DType::i32, DType::i64, DType::u8}) {
-    if (H5Tequal(type.id(), type_of(candidate).id()) > 0) return candidate;
-  }
-  fail_file(*file_, "read a dataset", "its type is not one that Lyceum writes");
-}
-
-Shape Dataset::chunk() const {
-  const auto lock = lock_library();
-  const Handle list(check(H5Dget_create_plist(handle_.id()), *file_, "read a layout"), H5Pclose);
-  std::array<hsize_t, Shape::max_rank> sizes{};
-  const int rank = H5Pget_layout(list.id()) == H5D_CHUNKED ? H5Pget_chunk(list.id(), Shape::max_rank, sizes.data()) : 0;
-  std::array<std::int64_t, Shape::max_rank> extents{};
-  std::copy(sizes.begin(), sizes.end(), extents.begin());
-  return Shape(std::span<const std::int64_t>(extents.data(), static_cast<std::size_t>(std::max(rank, 0))));
-}
-
-namespace {
-
-/// Calls f(slice, first) for parts of the box that lie one behind the other in row-major memory, from element `first`
-/// on, of about `most` elements: of a dataset in chunks, whole ones where the box begins at one.
-template <class F>
-void for_each_slice(const Box& box, const Shape& chunk, std::int64_t most, F&& f, int axis = 0,
-                    std::int64_t first = 0) {
-  if (axis >= chunk.rank() || box.extent.size() <= most) return f(box, first);
-  const std::int64_t row = box.extent.size() / box.extent[axis];
-  const std::int64_t rows = std::max(most / row / chunk[axis], std::int64_t{1}) * chunk[axis];
-  for (std::int64_t at = 0; at < box.extent[axis]; at += rows) {
-    Box slice = box;
-    slice.offset[axis] += at;
-    slice.extent[axis] = std::min(rows, box.extent[axis] - at);
-    if (slice.extent[axis] == 1) {
-      for_each_slice(slice, chunk, most, f, axis + 1, first + at * row);
-    } else {
-      f(slice, first + at * row);
-    }
-  }
-}
-
-}  // namespace
-
-void Dataset::write(const Box& box, DType type, const void* values) {
-  const auto size = static_cast<std::int64_t>(size_of(type));
-  constexpr std::int64_t slice_bytes = 4 << 20;  // other threads that use the library wait for no more
-  if (box.extent.size() * size <= slice_bytes) return write_slice(box, type, values);
-  for_each_slice(box, chunk(), slice_bytes / size, [&](const Box& slice, std::int64_t first) {
-    write_slice(slice, type, static_cast<const std::byte*>(values) + first * size);
-  });
-}
-
-void Dataset::write_slice(const Box& box, DType type, const void* values) {
-  if (box.extent.size() == 0) return;
-  const auto lock = lock_library();
-  const Handle space(check(H5Dget_space(handle_.id()), *file_, "write a dataset"), H5Sclose);
-  select(space.id(), box);
-  check(H5Dwrite(handle_.id(), type_of(type).id(), space_of(box.extent).id(), space.id(), H5P_DEFAULT, values), *file_,
-        "write a dataset");
-}
-
-void Dataset::read(const Box& box, DType type, void* values) const {
-  read_into(box, type, values, box.extent, Box::whole(box.extent).offset);
-}
-
-void Dataset::read_into(const Box& box, DType type, void* values, const Shape& shape, const Shape& offset) const {
-  if (box.extent.size() == 0) return;
-  const auto lock = lock_library();
-  const Handle space(check(H5Dget_space(handle_.id()), *file_, "read a dataset"), H5Sclose);
-  select(space.id(), box);
-  const Handle memory = space_of(shape);
-  select(memory.id(), {offset, box.extent});
-  check(H5Dread(handle_.id(), type_of(type).id(), memory.id(), space.id(), H5P_DEFAULT, values), *file_,
-        "read a dataset");
-}
-
-void Dataset::resize(const Shape& shape) {
-  const auto lock = lock_library();
-  check(H5Dset_extent(handle_.id(), sizes_of(shape).data()), *file_, "resize a dataset");
-}
-
-void Dataset::make_scale(const std::string& name) {
-  const auto lock = lock_library();
-  check(H5DSset_scale(handle_.id(), name.c_str()), *file_, "make a dimension scale");
-}
-
-void Dataset::attach_scale(int axis, const Dataset& scale) {
-  const auto lock = lock_library();
-  check(H5DSattach_scale(handle_.id(), scale.handle_.id(), static_cast<unsigned>(axis)), *file_,
-        "attach a dimension scale");
-}
-
-void Dataset::label(int axis, const std::string& text) {
-  const auto lock = lock_library();
-  check(H5DSset_label(handle_.id(), static_cast<unsigned>(axis), text.c_str()), *file_, "label a dimension");
-}
 
 File File::start(const std::filesystem::path& path, Mode mode) {
   const auto lock = lock_library();

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "io/routing/log.h"
+#include "io/routing/history.h"
 
 namespace lyceum {
 

@@ -1,13 +1,13 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "io/report/palette_png.h"
 #include "io/run/metrics.h"
 
 namespace lyceum {
@@ -22,6 +22,9 @@ std::string grouped_number(std::int64_t value);
 
 /// Round values for an axis that shows [low, high], about `count` of them; 1-2-5 steps a decade when `log`.
 std::vector<double> axis_ticks(double low, double high, int count, bool log);
+
+/// A value that is not known.
+constexpr double no_value = std::numeric_limits<double>::quiet_NaN();
 
 struct ChartLine {
   std::string name;                      // in the legend and under the pointer; empty: in neither
@@ -42,29 +45,7 @@ struct LineChart {
 /// Empty when no line has a point.
 std::string line_chart(const LineChart& chart);
 
-/// A figure: one cell a (row, column), coloured by value / 1 on a logarithmic scale from ¼ to 4; zero has its own
-/// colour, NaN leaves the cell empty.
-struct HeatMap {
-  std::string title, note, row_name, column_name;
-  std::vector<std::string> rows = {};
-  std::size_t columns = 0;
-  std::vector<std::vector<double>> values = {};       // [rows][up to columns]
-  std::vector<std::vector<std::string>> titles = {};  // shown when the pointer rests on a cell
-  bool legend = true;
-};
-std::string heat_map(const HeatMap& map);
-/// What its colours mean, for several maps.
-std::string heat_legend();
-
-/// Colours of a heat map, from ¼ to 4 on a light page, and the one of a value.
-constexpr std::size_t heat_bins = 13;
-std::array<Rgb8, heat_bins> heat_palette();
-std::size_t heat_bin(double value);
-
 /// 1, 2, 5, 10, 20 …: every how many of `count` labels are shown along an axis with room for `room`.
 std::size_t label_stride(std::size_t count, std::size_t room);
-
-/// CSS custom properties of the heat map's colours: for a light page, or a dark one.
-std::string heat_colours(bool dark);
 
 }  // namespace lyceum

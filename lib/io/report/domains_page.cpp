@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "io/report/chart.h"
+#include "io/report/heat_map.h"
 #include "io/report/page.h"
 
 namespace lyceum {

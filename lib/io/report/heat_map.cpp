@@ -1,3 +1,5 @@
+#include "io/report/heat_map.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "io/routing/log.h"
+#include "io/routing/history.h"
 #include "io/routing/stats.h"
 #include "io/run/metrics.h"
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "io/report/alarms.h"
-#include "io/routing/log.h"
+#include "io/routing/history.h"
 
 namespace lyceum {
 

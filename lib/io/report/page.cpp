@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "io/report/chart.h"
+#include "io/report/heat_map.h"
 
 namespace lyceum {
 namespace {

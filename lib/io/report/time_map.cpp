@@ -8,6 +8,7 @@
 #include <initializer_list>
 
 #include "io/report/chart.h"
+#include "io/report/heat_map.h"
 #include "io/report/palette_png.h"
 
 namespace lyceum {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "io/routing/log.h"
+#include "io/routing/history.h"
 #include "io/routing/stats.h"
 
 namespace lyceum {

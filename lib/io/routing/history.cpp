@@ -1,3 +1,5 @@
+#include "io/routing/history.h"
+
 #include <algorithm>
 #include <functional>
 #include <string>
@@ -6,7 +8,6 @@
 #include "core/error.h"
 #include "io/files/hdf5.h"
 #include "io/routing/groups.h"
-#include "io/routing/log.h"
 
 namespace lyceum {
 namespace {

@@ -20,6 +20,7 @@
 #include "io/files/system_reason.h"
 #include "io/files/uninterrupted.h"
 #include "io/routing/groups.h"
+#include "io/routing/history.h"
 
 // How a record reaches the file, and why a kill cannot hurt it.
 //

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "io/routing/log.h"
+#include "io/routing/history.h"
 
 namespace lyceum {
 

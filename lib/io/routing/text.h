@@ -3,7 +3,7 @@
 #include <iosfwd>
 #include <string>
 
-#include "io/routing/log.h"
+#include "io/routing/history.h"
 #include "io/routing/stats.h"
 
 namespace lyceum {

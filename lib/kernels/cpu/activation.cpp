@@ -186,11 +186,6 @@ void run(const CpuStream& stream, const ActivationBackward<T>& work) {
   });
 }
 
-template void run(const CpuStream&, const ActivationForward<float>&);
-template void run(const CpuStream&, const ActivationForward<bfloat16>&);
-template void run(const CpuStream&, const ActivationForward<double>&);
-template void run(const CpuStream&, const ActivationBackward<float>&);
-template void run(const CpuStream&, const ActivationBackward<bfloat16>&);
-template void run(const CpuStream&, const ActivationBackward<double>&);
+LYCEUM_ACTIVATION_KERNELS(LYCEUM_CPU_INSTANCE)
 
 }  // namespace lyceum

@@ -4,8 +4,6 @@
 
 namespace lyceum {
 
-template void run(const CpuStream&, const UpdateWeights<float, AdamW>&);
-template void run(const CpuStream&, const UpdateWeights<bfloat16, AdamW>&);
-template void run(const CpuStream&, const UpdateWeights<double, AdamW>&);
+LYCEUM_UPDATE_RULE_KERNELS(LYCEUM_CPU_INSTANCE, AdamW)
 
 }  // namespace lyceum

@@ -197,11 +197,6 @@ void run(const CpuStream& stream, const AttentionBackward<T>& attention) {
   }
 }
 
-template void run(const CpuStream&, const AttentionForward<float>&);
-template void run(const CpuStream&, const AttentionForward<double>&);
-template void run(const CpuStream&, const AttentionForward<bfloat16>&);
-template void run(const CpuStream&, const AttentionBackward<float>&);
-template void run(const CpuStream&, const AttentionBackward<double>&);
-template void run(const CpuStream&, const AttentionBackward<bfloat16>&);
+LYCEUM_ATTENTION_KERNELS(LYCEUM_CPU_INSTANCE)
 
 }  // namespace lyceum

@@ -31,11 +31,6 @@ void run(const CpuStream& stream, const BiasGrad<T>& sum) {
   });
 }
 
-template void run(const CpuStream&, const AddBias<float>&);
-template void run(const CpuStream&, const AddBias<bfloat16>&);
-template void run(const CpuStream&, const AddBias<double>&);
-template void run(const CpuStream&, const BiasGrad<float>&);
-template void run(const CpuStream&, const BiasGrad<bfloat16>&);
-template void run(const CpuStream&, const BiasGrad<double>&);
+LYCEUM_BIAS_KERNELS(LYCEUM_CPU_INSTANCE)
 
 }  // namespace lyceum

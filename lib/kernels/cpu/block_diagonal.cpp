@@ -125,11 +125,6 @@ void run(const CpuStream& stream, const BlockDiagonalWeightGrad<T>& grad) {
   });
 }
 
-template void run(const CpuStream&, const BlockDiagonal<float>&);
-template void run(const CpuStream&, const BlockDiagonal<double>&);
-template void run(const CpuStream&, const BlockDiagonal<bfloat16>&);
-template void run(const CpuStream&, const BlockDiagonalWeightGrad<float>&);
-template void run(const CpuStream&, const BlockDiagonalWeightGrad<double>&);
-template void run(const CpuStream&, const BlockDiagonalWeightGrad<bfloat16>&);
+LYCEUM_BLOCK_DIAGONAL_KERNELS(LYCEUM_CPU_INSTANCE)
 
 }  // namespace lyceum

@@ -41,11 +41,6 @@ void run(const CpuStream& stream, const CopyRowsBackward<T>& copy) {
   });
 }
 
-template void run(const CpuStream&, const CopyRows<float>&);
-template void run(const CpuStream&, const CopyRows<bfloat16>&);
-template void run(const CpuStream&, const CopyRows<double>&);
-template void run(const CpuStream&, const CopyRowsBackward<float>&);
-template void run(const CpuStream&, const CopyRowsBackward<bfloat16>&);
-template void run(const CpuStream&, const CopyRowsBackward<double>&);
+LYCEUM_COPIES_KERNELS(LYCEUM_CPU_INSTANCE)
 
 }  // namespace lyceum

@@ -97,16 +97,6 @@ void run(const CpuStream& stream, const CrossEntropyBackward<T>& loss) {
   });
 }
 
-template void run(const CpuStream&, const CrossEntropyForward<float>&);
-template void run(const CpuStream&, const CrossEntropyForward<bfloat16>&);
-template void run(const CpuStream&, const CrossEntropyForward<double>&);
-template void run(const CpuStream&, const CrossEntropyPart<float>&);
-template void run(const CpuStream&, const CrossEntropyPart<bfloat16>&);
-template void run(const CpuStream&, const CrossEntropyPart<double>&);
-template void run(const CpuStream&, const CrossEntropyJoin<float>&);
-template void run(const CpuStream&, const CrossEntropyJoin<double>&);
-template void run(const CpuStream&, const CrossEntropyBackward<float>&);
-template void run(const CpuStream&, const CrossEntropyBackward<bfloat16>&);
-template void run(const CpuStream&, const CrossEntropyBackward<double>&);
+LYCEUM_CROSS_ENTROPY_KERNELS(LYCEUM_CPU_INSTANCE)
 
 }  // namespace lyceum

@@ -48,8 +48,6 @@ std::uint64_t digest_of_bytes(const void* bytes, std::size_t count) {
   return sum + digest_of_word(last, static_cast<std::uint32_t>(words));
 }
 
-template void run(const CpuStream&, const DigestBlocks<float>&);
-template void run(const CpuStream&, const DigestBlocks<bfloat16>&);
-template void run(const CpuStream&, const DigestBlocks<double>&);
+LYCEUM_DIGEST_KERNELS(LYCEUM_CPU_INSTANCE)
 
 }  // namespace lyceum

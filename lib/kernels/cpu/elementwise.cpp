@@ -144,36 +144,6 @@ void run(const CpuStream& stream, const Cast<From, To>& cast) {
   });
 }
 
-template void run(const CpuStream&, const Add<float>&);
-template void run(const CpuStream&, const Add<bfloat16>&);
-template void run(const CpuStream&, const Add<double>&);
-template void run(const CpuStream&, const Scale<float>&);
-template void run(const CpuStream&, const Scale<bfloat16>&);
-template void run(const CpuStream&, const Scale<double>&);
-template void run(const CpuStream&, const ReluForward<float>&);
-template void run(const CpuStream&, const ReluForward<bfloat16>&);
-template void run(const CpuStream&, const ReluForward<double>&);
-template void run(const CpuStream&, const ReluBackward<float>&);
-template void run(const CpuStream&, const ReluBackward<bfloat16>&);
-template void run(const CpuStream&, const ReluBackward<double>&);
-template void run(const CpuStream&, const Clear<float>&);
-template void run(const CpuStream&, const Clear<bfloat16>&);
-template void run(const CpuStream&, const Clear<double>&);
-template void run(const CpuStream&, const Clear<std::int64_t>&);
-template void run(const CpuStream&, const AddScaled<float, float>&);
-template void run(const CpuStream&, const AddScaled<float, double>&);
-template void run(const CpuStream&, const AddScaled<double, float>&);
-template void run(const CpuStream&, const AddScaled<double, double>&);
-template void run(const CpuStream&, const Total<float>&);
-template void run(const CpuStream&, const Total<double>&);
-template void run(const CpuStream&, const Cast<float, float>&);
-template void run(const CpuStream&, const Cast<float, bfloat16>&);
-template void run(const CpuStream&, const Cast<float, double>&);
-template void run(const CpuStream&, const Cast<bfloat16, float>&);
-template void run(const CpuStream&, const Cast<bfloat16, bfloat16>&);
-template void run(const CpuStream&, const Cast<bfloat16, double>&);
-template void run(const CpuStream&, const Cast<double, float>&);
-template void run(const CpuStream&, const Cast<double, bfloat16>&);
-template void run(const CpuStream&, const Cast<double, double>&);
+LYCEUM_ELEMENTWISE_KERNELS(LYCEUM_CPU_INSTANCE)
 
 }  // namespace lyceum

@@ -58,11 +58,6 @@ void run(const CpuStream& stream, const EmbeddingWeightGrad<T>& embedding) {
   });
 }
 
-template void run(const CpuStream&, const EmbeddingForward<float>&);
-template void run(const CpuStream&, const EmbeddingForward<bfloat16>&);
-template void run(const CpuStream&, const EmbeddingForward<double>&);
-template void run(const CpuStream&, const EmbeddingWeightGrad<float>&);
-template void run(const CpuStream&, const EmbeddingWeightGrad<bfloat16>&);
-template void run(const CpuStream&, const EmbeddingWeightGrad<double>&);
+LYCEUM_EMBEDDING_KERNELS(LYCEUM_CPU_INSTANCE)
 
 }  // namespace lyceum

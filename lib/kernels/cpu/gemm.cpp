@@ -43,9 +43,6 @@ void run(const CpuStream& stream, const SplitWeightGrad& grad) {
   }
 }
 
-template void run(const CpuStream&, const Gemm<float>&);
-template void run(const CpuStream&, const Gemm<double>&);
-template void run(const CpuStream&, const Gemm<bfloat16>&);
-template void run(const CpuStream&, const Gemm<bfloat16, float>&);
+LYCEUM_GEMM_KERNELS(LYCEUM_CPU_INSTANCE)
 
 }  // namespace lyceum

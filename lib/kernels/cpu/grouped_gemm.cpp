@@ -220,11 +220,6 @@ void run(const CpuStream& stream, const GroupedWeightGrad<T>& grouped) {
   }
 }
 
-template void run(const CpuStream&, const GroupedGemm<float>&);
-template void run(const CpuStream&, const GroupedGemm<double>&);
-template void run(const CpuStream&, const GroupedGemm<bfloat16>&);
-template void run(const CpuStream&, const GroupedWeightGrad<float>&);
-template void run(const CpuStream&, const GroupedWeightGrad<double>&);
-template void run(const CpuStream&, const GroupedWeightGrad<bfloat16>&);
+LYCEUM_GROUPED_GEMM_KERNELS(LYCEUM_CPU_INSTANCE)
 
 }  // namespace lyceum

@@ -46,9 +46,6 @@ void run(const CpuStream& stream, const AddNoiseBackward<A>& add) {
                     });
 }
 
-template void run(const CpuStream&, const AddNoise<float>&);
-template void run(const CpuStream&, const AddNoise<double>&);
-template void run(const CpuStream&, const AddNoiseBackward<float>&);
-template void run(const CpuStream&, const AddNoiseBackward<double>&);
+LYCEUM_NOISE_KERNELS(LYCEUM_CPU_INSTANCE)
 
 }  // namespace lyceum

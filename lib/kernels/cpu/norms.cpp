@@ -49,7 +49,6 @@ void run(const CpuStream&, const NormsOfLayers& join) {
   }
 }
 
-template void run(const CpuStream&, const SquaresOfTensors<float>&);
-template void run(const CpuStream&, const SquaresOfTensors<double>&);
+LYCEUM_NORMS_KERNELS(LYCEUM_CPU_INSTANCE)
 
 }  // namespace lyceum

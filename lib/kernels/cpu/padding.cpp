@@ -15,8 +15,6 @@ void run(const CpuStream&, const ClearPadding<T>& padding) {
   }
 }
 
-template void run(const CpuStream&, const ClearPadding<float>&);
-template void run(const CpuStream&, const ClearPadding<bfloat16>&);
-template void run(const CpuStream&, const ClearPadding<double>&);
+LYCEUM_PADDING_KERNELS(LYCEUM_CPU_INSTANCE)
 
 }  // namespace lyceum

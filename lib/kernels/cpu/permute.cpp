@@ -225,15 +225,6 @@ void run(const CpuStream& stream, const CombineRowsBackward<T>& combine) {
   });
 }
 
-template void run(const CpuStream&, const GatherRows<float>&);
-template void run(const CpuStream&, const GatherRows<bfloat16>&);
-template void run(const CpuStream&, const GatherRows<double>&);
-template void run(const CpuStream&, const GatherRows<std::int32_t>&);
-template void run(const CpuStream&, const CombineRows<float>&);
-template void run(const CpuStream&, const CombineRows<bfloat16>&);
-template void run(const CpuStream&, const CombineRows<double>&);
-template void run(const CpuStream&, const CombineRowsBackward<float>&);
-template void run(const CpuStream&, const CombineRowsBackward<bfloat16>&);
-template void run(const CpuStream&, const CombineRowsBackward<double>&);
+LYCEUM_PERMUTE_KERNELS(LYCEUM_CPU_INSTANCE)
 
 }  // namespace lyceum

@@ -159,22 +159,6 @@ void run(const CpuStream& stream, const AddPairs<T>& add) {
   });
 }
 
-template void run(const CpuStream&, const PieceFactors<float>&);
-template void run(const CpuStream&, const PieceFactors<double>&);
-template void run(const CpuStream&, const PieceFactorsBackward<float>&);
-template void run(const CpuStream&, const PieceFactorsBackward<double>&);
-template void run(const CpuStream&, const PieceLoad<float>&);
-template void run(const CpuStream&, const PieceLoad<double>&);
-template void run(const CpuStream&, const PieceLoadBackward<float>&);
-template void run(const CpuStream&, const PieceLoadBackward<double>&);
-template void run(const CpuStream&, const PlacePieces<float>&);
-template void run(const CpuStream&, const PlacePieces<double>&);
-template void run(const CpuStream&, const PlacePieces<bfloat16>&);
-template void run(const CpuStream&, const PlacePiecesBackward<float>&);
-template void run(const CpuStream&, const PlacePiecesBackward<double>&);
-template void run(const CpuStream&, const PlacePiecesBackward<bfloat16>&);
-template void run(const CpuStream&, const AddPairs<float>&);
-template void run(const CpuStream&, const AddPairs<double>&);
-template void run(const CpuStream&, const AddPairs<bfloat16>&);
+LYCEUM_PIECES_KERNELS(LYCEUM_CPU_INSTANCE)
 
 }  // namespace lyceum

@@ -132,20 +132,6 @@ void run(const CpuStream& stream, const QkNormWeightGrad<T>& norm) {
   });
 }
 
-template void run(const CpuStream&, const QkSquares<float>&);
-template void run(const CpuStream&, const QkSquares<bfloat16>&);
-template void run(const CpuStream&, const QkSquares<double>&);
-template void run(const CpuStream&, const QkNormForward<float>&);
-template void run(const CpuStream&, const QkNormForward<bfloat16>&);
-template void run(const CpuStream&, const QkNormForward<double>&);
-template void run(const CpuStream&, const QkDots<float>&);
-template void run(const CpuStream&, const QkDots<bfloat16>&);
-template void run(const CpuStream&, const QkDots<double>&);
-template void run(const CpuStream&, const QkNormBackward<float>&);
-template void run(const CpuStream&, const QkNormBackward<bfloat16>&);
-template void run(const CpuStream&, const QkNormBackward<double>&);
-template void run(const CpuStream&, const QkNormWeightGrad<float>&);
-template void run(const CpuStream&, const QkNormWeightGrad<bfloat16>&);
-template void run(const CpuStream&, const QkNormWeightGrad<double>&);
+LYCEUM_QK_NORM_KERNELS(LYCEUM_CPU_INSTANCE)
 
 }  // namespace lyceum

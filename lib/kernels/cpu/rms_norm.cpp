@@ -100,14 +100,6 @@ void run(const CpuStream& stream, const RmsNormWeightGrad<T>& norm) {
   });
 }
 
-template void run(const CpuStream&, const RmsNormForward<float>&);
-template void run(const CpuStream&, const RmsNormForward<bfloat16>&);
-template void run(const CpuStream&, const RmsNormForward<double>&);
-template void run(const CpuStream&, const RmsNormBackward<float>&);
-template void run(const CpuStream&, const RmsNormBackward<bfloat16>&);
-template void run(const CpuStream&, const RmsNormBackward<double>&);
-template void run(const CpuStream&, const RmsNormWeightGrad<float>&);
-template void run(const CpuStream&, const RmsNormWeightGrad<bfloat16>&);
-template void run(const CpuStream&, const RmsNormWeightGrad<double>&);
+LYCEUM_RMS_NORM_KERNELS(LYCEUM_CPU_INSTANCE)
 
 }  // namespace lyceum

@@ -57,10 +57,6 @@ void run(const CpuStream& stream, const Rope<T>& rope) {
   });
 }
 
-template void run(const CpuStream&, const RopeTable<float>&);
-template void run(const CpuStream&, const RopeTable<double>&);
-template void run(const CpuStream&, const Rope<float>&);
-template void run(const CpuStream&, const Rope<bfloat16>&);
-template void run(const CpuStream&, const Rope<double>&);
+LYCEUM_ROPE_KERNELS(LYCEUM_CPU_INSTANCE)
 
 }  // namespace lyceum

@@ -40,11 +40,6 @@ void run(const CpuStream& stream, const RowGateBackward<T>& gate) {
   });
 }
 
-template void run(const CpuStream&, const RowGateForward<float>&);
-template void run(const CpuStream&, const RowGateForward<bfloat16>&);
-template void run(const CpuStream&, const RowGateForward<double>&);
-template void run(const CpuStream&, const RowGateBackward<float>&);
-template void run(const CpuStream&, const RowGateBackward<bfloat16>&);
-template void run(const CpuStream&, const RowGateBackward<double>&);
+LYCEUM_ROW_GATE_KERNELS(LYCEUM_CPU_INSTANCE)
 
 }  // namespace lyceum

@@ -248,11 +248,6 @@ void run(const CpuStream& stream, const StickBreakingBackward<T>& attention) {
   }
 }
 
-template void run(const CpuStream&, const StickBreakingForward<float>&);
-template void run(const CpuStream&, const StickBreakingForward<double>&);
-template void run(const CpuStream&, const StickBreakingForward<bfloat16>&);
-template void run(const CpuStream&, const StickBreakingBackward<float>&);
-template void run(const CpuStream&, const StickBreakingBackward<double>&);
-template void run(const CpuStream&, const StickBreakingBackward<bfloat16>&);
+LYCEUM_STICK_BREAKING_KERNELS(LYCEUM_CPU_INSTANCE)
 
 }  // namespace lyceum

@@ -40,8 +40,6 @@ void run(const CpuStream&, const JudgeStep& judge) {
                       .skip = sound ? 0.0 : 1.0};
 }
 
-template void run(const CpuStream&, const CheckDigests<float, 2>&);
-template void run(const CpuStream&, const CheckDigests<bfloat16, 2>&);
-template void run(const CpuStream&, const CheckDigests<double, 2>&);
+LYCEUM_WEIGHT_UPDATE_KERNELS(LYCEUM_CPU_INSTANCE)
 
 }  // namespace lyceum

@@ -155,11 +155,6 @@ void run(const CudaStream& stream, const ActivationBackward<T>& work) {
         excess_width(stream, "ActivationBackward"), of_gates);
 }
 
-template void run(const CudaStream&, const ActivationForward<float>&);
-template void run(const CudaStream&, const ActivationForward<bfloat16>&);
-template void run(const CudaStream&, const ActivationForward<double>&);
-template void run(const CudaStream&, const ActivationBackward<float>&);
-template void run(const CudaStream&, const ActivationBackward<bfloat16>&);
-template void run(const CudaStream&, const ActivationBackward<double>&);
+LYCEUM_ACTIVATION_KERNELS(LYCEUM_CUDA_INSTANCE)
 
 }  // namespace lyceum

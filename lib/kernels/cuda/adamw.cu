@@ -3,8 +3,6 @@
 
 namespace lyceum {
 
-template void run(const CudaStream&, const UpdateWeights<float, AdamW>&);
-template void run(const CudaStream&, const UpdateWeights<bfloat16, AdamW>&);
-template void run(const CudaStream&, const UpdateWeights<double, AdamW>&);
+LYCEUM_UPDATE_RULE_KERNELS(LYCEUM_CUDA_INSTANCE, AdamW)
 
 }  // namespace lyceum

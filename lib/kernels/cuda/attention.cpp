@@ -56,17 +56,7 @@ void run(const CudaStream& stream, const StickBreakingBackward<T>& attention) {
   run_checked(stream, attention);
 }
 
-template void run(const CudaStream&, const AttentionForward<float>&);
-template void run(const CudaStream&, const AttentionForward<double>&);
-template void run(const CudaStream&, const AttentionForward<bfloat16>&);
-template void run(const CudaStream&, const AttentionBackward<float>&);
-template void run(const CudaStream&, const AttentionBackward<double>&);
-template void run(const CudaStream&, const AttentionBackward<bfloat16>&);
-template void run(const CudaStream&, const StickBreakingForward<float>&);
-template void run(const CudaStream&, const StickBreakingForward<double>&);
-template void run(const CudaStream&, const StickBreakingForward<bfloat16>&);
-template void run(const CudaStream&, const StickBreakingBackward<float>&);
-template void run(const CudaStream&, const StickBreakingBackward<double>&);
-template void run(const CudaStream&, const StickBreakingBackward<bfloat16>&);
+LYCEUM_ATTENTION_KERNELS(LYCEUM_CUDA_INSTANCE)
+LYCEUM_STICK_BREAKING_KERNELS(LYCEUM_CUDA_INSTANCE)
 
 }  // namespace lyceum

@@ -55,11 +55,6 @@ void run(const CudaStream& stream, const BiasGrad<T>& sum) {
   }
 }
 
-template void run(const CudaStream&, const AddBias<float>&);
-template void run(const CudaStream&, const AddBias<bfloat16>&);
-template void run(const CudaStream&, const AddBias<double>&);
-template void run(const CudaStream&, const BiasGrad<float>&);
-template void run(const CudaStream&, const BiasGrad<bfloat16>&);
-template void run(const CudaStream&, const BiasGrad<double>&);
+LYCEUM_BIAS_KERNELS(LYCEUM_CUDA_INSTANCE)
 
 }  // namespace lyceum

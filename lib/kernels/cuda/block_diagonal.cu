@@ -53,11 +53,6 @@ void run(const CudaStream& stream, const BlockDiagonalWeightGrad<T>& grad) {
         places);
 }
 
-template void run(const CudaStream&, const BlockDiagonal<float>&);
-template void run(const CudaStream&, const BlockDiagonal<double>&);
-template void run(const CudaStream&, const BlockDiagonal<bfloat16>&);
-template void run(const CudaStream&, const BlockDiagonalWeightGrad<float>&);
-template void run(const CudaStream&, const BlockDiagonalWeightGrad<double>&);
-template void run(const CudaStream&, const BlockDiagonalWeightGrad<bfloat16>&);
+LYCEUM_BLOCK_DIAGONAL_KERNELS(LYCEUM_CUDA_INSTANCE)
 
 }  // namespace lyceum

@@ -59,11 +59,6 @@ void run(const CudaStream& stream, const CopyRowsBackward<T>& copy) {
   start(stream, "CopyRowsBackward", copy_rows_backward<T>, blocks_for(tokens), copy_threads, copy);
 }
 
-template void run(const CudaStream&, const CopyRows<float>&);
-template void run(const CudaStream&, const CopyRows<bfloat16>&);
-template void run(const CudaStream&, const CopyRows<double>&);
-template void run(const CudaStream&, const CopyRowsBackward<float>&);
-template void run(const CudaStream&, const CopyRowsBackward<bfloat16>&);
-template void run(const CudaStream&, const CopyRowsBackward<double>&);
+LYCEUM_COPIES_KERNELS(LYCEUM_CUDA_INSTANCE)
 
 }  // namespace lyceum

@@ -158,16 +158,6 @@ void run(const CudaStream& stream, const CrossEntropyBackward<T>& loss) {
         blocks_for(loss.logits.rows), loss_threads, loss, targets);
 }
 
-template void run(const CudaStream&, const CrossEntropyForward<float>&);
-template void run(const CudaStream&, const CrossEntropyForward<bfloat16>&);
-template void run(const CudaStream&, const CrossEntropyForward<double>&);
-template void run(const CudaStream&, const CrossEntropyPart<float>&);
-template void run(const CudaStream&, const CrossEntropyPart<bfloat16>&);
-template void run(const CudaStream&, const CrossEntropyPart<double>&);
-template void run(const CudaStream&, const CrossEntropyJoin<float>&);
-template void run(const CudaStream&, const CrossEntropyJoin<double>&);
-template void run(const CudaStream&, const CrossEntropyBackward<float>&);
-template void run(const CudaStream&, const CrossEntropyBackward<bfloat16>&);
-template void run(const CudaStream&, const CrossEntropyBackward<double>&);
+LYCEUM_CROSS_ENTROPY_KERNELS(LYCEUM_CUDA_INSTANCE)
 
 }  // namespace lyceum

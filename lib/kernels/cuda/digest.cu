@@ -37,8 +37,6 @@ void run(const CudaStream& stream, const DigestBlocks<T>& digest) {
         digest);
 }
 
-template void run(const CudaStream&, const DigestBlocks<float>&);
-template void run(const CudaStream&, const DigestBlocks<bfloat16>&);
-template void run(const CudaStream&, const DigestBlocks<double>&);
+LYCEUM_DIGEST_KERNELS(LYCEUM_CUDA_INSTANCE)
 
 }  // namespace lyceum

@@ -224,36 +224,6 @@ void run(const CudaStream& stream, const Cast<From, To>& cast) {
   run_elements<width>(stream, "Cast", count, op, {op.x, op.y});
 }
 
-template void run(const CudaStream&, const Add<float>&);
-template void run(const CudaStream&, const Add<bfloat16>&);
-template void run(const CudaStream&, const Add<double>&);
-template void run(const CudaStream&, const Scale<float>&);
-template void run(const CudaStream&, const Scale<bfloat16>&);
-template void run(const CudaStream&, const Scale<double>&);
-template void run(const CudaStream&, const ReluForward<float>&);
-template void run(const CudaStream&, const ReluForward<bfloat16>&);
-template void run(const CudaStream&, const ReluForward<double>&);
-template void run(const CudaStream&, const ReluBackward<float>&);
-template void run(const CudaStream&, const ReluBackward<bfloat16>&);
-template void run(const CudaStream&, const ReluBackward<double>&);
-template void run(const CudaStream&, const Clear<float>&);
-template void run(const CudaStream&, const Clear<bfloat16>&);
-template void run(const CudaStream&, const Clear<double>&);
-template void run(const CudaStream&, const Clear<std::int64_t>&);
-template void run(const CudaStream&, const AddScaled<float, float>&);
-template void run(const CudaStream&, const AddScaled<float, double>&);
-template void run(const CudaStream&, const AddScaled<double, float>&);
-template void run(const CudaStream&, const AddScaled<double, double>&);
-template void run(const CudaStream&, const Total<float>&);
-template void run(const CudaStream&, const Total<double>&);
-template void run(const CudaStream&, const Cast<float, float>&);
-template void run(const CudaStream&, const Cast<float, bfloat16>&);
-template void run(const CudaStream&, const Cast<float, double>&);
-template void run(const CudaStream&, const Cast<bfloat16, float>&);
-template void run(const CudaStream&, const Cast<bfloat16, bfloat16>&);
-template void run(const CudaStream&, const Cast<bfloat16, double>&);
-template void run(const CudaStream&, const Cast<double, float>&);
-template void run(const CudaStream&, const Cast<double, bfloat16>&);
-template void run(const CudaStream&, const Cast<double, double>&);
+LYCEUM_ELEMENTWISE_KERNELS(LYCEUM_CUDA_INSTANCE)
 
 }  // namespace lyceum

@@ -180,11 +180,6 @@ void run(const CudaStream& stream, const EmbeddingWeightGrad<T>& embedding) {
         lists);
 }
 
-template void run(const CudaStream&, const EmbeddingForward<float>&);
-template void run(const CudaStream&, const EmbeddingForward<bfloat16>&);
-template void run(const CudaStream&, const EmbeddingForward<double>&);
-template void run(const CudaStream&, const EmbeddingWeightGrad<float>&);
-template void run(const CudaStream&, const EmbeddingWeightGrad<bfloat16>&);
-template void run(const CudaStream&, const EmbeddingWeightGrad<double>&);
+LYCEUM_EMBEDDING_KERNELS(LYCEUM_CUDA_INSTANCE)
 
 }  // namespace lyceum

@@ -280,9 +280,6 @@ void run(const CudaStream& stream, const SplitWeightGrad& grad) {
       width);
 }
 
-template void run(const CudaStream&, const Gemm<float>&);
-template void run(const CudaStream&, const Gemm<double>&);
-template void run(const CudaStream&, const Gemm<bfloat16>&);
-template void run(const CudaStream&, const Gemm<bfloat16, float>&);
+LYCEUM_GEMM_KERNELS(LYCEUM_CUDA_INSTANCE)
 
 }  // namespace lyceum

@@ -133,18 +133,9 @@ void run(const CudaStream& stream, const GemmThenActivationBackward<T>& work, Ke
   lyceum::run(stream, work.activation());
 }
 
-template void run(const CudaStream&, const GroupedGemm<float>&, Kernel);
-template void run(const CudaStream&, const GroupedGemm<double>&, Kernel);
-template void run(const CudaStream&, const GroupedGemm<bfloat16>&, Kernel);
-template void run(const CudaStream&, const GroupedWeightGrad<float>&, Kernel);
-template void run(const CudaStream&, const GroupedWeightGrad<double>&, Kernel);
-template void run(const CudaStream&, const GroupedWeightGrad<bfloat16>&, Kernel);
-template void run(const CudaStream&, const GemmThenActivation<float>&, Kernel);
-template void run(const CudaStream&, const GemmThenActivation<double>&, Kernel);
-template void run(const CudaStream&, const GemmThenActivation<bfloat16>&, Kernel);
-template void run(const CudaStream&, const GemmThenActivationBackward<float>&, Kernel);
-template void run(const CudaStream&, const GemmThenActivationBackward<double>&, Kernel);
-template void run(const CudaStream&, const GemmThenActivationBackward<bfloat16>&, Kernel);
+#define LYCEUM_CHOSEN_INSTANCE(...) template void run(const CudaStream&, const __VA_ARGS__&, Kernel);
+LYCEUM_GROUPED_GEMM_KERNELS(LYCEUM_CHOSEN_INSTANCE)
+LYCEUM_GROUPED_ACTIVATION_KERNELS(LYCEUM_CHOSEN_INSTANCE)
 
 }  // namespace grouped
 
@@ -168,17 +159,7 @@ void run(const CudaStream& stream, const GemmThenActivationBackward<T>& work) {
   if (!grouped::run_as_one(stream, work, grouped::Kernel::automatic)) launch_in_turns(stream, work);
 }
 
-template void run(const CudaStream&, const GroupedGemm<float>&);
-template void run(const CudaStream&, const GroupedGemm<double>&);
-template void run(const CudaStream&, const GroupedGemm<bfloat16>&);
-template void run(const CudaStream&, const GroupedWeightGrad<float>&);
-template void run(const CudaStream&, const GroupedWeightGrad<double>&);
-template void run(const CudaStream&, const GroupedWeightGrad<bfloat16>&);
-template void run(const CudaStream&, const GemmThenActivation<float>&);
-template void run(const CudaStream&, const GemmThenActivation<double>&);
-template void run(const CudaStream&, const GemmThenActivation<bfloat16>&);
-template void run(const CudaStream&, const GemmThenActivationBackward<float>&);
-template void run(const CudaStream&, const GemmThenActivationBackward<double>&);
-template void run(const CudaStream&, const GemmThenActivationBackward<bfloat16>&);
+LYCEUM_GROUPED_GEMM_KERNELS(LYCEUM_CUDA_INSTANCE)
+LYCEUM_GROUPED_ACTIVATION_KERNELS(LYCEUM_CUDA_INSTANCE)
 
 }  // namespace lyceum

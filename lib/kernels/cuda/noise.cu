@@ -61,9 +61,6 @@ void run(const CudaStream& stream, const AddNoiseBackward<A>& add) {
   run_noise<A>(stream, "AddNoiseBackward", add.noise, add.d_scale.rows, add.d_scale.cols, Backward<A>{add});
 }
 
-template void run(const CudaStream&, const AddNoise<float>&);
-template void run(const CudaStream&, const AddNoise<double>&);
-template void run(const CudaStream&, const AddNoiseBackward<float>&);
-template void run(const CudaStream&, const AddNoiseBackward<double>&);
+LYCEUM_NOISE_KERNELS(LYCEUM_CUDA_INSTANCE)
 
 }  // namespace lyceum

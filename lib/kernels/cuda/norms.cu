@@ -95,7 +95,6 @@ void run(const CudaStream& stream, const NormsOfLayers& join) {
   start(stream, "NormsOfLayers", norms_of_layers, blocks_for(columns, warp_size), warp_size, join);
 }
 
-template void run(const CudaStream&, const SquaresOfTensors<float>&);
-template void run(const CudaStream&, const SquaresOfTensors<double>&);
+LYCEUM_NORMS_KERNELS(LYCEUM_CUDA_INSTANCE)
 
 }  // namespace lyceum

@@ -27,8 +27,6 @@ void run(const CudaStream& stream, const ClearPadding<T>& padding) {
         padding);
 }
 
-template void run(const CudaStream&, const ClearPadding<float>&);
-template void run(const CudaStream&, const ClearPadding<bfloat16>&);
-template void run(const CudaStream&, const ClearPadding<double>&);
+LYCEUM_PADDING_KERNELS(LYCEUM_CUDA_INSTANCE)
 
 }  // namespace lyceum

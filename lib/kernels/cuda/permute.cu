@@ -155,15 +155,6 @@ void run(const CudaStream& stream, const CombineRowsBackward<T>& combine) {
         permute_threads, combine, pair_of);
 }
 
-template void run(const CudaStream&, const GatherRows<float>&);
-template void run(const CudaStream&, const GatherRows<bfloat16>&);
-template void run(const CudaStream&, const GatherRows<double>&);
-template void run(const CudaStream&, const GatherRows<std::int32_t>&);
-template void run(const CudaStream&, const CombineRows<float>&);
-template void run(const CudaStream&, const CombineRows<bfloat16>&);
-template void run(const CudaStream&, const CombineRows<double>&);
-template void run(const CudaStream&, const CombineRowsBackward<float>&);
-template void run(const CudaStream&, const CombineRowsBackward<bfloat16>&);
-template void run(const CudaStream&, const CombineRowsBackward<double>&);
+LYCEUM_PERMUTE_KERNELS(LYCEUM_CUDA_INSTANCE)
 
 }  // namespace lyceum

@@ -179,22 +179,6 @@ void run(const CudaStream& stream, const AddPairs<T>& add) {
   start(stream, "AddPairs", add_pairs<T>, blocks_for(add.y.rows), piece_threads, add);
 }
 
-template void run(const CudaStream&, const PieceFactors<float>&);
-template void run(const CudaStream&, const PieceFactors<double>&);
-template void run(const CudaStream&, const PieceFactorsBackward<float>&);
-template void run(const CudaStream&, const PieceFactorsBackward<double>&);
-template void run(const CudaStream&, const PieceLoad<float>&);
-template void run(const CudaStream&, const PieceLoad<double>&);
-template void run(const CudaStream&, const PieceLoadBackward<float>&);
-template void run(const CudaStream&, const PieceLoadBackward<double>&);
-template void run(const CudaStream&, const PlacePieces<float>&);
-template void run(const CudaStream&, const PlacePieces<double>&);
-template void run(const CudaStream&, const PlacePieces<bfloat16>&);
-template void run(const CudaStream&, const PlacePiecesBackward<float>&);
-template void run(const CudaStream&, const PlacePiecesBackward<double>&);
-template void run(const CudaStream&, const PlacePiecesBackward<bfloat16>&);
-template void run(const CudaStream&, const AddPairs<float>&);
-template void run(const CudaStream&, const AddPairs<double>&);
-template void run(const CudaStream&, const AddPairs<bfloat16>&);
+LYCEUM_PIECES_KERNELS(LYCEUM_CUDA_INSTANCE)
 
 }  // namespace lyceum

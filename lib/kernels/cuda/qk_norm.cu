@@ -172,20 +172,6 @@ void run(const CudaStream& stream, const QkNormWeightGrad<T>& norm) {
   }
 }
 
-template void run(const CudaStream&, const QkSquares<float>&);
-template void run(const CudaStream&, const QkSquares<bfloat16>&);
-template void run(const CudaStream&, const QkSquares<double>&);
-template void run(const CudaStream&, const QkNormForward<float>&);
-template void run(const CudaStream&, const QkNormForward<bfloat16>&);
-template void run(const CudaStream&, const QkNormForward<double>&);
-template void run(const CudaStream&, const QkDots<float>&);
-template void run(const CudaStream&, const QkDots<bfloat16>&);
-template void run(const CudaStream&, const QkDots<double>&);
-template void run(const CudaStream&, const QkNormBackward<float>&);
-template void run(const CudaStream&, const QkNormBackward<bfloat16>&);
-template void run(const CudaStream&, const QkNormBackward<double>&);
-template void run(const CudaStream&, const QkNormWeightGrad<float>&);
-template void run(const CudaStream&, const QkNormWeightGrad<bfloat16>&);
-template void run(const CudaStream&, const QkNormWeightGrad<double>&);
+LYCEUM_QK_NORM_KERNELS(LYCEUM_CUDA_INSTANCE)
 
 }  // namespace lyceum

@@ -119,14 +119,6 @@ void run(const CudaStream& stream, const RmsNormWeightGrad<T>& norm) {
   }
 }
 
-template void run(const CudaStream&, const RmsNormForward<float>&);
-template void run(const CudaStream&, const RmsNormForward<bfloat16>&);
-template void run(const CudaStream&, const RmsNormForward<double>&);
-template void run(const CudaStream&, const RmsNormBackward<float>&);
-template void run(const CudaStream&, const RmsNormBackward<bfloat16>&);
-template void run(const CudaStream&, const RmsNormBackward<double>&);
-template void run(const CudaStream&, const RmsNormWeightGrad<float>&);
-template void run(const CudaStream&, const RmsNormWeightGrad<bfloat16>&);
-template void run(const CudaStream&, const RmsNormWeightGrad<double>&);
+LYCEUM_RMS_NORM_KERNELS(LYCEUM_CUDA_INSTANCE)
 
 }  // namespace lyceum

@@ -75,10 +75,6 @@ void run(const CudaStream& stream, const Rope<T>& rope) {
   start(stream, "Rope", packed ? rotate<width, T> : rotate<1, T>, blocks_for(rows), rope_threads, rope);
 }
 
-template void run(const CudaStream&, const RopeTable<float>&);
-template void run(const CudaStream&, const RopeTable<double>&);
-template void run(const CudaStream&, const Rope<float>&);
-template void run(const CudaStream&, const Rope<bfloat16>&);
-template void run(const CudaStream&, const Rope<double>&);
+LYCEUM_ROPE_KERNELS(LYCEUM_CUDA_INSTANCE)
 
 }  // namespace lyceum

@@ -1,57 +1,22 @@
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "core/allocator.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/logistic.h"
+#include "kernels/cuda/router_rows.cuh"
+#include "kernels/cuda/sum_columns.cuh"
+#include "kernels/router.h"
+#include "kernels/router_checks.h"
 #include "kernels/router_chunks.h"
-#include "kernels/router_scores.h"
+#include "kernels/sum_columns.h"
 
 namespace lyceum {
 
 namespace {
 
-// A block a piece of a sequence, a warp a token, whose logits it reads once where they fit into its registers.
-constexpr int router_threads = 256, router_warps = router_threads / warp_size;
 constexpr std::int64_t most_local_counts = 4096;
-
-__device__ int warp() { return static_cast<int>(threadIdx.x) / warp_size; }
-__device__ int lane() { return static_cast<int>(threadIdx.x) % warp_size; }
-
-/// Lane l of the warp has the columns l, l + 32, …: `held` numbers in registers, or as many as there are in memory.
-template <class A, int held>
-struct Row {
-  A values[held];
-  std::int64_t cols;
-
-  __device__ Row(const A* from, std::int64_t cols) : cols(cols) {
-#pragma unroll
-    for (int i = 0; i < held; ++i) {
-      const std::int64_t c = lane() + i * warp_size;
-      values[i] = c < cols ? from[c] : A{0};
-    }
-  }
-  /// f(column, value, place among the lane's columns)
-  template <class F>
-  __device__ void each(const F& f) const {
-#pragma unroll
-    for (int i = 0; i < held; ++i) {
-      const std::int64_t c = lane() + i * warp_size;
-      if (c < cols) f(c, values[i], i);
-    }
-  }
-};
-template <class A>
-struct Row<A, 0> {
-  const A* values;
-  std::int64_t cols;
-
-  __device__ Row(const A* from, std::int64_t cols) : values(from), cols(cols) {}
-  template <class F>
-  __device__ void each(const F& f) const {
-    for (std::int64_t c = lane(); c < cols; c += warp_size) f(c, values[c], 0);
-  }
-};
 
 /// Numbers in the order of their size, with NaN before −∞.
 __device__ unsigned rank_of(float x) {
@@ -69,19 +34,6 @@ __device__ std::uint64_t rank_of(double x) {
 
 __device__ unsigned largest_of_warp(unsigned rank) { return __reduce_max_sync(whole_warp, rank); }
 __device__ std::uint64_t largest_of_warp(std::uint64_t rank) { return join_warp(rank, Largest{}); }
-
-/// A score from a logit and, of a softmax, what its row has in common: the largest logit, one over the sum.
-template <Scores scores, class A>
-__device__ A score_of(A x, A largest, A inverse) {
-  if constexpr (scores == Scores::softmax) {
-    return std::exp(x - largest) * inverse;
-  } else {
-    constexpr A least = least_logit;
-    if (x < least) x = least;  // this comparison keeps NaN
-    if constexpr (scores == Scores::sigmoid) return logistic(x);
-    return std::sqrt(softplus(x));
-  }
-}
 
 /// The choice that follows on `expert` of rank `rank`, which become its own: the best of those that come after, so
 /// that nothing need be marked as taken. Compared are key(column, logit, place) of the columns from `first` on.
@@ -211,17 +163,6 @@ __device__ void choose(const RouteTokens<A>& route, const Row<A, held>& logits, 
   for (std::int64_t j = lane(); j < k; j += warp_size) route.gates.row(t)[j] /= sum;  // written by this lane
 }
 
-/// −Σ p log p of the probabilities p(logit, place) of a row, the same in all lanes.
-template <class A, int held, class Probability>
-__device__ A entropy_of(const Row<A, held>& logits, const Probability& probability) {
-  A own = 0;
-  logits.each([&](std::int64_t, A x, int i) {
-    const A p = probability(x, i);
-    own -= p * log_or_zero(p);
-  });
-  return join_warp(own, Sum{});
-}
-
 /// Σ probabilities of a block's tokens, where its warps hold their rows in registers: each adds up its own, then in
 /// order.
 template <int held>
@@ -339,207 +280,12 @@ __global__ void __launch_bounds__(router_threads)
   total[2 * experts + 1] = entropy;
 }
 
-/// A block some columns, a lane each: warp w adds up every warps-th row from w on, then the warps' sums are added. The
-/// same in every thread of warp 0.
-__device__ double sum_column(const Matrix<const double>& x, std::int64_t c) {
-  __shared__ double partial[router_warps][warp_size];
-  double sum = 0;
-  for (std::int64_t r = warp(); r < x.rows && c < x.cols; r += router_warps) sum += x.row(r)[c];
-  partial[warp()][lane()] = sum;
-  __syncthreads();
-  for (int w = 1; w < router_warps && warp() == 0; ++w) sum += partial[w][lane()];
-  return sum;
-}
-
-__device__ std::int64_t column(unsigned block) { return static_cast<std::int64_t>(block) * warp_size + lane(); }
-
 /// load = the sums of the pieces of each sequence.
-__global__ void __launch_bounds__(router_threads)
+__global__ void __launch_bounds__(sum_columns_threads)
     add_load_chunks(Matrix<double> partial, std::int64_t of_sequence, Matrix<double> load) {
-  const std::int64_t s = blockIdx.x, c = column(blockIdx.y);
-  const double sum = sum_column(partial.rows_from(s * of_sequence, of_sequence), c);
-  if (warp() == 0 && c < load.cols) load.row(s)[c] = sum;
-}
-
-__global__ void __launch_bounds__(router_threads) sum_columns(SumColumns sums) {
-  const std::int64_t c = column(blockIdx.x);
-  const double sum = sum_column(sums.x, c);
-  if (warp() == 0 && c < sums.x.cols) sums.sums[c] += sum;
-}
-
-/// A choice of a token, with the gradient of its gate.
-template <class A>
-struct Choice {
-  std::int64_t expert;
-  A score, d_gate;
-};
-
-template <Scores scores, class A>
-__device__ Choice<A> choice_of(const RouteTokensBackward<A>& route, std::int64_t t, std::int64_t j, A largest,
-                               A inverse) {
-  const std::int32_t expert = route.index.row(t)[j];
-  return {expert, score_of<scores>(route.logits.row(t)[expert], largest, inverse), route.d_gates.row(t)[j]};
-}
-
-/// What the gates of a token ask of the scores v of its chosen, made of Σ v and Σ v · dg by
-///   renormalized  g = v / Σv: dv_j = (dg_j − Σ_i g_i dg_i) / Σv
-///   detached      dv_j = dg_j / Σv
-template <class A>
-struct ThroughGates {
-  Gates rule;
-  A sum = 0, weighted = 0;
-
-  __device__ void add(const Choice<A>& choice) {
-    sum += choice.score;
-    weighted += choice.score * choice.d_gate;
-  }
-  __device__ void join() {
-    weighted = join_warp(weighted, Sum{});
-    if (rule == Gates::renormalized || rule == Gates::detached) sum = join_warp(sum, Sum{});
-  }
-  /// Of a gate with the gradient d_gate.
-  __device__ A d_score(A d_gate) const {
-    switch (rule) {
-      case Gates::raw: return d_gate;
-      case Gates::renormalized: return (d_gate - weighted / sum) / sum;
-      case Gates::detached: return d_gate / sum;
-      default: return 0;
-    }
-  }
-  /// Σ dv · v, of one choice or more.
-  __device__ A dot() const { return rule == Gates::raw ? weighted : rule == Gates::detached ? weighted / sum : A{0}; }
-};
-
-/// Softmax: dx_i = s_i (ds_i − Σ ds · s) + 2 lse · d_square · s_i, with ds by the load and by the gates.
-/// Others: dx_i = ds/dx ((dp_i − Σ dp · s / z) / z + dv_i), with dp by the load and dv by the gates.
-/// Of the entropy H = −Σ p log p besides: −p_i (log p_i + H), times ds/dx / s for the others.
-template <class A, int held, Scores kind, bool entropy>
-__global__ void __launch_bounds__(router_threads)
-    route_tokens_backward(RouteTokensBackward<A> route, RouterChunks chunks) {
-  constexpr int places = held ? held : 1;
-  const std::int64_t experts = route.logits.cols, k = route.d_gates.cols > 0 ? chosen_of(route) : 0;
-  const std::int64_t begin = chunks.begin(blockIdx.x), end = chunks.end(blockIdx.x);
-  const double* d_load = route.d_load.rows ? route.d_load.row(blockIdx.x / chunks.of_sequence()) + experts : nullptr;
-  const auto slope = [&](std::int64_t c) { return d_load ? static_cast<A>(d_load[c]) : A{0}; };
-  const A d_square = slope(experts);
-  A slopes[places] = {};
-#pragma unroll
-  for (int i = 0; i < held; ++i) {
-    if (const std::int64_t c = lane() + i * warp_size; c < experts) slopes[i] = slope(c);
-  }
-  const auto slope_at = [&](std::int64_t c, int i) { return held ? slopes[i] : slope(c); };
-  for (std::int64_t t = begin + warp(); t < end; t += router_warps) {
-    const Row<A, held> logits(route.logits.row(t), experts);
-    const A largest = route.norms.row(t)[0], norm = route.norms.row(t)[1], inverse = A{1} / norm;
-    const auto score = [&](A x) { return score_of<kind>(x, largest, inverse); };
-    A dot = 0, scores[places] = {};
-    ThroughGates<A> gates{route.rule};
-    logits.each([&](std::int64_t c, A x, int i) {
-      scores[i] = score(x);
-      dot += slope_at(c, i) * scores[i];
-    });
-    for (std::int64_t j = lane(); j < k; j += warp_size) gates.add(choice_of<kind>(route, t, j, largest, inverse));
-    gates.join();
-    dot = join_warp(dot, Sum{});
-    // ds/dx of a score, times what the loads ask of it; the gates ask for more of the chosen.
-    A factor = 1, shift = 0;
-    if constexpr (kind == Scores::softmax) {
-      if (k > 0) dot += gates.dot();
-      shift = 2 * (largest + std::log(norm)) * d_square - dot;
-    } else {
-      factor = inverse;
-      shift = -dot * inverse;
-    }
-    const auto d_logit = [&](A score, A d_score) {
-      if constexpr (kind == Scores::softmax) {
-        return score * d_score;
-      } else {
-        return score * log_slope<kind>(score) * d_score;
-      }
-    };
-    const auto by_load = [&](A slope) { return kind == Scores::softmax ? slope + shift : (slope + shift) * factor; };
-    A* d_logits = route.d_logits.row(t);
-    logits.each([&](std::int64_t c, A x, int i) {
-      d_logits[c] = d_logit(held ? scores[i] : score(x), by_load(slope_at(c, i)));
-    });
-    __syncwarp();
-    for (std::int64_t j = lane(); j < k; j += warp_size) {
-      const Choice<A> chosen = choice_of<kind>(route, t, j, largest, inverse);
-      d_logits[chosen.expert] = d_logit(chosen.score, by_load(slope(chosen.expert)) + gates.d_score(chosen.d_gate));
-    }
-    if constexpr (entropy) {
-      const auto probability = [&](A x, int i) {
-        return (held ? scores[i] : score(x)) * (kind == Scores::softmax ? A{1} : inverse);
-      };
-      const A of_row = entropy_of(logits, probability), d_entropy = slope(experts + 1);
-      __syncwarp();
-      logits.each([&](std::int64_t c, A x, int i) {
-        const A p = probability(x, i), d_score = -p * (log_or_zero(p) + of_row);
-        d_logits[c] += d_entropy * (kind == Scores::softmax ? d_score : log_slope<kind>(score(x)) * d_score);
-      });
-    }
-  }
-}
-
-template <class A>
-__global__ void __launch_bounds__(router_threads) hash_tokens(HashTokens<A> hash) {
-  const auto tokens = static_cast<std::int64_t>(hash.tokens.size());
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * router_threads;
-  for (std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * router_threads + threadIdx.x; t < tokens; t += stride) {
-    const std::int32_t expert = hashed_expert(hash.tokens[t], hash.layer, hash.experts);
-    hash.index[t] = expert;
-    hash.gates[t] = 1;
-    // Whole numbers are added: their sums do not depend on the order.
-    if (!hash.counts.empty()) atomicAdd(reinterpret_cast<unsigned long long*>(&hash.counts[expert]), 1ull);
-    if (!hash.probability.empty()) atomicAdd(&hash.probability[expert], 1.0);
-  }
-}
-
-/// One block: its threads add up all counts, which are whole numbers, then a thread an expert.
-template <class A>
-__global__ void __launch_bounds__(router_threads) balance_bias(BalanceBias<A> balance) {
-  __shared__ unsigned long long all;
-  if (balance.verdict[0].skip != 0) return;
-  const std::int64_t experts = balance.counts.cols;
-  const auto count_of = [&](std::int64_t e) {
-    std::int64_t count = 0;
-    for (std::int64_t j = 0; j < balance.counts.rows; ++j) count += balance.counts.row(j)[e];
-    return count;
-  };
-  if (threadIdx.x == 0) all = 0;
-  __syncthreads();
-  for (std::int64_t e = threadIdx.x; e < experts; e += router_threads) {
-    atomicAdd(&all, static_cast<unsigned long long>(count_of(e)));
-  }
-  __syncthreads();
-  const auto sum = static_cast<std::int64_t>(all);
-  for (std::int64_t e = threadIdx.x; e < experts; e += router_threads) {
-    const std::int64_t own = count_of(e) * experts;
-    balance.bias[e] += static_cast<A>(balance.rate) * static_cast<A>((sum > own) - (sum < own));
-  }
-}
-
-/// f.operator()<held, scores>() for rows of so many columns. Few ways to hold a row: each is a kernel for each of the
-/// scores, and takes the compiler long.
-template <Scores scores, class F>
-void with_held(std::int64_t cols, const F& f) {
-  if (cols <= 2 * warp_size) return f.template operator()<2, scores>();
-  if (cols <= 8 * warp_size) return f.template operator()<8, scores>();
-  f.template operator()<0, scores>();
-}
-template <class Route, class F>
-void with_kernel(const Route& route, const F& f) {
-  switch (route.scores) {
-    case Scores::softmax: return with_held<Scores::softmax>(route.logits.cols, f);
-    case Scores::sigmoid: return with_held<Scores::sigmoid>(route.logits.cols, f);
-    case Scores::sqrt_softplus: return with_held<Scores::sqrt_softplus>(route.logits.cols, f);
-  }
-}
-
-unsigned blocks_of(const RouterChunks& chunks) {
-  require(chunks.count() <= std::numeric_limits<std::int32_t>::max(), "RouteTokens: {} pieces of sequences",
-          chunks.count());
-  return static_cast<unsigned>(chunks.count());
+  const std::int64_t s = blockIdx.x;
+  sum_columns_of(partial.rows_from(s * of_sequence, of_sequence), blockIdx.y,
+                 [&](std::int64_t c, double sum) { load.row(s)[c] = sum; });
 }
 
 }  // namespace
@@ -571,51 +317,11 @@ void run(const CudaStream& stream, const RouteTokens<A>& route) {
   }
   if (!loads) return;
   const dim3 grid(static_cast<unsigned>(route.load.rows), blocks_for(route.load.cols, warp_size));
-  start(stream, "RouteTokens", add_load_chunks, grid, router_threads, partial, chunks.of_sequence(), route.load);
+  start(stream, "RouteTokens", add_load_chunks, grid, sum_columns_threads, partial, chunks.of_sequence(), route.load);
   if (!route.probability.empty()) run(stream, SumColumns{route.load.cols_from(experts, experts), route.probability});
   if (!route.entropies.empty()) run(stream, SumColumns{route.load.cols_from(2 * experts + 1, 1), route.entropies});
 }
 
-template <class A>
-void run(const CudaStream& stream, const RouteTokensBackward<A>& route) {
-  require_fitting(route);
-  const RouterChunks chunks = chunks_of(route, route.d_load);
-  const auto launch = [&]<int held, Scores scores, bool entropy>() {
-    start(stream, "RouteTokensBackward", route_tokens_backward<A, held, scores, entropy>, blocks_of(chunks),
-          router_threads, route, chunks);
-  };
-  if (route.entropy && route.d_load.rows > 0) {
-    with_kernel(route, [&]<int held, Scores scores>() { launch.template operator()<held, scores, true>(); });
-  } else {
-    with_kernel(route, [&]<int held, Scores scores>() { launch.template operator()<held, scores, false>(); });
-  }
-}
-
-template <class A>
-void run(const CudaStream& stream, const HashTokens<A>& hash) {
-  require_fitting(hash);
-  start(stream, "HashTokens", hash_tokens<A>, blocks_for(std::ssize(hash.tokens), router_threads), router_threads,
-        hash);
-}
-
-template <class A>
-void run(const CudaStream& stream, const BalanceBias<A>& balance) {
-  require_fitting(balance);
-  start(stream, "BalanceBias", balance_bias<A>, 1, router_threads, balance);
-}
-
-void run(const CudaStream& stream, const SumColumns& sum) {
-  require_length("SumColumns", "sums", sum.sums, sum.x.cols);
-  start(stream, "SumColumns", sum_columns, blocks_for(sum.x.cols, warp_size), router_threads, sum);
-}
-
-template void run(const CudaStream&, const RouteTokens<float>&);
-template void run(const CudaStream&, const RouteTokens<double>&);
-template void run(const CudaStream&, const RouteTokensBackward<float>&);
-template void run(const CudaStream&, const RouteTokensBackward<double>&);
-template void run(const CudaStream&, const HashTokens<float>&);
-template void run(const CudaStream&, const HashTokens<double>&);
-template void run(const CudaStream&, const BalanceBias<float>&);
-template void run(const CudaStream&, const BalanceBias<double>&);
+LYCEUM_ROUTER_KERNELS(LYCEUM_CUDA_INSTANCE)
 
 }  // namespace lyceum

@@ -62,11 +62,6 @@ void run(const CudaStream& stream, const RowGateBackward<T>& gate) {
         blocks_for(gate.x.rows), gate_threads, gate);
 }
 
-template void run(const CudaStream&, const RowGateForward<float>&);
-template void run(const CudaStream&, const RowGateForward<bfloat16>&);
-template void run(const CudaStream&, const RowGateForward<double>&);
-template void run(const CudaStream&, const RowGateBackward<float>&);
-template void run(const CudaStream&, const RowGateBackward<bfloat16>&);
-template void run(const CudaStream&, const RowGateBackward<double>&);
+LYCEUM_ROW_GATE_KERNELS(LYCEUM_CUDA_INSTANCE)
 
 }  // namespace lyceum

@@ -53,8 +53,6 @@ void run(const CudaStream& stream, const JudgeStep& judge) {
   start(stream, "JudgeStep", judge_step, 1, 1, judge);
 }
 
-template void run(const CudaStream&, const CheckDigests<float, 2>&);
-template void run(const CudaStream&, const CheckDigests<bfloat16, 2>&);
-template void run(const CudaStream&, const CheckDigests<double, 2>&);
+LYCEUM_WEIGHT_UPDATE_KERNELS(LYCEUM_CUDA_INSTANCE)
 
 }  // namespace lyceum

@@ -3,6 +3,7 @@
 #include "core/copy.h"
 #include "kernels/balance.h"
 #include "kernels/router.h"
+#include "kernels/sum_columns.h"
 
 namespace lyceum {
 

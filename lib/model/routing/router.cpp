@@ -1,12 +1,12 @@
 #include "model/routing/router.h"
 
+#include "autograd/activation.h"
 #include "autograd/linear.h"
 #include "autograd/noise.h"
-#include "autograd/relu.h"
 #include "autograd/rms_norm.h"
 #include "autograd/row_penalty.h"
 #include "core/copy.h"
-#include "kernels/router.h"
+#include "kernels/balance_bias.h"
 #include "model/routing/balance_loss.h"
 #include "model/tensor_pattern.h"
 

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "parallel/comm/pending.h"
 #include "parallel/comm/transport.h"
 
 namespace lyceum {
@@ -41,29 +42,6 @@ class Communicator;
 class Ledger;
 class TensorTransport;
 class Turns;
-
-/// A started operation. The buffers that it was given must live until wait() returned or test() said true. Several may
-/// be under way, and be waited for in any order: whoever waits for one moves all of them on. The destructor waits, at
-/// most the group's timeout, and swallows errors: the next operation on the group reports them. While an exception is
-/// on its way out it does not wait: the operation is given up, and its group refuses everything from then on.
-class [[nodiscard]] Pending {
- public:
-  class State;
-  Pending();
-  explicit Pending(std::unique_ptr<State> state);
-  Pending(Pending&&) noexcept;
-  Pending& operator=(Pending&&) noexcept;
-  ~Pending();
-
-  /// Whether it has finished, on the device too; also gives the transport a chance to move data.
-  bool test();
-  /// Work that a stream gets from now on finds its data. Throws an Error that names operation, group and rank when the
-  /// group's timeout passes.
-  void wait();
-
- private:
-  std::unique_ptr<State> state_;  // null: finished
-};
 
 /// Ranks that communicate: owns its communicator, is passed explicitly. Every call is collective over the group unless
 /// it says otherwise: all ranks start the same operations in the same order. Every wait ends after the group's timeout

@@ -7,6 +7,8 @@
 #include <set>
 
 #include "core/error.h"
+#include "parallel/pipeline/schedule_text.h"
+#include "parallel/pipeline/simulate.h"
 #include "parallel/pipeline/timeline.h"
 
 namespace lyceum {

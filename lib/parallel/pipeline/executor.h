@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/tensor.h"
 #include "parallel/comm/turns.h"
+#include "parallel/pipeline/schedule_text.h"
 #include "parallel/pipeline/timeline.h"
 
 namespace lyceum {

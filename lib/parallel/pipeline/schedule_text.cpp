@@ -1,8 +1,9 @@
+#include "parallel/pipeline/schedule_text.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-
-#include "parallel/pipeline/schedule.h"
+#include <array>
 
 namespace lyceum {
 

@@ -1,8 +1,10 @@
+#include "parallel/pipeline/simulate.h"
+
 #include <algorithm>
 #include <limits>
 
 #include "core/error.h"
-#include "parallel/pipeline/timeline.h"
+#include "parallel/pipeline/schedule_text.h"
 
 namespace lyceum {
 namespace {
@@ -140,6 +142,10 @@ class Simulation {
 };
 
 }  // namespace
+
+Costs equal_costs(const PipelineShape& shape, const StageCosts& stage, double transfer) {
+  return {.stages = std::vector<StageCosts>(static_cast<std::size_t>(shape.stages()), stage), .transfer = transfer};
+}
 
 Timeline simulate(const Schedule& schedule, const Costs& costs) {
   require(costs.stages.size() == static_cast<std::size_t>(schedule.shape.stages()),

@@ -7,12 +7,9 @@
 #include <limits>
 
 #include "core/error.h"
+#include "parallel/pipeline/schedule_text.h"
 
 namespace lyceum {
-
-Costs equal_costs(const PipelineShape& shape, const StageCosts& stage, double transfer) {
-  return {.stages = std::vector<StageCosts>(static_cast<std::size_t>(shape.stages()), stage), .transfer = transfer};
-}
 
 double Timeline::makespan() const {
   double end = 0;

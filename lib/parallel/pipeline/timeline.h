@@ -8,17 +8,6 @@
 
 namespace lyceum {
 
-/// What one micro-batch costs in one stage: seconds, or any unit.
-struct StageCosts {
-  double forward = 1, backward_input = 1, backward_weight = 1;
-};
-struct Costs {
-  std::vector<StageCosts> stages;
-  double transfer = 0;  // from the end of an action until a stage on another rank has what it made
-};
-/// The same for every stage.
-Costs equal_costs(const PipelineShape& shape, const StageCosts& stage, double transfer = 0);
-
 /// An action and the time that it took, from the beginning of the step.
 struct TimedAction {
   Action action;
@@ -41,10 +30,6 @@ struct Timeline {
   /// (p−1)/(v·m).
   double bubble_ratio() const;
 };
-
-/// Runs the schedule, with or without sends and receives, as fast as the costs allow. Sends and receives take no time
-/// of the rank. Throws an Error "rank 0 is stuck at B0: …" if it cannot continue.
-Timeline simulate(const Schedule& schedule, const Costs& costs);
 
 /// What forward keeps of one micro-batch in one stage: bytes, or 1 to count.
 struct Kept {

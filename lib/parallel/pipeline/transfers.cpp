@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "parallel/pipeline/schedule_text.h"
 
 namespace lyceum {
 namespace {

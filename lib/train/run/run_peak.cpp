@@ -2,51 +2,29 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <chrono>
-#include <cmath>
-#include <cstdlib>
 #include <ctime>
-#include <fstream>
-#include <iterator>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/clock.h"
-#include "core/error.h"
-#include "io/files/atomic_file.h"
-#include "io/files/open_regular.h"
-#include "io/text/json.h"
 #include "io/text/table.h"
+#include "train/run/device_peak.h"
+#include "train/run/kept_peaks.h"
 #include "train/run/machine_peak.h"
-#include "train/run/peak.h"
-#include "train/run/stated_peaks.h"
 #include "train/setup/machine.h"
 
 namespace lyceum {
 
 namespace {
 
-/// Changes with what is measured: entries of another method are not used.
-constexpr int measuring_method = 2;
-
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
-
-fs::path cache_folder() {
-  const auto variable = [](const char* name) -> fs::path {
-    const char* value = std::getenv(name);
-    return value ? value : "";
-  };
-  if (const fs::path own = variable("LYCEUM_CACHE"); !own.empty()) return own;
-  if (const fs::path cache = variable("XDG_CACHE_HOME"); !cache.empty()) return cache / "lyceum";
-  const fs::path home = variable("HOME");
-  return home.empty() ? home : home / ".cache" / "lyceum";
-}
 
 /// Size and time of this program's file: another one after every link.
 std::string own_build() {
@@ -103,51 +81,7 @@ MeasureWindow gemm_windows(const Stream& stream, DType type) {
   };
 }
 
-/// What the file holds; no object where it cannot be read.
-Json read_peaks(const fs::path& file) {
-  std::ifstream stream = open_to_read(file);
-  const std::string text(std::istreambuf_iterator<char>(stream), {});
-  try {
-    require_shallow(text);
-  } catch (const Error&) {
-    return {};
-  }
-  return parse_json<Json>(text, /*allow_exceptions=*/false);
-}
-
 }  // namespace
-
-KeptPeaks::KeptPeaks(const std::string& host, std::string build) : build_(std::move(build)) {
-  const fs::path folder = cache_folder();
-  if (!folder.empty()) file_ = folder / ("peak-" + host + ".json");
-}
-
-std::optional<KeptPeaks::Entry> KeptPeaks::find(const std::string& what) const {
-  const Json all = read_peaks(file_);
-  if (!all.is_object() || !all.contains(what)) return {};
-  try {
-    const Json& entry = all.at(what);
-    const Entry found{.flops = entry.at("flops"), .date = entry.at("date")};
-    if (entry.at("method") != measuring_method || entry.at("build").get<std::string>() != build_ ||
-        !std::isfinite(found.flops) || !(found.flops > 0))
-      return {};
-    return found;
-  } catch (const nlohmann::json::exception&) {
-    return {};
-  }
-}
-
-void KeptPeaks::keep(const std::string& what, const Entry& entry) const {
-  if (file_.empty()) return;
-  Json all = read_peaks(file_);
-  if (!all.is_object()) all = Json::object();
-  all[what] = {{"flops", entry.flops}, {"date", entry.date}, {"method", measuring_method}, {"build", build_}};
-  try {
-    fs::create_directories(file_.parent_path());
-    replace_file(file_, json_text(all, 2) + '\n');
-  } catch (const std::exception&) {  // a folder that cannot be written: the next start measures again
-  }
-}
 
 RunPeak peak_of_run(const RunConfig& run, const RunSetup& setup, bool remeasure) {
   if (const auto stated = stated_peak(run, setup.places)) return *stated;

@@ -11,10 +11,8 @@
 #include "model/counts.h"
 #include "model/model_tensors.h"
 #include "model/stages.h"
-#include "train/run/data_table.h"
-#include "train/run/placement_table.h"
 #include "train/run/saves.h"
-#include "train/run/start_table.h"
+#include "train/run/start_tables.h"
 
 namespace lyceum {
 
@@ -64,7 +62,7 @@ void RunReport::attempt(const std::function<void()>& write) {
 
 void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPeak& peak, const PinnedGemms& gemms) {
   if (!talks()) return;
-  for (const std::string& line : start_lines(setup_)) note(line);
+  for (const std::string& line : rank_lines(setup_)) note(line);
   if (lock && !lock->recovered().empty()) warn(lock->recovered());
   const ModelCounts counts = count_model(config_);
   const int world = setup_.mesh.world.size();

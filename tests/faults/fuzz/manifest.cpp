@@ -1,5 +1,6 @@
 #include "io/checkpoint/manifest.h"
 
+#include "io/checkpoint/read.h"
 #include "support.h"
 
 /// manifest.json of a checkpoint as it is, and with the digest that it should end with.

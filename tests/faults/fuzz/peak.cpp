@@ -1,7 +1,7 @@
 #include <stdlib.h>
 
 #include "support.h"
-#include "train/run/run_peak.h"
+#include "train/run/kept_peaks.h"
 
 /// The file of measured peaks in the user's cache folder.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -12,6 +12,7 @@
 #include <array>
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <random>
 
 #include "io/checkpoint/manifest.h"

@@ -5,6 +5,8 @@
 
 #include <regex>
 
+#include "parallel/pipeline/simulate.h"
+
 namespace lyceum {
 namespace {
 

@@ -13,6 +13,7 @@
 #include "parallel/pipeline/balance.h"
 #include "parallel/pipeline/check.h"
 #include "parallel/pipeline/executor.h"
+#include "parallel/pipeline/schedule_text.h"
 #include "parallel/pipeline/tape_stage.h"
 #include "parallel/pipeline/transfers.h"
 #include "support/tested_world.h"

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "parallel/pipeline/check.h"
+#include "parallel/pipeline/schedule_text.h"
 #include "parallel/pipeline/transfers.h"
 #include "support/schedules.h"
 

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "parallel/pipeline/check.h"
+#include "parallel/pipeline/schedule_text.h"
 #include "parallel/pipeline/timeline.h"
 #include "parallel/pipeline/transfers.h"
 #include "support/schedules.h"

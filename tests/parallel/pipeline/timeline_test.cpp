@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "parallel/pipeline/simulate.h"
 #include "parallel/pipeline/transfers.h"
 #include "support/schedules.h"
 

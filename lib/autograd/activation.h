@@ -1,0 +1,32 @@
+#pragma once
+
+#include "autograd/tape.h"
+#include "kernels/activation_kind.h"
+#include "kernels/segments.h"
+
+namespace lyceum {
+
+/// What is computed between the products of an FFN: silu(gate) ⊙ up of rows [gate | up], or gelu.
+/// x [tokens, inputs_of(kind) · width] → [tokens, width].
+struct Activate {
+  Activation kind;
+
+  struct Saved {
+    Tensor x;
+    std::shared_ptr<const SegmentTable> all;
+    SegmentLayout in, out;
+  };
+  Tensor forward(const Stream& stream, Saved& saved, const Tensor& x) const;
+  std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
+};
+
+/// max(x, 0), element by element.
+struct Relu {
+  struct Saved {
+    Tensor y;
+  };
+  Tensor forward(const Stream& stream, Saved& saved, const Tensor& x) const;
+  std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
+};
+
+}  // namespace lyceum

@@ -1,0 +1,80 @@
+#include "io/checkpoint/save_plan.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+#include "io/text/json.h"
+
+namespace lyceum {
+
+namespace {
+
+using Json = nlohmann::json;
+
+/// Names become paths in HDF5 files, and a box is appended to them in brackets.
+void check_name(const std::string& name) {
+  const auto bad = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == '[' || c == ']' || c == 0x7f; };
+  require(!name.empty() && std::none_of(name.begin(), name.end(), bad),
+          "tensor name \"{}\" is empty or contains brackets or control characters", name);
+  const std::string padded = "/" + name + "/";
+  for (const char* part : {"//", "/./", "/../"}) {
+    require(padded.find(part) == std::string::npos, "tensor name \"{}\" has an empty or dotted part", name);
+  }
+}
+
+std::vector<std::int64_t> numbers(const Shape& shape) { return {shape.extents().begin(), shape.extents().end()}; }
+Shape shape_told(const Json& json) {
+  return Shape(std::span<const std::int64_t>(json.get<std::vector<std::int64_t>>()));
+}
+
+}  // namespace
+
+std::string describe_pieces(const CheckpointHeader& header, std::span<const CheckpointPiece> pieces) {
+  require(header.step >= 0, "step {} is negative", header.step);
+  Json list = Json::array();
+  for (const CheckpointPiece& piece : pieces) {
+    check_name(piece.name);
+    require(piece.shape.rank() > 0, "tensor {} has no dimensions: save it as [1]", piece.name);
+    require(piece.values || piece.make || piece.box.extent.size() == 0, "tensor {} has no values", piece.name);
+    list.push_back({piece.name, numbers(piece.shape), numbers(piece.box.offset), numbers(piece.box.extent)});
+  }
+  return json_text(Json{{"step", header.step}, {"run_uuid", header.run_uuid}, {"pieces", std::move(list)}});
+}
+
+std::vector<StoredTensor> plan_tensors(const CheckpointHeader& header, const std::vector<std::string>& descriptions) {
+  std::map<std::string, StoredTensor> tensors;
+  for (std::size_t rank = 0; rank < descriptions.size(); ++rank) {
+    const Json description = parse_json<Json>(descriptions[rank]);
+    require(description.at("step") == header.step && description.at("run_uuid") == header.run_uuid,
+            "rank {} saves a different step or run than rank 0", rank);
+    for (const Json& piece : description.at("pieces")) {
+      const std::string name = piece.at(0);
+      const Shape shape = shape_told(piece.at(1));
+      const Box box{shape_told(piece.at(2)), shape_told(piece.at(3))};
+      StoredTensor& tensor = tensors.try_emplace(name, StoredTensor{name, shape, {}}).first->second;
+      require(tensor.shape == shape, "tensor {} is {} on rank {} and {} on another", name, shape, rank, tensor.shape);
+      if (inside(box, shape) && box.extent.size() == 0) continue;  // a rank with nothing of it
+      tensor.boxes.push_back({rank, dataset_name(name, shape, box), box});
+    }
+  }
+  std::vector<StoredTensor> result;
+  std::vector<Box> boxes;
+  for (auto& [name, tensor] : tensors) {
+    for (std::size_t slash = name.find('/'); slash != std::string::npos; slash = name.find('/', slash + 1)) {
+      require(!tensors.contains(name.substr(0, slash)), "tensor {} is inside tensor {}", name, name.substr(0, slash));
+    }
+    boxes.clear();
+    for (const StoredBox& stored : tensor.boxes) boxes.push_back(stored.box);
+    const auto owner = [&](std::size_t i) { return fmt::format("rank {}", tensor.boxes[i].file); };
+    const std::string problem = coverage_problem(name, tensor.shape, boxes, owner);
+    require(problem.empty(), "{}", problem);
+    result.push_back(std::move(tensor));
+  }
+  return result;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,103 @@
+#include "io/checkpoint/shard.h"
+
+#include <cstring>
+#include <new>
+
+#include "core/copy.h"
+#include "core/error.h"
+#include "io/files/atomic_file.h"
+#include "io/files/hdf5.h"
+
+namespace lyceum {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// True if the values are in the host's memory in the form in which they are written.
+bool on_host(const CheckpointPiece& piece) { return piece.values && !(piece.stream && asynchronous(*piece.stream)); }
+
+void copy_values(const CheckpointPiece& piece, std::span<float> copy) {
+  if (copy.empty()) return;
+  if (!piece.values) {
+    piece.make(copy);
+  } else if (on_host(piece)) {
+    std::memcpy(copy.data(), piece.values, copy.size_bytes());
+  } else {
+    copy_to_host(*piece.stream, copy.data(), piece.values, copy.size_bytes());
+  }
+}
+
+std::size_t values_in(const CheckpointPiece& piece) { return static_cast<std::size_t>(piece.box.extent.size()); }
+
+}  // namespace
+
+HostCopy::HostCopy(std::span<const CheckpointPiece> from) {
+  std::size_t count = 0;
+  for (const CheckpointPiece& piece : from) count += values_in(piece);
+  try {
+    values = std::make_unique_for_overwrite<float[]>(count);
+  } catch (const std::bad_alloc&) {
+    fail(ExitCode::failed, "no memory for a copy of {} bytes: set checkpoint.background = false",
+         count * sizeof(float));
+  }
+  std::span<float> rest(values.get(), count);
+  for (const CheckpointPiece& piece : from) {
+    const std::span<float> copy = rest.first(values_in(piece));
+    copy_values(piece, copy);
+    pieces.push_back({.name = piece.name, .shape = piece.shape, .box = piece.box, .values = copy.data()});
+    rest = rest.subspan(copy.size());
+  }
+}
+
+void write_shard(const fs::path& path, std::span<const CheckpointPiece> pieces, const std::stop_token& stop,
+                 const std::function<void()>& each) {
+  hdf5::File file = hdf5::File::create(path);
+  std::vector<float> copy;
+  for (const CheckpointPiece& piece : pieces) {
+    if (values_in(piece) == 0) continue;
+    require(!stop.stop_requested(), "{}: asked to stop", path.string());
+    const float* values = piece.values;
+    if (!on_host(piece)) {
+      copy.resize(values_in(piece));
+      copy_values(piece, copy);
+      values = copy.data();
+    }
+    const std::string name = dataset_name(piece.name, piece.shape, piece.box);
+    file.create_dataset(name, DType::f32, piece.box.extent).write(values);
+    each();
+  }
+  file.close();
+}
+
+void write_index(const fs::path& path, const Manifest& manifest, const std::function<void()>& each) {
+  hdf5::File file = hdf5::File::create(path);
+  file.set("format", std::string(checkpoint_format));
+  file.set("format_version", checkpoint_format_version);
+  file.set("run_uuid", manifest.header.run_uuid);
+  file.set("step", manifest.header.step);
+  file.set("mesh", manifest.header.mesh);
+  if (const auto& job = manifest.header.job) {
+    file.set("slurm_job_id", job->id);
+    file.set("slurm_restart_count", static_cast<std::int64_t>(job->restarts));
+    file.set("slurm_job_nodelist", job->nodes);
+  }
+  file.set("config", manifest.header.config);
+  std::vector<hdf5::VirtualSource> sources;
+  for (const StoredTensor& tensor : manifest.tensors) {
+    sources.clear();
+    for (const StoredBox& stored : tensor.boxes) {
+      sources.push_back({shard_name(static_cast<int>(stored.file)), stored.dataset, stored.box});
+    }
+    if (sources.empty()) {
+      file.create_dataset(tensor.name, DType::f32, tensor.shape);
+    } else {
+      file.create_virtual(tensor.name, DType::f32, tensor.shape, sources);
+    }
+    each();
+  }
+  file.close();
+  sync_path(path);
+}
+
+}  // namespace lyceum

@@ -1,0 +1,106 @@
+#include "io/report/tiles.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ranges>
+
+#include "io/report/alarms.h"
+#include "io/report/chart.h"
+
+namespace lyceum {
+
+namespace {
+
+/// Mean of the finite values among the last `count` points.
+double mean_of_last(const std::vector<MetricPoint>& points, std::size_t count) {
+  double sum = 0;
+  std::int64_t finite = 0;
+  for (std::size_t i = points.size() - std::min(points.size(), count); i < points.size(); ++i) {
+    if (!std::isfinite(points[i].value)) continue;
+    sum += points[i].value;
+    ++finite;
+  }
+  return finite ? sum / static_cast<double>(finite) : no_value;
+}
+
+std::string tile(std::string_view name, const std::string& value) {
+  return fmt::format("<div class=\"tile\"><span>{}</span><strong>{}</strong></div>\n", name, value);
+}
+
+/// The mean over layers of a number of the steps in a range; NaN if no layer knows it.
+double mean_of_layers(const RoutingHistory& routing, RecordRange range, float StepBalance::*number) {
+  double sum = 0;
+  std::int64_t layers = 0;
+  for (const RoutingHistory::Layer& layer : routing.layers) {
+    const auto value = double{step_balance(layer, range).*number};
+    if (std::isnan(value)) continue;
+    sum += value;
+    ++layers;
+  }
+  return layers ? sum / static_cast<double>(layers) : no_value;
+}
+
+/// "3.2 of 64": on average over layers and steps; "2.5 of 8 to 64" if layers differ.
+std::string idle_in_a_step(const RoutingHistory& routing, RecordRange range) {
+  const auto choosable = [](const RoutingHistory::Layer& layer) { return layer.experts - layer.always_on; };
+  const auto [least, most] = std::ranges::minmax(routing.layers | std::views::transform(choosable));
+  const std::string all = least == most ? std::to_string(least) : fmt::format("{} to {}", least, most);
+  return fmt::format("{:.1f} of {}", mean_of_layers(routing, range, &StepBalance::idle_mean), all);
+}
+
+/// "35 of 1,536": in the newest record, of all layers.
+std::string starved_now(const RoutingHistory& routing) {
+  std::int64_t idle = 0, all = 0;
+  for (const RoutingHistory::Layer& layer : routing.layers) {
+    all += layer.experts;
+    idle += std::ranges::count(starved_spans(layer), routing.steps.size(), &StarvedSpan::end);
+  }
+  return fmt::format("{} of {}", grouped_number(idle), grouped_number(all));
+}
+
+}  // namespace
+
+std::string number_tiles(const ReportInput& input, std::optional<RecordRange> range) {
+  std::string html;
+  if (!input.train.empty()) {
+    const std::size_t last = std::min<std::size_t>(20, input.train.size());
+    html += tile(last == 1 ? std::string("Training loss") : fmt::format("Training loss, last {} values", last),
+                 fmt::format("{:.4f}", mean_of_last(input.train, last)));
+  }
+  if (!input.valid.empty()) html += tile("Validation loss", fmt::format("{:.4f}", input.valid.back().value));
+  if (input.unigram_entropy) {
+    html += tile("Unigram entropy", fmt::format("{:.4f}", *input.unigram_entropy));
+    if (!input.valid.empty()) {
+      const double lower = *input.unigram_entropy - input.valid.back().value;
+      html += tile(fmt::format("Validation loss {} unigram entropy by", lower < 0 ? "above" : "below"),
+                   fmt::format("{:.3f}", std::abs(lower)));
+    }
+  }
+  if (range) {
+    double sum = 0;
+    std::int64_t choices = 0, dropped = 0;
+    const std::vector<RoutedTokens> loads = loads_by_layer(input.routing, *range);
+    for (const RoutedTokens& load : loads) {
+      sum += load.max_violation();
+      choices += load.total();
+      dropped += load.dropped;
+    }
+    if (tells_steps(input.routing, *range)) {
+      html += tile("MaxVio of a step, mean of the layers",
+                   fmt::format("{:.2f}", mean_of_layers(input.routing, *range, &StepBalance::max_vio_mean)));
+      html += tile("Idle experts in a step, mean of the layers", idle_in_a_step(input.routing, *range));
+    }
+    html +=
+        tile("MaxVio of the sum, mean of the layers", fmt::format("{:.2f}", sum / static_cast<double>(loads.size())));
+    html += tile("Starved experts, all layers", starved_now(input.routing));
+    if (tells_dropped(input.routing) && choices > 0) {
+      html += tile("Dropped choices",
+                   fmt::format("{:.2f} %", 100 * static_cast<double>(dropped) / static_cast<double>(choices)));
+    }
+  }
+  return html.empty() ? "" : fmt::format("<div class=\"tiles\">\n{}</div>\n", html);
+}
+
+}  // namespace lyceum

@@ -1,0 +1,162 @@
+#include "kernels/router_backward.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "kernels/cpu/parallel_for.h"
+#include "kernels/cpu/router_scores.h"
+#include "kernels/router_checks.h"
+#include "kernels/router_chunks.h"
+
+namespace lyceum {
+
+namespace {
+
+/// The gradient of token t's logits, less what its gates add.
+template <class A>
+struct TokenGradient {
+  const RouteTokensBackward<A>& route;
+  std::vector<A> slopes;  // derivatives by the scores of a sequence's tokens
+  std::vector<A> scores;
+  A square_slope = 0, entropy_slope = 0;  // by a squared log-sum-exp, by an entropy
+  std::vector<A> d_chosen;
+
+  explicit TokenGradient(const RouteTokensBackward<A>& route)
+      : route(route),
+        slopes(static_cast<std::size_t>(route.logits.cols), A{0}),
+        scores(slopes.size()),
+        d_chosen(static_cast<std::size_t>(route.d_gates.cols > 0 ? chosen_of(route) : 0)) {}
+
+  void enter(std::int64_t sequence) {
+    if (route.d_load.rows == 0) return;
+    const double* from = route.d_load.row(sequence) + route.logits.cols;
+    for (A& slope : slopes) slope = static_cast<A>(*from++);
+    square_slope = static_cast<A>(*from++);
+    entropy_slope = static_cast<A>(*from);
+  }
+
+  /// d_chosen: derivatives by the scores v of the chosen, where gates are made of v by
+  ///   renormalized  g = v / Σv: dv_j = (dg_j − Σ_i g_i dg_i) / Σv
+  ///   detached      dv_j = dg_j / Σv
+  /// Their share of Σ ds · s.
+  A through_gates(std::int64_t t) {
+    const std::int32_t* index = route.index.row(t);
+    const A* d_gates = route.d_gates.row(t);
+    A sum = 0, weighted = 0, dot = 0;
+    for (std::size_t j = 0; j < d_chosen.size(); ++j) {
+      const A score = scores[static_cast<std::size_t>(index[j])];
+      sum += score;
+      weighted += score * d_gates[j];
+    }
+    for (std::size_t j = 0; j < d_chosen.size(); ++j) {
+      switch (route.rule) {
+        case Gates::raw: d_chosen[j] = d_gates[j]; break;
+        case Gates::renormalized: d_chosen[j] = (d_gates[j] - weighted / sum) / sum; break;
+        case Gates::detached: d_chosen[j] = d_gates[j] / sum; break;
+        case Gates::ones: d_chosen[j] = 0; break;
+      }
+      dot += d_chosen[j] * scores[static_cast<std::size_t>(index[j])];
+    }
+    return dot;
+  }
+
+  void write(std::int64_t t) {
+    switch (route.scores) {
+      case Scores::softmax: return through<Scores::softmax>(t);
+      case Scores::sigmoid: return through<Scores::sigmoid>(t);
+      case Scores::sqrt_softplus: return through<Scores::sqrt_softplus>(t);
+    }
+  }
+
+  template <Scores kind>
+  void through(std::int64_t t) {
+    if constexpr (kind == Scores::softmax) {
+      through_softmax(t);
+    } else {
+      through_separate<kind>(t);
+    }
+    if (route.entropy && route.d_load.rows > 0) add_entropy<kind>(t);
+  }
+
+  /// With H = −Σ p log p, dx_i = −p_i (log p_i + H) of a softmax; of the others, where p_i = s_i / z, times ds/dx / s.
+  template <Scores kind>
+  void add_entropy(std::int64_t t) {
+    const auto experts = static_cast<std::int64_t>(scores.size());
+    const A inverse = kind == Scores::softmax ? A{1} : A{1} / route.norms.row(t)[1],
+            entropy = entropy_of(scores.data(), experts, inverse);
+    A* d_logits = route.d_logits.row(t);
+    for (std::size_t e = 0; e < scores.size(); ++e) {
+      const A p = scores[e] * inverse, d_score = -p * (log_or_zero(p) + entropy);
+      d_logits[e] += entropy_slope * (kind == Scores::softmax ? d_score : log_slope<kind>(scores[e]) * d_score);
+    }
+  }
+
+  /// ds: all derivatives by the scores. dx_i = s_i (ds_i − Σ ds · s) + 2 lse · square_slope · s_i.
+  void through_softmax(std::int64_t t) {
+    const auto experts = static_cast<std::int64_t>(scores.size());
+    const A* logits = route.logits.row(t);
+    const A largest = route.norms.row(t)[0], sum = route.norms.row(t)[1], inverse = A{1} / sum;
+    A* s = scores.data();
+    const A* ds = slopes.data();
+    A dot = 0;
+#pragma omp simd reduction(+ : dot)
+    for (std::int64_t e = 0; e < experts; ++e) {
+      s[e] = fast_exp(logits[e] - largest) * inverse;
+      dot += ds[e] * s[e];
+    }
+    dot += through_gates(t);
+    const A shift = 2 * (largest + std::log(sum)) * square_slope - dot;
+    A* d_logits = route.d_logits.row(t);
+#pragma omp simd
+    for (std::int64_t e = 0; e < experts; ++e) d_logits[e] = s[e] * (ds[e] + shift);
+    for (std::size_t j = 0; j < d_chosen.size(); ++j) {
+      const std::int32_t e = route.index.row(t)[j];
+      d_logits[e] += s[e] * d_chosen[j];
+    }
+  }
+
+  /// dp: derivatives by the probabilities s / z. ds_i = (dp_i − Σ dp · p) / z + dv_i, dx_i = ds/dx · ds_i.
+  template <Scores kind>
+  void through_separate(std::int64_t t) {
+    const auto experts = static_cast<std::int64_t>(scores.size());
+    const A* logits = route.logits.row(t);
+    const A inverse = A{1} / route.norms.row(t)[1];
+    A* s = scores.data();
+    const A* dp = slopes.data();
+    A dot = 0;
+#pragma omp simd reduction(+ : dot)
+    for (std::int64_t e = 0; e < experts; ++e) {
+      s[e] = score_of<kind>(logits[e]);
+      dot += dp[e] * s[e] * inverse;
+    }
+    through_gates(t);
+    A* d_logits = route.d_logits.row(t);
+#pragma omp simd
+    for (std::int64_t e = 0; e < experts; ++e) d_logits[e] = s[e] * log_slope<kind>(s[e]) * ((dp[e] - dot) * inverse);
+    for (std::size_t j = 0; j < d_chosen.size(); ++j) {
+      const std::int32_t e = route.index.row(t)[j];
+      d_logits[e] += s[e] * log_slope<kind>(s[e]) * d_chosen[j];
+    }
+  }
+};
+
+}  // namespace
+
+template <class A>
+void run(const CpuStream& stream, const RouteTokensBackward<A>& route) {
+  require_fitting(route);
+  const RouterChunks chunks = chunks_of(route, route.d_load);
+  const std::int64_t grain = rows_a_thread(8 * std::min(RouterChunks::rows, chunks.seq_len) * route.logits.cols);
+  parallel_for(stream, chunks.count(), grain, [&](std::int64_t first, std::int64_t last) {
+    TokenGradient<A> gradient(route);
+    for (std::int64_t chunk = first; chunk < last; ++chunk) {
+      if (chunk == first || chunk % chunks.of_sequence() == 0) gradient.enter(chunk / chunks.of_sequence());
+      for (std::int64_t t = chunks.begin(chunk); t < chunks.end(chunk); ++t) gradient.write(t);
+    }
+  });
+}
+
+LYCEUM_ROUTER_BACKWARD_KERNELS(LYCEUM_CPU_INSTANCE)
+
+}  // namespace lyceum

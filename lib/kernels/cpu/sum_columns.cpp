@@ -1,0 +1,16 @@
+#include "kernels/sum_columns.h"
+
+#include <cstdint>
+
+#include "kernels/checks.h"
+
+namespace lyceum {
+
+void run(const CpuStream&, const SumColumns& sum) {
+  require_length("SumColumns", "sums", sum.sums, sum.x.cols);
+  for (std::int64_t r = 0; r < sum.x.rows; ++r) {
+    for (std::int64_t c = 0; c < sum.x.cols; ++c) sum.sums[static_cast<std::size_t>(c)] += sum.x.row(r)[c];
+  }
+}
+
+}  // namespace lyceum

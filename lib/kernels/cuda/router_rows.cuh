@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "core/error.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/logistic.h"
+#include "kernels/router.h"
+#include "kernels/router_chunks.h"
+#include "kernels/router_scores.h"
+
+namespace lyceum {
+
+// A block a piece of a sequence, a warp a token, whose logits it reads once where they fit into its registers.
+constexpr int router_threads = 256, router_warps = router_threads / warp_size;
+
+__device__ inline int warp() { return static_cast<int>(threadIdx.x) / warp_size; }
+__device__ inline int lane() { return static_cast<int>(threadIdx.x) % warp_size; }
+
+/// Lane l of the warp has the columns l, l + 32, …: `held` numbers in registers, or as many as there are in memory.
+template <class A, int held>
+struct Row {
+  A values[held];
+  std::int64_t cols;
+
+  __device__ Row(const A* from, std::int64_t cols) : cols(cols) {
+#pragma unroll
+    for (int i = 0; i < held; ++i) {
+      const std::int64_t c = lane() + i * warp_size;
+      values[i] = c < cols ? from[c] : A{0};
+    }
+  }
+  /// f(column, value, place among the lane's columns)
+  template <class F>
+  __device__ void each(const F& f) const {
+#pragma unroll
+    for (int i = 0; i < held; ++i) {
+      const std::int64_t c = lane() + i * warp_size;
+      if (c < cols) f(c, values[i], i);
+    }
+  }
+};
+template <class A>
+struct Row<A, 0> {
+  const A* values;
+  std::int64_t cols;
+
+  __device__ Row(const A* from, std::int64_t cols) : values(from), cols(cols) {}
+  template <class F>
+  __device__ void each(const F& f) const {
+    for (std::int64_t c = lane(); c < cols; c += warp_size) f(c, values[c], 0);
+  }
+};
+
+/// A score from a logit and, of a softmax, what its row has in common: the largest logit, one over the sum.
+template <Scores scores, class A>
+__device__ A score_of(A x, A largest, A inverse) {
+  if constexpr (scores == Scores::softmax) {
+    return std::exp(x - largest) * inverse;
+  } else {
+    constexpr A least = least_logit;
+    if (x < least) x = least;  // this comparison keeps NaN
+    if constexpr (scores == Scores::sigmoid) return logistic(x);
+    return std::sqrt(softplus(x));
+  }
+}
+
+/// −Σ p log p of the probabilities p(logit, place) of a row, the same in all lanes.
+template <class A, int held, class Probability>
+__device__ A entropy_of(const Row<A, held>& logits, const Probability& probability) {
+  A own = 0;
+  logits.each([&](std::int64_t, A x, int i) {
+    const A p = probability(x, i);
+    own -= p * log_or_zero(p);
+  });
+  return join_warp(own, Sum{});
+}
+
+/// f.operator()<held, scores>() for rows of so many columns. Few ways to hold a row: each is a kernel for each of the
+/// scores, and takes the compiler long.
+template <Scores scores, class F>
+void with_held(std::int64_t cols, const F& f) {
+  if (cols <= 2 * warp_size) return f.template operator()<2, scores>();
+  if (cols <= 8 * warp_size) return f.template operator()<8, scores>();
+  f.template operator()<0, scores>();
+}
+template <class Route, class F>
+void with_kernel(const Route& route, const F& f) {
+  switch (route.scores) {
+    case Scores::softmax: return with_held<Scores::softmax>(route.logits.cols, f);
+    case Scores::sigmoid: return with_held<Scores::sigmoid>(route.logits.cols, f);
+    case Scores::sqrt_softplus: return with_held<Scores::sqrt_softplus>(route.logits.cols, f);
+  }
+}
+
+inline unsigned blocks_of(const RouterChunks& chunks) {
+  require(chunks.count() <= std::numeric_limits<std::int32_t>::max(), "RouteTokens: {} pieces of sequences",
+          chunks.count());
+  return static_cast<unsigned>(chunks.count());
+}
+
+}  // namespace lyceum

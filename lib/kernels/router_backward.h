@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/stream.h"
+#include "core/tensor.h"
+#include "kernels/instances.h"
+#include "kernels/routing_policy.h"
+
+namespace lyceum {
+
+/// d_logits of RouteTokens. Of its load, the counts have no derivative.
+template <class A>
+struct RouteTokensBackward {
+  Matrix<const A> logits, norms;  // of RouteTokens
+  Matrix<const std::int32_t> index;
+  Matrix<const A> d_gates;      // [tokens, k], or none: zero
+  Matrix<const double> d_load;  // [sequences, load_width(experts)], or none: zero
+  Scores scores = Scores::softmax;
+  Gates rule = Gates::raw;
+  std::span<const double> choices = {};  // of RouteTokens
+  bool entropy = false;
+  std::int64_t seq_len = 1, first = 0;
+  Matrix<A> d_logits;  // [tokens, experts]
+};
+
+template <class A>
+void run(const CpuStream& stream, const RouteTokensBackward<A>& route);
+template <class A>
+void run(const CudaStream& stream, const RouteTokensBackward<A>& route);
+
+#define LYCEUM_ROUTER_BACKWARD_KERNELS(INSTANCE) LYCEUM_ACCUMULATORS(INSTANCE, RouteTokensBackward)
+
+}  // namespace lyceum

@@ -1,0 +1,169 @@
+#include "train/run/start_tables.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <numeric>
+
+#include "config/names.h"
+#include "io/run/batch_job.h"
+#include "io/text/table.h"
+#include "model/counts.h"
+
+namespace lyceum {
+
+namespace {
+
+/// Ranks with a row each.
+constexpr std::size_t most_rows = 32;
+
+std::string range(std::size_t first, std::size_t last) {
+  return first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
+}
+
+bool alike(const RankPlace& a, const RankPlace& b) {
+  return a.host == b.host && a.threads == b.threads && a.memory == b.memory && a.device == b.device;
+}
+
+/// How documents are packed; empty if they are not.
+std::string packing_line(const TokenSamples& samples) {
+  const Packing* packing = samples.packing();
+  if (!packing) return "";
+  const double positions = static_cast<double>(packing->sequences() * samples.shape().seq_len);
+  return fmt::format("packing    {}: {} in {} of {}, {:.1f} % padding, {} split", samples.file().prefix(),
+                     count_text(packing->documents(), "document"), count_text(packing->sequences(), "sequence"),
+                     samples.shape().seq_len, 100 - 100 * static_cast<double>(packing->predicted_tokens()) / positions,
+                     packing->cut_documents());
+}
+
+/// "0-3, 7"
+std::string text_of(std::span<const std::int32_t> experts) {
+  std::string text;
+  for (std::size_t first = 0, last = 0; first < experts.size(); first = last + 1) {
+    last = first;
+    while (last + 1 < experts.size() && experts[last + 1] == experts[last] + 1) ++last;
+    text += fmt::format("{}{}", first ? ", " : "", experts[first]);
+    if (last > first) text += fmt::format("{}{}", last > first + 1 ? "-" : ", ", experts[last]);
+  }
+  return text;
+}
+
+/// Which experts a rank has, where they are the same in all layers; else how many.
+std::string experts_text(std::span<const MixturePlacement> layers, int rank) {
+  const std::span<const std::int32_t> experts = layers[0].ranks.experts_of(rank);
+  std::size_t least = experts.size(), most = experts.size();
+  bool same = true;
+  for (const MixturePlacement& layer : layers) {
+    const std::span<const std::int32_t> others = layer.ranks.experts_of(rank);
+    same = same && std::ranges::equal(experts, others);
+    least = std::min(least, others.size());
+    most = std::max(most, others.size());
+  }
+  if (same) return text_of(experts);
+  return least == most ? fmt::format("{} per layer", most) : fmt::format("{} to {} per layer", least, most);
+}
+
+/// FLOPs of every rank over their mean; all 1 where there are none.
+std::vector<double> shares(const Config& config, const MixturePlacement& layer, std::span<const ExpertLoad> measured) {
+  const std::vector<double> costs = expert_costs(mixture_of(config, layer.id), measured);
+  const double mean = std::accumulate(costs.begin(), costs.end(), 0.0) / layer.ranks.ranks();
+  std::vector<double> shares(static_cast<std::size_t>(layer.ranks.ranks()), mean > 0 ? 0.0 : 1.0);
+  for (std::size_t e = 0; e < layer.ranks.owner.size() && mean > 0; ++e) {
+    shares[static_cast<std::size_t>(layer.ranks.owner[e])] += costs[e] / mean;
+  }
+  return shares;
+}
+
+std::vector<std::string> rows(const Config& config, std::span<const MixturePlacement> layers,
+                              const std::vector<double>& flops) {
+  std::vector<std::int64_t> width(flops.size(), 0);  // of a rank's experts, over all layers
+  for (const MixturePlacement& layer : layers) {
+    const Mixture mixture = mixture_of(config, layer.id);
+    for (std::size_t e = 0; e < layer.ranks.owner.size(); ++e) {
+      width[static_cast<std::size_t>(layer.ranks.owner[e])] += mixture.widths[e];
+    }
+  }
+  Table table({">expert rank", "experts", ">parameters", ">FLOPs / mean"});
+  for (std::size_t rank = 0; rank < flops.size(); ++rank) {
+    table.add({fmt::to_string(rank), experts_text(layers, static_cast<int>(rank)),
+               human_count(static_cast<double>(expert_column(config) * width[rank])),
+               fmt::format("{:.3f}", flops[rank])});
+  }
+  return table.lines();
+}
+
+}  // namespace
+
+std::vector<std::string> rank_lines(const RunSetup& setup) {
+  const std::vector<RankPlace>& places = setup.places;
+  Table table({">rank", "host", ">local", "cores", ">threads", ">memory", "device"});
+  for (std::size_t first = 0, last = 0; first < places.size(); first = last + 1) {
+    last = first;
+    if (places.size() > most_rows) {
+      while (last + 1 < places.size() && alike(places[first], places[last + 1])) ++last;
+    }
+    const RankPlace& place = places[first];
+    const bool same_cores = place.cores == places[last].cores;
+    table.add({range(first, last), place.host,
+               range(static_cast<std::size_t>(place.local_rank), static_cast<std::size_t>(places[last].local_rank)),
+               same_cores ? place.cores : fmt::format("{} … {}", place.cores, places[last].cores),
+               fmt::format("{}", place.threads), text_of_bytes(static_cast<std::int64_t>(place.memory)), place.device});
+  }
+  std::vector<std::string> lines;
+  if (const auto job = batch_job()) lines.push_back("job        " + text_of(*job));
+  std::ranges::move(table.lines(), std::back_inserter(lines));
+  return lines;
+}
+
+std::vector<std::string> data_lines(const Config& config, const RunData& data) {
+  const std::span<const TokenLoader::Source> sources = data.train->sources();
+  const auto samples = static_cast<double>(config.run.steps * config.batch.global);
+  const auto epochs = [&](std::size_t s) {
+    return samples * data.train->weight(s) / static_cast<double>(sources[s].order.count());
+  };
+  const std::string held_out = data.valid.empty() ? "" : fmt::format(" · {} for validation", data.valid_samples());
+  std::vector<std::string> lines;
+  if (sources.size() == 1) {
+    lines.push_back(fmt::format("data       {} · {} training samples{} · {:.2f} epochs",
+                                sources[0].samples->file().prefix(), data.train->samples(), held_out, epochs(0)));
+  } else {
+    lines.push_back(
+        fmt::format("data       {} sources · {} training samples{}", sources.size(), data.train->samples(), held_out));
+    Table table({"source", ">tokens", ">samples", ">weight", ">epochs"});
+    for (std::size_t s = 0; s < sources.size(); ++s) {
+      table.add({sources[s].samples->file().prefix(), fmt::format("{}", sources[s].samples->file().tokens()),
+                 fmt::format("{}", sources[s].order.count()), fmt::format("{:.4f}", data.train->weight(s)),
+                 fmt::format("{:.2f}", epochs(s))});
+    }
+    for (const std::string& line : table.lines()) lines.push_back("           " + line);
+  }
+  for (const TokenLoader::Source& source : sources) {
+    if (const std::string line = packing_line(*source.samples); !line.empty()) lines.push_back(line);
+  }
+  return lines;
+}
+
+std::vector<std::string> placement_lines(const Config& config, std::span<const MixturePlacement> layers,
+                                         std::span<const ExpertLoad> measured) {
+  if (layers.empty()) return {};
+  const int ranks = layers[0].ranks.ranks();
+  const auto number = static_cast<double>(layers.size());
+  std::vector<double> flops(static_cast<std::size_t>(ranks), 0.0);
+  double busiest = 0, worst = 0;
+  for (const MixturePlacement& layer : layers) {
+    const std::vector<double> own = shares(config, layer, measured);
+    for (std::size_t r = 0; r < own.size(); ++r) flops[r] += own[r] / number;
+    const double most = *std::max_element(own.begin(), own.end());
+    busiest += most / number;
+    worst = std::max(worst, most);
+  }
+  std::vector<std::string> lines;
+  if (std::cmp_less_equal(ranks, most_rows)) lines = rows(config, layers, flops);
+  lines.push_back(fmt::format(
+      "placement  {}, {}: the busiest of {} expert ranks has {:.3f} times the mean FLOPs, {:.3f} in the worst of {}",
+      name_of(config.parallel.placement), measured.empty() ? "assuming an even load" : "by the measured load", ranks,
+      busiest, worst, count_text(std::ssize(layers), "layer")));
+  return lines;
+}
+
+}  // namespace lyceum

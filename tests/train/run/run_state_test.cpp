@@ -1,0 +1,55 @@
+#include "train/run/run_state.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "model/routing/dead_experts.h"
+#include "model/routing/routing_sums.h"
+
+namespace lyceum {
+namespace {
+
+RoutingSums sums(std::vector<std::int64_t> counts) {
+  return {.id = {1}, .top_k = 2, .experts = 3, .counts = std::move(counts), .probability = {1, 2, 3}};
+}
+
+TEST(RunState, ForgetsSlowlyAndComesBackFromACheckpoint) {
+  RunState state;
+  state.add_routing({sums({5, 0, 1, 2, 0, 4})}, 6);
+  state.clear_routing();  // a record was written
+  state.add_routing({sums({0, 0, 0, 0, 100, 0})}, 6);
+  state.placement = {{{1}, Placement::of_owners({1, 0, 1}, 2)}};
+  const std::vector<ExpertLoad> expected{{{1}, {0.99 * 7, 100, 0.99 * 5}}};
+  EXPECT_EQ(state.load, expected);
+  EXPECT_EQ(RunState::load_of(state.text()), expected);
+  EXPECT_EQ(RunState::placement_of(state.text()).at(0).ranks.owner, (std::vector<int>{1, 0, 1}));
+  RunState back;
+  back.restore(state.text(), {sums({0, 0, 0, 0, 0, 0})});
+  EXPECT_EQ(back.load, expected);
+}
+
+TEST(RunState, RefusesWhatIsNoLoad) {
+  EXPECT_TRUE(RunState::load_of("{}").empty());  // of an older checkpoint
+  EXPECT_THROW(RunState::load_of(R"({"expert_load": [{"layer": 1, "tokens": [1, -2]}]})"), Error);
+  EXPECT_THROW(RunState::load_of(R"({"expert_load": [{"layer": 1, "tokens": [null]}]})"), Error);
+  EXPECT_THROW(RunState::load_of(R"({"expert_load": [{"tokens": [1]}]})"), Error);
+  EXPECT_THROW(RunState::load_of("not JSON"), Error);
+}
+
+RoutingSums one_choice(std::int64_t layer, std::vector<std::int64_t> counts) {
+  const auto experts = static_cast<std::int64_t>(counts.size());
+  return {.id = {layer}, .top_k = 1, .experts = experts, .counts = std::move(counts), .probability = {0, 0, 0, 0}};
+}
+
+TEST(RunState, KeepsIdleExpertsOfTheSameMixtures) {
+  RunState state;
+  add_step(state.idle, {one_choice(1, {1, 0, 0, 0})});
+  RunState back;
+  back.restore(state.text(), {one_choice(1, {0, 0, 0, 0})});
+  EXPECT_EQ(back.idle, state.idle);
+  back.restore(state.text(), {one_choice(2, {0, 0, 0, 0})});
+  EXPECT_TRUE(back.idle.empty()) << "of another mixture";
+}
+
+}  // namespace
+}  // namespace lyceum
