@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/random.h"
-#include "io/data/token_data.h"
+#include "io/data/tokens/token_source.h"
 
 namespace lyceum {
 

@@ -7,7 +7,7 @@
 #include "config/check.h"
 #include "config/config.h"
 #include "core/random.h"
-#include "io/data/token_loader.h"
+#include "io/data/loader/token_loader.h"
 #include "support/temporary_directory.h"
 #include "support/tested_groups.h"
 #include "support/tested_world.h"

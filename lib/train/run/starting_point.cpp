@@ -13,7 +13,7 @@
 #include "config/binding.h"
 #include "config/check.h"
 #include "core/error.h"
-#include "io/data/data_sources.h"
+#include "io/data/tokens/data_sources.h"
 #include "io/files/sha256.h"
 #include "model/model_tensors.h"
 #include "model/routing/routing_statistics.h"

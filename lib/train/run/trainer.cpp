@@ -9,7 +9,7 @@
 
 #include "core/allocator.h"
 #include "core/clock.h"
-#include "io/data/token_data.h"
+#include "io/data/tokens/token_source.h"
 #include "io/run/batch_job.h"
 #include "model/routing/dead_experts.h"
 #include "model/routing/expert_places.h"

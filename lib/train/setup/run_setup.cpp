@@ -12,8 +12,8 @@
 
 #include "config/check.h"
 #include "core/gpu.h"
-#include "io/data/data_sources.h"
-#include "io/data/tokenizer.h"
+#include "io/data/tokenizer/tokenizer.h"
+#include "io/data/tokens/data_sources.h"
 #include "io/files/sha256.h"
 #include "io/files/whole_file.h"
 #include "io/run/batch_job.h"

@@ -13,7 +13,7 @@
 #include "convert/transforms/balanced_clusters.h"
 #include "convert/transforms/unit_groups.h"
 #include "core/random.h"
-#include "io/data/token_data.h"
+#include "io/data/tokens/token_source.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
 #include "train/run/run_state.h"

@@ -1,6 +1,6 @@
 #include <array>
 
-#include "io/data/token_loader.h"
+#include "io/data/loader/token_loader.h"
 #include "support.h"
 
 /// Token files. The first two bytes say how many of the others are the .idx; the .bin follows.

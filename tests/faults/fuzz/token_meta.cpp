@@ -1,4 +1,4 @@
-#include "io/data/token_data.h"
+#include "io/data/tokens/token_source.h"
 #include "support.h"
 
 /// PREFIX.json beside token files.
