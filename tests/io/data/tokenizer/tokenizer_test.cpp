@@ -14,14 +14,12 @@
 #include "io/data/encoding/tokenizer_training.h"
 #include "io/files/whole_file.h"
 #include "io/text/utf8.h"
-#include "io/text/words.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
 
 namespace lyceum {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::string code_like_text() {
@@ -123,30 +121,6 @@ TEST_F(TokenizerTest, TextEncoderGivesTheSameTokens) {
   }
 }
 
-TEST(WordCache, RemembersWordsWhileItGrowsAndForgetsThemWhenFull) {
-  WordCache cache;
-  int encoded = 0;
-  const auto encode = [&](std::string_view word, std::vector<std::int32_t>& tokens) {
-    ++encoded;
-    tokens.push_back(std::stoi(std::string(word)));
-  };
-  const auto expect = [&](std::int32_t first, std::int32_t count) {
-    for (std::int32_t number = first; number < first + count; ++number) {
-      std::vector<std::int32_t> tokens;
-      cache.append(std::to_string(number), tokens, encode);
-      ASSERT_EQ(tokens, std::vector<std::int32_t>{number});
-    }
-  };
-  constexpr int most_words = 1 << 17;
-  for (int round = 0; round < 2; ++round) expect(0, most_words);
-  EXPECT_EQ(encoded, most_words);
-  expect(most_words, 100);
-  expect(0, 10);
-  EXPECT_EQ(encoded, most_words + 110);
-  expect(most_words, 100);
-  EXPECT_EQ(encoded, most_words + 110);
-}
-
 TEST_F(TokenizerTest, AgreesWithPlainSentencePieceOnTextInOnePiece) {
   sentencepiece::SentencePieceProcessor plain;
   ASSERT_TRUE(plain.LoadFromSerializedProto(read_whole_file(model())).ok());
@@ -211,36 +185,6 @@ TEST_F(TokenizerTest, AnAbsentOrDamagedModelIsNamed) {
   for (const std::string& bytes : {std::string(), std::string("not a model"), whole.substr(0, whole.size() / 2)}) {
     write_whole_file(damaged, bytes);
     expect_bad_input([&] { Tokenizer{damaged}; }, "damaged.model");
-  }
-}
-
-TEST(Words, EndWhereTheirKindChanges) {
-  const auto words_of = [](std::string_view text) {
-    std::vector<std::string> words;
-    for (std::size_t at = 0, end = 0; at < text.size(); at = end) {
-      end = end_of_word(text, at);
-      words.emplace_back(text.substr(at, end - at));
-    }
-    return words;
-  };
-  EXPECT_THAT(words_of("  foo_1(x);"), ElementsAre("  foo_1", "(", "x", ");"));
-  EXPECT_THAT(words_of("a == b"), ElementsAre("a", " ==", " b"));
-  EXPECT_THAT(words_of("\t\t  x \n\n  \r\ny  "), ElementsAre("\t\t", "  x", " ", "\n\n", "  \r", "\n", "y", "  "));
-  EXPECT_THAT(words_of("größe ü"), ElementsAre("größe", " ü"));
-}
-
-TEST(Utf8, LengthsOfEdgeCases) {  // RFC 3629, section 4
-  const auto length = [](std::string_view text) { return utf8_length(text, 0); };
-  EXPECT_EQ(length("a"), 1);
-  EXPECT_EQ(length("\xC2\x80"), 2);
-  EXPECT_EQ(length("\xE0\xA0\x80"), 3);
-  EXPECT_EQ(length("\xED\x9F\xBF"), 3);
-  EXPECT_EQ(length("\xEE\x80\x80"), 3);
-  EXPECT_EQ(length("\xF0\x90\x80\x80"), 4);
-  EXPECT_EQ(length("\xF4\x8F\xBF\xBF"), 4);
-  for (const char* const wrong : {"", "\x80", "\xC1\xBF", "\xC2", "\xC2x", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xE2\x96",
-                                  "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xF0\x90\x80"}) {
-    EXPECT_EQ(length(wrong), 0) << wrong;
   }
 }
 

@@ -1,3 +1,5 @@
+#include "io/data/tokenizer/json/bpe.h"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -6,7 +8,6 @@
 #include <queue>
 
 #include "core/error.h"
-#include "io/data/tokenizer/json/subword_model.h"
 #include "io/text/json.h"
 #include "io/text/utf8.h"
 

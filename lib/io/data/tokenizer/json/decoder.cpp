@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "io/data/tokenizer/json/byte_characters.h"
 #include "io/data/tokenizer/json/pattern.h"
 #include "io/data/tokenizer/json/pre_tokenizer.h"
 #include "io/text/byte_token.h"

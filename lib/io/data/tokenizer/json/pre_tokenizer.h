@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "io/text/text_range.h"
@@ -25,11 +24,6 @@ class PreTokenizer {
   virtual ~PreTokenizer() = default;
   virtual void apply(PieceList& list) const = 0;
 };
-
-/// GPT-2's character for each byte. [Radford et al. 2019, encoder.py]
-char32_t byte_character(unsigned char byte);
-/// Each byte as its character.
-std::string byte_characters(std::string_view text);
 
 struct PreTokenization {
   std::vector<std::unique_ptr<PreTokenizer>> steps;  // in the order in which they are applied

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "io/data/tokenizer/json/bpe.h"
+#include "io/data/tokenizer/json/unigram.h"
 #include "io/text/byte_token.h"
 #include "io/text/utf8.h"
 

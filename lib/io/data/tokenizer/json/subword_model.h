@@ -61,10 +61,8 @@ class SubwordModel {
   std::size_t length_at(std::string_view text, std::int32_t id) const;
 };
 
-/// The `model` of a tokenizer.json: BPE [Sennrich et al. 2016] or Unigram [Kudo 2018]. Throws a bad_input Error that
+/// The `model` of a tokenizer.json. Throws a bad_input Error that
 /// names what is not supported, exceptions of the library for what is not as it should be.
 std::unique_ptr<SubwordModel> read_subword_model(const nlohmann::json& json);
-std::unique_ptr<SubwordModel> read_bpe(const nlohmann::json& json);
-std::unique_ptr<SubwordModel> read_unigram(const nlohmann::json& json);
 
 }  // namespace lyceum

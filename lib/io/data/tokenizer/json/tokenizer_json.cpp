@@ -3,15 +3,16 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <unordered_set>
 #include <utility>
 
 #include "core/error.h"
 #include "io/data/tokenizer/json/added_tokens.h"
+#include "io/data/tokenizer/json/byte_characters.h"
 #include "io/data/tokenizer/json/decoder.h"
 #include "io/data/tokenizer/json/normalizer.h"
+#include "io/data/tokenizer/json/post_processor.h"
 #include "io/data/tokenizer/json/pre_tokenizer.h"
 #include "io/data/tokenizer/json/subword_model.h"
 #include "io/text/json.h"
@@ -20,9 +21,6 @@
 namespace lyceum {
 
 namespace {
-
-/// What models call the end of a text.
-constexpr std::array usual_ends{"<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "</s>", "<eos>", "[SEP]"};
 
 const nlohmann::json& member(const nlohmann::json& json, const char* key) {
   static const nlohmann::json null;
@@ -48,31 +46,6 @@ std::vector<TextRange> ranges_within(std::span<const TextRange> ranges, TextRang
 TextRange range_of(std::string_view part, std::string_view text) {
   const auto begin = static_cast<std::size_t>(part.data() - text.data());
   return {begin, begin + part.size()};
-}
-
-/// The token that a post-processor puts after a text; nothing when it puts none.
-std::optional<std::string> closing_token(const nlohmann::json& json) {
-  if (json.is_null()) return std::nullopt;
-  const std::string type = json.at("type");
-  if (type == "ByteLevel") return std::nullopt;  // changes offsets only
-  if (type == "BertProcessing" || type == "RobertaProcessing") return json.at("sep").at(0).get<std::string>();
-  if (type == "Sequence") {
-    std::optional<std::string> last;
-    for (const nlohmann::json& one : json.at("processors")) {
-      if (std::optional<std::string> token = closing_token(one)) last = std::move(token);
-    }
-    return last;
-  }
-  require_input(type == "TemplateProcessing", "the post_processor {} is not supported", excerpt(type));
-  std::optional<std::string> last;
-  for (const nlohmann::json& piece : json.at("single")) {
-    if (piece.contains("SpecialToken")) {
-      last = piece.at("SpecialToken").at("id").get<std::string>();
-    } else {
-      last.reset();
-    }
-  }
-  return last;
 }
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
@@ -106,7 +79,7 @@ struct TokenizerJson::Implementation {
         decoders(read_decoders(member(json, "decoder"))) {
     require_input(model->vocabulary().size() > 0, "the model has no token");
     read_texts();
-    find_end(member(json, "post_processor"));
+    end = end_of_text(member(json, "post_processor"), [this](std::string_view token) { return id_of(token); });
   }
 
   /// True if the pieces of a part of a document are those of the document.
@@ -142,19 +115,6 @@ struct TokenizerJson::Implementation {
   std::optional<std::int32_t> id_of(std::string_view token) const {
     const std::optional<std::int32_t> id = added.id(token);
     return id ? id : model->vocabulary().id(token);
-  }
-
-  void find_end(const nlohmann::json& post_processor) {
-    std::optional<std::int32_t> found;
-    if (const std::optional<std::string> closing = closing_token(post_processor)) found = id_of(*closing);
-    for (std::size_t i = 0; !found && i < usual_ends.size(); ++i) found = id_of(usual_ends[i]);
-    require_input(found.has_value(),
-                  "no end-of-text token: its post_processor adds none, and the vocabulary has none of {}", [] {
-                    std::string names;
-                    for (const char* name : usual_ends) names += names.empty() ? name : std::string(", ") + name;
-                    return names;
-                  }());
-    end = *found;
   }
 
   void encode_piece(std::string_view piece, std::vector<std::int32_t>& ids) const {

@@ -1,3 +1,5 @@
+#include "io/data/tokenizer/json/unigram.h"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -5,7 +7,6 @@
 #include <limits>
 
 #include "core/error.h"
-#include "io/data/tokenizer/json/subword_model.h"
 #include "io/data/tokenizer/trie.h"
 #include "io/text/json.h"
 #include "io/text/utf8.h"
