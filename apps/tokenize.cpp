@@ -23,7 +23,7 @@
 #include "io/data/encoding/tokenizer_training.h"
 #include "io/data/records/corpus_files.h"
 #include "io/data/tokenizer/tokenizer.h"
-#include "io/data/tokens/token_source.h"
+#include "io/data/tokens/token_meta.h"
 #include "io/files/sha256.h"
 #include "io/text/console.h"
 #include "io/text/table.h"

@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "io/data/tokenizer/unicode.h"
 #include "io/data/tokens/data_sources.h"
-#include "io/data/tokens/token_source.h"
+#include "io/data/tokens/token_meta.h"
 #include "io/text/utf8.h"
 
 namespace lyceum {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "io/data/encoding/chat.h"
-#include "io/data/records/corpus.h"
-#include "io/data/records/corpus_reader.h"
+#include "io/data/records/corpus_item.h"
+#include "io/data/records/record_source.h"
 #include "io/data/records/skipped.h"
 #include "io/data/tokenizer/tokenizer.h"
 

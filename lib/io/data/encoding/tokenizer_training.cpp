@@ -15,7 +15,6 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "io/data/records/corpus_reader.h"
-#include "io/data/records/json_record.h"
 #include "io/files/whole_file.h"
 #include "io/text/utf8.h"
 #include "io/text/words.h"
@@ -64,28 +63,23 @@ void count_in_stretch(WordCounts& counts, const std::filesystem::path& file, std
   count_words(counts, text);
 }
 
-void count_in_record(WordCounts& counts, std::string_view line, const TokenizerTraining& training) {
-  try {
-    if (!training.chat) return count_words(counts, text_of_record(line, training.json_key));
-    for (const ChatStretch& stretch : rendered(messages_of_chat(line), *training.chat)) {
-      count_words(counts, stretch.text);
-    }
-  } catch (const Error&) {  // encoding reports it
-  }
-}
-
-/// The beginning of a file that is compressed or has records.
+/// The beginning of a file that is not a plain text. What cannot be read is reported by encoding.
 void count_in_beginning(WordCounts& counts, CorpusItem item, std::int64_t taken, const TokenizerTraining& training) {
   item.most_bytes = std::max<std::int64_t>(1, taken);
   const std::vector<CorpusItem> items{std::move(item)};
-  CorpusReader reader(items, {}, [](std::string_view text) { return text.size(); });
-  while (const std::optional<CorpusBatch> batch = reader.next()) {
-    if (items.front().kind == CorpusItem::Kind::text) {
-      count_words(counts, batch->text);
-    } else {
-      for_lines(*batch, [&](std::int64_t, std::string_view line) { count_in_record(counts, line, training); });
+  CorpusReader reader(
+      items, {}, {.text_key = training.json_key, .chats = training.chat != nullptr, .cut = [](std::string_view text) {
+                    return text.size();
+                  }});
+  const auto take = [&](const Record& record) {
+    if (!training.chat) return count_words(counts, record.text);
+    try {
+      for (const ChatStretch& stretch : rendered(record.messages, *training.chat)) count_words(counts, stretch.text);
+    } catch (const Error&) {  // of a role that the template has not
     }
-  }
+  };
+  const RecordSink sink{.take = take, .skip = [](std::int64_t, const std::string&) {}};
+  while (const std::optional<CorpusBatch> batch = reader.next()) batch->records.read(sink);
 }
 
 /// Counts words in the same share of every file.
@@ -99,11 +93,11 @@ WordCounts sample_words(const TokenizerTraining& training) {
     const CorpusItem& file = training.files[i];
     const std::int64_t size = file.document.bytes;
     const auto taken = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(size)));
-    if (file.kind == CorpusItem::Kind::records || file.compressed) {
-      count_in_beginning(counts, file, taken, training);
-    } else {
+    if (file.is_plain()) {
       const auto first = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(size - taken) + 1, i));
       count_in_stretch(counts, file.document.file, size, taken, first);
+    } else {
+      count_in_beginning(counts, file, taken, training);
     }
   }
   if (counts.size() > many_words) std::erase_if(counts, [](const auto& entry) { return entry.second == 1; });

@@ -64,9 +64,6 @@ DocumentChoice choose_documents(std::vector<TextDocument> documents, std::int64_
 
 namespace {
 
-/// Texts that are not compressed, whose documents can be chosen and cut.
-bool is_plain(const CorpusItem& item) { return item.kind == CorpusItem::Kind::text && !item.compressed; }
-
 std::vector<CorpusItem> choose_texts(std::vector<TextDocument> documents, const CorpusChoice& choice,
                                      std::int64_t most_bytes) {
   if (choice.most_bytes > 0 && bytes_of(documents) > most_bytes) {
@@ -97,7 +94,7 @@ std::vector<CorpusItem> choose_items(std::vector<CorpusItem> files, const Corpus
   std::unordered_map<std::string, std::int64_t> modified;
   for (const CorpusItem& file : files) {
     all_bytes += static_cast<double>(file.document.bytes);
-    if (!is_plain(file)) continue;
+    if (!file.is_plain()) continue;
     texts.push_back(file.document);
     modified[file.document.file.native()] = file.modified;
   }
@@ -109,7 +106,7 @@ std::vector<CorpusItem> choose_items(std::vector<CorpusItem> files, const Corpus
   std::vector<CorpusItem> items = choose_texts(std::move(texts), choice, most_of_texts);
   for (CorpusItem& item : items) item.modified = modified.at(item.document.file.native());
   for (CorpusItem& file : files) {
-    if (is_plain(file)) continue;
+    if (file.is_plain()) continue;
     if (choice.valid_fraction > 0) file.output = CorpusItem::Output::drawn;
     if (choice.most_bytes > 0) file.most_bytes = std::max<std::int64_t>(1, share_of(file.document.bytes));
     items.push_back(std::move(file));

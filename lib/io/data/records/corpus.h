@@ -1,21 +1,14 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace lyceum {
+#include "io/data/records/corpus_item.h"
 
-/// A text that becomes one document of a token file: a file, or a part of one.
-struct TextDocument {
-  std::filesystem::path file;
-  std::int64_t begin = 0, bytes = 0;
-  bool operator==(const TextDocument&) const = default;
-};
+namespace lyceum {
 
 std::int64_t bytes_of(std::span<const TextDocument> documents);
 
@@ -26,24 +19,6 @@ struct DocumentChoice {
 /// of it, because documents are few or large, the largest one left is cut at a line and its end is chosen too.
 DocumentChoice choose_documents(std::vector<TextDocument> documents, std::int64_t bytes, std::uint64_t seed,
                                 std::string_view purpose);
-
-/// What is read at a stretch: a text, or a file with a record a line. What is compressed is read as a whole.
-struct CorpusItem {
-  enum class Kind { text, records };
-  /// Which of the two outputs it goes to; `drawn`: each record, or compressed text, by a separate random draw.
-  enum class Output { train, valid, drawn };
-  Kind kind = Kind::text;
-  TextDocument document{};
-  bool compressed = false;
-  std::int64_t modified = 0;  // when the file was, in nanoseconds since an unspecified epoch
-  Output output = Output::train;
-  std::int64_t most_bytes = 0;  // that are taken from its beginning, uncompressed; 0: all
-
-  /// Bytes that are read of it, about, as they lie on the disk.
-  std::int64_t bytes_read() const {
-    return most_bytes > 0 && !compressed ? std::min(most_bytes, document.bytes) : document.bytes;
-  }
-};
 
 struct CorpusChoice {
   std::int64_t most_bytes = 0;  // that are read, about; 0: all

@@ -1,7 +1,5 @@
 #include "io/data/records/corpus_files.h"
 
-#include <boost/algorithm/string/case_conv.hpp>
-#include <nlohmann/json.hpp>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,7 +13,8 @@
 #include <utility>
 
 #include "core/error.h"
-#include "io/data/records/json_record.h"
+#include "io/data/records/json_lines.h"
+#include "io/data/records/plain_text.h"
 #include "io/data/records/record_formats.h"
 #include "io/files/text_stream.h"
 #include "io/text/utf8.h"
@@ -26,51 +25,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t looked_at = 8192;                           // bytes of a file that decide whether it is text
-constexpr std::size_t longest_first_line = std::size_t{1} << 20;  // that is looked at
+constexpr std::size_t looked_at = 8192;  // bytes of a file that decide whether it is text
 
-std::string lower_case_extension(const fs::path& name) {
-  return boost::algorithm::to_lower_copy(name.extension().native());
-}
-
-/// The first line that is not blank, or what there is of it.
-std::string_view first_line(std::string_view text) {
-  if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
-  text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
-  text = text.substr(0, text.find('\n'));
-  return text.substr(0, text.find_last_not_of(" \t\r") + 1);
-}
-
-/// True for the first line of an array of objects, and of an object that extends over several lines.
-bool is_beginning_of_other_json(std::string_view line) {
-  if (!line.starts_with('[')) return line == "{";
-  const std::size_t next = line.find_first_not_of(" \t", 1);
-  return next == std::string_view::npos || line[next] == '{';
-}
-
-/// Why a file that begins like this cannot be read, or "". Each record is checked on its own.
-std::string why_unreadable(std::string_view beginning, bool records) {
-  if (beginning.empty()) return "empty";
-  const std::string_view line = first_line(beginning);
-  if (records && is_beginning_of_other_json(line)) return "JSON, but not one record per line";
-  if ((records && line.starts_with('{')) || looks_like_text(beginning)) return "";
-  if (const std::string format = foreign_format(beginning); !format.empty()) return format;
-  if (beginning.find('\0') != std::string_view::npos) return "binary";
-  return records ? "" : "not UTF-8";
-}
-
-/// Reads on if the first line of a text is a JSON object that goes on. `beginning` is what was read.
-bool begins_with_record(std::string beginning, TextStream& stream) {
-  if (!first_line(beginning).starts_with('{')) return false;
-  if (beginning.size() == looked_at && beginning.find('\n', beginning.find('{')) == std::string::npos) {
-    beginning.resize(longest_first_line);
-    beginning.resize(looked_at + stream.read(std::span(beginning).subspan(looked_at)));
-  }
-  try {
-    return parsed_record(first_line(beginning)).is_object();
-  } catch (const Error&) {
-    return beginning.size() == longest_first_line && first_line(beginning).starts_with("{\"");
-  }
+const RecordFormat& format_of(const fs::path& path, std::string_view beginning, bool all_records) {
+  const RecordFormat* const binary = looks_like_text(beginning) ? nullptr : format_by_beginning(beginning);
+  return binary ? *binary : all_records ? json_lines : format_by_name(path);
 }
 
 class FileSearch {
@@ -100,7 +59,7 @@ class FileSearch {
     CorpusFiles result;
     for (auto& [identity, names] : files_) {
       std::ranges::sort(names, [](const Name& a, const Name& b) {
-        return std::tie(a.other_format, a.linked, a.path) < std::tie(b.other_format, b.linked, b.path);
+        return std::tie(a.is_text, a.linked, a.path) < std::tie(b.is_text, b.linked, b.path);
       });
       for (std::size_t i = 1; i < names.size(); ++i) skipped_[names[i].path] = "read under another name";
     }
@@ -119,7 +78,7 @@ class FileSearch {
   using Identity = std::pair<dev_t, ino_t>;
   /// A name of a file. The least one is read, by its members in order.
   struct Name {
-    bool other_format, linked;
+    bool is_text, linked;  // is_text: by its ending
     fs::path path;
   };
 
@@ -128,7 +87,7 @@ class FileSearch {
   void add_name(const fs::path& path, const struct stat& status, bool linked) {
     std::vector<Name>& names = files_[identity_of(status)];
     if (std::ranges::find(names, path, &Name::path) != names.end()) return;
-    names.push_back({.other_format = !is_named_for_records(path), .linked = linked, .path = path});
+    names.push_back({.is_text = &format_by_name(path) == &plain_text, .linked = linked, .path = path});
   }
 
   /// `linked`: by a link to this folder or to one above it.
@@ -187,16 +146,17 @@ class FileSearch {
     std::string beginning(looked_at, '\0');
     TextStream stream(path);
     beginning.resize(stream.read(beginning));
-    const bool records = all_records || is_named_for_records(path);
-    if (const std::string why = why_unreadable(beginning, records); !why.empty()) {
+    const RecordFormat& format = format_of(path, beginning, all_records);
+    if (const std::string why = format.why_unreadable(beginning); !why.empty()) {
       skipped_[path] = why;
       return std::nullopt;
     }
     std::error_code error;
     const std::uintmax_t bytes = fs::file_size(path, error);
     require_input(!error, "{} cannot be read: {}", path.native(), error.message());
-    if (!records && begins_with_record(std::move(beginning), stream)) like_records_.push_back(path);
-    return CorpusItem{.kind = records ? CorpusItem::Kind::records : CorpusItem::Kind::text,
+    const bool is_text = &format == &plain_text;
+    if (is_text && begins_with_record(std::move(beginning), stream)) like_records_.push_back(path);
+    return CorpusItem{.format = &format,
                       .document = {path, 0, static_cast<std::int64_t>(bytes)},
                       .compressed = stream.compressed(),
                       .modified = fs::last_write_time(path, error).time_since_epoch().count()};
@@ -210,13 +170,6 @@ class FileSearch {
 };
 
 }  // namespace
-
-bool is_named_for_records(const fs::path& file) {
-  const fs::path name = file.filename();
-  std::string kind = lower_case_extension(name);
-  if (kind == ".gz" || kind == ".gzip" || kind == ".zst" || kind == ".zstd") kind = lower_case_extension(name.stem());
-  return kind == ".jsonl" || kind == ".ndjson" || kind == ".jsonlines" || kind == ".ldjson";
-}
 
 CorpusFiles find_corpus_files(std::span<const std::string> roots, bool all_records) {
   FileSearch search;

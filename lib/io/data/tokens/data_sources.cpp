@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 #include <optional>
 #include <sstream>
 
 #include "core/error.h"
+#include "io/data/tokens/token_formats.h"
 
 namespace lyceum {
 
@@ -26,9 +26,8 @@ std::vector<DataSource> data_sources(std::string_view key, const std::string& te
   std::istringstream stream(text);
   std::vector<std::string> words;
   for (std::string word; stream >> word;) words.push_back(word);
-  std::error_code absent;
   if (words.empty()) return {};
-  if (words.size() == 1 || std::filesystem::exists(text + ".idx", absent)) return {{.prefix = text}};
+  if (words.size() == 1 || has_tokens(text)) return {{.prefix = text}};
   std::vector<DataSource> sources;
   const bool weighted = number(words[0]).has_value();
   for (std::size_t i = 0; i < words.size(); i += weighted ? 2 : 1) {

@@ -12,17 +12,18 @@ constexpr std::size_t length_bytes = 4, offset_bytes = 8, boundary_bytes = 8;
 
 }  // namespace
 
-TokenIndex::TokenIndex(const std::string& prefix, std::uint64_t bin_bytes)
-    : file_(prefix + ".idx", "a token file is PREFIX.bin and PREFIX.idx, as `lyceum tokenize` writes them"),
-      bin_(prefix + ".bin"),
+MegatronIndex::MegatronIndex(const std::string& prefix, std::uint64_t bin_bytes)
+    : file_(prefix + megatron::index_ending,
+            "a token file is PREFIX.bin and PREFIX.idx, as `lyceum tokenize` writes them"),
+      bin_(prefix + megatron::tokens_ending),
       bin_bytes_(static_cast<std::int64_t>(bin_bytes)) {
   read_header();
   check_lengths();
   check_documents();
 }
 
-void TokenIndex::read_header() {
-  using namespace token_format;
+void MegatronIndex::read_header() {
+  using namespace megatron;
   const std::string& path = file_.path();
   std::string beginning(std::min<std::size_t>(file_.size(), magic.size()), '\0');
   file_.read_values(0, std::span(beginning));
@@ -57,21 +58,21 @@ void TokenIndex::read_header() {
                 bin_bytes_, bin_);
 }
 
-FileValues<std::int32_t> TokenIndex::lengths() const { return {file_, token_format::header_bytes, sequences_}; }
+FileValues<std::int32_t> MegatronIndex::lengths() const { return {file_, megatron::header_bytes, sequences_}; }
 
-FileValues<std::int64_t> TokenIndex::offsets() const { return {file_, offsets_begin(), sequences_}; }
+FileValues<std::int64_t> MegatronIndex::offsets() const { return {file_, offsets_begin(), sequences_}; }
 
-FileValues<std::int64_t> TokenIndex::boundaries() const { return {file_, boundaries_begin(), boundaries_}; }
+FileValues<std::int64_t> MegatronIndex::boundaries() const { return {file_, boundaries_begin(), boundaries_}; }
 
-std::size_t TokenIndex::offsets_begin() const {
-  return token_format::header_bytes + static_cast<std::size_t>(sequences_) * length_bytes;
+std::size_t MegatronIndex::offsets_begin() const {
+  return megatron::header_bytes + static_cast<std::size_t>(sequences_) * length_bytes;
 }
 
-std::size_t TokenIndex::boundaries_begin() const {
+std::size_t MegatronIndex::boundaries_begin() const {
   return offsets_begin() + static_cast<std::size_t>(sequences_) * offset_bytes;
 }
 
-void TokenIndex::check_lengths() const {
+void MegatronIndex::check_lengths() const {
   const std::string& path = file_.path();
   const auto bytes = static_cast<std::int64_t>(type_->bytes);
   FileValues<std::int32_t> length = lengths();
@@ -80,14 +81,14 @@ void TokenIndex::check_lengths() const {
     require_input(length[s] >= 0, "{}: sequence {} has the length {}; write the file again", path, s, length[s]);
     total += length[s];
   }
-  const auto other = std::ranges::find(token_format::deepspeed_types, type_->code, &token_format::DeepSpeedType::code);
-  if (other != token_format::deepspeed_types.end() && total * other->bytes == bin_bytes_) {
-    const auto same = std::ranges::find(token_format::types, other->megatron_code, &token_format::Type::code);
+  const auto other = std::ranges::find(megatron::deepspeed_types, type_->code, &megatron::DeepSpeedType::code);
+  if (other != megatron::deepspeed_types.end() && total * other->bytes == bin_bytes_) {
+    const auto same = std::ranges::find(megatron::types, other->megatron_code, &megatron::Type::code);
     fail(ExitCode::bad_input,
          "{}: type {} with {} bytes per token is DeepSpeed's {} (for Megatron, it is {}): set byte {} of the file to "
          "{}, "
          "Megatron's {}",
-         path, other->code, other->bytes, other->name, type_->name, token_format::code_at, other->megatron_code,
+         path, other->code, other->bytes, other->name, type_->name, megatron::code_at, other->megatron_code,
          same->name);
   }
   require_input(type_->integer, "{} has tokens of type {}; tokens must be integers", path, type_->name);
@@ -104,7 +105,7 @@ void TokenIndex::check_lengths() const {
   }
 }
 
-void TokenIndex::check_documents() const {
+void MegatronIndex::check_documents() const {
   const std::string& path = file_.path();
   require_input(boundaries_ >= 2, "{} has {} document boundaries, needs at least 2; write the file again", path,
                 boundaries_);
@@ -120,7 +121,7 @@ void TokenIndex::check_documents() const {
   }
 }
 
-std::int64_t TokenIndex::document_begin(std::int64_t d) const {
+std::int64_t MegatronIndex::document_begin(std::int64_t d) const {
   require(d >= 0 && d <= documents(), "document {} of {} in {}", d, documents(), file_.path());
   const std::int64_t sequence =
       file_.get<std::int64_t>(boundaries_begin() + static_cast<std::size_t>(d) * boundary_bytes);
@@ -131,7 +132,7 @@ std::int64_t TokenIndex::document_begin(std::int64_t d) const {
   return bytes / static_cast<std::int64_t>(type_->bytes);
 }
 
-std::vector<std::int64_t> TokenIndex::document_begins() const {
+std::vector<std::int64_t> MegatronIndex::document_begins() const {
   FileValues<std::int64_t> first = boundaries(), offset = offsets();
   std::vector<std::int64_t> begins;
   for (std::int64_t d = 0; d <= documents(); ++d) {

@@ -10,13 +10,13 @@
 namespace lyceum {
 
 /// The `.idx` of a token file, checked against itself and the size of its `.bin`.
-class TokenIndex {
+class MegatronIndex {
  public:
   /// Throws a bad_input Error that names the file, what it says and what was expected.
-  TokenIndex(const std::string& prefix, std::uint64_t bin_bytes);
+  MegatronIndex(const std::string& prefix, std::uint64_t bin_bytes);
 
   const InputFile& file() const { return file_; }
-  const token_format::Type& type() const { return *type_; }
+  const megatron::Type& type() const { return *type_; }
   std::int64_t sequences() const { return sequences_; }
   std::int64_t documents() const { return boundaries_ - 1; }
   /// Token at which document d begins; documents() gives the number of tokens.
@@ -37,7 +37,7 @@ class TokenIndex {
   InputFile file_;
   std::string bin_;
   std::int64_t bin_bytes_;
-  const token_format::Type* type_ = nullptr;
+  const megatron::Type* type_ = nullptr;
   std::int64_t sequences_ = 0, boundaries_ = 0;
 };
 

@@ -1,3 +1,5 @@
+#include "io/data/tokens/megatron_writer.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -8,6 +10,7 @@
 
 #include "core/error.h"
 #include "io/data/tokens/megatron_format.h"
+#include "io/data/tokens/token_meta.h"
 #include "io/data/tokens/token_source.h"
 #include "io/files/partial_file.h"
 #include "io/files/system_reason.h"
@@ -34,10 +37,11 @@ bool is_narrow(std::int64_t vocab) { return vocab <= std::int64_t{1} << 16; }  /
 std::int64_t token_bytes(std::int64_t vocab) { return is_narrow(vocab) ? 2 : 4; }
 
 constexpr std::int64_t bytes_per_length = 4;
+std::string lengths_path(const std::string& prefix) { return prefix + ".lengths"; }
 
 }  // namespace
 
-struct TokenFileWriter::Implementation {
+struct MegatronWriter::Implementation {
   std::string prefix;
   std::int64_t vocab;
   Progress done;
@@ -55,23 +59,23 @@ struct TokenFileWriter::Implementation {
   void write_index(PartialFile& idx);
 };
 
-TokenFileWriter::TokenFileWriter(std::string prefix, std::int64_t vocab, const Progress& from) {
+MegatronWriter::MegatronWriter(std::string prefix, std::int64_t vocab, const Progress& from) {
   require_usage(vocab > 0 && vocab <= std::int64_t{1} << 31, "token files for a vocabulary of {}", vocab);
   make_folder_of(prefix);
   implementation_.reset(
       new Implementation{.prefix = prefix,
                          .vocab = vocab,
                          .done = from,
-                         .bin = PartialFile(prefix + ".bin", from.tokens * token_bytes(vocab)),
-                         .lengths = PartialFile(prefix + ".lengths", from.sequences * bytes_per_length)});
-  if (from.masked) implementation_->mask.emplace(prefix + ".mask", from.tokens);
+                         .bin = PartialFile(prefix + megatron::tokens_ending, from.tokens * token_bytes(vocab)),
+                         .lengths = PartialFile(lengths_path(prefix), from.sequences * bytes_per_length)});
+  if (from.masked) implementation_->mask.emplace(mask_path(prefix), from.tokens);
 }
 
-TokenFileWriter::~TokenFileWriter() = default;
-TokenFileWriter::TokenFileWriter(TokenFileWriter&&) noexcept = default;
+MegatronWriter::~MegatronWriter() = default;
+MegatronWriter::MegatronWriter(MegatronWriter&&) noexcept = default;
 
-void TokenFileWriter::add_sequence(std::span<const std::int32_t> tokens,
-                                   std::optional<std::span<const std::uint8_t>> trained, bool ends_document) {
+void MegatronWriter::add_sequence(std::span<const std::int32_t> tokens,
+                                  std::optional<std::span<const std::uint8_t>> trained, bool ends_document) {
   Implementation& out = *implementation_;
   require(tokens.size() <= std::size_t{0x7fffffff}, "sequence {} of {} has {} tokens; split it", out.done.sequences,
           out.prefix, tokens.size());
@@ -84,7 +88,7 @@ void TokenFileWriter::add_sequence(std::span<const std::int32_t> tokens,
             out.done.sequences, out.prefix, out.vocab);
   }
   if (trained && !out.mask) {
-    out.mask.emplace(out.prefix + ".mask", 0);
+    out.mask.emplace(mask_path(out.prefix), 0);
     out.done.masked = true;
     out.write_trained(out.done.tokens);
   }
@@ -108,14 +112,14 @@ void TokenFileWriter::add_sequence(std::span<const std::int32_t> tokens,
 }
 
 /// That the next `count` tokens are trained.
-void TokenFileWriter::Implementation::write_trained(std::int64_t count) {
+void MegatronWriter::Implementation::write_trained(std::int64_t count) {
   const std::vector<std::uint8_t> ones(std::min<std::size_t>(std::size_t{1} << 16, static_cast<std::size_t>(count)), 1);
   for (; count > 0; count -= std::ssize(ones)) {
     mask->write(ones.data(), std::min(ones.size(), static_cast<std::size_t>(count)));
   }
 }
 
-TokenFileWriter::Progress TokenFileWriter::save() {
+MegatronWriter::Progress MegatronWriter::save() {
   Implementation& out = *implementation_;
   out.bin.save();
   out.lengths.save();
@@ -123,19 +127,19 @@ TokenFileWriter::Progress TokenFileWriter::save() {
   return out.done;
 }
 
-bool TokenFileWriter::kept(const std::string& prefix, std::int64_t vocab, const Progress& progress) {
-  const auto holds = [&](const char* kind, std::int64_t bytes) {
+bool MegatronWriter::kept(const std::string& prefix, std::int64_t vocab, const Progress& progress) {
+  const auto holds = [&](const std::string& file, std::int64_t bytes) {
     std::error_code error;
-    const std::uintmax_t size = std::filesystem::file_size(PartialFile::name_of(prefix + kind), error);
+    const std::uintmax_t size = std::filesystem::file_size(PartialFile::name_of(file), error);
     return !error && size >= static_cast<std::uintmax_t>(bytes);
   };
-  return holds(".bin", progress.tokens * token_bytes(vocab)) &&
-         holds(".lengths", progress.sequences * bytes_per_length) &&
-         (!progress.masked || holds(".mask", progress.tokens));
+  return holds(prefix + megatron::tokens_ending, progress.tokens * token_bytes(vocab)) &&
+         holds(lengths_path(prefix), progress.sequences * bytes_per_length) &&
+         (!progress.masked || holds(mask_path(prefix), progress.tokens));
 }
 
 template <class Each>
-void TokenFileWriter::Implementation::for_lengths(const Each& each) {
+void MegatronWriter::Implementation::for_lengths(const Each& each) {
   std::vector<std::int32_t> block(std::size_t{1} << 16);
   for (std::int64_t first = 0; first < done.sequences; first += std::ssize(block)) {
     block.resize(std::min(block.size(), static_cast<std::size_t>(done.sequences - first)));
@@ -144,10 +148,10 @@ void TokenFileWriter::Implementation::for_lengths(const Each& each) {
   }
 }
 
-void TokenFileWriter::Implementation::write_index(PartialFile& idx) {
-  idx.write(token_format::magic.data(), token_format::magic.size());
-  idx.write_value(token_format::version);
-  idx.write_value(is_narrow(vocab) ? token_format::code_u16 : token_format::code_i32);
+void MegatronWriter::Implementation::write_index(PartialFile& idx) {
+  idx.write(megatron::magic.data(), megatron::magic.size());
+  idx.write_value(megatron::version);
+  idx.write_value(is_narrow(vocab) ? megatron::code_u16 : megatron::code_i32);
   idx.write_value(done.sequences);
   idx.write_value(done.documents + 1);
   for_lengths([&](std::int32_t length, bool) { idx.write_value(length); });
@@ -165,26 +169,26 @@ void TokenFileWriter::Implementation::write_index(PartialFile& idx) {
   idx.write_value(sequence);
 }
 
-void TokenFileWriter::finish() {
+void MegatronWriter::finish() {
   Implementation& out = *implementation_;
   require_input(out.done.tokens > 0, "{}: {} documents without a token, a token file needs at least one", out.prefix,
                 out.done.documents);
   require(!out.within_document, "{}: the last document has no end", out.prefix);
   save();
-  PartialFile idx(out.prefix + ".idx", 0);
+  PartialFile idx(out.prefix + megatron::index_ending, 0);
   out.write_index(idx);
   idx.close();
   out.bin.close();
   if (out.mask) out.mask->close();
   // A kill between the steps leaves no .idx, which is a named error, and never one next to another run's .bin. An old
   // description next to new files would be believed; they can be read without one.
-  remove_file(out.prefix + ".json");
-  remove_file(out.prefix + ".idx");
+  remove_file(meta_path(out.prefix));
+  remove_file(out.prefix + megatron::index_ending);
   out.bin.publish();
   if (out.mask) {
     out.mask->publish();
   } else {
-    remove_file(out.prefix + ".mask");
+    remove_file(mask_path(out.prefix));
   }
   idx.publish();
   out.lengths.drop();

@@ -1,17 +1,20 @@
+#include "io/data/tokens/token_meta.h"
+
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
 
 #include "core/error.h"
-#include "io/data/tokens/token_source.h"
 #include "io/files/whole_file.h"
 #include "io/text/json.h"
 #include "io/text/utf8.h"
 
 namespace lyceum {
 
+std::string meta_path(const std::string& prefix) { return prefix + ".json"; }
+
 std::optional<TokenMeta> read_token_meta(const std::string& prefix) {
-  const std::string path = prefix + ".json";
+  const std::string path = meta_path(prefix);
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return std::nullopt;
   constexpr std::int64_t most_bytes = 1 << 20;  // a longer one is none of ours, and does not parse when it is cut
@@ -38,7 +41,7 @@ void write_token_meta(const std::string& prefix, const TokenMeta& meta) {
                               {"tokenizer", meta.tokenizer}, {"tokenizer_sha256", meta.tokenizer_sha256}};
   if (meta.trained) json["trained"] = *meta.trained;
   if (!meta.chat.empty()) json["chat"] = meta.chat;
-  write_whole_file(prefix + ".json", json_text(json, 2) + "\n");
+  write_whole_file(meta_path(prefix), json_text(json, 2) + "\n");
 }
 
 }  // namespace lyceum

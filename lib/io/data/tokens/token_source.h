@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -9,105 +8,69 @@
 #include <utility>
 #include <vector>
 
+#include "io/files/input_file.h"
+#include "io/files/sha256.h"
+
 namespace lyceum {
 
-/// A Megatron token file, `prefix.bin` and `prefix.idx`, with a `prefix.mask` where only some tokens are trained
-/// (token_format.h), read as it is asked for. Every way in which they can be missing, cut short (now or later, while
-/// they are read) or inconsistent is a bad_input Error that names the file and what to do.
-class TokenFile {
+/// A stream of tokens in documents, of which samples are made. The table of token_formats.cpp lists the formats of
+/// files that implement it; open_tokens() opens one. Everything is read when it is asked for, by any thread. Data that
+/// are missing, truncated (now or later, while they are read) or inconsistent are bad_input Errors that name the file
+/// and what to do.
+///
+/// If only some tokens are trained, `PREFIX.mask` is next to the files, whatever their format: a byte for each token,
+/// 1 if its prediction counts in the loss, else 0.
+class TokenSource {
  public:
-  explicit TokenFile(const std::string& prefix);
-  ~TokenFile();
-  TokenFile(TokenFile&&) noexcept;
+  virtual ~TokenSource() = default;
+  TokenSource(const TokenSource&) = delete;
+  TokenSource& operator=(const TokenSource&) = delete;
 
-  std::int64_t tokens() const;
-  std::int64_t sequences() const;
-  std::int64_t documents() const;  // whole documents, without the closing boundary
-  /// Index into the token stream where document d begins; documents() gives tokens().
-  std::int64_t document_begin(std::int64_t d) const;
-  /// All of these, that of documents() too.
-  std::vector<std::int64_t> document_begins() const;
-  /// Where documents begin among tokens [first, end); of empty ones the place once.
+  virtual std::int64_t tokens() const = 0;
+  virtual std::int64_t documents() const = 0;
+  /// Index of the token that document d begins with; documents() gives tokens().
+  virtual std::int64_t document_begin(std::int64_t d) const = 0;
+  /// Returns document_begin() of 0 to documents().
+  virtual std::vector<std::int64_t> document_begins() const = 0;
+  /// The file that holds the tokens, for messages.
+  virtual const std::string& path() const = 0;
+
+  /// The name that the configuration has for it.
+  const std::string& prefix() const { return prefix_; }
+  /// Returns the tokens of [first, end) that documents begin with, without repetitions.
   std::vector<std::int64_t> document_begins(std::int64_t first, std::int64_t end) const;
-  /// Copies tokens [first, first + out.size()) widened to 32 bits; a token that needs more is a bad_input Error.
+  /// Copies tokens [first, first + out.size()), widened to 32 bits; a token that needs more is a bad_input Error.
   void read(std::int64_t first, std::span<std::int32_t> out) const;
-  /// Whether a mask says which tokens are trained.
-  bool has_mask() const;
-  /// Whether each of the tokens [first, first + out.size()) is trained, 1 or 0: 1 without a mask.
+  /// True if a mask says which tokens are trained.
+  bool has_mask() const { return mask_.has_value(); }
+  /// For each of the tokens [first, first + out.size()), 1 if it is trained, else 0; 1 without a mask.
   void read_trained(std::int64_t first, std::span<std::uint8_t> out) const;
-  /// Largest token; reads the whole file (once: the answer is kept).
-  std::int64_t largest_token() const;
-  const std::string& prefix() const;
-  /// SHA-256 of the sizes of the files and of up to 1 MiB of each, spread evenly: shows within milliseconds whether
-  /// they are others. A change of less than a 256th of a large file may go unseen.
+  /// Returns the identity of the contents: a SHA-256 of the sizes of the files and of up to 1 MiB of each,
+  /// spread evenly, which takes milliseconds. A change of less than a 256th of a large file may go unseen.
   std::string fingerprint() const;
 
+ protected:
+  explicit TokenSource(std::string prefix) : prefix_(std::move(prefix)) {}
+
  private:
+  friend std::shared_ptr<const TokenSource> open_tokens(const std::string& prefix);
+
+  /// Does what read() does; the range is within the tokens.
+  virtual void copy_tokens(std::int64_t first, std::span<std::int32_t> out) const = 0;
+  /// Adds to a digest what identifies the contents, in general by add_sample() of each file.
+  virtual void add_contents(Sha256& digest) const = 0;
+
+  void open_mask();
   void require_within(std::int64_t first, std::int64_t count) const;
 
-  struct Implementation;
-  std::unique_ptr<Implementation> implementation_;
+  std::string prefix_;
+  std::optional<InputFile> mask_{};
 };
 
-/// Writes `prefix.bin`/`prefix.idx`, u16 tokens when the vocabulary fits, else i32, and `prefix.mask` when a document
-/// comes with one; finish() removes an old one otherwise, and an old `prefix.json`. Files appear under their own names
-/// only when finish() has written all. Memory does not grow with them.
-class TokenFileWriter {
- public:
-  /// How far they are written.
-  struct Progress {
-    std::int64_t documents = 0, sequences = 0, tokens = 0;
-    bool masked = false;
-    bool operator==(const Progress&) const = default;
-  };
+std::string mask_path(const std::string& prefix);
 
-  /// `vocab`: above every token. The folder is made when missing. Throws an Error when another process writes `prefix`.
-  TokenFileWriter(std::string prefix, std::int64_t vocab) : TokenFileWriter(std::move(prefix), vocab, {}) {}
-  /// Goes on where save() was called; kept() must hold.
-  TokenFileWriter(std::string prefix, std::int64_t vocab, const Progress& from);
-  ~TokenFileWriter();
-  TokenFileWriter(TokenFileWriter&&) noexcept;
-
-  void add_document(std::span<const std::int32_t> tokens) { add_sequence(tokens, std::nullopt, true); }
-  /// `trained`: whether each token's prediction counts in the loss, 1 or 0. Documents added without it count as a
-  /// whole.
-  void add_document(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> trained) {
-    add_sequence(tokens, trained, true);
-  }
-  /// A part of a document that is too long to be held in memory.
-  void add_sequence(std::span<const std::int32_t> tokens, std::optional<std::span<const std::uint8_t>> trained,
-                    bool ends_document);
-  /// Puts on the disk what was added; from now on it is kept when the writer ends before finish().
-  Progress save();
-  /// Whether unfinished files hold this much.
-  static bool kept(const std::string& prefix, std::int64_t vocab, const Progress& progress);
-  /// Throws when nothing was added.
-  void finish();
-
- private:
-  struct Implementation;
-  std::unique_ptr<Implementation> implementation_;
-};
-
-/// What the token files of one prefix were made from, in `prefix.json` next to them. Bits per byte need it:
-/// nats per token · tokens / (bytes · ln 2).
-struct TokenMeta {
-  std::int64_t bytes = 0;  // of text
-  std::int64_t documents = 0;
-  std::int64_t tokens = 0;                // with an end-of-document token after each document
-  std::optional<std::int64_t> trained{};  // of them, where prefix.mask says which
-  std::string chat{};                     // name of the template of chats; empty: they are none
-  std::int64_t vocab = 0;
-  std::string tokenizer{};  // file name of the model
-  std::string tokenizer_sha256{};
-  bool operator==(const TokenMeta&) const = default;
-};
-/// Nothing when there is no such file (token files from elsewhere); a damaged one is a bad_input Error.
-std::optional<TokenMeta> read_token_meta(const std::string& prefix);
-void write_token_meta(const std::string& prefix, const TokenMeta& meta);
-
-/// Entropy of the unigram distribution of tokens [first, first + count), nats per token, by empirical frequency. Reads
-/// no others; tokens beyond 2^24 are a bad_input Error.
-double unigram_entropy(const TokenFile& file, std::int64_t first, std::int64_t count);
+/// Adds to a digest a file's size and enough of it to distinguish it from others: up to 256 blocks of 4 KiB, spread
+/// evenly from its first byte to its last.
+void add_sample(Sha256& digest, const InputFile& file);
 
 }  // namespace lyceum

@@ -13,8 +13,10 @@
 #include "core/error.h"
 #include "io/data/encoding/encoding.h"
 #include "io/data/encoding/tokenizer_training.h"
+#include "io/data/records/json_lines.h"
 #include "io/data/tokenizer/tokenizer.h"
-#include "io/data/tokens/token_source.h"
+#include "io/data/tokens/token_formats.h"
+#include "io/data/tokens/token_meta.h"
 #include "io/files/whole_file.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
@@ -199,7 +201,7 @@ TEST(Chat, OnlyAnswersAndTheirEndAreTrained) {
                              R"({"prompt": "R", "completion": "no"})" + "\n");
   const std::string out = directory.path() / "out";
   const Encoding encoding{
-      .items = {{.kind = CorpusItem::Kind::records,
+      .items = {{.format = &json_lines,
                  .document = {file, 0, static_cast<std::int64_t>(std::filesystem::file_size(file))}}},
       .chat = &chat_template("chatml"),
       .train = out};
@@ -207,12 +209,12 @@ TEST(Chat, OnlyAnswersAndTheirEndAreTrained) {
   EXPECT_EQ(result.train.documents, 2);
   EXPECT_EQ(result.train.trained, 4 + 3);
   EXPECT_EQ(result.skipped.text(), "1 without \"messages\" or \"prompt\" (" + file.string() + ":2)");
-  const TokenFile tokens(out);
-  ASSERT_TRUE(tokens.has_mask());
-  std::vector<std::int32_t> all(static_cast<std::size_t>(tokens.tokens()));
+  const auto tokens = open_tokens(out);
+  ASSERT_TRUE(tokens->has_mask());
+  std::vector<std::int32_t> all(static_cast<std::size_t>(tokens->tokens()));
   std::vector<std::uint8_t> trained(all.size());
-  tokens.read(0, all);
-  tokens.read_trained(0, trained);
+  tokens->read(0, all);
+  tokens->read_trained(0, trained);
   std::string text;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (trained[i]) text += all[i] == 130 ? "$" : std::string(1, static_cast<char>(all[i]));
@@ -323,7 +325,7 @@ TEST(Chat, ATokenizerThatIsTrainedOnChatsHasTheTokensOfTheTemplate) {
   write_whole_file(file, lines);
   for (const char* name : {"chatml", "llama3", "deepseek", "plain"}) {
     const ChatTemplate& chat = chat_template(name);
-    train_tokenizer({.files = {{.kind = CorpusItem::Kind::records, .document = {file, 0, std::ssize(lines)}}},
+    train_tokenizer({.files = {{.format = &json_lines, .document = {file, 0, std::ssize(lines)}}},
                      .chat = &chat,
                      .model = model,
                      .vocab = 365});

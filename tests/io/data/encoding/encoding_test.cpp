@@ -2,9 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
-#include <zlib.h>
-#include <zstd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -17,10 +14,12 @@
 #include "io/data/records/corpus_files.h"
 #include "io/data/records/corpus_reader.h"
 #include "io/data/tokenizer/tokenizer.h"
+#include "io/data/tokens/megatron_index.h"
+#include "io/data/tokens/token_formats.h"
 #include "io/data/tokens/token_source.h"
 #include "io/files/sha256.h"
-#include "io/files/text_stream.h"
 #include "io/files/whole_file.h"
+#include "support/compressed.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
 
@@ -30,29 +29,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
-
-std::string gzip(const std::string& text) {
-  z_stream stream{};
-  EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
-  std::string out(deflateBound(&stream, text.size()) + 64, '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  stream.avail_in = static_cast<uInt>(text.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
-}
-
-/// With a checksum, as the program zstd writes it.
-std::string zstd(const std::string& text) {
-  const std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)> context(ZSTD_createCCtx(), ZSTD_freeCCtx);
-  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_checksumFlag, 1);
-  std::string out(ZSTD_compressBound(text.size()), '\0');
-  out.resize(ZSTD_compress2(context.get(), out.data(), out.size(), text.data(), text.size()));
-  return out;
-}
 
 std::string lines_of_text(int lines, int salt) {
   std::string text;
@@ -100,11 +76,11 @@ class EncodingTest : public ::testing::Test {
             .batches = {.records = 1 << 16, .text = 1 << 16}};
   }
   static std::vector<std::string> documents(const std::string& prefix) {
-    const TokenFile file(prefix);
+    const auto file = open_tokens(prefix);
     std::vector<std::string> texts;
-    for (std::int64_t d = 0; d < file.documents(); ++d) {
-      std::vector<std::int32_t> tokens(static_cast<std::size_t>(file.document_begin(d + 1) - file.document_begin(d)));
-      file.read(file.document_begin(d), tokens);
+    for (std::int64_t d = 0; d < file->documents(); ++d) {
+      std::vector<std::int32_t> tokens(static_cast<std::size_t>(file->document_begin(d + 1) - file->document_begin(d)));
+      file->read(file->document_begin(d), tokens);
       EXPECT_EQ(tokens.back(), tokenizer_->end_of_document());
       EXPECT_EQ(std::ranges::count(tokens, tokenizer_->end_of_document()), 1);
       texts.push_back(tokenizer_->decode(tokens));
@@ -153,7 +129,7 @@ TEST_F(EncodingTest, TextsRecordsAndWhatIsCompressedAreDocuments) {
                           "six", "a compressed text", "another one"));
   EXPECT_EQ(result.train.documents, 10);
   EXPECT_EQ(result.train.bytes, 11 + 3 + 9 + 23 + 5 + 4 + 4 + 3 + 17 + 11);
-  EXPECT_EQ(result.train.tokens, TokenFile(prefix("out")).tokens());
+  EXPECT_EQ(result.train.tokens, open_tokens(prefix("out"))->tokens());
   EXPECT_EQ(result.skipped.count(), 0);
   EXPECT_THAT(leftovers(), ElementsAre());
 }
@@ -294,13 +270,13 @@ TEST_F(EncodingTest, ALongTextIsReadInPartsAndStaysOneDocument) {
   put("long.txt.gz", gzip(text));
   const EncodingResult result = encode_corpus(*tokenizer_, encoding("out"));
   EXPECT_EQ(result.train.documents, 2);
-  const TokenFile file(prefix("out"));
-  EXPECT_GT(file.sequences(), 3);
+  const auto tokens_of_both = open_tokens(prefix("out"));
+  EXPECT_GT(MegatronIndex(prefix("out"), fs::file_size(prefix("out.bin"))).sequences(), 3);
   EXPECT_THAT(documents(prefix("out")), ElementsAre(text, text));
   std::vector<std::int32_t> whole;
   TextEncoder(*tokenizer_).encode(text, whole);
   std::vector<std::int32_t> tokens(whole.size());
-  file.read(0, tokens);
+  tokens_of_both->read(0, tokens);
   EXPECT_EQ(tokens, whole);
 }
 
@@ -340,16 +316,6 @@ TEST_F(EncodingTest, AModelIsTrainedOnRecordsAndCompressedFiles) {
   EXPECT_LE(tokenizer.encode(" of some text").size(), 10);      // of 13
 }
 
-TEST(TokenFileWriter, TwoWritersOfOnePrefixAreRefused) {
-  const TemporaryDirectory directory;
-  const std::string prefix = directory.path() / "out";
-  TokenFileWriter first(prefix, 10);
-  expect_failure([&] { TokenFileWriter second(prefix, 10); }, "another process is writing it");
-  first.add_document(std::vector<std::int32_t>{1, 2});
-  first.finish();
-  EXPECT_EQ(TokenFile(prefix).tokens(), 2);
-}
-
 TEST_F(EncodingTest, PaddingAndSkippableFramesAreNoText) {
   const std::string skippable("\x5A\x2A\x4D\x18\x03\0\0\0abc", 11), zeros(3000, '\0');
   put("a.jsonl.gz", gzip(record("one")) + zeros + gzip(record("two")) + zeros);
@@ -370,75 +336,6 @@ TEST_F(EncodingTest, WhatFollowsCompressedDataIsNamed) {
   refused(zst + "tail", "is damaged at byte " + std::to_string(zst.size()) + ": what follows is not zstd data");
   refused(zst + zst.substr(0, 3), "is truncated");
   refused(gz + gz.substr(0, 1), "is truncated");
-}
-
-TEST(TextStream, APipeIsRefusedAndNotWaitedFor) {
-  const TemporaryDirectory directory;
-  const std::string pipe = directory.path() / "pipe";
-  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  expect_bad_input([&] { TextStream stream(pipe); }, "is not a regular file");
-  expect_bad_input([&] { TextStream stream(directory.path()); }, "Is a directory");
-}
-
-TEST(FindCorpusFiles, NamesDecideInUpperOrLowerCase) {
-  for (const char* name : {"a.jsonl", "a.JSONL", "b.NdJson", "c.jsonlines", "c.ldjson", "d.jsonl.gz", "d.JSONL.GZIP",
-                           "d.jsonl.zst", "x/d.ndjson.Zstd"}) {
-    EXPECT_TRUE(is_named_for_records(name)) << name;
-  }
-  for (const char* name :
-       {"jsonl", ".jsonl", "a.json", "a.jsonl.bz2", "a.jsonl.txt", "a.jsonl/b", "a.gz", "a.txt.gz", "a"}) {
-    EXPECT_FALSE(is_named_for_records(name)) << name;
-  }
-}
-
-TEST(FindCorpusFiles, SkipsBinariesAndLoops) {
-  const TemporaryDirectory directory;
-  const auto root = std::filesystem::canonical(directory.path());
-  write_whole_file(root / "outside.txt", "outside");
-  write_whole_file(root / "in/b.txt", "b");
-  write_whole_file(root / "in/a/z.txt", "größer");
-  write_whole_file(root / "in/empty.txt", "");
-  write_whole_file(root / "in/nul.bin", std::string("text\0more", 9));
-  write_whole_file(root / "in/latin1.txt",
-                   "gr\xF6\xDF"
-                   "er Text und mehr davon");
-  write_whole_file(root / "in/cut.txt", std::string(8191, 'x') + "ü and more");  // the look ends within the ü
-  std::filesystem::create_symlink("../outside.txt", root / "in/leaves.txt");
-  std::filesystem::create_symlink("b.txt", root / "in/stays.txt");
-  std::filesystem::create_symlink("nowhere", root / "in/dangling.txt");
-  std::filesystem::create_directory_symlink("..", root / "in/a/loop");
-
-  write_whole_file(root / "in/c.jsonl.gz", gzip("{}"));
-  write_whole_file(root / "in/d.json", "{}");
-
-  const auto paths = [](const std::vector<std::string>& roots) {
-    std::vector<fs::path> found;
-    for (const CorpusItem& item : find_corpus_files(roots, false).files) found.push_back(item.document.file);
-    return found;
-  };
-  const std::vector<std::string> roots{root / "in", root / "in/a", root / "outside.txt"};
-  EXPECT_THAT(paths(roots), ElementsAre(root / "in/a/z.txt", root / "in/b.txt", root / "in/c.jsonl.gz",
-                                        root / "in/cut.txt", root / "in/d.json", root / "outside.txt"));
-  EXPECT_THAT(paths({root / "in/leaves.txt"}), ElementsAre(root / "in/leaves.txt"));
-  EXPECT_THAT(paths({root / "in"}), ElementsAre(root / "in/a/z.txt", root / "in/b.txt", root / "in/c.jsonl.gz",
-                                                root / "in/cut.txt", root / "in/d.json", root / "in/leaves.txt"));
-  EXPECT_THAT(paths({root / "in/nul.bin"}), ElementsAre());
-  EXPECT_THROW(paths({root / "absent"}), Error);
-
-  const auto named = [&](const char* name) { return (root / name).string(); };
-  const CorpusFiles found = find_corpus_files(roots, false);
-  EXPECT_EQ(found.skipped.text(), "1 binary (" + named("in/nul.bin") + "), 1 empty (" + named("in/empty.txt") +
-                                      "), 1 linked to nothing (" + named("in/dangling.txt") + "), 1 not UTF-8 (" +
-                                      named("in/latin1.txt") + "), 3 read under another name (" + named("in/a/loop") +
-                                      ", " + named("in/leaves.txt") + ", " + named("in/stays.txt") + ")");
-  EXPECT_EQ(found.files[2].kind, CorpusItem::Kind::records);
-  EXPECT_TRUE(found.files[2].compressed);
-  EXPECT_EQ(found.files[3].kind, CorpusItem::Kind::text);
-  EXPECT_EQ(found.files[4].kind, CorpusItem::Kind::text);
-  EXPECT_THAT(found.like_records, ElementsAre(root / "in/d.json"));
-  const CorpusFiles records = find_corpus_files(roots, true);
-  for (const CorpusItem& item : records.files) EXPECT_EQ(item.kind, CorpusItem::Kind::records);
-  EXPECT_TRUE(records.like_records.empty());
 }
 
 }  // namespace

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/random.h"
-#include "io/data/tokens/data_sources.h"
+#include "io/data/tokens/megatron_writer.h"
+#include "io/data/tokens/token_formats.h"
 #include "support/temporary_directory.h"
 
 namespace lyceum {
@@ -24,14 +24,14 @@ using Kind = SampleOrder::Kind;
 
 class TokenLoaderTest : public ::testing::Test {
  protected:
-  std::shared_ptr<const TokenFile> file_of(const std::vector<std::int32_t>& tokens, std::int64_t vocab = 100000) {
+  std::shared_ptr<const TokenSource> file_of(const std::vector<std::int32_t>& tokens, std::int64_t vocab = 100000) {
     const std::string prefix = directory_.path() / "tokens";
-    TokenFileWriter writer(prefix, vocab);
+    MegatronWriter writer(prefix, vocab);
     writer.add_document(tokens);
     writer.finish();
-    return std::make_shared<TokenFile>(prefix);
+    return open_tokens(prefix);
   }
-  std::shared_ptr<const TokenFile> counting_file(std::int32_t tokens) {
+  std::shared_ptr<const TokenSource> counting_file(std::int32_t tokens) {
     std::vector<std::int32_t> values(static_cast<std::size_t>(tokens));
     std::iota(values.begin(), values.end(), 0);
     return file_of(values);
@@ -39,62 +39,6 @@ class TokenLoaderTest : public ::testing::Test {
 
   TemporaryDirectory directory_;
 };
-
-std::vector<std::int64_t> epoch_of(const SampleOrder& order, std::int64_t epoch) {
-  std::vector<std::int64_t> samples;
-  for (std::int64_t i = 0; i < order.count(); ++i) samples.push_back(order(epoch * order.count() + i));
-  return samples;
-}
-
-TEST(SamplesIn, LeavesATargetForTheLastToken) {
-  EXPECT_EQ(samples_in(0, 4), 0);
-  EXPECT_EQ(samples_in(4, 4), 0);
-  EXPECT_EQ(samples_in(5, 4), 1);
-  EXPECT_EQ(samples_in(8, 4), 1);
-  EXPECT_EQ(samples_in(9, 4), 2);
-  EXPECT_THROW(samples_in(9, 0), Error);
-}
-
-TEST(SampleOrder, SequentialCountsAndWraps) {
-  const SampleOrder order(Kind::sequential, 1, 10, 3);
-  EXPECT_EQ(epoch_of(order, 0), (std::vector<std::int64_t>{10, 11, 12}));
-  EXPECT_EQ(epoch_of(order, 7), (std::vector<std::int64_t>{10, 11, 12}));
-}
-
-TEST(SampleOrder, ShuffledIsAnotherPermutationEveryEpoch) {
-  for (const std::int64_t count : {1, 2, 3, 97, 256}) {
-    const SampleOrder order(Kind::shuffled, 5, 1000, count);
-    std::set<std::vector<std::int64_t>> seen;
-    for (std::int64_t epoch = 0; epoch < 4; ++epoch) {
-      std::vector<std::int64_t> samples = epoch_of(order, epoch);
-      seen.insert(samples);
-      std::ranges::sort(samples);
-      std::vector<std::int64_t> all(static_cast<std::size_t>(count));
-      std::iota(all.begin(), all.end(), 1000);
-      EXPECT_EQ(samples, all);
-    }
-    if (count > 90) {
-      EXPECT_EQ(seen.size(), 4);
-    }
-  }
-}
-
-TEST(SampleOrder, IsAPureFunctionOfSeedAndPosition) {
-  const SampleOrder one(Kind::shuffled, 5, 0, 97), same(Kind::shuffled, 5, 0, 97), other(Kind::shuffled, 6, 0, 97);
-  const auto forward = epoch_of(one, 3);
-  std::vector<std::int64_t> backward;
-  for (std::int64_t i = 96; i >= 0; --i) backward.insert(backward.begin(), same(3 * 97 + i));
-  EXPECT_EQ(forward, backward);
-  EXPECT_NE(forward, epoch_of(other, 3));
-  EXPECT_NE(forward, epoch_of(SampleOrder(Kind::sequential, 5, 0, 97), 3));
-}
-
-TEST(SampleOrder, AnEmptyRangeCanBeMadeButNotRead) {
-  const SampleOrder order(Kind::shuffled, 5, 0, 0);
-  EXPECT_THROW(order(0), Error);
-  EXPECT_THROW(SampleOrder(Kind::shuffled, 5, 0, 3)(-1), Error);
-  EXPECT_THROW(SampleOrder(Kind::shuffled, 5, -1, 3), Error);
-}
 
 TEST_F(TokenLoaderTest, SequentialSamplesAreTheStreamCutAtSeqLen) {
   const TokenLoader loader(counting_file(14), SampleOrder(Kind::sequential, 1, 0, 3), 4);
@@ -119,24 +63,13 @@ TEST_F(TokenLoaderTest, ShuffledBatchesDoNotDependOnTheirSize) {
   }
 }
 
-TEST(SampleOrderSpread, TakesTheMiddleOfEqualParts) {
-  for (const std::int64_t count : {1, 2, 7, 46, 1000}) {
-    const SampleOrder all(Kind::sequential, 1, 5, count);
-    for (std::int64_t samples = 1; samples <= count; samples += 1 + samples / 8) {
-      const SampleOrder some = all.spread(samples);
-      for (std::int64_t i = 0; i < samples; ++i) {
-        const std::int64_t position = some(i) - 5;
-        EXPECT_GE(position, i * count / samples) << samples << " of " << count;
-        EXPECT_LT(position, (i + 1) * count / samples) << samples << " of " << count;
-        const double middle =
-            (static_cast<double>(i) + 0.5) * static_cast<double>(count) / static_cast<double>(samples);
-        EXPECT_LE(std::abs(static_cast<double>(position) + 0.5 - middle), 1.5) << samples << " of " << count;
-      }
-      EXPECT_EQ(some(samples), some(0));  // the next epoch
-    }
-    EXPECT_THROW(all.spread(0), Error);
-    EXPECT_THROW(all.spread(count + 1), Error);
-  }
+TEST(SamplesIn, LeavesATargetForTheLastToken) {
+  EXPECT_EQ(samples_in(0, 4), 0);
+  EXPECT_EQ(samples_in(4, 4), 0);
+  EXPECT_EQ(samples_in(5, 4), 1);
+  EXPECT_EQ(samples_in(8, 4), 1);
+  EXPECT_EQ(samples_in(9, 4), 2);
+  EXPECT_THROW(samples_in(9, 0), Error);
 }
 
 TEST_F(TokenLoaderTest, NamesATokenOutsideTheVocabulary) {
@@ -183,22 +116,6 @@ TEST_F(TokenLoaderTest, SpansOfAnotherSizeAreRefused) {
   EXPECT_THROW(loader.load(0, 2, 11, {five, five}), Error);
 }
 
-TEST_F(TokenLoaderTest, UnigramEntropy) {
-  const auto file = file_of({7, 7, 3, 9, 7, 3, 0, 0});
-  EXPECT_NEAR(unigram_entropy(*file, 0, 4), 0.5 * std::log(2.0) + 0.5 * std::log(4.0), 1e-12);  // 1/2, 1/4, 1/4
-  EXPECT_NEAR(unigram_entropy(*file, 4, 2), std::log(2.0), 1e-12);
-  EXPECT_EQ(unigram_entropy(*file, 0, 2), 0);
-  EXPECT_EQ(unigram_entropy(*file, 3, 1), 0);
-  EXPECT_THROW(unigram_entropy(*file, 0, 0), Error);
-  EXPECT_THROW(unigram_entropy(*file, 0, 9), Error);
-}
-
-TEST_F(TokenLoaderTest, UnigramEntropyOfManyTokensOverSeveralChunks) {
-  std::vector<std::int32_t> tokens(200000);
-  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i % 1000);
-  EXPECT_NEAR(unigram_entropy(*file_of(tokens), 0, 200000), std::log(1000.0), 1e-9);
-}
-
 std::vector<std::int32_t> numbers_from(std::int32_t first, std::int32_t count) {
   std::vector<std::int32_t> values(static_cast<std::size_t>(count));
   std::iota(values.begin(), values.end(), first);
@@ -206,9 +123,9 @@ std::vector<std::int32_t> numbers_from(std::int32_t first, std::int32_t count) {
 }
 
 /// Documents of these lengths, of tokens 0, 1, 2, …; those whose number is even are trained, where there is a mask.
-std::shared_ptr<const TokenFile> documents_of(const std::string& prefix, const std::vector<std::int32_t>& lengths,
-                                              bool mask = false) {
-  TokenFileWriter writer(prefix, 1000);
+std::shared_ptr<const TokenSource> documents_of(const std::string& prefix, const std::vector<std::int32_t>& lengths,
+                                                bool mask = false) {
+  MegatronWriter writer(prefix, 1000);
   std::int32_t at = 0;
   for (const std::int32_t length : lengths) {
     const std::vector<std::int32_t> tokens = numbers_from(at, length);
@@ -218,7 +135,7 @@ std::shared_ptr<const TokenFile> documents_of(const std::string& prefix, const s
     at += length;
   }
   writer.finish();
-  return std::make_shared<const TokenFile>(prefix);
+  return open_tokens(prefix);
 }
 
 struct Read {
@@ -229,7 +146,7 @@ struct Read {
   }
 };
 
-TokenLoader loader_of(const std::shared_ptr<const TokenFile>& file, const SampleShape& shape) {
+TokenLoader loader_of(const std::shared_ptr<const TokenSource>& file, const SampleShape& shape) {
   const auto samples = std::make_shared<const TokenSamples>(file, shape);
   return TokenLoader({{.samples = samples, .order = SampleOrder(Kind::sequential, 1, 0, samples->count())}});
 }
@@ -261,7 +178,7 @@ TEST_F(TokenLoaderTest, DocumentsOfTheStreamAreKeptApart) {
 
 TEST_F(TokenLoaderTest, SamplesWithoutATargetAreFound) {
   // A sample counts if read() gives it a target that is not masked.
-  const auto check = [&](const std::shared_ptr<const TokenFile>& file, const SampleShape& shape) {
+  const auto check = [&](const std::shared_ptr<const TokenSource>& file, const SampleShape& shape) {
     const TokenSamples samples(file, shape);
     const TokenLoader loader = loader_of(file, shape);
     bool any_at_all = false;
@@ -285,29 +202,11 @@ TEST_F(TokenLoaderTest, SamplesWithoutATargetAreFound) {
   const auto single = documents_of(directory_.path() / "single", std::vector<std::int32_t>(9, 1));
   EXPECT_FALSE(check(single, {.seq_len = 4, .documents = true}));
   EXPECT_TRUE(check(single, {.seq_len = 4}));
-  TokenFileWriter writer(directory_.path() / "silent", 1000);
+  MegatronWriter writer(directory_.path() / "silent", 1000);
   for (int d = 0; d < 5; ++d) writer.add_document(std::vector<std::int32_t>(6, 3), std::vector<std::uint8_t>(6, 0));
   writer.finish();
-  const auto silent = std::make_shared<TokenFile>(directory_.path() / "silent");
+  const auto silent = open_tokens(directory_.path() / "silent");
   for (const bool packed : {false, true}) EXPECT_FALSE(check(silent, {.seq_len = 4, .packed = packed}));
-}
-
-TEST(PackingOf, FillsSequencesWithWholeDocuments) {
-  // 4, 2, 9 (cut into 5 and 4), 0, 1 and 3 predictions.
-  const std::vector<std::int64_t> begins{0, 5, 8, 18, 19, 21, 25};
-  const Packing packing(begins, 5);
-  EXPECT_EQ(packing.documents(), 5);
-  EXPECT_EQ(packing.cut_documents(), 1);
-  EXPECT_EQ(packing.predicted_tokens(), 19);
-  const auto pieces = [&](std::int64_t sequence) {
-    const auto of = packing.of(sequence);
-    return std::vector<TokenPiece>(of.begin(), of.end());
-  };
-  ASSERT_EQ(packing.sequences(), 4);
-  EXPECT_EQ(pieces(0), (std::vector<TokenPiece>{{0, 4}, {19, 1}}));
-  EXPECT_EQ(pieces(1), (std::vector<TokenPiece>{{5, 2}, {21, 3}}));
-  EXPECT_EQ(pieces(2), (std::vector<TokenPiece>{{8, 5}}));
-  EXPECT_EQ(pieces(3), (std::vector<TokenPiece>{{13, 4}}));
 }
 
 TEST_F(TokenLoaderTest, PackedSamplesHoldWholeDocumentsAndPadding) {
@@ -320,74 +219,6 @@ TEST_F(TokenLoaderTest, PackedSamplesHoldWholeDocumentsAndPadding) {
             (Ids{none, 2, none, 4, 20, 6, none, 22, none, 24, none, 10, none, 12, none, 14, none, 16, none, none}));
   EXPECT_EQ(all.first_keys, (Ids{0, 0, 0, 0, 4, 0, 0, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4}));
   EXPECT_EQ(loader.places(3), (std::vector<std::int64_t>{13, 14, 15, 16, -1}));
-}
-
-TEST_F(TokenLoaderTest, PackingThrowsNothingAwayAndWastesLittle) {
-  const Philox random(7, "lengths");
-  std::vector<std::int64_t> begins{0};
-  for (std::uint64_t d = 0; d < 5000; ++d) {
-    begins.push_back(begins.back() + 1 + static_cast<std::int64_t>(random.below(700, d)));
-  }
-  const Packing packing(begins, 512);
-  std::vector<TokenPiece> pieces;
-  for (std::int64_t s = 0; s < packing.sequences(); ++s) {
-    std::int64_t used = 0;
-    for (const TokenPiece& piece : packing.of(s)) used += piece.inputs, pieces.push_back(piece);
-    EXPECT_TRUE(used > 0 && used <= 512);
-  }
-  std::ranges::sort(pieces, {}, &TokenPiece::begin);
-  std::int64_t at = 0;
-  for (std::size_t d = 0; d + 1 < begins.size(); ++d) {
-    for (std::int64_t token = begins[d]; token + 1 < begins[d + 1];) {
-      const TokenPiece& piece = pieces.at(static_cast<std::size_t>(at++));
-      EXPECT_EQ(piece.begin, token);
-      token += piece.inputs;
-      EXPECT_LE(token, begins[d + 1] - 1);
-    }
-  }
-  EXPECT_EQ(at, std::ssize(pieces));
-  EXPECT_LT(packing.sequences() * 512, packing.predicted_tokens() * 51 / 50);
-}
-
-/// helpers.cpp of Megatron-LM, build_blending_indices, as it is published.
-void megatron_blend(const std::vector<double>& weights, std::int64_t size, std::vector<Blend::Place>& places) {
-  std::vector<std::int64_t> current_samples(weights.size(), 0);
-  for (std::int64_t sample_idx = 0; sample_idx < size; ++sample_idx) {
-    const volatile double sample_idx_double = std::max(static_cast<double>(sample_idx), 1.0);
-    std::size_t max_error_index = 0;
-    volatile double product = weights[0] * sample_idx_double;
-    double max_error = product - static_cast<double>(current_samples[0]);
-    for (std::size_t dataset_idx = 1; dataset_idx < weights.size(); ++dataset_idx) {
-      product = weights[dataset_idx] * sample_idx_double;
-      const double error = product - static_cast<double>(current_samples[dataset_idx]);
-      if (error > max_error) {
-        max_error = error;
-        max_error_index = dataset_idx;
-      }
-    }
-    places.push_back({max_error_index, current_samples[max_error_index]});
-    current_samples[max_error_index] += 1;
-  }
-}
-
-TEST(BlendOf, IsMegatrons) {
-  // Of Python's floats.
-  const std::string expected = "010200010001020001000102000100010200010001020001001002000100";
-  const Blend three({0.7, 0.2, 0.1});
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_EQ(three.at(static_cast<std::int64_t>(i)).source, static_cast<std::size_t>(expected[i] - '0')) << i;
-  }
-  const std::vector<double> weights{0.1, 0.35, 0.05, 0.5};
-  std::vector<double> normalized = weights;
-  for (double& weight : normalized) weight /= std::accumulate(weights.begin(), weights.end(), 0.0);
-  std::vector<Blend::Place> places;
-  megatron_blend(normalized, 70000, places);
-  const Blend forwards(weights), backwards(weights);
-  for (std::int64_t i = 0; i < 70000; ++i) ASSERT_EQ(forwards.at(i), places[static_cast<std::size_t>(i)]) << i;
-  for (const std::int64_t i : {69999, 65536, 65535, 3, 40000}) {
-    EXPECT_EQ(backwards.at(i), places[static_cast<std::size_t>(i)]) << i;
-  }
-  EXPECT_THROW(Blend({1, 0}), Error);
 }
 
 TEST_F(TokenLoaderTest, AMixtureTakesEachSourceInItsOwnOrder) {
@@ -413,21 +244,6 @@ TEST_F(TokenLoaderTest, AMixtureTakesEachSourceInItsOwnOrder) {
   std::vector<std::int32_t> epoch(firsts[0].begin(), firsts[0].begin() + 10);
   std::ranges::sort(epoch);
   EXPECT_EQ(epoch, (Ids{0, 4, 8, 12, 16, 20, 24, 28, 32, 36}));
-}
-
-TEST_F(TokenLoaderTest, SourcesAreReadFromAText) {
-  using Sources = std::vector<DataSource>;
-  const auto of = [](const std::string& text) { return data_sources("data.train", text); };
-  EXPECT_EQ(of(""), Sources{});
-  EXPECT_EQ(of("data/a"), (Sources{{"data/a"}}));
-  EXPECT_EQ(of("0.7 a 3e-1 b"), (Sources{{"a", 0.7}, {"b", 0.3}}));
-  EXPECT_EQ(of("a  b c"), (Sources{{"a"}, {"b"}, {"c"}}));
-  const std::string spaced = directory_.path() / "0.5 my text";
-  documents_of(spaced, {4});
-  EXPECT_EQ(of(spaced), (Sources{{spaced}}));
-  for (const char* const wrong : {"0.7 a b", "0.7 a 0 b", "-1 a", "1 a nan b", "0.5 a 0.5 a", "a b a", "1 a x b"}) {
-    EXPECT_THROW(of(wrong), Error) << wrong;
-  }
 }
 
 }  // namespace
