@@ -15,6 +15,7 @@
 #include "apps/output.h"
 #include "apps/run_config.h"
 #include "config/binding.h"
+#include "io/data/tokens/token_meta.h"
 #include "io/routing/stats.h"
 #include "io/routing/text.h"
 #include "io/routing/token_log.h"
@@ -62,8 +63,8 @@ ChosenWidth width_of(const Config& config, const Evaluation& evaluation) {
 std::optional<double> tokens_per_byte(std::span<const TokenLoader> data) {
   double tokens = 0, bytes = 0;
   for (const TokenLoader& loader : data) {
-    const std::optional<TokenMeta> meta = read_token_meta(loader.file().prefix());
-    if (!meta || loader.file().has_mask()) return {};
+    const std::optional<TokenMeta> meta = read_token_meta(loader.token_source().prefix());
+    if (!meta || loader.token_source().has_mask()) return {};
     tokens += static_cast<double>(meta->tokens);
     bytes += static_cast<double>(meta->bytes);
   }
@@ -96,7 +97,7 @@ nlohmann::ordered_json summary(const CheckpointRun& run, const EvalOptions& opti
   if (data.size() > 1) {
     for (std::size_t s = 0; s < data.size(); ++s) {
       const Evaluation& own = evaluations.sources[s];
-      result["sources"][data[s].file().prefix()] = {
+      result["sources"][data[s].token_source().prefix()] = {
           {"loss", own.loss}, {"standard_error", own.standard_error}, {"tokens", own.tokens}};
     }
   }
@@ -192,7 +193,7 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   std::optional<TokenLog> tokens;
   if (!token_log.empty() && session.rank() == 0) {
     tokens.emplace(token_log, TokenLog::Header{.checkpoint = reader.directory().string(),
-                                               .data = data.valid.front().file().prefix(),
+                                               .data = data.valid.front().token_source().prefix(),
                                                .step = reader.header().step,
                                                .tokens = evaluated_samples(counted, data.valid.front(), batches) *
                                                          config.batch.seq_len,

@@ -17,6 +17,7 @@
 #include "apps/output.h"
 #include "apps/run_config.h"
 #include "core/error.h"
+#include "io/data/tokens/token_formats.h"
 #include "io/files/atomic_file.h"
 #include "io/report/domains_page.h"
 #include "io/report/flow_page.h"
@@ -88,7 +89,8 @@ std::vector<DomainRouting::DataSet> data_sets_of(const std::vector<std::string>&
   for (const std::string& text : texts) {
     const std::size_t sign = text.find('=');
     require_usage(sign != std::string::npos && sign > 0 && sign + 1 < text.size(),
-                  "--data {}: give a name and a prefix of .bin/.idx files, such as --data code=data/code", text);
+                  "--data {}: give a name and a prefix of {} files, such as --data code=data/code", text,
+                  token_endings());
     DomainRouting::DataSet set{.name = text.substr(0, sign), .prefix = text.substr(sign + 1)};
     require_usage(std::ranges::find(sets, set.name, &DomainRouting::DataSet::name) == sets.end(),
                   "--data {}: the name {} occurs twice", text, set.name);

@@ -4,7 +4,7 @@
 #include "apps/output.h"
 #include "apps/run_config.h"
 #include "apps/version.h"
-#include "io/data/chat.h"
+#include "io/data/encoding/chat.h"
 #include "train/run/trainer.h"
 
 namespace lyceum {

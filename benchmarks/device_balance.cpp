@@ -15,6 +15,8 @@
 
 #include "config/check.h"
 #include "core/random.h"
+#include "io/data/tokens/megatron_writer.h"
+#include "io/data/tokens/token_formats.h"
 #include "train/step/step.h"
 
 using namespace lyceum;
@@ -47,7 +49,7 @@ Config model_of(double factor, int groups) {
 /// Each token follows from the one before, half of the time.
 std::string write_tokens(const std::filesystem::path& directory, std::int64_t count) {
   const std::string prefix = (directory / "tokens").string();
-  TokenFileWriter writer(prefix, vocab);
+  MegatronWriter writer(prefix, vocab);
   const Philox random(7, "benchmark tokens");
   std::vector<std::int32_t> tokens{1};
   for (std::int64_t i = 0; i < count; ++i) {
@@ -145,7 +147,7 @@ int run(const MpiSession& session, const std::vector<std::string>& arguments) {
   const auto directory = std::filesystem::temp_directory_path() / fmt::format("lyceum-bench-{}", session.rank());
   std::filesystem::create_directories(directory);
   const std::int64_t samples = steps * batch;
-  const TokenLoader loader(std::make_shared<TokenFile>(write_tokens(directory, samples * seq_len + 1)),
+  const TokenLoader loader(open_tokens(write_tokens(directory, samples * seq_len + 1)),
                            SampleOrder(SampleOrder::Kind::sequential, 1, 0, samples), seq_len);
   std::filesystem::remove_all(directory);  // it stays mapped
   const Curve without = train(session, model_of(0, session.size()), loader, steps);

@@ -14,6 +14,7 @@
 #include "core/clock.h"
 #include "core/copy.h"
 #include "core/profile.h"
+#include "io/data/tokens/token_formats.h"
 #include "train/run/device_peak.h"
 #include "train/step/step.h"
 #include "zipf_tokens.h"
@@ -71,7 +72,7 @@ class Training {
       std::filesystem::create_directories(made_);
       prefix = write_tokens(made_, config.model.vocab, 4 * config.batch.global * config.batch.seq_len + 1);
     }
-    auto file = std::make_shared<TokenFile>(prefix);
+    auto file = open_tokens(prefix);
     const std::int64_t samples = samples_in(file->tokens(), config.batch.seq_len);
     loader_.emplace(std::move(file), SampleOrder(SampleOrder::Kind::sequential, 1, 0, samples), config.batch.seq_len);
   }

@@ -17,6 +17,7 @@
 #include "config/check.h"
 #include "core/allocator.h"
 #include "core/clock.h"
+#include "io/data/tokens/token_formats.h"
 #include "parallel/data/copies.h"
 #include "train/step/step.h"
 #include "zipf_tokens.h"
@@ -107,7 +108,7 @@ int run(const MpiSession& session, const std::vector<std::string>& arguments) {
   const auto directory = std::filesystem::temp_directory_path() / fmt::format("lyceum-bench-{}", session.rank());
   std::filesystem::create_directories(directory);
   const std::int64_t tokens = 4 * config.batch.global * config.batch.seq_len;
-  const TokenLoader loader(std::make_shared<TokenFile>(write_tokens(directory, config.model.vocab, tokens + 1)),
+  const TokenLoader loader(open_tokens(write_tokens(directory, config.model.vocab, tokens + 1)),
                            SampleOrder(SampleOrder::Kind::sequential, 1, 0, 4 * config.batch.global),
                            config.batch.seq_len);
   std::filesystem::remove_all(directory);  // it stays mapped

@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "core/random.h"
-#include "io/data/token_data.h"
+#include "io/data/tokens/megatron_writer.h"
 
 namespace lyceum {
 
 /// Tokens with the frequencies of words in a text (Zipf), so that experts and embedding rows are not used evenly.
 inline std::string write_tokens(const std::filesystem::path& directory, std::int64_t vocab, std::int64_t count) {
   const std::string prefix = (directory / "tokens").string();
-  TokenFileWriter writer(prefix, vocab);
+  MegatronWriter writer(prefix, vocab);
   const Philox random(3, "benchmark tokens");
   std::vector<std::int32_t> tokens;
   for (std::int64_t i = 0; i < count; ++i) {

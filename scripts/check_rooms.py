@@ -3,8 +3,8 @@
 
     scripts/check_rooms.py [ROOT]
 
-A module may include only itself and the modules before it; if its folders have an order, a folder may include only
-itself and the folders before it; and some libraries may be included only in some folders. JSON is written by
+A module may include only itself and the modules before it; if the folders of a module, or of one of its folders, have
+an order, a folder may include only itself and the folders before it; and some libraries may be included only in some folders. JSON is written by
 json_text(), which any file name survives. Prints one line per violation, `file:line: what is wrong`. Exit code 1 if
 there is any, 2 if there is nothing to check.
 """
@@ -14,10 +14,11 @@ import sys
 from pathlib import Path
 
 ROOMS = ["core", "kernels", "autograd", "parallel", "io", "config", "model", "optim", "plan", "train", "convert"]
-# Modules whose folders have an order.
+# Folders whose folders have an order, below lib/.
 FOLDERS = {
     "parallel": ["comm", "tensor", "expert", "data", "pipeline"],
-    "io": ["text", "files", "run", "tokenizer_json", "data", "checkpoint", "routing", "report"],
+    "io": ["text", "files", "run", "data", "checkpoint", "routing", "report"],
+    "io/data": ["records", "tokenizer", "tokens", "encoding", "loader"],
     "train": ["setup", "step", "eval", "run"],
     "convert": ["transforms", "hugging_face"],
 }
@@ -32,8 +33,8 @@ LIBRARIES = [
     (re.compile(r"(cublas|cudnn|cute/|cutlass/)"), "a CUDA kernel library", ["lib/kernels/cuda/"]),
     (re.compile(r"(hdf5|H5\w*)\.h$"), "HDF5", ["lib/io/"]),
     (re.compile(r"sentencepiece"), "SentencePiece", ["lib/io/"]),
-    (re.compile(r"oniguruma\.h$"), "Oniguruma", ["lib/io/tokenizer_json/"]),
-    (re.compile(r"utf8proc\.h$"), "utf8proc", ["lib/io/tokenizer_json/"]),
+    (re.compile(r"oniguruma\.h$"), "Oniguruma", ["lib/io/data/tokenizer/json/"]),
+    (re.compile(r"utf8proc\.h$"), "utf8proc", ["lib/io/data/tokenizer/"]),
     (re.compile(r"(zlib|zstd\w*)\.h$"), "zlib and zstd", ["lib/io/files/"]),
     (re.compile(r"openssl/"), "OpenSSL", ["lib/io/"]),
     (re.compile(r"boost/program_options"), "Boost.ProgramOptions", ["lib/config/", "apps/"]),
@@ -51,10 +52,11 @@ def room_of(path):
     return path.parts[1] if len(path.parts) > 2 and path.parts[1] in ROOMS else None
 
 
-def folder_of(path):
-    """The folder of a source, if its module has an order of folders; "" in such a module itself."""
-    folders = FOLDERS.get(room_of(path))
-    return folders and (path.parts[2] if len(path.parts) > 3 else "")
+def folders_of(path):
+    """(a folder of FOLDERS, the folder in it that a source below lib/ is in) from the outside in; "" for in itself."""
+    parts = path.parts
+    above = [("/".join(parts[1:depth]), parts[depth:-1]) for depth in range(2, len(parts))]
+    return [(folder, (*below, "")[0]) for folder, below in above if folder in FOLDERS]
 
 
 def order_violation(root, path, included):
@@ -66,9 +68,11 @@ def order_violation(root, path, included):
             return f'"{included}" does not exist under lib/'
         if room != "apps" and ROOMS.index(target) > ROOMS.index(room):
             return f'{room} includes "{included}", but {target} comes after {room} in the order of modules'
-        folders, folder, other = FOLDERS.get(room, []), folder_of(path), folder_of(Path("lib", included))
-        if room == target and other in folders and folders.index(other) > folders.index(folder):
-            return f'{room}/{folder} includes "{included}", but {other} comes after {folder} in the order of folders'
+        others = dict(folders_of(Path("lib", included)))
+        for above, folder in folders_of(path):
+            other = others.get(above, folder)
+            if other in FOLDERS[above] and FOLDERS[above].index(other) > FOLDERS[above].index(folder):
+                return f'{above}/{folder} includes "{included}", but {other} comes after {folder} in the order of folders'
         return None
     if room == "apps" and ((root / "apps" / included).is_file() or (root / included).is_file()):
         return None
@@ -92,8 +96,9 @@ def violations(root):
         if room_of(path) is None:
             yield path, 1, f"is in none of the modules {', '.join(ROOMS)}"
             continue
-        if folder_of(path) not in [None, *FOLDERS.get(room_of(path), [])]:
-            yield path, 1, f"is in none of the folders {', '.join(FOLDERS[room_of(path)])}"
+        outside = [above for above, folder in folders_of(path) if folder not in FOLDERS[above]]
+        if outside:
+            yield path, 1, f"is in none of the folders {', '.join(FOLDERS[outside[0]])}"
             continue
         for number, line in enumerate((root / path).read_text(encoding="utf-8").splitlines(), start=1):
             match = INCLUDE.match(line)

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "config/config.h"
-#include "io/data/chat.h"
+#include "io/data/encoding/chat.h"
 
 namespace lyceum {
 namespace {

@@ -19,6 +19,8 @@ GOOD = {
     "lib/kernels/cpu/gemm.cpp": '#include "kernels/gemm.h"\n#include <oneapi/dnnl/dnnl.hpp>\n',
     "lib/parallel/comm/process_group.cpp": '#include <mpi.h>\n#include "core/tensor.h"\n',
     "lib/io/files/hdf5.h": "#pragma once\n",
+    "lib/io/data/tokens/index.h": "#pragma once\n",
+    "lib/io/data/loader/json/load.cpp": '#include "io/data/tokens/index.h"\n#include "io/files/hdf5.h"\n',
     "lib/io/checkpoint/read.cpp": '#include <hdf5.h>\n#include "io/files/hdf5.h"\n#include "kernels/gemm.h"\n',
     "lib/model/transformer.h": "#pragma once\n",
     "apps/train.h": "#pragma once\n",
@@ -60,10 +62,15 @@ class CheckRooms(unittest.TestCase):
 
     def test_folder_that_comes_later(self):
         self.expect_violation("lib/io/text/bad.cpp", '\n#include "io/files/hdf5.h"\n', 2, "files comes after text")
+        self.expect_violation("lib/io/files/bad.cpp", '#include "io/data/tokens/index.h"\n', 1, "data comes after files")
+        self.expect_violation("lib/io/data/records/bad.cpp", '#include "io/data/tokens/index.h"\n', 1,
+                              "io/data/records includes \"io/data/tokens/index.h\", but tokens comes after records")
 
     def test_file_outside_the_folders_of_its_room(self):
         self.expect_violation("lib/io/bad.cpp", "", 1, "is in none of the folders text, files, run")
         self.expect_violation("lib/io/others/bad.cpp", "", 1, "is in none of the folders")
+        self.expect_violation("lib/io/data/bad.cpp", "", 1, "is in none of the folders records, tokenizer")
+        self.expect_violation("lib/io/data/others/bad.cpp", "", 1, "is in none of the folders records, tokenizer")
 
     def test_include_that_is_not_of_a_room(self):
         self.expect_violation("lib/core/bad.cpp", '#include "tensor.h"\n', 1, "not a \"module/file.h\"")

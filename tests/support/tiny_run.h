@@ -7,7 +7,9 @@
 #include "config/check.h"
 #include "config/config.h"
 #include "core/random.h"
-#include "io/data/token_loader.h"
+#include "io/data/loader/token_loader.h"
+#include "io/data/tokens/megatron_writer.h"
+#include "io/data/tokens/token_formats.h"
 #include "support/temporary_directory.h"
 #include "support/tested_groups.h"
 #include "support/tested_world.h"
@@ -49,7 +51,7 @@ class TinyData {
   explicit TinyData(const Config& config)
       : TinyData(config.model.vocab, 2000, config.data.document_mask ? 3 : 97, config.data.document_mask) {}
   explicit TinyData(std::int64_t vocab, std::int64_t tokens = 2000, std::int64_t length = 97, bool mask = false) {
-    TokenFileWriter writer(prefix(), vocab);
+    MegatronWriter writer(prefix(), vocab);
     const Philox random(5, "tiny data");
     std::vector<std::int32_t> document;
     for (std::int64_t i = 0; i < tokens; ++i) {
@@ -68,14 +70,14 @@ class TinyData {
   }
   std::string prefix() const { return (directory_.path() / "tokens").string(); }
   TokenLoader loader(const Config& config) const {
-    const auto file = std::make_shared<const TokenFile>(prefix());
+    const auto file = open_tokens(prefix());
     const auto samples = std::make_shared<const TokenSamples>(file, sample_shape(config));
     const SampleOrder order(SampleOrder::Kind::shuffled, 1, 0, samples->count());
     return TokenLoader({{.samples = samples, .order = order}});
   }
 
  private:
-  static void add(TokenFileWriter& writer, const std::vector<std::int32_t>& document, bool mask) {
+  static void add(MegatronWriter& writer, const std::vector<std::int32_t>& document, bool mask) {
     std::vector<std::uint8_t> trained;
     for (const std::int32_t token : document) trained.push_back(token % 3 != 1);
     mask ? writer.add_document(document, trained) : writer.add_document(document);

@@ -8,7 +8,7 @@
 #include "convert/hugging_face/convert.h"
 #include "convert/hugging_face/side_files.h"
 #include "core/error.h"
-#include "io/data/tokenizer_files.h"
+#include "io/data/tokenizer/tokenizer_files.h"
 #include "io/files/atomic_file.h"
 #include "io/files/whole_file.h"
 #include "io/text/json.h"

@@ -7,7 +7,7 @@
 #include "config/check.h"
 #include "convert/hugging_face/convert.h"
 #include "core/error.h"
-#include "io/data/tokenizer.h"
+#include "io/data/tokenizer/tokenizer.h"
 #include "io/text/table.h"
 #include "model/model_tensors.h"
 #include "model/routing/mixture.h"

@@ -8,7 +8,7 @@
 #include "convert/hugging_face/fields.h"
 #include "convert/hugging_face/model_folder.h"
 #include "core/error.h"
-#include "io/data/chat.h"
+#include "io/data/encoding/chat.h"
 #include "io/files/whole_file.h"
 #include "io/text/json.h"
 

@@ -9,7 +9,7 @@
 #include "config/config.h"
 #include "convert/hugging_face/architecture.h"
 #include "io/checkpoint/checkpoint.h"
-#include "io/data/tokenizer.h"
+#include "io/data/tokenizer/tokenizer.h"
 
 /// Files of a model in transformers' layout besides weights and tokenizer: chat template, special tokens, generation
 /// settings. A run keeps those of the model that it was imported from in its checkpoints, as one JSON object.

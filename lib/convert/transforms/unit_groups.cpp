@@ -8,6 +8,7 @@
 #include "core/copy.h"
 #include "core/error.h"
 #include "io/checkpoint/unit_tensors.h"
+#include "io/data/tokens/token_formats.h"
 #include "kernels/gemm.h"
 #include "model/sublayer.h"
 #include "model/transformer.h"
@@ -46,8 +47,7 @@ FfnInputs::FfnInputs(const CheckpointReader& checkpoint, const Config& config, c
   Config alone = config;
   alone.parallel = {};
   alone.model.recompute = Recompute::none;
-  const auto samples =
-      std::make_shared<const TokenSamples>(std::make_shared<const TokenFile>(prefix), sample_shape(config));
+  const auto samples = std::make_shared<const TokenSamples>(open_tokens(prefix), sample_shape(config));
   const std::int64_t all = samples->count();
   const SampleOrder order(SampleOrder::Kind::sequential, config.run.seed, 0, all);
   const TokenLoader whole({{.samples = samples, .order = order}});

@@ -8,6 +8,7 @@
 #include "convert/transforms/experts.h"
 #include "core/tensor.h"
 #include "io/checkpoint/checkpoint.h"
+#include "io/data/tokens/token_formats.h"
 
 namespace lyceum {
 
@@ -18,7 +19,7 @@ FfnParts units_alike(const CheckpointReader& checkpoint, std::int64_t layer, std
 class FfnInputs {
  public:
   /// Runs the whole model on this process. `config`: the checkpoint's, resolved; `prefix`: of the tokens, of which
-  /// `sequences` samples, spread evenly, are read; 0: all. Throws as TokenFile and load_weights().
+  /// `sequences` samples, spread evenly, are read; 0: all. Throws as open_tokens() and load_weights().
   FfnInputs(const CheckpointReader& checkpoint, const Config& config, const std::string& prefix,
             std::int64_t sequences);
 

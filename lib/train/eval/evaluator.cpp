@@ -144,7 +144,7 @@ Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& con
   setup.mesh.data.all_reduce(std::span(own.sums));
   setup.mesh.pipeline.all_reduce(std::span(own.sums));  // others than the last stage give zeros
   require_input(own.targets() > 0, "{}: none of the tokens in the {} samples to evaluate counts in the loss",
-                loader.file().prefix(), samples);
+                loader.token_source().prefix(), samples);
   Evaluation result{.loss = own.mean(),
                     .standard_error = own.standard_error(static_cast<double>(samples)),
                     .samples = samples,

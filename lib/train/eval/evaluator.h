@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "config/config.h"
-#include "io/data/token_loader.h"
+#include "io/data/loader/token_loader.h"
 #include "model/staged_model.h"
 #include "model/sublayer.h"
 #include "train/eval/token_collector.h"

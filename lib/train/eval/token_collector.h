@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/range.h"
-#include "io/data/token_loader.h"
+#include "io/data/loader/token_loader.h"
 #include "io/routing/token_log.h"
 #include "model/staged_model.h"
 #include "train/setup/run_setup.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "config/config.h"
-#include "io/data/token_loader.h"
+#include "io/data/loader/token_loader.h"
 #include "parallel/comm/ledger.h"
 #include "parallel/comm/mesh.h"
 

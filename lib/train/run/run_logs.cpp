@@ -83,7 +83,7 @@ void RunLogs::validation(const SourcesEvaluation& evaluation, std::span<const To
   (*record_)["valid_tokens"] = evaluation.whole.tokens;
   if (sources.size() == 1) return;
   for (std::size_t s = 0; s < sources.size(); ++s) {
-    (*record_)["valid_loss/" + sources[s].file().prefix()] = evaluation.sources[s].loss;
+    (*record_)["valid_loss/" + sources[s].token_source().prefix()] = evaluation.sources[s].loss;
   }
 }
 

@@ -158,8 +158,8 @@ void RunReport::validation(const SourcesEvaluation& evaluation, const RunData& d
                    step, whole.loss, whole.standard_error, std::exp(whole.loss), whole.tokens, all, seconds));
   if (sources.size() == 1) return;
   for (std::size_t s = 0; s < sources.size(); ++s) {
-    note(fmt::format("           {}: loss {:.4f} ± {:.4f}, {} tokens", data.valid[s].file().prefix(), sources[s].loss,
-                     sources[s].standard_error, sources[s].tokens));
+    note(fmt::format("           {}: loss {:.4f} ± {:.4f}, {} tokens", data.valid[s].token_source().prefix(),
+                     sources[s].loss, sources[s].standard_error, sources[s].tokens));
   }
 }
 

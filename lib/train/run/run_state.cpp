@@ -231,7 +231,7 @@ std::string RunState::text() const {
     places.emplace_back(object_of(layer.id))["rank_of_expert"] = layer.ranks.owner;
   }
   Json files = Json::array();
-  for (const DataFiles& each : data) {
+  for (const DataIdentity& each : data) {
     files.push_back({{"key", each.key}, {"prefix", each.prefix}, {"fingerprint", each.fingerprint}});
   }
   return json_text(Json{{"updates", updates},
@@ -279,9 +279,9 @@ std::vector<MixturePlacement> RunState::placement_of(const std::string& text) {
   }
 }
 
-std::vector<DataFiles> RunState::data_of(const std::string& text) {
+std::vector<DataIdentity> RunState::data_of(const std::string& text) {
   try {
-    std::vector<DataFiles> data;
+    std::vector<DataIdentity> data;
     const Json state = parse(text);
     for (const Json& files : state.value("data", Json::array())) {
       data.push_back({files.at("key"), files.at("prefix"), files.at("fingerprint")});

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "io/data/tokens/data_identity.h"
 #include "io/routing/log.h"
 #include "model/routing/dead_experts.h"
 #include "model/routing/expert_places.h"
@@ -13,12 +14,6 @@
 #include "train/run/soundness.h"
 
 namespace lyceum {
-
-/// Token files that a run reads, as they were when it began.
-struct DataFiles {
-  std::string key, prefix;  // "data.train" and one of the prefixes that it names
-  std::string fingerprint;  // TokenFile::fingerprint()
-};
 
 /// What a checkpoint keeps of a run besides tensors; equal on all ranks but for unwritten_routing.
 struct RunState {
@@ -34,9 +29,9 @@ struct RunState {
   std::int64_t routing_tokens = 0;
   std::deque<RoutingRecord> unwritten_routing;  // that routing.h5 could not take yet, oldest first; rank 0 has them
   Soundness soundness;
-  std::vector<ExpertLoad> load;   // of all steps, the last hundred or so weighing most; by which to place experts
-  std::vector<IdleExperts> idle;  // by steps that were not skipped
-  std::vector<DataFiles> data;
+  std::vector<ExpertLoad> load;    // of all steps, the last hundred or so weighing most; by which to place experts
+  std::vector<IdleExperts> idle;   // by steps that were not skipped
+  std::vector<DataIdentity> data;  // that the run reads, as it was when it began
   std::vector<MixturePlacement> placement;  // that the ranks have; saved in checkpoints, but not used on resume
 
   void add_routing(const std::vector<RoutingSums>& sums, std::int64_t tokens);
@@ -47,7 +42,7 @@ struct RunState {
   /// Likewise the placement; none of checkpoints without experts.
   static std::vector<MixturePlacement> placement_of(const std::string& text);
   /// Likewise the data; none of checkpoints without them.
-  static std::vector<DataFiles> data_of(const std::string& text);
+  static std::vector<DataIdentity> data_of(const std::string& text);
 
   /// Returns the length of the schedule likewise; 0: that of run.steps in an older checkpoint.
   static std::int64_t schedule_of(const std::string& text);

@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-#include <numeric>
 #include <random>
 #include <set>
 #include <span>
@@ -13,7 +10,6 @@
 #include "config/binding.h"
 #include "config/check.h"
 #include "core/error.h"
-#include "io/data/data_sources.h"
 #include "io/files/sha256.h"
 #include "model/model_tensors.h"
 #include "model/routing/routing_statistics.h"
@@ -27,14 +23,14 @@ namespace {
 namespace fs = std::filesystem;
 
 /// The token files as rank 0 sees them, on all ranks.
-std::vector<DataFiles> files_of(const RunData& data, const DataConfig& config, const ProcessGroup& world) {
-  std::vector<DataFiles> files;
+std::vector<DataIdentity> files_of(const RunData& data, const DataConfig& config, const ProcessGroup& world) {
+  std::vector<DataIdentity> files;
   const auto add = [&](const char* key, const TokenLoader& loader) {
     for (const TokenLoader::Source& source : loader.sources()) {
-      const TokenFile& file = source.samples->file();
+      const TokenSource& tokens = source.samples->token_source();
       files.push_back({.key = key,
-                       .prefix = file.prefix(),
-                       .fingerprint = world.broadcast(world.rank() == 0 ? file.fingerprint() : "", 0)});
+                       .prefix = tokens.prefix(),
+                       .fingerprint = world.broadcast(world.rank() == 0 ? tokens.fingerprint() : "", 0)});
     }
   };
   add("data.train", *data.train);
@@ -48,36 +44,6 @@ Config config_before(const CheckpointHeader& header) {
   Config config = recall_config(header.config);
   resolve(config, 1);
   return config;
-}
-
-/// True if both mixtures name the same sources: by name, or by the contents of their files if these are known.
-/// `old_files`, `files`: of all keys.
-bool same_sources(const std::string& old_text, const std::string& text, std::span<const DataFiles> old_files,
-                  std::span<const DataFiles> files) {
-  if (old_text == text) return true;
-  std::vector<DataSource> old_sources;
-  try {
-    old_sources = data_sources("data.train", old_text);
-  } catch (const Error&) {  // names of other files
-    return false;
-  }
-  const std::vector<DataSource> sources = data_sources("data.train", text);
-  const auto total = [](const std::vector<DataSource>& all) {
-    return std::accumulate(all.begin(), all.end(), 0.0, [](double sum, const DataSource& s) { return sum + s.weight; });
-  };
-  const auto print_of = [](std::span<const DataFiles> all, const std::string& prefix) {
-    const auto found = std::ranges::find_if(
-        all, [&](const DataFiles& one) { return one.key == "data.train" && one.prefix == prefix; });
-    return found == all.end() ? std::string() : found->fingerprint;
-  };
-  const double old_sum = total(old_sources), sum = total(sources);
-  return std::ranges::equal(old_sources, sources, [&](const DataSource& before, const DataSource& now) {
-    const std::string print = print_of(old_files, before.prefix);
-    const bool same_data = before.prefix == now.prefix || (!print.empty() && print == print_of(files, now.prefix));
-    constexpr double rounding = 1e-12;
-    const bool same_share = std::abs(before.weight * sum - now.weight * old_sum) <= rounding * sum * old_sum;
-    return same_data && same_share && (old_sum > 0) == (sum > 0);
-  });
 }
 
 std::string value_text(const std::string& value) { return value.empty() ? "empty" : value; }
@@ -255,19 +221,16 @@ bool StartingPoint::check_data() const {
                 "data.tokenizer = {} is not the tokenizer of {}: copy {}/{} to another folder, since later checkpoints "
                 "replace it, and set data.tokenizer to the copy and the data that it encoded",
                 config_.data.tokenizer, directory, directory, tokenizer_name);
-  bool same = true;
-  for (const DataFiles& before : RunState::data_of(checkpoint_->header().trainer_state)) {
-    for (const DataFiles& now : files_) {
-      if (now.key != before.key || now.prefix != before.prefix || now.fingerprint == before.fingerprint) continue;
-      require_input(config_.data.changed == "warn",
-                    "{} = {}: the files have changed since {} was saved: restore the old ones, or set data.changed = "
-                    "warn to continue with these",
-                    now.key, now.prefix, directory);
-      report_.warn(fmt::format("{} = {}: the files have changed since the checkpoint was saved", now.key, now.prefix));
-      same = false;
-    }
+  const std::vector<DataIdentity> changed =
+      changed_data(RunState::data_of(checkpoint_->header().trainer_state), files_);
+  for (const DataIdentity& now : changed) {
+    require_input(config_.data.changed == "warn",
+                  "{} = {}: the files have changed since {} was saved: restore the old ones, or set data.changed = "
+                  "warn to continue with these",
+                  now.key, now.prefix, directory);
+    report_.warn(fmt::format("{} = {}: the files have changed since the checkpoint was saved", now.key, now.prefix));
   }
-  return same;
+  return changed.empty();
 }
 
 /// A resumed run trains differently from now on. Weights that no run has trained are only those of a model.

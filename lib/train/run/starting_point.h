@@ -74,7 +74,7 @@ class StartingPoint {
   const RunData& data_;
   const std::string resume_;
   std::filesystem::path root_;
-  std::vector<DataFiles> files_;
+  std::vector<DataIdentity> files_;
   std::optional<CheckpointReader> checkpoint_;
   Config before_;                // of the checkpoint's run, resolved; data.train as now if it is the same data
   std::vector<Change> changes_;  // since then

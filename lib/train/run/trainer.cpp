@@ -9,7 +9,7 @@
 
 #include "core/allocator.h"
 #include "core/clock.h"
-#include "io/data/token_data.h"
+#include "io/data/tokens/unigram_entropy.h"
 #include "io/run/batch_job.h"
 #include "model/routing/dead_experts.h"
 #include "model/routing/expert_places.h"
@@ -40,7 +40,7 @@ void require_validation_targets(const Config& config, const RunData& data) {
     for (std::int64_t i = 0; i < samples && !any; ++i) any = loader.sources()[0].samples->any_target(order(i), 1);
     require_input(any,
                   "{}: none of the tokens in the {} samples of a validation counts in the loss: raise eval.batches",
-                  loader.file().prefix(), samples);
+                  loader.token_source().prefix(), samples);
   }
 }
 
@@ -208,7 +208,7 @@ void Trainer::validate() {
 void Trainer::tell_entropy() {
   const std::optional<Range> tokens = data_.valid_tokens();
   if (!report_.talks() || !tokens) return;
-  const double entropy = unigram_entropy(data_.valid.front().file(), tokens->first, tokens->count);
+  const double entropy = unigram_entropy(data_.valid.front().token_source(), tokens->first, tokens->count);
   report_.entropy(entropy, tokens->count, last_valid_loss_);
   logs_.entropy(entropy);
 }

@@ -12,8 +12,10 @@
 
 #include "config/check.h"
 #include "core/gpu.h"
-#include "io/data/data_sources.h"
-#include "io/data/tokenizer.h"
+#include "io/data/tokenizer/tokenizer.h"
+#include "io/data/tokens/data_sources.h"
+#include "io/data/tokens/token_formats.h"
+#include "io/data/tokens/token_meta.h"
 #include "io/files/sha256.h"
 #include "io/files/whole_file.h"
 #include "io/run/batch_job.h"
@@ -95,14 +97,14 @@ std::vector<RankPlace> places_of(const RunConfig& run, const MpiSession& session
 /// `key`: that names the file.
 void require_targets(const char* key, const TokenSamples& samples, std::int64_t first, std::int64_t count) {
   if (samples.any_target(first, count)) return;
-  const TokenFile& file = samples.file();
+  const TokenSource& tokens = samples.token_source();
   const std::string cause =
-      file.has_mask() ? fmt::format(
-                            "{}.mask leaves none: tokenise again so that it marks tokens to train, or remove it to "
-                            "train all",
-                            file.prefix())
-                      : "data.document_mask leaves none, since its documents have one token each";
-  fail(ExitCode::bad_input, "{} = {}: no token of its {} counts in the loss: {}", key, file.prefix(),
+      tokens.has_mask() ? fmt::format(
+                              "{} leaves none: tokenise again so that it marks tokens to train, or remove it to train "
+                              "all",
+                              mask_path(tokens.prefix()))
+                        : "data.document_mask leaves none, since its documents have one token each";
+  fail(ExitCode::bad_input, "{} = {}: no token of its {} counts in the loss: {}", key, tokens.prefix(),
        count_text(count, "sample"), cause);
 }
 
@@ -146,10 +148,11 @@ void require_one_tokenizer(std::string name, std::string digest, std::span<const
     if (!meta) continue;
     require_input(
         digest.empty() || meta->tokenizer_sha256 == digest,
-        "{}.bin was encoded with a different tokenizer than {}: {}.json names {} of SHA-256 {}…, this one has {}…; "
-        "tokenise again, or, without a checkpoint that contains a tokenizer, name the one of the tokens",
-        prefix, name, prefix, meta->tokenizer, meta->tokenizer_sha256.substr(0, 12), digest.substr(0, 12));
-    if (digest.empty()) name = prefix + ".bin";
+        "{} was encoded with a different tokenizer than {}: {} names {} of SHA-256 {}…, this one has {}…; tokenise "
+        "again, or, without a checkpoint that contains a tokenizer, name the one of the tokens",
+        token_path(prefix), name, meta_path(prefix), meta->tokenizer, meta->tokenizer_sha256.substr(0, 12),
+        digest.substr(0, 12));
+    if (digest.empty()) name = token_path(prefix);
     digest = meta->tokenizer_sha256;
   }
 }
@@ -167,7 +170,7 @@ RunData open_data(const Config& config, bool need_train) {
   std::vector<std::string> prefixes;
   const auto open = [&](const std::string& prefix) {
     prefixes.push_back(prefix);
-    return std::make_shared<const TokenSamples>(std::make_shared<const TokenFile>(prefix), sample_shape(config));
+    return std::make_shared<const TokenSamples>(open_tokens(prefix), sample_shape(config));
   };
   const auto hold_out = [&](const std::shared_ptr<const TokenSamples>& samples, std::int64_t first,
                             std::int64_t count) {
@@ -177,8 +180,8 @@ RunData open_data(const Config& config, bool need_train) {
   };
   if (need_train || data.valid.empty()) {
     const std::vector<DataSource> sources = data_sources("data.train", data.train);
-    require_usage(!sources.empty(),
-                  "data.train is not set: name a prefix of .bin/.idx files, which lyceum tokenize writes");
+    require_usage(!sources.empty(), "data.train is not set: name a prefix of {} files, which lyceum tokenize writes",
+                  token_endings());
     std::vector<TokenLoader::Source> train;
     for (const auto& [prefix, weight] : sources) {
       const auto samples = open(prefix);
@@ -186,10 +189,10 @@ RunData open_data(const Config& config, bool need_train) {
       const std::int64_t held_out =
           data.valid.empty() ? std::llround(static_cast<double>(count) * data.valid_fraction) : 0;
       require_input(!data.valid.empty() || data.valid_fraction == 0 || held_out > 0,
-                    "{}.bin: {} samples are too few for data.valid_fraction = {}: raise it, or set data.valid", prefix,
-                    count, data.valid_fraction);
-      require_input(count - held_out > 0, "{}.bin: {} tokens leave no training sample of {} tokens", prefix,
-                    samples->file().tokens(), config.batch.seq_len);
+                    "{}: {} samples are too few for data.valid_fraction = {}: raise it, or set data.valid",
+                    samples->token_source().path(), count, data.valid_fraction);
+      require_input(count - held_out > 0, "{}: {} tokens leave no training sample of {} tokens",
+                    samples->token_source().path(), samples->token_source().tokens(), config.batch.seq_len);
       if (need_train) require_targets("data.train", *samples, 0, count - held_out);
       train.push_back({.samples = samples,
                        .order = SampleOrder(kind, config.run.seed, 0, count - held_out, train.size()),

@@ -9,7 +9,7 @@
 #include "config/config.h"
 #include "core/range.h"
 #include "core/stream.h"
-#include "io/data/token_loader.h"
+#include "io/data/loader/token_loader.h"
 #include "io/run/lock.h"
 #include "model/working_type.h"
 #include "parallel/comm/mesh.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "config/config.h"
-#include "io/data/token_loader.h"
+#include "io/data/loader/token_loader.h"
 #include "model/transformer.h"
 
 namespace lyceum {

@@ -7,7 +7,7 @@
 #include "config/config.h"
 #include "core/allocator.h"
 #include "core/recorded_work.h"
-#include "io/data/token_loader.h"
+#include "io/data/loader/token_loader.h"
 #include "model/staged_model.h"
 #include "optim/optimizer.h"
 #include "optim/step_end.h"

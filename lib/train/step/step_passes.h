@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "config/config.h"
-#include "io/data/token_loader.h"
+#include "io/data/loader/token_loader.h"
 #include "model/staged_model.h"
 #include "optim/step_numbers.h"
 #include "parallel/data/zero.h"

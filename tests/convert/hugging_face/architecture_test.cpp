@@ -11,6 +11,7 @@
 #include "config/check.h"
 #include "convert/hugging_face/convert.h"
 #include "io/checkpoint/unit_tensors.h"
+#include "io/data/tokens/token_formats.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
 #include "support/tiny_run.h"
@@ -62,7 +63,7 @@ double loss_of(NewRun run) {
   const auto setup = make_setup(ProcessGroup::self(), {});
   StagedModel model(config, setup->stream, setup->mesh, DType::f32, false);
   load_weights(reader, setup->stream, model.units());
-  const auto file = std::make_shared<const TokenFile>((models / "valid").string());
+  const auto file = open_tokens((models / "valid").string());
   const SampleOrder order(SampleOrder::Kind::sequential, 1, 0, 2);
   return evaluate(model, *setup, config, TokenLoader(file, order, seq_len), 0).loss;
 }

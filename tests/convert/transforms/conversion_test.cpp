@@ -13,7 +13,7 @@
 #include "convert/transforms/balanced_clusters.h"
 #include "convert/transforms/unit_groups.h"
 #include "core/random.h"
-#include "io/data/token_data.h"
+#include "io/data/tokens/megatron_writer.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
 #include "train/run/run_state.h"
@@ -246,7 +246,7 @@ TEST(Conversion, CoactivationGroupsUnitsByTheTokensThatTheyAnswer) {
   };
   const Source source(config, change);
   const std::string prefix = (source.root() / "tokens").string();
-  TokenFileWriter writer(prefix, 16);
+  MegatronWriter writer(prefix, 16);
   std::vector<std::int32_t> tokens;
   for (std::uint64_t i = 0; i < 101; ++i) tokens.push_back(static_cast<std::int32_t>(Philox(2, "t").below(16, i)));
   writer.add_document(tokens);

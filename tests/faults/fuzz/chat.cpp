@@ -1,4 +1,4 @@
-#include "io/data/chat.h"
+#include "io/data/encoding/chat.h"
 
 #include "io/text/utf8.h"
 #include "support.h"

@@ -1,5 +1,4 @@
-#include "io/data/records.h"
-
+#include "io/data/records/json_record.h"
 #include "io/text/utf8.h"
 #include "support.h"
 

@@ -1,4 +1,4 @@
-#include "io/data/tokenizer.h"
+#include "io/data/tokenizer/tokenizer.h"
 #include "io/text/utf8.h"
 #include "io/text/words.h"
 #include "support.h"

@@ -1,6 +1,8 @@
 #include <array>
 
-#include "io/data/token_loader.h"
+#include "io/data/loader/token_loader.h"
+#include "io/data/tokens/token_formats.h"
+#include "io/data/tokens/unigram_entropy.h"
 #include "support.h"
 
 /// Token files. The first two bytes say how many of the others are the .idx; the .bin follows.
@@ -13,13 +15,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::input_file("tokens.idx", index);
   fuzz::input_file("tokens.bin", bytes.substr(2 + index.size()));
   return fuzz::taken_or_refused([&] {
-    const auto file = std::make_shared<TokenFile>((fuzz::folder() / "tokens").string());
+    const auto file = open_tokens((fuzz::folder() / "tokens").string());
     for (std::int64_t d = 0; d < file->documents(); ++d) {
       fuzz::hold(file->document_begin(d) <= file->document_begin(d + 1), "a document of fewer than no tokens");
     }
     fuzz::hold(file->document_begin(0) == 0 && file->document_begin(file->documents()) == file->tokens(),
                "documents do not fill the file");
-    file->largest_token();
     file->fingerprint();
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(file->tokens()));
     fuzz::refused([&] { file->read(0, tokens); });

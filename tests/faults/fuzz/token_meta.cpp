@@ -1,4 +1,5 @@
-#include "io/data/token_data.h"
+#include "io/data/tokens/token_meta.h"
+
 #include "support.h"
 
 /// PREFIX.json beside token files.

@@ -1,4 +1,4 @@
-#include "io/data/tokenizer.h"
+#include "io/data/tokenizer/tokenizer.h"
 
 #include "support.h"
 

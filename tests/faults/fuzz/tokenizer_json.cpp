@@ -1,4 +1,4 @@
-#include "io/tokenizer_json/tokenizer_json.h"
+#include "io/data/tokenizer/json/tokenizer_json.h"
 
 #include "support.h"
 

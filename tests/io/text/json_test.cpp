@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "io/data/skipped.h"
+#include "io/data/records/skipped.h"
 #include "io/text/utf8.h"
 #include "support/errors.h"
 

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include "io/data/tokens/token_formats.h"
 #include "support/logged_tokens.h"
 #include "support/tested_world.h"
 #include "support/tiny_run.h"
@@ -58,7 +59,7 @@ TEST(Evaluate, SpreadsItsSampleAndTellsHowSureItIs) {
   double sum = 0, squares = 0;
   for (const std::int64_t position : {2, 7, 13, 19, 25, 30, 36, 42}) {  // of 46: the middle of each eighth
     const SampleOrder one(SampleOrder::Kind::sequential, 1, loader.order()(position), 1);
-    const TokenLoader alone(std::make_shared<const TokenFile>(data.prefix()), one, config.batch.seq_len);
+    const TokenLoader alone(open_tokens(data.prefix()), one, config.batch.seq_len);
     const Evaluation evaluation = evaluate(model, *setup, config, alone, 0);
     EXPECT_EQ(evaluation.standard_error, 0);
     sum += evaluation.loss;
@@ -108,9 +109,9 @@ TEST(TokenLogOf, AnEvaluationAddsUpToIt) {
     EXPECT_EQ(counts, log.evaluation.routing[l].counts);
   }
   const TinyData data(config.model.vocab, 552);
-  const TokenFile file(data.prefix());
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(file.tokens()));
-  file.read(0, tokens);
+  const auto file = open_tokens(data.prefix());
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(file->tokens()));
+  file->read(0, tokens);
   std::set<std::int64_t> places;
   for (std::size_t i = 0; i < log.losses.size(); ++i) {
     const auto place = static_cast<std::size_t>(log.identity[0][i]);

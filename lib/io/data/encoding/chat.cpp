@@ -1,0 +1,185 @@
+#include "io/data/encoding/chat.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "core/error.h"
+#include "io/data/tokenizer/unicode.h"
+#include "io/data/tokens/data_sources.h"
+#include "io/data/tokens/token_meta.h"
+#include "io/text/utf8.h"
+
+namespace lyceum {
+
+namespace {
+
+/// Whitespace of Python's str.strip(), which the filter `trim` of Jinja calls.
+bool is_stripped(char32_t c) { return is_whitespace(c) || (c >= 0x1C && c <= 0x1F); }
+
+std::string_view trimmed_text(std::string_view text) {
+  std::size_t begin = 0, end = 0;  // of what is left
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t next = at + std::max<std::size_t>(1, utf8_length(text, at));
+    if (!is_stripped(character_at(text, at))) {
+      if (end == 0) begin = at;
+      end = next;
+    }
+    at = next;
+  }
+  return text.substr(begin, end - begin);
+}
+
+}  // namespace
+
+std::span<const ChatTemplate> chat_templates() {
+  static const std::vector<ChatTemplate> all{
+      {.name = "chatml",
+       .tokens = {"<|im_start|>", "<|im_end|>"},
+       .begin = "",
+       .roles = {{"system", "<|im_start|>system\n", "", "<|im_end|>", "\n"},
+                 {"user", "<|im_start|>user\n", "", "<|im_end|>", "\n"},
+                 {assistant_role, "<|im_start|>assistant\n", "", "<|im_end|>", "\n"}},
+       .jinja = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + "
+                "'<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
+                "{% endif %}"},
+      {.name = "llama3",
+       .tokens = {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+       .begin = "<|begin_of_text|>",
+       .roles = {{"system", "<|start_header_id|>system<|end_header_id|>\n\n", "", "<|eot_id|>", ""},
+                 {"user", "<|start_header_id|>user<|end_header_id|>\n\n", "", "<|eot_id|>", ""},
+                 {assistant_role, "<|start_header_id|>assistant<|end_header_id|>\n\n", "", "<|eot_id|>", ""}},
+       .trims = true,
+       .jinja = "{{ '<|begin_of_text|>' }}{% for message in messages %}{{ '<|start_header_id|>' + message['role'] + "
+                "'<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}{% endfor %}"
+                "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}"},
+      {.name = "deepseek",
+       .tokens = {"<｜begin▁of▁sentence｜>"},
+       .begin = "<｜begin▁of▁sentence｜>",
+       .roles = {{"system", "", "", "", "\n\n"},
+                 {"user", "User:", " ", "", "\n\n"},
+                 {assistant_role, "Assistant:", " ", "", ""}},
+       .ends_text = true,
+       .jinja = "{{ '<｜begin▁of▁sentence｜>' }}{% for message in messages %}{% if message['role'] == 'user' %}"
+                "{{ 'User: ' + message['content'] + '\\n\\n' }}{% elif message['role'] == 'assistant' %}"
+                "{{ 'Assistant: ' + message['content'] + eos_token }}{% elif message['role'] == 'system' %}"
+                "{{ message['content'] + '\\n\\n' }}{% endif %}{% endfor %}"
+                "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"},
+      {.name = "plain",
+       .tokens = {},
+       .begin = "",
+       .roles = {{"system", "", "", "", "\n"}, {"user", "", "", "", "\n"}, {assistant_role, "", "", "", ""}},
+       .ends_text = true,
+       .jinja =
+           "{% for message in messages %}{% if message['role'] == 'assistant' %}{{ message['content'] + eos_token }}"
+           "{% else %}{{ message['content'] + '\\n' }}{% endif %}{% endfor %}"},
+  };
+  return all;
+}
+
+const ChatTemplate& chat_template(std::string_view name) {
+  const auto found = std::ranges::find(chat_templates(), name, &ChatTemplate::name);
+  std::string names;
+  for (const ChatTemplate& one : chat_templates()) names.append(names.empty() ? "" : ", ").append(one.name);
+  require_usage(found != chat_templates().end(), "--chat {} is not one of {}", excerpt(name), names);
+  return *found;
+}
+
+const ChatTemplate::Role& ChatTemplate::role(const std::string& wanted) const {
+  const auto found = std::ranges::find(roles, wanted, &Role::name);
+  require_input(found != roles.end(), "with the role \"{}\"", excerpt(wanted, 20));
+  return *found;
+}
+
+void require_tokens(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::string& tokenizer_name) {
+  TextEncoder encoder(tokenizer);
+  for (const std::string_view token : chat.tokens) {
+    const std::optional<std::int32_t> id = tokenizer.token(token);
+    std::vector<std::int32_t> tokens;
+    std::vector<std::uint8_t> marks;
+    encoder.encode({.text = token}, {.begins = false}, tokens, marks);  // without a blank in front
+    require_input(id && tokens == std::vector{*id},
+                  "{} has no token {}, which the chat template {} needs: use another template, or add the token",
+                  tokenizer_name, token, chat.name);
+  }
+}
+
+std::vector<ChatStretch> rendered(std::span<const ChatMessage> messages, const ChatTemplate& chat) {
+  std::vector<ChatStretch> stretches(1);
+  stretches.back().text = chat.begin;
+  for (const ChatMessage& message : messages) {
+    const ChatTemplate::Role& role = chat.role(message.role);
+    std::string& text = stretches.back().text;
+    text += role.before;
+    const std::size_t begin = text.size();
+    text.append(role.lead).append(chat.trims ? trimmed_text(message.text) : message.text).append(role.end);
+    if (message.trained && begin < text.size()) stretches.back().trained.push_back({begin, text.size()});
+    if (chat.ends_text && message.role == assistant_role) {
+      stretches.back().ends_text = true;
+      stretches.back().end_trained = message.trained;
+      stretches.emplace_back();
+    }
+    stretches.back().text += role.after;
+  }
+  if (stretches.back().text.empty()) stretches.pop_back();
+  return stretches;
+}
+
+std::vector<ChatStretch> rendered_prompt(std::span<const ChatMessage> messages, const ChatTemplate& chat) {
+  std::vector<ChatStretch> stretches = rendered(messages, chat);
+  if (stretches.empty() || stretches.back().ends_text) stretches.emplace_back();
+  stretches.back().text += chat.role(std::string(assistant_role)).before;
+  return stretches;
+}
+
+void encode_chat(std::span<const ChatStretch> stretches, const Tokenizer& tokenizer, TextEncoder& encoder,
+                 std::vector<std::int32_t>& tokens, std::vector<std::uint8_t>& trained) {
+  for (std::size_t i = 0; i < stretches.size(); ++i) {
+    const auto& [text, ranges, ends_text, end_trained] = stretches[i];
+    // SentencePiece puts its blank only in front of a document, `tokenizers` also behind every token that it looks for.
+    encoder.encode({.text = text, .marked = ranges}, {.begins = i == 0}, tokens, trained);
+    if (!ends_text) continue;
+    tokens.push_back(tokenizer.end_of_document());
+    trained.push_back(end_trained ? 1 : 0);
+  }
+}
+
+std::vector<std::int32_t> end_tokens(const std::string& chat, std::span<const std::int64_t> more,
+                                     const Tokenizer& tokenizer) {
+  std::vector<std::int32_t> ends;
+  const auto add = [&](std::int32_t token) {
+    if (std::ranges::find(ends, token) == ends.end()) ends.push_back(token);
+  };
+  if (chat != "auto") {
+    const std::string_view name = chat_template(chat).answer_end();
+    if (const std::optional<std::int32_t> token = name.empty() ? std::nullopt : tokenizer.token(name)) add(*token);
+  }
+  for (const std::int64_t token : more) {
+    require_usage(token < tokenizer.vocab(), "data.end_tokens = {}: the tokenizer has {} tokens", token,
+                  tokenizer.vocab());
+    add(static_cast<std::int32_t>(token));
+  }
+  add(tokenizer.end_of_document());
+  return ends;
+}
+
+std::string chat_of_run(const std::string& chat, const std::string& train) {
+  std::string found, first;  // the template, and the files that have it
+  for (const auto& [prefix, weight] : data_sources("data.train", train)) {
+    const std::optional<TokenMeta> meta = read_token_meta(prefix);
+    if (!meta || meta->chat.empty()) continue;
+    if (chat != "auto" && chat == meta->chat) return chat;
+    require_usage(chat != "auto" || found.empty() || found == meta->chat,
+                  "the chats of {} are in the format {}, those of {} in {}: set data.chat to the one that the run's "
+                  "model is to have",
+                  first, found, prefix, meta->chat);
+    found = meta->chat;
+    first = prefix;
+  }
+  require_usage(chat == "auto" || found.empty(),
+                "data.chat = {}, but the chats of {} are in the format {}: set data.chat = {}", chat, first, found,
+                found);
+  return found.empty() ? chat : found;
+}
+
+}  // namespace lyceum

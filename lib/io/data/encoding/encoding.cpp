@@ -1,0 +1,155 @@
+#include "io/data/encoding/encoding.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "io/data/encoding/batch_encoder.h"
+#include "io/data/encoding/encoding_journal.h"
+#include "io/data/records/corpus_reader.h"
+#include "io/data/tokens/megatron_writer.h"
+
+namespace lyceum {
+
+namespace {
+
+/// Workers take batches in order and write the tokens of these in the same order. Each holds one batch.
+class OrderedEncoding {
+ public:
+  OrderedEncoding(const Tokenizer& tokenizer, const Encoding& encoding, EncodingState state)
+      : tokenizer_(tokenizer),
+        encoding_(encoding),
+        identity_(identity_of(encoding)),
+        state_(std::move(state)),
+        reader_(encoding.items, state_.at,
+                {.text_key = encoding.json_key,
+                 .chats = encoding.chat != nullptr,
+                 .cut = [&tokenizer](std::string_view text) { return tokenizer.cut(text); },
+                 .sizes = encoding.batches}) {
+    for (const CorpusItem& item : encoding.items) total_ += item.bytes_read();
+    writers_.emplace_back(encoding.train, tokenizer.vocab(), state_.written[0]);
+    if (!encoding.valid.empty()) writers_.emplace_back(encoding.valid, tokenizer.vocab(), state_.written[1]);
+  }
+
+  EncodingState run() {
+    {
+      std::vector<std::jthread> workers;
+      for (int t = 0; t < encoding_.threads; ++t) workers.emplace_back([this] { work(); });
+    }
+    if (failure_) std::rethrow_exception(failure_);
+    require_input(state_.size[0].documents > 0, "there is no text to encode: {}",
+                  state_.skipped.count() > 0 ? "skipped records: " + state_.skipped.text() : "the files have none");
+    require_input(encoding_.valid.empty() || state_.size[1].documents > 0,
+                  "no record was held out for {}: {} are too few, hold out a larger share", encoding_.valid,
+                  state_.size[0].documents);
+    for (MegatronWriter& writer : writers_) writer.finish();
+    return state_;
+  }
+
+ private:
+  void work() {
+    try {
+      BatchEncoder encoder(tokenizer_, encoding_);
+      for (;;) {
+        std::int64_t number = 0;
+        const std::optional<CorpusBatch> batch = take(number);
+        if (!batch || !hand_in(number, encoder.encode(*batch))) return;
+      }
+    } catch (...) {
+      const std::lock_guard lock(turn_mutex_);
+      if (!failure_) failure_ = std::current_exception();
+      turn_changed_.notify_all();
+    }
+  }
+
+  std::optional<CorpusBatch> take(std::int64_t& number) {
+    const std::lock_guard lock(reader_mutex_);
+    number = next_++;
+    return reader_.next();
+  }
+
+  /// False when another worker has failed.
+  bool hand_in(std::int64_t number, const EncodedBatch& batch) {
+    std::unique_lock lock(turn_mutex_);
+    turn_changed_.wait(lock, [&] { return turn_ == number || failure_; });
+    if (failure_) return false;
+    write(batch);
+    if (seconds_since(saved_) >= encoding_.save_seconds) save();
+    if (encoding_.progress) encoding_.progress({.done = batch.bytes_done, .total = total_, .text = text_});
+    ++turn_;
+    turn_changed_.notify_all();
+    return true;
+  }
+
+  void write(const EncodedBatch& batch) {
+    std::size_t at = 0;
+    for (const auto& [output, tokens, bytes, ends_document] : batch.sequences) {
+      const auto count = static_cast<std::size_t>(tokens);
+      std::optional<std::span<const std::uint8_t>> trained;
+      if (encoding_.chat) trained = std::span(batch.trained).subspan(at, count);
+      writers_.at(output).add_sequence(std::span(batch.tokens).subspan(at, count), trained, ends_document);
+      at += count;
+      EncodedSize& size = state_.size[output];
+      size.documents += ends_document ? 1 : 0;
+      size.bytes += bytes;
+      size.tokens += tokens;
+      size.trained += trained ? std::ranges::count(*trained, 1) : tokens;
+      text_ += bytes;
+    }
+    state_.skipped.add(batch.skipped);
+    state_.at = batch.end;
+  }
+
+  void save() {
+    for (std::size_t o = 0; o < writers_.size(); ++o) state_.written[o] = writers_[o].save();
+    write_journal(encoding_, identity_, state_);
+    saved_ = Clock::now();
+  }
+
+  const Tokenizer& tokenizer_;
+  const Encoding& encoding_;
+  std::string identity_;
+  EncodingState state_;
+  std::vector<MegatronWriter> writers_;
+  std::int64_t total_ = 0, text_ = 0;
+  Clock::time_point saved_ = Clock::now();
+  std::mutex reader_mutex_;
+  CorpusReader reader_;
+  std::int64_t next_ = 0;
+  std::mutex turn_mutex_;
+  std::condition_variable turn_changed_;
+  std::int64_t turn_ = 0;
+  std::exception_ptr failure_;
+};
+
+}  // namespace
+
+bool resumes(const Tokenizer& tokenizer, const Encoding& encoding) {
+  return read_journal(encoding, tokenizer.vocab()).has_value();
+}
+
+EncodingResult encode_corpus(const Tokenizer& tokenizer, const Encoding& encoding) {
+  require_usage(encoding.threads > 0, "encoding with {} threads: at least one is needed", encoding.threads);
+  const std::optional<EncodingState> kept = read_journal(encoding, tokenizer.vocab());
+  // A journal of another encoding must not vouch for files that this one begins.
+  std::error_code ignored;
+  if (!kept) std::filesystem::remove(journal_of(encoding), ignored);
+  const EncodingState begin = kept.value_or(EncodingState{});
+  const EncodingState end = OrderedEncoding(tokenizer, encoding, begin).run();
+  std::filesystem::remove(journal_of(encoding), ignored);
+  return {.train = end.size[0],
+          .valid = end.size[1],
+          .skipped = end.skipped,
+          .resumed_text = begin.size[0].bytes + begin.size[1].bytes};
+}
+
+}  // namespace lyceum

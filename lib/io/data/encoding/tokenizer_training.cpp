@@ -1,0 +1,201 @@
+#include "io/data/encoding/tokenizer_training.h"
+
+#include <sentencepiece_trainer.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "io/data/records/corpus_reader.h"
+#include "io/files/whole_file.h"
+#include "io/text/utf8.h"
+#include "io/text/words.h"
+
+namespace lyceum {
+
+namespace {
+
+constexpr std::string_view trainer_space = "\xE2\x96\x81",
+                           trainer_unknown = "\xE2\x96\x85";  // the trainer's own characters
+constexpr std::size_t longest_word = 128;                     // bytes; longer ones are data rather than language
+constexpr std::size_t many_words = 20000;  // beyond so many, words met but once add time and no merges
+
+bool fit_to_train(std::string_view word) {
+  if (word.size() > longest_word || word.find('\0') != std::string_view::npos) return false;
+  if (word.find(trainer_space) != std::string_view::npos || word.find(trainer_unknown) != std::string_view::npos)
+    return false;
+  if (word.front() == '\n' || word.front() == '\t') return false;  // symbols of their own
+  for (std::size_t at = 0; at < word.size();) {
+    const std::size_t length = utf8_length(word, at);
+    if (length == 0) return false;
+    at += length;
+  }
+  return true;
+}
+
+using WordCounts = std::unordered_map<std::string, std::int64_t>;
+
+void count_words(WordCounts& counts, std::string_view text) {
+  std::string word;
+  for (std::size_t at = 0, end = 0; at < text.size(); at = end) {
+    end = end_of_word(text, at);
+    word.assign(text.substr(at, end - at));
+    if (fit_to_train(word)) ++counts[word];
+  }
+}
+
+/// One stretch of a text at a random place.
+void count_in_stretch(WordCounts& counts, const std::filesystem::path& file, std::int64_t size, std::int64_t taken,
+                      std::int64_t first) {
+  const std::string bytes = read_part_of_file(file, first, std::min(taken, size - first));
+  std::string_view text = bytes;
+  // The first line is likely cut, unless the file begins here or has but this one.
+  const std::size_t newline = text.find('\n');
+  if (first > 0 && newline != std::string_view::npos) text.remove_prefix(newline + 1);
+  count_words(counts, text);
+}
+
+/// The beginning of a file that is not a plain text. What cannot be read is reported by encoding.
+void count_in_beginning(WordCounts& counts, CorpusItem item, std::int64_t taken, const TokenizerTraining& training) {
+  item.most_bytes = std::max<std::int64_t>(1, taken);
+  const std::vector<CorpusItem> items{std::move(item)};
+  CorpusReader reader(
+      items, {}, {.text_key = training.json_key, .chats = training.chat != nullptr, .cut = [](std::string_view text) {
+                    return text.size();
+                  }});
+  const auto take = [&](const Record& record) {
+    if (!training.chat) return count_words(counts, record.text);
+    try {
+      for (const ChatStretch& stretch : rendered(record.messages, *training.chat)) count_words(counts, stretch.text);
+    } catch (const Error&) {  // of a role that the template has not
+    }
+  };
+  const RecordSink sink{.take = take, .skip = [](std::int64_t, const std::string&) {}};
+  while (const std::optional<CorpusBatch> batch = reader.next()) batch->records.read(sink);
+}
+
+/// Counts words in the same share of every file.
+WordCounts sample_words(const TokenizerTraining& training) {
+  double total = 0;
+  for (const CorpusItem& file : training.files) total += static_cast<double>(file.document.bytes);
+  const double share = std::min(1.0, static_cast<double>(training.sample_bytes) / std::max(1.0, total));
+  const Philox random(training.seed, "tokenizer/sample");
+  WordCounts counts;
+  for (std::size_t i = 0; i < training.files.size(); ++i) {
+    const CorpusItem& file = training.files[i];
+    const std::int64_t size = file.document.bytes;
+    const auto taken = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(size)));
+    if (file.is_plain()) {
+      const auto first = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(size - taken) + 1, i));
+      count_in_stretch(counts, file.document.file, size, taken, first);
+    } else {
+      count_in_beginning(counts, file, taken, training);
+    }
+  }
+  if (counts.size() > many_words) std::erase_if(counts, [](const auto& entry) { return entry.second == 1; });
+  return counts;
+}
+
+/// "word<tab>count" a line, sorted, so that the trainer sees the same whatever the hash table's order.
+std::vector<std::string> sorted_lines(const WordCounts& counts) {
+  std::vector<std::string> lines;
+  lines.reserve(counts.size());
+  for (const auto& [word, count] : counts) lines.push_back(word + '\t' + std::to_string(count));
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+class Lines : public sentencepiece::SentenceIterator {
+ public:
+  explicit Lines(const std::vector<std::string>& lines) : lines_(lines) {}
+  bool done() const override { return at_ == lines_.size(); }
+  void Next() override { ++at_; }
+  const std::string& value() const override { return lines_[at_]; }
+  sentencepiece::util::Status status() const override { return {}; }
+
+ private:
+  const std::vector<std::string>& lines_;
+  std::size_t at_ = 0;
+};
+
+/// Pieces that a text is cut at: the tokens of a chat template, and runs of newlines and of tabs, which the trainer
+/// can not learn as both end what it takes for a sentence.
+std::string symbols_of(const ChatTemplate* chat) {
+  std::string symbols;
+  if (chat) {
+    for (const std::string_view token : chat->tokens) symbols.append(symbols.empty() ? "" : ",").append(token);
+  }
+  for (const char c : {'\n', '\t'}) {
+    for (std::size_t length = 1; length <= 8; ++length) {
+      if (!symbols.empty()) symbols += ',';
+      symbols.append(length, c);
+    }
+  }
+  return symbols;
+}
+
+/// ASCII characters of the sample, none of which may be too rare to become a piece; the trainer ends the process over
+/// one that does not occur.
+std::string ascii_in(const WordCounts& counts) {
+  std::array<bool, 128> present{};
+  for (const auto& [word, count] : counts) {
+    for (const char c : word) {
+      if (c > ' ' && c <= '~') present[static_cast<std::size_t>(c)] = true;
+    }
+  }
+  std::string characters;
+  for (char c = '!'; c <= '~'; ++c) {
+    if (present[static_cast<std::size_t>(c)]) characters += c;
+  }
+  return characters;
+}
+
+}  // namespace
+
+void train_tokenizer(const TokenizerTraining& training) {
+  require_usage(training.vocab > 0, "a tokenizer with a vocabulary of {}: set some thousands", training.vocab);
+  require_usage(training.sample_bytes > 0, "a tokenizer trained on {} bytes: set some millions", training.sample_bytes);
+  const WordCounts counts = sample_words(training);
+  const std::vector<std::string> lines = sorted_lines(counts);
+  require_input(!lines.empty(), "no text to train the tokenizer {} on in {} files", training.model.native(),
+                training.files.size());
+  Lines iterator(lines);
+  std::string model;
+  const std::unordered_map<std::string, std::string> options{
+      {"model_type", "bpe"},
+      {"vocab_size", std::to_string(training.vocab)},
+      {"num_threads", "1"},  // written into the model; more would only help to read
+      {"byte_fallback", "true"},
+      {"normalization_rule_name", "identity"},
+      {"add_dummy_prefix", "false"},
+      {"remove_extra_whitespaces", "false"},
+      {"allow_whitespace_only_pieces", "true"},
+      {"input_format", "tsv"},
+      {"split_by_unicode_script", "false"},
+      {"split_by_number", "false"},
+      {"max_sentencepiece_length", "24"},
+      {"character_coverage", "0.9995"},
+      {"required_chars", ascii_in(counts)},
+      {"user_defined_symbols", symbols_of(training.chat)},
+      {"unk_id", "0"},
+      {"eos_id", "1"},
+      {"bos_id", "-1"},
+      {"pad_id", "-1"},
+      {"eos_piece", "<|endoftext|>"},
+      {"minloglevel", "2"},
+  };
+  const auto status = sentencepiece::SentencePieceTrainer::Train(options, &iterator, &model);
+  require_input(status.ok(), "SentencePiece cannot train {} on {} different words: {}", training.model.native(),
+                lines.size(), status.ToString());
+  write_whole_file(training.model, model);
+}
+
+}  // namespace lyceum

@@ -1,0 +1,52 @@
+#include "io/data/loader/blend.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/error.h"
+
+namespace lyceum {
+
+Blend::Blend(std::vector<double> weights) : weights_(std::move(weights)) {
+  require(!weights_.empty() && std::ranges::all_of(weights_, [](double w) { return w > 0; }),
+          "a mixture of {} sources, or one whose weight is not positive", weights_.size());
+  const double sum = std::accumulate(weights_.begin(), weights_.end(), 0.0);
+  for (double& weight : weights_) weight /= sum;
+  taken_.emplace_back(weights_.size(), 0);
+}
+
+/// What each source has given after a block; its samples to `places`, where that is not null.
+std::vector<std::int64_t> Blend::take_block(std::int64_t block, std::vector<Place>* places) const {
+  std::vector<std::int64_t> taken = taken_[static_cast<std::size_t>(block)];
+  for (std::int64_t sample = block * block_samples; sample < (block + 1) * block_samples; ++sample) {
+    std::size_t source = 0;
+    double largest = 0;
+    for (std::size_t s = 0; s < weights_.size(); ++s) {
+      // Volatile, since a product that is fused with the subtraction would be rounded otherwise on other processors.
+      const volatile double wanted = weights_[s] * static_cast<double>(std::max<std::int64_t>(sample, 1));
+      const double lacking = wanted - static_cast<double>(taken[s]);
+      if (s == 0 || lacking > largest) {
+        source = s;
+        largest = lacking;
+      }
+    }
+    if (places) places->push_back({source, taken[source]});
+    ++taken[source];
+  }
+  return taken;
+}
+
+Blend::Place Blend::at(std::int64_t sample) const {
+  require(sample >= 0, "sample {} of a mixture", sample);
+  const std::lock_guard lock(mutex_);
+  const std::int64_t block = sample / block_samples;
+  if (block != block_) {
+    while (std::ssize(taken_) <= block) taken_.push_back(take_block(std::ssize(taken_) - 1, nullptr));
+    places_.clear();
+    take_block(block, &places_);
+    block_ = block;
+  }
+  return places_[static_cast<std::size_t>(sample % block_samples)];
+}
+
+}  // namespace lyceum

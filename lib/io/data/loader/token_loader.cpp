@@ -1,0 +1,77 @@
+#include "io/data/loader/token_loader.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "core/error.h"
+
+namespace lyceum {
+
+TokenLoader::TokenLoader(std::vector<Source> sources) : sources_(std::move(sources)) {
+  std::vector<double> weights;
+  for (const auto& [samples, order, weight] : sources_) {
+    const std::string& prefix = samples->token_source().prefix();
+    const std::int64_t seq_len = samples->shape().seq_len;
+    require_usage(order.count() > 0, "no sample of batch.seq_len={} is left of the {} in {}: lower it or add text",
+                  seq_len, samples->count(), prefix);
+    require_usage(order.first() <= samples->count() - order.count(),
+                  "samples {} to {} of {}, which has {} of batch.seq_len={}", order.first(),
+                  order.first() + order.count(), prefix, samples->count(), seq_len);
+    weights.push_back(weight);
+  }
+  if (sources_.size() > 1) blend_ = std::make_shared<const Blend>(std::move(weights));
+}
+
+TokenLoader::TokenLoader(std::shared_ptr<const TokenSource> source, SampleOrder order, std::int64_t seq_len)
+    : TokenLoader({{std::make_shared<const TokenSamples>(std::move(source), SampleShape{.seq_len = seq_len}), order}}) {
+}
+
+Blend::Place TokenLoader::place_of(std::int64_t index) const {
+  return blend_ ? blend_->at(index) : Blend::Place{0, index};
+}
+
+void TokenLoader::load(std::int64_t index, std::int64_t sequences, std::int64_t vocab, const SampleTokens& out) const {
+  const auto length = static_cast<std::size_t>(sources_.front().samples->shape().seq_len);
+  require(sequences >= 0 && out.inputs.size() == static_cast<std::size_t>(sequences) * length &&
+              out.targets.size() == out.inputs.size(),
+          "{} sequences of {} tokens into {} inputs and {} targets", sequences, length, out.inputs.size(),
+          out.targets.size());
+  require(out.first_keys.empty() || out.first_keys.size() == out.inputs.size(), "{} first keys for {} inputs",
+          out.first_keys.size(), out.inputs.size());
+  for (std::int64_t s = 0; s < sequences; ++s) {
+    const auto at = static_cast<std::size_t>(s) * length;
+    const auto [source, sample] = place_of(index + s);
+    const auto& [samples, order, weight] = sources_[source];
+    samples->read(order(sample), vocab,
+                  {.inputs = out.inputs.subspan(at, length),
+                   .targets = out.targets.subspan(at, length),
+                   .first_keys = out.first_keys.empty() ? out.first_keys : out.first_keys.subspan(at, length)});
+  }
+}
+
+bool TokenLoader::masked() const {
+  return std::ranges::any_of(sources_, [](const Source& source) { return source.samples->masked(); });
+}
+
+std::vector<std::int64_t> TokenLoader::places(std::int64_t index) const {
+  const auto [source, sample] = place_of(index);
+  return sources_[source].samples->places(sources_[source].order(sample));
+}
+
+TokenLoader TokenLoader::spread(std::int64_t samples) const {
+  return TokenLoader({{only().samples, only().order.spread(samples)}});
+}
+
+const TokenLoader::Source& TokenLoader::only() const {
+  require(sources_.size() == 1, "one of {} sources must be given", sources_.size());
+  return sources_.front();
+}
+
+std::int64_t TokenLoader::samples() const {
+  std::int64_t sum = 0;
+  for (const Source& source : sources_) sum += source.order.count();
+  return sum;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,180 @@
+#include "io/data/records/corpus_files.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <tuple>
+#include <utility>
+
+#include "core/error.h"
+#include "io/data/records/json_lines.h"
+#include "io/data/records/plain_text.h"
+#include "io/data/records/record_formats.h"
+#include "io/files/text_stream.h"
+#include "io/text/utf8.h"
+
+namespace lyceum {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t looked_at = 8192;  // bytes of a file that decide whether it is text
+
+const RecordFormat& format_of(const fs::path& path, std::string_view beginning, bool all_records) {
+  const RecordFormat* const binary = looks_like_text(beginning) ? nullptr : format_by_beginning(beginning);
+  return binary ? *binary : all_records ? json_lines : format_by_name(path);
+}
+
+class FileSearch {
+ public:
+  void look_at_root(const std::string& root) {
+    const fs::path path(root);
+    struct stat status {};
+    require_usage(root != "-" || ::stat("-", &status) == 0,
+                  "standard input (-) cannot be read, since it can be read only once: write it to a file");
+    require_input(::stat(path.c_str(), &status) == 0, "{} cannot be read: {}", root,
+                  std::generic_category().message(errno));
+    if (S_ISDIR(status.st_mode)) {
+      list(fs::canonical(path), status, false);
+      return;
+    }
+    require_input(S_ISREG(status.st_mode),
+                  "{} is not a regular file, and what can be read only once is not supported: write it to a file",
+                  root);
+    // The name that was given, in the folder's own name.
+    const fs::path absolute = fs::absolute(path);
+    add_name(fs::canonical(absolute.parent_path()) / absolute.filename(), status, fs::is_symlink(path));
+  }
+
+  /// Call it when all roots are known.
+  CorpusFiles result(bool all_records) {
+    follow_links();
+    CorpusFiles result;
+    for (auto& [identity, names] : files_) {
+      std::ranges::sort(names, [](const Name& a, const Name& b) {
+        return std::tie(a.is_text, a.linked, a.path) < std::tie(b.is_text, b.linked, b.path);
+      });
+      for (std::size_t i = 1; i < names.size(); ++i) skipped_[names[i].path] = "read under another name";
+    }
+    std::map<fs::path, CorpusItem> items;
+    for (const auto& [identity, names] : files_) {
+      if (std::optional<CorpusItem> item = look_at(names[0].path, all_records)) items[names[0].path] = std::move(*item);
+    }
+    for (auto& [path, item] : items) result.files.push_back(std::move(item));
+    for (const auto& [path, why] : skipped_) result.skipped.add(why, path.native());
+    std::ranges::sort(like_records_);
+    result.like_records = std::move(like_records_);
+    return result;
+  }
+
+ private:
+  using Identity = std::pair<dev_t, ino_t>;
+  /// A name of a file. The least one is read, by its members in order.
+  struct Name {
+    bool is_text, linked;  // is_text: by its ending
+    fs::path path;
+  };
+
+  static Identity identity_of(const struct stat& status) { return {status.st_dev, status.st_ino}; }
+
+  void add_name(const fs::path& path, const struct stat& status, bool linked) {
+    std::vector<Name>& names = files_[identity_of(status)];
+    if (std::ranges::find(names, path, &Name::path) != names.end()) return;
+    names.push_back({.is_text = &format_by_name(path) == &plain_text, .linked = linked, .path = path});
+  }
+
+  /// `linked`: by a link to this folder or to one above it.
+  void list(const fs::path& folder, const struct stat& status, bool linked) {
+    const auto [known, is_new] = folders_.emplace(identity_of(status), folder);
+    if (!is_new) {
+      if (known->second != folder) skipped_[folder] = "read under another name";
+      return;
+    }
+    std::error_code error;
+    std::vector<fs::path> paths;
+    for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
+         entry.increment(error)) {
+      paths.push_back(entry->path());
+    }
+    if (error == std::errc::permission_denied) {
+      skipped_[folder] = "not readable";
+      return;
+    }
+    require_input(!error, "cannot list the files under {}: {}", folder.native(), error.message());
+    std::ranges::sort(paths);  // which name of a folder is found first must not depend on the file system
+    for (const fs::path& path : paths) {
+      if (path.filename().native().starts_with('.')) {
+        skipped_[path] = "hidden";
+      } else if (std::error_code gone; fs::is_symlink(path, gone)) {
+        links_.push_back(path);
+      } else {
+        look_at_entry(path, linked);
+      }
+    }
+  }
+
+  void look_at_entry(const fs::path& path, bool linked) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) {
+      const bool absent = linked && (errno == ENOENT || errno == ENOTDIR);
+      skipped_[path] = errno == ELOOP ? "linked in a circle" : absent ? "linked to nothing" : "not readable";
+    } else if (S_ISDIR(status.st_mode)) {
+      list(path, status, linked);
+    } else if (!S_ISREG(status.st_mode)) {
+      skipped_[path] = "not a regular file";
+    } else if (::access(path.c_str(), R_OK) != 0) {
+      skipped_[path] = "not readable";
+    } else {
+      add_name(path, status, linked);
+    }
+  }
+
+  /// Last of all, so that a folder is listed under its own name if it is found by that. More may be found on the way.
+  void follow_links() {
+    for (std::size_t i = 0; i < links_.size(); ++i) look_at_entry(fs::path(links_[i]), true);
+  }
+
+  /// Nothing if it is skipped.
+  std::optional<CorpusItem> look_at(const fs::path& path, bool all_records) {
+    std::string beginning(looked_at, '\0');
+    TextStream stream(path);
+    beginning.resize(stream.read(beginning));
+    const RecordFormat& format = format_of(path, beginning, all_records);
+    if (const std::string why = format.why_unreadable(beginning); !why.empty()) {
+      skipped_[path] = why;
+      return std::nullopt;
+    }
+    std::error_code error;
+    const std::uintmax_t bytes = fs::file_size(path, error);
+    require_input(!error, "{} cannot be read: {}", path.native(), error.message());
+    const bool is_text = &format == &plain_text;
+    if (is_text && begins_with_record(std::move(beginning), stream)) like_records_.push_back(path);
+    return CorpusItem{.format = &format,
+                      .document = {path, 0, static_cast<std::int64_t>(bytes)},
+                      .compressed = stream.compressed(),
+                      .modified = fs::last_write_time(path, error).time_since_epoch().count()};
+  }
+
+  std::map<Identity, std::vector<Name>> files_;
+  std::map<Identity, fs::path> folders_;  // that are listed, under this name
+  std::vector<fs::path> links_;           // below the roots
+  std::map<fs::path, std::string> skipped_;
+  std::vector<fs::path> like_records_;
+};
+
+}  // namespace
+
+CorpusFiles find_corpus_files(std::span<const std::string> roots, bool all_records) {
+  FileSearch search;
+  for (const std::string& root : roots) search.look_at_root(root);
+  return search.result(all_records);
+}
+
+}  // namespace lyceum

@@ -1,0 +1,24 @@
+#include "io/data/records/item_bytes.h"
+
+#include <algorithm>
+#include <span>
+
+namespace lyceum {
+
+ItemBytes::ItemBytes(const CorpusItem& item, std::int64_t taken)
+    : stream_(item.document.file.native()), begin_(item.document.begin) {
+  // Only a text that is not compressed has parts.
+  stream_.skip(stream_.compressed() ? taken : begin_ + taken);
+  if (!stream_.compressed()) left_ = item.document.bytes - taken;
+  if (item.most_bytes > 0) left_ = std::min(left_, item.most_bytes - taken);
+}
+
+bool ItemBytes::read(std::size_t bytes, std::string& out) {
+  const std::size_t before = out.size();
+  out.resize(before + std::min(bytes, static_cast<std::size_t>(std::max<std::int64_t>(0, left_))));
+  out.resize(before + stream_.read(std::span(out).subspan(before)));
+  left_ -= static_cast<std::int64_t>(out.size() - before);
+  return out.size() > before;
+}
+
+}  // namespace lyceum

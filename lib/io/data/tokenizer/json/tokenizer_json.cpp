@@ -1,0 +1,271 @@
+#include "io/data/tokenizer/json/tokenizer_json.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <unordered_set>
+#include <utility>
+
+#include "core/error.h"
+#include "io/data/tokenizer/json/added_tokens.h"
+#include "io/data/tokenizer/json/byte_characters.h"
+#include "io/data/tokenizer/json/decoder.h"
+#include "io/data/tokenizer/json/normalizer.h"
+#include "io/data/tokenizer/json/post_processor.h"
+#include "io/data/tokenizer/json/pre_tokenizer.h"
+#include "io/data/tokenizer/json/subword_model.h"
+#include "io/text/json.h"
+#include "io/text/utf8.h"
+
+namespace lyceum {
+
+namespace {
+
+const nlohmann::json& member(const nlohmann::json& json, const char* key) {
+  static const nlohmann::json null;
+  return json.contains(key) ? json.at(key) : null;
+}
+
+/// The marked ranges of a text, at one of the steps to its ids, and the marks of these.
+struct Marking {
+  std::vector<TextRange> ranges;  // of the text as it is at this step
+  std::vector<std::uint8_t>& marks;
+};
+
+/// Returns the ranges in a part of the text that they are of.
+std::vector<TextRange> ranges_within(std::span<const TextRange> ranges, TextRange part) {
+  std::vector<TextRange> within;
+  for (const TextRange& range : ranges) {
+    const std::size_t begin = std::max(range.begin, part.begin), end = std::min(range.end, part.end);
+    if (begin < end) within.push_back({begin - part.begin, end - part.begin});
+  }
+  return within;
+}
+
+TextRange range_of(std::string_view part, std::string_view text) {
+  const auto begin = static_cast<std::size_t>(part.data() - text.data());
+  return {begin, begin + part.size()};
+}
+
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_visible(char c) { return c > ' ' && c < 0x7F; }
+
+/// True between two words that one space separates, before the space, and between two lines that are not empty.
+bool separates_words(std::string_view text, std::size_t at) {
+  const char before = text[at - 1], after = text[at];
+  if (after == ' ') return is_letter(before) && at + 1 < text.size() && is_letter(text[at + 1]);
+  return before == '\n' && is_visible(after) && at > 1 && is_visible(text[at - 2]);
+}
+
+}  // namespace
+
+struct TokenizerJson::Implementation {
+  std::vector<Normalizer> normalizers;
+  PreTokenization pre_tokenization;
+  std::unique_ptr<SubwordModel> model;
+  AddedTokens added;
+  std::vector<Decoder> decoders;
+  std::vector<std::string> texts;  // of each id, as decoders see it
+  std::vector<bool> absent;        // no token at all
+  std::vector<bool> skipped;       // special, or no token at all
+  std::int32_t end = -1;
+
+  explicit Implementation(const nlohmann::json& json)
+      : normalizers(read_normalizers(member(json, "normalizer"))),
+        pre_tokenization(read_pre_tokenizer(member(json, "pre_tokenizer"))),
+        model(read_subword_model(json.at("model"))),
+        added(member(json, "added_tokens"), model->vocabulary(), normalizers),
+        decoders(read_decoders(member(json, "decoder"))) {
+    require_input(model->vocabulary().size() > 0, "the model has no token");
+    read_texts();
+    end = end_of_text(member(json, "post_processor"), [this](std::string_view token) { return id_of(token); });
+  }
+
+  /// True if the pieces of a part of a document are those of the document.
+  bool cuts() const {
+    std::string text = "a";
+    for (const Normalizer& normalize : normalizers) text = normalize(std::move(text));
+    PieceList list{.text = text, .pieces = {{0, text.size()}}, .at_start = true};
+    for (const auto& step : pre_tokenization.steps) step->apply(list);
+    return list.text == "a" && !pre_tokenization.steps.empty();
+  }
+
+  void read_texts() {
+    texts = model->vocabulary().tokens();
+    skipped.resize(texts.size());
+    for (std::size_t id = 0; id < texts.size(); ++id) {
+      skipped[id] = !model->vocabulary().contains(static_cast<std::int64_t>(id));
+    }
+    std::unordered_set<std::string> special;
+    for (const AddedTokens::Token& token : added.tokens()) {
+      const auto id = static_cast<std::size_t>(token.id);
+      if (id >= texts.size()) {
+        texts.resize(id + 1);
+        skipped.resize(id + 1, true);
+      }
+      texts[id] = token.decoded;
+      skipped[id] = false;
+      if (token.special) special.insert(token.content);
+    }
+    absent = skipped;
+    for (std::size_t id = 0; id < texts.size(); ++id) skipped[id] = skipped[id] || special.contains(texts[id]);
+  }
+
+  std::optional<std::int32_t> id_of(std::string_view token) const {
+    const std::optional<std::int32_t> id = added.id(token);
+    return id ? id : model->vocabulary().id(token);
+  }
+
+  void encode_piece(std::string_view piece, std::vector<std::int32_t>& ids) const {
+    if (pre_tokenization.to_bytes) {
+      model->encode(byte_characters(piece), ids);
+    } else {
+      model->encode(piece, ids);
+    }
+  }
+
+  /// Marks the ids of a piece of a list, those behind the marks that there are.
+  void mark(const PieceList& list, TextRange piece, std::span<const std::int32_t> ids,
+            std::vector<std::uint8_t>& marks) const {
+    std::vector<TextRange> ranges = ranges_within(list.marked, piece);
+    if (ranges.empty() || ranges.front() == TextRange{0, piece.end - piece.begin}) {
+      marks.resize(marks.size() + ids.size(), ranges.empty() ? 0 : 1);
+      return;
+    }
+    std::string text = list.text.substr(piece.begin, piece.end - piece.begin);
+    if (pre_tokenization.to_bytes) {
+      for (TextRange& range : ranges) {
+        range = {byte_characters(text.substr(0, range.begin)).size(),
+                 byte_characters(text.substr(0, range.end)).size()};
+      }
+      text = byte_characters(text);
+    }
+    std::size_t begin = 0;
+    for (const std::size_t end : model->ends_of(text, ids)) {
+      marks.push_back(overlaps(ranges, {std::exchange(begin, end), end}) ? 1 : 0);
+    }
+  }
+
+  /// A stretch without added tokens.
+  void encode_stretch(std::string_view text, bool at_start, WordCache* words, std::vector<std::int32_t>& ids,
+                      Marking* marking) const {
+    PieceList list{.text = std::string(text), .pieces = {{0, text.size()}}, .at_start = at_start};
+    if (marking) list.marked = marking->ranges;
+    for (const auto& step : pre_tokenization.steps) step->apply(list);
+    for (const TextRange& piece : list.pieces) {
+      const std::string_view word = std::string_view(list.text).substr(piece.begin, piece.end - piece.begin);
+      const std::size_t before = ids.size();
+      if (words == nullptr) {
+        encode_piece(word, ids);
+      } else {
+        words->append(word, ids, [&](std::string_view w, std::vector<std::int32_t>& out) { encode_piece(w, out); });
+      }
+      if (marking) mark(list, piece, std::span(ids).subspan(before), marking->marks);
+    }
+  }
+
+  /// Cuts a text at added tokens and calls rest(stretch, its marking) for what is between them.
+  template <class Rest>
+  void encode_added(std::string_view text, AddedTokens::Pass pass, std::vector<std::int32_t>& ids, Marking* marking,
+                    const Rest& rest) const {
+    for (const Stretch& stretch : added.split(text, pass)) {
+      const TextRange range = range_of(stretch.text, text);
+      if (stretch.token) {
+        ids.push_back(*stretch.token);
+        if (marking) marking->marks.push_back(overlaps(marking->ranges, range) ? 1 : 0);
+      } else if (marking) {
+        Marking within{.ranges = ranges_within(marking->ranges, range), .marks = marking->marks};
+        rest(stretch.text, &within);
+      } else {
+        rest(stretch.text, nullptr);
+      }
+    }
+  }
+
+  std::string normalize(std::string_view text, Marking* marking) const {
+    std::string normal(text);
+    for (const Normalizer& step : normalizers) {
+      std::string next = marking ? step(normal) : step(std::move(normal));
+      if (marking) {
+        for (TextRange& range : marking->ranges) {
+          range = {place_after(normal, next, range.begin, step), place_after(normal, next, range.end, step)};
+        }
+      }
+      normal = std::move(next);
+    }
+    return normal;
+  }
+
+  void encode_valid(std::string_view text, TextPart part, WordCache* words, std::vector<std::int32_t>& ids,
+                    Marking* marking) const {
+    encode_added(text, AddedTokens::Pass::raw, ids, marking, [&](std::string_view raw, Marking* of_raw) {
+      const bool begins = part.begins && raw.data() == text.data();
+      const std::string normal = normalize(raw, of_raw);
+      encode_added(normal, AddedTokens::Pass::normalized, ids, of_raw,
+                   [&](std::string_view stretch, Marking* of_stretch) {
+                     encode_stretch(stretch, begins && stretch.data() == normal.data(), words, ids, of_stretch);
+                   });
+    });
+  }
+};
+
+TokenizerJson::TokenizerJson(std::string_view json, const std::string& name) {
+  try {
+    require_shallow(json);
+    implementation_ = std::make_unique<Implementation>(nlohmann::json::parse(json));
+  } catch (const Error& error) {
+    fail(ExitCode::bad_input, "{} cannot be used: {}", name, error.what());
+  } catch (const nlohmann::json::exception& error) {
+    fail(ExitCode::bad_input, "{} is not a tokenizer.json: {}", name, excerpt(error.what(), 200));
+  }
+}
+
+TokenizerJson::~TokenizerJson() = default;
+TokenizerJson::TokenizerJson(TokenizerJson&&) noexcept = default;
+
+std::int64_t TokenizerJson::vocab() const { return std::ssize(implementation_->texts); }
+std::int32_t TokenizerJson::end_of_document() const { return implementation_->end; }
+
+void TokenizerJson::encode(std::string_view text, TextPart, WordCache* words, std::vector<std::int32_t>& ids) const {
+  if (is_utf8(text)) {
+    implementation_->encode_valid(text, {}, words, ids, nullptr);
+  } else {
+    implementation_->encode_valid(replace_invalid_utf8(text), {}, words, ids, nullptr);
+  }
+}
+
+std::size_t TokenizerJson::cut(std::string_view text) const {
+  if (!implementation_->cuts()) return 0;
+  for (std::size_t at = text.size(); at-- > 1;) {
+    if (separates_words(text, at)) return at;
+  }
+  return 0;
+}
+
+void TokenizerJson::encode(const MarkedText& text, TextPart part, WordCache* words, std::vector<std::int32_t>& ids,
+                           std::vector<std::uint8_t>& marks) const {
+  require(is_utf8(text.text), "a text with marked ranges is not UTF-8");
+  Marking marking{.ranges = {text.marked.begin(), text.marked.end()}, .marks = marks};
+  implementation_->encode_valid(text.text, part, words, ids, &marking);
+}
+
+std::optional<std::int32_t> TokenizerJson::id(std::string_view token) const { return implementation_->id_of(token); }
+
+std::string TokenizerJson::decode(std::span<const std::int32_t> ids, bool show_special) const {
+  const Implementation& own = *implementation_;
+  std::vector<std::string> texts;
+  for (const std::int32_t id : ids) {
+    const auto at = static_cast<std::size_t>(id);
+    if (!(show_special ? own.absent : own.skipped)[at]) texts.push_back(own.texts[at]);
+  }
+  for (const Decoder& decode : own.decoders) texts = decode(std::move(texts));
+  std::string text;
+  for (const std::string& one : texts) {
+    if (own.decoders.empty() && &one != &texts.front()) text += ' ';
+    text += one;
+  }
+  return text;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,176 @@
+#include "io/data/tokenizer/sentencepiece/piece_normalizer.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "core/error.h"
+#include "io/text/utf8.h"
+
+namespace lyceum {
+
+namespace {
+
+/// The double array of the library Darts-clone: a trie whose node has a unit for each child, at its offset xor the
+/// child's label. https://github.com/s-yata/darts-clone
+class DoubleArray {
+ public:
+  explicit DoubleArray(std::string_view bytes) : units_(bytes.size() / sizeof(std::uint32_t)) {
+    std::memcpy(units_.data(), bytes.data(), units_.size() * sizeof(std::uint32_t));
+  }
+
+  /// Calls found(key, value) for every key.
+  template <class Found>
+  void each(const Found& found) const {
+    struct Node {
+      std::size_t children;  // the place of the unit of a child, xor its label
+      std::size_t depth;
+      char label;
+    };
+    std::string key;
+    std::vector<Node> open;
+    if (!units_.empty()) open.push_back({offset(units_[0]), 0, 0});
+    std::size_t visited = 0;
+    while (!open.empty()) {
+      const Node node = open.back();
+      open.pop_back();
+      // Keys may share their ends, so there may be more ways than units. A damaged array may have a loop.
+      require_input(++visited <= most_ways && node.depth <= longest_key, "its charsmap is damaged");
+      key.resize(node.depth > 0 ? node.depth - 1 : 0);
+      if (node.depth > 0) key += node.label;
+      for (unsigned label = 255; label > 0; --label) {
+        const std::size_t at = node.children ^ label;
+        if (at >= units_.size() || (units_[at] & (1u << 31 | 0xFFu)) != label) continue;
+        const std::size_t children = at ^ offset(units_[at]);
+        if ((units_[at] >> 8 & 1u) != 0) {
+          require_input(children < units_.size(), "its charsmap is damaged");
+          found(key + static_cast<char>(label), units_[children] & 0x7FFFFFFFu);
+        }
+        open.push_back({children, node.depth + 1, static_cast<char>(label)});
+      }
+    }
+  }
+
+ private:
+  static constexpr std::size_t longest_key = 256;  // bytes
+  static constexpr std::size_t most_ways = std::size_t{1} << 22;
+  static std::size_t offset(std::uint32_t unit) { return std::size_t{unit >> 10} << ((unit & (1u << 9)) >> 6); }
+
+  std::vector<std::uint32_t> units_;
+};
+
+std::size_t pair_of(char left, char right) {
+  return static_cast<std::size_t>(static_cast<unsigned char>(left)) << 8 | static_cast<unsigned char>(right);
+}
+
+/// The value of the longest key that a text begins with, and its bytes; none: 0 bytes.
+std::pair<std::int32_t, std::size_t> longest_prefix(const Trie& trie, std::string_view text) {
+  std::pair<std::int32_t, std::size_t> longest{-1, 0};
+  trie.prefixes(text, [&](std::size_t bytes, std::int32_t value) { longest = {value, bytes}; });
+  return longest;
+}
+
+}  // namespace
+
+PieceNormalizer::PieceNormalizer(const PieceModel::Normalization& normalization, bool space_behind,
+                                 const std::vector<std::string_view>& symbols)
+    : adds_space_(normalization.adds_space),
+      joins_spaces_(normalization.joins_spaces),
+      marks_spaces_(normalization.marks_spaces),
+      space_behind_(space_behind) {
+  std::vector<std::pair<std::string, std::int32_t>> keys;
+  for (const std::string_view symbol : symbols) {
+    keys.emplace_back(symbol, static_cast<std::int32_t>(keys.size()));
+    keep_together(symbol);
+  }
+  symbols_ = Trie(std::move(keys));
+  read_charsmap(normalization.charsmap);
+}
+
+void PieceNormalizer::read_charsmap(std::string_view charsmap) {
+  if (charsmap.empty()) return;
+  std::uint32_t bytes = 0;
+  require_input(charsmap.size() > sizeof(bytes), "its charsmap is damaged");
+  std::memcpy(&bytes, charsmap.data(), sizeof(bytes));
+  charsmap.remove_prefix(sizeof(bytes));
+  require_input(bytes < charsmap.size(), "its charsmap is damaged");
+  const std::string_view texts = charsmap.substr(bytes);  // each ends with a NUL
+  std::vector<std::pair<std::string, std::int32_t>> keys;
+  DoubleArray(charsmap.substr(0, bytes)).each([&](const std::string& key, std::uint32_t at) {
+    require_input(at < texts.size(), "its charsmap is damaged");
+    keys.emplace_back(key, static_cast<std::int32_t>(replacements_.size()));
+    replacements_.emplace_back(texts.substr(at, texts.find('\0', at) - at));
+    keep_together(key);
+  });
+  rules_ = Trie(std::move(keys));
+}
+
+void PieceNormalizer::keep_together(std::string_view text) {
+  changed_.set(static_cast<unsigned char>(text.front()));
+  if (text.size() > 1) ends_.set(static_cast<unsigned char>(text.back()));
+  longest_ = std::max(longest_, text.size());
+  for (std::size_t at = 1; at < text.size(); ++at) together_.set(pair_of(text[at - 1], text[at]));
+}
+
+std::pair<std::string_view, std::size_t> PieceNormalizer::prefix(std::string_view text) const {
+  if (changed_.test(static_cast<unsigned char>(text.front()))) {
+    if (const auto [symbol, bytes] = longest_prefix(symbols_, text); bytes > 0) return {text.substr(0, bytes), bytes};
+    if (const auto [rule, bytes] = longest_prefix(rules_, text); bytes > 0) {
+      return {replacements_[static_cast<std::size_t>(rule)], bytes};
+    }
+  }
+  const std::size_t bytes = utf8_length(text, 0);
+  return bytes > 0 ? std::pair(text.substr(0, bytes), bytes) : std::pair(replacement_character, std::size_t{1});
+}
+
+bool PieceNormalizer::separates(std::string_view text, std::size_t at) const {
+  const char left = text[at - 1], right = text[at];
+  const auto plain = [&](char c) { return static_cast<unsigned char>(c) < 0x80 && (c != ' ' || !joins_spaces_); };
+  if (!plain(left) || !plain(right) || text.size() - at < longest_) return false;
+  if (ends_.test(static_cast<unsigned char>(left)) || together_.test(pair_of(left, right))) return false;
+  const auto stays = [&](std::string_view from) { return prefix(from).first == from.substr(0, 1); };
+  return stays(text.substr(at - 1, 1)) && stays(text.substr(at));
+}
+
+std::string PieceNormalizer::operator()(std::string_view text, TextPart part) const {
+  const std::string_view space = marks_spaces_ ? space_mark : std::string_view(" ");
+  std::string out;
+  if (part.begins && joins_spaces_) {
+    while (!text.empty()) {
+      const auto [made, bytes] = prefix(text);
+      if (made != " ") break;
+      text.remove_prefix(bytes);
+    }
+  }
+  if (text.empty()) return out;
+  out.reserve(text.size() + text.size() / 2);
+  if (part.begins && adds_space_ && !space_behind_) out += space;
+  bool after_space = part.begins && joins_spaces_;
+  const auto stays = [&](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte < 0x80 && c != ' ' && !changed_.test(byte);
+  };
+  while (!text.empty()) {
+    std::size_t same = 0;
+    while (same < text.size() && stays(text[same])) ++same;
+    if (same > 0) {
+      out.append(text.data(), same);
+      text.remove_prefix(same);
+      after_space = false;
+      continue;
+    }
+    auto [made, bytes] = prefix(text);
+    text.remove_prefix(bytes);
+    while (after_space && made.starts_with(' ')) made.remove_prefix(1);
+    if (made.empty()) continue;
+    for (const char c : made) c == ' ' ? out.append(space) : out.append(1, c);
+    after_space = joins_spaces_ && made.ends_with(' ');
+  }
+  if (part.ends && joins_spaces_) {
+    while (out.ends_with(space)) out.resize(out.size() - space.size());
+  }
+  if (part.ends && adds_space_ && space_behind_) out += space;
+  return out;
+}
+
+}  // namespace lyceum

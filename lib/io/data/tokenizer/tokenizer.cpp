@@ -1,0 +1,78 @@
+#include "io/data/tokenizer/tokenizer.h"
+
+#include <system_error>
+#include <utility>
+#include <variant>
+
+#include "core/error.h"
+#include "io/data/tokenizer/json/tokenizer_json.h"
+#include "io/data/tokenizer/sentencepiece/sentencepiece_model.h"
+#include "io/files/whole_file.h"
+
+namespace lyceum {
+
+struct Tokenizer::Implementation {
+  std::variant<SentencePieceModel, TokenizerJson> kind;
+
+  template <class Ask>
+  auto ask(const Ask& ask) const {
+    return std::visit(ask, kind);
+  }
+};
+
+Tokenizer::Tokenizer(const std::filesystem::path& file) {
+  std::error_code error;
+  require_input(std::filesystem::exists(file, error),
+                "the tokenizer {} does not exist: name an existing one, or train it with `lyceum tokenize`",
+                file.native());
+  const std::string bytes = read_whole_file(file);
+  // A SentencePiece model begins with a newline and the length of a token, which is not a space.
+  const std::size_t first = bytes.find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && bytes[first] == '{') {
+    implementation_.reset(new Implementation{TokenizerJson(bytes, file.native())});
+  } else {
+    implementation_.reset(new Implementation{SentencePieceModel(bytes, file.native())});
+  }
+}
+
+Tokenizer::~Tokenizer() = default;
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+
+std::int64_t Tokenizer::vocab() const {
+  return implementation_->ask([](const auto& kind) { return kind.vocab(); });
+}
+std::int32_t Tokenizer::end_of_document() const {
+  return implementation_->ask([](const auto& kind) { return kind.end_of_document(); });
+}
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
+  std::vector<std::int32_t> tokens;
+  implementation_->ask([&](const auto& kind) { kind.encode(text, TextPart{}, nullptr, tokens); });
+  return tokens;
+}
+
+std::size_t Tokenizer::cut(std::string_view text) const {
+  return implementation_->ask([&](const auto& kind) { return kind.cut(text); });
+}
+
+std::string Tokenizer::decode(std::span<const std::int32_t> tokens, bool show_special) const {
+  for (const std::int32_t token : tokens) {
+    require(token >= 0 && token < vocab(), "token {} is not in the tokenizer's vocabulary of {}", token, vocab());
+  }
+  return implementation_->ask([&](const auto& kind) { return kind.decode(tokens, show_special); });
+}
+
+std::optional<std::int32_t> Tokenizer::token(std::string_view name) const {
+  return implementation_->ask([&](const auto& kind) { return kind.id(name); });
+}
+
+void TextEncoder::encode(std::string_view text, std::vector<std::int32_t>& tokens, TextPart part) {
+  tokenizer_.implementation_->ask([&](const auto& kind) { kind.encode(text, part, &words_, tokens); });
+}
+
+void TextEncoder::encode(const MarkedText& text, TextPart part, std::vector<std::int32_t>& tokens,
+                         std::vector<std::uint8_t>& marks) {
+  tokenizer_.implementation_->ask([&](const auto& kind) { kind.encode(text, part, &words_, tokens, marks); });
+}
+
+}  // namespace lyceum

@@ -1,0 +1,74 @@
+#include "io/data/records/corpus_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "io/data/records/json_lines.h"
+#include "io/data/records/plain_text.h"
+#include "io/files/whole_file.h"
+#include "support/compressed.h"
+#include "support/temporary_directory.h"
+
+namespace lyceum {
+namespace {
+
+using ::testing::ElementsAre;
+namespace fs = std::filesystem;
+
+TEST(FindCorpusFiles, SkipsBinariesAndLoops) {
+  const TemporaryDirectory directory;
+  const auto root = std::filesystem::canonical(directory.path());
+  write_whole_file(root / "outside.txt", "outside");
+  write_whole_file(root / "in/b.txt", "b");
+  write_whole_file(root / "in/a/z.txt", "größer");
+  write_whole_file(root / "in/empty.txt", "");
+  write_whole_file(root / "in/nul.bin", std::string("text\0more", 9));
+  write_whole_file(root / "in/latin1.txt",
+                   "gr\xF6\xDF"
+                   "er Text und mehr davon");
+  write_whole_file(root / "in/cut.txt", std::string(8191, 'x') + "ü and more");  // the look ends within the ü
+  std::filesystem::create_symlink("../outside.txt", root / "in/leaves.txt");
+  std::filesystem::create_symlink("b.txt", root / "in/stays.txt");
+  std::filesystem::create_symlink("nowhere", root / "in/dangling.txt");
+  std::filesystem::create_directory_symlink("..", root / "in/a/loop");
+
+  write_whole_file(root / "in/c.jsonl.gz", gzip("{}"));
+  write_whole_file(root / "in/d.json", "{}");
+
+  const auto paths = [](const std::vector<std::string>& roots) {
+    std::vector<fs::path> found;
+    for (const CorpusItem& item : find_corpus_files(roots, false).files) found.push_back(item.document.file);
+    return found;
+  };
+  const std::vector<std::string> roots{root / "in", root / "in/a", root / "outside.txt"};
+  EXPECT_THAT(paths(roots), ElementsAre(root / "in/a/z.txt", root / "in/b.txt", root / "in/c.jsonl.gz",
+                                        root / "in/cut.txt", root / "in/d.json", root / "outside.txt"));
+  EXPECT_THAT(paths({root / "in/leaves.txt"}), ElementsAre(root / "in/leaves.txt"));
+  EXPECT_THAT(paths({root / "in"}), ElementsAre(root / "in/a/z.txt", root / "in/b.txt", root / "in/c.jsonl.gz",
+                                                root / "in/cut.txt", root / "in/d.json", root / "in/leaves.txt"));
+  EXPECT_THAT(paths({root / "in/nul.bin"}), ElementsAre());
+  EXPECT_THROW(paths({root / "absent"}), Error);
+
+  const auto named = [&](const char* name) { return (root / name).string(); };
+  const CorpusFiles found = find_corpus_files(roots, false);
+  EXPECT_EQ(found.skipped.text(), "1 binary (" + named("in/nul.bin") + "), 1 empty (" + named("in/empty.txt") +
+                                      "), 1 linked to nothing (" + named("in/dangling.txt") + "), 1 not UTF-8 (" +
+                                      named("in/latin1.txt") + "), 3 read under another name (" + named("in/a/loop") +
+                                      ", " + named("in/leaves.txt") + ", " + named("in/stays.txt") + ")");
+  EXPECT_EQ(found.files[2].format, &json_lines);
+  EXPECT_TRUE(found.files[2].compressed);
+  EXPECT_EQ(found.files[3].format, &plain_text);
+  EXPECT_EQ(found.files[4].format, &plain_text);
+  EXPECT_THAT(found.like_records, ElementsAre(root / "in/d.json"));
+  const CorpusFiles records = find_corpus_files(roots, true);
+  for (const CorpusItem& item : records.files) EXPECT_EQ(item.format, &json_lines);
+  EXPECT_TRUE(records.like_records.empty());
+}
+
+}  // namespace
+}  // namespace lyceum

@@ -1,0 +1,182 @@
+#include "io/data/tokenizer/json/tokenizer_json.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "io/data/tokenizer/tokenizer.h"
+#include "io/files/whole_file.h"
+#include "io/text/utf8.h"
+#include "support/errors.h"
+#include "support/temporary_directory.h"
+
+namespace lyceum {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+
+std::string from_hex(const std::string& hex) {
+  std::string bytes;
+  for (std::size_t i = 0; i < hex.size(); i += 2) bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  return bytes;
+}
+
+/// What tokenizer_oracle.py makes of texts and ids, with `tokenizers`, is what we make of them.
+TEST(TokenizerJson, EncodesAndDecodesAsThePackageTokenizersDoes) {
+  const std::filesystem::path source = LYCEUM_SOURCE_DIR, python = source / ".venv/bin/python";
+  ASSERT_TRUE(std::filesystem::exists(python)) << python << " is missing: run scripts/install-deps.sh";
+  const TemporaryDirectory directory;
+  const std::string command =
+      fmt::format("'{}' '{}' '{}'", python.string(),
+                  (source / "tests/io/data/tokenizer/json/tokenizer_oracle.py").string(), directory.path().string());
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(directory.path())) {
+    if (entry.path().extension() != ".json") continue;
+    ++files;
+    const Tokenizer tokenizer(entry.path());
+    TextEncoder encoder(tokenizer);
+    int wrong = 0;
+    std::filesystem::path cases = entry.path();
+    for (const json& one : json::parse(read_whole_file(cases.replace_extension(".cases")))) {
+      const std::vector<std::int32_t> ids = one.at("ids");
+      if (one.contains("text")) {
+        const std::string text = one.contains("hex") ? from_hex(one.at("hex")) : one.at("text").get<std::string>();
+        std::vector<std::int32_t> cached;
+        encoder.encode(text, cached);
+        if (tokenizer.encode(text) != ids || cached != ids) {
+          ADD_FAILURE() << entry.path().stem() << " encodes otherwise: " << one.dump().substr(0, 500) << "\nas "
+                        << json(cached).dump().substr(0, 500);
+          ++wrong;
+        }
+      }
+      if (json(tokenizer.decode(ids)) != one.at("decoded")) {
+        ADD_FAILURE() << entry.path().stem() << " decodes otherwise: " << one.dump().substr(0, 500) << "\nas "
+                      << tokenizer.decode(ids).substr(0, 500);
+        ++wrong;
+      }
+      if (wrong > 3) break;
+    }
+  }
+  EXPECT_EQ(files, 20);
+}
+
+/// A tokenizer of the letters a to d, with merges; `change` makes another file of it.
+json letters() {
+  return {{"version", "1.0"},
+          {"added_tokens", json::array({{{"id", 7},
+                                         {"content", "</s>"},
+                                         {"single_word", false},
+                                         {"lstrip", false},
+                                         {"rstrip", false},
+                                         {"normalized", false},
+                                         {"special", true}}})},
+          {"normalizer", nullptr},
+          {"pre_tokenizer", nullptr},
+          {"post_processor", nullptr},
+          {"decoder", {{"type", "Fuse"}}},
+          {"model",
+           {{"type", "BPE"},
+            {"vocab", {{"a", 0}, {"b", 1}, {"c", 2}, {"d", 3}, {"ab", 4}, {"cd", 5}, {"abcd", 6}}},
+            {"merges", json::array({json::array({"a", "b"}), json::array({"c", "d"}), json::array({"ab", "cd"})})}}}};
+}
+TokenizerJson made_of(const json& file) { return {file.dump(), "file.json"}; }
+std::vector<std::int32_t> encoded(const TokenizerJson& tokenizer, std::string_view text) {
+  std::vector<std::int32_t> ids;
+  tokenizer.encode(text, {}, nullptr, ids);
+  return ids;
+}
+
+TEST(TokenizerJson, MergesByRank) {
+  const TokenizerJson tokenizer = made_of(letters());
+  EXPECT_EQ(tokenizer.vocab(), 8);
+  EXPECT_THAT(encoded(tokenizer, "abcd"), ElementsAre(6));
+  EXPECT_THAT(encoded(tokenizer, "dabcab"), ElementsAre(3, 4, 2, 4));
+  EXPECT_THAT(encoded(tokenizer, "ab</s>cd"), ElementsAre(4, 7, 5));
+  EXPECT_EQ(tokenizer.decode(std::vector<std::int32_t>{6, 7, 4}), "abcdab");
+}
+
+TEST(TokenizerJson, ShortAndLongPiecesAreMergedAlike) {
+  const TokenizerJson tokenizer = made_of(letters());
+  std::string text;
+  std::vector<std::int32_t> expected;
+  for (int i = 0; i < 1000; ++i) {
+    text += "abcdab";
+    expected.insert(expected.end(), {6, 4});
+  }
+  EXPECT_EQ(encoded(tokenizer, text), expected);
+}
+
+TEST(TokenizerJson, TheEndIsWhatThePostProcessorPutsThereOrAUsualName) {
+  json file = letters();
+  EXPECT_EQ(made_of(file).end_of_document(), 7);
+  file["post_processor"] = {{"type", "TemplateProcessing"},
+                            {"single",
+                             {{{"SpecialToken", {{"id", "b"}, {"type_id", 0}}}},
+                              {{"Sequence", {{"id", "A"}, {"type_id", 0}}}},
+                              {{"SpecialToken", {{"id", "c"}, {"type_id", 0}}}}}}};
+  EXPECT_EQ(made_of(file).end_of_document(), 2);
+  file["post_processor"]["single"].erase(2);
+  EXPECT_EQ(made_of(file).end_of_document(), 7);
+  file["added_tokens"][0]["content"] = "<end>";
+  expect_bad_input([&] { made_of(file); }, "file.json cannot be used: no end-of-text token");
+}
+
+TEST(TokenizerJson, WhatIsNotSupportedOrWrongIsNamed) {
+  const auto refused = [](const char* pointer, const json& value, const std::string& words) {
+    json file = letters();
+    file[json::json_pointer(pointer)] = value;
+    expect_bad_input([&] { made_of(file); }, words);
+  };
+  refused("/normalizer", {{"type", "Precompiled"}},
+          "file.json cannot be used: the normalizer Precompiled is not supported");
+  refused("/pre_tokenizer", {{"type", "UnicodeScripts"}}, "the pre_tokenizer UnicodeScripts is not supported");
+  refused("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {{{"type", "BertPreTokenizer"}}}}},
+          "BertPreTokenizer");
+  refused("/decoder", {{"type", "WordPiece"}}, "the decoder WordPiece is not supported");
+  refused("/post_processor", {{"type", "Other"}}, "the post_processor Other is not supported");
+  refused("/model/type", "WordPiece", "the model WordPiece is not supported");
+  refused("/model/end_of_word_suffix", "</w>", "end_of_word_suffix");
+  refused("/model/dropout", 0.1, "dropout");
+  refused("/model/unk_token", "<unk>", "unk_token <unk> is not in its vocabulary");
+  refused("/model/vocab/e", 4, "two tokens have the id 4");
+  refused("/model/vocab/e", -1, "the token e has the id -1");
+  refused("/model/vocab/e", std::int64_t{1} << 40, "the token e has the id 1099511627776");
+  refused("/model/vocab/e", "five", "file.json is not a tokenizer.json");
+  refused("/model/vocab", json::object(), "merged token ab is not in its vocabulary");
+  refused("/model/merges/0", {"a", "z"}, "merged token az is not in its vocabulary");
+  refused("/model/merges/0", {"a"}, "a merge of BPE does not have two tokens");
+  refused("/model/merges/0", "a b c", "the merge a b c of BPE does not have two tokens");
+  refused("/added_tokens/0/id", 9, "the added token </s> has the id 9, but its position requires 7");
+  refused("/added_tokens/0/content", "", "is empty or occurs twice");
+  refused("/pre_tokenizer",
+          {{"type", "Split"}, {"pattern", {{"Regex", "(a"}}}, {"behavior", "Isolated"}, {"invert", false}},
+          "the regular expression (a is invalid: end pattern with unmatched parenthesis");
+  refused("/pre_tokenizer", {{"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", "Odd"}, {"invert", false}},
+          "Odd is not one of the 5 allowed values");
+  json deep = 1;
+  for (int i = 0; i < 100; ++i) deep = json::array({deep});
+  refused("/normalizer", deep, "it nests deeper than");
+  expect_bad_input([] { TokenizerJson("{\"model\": ", "file.json"); }, "file.json is not a tokenizer.json");
+  expect_bad_input([] { TokenizerJson("{}", "file.json"); }, "file.json is not a tokenizer.json");
+}
+
+TEST(TokenizerJson, APatternThatBacktracksWithoutEndIsRefused) {
+  json file = letters();
+  file["pre_tokenizer"] = {
+      {"type", "Split"}, {"pattern", {{"Regex", "(a|a)*(aa|a)*d"}}}, {"behavior", "Isolated"}, {"invert", false}};
+  const TokenizerJson tokenizer = made_of(file);
+  EXPECT_THAT(encoded(tokenizer, "aad"), ElementsAre(0, 0, 3));
+  expect_bad_input([&] { encoded(tokenizer, std::string(60, 'a') + "ed"); }, "takes more than");
+}
+
+}  // namespace
+}  // namespace lyceum
