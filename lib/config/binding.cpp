@@ -117,7 +117,7 @@ void assign(std::span<const ConfigKey> keys, const Assignment& given, LoadedConf
   const ConfigKey* const key = find_key(keys, given.key);
   if (!key) {
     const bool told = loaded.mistakes.size() < most_told;
-    const std::string meant(told ? key_of_other_name(given.key) : "");
+    const std::string meant = told ? key_of_other_name(given.key) : "";
     const std::string nearest = told && meant.empty() ? nearest_key(keys, given.key) : meant;
     loaded.mistakes.push_back(fmt::format("unknown key '{}' {}: {}", excerpt(given.key), where(given.origin),
                                           nearest.empty() ? "see --list-keys" : "did you mean " + nearest + "?"));

@@ -4,7 +4,6 @@
 #include <functional>
 #include <map>
 
-#include "config/names.h"
 #include "core/allocator.h"
 #include "support/logged_tokens.h"
 #include "support/planned_peaks.h"

@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include "config/names.h"
 #include "core/allocator.h"
 #include "plan/piece.h"
 #include "support/model_stage.h"

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <map>
 
-#include "config/names.h"
 #include "model/counts.h"
 #include "plan/piece.h"
 #include "plan/report.h"

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "config/check.h"
-#include "config/names.h"
 #include "convert/transforms/unit_groups.h"
 #include "core/error.h"
 #include "io/text/table.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "config/names.h"
 #include "io/text/table.h"
 #include "model/counts.h"
 

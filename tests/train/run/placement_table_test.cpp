@@ -5,7 +5,6 @@
 
 #include <cmath>
 
-#include "config/names.h"
 #include "core/error.h"
 #include "model/routing/routing_sums.h"
 #include "train/run/run_state.h"

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "config/names.h"
 #include "parallel/comm/ledger.h"
 #include "support/tested_world.h"
 #include "support/trajectory.h"

@@ -5,7 +5,6 @@
 #include <set>
 #include <sstream>
 
-#include "config/names.h"
 #include "core/allocator.h"
 #include "model/stages.h"
 #include "support/planned_peaks.h"

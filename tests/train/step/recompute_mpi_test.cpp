@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include "config/names.h"
 #include "support/tested_world.h"
 #include "support/trajectory.h"
 

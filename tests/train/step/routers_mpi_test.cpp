@@ -6,7 +6,6 @@
 #include <map>
 #include <utility>
 
-#include "config/names.h"
 #include "support/shared_directory.h"
 #include "support/tested_world.h"
 #include "support/trajectory.h"

@@ -3,7 +3,6 @@
 #include <array>
 #include <cmath>
 
-#include "config/names.h"
 #include "support/tested_world.h"
 #include "support/trajectory.h"
 

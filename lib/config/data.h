@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/feature.h"
+
+namespace lyceum {
+
+/// [data]: the tokens that a run reads.
+struct DataConfig {
+  std::string train, valid;              // prefixes of .bin/.idx, see data_sources()
+  std::string tokenizer;                 // SentencePiece .model or tokenizer.json
+  std::string chat = "auto";             // name of one of chat_templates(); auto: that of the files of train
+  std::vector<std::int64_t> end_tokens;  // tokens that end a generated text, see end_tokens()
+  std::string order = "shuffled";        // shuffled, sequential
+  std::string samples = "stream";        // stream, packed
+  bool document_mask = false;            // tokens attend only to their own document
+  double valid_fraction = 0;             // without data.valid: share of train's samples to hold out, the last ones
+  std::string changed = "refuse";        // refuse, warn: if a file is not the one that the checkpoint's run read
+};
+
+/// [batch]: what a step trains on.
+struct BatchConfig {
+  std::int64_t global = 8, micro = 0;  // sequences; micro 0: global / data ranks
+  std::int64_t seq_len = 512;
+};
+
+void declare_keys(ConfigKeys& keys, DataConfig& data);
+void declare_keys(ConfigKeys& keys, BatchConfig& batch);
+void simplify_data(DataConfig& data);
+
+}  // namespace lyceum
