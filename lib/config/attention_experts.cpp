@@ -18,7 +18,7 @@ void declare_keys(ConfigKeys& keys, AttentionExpertsConfig& experts) {
 
 void check_attention_experts(Findings& findings, const Config& config) {
   const AttentionExpertsConfig& experts = config.attention_experts;
-  const bool mixture = config.model.attention == "moa";
+  const bool mixture = config.model.attention == AttentionKind::experts;
   findings.unless(!mixture || experts.count != 0,
                   "model.attention = moa with no attention experts: set attention_experts.count");
   findings.unless(!mixture || experts.count <= 0 || experts.top_k <= experts.count,
@@ -29,7 +29,7 @@ void check_attention_experts(Findings& findings, const Config& config) {
 }
 
 void simplify_attention_experts(Config& config) {
-  if (config.model.attention != "moa") config.attention_experts = {};
+  if (config.model.attention != AttentionKind::experts) config.attention_experts = {};
 }
 
 }  // namespace lyceum

@@ -19,14 +19,14 @@ void declare_keys(ConfigKeys& keys, DataConfig& data) {
   key("data.end_tokens", &data.end_tokens, {.low = 0},
       "token ids that end a generated text, besides the end of an answer and the end-of-text token",
       {.role = operation});
-  key("data.order", &data.order, {.names = {"shuffled", "sequential"}}, "order of the training samples");
-  key("data.samples", &data.samples, {.names = {"stream", "packed"}},
+  key("data.order", &data.order, "order of the training samples");
+  key("data.samples", &data.samples,
       "stream: cut from the stream of all documents; packed: whole documents, with padding that is not trained");
   key("data.document_mask", &data.document_mask, {},
       "tokens attend only to their own document, in which positions count from 0");
   key("data.valid_fraction", &data.valid_fraction, {.low = 0, .high = 1, .high_open = true},
       "without data.valid: share of data.train to hold out, from its end");
-  key("data.changed", &data.changed, {.names = {"refuse", "warn"}},
+  key("data.changed", &data.changed,
       "on resume: what to do if token files are not those that the checkpoint's run read", {.role = operation});
 }
 

@@ -23,7 +23,7 @@ struct ConfigKey {
   std::vector<std::string_view> other_names;  // in other frameworks, for messages
 };
 
-/// What a key may have beside its values and its help.
+/// The optional parts of a declaration.
 struct KeyNotes {
   std::optional<KeyRole> role = {};  // unset: that of the section
   std::vector<std::string_view> other_names = {};

@@ -35,7 +35,7 @@ void declare_keys(ConfigKeys& keys, ModelConfig& model) {
       {.other_names = {"tie_word_embeddings"}});
   key("model.first_dense_layers", &model.first_dense_layers, {.low = 0}, "number of first blocks that keep a dense FFN",
       {.other_names = {"first_k_dense_replace"}});
-  key("model.attention", &model.attention, {.names = {"mha", "moa"}},
+  key("model.attention", &model.attention,
       "mha: multi-head, or grouped-query with kv_heads; moa: a mixture of attention experts");
   key("model.attention_weights", &model.attention_weights,
       "softmax: of the scores, with rotary positions; stick_breaking: each key takes a share of what newer keys left");
@@ -71,7 +71,7 @@ void check_model(Findings& findings, const ModelConfig& model) {
                   "model.rope_base = {} with model.attention_weights = stick_breaking, which has no rotary positions: "
                   "remove model.rope_base",
                   model.rope_base);
-  const bool mixture = model.attention == "moa";
+  const bool mixture = model.attention == AttentionKind::experts;
   findings.unless(!mixture || !model.qkv_bias,
                   "model.qkv_bias = true with model.attention = moa, whose experts have none: set one or the other");
   findings.unless(!mixture || model.qk_norm == QkNormKind::none,

@@ -2,12 +2,16 @@
 
 #include <array>
 #include <cstdint>
-#include <string>
 
 #include "config/feature.h"
 #include "kernels/activation_kind.h"
 
 namespace lyceum {
+
+/// The mixer of a block: multi_head, or grouped-query if kv_heads is less than heads; experts, see
+/// AttentionExpertsConfig.
+enum class AttentionKind { multi_head, experts };
+constexpr auto names_of(AttentionKind) { return std::array{"mha", "moa"}; }
 
 /// How a query weighs the values that it sees: AttentionForward or StickBreakingForward.
 enum class AttentionWeights { softmax, stick_breaking };
@@ -35,7 +39,7 @@ struct ModelConfig {
   double init_std = 0.006;
   bool tie_embeddings = false;
   std::int64_t first_dense_layers = 0;
-  std::string attention = "mha";  // mha, moa (see AttentionExpertsConfig)
+  AttentionKind attention = AttentionKind::multi_head;
   AttentionWeights attention_weights = AttentionWeights::softmax;
   bool qkv_bias = false;
   QkNormKind qk_norm = QkNormKind::none;

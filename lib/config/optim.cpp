@@ -15,7 +15,7 @@ void declare_keys(ConfigKeys& keys, OptimConfig& optim) {
   const Domain moment{.low = 0, .high = 1, .high_open = true};
   key("optim.lr", &optim.lr, rate, "largest learning rate", {.other_names = {"lr", "learning_rate", "max_lr"}});
   key("optim.min_lr", &optim.min_lr, rate, "final learning rate of cosine and wsd");
-  key("optim.schedule", &optim.schedule, {.names = {"step", "cosine", "wsd", "constant"}},
+  key("optim.schedule", &optim.schedule,
       "step: times 0.316 at 80 % and at 90 % of the steps; wsd: constant, then linear decay to min_lr",
       {.other_names = {"lr_scheduler", "lr_scheduler_type", "lr_decay_style"}});
   key("optim.schedule_steps", &optim.schedule_steps, {.low = 0},
@@ -75,8 +75,8 @@ void check_optim(Findings& findings, const Config& config) {
 }
 
 void simplify_optim(OptimConfig& optim) {
-  if (optim.schedule == "constant") optim.min_lr = 0;
-  if (optim.schedule != "wsd") optim.decay_steps = 0;
+  if (optim.schedule == LearningRateSchedule::constant) optim.min_lr = 0;
+  if (optim.schedule != LearningRateSchedule::wsd) optim.decay_steps = 0;
 }
 
 }  // namespace lyceum

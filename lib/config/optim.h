@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -8,10 +9,14 @@
 
 namespace lyceum {
 
+/// The learning rate over the steps after the warm-up, see learning_rate() in train/step/schedule.h.
+enum class LearningRateSchedule { step, cosine, wsd, constant };
+constexpr auto names_of(LearningRateSchedule) { return std::array{"step", "cosine", "wsd", "constant"}; }
+
 /// [optim]: the update of the weights, and the learning rate of each step.
 struct OptimConfig {
   double lr = 1e-3, min_lr = 0;
-  std::string schedule = "step";    // step, cosine, wsd, constant
+  LearningRateSchedule schedule = LearningRateSchedule::step;
   std::int64_t schedule_steps = 0;  // length of the schedule; 0: the checkpoint's, else run.steps
   std::int64_t warmup_steps = 0;
   std::int64_t decay_steps = 0;  // last steps of wsd; 0: a tenth of the schedule

@@ -52,7 +52,7 @@ void declare_keys(ConfigKeys& keys, ParallelConfig& parallel) {
   key("parallel.host_ranks", &parallel.host_ranks, {.low = 0}, "ranks per host, for parallel.dispatch; 0: as started");
   key("parallel.overlap", &parallel.overlap,
       "computed while tokens travel to experts and back: nothing, the shared experts, or also another micro-batch");
-  key("parallel.transport", &parallel.transport, {.names = {"auto", "nccl", "staged"}},
+  key("parallel.transport", &parallel.transport,
       "between GPUs: nccl, or staged: MPI through host memory; auto: nccl unless ranks share a GPU");
   key("parallel.checksums", &parallel.checksums, {}, "add a checksum to tensor messages that are sent by MPI");
 }

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstdint>
-#include <string>
 
 #include "config/feature.h"
 #include "parallel/pipeline/schedule_kind.h"
@@ -24,6 +23,11 @@ constexpr auto names_of(DispatchKind) { return std::array{"auto", "direct", "hie
 enum class Overlap { none, shared, batches };
 constexpr auto names_of(Overlap) { return std::array{"none", "shared", "batches"}; }
 
+/// The transport of tensors between GPUs; staged: MPI through the host's memory; automatic: nccl unless ranks share a
+/// GPU.
+enum class TransportKind { automatic, nccl, staged };
+constexpr auto names_of(TransportKind) { return std::array{"auto", "nccl", "staged"}; }
+
 /// [parallel]: the mesh of ranks, and how they exchange tensors.
 struct ParallelConfig {
   int pipeline = 1, tensor = 1, expert = 1, expert_tensor = 1, zero = 0;
@@ -34,8 +38,8 @@ struct ParallelConfig {
   DispatchKind dispatch = DispatchKind::automatic;
   int host_ranks = 0;  // consecutive ranks that a host has; 0: not known
   Overlap overlap = Overlap::shared;
-  std::string transport = "auto";  // of tensors between GPUs: nccl, staged (through the host), auto
-  bool checksums = false;          // add one to every message of tensors that is sent by MPI
+  TransportKind transport = TransportKind::automatic;
+  bool checksums = false;  // add one to every message of tensors that is sent by MPI
 };
 
 /// True if a step runs a backward pass and the forward pass of the next micro-batch side by side.

@@ -62,7 +62,7 @@ struct RouterKeys {
 std::vector<RouterKeys> routers_of(const Config& config) {
   std::vector<RouterKeys> routers;
   if (config.moe.experts > 0) routers.push_back({"moe.top_k", "moe.gates", config.moe.top_k, gates_of(config.moe)});
-  if (config.model.attention == "moa") {
+  if (config.model.attention == AttentionKind::experts) {
     routers.push_back({"attention_experts.top_k", "attention_experts.gates", config.attention_experts.top_k,
                        attention_gates_of(config)});
   }
@@ -159,7 +159,7 @@ void check_router(Findings& findings, const Config& config) {
 
 void derive_gates(Config& config) {
   config.moe.gates = gates_of(config.moe);
-  if (config.model.attention == "moa") config.attention_experts.gates = attention_gates_of(config);
+  if (config.model.attention == AttentionKind::experts) config.attention_experts.gates = attention_gates_of(config);
 }
 
 }  // namespace lyceum

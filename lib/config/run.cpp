@@ -14,8 +14,8 @@ void declare_keys(ConfigKeys& keys, RunConfig& run) {
   key("run.steps", &run.steps, {.low = 1}, "total number of optimizer steps",
       {.other_names = {"max_steps", "max_iters", "train_iters", "num_train_steps", "total_steps"}});
   key("run.seed", &run.seed, {}, "seed of initial weights and data order", {.role = identity});
-  key("run.device", &run.device, {.names = {"auto", "cpu", "cuda"}}, "device that kernels run on");
-  key("run.precision", &run.precision, {.names = {"f32", "bf16"}}, "type of weights and activations",
+  key("run.device", &run.device, "device that kernels run on");
+  key("run.precision", &run.precision, "type of weights and activations",
       {.role = tuning, .other_names = {"dtype", "torch_dtype", "bf16", "fp16"}});
   key("run.threads", &run.threads, {.low = 0, .high = 4096},
       "threads per rank; 0: the node's cores divided among its ranks", {.other_names = {"num_threads"}});
@@ -32,7 +32,7 @@ void declare_keys(ConfigKeys& keys, RunConfig& run) {
   key("run.rollback", &run.rollback, {.low = 0},
       "how often an unsound run may return to a sound checkpoint and skip the data since then");
   key("run.cuda_graph", &run.cuda_graph, {}, "on a single rank: launch a step on its GPU as one CUDA graph");
-  key("run.gemm_choice", &run.gemm_choice, {.names = {"heuristic", "timed"}},
+  key("run.gemm_choice", &run.gemm_choice,
       "on GPUs: for a matrix product use the first algorithm that cuBLASLt proposes, or the fastest of its proposals",
       {.role = reported});
   key("run.gemm_file", &run.gemm_file, {}, "initial algorithms for timed: gemm.json in another run's folder");
@@ -45,17 +45,17 @@ void check_run(Findings& findings, const RunConfig& run) {
   findings.unless(run.prometheus.empty() || run.prometheus.ends_with(".prom"),
                   "run.prometheus = {}: the name must end with .prom, since node_exporter reads only such files",
                   run.prometheus);
-  findings.unless(run.gemm_file.empty() || run.gemm_choice == "timed",
+  findings.unless(run.gemm_file.empty() || run.gemm_choice == GemmChoosing::timed,
                   "run.gemm_file = {} has no effect without run.gemm_choice = timed", run.gemm_file);
 }
 
 void check_device(Findings& findings, const RunConfig& run) {
-  findings.unless(built_with_cuda || run.device != "cuda",
+  findings.unless(built_with_cuda || run.device != DeviceKind::cuda,
                   "run.device = cuda: this build has no CUDA; set run.device = cpu, or build with -DLYCEUM_CUDA=ON");
 }
 
 void derive_device(RunConfig& run) {
-  if (run.device == "auto") run.device = gpu_count() > 0 ? "cuda" : "cpu";
+  if (run.device == DeviceKind::automatic) run.device = gpu_count() > 0 ? DeviceKind::cuda : DeviceKind::cpu;
 }
 
 }  // namespace lyceum

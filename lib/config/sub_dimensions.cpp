@@ -39,7 +39,7 @@ void check_sub_dimensions(Findings& findings, const Config& config) {
   findings.unless(!attention || model.qk_norm == QkNormKind::none,
                   "sub_dimensions.attention = {} with model.qk_norm = {}: set one or the other", parts.attention,
                   name_of(model.qk_norm));
-  findings.unless(!attention || model.attention != "moa",
+  findings.unless(!attention || model.attention != AttentionKind::experts,
                   "sub_dimensions.attention = {} with model.attention = moa: set one or the other", parts.attention);
   findings.unless(parts.shared < parts.active,
                   "sub_dimensions.shared = {} of sub_dimensions.active = {} leaves no piece to choose: lower it",

@@ -103,7 +103,7 @@ void add_end_of_step(const Config& config, const Place& place, Traffic& end) {
   }
   const double layers = number(config.model.layers + 2);
   // The targets that count; the mask of a token file makes ranks agree on them too, but a plan opens none.
-  if (config.data.document_mask || config.data.samples == "packed") {
+  if (config.data.document_mask || config.data.samples == SampleKind::packed) {
     end.add(place, Axis::data, Transfer::all_reduce, sizeof(std::int64_t));
   }
   for (const Axis axis : {Axis::data_tensor, Axis::pipeline}) {

@@ -294,9 +294,24 @@ TEST(ConfigValues, malformed_or_out_of_range_are_mistakes) {
 /// A configuration with no member at its default.
 Config unusual() {
   Config c;
-  c.run = {"runs/a b#c", 12,      18446744073709551615u, "cpu", "bf16", 3, 5, 0.1, 7, 9, 2, false, "timed", "g.json",
-           true,         "a.prom"};
-  c.data = {"train ü", "valid", "t.model", "llama3", {3, 1, 4}, "sequential", "packed", true, 1.0 / 3, "warn"};
+  c.run = {"runs/a b#c",
+           12,
+           18446744073709551615u,
+           DeviceKind::cpu,
+           Precision::bf16,
+           3,
+           5,
+           0.1,
+           7,
+           9,
+           2,
+           false,
+           GemmChoosing::timed,
+           "g.json",
+           true,
+           "a.prom"};
+  c.data = {"train ü",          "valid", "t.model", "llama3",         {3, 1, 4}, DataOrder::sequential,
+            SampleKind::packed, true,    1.0 / 3,   ChangedData::warn};
   c.batch = {24, 3, 77};
   c.model = {3,
              96,
@@ -310,7 +325,7 @@ Config unusual() {
              0.1 + 0.2,
              true,
              1,
-             "moa",
+             AttentionKind::experts,
              AttentionWeights::stick_breaking,
              true,
              QkNormKind::all,
@@ -323,7 +338,8 @@ Config unusual() {
   c.attention_experts = {6, 4, Gates::raw};
   c.sub_dimensions = {4, 5, 3, 2, PieceScaling::printed, PieceGates::ones, 6};
   c.balance = {1e-30, 0.05, 4, BalanceScope::batch, 1e-3, 0.2, 0.7, 0.03, 2e-3};
-  c.optim = {1.08e-3, 1e-5, "cosine", 900, 17, 90, 0, 0.999, 1e-12, 0, 0.5, {"a[8:]", "b/*[0-9]?"}, 0.25, 3};
+  c.optim = {1.08e-3, 1e-5, LearningRateSchedule::cosine, 900,  17, 90, 0, 0.999, 1e-12,
+             0,       0.5,  {"a[8:]", "b/*[0-9]?"},       0.25, 3};
   c.parallel = {2,
                 3,
                 4,
@@ -336,7 +352,7 @@ Config unusual() {
                 DispatchKind::direct,
                 7,
                 Overlap::batches,
-                "staged",
+                TransportKind::staged,
                 true};
   c.eval = {11, 0};
   c.checkpoint = {13, 2.5, 0, "runs/a b", true, true};

@@ -66,13 +66,13 @@ TEST(ConfigProblems, impossible_models_are_told) {
        },
        {"model.rope_base = 500000 with model.attention_weights = stick_breaking", "remove model.rope_base"}},
       {[](Config& c) {
-         c.model.attention = "moa";
+         c.model.attention = AttentionKind::experts;
          c.attention_experts.count = 4;
          c.model.qkv_bias = true;
        },
        {"model.qkv_bias = true with model.attention = moa", "set one or the other"}},
       {[](Config& c) {
-         c.model.attention = "moa";
+         c.model.attention = AttentionKind::experts;
          c.attention_experts.count = 4;
          c.model.qk_norm = QkNormKind::head;
        },
@@ -121,7 +121,7 @@ TEST(ConfigProblems, impossible_mixtures_are_told) {
        {"the shared experts have no width"}},
       {[](Config& c) { c.moe.experts = c.moe.expert_hidden = 0; }, {"the shared experts have no width"}},
       {[](Config& c) { c.attention_experts.count = 4; }, {"attention_experts.count = 4 without model.attention = moa"}},
-      {[](Config& c) { c.model.attention = "moa"; }, {"set attention_experts.count"}},
+      {[](Config& c) { c.model.attention = AttentionKind::experts; }, {"set attention_experts.count"}},
       {[](Config& c) {
          c.moe = {};
          c.moe.expert_sizes = {4};
@@ -238,7 +238,7 @@ TEST(ConfigProblems, impossible_experts_without_weights_are_told) {
 }
 
 void attention_mixture(Config& config, const AttentionExpertsConfig& experts) {
-  config.model.attention = "moa";
+  config.model.attention = AttentionKind::experts;
   config.attention_experts = experts;
 }
 
@@ -571,7 +571,6 @@ TEST(ConfigProblems, uneven_shares_of_widths_and_words_pass) {
 TEST(ConfigProblems, impossible_training_is_told) {
   expect_each_told({
       {[](Config& c) { c.run.steps = 0; }, {"run.steps = 0: must be >= 1"}},
-      {[](Config& c) { c.run.precision = "f16"; }, {"run.precision = f16: must be one of f32, bf16"}},
       {[](Config& c) { c.optim.min_lr = 1; }, {"optim.min_lr = 1 is above optim.lr = 0.001"}},
       {[](Config& c) { c.optim.min_lr = -1; }, {"optim.min_lr = -1: must be in [0, 1e+30]"}},
       {[](Config& c) { c.optim.beta1 = 1; }, {"optim.beta1 = 1: must be in [0, 1)"}},
@@ -589,7 +588,6 @@ TEST(ConfigProblems, impossible_training_is_told) {
 TEST(ConfigProblems, impossible_pieces_and_attention_experts_are_told) {
   expect_each_told(
       {
-          {[](Config& c) { c.model.attention = "stick"; }, {"model.attention = stick: must be one of mha, moa"}},
           {[](Config& c) { c.moe = {}, c.sub_dimensions = {.attention = 7}; },
            {"sub_dimensions.attention = 7 does not divide"}},
           {[](Config& c) { c.moe = {}, c.sub_dimensions = {.ffn = 4, .active = 5}; },
@@ -602,13 +600,13 @@ TEST(ConfigProblems, impossible_pieces_and_attention_experts_are_told) {
            {"sub_dimensions.fusion_width = 3"}},
           {[](Config& c) { c.sub_dimensions = {.attention = 4}; }, {"moe.experts = ", "set one or the other"}},
           {[](Config& c) {
-             c.model.attention = "moa";
+             c.model.attention = AttentionKind::experts;
              c.attention_experts = {.count = 2, .top_k = 3, .gates = {}};
            },
            {"attention_experts.top_k = 3 is more than attention_experts.count = 2"}},
           {[](Config& c) {
              c.moe = {};
-             c.model.attention = "moa";
+             c.model.attention = AttentionKind::experts;
              c.attention_experts.count = 2;
              c.sub_dimensions.attention = 4;
            },
@@ -620,7 +618,7 @@ TEST(ConfigProblems, impossible_pieces_and_attention_experts_are_told) {
 
 TEST(ConfigProblems, gpus_are_for_builds_with_cuda) {
   Config config = sparse();
-  config.run.device = "cuda";
+  config.run.device = DeviceKind::cuda;
   const std::vector<std::string> found = problems(config, 4);
   if (built_with_cuda) {
     EXPECT_THAT(found, IsEmpty());
@@ -688,7 +686,7 @@ TEST(ConfigResolve, fills_derived_values) {
   EXPECT_EQ(config.model.ffn_hidden, 3413);  // DeepSeekMoE's 2B models
   EXPECT_EQ(config.batch.micro, 3);
   EXPECT_EQ(config.balance.device_groups, 2);
-  EXPECT_EQ(config.run.device, gpu_count() > 0 ? "cuda" : "cpu");
+  EXPECT_EQ(config.run.device, gpu_count() > 0 ? DeviceKind::cuda : DeviceKind::cpu);
   const std::string once = to_ini(config);
   resolve(config, 4);
   EXPECT_EQ(to_ini(config), once);
@@ -709,9 +707,9 @@ TEST(ConfigResolve, keeps_given_values) {
   config.balance.device_groups = 3;
   config.moe.gates = Gates::ones;
   const std::string given = to_ini(config);
-  config.run.device = gpu_count() > 0 ? "cuda" : "cpu";
+  config.run.device = gpu_count() > 0 ? DeviceKind::cuda : DeviceKind::cpu;
   const std::string expected = to_ini(config);
-  config.run.device = "auto";
+  config.run.device = DeviceKind::automatic;
   ASSERT_EQ(to_ini(config), given);
   resolve(config, 2);
   EXPECT_EQ(to_ini(config), expected);

@@ -195,7 +195,7 @@ Making modulized(const Task& task) {
   if (!task.given("moe.router")) moe.router = RouterKind::random;
   if (!task.given("moe.gates") && !task.given("moe.renormalize")) moe.gates = Gates::ones;
   if (!task.given("moe.top_k")) moe.top_k = experts;
-  require_usage(task.own.model.attention != "moa" || moe.router == task.own.moe.router,
+  require_usage(task.own.model.attention != AttentionKind::experts || moe.router == task.own.moe.router,
                 "moe.router = {}: the attention experts have the same kind of router, {}: set moe.router = "
                 "{}",
                 name_of(moe.router), name_of(task.own.moe.router), name_of(task.own.moe.router));

@@ -86,7 +86,7 @@ TEST(Recomputation, GivesTheSameBitsWithShardedValuesAndThroughThePipeline) {
 TEST(Recomputation, GivesTheSameBitsOfAttentionExperts) {
   const int world = world_size();
   Config config = tiny_config();
-  config.model.attention = "moa";
+  config.model.attention = AttentionKind::experts;
   config.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
   config.model.ffn = Activation::gelu;
   config.parallel.zero = 3;

@@ -203,7 +203,7 @@ TEST(Routers, ResumeWithTheSameBits) {
         config.moe.latent_hidden = 10;
       }
       if (attention) {
-        config.model.attention = "moa";
+        config.model.attention = AttentionKind::experts;
         config.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
       }
       if (limited) {
