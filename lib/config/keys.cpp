@@ -9,7 +9,7 @@ namespace po = boost::program_options;
 
 void KeySection::operator()(const char* name, Member member, Domain values, const char* help, KeyNotes notes) const {
   keys_.push_back({name, Setting(std::move(member), std::move(values)), help, notes.role.value_or(role_),
-                   std::move(notes.other_names)});
+                   std::move(notes.other_names), std::move(notes.alias)});
 }
 
 void KeySection::operator()(const char* name, const EnumMember& member, const char* help, KeyNotes notes) const {
@@ -35,6 +35,7 @@ po::options_description options_of(std::span<const ConfigKey> keys) {
   po::options_description options;
   for (const ConfigKey& key : keys) {
     options.add_options()(key.name.c_str(), new Setting(key.setting), key.help.c_str());
+    if (!key.alias.name.empty()) options.add_options()(key.alias.name.c_str(), new Setting(key.setting), "");
   }
   return options;
 }

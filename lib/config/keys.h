@@ -14,6 +14,12 @@
 
 namespace lyceum {
 
+/// A yes-or-no key that stands for a key: true for the value `on` of it, false for the value `off`. Without a name
+/// there is none. Configurations are written without it.
+struct KeyAlias {
+  std::string name = {}, on = {}, off = {};
+};
+
 /// A key, bound to its member of a Config.
 struct ConfigKey {
   std::string name;
@@ -21,12 +27,14 @@ struct ConfigKey {
   std::string help;
   KeyRole role;
   std::vector<std::string_view> other_names;  // in other frameworks, for messages
+  KeyAlias alias;
 };
 
 /// The optional parts of a declaration.
 struct KeyNotes {
   std::optional<KeyRole> role = {};  // unset: that of the section
   std::vector<std::string_view> other_names = {};
+  KeyAlias alias = {};
 };
 
 /// Adds the keys of a section, which have the same role unless their notes name another one.
@@ -51,7 +59,7 @@ ConfigKeys keys_of(Config& config);
 /// Returns the key of that name, or null.
 const ConfigKey* find_key(std::span<const ConfigKey> keys, std::string_view name);
 
-/// Returns the keys as options of a command line.
+/// Returns the keys and their aliases as options of a command line.
 boost::program_options::options_description options_of(std::span<const ConfigKey> keys);
 
 }  // namespace lyceum

@@ -155,7 +155,6 @@ void simplify_experts(MoeConfig& moe) {
   }
   if (!moe.expert_sizes.empty() && moe.shared_experts == 0) moe.expert_hidden = 0;
   if (moe.top_k_start == moe.top_k) moe.top_k_start = 0;
-  moe.renormalize = false;  // as moe.gates, which is resolved, says
 }
 
 /// Removes what only routed experts have. Attention experts have a router of the same kind.

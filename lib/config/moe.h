@@ -25,7 +25,6 @@ struct MoeConfig {
   std::vector<std::int64_t> expert_sizes;  // width of each expert; overrides expert_hidden
   RouterKind router = RouterKind::softmax;
   std::optional<Gates> gates;        // unset: as gates_of() derives
-  bool renormalize = false;          // another way to write gates = renormalized
   std::int64_t group_limit = 0;      // most of balance.device_groups that a token's experts are in; 0: all
   double capacity_factor = 0;        // choices of a sequence that an expert accepts, in even shares; 0: all
   std::int64_t router_hidden = 256;  // width between the two matrices of an mlp router

@@ -13,9 +13,7 @@
 namespace lyceum {
 
 Gates gates_of(const MoeConfig& moe) {
-  if (moe.gates) return *moe.gates;
-  if (moe.router == RouterKind::hash) return Gates::ones;
-  return moe.renormalize ? Gates::renormalized : Gates::raw;
+  return moe.gates.value_or(moe.router == RouterKind::hash ? Gates::ones : Gates::raw);
 }
 
 Gates attention_gates_of(const Config& config) {
@@ -37,9 +35,8 @@ void declare_router_keys(ConfigKeys& keys, MoeConfig& moe) {
   key("moe.router_hidden", &moe.router_hidden, {.low = 1}, "width between the two matrices of an mlp router");
   key("moe.gates", &moe.gates,
       "factors of the chosen experts' outputs: raw scores, renormalized to a sum of 1, detached (no gradient of the "
-      "sum), ones");
-  key("moe.renormalize", &moe.renormalize, {}, "the same as moe.gates = renormalized",
-      {.other_names = {"norm_topk_prob"}});
+      "sum), ones",
+      {.other_names = {"norm_topk_prob"}, .alias = {.name = "moe.renormalize", .on = "renormalized", .off = "auto"}});
   key("moe.group_limit", &moe.group_limit, {.low = 0},
       "most groups (balance.device_groups) that a token's experts may be in; 0: no limit",
       {.other_names = {"topk_group", "moe_router_group_topk"}});
@@ -142,10 +139,6 @@ void check_groups(Findings& findings, const Config& config) {
 
 void check_router(Findings& findings, const Config& config) {
   const MoeConfig& moe = config.moe;
-  findings.unless(
-      !moe.renormalize || gates_of(moe) == Gates::renormalized,
-      "moe.renormalize = true with moe.gates = {}: set moe.renormalize = false, or moe.gates = renormalized",
-      name_of(gates_of(moe)));
   const bool has_bias = scores_of(moe.router) != Scores::softmax;
   findings.unless(!(config.balance.bias_rate > 0) || has_bias,
                   "balance.bias_rate = {} with moe.router = {}, which has no bias: set moe.router = sigmoid or "

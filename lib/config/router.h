@@ -28,7 +28,7 @@ constexpr Scores scores_of(RouterKind router) {
   }
 }
 
-/// Returns moe.gates; if unset, ones for a hash, which has no scores, else renormalized or raw.
+/// Returns moe.gates; if unset, ones for a hash, which has no scores, else raw.
 Gates gates_of(const MoeConfig& moe);
 /// Returns attention_experts.gates; if unset, ones for a hash, detached for a softmax, else renormalized.
 Gates attention_gates_of(const Config& config);

@@ -276,17 +276,6 @@ TEST(ConfigProblems, impossible_routers_are_told) {
        },
        {"balance.mutual_information = 0.1 with moe.router = hash", "set balance.mutual_information = 0"}},
       {[](Config& c) { c.balance.concentration = -1; }, {"balance.concentration = -1: must be in [0, 10000]"}},
-      {[](Config& c) {
-         c.moe.renormalize = true;
-         c.moe.gates = Gates::detached;
-       },
-       {"moe.renormalize = true with moe.gates = detached",
-        "set moe.renormalize = false, or moe.gates = renormalized"}},
-      {[&](Config& c) {
-         hash(c);
-         c.moe.renormalize = true;
-       },
-       {"moe.renormalize = true with moe.gates = ones"}},
       {[](Config& c) { c.moe.router_hidden = 0; }, {"moe.router_hidden = 0: must be >= 1"}},
       {[](Config& c) { c.balance.bias_rate = 0.001; },
        {"balance.bias_rate = 0.001 with moe.router = softmax",
@@ -367,7 +356,7 @@ TEST(ConfigProblems, impossible_routers_are_told) {
   EXPECT_THAT(problems(config, 4), IsEmpty());
 }
 
-TEST(ConfigResolve, gates_follow_renormalize_and_the_router) {
+TEST(ConfigResolve, gates_follow_the_router) {
   Config config = sparse();
   resolve(config, 1);
   EXPECT_EQ(config.moe.gates, Gates::raw);
@@ -375,12 +364,6 @@ TEST(ConfigResolve, gates_follow_renormalize_and_the_router) {
   attention_mixture(config, {.count = 4, .top_k = 2, .gates = {}});
   resolve(config, 1);
   EXPECT_EQ(config.attention_experts.gates, Gates::detached);
-  config = sparse();
-  config.moe.renormalize = true;
-  EXPECT_EQ(gates_of(config.moe), Gates::renormalized);
-  resolve(config, 1);
-  EXPECT_EQ(config.moe.gates, Gates::renormalized);
-  EXPECT_THAT(problems(config, 1), IsEmpty());
   config = sparse();
   config.moe.router = RouterKind::hash;
   resolve(config, 1);

@@ -79,7 +79,7 @@ const Variant variants[] = {
      [](Config& c) {
        c.run.steps = steps;
        c.moe.top_k_start = 1;
-       c.moe.renormalize = true;
+       c.moe.gates = Gates::renormalized;
      }},
     {"LimitedExperts",
      [](Config& c) {

@@ -44,7 +44,6 @@ Config essence(const Config& resolved) {
   moe.top_k_start = 0;
   moe.capacity_factor = 0;
   moe.even_routing = false;
-  moe.renormalize = false;
   if (moe.router != RouterKind::mlp) moe.router_hidden = MoeConfig{}.router_hidden;
   if (moe.router == RouterKind::noisy || moe.router == RouterKind::random) moe.router = RouterKind::softmax;
   if (gates_of(moe) == Gates::detached) moe.gates = Gates::renormalized;
