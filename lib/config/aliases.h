@@ -10,7 +10,7 @@
 
 namespace lyceum {
 
-/// The last value of each alias in a configuration, and where it was given.
+/// The last value of an alias in a configuration, and its origin.
 struct GivenAlias {
   bool on = false;
   Origin origin = {};

@@ -17,7 +17,7 @@ constexpr auto names_of(DataOrder) { return std::array{"shuffled", "sequential"}
 enum class SampleKind { stream, packed };
 constexpr auto names_of(SampleKind) { return std::array{"stream", "packed"}; }
 
-/// What to do if a file is not the one that the checkpoint's run read.
+/// The reaction to a file that is not the one which the checkpoint's run read.
 enum class ChangedData { refuse, warn };
 constexpr auto names_of(ChangedData) { return std::array{"refuse", "warn"}; }
 

@@ -14,8 +14,8 @@
 
 namespace lyceum {
 
-/// A yes-or-no key that stands for a key: true for the value `on` of it, false for the value `off`. Without a name
-/// there is none. Configurations are written without it.
+/// A yes-or-no key that sets another key: true sets it to `on`, false to `off`. Configurations are written without it.
+/// An empty name means no alias.
 struct KeyAlias {
   std::string name = {}, on = {}, off = {};
 };

@@ -18,7 +18,7 @@ constexpr auto names_of(PlacementKind) { return std::array{"contiguous", "pairs"
 enum class DispatchKind { automatic, direct, hierarchical };
 constexpr auto names_of(DispatchKind) { return std::array{"auto", "direct", "hierarchical"}; }
 
-/// What a rank computes while tokens travel to their experts and back: nothing, the shared experts, or also another
+/// The work of a rank while tokens travel to their experts and back: none, the shared experts, or also another
 /// micro-batch.
 enum class Overlap { none, shared, batches };
 constexpr auto names_of(Overlap) { return std::array{"none", "shared", "batches"}; }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "config/config.h"
+#include "config/run.h"
 #include "core/dtype.h"
 
 namespace lyceum {
