@@ -11,7 +11,7 @@
 #include "apps/commands.h"
 #include "apps/output.h"
 #include "apps/version.h"
-#include "config/config.h"
+#include "config/run.h"
 #include "core/error.h"
 #include "core/printable.h"
 #include "core/thread_waiting.h"

@@ -39,7 +39,7 @@ CommandHelp laid_out(const std::string& usage, const std::string& about, const p
 std::string meant_option(const po::options_description& options, std::string name) {
   name = name.substr(0, name.find('='));
   name.erase(0, name.find_first_not_of('-'));
-  if (const auto key = key_of_other_name(name); !key.empty()) return "--" + std::string(key);
+  if (const auto key = key_of_other_name(name); !key.empty()) return "--" + key;
   std::vector<std::string> names;
   for (const auto& option : options.options()) names.push_back(option->long_name());
   const std::string nearest = nearest_word(name, names);

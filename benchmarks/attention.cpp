@@ -172,7 +172,7 @@ void experts(const CpuStream& stream, const Mesh& mesh, const std::string& type)
   dense.model.heads = 16;
   Config mixture = dense;
   mixture.model.heads = 8;
-  mixture.model.attention = "moa";
+  mixture.model.attention = AttentionKind::experts;
   mixture.attention_experts = {.count = 16, .top_k = 2, .gates = {}};
   const Tensor x = random_tensor<T>(stream, sequences * dense.batch.seq_len, dense.model.hidden, "x");
   const Tensor rope = Tensor::empty(stream, accumulator_of(dtype_of<T>), {dense.batch.seq_len, dense.model.head_dim});

@@ -118,7 +118,7 @@ class MoE(nn.Module):
             logits = self.router(tokens.float())
             scores = logits.softmax(-1)
         gates, chosen = scores.topk(self.top_k)
-        if self.config["moe.renormalize"]:
+        if self.config["moe.gates"] == "renormalized":
             gates = gates / gates.sum(-1, keepdim=True)
         order = chosen.flatten().argsort(stable=True)
         inverse = torch.empty_like(order).scatter_(0, order, torch.arange(order.numel(), device=order.device))

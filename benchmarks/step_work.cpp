@@ -116,7 +116,7 @@ struct Sizes {
     }
     passes =
         static_cast<double>(config.batch.global) / static_cast<double>(std::max<std::int64_t>(1, config.batch.micro));
-    element = config.run.precision == "bf16" ? 2 : 4;
+    element = config.run.precision == Precision::bf16 ? 2 : 4;
     inputs = static_cast<double>(inputs_of(model.ffn));
     cut_attention = config.sub_dimensions.attention > 0;
     cut_ffn = config.sub_dimensions.ffn > 0;

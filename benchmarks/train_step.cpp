@@ -83,7 +83,7 @@ void print_summary(const Config& config, const StepBenchResult& r) {
   const auto [per, prefix] = unit(r);
   fmt::print("device       {}{}\n", r.device.name, r.device.driver.empty() ? "" : ", driver " + r.device.driver);
   fmt::print("model        {:.1f}M parameters, {:.1f}M activated; {} x {} tokens, {}\n", counts.parameters / 1e6,
-             counts.activated / 1e6, config.batch.global, config.batch.seq_len, config.run.precision);
+             counts.activated / 1e6, config.batch.global, config.batch.seq_len, name_of(config.run.precision));
   fmt::print("tokens       {}\n", r.tokens_from);
   fmt::print("routing      {}\n", routing_of(config));
   fmt::print("peak         {:8.1f} {}FLOP/s, {}; {:.1f} GB/s, {}\n", r.peaks.flops / per, prefix, r.flops_from,
@@ -161,7 +161,7 @@ Json json_of(const Config& config, const StepBenchResult& r) {
           {"device", r.device.name},
           {"driver", r.device.driver},
           {"ranks", r.ranks},
-          {"precision", config.run.precision},
+          {"precision", name_of(config.run.precision)},
           {"sequences", config.batch.global},
           {"seq_len", config.batch.seq_len},
           {"parameters", count_model(config).parameters},

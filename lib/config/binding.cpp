@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <sstream>
 #include <tuple>
@@ -42,12 +43,15 @@ std::string nearest_key(std::span<const ConfigKey> keys, const std::string& key)
   if (key.size() > longest) return {};
   const auto last_word = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
   std::tuple<std::size_t, std::size_t, std::string> best{std::max<std::size_t>(3, key.size() / 3), 0, ""};
-  for (const ConfigKey& known : keys) {
-    const std::string& name = known.name;
+  const auto consider = [&](const std::string& name) {
     const bool same_word = last_word(key) == last_word(name);
     constexpr std::size_t any = std::numeric_limits<std::size_t>::max();
     const std::size_t distance = edit_distance(key, name, same_word ? any : std::get<0>(best));
     best = std::min(best, {same_word ? std::min<std::size_t>(distance, 1) : distance, distance, name});
+  };
+  for (const ConfigKey& known : keys) {
+    consider(known.name);
+    if (!known.alias.name.empty()) consider(known.alias.name);
   }
   return std::get<2>(best);
 }
@@ -113,24 +117,47 @@ CommandLine read_command_line(std::span<const ConfigKey> keys, std::span<const s
   }
 }
 
-void assign(std::span<const ConfigKey> keys, const Assignment& given, LoadedConfig& loaded) {
-  const ConfigKey* const key = find_key(keys, given.key);
-  if (!key) {
-    const bool told = loaded.mistakes.size() < most_told;
-    const std::string meant(told ? key_of_other_name(given.key) : "");
-    const std::string nearest = told && meant.empty() ? nearest_key(keys, given.key) : meant;
-    loaded.mistakes.push_back(fmt::format("unknown key '{}' {}: {}", excerpt(given.key), where(given.origin),
-                                          nearest.empty() ? "see --list-keys" : "did you mean " + nearest + "?"));
-    return;
+std::string unknown_key(std::span<const ConfigKey> keys, const Assignment& given, bool told) {
+  const std::string meant = told ? key_of_other_name(given.key) : "";
+  const std::string nearest = told && meant.empty() ? nearest_key(keys, given.key) : meant;
+  return fmt::format("unknown key '{}' {}: {}", excerpt(given.key), where(given.origin),
+                     nearest.empty() ? "see --list-keys" : "did you mean " + nearest + "?");
+}
+
+/// Assigns all, the last one of a key counts, then what aliases among them stand for.
+void assign(std::span<const ConfigKey> keys, std::span<const Assignment> all, LoadedConfig& loaded) {
+  std::vector<std::string> assigned;
+  GivenAliases aliases;
+  for (const Assignment& given : all) {
+    const ConfigKey* const key = find_key(keys, given.key);
+    const bool alias = !key && std::ranges::any_of(keys, [&](const auto& k) { return k.alias.name == given.key; });
+    if (!key && !alias) {
+      loaded.mistakes.push_back(unknown_key(keys, given, loaded.mistakes.size() < most_told));
+      continue;
+    }
+    try {
+      if (!given.has_value) throw po::error("a value is missing");
+      bool on = false;
+      (alias ? Setting(&on, {}) : key->setting).assign(given.value);
+      if (alias) {
+        aliases.insert_or_assign(given.key, GivenAlias{on, given.origin});
+      } else {
+        loaded.origin[given.key] = given.origin;
+        assigned.push_back(given.key);
+      }
+    } catch (const po::error& error) {
+      loaded.mistakes.push_back(
+          fmt::format("{} = {} {}: {}", given.key, excerpt(given.value), where(given.origin), error.what()));
+    }
   }
-  try {
-    if (!given.has_value) throw po::error("a value is missing");
-    key->setting.assign(given.value);
-    loaded.origin[given.key] = given.origin;
-  } catch (const po::error& error) {
-    loaded.mistakes.push_back(
-        fmt::format("{} = {} {}: {}", given.key, excerpt(given.value), where(given.origin), error.what()));
-  }
+  apply_aliases(keys, aliases, assigned, loaded);
+}
+
+/// Returns the lines of an INI file as assignments; messages call it `name`.
+std::vector<Assignment> assignments_of(const std::vector<IniEntry>& entries, const std::string& name) {
+  std::vector<Assignment> all;
+  for (const IniEntry& entry : entries) all.push_back({entry.key, entry.value, {name, entry.line}});
+  return all;
 }
 
 }  // namespace
@@ -138,16 +165,16 @@ void assign(std::span<const ConfigKey> keys, const Assignment& given, LoadedConf
 LoadedConfig read_config(std::span<const std::string> arguments, LoadedConfig base) {
   LoadedConfig loaded = std::move(base);
   const std::vector<ConfigKey> keys = keys_of(loaded.config);
-  const CommandLine line = read_command_line(keys, arguments, loaded);
+  CommandLine line = read_command_line(keys, arguments, loaded);
   if (loaded.help || loaded.list_keys) return loaded;
 
   if (line.files.size() > 1) loaded.mistakes.emplace_back("--config is given more than once: give only one file");
+  std::vector<Assignment> all;
   for (const std::string& file : line.files) {
-    for (const IniEntry& entry : read_ini(file, loaded.mistakes)) {
-      assign(keys, {entry.key, entry.value, {file, entry.line}}, loaded);
-    }
+    std::ranges::move(assignments_of(read_ini(file, loaded.mistakes), file), std::back_inserter(all));
   }
-  for (const Assignment& given : line.assignments) assign(keys, given, loaded);
+  std::ranges::move(line.assignments, std::back_inserter(all));
+  assign(keys, all, loaded);
   return loaded;
 }
 
@@ -168,9 +195,9 @@ LoadedConfig parse_config(const std::string& text, const std::string& name) {
   LoadedConfig loaded;
   const std::vector<ConfigKey> keys = keys_of(loaded.config);
   std::istringstream stream(text);
-  for (const IniEntry& entry : read_ini(stream, name, loaded.mistakes)) {
-    if (!retired(entry.key)) assign(keys, {entry.key, entry.value, {name, entry.line}}, loaded);
-  }
+  std::vector<Assignment> all = assignments_of(read_ini(stream, name, loaded.mistakes), name);
+  std::erase_if(all, [](const Assignment& given) { return retired(given.key); });
+  assign(keys, all, loaded);
   require_none(loaded.mistakes);
   return loaded;
 }
@@ -179,9 +206,8 @@ Config recall_config(const std::string& text) {
   LoadedConfig loaded;
   const std::vector<ConfigKey> keys = keys_of(loaded.config);
   std::istringstream stream(text);
-  for (const IniEntry& entry : read_ini(stream, "configuration", loaded.mistakes)) {
-    assign(keys, {.key = entry.key, .value = entry.value, .origin = {}}, loaded);
-  }
+  const std::string name = "configuration";
+  assign(keys, assignments_of(read_ini(stream, name, loaded.mistakes), name), loaded);
   return std::move(loaded.config);
 }
 

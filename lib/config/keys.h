@@ -2,29 +2,64 @@
 
 #include <boost/program_options.hpp>
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "config/config.h"
+#include "config/feature.h"
 #include "config/setting.h"
 
 namespace lyceum {
+
+/// A yes-or-no key that sets another key: true sets it to `on`, false to `off`. Configurations are written without it.
+/// An empty name means no alias.
+struct KeyAlias {
+  std::string name = {}, on = {}, off = {};
+};
 
 /// A key, bound to its member of a Config.
 struct ConfigKey {
   std::string name;
   Setting setting;
   std::string help;
+  KeyRole role;
+  std::vector<std::string_view> other_names;  // in other frameworks, for messages
+  KeyAlias alias;
 };
-/// Every key of `config`, section by section; `config` must outlive them.
-std::vector<ConfigKey> keys_of(Config& config);
 
-/// The key of that name, or null.
+/// The optional parts of a declaration.
+struct KeyNotes {
+  std::optional<KeyRole> role = {};  // unset: that of the section
+  std::vector<std::string_view> other_names = {};
+  KeyAlias alias = {};
+};
+
+/// Adds the keys of a section, which have the same role unless their notes name another one.
+class KeySection {
+ public:
+  KeySection(ConfigKeys& keys, KeyRole role) : keys_(keys), role_(role) {}
+  void operator()(const char* name, Member member, Domain values, const char* help, KeyNotes notes = {}) const;
+  void operator()(const char* name, const EnumMember& member, const char* help, KeyNotes notes = {}) const;
+
+ private:
+  ConfigKeys& keys_;
+  KeyRole role_;
+};
+
+/// The values of a loss's weight. Bounds of real numbers are far beyond sensible values, and far from those at which
+/// f32 overflows.
+inline const Domain loss_weight{.low = 0, .high = 1e4};
+
+/// Returns every key of `config`, section by section; `config` must outlive them.
+ConfigKeys keys_of(Config& config);
+
+/// Returns the key of that name, or null.
 const ConfigKey* find_key(std::span<const ConfigKey> keys, std::string_view name);
 
-/// The same as options of a command line.
+/// Returns the keys and their aliases as options of a command line.
 boost::program_options::options_description options_of(std::span<const ConfigKey> keys);
 
 }  // namespace lyceum

@@ -15,44 +15,51 @@
 #include <variant>
 #include <vector>
 
+#include "config/feature.h"
+
 namespace lyceum {
 
-/// What a key's value may be. The defaults allow anything of the member's type.
+/// The values that a key may have. The defaults allow anything of the member's type.
 struct Domain {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
   bool low_open = false, high_open = false;  // the bound itself is not allowed
-  std::vector<std::string> names = {};       // of a text: the allowed values, all when empty
-  bool required = false;                     // of a text: may not be empty
+  std::vector<std::string> names = {};       // of a text: the allowed values; empty: all
+  bool required = false;                     // a text must not be empty
   std::string hint = {};                     // printed instead of "text" if some words have a meaning
 };
 
-/// A member that is an enumeration; outside it goes by names.
+/// A member that is an enumeration, written as one of its names: names_of(E), see config/feature.h.
 class EnumMember {
  public:
-  /// `names`: of its values 0, 1, ….
   template <class E>
-  requires std::is_enum_v<E> EnumMember(E* member, std::span<const char* const> names)
-      : names_(names.begin(), names.end()),
-        place_([member] { return static_cast<std::size_t>(*member); }),
-        choose_([member](std::size_t place) { *member = static_cast<E>(place); }) {}
-  /// One that may have no value, which is called `none`.
+  requires std::is_enum_v<E> EnumMember(E* member)
+      : EnumMember(
+            E{}, [member] { return static_cast<std::size_t>(*member); },
+            [member](std::size_t place) { *member = static_cast<E>(place); }) {}
+  /// A member that may have no value, which is written as auto.
   template <class E>
-  requires std::is_enum_v<E> EnumMember(std::optional<E>* member, const char* none, std::span<const char* const> names)
-      : names_{none},
-        place_([member] { return *member ? static_cast<std::size_t>(**member) + 1 : 0; }),
-        choose_([member](std::size_t place) {
-          *member = place > 0 ? std::optional(static_cast<E>(place - 1)) : std::nullopt;
-        }) {
-    names_.insert(names_.end(), names.begin(), names.end());
+  requires std::is_enum_v<E> EnumMember(std::optional<E>* member)
+      : EnumMember(
+            E{}, [member] { return *member ? static_cast<std::size_t>(**member) + 1 : 0; },
+            [member](std::size_t place) {
+              *member = place > 0 ? std::optional(static_cast<E>(place - 1)) : std::nullopt;
+            }) {
+    names_.insert(names_.begin(), "auto");
   }
 
   const std::vector<std::string>& names() const { return names_; }
   const std::string& name() const { return names_.at(place_()); }
-  /// One of names().
+  /// Takes the value of that name, which must be one of names().
   void choose(const std::string& name) const;
 
  private:
+  template <class E>
+  EnumMember(E some, std::function<std::size_t()> place, std::function<void(std::size_t)> choose)
+      : place_(std::move(place)), choose_(std::move(choose)) {
+    for (const char* const name : names_of(some)) names_.emplace_back(name);
+  }
+
   std::vector<std::string> names_;
   std::function<std::size_t()> place_;
   std::function<void(std::size_t)> choose_;
@@ -68,7 +75,7 @@ class Setting final : public boost::program_options::value_semantic {
  public:
   Setting(Member member, Domain domain) : member_(std::move(member)), domain_(std::move(domain)) {}
 
-  /// What may be written: "integer >= 1", "auto | cpu | cuda".
+  /// Returns what may be written: "integer >= 1", "auto | cpu | cuda".
   std::string name() const override;
   /// Takes no or one token: a missing value is then reported together with all other errors.
   unsigned min_tokens() const override { return 0; }
@@ -80,11 +87,11 @@ class Setting final : public boost::program_options::value_semantic {
   void parse(boost::any& store, const std::vector<std::string>& tokens, bool utf8) const override;
   void notify(const boost::any& store) const override;
 
-  /// parse and notify in one: the member takes the value of `text`.
+  /// Gives the member the value of `text`: parse and notify in one.
   void assign(const std::string& text) const;
-  /// The member's value, as `assign` reads it back.
+  /// Returns the member's value, as `assign` reads it back.
   std::string text() const;
-  /// Why the member's value cannot be, or empty.
+  /// Returns why the member's value is not allowed; empty if it is.
   std::string problem() const;
 
  private:

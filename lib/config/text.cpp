@@ -103,9 +103,17 @@ std::string list_keys() {
     kind_width = std::max(kind_width, key.setting.name().size());
     value_width = std::max(value_width, key.setting.text().size());
   });
+  const auto line = [&](const std::string& name, const std::string& kind, const std::string& value,
+                        const std::string& help) {
+    return fmt::format("{:{}}  {:{}}  {:{}}  {}", name, key_width, kind, kind_width, value, value_width, help);
+  };
   return by_section(keys, [&](const std::string& name, const ConfigKey& key) {
-    return fmt::format("{:{}}  {:{}}  {:{}}  {}", name, key_width, key.setting.name(), kind_width, key.setting.text(),
-                       value_width, key.help);
+    const auto& [alias, on, off] = key.alias;
+    const std::string own = line(name, key.setting.name(), key.setting.text(), key.help);
+    if (alias.empty()) return own;
+    return own + '\n' +
+           line(alias.substr(alias.find('.') + 1), "true | false", "false",
+                fmt::format("the same as {} = {}", key.name, on));
   });
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/dtype.h"
 #include "core/stream.h"
+#include "kernels/gemm_choosing.h"
 
 /// Which algorithm multiplies matrices on a GPU: chosen once for every shape and kept by the stream. As plain data a
 /// choice can be sent to other ranks and to later runs, which then get the same bits. Streams of other devices have no
@@ -32,11 +33,6 @@ struct GemmAlgorithm {
   bool operator==(const GemmAlgorithm&) const = default;
 };
 using GemmChoices = std::map<GemmShape, GemmAlgorithm>;
-
-/// How a shape's algorithm is found. `heuristic`: the library's first proposal, the same in every run. `timed`: the
-/// fastest of its proposals here and now; runs may then differ in the last bits. No proposal that splits a sum over
-/// blocks counts.
-enum class GemmChoosing { heuristic, timed };
 
 /// For shapes that come from now on; forgets what was chosen.
 void set_gemm_choosing(const Stream& stream, GemmChoosing choosing);

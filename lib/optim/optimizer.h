@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
+#include "config/optim.h"
 #include "optim/frozen_elements.h"
 #include "optim/update_rule.h"
 #include "parallel/data/norm_sums.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "config/config.h"
+#include "config/optim.h"
 #include "kernels/weight_update.h"
 #include "parallel/data/sharded_unit.h"
 

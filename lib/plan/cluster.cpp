@@ -98,9 +98,9 @@ void check_all(const Keys& keys, const Cluster& cluster, double node_ranks, cons
 }
 
 Cluster cluster_of(const std::vector<IniEntry>& entries, std::vector<std::string> mistakes, const std::string& file,
-                   const std::string& precision) {
+                   Precision precision) {
   Cluster cluster;
-  const bool bf16 = precision == "bf16";
+  const bool bf16 = precision == Precision::bf16;
   double node_ranks = 0, unused = 0;
   Keys keys{
       {"rank.memory_gb", {&cluster.memory, giga}},
@@ -132,13 +132,13 @@ Cluster cluster_of(const std::vector<IniEntry>& entries, std::vector<std::string
 
 }  // namespace
 
-Cluster read_cluster(const std::string& file, const std::string& precision) {
+Cluster read_cluster(const std::string& file, Precision precision) {
   std::vector<std::string> mistakes;
   const std::vector<IniEntry> entries = read_ini(file, mistakes);
   return cluster_of(entries, mistakes, file, precision);
 }
 
-Cluster default_cluster(const std::string& precision) {
+Cluster default_cluster(Precision precision) {
   std::istringstream text(default_cluster_text());
   std::vector<std::string> mistakes;
   const std::string name = "the built-in cluster";

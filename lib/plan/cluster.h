@@ -20,10 +20,10 @@ struct Cluster {
   double overlap = 0;  // share of backward behind which sums of gradients may hide, 0 to 1
 };
 /// Throws Errors (bad input) that name the file and every mistake.
-Cluster read_cluster(const std::string& file, const std::string& precision);
+Cluster read_cluster(const std::string& file, Precision precision);
 
 /// What holds where no file is given: configs/clusters/h100-8x.ini.
-Cluster default_cluster(const std::string& precision);
+Cluster default_cluster(Precision precision);
 
 /// Seconds that a rank's traffic takes: an all-reduce moves 2(n−1)/n of its bytes, a reduce-scatter (n−1)/n, an
 /// all-gather (n−1) times the own part; of an all-to-all the share of the peers on other machines goes by network.

@@ -94,7 +94,7 @@ namespace {
 /// Losses, norms and routing counts.
 void add_end_of_step(const Config& config, const Place& place, std::span<const PlannedUnit> units, Traffic& end) {
   // The targets that count; the mask of a token file makes ranks agree on them too, but a plan opens none.
-  if (config.data.document_mask || config.data.samples == "packed") {
+  if (config.data.document_mask || config.data.samples == SampleKind::packed) {
     end.add(place, Axis::data, Transfer::all_reduce, sizeof(std::int64_t));
   }
   for (const auto& [axis, numbers] : StepEnd::exchanges(LossTable(config), norm_counts(config, place, units))) {

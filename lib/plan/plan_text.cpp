@@ -5,7 +5,6 @@
 #include <numeric>
 #include <optional>
 
-#include "config/names.h"
 #include "core/error.h"
 #include "io/text/table.h"
 #include "model/routing/mixture.h"

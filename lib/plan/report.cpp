@@ -101,7 +101,7 @@ std::string time_table(const MeshPlan& plan, const Cluster& cluster) {
 std::string training_line(const MeshPlan& plan, const Training& training) {
   return fmt::format("{} tokens: {} on {}, {} {}-hours\n", human_count(training.tokens),
                      human_duration(training.seconds), count_text(plan.world, "rank"),
-                     human_count(training.device_hours), plan.config.run.device == "cpu" ? "rank" : "GPU");
+                     human_count(training.device_hours), plan.config.run.device == DeviceKind::cpu ? "rank" : "GPU");
 }
 
 }  // namespace

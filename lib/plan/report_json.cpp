@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "config/names.h"
 #include "io/text/json.h"
 #include "model/counts.h"
 #include "plan/report.h"

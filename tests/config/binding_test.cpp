@@ -10,8 +10,8 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "config/aliases.h"
 #include "config/check.h"
+#include "config/keys.h"
 #include "core/error.h"
 #include "io/text/nearest_word.h"
 #include "support/temporary_directory.h"
@@ -212,13 +212,13 @@ TEST(ConfigCommandLine, help_comes_before_mistakes) {
 
 TEST(ConfigValues, truth_values) {
   for (const char* yes : {"true", "1", "yes"}) {
-    EXPECT_TRUE(load({std::string("--moe.renormalize=") + yes}).config.moe.renormalize) << yes;
+    EXPECT_TRUE(load({std::string("--moe.even_routing=") + yes}).config.moe.even_routing) << yes;
   }
   for (const char* no : {"false", "0", "no"}) {
     EXPECT_FALSE(load({std::string("--checkpoint.at_start=") + no}).config.checkpoint.at_start) << no;
   }
   for (const char* bad : {"", "on", "True", "2"}) {
-    EXPECT_THAT(mistake({std::string("--moe.renormalize=") + bad}), HasSubstr("is not true or false")) << bad;
+    EXPECT_THAT(mistake({std::string("--moe.even_routing=") + bad}), HasSubstr("is not true or false")) << bad;
   }
 }
 
@@ -293,9 +293,24 @@ TEST(ConfigValues, malformed_or_out_of_range_are_mistakes) {
 /// A configuration with no member at its default.
 Config unusual() {
   Config c;
-  c.run = {"runs/a b#c", 12,      18446744073709551615u, "cpu", "bf16", 3, 5, 0.1, 7, 9, 2, false, "timed", "g.json",
-           true,         "a.prom"};
-  c.data = {"train ü", "valid", "t.model", "llama3", {3, 1, 4}, "sequential", "packed", true, 1.0 / 3, "warn"};
+  c.run = {"runs/a b#c",
+           12,
+           18446744073709551615u,
+           DeviceKind::cpu,
+           Precision::bf16,
+           3,
+           5,
+           0.1,
+           7,
+           9,
+           2,
+           false,
+           GemmChoosing::timed,
+           "g.json",
+           true,
+           "a.prom"};
+  c.data = {"train ü",          "valid", "t.model", "llama3",         {3, 1, 4}, DataOrder::sequential,
+            SampleKind::packed, true,    1.0 / 3,   ChangedData::warn};
   c.batch = {24, 3, 77};
   c.model = {3,
              96,
@@ -309,20 +324,20 @@ Config unusual() {
              0.1 + 0.2,
              true,
              1,
-             "moa",
+             AttentionKind::experts,
              AttentionWeights::stick_breaking,
              true,
              QkNormKind::all,
              Recompute::full,
              Activation::gelu,
              128};
-  c.moe = {
-      5,    {5, 9, 4}, 4,    3,  6,   2, true, 3, 2, 7, {1, 2, 3, 4, 2147483647}, RouterKind::noisy, Gates::detached,
-      true, 2,         1.25, 17, true};
+  c.moe = {5, {5, 9, 4}, 4,  3,   6, 2, true, 3, 2, 7, {1, 2, 3, 4, 2147483647}, RouterKind::noisy, Gates::detached,
+           2, 1.25,      17, true};
   c.attention_experts = {6, 4, Gates::raw};
   c.sub_dimensions = {4, 5, 3, 2, PieceScaling::printed, PieceGates::ones, 6};
   c.balance = {1e-30, 0.05, 4, BalanceScope::batch, 1e-3, 0.2, 0.7, 0.03, 2e-3};
-  c.optim = {1.08e-3, 1e-5, "cosine", 900, 17, 90, 0, 0.999, 1e-12, 0, 0.5, {"a[8:]", "b/*[0-9]?"}, 0.25, 3};
+  c.optim = {1.08e-3, 1e-5, LearningRateSchedule::cosine, 900,  17, 90, 0, 0.999, 1e-12,
+             0,       0.5,  {"a[8:]", "b/*[0-9]?"},       0.25, 3};
   c.parallel = {2,
                 3,
                 4,
@@ -335,7 +350,7 @@ Config unusual() {
                 DispatchKind::direct,
                 7,
                 Overlap::batches,
-                "staged",
+                TransportKind::staged,
                 true};
   c.eval = {11, 0};
   c.checkpoint = {13, 2.5, 0, "runs/a b", true, true};
@@ -429,7 +444,9 @@ TEST(ConfigKeys, cover_every_member) {
       field_count<EvalConfig>() + field_count<CheckpointConfig>() + field_count<RoutingConfig>();
   const auto is_key = [](const std::string& line) { return !line.empty() && line.front() != '['; };
   EXPECT_EQ(lines_with(to_ini({}), is_key), members);
-  EXPECT_EQ(lines_with(list_keys(), is_key), members);
+  Config config;
+  const auto aliases = std::ranges::count_if(keys_of(config), [](const auto& key) { return !key.alias.name.empty(); });
+  EXPECT_EQ(lines_with(list_keys(), is_key), members + static_cast<std::size_t>(aliases));
   EXPECT_EQ(lines_with(print_config({}), is_key), members);
 
   // Every key reads and writes a member of its own: none keeps its default here.
@@ -441,11 +458,7 @@ TEST(ConfigKeys, cover_every_member) {
   }
 }
 
-TEST(ConfigKeys, names_of_other_frameworks_lead_to_keys_that_are_there) {
-  const std::string known = print_config({});
-  for (const auto& [name, key] : names_of_other_frameworks()) {
-    EXPECT_THAT(known, HasSubstr(std::string(key) + " ")) << name;
-  }
+TEST(ConfigKeys, names_of_other_frameworks_are_told) {
   EXPECT_THAT(mistake({"--optim.learning_rate=1e-3"}), HasSubstr("did you mean optim.lr?"));
   EXPECT_THAT(mistake({"--model.num-layers=3"}), HasSubstr("did you mean model.layers?"));
   EXPECT_THAT(mistake({"--optim.lrr=1e-3"}), HasSubstr("did you mean optim.lr?"));

@@ -86,7 +86,6 @@ TEST(Changes, AreNoneWithoutEffect) {
       {nothing, [](Config& c) { c.model.ffn_hidden = 77; }},  // every FFN has experts
       {nothing, [](Config& c) { c.model.head_dim = 64; }},    // as derived
       {nothing, [](Config& c) { c.optim.decay_steps = 3; }},  // of another schedule
-      {[](Config& c) { c.moe.gates = Gates::renormalized; }, [](Config& c) { c.moe.renormalize = true; }},
       {[](Config& c) { c.moe = {}; }, without_experts},
       {[](Config& c) { c.data.valid = "v"; },
        [](Config& c) {

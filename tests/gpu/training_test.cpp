@@ -4,7 +4,6 @@
 #include <functional>
 #include <map>
 
-#include "config/names.h"
 #include "core/allocator.h"
 #include "support/logged_tokens.h"
 #include "support/planned_peaks.h"
@@ -33,7 +32,7 @@ const Variant variants[] = {
     {"PackedDocuments",
      [](Config& c) {
        c.data.document_mask = true;
-       c.data.samples = "packed";
+       c.data.samples = SampleKind::packed;
        c.model.attention_weights = AttentionWeights::stick_breaking;
      }},
     {"SigmoidRouter",
@@ -80,7 +79,7 @@ const Variant variants[] = {
      [](Config& c) {
        c.run.steps = steps;
        c.moe.top_k_start = 1;
-       c.moe.renormalize = true;
+       c.moe.gates = Gates::renormalized;
      }},
     {"LimitedExperts",
      [](Config& c) {
@@ -90,13 +89,13 @@ const Variant variants[] = {
      }},
     {"AttentionExperts",
      [](Config& c) {
-       c.model.attention = "moa";
+       c.model.attention = AttentionKind::experts;
        c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
        c.balance.mutual_information = 0.1;
      }},
     {"SelectiveSigmoidAttentionExperts",
      [](Config& c) {
-       c.model.attention = "moa";
+       c.model.attention = AttentionKind::experts;
        c.attention_experts = {.count = 4, .top_k = 3, .gates = {}};
        c.model.recompute = Recompute::selective;
        c.model.kv_heads = 4;
@@ -273,7 +272,7 @@ TEST(PeakMemoryOnDevice, IsAsPlanned) {
       // Rows that fill up experts, of which a device takes the most that there may be, are few among so many.
       config.batch = {.global = 4, .micro = 4, .seq_len = 64};
       config.model.recompute = recompute;
-      config.run.precision = "bf16";
+      config.run.precision = Precision::bf16;
       config.run.cuda_graph = graph;
       const Stream stream = fresh_stream();
       const auto buffers = static_cast<std::size_t>(MemoryKind::buffers);

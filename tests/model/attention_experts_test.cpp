@@ -40,7 +40,7 @@ struct LoneAttention {
     config.model.head_dim = dim;
     config.model.init_std = 0.7;
     config.model.rope_base = 100;
-    config.model.attention = "moa";
+    config.model.attention = AttentionKind::experts;
     config.attention_experts.count = experts;
     config.attention_experts.top_k = router == RouterKind::hash ? 1 : 2;
     config.attention_experts.gates = gates;
@@ -217,7 +217,7 @@ TEST(AttentionExperts, HaveTheTensorsOfTheirNames) {
 /// Both routers of a block draw their own noise, and what is of FFNs alone passes attention by.
 TEST(AttentionExperts, AreNotWhatFfnsAreTold) {
   Config config = tiny_config();
-  config.model.attention = "moa";
+  config.model.attention = AttentionKind::experts;
   config.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
   config.moe.top_k_start = 1;
   config.moe.capacity_factor = 0.5;

@@ -80,14 +80,14 @@ TEST(ModelCounts, OfModelsThatAreOnlyPlanned) {
   config.model.ffn = Activation::gelu;
   EXPECT_EQ(count_block(config, 0).routed.total, 4 * 2 * 8 * 5);
   EXPECT_EQ(count_block(config, 0).routed.activated, 2 * 2 * 8 * 5);
-  config.model.attention = "moa";
+  config.model.attention = AttentionKind::experts;
   config.attention_experts = {.count = 3, .top_k = 2, .gates = {}};
   const BlockCounts moa = count_block(config, 0);
   EXPECT_EQ(moa.attention.total, 2 * 8 * 12 + 3 * 2 * 8 * 12);
   EXPECT_EQ(moa.attention.activated, 2 * 8 * 12 + 2 * 2 * 8 * 12);
   EXPECT_EQ(moa.attention_width, 2 * 12);
 
-  config.model.attention = "mha";
+  config.model.attention = AttentionKind::multi_head;
   config.moe = {};
   config.sub_dimensions = {.attention = 4, .ffn = 2, .active = 1, .shared = 0, .fusion_width = 2};
   const BlockCounts cut = count_block(config, 0);

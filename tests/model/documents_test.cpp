@@ -87,7 +87,7 @@ TEST(Documents, AreSequencesOfTheirOwnToSticks) {
 
 TEST(Documents, AreSequencesOfTheirOwnToAttentionExperts) {
   check([](Config& c) {
-    c.model.attention = "moa";
+    c.model.attention = AttentionKind::experts;
     c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
   });
 }

@@ -5,7 +5,6 @@
 #include <tuple>
 
 #include "autograd/cast.h"
-#include "config/names.h"
 #include "core/copy.h"
 #include "support/model_stage.h"
 

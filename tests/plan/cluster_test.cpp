@@ -10,7 +10,7 @@ namespace {
 
 TEST(Clusters, FilesSayWhatARankReaches) {
   const std::string file = (configs() / "clusters/h100-8x.ini").string();
-  const Cluster bf16 = read_cluster(file, "bf16"), f32 = read_cluster(file, "f32");
+  const Cluster bf16 = read_cluster(file, Precision::bf16), f32 = read_cluster(file, Precision::f32);
   EXPECT_EQ(bf16.name, "8 x H100 SXM a node, NDR InfiniBand");
   EXPECT_EQ(bf16.node_ranks, 8);
   EXPECT_DOUBLE_EQ(bf16.memory, 76e9);
@@ -19,14 +19,14 @@ TEST(Clusters, FilesSayWhatARankReaches) {
   EXPECT_DOUBLE_EQ(bf16.node_bytes, 360e9);
   EXPECT_DOUBLE_EQ(bf16.network_latency, 20e-6);
   EXPECT_DOUBLE_EQ(bf16.overlap, 0.7);
-  EXPECT_DOUBLE_EQ(default_cluster("bf16").flops, bf16.flops);
-  EXPECT_DOUBLE_EQ(default_cluster("f32").memory_bytes, f32.memory_bytes);
-  EXPECT_GT(read_cluster((configs() / "clusters/cpu-2-cores.ini").string(), "f32").flops, 0);
-  EXPECT_THROW(read_cluster("absent.ini", "f32"), Error);
+  EXPECT_DOUBLE_EQ(default_cluster(Precision::bf16).flops, bf16.flops);
+  EXPECT_DOUBLE_EQ(default_cluster(Precision::f32).memory_bytes, f32.memory_bytes);
+  EXPECT_GT(read_cluster((configs() / "clusters/cpu-2-cores.ini").string(), Precision::f32).flops, 0);
+  EXPECT_THROW(read_cluster("absent.ini", Precision::f32), Error);
 }
 
 TEST(Clusters, TransfersTakeTheSlowestLinkOfTheirGroup) {
-  Cluster cluster = default_cluster("bf16");
+  Cluster cluster = default_cluster(Precision::bf16);
   cluster.node_latency = cluster.network_latency = 0;
   ParallelConfig parallel;
   parallel.tensor = 8;
@@ -78,7 +78,7 @@ double worst_share_outside(const MeshShape& shape, int world, int node, Axis axi
 
 /// Groups that straddle machines are as slow as the one that is split worst.
 TEST(Clusters, PeersOnOtherMachinesAreThoseOfTheWorstGroup) {
-  Cluster cluster = default_cluster("bf16");
+  Cluster cluster = default_cluster(Precision::bf16);
   cluster.node_latency = cluster.network_latency = 0;
   cluster.node_bytes = 1e30;
   const std::vector<std::pair<MeshShape, int>> meshes{

@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include "config/names.h"
 #include "core/allocator.h"
 #include "plan/piece.h"
 #include "support/model_stage.h"
@@ -25,7 +24,8 @@ Config counted_config() {
 std::int64_t held(Config config, const RunSetup& setup, std::int64_t layers, std::int64_t dense) {
   config.model.layers = layers;
   config.model.first_dense_layers = dense;
-  Transformer model(config, setup.stream, setup.mesh, config.run.precision == "bf16" ? DType::bf16 : DType::f32, false);
+  Transformer model(config, setup.stream, setup.mesh,
+                    config.run.precision == Precision::bf16 ? DType::bf16 : DType::f32, false);
   model.initialize(1);
   TokenBatch batch = random_batch(setup.stream, config, 0);
   batch.step = Tensor::zeros(setup.stream, DType::f64, {1}, MemoryKind::buffers);
@@ -43,10 +43,10 @@ void expect_counted(Config config, const std::string& name) {
   require_none(problems(config, world.size()));
   const auto setup = make_setup(std::move(world), mesh_shape(config.parallel));
   const Place place = Place::of(config.parallel, setup->mesh.world.size(), setup->mesh.world.rank());
-  for (const char* precision : {"f32", "bf16"}) {
+  for (const Precision precision : {Precision::f32, Precision::bf16}) {
     double before = 1e30;
     for (const Recompute mode : {Recompute::none, Recompute::selective, Recompute::full}) {
-      SCOPED_TRACE(name + ", " + precision + ", " + name_of(mode));
+      SCOPED_TRACE(name + ", " + name_of(precision) + ", " + name_of(mode));
       config.run.precision = precision;
       config.model.recompute = mode;
       const std::int64_t sparse = held(config, *setup, 3, 1) - held(config, *setup, 2, 1);
@@ -120,7 +120,7 @@ TEST(Pieces, OutputsKeepWhatForwardHolds) {
     resolve(config, all.size());
     const auto setup = make_setup(std::move(all), {.tensor = config.parallel.tensor});
     const Place place = Place::of(config.parallel, world, setup->mesh.world.rank());
-    for (const char* precision : {"f32", "bf16"}) {
+    for (const Precision precision : {Precision::f32, Precision::bf16}) {
       config.run.precision = precision;
       const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
       const auto both = [&](std::int64_t vocab, std::int64_t chunk) {
@@ -132,7 +132,8 @@ TEST(Pieces, OutputsKeepWhatForwardHolds) {
       const auto [held_first, first] = both(61, 0);
       for (const std::int64_t vocab : {61, 100}) {
         for (const std::int64_t chunk : {std::int64_t{0}, std::int64_t{1}, tokens - 1, tokens}) {
-          SCOPED_TRACE(std::to_string(vocab) + " words, chunks of " + std::to_string(chunk) + ", " + precision);
+          SCOPED_TRACE(std::to_string(vocab) + " words, chunks of " + std::to_string(chunk) + ", " +
+                       name_of(precision));
           const auto [held, planned] = both(vocab, chunk);
           EXPECT_EQ(held - held_first, planned - first);
         }

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <map>
 
-#include "config/names.h"
 #include "model/counts.h"
 #include "plan/piece.h"
 #include "plan/report.h"
@@ -179,13 +178,13 @@ TEST(MeshPlan, TakesTheTimeOfTheSlowestRank) {
   std::map<PlacementKind, double> compute;
   for (const PlacementKind placement : {contiguous, pairs, cost}) {
     config.parallel.placement = placement;
-    compute[placement] = plan_mesh(resolved(config, 4), 4, default_cluster("bf16")).time->compute;
+    compute[placement] = plan_mesh(resolved(config, 4), 4, default_cluster(Precision::bf16)).time->compute;
   }
   EXPECT_DOUBLE_EQ(compute[pairs], compute[cost]);
   const Config own = resolved(config, 4);
   const double steps = 1024.0 / 4, whole = count_model(own).causal_flops_per_sequence,
                routed = 6.0 * static_cast<double>(count_model(own).blocks.routed.activated) * 4096;
-  const double rate = default_cluster("bf16").flops;
+  const double rate = default_cluster(Precision::bf16).flops;
   EXPECT_NEAR(compute[pairs], steps * whole / rate, 1e-3 * compute[pairs]);
   // 6912 + 6144 of a mean of 2 · 3840.
   EXPECT_NEAR(compute[contiguous], steps * (whole - routed + routed * 13056 / 7680) / rate, 1e-3 * compute[pairs]);
@@ -197,7 +196,7 @@ TEST(MeshPlan, CountsExpertsThatDoNotDivide) {
   const Config own = resolved(config, 8);
   const double steps = 2048.0 / 8, whole = count_model(own).causal_flops_per_sequence,
                routed = 6.0 * static_cast<double>(count_model(own).blocks.routed.activated) * 2048;
-  const Cluster cluster = default_cluster("bf16");
+  const Cluster cluster = default_cluster(Precision::bf16);
   EXPECT_NEAR(plan_mesh(own, 8, cluster).time->compute,
               steps * (whole - routed + routed * 8 / (63.0 / 8)) / cluster.flops, 1e-3);
   config.parallel.tensor = 2;
@@ -212,7 +211,7 @@ TEST(MeshPlan, RecomputationTradesMemoryForTime) {
   double memory = 1e30, seconds = 0;
   for (const Recompute mode : {Recompute::none, Recompute::selective, Recompute::full}) {
     config.model.recompute = mode;
-    const MeshPlan plan = plan_mesh(resolved(config, 8), 8, default_cluster("bf16"));
+    const MeshPlan plan = plan_mesh(resolved(config, 8), 8, default_cluster(Precision::bf16));
     EXPECT_LT(plan.ranks[0].memory.activations, memory);
     EXPECT_GT(plan.time->total(), seconds);
     memory = plan.ranks[0].memory.activations;

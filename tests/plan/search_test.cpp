@@ -30,7 +30,7 @@ void expect_sound(const SearchResult& result, int world, const Cluster& cluster)
 
 TEST(Search, FindsMeshesThatFitFastestFirst) {
   const Config config = paper("deepseekmoe-16b");
-  const Cluster cluster = default_cluster("bf16");
+  const Cluster cluster = default_cluster(Precision::bf16);
   const SearchResult result = search_meshes(config, 64, cluster, {});
   ASSERT_GE(result.best.size(), 3u);
   EXPECT_GT(result.considered, 100);
@@ -50,7 +50,7 @@ TEST(Search, FindsMeshesThatFitFastestFirst) {
 TEST(Search, SortsByWholeSteps) {
   Config config = paper("gshard-137b");
   config.parallel.pipeline = 2;
-  const Cluster cluster = default_cluster("bf16");
+  const Cluster cluster = default_cluster(Precision::bf16);
   expect_sound(search_meshes(config, 256, cluster, {"parallel.pipeline"}), 256, cluster);
 }
 
@@ -59,7 +59,7 @@ TEST(Search, KnowsWhatGPipeKeeps) {
   Config config = paper("deepseekmoe-2b");
   config.parallel.schedule = ScheduleKind::gpipe;
   config.parallel.pipeline = 4;
-  const Cluster cluster = default_cluster("bf16");
+  const Cluster cluster = default_cluster(Precision::bf16);
   const SearchResult result = search_meshes(config, 8, cluster, {"parallel.schedule", "parallel.pipeline"});
   ASSERT_FALSE(result.best.empty());
   EXPECT_GT(result.too_large, 0);
@@ -67,7 +67,7 @@ TEST(Search, KnowsWhatGPipeKeeps) {
 }
 
 TEST(Search, WhatIsGivenOfAScheduleIsCompleted) {
-  const Cluster cluster = default_cluster("bf16");
+  const Cluster cluster = default_cluster(Precision::bf16);
   Config config = paper("deepseekmoe-2b");
   config.parallel.pipeline = 4;
   config.parallel.schedule = ScheduleKind::interleaved;
@@ -117,7 +117,7 @@ TEST(Search, SaysWhatStandsAgainstEveryMesh) {
 }
 
 TEST(Search, TellsTheNearestMissWithItsTable) {
-  const Cluster cluster = default_cluster("bf16");
+  const Cluster cluster = default_cluster(Precision::bf16);
   try {
     search_meshes(paper("deepseekmoe-145b"), 8, cluster, {});
     FAIL() << "it fits";

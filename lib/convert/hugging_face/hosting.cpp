@@ -31,7 +31,7 @@ Config essence(const Config& resolved) {
   MoeConfig& moe = config.moe;
   model.recompute = {};
   model.loss_chunk = 0;
-  if (model.attention == "moa") config.attention_experts = resolved.attention_experts;
+  if (model.attention == AttentionKind::experts) config.attention_experts = resolved.attention_experts;
   if (resolved.sub_dimensions.attention > 0 || resolved.sub_dimensions.ffn > 0) {
     config.sub_dimensions = resolved.sub_dimensions;
   }
@@ -44,7 +44,6 @@ Config essence(const Config& resolved) {
   moe.top_k_start = 0;
   moe.capacity_factor = 0;
   moe.even_routing = false;
-  moe.renormalize = false;
   if (moe.router != RouterKind::mlp) moe.router_hidden = MoeConfig{}.router_hidden;
   if (moe.router == RouterKind::noisy || moe.router == RouterKind::random) moe.router = RouterKind::softmax;
   if (gates_of(moe) == Gates::detached) moe.gates = Gates::renormalized;

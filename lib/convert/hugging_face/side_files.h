@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
+#include "config/data.h"
 #include "convert/hugging_face/architecture.h"
 #include "io/checkpoint/checkpoint.h"
 #include "io/data/tokenizer/tokenizer.h"

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "config/check.h"
-#include "config/names.h"
 #include "convert/transforms/unit_groups.h"
 #include "core/error.h"
 #include "io/text/table.h"
@@ -87,7 +86,7 @@ Making upcycled(const Task& task) {
   moe.top_k *= slices;
   moe.top_k_start *= slices;
   moe.expert_hidden = width / slices;
-  if (!task.given("moe.gates") && !task.given("moe.renormalize")) {
+  if (!task.given("moe.gates")) {
     moe.gates = moe.router == RouterKind::hash ? Gates::ones : Gates::renormalized;
   }
   return [=](const Config& resolved) {
@@ -194,9 +193,9 @@ Making modulized(const Task& task) {
   moe.experts = experts;
   moe.expert_hidden = width / experts;
   if (!task.given("moe.router")) moe.router = RouterKind::random;
-  if (!task.given("moe.gates") && !task.given("moe.renormalize")) moe.gates = Gates::ones;
+  if (!task.given("moe.gates")) moe.gates = Gates::ones;
   if (!task.given("moe.top_k")) moe.top_k = experts;
-  require_usage(task.own.model.attention != "moa" || moe.router == task.own.moe.router,
+  require_usage(task.own.model.attention != AttentionKind::experts || moe.router == task.own.moe.router,
                 "moe.router = {}: the attention experts have the same kind of router, {}: set moe.router = "
                 "{}",
                 name_of(moe.router), name_of(task.own.moe.router), name_of(task.own.moe.router));
@@ -239,7 +238,6 @@ Conversion convert(const ConversionRequest& request, const CheckpointReader& sou
     conversion.notes.push_back("the checkpoint is not sound: " + unsound);
   }
   const Task task{.request = request, .source = source, .own = own, .wanted = wanted, .notes = conversion.notes};
-  if (task.given("moe.renormalize") && !task.given("moe.gates")) task.moe().gates.reset();  // the checkpoint's
   const Making making = making_of(task);
   const int ranks = static_cast<int>(fewest_ranks(wanted.config.parallel));
   require_none(problems(wanted.config, ranks));

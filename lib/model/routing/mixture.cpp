@@ -32,7 +32,7 @@ std::int64_t dense_width(const Config& config, std::int64_t layer) {
 
 std::optional<Mixture> attention_experts(const Config& config, std::int64_t layer) {
   const AttentionExpertsConfig& experts = config.attention_experts;
-  if (config.model.attention != "moa" || experts.count == 0) return {};
+  if (config.model.attention != AttentionKind::experts || experts.count == 0) return {};
   return Mixture{.id = {layer, Site::attention},
                  .router = config.moe.router,
                  .gates = attention_gates_of(config),

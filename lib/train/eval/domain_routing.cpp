@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <utility>
 
-#include "config/names.h"
 #include "core/error.h"
 #include "model/routing/mixture.h"
 #include "model/routing/routing_sums.h"

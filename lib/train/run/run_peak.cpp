@@ -41,20 +41,20 @@ std::optional<RunPeak> stated_peak(const RunConfig& run, const std::vector<RankP
   RunPeak peak;
   for (const RankPlace& place : places) {
     const StatedPeaks stated = place.device == "cpu" ? StatedPeaks{} : stated_peaks(place.processor);
-    const double flops = run.precision == "bf16" ? stated.bf16_flops : stated.f32_flops;
+    const double flops = run.precision == Precision::bf16 ? stated.bf16_flops : stated.f32_flops;
     if (flops == 0) return {};
     const auto sharers = std::ranges::count_if(
         places, [&](const RankPlace& other) { return other.host == place.host && other.device == place.device; });
     peak.flops += flops / static_cast<double>(sharers);
   }
-  peak.source = fmt::format("as specified for {} in {}", places.front().processor, run.precision);
+  peak.source = fmt::format("as specified for {} in {}", places.front().processor, name_of(run.precision));
   return peak;
 }
 
 /// Names the cores and the type of numbers that a measured peak holds for: "Intel(R) Xeon(R), 2 cores, f32".
 std::string name_of_peak(const RunConfig& run, const RankPlace& own, int workers) {
   return fmt::format("{}, {}, {}", own.processor, count_text(workers, own.device == "cpu" ? "core" : "GPU"),
-                     run.precision);
+                     name_of(run.precision));
 }
 
 double core_seconds() {

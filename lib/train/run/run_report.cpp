@@ -76,7 +76,7 @@ void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPea
   }
   note(fmt::format("mesh       {} · {} · {} per rank · {}", count_text(world, "rank"), setup_.mesh.shape.text(world),
                    count_text(setup_.places[static_cast<std::size_t>(setup_.mesh.world.rank())].threads, "thread"),
-                   config_.run.precision));
+                   name_of(config_.run.precision)));
   note(fmt::format("           {}", mesh_legend));
   if (setup_.mesh.pipeline.size() > 1) note(pipeline_line(config_, setup_.mesh));
   note(fmt::format("batch      {} of {} tokens = {} tokens per step, {} at a time per rank",
@@ -84,7 +84,7 @@ void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPea
                    config_.batch.global * config_.batch.seq_len, count_text(config_.batch.micro, "sequence")));
   for (const std::string& line : data_lines(config_, data)) note(line);
   note(fmt::format("peak       {} of {} matrix products, {}; MFU is relative to it", human_count(peak.flops, "FLOP/s"),
-                   config_.run.precision, peak.source));
+                   name_of(config_.run.precision), peak.source));
   note("saves      " + saves_text(config_));
   if (!gemms.told().empty()) note(gemms.told());
   if (config_.moe.even_routing) {

@@ -5,7 +5,6 @@
 #include <iterator>
 #include <numeric>
 
-#include "config/names.h"
 #include "io/run/batch_job.h"
 #include "io/text/table.h"
 #include "model/counts.h"
@@ -125,13 +124,15 @@ std::vector<std::string> data_lines(const Config& config, const RunData& data) {
   std::vector<std::string> lines;
   if (sources.size() == 1) {
     lines.push_back(fmt::format("data       {} · {} training samples{} · {:.2f} epochs",
-                                sources[0].samples->token_source().prefix(), data.train->samples(), held_out, epochs(0)));
+                                sources[0].samples->token_source().prefix(), data.train->samples(), held_out,
+                                epochs(0)));
   } else {
     lines.push_back(
         fmt::format("data       {} sources · {} training samples{}", sources.size(), data.train->samples(), held_out));
     Table table({"source", ">tokens", ">samples", ">weight", ">epochs"});
     for (std::size_t s = 0; s < sources.size(); ++s) {
-      table.add({sources[s].samples->token_source().prefix(), fmt::format("{}", sources[s].samples->token_source().tokens()),
+      table.add({sources[s].samples->token_source().prefix(),
+                 fmt::format("{}", sources[s].samples->token_source().tokens()),
                  fmt::format("{}", sources[s].order.count()), fmt::format("{:.4f}", data.train->weight(s)),
                  fmt::format("{:.2f}", epochs(s))});
     }

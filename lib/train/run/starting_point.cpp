@@ -107,7 +107,7 @@ void StartingPoint::require_same_run() const {
   if (is_new() || (resume_ != "auto" && !finished)) return;
   std::vector<Change> refused;
   for (const Change& change : changes_) {
-    const bool other_data = change.key == "data.train" && config_.data.changed == "warn";
+    const bool other_data = change.key == "data.train" && config_.data.changed == ChangedData::warn;
     const bool other_run = change.role == KeyRole::identity && !other_data;
     if (other_run || (finished && change.role != KeyRole::reported)) refused.push_back(change);
   }
@@ -116,7 +116,8 @@ void StartingPoint::require_same_run() const {
   }
   const std::int64_t length = RunState::schedule_of(checkpoint_->header().trainer_state);
   const std::int64_t given = config_.optim.schedule_steps;
-  if (finished && length > 0 && given > 0 && given != length && config_.optim.schedule != "constant") {
+  if (finished && length > 0 && given > 0 && given != length &&
+      config_.optim.schedule != LearningRateSchedule::constant) {
     refused.push_back({{"optim.schedule_steps", fmt::to_string(length), fmt::to_string(given)}, KeyRole::tuning});
   }
   if (refused.empty()) return;
@@ -224,7 +225,7 @@ bool StartingPoint::check_data() const {
   const std::vector<DataIdentity> changed =
       changed_data(RunState::data_of(checkpoint_->header().trainer_state), files_);
   for (const DataIdentity& now : changed) {
-    require_input(config_.data.changed == "warn",
+    require_input(config_.data.changed == ChangedData::warn,
                   "{} = {}: the files have changed since {} was saved: restore the old ones, or set data.changed = "
                   "warn to continue with these",
                   now.key, now.prefix, directory);
@@ -267,12 +268,12 @@ void StartingPoint::keep_schedule(RunState& state) const {
     report_.warn(
         fmt::format("the learning rate of step {} is {:.3g}; by the checkpoint's schedule, {} over {} steps, "
                     "it would be {:.3g}",
-                    state.step + 1, lr, before_.optim.schedule, made_for, was));
-  } else if (state.schedule_steps != steps && config_.optim.schedule != "constant") {
+                    state.step + 1, lr, name_of(before_.optim.schedule), made_for, was));
+  } else if (state.schedule_steps != steps && config_.optim.schedule != LearningRateSchedule::constant) {
     report_.note(
         fmt::format("schedule   {} over {} steps, as in the checkpoint; optim.schedule_steps={} makes it end with "
                     "the run",
-                    config_.optim.schedule, state.schedule_steps, steps));
+                    name_of(config_.optim.schedule), state.schedule_steps, steps));
   }
 }
 

@@ -128,7 +128,7 @@ void Trainer::start() {
 
 void Trainer::one_step() {
   const auto start = Clock::now();
-  const bool timed_before = state_.step == first_step_ + 1 && config_.run.gemm_choice == "timed";
+  const bool timed_before = state_.step == first_step_ + 1 && config_.run.gemm_choice == GemmChoosing::timed;
   if (timed_before) memory_of(setup_.stream).reset_peaks();  // timing used additional memory
   const double lr = learning_rate(config_.optim, state_.step, state_.schedule_steps);
   const StepResult result = train_step_.run(*data_.train, state_.step, state_.samples, lr);

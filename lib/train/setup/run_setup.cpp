@@ -46,10 +46,10 @@ struct RankGpu {
 /// Collective. This rank's GPU where config.run.device says so.
 std::optional<RankGpu> gpu_of(const Config& config, const MpiSession& session, const ProcessGroup& world) {
   if constexpr (built_with_cuda) {
-    if (config.run.device != "cuda") return {};
+    if (config.run.device != DeviceKind::cuda) return {};
     const auto [device, shared] = place_on_gpus(world);
-    const std::string& transport = config.parallel.transport;
-    require_usage(transport != "nccl" || !shared,
+    const TransportKind transport = config.parallel.transport;
+    require_usage(transport != TransportKind::nccl || !shared,
                   "parallel.transport = nccl: ranks share GPU {} of {}, which NCCL does not support: start one rank "
                   "per GPU, or set "
                   "parallel.transport = staged",
@@ -57,7 +57,7 @@ std::optional<RankGpu> gpu_of(const Config& config, const MpiSession& session, c
     const GpuInfo info = gpu_info(device);
     const int sharers = (session.local_size() + gpu_count() - 1) / gpu_count();
     return RankGpu{.device = device,
-                   .transport = transport == "staged" || shared ? Transport::staged : Transport::nccl,
+                   .transport = transport == TransportKind::staged || shared ? Transport::staged : Transport::nccl,
                    .memory = static_cast<double>(info.memory) / sharers,
                    .name = info.name,
                    .shared = shared};
@@ -166,7 +166,7 @@ RunData open_data(const Config& config, bool need_train) {
                   data.tokenizer, words, words, config.model.vocab);
     result.tokenizer = read_whole_file(data.tokenizer);
   }
-  const auto kind = data.order == "sequential" ? SampleOrder::Kind::sequential : SampleOrder::Kind::shuffled;
+  const auto kind = data.order == DataOrder::sequential ? SampleOrder::Kind::sequential : SampleOrder::Kind::shuffled;
   std::vector<std::string> prefixes;
   const auto open = [&](const std::string& prefix) {
     prefixes.push_back(prefix);

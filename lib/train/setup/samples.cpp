@@ -9,7 +9,7 @@ namespace lyceum {
 
 SampleShape sample_shape(const Config& config) {
   return {.seq_len = config.batch.seq_len,
-          .packed = config.data.samples == "packed",
+          .packed = config.data.samples == SampleKind::packed,
           .documents = config.data.document_mask};
 }
 

@@ -16,20 +16,22 @@ double learning_rate(const OptimConfig& optim, std::int64_t step, std::int64_t s
     return optim.lr * static_cast<double>(step + 1) / static_cast<double>(optim.warmup_steps);
   }
   const auto at = static_cast<double>(step), end = static_cast<double>(steps);
-  if (optim.schedule == "constant") return optim.lr;
-  if (optim.schedule == "step") {
-    const double decayed = optim.lr * (at >= 0.8 * end ? 0.316 : 1.0) * (at >= 0.9 * end ? 0.316 : 1.0);
-    return std::max(optim.min_lr, decayed);
+  switch (optim.schedule) {
+    case LearningRateSchedule::step: {
+      const double decayed = optim.lr * (at >= 0.8 * end ? 0.316 : 1.0) * (at >= 0.9 * end ? 0.316 : 1.0);
+      return std::max(optim.min_lr, decayed);
+    }
+    case LearningRateSchedule::cosine: {
+      const auto warm = static_cast<double>(optim.warmup_steps);
+      const double progress = end - 1 > warm ? std::min(1.0, (at - warm) / (end - 1 - warm)) : 1.0;
+      return optim.min_lr + 0.5 * (optim.lr - optim.min_lr) * (1 + std::cos(std::numbers::pi * progress));
+    }
+    case LearningRateSchedule::wsd: {
+      const double decay = optim.decay_steps > 0 ? static_cast<double>(optim.decay_steps) : std::max(1.0, 0.1 * end);
+      return optim.min_lr + (optim.lr - optim.min_lr) * std::clamp((end - 1 - at) / decay, 0.0, 1.0);
+    }
+    default: return optim.lr;  // constant
   }
-  if (optim.schedule == "wsd") {
-    const double decay = optim.decay_steps > 0 ? static_cast<double>(optim.decay_steps) : std::max(1.0, 0.1 * end);
-    return optim.min_lr + (optim.lr - optim.min_lr) * std::clamp((end - 1 - at) / decay, 0.0, 1.0);
-  }
-  require_usage(optim.schedule == "cosine", "optim.schedule = {}: must be step, cosine, wsd or constant",
-                optim.schedule);
-  const auto warm = static_cast<double>(optim.warmup_steps);
-  const double progress = end - 1 > warm ? std::min(1.0, (at - warm) / (end - 1 - warm)) : 1.0;
-  return optim.min_lr + 0.5 * (optim.lr - optim.min_lr) * (1 + std::cos(std::numbers::pi * progress));
 }
 
 std::vector<std::string> schedule_doubts(const OptimConfig& optim, std::int64_t run_steps, std::int64_t steps,
@@ -39,7 +41,7 @@ std::vector<std::string> schedule_doubts(const OptimConfig& optim, std::int64_t 
     if (is) doubts.push_back(fmt::format(text, std::forward<Args>(args)...));
   };
   const std::int64_t warm = optim.warmup_steps;
-  const bool decays = optim.schedule != "constant";
+  const bool decays = optim.schedule != LearningRateSchedule::constant;
   if (!(optim.lr > 0)) return doubts;
   if (warm > run_steps && first < warm) {
     doubt(true,
@@ -55,11 +57,12 @@ std::vector<std::string> schedule_doubts(const OptimConfig& optim, std::int64_t 
     const double decay =
         optim.decay_steps > 0 ? static_cast<double>(optim.decay_steps) : 0.1 * static_cast<double>(steps);
     doubt(
-        optim.schedule == "wsd" && steps > warm && decay > static_cast<double>(steps - warm),
+        optim.schedule == LearningRateSchedule::wsd && steps > warm && decay > static_cast<double>(steps - warm),
         "the decay of {:.0f} steps (optim.decay_steps) begins before the warm-up of {} steps ends, in a schedule of {} "
         "steps: the learning rate falls from {:.3g} to {:.3g} after the warm-up",
         decay, warm, steps, optim.lr, learning_rate(optim, warm, steps));
-    doubt(optim.schedule == "step" && steps > warm && static_cast<double>(warm) > 0.8 * static_cast<double>(steps),
+    doubt(optim.schedule == LearningRateSchedule::step && steps > warm &&
+              static_cast<double>(warm) > 0.8 * static_cast<double>(steps),
           "optim.warmup_steps = {} ends after 80 % of the schedule of {} steps, where the learning rate is divided "
           "already: it falls to {:.3g} after the warm-up",
           warm, steps, learning_rate(optim, warm, steps));
@@ -68,9 +71,9 @@ std::vector<std::string> schedule_doubts(const OptimConfig& optim, std::int64_t 
         "the learning rate is 0 from step {} on: the schedule of {} steps (optim.schedule_steps) ends before run.steps "
         "= {}",
         steps, steps, run_steps);
-  doubt(optim.decay_steps > 0 && optim.schedule != "wsd",
+  doubt(optim.decay_steps > 0 && optim.schedule != LearningRateSchedule::wsd,
         "optim.decay_steps = {} has no effect with optim.schedule = {}: set optim.schedule = wsd", optim.decay_steps,
-        optim.schedule);
+        name_of(optim.schedule));
   doubt(optim.min_lr > 0 && !decays, "optim.min_lr = {} has no effect with optim.schedule = constant", optim.min_lr);
   return doubts;
 }

@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
+#include "config/moe.h"
+#include "config/optim.h"
 
 namespace lyceum {
 

@@ -72,7 +72,7 @@ TEST(Mixtures, WithoutRoutedExpertsSharedOnesAreTheFfn) {
 /// Attention experts and the FFN's in one layer, in the order of forward.
 TEST(Mixtures, SeveralOfALayer) {
   Config config = two_experts();
-  config.model.attention = "moa";
+  config.model.attention = AttentionKind::experts;
   config.attention_experts.count = 3;
   const std::vector<Mixture> mixtures = mixtures_of(config, 1);
   ASSERT_EQ(mixtures.size(), 2u);

@@ -62,7 +62,7 @@ const RouterCase routers[] = {
      {{"gate/in/weight", {5, 24}}, {"gate/weight", {9, 5}}}},
     {"AttentionExperts",
      [](Config& c) {
-       c.model.attention = "moa";
+       c.model.attention = AttentionKind::experts;
        c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
        c.model.ffn = Activation::gelu;
      },

@@ -147,7 +147,7 @@ TEST(Preflight, BatchesThatOverlapToo) {
 TEST(Preflight, OtherPrecisionsAndModelsToo) {
   const int world = test_world().size();
   Config config = tiny_config();
-  config.run.precision = "bf16";
+  config.run.precision = Precision::bf16;
   config.parallel.tensor = world > 1 ? 2 : 1;
   config.parallel.expert = world / config.parallel.tensor;
   config.model.tie_embeddings = true;

@@ -25,7 +25,7 @@ std::vector<std::string> checkpoints_of(const CheckpointConfig& checkpoint) {
   config.data.train = world.broadcast(data ? data->prefix() : "", 0);
   config.run.dir = (directory.path() / "run").string();
   config.run.steps = 9;
-  config.run.device = "cpu";
+  config.run.device = DeviceKind::cpu;
   config.batch.global = 16;
   config.checkpoint = checkpoint;
   resolve(config, world.size());

@@ -75,13 +75,13 @@ const std::vector<Variant>& variants() {
        }},
       {"moa",
        [](Config& c) {
-         c.model.attention = "moa";
+         c.model.attention = AttentionKind::experts;
          c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
          c.balance.mutual_information = 0.1;
        }},
       {"moa alone",  // the FFNs are dense
        [](Config& c) {
-         c.model.attention = "moa";
+         c.model.attention = AttentionKind::experts;
          c.attention_experts = {.count = 3, .top_k = 2, .gates = {}};
          c.moe = {};
          c.moe.router = RouterKind::noisy;
@@ -89,7 +89,7 @@ const std::vector<Variant>& variants() {
        }},
       {"moa, sigmoid",
        [](Config& c) {
-         c.model.attention = "moa";
+         c.model.attention = AttentionKind::experts;
          c.attention_experts = {.count = 4, .top_k = 3, .gates = {}};
          c.moe.router = RouterKind::sigmoid;
          c.balance = {.expert = 0.05, .bias_rate = 0.05};
@@ -163,9 +163,9 @@ const std::vector<Variant>& variants() {
       {"documents", [](Config& c) { c.data.document_mask = true; }},
       {"packed documents",
        [](Config& c) {
-         c.data.samples = "packed";
+         c.data.samples = SampleKind::packed;
          c.data.document_mask = true;
-         c.model.attention = "moa";
+         c.model.attention = AttentionKind::experts;
          c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
        }},
       {"sticks of documents",

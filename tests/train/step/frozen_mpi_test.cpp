@@ -4,7 +4,6 @@
 #include <functional>
 #include <map>
 
-#include "config/names.h"
 #include "model/tensor_pattern.h"
 #include "support/shared_directory.h"
 #include "support/temporary_directory.h"

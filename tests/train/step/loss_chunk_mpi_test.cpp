@@ -1,7 +1,6 @@
 // Training with the logits of some tokens at a time is training with those of all.
 #include <gtest/gtest.h>
 
-#include "config/names.h"
 #include "support/tested_world.h"
 #include "support/trajectory.h"
 #include "train/eval/evaluator.h"

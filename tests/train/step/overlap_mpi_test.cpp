@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "config/names.h"
 #include "parallel/comm/ledger.h"
 #include "support/tested_world.h"
 #include "support/trajectory.h"
@@ -98,7 +97,7 @@ TEST(Overlap, ChangesNoBitOfAnyModel) {
        }},
       {"attention experts",
        [](Config& c) {
-         c.model.attention = "moa";
+         c.model.attention = AttentionKind::experts;
          c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
        }},
       {"no shared experts, over the batch",

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "config/names.h"
 #include "io/checkpoint/checkpoint.h"
 #include "support/shared_directory.h"
 #include "support/tested_world.h"

@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include "config/names.h"
 #include "support/tested_world.h"
 #include "support/trajectory.h"
 
@@ -110,7 +109,7 @@ TEST(ExpertPlacement, AStepThatIsNotFiniteIsLeftOutOnAllRanks) {
   Config config = uneven_config();
   config.parallel.placement = PlacementKind::cost;
   config.parallel.expert = world_size();
-  config.optim.schedule = "constant";
+  config.optim.schedule = LearningRateSchedule::constant;
   config.optim.warmup_steps = 0;
   config.optim.lr = 1e30;  // products of such weights are beyond what a float holds
   const Trajectory run = train(config, test_world(), 2);

@@ -5,7 +5,6 @@
 #include <set>
 #include <sstream>
 
-#include "config/names.h"
 #include "core/allocator.h"
 #include "model/stages.h"
 #include "support/planned_peaks.h"
@@ -133,7 +132,7 @@ std::vector<Config> meshes(const Config& base, int world) {
 
 /// Attention experts that every token goes to as well.
 void add_attention_experts(Config& config) {
-  config.model.attention = "moa";
+  config.model.attention = AttentionKind::experts;
   config.attention_experts = {.count = 2, .top_k = 2, .gates = {}};
 }
 
@@ -270,21 +269,21 @@ Config planned_config() {
 TEST(Plan, SaysThePeakOfEveryRanksMemory) {
   const int world = test_world().size(), rank = test_world().rank();
   int mesh = 0;
-  for (const char* precision : {"f32", "bf16"}) {
+  for (const Precision precision : {Precision::f32, Precision::bf16}) {
     for (Config config : meshes(planned_config(), world)) {
       if (world == 8 && mesh++ % 4 != 0) continue;  // four ranks have shown most of it
       config.run.precision = precision;
-      if (config.run.precision == "bf16") add_attention_experts(config);
+      if (config.run.precision == Precision::bf16) add_attention_experts(config);
       if (config.parallel.zero == 2) limit(config.moe, config.run);
       if (config.batch.micro == 1) config.batch.micro = 4 * world <= 16 ? 2 : 1;
       if (!contradictions(config, world).empty()) continue;
-      const bool bf16 = config.run.precision == "bf16";
+      const bool bf16 = config.run.precision == Precision::bf16;
       TinyTraining training(config, test_world(), bf16 ? DType::bf16 : DType::f32);
       resolve(config, world);
       const MemoryUse before = memory_of(training.setup().stream).use();
       const MemoryUse use = training.run(0, 2).back().memory;
       const RankMemory planned = plan_rank(plan_input(config, world), rank).memory;
-      const std::string what = name_of(config, world) + ' ' + precision + ", rank " + std::to_string(rank);
+      const std::string what = name_of(config, world) + ' ' + name_of(precision) + ", rank " + std::to_string(rank);
       const double kept = static_cast<double>(before.in_use[static_cast<std::size_t>(MemoryKind::buffers)]);
       expect_planned(planned, use, kept, what);
     }

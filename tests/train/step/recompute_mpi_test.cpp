@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include "config/names.h"
 #include "support/tested_world.h"
 #include "support/trajectory.h"
 
@@ -87,7 +86,7 @@ TEST(Recomputation, GivesTheSameBitsWithShardedValuesAndThroughThePipeline) {
 TEST(Recomputation, GivesTheSameBitsOfAttentionExperts) {
   const int world = world_size();
   Config config = tiny_config();
-  config.model.attention = "moa";
+  config.model.attention = AttentionKind::experts;
   config.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
   config.model.ffn = Activation::gelu;
   config.parallel.zero = 3;

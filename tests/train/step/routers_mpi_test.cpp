@@ -6,7 +6,6 @@
 #include <map>
 #include <utility>
 
-#include "config/names.h"
 #include "support/shared_directory.h"
 #include "support/tested_world.h"
 #include "support/trajectory.h"
@@ -204,7 +203,7 @@ TEST(Routers, ResumeWithTheSameBits) {
         config.moe.latent_hidden = 10;
       }
       if (attention) {
-        config.model.attention = "moa";
+        config.model.attention = AttentionKind::experts;
         config.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
       }
       if (limited) {

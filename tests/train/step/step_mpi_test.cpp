@@ -3,7 +3,6 @@
 #include <array>
 #include <cmath>
 
-#include "config/names.h"
 #include "support/tested_world.h"
 #include "support/trajectory.h"
 
@@ -94,7 +93,7 @@ TEST(TrainStep, BatchScopeIsTheSameOnEveryMesh) {
 TEST(TrainStep, TiedEmbeddingsAndRenormalizedGates) {
   Config config = tiny_config();
   config.model.tie_embeddings = true;
-  config.moe.renormalize = true;
+  config.moe.gates = Gates::renormalized;
   const Trajectory serial = train(config, ProcessGroup::self(), 3);
   config.parallel.expert = test_world().size();
   expect_same_run(train(config, test_world(), 3), serial, "tied");

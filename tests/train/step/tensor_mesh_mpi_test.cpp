@@ -2,7 +2,6 @@
 
 #include <filesystem>
 
-#include "config/names.h"
 #include "io/checkpoint/checkpoint.h"
 #include "support/shared_directory.h"
 #include "support/tested_world.h"

@@ -135,7 +135,7 @@ TEST(ZeroTraining, AccumulationRecomputationAndBf16) {
   each.initialize();
   expect_close(each.run(0, 3), once.run(0, 3), 1e-6, "a sum a step, a sum a micro-batch");
   config.model.recompute = Recompute::full;
-  config.run.precision = "bf16";
+  config.run.precision = Precision::bf16;
   expect_stages_agree(config, 0, 1, "accumulation, recomputation, bf16");
   expect_stages_agree(config, 2, 3, "accumulation, recomputation, bf16");
   config.batch.micro = 0;
@@ -156,7 +156,7 @@ std::size_t extent(std::int64_t size, int ranks, int rank) {
 }
 
 Need peak_need(const Training& run, int stage, bool accumulates) {
-  const std::size_t value = run.config.run.precision == "bf16" ? 2 : 4, sum = 4;
+  const std::size_t value = run.config.run.precision == Precision::bf16 ? 2 : 4, sum = 4;
   const std::size_t states = value == 2 ? 3 : 2;
   Need need;
   std::map<int, std::size_t> layers;  // elements that come and go
@@ -187,7 +187,7 @@ Need peak_need(const Training& run, int stage, bool accumulates) {
 TEST(ZeroTraining, PeakMemoryIsWhatTheStageNeeds) {
   const int world = world_size();
   for (const bool accumulates : {false, true}) {
-    for (const char* precision : {"f32", "bf16"}) {
+    for (const Precision precision : {Precision::f32, Precision::bf16}) {
       for (int stage = 0; stage <= 3; ++stage) {
         Config config = tiny_config();
         config.run.precision = precision;
@@ -200,7 +200,7 @@ TEST(ZeroTraining, PeakMemoryIsWhatTheStageNeeds) {
         const Need need = peak_need(run, stage, accumulates);
         const MemoryUse use = memory_of(run.setup->stream).use();
         const auto peak = [&](MemoryKind kind) { return use.peak[static_cast<std::size_t>(kind)]; };
-        const std::string where = std::string(precision) + " stage " + std::to_string(stage);
+        const std::string where = name_of(precision) + " stage " + std::to_string(stage);
         EXPECT_EQ(peak(MemoryKind::weights), need.weights) << where;
         EXPECT_EQ(peak(MemoryKind::gradients), need.gradients) << where << (accumulates ? ", accumulation" : "");
         EXPECT_EQ(peak(MemoryKind::optimizer), need.optimizer) << where;
@@ -215,7 +215,7 @@ TEST(ZeroTraining, TrafficIsWhatTheStageNeeds) {
     Config config = tiny_config();
     config.batch.global = 2 * world;
     config.batch.micro = 1;
-    config.run.precision = "bf16";
+    config.run.precision = Precision::bf16;
     Training run(resolved(config, stage, world), test_world());
     run.initialize();
     run.run(0, 1);
@@ -264,7 +264,7 @@ class ZeroCheckpointTest : public testing::Test {
 };
 
 TEST_F(ZeroCheckpointTest, AnyStageGoesOnFromAnyOther) {
-  for (const char* precision : {"f32", "bf16"}) {
+  for (const Precision precision : {Precision::f32, Precision::bf16}) {
     Config config = tiny_config();
     config.run.precision = precision;
     config.parallel.expert = world.size() > 1 ? world.size() / 2 : 1;
@@ -275,13 +275,13 @@ TEST_F(ZeroCheckpointTest, AnyStageGoesOnFromAnyOther) {
       Training first(resolved(config, before, world.size()), test_world());
       first.initialize();
       first.run(0, 2);
-      const CheckpointReader reader = save(first, 10 * before + (config.run.precision == "f32" ? 2 : 3));
+      const CheckpointReader reader = save(first, 10 * before + (config.run.precision == Precision::f32 ? 2 : 3));
       EXPECT_EQ(reader.problem(), "");
       const int after = (before + 1) % 4;
       Training second(resolved(config, after, world.size()), test_world());
       load(second, reader, 2);
       second.run(2, 2);
-      EXPECT_TRUE(same_bits(second.owned(), whole.owned())) << precision << " " << before << " → " << after;
+      EXPECT_TRUE(same_bits(second.owned(), whole.owned())) << name_of(precision) << " " << before << " → " << after;
     }
   }
 }
@@ -308,12 +308,12 @@ TEST_F(ZeroCheckpointTest, ARunThatReturnsToWeightsAloneForgetsItsMoments) {
 }
 
 TEST_F(ZeroCheckpointTest, TrainingGoesOnWhileACheckpointIsWritten) {
-  for (const char* precision : {"f32", "bf16"}) {
+  for (const Precision precision : {Precision::f32, Precision::bf16}) {
     for (const int stage : {0, 1, 3}) {
       Config config = tiny_config();
       config.run.precision = precision;
       config.optim.train_only = {"model/layers/1/*"};  // what is frozen has values in run.precision alone
-      const std::int64_t step = 10 * stage + (config.run.precision == "f32" ? 2 : 3);
+      const std::int64_t step = 10 * stage + (config.run.precision == Precision::f32 ? 2 : 3);
       Training run(resolved(config, stage, world.size()), test_world());
       run.initialize();
       run.run(0, 2);
@@ -334,9 +334,9 @@ TEST_F(ZeroCheckpointTest, TrainingGoesOnWhileACheckpointIsWritten) {
       load(again, CheckpointReader(root / "background" / checkpoint_name(step)), 2);
       const std::vector<StepResult> resumed = again.run(2, 2);
       for (std::size_t s = 0; s < resumed.size(); ++s) {
-        EXPECT_EQ(resumed[s].loss, went_on[s].loss) << precision << " " << stage;
-        EXPECT_EQ(resumed[s].weight_norm, went_on[s].weight_norm) << precision << " " << stage;
-        EXPECT_EQ(resumed[s].update_norm, went_on[s].update_norm) << precision << " " << stage;
+        EXPECT_EQ(resumed[s].loss, went_on[s].loss) << name_of(precision) << " " << stage;
+        EXPECT_EQ(resumed[s].weight_norm, went_on[s].weight_norm) << name_of(precision) << " " << stage;
+        EXPECT_EQ(resumed[s].update_norm, went_on[s].update_norm) << name_of(precision) << " " << stage;
       }
     }
   }

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "config/feature.h"
+#include "kernels/routing_policy.h"
+
+namespace lyceum {
+
+/// [attention_experts]: the experts of model.attention = moa. Each has its own queries and output, and all have the
+/// same keys and values [ModuleFormer]. Their router is of the kind moe.router.
+struct AttentionExpertsConfig {
+  std::int64_t count = 0, top_k = 1;
+  std::optional<Gates> gates;  // unset: as attention_gates_of() derives
+};
+
+void declare_keys(ConfigKeys& keys, AttentionExpertsConfig& experts);
+void check_attention_experts(Findings& findings, const Config& config);
+void simplify_attention_experts(Config& config);
+
+}  // namespace lyceum

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "config/feature.h"
+
+namespace lyceum {
+
+/// The tokens that balance losses count loads over: each sequence, or a pass over all data ranks.
+enum class BalanceScope { sequence, batch };
+constexpr auto names_of(BalanceScope) { return std::array{"sequence", "batch"}; }
+
+/// [balance]: weights of the losses that balance experts.
+struct BalanceConfig {
+  double expert = 0, device = 0;   // α₁, α₂
+  std::int64_t device_groups = 0;  // 0: parallel.expert
+  BalanceScope scope = BalanceScope::sequence;
+  double z_loss = 0;
+  double mutual_information = 0, concentration = 0;
+  double sub_dimension = 0;  // β of MoHD
+  double bias_rate = 0;      // change per step of the bias of sigmoid and sqrt_softplus; 0: constant
+};
+
+void declare_keys(ConfigKeys& keys, BalanceConfig& balance);
+void derive_balance(Config& config);
+void simplify_balance(Config& config);
+/// True if the groups of the device-level loss are the expert ranks before and now: another mesh has others.
+bool groups_follow_mesh(const Config& before, const Config& now);
+
+}  // namespace lyceum

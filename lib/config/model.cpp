@@ -1,0 +1,118 @@
+#include "config/model.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "config/config.h"
+#include "config/findings.h"
+#include "config/keys.h"
+
+namespace lyceum {
+
+void declare_keys(ConfigKeys& keys, ModelConfig& model) {
+  using enum KeyRole;
+  const KeySection key(keys, identity);
+  key("model.layers", &model.layers, {.low = 1, .high = 10000}, "number of transformer blocks",
+      {.other_names = {"num_layers", "n_layer", "n_layers", "num_hidden_layers"}});
+  key("model.hidden", &model.hidden, {.low = 1}, "width of the residual stream",
+      {.other_names = {"hidden_size", "d_model", "n_embd"}});
+  key("model.heads", &model.heads, {.low = 1}, "attention heads",
+      {.other_names = {"num_attention_heads", "num_heads", "n_head", "n_heads"}});
+  key("model.kv_heads", &model.kv_heads, {.low = 0}, "heads of keys and values; 0: model.heads",
+      {.other_names = {"num_key_value_heads", "num_query_groups", "n_kv_heads"}});
+  key("model.head_dim", &model.head_dim, {.low = 0},
+      "width of a head, must be even for rotary positions; 0: hidden / heads", {.other_names = {"kv_channels"}});
+  key("model.ffn_hidden", &model.ffn_hidden, {.low = 0}, "width of a dense FFN; 0: 8/3 hidden, rounded",
+      {.other_names = {"ffn_hidden_size", "intermediate_size"}});
+  key("model.vocab", &model.vocab, {.low = 2}, "size of the vocabulary", {.other_names = {"vocab_size"}});
+  key("model.rope_base", &model.rope_base, {.low = 1, .high = 1e12}, "base of the rotary angles",
+      {.other_names = {"rope_theta", "rotary_base"}});
+  key("model.norm_eps", &model.norm_eps, {.low = 1e-20, .high = 1}, "added to the mean square in RMSNorm",
+      {.other_names = {"rms_norm_eps", "norm_epsilon", "layernorm_epsilon"}});
+  key("model.init_std", &model.init_std, {.low = 0, .high = 10}, "standard deviation of initial weights",
+      {.other_names = {"initializer_range", "init_method_std"}});
+  key("model.tie_embeddings", &model.tie_embeddings, {}, "use the embedding matrix as output head",
+      {.other_names = {"tie_word_embeddings"}});
+  key("model.first_dense_layers", &model.first_dense_layers, {.low = 0}, "number of first blocks that keep a dense FFN",
+      {.other_names = {"first_k_dense_replace"}});
+  key("model.attention", &model.attention,
+      "mha: multi-head, or grouped-query with kv_heads; moa: a mixture of attention experts");
+  key("model.attention_weights", &model.attention_weights,
+      "softmax: of the scores, with rotary positions; stick_breaking: each key takes a share of what newer keys left");
+  key("model.qkv_bias", &model.qkv_bias, {}, "add biases to the projections to queries, keys and values",
+      {.other_names = {"add_qkv_bias", "attention_bias"}});
+  key("model.qk_norm", &model.qk_norm,
+      "RMSNorm of queries and keys before rotary positions: per head, or over all heads of a token",
+      {.other_names = {"qk_layernorm", "use_qk_norm"}});
+  key("model.ffn", &model.ffn, "FFNs of three matrices (swiglu) or of two (gelu)", {.other_names = {"hidden_act"}});
+  key("model.recompute", &model.recompute,
+      "in backward, selective: recompute what is cheap; full: recompute all of a block from its input",
+      {.role = operation,
+       .other_names = {"activation_checkpointing", "gradient_checkpointing", "recompute_granularity"}});
+  key("model.loss_chunk", &model.loss_chunk, {.low = 0},
+      "tokens whose logits are in memory at a time, recomputed in backward; 0: all tokens, not recomputed",
+      {.role = operation});
+}
+
+void check_model(Findings& findings, const ModelConfig& model) {
+  findings.unless(divides(model.kv_heads, model.heads),
+                  "model.kv_heads = {} does not divide model.heads = {}: each must serve the same number of heads",
+                  model.kv_heads, model.heads);
+  const bool derived = model.head_dim == 0;
+  const bool splits = divides(model.heads, model.hidden);
+  findings.unless(!derived || splits,
+                  "model.heads = {} does not divide model.hidden = {}: change one, or set model.head_dim", model.heads,
+                  model.hidden);
+  const std::int64_t head_dim = derived && splits && model.heads > 0 ? model.hidden / model.heads : model.head_dim;
+  const bool rotary = model.attention_weights == AttentionWeights::softmax;
+  findings.unless(!rotary || divides(2, head_dim),
+                  "heads have the odd width {} (model.head_dim): RoPE rotates pairs, set an even width", head_dim);
+  findings.unless(rotary || model.rope_base == ModelConfig{}.rope_base,
+                  "model.rope_base = {} with model.attention_weights = stick_breaking, which has no rotary positions: "
+                  "remove model.rope_base",
+                  model.rope_base);
+  const bool mixture = model.attention == AttentionKind::experts;
+  findings.unless(!mixture || !model.qkv_bias,
+                  "model.qkv_bias = true with model.attention = moa, whose experts have none: set one or the other");
+  findings.unless(!mixture || model.qk_norm == QkNormKind::none,
+                  "model.qk_norm = {} with model.attention = moa, whose experts have none: set one or the other",
+                  name_of(model.qk_norm));
+  findings.unless(model.first_dense_layers <= model.layers,
+                  "model.first_dense_layers = {} is more than model.layers = {}", model.first_dense_layers,
+                  model.layers);
+}
+
+void check_size(Findings& findings, const Config& config) {
+  constexpr double most = 1e15;
+  const ModelConfig& model = config.model;
+  const MoeConfig& moe = config.moe;
+  const auto number = [](std::int64_t value) { return static_cast<double>(value); };
+  const double head_dim = model.head_dim > 0 ? number(model.head_dim) : number(model.hidden) / number(model.heads);
+  double width = std::max(number(model.ffn_hidden), 8.0 / 3 * number(model.hidden));
+  for (const ExpertNumber& layer : expert_numbers(config)) {
+    width = std::max(width, (number(layer.experts) + number(moe.shared_experts)) * (number(moe.expert_hidden) + 1));
+  }
+  width = std::max(width, std::accumulate(moe.expert_sizes.begin(), moe.expert_sizes.end(), 0.0));
+  const double attention = 4 * number(model.heads) * head_dim * (1 + number(config.attention_experts.count));
+  const double size = number(model.hidden) * (2 * number(model.vocab) + number(model.layers) * (attention + 3 * width));
+  findings.unless(!(size > most),
+                  "a model of about {:.2g} parameters: at most {:.0g} are supported, make "
+                  "model.hidden, model.layers, model.vocab or its widths smaller",
+                  size, most);
+}
+
+void derive_model(ModelConfig& model) {
+  if (model.kv_heads == 0) model.kv_heads = model.heads;
+  const bool splits = model.heads > 0 && model.hidden % model.heads == 0;
+  if (model.head_dim == 0 && splits) model.head_dim = model.hidden / model.heads;
+  if (model.ffn_hidden == 0) model.ffn_hidden = (16 * model.hidden + 3) / 6;  // 8/3, to the nearest: 1280 → 3413
+}
+
+void simplify_model(Config& config) {
+  ModelConfig& model = config.model;
+  const bool sparse = config.moe.experts > 0 || config.moe.shared_experts > 0;
+  if (!sparse) model.first_dense_layers = 0;
+  if (sparse && model.first_dense_layers == 0) model.ffn_hidden = 0;
+}
+
+}  // namespace lyceum

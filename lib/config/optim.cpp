@@ -1,0 +1,82 @@
+#include "config/optim.h"
+
+#include <algorithm>
+
+#include "config/config.h"
+#include "config/findings.h"
+#include "config/keys.h"
+
+namespace lyceum {
+
+void declare_keys(ConfigKeys& keys, OptimConfig& optim) {
+  using enum KeyRole;
+  const KeySection key(keys, tuning);
+  const Domain rate{.low = 0, .high = 1e30};
+  const Domain moment{.low = 0, .high = 1, .high_open = true};
+  key("optim.lr", &optim.lr, rate, "largest learning rate", {.other_names = {"lr", "learning_rate", "max_lr"}});
+  key("optim.min_lr", &optim.min_lr, rate, "final learning rate of cosine and wsd");
+  key("optim.schedule", &optim.schedule,
+      "step: times 0.316 at 80 % and at 90 % of the steps; wsd: constant, then linear decay to min_lr",
+      {.other_names = {"lr_scheduler", "lr_scheduler_type", "lr_decay_style"}});
+  key("optim.schedule_steps", &optim.schedule_steps, {.low = 0},
+      "length of the schedule in steps; 0: that of the resumed checkpoint, or else run.steps",
+      {.role = operation, .other_names = {"lr_decay_iters"}});
+  key("optim.warmup_steps", &optim.warmup_steps, {.low = 0}, "steps of linear warm-up",
+      {.other_names = {"warmup", "warmup_iters", "lr_warmup_iters"}});
+  key("optim.decay_steps", &optim.decay_steps, {.low = 0}, "last steps of wsd, in which it decays; 0: a tenth",
+      {.other_names = {"lr_wsd_decay_iters"}});
+  key("optim.beta1", &optim.beta1, moment, "decay of AdamW's first moment", {.other_names = {"adam_beta1"}});
+  key("optim.beta2", &optim.beta2, moment, "decay of AdamW's second moment", {.other_names = {"adam_beta2"}});
+  key("optim.eps", &optim.eps, {.low = 1e-30, .high = 1}, "added to the root of the second moment",
+      {.other_names = {"adam_eps", "adam_epsilon"}});
+  key("optim.weight_decay", &optim.weight_decay, {.low = 0, .high = 100},
+      "weight decay of matrices; norm weights are not decayed", {.other_names = {"wd"}});
+  key("optim.clip_norm", &optim.clip_norm, {.low = 0, .high = 1e9}, "largest global gradient norm; 0: no clipping",
+      {.other_names = {"clip_grad", "grad_clip", "max_grad_norm", "gradient_clipping"}});
+  key("optim.train_only", &optim.train_only, {.hint = "names with *, comma-separated"},
+      "tensors to train, all others are frozen; model/layers/*/mlp/gate/weight[8:]: rows from 8 on; empty: train all",
+      {.role = identity});
+  key("optim.router_penalty", &optim.router_penalty, loss_weight,
+      "weight of a loss: the squared rows of the routers' matrices gate/weight", {.role = identity});
+  key("optim.router_penalty_from", &optim.router_penalty_from, {.low = 0},
+      "first expert whose row is penalised: the number of old experts if new ones were inserted", {.role = identity});
+}
+
+namespace {
+
+/// Checks that routers have the rows which optim.router_penalty is for.
+void check_router_penalty(Findings& findings, const Config& config) {
+  const OptimConfig& optim = config.optim;
+  if (!(optim.router_penalty > 0)) {
+    findings.unless(optim.router_penalty_from == 0,
+                    "optim.router_penalty_from = {} has no effect without optim.router_penalty",
+                    optim.router_penalty_from);
+    return;
+  }
+  const RouterKind router = config.moe.router;
+  const std::int64_t chosen = std::max(choices_of(config.moe), config.attention_experts.count);
+  findings.unless(chosen <= 0 || (router != RouterKind::hash && router != RouterKind::random),
+                  "optim.router_penalty = {} with moe.router = {}, which trains no matrix", optim.router_penalty,
+                  name_of(router));
+  const std::int64_t rows = std::max({chosen, config.sub_dimensions.attention, config.sub_dimensions.ffn});
+  findings.unless(rows > 0, "optim.router_penalty = {} with no experts to choose from: set moe.experts, or 0",
+                  optim.router_penalty);
+  findings.unless(rows <= 0 || optim.router_penalty_from < rows,
+                  "optim.router_penalty_from = {}: routers have {} rows, counted from 0", optim.router_penalty_from,
+                  rows);
+}
+
+}  // namespace
+
+void check_optim(Findings& findings, const Config& config) {
+  findings.unless(!(config.optim.min_lr > config.optim.lr), "optim.min_lr = {} is above optim.lr = {}",
+                  config.optim.min_lr, config.optim.lr);
+  check_router_penalty(findings, config);
+}
+
+void simplify_optim(OptimConfig& optim) {
+  if (optim.schedule == LearningRateSchedule::constant) optim.min_lr = 0;
+  if (optim.schedule != LearningRateSchedule::wsd) optim.decay_steps = 0;
+}
+
+}  // namespace lyceum

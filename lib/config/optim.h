@@ -1,0 +1,33 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/feature.h"
+
+namespace lyceum {
+
+/// The learning rate over the steps after the warm-up, see learning_rate() in train/step/schedule.h.
+enum class LearningRateSchedule { step, cosine, wsd, constant };
+constexpr auto names_of(LearningRateSchedule) { return std::array{"step", "cosine", "wsd", "constant"}; }
+
+/// [optim]: the update of the weights, and the learning rate of each step.
+struct OptimConfig {
+  double lr = 1e-3, min_lr = 0;
+  LearningRateSchedule schedule = LearningRateSchedule::step;
+  std::int64_t schedule_steps = 0;  // length of the schedule; 0: the checkpoint's, else run.steps
+  std::int64_t warmup_steps = 0;
+  std::int64_t decay_steps = 0;  // last steps of wsd; 0: a tenth of the schedule
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip_norm = 1.0;
+  std::vector<std::string> train_only = {};  // patterns of tensors, see TensorPattern; empty: all
+  double router_penalty = 0;                 // λ of λ‖A‖² for rows A of routers' matrices
+  std::int64_t router_penalty_from = 0;      // first expert whose row is penalised
+};
+
+void declare_keys(ConfigKeys& keys, OptimConfig& optim);
+void check_optim(Findings& findings, const Config& config);
+void simplify_optim(OptimConfig& optim);
+
+}  // namespace lyceum

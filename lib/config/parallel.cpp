@@ -1,0 +1,80 @@
+#include "config/parallel.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <vector>
+
+#include "config/config.h"
+#include "config/findings.h"
+#include "config/keys.h"
+#include "parallel/expert/placement.h"
+
+namespace lyceum {
+
+std::int64_t fewest_ranks(const ParallelConfig& parallel) {
+  const auto positive = [](int ranks) { return std::clamp<std::int64_t>(ranks, 1, 1 << 20); };
+  const std::int64_t stage =
+      std::lcm(positive(parallel.tensor), positive(parallel.expert) * positive(parallel.expert_tensor));
+  return std::min<std::int64_t>(stage, 1 << 30) * positive(parallel.pipeline);
+}
+
+int expert_hosts(const ParallelConfig& parallel) {
+  const std::int64_t ranks = std::int64_t{parallel.expert} * parallel.expert_tensor, host = parallel.host_ranks;
+  const bool full = host > parallel.expert_tensor && parallel.expert_tensor > 0 && host % parallel.expert_tensor == 0 &&
+                    ranks > host && ranks % host == 0;
+  return full && parallel.dispatch != DispatchKind::direct ? static_cast<int>(ranks / host) : 1;
+}
+
+void declare_keys(ConfigKeys& keys, ParallelConfig& parallel) {
+  const KeySection key(keys, KeyRole::operation);
+  key("parallel.pipeline", &parallel.pipeline, {.low = 1}, "pipeline stages",
+      {.other_names = {"pp", "pipeline_parallel_size", "pipeline_model_parallel_size"}});
+  key("parallel.tensor", &parallel.tensor, {.low = 1}, "ranks that each dense matrix is split over",
+      {.other_names = {"tp", "tensor_parallel_size", "tensor_model_parallel_size"}});
+  key("parallel.expert", &parallel.expert, {.low = 1}, "ranks among which a block's experts are divided",
+      {.other_names = {"ep", "expert_parallel_size", "expert_model_parallel_size"}});
+  key("parallel.expert_tensor", &parallel.expert_tensor, {.low = 1}, "ranks that each expert matrix is split over",
+      {.other_names = {"expert_tensor_parallel_size"}});
+  key("parallel.zero", &parallel.zero, {.low = 0, .high = 3},
+      "ZeRO stage: data ranks shard 1 the optimizer state, 2 also gradients, 3 also weights",
+      {.other_names = {"zero_stage", "zero_optimization"}});
+  key("parallel.schedule", &parallel.schedule, "pipeline schedule");
+  key("parallel.virtual_stages", &parallel.virtual_stages, {.low = 1}, "model chunks per pipeline rank",
+      {.other_names = {"num_virtual_stages_per_pipeline_rank"}});
+  key("parallel.sequence", &parallel.sequence, {}, "sequence parallelism over the tensor ranks",
+      {.other_names = {"sequence_parallel"}});
+  key("parallel.placement", &parallel.placement,
+      "experts on ranks: consecutive, wide paired with narrow, or balanced by FLOPs");
+  key("parallel.dispatch", &parallel.dispatch,
+      "how tokens reach experts' ranks: directly, or once to each host and from there; auto: hierarchical on several "
+      "hosts");
+  key("parallel.host_ranks", &parallel.host_ranks, {.low = 0}, "ranks per host, for parallel.dispatch; 0: as started");
+  key("parallel.overlap", &parallel.overlap,
+      "computed while tokens travel to experts and back: nothing, the shared experts, or also another micro-batch");
+  key("parallel.transport", &parallel.transport,
+      "between GPUs: nccl, or staged: MPI through host memory; auto: nccl unless ranks share a GPU");
+  key("parallel.checksums", &parallel.checksums, {}, "add a checksum to tensor messages that are sent by MPI");
+}
+
+void check_placement(Findings& findings, const Config& config) {
+  const MoeConfig& moe = config.moe;
+  if (config.parallel.placement != PlacementKind::pairs || moe.experts <= 0) return;
+  if (!moe.expert_sizes.empty() && std::ssize(moe.expert_sizes) != moe.experts) return;  // reported already
+  const auto check = [&](const char* key, std::int64_t parts) {
+    if (parts < 1) return;
+    for (const ExpertNumber& number : expert_numbers(config)) {
+      std::vector<std::int64_t> widths = moe.expert_sizes;
+      widths.resize(static_cast<std::size_t>(number.experts), moe.expert_hidden);
+      const std::string problem = pairs_problem(widths, static_cast<int>(parts));
+      findings.unless(problem.empty(),
+                      "parallel.placement = pairs with {} = {}: {}; change one, or set parallel.placement = cost", key,
+                      parts, problem);
+    }
+  };
+  check("parallel.expert", config.parallel.expert);
+  const std::int64_t groups = config.balance.device_groups;
+  if (groups != config.parallel.expert) check("balance.device_groups", groups);
+}
+
+}  // namespace lyceum

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "config/feature.h"
+#include "kernels/routing_policy.h"
+
+namespace lyceum {
+
+struct MoeConfig;
+
+/// How a router computes its logits, see model/routing/router.h.
+enum class RouterKind { softmax, sigmoid, sqrt_softplus, mlp, noisy, random, hash };
+constexpr auto names_of(RouterKind) {
+  return std::array{"softmax", "sigmoid", "sqrt_softplus", "mlp", "noisy", "random", "hash"};
+}
+
+constexpr auto names_of(Gates) { return std::array{"raw", "renormalized", "detached", "ones"}; }
+
+/// Returns the scores that a router computes from its logits; a hash has none. Scores other than softmax are compared
+/// with a bias.
+constexpr Scores scores_of(RouterKind router) {
+  switch (router) {
+    case RouterKind::sigmoid: return Scores::sigmoid;
+    case RouterKind::sqrt_softplus: return Scores::sqrt_softplus;
+    default: return Scores::softmax;
+  }
+}
+
+/// Returns moe.gates; if unset, ones for a hash, which has no scores, else raw.
+Gates gates_of(const MoeConfig& moe);
+/// Returns attention_experts.gates; if unset, ones for a hash, detached for a softmax, else renormalized.
+Gates attention_gates_of(const Config& config);
+
+/// Returns the fewest of a router's `choices` that the groups of moe.group_limit have together.
+std::int64_t open_choices(const Config& config, std::int64_t choices);
+
+/// Adds the keys of [moe] that say how tokens choose experts.
+void declare_router_keys(ConfigKeys& keys, MoeConfig& moe);
+void check_router(Findings& findings, const Config& config);
+void derive_gates(Config& config);
+
+}  // namespace lyceum

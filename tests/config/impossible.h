@@ -1,0 +1,47 @@
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "config/check.h"
+
+namespace lyceum {
+
+/// Returns a configuration that is possible on 1, 2, 4 and 8 ranks.
+inline Config sparse() {
+  Config config;
+  config.moe.experts = 15;
+  config.moe.top_k = 3;
+  config.moe.shared_experts = 1;
+  config.moe.expert_hidden = 64;
+  return config;
+}
+
+/// A change that makes a configuration impossible, with what the one message about it must contain.
+struct Impossible {
+  std::function<void(Config&)> change;
+  std::vector<std::string> told;
+  int world = 4;
+};
+
+/// Expects one message for each case, before and after resolve(). `tell`: problems() or contradictions().
+inline void expect_each_told(const std::vector<Impossible>& cases,
+                             std::vector<std::string> (*tell)(const Config&, int) = problems) {
+  for (const Impossible& impossible : cases) {
+    Config config = sparse();
+    ASSERT_THAT(tell(config, impossible.world), testing::IsEmpty());
+    impossible.change(config);
+    for (const bool resolved : {false, true}) {
+      if (resolved) resolve(config, impossible.world);
+      const std::vector<std::string> found = tell(config, impossible.world);
+      ASSERT_EQ(found.size(), 1u) << impossible.told.front() << " … " << testing::PrintToString(found);
+      for (const std::string& text : impossible.told) EXPECT_THAT(found.front(), testing::HasSubstr(text));
+    }
+  }
+}
+
+}  // namespace lyceum

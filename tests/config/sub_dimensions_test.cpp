@@ -1,0 +1,44 @@
+#include "config/sub_dimensions.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "config/check.h"
+#include "config/impossible.h"
+
+namespace lyceum {
+namespace {
+
+TEST(ConfigProblems, impossible_pieces_and_attention_experts_are_told) {
+  expect_each_told(
+      {
+          {[](Config& c) { c.moe = {}, c.sub_dimensions = {.attention = 7}; },
+           {"sub_dimensions.attention = 7 does not divide"}},
+          {[](Config& c) { c.moe = {}, c.sub_dimensions = {.ffn = 4, .active = 5}; },
+           {"sub_dimensions.active = 5 is more than"}},
+          {[](Config& c) { c.moe = {}, c.sub_dimensions = {.ffn = 4, .active = 2, .shared = 3}; },
+           {"sub_dimensions.shared = 3"}},
+          {[](Config& c) { c.moe = {}, c.sub_dimensions = {.ffn = 4, .active = 3, .shared = 3}; },
+           {"leaves no piece to choose"}},
+          {[](Config& c) { c.moe = {}, c.sub_dimensions = {.ffn = 4, .fusion_width = 3}; },
+           {"sub_dimensions.fusion_width = 3"}},
+          {[](Config& c) { c.sub_dimensions = {.attention = 4}; }, {"moe.experts = ", "set one or the other"}},
+          {[](Config& c) {
+             c.model.attention = AttentionKind::experts;
+             c.attention_experts = {.count = 2, .top_k = 3, .gates = {}};
+           },
+           {"attention_experts.top_k = 3 is more than attention_experts.count = 2"}},
+          {[](Config& c) {
+             c.moe = {};
+             c.model.attention = AttentionKind::experts;
+             c.attention_experts.count = 2;
+             c.sub_dimensions.attention = 4;
+           },
+           {"sub_dimensions.attention = 4 with model.attention = moa"}},
+          {[](Config& c) { c.model.hidden = 20000000; }, {"a model of about"}},
+      },
+      contradictions);
+}
+
+}  // namespace
+}  // namespace lyceum
