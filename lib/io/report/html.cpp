@@ -7,6 +7,7 @@
 #include <limits>
 #include <ranges>
 
+#include "core/real_text.h"
 #include "io/report/alarms.h"
 #include "io/report/chart.h"
 #include "io/report/layers.h"
@@ -92,7 +93,7 @@ std::string idle_in_a_step(const RoutingHistory& routing, RecordRange range) {
   const auto choosable = [](const RoutingHistory::Layer& layer) { return layer.experts - layer.always_on; };
   const auto [least, most] = std::ranges::minmax(routing.layers | std::views::transform(choosable));
   const std::string all = least == most ? std::to_string(least) : fmt::format("{} to {}", least, most);
-  return fmt::format("{:.1f} of {}", mean_of_layers(routing, range, &StepBalance::idle_mean), all);
+  return fmt::format("{} of {}", real_text(mean_of_layers(routing, range, &StepBalance::idle_mean), ".1f"), all);
 }
 
 /// "35 of 1,536": in the newest record, of all layers.
@@ -110,15 +111,15 @@ std::string tiles(const ReportInput& input, std::optional<RecordRange> range) {
   if (!input.train.empty()) {
     const std::size_t last = std::min<std::size_t>(20, input.train.size());
     html += tile(last == 1 ? std::string("Training loss") : fmt::format("Training loss, last {} values", last),
-                 fmt::format("{:.4f}", mean_of_last(input.train, last)));
+                 real_text(mean_of_last(input.train, last), ".4f"));
   }
-  if (!input.valid.empty()) html += tile("Validation loss", fmt::format("{:.4f}", input.valid.back().value));
+  if (!input.valid.empty()) html += tile("Validation loss", real_text(input.valid.back().value, ".4f"));
   if (input.unigram_entropy) {
-    html += tile("Unigram entropy", fmt::format("{:.4f}", *input.unigram_entropy));
+    html += tile("Unigram entropy", real_text(*input.unigram_entropy, ".4f"));
     if (!input.valid.empty()) {
       const double lower = *input.unigram_entropy - input.valid.back().value;
       html += tile(fmt::format("Validation loss {} unigram entropy by", lower < 0 ? "above" : "below"),
-                   fmt::format("{:.3f}", std::abs(lower)));
+                   real_text(std::abs(lower), ".3f"));
     }
   }
   if (range) {
@@ -132,15 +133,14 @@ std::string tiles(const ReportInput& input, std::optional<RecordRange> range) {
     }
     if (tells_steps(input.routing, *range)) {
       html += tile("MaxVio of a step, mean of the layers",
-                   fmt::format("{:.2f}", mean_of_layers(input.routing, *range, &StepBalance::max_vio_mean)));
+                   real_text(mean_of_layers(input.routing, *range, &StepBalance::max_vio_mean), ".2f"));
       html += tile("Idle experts in a step, mean of the layers", idle_in_a_step(input.routing, *range));
     }
-    html +=
-        tile("MaxVio of the sum, mean of the layers", fmt::format("{:.2f}", sum / static_cast<double>(loads.size())));
+    html += tile("MaxVio of the sum, mean of the layers", real_text(sum / static_cast<double>(loads.size()), ".2f"));
     html += tile("Starved experts, all layers", starved_now(input.routing));
     if (tells_dropped(input.routing) && choices > 0) {
       html += tile("Dropped choices",
-                   fmt::format("{:.2f} %", 100 * static_cast<double>(dropped) / static_cast<double>(choices)));
+                   real_text(100 * static_cast<double>(dropped) / static_cast<double>(choices), ".2f") + " %");
     }
   }
   return html.empty() ? "" : fmt::format("<div class=\"tiles\">\n{}</div>\n", html);
@@ -208,8 +208,9 @@ std::string load_map(const RoutingHistory& routing, RecordRange range) {
     auto& titles = map.titles.emplace_back();
     for (std::size_t e = 0; e < load.tokens.size(); ++e) {
       values.push_back(load.total() ? static_cast<double>(load.tokens[e]) / load.mean() : nan);
-      titles.push_back(fmt::format("layer {}, expert {}: {:.3f} × even, {} tokens; {}", label_of(load.id), e,
-                                   values.back(), grouped_number(load.tokens[e]), place_text(layer, e)));
+      titles.push_back(fmt::format("layer {}, expert {}: {} × even, {} tokens; {}", label_of(load.id), e,
+                                   real_text(values.back(), ".3f"), grouped_number(load.tokens[e]),
+                                   place_text(layer, e)));
     }
   }
   return heat_map(map);
@@ -343,12 +344,11 @@ std::string load_table(const RoutingHistory& routing, RecordRange range) {
   std::string rows;
   for (const RoutedTokens& load : loads_by_choice(routing, range)) {
     rows += fmt::format(
-        "<tr{}><th>layer{} top{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.3f}</td><td>{}</td>{}</tr>\n",
+        "<tr{}><th>layer{} top{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>{}</tr>\n",
         *load.choice == 0 ? " class=\"first\"" : "", label_of(load.id), *load.choice, grouped_number(load.max()),
         grouped_number(load.min()),
-        std::isfinite(load.max_over_min()) ? fmt::format("{:.3f}", load.max_over_min())
-                                           : short_number(load.max_over_min()),
-        grouped_number(std::llround(load.mean())), load.variation(), load.busiest(),
+        std::isfinite(load.max_over_min()) ? real_text(load.max_over_min(), ".3f") : short_number(load.max_over_min()),
+        grouped_number(std::llround(load.mean())), real_text(load.variation(), ".3f"), load.busiest(),
         dropped ? fmt::format("<td>{}</td>", grouped_number(load.dropped)) : "");
   }
   return fmt::format(
