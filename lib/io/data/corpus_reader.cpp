@@ -103,17 +103,17 @@ struct CorpusReader::Implementation {
     open();
     CorpusBatch batch{.item = static_cast<std::size_t>(at.item), .first_record = at.record};
     std::size_t end = 0;  // of the last whole line
-    bool more = true;
-    while (end == 0 && more) {
-      if (rest.size() > sizes.document) {
-        batch.too_long = true;
-        ++at.record;
-        return finished(std::move(batch), skip_line());
-      }
+    for (bool more = true; end == 0 && more && rest.size() <= sizes.document;) {
       const std::size_t searched = rest.size();
       more = source->read(sizes.records, rest);
       const std::size_t newline = std::string_view(rest).substr(searched).rfind('\n');
       if (newline != std::string_view::npos) end = searched + newline + 1;
+    }
+    // Lines behind the first one came with the last read.
+    if (std::min(rest.find('\n'), rest.size()) > sizes.document) {
+      batch.too_long = true;
+      ++at.record;
+      return finished(std::move(batch), skip_line());
     }
     if (end == 0) end = rest.size();  // the last line has no newline
     if (end == 0) return std::nullopt;
