@@ -58,7 +58,7 @@ struct StepTime {
   double total() const { return compute + transfers + bubble + synchronising + optimizer; }
 };
 
-/// What a model is read for, without training.
+/// The uses of a model that do not train it.
 enum class Reading { evaluate, generate };
 
 struct MeshPlan {

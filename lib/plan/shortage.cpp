@@ -54,7 +54,7 @@ class WaysOut {
  private:
   bool fits(const Way& way) const { return way.need <= available_; }
 
-  /// Of several keys, each time the change that saves most.
+  /// Changes one key after another, each time the one that saves most.
   std::string combined_text() const {
     Way way = given_;
     while (!fits(way)) {
@@ -81,7 +81,7 @@ class WaysOut {
     for (const T value : values) {
       Way way = from;
       way.config.*section.*member = value;
-      // As resolve() derives it.
+      // resolve() derives it in the same way.
       if (config.moe.group_limit == 0 && config.balance.device_groups == config.parallel.expert)
         way.config.balance.device_groups = way.config.parallel.expert;
       way.need = need_of(way.config);

@@ -130,7 +130,7 @@ TEST(Shortage, OfReadingHasOnlyWhatHelpsReading) {
   }
 }
 
-/// Where the length alone matters, a shorter one is advised.
+/// If the length alone matters, a shorter one is advised.
 TEST(Shortage, ALongSequenceIsCut) {
   Config config = paper("deepseekmoe-2b");
   config.batch.micro = 1;
