@@ -76,15 +76,12 @@ class WaysOut {
   template <class T, class Section, class Member>
   std::optional<Way> change(const Way& from, const std::string& key, const std::vector<T>& values,
                             Section Config::*section, Member Section::*member) const {
-    const Config& config = from.config;
     std::optional<Way> best;
     for (const T value : values) {
       Way way = from;
+      way.config = undone(from.config);
       way.config.*section.*member = value;
-      // resolve() derives it in the same way.
-      if (config.moe.group_limit == 0 && config.balance.device_groups == config.parallel.expert)
-        way.config.balance.device_groups = way.config.parallel.expert;
-      way.need = need_of(way.config);
+      way.need = plan(way.config);
       if (best && way.need >= best->need) continue;
       std::erase_if(way.changes, [&](const std::string& earlier) { return earlier.starts_with(key + " = "); });
       if constexpr (std::is_enum_v<T>) {
@@ -127,9 +124,22 @@ class WaysOut {
     return ways;
   }
 
-  /// Infinity for a configuration that is none.
-  double need_of(const Config& config) const {
+  /// Takes back what resolve() derived from keys that may change. A micro-batch that was given as it would have been
+  /// derived counts as derived.
+  Config undone(Config config) const {
+    const std::int64_t micro = std::exchange(config.batch.micro, 0);
+    Config derived = config;
+    resolve(derived, world_);
+    if (derived.batch.micro != micro) config.batch.micro = micro;
+    if (config.moe.group_limit == 0 && config.balance.device_groups == config.parallel.expert)
+      config.balance.device_groups = 0;
+    return config;
+  }
+
+  /// Resolves a configuration and returns the bytes of its fullest rank; infinity if it is invalid.
+  double plan(Config& config) const {
     if (!contradictions(config, world_).empty()) return std::numeric_limits<double>::infinity();
+    resolve(config, world_);
     if (reading_) return plan_inference(config, world_, *reading_).peak_memory();
     if (!step_is_short(config, world_)) return std::numeric_limits<double>::infinity();
     return plan_mesh(config, world_, {},

@@ -58,9 +58,14 @@ const std::vector<Case>& cases() {
   static const std::vector<Case> all{
       {"optimizer states", {"--batch.micro=1"}, 8, 80e9, true},
       {"activations", {"--batch.micro=8", "--parallel.expert=8", "--parallel.zero=1"}, 8, 80e9, true},
-      {"a small batch", {"--batch.micro=1", "--model.recompute=full", "--parallel.zero=3"}, 8, 45e9, true},
-      {"a schedule", {"--parallel.pipeline=4", "--parallel.schedule=gpipe", "--parallel.zero=3"}, 8, 80e9, true},
-      {"several keys", {"--batch.micro=8"}, 8, 36e9, true},
+      {"experts", {"--batch.micro=1", "--model.recompute=full", "--parallel.zero=3"}, 8, 42e9, true},
+      {"a schedule",
+       {"--batch.micro=1", "--parallel.pipeline=4", "--parallel.schedule=gpipe", "--parallel.zero=1"},
+       8,
+       80e9,
+       true},
+      {"a derived micro-batch", {"--batch.global=64", "--batch.micro=0", "--parallel.zero=3"}, 8, 80e9, true},
+      {"several keys", {"--batch.micro=8"}, 8, 60e9, true},
       {"a machine that is too small", {"--batch.micro=1"}, 8, 2e9, false},
       {"one rank", {"--batch.micro=1"}, 1, 80e9, false},
   };
