@@ -150,9 +150,11 @@ void print_placement(const CheckpointReader& reader) {
 
 int show(const CheckpointReader& reader, bool all) {
   const CheckpointHeader& header = reader.header();
-  print(fmt::format("checkpoint     {}\nrun            {}\nstep           {}\nmesh           {}\nsize           {}\n",
-                    reader.directory().string(), header.run_uuid, header.step, header.mesh,
-                    text_of_bytes(reader.bytes())));
+  print(fmt::format("checkpoint     {}\nrun            {}\nstep           {}\nmesh           {}\n",
+                    reader.directory().string(), header.run_uuid, header.step, header.mesh));
+  const bool converted = header.mesh.starts_with("none");  // by no ranks that a legend explains
+  if (!converted) print(fmt::format("               {}\n", mesh_legend));
+  print(fmt::format("size           {}\n", text_of_bytes(reader.bytes())));
   print(fmt::format("sound          {}\n", sound_text(header)));
   if (header.job) print(fmt::format("job            {}\n", text_of(*header.job)));
   if (const std::string digest = reader.tokenizer_sha256(); !digest.empty()) {

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "apps/output.h"
+#include "core/real_text.h"
 #include "io/text/table.h"
 
 namespace lyceum {
@@ -78,8 +79,7 @@ int print_differences(const CheckpointReader& a, const CheckpointReader& b, bool
     total.max_absolute = larger(d.max_absolute, total.max_absolute);
     total.max_relative = larger(d.max_relative, total.max_relative);
     if (all || !equal) {
-      table.add(
-          {entry.name, fmt::format("{:.3g}", d.max_absolute), fmt::format("{:.3g}", d.max_relative), describe(d)});
+      table.add({entry.name, real_text(d.max_absolute, ".3g"), real_text(d.max_relative, ".3g"), describe(d)});
     }
   }
   for (const CheckpointReader::Entry& entry : b.tensors()) {
@@ -92,9 +92,9 @@ int print_differences(const CheckpointReader& a, const CheckpointReader& b, bool
     print(fmt::format("{} tensors, equal bit for bit\n", same));
     return 0;
   }
-  print(fmt::format(
-      "{} tensors equal bit for bit, {} different (max |a-b| {:.3g}, max relative {:.3g}), {} not comparable\n", same,
-      different, total.max_absolute, total.max_relative, missing));
+  print(fmt::format("{} tensors equal bit for bit, {} different (max |a-b| {}, max relative {}), {} not comparable\n",
+                    same, different, real_text(total.max_absolute, ".3g"), real_text(total.max_relative, ".3g"),
+                    missing));
   return 1;
 }
 

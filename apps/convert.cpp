@@ -18,6 +18,7 @@
 #include "config/check.h"
 #include "convert/transforms/conversion.h"
 #include "core/error.h"
+#include "core/real_text.h"
 #include "io/checkpoint/unit_tensors.h"
 #include "io/text/nearest_word.h"
 #include "io/text/table.h"
@@ -233,7 +234,7 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
   const LoadedConfig own = config_of(source);
   const LoadedConfig wanted = wanted_config(own, options.out, parsed.rest, given);
   const auto tell_loss = [&](const char* when, const Evaluation& evaluation) {
-    tell(fmt::format("{:<10} {:.6f} nats per token on {} of {}\n", when, evaluation.loss,
+    tell(fmt::format("{:<10} {} nats per token on {} of {}\n", when, real_text(evaluation.loss, ".6f"),
                      count_text(evaluation.tokens, "token"), options.data));
   };
   const bool measures = request.transform == "prune" && !options.data.empty();

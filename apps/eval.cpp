@@ -15,6 +15,7 @@
 #include "apps/output.h"
 #include "apps/run_config.h"
 #include "config/binding.h"
+#include "core/real_text.h"
 #include "io/data/tokens/token_meta.h"
 #include "io/routing/stats.h"
 #include "io/routing/text.h"
@@ -117,16 +118,18 @@ std::string changes_text(const CheckpointRun& run, const EvalOptions& options) {
 std::string text(const nlohmann::ordered_json& summary) {
   const auto number = [&](const char* name) { return summary[name].get<double>(); };
   std::string text = fmt::format(
-      "checkpoint     {} (step {})\ntokens         {}\nloss           {:.6f} nats per token, standard error {:.6f}\n"
-      "perplexity     {:.4f}\nbits per byte  {}\n",
+      "checkpoint     {} (step {})\ntokens         {}\nloss           {} nats per token, standard error {}\n"
+      "perplexity     {}\nbits per byte  {}\n",
       summary["checkpoint"].get<std::string>(), summary["step"].get<std::int64_t>(),
-      summary["tokens"].get<std::int64_t>(), number("loss"), number("standard_error"), number("perplexity"),
+      summary["tokens"].get<std::int64_t>(), real_text(number("loss"), ".6f"),
+      real_text(number("standard_error"), ".6f"), real_text(number("perplexity"), ".4f"),
       summary["bits_per_byte"].is_null() ? "unknown: the data have no .json file, or a mask excludes tokens"
-                                         : fmt::format("{:.4f}", number("bits_per_byte")));
+                                         : real_text(number("bits_per_byte"), ".4f"));
   if (!summary.contains("sources")) return text;
   for (const auto& [prefix, source] : summary["sources"].items()) {
-    text += fmt::format("  {}  loss {:.6f}, standard error {:.6f}, {} tokens\n", prefix, source["loss"].get<double>(),
-                        source["standard_error"].get<double>(), source["tokens"].get<std::int64_t>());
+    text += fmt::format("  {}  loss {}, standard error {}, {} tokens\n", prefix,
+                        real_text(source["loss"].get<double>(), ".6f"),
+                        real_text(source["standard_error"].get<double>(), ".6f"), source["tokens"].get<std::int64_t>());
   }
   return text;
 }

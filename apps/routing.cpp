@@ -18,6 +18,7 @@
 #include "apps/routing_model.h"
 #include "config/binding.h"
 #include "core/error.h"
+#include "core/real_text.h"
 #include "io/files/atomic_file.h"
 #include "io/report/chart.h"
 #include "io/report/html.h"
@@ -153,7 +154,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RoutingHistory& 
                      }));
   if (const ChosenWidth width = chosen_width(history, range); width.varies()) {
     facts.emplace_back("Mean width of the chosen experts",
-                       fmt::format("{:.1f} (of all: {:.1f})", width.mean(), width.even()));
+                       fmt::format("{} (of all: {})", real_text(width.mean(), ".1f"), real_text(width.even(), ".1f")));
   }
   facts.emplace_back("Routing records",
                      fmt::format("{}; figures sum the last {}", history.steps.size(), range.end - range.begin));

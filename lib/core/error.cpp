@@ -3,6 +3,9 @@
 #include <fmt/args.h>
 #include <fmt/format.h>
 
+#include <cmath>
+#include <type_traits>
+
 #include "core/printable.h"
 
 namespace lyceum {
@@ -10,7 +13,13 @@ namespace lyceum {
 std::string format_message(std::string_view text, std::initializer_list<MessageArgument> arguments) {
   fmt::dynamic_format_arg_store<fmt::format_context> store;
   for (const MessageArgument& argument : arguments) {
-    argument.visit([&](const auto& value) { store.push_back(value); });
+    argument.visit([&]<class T>(const T& value) {
+      if constexpr (std::is_same_v<T, double>) {
+        store.push_back(std::isnan(value) ? std::abs(value) : value);  // as real_text()
+      } else {
+        store.push_back(value);
+      }
+    });
   }
   return fmt::vformat(text, store);
 }

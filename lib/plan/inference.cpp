@@ -57,7 +57,8 @@ MeshPlan plan_inference(const Config& config, int world, Reading reading) {
   Config one_pass = config;
   one_pass.model.recompute = Recompute::none;
   if (reading == Reading::generate) one_pass.batch.micro = 1;
-  MeshPlan plan{.config = config, .world = world, .ranks = {}, .costs = {}, .timeline = {}, .time = {}};
+  MeshPlan plan{
+      .config = config, .world = world, .reading = reading, .ranks = {}, .costs = {}, .timeline = {}, .time = {}};
   Pieces pieces;
   for (int row = 0; row < config.parallel.pipeline; ++row) {
     std::vector<RankPlan> ranks;

@@ -59,12 +59,16 @@ struct StepTime {
   double total() const { return compute + transfers + bubble + synchronising + optimizer; }
 };
 
+/// The uses of a model that do not train it.
+enum class Reading { evaluate, generate };
+
 struct MeshPlan {
   Config config;
   int world = 1;
-  std::vector<RankPlan> ranks;  // of every row of the pipeline one that needs the most memory
-  Costs costs;                  // of the passes: seconds with a cluster, else units of a million FLOPs of one rank
-  Timeline timeline;            // of them, with all micro-batches or as many as were asked for
+  std::optional<Reading> reading{};  // nothing: it trains
+  std::vector<RankPlan> ranks;       // of every row of the pipeline one that needs the most memory
+  Costs costs;                       // of the passes: seconds with a cluster, else units of a million FLOPs of one rank
+  Timeline timeline;                 // of them, with all micro-batches or as many as were asked for
   std::optional<StepTime> time;
 
   double peak_memory() const;
@@ -89,8 +93,6 @@ MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>
 /// Its pipeline with at most so many micro-batches, or as few more as one for each of its ranks, to be drawn.
 Timeline drawn_timeline(const MeshPlan& plan, int most);
 
-/// What a model is read for.
-enum class Reading { evaluate, generate };
 /// Micro-batches that are under way at once in an evaluation: a stage keeps its results until the next one takes them.
 inline int evaluated_at_once(int pipeline) { return pipeline == 1 ? 1 : 8 * pipeline; }
 /// The same without training: weights, caches of keys and values, and at most what a forward pass needs at a time. No
@@ -105,8 +107,9 @@ std::string error_table(const MeshPlan& plan);
 
 /// "rank 4 needs 93 GB of the 76 GB that `whose` has (weights …)": of the rank that needs the most.
 std::string need_text(const MeshPlan& plan, double available, const std::string& whose);
-/// Empty where every rank's memory is at most `available` bytes, else need_text() and two ways out. `whose`: "each of
-/// the 8 ranks of this machine".
+/// Returns nothing if every rank's memory is at most `available` bytes. Otherwise need_text() and advice: changes of
+/// one key after which a plan made anew fits, at most three, with the memory that they need; if there are none, changes
+/// of several keys; if these do not fit either, what they need. `whose`: "each of the 8 ranks of this machine".
 std::string shortage(const MeshPlan& plan, double available, const std::string& whose);
 /// Throws a usage Error with shortage() and, below it, the table.
 void require_fits(const MeshPlan& plan, double available, const std::string& whose);

@@ -3,64 +3,16 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
-#include <optional>
 
 #include "core/error.h"
 #include "io/text/table.h"
 #include "model/routing/mixture.h"
 #include "plan/mesh_plan.h"
-#include "plan/place.h"
 #include "plan/text.h"
 
 namespace lyceum {
 
 namespace {
-
-/// Whether most of a rank's activations are logits, of more tokens than products need at a time to be fast.
-bool logits_are_most(const MeshPlan& plan, const RankPlan& rank, std::int64_t enough_tokens) {
-  const Config& config = plan.config;
-  const bool has_head =
-      std::ranges::any_of(rank.stages, [&](const Range& blocks) { return blocks.end() == config.model.layers; });
-  const Place place = Place::of(config.parallel, plan.world, rank.rank);
-  const std::int64_t tokens = token_share(config, place).tokens, chunk = config.model.loss_chunk;
-  const std::int64_t at_a_time = chunk == 0 ? tokens : std::min(chunk, tokens);
-  const double row = number(config.model.vocab * element_bytes(config)) / place.size(Axis::tensor);
-  return has_head && at_a_time > enough_tokens && 2 * number(at_a_time) * row > rank.memory.activations;
-}
-
-/// What would make the most of a rank's need smaller, given what is already done.
-std::vector<std::string> ways_out(const MeshPlan& plan, const RankPlan& rank) {
-  const Config& config = plan.config;
-  const ParallelConfig& parallel = config.parallel;
-  const RankMemory& need = rank.memory;
-  std::vector<std::string> ways;
-  const double state = need.weights + need.gradients + need.optimizer;
-  const bool copies = mesh_shape(parallel).data(plan.world) > 1;
-  const auto activations = [&] {
-    if (config.model.recompute != Recompute::full) ways.push_back("set model.recompute = full");
-    if (config.batch.micro > 1) ways.push_back(fmt::format("lower batch.micro (it is {})", config.batch.micro));
-  };
-  if (need.activations > state) {
-    constexpr std::int64_t chunk = 1024;
-    if (logits_are_most(plan, rank, chunk)) ways.push_back(fmt::format("set model.loss_chunk = {}", chunk));
-    if (parallel.schedule == ScheduleKind::gpipe)
-      ways.push_back("set parallel.schedule = 1f1b, which keeps fewer micro-batches");
-    activations();
-    ways.push_back("lower batch.seq_len or model.vocab");
-  }
-  if (copies && parallel.zero < 3) ways.push_back(fmt::format("raise parallel.zero (it is {})", parallel.zero));
-  if (fewest_experts(config) > parallel.expert)
-    ways.push_back(fmt::format("raise parallel.expert (it is {})", parallel.expert));
-  if (config.model.layers > parallel.pipeline)
-    ways.push_back(fmt::format("raise parallel.pipeline (it is {})", parallel.pipeline));
-  if (config.model.heads > parallel.tensor)
-    ways.push_back(fmt::format("raise parallel.tensor (it is {})", parallel.tensor));
-  if (need.activations <= state) activations();
-  ways.push_back("make the model smaller (model.hidden, model.layers, model.vocab)");
-  ways.push_back("use more machines");
-  ways.resize(2);
-  return ways;
-}
 
 const RankPlan& fullest_rank(const MeshPlan& plan) {
   return *std::ranges::max_element(plan.ranks, {}, [](const RankPlan& rank) { return rank.memory.total(); });
@@ -122,18 +74,6 @@ std::string need_text(const MeshPlan& plan, double available, const std::string&
       "rank {} needs {} of the {} that {} has (weights {}, gradients {}, optimizer {}, activations {}, buffers {})",
       rank.rank, bytes_text(need.total()), bytes_text(available), whose, bytes_text(need.weights),
       bytes_text(need.gradients), bytes_text(need.optimizer), bytes_text(need.activations), bytes_text(need.buffers));
-}
-
-std::string shortage(const MeshPlan& plan, double available, const std::string& whose) {
-  const RankPlan& rank = fullest_rank(plan);
-  if (rank.memory.total() <= available) return {};
-  const std::vector<std::string> ways = ways_out(plan, rank);
-  return fmt::format("{}: {}, or {}", need_text(plan, available, whose), ways[0], ways[1]);
-}
-
-void require_fits(const MeshPlan& plan, double available, const std::string& whose) {
-  const std::string text = shortage(plan, available, whose);
-  if (!text.empty()) fail(ExitCode::usage, "{}\n{}", text, error_table(plan));
 }
 
 }  // namespace lyceum

@@ -15,18 +15,6 @@ namespace lyceum {
 
 namespace {
 
-/// Those of `number`, up to `most`. None of a number below 1.
-std::vector<int> divisors(std::int64_t number, std::int64_t most) {
-  std::vector<int> all;
-  for (std::int64_t d = 1; d * d <= number; ++d) {
-    if (number % d != 0) continue;
-    if (d <= most) all.push_back(static_cast<int>(d));
-    if (d * d < number && number / d <= most) all.push_back(static_cast<int>(number / d));
-  }
-  std::ranges::sort(all);
-  return all;
-}
-
 class Finder {
  public:
   Finder(const Config& config, int world, int node_ranks, const std::set<std::string>& fixed)
@@ -179,6 +167,17 @@ class Finder {
 };
 
 }  // namespace
+
+std::vector<int> divisors(std::int64_t number, std::int64_t most) {
+  std::vector<int> all;
+  for (std::int64_t d = 1; d * d <= number; ++d) {
+    if (number % d != 0) continue;
+    if (d <= most) all.push_back(static_cast<int>(d));
+    if (d * d < number && number / d <= most) all.push_back(static_cast<int>(number / d));
+  }
+  std::ranges::sort(all);
+  return all;
+}
 
 Config without_mesh(Config config) {
   config.parallel = {};

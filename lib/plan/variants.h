@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
@@ -7,6 +8,9 @@
 #include "config/config.h"
 
 namespace lyceum {
+
+/// Returns the divisors of a number that are at most `most`, ascending; none of a number below 1.
+std::vector<int> divisors(std::int64_t number, std::int64_t most);
 
 /// The configuration of one rank: what is wrong with it is wrong whatever the mesh.
 Config without_mesh(Config config);

@@ -94,6 +94,7 @@ expect 0 ranks 2 train --config "$work/grown/config.ini" --run.steps=3 --paralle
 expect 0 "$lyceum" routing report "$work/grown" --html "$work/page.html"
 expect 0 "$lyceum" routing dump "$work/grown" --csv "$work/counts.csv"
 expect 0 "$lyceum" checkpoint show "$work/grown"
+! grep -q "pp pipeline stages" "$work/out" || fail "a converted checkpoint has a mesh"
 expect 0 "$lyceum" plan --config "$work/grown/config.ini" --ranks=2 --parallel.expert=2
 expect 0 "$lyceum" generate --checkpoint "$work/grown" --prompt "the " --tokens 4
 expect 0 ranks 2 eval --checkpoint "$work/grown" --parallel.expert=2 --batches=1 --token-log "$work/tokens.h5"

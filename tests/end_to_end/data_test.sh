@@ -94,6 +94,8 @@ expect 0 "$lyceum" eval --checkpoint=run --data.valid="$work/gone/valid" --json
 expect 0 "$lyceum" checkpoint ls run
 says out "^step-00000014 "
 expect 0 "$lyceum" checkpoint show run
+says out "^mesh +pp1 dp[12] tp1 · edp1 ep[12] etp1$"
+says out "^ +pp pipeline stages, dp data ranks"
 says out "^tokenizer +tokenizer.model, SHA-256 [0-9a-f]{64}$"
 expect 0 "$lyceum" checkpoint verify run
 

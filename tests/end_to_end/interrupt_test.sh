@@ -86,8 +86,9 @@ for run in twice twice-2; do
 done
 
 # --- what is no training ends at the first one, and an error that ranks find has no banner after its line
+reads() { [[ -n $(find "/proc/$job/fd" -lname "$1" 2>/dev/null || true) ]]; }
 begin "$lyceum" eval "--checkpoint=$work/calm-1/checkpoints" "--data.valid=$work/data/train" --batch.global=8
-sleep 0.3
+poll=0.01 wait_for 60 reads "$work/data/train.bin" || fail "eval does not begin"
 kill -INT "$job"
 finish
 equal "exit code of an interrupted eval" "$code" 130

@@ -17,6 +17,9 @@ assert len(bad) >= 49, f"{len(bad)} lines name what is not finite"
 assert lines[-1]["skipped"] >= 49, lines[-1]
 END
 
+grep -q ' nan \|(loss nan' "$work/out" || fail "no number is NaN"
+! grep -e -nan "$work/out" "$work/err" || fail "NaN has a sign"
+
 # The count of bad steps travels with a checkpoint, and so does what made them: resuming ends the same way, sooner.
 last=$("$lyceum" checkpoint ls "$work/run/checkpoints" | grep -c step-)
 [[ $last -ge 1 ]] || fail "no checkpoint of the run is left"

@@ -31,10 +31,10 @@ says out "^step +[0-9.]+ +100.0 %"
 expect 2 "$lyceum" plan --measure
 says err "needs --cluster FILE or --world N"
 
-# What does not fit is planned, then refused with two ways out.
+# What does not fit is planned, then refused with advice.
 expect 2 "$lyceum" plan --config "$papers/deepseekmoe-16b.ini" --cluster "$clusters/h100-8x.ini" --batch.micro=1
 says out "^peak memory per rank"
-says err "^lyceum plan: rank 0 needs [0-9.]+ GB of the 76.0 GB .*, or "
+says err "^lyceum plan: rank 0 needs [0-9.]+ GB of the 76.0 GB .*: no change .*: use more ranks or a smaller model$"
 expect 2 "$lyceum" plan --config "$papers/deepseekmoe-145b.ini" --world 8
 says err "^lyceum plan: none of [0-9]+ meshes .* in the closest, pp[0-9]+ .*, rank [0-9]+ needs .*: use more ranks"
 says err "^row +rank +blocks"

@@ -86,4 +86,35 @@ done
 echo "killed $killed times; then: $(head -n 2 summary | tail -n 1)"
 for file in .bin .idx -valid.bin -valid.idx; do cmp "whole$file" "cut$file"; done
 [ -z "$(find . -name 'cut*.partial' -o -name 'cut*.progress')" ] || fail "something is left over"
+
+# --- texts that must be encoded whole: this tokenizer puts a space before each
+python3 - <<'END'
+import json
+json.dump({"version": "1.0", "truncation": None, "padding": None, "post_processor": None, "decoder": None,
+           "added_tokens": [{"id": 0, "content": "<|endoftext|>", "single_word": False, "lstrip": False, "rstrip": False,
+                             "normalized": False, "special": True}],
+           "normalizer": {"type": "Prepend", "prepend": " "}, "pre_tokenizer": {"type": "Whitespace"},
+           "model": {"type": "BPE", "vocab": {"<|endoftext|>": 0, "l": 1, "a": 2, "m": 3, "p": 4}, "merges": []}},
+          open("whole.json", "w"))
+text = "lamp " * 3_500_000  # 17.5 MB
+open("large.txt", "w").write(text)
+with open("large.jsonl", "w") as file:
+    for one in ["a lamp", text, "two lamps"]: file.write(json.dumps({"text": one}) + "\n")
+END
+whole() { "$lyceum" tokenize --tokenizer whole.json --threads 1 --output limited "$@"; }
+expect_exit 3 "large.txt has more than 17 MB of text behind byte 0 that cannot be encoded in parts: split it into documents, or raise --max-document-mb" \
+  whole --input large.txt --max-document-mb 17
+[ ! -e limited.idx ] || fail "tokens of a text that is too large"
+whole --input large.txt --max-document-mb 18 >/dev/null
+[ "$(stat -c %s limited.bin)" = $((2 * (4 * 3500000 + 1))) ] || fail "the tokens of a large text"
+rm limited.*
+whole --input large.jsonl --max-document-mb 17 >summary
+grep -qF "skipped 1 record: 1 too long (large.jsonl:2)" summary || fail "no word of a record that is too long: $(cat summary)"
+grep -q '"documents": 2' limited.json || fail "records beside one that is too long"
+rm limited.*
+whole --input large.jsonl --max-document-mb 18 >summary
+grep -q '"documents": 3' limited.json || fail "a record within --max-document-mb"
+for limit in 16 2001 nan; do
+  expect_exit 2 "--max-document-mb $limit" whole --input large.txt --max-document-mb $limit
+done
 echo "passed"

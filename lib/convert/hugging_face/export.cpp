@@ -72,6 +72,10 @@ void write_shard(const fs::path& file, const Shard& shard, const CheckpointReade
     require(std::ranges::all_of(values, [](float value) { return std::isfinite(value); }),
             "{}: {} is not finite: the checkpoint is unusable, export an earlier one", source.directory().string(),
             entry.name);
+    require(
+        entry.type != safetensors::Type::bf16 ||
+            std::ranges::all_of(values, [](float value) { return std::isfinite(static_cast<float>(bfloat16(value))); }),
+        "{}: {} exceeds the range of BF16: export with --dtype=F32", source.directory().string(), entry.name);
     writer.write(values);
   }
   writer.finish();

@@ -65,7 +65,7 @@ void write_run(const NewRun& run, const ProcessGroup& world, const std::string& 
     require(complaint.empty(), "{}", complaint);
     if (world.rank() == 0 && !run.copied_as.empty()) write_whole_file(copy, run.tokenizer);
     // Last: nobody trains by it before the weights are there.
-    if (world.rank() == 0) write_whole_file(file, fmt::format("# {}\n{}", title, to_ini(run.config)));
+    if (world.rank() == 0) write_whole_file(file, fmt::format("# {}\n{}", title, to_ini(run.config, run.resolved)));
   } catch (const Error&) {
     std::error_code ignored;
     if (world.rank() == 0) remove_checkpoint(root);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/printable.h"
+#include "core/real_text.h"
 
 namespace lyceum {
 namespace {
@@ -112,7 +113,7 @@ std::string pointer_data(const LineChart& chart) {
     for (const MetricPoint& point : thinned(line.points)) {
       const std::string value = std::isnan(point.value)   ? "\"NaN\""
                                 : std::isinf(point.value) ? "\"∞\""
-                                                          : fmt::format("{:.7g}", point.value);
+                                                          : real_text(point.value, ".7g");
       points += fmt::format("{}[{},{}]", points.empty() ? "" : ",", point.step, value);
     }
     json += fmt::format("{}{{\"name\":\"{}\",\"style\":\"{}\",\"points\":[{}]}}", json.empty() ? "" : ",", line.name,
@@ -191,7 +192,7 @@ std::string short_number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "∞" : "-∞";
   if (std::abs(value) >= 1000 && std::abs(value) < 1e15) return grouped_number(std::llround(value));
-  return fmt::format("{:.4g}", value);
+  return real_text(value, ".4g");
 }
 
 std::vector<double> axis_ticks(double low, double high, int count, bool log) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/real_text.h"
 #include "io/report/chart.h"
 #include "io/report/heat_map.h"
 #include "io/report/page.h"
@@ -65,8 +66,8 @@ std::string domain_map(const DomainRouting& domains, const DomainRouting::Router
     for (std::size_t c = 0; c < router.choices(); ++c) {
       const bool shown = static_cast<std::int64_t>(c) >= first;
       values.push_back(shown ? share(d, c) * even : std::numeric_limits<double>::quiet_NaN());
-      titles.push_back(fmt::format("{}, {} {} of width {}: {:.2f} %, {:.3f} × even", name, router.choice, c,
-                                   router.widths[c], 100 * share(d, c), values.back()));
+      titles.push_back(fmt::format("{}, {} {} of width {}: {} %, {} × even", name, router.choice, c, router.widths[c],
+                                   real_text(100 * share(d, c), ".2f"), real_text(values.back(), ".3f")));
     }
   }
   return heat_map(map);
@@ -91,8 +92,8 @@ std::string domains_page(const DomainRouting& domains) {
   std::vector<std::pair<std::string, std::string>> facts{
       {"Checkpoint", fmt::format("{}, step {}", domains.checkpoint, grouped_number(domains.step))}};
   for (const DomainRouting::DataSet& set : domains.data_sets) {
-    facts.emplace_back(set.name,
-                       fmt::format("{}: {} tokens, loss {:.4f}", set.prefix, grouped_number(set.tokens), set.loss));
+    facts.emplace_back(set.name, fmt::format("{}: {} tokens, loss {}", set.prefix, grouped_number(set.tokens),
+                                             real_text(set.loss, ".4f")));
   }
   std::string body =
       fmt::format("<h1>{}</h1>\n", title) + fact_list(facts) + distance_chart(domains) +

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/real_text.h"
 #include "io/report/chart.h"
 #include "io/report/page.h"
 #include "io/run/metrics.h"
@@ -104,7 +105,7 @@ std::string flow_page(const ActivationFlow& flow) {
                      fact_list({{"Checkpoint", fmt::format("{}, step {}", flow.checkpoint, grouped_number(flow.step))},
                                 {"Data", flow.data},
                                 {"Tokens", grouped_number(flow.tokens)},
-                                {"Loss, nats per token", fmt::format("{:.4f}", flow.loss)},
+                                {"Loss, nats per token", real_text(flow.loss, ".4f")},
                                 {"Hidden dimensions", grouped_number(flow.hidden)}});
   body += over_layers_at(flow,
                          {.title = "Magnitude held by the largest dimensions",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/real_text.h"
 #include "io/report/alarms.h"
 #include "io/report/balance_charts.h"
 #include "io/report/chart.h"

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/real_text.h"
 #include "io/report/chart.h"
 #include "io/report/time_map.h"
 #include "io/routing/stats.h"
@@ -165,18 +166,18 @@ std::string layer_card(const RoutingHistory& history, const RoutingHistory::Laye
   }
   const RoutedTokens& now = loads.back();
   const StepBalance newest = step_balance(layer, columns.back());
-  const std::string of_steps =
-      std::isnan(newest.max_vio_mean)
-          ? ""
-          : fmt::format("MaxVio of a step {:.3g}, at most {:.3g} · ", newest.max_vio_mean, newest.max_vio_max);
+  const std::string of_steps = std::isnan(newest.max_vio_mean) ? ""
+                                                               : fmt::format("MaxVio of a step {}, at most {} · ",
+                                                                             real_text(newest.max_vio_mean, ".3g"),
+                                                                             real_text(newest.max_vio_max, ".3g"));
   return fmt::format(
       "<section class=\"card{}\">\n<h3 id=\"{}\">Layer {}</h3>\n{}<p class=\"numbers\">{}of the sum "
-      "{:.3g} · entropy {:.3g}</p>\n{}"
+      "{} · entropy {}</p>\n{}"
       "<details>\n<summary>{}percentiles, MaxVio, idle experts, entropy</summary>\n{}{}<div "
       "class=\"trio\">\n{}{}{}</div>\n</details>\n"
       "</section>\n",
       told.empty() ? "" : " alarmed", anchor_of(layer.id), label_of(layer.id), told,
-      of_steps.empty() ? "MaxVio " : of_steps, now.max_violation(), now.entropy(),
+      of_steps.empty() ? "MaxVio " : of_steps, real_text(now.max_violation(), ".3g"), real_text(now.entropy(), ".3g"),
       expert_map(history, layer, columns, loads), layer.top_k > 1 ? "by choice, " : "", starved_list(history, layer),
       choice_maps(history, layer, columns), percentile_chart(loads, steps),
       evenness_charts(layer, columns, loads, steps), information_chart(layer, columns, steps));

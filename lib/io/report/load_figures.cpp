@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/real_text.h"
 #include "io/report/chart.h"
 #include "io/report/heat_map.h"
 #include "io/text/table.h"
@@ -43,8 +44,9 @@ std::string load_map(const RoutingHistory& routing, RecordRange range) {
     auto& titles = map.titles.emplace_back();
     for (std::size_t e = 0; e < load.tokens.size(); ++e) {
       values.push_back(load.total() ? static_cast<double>(load.tokens[e]) / load.mean() : no_value);
-      titles.push_back(fmt::format("layer {}, expert {}: {:.3f} × even, {} tokens; {}", label_of(load.id), e,
-                                   values.back(), grouped_number(load.tokens[e]), place_text(layer, e)));
+      titles.push_back(fmt::format("layer {}, expert {}: {} × even, {} tokens; {}", label_of(load.id), e,
+                                   real_text(values.back(), ".3f"), grouped_number(load.tokens[e]),
+                                   place_text(layer, e)));
     }
   }
   return heat_map(map);
@@ -82,12 +84,11 @@ std::string load_table(const RoutingHistory& routing, RecordRange range) {
   std::string rows;
   for (const RoutedTokens& load : loads_by_choice(routing, range)) {
     rows += fmt::format(
-        "<tr{}><th>layer{} top{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.3f}</td><td>{}</td>{}</tr>\n",
+        "<tr{}><th>layer{} top{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>{}</tr>\n",
         *load.choice == 0 ? " class=\"first\"" : "", label_of(load.id), *load.choice, grouped_number(load.max()),
         grouped_number(load.min()),
-        std::isfinite(load.max_over_min()) ? fmt::format("{:.3f}", load.max_over_min())
-                                           : short_number(load.max_over_min()),
-        grouped_number(std::llround(load.mean())), load.variation(), load.busiest(),
+        std::isfinite(load.max_over_min()) ? real_text(load.max_over_min(), ".3f") : short_number(load.max_over_min()),
+        grouped_number(std::llround(load.mean())), real_text(load.variation(), ".3f"), load.busiest(),
         dropped ? fmt::format("<td>{}</td>", grouped_number(load.dropped)) : "");
   }
   return fmt::format(

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <ranges>
 
+#include "core/real_text.h"
 #include "io/report/alarms.h"
 #include "io/report/chart.h"
 
@@ -47,7 +48,7 @@ std::string idle_in_a_step(const RoutingHistory& routing, RecordRange range) {
   const auto choosable = [](const RoutingHistory::Layer& layer) { return layer.experts - layer.always_on; };
   const auto [least, most] = std::ranges::minmax(routing.layers | std::views::transform(choosable));
   const std::string all = least == most ? std::to_string(least) : fmt::format("{} to {}", least, most);
-  return fmt::format("{:.1f} of {}", mean_of_layers(routing, range, &StepBalance::idle_mean), all);
+  return fmt::format("{} of {}", real_text(mean_of_layers(routing, range, &StepBalance::idle_mean), ".1f"), all);
 }
 
 /// "35 of 1,536": in the newest record, of all layers.
@@ -67,15 +68,15 @@ std::string number_tiles(const ReportInput& input, std::optional<RecordRange> ra
   if (!input.train.empty()) {
     const std::size_t last = std::min<std::size_t>(20, input.train.size());
     html += tile(last == 1 ? std::string("Training loss") : fmt::format("Training loss, last {} values", last),
-                 fmt::format("{:.4f}", mean_of_last(input.train, last)));
+                 real_text(mean_of_last(input.train, last), ".4f"));
   }
-  if (!input.valid.empty()) html += tile("Validation loss", fmt::format("{:.4f}", input.valid.back().value));
+  if (!input.valid.empty()) html += tile("Validation loss", real_text(input.valid.back().value, ".4f"));
   if (input.unigram_entropy) {
-    html += tile("Unigram entropy", fmt::format("{:.4f}", *input.unigram_entropy));
+    html += tile("Unigram entropy", real_text(*input.unigram_entropy, ".4f"));
     if (!input.valid.empty()) {
       const double lower = *input.unigram_entropy - input.valid.back().value;
       html += tile(fmt::format("Validation loss {} unigram entropy by", lower < 0 ? "above" : "below"),
-                   fmt::format("{:.3f}", std::abs(lower)));
+                   real_text(std::abs(lower), ".3f"));
     }
   }
   if (range) {
@@ -89,15 +90,14 @@ std::string number_tiles(const ReportInput& input, std::optional<RecordRange> ra
     }
     if (tells_steps(input.routing, *range)) {
       html += tile("MaxVio of a step, mean of the layers",
-                   fmt::format("{:.2f}", mean_of_layers(input.routing, *range, &StepBalance::max_vio_mean)));
+                   real_text(mean_of_layers(input.routing, *range, &StepBalance::max_vio_mean), ".2f"));
       html += tile("Idle experts in a step, mean of the layers", idle_in_a_step(input.routing, *range));
     }
-    html +=
-        tile("MaxVio of the sum, mean of the layers", fmt::format("{:.2f}", sum / static_cast<double>(loads.size())));
+    html += tile("MaxVio of the sum, mean of the layers", real_text(sum / static_cast<double>(loads.size()), ".2f"));
     html += tile("Starved experts, all layers", starved_now(input.routing));
     if (tells_dropped(input.routing) && choices > 0) {
       html += tile("Dropped choices",
-                   fmt::format("{:.2f} %", 100 * static_cast<double>(dropped) / static_cast<double>(choices)));
+                   real_text(100 * static_cast<double>(dropped) / static_cast<double>(choices), ".2f") + " %");
     }
   }
   return html.empty() ? "" : fmt::format("<div class=\"tiles\">\n{}</div>\n", html);

@@ -9,6 +9,7 @@
 #include <initializer_list>
 #include <numeric>
 
+#include "core/real_text.h"
 #include "io/files/hdf5.h"
 #include "io/files/new_hdf5.h"
 #include "io/routing/groups.h"
@@ -23,7 +24,7 @@ constexpr std::int64_t short_window = 2, long_window = 9;
 
 std::string half_of(const MixtureId& id) { return id.site == Site::attention ? "attention" : "FFN"; }
 
-std::string percent(double part) { return std::isnan(part) ? "-" : fmt::format("{:.1f} %", 100 * part); }
+std::string percent(double part) { return std::isnan(part) ? "-" : real_text(100 * part, ".1f") + " %"; }
 
 /// The input of a half, which is listed before its output.
 const ActivationFlow::Values& input_of(const ActivationFlow& flow, std::size_t output) {
@@ -42,7 +43,8 @@ std::string over_layers(const ActivationFlow& flow, Site site, Number number) {
     ++layers;
   }
   const double mean = sum / layers;
-  return fmt::format("{:.1f} ± {:.1f} %", 100 * mean, 100 * std::sqrt(std::max(squares / layers - mean * mean, 0.0)));
+  const double deviation = std::sqrt(std::max(squares / layers - mean * mean, 0.0));
+  return fmt::format("{} ± {} %", real_text(100 * mean, ".1f"), real_text(100 * deviation, ".1f"));
 }
 
 std::string chance_text(const ActivationFlow& flow) {
@@ -119,8 +121,8 @@ double ActivationFlow::Values::common_part(std::size_t q, std::int64_t tokens) c
 
 std::string flow_text(const ActivationFlow& flow) {
   std::string text = fmt::format(
-      "checkpoint     {} (step {})\ndata           {}\ntokens         {}\nloss           {:.6f} nats per token\n\n",
-      flow.checkpoint, flow.step, flow.data, flow.tokens, flow.loss);
+      "checkpoint     {} (step {})\ndata           {}\ntokens         {}\nloss           {} nats per token\n\n",
+      flow.checkpoint, flow.step, flow.data, flow.tokens, real_text(flow.loss, ".6f"));
   text +=
       "Magnitudes (squares) of the hidden dimensions, the share of a token's sum in the largest, and the fewest that "
       "hold 90 %\n";
@@ -130,12 +132,11 @@ std::string flow_text(const ActivationFlow& flow) {
     const ActivationFlow::Values& values = flow.values[v];
     const double mean = values.mean_magnitude(), run = values.run.at(told_part);
     table.add({std::to_string(values.id.layer), half_of(values.id) + (values.output ? " output" : " input"),
-               fmt::format("{:.4f}", mean), values.output ? percent(mean / input_of(flow, v).mean_magnitude()) : "",
-               fmt::format("{:.4f}", values.median), percent(values.share_of_top(0.1)),
-               percent(values.share_of_top(0.25)), percent(values.share_of_top(0.5)),
-               percent(values.dimensions_for(0.9)), percent(values.common_part(told_part, short_window)),
-               percent(values.common_part(told_part, long_window)),
-               std::isnan(run) ? "-" : fmt::format("{:.2f}", run)});
+               real_text(mean, ".4f"), values.output ? percent(mean / input_of(flow, v).mean_magnitude()) : "",
+               real_text(values.median, ".4f"), percent(values.share_of_top(0.1)), percent(values.share_of_top(0.25)),
+               percent(values.share_of_top(0.5)), percent(values.dimensions_for(0.9)),
+               percent(values.common_part(told_part, short_window)),
+               percent(values.common_part(told_part, long_window)), std::isnan(run) ? "-" : real_text(run, ".2f")});
   }
   text += table.text();
   text += fmt::format("high: among the largest {:.0f} % of the token's dimensions; {}", 100 * high_parts[told_part],

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/real_text.h"
 #include "io/text/json.h"
 #include "io/text/table.h"
 #include "kernels/cross_entropy.h"
@@ -149,11 +150,11 @@ DifficultTokens::Width sum(const std::vector<DifficultTokens::Width>& widths) {
 std::string reductions_text(const DifficultTokens& difficult) {
   Table table({">loss in A above", ">tokens", ">of all", ">loss in A", ">loss in B", ">reduction"});
   const auto add = [&](const std::string& name, std::int64_t tokens, double a, double b) {
-    const auto nats = [&](double value) { return tokens == 0 ? "-" : fmt::format("{:.4f}", value); };
+    const auto nats = [&](double value) { return tokens == 0 ? "-" : real_text(value, ".4f"); };
     table.add({name, std::to_string(tokens), share(tokens, difficult.tokens), nats(a), nats(b), nats(a - b)});
   };
   for (const DifficultTokens::Reduction& row : difficult.reductions) {
-    add(fmt::format("{:.4g}", row.threshold), row.tokens, row.loss_a, row.loss_b);
+    add(real_text(row.threshold, ".4g"), row.tokens, row.loss_a, row.loss_b);
   }
   add("all tokens", difficult.tokens, difficult.a.loss, difficult.b.loss);
   return table.text();
@@ -228,13 +229,14 @@ DifficultTokens difficult_tokens(const TokenLogFile& a, const TokenLogFile& b, s
 std::string difficult_text(const DifficultTokens& difficult, bool layers) {
   std::string text;
   for (const auto& [name, model] : {std::pair{"A", &difficult.a}, std::pair{"B", &difficult.b}}) {
-    text += fmt::format("{}  {} (step {}), mean loss {:.4f}\n", name, model->file, model->step, model->loss);
+    text +=
+        fmt::format("{}  {} (step {}), mean loss {}\n", name, model->file, model->step, real_text(model->loss, ".4f"));
   }
   text += fmt::format("\nMean loss of the tokens that are difficult for A\n{}", reductions_text(difficult));
   const DifficultTokens::Reduction& most = difficult.reductions.front();
   if (difficult.widths.empty()) return text + "\nB has no routed experts.\n";
-  text += fmt::format("\nExperts that B chooses for the {} with a loss above {:.4g} in A, all layers\n{}",
-                      count_text(most.tokens, "token"), most.threshold, widths_text(difficult));
+  text += fmt::format("\nExperts that B chooses for the {} with a loss above {} in A, all layers\n{}",
+                      count_text(most.tokens, "token"), real_text(most.threshold, ".4g"), widths_text(difficult));
   if (layers)
     text += fmt::format("\nBy layer and choice: tokens that go to experts of each width\n{}", layers_text(difficult));
   return text;

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/real_text.h"
 #include "io/files/hdf5.h"
 #include "io/files/new_hdf5.h"
 #include "io/routing/groups.h"
@@ -26,9 +27,9 @@ constexpr std::size_t told_spreads = 3;
 std::string spreads_text(const DomainRouting& domains, const DomainRouting::Router& router) {
   std::string text;
   for (const DomainSpread& spread : widest_spreads(domains, router, told_spreads)) {
-    text += fmt::format("{}{} ({} {:.1f} %, {} {:.1f} %)", text.empty() ? "" : ", ", spread.choice,
-                        domains.data_sets[spread.lowest].name, 100 * spread.low, domains.data_sets[spread.highest].name,
-                        100 * spread.high);
+    text += fmt::format("{}{} ({} {} %, {} {} %)", text.empty() ? "" : ", ", spread.choice,
+                        domains.data_sets[spread.lowest].name, real_text(100 * spread.low, ".1f"),
+                        domains.data_sets[spread.highest].name, real_text(100 * spread.high, ".1f"));
   }
   return text;
 }
@@ -143,7 +144,7 @@ std::string domain_text(const DomainRouting& domains) {
   std::string text = fmt::format("checkpoint     {} (step {})\n\n", domains.checkpoint, domains.step);
   Table sets({"data set", ">tokens", ">loss", "token files"});
   for (const DomainRouting::DataSet& set : domains.data_sets) {
-    sets.add({set.name, std::to_string(set.tokens), fmt::format("{:.4f}", set.loss), set.prefix});
+    sets.add({set.name, std::to_string(set.tokens), real_text(set.loss, ".4f"), set.prefix});
   }
   text += sets.text();
   text += "\nShares of the choices by data set; TV: total-variation distance of two sets, 0: equal, 1: disjoint\n";
@@ -151,7 +152,7 @@ std::string domain_text(const DomainRouting& domains) {
   for (const DomainRouting::Router& router : domains.routers) {
     const DomainDistance apart = distance_of(domains, router);
     const bool alone = domains.data_sets.size() < 2;
-    const auto number = [&](double value) { return alone ? "-" : fmt::format("{:.4f}", value); };
+    const auto number = [&](double value) { return alone ? "-" : real_text(value, ".4f"); };
     routers.add({"layer" + label_of(router.id), router.kind, std::to_string(router.choices()),
                  std::to_string(router.top_k), number(apart.mean), number(apart.largest),
                  alone ? "-" : domains.data_sets[apart.a].name + ", " + domains.data_sets[apart.b].name,

@@ -8,6 +8,7 @@
 #include <ostream>
 #include <vector>
 
+#include "core/real_text.h"
 #include "io/text/table.h"
 
 namespace lyceum {
@@ -31,7 +32,7 @@ std::string aligned(const std::vector<Row>& rows) {
   return text;
 }
 
-std::string ratio_text(double ratio) { return fmt::format("{:.3f}", ratio); }  // "inf" for a starved expert
+std::string ratio_text(double ratio) { return real_text(ratio, ".3f"); }  // "inf" for a starved expert
 
 Row header(const RoutingHistory::Layer& layer, bool experts, bool dropped) {
   Row row = {"layer, choice"};
@@ -51,7 +52,7 @@ Row row_of(const RoutedTokens& load, bool experts, bool dropped) {
   }
   for (std::string& cell :
        Row{std::to_string(load.max()), std::to_string(load.min()), ratio_text(load.max_over_min()),
-           fmt::format("{:.1f}", load.mean()), ratio_text(load.variation()), std::to_string(load.busiest())}) {
+           real_text(load.mean(), ".1f"), ratio_text(load.variation()), std::to_string(load.busiest())}) {
     row.push_back(std::move(cell));
   }
   if (dropped) row.push_back(std::to_string(load.dropped));
@@ -60,7 +61,7 @@ Row row_of(const RoutedTokens& load, bool experts, bool dropped) {
 
 /// A number that may be unknown.
 std::string known(float number, int decimals) {
-  return std::isnan(number) ? "-" : fmt::format("{:.{}f}", number, decimals);
+  return std::isnan(number) ? "-" : real_text(number, fmt::format(".{}f", decimals));
 }
 
 /// One row per router: how even single steps were, beside the sum of all steps.
@@ -94,7 +95,8 @@ std::string information_table(const RoutingHistory& history, RecordRange range) 
 }  // namespace
 
 std::string width_text(const ChosenWidth& width) {
-  return fmt::format("mean width of the chosen experts {:.1f}, of all experts {:.1f}", width.mean(), width.even());
+  return fmt::format("mean width of the chosen experts {}, of all experts {}", real_text(width.mean(), ".1f"),
+                     real_text(width.even(), ".1f"));
 }
 
 std::string routing_table(const RoutingHistory& history, RecordRange range, bool experts) {
@@ -137,7 +139,7 @@ void write_routing_csv(const RoutingHistory& history, std::ostream& out) {
           const auto end = std::back_inserter(lines);
           fmt::format_to(end, "{},{},{},{},{},{},{},{},{}", history.steps[r], layer.id.layer, k, e,
                          layer.expert_sizes[e], layer.expert_rank[e], layer.counts[place],
-                         layer.mean_probability[r * experts + e],
+                         real_text(layer.mean_probability[r * experts + e]),
                          layer.id.site == Site::attention ? "attention" : "ffn");
           if (dropped) fmt::format_to(end, ",{}", layer.drops ? layer.dropped[place] : 0);
           lines.push_back('\n');

@@ -11,6 +11,7 @@
 #include <ostream>
 
 #include "core/printable.h"
+#include "core/real_text.h"
 #include "io/text/table.h"
 
 namespace lyceum {
@@ -30,7 +31,7 @@ std::string eta_text(const ProgressLine& line) {
 std::string decimals_text(double value, int decimals) {
   const double size = std::abs(value);
   const bool fits = size == 0 || (size < 99999 && size >= std::pow(10.0, -decimals)) || !std::isfinite(value);
-  return fits ? fmt::format("{:.{}f}", value, decimals) : fmt::format("{:.{}e}", value, std::min(decimals, 2));
+  return real_text(value, fits ? fmt::format(".{}f", decimals) : fmt::format(".{}e", std::min(decimals, 2)));
 }
 
 }  // namespace
@@ -53,12 +54,11 @@ std::string progress_header(std::int64_t steps) {
 
 std::string progress_text(const ProgressLine& line) {
   const std::string mfu = line.mfu ? fmt::format("{:.1f}%", 100 * *line.mfu) : std::string(unknown);
-  const std::string imbalance =
-      line.load_imbalance ? fmt::format("{:.2f}", *line.load_imbalance) : std::string(unknown);
-  std::string text = fmt::format("{:>{}}  {:>9.4f}  {:>9}  {:>9.2e}  {:>7}  {:>8}  {:>6}  {:>9}  {:>7}",
-                                 fmt::format("{}/{}", line.step, line.steps), step_width(line.steps), line.loss,
-                                 decimals_text(line.grad_norm, 3), line.lr, decimals_text(1e3 * line.step_seconds, 1),
-                                 human_count(line.tokens_per_second), mfu, imbalance, eta_text(line));
+  const std::string imbalance = line.load_imbalance ? real_text(*line.load_imbalance, ".2f") : std::string(unknown);
+  std::string text = fmt::format(
+      "{:>{}}  {:>9}  {:>9}  {:>9.2e}  {:>7}  {:>8}  {:>6}  {:>9}  {:>7}", fmt::format("{}/{}", line.step, line.steps),
+      step_width(line.steps), real_text(line.loss, ".4f"), decimals_text(line.grad_norm, 3), line.lr,
+      decimals_text(1e3 * line.step_seconds, 1), human_count(line.tokens_per_second), mfu, imbalance, eta_text(line));
   if (line.skipped > 0) text += fmt::format("  {} skipped", line.skipped);
   return text;
 }

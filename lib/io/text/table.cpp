@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "core/printable.h"
+#include "core/real_text.h"
 
 namespace lyceum {
 
@@ -55,7 +56,7 @@ std::vector<std::string> Table::lines() const {
 }
 
 std::string human_count(double value, std::string_view unit) {
-  if (!std::isfinite(value)) return fmt::format("{}", std::isnan(value) ? std::abs(value) : value);
+  if (!std::isfinite(value)) return real_text(value);
   constexpr std::array prefixes = {"", "k", "M", "G", "T", "P", "E"};
   double size = std::abs(value);
   std::size_t prefix = 0;

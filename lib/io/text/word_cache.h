@@ -16,7 +16,7 @@ namespace lyceum {
 class WordCache {
  public:
   /// Words up to this many bytes are worth remembering: longer ones seldom come again.
-  static constexpr std::size_t longest_word = 64;
+  static constexpr std::size_t longest_word = 255;
 
   /// Appends the tokens of a word, which `encode(word, tokens)` does for one that is new.
   template <class Encode>

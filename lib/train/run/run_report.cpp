@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/real_text.h"
 #include "io/text/table.h"
 #include "kernels/product_kernels.h"
 #include "model/counts.h"
@@ -32,6 +33,11 @@ std::string pipeline_line(const Config& config, const Mesh& mesh) {
   return fmt::format("pipeline   {} · {} of {} blocks · {} · ranks wait {:.0f} % of the time (bubble, by FLOPs)",
                      name_of(config.parallel.schedule), count_text(shape.stages(), "stage"), blocks,
                      count_text(shape.microbatches, "micro-batch"), 100 * simulate(schedule, costs).bubble_fraction());
+}
+
+/// "2.3026 ± 0.0123"
+std::string loss_text(const Evaluation& evaluation) {
+  return fmt::format("{} ± {}", real_text(evaluation.loss, ".4f"), real_text(evaluation.standard_error, ".4f"));
 }
 
 }  // namespace
@@ -146,7 +152,8 @@ void RunReport::left_out(const StepResult& result, std::int64_t step) {
     warn(fmt::format("step {} skipped on all ranks: no token of its batch counts in the loss", step));
     return;
   }
-  warn(fmt::format("step {} skipped on all ranks (loss {}, gradient norm {}){}", step, result.loss, result.grad_norm,
+  warn(fmt::format("step {} skipped on all ranks (loss {}, gradient norm {}){}", step, real_text(result.loss),
+                   real_text(result.grad_norm),
                    result.culprit.empty() ? "" : ": first non-finite value: " + result.culprit));
 }
 
@@ -154,18 +161,18 @@ void RunReport::validation(const SourcesEvaluation& evaluation, const RunData& d
                            double seconds) {
   const auto& [whole, sources] = evaluation;
   const std::int64_t all = data.valid_samples() * config_.batch.seq_len;
-  note(fmt::format("validation after step {}: loss {:.4f} ± {:.4f}, perplexity {:.2f}, {} of {} tokens in {:.1f} s",
-                   step, whole.loss, whole.standard_error, std::exp(whole.loss), whole.tokens, all, seconds));
+  note(fmt::format("validation after step {}: loss {}, perplexity {}, {} of {} tokens in {:.1f} s", step,
+                   loss_text(whole), real_text(std::exp(whole.loss), ".2f"), whole.tokens, all, seconds));
   if (sources.size() == 1) return;
   for (std::size_t s = 0; s < sources.size(); ++s) {
-    note(fmt::format("           {}: loss {:.4f} ± {:.4f}, {} tokens", data.valid[s].token_source().prefix(),
-                     sources[s].loss, sources[s].standard_error, sources[s].tokens));
+    note(fmt::format("           {}: loss {}, {} tokens", data.valid[s].token_source().prefix(), loss_text(sources[s]),
+                     sources[s].tokens));
   }
 }
 
 void RunReport::entropy(double entropy, std::int64_t tokens, double valid_loss) {
-  note(fmt::format("validation loss {:.4f} nats per token · unigram entropy of all {} validation tokens {:.4f}",
-                   valid_loss, tokens, entropy));
+  note(fmt::format("validation loss {} nats per token · unigram entropy of all {} validation tokens {}",
+                   real_text(valid_loss, ".4f"), tokens, real_text(entropy, ".4f")));
 }
 
 void RunReport::saved(const std::string& root, std::int64_t step, double seconds, double stopped,

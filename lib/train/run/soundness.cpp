@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/real_text.h"
+
 namespace lyceum {
 
 namespace {
@@ -32,9 +34,9 @@ void Soundness::add(double loss, double update_norm, double weight_norm) {
 std::string Soundness::problem() const {
   const int steps_left_out = std::popcount(static_cast<std::uint64_t>(left_out));
   if (steps_left_out > 1) return fmt::format("{} of the last {} steps were skipped", steps_left_out, window);
-  if (!(update <= largest_update)) return fmt::format("its last update was {:.2g} times its weights", update);
+  if (!(update <= largest_update)) return "its last update was " + real_text(update, ".2g") + " times its weights";
   if (!(smoothed <= lowest + margin)) {
-    return fmt::format("the smoothed loss was {:.2f}, up from {:.2f}", smoothed, lowest);
+    return fmt::format("the smoothed loss was {}, up from {}", real_text(smoothed, ".2f"), real_text(lowest, ".2f"));
   }
   return {};
 }

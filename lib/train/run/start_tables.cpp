@@ -5,6 +5,7 @@
 #include <iterator>
 #include <numeric>
 
+#include "core/real_text.h"
 #include "io/run/batch_job.h"
 #include "io/text/table.h"
 #include "model/counts.h"
@@ -85,8 +86,7 @@ std::vector<std::string> rows(const Config& config, std::span<const MixturePlace
   Table table({">expert rank", "experts", ">parameters", ">FLOPs / mean"});
   for (std::size_t rank = 0; rank < flops.size(); ++rank) {
     table.add({fmt::to_string(rank), experts_text(layers, static_cast<int>(rank)),
-               human_count(static_cast<double>(expert_column(config) * width[rank])),
-               fmt::format("{:.3f}", flops[rank])});
+               human_count(static_cast<double>(expert_column(config) * width[rank])), real_text(flops[rank], ".3f")});
   }
   return table.lines();
 }
@@ -161,9 +161,9 @@ std::vector<std::string> placement_lines(const Config& config, std::span<const M
   std::vector<std::string> lines;
   if (std::cmp_less_equal(ranks, most_rows)) lines = rows(config, layers, flops);
   lines.push_back(fmt::format(
-      "placement  {}, {}: the busiest of {} expert ranks has {:.3f} times the mean FLOPs, {:.3f} in the worst of {}",
+      "placement  {}, {}: the busiest of {} expert ranks has {} times the mean FLOPs, {} in the worst of {}",
       name_of(config.parallel.placement), measured.empty() ? "assuming an even load" : "by the measured load", ranks,
-      busiest, worst, count_text(std::ssize(layers), "layer")));
+      real_text(busiest, ".3f"), real_text(worst, ".3f"), count_text(std::ssize(layers), "layer")));
   return lines;
 }
 

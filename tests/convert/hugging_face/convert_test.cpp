@@ -177,12 +177,14 @@ TEST(HuggingFace, AbsentKeysMeanWhatTheClassHas) {
 /// A checkpoint whose tensors have whole numbers.
 class Checkpoint {
  public:
-  explicit Checkpoint(const Config& config) : config_(resolved(config)) {
+  /// `odd`: takes the place of one value of lm_head/weight.
+  explicit Checkpoint(const Config& config, std::optional<float> odd = {}) : config_(resolved(config)) {
     std::vector<CheckpointPiece> pieces;
     for (const ModelTensor& tensor : model_tensors(config_)) {
       std::vector<float>& values = values_[tensor.name];
       values.resize(static_cast<std::size_t>(tensor.shape.size()));
       std::iota(values.begin(), values.end(), 1.f);
+      if (odd && tensor.name == "lm_head/weight") values[3] = *odd;
       pieces.push_back({tensor.name, tensor.shape, Box::whole(tensor.shape), values.data()});
     }
     const CheckpointHeader header{
@@ -234,6 +236,25 @@ TEST(HuggingFace, AnExportIsImportedAgain) {
   EXPECT_FALSE(fs::exists(checkpoint.target() / "model.safetensors"));
   EXPECT_THAT(checkpoint.exported("model.layers.1.mlp.shared_experts.up_proj.weight").front(), 1);
   checkpoint.expect_import_gives_it_back();
+}
+
+TEST(HuggingFace, NothingIsExportedThatIsNotFinite) {
+  using Limits = std::numeric_limits<float>;
+  const auto refusal = [](float odd, safetensors::Type type) {
+    const Checkpoint checkpoint(dense(), odd);
+    const Hosting hosting = host(named("llama"), checkpoint.config());
+    const std::string error = error_of([&] { checkpoint.exports(hosting, {.type = type}); }, ExitCode::failed);
+    EXPECT_FALSE(fs::exists(checkpoint.target()));
+    EXPECT_FALSE(fs::exists(checkpoint.target().string() + ".partial"));
+    return error;
+  };
+  for (const float odd : {Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity()}) {
+    EXPECT_THAT(refusal(odd, safetensors::Type::f32), HasSubstr("lm_head.weight is not finite: the checkpoint is"));
+  }
+  EXPECT_THAT(refusal(Limits::max(), safetensors::Type::bf16), HasSubstr("lm_head.weight exceeds the range of BF16"));
+  const Checkpoint largest(dense(), Limits::max());
+  largest.exports(host(named("llama"), largest.config()), {.type = safetensors::Type::f32});
+  EXPECT_EQ(largest.exported("lm_head.weight")[3], Limits::max());
 }
 
 TEST(HuggingFace, UnevenExpertsArePadded) {

@@ -14,6 +14,7 @@
 #include "convert/transforms/unit_groups.h"
 #include "core/random.h"
 #include "io/data/tokens/megatron_writer.h"
+#include "io/files/whole_file.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
 #include "train/run/run_state.h"
@@ -331,6 +332,7 @@ TEST(Conversion, ARunIsWrittenWholeOrNotAtAll) {
   EXPECT_EQ(reader.tensors().size(), source.reader().tensors().size());
   const std::string file = (source.target() / "config.ini").string();
   EXPECT_EQ(load_config(std::vector<std::string>{"--config=" + file}).config.optim.lr, 0.5);
+  EXPECT_THAT(read_whole_file(file), HasSubstr("\nmicro = 0  # derived here: ")) << "as a file of train";
   EXPECT_THAT(error_of([&] { require_no_run(source.target()); }, ExitCode::usage), HasSubstr("contains checkpoints"));
   fs::remove_all(source.target() / "checkpoints");
   EXPECT_THAT(error_of([&] { require_no_run(source.target()); }, ExitCode::usage),

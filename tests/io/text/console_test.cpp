@@ -64,12 +64,14 @@ TEST(Console, DecimalsOfAColumnAreAligned) {
 
 TEST(Console, WhatIsUnknownOrBadStillAligns) {
   ProgressLine line = example();
-  line.loss = line.grad_norm = nan;
+  line.loss = line.grad_norm = -nan;  // as 0/0
   line.mfu.reset();
   line.eta_seconds.reset();
-  line.load_imbalance.reset();
+  line.load_imbalance = -nan;
   EXPECT_EQ(progress_text(line).size(), progress_header(1000).size());
   EXPECT_NE(progress_text(line).find("nan"), std::string::npos);
+  EXPECT_EQ(progress_text(line).find("-nan"), std::string::npos) << progress_text(line);
+  line.load_imbalance.reset();
   line.skipped = 2;
   EXPECT_TRUE(progress_text(line).ends_with("2 skipped"));
   line.step = 999999;

@@ -23,6 +23,7 @@ TEST(Table, CountsInThreeDigits) {
   EXPECT_EQ(human_count(9.2e18), "9.20 E");
   EXPECT_EQ(human_count(-1500), "-1.50 k");
   EXPECT_EQ(human_count(nan), "nan");
+  EXPECT_EQ(human_count(-nan), "nan");
   EXPECT_EQ(human_count(950, "FLOP/s"), "950 FLOP/s");
   EXPECT_EQ(human_count(6.01e9, "FLOP/s"), "6.01 GFLOP/s");
 }

@@ -39,14 +39,14 @@ class JsonLines : public RecordSource {
   /// Whole lines, or one that is too long.
   std::optional<RecordBlock> next() override {
     std::size_t end = 0;  // of the last whole line
-    bool more = true;
-    while (end == 0 && more) {
-      if (rest_.size() > reading_.sizes.document) return too_long();
+    for (bool more = true; end == 0 && more && rest_.size() <= reading_.sizes.document;) {
       const std::size_t searched = rest_.size();
       more = bytes_.read(reading_.sizes.records, rest_);
       const std::size_t newline = std::string_view(rest_).substr(searched).rfind('\n');
       if (newline != std::string_view::npos) end = searched + newline + 1;
     }
+    // Lines behind the first one came with the last read.
+    if (std::min(rest_.find('\n'), rest_.size()) > reading_.sizes.document) return too_long();
     if (end == 0) end = rest_.size();  // the last line has no newline
     if (end == 0) return std::nullopt;
     std::string lines = rest_.substr(0, end);

@@ -88,12 +88,7 @@ class Search {
       if (found != ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER) limit(few);
     }
     if (found == ONIG_MISMATCH) return false;
-    require_input(found != ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER && found != ONIG_ABORT,
-                  "the regular expression {} takes more than {} steps on a text of {} bytes: simplify it, or leave the "
-                  "text out",
-                  excerpt(pattern_), most_steps(), text_.size());
-    require_input(found >= 0, "searching for the regular expression {} in a text of {} bytes failed: {}",
-                  excerpt(pattern_), text_.size(), message_of(found));
+    if (found < 0) fail_search(found);
     match = {static_cast<std::size_t>(region_.beg[0]), static_cast<std::size_t>(region_.end[0])};
     return true;
   }
@@ -105,6 +100,16 @@ class Search {
   void limit(std::size_t steps) {
     onig_set_retry_limit_in_search_of_match_param(param_.get(), steps);
     onig_set_retry_limit_in_match_of_match_param(param_.get(), steps);
+  }
+  [[noreturn]] void fail_search(int code) const {
+    if (code == ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER || code == ONIG_ABORT) {
+      fail(ExitCode::bad_input,
+           "the regular expression {} takes more than {} steps on a text of {} bytes: simplify it, or leave the text "
+           "out",
+           excerpt(pattern_), most_steps(), text_.size());
+    }
+    fail(ExitCode::bad_input, "searching for the regular expression {} in a text of {} bytes failed: {}",
+         excerpt(pattern_), text_.size(), message_of(code));
   }
   int search(std::size_t start) {
     const OnigUChar* const begin = bytes_of(text_);

@@ -68,11 +68,6 @@ void take(PieceModel::Normalization& normalization, std::string_view message) {
 
 }  // namespace
 
-std::size_t piece_character_bytes(std::string_view text, std::size_t at) {
-  constexpr std::array<std::uint8_t, 16> bytes{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 4};
-  return std::min<std::size_t>(bytes[static_cast<unsigned char>(text[at]) >> 4], text.size() - at);
-}
-
 PieceModel::PieceModel(std::string_view bytes) {
   for (const ProtoField& field : proto_fields(bytes)) {
     if (field.tag == 1) pieces.push_back(piece_of(field.bytes));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +13,10 @@ namespace lyceum {
 constexpr std::string_view space_mark = "\xE2\x96\x81";
 
 /// Returns the bytes of the character that begins at text[at], by its first byte alone, as SentencePiece does.
-std::size_t piece_character_bytes(std::string_view text, std::size_t at);
+inline std::size_t piece_character_bytes(std::string_view text, std::size_t at) {
+  constexpr std::array<std::uint8_t, 16> bytes{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 4};
+  return std::min<std::size_t>(bytes[static_cast<unsigned char>(text[at]) >> 4], text.size() - at);
+}
 
 /// A parsed SentencePiece model: its pieces and its settings. All views are of the serialised model.
 struct PieceModel {

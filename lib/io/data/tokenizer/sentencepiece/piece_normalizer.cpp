@@ -85,6 +85,7 @@ PieceNormalizer::PieceNormalizer(const PieceModel::Normalization& normalization,
   }
   symbols_ = Trie(std::move(keys));
   read_charsmap(normalization.charsmap);
+  for (std::size_t byte = 0; byte < 0x80; ++byte) stays_.set(byte, byte != ' ' && !changed_.test(byte));
 }
 
 void PieceNormalizer::read_charsmap(std::string_view charsmap) {
@@ -146,17 +147,20 @@ std::string PieceNormalizer::operator()(std::string_view text, TextPart part) co
   out.reserve(text.size() + text.size() / 2);
   if (part.begins && adds_space_ && !space_behind_) out += space;
   bool after_space = part.begins && joins_spaces_;
-  const auto stays = [&](char c) {
-    const auto byte = static_cast<unsigned char>(c);
-    return byte < 0x80 && c != ' ' && !changed_.test(byte);
-  };
+  const bool plain_spaces = !changed_.test(' ');
   while (!text.empty()) {
     std::size_t same = 0;
-    while (same < text.size() && stays(text[same])) ++same;
+    while (same < text.size() && stays_.test(static_cast<unsigned char>(text[same]))) ++same;
     if (same > 0) {
       out.append(text.data(), same);
       text.remove_prefix(same);
       after_space = false;
+      continue;
+    }
+    if (plain_spaces && text.front() == ' ') {  // as below, but the most frequent case
+      text.remove_prefix(1);
+      if (!after_space) out += space;
+      after_space = joins_spaces_;
       continue;
     }
     auto [made, bytes] = prefix(text);

@@ -37,6 +37,7 @@ class PieceNormalizer {
   std::vector<std::string> replacements_;  // of the rules
   std::size_t longest_ = 0;                // bytes of a rule or a symbol
   std::bitset<256> changed_;               // bytes that a rule or a symbol begins with
+  std::bitset<256> stays_;                 // ASCII that is neither changed nor a space
   std::bitset<256> ends_;                  // bytes that a longer one ends with
   std::bitset<65536> together_;            // neighbours within a rule or a symbol
 };

@@ -1,0 +1,184 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "config/check.h"
+#include "core/error.h"
+#include "model/routing/mixture.h"
+#include "plan/mesh_plan.h"
+#include "plan/text.h"
+#include "plan/variants.h"
+
+namespace lyceum {
+
+namespace {
+
+/// A configuration that was planned, the keys that distinguish it from another one, and the bytes of its fullest rank.
+struct Way {
+  std::vector<std::string> changes;  // "model.recompute = full"
+  Config config;
+  double need;
+};
+
+/// Finds changes after which a configuration fits into memory, by planning it with each of them.
+class WaysOut {
+ public:
+  WaysOut(const MeshPlan& plan, double available)
+      : world_(plan.world),
+        reading_(plan.reading),
+        available_(available),
+        given_{{}, plan.config, plan.peak_memory()} {}
+
+  std::string text() const {
+    constexpr std::size_t most_told = 3;
+    std::vector<Way> ways = single_changes(given_);
+    std::erase_if(ways, [&](const Way& way) { return !fits(way); });
+    if (ways.empty()) {
+      const std::optional<Way> shorter =
+          change(given_, "batch.seq_len", halves(given_.config.batch.seq_len), &Config::batch, &BatchConfig::seq_len);
+      if (!shorter || !fits(*shorter)) return combined_text();
+      ways.push_back(*shorter);
+    }
+    std::string text = "set ";
+    for (std::size_t i = 0; i < std::min(ways.size(), most_told); ++i) {
+      text += fmt::format("{}{} (needs {})", i == 0 ? "" : ", or ", ways[i].changes[0], bytes_text(ways[i].need));
+    }
+    return text;
+  }
+
+ private:
+  bool fits(const Way& way) const { return way.need <= available_; }
+
+  /// Changes one key after another, each time the one that saves most.
+  std::string combined_text() const {
+    Way way = given_;
+    while (!fits(way)) {
+      std::vector<Way> ways = single_changes(way);
+      const auto best = std::ranges::min_element(ways, {}, &Way::need);
+      if (best == ways.end() || best->need >= way.need) break;
+      way = std::move(*best);
+    }
+    const char* otherwise = "use more ranks or a smaller model";
+    if (way.changes.empty()) return fmt::format("no change of the mesh, batch or recomputation helps: {}", otherwise);
+    std::string changes;
+    for (const std::string& change : way.changes) changes += (changes.empty() ? "" : ", ") + change;
+    return fmt::format("no change of one key is enough; {} needs {}{}", changes, bytes_text(way.need),
+                       fits(way) ? "" : fmt::format(": {}", otherwise));
+  }
+
+  /// Sets a key to the first of the values that fits, or else to the one that needs least; nothing if there are no
+  /// values.
+  template <class T, class Section, class Member>
+  std::optional<Way> change(const Way& from, const std::string& key, const std::vector<T>& values,
+                            Section Config::*section, Member Section::*member) const {
+    std::optional<Way> best;
+    for (const T value : values) {
+      Way way = from;
+      way.config = undone(from.config);
+      way.config.*section.*member = value;
+      way.need = plan(way.config);
+      if (best && way.need >= best->need) continue;
+      std::erase_if(way.changes, [&](const std::string& earlier) { return earlier.starts_with(key + " = "); });
+      if constexpr (std::is_enum_v<T>) {
+        way.changes.push_back(fmt::format("{} = {}", key, name_of(value)));
+      } else {
+        way.changes.push_back(fmt::format("{} = {}", key, value));
+      }
+      best = std::move(way);
+      if (fits(*best)) break;
+    }
+    return best;
+  }
+
+  /// For each key that may save memory without a change of the training its change(), if that saves any; those first
+  /// that cost least time.
+  std::vector<Way> single_changes(const Way& from) const {
+    const Config& config = from.config;
+    const ParallelConfig& parallel = config.parallel;
+    std::vector<Way> ways;
+    const auto add = [&](const char* key, const auto& values, auto section, auto member) {
+      std::optional<Way> way = change(from, key, values, section, member);
+      if (way && way->need < from.need) ways.push_back(std::move(*way));
+    };
+    constexpr std::int64_t chunk = 1024;  // rows of a product that are fast
+    if (config.model.loss_chunk == 0 || config.model.loss_chunk > chunk)
+      add("model.loss_chunk", std::vector{chunk}, &Config::model, &ModelConfig::loss_chunk);
+    if (parallel.schedule == ScheduleKind::gpipe)
+      add("parallel.schedule", std::vector{ScheduleKind::one_forward_one_backward}, &Config::parallel,
+          &ParallelConfig::schedule);
+    add("parallel.zero", above(parallel.zero, {1, 2, 3}), &Config::parallel, &ParallelConfig::zero);
+    add("model.recompute", above(config.model.recompute, {Recompute::selective, Recompute::full}), &Config::model,
+        &ModelConfig::recompute);
+    add("batch.micro", smaller_divisors(config.batch.micro), &Config::batch, &BatchConfig::micro);
+    add("parallel.expert", divisors_above(parallel.expert, fewest_experts(config)), &Config::parallel,
+        &ParallelConfig::expert);
+    add("parallel.pipeline", divisors_above(parallel.pipeline, config.model.layers), &Config::parallel,
+        &ParallelConfig::pipeline);
+    add("parallel.tensor", divisors_above(parallel.tensor, parallel.host_ranks > 0 ? parallel.host_ranks : world_),
+        &Config::parallel, &ParallelConfig::tensor);
+    return ways;
+  }
+
+  /// Takes back what resolve() derived from keys that may change. A micro-batch that was given as it would have been
+  /// derived counts as derived.
+  Config undone(Config config) const {
+    const std::int64_t micro = std::exchange(config.batch.micro, 0);
+    Config derived = config;
+    resolve(derived, world_);
+    if (derived.batch.micro != micro) config.batch.micro = micro;
+    if (config.moe.group_limit == 0 && config.balance.device_groups == config.parallel.expert)
+      config.balance.device_groups = 0;
+    return config;
+  }
+
+  /// Resolves a configuration and returns the bytes of its fullest rank; infinity if it is invalid.
+  double plan(Config& config) const {
+    if (!contradictions(config, world_).empty()) return std::numeric_limits<double>::infinity();
+    resolve(config, world_);
+    if (reading_) return plan_inference(config, world_, *reading_).peak_memory();
+    if (!step_is_short(config, world_)) return std::numeric_limits<double>::infinity();
+    return plan_mesh(config, world_, {},
+                     {.microbatches = std::int64_t{2} * config.parallel.pipeline, .memory = available_})
+        .peak_memory();
+  }
+
+  template <class T>
+  static std::vector<T> above(T own, std::vector<T> values) {
+    std::erase_if(values, [&](T value) { return value <= own; });
+    return values;
+  }
+  std::vector<int> divisors_above(int own, std::int64_t most) const { return above(own, divisors(world_, most)); }
+  static std::vector<int> smaller_divisors(std::int64_t number) {
+    std::vector<int> all = divisors(number, number - 1);
+    std::ranges::reverse(all);
+    return all;
+  }
+  static std::vector<std::int64_t> halves(std::int64_t number) {
+    std::vector<std::int64_t> all;
+    while ((number /= 2) > 0) all.push_back(number);
+    return all;
+  }
+
+  int world_;
+  std::optional<Reading> reading_;
+  double available_;
+  Way given_;
+};
+
+}  // namespace
+
+std::string shortage(const MeshPlan& plan, double available, const std::string& whose) {
+  if (plan.peak_memory() <= available) return {};
+  return fmt::format("{}: {}", need_text(plan, available, whose), WaysOut(plan, available).text());
+}
+
+void require_fits(const MeshPlan& plan, double available, const std::string& whose) {
+  const std::string text = shortage(plan, available, whose);
+  if (!text.empty()) fail(ExitCode::usage, "{}\n{}", text, error_table(plan));
+}
+
+}  // namespace lyceum
