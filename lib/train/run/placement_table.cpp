@@ -7,7 +7,7 @@
 
 #include "config/names.h"
 #include "io/text/table.h"
-#include "model/counts.h"
+#include "model/ffn/experts.h"
 
 namespace lyceum {
 
