@@ -22,15 +22,9 @@ PieceScaling scaling_of(const SubDimensionsConfig& config) {
 std::vector<SublayerTensor> fusion_tensors(const Config& config, const Mixture& pieces) {
   const std::int64_t b = fusion_width(config, pieces);
   if (b == 0) return {};
-  const auto factor = [&](const char* name) {
-    return SublayerTensor{.name = name,
-                          .shape = {config.model.hidden / b, b, b},
-                          .initial = Initial::identity(b),
-                          .decay = true,
-                          .part = TensorPart::fusion,
-                          .unit = TensorUnit::replicated};
-  };
-  return {factor("fusion/in/weight"), factor("fusion/out/weight")};
+  const Shape shape{config.model.hidden / b, b, b};
+  return {{"fusion/in/weight", shape, Initial::identity(b), TensorPart::fusion},
+          {"fusion/out/weight", shape, Initial::identity(b), TensorPart::fusion}};
 }
 
 /// Router, fusion, and then the matrices.

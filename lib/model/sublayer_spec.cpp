@@ -31,15 +31,9 @@ SublayerSpec ffn_spec(const Config& config, std::int64_t layer) {
 }
 
 BlockNorms block_norms(const ModelConfig& model) {
-  const auto norm = [&](const char* name) {
-    return SublayerTensor{.name = name,
-                          .shape = {model.hidden},
-                          .initial = {},
-                          .decay = false,
-                          .part = TensorPart::norms,
-                          .unit = TensorUnit::replicated};
-  };
-  return {norm("input_layernorm/weight"), norm("post_attention_layernorm/weight")};
+  const Shape shape{model.hidden};
+  return {{"input_layernorm/weight", shape, {}, TensorPart::norms},
+          {"post_attention_layernorm/weight", shape, {}, TensorPart::norms}};
 }
 
 Shape position_table(const Config& config) {

@@ -10,7 +10,7 @@ namespace lyceum {
 namespace {
 
 ParameterUnit& unit_of(const SublayerTensor& tensor, const SublayerUnits& units) {
-  switch (tensor.unit) {
+  switch (tensor.unit()) {
     case TensorUnit::dense: return units.dense;
     case TensorUnit::replicated: return units.replicated;
     case TensorUnit::untrained: return units.untrained;
@@ -24,7 +24,7 @@ ParameterUnit& unit_of(const SublayerTensor& tensor, const SublayerUnits& units)
 Parameter parameter_of(std::span<const SublayerTensor> tensors, const std::string& prefix, const ProcessGroup& group) {
   const SublayerTensor& first = tensors.front();
   const std::string name = prefix + (first.stack.empty() ? first.name : first.stack);
-  if (first.cut == Cut::none) return whole_parameter(name, first.shape, first.initial, first.decay);
+  if (first.cut == Cut::none) return whole_parameter(name, first.shape, first.initial, first.decays());
   const int axis = first.cut == Cut::rows ? 0 : 1;
   std::vector<RowsOf> rows;
   for (const SublayerTensor& tensor : tensors) {
@@ -39,6 +39,11 @@ Parameter parameter_of(std::span<const SublayerTensor> tensors, const std::strin
 }
 
 }  // namespace
+
+TensorUnit SublayerTensor::unit() const {
+  if (cut == Cut::none) return trained ? TensorUnit::replicated : TensorUnit::untrained;
+  return placed ? TensorUnit::experts : TensorUnit::dense;
+}
 
 std::string block_prefix(const std::string& layer) { return "model/layers/" + layer; }
 
@@ -68,7 +73,7 @@ SublayerParameters::SublayerParameters(const std::vector<SublayerTensor>& tensor
       tensor = end;
       if (choice < 0 ? owners.count > 0 : choice < owners.first || choice >= owners.end()) continue;
       const SublayerTensor& first = stack.front();
-      const ProcessGroup& group = first.unit == TensorUnit::experts ? mesh.expert_tensor : mesh.tensor;
+      const ProcessGroup& group = first.placed ? mesh.expert_tensor : mesh.tensor;
       Parameter& parameter = unit_of(first, units).add(parameter_of(stack, prefix + "/" + inner, group));
       for (const SublayerTensor& each : stack) parameters_[inner + each.name] = &parameter;
     }

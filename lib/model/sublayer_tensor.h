@@ -30,17 +30,19 @@ struct SublayerTensor {
   std::string name;  // "q_proj/weight": in a checkpoint it follows sublayer_prefix() and a slash
   Shape shape;       // of the whole tensor
   Initial initial;
-  bool decay;
   TensorPart part;
-  TensorUnit unit = TensorUnit::dense;
   Cut cut = Cut::none;
   std::string stack = {};         // neighbours with the same stack are one parameter of this name, one below the other
   std::int64_t align = 1;         // a rank's rows or columns are padded with zeros to a multiple of this
+  bool trained = true;            // gradients move it
+  bool rows_are_choices = false;  // one row for each choice of the mixture
   bool chosen = false;            // a token uses only the share of it that its mixture chooses
   Range choices = {};             // if not empty: each of these choices has such a tensor, named experts/N/NAME
-  bool rows_are_choices = false;  // one row for each choice of the mixture
+  bool placed = false;            // the ranks of an expert group share out these choices; else every rank has all
 
-  bool trained() const { return unit != TensorUnit::untrained; }
+  TensorUnit unit() const;
+  /// True if weight decay applies: to matrices that are trained.
+  bool decays() const { return trained && shape.rank() > 1; }
   /// Elements of all such tensors of the half.
   std::int64_t elements() const { return shape.size() * (choices.count > 0 ? choices.count : 1); }
 };

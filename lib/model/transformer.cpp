@@ -75,7 +75,7 @@ void Transformer::add_block(std::int64_t layer, std::span<const ExpertLoad> meas
   ParameterUnit& replicated = add_unit(prefix + "/replicated", ParameterUnit::Group::replicated, layer + 1);
   ParameterUnit& dense = add_unit(prefix + "/dense", ParameterUnit::Group::dense, layer + 1);
   const auto norm = [&](const SublayerTensor& of) {
-    return &replicated.add(whole_parameter(prefix + "/" + of.name, of.shape, of.initial, of.decay));
+    return &replicated.add(whole_parameter(prefix + "/" + of.name, of.shape, of.initial, of.decays()));
   };
   const auto make = [&](const SublayerSpec& spec) {
     ParameterUnit* const experts = spec.has(TensorUnit::experts)

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/model_tensors.h"
@@ -129,20 +131,24 @@ TEST(SublayerSpec, NamesTensorsAsCheckpointsDo) {
   EXPECT_EQ(names(ffn_spec(all[5].config, 1)), (Names{"gate_proj/weight", "up_proj/weight", "down_proj/weight"}));
 }
 
-/// Ranks share out all of dense and expert units; only trained matrices decay.
-TEST(SublayerSpec, SaysHowTensorsAreCutAndUpdated) {
-  for (const auto& [name, config] : variants()) {
-    for (const SublayerSpec& spec : {attention_spec(config, 1), ffn_spec(config, 1)}) {
-      for (const SublayerTensor& tensor : spec.tensors) {
-        const bool cut = tensor.unit == TensorUnit::dense || tensor.unit == TensorUnit::experts;
-        EXPECT_EQ(tensor.cut != Cut::none, cut) << name << " " << tensor.name;
-        EXPECT_EQ(tensor.decay, tensor.trained() && tensor.shape.rank() > 1) << name << " " << tensor.name;
-        const std::int64_t rows = tensor.rows_are_choices ? spec.mixture->choices() : tensor.shape[0];
-        EXPECT_EQ(tensor.shape[0], rows) << name << " " << tensor.name;
-        EXPECT_TRUE(!tensor.chosen || spec.mixture) << name << " " << tensor.name;
-      }
-    }
-  }
+TEST(SublayerSpec, SaysWhoHoldsTensorsAndWhatMovesThem) {
+  const std::vector<Variant> all = variants();
+  const auto units = [](const SublayerSpec& spec) {
+    std::map<std::string, std::pair<TensorUnit, bool>> map;  // with weight decay
+    for (const SublayerTensor& tensor : spec.tensors) map[tensor.name] = {tensor.unit(), tensor.decays()};
+    return map;
+  };
+  auto heads = units(attention_spec(all[1].config, 0)), all_heads = units(attention_spec(all[2].config, 0));
+  auto ffn = units(ffn_spec(all[1].config, 1)), pieces = units(ffn_spec(all[4].config, 1));
+  EXPECT_EQ(heads["q_proj/weight"], std::pair(TensorUnit::dense, true));
+  EXPECT_EQ(heads["q_proj/bias"], std::pair(TensorUnit::dense, false));
+  EXPECT_EQ(heads["q_norm/weight"], std::pair(TensorUnit::replicated, false)) << "of a head";
+  EXPECT_EQ(all_heads["q_norm/weight"], std::pair(TensorUnit::dense, false)) << "of all heads";
+  EXPECT_EQ(ffn["gate/weight"], std::pair(TensorUnit::replicated, true));
+  EXPECT_EQ(ffn["gate/e_score_correction_bias"], std::pair(TensorUnit::untrained, false));
+  EXPECT_EQ(ffn["shared_experts/down_proj/weight"], std::pair(TensorUnit::dense, true));
+  EXPECT_EQ(ffn["down_proj/weight"], std::pair(TensorUnit::experts, true)) << "of routed experts";
+  EXPECT_EQ(pieces["fusion/in/weight"], std::pair(TensorUnit::replicated, true));
 }
 
 TEST(SublayerSpec, CachesTakeWhatTheyDeclare) {

@@ -120,7 +120,7 @@ std::string insertion_text(const Config& config, const ExpertOrigins& origins) {
       const auto some_layer = static_cast<std::int64_t>(all ? numbers.front() : layer);
       const Mixture mixture = routed_experts(config, some_layer).value();
       for (const SublayerTensor& tensor : router_tensors(config, mixture)) {
-        if (tensor.trained() && tensor.rows_are_choices) {
+        if (tensor.trained && tensor.rows_are_choices) {
           patterns.push_back(fmt::format("{}{}[{}:]", prefix, tensor.name, first));
         }
       }

@@ -29,22 +29,11 @@ AttentionCosts costs_of(const AttentionHeads& heads) {
 }
 
 SublayerTensor projection_of(const ModelConfig& config, std::string name, std::int64_t rows, std::string stack) {
-  return {.name = std::move(name),
-          .shape = {rows, config.hidden},
-          .initial = config.init_std,
-          .decay = true,
-          .part = TensorPart::attention,
-          .cut = Cut::rows,
-          .stack = std::move(stack)};
+  return {std::move(name), {rows, config.hidden}, config.init_std, TensorPart::attention, Cut::rows, std::move(stack)};
 }
 
 SublayerTensor output_of(const ModelConfig& config, const AttentionHeads& heads) {
-  return {.name = "o_proj/weight",
-          .shape = {config.hidden, heads.results()},
-          .initial = config.init_std,
-          .decay = true,
-          .part = TensorPart::attention,
-          .cut = Cut::columns};
+  return {"o_proj/weight", {config.hidden, heads.results()}, config.init_std, TensorPart::attention, Cut::columns};
 }
 
 }  // namespace lyceum

@@ -7,39 +7,25 @@ namespace lyceum {
 
 namespace {
 
-SublayerTensor bias_of(std::string name, std::int64_t rows) {
-  return {.name = std::move(name),
-          .shape = {rows},
-          .initial = 0.0,
-          .decay = false,
-          .part = TensorPart::attention,
-          .cut = Cut::rows,
-          .stack = "qkv_bias"};
-}
-
-/// The weight of a norm of each head, or of all heads together, of which there are `width` elements.
-SublayerTensor norm_of(const ModelConfig& config, std::string name, std::int64_t width) {
-  const bool by_head = config.qk_norm == QkNormKind::head;
-  return {.name = std::move(name),
-          .shape = {by_head ? config.head_dim : width},
-          .initial = {},
-          .decay = false,
-          .part = TensorPart::norms,
-          .unit = by_head ? TensorUnit::replicated : TensorUnit::dense,
-          .cut = by_head ? Cut::none : Cut::rows};
-}
-
 std::vector<SublayerTensor> tensors_of(const ModelConfig& config) {
   const AttentionHeads heads = heads_of(config);
   std::vector<SublayerTensor> tensors = attention_matrices(config);
+  const auto add_bias = [&](const char* name, std::int64_t rows) {
+    tensors.push_back({name, {rows}, 0.0, TensorPart::attention, Cut::rows, "qkv_bias"});
+  };
   if (config.qkv_bias) {
-    tensors.push_back(bias_of("q_proj/bias", heads.queries()));
-    tensors.push_back(bias_of("k_proj/bias", heads.keys()));
-    tensors.push_back(bias_of("v_proj/bias", heads.values()));
+    add_bias("q_proj/bias", heads.queries());
+    add_bias("k_proj/bias", heads.keys());
+    add_bias("v_proj/bias", heads.values());
   }
+  const auto add_norm = [&](const char* name, std::int64_t width) {
+    const bool by_head = config.qk_norm == QkNormKind::head;
+    tensors.push_back(
+        {name, {by_head ? heads.head_dim : width}, {}, TensorPart::norms, by_head ? Cut::none : Cut::rows});
+  };
   if (config.qk_norm != QkNormKind::none) {
-    tensors.push_back(norm_of(config, "q_norm/weight", heads.queries()));
-    tensors.push_back(norm_of(config, "k_norm/weight", heads.keys()));
+    add_norm("q_norm/weight", heads.queries());
+    add_norm("k_norm/weight", heads.keys());
   }
   return tensors;
 }

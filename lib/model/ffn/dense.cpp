@@ -4,21 +4,13 @@ namespace lyceum {
 
 std::vector<SublayerTensor> ffn_matrices(const ModelConfig& model, const FfnShape& shape) {
   const bool gated = model.ffn == Activation::swiglu;
-  const auto matrix = [&](const char* name, bool down) {
-    return SublayerTensor{.name = shape.prefix + name,
-                          .shape = down ? Shape{shape.hidden, shape.width} : Shape{shape.width, shape.hidden},
-                          .initial = model.init_std,
-                          .decay = true,
-                          .part = shape.part,
-                          .cut = down ? Cut::columns : Cut::rows,
-                          .stack = gated && !down ? shape.prefix + "gate_up" : "",
-                          // Rows of a multiple of 16 bytes, also of bf16: what tensor cores and their copies need.
-                          .align = 8};
-  };
+  constexpr std::int64_t align = 8;  // 16 bytes, also of bf16: what tensor cores and their copies need
+  const std::string stack = gated ? shape.prefix + "gate_up" : "";
+  const Shape in{shape.width, shape.hidden}, out{shape.hidden, shape.width};
   std::vector<SublayerTensor> matrices;
-  if (gated) matrices.push_back(matrix(gate_proj, false));
-  matrices.push_back(matrix(up_proj, false));
-  matrices.push_back(matrix(down_proj, true));
+  if (gated) matrices.push_back({shape.prefix + gate_proj, in, model.init_std, shape.part, Cut::rows, stack, align});
+  matrices.push_back({shape.prefix + up_proj, in, model.init_std, shape.part, Cut::rows, stack, align});
+  matrices.push_back({shape.prefix + down_proj, out, model.init_std, shape.part, Cut::columns, "", align});
   return matrices;
 }
 

@@ -14,16 +14,6 @@ namespace {
 
 constexpr const char* shared_prefix = "shared_experts/";
 
-/// A matrix that every token passes, whole on every rank.
-SublayerTensor whole_matrix(const ModelConfig& model, const char* name, const Shape& shape, TensorPart part) {
-  return {.name = name,
-          .shape = shape,
-          .initial = model.init_std,
-          .decay = true,
-          .part = part,
-          .unit = TensorUnit::replicated};
-}
-
 FfnShape expert_shape(const Config& config, std::int64_t width) {
   return {.hidden = bank_hidden(config), .width = width, .part = TensorPart::routed};
 }
@@ -34,8 +24,7 @@ void add_bank(const Config& config, const Mixture& mixture, std::vector<Sublayer
     const auto width = [&](std::int64_t e) { return mixture.widths[static_cast<std::size_t>(e)]; };
     while (end < mixture.weighted() && width(end) == width(first)) ++end;
     for (SublayerTensor& tensor : ffn_matrices(config.model, expert_shape(config, width(first)))) {
-      tensor.unit = TensorUnit::experts;
-      tensor.chosen = true;
+      tensor.chosen = tensor.placed = true;
       tensor.choices = {first, end - first};
       tensors.push_back(std::move(tensor));
     }
@@ -52,8 +41,8 @@ std::vector<SublayerTensor> tensors_of_experts(const Config& config, const Mixtu
   }
   if (config.moe.shared_gate) tensors.push_back(shared_gate_tensor(model));
   if (latent > 0) {
-    tensors.push_back(whole_matrix(model, "latent/down/weight", {latent, hidden}, TensorPart::latent));
-    tensors.push_back(whole_matrix(model, "latent/up/weight", {hidden, latent}, TensorPart::latent));
+    tensors.push_back({"latent/down/weight", {latent, hidden}, model.init_std, TensorPart::latent});
+    tensors.push_back({"latent/up/weight", {hidden, latent}, model.init_std, TensorPart::latent});
   }
   add_bank(config, mixture, tensors);
   return tensors;
@@ -75,7 +64,7 @@ SublayerSpec ffn_experts_spec(const Config& config, const Mixture& mixture) {
 }
 
 SublayerTensor shared_gate_tensor(const ModelConfig& model) {
-  return whole_matrix(model, "shared_expert_gate/weight", {1, model.hidden}, TensorPart::routers);
+  return {"shared_expert_gate/weight", {1, model.hidden}, model.init_std, TensorPart::routers};
 }
 
 std::int64_t expert_column(const Config& config) {

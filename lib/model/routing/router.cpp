@@ -14,35 +14,25 @@ namespace lyceum {
 
 std::vector<SublayerTensor> router_tensors(const Config& config, const Mixture& mixture) {
   const std::int64_t hidden = config.model.hidden, width = config.moe.router_hidden, choices = mixture.choices();
-  const auto tensor = [](const char* name, const Shape& shape, const Initial& initial) {
+  const auto tensor = [](const char* name, const Shape& shape, const Initial& initial, bool trained = true) {
     return SublayerTensor{.name = name,
                           .shape = shape,
                           .initial = initial,
-                          .decay = shape.rank() > 1,
                           .part = TensorPart::routers,
-                          .unit = TensorUnit::replicated,
+                          .trained = trained,
                           .rows_are_choices = true};
   };
-  const auto untrained = [](SublayerTensor made) {
-    made.decay = false;
-    made.unit = TensorUnit::untrained;
-    return made;
-  };
-  const auto matrix = [&](const char* name, std::int64_t rows, std::int64_t columns) {
-    return tensor(name, {rows, columns}, config.model.init_std);
-  };
-  const SublayerTensor scores = matrix("gate/weight", choices, hidden);
+  const double std = config.model.init_std;
+  const SublayerTensor scores = tensor("gate/weight", {choices, hidden}, std);
   switch (mixture.router) {
     case RouterKind::sigmoid:
-    case RouterKind::sqrt_softplus: return {scores, untrained(tensor("gate/e_score_correction_bias", {choices}, 0.0))};
-    case RouterKind::random: return {untrained(scores)};
-    case RouterKind::mlp: {
-      SublayerTensor inner = matrix("gate/in/weight", width, hidden);
-      inner.rows_are_choices = false;
-      return {inner, matrix("gate/weight", choices, width)};
-    }
+    case RouterKind::sqrt_softplus: return {scores, tensor("gate/e_score_correction_bias", {choices}, 0.0, false)};
+    case RouterKind::random: return {tensor("gate/weight", {choices, hidden}, std, false)};
+    case RouterKind::mlp:
+      return {{"gate/in/weight", {width, hidden}, std, TensorPart::routers},
+              tensor("gate/weight", {choices, width}, std)};
     case RouterKind::noisy:
-      return {scores, matrix("gate/noise/weight", choices, hidden), tensor("gate/noise_scale", {choices}, {})};
+      return {scores, tensor("gate/noise/weight", {choices, hidden}, std), tensor("gate/noise_scale", {choices}, {})};
     case RouterKind::hash: return {};
     default: return {scores};
   }
@@ -59,9 +49,9 @@ Router::Router(const Config& config, const Mixture& mixture, const std::string& 
       penalty_from_(config.optim.router_penalty_from),
       groups_(groups) {
   for (const SublayerTensor& tensor : router_tensors(config, mixture)) {
-    ParameterUnit& unit = tensor.trained() ? units.trained : units.untrained;
+    ParameterUnit& unit = tensor.trained ? units.trained : units.untrained;
     parameters_.push_back(
-        &unit.add(whole_parameter(prefix + "/" + tensor.name, tensor.shape, tensor.initial, tensor.decay)));
+        &unit.add(whole_parameter(prefix + "/" + tensor.name, tensor.shape, tensor.initial, tensor.decays())));
   }
   if (scores_of(mixture_.router) == Scores::softmax) return;
   bias_ = parameters_.back();
