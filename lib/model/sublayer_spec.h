@@ -16,7 +16,7 @@
 
 namespace lyceum {
 
-/// The costs of attention besides its tensors. All zero for an FFN.
+/// The costs of attention that do not follow from its tensors. All zero for an FFN.
 struct AttentionCosts {
   std::int64_t score_width = 0;  // elements of a token's queries: its scores of T keys take 2 · T · score_width FLOPs
   std::int64_t value_width = 0;  // elements of a token's result: its sums over T values take 2 · T · value_width
