@@ -21,7 +21,7 @@
 #include "core/random.h"
 #include "kernels/rope.h"
 #include "kernels/stick_breaking.h"
-#include "model/layers.h"
+#include "model/sublayer_spec.h"
 #include "parallel/comm/mpi_session.h"
 #include "timing.h"
 
@@ -139,13 +139,8 @@ void all(const CpuStream& stream, const std::string& type, dnnl::memory::data_ty
 class HalfBlock {
  public:
   HalfBlock(const CpuStream& stream, const Mesh& mesh, DType type, const Config& config) : stream_(stream) {
-    if (const std::optional<Mixture> experts = attention_experts(config, 0)) {
-      half_ = std::make_unique<AttentionExperts>(config, *experts, "attention", mesh,
-                                                 AttentionExperts::Units{unit_, unit_, unit_});
-    } else {
-      half_ =
-          std::make_unique<AttentionLayer>(config.model, "attention", mesh.tensor, AttentionLayer::Units{unit_, unit_});
-    }
+    const SublayerSpec spec = attention_spec(config, 0);
+    half_ = spec.make(config, spec, {mesh, {unit_, unit_, unit_}, {}});
     unit_.allocate(stream, type, true);
     unit_.initialize(stream, 1);
   }

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/copy.h"
 #include "kernels/rope.h"
 #include "kernels/stick_breaking.h"
 
@@ -20,28 +19,43 @@ struct Columns {
   std::vector<Matrix<T>> rotated;
 };
 
+/// Columns of each of the projections.
+struct Widths {
+  std::int64_t q, k, v;
+};
+
 template <class Op>
-void require_width(const Op& op, const Tensor& projections, std::int64_t heads) {
-  require(projections.shape()[1] == heads * op.head_dim, "projections {} for {} + 2 · {} heads of {}",
-          projections.shape(), op.heads, op.kv_heads, op.head_dim);
+std::int64_t value_dim_of(const Op& op) {
+  return op.value_dim > 0 ? op.value_dim : op.head_dim;
+}
+
+template <class Op>
+Widths widths_of(const Op& op) {
+  return {op.heads * op.head_dim, op.kv_heads * op.head_dim, op.kv_heads * value_dim_of(op)};
+}
+
+template <class Op>
+void require_width(const Op& op, const Tensor& projections, std::int64_t width) {
+  require(projections.shape()[1] == width, "projections {} for {} heads of {}, and {} of keys and values of {}",
+          projections.shape(), op.heads, op.head_dim, op.kv_heads, value_dim_of(op));
 }
 
 template <class T, class Op>
 Columns<T> columns_of(const Op& op, const Tensor& qkv) {
   const Matrix<T> all = qkv.matrix<T>();
-  const std::int64_t q = op.heads * op.head_dim, kv = op.kv_heads * op.head_dim;
-  require_width(op, qkv, op.heads + 2 * op.kv_heads);
-  return {all.cols_from(0, q), all.cols_from(q, kv), all.cols_from(q + kv, kv), {all.cols_from(0, q + kv)}};
+  const auto [q, k, v] = widths_of(op);
+  require_width(op, qkv, q + k + v);
+  return {all.cols_from(0, q), all.cols_from(q, k), all.cols_from(q + k, v), {all.cols_from(0, q + k)}};
 }
 
 template <class T, class Op>
 Columns<T> columns_of(const Op& op, const Tensor& q, const Tensor& kv) {
   const Matrix<T> queries = q.matrix<T>(), all = kv.matrix<T>();
-  const std::int64_t width = op.kv_heads * op.head_dim;
-  require_width(op, q, op.heads);
-  require_width(op, kv, 2 * op.kv_heads);
-  const Matrix<T> keys = all.cols_from(0, width);
-  return {queries, keys, all.cols_from(width, width), {queries, keys}};
+  const Widths widths = widths_of(op);
+  require_width(op, q, widths.q);
+  require_width(op, kv, widths.k + widths.v);
+  const Matrix<T> keys = all.cols_from(0, widths.k);
+  return {queries, keys, all.cols_from(widths.k, widths.v), {queries, keys}};
 }
 
 /// Positions before those of the tokens, which must be whole sequences, or one that continues a cache's.
@@ -54,8 +68,11 @@ std::int64_t past_of(const Op& op, std::int64_t tokens) {
   return op.cache ? op.cache->length : 0;
 }
 
+/// The one place that knows what widths the kernels have.
 template <class Op>
 AttentionShape shape_of(const Op& op, std::int64_t tokens, std::int64_t past) {
+  require(value_dim_of(op) == op.head_dim, "heads of {} elements with values of {}: attention needs equal widths",
+          op.head_dim, value_dim_of(op));
   return {tokens / op.seq_len, op.seq_len, past + op.seq_len, op.heads, op.kv_heads, op.head_dim};
 }
 
@@ -80,27 +97,6 @@ void rotate(const Stream& stream, const RotaryAttention& op, const Columns<T>& c
                            .inverse = inverse,
                            .first_keys = first_keys_of(op)});
   }
-}
-
-/// Adds new keys and values; then all that are there take their place.
-template <class T>
-void continue_from(const Stream& stream, KeyValueCache& cache, Matrix<T>& k, Matrix<T>& v) {
-  require(cache.length + k.rows <= cache.capacity, "{} + {} positions in a cache for {}", cache.length, k.rows,
-          cache.capacity);
-  const auto append = [&](Tensor& cached, Matrix<T>& added) {
-    if (!cached.defined()) {
-      cached = Tensor::empty(stream, dtype_of<T>, {cache.capacity, added.cols}, MemoryKind::buffers);
-    }
-    const Matrix<T> all = cached.matrix<T>().rows_from(0, cache.length + added.rows);
-    for (std::int64_t r = 0; r < added.rows; ++r) {
-      copy_on_device(stream, all.row(cache.length + r), added.row(r), static_cast<std::size_t>(added.cols) * sizeof(T));
-    }
-    added = all;
-  };
-  const std::int64_t rows = k.rows;
-  append(cache.keys, k);
-  append(cache.values, v);
-  cache.length += rows;
 }
 
 /// Queries that are not rotated yet; keys and values of all positions once they are.
@@ -176,7 +172,7 @@ template <class Op, class... Projections>
 Tensor forward_of(const Stream& stream, const Op& op, AttentionKept& kept, const Projections&... projections) {
   const Tensor& first = std::get<0>(std::tie(projections...));
   const std::int64_t tokens = first.shape()[0], past = past_of(op, tokens);
-  const Tensor out = Tensor::empty(stream, first.dtype(), {tokens, op.heads * op.head_dim});
+  const Tensor out = Tensor::empty(stream, first.dtype(), {tokens, op.heads * value_dim_of(op)});
   dispatch_float(first.dtype(),
                  [&]<class T>() { attend(stream, op, columns_of<T>(op, projections...), past, out, kept); });
   return out;

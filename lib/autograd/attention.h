@@ -1,28 +1,24 @@
 #pragma once
 
+#include "autograd/key_value_cache.h"
 #include "autograd/tape.h"
 #include "kernels/attention.h"
 
 namespace lyceum {
 
-/// Keys and values of the past of one sequence, to which passes that continue from there add theirs.
-struct KeyValueCache {
-  std::int64_t capacity;    // positions
-  Tensor keys{}, values{};  // [capacity, kv_heads · head_dim], from the first pass on
-  std::int64_t length = 0;  // positions that are there
-};
-
 /// What attention keeps for backward besides its inputs.
 struct AttentionKept {
-  Tensor out;       // [tokens, heads · head_dim], where backward reads it
+  Tensor out;       // [tokens, heads · value_dim], where backward reads it
   Tensor row_sums;  // [tokens, heads]: log_sum_exp of AttentionForward, log_rest of StickBreakingForward
 };
 
-/// Causal attention with rotary positions on fused projections. qkv [sequences · seq_len, (heads + 2·kv_heads) · dim],
-/// columns q | k | v; the result is [sequences · seq_len, heads · dim]. Rotates q and k inside its input, which nothing
-/// else may read afterwards.
+/// Causal attention with rotary positions on fused projections. qkv [sequences · seq_len, (heads + kv_heads) · head_dim
+/// + kv_heads · value_dim], columns q | k | v; the result is [sequences · seq_len, heads · value_dim]. Rotates q and k
+/// inside its input, which nothing else may read afterwards. Made of three steps that another attention may combine
+/// otherwise: the kernel Rope, continue_from() a cache, and the kernels AttentionForward and AttentionBackward.
 struct RotaryAttention {
   std::int64_t seq_len, heads, kv_heads, head_dim;
+  std::int64_t value_dim = 0;      // 0: head_dim, the only one that the kernels have
   Tensor rope_table;               // accumulator type [≥ seq_len, head_dim], see RopeTable
   bool rotated = false;            // q and k are rotated already: to make a result again
   KeyValueCache* cache = nullptr;  // of the one sequence that qkv continues: then there is no backward
@@ -40,6 +36,7 @@ struct RotaryAttention {
 /// stays as it is, and keys in a cache are never looked at anew but by queries that come later.
 struct StickBreakingAttention {
   std::int64_t seq_len, heads, kv_heads, head_dim;
+  std::int64_t value_dim = 0;      // as in RotaryAttention
   KeyValueCache* cache = nullptr;  // as in RotaryAttention
   Tensor first_keys = {};          // likewise
 
@@ -51,8 +48,8 @@ struct StickBreakingAttention {
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
 };
 
-/// Either of them where keys and values come apart from the queries: q [sequences · seq_len, heads · dim], kv
-/// [sequences · seq_len, 2·kv_heads · dim], columns k | v.
+/// Either of them where keys and values come apart from the queries: q [sequences · seq_len, heads ·
+/// head_dim], kv [sequences · seq_len, kv_heads · (head_dim + value_dim)], columns k | v.
 template <class Attention>
 struct SplitProjections {
   Attention attention;

@@ -13,7 +13,8 @@ struct Count {
   Count operator+(const Count& other) const { return Count(*this) += other; }
 };
 
-/// One block by its parts, from a resolved configuration alone.
+/// One block by its parts, from a resolved configuration alone: the sums of the tensors that its halves declare, see
+/// SublayerSpec and TensorPart.
 struct BlockCounts {
   Count attention;  // query, key, value and output matrices, biases of the first three
   Count ffn;        // the dense FFN
@@ -22,14 +23,13 @@ struct BlockCounts {
   Count latent;     // projections to the width that they work in, and back
   Count routers;    // of experts, attention experts, sub-dimensions; the gate of shared experts
   Count norms;
-  Count fusion;                      // Monarch matrices: two block-diagonal factors of hidden · fusion_width each
-  std::int64_t attention_width = 0;  // heads · head_dim that a token's scores are made of
+  Count fusion;  // Monarch matrices: two block-diagonal factors of hidden · fusion_width each
+  /// AttentionCosts::score_width and value_width.
+  std::int64_t attention_width = 0, value_width = 0;
 
-  Count sum() const { return attention + ffn + shared + routed + latent + routers + norms + fusion; }
+  Count sum() const;
 };
 BlockCounts count_block(const Config& config, std::int64_t layer);
-/// Parameters of a routed expert for each unit of its width.
-std::int64_t expert_column(const Config& config);
 
 /// Sizes that follow from a resolved configuration alone.
 struct ModelCounts {
@@ -39,8 +39,8 @@ struct ModelCounts {
   std::int64_t experts_activated;
   BlockCounts blocks;       // all of them together
   Count embedding, output;  // the tables, the final norm with the second; a tied table counts as embedding
-  /// Forward and backward of one sequence: 6 · (activated without the input embedding) · T + 12 · layers · T² · heads ·
-  /// head_dim, attention counted in full as the papers do.
+  /// Forward and backward of one sequence: 6 · (activated without the input embedding) · T + 6 · layers · T² ·
+  /// (attention_width + value_width of a block), attention counted in full as the papers do.
   double flops_per_sequence;
   /// The same with causal attention at half, as MFU counts it.
   double causal_flops_per_sequence;

@@ -38,9 +38,10 @@ std::int64_t moved_elements(const Parameter& parameter) {
 
 std::vector<ModelTensor> model_tensors(const Config& config) {
   std::vector<ModelTensor> tensors;
-  for_each_parameter(config, [&](const ParameterUnit&, const Parameter& parameter) {
+  for_each_parameter(config, [&](const ParameterUnit& unit, const Parameter& parameter) {
+    const bool buffer = unit.role() == ParameterUnit::Role::buffer;
     for (const ParameterPiece& piece : parameter.pieces) {
-      tensors.push_back({piece.name, piece.shape, parameter.initial});
+      tensors.push_back({piece.name, piece.shape, parameter.initial, buffer});
     }
   });
   return tensors;

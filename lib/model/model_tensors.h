@@ -14,6 +14,7 @@ struct ModelTensor {
   std::string name;
   Shape shape;
   Initial initial;
+  bool buffer = false;  // of a unit with the role buffer: in accumulator precision in every model
 };
 
 /// All values, without moments, of the model that a resolved configuration describes, in the order of forward. They do

@@ -11,7 +11,7 @@ namespace {
 /// Scores and weighted sums of attention, causal.
 double attention_core_flops(const Config& config, const BlockCounts& counts) {
   const auto tokens = static_cast<double>(config.batch.seq_len);
-  return 2 * tokens * tokens * static_cast<double>(counts.attention_width);
+  return tokens * tokens * static_cast<double>(counts.attention_width + counts.value_width);
 }
 
 }  // namespace

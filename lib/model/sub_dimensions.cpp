@@ -1,9 +1,12 @@
 #include "model/sub_dimensions.h"
 
-#include <iterator>
+#include <utility>
 
 #include "autograd/activation.h"
 #include "autograd/monarch.h"
+#include "model/attention/attend.h"
+#include "model/attention/multi_head.h"
+#include "model/ffn/dense.h"
 #include "model/routing/balance_loss.h"
 #include "parallel/expert/expert_rows.h"
 
@@ -15,25 +18,61 @@ PieceScaling scaling_of(const SubDimensionsConfig& config) {
   return config.gates == PieceGates::ones ? PieceScaling::ones : config.scaling;
 }
 
+/// The two factors of the fusion, if there is one: block-diagonal matrices that begin as identity.
+std::vector<SublayerTensor> fusion_tensors(const Config& config, const Mixture& pieces) {
+  const std::int64_t b = fusion_width(config, pieces);
+  if (b == 0) return {};
+  const Shape shape{config.model.hidden / b, b, b};
+  return {{"fusion/in/weight", shape, Initial::identity(b), TensorPart::fusion},
+          {"fusion/out/weight", shape, Initial::identity(b), TensorPart::fusion}};
+}
+
+/// Router, fusion, and then the matrices.
+std::vector<SublayerTensor> with_pieces(const Config& config, const Mixture& pieces,
+                                        std::vector<SublayerTensor> matrices) {
+  std::vector<SublayerTensor> tensors = router_tensors(config, pieces);
+  for (SublayerTensor& tensor : fusion_tensors(config, pieces)) tensors.push_back(std::move(tensor));
+  for (SublayerTensor& matrix : matrices) {
+    matrix.chosen = true;
+    tensors.push_back(std::move(matrix));
+  }
+  return tensors;
+}
+
+template <class Half>
+std::unique_ptr<Sublayer> make_half(const Config& config, const SublayerSpec& spec, const SublayerPlace& place) {
+  return std::make_unique<Half>(config, *spec.mixture, spec.prefix(), place.mesh, place.units);
+}
+
 }  // namespace
 
+SublayerSpec sub_dimension_attention_spec(const Config& config, const Mixture& pieces) {
+  return {.id = pieces.id,
+          .tensors = with_pieces(config, pieces, attention_matrices(config.model)),
+          .costs = costs_of(heads_of(config.model)),
+          .mixture = pieces,
+          .make = make_half<SubDimensionAttention>};
+}
+
+SublayerSpec sub_dimension_ffn_spec(const Config& config, const Mixture& pieces) {
+  return {.id = pieces.id,
+          .tensors = with_pieces(config, pieces, ffn_matrices(config.model, dense_ffn_shape(config, pieces.id.layer))),
+          .mixture = pieces,
+          .make = make_half<SubDimensionFeedForward>};
+}
+
 SubDimensions::SubDimensions(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
-                             const Router::Units& units)
+                             const SublayerUnits& units)
     : mixture_(mixture),
       mesh_(&mesh),
       together_(Placement::contiguous(mixture.choices(), 1)),
       scaling_(scaling_of(config.sub_dimensions)),
       balance_(config.balance.sub_dimension),
       over_batch_(config.balance.scope == BalanceScope::batch),
-      router_(config, mixture, prefix, units, together_) {
-  const std::int64_t b = fusion_width(config, mixture);
-  if (b == 0) return;
-  const Shape shape{config.model.hidden / b, b, b};
-  const auto add = [&](const char* name) {
-    return &units.trained.add(whole_parameter(prefix + name, shape, Initial::identity(b), true));
-  };
-  in_ = add("/fusion/in/weight");
-  out_ = add("/fusion/out/weight");
+      router_(config, mixture, prefix, {units.replicated, units.untrained}, together_) {
+  const SublayerParameters parameters(fusion_tensors(config, mixture), prefix, mesh, units);
+  in_ = parameters.find("fusion/in/weight");
+  out_ = parameters.find("fusion/out/weight");
 }
 
 SubDimensions::Use SubDimensions::use(Tape& tape, const Pass& pass, const Variable& x,
@@ -75,29 +114,31 @@ Variable SubDimensions::fused(Tape& tape, const TokenLayout& layout, const Varia
 }
 
 SubDimensionAttention::SubDimensionAttention(const Config& config, const Mixture& mixture, const std::string& prefix,
-                                             const Mesh& mesh, const Units& units)
-    : SubDimensionHalf(config, mixture, prefix, mesh, units),
-      heads_(heads_of(config.model, mesh.tensor)),
-      matrices_(add_attention(units.dense, prefix, config.model, heads_, mesh.tensor)) {}
+                                             const Mesh& mesh, const SublayerUnits& units)
+    : SubDimensionHalf(config, mixture, prefix, mesh, units), heads_(share_of(heads_of(config.model), mesh.tensor)) {
+  const SublayerParameters parameters(attention_matrices(config.model), prefix, mesh, units);
+  qkv_ = &parameters.at("q_proj/weight");
+  out_ = &parameters.at("o_proj/weight");
+}
 
 Sublayer::Result SubDimensionAttention::forward(Tape& tape, const Pass& pass, const Variable& x) const {
   const TokenLayout& layout = pass.layout;
   SubDimensions::Use own = use(tape, pass, x);
-  const Variable all = layout.to_matrix(tape, x), qkv = tape.apply(ReadPieces{own.choices, matrices_.qkv}, all);
+  const Variable all = layout.to_matrix(tape, x), qkv = tape.apply(ReadPieces{own.choices, qkv_}, all);
   layout.release_matrix(tape, all, x);
   const Attended attended = attend(tape, pass, heads_, qkv);
-  const Variable out = tape.apply(WritePieces{own.choices, matrices_.out}, attended.y, own.factors);
+  const Variable out = tape.apply(WritePieces{own.choices, out_}, attended.y, own.factors);
   attended.release(tape);
   return {pieces().fused(tape, layout, layout.from_matrix(tape, out)), std::move(own.losses)};
 }
 
 SubDimensionFeedForward::SubDimensionFeedForward(const Config& config, const Mixture& mixture,
-                                                 const std::string& prefix, const Mesh& mesh, const Units& units)
-    : SubDimensionHalf(config, mixture, prefix, mesh, units), activation_(config.model.ffn) {
-  const std::int64_t width = dense_width(config, mixture.id.layer);
-  matrices_ = add_expert(units.dense, prefix, config.model,
-                         {config.model.hidden, width, part_of(width, mesh.tensor.rank(), mesh.tensor.size())});
-}
+                                                 const std::string& prefix, const Mesh& mesh,
+                                                 const SublayerUnits& units)
+    : SubDimensionHalf(config, mixture, prefix, mesh, units),
+      activation_(config.model.ffn),
+      matrices_(ffn_parameters(SublayerParameters(ffn_matrices(config.model, dense_ffn_shape(config, mixture.id.layer)),
+                                                  prefix, mesh, units))) {}
 
 Sublayer::Result SubDimensionFeedForward::forward(Tape& tape, const Pass& pass, const Variable& x) const {
   const TokenLayout& layout = pass.layout;

@@ -5,15 +5,21 @@
 #include <string>
 #include <vector>
 
+#include "autograd/expert_bank.h"
 #include "autograd/pieces.h"
 #include "config/config.h"
-#include "model/attend.h"
-#include "model/layers.h"
+#include "model/attention/heads.h"
 #include "model/routing/router.h"
 #include "model/sublayer.h"
+#include "model/sublayer_spec.h"
 #include "parallel/comm/mesh.h"
 
 namespace lyceum {
+
+/// Multi-head attention and a dense FFN whose matrices have rows and columns of `pieces`, of which a token uses those
+/// that its router chooses and those that are always on.
+SublayerSpec sub_dimension_attention_spec(const Config& config, const Mixture& pieces);
+SublayerSpec sub_dimension_ffn_spec(const Config& config, const Mixture& pieces);
 
 /// What a half of a block does with pieces of hidden (sub-dimensions) [MoHD]: a router chooses those of each token, its
 /// matrices read and make these alone, the answer's pieces are scaled, and a Monarch matrix mixes them.
@@ -21,7 +27,7 @@ class SubDimensions {
  public:
   /// Where its parameters go: each rank has all of the router and the fusion.
   SubDimensions(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
-                const Router::Units& units);
+                const SublayerUnits& units);
 
   /// What a pass of tokens uses; of all tokens of a tensor group.
   struct Use {
@@ -52,18 +58,14 @@ class SubDimensions {
 /// A half of a block that reads and makes the pieces of hidden that a token uses.
 class SubDimensionHalf : public Sublayer {
  public:
-  /// Where the parameters go, by who holds copies; and what of the router is not trained.
-  struct Units {
-    ParameterUnit &dense, &replicated, &untrained;
-  };
   const Mixture* mixture() const override { return &pieces_.mixture(); }
   const Router* router() const override { return &pieces_.router(); }
   void set_tally(const RoutingTally& tally) override { tally_ = tally; }
 
  protected:
   SubDimensionHalf(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
-                   const Units& units)
-      : pieces_(config, mixture, prefix, mesh, {units.replicated, units.untrained}) {}
+                   const SublayerUnits& units)
+      : pieces_(config, mixture, prefix, mesh, units) {}
   SubDimensions::Use use(Tape& tape, const Pass& pass, const Variable& x) const {
     return pieces_.use(tape, pass, x, pass.counts ? &tally_ : nullptr);
   }
@@ -78,19 +80,19 @@ class SubDimensionHalf : public Sublayer {
 class SubDimensionAttention : public SubDimensionHalf {
  public:
   SubDimensionAttention(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
-                        const Units& units);
+                        const SublayerUnits& units);
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
 
  private:
   AttentionHeads heads_;
-  AttentionMatrices matrices_;
+  Parameter *qkv_, *out_;
 };
 
 /// A dense FFN that does.
 class SubDimensionFeedForward : public SubDimensionHalf {
  public:
   SubDimensionFeedForward(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
-                          const Units& units);
+                          const SublayerUnits& units);
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
 
  private:

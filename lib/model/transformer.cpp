@@ -8,7 +8,8 @@
 #include "core/copy.h"
 #include "kernels/elementwise.h"
 #include "kernels/rope.h"
-#include "model/sub_dimensions.h"
+#include "model/routing/router.h"
+#include "model/sublayer_spec.h"
 #include "model/tensor_pattern.h"
 #include "parallel/tensor/linear_cross_entropy.h"
 
@@ -61,66 +62,39 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
     for (ParameterUnit* unit : units_) unit->allocate(stream, type, false);
   }
 
-  if (model.attention_weights == AttentionWeights::softmax) {  // sticks have no positions
-    rope_ = Tensor::empty(stream, accumulator_of(type), {config.batch.seq_len, model.head_dim}, MemoryKind::buffers);
+  if (const Shape table = position_table(config); table.size() > 0) {
+    rope_ = Tensor::empty(stream, accumulator_of(type), table, MemoryKind::buffers);
     dispatch_accumulator(rope_.dtype(), [&]<class A>() {
       launch(stream, RopeTable<A>{.table = rope_.matrix<A>(), .base = model.rope_base});
     });
   }
 }
 
-namespace {
-
-/// For what of a router is not trained, of half a block.
-std::unique_ptr<ParameterUnit> untrained_unit(const std::string& prefix, std::int64_t layer) {
-  return std::make_unique<ParameterUnit>(prefix + "/untrained", ParameterUnit::Group::replicated,
-                                         static_cast<int>(layer) + 1, ParameterUnit::Role::buffer);
-}
-
-}  // namespace
-
 void Transformer::add_block(std::int64_t layer, std::span<const ExpertLoad> measured) {
-  const ModelConfig& model = config_.model;
-  const std::string prefix = "model/layers/" + std::to_string(layer);
+  const std::string prefix = block_prefix(std::to_string(layer));
   ParameterUnit& replicated = add_unit(prefix + "/replicated", ParameterUnit::Group::replicated, layer + 1);
   ParameterUnit& dense = add_unit(prefix + "/dense", ParameterUnit::Group::dense, layer + 1);
-  const auto norm = [&](const char* name) {
-    return &replicated.add(whole_parameter(prefix + "/" + name + "/weight", {model.hidden}, {}, false));
+  const auto norm = [&](const SublayerTensor& of) {
+    return &replicated.add(whole_parameter(prefix + "/" + of.name, of.shape, of.initial, of.decays()));
   };
+  const auto make = [&](const SublayerSpec& spec) {
+    ParameterUnit* const experts = spec.has(TensorUnit::experts)
+                                       ? &add_unit(spec.prefix() + "/experts", ParameterUnit::Group::expert, layer + 1)
+                                       : nullptr;
+    auto untrained = std::make_unique<ParameterUnit>(spec.prefix() + "/untrained", ParameterUnit::Group::replicated,
+                                                     static_cast<int>(layer) + 1, ParameterUnit::Role::buffer);
+    auto made = spec.make(config_, spec, {*mesh_, {dense, replicated, *untrained, experts}, measured});
+    if (!untrained->parameters().empty()) own(std::move(untrained));
+    return made;
+  };
+  const BlockNorms norms = block_norms(config_.model);
   Block block{.layer = layer,
-              .attention_norm = norm("input_layernorm"),
+              .attention_norm = norm(norms.attention),
               .attention = nullptr,
-              .ffn_norm = norm("post_attention_layernorm"),
+              .ffn_norm = norm(norms.ffn),
               .ffn = nullptr};
-  const std::string attention = prefix + "/self_attn", ffn = prefix + "/mlp";
-  if (const std::optional<Mixture> experts = attention_experts(config_, layer)) {
-    auto untrained = untrained_unit(attention, layer);
-    block.attention = std::make_unique<AttentionExperts>(config_, *experts, attention, *mesh_,
-                                                         AttentionExperts::Units{dense, replicated, *untrained});
-    if (!untrained->parameters().empty()) own(std::move(untrained));
-  } else if (const std::optional<Mixture> pieces = pieces_of(config_, {layer, Site::attention})) {
-    auto untrained = untrained_unit(attention, layer);
-    block.attention = std::make_unique<SubDimensionAttention>(config_, *pieces, attention, *mesh_,
-                                                              SubDimensionHalf::Units{dense, replicated, *untrained});
-  } else {
-    block.attention =
-        std::make_unique<AttentionLayer>(model, attention, mesh_->tensor, AttentionLayer::Units{dense, replicated});
-  }
-  const std::optional<Mixture> routed = routed_experts(config_, layer), pieces = pieces_of(config_, {layer, Site::ffn});
-  if (pieces) {
-    auto untrained = untrained_unit(ffn, layer);
-    block.ffn = std::make_unique<SubDimensionFeedForward>(config_, *pieces, ffn, *mesh_,
-                                                          SubDimensionHalf::Units{dense, replicated, *untrained});
-  } else if (!routed) {
-    block.ffn = std::make_unique<FeedForward>(model, ffn, dense_width(config_, layer), mesh_->tensor, dense);
-  } else {
-    ParameterUnit& experts = add_unit(ffn + "/experts", ParameterUnit::Group::expert, layer + 1);
-    auto untrained = untrained_unit(ffn, layer);
-    block.ffn = std::make_unique<MoeLayer>(config_, *routed, ffn, *mesh_,
-                                           MoeLayer::Units{dense, replicated, experts, *untrained},
-                                           expert_places(config_, *routed, mesh_->expert.size(), measured));
-    if (!untrained->parameters().empty()) own(std::move(untrained));
-  }
+  block.attention = make(attention_spec(config_, layer));
+  block.ffn = make(ffn_spec(config_, layer));
   blocks_.push_back(std::move(block));
 }
 

@@ -9,8 +9,10 @@
 #include "autograd/rms_norm.h"
 #include "autograd/tape.h"
 #include "config/config.h"
-#include "model/layers.h"
+#include "kernels/weight_update.h"
+#include "model/routing/expert_places.h"
 #include "model/routing/routing_statistics.h"
+#include "model/sublayer.h"
 #include "parallel/comm/mesh.h"
 
 namespace lyceum {

@@ -22,8 +22,6 @@ RankPlan plan_reading_rank(const Config& config, const Place& place, std::span<c
                            Pieces& pieces) {
   RankPlan plan;
   RankMemory& memory = plan.memory;
-  const double element = number(element_bytes(config)), tokens = number(config.batch.seq_len);
-  const double keys = number(config.model.kv_heads / place.size(Axis::tensor) * config.model.head_dim);
   for (int stage = place.index.pipeline; stage < std::ssize(blocks); stage += config.parallel.pipeline) {
     const Range& own = blocks[static_cast<std::size_t>(stage)];
     plan.stages.push_back(own);
@@ -43,7 +41,7 @@ RankPlan plan_reading_rank(const Config& config, const Place& place, std::span<c
     if (reading == Reading::evaluate) pass += document_bytes(config);
     memory.activations = std::max(memory.activations, pass);
     memory.buffers += rope_bytes(config);
-    if (reading == Reading::generate) memory.buffers += 2 * tokens * keys * number(own.count) * element;
+    if (reading == Reading::generate) memory.buffers += cache_bytes(config, place, own);
   }
   const int waiting = evaluated_at_once(config.parallel.pipeline) - 1;
   memory.activations += waiting * boundary_bytes(config, place);

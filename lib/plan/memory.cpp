@@ -4,6 +4,7 @@
 
 #include "model/loss_kind.h"
 #include "model/routing/routing_statistics.h"
+#include "model/sublayer_spec.h"
 #include "model/working_type.h"
 #include "optim/step_end.h"
 #include "optim/step_numbers.h"
@@ -47,9 +48,15 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
   return memory;
 }
 
-double rope_bytes(const Config& config) {
-  if (config.model.attention_weights == AttentionWeights::stick_breaking) return 0;
-  return number(config.batch.seq_len * config.model.head_dim * accumulator_bytes);
+double rope_bytes(const Config& config) { return number(position_table(config).size() * accumulator_bytes); }
+
+double cache_bytes(const Config& config, const Place& place, const Range& blocks) {
+  std::int64_t width = 0;  // of all blocks
+  for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
+    const AttentionCosts costs = attention_spec(config, layer).costs;
+    width += costs.cache_width / (costs.cache_is_cut ? place.size(Axis::tensor) : 1);
+  }
+  return number(config.batch.seq_len * width * element_bytes(config));
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include <map>
 #include <span>
 
+#include "core/range.h"
 #include "plan/traffic.h"
 #include "plan/units.h"
 #include "plan/zero_states.h"
@@ -25,8 +26,10 @@ struct RankMemory {
 /// Weights, gradients and optimizer of a rank's units by parallel.zero. `played`: of a step, where the stage is 2 or 3.
 RankMemory state_memory(const Config& config, const Place& place, std::span<const PlannedUnit> units,
                         const ZeroStates& played);
-/// Rotary angles, which every stage of a model that has them keeps all the time.
+/// The table of rotary positions, which every stage of a model that has them keeps all the time.
 double rope_bytes(const Config& config);
+/// The key-value caches of these blocks on this rank, for one sequence of batch.seq_len tokens.
+double cache_bytes(const Config& config, const Place& place, const Range& blocks);
 /// What the end of a step keeps all the time: tables of what it sums and updates, and the numbers that it reports.
 double update_buffers(const Config& config, const Place& place, std::span<const PlannedUnit> units);
 /// What play_zero() wants to know of the units that ZeRO shares out.

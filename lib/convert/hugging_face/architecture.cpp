@@ -10,6 +10,7 @@
 
 #include "convert/hugging_face/fields.h"
 #include "io/text/json.h"
+#include "model/sublayer_tensor.h"
 
 namespace lyceum::hugging_face {
 
@@ -246,6 +247,8 @@ std::string their_name(const Architecture& architecture, std::string name) {
   return name;
 }
 
-std::string output_bias_name(std::int64_t layer) { return fmt::format("model.layers.{}.self_attn.o_proj.bias", layer); }
+std::string output_bias_name(const Architecture& architecture, std::int64_t layer) {
+  return their_name(architecture, sublayer_prefix({layer, Site::attention}) + "/o_proj/bias");
+}
 
 }  // namespace lyceum::hugging_face

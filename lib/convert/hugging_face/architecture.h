@@ -54,7 +54,7 @@ Json json_of(const Architecture& architecture, const Config& resolved);
 
 /// The name of one of Lyceum's tensors.
 std::string their_name(const Architecture& architecture, std::string name);
-/// Of the bias that `output_bias` speaks of.
-std::string output_bias_name(std::int64_t layer);
+/// The name of the bias that `output_bias` is about.
+std::string output_bias_name(const Architecture& architecture, std::int64_t layer);
 
 }  // namespace lyceum::hugging_face

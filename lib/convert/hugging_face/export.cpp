@@ -42,16 +42,18 @@ std::vector<Shard> shards_of(const Hosting& hosting, const std::vector<Recipe>& 
   };
   for (const Recipe& recipe : recipes) {
     const ModelTensor& tensor = recipe.tensor;
-    // What scores are compared with: transformers keeps it in f32, too.
-    const bool exact = tensor.name.ends_with("e_score_correction_bias");
+    // A buffer, such as the bias that scores are compared with, is f32 in transformers, too.
     add({{.name = their_name(*hosting.architecture, tensor.name),
-          .type = exact ? safetensors::Type::f32 : made.type,
+          .type = tensor.buffer ? safetensors::Type::f32 : made.type,
           .shape = tensor.shape},
          &recipe});
   }
   if (hosting.architecture->output_bias && hosting.config.model.qkv_bias) {
     for (std::int64_t layer = 0; layer < hosting.config.model.layers; ++layer) {
-      add({{.name = output_bias_name(layer), .type = made.type, .shape = {hosting.config.model.hidden}}, nullptr});
+      add({{.name = output_bias_name(*hosting.architecture, layer),
+            .type = made.type,
+            .shape = {hosting.config.model.hidden}},
+           nullptr});
     }
   }
   return shards;

@@ -9,8 +9,10 @@
 #include "config/binding.h"
 #include "config/check.h"
 #include "core/error.h"
+#include "model/ffn/experts.h"
 #include "model/model_tensors.h"
 #include "model/routing/mixture.h"
+#include "model/sublayer_spec.h"
 
 namespace lyceum::hugging_face {
 
@@ -123,7 +125,6 @@ Hosting smallest_host(const Config& resolved) {
 }
 
 std::vector<Recipe> host_recipes(const Hosting& hosting, const CheckpointReader& source) {
-  constexpr std::string_view gate = "/shared_expert_gate/weight", down = "/shared_experts/down_proj/weight";
   SpecialParts special;
   for (const ModelTensor& tensor : model_tensors(hosting.config)) {
     const CheckpointReader::Entry* const own = source.find(tensor.name);
@@ -134,11 +135,14 @@ std::vector<Recipe> host_recipes(const Hosting& hosting, const CheckpointReader&
     }
   }
   // Shared experts whose answer is halved by a gate that the checkpoint does not have.
-  for (const CheckpointReader::Entry& own : source.tensors()) {
-    if (is_optimizer_state(own.name) || !own.name.ends_with(down)) continue;
-    const std::string half = own.name.substr(0, own.name.size() - down.size());
-    if (!special.contains(half + std::string(gate))) continue;
-    special.try_emplace(own.name, std::vector{RowSource{.tensor = own.name}}).first->second.front().scale = 2;
+  for (std::int64_t layer = 0; hosting.config.moe.shared_gate && layer < hosting.config.model.layers; ++layer) {
+    const SublayerSpec ffn = ffn_spec(hosting.config, layer);
+    const auto name = [&](const SublayerTensor& tensor) { return ffn.prefix() + "/" + tensor.name; };
+    if (!special.contains(name(shared_gate_tensor(hosting.config.model)))) continue;
+    for (const SublayerTensor& tensor : ffn.tensors) {
+      if (tensor.part != TensorPart::shared || tensor.cut != Cut::columns || !source.find(name(tensor))) continue;
+      special.try_emplace(name(tensor), std::vector{RowSource{.tensor = name(tensor)}}).first->second.front().scale = 2;
+    }
   }
   return recipes_of(hosting.config, source, std::move(special));
 }

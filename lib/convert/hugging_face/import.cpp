@@ -50,7 +50,7 @@ void require_same_head(const ModelFolder& model, const ModelFolder::Tensor& head
 void require_all_read(const ModelFolder& model, const Config& config, const std::set<std::string>& read) {
   std::set<std::string> zero;
   for (std::int64_t layer = 0; model.architecture().output_bias && layer < config.model.layers; ++layer) {
-    zero.insert(output_bias_name(layer));
+    zero.insert(output_bias_name(model.architecture(), layer));
   }
   for (const auto& [name, tensor] : model.tensors()) {
     if (read.contains(name) || name.ends_with(".rotary_emb.inv_freq")) continue;

@@ -17,6 +17,7 @@
 #include "model/model_tensors.h"
 #include "model/routing/mixture.h"
 #include "model/routing/router.h"
+#include "model/sublayer_tensor.h"
 
 namespace lyceum {
 
@@ -113,11 +114,11 @@ std::string insertion_text(const Config& config, const ExpertOrigins& origins) {
   for (const auto& [first, numbers] : layers) {
     const bool all = numbers.size() == routing;
     for (const std::size_t layer : all ? std::vector<std::size_t>{0} : numbers) {
-      const std::string prefix = fmt::format("model/layers/{}/mlp/", all ? "*" : std::to_string(layer));
-      for (std::int64_t e = first; e < first + count; ++e) patterns.push_back(fmt::format("{}experts/{}/*", prefix, e));
+      const std::string prefix = sublayer_prefix(all ? "*" : std::to_string(layer), Site::ffn) + "/";
+      for (std::int64_t e = first; e < first + count; ++e) patterns.push_back(prefix + expert_tensor_name(e, "*"));
       const auto some_layer = static_cast<std::int64_t>(all ? numbers.front() : layer);
       const Mixture mixture = routed_experts(config, some_layer).value();
-      for (const RouterTensor& tensor : router_tensors(config, mixture)) {
+      for (const SublayerTensor& tensor : router_tensors(config, mixture)) {
         if (tensor.trained && tensor.rows_are_choices) {
           patterns.push_back(fmt::format("{}{}[{}:]", prefix, tensor.name, first));
         }
@@ -209,7 +210,7 @@ Making modulized(const Task& task) {
             : std::optional<FfnInputs>(std::in_place, source, own, request.coactivation, request.sequences);
     for (const std::int64_t layer : sparse_layers(resolved)) {
       cut.layers[layer] =
-          active ? units_active_together(source, *active, layer, experts) : units_alike(source, layer, experts);
+          active ? units_active_together(source, *active, layer, experts) : units_alike(source, own, layer, experts);
     }
     return experts_of_ffns(resolved, cut);
   };

@@ -6,26 +6,24 @@
 #include "core/error.h"
 #include "model/routing/mixture.h"
 #include "model/routing/router.h"
+#include "model/sublayer_spec.h"
 
 namespace lyceum {
 
 namespace {
 
-std::string ffn_prefix(std::int64_t layer) { return "model/layers/" + std::to_string(layer) + "/mlp/"; }
-
-std::string expert_prefix(std::int64_t layer, std::int64_t expert) {
-  return ffn_prefix(layer) + "experts/" + std::to_string(expert) + "/";
-}
-
-/// Names behind expert_prefix() of the tensors of an expert.
-std::vector<std::string> expert_tensors(const std::vector<ModelTensor>& tensors, std::int64_t layer) {
-  const std::string prefix = expert_prefix(layer, 0);
-  std::vector<std::string> names;
-  for (const ModelTensor& tensor : tensors) {
-    if (tensor.name.starts_with(prefix)) names.push_back(tensor.name.substr(prefix.size()));
+/// Names of the tensors of a layer's FFN.
+class FfnNames {
+ public:
+  explicit FfnNames(std::int64_t layer) : prefix_(sublayer_prefix({layer, Site::ffn}) + "/") {}
+  std::string of(const SublayerTensor& tensor) const { return prefix_ + tensor.name; }
+  std::string of_expert(std::int64_t expert, const SublayerTensor& tensor) const {
+    return prefix_ + expert_tensor_name(expert, tensor.name);
   }
-  return names;
-}
+
+ private:
+  std::string prefix_;
+};
 
 /// Rows of a router's tensor, old and new ones: neighbours that are alike make a part.
 std::vector<RowSource> rows_by_origin(const std::string& tensor, const std::vector<std::int64_t>& origins) {
@@ -135,19 +133,15 @@ void set_experts(Config& config, const ExpertOrigins& origins) {
 }
 
 SpecialParts rearranged_experts(const Config& target, const ExpertOrigins& origins) {
-  const std::vector<ModelTensor> tensors = model_tensors(target);
   SpecialParts special;
   for (const auto& [layer, experts] : origins) {
-    const std::vector<std::string> names = expert_tensors(tensors, layer);
-    for (std::size_t e = 0; e < experts.size(); ++e) {
-      for (const std::string& name : names) {
-        const std::string from = experts[e] == new_expert ? "" : expert_prefix(layer, experts[e]) + name;
-        special[expert_prefix(layer, static_cast<std::int64_t>(e)) + name] = {{.tensor = from}};
+    const FfnNames names(layer);
+    for (const SublayerTensor& tensor : ffn_spec(target, layer).tensors) {
+      if (tensor.rows_are_choices) special[names.of(tensor)] = rows_by_origin(names.of(tensor), experts);
+      for (std::int64_t e = tensor.choices.first; e < tensor.choices.end(); ++e) {
+        const std::int64_t origin = experts.at(static_cast<std::size_t>(e));
+        special[names.of_expert(e, tensor)] = {{.tensor = origin == new_expert ? "" : names.of_expert(origin, tensor)}};
       }
-    }
-    for (const RouterTensor& tensor : router_tensors(target, routed_experts(target, layer).value())) {
-      const std::string name = ffn_prefix(layer) + tensor.name;
-      if (tensor.rows_are_choices) special[name] = rows_by_origin(name, experts);
     }
   }
   return special;
@@ -164,25 +158,26 @@ FfnParts copies_in_slices(std::int64_t width, std::int64_t copies, std::int64_t 
 }
 
 SpecialParts experts_of_ffns(const Config& target, const FfnCut& cut) {
-  const std::vector<ModelTensor> tensors = model_tensors(target);
   const std::vector<std::int64_t> whole = numbers_from(0, target.model.ffn_hidden);
   SpecialParts special;
   for (const auto& [layer, parts] : cut.layers) {
-    for (const std::string& name : expert_tensors(tensors, layer)) {
-      const bool down = name.starts_with("down_proj");  // its columns are the units, others' rows
-      for (std::size_t e = 0; e < parts.size(); ++e) {
-        RowSource source{.tensor = ffn_prefix(layer) + name, .scale = down ? cut.down_scale : 1};
-        if (parts[e] != whole) source.pick = Pick{down ? 1 : 0, parts[e]};
-        special[expert_prefix(layer, static_cast<std::int64_t>(e)) + name] = {std::move(source)};
+    const FfnNames names(layer);
+    for (const SublayerTensor& tensor : ffn_spec(target, layer).tensors) {
+      const bool down = tensor.cut == Cut::columns;  // its columns are the units, others' rows
+      for (std::int64_t e = tensor.choices.first; e < tensor.choices.end(); ++e) {
+        const std::vector<std::int64_t>& units = parts.at(static_cast<std::size_t>(e));
+        RowSource source{.tensor = names.of(tensor), .scale = down ? cut.down_scale : 1};
+        if (units != whole) source.pick = Pick{down ? 1 : 0, units};
+        special[names.of_expert(e, tensor)] = {std::move(source)};
       }
     }
     const Mixture experts = routed_experts(target, layer).value();
     Pick first_slices;
     for (std::int64_t e = 0; e < experts.choices(); ++e) first_slices.indices.push_back(e / cut.slices * cut.slices);
-    for (const RouterTensor& tensor : router_tensors(target, experts)) {
+    for (const SublayerTensor& tensor : router_tensors(target, experts)) {
       RowSource drawn;
       if (tensor.rows_are_choices && cut.slices > 1) drawn.pick = first_slices;
-      special[ffn_prefix(layer) + tensor.name] = {std::move(drawn)};
+      special[names.of(tensor)] = {std::move(drawn)};
     }
   }
   return special;

@@ -10,7 +10,9 @@
 #include "io/checkpoint/unit_tensors.h"
 #include "io/data/tokens/token_formats.h"
 #include "kernels/gemm.h"
+#include "model/ffn/dense.h"
 #include "model/sublayer.h"
+#include "model/sublayer_spec.h"
 #include "model/transformer.h"
 #include "train/setup/samples.h"
 
@@ -18,22 +20,20 @@ namespace lyceum {
 
 namespace {
 
-std::string ffn_of(std::int64_t layer) { return "model/layers/" + std::to_string(layer) + "/mlp/"; }
+std::string ffn_of(std::int64_t layer) { return sublayer_prefix({layer, Site::ffn}) + "/"; }
 
 }  // namespace
 
-FfnParts units_alike(const CheckpointReader& checkpoint, std::int64_t layer, std::int64_t experts) {
-  const std::string prefix = ffn_of(layer);
-  std::vector<const CheckpointReader::Entry*> matrices;
-  for (const CheckpointReader::Entry& entry : checkpoint.tensors()) {
-    if (entry.name.starts_with(prefix) && !entry.name.starts_with(prefix + "down_proj")) matrices.push_back(&entry);
-  }
-  require_input(!matrices.empty(), "{}: layer {} has no dense FFN", checkpoint.directory().string(), layer);
-  const std::int64_t width = matrices.front()->shape[0], hidden = matrices.front()->shape[1];
+FfnParts units_alike(const CheckpointReader& checkpoint, const Config& config, std::int64_t layer,
+                     std::int64_t experts) {
+  std::vector<SublayerTensor> matrices = ffn_spec(config, layer).tensors;
+  std::erase_if(matrices, [](const SublayerTensor& tensor) { return tensor.cut != Cut::rows; });
+  require(!matrices.empty(), "layer {} has no dense FFN", layer);
+  const std::int64_t width = matrices.front().shape[0], hidden = matrices.front().shape[1];
   const std::int64_t cols = hidden * std::ssize(matrices);
   std::vector<float> rows(static_cast<std::size_t>(width * cols)), matrix(static_cast<std::size_t>(width * hidden));
   for (std::size_t m = 0; m < matrices.size(); ++m) {
-    checkpoint.read(matrices[m]->name, Box::whole({width, hidden}), matrix.data());
+    checkpoint.read(ffn_of(layer) + matrices[m].name, Box::whole({width, hidden}), matrix.data());
     for (std::int64_t r = 0; r < width; ++r) {
       std::copy_n(matrix.data() + r * hidden, hidden, rows.data() + r * cols + static_cast<std::int64_t>(m) * hidden);
     }
@@ -94,8 +94,8 @@ FfnParts units_active_together(const CheckpointReader& checkpoint, const FfnInpu
     launch(stream, Gemm<float>{.a = matrix, .b = x, .c = {result.data(), width, x.rows}, .transpose_b = true});
     return result;
   };
-  std::vector<float> active = product("gate_proj/weight");
-  const std::vector<float> up = product("up_proj/weight");
+  std::vector<float> active = product(gate_proj);
+  const std::vector<float> up = product(up_proj);
   std::ranges::transform(active, up, active.begin(),
                          [](float gate, float value) { return std::abs(gate / (1 + std::exp(-gate)) * value); });
   return balanced_clusters(stream, {active.data(), std::ssize(active) / x.rows, x.rows}, experts);

@@ -12,8 +12,10 @@
 
 namespace lyceum {
 
-/// Units of a layer's dense FFN in equal groups, whose rows of all matrices before the activation lie near each other.
-FfnParts units_alike(const CheckpointReader& checkpoint, std::int64_t layer, std::int64_t experts);
+/// Units of a layer's dense FFN in equal groups, whose rows of all matrices before the activation are near each other.
+/// `config`: the checkpoint's, resolved.
+FfnParts units_alike(const CheckpointReader& checkpoint, const Config& config, std::int64_t layer,
+                     std::int64_t experts);
 
 /// What the FFNs of a checkpoint's model read, while the model reads tokens.
 class FfnInputs {

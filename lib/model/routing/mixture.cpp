@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "model/attention/heads.h"
 
 namespace lyceum {
 
@@ -37,7 +38,7 @@ std::optional<Mixture> attention_experts(const Config& config, std::int64_t laye
                  .router = config.moe.router,
                  .gates = attention_gates_of(config),
                  .k = experts.top_k,
-                 .widths = equal_widths(experts.count, config.model.heads * config.model.head_dim)};
+                 .widths = equal_widths(experts.count, heads_of(config.model).queries())};
 }
 
 std::optional<Mixture> routed_experts(const Config& config, std::int64_t layer) {

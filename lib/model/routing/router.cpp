@@ -12,19 +12,27 @@
 
 namespace lyceum {
 
-std::vector<RouterTensor> router_tensors(const Config& config, const Mixture& mixture) {
+std::vector<SublayerTensor> router_tensors(const Config& config, const Mixture& mixture) {
   const std::int64_t hidden = config.model.hidden, width = config.moe.router_hidden, choices = mixture.choices();
+  const auto tensor = [](const char* name, const Shape& shape, const Initial& initial, bool trained = true) {
+    return SublayerTensor{.name = name,
+                          .shape = shape,
+                          .initial = initial,
+                          .part = TensorPart::routers,
+                          .trained = trained,
+                          .rows_are_choices = true};
+  };
   const double std = config.model.init_std;
-  const RouterTensor scores{"gate/weight", {choices, hidden}, std, true};
+  const SublayerTensor scores = tensor("gate/weight", {choices, hidden}, std);
   switch (mixture.router) {
     case RouterKind::sigmoid:
-    case RouterKind::sqrt_softplus: return {scores, {"gate/e_score_correction_bias", {choices}, 0.0, false, false}};
-    case RouterKind::random: return {{"gate/weight", {choices, hidden}, std, false, false}};
+    case RouterKind::sqrt_softplus: return {scores, tensor("gate/e_score_correction_bias", {choices}, 0.0, false)};
+    case RouterKind::random: return {tensor("gate/weight", {choices, hidden}, std, false)};
     case RouterKind::mlp:
-      return {{"gate/in/weight", {width, hidden}, std, true, true, false},
-              {"gate/weight", {choices, width}, std, true}};
+      return {{"gate/in/weight", {width, hidden}, std, TensorPart::routers},
+              tensor("gate/weight", {choices, width}, std)};
     case RouterKind::noisy:
-      return {scores, {"gate/noise/weight", {choices, hidden}, std, true}, {"gate/noise_scale", {choices}, {}, false}};
+      return {scores, tensor("gate/noise/weight", {choices, hidden}, std), tensor("gate/noise_scale", {choices}, {})};
     case RouterKind::hash: return {};
     default: return {scores};
   }
@@ -40,10 +48,10 @@ Router::Router(const Config& config, const Mixture& mixture, const std::string& 
       penalty_(config.optim.router_penalty),
       penalty_from_(config.optim.router_penalty_from),
       groups_(groups) {
-  for (const RouterTensor& tensor : router_tensors(config, mixture)) {
+  for (const SublayerTensor& tensor : router_tensors(config, mixture)) {
     ParameterUnit& unit = tensor.trained ? units.trained : units.untrained;
     parameters_.push_back(
-        &unit.add(whole_parameter(prefix + "/" + tensor.name, tensor.shape, tensor.initial, tensor.decay)));
+        &unit.add(whole_parameter(prefix + "/" + tensor.name, tensor.shape, tensor.initial, tensor.decays())));
   }
   if (scores_of(mixture_.router) == Scores::softmax) return;
   bias_ = parameters_.back();

@@ -10,21 +10,13 @@
 #include "config/config.h"
 #include "kernels/weight_update.h"
 #include "model/sublayer.h"
+#include "model/sublayer_tensor.h"
 #include "parallel/expert/placement.h"
 
 namespace lyceum {
 
-/// A tensor of a router, under the name that it has in a checkpoint behind that of its half of a block.
-struct RouterTensor {
-  std::string name;
-  Shape shape;
-  Initial initial;
-  bool decay;
-  bool trained = true;
-  bool rows_are_choices = true;
-};
-/// Those of a mixture's router, in their order.
-std::vector<RouterTensor> router_tensors(const Config& config, const Mixture& mixture);
+/// Returns the tensors of a mixture's router, in checkpoint order.
+std::vector<SublayerTensor> router_tensors(const Config& config, const Mixture& mixture);
 
 /// Throws a usage Error unless every router of the configuration can pass over a token's `skip` best experts and have
 /// moe.top_k others.

@@ -8,7 +8,7 @@
 #include "core/real_text.h"
 #include "io/run/batch_job.h"
 #include "io/text/table.h"
-#include "model/counts.h"
+#include "model/ffn/experts.h"
 
 namespace lyceum {
 

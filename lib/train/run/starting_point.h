@@ -32,7 +32,7 @@ class StartingPoint {
   /// By checkpoint.resume; or the run's newest sound checkpoint, if there is one.
   enum class Choice { configured, sound };
   /// Collective. Repairs the run's checkpoints and chooses one. Throws a usage Error that names every key that differs,
-  /// if the checkpoint is of another run than the configuration describes (io/config/continuation.h), or of another
+  /// if the checkpoint is of another run than the configuration describes (config/continuation.h), or of another
   /// model.
   StartingPoint(const Config& config, const RunSetup& setup, RunReport& report, const RunData& data,
                 Choice choice = Choice::configured);

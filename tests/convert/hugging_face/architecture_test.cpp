@@ -12,6 +12,7 @@
 #include "convert/hugging_face/convert.h"
 #include "io/checkpoint/unit_tensors.h"
 #include "io/data/tokens/token_formats.h"
+#include "model/sublayer_spec.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
 #include "support/tiny_run.h"
@@ -130,6 +131,23 @@ TEST_P(Keys, AreReadAsTransformersReadsThemOrRefused) {
     other_losses += std::abs(theirs - base) > 1e-4;
   }
   EXPECT_GE(other_losses, 3u) << "changes that are read and change the loss";
+}
+
+/// A part of a name that no half of a block declares would be renamed nowhere.
+TEST(Architectures, RenamePartsOfDeclaredNames) {
+  Config config = tiny_config();
+  resolve(config, 1);
+  std::string declared;
+  for (const SublayerTensor& tensor : ffn_spec(config, 1).tensors) {
+    declared += "/mlp/" + (tensor.choices.count > 0 ? expert_tensor_name(0, tensor.name) : tensor.name) + "\n";
+  }
+  std::ranges::replace(declared, '/', '.');
+  for (const Architecture& architecture : architectures()) {
+    for (const Rename& rename : architecture.renames) {
+      EXPECT_NE(declared.find(rename.ours), std::string::npos) << architecture.type << ": " << rename.ours;
+    }
+  }
+  EXPECT_EQ(output_bias_name(architectures().front(), 7), "model.layers.7.self_attn.o_proj.bias");
 }
 
 TEST_P(Keys, AllHaveACase) {

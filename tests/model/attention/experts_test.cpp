@@ -1,3 +1,5 @@
+#include "model/attention/experts.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +12,6 @@
 #include "core/copy.h"
 #include "core/random.h"
 #include "kernels/rope.h"
-#include "model/layers.h"
 #include "support/model_stage.h"
 #include "support/op_check.h"
 

@@ -1,4 +1,4 @@
-#include "model/attend.h"
+#include "model/attention/attend.h"
 
 #include "autograd/attention.h"
 
@@ -11,6 +11,7 @@ RotaryAttention rotary(const Pass& pass, const AttentionHeads& heads) {
           .heads = heads.heads,
           .kv_heads = heads.kv_heads,
           .head_dim = heads.head_dim,
+          .value_dim = heads.value_dim,
           .rope_table = pass.rope,
           .cache = pass.cache,
           .first_keys = pass.batch.first_keys};
@@ -21,6 +22,7 @@ StickBreakingAttention sticks(const Pass& pass, const AttentionHeads& heads) {
           .heads = heads.heads,
           .kv_heads = heads.kv_heads,
           .head_dim = heads.head_dim,
+          .value_dim = heads.value_dim,
           .cache = pass.cache,
           .first_keys = pass.batch.first_keys};
 }
@@ -38,15 +40,6 @@ RotaryAttention rotated(RotaryAttention attention) {
 }
 
 }  // namespace
-
-AttentionHeads heads_of(const ModelConfig& config, const ProcessGroup& tensor) {
-  const AttentionHeads own{config.heads / tensor.size(), config.kv_heads / tensor.size(), config.head_dim,
-                           config.attention_weights};
-  require_usage(own.heads * tensor.size() == config.heads && own.kv_heads * tensor.size() == config.kv_heads,
-                "model.heads = {} and model.kv_heads = {} cannot be divided among parallel.tensor = {} ranks",
-                config.heads, config.kv_heads, tensor.size());
-  return own;
-}
 
 Attended attend(Tape& tape, const Pass& pass, const AttentionHeads& heads, const Variable& qkv, bool released) {
   if (heads.weights == AttentionWeights::stick_breaking) {

@@ -1,0 +1,39 @@
+#include "model/attention/heads.h"
+
+#include <utility>
+
+#include "core/error.h"
+
+namespace lyceum {
+
+AttentionHeads heads_of(const ModelConfig& config) {
+  return {config.heads, config.kv_heads, config.head_dim, config.head_dim, config.attention_weights};
+}
+
+AttentionHeads share_of(const AttentionHeads& heads, const ProcessGroup& tensor) {
+  AttentionHeads own = heads;
+  own.heads /= tensor.size();
+  own.kv_heads /= tensor.size();
+  require_usage(own.heads * tensor.size() == heads.heads && own.kv_heads * tensor.size() == heads.kv_heads,
+                "model.heads = {} and model.kv_heads = {} cannot be divided among parallel.tensor = {} ranks",
+                heads.heads, heads.kv_heads, tensor.size());
+  return own;
+}
+
+AttentionCosts costs_of(const AttentionHeads& heads) {
+  const bool positions = heads.weights == AttentionWeights::softmax;  // sticks have none
+  return {.score_width = heads.queries(),
+          .value_width = heads.results(),
+          .cache_width = heads.keys() + heads.values(),
+          .position_width = positions ? heads.head_dim : 0};
+}
+
+SublayerTensor projection_of(const ModelConfig& config, std::string name, std::int64_t rows, std::string stack) {
+  return {std::move(name), {rows, config.hidden}, config.init_std, TensorPart::attention, Cut::rows, std::move(stack)};
+}
+
+SublayerTensor output_of(const ModelConfig& config, const AttentionHeads& heads) {
+  return {"o_proj/weight", {config.hidden, heads.results()}, config.init_std, TensorPart::attention, Cut::columns};
+}
+
+}  // namespace lyceum

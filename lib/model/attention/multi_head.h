@@ -1,0 +1,37 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "model/attention/heads.h"
+#include "model/sublayer.h"
+#include "model/sublayer_spec.h"
+#include "parallel/comm/mesh.h"
+#include "parallel/tensor/qk_norm.h"
+
+namespace lyceum {
+
+/// q_proj, k_proj and v_proj, stacked as "qkv" [queries + keys + values, hidden], and o_proj [hidden, results].
+std::vector<SublayerTensor> attention_matrices(const ModelConfig& config);
+SublayerSpec multi_head_spec(const Config& config, std::int64_t layer);
+
+/// Causal self-attention with grouped queries, by softmax with rotary positions or by breaking sticks; the ranks of
+/// the tensor group share the heads. With model.qkv_bias the projections have biases q_proj/bias, k_proj/bias,
+/// v_proj/bias, cut as their rows. With model.qk_norm queries and keys are normed, by the weights q_norm/weight and
+/// k_norm/weight: of a head, which all ranks have, or of all heads, cut as they are.
+class AttentionLayer : public Sublayer {
+ public:
+  /// Throws a usage Error if the heads do not divide.
+  AttentionLayer(const ModelConfig& config, const std::string& prefix, const Mesh& mesh, const SublayerUnits& units);
+  Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
+
+ private:
+  AttentionHeads heads_;
+  Parameter *qkv_, *out_;
+  Parameter* bias_;  // [queries + keys + values]; null without biases
+  std::optional<QkNorm> norm_;
+};
+
+}  // namespace lyceum

@@ -1,0 +1,162 @@
+#include "model/ffn/experts.h"
+
+#include <utility>
+
+#include "autograd/copies.h"
+#include "autograd/linear.h"
+#include "autograd/row_gate.h"
+#include "autograd/sum.h"
+#include "parallel/expert/capacity.h"
+
+namespace lyceum {
+
+namespace {
+
+constexpr const char* shared_prefix = "shared_experts/";
+
+FfnShape expert_shape(const Config& config, std::int64_t width) {
+  return {.hidden = bank_hidden(config), .width = width, .part = TensorPart::routed};
+}
+
+/// The matrices of routed experts. Neighbours of one width are declared together.
+void add_bank(const Config& config, const Mixture& mixture, std::vector<SublayerTensor>& tensors) {
+  for (std::int64_t first = 0, end = 0; first < mixture.weighted(); first = end) {
+    const auto width = [&](std::int64_t e) { return mixture.widths[static_cast<std::size_t>(e)]; };
+    while (end < mixture.weighted() && width(end) == width(first)) ++end;
+    for (SublayerTensor& tensor : ffn_matrices(config.model, expert_shape(config, width(first)))) {
+      tensor.chosen = tensor.placed = true;
+      tensor.choices = {first, end - first};
+      tensors.push_back(std::move(tensor));
+    }
+  }
+}
+
+/// All but the router's.
+std::vector<SublayerTensor> tensors_of_experts(const Config& config, const Mixture& mixture) {
+  const ModelConfig& model = config.model;
+  const std::int64_t hidden = model.hidden, latent = config.moe.latent_hidden;
+  std::vector<SublayerTensor> tensors;
+  if (const std::int64_t width = dense_width(config, mixture.id.layer); width > 0) {
+    tensors = ffn_matrices(model, {hidden, width, TensorPart::shared, shared_prefix});
+  }
+  if (config.moe.shared_gate) tensors.push_back(shared_gate_tensor(model));
+  if (latent > 0) {
+    tensors.push_back({"latent/down/weight", {latent, hidden}, model.init_std, TensorPart::latent});
+    tensors.push_back({"latent/up/weight", {hidden, latent}, model.init_std, TensorPart::latent});
+  }
+  add_bank(config, mixture, tensors);
+  return tensors;
+}
+
+}  // namespace
+
+SublayerSpec ffn_experts_spec(const Config& config, const Mixture& mixture) {
+  std::vector<SublayerTensor> tensors = router_tensors(config, mixture);
+  for (SublayerTensor& tensor : tensors_of_experts(config, mixture)) tensors.push_back(std::move(tensor));
+  return {
+      .id = mixture.id,
+      .tensors = std::move(tensors),
+      .mixture = mixture,
+      .make = [](const Config& of, const SublayerSpec& spec, const SublayerPlace& place) -> std::unique_ptr<Sublayer> {
+        return std::make_unique<MoeLayer>(of, *spec.mixture, spec.prefix(), place.mesh, place.units,
+                                          expert_places(of, *spec.mixture, place.mesh.expert.size(), place.measured));
+      }};
+}
+
+SublayerTensor shared_gate_tensor(const ModelConfig& model) {
+  return {"shared_expert_gate/weight", {1, model.hidden}, model.init_std, TensorPart::routers};
+}
+
+std::int64_t expert_column(const Config& config) {
+  std::int64_t parameters = 0;
+  for (const SublayerTensor& tensor : ffn_matrices(config.model, expert_shape(config, 1))) {
+    parameters += tensor.elements();
+  }
+  return parameters;
+}
+
+MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
+                   const SublayerUnits& units, ExpertPlaces places)
+    : mixture_(mixture),
+      mesh_(&mesh),
+      places_(std::move(places)),
+      route_(route_of(places_.ranks, mesh.expert_hops(),
+                      {mixture.k, mixture.choices(), mixture.group_limit, &places_.devices})),
+      router_(config, mixture, prefix, {units.replicated, units.untrained}, places_.devices),
+      overlaps_(config.parallel.overlap != Overlap::none),
+      activation_(config.model.ffn) {
+  const std::span<const std::int32_t> own = places_.ranks.experts_of(mesh.expert.rank());
+  const SublayerParameters parameters(tensors_of_experts(config, mixture), prefix, mesh, units, own);
+  down_ = parameters.find("latent/down/weight");
+  up_ = parameters.find("latent/up/weight");
+  shared_gate_ = parameters.find("shared_expert_gate/weight");
+  if (dense_width(config, mixture.id.layer) > 0) {
+    shared_.emplace(activation_, ffn_parameters(parameters, shared_prefix));
+  }
+  auto bank = std::make_shared<std::vector<ExpertBank::Expert>>();
+  for (const std::int32_t e : own) bank->push_back(ffn_parameters(parameters, expert_tensor_name(e, "")));
+  experts_ = std::move(bank);
+}
+
+Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable& x) const {
+  const TokenLayout& layout = pass.layout;
+  const Variable run = layout.to_run(tape, x);
+  const auto [gates, index, load, logits] = router_.forward(tape, pass, run, pass.counts ? &tally_ : nullptr);
+  const Tensor taken = mixture_.capacity_factor > 0 && pass.limits ? drop_over_capacity(tape, pass, index) : index;
+  const Variable tokens = down_ ? tape.apply(Linear{down_}, run) : run;
+  std::optional<Variable> of_shared;
+  Variable answers = run_routed(tape, {.x = tokens, .gates = gates, .index = taken}, route_.hops, [&] {
+    if (shared_) of_shared = run_shared(tape, pass, x, run);
+  });
+  if (up_) answers = tape.apply(Linear{up_}, answers);
+  if (mixture_.copies > 0) {
+    const CopyTokens copy{taken, mixture_.choices() - mixture_.copies};
+    answers = tape.apply(Sum{}, answers, tape.apply(copy, run, gates));
+  }
+  Variable y = layout.from_run(tape, answers);
+  if (of_shared) y = tape.apply(Sum{}, y, *of_shared);
+  return {y, router_.losses(tape, pass, load, mesh_->data)};
+}
+
+Variable MoeLayer::run_shared(Tape& tape, const Pass& pass, const Variable& x, const Variable& run) const {
+  const Variable y = shared_->forward(tape, pass, x).y;
+  if (!shared_gate_) return y;
+  return tape.apply(RowGate{}, y, pass.layout.from_run(tape, tape.apply(PreciseLinear{shared_gate_}, run)));
+}
+
+Tensor MoeLayer::drop_over_capacity(const Tape& tape, const Pass& pass, const Tensor& index) const {
+  const Capacity capacity{.factor = mixture_.capacity_factor,
+                          .experts = mixture_.choices(),
+                          .choices = pass.batch.choices,
+                          .dropped = pass.counts && !tape.replaying() ? tally_.dropped : Tensor()};
+  return within_capacity(tape.stream(), pass.layout, capacity, index);
+}
+
+Variable MoeLayer::run_routed(Tape& tape, const TokensAndChoices& tokens, std::span<const Hop> hops,
+                              const std::function<void()>& meanwhile) const {
+  if (hops.empty()) {
+    const Variable answers =
+        mesh_->expert_tensor.size() > 1 ? run_sharded_experts(tape, tokens) : run_local_experts(tape, tokens);
+    meanwhile();
+    return answers;
+  }
+  const auto exchange = plan_exchange(tape.stream(), hops.front(), tokens.index, overlaps_);
+  const TokensAndChoices here = dispatched(tape, exchange, tokens, meanwhile);
+  const Variable answers = run_routed(tape, here, hops.subspan(1), [] {});
+  tape.release(here.x, SendTokensAgain{exchange}, tokens.x);
+  return tape.apply(SumAnswers{exchange, !tape.replaying()}, answers);
+}
+
+Variable MoeLayer::run_sharded_experts(Tape& tape, const TokensAndChoices& tokens) const {
+  const auto [shards, all] = gathered(tape, mesh_->expert_tensor, tokens);
+  const Variable answers = run_local_experts(tape, all);
+  tape.release(all.x, AllGatherReduceScatter{{shards}}, tokens.x);
+  return tape.apply(ReduceScatterAllGather{{shards}}, answers);
+}
+
+Variable MoeLayer::run_local_experts(Tape& tape, const TokensAndChoices& tokens) const {
+  const auto rows = rows_of_experts(tape.stream(), route_, tokens);
+  return tape.apply(GatedBank{{activation_, experts_, rows->segments}, rows->copies}, tokens.x, tokens.gates);
+}
+
+}  // namespace lyceum

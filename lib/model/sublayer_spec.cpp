@@ -1,0 +1,44 @@
+#include "model/sublayer_spec.h"
+
+#include <algorithm>
+
+#include "model/attention/experts.h"
+#include "model/attention/multi_head.h"
+#include "model/ffn/dense.h"
+#include "model/ffn/experts.h"
+#include "model/sub_dimensions.h"
+
+namespace lyceum {
+
+bool SublayerSpec::has(TensorUnit unit) const {
+  return std::ranges::find(tensors, unit, &SublayerTensor::unit) != tensors.end();
+}
+
+SublayerSpec attention_spec(const Config& config, std::int64_t layer) {
+  if (const std::optional<Mixture> experts = attention_experts(config, layer)) {
+    return attention_experts_spec(config, *experts);
+  }
+  const std::optional<Mixture> pieces = pieces_of(config, {layer, Site::attention});
+  return pieces ? sub_dimension_attention_spec(config, *pieces) : multi_head_spec(config, layer);
+}
+
+SublayerSpec ffn_spec(const Config& config, std::int64_t layer) {
+  if (const std::optional<Mixture> pieces = pieces_of(config, {layer, Site::ffn})) {
+    return sub_dimension_ffn_spec(config, *pieces);
+  }
+  const std::optional<Mixture> experts = routed_experts(config, layer);
+  return experts ? ffn_experts_spec(config, *experts) : dense_ffn_spec(config, layer);
+}
+
+BlockNorms block_norms(const ModelConfig& model) {
+  const Shape shape{model.hidden};
+  return {{"input_layernorm/weight", shape, {}, TensorPart::norms},
+          {"post_attention_layernorm/weight", shape, {}, TensorPart::norms}};
+}
+
+Shape position_table(const Config& config) {
+  const std::int64_t width = attention_spec(config, 0).costs.position_width;
+  return {width > 0 ? config.batch.seq_len : 0, width};
+}
+
+}  // namespace lyceum
