@@ -49,7 +49,7 @@ std::vector<Variant> variants() {
                   }),
           variant("attention experts",
                   [](Config& config) {
-                    config.model.attention = AttentionKind::moa;
+                    config.model.attention = AttentionKind::experts;
                     config.attention_experts = {.count = 3, .top_k = 2, .gates = {}};
                     config.moe.router = RouterKind::mlp;
                   }),
