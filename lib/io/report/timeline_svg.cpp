@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "io/report/chart.h"
+#include "parallel/pipeline/schedule_text.h"
 
 namespace lyceum {
 namespace {
