@@ -22,7 +22,6 @@
 namespace lyceum {
 namespace {
 
-using Json = nlohmann::json;
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 
@@ -48,9 +47,9 @@ std::string refusal(const fs::path& directory) {
 class RunLockTest : public testing::Test {
  protected:
   /// The record of a lock that this process took, changed.
-  Json own_record() {
+  nlohmann::json own_record() {
     const RunLock lock(run, quick);
-    return Json::parse(text_of_file(file));
+    return nlohmann::json::parse(text_of_file(file));
   }
   void write_record(const std::string& text) {
     fs::create_directories(run);
@@ -127,7 +126,7 @@ TEST_F(RunLockTest, RecoversWhatAKilledProcessOfThisMachineLeft) {
 }
 
 TEST_F(RunLockTest, AProcessNumberThatWasUsedAgainIsNotTheHolder) {
-  Json record = own_record();
+  nlohmann::json record = own_record();
   record["pid_start"] = record["pid_start"].get<std::uint64_t>() + 1;
   write_record(record.dump());
   const RunLock lock(run, RunLock::Timing{});
@@ -135,7 +134,7 @@ TEST_F(RunLockTest, AProcessNumberThatWasUsedAgainIsNotTheHolder) {
 }
 
 TEST_F(RunLockTest, ALaterStartOfTheSameJobGoesOnAtOnce) {
-  Json record = own_record();
+  nlohmann::json record = own_record();
   record["kernel"] = "another machine";
   record["job"] = "17";
   record["restarts"] = 1;
@@ -151,7 +150,7 @@ TEST_F(RunLockTest, ALaterStartOfTheSameJobGoesOnAtOnce) {
 }
 
 TEST_F(RunLockTest, WaitsForASignOfLifeFromAnotherMachine) {
-  Json record = own_record();
+  nlohmann::json record = own_record();
   record["kernel"] = "another machine";
   record["host"] = "far-away";
   write_record(record.dump());
@@ -182,7 +181,7 @@ TEST_F(RunLockTest, AnUnreadableRecordIsGivenTimeAndThenReplaced) {
 
 TEST_F(RunLockTest, NoticesThatItLostTheDirectory) {
   const RunLock lock(run, quick);
-  Json record = Json::parse(text_of_file(file));
+  nlohmann::json record = nlohmann::json::parse(text_of_file(file));
   record["token"] = "another's";
   write_record(record.dump());
   const auto lost = [&] {
@@ -201,7 +200,7 @@ TEST_F(RunLockTest, TheOneThatLostDoesNotGiveBackWhatIsNotItsOwn) {
   std::string others;
   {
     const RunLock lock(run, quick);
-    Json record = Json::parse(text_of_file(file));
+    nlohmann::json record = nlohmann::json::parse(text_of_file(file));
     record["token"] = "another's";
     others = record.dump();
     write_record(others);

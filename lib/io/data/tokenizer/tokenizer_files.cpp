@@ -64,14 +64,6 @@ Json replacement(std::string_view from, std::string_view to, const char* kind = 
   return {{"type", "Replace"}, {"pattern", {{kind, from}}}, {"content", to}};
 }
 
-std::vector<std::string_view> symbols_of(const PieceModel& model) {
-  std::vector<std::string_view> symbols;
-  for (const PieceModel::Piece& piece : model.pieces) {
-    if (piece.kind == PieceModel::user_defined) symbols.push_back(piece.text);
-  }
-  return symbols;
-}
-
 /// True if tokenizer_json() gives the tokens of the model.
 bool has_tokenizer_json(const PieceModel& model) {
   const auto& [charsmap, adds_space, joins_spaces, marks_spaces] = model.normalization;

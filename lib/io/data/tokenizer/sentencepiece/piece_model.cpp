@@ -81,4 +81,12 @@ PieceModel::PieceModel(std::string_view bytes) {
   }
 }
 
+std::vector<std::string_view> symbols_of(const PieceModel& model) {
+  std::vector<std::string_view> symbols;
+  for (const PieceModel::Piece& piece : model.pieces) {
+    if (piece.kind == PieceModel::user_defined) symbols.push_back(piece.text);
+  }
+  return symbols;
+}
+
 }  // namespace lyceum

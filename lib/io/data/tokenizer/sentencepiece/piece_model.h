@@ -49,4 +49,7 @@ struct PieceModel {
   explicit PieceModel(std::string_view bytes);
 };
 
+/// Returns the texts of the user-defined pieces.
+std::vector<std::string_view> symbols_of(const PieceModel& model);
+
 }  // namespace lyceum

@@ -39,14 +39,6 @@ std::pair<std::string, std::int32_t> checked(std::string_view bytes) {
   return {std::string(bytes), processor.eos_id()};
 }
 
-std::vector<std::string_view> symbols_of(const PieceModel& model) {
-  std::vector<std::string_view> symbols;
-  for (const PieceModel::Piece& piece : model.pieces) {
-    if (piece.kind == PieceModel::user_defined) symbols.push_back(piece.text);
-  }
-  return symbols;
-}
-
 PieceSegmentation::Bytes bytes_of(const PieceModel& model) {
   PieceSegmentation::Bytes bytes;
   bytes.fill(-1);
