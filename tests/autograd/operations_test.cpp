@@ -54,7 +54,10 @@ OpCase split_attention_case(const std::string& name, std::int64_t heads, std::in
           return {tape.apply(SplitProjections<StickBreakingAttention>{{seq_len, heads, kv_heads, dim}}, x[0], x[1])};
         }
         const Tensor table = rope_table(tape.stream(), seq_len, dim);
-        return {tape.apply(SplitProjections<RotaryAttention>{{seq_len, heads, kv_heads, dim, table}}, x[0], x[1])};
+        return {tape.apply(
+            SplitProjections<RotaryAttention>{
+                {.seq_len = seq_len, .heads = heads, .kv_heads = kv_heads, .head_dim = dim, .rope_table = table}},
+            x[0], x[1])};
       }};
 }
 
@@ -64,8 +67,11 @@ OpCase attention_case(const std::string& name, std::int64_t heads, std::int64_t 
           .inputs = {{2 * seq_len, (heads + 2 * kv_heads) * dim}},
           .run = [=](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
             if (kind == sticks) return {tape.apply(StickBreakingAttention{seq_len, heads, kv_heads, dim}, x[0])};
-            return {tape.apply(RotaryAttention{seq_len, heads, kv_heads, dim, rope_table(tape.stream(), seq_len, dim)},
-                               x[0])};
+            const Tensor table = rope_table(tape.stream(), seq_len, dim);
+            return {tape.apply(
+                RotaryAttention{
+                    .seq_len = seq_len, .heads = heads, .kv_heads = kv_heads, .head_dim = dim, .rope_table = table},
+                x[0])};
           }};
 }
 

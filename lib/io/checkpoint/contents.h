@@ -1,5 +1,11 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
 #include "core/tensor.h"
 #include "io/files/box.h"
 #include "io/run/batch_job.h"
