@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "config/names.h"
 #include "core/error.h"
 #include "model/routing/routing_sums.h"
 
