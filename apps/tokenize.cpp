@@ -53,8 +53,8 @@ po::options_description bind(Options& options) {
   po::options_description described;
   auto add = described.add_options();
   add("input", po::value(&options.input)->multitoken()->composing()->value_name("PATH"),
-      "UTF-8 text file, or folder of such files; may be repeated. Each file is a document, or each line of .jsonl and "
-      ".ndjson files; any may be compressed with gzip or zstd. Links are followed");
+      "UTF-8 text file, or folder of such files; may be repeated. Each file is a document, or each line of .jsonl, "
+      ".ndjson, .jsonlines and .ldjson files; any may be compressed with gzip or zstd. Links are followed");
   add("json-key", with_default(options.json_key)->value_name("KEY"),
       "field of a line that holds the text; if given, every file has one document per line, whatever its name");
   add("chat", po::value(&options.chat)->value_name("TEMPLATE"),
@@ -108,6 +108,9 @@ void check(const Options& options) {
   require_usage(
       options.tokenizer.empty() || (options.model.empty() && !options.retrain && !options.vocab_given),
       "--tokenizer names an existing tokenizer, --model, --vocab and --retrain train one: use one or the other");
+  require_usage(options.chat.empty() || !options.json_key_given,
+                "--json-key {} with --chat: chats are read from \"messages\" or \"prompt\"; omit --json-key",
+                options.json_key);
   require_usage(options.valid_fraction > 0 && options.valid_fraction < 1,
                 "--valid-fraction {} is not between 0 and 1; omit --valid to hold nothing out", options.valid_fraction);
   require_usage(options.valid != options.output, "--valid and --output are both {}", options.output);
@@ -234,6 +237,7 @@ void tokenize(const Options& options) {
     if (skipped->count() > 0)
       print(fmt::format("skipped {}: {}\n", count_text(skipped->count(), what), skipped->text()));
   }
+  if (result.replaced.bytes > 0) print(fmt::format("encoded as U+FFFD: {}\n", result.replaced.text()));
 }
 
 }  // namespace
