@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -126,7 +127,9 @@ std::int64_t megabytes(double count) { return static_cast<std::int64_t>(count * 
 
 Tokenizer tokenizer_for(const Options& options, const std::vector<CorpusItem>& files, const ChatTemplate* chat) {
   const std::string& file = options.tokenizer_file();
-  const bool trains = options.tokenizer.empty() && (options.retrain || !std::filesystem::exists(file));
+  std::error_code ignored;  // of a path that the tokenizer names
+  const bool is_absent = std::filesystem::status(file, ignored).type() == std::filesystem::file_type::not_found;
+  const bool trains = options.tokenizer.empty() && (options.retrain || is_absent);
   const auto begin = Clock::now();
   if (trains) {
     train_tokenizer({.files = files,

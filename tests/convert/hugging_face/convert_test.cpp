@@ -462,6 +462,8 @@ TEST_F(Weights, AndOtherFilesMayNotBeLinksToNothing) {
     }
     fs::remove(file);
   }
+  fs::create_symlink("loop", folder_ / "loop");
+  expect_bad_input([&] { has_file(folder_ / "loop"); }, "loop cannot be read: it is a symbolic link");
   fs::remove(folder_ / weights_name);
   fs::create_symlink("../blobs/absent", folder_ / weights_name);
   expect_refused("model.safetensors is a link to a file that does not exist");

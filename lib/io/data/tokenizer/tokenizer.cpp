@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "io/data/tokenizer/json/tokenizer_json.h"
 #include "io/data/tokenizer/sentencepiece/sentencepiece_model.h"
+#include "io/files/system_reason.h"
 #include "io/files/whole_file.h"
 
 namespace lyceum {
@@ -32,7 +33,7 @@ Tokenizer::Tokenizer(const std::filesystem::path& file) {
   require_input(status.type() != std::filesystem::file_type::not_found,
                 "the tokenizer {} does not exist: name an existing one, or train it with `lyceum tokenize`",
                 file.native());
-  require_input(!error, "the tokenizer {} cannot be read: {}", file.native(), error.message());
+  require_input(!error, "the tokenizer {} cannot be read: {}", file.native(), system_reason(error));
   const std::string bytes = read_whole_file(file);
   if (is_json(bytes)) {
     implementation_.reset(new Implementation{TokenizerJson(bytes, file.native())});
