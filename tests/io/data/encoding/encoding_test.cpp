@@ -371,10 +371,10 @@ TEST_F(EncodingTest, ARecordThatCannotBeEncodedIsSkipped) {
   const std::string json =
       R"({"added_tokens": [], "normalizer": null, "post_processor": null, "decoder": {"type": "Fuse"},
     "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a|a)*(aa|a)*d"}, "behavior": "Isolated", "invert": false},
-    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "</s>": 2}, "merges": []}})";
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "d": 2, "</s>": 3}, "merges": []}})";
   write_whole_file(folder() / "slow.json", json);
   const Tokenizer tokenizer(folder() / "slow.json");
-  put("a.jsonl", record("ab") + record(std::string(60, 'a') + "b") + record("ba"));
+  put("a.jsonl", record("ab") + record(std::string(60, 'a') + "bd") + record("ba"));
   const EncodingResult result = encode_corpus(tokenizer, encoding("slow"));
   EXPECT_EQ(result.train.documents, 2);
   EXPECT_EQ(result.skipped.count(), 1);
