@@ -48,8 +48,8 @@ po::options_description described_options(GenerateOptions& options) {
   add("checkpoint", po::value(&options.path)->value_name("DIR"), "a checkpoint or the directory of a run");
   add("prompt", po::value(&options.prompt)->value_name("TEXT"), "text to continue; '': the model begins a document");
   add("prompts", po::value(&options.prompts)->value_name("FILE"),
-      "instead of --prompt: one per line, or, in .jsonl and .ndjson files, one record per line with a \"prompt\", with "
-      "--chat also with \"messages\"");
+      "instead of --prompt: one per line, or, in .jsonl, .ndjson, .jsonlines and .ldjson files, one record per line "
+      "with a \"prompt\", with --chat also with \"messages\"; may be compressed with gzip or zstd");
   add("chat", po::bool_switch(&options.chat),
       "a prompt is a user's message, rendered with the chat template of the run (data.chat); print only the answer");
   add("system", po::value(&options.system)->value_name("TEXT"), "with --chat: system text of prompts that have none");
@@ -104,6 +104,24 @@ std::vector<std::int32_t> tokens_of(const Prompt& prompt, const ChatTemplate* ch
   }
   if (tokens.empty()) tokens.push_back(tokenizer.end_of_document());  // every document follows one
   return tokens;
+}
+
+/// Calls use(), and turns its Error about a prompt of a file into a bad_input Error that names the line.
+template <class Use>
+void blame(const Prompt& prompt, std::string_view subject, const Use& use) {
+  try {
+    use();
+  } catch (const Error& error) {
+    if (prompt.place.empty()) throw;
+    fail(ExitCode::bad_input, "{}: {}{}", prompt.place, subject, error.what());
+  }
+}
+
+/// True for a special token, and for one whose text is its name: the names of others, such as <0x0A> and GPT-2's é for
+/// a byte, are not what users see of them.
+bool is_named(std::int32_t token, const std::string& name, const Tokenizer& tokenizer) {
+  const std::string shown = tokenizer.decode(std::span(&token, 1), true);
+  return shown == name || shown != tokenizer.decode(std::span(&token, 1), false);
 }
 
 /// The text that the model generates from a prompt, printed as it grows.
@@ -231,12 +249,13 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   const std::vector<Prompt> prompts = prompts_of(options);
   std::vector<std::vector<std::int32_t>> given;
   for (const Prompt& prompt : prompts) {
-    given.push_back(tokens_of(prompt, chat, tokenizer));
-    require_prompt_fits(given.back().size(), config.batch.seq_len);
+    blame(prompt, "a record ", [&] { given.push_back(tokens_of(prompt, chat, tokenizer)); });
+    blame(prompt, "", [&] { require_prompt_fits(given.back().size(), config.batch.seq_len); });
   }
   std::vector<std::int32_t> ends = end_tokens(config.data.chat, config.data.end_tokens, tokenizer);
   for (const std::string& stop : options.stops) {
-    if (const std::optional<std::int32_t> token = tokenizer.token(stop)) ends.push_back(*token);
+    const std::optional<std::int32_t> token = tokenizer.token(stop);
+    if (token && is_named(*token, stop, tokenizer)) ends.push_back(*token);
   }
   const auto setup = set_up(config, session, Reading::generate);
   Transformer model(config, setup->stream, setup->mesh, working_type(config.run), false);

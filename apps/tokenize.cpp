@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -53,8 +54,8 @@ po::options_description bind(Options& options) {
   po::options_description described;
   auto add = described.add_options();
   add("input", po::value(&options.input)->multitoken()->composing()->value_name("PATH"),
-      "UTF-8 text file, or folder of such files; may be repeated. Each file is a document, or each line of .jsonl and "
-      ".ndjson files; any may be compressed with gzip or zstd. Links are followed");
+      "UTF-8 text file, or folder of such files; may be repeated. Each file is a document, or each line of .jsonl, "
+      ".ndjson, .jsonlines and .ldjson files; any may be compressed with gzip or zstd. Links are followed");
   add("json-key", with_default(options.json_key)->value_name("KEY"),
       "field of a line that holds the text; if given, every file has one document per line, whatever its name");
   add("chat", po::value(&options.chat)->value_name("TEMPLATE"),
@@ -108,6 +109,9 @@ void check(const Options& options) {
   require_usage(
       options.tokenizer.empty() || (options.model.empty() && !options.retrain && !options.vocab_given),
       "--tokenizer names an existing tokenizer, --model, --vocab and --retrain train one: use one or the other");
+  require_usage(options.chat.empty() || !options.json_key_given,
+                "--json-key {} with --chat: chats are read from \"messages\" or \"prompt\"; omit --json-key",
+                options.json_key);
   require_usage(options.valid_fraction > 0 && options.valid_fraction < 1,
                 "--valid-fraction {} is not between 0 and 1; omit --valid to hold nothing out", options.valid_fraction);
   require_usage(options.valid != options.output, "--valid and --output are both {}", options.output);
@@ -123,7 +127,9 @@ std::int64_t megabytes(double count) { return static_cast<std::int64_t>(count * 
 
 Tokenizer tokenizer_for(const Options& options, const std::vector<CorpusItem>& files, const ChatTemplate* chat) {
   const std::string& file = options.tokenizer_file();
-  const bool trains = options.tokenizer.empty() && (options.retrain || !std::filesystem::exists(file));
+  std::error_code ignored;  // of a path that the tokenizer names
+  const bool is_absent = std::filesystem::status(file, ignored).type() == std::filesystem::file_type::not_found;
+  const bool trains = options.tokenizer.empty() && (options.retrain || is_absent);
   const auto begin = Clock::now();
   if (trains) {
     train_tokenizer({.files = files,
@@ -234,6 +240,7 @@ void tokenize(const Options& options) {
     if (skipped->count() > 0)
       print(fmt::format("skipped {}: {}\n", count_text(skipped->count(), what), skipped->text()));
   }
+  if (result.replaced.bytes > 0) print(fmt::format("encoded as U+FFFD: {}\n", result.replaced.text()));
 }
 
 }  // namespace

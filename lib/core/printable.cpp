@@ -35,7 +35,7 @@ std::string without_controls(std::string_view text, std::string_view kept) {
       shown += text.substr(at, length);
     } else if (character >= '\t' && character <= '\r') {
       shown += ' ';
-    } else if (character < 0x100) {
+    } else if (character < ' ') {  // no JSON contains it
       fmt::format_to(std::back_inserter(shown), "\\x{:02x}", static_cast<unsigned>(character));
     } else {
       fmt::format_to(std::back_inserter(shown), "\\u{:04x}", static_cast<unsigned>(character));

@@ -17,10 +17,10 @@ TEST(Printable, LeavesTextAlone) {
 
 TEST(Printable, ShowsWhatWouldActOnATerminal) {
   EXPECT_EQ(printable("\x1b[2J\x1b]0;title\x07"), "\\x1b[2J\\x1b]0;title\\x07");
-  EXPECT_EQ(printable(std::string("a\0b\x08\x7f", 5)), "a\\x00b\\x08\\x7f");
+  EXPECT_EQ(printable(std::string("a\0b\x08\x7f", 5)), "a\\x00b\\x08\\u007f");
   EXPECT_EQ(printable("\xC2\x9B"
                       "2J\xC2\x85\xC2\x80"),
-            "\\x9b2J\\x85\\x80")
+            "\\u009b2J\\u0085\\u0080")
       << "C1: CSI and NEL";
   EXPECT_EQ(printable("\xE2\x80\xAE"
                       "cod.exe"),
@@ -39,6 +39,11 @@ TEST(Printable, ShowsBytesThatAreNotUtf8) {
             "\\x9b2J");
   EXPECT_EQ(printable("\xED\xA0\x80\xF4\x90\x80\x80\xC0\xAF\xE2\x80"),
             "\\xed\\xa0\\x80\\xf4\\x90\\x80\\x80\\xc0\\xaf\\xe2\\x80");
+}
+
+TEST(Printable, KeepsTheMeaningOfJson) {
+  const std::string json = "{\"text\":\"a\x7f\xC2\x80\xC2\x9F\xE2\x80\xAE\"}";
+  EXPECT_EQ(printable_lines(json), "{\"text\":\"a\\u007f\\u0080\\u009f\\u202e\"}");
 }
 
 TEST(Printable, HasOneLineUnlessLinesAreMeant) {

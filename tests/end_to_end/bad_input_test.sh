@@ -139,6 +139,7 @@ one_line 2 "^lyceum eval: --checkpoint is missing" "$lyceum" eval
 one_line 3 "^lyceum eval: $work/absent: " "$lyceum" eval "--checkpoint=$work/absent"
 one_line 2 "^lyceum generate: .*--fast" "$lyceum" generate --fast
 one_line 2 "^lyceum tokenize: .*--fast" "$lyceum" tokenize --fast
+one_line 2 "^lyceum tokenize: --json-key text with --chat" "$lyceum" tokenize --input x --tokenizer y --output z --chat plain --json-key text
 one_line 2 "^lyceum checkpoint: .*no such command \"look\"" "$lyceum" checkpoint look
 one_line 3 "^lyceum checkpoint: $work/absent: " "$lyceum" checkpoint verify "$work/absent"
 one_line 2 "^lyceum routing: .*\"look\"" "$lyceum" routing look

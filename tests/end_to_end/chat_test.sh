@@ -105,7 +105,20 @@ ask --chat --system "Short answers." --prompts "$work/prompts.txt"
 answer "lines" "It is yellow.
 It is green."
 
+# Bytes that are not UTF-8 are replaced, a control character stays valid JSON, and a byte's name is no stop.
+ask --chat --prompt $'Which color\xff has snow?' --json
+ask --prompt $'a\x7fb\xc2\x85' --tokens 1 --json
+python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["prompt"] == "a\x7fb\x85"' "$work/out" || fail "no JSON"
+ask --chat --system "Short answers." --prompt "Which color has snow?" --stop "<0x0A>" --stop "▁is"
+answer "stops" "It is white."
+
 # --- what is refused
+printf '{"prompt": "x"}\n{"messages": [{"role": "tool", "content": "x"}]}\n' >"$work/roles.jsonl"
+expect 3 "$lyceum" generate --checkpoint "$work/run" --chat --prompts "$work/roles.jsonl"
+says err "^lyceum generate: $work/roles.jsonl:2: a record with a role that is not system, user or assistant"
+python3 -c 'print("x\n" + "word " * 5000)' >"$work/long.txt"
+expect 3 "$lyceum" generate --checkpoint "$work/run" --chat --prompts "$work/long.txt"
+says err "^lyceum generate: $work/long.txt:2: a prompt of [0-9]+ tokens"
 expect 2 "$lyceum" generate --checkpoint "$work/run" --prompt x --prompts "$work/prompts.txt"
 says err "^lyceum generate: --prompt and --prompts: give one of them"
 expect 2 "$lyceum" generate --checkpoint "$work/run" --prompt x --system y

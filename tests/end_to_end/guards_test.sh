@@ -123,10 +123,10 @@ END
 }
 expect 0 "$lyceum" checkpoint ls "$work/foreign"
 harmless
-says out '\\x1b\[2J\\x9b31m\\u202e'
+says out '\\x1b\[2J\\u009b31m\\u202e'
 expect 0 "$lyceum" checkpoint show "$work/foreign"
 harmless
-says out '^run +\\x1b\[2J\\x9b31m\\u202e$'
+says out '^run +\\x1b\[2J\\u009b31m\\u202e$'
 odd=$work/$'odd\e[31m\u202e'
 mkdir -p "$odd/checkpoints/step-00000001"
 for command in "ls $odd" "show $odd"; do

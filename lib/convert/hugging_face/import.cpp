@@ -92,7 +92,7 @@ NewRun import_run(const ModelFolder& model, LoadedConfig wanted) {
 fs::path tokenizer_of(const ModelFolder& model, std::vector<std::string>& notes) {
   for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
     const fs::path file = model.path() / name;
-    if (!fs::is_regular_file(file)) continue;
+    if (!has_file(file)) continue;
     try {
       const Tokenizer readable(file);
       return file;

@@ -6,11 +6,13 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "config/check.h"
 #include "convert/hugging_face/fields.h"
 #include "core/error.h"
+#include "io/files/system_reason.h"
 #include "io/files/whole_file.h"
 #include "io/text/json.h"
 #include "io/text/utf8.h"
@@ -57,6 +59,19 @@ std::map<std::string, std::string> files_of_tensors(const Json& index) {
 
 }  // namespace
 
+bool has_file(const fs::path& file) {
+  std::error_code error;
+  const fs::file_status status = fs::status(file, error);
+  if (status.type() != fs::file_type::not_found) {
+    require_input(status.type() != fs::file_type::none && !error, "{} cannot be read: {}", file.string(),
+                  system_reason(error));
+    return true;
+  }
+  require_input(!fs::is_symlink(fs::symlink_status(file, error)),
+                "{} is a link to a file that does not exist: download the model again", file.string());
+  return false;
+}
+
 Json read_object(const fs::path& file) {
   return told_of(file, [&] {
     const std::string text = read_whole_file(file);
@@ -69,11 +84,10 @@ Json read_object(const fs::path& file) {
 
 ModelFolder::ModelFolder(fs::path folder) : path_(std::move(folder)) {
   const fs::path file = path_ / config_name;
-  require_input(fs::is_regular_file(file), "{} does not exist: name the folder of a model that transformers saved",
-                file.string());
+  require_input(has_file(file), "{} does not exist: name the folder of a model that transformers saved", file.string());
   const fs::path adapter = path_ / "adapter_config.json";
   require_input(
-      !fs::exists(adapter),
+      !has_file(adapter),
       "{}: the folder holds an adapter of another model: merge it (merge_and_unload) and save the whole model",
       adapter.string());
   const Json json = read_object(file);
@@ -105,8 +119,8 @@ void ModelFolder::require_sound() const {
 
 void ModelFolder::open_files() {
   const fs::path single = path_ / weights_name, index = path_ / index_name;
-  if (fs::exists(single)) return open_file(single);
-  require_input(fs::exists(index),
+  if (has_file(single)) return open_file(single);
+  require_input(has_file(index),
                 "{} has neither {} nor {}: save the model with transformers' save_pretrained, which writes them",
                 path_.string(), weights_name, index_name);
   const Json json = read_object(index);

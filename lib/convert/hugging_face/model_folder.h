@@ -15,6 +15,10 @@ namespace lyceum::hugging_face {
 constexpr const char *config_name = "config.json", *weights_name = "model.safetensors",
                      *index_name = "model.safetensors.index.json";
 
+/// True if there is such a file. Throws a bad_input Error if the system cannot tell, or if it is a link to nothing, as
+/// incomplete downloads leave them.
+bool has_file(const std::filesystem::path& file);
+
 /// A JSON object in a file. Throws a bad_input Error that names the file.
 Json read_object(const std::filesystem::path& file);
 

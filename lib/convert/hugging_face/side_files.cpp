@@ -47,11 +47,6 @@ Ends ends_of(const Json& imported, const DataConfig& data, const Tokenizer& toke
   return ends;
 }
 
-bool has_template(const Json& files) {
-  return files.contains(template_name) ||
-         (files.contains(tokenizer_config_name) && files[tokenizer_config_name].contains("chat_template"));
-}
-
 std::string bytes_of(const Json& file) {
   return file.is_string() ? file.get<std::string>() : json_text(file, 2) + '\n';
 }
@@ -65,9 +60,9 @@ Json side_files_of(const fs::path& folder) {
     if (config.contains(key)) files[config_name][key] = config[key];
   }
   for (const char* name : {generation_name, tokenizer_config_name, special_tokens_name}) {
-    if (fs::exists(folder / name)) files[name] = read_object(folder / name);
+    if (has_file(folder / name)) files[name] = read_object(folder / name);
   }
-  if (fs::exists(folder / template_name)) files[template_name] = read_whole_file(folder / template_name);
+  if (has_file(folder / template_name)) files[template_name] = read_whole_file(folder / template_name);
   try {
     end_tokens_of(files);
   } catch (const std::exception& problem) {
@@ -116,7 +111,10 @@ SideFiles exported_side_files(const Json& imported, const DataConfig& data, cons
       files[tokenizer_config_name][eos_text] = text;
       if (files.contains(special_tokens_name)) files[special_tokens_name][eos_text] = text;
     }
-    if (!has_template(files) && data.chat != DataConfig{}.chat) files[template_name] = chat_template(data.chat).jinja;
+    if (data.chat != DataConfig{}.chat && data.chat != chat_of(imported)) {  // an imported one is not what was trained
+      files[tokenizer_config_name].erase("chat_template");
+      files[template_name] = chat_template(data.chat).jinja;
+    }
   }
   SideFiles made{.special_tokens = std::move(own), .files = {}};
   for (const auto& [name, file] : files.items()) made.files[name] = bytes_of(file);

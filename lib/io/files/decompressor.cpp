@@ -27,8 +27,8 @@ std::size_t RawFile::read(std::span<char> out) {
 }
 
 void RawFile::seek(std::int64_t to) {
-  require_input(::lseek(descriptor_, to, SEEK_SET) == to, "{} cannot be read at byte {}: {}", path_, to,
-                system_reason(errno));
+  const bool sought = ::lseek(descriptor_, to, SEEK_SET) == to;
+  require_input(sought, "{} cannot be read at byte {}: {}", path_, to, system_reason(errno));
   position_ = to;
 }
 

@@ -39,7 +39,8 @@ std::string read_part_of_file(const std::filesystem::path& path, std::int64_t fi
   require_input(!error, "{} cannot be read: {}", path.native(), system_reason(error));
   const std::int64_t left = std::max<std::int64_t>(0, static_cast<std::int64_t>(size) - first);
   std::string bytes(static_cast<std::size_t>(std::min(count, left)), '\0');
-  require_input(fseeko(file.get(), first, SEEK_SET) == 0, "{} cannot be read: {}", path.native(), system_reason(errno));
+  const bool sought = fseeko(file.get(), first, SEEK_SET) == 0;
+  require_input(sought, "{} cannot be read: {}", path.native(), system_reason(errno));
   bytes.resize(std::fread(bytes.data(), 1, bytes.size(), file.get()));
   require_input(std::ferror(file.get()) == 0, "{} cannot be read: {}", path.native(), system_reason(errno));
   return bytes;

@@ -32,8 +32,8 @@ Json parse_json(std::string_view text, bool allow_exceptions = true);
 
 /// Reads JSON that others wrote as Python's json does: also NaN, Infinity, numbers beyond the range of a double, and
 /// strings that are not valid UTF-8, in which a surrogate without its other half has the three bytes ED A0 80 …
-/// ED BF BF. Who uses a string as text must check is_utf8(). A discarded value if the text is not JSON; it must be
-/// shallow.
+/// ED BF BF: check is_utf8() before you use a string as text. Returns a discarded value if the text is not JSON.
+/// Precondition: require_shallow(text, 1000).
 nlohmann::json parse_as_python(std::string_view text);
 
 /// The value as a T. Throws the library's exceptions, also for a number that T cannot represent, or a real one for an

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lyceum {
 
@@ -22,15 +23,43 @@ inline bool overlaps(std::span<const TextRange> ranges, TextRange range) {
   return first != ranges.end() && first->begin < range.end && first->begin < first->end;
 }
 
-/// Returns where the byte `at` of `before` is in `after`, which change(before) is: behind what the two have in common
-/// of the text up to there.
+/// Returns change(before), and moves `places`, ascending offsets into `before`, to the same places of the result. A
+/// place within something that changes as a whole goes in front of it. Takes time for each byte once: `change` must not
+/// look across a blank or a newline that an ASCII character follows.
 template <class Change>
-std::size_t place_after(std::string_view before, std::string_view after, std::size_t at, const Change& change) {
-  if (at == before.size()) return after.size();
-  const std::string head = change(std::string(before.substr(0, at)));
-  auto place = static_cast<std::size_t>(std::ranges::mismatch(head, after).in1 - head.begin());
-  while (place > 0 && place < after.size() && (static_cast<unsigned char>(after[place]) & 0xC0u) == 0x80u) --place;
-  return place;
+std::string changed_with_places(std::string_view before, std::span<std::size_t> places, const Change& change) {
+  std::string after = change(std::string(before));
+  std::size_t known = 0, known_after = 0;  // the place behind a blank that was passed last
+  const auto can_split = [&](std::size_t at) {
+    return (before[at - 1] == ' ' || before[at - 1] == '\n') && static_cast<unsigned char>(before[at]) < 0x80;
+  };
+  for (std::size_t& place : places) {
+    if (place >= before.size()) {
+      place = after.size();
+      continue;
+    }
+    std::size_t split = place;
+    while (split > known && !can_split(split)) --split;
+    if (split > known) {
+      known_after += change(std::string(before.substr(known, split - known))).size();
+      known = split;
+    }
+    const std::string head = change(std::string(before.substr(known, place - known)));
+    const std::string_view rest = std::string_view(after).substr(std::min(known_after, after.size()));
+    place = known_after + static_cast<std::size_t>(std::ranges::mismatch(head, rest).in1 - head.begin());
+    while (place > 0 && place < after.size() && (static_cast<unsigned char>(after[place]) & 0xC0u) == 0x80u) --place;
+  }
+  return after;
+}
+
+/// Calls map(places) for the ends of all ranges, which are sorted and disjoint, in ascending order, and moves the ends
+/// to what it makes of them.
+template <class Map>
+void move_ends(std::span<TextRange> ranges, const Map& map) {
+  std::vector<std::size_t> places;
+  for (const TextRange& range : ranges) places.insert(places.end(), {range.begin, range.end});
+  map(std::span(places));
+  for (std::size_t i = 0; i < ranges.size(); ++i) ranges[i] = {places[2 * i], places[2 * i + 1]};
 }
 
 /// A text of which some ranges are marked; they are sorted and disjoint.

@@ -1,18 +1,32 @@
 #include "io/text/utf8.h"
 
+#include <algorithm>
+
 namespace lyceum {
 
 bool looks_like_text(std::string_view beginning) {
+  return !beginning.empty() && beginning.find('\0') == std::string_view::npos && is_utf8(beginning);
+}
+
+std::size_t cut_character_bytes(std::string_view text) {
   constexpr std::size_t longest_cut = 3;
-  if (beginning.empty() || beginning.find('\0') != std::string_view::npos) return false;
-  std::size_t at = 0;
-  while (at < beginning.size()) {
-    const std::size_t length = utf8_length(beginning, at);
-    if (length == 0) break;
-    at += length;
+  for (std::size_t bytes = 1; bytes <= std::min(longest_cut, text.size()); ++bytes) {
+    const auto first = static_cast<unsigned char>(text[text.size() - bytes]);
+    if ((first & 0xC0u) == 0x80u) continue;  // goes on
+    const std::size_t whole = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : first >= 0xC0 ? 2 : 1;
+    return whole > bytes ? bytes : 0;
   }
-  // The end may cut a character, but something before it must be one: three stray bytes are no text.
-  return at == beginning.size() || (at > 0 && beginning.size() - at <= longest_cut);
+  return 0;
+}
+
+std::size_t invalid_utf8_bytes(std::string_view text) {
+  std::size_t invalid = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = utf8_length(text, at);
+    invalid += length == 0 ? 1 : 0;
+    at += length == 0 ? 1 : length;
+  }
+  return invalid;
 }
 
 std::string excerpt(std::string_view text, std::size_t most) {

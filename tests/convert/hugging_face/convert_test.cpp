@@ -14,6 +14,8 @@
 
 #include "config/binding.h"
 #include "config/check.h"
+#include "convert/hugging_face/model_folder.h"
+#include "convert/hugging_face/side_files.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
 #include "train/run/run_state.h"
@@ -464,6 +466,28 @@ TEST_F(Weights, AreFoundThroughLinks) {
     fs::create_symlink(fs::path("../blobs") / (name[0] == 'c' ? "5b1c9d" : "77aa01"), folder_ / name);
   }
   EXPECT_EQ(import().size(), values_.size());
+}
+
+/// An incomplete download of a model hub's cache.
+TEST_F(Weights, AndOtherFilesMayNotBeLinksToNothing) {
+  write(weights_name, names());
+  for (const char* name : {"generation_config.json", "chat_template.jinja", "tokenizer.json", index_name}) {
+    const fs::path file = folder_ / name;
+    fs::create_symlink("../blobs/absent", file);
+    expect_bad_input([&] { has_file(file); }, std::string(name) + " is a link to a file that does not exist");
+    std::vector<std::string> notes;
+    if (fs::path(name).stem() == "tokenizer") {
+      expect_bad_input([&] { tokenizer_of(ModelFolder(folder_), notes); }, "tokenizer.json is a link");
+    } else if (name != std::string(index_name)) {
+      expect_bad_input([&] { side_files_of(folder_); }, std::string(name) + " is a link");
+    }
+    fs::remove(file);
+  }
+  fs::create_symlink("loop", folder_ / "loop");
+  expect_bad_input([&] { has_file(folder_ / "loop"); }, "loop cannot be read: it is a symbolic link");
+  fs::remove(folder_ / weights_name);
+  fs::create_symlink("../blobs/absent", folder_ / weights_name);
+  expect_refused("model.safetensors is a link to a file that does not exist");
 }
 
 TEST_F(Weights, AreDescribedByTheLastOfEqualKeys) {

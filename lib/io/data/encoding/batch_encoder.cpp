@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
+#include "io/text/utf8.h"
 
 namespace lyceum {
 
@@ -14,14 +15,22 @@ EncodedBatch BatchEncoder::encode(const CorpusBatch& batch) {
     out.skipped.add(reason, item.document.file.native() + ":" + std::to_string(record + 1));
   };
   const auto take = [&](const Record& record) {
-    if (!encoding_.chat) return add(record, output_of(item, record.number), out);
-    std::vector<ChatStretch> chat;
+    const std::size_t tokens = out.tokens.size(), trained = out.trained.size();
     try {
-      chat = rendered(record.messages, *encoding_.chat);
+      if (encoding_.chat) {
+        add_chat(rendered(record.messages, *encoding_.chat), output_of(item, record.number), out);
+      } else {
+        add(record, item, out);
+      }
     } catch (const Error& error) {
-      return skip(record.number, error.what());
+      if (!record.part.begins || !record.part.ends) {
+        fail(error.code(), "{}: {}", item.document.file.native(), error.what());
+      }
+      if (error.code() != ExitCode::bad_input) throw;
+      out.tokens.resize(tokens);
+      out.trained.resize(trained);
+      skip(record.number, error.what());
     }
-    add_chat(chat, output_of(item, record.number), out);
   };
   batch.records.read({.take = take, .skip = skip});
   return out;
@@ -33,11 +42,12 @@ std::size_t BatchEncoder::output_of(const CorpusItem& item, std::int64_t record)
   return random.uniform(static_cast<std::uint64_t>(record)) < encoding_.valid_fraction ? 1 : 0;
 }
 
-void BatchEncoder::add(const Record& record, std::size_t output, EncodedBatch& out) {
+void BatchEncoder::add(const Record& record, const CorpusItem& item, EncodedBatch& out) {
   const std::size_t before = out.tokens.size();
   encoder_.encode(record.text, out.tokens, record.part);
   if (record.part.ends) out.tokens.push_back(tokenizer_.end_of_document());
-  out.sequences.push_back({.output = output,
+  out.replaced.add(static_cast<std::int64_t>(invalid_utf8_bytes(record.text)), item.document.file.native());
+  out.sequences.push_back({.output = output_of(item, record.number),
                            .tokens = static_cast<std::int64_t>(out.tokens.size() - before),
                            .bytes = std::ssize(record.text),
                            .ends_document = record.part.ends});

@@ -24,6 +24,7 @@ struct EncodedBatch {
   std::vector<std::uint8_t> trained{};  // of each token, for chats; 1 or 0
   std::vector<Sequence> sequences{};
   Skipped skipped{};
+  ReplacedBytes replaced{};
   CorpusPosition end{};
   std::int64_t bytes_done = 0;
 };
@@ -39,7 +40,7 @@ class BatchEncoder {
 
  private:
   std::size_t output_of(const CorpusItem& item, std::int64_t record) const;
-  void add(const Record& record, std::size_t output, EncodedBatch& out);
+  void add(const Record& record, const CorpusItem& item, EncodedBatch& out);
   void add_chat(std::span<const ChatStretch> chat, std::size_t output, EncodedBatch& out);
 
   const Tokenizer& tokenizer_;

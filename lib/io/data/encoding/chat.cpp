@@ -87,7 +87,7 @@ const ChatTemplate& chat_template(std::string_view name) {
 
 const ChatTemplate::Role& ChatTemplate::role(const std::string& wanted) const {
   const auto found = std::ranges::find(roles, wanted, &Role::name);
-  require_input(found != roles.end(), "with the role \"{}\"", excerpt(wanted, 20));
+  require_input(found != roles.end(), "with a role that is not system, user or assistant");  // no text of the record
   return *found;
 }
 

@@ -20,6 +20,25 @@
 
 namespace lyceum {
 
+void ReplacedBytes::add(std::int64_t more, const std::string& file) {
+  if (more == 0) return;
+  bytes += more;
+  if (first.size() <= few && std::ranges::find(first, file) == first.end()) first.push_back(file);
+}
+
+void ReplacedBytes::add(const ReplacedBytes& later) {
+  for (const std::string& file : later.first) {
+    if (first.size() <= few && std::ranges::find(first, file) == first.end()) first.push_back(file);
+  }
+  bytes += later.bytes;
+}
+
+std::string ReplacedBytes::text() const {
+  std::string files;
+  for (std::size_t i = 0; i < first.size(); ++i) files += (i > 0 ? ", " : "") + (i < few ? first[i] : "…");
+  return std::to_string(bytes) + (bytes == 1 ? " byte that is" : " bytes that are") + " not UTF-8 (" + files + ")";
+}
+
 namespace {
 
 /// Workers take batches in order and write the tokens of these in the same order. Each holds one batch.
@@ -106,6 +125,7 @@ class OrderedEncoding {
       text_ += bytes;
     }
     state_.skipped.add(batch.skipped);
+    state_.replaced.add(batch.replaced);
     state_.at = batch.end;
   }
 
@@ -149,6 +169,7 @@ EncodingResult encode_corpus(const Tokenizer& tokenizer, const Encoding& encodin
   return {.train = end.size[0],
           .valid = end.size[1],
           .skipped = end.skipped,
+          .replaced = end.replaced,
           .resumed_text = begin.size[0].bytes + begin.size[1].bytes};
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -18,6 +19,17 @@ struct EncodedSize {
   std::int64_t documents = 0, bytes = 0, tokens = 0;
   std::int64_t trained = 0;  // tokens: all but for chats
   bool operator==(const EncodedSize&) const = default;
+};
+
+/// Bytes of texts that are not UTF-8, which are encoded as U+FFFD.
+struct ReplacedBytes {
+  static constexpr std::size_t few = 3;
+  std::int64_t bytes = 0;
+  std::vector<std::string> first{};  // names of files with such bytes: the first few, and one more if there are more
+  void add(std::int64_t more, const std::string& file);
+  void add(const ReplacedBytes& later);
+  /// "12 bytes that are not UTF-8 (a.txt, b.txt, c.txt, …)"
+  std::string text() const;
 };
 
 struct EncodingProgress {
@@ -41,7 +53,8 @@ struct Encoding {
 
 struct EncodingResult {
   EncodedSize train{}, valid{};
-  Skipped skipped{};              // records
+  Skipped skipped{};  // records
+  ReplacedBytes replaced{};
   std::int64_t resumed_text = 0;  // bytes of text that an interrupted process had encoded
 };
 
@@ -49,7 +62,8 @@ struct EncodingResult {
 /// token after each, and for chats which of the tokens are trained. The result depends neither on `threads` nor on
 /// interruptions: what is unfinished is in TRAIN.bin.partial and others next to it, and TRAIN.progress notes how much
 /// of that is good. The next call for the same items, files of the same sizes and times, resumes from there. Throws a
-/// bad_input Error that names a file and a place that cannot be read, or when nothing goes to one of the two.
+/// bad_input Error that names a file and a place that cannot be read, or when nothing goes to one of the two. A record
+/// that the tokenizer cannot encode is skipped; if it comes in parts, that is an Error.
 EncodingResult encode_corpus(const Tokenizer& tokenizer, const Encoding& encoding);
 
 /// Whether that would resume where an interrupted one stopped.

@@ -34,7 +34,8 @@ void write_journal(const Encoding& encoding, const std::string& identity, const 
                               {"bytes", state.at.within.bytes},
                               {"record", state.at.within.record},
                               {"outputs", nlohmann::json::array()},
-                              {"skipped", state.skipped.json()}};
+                              {"skipped", state.skipped.json()},
+                              {"replaced", {{"bytes", state.replaced.bytes}, {"first", state.replaced.first}}}};
   for (std::size_t o = 0; o < encoding_outputs; ++o) {
     const auto& [written, size] = std::pair(state.written[o], state.size[o]);
     json["outputs"].push_back({{"documents", written.documents},
@@ -70,6 +71,8 @@ std::optional<EncodingState> read_journal(const Encoding& encoding, std::int64_t
                        .trained = Exact(output.at("trained"))};
     }
     state.skipped = Skipped::from_json(json.at("skipped"));
+    const nlohmann::json& replaced = json.at("replaced");
+    state.replaced = {.bytes = Exact(replaced.at("bytes")), .first = replaced.at("first")};
   } catch (const Error&) {
     return std::nullopt;
   } catch (const nlohmann::json::exception&) {

@@ -21,6 +21,7 @@ struct EncodingState {
   std::array<MegatronWriter::Progress, encoding_outputs> written{};
   std::array<EncodedSize, encoding_outputs> size{};
   Skipped skipped;
+  ReplacedBytes replaced;
 };
 
 /// Returns a SHA-256 of everything that the bytes of the outputs depend on.

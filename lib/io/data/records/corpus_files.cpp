@@ -16,6 +16,7 @@
 #include "io/data/records/json_lines.h"
 #include "io/data/records/plain_text.h"
 #include "io/data/records/record_formats.h"
+#include "io/files/system_reason.h"
 #include "io/files/text_stream.h"
 #include "io/text/utf8.h"
 
@@ -25,7 +26,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t looked_at = 8192;  // bytes of a file that decide whether it is text
+constexpr std::size_t looked_at =
+    8192;  // bytes of a file that decide whether it is text, and to the end of a character
 
 const RecordFormat& format_of(const fs::path& path, std::string_view beginning, bool all_records) {
   const RecordFormat* const binary = looks_like_text(beginning) ? nullptr : format_by_beginning(beginning);
@@ -39,8 +41,8 @@ class FileSearch {
     struct stat status {};
     require_usage(root != "-" || ::stat("-", &status) == 0,
                   "standard input (-) cannot be read, since it can be read only once: write it to a file");
-    require_input(::stat(path.c_str(), &status) == 0, "{} cannot be read: {}", root,
-                  std::generic_category().message(errno));
+    const bool exists = ::stat(path.c_str(), &status) == 0;  // first, as an argument may be evaluated before another
+    require_input(exists, "{} cannot be read: {}", root, system_reason(errno));
     if (S_ISDIR(status.st_mode)) {
       list(fs::canonical(path), status, false);
       return;
@@ -146,6 +148,7 @@ class FileSearch {
     std::string beginning(looked_at, '\0');
     TextStream stream(path);
     beginning.resize(stream.read(beginning));
+    for (char next; cut_character_bytes(beginning) > 0 && stream.read({&next, 1}) == 1;) beginning += next;
     const RecordFormat& format = format_of(path, beginning, all_records);
     if (const std::string why = format.why_unreadable(beginning); !why.empty()) {
       skipped_[path] = why;

@@ -10,7 +10,13 @@ ItemBytes::ItemBytes(const CorpusItem& item, std::int64_t taken)
   // Only a text that is not compressed has parts.
   stream_.skip(stream_.compressed() ? taken : begin_ + taken);
   if (!stream_.compressed()) left_ = item.document.bytes - taken;
-  if (item.most_bytes > 0) left_ = std::min(left_, item.most_bytes - taken);
+  is_limited_ = item.most_bytes > 0 && item.most_bytes - taken < left_;
+  if (is_limited_) left_ = item.most_bytes - taken;
+}
+
+bool ItemBytes::is_cut() {
+  char next = 0;
+  return is_limited_ && left_ <= 0 && stream_.read({&next, 1}) > 0;
 }
 
 bool ItemBytes::read(std::size_t bytes, std::string& out) {

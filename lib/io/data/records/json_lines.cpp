@@ -47,7 +47,7 @@ class JsonLines : public RecordSource {
     }
     // Lines behind the first one came with the last read.
     if (std::min(rest_.find('\n'), rest_.size()) > reading_.sizes.document) return too_long();
-    if (end == 0) end = rest_.size();  // the last line has no newline
+    if (end == 0 && !bytes_.is_cut()) end = rest_.size();  // the last line has no newline
     if (end == 0) return std::nullopt;
     std::string lines = rest_.substr(0, end);
     rest_.erase(0, end);
@@ -123,10 +123,17 @@ bool is_beginning_of_other_json(std::string_view line) {
   return next == std::string_view::npos || line[next] == '{';
 }
 
+/// True if a file whose first line is a list has other lines, too, so that each line may be a record.
+bool has_lines_of_lists(std::string_view beginning, std::string_view line) {
+  const std::string_view behind = beginning.substr(static_cast<std::size_t>(line.end() - beginning.begin()));
+  return behind.find_first_not_of(" \t\r\n") != std::string_view::npos && nlohmann::json::accept(line);
+}
+
 /// A file may hold records that are not UTF-8: these are skipped one by one.
 std::string why_unreadable(std::string_view beginning) {
   const std::string_view line = first_line(beginning);
-  if (is_beginning_of_other_json(line)) return "JSON, but not one record per line";
+  if (is_beginning_of_other_json(line) && !has_lines_of_lists(beginning, line))
+    return "JSON, but not one record per line";
   if (line.starts_with('{')) return "";
   const std::string why = why_not_text(beginning);
   return why == "not UTF-8" ? "" : why;

@@ -7,8 +7,8 @@
 
 namespace lyceum {
 
-/// A line of JSON, as Python's json reads it: strings may be no text, see require_text(). This and the next throw a
-/// bad_input Error that says in a few words what is wrong with it, as Skipped tells it.
+/// Parses a line as Python's json does; its strings may be no valid text, see require_text(). These functions throw a
+/// bad_input Error whose message continues "a record …" or is a reason for Skipped: "not JSON", "without \"text\"".
 nlohmann::json parsed_record(std::string_view line);
 
 /// Throws unless the value under `key` is a string of valid UTF-8.

@@ -1,13 +1,15 @@
 #include "io/data/records/prompts.h"
 
-#include <boost/algorithm/string/predicate.hpp>
-
 #include <algorithm>
+#include <cstddef>
+#include <span>
 #include <utility>
 
 #include "core/error.h"
+#include "io/data/records/json_lines.h"
 #include "io/data/records/json_record.h"
-#include "io/files/whole_file.h"
+#include "io/data/records/record_formats.h"
+#include "io/files/text_stream.h"
 #include "io/text/utf8.h"
 
 namespace lyceum {
@@ -24,22 +26,33 @@ Prompt prompt_of_record(std::string_view line, bool chat, std::string_view syste
   return prompt;
 }
 
+std::string uncompressed(const std::filesystem::path& file) {
+  constexpr std::size_t at_a_time = std::size_t{1} << 16;
+  TextStream stream(file);
+  std::string text;
+  for (std::size_t size = 0;; size = text.size()) {
+    text.resize(size + at_a_time);
+    text.resize(size + stream.read(std::span(text).subspan(size)));
+    if (text.size() == size) return text;
+  }
+}
+
 }  // namespace
 
-Prompt chat_prompt(std::string_view system, std::string text) {
+Prompt chat_prompt(std::string_view system, std::string_view text) {
   Prompt prompt;
-  if (!system.empty()) prompt.messages.push_back({.role = "system", .text = std::string(system)});
-  prompt.messages.push_back({.role = "user", .text = std::move(text)});
+  if (!system.empty()) prompt.messages.push_back({.role = "system", .text = replace_invalid_utf8(system)});
+  prompt.messages.push_back({.role = "user", .text = replace_invalid_utf8(text)});
   return prompt;
 }
 
 std::vector<Prompt> read_prompts(const std::filesystem::path& file, bool chat, std::string_view system) {
-  const std::string text = read_whole_file(file);
+  const std::string text = uncompressed(file);
   require_input(is_utf8(text), "{} is not UTF-8 text", file.string());
-  const std::string extension = file.extension().string();
-  const bool records = boost::iequals(extension, ".jsonl") || boost::iequals(extension, ".ndjson");
+  const bool records = &format_by_name(file) == &json_lines;
   std::vector<Prompt> prompts;
   std::string_view rest = text;
+  if (rest.starts_with(byte_order_mark)) rest.remove_prefix(byte_order_mark.size());
   for (int number = 1; !rest.empty(); ++number) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
     std::string_view line = rest.substr(0, end);
@@ -48,10 +61,13 @@ std::vector<Prompt> read_prompts(const std::filesystem::path& file, bool chat, s
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     try {
       prompts.push_back(records ? prompt_of_record(line, chat, system)
-                        : chat  ? chat_prompt(system, std::string(line))
+                        : chat  ? chat_prompt(system, line)
                                 : Prompt{.text = std::string(line)});
+      prompts.back().place = file.string() + ":" + std::to_string(number);
     } catch (const Error& error) {
-      fail(ExitCode::bad_input, "{}:{}: a record {}", file.string(), number, error.what());
+      const std::string_view problem = error.what();
+      fail(ExitCode::bad_input, "{}:{}: {}{}", file.string(), number,
+           problem == "empty" ? "the record has an empty \"prompt\"" : "a record ", problem == "empty" ? "" : problem);
     }
   }
   require_input(!prompts.empty(), "{} has no prompts", file.string());

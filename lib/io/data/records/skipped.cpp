@@ -16,15 +16,20 @@ constexpr std::size_t few = 3;
 
 }  // namespace
 
+Skipped::Some& Skipped::of(const std::string& reason) {
+  const bool is_known = reasons_.contains(reason) || reasons_.size() < most_reasons;
+  return reasons_[is_known ? reason : "for other reasons"];
+}
+
 void Skipped::add(const std::string& reason, std::string name) {
-  Some& some = reasons_[reason];
+  Some& some = of(reason);
   ++some.count;
   if (some.first.size() < few) some.first.push_back(std::move(name));
 }
 
 void Skipped::add(const Skipped& later) {
   for (const auto& [reason, some] : later.reasons_) {
-    Some& own = reasons_[reason];
+    Some& own = of(reason);
     own.count += some.count;
     for (std::size_t i = 0; i < some.first.size() && own.first.size() < few; ++i) own.first.push_back(some.first[i]);
   }

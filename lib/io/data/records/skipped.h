@@ -2,6 +2,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -10,7 +11,7 @@
 
 namespace lyceum {
 
-/// What was skipped, by reason.
+/// The files or records that were skipped, by reason: by the first 30 reasons, and together for others.
 class Skipped {
  public:
   /// `name`: a file, or a file and a line.
@@ -29,6 +30,9 @@ class Skipped {
     std::int64_t count = 0;
     std::vector<std::string> first;
   };
+  static constexpr std::size_t most_reasons = 30;
+  Some& of(const std::string& reason);
+
   std::map<std::string, Some> reasons_;
 };
 

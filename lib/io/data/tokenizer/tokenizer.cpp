@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "io/data/tokenizer/json/tokenizer_json.h"
 #include "io/data/tokenizer/sentencepiece/sentencepiece_model.h"
+#include "io/files/system_reason.h"
 #include "io/files/whole_file.h"
 
 namespace lyceum {
@@ -20,15 +21,21 @@ struct Tokenizer::Implementation {
   }
 };
 
-Tokenizer::Tokenizer(const std::filesystem::path& file) {
-  std::error_code error;
-  require_input(std::filesystem::exists(file, error),
-                "the tokenizer {} does not exist: name an existing one, or train it with `lyceum tokenize`",
-                file.native());
-  const std::string bytes = read_whole_file(file);
+bool Tokenizer::is_json(std::string_view bytes) {
   // A SentencePiece model begins with a newline and the length of a token, which is not a space.
   const std::size_t first = bytes.find_first_not_of(" \t\r\n");
-  if (first != std::string::npos && bytes[first] == '{') {
+  return first != std::string_view::npos && bytes[first] == '{';
+}
+
+Tokenizer::Tokenizer(const std::filesystem::path& file) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(file, error);
+  require_input(status.type() != std::filesystem::file_type::not_found,
+                "the tokenizer {} does not exist: name an existing one, or train it with `lyceum tokenize`",
+                file.native());
+  require_input(!error, "the tokenizer {} cannot be read: {}", file.native(), system_reason(error));
+  const std::string bytes = read_whole_file(file);
+  if (is_json(bytes)) {
     implementation_.reset(new Implementation{TokenizerJson(bytes, file.native())});
   } else {
     implementation_.reset(new Implementation{SentencePieceModel(bytes, file.native())});

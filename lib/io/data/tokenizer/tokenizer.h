@@ -16,15 +16,17 @@
 
 namespace lyceum {
 
-/// What turns text into tokens: a SentencePiece model, or a `tokenizer.json` of the package `tokenizers`; which of them
-/// a file is, is determined by its first byte. Both give the tokens that the reference packages give, `sentencepiece`
-/// and `tokenizers`. Threads may share it.
+/// Turns text into tokens: a SentencePiece model, or a `tokenizer.json` of the package `tokenizers`. Both give the
+/// tokens that the reference packages `sentencepiece` and `tokenizers` give. Threads may share it.
 class Tokenizer {
  public:
   /// Throws a bad_input Error that names the file and what is wrong with it.
   explicit Tokenizer(const std::filesystem::path& file);
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
+
+  /// True if a file with these bytes is read as a tokenizer.json, false if as a SentencePiece model.
+  static bool is_json(std::string_view bytes);
 
   /// Above every token.
   std::int64_t vocab() const;

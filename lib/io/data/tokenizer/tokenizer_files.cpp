@@ -137,12 +137,14 @@ Json tokenizer_json(const PieceModel& model) {
   return json;
 }
 
-Json tokenizer_config(const PieceModel& model, std::int32_t end_of_document) {
+/// `tokenizer_class`: LlamaTokenizer converts tokenizer.model, and builds its own pipeline even if there is a
+/// tokenizer.json; PreTrainedTokenizerFast uses the tokenizer.json as it is.
+Json tokenizer_config(const PieceModel& model, std::int32_t end_of_document, const char* tokenizer_class) {
   Json added = Json::object();
   for (std::size_t id = 0; id < model.pieces.size(); ++id) {
     if (model.pieces[id].added()) added[std::to_string(id)] = added_token(model.pieces[id]);
   }
-  return {{"tokenizer_class", "LlamaTokenizer"},
+  return {{"tokenizer_class", tokenizer_class},
           {"added_tokens_decoder", added},
           {"add_bos_token", false},
           {"add_eos_token", false},
@@ -170,7 +172,7 @@ TokenizerFiles tokenizer_files(const std::filesystem::path& file) {
   TokenizerFiles made;
   made.end_of_document = Tokenizer(file).end_of_document();
   const std::string bytes = read_whole_file(file);
-  if (bytes.starts_with('{')) {
+  if (Tokenizer::is_json(bytes)) {
     made.files["tokenizer.json"] = bytes;
     made.files["tokenizer_config.json"] =
         json_text(tokenizer_config(Json::parse(bytes), made.end_of_document), 2) + '\n';
@@ -178,8 +180,11 @@ TokenizerFiles tokenizer_files(const std::filesystem::path& file) {
   }
   const PieceModel model(bytes);
   made.files["tokenizer.model"] = bytes;
-  made.files["tokenizer_config.json"] = json_text(tokenizer_config(model, made.end_of_document), 2) + '\n';
-  if (has_tokenizer_json(model)) {
+  const bool has_json = has_tokenizer_json(model);
+  const char* const tokenizer_class = has_json ? "PreTrainedTokenizerFast" : "LlamaTokenizer";
+  made.files["tokenizer_config.json"] =
+      json_text(tokenizer_config(model, made.end_of_document, tokenizer_class), 2) + '\n';
+  if (has_json) {
     made.files["tokenizer.json"] = json_text(tokenizer_json(model), 1) + '\n';
   } else {
     made.notes.push_back(

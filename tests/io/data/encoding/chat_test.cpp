@@ -141,7 +141,7 @@ TEST(Chat, BadRecordsAreRefusedWithTheReason) {
   refused(R"({"messages": [{"role": "assistant", "content": null}]})", "without a text \"content\"");
   refused(R"({"messages": [7]})", "without a text \"role\"");
   refused(R"({"messages": [{"role": "tool", "content": "x"}, {"role": "assistant", "content": "y"}]})",
-          "with the role \"tool\"");
+          "with a role that is not system, user or assistant");
   refused(R"({"messages": [{"role": "user", "content": "x"}]})", "without an answer of the assistant");
   refused(R"({"messages": [{"role": "assistant", "content": ""}]})", "without an answer of the assistant");
   refused(R"({"prompt": "x"})", "without a text \"completion\"");

@@ -338,5 +338,49 @@ TEST_F(EncodingTest, WhatFollowsCompressedDataIsNamed) {
   refused(gz + gz.substr(0, 1), "is truncated");
 }
 
+TEST_F(EncodingTest, BytesThatAreNotUtf8AreCounted) {
+  put("a.txt", std::string(10000, 'x') +
+                   " Orl\xE9"
+                   "ans \xE9");
+  put("b.txt", lines_of_text(3, 1));
+  const EncodingResult result = encode_corpus(*tokenizer_, encoding("latin"));
+  EXPECT_EQ(result.replaced.bytes, 2);
+  EXPECT_EQ(result.replaced.text(), "2 bytes that are not UTF-8 (" + (folder() / "in/a.txt").string() + ")");
+}
+
+TEST_F(EncodingTest, ALimitDropsWhatItCuts) {
+  put("a.jsonl", record("first record") + record("second record"));
+  Encoding limited = encoding("limited");
+  limited.items.at(0).most_bytes = static_cast<std::int64_t>(record("first record").size()) + 20;
+  const EncodingResult result = encode_corpus(*tokenizer_, limited);
+  EXPECT_EQ(result.skipped.count(), 0) << result.skipped.text();
+  EXPECT_THAT(documents(prefix("limited")), ElementsAre("first record"));
+}
+
+TEST_F(EncodingTest, ATextIsNotCutWithinACharacter) {
+  put("a.txt.gz", gzip("größer"));
+  Encoding limited = encoding("limited");
+  limited.items.at(0).most_bytes = 3;
+  const EncodingResult result = encode_corpus(*tokenizer_, limited);
+  EXPECT_EQ(result.replaced.bytes, 0);
+  EXPECT_THAT(documents(prefix("limited")), ElementsAre("gr"));
+}
+
+/// A tokenizer of bytes that looks for a pattern which takes too many steps on some texts.
+TEST_F(EncodingTest, ARecordThatCannotBeEncodedIsSkipped) {
+  const std::string json =
+      R"({"added_tokens": [], "normalizer": null, "post_processor": null, "decoder": {"type": "Fuse"},
+    "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a|a)*(aa|a)*d"}, "behavior": "Isolated", "invert": false},
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "d": 2, "</s>": 3}, "merges": []}})";
+  write_whole_file(folder() / "slow.json", json);
+  const Tokenizer tokenizer(folder() / "slow.json");
+  put("a.jsonl", record("ab") + record(std::string(60, 'a') + "bd") + record("ba"));
+  const EncodingResult result = encode_corpus(tokenizer, encoding("slow"));
+  EXPECT_EQ(result.train.documents, 2);
+  EXPECT_EQ(result.skipped.count(), 1);
+  EXPECT_THAT(result.skipped.text(), HasSubstr("takes more than 10 million steps"));
+  EXPECT_THAT(result.skipped.text(), HasSubstr("a.jsonl:2)"));
+}
+
 }  // namespace
 }  // namespace lyceum

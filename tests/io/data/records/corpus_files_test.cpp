@@ -12,6 +12,7 @@
 #include "io/data/records/plain_text.h"
 #include "io/files/whole_file.h"
 #include "support/compressed.h"
+#include "support/errors.h"
 #include "support/temporary_directory.h"
 
 namespace lyceum {
@@ -68,6 +69,36 @@ TEST(FindCorpusFiles, SkipsBinariesAndLoops) {
   const CorpusFiles records = find_corpus_files(roots, true);
   for (const CorpusItem& item : records.files) EXPECT_EQ(item.format, &json_lines);
   EXPECT_TRUE(records.like_records.empty());
+}
+
+TEST(FindCorpusFiles, ACharacterThatEndsWithTheFileIsNotText) {
+  const TemporaryDirectory directory;
+  const fs::path root = fs::canonical(directory.path());
+  write_whole_file(root / "short.txt", "The town of Orl\xE9");
+  write_whole_file(root / "cut.txt", "gr\xC3");
+  write_whole_file(root / "looked_at.txt", std::string(8190, 'x') + "\xE2\x82");
+  write_whole_file(root / "whole.txt", std::string(8190, 'x') + "\xE2\x82\xAC and more");
+  const CorpusFiles found = find_corpus_files(std::vector<std::string>{root}, false);
+  ASSERT_EQ(found.files.size(), 1);
+  EXPECT_EQ(found.files[0].document.file, root / "whole.txt");
+  EXPECT_THAT(found.skipped.text(), testing::StartsWith("3 not UTF-8 ("));
+}
+
+TEST(FindCorpusFiles, APathThatCannotBeReadIsNamedWithTheReason) {
+  expect_bad_input([] { find_corpus_files(std::vector<std::string>{"nosuch"}, false); },
+                   "nosuch cannot be read: No such file or directory");
+}
+
+TEST(FindCorpusFiles, LinesOfListsAreReadOneByOne) {
+  const TemporaryDirectory directory;
+  const fs::path root = fs::canonical(directory.path());
+  write_whole_file(root / "lists.json", "[{\"role\": \"user\"}]\n[{\"role\": \"user\"}]\n");
+  write_whole_file(root / "one.json", "[{\"text\": \"a\"}, {\"text\": \"b\"}]\n");
+  write_whole_file(root / "spread.json", "[\n{\"text\": \"a\"},\n{\"text\": \"b\"}\n]\n");
+  const CorpusFiles found = find_corpus_files(std::vector<std::string>{root}, true);
+  ASSERT_EQ(found.files.size(), 1);
+  EXPECT_EQ(found.files[0].document.file, root / "lists.json");
+  EXPECT_THAT(found.skipped.text(), testing::StartsWith("2 JSON, but not one record per line ("));
 }
 
 }  // namespace

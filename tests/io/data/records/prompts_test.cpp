@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "io/files/whole_file.h"
+#include "support/compressed.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
 
@@ -30,6 +31,22 @@ TEST_F(Prompts, AreLinesOrRecords) {
   const std::vector<Prompt> records = read("p.JSONL", "{\"prompt\": \"a\\nb\"}\n{\"prompt\": \"c\"}\n", false);
   ASSERT_EQ(records.size(), 2u);
   EXPECT_EQ(records[0].text, "a\nb");
+}
+
+TEST_F(Prompts, AreReadAsTokenizeReadsFiles) {
+  const std::string bom = "\xEF\xBB\xBF", line = "{\"prompt\": \"a\"}\n";
+  EXPECT_EQ(read("p.txt", bom + "a\n", false).at(0).text, "a");
+  for (const char* name : {"p.jsonl", "p.jsonlines", "p.LDJSON"}) {
+    EXPECT_EQ(read(name, bom + line, false).at(0).text, "a") << name;
+  }
+  EXPECT_EQ(read("p.jsonl.gz", gzip(line), false).at(0).text, "a");
+  EXPECT_TRUE(read("p.txt", "a\n\nb\n", true).at(1).place.ends_with("p.txt:3"));
+}
+
+TEST_F(Prompts, OfTheCommandLineAreMadeUtf8) {
+  const Prompt prompt = chat_prompt("b\xfe", "a\xff");
+  EXPECT_EQ(prompt.messages.at(0).text, "b\uFFFD");
+  EXPECT_EQ(prompt.messages.at(1).text, "a\uFFFD");
 }
 
 TEST_F(Prompts, OfChatsHaveTheSystemTextThatIsGivenUnlessTheyHaveOne) {
@@ -56,6 +73,7 @@ TEST_F(Prompts, WrongOnesAreNamedByTheirLine) {
   refused("p.jsonl", "{\"text\": \"Q\"}\n", false, "p.jsonl:1: a record without \"prompt\"");
   refused("p.jsonl", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"A\"}]}\n", true,
           "p.jsonl:1: a record which does not end with a message that asks for an answer");
+  refused("p.jsonl", "{\"prompt\": \"\"}\n", false, "p.jsonl:1: the record has an empty \"prompt\"");
   refused("p.txt", "\n\n", false, "p.txt has no prompts");
   refused("p.txt", "a\xff\n", false, "p.txt is not UTF-8 text");
 }

@@ -186,6 +186,10 @@ TEST_F(TokenizerTest, AnAbsentOrDamagedModelIsNamed) {
     write_whole_file(damaged, bytes);
     expect_bad_input([&] { Tokenizer{damaged}; }, "damaged.model");
   }
+  std::filesystem::create_symlink("loop", directory_->path() / "loop");  // the system cannot tell if there is a file
+  expect_bad_input([&] { Tokenizer{directory_->path() / "loop"}; }, "loop cannot be read: it is a symbolic link");
+  EXPECT_TRUE(Tokenizer::is_json(" \n{}"));
+  EXPECT_FALSE(Tokenizer::is_json(whole));
 }
 
 }  // namespace

@@ -62,7 +62,8 @@ AddedTokens::AddedTokens(const nlohmann::json& json, const Vocabulary& model,
                   excerpt(token.content), own, Vocabulary::most_ids - 1);
     token.decoded = token.content;
     if (token.normalized) {
-      for (const Normalizer& normalize : normalizers) token.decoded = normalize(std::move(token.decoded));
+      RegexBudget budget(token.content.size());
+      for (const Normalizer& normalize : normalizers) token.decoded = normalize(token.decoded, budget, {});
     }
     (token.normalized ? after : raw).emplace_back(token.decoded, static_cast<std::int32_t>(tokens_.size()));
     tokens_.push_back(std::move(token));

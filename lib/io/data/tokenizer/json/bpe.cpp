@@ -150,7 +150,9 @@ class Bpe : public SubwordModel {
     require_input(!drops, "BPE with dropout is not supported: an encoding would be random");
     for (const auto& [token, id] : json.at("vocab").items()) vocabulary_.add(token, exact_value<std::int64_t>(id));
     read_merges(json.at("merges"));
-    const auto flag = [&](const char* key) { return json.contains(key) && json.at(key) == true; };
+    const auto flag = [&](const char* key) {
+      return json.contains(key) && !json.at(key).is_null() && json.at(key).get<bool>();
+    };
     fuse_unknown_ = flag("fuse_unk");
     byte_fallback_ = flag("byte_fallback");
     ignore_merges_ = flag("ignore_merges");

@@ -98,8 +98,9 @@ struct StripEnds {
 /// Spaces for marks, but none for those of the first token where one was put before the text.
 Decoder from_metaspace(const nlohmann::json& json) {
   const std::string mark = json.at("replacement");
-  const bool prepended = json.value("prepend_scheme", "always") != "never" &&
-                         !(json.contains("add_prefix_space") && json.at("add_prefix_space") == false);
+  const bool prepended = json.value("prepend_scheme", "always") != "never";
+  require_input(!prepended || json.value("add_prefix_space", true),
+                "the decoder Metaspace has prepend_scheme and add_prefix_space that contradict each other");
   require_input(!mark.empty(), "the decoder Metaspace has no replacement");
   return [mark, prepended](Texts texts) {
     for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -132,7 +133,10 @@ std::vector<Decoder> read_decoders(const nlohmann::json& json) {
   if (type == "Fuse") return {[](const Texts& texts) { return Texts{joined(texts)}; }};
   if (type == "Metaspace") return {from_metaspace(json)};
   if (type == "Replace") {
-    return {each([replace = read_replace(json)](const std::string& text) { return (*replace)(text); })};
+    return {each([replace = read_replace(json)](const std::string& text) {
+      RegexBudget budget(text.size());
+      return (*replace)(text, budget);
+    })};
   }
   if (type == "Strip") {
     const std::string content = json.at("content");

@@ -8,14 +8,23 @@
 #include "core/error.h"
 #include "io/data/tokenizer/json/pattern.h"
 #include "io/data/tokenizer/unicode.h"
+#include "io/text/text_range.h"
 #include "io/text/utf8.h"
 
 namespace lyceum {
 
 namespace {
 
+/// A change that does not look across a blank that an ASCII character follows.
+template <class Change>
+Normalizer local(const Change& change) {
+  return [change](const std::string& text, RegexBudget&, std::span<std::size_t> places) {
+    return changed_with_places(text, places, change);
+  };
+}
+
 Normalizer to_form(NormalForm form) {
-  return [form](const std::string& text) { return normalized(text, form); };
+  return local([form](const std::string& text) { return normalized(text, form); });
 }
 
 }  // namespace
@@ -34,14 +43,17 @@ std::vector<Normalizer> read_normalizers(const nlohmann::json& json) {
   if (type == "NFD") return {to_form(NormalForm::nfd)};
   if (type == "NFKC") return {to_form(NormalForm::nfkc)};
   if (type == "NFKD") return {to_form(NormalForm::nfkd)};
-  if (type == "Lowercase") return {[](const std::string& text) { return lowercase(text); }};
+  if (type == "Lowercase") return {local([](const std::string& text) { return lowercase(text); })};
   if (type == "Prepend") {
-    return {[begin = json.at("prepend").get<std::string>()](std::string text) {
+    return {[begin = json.at("prepend").get<std::string>()](const std::string& text, RegexBudget&,
+                                                            std::span<std::size_t> places) {
+      for (std::size_t& place : places) place += place > 0 ? begin.size() : 0;
       return text.empty() ? text : begin + text;
     }};
   }
   if (type == "Replace") {
-    return {[replace = read_replace(json)](const std::string& text) { return (*replace)(text); }};
+    return {[replace = read_replace(json)](const std::string& text, RegexBudget& budget,
+                                           std::span<std::size_t> places) { return (*replace)(text, budget, places); }};
   }
   fail(ExitCode::bad_input, "the normalizer {} is not supported", excerpt(type));
 }

@@ -2,25 +2,37 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <vector>
+
+#include "core/error.h"
 
 namespace lyceum {
 
 Regex read_pattern(const nlohmann::json& json) {
+  require_input(json.size() == 1, "a pattern has {} members, not \"String\" or \"Regex\" alone", json.size());
   if (json.contains("String")) return Regex::literal(json.at("String").get<std::string>());
   return Regex(json.at("Regex").get<std::string>());
 }
 
-std::string Replace::operator()(std::string_view text) const {
+std::string Replace::operator()(std::string_view text, RegexBudget& budget, std::span<std::size_t> places) const {
   std::vector<TextRange> matches;
-  if (!text.empty()) pattern_.find_all(text, matches);
+  if (!text.empty()) pattern_.find_all(text, budget, matches);
   std::string out;
   std::size_t at = 0;
+  auto place = places.begin();
+  const auto keep = [&](std::size_t end) {
+    for (; place != places.end() && *place <= end; ++place) *place = out.size() + (std::max(*place, at) - at);
+    out.append(text.substr(at, end - at));
+  };
   for (const TextRange& match : matches) {
-    out.append(text.substr(at, match.begin - at)).append(content_);
+    keep(match.begin);
+    for (; place != places.end() && *place < match.end; ++place) *place = out.size();
+    out.append(content_);
     at = match.end;
   }
-  return out.append(text.substr(at));
+  keep(text.size());
+  return out;
 }
 
 std::shared_ptr<const Replace> read_replace(const nlohmann::json& json) {

@@ -2,7 +2,9 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,14 +13,16 @@
 
 namespace lyceum {
 
-/// {"String": …} or {"Regex": …}.
+/// {"String": …} or {"Regex": …}. Throws a bad_input Error for an object with both, and for other keys.
 Regex read_pattern(const nlohmann::json& json);
 
 /// Puts `content` where a pattern matches.
 class Replace {
  public:
   Replace(Regex pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
-  std::string operator()(std::string_view text) const;
+  /// Moves `places`, ascending offsets into the text, to the same places of the result; one within a match goes in
+  /// front of `content`.
+  std::string operator()(std::string_view text, RegexBudget& budget, std::span<std::size_t> places = {}) const;
 
  private:
   Regex pattern_;

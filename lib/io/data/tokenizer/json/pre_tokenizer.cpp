@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "core/error.h"
@@ -65,7 +66,7 @@ class Split : public PreTokenizer {
     bool keeps_start = false;
     for (const TextRange& piece : list.pieces) {
       parts.clear();
-      find_parts(std::string_view(list.text).substr(piece.begin, piece.end - piece.begin), parts);
+      find_parts(std::string_view(list.text).substr(piece.begin, piece.end - piece.begin), list.budget, parts);
       join_parts(parts, behavior_, pieces);
       for (const TextRange& part : pieces) {
         if (part.begin == part.end) continue;
@@ -79,7 +80,7 @@ class Split : public PreTokenizer {
 
  private:
   /// Appends parts that cover a piece, which is not empty.
-  virtual void find_parts(std::string_view piece, std::vector<Part>& parts) const = 0;
+  virtual void find_parts(std::string_view piece, RegexBudget& budget, std::vector<Part>& parts) const = 0;
 
   Behavior behavior_;
 };
@@ -91,9 +92,9 @@ class SplitAtPattern : public Split {
       : Split(behavior), pattern_(std::move(pattern)), invert_(invert) {}
 
  private:
-  void find_parts(std::string_view piece, std::vector<Part>& parts) const override {
+  void find_parts(std::string_view piece, RegexBudget& budget, std::vector<Part>& parts) const override {
     std::vector<TextRange> matches;
-    pattern_.find_all(piece, matches);
+    pattern_.find_all(piece, budget, matches);
     std::size_t at = 0;
     for (const TextRange& match : matches) {
       if (at != match.begin) parts.push_back({{at, match.begin}, invert_});
@@ -114,7 +115,7 @@ class SplitAtCharacters : public Split {
       : Split(behavior), is_delimiter_(std::move(is_delimiter)) {}
 
  private:
-  void find_parts(std::string_view piece, std::vector<Part>& parts) const override {
+  void find_parts(std::string_view piece, RegexBudget&, std::vector<Part>& parts) const override {
     std::size_t begin = 0;
     for (std::size_t at = 0, end = 0; at < piece.size(); at = end) {
       end = at + utf8_length(piece, at);
@@ -137,7 +138,7 @@ class SplitIntoWords : public Split {
  private:
   enum class Kind { word, symbol, space };
   static Kind kind_of(char32_t c) { return is_whitespace(c) ? Kind::space : is_word(c) ? Kind::word : Kind::symbol; }
-  void find_parts(std::string_view piece, std::vector<Part>& parts) const override {
+  void find_parts(std::string_view piece, RegexBudget&, std::vector<Part>& parts) const override {
     for (std::size_t at = 0, end = 0; at < piece.size(); at = end) {
       const Kind kind = kind_of(character_at(piece, at));
       while (end < piece.size() && kind_of(character_at(piece, end)) == kind) end += utf8_length(piece, end);
@@ -146,38 +147,41 @@ class SplitIntoWords : public Split {
   }
 };
 
-/// Writes every piece anew: change(piece, whether it begins the input, out) appends to `out`. What becomes of the
-/// beginning of a piece must not depend on its rest.
-template <class Change>
-void rewrite(PieceList& list, const Change& change) {
+/// Writes every piece anew: prefix(piece, true if it begins the input) and then, for each part of it, what
+/// append(part, out) appends.
+template <class Prefix, class Append>
+void rewrite(PieceList& list, const Prefix& prefix, const Append& append) {
   std::string text;
   text.reserve(list.text.size() + list.pieces.size());
-  std::vector<std::size_t*> bounds;  // of marked ranges
-  for (TextRange& range : list.marked) bounds.insert(bounds.end(), {&range.begin, &range.end});
-  auto bound = bounds.begin();
   bool first = list.at_start;
-  for (TextRange& piece : list.pieces) {
-    const std::string_view before = std::string_view(list.text).substr(piece.begin, piece.end - piece.begin);
-    const std::size_t begin = text.size();
-    for (; bound != bounds.end() && **bound < piece.end; ++bound) {
-      std::string head;
-      if (**bound > piece.begin) change(before.substr(0, **bound - piece.begin), first, head);
-      **bound = begin + head.size();
+  move_ends(list.marked, [&](std::span<std::size_t> places) {
+    auto place = places.begin();
+    for (TextRange& piece : list.pieces) {
+      const std::string_view before = std::string_view(list.text).substr(piece.begin, piece.end - piece.begin);
+      const std::size_t begin = text.size();
+      for (; place != places.end() && *place <= piece.begin; ++place) *place = begin;
+      text += prefix(before, std::exchange(first, false));
+      std::size_t done = 0;  // of the piece
+      for (; place != places.end() && *place < piece.end; ++place) {
+        const std::size_t end = *place - piece.begin;
+        append(before.substr(done, end - done), text);
+        done = end;
+        *place = text.size();
+      }
+      append(before.substr(done), text);
+      piece = {begin, text.size()};
     }
-    change(before, std::exchange(first, false), text);
-    piece = {begin, text.size()};
-  }
-  for (; bound != bounds.end(); ++bound) **bound = text.size();
+    for (; place != places.end(); ++place) *place = text.size();
+  });
   list.text = std::move(text);
 }
 
 class PrefixSpace : public PreTokenizer {
  public:
   void apply(PieceList& list) const override {
-    rewrite(list, [](std::string_view piece, bool, std::string& out) {
-      if (!piece.starts_with(' ')) out += ' ';
-      out += piece;
-    });
+    rewrite(
+        list, [](std::string_view piece, bool) { return std::string_view(piece.starts_with(' ') ? "" : " "); },
+        [](std::string_view part, std::string& out) { out += part; });
   }
 };
 
@@ -185,7 +189,9 @@ class PrefixSpace : public PreTokenizer {
 class ToByteCharacters : public PreTokenizer {
  public:
   void apply(PieceList& list) const override {
-    rewrite(list, [](std::string_view piece, bool, std::string& out) { out += byte_characters(piece); });
+    rewrite(
+        list, [](std::string_view, bool) { return std::string_view(); },
+        [](std::string_view part, std::string& out) { out += byte_characters(part); });
   }
 };
 
@@ -197,10 +203,13 @@ class MarkSpaces : public PreTokenizer {
   MarkSpaces(std::string mark, PrependScheme scheme) : mark_(std::move(mark)), scheme_(scheme) {}
 
   void apply(PieceList& list) const override {
-    rewrite(list, [&](std::string_view piece, bool first, std::string& out) {
+    const auto prefix = [&](std::string_view piece, bool first) {
       const bool prepends = scheme_ == PrependScheme::always || (scheme_ == PrependScheme::first && first);
-      if (prepends && !piece.starts_with(' ') && !piece.starts_with(mark_)) out += mark_;
-      for (const char c : piece) c == ' ' ? out.append(mark_) : out.append(1, c);
+      const bool has_mark = piece.starts_with(' ') || piece.starts_with(mark_);
+      return prepends && !has_mark ? std::string_view(mark_) : std::string_view();
+    };
+    rewrite(list, prefix, [&](std::string_view part, std::string& out) {
+      for (const char c : part) c == ' ' ? out.append(mark_) : out.append(1, c);
     });
   }
 
@@ -238,10 +247,11 @@ using Steps = std::vector<std::unique_ptr<PreTokenizer>>;
 void add_metaspace(Steps& steps, const nlohmann::json& json) {
   const std::string mark = json.at("replacement");
   const char32_t character = only_character(mark);
-  PrependScheme scheme = one_of<PrependScheme>(
+  const auto scheme = one_of<PrependScheme>(
       {{"first", PrependScheme::first}, {"never", PrependScheme::never}, {"always", PrependScheme::always}},
       json.value("prepend_scheme", "always"));
-  if (json.contains("add_prefix_space") && json.at("add_prefix_space") == false) scheme = PrependScheme::never;
+  require_input(scheme == PrependScheme::never || json.value("add_prefix_space", true),
+                "the pre_tokenizer Metaspace has prepend_scheme and add_prefix_space that contradict each other");
   steps.push_back(std::make_unique<MarkSpaces>(mark, scheme));
   const bool splits = !json.contains("split") || json.at("split").is_null() || json.at("split").get<bool>();
   if (!splits) return;

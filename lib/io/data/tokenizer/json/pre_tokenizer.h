@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "io/data/tokenizer/json/regex.h"
 #include "io/text/text_range.h"
 
 namespace lyceum {
@@ -15,6 +16,7 @@ struct PieceList {
   std::string text;
   std::vector<TextRange> pieces;
   bool at_start;                    // the first piece begins the whole input
+  RegexBudget& budget;              // of the document
   std::vector<TextRange> marked{};  // of the text: sorted, disjoint, carried along by every step
 };
 

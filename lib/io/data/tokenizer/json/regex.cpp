@@ -26,16 +26,11 @@ std::string message_of(int code, OnigErrorInfo* info = nullptr) {
 
 constexpr std::string_view counter_name = "STEPS", barrier_name = "BARRIER";
 
-/// The steps that the search in a text may still take.
-struct StepBudget {
-  std::size_t left;
-};
-
 /// The callout of a rewritten expression: counts the bytes from the beginning of the match that is tried.
 int count_steps(OnigCalloutArgs* arguments, void* data) {
   const OnigUChar* const begin = onig_get_start_by_callout_args(arguments);
   const OnigUChar* const here = onig_get_current_by_callout_args(arguments);
-  auto& steps = *static_cast<StepBudget*>(data);
+  auto& steps = *static_cast<RegexBudget*>(data);
   const auto taken = static_cast<std::size_t>(here > begin ? here - begin : 0) + 1;
   if (taken > steps.left) return ONIG_ABORT;
   steps.left -= taken;
@@ -62,11 +57,11 @@ struct FreeMatchParam {
   void operator()(OnigMatchParam* param) const { onig_free_match_param(param); }
 };
 
-/// Searches one text, in a number of steps that is bounded for the text as a whole.
+/// Searches one text, in steps of a budget.
 class Search {
  public:
-  Search(OnigRegex regex, const std::string& pattern, std::string_view text)
-      : regex_(regex), pattern_(pattern), text_(text), param_(onig_new_match_param()) {
+  Search(OnigRegex regex, const std::string& pattern, std::string_view text, RegexBudget& budget)
+      : regex_(regex), pattern_(pattern), text_(text), steps_(budget), param_(onig_new_match_param()) {
     onig_initialize_match_param(param_.get());
     onig_set_callout_user_data_of_match_param(param_.get(), &steps_);
     onig_region_init(&region_);
@@ -79,14 +74,16 @@ class Search {
   /// The first match at or after `start`; false when there is none.
   bool find(std::size_t start, TextRange& match) {
     int found = search(start);
-    // A search that takes more than a few steps is made again with more, which count.
-    for (std::size_t most = few; found == ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER && most < steps_.left;) {
+    // A search that takes more than a few steps is made again with more, which count, as does the text that it passes.
+    std::size_t searches = 1;
+    for (std::size_t most = few; found == ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER && most < steps_.left; ++searches) {
       most *= 4;
       limit(std::min(most, steps_.left));
-      steps_.left -= std::min(most, steps_.left);
+      take(most);
       found = search(start);
       if (found != ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER) limit(few);
     }
+    if (searches > 1) take((searches - 1) * ((found >= 0 ? static_cast<std::size_t>(found) : text_.size()) - start));
     if (found == ONIG_MISMATCH) return false;
     if (found < 0) fail_search(found);
     match = {static_cast<std::size_t>(region_.beg[0]), static_cast<std::size_t>(region_.end[0])};
@@ -96,17 +93,18 @@ class Search {
  private:
   static constexpr std::size_t few = 1000;
 
-  std::size_t most_steps() const { return 10'000'000 + 100 * text_.size(); }
+  void take(std::size_t steps) { steps_.left -= std::min(steps, steps_.left); }
   void limit(std::size_t steps) {
     onig_set_retry_limit_in_search_of_match_param(param_.get(), steps);
     onig_set_retry_limit_in_match_of_match_param(param_.get(), steps);
   }
   [[noreturn]] void fail_search(int code) const {
     if (code == ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER || code == ONIG_ABORT) {
-      fail(ExitCode::bad_input,
-           "the regular expression {} takes more than {} steps on a text of {} bytes: simplify it, or leave the text "
-           "out",
-           excerpt(pattern_), most_steps(), text_.size());
+      fail(
+          ExitCode::bad_input,
+          "the regular expression {} takes more than 10 million steps and 100 per byte: simplify it, or leave the text "
+          "out",
+          excerpt(pattern_));
     }
     fail(ExitCode::bad_input, "searching for the regular expression {} in a text of {} bytes failed: {}",
          excerpt(pattern_), text_.size(), message_of(code));
@@ -122,7 +120,7 @@ class Search {
   OnigRegex regex_;
   const std::string& pattern_;
   std::string_view text_;
-  StepBudget steps_{most_steps()};
+  RegexBudget& steps_;
   std::unique_ptr<OnigMatchParam, FreeMatchParam> param_;
   OnigRegion region_{};
 };
@@ -167,9 +165,9 @@ Regex Regex::literal(std::string_view text) { return Regex(quoted(text)); }
 Regex::~Regex() = default;
 Regex::Regex(Regex&&) noexcept = default;
 
-void Regex::find_all(std::string_view text, std::vector<TextRange>& matches) const {
+void Regex::find_all(std::string_view text, RegexBudget& budget, std::vector<TextRange>& matches) const {
   matches.clear();
-  Search search(implementation_->regex, implementation_->pattern, text);
+  Search search(implementation_->regex, implementation_->pattern, text, budget);
   std::size_t at = 0;
   TextRange match;
   while (at <= text.size() && search.find(at, match)) {

@@ -16,7 +16,7 @@ namespace lyceum {
 namespace {
 
 /// Characters of Unicode 15 and 16 by general category, as parts of a character class.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 12> new_characters{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 13> new_characters{{
     {"Lu", R"(\x{1c89}\x{a7cb}-\x{a7cc}\x{a7da}\x{a7dc}\x{10d50}-\x{10d65})"},
     {"Ll", R"(\x{1c8a}\x{a7cd}\x{a7db}\x{10d70}-\x{10d85}\x{1df25}-\x{1df2a})"},
     {"Lm", R"(\x{10d4e}\x{10d6f}\x{16d40}-\x{16d42}\x{16d6b}-\x{16d6c}\x{1e030}-\x{1e06d}\x{1e4eb})"},
@@ -26,6 +26,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 12> new_char
      R"(\x{897}\x{ece}\x{10d69}-\x{10d6d}\x{10efc}-\x{10eff}\x{11241}\x{113bb}-\x{113c0}\x{113ce}\x{113d0}\x{113d2}\x{113e1}-\x{113e2}\x{11f00}-\x{11f01}\x{11f36}-\x{11f3a}\x{11f40}\x{11f42}\x{11f5a}\x{13440}\x{13447}-\x{13455}\x{1611e}-\x{16129}\x{1612d}-\x{1612f}\x{1e08f}\x{1e4ec}-\x{1e4ef}\x{1e5ee}-\x{1e5ef})"},
     {"Mc",
      R"(\x{cf3}\x{113b8}-\x{113ba}\x{113c2}\x{113c5}\x{113c7}-\x{113ca}\x{113cc}-\x{113cd}\x{113cf}\x{1171e}\x{11f03}\x{11f34}-\x{11f35}\x{11f3e}-\x{11f3f}\x{11f41}\x{1612a}-\x{1612c})"},
+    {"Cf", R"(\x{13439}-\x{1343f})"},
     {"Nd",
      R"(\x{10d40}-\x{10d49}\x{116d0}-\x{116e3}\x{11bf0}-\x{11bf9}\x{11f50}-\x{11f59}\x{16130}-\x{16139}\x{16d70}-\x{16d79}\x{1ccf0}-\x{1ccf9}\x{1e4f0}-\x{1e4f9}\x{1e5f1}-\x{1e5fa})"},
     {"No", R"(\x{1d2c0}-\x{1d2d3})"},
@@ -42,10 +43,70 @@ std::string new_characters_of(std::string_view name) {
   std::string all;
   for (const auto& [category, characters] : new_characters) {
     const bool word = category.front() == 'L' || category.front() == 'M' || category == "Nd";
-    const bool part = name == "w" ? word : name == "d" ? category == "Nd" : category.starts_with(name);
+    const bool cased = category == "Lu" || category == "Ll";  // and Lt, which has no new ones
+    const bool part = name == "w"    ? word
+                      : name == "d"  ? category == "Nd"
+                      : name == "LC" ? cased
+                      : name == "Cn" ? true  // which they were
+                                     : category.starts_with(name);
     if (part) all += characters;
   }
   return all;
+}
+
+/// The long names of general categories, in lower case and without separators. [Unicode, PropertyValueAliases.txt]
+constexpr std::array<std::pair<std::string_view, std::string_view>, 39> category_names{{
+    {"other", "C"},
+    {"control", "Cc"},
+    {"format", "Cf"},
+    {"unassigned", "Cn"},
+    {"privateuse", "Co"},
+    {"surrogate", "Cs"},
+    {"letter", "L"},
+    {"casedletter", "LC"},
+    {"lowercaseletter", "Ll"},
+    {"modifierletter", "Lm"},
+    {"otherletter", "Lo"},
+    {"titlecaseletter", "Lt"},
+    {"uppercaseletter", "Lu"},
+    {"mark", "M"},
+    {"combiningmark", "M"},
+    {"spacingmark", "Mc"},
+    {"enclosingmark", "Me"},
+    {"nonspacingmark", "Mn"},
+    {"number", "N"},
+    {"decimalnumber", "Nd"},
+    {"letternumber", "Nl"},
+    {"othernumber", "No"},
+    {"punctuation", "P"},
+    {"connectorpunctuation", "Pc"},
+    {"dashpunctuation", "Pd"},
+    {"closepunctuation", "Pe"},
+    {"finalpunctuation", "Pf"},
+    {"initialpunctuation", "Pi"},
+    {"otherpunctuation", "Po"},
+    {"openpunctuation", "Ps"},
+    {"symbol", "S"},
+    {"currencysymbol", "Sc"},
+    {"modifiersymbol", "Sk"},
+    {"mathsymbol", "Sm"},
+    {"othersymbol", "So"},
+    {"separator", "Z"},
+    {"lineseparator", "Zl"},
+    {"paragraphseparator", "Zp"},
+    {"spaceseparator", "Zs"},
+}};
+
+/// Returns the short name of a general category, "" if `name` is another property. `name` is in lower case.
+std::string category_of(const std::string& name) {
+  const auto found = std::ranges::find(category_names, name, &std::pair<std::string_view, std::string_view>::first);
+  if (found != category_names.end()) return std::string(found->second);
+  if (name == "lc") return "LC";
+  if (name.empty() || name.size() > 2) return "";
+  std::string category = name;
+  category.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(category.front())));
+  const auto is_it = [&](const auto& each) { return each.second == category; };
+  return std::ranges::any_of(category_names, is_it) ? category : "";
 }
 
 class Rewriting {
@@ -78,6 +139,7 @@ class Rewriting {
   struct Group {
     std::size_t content;  // in the output
     bool whole, repeats;
+    bool ignores_case_behind;  // the text that follows the group
   };
 
   std::string_view rest() const { return std::string_view(in_).substr(at_); }
@@ -86,9 +148,15 @@ class Rewriting {
     at_ = std::min(at_ + bytes, in_.size());
   }
 
-  /// A class by itself or within brackets: what it had, and more.
+  /// A class by itself or within brackets: what it had, and more. With the option `i`, brackets have the other case of
+  /// their characters, too, a class by itself does not.
   void widened(std::string_view has, std::string_view more, bool negated, bool in_class) {
-    if (more.empty() && !negated && in_class) {
+    if (ignores_case_ && !in_class && !more.empty()) {
+      const bool single = has.rfind('\\') == 0;
+      const std::string plain = single ? std::string(has) : "[" + std::string(has) + "]";
+      out_.append("(?:").append(negated ? "(?!" : "").append(plain).append("|[").append(more).append("]");
+      out_ += negated ? ")\\O)" : ")";
+    } else if (more.empty() && !negated && in_class) {
       out_ += has;
     } else if (negated) {
       out_.append("[^").append(has).append(more).append("]");
@@ -103,6 +171,22 @@ class Rewriting {
     widened("\\w", digits + new_characters_of("w"), negated, in_class);
   }
 
+  /// \b or \B: between a word and what is none, or not.
+  void boundary(bool negated) {
+    const auto look = [&](const char* open) {
+      out_ += open;
+      word(false, false);
+      out_ += ')';
+    };
+    out_ += "(?:";
+    look("(?<=");
+    look(negated ? "(?=" : "(?!");
+    out_ += '|';
+    look("(?<!");
+    look(negated ? "(?!" : "(?=");
+    out_ += ')';
+  }
+
   void escape(bool in_class) {
     const char c = at_ + 1 < in_.size() ? in_[at_ + 1] : '\0';
     if (c == 'w' || c == 'W' || c == 'd' || c == 'D') {
@@ -111,10 +195,14 @@ class Rewriting {
       if (lower == 'w') return word(c != lower, in_class);
       return widened("\\d", new_characters_of("d"), c != lower, in_class);
     }
+    if (!in_class && (c == 'b' || c == 'B')) {
+      at_ += 2;
+      return boundary(c == 'B');
+    }
     if ((c == 'p' || c == 'P') && at_ + 2 < in_.size() && in_[at_ + 2] == '{') return property(in_class);
     if (c == 'X' || c == 'y' || c == 'Y') {
       fail(ExitCode::bad_input, "the regular expression {} has \\{}, which depends on the version of Unicode",
-           excerpt(in_), c);
+           excerpt(in_), in_.substr(at_ + 1, 1));
     }
     const bool backreference = !in_class && ((c >= '1' && c <= '9') || c == 'k');
     if (!backreference) return copy(c == 0 ? 1 : 1 + std::max<std::size_t>(1, utf8_length(in_, at_ + 1)));
@@ -147,12 +235,25 @@ class Rewriting {
     if (name == "posixpunct")
       return widened("\\p{P}\\p{S}", new_characters_of("P") + new_characters_of("S"), negated, in_class);
     if (name == "word") return word(negated, in_class);
-    if (!name.empty()) name.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(name.front())));
-    const std::string more = name.empty() || name.size() > 2 ? "" : new_characters_of(name);
+    if (name == "digit") return widened("\\d", new_characters_of("d"), negated, in_class);
+    const std::string category = category_of(name);
+    const std::string more = category.empty() ? "" : new_characters_of(category);
     if (more.empty()) {
       out_ += given;
+    } else if (category == "Cn" || category == "C") {
+      narrowed(category, negated);
     } else {
-      widened("\\p{" + name + "}", more, negated, in_class);
+      widened("\\p{" + category + "}", more, negated, in_class);
+    }
+  }
+
+  /// \p{Cn} or \p{C}, which have lost the new characters, but those of Cf.
+  void narrowed(const std::string& category, bool negated) {
+    const std::string lost = new_characters_of("Cn"), kept = category == "C" ? new_characters_of("Cf") : "";
+    if (negated) {
+      out_.append("[\\P{" + category + "}").append(lost).append(kept.empty() ? "" : "&&[^" + kept + "]").append("]");
+    } else {
+      out_.append("[\\p{" + category + "}&&[^").append(lost).append("]").append(kept).append("]");
     }
   }
 
@@ -167,6 +268,14 @@ class Rewriting {
         const bool negated = in_[at_ + 2] == '^';
         at_ += negated ? 10 : 9;
         widened("\\p{P}\\p{S}", new_characters_of("P") + new_characters_of("S"), negated, true);
+      } else if (rest().starts_with("[:word:]") || rest().starts_with("[:^word:]")) {
+        const bool negated = in_[at_ + 2] == '^';
+        at_ += negated ? 9 : 8;
+        word(negated, true);
+      } else if (rest().starts_with("[:digit:]") || rest().starts_with("[:^digit:]")) {
+        const bool negated = in_[at_ + 2] == '^';
+        at_ += negated ? 10 : 9;
+        widened("\\d", new_characters_of("d"), negated, true);
       } else if (rest().starts_with("[:")) {
         const std::size_t end = rest().find(":]");
         copy(end == std::string_view::npos ? 1 : end + 2);
@@ -187,23 +296,32 @@ class Rewriting {
     const bool whole = rest().starts_with("(?=") || rest().starts_with("(?!") || rest().starts_with("(?>");
     const bool behind = rest().starts_with("(?<=") || rest().starts_with("(?<!");
     std::size_t bytes = whole ? 3 : behind ? 4 : 1;
+    const bool before = ignores_case_;
+    bool alone = false;                                   // (?i), which holds up to the end of the group around it
     if (!whole && !behind && rest().starts_with("(?")) {  // options, a name, a condition
       bytes = 2;
-      while (at_ + bytes < in_.size() && std::isalpha(static_cast<unsigned char>(in_[at_ + bytes])) != 0) {
-        require_input(std::string_view("ims").find(in_[at_ + bytes]) != std::string_view::npos,
+      bool on = true;
+      for (; at_ + bytes < in_.size(); ++bytes) {
+        const char c = in_[at_ + bytes];
+        if (c == '-') on = false;
+        if (c == 'i') ignores_case_ = on;
+        if (c == '-') continue;
+        if (std::isalpha(static_cast<unsigned char>(c)) == 0) break;
+        require_input(std::string_view("ims").find(c) != std::string_view::npos,
                       "the regular expression {} has the option {}, which is not supported", excerpt(in_),
-                      in_[at_ + bytes]);
-        ++bytes;
+                      in_.substr(at_ + bytes, 1));
       }
+      alone = at_ + bytes < in_.size() && in_[at_ + bytes] == ')';
     }
     copy(bytes);
-    groups_.push_back({out_.size(), whole, false});
+    groups_.push_back({out_.size(), whole, false, alone ? ignores_case_ : before});
   }
 
   void close() {
     if (!groups_.empty()) {
       const Group group = groups_.back();
       groups_.pop_back();
+      ignores_case_ = group.ignores_case_behind;
       if (group.whole && group.repeats) {
         out_.insert(group.content, "(?:");
         out_.append(")").append(counter_);
@@ -248,6 +366,7 @@ class Rewriting {
   const std::string& counter_;
   const std::string& barrier_;
   std::size_t at_ = 0;
+  bool ignores_case_ = false;
   std::string out_;
   std::vector<Group> groups_;
 };

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <unordered_set>
 #include <utility>
@@ -36,8 +37,9 @@ struct Marking {
 /// Returns the ranges in a part of the text that they are of.
 std::vector<TextRange> ranges_within(std::span<const TextRange> ranges, TextRange part) {
   std::vector<TextRange> within;
-  for (const TextRange& range : ranges) {
-    const std::size_t begin = std::max(range.begin, part.begin), end = std::min(range.end, part.end);
+  for (auto range = std::ranges::upper_bound(ranges, part.begin, {}, &TextRange::end);
+       range != ranges.end() && range->begin < part.end; ++range) {
+    const std::size_t begin = std::max(range->begin, part.begin), end = std::min(range->end, part.end);
     if (begin < end) within.push_back({begin - part.begin, end - part.begin});
   }
   return within;
@@ -70,6 +72,7 @@ struct TokenizerJson::Implementation {
   std::vector<bool> absent;        // no token at all
   std::vector<bool> skipped;       // special, or no token at all
   std::int32_t end = -1;
+  bool spans_words = false, spans_lines = false;  // a token has a letter and a space behind, a newline and no end
 
   explicit Implementation(const nlohmann::json& json)
       : normalizers(read_normalizers(member(json, "normalizer"))),
@@ -77,18 +80,47 @@ struct TokenizerJson::Implementation {
         model(read_subword_model(json.at("model"))),
         added(member(json, "added_tokens"), model->vocabulary(), normalizers),
         decoders(read_decoders(member(json, "decoder"))) {
+    require_known(json);
     require_input(model->vocabulary().size() > 0, "the model has no token");
     read_texts();
+    find_spanning_tokens();
     end = end_of_text(member(json, "post_processor"), [this](std::string_view token) { return id_of(token); });
+  }
+
+  /// Refuses what `tokenizers` refuses. `truncation` and `padding` are not applied: documents are encoded whole.
+  static void require_known(const nlohmann::json& json) {
+    constexpr std::array known{"version",       "truncation",     "padding", "added_tokens", "normalizer",
+                               "pre_tokenizer", "post_processor", "decoder", "model"};
+    for (const auto& [key, value] : json.items()) {
+      require_input(std::ranges::find(known, key) != known.end(), "it has the unknown member {}", excerpt(key));
+    }
+    require_input(!json.contains("version") || json.at("version") == "1.0", "its version is {}, not 1.0",
+                  excerpt(json_text(member(json, "version"))));
   }
 
   /// True if the pieces of a part of a document are those of the document.
   bool cuts() const {
     std::string text = "a";
-    for (const Normalizer& normalize : normalizers) text = normalize(std::move(text));
-    PieceList list{.text = text, .pieces = {{0, text.size()}}, .at_start = true};
+    RegexBudget budget(text.size());
+    for (const Normalizer& normalize : normalizers) text = normalize(text, budget, {});
+    PieceList list{.text = text, .pieces = {{0, text.size()}}, .at_start = true, .budget = budget};
     for (const auto& step : pre_tokenization.steps) step->apply(list);
     return list.text == "a" && !pre_tokenization.steps.empty();
+  }
+
+  /// Such tokens, as SuperBPE has, may cover the places that cut() looks for.
+  void find_spanning_tokens() {
+    const std::string space = byte_characters(" "), line = byte_characters("\n");
+    for (const std::string& token : model->vocabulary().tokens()) {
+      for (std::size_t at = 1; at < token.size(); ++at) {
+        const std::string_view behind = std::string_view(token).substr(at),
+                               before = std::string_view(token).substr(0, at);
+        const bool is_space = behind.front() == ' ' || behind.starts_with(space) || behind.starts_with("▁");
+        spans_words = spans_words || (is_letter(token[at - 1]) && is_space);
+        const bool is_line = before.ends_with('\n') || before.ends_with(line);
+        spans_lines = spans_lines || (is_line && is_visible(token[at]));
+      }
+    }
   }
 
   void read_texts() {
@@ -148,9 +180,9 @@ struct TokenizerJson::Implementation {
   }
 
   /// A stretch without added tokens.
-  void encode_stretch(std::string_view text, bool at_start, WordCache* words, std::vector<std::int32_t>& ids,
-                      Marking* marking) const {
-    PieceList list{.text = std::string(text), .pieces = {{0, text.size()}}, .at_start = at_start};
+  void encode_stretch(std::string_view text, bool at_start, RegexBudget& budget, WordCache* words,
+                      std::vector<std::int32_t>& ids, Marking* marking) const {
+    PieceList list{.text = std::string(text), .pieces = {{0, text.size()}}, .at_start = at_start, .budget = budget};
     if (marking) list.marked = marking->ranges;
     for (const auto& step : pre_tokenization.steps) step->apply(list);
     for (const TextRange& piece : list.pieces) {
@@ -183,28 +215,24 @@ struct TokenizerJson::Implementation {
     }
   }
 
-  std::string normalize(std::string_view text, Marking* marking) const {
+  std::string normalize(std::string_view text, RegexBudget& budget, Marking* marking) const {
     std::string normal(text);
-    for (const Normalizer& step : normalizers) {
-      std::string next = marking ? step(normal) : step(std::move(normal));
-      if (marking) {
-        for (TextRange& range : marking->ranges) {
-          range = {place_after(normal, next, range.begin, step), place_after(normal, next, range.end, step)};
-        }
-      }
-      normal = std::move(next);
-    }
+    const auto run = [&](std::span<std::size_t> places) {
+      for (const Normalizer& step : normalizers) normal = step(normal, budget, places);
+    };
+    marking ? move_ends(marking->ranges, run) : run({});
     return normal;
   }
 
   void encode_valid(std::string_view text, TextPart part, WordCache* words, std::vector<std::int32_t>& ids,
                     Marking* marking) const {
+    RegexBudget budget(text.size());
     encode_added(text, AddedTokens::Pass::raw, ids, marking, [&](std::string_view raw, Marking* of_raw) {
       const bool begins = part.begins && raw.data() == text.data();
-      const std::string normal = normalize(raw, of_raw);
+      const std::string normal = normalize(raw, budget, of_raw);
       encode_added(normal, AddedTokens::Pass::normalized, ids, of_raw,
                    [&](std::string_view stretch, Marking* of_stretch) {
-                     encode_stretch(stretch, begins && stretch.data() == normal.data(), words, ids, of_stretch);
+                     encode_stretch(stretch, begins && stretch.data() == normal.data(), budget, words, ids, of_stretch);
                    });
     });
   }
@@ -238,14 +266,16 @@ void TokenizerJson::encode(std::string_view text, TextPart, WordCache* words, st
 std::size_t TokenizerJson::cut(std::string_view text) const {
   if (!implementation_->cuts()) return 0;
   for (std::size_t at = text.size(); at-- > 1;) {
-    if (separates_words(text, at)) return at;
+    if (separates_words(text, at) && !(text[at] == ' ' ? implementation_->spans_words : implementation_->spans_lines)) {
+      return at;
+    }
   }
   return 0;
 }
 
 void TokenizerJson::encode(const MarkedText& text, TextPart part, WordCache* words, std::vector<std::int32_t>& ids,
                            std::vector<std::uint8_t>& marks) const {
-  require(is_utf8(text.text), "a text with marked ranges is not UTF-8");
+  require_input(is_utf8(text.text), "a text with marked ranges is not UTF-8");
   Marking marking{.ranges = {text.marked.begin(), text.marked.end()}, .marks = marks};
   implementation_->encode_valid(text.text, part, words, ids, &marking);
 }

@@ -36,7 +36,8 @@ class Unigram : public SubwordModel {
       require_input(vocabulary_.contains(*unknown_), "Unigram's unk_id {} is not in its vocabulary of {}", *unknown_,
                     keys.size());
     }
-    byte_fallback_ = json.contains("byte_fallback") && json.at("byte_fallback") == true;
+    const bool says = json.contains("byte_fallback") && !json.at("byte_fallback").is_null();
+    byte_fallback_ = says && json.at("byte_fallback").get<bool>();
     trie_ = Trie(std::move(keys));
   }
 

@@ -133,17 +133,35 @@ bool PieceNormalizer::separates(std::string_view text, std::size_t at) const {
   return stays(text.substr(at - 1, 1)) && stays(text.substr(at));
 }
 
-std::string PieceNormalizer::operator()(std::string_view text, TextPart part) const {
+std::string PieceNormalizer::operator()(std::string_view text, TextPart part, std::span<std::size_t> places) const {
   const std::string_view space = marks_spaces_ ? space_mark : std::string_view(" ");
   std::string out;
+  const std::size_t size = text.size();
+  std::size_t moved = 0;  // of the places
+  // The next `bytes` of the text are about to be passed as a whole, or one by one.
+  const auto move_places = [&](std::size_t bytes, bool one_by_one) {
+    const std::size_t at = size - text.size();
+    for (; moved < places.size() && places[moved] < at + bytes; ++moved) {
+      places[moved] = out.size() + (one_by_one && places[moved] > at ? places[moved] - at : 0);
+    }
+  };
   if (part.begins && joins_spaces_) {
     while (!text.empty()) {
       const auto [made, bytes] = prefix(text);
       if (made != " ") break;
+      move_places(bytes, false);
       text.remove_prefix(bytes);
     }
   }
-  if (text.empty()) return out;
+  move_places(1, false);  // a place in front of the first character is also in front of the space that is added
+  const auto finish_places = [&] {
+    for (; moved < places.size(); ++moved) places[moved] = out.size();
+    for (std::size_t& place : places) place = std::min(place, out.size());
+  };
+  if (text.empty()) {
+    finish_places();
+    return out;
+  }
   out.reserve(text.size() + text.size() / 2);
   if (part.begins && adds_space_ && !space_behind_) out += space;
   bool after_space = part.begins && joins_spaces_;
@@ -152,6 +170,7 @@ std::string PieceNormalizer::operator()(std::string_view text, TextPart part) co
     std::size_t same = 0;
     while (same < text.size() && stays_.test(static_cast<unsigned char>(text[same]))) ++same;
     if (same > 0) {
+      move_places(same, true);
       out.append(text.data(), same);
       text.remove_prefix(same);
       after_space = false;
@@ -164,6 +183,7 @@ std::string PieceNormalizer::operator()(std::string_view text, TextPart part) co
       continue;
     }
     auto [made, bytes] = prefix(text);
+    move_places(bytes, false);
     text.remove_prefix(bytes);
     while (after_space && made.starts_with(' ')) made.remove_prefix(1);
     if (made.empty()) continue;
@@ -174,6 +194,7 @@ std::string PieceNormalizer::operator()(std::string_view text, TextPart part) co
     while (out.ends_with(space)) out.resize(out.size() - space.size());
   }
   if (part.ends && adds_space_ && space_behind_) out += space;
+  finish_places();
   return out;
 }
 

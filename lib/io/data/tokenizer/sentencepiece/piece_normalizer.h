@@ -2,6 +2,7 @@
 
 #include <bitset>
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,7 +22,9 @@ class PieceNormalizer {
   PieceNormalizer(const PieceModel::Normalization& normalization, bool space_behind,
                   const std::vector<std::string_view>& symbols);
 
-  std::string operator()(std::string_view text, TextPart part = {}) const;
+  /// Moves `places`, ascending offsets into the text, to the same places of the result; one within characters that are
+  /// replaced together goes in front of these.
+  std::string operator()(std::string_view text, TextPart part = {}, std::span<std::size_t> places = {}) const;
   /// True if text[at - 1] and text[at] stay as they are in every document that contains `text`, and the normalised
   /// parts before and behind are those of the normalised document.
   bool separates(std::string_view text, std::size_t at) const;

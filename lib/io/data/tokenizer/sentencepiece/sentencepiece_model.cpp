@@ -148,15 +148,10 @@ std::size_t SentencePieceModel::cut(std::string_view text) const {
 
 void SentencePieceModel::encode(const MarkedText& text, TextPart part, WordCache* words,
                                 std::vector<std::int32_t>& tokens, std::vector<std::uint8_t>& marks) const {
-  const std::string normal = implementation_->normalize(text.text, part);
-  const auto normalize = [&](std::string_view head) {
-    return implementation_->normalize(head, {.begins = part.begins, .ends = false});
-  };
-  std::vector<TextRange> ranges;
-  for (const TextRange& range : text.marked) {
-    ranges.push_back(
-        {place_after(text.text, normal, range.begin, normalize), place_after(text.text, normal, range.end, normalize)});
-  }
+  std::vector<TextRange> ranges(text.marked.begin(), text.marked.end());
+  std::string normal;
+  move_ends(ranges,
+            [&](std::span<std::size_t> places) { normal = implementation_->normalize(text.text, part, places); });
   const std::size_t first = tokens.size();
   implementation_->segmentation->encode(normal, words, tokens);
   std::size_t begin = 0;

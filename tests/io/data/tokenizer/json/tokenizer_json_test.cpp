@@ -162,6 +162,22 @@ TEST(TokenizerJson, WhatIsNotSupportedOrWrongIsNamed) {
           "the regular expression (a is invalid: end pattern with unmatched parenthesis");
   refused("/pre_tokenizer", {{"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", "Odd"}, {"invert", false}},
           "Odd is not one of the 5 allowed values");
+  refused("/version", "2.0", "its version is \"2.0\", not 1.0");
+  refused("/foo", 1, "it has the unknown member foo");
+  refused("/model/byte_fallback", "yes", "file.json is not a tokenizer.json");
+  refused("/normalizer", {{"type", "Replace"}, {"pattern", {{"String", "a"}, {"Regex", "b"}}}, {"content", ""}},
+          "a pattern has 2 members");
+  refused("/pre_tokenizer",
+          {{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "first"}, {"add_prefix_space", false}},
+          "contradict each other");
+  for (const char* pattern : {"(?x)a", "a(?x:b)"}) {
+    refused("/pre_tokenizer",
+            {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}},
+            "has the option x, which is not supported");
+  }
+  refused("/pre_tokenizer",
+          {{"type", "Split"}, {"pattern", {{"Regex", "\\X"}}}, {"behavior", "Isolated"}, {"invert", false}},
+          "has \\X, ");
   json deep = 1;
   for (int i = 0; i < 100; ++i) deep = json::array({deep});
   refused("/normalizer", deep, "it nests deeper than");
@@ -176,6 +192,38 @@ TEST(TokenizerJson, APatternThatBacktracksWithoutEndIsRefused) {
   const TokenizerJson tokenizer = made_of(file);
   EXPECT_THAT(encoded(tokenizer, "aad"), ElementsAre(0, 0, 3));
   expect_bad_input([&] { encoded(tokenizer, std::string(60, 'a') + "ed"); }, "takes more than");
+}
+
+/// Each piece takes some thousand steps, which alone would be few.
+TEST(TokenizerJson, StepsAreBoundedForTheDocument) {
+  json file = letters();
+  const auto split = [](const char* pattern, const char* behavior) {
+    return json{{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", behavior}, {"invert", false}};
+  };
+  file["pre_tokenizer"] = {{"type", "Sequence"},
+                           {"pretokenizers", {split("\n", "Isolated"), split("(a|a)*(aa|a)*d", "Isolated")}}};
+  const TokenizerJson tokenizer = made_of(file);
+  const std::string line = std::string(14, 'a') + "ed\n";
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += line;
+  EXPECT_FALSE(encoded(tokenizer, line).empty());
+  expect_bad_input([&] { encoded(tokenizer, text); }, "takes more than");
+}
+
+TEST(TokenizerJson, TextIsNotCutWhereATokenMayBe) {
+  json file = letters();
+  file["pre_tokenizer"] = {
+      {"type", "Split"}, {"pattern", {{"String", "d"}}}, {"behavior", "Isolated"}, {"invert", false}};
+  EXPECT_EQ(made_of(file).cut("ab ab"), 2);
+  EXPECT_EQ(made_of(file).cut("b\nc"), 2);
+  file["model"]["vocab"] = {{"a", 0}, {" ", 1}, {"\n", 2}, {"a ", 3}, {"c", 4}, {"d", 5}, {"e", 6}};
+  file["model"]["merges"] = json::array({json::array({"a", " "})});
+  EXPECT_EQ(made_of(file).cut("ab ab"), 0);
+  EXPECT_EQ(made_of(file).cut("b\nc"), 2);
+  file["model"]["vocab"] = {{"a", 0}, {" ", 1}, {"\n", 2}, {"\na", 3}, {"c", 4}, {"d", 5}, {"e", 6}};
+  file["model"]["merges"] = json::array({json::array({"\n", "a"})});
+  EXPECT_EQ(made_of(file).cut("ab ab"), 2);
+  EXPECT_EQ(made_of(file).cut("b\nc"), 0);
 }
 
 }  // namespace

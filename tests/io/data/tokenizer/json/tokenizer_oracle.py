@@ -215,6 +215,12 @@ def classes(file):
     patterns += [r"[\p{^L}]", r"\w", r"\W", r"\d", r"\D", r"\s", r"\S", r"\h", r"\R", r"\O", ".", r"[^\w\s]", r"[\w&&[^\d]]", r"(?i:[a-zß])"]
     patterns += ["[[:punct:]]", "[^[:punct:]]", "[[:^punct:]]", "[[:punct:][:space:]]", "[][:punct:]]", r"[^\s\p{L}\p{N}]", r"[\p{P}\p{S}]"]
     patterns += [f"[[:{name}:]]" for name in "ascii blank cntrl space xdigit".split()]
+    # Other spellings; and what (?i) leaves of a property that is not in brackets.
+    names = "Letter Uppercase_Letter Lowercase_Letter LC Nonspacing_Mark Decimal_Number Other_Symbol Dash_Punctuation C Other Cn Unassigned Cf Digit"
+    patterns += [rf"\p{{{name}}}" for name in names.split()] + [r"\P{Letter}", r"\P{Cn}", r"\P{C}", r"[\p{Cn}a]", r"[^\p{C}]"]
+    patterns += ["[[:word:]]", "[[:^word:]]", "[^[:word:]]", "[[:digit:]]", "[[:^digit:]]", r"\b.", r"\B."]
+    patterns += [rf"(?i){one}" for one in [r"\p{Lu}", r"\P{Lu}", r"\p{Ll}", r"\P{Ll}", r"\p{L}", r"\w", r"\W", r"\d", r"\p{PosixPunct}"]]
+    patterns += [r"(?i:a)|\p{Lu}", r"(?i:\p{Lu})", r"(?:(?i)a|\p{Lu})|\p{Lt}", r"(?i)(?-i:\p{Lu})", r"(?i)\b."]
     made = {}
     for pattern in patterns:
         left = normalizers.Replace(Regex(pattern), "").normalize_str(everything)

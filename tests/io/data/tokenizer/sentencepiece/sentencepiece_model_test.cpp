@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "io/data/tokenizer/sentencepiece/piece_normalizer.h"
 #include "io/data/tokenizer/tokenizer.h"
 #include "io/data/tokenizer/tokenizer_files.h"
 #include "io/files/whole_file.h"
@@ -71,6 +72,9 @@ void expect_as_sentencepiece(const std::string& arguments, int models, std::map<
     const TokenizerFiles exported = tokenizer_files(entry.path());
     if (exported.files.contains("tokenizer.json")) {
       write_whole_file(other.replace_extension(".json"), exported.files.at("tokenizer.json"));
+      for (const auto& [name, bytes] : exported.files) {  // as transformers loads them
+        write_whole_file(other.replace_extension("") / name, bytes);
+      }
     }
     TextEncoder encoder(tokenizer);
     int wrong = 0;
@@ -116,6 +120,29 @@ TEST(SentencePieceModel, EncodesAndDecodesAsThePackageSentencePieceDoes) {
   EXPECT_GT(parts["bpe"], 1000);
   EXPECT_GT(parts["char"], 1000);
   EXPECT_EQ(parts["unigram"], 0);  // a sum of scores goes through the whole document
+}
+
+/// Compares with the normalisation of the text in front of each place.
+TEST(PieceNormalizer, MovesPlaces) {
+  for (const bool joins : {false, true}) {
+    for (const bool adds : {false, true}) {
+      const PieceNormalizer normalize({.charsmap = {}, .adds_space = adds, .joins_spaces = joins, .marks_spaces = true},
+                                      false, {"<sym>"});
+      const std::string text = "  a b  cé<sym>\xff x  \n  ";
+      std::vector<std::size_t> places;
+      for (std::size_t at = 0; at <= text.size(); ++at) places.push_back(at);
+      const std::string normal = normalize(text, {}, places);
+      EXPECT_EQ(normal, normalize(text));
+      for (std::size_t at = 0; at < text.size(); ++at) {
+        const std::string head = normalize(text.substr(0, at), {.begins = true, .ends = false});
+        const bool within = text[at] != 'a' && (static_cast<unsigned char>(text[at]) & 0xC0u) == 0x80u;
+        const bool in_symbol = at > text.find("<sym>") && at < text.find("<sym>") + 5;
+        if (within || in_symbol) continue;
+        EXPECT_EQ(places[at], std::min(head.size(), normal.size())) << at;
+      }
+      EXPECT_EQ(places.back(), normal.size());
+    }
+  }
 }
 
 }  // namespace

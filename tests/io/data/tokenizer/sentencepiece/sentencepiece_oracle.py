@@ -126,6 +126,7 @@ def exported(folder):
     for file in sorted(folder.glob("*.json")):
         files += 1
         tokenizer = tokenizers.Tokenizer.from_file(str(file))
+        transformed = transformers.AutoTokenizer.from_pretrained(file.with_suffix(""))
         symbols = json.loads(file.with_suffix(".options").read_text())["user_defined_symbols"]
         for case in json.loads(file.with_suffix(".cases").read_text()):
             try:
@@ -137,6 +138,9 @@ def exported(folder):
                 continue
             texts += 1
             ids = tokenizer.encode(text, add_special_tokens=False).ids
+            loaded = transformed.encode(text, add_special_tokens=False)
+            if loaded != ids:
+                sys.exit(f"{file}: transformers loads another tokenizer: {text[:200]!r}\n{loaded[:50]} is not\n{ids[:50]}")
             if ids != case["ids"]:
                 sys.exit(f"{file}: {text[:200]!r}\n{ids[:50]} is not\n{case['ids'][:50]}\n{file.with_suffix('.options').read_text()}")
     print(files, texts)
@@ -145,6 +149,7 @@ def exported(folder):
 if __name__ == "__main__":
     if sys.argv[1] == "--exported":
         import tokenizers
+        import transformers
         exported(Path(sys.argv[2]))
         sys.exit()
     main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
