@@ -113,7 +113,11 @@ CommandLine read_command_line(std::span<const ConfigKey> keys, std::span<const s
   }
 }
 
-void assign(std::span<const ConfigKey> keys, const Assignment& given, LoadedConfig& loaded) {
+/// The build whose text is read: another one may have accepted other numbers.
+enum class Writer { this_build, any_build };
+
+void assign(std::span<const ConfigKey> keys, const Assignment& given, LoadedConfig& loaded,
+            Writer writer = Writer::this_build) {
   const ConfigKey* const key = find_key(keys, given.key);
   if (!key) {
     const bool told = loaded.mistakes.size() < most_told;
@@ -125,7 +129,7 @@ void assign(std::span<const ConfigKey> keys, const Assignment& given, LoadedConf
   }
   try {
     if (!given.has_value) throw po::error("a value is missing");
-    key->setting.assign(given.value);
+    writer == Writer::any_build ? key->setting.recall(given.value) : key->setting.assign(given.value);
     loaded.origin[given.key] = given.origin;
   } catch (const po::error& error) {
     loaded.mistakes.push_back(
@@ -169,7 +173,9 @@ LoadedConfig parse_config(const std::string& text, const std::string& name) {
   const std::vector<ConfigKey> keys = keys_of(loaded.config);
   std::istringstream stream(text);
   for (const IniEntry& entry : read_ini(stream, name, loaded.mistakes)) {
-    if (!retired(entry.key)) assign(keys, {entry.key, entry.value, {name, entry.line}}, loaded);
+    if (retired(entry.key)) continue;
+    const Writer writer = describes_model(entry.key) ? Writer::this_build : Writer::any_build;
+    assign(keys, {entry.key, entry.value, {name, entry.line}}, loaded, writer);
   }
   require_none(loaded.mistakes);
   return loaded;
@@ -180,7 +186,7 @@ Config recall_config(const std::string& text) {
   const std::vector<ConfigKey> keys = keys_of(loaded.config);
   std::istringstream stream(text);
   for (const IniEntry& entry : read_ini(stream, "configuration", loaded.mistakes)) {
-    assign(keys, {.key = entry.key, .value = entry.value, .origin = {}}, loaded);
+    assign(keys, {.key = entry.key, .value = entry.value, .origin = {}}, loaded, Writer::any_build);
   }
   return std::move(loaded.config);
 }

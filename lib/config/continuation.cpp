@@ -110,6 +110,10 @@ std::vector<Change> changes(const Config& before, const Config& now) {
     const bool groups_are_ranks = before.balance.device_groups == before.parallel.expert &&
                                   now.balance.device_groups == now.parallel.expert && now.moe.group_limit == 0;
     if (difference.key == "balance.device_groups" && groups_are_ranks) role = KeyRole::reported;  // another mesh
+    if (difference.key == "parallel.placement" && now.moe.experts > 0) {  // it makes balance.device_groups
+      if (now.balance.device > 0) role = KeyRole::reported;
+      if (now.moe.group_limit > 0) role = KeyRole::identity;
+    }
     if (role != KeyRole::operation) found.push_back({std::move(difference), role});
   }
   return found;

@@ -82,6 +82,8 @@ class Setting final : public boost::program_options::value_semantic {
 
   /// parse and notify in one: the member takes the value of `text`.
   void assign(const std::string& text) const;
+  /// Assigns text that another build wrote, whose range may have been different: accepts every finite number.
+  void recall(const std::string& text) const;
   /// The member's value, as `assign` reads it back.
   std::string text() const;
   /// Why the member's value cannot be, or empty.
