@@ -15,8 +15,8 @@ struct RunPeak {
 };
 /// Collective. For GPUs that are known, what their maker states. Else the sum of what the machines do in matrix
 /// products with all cores of the job, or all its GPUs (train/machine_peak.h): measured the first time that this build
-/// runs on these cores, then read from KeptPeaks. It is measured again with `remeasure`, by all machines as soon as one
-/// has no value, and next time if it was not steady.
+/// runs on these cores, then read from KeptPeaks. It is measured again with `remeasure`, and next time if it was not
+/// steady. If one machine has no value, all are measured together, and those that have one keep it.
 RunPeak peak_of_run(const RunConfig& run, const RunSetup& setup, bool remeasure);
 
 /// The measured peaks of a machine, in a file of the user's cache folder: $LYCEUM_CACHE, else $XDG_CACHE_HOME/lyceum,
@@ -28,7 +28,8 @@ class KeptPeaks {
     double flops = 0;
     std::string date;  // "2026-11-22"
   };
-  /// `host` names the file, `build` the program.
+  /// `host` names the file, `build` the program; by default this one.
+  explicit KeptPeaks(const std::string& host);
   KeptPeaks(const std::string& host, std::string build);
   /// `what` names the processor, the number of cores and the type of numbers.
   std::optional<Entry> find(const std::string& what) const;
