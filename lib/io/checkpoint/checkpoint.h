@@ -51,10 +51,10 @@ struct CheckpointHeader {
 
 constexpr std::string_view tokenizer_name = "tokenizer.model", transformers_name = "transformers.json";
 
-/// Called before each phase of writing: "plan", "copy" (in the background only), "shard", "digest" on every rank,
-/// "prepare", "manifest", "publish", "latest" on rank 0; and on every rank, by the thread that called, as "read" when
-/// its pieces were read for the last time. What it throws fails the save, so tests use it to break things. Default:
-/// nothing.
+/// Called before each phase of writing: "plan", "copy" (in the background only), "shard", "values" (of each piece),
+/// "digest" on every rank, "prepare", "manifest", "publish", "latest" on rank 0, by the thread that writes; and on
+/// every rank, by the thread that called, as "read" when its pieces were read for the last time. What it throws fails
+/// the save, so tests use it to break things. Default: nothing.
 using CheckpointProbe = std::function<void(std::string_view phase)>;
 
 /// A save failed on all ranks alike, and earlier checkpoints are untouched. A lost rank, say, is another Error.
@@ -159,7 +159,7 @@ class CheckpointReader {
 std::string checkpoint_name(std::int64_t step);
 
 /// Names of the directories under root that are called like checkpoints, whatever is in them, newest first. A failed
-/// Error where root is there and cannot be listed.
+/// Error if root exists and cannot be listed, such as a file or a link to a missing folder.
 std::vector<std::string> list_checkpoint_directories(const std::filesystem::path& root);
 /// Names "step-00000100" of the complete-looking checkpoints under root, newest first. Same error.
 std::vector<std::string> list_checkpoints(const std::filesystem::path& root);
