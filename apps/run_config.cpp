@@ -100,8 +100,8 @@ void take_tokenizer(const CheckpointReader& reader, LoadedConfig& loaded, const 
 
 std::optional<LoadedConfig> configure(const MpiSession& session, LoadedConfig loaded) {
   if (loaded.list_keys) return tell(session, list_keys());
+  if (!loaded.print_config) require_own_folder(loaded);
   if (!check(session, loaded)) return {};
-  require_own_folder(loaded);
   return loaded;
 }
 

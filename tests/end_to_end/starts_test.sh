@@ -74,7 +74,7 @@ equal "logs of the other run" "$(sha256sum "$work"/apart/{metrics.jsonl,starts.j
 batch=("${few[@]}" "--run.dir=$work/scope" --balance.scope=batch)
 expect 0 "$lyceum" "${batch[@]}" --run.steps=1
 expect 0 ranks 2 "${batch[@]}" --run.steps=2 --parallel.expert=2
-silent_about "balance"
+silent_about "balance.scope"
 expect 0 "$lyceum" "${batch[@]}" --run.steps=3 --batch.micro=2
 says out "^warning: balance.scope = batch: losses count the tokens of 2 sequences together from now on \(was 8\)"
 
