@@ -86,6 +86,8 @@ logs=$(sha256sum "$work"/linked/{metrics.jsonl,starts.jsonl,routing.h5})
 mv "$work/scratch" "$work/unmounted"
 expect 4 "$lyceum" "${few[@]}" "--run.dir=$work/linked" --run.steps=3
 says err "^lyceum train: $work/linked/checkpoints is a link to $work/scratch, which does not exist: mount or restore that folder"
+expect 4 "$lyceum" checkpoint ls "$work/linked"
+says err "$work/linked/checkpoints is a link to"
 rm "$work/linked/checkpoints"
 touch "$work/linked/checkpoints"
 expect 4 "$lyceum" "${few[@]}" "--run.dir=$work/linked" --run.steps=3

@@ -250,7 +250,9 @@ void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep) {
 
 std::filesystem::path checkpoint_root_in(const std::filesystem::path& path) {
   std::error_code ignored;
-  const bool run = fs::is_directory(path / "checkpoints", ignored) && list_checkpoint_directories(path).empty();
+  // Also a link to a missing folder, which the caller then reports.
+  const bool run =
+      fs::exists(fs::symlink_status(path / "checkpoints", ignored)) && list_checkpoint_directories(path).empty();
   return run ? path / "checkpoints" : path;
 }
 
