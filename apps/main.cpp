@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <optional>
@@ -13,9 +14,12 @@
 #include "apps/version.h"
 #include "config/run.h"
 #include "core/error.h"
+#include "core/launcher.h"
 #include "core/printable.h"
 #include "core/thread_waiting.h"
+#include "io/checkpoint/checkpoint.h"
 #include "io/text/nearest_word.h"
+#include "parallel/comm/last_word.h"
 #include "train/run/preflight.h"
 #include "train/run/stop_request.h"
 
@@ -28,8 +32,10 @@ struct Command {
   const char* help;
 };
 
+/// A command that needs one rank: others of a job have nothing to do.
 auto alone(int (*run)(const Arguments&)) {
-  return [run](const MpiSession&, const Arguments& arguments) { return run(arguments); };
+  return
+      [run](const MpiSession& session, const Arguments& arguments) { return session.rank() == 0 ? run(arguments) : 0; };
 }
 
 const std::map<std::string, Command>& commands() {
@@ -80,6 +86,12 @@ std::string about_program(const std::string& name) {
                   .ended = ended_by_launcher});
 }
 
+/// Reports an error from before there is a session, once per machine, and ends this process.
+[[noreturn]] void end_unstarted(ExitCode code, const std::string& command, const std::string& message) {
+  if (LastWord().take()) std::fputs(fmt::format("lyceum {}: {}\n", printable(command), message).c_str(), stderr);
+  std::exit(static_cast<int>(code));
+}
+
 std::string base_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
 
 int run(const MpiSession& session, const std::string& name, const Arguments& arguments) {
@@ -105,7 +117,7 @@ int main(int argc, char** argv) {
   std::optional<MpiSession> session;
   try {
     if (const std::string text = about_program(name); !text.empty()) {
-      print(text);
+      if (launched_rank().value_or(0) == 0) print(text);
       return argc > 1 ? 0 : static_cast<int>(ExitCode::usage);
     }
     session.emplace();
@@ -119,17 +131,16 @@ int main(int argc, char** argv) {
     return code;
   } catch (const Error& error) {
     if (!session) {
-      std::fputs(fmt::format("lyceum {}: {}\n", printable(name), error.what()).c_str(), stderr);
-      return static_cast<int>(error.code());
+      end_unstarted(error.code(), name, error.what());
     }
-    const bool inner = error.code() == ExitCode::failed;  // the place helps who mends the program, not who uses it
+    // The place in the source helps to repair the program, not to clear a disk.
+    const bool inner = error.code() == ExitCode::failed && !dynamic_cast<const CheckpointNotSaved*>(&error);
     const std::string place = fmt::format(" [{}:{}]", base_name(error.where().file_name()), error.where().line());
     end_job(*session, error.code(), name, error.what() + (inner ? place : ""),
             dynamic_cast<const ReportedElsewhere*>(&error));
   } catch (const std::exception& error) {  // no Error: of a library, thrown while a command ran
     const std::string message = printable(error.what());
     if (session) end_job(*session, ExitCode::failed, name, message);
-    std::fputs(fmt::format("lyceum {}: {}\n", printable(name), message).c_str(), stderr);
-    return static_cast<int>(ExitCode::failed);
+    end_unstarted(ExitCode::failed, name, message);
   }
 }

@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 
 #include "apps/output.h"
 #include "config/check.h"
+#include "config/keys.h"
 #include "io/checkpoint/unit_tensors.h"
 #include "io/files/sha256.h"
 #include "io/text/table.h"
+#include "train/run/config_file.h"
 
 namespace lyceum {
 
@@ -55,6 +58,28 @@ bool check(const MpiSession& session, LoadedConfig& loaded) {
   return true;
 }
 
+/// Numbers of the checkpoint's text that this build refuses, of keys that only training uses, go back to their
+/// defaults.
+void drop_refused(LoadedConfig& loaded, const LoadedConfig& given) {
+  Config initial;
+  const std::vector<ConfigKey> keys = keys_of(loaded.config), defaults = keys_of(initial);
+  for (std::size_t k = 0; k < keys.size(); ++k) {
+    const std::string& name = keys[k].name;
+    const bool trains = std::ranges::any_of(std::array{"optim.", "balance.", "checkpoint.", "routing.", "run."},
+                                            [&](const char* section) { return name.starts_with(section); });
+    if (!trains || given.origin.contains(name) || keys[k].setting.problem().empty()) continue;
+    keys[k].setting.assign(defaults[k].setting.text());
+    loaded.origin.erase(name);
+  }
+}
+
+/// A config.ini of a run means the run that it belongs to.
+void require_own_folder(const LoadedConfig& loaded) {
+  const auto origin = loaded.origin.find("run.dir");
+  if (origin == loaded.origin.end() || origin->second.file.empty()) return;
+  lyceum::require_own_folder(origin->second.file, loaded.config.run.dir);
+}
+
 /// The tokenizer that the checkpoint brings is the run's; another one is refused.
 void take_tokenizer(const CheckpointReader& reader, LoadedConfig& loaded, const LoadedConfig& given) {
   if (reader.tokenizer_sha256().empty()) return;
@@ -75,6 +100,7 @@ void take_tokenizer(const CheckpointReader& reader, LoadedConfig& loaded, const 
 
 std::optional<LoadedConfig> configure(const MpiSession& session, LoadedConfig loaded) {
   if (loaded.list_keys) return tell(session, list_keys());
+  if (!loaded.print_config) require_own_folder(loaded);
   if (!check(session, loaded)) return {};
   return loaded;
 }
@@ -104,11 +130,13 @@ std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::st
     require_none(given.mistakes);
     require_usage(!given.origin.empty(),
                   "--checkpoint is missing: name a checkpoint or the directory of a run, or set run.dir");
+    require_own_folder(given);
     path = given.config.run.dir;
   }
   CheckpointReader reader(resolve_checkpoint(path));
   LoadedConfig own = config_of(reader);
   LoadedConfig loaded = read_config(arguments, without_mesh(own));
+  drop_refused(loaded, given);
   const auto asked_for = [&](const char* key) {
     const auto origin = given.origin.find(key);
     return origin != given.origin.end() && origin->second.file.empty();

@@ -26,6 +26,7 @@ struct Assignment {
   std::string key, value;
   Origin origin;
   bool has_value = true;
+  bool of_any_build = false;  // another build may have accepted other numbers
 };
 
 struct CommandLine {
@@ -138,7 +139,8 @@ void assign(std::span<const ConfigKey> keys, std::span<const Assignment> all, Lo
     try {
       if (!given.has_value) throw po::error("a value is missing");
       bool on = false;
-      (alias ? Setting(&on, {}) : key->setting).assign(given.value);
+      const Setting setting = alias ? Setting(&on, {}) : key->setting;
+      given.of_any_build ? setting.recall(given.value) : setting.assign(given.value);
       if (alias) {
         aliases.insert_or_assign(given.key, GivenAlias{on, given.origin});
       } else {
@@ -197,6 +199,7 @@ LoadedConfig parse_config(const std::string& text, const std::string& name) {
   std::istringstream stream(text);
   std::vector<Assignment> all = assignments_of(read_ini(stream, name, loaded.mistakes), name);
   std::erase_if(all, [](const Assignment& given) { return retired(given.key); });
+  for (Assignment& given : all) given.of_any_build = !describes_model(given.key);
   assign(keys, all, loaded);
   require_none(loaded.mistakes);
   return loaded;
@@ -206,8 +209,9 @@ Config recall_config(const std::string& text) {
   LoadedConfig loaded;
   const std::vector<ConfigKey> keys = keys_of(loaded.config);
   std::istringstream stream(text);
-  const std::string name = "configuration";
-  assign(keys, assignments_of(read_ini(stream, name, loaded.mistakes), name), loaded);
+  std::vector<Assignment> all = assignments_of(read_ini(stream, "configuration", loaded.mistakes), "configuration");
+  for (Assignment& given : all) given.of_any_build = true;
+  assign(keys, all, loaded);
   return std::move(loaded.config);
 }
 

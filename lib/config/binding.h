@@ -50,10 +50,12 @@ bool describes_model(std::string_view key);
 /// Every key whose values differ, in the order of the configuration.
 std::vector<Difference> differences(const Config& before, const Config& after);
 
-/// A configuration kept as text, such as a checkpoint's; messages call it `name`. Throws as load_config does.
+/// A configuration kept as text, such as a checkpoint's; messages call it `name`. Throws as load_config does, except
+/// that numbers of keys that do not describe the model may be out of range: another build may have accepted them.
 LoadedConfig parse_config(const std::string& text, const std::string& name);
 
-/// A configuration that another build may have written: what this build does not know is left out.
+/// A configuration that another build may have written: what this build does not know is left out, and numbers may be
+/// out of range.
 Config recall_config(const std::string& text);
 
 /// A line a key: `section.key = value  # where the value came from`; also an INI file. Call it with a resolved

@@ -27,8 +27,12 @@ Config effective(Config config) {
 std::vector<Change> changes(const Config& before, const Config& now) {
   std::vector<Change> found;
   for (Difference& difference : differences(effective(before), effective(now))) {
-    const bool by_mesh = difference.key == "balance.device_groups" && groups_follow_mesh(before, now);
-    const KeyRole role = by_mesh ? KeyRole::reported : role_of(difference.key);
+    KeyRole role = role_of(difference.key);
+    if (difference.key == "balance.device_groups" && groups_follow_mesh(before, now)) role = KeyRole::reported;
+    if (difference.key == "parallel.placement" && now.moe.experts > 0) {  // it makes balance.device_groups
+      if (now.balance.device > 0) role = KeyRole::reported;
+      if (now.moe.group_limit > 0) role = KeyRole::identity;
+    }
     if (role != KeyRole::operation) found.push_back({std::move(difference), role});
   }
   return found;

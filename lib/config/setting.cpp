@@ -142,6 +142,13 @@ std::string problem_of(const Domain&, const Texts& values) {
   return {};
 }
 
+/// Returns why a value of another build cannot be taken, or an empty text. The range of numbers is not checked.
+std::string recalled_problem(const Domain&, double value) { return std::isfinite(value) ? "" : "must be finite"; }
+std::string recalled_problem(const Domain&, std::integral auto) { return {}; }
+std::string recalled_problem(const Domain&, const List&) { return {}; }
+std::string recalled_problem(const Domain& domain, const std::string& value) { return problem_of(domain, value); }
+std::string recalled_problem(const Domain& domain, const Texts& values) { return problem_of(domain, values); }
+
 std::string kind_text(const Domain& domain, const std::string&) {
   if (!domain.names.empty()) return joined(domain.names, " | ");
   return domain.hint.empty() ? "text" : domain.hint;
@@ -185,6 +192,18 @@ std::string Setting::text() const {
 
 std::string Setting::problem() const {
   return std::visit([&](const auto& member) { return problem_of(domain_, value_of(member)); }, member_);
+}
+
+void Setting::recall(const std::string& text) const {
+  std::visit(
+      [&](const auto& member) {
+        auto value = value_of(member);
+        read(text, value);
+        const std::string problem = recalled_problem(domain_, value);
+        if (!problem.empty()) throw po::error(problem);
+        set(member, value);
+      },
+      member_);
 }
 
 void Setting::parse(boost::any& store, const std::vector<std::string>& tokens, bool) const {

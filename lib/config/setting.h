@@ -89,6 +89,8 @@ class Setting final : public boost::program_options::value_semantic {
 
   /// Gives the member the value of `text`: parse and notify in one.
   void assign(const std::string& text) const;
+  /// Assigns text that another build wrote, whose range may have been different: accepts every finite number.
+  void recall(const std::string& text) const;
   /// Returns the member's value, as `assign` reads it back.
   std::string text() const;
   /// Returns why the member's value is not allowed; empty if it is.

@@ -29,16 +29,16 @@ std::vector<CheckpointPiece> checkpoint_pieces(const Optimizer& optimizer) {
   return pieces;
 }
 
-void load_checkpoint(Optimizer& optimizer, const CheckpointReader& reader) {
+void load_checkpoint(Optimizer& optimizer, const CheckpointReader& reader, const RunOnFiles& read_files) {
   const Stream& stream = optimizer.stream();
   const auto names = update_rule(optimizer.config()).states;
   const bool has_states = reader.has_optimizer_state();
   for (const UpdatedShare& updated : optimizer.updated()) {
     const UnitShare& share = updated.share;
-    read_range(reader, stream, *share.unit, "", share.updated, updated.master);
+    read_range(reader, stream, *share.unit, "", share.updated, updated.master, read_files);
     for (std::size_t s = 0; s < updated.states.size(); ++s) {
       if (has_states) {
-        read_range(reader, stream, *share.unit, state_prefix(names[s]), share.updated, updated.states[s]);
+        read_range(reader, stream, *share.unit, state_prefix(names[s]), share.updated, updated.states[s], read_files);
       } else {  // a run that returns to this checkpoint must not keep the states of the steps that it leaves
         clear(stream, updated.states[s]);
       }
@@ -46,7 +46,7 @@ void load_checkpoint(Optimizer& optimizer, const CheckpointReader& reader) {
     if (updated.master.dtype() != share.values.dtype()) convert(stream, updated.master, share.values);
   }
   for (const UnitShare& share : optimizer.untrained()) {
-    read_weights(reader, stream, *share.unit, share.updated, share.values);
+    read_weights(reader, stream, *share.unit, share.updated, share.values, read_files);
   }
   optimizer.frozen_elements().clear_states(stream, optimizer.updated());
   optimizer.renew_digests();

@@ -6,6 +6,7 @@
 
 #include "io/checkpoint/checkpoint.h"
 #include "optim/optimizer.h"
+#include "parallel/comm/shared_work.h"
 
 namespace lyceum {
 
@@ -15,7 +16,8 @@ namespace lyceum {
 std::vector<CheckpointPiece> checkpoint_pieces(const Optimizer& optimizer);
 
 /// Fills masters, states and weights of the shares from a checkpoint. States are zero if the checkpoint has none, and
-/// those of frozen elements always. Throws a bad_input Error if tensors are missing or have other shapes.
-void load_checkpoint(Optimizer& optimizer, const CheckpointReader& reader);
+/// those of frozen elements always. `read_files` calls each read of the checkpoint. Throws a bad_input Error if tensors
+/// are missing or have other shapes.
+void load_checkpoint(Optimizer& optimizer, const CheckpointReader& reader, const RunOnFiles& read_files = run_at_once);
 
 }  // namespace lyceum

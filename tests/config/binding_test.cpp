@@ -406,6 +406,16 @@ TEST(ConfigText, what_another_build_wrote_is_recalled_as_far_as_it_is_known) {
   EXPECT_EQ(config.run.seed, 3u);
 }
 
+TEST(ConfigText, numbers_of_another_build_may_be_out_of_range) {
+  const std::string text = "[optim]\nclip_norm = 1e10\n[batch]\nseq_len = 3000000000\n";
+  EXPECT_EQ(recall_config(text).optim.clip_norm, 1e10);
+  EXPECT_EQ(parse_config(text, "a checkpoint").config.optim.clip_norm, 1e10);
+  EXPECT_EQ(parse_config(text, "a checkpoint").config.batch.seq_len, 3000000000);
+  EXPECT_EQ(recall_config("[optim]\nclip_norm = inf\n").optim.clip_norm, OptimConfig{}.clip_norm);
+  EXPECT_THROW(parse_config("[model]\nlayers = 0\n", "a checkpoint"), Error);
+  EXPECT_EQ(recall_config("[model]\nlayers = 0\n").model.layers, 0);
+}
+
 TEST(ConfigText, keys_of_earlier_builds_are_passed_over) {
   const LoadedConfig loaded =
       parse_config("[parallel]\nbucket_mb = 25\nexpert = 2\n[moe]\nattention_experts = 0\n", "a checkpoint");

@@ -39,6 +39,27 @@ void without_experts(Config& config) {
   config.moe.router = RouterKind::noisy;
 }
 
+TEST(Changes, PlacementMattersWhereGroupsOfDevicesDo) {
+  const auto of = [](double device, std::int64_t group_limit) {
+    Config before = sparse_run();
+    before.balance.device_groups = 4;
+    before.balance.device = device;
+    before.moe.group_limit = group_limit;
+    Config now = before;
+    now.parallel.placement = PlacementKind::cost;
+    std::vector<KeyRole> roles;
+    for (const Change& change : changes(before, now)) {
+      EXPECT_EQ(change.key, "parallel.placement");
+      roles.push_back(change.role);
+    }
+    return roles;
+  };
+  EXPECT_THAT(of(0, 0), IsEmpty());
+  EXPECT_THAT(of(0.01, 0), ElementsAre(KeyRole::reported));
+  EXPECT_THAT(of(0.01, 2), ElementsAre(KeyRole::identity));
+  EXPECT_THAT(of(0, 2), ElementsAre(KeyRole::identity));
+}
+
 TEST(RoleOf, TellsWhatAnotherValueMakesOfARun) {
   for (const char* key :
        {"run.seed", "data.train", "data.order", "data.samples", "data.document_mask", "data.valid_fraction",

@@ -49,6 +49,8 @@ expect 0 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=13 # whose checkpoi
 says out "nothing to train"
 for kind in bin idx json; do cp "$data/valid.$kind" "$data/train.$kind"; done
 changed
+expect 3 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=13 --data.changed=warn # with no step to do
+says err "was saved, and its run is finished: restore the old ones, or set another run.dir to train on these$"
 # Under another name they are another run's, unless the user asks for them.
 copy_data
 for kind in bin idx json; do mv "$data/train.$kind" "$data/other.$kind"; done

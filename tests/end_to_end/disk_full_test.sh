@@ -27,13 +27,16 @@ for background in false true; do
   expect 4 limited 200 "${one[@]}" "--run.dir=$work/full" --run.steps=12 --checkpoint.background=$background
   says out "^warning: checkpoint step-00000010 was not saved: .*earlier checkpoints are untouched"
   says out "^12/12 "
-  says err "^lyceum train: checkpoint step-00000012 was not saved: .*: remove the cause, then run the same command"
+  says err "^lyceum train: checkpoint step-00000012 was not saved: .*: remove the cause, then run the same command, which resumes from the previous checkpoint$"
   equal "lines of stderr" "$(wc -l <"$work/err")" 1
   equal "steps in metrics" "$(steps "$work/full/metrics.jsonl" | wc -l)" 12
   equal "checkpoints" "$(ls "$work/full/checkpoints")" $'LATEST\nstep-00000005'
   equal "the earlier checkpoint" "$(sha256sum "$work"/full/checkpoints/step-00000005/*)" "$first"
   expect 0 "$lyceum" checkpoint verify "$work/full/checkpoints"
 done
+
+expect 4 limited 200 "${one[@]}" "--run.dir=$work/first" --run.steps=2
+says err "^lyceum train: checkpoint step-00000002 was not saved: .*, then run the same command, which starts again$"
 
 # No room for metrics either: told once, the steps that are there are whole lines.
 expect 4 limited 4 "${one[@]}" "--run.dir=$work/full" --run.steps=12 --routing.every=0

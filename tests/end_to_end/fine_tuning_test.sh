@@ -68,6 +68,9 @@ expect 3 "$lyceum" "${tune[@]}" "--run.dir=$work/silent" "$from" --run.steps=2 -
   --data.order=sequential --optim.weight_decay=0.1
 says err "all 2 steps were skipped, since no token of their batches counts in the loss"
 says out "step 1 skipped on all ranks: no token of its batch counts in the loss"
+expect 3 "$lyceum" "${tune[@]}" "--run.dir=$work/silent" --run.steps=2 --data.train="$work/data/chat-silent" \
+  --data.order=sequential --optim.weight_decay=0.1 # again
+says err "all 2 steps were skipped, since no token of their batches counts in the loss"
 equal "skipped steps" "$(metric "$work/silent/metrics.jsonl" 2 skipped)" 2
 equal "loss of weights that no step has changed" "$(metric "$work/silent/metrics.jsonl" 2 valid_loss)" \
   "$(python3 -c 'import json, sys; print(json.loads(sys.argv[1])["loss"])' "$before")"

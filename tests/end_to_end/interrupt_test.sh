@@ -38,6 +38,25 @@ expect 0 "$lyceum" "${run_of[@]}" "--run.dir=$work/alone"
 says out "resumed "
 same_weights "$work/calm-1/checkpoints/step-00000120" "$work/alone/checkpoints/step-00000120"
 
+# --- timeout(1) signals the process, and then its group: that is one request
+begin "$lyceum" "${run_of[@]}" "--run.dir=$work/timeout"
+wait_for 30 beyond "$work/timeout" || fail "the run to time out does not start"
+term=("$job" "$job" "$job" "$job")
+kill -TERM "${term[@]}" "${term[@]}" "${term[@]}" "${term[@]}"
+finish
+saved timeout
+equal "lines for the signals" "$(grep -c "^lyceum train: SIGTERM" "$work/err")" 1
+
+# --- a parent that is not the launcher asks as a user does
+# shellcheck disable=SC2016  # expanded by the shell that mpirun starts
+begin mpirun -n 1 bash -c '"$@" & job=$!; until [[ -e $0 ]]; do sleep 0.1; done; kill -TERM $job; wait $job' "$work/go" \
+  "$lyceum" "${run_of[@]}" "--run.dir=$work/parent"
+wait_for 30 beyond "$work/parent" || fail "the run of a script does not start"
+touch "$work/go"
+finish
+says err "^lyceum train: SIGTERM: saving a checkpoint after this step, then exiting"
+says out "stopped on request after step [0-9]+"
+
 # --- Ctrl-C on mpirun: the terminal signals the whole foreground group
 pair=("${run_of[@]}" --parallel.expert=2)
 expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/calm-2"
@@ -69,6 +88,7 @@ begin "$lyceum" "${long[@]}" "--run.dir=$work/twice"
 wait_for 30 in_step "$work/twice" || fail "the long step does not start"
 kill -TERM "$job"
 wait_for 10 told || fail "no line for SIGTERM"
+sleep 1  # one request takes half a second
 kill -TERM "$job"
 finish
 equal "exit code after the second SIGTERM" "$code" 143
@@ -77,6 +97,7 @@ begin two_ranks "${long[@]}" "--run.dir=$work/twice-2"
 wait_for 30 in_step "$work/twice-2" || fail "the long step of two ranks does not start"
 kill -INT -- "-$job"
 wait_for 10 told || fail "no line for Ctrl-C"
+sleep 1
 kill -INT -- "-$job"
 finish
 equal "exit code after the second Ctrl-C" "$code" 130

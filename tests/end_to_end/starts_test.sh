@@ -38,6 +38,8 @@ expect 0 ranks 2 "${few[@]}" --parallel.expert=2 --run.log_every=3 --eval.batche
   "--data.train=$work/elsewhere/train" --moe.gates=raw --model.head_dim=16 --checkpoint.keep=7
 says out "^nothing to train: 5 of 5 steps are done$"
 silent_about "(balance|data.train|moe)[a-z_.]* = .* from now on"
+expect 0 "$lyceum" "${few[@]}" "--data.valid=$work/elsewhere/valid" # the same samples
+silent_about "data.valid = "
 # With steps to do, other tuning is what the user wants, and is told; another seed or objective is not.
 expect 0 "$lyceum" "${few[@]}" --run.steps=6 --optim.lr=0.002 --batch.global=4
 says out "^warning: optim.lr = 0.002 from now on \(was 0.003\)$"
@@ -46,6 +48,7 @@ for option in run.seed=2 balance.expert=0.02 batch.seq_len=16 "data.train=$work/
   expect 2 "$lyceum" "${few[@]}" --run.steps=7 "--$option" --optim.lr=0.002 --batch.global=4
   says err "^lyceum train: $run/checkpoints/step-00000006 belongs to another run .*set another run.dir, with checkpoint.resume = $run/checkpoints/step-00000006 .*: ${option%%=*} = "
 done
+says err "or data.changed = warn to continue with this data.train, such as the same files at another path"
 expect 0 "$lyceum" "${few[@]}" --run.steps=7 "--data.train=$work/data/valid" --data.changed=warn
 says out "^warning: data.train = $work/data/valid from now on \(was $work/data/train\)$"
 # A checkpoint that is named is a beginning, of another run too, but not of another model.
@@ -56,6 +59,40 @@ expect 2 "$lyceum" "${few[@]}" --run.steps=8 --model.layers=4 "--run.dir=$work/b
 says err "^lyceum train: $run/checkpoints/step-00000007 is of another model \(.*it has no model/layers/3/.*: model.layers = 4 \(was 3\)$"
 expect 2 "$lyceum" "${few[@]}" --run.steps=8 --moe.expert_hidden=16 "--run.dir=$work/branched" "$from"
 says err "is of another model \(model/layers/1/.* in this model \[16, 32\]\).*: moe.expert_hidden = 16 \(was 24\)$"
+
+# It has steps to do, and its run mixes with no other one.
+expect 2 "$lyceum" "${few[@]}" --run.steps=7 "--run.dir=$work/nothing" "$from"
+says err "^lyceum train: checkpoint.resume = $run/checkpoints/step-00000007, .*: raise run.steps above 7$"
+[[ ! -e $work/nothing ]] || fail "a start without steps to do left files"
+expect 0 "$lyceum" "${few[@]}" --run.seed=2 "--run.dir=$work/apart"
+logs=$(sha256sum "$work"/apart/{metrics.jsonl,starts.jsonl,routing.h5})
+expect 2 "$lyceum" "${few[@]}" --run.steps=9 "--run.dir=$work/apart" "$from"
+says err "^lyceum train: $work/apart/checkpoints contains checkpoints of another run than $run/checkpoints/step-00000007: set another run.dir$"
+equal "logs of the other run" "$(sha256sum "$work"/apart/{metrics.jsonl,starts.jsonl,routing.h5})" "$logs"
+
+# --- losses that depend on the mesh
+batch=("${few[@]}" "--run.dir=$work/scope" --balance.scope=batch)
+expect 0 "$lyceum" "${batch[@]}" --run.steps=1
+expect 0 ranks 2 "${batch[@]}" --run.steps=2 --parallel.expert=2
+silent_about "balance.scope"
+expect 0 "$lyceum" "${batch[@]}" --run.steps=3 --batch.micro=2
+says out "^warning: balance.scope = batch: losses count the tokens of 2 sequences together from now on \(was 8\)"
+
+# --- checkpoints that are elsewhere, and not there: nothing is cut, nothing begins again
+mkdir "$work/linked" "$work/scratch"
+ln -s "$work/scratch" "$work/linked/checkpoints"
+expect 0 "$lyceum" "${few[@]}" "--run.dir=$work/linked" --run.steps=2
+logs=$(sha256sum "$work"/linked/{metrics.jsonl,starts.jsonl,routing.h5})
+mv "$work/scratch" "$work/unmounted"
+expect 4 "$lyceum" "${few[@]}" "--run.dir=$work/linked" --run.steps=3
+says err "^lyceum train: $work/linked/checkpoints is a link to $work/scratch, which does not exist: mount or restore that folder"
+expect 4 "$lyceum" checkpoint ls "$work/linked"
+says err "$work/linked/checkpoints is a link to"
+rm "$work/linked/checkpoints"
+touch "$work/linked/checkpoints"
+expect 4 "$lyceum" "${few[@]}" "--run.dir=$work/linked" --run.steps=3
+says err "^lyceum train: $work/linked/checkpoints: cannot be listed: Not a directory"
+equal "logs" "$(sha256sum "$work"/linked/{metrics.jsonl,starts.jsonl,routing.h5})" "$logs"
 
 # --- weights that no run has trained: only the model is compared
 expect 0 "$lyceum" convert reset "$run" --out "$work/reset" "--data.train=$work/data/valid"
@@ -80,14 +117,51 @@ grep -q "^steps = 6$" "$own" || fail "config.ini is not of the last start"
 grep -q "^micro = 0  # derived here: 2$" "$own" || fail "a derived value was taken for a given one"
 expect 0 ranks 2 eval --config "$own" --json
 expect 0 "$lyceum" plan --config "$own"
+# A run that was moved is not mistaken for the one in the old folder; a copy of the file elsewhere means its run.dir.
+cp -r "$work/own" "$work/moved"
+cp "$own" "$work/copy.ini"
+for command in train eval; do
+  expect 2 "$lyceum" $command --config "$work/moved/config.ini"
+  says err "^lyceum $command: $work/moved/config.ini continues a run in $work/own, but .*add --run.dir=$work/moved;"
+done
+for arguments in "$work/moved/config.ini --run.dir=$work/moved" "$work/copy.ini"; do
+  # shellcheck disable=SC2086  # words
+  expect 0 ranks 2 train --config $arguments
+  says out "^nothing to train: 6 of 6 steps are done$"
+done
 # Begun from a checkpoint that is named: until it has one of its own, config.ini names that one, too.
 cp -r "$work/own/checkpoints/step-00000006" "$work/six"
 expect 3 "$lyceum" "${few[@]}" --run.steps=9 "--run.dir=$work/named" "--checkpoint.resume=$work/six" --data.valid="$work/absent"
 [[ ! -e $work/named/config.ini ]] || fail "a refused start left config.ini"
 expect 0 "$lyceum" "${few[@]}" --run.steps=8 "--run.dir=$work/named" "--checkpoint.resume=$work/six"
 grep -q "^resume = auto$" "$work/named/config.ini" || fail "config.ini would go back to $work/six"
+expect 3 "$lyceum" "${few[@]}" --run.steps=9 "--run.dir=$work/named" "--checkpoint.resume=$work/six"
+says err "contains step-00000008, newer than the checkpoint to resume from: set checkpoint.resume = auto to continue from it"
+sed -i '1i damaged' "$work/named/starts.jsonl"
 expect 0 "$lyceum" train --config "$work/named/config.ini" --run.steps=9
 says out "^resumed    $work/named/checkpoints/step-00000008"
+says out "^warning: $work/named/starts.jsonl: line 1 is not .*; training continues$"
+# Where it cannot be read, it stays. A file that nobody may read, root neither:
+unreadable=$(find /sys/bus -maxdepth 2 -name drivers_probe 2>/dev/null | head -n 1)
+if [[ -n $unreadable ]]; then
+  ln -sf "$unreadable" "$work/named/config.ini"
+  expect 0 "$lyceum" "${few[@]}" "--run.dir=$work/named" --run.steps=10
+  says out "^warning: $work/named/config.ini cannot be opened: .*; training continues$"
+fi
+
+# --- a value that this build does not accept in a checkpoint that another one wrote
+cp -r "$work/six" "$work/wide"
+python3 - "$work/wide/manifest.json" <<'PYTHON'
+import hashlib, sys
+key = b'"manifest_sha256": '
+text = open(sys.argv[1], "rb").read().replace(b"clip_norm = 1\\n", b"clip_norm = 1e10\\n")
+assert b"1e10" in text
+body = text[:text.rindex(key)]
+open(sys.argv[1], "wb").write(body + key + b'"' + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n')
+PYTHON
+expect 0 "$lyceum" eval "--checkpoint=$work/wide"
+expect 0 "$lyceum" "${few[@]}" --run.steps=7 "--run.dir=$work/ranges" "--checkpoint.resume=$work/wide"
+says out "^warning: optim.clip_norm = 1 from now on \(was 1[0e+]+\)"
 
 # --- a run that was killed before its first checkpoint begins again, and says what it removes
 for i in 1 2 3; do echo "{\"step\": $i, \"loss\": 1}"; done >"$work/three"
@@ -128,13 +202,21 @@ python3 -c 'import json, sys; sys.exit(json.load(open(sys.argv[1]))["warnings"] 
 for ranks in 1 2 3 4; do
   expect 0 ranks $ranks "${few[@]}" --parallel.expert=2 --parallel.pipeline=2 --print-config
   equal "lines of run.steps" "$(grep -c '^run.steps ' "$work/out")" 1
-  grep -v "^#" "$work/out" >"$work/printed.ini"
   cp "$work/out" "$work/printed.ini"
 done
 expect 0 ranks 4 train "--config=$work/printed.ini" --print-config
 expect 0 "$lyceum" "${few[@]}" --parallel.expert=2 --print-config
 says out "^# derived for 2 ranks$"
 expect 2 "$lyceum" "${few[@]}" --parallel.expert=2 --moe.top_k=99 --print-config
+LYCEUM_START_TIMEOUT=soon expect 2 ranks 4 "${few[@]}"
+says err "^lyceum train: LYCEUM_START_TIMEOUT is 'soon'"
+one_error
+expect 0 "$lyceum" completion bash
+one=$(<"$work/out")
+expect 0 ranks 3 completion bash
+equal "completion on three ranks" "$(<"$work/out")" "$one"
+expect 0 ranks 3 --version
+equal "versions on three ranks" "$(grep -c '^lyceum ' "$work/out")" 1
 expect 2 ranks 4 "${few[@]}" --parallel.expert=3
 says err "^lyceum train: .*does not divide the 4 ranks of a stage: set parallel.expert = 1, 2 or 4$"
 one_error

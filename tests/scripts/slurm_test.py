@@ -88,6 +88,14 @@ class Slurm(unittest.TestCase):
         code, log = self.run_job("train.sbatch", ["config.ini"], original=original)
         self.assertEqual(code, 0, log)
 
+    def test_a_folder_that_is_not_found_is_told(self):
+        for script in SCRIPTS:
+            with self.subTest(script=script):
+                code, log = self.run_job(script, ["config.ini"], original=self.root / "copied" / script)
+                self.assertEqual(code, 2)
+                self.assertRegex(log, f"^lyceum job 7: no job.sh in '{self.root}/copied'")
+                self.assertEqual(log.count("\n"), 1, log)
+
     def test_fields_are_those_of_the_job(self):
         self.run_job("train.sbatch", ["config.ini", "JobState=FAILED", "Comment=other"], comment="mine JobState=X")
         job = f'SLURM_JOB_ID=7 SLURM_JOB_NODELIST=n1; . "{self.home}/job.sh"; field JobState; field Comment'

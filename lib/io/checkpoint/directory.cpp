@@ -10,6 +10,7 @@
 #include "io/files/atomic_file.h"
 #include "io/files/system_reason.h"
 #include "io/files/whole_file.h"
+#include "parallel/comm/shared_work.h"
 
 namespace lyceum {
 namespace {
@@ -33,16 +34,21 @@ bool is_absent(const fs::path& path) {
   return !fs::exists(path, error) && !error;
 }
 
-/// The content of a directory, nothing if it does not exist. Throws where it cannot be read: checkpoints that are not
-/// seen would be written over.
+/// The content of a directory, nothing if it does not exist. Throws if it cannot be read, if it is a link to a folder
+/// that is missing, or no directory: checkpoints that are not seen would be written over.
 std::vector<fs::path> entries_of(const fs::path& directory) {
   std::vector<fs::path> entries;
   std::error_code error;
   for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
     entries.push_back(at->path());
   }
-  require(!error || error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory,
-          "{}: cannot be listed: {}", directory.string(), system_reason(error));
+  if (!error) return entries;
+  std::error_code unknown;
+  const fs::file_type type = fs::symlink_status(directory, unknown).type();
+  require(type != fs::file_type::symlink || fs::exists(directory, unknown) || unknown,
+          "{} is a link to {}, which does not exist: mount or restore that folder, or remove the link",
+          directory.string(), fs::read_symlink(directory, unknown).string());
+  require(type == fs::file_type::not_found, "{}: cannot be listed: {}", directory.string(), system_reason(error));
   return entries;
 }
 
@@ -106,7 +112,7 @@ struct Verdict {
 /// Collective: as rank 0 reads it.
 Verdict verdict_on(const ProcessGroup& group, const fs::path& directory) {
   std::string answer;
-  if (group.rank() == 0) {
+  work_on_files_of_rank_zero(group, [&] {
     try {
       const std::string unsound = read_manifest(directory).header.unsound;
       answer = unsound.empty() ? std::string(1, Verdict::sound) : static_cast<char>(Verdict::unsound) + unsound;
@@ -115,7 +121,7 @@ Verdict verdict_on(const ProcessGroup& group, const fs::path& directory) {
     } catch (const std::exception& error) {
       answer = static_cast<char>(Verdict::unreadable) + std::string(error.what());
     }
-  }
+  });
   answer = group.broadcast(answer, 0);
   return {static_cast<Verdict::Kind>(answer.at(0)), answer.substr(1)};
 }
@@ -123,19 +129,21 @@ Verdict verdict_on(const ProcessGroup& group, const fs::path& directory) {
 /// Collective: the first problem of a checkpoint, or empty; each rank reads every group.size()-th file.
 std::string find_problem(const ProcessGroup& group, const fs::path& directory) {
   std::string problem;
-  try {
-    const Manifest manifest = read_manifest(directory);
-    if (group.rank() == 0) {
-      problem = coverage_problem(manifest);
-      if (!problem.empty()) problem = (directory / manifest_name).string() + ": " + problem;
+  work_on_files(group, [&] {
+    try {
+      const Manifest manifest = read_manifest(directory);
+      if (group.rank() == 0) {
+        problem = coverage_problem(manifest);
+        if (!problem.empty()) problem = (directory / manifest_name).string() + ": " + problem;
+      }
+      for (auto i = static_cast<std::size_t>(group.rank()); i < manifest.files.size() && problem.empty();
+           i += static_cast<std::size_t>(group.size())) {
+        problem = file_problem(directory, manifest.files[i]);
+      }
+    } catch (const std::exception& error) {
+      problem = error.what();
     }
-    for (auto i = static_cast<std::size_t>(group.rank()); i < manifest.files.size() && problem.empty();
-         i += static_cast<std::size_t>(group.size())) {
-      problem = file_problem(directory, manifest.files[i]);
-    }
-  } catch (const std::exception& error) {
-    problem = error.what();
-  }
+  });
   for (std::string& found : group.all_gather(problem)) {
     if (!found.empty()) return std::move(found);
   }
@@ -162,13 +170,13 @@ std::vector<std::string> split_lines(const std::string& text) {
 /// resolve_checkpoint() as rank 0 sees it, or its error, on every rank.
 fs::path resolve_together(const ProcessGroup& group, const fs::path& path) {
   std::string answer;
-  if (group.rank() == 0) {
+  work_on_files_of_rank_zero(group, [&] {
     try {
       answer = '+' + resolve_checkpoint(path).string();
     } catch (const std::exception& error) {
       answer = std::string("-") + error.what();
     }
-  }
+  });
   answer = group.broadcast(answer, 0);
   require_input(answer.at(0) == '+', "{}", answer.substr(1));
   return answer.substr(1);
@@ -244,7 +252,9 @@ void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep) {
 
 std::filesystem::path checkpoint_root_in(const std::filesystem::path& path) {
   std::error_code ignored;
-  const bool run = fs::is_directory(path / "checkpoints", ignored) && list_checkpoint_directories(path).empty();
+  // Also a link to a missing folder, which the caller then reports.
+  const bool run =
+      fs::exists(fs::symlink_status(path / "checkpoints", ignored)) && list_checkpoint_directories(path).empty();
   return run ? path / "checkpoints" : path;
 }
 

@@ -11,7 +11,7 @@ namespace lyceum {
 std::string checkpoint_name(std::int64_t step);
 
 /// Names of the directories under root that are called like checkpoints, whatever is in them, newest first. A failed
-/// Error where root is there and cannot be listed.
+/// Error if root exists and cannot be listed, such as a file or a link to a missing folder.
 std::vector<std::string> list_checkpoint_directories(const std::filesystem::path& root);
 /// Names "step-00000100" of the complete-looking checkpoints under root, newest first. Same error.
 std::vector<std::string> list_checkpoints(const std::filesystem::path& root);

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <new>
+#include <optional>
 
 #include "core/copy.h"
 #include "core/error.h"
@@ -51,8 +52,9 @@ HostCopy::HostCopy(std::span<const CheckpointPiece> from) {
 }
 
 void write_shard(const fs::path& path, std::span<const CheckpointPiece> pieces, const std::stop_token& stop,
-                 const std::function<void()>& each) {
-  hdf5::File file = hdf5::File::create(path);
+                 const RunOnFiles& run, const std::function<void()>& before_each) {
+  std::optional<hdf5::File> file;
+  run([&] { file.emplace(hdf5::File::create(path)); });
   std::vector<float> copy;
   for (const CheckpointPiece& piece : pieces) {
     if (values_in(piece) == 0) continue;
@@ -64,10 +66,12 @@ void write_shard(const fs::path& path, std::span<const CheckpointPiece> pieces, 
       values = copy.data();
     }
     const std::string name = dataset_name(piece.name, piece.shape, piece.box);
-    file.create_dataset(name, DType::f32, piece.box.extent).write(values);
-    each();
+    run([&] {
+      before_each();
+      file->create_dataset(name, DType::f32, piece.box.extent).write(values);
+    });
   }
-  file.close();
+  run([&] { file->close(); });
 }
 
 void write_index(const fs::path& path, const Manifest& manifest, const std::function<void()>& each) {

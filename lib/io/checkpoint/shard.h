@@ -2,6 +2,7 @@
 
 #include "io/checkpoint/contents.h"
 #include "io/checkpoint/manifest.h"
+#include "parallel/comm/shared_work.h"
 
 namespace lyceum {
 
@@ -13,10 +14,10 @@ struct HostCopy {
   std::vector<CheckpointPiece> pieces;
 };
 
-/// Writes the pieces of a rank to a file, a dataset each, and calls `each` after each piece. Does not fsync. Throws if
-/// `stop` is requested.
+/// Writes the pieces of a rank to a file, a dataset each. Does not fsync. `run` calls what waits for the file system,
+/// perhaps in another thread, which calls `before_each` before the values of each piece. Throws if `stop` is requested.
 void write_shard(const std::filesystem::path& path, std::span<const CheckpointPiece> pieces,
-                 const std::stop_token& stop, const std::function<void()>& each);
+                 const std::stop_token& stop, const RunOnFiles& run, const std::function<void()>& before_each);
 
 /// Writes the file that has every logical tensor whole, as a view of the shards next to it, and calls `each` after each
 /// tensor. Needs no more of the manifest than header and tensors.

@@ -82,13 +82,13 @@ CheckpointPiece piece_of(const Stream& stream, std::string_view prefix, const Pa
 }  // namespace
 
 void read_range(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit,
-                std::string_view prefix, const Range& range, const Tensor& values) {
+                std::string_view prefix, const Range& range, const Tensor& values, const RunOnFiles& read_files) {
   const std::string before(prefix);
   require_tensors(reader, unit, before);
   std::vector<float> read, padded;
   for_each_box(unit, range, [&](const ParameterPiece& piece, const HeldBox& held) {
     read.resize(static_cast<std::size_t>(held.box.extent.size()));
-    reader.read(before + piece.name, held.box, read.data());
+    read_files([&] { reader.read(before + piece.name, held.box, read.data()); });
     if (!held.contiguous()) {
       padded.assign(static_cast<std::size_t>(held.span()), 0.0f);
       for (std::int64_t row = 0; row < held.rows(); ++row) {
@@ -101,10 +101,10 @@ void read_range(const CheckpointReader& reader, const Stream& stream, const Para
 }
 
 void read_weights(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit, const Range& range,
-                  const Tensor& values) {
-  if (values.dtype() == DType::f32) return read_range(reader, stream, unit, "", range, values);
+                  const Tensor& values, const RunOnFiles& read_files) {
+  if (values.dtype() == DType::f32) return read_range(reader, stream, unit, "", range, values, read_files);
   const Tensor flat = Tensor::zeros(stream, DType::f32, {range.count}, MemoryKind::buffers);
-  read_range(reader, stream, unit, "", range, flat);
+  read_range(reader, stream, unit, "", range, flat, read_files);
   convert(stream, flat, values);
 }
 

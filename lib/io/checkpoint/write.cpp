@@ -57,15 +57,19 @@ class Writer {
 
   /// Collective. Throws the same Error everywhere, and so does publish().
   void begin() {
-    const auto descriptions = agree(attempt("plan", [&] { return describe_pieces(manifest_.header, pieces_); }));
+    const auto descriptions = agree(attempt([&] {
+      probe("plan");
+      return describe_pieces(manifest_.header, pieces_);
+    }));
     rank_zero("prepare", [&] { prepare(descriptions); });
   }
 
   /// From now on the pieces that were given may change.
   void copy_pieces() {
+    probe("copy");
     copy_.emplace(pieces_);
     pieces_ = copy_->pieces;
-    if (probe_) probe_("read");
+    probe("read");
   }
 
   /// Collective. Writes the files of all ranks; returns what publish() wants to know of this rank's.
@@ -81,26 +85,27 @@ class Writer {
   std::string write_files(const std::stop_token& stop, SharedWork* work = nullptr) {
     const fs::path shard = partial_ / shard_name(group_.rank()), index = partial_ / index_name;
     const bool indexes = group_.rank() == 0;
-    const auto progress = [&] { ++progress_; };
     const auto run = [&](const std::function<void()>& action) { work ? work->run(action) : action(); };
-    std::string answer = attempt("shard", [&] {
-      write_shard(shard, pieces_, stop, [&] {
-        progress();
-        if (work) work->beat();
+    std::string answer = attempt([&] {
+      run([&] { probe("shard"); });
+      write_shard(shard, pieces_, stop, run, [&] {
+        ++progress_;
+        probe("values");
       });
-      if (probe_ && !copy_) probe_("read");
+      if (!copy_) probe("read");
       run([&] {
         sync_path(shard);
-        if (indexes) write_index(index, manifest_, progress);
+        if (indexes) write_index(index, manifest_, [&] { ++progress_; });
       });
       return std::string();
     });
     pieces_ = {};
     copy_.reset();
     if (failed(answer)) return answer;
-    return attempt("digest", [&] {
+    return attempt([&] {
       FileDigest digest;
       run([&] {
+        probe("digest");
         if (indexes) index_digest_ = digest_of_file(index, stop);
         digest = digest_of_file(shard, stop);
       });
@@ -124,9 +129,8 @@ class Writer {
   }
 
   /// '+' and what the action returns, or '-' and why it failed.
-  std::string attempt(std::string_view phase, const std::function<std::string()>& action) const {
+  static std::string attempt(const std::function<std::string()>& action) {
     try {
-      if (probe_) probe_(phase);
       return '+' + action();
     } catch (const std::exception& error) {
       return std::string("-") + error.what();
@@ -135,6 +139,10 @@ class Writer {
   static bool failed(const std::string& answer) { return answer.starts_with('-'); }
 
  private:
+  void probe(std::string_view phase) const {
+    if (probe_) probe_(phase);
+  }
+
   /// What every rank's action returned, on rank 0; or the same Error everywhere.
   std::vector<std::string> agree(const std::string& answer) {
     std::vector<std::string> answers = group_.gather(answer, 0);
@@ -150,8 +158,11 @@ class Writer {
     std::string answer;
     SharedWork work(group_, progress_);
     if (group_.rank() == 0) {
-      answer = attempt(phase, [&] {
-        work.run(action);
+      answer = attempt([&] {
+        work.run([&] {
+          probe(phase);
+          action();
+        });
         return std::string();
       });
     }
@@ -211,7 +222,7 @@ class Writer {
   void rename() {
     const fs::path replaced = publish_directory(partial_, root_ / name_);
     try {
-      if (probe_) probe_("latest");
+      probe("latest");
       sync_path(root_);
       rename_path(root_ / "LATEST.partial", root_ / "LATEST");
       sync_path(root_);
@@ -257,7 +268,7 @@ BackgroundCheckpoint::BackgroundCheckpoint(const ProcessGroup& group, const std:
     : implementation_(new Implementation{.writer = {group, root, header, pieces, probe}, .answer = {}}) {
   Implementation& self = *implementation_;
   self.writer.begin();
-  const std::string started = self.writer.attempt("copy", [&] {
+  const std::string started = Writer::attempt([&] {
     self.writer.copy_pieces();
     self.thread = std::jthread([&self](const std::stop_token& stop) {
       self.answer = self.writer.write_files(stop);

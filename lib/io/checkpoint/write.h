@@ -8,10 +8,10 @@
 
 namespace lyceum {
 
-/// Called before each phase of writing: "plan", "copy" (in the background only), "shard", "digest" on every rank,
-/// "prepare", "manifest", "publish", "latest" on rank 0; and on every rank, by the thread that called, as "read" when
-/// its pieces were read for the last time. What it throws fails the save, so tests use it to break things. Default:
-/// nothing.
+/// Called before each phase of writing: "plan", "copy" (in the background only), "shard", "values" (of each piece),
+/// "digest" on every rank, "prepare", "manifest", "publish", "latest" on rank 0, by the thread that writes; and on
+/// every rank, by the thread that called, as "read" when its pieces were read for the last time. What it throws fails
+/// the save, so tests use it to break things. Default: nothing.
 using CheckpointProbe = std::function<void(std::string_view phase)>;
 
 /// A save failed on all ranks, and earlier checkpoints are untouched. A lost rank is a plain Error.

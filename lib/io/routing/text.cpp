@@ -101,9 +101,11 @@ std::string width_text(const ChosenWidth& width) {
 
 std::string routing_table(const RoutingHistory& history, RecordRange range, bool experts) {
   const auto records = static_cast<std::int64_t>(range.end - range.begin);
-  std::string text =
-      fmt::format("Tokens per expert, summed over the steps of {}: {} to {}; top0 is a token's first choice\n",
-                  count_text(records, "record"), history.steps[range.begin], history.steps[range.end - 1]);
+  // The log does not tell where the steps of its first record begin: a run may have begun with a checkpoint.
+  const std::string first =
+      range.begin > 0 ? fmt::format("{} to ", history.steps[range.begin - 1] + 1) : std::string("up to ");
+  std::string text = fmt::format("Tokens per expert, summed over {}, steps {}{}; top0 is a token's first choice\n",
+                                 count_text(records, "record"), first, history.steps[range.end - 1]);
   const std::vector<RoutedTokens> loads = loads_by_choice(history, range);
   const bool dropped = tells_dropped(history);
   std::vector<Row> rows;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "parallel/comm/ledger.h"
 #include "parallel/comm/process_state.h"
 
 namespace lyceum {
@@ -19,14 +20,18 @@ int process_in(std::uint64_t state) {
 
 }  // namespace
 
-bool SharedTask::take(bool by_force) {
+bool SharedTask::take(double patience) {
   std::uint64_t state = state_;
   if (state & done_bit) return false;
   if (state == own_state()) return true;
-  if (state != 0 && !by_force) {
+  const double now = monotonic_seconds();
+  if (state != 0) {
     const int owner = process_in(state);
-    if (owner == 0 || !is_gone(process_state(owner))) return false;
+    const bool gone = owner != 0 && is_gone(process_state(owner));
+    if (!gone && now - since_ <= patience) return false;
   }
+  // Written first: who sees the new owner sees a time that is not older than its turn.
+  since_ = now;
   return state_.compare_exchange_strong(state, own_state());
 }
 

@@ -9,9 +9,9 @@ namespace lyceum {
 /// first. At most one process finishes it, whatever their timing; time decides only which one.
 class SharedTask {
  public:
-  /// True if this process is to do the task: no other one began it, or the one that did is gone. `by_force`: also takes
-  /// it from a process that is there but does not finish. False once it is done.
-  bool take(bool by_force);
+  /// True if this process is to do the task: no other one began it, or the one that did is gone, or has had it for more
+  /// than `patience` seconds and does not finish. False once it is done.
+  bool take(double patience);
   /// True if this process still had the task, which is done now. False if another process took it meanwhile.
   bool finish();
   bool done() const;
@@ -20,6 +20,7 @@ class SharedTask {
 
  private:
   std::atomic<std::uint64_t> state_;  // process space, process, done: 32, 31 and 1 bits
+  std::atomic<double> since_;         // when the process took it, by monotonic_seconds()
 };
 
 }  // namespace lyceum

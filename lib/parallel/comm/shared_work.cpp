@@ -32,6 +32,7 @@ void SharedWork::beat() {
 }
 
 void SharedWork::run(const std::function<void()>& action) {
+  if (lost_) std::rethrow_exception(lost_);
   if (group_.size() == 1) return action();
   std::future<void> result = std::async(std::launch::async, action);
   std::int64_t seen = progress_;
@@ -52,6 +53,18 @@ void SharedWork::finish() {
   if (lost_) std::rethrow_exception(lost_);
   while (any_works(false)) {
   }
+}
+
+void work_on_files(const ProcessGroup& group, const std::function<void()>& action) {
+  const std::atomic<std::int64_t> progress = 0;
+  SharedWork work(group, progress);
+  work.run(action);
+  work.finish();
+}
+
+void work_on_files_of_rank_zero(const ProcessGroup& group, const std::function<void()>& action) {
+  work_on_files(
+      group, group.rank() == 0 ? action : [] {});
 }
 
 }  // namespace lyceum

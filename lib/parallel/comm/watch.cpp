@@ -251,7 +251,7 @@ std::optional<std::string> Watch::search() {
 Watch::Finding Watch::find_out() {
   used_ = true;
   SharedTask& finding = segment_->finding;
-  for (const double begin = monotonic_seconds(); !finding.take(monotonic_seconds() - begin > stuck_time);) {
+  while (!finding.take(stuck_time)) {
     if (finding.done()) return {.found_by_other = true, .finder = finding.process()};
     answer();
     wait_a_little();

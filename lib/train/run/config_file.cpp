@@ -17,6 +17,7 @@ namespace {
 
 /// How a file of train begins.
 constexpr std::string_view mark = "# lyceum train wrote this file";
+constexpr const char* file_name = "config.ini";
 
 /// True if the text has the values of `config`.
 bool same_values(const std::string& text, const Config& config, const std::string& name) {
@@ -29,11 +30,24 @@ bool same_values(const std::string& text, const Config& config, const std::strin
 
 }  // namespace
 
+void require_own_folder(const std::filesystem::path& file, const std::filesystem::path& run_dir) {
+  namespace fs = std::filesystem;
+  const fs::path folder = file.has_parent_path() ? file.parent_path() : ".";
+  std::error_code error;
+  const bool of_run = fs::exists(folder / "starts.jsonl", error) || fs::exists(folder / "checkpoints", error);
+  if (file.filename() != file_name || !of_run || fs::equivalent(folder, run_dir, error)) return;
+  if (!read_whole_file(file).starts_with(mark)) return;
+  fail(ExitCode::usage,
+       "{} continues a run in {}, but is in another folder: if the run was moved, or started in another working "
+       "directory, add --run.dir={}; for another run, copy the file elsewhere",
+       file.string(), run_dir.string(), folder.string());
+}
+
 ConfigFile::ConfigFile(const Config& given, const Config& resolved, std::string program)
     : given_(given),
       resolved_(resolved),
       program_(std::move(program)),
-      path_(std::filesystem::path(given.run.dir) / "config.ini") {
+      path_(std::filesystem::path(given.run.dir) / file_name) {
   const bool has_checkpoint = !list_checkpoints(checkpoint_root(given.run)).empty();
   if (given.checkpoint.resume == "none" || has_checkpoint) given_.checkpoint.resume = "auto";
 }
@@ -41,8 +55,7 @@ ConfigFile::ConfigFile(const Config& given, const Config& resolved, std::string 
 std::string ConfigFile::write() {
   std::error_code error;
   if (std::filesystem::exists(std::filesystem::symlink_status(path_, error))) {
-    const bool is_file = std::filesystem::is_regular_file(path_, error);
-    const std::string text = is_file ? read_whole_file(path_) : "";
+    const std::string text = std::filesystem::is_regular_file(path_, error) ? read_whole_file(path_) : "";
     if (!text.starts_with(mark)) {
       return same_values(text, given_, path_.string())
                  ? ""

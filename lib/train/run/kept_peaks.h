@@ -15,7 +15,8 @@ class KeptPeaks {
     double flops = 0;
     std::string date;  // "2026-11-22"
   };
-  /// `host` names the file, `build` the program.
+  /// `host` names the file, `build` the program; by default this one.
+  explicit KeptPeaks(const std::string& host);
   KeptPeaks(const std::string& host, std::string build);
   /// `what` names the processor, the number of cores and the type of numbers.
   std::optional<Entry> find(const std::string& what) const;

@@ -45,7 +45,7 @@ void RunLogs::log_start(const RunState& state, const std::string& config_text) {
                        .program = setup_.program,
                        .mesh = setup_.mesh.shape.text(setup_.mesh.world.size()),
                        .config = config_text};
-  report_.attempt(starts_failing_, [&] { record_start(fs::path(config_.run.dir) / "starts.jsonl", start); });
+  report_.attempt([&] { record_start(fs::path(config_.run.dir) / "starts.jsonl", start); });
 }
 
 void RunLogs::step(const StepResult& result, const RunState& state, const Throughput& throughput, double seconds) {

@@ -30,7 +30,7 @@ class RunLogs {
   ~RunLogs();
 
   /// Before the first step here, and when the run goes back; cuts off what is logged of later steps. `config_text`: as
-  /// in RunStart. Throws bad_input Errors for damaged logs.
+  /// in RunStart. Throws bad_input Errors for damaged logs of steps; a damaged starts.jsonl stays as it is.
   void open(RunState& state, const std::string& config_text);
 
   /// Begins the record of a step in metrics.jsonl. `state`: after the step.
@@ -60,7 +60,7 @@ class RunLogs {
   std::optional<MetricsLog> metrics_;
   std::optional<TensorBoardLog> tensorboard_;
   std::optional<RoutingLog> routing_;
-  bool starts_failing_ = false, metrics_failing_ = false, tensorboard_failing_ = false, prometheus_failing_ = false;
+  bool metrics_failing_ = false, tensorboard_failing_ = false, prometheus_failing_ = false;
   bool routing_failing_ = false;
 };
 

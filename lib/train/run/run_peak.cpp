@@ -24,16 +24,6 @@ namespace lyceum {
 
 namespace {
 
-namespace fs = std::filesystem;
-
-/// Size and time of this program's file: another one after every link.
-std::string own_build() {
-  std::error_code unknown;
-  const fs::path program = fs::read_symlink("/proc/self/exe", unknown);
-  return fmt::format("{} B, {}", fs::file_size(program, unknown),
-                     fs::last_write_time(program, unknown).time_since_epoch().count());
-}
-
 std::string date_of_today() { return fmt::format("{:%Y-%m-%d}", fmt::localtime(std::time(nullptr))); }
 
 /// Of all ranks, ranks that share a GPU counting once; none as soon as a device is not known.
@@ -97,23 +87,24 @@ RunPeak peak_of_run(const RunConfig& run, const RunSetup& setup, bool remeasure)
   for (const std::int64_t bits : quotas) limits.push_back(std::bit_cast<double>(bits));
   const MeasuringShares shares = measuring_shares(places, limits);
 
-  const KeptPeaks kept(own.host, own_build());
+  const KeptPeaks kept(own.host);
   const std::string what = name_of_peak(run, own, shares.of_machine[rank]);
   const std::optional<KeptPeaks::Entry> known = speaks && !remeasure ? kept.find(what) : std::nullopt;
-  std::array<std::int64_t, 1> missing{speaks && !known ? 1 : 0};
-  world.all_reduce(std::span(missing), Reduction::max);
+  std::vector<std::int64_t> missing(places.size());  // by rank, of those that speak
+  world.all_gather(std::array{std::int64_t{speaks && !known}}, std::span(missing));
+  const bool measures = std::ranges::count(missing, 0) < std::ssize(missing);
   KeptPeaks::Entry entry = known.value_or(KeptPeaks::Entry{});
   bool steady = true;
-  if (missing[0] != 0) {
+  if (measures) {
     const std::vector<MachinePeak> peaks =
         measure_machines(world, places, shares, gemm_windows(setup.stream, working_type(run)));
-    steady = std::ranges::all_of(peaks, &MachinePeak::steady);
-    entry = {.flops = peaks[rank].flops(), .date = date_of_today()};
-    if (speaks && peaks[rank].steady()) kept.keep(what, entry);
+    for (std::size_t r = 0; r < peaks.size(); ++r) steady = steady && (missing[r] == 0 || peaks[r].steady());
+    if (!known) entry = {.flops = peaks[rank].flops(), .date = date_of_today()};
+    if (missing[rank] != 0 && peaks[rank].steady()) kept.keep(what, entry);
   }
   std::array<double, 1> sum{speaks ? entry.flops : 0};
   world.all_reduce(std::span(sum));
-  if (missing[0] == 0) {
+  if (!measures) {
     return {.flops = sum[0], .source = fmt::format("measured on {} (--remeasure repeats this)", entry.date)};
   }
   return {.flops = sum[0],

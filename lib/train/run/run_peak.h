@@ -13,8 +13,8 @@ struct RunPeak {
 };
 /// Collective. For GPUs that are known, what their maker states. Else the sum of what the machines do in matrix
 /// products with all cores of the job, or all its GPUs (machine_peak.h): measured the first time that this build
-/// runs on these cores, then read from KeptPeaks. It is measured again with `remeasure`, by all machines as soon as one
-/// has no value, and next time if it was not steady.
+/// runs on these cores, then read from KeptPeaks. It is measured again with `remeasure`, and next time if it was not
+/// steady. If one machine has no value, all are measured together, and those that have one keep it.
 RunPeak peak_of_run(const RunConfig& run, const RunSetup& setup, bool remeasure);
 
 }  // namespace lyceum

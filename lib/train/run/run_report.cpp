@@ -62,8 +62,11 @@ void RunReport::attempt(bool& failing, const std::function<void()>& write) {
 }
 
 void RunReport::attempt(const std::function<void()>& write) {
-  bool failing = false;
-  attempt(failing, write);
+  try {
+    write();
+  } catch (const Error& error) {
+    warn(fmt::format("{}; training continues", error.what()));
+  }
 }
 
 void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPeak& peak, const PinnedGemms& gemms) {
@@ -107,7 +110,8 @@ void RunReport::reopened(const MetricsLog& metrics, std::int64_t step) {
   const std::int64_t last = metrics.resumed_at(), cut = metrics.lines_cut();
   if (cut > 0) note(fmt::format("metrics    {} removed: steps after {} are repeated", count_text(cut, "line"), step));
   if (last >= 0 && last < step) {
-    warn(fmt::format("metrics.jsonl lacks steps {} to {}, which could not be written", last + 1, step));
+    warn(fmt::format("metrics.jsonl lacks steps {} to {}: they could not be written, or were made in another folder",
+                     last + 1, step));
   }
 }
 

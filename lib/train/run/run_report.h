@@ -32,9 +32,10 @@ class RunReport {
   void note(const std::string& text);
   void warn(const std::string& text) { note("warning: " + text); }
   /// Writes something that training can do without. If that fails, for example on a full disk, the run continues: it is
-  /// reported once, until writing succeeds again. `failing`: whether it failed the last time.
+  /// reported once, until writing succeeds again. `failing`: whether it failed the last time. Errors other than
+  /// ExitCode::failed, such as that of a damaged log, are thrown.
   void attempt(bool& failing, const std::function<void()>& write);
-  /// What is written rarely is reported each time.
+  /// Writes something that no later step depends on. Each Error is reported, and the run continues.
   void attempt(const std::function<void()>& write);
 
   /// The ranks, model, mesh, batch, data and peak. `lock` may be null.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <random>
 #include <set>
 #include <span>
@@ -14,6 +16,7 @@
 #include "model/model_tensors.h"
 #include "model/routing/routing_statistics.h"
 #include "optim/checkpoint.h"
+#include "parallel/comm/shared_work.h"
 #include "train/step/schedule.h"
 
 namespace lyceum {
@@ -24,18 +27,24 @@ namespace fs = std::filesystem;
 
 /// The token files as rank 0 sees them, on all ranks.
 std::vector<DataIdentity> files_of(const RunData& data, const DataConfig& config, const ProcessGroup& world) {
-  std::vector<DataIdentity> files;
+  std::vector<std::pair<const char*, const TokenSource*>> sources;
   const auto add = [&](const char* key, const TokenLoader& loader) {
-    for (const TokenLoader::Source& source : loader.sources()) {
-      const TokenSource& tokens = source.samples->token_source();
-      files.push_back({.key = key,
-                       .prefix = tokens.prefix(),
-                       .fingerprint = world.broadcast(world.rank() == 0 ? tokens.fingerprint() : "", 0)});
-    }
+    for (const TokenLoader::Source& source : loader.sources())
+      sources.emplace_back(key, &source.samples->token_source());
   };
   add("data.train", *data.train);
-  if (config.valid.empty()) return files;  // parts of those of data.train
-  for (const TokenLoader& loader : data.valid) add("data.valid", loader);
+  if (!config.valid.empty()) {  // else parts of those of data.train
+    for (const TokenLoader& loader : data.valid) add("data.valid", loader);
+  }
+  std::vector<std::string> fingerprints(sources.size());
+  work_on_files_of_rank_zero(world, [&] {
+    for (std::size_t s = 0; s < sources.size(); ++s) fingerprints[s] = sources[s].second->fingerprint();
+  });
+  std::vector<DataIdentity> files;
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    const auto& [key, file] = sources[s];
+    files.push_back({.key = key, .prefix = file->prefix(), .fingerprint = world.broadcast(fingerprints[s], 0)});
+  }
   return files;
 }
 
@@ -83,15 +92,20 @@ StartingPoint::StartingPoint(const Config& config, const RunSetup& setup, RunRep
       resume_(choice == Choice::sound ? "auto" : config.checkpoint.resume),
       root_(checkpoint_root(config.run)),
       files_(files_of(data, config.data, setup.mesh.world)) {
-  if (setup.mesh.world.rank() == 0) mend_checkpoints(root_);
+  const ProcessGroup& world = setup.mesh.world;
+  work_on_files_of_rank_zero(world, [&] { mend_checkpoints(root_); });
   const auto warn = [&](const std::string& warning) { report.warn(warning); };
-  const auto chosen = choose_checkpoint(setup.mesh.world, root_, resume_, warn, choice == Choice::sound);
+  const auto chosen = choose_checkpoint(world, root_, resume_, warn, choice == Choice::sound);
   if (!chosen) return;
-  checkpoint_.emplace(*chosen);
+  work_on_files(world, [&] { checkpoint_.emplace(*chosen); });
+  look_around();
   const CheckpointHeader& header = checkpoint_->header();
   before_ = config_before(header);
-  if (same_sources(before_.data.train, config.data.train, RunState::data_of(header.trainer_state), files_)) {
-    before_.data.train = config.data.train;
+  const std::vector<DataIdentity> old_files = RunState::data_of(header.trainer_state);
+  for (const auto& [key, member] :
+       {std::pair("data.train", &DataConfig::train), std::pair("data.valid", &DataConfig::valid)}) {
+    std::string& before = before_.data.*member;
+    if (same_sources(key, before, config.data.*member, old_files, files_)) before = config.data.*member;
   }
   changes_ = changes(before_, config);
   if (choice == Choice::sound) return;  // of this run itself
@@ -99,11 +113,40 @@ StartingPoint::StartingPoint(const Config& config, const RunSetup& setup, RunRep
   require_same_model();
 }
 
-/// Refuses what would be mistaken for the run of this configuration. A checkpoint that the user names is a
-/// beginning, and so are converted weights.
+/// Collective. What rank 0 finds of the checkpoint in the run's folder, and of the checkpoints next to it.
+void StartingPoint::look_around() {
+  std::string own, newest, newest_run;
+  work_on_files_of_rank_zero(setup_.mesh.world, [&] {
+    std::error_code absent;
+    const std::string name = checkpoint_name(checkpoint_->header().step);
+    if (fs::equivalent(checkpoint_->directory(), root_ / name, absent)) own = name;
+    const std::vector<std::string> present = list_checkpoints(root_);
+    if (!present.empty()) newest = present.front();
+    for (auto at = present.begin(); at != present.end() && newest_run.empty(); ++at) {
+      try {
+        newest_run = CheckpointReader(root_ / *at).header().run_uuid;
+      } catch (const Error&) {  // damaged: an older one says it
+      }
+    }
+  });
+  const ProcessGroup& world = setup_.mesh.world;
+  own_ = !world.broadcast(own, 0).empty();
+  newest_ = world.broadcast(newest, 0);
+  newest_run_ = world.broadcast(newest_run, 0);
+}
+
+/// Refuses what would be mistaken for the run of this configuration, or mixed with another run in its folder. A
+/// checkpoint that the user names is a beginning, and so are converted weights.
 void StartingPoint::require_same_run() const {
   const std::int64_t step = checkpoint_->header().step, steps = config_.run.steps;
   const bool finished = step >= steps;
+  const std::string directory = checkpoint_->directory().string();
+  require_usage(own_ || newest_run_.empty() || newest_run_ == checkpoint_->header().run_uuid,
+                "{} contains checkpoints of another run than {}: set another run.dir", root_.string(), directory);
+  require_usage(own_ || !finished,
+                "checkpoint.resume = {}, which has {} steps, leaves nothing to train with run.steps = {}: raise "
+                "run.steps above {}",
+                resume_, step, steps, step);
   if (is_new() || (resume_ != "auto" && !finished)) return;
   std::vector<Change> refused;
   for (const Change& change : changes_) {
@@ -121,10 +164,12 @@ void StartingPoint::require_same_run() const {
     refused.push_back({{"optim.schedule_steps", fmt::to_string(length), fmt::to_string(given)}, KeyRole::tuning});
   }
   if (refused.empty()) return;
-  const std::string directory = checkpoint_->directory().string();
-  const std::string way_out =
+  std::string way_out =
       finished ? "set another run.dir to train it"
                : fmt::format("set another run.dir, with checkpoint.resume = {} to begin with its weights", directory);
+  if (!finished && std::ranges::count(refused, "data.train", &Change::key) > 0) {
+    way_out += ", or data.changed = warn to continue with this data.train, such as the same files at another path";
+  }
   fail(ExitCode::usage, "{} {} another run than this configuration; {}; other values:{}", directory,
        finished ? "is the end of" : "belongs to", way_out, list_text(refused));
 }
@@ -166,7 +211,7 @@ RunState StartingPoint::start(const Parts& parts) const {
 }
 
 void StartingPoint::begin_anew(RunState& state, const Parts& parts) const {
-  // Starting over next to old checkpoints would mix two runs: their newest would win at the next start.
+  // Starting over next to old checkpoints would mix two runs: the newest of them would win at the next start.
   require_input(list_checkpoints(root_).empty(),
                 resume_ == "none"
                     ? "{} contains checkpoints of an earlier run: set another run.dir, or checkpoint.resume=auto"
@@ -182,17 +227,21 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   const CheckpointReader& reader = *checkpoint_;
   const CheckpointHeader& header = reader.header();
   const std::string directory = reader.directory().string();
-  const std::vector<std::string> present = list_checkpoints(root_);
   require_input(
-      resume_ == "auto" || present.empty() || present.front() <= checkpoint_name(header.step),
-      "{} contains {}, newer than the checkpoint to resume from: set another run.dir, or move the newer ones away",
-      root_.string(), present.empty() ? "" : present.front());
+      resume_ == "auto" || newest_ <= checkpoint_name(header.step),
+      "{} contains {}, newer than the checkpoint to resume from: {}set another run.dir, or move the newer ones "
+      "away",
+      root_.string(), newest_,
+      newest_run_ == header.run_uuid ? "set checkpoint.resume = auto to continue from it, " : "");
   const bool same_data = check_data();
   require_input(!reader.has_optimizer_state() || before_.optim.train_only == config_.optim.train_only,
                 "optim.train_only differs from that of {}: start a new run from its weights with lyceum convert reset",
                 directory);
   parts.zero.await_values();  // of a run that returns to this checkpoint
-  load_checkpoint(parts.optimizer, reader);
+  const std::atomic<std::int64_t> progress = 0;
+  SharedWork reading(setup_.mesh.world, progress);
+  load_checkpoint(parts.optimizer, reader, [&](const auto& read) { reading.run(read); });
+  reading.finish();
   parts.zero.values_changed();
   state.restore(header.trainer_state, no_routing(config_));
   state.run_uuid = header.run_uuid;
@@ -222,9 +271,14 @@ bool StartingPoint::check_data() const {
                 "data.tokenizer = {} is not the tokenizer of {}: copy {}/{} to another folder, since later checkpoints "
                 "replace it, and set data.tokenizer to the copy and the data that it encoded",
                 config_.data.tokenizer, directory, directory, tokenizer_name);
+  const bool finished = checkpoint_->header().step >= config_.run.steps;
   const std::vector<DataIdentity> changed =
       changed_data(RunState::data_of(checkpoint_->header().trainer_state), files_);
   for (const DataIdentity& now : changed) {
+    require_input(!finished || now.key != "data.train",
+                  "{} = {}: the files have changed since {} was saved, and its run is finished: restore the old ones, "
+                  "or set another run.dir to train on these",
+                  now.key, now.prefix, directory);
     require_input(config_.data.changed == ChangedData::warn,
                   "{} = {}: the files have changed since {} was saved: restore the old ones, or set data.changed = "
                   "warn to continue with these",
@@ -232,6 +286,13 @@ bool StartingPoint::check_data() const {
     report_.warn(fmt::format("{} = {}: the files have changed since the checkpoint was saved", now.key, now.prefix));
   }
   return changed.empty();
+}
+
+/// Sequences that balance.scope = batch counts together: those of all data ranks in one pass. `mesh`:
+/// MeshShape::text().
+std::int64_t sequences_of_pass(const Config& config, const std::string& mesh) {
+  const std::size_t data = mesh.find("dp");
+  return data == std::string::npos ? 0 : config.batch.micro * std::atoll(mesh.c_str() + data + 2);
 }
 
 /// A resumed run trains differently from now on. Weights that no run has trained are only those of a model.
@@ -244,6 +305,13 @@ void StartingPoint::tell_changes(RunState& state) const {
         change.key.starts_with("optim.") || change.key.starts_with("run.") || change.role == KeyRole::reported;
     if (!same_task) state.soundness = {};
   }
+  const std::int64_t was = sequences_of_pass(before_, checkpoint_->header().mesh);
+  const std::int64_t now = sequences_of_pass(config_, setup_.mesh.shape.text(setup_.mesh.world.size()));
+  if (is_new() || effective(config_).balance.scope != BalanceScope::batch || was == now) return;
+  report_.warn(fmt::format(
+      "balance.scope = batch: losses count the tokens of {} sequences together from now on (was {}): batch.micro times "
+      "data ranks",
+      now, was));
 }
 
 /// The schedule of the learning rate belongs to the checkpoint: more run.steps alone do not stretch it, which would
@@ -289,14 +357,11 @@ void StartingPoint::tell_choices(const RunState& state) const {
 }
 
 void StartingPoint::tidy() const {
-  if (setup_.mesh.world.rank() != 0) return;
-  report_.attempt([&] {
-    if (checkpoint_) {
-      const std::string name = checkpoint_name(checkpoint_->header().step);
-      std::error_code absent;
-      if (fs::equivalent(checkpoint_->directory(), root_ / name, absent)) set_latest(root_, name);
-    }
-    prune_checkpoints(root_, config_.checkpoint.keep);
+  work_on_files_of_rank_zero(setup_.mesh.world, [&] {
+    report_.attempt([&] {
+      if (own_) set_latest(root_, checkpoint_name(checkpoint_->header().step));
+      prune_checkpoints(root_, config_.checkpoint.keep);
+    });
   });
 }
 

@@ -33,7 +33,7 @@ class StartingPoint {
   enum class Choice { configured, sound };
   /// Collective. Repairs the run's checkpoints and chooses one. Throws a usage Error that names every key that differs,
   /// if the checkpoint is of another run than the configuration describes (config/continuation.h), or of another
-  /// model.
+  /// model; and if a checkpoint from elsewhere has no step to do, or the folder has checkpoints of another run.
   StartingPoint(const Config& config, const RunSetup& setup, RunReport& report, const RunData& data,
                 Choice choice = Choice::configured);
 
@@ -52,8 +52,8 @@ class StartingPoint {
   /// Collective. Draws the weights, or reads them; returns what the run knows of itself, but for its placement. Throws
   /// bad_input Errors if newer checkpoints are next to the checkpoint, or the data's files have changed.
   RunState start(const Parts& parts) const;
-  /// Does on rank 0 what a run that was killed while it saved left undone: LATEST names the checkpoint that this one
-  /// resumes from, and old ones are gone.
+  /// Collective. Does on rank 0 what a run that was killed while it saved left undone: LATEST names the checkpoint that
+  /// this one resumes from, and old ones are gone.
   void tidy() const;
 
  private:
@@ -61,6 +61,7 @@ class StartingPoint {
   void resume(RunState& state, const Parts& parts) const;
   /// True if the checkpoint was made from weights by lyceum convert: no run has trained it.
   bool is_new() const { return checkpoint_->header().step == 0 && !checkpoint_->has_optimizer_state(); }
+  void look_around();
   void require_same_run() const;
   void require_same_model() const;
   bool check_data() const;
@@ -76,7 +77,10 @@ class StartingPoint {
   std::filesystem::path root_;
   std::vector<DataIdentity> files_;
   std::optional<CheckpointReader> checkpoint_;
-  Config before_;                // of the checkpoint's run, resolved; data.train as now if it is the same data
+  bool own_ = false;             // the checkpoint is in root_
+  std::string newest_;           // name of the newest checkpoint in root_; empty: there is none
+  std::string newest_run_;       // run_uuid of the newest in root_ that can be read
+  Config before_;                // of the checkpoint's run, resolved; data.* as now if it is the same data
   std::vector<Change> changes_;  // since then
 };
 

@@ -3,13 +3,17 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <optional>
 #include <string>
 #include <thread>
 
+#include "core/clock.h"
 #include "core/launcher.h"
 
 namespace lyceum {
@@ -19,6 +23,8 @@ namespace {
 // Signals belong to the process, and so does what they ask for.
 std::atomic<bool> stop_signalled = false, launcher_signalled = false;
 std::atomic<std::optional<int>> finished_with;
+/// Signals of one kind that follow each other within this time are one request.
+constexpr std::chrono::milliseconds one_request{500};
 
 void say_to_user(const std::string& text) {
   if (launched_rank().value_or(0) != 0) return;
@@ -30,17 +36,31 @@ void say_to_user(const std::string& text) {
 
 /// Another user may name a program so, but not send signals to this one.
 bool is_launcher(pid_t process) {
-  if (process == 0 || process == getppid()) return true;  // 0: outside of this container
+  if (process == 0) return true;  // outside of this container
   std::ifstream file("/proc/" + std::to_string(process) + "/comm");
   std::string name;
   std::getline(file, name);
-  return name == "mpirun" || name == "mpiexec" || name == "orterun" || name == "orted" || name.starts_with("prte");
+  return std::ranges::any_of(std::array{"mpirun", "mpiexec", "orterun", "orted", "prte"},
+                             [&](const char* launcher) { return name.starts_with(launcher); });
+}
+
+/// True if a signal is the same request as the one before: timeout(1), for one, sends its signal to the process and
+/// then to the group of the process.
+bool repeats_request(int signal) {
+  static int last_signal = 0;
+  static Clock::time_point since;
+  const auto now = Clock::now();
+  if (signal == last_signal && now - since < one_request) return true;
+  last_signal = signal;
+  since = now;
+  return false;
 }
 
 void take_request(int signal, pid_t sender) {
   const bool from_launcher = signal == SIGTERM && launched_by_mpirun() && is_launcher(sender);
   if (from_launcher) launcher_signalled = true;
   if (const std::optional<int> code = finished_with) _exit(*code);
+  if (repeats_request(signal)) return;
   const std::string name = signal == SIGINT ? "SIGINT" : signal == SIGTERM ? "SIGTERM" : "SIGUSR1";
   if (!stop_signalled.exchange(true)) {
     if (from_launcher) return;

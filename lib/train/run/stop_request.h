@@ -3,7 +3,8 @@
 namespace lyceum {
 
 /// From now on SIGINT, SIGTERM and SIGUSR1 ask to save and stop; a SIGINT or SIGTERM that follows on a request ends
-/// this process at once, with 128 + its number and nothing more written. The first process of the job prints a line
+/// this process at once, with 128 + its number and nothing more written, unless it is the same signal within half a
+/// second. The first process of the job prints a line
 /// each time, unless it is a SIGTERM from mpirun itself: that is how mpirun ends a job in which a rank failed. Must be
 /// the first thing that `main` does: all other threads must inherit that these signals are blocked.
 void listen_for_stop_requests();

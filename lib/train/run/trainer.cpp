@@ -4,16 +4,19 @@
 
 #include <array>
 #include <filesystem>
+#include <source_location>
 #include <span>
 #include <utility>
 
 #include "core/allocator.h"
 #include "core/clock.h"
 #include "io/data/tokens/unigram_entropy.h"
+#include "io/files/atomic_file.h"
 #include "io/run/batch_job.h"
 #include "model/routing/dead_experts.h"
 #include "model/routing/expert_places.h"
 #include "optim/checkpoint.h"
+#include "parallel/comm/shared_work.h"
 #include "train/eval/evaluator.h"
 #include "train/run/preflight.h"
 #include "train/run/run_peak.h"
@@ -69,7 +72,8 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       train_step_(config, setup, model_, zero_, optimizer_),
       logs_(config, setup, report_),
       save_timer_(config.checkpoint.minutes, options_.now) {
-  if (options_.given && setup.mesh.world.rank() == 0) config_file_.emplace(*options_.given, config, setup.program);
+  if (!options_.given) return;
+  work_on_files_of_rank_zero(setup.mesh.world, [&] { config_file_.emplace(*options_.given, config, setup.program); });
 }
 
 ExitCode Trainer::run() {
@@ -110,20 +114,29 @@ void Trainer::start() {
   starting_point_.reset();
   state_.placement = place_all(config_, setup_.mesh.expert.size(), state_.load);
   report_.placement(state_);
-  logs_.open(state_, config_text_);
+  open_logs();
   if (state_.step < config_.run.steps) {
     for (const std::string& doubt :
          schedule_doubts(config_.optim, config_.run.steps, state_.schedule_steps, state_.step)) {
       report_.warn(doubt);
     }
-    if (config_file_) {
-      report_.attempt([&] {
-        if (const std::string news = config_file_->write(); !news.empty()) report_.note(news);
+    if (options_.given) {
+      work_on_files_of_rank_zero(setup_.mesh.world, [&] {
+        report_.attempt([&] {
+          if (const std::string news = config_file_->write(); !news.empty()) report_.note(news);
+        });
       });
     }
   }
   if (config_.checkpoint.at_start && state_.step == 0) save({});
   save_timer_.restart();
+}
+
+void Trainer::open_logs() {
+  work_on_files_of_rank_zero(setup_.mesh.world, [&] {
+    make_directories(checkpoint_root(config_.run));  // if that fails, the logs of an earlier run stay whole
+    logs_.open(state_, config_text_);
+  });
 }
 
 void Trainer::one_step() {
@@ -190,7 +203,7 @@ bool Trainer::rolls_back() {
   report_.warn(fmt::format(
       "after step {} {}: the run returned to step {} and skips the {} steps of data since then ({} of {} times)",
       before.step, problem, state_.step, before.step - state_.step, state_.rollbacks, config_.run.rollback));
-  logs_.open(state_, config_text_);
+  open_logs();
   save({});  // a start from here skips the same data
   return true;
 }
@@ -225,7 +238,7 @@ void Trainer::save(SaveOptions options) {
   train_step_.audit(state_.step);
   agree_on_gemms();
   const auto begun = Clock::now();
-  logs_.sync();
+  work_on_files_of_rank_zero(setup_.mesh.world, [&] { logs_.sync(); });
   const fs::path root = checkpoint_root(config_.run);
   const ProcessGroup& world = setup_.mesh.world;
   Save save{.header = {.run_uuid = state_.run_uuid,
@@ -276,12 +289,11 @@ void Trainer::attempt_save(const std::function<void()>& part) {
 void Trainer::published(const Save& save, const std::string& complaint) {
   saved_step_ = save.header.step;
   const fs::path root = checkpoint_root(config_.run);
-  if (!complaint.empty()) {
-    report_.warn(complaint);
-  } else if (setup_.mesh.world.rank() == 0) {
-    report_.attempt([&] { prune_checkpoints(root, config_.checkpoint.keep); });
-  }
-  if (config_file_) report_.attempt([&] { config_file_->checkpoint_saved(); });
+  if (!complaint.empty()) report_.warn(complaint);
+  work_on_files_of_rank_zero(setup_.mesh.world, [&] {
+    if (config_file_) report_.attempt([&] { config_file_->checkpoint_saved(); });  // first: pruning may take long
+    if (complaint.empty()) report_.attempt([&] { prune_checkpoints(root, config_.checkpoint.keep); });
+  });
   report_.saved(root.string(), save.header.step, seconds_since(save.begun),
                 save.waited + seconds_since(save.waiting_since), save.header.unsound);
 }
@@ -301,19 +313,27 @@ bool Trainer::stops() {
   }
   if (state_.step > 0 && saved_step_ != state_.step) {
     save({});
-    require(saved_step_ == state_.step, "stopped on request, but {}", not_saved_);
+    if (saved_step_ != state_.step) {
+      throw CheckpointNotSaved(ExitCode::failed, "stopped on request, but " + not_saved_,
+                               std::source_location::current());
+    }
   }
   report_.stopped(state_.step);
   return true;
 }
 
 ExitCode Trainer::finished() const {
-  require_input(state_.step == first_step_ || state_.updates > 0,
+  require_input(state_.step == 0 || state_.updates > 0,
                 "all {} steps were skipped, since no token of their batches counts in the loss: the weights are those "
                 "of the beginning; train on data with more trained tokens",
                 state_.step);
-  require(saved_step_ == state_.step,
-          "{}: remove the cause, then run the same command, which resumes from the previous checkpoint", not_saved_);
+  if (saved_step_ != state_.step) {
+    const bool resumes = saved_step_ >= 0 || first_step_ > 0;
+    throw CheckpointNotSaved(ExitCode::failed,
+                             fmt::format("{}: remove the cause, then run the same command, which {}", not_saved_,
+                                         resumes ? "resumes from the previous checkpoint" : "starts again"),
+                             std::source_location::current());
+  }
   require(state_.skipped_in_a_row <= most_skips_at_the_end,
           "the last {} steps were skipped, so the run ends without a result: lower optim.lr and run the command again, "
           "which resumes from the newest sound checkpoint",

@@ -44,6 +44,7 @@ class Trainer {
 
  private:
   void start();
+  void open_logs();
   void one_step();
   bool rolls_back();
   void take_over(const StepResult& result);

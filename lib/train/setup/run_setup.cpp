@@ -135,10 +135,7 @@ std::unique_ptr<RunLock> hold_run_directory(const Config& config, const MpiSessi
   const ProcessGroup world = session.world(config.run.timeout_seconds);
   std::unique_ptr<RunLock> lock;
   // Finding out that another job is dead takes a while, in which the other ranks must keep waiting.
-  const std::atomic<std::int64_t> progress = 0;
-  SharedWork work(world, progress);
-  if (world.rank() == 0) work.run([&] { lock = std::make_unique<RunLock>(config.run.dir, timing); });
-  work.finish();
+  work_on_files_of_rank_zero(world, [&] { lock = std::make_unique<RunLock>(config.run.dir, timing); });
   return lock;
 }
 

@@ -501,6 +501,13 @@ TEST_F(Checkpoint, WhatCannotBeListedIsNotTakenForEmpty) {
   }
   expect_failure([&] { choose("auto"); }, "cannot be listed");
   fs::remove(root());
+  std::ofstream(root()) << "a file";
+  expect_failure([&] { choose("auto"); }, root().string() + ": cannot be listed: ");
+  fs::remove(root());
+  fs::create_symlink("scratch", root());
+  expect_failure([&] { choose("auto"); }, root().string() + " is a link to scratch, which does not exist");
+  fs::remove(root());
+  EXPECT_TRUE(list_checkpoints(root() / "below").empty());
 }
 
 TEST_F(Checkpoint, FoldersAreMadeOnce) {

@@ -372,7 +372,6 @@ TEST(RoutingStats, WidthOfTheChosenExperts) {
   EXPECT_FALSE(equal.varies());
 }
 
-/// A log of an older program goes on with what this one adds.
 TEST_F(RoutingLogTest, AnOlderFileGetsFiguresOfStepsAndItsOriginFromNowOn) {
   const RoutingLog::Origin origin{.run_uuid = "12-34", .description = "a run"};
   {
@@ -412,6 +411,7 @@ TEST_F(RoutingLogTest, AnOlderFileGetsFiguresOfStepsAndItsOriginFromNowOn) {
   EXPECT_EQ(file.text("description"), "a run");
 }
 
+/// A log of an older program goes on with what this one adds.
 TEST_F(RoutingLogTest, AFileWithoutEntropiesGetsThemFromNowOn) {
   {
     RoutingLog log(file_, two_layers(), -1);
@@ -478,7 +478,9 @@ TEST(RoutingStats, InformationIsEntropyOfTheMeanLessMeanEntropy) {
 
 TEST(RoutingText, TablesHoldTheFigures) {
   const std::string brief = routing_table(small_history(), {0, 2}, false);
-  EXPECT_NE(brief.find("summed over the steps of 2 records: 5 to 6;"), std::string::npos) << brief;
+  EXPECT_NE(brief.find("summed over 2 records, steps up to 6;"), std::string::npos) << brief;
+  EXPECT_NE(routing_table(small_history(), {1, 2}, false).find("summed over 1 record, steps 6 to 6;"),
+            std::string::npos);
   EXPECT_NE(brief.find("layer3 top0     33   11    3.000"), std::string::npos) << brief;
   EXPECT_NE(brief.find("inf"), std::string::npos) << brief;
   const std::string full = routing_table(small_history(), {0, 2}, true);

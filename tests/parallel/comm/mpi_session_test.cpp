@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -54,6 +56,30 @@ TEST_F(MpiSessionTest, SeveralTasksWithoutMpiAreRefused) {
 
 TEST_F(MpiSessionTest, AbortEndsWithTheExitCode) {
   EXPECT_EXIT(MpiSession().abort(ExitCode::bad_input), testing::ExitedWithCode(3), "");
+}
+
+/// A failure whose report is left to the process `reporter`.
+MpiSession::Failure reported_by(int reporter) {
+  return {.code = ExitCode::failed, .line = "why", .reported_elsewhere = true, .reporter = reporter};
+}
+
+TEST_F(MpiSessionTest, WithoutTheProcessThatReportsThisOneDoes) {
+  const auto report = [] {
+    const pid_t gone = fork();
+    if (gone == 0) _exit(0);
+    waitpid(gone, nullptr, 0);
+    MpiSession().report(reported_by(gone));
+  };
+  EXPECT_EXIT(report(), testing::ExitedWithCode(4), "^why\n$");
+}
+
+TEST_F(MpiSessionTest, EndedByTheLauncherItReportsNothing) {
+  const auto report = [] {
+    MpiSession::Failure failure = reported_by(getpid());
+    failure.ended = [] { return true; };
+    MpiSession().report(failure);
+  };
+  EXPECT_EXIT(report(), testing::ExitedWithCode(4), testing::IsEmpty());
 }
 
 TEST(Deadline, EndsTheProcessUnlessItGoesFirst) {

@@ -7,14 +7,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <thread>
 
 #include "parallel/comm/last_word.h"
 #include "support/temporary_directory.h"
 
 namespace lyceum {
 namespace {
+
+constexpr double patience = 60;  // seconds
 
 class SharedTaskTest : public testing::Test {
  protected:
@@ -38,27 +42,45 @@ class SharedTaskTest : public testing::Test {
 
 TEST_F(SharedTaskTest, OneProcessDoesIt) {
   EXPECT_EQ(task().process(), 0);
-  EXPECT_TRUE(task().take(false));
-  EXPECT_TRUE(task().take(false));
+  EXPECT_TRUE(task().take(patience));
+  EXPECT_TRUE(task().take(patience));
   EXPECT_EQ(task().process(), getpid());
-  EXPECT_EQ(in_child([&] { return task().take(false); }), 0);
+  EXPECT_EQ(in_child([&] { return task().take(patience); }), 0);
   EXPECT_TRUE(task().finish());
   EXPECT_TRUE(task().done());
   EXPECT_FALSE(task().finish());
-  EXPECT_EQ(in_child([&] { return task().take(true); }), 0);
+  EXPECT_EQ(in_child([&] { return task().take(0); }), 0);
 }
 
 TEST_F(SharedTaskTest, AProcessThatIsGoneIsReplaced) {
-  EXPECT_EQ(in_child([&] { return task().take(false); }), 1);
+  EXPECT_EQ(in_child([&] { return task().take(patience); }), 1);
   EXPECT_FALSE(task().done());
-  EXPECT_TRUE(task().take(false));
+  EXPECT_TRUE(task().take(patience));
   EXPECT_TRUE(task().finish());
 }
 
 TEST_F(SharedTaskTest, AProcessThatIsStuckIsReplacedByForceAndFinishesNothing) {
-  EXPECT_TRUE(task().take(false));
-  EXPECT_EQ(in_child([&] { return task().take(true) && task().finish(); }), 1);
+  EXPECT_TRUE(task().take(patience));
+  EXPECT_EQ(in_child([&] { return task().take(0) && task().finish(); }), 1);
   EXPECT_FALSE(task().finish());
+}
+
+TEST_F(SharedTaskTest, PatienceBeginsWithEachOwner) {
+  EXPECT_TRUE(task().take(patience));
+  const auto waits_and_takes = [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    return task().take(0.3);
+  };
+  const pid_t other = fork();  // takes the task by force, and keeps it
+  if (other == 0) {
+    if (waits_and_takes()) pause();
+    _exit(1);
+  }
+  while (task().process() == getpid()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_FALSE(task().take(patience));  // though it was begun long ago
+  EXPECT_TRUE(waits_and_takes());
+  kill(other, SIGKILL);
+  waitpid(other, nullptr, 0);
 }
 
 TEST(LastWord, IsTakenOnceAndOutlivesItsProcess) {

@@ -26,12 +26,21 @@ TEST(SharedWork, MayTakeLongerThanTheTimeout) {
       done = true;
     });
   } else if (hasty.rank() == 1) {
-    for (int i = 0; i < 20; ++i) {
-      work(timeout / 10);
-      shared.beat();
-    }
+    for (int i = 0; i < 20; ++i) shared.run([] { work(timeout / 10); });
   }
   EXPECT_NO_THROW(shared.finish());
+  EXPECT_EQ(done, hasty.rank() == 0);
+  EXPECT_NO_THROW(hasty.barrier());
+  world.barrier();
+}
+
+TEST(SharedWork, OfRankZeroOthersWaitForIt) {
+  const ProcessGroup world = test_world(), hasty = ProcessGroup::world(timeout);
+  bool done = false;
+  work_on_files_of_rank_zero(hasty, [&] {
+    work(1.5 * timeout);
+    done = true;
+  });
   EXPECT_EQ(done, hasty.rank() == 0);
   EXPECT_NO_THROW(hasty.barrier());
   world.barrier();
@@ -53,7 +62,10 @@ TEST(SharedWork, ARankThatIsLostIsFoundByThoseThatWorkAndThoseThatWait) {
     const std::atomic<std::int64_t> progress = 0;
     SharedWork shared(hasty, progress);
     if (world.rank() == 0) {
+      bool called = false;
       EXPECT_NO_THROW(shared.run([] { work(2 * timeout); }));
+      EXPECT_THROW(shared.run([&] { called = true; }), Error);  // it does not finish its own work first
+      EXPECT_FALSE(called);
     }
     EXPECT_THROW(shared.finish(), Error);
   }

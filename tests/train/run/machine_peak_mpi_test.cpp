@@ -1,10 +1,17 @@
 // The peak of a machine does not depend on the number of ranks that share its cores.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 
+#include "support/shared_directory.h"
 #include "support/tested_world.h"
+#include "support/tiny_run.h"
+#include "train/run/kept_peaks.h"
 #include "train/run/machine_peak.h"
+#include "train/run/run_peak.h"
 
 namespace lyceum {
 namespace {
@@ -65,6 +72,27 @@ TEST(MachinePeakOfRanks, EndsOnABusyMachine) {
     return window;
   };
   for (const MachinePeak& peak : measured(places_on({"a"}), disturbed)) EXPECT_FALSE(peak.steady());
+}
+
+/// A machine that is measured for the sake of another one keeps the value that it has.
+TEST(MachinePeakOfRanks, IsKeptWhereItIsKnown) {
+  const ProcessGroup world = test_world();
+  const SharedDirectory cache(world);
+  setenv("LYCEUM_CACHE", cache.path().c_str(), 1);
+  const auto setup = make_setup(world, {});
+  for (int rank = 0; rank < world.size(); ++rank) {
+    setup->places.push_back(
+        {.host = fmt::format("n{}", rank), .cores = fmt::format("{}", rank), .device = "cpu", .processor = "P"});
+  }
+  constexpr double known = 1e30;  // beyond what is measured
+  if (world.rank() == 0) KeptPeaks("n0").keep("P, 1 core, f32", {.flops = known, .date = "2026-11-22"});
+  world.barrier();
+  const RunPeak peak = peak_of_run(RunConfig{}, *setup, false);
+  EXPECT_DOUBLE_EQ(peak.flops, known);
+  EXPECT_THAT(peak.source, testing::StartsWith(world.size() > 1 ? "measured now" : "measured on 2026-11-22"));
+  EXPECT_LT(peak_of_run(RunConfig{}, *setup, true).flops, known);
+  world.barrier();
+  unsetenv("LYCEUM_CACHE");
 }
 
 }  // namespace

@@ -19,22 +19,22 @@ std::vector<DataIdentity> changed_data(std::span<const DataIdentity> before, std
   return changed;
 }
 
-bool same_sources(const std::string& before, const std::string& now, std::span<const DataIdentity> known_before,
-                  std::span<const DataIdentity> known_now) {
+bool same_sources(const std::string& key, const std::string& before, const std::string& now,
+                  std::span<const DataIdentity> known_before, std::span<const DataIdentity> known_now) {
   if (before == now) return true;
   std::vector<DataSource> old_sources;
   try {
-    old_sources = data_sources("data.train", before);
+    old_sources = data_sources(key, before);
   } catch (const Error&) {  // names of other files
     return false;
   }
-  const std::vector<DataSource> sources = data_sources("data.train", now);
+  const std::vector<DataSource> sources = data_sources(key, now);
   const auto total = [](const std::vector<DataSource>& all) {
     return std::accumulate(all.begin(), all.end(), 0.0, [](double sum, const DataSource& s) { return sum + s.weight; });
   };
-  const auto print_of = [](std::span<const DataIdentity> all, const std::string& prefix) {
-    const auto found = std::ranges::find_if(
-        all, [&](const DataIdentity& one) { return one.key == "data.train" && one.prefix == prefix; });
+  const auto print_of = [&](std::span<const DataIdentity> all, const std::string& prefix) {
+    const auto found =
+        std::ranges::find_if(all, [&](const DataIdentity& one) { return one.key == key && one.prefix == prefix; });
     return found == all.end() ? std::string() : found->fingerprint;
   };
   const double old_sum = total(old_sources), sum = total(sources);

@@ -15,9 +15,9 @@ struct DataIdentity {
 /// Returns those of `now` whose contents differ from those of the same key and prefix in `before`.
 std::vector<DataIdentity> changed_data(std::span<const DataIdentity> before, std::span<const DataIdentity> now);
 
-/// True if two values of data.train, `before` and `now`, name the same sources with the same shares: by prefix, or by
+/// True if two values of `key`, such as data.train, name the same sources with the same shares: by prefix, or by
 /// contents that are known. `known_before`, `known_now`: of all keys.
-bool same_sources(const std::string& before, const std::string& now, std::span<const DataIdentity> known_before,
-                  std::span<const DataIdentity> known_now);
+bool same_sources(const std::string& key, const std::string& before, const std::string& now,
+                  std::span<const DataIdentity> known_before, std::span<const DataIdentity> known_now);
 
 }  // namespace lyceum

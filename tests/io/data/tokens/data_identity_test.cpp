@@ -21,15 +21,15 @@ TEST(DataIdentity, ChangedDataHaveOtherContentsUnderTheSameName) {
 TEST(DataIdentity, SourcesAreTheSameByNameOrByContents) {
   const std::vector<DataIdentity> before{{"data.train", "a", "1"}, {"data.train", "b", "2"}};
   const std::vector<DataIdentity> now{{"data.train", "moved/a", "1"}, {"data.train", "b", "7"}};
-  EXPECT_TRUE(same_sources("a", "a", {}, {}));
-  EXPECT_FALSE(same_sources("a", "moved/a", {}, {}));
-  EXPECT_TRUE(same_sources("a", "moved/a", before, now));
-  EXPECT_FALSE(same_sources("b", "moved/a", before, now));
-  EXPECT_TRUE(same_sources("0.7 a 0.3 b", "7 moved/a 3 b", before, now));
-  EXPECT_FALSE(same_sources("0.7 a 0.3 b", "6 moved/a 4 b", before, now));
-  EXPECT_FALSE(same_sources("0.7 a 0.3 b", "3 b 7 moved/a", before, now));
-  EXPECT_FALSE(same_sources("a b", "0.5 a 0.5 b", before, now));
-  EXPECT_FALSE(same_sources("0.7 a b", "a", before, now));  // not a value that can be read
+  EXPECT_TRUE(same_sources("data.train", "a", "a", {}, {}));
+  EXPECT_FALSE(same_sources("data.train", "a", "moved/a", {}, {}));
+  EXPECT_TRUE(same_sources("data.train", "a", "moved/a", before, now));
+  EXPECT_FALSE(same_sources("data.train", "b", "moved/a", before, now));
+  EXPECT_TRUE(same_sources("data.train", "0.7 a 0.3 b", "7 moved/a 3 b", before, now));
+  EXPECT_FALSE(same_sources("data.train", "0.7 a 0.3 b", "6 moved/a 4 b", before, now));
+  EXPECT_FALSE(same_sources("data.train", "0.7 a 0.3 b", "3 b 7 moved/a", before, now));
+  EXPECT_FALSE(same_sources("data.train", "a b", "0.5 a 0.5 b", before, now));
+  EXPECT_FALSE(same_sources("data.train", "0.7 a b", "a", before, now));  // not a value that can be read
 }
 
 }  // namespace
