@@ -18,7 +18,8 @@ std::int64_t fewest_ranks(const ParallelConfig& parallel);
 int expert_hosts(const ParallelConfig& parallel);
 
 /// Everything that makes this configuration impossible on `world` ranks, whatever the build; each names the keys, their
-/// values and what to set. Files are not looked at. The same before and after `resolve`.
+/// values and what to set. Files are not looked at. The same before and after `resolve`, but for advice: a derived
+/// batch.micro then counts as a given one, which other numbers of ranks may not suit.
 std::vector<std::string> contradictions(const Config& config, int world);
 /// All of these, and a device that this build does not have.
 std::vector<std::string> problems(const Config& config, int world);
