@@ -10,7 +10,8 @@
 namespace lyceum {
 
 /// Returns everything that makes this configuration impossible on `world` ranks, whatever the build; each text names
-/// the keys, their values and what to set. Files are not read. The same before and after `resolve`.
+/// the keys, their values and what to set. Files are not read. The same before and after `resolve`, but for advice: a
+/// derived batch.micro then counts as a given one, which other numbers of ranks may not suit.
 std::vector<std::string> contradictions(const Config& config, int world);
 /// Returns all of these, and a device that this build does not have.
 std::vector<std::string> problems(const Config& config, int world);
