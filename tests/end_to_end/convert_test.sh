@@ -87,14 +87,14 @@ grep -q '^layer [12]: [1-9][0-9]* of 16 experts removed' "$work/told" || fail "n
 
 # Layers with different numbers of experts: what reads a run knows them.
 convert insert counted grown --experts=17 --layers=2 --batch.global=8
+expect 0 "$lyceum" checkpoint show "$work/grown"
+! grep -q "pp pipeline stages" "$work/out" || fail "a converted checkpoint has a mesh"
 [[ $(sed -n 's/^experts_of_layers *= *//p' "$work/grown/config.ini") =~ ^([0-9]+),([0-9]+)$ ]] || fail "no list of experts"
 ((BASH_REMATCH[1] <= 16 && BASH_REMATCH[2] > 17)) || fail "layers have ${BASH_REMATCH[0]} experts"
 trains grown --parallel.pipeline=2
 expect 0 ranks 2 train --config "$work/grown/config.ini" --run.steps=3 --parallel.expert=2 --routing.every=1
 expect 0 "$lyceum" routing report "$work/grown" --html "$work/page.html"
 expect 0 "$lyceum" routing dump "$work/grown" --csv "$work/counts.csv"
-expect 0 "$lyceum" checkpoint show "$work/grown"
-! grep -q "pp pipeline stages" "$work/out" || fail "a converted checkpoint has a mesh"
 expect 0 "$lyceum" plan --config "$work/grown/config.ini" --ranks=2 --parallel.expert=2
 expect 0 "$lyceum" generate --checkpoint "$work/grown" --prompt "the " --tokens 4
 expect 0 ranks 2 eval --checkpoint "$work/grown" --parallel.expert=2 --batches=1 --token-log "$work/tokens.h5"
