@@ -17,7 +17,7 @@ import sentencepiece
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import normalizers, pre_tokenizers
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tokenizer" / "json"))
 import tokenizer_oracle as oracle  # noqa: E402
 
 # As published: Qwen's, Meta's (Llama 3 8B Instruct), DeepSeek's (LLM and MoE 16B chat).
