@@ -54,7 +54,8 @@ Field always(Section Config::*section, T Section::*member, std::type_identity_t<
 
 /// A key of which Lyceum supports a single value.
 Field only(std::string_view key, Json value, Json absent);
-/// As only(), for a key that is mostly absent; it is not written.
+/// A key that models usually omit, and of which Lyceum supports the single value `value`. It is read as only() reads
+/// it, and never written.
 Field required(std::string_view key, const Json& value);
 
 /// Unscaled rotary positions of the half-split kind with the base `absent`, in the keys of transformers 4 (rope_theta,

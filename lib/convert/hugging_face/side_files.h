@@ -11,8 +11,9 @@
 #include "io/checkpoint/checkpoint.h"
 #include "io/data/tokenizer/tokenizer.h"
 
-/// Files of a model in transformers' layout besides weights and tokenizer: chat template, special tokens, generation
-/// settings. A run keeps those of the model that it was imported from in its checkpoints, as one JSON object.
+/// Side files: the files of a transformers model other than its weights and tokenizer, such as chat template, special
+/// tokens and generation settings. A run that began with an imported model keeps that model's side files in its
+/// checkpoints, as one JSON object.
 namespace lyceum::hugging_face {
 
 /// Reads the side files of a model's folder, and the special tokens of its config.json: an object with an entry for
@@ -28,7 +29,7 @@ std::string chat_of(const Json& side_files);
 
 struct SideFiles {
   Json special_tokens;                       // of config.json
-  std::map<std::string, std::string> files;  // bytes by name
+  std::map<std::string, std::string> files;  // file name -> contents
 };
 /// Returns the files to write beside an exported model. `imported`: side_files_of() its checkpoint; `tokenizer_config`:
 /// of tokenizer_files(). The imported files stay as they are, unless the run ends texts with other tokens.
