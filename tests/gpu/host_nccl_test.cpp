@@ -26,11 +26,13 @@ int large_groups(const Mesh& mesh) {
 
 class HostNccl : public testing::Test {
  protected:
+  HostNccl() { shared->timeout = patience; }
+
   /// Of all ranks of the job.
-  std::shared_ptr<Communicator> communicator(const char* name, double timeout = 60) const {
+  std::shared_ptr<Communicator> communicator(const char* name) const {
     MPI_Comm handle = MPI_COMM_NULL;
     MPI_Comm_dup(MPI_COMM_WORLD, &handle);
-    return std::make_shared<Communicator>(handle, Communicator::Identity{name, 78}, timeout, shared);
+    return std::make_shared<Communicator>(handle, Communicator::Identity{name, 78}, shared);
   }
   std::shared_ptr<NcclLane> world_lane(const std::shared_ptr<Communicator>& group) const {
     std::vector<int> ranks(static_cast<std::size_t>(group->size()));
@@ -82,7 +84,8 @@ TEST_F(HostNccl, ASplitThatOneRankStaysAwayFromCanBeAborted) {
 }
 
 TEST_F(HostNccl, ARankThatIsLostInASplitIsReportedInTime) {
-  const auto group = communicator("world", short_time()), child = communicator("child");
+  const auto group = communicator("world"), child = communicator("child");
+  shared->timeout = short_time();
   NcclCarrier carrier(transport, group, std::source_location::current());
   if (size > 1 && rank != size - 1) {
     try {

@@ -19,7 +19,7 @@ class NcclCarrierTest : public testing::Test {
   const Stream stream = tested_stream();
   const std::shared_ptr<SharedState> shared = std::make_shared<SharedState>();
   const std::shared_ptr<Communicator> alone =
-      std::make_shared<Communicator>(Communicator::Identity{"alone", 77}, 60, shared, std::vector<int>{0}, 0);
+      std::make_shared<Communicator>(Communicator::Identity{"alone", 77}, shared, std::vector<int>{0}, 0);
   const std::shared_ptr<TensorTransport> transport = make_nccl_transport(std::get<CudaStream>(stream), shared);
   const std::unique_ptr<Carrier> carrier = transport->carrier(alone, std::source_location::current());
 

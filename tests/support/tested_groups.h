@@ -26,8 +26,8 @@ inline ProcessGroup tested(const ProcessGroup& group) { return group.on(tested_s
 inline bool exact_sums() { return tested_transport() != Transport::nccl; }
 /// Whether ranks notice that they disagree on sizes.
 inline bool notices_sizes() { return tested_transport() != Transport::nccl; }
-/// Seconds after which a rank that stays away is given up: time enough to come into being for those that come.
-inline double short_time() { return tested_transport() == Transport::mpi ? 0.3 : 1.5; }
+/// Seconds after which a rank that stays away is given up: time enough to begin a call for those that come.
+inline double short_time() { return 1.5; }
 
 template <class T>
 std::vector<T> values_of(const Tensor& tensor) {

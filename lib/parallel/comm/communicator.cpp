@@ -8,10 +8,8 @@
 
 namespace lyceum {
 
-Communicator::Communicator(Identity identity, double timeout, std::shared_ptr<SharedState> shared,
-                           std::vector<int> members, int rank)
+Communicator::Communicator(Identity identity, std::shared_ptr<SharedState> shared, std::vector<int> members, int rank)
     : identity_(std::move(identity)),
-      timeout_(timeout),
       shared_(std::move(shared)),
       members_(std::move(members)),
       rank_(rank),
@@ -31,9 +29,9 @@ int size_of(MPI_Comm handle) {
 
 }  // namespace
 
-Communicator::Communicator(MPI_Comm handle, Identity identity, double timeout, std::shared_ptr<SharedState> shared)
-    : Communicator(std::move(identity), timeout, std::move(shared),
-                   std::vector<int>(static_cast<std::size_t>(size_of(handle))), 0) {
+Communicator::Communicator(MPI_Comm handle, Identity identity, std::shared_ptr<SharedState> shared)
+    : Communicator(std::move(identity), std::move(shared), std::vector<int>(static_cast<std::size_t>(size_of(handle))),
+                   0) {
   handle_ = handle;
   const Operation made{"making a communicator", 0, 0, std::source_location::current()};
   check(MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN), made);
@@ -89,7 +87,7 @@ void Communicator::check(int code, const Operation& operation) const {
 void Communicator::fail_timeout(const Operation& operation, const Watch::Finding& finding) const {
   const std::string reason = finding.reason.empty() ? "another rank is gone or stuck" : finding.reason;
   const std::string message = format_message("{} waited {} s: {}; raise run.timeout_seconds if a step takes longer",
-                                             {describe(operation), timeout_, reason});
+                                             {describe(operation), timeout(), reason});
   const auto here = std::source_location::current();
   if (finding.found_by_other) throw ReportedElsewhere(message, here, finding.finder);
   throw Error(ExitCode::failed, message, here);

@@ -3,6 +3,7 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -36,12 +37,13 @@ struct SharedState {
   Progress progress{};
   Ledger ledger{};
   Turns turns{};
-  std::shared_ptr<Watch> watch{};  // none in a world of one
-  bool checksums = false;          // see ProcessGroup::set_checksums()
+  std::shared_ptr<Watch> watch{};                            // none in a world of one
+  bool checksums = false;                                    // see ProcessGroup::set_checksums()
+  double timeout = std::numeric_limits<double>::infinity();  // seconds that a wait may last
 };
 
 /// An owned MPI communicator with the things that every operation on it needs: its place in errors and in the ledger,
-/// its timeout, and whether an operation on it was given up. Without MPI it has no handle: a group of one, or the
+/// and whether an operation on it was given up. Without MPI it has no handle: a group of one, or the
 /// rehearsal of a group.
 class Communicator {
  public:
@@ -50,10 +52,9 @@ class Communicator {
     std::uint64_t number;  // see LedgerEntry::group
   };
   /// A group of one, or in a rehearsal that of `members`, ranks of the job.
-  Communicator(Identity identity, double timeout, std::shared_ptr<SharedState> shared, std::vector<int> members,
-               int rank);
-  /// Takes `handle` over; its errors are returned from now on. `timeout`: seconds.
-  Communicator(MPI_Comm handle, Identity identity, double timeout, std::shared_ptr<SharedState> shared);
+  Communicator(Identity identity, std::shared_ptr<SharedState> shared, std::vector<int> members, int rank);
+  /// Takes `handle` over; its errors are returned from now on.
+  Communicator(MPI_Comm handle, Identity identity, std::shared_ptr<SharedState> shared);
   /// Frees the handle, unless the job is failing or MPI has ended: freeing is collective and must not hang.
   ~Communicator();
   Communicator(const Communicator&) = delete;
@@ -66,7 +67,7 @@ class Communicator {
   /// Whether operations are noted and nothing else.
   bool rehearses() const { return !alone() && handle_ == MPI_COMM_NULL; }
   const std::string& name() const { return identity_.name; }
-  double timeout() const { return timeout_; }
+  double timeout() const { return shared_->timeout; }
   const std::shared_ptr<SharedState>& shared() const { return shared_; }
   /// Ranks of the job, by rank of the group.
   const std::vector<int>& members() const { return members_; }
@@ -92,7 +93,6 @@ class Communicator {
  private:
   MPI_Comm handle_ = MPI_COMM_NULL;
   Identity identity_;
-  double timeout_;
   std::shared_ptr<SharedState> shared_;
   std::vector<int> members_;
   int rank_ = 0;

@@ -1,7 +1,6 @@
 #include "parallel/comm/process_group.h"
 
 #include <cstring>
-#include <limits>
 #include <numeric>
 
 #include "core/copy.h"
@@ -13,15 +12,14 @@ namespace lyceum {
 namespace {
 
 constexpr std::uint64_t world_number = 1;
-constexpr double forever = std::numeric_limits<double>::infinity();
 
 /// A communicator of the same ranks, made before the timeout or not at all.
-MPI_Comm duplicate(MPI_Comm of, double timeout, const std::shared_ptr<SharedState>& shared) {
+MPI_Comm duplicate(MPI_Comm of, const std::shared_ptr<SharedState>& shared) {
   // Until the duplicate exists, errors name a group of one.
   const Operation making{
       .name = "making a communicator", .bytes = 0, .size = 0, .where = std::source_location::current()};
-  const auto maker = std::make_shared<Communicator>(Communicator::Identity{"world", world_number + 1}, timeout, shared,
-                                                    std::vector<int>{0}, 0);
+  const auto maker =
+      std::make_shared<Communicator>(Communicator::Identity{"world", world_number + 1}, shared, std::vector<int>{0}, 0);
   const auto handle = std::make_shared<MPI_Comm>(MPI_COMM_NULL);
   auto state = std::make_unique<Messages>(maker, making);
   state->keep(handle);
@@ -73,18 +71,19 @@ ProcessGroup ProcessGroup::world(double timeout, const std::string& machine) {
   require_usage(timeout > 0, "a timeout of {} s: it must be positive", timeout);
   require(mpi_running(), "a process group of all ranks needs MPI to be initialised");
   const auto shared = std::make_shared<SharedState>();
-  const MPI_Comm handle = duplicate(MPI_COMM_WORLD, timeout, shared);
-  ProcessGroup world = made(
-      std::make_shared<Communicator>(handle, Communicator::Identity{"world", world_number}, timeout, shared), {}, {});
+  shared->timeout = timeout;
+  const MPI_Comm handle = duplicate(MPI_COMM_WORLD, shared);
+  ProcessGroup world =
+      made(std::make_shared<Communicator>(handle, Communicator::Identity{"world", world_number}, shared), {}, {});
   if (world.size() > 1) {
-    shared->watch = Watch::create(world, duplicate(handle, timeout, shared), machine);
+    shared->watch = Watch::create(world, duplicate(handle, shared), machine);
     world.implementation_->traffic = {};  // what the watch was made with is no traffic of the job's
   }
   return world;
 }
 
 ProcessGroup ProcessGroup::self(std::string name) {
-  return made(std::make_shared<Communicator>(Communicator::Identity{std::move(name), world_number}, forever,
+  return made(std::make_shared<Communicator>(Communicator::Identity{std::move(name), world_number},
                                              std::make_shared<SharedState>(), std::vector<int>{0}, 0),
               {}, {});
 }
@@ -93,7 +92,7 @@ ProcessGroup ProcessGroup::rehearsal(int rank, int ranks) {
   require(rank >= 0 && rank < ranks, "rank {} of {} ranks", rank, ranks);
   std::vector<int> members(static_cast<std::size_t>(ranks));
   std::iota(members.begin(), members.end(), 0);
-  return made(std::make_shared<Communicator>(Communicator::Identity{"world", world_number}, forever,
+  return made(std::make_shared<Communicator>(Communicator::Identity{"world", world_number},
                                              std::make_shared<SharedState>(), std::move(members), rank),
               {}, {});
 }
@@ -111,6 +110,7 @@ int ProcessGroup::size() const { return implementation_->communicator->size(); }
 const std::vector<int>& ProcessGroup::members() const { return implementation_->communicator->members(); }
 void ProcessGroup::set_checksums(bool on) const { implementation_->communicator->shared()->checksums = on; }
 const std::string& ProcessGroup::name() const { return implementation_->communicator->name(); }
+void ProcessGroup::set_timeout(double seconds) const { implementation_->communicator->shared()->timeout = seconds; }
 double ProcessGroup::timeout() const { return implementation_->communicator->timeout(); }
 const ProcessGroup::Traffic& ProcessGroup::traffic() const { return implementation_->traffic; }
 Ledger& ProcessGroup::ledger() const { return implementation_->communicator->shared()->ledger; }
@@ -128,9 +128,9 @@ ProcessGroup ProcessGroup::split(const std::function<int(int)>& colour_of, std::
     if (rank == parent.rank()) place = static_cast<int>(members.size());
     members.push_back(parent.members()[static_cast<std::size_t>(rank)]);
   }
-  return made(std::make_shared<Communicator>(parent.child(std::move(name), colour), parent.timeout(), parent.shared(),
-                                             std::move(members), place),
-              implementation_->transport, {});
+  return made(
+      std::make_shared<Communicator>(parent.child(std::move(name), colour), parent.shared(), std::move(members), place),
+      implementation_->transport, {});
 }
 
 ProcessGroup ProcessGroup::split(int colour, int key, std::string name, Where where) const {
@@ -145,8 +145,7 @@ ProcessGroup ProcessGroup::split(int colour, int key, std::string name, Where wh
   MPI_Comm handle = MPI_COMM_NULL;
   parent.check(MPI_Comm_split(parent.handle(), colour, key, &handle),
                {.name = "split", .bytes = 0, .size = 0, .where = where});
-  const auto child =
-      std::make_shared<Communicator>(handle, parent.child(std::move(name), colour), parent.timeout(), parent.shared());
+  const auto child = std::make_shared<Communicator>(handle, parent.child(std::move(name), colour), parent.shared());
   std::unique_ptr<Carrier> carrier;
   if (implementation_->carrier) carrier = implementation_->carrier->split(child, colour, where);
   return made(child, implementation_->transport, std::move(carrier));

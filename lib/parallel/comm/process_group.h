@@ -77,6 +77,8 @@ class ProcessGroup {
   const std::string& name() const;
   /// Seconds that a wait may last.
   double timeout() const;
+  /// Sets timeout() of all groups of this world, on this rank alone, for waits that begin or continue from now on.
+  void set_timeout(double seconds) const;
   /// Ranks of the job, by rank of the group.
   const std::vector<int>& members() const;
   /// Whether tensors that travel by MPI have a checksum with each message from now on, in all groups of this world: a

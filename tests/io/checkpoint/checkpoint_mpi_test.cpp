@@ -133,7 +133,7 @@ TEST(CheckpointRanks, OneRankThatFailsFailsAllAndChangesNothing) {
 }
 
 TEST(CheckpointRanks, RanksWaitLongerForFilesThanForMessages) {
-  const ProcessGroup world = test_world(), hasty = ProcessGroup::world(2);
+  const ProcessGroup world = test_world(), hasty = hasty_world(2);
   if (world.size() != 2) GTEST_SKIP() << "two ranks are enough to wait for";
   const SharedDirectory root(world);
   std::set<std::string> passed;

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
-#include <thread>
 
 #include "core/random.h"
 #include "parallel/comm/process_group.h"
@@ -359,10 +358,8 @@ TEST_F(ProcessGroupTest, TrafficCountsWhatLeavesThisRank) {
 
 TEST_F(ProcessGroupTest, ARankThatStaysAwayEndsTheWaitOfTheOthers) {
   if (size < 2) GTEST_SKIP() << "needs two ranks";
-  const ProcessGroup hasty = ProcessGroup::world(0.5);
-  if (rank == size - 1) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(800));
-  } else {
+  const ProcessGroup hasty = hasty_world(0.5);
+  if (rank != size - 1) {
     const auto begin = std::chrono::steady_clock::now();
     std::vector<float> values(1024);
     try {
@@ -376,7 +373,6 @@ TEST_F(ProcessGroupTest, ARankThatStaysAwayEndsTheWaitOfTheOthers) {
     }
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
     EXPECT_GE(waited.count(), 0.5);
-    EXPECT_LT(waited.count(), 10);
     // Its ranks no longer agree on what comes next.
     EXPECT_THROW(hasty.barrier(), Error);
   }
@@ -385,7 +381,7 @@ TEST_F(ProcessGroupTest, ARankThatStaysAwayEndsTheWaitOfTheOthers) {
 
 TEST_F(ProcessGroupTest, ADroppedOperationWaitsNoLongerThanTheTimeout) {
   if (size < 2) GTEST_SKIP() << "needs two ranks";
-  const ProcessGroup hasty = ProcessGroup::world(2);
+  const ProcessGroup hasty = hasty_world(2);
   if (rank != 0) {
     { const Pending dropped = hasty.all_reduce_async(Tensor::zeros(CpuStream(1), DType::f32, {4})); }
     EXPECT_THROW(hasty.barrier(), Error);

@@ -16,7 +16,7 @@ constexpr double timeout = 2;  // many times what a message takes on a busy mach
 void work(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
 TEST(SharedWork, MayTakeLongerThanTheTimeout) {
-  const ProcessGroup world = test_world(), hasty = ProcessGroup::world(timeout);
+  const ProcessGroup world = test_world(), hasty = hasty_world(timeout);
   const std::atomic<std::int64_t> progress = 0;
   SharedWork shared(hasty, progress);
   bool done = false;
@@ -55,7 +55,7 @@ TEST(SharedWork, ErrorsComeOut) {
 }
 
 TEST(SharedWork, ARankThatIsLostIsFoundByThoseThatWorkAndThoseThatWait) {
-  const ProcessGroup world = test_world(), hasty = ProcessGroup::world(timeout);
+  const ProcessGroup world = test_world(), hasty = hasty_world(timeout);
   if (world.size() < 2) GTEST_SKIP() << "needs two ranks";
   const int last = world.size() - 1;
   if (world.rank() != last) {

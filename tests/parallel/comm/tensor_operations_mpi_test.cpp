@@ -297,7 +297,8 @@ TEST_F(TensorOperations, APartnerThatStaysAwayEndsTheWait) {
       {"send of 4194304 B to rank " + std::to_string(size - 1),
        [&](const ProcessGroup& g) { g.send_async(large, size - 1).wait(); }}};
   for (const auto& [operation, call] : calls) {
-    const ProcessGroup hasty = tested(ProcessGroup::world(short_time()));
+    const ProcessGroup hasty = tested(test_world());
+    hasty.set_timeout(short_time());
     const auto wait_for_call = [&, &call = call] {
       call(hasty);
       bytes_of(own);  // what wait() had the device wait for, the host waits for here
