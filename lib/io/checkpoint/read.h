@@ -33,8 +33,9 @@ class CheckpointReader {
   std::string tokenizer_sha256() const;
   /// The file of that tokenizer. Throws a bad_input Error when it is not what was written.
   std::filesystem::path tokenizer() const;
-  /// Text of transformers.json: the other files of the imported model's folder, except weights and tokenizer;
-  /// empty if the run's model was not imported. Throws a bad_input Error when it is not what was written.
+  /// Returns the text of transformers.json: the files that an imported model's folder had in addition to weights and
+  /// tokenizer. Empty if the model was not imported. Throws a bad_input Error if the file has changed since it was
+  /// saved.
   std::string transformers() const;
   /// Bytes of all its files.
   std::int64_t bytes() const;

@@ -473,6 +473,7 @@ TEST_F(Weights, AndOtherFilesMayNotBeLinksToNothing) {
   write(weights_name, names());
   for (const char* name : {"generation_config.json", "chat_template.jinja", "tokenizer.json", index_name}) {
     const fs::path file = folder_ / name;
+    fs::remove(file);
     fs::create_symlink("../blobs/absent", file);
     expect_bad_input([&] { has_file(file); }, std::string(name) + " is a link to a file that does not exist");
     std::vector<std::string> notes;

@@ -322,7 +322,7 @@ TEST(Conversion, RoutingLogsOfOtherModelsAreRefused) {
 
 TEST(Conversion, ARunIsWrittenWholeOrNotAtAll) {
   const Source source(sparse_model());
-  const Conversion made = source.made({.transform = "reset"}, {"--run.steps=5", "--optim.lr=0.5"});
+  const Conversion made = source.made({.transform = "reset"}, {"--run.steps=5", "--optim.lr=0.5", "--batch.micro=0"});
   write_run(made, source.reader(), ProcessGroup::self(), "a test");
   const CheckpointReader reader(resolve_checkpoint(source.target()));
   EXPECT_EQ(reader.problem(), "");

@@ -242,6 +242,8 @@ class Rewriting {
       out_ += given;
     } else if (category == "Cn" || category == "C") {
       narrowed(category, negated);
+    } else if (category == "Mn") {
+      widened(R"([\p{Mn}&&[^\x{1171e}]])", more, negated, in_class);  // Unicode 15 moved this one to Mc
     } else {
       widened("\\p{" + category + "}", more, negated, in_class);
     }

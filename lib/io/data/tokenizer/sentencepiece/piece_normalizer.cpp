@@ -177,6 +177,7 @@ std::string PieceNormalizer::operator()(std::string_view text, TextPart part, st
       continue;
     }
     if (plain_spaces && text.front() == ' ') {  // as below, but the most frequent case
+      move_places(1, false);
       text.remove_prefix(1);
       if (!after_space) out += space;
       after_space = joins_spaces_;

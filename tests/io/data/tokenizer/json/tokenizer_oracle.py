@@ -210,8 +210,8 @@ def cases(tokenizer):
 def classes(file):
     """Writes the SHA-256 of the characters that each class does not match."""
     everything = "".join(chr(c) for c in range(1, 0x110000) if not 0xD800 <= c < 0xE000)
-    names = "L M N P S Lu Ll Lt Lm Lo Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Z Zs Cc Co Word PosixPunct".split()
-    patterns = [rf"\p{{{name}}}" for name in names] + [rf"[\P{{{name}}}]" for name in "L M N P S Nd".split()]
+    names = "L M N P S Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Z Zs Cc Co Word PosixPunct".split()
+    patterns = [rf"\p{{{name}}}" for name in names] + [rf"[\P{{{name}}}]" for name in "L M N P S Mn Nd".split()]
     patterns += [r"[\p{^L}]", r"\w", r"\W", r"\d", r"\D", r"\s", r"\S", r"\h", r"\R", r"\O", ".", r"[^\w\s]", r"[\w&&[^\d]]", r"(?i:[a-zß])"]
     patterns += ["[[:punct:]]", "[^[:punct:]]", "[[:^punct:]]", "[[:punct:][:space:]]", "[][:punct:]]", r"[^\s\p{L}\p{N}]", r"[\p{P}\p{S}]"]
     patterns += [f"[[:{name}:]]" for name in "ascii blank cntrl space xdigit".split()]
