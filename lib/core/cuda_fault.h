@@ -2,8 +2,8 @@
 
 namespace lyceum {
 
-/// The first bad index that a kernel met since the last CudaStream::synchronise(), in the device's memory; all zeros:
-/// none. The names are literals of the host.
+/// The first out-of-range index that a kernel met since the last CudaStream::synchronise(). It is in device memory.
+/// All fields are zero if there was none.
 struct DeviceFault {
   int raised;
   const char* kernel;

@@ -6,7 +6,7 @@
 
 namespace lyceum {
 
-/// What kernels keep between calls, one thing of a type: the state of a stream has it.
+/// State that kernels keep between calls, one object per type. Each stream has one such map.
 using Kept = std::unordered_map<std::type_index, std::shared_ptr<void>>;
 
 }  // namespace lyceum

@@ -26,7 +26,7 @@ Shape::Shape(std::span<const std::int64_t> extents) : rank_(static_cast<int>(ext
 }
 
 std::int64_t Shape::size() const {
-  constexpr std::int64_t most = std::int64_t{1} << 59;  // bytes, and sums of two sizes, stay within 63 bits
+  constexpr std::int64_t most = std::int64_t{1} << 59;  // keeps sizes in bytes, and sums of two, below 2^63
   std::int64_t product = 1;
   for (const std::int64_t extent : extents()) {
     require(!__builtin_mul_overflow(product, extent, &product) && product <= most,

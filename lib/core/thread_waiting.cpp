@@ -17,11 +17,12 @@ namespace lyceum {
 
 namespace {
 
-/// Turns of GNU's waiting loop before a thread sleeps: some ten microseconds, in which the next small operation of a
-/// decoded token mostly comes (docs/benchmarks.md). With more threads than cores in one process GNU makes it less.
+/// Values of GOMP_SPINCOUNT: iterations of GNU's waiting loop before a thread sleeps. 1000 take some ten microseconds;
+/// the next small operation of decoding usually arrives within that time (docs/benchmarks.md). GNU reduces the number
+/// if a process has more threads than cores.
 constexpr const char *some_turns = "1000", *no_turns = "0";
 
-/// Whether the ranks of this host leave each of their threads a core.
+/// True if all threads of all ranks on this host can have their own core.
 bool core_for_each_thread() {
   const long cores = std::max(1L, static_cast<long>(std::thread::hardware_concurrency())),
              ranks = launched_ranks_here();
@@ -30,7 +31,7 @@ bool core_for_each_thread() {
   return ranks * (threads > 0 ? threads : std::max(1L, cores / ranks)) <= cores;
 }
 
-/// Whether something follows this process that would lose it in a new start. Without /proc nobody knows.
+/// True if a debugger or valgrind follows this process and would lose it if it started again; also without /proc.
 bool followed() {
   const char* preloaded = std::getenv("LD_PRELOAD");
   if (preloaded && std::string_view(preloaded).find("vgpreload") != std::string_view::npos) return true;  // valgrind
@@ -41,7 +42,8 @@ bool followed() {
   return true;
 }
 
-/// The arguments that the kernel was given: those of `main` lack what a loader named on the command line took.
+/// Returns the arguments that the kernel received. Those of `main` lack the ones that a loader on the command line
+/// removed (`ld.so program …`).
 std::vector<std::string> process_arguments() {
   std::ifstream file("/proc/self/cmdline");
   std::vector<std::string> arguments;
@@ -62,7 +64,7 @@ void let_waiting_threads_sleep() {
   pointers.push_back(nullptr);
   setenv("OMP_WAIT_POLICY", "passive", 0);
   setenv("GOMP_SPINCOUNT", core_for_each_thread() ? some_turns : no_turns, 0);
-  execv(program.c_str(), pointers.data());  // returns when it fails: then the threads spin
+  execv(program.c_str(), pointers.data());  // returns only on failure: then threads keep spinning
 }
 
 }  // namespace lyceum

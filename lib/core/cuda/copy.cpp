@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::size_t slot_bytes = std::size_t{4} << 20;
 
-/// Two buffers between pageable memory and the device; a slot's event says when the device is done with it.
+/// Two pinned buffers between pageable host memory and the device, used alternately. The event of a slot is reached
+/// when the device has finished with its buffer.
 class Staging {
  public:
   void send(const CudaStream& stream, std::byte* device, const std::byte* host, std::size_t bytes) {
@@ -86,7 +87,7 @@ PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
 
 void copy_to(const CudaStream& stream, void* device, const void* host, std::size_t bytes) {
   if (bytes <= small_copy) return copy_small(stream, device, host, bytes);
-  if (stream.recording()) {  // a record keeps arguments, and would read a buffer again
+  if (stream.recording()) {  // a CUDA graph stores kernel arguments; a staging buffer would be read in each replay
     for (std::size_t at = 0; at < bytes; at += small_copy) {
       copy_small(stream, static_cast<std::byte*>(device) + at, static_cast<const std::byte*>(host) + at,
                  std::min(small_copy, bytes - at));

@@ -31,7 +31,8 @@ class DeviceSource : public MemorySource {
     check(state, "cudaMalloc");
     return static_cast<std::byte*>(block);
   }
-  // Waits for all work of the device. At the end of the process the driver may be gone already, and its memory with it.
+  // cudaFree() waits for all work of the device. At the end of the process the driver may have been unloaded and have
+  // freed the memory already, so its result is ignored.
   void give_back(std::byte* block, std::size_t) override { cudaFree(block); }
   void clear(std::byte* block, std::size_t bytes) override {
     if (bytes) check(cudaMemsetAsync(block, 0, bytes, stream_), "cudaMemsetAsync");
@@ -52,7 +53,7 @@ struct CudaStream::State {
   std::shared_ptr<Allocator> memory;
   std::shared_ptr<Profile> profile;
   std::shared_ptr<std::byte> fault;
-  std::shared_ptr<DeviceFault> seen;  // pinned: a copy to other memory would wait for the device
+  std::shared_ptr<DeviceFault> seen;  // pinned, so that the copy is asynchronous
   std::vector<WaitObserver*> observers;
   Kept kept;
   State() = default;
@@ -85,7 +86,7 @@ CudaStream::CudaStream(int device, std::size_t limit) : state_(std::make_shared<
 
 CudaStream::State::~State() {
   kept.clear();
-  if (handle) cudaStreamSynchronize(handle);  // its blocks go back to the system with the allocator
+  if (handle) cudaStreamSynchronize(handle);  // blocks return to the system with the allocator, so work must be done
   fault.reset();
   if (handle) cudaStreamDestroy(handle);
 }
@@ -93,7 +94,7 @@ CudaStream::State::~State() {
 void CudaStream::set_profile(std::shared_ptr<Profile> profile) const {
   if (state_->profile) state_->profile->set_clock(nullptr);
   if (profile) {
-    // The profile may outlive the stream, all of whose work is done then.
+    // The profile may outlive the stream. All work is done by then, so there is nothing to wait for.
     const auto wait = [stream = std::weak_ptr(state_)](const std::function<bool()>& reached) {
       if (const auto state = stream.lock()) state->wait_until(reached);
     };
