@@ -9,7 +9,7 @@ namespace {
 
 using Expert = ExpertBank::Expert;
 
-/// Of the rows of x, which are those of `copies` where there are such.
+/// Returns the output of the bank for each row. The rows are those of x, or those of `copies` if it is set.
 Tensor answers_of(const Stream& stream, const ExpertBank& bank, const TokenRows& copies, ExpertBank::Saved& saved,
                   const Tensor& x) {
   const Segments rows = bank.segments->view();
@@ -46,7 +46,7 @@ Tensor answers_of(const Stream& stream, const ExpertBank& bank, const TokenRows&
   return y;
 }
 
-/// Gates of the rows of copies, and memory for their gradient.
+/// The gates [tokens, k] and memory for their gradient; both undefined for a bank without gates.
 struct Gates {
   Tensor values, gradient;
 
@@ -60,7 +60,8 @@ struct Gates {
   }
 };
 
-/// The gradient of x. dy is that of the answers; of copies it is that of the tokens' sums, each row's with its gate.
+/// Returns the gradient of x. dy is the gradient of the bank's outputs; with copies, of the gate-weighted sums per
+/// token.
 Tensor input_gradient(const Stream& stream, const ExpertBank& bank, const TokenRows& copies, const Gates& gates,
                       ExpertBank::Saved& saved, const Tensor& dy) {
   const Segments rows = bank.segments->view();
@@ -89,7 +90,7 @@ Tensor input_gradient(const Stream& stream, const ExpertBank& bank, const TokenR
   return copies.sums(stream, d_rows);
 }
 
-/// After input_gradient().
+/// Adds to the weights' gradients. Reads what input_gradient() has saved, so it must run after it.
 void add_weight_gradients(const Stream& stream, const ExpertBank& bank, const TokenRows& copies,
                           const ExpertBank::Saved& saved, const Tensor& dy) {
   const Segments rows = bank.segments->view();

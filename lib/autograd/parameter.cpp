@@ -13,7 +13,7 @@ Parameter& ParameterUnit::add(Parameter parameter) { return append(std::make_uni
 
 Parameter& ParameterUnit::append(std::unique_ptr<Parameter> parameter) {
   require(!values_.defined(), "{} already has its memory: {} comes too late", name_, parameter->name);
-  // Every parameter begins on a cache line, whatever its type.
+  // Aligns every parameter to a cache line, also in bf16.
   constexpr std::int64_t alignment = 32;
   first_.push_back(size_);
   size_ += round_up(parameter->shape.size(), alignment);
@@ -58,7 +58,8 @@ Shape ParameterPiece::in_memory() const {
 
 namespace {
 
-/// Rows of the last dimension that a piece has, and where each begins in the whole logical tensor.
+/// Calls f(first, length, global) for each row (last dimension) of a slice: its offset from the beginning of the slice
+/// in the parameter, its length, and the index of its first element in the whole logical tensor.
 template <class F>
 void for_each_row(const ParameterPiece& piece, F&& f) {
   const int rank = piece.shape.rank();
@@ -76,13 +77,14 @@ void for_each_row(const ParameterPiece& piece, F&& f) {
   }
 }
 
-/// The parameter's elements `range`, into `values`.
+/// Writes initial values of the parameter's elements `range` to `values`. Collects them on the host, in chunks of about
+/// 2^20 elements.
 template <class T>
 void initialize_parameter(const Stream& stream, const Parameter& parameter, std::uint64_t seed, const Range& range,
                           T* values) {
   constexpr std::size_t most = std::size_t{1} << 20;
   std::vector<float> row;
-  std::vector<T> made;  // neighbours, which end before `next`
+  std::vector<T> made;  // consecutive elements that end before element `next` of the parameter
   std::int64_t next = 0;
   const auto hand_over = [&] {
     copy_to_device(stream, values + (next - std::ssize(made) - range.first), made.data(), made.size() * sizeof(T));
@@ -98,7 +100,7 @@ void initialize_parameter(const Stream& stream, const Parameter& parameter, std:
       draw_initial(row, parameter.initial, random, global + from - at);
       const std::int64_t gap = from - next;
       if (!made.empty() && gap > 0 && gap < length) {
-        made.resize(made.size() + static_cast<std::size_t>(gap), T(0.0f));  // the padding of a row
+        made.resize(made.size() + static_cast<std::size_t>(gap), T(0.0f));  // padding between rows
       } else if (gap != 0) {
         hand_over();
       }

@@ -12,7 +12,7 @@ namespace lyceum {
 
 namespace {
 
-/// A part of W for each piece.
+/// Divides W into the equal column or row ranges of the sub-dimensions.
 enum class Cut { columns, rows };
 template <class T>
 std::vector<Matrix<T>> of_pieces(const Matrix<T>& weight, Cut cut, std::int64_t pieces) {
@@ -33,7 +33,7 @@ SegmentLayout layout_of(const Stream& stream, const PieceChoices& choices, std::
   return {stream, *choices.segments, std::vector<std::int64_t>(static_cast<std::size_t>(choices.pieces), width)};
 }
 
-/// The chosen pieces of tokens x.
+/// Returns the rows of a grouped product: the chosen sub-dimensions of tokens x, read in place.
 template <class T>
 PickedRows<T> picked_pieces(const PieceChoices& choices, const Tensor& x) {
   const std::int64_t rows = x.shape()[0] * choices.pieces;
@@ -47,7 +47,8 @@ Matrix<T> matrix_if_any(const Tensor& tensor) {
   return tensor.size() > 0 ? tensor.matrix<T>() : Matrix<T>{};
 }
 
-/// What every token gets of its rows, added to y where that is there already.
+/// Sums the rows of each token, in the order of its choices, into y [tokens, columns]. If `add` is true, adds the sum
+/// to y.
 template <class T>
 void sum_rows(const Stream& stream, const PieceChoices& choices, const Tensor& rows, const Tensor& y, bool add) {
   const auto slot = choices.rows.row_of_pair.span<const std::int64_t>();
@@ -194,7 +195,7 @@ Tensor WritePieces::forward(const Stream& stream, Saved& saved, const Tensor& z,
 std::array<Tensor, 2> WritePieces::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
   const std::int64_t shared = saved.dense.shape()[1];
   saved.d_dense = Tensor::empty(stream, dy.dtype(), saved.dense.shape());
-  saved.d_rows = Tensor::zeros(stream, dy.dtype(), saved.rows.shape());  // padding has no gradient
+  saved.d_rows = Tensor::zeros(stream, dy.dtype(), saved.rows.shape());  // rows of padding are not written below
   const Tensor d_factors = Tensor::empty(stream, saved.factors.dtype(), saved.factors.shape());
   const Tensor dz = Tensor::empty(stream, dy.dtype(), saved.z.shape());
   const Tensor dz_rows = Tensor::empty(stream, dy.dtype(), {saved.rows.shape()[0], saved.z.shape()[1]});

@@ -17,7 +17,7 @@ void Tape::accumulate(int id, Tensor gradient) {
   require(sum.shape() == gradient.shape() && sum.dtype() == gradient.dtype(),
           "gradients {} {} and {} {} of one variable", name_of(sum.dtype()), sum.shape(), name_of(gradient.dtype()),
           gradient.shape());
-  // Add passes the same gradient to both its inputs, so a shared one must not be written in place.
+  // Sum::backward returns one tensor for both inputs, so a gradient that is shared must not be overwritten.
   const Tensor result = sum.unique()        ? sum
                         : gradient.unique() ? gradient
                                             : Tensor::empty(stream_, sum.dtype(), sum.shape());
@@ -37,7 +37,7 @@ Tensor Tape::take(int id) {
 
 namespace {
 
-/// Once for each run of parameters of one unit whose memory comes and goes.
+/// Calls f for each unit with managed memory; once for consecutive parameters of the same unit.
 template <class F>
 void for_each_unit(const std::vector<Parameter*>& parameters, F&& f) {
   ParameterUnit* last = nullptr;
@@ -135,7 +135,8 @@ struct Tape::RecomputeNode final : Node {
 std::vector<Variable> Tape::recompute(Block block, const Variable& x) {
   Tape first(stream_, Mode::inference);
   std::vector<Variable> results = block(first, {x.value, Variable::no_gradient});
-  // The block counts as one use of each of its parameters: its own tape counts the uses within.
+  // The block counts as one use of each of its parameters; the inner tape of the backward pass counts the uses within
+  // it.
   for (const auto& [parameter, uses] : first.uses_) used(*parameter);
   if (!recording()) return results;
   auto node = std::make_unique<RecomputeNode>();
