@@ -73,7 +73,7 @@ struct FactorsOfPieces {
 };
 
 /// Computes load, f64 [sequences, load_width(pieces)], from factors [tokens, pieces], for the balance loss; see
-/// PieceLoad. The tokens begin at token `first` of `sequences` sequences of seq_len tokens each.
+/// PieceLoad. Row 0 of the factors is token `first` of `sequences` sequences of seq_len tokens each.
 struct LoadOfPieces {
   Tensor index;
   std::int64_t sequences, seq_len, first;

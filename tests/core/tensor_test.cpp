@@ -139,7 +139,7 @@ TEST(Tensor, GivesItsMemoryUpAndTakesOtherBack) {
   const auto memory = Allocator::create();
   const Stream own = CpuStream(1, memory);
   const Tensor tensor = Tensor::empty(own, DType::f32, {4, 3}), copy = tensor, view = tensor.slice(1, 2);
-  EXPECT_THROW(view.give_up(), Error);  // a part
+  EXPECT_THROW(view.give_up(), Error);  // only a part of its memory
   EXPECT_THROW(tensor.take_back(copy), Error);
   tensor.give_up();
   EXPECT_EQ(memory->use().total, 0u);

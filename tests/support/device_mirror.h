@@ -23,8 +23,9 @@
 
 namespace lyceum {
 
-/// Copies of pieces of the host's memory on a device. Pieces that overlap, such as an input that is the output, have
-/// one copy, which stands as far from a multiple of 64 bytes as the original. Guards before and after a copy must stay.
+/// Copies of spans of host memory on a device. Overlapping spans, such as an input that is also the output, share one
+/// copy. A copy has the same offset from a multiple of 64 bytes as its original. There are guard bytes before and after
+/// each copy, and download() expects them to be unchanged.
 class DeviceMirror {
  public:
   explicit DeviceMirror(const Stream& stream) : stream_(stream) {}
@@ -49,7 +50,7 @@ class DeviceMirror {
     }
   }
 
-  /// What was noted as written comes back; the rest must be as it was.
+  /// Copies back the spans noted as written, and expects all other spans to be unchanged.
   void download() {
     for (const Piece& piece : pieces_) {
       std::vector<std::byte> image(static_cast<std::size_t>(piece.end - piece.begin) + 2 * guard);
@@ -73,7 +74,7 @@ class DeviceMirror {
     for (const Piece& piece : pieces_) {
       if (place >= piece.begin && place < piece.end) return reinterpret_cast<T*>(piece.device + (place - piece.begin));
     }
-    return host;  // of nothing
+    return host;  // of an empty span
   }
 
  private:
@@ -104,7 +105,8 @@ class DeviceMirror {
   std::vector<Piece> pieces_;
 };
 
-/// What a member of a kernel's description asks of a mirror: note(member), then point(member) to the copy.
+/// The functions for members of a kernel description. note(member) registers the memory that it refers to;
+/// point(member) lets it refer to the copy instead.
 class MirroredFields {
  public:
   MirroredFields(DeviceMirror& mirror, const Segments* segments) : mirror_(mirror), segments_(segments) {}
@@ -115,7 +117,7 @@ class MirroredFields {
   void note(const std::span<T>& values) const {
     mirror_.note(values.data(), values.size_bytes(), !std::is_const_v<T>);
   }
-  /// A list of matrices stays on the host; what they view is copied.
+  /// For a list of matrices, which stays on the host: registers the memory of each matrix.
   template <class T>
   void note(const std::span<const Matrix<T>>& list) const {
     for (const Matrix<T>& m : list) note(m);
@@ -187,7 +189,8 @@ class MirroredFields {
   std::vector<std::shared_ptr<void>> lists_;
 };
 
-/// run(stream, description) with copies of all operands on the device.
+/// Calls run(stream, description) with copies of all operands on the device of tested_stream(), then copies results
+/// back.
 template <class Description, class Run>
 void run_mirrored(const Description& description, Run&& run) {
   const Stream& stream = tested_stream();

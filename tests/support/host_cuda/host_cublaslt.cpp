@@ -29,13 +29,13 @@ struct cublasLtMatmulPreferenceOpaque_t {
 
 namespace {
 
-/// What an algorithm's 64 bytes say.
+/// The contents of an algorithm's 64 bytes.
 struct Algorithm {
-  std::uint64_t mark = 0x6c79636575676d6d;  // all others are nothing that was ever proposed
+  std::uint64_t mark = 0x6c79636575676d6d;  // other values: not an algorithm that was ever proposed
   std::uint32_t a = 256, b = 256, c = 256;  // alignments that its three matrices must have
-  std::int32_t parts = 1;                   // over how many blocks it splits sums
-  std::int32_t order = 0;                   // in which it adds: forwards, backwards, even places before odd ones
-  std::int32_t batch = 1;                   // products at once that it was proposed for
+  std::int32_t parts = 1;                   // number of blocks over which it splits sums
+  std::int32_t order = 0;  // order of addition: 0 forwards, 1 backwards, 2 even indices before odd ones
+  std::int32_t batch = 1;  // number of products of a batch that it was proposed for
   std::int32_t unused[8] = {};
 };
 static_assert(sizeof(Algorithm) == sizeof(cublasLtMatmulAlgo_t));
@@ -52,7 +52,7 @@ std::uint64_t place_in_order(std::int32_t order, std::uint64_t i, std::uint64_t 
   return i < even ? 2 * i : 2 * (i - even) + 1;
 }
 
-/// Reads and writes elements of a matrix as a factor that may be transposed.
+/// Access to the elements of a matrix, which is transposed if `transpose` is true.
 template <class A>
 struct View {
   cublasLtMatrixLayoutOpaque_t layout;
@@ -110,7 +110,7 @@ void multiply(std::int32_t order, A alpha, const View<A>& a, const View<A>& b, A
   }
 }
 
-/// Whether every matrix of the batch is.
+/// True if every matrix of the batch is aligned to `bytes`.
 template <class A>
 bool aligned(const View<A>& matrix, std::uint32_t bytes) {
   for (std::int64_t i = 0; i < std::min(matrix.layout.batch, 2); ++i) {
@@ -119,7 +119,7 @@ bool aligned(const View<A>& matrix, std::uint32_t bytes) {
   return true;
 }
 
-/// Whether the matrices of a batch of results share no element.
+/// True if the matrices of a batch of results share no element.
 bool apart(const cublasLtMatrixLayoutOpaque_t& result) {
   const auto elements =
       static_cast<std::int64_t>(result.cols - 1) * result.stride + static_cast<std::int64_t>(result.rows);
@@ -190,7 +190,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   }
   return CUBLAS_STATUS_SUCCESS;
 }
-/// A split sum first, unless it was declined.
+/// Proposes an algorithm with split sums first, unless the preference excludes them.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t result, cublasLtMatmulPreference_t preference,

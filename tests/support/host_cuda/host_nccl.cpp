@@ -18,10 +18,10 @@ using host_nccl::Work;
 namespace {
 
 constexpr int first_tag = 1 << 20, tags_of_a_rank = 1 << 12;
-/// Added to a communicator's tag: of the messages by which it is split.
+/// Added to a communicator's tag for the messages that split it.
 constexpr int split_tag = 1 << 30;
 
-/// What the id of a communicator says: the rank of the job that made it, and the tag of all its messages.
+/// The contents of a communicator's id: the rank in the job that created it, and the tag of all its messages.
 struct Identity {
   int root, tag;
 };
@@ -32,15 +32,16 @@ int world_rank() {
   return rank;
 }
 
-/// A rank's part in a split: it hears what colour and key every other one gives, then the identity that the first rank
-/// of its own colour has made.
+/// The state of a split on one rank:
+/// 1. Each rank receives colour and key of every other rank.
+/// 2. The first rank of each colour creates an identity and sends it to the other ranks of that colour.
 struct Split {
   struct Choice {
     int colour, key;
   };
   std::vector<Choice> choices;  // by rank
   ncclComm** into;
-  std::vector<int> members{};  // ranks of the job, once all have chosen
+  std::vector<int> members{};  // ranks in the job of this rank's colour, by key; empty until all have chosen
   Identity identity{};
   std::vector<MPI_Request> requests{};
 };
@@ -52,15 +53,16 @@ host_nccl::Made made_here;
 struct ncclComm {
   std::shared_ptr<Ranks> ranks = std::make_shared<Ranks>();
   Identity identity;
-  std::vector<MPI_Request> requests;  // of connecting
+  std::vector<MPI_Request> requests;  // requests of connecting
   enum class Stage { gathering, spreading, ready } stage = Stage::gathering;
   bool finalising = false;
-  int looks = 0;            // until what was given is in the stream
-  std::vector<Call> calls;  // being given
+  int looks = 0;            // remaining polls until `calls` are enqueued in the stream
+  std::vector<Call> calls;  // calls of the open group
   cudaStream_t stream = nullptr;
-  std::unique_ptr<Split> split;  // under way
+  std::unique_ptr<Split> split;  // the pending split, if any
 
-  /// Whether all ranks know each other: the first one hears of the others and tells them all.
+  /// Returns true once all ranks know each other. The first rank gathers the ranks in the job of all others and sends
+  /// them the list.
   bool connected() {
     auto& world = ranks->world;
     while (stage != Stage::ready) {
@@ -83,7 +85,8 @@ struct ncclComm {
     }
     return true;
   }
-  /// Whoever comes says which rank of the communicator it is by another tag.
+  /// Sends this rank in the job to the first rank of the communicator. Its position in the communicator is encoded in
+  /// the tag.
   void introduce() {
     auto& world = ranks->world;
     const int self = ranks->rank;
@@ -110,7 +113,7 @@ Identity new_identity() {
   return {world_rank(), first_tag + world_rank() * tags_of_a_rank + made++ % tags_of_a_rank};
 }
 
-/// The ranks of the job of this rank's colour, by key.
+/// Returns the ranks in the job of this rank's colour, sorted by key.
 std::vector<int> members_of(const ncclComm& comm) {
   const auto& choices = comm.split->choices;
   const int colour = choices[static_cast<std::size_t>(comm.ranks->rank)].colour;
@@ -124,7 +127,7 @@ std::vector<int> members_of(const ncclComm& comm) {
   return members;
 }
 
-/// Sends or receives the identity of the communicator that is split off.
+/// Sends or receives the identity of the new communicator.
 void spread_identity(Split& split, int tag) {
   const auto& members = split.members;
   if (members[0] != world_rank()) {
@@ -139,7 +142,7 @@ void spread_identity(Split& split, int tag) {
   }
 }
 
-/// Whether no split is under way any more.
+/// Continues a pending split. Returns true if none is pending any more.
 bool has_split(ncclComm& comm) {
   while (comm.split) {
     Split& split = *comm.split;
@@ -167,7 +170,8 @@ bool has_split(ncclComm& comm) {
 }
 
 ncclResult_t give(ncclComm_t comm, cudaStream_t stream, Call call) {
-  if (comm->looks > 0 || comm->stage != ncclComm::Stage::ready || comm->split) return ncclInvalidUsage;  // in progress
+  // An earlier call may still be in progress.
+  if (comm->looks > 0 || comm->stage != ncclComm::Stage::ready || comm->split) return ncclInvalidUsage;
   ncclGroupStart();
   comm->calls.push_back(std::move(call));
   comm->stream = stream;
@@ -189,7 +193,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
-  if (config->blocking != 0 || config->splitShare == 1) return ncclInvalidArgument;  // the stand-in has no other kind
+  if (config->blocking != 0 || config->splitShare == 1) return ncclInvalidArgument;  // not supported here
   ++made_here.by_id;
   *comm = new ncclComm;
   std::memcpy(&(*comm)->identity, &id, sizeof(Identity));
@@ -201,7 +205,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
 ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t* child, ncclConfig_t* config) {
   if (config->blocking != 0 || config->splitShare == 1) return ncclInvalidArgument;
   const bool busy = comm->looks > 0 || comm->ranks->under_way > 0 || comm->split;
-  if (busy || comm->stage != ncclComm::Stage::ready) return ncclInvalidUsage;  // the original may hang
+  if (busy || comm->stage != ncclComm::Stage::ready) return ncclInvalidUsage;  // NCCL may hang here
   *child = nullptr;
   const auto& world = comm->ranks->world;
   const auto self = static_cast<std::size_t>(comm->ranks->rank);
@@ -237,7 +241,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) { return delete comm, ncclSuccess;
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   comm->ranks->aborted = true;
   host_cuda::advance();
-  if (comm->requests.empty() && !comm->split) delete comm;  // else leaked: MPI may still write there
+  if (comm->requests.empty() && !comm->split) delete comm;  // otherwise leaked, since MPI may still write to it
   return ncclSuccess;
 }
 

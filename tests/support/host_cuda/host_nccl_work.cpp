@@ -71,7 +71,7 @@ Work::~Work() {
 
 bool Work::operator()() {
   if (ranks_->aborted) {
-    if (started_) new std::vector<Call>(std::move(calls_));  // leaked: MPI may still write there
+    if (started_) new std::vector<Call>(std::move(calls_));  // leaked, since MPI may still write to it
     return true;
   }
   if (!started_) start();

@@ -21,15 +21,16 @@ struct CUgraph_st {
   std::vector<host_cuda::Work> works;
 };
 struct CUgraphExec_st {
-  std::shared_ptr<const std::vector<host_cuda::Work>> works;  // launches under way may outlive it
+  std::shared_ptr<const std::vector<host_cuda::Work>> works;  // shared, since pending launches may outlive this
 };
 
 struct CUstream_st {
   std::deque<host_cuda::Work> queue;
   bool destroyed = false;
   std::unique_ptr<CUgraph_st> recording;
-  bool spoilt = false;  // the recording, by something that cannot be recorded
-  /// Whether it records: then what is asked cannot be done, and the recording is spoilt.
+  bool spoilt = false;  // true if something that cannot be captured has been requested
+  /// Returns true if the stream is being captured. The request of the caller is then rejected, and the capture becomes
+  /// invalid.
   bool refuses() {
     spoilt = spoilt || recording;
     return recording != nullptr;
@@ -43,17 +44,17 @@ namespace {
 struct Device {
   std::vector<std::unique_ptr<CUstream_st>> streams;
   CUstream_st legacy;
-  bool running = false;                   // no work may ask for more
-  std::chrono::nanoseconds pretended{0};  // that the clock is ahead
+  bool running = false;                   // guards against recursion: work must not advance streams
+  std::chrono::nanoseconds pretended{0};  // how far the clock of events is ahead
   const bool lazy = std::getenv("HOST_CUDA_LAZY") != nullptr;
 };
 
 Device& device() {
-  static Device& only = *new Device;  // never destroyed: others may outlive it
+  static Device& only = *new Device;  // never destroyed: other static objects may outlive it
   return only;
 }
 
-/// Whether it came further.
+/// Runs work of the stream as far as possible. Returns true if any was completed.
 bool advance(CUstream_st& stream) {
   if (stream.queue.empty()) return false;
   const DeviceAccess access;
@@ -77,7 +78,7 @@ void advance() {
   own.running = true;
   for (bool moved = true; moved;) {
     moved = advance(own.legacy);
-    // The newest first: what it forgets to wait for has not been done then.
+    // Runs the newest stream first: if it fails to wait for older streams, their work has not been done yet.
     for (auto stream = own.streams.rbegin(); stream != own.streams.rend(); ++stream) moved |= advance(**stream);
   }
   std::erase_if(own.streams, [](const auto& stream) { return stream->destroyed && stream->queue.empty(); });
@@ -130,7 +131,7 @@ void wait_for_device() {
 struct CUevent_st {
   struct Marks {
     long recorded = 0, reached = 0;
-    std::chrono::steady_clock::time_point when;  // of the last one reached
+    std::chrono::steady_clock::time_point when;  // time of the last recording reached
   };
   std::shared_ptr<Marks> marks = std::make_shared<Marks>();
 };
