@@ -50,9 +50,7 @@ struct Matrix {
   constexpr Matrix(T* data, std::int64_t rows, std::int64_t cols) : Matrix(data, rows, cols, cols) {}
   constexpr Matrix(T* data, std::int64_t rows, std::int64_t cols, std::int64_t stride)
       : data(data), rows(rows), cols(cols), stride(stride) {}
-  constexpr operator Matrix<const T>() const {
-    return {data, rows, cols, stride};
-  }  // NOLINT: implicit, as T* to const T*
+  constexpr operator Matrix<const T>() const { return {data, rows, cols, stride}; }  // NOLINT: as T* to const T*
   constexpr T* row(std::int64_t r) const { return data + r * stride; }
   constexpr std::int64_t size() const { return rows * cols; }
   constexpr bool contiguous() const { return stride == cols; }
