@@ -10,7 +10,7 @@ namespace {
 using Expert = ExpertBank::Expert;
 
 /// Returns the output of the bank for each row. The rows are those of x, or those of `copies` if it is set.
-Tensor answers_of(const Stream& stream, const ExpertBank& bank, const TokenRows& copies, ExpertBank::Saved& saved,
+Tensor outputs_of(const Stream& stream, const ExpertBank& bank, const TokenRows& copies, ExpertBank::Saved& saved,
                   const Tensor& x) {
   const Segments rows = bank.segments->view();
   const auto& experts = *bank.experts;
@@ -115,7 +115,7 @@ void add_weight_gradients(const Stream& stream, const ExpertBank& bank, const To
 }  // namespace
 
 Tensor ExpertBank::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
-  return answers_of(stream, *this, {}, saved, x);
+  return outputs_of(stream, *this, {}, saved, x);
 }
 
 std::array<Tensor, 1> ExpertBank::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
@@ -137,7 +137,7 @@ void ExpertBank::weight_grad(const Stream& stream, Saved& saved, const Tensor& d
 
 Tensor GatedBank::forward(const Stream& stream, Saved& saved, const Tensor& x, const Tensor& gates) const {
   saved.gates = gates;
-  return copies.sums(stream, answers_of(stream, bank, copies, saved.bank, x), gates);
+  return copies.sums(stream, outputs_of(stream, bank, copies, saved.bank, x), gates);
 }
 
 std::array<Tensor, 2> GatedBank::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {

@@ -18,9 +18,14 @@ void Tape::accumulate(int id, Tensor gradient) {
           "gradients {} {} and {} {} of one variable", name_of(sum.dtype()), sum.shape(), name_of(gradient.dtype()),
           gradient.shape());
   // Sum::backward returns one tensor for both inputs, so a gradient that is shared must not be overwritten.
-  const Tensor result = sum.unique()        ? sum
-                        : gradient.unique() ? gradient
-                                            : Tensor::empty(stream_, sum.dtype(), sum.shape());
+  Tensor result;
+  if (sum.unique()) {
+    result = sum;
+  } else if (gradient.unique()) {
+    result = gradient;
+  } else {
+    result = Tensor::empty(stream_, sum.dtype(), sum.shape());
+  }
   dispatch_float(sum.dtype(), [&]<class T>() {
     launch(stream_, Add<T>{.a = sum.span<T>(), .b = gradient.span<T>(), .y = result.span<T>()});
   });
@@ -84,8 +89,8 @@ void Tape::backward(const std::vector<Seed>& seeds, WeightGrad weight_grad) {
     std::unique_ptr<Node> node = std::move(nodes_.back());
     nodes_.pop_back();
     node->backward(*this);
-    if (weight_grad == WeightGrad::later && node->may_put_off()) {
-      put_off_.push_back(std::move(node));
+    if (weight_grad == WeightGrad::later && node->may_delay()) {
+      delayed_.push_back(std::move(node));
     } else {
       node->weight_grad(*this);
     }
@@ -93,11 +98,11 @@ void Tape::backward(const std::vector<Seed>& seeds, WeightGrad weight_grad) {
 }
 
 void Tape::weight_gradients() {
-  for (auto& node : put_off_) {
+  for (auto& node : delayed_) {
     node->weight_grad(*this);
     node.reset();
   }
-  put_off_.clear();
+  delayed_.clear();
 }
 
 Tensor Tape::gradient(const Variable& variable) const {
@@ -122,7 +127,7 @@ struct Tape::RecomputeNode final : Node {
     if (Tensor dx = inner->take(x.id); dx.defined()) tape.accumulate(input_id, std::move(dx));
   }
 
-  bool may_put_off() const override { return true; }
+  bool may_delay() const override { return true; }
   void weight_grad(Tape&) override { inner->weight_gradients(); }
 
   Block block;

@@ -142,7 +142,7 @@ class Tape {
     virtual ~Node() = default;
     virtual void backward(Tape& tape) = 0;
     /// True if it has weight gradients that weight_grad() may compute later.
-    virtual bool may_put_off() const = 0;
+    virtual bool may_delay() const = 0;
     virtual void weight_grad(Tape& tape) = 0;
   };
   template <class Op, std::size_t Inputs, std::size_t Outputs>
@@ -168,7 +168,7 @@ class Tape {
   bool replaying_ = false, releases_ = false;
   int next_id_ = 0;
   std::vector<std::unique_ptr<Node>> nodes_;
-  std::vector<std::unique_ptr<Node>> put_off_;
+  std::vector<std::unique_ptr<Node>> delayed_;
   std::unordered_map<int, Tensor> gradients_;
   std::unordered_map<Parameter*, int> uses_;
   std::function<void(Parameter&)> gradient_final_;
@@ -192,7 +192,7 @@ struct Tape::OpNode final : Node {
     if (!any) return;
     if constexpr (weighted) {
       need_values(op.parameters(), UnitMemory::Pass::backward);
-      if (!may_put_off()) need_gradients(trained(op.parameters()));
+      if (!may_delay()) need_gradients(trained(op.parameters()));
     }
     auto d_inputs = std::apply([&](const auto&... dy) { return op.backward(tape.stream(), saved, dy...); }, d_outputs);
     static_assert(std::tuple_size_v<decltype(d_inputs)> == Inputs, "backward returns a gradient for every input");
@@ -206,7 +206,7 @@ struct Tape::OpNode final : Node {
     }
   }
 
-  bool may_put_off() const override {
+  bool may_delay() const override {
     if constexpr (requires { op.weights_in_backward(); }) return !op.weights_in_backward();
     return weighted;
   }
@@ -279,9 +279,9 @@ struct Tape::RemakeNode final : Node {
     if constexpr (requires { op.parameters(); }) need_values(op.parameters(), UnitMemory::Pass::backward);
     typename Op::Saved unused;
     const auto forward = [&](const auto&... x) { return op.forward(tape.stream(), unused, x...); };
-    result.take_back(std::apply(forward, inputs));
+    result.adopt_memory(std::apply(forward, inputs));
   }
-  bool may_put_off() const override { return false; }
+  bool may_delay() const override { return false; }
   void weight_grad(Tape&) override {}
 
   Op op;
@@ -293,7 +293,7 @@ template <class Op, class... Inputs>
 void Tape::release(const Variable& result, Op op, const Inputs&... inputs) {
   if (!releases_) return;
   using Remake = RemakeNode<Op, sizeof...(Inputs)>;
-  result.value.give_up();
+  result.value.free_memory();
   nodes_.push_back(
       std::make_unique<Remake>(std::move(op), result.value, std::array<Tensor, sizeof...(Inputs)>{inputs.value...}));
 }

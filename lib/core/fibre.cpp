@@ -27,7 +27,7 @@ constexpr std::size_t stack_bytes = std::size_t{8} << 20;
 
 /// Saves the current context in `from` and continues at `to`; returns when another call continues at `from`. Replaces
 /// swapcontext(), before which AddressSanitizer prints a warning.
-[[gnu::noinline, gnu::no_sanitize_address]] void change(ucontext_t& from, const ucontext_t& to) {
+[[gnu::noinline, gnu::no_sanitize_address]] void switch_context(ucontext_t& from, const ucontext_t& to) {
   volatile bool back = false;
   if (getcontext(&from) != 0) fail(ExitCode::failed, "getcontext failed: no fibre can be left");
   if (back) return;
@@ -65,7 +65,7 @@ void Fibre::State::make_stack() {
 
 void Fibre::State::leave(void** left) {
   if (__sanitizer_start_switch_fiber) __sanitizer_start_switch_fiber(left, outside_bottom, outside_size);
-  change(inside, outside);
+  switch_context(inside, outside);
 }
 
 void Fibre::State::run() {
@@ -106,7 +106,7 @@ void Fibre::resume() {
     own.started = true;
   }
   if (__sanitizer_start_switch_fiber) __sanitizer_start_switch_fiber(&own.outside_left, own.stack, stack_bytes);
-  change(own.outside, own.inside);
+  switch_context(own.outside, own.inside);
   if (__sanitizer_finish_switch_fiber) __sanitizer_finish_switch_fiber(own.outside_left, nullptr, nullptr);
 }
 

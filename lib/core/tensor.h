@@ -106,16 +106,16 @@ class Tensor {
   /// Returns elements [first, first + shape.size()) of the flat memory with shape `shape`; shares memory.
   Tensor view(std::int64_t first, const Shape& shape) const;
 
-  /// Frees the memory of this tensor, and so of all its copies and views. None of them may be read until take_back().
-  /// Throws an Error if this tensor is only a part of its memory.
-  void give_up() const;
-  /// Gives this tensor, after give_up(), the memory of `other`, of equal dtype and shape. All copies and views of this
-  /// tensor then refer to that memory.
-  void take_back(const Tensor& other) const;
+  /// Frees the memory of this tensor, and so of all its copies and views. None of them may be read until
+  /// adopt_memory(). Throws an Error if this tensor is only a part of its memory.
+  void free_memory() const;
+  /// Gives this tensor, after free_memory(), the memory of `other`, of equal dtype and shape. All copies and views of
+  /// this tensor then refer to that memory.
+  void adopt_memory(const Tensor& other) const;
 
  private:
   struct Storage {
-    std::shared_ptr<std::byte> memory;  // null between give_up() and take_back()
+    std::shared_ptr<std::byte> memory;  // null between free_memory() and adopt_memory()
     std::size_t bytes;
   };
   std::byte* begin() const {

@@ -32,7 +32,7 @@ bool core_for_each_thread() {
 }
 
 /// True if a debugger or valgrind follows this process and would lose it if it started again; also without /proc.
-bool followed() {
+bool is_traced() {
   const char* preloaded = std::getenv("LD_PRELOAD");
   if (preloaded && std::string_view(preloaded).find("vgpreload") != std::string_view::npos) return true;  // valgrind
   std::ifstream status("/proc/self/status");
@@ -54,7 +54,7 @@ std::vector<std::string> process_arguments() {
 }  // namespace
 
 void let_waiting_threads_sleep() {
-  if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT") || followed()) return;
+  if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT") || is_traced()) return;
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   std::vector<std::string> arguments = process_arguments();

@@ -32,47 +32,48 @@ class DeviceMirror {
 
   void note(const void* data, std::size_t bytes, bool written) {
     const auto* begin = static_cast<const std::byte*>(data);
-    if (bytes) pieces_.push_back({begin, begin + bytes, written, {}, nullptr});
+    if (bytes) spans_.push_back({begin, begin + bytes, written, {}, nullptr});
   }
 
   void upload() {
     join_overlapping();
-    for (Piece& piece : pieces_) {
-      const auto size = static_cast<std::size_t>(piece.end - piece.begin);
-      piece.memory = memory_of(stream_).allocate(size + 2 * guard + 64, MemoryKind::buffers);
-      piece.device = piece.memory.get() + guard;
-      while ((reinterpret_cast<std::uintptr_t>(piece.device) ^ reinterpret_cast<std::uintptr_t>(piece.begin)) % 64) {
-        ++piece.device;
+    for (Span& span : spans_) {
+      const auto size = static_cast<std::size_t>(span.end - span.begin);
+      span.memory = memory_of(stream_).allocate(size + 2 * guard + 64, MemoryKind::buffers);
+      span.device = span.memory.get() + guard;
+      while ((reinterpret_cast<std::uintptr_t>(span.device) ^ reinterpret_cast<std::uintptr_t>(span.begin)) % 64) {
+        ++span.device;
       }
       std::vector<std::byte> image(size + 2 * guard, mark);
-      std::copy(piece.begin, piece.end, image.begin() + guard);
-      copy_to_device(stream_, piece.device - guard, image.data(), image.size());
+      std::copy(span.begin, span.end, image.begin() + guard);
+      copy_to_device(stream_, span.device - guard, image.data(), image.size());
     }
   }
 
   /// Copies back the spans noted as written, and expects all other spans to be unchanged.
   void download() {
-    for (const Piece& piece : pieces_) {
-      std::vector<std::byte> image(static_cast<std::size_t>(piece.end - piece.begin) + 2 * guard);
-      copy_to_host(stream_, image.data(), piece.device - guard, image.size());
+    for (const Span& span : spans_) {
+      std::vector<std::byte> image(static_cast<std::size_t>(span.end - span.begin) + 2 * guard);
+      copy_to_host(stream_, image.data(), span.device - guard, image.size());
       const auto marked = [](auto begin, auto end) {
         return std::all_of(begin, end, [](std::byte b) { return b == mark; });
       };
       EXPECT_TRUE(marked(image.begin(), image.begin() + guard)) << "written before an operand";
       EXPECT_TRUE(marked(image.end() - guard, image.end())) << "written behind an operand";
-      if (piece.written) {
-        std::copy(image.begin() + guard, image.end() - guard, const_cast<std::byte*>(piece.begin));
+      if (span.written) {
+        std::copy(image.begin() + guard, image.end() - guard, const_cast<std::byte*>(span.begin));
       } else {
-        EXPECT_TRUE(std::equal(piece.begin, piece.end, image.begin() + guard)) << "an input was written";
+        EXPECT_TRUE(std::equal(span.begin, span.end, image.begin() + guard)) << "an input was written";
       }
     }
   }
 
   template <class T>
   T* translate(T* host) const {
-    const auto* place = reinterpret_cast<const std::byte*>(host);
-    for (const Piece& piece : pieces_) {
-      if (place >= piece.begin && place < piece.end) return reinterpret_cast<T*>(piece.device + (place - piece.begin));
+    const auto* address = reinterpret_cast<const std::byte*>(host);
+    for (const Span& span : spans_) {
+      if (address >= span.begin && address < span.end)
+        return reinterpret_cast<T*>(span.device + (address - span.begin));
     }
     return host;  // of an empty span
   }
@@ -80,7 +81,7 @@ class DeviceMirror {
  private:
   static constexpr std::ptrdiff_t guard = 256;
   static constexpr std::byte mark{0xa5};
-  struct Piece {
+  struct Span {
     const std::byte *begin, *end;
     bool written;
     std::shared_ptr<std::byte> memory;
@@ -88,21 +89,21 @@ class DeviceMirror {
   };
 
   void join_overlapping() {
-    std::sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
-    std::vector<Piece> joined;
-    for (Piece& piece : pieces_) {
-      if (!joined.empty() && piece.begin < joined.back().end) {
-        joined.back().end = std::max(joined.back().end, piece.end);
-        joined.back().written |= piece.written;
+    std::sort(spans_.begin(), spans_.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
+    std::vector<Span> joined;
+    for (Span& span : spans_) {
+      if (!joined.empty() && span.begin < joined.back().end) {
+        joined.back().end = std::max(joined.back().end, span.end);
+        joined.back().written |= span.written;
       } else {
-        joined.push_back(std::move(piece));
+        joined.push_back(std::move(span));
       }
     }
-    pieces_ = std::move(joined);
+    spans_ = std::move(joined);
   }
 
   const Stream& stream_;
-  std::vector<Piece> pieces_;
+  std::vector<Span> spans_;
 };
 
 /// The functions for members of a kernel description. note(member) registers the memory that it refers to;

@@ -89,7 +89,7 @@ class EmulatedBlock {
     int announced = 0, missing = 0;
     std::int64_t bytes = 0;
     std::uint64_t phase = 0;
-    std::vector<std::function<void()>> under_way;  // pending loads and copies, executed when a thread waits for them
+    std::vector<std::function<void()>> pending;  // loads and copies, executed when a thread waits for them
 
     /// True if the phase that ended last has this parity. A waiting thread can observe only the parity.
     bool ended(std::uint32_t parity) const { return ((phase - 1) & 1) == parity; }
@@ -99,7 +99,7 @@ class EmulatedBlock {
       ++phase;
     }
     void finish_loads() {
-      for (const auto& load : std::exchange(under_way, {})) load();
+      for (const auto& load : std::exchange(pending, {})) load();
     }
   };
   struct Thread {
@@ -109,7 +109,7 @@ class EmulatedBlock {
     std::vector<std::size_t> unpublished;  // 16-byte chunks that it has written for products, without a fence yet
     /// Pending copies from shared to global memory, and whether some may not be visible yet.
     std::vector<std::function<void()>> bulk;
-    bool bulk_under_way = false;
+    bool bulk_pending = false;
     std::set<const void*> acquired;  // tensor maps
     bool done = false, at_barrier = false, at_cluster_barrier = false;
     bool paused = false;  // until no other thread can proceed
@@ -204,7 +204,7 @@ class EmulatedBlock {
   /// pending.
   struct Loads {
     std::uint64_t last = 0;
-    int under_way = 0;
+    int pending = 0;
   };
   std::vector<Loads> loads_of_;
   std::uint64_t loads_ = 0;
@@ -240,7 +240,7 @@ class EmulatedMachine {
   }
   template <class T>
   T* shared(int offset) const {
-    return reinterpret_cast<T*>(place(offset, sizeof(T)));
+    return reinterpret_cast<T*>(address_of(offset, sizeof(T)));
   }
 
   void copy_16(int to, const void* from, bool present) const { copy(to, 16, from, present); }
@@ -285,7 +285,7 @@ class EmulatedMachine {
   void finish(const std::vector<EmulatedBlock::Copy>& copies) const {
     for (const auto& [to, bytes, from] : copies) {
       const auto count = static_cast<std::size_t>(bytes);
-      from ? std::memcpy(place(to, count), from, count) : std::memset(place(to, count), 0, count);
+      from ? std::memcpy(address_of(to, count), from, count) : std::memset(address_of(to, count), 0, count);
       note_unpublished(to);
     }
   }
@@ -312,7 +312,7 @@ class EmulatedMachine {
     if (!barrier.ended(parity)) block_->leave(false);
     self().barrier = nullptr;
   }
-  std::byte* place(int offset, std::size_t bytes) const {
+  std::byte* address_of(int offset, std::size_t bytes) const {
     require(offset >= 0 && static_cast<std::size_t>(offset) + bytes <= block_->shared_.size() &&
                 static_cast<std::size_t>(offset) % bytes == 0,
             "{} bytes at {} of {} bytes of shared memory", bytes, offset, block_->shared_.size());
@@ -344,7 +344,7 @@ class EmulatedMachine {
     struct Mine {
       const std::byte* row;
       std::uint32_t (&words)[4];
-    } mine{place(offset, 16), words};
+    } mine{address_of(offset, 16), words};
     block_->meet_warp(&mine, [transposed](const auto& all) {
       const auto element = [&](int matrix, int row, int col) {
         std::uint16_t bits;
@@ -415,7 +415,7 @@ inline void EmulatedBlock::prepare() {
     thread.unpublished.clear();
     thread.acquired.clear();
     thread.bulk.clear();
-    thread.bulk_under_way = false;
+    thread.bulk_pending = false;
     thread.fake_stack = nullptr;
     getcontext(&thread.context);
     thread.context.uc_stack.ss_sp = thread.stack.get();
@@ -505,9 +505,9 @@ inline void EmulatedBlock::schedule(const Cluster& cluster) {
 
 inline void EmulatedBlock::check_ended() const {
   for (const Thread& thread : threads_) {
-    require(thread.copies.empty() && !thread.bulk_under_way, "copies that nobody waited for");
+    require(thread.copies.empty() && !thread.bulk_pending, "copies that nobody waited for");
   }
-  for (const auto& [offset, barrier] : barriers_) require(barrier.under_way.empty(), "loads that nobody waited for");
+  for (const auto& [offset, barrier] : barriers_) require(barrier.pending.empty(), "loads that nobody waited for");
   for (const Products& products : products_) {
     require(products.size() == 1 && products[0].empty(), "products that nobody waited for");
   }

@@ -93,8 +93,8 @@ class EmulatedHopper : public EmulatedMachine {
     arrive_expecting(offset, 0);
     pause();
   }
-  void arrive_at(int offset, int place) const {
-    in_block(place).arrive_expecting(offset, 0);
+  void arrive_at(int offset, int rank) const {
+    in_block(rank).arrive_expecting(offset, 0);
     pause();
   }
   void sync_cluster() const {
@@ -128,7 +128,7 @@ class EmulatedHopper : public EmulatedMachine {
   void load_box_for_all(int to, const EmulatedMap* map, int offset, int x, int y) const {
     require_acquired(map);
     if (cluster == 1) return load(to, *map, offset, x, y);
-    for (int place = 0; place < cluster; ++place) in_block(place).load(to, *map, offset, x, y);
+    for (int rank = 0; rank < cluster; ++rank) in_block(rank).load(to, *map, offset, x, y);
   }
   void begin_store_box(const EmulatedMap* map, int from, int x, int y) const {
     require(from % 1024 == 0 && x >= 0 && y >= 0, "a box at {}, to {}, {}", from, x, y);
@@ -137,7 +137,7 @@ class EmulatedHopper : public EmulatedMachine {
     require_aligned(map->data, 16);
     begin_bulk(from, map->box_lines * 128, [machine = *this, map = *map, from, x, y] {
       each_element(map, x, y, [&](int line, int element, std::byte* to) {
-        if (to) std::memcpy(to, machine.place(from + swizzled(line * 128 + element * 2), 2), 2);
+        if (to) std::memcpy(to, machine.address_of(from + swizzled(line * 128 + element * 2), 2), 2);
       });
     });
   }
@@ -153,7 +153,7 @@ class EmulatedHopper : public EmulatedMachine {
         const auto& from = *static_cast<const Mine*>(all[lane]);
         for (std::size_t i = 0; i < 4; ++i) {
           const auto& row = *static_cast<const Mine*>(all[8 * i + lane / 4]);
-          std::memcpy(row.machine.place(row.to, 16) + lane % 4 * 4, &from.words[i], 4);
+          std::memcpy(row.machine.address_of(row.to, 16) + lane % 4 * 4, &from.words[i], 4);
         }
         from.machine.note_unpublished(from.to);
       }
@@ -169,14 +169,14 @@ class EmulatedHopper : public EmulatedMachine {
   }
   void wait_bulk() const {
     wait_bulk_reads();
-    self().bulk_under_way = false;
+    self().bulk_pending = false;
   }
   void wait_turn(const std::uint32_t* turns, int turn) const {
     require(*turns == static_cast<std::uint32_t>(turn), "waits at turn {} for turn {}: for a block that runs later",
             *turns, turn);
   }
   void pass_turn(std::uint32_t* turns, int turn) const {
-    require(!self().bulk_under_way, "a turn ends before what was copied in it is there");
+    require(!self().bulk_pending, "a turn ends before what was copied in it is there");
     *turns = static_cast<std::uint32_t>(turn) + 1;
   }
 
@@ -215,22 +215,22 @@ class EmulatedHopper : public EmulatedMachine {
     const auto each_load = [machine = *this, to, lines = map.box_lines](const auto& f) {
       for (int at = to; at < to + lines * 128; at += 1024) f(machine.loads_at(at));
     };
-    each_load([now = ++block().loads_](auto& loads) { loads = {now, loads.under_way + 1}; });
+    each_load([now = ++block().loads_](auto& loads) { loads = {now, loads.pending + 1}; });
     later(offset, [machine = *this, to, map, offset, x, y, each_load] {
       each_element(map, x, y, [&](int line, int element, const std::byte* from) {
-        std::byte* at = machine.place(to + swizzled(line * 128 + element * 2), 2);
+        std::byte* at = machine.address_of(to + swizzled(line * 128 + element * 2), 2);
         from ? std::memcpy(at, from, 2) : std::memset(at, 0, 2);
       });
-      each_load([](auto& loads) { --loads.under_way; });
+      each_load([](auto& loads) { --loads.pending; });
       EmulatedBlock::Barrier& barrier = machine.barrier_at(offset);
       barrier.bytes -= map.box_lines * 128;
       barrier.settle();
     });
   }
-  /// Returns this thread as a thread of the block with rank `place` in the cluster, to access that block's shared
+  /// Returns this thread as a thread of block `rank` of the cluster, to access that block's shared
   /// memory.
-  EmulatedHopper in_block(int place) const {
-    EmulatedBlock& there = *block().cluster_.at(static_cast<std::size_t>(place));
+  EmulatedHopper in_block(int rank) const {
+    EmulatedBlock& there = *block().cluster_.at(static_cast<std::size_t>(rank));
     require(!there.ended(), "uses the memory of a block that has ended");
     return {there, thread()};
   }
@@ -262,7 +262,7 @@ class EmulatedHopper : public EmulatedMachine {
   template <class Work>
   void later(int offset, Work&& work) const {
     if (block().order_ == EmulatedBlock::Order::descending) return work();
-    barrier_at(offset).under_way.push_back(work);
+    barrier_at(offset).pending.push_back(work);
   }
   void begin_bulk_sums(float* to, int from, int bytes, bool add) const {
     require(bytes % 16 == 0, "{} bytes in bulk", bytes);
@@ -274,7 +274,7 @@ class EmulatedHopper : public EmulatedMachine {
   template <class CopyThem>
   void begin_bulk(int from, int bytes, const CopyThem& copy) const {
     for (int byte = 0; byte < bytes; byte += 16) require_published_by_writer(from + byte);
-    self().bulk_under_way = true;
+    self().bulk_pending = true;
     if (block().order_ == EmulatedBlock::Order::descending) return copy();
     self().bulk.push_back(copy);
   }
@@ -331,8 +331,8 @@ class EmulatedHopper : public EmulatedMachine {
     const int offset = swizzled(field(descriptor, 0) + bytes);
     require_published(offset);
     const EmulatedBlock::Loads& loads = loads_at(offset);
-    require(loads.under_way == 0 && loads.last <= now, "reads a box that is being loaded, or was loaded meanwhile");
-    const std::byte* at = place(offset, 2);
+    require(loads.pending == 0 && loads.last <= now, "reads a box that is being loaded, or was loaded meanwhile");
+    const std::byte* at = address_of(offset, 2);
     std::uint16_t bits;
     std::memcpy(&bits, at, 2);
     return half(bits, 0);

@@ -146,16 +146,16 @@ inline void expect_same_steps(const std::vector<StepResult>& run, const std::vec
 }
 
 /// Returns the elements of `box` of a whole tensor.
-inline std::vector<float> part_of(const Trajectory::Piece& whole, const Box& box) {
+inline std::vector<float> values_in_box(const Trajectory::Piece& whole, const Box& box) {
   std::vector<float> part;
   for (std::int64_t i = 0; i < box.extent.size(); ++i) {
-    std::int64_t rest = i, place = 0, stride = 1;
+    std::int64_t rest = i, flat = 0, stride = 1;
     for (int axis = whole.shape.rank() - 1; axis >= 0; --axis) {
-      place += (box.offset[axis] + rest % box.extent[axis]) * stride;
+      flat += (box.offset[axis] + rest % box.extent[axis]) * stride;
       rest /= box.extent[axis];
       stride *= whole.shape[axis];
     }
-    part.push_back(whole.values[static_cast<std::size_t>(place)]);
+    part.push_back(whole.values[static_cast<std::size_t>(flat)]);
   }
   return part;
 }
@@ -169,7 +169,7 @@ inline void expect_same_run(const Trajectory& run, const Trajectory& serial, con
   for (const Trajectory::Piece& piece : run.weights) {
     ASSERT_TRUE(whole.contains(piece.name)) << piece.name;
     ASSERT_EQ(piece.shape, whole.at(piece.name)->shape) << piece.name;
-    const std::vector<float> expected = part_of(*whole.at(piece.name), piece.box);
+    const std::vector<float> expected = values_in_box(*whole.at(piece.name), piece.box);
     ASSERT_EQ(piece.values.size(), expected.size()) << piece.name;
     double difference = 0, size = 0;
     for (std::size_t i = 0; i < expected.size(); ++i) {

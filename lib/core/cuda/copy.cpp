@@ -29,22 +29,22 @@ class Staging {
   }
 
   void receive(const CudaStream& stream, std::byte* host, const std::byte* device, std::size_t bytes) {
-    const std::size_t pieces = (bytes + slot_bytes - 1) / slot_bytes;
+    const std::size_t chunks = (bytes + slot_bytes - 1) / slot_bytes;
     std::array<Slot*, 2> ready{};
-    for (std::size_t piece = 0; piece < pieces + 1; ++piece) {
-      if (piece < pieces) {
-        const std::size_t at = piece * slot_bytes;
+    for (std::size_t chunk = 0; chunk < chunks + 1; ++chunk) {
+      if (chunk < chunks) {
+        const std::size_t at = chunk * slot_bytes;
         Slot& slot = next();
         wait_for(stream, slot);
         check(cudaMemcpyAsync(slot.buffer.data(), device + at, std::min(slot_bytes, bytes - at), cudaMemcpyDeviceToHost,
                               stream.handle()),
               "copy to the host");
         slot.done.record(stream.handle());
-        ready[piece % 2] = &slot;
+        ready[chunk % 2] = &slot;
       }
-      if (piece == 0) continue;
-      const std::size_t at = (piece - 1) * slot_bytes;
-      Slot& slot = *ready[(piece - 1) % 2];
+      if (chunk == 0) continue;
+      const std::size_t at = (chunk - 1) * slot_bytes;
+      Slot& slot = *ready[(chunk - 1) % 2];
       wait_for(stream, slot);
       std::memcpy(host + at, slot.buffer.data(), std::min(slot_bytes, bytes - at));
     }

@@ -123,13 +123,13 @@ bool CudaStream::recording() const {
 
 void CudaStream::State::wait_until(const std::function<bool()>& reached) const {
   const Clock::time_point begin = Clock::now();
-  bool told = false;
-  for (; !reached(); told = true) {
+  bool notified = false;
+  for (; !reached(); notified = true) {
     const double waited = seconds_since(begin);
     for (WaitObserver* observer : observers) observer->waiting(waited);
     pause_polling(waited);
   }
-  if (!told) return;
+  if (!notified) return;
   for (WaitObserver* observer : observers) observer->over();
 }
 

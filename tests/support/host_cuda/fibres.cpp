@@ -54,7 +54,7 @@ namespace {
 constexpr std::size_t stack_bytes = std::size_t{256} << 10;
 constexpr unsigned warp = 32;
 
-[[noreturn]] void give_up(const char* reason) {
+[[noreturn]] void abort_with(const char* reason) {
   std::fprintf(stderr, "host_cuda: %s (block %u, %u, thread %u)\n", reason, blockIdx.x, blockIdx.y, threadIdx.x);
   std::abort();
 }
@@ -75,7 +75,7 @@ class Stacks {
   /// Allocates a stack and returns its upper end.
   std::byte* fresh() {
     void* space = mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (space == MAP_FAILED) give_up("no memory for a thread's stack");
+    if (space == MAP_FAILED) abort_with("no memory for a thread's stack");
     // Staggers the stacks by cache lines; otherwise their ends would all map to the same few lines of the cache.
     return static_cast<std::byte*>(space) + stack_bytes - made_++ % 32 * 128;
   }
@@ -175,7 +175,7 @@ bool run_warp(unsigned first, unsigned end, bool forwards) {
       at_block += fibres[t].state == Fibre::State::waits_for_block;
     }
     if (at_warp == 0) return at_block > 0;
-    if (at_warp != end - first) give_up("threads wait for some that do not come");
+    if (at_warp != end - first) abort_with("threads wait for some that do not come");
     for (unsigned t = first; t < end; ++t) fibres[t].state = Fibre::State::runs;
   }
 }
@@ -201,8 +201,8 @@ void run_block(unsigned threads) {
 
 void run_grid(const cudaLaunchConfig_t& config, const std::function<void()>& thread) {
   const dim3& grid = config.gridDim;
-  if (config.blockDim.y != 1 || config.blockDim.z != 1) give_up("blocks of one dimension only");
-  if (config.dynamicSmemBytes > sizeof lyceum::launched_shared_memory) give_up("too much shared memory");
+  if (config.blockDim.y != 1 || config.blockDim.z != 1) abort_with("blocks of one dimension only");
+  if (config.dynamicSmemBytes > sizeof lyceum::launched_shared_memory) abort_with("too much shared memory");
   const DeviceAccess access;
   gridDim = grid;
   blockDim = config.blockDim;

@@ -40,8 +40,8 @@ struct Algorithm {
 };
 static_assert(sizeof(Algorithm) == sizeof(cublasLtMatmulAlgo_t));
 
-Algorithm known(const cublasLtMatmulAlgo_t* algorithm) { return std::bit_cast<Algorithm>(*algorithm); }
-bool good(const Algorithm& algorithm, const cublasLtMatrixLayoutOpaque_t& result) {
+Algorithm decoded(const cublasLtMatmulAlgo_t* algorithm) { return std::bit_cast<Algorithm>(*algorithm); }
+bool is_valid(const Algorithm& algorithm, const cublasLtMatrixLayoutOpaque_t& result) {
   return algorithm.mark == Algorithm{}.mark && algorithm.batch == result.batch;
 }
 
@@ -66,7 +66,9 @@ struct View {
                      : c * static_cast<std::uint64_t>(layout.stride) + r;
   }
   View of_batch(std::int64_t i) const {
-    const std::int64_t bytes = layout.type == CUDA_R_64F ? 8 : layout.type == CUDA_R_32F ? 4 : 2;
+    std::int64_t bytes = 2;
+    if (layout.type == CUDA_R_32F) bytes = 4;
+    if (layout.type == CUDA_R_64F) bytes = 8;
     return {layout, static_cast<std::byte*>(data) + i * layout.offset * bytes, transpose};
   }
   A get(std::uint64_t r, std::uint64_t c) const {
@@ -120,7 +122,7 @@ bool aligned(const View<A>& matrix, std::uint32_t bytes) {
 }
 
 /// True if the matrices of a batch of results share no element.
-bool apart(const cublasLtMatrixLayoutOpaque_t& result) {
+bool disjoint(const cublasLtMatrixLayoutOpaque_t& result) {
   const auto elements =
       static_cast<std::int64_t>(result.cols - 1) * result.stride + static_cast<std::int64_t>(result.rows);
   return result.batch == 1 || result.offset >= elements;
@@ -129,8 +131,8 @@ bool apart(const cublasLtMatrixLayoutOpaque_t& result) {
 }  // namespace
 
 std::size_t cublasLtGetVersion() {
-  const char* told = std::getenv("HOST_CUDA_CUBLASLT_VERSION");
-  return told ? std::strtoull(told, nullptr, 10) : 1;
+  const char* version = std::getenv("HOST_CUDA_CUBLASLT_VERSION");
+  return version ? std::strtoull(version, nullptr, 10) : 1;
 }
 const char* cublasLtGetStatusString(cublasStatus_t) { return "the operation is wrong"; }
 const char* cublasLtGetStatusName(cublasStatus_t) { return "CUBLAS_STATUS"; }
@@ -211,12 +213,12 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, c
                                        cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t product,
                                        const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* result) {
   result->workspaceSize = 0;
-  return result->state = good(known(algorithm), *product) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+  return result->state = is_valid(decoded(algorithm), *product) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algorithm,
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute, void* value,
                                                     std::size_t bytes, std::size_t* written) {
-  const std::int32_t parts = known(algorithm).parts, scheme = parts > 1 ? 1 : 0;
+  const std::int32_t parts = decoded(algorithm).parts, scheme = parts > 1 ? 1 : 0;
   std::memcpy(value, attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? &parts : &scheme, bytes);
   *written = bytes;
   return CUBLAS_STATUS_SUCCESS;
@@ -226,9 +228,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                               const void* beta, const void* c, cublasLtMatrixLayout_t, void* d,
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void*,
                               std::size_t, cudaStream_t stream) {
-  const Algorithm how = known(algorithm);
+  const Algorithm how = decoded(algorithm);
   const std::int32_t batch = d_layout->batch;
-  if (!good(how, *d_layout) || c != d || a_layout->batch != batch || b_layout->batch != batch || !apart(*d_layout)) {
+  if (!is_valid(how, *d_layout) || c != d || a_layout->batch != batch || b_layout->batch != batch ||
+      !disjoint(*d_layout)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   const char* fastest = std::getenv("HOST_CUDA_FASTEST_GEMM");

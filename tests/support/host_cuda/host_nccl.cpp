@@ -56,14 +56,14 @@ struct ncclComm {
   std::vector<MPI_Request> requests;  // requests of connecting
   enum class Stage { gathering, spreading, ready } stage = Stage::gathering;
   bool finalising = false;
-  int looks = 0;            // remaining polls until `calls` are enqueued in the stream
+  int polls_left = 0;       // remaining polls until `calls` are enqueued in the stream
   std::vector<Call> calls;  // calls of the open group
   cudaStream_t stream = nullptr;
   std::unique_ptr<Split> split;  // the pending split, if any
 
   /// Returns true once all ranks know each other. The first rank gathers the ranks in the job of all others and sends
   /// them the list.
-  bool connected() {
+  bool advance_connection() {
     auto& world = ranks->world;
     while (stage != Stage::ready) {
       int done = 0;
@@ -87,7 +87,7 @@ struct ncclComm {
   }
   /// Sends this rank in the job to the first rank of the communicator. Its position in the communicator is encoded in
   /// the tag.
-  void introduce() {
+  void send_own_rank() {
     auto& world = ranks->world;
     const int self = ranks->rank;
     world[static_cast<std::size_t>(self)] = world_rank();
@@ -143,7 +143,7 @@ void spread_identity(Split& split, int tag) {
 }
 
 /// Continues a pending split. Returns true if none is pending any more.
-bool has_split(ncclComm& comm) {
+bool advance_split(ncclComm& comm) {
   while (comm.split) {
     Split& split = *comm.split;
     int done = 0;
@@ -169,9 +169,9 @@ bool has_split(ncclComm& comm) {
   return true;
 }
 
-ncclResult_t give(ncclComm_t comm, cudaStream_t stream, Call call) {
+ncclResult_t submit(ncclComm_t comm, cudaStream_t stream, Call call) {
   // An earlier call may still be in progress.
-  if (comm->looks > 0 || comm->stage != ncclComm::Stage::ready || comm->split) return ncclInvalidUsage;
+  if (comm->polls_left > 0 || comm->stage != ncclComm::Stage::ready || comm->split) return ncclInvalidUsage;
   ncclGroupStart();
   comm->calls.push_back(std::move(call));
   comm->stream = stream;
@@ -182,7 +182,8 @@ ncclResult_t give(ncclComm_t comm, cudaStream_t stream, Call call) {
 }  // namespace
 
 const char* ncclGetErrorString(ncclResult_t result) {
-  return result == ncclInvalidUsage ? "invalid usage" : result == ncclInProgress ? "in progress" : "?";
+  if (result == ncclInvalidUsage) return "invalid usage";
+  return result == ncclInProgress ? "in progress" : "?";
 }
 const char* ncclGetLastError(ncclComm_t) { return ""; }
 
@@ -198,13 +199,13 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   *comm = new ncclComm;
   std::memcpy(&(*comm)->identity, &id, sizeof(Identity));
   *(*comm)->ranks = {rank, (*comm)->identity.tag, std::vector<int>(static_cast<std::size_t>(ranks))};
-  (*comm)->introduce();
+  (*comm)->send_own_rank();
   return ncclInProgress;
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t* child, ncclConfig_t* config) {
   if (config->blocking != 0 || config->splitShare == 1) return ncclInvalidArgument;
-  const bool busy = comm->looks > 0 || comm->ranks->under_way > 0 || comm->split;
+  const bool busy = comm->polls_left > 0 || comm->ranks->pending > 0 || comm->split;
   if (busy || comm->stage != ncclComm::Stage::ready) return ncclInvalidUsage;  // NCCL may hang here
   *child = nullptr;
   const auto& world = comm->ranks->world;
@@ -225,14 +226,14 @@ host_nccl::Made host_nccl::made() { return made_here; }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   *state = ncclInProgress;
-  if (!comm->connected() || !has_split(*comm)) return ncclSuccess;
-  if (comm->looks > 0 && --comm->looks == 0) {
+  if (!comm->advance_connection() || !advance_split(*comm)) return ncclSuccess;
+  if (comm->polls_left > 0 && --comm->polls_left == 0) {
     host_cuda::enqueue(comm->stream,
                        [work = std::make_shared<Work>(comm->ranks, std::move(comm->calls))] { return (*work)(); });
     comm->calls.clear();
   }
   if (comm->finalising) host_cuda::advance();
-  if (comm->looks == 0 && !(comm->finalising && comm->ranks->under_way)) *state = ncclSuccess;
+  if (comm->polls_left == 0 && !(comm->finalising && comm->ranks->pending)) *state = ncclSuccess;
   return ncclSuccess;
 }
 
@@ -248,14 +249,14 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 ncclResult_t ncclGroupStart() { return ++group_depth, ncclSuccess; }
 ncclResult_t ncclGroupEnd() {
   if (--group_depth > 0 || grouped.empty()) return ncclSuccess;
-  for (ncclComm* comm : grouped) comm->looks = 3;
+  for (ncclComm* comm : grouped) comm->polls_left = 3;
   grouped.clear();
   return ncclInProgress;
 }
 
 ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t operation,
                         int root, ncclComm_t comm, cudaStream_t stream) {
-  return give(comm, stream, {Call::Kind::reduce, from, to, count, type, operation, root});
+  return submit(comm, stream, {Call::Kind::reduce, from, to, count, type, operation, root});
 }
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t operation,
                            ncclComm_t comm, cudaStream_t stream) {
@@ -263,7 +264,7 @@ ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDa
 }
 ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type, int root,
                            ncclComm_t comm, cudaStream_t stream) {
-  return give(comm, stream, {Call::Kind::broadcast, from, to, count, type, ncclSum, root});
+  return submit(comm, stream, {Call::Kind::broadcast, from, to, count, type, ncclSum, root});
 }
 ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,
                                ncclRedOp_t operation, ncclComm_t comm, cudaStream_t stream) {
@@ -285,9 +286,9 @@ ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDa
 }
 ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  return give(comm, stream, {Call::Kind::send, from, nullptr, count, type, ncclSum, peer});
+  return submit(comm, stream, {Call::Kind::send, from, nullptr, count, type, ncclSum, peer});
 }
 ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  return give(comm, stream, {Call::Kind::receive, nullptr, to, count, type, ncclSum, peer});
+  return submit(comm, stream, {Call::Kind::receive, nullptr, to, count, type, ncclSum, peer});
 }

@@ -19,7 +19,7 @@ struct Ranks {
   int rank, tag;
   std::vector<int> world;  // for each rank of the communicator, its rank in the job
   bool aborted = false;
-  int under_way = 0;  // number of works pending
+  int pending = 0;  // number of works pending
 };
 
 /// One call of a group of calls. `root`: −1 if every rank is a root.

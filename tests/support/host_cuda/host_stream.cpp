@@ -28,11 +28,11 @@ struct CUstream_st {
   std::deque<host_cuda::Work> queue;
   bool destroyed = false;
   std::unique_ptr<CUgraph_st> recording;
-  bool spoilt = false;  // true if something that cannot be captured has been requested
+  bool invalidated = false;  // true if something that cannot be captured has been requested
   /// Returns true if the stream is being captured. The request of the caller is then rejected, and the capture becomes
   /// invalid.
-  bool refuses() {
-    spoilt = spoilt || recording;
+  bool reject_if_capturing() {
+    invalidated = invalidated || recording;
     return recording != nullptr;
   }
 };
@@ -122,7 +122,7 @@ bool load(const void* kernel) {
 void pretend_to_take(std::chrono::nanoseconds time) { device().pretended += time; }
 
 void wait_for_device() {
-  for (const auto& stream : device().streams) stream->refuses();
+  for (const auto& stream : device().streams) stream->reject_if_capturing();
   for (advance(); !idle(); advance()) sched_yield();
 }
 
@@ -149,7 +149,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  if (stream->refuses()) return cudaErrorStreamCaptureUnsupported;
+  if (stream->reject_if_capturing()) return cudaErrorStreamCaptureUnsupported;
   advance();
   return stream->queue.empty() ? cudaSuccess : cudaErrorNotReady;
 }
@@ -159,7 +159,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return state;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  if (stream->refuses()) return cudaErrorStreamCaptureUnsupported;
+  if (stream->reject_if_capturing()) return cudaErrorStreamCaptureUnsupported;
   enqueue(stream, [marks = event->marks, mark = event->marks->recorded] { return marks->reached >= mark; });
   return cudaSuccess;
 }
@@ -170,7 +170,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  if (stream && stream->refuses()) return cudaErrorStreamCaptureUnsupported;
+  if (stream && stream->reject_if_capturing()) return cudaErrorStreamCaptureUnsupported;
   enqueue(stream, [marks = event->marks, mark = ++event->marks->recorded] {
     marks->reached = mark;
     marks->when = std::chrono::steady_clock::now() + host_cuda::device().pretended;
@@ -194,7 +194,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEven
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (stream->recording) return cudaErrorInvalidValue;
   stream->recording = std::make_unique<CUgraph_st>();
-  stream->spoilt = false;
+  stream->invalidated = false;
   return cudaSuccess;
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
@@ -205,7 +205,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   const auto recording = std::exchange(stream->recording, nullptr);
   *graph = nullptr;
   if (!recording) return cudaErrorInvalidValue;
-  if (stream->spoilt) return cudaErrorStreamCaptureInvalidated;
+  if (stream->invalidated) return cudaErrorStreamCaptureInvalidated;
   *graph = new CUgraph_st(std::move(*recording));
   return cudaSuccess;
 }
