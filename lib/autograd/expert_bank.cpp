@@ -47,7 +47,7 @@ Tensor outputs_of(const Stream& stream, const ExpertBank& bank, const TokenRows&
 }
 
 /// The gates [tokens, k] and memory for their gradient; both undefined for a bank without gates.
-struct Gates {
+struct GateTensors {
   Tensor values, gradient;
 
   template <class T>
@@ -62,7 +62,7 @@ struct Gates {
 
 /// Returns the gradient of x. dy is the gradient of the bank's outputs; with copies, of the gate-weighted sums per
 /// token.
-Tensor input_gradient(const Stream& stream, const ExpertBank& bank, const TokenRows& copies, const Gates& gates,
+Tensor input_gradient(const Stream& stream, const ExpertBank& bank, const TokenRows& copies, const GateTensors& gates,
                       ExpertBank::Saved& saved, const Tensor& dy) {
   const Segments rows = bank.segments->view();
   const auto& experts = *bank.experts;
@@ -141,7 +141,7 @@ Tensor GatedBank::forward(const Stream& stream, Saved& saved, const Tensor& x, c
 }
 
 std::array<Tensor, 2> GatedBank::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
-  const Gates gates{saved.gates, Tensor::empty(stream, saved.gates.dtype(), saved.gates.shape())};
+  const GateTensors gates{saved.gates, Tensor::empty(stream, saved.gates.dtype(), saved.gates.shape())};
   return {input_gradient(stream, bank, copies, gates, saved.bank, dy), gates.gradient};
 }
 

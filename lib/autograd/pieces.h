@@ -9,16 +9,16 @@
 
 namespace lyceum {
 
-/// The sub-dimensions that each token of a pass uses. MoHD divides the hidden width into `pieces` equal sub-dimensions.
-/// Every token uses the first `always_on` of them and the k that its router chose.
+/// The sub-dimensions that each token of a pass uses. MoHD divides the hidden width into `sub_dimensions` equal
+/// sub-dimensions. Every token uses the first `always_on` of them and the k that its router chose.
 struct PieceChoices {
-  std::int64_t pieces, always_on;
+  std::int64_t sub_dimensions, always_on;
   Tensor index;                                  // i32 [tokens, k]
   std::shared_ptr<const SegmentTable> segments;  // one segment per sub-dimension: the rows of the tokens that chose it
   TokenRows rows;                                // the token of each row
   Tensor source;                                 // i64 [rows], see PieceRows::source
 
-  PieceChoices(const Stream& stream, std::int64_t pieces, std::int64_t always_on, Tensor index,
+  PieceChoices(const Stream& stream, std::int64_t sub_dimensions, std::int64_t always_on, Tensor index,
                std::shared_ptr<const SegmentTable> segments, TokenRows rows);
 };
 
@@ -32,7 +32,7 @@ struct ReadPieces {
   /// `d_rows`: dy of each row, computed by backward for weight_grad.
   struct Saved {
     Tensor x, d_rows;
-    SegmentLayout piece, out;
+    SegmentLayout sub_dimension, out;
   };
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& x) const;
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
@@ -41,8 +41,8 @@ struct ReadPieces {
 };
 
 /// y = z · Wᵀ, computed only for the sub-dimensions that a token uses and zero in the others. Sub-dimension i is
-/// multiplied by factors[t, i]. z [tokens, in], factors [tokens, pieces] in accumulator precision, W [hidden, in], y
-/// [tokens, hidden].
+/// multiplied by factors[t, i]. z [tokens, in], factors [tokens, sub_dimensions] in accumulator precision, W [hidden,
+/// in], y [tokens, hidden].
 struct WritePieces {
   std::shared_ptr<const PieceChoices> choices;
   Parameter* weight;
@@ -51,7 +51,7 @@ struct WritePieces {
   /// `d_dense`, `d_rows`: their gradients, computed by backward for weight_grad.
   struct Saved {
     Tensor z, factors, dense, rows, d_dense, d_rows;
-    SegmentLayout in, piece;
+    SegmentLayout in, sub_dimension;
   };
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& z, const Tensor& factors) const;
   std::array<Tensor, 2> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
@@ -59,7 +59,8 @@ struct WritePieces {
   void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const;
 };
 
-/// Computes the factors [tokens, pieces] of WritePieces from the router's logits of the same shape, see factors_of().
+/// Computes the factors [tokens, sub_dimensions] of WritePieces from the router's logits of the same shape, see
+/// factors_of().
 struct FactorsOfPieces {
   Tensor index;  // i32 [tokens, k]
   std::int64_t always_on;
@@ -72,8 +73,8 @@ struct FactorsOfPieces {
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& d_factors) const;
 };
 
-/// Computes load, f64 [sequences, load_width(pieces)], from factors [tokens, pieces], for the balance loss; see
-/// PieceLoad. Row 0 of the factors is token `first` of `sequences` sequences of seq_len tokens each.
+/// Computes load, f64 [sequences, load_width(sub_dimensions)], from factors [tokens, sub_dimensions], for the balance
+/// loss; see PieceLoad. Row 0 of the factors is token `first` of `sequences` sequences of seq_len tokens each.
 struct LoadOfPieces {
   Tensor index;
   std::int64_t sequences, seq_len, first;

@@ -40,7 +40,7 @@ class CudaStream {
   /// long as the stream.
   template <class T>
   T& keep() const {
-    std::shared_ptr<void>& slot = kept(typeid(T));
+    std::shared_ptr<void>& slot = kernel_state(typeid(T));
     if (!slot) slot = std::make_shared<T>();
     return *static_cast<T*>(slot.get());
   }
@@ -62,7 +62,7 @@ class CudaStream {
 
  private:
   struct State;
-  std::shared_ptr<void>& kept(const std::type_info& type) const;
+  std::shared_ptr<void>& kernel_state(const std::type_info& type) const;
 
   std::shared_ptr<State> state_;
 };

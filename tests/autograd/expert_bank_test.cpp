@@ -62,7 +62,7 @@ struct Results {
   std::vector<double> y, dx, d_gates, d_weights;
 };
 
-Results computed(const Numbers& given) {
+Results results_of(const Numbers& given) {
   const Stream& stream = tested_stream();
   const Experts experts(stream);
   Tape tape(stream);
@@ -87,7 +87,7 @@ void each_row(const F& f) {
 
 /// The reference: applies the bank to copies of the tokens, keeps its outputs and computes the weighted sums with
 /// loops.
-Results from_answers(const Numbers& given) {
+Results reference_results(const Numbers& given) {
   const Stream& stream = tested_stream();
   const Experts experts(stream);
   const Shape shape{experts.table->total(), hidden};
@@ -111,7 +111,7 @@ Results from_answers(const Numbers& given) {
 }
 
 TEST(GatedBank, AgreesWithAnswersThatAreKept) {
-  const Results own = computed({}), expected = from_answers({});
+  const Results own = results_of({}), expected = reference_results({});
   const auto expect_equal = [](const std::vector<double>& actual, const std::vector<double>& wanted) {
     ASSERT_EQ(actual.size(), wanted.size());
     for (std::size_t i = 0; i < actual.size(); ++i) EXPECT_NEAR(actual[i], wanted[i], 1e-13) << i;
@@ -126,7 +126,7 @@ TEST(GatedBank, AgreesWithAnswersThatAreKept) {
 TEST(GatedBank, NanInTheGradientOfATokenStaysThere) {
   Numbers given;
   given.dy[2 * hidden] = std::numeric_limits<double>::quiet_NaN();
-  const Results results = computed(given);
+  const Results results = results_of(given);
   for (std::size_t i = 0; i < results.dx.size(); ++i) EXPECT_EQ(std::isnan(results.dx[i]), i / hidden == 2) << i;
   for (std::size_t pair = 0; pair < results.d_gates.size(); ++pair) {
     EXPECT_EQ(std::isnan(results.d_gates[pair]), pair == 2 * top_k) << pair;  // its other choice is −1

@@ -7,7 +7,7 @@
 #include "core/cuda_check.h"
 #include "core/cuda_fault.h"
 #include "core/cuda_stream.h"
-#include "core/kept.h"
+#include "core/kernel_state.h"
 #include "core/polling.h"
 #include "core/profile.h"
 
@@ -55,7 +55,7 @@ struct CudaStream::State {
   std::shared_ptr<std::byte> fault;
   std::shared_ptr<DeviceFault> seen;  // pinned, so that the copy is asynchronous
   std::vector<WaitObserver*> observers;
-  Kept kept;
+  KernelState kernel_state;
   State() = default;
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -85,7 +85,7 @@ CudaStream::CudaStream(int device, std::size_t limit) : state_(std::make_shared<
 }
 
 CudaStream::State::~State() {
-  kept.clear();
+  kernel_state.clear();
   if (handle) cudaStreamSynchronize(handle);  // blocks return to the system with the allocator, so work must be done
   fault.reset();
   if (handle) cudaStreamDestroy(handle);
@@ -108,7 +108,7 @@ int CudaStream::device() const { return state_->device; }
 int CudaStream::processors() const { return state_->processors; }
 Allocator& CudaStream::memory() const { return *state_->memory; }
 Profile* CudaStream::profile() const { return state_->profile.get(); }
-std::shared_ptr<void>& CudaStream::kept(const std::type_info& type) const { return state_->kept[type]; }
+std::shared_ptr<void>& CudaStream::kernel_state(const std::type_info& type) const { return state_->kernel_state[type]; }
 void CudaStream::wait_until(const std::function<bool()>& reached) const { state_->wait_until(reached); }
 void CudaStream::add_observer(WaitObserver& observer) const { state_->observers.push_back(&observer); }
 void CudaStream::remove_observer(WaitObserver& observer) const { std::erase(state_->observers, &observer); }

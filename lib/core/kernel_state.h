@@ -7,6 +7,6 @@
 namespace lyceum {
 
 /// State that kernels keep between calls, one object per type. Each stream has one such map.
-using Kept = std::unordered_map<std::type_index, std::shared_ptr<void>>;
+using KernelState = std::unordered_map<std::type_index, std::shared_ptr<void>>;
 
 }  // namespace lyceum
