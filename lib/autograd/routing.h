@@ -15,7 +15,7 @@ struct RoutingTally {
 
 /// Chooses the experts of each token from a router's logits [tokens, experts] in accumulator precision, by the formulas
 /// of RouteTokens. Results:
-///   gates [tokens, k], largest score first
+///   gates [tokens, k], best choice first
 ///   index i32 [tokens, k]: the chosen experts, −1 beyond the number in `choices`; no gradient
 ///   load f64 [sequences, load_width(experts)]: sums for balance losses and the tally; undefined if `sequences` is 0.
 ///   Its counts have no gradient.
@@ -27,8 +27,8 @@ struct Route {
   Tensor bias{};     // accumulator type [experts]: added to scores for the choice only; undefined: none
   Tensor group{};    // i32 [experts]: the group of each expert, if group_limit > 0
   std::int64_t groups = 0, group_limit = 0;  // number of groups; groups that a token chooses from, 0: all
-  std::int64_t skip = 0, always_on = 0;      // best experts not to choose; first experts, never chosen
-  bool even = false;                         // ignore the logits and choose all experts equally often, to measure speed
+  std::int64_t skip = 0, always_on = 0;      // best experts that a token skips; first experts, never chosen
+  bool even = false;                         // replace choices so that all experts get equally many, to measure speed
   bool entropy = false;                      // load contains entropies; implied by tally.entropy
   /// Row 0 of the logits is token `first` of `sequences` sequences of seq_len tokens each.
   std::int64_t sequences = 0, seq_len = 1, first = 0;

@@ -95,15 +95,15 @@ class Tape {
 
   const Stream& stream() const { return stream_; }
   bool recording() const { return mode_ == Mode::record; }
-  /// True while recompute() runs a block for the second time. Operations must not add to statistics again then.
+  /// True while recompute() runs a block for the second time. Statistics must not be added up again then.
   bool replaying() const { return replaying_; }
 
   /// Makes `value` an input whose gradient backward() computes.
   Variable leaf(Tensor value);
 
-  template <class Op, class... Inputs>
-  /// Runs op.forward() and records the operation if the tape records and a gradient is wanted. Returns one Variable, or
+  /// Runs op.forward() and records the operation if the tape records and a gradient is needed. Returns one Variable, or
   /// std::array<Variable, N> if the operation has N results.
+  template <class Op, class... Inputs>
   auto apply(Op op, const Inputs&... inputs);
 
   /// Runs `block` on x and keeps only x; backward() runs the block a second time. Everything that the block computes

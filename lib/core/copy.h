@@ -12,8 +12,8 @@ namespace lyceum {
 /// soon as the call returns. A rehearsal copies nothing.
 void copy_to_device(const Stream& stream, void* device, const void* host, std::size_t bytes);
 /// Copies `bytes` from the stream's device to host memory after all earlier work of the stream. Waits for that work and
-/// throws its errors (CudaStream::synchronise()). In a rehearsal, it reads the rehearsal's memory: zeros, unless a test
-/// has written to it.
+/// throws its errors (CudaStream::synchronise()). In a rehearsal, it reads the rehearsal's memory: zeros, unless host
+/// code has written to it.
 void copy_to_host(const Stream& stream, void* host, const void* device, std::size_t bytes);
 /// Copies `bytes` within the stream's device, in stream order.
 void copy_on_device(const Stream& stream, void* to, const void* from, std::size_t bytes);

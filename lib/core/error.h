@@ -99,8 +99,8 @@ std::string format_message(std::string_view text, std::initializer_list<MessageA
 /// whose messages may quote files, else by printable_lines(), since other messages may have several lines.
 [[noreturn]] void fail_with(ExitCode code, const Message& message, std::initializer_list<MessageArgument> arguments);
 
-template <class... Args>
 /// Throws an Error with the formatted message: `fail(ExitCode::failed, "rank {} is gone", rank)`.
+template <class... Args>
 [[noreturn]] void fail(ExitCode code, const Message& message, const Args&... args) {
   fail_with(code, message, {MessageArgument(args)...});
 }

@@ -4,8 +4,8 @@
 
 namespace lyceum {
 
-/// Facts about the job from the environment variables that mpirun, or srun with PMIx, sets for its processes. These
-/// functions work before MPI is initialised and in processes that never initialise it.
+// Facts about the job from the environment variables that mpirun, or srun with PMIx, sets for its processes. These
+// functions work before MPI is initialised and in processes that never initialise it.
 
 /// Returns this process's rank in the job; none if it was not started by a launcher that Open MPI supports.
 std::optional<int> launched_rank();
