@@ -1,12 +1,13 @@
-# What ctest runs of a GoogleTest program; ctest itself reads this, each time it starts. One entry a program and number of
-# ranks, since a start costs more than most cases; with LYCEUM_TEST_CASES in the environment one entry a case, for filters.
+# Defines the CTest entries of GoogleTest programs. ctest reads this file each time it starts. There is one entry per
+# program and number of ranks, since a start takes longer than most cases. With LYCEUM_TEST_CASES in the environment
+# there is one entry per case, so that filters can select cases.
 
 cmake_minimum_required(VERSION 3.25)
 
 # entries(NAME n PROGRAM file REPORTS folder LABEL l TIMEOUT s [COST c] [PREFIX p] [PROCESSORS n] [SKIPS]
 #         [LAUNCHER command ...] [ENVIRONMENT A=B ...])
-#   REPORTS: where GoogleTest writes what it says of each case, NAME.json (scripts/check_left_out.py reads them).
-#   SKIPS: the program may say with exit code 77 that what it needs is not here.
+#   REPORTS: folder for GoogleTest's report of each case, NAME.json (scripts/check_left_out.py reads them).
+#   SKIPS: exit code 77 of the program means that something it needs is missing, such as a GPU.
 function(entries)
   cmake_parse_arguments(PARSE_ARGV 0 E "SKIPS" "NAME;PROGRAM;LABEL;TIMEOUT;COST;PREFIX;PROCESSORS;REPORTS"
     "LAUNCHER;ENVIRONMENT")
@@ -24,7 +25,7 @@ function(entries)
 
   if(DEFINED ENV{LYCEUM_TEST_CASES})
     if(NOT EXISTS "${E_PROGRAM}")
-      return()  # not built, so no test of it was asked for
+      return()  # not built, so none of its tests was requested
     endif()
     execute_process(COMMAND env ASAN_OPTIONS=detect_leaks=0 "${E_PROGRAM}" --gtest_list_tests
       OUTPUT_VARIABLE listed COMMAND_ERROR_IS_FATAL ANY)

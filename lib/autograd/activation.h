@@ -6,8 +6,8 @@
 
 namespace lyceum {
 
-/// What is computed between the products of an FFN: silu(gate) ⊙ up of rows [gate | up], or gelu.
-/// x [tokens, inputs_of(kind) · width] → [tokens, width].
+/// The activation of an FFN: silu(gate) ⊙ up for rows [gate | up] (SwiGLU), or gelu(x). x [tokens, inputs_of(kind) ·
+/// width], result [tokens, width].
 struct Activate {
   Activation kind;
 
@@ -20,7 +20,7 @@ struct Activate {
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
 };
 
-/// max(x, 0), element by element.
+/// y = max(x, 0), element by element.
 struct Relu {
   struct Saved {
     Tensor y;

@@ -12,14 +12,14 @@ namespace lyceum {
 
 namespace {
 
-/// The places of queries, keys and values, and the part of them that positions rotate.
+/// Views of queries, keys and values in the projections, and of the columns that rotary positions rotate.
 template <class T>
 struct Columns {
   Matrix<T> q, k, v;
   std::vector<Matrix<T>> rotated;
 };
 
-/// Columns of each of the projections.
+/// Numbers of columns of q, k and v.
 struct Widths {
   std::int64_t q, k, v;
 };
@@ -58,7 +58,8 @@ Columns<T> columns_of(const Op& op, const Tensor& q, const Tensor& kv) {
   return {queries, keys, all.cols_from(widths.k, widths.v), {queries, keys}};
 }
 
-/// Positions before those of the tokens, which must be whole sequences, or one that continues a cache's.
+/// Returns the number of positions in the cache, 0 without one. Throws an Error unless the tokens are whole sequences
+/// or, with a cache, one sequence of one document.
 template <class Op>
 std::int64_t past_of(const Op& op, std::int64_t tokens) {
   require(tokens % op.seq_len == 0, "{} tokens are not a whole number of sequences of {}", tokens, op.seq_len);
@@ -68,7 +69,8 @@ std::int64_t past_of(const Op& op, std::int64_t tokens) {
   return op.cache ? op.cache->length : 0;
 }
 
-/// The one place that knows what widths the kernels have.
+/// Returns the shape for the kernels. Throws an Error if value_dim differs from head_dim; only this function checks
+/// that.
 template <class Op>
 AttentionShape shape_of(const Op& op, std::int64_t tokens, std::int64_t past) {
   require(value_dim_of(op) == op.head_dim, "heads of {} elements with values of {}: attention needs equal widths",
@@ -99,7 +101,8 @@ void rotate(const Stream& stream, const RotaryAttention& op, const Columns<T>& c
   }
 }
 
-/// Queries that are not rotated yet; keys and values of all positions once they are.
+/// Computes `out`. Rotates q and k in place unless they are rotated already; with a cache, appends k and v to it and
+/// attends to all its positions.
 template <class T>
 void attend(const Stream& stream, const RotaryAttention& op, Columns<T> columns, std::int64_t past, const Tensor& out,
             AttentionKept& kept) {
@@ -167,7 +170,7 @@ void attend_backward(const Stream& stream, const StickBreakingAttention& op, con
                                           .first_keys = first_keys_of(op)});
 }
 
-/// projections: qkv, or q and kv.
+/// Allocates and returns the result. `projections`: qkv, or q and kv.
 template <class Op, class... Projections>
 Tensor forward_of(const Stream& stream, const Op& op, AttentionKept& kept, const Projections&... projections) {
   const Tensor& first = std::get<0>(std::tie(projections...));

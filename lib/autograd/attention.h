@@ -6,23 +6,25 @@
 
 namespace lyceum {
 
-/// What attention keeps for backward besides its inputs.
+/// Results that attention keeps for backward, in addition to its inputs.
 struct AttentionKept {
-  Tensor out;       // [tokens, heads · value_dim], where backward reads it
+  Tensor out;       // [tokens, heads · value_dim]; undefined if backward does not read it
   Tensor row_sums;  // [tokens, heads]: log_sum_exp of AttentionForward, log_rest of StickBreakingForward
 };
 
 /// Causal attention with rotary positions on fused projections. qkv [sequences · seq_len, (heads + kv_heads) · head_dim
-/// + kv_heads · value_dim], columns q | k | v; the result is [sequences · seq_len, heads · value_dim]. Rotates q and k
-/// inside its input, which nothing else may read afterwards. Made of three steps that another attention may combine
-/// otherwise: the kernel Rope, continue_from() a cache, and the kernels AttentionForward and AttentionBackward.
+/// + kv_heads · value_dim] with columns q | k | v; the result is [sequences · seq_len, heads · value_dim].
+///
+/// Rotates q and k in place, so nothing else may read qkv afterwards. It consists of three steps that other kinds of
+/// attention can combine differently: the kernel Rope, continue_from() a cache, and the kernels AttentionForward and
+/// AttentionBackward. Throws an Error if value_dim differs from head_dim, which the kernels do not support.
 struct RotaryAttention {
   std::int64_t seq_len, heads, kv_heads, head_dim;
-  std::int64_t value_dim = 0;      // 0: head_dim, the only one that the kernels have
+  std::int64_t value_dim = 0;      // 0: head_dim, the only width that the kernels support
   Tensor rope_table;               // accumulator type [≥ seq_len, head_dim], see RopeTable
-  bool rotated = false;            // q and k are rotated already: to make a result again
-  KeyValueCache* cache = nullptr;  // of the one sequence that qkv continues: then there is no backward
-  Tensor first_keys = {};          // i32 [tokens], see FirstKeys; undefined: a sequence is one document
+  bool rotated = false;            // q and k are already rotated, since a released result is computed again
+  KeyValueCache* cache = nullptr;  // past of the one sequence that qkv continues; no backward then. Null: no past
+  Tensor first_keys = {};          // i32 [tokens], see FirstKeys; undefined: each sequence is one document
 
   struct Saved {
     Tensor qkv;
@@ -32,13 +34,13 @@ struct RotaryAttention {
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
 };
 
-/// The same shapes by breaking sticks (StickBreakingForward), without positions: what is near is asked first. Its input
-/// stays as it is, and keys in a cache are never looked at anew but by queries that come later.
+/// Stick-breaking attention (StickBreakingForward), with the shapes of RotaryAttention. It has no positions: each query
+/// considers keys from the newest to the oldest, so nearer keys take precedence. Its input is not changed.
 struct StickBreakingAttention {
   std::int64_t seq_len, heads, kv_heads, head_dim;
   std::int64_t value_dim = 0;      // as in RotaryAttention
   KeyValueCache* cache = nullptr;  // as in RotaryAttention
-  Tensor first_keys = {};          // likewise
+  Tensor first_keys = {};          // as in RotaryAttention
 
   struct Saved {
     Tensor qkv;
@@ -48,8 +50,8 @@ struct StickBreakingAttention {
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
 };
 
-/// Either of them where keys and values come apart from the queries: q [sequences · seq_len, heads ·
-/// head_dim], kv [sequences · seq_len, kv_heads · (head_dim + value_dim)], columns k | v.
+/// RotaryAttention or StickBreakingAttention with separate projections: q [sequences · seq_len, heads · head_dim] and
+/// kv [sequences · seq_len, kv_heads · (head_dim + value_dim)] with columns k | v.
 template <class Attention>
 struct SplitProjections {
   Attention attention;

@@ -4,7 +4,7 @@
 
 namespace lyceum {
 
-/// x in another floating type; x itself where it has that type already.
+/// Returns x converted to floating type `type`; x itself if it has that type.
 Tensor cast(const Stream& stream, const Tensor& x, DType type);
 
 }  // namespace lyceum

@@ -4,8 +4,8 @@
 
 namespace lyceum {
 
-/// What a token gets from experts that give their input: x[t] times the sum of its gates for the choices `index` of at
-/// least `first`. x [tokens, hidden], gates [tokens, k] in accumulator precision → [tokens, hidden].
+/// The output of copy experts, which return their input [MoE++]: y[t] = x[t] · Σ gates[t, j] over the
+/// choices j with index[t, j] ≥ first. x, y [tokens, hidden], gates [tokens, k] in accumulator precision.
 struct CopyTokens {
   Tensor index;  // i32 [tokens, k]
   std::int64_t first;

@@ -4,13 +4,13 @@
 
 namespace lyceum {
 
-/// y[t] = table[tokens[t]], y [tokens, hidden]. The table may be a part of a larger vocabulary: tokens of other parts
-/// give zeros, so that the sum over all parts is the embedding.
+/// y[t] = table[tokens[t]], y [tokens, hidden]. The table may be a part of the vocabulary. Tokens of other parts give
+/// zeros, so the sum over all ranks' parts is the embedding.
 struct Embedding {
   Parameter* table;         // [words, hidden]
-  Tensor tokens;            // i32, each below vocab
-  std::int64_t first = 0;   // word of the table's first row
-  std::int64_t vocab = -1;  // words of all parts; −1: first + words
+  Tensor tokens;            // i32 [tokens], each below vocab
+  std::int64_t first = 0;   // vocabulary index of the table's first row
+  std::int64_t vocab = -1;  // size of the whole vocabulary; −1: first + rows of the table
 
   struct Saved {};
   Tensor forward(const Stream& stream, Saved& saved) const;

@@ -9,8 +9,8 @@ namespace {
 
 using Expert = ExpertBank::Expert;
 
-/// Of the rows of x, which are those of `copies` where there are such.
-Tensor answers_of(const Stream& stream, const ExpertBank& bank, const TokenRows& copies, ExpertBank::Saved& saved,
+/// Returns the output of the bank for each row. The rows are those of x, or those of `copies` if it is set.
+Tensor outputs_of(const Stream& stream, const ExpertBank& bank, const TokenRows& copies, ExpertBank::Saved& saved,
                   const Tensor& x) {
   const Segments rows = bank.segments->view();
   const auto& experts = *bank.experts;
@@ -46,8 +46,8 @@ Tensor answers_of(const Stream& stream, const ExpertBank& bank, const TokenRows&
   return y;
 }
 
-/// Gates of the rows of copies, and memory for their gradient.
-struct Gates {
+/// The gates [tokens, k] and memory for their gradient; both undefined for a bank without gates.
+struct GateTensors {
   Tensor values, gradient;
 
   template <class T>
@@ -60,8 +60,9 @@ struct Gates {
   }
 };
 
-/// The gradient of x. dy is that of the answers; of copies it is that of the tokens' sums, each row's with its gate.
-Tensor input_gradient(const Stream& stream, const ExpertBank& bank, const TokenRows& copies, const Gates& gates,
+/// Returns the gradient of x. dy is the gradient of the bank's outputs; with copies, of the gate-weighted sums per
+/// token.
+Tensor input_gradient(const Stream& stream, const ExpertBank& bank, const TokenRows& copies, const GateTensors& gates,
                       ExpertBank::Saved& saved, const Tensor& dy) {
   const Segments rows = bank.segments->view();
   const auto& experts = *bank.experts;
@@ -89,7 +90,7 @@ Tensor input_gradient(const Stream& stream, const ExpertBank& bank, const TokenR
   return copies.sums(stream, d_rows);
 }
 
-/// After input_gradient().
+/// Adds to the weights' gradients. Reads what input_gradient() has saved, so it must run after it.
 void add_weight_gradients(const Stream& stream, const ExpertBank& bank, const TokenRows& copies,
                           const ExpertBank::Saved& saved, const Tensor& dy) {
   const Segments rows = bank.segments->view();
@@ -114,7 +115,7 @@ void add_weight_gradients(const Stream& stream, const ExpertBank& bank, const To
 }  // namespace
 
 Tensor ExpertBank::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
-  return answers_of(stream, *this, {}, saved, x);
+  return outputs_of(stream, *this, {}, saved, x);
 }
 
 std::array<Tensor, 1> ExpertBank::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
@@ -136,11 +137,11 @@ void ExpertBank::weight_grad(const Stream& stream, Saved& saved, const Tensor& d
 
 Tensor GatedBank::forward(const Stream& stream, Saved& saved, const Tensor& x, const Tensor& gates) const {
   saved.gates = gates;
-  return copies.sums(stream, answers_of(stream, bank, copies, saved.bank, x), gates);
+  return copies.sums(stream, outputs_of(stream, bank, copies, saved.bank, x), gates);
 }
 
 std::array<Tensor, 2> GatedBank::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
-  const Gates gates{saved.gates, Tensor::empty(stream, saved.gates.dtype(), saved.gates.shape())};
+  const GateTensors gates{saved.gates, Tensor::empty(stream, saved.gates.dtype(), saved.gates.shape())};
   return {input_gradient(stream, bank, copies, gates, saved.bank, dy), gates.gradient};
 }
 

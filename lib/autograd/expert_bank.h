@@ -9,23 +9,25 @@
 
 namespace lyceum {
 
-/// Experts of any widths, expert e on the rows of segment e: y = W_down · activation(W_in x), which is
-/// W_down · (silu(W_gate x) ⊙ W_up x) of SwiGLU and W_down · gelu(W_up x) of GELU.
-/// x, y [rows, hidden], rows sorted by expert. A dense FFN is a bank of one expert.
+/// A bank of experts, possibly of different widths. Expert e computes y = W_down · activation(W_in x) for the rows of
+/// segment e:
+///   SwiGLU  W_down · (silu(W_gate x) ⊙ W_up x)
+///   GELU    W_down · gelu(W_up x)
+/// x, y [rows, hidden], with rows sorted by expert. A dense FFN is a bank of one expert.
 struct ExpertBank {
   struct Expert {
-    Parameter* in;    // [2 · width, hidden], gate above up; of GELU [width, hidden], up alone
+    Parameter* in;    // SwiGLU: [2 · width, hidden], gate above up; GELU: [width, hidden]
     Parameter* down;  // [hidden, width]
   };
   Activation activation;
   std::shared_ptr<const std::vector<Expert>> experts;
   std::shared_ptr<const SegmentTable> segments;
 
-  /// `hidden_rows`: segmented rows of W_in x; `activated`, `d_hidden`: made by backward for the weight gradient; of a
-  /// GatedBank `activated` is gate · activation.
+  /// `hidden_rows`: W_in x, in segments. `activated`, `d_hidden`: computed by backward for weight_grad; for a GatedBank
+  /// `activated` is gate · activation(W_in x).
   struct Saved {
     Tensor x, hidden_rows, activated, d_hidden;
-    SegmentLayout outer, in, inner;  // rows of hidden, of W_in x, of width_e
+    SegmentLayout outer, in, inner;  // layouts of rows of x and y, of W_in x, of the activation
   };
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& x) const;
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
@@ -33,14 +35,16 @@ struct ExpertBank {
   void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const;
 };
 
-/// A bank on copies of tokens, and the weighted sum of its answers: y[t] = Σ_j gate[t, j] · (answer of t's j-th
-/// expert), j in order, over the choices that have rows. x, y [tokens, hidden], gates [tokens, k] in accumulator
-/// precision; the products read the tokens in place.
+/// A bank of experts applied to tokens, with the gate-weighted sum of its outputs: y[t] = Σ_j gates[t, j] ·
+/// expert_j(x[t]), over those choices j of token t that have a row, in order. x, y [tokens, hidden], gates [tokens, k]
+/// in accumulator precision. The products read tokens in place: no copy per choice is made.
 ///
-/// Backward neither keeps nor reads the answers. On the row of choice j, where a = activation(W_in x[t]),
-///   p = W_downᵀ · dy[t],  d_gate[t, j] = ⟨dy[t], W_down · a⟩ = ⟨p, a⟩,  d_a = gate · p,  dW_down += dy[t] ⊗ (gate ·
-///   a),
-/// so that dy is read in place too.
+/// Backward needs no expert outputs. For the row of choice j of token t, with a = activation(W_in x[t]):
+///   p = W_downᵀ · dy[t]
+///   d_gates[t, j] = ⟨dy[t], W_down · a⟩ = ⟨p, a⟩
+///   d_a = gate · p
+///   dW_down += dy[t] ⊗ (gate · a)
+/// So dy is read in place too.
 struct GatedBank {
   ExpertBank bank;
   TokenRows copies;

@@ -11,8 +11,8 @@
 
 namespace lyceum {
 
-/// The values of one parameter of every expert, for a grouped product. `which`: an expert's parameter, as a member
-/// pointer or a function.
+/// Returns the value of one parameter of every expert, in order, for a grouped product. `which` selects the parameter
+/// of an expert: a pointer to member or a function.
 template <class T, class Expert, class Which>
 std::vector<Matrix<const T>> expert_values(const std::vector<Expert>& experts, Which which) {
   std::vector<Matrix<const T>> all;
@@ -20,14 +20,14 @@ std::vector<Matrix<const T>> expert_values(const std::vector<Expert>& experts, W
   return all;
 }
 
-/// Adds to the gradient of one parameter of every expert, those aside that are not trained. `grad`: all but d_weights,
-/// over all experts.
+/// Adds to the gradient of one parameter of every expert, skipping experts whose parameter is not trained. `grad`
+/// describes the product over all experts, without d_weights. One launch per range of consecutive trained experts.
 template <class T, class Expert, class Which>
 void add_expert_gradients(const Stream& stream, const GroupedWeightGrad<T>& grad, const std::vector<Expert>& experts,
                           Which which) {
   const auto trained = [&](std::size_t e) { return std::invoke(which, experts[e])->trained(); };
   for (std::size_t first = 0, last = 0; first < experts.size(); first = last) {
-    std::vector<Matrix<Accumulator<T>>> gradients;  // of a run of neighbours
+    std::vector<Matrix<Accumulator<T>>> gradients;  // of experts [first, last)
     for (last = first; last < experts.size() && trained(last); ++last) {
       gradients.push_back(std::invoke(which, experts[last])->gradient.template matrix<Accumulator<T>>());
     }

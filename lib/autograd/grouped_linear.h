@@ -8,10 +8,11 @@
 
 namespace lyceum {
 
-/// A linear layer of every expert: y = x · W_eᵀ on the rows of segment e. x [rows, in], W_e [out, in], y [rows, out],
-/// rows sorted by expert. With `copies`, x [tokens, in] has the tokens, whose rows the products read in place.
+/// One linear layer per expert: y = x · W_eᵀ for the rows of segment e. x [rows, in], W_e [out, in], y [rows, out],
+/// with rows sorted by expert. If `copies` is set, x is [tokens, in]: the products read each token in place instead of
+/// a copy per row.
 struct GroupedLinear {
-  std::shared_ptr<const std::vector<Parameter*>> weights;  // an expert's each, of one shape
+  std::shared_ptr<const std::vector<Parameter*>> weights;  // one per expert, of equal shape
   std::shared_ptr<const SegmentTable> segments;
   TokenRows copies = {};
 

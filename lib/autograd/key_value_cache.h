@@ -7,16 +7,16 @@
 
 namespace lyceum {
 
-/// Keys and values of the past of one sequence, to which passes that continue from there add theirs. What a position
-/// keeps in either is up to the attention: they need not have the same width.
+/// Keys and values of the past positions of one sequence. Passes that continue the sequence append theirs. The
+/// attention determines the contents of a position; keys and values may differ in width.
 struct KeyValueCache {
   std::int64_t capacity;    // positions
-  Tensor keys{}, values{};  // [capacity, columns of what is added], from the first pass on
-  std::int64_t length = 0;  // positions that are there
+  Tensor keys{}, values{};  // [capacity, columns]; allocated by the first pass
+  std::int64_t length = 0;  // positions stored so far
 };
 
-/// Adds one row per new position to the keys and the values of a cache. Afterwards `k` and `v` are the rows of all its
-/// positions.
+/// Appends the rows of `k` and `v`, one per new position, to the cache. Afterwards `k` and `v` are views of all
+/// positions in the cache. Throws an Error if the cache is full.
 template <class T>
 void continue_from(const Stream& stream, KeyValueCache& cache, Matrix<T>& k, Matrix<T>& v);
 

@@ -87,11 +87,12 @@ Tensor PreciseLinear::forward(const Stream& stream, Saved& saved, const Tensor& 
 
 namespace {
 
-/// Columns of a half of split(): rows of both begin at multiples of 16 bytes, which tensor cores want, whatever number
-/// of choices a router has.
+/// Returns the columns of each half of split(). Rounded up so that rows of both halves begin at multiples of 16 bytes,
+/// as tensor cores need, for any number of choices.
 std::int64_t half_width(std::int64_t cols) { return round_up<std::int64_t>(cols, 8); }
 
-/// Rows of dy as sums of two bf16 numbers, see SplitFloat: bf16 products of both lose nothing that matters.
+/// Splits each element of dy into the sum of two bf16 numbers, high and low (SplitFloat). Bf16 products of both halves
+/// are precise enough for gradients.
 Tensor split(const Stream& stream, const Tensor& dy) {
   const Tensor parts = Tensor::empty(stream, DType::bf16, {dy.shape()[0], 2 * half_width(dy.shape()[1])});
   launch(stream, SplitFloat{.x = dy.matrix<float>(), .parts = parts.matrix<bfloat16>()});

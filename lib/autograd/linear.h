@@ -4,12 +4,16 @@
 
 namespace lyceum {
 
-/// The three products of a linear layer, of tensors of one type; the gradient of W is in its accumulator's.
-void multiply_transposed(const Stream& stream, const Tensor& x, const Tensor& weight, const Tensor& y);  // y = x · Wᵀ
-void multiply(const Stream& stream, const Tensor& dy, const Tensor& weight, const Tensor& dx);           // dx = dy · W
-void add_weight_grad(const Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& gradient);  // += dyᵀ · x
+/// The three products of a linear layer. All tensors have one type; only the gradient of W has its accumulator type. x
+/// [tokens, in], W [out, in], y [tokens, out].
+///   multiply_transposed  y = x · Wᵀ
+///   multiply             dx = dy · W
+///   add_weight_grad      gradient += dyᵀ · x
+void multiply_transposed(const Stream& stream, const Tensor& x, const Tensor& weight, const Tensor& y);
+void multiply(const Stream& stream, const Tensor& dy, const Tensor& weight, const Tensor& dx);
+void add_weight_grad(const Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& gradient);
 
-/// y = x · Wᵀ + b. x [tokens, in], W [out, in], b [out] or none, y [tokens, out].
+/// y = x · Wᵀ + b. x [tokens, in], W [out, in], b [out] or null, y [tokens, out].
 struct Linear {
   Parameter* weight;
   Parameter* bias = nullptr;
@@ -23,9 +27,9 @@ struct Linear {
   void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const;
 };
 
-/// A Linear, without a bias, answered in accumulator precision whatever the type of x and W: the router's logits, where
-/// rounding would change the choice of experts. Gradients of bf16 are made from 16 bits of dy. The weight of a buffer
-/// is rounded to the type of x.
+/// A linear layer without bias whose result has accumulator precision, also if x and W are bf16. For router logits,
+/// whose rounding would change the choice of experts. In backward, a bf16 product reads dy as the sum of two bf16
+/// numbers, with 16 bits of its mantissa. A weight with accumulator precision (a buffer) is rounded to the type of x.
 struct PreciseLinear {
   Parameter* weight;
 

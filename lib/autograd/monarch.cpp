@@ -6,7 +6,7 @@ namespace lyceum {
 
 namespace {
 
-/// Blocks one below the other.
+/// Returns blocks [n, b, b] as one matrix [n · b, b].
 Tensor stacked(const Parameter& parameter, const Tensor& blocks) {
   return blocks.view(0, {parameter.shape[0] * parameter.shape[1], parameter.shape[2]});
 }

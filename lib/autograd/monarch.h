@@ -7,13 +7,15 @@
 
 namespace lyceum {
 
-/// y = Out · In · x with a Monarch matrix: In is block-diagonal on neighbours in groups of b, Out on every (h/b)-th
-/// element, so that both together reach all of a row [Dao et al. 2022; group fusion of MoHD 4.3]. x, y [tokens, h].
+/// Multiplication by a Monarch matrix: y = Out · In · x for each row x of width h. In is block-diagonal over groups of
+/// b neighbouring elements. Out is block-diagonal over groups of every (h/b)-th element. Together they connect every
+/// input element with every output element if h ≤ b². [Dao et al. 2022; group fusion of MoHD 4.3]
+/// x, y [tokens, h].
 struct Monarch {
   Parameter *in, *out;               // [h / b, b, b]
-  std::optional<Range> graded = {};  // rows that the weights' gradients sum over, as RmsNorm's
+  std::optional<Range> graded = {};  // rows of dy that this rank adds to the weights' gradients; unset: all
 
-  /// dz: of the row between both, made by backward for the weight gradients.
+  /// z = In · x. dz is computed by backward for weight_grad.
   struct Saved {
     Tensor x, z, dz;
   };

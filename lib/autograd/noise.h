@@ -4,12 +4,12 @@
 
 namespace lyceum {
 
-/// logits + ε ⊙ softplus(scale), all in accumulator precision [tokens, experts]; ε as TokenNoise has it. [Shazeer et
-/// al. 2017, eq. 4]
+/// Adds noise to a router's logits: y = logits + ε ⊙ softplus(scale), all [tokens, experts] in accumulator precision. ε
+/// is standard normal (TokenNoise). [Shazeer et al. 2017, eq. 4]
 struct NoisyLogits {
   std::uint64_t seed;
-  std::int64_t layer, first;  // first: token of the first row, counted through the batch of the step
-  Tensor step;                // f64 [1]
+  std::int64_t layer, first;  // first: index in the step's batch of the token in row 0
+  Tensor step;                // f64 [1]: number of the step
 
   struct Saved {
     Tensor scale;

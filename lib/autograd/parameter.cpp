@@ -13,7 +13,7 @@ Parameter& ParameterUnit::add(Parameter parameter) { return append(std::make_uni
 
 Parameter& ParameterUnit::append(std::unique_ptr<Parameter> parameter) {
   require(!values_.defined(), "{} already has its memory: {} comes too late", name_, parameter->name);
-  // Every parameter begins on a cache line, whatever its type.
+  // Aligns every parameter to a cache line, also in bf16.
   constexpr std::int64_t alignment = 32;
   first_.push_back(size_);
   size_ += round_up(parameter->shape.size(), alignment);
@@ -58,15 +58,18 @@ Shape ParameterPiece::in_memory() const {
 
 namespace {
 
-/// Rows of the last dimension that a piece has, and where each begins in the whole logical tensor.
+/// Calls f(first, length, global) for each row (last dimension) of a slice: its offset from the beginning of the slice
+/// in the parameter, its length, and the index of its first element in the whole logical tensor.
 template <class F>
 void for_each_row(const ParameterPiece& piece, F&& f) {
   const int rank = piece.shape.rank();
   const std::int64_t length = rank ? piece.extent[rank - 1] : 1;
-  const std::int64_t rows = length ? piece.extent.size() / length : 0,
-                     pitch = rows ? piece.in_memory().size() / rows : 0;
+  const std::int64_t rows = length ? piece.extent.size() / length : 0;
+  const std::int64_t pitch = rows ? piece.in_memory().size() / rows : 0;
   for (std::int64_t row = 0; row < rows; ++row) {
-    std::int64_t rest = row, global = rank ? piece.offset[rank - 1] : 0, stride = rank ? piece.shape[rank - 1] : 1;
+    std::int64_t rest = row;
+    std::int64_t global = rank ? piece.offset[rank - 1] : 0;
+    std::int64_t stride = rank ? piece.shape[rank - 1] : 1;
     for (int axis = rank - 2; axis >= 0; --axis) {
       global += (piece.offset[axis] + rest % piece.extent[axis]) * stride;
       rest /= piece.extent[axis];
@@ -76,17 +79,18 @@ void for_each_row(const ParameterPiece& piece, F&& f) {
   }
 }
 
-/// The parameter's elements `range`, into `values`.
+/// Writes initial values of the parameter's elements `range` to `values`. Collects them on the host, in chunks of about
+/// 2^20 elements.
 template <class T>
 void initialize_parameter(const Stream& stream, const Parameter& parameter, std::uint64_t seed, const Range& range,
                           T* values) {
-  constexpr std::size_t most = std::size_t{1} << 20;
+  constexpr std::size_t chunk_size = std::size_t{1} << 20;
   std::vector<float> row;
-  std::vector<T> made;  // neighbours, which end before `next`
+  std::vector<T> chunk;  // consecutive elements that end before element `next` of the parameter
   std::int64_t next = 0;
-  const auto hand_over = [&] {
-    copy_to_device(stream, values + (next - std::ssize(made) - range.first), made.data(), made.size() * sizeof(T));
-    made.clear();
+  const auto flush = [&] {
+    copy_to_device(stream, values + (next - std::ssize(chunk) - range.first), chunk.data(), chunk.size() * sizeof(T));
+    chunk.clear();
   };
   for (const ParameterPiece& piece : parameter.pieces) {
     const Philox random(seed, piece.name);
@@ -97,17 +101,17 @@ void initialize_parameter(const Stream& stream, const Parameter& parameter, std:
       row.resize(static_cast<std::size_t>(to - from));
       draw_initial(row, parameter.initial, random, global + from - at);
       const std::int64_t gap = from - next;
-      if (!made.empty() && gap > 0 && gap < length) {
-        made.resize(made.size() + static_cast<std::size_t>(gap), T(0.0f));  // the padding of a row
+      if (!chunk.empty() && gap > 0 && gap < length) {
+        chunk.resize(chunk.size() + static_cast<std::size_t>(gap), T(0.0f));  // padding between rows
       } else if (gap != 0) {
-        hand_over();
+        flush();
       }
-      if (made.size() >= most) hand_over();
-      std::transform(row.begin(), row.end(), std::back_inserter(made), [](float x) { return static_cast<T>(x); });
+      if (chunk.size() >= chunk_size) flush();
+      std::transform(row.begin(), row.end(), std::back_inserter(chunk), [](float x) { return static_cast<T>(x); });
       next = to;
     });
   }
-  hand_over();
+  flush();
 }
 
 }  // namespace
@@ -140,10 +144,10 @@ std::string place_in(const ParameterUnit& unit, const Range& range) {
 }
 
 std::vector<DecayedRun> decayed_runs(const ParameterUnit& unit) {
-  std::vector<DecayedRun> runs;
+  std::vector<DecayedRun> ranges;
   const auto append = [&](std::int64_t end, bool decays) {
-    if (runs.empty() || runs.back().decays != decays) runs.emplace_back();
-    runs.back() = {end, decays};
+    if (ranges.empty() || ranges.back().decays != decays) ranges.emplace_back();
+    ranges.back() = {end, decays};
   };
   const auto& parameters = unit.parameters();
   for (std::size_t p = 0; p < parameters.size(); ++p) {
@@ -151,16 +155,16 @@ std::vector<DecayedRun> decayed_runs(const ParameterUnit& unit) {
     std::int64_t at = unit.first_of(p);
     const std::int64_t end = p + 1 < parameters.size() ? unit.first_of(p + 1) : unit.size();
     if (parameter.decay) {
-      for (const Range& still : parameter.frozen) {
-        const std::int64_t first = unit.first_of(p) + still.first;
+      for (const Range& frozen : parameter.frozen) {
+        const std::int64_t first = unit.first_of(p) + frozen.first;
         if (first > at) append(first, true);
-        at = first + still.count;
+        at = first + frozen.count;
         append(at, false);
       }
     }
     if (end > at) append(end, parameter.decay);
   }
-  return runs;
+  return ranges;
 }
 
 void draw_initial(std::span<float> values, const Initial& initial, const Philox& random, std::int64_t first) {

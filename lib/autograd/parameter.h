@@ -13,29 +13,33 @@
 
 namespace lyceum {
 
-/// A rectangle of a logical tensor (named as in a checkpoint) inside a parameter's memory. A parameter that several
-/// logical tensors share, such as q, k and v in one matrix, has a piece for each; a sharded one has parts of them.
-/// What no piece has is padding: zero, which updates leave as it is, since its gradient is zero.
+/// A rectangle of a logical tensor inside a parameter's memory. Logical tensors are the ones that checkpoints name. A
+/// parameter that stacks several logical tensors, such as q, k and v, has a slice of each; a sharded parameter has
+/// slices of parts of them. Elements in no slice are padding: they are zero, and updates keep them zero since their
+/// gradient is zero.
 struct ParameterPiece {
   std::string name;        // logical name
   Shape shape;             // of the whole logical tensor
-  Shape offset, extent;    // this piece within it
-  std::int64_t first;      // element of the parameter where the piece begins; row-major
-  std::int64_t pitch = 0;  // elements from one row of the last dimension to the next; 0: as many as a row has
+  Shape offset, extent;    // of the slice within the logical tensor
+  std::int64_t first;      // element of the parameter at which the slice begins; row-major
+  std::int64_t pitch = 0;  // elements from one row (last dimension) to the next in memory; 0: no padding between rows
 
-  /// The piece with the padding behind its rows.
+  /// Returns the extent in memory, including the padding after each row.
   Shape in_memory() const;
 };
 
-/// Initial values: normal with a deviation, zeros where that is 0; ones without one; or identity matrices [b, b], one
-/// behind the other.
+/// The rule for initial values of a logical tensor:
+///   std > 0            normal with this standard deviation and mean 0
+///   std = 0            zeros
+///   std unset          ones
+///   identity_rows = b  identity matrices [b, b], one after another; `std` is ignored
 struct Initial {
   std::optional<double> std = {};
   std::int64_t identity_rows = 0;
 
   Initial() = default;
-  Initial(double std) : std(std) {}                 // NOLINT: a deviation
-  Initial(std::optional<double> std) : std(std) {}  // NOLINT: likewise
+  Initial(double std) : std(std) {}                 // NOLINT: a standard deviation
+  Initial(std::optional<double> std) : std(std) {}  // NOLINT: a standard deviation, or unset for ones
   static Initial identity(std::int64_t b) {
     Initial initial;
     initial.identity_rows = b;
@@ -45,87 +49,94 @@ struct Initial {
 
 class ParameterUnit;
 
-/// What training changes: a value in working precision and the sum of its gradients in accumulator precision. One of a
-/// unit that is not trained has a value alone.
+/// A weight and its gradient. The value has working precision; the gradient sum has accumulator precision
+/// (AccumulatorOf). A parameter of a unit that is not trained has no gradient.
 struct Parameter {
   std::string name;  // for messages
   Shape shape;
   std::vector<ParameterPiece> pieces;
   Initial initial;
   bool decay = false;              // weight decay applies
-  std::vector<Range> frozen = {};  // elements of a trained one that updates leave as they are: ascending, apart
+  std::vector<Range> frozen = {};  // elements that updates leave unchanged: ascending, disjoint
 
-  Tensor value;     // memory of a ParameterUnit; undefined while the unit has none
-  Tensor gradient;  // likewise; undefined where nothing trains
+  Tensor value;     // view into the unit's values; undefined while the unit has no memory for them
+  Tensor gradient;  // view into the unit's gradients; undefined while there are none
   ParameterUnit* unit = nullptr;
 
-  /// Whether gradients move it.
+  /// True if gradients update this parameter: its unit is trained, or it has no unit.
   bool trained() const;
 };
 
-/// Whoever keeps the memory of units elsewhere while nothing uses it. A tape notifies it of what it is about to use.
+/// A manager of the memory of units, which may hold it only while it is needed (ZeRO). A tape notifies it before each
+/// use.
 class UnitMemory {
  public:
   enum class Pass { forward, backward };
-  /// Values of the unit will be read, until values of a unit of another layer are needed.
+  /// The unit's values must be in memory from now on, until values of a unit of another layer are needed.
   virtual void need_values(ParameterUnit& unit, Pass pass) = 0;
-  /// Gradients of the unit will be added to, until all are final.
+  /// The unit's gradients must be in memory from now on, until all of them are final.
   virtual void need_gradients(ParameterUnit& unit) = 0;
 
  protected:
   ~UnitMemory() = default;
 };
 
-/// Parameters that are used, reduced and updated together, one after another in flat memory: a block's dense weights,
-/// or its experts.
+/// Parameters that are used, reduced, updated and sharded together, for example the dense weights of a block or its
+/// experts. Their values are one flat tensor, and their gradients another. Each parameter begins at a multiple of 32
+/// elements.
 class ParameterUnit {
  public:
-  /// Which ranks hold copies, whose gradients are to be summed. dense: the data-parallel ranks; tensor-parallel ones
-  /// hold other parts. replicated: all ranks of a stage; each sums gradients over its own tokens. expert: the ranks
-  /// that hold the same part of the same experts.
+  /// The ranks that hold copies of a unit and whose gradients must be summed:
+  ///   dense       the data-parallel ranks; tensor-parallel ranks hold other parts
+  ///   replicated  all ranks of a pipeline stage; each sums gradients over its own tokens
+  ///   expert      the ranks that hold the same part of the same experts
   enum class Group { dense, replicated, expert };
 
-  /// What becomes of it in training. Those that are not trained are in a checkpoint, and have no gradients, no moments
-  /// and no part in norms.
-  ///   trained  gradients move it
-  ///   frozen   nothing does: parameters that optim.train_only does not name
-  ///   buffer   no gradient does, but a rule of its own may: values in accumulator precision, which every rank that
-  ///            holds copies holds whole
+  /// The role of a unit in training. Units that are not trained are in checkpoints, but have no gradients and no
+  /// moments, and do not count in norms.
+  ///   trained  updated by gradients
+  ///   frozen   never updated: the parameters that optim.train_only does not name
+  ///   buffer   not updated by gradients, but possibly by another rule (a router's bias); has accumulator precision;
+  ///            every rank that holds a copy holds all of it
   enum class Role { trained, frozen, buffer };
 
-  /// `layer`: its place in the whole model; units of one layer are used together. 0 the input, then the blocks.
+  /// `layer`: index in the whole model, 0 for the input, then the blocks. Units of one layer are used together.
   ParameterUnit(std::string name, Group group, int layer = 0, Role role = Role::trained)
       : name_(std::move(name)), group_(group), layer_(layer), role_(role) {}
   ParameterUnit(const ParameterUnit&) = delete;
   ParameterUnit& operator=(const ParameterUnit&) = delete;
 
-  /// Before the unit has memory. The reference stays valid as long as the unit.
+  /// Adds a parameter. Throws an Error if the unit already has memory. The reference stays valid as long as the unit.
   Parameter& add(Parameter parameter);
-  /// Hands the parameters that `moves` chooses over to another unit, before either has memory. References to them stay
-  /// valid.
+  /// Moves the parameters for which `moves` is true to another unit. Neither unit may have memory yet. References to
+  /// the parameters stay valid.
   void move_to(ParameterUnit& other, const std::function<bool(const Parameter&)>& moves);
-  /// Takes flat memory for values in `type` (of a buffer, in its accumulator type) and, when `train` and it is trained,
-  /// zeroed gradients, and points every parameter into it.
+  /// Allocates zeroed values in value_type(type) and, if `train` and the unit is trained, zeroed gradients. Points
+  /// every parameter into them.
   void allocate(const Stream& stream, DType type, bool train);
-  /// Points every parameter into flat memory [size], or takes the memory away where the tensor is undefined.
+  /// Points every parameter into `values` [size()], or removes the unit's memory if the tensor is undefined.
   void set_values(Tensor values);
+  /// Does the same for gradients.
   void set_gradients(Tensor gradients);
-  /// Initial values from (seed, logical name, global element): the same on every mesh.
+  /// Writes initial values, which depend only on seed, logical name and global element: every mesh gets the same model.
+  /// The unit needs memory for all its values.
   void initialize(const Stream& stream, std::uint64_t seed) { initialize(stream, seed, 0, values_); }
-  /// Those of the flat elements [first, first + values.size()), padding aside, in memory of somebody else.
+  /// Writes the initial values of the unit's flat elements [first, first + values.size()) to a tensor that the caller
+  /// owns. Padding may be left unwritten.
   void initialize(const Stream& stream, std::uint64_t seed, std::int64_t first, const Tensor& values) const;
 
-  /// Notified of every use from now on; null: the unit has its memory at all times.
+  /// Sets the manager to notify of every use, or null if the unit always has its memory. The manager must outlive the
+  /// unit's uses.
   void set_memory(UnitMemory* memory) { memory_ = memory; }
   UnitMemory* memory() const { return memory_; }
 
-  /// Another pipeline stage has the same tensors and keeps them equal: these count neither in a gradient norm nor in a
-  /// checkpoint.
+  /// Marks the unit as a duplicate: another pipeline stage has the same tensors and makes the same updates. A twin does
+  /// not count in gradient norms and is not in checkpoints.
   void set_twin() { twin_ = true; }
   bool twin() const { return twin_; }
   Role role() const { return role_; }
   bool trained() const { return role_ == Role::trained; }
-  /// Type of the values where the model's is `type`.
+  /// Returns the type of the unit's values in a model of type `type`: for a buffer the accumulator type, else `type`.
   DType value_type(DType type) const { return role_ == Role::buffer ? accumulator_of(type) : type; }
 
   const std::string& name() const { return name_; }
@@ -133,7 +144,7 @@ class ParameterUnit {
   int layer() const { return layer_; }
   std::int64_t size() const { return size_; }
   const std::vector<std::unique_ptr<Parameter>>& parameters() const { return parameters_; }
-  /// Flat [size]; parameter p's elements begin where first_of(p) says.
+  /// Flat tensor [size()]; the elements of parameters()[p] begin at first_of(p).
   const Tensor& values() const { return values_; }
   const Tensor& gradients() const { return gradients_; }
   std::int64_t first_of(std::size_t parameter) const { return first_[parameter]; }
@@ -153,38 +164,42 @@ class ParameterUnit {
   Tensor values_, gradients_;
 };
 
-/// For messages: "elements 1024 to 2047 of NAME", or several such, of a unit's flat memory.
+/// Returns text for messages about a range of a unit's flat memory: "elements 1024 to 2047 of NAME", several such if
+/// the range covers several parameters, or "the padding of UNIT".
 std::string place_in(const ParameterUnit& unit, const Range& range);
 
-/// Neighbours in the flat memory of a unit that weight decay treats alike: it moves what decays and is not frozen.
+/// A range of a unit's flat memory in which weight decay applies to all elements or to none. It begins at the end of
+/// the previous range (0 for the first).
 struct DecayedRun {
   std::int64_t end;
   bool decays;
 };
+/// Returns the ranges of the whole unit in order, alternating between decayed and not decayed. Frozen elements are not
+/// decayed.
 std::vector<DecayedRun> decayed_runs(const ParameterUnit& unit);
 
-/// Initial values of neighbouring elements of a logical tensor, the first of which is element `first` of all. `random`:
-/// of the seed and the tensor's name.
+/// Writes the initial values of elements [first, first + values.size()) of a logical tensor. `random` must be
+/// Philox(seed, name of the logical tensor).
 void draw_initial(std::span<float> values, const Initial& initial, const Philox& random, std::int64_t first);
 
-/// A parameter that is one whole logical tensor.
+/// Returns a parameter that is one whole logical tensor.
 Parameter whole_parameter(std::string name, Shape shape, const Initial& initial, bool decay);
 
-/// Rows or columns (`axis` 0 or 1) `part` of one logical matrix. `room`: columns in memory, at least as many; 0: as
-/// many.
+/// Returns a parameter that is a slice of one logical matrix: rows (`axis` 0) or columns (`axis` 1) `part`. `room`:
+/// columns in memory, at least as many as the slice has, the rest being padding; 0 for no padding.
 Parameter sharded_parameter(std::string name, Shape shape, int axis, Range part, double init_std,
                             std::int64_t room = 0);
 
-/// Rows `part` of a logical matrix of `rows` rows, or elements of a vector of as many.
+/// Rows `part` of a logical matrix with `rows` rows, or elements `part` of a logical vector with `rows` elements.
 struct RowsOf {
   std::string name;
   std::int64_t rows;
   Range part;
-  std::int64_t room = 0;  // of a matrix: rows in memory, at least part.count; 0: as many
+  std::int64_t room = 0;  // for a matrix: rows in memory, at least part.count; 0: part.count
 };
-/// A matrix [Σ room, cols] of rows of several logical matrices, one below the other.
+/// Returns a parameter [Σ room, cols] that stacks rows of several logical matrices.
 Parameter stacked_parameter(std::string name, const std::vector<RowsOf>& matrices, std::int64_t cols, double init_std);
-/// A vector [Σ part.count] of elements of several logical vectors, one behind the other, which are not decayed.
+/// Returns a parameter [Σ part.count] that concatenates elements of several logical vectors. It has no weight decay.
 Parameter stacked_vector(std::string name, const std::vector<RowsOf>& vectors, const Initial& initial);
 
 }  // namespace lyceum

@@ -12,31 +12,32 @@ namespace lyceum {
 
 namespace {
 
-/// A part of W for each piece.
+/// Divides W into the equal column or row ranges of the sub-dimensions.
 enum class Cut { columns, rows };
 template <class T>
-std::vector<Matrix<T>> of_pieces(const Matrix<T>& weight, Cut cut, std::int64_t pieces) {
-  const std::int64_t width = (cut == Cut::columns ? weight.cols : weight.rows) / pieces;
+std::vector<Matrix<T>> split_weight(const Matrix<T>& weight, Cut cut, std::int64_t sub_dimensions) {
+  const std::int64_t width = (cut == Cut::columns ? weight.cols : weight.rows) / sub_dimensions;
   std::vector<Matrix<T>> parts;
-  for (std::int64_t i = 0; i < pieces; ++i) {
+  for (std::int64_t i = 0; i < sub_dimensions; ++i) {
     parts.push_back(cut == Cut::columns ? weight.cols_from(i * width, width) : weight.rows_from(i * width, width));
   }
   return parts;
 }
 template <class T>
-std::vector<Matrix<const T>> values_of_pieces(const Tensor& weight, Cut cut, std::int64_t pieces) {
-  const std::vector<Matrix<T>> parts = of_pieces(weight.matrix<T>(), cut, pieces);
+std::vector<Matrix<const T>> split_values(const Tensor& weight, Cut cut, std::int64_t sub_dimensions) {
+  const std::vector<Matrix<T>> parts = split_weight(weight.matrix<T>(), cut, sub_dimensions);
   return {parts.begin(), parts.end()};
 }
 
 SegmentLayout layout_of(const Stream& stream, const PieceChoices& choices, std::int64_t width) {
-  return {stream, *choices.segments, std::vector<std::int64_t>(static_cast<std::size_t>(choices.pieces), width)};
+  return {stream, *choices.segments,
+          std::vector<std::int64_t>(static_cast<std::size_t>(choices.sub_dimensions), width)};
 }
 
-/// The chosen pieces of tokens x.
+/// Returns the rows of a grouped product: the chosen sub-dimensions of tokens x, read in place.
 template <class T>
-PickedRows<T> picked_pieces(const PieceChoices& choices, const Tensor& x) {
-  const std::int64_t rows = x.shape()[0] * choices.pieces;
+PickedRows<T> picked_sub_dimensions(const PieceChoices& choices, const Tensor& x) {
+  const std::int64_t rows = x.shape()[0] * choices.sub_dimensions;
   return {.x = {x.data<const T>(), rows, x.size() / std::max<std::int64_t>(rows, 1)},
           .source = choices.source.span<const std::int64_t>(),
           .divisor = 1};
@@ -47,7 +48,8 @@ Matrix<T> matrix_if_any(const Tensor& tensor) {
   return tensor.size() > 0 ? tensor.matrix<T>() : Matrix<T>{};
 }
 
-/// What every token gets of its rows, added to y where that is there already.
+/// Sums the rows of each token, in the order of its choices, into y [tokens, columns]. If `add` is true, adds the sum
+/// to y.
 template <class T>
 void sum_rows(const Stream& stream, const PieceChoices& choices, const Tensor& rows, const Tensor& y, bool add) {
   const auto slot = choices.rows.row_of_pair.span<const std::int64_t>();
@@ -61,9 +63,9 @@ void sum_rows(const Stream& stream, const PieceChoices& choices, const Tensor& r
 
 }  // namespace
 
-PieceChoices::PieceChoices(const Stream& stream, std::int64_t pieces, std::int64_t always_on, Tensor index,
+PieceChoices::PieceChoices(const Stream& stream, std::int64_t sub_dimensions, std::int64_t always_on, Tensor index,
                            std::shared_ptr<const SegmentTable> segments, TokenRows rows)
-    : pieces(pieces),
+    : sub_dimensions(sub_dimensions),
       always_on(always_on),
       index(std::move(index)),
       segments(std::move(segments)),
@@ -71,16 +73,19 @@ PieceChoices::PieceChoices(const Stream& stream, std::int64_t pieces, std::int64
       source(Tensor::empty(stream, DType::i64, {this->rows.pair_of_row.size()})) {
   launch(stream, PieceRows{.pair_of_row = this->rows.pair_of_row.span<const std::int64_t>(),
                            .index = this->index.matrix<const std::int32_t>(),
-                           .pieces = pieces,
+                           .pieces = sub_dimensions,
                            .source = source.span<std::int64_t>()});
 }
 
 Tensor ReadPieces::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
   const std::int64_t tokens = x.shape()[0], hidden = x.shape()[1], out = weight->shape[0];
-  const std::int64_t width = hidden / choices->pieces, shared = choices->always_on * width;
-  require(weight->shape[1] == hidden && width * choices->pieces == hidden, "x {} in {} pieces and W {}", x.shape(),
-          choices->pieces, weight->shape);
-  saved = {.x = x, .d_rows = {}, .piece = layout_of(stream, *choices, width), .out = layout_of(stream, *choices, out)};
+  const std::int64_t width = hidden / choices->sub_dimensions, shared = choices->always_on * width;
+  require(weight->shape[1] == hidden && width * choices->sub_dimensions == hidden, "x {} in {} pieces and W {}",
+          x.shape(), choices->sub_dimensions, weight->shape);
+  saved = {.x = x,
+           .d_rows = {},
+           .sub_dimension = layout_of(stream, *choices, width),
+           .out = layout_of(stream, *choices, out)};
   const Tensor y = Tensor::empty(stream, x.dtype(), {tokens, out});
   const Tensor rows = Tensor::empty(stream, x.dtype(), {choices->source.size(), out});
   dispatch_float(x.dtype(), [&]<class T>() {
@@ -91,18 +96,19 @@ Tensor ReadPieces::forward(const Stream& stream, Saved& saved, const Tensor& x) 
                              .transpose_b = true});
     }
     launch(stream, GroupedGemm<T>{.segments = choices->segments->view(),
-                                  .x = saved.piece.over(x.data<const T>()),
-                                  .weights = values_of_pieces<T>(weight->value, Cut::columns, choices->pieces),
+                                  .x = saved.sub_dimension.over(x.data<const T>()),
+                                  .weights = split_values<T>(weight->value, Cut::columns, choices->sub_dimensions),
                                   .y = saved.out.over(rows.data<T>()),
                                   .transpose_weights = true,
-                                  .picked = picked_pieces<T>(*choices, x)});
+                                  .picked = picked_sub_dimensions<T>(*choices, x)});
     sum_rows<T>(stream, *choices, rows, y, shared > 0);
   });
   return y;
 }
 
 std::array<Tensor, 1> ReadPieces::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
-  const std::int64_t hidden = saved.x.shape()[1], width = hidden / choices->pieces, shared = choices->always_on * width;
+  const std::int64_t hidden = saved.x.shape()[1], width = hidden / choices->sub_dimensions,
+                     shared = choices->always_on * width;
   const std::int64_t rows = choices->source.size();
   saved.d_rows = Tensor::empty(stream, dy.dtype(), {rows, dy.shape()[1]});
   const Tensor dx = Tensor::empty(stream, dy.dtype(), saved.x.shape());
@@ -119,8 +125,8 @@ std::array<Tensor, 1> ReadPieces::backward(const Stream& stream, Saved& saved, c
     }
     launch(stream, GroupedGemm<T>{.segments = choices->segments->view(),
                                   .x = saved.out.over(saved.d_rows.data<const T>()),
-                                  .weights = values_of_pieces<T>(weight->value, Cut::columns, choices->pieces),
-                                  .y = saved.piece.over(dx_rows.data<T>())});
+                                  .weights = split_values<T>(weight->value, Cut::columns, choices->sub_dimensions),
+                                  .y = saved.sub_dimension.over(dx_rows.data<T>())});
     launch(stream, PlacePieces<T>{.dense = {},
                                   .rows = dx_rows.matrix<T>(),
                                   .slot = choices->rows.row_of_pair.span<const std::int64_t>(),
@@ -133,7 +139,7 @@ std::array<Tensor, 1> ReadPieces::backward(const Stream& stream, Saved& saved, c
 }
 
 void ReadPieces::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
-  const std::int64_t shared = choices->always_on * (saved.x.shape()[1] / choices->pieces);
+  const std::int64_t shared = choices->always_on * (saved.x.shape()[1] / choices->sub_dimensions);
   dispatch_float(dy.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const Matrix<A> gradient = weight->gradient.matrix<A>();
@@ -146,18 +152,18 @@ void ReadPieces::weight_grad(const Stream& stream, Saved& saved, const Tensor& d
     }
     launch(stream, GroupedWeightGrad<T>{.segments = choices->segments->view(),
                                         .dy = saved.out.over(saved.d_rows.data<const T>()),
-                                        .x = saved.piece.over(saved.x.data<const T>()),
-                                        .d_weights = of_pieces(gradient, Cut::columns, choices->pieces),
-                                        .picked = picked_pieces<T>(*choices, saved.x)});
+                                        .x = saved.sub_dimension.over(saved.x.data<const T>()),
+                                        .d_weights = split_weight(gradient, Cut::columns, choices->sub_dimensions),
+                                        .picked = picked_sub_dimensions<T>(*choices, saved.x)});
   });
   saved.d_rows = {};
 }
 
 Tensor WritePieces::forward(const Stream& stream, Saved& saved, const Tensor& z, const Tensor& factors) const {
   const std::int64_t tokens = z.shape()[0], in = z.shape()[1], hidden = weight->shape[0];
-  const std::int64_t width = hidden / choices->pieces, shared = choices->always_on * width;
-  require(weight->shape[1] == in && width * choices->pieces == hidden, "z {}, W {} in {} pieces", z.shape(),
-          weight->shape, choices->pieces);
+  const std::int64_t width = hidden / choices->sub_dimensions, shared = choices->always_on * width;
+  require(weight->shape[1] == in && width * choices->sub_dimensions == hidden, "z {}, W {} in {} pieces", z.shape(),
+          weight->shape, choices->sub_dimensions);
   saved = {.z = z,
            .factors = factors,
            .dense = Tensor::empty(stream, z.dtype(), {tokens, shared}),
@@ -165,7 +171,7 @@ Tensor WritePieces::forward(const Stream& stream, Saved& saved, const Tensor& z,
            .d_dense = {},
            .d_rows = {},
            .in = layout_of(stream, *choices, in),
-           .piece = layout_of(stream, *choices, width)};
+           .sub_dimension = layout_of(stream, *choices, width)};
   const Tensor y = Tensor::empty(stream, z.dtype(), {tokens, hidden});
   dispatch_float(z.dtype(), [&]<class T>() {
     if (shared > 0) {
@@ -176,8 +182,8 @@ Tensor WritePieces::forward(const Stream& stream, Saved& saved, const Tensor& z,
     }
     launch(stream, GroupedGemm<T>{.segments = choices->segments->view(),
                                   .x = saved.in.over(z.data<const T>()),
-                                  .weights = values_of_pieces<T>(weight->value, Cut::rows, choices->pieces),
-                                  .y = saved.piece.over(saved.rows.data<T>()),
+                                  .weights = split_values<T>(weight->value, Cut::rows, choices->sub_dimensions),
+                                  .y = saved.sub_dimension.over(saved.rows.data<T>()),
                                   .transpose_weights = true,
                                   .picked = choices->rows.picked<T>(z)});
     launch(stream, PlacePieces<T>{.dense = matrix_if_any<T>(saved.dense),
@@ -194,7 +200,7 @@ Tensor WritePieces::forward(const Stream& stream, Saved& saved, const Tensor& z,
 std::array<Tensor, 2> WritePieces::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
   const std::int64_t shared = saved.dense.shape()[1];
   saved.d_dense = Tensor::empty(stream, dy.dtype(), saved.dense.shape());
-  saved.d_rows = Tensor::zeros(stream, dy.dtype(), saved.rows.shape());  // padding has no gradient
+  saved.d_rows = Tensor::zeros(stream, dy.dtype(), saved.rows.shape());  // rows of padding are not written below
   const Tensor d_factors = Tensor::empty(stream, saved.factors.dtype(), saved.factors.shape());
   const Tensor dz = Tensor::empty(stream, dy.dtype(), saved.z.shape());
   const Tensor dz_rows = Tensor::empty(stream, dy.dtype(), {saved.rows.shape()[0], saved.z.shape()[1]});
@@ -215,8 +221,8 @@ std::array<Tensor, 2> WritePieces::backward(const Stream& stream, Saved& saved, 
                              .c = dz.matrix<T>()});
     }
     launch(stream, GroupedGemm<T>{.segments = choices->segments->view(),
-                                  .x = saved.piece.over(saved.d_rows.data<const T>()),
-                                  .weights = values_of_pieces<T>(weight->value, Cut::rows, choices->pieces),
+                                  .x = saved.sub_dimension.over(saved.d_rows.data<const T>()),
+                                  .weights = split_values<T>(weight->value, Cut::rows, choices->sub_dimensions),
                                   .y = saved.in.over(dz_rows.data<T>())});
     sum_rows<T>(stream, *choices, dz_rows, dz, shared > 0);
   });
@@ -237,9 +243,9 @@ void WritePieces::weight_grad(const Stream& stream, Saved& saved, const Tensor& 
                                 .accumulate = true});
     }
     launch(stream, GroupedWeightGrad<T>{.segments = choices->segments->view(),
-                                        .dy = saved.piece.over(saved.d_rows.data<const T>()),
+                                        .dy = saved.sub_dimension.over(saved.d_rows.data<const T>()),
                                         .x = saved.in.over(saved.z.data<const T>()),
-                                        .d_weights = of_pieces(gradient, Cut::rows, choices->pieces),
+                                        .d_weights = split_weight(gradient, Cut::rows, choices->sub_dimensions),
                                         .picked = choices->rows.picked<T>(saved.z)});
   });
   saved.d_dense = saved.d_rows = {};

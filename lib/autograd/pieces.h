@@ -9,29 +9,30 @@
 
 namespace lyceum {
 
-/// Which pieces of hidden each token of a pass uses: the first `always_on`, and those that its router chose [MoHD].
+/// The sub-dimensions that each token of a pass uses. MoHD divides the hidden width into `sub_dimensions` equal
+/// sub-dimensions. Every token uses the first `always_on` of them and the k that its router chose.
 struct PieceChoices {
-  std::int64_t pieces, always_on;
+  std::int64_t sub_dimensions, always_on;
   Tensor index;                                  // i32 [tokens, k]
-  std::shared_ptr<const SegmentTable> segments;  // rows of each piece: the tokens that chose it
-  TokenRows rows;                                // which token each row is of
-  Tensor source;                                 // i64 [rows]: PieceRows::source
+  std::shared_ptr<const SegmentTable> segments;  // one segment per sub-dimension: the rows of the tokens that chose it
+  TokenRows rows;                                // the token of each row
+  Tensor source;                                 // i64 [rows], see PieceRows::source
 
-  PieceChoices(const Stream& stream, std::int64_t pieces, std::int64_t always_on, Tensor index,
+  PieceChoices(const Stream& stream, std::int64_t sub_dimensions, std::int64_t always_on, Tensor index,
                std::shared_ptr<const SegmentTable> segments, TokenRows rows);
 };
 
-/// y = x · Wᵀ, where of x the pieces count that a token uses: nothing is multiplied by zeros. The pieces that are
-/// always on are one product; the chosen ones a grouped one over the tokens that chose each. x [tokens, hidden], W
-/// [out, hidden], y [tokens, out].
+/// y = x · Wᵀ with only those sub-dimensions of x that a token uses; the others count as zero but are not multiplied.
+/// One product computes the sub-dimensions that are always on, and a grouped product the chosen ones. x [tokens,
+/// hidden], W [out, hidden], y [tokens, out].
 struct ReadPieces {
   std::shared_ptr<const PieceChoices> choices;
   Parameter* weight;
 
-  /// `d_rows`: dy of each row, made by backward for the weight gradient.
+  /// `d_rows`: dy of each row, computed by backward for weight_grad.
   struct Saved {
     Tensor x, d_rows;
-    SegmentLayout piece, out;
+    SegmentLayout sub_dimension, out;
   };
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& x) const;
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
@@ -39,16 +40,18 @@ struct ReadPieces {
   void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const;
 };
 
-/// y = z · Wᵀ, of which the pieces are made that a token uses, piece i times the token's factor i; the others are zero.
-/// z [tokens, in], factors [tokens, pieces] in accumulator precision, W [hidden, in], y [tokens, hidden].
+/// y = z · Wᵀ, computed only for the sub-dimensions that a token uses and zero in the others. Sub-dimension i is
+/// multiplied by factors[t, i]. z [tokens, in], factors [tokens, sub_dimensions] in accumulator precision, W [hidden,
+/// in], y [tokens, hidden].
 struct WritePieces {
   std::shared_ptr<const PieceChoices> choices;
   Parameter* weight;
 
-  /// `dense`, `rows`: the pieces without factors; of their gradients d_dense, d_rows the weight gradient is made.
+  /// `dense`, `rows`: results before the factors, for the sub-dimensions that are always on and the chosen ones.
+  /// `d_dense`, `d_rows`: their gradients, computed by backward for weight_grad.
   struct Saved {
     Tensor z, factors, dense, rows, d_dense, d_rows;
-    SegmentLayout in, piece;
+    SegmentLayout in, sub_dimension;
   };
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& z, const Tensor& factors) const;
   std::array<Tensor, 2> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
@@ -56,7 +59,8 @@ struct WritePieces {
   void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const;
 };
 
-/// factors [tokens, pieces] of the answers' pieces, from the router's logits of the same shape: see factors_of().
+/// Computes the factors [tokens, sub_dimensions] of WritePieces from the router's logits of the same shape, see
+/// factors_of().
 struct FactorsOfPieces {
   Tensor index;  // i32 [tokens, k]
   std::int64_t always_on;
@@ -69,8 +73,8 @@ struct FactorsOfPieces {
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& d_factors) const;
 };
 
-/// load f64 [sequences, load_width(pieces)] of factors [tokens, pieces]: see PieceLoad. The tokens are those from
-/// `first` on of so many sequences of seq_len.
+/// Computes load, f64 [sequences, load_width(sub_dimensions)], from factors [tokens, sub_dimensions], for the balance
+/// loss; see PieceLoad. Row 0 of the factors is token `first` of `sequences` sequences of seq_len tokens each.
 struct LoadOfPieces {
   Tensor index;
   std::int64_t sequences, seq_len, first;

@@ -8,7 +8,7 @@ namespace lyceum {
 
 namespace {
 
-/// A view of `tensor`; of none where it is undefined.
+/// Returns a view of `tensor`, empty if it is undefined.
 template <class T>
 Matrix<T> matrix_or_none(const Tensor& tensor) {
   return tensor.defined() ? tensor.matrix<T>() : Matrix<T>{};

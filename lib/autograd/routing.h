@@ -5,34 +5,34 @@
 
 namespace lyceum {
 
-/// What the passes of a layer's router add to, where the model computes.
+/// Routing statistics of one router, in memory of the stream's device. Each pass adds to them.
 struct RoutingTally {
-  Tensor counts;       // i64 [top_k, experts]: tokens whose k-th choice is that expert
-  Tensor probability;  // f64 [experts]: sum of probabilities over tokens
-  Tensor entropy;      // f64 [1]: sum of the entropies of their probabilities
-  Tensor dropped{};    // i64 [top_k, experts]: of counts, those that experts had no room for; undefined for none
+  Tensor counts;       // i64 [top_k, experts]: number of tokens whose k-th choice is that expert
+  Tensor probability;  // f64 [experts]: sum over tokens of each expert's probability
+  Tensor entropy;      // f64 [1]: sum over tokens of the entropy of their probabilities
+  Tensor dropped{};    // i64 [top_k, experts]: those of counts that were dropped for capacity; undefined: not counted
 };
 
-/// From a router's logits [tokens, experts], in accumulator precision, to the experts of each token; the formulas are
-/// RouteTokens'. Results:
+/// Chooses the experts of each token from a router's logits [tokens, experts] in accumulator precision, by the formulas
+/// of RouteTokens. Results:
 ///   gates [tokens, k], best choice first
-///   index i32 [tokens, k], the experts that they belong to, −1 where `choices` are fewer; no gradient
-///   load f64 [sequences, load_width(experts)], what balance losses and the tally are made of; undefined where
-///   `sequences` is 0. Its counts have no derivative.
+///   index i32 [tokens, k]: the chosen experts, −1 beyond the number in `choices`; no gradient
+///   load f64 [sequences, load_width(experts)]: sums for balance losses and the tally; undefined if `sequences` is 0.
+///   Its counts have no gradient.
 struct Route {
   std::int64_t k;
   Scores scores = Scores::softmax;
   Gates rule = Gates::raw;
-  Tensor choices{};                          // f64 [1]: RouteTokens'; undefined: k
-  Tensor bias{};                             // accumulator type [experts]: RouteTokens'; undefined for none
-  Tensor group{};                            // i32 [experts]: the group of each, with a group_limit
-  std::int64_t groups = 0, group_limit = 0;  // RouteTokens'
-  std::int64_t skip = 0, always_on = 0;      // RouteTokens'
-  bool even = false;
-  bool entropy = false;  // RouteTokens'; a tally has them anyway
-  /// The tokens are those from `first` on of so many sequences of seq_len.
+  Tensor choices{};  // f64 [1]: choices per token, at most k; undefined: k
+  Tensor bias{};     // accumulator type [experts]: added to scores for the choice only; undefined: none
+  Tensor group{};    // i32 [experts]: the group of each expert, if group_limit > 0
+  std::int64_t groups = 0, group_limit = 0;  // number of groups; groups that a token chooses from, 0: all
+  std::int64_t skip = 0, always_on = 0;      // best experts that a token skips; first experts, never chosen
+  bool even = false;                         // replace choices so that all experts get equally many, to measure speed
+  bool entropy = false;                      // load contains entropies; implied by tally.entropy
+  /// Row 0 of the logits is token `first` of `sequences` sequences of seq_len tokens each.
   std::int64_t sequences = 0, seq_len = 1, first = 0;
-  RoutingTally tally{};  // undefined for none; takes this call's on top of what it holds, with `sequences` only
+  RoutingTally tally{};  // statistics to add to, which needs sequences > 0; undefined: none
 
   struct Saved {
     Tensor logits, norms, index;
@@ -42,13 +42,13 @@ struct Route {
                                  const Tensor& d_load) const;
 };
 
-/// The experts of tokens that are known by themselves, see HashTokens: gates in `type` [tokens, 1], index i32
-/// [tokens, 1]. No gradients.
+/// Hash routing: the token id alone determines the expert (HashTokens) [Roller et al. 2021]. Results: gates in `type`
+/// [tokens, 1], index i32 [tokens, 1]. No gradients.
 struct RouteByHash {
   Tensor tokens;  // i32 [tokens]
   std::int64_t layer, experts;
   DType type;
-  RoutingTally tally{};  // undefined for none
+  RoutingTally tally{};  // statistics to add to; undefined: none
 
   struct Saved {};
   std::array<Tensor, 2> forward(const Stream& stream, Saved& saved) const;

@@ -4,7 +4,7 @@
 
 namespace lyceum {
 
-/// y = σ(logit) · x, row by row. x [rows, cols], logits [rows, 1] in accumulator precision.
+/// Multiplies each row by a gate: y = σ(logit) · x. x, y [rows, cols], logits [rows, 1] in accumulator precision.
 struct RowGate {
   struct Saved {
     Tensor x, logits;

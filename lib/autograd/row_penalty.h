@@ -4,12 +4,13 @@
 
 namespace lyceum {
 
-/// factor · Σ w² over the rows of W from `first` on: a scalar [1] in accumulator precision. W [rows, columns].
+/// A penalty on weights: factor · Σ w² over the rows of W [rows, columns] from `first` on. The result is a scalar [1]
+/// in accumulator precision.
 struct RowPenalty {
   Parameter* weight;
   std::int64_t first;
   double factor;
-  bool graded = true;  // false: another rank adds this to the sum of the weight's gradients
+  bool graded = true;  // false: another rank adds this gradient to the sum over ranks
 
   struct Saved {};
   Tensor forward(const Stream& stream, Saved& saved) const;
@@ -18,7 +19,7 @@ struct RowPenalty {
   void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const;
 
  private:
-  /// The rows as one, [1, elements], of a tensor as large as W.
+  /// Returns the rows from `first` on of `whole` (shaped like W) as one row [1, elements].
   Tensor rows_of(const Tensor& whole) const;
 };
 

@@ -4,7 +4,7 @@
 
 namespace lyceum {
 
-/// a + b of one shape: a residual connection.
+/// y = a + b for tensors of equal shape, such as a residual connection.
 struct Sum {
   struct Saved {};
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& a, const Tensor& b) const;

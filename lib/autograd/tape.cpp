@@ -17,10 +17,15 @@ void Tape::accumulate(int id, Tensor gradient) {
   require(sum.shape() == gradient.shape() && sum.dtype() == gradient.dtype(),
           "gradients {} {} and {} {} of one variable", name_of(sum.dtype()), sum.shape(), name_of(gradient.dtype()),
           gradient.shape());
-  // Add passes the same gradient to both its inputs, so a shared one must not be written in place.
-  const Tensor result = sum.unique()        ? sum
-                        : gradient.unique() ? gradient
-                                            : Tensor::empty(stream_, sum.dtype(), sum.shape());
+  // Sum::backward returns one tensor for both inputs, so a gradient that is shared must not be overwritten.
+  Tensor result;
+  if (sum.unique()) {
+    result = sum;
+  } else if (gradient.unique()) {
+    result = gradient;
+  } else {
+    result = Tensor::empty(stream_, sum.dtype(), sum.shape());
+  }
   dispatch_float(sum.dtype(), [&]<class T>() {
     launch(stream_, Add<T>{.a = sum.span<T>(), .b = gradient.span<T>(), .y = result.span<T>()});
   });
@@ -37,7 +42,7 @@ Tensor Tape::take(int id) {
 
 namespace {
 
-/// Once for each run of parameters of one unit whose memory comes and goes.
+/// Calls f for each unit with managed memory; once for consecutive parameters of the same unit.
 template <class F>
 void for_each_unit(const std::vector<Parameter*>& parameters, F&& f) {
   ParameterUnit* last = nullptr;
@@ -84,8 +89,8 @@ void Tape::backward(const std::vector<Seed>& seeds, WeightGrad weight_grad) {
     std::unique_ptr<Node> node = std::move(nodes_.back());
     nodes_.pop_back();
     node->backward(*this);
-    if (weight_grad == WeightGrad::later && node->may_put_off()) {
-      put_off_.push_back(std::move(node));
+    if (weight_grad == WeightGrad::later && node->may_delay()) {
+      delayed_.push_back(std::move(node));
     } else {
       node->weight_grad(*this);
     }
@@ -93,11 +98,11 @@ void Tape::backward(const std::vector<Seed>& seeds, WeightGrad weight_grad) {
 }
 
 void Tape::weight_gradients() {
-  for (auto& node : put_off_) {
+  for (auto& node : delayed_) {
     node->weight_grad(*this);
     node.reset();
   }
-  put_off_.clear();
+  delayed_.clear();
 }
 
 Tensor Tape::gradient(const Variable& variable) const {
@@ -122,7 +127,7 @@ struct Tape::RecomputeNode final : Node {
     if (Tensor dx = inner->take(x.id); dx.defined()) tape.accumulate(input_id, std::move(dx));
   }
 
-  bool may_put_off() const override { return true; }
+  bool may_delay() const override { return true; }
   void weight_grad(Tape&) override { inner->weight_gradients(); }
 
   Block block;
@@ -135,7 +140,8 @@ struct Tape::RecomputeNode final : Node {
 std::vector<Variable> Tape::recompute(Block block, const Variable& x) {
   Tape first(stream_, Mode::inference);
   std::vector<Variable> results = block(first, {x.value, Variable::no_gradient});
-  // The block counts as one use of each of its parameters: its own tape counts the uses within.
+  // The block counts as one use of each of its parameters; the inner tape of the backward pass counts the uses within
+  // it.
   for (const auto& [parameter, uses] : first.uses_) used(*parameter);
   if (!recording()) return results;
   auto node = std::make_unique<RecomputeNode>();

@@ -15,7 +15,7 @@
 
 namespace lyceum {
 
-/// A tensor on a tape. `id` names its gradient; no_gradient where none is wanted.
+/// A tensor on a tape. `id` identifies its gradient; no_gradient if it has none (a constant, or a tape for inference).
 struct Variable {
   static constexpr int no_gradient = -1;
   Tensor value;
@@ -33,25 +33,57 @@ struct Results<std::array<Tensor, N>> {
 };
 }  // namespace detail
 
-/// Records operations and walks them backwards. An operation is a struct of its constants and parameters:
+/// Records operations in the forward pass and traverses them in reverse in the backward pass. An operation is a struct
+/// with its constants and parameters as members, and these functions:
 ///
 ///   struct Op {
-///     struct Saved { … };                                        // what backward needs: explicit, and no more
-///     Tensor forward(const Stream&, Saved&, const Tensor& x…) const;    // or std::array<Tensor, N>
-///     std::array<Tensor, inputs> backward(const Stream&, Saved&, const Tensor& dy…) const;
-///     std::vector<Parameter*> parameters() const;                // with it:
-///     void weight_grad(const Stream&, Saved&, const Tensor& dy…) const; // adds to each parameter's gradient
+///     struct Saved { … };  // what backward and weight_grad need; filled by forward
+///     Tensor forward(const Stream&, Saved&, const Tensor& x…) const;  // or std::array<Tensor, N> for N results
+///     std::array<Tensor, inputs> backward(const Stream&, Saved&, const Tensor& dy…) const;  // dx of each input
+///     std::vector<Parameter*> parameters() const;                        // only if it has parameters, with
+///     void weight_grad(const Stream&, Saved&, const Tensor& dy…) const;  // which adds to their gradients
 ///   };
 ///
-/// An operation of several results may say which one's gradient its weight gradient reads, by its place:
-/// `static constexpr std::size_t weight_grad_reads`; the others are then freed when backward is done.
-/// One whose backward may add its weight gradients as well says whether it does: `bool weights_in_backward() const`;
-/// they are not put off then, and weight_grad() has nothing to add.
-/// Parameters that are not trained have no gradient: weight_grad() is not called where all are such, and both leave
-/// them out elsewhere.
-/// Units whose memory comes and goes are notified before an operation reads their values or adds to their gradients.
-/// A result that nothing depended on has an undefined dy; an undefined input gradient means zero. dgrad and wgrad are
-/// separate calls, so that a schedule may run the weight gradients later.
+/// Example: y = x · Wᵀ with x [tokens, in], W [out, in], y [tokens, out].
+///
+///   struct Product {
+///     Parameter* weight;
+///     struct Saved { Tensor x; };
+///     Tensor forward(const Stream& stream, Saved& saved, const Tensor& x) const {
+///       saved.x = x;  // shares the memory of x and keeps it alive until weight_grad
+///       const Tensor y = Tensor::empty(stream, x.dtype(), {x.shape()[0], weight->shape[0]});
+///       multiply_transposed(stream, x, weight->value, y);
+///       return y;
+///     }
+///     std::array<Tensor, 1> backward(const Stream& stream, Saved&, const Tensor& dy) const {
+///       const Tensor dx = Tensor::empty(stream, dy.dtype(), {dy.shape()[0], weight->shape[1]});
+///       multiply(stream, dy, weight->value, dx);
+///       return {dx};
+///     }
+///     std::vector<Parameter*> parameters() const { return {weight}; }
+///     void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
+///       add_weight_grad(stream, dy, saved.x, weight->gradient);  // adds: others contribute to the same gradient
+///     }
+///   };
+///
+///   Tape tape(stream);
+///   const Variable x = tape.leaf(input);
+///   const Variable y = tape.apply(Product{.weight = &w}, x);
+///   tape.backward({{.root = y, .gradient = dy}});  // adds dyᵀ · x to w.gradient
+///   const Tensor dx = tape.gradient(x);            // dy · W
+///
+/// Rules:
+/// - backward and weight_grad are separate calls, so that a pipeline schedule may run the weight gradients later.
+/// - dy is undefined for a result that nothing depended on. backward is not called if all are. It returns an undefined
+///   tensor for a gradient that is zero.
+/// - Parameters that are not trained have no gradient. weight_grad is not called if none of them is trained, and must
+///   skip the ones that are not.
+/// - An operation with several results may define `static constexpr std::size_t weight_grad_reads`, the index of the
+///   only result whose dy weight_grad reads. The other dy are freed after backward.
+/// - An operation whose backward adds the weight gradients too returns true from `bool weights_in_backward() const`.
+///   Its weight_grad then has nothing to add and is not delayed.
+/// - If a unit's memory is managed (UnitMemory), the tape notifies its manager before an operation reads the unit's
+///   values or adds to its gradients.
 class Tape {
  public:
   enum class Mode { inference, record };
@@ -63,48 +95,54 @@ class Tape {
 
   const Stream& stream() const { return stream_; }
   bool recording() const { return mode_ == Mode::record; }
-  /// Whether this tape runs a block for the second time, to recompute what was not kept: statistics were taken before.
+  /// True while recompute() runs a block for the second time. Statistics must not be added up again then.
   bool replaying() const { return replaying_; }
 
-  /// An input whose gradient will be asked for.
+  /// Makes `value` an input whose gradient backward() computes.
   Variable leaf(Tensor value);
 
+  /// Runs op.forward() and records the operation if the tape records and a gradient is needed. Returns one Variable, or
+  /// std::array<Variable, N> if the operation has N results.
   template <class Op, class... Inputs>
   auto apply(Op op, const Inputs&... inputs);
 
-  /// Runs `block` keeping only x; backward runs it again. Everything that it computes must be a result.
+  /// Runs `block` on x and keeps only x; backward() runs the block a second time. Everything that the block computes
+  /// for use outside must be among its results, in the same order both times.
   using Block = std::function<std::vector<Variable>(Tape&, const Variable&)>;
   std::vector<Variable> recompute(Block block, const Variable& x);
 
-  /// Whether release() frees anything: off at first, and always on a tape that does not record.
+  /// Enables release(), which is disabled at first. A tape that does not record never releases.
   void release_results(bool on) { releases_ = on && recording(); }
-  /// Frees `result`, which `op` makes of `inputs`, when all that uses it has run forwards; backward makes it again
-  /// before it comes to what used it. Inputs released as well must be so after it.
+  /// Frees the memory of `result`; `op` with `inputs` must compute the same result. Call it after all operations that
+  /// read `result` in the forward pass: backward() computes it again before it reaches them. If an input is released
+  /// too, release it after `result`.
   template <class Op, class... Inputs>
   void release(const Variable& result, Op op, const Inputs&... inputs);
 
+  /// A variable at which backward() starts, and its gradient.
   struct Seed {
     Variable root;
     Tensor gradient;
   };
-  /// The derivative of a scalar by itself, times `scale`.
+  /// Returns the seed of a loss: gradient `scale` for a Variable with one element. Throws an Error if it has more.
   Seed seed(const Variable& scalar, double scale) const;
-  /// Walks the tape backwards, once. Gradients of leaves are then in gradient().
+  /// Runs the backward pass. Can be called once; afterwards gradient() has the gradients of leaves. With
+  /// WeightGrad::later, weight gradients wait for weight_gradients().
   void backward(const std::vector<Seed>& seeds, WeightGrad weight_grad = WeightGrad::now);
-  /// Runs the weight gradients that were put off, in the order of backward.
+  /// Computes the delayed weight gradients, in the order of the backward pass.
   void weight_gradients();
-  /// Undefined when nothing depended on it.
+  /// Returns the gradient of a leaf; undefined if nothing depended on it.
   Tensor gradient(const Variable& variable) const;
 
-  /// Called when this tape has added its last contribution to a parameter's gradient.
+  /// Sets a function to be called when this tape has added its last contribution to a parameter's gradient.
   void on_gradient_final(std::function<void(Parameter&)> listener) { gradient_final_ = std::move(listener); }
 
  private:
   struct Node {
     virtual ~Node() = default;
     virtual void backward(Tape& tape) = 0;
-    /// Whether it has weight gradients that may come later.
-    virtual bool may_put_off() const = 0;
+    /// True if it has weight gradients that weight_grad() may compute later.
+    virtual bool may_delay() const = 0;
     virtual void weight_grad(Tape& tape) = 0;
   };
   template <class Op, std::size_t Inputs, std::size_t Outputs>
@@ -113,12 +151,15 @@ class Tape {
   template <class Op, std::size_t Inputs>
   struct RemakeNode;
 
+  // Gradients of Variables, by id. take() removes the gradient and returns it; undefined if there is none.
   int new_id() { return next_id_++; }
   void accumulate(int id, Tensor gradient);
   Tensor take(int id);
+  // Notify the memory managers of the parameters' units before use. trained() removes parameters that are not trained.
   static void need_values(const std::vector<Parameter*>& parameters, UnitMemory::Pass pass);
   static std::vector<Parameter*> trained(std::vector<Parameter*> parameters);
   static void need_gradients(const std::vector<Parameter*>& trained);
+  // Count the uses of a parameter in the forward pass, and its contributions in the backward pass.
   void used(Parameter& parameter) { ++uses_[&parameter]; }
   void contributed(Parameter& parameter);
 
@@ -127,7 +168,7 @@ class Tape {
   bool replaying_ = false, releases_ = false;
   int next_id_ = 0;
   std::vector<std::unique_ptr<Node>> nodes_;
-  std::vector<std::unique_ptr<Node>> put_off_;
+  std::vector<std::unique_ptr<Node>> delayed_;
   std::unordered_map<int, Tensor> gradients_;
   std::unordered_map<Parameter*, int> uses_;
   std::function<void(Parameter&)> gradient_final_;
@@ -151,7 +192,7 @@ struct Tape::OpNode final : Node {
     if (!any) return;
     if constexpr (weighted) {
       need_values(op.parameters(), UnitMemory::Pass::backward);
-      if (!may_put_off()) need_gradients(trained(op.parameters()));
+      if (!may_delay()) need_gradients(trained(op.parameters()));
     }
     auto d_inputs = std::apply([&](const auto&... dy) { return op.backward(tape.stream(), saved, dy...); }, d_outputs);
     static_assert(std::tuple_size_v<decltype(d_inputs)> == Inputs, "backward returns a gradient for every input");
@@ -165,7 +206,7 @@ struct Tape::OpNode final : Node {
     }
   }
 
-  bool may_put_off() const override {
+  bool may_delay() const override {
     if constexpr (requires { op.weights_in_backward(); }) return !op.weights_in_backward();
     return weighted;
   }
@@ -226,7 +267,8 @@ auto Tape::apply(Op op, const Inputs&... inputs) {
   }
 }
 
-/// Is recorded after the operations that use a result, so that backward passes it before them.
+/// Computes a released result again. It is recorded after the operations that use the result, so the backward pass
+/// reaches it before them.
 template <class Op, std::size_t Inputs>
 struct Tape::RemakeNode final : Node {
   RemakeNode(Op op, Tensor result, std::array<Tensor, Inputs> inputs)
@@ -237,9 +279,9 @@ struct Tape::RemakeNode final : Node {
     if constexpr (requires { op.parameters(); }) need_values(op.parameters(), UnitMemory::Pass::backward);
     typename Op::Saved unused;
     const auto forward = [&](const auto&... x) { return op.forward(tape.stream(), unused, x...); };
-    result.take_back(std::apply(forward, inputs));
+    result.adopt_memory(std::apply(forward, inputs));
   }
-  bool may_put_off() const override { return false; }
+  bool may_delay() const override { return false; }
   void weight_grad(Tape&) override {}
 
   Op op;
@@ -251,7 +293,7 @@ template <class Op, class... Inputs>
 void Tape::release(const Variable& result, Op op, const Inputs&... inputs) {
   if (!releases_) return;
   using Remake = RemakeNode<Op, sizeof...(Inputs)>;
-  result.value.give_up();
+  result.value.free_memory();
   nodes_.push_back(
       std::make_unique<Remake>(std::move(op), result.value, std::array<Tensor, sizeof...(Inputs)>{inputs.value...}));
 }

@@ -18,7 +18,8 @@ namespace {
 constexpr std::size_t alignment = 64;
 constexpr std::size_t mapped_from = std::size_t{1} << 20;  // larger blocks are mapped, so that trim() really frees them
 
-/// Capacities come in eight steps an octave, so a freed block fits the next request of about its size.
+/// Rounds up to one of eight capacities per power of two: a freed block then fits later requests of about the same
+/// size.
 std::size_t capacity_for(std::size_t bytes) {
   if (bytes <= alignment) return alignment;
   const std::size_t step = std::max(alignment, std::bit_floor(bytes) / 8);
@@ -46,8 +47,9 @@ class HostSource : public MemorySource {
   }
 };
 
-/// What a rehearsal reads, such as losses, is small; it must not depend on what was there before. All large blocks
-/// lie at one address, since nobody writes to them: they may be larger than any address space.
+/// The source of rehearsals. Small blocks are cleared, since a rehearsal reads some of them (losses, for example) and
+/// must not depend on earlier contents. All large blocks have the same address: nothing is written to them, and their
+/// sum may exceed the address space.
 class UntouchedSource : public HostSource {
  public:
   ~UntouchedSource() override {
@@ -63,7 +65,7 @@ class UntouchedSource : public HostSource {
   }
 
  private:
-  /// As much as the process may have.
+  /// Maps the region at first use: 1 TiB, or the largest power of two that the process may map; null if none.
   std::byte* region() {
     while (!region_ && region_bytes_ >= mapped_from) {
       region_ = map(region_bytes_, MAP_NORESERVE);
@@ -96,7 +98,7 @@ std::shared_ptr<Allocator> Allocator::create(std::unique_ptr<MemorySource> sourc
 Allocator::~Allocator() { trim_locked(); }
 
 std::byte* FreeBlocks::take(std::size_t& capacity) {
-  // A somewhat larger free block serves too: segment sizes change from step to step and must not grow the pool.
+  // Accepts a slightly larger block: segment sizes change from step to step and must not grow the pool.
   const auto bin = blocks_.lower_bound(capacity);
   if (bin == blocks_.end() || bin->first > capacity + capacity / 4) return nullptr;
   std::byte* block = bin->second.back();
@@ -106,7 +108,7 @@ std::byte* FreeBlocks::take(std::size_t& capacity) {
   return block;
 }
 
-/// Its blocks, and what was in use while they were allocated. All under the allocator's mutex.
+/// The free blocks of the reserve, and the memory in use while it was recorded. Access is under the allocator's mutex.
 class Allocator::Reserve {
  public:
   Reserve(Allocator& allocator, const MemoryUse& before)
@@ -119,11 +121,12 @@ class Allocator::Reserve {
   Reserve& operator=(const Reserve&) = delete;
 
   FreeBlocks& free() { return free_; }
+  /// Records the largest use while the reserve is open.
   void note(const MemoryUse& use) {
     for (std::size_t k = 0; k < memory_kinds; ++k) most_.in_use[k] = std::max(most_.in_use[k], use.in_use[k]);
     most_.total = std::max(most_.total, use.total);
   }
-  /// The peaks of `use`, were the blocks allocated once more now.
+  /// Raises the peaks of `use` as if the blocks were allocated once more now.
   void raise_peaks(MemoryUse& use) const {
     const auto raise = [](std::size_t& peak, std::size_t now, std::size_t most, std::size_t before) {
       peak = std::max(peak, now + most - before);
@@ -160,7 +163,7 @@ std::byte* Allocator::take(std::size_t& capacity) {
 }
 
 std::shared_ptr<std::byte> Allocator::allocate(std::size_t bytes, MemoryKind kind) {
-  constexpr std::size_t most = std::size_t{1} << 60;  // beyond it capacities would overflow
+  constexpr std::size_t most = std::size_t{1} << 60;  // larger values would overflow capacities
   std::size_t capacity = capacity_for(std::min(bytes, most));
   std::unique_lock lock(mutex_);
   std::byte* block = bytes <= most ? take(capacity) : nullptr;
@@ -218,7 +221,7 @@ void Allocator::trim() {
 }
 
 void Allocator::trim_locked() {
-  if (reserving_) return;  // what is being recorded must not give memory back to the system
+  if (reserving_) return;  // memory must not return to the system while a CUDA graph is captured
   free_.drain([this](std::byte* block, std::size_t capacity) {
     source_->give_back(block, capacity);
     use_.held -= capacity;
@@ -232,7 +235,7 @@ std::shared_ptr<Allocator::Reserve> Allocator::start_reserving() {
 }
 
 void Allocator::stop_reserving() {
-  std::shared_ptr<Reserve> last;  // it may end here, which takes the mutex
+  std::shared_ptr<Reserve> last;  // destroyed after the lock: its destructor locks the mutex
   const std::lock_guard lock(mutex_);
   last = std::move(reserving_);
 }

@@ -13,38 +13,41 @@
 
 namespace lyceum {
 
+/// Bytes that an Allocator has handed out and holds.
 struct MemoryUse {
   std::array<std::size_t, memory_kinds> in_use{};  // bytes, by kind
-  std::array<std::size_t, memory_kinds> peak{};    // bytes, each kind's own peak
+  std::array<std::size_t, memory_kinds> peak{};    // bytes, each kind's peak; the kinds may peak at different times
   std::size_t total = 0;                           // bytes in use now
   std::size_t total_peak = 0;
   std::size_t held = 0;  // bytes taken from the system: in use or pooled
   std::size_t held_peak = 0;
 };
 
-/// Where an allocator takes its blocks from: the host's memory, or a device's.
+/// The source that an allocator takes its blocks from: host memory, or the memory of one device.
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
-  /// A block of `bytes`, 64-byte aligned; null when there is none.
+  /// Returns a block of `bytes`, 64-byte aligned; null if out of memory.
   virtual std::byte* take(std::size_t bytes) = 0;
-  /// What take() gave. Must not throw.
+  /// Returns a block of take(bytes) to the system. Must not throw.
   virtual void give_back(std::byte* block, std::size_t bytes) = 0;
-  /// Makes the first `bytes` of a block zero.
+  /// Sets the first `bytes` of a block to zero.
   virtual void clear(std::byte* block, std::size_t bytes) = 0;
-  /// What uninitialised memory must hold all the same.
+  /// Called for each block that is handed out uninitialised. A source whose contents must be reproducible may clear it
+  /// here.
   virtual void prepare(std::byte* /*block*/, std::size_t /*bytes*/) {}
-  /// "memory", for messages.
+  /// Name for messages, for example "memory" or "memory on GPU 0".
   virtual std::string_view name() const { return "memory"; }
 };
 
-/// Blocks that nobody uses, by size.
+/// Unused blocks, by capacity in bytes.
 class FreeBlocks {
  public:
-  /// One of at least `capacity`, which becomes the block's own; null when there is none of about that size.
+  /// Returns a block of at least `capacity` and at most 5/4 of it, and sets `capacity` to that block's; null if there
+  /// is none.
   std::byte* take(std::size_t& capacity);
   void put(std::byte* block, std::size_t capacity) { blocks_[capacity].push_back(block); }
-  /// Calls f(block, capacity) for all of them, and has none.
+  /// Calls f(block, capacity) for each block, then forgets all of them.
   template <class F>
   void drain(F&& f) {
     for (const auto& [capacity, blocks] : blocks_) {
@@ -57,41 +60,50 @@ class FreeBlocks {
   std::map<std::size_t, std::vector<std::byte*>> blocks_;  // no empty lists
 };
 
-/// Memory, 64-byte aligned; freed blocks are kept by size and used again. Thread-safe. Outlives its blocks.
-/// A block of a device may be used again while kernels that were launched before its end still run: they and those of
-/// its next owner are in one stream, or the owner waits for the others.
+/// A caching memory allocator. Blocks are 64-byte aligned; freed blocks are pooled by size and handed out again.
+/// Thread-safe. Always held by a shared_ptr: each block keeps its allocator alive.
+///
+/// A freed block of device memory may be handed out while kernels that use it are still running. This is safe if the
+/// kernels of the old and the new owner run in one stream, or if the new owner waits for the old kernels.
 class Allocator : public std::enable_shared_from_this<Allocator> {
  public:
-  /// Host memory. `limit`: bytes that may be held at most, 0 for no limit.
+  /// Returns an allocator of host memory. `limit`: the most bytes that it may hold, in use and pooled; 0 for no limit.
   static std::shared_ptr<Allocator> create(std::size_t limit = 0);
-  /// Addresses without memory behind them, large blocks all the same ones: for rehearsals, which do not write.
+  /// Returns an allocator for rehearsals, which must not write to large blocks. All blocks of 1 MiB or more share one
+  /// range of addresses without memory behind it; smaller ones are host memory, initially zero.
   static std::shared_ptr<Allocator> create_untouched();
+  /// Returns an allocator of memory from `source`; `limit` as above.
   static std::shared_ptr<Allocator> create(std::unique_ptr<MemorySource> source, std::size_t limit = 0);
   ~Allocator();
   Allocator(const Allocator&) = delete;
   Allocator& operator=(const Allocator&) = delete;
 
-  /// Uninitialised memory, released when the last owner goes. Throws an Error that lists what is in use.
+  /// Returns `bytes` of uninitialised memory, released with the last copy of the pointer. `kind` selects the counter in
+  /// MemoryUse. Throws an Error (ExitCode::failed) that lists the memory in use if there is not enough.
   std::shared_ptr<std::byte> allocate(std::size_t bytes, MemoryKind kind);
-  /// `bytes` of zeros, see allocate(); of untouched memory only as long as it is.
+  /// Does the same as allocate(), but the memory is zero. With create_untouched() this holds for small blocks only.
   std::shared_ptr<std::byte> allocate_zeros(std::size_t bytes, MemoryKind kind);
+  /// Returns the bytes in use and held, and their peaks since creation or reset_peaks().
   MemoryUse use() const;
   void reset_peaks();
-  /// Gives pooled blocks back to the system.
+  /// Returns all pooled blocks to the system; does nothing between start_reserving() and stop_reserving().
   void trim();
 
-  /// Blocks set aside for work that is recorded once and runs again and again at the same addresses.
+  /// A set of blocks for recorded work (a CUDA graph), which uses the same addresses in every replay.
   class Reserve;
-  /// Blocks allocated until stop_reserving() are the reserve's: they return to it, and nobody else gets them as long as
-  /// it lives. One at a time.
+  /// Starts a reserve: blocks allocated before stop_reserving() belong to it. When freed they return to the reserve, so
+  /// no other code gets them while the reserve exists. Throws an Error if another reserve has been started and not
+  /// stopped.
   std::shared_ptr<Reserve> start_reserving();
   void stop_reserving();
-  /// The recorded work runs again: peaks rise as when its blocks were allocated.
+  /// Raises the peaks as if the blocks of the reserve were allocated again now. Call it for each replay of recorded
+  /// work.
   void count_again(const Reserve& reserve);
 
  private:
   Allocator(std::unique_ptr<MemorySource> source, std::size_t limit) : source_(std::move(source)), limit_(limit) {}
-  /// A block of at least `capacity`, which becomes the block's own; null when there is none.
+  /// Returns a block of at least `capacity` and sets `capacity` to that block's; null if the limit or the memory is
+  /// exhausted.
   std::byte* take(std::size_t& capacity);
   void release(std::byte* block, std::size_t capacity, std::size_t bytes, MemoryKind kind, Reserve* reserve);
   void trim_locked();

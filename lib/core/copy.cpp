@@ -17,7 +17,7 @@ void copy_from(const CpuStream&, void* host, const void* device, std::size_t byt
   if (bytes) std::memcpy(host, device, bytes);
 }
 void copy_from(const RehearsalStream&, void* host, const void* device, std::size_t bytes) {
-  if (bytes) std::memcpy(host, device, bytes);  // what is there: zeros, or the little that somebody wrote
+  if (bytes) std::memcpy(host, device, bytes);  // zeros, or the few values written directly
 }
 
 void copy_within(const CpuStream&, void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }

@@ -8,13 +8,14 @@
 
 namespace lyceum {
 
-/// Copies `bytes` of the host's memory to where the stream computes, in the stream's order. The host's memory may be
-/// changed as soon as the call returns. In a rehearsal nothing is copied.
+/// Copies `bytes` from host memory to memory of the stream's device, in stream order. The caller may change `host` as
+/// soon as the call returns. A rehearsal copies nothing.
 void copy_to_device(const Stream& stream, void* device, const void* host, std::size_t bytes);
-/// Copies back, after all work that the stream has. Waits for it, and throws what went wrong in it. In a rehearsal the
-/// host gets what is there: zeros, unless somebody wrote to it.
+/// Copies `bytes` from the stream's device to host memory after all earlier work of the stream. Waits for that work and
+/// throws its errors (CudaStream::synchronise()). In a rehearsal, it reads the rehearsal's memory: zeros, unless host
+/// code has written to it.
 void copy_to_host(const Stream& stream, void* host, const void* device, std::size_t bytes);
-/// Between two places of the device, in the stream's order.
+/// Copies `bytes` within the stream's device, in stream order.
 void copy_on_device(const Stream& stream, void* to, const void* from, std::size_t bytes);
 
 template <class T>
@@ -28,14 +29,14 @@ void copy_to_host(const Stream& stream, std::span<T> host, std::span<const T> de
   copy_to_host(stream, host.data(), device.data(), host.size_bytes());
 }
 
-/// A tensor of the host's numbers where the stream computes.
+/// Returns a tensor of `shape` on the stream's device, with `values` in row-major order.
 template <class T>
 Tensor tensor_of(const Stream& stream, const Shape& shape, const std::vector<T>& values) {
   const Tensor tensor = Tensor::empty(stream, dtype_of<T>, shape);
   copy_to_device(stream, tensor.span<T>(), std::span(values));
   return tensor;
 }
-/// All numbers of a tensor, see copy_to_host().
+/// Returns all elements of a tensor in row-major order. Waits as copy_to_host().
 template <class T>
 std::vector<T> values_of(const Stream& stream, const Tensor& tensor) {
   std::vector<T> values(static_cast<std::size_t>(tensor.size()));

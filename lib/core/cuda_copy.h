@@ -6,7 +6,7 @@
 
 namespace lyceum {
 
-/// Pinned host memory: what a GPU can read and write by itself, at full speed and behind the host's back.
+/// Owns pinned host memory, which a GPU can read and write asynchronously and at full speed.
 class PinnedBuffer {
  public:
   PinnedBuffer() = default;
@@ -23,12 +23,14 @@ class PinnedBuffer {
   std::size_t size_ = 0;
 };
 
-/// Up to `small_copy` bytes travel as an argument of a kernel: no buffer is waited for, and a CUDA graph keeps them.
+/// The largest copy, in bytes, that copy_small() can make.
 constexpr std::size_t small_copy = 2048;
+/// Copies `bytes` ≤ small_copy from host memory to the device as a kernel argument. The call needs no staging buffer
+/// and so never waits for one; a CUDA graph stores the bytes and writes them again in each replay.
 void copy_small(const CudaStream& stream, void* device, const void* host, std::size_t bytes);
 
-/// core/copy.h on a GPU: through two pinned buffers by turns, so that the host fills one while the GPU empties the
-/// other.
+/// The implementation of core/copy.h on a GPU. Large copies alternate between two pinned buffers: the host fills one
+/// while the GPU reads the other.
 void copy_to(const CudaStream& stream, void* device, const void* host, std::size_t bytes);
 void copy_from(const CudaStream& stream, void* host, const void* device, std::size_t bytes);
 void copy_within(const CudaStream& stream, void* to, const void* from, std::size_t bytes);

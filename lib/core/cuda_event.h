@@ -5,7 +5,7 @@
 
 namespace lyceum {
 
-/// A place in a stream's queue that others can wait for.
+/// A position in a stream's queue of work, for which the host or other streams can wait.
 class CudaEvent {
  public:
   enum class Timing { off, on };
@@ -19,19 +19,20 @@ class CudaEvent {
   CudaEvent(CudaEvent&& other) noexcept : event_(other.event_) { other.event_ = nullptr; }
   CudaEvent& operator=(CudaEvent&&) = delete;
 
-  /// Moves the event to the present end of the queue.
+  /// Records the event after all work that `stream` has now, replacing an earlier recording.
   void record(cudaStream_t stream) const { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
-  /// Work that `stream` gets from now on starts after the event.
+  /// Makes work that `stream` gets from now on wait for the event.
   void hold(cudaStream_t stream) const { check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent"); }
-  /// The host waits. Returns at once for an event that was never recorded.
+  /// Blocks the host until the event is reached. Returns at once for an event that was never recorded.
   void wait() const { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+  /// True if all work before the event is done. Throws an Error if the device has failed.
   bool reached() const {
     const cudaError_t state = cudaEventQuery(event_);
     if (state == cudaErrorNotReady) return false;
     check(state, "cudaEventQuery");
     return true;
   }
-  /// From `earlier` to this event; both recorded with timing, and reached.
+  /// Returns the seconds from `earlier` to this event. Both need Timing::on and must have been reached.
   double seconds_since(const CudaEvent& earlier) const {
     float milliseconds = 0;
     check(cudaEventElapsedTime(&milliseconds, earlier.event_, event_), "cudaEventElapsedTime");

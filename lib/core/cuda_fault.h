@@ -2,13 +2,13 @@
 
 namespace lyceum {
 
-/// The first bad index that a kernel met since the last CudaStream::synchronise(), in the device's memory; all zeros:
-/// none. The names are literals of the host.
+/// The first out-of-range index that a kernel met since the last CudaStream::synchronise(). It is in device memory.
+/// All fields are zero if there was none.
 struct DeviceFault {
-  int raised;
-  const char* kernel;
-  const char* name;
-  long long value, first, bound;
+  int raised;                     // 1 if there was one
+  const char* kernel;             // string literals of the host, which device code must not read
+  const char* name;               // of the array of indices
+  long long value, first, bound;  // value is outside of [first, bound)
 };
 
 }  // namespace lyceum

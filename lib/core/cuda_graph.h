@@ -10,18 +10,18 @@ struct CUgraphExec_st;
 
 namespace lyceum {
 
-/// Launches and copies of one stream, recorded once, launched at once as often as wanted (CUDA graphs). The memory that
-/// they allocate stays theirs as long as this lives.
+/// A CUDA graph: launches and copies of one stream, recorded once and replayed by one launch. It owns the memory that
+/// the recorded work allocates.
 class CudaGraph {
  public:
-  /// Records what `work` gives the stream, which does nothing of it yet. Throws what `work` throws, a wait for the
-  /// stream included; the stream can be used on then.
+  /// Records the launches and copies of `work` without executing them. Rethrows what `work` throws. Throws an Error if
+  /// `work` waits for the stream, since CUDA cannot record a wait. The stream remains usable in either case.
   CudaGraph(const CudaStream& stream, const std::function<void()>& work);
   ~CudaGraph();
   CudaGraph(const CudaGraph&) = delete;
   CudaGraph& operator=(const CudaGraph&) = delete;
 
-  /// Behind the other work of the stream.
+  /// Replays the recorded work, after all earlier work of the stream.
   void launch() const;
 
  private:

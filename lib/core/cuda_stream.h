@@ -14,52 +14,55 @@ class Profile;
 class WaitObserver;
 struct DeviceFault;
 
-/// Where kernels run on a GPU: a queue of work, the device memory that results come from, and what kernels keep between
-/// calls (handles, workspaces, chosen algorithms). A cheap handle: copies share one state. One host thread uses a
-/// stream at a time. Launches return before the work is done.
+/// A queue of work on a GPU, with the device memory for results and the state that kernels keep between calls (handles,
+/// workspaces, chosen algorithms). A cheap handle: copies share one state. Only one host thread may use a stream at a
+/// time. Launches return before the work is done.
 class CudaStream {
  public:
-  /// On GPU `device`, which becomes the calling thread's current one. `limit`: bytes that may be held at most, 0 for no
-  /// limit. Throws where there is no such GPU.
+  /// Creates a stream on GPU `device`, which becomes the calling thread's current device. `limit`: the most bytes that
+  /// its allocator may hold, 0 for no limit. Throws an Error if there is no such GPU.
   explicit CudaStream(int device = 0, std::size_t limit = 0);
-  /// GPUs that this process sees; 0 without a driver.
+  /// Returns the number of GPUs that this process sees; 0 without a driver.
   static int device_count();
 
   CUstream_st* handle() const;
   int device() const;
-  /// Multiprocessors of the GPU: what grids of persistent kernels are sized by.
+  /// Returns the number of multiprocessors of the GPU, which determines the grid size of persistent kernels.
   int processors() const;
-  /// A block freed here may be used by later work of this stream at once. Work of other streams must have ended, or
-  /// this stream must wait for it, before a block that it uses is freed.
+  /// Returns the allocator of device memory. A freed block may be used by later work of this stream at once. Before
+  /// freeing a block that other streams use, wait for their work on the host or make this stream wait for it.
   Allocator& memory() const;
-  /// Times every launch from now on, by events on the device; null for none.
+  /// Records the time of every launch in `profile` from now on, with events on the device; null to stop.
   void set_profile(std::shared_ptr<Profile> profile) const;
   Profile* profile() const;
 
-  /// What kernels of one family keep between calls, made at first use and living as long as the stream.
+  /// Returns the state of type T that a family of kernels keeps between calls. It is created at first use and lives as
+  /// long as the stream.
   template <class T>
   T& keep() const {
-    std::shared_ptr<void>& slot = kept(typeid(T));
+    std::shared_ptr<void>& slot = kernel_state(typeid(T));
     if (!slot) slot = std::make_shared<T>();
     return *static_cast<T*>(slot.get());
   }
 
-  /// Waits until all work is done. Throws what went wrong in it, an index out of bounds for instance (cuda_fault.h).
+  /// Waits until all work is done. Throws an Error if any of it failed, for example with an index out of bounds
+  /// (cuda_fault.h).
   void synchronise() const;
-  /// Waits, on the host, until `reached()`, which this stream's work brings about. Every wait for the stream goes
-  /// through here, so that its observers can end one that is in vain.
+  /// Waits on the host until `reached()` is true, which this stream's work must bring about. Every wait for the stream
+  /// uses this function; while it waits it calls the observers, which can end it by throwing.
   void wait_until(const std::function<bool()>& reached) const;
-  /// From now on `observer` is notified of waits, until it is removed.
+  /// Registers `observer` to be called during waits. It must stay valid until remove_observer().
   void add_observer(WaitObserver& observer) const;
   void remove_observer(WaitObserver& observer) const;
-  /// Whether its work is being recorded as a graph: nothing runs, and nobody can wait for it.
+  /// True while the stream's work is recorded as a CUDA graph: nothing executes, and waiting for the stream is an
+  /// error.
   bool recording() const;
-  /// Device memory in which kernels note the first bad index that they met.
+  /// Returns the location in device memory where kernels record the first out-of-range index that they meet.
   DeviceFault* fault() const;
 
  private:
   struct State;
-  std::shared_ptr<void>& kept(const std::type_info& type) const;
+  std::shared_ptr<void>& kernel_state(const std::type_info& type) const;
 
   std::shared_ptr<State> state_;
 };

@@ -8,7 +8,7 @@
 
 namespace lyceum {
 
-/// A table of plain rows where the stream computes, for kernels to read: bytes.
+/// Returns a tensor of bytes on the stream's device that contains `rows`, for kernels to read with rows_of().
 template <class Row>
 Tensor table_of(const Stream& stream, const std::vector<Row>& rows, MemoryKind kind = MemoryKind::buffers) {
   static_assert(std::is_trivially_copyable_v<Row>);
@@ -18,13 +18,13 @@ Tensor table_of(const Stream& stream, const std::vector<Row>& rows, MemoryKind k
   return table;
 }
 
-/// The rows of a table that table_of() made.
+/// Returns the rows of a tensor made by table_of<Row>().
 template <class Row>
 std::span<const Row> rows_of(const Tensor& table) {
   return {reinterpret_cast<const Row*>(table.raw()), table.bytes() / sizeof(Row)};
 }
 
-/// The rows of a table as rows_of() gives them, for kernels that write to them.
+/// Returns the same rows as rows_of(), for kernels that write to them.
 template <class Row>
 std::span<Row> writable_rows_of(const Tensor& table) {
   return {reinterpret_cast<Row*>(table.raw()), table.bytes() / sizeof(Row)};

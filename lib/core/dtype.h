@@ -10,7 +10,8 @@
 
 namespace lyceum {
 
-/// The upper half of a float: 8 exponent bits, 7 mantissa bits; conversion rounds to nearest even and keeps NaN.
+/// A bfloat16: the upper half of a float, with 8 exponent and 7 mantissa bits. Conversion from float rounds to nearest
+/// even and keeps NaN.
 struct bfloat16 {
   std::uint16_t bits = 0;
 
@@ -24,8 +25,8 @@ struct bfloat16 {
   explicit operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 };
 
-/// `value` as a T. The same as a cast, but a cast to bfloat16 inside a `#pragma omp simd` loop leaves a temporary there
-/// that keeps GCC 12 from making vector code.
+/// Returns `value` cast to T. Use it inside `#pragma omp simd` loops: a cast to bfloat16 there leaves a temporary that
+/// keeps GCC 12 from vectorising the loop.
 template <class T, class From>
 T round_to(From value) {
   return static_cast<T>(value);
@@ -76,7 +77,8 @@ struct DTypeOf<std::uint8_t> {
 template <class T>
 constexpr DType dtype_of = DTypeOf<std::remove_cv_t<T>>::value;
 
-/// What sums over elements of T are kept in, and the dtype of gradients of parameters in T.
+/// The type in which sums over elements of T are kept, and which gradients of parameters of type T have: float for
+/// bfloat16, else T.
 template <class T>
 struct AccumulatorOf {
   using type = T;
@@ -90,7 +92,7 @@ using Accumulator = typename AccumulatorOf<std::remove_cv_t<T>>::type;
 
 constexpr DType accumulator_of(DType type) { return type == DType::bf16 ? DType::f32 : type; }
 
-/// Calls `f.template operator()<A>()` with float or double, as `type` says.
+/// Calls `f.template operator()<A>()` with A = float or double, according to `type`. Throws an Error for other types.
 template <class F>
 decltype(auto) dispatch_accumulator(DType type, F&& f) {
   if (type == DType::f64) return f.template operator()<double>();
@@ -98,7 +100,8 @@ decltype(auto) dispatch_accumulator(DType type, F&& f) {
   return f.template operator()<float>();
 }
 
-/// Calls `f.template operator()<T>()` with the floating type that `type` names.
+/// Calls `f.template operator()<T>()` with T = float, bfloat16 or double, according to `type`. Throws an Error for
+/// integer types.
 template <class F>
 decltype(auto) dispatch_float(DType type, F&& f) {
   switch (type) {

@@ -26,7 +26,8 @@ std::string format_message(std::string_view text, std::initializer_list<MessageA
 
 void fail_with(ExitCode code, const Message& message, std::initializer_list<MessageArgument> arguments) {
   const std::string text = format_message(message.text, arguments);
-  // Texts of files are in the messages about them: they begin no line. Others list several mistakes.
+  // Messages about bad input quote files, whose text must not begin a new line. Other messages may list several
+  // mistakes, one per line.
   throw Error(code, code == ExitCode::bad_input ? printable(text) : printable_lines(text), message.where);
 }
 

@@ -11,10 +11,11 @@
 
 namespace lyceum {
 
-/// Exit codes of the program; an error carries the one that it ends the job with.
+/// Exit codes of the program. Each Error carries the one that the job ends with.
 enum class ExitCode { done = 0, usage = 2, bad_input = 3, failed = 4, resubmit = 75 };
 
-/// What `main` catches: one line that names the cause and the mend, the place in the source, the exit code.
+/// The exception that `main` catches. Its message is one line with the cause and, if known, the remedy. It carries the
+/// source location of the failed check and an exit code.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message, std::source_location where)
@@ -27,9 +28,9 @@ class Error : public std::runtime_error {
   std::source_location where_;
 };
 
-/// One argument of a message, its type erased so that no header needs the formatting library (nvcc cannot compile it).
-/// Text is a view and a thing that has a `text()` is not asked for it unless the message is made: both must live as
-/// long as the call that the argument is made for.
+/// One argument of a message. Its type is erased so that headers need not include the formatting library, which nvcc
+/// cannot compile. An argument does not own its text; an object with a `text()` function is formatted only if the
+/// message is made. The value passed must therefore outlive the argument.
 class MessageArgument {
  public:
   enum class Kind : std::uint8_t { integer, whole, real, text, thing };
@@ -54,7 +55,8 @@ class MessageArgument {
     }
   }
 
-  /// Calls f with the number or the text.
+  /// Calls f with the number or the text; f must accept std::int64_t, std::uint64_t, double, std::string_view and
+  /// std::string.
   template <class F>
   void visit(F&& f) const {
     switch (kind_) {
@@ -81,7 +83,7 @@ class MessageArgument {
   };
 };
 
-/// A format string ("rows {} of {}") and the place that it was written at.
+/// A format string such as "rows {} of {}", and its source location.
 struct Message {
   template <std::convertible_to<std::string_view> Text>
   Message(const Text& text, std::source_location where = std::source_location::current())  // NOLINT: implicit
@@ -90,12 +92,14 @@ struct Message {
   std::source_location where;
 };
 
-/// `text` with its {} replaced.
+/// Returns `text` with each {} replaced by the next of `arguments`.
 std::string format_message(std::string_view text, std::initializer_list<MessageArgument> arguments);
 
-/// Throws an Error with the message, its {} replaced, as printable_lines() shows it; printable() if input is bad.
+/// Throws an Error with the formatted message. Control characters are escaped: by printable() for ExitCode::bad_input,
+/// whose messages may quote files, else by printable_lines(), since other messages may have several lines.
 [[noreturn]] void fail_with(ExitCode code, const Message& message, std::initializer_list<MessageArgument> arguments);
 
+/// Throws an Error with the formatted message: `fail(ExitCode::failed, "rank {} is gone", rank)`.
 template <class... Args>
 [[noreturn]] void fail(ExitCode code, const Message& message, const Args&... args) {
   fail_with(code, message, {MessageArgument(args)...});

@@ -10,7 +10,8 @@
 
 #include "core/error.h"
 
-// AddressSanitizer's, where a program has it: what it knows of the present stack, and what it puts elsewhere.
+// Functions of AddressSanitizer, null in programs without it. They report stack switches and make memory accessible
+// again.
 extern "C" {
 [[gnu::weak]] void __sanitizer_start_switch_fiber(void** left, const void* bottom, std::size_t size);
 [[gnu::weak]] void __sanitizer_finish_switch_fiber(void* left, const void** bottom_before, std::size_t* size_before);
@@ -21,12 +22,12 @@ namespace lyceum {
 
 namespace {
 
-/// Address space; what is not used takes no memory. As much as the main thread usually has.
+/// Address space of a stack, as much as the main thread usually has. Pages that are not touched take no memory.
 constexpr std::size_t stack_bytes = std::size_t{8} << 20;
 
-/// Leaves here, and goes on at `to`; returns when somebody goes on at `from`. (swapcontext does the same, but
-/// AddressSanitizer puts a warning of its own before it.)
-[[gnu::noinline, gnu::no_sanitize_address]] void change(ucontext_t& from, const ucontext_t& to) {
+/// Saves the current context in `from` and continues at `to`; returns when another call continues at `from`. Replaces
+/// swapcontext(), before which AddressSanitizer prints a warning.
+[[gnu::noinline, gnu::no_sanitize_address]] void switch_context(ucontext_t& from, const ucontext_t& to) {
   volatile bool back = false;
   if (getcontext(&from) != 0) fail(ExitCode::failed, "getcontext failed: no fibre can be left");
   if (back) return;
@@ -39,10 +40,10 @@ constexpr std::size_t stack_bytes = std::size_t{8} << 20;
 
 struct Fibre::State {
   std::function<void()> body;
-  std::byte* stack = nullptr;  // behind a page that nobody may touch
+  std::byte* stack = nullptr;  // above an inaccessible guard page
   ucontext_t inside{}, outside{};
   bool started = false, ended = false;
-  // AddressSanitizer's
+  // State of AddressSanitizer for each side of the switch.
   void *inside_left = nullptr, *outside_left = nullptr;
   const void* outside_bottom = nullptr;
   std::size_t outside_size = 0;
@@ -64,17 +65,17 @@ void Fibre::State::make_stack() {
 
 void Fibre::State::leave(void** left) {
   if (__sanitizer_start_switch_fiber) __sanitizer_start_switch_fiber(left, outside_bottom, outside_size);
-  change(inside, outside);
+  switch_context(inside, outside);
 }
 
 void Fibre::State::run() {
   if (__sanitizer_finish_switch_fiber) __sanitizer_finish_switch_fiber(nullptr, &outside_bottom, &outside_size);
   body();
   ended = true;
-  leave(nullptr);  // for good
+  leave(nullptr);  // never returns: the fibre has ended
 }
 
-/// What makecontext() takes has arguments of type int.
+/// Entry point for makecontext(), which can pass only arguments of type int: the two halves of a State's address.
 void Fibre::State::enter(unsigned high, unsigned low) {
   const std::uint64_t address = (std::uint64_t{high} << 32) | low;
   reinterpret_cast<State*>(static_cast<std::uintptr_t>(address))->run();
@@ -105,7 +106,7 @@ void Fibre::resume() {
     own.started = true;
   }
   if (__sanitizer_start_switch_fiber) __sanitizer_start_switch_fiber(&own.outside_left, own.stack, stack_bytes);
-  change(own.outside, own.inside);
+  switch_context(own.outside, own.inside);
   if (__sanitizer_finish_switch_fiber) __sanitizer_finish_switch_fiber(own.outside_left, nullptr, nullptr);
 }
 

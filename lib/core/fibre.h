@@ -5,21 +5,24 @@
 
 namespace lyceum {
 
-/// A function with a stack of its own, which a thread enters and leaves half-way: it runs from a resume() to its next
-/// pause(), and in between its thread does other things. Sanitizers know of it.
+/// A function with a separate stack, which can be suspended and resumed on one thread (a stackful coroutine). It runs
+/// from each resume() to its next pause(). Works with AddressSanitizer.
 class Fibre {
  public:
-  /// `body` must not throw: nobody is above it.
+  /// `body` must not throw: its stack has no caller that could catch the exception. It starts with the first resume().
   explicit Fibre(std::function<void()> body);
-  /// It has ended or was never resumed; what else lay on its stack would be lost.
+  /// The fibre must have ended or never have been resumed: destructors of objects on its stack are not called.
   ~Fibre();
   Fibre(const Fibre&) = delete;
   Fibre& operator=(const Fibre&) = delete;
 
-  /// From outside, unless it has ended: goes on within, and returns when that pauses or ends.
+  /// Continues the fibre until it calls pause() or ends. Call it from outside the fibre. Throws an Error if it has
+  /// ended.
   void resume();
-  /// From within: goes on outside, and returns when it is resumed.
+  /// Suspends the fibre: returns from the current resume(). Call it from inside the fibre; it returns at the next
+  /// resume().
   void pause();
+  /// True once resume() has been called.
   bool started() const;
   bool ended() const;
 

@@ -4,14 +4,14 @@
 
 namespace lyceum {
 
-/// What mpirun, or srun with PMIx, sets in the environment of the processes that it starts: before MPI is there, and
-/// where it is not to be.
+// Facts about the job from the environment variables that mpirun, or srun with PMIx, sets for its processes. These
+// functions work before MPI is initialised and in processes that never initialise it.
 
-/// This process's rank in the job; none where no launcher that Open MPI understands started it.
+/// Returns this process's rank in the job; none if it was not started by a launcher that Open MPI supports.
 std::optional<int> launched_rank();
-/// Ranks of the job on this host; 1 where nobody says.
+/// Returns the number of ranks of the job on this host; 1 if the environment does not state it.
 int launched_ranks_here();
-/// Whether Open MPI's mpirun is the launcher: it kills the other ranks when one fails.
+/// True if the launcher is Open MPI's mpirun, which kills the other ranks when one fails.
 bool launched_by_mpirun();
 
 }  // namespace lyceum

@@ -6,7 +6,7 @@
 
 namespace lyceum {
 
-/// What memory is held for; peaks are distinguished by it.
+/// The use of a block of memory. Allocators count bytes and peaks per kind.
 enum class MemoryKind : std::uint8_t { weights, gradients, optimizer, activations, buffers };
 constexpr std::size_t memory_kinds = 5;
 std::string_view name_of(MemoryKind kind);

@@ -2,16 +2,16 @@
 
 namespace lyceum {
 
-/// Between two looks at something that is waited for, `waited` seconds so far. Ranks may outnumber cores: comes back at
-/// once at first, then lets others run, then sleeps.
+/// Waits a short time between two polls of a condition. `waited`: seconds since polling began. Returns at once during
+/// the first 20 µs, then yields, and after 20 ms sleeps for 50 µs per call, since there may be more ranks than cores.
 void pause_polling(double waited);
 
-/// Notified while the host waits for a device, which may itself wait for another rank.
+/// Receives calls while the host waits for a device, whose work may in turn wait for another rank.
 class WaitObserver {
  public:
-  /// `waited`: seconds so far. May throw, which ends the wait.
+  /// Called repeatedly. `waited`: seconds since the wait began. May throw, which ends the wait.
   virtual void waiting(double waited) = 0;
-  /// The wait has ended.
+  /// Called once when the wait ends normally, if waiting() was called.
   virtual void over() noexcept = 0;
 
  protected:

@@ -13,37 +13,39 @@
 
 namespace lyceum {
 
-/// What a profile reads the time from, where that is not the host's clock: a device that works behind the host's back
-/// stamps its own queue, and knows the times when it has come that far.
+/// A clock for a device that works asynchronously. A profile uses it instead of the host's clock: it inserts stamps
+/// into the device's queue and reads their times later.
 class ProfileClock {
  public:
   virtual ~ProfileClock() = default;
-  /// Notes the present place in the queue; the stamps count from 0 on.
+  /// Records a stamp at the current end of the queue and returns its index, counted from 0.
   virtual std::size_t stamp() = 0;
-  /// Seconds of every stamp since the last call, from the first one of them on. Waits for the device; counting starts
-  /// anew.
+  /// Returns the time of each stamp, in seconds since the first one. Waits for the device. Discards the stamps: the
+  /// next one has index 0.
   virtual std::vector<double> times() = 0;
-  /// A scope opens or closes: for a timeline that some other program draws.
+  /// Marks a scope's begin and end for an external timeline viewer, such as NVTX ranges for Nsight.
   virtual void open(const char* name) = 0;
   virtual void close() = 0;
 };
 
-/// Where the time of a step went: seconds spent directly in each scope, scopes within it not counted, so that all
-/// entries sum to the whole. Off until somebody gives a stream one.
+/// Time spent in nested scopes. Each entry has the seconds spent directly in its scope, without those of inner scopes,
+/// so all entries add up to the total. Nothing is timed until a stream is given a profile (set_profile()).
 class Profile {
  public:
   struct Entry {
     double seconds = 0;
     std::int64_t calls = 0;
   };
+  /// Opens a scope inside the innermost open one. Use ProfileScope.
   void enter(std::string name);
+  /// Closes the innermost scope.
   void leave();
-  /// Paths of the scopes that are open, from the outermost on.
+  /// Returns the paths of the open scopes, outermost first.
   const std::vector<std::string>& scopes() const { return open_; }
-  /// From now on `other` are the open scopes, and `other` is what was open: what a thread does by turns has scopes of
-  /// its own.
+  /// Swaps the open scopes with `other`. Lets a thread alternate between tasks (Fibre) that each have their own open
+  /// scopes.
   void change_scopes(std::vector<std::string>& other);
-  /// By "outer/inner" path. Not within a scope where a device keeps the time.
+  /// Returns the entries by path ("outer/inner"). With a device clock, call it only while no scope is open.
   const std::map<std::string, Entry>& entries() {
     settle();
     return entries_;
@@ -52,20 +54,21 @@ class Profile {
     settle();
     entries_.clear();
   }
-  /// Null for the host's clock. Not within a scope.
+  /// Sets the clock; null for the host's. Call it only while no scope is open.
   void set_clock(std::shared_ptr<ProfileClock> clock) {
     settle();
     clock_ = std::move(clock);
   }
 
  private:
-  /// Between two stamps of the device's clock the scope of `entry` was the innermost one.
+  /// The interval between two stamps of the device's clock, to be added to `entry` once their times are known.
   struct Pending {
     Entry* entry;
     std::size_t from, to;
   };
-  /// The present moment by whichever clock; time since the last one is charged to the innermost scope.
+  /// Adds the time since the last call to the innermost scope, by the clock in use.
   void charge();
+  /// Reads the times of pending stamps from the device and adds them to their entries.
   void settle();
 
   std::vector<std::string> open_;  // paths

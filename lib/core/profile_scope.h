@@ -6,13 +6,13 @@ namespace lyceum {
 
 class Profile;
 
-/// Times the life of this object; nothing without a profile.
+/// Records the lifetime of this object as a scope in a Profile. Does nothing if `profile` is null.
 class ProfileScope {
  public:
   ProfileScope(Profile* profile, const char* name) : profile_(profile) {
     if (profile_) enter(name);
   }
-  /// `type` names a kernel description or operation.
+  /// Names the scope by `type`, a kernel description or operation, and `suffix`: "Gemm", "Linear dgrad".
   ProfileScope(Profile* profile, const std::type_info& type, const char* suffix = "") : profile_(profile) {
     if (profile_) enter(type, suffix);
   }

@@ -7,7 +7,7 @@
 
 namespace lyceum {
 
-/// A bijection of 64-bit words that mixes all bits [Steele et al. 2014].
+/// Returns a bijective mix of all bits of `z` [Steele et al. 2014].
 constexpr std::uint64_t splitmix64(std::uint64_t z) {
   z += 0x9E3779B97F4A7C15u;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -15,7 +15,7 @@ constexpr std::uint64_t splitmix64(std::uint64_t z) {
   return z ^ (z >> 31);
 }
 
-/// The block function of Philox 4x32-10 [Salmon et al. 2011].
+/// The block function of Philox 4x32-10 [Salmon et al. 2011]: `x` is the counter.
 constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> x, std::array<std::uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t a = std::uint64_t{0xD2511F53u} * x[0];
@@ -28,19 +28,19 @@ constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> x
   return x;
 }
 
-/// Counter-based random numbers: element `index` of the stream named by (seed, purpose) is a pure function of the
-/// three, so any rank can make any slice.
+/// Counter-based random numbers. A stream of numbers is named by (seed, purpose); each number is a pure function of
+/// seed, purpose and index, so any rank can compute any slice.
 class Philox {
  public:
   Philox(std::uint64_t seed, std::string_view purpose);
 
-  /// Four random words: block `counter` of the stream.
+  /// Returns block `counter` of the stream: four random words.
   std::array<std::uint32_t, 4> block(std::uint64_t counter) const;
-  /// In [0, 1): 53 random bits.
+  /// Returns number `index`, uniform in [0, 1), from 53 random bits of block `index`.
   double uniform(std::uint64_t index) const;
-  /// Standard normal (Box–Muller on block index / 2).
+  /// Returns number `index` of a standard normal distribution (Box–Muller on block index / 2).
   double normal(std::uint64_t index) const;
-  /// In [0, bound), bound > 0; without bias worth naming for bounds below 2^32.
+  /// Returns number `index`, uniform in [0, bound), bound > 0. The bias is negligible for bounds below 2^32.
   std::uint64_t below(std::uint64_t bound, std::uint64_t index) const;
 
  private:
@@ -48,11 +48,13 @@ class Philox {
   std::uint64_t purpose_;
 };
 
-/// A bijection of [0, size), size at most 2^62, chosen by (seed, purpose), evaluated a point at a time without a table:
-/// a Feistel network on the next power of four, walked until it lands inside.
+/// A pseudo-random bijection of [0, size) that is determined by (seed, purpose); size ≤ 2^62. It needs no table: each
+/// value is computed by a Feistel network on the next power of four, applied repeatedly until the result is below
+/// `size` (cycle walking).
 class Permutation {
  public:
   Permutation(std::uint64_t seed, std::string_view purpose, std::uint64_t size);
+  /// Returns the image of `index` < size. Throws an Error if it is out of range.
   std::uint64_t operator()(std::uint64_t index) const;
 
  private:
@@ -61,7 +63,7 @@ class Permutation {
   int half_bits_;
 };
 
-/// values[i] = deviation · normal(first + i).
+/// Sets values[i] = deviation · random.normal(first + i).
 void fill_normal(std::span<float> values, double deviation, const Philox& random, std::uint64_t first);
 
 }  // namespace lyceum

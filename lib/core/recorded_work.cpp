@@ -14,7 +14,8 @@ void RecordedWork::run(const std::function<void()>& work) {
   const auto* cuda = std::get_if<CudaStream>(&stream_);
   if (cuda && record_ && !cuda->profile() && std::exchange(ready_, true)) {
     if (!graph_) {
-      cuda->memory().trim();  // the record takes blocks of the sizes that it needs, and keeps them
+      // The graph keeps the blocks that it allocates. Without pooled blocks they have exactly the sizes that it needs.
+      cuda->memory().trim();
       graph_ = std::make_shared<const CudaGraph>(*cuda, work);
     }
     return graph_->launch();

@@ -10,25 +10,30 @@ namespace lyceum {
 
 class CudaGraph;
 
-/// Work that a stream does again and again. Where the stream is a GPU's, the second run is recorded as a CUDA graph and
-/// every later one is a single launch of that, on the same memory.
+/// Work that a stream executes repeatedly, such as a training step. On a GPU, each run after the first is one launch of
+/// a CUDA graph:
+/// 1. The first run executes the work, which chooses algorithms and creates workspaces.
+/// 2. The second run records the work as a CUDA graph and launches it.
+/// 3. Every later run launches the graph, on the same memory.
 ///
-/// So the work must be the same every time except for what is in device memory: what it reads and does not make must
-/// outlive this and stay in its place, what it writes for others likewise, and it must leave the host as it found it,
-/// since later runs do not come by there. It may not wait for the device. Everything is made sure of in the first run:
-/// algorithms are chosen, workspaces are there.
+/// The work must be the same in every run, except for the contents of device memory:
+/// - Memory that it reads or writes but does not allocate must outlive this object and keep its address.
+/// - It must not change state of the host, since host code is skipped in later runs.
+/// - It must not wait for the device.
 class RecordedWork {
  public:
-  /// `record`: false runs the work itself every time, as a stream of a CPU does, or one whose launches are timed, which
-  /// forgets the record.
+  /// `record`: if false, every run executes the work and nothing is recorded. The same holds on a CPU. While the stream
+  /// has a profile, runs execute the work too and discard the graph.
   RecordedWork(Stream stream, bool record) : stream_(std::move(stream)), record_(record) {}
   RecordedWork(const RecordedWork&) = delete;
   RecordedWork& operator=(const RecordedWork&) = delete;
 
+  /// Executes `work` or launches its record. Pass the same work each time.
   void run(const std::function<void()>& work);
-  /// Gives the memory of the record back to others; the next run records anew, which costs about what its launches do.
+  /// Discards the graph and releases its memory. The next run records again, which takes about as long as the work's
+  /// launches.
   void forget();
-  /// Whether runs are launches of the record by now.
+  /// True once run() launches the recorded graph.
   bool recorded() const { return graph_ != nullptr; }
 
  private:

@@ -2,7 +2,7 @@
 
 namespace lyceum {
 
-/// The least multiple of `multiple` that is at least `value`, which is not negative.
+/// Returns the smallest multiple of `multiple` that is at least `value`. `value` ≥ 0.
 template <class T>
 constexpr T round_up(T value, T multiple) {
   return (value + multiple - 1) / multiple * multiple;

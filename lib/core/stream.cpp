@@ -4,7 +4,7 @@
 
 #include "core/allocator.h"
 #include "core/error.h"
-#include "core/kept.h"
+#include "core/kernel_state.h"
 #include "core/profile.h"
 
 namespace lyceum {
@@ -13,14 +13,14 @@ struct CpuStream::State {
   int threads;
   std::shared_ptr<Allocator> memory;
   std::shared_ptr<Profile> profile;
-  Kept kept;
+  KernelState kernel_state;
 };
 
 CpuStream::CpuStream(int threads, std::shared_ptr<Allocator> memory)
     : state_(std::make_shared<State>(State{.threads = threads > 0 ? threads : omp_get_num_procs(),
                                            .memory = memory ? std::move(memory) : Allocator::create(),
                                            .profile = nullptr,
-                                           .kept = {}})) {
+                                           .kernel_state = {}})) {
   require(threads >= 0, "a stream of {} threads: give a positive number, or 0 for all", threads);
   omp_set_num_threads(state_->threads);
 }
@@ -29,7 +29,7 @@ int CpuStream::threads() const { return state_->threads; }
 Allocator& CpuStream::memory() const { return *state_->memory; }
 void CpuStream::set_profile(std::shared_ptr<Profile> profile) const { state_->profile = std::move(profile); }
 Profile* CpuStream::profile() const { return state_->profile.get(); }
-std::shared_ptr<void>& CpuStream::kept(const std::type_info& type) const { return state_->kept[type]; }
+std::shared_ptr<void>& CpuStream::kernel_state(const std::type_info& type) const { return state_->kernel_state[type]; }
 
 RehearsalStream::RehearsalStream() : memory_(Allocator::create_untouched()) {}
 

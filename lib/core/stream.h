@@ -13,36 +13,40 @@ namespace lyceum {
 
 class Allocator;
 
-/// Where kernels run on the host: a thread count, the memory that results come from, and what kernels keep between
-/// calls (compiled primitives). A cheap handle: copies share one state. One host thread uses a stream at a time.
+/// Runs kernels on the host. It has a thread count, the allocator of results, and the state that kernels keep between
+/// calls (compiled primitives). A cheap handle: copies share one state. Only one host thread may use a stream at a
+/// time.
 class CpuStream {
  public:
-  /// `threads`: OpenMP threads of this rank, 0 for all that the process may use. `memory`: none for a separate one.
+  /// `threads`: the number of OpenMP threads of this rank, 0 for all that the process may use. `memory`: null for a new
+  /// allocator.
   explicit CpuStream(int threads = 0, std::shared_ptr<Allocator> memory = nullptr);
 
   int threads() const;
   Allocator& memory() const;
-  /// Times every launch from now on; null for none.
+  /// Records the time of every launch in `profile` from now on; null to stop.
   void set_profile(std::shared_ptr<Profile> profile) const;
   Profile* profile() const;
 
-  /// What kernels of one family keep between calls, made at first use and living as long as the stream.
+  /// Returns the state of type T that a family of kernels keeps between calls. It is created at first use and lives as
+  /// long as the stream.
   template <class T>
   T& keep() const {
-    std::shared_ptr<void>& slot = kept(typeid(T));
+    std::shared_ptr<void>& slot = kernel_state(typeid(T));
     if (!slot) slot = std::make_shared<T>();
     return *static_cast<T*>(slot.get());
   }
 
  private:
   struct State;
-  std::shared_ptr<void>& kept(const std::type_info& type) const;
+  std::shared_ptr<void>& kernel_state(const std::type_info& type) const;
 
   std::shared_ptr<State> state_;
 };
 
-/// Where nothing is computed: launches return at once, and memory is address space that nobody fills. Code that runs on
-/// it goes through its motions, with the sizes and the messages between ranks that it would have on a device.
+/// A stream that computes nothing: launches return at once, and large blocks of memory are addresses without contents
+/// (Allocator::create_untouched()). Code that runs on it makes the same calls, with the same sizes and the same
+/// messages between ranks, as on a device.
 class RehearsalStream {
  public:
   RehearsalStream();
@@ -57,19 +61,21 @@ class RehearsalStream {
 template <class Description>
 void run(const RehearsalStream&, const Description&) {}
 
-/// A GPU's; only a build with CUDA defines it.
+/// A stream on a GPU (core/cuda_stream.h); defined only in a build with CUDA.
 class CudaStream;
 
-/// Any device's stream. A build without CUDA has only the host's.
+/// A stream of any device that this build supports.
 #ifdef LYCEUM_CUDA
 using Stream = std::variant<CpuStream, RehearsalStream, CudaStream>;
 #else
 using Stream = std::variant<CpuStream, RehearsalStream>;
 #endif
 
+/// Returns the allocator of the stream's results.
 Allocator& memory_of(const Stream& stream);
+/// Returns the stream's profile; null if none is set.
 Profile* profile_of(const Stream& stream);
-/// Whether launches return before their work is done: the host then waits where it wants to read results.
+/// True if launches return before their work is done, so the host must wait before it reads results.
 bool asynchronous(const Stream& stream);
 
 /// Runs a kernel description on the stream's device: `launch(stream, RmsNormForward{.x = …})`.

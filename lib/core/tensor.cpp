@@ -26,7 +26,7 @@ Shape::Shape(std::span<const std::int64_t> extents) : rank_(static_cast<int>(ext
 }
 
 std::int64_t Shape::size() const {
-  constexpr std::int64_t most = std::int64_t{1} << 59;  // bytes, and sums of two sizes, stay within 63 bits
+  constexpr std::int64_t most = std::int64_t{1} << 59;  // keeps sizes in bytes, and sums of two, below 2^63
   std::int64_t product = 1;
   for (const std::int64_t extent : extents()) {
     require(!__builtin_mul_overflow(product, extent, &product) && product <= most,
@@ -87,13 +87,13 @@ Tensor Tensor::view(std::int64_t first, const Shape& shape) const {
   return tensor;
 }
 
-void Tensor::give_up() const {
+void Tensor::free_memory() const {
   require(defined() && storage_->memory && bytes() == storage_->bytes,
           "a tensor {} cannot give its memory up: it is a part of another, or has none", shape_);
   storage_->memory = nullptr;
 }
 
-void Tensor::take_back(const Tensor& other) const {
+void Tensor::adopt_memory(const Tensor& other) const {
   require(defined() && !storage_->memory, "a tensor {} takes memory back that it did not give up", shape_);
   require(other.type_ == type_ && other.shape_ == shape_ && other.offset_ == 0, "a tensor {} {} takes that of {} {}",
           name_of(type_), shape_, name_of(other.type_), other.shape_);

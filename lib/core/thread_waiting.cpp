@@ -17,11 +17,12 @@ namespace lyceum {
 
 namespace {
 
-/// Turns of GNU's waiting loop before a thread sleeps: some ten microseconds, in which the next small operation of a
-/// decoded token mostly comes (docs/benchmarks.md). With more threads than cores in one process GNU makes it less.
+/// Values of GOMP_SPINCOUNT: iterations of GNU's waiting loop before a thread sleeps. 1000 take some ten microseconds;
+/// the next small operation of decoding usually arrives within that time (docs/benchmarks.md). GNU reduces the number
+/// if a process has more threads than cores.
 constexpr const char *some_turns = "1000", *no_turns = "0";
 
-/// Whether the ranks of this host leave each of their threads a core.
+/// True if all threads of all ranks on this host can have their own core.
 bool core_for_each_thread() {
   const long cores = std::max(1L, static_cast<long>(std::thread::hardware_concurrency())),
              ranks = launched_ranks_here();
@@ -30,8 +31,8 @@ bool core_for_each_thread() {
   return ranks * (threads > 0 ? threads : std::max(1L, cores / ranks)) <= cores;
 }
 
-/// Whether something follows this process that would lose it in a new start. Without /proc nobody knows.
-bool followed() {
+/// True if a debugger or valgrind follows this process and would lose it if it started again; also without /proc.
+bool is_traced() {
   const char* preloaded = std::getenv("LD_PRELOAD");
   if (preloaded && std::string_view(preloaded).find("vgpreload") != std::string_view::npos) return true;  // valgrind
   std::ifstream status("/proc/self/status");
@@ -41,7 +42,8 @@ bool followed() {
   return true;
 }
 
-/// The arguments that the kernel was given: those of `main` lack what a loader named on the command line took.
+/// Returns the arguments that the kernel received. Those of `main` lack the ones that a loader on the command line
+/// removed (`ld.so program …`).
 std::vector<std::string> process_arguments() {
   std::ifstream file("/proc/self/cmdline");
   std::vector<std::string> arguments;
@@ -52,7 +54,7 @@ std::vector<std::string> process_arguments() {
 }  // namespace
 
 void let_waiting_threads_sleep() {
-  if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT") || followed()) return;
+  if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT") || is_traced()) return;
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   std::vector<std::string> arguments = process_arguments();
@@ -62,7 +64,7 @@ void let_waiting_threads_sleep() {
   pointers.push_back(nullptr);
   setenv("OMP_WAIT_POLICY", "passive", 0);
   setenv("GOMP_SPINCOUNT", core_for_each_thread() ? some_turns : no_turns, 0);
-  execv(program.c_str(), pointers.data());  // returns when it fails: then the threads spin
+  execv(program.c_str(), pointers.data());  // returns only on failure: then threads keep spinning
 }
 
 }  // namespace lyceum

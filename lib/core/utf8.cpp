@@ -4,8 +4,8 @@ namespace lyceum {
 
 namespace {
 
-/// The properties of a character that its first byte determines: its length in bytes (0: no character begins so), and
-/// the bounds of its second byte. [RFC 3629, section 4]
+/// The properties of a character that its first byte determines: its length in bytes (0 if no character begins with
+/// that byte) and the bounds of its second byte. [RFC 3629, section 4]
 struct Lead {
   std::size_t length;
   unsigned least = 0x80, most = 0xBF;
@@ -21,7 +21,8 @@ Lead lead_of(unsigned first) {
 
 unsigned byte_at(std::string_view text, std::size_t at) { return static_cast<unsigned char>(text[at]); }
 
-/// Bytes from text[at] on that a character begins with, as far as they go.
+/// Returns how many bytes from text[at] on can begin a character of kind `lead`: `lead.length` if the character is
+/// complete.
 std::size_t well_formed_beginning(std::string_view text, std::size_t at, const Lead& lead) {
   std::size_t bytes = 1;
   for (; bytes < lead.length && at + bytes < text.size(); ++bytes) {

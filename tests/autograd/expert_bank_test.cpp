@@ -17,11 +17,11 @@ namespace lyceum {
 namespace {
 
 constexpr std::int64_t tokens = 3, hidden = 3, top_k = 2;
-/// Choices of three tokens among experts of 4, 2 and 5 columns, the second of which nobody chose, and one choice of
-/// none.
+/// The choices of three tokens among experts of 4, 2 and 5 columns. No token chooses the second expert, and one choice
+/// is of no expert (−1).
 const std::vector<std::int64_t> rows_of_experts{3, 0, 2}, row_of_pair{0, 33, 1, 32, 2, -1}, widths{4, 2, 5};
 
-/// A bank of experts of these widths with weights of its own, the same in all instances.
+/// A bank of experts of these widths, with its own weights, which are equal in all instances.
 struct Experts {
   ParameterUnit unit{"unit", ParameterUnit::Group::expert};
   std::shared_ptr<SegmentTable> table;
@@ -62,7 +62,7 @@ struct Results {
   std::vector<double> y, dx, d_gates, d_weights;
 };
 
-Results computed(const Numbers& given) {
+Results results_of(const Numbers& given) {
   const Stream& stream = tested_stream();
   const Experts experts(stream);
   Tape tape(stream);
@@ -74,7 +74,7 @@ Results computed(const Numbers& given) {
           values_of<double>(stream, tape.gradient(gates)), values_of<double>(stream, experts.unit.gradients())};
 }
 
-/// f(pair, an element of its token, the same element of its row).
+/// Calls f(pair, index of an element in its token, index of the same element in its row).
 template <class F>
 void each_row(const F& f) {
   for (std::size_t pair = 0; pair < row_of_pair.size(); ++pair) {
@@ -85,8 +85,9 @@ void each_row(const F& f) {
   }
 }
 
-/// By the bank alone on copies, whose answers are kept, and sums that are written out.
-Results from_answers(const Numbers& given) {
+/// The reference: applies the bank to copies of the tokens, keeps its outputs and computes the weighted sums with
+/// loops.
+Results reference_results(const Numbers& given) {
   const Stream& stream = tested_stream();
   const Experts experts(stream);
   const Shape shape{experts.table->total(), hidden};
@@ -110,7 +111,7 @@ Results from_answers(const Numbers& given) {
 }
 
 TEST(GatedBank, AgreesWithAnswersThatAreKept) {
-  const Results own = computed({}), expected = from_answers({});
+  const Results own = results_of({}), expected = reference_results({});
   const auto expect_equal = [](const std::vector<double>& actual, const std::vector<double>& wanted) {
     ASSERT_EQ(actual.size(), wanted.size());
     for (std::size_t i = 0; i < actual.size(); ++i) EXPECT_NEAR(actual[i], wanted[i], 1e-13) << i;
@@ -125,14 +126,15 @@ TEST(GatedBank, AgreesWithAnswersThatAreKept) {
 TEST(GatedBank, NanInTheGradientOfATokenStaysThere) {
   Numbers given;
   given.dy[2 * hidden] = std::numeric_limits<double>::quiet_NaN();
-  const Results results = computed(given);
+  const Results results = results_of(given);
   for (std::size_t i = 0; i < results.dx.size(); ++i) EXPECT_EQ(std::isnan(results.dx[i]), i / hidden == 2) << i;
   for (std::size_t pair = 0; pair < results.d_gates.size(); ++pair) {
-    EXPECT_EQ(std::isnan(results.d_gates[pair]), pair == 2 * top_k) << pair;  // its other choice is of none
+    EXPECT_EQ(std::isnan(results.d_gates[pair]), pair == 2 * top_k) << pair;  // its other choice is −1
   }
 }
 
-/// Some experts are trained and others not: these pass gradients on, and those get what they would get in any case.
+/// Trains only some experts. Experts that are not trained must still pass gradients to their inputs; the others must
+/// get the same gradients as if all were trained.
 TEST(ExpertBank, FreezesSomeExpertsWithoutEffectOnOthers) {
   const Stream& stream = tested_stream();
   const std::vector<std::int64_t> rows{3, 2, 0, 4, 1};

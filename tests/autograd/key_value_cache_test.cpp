@@ -13,7 +13,7 @@
 namespace lyceum {
 namespace {
 
-/// Keys of two columns and values of three, added in two pieces.
+/// Keys with two columns and values with three, added by two calls.
 TEST(KeyValueCache, KeepsKeysAndValuesOfTheirOwnWidths) {
   const Stream stream = CpuStream(1);
   std::vector<double> keys(10), values(15);

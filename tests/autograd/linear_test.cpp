@@ -9,7 +9,7 @@
 namespace lyceum {
 namespace {
 
-/// A weight of a unit that is not trained passes gradients on and gets none.
+/// A weight of a unit that is not trained passes gradients to its input and has none.
 TEST(PreciseLinear, PassesGradientsThroughAWeightThatIsNotTrained) {
   const Stream& stream = tested_stream();
   for (const DType type : {DType::f32, DType::bf16}) {

@@ -83,7 +83,7 @@ std::shared_ptr<const std::vector<ExpertBank::Expert>> experts_of(const Paramete
   return experts;
 }
 
-/// Experts of the given widths on segments of the given rows.
+/// A bank of experts of the given widths; expert e has rows[e] rows.
 OpCase bank_case(const std::string& name, Activation activation, const std::vector<std::int64_t>& widths,
                  const std::vector<std::int64_t>& rows) {
   const std::int64_t hidden = 3;
@@ -102,7 +102,7 @@ OpCase bank_case(const std::string& name, Activation activation, const std::vect
           }};
 }
 
-/// A matrix [4, 3] of each expert, on segments of the given rows.
+/// A grouped linear layer with a matrix [4, 3] per expert; expert e has rows[e] rows.
 OpCase grouped_case(const std::string& name, const std::vector<std::int64_t>& rows) {
   return {.name = name,
           .inputs = {{SegmentTable(CpuStream(1), rows).total(), 3}},
@@ -116,7 +116,7 @@ OpCase grouped_case(const std::string& name, const std::vector<std::int64_t>& ro
           }};
 }
 
-/// Gates and, where there are sequences, their load; 6 tokens over 5 experts.
+/// Routes 6 tokens over 5 experts. Results: gates and, if `sequences` > 0, load.
 OpCase route_case(const std::string& name, const Route& route) {
   return {.name = name, .inputs = {{6, 5}}, .run = [=](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
             const auto [gates, index, load] = tape.apply(route, x[0]);
@@ -124,8 +124,8 @@ OpCase route_case(const std::string& name, const Route& route) {
           }};
 }
 
-/// Segments of rows that are copies of three tokens, each of which takes `top_k` experts. `rows` add up to 3 top_k, or
-/// less where the last choices have no row.
+/// Segments whose rows are copies of three tokens with `top_k` choices each. `rows` add up to 3 · top_k, or less if the
+/// last choices have no row.
 struct Copies {
   std::shared_ptr<const SegmentTable> table;
   TokenRows rows;
@@ -158,7 +158,7 @@ OpCase grouped_copies_case(const std::string& name, const std::vector<std::int64
   return op;
 }
 
-/// A bank whose rows are copies of tokens, and the sum of its answers by gates.
+/// A bank whose rows are copies of tokens, and the gate-weighted sum of its outputs.
 OpCase gated_case(const std::string& name, Activation activation, const std::vector<std::int64_t>& widths,
                   const std::vector<std::int64_t>& rows, std::int64_t top_k) {
   OpCase op = bank_case(name, activation, widths, rows);
@@ -170,7 +170,7 @@ OpCase gated_case(const std::string& name, Activation activation, const std::vec
   return op;
 }
 
-/// Three tokens, of four pieces that are three wide: the first `always_on`, and two that each chose.
+/// Three tokens with four sub-dimensions of width 3. Each uses the first `always_on` ones and the two that it chose.
 std::shared_ptr<const PieceChoices> piece_choices(const Stream& stream, std::int64_t always_on) {
   const std::vector<std::vector<std::int32_t>> chosen =
       always_on ? std::vector<std::vector<std::int32_t>>{{3, 1}, {1, 3}, {2, 3}}
@@ -316,7 +316,7 @@ std::vector<OpCase> all_cases() {
                    .inputs = {{3, 2}, {3, 2}},
                    .run = [](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
                      const Variable y = tape.apply(Sum{}, x[0], x[1]);
-                     return {tape.apply(Sum{}, tape.apply(Sum{}, y, x[0]), y)};  // every input several times
+                     return {tape.apply(Sum{}, tape.apply(Sum{}, y, x[0]), y)};  // uses every input several times
                    }});
   cases.push_back({.name = "Relu", .inputs = {{5, 7}}, .run = [](Tape& tape, const Inputs& x, const ParameterUnit&) {
                      return Inputs{tape.apply(Relu{}, x[0])};

@@ -13,7 +13,7 @@
 namespace lyceum {
 namespace {
 
-/// Either result may be without a gradient, and a tally takes what the load says.
+/// Gates or load may have no gradient. A tally receives the same counts as the load.
 TEST(Route, TakesEitherGradientAndFillsItsTally) {
   const Stream& stream = tested_stream();
   const auto random = Philox(3, "logits");

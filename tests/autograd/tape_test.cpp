@@ -14,7 +14,7 @@ namespace {
 
 using Inputs = std::vector<Variable>;
 
-/// Two layers with a residual and a shared weight, directly or recomputed.
+/// Two layers with a residual connection and a shared weight, run directly or recomputed.
 OpCase two_layers(bool recomputed) {
   return {.name = "TwoLayers",
           .inputs = {{4, 3}},
@@ -64,7 +64,8 @@ TEST(Tape, RecomputationKeepsOnlyTheInput) {
   EXPECT_LT(peak(true) * 4, peak(false));
 }
 
-/// Two norms and matrices, whose norms' results are freed and made again where the tape does so.
+/// Two norms, each followed by a matrix. The results of the norms are released and computed again if the tape releases
+/// results.
 OpCase released_norms(bool released) {
   return {.name = "ReleasedNorms",
           .inputs = {{4, 3}},

@@ -29,7 +29,7 @@ TEST(Allocator, CountsUseAndPeaksByKind) {
   EXPECT_EQ(use.peak[index_of(MemoryKind::optimizer)], 0u);
   EXPECT_EQ(use.total, 1500u);
   EXPECT_EQ(use.total_peak, 4000u);
-  EXPECT_GE(use.held, 4500u);  // the freed block waits in the pool
+  EXPECT_GE(use.held, 4500u);  // the freed block is pooled
   EXPECT_EQ(use.held, use.held_peak);
   memory->trim();
   EXPECT_LT(memory->use().held, 3000u);
@@ -47,7 +47,7 @@ TEST(Allocator, CountsUseAndPeaksByKind) {
 
 TEST(Allocator, ReservedBlocksStayWithTheirReserve) {
   const auto memory = Allocator::create();
-  memory->allocate(1000, activations).reset();  // waits in the pool
+  memory->allocate(1000, activations).reset();  // pooled
   auto reserve = memory->start_reserving();
   EXPECT_THROW(memory->start_reserving(), Error);
   auto a = memory->allocate(1000, activations);
@@ -85,7 +85,7 @@ TEST(Allocator, WorkThatRunsAgainCountsForPeaksAgain) {
   memory->count_again(*reserve);
   const MemoryUse use = memory->use();
   EXPECT_EQ(use.peak[index_of(weights)], 150u);
-  EXPECT_EQ(use.peak[index_of(activations)], 1700u);  // c is in use, and another 1000 were once
+  EXPECT_EQ(use.peak[index_of(activations)], 1700u);  // c is in use, and 1000 more were at the peak
   EXPECT_EQ(use.peak[index_of(MemoryKind::buffers)], 300u);
   EXPECT_EQ(use.total_peak, 850u + 1300u);
   EXPECT_EQ(use.total, 850u);
@@ -126,7 +126,7 @@ TEST(Allocator, TheLimitIsNamedAndThePoolYieldsFirst) {
   const auto memory = Allocator::create(10 << 20);
   const auto kept = memory->allocate(4 << 20, weights);
   memory->allocate(5 << 20, activations).reset();
-  EXPECT_NO_THROW(memory->allocate(6 << 20, activations));  // only by trimming the pool
+  EXPECT_NO_THROW(memory->allocate(6 << 20, activations));  // needs the pool to be trimmed
   try {
     memory->allocate(7 << 20, activations);
     ADD_FAILURE();
@@ -187,14 +187,14 @@ TEST(Allocator, UntouchedMemoryIsAddressesOnly) {
   const auto block = memory->allocate_zeros(large, MemoryKind::weights);
   EXPECT_EQ(block.get()[large - 1], std::byte{0});
   EXPECT_EQ(memory->use().in_use[static_cast<std::size_t>(MemoryKind::weights)], large);
-  for (int i = 0; i < 2; ++i) {  // what a rehearsal reads does not depend on what stood there
+  for (int i = 0; i < 2; ++i) {  // a reused small block must be zero again
     const auto small = memory->allocate(1000, MemoryKind::activations);
     EXPECT_TRUE(std::all_of(small.get(), small.get() + 1000, [](std::byte b) { return b == std::byte{0}; }));
     std::fill_n(small.get(), 1000, std::byte{255});
   }
 }
 
-/// A device of 1 MB whose blocks are numbers, and that fails once it is full.
+/// A device of 1 MB whose blocks are only numbers; take() returns null if it is full.
 class SmallDevice : public MemorySource {
  public:
   struct Log {
@@ -226,13 +226,13 @@ TEST(Allocator, TakesItsBlocksFromAnySource) {
   std::byte* place = first.get();
   first.reset();
   EXPECT_EQ(log->given_back, 0);
-  auto second = memory->allocate_zeros(490000, activations);  // cached, nothing is written on the host
+  auto second = memory->allocate_zeros(490000, activations);  // reused, without writing through the host pointer
   EXPECT_EQ(second.get(), place);
   EXPECT_EQ(log->cleared, 490000u);
   EXPECT_EQ(memory->use().in_use[index_of(activations)], 490000u);
   auto third = memory->allocate(300000, weights);
   third.reset();
-  third = memory->allocate(500000, weights);  // only without the block of 300,000
+  third = memory->allocate(500000, weights);  // fits only after the block of 300,000 is returned
   EXPECT_EQ(log->given_back, 1);
   EXPECT_EQ(memory->use().peak[index_of(weights)], 500000u);
   EXPECT_EQ(memory->use().held, log->taken);

@@ -34,9 +34,9 @@ TEST(DType, DispatchesOnFloatingTypesOnly) {
 TEST(Bfloat16, RoundsToNearestEven) {
   const auto rounded = [](float value) { return static_cast<float>(bfloat16(value)); };
   EXPECT_EQ(rounded(1.0f), 1.0f);
-  EXPECT_EQ(rounded(1 + 0x1p-8f), 1.0f);  // middle, the even one below
+  EXPECT_EQ(rounded(1 + 0x1p-8f), 1.0f);  // tie: the even neighbour is below
   EXPECT_EQ(rounded(1 + 0x1p-8f + 0x1p-20f), 1 + 0x1p-7f);
-  EXPECT_EQ(rounded(1 + 3 * 0x1p-8f), 1 + 0x1p-6f);  // middle, the even one above
+  EXPECT_EQ(rounded(1 + 3 * 0x1p-8f), 1 + 0x1p-6f);  // tie: the even neighbour is above
   EXPECT_EQ(rounded(std::numeric_limits<float>::max()), std::numeric_limits<float>::infinity());
   EXPECT_EQ(rounded(-std::numeric_limits<float>::infinity()), -std::numeric_limits<float>::infinity());
   EXPECT_TRUE(std::signbit(rounded(-0.0f)));

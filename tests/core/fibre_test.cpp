@@ -57,7 +57,7 @@ TEST(Fibre, HasAStackForDeepCalls) {
   EXPECT_EQ(sum, 500 * 501 / 2);
 }
 
-/// Handlers find their frames on both stacks, however often these change in between.
+/// Exception handlers find their frames on both stacks, however often the stacks alternate.
 TEST(Fibre, ExceptionsStayOnTheirStack) {
   std::string caught;
   std::optional<Fibre> fibre;

@@ -8,7 +8,7 @@
 namespace lyceum {
 namespace {
 
-/// A device whose time goes on by one, two, three, … seconds from stamp to stamp.
+/// A device clock on which successive stamps are 1, 2, 3, … seconds apart.
 class CountingClock : public ProfileClock {
  public:
   std::size_t stamp() override {
@@ -54,7 +54,7 @@ TEST(Profile, TakesTheTimeFromADevicesClock) {
         const ProfileScope inner(&profile, "b");  // 1 s later
       }                                           // 2 s later
       const ProfileScope inner(&profile, "c");    // 3 s later
-    }                                             // 4 s, and 5 s between the ends
+    }                                             // c ends 4 s later, and a 5 s after c
     const auto& entries = profile.entries();
     EXPECT_EQ(entries.at("a").seconds, (step + 1) * (1 + 3 + 5));
     EXPECT_EQ(entries.at("a/b").seconds, (step + 1) * 2);
@@ -78,7 +78,7 @@ TEST(Profile, ChangesItsScopes) {
     profile.change_scopes(other);                 // 2 s later
     { const ProfileScope inner(&profile, "c"); }  // 3 s, then 4 s later
     profile.change_scopes(other);                 // 5 s later
-  }                                               // 6 s, and 7 s between the ends
+  }                                               // b ends 6 s later, and a 7 s after b
   const auto& entries = profile.entries();
   EXPECT_EQ(entries.at("a").seconds, 1 + 3 + 5 + 7);
   EXPECT_EQ(entries.at("a/b").seconds, 2 + 6);

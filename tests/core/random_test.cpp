@@ -14,7 +14,7 @@ namespace {
 
 using Words = std::array<std::uint32_t, 4>;
 
-// kat_vectors of Random123 1.14.
+// Known answers: the file kat_vectors of Random123 1.14.
 TEST(Philox, KnownAnswers) {
   EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   constexpr std::uint32_t ones = 0xffffffff;
@@ -24,7 +24,7 @@ TEST(Philox, KnownAnswers) {
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-// The first words of Vigna's generator with the seeds 0 and 1234567.
+// The first outputs of Vigna's generator splitmix64 for the seeds 0 and 1234567.
 TEST(Splitmix64, KnownAnswers) {
   EXPECT_EQ(splitmix64(0), 0xe220a8397b1dcdafu);
   EXPECT_EQ(splitmix64(1234567), 6457827717110365317u);
@@ -78,7 +78,7 @@ TEST(Philox, NormalMoments) {
   EXPECT_NEAR(moment[2], 1, 0.0127);
   EXPECT_NEAR(moment[3], 0, 0.035);
   EXPECT_NEAR(moment[4], 3, 0.088);
-  EXPECT_NEAR(pairs, 0, 0.0127);  // sine and cosine of one block
+  EXPECT_NEAR(pairs, 0, 0.0127);  // correlation of the sine and cosine of one block
   EXPECT_NEAR(static_cast<double>(beyond_three) / count, 0.0027, 0.0005);
 }
 

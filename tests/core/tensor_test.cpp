@@ -139,19 +139,19 @@ TEST(Tensor, GivesItsMemoryUpAndTakesOtherBack) {
   const auto memory = Allocator::create();
   const Stream own = CpuStream(1, memory);
   const Tensor tensor = Tensor::empty(own, DType::f32, {4, 3}), copy = tensor, view = tensor.slice(1, 2);
-  EXPECT_THROW(view.give_up(), Error);  // a part
-  EXPECT_THROW(tensor.take_back(copy), Error);
-  tensor.give_up();
+  EXPECT_THROW(view.free_memory(), Error);  // only a part of its memory
+  EXPECT_THROW(tensor.adopt_memory(copy), Error);
+  tensor.free_memory();
   EXPECT_EQ(memory->use().total, 0u);
   EXPECT_TRUE(tensor.defined());
   EXPECT_THROW(copy.data<float>(), Error);
   EXPECT_THROW(view.raw(), Error);
-  EXPECT_THROW(tensor.give_up(), Error);
-  EXPECT_THROW(tensor.take_back(Tensor::empty(own, DType::f32, {3, 4})), Error);
-  EXPECT_THROW(tensor.take_back(Tensor::empty(own, DType::i32, {4, 3})), Error);
+  EXPECT_THROW(tensor.free_memory(), Error);
+  EXPECT_THROW(tensor.adopt_memory(Tensor::empty(own, DType::f32, {3, 4})), Error);
+  EXPECT_THROW(tensor.adopt_memory(Tensor::empty(own, DType::i32, {4, 3})), Error);
   const Tensor other = Tensor::zeros(own, DType::f32, {4, 3});
   other.data<float>()[3] = 7;
-  tensor.take_back(other);
+  tensor.adopt_memory(other);
   EXPECT_EQ(copy.data<float>()[3], 7);
   EXPECT_EQ(view.data<float>()[0], 7);
   EXPECT_EQ(memory->use().total, 48u);

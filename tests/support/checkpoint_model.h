@@ -14,8 +14,8 @@
 
 namespace lyceum {
 
-/// A logical tensor of the tests: element i of the flat tensor is a fixed function of the name and i, any bits at all,
-/// so NaN with payloads, infinities and denormals are among them.
+/// A logical tensor for tests. Element i of the flat tensor is test_value(name, i): arbitrary bits, which include NaN
+/// with payloads, infinities and denormals.
 struct TestTensor {
   std::string name;
   Shape shape;
@@ -27,7 +27,7 @@ inline float test_value(const std::string& name, std::int64_t index) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(word >> 32 ^ word));
 }
 
-/// The values of a box of the tensor, by index arithmetic that shares nothing with the code under test.
+/// Returns the values of a box of the tensor, by index arithmetic that shares no code with the code under test.
 inline std::vector<float> test_values(const TestTensor& tensor, const Box& box) {
   std::vector<float> values;
   const int rank = tensor.shape.rank();
@@ -44,7 +44,7 @@ inline std::vector<float> test_values(const TestTensor& tensor, const Box& box) 
   return values;
 }
 
-/// Pieces that own their values.
+/// Slices of a checkpoint whose values this object owns.
 class TestPieces {
  public:
   void add(const TestTensor& tensor, const Box& box) {
@@ -52,7 +52,7 @@ class TestPieces {
     pieces_.push_back({tensor.name, tensor.shape, box, values_.back().data()});
   }
   void add(const TestTensor& tensor) { add(tensor, Box::whole(tensor.shape)); }
-  /// All values change.
+  /// Sets all values to 0, for example while a copy of them is being written.
   void clear() {
     for (std::vector<float>& values : values_) std::ranges::fill(values, 0.f);
   }
@@ -70,14 +70,16 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
   });
 }
 
-/// The box as the reader gives it; what it does not fill stays a number that no test has.
+/// Returns the box as the reader reads it. Elements that the reader does not fill are −12345, which no test tensor
+/// contains.
 inline std::vector<float> read_box(const CheckpointReader& reader, const std::string& name, const Box& box) {
   std::vector<float> values(static_cast<std::size_t>(box.extent.size()), -12345.f);
   reader.read(name, box, values.data());
   return values;
 }
 
-/// Two checkpoints hold the same in the same files. (Their bytes differ: HDF5 notes when a group was made.)
+/// Expects two checkpoints to have equal contents in equal files. (Their bytes differ, since HDF5 stores when a group
+/// was created.)
 inline void expect_same_checkpoint(const std::filesystem::path& a, const std::filesystem::path& b) {
   const CheckpointReader one(a), other(b);
   EXPECT_EQ(one.problem(), "");

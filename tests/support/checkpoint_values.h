@@ -7,7 +7,8 @@
 
 namespace lyceum {
 
-/// What a checkpoint would get of a piece, wherever its values lie.
+/// Returns the values that a checkpoint would get for this slice: computed by its recipe, or copied from its stream's
+/// device.
 inline std::vector<float> checkpoint_values(const CheckpointPiece& piece) {
   std::vector<float> values(static_cast<std::size_t>(piece.box.extent.size()));
   if (piece.make) {

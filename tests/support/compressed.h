@@ -9,7 +9,7 @@
 
 namespace lyceum {
 
-/// Returns what the program gzip writes.
+/// Returns `text` in the format of the program gzip.
 inline std::string gzip(const std::string& text) {
   z_stream stream{};
   EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
@@ -24,7 +24,7 @@ inline std::string gzip(const std::string& text) {
   return out;
 }
 
-/// Returns what the program zstd writes, with a checksum.
+/// Returns `text` in the format of the program zstd, with a checksum.
 inline std::string zstd(const std::string& text) {
   const std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)> context(ZSTD_createCCtx(), ZSTD_freeCCtx);
   ZSTD_CCtx_setParameter(context.get(), ZSTD_c_checksumFlag, 1);

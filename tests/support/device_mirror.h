@@ -23,63 +23,65 @@
 
 namespace lyceum {
 
-/// Copies of pieces of the host's memory on a device. Pieces that overlap, such as an input that is the output, have
-/// one copy, which stands as far from a multiple of 64 bytes as the original. Guards before and after a copy must stay.
+/// Copies of spans of host memory on a device. Overlapping spans, such as an input that is also the output, share one
+/// copy. A copy has the same offset from a multiple of 64 bytes as its original. There are guard bytes before and after
+/// each copy, and download() expects them to be unchanged.
 class DeviceMirror {
  public:
   explicit DeviceMirror(const Stream& stream) : stream_(stream) {}
 
   void note(const void* data, std::size_t bytes, bool written) {
     const auto* begin = static_cast<const std::byte*>(data);
-    if (bytes) pieces_.push_back({begin, begin + bytes, written, {}, nullptr});
+    if (bytes) spans_.push_back({begin, begin + bytes, written, {}, nullptr});
   }
 
   void upload() {
     join_overlapping();
-    for (Piece& piece : pieces_) {
-      const auto size = static_cast<std::size_t>(piece.end - piece.begin);
-      piece.memory = memory_of(stream_).allocate(size + 2 * guard + 64, MemoryKind::buffers);
-      piece.device = piece.memory.get() + guard;
-      while ((reinterpret_cast<std::uintptr_t>(piece.device) ^ reinterpret_cast<std::uintptr_t>(piece.begin)) % 64) {
-        ++piece.device;
+    for (Span& span : spans_) {
+      const auto size = static_cast<std::size_t>(span.end - span.begin);
+      span.memory = memory_of(stream_).allocate(size + 2 * guard + 64, MemoryKind::buffers);
+      span.device = span.memory.get() + guard;
+      while ((reinterpret_cast<std::uintptr_t>(span.device) ^ reinterpret_cast<std::uintptr_t>(span.begin)) % 64) {
+        ++span.device;
       }
       std::vector<std::byte> image(size + 2 * guard, mark);
-      std::copy(piece.begin, piece.end, image.begin() + guard);
-      copy_to_device(stream_, piece.device - guard, image.data(), image.size());
+      std::copy(span.begin, span.end, image.begin() + guard);
+      copy_to_device(stream_, span.device - guard, image.data(), image.size());
     }
   }
 
-  /// What was noted as written comes back; the rest must be as it was.
+  /// Copies back the spans noted as written, and expects all other spans to be unchanged.
   void download() {
-    for (const Piece& piece : pieces_) {
-      std::vector<std::byte> image(static_cast<std::size_t>(piece.end - piece.begin) + 2 * guard);
-      copy_to_host(stream_, image.data(), piece.device - guard, image.size());
+    for (const Span& span : spans_) {
+      std::vector<std::byte> image(static_cast<std::size_t>(span.end - span.begin) + 2 * guard);
+      copy_to_host(stream_, image.data(), span.device - guard, image.size());
       const auto marked = [](auto begin, auto end) {
         return std::all_of(begin, end, [](std::byte b) { return b == mark; });
       };
       EXPECT_TRUE(marked(image.begin(), image.begin() + guard)) << "written before an operand";
       EXPECT_TRUE(marked(image.end() - guard, image.end())) << "written behind an operand";
-      if (piece.written) {
-        std::copy(image.begin() + guard, image.end() - guard, const_cast<std::byte*>(piece.begin));
+      if (span.written) {
+        std::copy(image.begin() + guard, image.end() - guard, const_cast<std::byte*>(span.begin));
       } else {
-        EXPECT_TRUE(std::equal(piece.begin, piece.end, image.begin() + guard)) << "an input was written";
+        EXPECT_TRUE(std::equal(span.begin, span.end, image.begin() + guard)) << "an input was written";
       }
     }
   }
 
   template <class T>
   T* translate(T* host) const {
-    const auto* place = reinterpret_cast<const std::byte*>(host);
-    for (const Piece& piece : pieces_) {
-      if (place >= piece.begin && place < piece.end) return reinterpret_cast<T*>(piece.device + (place - piece.begin));
+    const auto* address = reinterpret_cast<const std::byte*>(host);
+    for (const Span& span : spans_) {
+      if (address >= span.begin && address < span.end)
+        return reinterpret_cast<T*>(span.device + (address - span.begin));
     }
-    return host;  // of nothing
+    return host;  // of an empty span
   }
 
  private:
   static constexpr std::ptrdiff_t guard = 256;
   static constexpr std::byte mark{0xa5};
-  struct Piece {
+  struct Span {
     const std::byte *begin, *end;
     bool written;
     std::shared_ptr<std::byte> memory;
@@ -87,24 +89,25 @@ class DeviceMirror {
   };
 
   void join_overlapping() {
-    std::sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
-    std::vector<Piece> joined;
-    for (Piece& piece : pieces_) {
-      if (!joined.empty() && piece.begin < joined.back().end) {
-        joined.back().end = std::max(joined.back().end, piece.end);
-        joined.back().written |= piece.written;
+    std::sort(spans_.begin(), spans_.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
+    std::vector<Span> joined;
+    for (Span& span : spans_) {
+      if (!joined.empty() && span.begin < joined.back().end) {
+        joined.back().end = std::max(joined.back().end, span.end);
+        joined.back().written |= span.written;
       } else {
-        joined.push_back(std::move(piece));
+        joined.push_back(std::move(span));
       }
     }
-    pieces_ = std::move(joined);
+    spans_ = std::move(joined);
   }
 
   const Stream& stream_;
-  std::vector<Piece> pieces_;
+  std::vector<Span> spans_;
 };
 
-/// What a member of a kernel's description asks of a mirror: note(member), then point(member) to the copy.
+/// The functions for members of a kernel description. note(member) registers the memory that it refers to;
+/// point(member) lets it refer to the copy instead.
 class MirroredFields {
  public:
   MirroredFields(DeviceMirror& mirror, const Segments* segments) : mirror_(mirror), segments_(segments) {}
@@ -115,7 +118,7 @@ class MirroredFields {
   void note(const std::span<T>& values) const {
     mirror_.note(values.data(), values.size_bytes(), !std::is_const_v<T>);
   }
-  /// A list of matrices stays on the host; what they view is copied.
+  /// For a list of matrices, which stays on the host: registers the memory of each matrix.
   template <class T>
   void note(const std::span<const Matrix<T>>& list) const {
     for (const Matrix<T>& m : list) note(m);
@@ -187,7 +190,8 @@ class MirroredFields {
   std::vector<std::shared_ptr<void>> lists_;
 };
 
-/// run(stream, description) with copies of all operands on the device.
+/// Calls run(stream, description) with copies of all operands on the device of tested_stream(), then copies results
+/// back.
 template <class Description, class Run>
 void run_mirrored(const Description& description, Run&& run) {
   const Stream& stream = tested_stream();

@@ -23,13 +23,16 @@
 
 namespace lyceum::test {
 
-/// A block of a GPU's threads, emulated on one thread of the host: each thread is a context of its own that runs until
-/// it waits for its warp, its warpgroup or its block. Warps, and groups of four, run one after another from barrier to
-/// barrier, in ascending or descending order: where the result depends on it, one is missing. Copies become visible
-/// only when they are waited for, loads of boxes then or, in descending order, at once; shared memory begins as NaN.
-/// Whoever arrives at a barrier of EmulatedHopper goes on when nobody else gets any further. Blocks of a cluster run by
-/// turns, one as far ahead of the others as it gets. The tensor core's instructions are written down from the PTX
-/// manual.
+/// A thread block of a GPU, emulated by one thread of the host. It makes missing synchronisation visible:
+/// - Each GPU thread has a separate context and runs until it waits for its warp, its warpgroup or its block.
+/// - Warps and warpgroups run one after another from barrier to barrier, in ascending or descending order. If the
+///   result depends on the order, a barrier is missing.
+/// - Asynchronous copies become visible only when the thread waits for them. Loads of boxes do so in ascending order;
+///   in descending order they become visible at once.
+/// - Shared memory initially contains NaN.
+/// - A thread that arrives at a barrier of EmulatedHopper continues only when no other thread can proceed.
+/// - The blocks of a cluster alternate; each proceeds as far ahead of the others as it can.
+/// The instructions of the tensor core are implemented from the PTX manual.
 class EmulatedBlock {
  public:
   using Cluster = std::vector<EmulatedBlock*>;
@@ -43,12 +46,13 @@ class EmulatedBlock {
     require(threads % warp == 0, "{} threads are no whole warps", threads);
   }
 
-  /// Runs `body(Machine)` as every thread of block `index` of `blocks`. May be called again: memory is poisoned anew.
+  /// Runs `body(Machine)` for every thread of block `index` of `blocks`. May be called again; shared memory then
+  /// contains NaN again.
   template <class Machine, class Body>
   void run(Body&& body, int index = 0, int blocks = 1) {
     run_cluster<Machine>({this}, body, index, blocks);
   }
-  /// The same as every thread of the blocks of a cluster, the first of which is block `index`.
+  /// Does the same for every thread of the blocks of a cluster, whose first block is `index`.
   template <class Machine, class Body>
   static void run_cluster(const Cluster& cluster, Body&& body, int index, int blocks) {
     for (EmulatedBlock* block : cluster) {
@@ -67,26 +71,27 @@ class EmulatedBlock {
   static constexpr int warp = 32, warpgroup = 128;
   static constexpr std::size_t stack_bytes = 128 << 10;
 
-  /// Threads that do something together: a warp, or a warpgroup.
+  /// Threads that execute an instruction together: a warp or a warpgroup.
   struct Team {
     std::vector<const void*> deposited;
     std::size_t arrived = 0;
     std::uint64_t meetings = 0;
   };
-  /// A warpgroup's products that have begun, in groups; the last group is still open.
+  /// The products that a warpgroup has begun and not waited for, by group. The last group is still open.
   using Products = std::vector<std::vector<std::function<void()>>>;
   struct Copy {
     int to, bytes;
     const void* from;  // null: zeros
   };
-  /// [PTX ISA, mbarrier]: a phase ends when as many have arrived as were announced, and all bytes that they expect.
+  /// A barrier as in [PTX ISA, mbarrier]: a phase ends after the announced number of arrivals and the expected number
+  /// of bytes.
   struct Barrier {
     int announced = 0, missing = 0;
     std::int64_t bytes = 0;
     std::uint64_t phase = 0;
-    std::vector<std::function<void()>> under_way;  // loads and copies, which end when they are waited for
+    std::vector<std::function<void()>> pending;  // loads and copies, executed when a thread waits for them
 
-    /// Who waits can tell only the parity of the phase that ended last.
+    /// True if the phase that ended last has this parity. A waiting thread can observe only the parity.
     bool ended(std::uint32_t parity) const { return ((phase - 1) & 1) == parity; }
     void settle() {
       if (missing > 0 || bytes != 0) return;
@@ -94,23 +99,23 @@ class EmulatedBlock {
       ++phase;
     }
     void finish_loads() {
-      for (const auto& load : std::exchange(under_way, {})) load();
+      for (const auto& load : std::exchange(pending, {})) load();
     }
   };
   struct Thread {
     ucontext_t context;
     std::unique_ptr<std::byte[]> stack;
     std::vector<Copy> copies;
-    std::vector<std::size_t> unpublished;  // chunks of 16 bytes that it has copied or written for products
-    /// Copies from shared to global memory that it has begun, and whether some may not be there yet.
+    std::vector<std::size_t> unpublished;  // 16-byte chunks that it has written for products, without a fence yet
+    /// Pending copies from shared to global memory, and whether some may not be visible yet.
     std::vector<std::function<void()>> bulk;
-    bool bulk_under_way = false;
-    std::set<const void*> acquired;  // maps
+    bool bulk_pending = false;
+    std::set<const void*> acquired;  // tensor maps
     bool done = false, at_barrier = false, at_cluster_barrier = false;
-    bool paused = false;  // until nobody else gets any further
+    bool paused = false;  // until no other thread can proceed
     const Team* waits_for = nullptr;
-    std::uint64_t awaited = 0;   // the meeting of that team
-    Barrier* barrier = nullptr;  // that it waits for
+    std::uint64_t awaited = 0;   // index of the meeting of `waits_for`
+    Barrier* barrier = nullptr;  // the barrier that it waits for
     std::uint32_t parity = 0;
     void* fake_stack = nullptr;
   };
@@ -132,7 +137,7 @@ class EmulatedBlock {
     __sanitizer_finish_switch_fiber(fake_stack, &host_stack_, &host_stack_bytes_);
 #endif
   }
-  /// Back to the scheduler.
+  /// Switches to the scheduler. `for_ever`: the thread has ended.
   void leave([[maybe_unused]] bool for_ever) {
     Thread& thread = threads_[static_cast<std::size_t>(current_)];
 #if LYCEUM_SANITIZE
@@ -164,8 +169,8 @@ class EmulatedBlock {
   static void schedule(const Cluster& cluster);
   bool ended() const { return std::ranges::all_of(threads_, &Thread::done); }
 
-  /// Leaves `mine` where the others of the team see it and waits for all of them; the last to come calls
-  /// meet(what all have left) before anybody goes on.
+  /// Gives `mine` to the other threads of the team and waits for all of them. The last thread to arrive calls
+  /// meet(values of all threads, in order) before any thread continues.
   template <class Meet>
   void meet(Team& team, const void* mine, Meet&& meet) {
     const auto index = static_cast<std::size_t>(current_);
@@ -193,18 +198,18 @@ class EmulatedBlock {
   std::vector<std::byte> shared_;
   std::vector<Thread> threads_;
   std::vector<Team> warps_, groups_;
-  std::vector<Products> products_;   // of each warpgroup
-  std::map<int, Barrier> barriers_;  // by offset
-  /// Of each 1024 bytes of shared memory: the last load of a box that has begun, in numbers of loads, and how many are
-  /// under way.
+  std::vector<Products> products_;   // by warpgroup
+  std::map<int, Barrier> barriers_;  // by offset in shared memory
+  /// State of 1024 bytes of shared memory: the number of the last load of a box into them, and how many loads are
+  /// pending.
   struct Loads {
     std::uint64_t last = 0;
-    int under_way = 0;
+    int pending = 0;
   };
   std::vector<Loads> loads_of_;
   std::uint64_t loads_ = 0;
-  /// When each chunk of 16 bytes was copied, in numbers of copies; 0: it was published by who copied it. What copies
-  /// each warpgroup has published itself.
+  /// For each 16-byte chunk of shared memory: the number of the copy that wrote it, or 0 if its writer has published
+  /// it. For each warpgroup: the number of the last copy that it has published.
   std::vector<std::uint64_t> copied_, published_;
   std::uint64_t copies_ = 0;
   Order order_;
@@ -220,7 +225,7 @@ class EmulatedBlock {
   std::exception_ptr error_;
 };
 
-/// One thread of an EmulatedBlock; has the members of the GPU's lib/kernels/cuda/machine.cuh.
+/// One thread of an EmulatedBlock. It has the members of the GPU's lib/kernels/cuda/machine.cuh.
 class EmulatedMachine {
  public:
   EmulatedMachine(EmulatedBlock& block, int thread) : block_(&block), thread_(thread) {}
@@ -235,7 +240,7 @@ class EmulatedMachine {
   }
   template <class T>
   T* shared(int offset) const {
-    return reinterpret_cast<T*>(place(offset, sizeof(T)));
+    return reinterpret_cast<T*>(address_of(offset, sizeof(T)));
   }
 
   void copy_16(int to, const void* from, bool present) const { copy(to, 16, from, present); }
@@ -280,7 +285,7 @@ class EmulatedMachine {
   void finish(const std::vector<EmulatedBlock::Copy>& copies) const {
     for (const auto& [to, bytes, from] : copies) {
       const auto count = static_cast<std::size_t>(bytes);
-      from ? std::memcpy(place(to, count), from, count) : std::memset(place(to, count), 0, count);
+      from ? std::memcpy(address_of(to, count), from, count) : std::memset(address_of(to, count), 0, count);
       note_unpublished(to);
     }
   }
@@ -307,7 +312,7 @@ class EmulatedMachine {
     if (!barrier.ended(parity)) block_->leave(false);
     self().barrier = nullptr;
   }
-  std::byte* place(int offset, std::size_t bytes) const {
+  std::byte* address_of(int offset, std::size_t bytes) const {
     require(offset >= 0 && static_cast<std::size_t>(offset) + bytes <= block_->shared_.size() &&
                 static_cast<std::size_t>(offset) % bytes == 0,
             "{} bytes at {} of {} bytes of shared memory", bytes, offset, block_->shared_.size());
@@ -333,13 +338,13 @@ class EmulatedMachine {
     self().copies.push_back({to, bytes, present ? from : nullptr});
   }
 
-  /// [PTX ISA, ldmatrix]: lane 8 i + r gives the address of row r of matrix i; word i of lane l becomes elements
-  /// 2 (l % 4) and the next one of row l / 4 of matrix i, or of its column l / 4 with .trans.
+  /// [PTX ISA, ldmatrix]: lane 8 i + r gives the address of row r of matrix i. Word i of lane l contains elements 2 (l
+  /// % 4) and 2 (l % 4) + 1 of row l / 4 of matrix i; with .trans, of its column l / 4.
   void load(std::uint32_t (&words)[4], int offset, bool transposed) const {
     struct Mine {
       const std::byte* row;
       std::uint32_t (&words)[4];
-    } mine{place(offset, 16), words};
+    } mine{address_of(offset, 16), words};
     block_->meet_warp(&mine, [transposed](const auto& all) {
       const auto element = [&](int matrix, int row, int col) {
         std::uint16_t bits;
@@ -357,8 +362,8 @@ class EmulatedMachine {
     });
   }
 
-  /// [PTX ISA, Matrix Fragments for mma.m16n8k16 with floating point type], copied from its formulas, with
-  /// groupID = lane >> 2 and threadID_in_group = lane % 4.
+  /// [PTX ISA, Matrix Fragments for mma.m16n8k16 with floating point type], as its formulas state, with groupID = lane
+  /// >> 2 and threadID_in_group = lane % 4.
   static void multiply(const std::vector<const void*>& all) {
     float a[16][16], b[16][8];
     for (int lane = 0; lane < 32; ++lane) {
@@ -410,7 +415,7 @@ inline void EmulatedBlock::prepare() {
     thread.unpublished.clear();
     thread.acquired.clear();
     thread.bulk.clear();
-    thread.bulk_under_way = false;
+    thread.bulk_pending = false;
     thread.fake_stack = nullptr;
     getcontext(&thread.context);
     thread.context.uc_stack.ss_sp = thread.stack.get();
@@ -421,7 +426,7 @@ inline void EmulatedBlock::prepare() {
   }
 }
 
-/// Whether a thread of the warp could be run.
+/// Runs each thread of the warp that can proceed. Returns true if any could.
 inline bool EmulatedBlock::run_warp(int index) {
   bool moved = false;
   for (int lane = 0; lane < warp; ++lane) {
@@ -437,7 +442,7 @@ inline bool EmulatedBlock::run_warp(int index) {
   return moved;
 }
 
-/// Runs the warps of a warpgroup as far as they get without the others. Whether they got anywhere.
+/// Runs the warps of a warpgroup until none can proceed without others. Returns true if any thread ran.
 inline bool EmulatedBlock::run_group(int index) {
   const int first = 4 * index, count = std::min(4, static_cast<int>(warps_.size()) - first);
   bool any = false;
@@ -450,7 +455,7 @@ inline bool EmulatedBlock::run_group(int index) {
   return any;
 }
 
-/// Runs all warps as far as they get without other blocks. Whether they got anywhere.
+/// Runs all warps until none can proceed without other blocks. Returns true if any thread ran.
 inline bool EmulatedBlock::run_block() {
   const int count = (static_cast<int>(warps_.size()) + 3) / 4;
   bool any = false;
@@ -463,21 +468,21 @@ inline bool EmulatedBlock::run_block() {
   return any;
 }
 
-/// Whether all threads waited for each other.
+/// Releases the block's barrier if all threads wait at it. Returns true if so.
 inline bool EmulatedBlock::release_barrier() {
   if (!std::ranges::all_of(threads_, &Thread::at_barrier)) return false;
   for (Thread& thread : threads_) thread.at_barrier = false;
   return true;
 }
 
-/// Lets those go on that have paused. Whether there were any.
+/// Resumes paused threads. Returns true if there were any.
 inline bool EmulatedBlock::resume() {
   bool any = false;
   for (Thread& thread : threads_) any |= std::exchange(thread.paused, false);
   return any;
 }
 
-/// The first block gets ahead of the others as far as it can.
+/// Runs the blocks in turn; each proceeds as far as it can before the next one runs.
 inline void EmulatedBlock::schedule(const Cluster& cluster) {
   Cluster turns = cluster;
   if (cluster.front()->order_ == Order::descending) std::ranges::reverse(turns);
@@ -488,7 +493,7 @@ inline void EmulatedBlock::schedule(const Cluster& cluster) {
     }
     if (std::ranges::any_of(turns, &EmulatedBlock::resume)) continue;
     if (std::ranges::all_of(turns, &EmulatedBlock::ended)) break;
-    for (EmulatedBlock* block : turns) {  // [PTX ISA, barrier.cluster]: of all threads that have not ended
+    for (EmulatedBlock* block : turns) {  // [PTX ISA, barrier.cluster]: waits for all threads that have not ended
       for (Thread& thread : block->threads_) {
         require(thread.done || thread.at_cluster_barrier, "threads wait for a warp or a barrier that others miss");
         thread.at_cluster_barrier = false;
@@ -500,9 +505,9 @@ inline void EmulatedBlock::schedule(const Cluster& cluster) {
 
 inline void EmulatedBlock::check_ended() const {
   for (const Thread& thread : threads_) {
-    require(thread.copies.empty() && !thread.bulk_under_way, "copies that nobody waited for");
+    require(thread.copies.empty() && !thread.bulk_pending, "copies that nobody waited for");
   }
-  for (const auto& [offset, barrier] : barriers_) require(barrier.under_way.empty(), "loads that nobody waited for");
+  for (const auto& [offset, barrier] : barriers_) require(barrier.pending.empty(), "loads that nobody waited for");
   for (const Products& products : products_) {
     require(products.size() == 1 && products[0].empty(), "products that nobody waited for");
   }

@@ -10,20 +10,22 @@
 
 namespace lyceum::test {
 
-/// What EmulatedHopper loads and stores boxes by: `lines` lines of `width` 16-bit elements, `stride` bytes apart; a box
-/// has 64 elements of `box_lines` lines.
+/// A tensor map of EmulatedHopper: a matrix of `lines` lines of `width` 16-bit elements, `stride` bytes apart. A box
+/// has `box_lines` lines of 64 elements.
 struct EmulatedMap {
   std::byte* data;
   std::int64_t stride;
   int width, lines, box_lines;
 };
 
-/// One thread of an EmulatedBlock with a Hopper GPU's products of warpgroups, barriers and loads; has the members of
-/// lib/kernels/cuda/machine_hopper.cuh. A product is computed when it is waited for, not before, from what registers
-/// and shared memory then hold, as are copies from shared to global memory: who changes them too early, or reads a
-/// result too early, gets wrong numbers. A box that is loaded while a product reads it is an error, and so is the use
-/// of a block's memory before its barriers have begun or after it has ended. Clusters run one after another: a block
-/// that waits for one of a later cluster is an error.
+/// One thread of an EmulatedBlock with the warpgroup products, barriers and loads of a Hopper GPU. It has the members
+/// of lib/kernels/cuda/machine_hopper.cuh. It makes wrong synchronisation visible:
+/// - A product is computed only when a thread waits for it, from the contents of registers and shared memory at that
+///   time. The same holds for copies from shared to global memory. Code that changes operands or reads results too
+///   early gets wrong numbers.
+/// - Loading a box while a product reads it is an error.
+/// - Using the memory of another block before its barriers exist or after it has ended is an error.
+/// - Clusters run one after another, so waiting for a block of a later cluster is an error.
 class EmulatedHopper : public EmulatedMachine {
  public:
   using EmulatedMachine::EmulatedMachine;
@@ -91,8 +93,8 @@ class EmulatedHopper : public EmulatedMachine {
     arrive_expecting(offset, 0);
     pause();
   }
-  void arrive_at(int offset, int place) const {
-    in_block(place).arrive_expecting(offset, 0);
+  void arrive_at(int offset, int rank) const {
+    in_block(rank).arrive_expecting(offset, 0);
     pause();
   }
   void sync_cluster() const {
@@ -108,7 +110,7 @@ class EmulatedHopper : public EmulatedMachine {
     barrier.settle();
   }
   void arrive_after_copies(int offset) const {
-    later(offset, [machine = *this, copies = taken_copies(), offset] {  // a thread may end before its copies
+    later(offset, [machine = *this, copies = taken_copies(), offset] {  // the thread may end before its copies do
       machine.finish(copies);
       machine.arrive_expecting(offset, 0);
     });
@@ -126,7 +128,7 @@ class EmulatedHopper : public EmulatedMachine {
   void load_box_for_all(int to, const EmulatedMap* map, int offset, int x, int y) const {
     require_acquired(map);
     if (cluster == 1) return load(to, *map, offset, x, y);
-    for (int place = 0; place < cluster; ++place) in_block(place).load(to, *map, offset, x, y);
+    for (int rank = 0; rank < cluster; ++rank) in_block(rank).load(to, *map, offset, x, y);
   }
   void begin_store_box(const EmulatedMap* map, int from, int x, int y) const {
     require(from % 1024 == 0 && x >= 0 && y >= 0, "a box at {}, to {}, {}", from, x, y);
@@ -135,11 +137,11 @@ class EmulatedHopper : public EmulatedMachine {
     require_aligned(map->data, 16);
     begin_bulk(from, map->box_lines * 128, [machine = *this, map = *map, from, x, y] {
       each_element(map, x, y, [&](int line, int element, std::byte* to) {
-        if (to) std::memcpy(to, machine.place(from + swizzled(line * 128 + element * 2), 2), 2);
+        if (to) std::memcpy(to, machine.address_of(from + swizzled(line * 128 + element * 2), 2), 2);
       });
     });
   }
-  /// [PTX ISA, stmatrix]: as ldmatrix, the other way.
+  /// [PTX ISA, stmatrix]: the inverse of ldmatrix.
   void store_matrices(int to, const std::uint32_t (&words)[4]) const {
     struct Mine {
       EmulatedHopper machine;
@@ -151,7 +153,7 @@ class EmulatedHopper : public EmulatedMachine {
         const auto& from = *static_cast<const Mine*>(all[lane]);
         for (std::size_t i = 0; i < 4; ++i) {
           const auto& row = *static_cast<const Mine*>(all[8 * i + lane / 4]);
-          std::memcpy(row.machine.place(row.to, 16) + lane % 4 * 4, &from.words[i], 4);
+          std::memcpy(row.machine.address_of(row.to, 16) + lane % 4 * 4, &from.words[i], 4);
         }
         from.machine.note_unpublished(from.to);
       }
@@ -167,14 +169,14 @@ class EmulatedHopper : public EmulatedMachine {
   }
   void wait_bulk() const {
     wait_bulk_reads();
-    self().bulk_under_way = false;
+    self().bulk_pending = false;
   }
   void wait_turn(const std::uint32_t* turns, int turn) const {
     require(*turns == static_cast<std::uint32_t>(turn), "waits at turn {} for turn {}: for a block that runs later",
             *turns, turn);
   }
   void pass_turn(std::uint32_t* turns, int turn) const {
-    require(!self().bulk_under_way, "a turn ends before what was copied in it is there");
+    require(!self().bulk_pending, "a turn ends before what was copied in it is there");
     *turns = static_cast<std::uint32_t>(turn) + 1;
   }
 
@@ -207,31 +209,32 @@ class EmulatedHopper : public EmulatedMachine {
   void require_acquired(const EmulatedMap* map) const {
     require(self().acquired.contains(map), "uses a map that it has not acquired");
   }
-  /// [PTX ISA, tensors]: elements outside are zeros; swizzled as wgmma reads.
+  /// Loads a box [PTX ISA, tensors]: elements outside the matrix are zero; the layout is swizzled as wgmma reads it.
   void load(int to, const EmulatedMap& map, int offset, int x, int y) const {
     require(to % 1024 == 0 && x >= 0 && y >= 0, "a box at {}, from {}, {}", to, x, y);
     const auto each_load = [machine = *this, to, lines = map.box_lines](const auto& f) {
       for (int at = to; at < to + lines * 128; at += 1024) f(machine.loads_at(at));
     };
-    each_load([now = ++block().loads_](auto& loads) { loads = {now, loads.under_way + 1}; });
+    each_load([now = ++block().loads_](auto& loads) { loads = {now, loads.pending + 1}; });
     later(offset, [machine = *this, to, map, offset, x, y, each_load] {
       each_element(map, x, y, [&](int line, int element, const std::byte* from) {
-        std::byte* at = machine.place(to + swizzled(line * 128 + element * 2), 2);
+        std::byte* at = machine.address_of(to + swizzled(line * 128 + element * 2), 2);
         from ? std::memcpy(at, from, 2) : std::memset(at, 0, 2);
       });
-      each_load([](auto& loads) { --loads.under_way; });
+      each_load([](auto& loads) { --loads.pending; });
       EmulatedBlock::Barrier& barrier = machine.barrier_at(offset);
       barrier.bytes -= map.box_lines * 128;
       barrier.settle();
     });
   }
-  /// This thread as if it were one of the block at `place` of its cluster, to use that block's memory.
-  EmulatedHopper in_block(int place) const {
-    EmulatedBlock& there = *block().cluster_.at(static_cast<std::size_t>(place));
+  /// Returns this thread as a thread of block `rank` of the cluster, to access that block's shared
+  /// memory.
+  EmulatedHopper in_block(int rank) const {
+    EmulatedBlock& there = *block().cluster_.at(static_cast<std::size_t>(rank));
     require(!there.ended(), "uses the memory of a block that has ended");
     return {there, thread()};
   }
-  /// Lets others do what they may do now.
+  /// Lets all other threads proceed as far as they can.
   void pause() const {
     self().paused = true;
     block().leave(false);
@@ -239,7 +242,7 @@ class EmulatedHopper : public EmulatedMachine {
   EmulatedBlock::Loads& loads_at(int offset) const {
     return block().loads_of_[static_cast<std::size_t>(offset) / 1024];
   }
-  /// f(line, element, where it is in memory, or null outside) for those of a box.
+  /// Calls f(line, element, address) for each element of a box; the address is null outside the matrix.
   template <class F>
   static void each_element(const EmulatedMap& map, int x, int y, const F& f) {
     for (int line = 0; line < map.box_lines; ++line) {
@@ -254,11 +257,12 @@ class EmulatedHopper : public EmulatedMachine {
     require(found != block().barriers_.end(), "no barrier at {}", offset);
     return found->second;
   }
-  /// What the hardware does while the threads go on: when it is waited for, or at once.
+  /// Work that the hardware does asynchronously: executed when a thread waits for the barrier, or at once in descending
+  /// order.
   template <class Work>
   void later(int offset, Work&& work) const {
     if (block().order_ == EmulatedBlock::Order::descending) return work();
-    barrier_at(offset).under_way.push_back(work);
+    barrier_at(offset).pending.push_back(work);
   }
   void begin_bulk_sums(float* to, int from, int bytes, bool add) const {
     require(bytes % 16 == 0, "{} bytes in bulk", bytes);
@@ -270,7 +274,7 @@ class EmulatedHopper : public EmulatedMachine {
   template <class CopyThem>
   void begin_bulk(int from, int bytes, const CopyThem& copy) const {
     for (int byte = 0; byte < bytes; byte += 16) require_published_by_writer(from + byte);
-    self().bulk_under_way = true;
+    self().bulk_pending = true;
     if (block().order_ == EmulatedBlock::Order::descending) return copy();
     self().bulk.push_back(copy);
   }
@@ -290,7 +294,7 @@ class EmulatedHopper : public EmulatedMachine {
     });
   }
 
-  /// d [64, 8 · count] of the threads' registers; a(row, k), b(col, k).
+  /// Computes d (+)= a · b with d [64, 8 · count] in registers of the threads `to`; a(row, k), b(col, k).
   template <int count, class A, class B>
   static void multiply(const std::vector<float*>& to, bool add, A&& a, B&& b) {
     std::array<std::array<float, 16>, 64> rows;
@@ -309,7 +313,7 @@ class EmulatedHopper : public EmulatedMachine {
     }
   }
 
-  /// [PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16"]: D and A, whose rows 16 w … lie with warp w.
+  /// [PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16"]: D and A; warp w holds rows 16 w to 16 w + 15.
   static float& number(const std::vector<float*>& threads, int row, int col) {
     const int thread = row / 16 * 32 + row % 8 * 4 + col % 8 / 2;
     return threads[static_cast<std::size_t>(thread)][col / 8 * 4 + row % 16 / 8 * 2 + col % 2];
@@ -321,14 +325,14 @@ class EmulatedHopper : public EmulatedMachine {
 
   /// [PTX ISA, "Matrix-descriptor format", "Shared Memory Matrix Layout"]: address bits 4-6 are exclusive-ored with
   /// bits 7-9 (128-byte swizzle); eight rows of 128 bytes follow each other.
-  /// `now`: how many loads had begun when the product did.
+  /// `now`: number of loads that had begun when the product began.
   float element(std::uint64_t descriptor, int bytes, std::uint64_t now) const {
     require(descriptor >> 62 == 1, "no 128-byte swizzle");
     const int offset = swizzled(field(descriptor, 0) + bytes);
     require_published(offset);
     const EmulatedBlock::Loads& loads = loads_at(offset);
-    require(loads.under_way == 0 && loads.last <= now, "reads a box that is being loaded, or was loaded meanwhile");
-    const std::byte* at = place(offset, 2);
+    require(loads.pending == 0 && loads.last <= now, "reads a box that is being loaded, or was loaded meanwhile");
+    const std::byte* at = address_of(offset, 2);
     std::uint16_t bits;
     std::memcpy(&bits, at, 2);
     return half(bits, 0);

@@ -10,7 +10,7 @@
 
 namespace lyceum {
 
-/// The message of the Error that `call` must throw, a line of text, with this exit code.
+/// Expects `call` to throw an Error with this exit code and a message of one line. Returns the message.
 inline std::string error_of(const std::function<void()>& call, ExitCode code) {
   try {
     call();
@@ -23,11 +23,12 @@ inline std::string error_of(const std::function<void()>& call, ExitCode code) {
   return {};
 }
 
+/// Expects `call` to throw an Error with ExitCode::bad_input whose message contains `words`.
 inline void expect_bad_input(const std::function<void()>& call, const std::string& words) {
   EXPECT_THAT(error_of(call, ExitCode::bad_input), testing::HasSubstr(words));
 }
 
-/// Something goes wrong while running.
+/// Expects `call` to throw an Error with ExitCode::failed whose message contains `words`.
 inline void expect_failure(const std::function<void()>& call, const std::string& words) {
   EXPECT_THAT(error_of(call, ExitCode::failed), testing::HasSubstr(words));
 }

@@ -5,10 +5,11 @@
 
 namespace lyceum {
 
-/// Converts to anything, in unevaluated code: as many of it as an aggregate takes is how many members it has.
+/// Converts to any type, in unevaluated code. The largest number of AnyField that an aggregate can be initialised from
+/// is its number of members.
 struct AnyField {
   template <class T>
-  operator T() const;  // NOLINT: to be implicit is the purpose
+  operator T() const;  // NOLINT: must be implicit
 };
 
 template <class Aggregate, std::size_t... index>
@@ -25,7 +26,7 @@ constexpr std::size_t fields_of() {
   }
 }
 
-/// f(member) for every member of an aggregate, in order.
+/// Calls f(member) for every member of an aggregate, in order.
 template <class Aggregate, class F>
 void for_each_field(Aggregate& aggregate, const F& f) {
   constexpr std::size_t count = fields_of<Aggregate>();

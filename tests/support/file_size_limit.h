@@ -7,7 +7,8 @@
 
 namespace lyceum {
 
-/// While it lives no file may grow past `bytes`: writes fail with EFBIG, as they fail with ENOSPC on a full disk.
+/// Limits the size of files to `bytes` while this object exists. Writes beyond it fail with EFBIG, as they fail with
+/// ENOSPC on a full disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {

@@ -12,7 +12,8 @@ namespace lyceum {
 
 using ScalarFunction = std::function<double(const std::vector<double>&)>;
 
-/// df/dx at `x` by central differences of two step widths, extrapolated [Richardson 1911]: the error is O(step⁴).
+/// Returns df/dx at `x` from central differences of two step widths, extrapolated [Richardson 1911]. The error is
+/// O(step⁴).
 inline std::vector<double> finite_difference(const ScalarFunction& f, std::vector<double> x, double step = 1e-3) {
   std::vector<double> gradient(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -30,8 +31,8 @@ inline std::vector<double> finite_difference(const ScalarFunction& f, std::vecto
   return gradient;
 }
 
-/// Fails unless `gradient` is that of f at `x`, to `tolerance` relative to the largest component of the gradient,
-/// beyond what rounding of f alone makes of the differences. NaN fails.
+/// Expects `gradient` to be the gradient of f at `x`, within `tolerance` relative to its largest component plus the
+/// error that rounding of f causes in the differences. NaN fails.
 inline void expect_gradient(const ScalarFunction& f, const std::vector<double>& x, const std::vector<double>& gradient,
                             double tolerance = 1e-6, double step = 1e-3) {
   ASSERT_EQ(gradient.size(), x.size());

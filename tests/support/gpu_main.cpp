@@ -7,7 +7,7 @@
 
 bool lyceum::tests_run_on_gpu() { return true; }
 
-/// Tests that need a GPU. Without one they are reported as not run: CTest knows the exit code as "skipped".
+/// Main function of tests that need a GPU. Without one it exits with 77, which CTest reports as "skipped".
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   if (!GTEST_FLAG_GET(list_tests) && lyceum::CudaStream::device_count() == 0) {

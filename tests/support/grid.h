@@ -35,7 +35,8 @@ double to_double(T value) {
   return static_cast<double>(value);
 }
 
-/// A matrix of a test, poisoned at first, with poisoned gaps between its rows where `stride` exceeds `cols`.
+/// A matrix for tests that owns its elements. Elements are initially poison (NaN, or −1000000 for integers). With `gap`
+/// > 0 there are that many poisoned elements after each row.
 template <class T>
 struct Grid {
   std::int64_t rows, cols, stride;
@@ -61,7 +62,7 @@ struct Grid {
     for (std::int64_t r = 0; r < rows; ++r) std::fill_n(grid.values.data() + r * grid.stride, cols, T{});
     return grid;
   }
-  /// `flat`, row after row.
+  /// Returns a grid of the elements of `flat` in row-major order.
   static Grid from(std::int64_t rows, std::int64_t cols, const std::vector<double>& flat) {
     Grid grid(rows, cols);
     for (std::size_t i = 0; i < flat.size(); ++i) grid.values[i] = static_cast<T>(flat[i]);
@@ -85,12 +86,12 @@ struct Grid {
     return result;
   }
   Grid<double> widened() const { return Grid<double>::from(rows, cols, flat()); }
-  /// Whether two results are the same bits, gaps included.
+  /// True if both have the same bits, including the gaps between rows.
   bool same_bits(const Grid& other) const {
     return values.size() == other.values.size() &&
            (values.empty() || std::memcmp(values.data(), other.values.data(), values.size() * sizeof(T)) == 0);
   }
-  /// Whether nobody wrote between the rows.
+  /// True if the gaps between rows still contain poison.
   bool gaps_untouched() const {
     const T untouched = poison<T>();
     for (std::int64_t r = 0; r < rows; ++r) {
@@ -102,16 +103,16 @@ struct Grid {
   }
 };
 
-/// What a result in T may be off by, relative to its size: some roundings of T's accumulator and one of T.
+/// The allowed relative error of a result of type T: some roundings of T's accumulator and one of T.
 template <class T>
 constexpr double tolerance_of = 1e-12;
 template <>
 inline constexpr double tolerance_of<float> = 4e-6;
 template <>
-inline constexpr double tolerance_of<bfloat16> = 0.00393;  // half a step is 2⁻⁹ to 2⁻⁸ of the value
+inline constexpr double tolerance_of<bfloat16> = 0.00393;  // 2⁻⁸, the largest error of rounding, and a little more
 
-/// Fails unless every element is within `tolerance`, relative to itself or to a tenth of the largest expected element,
-/// and nothing was written between the rows. NaN fails.
+/// Expects every element to be within `tolerance` of the expected one, relative to that element or to a tenth of the
+/// largest expected element. Expects gaps between rows to be untouched. NaN fails.
 template <class T>
 void expect_close(const Grid<T>& actual, const std::vector<double>& expected, double tolerance = tolerance_of<T>) {
   ASSERT_EQ(static_cast<std::size_t>(actual.rows * actual.cols), expected.size());
@@ -125,7 +126,8 @@ void expect_close(const Grid<T>& actual, const std::vector<double>& expected, do
   EXPECT_TRUE(actual.gaps_untouched());
 }
 
-/// Σ weight ⊙ values: makes a scalar function of a kernel's output, whose gradient the kernel gets `weight` as.
+/// Returns Σ weight ⊙ values: a scalar function of a kernel's output whose gradient with respect to the output is
+/// `weight`.
 inline double weighted_sum(const std::vector<double>& values, const std::vector<double>& weight) {
   double sum = 0;
   for (std::size_t i = 0; i < values.size(); ++i) sum += values[i] * weight[i];

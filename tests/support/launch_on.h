@@ -8,9 +8,9 @@
 
 namespace lyceum {
 
-/// Runs a kernel on the device that this program tests, with operands in the host's memory: on the CPU with `threads`
-/// threads; or, in a program of tests for GPUs, on copies of all operands in the device's memory, with what stands
-/// between the rows of a matrix, which come back afterwards. Throws what the kernel throws.
+/// Runs a kernel on the device that this program tests; operands are in host memory. On the CPU it uses `threads`
+/// threads. In a program of GPU tests it runs on copies of all operands in device memory, including gaps between rows
+/// of matrices, and copies them back. Throws what the kernel throws.
 template <class Description>
 void launch_on(int threads, const Description& description) {
   if constexpr (built_with_cuda) {

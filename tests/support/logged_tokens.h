@@ -17,12 +17,12 @@
 
 namespace lyceum {
 
-/// The token log of an evaluation, in memory on rank 0.
+/// The token log of an evaluation, read back into memory. Filled on rank 0 only.
 struct Logged {
   Evaluation evaluation;
   std::vector<float> losses{};
   std::array<std::vector<std::int64_t>, 3> identity{};
-  std::vector<std::vector<std::int32_t>> chosen{};  // of each layer
+  std::vector<std::vector<std::int32_t>> chosen{};  // by layer
   std::vector<std::vector<float>> gates{};
 };
 
@@ -32,6 +32,7 @@ struct TokenLogCase {
   bool sequence = true;
 };
 
+/// Evaluates a model with a token log on `world`. Collective.
 inline Logged log_tokens(Config config, const ProcessGroup& world, const TokenLogCase& how,
                          const Stream& stream = fresh_stream()) {
   const int experts_over = world.size() / how.pipeline;
@@ -43,7 +44,7 @@ inline Logged log_tokens(Config config, const ProcessGroup& world, const TokenLo
   StagedModel model(config, setup->stream, setup->mesh, DType::f32, false);
   model.initialize(2);
   model.skip_top(how.skip_top);
-  const TinyData data(config.model.vocab, 552);  // 46 samples: a number that no mesh divides
+  const TinyData data(config.model.vocab, 552);  // 46 samples, which no mesh divides
   const TokenLoader loader = data.loader(config);
   const TemporaryDirectory directory;
   const std::filesystem::path file = directory.path() / "tokens.h5";

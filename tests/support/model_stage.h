@@ -15,7 +15,7 @@
 
 namespace lyceum {
 
-/// Random tokens of micro-batch `microbatch`, equal wherever they are made.
+/// Returns the random tokens of micro-batch `microbatch`, equal on every rank.
 inline TokenBatch random_batch(const Stream& stream, const Config& config, int microbatch) {
   const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
   const Philox random(3, "tokens");
@@ -31,7 +31,7 @@ inline TokenBatch random_batch(const Stream& stream, const Config& config, int m
   return {.inputs = make(0), .targets = make(1), .sequences = config.batch.micro, .seq_len = config.batch.seq_len};
 }
 
-/// Some blocks of a model as a pipeline stage, with the seeds that training gives its losses.
+/// A pipeline stage with some blocks of a model. Its losses have the same seeds as in training.
 struct ModelStage {
   ModelStage(const Config& config, const RunSetup& setup, DType type, std::optional<Range> blocks = {})
       : model(config, setup.stream, setup.mesh, type, true,
@@ -57,14 +57,14 @@ struct ModelStage {
     model.clear_routing();
   }
 
-  /// Forward and backward of whole micro-batches, where this is the whole model.
+  /// Runs forward and backward of `microbatches` micro-batches. Requires that the stage is the whole model.
   void run(int microbatches) {
     for (int m = 0; m < microbatches; ++m) {
       stage.forward(m, {});
       stage.backward(m, {});
     }
   }
-  /// The unit of that name; null where there is none.
+  /// Returns the unit with this name; null if there is none.
   const ParameterUnit* unit(const std::string& name) const {
     for (const ParameterUnit* unit : model.units()) {
       if (unit->name() == name) return unit;
@@ -74,7 +74,7 @@ struct ModelStage {
 
   Transformer model;
   TapeStage stage;
-  std::map<std::string, std::vector<Tensor>> losses;  // by name, in the order of forward passes
+  std::map<std::string, std::vector<Tensor>> losses;  // key: name; values in order of forward passes
 };
 
 inline bool same_bits(const Tensor& a, const Tensor& b) {
@@ -87,7 +87,7 @@ inline double size_of_gradient(const ParameterUnit& unit) {
   return sum;
 }
 
-/// Fails unless values, gradients and routing of a stage are those of the whole model, bit for bit.
+/// Expects values, gradients and routing of a stage to be bit-identical to those of the whole model.
 inline void expect_part_of(ModelStage& whole, ModelStage& part) {
   for (const ParameterUnit* unit : part.model.units()) {
     const ParameterUnit* expected = whole.unit(unit->name());

@@ -1,6 +1,6 @@
-// Main of the multi-rank tests: every rank runs every case; the first failure on any rank ends all of them at once, so
-// that no other rank waits for it. Tests that need a GPU are reported as not run where there is none: CTest knows the
-// exit code as "skipped".
+// Main function of the multi-rank tests. Every rank runs every case. The first failure on any rank aborts all ranks at
+// once, so that none waits for another. Tests that need a GPU exit with 77 without one, which CTest reports as
+// "skipped".
 #include <gtest/gtest.h>
 #include <mpi.h>
 
@@ -51,8 +51,8 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   int size = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  const char* expected =
-      std::getenv("LYCEUM_TEST_RANKS");  // of the entry's name: a mismatched launcher starts singletons
+  // CTest sets it to the number of ranks to start. A launcher of another MPI would start independent processes instead.
+  const char* expected = std::getenv("LYCEUM_TEST_RANKS");
   if (expected && std::atoi(expected) != size) {
     std::fprintf(stderr, "%d ranks where the test wants %s\n", size, expected);
     return 1;

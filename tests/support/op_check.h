@@ -14,7 +14,8 @@
 
 namespace lyceum {
 
-/// An operation, or several, to be checked in double: results as a function of inputs and parameters.
+/// One operation, or a composition of several, to be checked in double precision. `run` computes results from inputs
+/// and parameters.
 struct OpCase {
   std::string name;
   std::vector<Shape> inputs;
@@ -24,7 +25,7 @@ struct OpCase {
 };
 inline void PrintTo(const OpCase& op, std::ostream* out) { *out << op.name; }
 
-/// Evaluates an OpCase and its gradient with one flat vector x: all inputs, then all parameters.
+/// Evaluates an OpCase and its gradient at a flat vector x, which contains all inputs and then all parameters.
 class OpChecker {
  public:
   explicit OpChecker(const OpCase& op) : op_(op), stream_(tested_stream()), unit_("unit", ParameterUnit::Group::dense) {
@@ -41,7 +42,7 @@ class OpChecker {
     return x;
   }
 
-  /// Σ of every result's elements with fixed random weights.
+  /// Returns the sum of all elements of all results, weighted with fixed random weights.
   double value(const std::vector<double>& x) {
     Tape tape(stream_, Tape::Mode::inference);
     double sum = 0;
@@ -113,14 +114,15 @@ class OpChecker {
   std::int64_t size_ = 0;
 };
 
-/// Parameters of a unit by position.
+/// Returns the parameter of a unit with this index.
 inline Parameter* parameter(const ParameterUnit& unit, std::size_t p) { return unit.parameters()[p].get(); }
 
 inline Tensor i32_tensor(const Stream& stream, const Shape& shape, const std::vector<std::int32_t>& values) {
   return tensor_of(stream, shape, values);
 }
 
-/// The checks that every operation passes.
+/// Runs the checks that every operation must pass: gradients against finite differences, delayed weight gradients, and
+/// bit-identical repetition.
 inline void check_op(const OpCase& op) {
   OpChecker checker(op);
   const std::vector<double> x = checker.point();

@@ -12,7 +12,7 @@ namespace lyceum {
 
 inline std::filesystem::path configs() { return std::filesystem::path(LYCEUM_SOURCE_DIR) / "configs"; }
 
-/// configs/papers/NAME.ini, not resolved.
+/// Returns the configuration configs/papers/NAME.ini, without derived values.
 inline Config paper(const std::string& name) {
   return load_config(std::vector<std::string>{"--config", (configs() / "papers" / (name + ".ini")).string()}).config;
 }

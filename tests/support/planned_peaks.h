@@ -8,8 +8,8 @@
 
 namespace lyceum {
 
-/// Sizes at which kinds of memory matter as they do in real models: padding does not hide them. `hidden`: a multiple of
-/// 32.
+/// Returns a configuration in which the kinds of memory have realistic proportions and padding does not dominate.
+/// `hidden` must be a multiple of 32.
 inline Config sizable_config(std::int64_t layers, std::int64_t hidden, std::int64_t experts) {
   Config config = tiny_config();
   config.model = {.layers = layers,
@@ -22,26 +22,26 @@ inline Config sizable_config(std::int64_t layers, std::int64_t hidden, std::int6
                   .init_std = 0.02,
                   .first_dense_layers = 1};
   config.moe = {};
-  config.moe.experts = config.moe.top_k = experts;  // balanced: what plans assume
+  config.moe.experts = config.moe.top_k = experts;  // balanced routing, as plans assume
   config.moe.shared_experts = 1;
   config.moe.expert_hidden = hidden;
   return config;
 }
 
-/// Holds the peaks of a training run to its plan. `kept`: bytes of buffers that were there before the first step.
+/// Compares the peaks of a training run with its plan. `kept`: bytes of buffers that existed before the first step.
 inline void expect_planned(const RankMemory& planned, const MemoryUse& use, double kept, const std::string& what) {
   const auto peak = [&](MemoryKind kind) { return static_cast<double>(use.peak[static_cast<std::size_t>(kind)]); };
   EXPECT_EQ(planned.weights, peak(MemoryKind::weights)) << what;
   EXPECT_EQ(planned.gradients, peak(MemoryKind::gradients)) << what;
   EXPECT_EQ(planned.optimizer, peak(MemoryKind::optimizer)) << what;
-  // What is there before a step; kernels' scratch, cuBLASLt's among it, comes on top.
+  // Buffers that exist before a step. Scratch memory of kernels, including cuBLASLt's, is additional.
   EXPECT_EQ(planned.buffers, kept) << what;
   expect_close(planned.activations, peak(MemoryKind::activations), 0.1, what + ": activations");
-  // Kernels' scratch, which no plan has, may or may not be there when the rest is at its most.
+  // Scratch memory of kernels is in no plan. It may or may not be allocated when the total reaches its peak.
   const double most = static_cast<double>(use.total_peak), scratch = peak(MemoryKind::buffers) - planned.buffers;
   EXPECT_GE(planned.total(), 0.9 * (most - scratch)) << what;
-  // A plan adds the peaks of kinds, which need not coincide; and a transfer that ends early frees its memory early, so
-  // that with ZeRO 3 the same run's peaks differ by 0.7 %.
+  // A plan adds the peaks of all kinds, which need not coincide. Also, a transfer that ends early frees its memory
+  // early: with ZeRO 3, peaks of the same run differ by 0.7 %.
   EXPECT_LE(planned.total(), 1.12 * most) << what;
 }
 

@@ -4,8 +4,8 @@
 
 namespace lyceum {
 
-/// Calls f(kind, schedule) for every schedule on up to 9 ranks, with odd numbers of micro-batches, fewer of them than
-/// ranks, and up to 4 virtual stages.
+/// Calls f(kind, schedule) for every kind of schedule on up to 9 ranks, with odd and even numbers of micro-batches,
+/// also fewer than ranks, and up to 4 virtual stages.
 template <class F>
 void for_each_schedule(F&& f) {
   for (const int ranks : {1, 2, 3, 4, 5, 8, 9}) {

@@ -7,7 +7,8 @@
 
 namespace lyceum {
 
-/// One directory for all ranks, made by rank 0 and removed by it when all are done with it.
+/// A temporary directory shared by all ranks. Rank 0 creates it, and removes it after a barrier. Construction and
+/// destruction are collective.
 class SharedDirectory {
  public:
   explicit SharedDirectory(const ProcessGroup& group) : group_(group) {

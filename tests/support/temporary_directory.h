@@ -4,7 +4,7 @@
 
 namespace lyceum {
 
-/// A fresh directory, removed with all it holds at the end.
+/// A new directory, removed with its contents by the destructor.
 class TemporaryDirectory {
  public:
   TemporaryDirectory();

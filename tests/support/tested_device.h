@@ -2,7 +2,8 @@
 
 namespace lyceum {
 
-/// Whether this program runs its tests on a GPU, or on the CPU: its main says so, and the same objects serve both.
+/// True if this program runs its tests on a GPU, false on the CPU. Defined in the program's main file, so both kinds of
+/// program can share object files.
 bool tests_run_on_gpu();
 
 }  // namespace lyceum

@@ -9,8 +9,8 @@
 #include "parallel/comm/process_group.h"
 #include "support/tested_stream.h"
 
-// Where the tensors of a test of groups lie: in the host's memory, or, in a program of tests for GPUs, on a GPU, and
-// travel as LYCEUM_TEST_TRANSPORT says ("staged", "nccl").
+// Tensors for tests of process groups. They are in host memory or, in a program of GPU tests, on a GPU; then
+// LYCEUM_TEST_TRANSPORT ("staged" or "nccl") selects how they are sent.
 namespace lyceum {
 
 inline Transport tested_transport() {
@@ -19,14 +19,14 @@ inline Transport tested_transport() {
   return name && std::string_view(name) == "nccl" ? Transport::nccl : Transport::staged;
 }
 
-/// The group with its tensors there.
+/// Returns the group with tensors on tested_stream() and the tested transport.
 inline ProcessGroup tested(const ProcessGroup& group) { return group.on(tested_stream(), tested_transport()); }
 
-/// Whether sums have the bits of the sum in rank order.
+/// True if sums are bit-identical to sums in rank order.
 inline bool exact_sums() { return tested_transport() != Transport::nccl; }
-/// Whether ranks notice that they disagree on sizes.
+/// True if ranks detect that they disagree on sizes.
 inline bool notices_sizes() { return tested_transport() != Transport::nccl; }
-/// Seconds after which a rank that stays away is given up: time enough to begin a call for those that come.
+/// Returns a timeout in seconds for a rank that never arrives: long enough for the other ranks to begin the call.
 inline double short_time() { return 1.5; }
 
 template <class T>

@@ -8,8 +8,8 @@
 
 namespace lyceum {
 
-/// A stream of its own where the program of tests computes: on the CPU with one thread, or, in a program of tests for
-/// GPUs, on one, which the ranks of a machine take by turns.
+/// Returns a new stream on the tested device: on the CPU with one thread, or in a program of GPU tests on one of the
+/// GPUs, which the ranks of a machine share in turn.
 inline Stream fresh_stream() {
 #ifdef LYCEUM_CUDA
   if (tests_run_on_gpu()) {
@@ -20,7 +20,7 @@ inline Stream fresh_stream() {
   return CpuStream(1);
 }
 
-/// The same one every time.
+/// Returns the same stream in every call.
 inline const Stream& tested_stream() {
   static const Stream& stream = *new Stream(fresh_stream());  // never destroyed: MPI ends before statics do
   return stream;

@@ -4,13 +4,13 @@
 
 namespace lyceum {
 
-/// Seconds after which a test gives up other ranks: many, as it may share two cores with dozens of them.
+/// Timeout in seconds for waits in tests. Long, since a test may share two cores with dozens of others.
 constexpr double patience = 300;
 
-/// All ranks that a test runs on.
+/// Returns the group of all ranks of this program.
 inline ProcessGroup test_world() { return ProcessGroup::world(patience); }
 
-/// Returns all ranks as a world whose waits last at most `seconds`, but which took the time it needed to be made.
+/// Returns the group of all ranks with a timeout of `seconds` for waits. Creating the group may take longer.
 inline ProcessGroup hasty_world(double seconds) {
   ProcessGroup world = test_world();
   world.set_timeout(seconds);

@@ -18,7 +18,8 @@
 
 namespace lyceum {
 
-/// A DeepSeekMoE of awkward sizes: a dense layer first, uneven experts whose number no mesh divides, grouped queries.
+/// A small DeepSeekMoE with awkward sizes: one dense layer, experts of different widths whose number no mesh divides,
+/// grouped queries.
 inline Config tiny_config() {
   Config config;
   config.batch = {.global = 8, .micro = 0, .seq_len = 12};
@@ -43,11 +44,11 @@ inline Config tiny_config() {
   return config;
 }
 
-/// A file of random tokens with some structure, equal wherever it is made.
+/// A token file of random tokens with some structure, equal on every rank.
 class TinyData {
  public:
-  /// For what the configuration asks of samples: of documents of a few tokens where these do not see each other, and
-  /// with a mask.
+  /// Creates the data that the configuration needs. With data.document_mask, documents have a few tokens each and there
+  /// is a mask of trained tokens.
   explicit TinyData(const Config& config)
       : TinyData(config.model.vocab, 2000, config.data.document_mask ? 3 : 97, config.data.document_mask) {}
   explicit TinyData(std::int64_t vocab, std::int64_t tokens = 2000, std::int64_t length = 97, bool mask = false) {
@@ -56,7 +57,7 @@ class TinyData {
     std::vector<std::int32_t> document;
     for (std::int64_t i = 0; i < tokens; ++i) {
       const auto at = static_cast<std::uint64_t>(i);
-      // Every other token follows from the one before, so that there is something to learn.
+      // Every other token is a function of the one before, so a model can learn something.
       document.push_back(i % 2 ? (document.back() * 7 + 3) % static_cast<std::int32_t>(vocab)
                                : static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(vocab), at)));
       if (i % length == length - 1) {
@@ -86,7 +87,7 @@ class TinyData {
   TemporaryDirectory directory_;
 };
 
-/// Ranks that this program runs on.
+/// Returns the number of ranks of this program.
 inline int world_size() { return test_world().size(); }
 
 inline std::unique_ptr<RunSetup> make_setup(const ProcessGroup& world, const MeshShape& shape,

@@ -17,10 +17,10 @@
 
 namespace lyceum {
 
-/// A short training run and what it left on this rank.
+/// The results of a short training run, and the weights and moments that this rank owned at its end.
 struct Trajectory {
   struct Piece {
-    std::string name;  // of the logical tensor, weights and both moments
+    std::string name;  // of the logical tensor: a weight or one of its moments
     Shape shape;       // of the whole logical tensor
     Box box;
     std::vector<float> values;
@@ -30,7 +30,7 @@ struct Trajectory {
   std::vector<Piece> weights;
 };
 
-/// A model with its optimizer on the mesh that `config.parallel` says.
+/// A model with its optimizer on the mesh of `config.parallel`.
 class TinyTraining {
  public:
   TinyTraining(const Config& config, ProcessGroup world, DType type = DType::f32, const Stream& stream = fresh_stream())
@@ -48,7 +48,7 @@ class TinyTraining {
     optimizer_.adopt_weights();
   }
 
-  /// The results of steps [first, first + count).
+  /// Runs steps [first, first + count) and returns their results.
   std::vector<StepResult> run(int first, int count) {
     const TokenLoader loader = data_.loader(config_);
     std::vector<StepResult> results;
@@ -57,7 +57,7 @@ class TinyTraining {
     }
     return results;
   }
-  /// What this rank owns: the ranks' pieces cover the model once.
+  /// Returns the slices that this rank owns. The slices of all ranks cover the model once.
   std::vector<Trajectory::Piece> weights() const {
     std::vector<Trajectory::Piece> all;
     for (const CheckpointPiece& piece : checkpoint_pieces(optimizer_)) {
@@ -70,13 +70,13 @@ class TinyTraining {
     zero_.values_changed();
     optimizer_.set_updates(updates);
   }
-  /// Whatever the weights are now is what the optimizer goes on from.
+  /// Lets the optimizer continue from the current weights of the model.
   void adopt() { optimizer_.adopt_weights(); }
   const Optimizer& optimizer() const { return optimizer_; }
   StagedModel& model() { return model_; }
   const Config& config() const { return config_; }
   TokenLoader loader() const { return data_.loader(config_); }
-  /// Waits until the units hold what the last step made of them; in ZeRO 3 they do not.
+  /// Waits until the units contain the weights of the last step. With ZeRO 3 they never do.
   void settle() { zero_.await_values(); }
   const RunSetup& setup() const { return *setup_; }
   const Zero& zero() const { return zero_; }
@@ -107,7 +107,7 @@ inline Trajectory train(const Config& config, ProcessGroup world, int steps, DTy
   return result;
 }
 
-/// Writes what `training` holds.
+/// Writes a checkpoint of `training`.
 inline void save(const TinyTraining& training, const std::filesystem::path& root, int step) {
   const CheckpointHeader header{.run_uuid = "u", .step = step, .mesh = "m", .config = "", .trainer_state = "{}"};
   write_checkpoint(training.setup().mesh.world, root, header, checkpoint_pieces(training.optimizer()));
@@ -145,22 +145,23 @@ inline void expect_same_steps(const std::vector<StepResult>& run, const std::vec
   }
 }
 
-/// `box` of a tensor.
-inline std::vector<float> part_of(const Trajectory::Piece& whole, const Box& box) {
+/// Returns the elements of `box` of a whole tensor.
+inline std::vector<float> values_in_box(const Trajectory::Piece& whole, const Box& box) {
   std::vector<float> part;
   for (std::int64_t i = 0; i < box.extent.size(); ++i) {
-    std::int64_t rest = i, place = 0, stride = 1;
+    std::int64_t rest = i, flat = 0, stride = 1;
     for (int axis = whole.shape.rank() - 1; axis >= 0; --axis) {
-      place += (box.offset[axis] + rest % box.extent[axis]) * stride;
+      flat += (box.offset[axis] + rest % box.extent[axis]) * stride;
       rest /= box.extent[axis];
       stride *= whole.shape[axis];
     }
-    part.push_back(whole.values[static_cast<std::size_t>(place)]);
+    part.push_back(whole.values[static_cast<std::size_t>(flat)]);
   }
   return part;
 }
 
-/// Losses, norms and routing of every step, and this rank's weights and moments as parts of the serial ones.
+/// Compares losses, norms and routing of every step, and compares this rank's weights and moments with the same slices
+/// of the serial run.
 inline void expect_same_run(const Trajectory& run, const Trajectory& serial, const std::string& name) {
   expect_same_steps(run.steps, serial.steps, name);
   std::map<std::string, const Trajectory::Piece*> whole;
@@ -168,7 +169,7 @@ inline void expect_same_run(const Trajectory& run, const Trajectory& serial, con
   for (const Trajectory::Piece& piece : run.weights) {
     ASSERT_TRUE(whole.contains(piece.name)) << piece.name;
     ASSERT_EQ(piece.shape, whole.at(piece.name)->shape) << piece.name;
-    const std::vector<float> expected = part_of(*whole.at(piece.name), piece.box);
+    const std::vector<float> expected = values_in_box(*whole.at(piece.name), piece.box);
     ASSERT_EQ(piece.values.size(), expected.size()) << piece.name;
     double difference = 0, size = 0;
     for (std::size_t i = 0; i < expected.size(); ++i) {

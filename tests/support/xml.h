@@ -8,7 +8,7 @@
 
 namespace lyceum {
 
-/// A page as XML: throws when a tag is left open or a character is not escaped.
+/// Parses a page as XML. Throws if a tag is not closed or a character is not escaped.
 inline boost::property_tree::ptree parsed_xml(const std::string& page) {
   std::istringstream in(page);
   boost::property_tree::ptree tree;

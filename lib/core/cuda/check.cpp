@@ -3,7 +3,7 @@
 namespace lyceum {
 
 void fail_on_gpu(cudaError_t code, const Message& call) {
-  cudaGetLastError();  // an error that can be cleared shall not show at the next call again
+  cudaGetLastError();  // clears the error, if possible, so that the next call does not report it again
   int device = -1;
   if (cudaGetDevice(&device) != cudaSuccess) device = -1;
   throw Error(ExitCode::failed,

@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::size_t slot_bytes = std::size_t{4} << 20;
 
-/// Two buffers between pageable memory and the device; a slot's event says when the device is done with it.
+/// Two pinned buffers between pageable host memory and the device, used alternately. The event of a slot is reached
+/// when the device has finished with its buffer.
 class Staging {
  public:
   void send(const CudaStream& stream, std::byte* device, const std::byte* host, std::size_t bytes) {
@@ -28,22 +29,22 @@ class Staging {
   }
 
   void receive(const CudaStream& stream, std::byte* host, const std::byte* device, std::size_t bytes) {
-    const std::size_t pieces = (bytes + slot_bytes - 1) / slot_bytes;
+    const std::size_t chunks = (bytes + slot_bytes - 1) / slot_bytes;
     std::array<Slot*, 2> ready{};
-    for (std::size_t piece = 0; piece < pieces + 1; ++piece) {
-      if (piece < pieces) {
-        const std::size_t at = piece * slot_bytes;
+    for (std::size_t chunk = 0; chunk < chunks + 1; ++chunk) {
+      if (chunk < chunks) {
+        const std::size_t at = chunk * slot_bytes;
         Slot& slot = next();
         wait_for(stream, slot);
         check(cudaMemcpyAsync(slot.buffer.data(), device + at, std::min(slot_bytes, bytes - at), cudaMemcpyDeviceToHost,
                               stream.handle()),
               "copy to the host");
         slot.done.record(stream.handle());
-        ready[piece % 2] = &slot;
+        ready[chunk % 2] = &slot;
       }
-      if (piece == 0) continue;
-      const std::size_t at = (piece - 1) * slot_bytes;
-      Slot& slot = *ready[(piece - 1) % 2];
+      if (chunk == 0) continue;
+      const std::size_t at = (chunk - 1) * slot_bytes;
+      Slot& slot = *ready[(chunk - 1) % 2];
       wait_for(stream, slot);
       std::memcpy(host + at, slot.buffer.data(), std::min(slot_bytes, bytes - at));
     }
@@ -86,7 +87,7 @@ PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
 
 void copy_to(const CudaStream& stream, void* device, const void* host, std::size_t bytes) {
   if (bytes <= small_copy) return copy_small(stream, device, host, bytes);
-  if (stream.recording()) {  // a record keeps arguments, and would read a buffer again
+  if (stream.recording()) {  // a CUDA graph stores kernel arguments; a staging buffer would be read in each replay
     for (std::size_t at = 0; at < bytes; at += small_copy) {
       copy_small(stream, static_cast<std::byte*>(device) + at, static_cast<const std::byte*>(host) + at,
                  std::min(small_copy, bytes - at));

@@ -11,12 +11,12 @@ struct Destroy {
 };
 using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, Destroy>;
 
-/// What the stream gets while this lives is recorded, and allocated from the reserve.
+/// Records the stream's work during its lifetime; memory allocated meanwhile belongs to the reserve `memory`.
 class Recording {
  public:
   Recording(const CudaStream& stream, std::shared_ptr<Allocator::Reserve>& memory) : stream_(stream) {
     memory = stream.memory().start_reserving();
-    // Relaxed: the work may have to take memory from the driver.
+    // Relaxed mode, since the work may have to allocate memory with cudaMalloc().
     const cudaError_t state = cudaStreamBeginCapture(stream.handle(), cudaStreamCaptureModeRelaxed);
     if (state != cudaSuccess) stream.memory().stop_reserving();
     check(state, "cudaStreamBeginCapture");

@@ -24,7 +24,8 @@ class CudaClock : public ProfileClock {
   std::vector<double> times() override {
     std::vector<double> times(used_);
     if (used_) wait_([this] { return events_[used_ - 1].reached(); });
-    // From stamp to stamp: a float of milliseconds since the first one would lose what a kernel takes.
+    // Sums intervals between neighbouring stamps: CUDA returns milliseconds as a float, which over a longer interval
+    // could not resolve the time of a kernel.
     for (std::size_t i = 1; i < used_; ++i) times[i] = times[i - 1] + events_[i].seconds_since(events_[i - 1]);
     used_ = 0;
     return times;

@@ -8,7 +8,8 @@
 
 namespace lyceum {
 
-/// Stamps are events in the stream's queue; scopes are NVTX ranges too. `wait` waits until what it is given is true.
+/// Returns a clock whose stamps are events in the stream's queue and whose scopes are also NVTX ranges. `wait(reached)`
+/// must block until `reached()` is true.
 std::shared_ptr<ProfileClock> make_cuda_clock(CUstream_st* stream,
                                               std::function<void(const std::function<bool()>& reached)> wait);
 

@@ -7,7 +7,7 @@
 #include "core/cuda_check.h"
 #include "core/cuda_fault.h"
 #include "core/cuda_stream.h"
-#include "core/kept.h"
+#include "core/kernel_state.h"
 #include "core/polling.h"
 #include "core/profile.h"
 
@@ -31,7 +31,8 @@ class DeviceSource : public MemorySource {
     check(state, "cudaMalloc");
     return static_cast<std::byte*>(block);
   }
-  // Waits for all work of the device. At the end of the process the driver may be gone already, and its memory with it.
+  // cudaFree() waits for all work of the device. At the end of the process the driver may have been unloaded and have
+  // freed the memory already, so its result is ignored.
   void give_back(std::byte* block, std::size_t) override { cudaFree(block); }
   void clear(std::byte* block, std::size_t bytes) override {
     if (bytes) check(cudaMemsetAsync(block, 0, bytes, stream_), "cudaMemsetAsync");
@@ -52,9 +53,9 @@ struct CudaStream::State {
   std::shared_ptr<Allocator> memory;
   std::shared_ptr<Profile> profile;
   std::shared_ptr<std::byte> fault;
-  std::shared_ptr<DeviceFault> seen;  // pinned: a copy to other memory would wait for the device
+  std::shared_ptr<DeviceFault> seen;  // pinned, so that the copy is asynchronous
   std::vector<WaitObserver*> observers;
-  Kept kept;
+  KernelState kernel_state;
   State() = default;
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -84,8 +85,8 @@ CudaStream::CudaStream(int device, std::size_t limit) : state_(std::make_shared<
 }
 
 CudaStream::State::~State() {
-  kept.clear();
-  if (handle) cudaStreamSynchronize(handle);  // its blocks go back to the system with the allocator
+  kernel_state.clear();
+  if (handle) cudaStreamSynchronize(handle);  // blocks return to the system with the allocator, so work must be done
   fault.reset();
   if (handle) cudaStreamDestroy(handle);
 }
@@ -93,7 +94,7 @@ CudaStream::State::~State() {
 void CudaStream::set_profile(std::shared_ptr<Profile> profile) const {
   if (state_->profile) state_->profile->set_clock(nullptr);
   if (profile) {
-    // The profile may outlive the stream, all of whose work is done then.
+    // The profile may outlive the stream. All work is done by then, so there is nothing to wait for.
     const auto wait = [stream = std::weak_ptr(state_)](const std::function<bool()>& reached) {
       if (const auto state = stream.lock()) state->wait_until(reached);
     };
@@ -107,7 +108,7 @@ int CudaStream::device() const { return state_->device; }
 int CudaStream::processors() const { return state_->processors; }
 Allocator& CudaStream::memory() const { return *state_->memory; }
 Profile* CudaStream::profile() const { return state_->profile.get(); }
-std::shared_ptr<void>& CudaStream::kept(const std::type_info& type) const { return state_->kept[type]; }
+std::shared_ptr<void>& CudaStream::kernel_state(const std::type_info& type) const { return state_->kernel_state[type]; }
 void CudaStream::wait_until(const std::function<bool()>& reached) const { state_->wait_until(reached); }
 void CudaStream::add_observer(WaitObserver& observer) const { state_->observers.push_back(&observer); }
 void CudaStream::remove_observer(WaitObserver& observer) const { std::erase(state_->observers, &observer); }
@@ -122,13 +123,13 @@ bool CudaStream::recording() const {
 
 void CudaStream::State::wait_until(const std::function<bool()>& reached) const {
   const Clock::time_point begin = Clock::now();
-  bool told = false;
-  for (; !reached(); told = true) {
+  bool notified = false;
+  for (; !reached(); notified = true) {
     const double waited = seconds_since(begin);
     for (WaitObserver* observer : observers) observer->waiting(waited);
     pause_polling(waited);
   }
-  if (!told) return;
+  if (!notified) return;
   for (WaitObserver* observer : observers) observer->over();
 }
 

@@ -1,9 +1,9 @@
 #pragma once
 
-// As much of cuBLASLt as lib/kernels/cuda uses: products by plain loops, matrices column by column as in the original.
-// It proposes three algorithms that add in different orders, so that bits tell which one was used. Which is fastest is
-// a matter of luck, unless HOST_CUDA_FASTEST_GEMM in the environment says it (0, 1, 2): on events' clocks all others
-// then take a second longer.
+// The part of cuBLASLt that lib/kernels/cuda uses. Products are plain loops; matrices are column-major, as in the
+// original. It proposes algorithms that add in three different orders, so that the bits of a result show which one was
+// used. Which of them is fastest is random, unless HOST_CUDA_FASTEST_GEMM (0, 1 or 2) in the environment selects the
+// order: on the clock of events, all others then take one second longer.
 
 #include <cstddef>
 #include <cstdint>
@@ -45,7 +45,7 @@ using cublasLtHandle_t = cublasLtContext*;
 using cublasLtMatmulDesc_t = cublasLtMatmulDescOpaque_t*;
 using cublasLtMatrixLayout_t = cublasLtMatrixLayoutOpaque_t*;
 using cublasLtMatmulPreference_t = cublasLtMatmulPreferenceOpaque_t*;
-/// What it holds is known to the stand-in alone.
+/// Opaque: only the stand-in reads the contents.
 struct cublasLtMatmulAlgo_t {
   std::uint64_t data[8];
 };
@@ -55,7 +55,7 @@ struct cublasLtMatmulHeuristicResult_t {
   cublasStatus_t state;
 };
 
-/// 1, or HOST_CUDA_CUBLASLT_VERSION in the environment.
+/// Returns HOST_CUDA_CUBLASLT_VERSION from the environment; 1 if it is unset.
 std::size_t cublasLtGetVersion();
 const char* cublasLtGetStatusString(cublasStatus_t);
 const char* cublasLtGetStatusName(cublasStatus_t);

@@ -6,7 +6,7 @@ struct __nv_bfloat16 {
   unsigned short bits;
 };
 
-/// Rounded to nearest even; a NaN becomes the one that the device gives.
+/// Rounds to nearest even; any NaN becomes the NaN that a GPU returns.
 inline __nv_bfloat16 __float2bfloat16_rn(float value) {
   const unsigned word = __float_as_uint(value);
   if ((word & 0x7fffffffu) > 0x7f800000u) return {0x7fff};

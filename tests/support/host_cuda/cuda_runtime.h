@@ -1,7 +1,7 @@
 #pragma once
 
-// Kernels on the host: blocks run one after the other, the threads of a block as fibres that change at barriers and
-// shuffles only, by turns from the first to the last and from the last to the first, so that a missing barrier shows.
+// Executes kernels on the host. Blocks run one after another. The threads of a block are fibres that switch only at
+// barriers and shuffles, in alternately ascending and descending order, so that a missing barrier changes the result.
 
 #include <bit>
 #include <cmath>
@@ -15,7 +15,7 @@
 #define __global__
 #define __device__
 #define __host__
-#define __shared__ thread_local  // unlike static, this may stand behind extern
+#define __shared__ thread_local  // unlike static, this can follow extern
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __grid_constant__
 #define __forceinline__ inline
@@ -41,7 +41,7 @@ namespace host_cuda {
 void run_grid(const cudaLaunchConfig_t& config, const std::function<void()>& thread);
 void wait_for_block();
 void wait_for_warp();
-/// The value that lane `lane` of this warp gave, as 8 bytes; all lanes come here.
+/// Returns the value, as 8 bytes, that lane `lane` of this warp passed. All lanes of the warp must call it.
 std::uint64_t exchange(std::uint64_t value, unsigned lane);
 }  // namespace host_cuda
 
@@ -58,7 +58,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   return cudaSuccess;
 }
 
-/// A block may ask for so much shared memory when it is launched.
+/// The most shared memory, in bytes, that a launch may request per block.
 constexpr int host_cuda_shared_bytes = 227 << 10;
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 template <class... Parameters>

@@ -1,8 +1,8 @@
 #pragma once
 
-// As much of the CUDA runtime's interface as lib/core and lib/kernels use, on the host: device memory begins poisoned,
-// and only kernels, copies and libraries of the device can touch it (device_memory.h); a call has run when it returns,
-// unless its stream waits for another one (host_stream.h).
+// The part of the CUDA runtime's interface that lib/core and lib/kernels use, on the host. Device memory is initially
+// poisoned, and only kernels, copies and libraries of the device can access it (device_memory.h). Work is done when the
+// call returns, unless its stream waits for another one (host_stream.h).
 
 #include <cstddef>
 #include <cstdint>
@@ -66,7 +66,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t);
 cudaError_t cudaEventQuery(cudaEvent_t);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to);
 
-// Recording takes launches, copies and what libraries enqueue; events and waits in it are errors, as are waits for it.
+// Stream capture records launches, copies and the work of libraries. Events and waits of the stream during capture are
+// errors.
 cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode);
 cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus*);
 cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*);

@@ -19,9 +19,9 @@ constexpr std::size_t capacity = std::size_t{16} << 30, page = 4096, huge_page =
 
 std::size_t up_to(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-/// A piece of address space, and which blocks of it are taken. It is protected by a protection key where the processor
-/// has them, else by the page tables: their pages are huge, as every kernel changes the protection of all of them
-/// twice.
+/// A range of address space and the blocks of it that are in use. It is protected by a protection key if the processor
+/// has them, else by page tables. Then the range has huge pages, since every kernel changes the protection of all of
+/// them twice.
 class DeviceMemory {
  public:
   DeviceMemory() {
@@ -33,11 +33,11 @@ class DeviceMemory {
     if (key_ >= 0) pkey_mprotect(begin_, capacity, PROT_READ | PROT_WRITE, key_);
     struct sigaction action {};
     action.sa_sigaction = explain;
-    action.sa_flags = SA_SIGINFO | SA_RESETHAND;  // then it happens once more, and ends the process
+    action.sa_flags = SA_SIGINFO | SA_RESETHAND;  // the access is then repeated and ends the process
     sigaction(SIGSEGV, &action, nullptr);
   }
 
-  /// For the calling thread, or for all where there are no keys.
+  /// Makes the memory accessible: for the calling thread, or for all threads without protection keys.
   void open() {
     if (key_ >= 0) {
       pkey_set(key_, 0);
@@ -59,7 +59,7 @@ class DeviceMemory {
     const std::lock_guard lock(mutex_);
     if (!begin_) return nullptr;
     const std::size_t size = std::max(up_to(bytes, page), page);
-    std::size_t at = 0;  // the first gap that is large enough
+    std::size_t at = 0;  // begins at the first gap that is large enough
     for (const auto& [start, length] : blocks_) {
       if (start - at >= size) break;
       at = start + length;
@@ -85,14 +85,14 @@ class DeviceMemory {
  private:
   static void explain(int, siginfo_t* info, void*);
   std::byte* begin_ = nullptr;
-  std::size_t end_ = 0;  // nothing was ever taken from here on
+  std::size_t end_ = 0;  // no block was ever allocated beyond it
   std::map<std::size_t, std::size_t> blocks_;
   std::mutex mutex_;
   int users_ = 0, key_ = -1;
 };
 
 DeviceMemory& memory() {
-  static auto* const only = new DeviceMemory;  // destructors of other objects may still give blocks back
+  static auto* const only = new DeviceMemory;  // never destroyed: destructors of other objects may still free blocks
   return *only;
 }
 
@@ -101,7 +101,7 @@ void DeviceMemory::explain(int, siginfo_t* info, void*) {
   if (memory().holds(info->si_addr)) static_cast<void>(!write(STDERR_FILENO, line, sizeof line - 1));
 }
 
-thread_local int accesses = 0;  // of this thread, one within the other
+thread_local int accesses = 0;  // number of nested DeviceAccess objects of this thread
 
 }  // namespace
 

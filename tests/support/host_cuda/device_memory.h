@@ -4,9 +4,8 @@
 
 namespace host_cuda {
 
-/// The device's memory can be read and written as long as one of these is there: while a kernel, a copy or a library of
-/// the device works. At other times it is protected, so that code of the host that touches it crashes, as it would with
-/// a GPU.
+/// Makes device memory accessible while an object of this class exists: while a kernel, a copy or a library of the
+/// device works. At other times it is protected, so host code that touches it crashes, as it would with a GPU.
 class DeviceAccess {
  public:
   DeviceAccess();
@@ -15,7 +14,7 @@ class DeviceAccess {
   DeviceAccess& operator=(const DeviceAccess&) = delete;
 };
 
-/// Poisoned with 0xff bytes; null when there is none.
+/// Returns device memory filled with 0xff bytes; null if there is none left.
 void* take_device_memory(std::size_t bytes);
 void give_back_device_memory(void* block);
 

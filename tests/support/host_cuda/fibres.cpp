@@ -19,8 +19,8 @@ alignas(1024) thread_local std::byte launched_shared_memory[host_cuda_shared_byt
 
 }  // namespace lyceum
 
-/// Puts the registers that a function must keep on the stack, leaves the stack's pointer in *from, and goes on where
-/// the stack `to` was left. (swapcontext also asks the system for the signal mask, which takes a hundred times longer.)
+/// Pushes the callee-saved registers on the stack, stores the stack pointer in *from, and continues with the stack
+/// `to`. (swapcontext also reads the signal mask with a system call, which takes a hundred times longer.)
 extern "C" void host_cuda_switch(void** from, void* to);
 #ifndef __x86_64__
 #error "host_cuda: fibres are written for x86-64"
@@ -54,13 +54,13 @@ namespace {
 constexpr std::size_t stack_bytes = std::size_t{256} << 10;
 constexpr unsigned warp = 32;
 
-[[noreturn]] void give_up(const char* reason) {
+[[noreturn]] void abort_with(const char* reason) {
   std::fprintf(stderr, "host_cuda: %s (block %u, %u, thread %u)\n", reason, blockIdx.x, blockIdx.y, threadIdx.x);
   std::abort();
 }
 
-/// Stacks that nobody uses, the one that was used last first: threads that end without waiting all run on one, which is
-/// in the cache. None is ever given back.
+/// Unused stacks; take() returns the one that was used last. So threads that end without waiting all use the same
+/// stack, which is in the cache. Stacks are never freed.
 class Stacks {
  public:
   std::byte* take() {
@@ -72,11 +72,11 @@ class Stacks {
   void put(std::byte* stack) { free_.push_back(stack); }
 
  private:
-  /// The first byte behind a stack.
+  /// Allocates a stack and returns its upper end.
   std::byte* fresh() {
     void* space = mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (space == MAP_FAILED) give_up("no memory for a thread's stack");
-    // They begin at different cache lines, or all would meet in the same few lines of the cache.
+    if (space == MAP_FAILED) abort_with("no memory for a thread's stack");
+    // Staggers the stacks by cache lines; otherwise their ends would all map to the same few lines of the cache.
     return static_cast<std::byte*>(space) + stack_bytes - made_++ % 32 * 128;
   }
   std::vector<std::byte*> free_;
@@ -87,30 +87,30 @@ struct Fibre {
   enum class State { runs, waits_for_warp, waits_for_block, done };
   State state = State::done;
   unsigned exchanges = 0;
-  std::byte* top = nullptr;  // of its stack, from its start to its end
-  void* stack = nullptr;     // as it was left
-  std::uint64_t offered[2];  // by turns: a lane may be one exchange ahead of another, never two
+  std::byte* top = nullptr;  // upper end of its stack while it has one
+  void* stack = nullptr;     // stack pointer at its last switch
+  std::uint64_t offered[2];  // used alternately: a lane may be one exchange ahead of another, never two
 
   void prepare() {
     state = State::runs;
     exchanges = 0;
   }
-  /// Lets the next switch to this fibre call `function`, which must not return.
+  /// Prepares the stack so that the next switch to this fibre calls `function`, which must not return.
   void start(std::byte* on, void (*function)()) {
     top = on;
-    std::byte* place = top - 2 * sizeof(void*);  // a call would have left its return address on a multiple of 16
+    std::byte* place = top - 2 * sizeof(void*);  // after a call, the return address is at a multiple of 16
     std::memcpy(place, &function, sizeof function);
     stack = place - 6 * sizeof(void*);
   }
 };
 
-/// One run over the threads [first, end) of a warp.
+/// One pass over the threads [first, end) of a warp.
 struct Pass {
   unsigned first = 0, end = 0, taken = 0;
   bool forwards = true;
 };
 
-/// One block at a time: the fibres of its threads.
+/// The block that is running, with the fibres of its threads.
 struct Block {
   std::vector<Fibre> fibres;
   Stacks stacks;
@@ -124,7 +124,7 @@ Block& block() { return only_block; }
 
 void enter();
 
-/// Makes the next thread of the pass that can run the one that runs; null where there is none.
+/// Makes the next runnable thread of the pass the running one. Returns null if there is none.
 Fibre* take_next() {
   Block& own = block();
   Pass& pass = own.pass;
@@ -139,7 +139,7 @@ Fibre* take_next() {
   return nullptr;
 }
 
-/// The next thread runs at once, without the scheduler in between.
+/// Sets the state of the running thread and switches to the next one directly, without the scheduler.
 void wait_as(Fibre::State state) {
   Fibre& self = *block().running;
   self.state = state;
@@ -151,7 +151,7 @@ void enter() {
   (*block().body)();
   Fibre& self = *block().running;
   self.state = Fibre::State::done;
-  host_cuda_switch(&self.stack, block().scheduler);  // which may give this stack to the next
+  host_cuda_switch(&self.stack, block().scheduler);  // the scheduler may give this stack to another thread
 }
 
 void run_pass() {
@@ -162,8 +162,8 @@ void run_pass() {
   }
 }
 
-/// Runs the threads [first, end) of a warp until all of them are done or wait for the block; whether any does the
-/// latter. The order changes each time that they have met, so that what leans on an order shows.
+/// Runs the threads [first, end) of a warp until each has ended or waits for the block. Returns true if any waits. The
+/// order is reversed each time the threads have met, so that results that depend on the order differ.
 bool run_warp(unsigned first, unsigned end, bool forwards) {
   Fibre* const fibres = block().fibres.data();
   for (;; forwards = !forwards) {
@@ -175,7 +175,7 @@ bool run_warp(unsigned first, unsigned end, bool forwards) {
       at_block += fibres[t].state == Fibre::State::waits_for_block;
     }
     if (at_warp == 0) return at_block > 0;
-    if (at_warp != end - first) give_up("threads wait for some that do not come");
+    if (at_warp != end - first) abort_with("threads wait for some that do not come");
     for (unsigned t = first; t < end; ++t) fibres[t].state = Fibre::State::runs;
   }
 }
@@ -191,7 +191,7 @@ void run_block(unsigned threads) {
       const unsigned first = (forwards ? i : warps - 1 - i) * warp;
       if (run_warp(first, std::min(first + warp, threads), forwards)) waits = true;
     }
-    for (unsigned t = 0; t < threads; ++t) {  // threads that are done need not come to a barrier
+    for (unsigned t = 0; t < threads; ++t) {  // threads that have ended need not reach the barrier
       if (fibres[t].state == Fibre::State::waits_for_block) fibres[t].state = Fibre::State::runs;
     }
   }
@@ -201,8 +201,8 @@ void run_block(unsigned threads) {
 
 void run_grid(const cudaLaunchConfig_t& config, const std::function<void()>& thread) {
   const dim3& grid = config.gridDim;
-  if (config.blockDim.y != 1 || config.blockDim.z != 1) give_up("blocks of one dimension only");
-  if (config.dynamicSmemBytes > sizeof lyceum::launched_shared_memory) give_up("too much shared memory");
+  if (config.blockDim.y != 1 || config.blockDim.z != 1) abort_with("blocks of one dimension only");
+  if (config.dynamicSmemBytes > sizeof lyceum::launched_shared_memory) abort_with("too much shared memory");
   const DeviceAccess access;
   gridDim = grid;
   blockDim = config.blockDim;

@@ -29,19 +29,19 @@ struct cublasLtMatmulPreferenceOpaque_t {
 
 namespace {
 
-/// What an algorithm's 64 bytes say.
+/// The contents of an algorithm's 64 bytes.
 struct Algorithm {
-  std::uint64_t mark = 0x6c79636575676d6d;  // all others are nothing that was ever proposed
+  std::uint64_t mark = 0x6c79636575676d6d;  // other values: not an algorithm that was ever proposed
   std::uint32_t a = 256, b = 256, c = 256;  // alignments that its three matrices must have
-  std::int32_t parts = 1;                   // over how many blocks it splits sums
-  std::int32_t order = 0;                   // in which it adds: forwards, backwards, even places before odd ones
-  std::int32_t batch = 1;                   // products at once that it was proposed for
+  std::int32_t parts = 1;                   // number of blocks over which it splits sums
+  std::int32_t order = 0;  // order of addition: 0 forwards, 1 backwards, 2 even indices before odd ones
+  std::int32_t batch = 1;  // number of products of a batch that it was proposed for
   std::int32_t unused[8] = {};
 };
 static_assert(sizeof(Algorithm) == sizeof(cublasLtMatmulAlgo_t));
 
-Algorithm known(const cublasLtMatmulAlgo_t* algorithm) { return std::bit_cast<Algorithm>(*algorithm); }
-bool good(const Algorithm& algorithm, const cublasLtMatrixLayoutOpaque_t& result) {
+Algorithm decoded(const cublasLtMatmulAlgo_t* algorithm) { return std::bit_cast<Algorithm>(*algorithm); }
+bool is_valid(const Algorithm& algorithm, const cublasLtMatrixLayoutOpaque_t& result) {
   return algorithm.mark == Algorithm{}.mark && algorithm.batch == result.batch;
 }
 
@@ -52,7 +52,7 @@ std::uint64_t place_in_order(std::int32_t order, std::uint64_t i, std::uint64_t 
   return i < even ? 2 * i : 2 * (i - even) + 1;
 }
 
-/// Reads and writes elements of a matrix as a factor that may be transposed.
+/// Access to the elements of a matrix, which is transposed if `transpose` is true.
 template <class A>
 struct View {
   cublasLtMatrixLayoutOpaque_t layout;
@@ -66,7 +66,9 @@ struct View {
                      : c * static_cast<std::uint64_t>(layout.stride) + r;
   }
   View of_batch(std::int64_t i) const {
-    const std::int64_t bytes = layout.type == CUDA_R_64F ? 8 : layout.type == CUDA_R_32F ? 4 : 2;
+    std::int64_t bytes = 2;
+    if (layout.type == CUDA_R_32F) bytes = 4;
+    if (layout.type == CUDA_R_64F) bytes = 8;
     return {layout, static_cast<std::byte*>(data) + i * layout.offset * bytes, transpose};
   }
   A get(std::uint64_t r, std::uint64_t c) const {
@@ -110,7 +112,7 @@ void multiply(std::int32_t order, A alpha, const View<A>& a, const View<A>& b, A
   }
 }
 
-/// Whether every matrix of the batch is.
+/// True if every matrix of the batch is aligned to `bytes`.
 template <class A>
 bool aligned(const View<A>& matrix, std::uint32_t bytes) {
   for (std::int64_t i = 0; i < std::min(matrix.layout.batch, 2); ++i) {
@@ -119,8 +121,8 @@ bool aligned(const View<A>& matrix, std::uint32_t bytes) {
   return true;
 }
 
-/// Whether the matrices of a batch of results share no element.
-bool apart(const cublasLtMatrixLayoutOpaque_t& result) {
+/// True if the matrices of a batch of results share no element.
+bool disjoint(const cublasLtMatrixLayoutOpaque_t& result) {
   const auto elements =
       static_cast<std::int64_t>(result.cols - 1) * result.stride + static_cast<std::int64_t>(result.rows);
   return result.batch == 1 || result.offset >= elements;
@@ -129,8 +131,8 @@ bool apart(const cublasLtMatrixLayoutOpaque_t& result) {
 }  // namespace
 
 std::size_t cublasLtGetVersion() {
-  const char* told = std::getenv("HOST_CUDA_CUBLASLT_VERSION");
-  return told ? std::strtoull(told, nullptr, 10) : 1;
+  const char* version = std::getenv("HOST_CUDA_CUBLASLT_VERSION");
+  return version ? std::strtoull(version, nullptr, 10) : 1;
 }
 const char* cublasLtGetStatusString(cublasStatus_t) { return "the operation is wrong"; }
 const char* cublasLtGetStatusName(cublasStatus_t) { return "CUBLAS_STATUS"; }
@@ -190,7 +192,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   }
   return CUBLAS_STATUS_SUCCESS;
 }
-/// A split sum first, unless it was declined.
+/// Proposes an algorithm with split sums first, unless the preference excludes them.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t result, cublasLtMatmulPreference_t preference,
@@ -211,12 +213,12 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, c
                                        cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t product,
                                        const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* result) {
   result->workspaceSize = 0;
-  return result->state = good(known(algorithm), *product) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+  return result->state = is_valid(decoded(algorithm), *product) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algorithm,
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute, void* value,
                                                     std::size_t bytes, std::size_t* written) {
-  const std::int32_t parts = known(algorithm).parts, scheme = parts > 1 ? 1 : 0;
+  const std::int32_t parts = decoded(algorithm).parts, scheme = parts > 1 ? 1 : 0;
   std::memcpy(value, attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? &parts : &scheme, bytes);
   *written = bytes;
   return CUBLAS_STATUS_SUCCESS;
@@ -226,9 +228,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                               const void* beta, const void* c, cublasLtMatrixLayout_t, void* d,
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void*,
                               std::size_t, cudaStream_t stream) {
-  const Algorithm how = known(algorithm);
+  const Algorithm how = decoded(algorithm);
   const std::int32_t batch = d_layout->batch;
-  if (!good(how, *d_layout) || c != d || a_layout->batch != batch || b_layout->batch != batch || !apart(*d_layout)) {
+  if (!is_valid(how, *d_layout) || c != d || a_layout->batch != batch || b_layout->batch != batch ||
+      !disjoint(*d_layout)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   const char* fastest = std::getenv("HOST_CUDA_FASTEST_GEMM");

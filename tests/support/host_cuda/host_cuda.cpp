@@ -15,7 +15,7 @@ const char* cudaGetErrorName(cudaError_t code) {
   return code == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "?";
 }
 cudaError_t cudaGetLastError() { return cudaSuccess; }
-/// HOST_CUDA_DEVICES, else one.
+/// Returns HOST_CUDA_DEVICES from the environment, or 1.
 cudaError_t cudaGetDeviceCount(int* count) {
   host_cuda::loads_eagerly();
   const char* devices = std::getenv("HOST_CUDA_DEVICES");

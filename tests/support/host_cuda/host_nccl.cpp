@@ -18,10 +18,10 @@ using host_nccl::Work;
 namespace {
 
 constexpr int first_tag = 1 << 20, tags_of_a_rank = 1 << 12;
-/// Added to a communicator's tag: of the messages by which it is split.
+/// Added to a communicator's tag for the messages that split it.
 constexpr int split_tag = 1 << 30;
 
-/// What the id of a communicator says: the rank of the job that made it, and the tag of all its messages.
+/// The contents of a communicator's id: the rank in the job that created it, and the tag of all its messages.
 struct Identity {
   int root, tag;
 };
@@ -32,15 +32,16 @@ int world_rank() {
   return rank;
 }
 
-/// A rank's part in a split: it hears what colour and key every other one gives, then the identity that the first rank
-/// of its own colour has made.
+/// The state of a split on one rank:
+/// 1. Each rank receives colour and key of every other rank.
+/// 2. The first rank of each colour creates an identity and sends it to the other ranks of that colour.
 struct Split {
   struct Choice {
     int colour, key;
   };
   std::vector<Choice> choices;  // by rank
   ncclComm** into;
-  std::vector<int> members{};  // ranks of the job, once all have chosen
+  std::vector<int> members{};  // ranks in the job of this rank's colour, by key; empty until all have chosen
   Identity identity{};
   std::vector<MPI_Request> requests{};
 };
@@ -52,16 +53,17 @@ host_nccl::Made made_here;
 struct ncclComm {
   std::shared_ptr<Ranks> ranks = std::make_shared<Ranks>();
   Identity identity;
-  std::vector<MPI_Request> requests;  // of connecting
+  std::vector<MPI_Request> requests;  // requests of connecting
   enum class Stage { gathering, spreading, ready } stage = Stage::gathering;
   bool finalising = false;
-  int looks = 0;            // until what was given is in the stream
-  std::vector<Call> calls;  // being given
+  int polls_left = 0;       // remaining polls until `calls` are enqueued in the stream
+  std::vector<Call> calls;  // calls of the open group
   cudaStream_t stream = nullptr;
-  std::unique_ptr<Split> split;  // under way
+  std::unique_ptr<Split> split;  // the pending split, if any
 
-  /// Whether all ranks know each other: the first one hears of the others and tells them all.
-  bool connected() {
+  /// Returns true once all ranks know each other. The first rank gathers the ranks in the job of all others and sends
+  /// them the list.
+  bool advance_connection() {
     auto& world = ranks->world;
     while (stage != Stage::ready) {
       int done = 0;
@@ -83,8 +85,9 @@ struct ncclComm {
     }
     return true;
   }
-  /// Whoever comes says which rank of the communicator it is by another tag.
-  void introduce() {
+  /// Sends this rank in the job to the first rank of the communicator. Its position in the communicator is encoded in
+  /// the tag.
+  void send_own_rank() {
     auto& world = ranks->world;
     const int self = ranks->rank;
     world[static_cast<std::size_t>(self)] = world_rank();
@@ -110,7 +113,7 @@ Identity new_identity() {
   return {world_rank(), first_tag + world_rank() * tags_of_a_rank + made++ % tags_of_a_rank};
 }
 
-/// The ranks of the job of this rank's colour, by key.
+/// Returns the ranks in the job of this rank's colour, sorted by key.
 std::vector<int> members_of(const ncclComm& comm) {
   const auto& choices = comm.split->choices;
   const int colour = choices[static_cast<std::size_t>(comm.ranks->rank)].colour;
@@ -124,7 +127,7 @@ std::vector<int> members_of(const ncclComm& comm) {
   return members;
 }
 
-/// Sends or receives the identity of the communicator that is split off.
+/// Sends or receives the identity of the new communicator.
 void spread_identity(Split& split, int tag) {
   const auto& members = split.members;
   if (members[0] != world_rank()) {
@@ -139,8 +142,8 @@ void spread_identity(Split& split, int tag) {
   }
 }
 
-/// Whether no split is under way any more.
-bool has_split(ncclComm& comm) {
+/// Continues a pending split. Returns true if none is pending any more.
+bool advance_split(ncclComm& comm) {
   while (comm.split) {
     Split& split = *comm.split;
     int done = 0;
@@ -166,8 +169,9 @@ bool has_split(ncclComm& comm) {
   return true;
 }
 
-ncclResult_t give(ncclComm_t comm, cudaStream_t stream, Call call) {
-  if (comm->looks > 0 || comm->stage != ncclComm::Stage::ready || comm->split) return ncclInvalidUsage;  // in progress
+ncclResult_t submit(ncclComm_t comm, cudaStream_t stream, Call call) {
+  // An earlier call may still be in progress.
+  if (comm->polls_left > 0 || comm->stage != ncclComm::Stage::ready || comm->split) return ncclInvalidUsage;
   ncclGroupStart();
   comm->calls.push_back(std::move(call));
   comm->stream = stream;
@@ -178,7 +182,8 @@ ncclResult_t give(ncclComm_t comm, cudaStream_t stream, Call call) {
 }  // namespace
 
 const char* ncclGetErrorString(ncclResult_t result) {
-  return result == ncclInvalidUsage ? "invalid usage" : result == ncclInProgress ? "in progress" : "?";
+  if (result == ncclInvalidUsage) return "invalid usage";
+  return result == ncclInProgress ? "in progress" : "?";
 }
 const char* ncclGetLastError(ncclComm_t) { return ""; }
 
@@ -189,19 +194,19 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
-  if (config->blocking != 0 || config->splitShare == 1) return ncclInvalidArgument;  // the stand-in has no other kind
+  if (config->blocking != 0 || config->splitShare == 1) return ncclInvalidArgument;  // not supported here
   ++made_here.by_id;
   *comm = new ncclComm;
   std::memcpy(&(*comm)->identity, &id, sizeof(Identity));
   *(*comm)->ranks = {rank, (*comm)->identity.tag, std::vector<int>(static_cast<std::size_t>(ranks))};
-  (*comm)->introduce();
+  (*comm)->send_own_rank();
   return ncclInProgress;
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t* child, ncclConfig_t* config) {
   if (config->blocking != 0 || config->splitShare == 1) return ncclInvalidArgument;
-  const bool busy = comm->looks > 0 || comm->ranks->under_way > 0 || comm->split;
-  if (busy || comm->stage != ncclComm::Stage::ready) return ncclInvalidUsage;  // the original may hang
+  const bool busy = comm->polls_left > 0 || comm->ranks->pending > 0 || comm->split;
+  if (busy || comm->stage != ncclComm::Stage::ready) return ncclInvalidUsage;  // NCCL may hang here
   *child = nullptr;
   const auto& world = comm->ranks->world;
   const auto self = static_cast<std::size_t>(comm->ranks->rank);
@@ -221,14 +226,14 @@ host_nccl::Made host_nccl::made() { return made_here; }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   *state = ncclInProgress;
-  if (!comm->connected() || !has_split(*comm)) return ncclSuccess;
-  if (comm->looks > 0 && --comm->looks == 0) {
+  if (!comm->advance_connection() || !advance_split(*comm)) return ncclSuccess;
+  if (comm->polls_left > 0 && --comm->polls_left == 0) {
     host_cuda::enqueue(comm->stream,
                        [work = std::make_shared<Work>(comm->ranks, std::move(comm->calls))] { return (*work)(); });
     comm->calls.clear();
   }
   if (comm->finalising) host_cuda::advance();
-  if (comm->looks == 0 && !(comm->finalising && comm->ranks->under_way)) *state = ncclSuccess;
+  if (comm->polls_left == 0 && !(comm->finalising && comm->ranks->pending)) *state = ncclSuccess;
   return ncclSuccess;
 }
 
@@ -237,21 +242,21 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) { return delete comm, ncclSuccess;
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   comm->ranks->aborted = true;
   host_cuda::advance();
-  if (comm->requests.empty() && !comm->split) delete comm;  // else leaked: MPI may still write there
+  if (comm->requests.empty() && !comm->split) delete comm;  // otherwise leaked, since MPI may still write to it
   return ncclSuccess;
 }
 
 ncclResult_t ncclGroupStart() { return ++group_depth, ncclSuccess; }
 ncclResult_t ncclGroupEnd() {
   if (--group_depth > 0 || grouped.empty()) return ncclSuccess;
-  for (ncclComm* comm : grouped) comm->looks = 3;
+  for (ncclComm* comm : grouped) comm->polls_left = 3;
   grouped.clear();
   return ncclInProgress;
 }
 
 ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t operation,
                         int root, ncclComm_t comm, cudaStream_t stream) {
-  return give(comm, stream, {Call::Kind::reduce, from, to, count, type, operation, root});
+  return submit(comm, stream, {Call::Kind::reduce, from, to, count, type, operation, root});
 }
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t operation,
                            ncclComm_t comm, cudaStream_t stream) {
@@ -259,7 +264,7 @@ ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDa
 }
 ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type, int root,
                            ncclComm_t comm, cudaStream_t stream) {
-  return give(comm, stream, {Call::Kind::broadcast, from, to, count, type, ncclSum, root});
+  return submit(comm, stream, {Call::Kind::broadcast, from, to, count, type, ncclSum, root});
 }
 ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,
                                ncclRedOp_t operation, ncclComm_t comm, cudaStream_t stream) {
@@ -281,9 +286,9 @@ ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDa
 }
 ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  return give(comm, stream, {Call::Kind::send, from, nullptr, count, type, ncclSum, peer});
+  return submit(comm, stream, {Call::Kind::send, from, nullptr, count, type, ncclSum, peer});
 }
 ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  return give(comm, stream, {Call::Kind::receive, nullptr, to, count, type, ncclSum, peer});
+  return submit(comm, stream, {Call::Kind::receive, nullptr, to, count, type, ncclSum, peer});
 }

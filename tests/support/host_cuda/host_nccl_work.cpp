@@ -41,7 +41,12 @@ void reduce(std::byte* into, const std::byte* other, std::size_t count, ncclRedO
     std::memcpy(&a, into + i * sizeof(T), sizeof a);
     std::memcpy(&b, other + i * sizeof(T), sizeof b);
     const auto x = value_of(a), y = value_of(b);
-    assign(a, static_cast<decltype(x + y)>(operation == ncclSum ? x + y : (operation == ncclMax) == (x > y) ? x : y));
+    using Value = decltype(x + y);
+    if (operation == ncclSum) {
+      assign(a, static_cast<Value>(x + y));
+    } else {
+      assign(a, static_cast<Value>((operation == ncclMax) == (x > y) ? x : y));
+    }
     std::memcpy(into + i * sizeof(T), &a, sizeof a);
   }
 }
@@ -60,18 +65,18 @@ void reduce(std::byte* into, const std::byte* other, std::size_t count, ncclData
 }  // namespace
 
 Work::Work(std::shared_ptr<Ranks> ranks, std::vector<Call> calls) : ranks_(std::move(ranks)), calls_(std::move(calls)) {
-  ++ranks_->under_way;
+  ++ranks_->pending;
   host_cuda::await_others(1);
 }
 
 Work::~Work() {
-  --ranks_->under_way;
+  --ranks_->pending;
   host_cuda::await_others(-1);
 }
 
 bool Work::operator()() {
   if (ranks_->aborted) {
-    if (started_) new std::vector<Call>(std::move(calls_));  // leaked: MPI may still write there
+    if (started_) new std::vector<Call>(std::move(calls_));  // leaked, since MPI may still write to it
     return true;
   }
   if (!started_) start();

@@ -14,15 +14,15 @@ using Bytes = std::vector<std::byte>;
 
 std::size_t width_of(ncclDataType_t type);
 
-/// What all work of a communicator sees.
+/// State of a communicator that all its work shares.
 struct Ranks {
   int rank, tag;
-  std::vector<int> world;  // ranks of the job
+  std::vector<int> world;  // for each rank of the communicator, its rank in the job
   bool aborted = false;
-  int under_way = 0;  // works
+  int pending = 0;  // number of works pending
 };
 
-/// One call's part in what its group of calls does. `root`: −1 for every rank.
+/// One call of a group of calls. `root`: −1 if every rank is a root.
 struct Call {
   enum class Kind { reduce, broadcast, send, receive } kind;
   const void* from;
@@ -30,21 +30,21 @@ struct Call {
   std::size_t count;
   ncclDataType_t type;
   ncclRedOp_t operation;
-  int root;  // or the peer
+  int root;  // for send and receive: the peer
 
   Bytes own{};
   std::vector<Bytes> received{};  // by rank
   std::size_t bytes() const { return count * width_of(type); }
 };
 
-/// The calls of a group in a stream.
+/// The calls of a group of calls, as work of a stream.
 class Work {
  public:
   Work(std::shared_ptr<Ranks> ranks, std::vector<Call> calls);
   ~Work();
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
-  /// Takes the next steps; whether it has ended.
+  /// Does what is possible without blocking. Returns true once all calls are done.
   bool operator()();
 
  private:

@@ -21,17 +21,18 @@ struct CUgraph_st {
   std::vector<host_cuda::Work> works;
 };
 struct CUgraphExec_st {
-  std::shared_ptr<const std::vector<host_cuda::Work>> works;  // launches under way may outlive it
+  std::shared_ptr<const std::vector<host_cuda::Work>> works;  // shared, since pending launches may outlive this
 };
 
 struct CUstream_st {
   std::deque<host_cuda::Work> queue;
   bool destroyed = false;
   std::unique_ptr<CUgraph_st> recording;
-  bool spoilt = false;  // the recording, by something that cannot be recorded
-  /// Whether it records: then what is asked cannot be done, and the recording is spoilt.
-  bool refuses() {
-    spoilt = spoilt || recording;
+  bool invalidated = false;  // true if something that cannot be captured has been requested
+  /// Returns true if the stream is being captured. The request of the caller is then rejected, and the capture becomes
+  /// invalid.
+  bool reject_if_capturing() {
+    invalidated = invalidated || recording;
     return recording != nullptr;
   }
 };
@@ -43,17 +44,17 @@ namespace {
 struct Device {
   std::vector<std::unique_ptr<CUstream_st>> streams;
   CUstream_st legacy;
-  bool running = false;                   // no work may ask for more
-  std::chrono::nanoseconds pretended{0};  // that the clock is ahead
+  bool running = false;                   // guards against recursion: work must not advance streams
+  std::chrono::nanoseconds pretended{0};  // how far the clock of events is ahead
   const bool lazy = std::getenv("HOST_CUDA_LAZY") != nullptr;
 };
 
 Device& device() {
-  static Device& only = *new Device;  // never destroyed: others may outlive it
+  static Device& only = *new Device;  // never destroyed: other static objects may outlive it
   return only;
 }
 
-/// Whether it came further.
+/// Runs work of the stream as far as possible. Returns true if any was completed.
 bool advance(CUstream_st& stream) {
   if (stream.queue.empty()) return false;
   const DeviceAccess access;
@@ -77,7 +78,7 @@ void advance() {
   own.running = true;
   for (bool moved = true; moved;) {
     moved = advance(own.legacy);
-    // The newest first: what it forgets to wait for has not been done then.
+    // Runs the newest stream first: if it fails to wait for older streams, their work has not been done yet.
     for (auto stream = own.streams.rbegin(); stream != own.streams.rend(); ++stream) moved |= advance(**stream);
   }
   std::erase_if(own.streams, [](const auto& stream) { return stream->destroyed && stream->queue.empty(); });
@@ -121,7 +122,7 @@ bool load(const void* kernel) {
 void pretend_to_take(std::chrono::nanoseconds time) { device().pretended += time; }
 
 void wait_for_device() {
-  for (const auto& stream : device().streams) stream->refuses();
+  for (const auto& stream : device().streams) stream->reject_if_capturing();
   for (advance(); !idle(); advance()) sched_yield();
 }
 
@@ -130,7 +131,7 @@ void wait_for_device() {
 struct CUevent_st {
   struct Marks {
     long recorded = 0, reached = 0;
-    std::chrono::steady_clock::time_point when;  // of the last one reached
+    std::chrono::steady_clock::time_point when;  // time of the last recording reached
   };
   std::shared_ptr<Marks> marks = std::make_shared<Marks>();
 };
@@ -148,7 +149,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  if (stream->refuses()) return cudaErrorStreamCaptureUnsupported;
+  if (stream->reject_if_capturing()) return cudaErrorStreamCaptureUnsupported;
   advance();
   return stream->queue.empty() ? cudaSuccess : cudaErrorNotReady;
 }
@@ -158,7 +159,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return state;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  if (stream->refuses()) return cudaErrorStreamCaptureUnsupported;
+  if (stream->reject_if_capturing()) return cudaErrorStreamCaptureUnsupported;
   enqueue(stream, [marks = event->marks, mark = event->marks->recorded] { return marks->reached >= mark; });
   return cudaSuccess;
 }
@@ -169,7 +170,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  if (stream && stream->refuses()) return cudaErrorStreamCaptureUnsupported;
+  if (stream && stream->reject_if_capturing()) return cudaErrorStreamCaptureUnsupported;
   enqueue(stream, [marks = event->marks, mark = ++event->marks->recorded] {
     marks->reached = mark;
     marks->when = std::chrono::steady_clock::now() + host_cuda::device().pretended;
@@ -193,7 +194,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEven
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (stream->recording) return cudaErrorInvalidValue;
   stream->recording = std::make_unique<CUgraph_st>();
-  stream->spoilt = false;
+  stream->invalidated = false;
   return cudaSuccess;
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
@@ -204,7 +205,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   const auto recording = std::exchange(stream->recording, nullptr);
   *graph = nullptr;
   if (!recording) return cudaErrorInvalidValue;
-  if (stream->spoilt) return cudaErrorStreamCaptureInvalidated;
+  if (stream->invalidated) return cudaErrorStreamCaptureInvalidated;
   *graph = new CUgraph_st(std::move(*recording));
   return cudaSuccess;
 }

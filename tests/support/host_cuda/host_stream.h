@@ -8,27 +8,29 @@
 
 namespace host_cuda {
 
-/// A stream's work: does what can be done without waiting; whether that was all. Called again until then.
+/// Work of a stream: does what is possible without blocking and returns true once all of it is done. It is called again
+/// until then.
 using Work = std::function<bool()>;
 
-/// Runs the work when the stream has nothing before it: at once as a rule. With HOST_CUDA_LAZY in the environment it
-/// waits for somebody to ask how far the device is, so that whoever forgets to wait finds nothing done.
+/// Appends work to a stream. It normally runs at once if the stream has no earlier work. With HOST_CUDA_LAZY in the
+/// environment it runs only when the host queries the device or waits for it, so code that forgets to wait reads no
+/// results.
 void enqueue(cudaStream_t stream, Work work);
-/// Runs all streams as far as they come.
+/// Runs the work of all streams as far as possible.
 void advance();
-/// `works` more, or fewer, of what is in streams wait for other ranks.
+/// Adds `works`, which may be negative, to the number of works in streams that wait for other ranks.
 void await_others(int works);
-/// Whether the kernel can be launched now. Where code is loaded at a kernel's first launch, CUDA_MODULE_LOADING=LAZY,
-/// that may wait for the whole device: with work on it that waits for other ranks it is refused, as they may wait for
-/// this one.
+/// Loads the kernel and returns true, or returns false with a message. With CUDA_MODULE_LOADING=LAZY a GPU loads code
+/// at a kernel's first launch, which may wait for the whole device. If work on the device waits for other ranks,
+/// loading is therefore rejected: these ranks may be waiting for this one.
 bool load(const void* kernel);
-/// What CUDA_MODULE_LOADING says when the process first calls CUDA.
+/// True if CUDA_MODULE_LOADING was EAGER when the process first called CUDA.
 bool loads_eagerly();
-/// Until all streams have nothing left. Spoils what is being recorded.
+/// Waits until all streams are empty. Invalidates captures.
 void wait_for_device();
-/// Moves the events' clock on: work seems to have taken longer than it did.
+/// Advances the clock of events by `time`, as if work had taken that much longer.
 void pretend_to_take(std::chrono::nanoseconds time);
-/// Between any two places of the host's and the device's memory.
+/// Copies between any two locations in memory of host or device.
 void copy(void* to, const void* from, std::size_t bytes);
 
 }  // namespace host_cuda

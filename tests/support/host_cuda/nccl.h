@@ -1,8 +1,8 @@
 #pragma once
 
-// As much of NCCL as lib/parallel/comm uses, over MPI: what a communicator is given runs in its stream, whenever
-// somebody asks how far the device is, and waits there for the other ranks. Calls are in progress for a while, as they
-// may be in the original with blocking = 0, and sums are in the opposite order of ranks.
+// The part of NCCL that lib/parallel/comm uses, over MPI. The work of a communicator runs in its stream, whenever the
+// host queries the device, and waits there for the other ranks. Calls remain in progress for a while, as they may in
+// NCCL with blocking = 0. Sums are in reverse order of ranks.
 
 #include <climits>
 #include <cstddef>
@@ -42,7 +42,7 @@ const char* ncclGetErrorString(ncclResult_t);
 const char* ncclGetLastError(ncclComm_t);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config);
-/// Refuses a communicator that has anything else under way, and to share its resources.
+/// Rejects a communicator with pending work, and splitShare (shared resources).
 ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t* child, ncclConfig_t* config);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state);
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
@@ -64,7 +64,7 @@ ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t, int p
 ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t, int peer, ncclComm_t, cudaStream_t);
 
 namespace host_nccl {
-/// Communicators that this process has made so far.
+/// Number of communicators that this process has created so far.
 struct Made {
   int by_id = 0, by_split = 0;
 };

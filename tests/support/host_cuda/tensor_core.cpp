@@ -1,7 +1,7 @@
 #include "kernels/cuda/attention_kernels.cuh"
 #include "kernels/cuda/grouped_kernels.cuh"
 
-// This device has no tensor cores: in place of lib/kernels/cuda/*_tensor_core.*.
+// Replaces lib/kernels/cuda/*_tensor_core.*: this device has no tensor cores.
 
 namespace lyceum {
 
