@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The step of a name that checkpoint_name() made.
+/// Returns the step of a name that checkpoint_name() made, or nothing for any other name.
 std::optional<std::int64_t> step_of(const std::string& name) {
   constexpr std::string_view prefix = "step-";
   std::int64_t step = 0;
@@ -28,14 +28,14 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return step;
 }
 
-/// Whether there is no such file; false if that is unknown.
+/// True if the file certainly does not exist; false if it exists or its status cannot be read.
 bool is_absent(const fs::path& path) {
   std::error_code error;
   return !fs::exists(path, error) && !error;
 }
 
-/// The content of a directory, nothing if it does not exist. Throws if it cannot be read, if it is a link to a folder
-/// that is missing, or no directory: checkpoints that are not seen would be written over.
+/// Returns the entries of a directory; none if it does not exist. Throws a failed Error if it cannot be listed, is not
+/// a directory, or is a link to a missing folder: treating these as empty would let a run overwrite checkpoints.
 std::vector<fs::path> entries_of(const fs::path& directory) {
   std::vector<fs::path> entries;
   std::error_code error;
@@ -52,7 +52,7 @@ std::vector<fs::path> entries_of(const fs::path& directory) {
   return entries;
 }
 
-/// The name in LATEST when it is one of a checkpoint that is there, or empty.
+/// Returns the name in LATEST if that checkpoint exists, or an empty string.
 std::string latest(const fs::path& root) {
   std::error_code ignored;
   if (!fs::is_regular_file(root / "LATEST", ignored)) return {};
@@ -60,17 +60,17 @@ std::string latest(const fs::path& root) {
   try {
     name = read_whole_file(root / "LATEST");
   } catch (const Error&) {
-    return {};  // as if it were not there: the newest is meant
+    return {};  // An unreadable LATEST counts as missing: callers then take the newest checkpoint.
   }
   name.erase(std::find_if(name.begin(), name.end(), [](char c) { return c == '\n' || c == '\r'; }), name.end());
   return step_of(name) && fs::exists(root / name / manifest_name, ignored) ? name : std::string();
 }
 
-/// What rotation depends on, found without reading all files.
+/// The state of a checkpoint on which its removal by prune_checkpoints() depends, found without reading whole files.
 struct Standing {
-  bool readable = false;  // the manifest
-  bool intact = false;    // every file is there in full length
-  bool sound = false;     // and intact
+  bool readable = false;  // the manifest can be read
+  bool intact = false;    // every file exists in its full length
+  bool sound = false;     // intact, and no reason against resuming is recorded
   bool timed = false;
 };
 Standing standing_of(const fs::path& directory) {
@@ -86,8 +86,12 @@ Standing standing_of(const fs::path& directory) {
   }
 }
 
-/// So that no name of a checkpoint names a part of one while its files are removed, not even after a power failure: the
-/// new name is on the disk before the first file goes. What cannot go yet (a reader on NFS) goes next time.
+/// Removes a checkpoint in two steps, so that an incomplete checkpoint never has a valid name, even after a power
+/// failure:
+/// 1. Renames the directory to `.removing` and syncs its parent.
+/// 2. Removes the files.
+/// Does not throw. Files that cannot be removed now, for example while they are read over NFS, are removed the next
+/// time.
 void remove_checkpoint(const fs::path& directory) {
   std::error_code error;
   fs::path removing = directory;
@@ -103,13 +107,14 @@ void remove_checkpoint(const fs::path& directory) {
   fs::remove_all(removing, error);
 }
 
-/// What the manifest of a checkpoint says to a run that looks for one to resume from.
+/// The outcome of reading a checkpoint's manifest, for a run that looks for a checkpoint to resume from. The values of
+/// `Kind` are the first character of the message that rank 0 broadcasts.
 struct Verdict {
   enum Kind : char { sound = '+', unsound = '~', unreadable = '-', unknown_format = '!' } kind;
   std::string reason;
 };
 
-/// Collective: as rank 0 reads it.
+/// Collective. Rank 0 reads the manifest; all ranks return its verdict.
 Verdict verdict_on(const ProcessGroup& group, const fs::path& directory) {
   std::string answer;
   work_on_files_of_rank_zero(group, [&] {
@@ -126,7 +131,8 @@ Verdict verdict_on(const ProcessGroup& group, const fs::path& directory) {
   return {static_cast<Verdict::Kind>(answer.at(0)), answer.substr(1)};
 }
 
-/// Collective: the first problem of a checkpoint, or empty; each rank reads every group.size()-th file.
+/// Collective. Verifies a checkpoint, with its files shared out over the ranks. Returns its first problem, or an empty
+/// string. Does not throw if the checkpoint is bad.
 std::string find_problem(const ProcessGroup& group, const fs::path& directory) {
   std::string problem;
   work_on_files(group, [&] {
@@ -167,7 +173,8 @@ std::vector<std::string> split_lines(const std::string& text) {
   return lines;
 }
 
-/// resolve_checkpoint() as rank 0 sees it, or its error, on every rank.
+/// Collective. Calls resolve_checkpoint() on rank 0. Returns its result on every rank, or throws its error as bad_input
+/// on every rank.
 fs::path resolve_together(const ProcessGroup& group, const fs::path& path) {
   std::string answer;
   work_on_files_of_rank_zero(group, [&] {
@@ -218,7 +225,7 @@ void mend_checkpoints(const std::filesystem::path& root) {
     } else if (extension == ".partial" || extension == ".replaced" || extension == ".removing") {
       fs::remove_all(path, error);
     } else if (extension.empty() && fs::is_directory(fs::symlink_status(path, error))) {
-      fs::remove(path, error);  // an empty one; no other can go so
+      fs::remove(path, error);  // fails, as intended, unless the directory is empty
     }
   }
   fs::remove(root / "LATEST.partial", error);
@@ -232,11 +239,11 @@ void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep) {
   mend_checkpoints(root);
   const bool keep_all = keep <= 0;
   const std::string current = latest(root);
-  std::int64_t intact = 0, lasting = 0;  // that stay, and those of them that are not timed
-  bool sound = false;                    // one was met
+  std::int64_t intact = 0, lasting = 0;  // kept checkpoints, and those of them that are not timed
+  bool sound = false;                    // a sound checkpoint was kept
   for (const std::string& name : list_checkpoints(root)) {
     if (!current.empty() && step_of(name) > step_of(current)) continue;
-    if (keep_all && lasting > 1) break;  // timed ones behind them went when these were saved
+    if (keep_all && lasting > 1) break;  // older timed ones were removed when these were saved
     const Standing standing = standing_of(root / name);
     if (!standing.readable) continue;
     const bool among_newest = standing.timed ? intact < std::max<std::int64_t>(keep, 1) : keep_all || lasting < keep;
@@ -252,7 +259,7 @@ void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep) {
 
 std::filesystem::path checkpoint_root_in(const std::filesystem::path& path) {
   std::error_code ignored;
-  // Also a link to a missing folder, which the caller then reports.
+  // A link to a missing folder counts too; the caller then reports it.
   const bool run =
       fs::exists(fs::symlink_status(path / "checkpoints", ignored)) && list_checkpoint_directories(path).empty();
   return run ? path / "checkpoints" : path;
@@ -282,7 +289,7 @@ std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group
     return path;
   }
   std::vector<std::string> unsound;
-  std::string reason;  // of the newest of these
+  std::string reason;  // of the newest unsound checkpoint
   const auto tell = [&](const std::string& text) {
     if (group.rank() == 0 && warn) warn(text);
   };

@@ -15,7 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Names become paths in HDF5 files, and a box is appended to them in brackets.
+/// Throws a failed Error if a tensor's name cannot be a path in an HDF5 file, to which a box may be appended in
+/// brackets.
 void check_name(const std::string& name) {
   const auto bad = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == '[' || c == ']' || c == 0x7f; };
   require(!name.empty() && std::none_of(name.begin(), name.end(), bad),
@@ -57,7 +58,7 @@ std::vector<StoredTensor> plan_tensors(const CheckpointHeader& header, const std
       const Box box{shape_told(piece.at(2)), shape_told(piece.at(3))};
       StoredTensor& tensor = tensors.try_emplace(name, StoredTensor{name, shape, {}}).first->second;
       require(tensor.shape == shape, "tensor {} is {} on rank {} and {} on another", name, shape, rank, tensor.shape);
-      if (inside(box, shape) && box.extent.size() == 0) continue;  // a rank with nothing of it
+      if (inside(box, shape) && box.extent.size() == 0) continue;  // this rank has no elements of the tensor
       tensor.boxes.push_back({rank, dataset_name(name, shape, box), box});
     }
   }

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// True if the values are in the host's memory in the form in which they are written.
+/// True if the values are in the host's memory and can be written without a copy.
 bool on_host(const CheckpointPiece& piece) { return piece.values && !(piece.stream && asynchronous(*piece.stream)); }
 
 void copy_values(const CheckpointPiece& piece, std::span<float> copy) {

@@ -11,8 +11,8 @@ namespace lyceum {
 
 namespace {
 
-/// A box of a logical tensor in a unit's flat memory: rows of the last dimension, the first at element `first`, `pitch`
-/// elements from one to the next.
+/// The location of a box of a logical tensor in a unit's flat memory: rows along the last dimension, the first one at
+/// element `first`, and `pitch` elements from the beginning of a row to that of the next.
 struct HeldBox {
   Box box;
   std::int64_t first, pitch;
@@ -20,11 +20,11 @@ struct HeldBox {
   std::int64_t columns() const { return box.extent[box.extent.rank() - 1]; }
   std::int64_t rows() const { return box.extent.size() / columns(); }
   bool contiguous() const { return pitch == columns() || rows() == 1; }
-  /// Elements from the first to the last, padding between rows included.
+  /// Number of elements from the first to the last, including the padding between rows.
   std::int64_t span() const { return (rows() - 1) * pitch + columns(); }
 };
 
-/// Calls f(piece, held) for each box of a logical tensor in elements `range` of the unit's flat memory.
+/// Calls f(slice, held) for each box of a logical tensor that elements `range` of the unit's flat memory hold.
 template <class F>
 void for_each_box(const ParameterUnit& unit, const Range& range, F&& f) {
   for (std::size_t p = 0; p < unit.parameters().size(); ++p) {

@@ -1,4 +1,4 @@
-// Checkpoints written and read by several ranks, run under 1, 2, 4 and 8.
+// Checkpoints written and read by several ranks. Runs with 1, 2, 4 and 8 ranks.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ const std::vector<TestTensor>& model() {
   return tensors;
 }
 
-/// Part `part` of `parts` along an axis, of uneven sizes: some are empty.
+/// Returns part `part` of `parts` of a tensor along an axis. The parts differ in size, and some are empty.
 Box part_of(const Shape& shape, int axis, int part, int parts) {
   Box box = Box::whole(shape);
   const auto begin = [&](int p) { return shape[axis] * p * p / (parts * parts); };
@@ -51,7 +51,8 @@ Box part_of(const Shape& shape, int axis, int part, int parts) {
   return box;
 }
 
-/// What this rank owns: by the tensor's number, one whole owner, rows or columns.
+/// Returns the slices that this rank saves. Depending on the tensor's number, it is saved whole by one rank, or split
+/// by rows or by columns.
 TestPieces own_pieces(const ProcessGroup& group) {
   TestPieces pieces;
   for (std::size_t i = 0; i < model().size(); ++i) {
@@ -76,7 +77,7 @@ void write(const ProcessGroup& group, const fs::path& root, std::int64_t step, c
   write_checkpoint(group, root, header(step), pieces.get(), probe);
 }
 
-/// The message that every rank got, checked to be the same on all.
+/// Collective. Returns the message of the Error that `action` throws, after checking that it is the same on all ranks.
 std::string common_error(const ProcessGroup& group, const std::function<void()>& action, ExitCode code) {
   std::string message = "no error";
   try {
@@ -137,7 +138,7 @@ TEST(CheckpointRanks, RanksWaitLongerForFilesThanForMessages) {
   if (world.size() != 2) GTEST_SKIP() << "two ranks are enough to wait for";
   const SharedDirectory root(world);
   std::set<std::string> passed;
-  const auto slow = [&](std::string_view phase) {  // a file system that takes its time, once in each phase
+  const auto slow = [&](std::string_view phase) {  // a slow file system, once in each phase
     const bool file_work = phase != "plan" && phase != "read";
     if (world.rank() == 0 && file_work && passed.emplace(phase).second) {
       std::this_thread::sleep_for(std::chrono::seconds(3));
@@ -173,7 +174,7 @@ TEST(CheckpointRanks, AFullDiskOnOneRankIsNamed) {
   EXPECT_EQ(CheckpointReader(root.path() / "step-00000002").problem(), "");
 }
 
-/// A checkpoint in the background whose threads wait before they write.
+/// A background checkpoint whose threads wait before they write, until they are released.
 class HeldCheckpoint {
  public:
   HeldCheckpoint(const ProcessGroup& group, const fs::path& root, std::int64_t step, const CheckpointProbe& probe = {})
@@ -277,7 +278,7 @@ TEST(CheckpointRanks, PiecesThatDoNotCoverOnceAreNamed) {
         },
         ExitCode::failed);
   };
-  const TestTensor tensor = model()[2];  // whole, on one rank
+  const TestTensor tensor = model()[2];  // saved whole by one rank
   const std::string twice = save([&](TestPieces& pieces) {
     const bool owner = 2 % world.size() == world.rank();
     if (!owner && world.rank() == (2 + 1) % world.size()) pieces.add(tensor, part_of(tensor.shape, 0, 1, 2));
@@ -335,7 +336,8 @@ TEST(CheckpointRanks, AutoFallsBackTogetherAndNamesTheDamage) {
   EXPECT_EQ(choose((root.path() / "step-00000001").string()), root.path() / "step-00000001");
 }
 
-/// h5py must see in index.h5 what the ranks wrote, also after the directory moved. The values go to it as a raw file.
+// h5py must read from index.h5 what the ranks wrote, even after the directory was moved. The expected values are passed
+// to check_index.py as a raw file.
 TEST(CheckpointRanks, H5pySeesWholeTensors) {
   const ProcessGroup world = test_world();
   const SharedDirectory root(world);
