@@ -13,8 +13,9 @@
 namespace lyceum {
 namespace {
 
-constexpr std::size_t most_points = 1200;  // a line: more than a wide window has pixels
-constexpr double extent = 1000;            // of the drawing, either way; stretched to the page
+constexpr std::size_t most_points = 1200;  // per line; more are not visible in a window of usual width
+// Width and height of the drawing in SVG units; the page stretches it.
+constexpr double extent = 1000;
 
 struct Range {
   double low = std::numeric_limits<double>::infinity(), high = -std::numeric_limits<double>::infinity();
@@ -26,7 +27,8 @@ struct Range {
   bool empty() const { return !(low <= high); }
 };
 
-/// Positions of values in the drawing.
+/// Maps values to positions in the drawing: 0 is the left or lower edge, 1 the right or upper one. Infinity is mapped
+/// to the upper edge.
 struct Axes {
   Range x, y;
   bool log = false;
@@ -38,7 +40,8 @@ struct Axes {
   }
 };
 
-/// Of each bucket of steps the first, lowest, highest and last point: peaks and gaps survive.
+/// Reduces the points of a line to at most `most_points`. Keeps the first, lowest, highest and last point of each
+/// bucket of steps, so peaks and gaps survive.
 std::vector<MetricPoint> thinned(const std::vector<MetricPoint>& points) {
   if (points.size() <= most_points) return points;
   std::vector<MetricPoint> kept;
@@ -47,7 +50,7 @@ std::vector<MetricPoint> thinned(const std::vector<MetricPoint>& points) {
     const std::size_t begin = b * points.size() / buckets, end = (b + 1) * points.size() / buckets;
     std::size_t lowest = begin, highest = begin;
     for (std::size_t i = begin; i < end; ++i) {
-      if (!(points[i].value >= points[lowest].value)) lowest = i;  // NaN counts: it shows as a gap
+      if (!(points[i].value >= points[lowest].value)) lowest = i;  // true for NaN, which is kept as a gap of the line
       if (points[i].value > points[highest].value) highest = i;
     }
     std::vector<std::size_t> chosen = {begin, lowest, highest, end - 1};
@@ -94,7 +97,7 @@ std::string path_of(const ChartLine& line, const Axes& axes) {
     }
     const std::string place = fmt::format("{:.1f} {:.1f}", extent * axes.across(static_cast<double>(point.step)),
                                           extent * (1 - axes.up(point.value)));
-    // A lone point is a line of no length: its round ends make it a dot.
+    // "h0" makes a lone point a line of length 0, which its round ends show as a dot.
     path += fmt::format("{}{}", pen_down ? "L" : "M", place) + (pen_down ? "" : "h0");
     if (dotted) dots += fmt::format("M{}h0", place);
     pen_down = true;
@@ -104,7 +107,8 @@ std::string path_of(const ChartLine& line, const Axes& axes) {
   return svg;
 }
 
-/// The values under the pointer, as JSON: [{"name": …, "style": …, "points": [[step, value], …]}, …].
+/// Returns the values that the page shows under the pointer, as JSON: [{"name": …, "style": …, "points": [[step,
+/// value], …]}, …].
 std::string pointer_data(const LineChart& chart) {
   std::string json;
   for (const ChartLine& line : chart.lines) {
@@ -135,7 +139,7 @@ std::string caption_of(const std::string& title, const std::string& note, const 
   return fmt::format("<figcaption><h2>{}</h2><p>{}</p>{}</figcaption>\n", escape_xml(title), escape_xml(note), legend);
 }
 
-/// Labels at the left and at the bottom, with the grid behind the marks.
+/// The HTML of the axis labels and the SVG path of the grid behind the lines.
 struct Scaffold {
   std::string labels, grid;
 };
@@ -146,12 +150,12 @@ Scaffold scaffold_of(const LineChart& chart, const Axes& axes) {
                        [](const MetricPoint& p) { return std::isinf(p.value); });
   });
   for (const double y : axis_ticks(axes.y.low, axes.y.high, 5, axes.log)) {
-    if (infinite && axes.up(y) > 0.93) continue;  // the place of ∞
+    if (infinite && axes.up(y) > 0.93) continue;  // leaves room for the label ∞
     result.labels += fmt::format("<b class=\"y\" style=\"bottom:{:.2f}%\">{}</b>", 100 * axes.up(y), short_number(y));
     result.grid += fmt::format("M0 {:.1f}H1000", extent * (1 - axes.up(y)));
   }
   std::vector<double> across = axis_ticks(axes.x.low, axes.x.high, 8, false);
-  std::erase_if(across, [](double x) { return x != std::floor(x); });  // steps and layers are whole
+  std::erase_if(across, [](double x) { return x != std::floor(x); });  // steps and layers are whole numbers
   const bool many = across.size() > 6;
   int n = 0;
   for (const double x : across) {

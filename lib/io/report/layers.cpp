@@ -17,7 +17,7 @@
 namespace lyceum {
 namespace {
 
-constexpr std::size_t most_idle_lines = 20;  // of a layer's card
+constexpr std::size_t most_idle_lines = 20;  // in the card of a layer
 
 std::vector<std::int64_t> last_steps(const RoutingHistory& history, const std::vector<RecordRange>& columns) {
   std::vector<std::int64_t> steps;
@@ -31,12 +31,12 @@ std::vector<std::string> numbered(std::int64_t count) {
   return names;
 }
 
-/// Of a layer's card.
+/// Returns the HTML id of a layer's card.
 std::string anchor_of(const MixtureId& id) {
   return fmt::format("layer-{}{}", id.layer, id.site == Site::attention ? "-attention" : "");
 }
 
-/// One layer's load, a column at a time.
+/// Returns the load of one layer in each column of a map. `choice`: counts only the k-th choices of tokens.
 std::vector<RoutedTokens> loads_over_time(const RoutingHistory::Layer& layer, const std::vector<RecordRange>& columns,
                                           std::optional<std::int64_t> choice) {
   std::vector<RoutedTokens> loads;
@@ -60,9 +60,11 @@ std::string expert_map(const RoutingHistory& history, const RoutingHistory::Laye
   return time_map(map);
 }
 
-/// Which experts were starved, from when to when.
+/// Returns an HTML list of the experts that were starved and the steps between which they were; empty if there are
+/// none.
 std::string starved_list(const RoutingHistory& history, const RoutingHistory::Layer& layer) {
-  std::map<std::pair<std::size_t, std::size_t>, std::vector<std::size_t>> experts;  // by the records of a span
+  // Experts by the records [begin, end) of their spans.
+  std::map<std::pair<std::size_t, std::size_t>, std::vector<std::size_t>> experts;
   for (const StarvedSpan& span : starved_spans(layer)) experts[{span.begin, span.end}].push_back(span.expert);
   std::string items;
   std::size_t lines = 0;

@@ -14,7 +14,7 @@ namespace lyceum {
 
 namespace {
 
-/// "steps 900 to 1,200", or "step 900": where the selected records lie.
+/// Returns the steps of the selected records: "steps 900 to 1,200" or "step 900".
 std::string range_text(const RoutingHistory& routing, RecordRange range) {
   const std::int64_t first = routing.steps[range.begin], last = routing.steps[range.end - 1];
   return first == last ? fmt::format("step {}", grouped_number(first))
