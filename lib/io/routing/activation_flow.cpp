@@ -19,19 +19,19 @@
 namespace lyceum {
 namespace {
 
-constexpr std::size_t told_part = 2;  // of high_parts: the 20 % of the paper
+constexpr std::size_t told_part = 2;  // index into high_parts of the paper's 20 %
 constexpr std::int64_t short_window = 2, long_window = 9;
 
 std::string half_of(const MixtureId& id) { return id.site == Site::attention ? "attention" : "FFN"; }
 
 std::string percent(double part) { return std::isnan(part) ? "-" : real_text(100 * part, ".1f") + " %"; }
 
-/// The input of a half, which is listed before its output.
+/// Returns the values of a half's input, given the index of those of its output, which follow it.
 const ActivationFlow::Values& input_of(const ActivationFlow& flow, std::size_t output) {
   return flow.values.at(output - 1);
 }
 
-/// Mean and standard deviation over layers of a number of the outputs of a half.
+/// Returns mean and standard deviation over layers of number(values) for the outputs of one half, in percent.
 template <class Number>
 std::string over_layers(const ActivationFlow& flow, Site site, Number number) {
   double sum = 0, squares = 0, layers = 0;
@@ -97,7 +97,8 @@ void write_values(hdf5::File& out, const std::string& path, const std::vector<do
 
 std::int64_t dimensions_of(double part, std::int64_t hidden) {
   const double exact = part * static_cast<double>(hidden);
-  return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(exact - 1e-9)));  // 0.1 · 30 is above 3
+  // Subtracts rounding errors: 0.1 · 30 is above 3 in double.
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(exact - 1e-9)));
 }
 
 double ActivationFlow::Values::mean_magnitude() const {

@@ -23,7 +23,8 @@ namespace {
 
 constexpr std::size_t told_spreads = 3;
 
-/// "5 (prose 3.1 %, code 12.4 %), 0 (…)"
+/// Returns the choices whose shares differ most between data sets, with the lowest and the highest share of each: "5
+/// (prose 3.1 %, code 12.4 %), 0 (…)".
 std::string spreads_text(const DomainRouting& domains, const DomainRouting::Router& router) {
   std::string text;
   for (const DomainSpread& spread : widest_spreads(domains, router, told_spreads)) {
@@ -34,7 +35,7 @@ std::string spreads_text(const DomainRouting& domains, const DomainRouting::Rout
   return text;
 }
 
-/// With a scale for each axis, and its name.
+/// Writes a dataset with a name and a dimension scale for each axis.
 template <class T>
 void write_numbers(hdf5::File& out, const std::string& path, const Shape& shape, const std::vector<T>& values,
                    const char* units, std::initializer_list<std::pair<const char*, const hdf5::Dataset*>> axes) {
