@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Calls f; a bad_input Error names the file.
+/// Calls f and returns its result. Rethrows any exception as a bad_input Error that names the file.
 template <class F>
 decltype(auto) told_of(const fs::path& file, F&& f) {
   try {
@@ -44,7 +44,7 @@ const Architecture& architecture_of(const Json& json) {
   return *found;
 }
 
-/// The file of each tensor, by the tensor's name.
+/// Returns the file of each tensor, keyed by the tensor's name.
 std::map<std::string, std::string> files_of_tensors(const Json& index) {
   std::map<std::string, std::string> files;
   require_input(value_of(index, "weight_map").is_object(), "it has no weight_map");

@@ -25,10 +25,10 @@ namespace {
 
 constexpr std::array transform_names{"reset", "upcycle", "insert", "prune", "modulize"};
 
-/// What is special about the tensors of the target, once it is resolved.
+/// Returns the tensors of the target that are not copied unchanged, given its resolved configuration.
 using Making = std::function<SpecialParts(const Config& resolved)>;
 
-/// What a transform goes by, and what it changes.
+/// The input of a transform, and the configuration and notes that it changes.
 struct Task {
   const ConversionRequest& request;
   const CheckpointReader& source;
@@ -38,7 +38,7 @@ struct Task {
 
   MoeConfig& moe() const { return wanted.config.moe; }
   bool given(const char* key) const { return wanted.origin.contains(key); }
-  /// Keys that the transform sets.
+  /// Throws a usage Error if the user has set one of these keys, which the transform determines.
   void require_free(std::initializer_list<const char*> keys) const {
     for (const char* key : keys)
       require_usage(!given(key), "{} cannot be set: {} determines it", key, request.transform);
@@ -69,9 +69,10 @@ Making same_tensors(const Task&) {
   return [](const Config&) { return SpecialParts(); };
 }
 
-/// E copies of each FFN; in m slices m·E experts, of which m·k are chosen. Those of a copy begin with one row of the
-/// router and so with one score: a token's choices are all slices of k copies. With renormalised gates these have
-/// g/m each, Σ g = 1, so that m times the sum of the slices' answers is the FFN's answer.
+/// Makes experts of E copies of each FFN. With m slices per copy there are m·E experts, of which m·k are chosen. All
+/// slices of a copy begin with the same row of the router, and so have the same score: a token chooses all slices of k
+/// copies. With renormalised gates, the m slices of a copy with gate g have g/m each (Σ g = 1). Their outputs are
+/// therefore scaled by m (FfnCut::down_scale), so that the sum is the output of the FFN.
 Making upcycled(const Task& task) {
   const std::int64_t slices = task.request.slices, width = task.own.model.ffn_hidden;
   require_dense(task);
@@ -98,9 +99,9 @@ Making upcycled(const Task& task) {
   };
 }
 
-/// The optim.train_only that trains what was inserted and nothing else.
+/// Returns a note for the user: the optim.train_only that trains only the inserted experts and their routers' rows.
 std::string insertion_text(const Config& config, const ExpertOrigins& origins) {
-  std::map<std::int64_t, std::vector<std::size_t>> layers;  // by the number of their old experts
+  std::map<std::int64_t, std::vector<std::size_t>> layers;  // layers by their number of old experts
   std::size_t routing = 0;
   std::int64_t count = 0;
   for (const auto& [layer, experts] : origins) {
@@ -130,7 +131,7 @@ std::string insertion_text(const Config& config, const ExpertOrigins& origins) {
 
 Making inserted(const Task& task) {
   const ConversionRequest& request = task.request;
-  constexpr std::int64_t most = 65536;  // as of moe.experts
+  constexpr std::int64_t most = 65536;  // the limit of moe.experts
   require_usage(request.experts > 0 && request.experts <= most,
                 "--experts = {}: give the number of new experts per layer, 1 to {}", request.experts, most);
   require_usage(!request.layers || request.layers->end() <= task.own.model.layers,
@@ -147,7 +148,7 @@ Making inserted(const Task& task) {
   return [=](const Config& resolved) { return rearranged_experts(resolved, origins); };
 }
 
-/// "layer 3: 2 of 8 experts removed: 1, 6"
+/// Returns a note for the user: "layer 3: 2 of 8 experts removed: 1, 6".
 std::string pruned_text(std::int64_t layer, const std::vector<std::int64_t>& tokens,
                         const std::vector<std::int64_t>& kept) {
   std::vector<std::size_t> gone;
