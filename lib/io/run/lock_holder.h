@@ -26,7 +26,7 @@ LockHolder parse_holder(const std::string& text);
 /// Returns a description for messages: "job 17 on n3 (process 4711), which took it 3m05s ago".
 std::string holder_name(const LockHolder& holder);
 
-/// The state of a recorded holder: it holds the lock, it no longer exists, or this cannot be told.
+/// The state of a recorded holder: it holds the lock, it no longer exists, or neither is known.
 enum class Life { held, stale, unknown };
 /// Judges a holder by its process or its batch job, as RunLock describes. If the result is `unknown`, its time stamp
 /// must decide. `self` is this process.
