@@ -16,7 +16,7 @@ namespace lyceum {
 /// For each layer with routed experts: the old expert that each new one is a copy of, or new_expert if it begins with
 /// initial values.
 using ExpertOrigins = std::map<std::int64_t, std::vector<std::int64_t>>;
-constexpr std::int64_t new_expert = -1;
+constexpr std::int64_t new_expert = -1;  // in ExpertOrigins: not a copy of an old expert
 
 /// Throws a usage Error if the model has no routed experts, or experts whose number cannot be changed.
 void require_changeable(const Config& source);

@@ -49,6 +49,7 @@ struct CheckpointHeader {
   std::string transformers{};
 };
 
+/// Names of these files in a checkpoint.
 constexpr std::string_view tokenizer_name = "tokenizer.model", transformers_name = "transformers.json";
 
 }  // namespace lyceum

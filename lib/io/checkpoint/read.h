@@ -44,6 +44,7 @@ class CheckpointReader {
   std::string transformers() const;
   /// Returns the size of all files together, in bytes, according to the manifest.
   std::int64_t bytes() const;
+  /// How thoroughly problem() checks the files.
   enum class Check { sizes, digests };
   /// Checks that the boxes cover every tensor exactly once and that all files have their full length; with
   /// Check::digests also their SHA-256, which reads all files. Returns the first problem, or an empty string.

@@ -33,6 +33,7 @@ class Dataset : public Object {
     read(Box::whole(shape()), dtype_of<T>, values.data());
     return values;
   }
+  /// Write or read a box; `type` is the number type of `values`.
   void write(const Box& box, DType type, const void* values);
   void read(const Box& box, DType type, void* values) const;
   /// Reads a box into the part of a row-major array of shape `shape` that begins at `offset`. The other elements of the

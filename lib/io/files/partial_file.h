@@ -20,6 +20,7 @@ class PartialFile {
   PartialFile(const PartialFile&) = delete;
   PartialFile& operator=(const PartialFile&) = delete;
 
+  /// These append bytes or values to the file.
   void write(const void* data, std::size_t bytes);
   template <class T>
   void write_value(T value) {

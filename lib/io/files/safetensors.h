@@ -19,6 +19,7 @@
 /// 3. the tensors, row-major, one after the other.
 namespace lyceum::safetensors {
 
+/// The number types that Lyceum can read. F16 is only read, not written.
 enum class Type { f32, bf16, f16 };
 
 /// Returns the type's name in the header, such as "F32".

@@ -16,6 +16,7 @@ class Sha256 {
  public:
   Sha256();
   ~Sha256();
+  /// Adds the next bytes.
   void update(std::span<const std::byte> bytes);
   /// Returns the digest as 64 hexadecimal digits. The object must not be used afterwards.
   std::string finish();

@@ -9,6 +9,7 @@ namespace lyceum {
 /// many open files (the limit of a process: ulimit -n)". The texts for ELOOP and ENXIO describe the cases in which
 /// open_regular() sets them.
 std::string system_reason(int error);
+/// Returns the same text for a system error, and the message of any other error.
 std::string system_reason(const std::error_code& error);
 
 }  // namespace lyceum

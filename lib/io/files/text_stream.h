@@ -18,6 +18,7 @@ class TextStream {
   ~TextStream();
   TextStream(TextStream&&) noexcept;
 
+  /// True if the file is compressed.
   bool compressed() const;
   /// Reads up to out.size() bytes and returns how many it read; fewer only at the end of the file. Throws a bad_input
   /// Error that names the file and the offset if the file is damaged, truncated or cannot be read.

@@ -14,6 +14,7 @@ namespace lyceum {
 struct StarvedSpan {
   std::size_t expert = 0, begin = 0, end = 0;
 };
+/// The expected number of tokens without which an expert counts as starved.
 constexpr std::int64_t starving_tokens = 100;
 
 /// Returns the starved spans of one router, sorted by expert, then by time. Experts that are always active have none.

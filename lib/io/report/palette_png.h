@@ -8,6 +8,7 @@
 
 namespace lyceum {
 
+/// A colour with 8 bits per channel.
 struct Rgb8 {
   std::uint8_t red = 0, green = 0, blue = 0;
 };

@@ -35,6 +35,7 @@ struct ActivationFlow {
     std::vector<double> shared;     // [high_parts, shared_window + 1]: number high in n of shared_window tokens
     std::vector<double> run;        // [high_parts]: consecutive tokens that a dimension stays high; NaN if none is
 
+    /// Returns the mean of x_i² over the dimensions.
     double mean_magnitude() const;
     /// Returns the share of a token's magnitude in the largest `part` of its dimensions.
     double share_of_top(double part) const;

@@ -13,11 +13,13 @@ namespace lyceum {
 
 /// The routing of one model on the tokens of several data sets. [MoHD Fig. 11]
 struct DomainRouting {
+  /// A data set and the model's loss on it.
   struct DataSet {
     std::string name, prefix;  // the user's name for it; path prefix of its token files
     std::int64_t tokens = 0;
     double loss = 0;  // mean cross-entropy, nats per token
   };
+  /// A router and its choices for each data set.
   struct Router {
     MixtureId id;
     std::string kind;               // value of moe.router
@@ -47,6 +49,7 @@ struct DomainDistance {
   double mean = 0, largest = 0;
   std::size_t a = 0, b = 0;
 };
+/// Returns the distances of the data sets for one router.
 DomainDistance distance_of(const DomainRouting& domains, const DomainRouting::Router& router);
 
 /// A choice of a router, and the indices of the data sets with its lowest and highest share.

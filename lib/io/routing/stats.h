@@ -33,11 +33,14 @@ struct RoutedTokens {
   std::int64_t dropped = 0;            // choices beyond capacity, of all experts
   std::int64_t always_on = 0;          // number of experts, the first ones, that are always active
 
+  /// Returns the number of tokens of all experts together.
   std::int64_t total() const;
+  /// Return the largest and the smallest load.
   std::int64_t max() const;
   std::int64_t min() const;
   /// Returns the index of the expert with the most tokens.
   std::size_t busiest() const;
+  /// Returns the mean load.
   double mean() const;
   /// Returns the share of choices beyond capacity.
   double dropped_share() const;

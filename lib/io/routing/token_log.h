@@ -36,6 +36,7 @@ struct TokenLogLayer {
 /// row is written.
 class TokenLog {
  public:
+  /// The evaluation that a log describes.
   struct Header {
     std::string checkpoint, data;
     std::int64_t step = 0, tokens = 0;
@@ -76,6 +77,7 @@ constexpr std::int64_t token_log_format_version = 1;
 /// token log.
 class TokenLogFile {
  public:
+  /// Opens the file and checks its structure.
   explicit TokenLogFile(const std::filesystem::path& file);
 
   const std::filesystem::path& path() const { return file_.path(); }

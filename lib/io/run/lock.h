@@ -18,6 +18,7 @@ namespace lyceum {
 /// ending.
 class RunLock {
  public:
+  /// Times of the protocol; tests use shorter ones.
   struct Timing {
     std::chrono::milliseconds beat{5000};      // interval of updates of the time stamp
     std::chrono::milliseconds silence{20000};  // time without an update after which a holder counts as dead
