@@ -52,7 +52,8 @@ Field rope(double absent, double share_absent) {
     const Json &scaling = value_of(json, older), &parameters = value_of(json, newer);
     const bool is_old = !scaling.empty();
     const char* const name = is_old ? older : newer;
-    const Json positions = is_old ? scaling : parameters.is_null() ? Json::object() : parameters;
+    Json positions = is_old ? scaling : parameters;
+    if (positions.is_null()) positions = Json::object();
     require_input(positions.is_object(), "{} = {} is not an object", name, excerpt(json_text(positions)));
     for (const auto& [key, value] : positions.items()) {
       const bool plain = (key == "rope_type" || key == "type") && value == "default";

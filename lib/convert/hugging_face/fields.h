@@ -40,7 +40,14 @@ Field same(std::string_view key, Section Config::*section, T Section::*member,
                 const bool there = json.contains(std::string(key));
                 require_input(there || absent, "{} is missing", key);
                 require_input(!there || !value.is_null() || null, "{} is null", key);
-                config.*section.*member = !there ? *absent : value.is_null() ? *null : number_of<T>(value, key);
+                T& target = config.*section.*member;
+                if (!there) {
+                  target = *absent;
+                } else if (value.is_null()) {
+                  target = *null;
+                } else {
+                  target = number_of<T>(value, key);
+                }
               },
           .write = [=](const Config& config, Json& json) { json[std::string(key)] = config.*section.*member; }};
 }

@@ -69,7 +69,7 @@ std::string file_of(std::int64_t object) {
 
 /// True if reading the dataset would open files outside the folder of its file. A file from an untrusted source
 /// could otherwise cause any file of this machine to be read. (External storage is rejected by the driver.)
-bool lies_elsewhere(std::int64_t dataset, const std::string& own_file) {
+bool reads_outside_folder(std::int64_t dataset, const std::string& own_file) {
   if (file_of(dataset) != own_file) return true;
   const Handle list(H5Dget_create_plist(dataset), H5Pclose);
   if (H5Pget_layout(list.id()) != H5D_VIRTUAL) return false;
@@ -111,9 +111,9 @@ File File::start(const std::filesystem::path& path, Mode mode) {
   H5Pset_libver_bounds(access.id(), H5F_LIBVER_V110, H5F_LIBVER_LATEST);
   H5Pset_fclose_degree(access.id(), H5F_CLOSE_STRONG);
   const std::string name = path.string();
-  Handle file(mode == Mode::create
-                  ? H5Fcreate(name.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id())
-                  : H5Fopen(name.c_str(), mode == Mode::edit ? H5F_ACC_RDWR : H5F_ACC_RDONLY, access.id()),
+  const unsigned flags = mode == Mode::edit ? H5F_ACC_RDWR : H5F_ACC_RDONLY;
+  Handle file(mode == Mode::create ? H5Fcreate(name.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id())
+                                   : H5Fopen(name.c_str(), flags, access.id()),
               H5Fclose);
   check(file.id(), *state, mode == Mode::create ? "create" : "open");
   return File(std::move(state), std::move(file));
@@ -183,7 +183,7 @@ Dataset File::dataset(const std::string& path) const {
   const auto lock = lock_library();
   const std::string action = "open dataset " + path;
   Handle dataset(check(H5Dopen2(handle_.id(), path.c_str(), H5P_DEFAULT), *file_, action), H5Dclose);
-  if (lies_elsewhere(dataset.id(), file_of(handle_.id())))
+  if (reads_outside_folder(dataset.id(), file_of(handle_.id())))
     fail_file(*file_, action, "it is stored in files outside of this file's folder");
   if (!file_->writable && claims_too_much(dataset.id())) fail_file(*file_, action, "the file is too small for it");
   return Dataset(file_, std::move(dataset));

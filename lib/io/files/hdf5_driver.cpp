@@ -75,7 +75,8 @@ herr_t close_file(H5FD_t* file) {
 int compare(const H5FD_t* a, const H5FD_t* b) {
   const Driver &x = self(a), &y = self(b);
   if (x.device != y.device) return x.device < y.device ? -1 : 1;
-  return x.inode == y.inode ? 0 : x.inode < y.inode ? -1 : 1;
+  if (x.inode != y.inode) return x.inode < y.inode ? -1 : 1;
+  return 0;
 }
 
 herr_t query(const H5FD_t*, unsigned long* flags) {

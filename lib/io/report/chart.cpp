@@ -95,16 +95,23 @@ std::string path_of(const ChartLine& line, const Axes& axes) {
       pen_down = false;
       continue;
     }
-    const std::string place = fmt::format("{:.1f} {:.1f}", extent * axes.across(static_cast<double>(point.step)),
-                                          extent * (1 - axes.up(point.value)));
+    const std::string position = fmt::format("{:.1f} {:.1f}", extent * axes.across(static_cast<double>(point.step)),
+                                             extent * (1 - axes.up(point.value)));
     // "h0" makes a lone point a line of length 0, which its round ends show as a dot.
-    path += fmt::format("{}{}", pen_down ? "L" : "M", place) + (pen_down ? "" : "h0");
-    if (dotted) dots += fmt::format("M{}h0", place);
+    path += fmt::format("{}{}", pen_down ? "L" : "M", position) + (pen_down ? "" : "h0");
+    if (dotted) dots += fmt::format("M{}h0", position);
     pen_down = true;
   }
   std::string svg = fmt::format("<path class=\"line {}\" d=\"{}\"/>\n", line.style, path);
   if (dotted) svg += fmt::format("<path class=\"dots {}\" d=\"{}\"/>\n", line.style, dots);
   return svg;
+}
+
+/// Returns a number as JSON: NaN and infinity as strings.
+std::string json_number(double value) {
+  if (std::isnan(value)) return "\"NaN\"";
+  if (std::isinf(value)) return "\"∞\"";
+  return real_text(value, ".7g");
 }
 
 /// Returns the values that the page shows under the pointer, as JSON: [{"name": …, "style": …, "points": [[step,
@@ -115,10 +122,7 @@ std::string pointer_data(const LineChart& chart) {
     if (line.name.empty()) continue;
     std::string points;
     for (const MetricPoint& point : thinned(line.points)) {
-      const std::string value = std::isnan(point.value)   ? "\"NaN\""
-                                : std::isinf(point.value) ? "\"∞\""
-                                                          : real_text(point.value, ".7g");
-      points += fmt::format("{}[{},{}]", points.empty() ? "" : ",", point.step, value);
+      points += fmt::format("{}[{},{}]", points.empty() ? "" : ",", point.step, json_number(point.value));
     }
     json += fmt::format("{}{{\"name\":\"{}\",\"style\":\"{}\",\"points\":[{}]}}", json.empty() ? "" : ",", line.name,
                         line.style, points);
@@ -199,6 +203,18 @@ std::string short_number(double value) {
   return real_text(value, ".4g");
 }
 
+namespace {
+
+/// Returns the nearest one of 1, 2, 5 and 10 to a number between 1 and 10.
+double round_digit(double number) {
+  if (number < 1.5) return 1;
+  if (number < 3) return 2;
+  if (number < 7) return 5;
+  return 10;
+}
+
+}  // namespace
+
 std::vector<double> axis_ticks(double low, double high, int count, bool log) {
   std::vector<double> ticks;
   if (!(low < high) || !std::isfinite(high - low)) return ticks;
@@ -213,8 +229,7 @@ std::vector<double> axis_ticks(double low, double high, int count, bool log) {
     return ticks;
   }
   const double rough = (high - low) / count, decade = std::pow(10, std::floor(std::log10(rough)));
-  const double share = rough / decade;
-  const double step = decade * (share < 1.5 ? 1 : share < 3 ? 2 : share < 7 ? 5 : 10);
+  const double step = decade * round_digit(rough / decade);
   for (double tick = std::ceil(low / step); tick * step <= high; ++tick) ticks.push_back(tick == 0 ? 0 : tick * step);
   return ticks;
 }

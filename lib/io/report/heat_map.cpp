@@ -36,6 +36,14 @@ Rgb bin_colour(int bin, bool dark) {
   return on_ramp(bin < 0 ? low : high, std::abs(bin) / double{side});
 }
 
+/// Returns the height of a row in pixels.
+int row_height(std::size_t rows) {
+  if (rows > 40) return 11;
+  if (rows > 20) return 15;
+  if (rows > 8) return 20;
+  return 28;
+}
+
 std::string cell_class(double value) {
   if (value == 0) return "none";
   return fmt::format("h{}", heat_bin(value));
@@ -113,15 +121,14 @@ std::string heat_map(const HeatMap& map) {
   std::size_t longest = 0;  // length of the longest row name; five characters fit into the default margin
   for (const std::string& row : map.rows) longest = std::max(longest, row.size());
   const std::string margin = longest > 5 ? fmt::format(";margin-left:{}px", 12 + 7 * longest) : "";
-  const int row_height = map.rows.size() > 40 ? 11 : map.rows.size() > 20 ? 15 : map.rows.size() > 8 ? 20 : 28;
   return fmt::format(
       "<figure>\n<figcaption><h2>{}</h2><p>{}</p>{}</figcaption>\n"
       "<div class=\"plot heat\" style=\"height:{}px;max-width:{}px{}\">\n{}"
       "<svg viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{}\">\n{}</svg>\n"
       "</div>\n</figure>\n",
       escape_xml(map.title), escape_xml(map.note), map.legend ? heat_legend() : "",
-      row_height * static_cast<int>(map.rows.size()), 84 * map.columns, margin, labels, map.columns, map.rows.size(),
-      escape_xml(map.title), cells);
+      row_height(map.rows.size()) * static_cast<int>(map.rows.size()), 84 * map.columns, margin, labels, map.columns,
+      map.rows.size(), escape_xml(map.title), cells);
 }
 
 }  // namespace lyceum
