@@ -70,7 +70,7 @@ void widen_experts(Hosting& hosting) {
 }
 
 /// Returns the model that results from writing `config` as config.json of the architecture and reading it again.
-Config returned(const Architecture& architecture, const Config& config) {
+Config round_trip(const Architecture& architecture, const Config& config) {
   Config back = config_of(architecture, json_of(architecture, config));
   if (!routes(back)) back.moe = {};
   if (routes(back) && back.model.first_dense_layers == 0) back.model.ffn_hidden = 0;
@@ -85,12 +85,12 @@ Hosting host(const Architecture& architecture, const Config& resolved) {
   widen_experts(hosting);
   Config& config = hosting.config;
   try {
-    Config back = returned(architecture, config);
+    Config back = round_trip(architecture, config);
     if (config.moe.shared_experts == 0 && back.moe.shared_experts > 0 && config.moe.experts > 0) {
       config.moe.shared_experts = back.moe.shared_experts;
       hosting.notes.push_back(
           fmt::format("added      shared experts whose output is 0, which {} requires", architecture.model));
-      back = returned(architecture, config);
+      back = round_trip(architecture, config);
     }
     if (!config.moe.shared_gate && back.moe.shared_gate && config.moe.shared_experts > 0) {
       config.moe.shared_gate = true;

@@ -26,7 +26,7 @@ namespace {
 constexpr std::array transform_names{"reset", "upcycle", "insert", "prune", "modulize"};
 
 /// Returns the tensors of the target that are not copied unchanged, given its resolved configuration.
-using Making = std::function<SpecialParts(const Config& resolved)>;
+using SpecialPartsOf = std::function<SpecialParts(const Config& resolved)>;
 
 /// The input of a transform, and the configuration and notes that it changes.
 struct Task {
@@ -65,7 +65,7 @@ void require_dense(const Task& task) {
                 "moe.zero_experts and moe.copy_experts: {} creates only experts with weights", task.request.transform);
 }
 
-Making same_tensors(const Task&) {
+SpecialPartsOf same_tensors(const Task&) {
   return [](const Config&) { return SpecialParts(); };
 }
 
@@ -73,7 +73,7 @@ Making same_tensors(const Task&) {
 /// slices of a copy begin with the same row of the router, and so have the same score: a token chooses all slices of k
 /// copies. With renormalised gates, the m slices of a copy with gate g have g/m each (Σ g = 1). Their outputs are
 /// therefore scaled by m (FfnCut::down_scale), so that the sum is the output of the FFN.
-Making upcycled(const Task& task) {
+SpecialPartsOf upcycled(const Task& task) {
   const std::int64_t slices = task.request.slices, width = task.own.model.ffn_hidden;
   require_dense(task);
   task.require_free({"moe.expert_hidden"});
@@ -129,7 +129,7 @@ std::string insertion_text(const Config& config, const ExpertOrigins& origins) {
   return fmt::format("To train only what is new: optim.train_only = {}", fmt::join(patterns, ","));
 }
 
-Making inserted(const Task& task) {
+SpecialPartsOf inserted(const Task& task) {
   const ConversionRequest& request = task.request;
   constexpr std::int64_t most = 65536;  // the limit of moe.experts
   require_usage(request.experts > 0 && request.experts <= most,
@@ -166,7 +166,7 @@ ExpertTokens logged_tokens(const Config& own, const std::filesystem::path& routi
   return tokens_of_experts(own, read_routing(file), file.string());
 }
 
-Making pruned(const Task& task) {
+SpecialPartsOf pruned(const Task& task) {
   const ConversionRequest& request = task.request;
   require_usage(request.routing.empty() == static_cast<bool>(request.count),
                 "give either --routing, a run's routing.h5, or --data, tokens to count choices on");
@@ -184,7 +184,7 @@ Making pruned(const Task& task) {
   return [=](const Config& resolved) { return rearranged_experts(resolved, origins); };
 }
 
-Making modulized(const Task& task) {
+SpecialPartsOf modulized(const Task& task) {
   const std::int64_t experts = task.request.experts, width = task.own.model.ffn_hidden;
   require_dense(task);
   task.require_free({"moe.experts", "moe.expert_hidden"});
@@ -217,13 +217,13 @@ Making modulized(const Task& task) {
   };
 }
 
-Making making_of(const Task& task) {
-  constexpr std::array<Making (*)(const Task&), transform_names.size()> all{same_tensors, upcycled, inserted, pruned,
-                                                                            modulized};
-  const auto place =
+SpecialPartsOf apply_transform(const Task& task) {
+  constexpr std::array<SpecialPartsOf (*)(const Task&), transform_names.size()> all{same_tensors, upcycled, inserted,
+                                                                                    pruned, modulized};
+  const auto found =
       std::ranges::find(transform_names, task.request.transform, [](auto name) { return std::string(name); });
-  require(place != transform_names.end(), "no such transform: {}", task.request.transform);
-  return all[static_cast<std::size_t>(place - transform_names.begin())](task);
+  require(found != transform_names.end(), "no such transform: {}", task.request.transform);
+  return all[static_cast<std::size_t>(found - transform_names.begin())](task);
 }
 
 }  // namespace
@@ -240,13 +240,13 @@ Conversion convert(const ConversionRequest& request, const CheckpointReader& sou
     conversion.notes.push_back("the checkpoint is not sound: " + unsound);
   }
   const Task task{.request = request, .source = source, .own = own, .wanted = wanted, .notes = conversion.notes};
-  const Making making = making_of(task);
+  const SpecialPartsOf special_parts_of = apply_transform(task);
   const int ranks = static_cast<int>(fewest_ranks(wanted.config.parallel));
   require_none(problems(wanted.config, ranks));
   conversion.config = conversion.resolved = std::move(wanted.config);
   resolve(conversion.resolved, ranks);
   if (!conversion.resolved.optim.train_only.empty()) trained_values(conversion.resolved);
-  conversion.recipes = recipes_of(conversion.resolved, source, making(conversion.resolved));
+  conversion.recipes = recipes_of(conversion.resolved, source, special_parts_of(conversion.resolved));
   return conversion;
 }
 

@@ -72,9 +72,9 @@ ExpertOrigins with_inserted(const Config& source, std::int64_t count, const std:
   ExpertOrigins origins;
   for (const auto& [layer, experts] : routed) origins[layer] = numbers_from(0, experts.choices());
   for (const std::int64_t layer : layers) {
-    const auto place = origins.find(layer);
-    require_usage(place != origins.end(), "layer {} has no routed experts to insert others next to", layer);
-    place->second.insert(place->second.end(), static_cast<std::size_t>(count), new_expert);
+    const auto found = origins.find(layer);
+    require_usage(found != origins.end(), "layer {} has no routed experts to insert others next to", layer);
+    found->second.insert(found->second.end(), static_cast<std::size_t>(count), new_expert);
   }
   return origins;
 }

@@ -34,7 +34,7 @@ Shape made_shape(const RowSource& part, const ModelTensor& tensor, const Checkpo
 }
 
 /// True if the indices are consecutive.
-bool is_run(const std::vector<std::int64_t>& indices) {
+bool is_consecutive(const std::vector<std::int64_t>& indices) {
   return std::ranges::adjacent_find(indices, [](auto a, auto b) { return b != a + 1; }) == indices.end();
 }
 
@@ -107,7 +107,7 @@ void make_part(const RowSource& part, const ModelTensor& tensor, const Checkpoin
   const bool drawn = part.tensor.empty();
   if (drawn && !part.pick) {
     draw_initial(values, tensor.initial, Philox(seed, tensor.name), 0);
-  } else if (drawn || (part.pick && !is_run(part.pick->indices))) {
+  } else if (drawn || (part.pick && !is_consecutive(part.pick->indices))) {
     gather(whole_source(part, tensor, shape, source, seed), shape, *part.pick, values);
   } else {
     Box box = Box::whole(shape);  // consecutive indices are one box

@@ -53,7 +53,7 @@ std::vector<fs::path> entries_of(const fs::path& directory) {
 }
 
 /// Returns the name in LATEST if that checkpoint exists, or an empty string.
-std::string latest(const fs::path& root) {
+std::string latest_checkpoint(const fs::path& root) {
   std::error_code ignored;
   if (!fs::is_regular_file(root / "LATEST", ignored)) return {};
   std::string name;
@@ -67,13 +67,13 @@ std::string latest(const fs::path& root) {
 }
 
 /// The state of a checkpoint on which its removal by prune_checkpoints() depends, found without reading whole files.
-struct Standing {
+struct RetentionState {
   bool readable = false;  // the manifest can be read
   bool intact = false;    // every file exists in its full length
   bool sound = false;     // intact, and no reason against resuming is recorded
   bool timed = false;
 };
-Standing standing_of(const fs::path& directory) {
+RetentionState retention_state_of(const fs::path& directory) {
   try {
     const CheckpointReader reader(directory);
     const bool intact = reader.problem(CheckpointReader::Check::sizes).empty();
@@ -115,7 +115,7 @@ struct Verdict {
 };
 
 /// Collective. Rank 0 reads the manifest; all ranks return its verdict.
-Verdict verdict_on(const ProcessGroup& group, const fs::path& directory) {
+Verdict agree_on_verdict(const ProcessGroup& group, const fs::path& directory) {
   std::string answer;
   work_on_files_of_rank_zero(group, [&] {
     try {
@@ -232,25 +232,25 @@ void mend_checkpoints(const std::filesystem::path& root) {
 }
 
 void set_latest(const std::filesystem::path& root, const std::string& name) {
-  if (latest(root) != name) replace_file(root / "LATEST", name + "\n");
+  if (latest_checkpoint(root) != name) replace_file(root / "LATEST", name + "\n");
 }
 
 void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep) {
   mend_checkpoints(root);
   const bool keep_all = keep <= 0;
-  const std::string current = latest(root);
+  const std::string current = latest_checkpoint(root);
   std::int64_t intact = 0, lasting = 0;  // kept checkpoints, and those of them that are not timed
   bool sound = false;                    // a sound checkpoint was kept
   for (const std::string& name : list_checkpoints(root)) {
     if (!current.empty() && step_of(name) > step_of(current)) continue;
     if (keep_all && lasting > 1) break;  // older timed ones were removed when these were saved
-    const Standing standing = standing_of(root / name);
-    if (!standing.readable) continue;
-    const bool among_newest = standing.timed ? intact < std::max<std::int64_t>(keep, 1) : keep_all || lasting < keep;
-    if (among_newest || name == current || (standing.sound && !sound)) {
-      intact += standing.intact;
-      lasting += standing.intact && !standing.timed;
-      sound = sound || standing.sound;
+    const RetentionState state = retention_state_of(root / name);
+    if (!state.readable) continue;
+    const bool among_newest = state.timed ? intact < std::max<std::int64_t>(keep, 1) : keep_all || lasting < keep;
+    if (among_newest || name == current || (state.sound && !sound)) {
+      intact += state.intact;
+      lasting += state.intact && !state.timed;
+      sound = sound || state.sound;
     } else {
       remove_checkpoint(root / name);
     }
@@ -260,9 +260,9 @@ void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep) {
 std::filesystem::path checkpoint_root_in(const std::filesystem::path& path) {
   std::error_code ignored;
   // A link to a missing folder counts too; the caller then reports it.
-  const bool run =
+  const bool is_run_folder =
       fs::exists(fs::symlink_status(path / "checkpoints", ignored)) && list_checkpoint_directories(path).empty();
-  return run ? path / "checkpoints" : path;
+  return is_run_folder ? path / "checkpoints" : path;
 }
 
 std::filesystem::path resolve_checkpoint(const std::filesystem::path& path) {
@@ -270,7 +270,7 @@ std::filesystem::path resolve_checkpoint(const std::filesystem::path& path) {
   require_input(fs::is_directory(path, ignored), "{}: no such checkpoint directory", path.string());
   if (fs::exists(path / manifest_name, ignored)) return path;
   const fs::path root = checkpoint_root_in(path);
-  if (const std::string name = latest(root); !name.empty()) return root / name;
+  if (const std::string name = latest_checkpoint(root); !name.empty()) return root / name;
   const std::vector<std::string> names = list_checkpoints(root);
   require_input(!names.empty(), "{}: neither a checkpoint (no {}) nor a directory of checkpoints", root.string(),
                 manifest_name);
@@ -290,17 +290,17 @@ std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group
   }
   std::vector<std::string> unsound;
   std::string reason;  // of the newest unsound checkpoint
-  const auto tell = [&](const std::string& text) {
+  const auto report = [&](const std::string& text) {
     if (group.rank() == 0 && warn) warn(text);
   };
-  const auto verifies = [&](const std::string& name) {
+  const auto verify_and_report = [&](const std::string& name) {
     const std::string problem = find_problem(group, root / name);
-    if (!problem.empty()) tell("checkpoint " + name + " is skipped: " + problem);
+    if (!problem.empty()) report("checkpoint " + name + " is skipped: " + problem);
     return problem.empty();
   };
   for (const std::string& name :
        split_lines(group.broadcast(group.rank() == 0 ? join(list_checkpoint_directories(root)) : "", 0))) {
-    const Verdict verdict = verdict_on(group, root / name);
+    const Verdict verdict = agree_on_verdict(group, root / name);
     require_input(verdict.kind != Verdict::unknown_format,
                   "{}; this run would replace it: set another run.dir, or move the checkpoint away", verdict.reason);
     if (verdict.kind == Verdict::unsound) {
@@ -308,11 +308,11 @@ std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group
       unsound.push_back(name);
       continue;
     }
-    if (!verifies(name)) continue;
+    if (!verify_and_report(name)) continue;
     if (!unsound.empty()) {
       const std::string others =
           unsound.size() > 1 ? fmt::format(" and {} more are", unsound.size() - 1) : std::string(" is");
-      tell(fmt::format(
+      report(fmt::format(
           "resuming from {}, the newest sound checkpoint: {}{} not sound: {} (checkpoint.resume = PATH selects "
           "another)",
           name, unsound.front(), others, reason));
@@ -320,8 +320,8 @@ std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group
     return root / name;
   }
   for (const std::string& name : unsound) {
-    if (sound_only || !verifies(name)) continue;
-    tell(fmt::format("no checkpoint is sound: resuming from {} nevertheless", name));
+    if (sound_only || !verify_and_report(name)) continue;
+    report(fmt::format("no checkpoint is sound: resuming from {} nevertheless", name));
     return root / name;
   }
   return std::nullopt;

@@ -7,7 +7,7 @@ namespace lyceum {
 
 /// Returns this rank's slices (names, shapes, boxes, without values), the step and the run as JSON, to be sent to the
 /// rank that plans the save. Throws a failed Error if a name or a shape cannot be stored.
-std::string describe_pieces(const CheckpointHeader& header, std::span<const CheckpointPiece> pieces);
+std::string describe_pieces(const CheckpointHeader& header, std::span<const CheckpointPiece> slices);
 
 /// Returns all tensors of the checkpoint, sorted by name, with the boxes that each rank saves. `descriptions` has the
 /// result of describe_pieces() of every rank, in rank order. Throws a failed Error that names tensor and ranks if the

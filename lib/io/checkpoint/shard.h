@@ -12,13 +12,13 @@ struct HostCopy {
   explicit HostCopy(std::span<const CheckpointPiece> from);
 
   std::unique_ptr<float[]> values;      // of all slices, one after the other
-  std::vector<CheckpointPiece> pieces;  // refer to `values`
+  std::vector<CheckpointPiece> slices;  // refer to `values`
 };
 
 /// Writes the slices of a rank to an HDF5 file, one dataset per slice. Does not fsync. `run` executes every action that
 /// may wait for the file system, possibly in another thread; in such an action `before_each` is called before the
 /// values of each slice are written. Throws a failed Error if a stop is requested or the file cannot be written.
-void write_shard(const std::filesystem::path& path, std::span<const CheckpointPiece> pieces,
+void write_shard(const std::filesystem::path& path, std::span<const CheckpointPiece> slices,
                  const std::stop_token& stop, const RunOnFiles& run, const std::function<void()>& before_each);
 
 /// Writes index.h5, in which every logical tensor is one virtual dataset that refers to the shards in the same

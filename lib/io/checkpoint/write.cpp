@@ -46,30 +46,30 @@ void require_known_format(const fs::path& directory) {
 class Writer {
  public:
   Writer(const ProcessGroup& group, const fs::path& root, const CheckpointHeader& header,
-         std::span<const CheckpointPiece> pieces, CheckpointProbe probe)
+         std::span<const CheckpointPiece> slices, CheckpointProbe probe)
       : group_(group),
         root_(root),
         name_(checkpoint_name(header.step)),
         partial_(root / (name_ + ".partial")),
-        pieces_(pieces),
+        slices_(slices),
         probe_(std::move(probe)) {
     manifest_.header = header;
   }
 
   /// Collective. Plans the save and creates the partial directory. Throws the same CheckpointNotSaved on every rank.
   void begin() {
-    const auto descriptions = agree(attempt([&] {
+    const auto descriptions = gather_or_fail(attempt([&] {
       probe("plan");
-      return describe_pieces(manifest_.header, pieces_);
+      return describe_pieces(manifest_.header, slices_);
     }));
-    rank_zero("prepare", [&] { prepare(descriptions); });
+    run_on_rank_zero("prepare", [&] { prepare(descriptions); });
   }
 
   /// Copies the slices to the host's memory. Afterwards their original values may change.
-  void copy_pieces() {
+  void copy_slices() {
     probe("copy");
-    copy_.emplace(pieces_);
-    pieces_ = copy_->pieces;
+    copy_.emplace(slices_);
+    slices_ = copy_->slices;
     probe("read");
   }
 
@@ -90,7 +90,7 @@ class Writer {
     const auto run = [&](const std::function<void()>& action) { work ? work->run(action) : action(); };
     std::string answer = attempt([&] {
       run([&] { probe("shard"); });
-      write_shard(shard, pieces_, stop, run, [&] {
+      write_shard(shard, slices_, stop, run, [&] {
         ++progress_;
         probe("values");
       });
@@ -101,7 +101,7 @@ class Writer {
       });
       return std::string();
     });
-    pieces_ = {};
+    slices_ = {};
     copy_.reset();
     if (failed(answer)) return answer;
     return attempt([&] {
@@ -125,9 +125,9 @@ class Writer {
   /// Collective. Publishes the checkpoint. `answer` is the outcome of write_files() on this rank. Returns what went
   /// wrong after the checkpoint was published, or an empty string. Throws the same CheckpointNotSaved on every rank.
   std::string publish(const std::string& answer) {
-    const auto digests = agree(answer);
-    rank_zero("manifest", [&] { write_manifest(digests); });
-    rank_zero("publish", [&] { rename(); });
+    const auto digests = gather_or_fail(answer);
+    run_on_rank_zero("manifest", [&] { write_manifest(digests); });
+    run_on_rank_zero("publish", [&] { rename(); });
     return group_.broadcast(complaint_, 0);
   }
 
@@ -148,19 +148,20 @@ class Writer {
 
   /// Collective. Exchanges outcomes of attempt(). Returns the results of all ranks on rank 0; if any failed, cleans up
   /// and throws the same CheckpointNotSaved on every rank.
-  std::vector<std::string> agree(const std::string& answer) {
+  std::vector<std::string> gather_or_fail(const std::string& answer) {
     std::vector<std::string> answers = group_.gather(answer, 0);
     const auto bad = std::ranges::find_if(answers, failed);
     std::array<std::int64_t, 1> rank{bad == answers.end() ? -1 : bad - answers.begin()};
     group_.broadcast(std::as_writable_bytes(std::span(rank)), 0);
-    if (rank[0] >= 0) give_up(static_cast<int>(rank[0]), group_.broadcast(answer, static_cast<int>(rank[0])).substr(1));
+    if (rank[0] >= 0)
+      fail_save(static_cast<int>(rank[0]), group_.broadcast(answer, static_cast<int>(rank[0])).substr(1));
     for (std::string& text : answers) text.erase(0, 1);
     return answers;
   }
 
   /// Collective. Executes `action` on rank 0. If it fails, cleans up and throws the same CheckpointNotSaved on every
   /// rank.
-  void rank_zero(std::string_view phase, const std::function<void()>& action) {
+  void run_on_rank_zero(std::string_view phase, const std::function<void()>& action) {
     std::string answer;
     SharedWork work(group_, progress_);
     if (group_.rank() == 0) {
@@ -174,11 +175,11 @@ class Writer {
     }
     work.finish();
     answer = group_.broadcast(answer, 0);
-    if (failed(answer)) give_up(0, answer.substr(1));
+    if (failed(answer)) fail_save(0, answer.substr(1));
   }
 
   /// Collective. Removes the partial directory and throws CheckpointNotSaved.
-  [[noreturn]] void give_up(int rank, std::string cause) {
+  [[noreturn]] void fail_save(int rank, std::string cause) {
     SharedWork work(group_, progress_);
     if (group_.rank() == 0) {
       work.run([&] {
@@ -245,7 +246,7 @@ class Writer {
   fs::path root_;
   std::string name_;
   fs::path partial_;
-  std::span<const CheckpointPiece> pieces_;
+  std::span<const CheckpointPiece> slices_;
   std::optional<HostCopy> copy_;
   const CheckpointProbe probe_;
   Manifest manifest_;                       // its files and tensors are set on rank 0 only
@@ -257,9 +258,9 @@ class Writer {
 }  // namespace
 
 std::string write_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,
-                             const CheckpointHeader& header, std::span<const CheckpointPiece> pieces,
+                             const CheckpointHeader& header, std::span<const CheckpointPiece> slices,
                              const CheckpointProbe& probe) {
-  Writer writer(group, root, header, pieces, probe);
+  Writer writer(group, root, header, slices, probe);
   writer.begin();
   return writer.publish(writer.write_files());
 }
@@ -272,13 +273,13 @@ struct BackgroundCheckpoint::Implementation {
 };
 
 BackgroundCheckpoint::BackgroundCheckpoint(const ProcessGroup& group, const std::filesystem::path& root,
-                                           const CheckpointHeader& header, std::span<const CheckpointPiece> pieces,
+                                           const CheckpointHeader& header, std::span<const CheckpointPiece> slices,
                                            const CheckpointProbe& probe)
-    : implementation_(new Implementation{.writer = {group, root, header, pieces, probe}, .answer = {}}) {
+    : implementation_(new Implementation{.writer = {group, root, header, slices, probe}, .answer = {}}) {
   Implementation& self = *implementation_;
   self.writer.begin();
   const std::string started = Writer::attempt([&] {
-    self.writer.copy_pieces();
+    self.writer.copy_slices();
     self.thread = std::jthread([&self](const std::stop_token& stop) {
       self.answer = self.writer.write_files(stop);
       self.written = true;

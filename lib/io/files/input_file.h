@@ -13,9 +13,9 @@ namespace lyceum {
 /// a file that another process truncates, or a failing disk, causes an Error rather than a signal.
 class InputFile {
  public:
-  /// Opens the file. Throws a bad_input Error that names the file and the system's reason and ends with `mend`, advice
-  /// for the user.
-  InputFile(std::string path, const std::string& mend);
+  /// Opens the file. Throws a bad_input Error that names the file and the system's reason; its message ends with
+  /// `advice` for the user.
+  InputFile(std::string path, const std::string& advice);
   ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;

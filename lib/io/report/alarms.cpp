@@ -14,18 +14,18 @@
 namespace lyceum {
 namespace {
 
-constexpr std::size_t most_told_steps = 3;  // number of steps that one alarm lists for its starved experts
+constexpr std::size_t most_listed_steps = 3;  // number of steps that one alarm lists for its starved experts
 
 /// Returns when the spans began, with the number of experts: "step 4,000 (20), step 4,100 (10), step 4,200 (4) and
 /// later (1)", or only the step if there is one.
-std::string beginnings(const RoutingHistory& history, const std::vector<StarvedSpan>& spans) {
+std::string beginnings_text(const RoutingHistory& history, const std::vector<StarvedSpan>& spans) {
   std::map<std::size_t, std::size_t> experts;  // number of experts by the first record of their spans
   for (const StarvedSpan& span : spans) ++experts[span.begin];
   if (experts.size() == 1) return starved_since(history, experts.begin()->first);
   std::string text;
-  std::size_t told = 0, later = 0;
+  std::size_t listed = 0, later = 0;
   for (const auto& [begin, count] : experts) {
-    if (told++ >= most_told_steps) {
+    if (listed++ >= most_listed_steps) {
       later += count;
     } else {
       text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", starved_since(history, begin), count);
@@ -57,7 +57,7 @@ void add_starved_alarms(const RoutingHistory& history, const RoutingHistory::Lay
     alarms.push_back({.step = step_before(history, first(still)),
                       .router = layer.id,
                       .text = fmt::format("{} of {} experts {} starved: no token since {}", still.size(), layer.experts,
-                                          still.size() == 1 ? "is" : "are", beginnings(history, still))});
+                                          still.size() == 1 ? "is" : "are", beginnings_text(history, still))});
   }
   if (!over.empty()) {
     const std::size_t end = std::ranges::max(over, {}, &StarvedSpan::end).end;

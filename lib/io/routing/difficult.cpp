@@ -76,9 +76,9 @@ std::vector<DifficultTokens::Width> widths_of(const TokenLogFile& log) {
   for (const TokenLogLayer& layer : log.layers()) {
     if (layer.id.site != Site::ffn) continue;
     for (const std::int64_t size : layer.expert_sizes) {
-      auto place = std::ranges::find(widths, size, &DifficultTokens::Width::width);
-      if (place == widths.end()) place = widths.insert(place, {.width = size});
-      ++place->experts;
+      auto found = std::ranges::find(widths, size, &DifficultTokens::Width::width);
+      if (found == widths.end()) found = widths.insert(found, {.width = size});
+      ++found->experts;
     }
   }
   std::ranges::sort(widths, std::greater(), &DifficultTokens::Width::width);
@@ -89,13 +89,13 @@ std::vector<DifficultTokens::Width> widths_of(const TokenLogFile& log) {
 struct LayerCounter {
   const TokenLogFile& log;
   std::size_t layer;
-  std::vector<std::size_t> place;  // index into the widths, for each expert
+  std::vector<std::size_t> width_index;  // index into the widths, for each expert
 
   LayerCounter(const TokenLogFile& log, std::size_t layer, const std::vector<DifficultTokens::Width>& widths)
       : log(log), layer(layer) {
     for (const std::int64_t size : log.layers()[layer].expert_sizes) {
       const auto found = std::ranges::find(widths, size, &DifficultTokens::Width::width);
-      place.push_back(static_cast<std::size_t>(found - widths.begin()));
+      width_index.push_back(static_cast<std::size_t>(found - widths.begin()));
     }
   }
   /// Adds the tokens of `rows`, whose losses in A are `a`, to the counts by width and to those of the layer's choices
@@ -105,7 +105,7 @@ struct LayerCounter {
     const std::vector<std::int32_t> chosen = log.chosen(layer, rows);
     const std::size_t k = rows_of_layer.size();
     for (std::size_t i = 0; i < chosen.size(); ++i) {
-      const std::size_t at = place[static_cast<std::size_t>(chosen[i])];
+      const std::size_t at = width_index[static_cast<std::size_t>(chosen[i])];
       const bool first = i % k == 0, difficult = static_cast<double>(a[i / k]) > threshold;
       widths[at].all_choices += 1;
       widths[at].all_first += first;

@@ -21,13 +21,13 @@
 namespace lyceum {
 namespace {
 
-constexpr std::size_t told_spreads = 3;
+constexpr std::size_t reported_spreads = 3;
 
 /// Returns the choices whose shares differ most between data sets, with the lowest and the highest share of each: "5
 /// (prose 3.1 %, code 12.4 %), 0 (…)".
 std::string spreads_text(const DomainRouting& domains, const DomainRouting::Router& router) {
   std::string text;
-  for (const DomainSpread& spread : widest_spreads(domains, router, told_spreads)) {
+  for (const DomainSpread& spread : widest_spreads(domains, router, reported_spreads)) {
     text += fmt::format("{}{} ({} {} %, {} {} %)", text.empty() ? "" : ", ", spread.choice,
                         domains.data_sets[spread.lowest].name, real_text(100 * spread.low, ".1f"),
                         domains.data_sets[spread.highest].name, real_text(100 * spread.high, ".1f"));

@@ -42,12 +42,12 @@ namespace {
 constexpr const char* format_name = "lyceum.routing";
 
 /// Returns the path .NAME.SUFFIX next to a file NAME.
-std::filesystem::path beside(const std::filesystem::path& file, const char* suffix) {
+std::filesystem::path hidden_neighbour(const std::filesystem::path& file, const char* suffix) {
   return file.parent_path() / fmt::format(".{}{}", file.filename().string(), suffix);
 }
 
 /// Throws a failed Error if a call of the file system failed.
-void require_done(const std::error_code& error, const std::filesystem::path& path, const char* what) {
+void require_success(const std::error_code& error, const std::filesystem::path& path, const char* what) {
   require(!error, "{}: cannot be {}: {}", path.string(), what, system_reason(error));
 }
 
@@ -56,16 +56,16 @@ void copy_fresh(const std::filesystem::path& from, const std::filesystem::path& 
   std::error_code error;
   do {
     std::filesystem::remove(to, error);
-    require_done(error, to, "removed");
+    require_success(error, to, "removed");
     std::filesystem::copy_file(from, to, error);  // fails if another file or link has been created under this name
   } while (error == std::errc::interrupted);
-  require_done(error, to, "written");
+  require_success(error, to, "written");
 }
 
 void rename_over(const std::filesystem::path& from, const std::filesystem::path& to) {
   std::error_code error;
   std::filesystem::rename(from, to, error);
-  require_done(error, to, "replaced");
+  require_success(error, to, "replaced");
 }
 
 /// True if a reader that opened the file while it was published still holds HDF5's lock on it.
@@ -188,8 +188,8 @@ void require_record(const RoutingLog::Layer& expected, const LayerRouting& layer
 
 RoutingLog::RoutingLog(std::filesystem::path file, std::vector<Layer> layers, std::int64_t resume_step, Origin origin)
     : file_(std::move(file)),
-      next_(beside(file_, ".next")),
-      spare_(beside(file_, ".spare")),
+      next_(hidden_neighbour(file_, ".next")),
+      spare_(hidden_neighbour(file_, ".spare")),
       layers_(std::move(layers)),
       origin_(std::move(origin)) {
   require(!layers_.empty(), "{}: a model without experts has no routing to log", file_.string());

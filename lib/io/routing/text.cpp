@@ -83,9 +83,9 @@ std::string steps_table(const RoutingHistory& history, RecordRange range) {
 std::string information_table(const RoutingHistory& history, RecordRange range) {
   std::vector<Row> rows = {{"layer", "H(m)", "H(m|x)", "MI"}};
   for (const RoutingHistory::Layer& layer : history.layers) {
-    const Information told = information(layer, range);
-    rows.push_back({fmt::format("layer{}", label_of(layer.id)), ratio_text(told.entropy), ratio_text(told.of_token),
-                    ratio_text(told.mutual())});
+    const Information info = information(layer, range);
+    rows.push_back({fmt::format("layer{}", label_of(layer.id)), ratio_text(info.entropy), ratio_text(info.of_token),
+                    ratio_text(info.mutual())});
   }
   return "Information of a choice about its token, in nats: entropy of the router's mean probabilities H(m), mean "
          "entropy of "
@@ -138,13 +138,13 @@ void write_routing_csv(const RoutingHistory& history, std::ostream& out) {
       fmt::memory_buffer lines;
       for (std::size_t k = 0; k < choices; ++k) {
         for (std::size_t e = 0; e < experts; ++e) {
-          const std::size_t place = (r * choices + k) * experts + e;
+          const std::size_t index = (r * choices + k) * experts + e;
           const auto end = std::back_inserter(lines);
           fmt::format_to(end, "{},{},{},{},{},{},{},{},{}", history.steps[r], layer.id.layer, k, e,
-                         layer.expert_sizes[e], layer.expert_rank[e], layer.counts[place],
+                         layer.expert_sizes[e], layer.expert_rank[e], layer.counts[index],
                          real_text(layer.mean_probability[r * experts + e]),
                          layer.id.site == Site::attention ? "attention" : "ffn");
-          if (dropped) fmt::format_to(end, ",{}", layer.drops ? layer.dropped[place] : 0);
+          if (dropped) fmt::format_to(end, ",{}", layer.drops ? layer.dropped[index] : 0);
           lines.push_back('\n');
         }
       }

@@ -78,15 +78,15 @@ TokenLog::~TokenLog() {
   std::filesystem::remove(partial_, ignored);  // does not exist after finish(), which renames it
 }
 
-void TokenLog::write_tokens(std::int64_t first, std::span<const std::int64_t> places,
+void TokenLog::write_tokens(std::int64_t first, std::span<const std::int64_t> positions,
                             std::span<const std::int32_t> sources, std::span<const std::int32_t> targets) {
-  const Box rows = rows_of({first, std::ssize(places)});
-  require(sources.size() == places.size() && targets.size() == places.size(),
-          "token log: {} places, {} sources, {} targets", places.size(), sources.size(), targets.size());
-  token_->write(rows, places.data());
+  const Box rows = rows_of({first, std::ssize(positions)});
+  require(sources.size() == positions.size() && targets.size() == positions.size(),
+          "token log: {} places, {} sources, {} targets", positions.size(), sources.size(), targets.size());
+  token_->write(rows, positions.data());
   source_->write(rows, sources.data());
   target_->write(rows, targets.data());
-  token_rows_ += std::ssize(places);
+  token_rows_ += std::ssize(positions);
 }
 
 void TokenLog::write_losses(std::int64_t first, std::span<const float> losses) {

@@ -49,7 +49,7 @@ class TokenLog {
   TokenLog& operator=(const TokenLog&) = delete;
 
   /// These write rows from `first` on. Every row must be written exactly once, in any order.
-  void write_tokens(std::int64_t first, std::span<const std::int64_t> places, std::span<const std::int32_t> sources,
+  void write_tokens(std::int64_t first, std::span<const std::int64_t> positions, std::span<const std::int32_t> sources,
                     std::span<const std::int32_t> targets);
   void write_losses(std::int64_t first, std::span<const float> losses);
   /// Writes choices of header.layers[layer]: both [rows, top_k].

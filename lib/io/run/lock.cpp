@@ -110,13 +110,13 @@ struct RunLock::Implementation {
   void beat(const std::stop_token& stop) {
     std::unique_lock hold(mutex);
     while (!wake.wait_for(hold, stop, timing.beat, [] { return false; }) && !stop.stop_requested()) {
-      look(true);
+      update_loss(true);
     }
   }
 
   /// Sets `loss` if this process no longer holds the directory. If `touch`, updates the time stamp of the file. If the
   /// file cannot be read now, `loss` does not change.
-  void look(bool touch) {
+  void update_loss(bool touch) {
     try {
       const LockFile file(path, false);
       if (file.is_gone()) {
@@ -130,7 +130,7 @@ struct RunLock::Implementation {
   }
 
   /// Removes the lock file if it is this process's, and the directory if this object made it and it is empty.
-  void give_back() {
+  void release() {
     const LockFile file(path, false);
     if (file.is_open() && file.guard() && parse_holder(file.text()).token == self.token) unlink(path.c_str());
     if (made_directory) rmdir(path.parent_path().c_str());  // fails, as intended, unless the directory is empty
@@ -147,7 +147,7 @@ RunLock::RunLock(const std::filesystem::path& directory, Timing timing)
 RunLock::~RunLock() {
   implementation_->beating = {};  // stops and joins
   try {
-    implementation_->give_back();
+    implementation_->release();
   } catch (const Error&) {
     // Later jobs find the lock stale.
   }
@@ -156,7 +156,7 @@ RunLock::~RunLock() {
 const std::string& RunLock::recovered() const { return implementation_->recovered; }
 
 void RunLock::require_held(bool read_now) const {
-  if (read_now) implementation_->look(false);
+  if (read_now) implementation_->update_loss(false);
   const std::string folder = implementation_->path.parent_path().string();
   switch (implementation_->loss) {
     case Loss::none: return;
