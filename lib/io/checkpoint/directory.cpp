@@ -109,26 +109,27 @@ void remove_checkpoint(const fs::path& directory) {
 
 /// The outcome of reading a checkpoint's manifest, for a run that looks for a checkpoint to resume from. The values of
 /// `Kind` are the first character of the message that rank 0 broadcasts.
-struct Verdict {
+struct ResumeVerdict {
   enum Kind : char { sound = '+', unsound = '~', unreadable = '-', unknown_format = '!' } kind;
   std::string reason;
 };
 
 /// Collective. Rank 0 reads the manifest; all ranks return its verdict.
-Verdict agree_on_verdict(const ProcessGroup& group, const fs::path& directory) {
+ResumeVerdict agree_on_verdict(const ProcessGroup& group, const fs::path& directory) {
   std::string answer;
   work_on_files_of_rank_zero(group, [&] {
     try {
       const std::string unsound = read_manifest(directory).header.unsound;
-      answer = unsound.empty() ? std::string(1, Verdict::sound) : static_cast<char>(Verdict::unsound) + unsound;
+      answer =
+          unsound.empty() ? std::string(1, ResumeVerdict::sound) : static_cast<char>(ResumeVerdict::unsound) + unsound;
     } catch (const UnknownFormat& error) {
-      answer = static_cast<char>(Verdict::unknown_format) + std::string(error.what());
+      answer = static_cast<char>(ResumeVerdict::unknown_format) + std::string(error.what());
     } catch (const std::exception& error) {
-      answer = static_cast<char>(Verdict::unreadable) + std::string(error.what());
+      answer = static_cast<char>(ResumeVerdict::unreadable) + std::string(error.what());
     }
   });
   answer = group.broadcast(answer, 0);
-  return {static_cast<Verdict::Kind>(answer.at(0)), answer.substr(1)};
+  return {static_cast<ResumeVerdict::Kind>(answer.at(0)), answer.substr(1)};
 }
 
 /// Collective. Verifies a checkpoint, with its files shared out over the ranks. Returns its first problem, or an empty
@@ -300,10 +301,10 @@ std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group
   };
   for (const std::string& name :
        split_lines(group.broadcast(group.rank() == 0 ? join(list_checkpoint_directories(root)) : "", 0))) {
-    const Verdict verdict = agree_on_verdict(group, root / name);
-    require_input(verdict.kind != Verdict::unknown_format,
+    const ResumeVerdict verdict = agree_on_verdict(group, root / name);
+    require_input(verdict.kind != ResumeVerdict::unknown_format,
                   "{}; this run would replace it: set another run.dir, or move the checkpoint away", verdict.reason);
-    if (verdict.kind == Verdict::unsound) {
+    if (verdict.kind == ResumeVerdict::unsound) {
       if (unsound.empty()) reason = verdict.reason;
       unsound.push_back(name);
       continue;

@@ -17,7 +17,7 @@ constexpr std::size_t most_points = 1200;  // per line; more are not visible in 
 // Width and height of the drawing in SVG units; the page stretches it.
 constexpr double extent = 1000;
 
-struct Range {
+struct ValueRange {
   double low = std::numeric_limits<double>::infinity(), high = -std::numeric_limits<double>::infinity();
   void cover(double value) {
     if (!std::isfinite(value)) return;
@@ -30,7 +30,7 @@ struct Range {
 /// Maps values to positions in the drawing: 0 is the left or lower edge, 1 the right or upper one. Infinity is mapped
 /// to the upper edge.
 struct Axes {
-  Range x, y;
+  ValueRange x, y;
   bool log = false;
   double across(double value) const { return (value - x.low) / (x.high - x.low); }
   double up(double value) const {

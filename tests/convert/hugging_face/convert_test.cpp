@@ -181,17 +181,17 @@ class Checkpoint {
  public:
   /// `odd` replaces one value of lm_head/weight.
   explicit Checkpoint(const Config& config, std::optional<float> odd = {}) : config_(resolved(config)) {
-    std::vector<CheckpointPiece> pieces;
+    std::vector<CheckpointPiece> slices;
     for (const ModelTensor& tensor : model_tensors(config_)) {
       std::vector<float>& values = values_[tensor.name];
       values.resize(static_cast<std::size_t>(tensor.shape.size()));
       std::iota(values.begin(), values.end(), 1.f);
       if (odd && tensor.name == "lm_head/weight") values[3] = *odd;
-      pieces.push_back({tensor.name, tensor.shape, Box::whole(tensor.shape), values.data()});
+      slices.push_back({tensor.name, tensor.shape, Box::whole(tensor.shape), values.data()});
     }
     const CheckpointHeader header{
         .run_uuid = "source", .mesh = "any", .config = to_ini(config_), .trainer_state = RunState().text()};
-    write_checkpoint(ProcessGroup::self(), folder_.path(), header, pieces);
+    write_checkpoint(ProcessGroup::self(), folder_.path(), header, slices);
     reader_.emplace(folder_.path() / checkpoint_name(0));
   }
 

@@ -53,17 +53,17 @@ class Source {
  public:
   explicit Source(const Config& config, const Change& change = {}) : config_(config) {
     resolve(config_, 1);
-    std::vector<CheckpointPiece> pieces;
+    std::vector<CheckpointPiece> slices;
     for (const ModelTensor& tensor : model_tensors(config_)) {
       std::vector<float>& values = values_[tensor.name];
       values.resize(static_cast<std::size_t>(tensor.shape.size()));
       std::iota(values.begin(), values.end(), 1000.f * static_cast<float>(values_.size()));
       if (change) change(tensor.name, values);
-      pieces.push_back({tensor.name, tensor.shape, Box::whole(tensor.shape), values.data()});
+      slices.push_back({tensor.name, tensor.shape, Box::whole(tensor.shape), values.data()});
     }
     const CheckpointHeader header{
         .run_uuid = "source", .step = 7, .mesh = "any", .config = to_ini(config_), .trainer_state = RunState().text()};
-    write_checkpoint(ProcessGroup::self(), root(), header, pieces);
+    write_checkpoint(ProcessGroup::self(), root(), header, slices);
     reader_.emplace(directory());
   }
 

@@ -53,18 +53,18 @@ Box part_of(const Shape& shape, int axis, int part, int parts) {
 
 /// Returns the slices that this rank saves. Depending on the tensor's number, it is saved whole by one rank, or split
 /// by rows or by columns.
-TestPieces own_pieces(const ProcessGroup& group) {
-  TestPieces pieces;
+TestPieces own_slices(const ProcessGroup& group) {
+  TestPieces slices;
   for (std::size_t i = 0; i < model().size(); ++i) {
     const TestTensor& tensor = model()[i];
     const int kind = static_cast<int>(i % 3);
     if (kind == 2) {
-      if (static_cast<int>(i) % group.size() == group.rank()) pieces.add(tensor);
+      if (static_cast<int>(i) % group.size() == group.rank()) slices.add(tensor);
     } else {
-      pieces.add(tensor, part_of(tensor.shape, kind % tensor.shape.rank(), group.rank(), group.size()));
+      slices.add(tensor, part_of(tensor.shape, kind % tensor.shape.rank(), group.rank(), group.size()));
     }
   }
-  return pieces;
+  return slices;
 }
 
 CheckpointHeader header(std::int64_t step) {
@@ -73,8 +73,8 @@ CheckpointHeader header(std::int64_t step) {
 }
 
 void write(const ProcessGroup& group, const fs::path& root, std::int64_t step, const CheckpointProbe& probe = {}) {
-  const TestPieces pieces = own_pieces(group);
-  write_checkpoint(group, root, header(step), pieces.get(), probe);
+  const TestPieces slices = own_slices(group);
+  write_checkpoint(group, root, header(step), slices.get(), probe);
 }
 
 /// Collective. Returns the message of the Error that `action` throws, after checking that it is the same on all ranks.
@@ -178,11 +178,11 @@ TEST(CheckpointRanks, AFullDiskOnOneRankIsNamed) {
 class HeldCheckpoint {
  public:
   HeldCheckpoint(const ProcessGroup& group, const fs::path& root, std::int64_t step, const CheckpointProbe& probe = {})
-      : pieces_(own_pieces(group)), checkpoint_(group, root, header(step), pieces_.get(), [this, probe](auto phase) {
+      : slices_(own_slices(group)), checkpoint_(group, root, header(step), slices_.get(), [this, probe](auto phase) {
           if (phase == "shard") held_.wait();
           if (probe) probe(phase);
         }) {
-    pieces_.clear();
+    slices_.clear();
   }
   ~HeldCheckpoint() { let_go(); }
   void let_go() {
@@ -196,7 +196,7 @@ class HeldCheckpoint {
 
  private:
   std::latch held_{1};
-  TestPieces pieces_;
+  TestPieces slices_;
   BackgroundCheckpoint checkpoint_;
 };
 
@@ -272,25 +272,25 @@ TEST(CheckpointRanks, PiecesThatDoNotCoverOnceAreNamed) {
     return common_error(
         world,
         [&] {
-          TestPieces pieces = own_pieces(world);
-          change(pieces);
-          write_checkpoint(world, root.path(), header(1), pieces.get());
+          TestPieces slices = own_slices(world);
+          change(slices);
+          write_checkpoint(world, root.path(), header(1), slices.get());
         },
         ExitCode::failed);
   };
   const TestTensor tensor = model()[2];  // saved whole by one rank
-  const std::string twice = save([&](TestPieces& pieces) {
+  const std::string twice = save([&](TestPieces& slices) {
     const bool owner = 2 % world.size() == world.rank();
-    if (!owner && world.rank() == (2 + 1) % world.size()) pieces.add(tensor, part_of(tensor.shape, 0, 1, 2));
+    if (!owner && world.rank() == (2 + 1) % world.size()) slices.add(tensor, part_of(tensor.shape, 0, 1, 2));
   });
   EXPECT_THAT(twice, testing::AllOf(HasSubstr(tensor.name), HasSubstr("overlap"), HasSubstr("rank 0")));
-  const std::string hole = save([&](TestPieces& pieces) {
-    std::erase_if(pieces.get(), [&](const CheckpointPiece& piece) { return piece.name == tensor.name; });
-    if (world.rank() == 1) pieces.add(tensor, part_of(tensor.shape, 0, 1, 2));
+  const std::string hole = save([&](TestPieces& slices) {
+    std::erase_if(slices.get(), [&](const CheckpointPiece& slice) { return slice.name == tensor.name; });
+    if (world.rank() == 1) slices.add(tensor, part_of(tensor.shape, 0, 1, 2));
   });
   EXPECT_THAT(hole, testing::AllOf(HasSubstr(tensor.name), HasSubstr("36 of 156 elements are in no box")));
-  const std::string shapes = save([&](TestPieces& pieces) {
-    if (world.rank() == 1) pieces.add({tensor.name, {2, 2}});
+  const std::string shapes = save([&](TestPieces& slices) {
+    if (world.rank() == 1) slices.add({tensor.name, {2, 2}});
   });
   EXPECT_THAT(shapes, testing::AllOf(HasSubstr(tensor.name), HasSubstr("[13, 12]"), HasSubstr("[2, 2]")));
   EXPECT_TRUE(list_checkpoints(root.path()).empty());

@@ -41,10 +41,10 @@ const std::vector<TestTensor>& model() {
   return tensors;
 }
 
-TestPieces model_pieces() {
-  TestPieces pieces;
-  for (const TestTensor& tensor : model()) pieces.add(tensor);
-  return pieces;
+TestPieces model_slices() {
+  TestPieces slices;
+  for (const TestTensor& tensor : model()) slices.add(tensor);
+  return slices;
 }
 
 const CheckpointHeader header = {.run_uuid = "5e1f",
@@ -63,11 +63,11 @@ const CheckpointHeader header = {.run_uuid = "5e1f",
 class Checkpoint : public testing::Test {
  protected:
   std::string save(std::int64_t step, const CheckpointProbe& probe = {}, const std::string& unsound = {}) {
-    static const TestPieces pieces = model_pieces();
+    static const TestPieces slices = model_slices();
     CheckpointHeader head = header;
     head.step = step;
     head.unsound = unsound;
-    return write_checkpoint(group_, root(), head, pieces.get(), probe);
+    return write_checkpoint(group_, root(), head, slices.get(), probe);
   }
   fs::path root() const { return directory_.path() / "checkpoints"; }
   fs::path at(std::int64_t step) const { return root() / checkpoint_name(step); }
@@ -110,10 +110,10 @@ TEST_F(Checkpoint, TakesItsTokenizerAlong) {
   save(100);
   EXPECT_EQ(CheckpointReader(at(100)).tokenizer_sha256(), "");
   EXPECT_THROW(CheckpointReader(at(100)).tokenizer(), Error);
-  static const TestPieces pieces = model_pieces();
+  static const TestPieces slices = model_slices();
   CheckpointHeader head = header;
   head.tokenizer = std::string("a model\0of words", 16);
-  write_checkpoint(group_, root(), head, pieces.get());
+  write_checkpoint(group_, root(), head, slices.get());
   const CheckpointReader reader(at(100));
   EXPECT_EQ(reader.problem(), "");
   EXPECT_EQ(reader.tokenizer_sha256(), sha256(head.tokenizer));
@@ -180,12 +180,12 @@ TEST_F(Checkpoint, BoxesInTheMiddleAreRead) {
 
 TEST_F(Checkpoint, SeveralBoxesOfOneTensorOnOneRank) {
   const TestTensor tensor{"w", {5, 6}};
-  TestPieces pieces;
+  TestPieces slices;
   for (const Box& box :
        {Box{{0, 0}, {2, 4}}, Box{{0, 4}, {5, 2}}, Box{{2, 0}, {3, 1}}, Box{{2, 1}, {3, 3}}, Box{{3, 3}, {0, 2}}}) {
-    pieces.add(tensor, box);
+    slices.add(tensor, box);
   }
-  write_checkpoint(group_, root(), header, pieces.get());
+  write_checkpoint(group_, root(), header, slices.get());
   const CheckpointReader reader(at(100));
   for (const Box& box : {Box::whole(tensor.shape), Box{{1, 3}, {3, 2}}, Box{{4, 0}, {1, 6}}}) {
     EXPECT_TRUE(same_bits(read_box(reader, "w", box), test_values(tensor, box))) << box.text();
@@ -195,9 +195,9 @@ TEST_F(Checkpoint, SeveralBoxesOfOneTensorOnOneRank) {
 TEST_F(Checkpoint, WrongPiecesAreNamed) {
   const TestTensor w{"w", {4, 4}};
   const auto save_boxes = [&](std::initializer_list<Box> boxes) {
-    TestPieces pieces;
-    for (const Box& box : boxes) pieces.add(w, box);
-    return error_of([&] { write_checkpoint(group_, root(), header, pieces.get()); }, ExitCode::failed);
+    TestPieces slices;
+    for (const Box& box : boxes) slices.add(w, box);
+    return error_of([&] { write_checkpoint(group_, root(), header, slices.get()); }, ExitCode::failed);
   };
   EXPECT_THAT(save_boxes({{{0, 0}, {2, 4}}}), HasSubstr("tensor w [4, 4]: 8 of 16 elements are in no box"));
   EXPECT_THAT(save_boxes({{{0, 0}, {3, 4}}, {{2, 0}, {2, 4}}}),
@@ -207,9 +207,9 @@ TEST_F(Checkpoint, WrongPiecesAreNamed) {
   // The number of elements is right, but one row is covered twice and one is not covered.
   EXPECT_THAT(save_boxes({{{0, 0}, {2, 4}}, {{1, 0}, {2, 4}}}), HasSubstr("overlap"));
   const auto save_named = [&](std::initializer_list<std::string> names) {
-    TestPieces pieces;
-    for (const std::string& name : names) pieces.add({name, {2}});
-    return error_of([&] { write_checkpoint(group_, root(), header, pieces.get()); }, ExitCode::failed);
+    TestPieces slices;
+    for (const std::string& name : names) slices.add({name, {2}});
+    return error_of([&] { write_checkpoint(group_, root(), header, slices.get()); }, ExitCode::failed);
   };
   for (const std::string name : {"", "/a", "a//b", "a/", "a/../b", ".", "a[0:1]", "a\nb"}) save_named({name});
   EXPECT_THAT(save_named({"a/b", "a"}), HasSubstr("tensor a/b is inside tensor a"));
@@ -275,10 +275,10 @@ TEST_F(Checkpoint, BadManifestsAreRefused) {
       {"\"step\": 1", "\"step\": 9223372036854775807", "is out of range"},
       {"\"bytes\":", "\"bytes\":-", "cannot have -"},
       {"\"bytes\":", "\"bytes\":9223372036854775807,\"was\":", "cannot have"}};
-  for (const auto& [from, to, told] : impossible) {
+  for (const auto& [from, to, message] : impossible) {
     save(1);
     forge(at(1), from, to);
-    EXPECT_THAT(open_error(), AllOf(HasSubstr(path), HasSubstr(told))) << to;
+    EXPECT_THAT(open_error(), AllOf(HasSubstr(path), HasSubstr(message))) << to;
   }
   save(1);
   forge(at(1), "\"shape\":[1]", "\"shape\":[2]");
@@ -420,12 +420,12 @@ TEST_F(Checkpoint, TheNewestSoundOneIsKeptAndGoneBackTo) {
 }
 
 TEST_F(Checkpoint, TimedOnesAreNotCountedAgainstTheOthers) {
-  static const TestPieces pieces = model_pieces();
+  static const TestPieces slices = model_slices();
   const auto save_timed = [&](std::int64_t step) {
     CheckpointHeader head = header;
     head.step = step;
     head.timed = true;
-    write_checkpoint(group_, root(), head, pieces.get());
+    write_checkpoint(group_, root(), head, slices.get());
   };
   save(1);
   save_timed(2);
@@ -464,10 +464,10 @@ TEST_F(Checkpoint, WhatAnotherBuildWroteIsNeitherReplacedNorRemoved) {
 
 TEST_F(Checkpoint, AFailureAfterPublicationIsNoFailureToSave) {
   save(1);
-  const std::string told = save(2, [](std::string_view phase) {
+  const std::string complaint = save(2, [](std::string_view phase) {
     if (phase == "latest") throw std::runtime_error("lightning");
   });
-  EXPECT_THAT(told, AllOf(HasSubstr("step-00000002 is saved"), HasSubstr("lightning")));
+  EXPECT_THAT(complaint, AllOf(HasSubstr("step-00000002 is saved"), HasSubstr("lightning")));
   EXPECT_EQ(latest(), "step-00000001\n");
   EXPECT_EQ(choose("auto"), at(2));
   set_latest(root(), "step-00000002");
@@ -619,10 +619,10 @@ TEST_F(Checkpoint, ACrashOfTheThreadThatWritesLeavesTheOldOne) {
   for (const std::string phase : {"shard", "digest"}) {
     const pid_t child = fork();
     if (child == 0) {
-      const TestPieces pieces = model_pieces();
+      const TestPieces slices = model_slices();
       CheckpointHeader head = header;
       head.step = 2;
-      BackgroundCheckpoint checkpoint(group_, root(), head, pieces.get(), [&](std::string_view now) {
+      BackgroundCheckpoint checkpoint(group_, root(), head, slices.get(), [&](std::string_view now) {
         if (now == phase) raise(SIGKILL);
       });
       checkpoint.publish();
@@ -647,7 +647,7 @@ TEST_F(Checkpoint, AStepSavedAgainReplacesTheOldOne) {
   CheckpointHeader again = header;
   again.step = 5;
   again.run_uuid = "new";
-  write_checkpoint(group_, root(), again, model_pieces().get());
+  write_checkpoint(group_, root(), again, model_slices().get());
   EXPECT_EQ(CheckpointReader(at(5)).header().run_uuid, "new");
   EXPECT_EQ(CheckpointReader(at(5)).problem(), "");
   EXPECT_FALSE(fs::exists(at(5) / "rank-00009.h5"));
@@ -656,10 +656,10 @@ TEST_F(Checkpoint, AStepSavedAgainReplacesTheOldOne) {
 
 TEST_F(Checkpoint, ManifestIsJsonThatNamesEveryBox) {
   const TestTensor tensor{"a/b", {4, 2}};
-  TestPieces pieces;
-  pieces.add(tensor, {{0, 0}, {1, 2}});
-  pieces.add(tensor, {{1, 0}, {3, 2}});
-  write_checkpoint(group_, root(), header, pieces.get());
+  TestPieces slices;
+  slices.add(tensor, {{0, 0}, {1, 2}});
+  slices.add(tensor, {{1, 0}, {3, 2}});
+  write_checkpoint(group_, root(), header, slices.get());
   const auto json = nlohmann::json::parse(read_whole_file(at(100) / "manifest.json"));
   EXPECT_EQ(json["format"], "lyceum-checkpoint");
   EXPECT_EQ(json["step"], 100);

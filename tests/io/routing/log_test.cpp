@@ -213,21 +213,21 @@ TEST_F(RoutingLogTest, AKillAtAnyInstantLosesAtMostTheNewestRecord) {
   std::int64_t resume = -1;
   std::vector<std::int64_t> steps;
   for (int round = 0; round < 25; ++round) {
-    int told[2];  // the child writes each step for which append() has returned
-    ASSERT_EQ(pipe(told), 0);
+    int reported[2];  // the child writes each step for which append() has returned
+    ASSERT_EQ(pipe(reported), 0);
     const pid_t child = fork();
     if (child == 0) {
-      close(told[0]);
+      close(reported[0]);
       RoutingLog log(file_, two_layers(), resume);
       for (std::int64_t step = resume + 1;; ++step) {
         append(log, step);
-        if (write(told[1], &step, sizeof step) != sizeof step) _exit(1);
+        if (write(reported[1], &step, sizeof step) != sizeof step) _exit(1);
       }
     }
-    close(told[1]);
+    close(reported[1]);
     std::int64_t finished = resume, step = 0;
     for (int i = 0; i < 2; ++i) {
-      ASSERT_EQ(read(told[0], &step, sizeof step), static_cast<ssize_t>(sizeof step));
+      ASSERT_EQ(read(reported[0], &step, sizeof step), static_cast<ssize_t>(sizeof step));
       finished = step;
     }
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 20000));
@@ -235,8 +235,8 @@ TEST_F(RoutingLogTest, AKillAtAnyInstantLosesAtMostTheNewestRecord) {
     int status = 0;
     waitpid(child, &status, 0);
     ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself";
-    while (read(told[0], &step, sizeof step) == sizeof step) finished = step;
-    close(told[0]);
+    while (read(reported[0], &step, sizeof step) == sizeof step) finished = step;
+    close(reported[0]);
     const std::vector<std::int64_t> there = read_routing(file_).steps;
     ASSERT_FALSE(there.empty());
     EXPECT_GE(there.back(), finished) << "a record was lost after append returned";
@@ -490,8 +490,8 @@ TEST(RoutingText, TablesHoldTheFigures) {
   EXPECT_EQ(full.find("H(m|x)"), std::string::npos) << full;
   RoutingHistory informed = small_history();
   informed.layers[0].mean_entropy = {0.5f, 0.25f};
-  const std::string told = routing_table(informed, {0, 1}, false);
-  EXPECT_NE(told.find("layer3  1.040   0.500  0.540"), std::string::npos) << told;
+  const std::string reported = routing_table(informed, {0, 1}, false);
+  EXPECT_NE(reported.find("layer3  1.040   0.500  0.540"), std::string::npos) << reported;
 }
 
 // In this log, the capacity of FFN experts is limited and that of attention experts is not.
