@@ -40,11 +40,13 @@ class Object {
   void set(const std::string& name, double number);
   void set(const std::string& name, std::span<const std::int64_t> numbers);
   void set(const std::string& name, std::span<const std::string> texts);
-  /// The following return attributes. They throw if the attribute is missing or has another type.
+  /// True if the object has this attribute.
   bool has_attribute(const std::string& name) const;
+  /// These return the value of an attribute. They throw if it is missing, has another type or is not a single value.
   std::string text(const std::string& name) const;
   std::int64_t integer(const std::string& name) const;
   double number(const std::string& name) const;
+  /// Returns the values of an attribute. Throws if it is missing or has another type.
   std::vector<std::int64_t> integers(const std::string& name) const;
 
  protected:
