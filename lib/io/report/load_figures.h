@@ -5,10 +5,9 @@
 
 namespace lyceum {
 
-/// Figures of the number of tokens of each expert, summed over the records in a range.
-/// Returns a heat map of layers and experts.
+// Figures of the number of tokens of each expert, summed over the records in a range.
 
-/// A map of layers and experts.
+/// Returns a heat map of layers and experts.
 std::string load_map(const RoutingHistory& routing, RecordRange range);
 /// Returns a chart of the ratio of the most to the fewest tokens of an expert, by layer and choice.
 std::string ratio_chart(const RoutingHistory& routing, RecordRange range);

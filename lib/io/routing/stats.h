@@ -20,7 +20,7 @@ struct RecordRange {
 RecordRange select_records(const RoutingHistory& history, std::optional<std::int64_t> from = {},
                            std::optional<std::int64_t> to = {});
 
-/// True if the log has choices beyond the capacity of experts for any router.
+/// True if the capacity of some router's experts is limited, so that the log has counts of dropped choices.
 bool tells_dropped(const RoutingHistory& history);
 
 /// The number of tokens that a router sent to each expert, summed over a range of records, for one of a token's choices
