@@ -16,7 +16,7 @@ namespace lyceum::hugging_face {
 
 namespace {
 
-/// Keys that do not say what a model computes when it does not train.
+/// Keys that have no influence on what a model computes at inference. They are ignored.
 constexpr std::array without_meaning{"architectures",
                                      "model_type",
                                      "transformers_version",
@@ -50,8 +50,8 @@ std::vector<Field> operator+(std::vector<Field> fields, std::vector<Field> more)
   return fields;
 }
 
-/// Values of a class for keys that config.json does not have, and whether its key-value heads may be null, which means
-/// as many as heads (0 here).
+/// The values of a model class for keys that config.json does not have. `null_kv_heads`: num_key_value_heads may be
+/// null, which means as many as num_attention_heads (0 in a Config).
 struct Absent {
   double norm_eps, rope_base = 10000, share = 1;
   std::int64_t kv_heads = 0;
@@ -74,14 +74,14 @@ std::vector<Field> any_model(const Absent& absent) {
           rope(absent.rope_base, absent.share)};
 }
 
-/// `absent`: of the class; 0: hidden_size / num_attention_heads, which null means, too, unless the class requires a
-/// number.
+/// `absent` is the class's value without the key. 0 means hidden_size / num_attention_heads; null means the same,
+/// unless the class requires a number.
 Field head_dim(std::int64_t absent = 0) {
   return same("head_dim", &Config::model, &ModelConfig::head_dim, absent,
               absent == 0 ? std::optional<std::int64_t>(0) : std::nullopt);
 }
 Field dense_width() { return same("intermediate_size", &Config::model, &ModelConfig::ffn_hidden); }
-/// `alias`: another name that takes precedence.
+/// `alias` is another name of the key, which takes precedence.
 Field experts(std::string_view key, std::string_view alias = {}) {
   Field field = same(key, &Config::moe, &MoeConfig::experts);
   if (alias.empty()) return field;
@@ -104,7 +104,8 @@ Field dense_layers_counted(std::int64_t absent) {
   return same("first_k_dense_replace", &Config::model, &ModelConfig::first_dense_layers, absent);
 }
 
-/// As DeepSeek-V3's. Values that a class has without the keys: shared experts, dense layers, whether gates sum to one.
+/// Returns the fields of mixtures like those of DeepSeek-V3. The parameters are the class's values without the keys:
+/// number of shared experts, number of dense layers, and whether the gates are divided by their sum.
 std::vector<Field> sigmoid_experts(std::int64_t shared, std::int64_t dense, bool sum) {
   return {dense_width(),
           expert_width(),

@@ -10,51 +10,53 @@
 
 #include "config/config.h"
 
-/// Models as Hugging Face's transformers keep them, and what they are in Lyceum. An architecture is data that both
-/// directions go by: import-hf, export-hf.
+/// Models in the format of Hugging Face's transformers, and the corresponding models of Lyceum. An Architecture
+/// describes one model class as data, which both import-hf and export-hf use.
 namespace lyceum::hugging_face {
 
 using Json = nlohmann::ordered_json;
 
-/// Keys of config.json and what they say of a Config; their values where config.json does not have them are those of
-/// the model's class.
+/// Keys of config.json, and functions that convert them from and to a Config. For keys that config.json does not have,
+/// read() uses the values of the model's class.
 struct Field {
   std::vector<std::string_view> keys;
-  /// Throws a bad_input Error for what Lyceum has no model for. Fields are read in their order.
+  /// Sets members of `config`. Throws a bad_input Error if Lyceum has no such model. The fields of an architecture are
+  /// read in order.
   std::function<void(const Json& json, Config& config)> read;
-  std::function<void(const Config& config, Json& json)> write;  // resolved
+  std::function<void(const Config& config, Json& json)> write;  // config: resolved
 };
 
-/// A part of the names of tensors.
+/// A part of tensor names that differs: `ours` in Lyceum, `theirs` in transformers.
 struct Rename {
   std::string_view ours, theirs;
 };
 
+/// A model class of transformers.
 struct Architecture {
   std::string_view type;   // config.json's model_type
-  std::string_view model;  // the class, in config.json's architectures
-  bool native;             // whether transformers has the class, without code that comes with a model
+  std::string_view model;  // name of the class, in config.json's architectures
+  bool native;             // the class is part of transformers, not of code that comes with a model
   std::vector<Field> fields;
-  std::vector<Rename> renames;  // of names with '.' for '/', one after another
-  bool output_bias = false;     // with model.qkv_bias the output projection has one, too, which must be zero
+  std::vector<Rename> renames;  // applied in order, after '/' is replaced by '.'
+  bool output_bias = false;     // if model.qkv_bias, the output projection has a bias too, which must be zero
 };
 
-/// In the order in which export-hf tries them.
+/// Returns all architectures, in the order in which export-hf tries them.
 std::span<const Architecture> architectures();
-/// Of a model_type; null: none.
+/// Returns the architecture of a model_type, or null if there is none.
 const Architecture* find_architecture(std::string_view type);
 
-/// The model that config.json describes, not resolved; keys that do not describe a model have their defaults, but for
-/// batch.seq_len. Throws a bad_input Error that names the first key that no model of Lyceum has, or that it does not
-/// know.
+/// Returns the model that config.json describes, not resolved. Keys that do not describe the model have their defaults,
+/// except batch.seq_len. Throws a bad_input Error that names the first key that is unknown, or whose value no model of
+/// Lyceum has.
 Config config_of(const Architecture& architecture, const Json& json);
-/// What describes the resolved model in config.json, as far as the architecture has words for it: a model that
-/// config_of() does not give back is not of this architecture.
+/// Returns the keys of config.json that describe a resolved model, as far as the architecture has keys for its
+/// properties. The model is of this architecture only if config_of() gives the same model again.
 Json json_of(const Architecture& architecture, const Config& resolved);
 
-/// The name of one of Lyceum's tensors.
+/// Returns the name in transformers of one of Lyceum's tensors.
 std::string their_name(const Architecture& architecture, std::string name);
-/// The name of the bias that `output_bias` is about.
+/// Returns the name in transformers of a layer's bias of the output projection (see Architecture::output_bias).
 std::string output_bias_name(const Architecture& architecture, std::int64_t layer);
 
 }  // namespace lyceum::hugging_face

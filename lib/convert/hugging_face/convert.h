@@ -12,28 +12,30 @@
 
 namespace lyceum::hugging_face {
 
-/// The run that a model in transformers' layout becomes. `wanted`: model.config() with what the user changes of it. Its
-/// tokenizer, where there is one, is to be copied to data.tokenizer. Throws bad_input Errors that name what Lyceum has
-/// no place for, usage Errors for a configuration that cannot be. The model must live as long as the run.
+/// Returns the new run of an imported model. `wanted` is model.config() with the user's changes. The caller must copy
+/// the model's tokenizer, if it has one, to data.tokenizer. Throws a bad_input Error that names a tensor or property
+/// that Lyceum does not support, and a usage Error for an invalid configuration. `model` must outlive the run.
 NewRun import_run(const ModelFolder& model, LoadedConfig wanted);
 
-/// The folder's file that data.tokenizer can name; empty: there is none. What is to be said of it goes to `notes`.
+/// Returns the folder's tokenizer file, for data.tokenizer; empty if it has none that Lyceum can read. Adds lines for
+/// the user to `notes`.
 std::filesystem::path tokenizer_of(const ModelFolder& model, std::vector<std::string>& notes);
 
+/// The destination and the options of an export.
 struct Export {
   std::filesystem::path folder = {};
-  DataConfig data = {};  // of the checkpoint: what ends a text
+  DataConfig data = {};  // of the checkpoint: determines the tokens that end a text
   safetensors::Type type = safetensors::Type::f32;
-  std::int64_t shard_bytes = 5'000'000'000;  // of a file, unless it has a single tensor
+  std::int64_t shard_bytes = 5'000'000'000;  // largest size of a file with more than one tensor
 };
 
-/// Collective. Writes a folder that transformers loads: config.json, safetensors, the checkpoint's tokenizer, and
-/// exported_side_files(). Ranks share the files; a process holds a tensor at a time. The folder appears when all
-/// of it is on the disk. Returns lines for whoever asked.
+/// Collective. Writes a folder that transformers can load: config.json, safetensors, the checkpoint's tokenizer, and
+/// exported_side_files(). The files are shared out over the ranks; each rank has one tensor in memory at a time. The
+/// folder appears under its name when all of it is on the disk. Returns lines for the user.
 std::vector<std::string> export_model(const Hosting& hosting, const std::vector<Recipe>& recipes,
                                       const CheckpointReader& source, const ProcessGroup& world, const Export& made);
 
-/// Throws a usage Error where a folder is there that export_model() would replace.
+/// Throws a usage Error if the folder exists and is not empty, so export_model() would replace it.
 void require_no_model(const std::filesystem::path& folder);
 
 }  // namespace lyceum::hugging_face

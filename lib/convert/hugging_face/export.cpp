@@ -20,14 +20,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A tensor of a file.
+/// A tensor of a file and how it is computed.
 struct Weights {
   safetensors::Entry entry;
-  const Recipe* recipe;  // null: zeros
+  const Recipe* recipe;  // null for zeros
 };
 using Shard = std::vector<Weights>;
 
-/// All tensors, in their order, in files of at most so many bytes.
+/// Returns all tensors in order, divided into files of at most made.shard_bytes.
 std::vector<Shard> shards_of(const Hosting& hosting, const std::vector<Recipe>& recipes, const Export& made) {
   std::vector<Shard> shards(1);
   std::int64_t bytes = 0;
@@ -42,7 +42,7 @@ std::vector<Shard> shards_of(const Hosting& hosting, const std::vector<Recipe>& 
   };
   for (const Recipe& recipe : recipes) {
     const ModelTensor& tensor = recipe.tensor;
-    // A buffer, such as the bias that scores are compared with, is f32 in transformers, too.
+    // A buffer, such as the bias of expert selection, is f32 in transformers too.
     add({{.name = their_name(*hosting.architecture, tensor.name),
           .type = tensor.buffer ? safetensors::Type::f32 : made.type,
           .shape = tensor.shape},
@@ -85,7 +85,7 @@ void write_shard(const fs::path& file, const Shard& shard, const CheckpointReade
 
 std::string index_text(const std::vector<Shard>& shards) {
   std::int64_t bytes = 0;
-  nlohmann::json map;  // sorted, and quick to build
+  nlohmann::json map;  // sorted by key, with fast insertion, unlike ordered_json
   for (std::size_t i = 0; i < shards.size(); ++i) {
     for (const Weights& weights : shards[i]) {
       bytes += safetensors::bytes_of(weights.entry.type, weights.entry.shape);
@@ -95,7 +95,7 @@ std::string index_text(const std::vector<Shard>& shards) {
   return json_text(nlohmann::json{{"metadata", {{"total_size", bytes}}}, {"weight_map", std::move(map)}}, 2) + '\n';
 }
 
-/// Returns lines for the user.
+/// Writes all files except the weights. Returns lines for the user.
 std::vector<std::string> write_small_files(const fs::path& folder, const Hosting& hosting,
                                            const CheckpointReader& source, const Export& made) {
   TokenizerFiles files;
@@ -126,7 +126,7 @@ std::vector<std::string> export_model(const Hosting& hosting, const std::vector<
   std::vector<std::string> notes;
   try {
     if (world.rank() == 0) {
-      fs::remove_all(partial);  // a killed one's
+      fs::remove_all(partial);  // left by a killed process
       make_directories(partial);
     }
     world.barrier();

@@ -8,7 +8,7 @@ namespace lyceum::hugging_face {
 
 namespace {
 
-/// The value of an object's key, or of config.json's where the object does not have it.
+/// Returns the value of a key in `positions` or, if that does not have it, in config.json (`json`), or `absent`.
 Json of_positions(const Json& json, const Json& positions, std::string_view key, const Json& absent) {
   return positions.contains(std::string(key)) ? value_or(positions, key, absent) : value_or(json, key, absent);
 }
@@ -52,7 +52,8 @@ Field rope(double absent, double share_absent) {
     const Json &scaling = value_of(json, older), &parameters = value_of(json, newer);
     const bool is_old = !scaling.empty();
     const char* const name = is_old ? older : newer;
-    const Json positions = is_old ? scaling : parameters.is_null() ? Json::object() : parameters;
+    Json positions = is_old ? scaling : parameters;
+    if (positions.is_null()) positions = Json::object();
     require_input(positions.is_object(), "{} = {} is not an object", name, excerpt(json_text(positions)));
     for (const auto& [key, value] : positions.items()) {
       const bool plain = (key == "rope_type" || key == "type") && value == "default";
@@ -194,7 +195,7 @@ Field expert_groups() {
   const auto read = [](const Json& json, Config& config) {
     const auto count = [&](const char* key) { return number_of<std::int64_t>(value_or(json, key, 1), key); };
     const std::int64_t all = count(groups), some = count(chosen), experts = config.moe.experts;
-    // A group's score is the sum of its two best experts.
+    // The score of a group is the sum of its two best experts, so it must have two.
     require_input(all >= 1 && experts % all == 0 && (all == 1 || experts / all >= 2),
                   "{} = {} does not divide {} experts into groups of two or more", groups, all, experts);
     require_input(some >= 1 && some <= all, "{} = {} is not between 1 and {} = {}", chosen, some, groups, all);

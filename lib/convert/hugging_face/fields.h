@@ -10,13 +10,13 @@
 #include "io/text/json.h"
 #include "io/text/utf8.h"
 
-/// Fields of architectures. `absent` is the value of the model's class for a key that config.json does not have.
-/// null is not "absent": it is refused, unless the class gives it a meaning.
+/// The kinds of fields from which architectures are composed. `absent` is the value of the model's class for a key that
+/// config.json does not have. A null value is different: it is an error, unless the class gives it a meaning.
 namespace lyceum::hugging_face {
 
-/// Null where config.json does not have the key.
+/// Returns the value of a key; JSON null if config.json does not have it.
 const Json& value_of(const Json& json, std::string_view key);
-/// The value of a key, or `absent`. Throws a bad_input Error for null.
+/// Returns the value of a key; `absent` if config.json does not have it. Throws a bad_input Error if it is null.
 Json value_or(const Json& json, std::string_view key, const Json& absent);
 
 template <class T>
@@ -28,7 +28,8 @@ T number_of(const Json& value, std::string_view key) {
   }
 }
 
-/// A key that says what one of Lyceum's says. Without `absent` it is required; without `null` it must not be null.
+/// A key with the same meaning as one of Lyceum's. It is required unless `absent` is given. It may be null only if
+/// `null` is given, the value that null means.
 template <class Section, class T>
 Field same(std::string_view key, Section Config::*section, T Section::*member,
            std::optional<std::type_identity_t<T>> absent = {}, std::optional<std::type_identity_t<T>> null = {}) {
@@ -39,12 +40,19 @@ Field same(std::string_view key, Section Config::*section, T Section::*member,
                 const bool there = json.contains(std::string(key));
                 require_input(there || absent, "{} is missing", key);
                 require_input(!there || !value.is_null() || null, "{} is null", key);
-                config.*section.*member = !there ? *absent : value.is_null() ? *null : number_of<T>(value, key);
+                T& target = config.*section.*member;
+                if (!there) {
+                  target = *absent;
+                } else if (value.is_null()) {
+                  target = *null;
+                } else {
+                  target = number_of<T>(value, key);
+                }
               },
           .write = [=](const Config& config, Json& json) { json[std::string(key)] = config.*section.*member; }};
 }
 
-/// What all models of a class have.
+/// A property that all models of the class have, without a key.
 template <class Section, class T>
 Field always(Section Config::*section, T Section::*member, std::type_identity_t<T> value) {
   return {.keys = {},
@@ -52,50 +60,51 @@ Field always(Section Config::*section, T Section::*member, std::type_identity_t<
           .write = [](const Config&, Json&) {}};
 }
 
-/// A key of which Lyceum supports a single value.
+/// A key of which Lyceum supports only the value `value`.
 Field only(std::string_view key, Json value, Json absent);
-/// A key that models usually omit, and of which Lyceum supports the single value `value`. It is read as only() reads
-/// it, and never written.
+/// A key that models usually omit, and of which Lyceum supports only `value`. It is read like only(), but never
+/// written.
 Field required(std::string_view key, const Json& value);
 
-/// Unscaled rotary positions of the half-split kind with the base `absent`, in the keys of transformers 4 (rope_theta,
-/// rope_scaling) or 5 (rope_parameters); rope_scaling takes precedence, as in transformers. `share_absent`: the share
-/// of a head that is rotated.
+/// Unscaled rotary positions that rotate the halves of a head, with base `absent` by default. The keys are those of
+/// transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters); rope_scaling takes precedence, as in transformers.
+/// `share_absent` is the class's share of a head that is rotated; only 1 is supported.
 Field rope(double absent, double share_absent = 1);
 
-/// How a class decides which layers have a sliding window.
+/// How a class determines which layers have a sliding window.
 struct Windows {
-  bool optional = true;                           // use_sliding_window: without it no layer has a window
-  bool listed = true;                             // layer_types names the layers
-  std::optional<std::int64_t> absent = 4096;      // sliding_window; none: no window
-  std::optional<std::int64_t> first_absent = {};  // max_window_layers: the first layer with a window
-  bool alternating = false;                       // layers 0, 2, 4 … below max_window_layers have a window
+  bool optional = true;  // the class has use_sliding_window; if that is false, no layer has a window
+  bool listed = true;    // layer_types, if present, determines the layers
+  std::optional<std::int64_t> absent = 4096;      // default of sliding_window; nothing: no window
+  std::optional<std::int64_t> first_absent = {};  // default of max_window_layers, the first layer with a window
+  bool alternating = false;                       // instead, layers 0, 2, 4 … below max_window_layers have one
 };
-/// Attention to all previous tokens: no layer has a window that is shorter than max_position_embeddings.
+/// Requires that attention sees all previous tokens: no layer may have a window shorter than max_position_embeddings.
 Field no_window(const Windows& windows);
 
-/// model.heads divides model.hidden.
+/// Requires that model.heads divides model.hidden.
 Field heads_divide();
 
-/// norm_topk_prob: gates are divided by their sum; `of_several`: unless a token has one expert.
+/// Properties of norm_topk_prob: the value without the key, and whether it applies only if a token has several experts.
 struct GateSum {
   bool absent = false, of_several = false;
 };
+/// norm_topk_prob: gates are divided by their sum.
 Field gates(const GateSum& sum = {});
 
-/// first_dense_layers, as the list of layers without experts.
+/// mlp_only_layers, the list of layers without experts, which must be the first layers: model.first_dense_layers.
 Field dense_layers_listed();
 
-/// shared_expert_intermediate_size: the width of all shared experts together.
+/// shared_expert_intermediate_size: the width of all shared experts together, a multiple of an expert's width.
 Field shared_width();
 
-/// n_shared_experts, at least one.
+/// n_shared_experts, which must be at least 1.
 Field shared_always(std::int64_t absent);
 
-/// use_qk_norm: of each head.
+/// use_qk_norm: queries and keys of each head are normalised.
 Field norm_chosen();
 
-/// Groups of experts, and how many of them a token chooses from.
+/// n_group and topk_group: experts are divided into groups, and a token chooses from the experts of topk_group groups.
 Field expert_groups();
 
 }  // namespace lyceum::hugging_face

@@ -22,8 +22,8 @@ bool routes(const Config& config) {
   return choices_of(config.moe) > 0 || config.moe.shared_experts > 0 || !config.moe.experts_of_layers.empty();
 }
 
-/// What a model computes when nobody trains it; all else has its default, so that what differs between two such
-/// configurations is a difference between models.
+/// Returns a configuration with only the properties that determine what the model computes at inference; all others
+/// have their defaults. So two such configurations differ only if the models do.
 Config essence(const Config& resolved) {
   Config config;
   config.model = resolved.model;
@@ -54,7 +54,7 @@ Config essence(const Config& resolved) {
   return config;
 }
 
-/// Experts of one width: that of the widest.
+/// Gives all experts the width of the widest one.
 void widen_experts(Hosting& hosting) {
   MoeConfig& moe = hosting.config.moe;
   if (moe.expert_sizes.empty()) return;
@@ -63,14 +63,14 @@ void widen_experts(Hosting& hosting) {
     hosting.notes.push_back(
         fmt::format("padded     experts of {} to {} units to {}, with units whose output is 0", least, most, most));
   }
-  // Of the shared experts too, which are one FFN of their widths' sum.
+  // Shared experts are one FFN of the sum of their widths; it is rounded up to a multiple of the new width.
   moe.shared_experts = (moe.shared_experts * moe.expert_hidden + most - 1) / most;
   moe.expert_hidden = most;
   moe.expert_sizes = {};
 }
 
-/// The model that the architecture represents.
-Config returned(const Architecture& architecture, const Config& config) {
+/// Returns the model that results from writing `config` as config.json of the architecture and reading it again.
+Config round_trip(const Architecture& architecture, const Config& config) {
   Config back = config_of(architecture, json_of(architecture, config));
   if (!routes(back)) back.moe = {};
   if (routes(back) && back.model.first_dense_layers == 0) back.model.ffn_hidden = 0;
@@ -85,12 +85,12 @@ Hosting host(const Architecture& architecture, const Config& resolved) {
   widen_experts(hosting);
   Config& config = hosting.config;
   try {
-    Config back = returned(architecture, config);
+    Config back = round_trip(architecture, config);
     if (config.moe.shared_experts == 0 && back.moe.shared_experts > 0 && config.moe.experts > 0) {
       config.moe.shared_experts = back.moe.shared_experts;
       hosting.notes.push_back(
           fmt::format("added      shared experts whose output is 0, which {} requires", architecture.model));
-      back = returned(architecture, config);
+      back = round_trip(architecture, config);
     }
     if (!config.moe.shared_gate && back.moe.shared_gate && config.moe.shared_experts > 0) {
       config.moe.shared_gate = true;
@@ -134,7 +134,7 @@ std::vector<Recipe> host_recipes(const Hosting& hosting, const CheckpointReader&
       special[tensor.name] = {{.tensor = tensor.name, .padded = tensor.shape}};
     }
   }
-  // Shared experts whose answer is halved by a gate that the checkpoint does not have.
+  // The checkpoint has no gate of the shared experts. The gate that is added is always ½, so down_proj is doubled.
   for (std::int64_t layer = 0; hosting.config.moe.shared_gate && layer < hosting.config.model.layers; ++layer) {
     const SublayerSpec ffn = ffn_spec(hosting.config, layer);
     const auto name = [&](const SublayerTensor& tensor) { return ffn.prefix() + "/" + tensor.name; };

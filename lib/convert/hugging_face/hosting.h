@@ -8,24 +8,27 @@
 
 namespace lyceum::hugging_face {
 
-/// How an architecture holds a model.
+/// How a model is represented in an architecture.
 struct Hosting {
   const Architecture* architecture;
-  Config config;                   // resolved: a model that computes the same and is one of the architecture's
-  std::vector<std::string> notes;  // how it differs from the one that was asked for
-  std::vector<std::string> wrong;  // "moe.router = hash": why there is no such model; mostly empty
-  bool undescribed = false;        // config.json of this architecture cannot even say what the model would be
+  Config config;                   // resolved: the equivalent model of the architecture
+  std::vector<std::string> notes;  // lines for the user: how it differs from the original
+  std::vector<std::string> wrong;  // why there is no equivalent model, such as "moe.router = hash"; else empty
+  bool undescribed = false;        // config.json of this architecture cannot describe the model at all
 };
 
-/// The same model in this architecture: experts as wide as the widest one, or experts and gates that it always has.
+/// Returns the equivalent model in this architecture. Narrower experts are padded to the width of the widest, and
+/// experts and gates that the architecture always has are added. Does not throw if there is no such model; see
+/// Hosting::wrong.
 Hosting host(const Architecture& architecture, const Config& resolved);
 
-/// In the first architecture that holds it exactly. Throws a usage Error that names the keys for which the best of them
-/// cannot. Architectures that are not native are for those who ask for them.
+/// Returns the model in the first architecture that represents it exactly. Throws a usage Error that names the closest
+/// architecture and the keys that it cannot represent. Tries only native architectures; others must be requested with
+/// host().
 Hosting smallest_host(const Config& resolved);
 
-/// A recipe for each tensor of the host's model: those of a checkpoint that are smaller get zeros behind, and those
-/// that it does not have are zero.
+/// Returns a recipe for each tensor of the hosting model. Tensors that are smaller in the checkpoint are padded with
+/// zeros, and those that it does not have are zero.
 std::vector<Recipe> host_recipes(const Hosting& hosting, const CheckpointReader& source);
 
 }  // namespace lyceum::hugging_face

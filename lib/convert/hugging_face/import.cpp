@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Throws where the model would have more tensors than there are, before they are counted one by one.
+/// Throws if config.json describes more layers or experts than the files can have, before all tensors of the model are
+/// listed.
 void require_tensors_for(const Config& config, const ModelFolder& model) {
   const std::int64_t sparse = std::max<std::int64_t>(config.model.layers - config.model.first_dense_layers, 0),
                      there = std::ssize(model.tensors());
@@ -36,8 +37,8 @@ std::vector<float> values_of(const ModelFolder::Tensor& tensor) {
   return values;
 }
 
-/// Throws where the model would lose its head: transformers 5 does not tie two tensors that differ, transformers 4
-/// drops the head.
+/// Throws unless the head equals the embedding, although config.json ties them. Otherwise the import would lose the
+/// head: transformers 5 does not tie two tensors that differ, transformers 4 drops the head.
 void require_same_head(const ModelFolder& model, const ModelFolder::Tensor& head) {
   const ModelFolder::Tensor& embedding = model.tensors().at(embedding_name);
   require_input(head.entry->shape == embedding.entry->shape && values_of(head) == values_of(embedding),
@@ -46,7 +47,8 @@ void require_same_head(const ModelFolder& model, const ModelFolder::Tensor& head
                 head.file->path(), head_name, embedding_name, config_name, head_name);
 }
 
-/// Throws unless all that the files have is in the model.
+/// Throws unless every tensor of the files was read, or can be left out because it equals the embedding or must be zero
+/// and is.
 void require_all_read(const ModelFolder& model, const Config& config, const std::set<std::string>& read) {
   std::set<std::string> zero;
   for (std::int64_t layer = 0; model.architecture().output_bias && layer < config.model.layers; ++layer) {

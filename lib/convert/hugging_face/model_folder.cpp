@@ -23,9 +23,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Calls f; a bad_input Error names the file.
+/// Calls f and returns its result. Rethrows any exception as a bad_input Error that names the file.
 template <class F>
-decltype(auto) told_of(const fs::path& file, F&& f) {
+decltype(auto) name_file_in_errors(const fs::path& file, F&& f) {
   try {
     return f();
   } catch (const std::exception& problem) {
@@ -44,7 +44,7 @@ const Architecture& architecture_of(const Json& json) {
   return *found;
 }
 
-/// The file of each tensor, by the tensor's name.
+/// Returns the file of each tensor, keyed by the tensor's name.
 std::map<std::string, std::string> files_of_tensors(const Json& index) {
   std::map<std::string, std::string> files;
   require_input(value_of(index, "weight_map").is_object(), "it has no weight_map");
@@ -73,7 +73,7 @@ bool has_file(const fs::path& file) {
 }
 
 Json read_object(const fs::path& file) {
-  return told_of(file, [&] {
+  return name_file_in_errors(file, [&] {
     const std::string text = read_whole_file(file);
     require_shallow(text);
     Json json = Json::parse(text);
@@ -91,7 +91,7 @@ ModelFolder::ModelFolder(fs::path folder) : path_(std::move(folder)) {
       "{}: the folder holds an adapter of another model: merge it (merge_and_unload) and save the whole model",
       adapter.string());
   const Json json = read_object(file);
-  told_of(file, [&] {
+  name_file_in_errors(file, [&] {
     architecture_ = &architecture_of(json);
     config_ = config_of(*architecture_, json);
     const std::vector<std::string> wrong = problems(config_, 1);
@@ -124,7 +124,7 @@ void ModelFolder::open_files() {
                 "{} has neither {} nor {}: save the model with transformers' save_pretrained, which writes them",
                 path_.string(), weights_name, index_name);
   const Json json = read_object(index);
-  const std::map<std::string, std::string> files = told_of(index, [&] { return files_of_tensors(json); });
+  const std::map<std::string, std::string> files = name_file_in_errors(index, [&] { return files_of_tensors(json); });
   std::set<std::string> names;
   for (const auto& [tensor, file] : files) names.insert(file);
   for (const std::string& name : names) open_file(path_ / name);

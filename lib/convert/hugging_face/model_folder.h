@@ -15,34 +15,37 @@ namespace lyceum::hugging_face {
 constexpr const char *config_name = "config.json", *weights_name = "model.safetensors",
                      *index_name = "model.safetensors.index.json";
 
-/// True if there is such a file. Throws a bad_input Error if the system cannot tell, or if it is a link to nothing, as
-/// incomplete downloads leave them.
+/// True if the file exists. Throws a bad_input Error if this cannot be determined, or if it is a link to a missing
+/// file, as incomplete downloads leave them.
 bool has_file(const std::filesystem::path& file);
 
-/// A JSON object in a file. Throws a bad_input Error that names the file.
+/// Reads a JSON object from a file. Throws a bad_input Error that names the file.
 Json read_object(const std::filesystem::path& file);
 
-/// A model in a folder, as transformers saves it: config.json, and model.safetensors, or else several such files that
+/// A model in a folder, as transformers saves it: config.json and either model.safetensors or several such files that
 /// model.safetensors.index.json names.
 class ModelFolder {
  public:
-  /// Reads all but the weights' values. Throws bad_input Errors that name the file.
+  /// Reads everything except the values of the weights. Throws a bad_input Error that names the file.
   explicit ModelFolder(std::filesystem::path folder);
 
   const std::filesystem::path& path() const { return path_; }
   const Architecture& architecture() const { return *architecture_; }
-  /// As config_of().
+  /// The model, as config_of() returns it: not resolved.
   const Config& config() const { return config_; }
 
+  /// A tensor of the folder. Valid as long as the ModelFolder.
   struct Tensor {
     const safetensors::Reader* file;
     const safetensors::Entry* entry;
-    /// Fills `values`. Throws a bad_input Error for NaN and infinity.
+    /// Reads the tensor as f32. `values` must have as many elements as the tensor. Throws a bad_input Error for NaN and
+    /// infinity.
     void read(std::span<float> values) const;
   };
-  /// Reads all weights. Throws a bad_input Error that names the first tensor that cannot be read or is not finite.
+  /// Reads all weights, to check them. Throws a bad_input Error that names the first tensor that cannot be read or is
+  /// not finite.
   void require_sound() const;
-  /// By name.
+  /// All tensors, keyed by their names in transformers.
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
 
  private:

@@ -23,7 +23,7 @@ constexpr const char *generation_name = "generation_config.json", *tokenizer_con
                      *eos = "eos_token_id", *eos_text = "eos_token";
 constexpr std::array special_tokens{"bos_token_id", eos, "pad_token_id"};
 
-/// The ids that eos_token_id says: a number, a list, or nothing.
+/// Returns the ids of eos_token_id, whose value is a number, a list or null.
 std::vector<std::int64_t> ids_of(const Json& value) {
   if (value.is_null()) return {};
   return value.is_array() ? exact_value<std::vector<std::int64_t>>(value)
@@ -32,7 +32,7 @@ std::vector<std::int64_t> ids_of(const Json& value) {
 
 Json json_of_ids(const std::vector<std::int32_t>& ids) { return ids.size() == 1 ? Json(ids[0]) : Json(ids); }
 
-/// Which tokens end a text, and whether they are those of the imported files.
+/// The tokens that end a text, and whether they are those of the imported files.
 struct Ends {
   std::vector<std::int32_t> tokens;
   bool imported;
@@ -97,7 +97,8 @@ SideFiles exported_side_files(const Json& imported, const DataConfig& data, cons
   Json files = imported, own = value_of(imported, config_name);
   files.erase(config_name);
   if (own.is_null()) {
-    for (const char* key : special_tokens) own[key] = nullptr;  // else they are those of the class
+    // Without the keys, those of the model class would apply.
+    for (const char* key : special_tokens) own[key] = nullptr;
   }
   if (!files.contains(generation_name)) {
     files[generation_name] = {{"_from_model_config", true}};
@@ -111,7 +112,8 @@ SideFiles exported_side_files(const Json& imported, const DataConfig& data, cons
       files[tokenizer_config_name][eos_text] = text;
       if (files.contains(special_tokens_name)) files[special_tokens_name][eos_text] = text;
     }
-    if (data.chat != DataConfig{}.chat && data.chat != chat_of(imported)) {  // an imported one is not what was trained
+    // An imported template is not exported if the run was trained with another one.
+    if (data.chat != DataConfig{}.chat && data.chat != chat_of(imported)) {
       files[tokenizer_config_name].erase("chat_template");
       files[template_name] = chat_template(data.chat).jinja;
     }

@@ -16,23 +16,25 @@
 /// checkpoints, as one JSON object.
 namespace lyceum::hugging_face {
 
-/// Reads the side files of a model's folder, and the special tokens of its config.json: an object with an entry for
-/// each file. Throws a bad_input Error that names a damaged file.
+/// Reads the side files of a model's folder and the special tokens of its config.json. Returns an object with one
+/// member per file. Throws a bad_input Error that names a damaged file.
 Json side_files_of(const std::filesystem::path& folder);
 /// Returns the side files in a checkpoint; an empty object if it has none.
 Json side_files_of(const CheckpointReader& checkpoint);
 
 /// Returns the tokens that end a generated text: eos_token_id of generation_config.json, or else of config.json.
 std::vector<std::int64_t> end_tokens_of(const Json& side_files);
-/// Returns the name of the chat template that is the imported one; `auto` if it is none of Lyceum's.
+/// Returns the name of Lyceum's chat template that equals the imported one; `auto` if there is none.
 std::string chat_of(const Json& side_files);
 
+/// The side files of an exported model.
 struct SideFiles {
-  Json special_tokens;                       // of config.json
-  std::map<std::string, std::string> files;  // file name -> contents
+  Json special_tokens;                       // members for config.json
+  std::map<std::string, std::string> files;  // contents, keyed by file name
 };
-/// Returns the files to write beside an exported model. `imported`: side_files_of() its checkpoint; `tokenizer_config`:
-/// of tokenizer_files(). The imported files stay as they are, unless the run ends texts with other tokens.
+/// Returns the side files of an exported model. `imported` is side_files_of() the checkpoint. `tokenizer` is null if
+/// the checkpoint has none. `tokenizer_config` is the tokenizer_config.json of tokenizer_files(). Imported files are
+/// unchanged, unless the run ends texts with other tokens or was trained with another chat template.
 SideFiles exported_side_files(const Json& imported, const DataConfig& data, const Tokenizer* tokenizer,
                               const std::string& tokenizer_config);
 

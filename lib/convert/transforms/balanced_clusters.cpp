@@ -49,6 +49,7 @@ class Clusters {
   std::span<const float> row(std::int64_t r) const { return {rows_.row(r), static_cast<std::size_t>(rows_.cols)}; }
   float* centre(std::int64_t c) { return centres_.data() + c * rows_.cols; }
 
+  /// Chooses the initial centres: row 0, then always the row that is farthest from all centres so far.
   void seed() {
     std::vector<double> nearest(static_cast<std::size_t>(rows_.rows), std::numeric_limits<double>::infinity());
     std::int64_t next = 0;
@@ -62,7 +63,8 @@ class Clusters {
     }
   }
 
-  /// Squared distances of all rows to all centres, less the square of the row, which every centre has alike.
+  /// Computes the squared distances of all rows to all centres, without the square of the row, which is the same for
+  /// each centre.
   void measure() {
     distances_.resize(static_cast<std::size_t>(rows_.rows * count_));
     const Matrix<const float> centres{centres_.data(), count_, rows_.cols};
@@ -80,13 +82,13 @@ class Clusters {
 
   float distance(std::int64_t r, std::int64_t c) const { return distances_[static_cast<std::size_t>(r * count_ + c)]; }
 
-  /// Rows of group `from` by what they gain in group `to`, the most first.
+  /// Sorts the rows of group `from` by how much nearer they are to the centre of group `to`, the largest gain first.
   void sort_by_gain(std::int64_t from, std::int64_t to) {
     std::ranges::stable_sort(groups_[static_cast<std::size_t>(from)], std::greater(),
                              [&](std::int64_t r) { return distance(r, from) - distance(r, to); });
   }
 
-  /// Every two groups exchange what both together gain by; whether any did.
+  /// Lets every two groups exchange rows as long as a pair of rows gains. Returns true if any rows were exchanged.
   bool exchange() {
     bool any = false;
     for (std::int64_t a = 0; a < count_; ++a) {
@@ -119,7 +121,7 @@ class Clusters {
     }
   }
 
-  static constexpr float tolerance = 1e-6f;  // of what rounding makes of equal sums
+  static constexpr float tolerance = 1e-6f;  // relative difference that rounding may cause between equal sums
   const CpuStream& stream_;
   Matrix<const float> rows_;
   std::int64_t count_;

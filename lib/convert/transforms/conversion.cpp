@@ -25,10 +25,10 @@ namespace {
 
 constexpr std::array transform_names{"reset", "upcycle", "insert", "prune", "modulize"};
 
-/// What is special about the tensors of the target, once it is resolved.
-using Making = std::function<SpecialParts(const Config& resolved)>;
+/// Returns the tensors of the target that are not copied unchanged, given its resolved configuration.
+using SpecialPartsOf = std::function<SpecialParts(const Config& resolved)>;
 
-/// What a transform goes by, and what it changes.
+/// The input of a transform, and the configuration and notes that it changes.
 struct Task {
   const ConversionRequest& request;
   const CheckpointReader& source;
@@ -38,7 +38,7 @@ struct Task {
 
   MoeConfig& moe() const { return wanted.config.moe; }
   bool given(const char* key) const { return wanted.origin.contains(key); }
-  /// Keys that the transform sets.
+  /// Throws a usage Error if the user has set one of these keys, which the transform determines.
   void require_free(std::initializer_list<const char*> keys) const {
     for (const char* key : keys)
       require_usage(!given(key), "{} cannot be set: {} determines it", key, request.transform);
@@ -65,14 +65,15 @@ void require_dense(const Task& task) {
                 "moe.zero_experts and moe.copy_experts: {} creates only experts with weights", task.request.transform);
 }
 
-Making same_tensors(const Task&) {
+SpecialPartsOf same_tensors(const Task&) {
   return [](const Config&) { return SpecialParts(); };
 }
 
-/// E copies of each FFN; in m slices m·E experts, of which m·k are chosen. Those of a copy begin with one row of the
-/// router and so with one score: a token's choices are all slices of k copies. With renormalised gates these have
-/// g/m each, Σ g = 1, so that m times the sum of the slices' answers is the FFN's answer.
-Making upcycled(const Task& task) {
+/// Makes experts of E copies of each FFN. With m slices per copy there are m·E experts, of which m·k are chosen. All
+/// slices of a copy begin with the same row of the router, and so have the same score: a token chooses all slices of k
+/// copies. With renormalised gates, the m slices of a copy with gate g have g/m each (Σ g = 1). Their outputs are
+/// therefore scaled by m (FfnCut::down_scale), so that the sum is the output of the FFN.
+SpecialPartsOf upcycled(const Task& task) {
   const std::int64_t slices = task.request.slices, width = task.own.model.ffn_hidden;
   require_dense(task);
   task.require_free({"moe.expert_hidden"});
@@ -98,9 +99,9 @@ Making upcycled(const Task& task) {
   };
 }
 
-/// The optim.train_only that trains what was inserted and nothing else.
+/// Returns a note for the user: the optim.train_only that trains only the inserted experts and their routers' rows.
 std::string insertion_text(const Config& config, const ExpertOrigins& origins) {
-  std::map<std::int64_t, std::vector<std::size_t>> layers;  // by the number of their old experts
+  std::map<std::int64_t, std::vector<std::size_t>> layers;  // layers by their number of old experts
   std::size_t routing = 0;
   std::int64_t count = 0;
   for (const auto& [layer, experts] : origins) {
@@ -128,9 +129,9 @@ std::string insertion_text(const Config& config, const ExpertOrigins& origins) {
   return fmt::format("To train only what is new: optim.train_only = {}", fmt::join(patterns, ","));
 }
 
-Making inserted(const Task& task) {
+SpecialPartsOf inserted(const Task& task) {
   const ConversionRequest& request = task.request;
-  constexpr std::int64_t most = 65536;  // as of moe.experts
+  constexpr std::int64_t most = 65536;  // the limit of moe.experts
   require_usage(request.experts > 0 && request.experts <= most,
                 "--experts = {}: give the number of new experts per layer, 1 to {}", request.experts, most);
   require_usage(!request.layers || request.layers->end() <= task.own.model.layers,
@@ -147,7 +148,7 @@ Making inserted(const Task& task) {
   return [=](const Config& resolved) { return rearranged_experts(resolved, origins); };
 }
 
-/// "layer 3: 2 of 8 experts removed: 1, 6"
+/// Returns a note for the user: "layer 3: 2 of 8 experts removed: 1, 6".
 std::string pruned_text(std::int64_t layer, const std::vector<std::int64_t>& tokens,
                         const std::vector<std::int64_t>& kept) {
   std::vector<std::size_t> gone;
@@ -165,7 +166,7 @@ ExpertTokens logged_tokens(const Config& own, const std::filesystem::path& routi
   return tokens_of_experts(own, read_routing(file), file.string());
 }
 
-Making pruned(const Task& task) {
+SpecialPartsOf pruned(const Task& task) {
   const ConversionRequest& request = task.request;
   require_usage(request.routing.empty() == static_cast<bool>(request.count),
                 "give either --routing, a run's routing.h5, or --data, tokens to count choices on");
@@ -183,7 +184,7 @@ Making pruned(const Task& task) {
   return [=](const Config& resolved) { return rearranged_experts(resolved, origins); };
 }
 
-Making modulized(const Task& task) {
+SpecialPartsOf modulized(const Task& task) {
   const std::int64_t experts = task.request.experts, width = task.own.model.ffn_hidden;
   require_dense(task);
   task.require_free({"moe.experts", "moe.expert_hidden"});
@@ -216,13 +217,13 @@ Making modulized(const Task& task) {
   };
 }
 
-Making making_of(const Task& task) {
-  constexpr std::array<Making (*)(const Task&), transform_names.size()> all{same_tensors, upcycled, inserted, pruned,
-                                                                            modulized};
-  const auto place =
+SpecialPartsOf apply_transform(const Task& task) {
+  constexpr std::array<SpecialPartsOf (*)(const Task&), transform_names.size()> all{same_tensors, upcycled, inserted,
+                                                                                    pruned, modulized};
+  const auto found =
       std::ranges::find(transform_names, task.request.transform, [](auto name) { return std::string(name); });
-  require(place != transform_names.end(), "no such transform: {}", task.request.transform);
-  return all[static_cast<std::size_t>(place - transform_names.begin())](task);
+  require(found != transform_names.end(), "no such transform: {}", task.request.transform);
+  return all[static_cast<std::size_t>(found - transform_names.begin())](task);
 }
 
 }  // namespace
@@ -239,13 +240,13 @@ Conversion convert(const ConversionRequest& request, const CheckpointReader& sou
     conversion.notes.push_back("the checkpoint is not sound: " + unsound);
   }
   const Task task{.request = request, .source = source, .own = own, .wanted = wanted, .notes = conversion.notes};
-  const Making making = making_of(task);
+  const SpecialPartsOf special_parts_of = apply_transform(task);
   const int ranks = static_cast<int>(fewest_ranks(wanted.config.parallel));
   require_none(problems(wanted.config, ranks));
   conversion.config = conversion.resolved = std::move(wanted.config);
   resolve(conversion.resolved, ranks);
   if (!conversion.resolved.optim.train_only.empty()) trained_values(conversion.resolved);
-  conversion.recipes = recipes_of(conversion.resolved, source, making(conversion.resolved));
+  conversion.recipes = recipes_of(conversion.resolved, source, special_parts_of(conversion.resolved));
   return conversion;
 }
 

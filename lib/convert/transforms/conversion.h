@@ -14,61 +14,67 @@
 
 namespace lyceum {
 
-/// What a checkpoint is to become.
+/// A transform of a checkpoint and its options.
 struct ConversionRequest {
-  std::string transform = {};                // of transforms()
-  std::int64_t experts = 0;                  // insert: new ones of a layer; modulize: that an FFN is split into
-  std::optional<Range> layers = {};          // insert: that get some; none: all that route
-  std::int64_t slices = 1;                   // upcycle: that each copy is cut into
-  std::filesystem::path routing = {};        // prune: a routing log, or a run's folder
-  std::function<ExpertTokens()> count = {};  // prune: counts choices, where there is no log; called once all else fits
-  std::string coactivation = {};  // modulize: prefix of tokens to go by; empty: units are alike in their weights
-  std::int64_t sequences = 0;     // of these tokens; 0: all
-  double threshold = 0;           // prune: as PruneRule's
-  bool over_model = false;        // prune: likewise
+  std::string transform = {};          // one of transforms()
+  std::int64_t experts = 0;            // insert: new experts per layer; modulize: experts per FFN
+  std::optional<Range> layers = {};    // insert: layers that get experts; by default all with routed experts
+  std::int64_t slices = 1;             // upcycle: slices per copy of an FFN
+  std::filesystem::path routing = {};  // prune: a routing log or a run's folder; empty if `count` is set
+  /// prune: counts choices if there is no log. Called after the request has been checked.
+  std::function<ExpertTokens()> count = {};
+  /// modulize: path prefix of the tokens on which co-activation of units is measured; empty: units are grouped by
+  /// weights.
+  std::string coactivation = {};
+  std::int64_t sequences = 0;  // modulize: number of samples of these tokens to use; 0: all
+  double threshold = 0;        // prune: see PruneRule
+  bool over_model = false;     // prune: see PruneRule
 };
-/// Names of what there is.
+/// Returns the names of all transforms.
 std::span<const char* const> transforms();
 
-/// A new run, not yet written.
+/// The result of a transform: a new run that is not written yet.
 struct Conversion {
-  Config config;    // as its file says it: for any mesh
-  Config resolved;  // for the fewest ranks
+  Config config;    // as in its file, not resolved: for any mesh
+  Config resolved;  // resolved for the smallest possible number of ranks
   std::vector<Recipe> recipes;
-  std::vector<std::string> notes;  // lines for whoever asked
+  std::vector<std::string> notes;  // lines for the user
 };
 
-/// Of a checkpoint with the configuration `own`. `wanted`: that configuration with what the user changes of it, whose
-/// keys alone have an origin; what the transform itself says of the model is added. Throws usage Errors for what cannot
-/// be, bad_input Errors for a source that is not whole or not the one that a routing log is of.
+/// Plans a transform of the checkpoint `source`, whose resolved configuration is `own`. `wanted` is that configuration
+/// with the user's changes (only these keys have an origin), to which the transform adds its own. Throws a usage Error
+/// for an invalid request or configuration, and a bad_input Error if the checkpoint is incomplete or the routing log is
+/// of another model.
 Conversion convert(const ConversionRequest& request, const CheckpointReader& source, const Config& own,
                    LoadedConfig wanted);
 
-/// Collective. Writes `config.run.dir`: config.ini, with `title` as a comment, and checkpoints/step-00000000 with new
-/// moments, samples and counts. Each rank makes some of the tensors, one at a time. config.ini comes last; where
-/// something fails nothing is left. A source that turns out to be damaged is a bad_input Error.
+/// Collective. Writes the run to `config.run.dir`: config.ini, with `title` as a comment, and checkpoints/step-00000000
+/// with neither optimiser state nor counts of samples. The tensors are shared out over the ranks, which compute one at
+/// a time. config.ini is written last. If anything fails, the written files are removed. Throws a bad_input Error if
+/// the source is damaged.
 void write_run(const Conversion& conversion, const CheckpointReader& source, const ProcessGroup& world,
                const std::string& title);
 
-/// A run of weights from anywhere, not yet written.
+/// A new run with weights from any source, not written yet.
 struct NewRun {
+  /// A tensor of the checkpoint.
   struct Weights {
     std::string name;
     Shape shape;
-    std::function<void(std::span<float>)> make;  // fills them when they are written
+    std::function<void(std::span<float>)> make;  // computes the values into a buffer when they are written
   };
-  Config config;    // as its file says it
-  Config resolved;  // for the fewest ranks
+  Config config;    // as in its file, not resolved
+  Config resolved;  // resolved for the smallest possible number of ranks
   std::vector<Weights> tensors;
-  std::string tokenizer = {};     // bytes of the checkpoint's tokenizer.model; empty: none
-  std::string transformers = {};  // text of the checkpoint's transformers.json; empty: none
-  std::string copied_as = {};     // the name of a copy of it in config.run.dir; empty: none
+  std::string tokenizer = {};     // bytes of the checkpoint's tokenizer.model; empty if none
+  std::string transformers = {};  // text of the checkpoint's transformers.json; empty if none
+  std::string copied_as = {};     // file name of a copy of the tokenizer in config.run.dir; empty if none
 };
 
-/// The same of such a run; errors are those of `make` or of writing.
+/// Collective. Writes such a run as the function above does. Throws the errors of `make` and of writing.
 void write_run(const NewRun& run, const ProcessGroup& world, const std::string& title);
 
-/// Throws a usage Error where a run's folder holds what write_run() would replace.
+/// Throws a usage Error if the folder has checkpoints or a config.ini, which write_run() would replace.
 void require_no_run(const std::filesystem::path& folder);
 
 }  // namespace lyceum

@@ -12,7 +12,7 @@ namespace lyceum {
 
 namespace {
 
-/// Names of the tensors of a layer's FFN.
+/// Builds the names of the tensors of a layer's FFN.
 class FfnNames {
  public:
   explicit FfnNames(std::int64_t layer) : prefix_(sublayer_prefix({layer, Site::ffn}) + "/") {}
@@ -25,7 +25,8 @@ class FfnNames {
   std::string prefix_;
 };
 
-/// Rows of a router's tensor, old and new ones: neighbours that are alike make a part.
+/// Returns the sources of the rows of a router's tensor. Consecutive old experts make one part, and consecutive new
+/// ones.
 std::vector<RowSource> rows_by_origin(const std::string& tensor, const std::vector<std::int64_t>& origins) {
   std::vector<RowSource> parts;
   for (std::size_t e = 0; e < origins.size(); ++e) {
@@ -38,7 +39,7 @@ std::vector<RowSource> rows_by_origin(const std::string& tensor, const std::vect
   return parts;
 }
 
-/// The routed experts of every layer that has some; refuses what cannot be rearranged.
+/// Returns the routed experts of every layer that has some. Throws a usage Error if their number cannot be changed.
 std::map<std::int64_t, Mixture> changeable_experts(const Config& source) {
   require_usage(source.moe.router != RouterKind::hash,
                 "moe.router = hash: with another number of experts every token would go to a different one");
@@ -55,7 +56,7 @@ std::map<std::int64_t, Mixture> changeable_experts(const Config& source) {
   return layers;
 }
 
-/// Counts [choices, experts] of one expert.
+/// Returns the counts [top_k, experts] of one layer, summed over the choices.
 std::vector<std::int64_t> over_choices(const std::vector<std::int64_t>& counts, std::int64_t experts) {
   std::vector<std::int64_t> sums(static_cast<std::size_t>(experts));
   for (std::size_t i = 0; i < counts.size(); ++i) sums[i % sums.size()] += counts[i];
@@ -71,9 +72,9 @@ ExpertOrigins with_inserted(const Config& source, std::int64_t count, const std:
   ExpertOrigins origins;
   for (const auto& [layer, experts] : routed) origins[layer] = numbers_from(0, experts.choices());
   for (const std::int64_t layer : layers) {
-    const auto place = origins.find(layer);
-    require_usage(place != origins.end(), "layer {} has no routed experts to insert others next to", layer);
-    place->second.insert(place->second.end(), static_cast<std::size_t>(count), new_expert);
+    const auto found = origins.find(layer);
+    require_usage(found != origins.end(), "layer {} has no routed experts to insert others next to", layer);
+    found->second.insert(found->second.end(), static_cast<std::size_t>(count), new_expert);
   }
   return origins;
 }
@@ -85,7 +86,7 @@ ExpertOrigins with_pruned(const Config& source, const ExpertTokens& tokens, cons
   for (const auto& [layer, experts] : changeable_experts(source)) {
     const std::vector<std::int64_t>& counts = tokens.at(layer);
     const auto most = static_cast<double>(rule.over_model ? most_of_model : std::ranges::max(counts));
-    std::vector<std::int64_t> order = numbers_from(0, experts.choices());  // the most used first
+    std::vector<std::int64_t> order = numbers_from(0, experts.choices());  // the most used expert first
     std::ranges::stable_sort(order, std::greater(), [&](auto e) { return counts[static_cast<std::size_t>(e)]; });
     std::vector<std::int64_t>& kept = origins[layer];
     for (const std::int64_t e : order) {
@@ -163,7 +164,8 @@ SpecialParts experts_of_ffns(const Config& target, const FfnCut& cut) {
   for (const auto& [layer, parts] : cut.layers) {
     const FfnNames names(layer);
     for (const SublayerTensor& tensor : ffn_spec(target, layer).tensors) {
-      const bool down = tensor.cut == Cut::columns;  // its columns are the units, others' rows
+      // The columns of down_proj are the units of the FFN; in the other matrices the rows are.
+      const bool down = tensor.cut == Cut::columns;
       for (std::int64_t e = tensor.choices.first; e < tensor.choices.end(); ++e) {
         const std::vector<std::int64_t>& units = parts.at(static_cast<std::size_t>(e));
         RowSource source{.tensor = names.of(tensor), .scale = down ? cut.down_scale : 1};

@@ -10,50 +10,57 @@
 #include "io/routing/history.h"
 #include "model/routing/routing_statistics.h"
 
-/// Changes of the routed experts of FFNs. Configurations are resolved.
+/// Changes of the routed experts of FFNs. All configurations are resolved.
 namespace lyceum {
 
-/// Which of a layer's old experts each of its new ones is; new_expert: none, it begins with initial values.
+/// For each layer with routed experts: the old expert that each new one is a copy of, or new_expert if it begins with
+/// initial values.
 using ExpertOrigins = std::map<std::int64_t, std::vector<std::int64_t>>;
-constexpr std::int64_t new_expert = -1;
+constexpr std::int64_t new_expert = -1;  // in ExpertOrigins: not a copy of an old expert
 
-/// Throws a usage Error for a model without routed experts, and for one whose experts cannot change in number.
+/// Throws a usage Error if the model has no routed experts, or experts whose number cannot be changed.
 void require_changeable(const Config& source);
-/// Those where each layer of `layers` that routes gets `count` experts behind its own. Throws a usage Error where a
-/// layer of them does not route, and unless require_changeable() lets them.
+/// Returns origins with `count` new experts after the old ones in each layer of `layers`. Throws a usage Error if one
+/// of these layers has no routed experts, and as require_changeable() does.
 ExpertOrigins with_inserted(const Config& source, std::int64_t count, const std::vector<std::int64_t>& layers);
 
-/// What pruning goes by: an expert goes where its tokens are fewer than `threshold` times those of the most used one.
+/// Determines which experts are pruned: those with fewer tokens than `threshold` times those of the most used expert.
 struct PruneRule {
   double threshold = 0;
-  bool over_model = false;  // the most used one of all layers, else of its own
-  std::int64_t keep = 1;    // most used experts that stay in each layer in any case
+  bool over_model = false;  // compare with the most used expert of all layers, not of the same layer
+  std::int64_t keep = 1;    // number of most used experts that are kept in each layer in any case
 };
-/// Tokens that each expert took, of each layer that routes.
+/// For each layer with routed experts: the number of tokens of each expert.
 using ExpertTokens = std::map<std::int64_t, std::vector<std::int64_t>>;
-/// Those that stay. Throws likewise.
+/// Returns origins with the experts that remain. Throws as require_changeable() does.
 ExpertOrigins with_pruned(const Config& source, const ExpertTokens& tokens, const PruneRule& rule);
-/// Over all records and choices of a log. Throws a bad_input Error where it is not of this model.
+/// Returns the sums over all records and choices of a log. `file` is its name for messages. Throws a bad_input Error if
+/// the log is of another model, and as require_changeable() does.
 ExpertTokens tokens_of_experts(const Config& source, const RoutingHistory& history, const std::string& file);
-/// Over the choices of a measurement of this model.
+/// Returns the sums over all choices of a measurement.
 ExpertTokens tokens_of_experts(const std::vector<RoutingSums>& routing);
 
-/// The configuration with as many experts, and what is special about their tensors and their routers'.
+/// Sets moe.experts and moe.experts_of_layers to the numbers of experts in `origins`.
 void set_experts(Config& config, const ExpertOrigins& origins);
+/// Returns the sources of the tensors of the new experts and their routers. `target` is the new configuration.
 SpecialParts rearranged_experts(const Config& target, const ExpertOrigins& origins);
 
-/// Units of a dense FFN's width that each expert has, in their order.
+/// For each expert, the units (of the width of a dense FFN) that it has, in order.
 using FfnParts = std::vector<std::vector<std::int64_t>>;
-/// `copies` times all of a width in `slices` runs: the slices of the first copy, those of the second …
+/// Returns the units of experts that are slices of copies of an FFN: the `slices` equal, contiguous slices of the first
+/// copy, then those of the second, and so on.
 FfnParts copies_in_slices(std::int64_t width, std::int64_t copies, std::int64_t slices);
 
-/// Dense FFNs that become experts.
+/// How dense FFNs are cut into experts.
 struct FfnCut {
-  std::map<std::int64_t, FfnParts> layers;
-  float down_scale = 1;     // of the matrix behind the activation
-  std::int64_t slices = 1;  // so many neighbours begin with one row of the router: a token's choices are whole copies
+  std::map<std::int64_t, FfnParts> layers;  // by layer
+  float down_scale = 1;                     // factor of the matrix after the activation
+  /// Number of consecutive experts that begin with the same row of the router, so that a token chooses all or none of
+  /// them.
+  std::int64_t slices = 1;
 };
-/// What is special about the experts and their routers, whose values are drawn.
+/// Returns the sources of the tensors of the experts and of their routers, which begin with initial values. `target` is
+/// the new configuration.
 SpecialParts experts_of_ffns(const Config& target, const FfnCut& cut);
 
 }  // namespace lyceum

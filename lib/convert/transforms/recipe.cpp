@@ -13,7 +13,7 @@ namespace lyceum {
 
 namespace {
 
-/// Of what a part picks from.
+/// Returns the shape of the tensor that a part picks from. Throws a usage Error if the checkpoint does not have it.
 Shape source_shape(const RowSource& part, const ModelTensor& tensor, const CheckpointReader& source) {
   if (part.tensor.empty()) return tensor.shape;
   const CheckpointReader::Entry* const entry = source.find(part.tensor);
@@ -27,17 +27,18 @@ Shape picked_shape(const std::optional<Pick>& pick, Shape shape) {
   return shape;
 }
 
-/// Of what a part makes.
+/// Returns the shape of the values that a part gives, after picking and padding.
 Shape made_shape(const RowSource& part, const ModelTensor& tensor, const CheckpointReader& source) {
   const Shape picked = picked_shape(part.pick, source_shape(part, tensor, source));
   return part.padded.rank() == picked.rank() && inside(Box::whole(picked), part.padded) ? part.padded : picked;
 }
 
-/// Whether the indices follow each other.
-bool is_run(const std::vector<std::int64_t>& indices) {
+/// True if the indices are consecutive.
+bool is_consecutive(const std::vector<std::int64_t>& indices) {
   return std::ranges::adjacent_find(indices, [](auto a, auto b) { return b != a + 1; }) == indices.end();
 }
 
+/// Throws a usage Error unless the parts of a recipe add up to the shape of its tensor.
 void require_whole(const Recipe& recipe, const CheckpointReader& source) {
   const ModelTensor& tensor = recipe.tensor;
   std::int64_t rows = 0;
@@ -56,7 +57,7 @@ void require_whole(const Recipe& recipe, const CheckpointReader& source) {
                 tensor.shape.text(), parts);
 }
 
-/// Copies what is picked of a whole tensor of `shape`.
+/// Copies the picked rows or columns of a whole tensor of shape `shape` to `values`.
 void gather(const std::vector<float>& whole, const Shape& shape, const Pick& pick, std::span<float> values) {
   const auto outer =
       std::accumulate(shape.extents().begin(), shape.extents().begin() + pick.axis, std::int64_t{1}, std::multiplies());
@@ -69,7 +70,7 @@ void gather(const std::vector<float>& whole, const Shape& shape, const Pick& pic
   }
 }
 
-/// All of what a part picks from.
+/// Returns all values of the tensor that a part picks from.
 std::vector<float> whole_source(const RowSource& part, const ModelTensor& tensor, const Shape& shape,
                                 const CheckpointReader& source, std::uint64_t seed) {
   std::vector<float> whole(static_cast<std::size_t>(shape.size()));
@@ -81,8 +82,8 @@ std::vector<float> whole_source(const RowSource& part, const ModelTensor& tensor
   return whole;
 }
 
-/// Moves a matrix of `from`, or a vector, that is at the beginning of `values` to the corner of one of `to`, whose
-/// other elements become 0.
+/// Pads a matrix or vector in place: moves the values of shape `from` at the beginning of `values` to the upper left
+/// corner of shape `to`, and sets all others to 0.
 void pad(const Shape& from, const Shape& to, std::span<float> values) {
   require(to.rank() <= 2, "a tensor {} padded to {}", from, to);
   const bool matrix = to.rank() == 2;
@@ -106,10 +107,10 @@ void make_part(const RowSource& part, const ModelTensor& tensor, const Checkpoin
   const bool drawn = part.tensor.empty();
   if (drawn && !part.pick) {
     draw_initial(values, tensor.initial, Philox(seed, tensor.name), 0);
-  } else if (drawn || (part.pick && !is_run(part.pick->indices))) {
+  } else if (drawn || (part.pick && !is_consecutive(part.pick->indices))) {
     gather(whole_source(part, tensor, shape, source, seed), shape, *part.pick, values);
   } else {
-    Box box = Box::whole(shape);  // is what is wanted, in its order
+    Box box = Box::whole(shape);  // consecutive indices are one box
     if (part.pick) box.offset[part.pick->axis] = part.pick->indices.front();
     box.extent = picked;
     source.read(part.tensor, box, values.data());

@@ -12,20 +12,22 @@
 
 namespace lyceum {
 
-/// Units of a layer's dense FFN in equal groups, whose rows of all matrices before the activation are near each other.
-/// `config`: the checkpoint's, resolved.
+/// Returns the units of a layer's dense FFN in `experts` groups of equal size. The units of a group have similar
+/// weights: their rows of all matrices before the activation are near each other. `config` is the checkpoint's,
+/// resolved.
 FfnParts units_alike(const CheckpointReader& checkpoint, const Config& config, std::int64_t layer,
                      std::int64_t experts);
 
-/// What the FFNs of a checkpoint's model read, while the model reads tokens.
+/// The inputs of all FFNs of a checkpoint's model on some tokens, in memory.
 class FfnInputs {
  public:
-  /// Runs the whole model on this process. `config`: the checkpoint's, resolved; `prefix`: of the tokens, of which
-  /// `sequences` samples, spread evenly, are read; 0: all. Throws as open_tokens() and load_weights().
+  /// Runs the whole model on the CPU of this process. `config` is the checkpoint's, resolved. `prefix` is the path
+  /// prefix of the tokens, of which `sequences` samples, spread evenly, are read; 0 reads all. Throws as open_tokens()
+  /// and load_weights() do.
   FfnInputs(const CheckpointReader& checkpoint, const Config& config, const std::string& prefix,
             std::int64_t sequences);
 
-  /// [tokens, hidden]
+  /// Returns the inputs of a layer's FFN, [tokens, hidden]. Valid as long as this object.
   Matrix<const float> of(std::int64_t layer) const;
 
  private:
@@ -33,9 +35,10 @@ class FfnInputs {
   std::vector<std::vector<float>> layers_;
 };
 
-/// Units of a SwiGLU FFN in equal groups that keep most of the co-activation graph: between units i and j is
-/// Σ |h_i|·|h_j| over tokens, h = silu(gate·x) ⊙ (up·x). For groups of one size that is what balanced_clusters() of the
-/// rows |h_i| makes: Σ |a_i − mean|² = Σ |a_i|² − Σ over groups of Σ a_i·a_j / size.
+/// Returns the units of a layer's SwiGLU FFN in `experts` groups of equal size that are often active together. The
+/// weight of units i and j in the co-activation graph is Σ |h_i|·|h_j| over tokens, h = silu(gate·x) ⊙ (up·x); the
+/// groups keep most of the total weight. For groups of one size, balanced_clusters() of the rows a_i = |h_i| optimises
+/// this, since Σ |a_i − mean|² = Σ |a_i|² − Σ over groups of Σ a_i·a_j / size.
 FfnParts units_active_together(const CheckpointReader& checkpoint, const FfnInputs& inputs, std::int64_t layer,
                                std::int64_t experts);
 

@@ -17,17 +17,17 @@ namespace fs = std::filesystem;
 
 fs::path config_file(const RunConfig& run) { return fs::path(run.dir) / "config.ini"; }
 
-/// Every size()-th tensor is this rank's.
-std::vector<CheckpointPiece> pieces_of(const NewRun& run, const ProcessGroup& world) {
-  std::vector<CheckpointPiece> pieces;
+/// Returns the tensors that this rank writes: every world.size()-th one.
+std::vector<CheckpointPiece> slices_of(const NewRun& run, const ProcessGroup& world) {
+  std::vector<CheckpointPiece> slices;
   for (auto i = static_cast<std::size_t>(world.rank()); i < run.tensors.size();
        i += static_cast<std::size_t>(world.size())) {
     const NewRun::Weights& tensor = run.tensors[i];
-    CheckpointPiece piece{.name = tensor.name, .shape = tensor.shape, .box = Box::whole(tensor.shape)};
-    piece.make = tensor.make;
-    pieces.push_back(std::move(piece));
+    CheckpointPiece slice{.name = tensor.name, .shape = tensor.shape, .box = Box::whole(tensor.shape)};
+    slice.make = tensor.make;
+    slices.push_back(std::move(slice));
   }
-  return pieces;
+  return slices;
 }
 
 CheckpointHeader header_of(const NewRun& run, const ProcessGroup& world) {
@@ -40,11 +40,11 @@ CheckpointHeader header_of(const NewRun& run, const ProcessGroup& world) {
           .transformers = run.transformers};
 }
 
-/// What a conversion has left of its checkpoint.
+/// Removes the checkpoint of a conversion that failed.
 void remove_checkpoint(const fs::path& root) {
   std::error_code ignored;
   for (const char* name : {"step-00000000", "step-00000000.partial", "LATEST"}) fs::remove_all(root / name, ignored);
-  fs::remove(root, ignored);  // where it is empty
+  fs::remove(root, ignored);  // fails, as intended, unless the directory is empty
 }
 
 }  // namespace
@@ -61,10 +61,10 @@ void write_run(const NewRun& run, const ProcessGroup& world, const std::string& 
                  copy = fs::path(run.config.run.dir) / run.copied_as;
   const CheckpointHeader header = header_of(run, world);
   try {
-    const std::string complaint = write_checkpoint(world, root, header, pieces_of(run, world));
+    const std::string complaint = write_checkpoint(world, root, header, slices_of(run, world));
     require(complaint.empty(), "{}", complaint);
     if (world.rank() == 0 && !run.copied_as.empty()) write_whole_file(copy, run.tokenizer);
-    // Last: nobody trains by it before the weights are there.
+    // Written last, so that no run can begin with this file before the weights exist.
     if (world.rank() == 0) write_whole_file(file, fmt::format("# {}\n{}", title, to_ini(run.config, run.resolved)));
   } catch (const Error&) {
     std::error_code ignored;

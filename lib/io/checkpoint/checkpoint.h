@@ -1,6 +1,6 @@
 #pragma once
 
-// All that the rest of the program does with checkpoints.
+// Includes the headers of io/checkpoint that the rest of the program uses.
 #include "io/checkpoint/contents.h"
 #include "io/checkpoint/directory.h"
 #include "io/checkpoint/read.h"

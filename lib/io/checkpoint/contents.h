@@ -12,37 +12,44 @@
 
 namespace lyceum {
 
-/// The part of one logical tensor that one rank saves: f32 values, row-major within the box.
+/// The slice of one logical tensor that one rank saves: a box of f32 values, row-major within the box. `values`,
+/// `stream` and whatever `make` refers to must stay valid until the slice is written or copied.
 struct CheckpointPiece {
-  std::string name;  // "model/layers/3/mlp/experts/17/gate_proj/weight", "optimizer/exp_avg/model/layers/…"
-  Shape shape;       // of the whole logical tensor
+  std::string name;  // of the tensor, such as "model/layers/3/mlp/experts/17/gate_proj/weight"
+  Shape shape;       // of the whole tensor
   Box box;
   const float* values = nullptr;
-  const Stream* stream = nullptr;  // where the values lie; null: on the host
-  /// If `values` is null, fills them when they are written, so that only one piece needs memory at a time.
+  /// The stream whose device holds `values`; null if they are in the host's memory.
+  const Stream* stream = nullptr;
+  /// If `values` is null, computes them into the given buffer (box.extent.size() elements). It is called only when the
+  /// slice is written, so at most one such slice needs memory at a time.
   std::function<void(std::span<float>)> make = {};
 };
 
-/// The states of update rules are the logical tensors optimizer/STATE/NAME of a weight NAME.
+/// Prefix of the logical tensors of optimiser state: STATE of weight NAME is "optimizer/STATE/NAME", for example
+/// "optimizer/exp_avg/lm_head/weight".
 constexpr std::string_view optimizer_prefix = "optimizer/";
-/// True if a logical tensor is the state of an update rule.
+/// True if the logical tensor `name` is optimiser state rather than a weight.
 inline bool is_optimizer_state(std::string_view name) { return name.starts_with(optimizer_prefix); }
 
 /// The contents of a checkpoint except its tensors.
 struct CheckpointHeader {
   std::string run_uuid;
   std::int64_t step = 0;
-  std::string mesh;               // text of the mesh that wrote it
-  std::string config;             // resolved configuration, INI
-  std::string trainer_state;      // JSON, of rank 0: samples seen, skipped steps, last losses …
-  std::optional<BatchJob> job{};  // that wrote it
-  std::string unsound{};          // why no run should resume from it; empty: it is sound
-  bool timed = false;             // saved because of checkpoint.minutes
-  std::string tokenizer{};  // bytes of its tokenizer.model, to be written; readers have CheckpointReader::tokenizer
-  std::string
-      transformers{};  // JSON, to be written: side files of the imported model; see CheckpointReader::transformers
+  std::string mesh;               // of the run that wrote it, as text
+  std::string config;             // resolved configuration in INI syntax
+  std::string trainer_state;      // JSON, from rank 0: samples seen, skipped steps, last losses …
+  std::optional<BatchJob> job{};  // the batch job that wrote it
+  std::string unsound{};          // why a run should not resume from it; empty if it is sound
+  bool timed = false;             // saved because checkpoint.minutes had passed
+  /// Bytes of the tokenizer.model to save, for writers only. Readers use CheckpointReader::tokenizer().
+  std::string tokenizer{};
+  /// The text of the transformers.json to save, for writers only: JSON with the side files of an imported model.
+  /// Readers use CheckpointReader::transformers().
+  std::string transformers{};
 };
 
+/// Names of these files in a checkpoint.
 constexpr std::string_view tokenizer_name = "tokenizer.model", transformers_name = "transformers.json";
 
 }  // namespace lyceum

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The step of a name that checkpoint_name() made.
+/// Returns the step of a name that checkpoint_name() made, or nothing for any other name.
 std::optional<std::int64_t> step_of(const std::string& name) {
   constexpr std::string_view prefix = "step-";
   std::int64_t step = 0;
@@ -28,14 +28,14 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return step;
 }
 
-/// Whether there is no such file; false if that is unknown.
+/// True if the file certainly does not exist; false if it exists or its status cannot be read.
 bool is_absent(const fs::path& path) {
   std::error_code error;
   return !fs::exists(path, error) && !error;
 }
 
-/// The content of a directory, nothing if it does not exist. Throws if it cannot be read, if it is a link to a folder
-/// that is missing, or no directory: checkpoints that are not seen would be written over.
+/// Returns the entries of a directory; none if it does not exist. Throws a failed Error if it cannot be listed, is not
+/// a directory, or is a link to a missing folder: treating these as empty would let a run overwrite checkpoints.
 std::vector<fs::path> entries_of(const fs::path& directory) {
   std::vector<fs::path> entries;
   std::error_code error;
@@ -52,28 +52,28 @@ std::vector<fs::path> entries_of(const fs::path& directory) {
   return entries;
 }
 
-/// The name in LATEST when it is one of a checkpoint that is there, or empty.
-std::string latest(const fs::path& root) {
+/// Returns the name in LATEST if that checkpoint exists, or an empty string.
+std::string latest_checkpoint(const fs::path& root) {
   std::error_code ignored;
   if (!fs::is_regular_file(root / "LATEST", ignored)) return {};
   std::string name;
   try {
     name = read_whole_file(root / "LATEST");
   } catch (const Error&) {
-    return {};  // as if it were not there: the newest is meant
+    return {};  // An unreadable LATEST counts as missing: callers then take the newest checkpoint.
   }
   name.erase(std::find_if(name.begin(), name.end(), [](char c) { return c == '\n' || c == '\r'; }), name.end());
   return step_of(name) && fs::exists(root / name / manifest_name, ignored) ? name : std::string();
 }
 
-/// What rotation depends on, found without reading all files.
-struct Standing {
-  bool readable = false;  // the manifest
-  bool intact = false;    // every file is there in full length
-  bool sound = false;     // and intact
+/// The state of a checkpoint on which its removal by prune_checkpoints() depends, found without reading whole files.
+struct RetentionState {
+  bool readable = false;  // the manifest can be read
+  bool intact = false;    // every file exists in its full length
+  bool sound = false;     // intact, and no reason against resuming is recorded
   bool timed = false;
 };
-Standing standing_of(const fs::path& directory) {
+RetentionState retention_state_of(const fs::path& directory) {
   try {
     const CheckpointReader reader(directory);
     const bool intact = reader.problem(CheckpointReader::Check::sizes).empty();
@@ -86,8 +86,12 @@ Standing standing_of(const fs::path& directory) {
   }
 }
 
-/// So that no name of a checkpoint names a part of one while its files are removed, not even after a power failure: the
-/// new name is on the disk before the first file goes. What cannot go yet (a reader on NFS) goes next time.
+/// Removes a checkpoint in two steps, so that an incomplete checkpoint never has a valid name, even after a power
+/// failure:
+/// 1. Renames the directory to `.removing` and syncs its parent.
+/// 2. Removes the files.
+/// Does not throw. Files that cannot be removed now, for example while they are read over NFS, are removed the next
+/// time.
 void remove_checkpoint(const fs::path& directory) {
   std::error_code error;
   fs::path removing = directory;
@@ -103,30 +107,33 @@ void remove_checkpoint(const fs::path& directory) {
   fs::remove_all(removing, error);
 }
 
-/// What the manifest of a checkpoint says to a run that looks for one to resume from.
-struct Verdict {
+/// The outcome of reading a checkpoint's manifest, for a run that looks for a checkpoint to resume from. The values of
+/// `Kind` are the first character of the message that rank 0 broadcasts.
+struct ResumeVerdict {
   enum Kind : char { sound = '+', unsound = '~', unreadable = '-', unknown_format = '!' } kind;
   std::string reason;
 };
 
-/// Collective: as rank 0 reads it.
-Verdict verdict_on(const ProcessGroup& group, const fs::path& directory) {
+/// Collective. Rank 0 reads the manifest; all ranks return its verdict.
+ResumeVerdict agree_on_verdict(const ProcessGroup& group, const fs::path& directory) {
   std::string answer;
   work_on_files_of_rank_zero(group, [&] {
     try {
       const std::string unsound = read_manifest(directory).header.unsound;
-      answer = unsound.empty() ? std::string(1, Verdict::sound) : static_cast<char>(Verdict::unsound) + unsound;
+      answer =
+          unsound.empty() ? std::string(1, ResumeVerdict::sound) : static_cast<char>(ResumeVerdict::unsound) + unsound;
     } catch (const UnknownFormat& error) {
-      answer = static_cast<char>(Verdict::unknown_format) + std::string(error.what());
+      answer = static_cast<char>(ResumeVerdict::unknown_format) + std::string(error.what());
     } catch (const std::exception& error) {
-      answer = static_cast<char>(Verdict::unreadable) + std::string(error.what());
+      answer = static_cast<char>(ResumeVerdict::unreadable) + std::string(error.what());
     }
   });
   answer = group.broadcast(answer, 0);
-  return {static_cast<Verdict::Kind>(answer.at(0)), answer.substr(1)};
+  return {static_cast<ResumeVerdict::Kind>(answer.at(0)), answer.substr(1)};
 }
 
-/// Collective: the first problem of a checkpoint, or empty; each rank reads every group.size()-th file.
+/// Collective. Verifies a checkpoint, with its files shared out over the ranks. Returns its first problem, or an empty
+/// string. Does not throw if the checkpoint is bad.
 std::string find_problem(const ProcessGroup& group, const fs::path& directory) {
   std::string problem;
   work_on_files(group, [&] {
@@ -167,7 +174,8 @@ std::vector<std::string> split_lines(const std::string& text) {
   return lines;
 }
 
-/// resolve_checkpoint() as rank 0 sees it, or its error, on every rank.
+/// Collective. Calls resolve_checkpoint() on rank 0. Returns its result on every rank, or throws its error as bad_input
+/// on every rank.
 fs::path resolve_together(const ProcessGroup& group, const fs::path& path) {
   std::string answer;
   work_on_files_of_rank_zero(group, [&] {
@@ -218,32 +226,32 @@ void mend_checkpoints(const std::filesystem::path& root) {
     } else if (extension == ".partial" || extension == ".replaced" || extension == ".removing") {
       fs::remove_all(path, error);
     } else if (extension.empty() && fs::is_directory(fs::symlink_status(path, error))) {
-      fs::remove(path, error);  // an empty one; no other can go so
+      fs::remove(path, error);  // fails, as intended, unless the directory is empty
     }
   }
   fs::remove(root / "LATEST.partial", error);
 }
 
 void set_latest(const std::filesystem::path& root, const std::string& name) {
-  if (latest(root) != name) replace_file(root / "LATEST", name + "\n");
+  if (latest_checkpoint(root) != name) replace_file(root / "LATEST", name + "\n");
 }
 
 void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep) {
   mend_checkpoints(root);
   const bool keep_all = keep <= 0;
-  const std::string current = latest(root);
-  std::int64_t intact = 0, lasting = 0;  // that stay, and those of them that are not timed
-  bool sound = false;                    // one was met
+  const std::string current = latest_checkpoint(root);
+  std::int64_t intact = 0, lasting = 0;  // kept checkpoints, and those of them that are not timed
+  bool sound = false;                    // a sound checkpoint was kept
   for (const std::string& name : list_checkpoints(root)) {
     if (!current.empty() && step_of(name) > step_of(current)) continue;
-    if (keep_all && lasting > 1) break;  // timed ones behind them went when these were saved
-    const Standing standing = standing_of(root / name);
-    if (!standing.readable) continue;
-    const bool among_newest = standing.timed ? intact < std::max<std::int64_t>(keep, 1) : keep_all || lasting < keep;
-    if (among_newest || name == current || (standing.sound && !sound)) {
-      intact += standing.intact;
-      lasting += standing.intact && !standing.timed;
-      sound = sound || standing.sound;
+    if (keep_all && lasting > 1) break;  // older timed ones were removed when these were saved
+    const RetentionState state = retention_state_of(root / name);
+    if (!state.readable) continue;
+    const bool among_newest = state.timed ? intact < std::max<std::int64_t>(keep, 1) : keep_all || lasting < keep;
+    if (among_newest || name == current || (state.sound && !sound)) {
+      intact += state.intact;
+      lasting += state.intact && !state.timed;
+      sound = sound || state.sound;
     } else {
       remove_checkpoint(root / name);
     }
@@ -252,10 +260,10 @@ void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep) {
 
 std::filesystem::path checkpoint_root_in(const std::filesystem::path& path) {
   std::error_code ignored;
-  // Also a link to a missing folder, which the caller then reports.
-  const bool run =
+  // A link to a missing folder counts too; the caller then reports it.
+  const bool is_run_folder =
       fs::exists(fs::symlink_status(path / "checkpoints", ignored)) && list_checkpoint_directories(path).empty();
-  return run ? path / "checkpoints" : path;
+  return is_run_folder ? path / "checkpoints" : path;
 }
 
 std::filesystem::path resolve_checkpoint(const std::filesystem::path& path) {
@@ -263,7 +271,7 @@ std::filesystem::path resolve_checkpoint(const std::filesystem::path& path) {
   require_input(fs::is_directory(path, ignored), "{}: no such checkpoint directory", path.string());
   if (fs::exists(path / manifest_name, ignored)) return path;
   const fs::path root = checkpoint_root_in(path);
-  if (const std::string name = latest(root); !name.empty()) return root / name;
+  if (const std::string name = latest_checkpoint(root); !name.empty()) return root / name;
   const std::vector<std::string> names = list_checkpoints(root);
   require_input(!names.empty(), "{}: neither a checkpoint (no {}) nor a directory of checkpoints", root.string(),
                 manifest_name);
@@ -282,30 +290,30 @@ std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group
     return path;
   }
   std::vector<std::string> unsound;
-  std::string reason;  // of the newest of these
-  const auto tell = [&](const std::string& text) {
+  std::string reason;  // of the newest unsound checkpoint
+  const auto report = [&](const std::string& text) {
     if (group.rank() == 0 && warn) warn(text);
   };
-  const auto verifies = [&](const std::string& name) {
+  const auto verify_and_report = [&](const std::string& name) {
     const std::string problem = find_problem(group, root / name);
-    if (!problem.empty()) tell("checkpoint " + name + " is skipped: " + problem);
+    if (!problem.empty()) report("checkpoint " + name + " is skipped: " + problem);
     return problem.empty();
   };
   for (const std::string& name :
        split_lines(group.broadcast(group.rank() == 0 ? join(list_checkpoint_directories(root)) : "", 0))) {
-    const Verdict verdict = verdict_on(group, root / name);
-    require_input(verdict.kind != Verdict::unknown_format,
+    const ResumeVerdict verdict = agree_on_verdict(group, root / name);
+    require_input(verdict.kind != ResumeVerdict::unknown_format,
                   "{}; this run would replace it: set another run.dir, or move the checkpoint away", verdict.reason);
-    if (verdict.kind == Verdict::unsound) {
+    if (verdict.kind == ResumeVerdict::unsound) {
       if (unsound.empty()) reason = verdict.reason;
       unsound.push_back(name);
       continue;
     }
-    if (!verifies(name)) continue;
+    if (!verify_and_report(name)) continue;
     if (!unsound.empty()) {
       const std::string others =
           unsound.size() > 1 ? fmt::format(" and {} more are", unsound.size() - 1) : std::string(" is");
-      tell(fmt::format(
+      report(fmt::format(
           "resuming from {}, the newest sound checkpoint: {}{} not sound: {} (checkpoint.resume = PATH selects "
           "another)",
           name, unsound.front(), others, reason));
@@ -313,8 +321,8 @@ std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group
     return root / name;
   }
   for (const std::string& name : unsound) {
-    if (sound_only || !verifies(name)) continue;
-    tell(fmt::format("no checkpoint is sound: resuming from {} nevertheless", name));
+    if (sound_only || !verify_and_report(name)) continue;
+    report(fmt::format("no checkpoint is sound: resuming from {} nevertheless", name));
     return root / name;
   }
   return std::nullopt;

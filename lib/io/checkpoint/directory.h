@@ -7,46 +7,61 @@
 
 namespace lyceum {
 
-/// "step-00000100"
+/// Returns the directory name of a step's checkpoint, such as "step-00000100".
 std::string checkpoint_name(std::int64_t step);
 
-/// Names of the directories under root that are called like checkpoints, whatever is in them, newest first. A failed
-/// Error if root exists and cannot be listed, such as a file or a link to a missing folder.
+/// Returns the names of all directories in `root` that are named like checkpoints, whatever they contain, newest first;
+/// none if `root` does not exist. Throws a failed Error if `root` exists and cannot be listed, for example if it is a
+/// file or a link to a missing folder.
 std::vector<std::string> list_checkpoint_directories(const std::filesystem::path& root);
-/// Names "step-00000100" of the complete-looking checkpoints under root, newest first. Same error.
+/// Returns the names of the checkpoints in `root`, newest first: of the directories that list_checkpoint_directories()
+/// returns, those with a manifest. Their files are not checked. Throws as that function does.
 std::vector<std::string> list_checkpoints(const std::filesystem::path& root);
 
-/// The directory of checkpoints that a path means: itself, or `checkpoints/` in a run's directory.
+/// Returns the directory of checkpoints that the user means by `path`: `path`/checkpoints if `path` is the folder of a
+/// run, else `path`.
 std::filesystem::path checkpoint_root_in(const std::filesystem::path& path);
 
-/// The checkpoint that a path means: itself, or in a directory of checkpoints, or of a run, the one that LATEST names
-/// (the newest when LATEST is not there). A bad_input Error when there is none.
+/// Returns the checkpoint that the user means by `path`, which may be
+/// - a checkpoint, which is returned, or
+/// - a directory of checkpoints or the folder of a run: the checkpoint that LATEST names, or the newest one if there is
+///   no valid LATEST.
+/// Throws a bad_input Error if there is no checkpoint.
 std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
 
-/// Collective. `resume` as in the configuration: "none", "auto" or a path (a checkpoint, or a directory of them).
-/// auto takes the newest sound checkpoint that verifies, where there is none the newest that does, and reports through
-/// `warn` on rank 0 what it skips; nothing when there is none. A named path that does not verify is a bad_input
-/// Error, and so is, with auto, a newer checkpoint in a format that this build does not know: it would be replaced.
-/// `sound_only`: auto takes no other.
+/// Collective. Chooses the checkpoint that a run resumes from; returns nothing if it starts anew. `resume` is the value
+/// of checkpoint.resume:
+/// - "none": no checkpoint.
+/// - "auto": the newest checkpoint of `root` that is sound and passes verification; if there is none, and unless
+///   `sound_only`, the newest one that passes verification.
+/// - a path of a checkpoint, or of a directory of checkpoints.
+/// Reports skipped checkpoints through `warn` on rank 0. Throws a bad_input Error if a given path fails verification,
+/// or if "auto" finds a newer checkpoint of a format that this build cannot read, since the run would replace it.
 std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,
                                                        const std::string& resume,
                                                        const std::function<void(const std::string&)>& warn,
                                                        bool sound_only = false);
 
-/// Removes what killed runs left in `root`: `.partial` and `.removing` directories and empty ones. A checkpoint that a
-/// kill left without its name, as `.replaced`, gets it back. One rank calls it; what cannot be removed now stays. A
-/// failed Error where `root` is there and cannot be listed, or a checkpoint does not get its name back: none may be
+/// Repairs `root` after runs were killed. To be called by one rank.
+/// - Removes `.partial` and `.removing` directories and empty directories named like checkpoints. Those that cannot be
+///   removed now are left.
+/// - Renames STEP.replaced to STEP if the run was killed before the new checkpoint STEP had its name; removes it
+///   otherwise.
+/// Throws a failed Error if `root` exists and cannot be listed, or if such a renaming fails: no checkpoint may be
 /// overlooked.
 void mend_checkpoints(const std::filesystem::path& root);
 
-/// Makes LATEST name this checkpoint of `root`. One rank calls it. Throws if it cannot be written.
+/// Writes `name`, a checkpoint of `root`, to the file LATEST. To be called by one rank. Throws a failed Error if the
+/// file cannot be written.
 void set_latest(const std::filesystem::path& root, const std::string& name);
 
-/// Repairs checkpoints, and removes all but the newest `keep` complete checkpoints (0 keeps all); one rank calls it.
-/// Timed ones are not counted against the others, and are removed once `keep` newer ones of any kind exist, or one if
-/// `keep` is 0. Complete is one whose files all have their full length. These are never removed: the newest sound one,
-/// the one that LATEST names and those newer than that, which the run went back from; what this build cannot read;
-/// whatever no run wrote. A directory that is being removed is called `.removing` before its first file goes.
+/// Calls mend_checkpoints(), then removes old checkpoints. To be called by one rank.
+/// - The newest `keep` complete checkpoints are kept, not counting timed ones; 0 keeps all. A checkpoint is complete if
+///   all its files have their full length.
+/// - A timed checkpoint is removed once `keep` newer ones of any kind exist, or one if `keep` is 0.
+/// - Never removed are the newest sound checkpoint; the one that LATEST names, and newer ones, from which the run went
+///   back; checkpoints that this build cannot read; and anything that no run wrote.
+/// A directory is renamed to `.removing` before its first file is removed.
 void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep);
 
 }  // namespace lyceum

@@ -73,8 +73,8 @@ StoredFile file_of(const Json& json) {
   return file;
 }
 
-/// Throws unless the files are large enough for the tensors, which are stored as f32. So no sum of sizes overflows
-/// later.
+/// Throws a bad_input Error unless the files are large enough for all tensors, stored as f32. Later sums of sizes
+/// therefore cannot overflow.
 void check_sizes(const Manifest& manifest) {
   std::int64_t bytes = 0;
   for (const StoredFile& file : manifest.files) {
@@ -89,7 +89,7 @@ void check_sizes(const Manifest& manifest) {
   }
 }
 
-/// Throws unless `text` ends with the digest of what precedes it.
+/// Throws a bad_input Error unless `text` ends with the SHA-256 of all bytes before it.
 void check_digest(std::string_view text) {
   const std::size_t at = text.rfind(digest_key);
   require_input(at != std::string_view::npos &&

@@ -13,7 +13,7 @@
 #include "io/checkpoint/contents.h"
 #include "io/files/sha256.h"
 
-/// manifest.json: all that the reader knows before it opens a shard.
+/// manifest.json: the description of a checkpoint that a reader needs before it opens a shard.
 namespace lyceum {
 
 constexpr std::string_view checkpoint_format = "lyceum-checkpoint";
@@ -21,51 +21,60 @@ constexpr std::int64_t checkpoint_format_version = 1;
 constexpr std::string_view manifest_name = "manifest.json";
 constexpr std::string_view index_name = "index.h5";
 
+/// A box of a logical tensor, stored as one dataset of a shard.
 struct StoredBox {
   std::size_t file;     // index into Manifest::files
-  std::string dataset;  // path in that file
-  Box box;              // what it is of the logical tensor
+  std::string dataset;  // path of the HDF5 dataset in that file
+  Box box;              // in the logical tensor
 };
 
+/// A logical tensor and the boxes that it is stored in, which cover it exactly once.
 struct StoredTensor {
   std::string name;
   Shape shape;
   std::vector<StoredBox> boxes;
 };
 
+/// A file of a checkpoint with its size and SHA-256.
 struct StoredFile {
-  std::string name;  // next to the manifest
+  std::string name;  // without a path: the file is in the directory of the manifest
   FileDigest digest;
 };
 
+/// The contents of manifest.json.
 struct Manifest {
   CheckpointHeader header;
-  std::vector<StoredFile> files;  // shards in rank order, the index, tokenizer and transformers.json where there are
+  /// The shards in rank order, the index, then tokenizer.model and transformers.json if saved.
+  std::vector<StoredFile> files;
   std::vector<StoredTensor> tensors;  // sorted by name
 };
 
-/// JSON, a line a file and a line a tensor; its last member is the SHA-256 of all bytes before it.
+/// Returns the manifest as JSON, with one line per file and one per tensor. Its last member is the SHA-256 of all bytes
+/// before it.
 std::string manifest_text(const Manifest& manifest);
-/// The manifest is of another format, not damaged: what another build of the program wrote.
+/// The manifest has a format or version that this build cannot read. Another build wrote it; it is not damaged.
 class UnknownFormat : public Error {
  public:
   using Error::Error;
 };
-/// Throws a bad_input Error that names the file and the first thing that is wrong with it; UnknownFormat where that is
-/// the format.
+/// Reads and checks manifest.json of a checkpoint. Throws UnknownFormat for another format or version, and otherwise a
+/// bad_input Error that names the file and its first problem.
 Manifest read_manifest(const std::filesystem::path& directory);
 
-/// "rank-00003.h5"
+/// Returns the file name of a rank's shard, such as "rank-00003.h5".
 std::string shard_name(int rank);
-/// The logical name when the box is the whole tensor, else with the box as a slice: "lm_head/weight[0:2048,0:512]".
+/// Returns the path of a box's dataset in its shard: the tensor's name if the box is the whole tensor, else the name
+/// with the box as a slice, such as "lm_head/weight[0:2048,0:512]".
 std::string dataset_name(const std::string& name, const Shape& shape, const Box& box);
 
-/// What keeps the boxes from covering the tensor exactly once, or empty. `owner(i)` names who has box i.
+/// Returns why the boxes do not cover the tensor exactly once, or an empty string if they do. `owner(i)` returns the
+/// name of the file or rank that has box i, for the message.
 std::string coverage_problem(const std::string& name, const Shape& shape, std::span<const Box> boxes,
                              const std::function<std::string(std::size_t)>& owner);
-/// The first tensor that the boxes do not cover exactly once, or empty.
+/// Returns the first such problem of all tensors of a manifest, or an empty string.
 std::string coverage_problem(const Manifest& manifest);
-/// Why the file is not the one that was written (missing, cut short, changed), or empty. `sizes_only`: without reading.
+/// Returns how a file differs from its entry in the manifest (missing, wrong size, wrong SHA-256), or an empty string.
+/// `sizes_only`: compares sizes without reading the file.
 std::string file_problem(const std::filesystem::path& directory, const StoredFile& file, bool sizes_only = false);
 
 }  // namespace lyceum

@@ -16,13 +16,14 @@ namespace lyceum {
 struct CheckpointReader::Implementation {
   std::filesystem::path directory;
   Manifest manifest;
-  std::vector<Entry> entries;  // as manifest.tensors
-  std::mutex mutex;            // of what follows
-  std::vector<bool> verified;  // files, by their digests
+  std::vector<Entry> entries;  // one per element of manifest.tensors, in the same order
+  std::mutex mutex;            // guards the members below
+  std::vector<bool> verified;  // per file: its SHA-256 was found correct
   std::size_t most_open = 0;
-  std::deque<std::pair<std::size_t, hdf5::File>> open;  // shards by their index, oldest first
+  std::deque<std::pair<std::size_t, hdf5::File>> open;  // open shards with their index in manifest.files, oldest first
 
-  /// Opened after its digest was found right at its first use. Valid until the next call.
+  /// Returns an open shard. Verifies its digest before its first use and closes the oldest one if too many are open.
+  /// The reference is valid until the next call. Throws a bad_input Error if the file is damaged.
   const hdf5::File& shard(std::size_t index) {
     const auto at = std::ranges::find(open, index, &std::pair<std::size_t, hdf5::File>::first);
     if (at != open.end()) return at->second;
@@ -41,7 +42,8 @@ struct CheckpointReader::Implementation {
     return at == manifest.files.end() ? nullptr : &*at;
   }
 
-  /// Reads what the stored box and the wanted one share; the number of elements.
+  /// Reads the intersection of the stored box and the wanted one into `values`, which holds the wanted box. Returns the
+  /// number of elements read.
   std::int64_t read_common(const StoredBox& stored, const Box& wanted, float* values) {
     const std::optional<Box> common = intersection(stored.box, wanted);
     if (!common) return 0;

@@ -6,42 +6,48 @@
 
 namespace lyceum {
 
-/// One checkpoint opened for reading: any rank, any box, intersecting whatever boxes were saved.
+/// A checkpoint opened for reading. Any rank can read any box of any tensor, whatever mesh wrote the checkpoint. read()
+/// may be called by several threads; the calls take turns.
 class CheckpointReader {
  public:
-  /// Reads manifest.json. Throws a bad_input Error that names file and cause. At most `open_shards` are open at a time:
-  /// a process may have some thousand files, and a job more ranks.
+  /// Reads manifest.json. Throws as read_manifest() does. At most `open_shards` files are open at a time, since a
+  /// process may open only some thousand files and a job may have more ranks.
   explicit CheckpointReader(std::filesystem::path directory, std::size_t open_shards = 256);
   ~CheckpointReader();
   CheckpointReader(CheckpointReader&&) noexcept;
 
+  /// A logical tensor of the checkpoint.
   struct Entry {
     std::string name;
     Shape shape;
   };
   const CheckpointHeader& header() const;
   const std::filesystem::path& directory() const;
-  /// All logical tensors, in order of their names.
+  /// Returns all logical tensors, sorted by name.
   const std::vector<Entry>& tensors() const;
-  /// True if it has the states of update rules; without them a run continues with new ones.
+  /// True if the checkpoint has optimiser state. A run that resumes without it begins with new state.
   bool has_optimizer_state() const;
-  /// Null when there is no such tensor.
+  /// Returns the tensor of this name, or null. The pointer is valid as long as the reader.
   const Entry* find(const std::string& name) const;
-  /// Fills `values` (row-major, f32) with the box. The digest of each shard is verified before HDF5 first opens it.
+  /// Reads a box of a tensor into `values` (row-major f32, box.extent.size() elements). Verifies the digest of each
+  /// shard before HDF5 first opens it. Throws a bad_input Error if the tensor is missing, the box is not inside it, a
+  /// shard is damaged, or the stored boxes do not cover the box exactly once.
   void read(const std::string& name, const Box& box, float* values) const;
-  /// SHA-256 of the tokenizer that it brings; empty when it has none, as those of earlier versions.
+  /// Returns the SHA-256 of the saved tokenizer; empty if there is none, as in checkpoints of earlier versions.
   std::string tokenizer_sha256() const;
-  /// The file of that tokenizer. Throws a bad_input Error when it is not what was written.
+  /// Returns the path of the saved tokenizer. Throws a bad_input Error if there is none or the file has changed since
+  /// it was saved.
   std::filesystem::path tokenizer() const;
   /// Returns the text of transformers.json: the files that an imported model's folder had in addition to weights and
   /// tokenizer. Empty if the model was not imported. Throws a bad_input Error if the file has changed since it was
   /// saved.
   std::string transformers() const;
-  /// Bytes of all its files.
+  /// Returns the size of all files together, in bytes, according to the manifest.
   std::int64_t bytes() const;
+  /// How thoroughly problem() checks the files.
   enum class Check { sizes, digests };
-  /// Checks that the boxes cover every tensor once, that all files have their full length and, with Check::digests,
-  /// that they hold what was written (reads everything). Returns the first problem, or an empty text.
+  /// Checks that the boxes cover every tensor exactly once and that all files have their full length; with
+  /// Check::digests also their SHA-256, which reads all files. Returns the first problem, or an empty string.
   std::string problem(Check check = Check::digests) const;
 
  private:

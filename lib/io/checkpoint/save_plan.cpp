@@ -15,7 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Names become paths in HDF5 files, and a box is appended to them in brackets.
+/// Throws a failed Error if a tensor's name cannot be a path in an HDF5 file, to which a box may be appended in
+/// brackets.
 void check_name(const std::string& name) {
   const auto bad = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == '[' || c == ']' || c == 0x7f; };
   require(!name.empty() && std::none_of(name.begin(), name.end(), bad),
@@ -27,20 +28,20 @@ void check_name(const std::string& name) {
 }
 
 std::vector<std::int64_t> numbers(const Shape& shape) { return {shape.extents().begin(), shape.extents().end()}; }
-Shape shape_told(const Json& json) {
+Shape parse_shape(const Json& json) {
   return Shape(std::span<const std::int64_t>(json.get<std::vector<std::int64_t>>()));
 }
 
 }  // namespace
 
-std::string describe_pieces(const CheckpointHeader& header, std::span<const CheckpointPiece> pieces) {
+std::string describe_pieces(const CheckpointHeader& header, std::span<const CheckpointPiece> slices) {
   require(header.step >= 0, "step {} is negative", header.step);
   Json list = Json::array();
-  for (const CheckpointPiece& piece : pieces) {
-    check_name(piece.name);
-    require(piece.shape.rank() > 0, "tensor {} has no dimensions: save it as [1]", piece.name);
-    require(piece.values || piece.make || piece.box.extent.size() == 0, "tensor {} has no values", piece.name);
-    list.push_back({piece.name, numbers(piece.shape), numbers(piece.box.offset), numbers(piece.box.extent)});
+  for (const CheckpointPiece& slice : slices) {
+    check_name(slice.name);
+    require(slice.shape.rank() > 0, "tensor {} has no dimensions: save it as [1]", slice.name);
+    require(slice.values || slice.make || slice.box.extent.size() == 0, "tensor {} has no values", slice.name);
+    list.push_back({slice.name, numbers(slice.shape), numbers(slice.box.offset), numbers(slice.box.extent)});
   }
   return json_text(Json{{"step", header.step}, {"run_uuid", header.run_uuid}, {"pieces", std::move(list)}});
 }
@@ -51,13 +52,13 @@ std::vector<StoredTensor> plan_tensors(const CheckpointHeader& header, const std
     const Json description = parse_json<Json>(descriptions[rank]);
     require(description.at("step") == header.step && description.at("run_uuid") == header.run_uuid,
             "rank {} saves a different step or run than rank 0", rank);
-    for (const Json& piece : description.at("pieces")) {
-      const std::string name = piece.at(0);
-      const Shape shape = shape_told(piece.at(1));
-      const Box box{shape_told(piece.at(2)), shape_told(piece.at(3))};
+    for (const Json& slice : description.at("pieces")) {
+      const std::string name = slice.at(0);
+      const Shape shape = parse_shape(slice.at(1));
+      const Box box{parse_shape(slice.at(2)), parse_shape(slice.at(3))};
       StoredTensor& tensor = tensors.try_emplace(name, StoredTensor{name, shape, {}}).first->second;
       require(tensor.shape == shape, "tensor {} is {} on rank {} and {} on another", name, shape, rank, tensor.shape);
-      if (inside(box, shape) && box.extent.size() == 0) continue;  // a rank with nothing of it
+      if (inside(box, shape) && box.extent.size() == 0) continue;  // this rank has no elements of the tensor
       tensor.boxes.push_back({rank, dataset_name(name, shape, box), box});
     }
   }

@@ -15,27 +15,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// True if the values are in the host's memory in the form in which they are written.
-bool on_host(const CheckpointPiece& piece) { return piece.values && !(piece.stream && asynchronous(*piece.stream)); }
+/// True if the values are in the host's memory and can be written without a copy.
+bool on_host(const CheckpointPiece& slice) { return slice.values && !(slice.stream && asynchronous(*slice.stream)); }
 
-void copy_values(const CheckpointPiece& piece, std::span<float> copy) {
+void copy_values(const CheckpointPiece& slice, std::span<float> copy) {
   if (copy.empty()) return;
-  if (!piece.values) {
-    piece.make(copy);
-  } else if (on_host(piece)) {
-    std::memcpy(copy.data(), piece.values, copy.size_bytes());
+  if (!slice.values) {
+    slice.make(copy);
+  } else if (on_host(slice)) {
+    std::memcpy(copy.data(), slice.values, copy.size_bytes());
   } else {
-    copy_to_host(*piece.stream, copy.data(), piece.values, copy.size_bytes());
+    copy_to_host(*slice.stream, copy.data(), slice.values, copy.size_bytes());
   }
 }
 
-std::size_t values_in(const CheckpointPiece& piece) { return static_cast<std::size_t>(piece.box.extent.size()); }
+std::size_t values_in(const CheckpointPiece& slice) { return static_cast<std::size_t>(slice.box.extent.size()); }
 
 }  // namespace
 
 HostCopy::HostCopy(std::span<const CheckpointPiece> from) {
   std::size_t count = 0;
-  for (const CheckpointPiece& piece : from) count += values_in(piece);
+  for (const CheckpointPiece& slice : from) count += values_in(slice);
   try {
     values = std::make_unique_for_overwrite<float[]>(count);
   } catch (const std::bad_alloc&) {
@@ -43,32 +43,32 @@ HostCopy::HostCopy(std::span<const CheckpointPiece> from) {
          count * sizeof(float));
   }
   std::span<float> rest(values.get(), count);
-  for (const CheckpointPiece& piece : from) {
-    const std::span<float> copy = rest.first(values_in(piece));
-    copy_values(piece, copy);
-    pieces.push_back({.name = piece.name, .shape = piece.shape, .box = piece.box, .values = copy.data()});
+  for (const CheckpointPiece& slice : from) {
+    const std::span<float> copy = rest.first(values_in(slice));
+    copy_values(slice, copy);
+    slices.push_back({.name = slice.name, .shape = slice.shape, .box = slice.box, .values = copy.data()});
     rest = rest.subspan(copy.size());
   }
 }
 
-void write_shard(const fs::path& path, std::span<const CheckpointPiece> pieces, const std::stop_token& stop,
+void write_shard(const fs::path& path, std::span<const CheckpointPiece> slices, const std::stop_token& stop,
                  const RunOnFiles& run, const std::function<void()>& before_each) {
   std::optional<hdf5::File> file;
   run([&] { file.emplace(hdf5::File::create(path)); });
   std::vector<float> copy;
-  for (const CheckpointPiece& piece : pieces) {
-    if (values_in(piece) == 0) continue;
+  for (const CheckpointPiece& slice : slices) {
+    if (values_in(slice) == 0) continue;
     require(!stop.stop_requested(), "{}: asked to stop", path.string());
-    const float* values = piece.values;
-    if (!on_host(piece)) {
-      copy.resize(values_in(piece));
-      copy_values(piece, copy);
+    const float* values = slice.values;
+    if (!on_host(slice)) {
+      copy.resize(values_in(slice));
+      copy_values(slice, copy);
       values = copy.data();
     }
-    const std::string name = dataset_name(piece.name, piece.shape, piece.box);
+    const std::string name = dataset_name(slice.name, slice.shape, slice.box);
     run([&] {
       before_each();
-      file->create_dataset(name, DType::f32, piece.box.extent).write(values);
+      file->create_dataset(name, DType::f32, slice.box.extent).write(values);
     });
   }
   run([&] { file->close(); });

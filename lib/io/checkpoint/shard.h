@@ -6,21 +6,23 @@
 
 namespace lyceum {
 
-/// A copy of pieces and their values in the host's memory. Throws if there is no memory for it.
+/// A copy of checkpoint slices with their values in the host's memory. The constructor throws a failed Error if there
+/// is not enough memory.
 struct HostCopy {
   explicit HostCopy(std::span<const CheckpointPiece> from);
 
-  std::unique_ptr<float[]> values;
-  std::vector<CheckpointPiece> pieces;
+  std::unique_ptr<float[]> values;      // of all slices, one after the other
+  std::vector<CheckpointPiece> slices;  // refer to `values`
 };
 
-/// Writes the pieces of a rank to a file, a dataset each. Does not fsync. `run` calls what waits for the file system,
-/// perhaps in another thread, which calls `before_each` before the values of each piece. Throws if `stop` is requested.
-void write_shard(const std::filesystem::path& path, std::span<const CheckpointPiece> pieces,
+/// Writes the slices of a rank to an HDF5 file, one dataset per slice. Does not fsync. `run` executes every action that
+/// may wait for the file system, possibly in another thread; in such an action `before_each` is called before the
+/// values of each slice are written. Throws a failed Error if a stop is requested or the file cannot be written.
+void write_shard(const std::filesystem::path& path, std::span<const CheckpointPiece> slices,
                  const std::stop_token& stop, const RunOnFiles& run, const std::function<void()>& before_each);
 
-/// Writes the file that has every logical tensor whole, as a view of the shards next to it, and calls `each` after each
-/// tensor. Needs no more of the manifest than header and tensors.
+/// Writes index.h5, in which every logical tensor is one virtual dataset that refers to the shards in the same
+/// directory, and fsyncs it. Calls `each` after each tensor. Uses only the header and the tensors of the manifest.
 void write_index(const std::filesystem::path& path, const Manifest& manifest, const std::function<void()>& each);
 
 }  // namespace lyceum

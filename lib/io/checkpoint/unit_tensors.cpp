@@ -11,8 +11,8 @@ namespace lyceum {
 
 namespace {
 
-/// A box of a logical tensor in a unit's flat memory: rows of the last dimension, the first at element `first`, `pitch`
-/// elements from one to the next.
+/// The location of a box of a logical tensor in a unit's flat memory: rows along the last dimension, the first one at
+/// element `first`, and `pitch` elements from the beginning of a row to that of the next.
 struct HeldBox {
   Box box;
   std::int64_t first, pitch;
@@ -20,26 +20,26 @@ struct HeldBox {
   std::int64_t columns() const { return box.extent[box.extent.rank() - 1]; }
   std::int64_t rows() const { return box.extent.size() / columns(); }
   bool contiguous() const { return pitch == columns() || rows() == 1; }
-  /// Elements from the first to the last, padding between rows included.
+  /// Number of elements from the first to the last, including the padding between rows.
   std::int64_t span() const { return (rows() - 1) * pitch + columns(); }
 };
 
-/// Calls f(piece, held) for each box of a logical tensor in elements `range` of the unit's flat memory.
+/// Calls f(slice, held) for each box of a logical tensor that elements `range` of the unit's flat memory hold.
 template <class F>
 void for_each_box(const ParameterUnit& unit, const Range& range, F&& f) {
   for (std::size_t p = 0; p < unit.parameters().size(); ++p) {
-    for (const ParameterPiece& piece : unit.parameters()[p]->pieces) {
-      const Shape in_memory = piece.in_memory();
-      const Range whole{unit.first_of(p) + piece.first, in_memory.size()};
+    for (const ParameterPiece& slice : unit.parameters()[p]->pieces) {
+      const Shape in_memory = slice.in_memory();
+      const Range whole{unit.first_of(p) + slice.first, in_memory.size()};
       const Range part = common(whole, range);
       const int last = in_memory.rank() - 1;
       std::int64_t next = part.first;
       for (Box& box : boxes_of_range(in_memory, part.count ? next - whole.first : 0, part.count)) {
         const std::int64_t at = std::exchange(next, next + box.extent.size()), pitch = box.extent[last];
-        box.extent[last] = std::min(pitch, piece.extent[last] - box.offset[last]);
+        box.extent[last] = std::min(pitch, slice.extent[last] - box.offset[last]);
         if (box.extent[last] <= 0) continue;  // padding
-        for (int axis = 0; axis <= last; ++axis) box.offset[axis] += piece.offset[axis];
-        f(piece, HeldBox{box, at, pitch});
+        for (int axis = 0; axis <= last; ++axis) box.offset[axis] += slice.offset[axis];
+        f(slice, HeldBox{box, at, pitch});
       }
     }
   }
@@ -47,20 +47,20 @@ void for_each_box(const ParameterUnit& unit, const Range& range, F&& f) {
 
 void require_tensors(const CheckpointReader& reader, const ParameterUnit& unit, const std::string& prefix) {
   for (const auto& parameter : unit.parameters()) {
-    for (const ParameterPiece& piece : parameter->pieces) {
-      const std::string name = prefix + piece.name;
+    for (const ParameterPiece& slice : parameter->pieces) {
+      const std::string name = prefix + slice.name;
       const CheckpointReader::Entry* entry = reader.find(name);
       require_input(entry, "{}: no tensor {}: was it written by another model?", reader.directory().string(), name);
-      require_input(entry->shape == piece.shape,
+      require_input(entry->shape == slice.shape,
                     "{}: {} is {}, this model has {}: use the configuration of the checkpoint",
-                    reader.directory().string(), name, entry->shape.text(), piece.shape.text());
+                    reader.directory().string(), name, entry->shape.text(), slice.shape.text());
     }
   }
 }
 
-CheckpointPiece piece_of(const Stream& stream, std::string_view prefix, const ParameterPiece& piece,
+CheckpointPiece slice_of(const Stream& stream, std::string_view prefix, const ParameterPiece& slice,
                          const HeldBox& held, const Tensor& values, std::int64_t begin) {
-  CheckpointPiece made{.name = std::string(prefix) + piece.name, .shape = piece.shape, .box = held.box};
+  CheckpointPiece made{.name = std::string(prefix) + slice.name, .shape = slice.shape, .box = held.box};
   const std::int64_t first = held.first - begin;
   if (values.dtype() == DType::f32 && held.contiguous()) {
     made.values = values.data<float>() + first;
@@ -86,9 +86,9 @@ void read_range(const CheckpointReader& reader, const Stream& stream, const Para
   const std::string before(prefix);
   require_tensors(reader, unit, before);
   std::vector<float> read, padded;
-  for_each_box(unit, range, [&](const ParameterPiece& piece, const HeldBox& held) {
+  for_each_box(unit, range, [&](const ParameterPiece& slice, const HeldBox& held) {
     read.resize(static_cast<std::size_t>(held.box.extent.size()));
-    read_files([&] { reader.read(before + piece.name, held.box, read.data()); });
+    read_files([&] { reader.read(before + slice.name, held.box, read.data()); });
     if (!held.contiguous()) {
       padded.assign(static_cast<std::size_t>(held.span()), 0.0f);
       for (std::int64_t row = 0; row < held.rows(); ++row) {
@@ -113,9 +113,9 @@ void load_weights(const CheckpointReader& reader, const Stream& stream, std::spa
 }
 
 void append_pieces(const Stream& stream, const ParameterUnit& unit, std::string_view prefix, const Range& range,
-                   const Tensor& values, std::int64_t begin, std::vector<CheckpointPiece>& pieces) {
-  for_each_box(unit, range, [&](const ParameterPiece& piece, const HeldBox& held) {
-    pieces.push_back(piece_of(stream, prefix, piece, held, values, begin));
+                   const Tensor& values, std::int64_t begin, std::vector<CheckpointPiece>& slices) {
+  for_each_box(unit, range, [&](const ParameterPiece& slice, const HeldBox& held) {
+    slices.push_back(slice_of(stream, prefix, slice, held, values, begin));
   });
 }
 

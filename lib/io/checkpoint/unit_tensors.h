@@ -10,24 +10,27 @@
 
 namespace lyceum {
 
-/// Reads elements `range` of a unit's flat memory from the logical tensors `prefix` + NAME of a checkpoint into
-/// `values` (flat, f32, [range.count]); padding is not touched. `prefix`: empty for weights. `read_files` calls each
-/// read of the checkpoint. Throws a bad_input Error
-/// if a tensor is missing or has another shape.
+/// Reads elements `range` of a unit's flat memory from a checkpoint into `values` (flat, f32, [range.count]). The
+/// tensor of a parameter NAME is called `prefix` + NAME in the checkpoint; `prefix` is empty for weights, and
+/// "optimizer/STATE/" for state. Elements of `values` that are padding are left unchanged or set to 0. `read_files`
+/// executes each read. Throws a bad_input Error if a tensor is missing or has another shape, or as
+/// CheckpointReader::read() does.
 void read_range(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit,
                 std::string_view prefix, const Range& range, const Tensor& values,
                 const RunOnFiles& read_files = run_at_once);
 
-/// Reads weights as read_range() does, into values of any float type.
+/// Reads weights as read_range() does with an empty prefix, into `values` of any float type.
 void read_weights(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit, const Range& range,
                   const Tensor& values, const RunOnFiles& read_files = run_at_once);
 
-/// Fills all values of the units with the weights of a checkpoint, for evaluation, generation and conversion.
+/// Reads all values of the units from a checkpoint, for evaluation, generation and conversion. Throws as read_range()
+/// does.
 void load_weights(const CheckpointReader& reader, const Stream& stream, std::span<ParameterUnit* const> units);
 
-/// Appends the checkpoint pieces of elements `range` of a unit: the logical tensors `prefix` + NAME. `values` is flat
-/// memory of any float type that begins at element `begin` of the unit. The pieces refer to `stream` and `values`.
+/// Appends to `slices` the checkpoint slices of elements `range` of a unit, named `prefix` + NAME. `values` is flat
+/// memory of any float type whose first element is element `begin` of the unit. The slices refer to `stream` and to the
+/// memory of `values`, which must outlive them.
 void append_pieces(const Stream& stream, const ParameterUnit& unit, std::string_view prefix, const Range& range,
-                   const Tensor& values, std::int64_t begin, std::vector<CheckpointPiece>& pieces);
+                   const Tensor& values, std::int64_t begin, std::vector<CheckpointPiece>& slices);
 
 }  // namespace lyceum

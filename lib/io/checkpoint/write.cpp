@@ -27,7 +27,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Throws if there is a checkpoint that this build cannot read: it must not be replaced.
+/// Throws UnknownFormat if `directory` is a checkpoint that this build cannot read. Such a checkpoint must not be
+/// replaced.
 void require_known_format(const fs::path& directory) {
   if (!fs::exists(directory / manifest_name)) return;
   try {
@@ -35,44 +36,44 @@ void require_known_format(const fs::path& directory) {
   } catch (const UnknownFormat&) {
     throw;
   } catch (const Error&) {
-    // Damaged: a new one is better.
+    // A damaged checkpoint may be replaced.
   }
 }
 
-/// One collective save. Each phase is done by every rank, or by rank 0 for all, and ends with all ranks knowing whether
-/// all came through; so no rank continues alone, and none waits for one that gave up. A phase may take longer than the
-/// group's timeout, see SharedWork.
+/// One collective save. Each phase is executed by every rank, or by rank 0 alone. At its end all ranks know whether it
+/// succeeded on all of them, so no rank continues alone or waits for a rank that has failed. A phase may take longer
+/// than the group's timeout (see SharedWork).
 class Writer {
  public:
   Writer(const ProcessGroup& group, const fs::path& root, const CheckpointHeader& header,
-         std::span<const CheckpointPiece> pieces, CheckpointProbe probe)
+         std::span<const CheckpointPiece> slices, CheckpointProbe probe)
       : group_(group),
         root_(root),
         name_(checkpoint_name(header.step)),
         partial_(root / (name_ + ".partial")),
-        pieces_(pieces),
+        slices_(slices),
         probe_(std::move(probe)) {
     manifest_.header = header;
   }
 
-  /// Collective. Throws the same Error everywhere, and so does publish().
+  /// Collective. Plans the save and creates the partial directory. Throws the same CheckpointNotSaved on every rank.
   void begin() {
-    const auto descriptions = agree(attempt([&] {
+    const auto descriptions = gather_or_fail(attempt([&] {
       probe("plan");
-      return describe_pieces(manifest_.header, pieces_);
+      return describe_pieces(manifest_.header, slices_);
     }));
-    rank_zero("prepare", [&] { prepare(descriptions); });
+    run_on_rank_zero("prepare", [&] { prepare(descriptions); });
   }
 
-  /// From now on the pieces that were given may change.
-  void copy_pieces() {
+  /// Copies the slices to the host's memory. Afterwards their original values may change.
+  void copy_slices() {
     probe("copy");
-    copy_.emplace(pieces_);
-    pieces_ = copy_->pieces;
+    copy_.emplace(slices_);
+    slices_ = copy_->slices;
     probe("read");
   }
 
-  /// Collective. Writes the files of all ranks; returns what publish() wants to know of this rank's.
+  /// Collective. Writes the files of all ranks. Returns this rank's outcome, which is to be passed to publish().
   std::string write_files() {
     SharedWork work(group_, progress_);
     std::string answer = write_files({}, &work);
@@ -80,15 +81,16 @@ class Writer {
     return answer;
   }
 
-  /// Writes this rank's files without a message to others. A thread may do it while another one does anything else but
-  /// call this object.
+  /// Writes this rank's files; sends no messages unless `work` is given. May run in another thread if no other
+  /// thread uses this object meanwhile. Returns the outcome for publish(): '+' with size and SHA-256 of the shard, or
+  /// '-' with the error.
   std::string write_files(const std::stop_token& stop, SharedWork* work = nullptr) {
     const fs::path shard = partial_ / shard_name(group_.rank()), index = partial_ / index_name;
     const bool indexes = group_.rank() == 0;
     const auto run = [&](const std::function<void()>& action) { work ? work->run(action) : action(); };
     std::string answer = attempt([&] {
       run([&] { probe("shard"); });
-      write_shard(shard, pieces_, stop, run, [&] {
+      write_shard(shard, slices_, stop, run, [&] {
         ++progress_;
         probe("values");
       });
@@ -99,7 +101,7 @@ class Writer {
       });
       return std::string();
     });
-    pieces_ = {};
+    slices_ = {};
     copy_.reset();
     if (failed(answer)) return answer;
     return attempt([&] {
@@ -113,22 +115,23 @@ class Writer {
     });
   }
 
-  /// Collective. Waits until `thread`, which writes this rank's files, and those of other ranks have ended.
+  /// Collective. Waits until `thread`, which runs write_files() of this rank, has ended on every rank.
   void wait_for(std::jthread& thread) {
     SharedWork work(group_, progress_);
     if (thread.joinable()) work.run([&] { thread.join(); });
     work.finish();
   }
 
-  /// Collective. What went wrong after the checkpoint was published, or empty. `answer`: of write_files() here.
+  /// Collective. Publishes the checkpoint. `answer` is the outcome of write_files() on this rank. Returns what went
+  /// wrong after the checkpoint was published, or an empty string. Throws the same CheckpointNotSaved on every rank.
   std::string publish(const std::string& answer) {
-    const auto digests = agree(answer);
-    rank_zero("manifest", [&] { write_manifest(digests); });
-    rank_zero("publish", [&] { rename(); });
+    const auto digests = gather_or_fail(answer);
+    run_on_rank_zero("manifest", [&] { write_manifest(digests); });
+    run_on_rank_zero("publish", [&] { rename(); });
     return group_.broadcast(complaint_, 0);
   }
 
-  /// '+' and what the action returns, or '-' and why it failed.
+  /// Calls `action`. Returns '+' and its result, or '-' and the message of its exception.
   static std::string attempt(const std::function<std::string()>& action) {
     try {
       return '+' + action();
@@ -143,18 +146,22 @@ class Writer {
     if (probe_) probe_(phase);
   }
 
-  /// What every rank's action returned, on rank 0; or the same Error everywhere.
-  std::vector<std::string> agree(const std::string& answer) {
+  /// Collective. Exchanges outcomes of attempt(). Returns the results of all ranks on rank 0; if any failed, cleans up
+  /// and throws the same CheckpointNotSaved on every rank.
+  std::vector<std::string> gather_or_fail(const std::string& answer) {
     std::vector<std::string> answers = group_.gather(answer, 0);
     const auto bad = std::ranges::find_if(answers, failed);
     std::array<std::int64_t, 1> rank{bad == answers.end() ? -1 : bad - answers.begin()};
     group_.broadcast(std::as_writable_bytes(std::span(rank)), 0);
-    if (rank[0] >= 0) give_up(static_cast<int>(rank[0]), group_.broadcast(answer, static_cast<int>(rank[0])).substr(1));
+    if (rank[0] >= 0)
+      fail_save(static_cast<int>(rank[0]), group_.broadcast(answer, static_cast<int>(rank[0])).substr(1));
     for (std::string& text : answers) text.erase(0, 1);
     return answers;
   }
 
-  void rank_zero(std::string_view phase, const std::function<void()>& action) {
+  /// Collective. Executes `action` on rank 0. If it fails, cleans up and throws the same CheckpointNotSaved on every
+  /// rank.
+  void run_on_rank_zero(std::string_view phase, const std::function<void()>& action) {
     std::string answer;
     SharedWork work(group_, progress_);
     if (group_.rank() == 0) {
@@ -168,10 +175,11 @@ class Writer {
     }
     work.finish();
     answer = group_.broadcast(answer, 0);
-    if (failed(answer)) give_up(0, answer.substr(1));
+    if (failed(answer)) fail_save(0, answer.substr(1));
   }
 
-  [[noreturn]] void give_up(int rank, std::string cause) {
+  /// Collective. Removes the partial directory and throws CheckpointNotSaved.
+  [[noreturn]] void fail_save(int rank, std::string cause) {
     SharedWork work(group_, progress_);
     if (group_.rank() == 0) {
       work.run([&] {
@@ -180,7 +188,7 @@ class Writer {
         fs::remove(root_ / "LATEST.partial", ignored);
       });
     }
-    work.finish();  // the space is free again when the error is thrown, on every rank
+    work.finish();  // the space is free before any rank throws
     std::replace(cause.begin(), cause.end(), '\n', ' ');
     throw CheckpointNotSaved(
         ExitCode::failed,
@@ -214,11 +222,13 @@ class Writer {
       manifest_.files.push_back({std::string(name), {static_cast<std::int64_t>(bytes->size()), sha256(*bytes)}});
     }
     write_file(partial_ / manifest_name, manifest_text(manifest_));
-    write_file(root_ / "LATEST.partial", name_ + "\n");  // here, so that publishing needs no space
+    // Written before publication, which then needs no further space on the disk.
+    write_file(root_ / "LATEST.partial", name_ + "\n");
     sync_path(partial_);
   }
 
-  /// Once the directory has its name the checkpoint is saved, whatever becomes of the rest.
+  /// Publishes the directory and LATEST. Errors after the directory has its name do not fail the save; they are stored
+  /// in complaint_.
   void rename() {
     const fs::path replaced = publish_directory(partial_, root_ / name_);
     try {
@@ -236,21 +246,21 @@ class Writer {
   fs::path root_;
   std::string name_;
   fs::path partial_;
-  std::span<const CheckpointPiece> pieces_;
+  std::span<const CheckpointPiece> slices_;
   std::optional<HostCopy> copy_;
   const CheckpointProbe probe_;
-  Manifest manifest_;                       // files and tensors: on rank 0
-  FileDigest index_digest_;                 // on rank 0
-  std::string complaint_;                   // of rank 0
-  std::atomic<std::int64_t> progress_ = 0;  // pieces and tensors written
+  Manifest manifest_;                       // its files and tensors are set on rank 0 only
+  FileDigest index_digest_;                 // set on rank 0
+  std::string complaint_;                   // set on rank 0: what went wrong after publication
+  std::atomic<std::int64_t> progress_ = 0;  // number of slices and tensors written
 };
 
 }  // namespace
 
 std::string write_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,
-                             const CheckpointHeader& header, std::span<const CheckpointPiece> pieces,
+                             const CheckpointHeader& header, std::span<const CheckpointPiece> slices,
                              const CheckpointProbe& probe) {
-  Writer writer(group, root, header, pieces, probe);
+  Writer writer(group, root, header, slices, probe);
   writer.begin();
   return writer.publish(writer.write_files());
 }
@@ -259,24 +269,24 @@ struct BackgroundCheckpoint::Implementation {
   Writer writer;
   std::string answer;
   std::atomic<bool> written = false;
-  std::jthread thread = {};  // last: it uses the others
+  std::jthread thread = {};  // declared last: destroyed, and so joined, before the members that it uses
 };
 
 BackgroundCheckpoint::BackgroundCheckpoint(const ProcessGroup& group, const std::filesystem::path& root,
-                                           const CheckpointHeader& header, std::span<const CheckpointPiece> pieces,
+                                           const CheckpointHeader& header, std::span<const CheckpointPiece> slices,
                                            const CheckpointProbe& probe)
-    : implementation_(new Implementation{.writer = {group, root, header, pieces, probe}, .answer = {}}) {
+    : implementation_(new Implementation{.writer = {group, root, header, slices, probe}, .answer = {}}) {
   Implementation& self = *implementation_;
   self.writer.begin();
   const std::string started = Writer::attempt([&] {
-    self.writer.copy_pieces();
+    self.writer.copy_slices();
     self.thread = std::jthread([&self](const std::stop_token& stop) {
       self.answer = self.writer.write_files(stop);
       self.written = true;
     });
     return std::string();
   });
-  if (!Writer::failed(started)) return;  // the rest is the thread's
+  if (!Writer::failed(started)) return;  // the thread sets `answer` and `written`
   self.answer = started;
   self.written = true;
 }

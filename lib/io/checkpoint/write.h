@@ -8,46 +8,55 @@
 
 namespace lyceum {
 
-/// Called before each phase of writing: "plan", "copy" (in the background only), "shard", "values" (of each piece),
-/// "digest" on every rank, "prepare", "manifest", "publish", "latest" on rank 0, by the thread that writes; and on
-/// every rank, by the thread that called, as "read" when its pieces were read for the last time. What it throws fails
-/// the save, so tests use it to break things. Default: nothing.
+/// A hook that is called before each phase of a save. If it throws, the save fails; tests use it to simulate failures.
+/// By default it does nothing. The phases are
+/// - on every rank "plan", "copy" (background saves only), "shard", "values" (for each slice) and "digest";
+/// - on every rank "read", when the values of the slices have been read for the last time;
+/// - on rank 0 "prepare", "manifest", "publish" and "latest".
+/// "plan", "copy" and "read" are called by the thread that saves. The others may be called by the thread that accesses
+/// the files.
 using CheckpointProbe = std::function<void(std::string_view phase)>;
 
-/// A save failed on all ranks, and earlier checkpoints are untouched. A lost rank is a plain Error.
+/// A save failed, and every rank throws this error with the same message. Earlier checkpoints are unchanged. If a rank
+/// is lost, a plain Error is thrown instead.
 class CheckpointNotSaved : public Error {
  public:
   using Error::Error;
 };
 
-/// Collective. Writes `root/step-XXXXXXXX/` from every rank's pieces and publishes it atomically: shards into
-/// `step-….partial/`, SHA-256 of each, tokenizer.model, transformers.json, manifest.json, index.h5 of virtual datasets,
-/// fsync, rename, then LATEST. Pieces of all ranks must cover each logical tensor exactly once: overlaps, holes and
-/// unequal shapes are an Error that names tensor and ranks. If any rank cannot write (disk full …) all ranks throw the
-/// same CheckpointNotSaved (exit code 4) that names rank, file and cause, the partial directory is removed, and earlier
-/// checkpoints and LATEST are untouched. Returns what went wrong after the checkpoint had its name, with LATEST say, on
-/// every rank; mostly nothing.
+/// Collective. Writes `root`/step-XXXXXXXX/ from the slices of all ranks and publishes it atomically:
+/// 1. Writes the shards and index.h5, with its virtual datasets, to `step-….partial/`, and fsyncs them.
+/// 2. Computes their SHA-256; writes tokenizer.model, transformers.json and manifest.json.
+/// 3. Renames the directory, then updates LATEST.
+/// The slices of all ranks must cover each logical tensor exactly once. Otherwise, or if any rank cannot write, all
+/// ranks throw the same CheckpointNotSaved (exit code 4), which names rank and cause. The partial directory is then
+/// removed, and earlier checkpoints and LATEST are unchanged.
+///
+/// Returns on every rank what went wrong after the renaming, for example while LATEST was written; normally an empty
+/// string.
 std::string write_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,
-                             const CheckpointHeader& header, std::span<const CheckpointPiece> pieces,
+                             const CheckpointHeader& header, std::span<const CheckpointPiece> slices,
                              const CheckpointProbe& probe = {});
 
-/// Saves as write_checkpoint() does, with its files, errors and promises, in two parts: the files are written by a
-/// thread of each rank, of a copy of the pieces in the host's memory, which takes 4 bytes a value. The thread sends no
-/// message.
+/// A save that runs in the background, with the files, errors and guarantees of write_checkpoint(). On each rank a
+/// thread writes the files from a copy of the slices in the host's memory, which takes 4 bytes per value. The thread
+/// sends no messages. Call publish() when written() is true on all ranks.
 class BackgroundCheckpoint {
  public:
-  /// Collective. Begins, and returns as soon as the pieces are copied; then they may change. Throws where the save
-  /// cannot begin; what goes wrong with the copy or later, publish() throws.
+  /// Collective. Begins the save, and returns as soon as the slices are copied; their values may then change. `group`
+  /// must outlive the object. Throws CheckpointNotSaved if the save cannot begin. Errors of copying and writing are
+  /// thrown by publish().
   BackgroundCheckpoint(const ProcessGroup& group, const std::filesystem::path& root, const CheckpointHeader& header,
-                       std::span<const CheckpointPiece> pieces, const CheckpointProbe& probe = {});
-  /// Abandons a save that is not published: waits until the thread has stopped, which is soon. The `.partial` directory
-  /// stays for mend_checkpoints().
+                       std::span<const CheckpointPiece> slices, const CheckpointProbe& probe = {});
+  /// Abandons the save if it has not been published: asks the thread to stop and waits for it briefly. The
+  /// `.partial` directory is left for mend_checkpoints() to remove.
   ~BackgroundCheckpoint();
   BackgroundCheckpoint(BackgroundCheckpoint&&) noexcept;
 
-  /// True if this rank's thread is done, with success or not. If all are done, publish() does not wait.
+  /// True if this rank's thread has ended, successfully or not. publish() does not wait if this is true on all ranks.
   bool written() const;
-  /// Collective, once. Waits for the threads and ends the save; returns and throws as write_checkpoint() does.
+  /// Collective; to be called once. Waits for the threads of all ranks and publishes the checkpoint. Returns and throws
+  /// as write_checkpoint() does.
   std::string publish();
 
  private:

@@ -7,29 +7,30 @@
 
 namespace lyceum {
 
-/// A file that grows by whole records: a log. One process owns it. Failures are Errors with ExitCode::failed that name
+/// A log file to which whole records are appended. Only one process may write it. Failures are failed Errors that name
 /// the file.
 class AppendedFile {
  public:
-  /// Opens or creates, and truncates to `size` bytes.
+  /// Opens or creates the file and truncates it to `size` bytes, which must be the end of a record.
   AppendedFile(std::filesystem::path path, std::int64_t size);
   ~AppendedFile();
   AppendedFile(const AppendedFile&) = delete;
   AppendedFile& operator=(const AppendedFile&) = delete;
 
-  /// Hands one record to the system. When the disk is full it throws and leaves no part of the record behind; the
-  /// record waits, and the next append or sync that finds space writes it first.
+  /// Writes one record to the file, without syncing it. If that fails, for example because the disk is full, removes
+  /// the part of the record that was written, keeps the record in memory, and throws. The next successful append() or
+  /// sync() writes kept records first.
   void append(std::string_view record);
 
-  /// Writes records that wait, and returns when all are on the disk. Throws when they do not get there.
+  /// Writes the records that could not be written before, and fsyncs the file. Throws if that fails.
   void sync();
 
  private:
   void write_waiting();
 
   std::filesystem::path path_;
-  std::int64_t size_;    // bytes of whole records
-  std::string waiting_;  // records that could not be written yet
+  std::int64_t size_;    // of the complete records in the file, in bytes
+  std::string waiting_;  // records that are not written yet
   int descriptor_ = -1;
 };
 

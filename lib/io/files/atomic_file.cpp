@@ -25,13 +25,13 @@ class Descriptor {
   Descriptor(const std::filesystem::path& path, int value) : path_(path), value_(value) {
     if (value_ < 0) fail_path(path, "open", errno);
   }
-  ~Descriptor() { ::close(value_); }  // after fsync: nothing is left to fail
+  ~Descriptor() { ::close(value_); }  // errors are ignored: sync() has reported those of writing
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   void sync() const {
     if (uninterrupted([&] { return fsync(value_); }) != 0) fail_path(path_, "write to disk", errno);
   }
-  operator int() const { return value_; }  // NOLINT: as the system calls take it
+  operator int() const { return value_; }  // NOLINT: implicit, for use in system calls
 
  private:
   const std::filesystem::path path_;
@@ -61,7 +61,7 @@ bool make_directories(const std::filesystem::path& path) {
   if (!std::filesystem::exists(parent, error)) make_directories(parent);
   const bool made = std::filesystem::create_directory(path, error);
   if (error) fail_path(path, "create the directory", error.value());
-  if (made && access(parent.c_str(), R_OK) == 0) sync_path(parent);  // others' folders may be closed to readers
+  if (made && access(parent.c_str(), R_OK) == 0) sync_path(parent);  // only readable folders can be synced
   return made;
 }
 

@@ -4,26 +4,28 @@
 #include <string>
 #include <string_view>
 
-/// Files that are on the disk when a call returns, and directory entries that change all at once. Every failure is an
-/// Error (exit code 4) that names the path and the system's reason.
+/// Functions that write files durably and change directory entries atomically. Every failure is a failed Error (exit
+/// code 4) that names the path and the system's reason.
 namespace lyceum {
 
-/// Creates or truncates, writes, and unless that is not wanted, fsyncs.
+/// Creates or truncates a file and writes `text`. Then fsyncs it if `durable`.
 void write_file(const std::filesystem::path& path, std::string_view text, bool durable = true);
-/// The whole file; a bad_input Error that names it when it cannot be read.
+/// Returns the contents of a file. Throws a bad_input Error that names the file if it cannot be read.
 std::string read_file(const std::filesystem::path& path);
-/// Waits until the data of a file, or the entries of a directory, are on the disk.
+/// Fsyncs a file or a directory: waits until its data or its entries are on the disk.
 void sync_path(const std::filesystem::path& path);
-/// Makes a directory and those above it that are missing, entries on the disk. Returns whether this one was made.
+/// Creates a directory and its missing parents, and syncs their entries to the disk. Returns true if `path` was
+/// created, false if it already existed.
 bool make_directories(const std::filesystem::path& path);
-/// Atomic: `to` is replaced when it is a file. Does not fsync the directory.
+/// Renames a file or directory atomically; replaces `to` if it is a file. Does not fsync the directory.
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
-/// `path` holds either its old text or the new one, whatever happens: write next to it, fsync, rename, fsync.
+/// Replaces the contents of a file atomically: after a crash it has either its old or its new text. Writes
+/// `path`.partial, fsyncs and renames it, and fsyncs the directory.
 void replace_file(const std::filesystem::path& path, std::string_view text);
-/// Makes the finished directory `fresh` appear as `name`; it throws only while that has not happened. Returns where a
-/// directory that it replaced is now, to be removed once the parent is synced, or an empty path. On file systems that
-/// can swap two names (ext4, xfs, btrfs, tmpfs) there is always one of the two under `name`; elsewhere a crash between
-/// two renames leaves the old one as `name.replaced`.
+/// Renames the finished directory `fresh` to `name`, and replaces a directory of that name. Returns the new path of the
+/// replaced directory, which the caller should remove after syncing the parent; or an empty path. If it throws, `fresh`
+/// has not been published. On file systems that can exchange two names (ext4, xfs, btrfs, tmpfs), `name` always exists
+/// during the replacement. On others a crash between two renamings leaves the old directory as `name`.replaced.
 std::filesystem::path publish_directory(const std::filesystem::path& fresh, const std::filesystem::path& name);
 
 }  // namespace lyceum

@@ -24,10 +24,12 @@ std::string Box::text() const {
 
 namespace {
 
-/// The same within one slice of the axes before `axis`, which `box` holds; [first, end) counts from its beginning.
+/// Appends to `out` the boxes of elements [first, end) of a sub-tensor, in row-major order. The sub-tensor has one
+/// index in each axis before `axis` (given by `box`) and the whole extent of the others; `first` and `end` count from
+/// its first element.
 void add_boxes(const Shape& shape, int axis, Box box, std::int64_t first, std::int64_t end, std::vector<Box>& out) {
   if (first >= end) return;
-  std::int64_t inner = 1;  // elements of one step along the axis
+  std::int64_t inner = 1;  // elements per index of the axis
   for (int later = axis + 1; later < shape.rank(); ++later) inner *= shape[later];
   const auto steps = [&](std::int64_t begin, std::int64_t count) {
     Box part = box;
@@ -36,7 +38,7 @@ void add_boxes(const Shape& shape, int axis, Box box, std::int64_t first, std::i
     return part;
   };
   const std::int64_t whole = (first + inner - 1) / inner, whole_end = end / inner;
-  if (whole > whole_end) {  // within one step
+  if (whole > whole_end) {  // the range is within one index
     const std::int64_t before = whole_end * inner;
     return add_boxes(shape, axis + 1, steps(whole_end, 1), first - before, end - before, out);
   }
@@ -64,7 +66,7 @@ std::vector<Box> boxes_of_range(const Shape& shape, std::int64_t first, std::int
 bool inside(const Box& box, const Shape& shape) {
   if (box.offset.rank() != shape.rank() || box.extent.rank() != shape.rank()) return false;
   for (int axis = 0; axis < shape.rank(); ++axis) {
-    // Subtraction, not addition: the numbers may come from a damaged file.
+    // Subtraction cannot overflow, unlike addition: the numbers may come from a damaged file.
     if (box.offset[axis] < 0 || box.extent[axis] < 0 || box.offset[axis] > shape[axis] ||
         box.extent[axis] > shape[axis] - box.offset[axis]) {
       return false;
@@ -87,7 +89,7 @@ std::optional<Box> intersection(const Box& a, const Box& b) {
 
 std::optional<std::pair<std::size_t, std::size_t>> find_overlap(std::span<const Box> boxes) {
   if (boxes.size() < 2) return std::nullopt;
-  int axis = 0;  // the one that separates most boxes
+  int axis = 0;  // the axis along which the boxes begin at most different offsets
   std::size_t most = 0;
   for (int candidate = 0; candidate < boxes[0].extent.rank(); ++candidate) {
     std::set<std::int64_t> begins;

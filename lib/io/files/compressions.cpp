@@ -13,6 +13,7 @@ namespace lyceum {
 
 namespace {
 
+/// A compression format: how to recognise and decode its files.
 struct Compression {
   std::array<std::string_view, 2> endings;  // of file names, in lower case
   bool (*begins)(std::string_view beginning);

@@ -9,21 +9,23 @@
 
 namespace lyceum {
 
-/// A regular file as it is stored, read from its beginning on or from a place.
+/// A regular file that is read sequentially, without decompression.
 class RawFile {
  public:
-  /// Throws a bad_input Error that names the file and the system's reason, as all below do.
+  /// Opens the file. Throws a bad_input Error that names the file and the system's reason, as the other functions do.
   explicit RawFile(const std::string& path);
   ~RawFile();
   RawFile(const RawFile&) = delete;
   RawFile& operator=(const RawFile&) = delete;
 
-  /// Reads up to out.size() bytes; none at the end.
+  /// Reads up to out.size() bytes and returns how many it read; 0 only at the end of the file.
   std::size_t read(std::span<char> out);
+  /// Continues at byte `to`.
   void seek(std::int64_t to);
-  /// Bytes to read at a time.
+  /// Returns the number of bytes that should be read at a time.
   std::size_t buffer_bytes() const;
   const std::string& path() const { return path_; }
+  /// The offset of the next byte to read.
   std::int64_t position() const { return position_; }
 
  private:
@@ -32,30 +34,33 @@ class RawFile {
   std::int64_t position_ = 0;
 };
 
-/// The bytes of a file that a decoder has not taken yet.
+/// A buffered file as the input of a decoder. Bytes [begin, end) of the buffer have been read but not yet decoded.
 struct RawInput {
   RawFile& file;
   std::vector<char> buffer = std::vector<char>(file.buffer_bytes());
   std::size_t begin = 0, end = 0;
 
-  /// Reads on when all is taken; false at the file's end.
+  /// Fills the buffer from the file if it is empty. Returns false at the end of the file.
   bool more();
+  /// The offset in the file of the next byte to decode.
   std::int64_t position() const { return file.position() - static_cast<std::int64_t>(end - begin); }
 };
 
-/// Decodes a compressed file. The table of compressions.cpp lists all kinds.
+/// Interface of the decoders of compressed files. The table in compressions.cpp lists them.
 class Decompressor {
  public:
   virtual ~Decompressor() = default;
-  /// Fills `out` from `input`. Returns how many bytes it made; none only at the end.
+  /// Decodes bytes of `input` into `out`. Returns the number of bytes written, at least 1 before the end of the data
+  /// and 0 at the end. Throws a bad_input Error if the data is damaged or truncated.
   virtual std::size_t read(RawInput& input, std::span<char> out) = 0;
 };
 
-/// Throws the bad_input Error for data that cannot be decoded at the input's position, and why.
+/// Throws a bad_input Error: the data at the input's position cannot be decoded, because of `why`.
 [[noreturn]] void fail_damaged(const RawInput& input, std::string_view why);
-/// Throws the bad_input Error for what follows compressed data and is none. `program`: that decompresses the data.
+/// Throws a bad_input Error: the bytes from offset `position` on, after the compressed data, are not in the format of
+/// `program` (the command that decompresses the data, such as "gzip").
 [[noreturn]] void fail_behind(const RawInput& input, std::int64_t position, std::string_view program);
-/// Throws the bad_input Error for a file that ends within compressed data.
+/// Throws a bad_input Error: the file ends within compressed data.
 [[noreturn]] void fail_truncated(const RawInput& input);
 
 }  // namespace lyceum

@@ -54,7 +54,7 @@ class Gzip : public Decompressor {
   }
 
   z_stream stream_{};
-  bool within_ = false;  // a member has begun and not ended
+  bool within_ = false;  // inside a gzip member
 };
 
 }  // namespace

@@ -7,9 +7,9 @@
 
 namespace lyceum {
 
-/// True for the first bytes of a file that gzip compressed.
+/// True if a file that begins with these bytes was compressed with gzip.
 bool begins_gzip(std::string_view beginning);
-/// Decodes one gzip member after another, with zeros between and behind them. [RFC 1952]
+/// Returns a decoder of gzip files. A file may have several members, with zero bytes between and after them. [RFC 1952]
 std::unique_ptr<Decompressor> make_gzip();
 
 }  // namespace lyceum

@@ -18,9 +18,9 @@ namespace lyceum::hdf5 {
 
 namespace {
 
-/// Groups on the way are made.
+/// Returns the property list for new links, which creates missing groups of a path.
 const Handle& link_list() {
-  static const auto* const list = [] {  // made once, as a checkpoint has many tensors; never destroyed
+  static const auto* const list = [] {  // made once, since a checkpoint has many tensors; never destroyed
     auto* made = new Handle(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
     H5Pset_create_intermediate_group(made->id(), 1);
     H5Pset_char_encoding(made->id(), H5T_CSET_UTF8);
@@ -29,7 +29,8 @@ const Handle& link_list() {
   return *list;
 }
 
-/// About `target` bytes, whole rows where they fit; of equal size, because a chunk at the edge takes as much as any.
+/// Returns a chunk shape of about `target` bytes for a dataset. It has whole rows if they fit. The chunks have nearly
+/// equal size, because a partly filled chunk at the edge takes as much space as a full one.
 Shape default_chunk(const Shape& shape, DType type, std::int64_t target) {
   Shape chunk = shape;
   std::int64_t inner = static_cast<std::int64_t>(size_of(type));
@@ -44,9 +45,10 @@ Shape default_chunk(const Shape& shape, DType type, std::int64_t target) {
 
 Handle creation_list(DType type, const Shape& shape, const Layout& layout) {
   Handle list(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
-  H5Pset_obj_track_times(list.id(), false);  // equal contents, equal bytes
+  H5Pset_obj_track_times(list.id(), false);  // without times, equal contents give equal bytes
   if (shape.rank() == 0 || (shape.size() == 0 && !layout.growing)) return list;
-  // 1 MiB: what fits whole needs no chunk index. What grows is written row by row: chunks stay small on disk.
+  // Chunks of up to 1 MiB; a dataset that fits into one needs no chunk index. A growing dataset is written row by row,
+  // so its chunks are smaller, which wastes less space.
   Shape room = shape;
   if (layout.growing) room[0] = std::numeric_limits<std::int32_t>::max();
   const Shape chunk =
@@ -57,16 +59,17 @@ Handle creation_list(DType type, const Shape& shape, const Layout& layout) {
   return list;
 }
 
-/// The file that an object is in, which an external link makes another than the one that was opened.
+/// Returns the name of the file that contains an object. It differs from the file that was opened if the object was
+/// reached through an external link.
 std::string file_of(std::int64_t object) {
   std::string name(static_cast<std::size_t>(std::max<ssize_t>(H5Fget_name(object, nullptr, 0), 0)), '\0');
   H5Fget_name(object, name.data(), name.size() + 1);
   return name;
 }
 
-/// Whether reading a dataset would open files that are not next to its own: a file from somebody else could so have any
-/// file of this machine read. (The driver refuses to read the names of external storage.)
-bool lies_elsewhere(std::int64_t dataset, const std::string& own_file) {
+/// True if reading the dataset would open files outside the folder of its file. A file from an untrusted source
+/// could otherwise cause any file of this machine to be read. (External storage is rejected by the driver.)
+bool reads_outside_folder(std::int64_t dataset, const std::string& own_file) {
   if (file_of(dataset) != own_file) return true;
   const Handle list(H5Dget_create_plist(dataset), H5Pclose);
   if (H5Pget_layout(list.id()) != H5D_VIRTUAL) return false;
@@ -81,12 +84,12 @@ bool lies_elsewhere(std::int64_t dataset, const std::string& own_file) {
   return false;
 }
 
-/// Whether a dataset claims more bytes than the file can hold of it, even compressed as well as deflate can: its reader
-/// would take memory for all of them, or take as long.
+/// True if the dataset claims more bytes than the file can contain even at deflate's highest compression ratio. A
+/// reader would allocate memory for all of them.
 bool claims_too_much(std::int64_t dataset) {
   const Handle list(H5Dget_create_plist(dataset), H5Pclose), space(H5Dget_space(dataset), H5Sclose),
       type(H5Dget_type(dataset), H5Tclose);
-  if (H5Pget_layout(list.id()) == H5D_VIRTUAL) return false;  // it stores nothing
+  if (H5Pget_layout(list.id()) == H5D_VIRTUAL) return false;  // a virtual dataset stores no data itself
   std::array<hsize_t, H5S_MAX_RANK> sizes{};
   const int rank = H5Sget_simple_extent_dims(space.id(), sizes.data(), nullptr);
   double bytes = static_cast<double>(H5Tget_size(type.id()));
@@ -108,9 +111,9 @@ File File::start(const std::filesystem::path& path, Mode mode) {
   H5Pset_libver_bounds(access.id(), H5F_LIBVER_V110, H5F_LIBVER_LATEST);
   H5Pset_fclose_degree(access.id(), H5F_CLOSE_STRONG);
   const std::string name = path.string();
-  Handle file(mode == Mode::create
-                  ? H5Fcreate(name.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id())
-                  : H5Fopen(name.c_str(), mode == Mode::edit ? H5F_ACC_RDWR : H5F_ACC_RDONLY, access.id()),
+  const unsigned flags = mode == Mode::edit ? H5F_ACC_RDWR : H5F_ACC_RDONLY;
+  Handle file(mode == Mode::create ? H5Fcreate(name.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id())
+                                   : H5Fopen(name.c_str(), flags, access.id()),
               H5Fclose);
   check(file.id(), *state, mode == Mode::create ? "create" : "open");
   return File(std::move(state), std::move(file));
@@ -131,7 +134,7 @@ const std::filesystem::path& File::path() const { return file_->path; }
 
 bool File::has(const std::string& path) const {
   const auto lock = lock_library();
-  // Every link on the way must exist before the library may be asked about the last one.
+  // H5Lexists() requires that all links of a path except the last exist.
   for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
     const std::string prefix = path.substr(0, end);
     if (prefix != "/" && !prefix.empty() && H5Lexists(handle_.id(), prefix.c_str(), H5P_DEFAULT) <= 0) return false;
@@ -180,7 +183,7 @@ Dataset File::dataset(const std::string& path) const {
   const auto lock = lock_library();
   const std::string action = "open dataset " + path;
   Handle dataset(check(H5Dopen2(handle_.id(), path.c_str(), H5P_DEFAULT), *file_, action), H5Dclose);
-  if (lies_elsewhere(dataset.id(), file_of(handle_.id())))
+  if (reads_outside_folder(dataset.id(), file_of(handle_.id())))
     fail_file(*file_, action, "it is stored in files outside of this file's folder");
   if (!file_->writable && claims_too_much(dataset.id())) fail_file(*file_, action, "the file is too small for it");
   return Dataset(file_, std::move(dataset));

@@ -10,53 +10,59 @@
 #include "io/files/hdf5_dataset.h"
 #include "io/files/hdf5_object.h"
 
-/// The part of HDF5 that Lyceum uses, with owned handles and errors of one line. Every failure is an Error that names
-/// the file, what was being done and HDF5's reason: bad_input (3) for a file opened for reading, failed (4) otherwise.
-/// Threads may use different objects at a time: their calls into HDF5 take turns, those that write much in slices.
+/// The part of HDF5 that Lyceum uses, with handles that are closed automatically. Every failure is an Error that names
+/// the file, the action and HDF5's reason in one line: bad_input (3) for a file that is open for reading only, failed
+/// (4) otherwise. Threads may use different objects at the same time: a lock serialises their calls of HDF5, and large
+/// writes are split to release it in between.
 namespace lyceum::hdf5 {
 
-/// How a dataset is stored in the file. Chunked with Fletcher32 checksums whenever it has elements.
+/// How a dataset is stored in the file. A dataset with elements is always chunked, with Fletcher32 checksums.
 struct Layout {
-  Shape chunk = {};      // of rank 0: chosen, about 1 MiB (32 KiB when growing)
-  bool growing = false;  // axis 0 without limit; may start with 0 rows
+  Shape chunk = {};      // default (rank 0): chosen, about 1 MiB, or 32 KiB if `growing`
+  bool growing = false;  // axis 0 is unlimited and may begin with extent 0
 };
 
-/// One source of a virtual dataset: all of `dataset` in `file` (relative names are looked up next to the file that
-/// holds the virtual dataset) appears at `box`.
+/// A source of a virtual dataset: the whole dataset `dataset` of `file` appears at `box` of the virtual dataset. A
+/// relative file name is resolved in the folder of the file with the virtual dataset.
 struct VirtualSource {
   std::string file, dataset;
   Box box;
 };
 
-/// A file of the 1.10 format. A disk that fills up is an Error of the call that noticed it, at the latest of close();
-/// the process continues and can write other files. No file locks, so that a reader never stops a writer.
+/// An HDF5 file in the format of HDF5 1.10. If the disk becomes full, the call that notices it throws, at the latest
+/// close(); the process can then continue and write other files. Files are not locked, so a reader never blocks a
+/// writer.
 class File : public Object {
  public:
-  /// Replaces what is there.
+  /// Creates a file for writing, and replaces an existing one.
   static File create(const std::filesystem::path& path);
+  /// Opens a file for reading.
   static File open(const std::filesystem::path& path);
-  /// For reading and writing.
+  /// Opens an existing file for reading and writing.
   static File edit(const std::filesystem::path& path);
   File(File&&) noexcept = default;
   File& operator=(File&&) noexcept = default;
-  /// Closes and swallows errors: call close() on files that were written.
+  /// Closes the file and ignores errors. Call close() first if the file was written.
   ~File();
 
-  /// Every byte handed to the system, or an Error. Datasets of this file can no longer be used. Does not fsync.
+  /// Writes all data to the file and closes it. Datasets of the file must not be used afterwards. Throws if any write
+  /// failed. Does not fsync.
   void close();
 
+  /// True if the path names an object, link or group of this file.
   bool has(const std::string& path) const;
-  /// Groups on the way are made as needed.
+  /// Creates a dataset and the missing groups of its path.
   Dataset create_dataset(const std::string& path, DType type, const Shape& shape, const Layout& layout = {});
-  /// Where no source is, or a source's file is missing, readers see NaN.
+  /// Creates a virtual dataset and the missing groups of its path. Floating-point elements without a source, or whose
+  /// source file is missing, are read as NaN.
   Dataset create_virtual(const std::string& path, DType type, const Shape& shape,
                          std::span<const VirtualSource> sources);
-  /// Refused where its numbers lie in files outside of this one's folder (external storage, links, virtual sources),
-  /// and in a file open for reading where it claims to have far more of them than the file holds.
+  /// Opens a dataset. Throws if its data is in files outside this file's folder (external storage, links, virtual
+  /// sources), or if the file is open for reading and too small for the size that the dataset claims.
   Dataset dataset(const std::string& path) const;
-  /// Any object at the path, for its attributes.
+  /// Opens the object of any kind at the path, for access to its attributes.
   Object object(const std::string& path) const;
-  /// Names of the links in the group, sorted.
+  /// Returns the names of the links in a group, in alphabetical order.
   std::vector<std::string> children(const std::string& group) const;
   const std::filesystem::path& path() const;
 

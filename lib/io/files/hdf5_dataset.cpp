@@ -43,8 +43,9 @@ Shape Dataset::chunk() const {
 
 namespace {
 
-/// Calls f(slice, first) for parts of the box that lie one behind the other in row-major memory, from element `first`
-/// on, of about `most` elements: of a dataset in chunks, whole ones where the box begins at one.
+/// Divides a box into slices and calls f(slice, first) for each, in order. A slice is contiguous within the box in
+/// row-major order and begins at element `first` of it. It has about `most` elements. If the dataset is chunked, slices
+/// consist of whole chunks, provided that the box begins at the edge of a chunk.
 template <class F>
 void for_each_slice(const Box& box, const Shape& chunk, std::int64_t most, F&& f, int axis = 0,
                     std::int64_t first = 0) {
@@ -67,7 +68,8 @@ void for_each_slice(const Box& box, const Shape& chunk, std::int64_t most, F&& f
 
 void Dataset::write(const Box& box, DType type, const void* values) {
   const auto size = static_cast<std::int64_t>(size_of(type));
-  constexpr std::int64_t slice_bytes = 4 << 20;  // other threads that use the library wait for no more
+  // The library's lock is held for at most this many bytes at a time.
+  constexpr std::int64_t slice_bytes = 4 << 20;
   if (box.extent.size() * size <= slice_bytes) return write_slice(box, type, values);
   for_each_slice(box, chunk(), slice_bytes / size, [&](const Box& slice, std::int64_t first) {
     write_slice(slice, type, static_cast<const std::byte*>(values) + first * size);

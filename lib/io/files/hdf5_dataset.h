@@ -6,12 +6,15 @@
 
 namespace lyceum::hdf5 {
 
-/// An array of numbers in a file.
+/// A dataset: an n-dimensional array of numbers in a file. Must not be used after its file is closed. Errors: see
+/// hdf5.h.
 class Dataset : public Object {
  public:
   Shape shape() const;
+  /// Returns the number type in the file. Throws if DType has no such type.
   DType dtype() const;
-  /// `values` is row-major within the box; HDF5 converts when T is not the dtype in the file.
+  /// Writes or reads a box, or the whole dataset. `values` has the box's elements in row-major order. HDF5 converts
+  /// them if T differs from the number type in the file.
   template <class T>
   void write(const Box& box, const T* values) {
     write(box, dtype_of<T>, values);
@@ -30,14 +33,17 @@ class Dataset : public Object {
     read(Box::whole(shape()), dtype_of<T>, values.data());
     return values;
   }
+  /// Write or read a box; `type` is the number type of `values`.
   void write(const Box& box, DType type, const void* values);
   void read(const Box& box, DType type, void* values) const;
-  /// The box goes to `offset` of a row-major array of `shape`; the rest of the array stays as it is.
+  /// Reads a box into the part of a row-major array of shape `shape` that begins at `offset`. The other elements of the
+  /// array are unchanged.
   void read_into(const Box& box, DType type, void* values, const Shape& shape, const Shape& offset) const;
-  /// A new shape, larger or smaller along axis 0; the dataset must have been created `growing`.
+  /// Changes the extent of axis 0. The dataset must have been created with Layout::growing.
   void resize(const Shape& shape);
 
-  /// Makes this a dimension scale; see it as `dims[axis].label` and `dims[axis][0]` in h5py.
+  /// Makes this dataset a dimension scale with a name. attach_scale() then attaches it to an axis of another dataset,
+  /// and label() labels an axis. h5py shows these as `dims[axis][0]` and `dims[axis].label`.
   void make_scale(const std::string& name);
   void attach_scale(int axis, const Dataset& scale);
   void label(int axis, const std::string& text);
@@ -45,7 +51,7 @@ class Dataset : public Object {
  private:
   friend class File;
   using Object::Object;
-  Shape chunk() const;  // of rank 0: not in chunks
+  Shape chunk() const;  // rank 0 if the dataset is not chunked
   void write_slice(const Box& box, DType type, const void* values);
 };
 

@@ -15,18 +15,20 @@
 namespace lyceum::hdf5 {
 namespace {
 
+/// An open file of the driver.
 struct Driver : H5FD_t {
   int descriptor = -1;
-  haddr_t allocated = 0;  // HDF5's "end of allocation"
-  haddr_t size = 0;       // of the file
+  haddr_t allocated = 0;  // the end of allocation (EOA) of HDF5
+  haddr_t size = 0;       // of the file on disk
   dev_t device = 0;
   ino_t inode = 0;
-  std::shared_ptr<WriteError> error;  // shared: the library may keep a file longer than its owner
+  std::shared_ptr<WriteError> error;  // shared, since HDF5 may keep the file open longer than its owner exists
 };
 
 Driver& self(H5FD_t* file) { return *static_cast<Driver*>(file); }
 const Driver& self(const H5FD_t* file) { return *static_cast<const Driver*>(file); }
 
+/// The driver's part of a file access property list.
 struct Access {
   std::shared_ptr<WriteError> error;
 };
@@ -59,12 +61,12 @@ H5FD_t* open_file(const char* name, unsigned flags, hid_t access, haddr_t) {
   file->device = status.st_dev;
   file->inode = status.st_ino;
   file->error = info ? info->error : std::make_shared<WriteError>();
-  file->error->number = 0;  // to create a file, the library first tries to open an old one
+  file->error->number = 0;  // HDF5 first tries to open an existing file to create one; that failure does not count
   return file;
 }
 
 herr_t close_file(H5FD_t* file) {
-  // Network file systems report what went wrong here.
+  // Network file systems report errors of earlier writes at close.
   if (::close(self(file).descriptor) != 0 && errno != EINTR) self(file).error->record(errno);
   delete &self(file);
   return 0;
@@ -73,7 +75,8 @@ herr_t close_file(H5FD_t* file) {
 int compare(const H5FD_t* a, const H5FD_t* b) {
   const Driver &x = self(a), &y = self(b);
   if (x.device != y.device) return x.device < y.device ? -1 : 1;
-  return x.inode == y.inode ? 0 : x.inode < y.inode ? -1 : 1;
+  if (x.inode != y.inode) return x.inode < y.inode ? -1 : 1;
+  return 0;
 }
 
 herr_t query(const H5FD_t*, unsigned long* flags) {
@@ -90,7 +93,7 @@ herr_t set_allocated(H5FD_t* file, H5FD_mem_t, haddr_t address) {
 haddr_t size_of_file(const H5FD_t* file, H5FD_mem_t) { return self(file).size; }
 
 herr_t read_bytes(H5FD_t* file, H5FD_mem_t type, hid_t, haddr_t address, size_t count, void* buffer) {
-  constexpr std::string_view local_heap = "HEAP";  // its signature
+  constexpr std::string_view local_heap = "HEAP";  // signature of a local heap
   const std::string_view beginning(static_cast<const char*>(buffer), std::min(count, local_heap.size()));
   auto* bytes = static_cast<char*>(buffer);
   while (count > 0) {
@@ -106,8 +109,8 @@ herr_t read_bytes(H5FD_t* file, H5FD_mem_t type, hid_t, haddr_t address, size_t 
     count -= static_cast<size_t>(got);
   }
   if (type != H5FD_MEM_LHEAP || beginning != local_heap) return 0;
-  // Names of external files, or of a group in HDF5's oldest format. Lyceum writes neither, and the library reads beyond
-  // the end of a damaged heap.
+  // A local heap has the names of external files or of the members of an old-style group. Lyceum writes neither. HDF5
+  // reads beyond the end of damaged heaps, so they are rejected.
   H5Epush2(H5E_DEFAULT, __FILE__, __func__, __LINE__, H5E_ERR_CLS, H5E_VFL, H5E_READERROR,
            "external files, and groups of HDF5 before 1.8, are not read: write the file with libver='latest'");
   return -1;
@@ -146,7 +149,7 @@ hid_t register_driver() {
   H5FD_class_t driver{};
 #ifdef H5FD_CLASS_VERSION  // HDF5 1.14
   driver.version = H5FD_CLASS_VERSION;
-  driver.value = static_cast<H5FD_class_value_t>(512);  // the first value free for private drivers
+  driver.value = static_cast<H5FD_class_value_t>(512);  // the first value for private drivers
 #endif
   driver.name = "lyceum";
   driver.maxaddr = (haddr_t{1} << 62) - 1;

@@ -7,7 +7,7 @@
 
 namespace lyceum::hdf5 {
 
-/// The first system error met while writing a file, 0 for none.
+/// The first system error (errno) of writing a file; 0 if there was none.
 struct WriteError {
   int number = 0;
   void record(int error) {
@@ -15,12 +15,13 @@ struct WriteError {
   }
 };
 
-/// Makes `access` (a file access list) read and write through Lyceum's own file driver.
+/// Makes files that are opened with `access` (a file access property list) use Lyceum's own file driver, which stores
+/// the first error of writing in `error`.
 ///
-/// Why a driver: HDF5 1.10 reports a full disk for chunked data only when the file closes, then keeps the broken file
-/// half open and crashes at exit. This driver never lets HDF5 see a failed write: it records the first errno in
-/// `error`, drops what follows, and HDF5 closes its file in good order; the caller looks at `error`. It costs no copy,
-/// unlike an image in memory, and names the real cause (ENOSPC, EFBIG, EIO, EDQUOT …).
+/// Without it, HDF5 1.10 reports a full disk for chunked data only when the file is closed, then keeps the broken file
+/// half open, and crashes at exit. This driver never lets HDF5 see a failed write: it records the first errno, discards
+/// all later writes, and lets HDF5 close the file normally. The caller must check `error`. The driver makes no copy of
+/// the data, unlike a file image in memory, and preserves the cause (ENOSPC, EFBIG, EIO, EDQUOT …).
 void use_driver(hid_t access, std::shared_ptr<WriteError> error);
 
 }  // namespace lyceum::hdf5

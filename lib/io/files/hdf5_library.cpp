@@ -27,7 +27,7 @@ void FairLock::unlock() {
 }
 
 std::unique_lock<FairLock> lock_library() {
-  static auto* const lock = new FairLock;  // never destroyed: files may be closed at exit
+  static auto* const lock = new FairLock;  // never destroyed, since files may be closed at exit
   return std::unique_lock(*lock);
 }
 
@@ -54,9 +54,9 @@ void fail_file(const FileState& file, std::string_view action, std::string_view 
 
 void prepare_library() {
   static std::once_flag once;
-  // Left to itself the library closes files at exit, and crashes on one whose disk was full.
+  // Without this, the library closes open files at exit, and crashes if the disk was full when one was written.
   std::call_once(once, [] { H5dont_atexit(); });
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // of this thread: errors are reported in one line, by check()
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // for this thread; check() reports the errors
 }
 
 }  // namespace lyceum::hdf5

@@ -9,18 +9,19 @@
 #include "io/files/hdf5_driver.h"
 #include "io/files/system_reason.h"
 
-/// Calls of the library and their errors. Only the files that implement io/files/hdf5.h include it.
+/// Serialised calls of the HDF5 library and their errors. To be included only by the files that implement
+/// io/files/hdf5.h.
 namespace lyceum::hdf5 {
 
-/// A file that is open, and the first error of its driver.
+/// The state that the objects of an open file share: its path, mode and the first error of its driver.
 struct FileState {
   std::filesystem::path path;
   bool writable = false;
   std::shared_ptr<WriteError> error = std::make_shared<WriteError>();
 };
 
-/// A lock that threads get in the order in which they ask, so that one which takes it again and again does not keep the
-/// others out. The thread that has it may take it once more.
+/// A recursive mutex that threads acquire in the order in which they ask for it. A thread that locks it repeatedly thus
+/// cannot starve the others.
 class FairLock {
  public:
   void lock();
@@ -29,22 +30,26 @@ class FairLock {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::uint64_t next_ = 0, served_ = 0;  // tickets
+  std::uint64_t next_ = 0, served_ = 0;  // the next ticket to give out, and the ticket whose thread may lock
   std::thread::id owner_;
-  int depth_ = 0;  // of the owner's locks
+  int depth_ = 0;  // number of times that the owner has locked it
 };
 
-/// Excludes other threads from the library as long as it is held: HDF5 is mostly built without support for threads.
+/// Locks the HDF5 library for this thread as long as the result exists: HDF5 is usually built without thread safety.
 [[nodiscard]] std::unique_lock<FairLock> lock_library();
 
-/// Must come before every first use of the library in a thread.
+/// Initialises the library and disables its error output in the calling thread. Call it with the lock held before the
+/// first use in each thread.
 void prepare_library();
 
-/// "unable to open file: file signature not found": the outermost and the innermost line of the library's error stack.
+/// Returns and clears the library's last error: the outermost and the innermost line of its error stack, such as
+/// "unable to open file: file signature not found".
 std::string library_reason();
+/// Throws the Error "PATH: cannot ACTION: REASON": failed if the file is writable, else bad_input.
 [[noreturn]] void fail_file(const FileState& file, std::string_view action, std::string_view reason);
 
-/// Throws when the call failed, or a write before it did.
+/// Returns `result`, the result of a call of the library. Throws if it is negative, or if the driver has recorded a
+/// failed write of this file.
 template <class Result>
 Result check(Result result, const FileState& file, std::string_view action) {
   if (file.error->number != 0) fail_file(file, action, system_reason(file.error->number));

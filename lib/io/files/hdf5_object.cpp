@@ -41,7 +41,7 @@ Handle open_attribute(const FileState& file, std::int64_t owner, const std::stri
   return {check(H5Aopen(owner, name.c_str(), H5P_DEFAULT), file, "read attribute " + name), H5Aclose};
 }
 
-/// The attribute's number of elements; throws unless its class is `kind`.
+/// Returns the number of elements of an attribute. Throws unless its type class is `kind`.
 std::size_t expect(const FileState& file, const Handle& attribute, H5T_class_t kind, const std::string& name) {
   const std::string action = "read attribute " + name;
   const Handle type(check(H5Aget_type(attribute.id()), file, action), H5Tclose);
@@ -111,7 +111,7 @@ std::string Object::text(const std::string& name) const {
   const std::string action = "read attribute " + name;
   if (expect(*file_, attribute, H5T_STRING, name) != 1) fail_file(*file_, action, "it is not a single string");
   const Handle stored(check(H5Aget_type(attribute.id()), *file_, action), H5Tclose);
-  if (H5Tis_variable_str(stored.id()) <= 0) {  // fixed length, as other programs write it
+  if (H5Tis_variable_str(stored.id()) <= 0) {  // of fixed length, as other programs write it
     std::string text(H5Tget_size(stored.id()), '\0');
     check(H5Aread(attribute.id(), stored.id(), text.data()), *file_, action);
     return text.substr(0, text.find('\0'));

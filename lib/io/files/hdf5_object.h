@@ -9,7 +9,7 @@
 
 namespace lyceum::hdf5 {
 
-/// Owns one identifier of the library.
+/// Owns one identifier (hid_t) of the HDF5 library.
 class Handle {
  public:
   using Close = int (*)(std::int64_t);
@@ -19,7 +19,7 @@ class Handle {
   Handle& operator=(Handle&& other) noexcept;
   ~Handle();
   std::int64_t id() const { return id_; }
-  /// Closes now; negative when the library could not.
+  /// Closes the identifier. Returns a negative number if the library reports an error.
   int close();
 
  private:
@@ -27,12 +27,12 @@ class Handle {
   Close close_ = nullptr;
 };
 
-struct FileState;  // path, mode and what went wrong while writing
+struct FileState;  // defined in hdf5_library.h
 
-/// An object with attributes: the root of a file, a group, a dataset.
+/// An HDF5 object with attributes: a file's root, a group or a dataset. Errors: see hdf5.h.
 class Object {
  public:
-  /// Attributes appear to h5py as str, int, float and arrays of int or str. Replaced when there already.
+  /// Sets an attribute, and replaces an existing one. h5py shows it as a str, int, float or an array of int or str.
   void set(const std::string& name, const std::string& text);
   void set(const std::string& name, const char* text) { set(name, std::string(text)); }
   void set(const std::string& name, std::int64_t number);
@@ -40,10 +40,13 @@ class Object {
   void set(const std::string& name, double number);
   void set(const std::string& name, std::span<const std::int64_t> numbers);
   void set(const std::string& name, std::span<const std::string> texts);
+  /// True if the object has this attribute.
   bool has_attribute(const std::string& name) const;
+  /// These return the value of an attribute. They throw if it is missing, has another type or is not a single value.
   std::string text(const std::string& name) const;
   std::int64_t integer(const std::string& name) const;
   double number(const std::string& name) const;
+  /// Returns the values of an attribute. Throws if it is missing or has another type.
   std::vector<std::int64_t> integers(const std::string& name) const;
 
  protected:

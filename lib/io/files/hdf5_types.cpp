@@ -6,7 +6,8 @@ namespace lyceum::hdf5 {
 
 namespace {
 
-/// bfloat16, which HDF5 has no name for: sign 15, exponent 7–14, mantissa 0–6; h5dump and h5py read it as float.
+/// Returns a type for bfloat16, which HDF5 does not predefine: sign in bit 15, exponent in bits 7–14, mantissa in bits
+/// 0–6. h5dump and h5py read it as float.
 Handle bfloat16_type() {
   Handle type(H5Tcopy(H5T_IEEE_F32LE), H5Tclose);
   H5Tset_fields(type.id(), 15, 7, 8, 0, 7);

@@ -23,9 +23,9 @@ std::int64_t size_of(int descriptor) {
 
 }  // namespace
 
-InputFile::InputFile(std::string path, const std::string& mend)
+InputFile::InputFile(std::string path, const std::string& advice)
     : path_(std::move(path)), descriptor_(open_regular(path_, O_RDONLY, Links::followed)) {
-  require_input(descriptor_ >= 0, "{} cannot be opened: {}; {}", path_, system_reason(errno), mend);
+  require_input(descriptor_ >= 0, "{} cannot be opened: {}; {}", path_, system_reason(errno), advice);
   size_ = static_cast<std::uint64_t>(size_of(descriptor_));
 }
 

@@ -9,27 +9,28 @@
 
 namespace lyceum {
 
-/// A regular file that is open for reading at any place, by any thread, as long as this lives. It is not mapped into
-/// memory: a file that somebody cuts short, or a disk that fails, is then an Error and not a signal.
+/// A regular file that is open for reading at any offset, by several threads at once. It is not mapped into memory, so
+/// a file that another process truncates, or a failing disk, causes an Error rather than a signal.
 class InputFile {
  public:
-  /// Throws a bad_input Error that names the file and the system's reason; `mend` ends its line.
-  InputFile(std::string path, const std::string& mend);
+  /// Opens the file. Throws a bad_input Error that names the file and the system's reason; its message ends with
+  /// `advice` for the user.
+  InputFile(std::string path, const std::string& advice);
   ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
 
   const std::string& path() const { return path_; }
-  /// Bytes that it had when it was opened.
+  /// The size of the file when it was opened, in bytes.
   std::uint64_t size() const { return size_; }
-  /// Fills `out` from byte `at`; the range must lie within size(). Throws a bad_input Error that names the file and the
-  /// place when the bytes are there no more, or cannot be read.
+  /// Reads out.size() bytes from offset `at`. Throws an Error that names the file and the bytes: bad_input if the file
+  /// has become shorter, failed if the range is not within size() or the system cannot read.
   void read(std::uint64_t at, std::span<std::byte> out) const;
   template <class T>
   void read_values(std::uint64_t at, std::span<T> out) const {
     read(at, std::as_writable_bytes(out));
   }
-  /// The T at byte `at`, aligned or not.
+  /// Returns the T at byte `at`, which need not be aligned.
   template <class T>
   T get(std::uint64_t at) const {
     T value;
@@ -43,7 +44,8 @@ class InputFile {
   std::uint64_t size_ = 0;
 };
 
-/// `count` consecutive values from byte `begin` on; made for going over them in order.
+/// An array of `count` values of a file, from byte `begin` on, that is read in blocks of 64 KiB. Efficient for
+/// sequential access. `file` must outlive it.
 template <class T>
 class FileValues {
  public:

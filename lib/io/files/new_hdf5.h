@@ -7,8 +7,8 @@
 
 namespace lyceum {
 
-/// Makes or replaces an HDF5 file that appears under its name when `fill` has written all of it and it is on the disk.
-/// Where that fails, nothing is left behind.
+/// Creates or replaces an HDF5 file atomically: calls `fill` to write it under a temporary name, syncs it to the disk,
+/// and renames it to `file`. If any of this fails, removes the temporary file and rethrows.
 void write_hdf5(const std::filesystem::path& file, const std::function<void(hdf5::File&)>& fill);
 
 }  // namespace lyceum

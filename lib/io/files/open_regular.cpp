@@ -31,7 +31,8 @@ std::ifstream open_to_read(const std::filesystem::path& path) {
     stream.setstate(std::ios::failbit);
     return stream;
   }
-  const std::string name = "/proc/self/fd/" + std::to_string(descriptor);  // what was opened, whatever has its name now
+  // This path refers to the opened file, even if its name refers to another one by now.
+  const std::string name = "/proc/self/fd/" + std::to_string(descriptor);
   do {
     errno = 0;
     stream.open(name, std::ios::binary);

@@ -35,7 +35,7 @@ PartialFile::~PartialFile() {
 }
 
 void PartialFile::write(const void* data, std::size_t bytes) {
-  if (bytes > 0) check(std::fwrite(data, 1, bytes, file_) == bytes);  // of nothing data may be null
+  if (bytes > 0) check(std::fwrite(data, 1, bytes, file_) == bytes);  // `data` may be null if there are no bytes
 }
 
 void PartialFile::read(std::int64_t at, void* data, std::size_t bytes) {

@@ -8,16 +8,19 @@
 
 namespace lyceum {
 
-/// A file under a temporary name, `path` and ".partial", until it is published; removed when it never is, unless it is
-/// kept to be gone on with. Whatever fails is an Error that names the path and the system's reason.
+/// A file that is written under the temporary name `path`.partial and renamed to `path` by publish(). The destructor
+/// removes the temporary file, unless save() has marked it to be kept, so that a later process can continue it.
+/// Failures are failed Errors that name the path and the system's reason.
 class PartialFile {
  public:
-  /// Goes on behind the first `bytes` of one that was kept. Throws when another process has it open.
+  /// Opens or creates the temporary file, truncates it to `bytes` bytes, and writes after them. Throws if another
+  /// process has it open. If `bytes` > 0, the file is marked to be kept.
   explicit PartialFile(std::string path, std::int64_t bytes = 0);
   ~PartialFile();
   PartialFile(const PartialFile&) = delete;
   PartialFile& operator=(const PartialFile&) = delete;
 
+  /// These append bytes or values to the file.
   void write(const void* data, std::size_t bytes);
   template <class T>
   void write_value(T value) {
@@ -27,20 +30,22 @@ class PartialFile {
   void write_values(std::span<const T> values) {
     write(values.data(), values.size_bytes());
   }
-  /// Of what save() has put there, from byte `at` on.
+  /// Reads values from offset `at`. They must have been written before the last save().
   template <class T>
   void read_values(std::int64_t at, std::span<T> values) {
     read(at, values.data(), values.size_bytes());
   }
 
-  /// Puts what was written on the disk, to be kept.
+  /// Fsyncs the data and marks the file to be kept.
   void save();
-  /// No longer to be kept.
+  /// Undoes the mark of save(): the destructor removes the file.
   void drop() { kept_ = false; }
-  /// On the disk from here on.
+  /// Fsyncs and closes the file.
   void close();
+  /// Renames the closed file to `path`.
   void publish() const;
 
+  /// Returns the temporary name of a file.
   static std::string name_of(const std::string& path) { return path + ".partial"; }
 
  private:

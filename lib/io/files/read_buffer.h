@@ -8,7 +8,8 @@
 
 namespace lyceum {
 
-/// Bytes of the buffer to read an open file by: more than a regular file's own are of no use; `most` elsewhere.
+/// Returns a suitable buffer size in bytes for reading an open file: at most `most`, and for a small regular file no
+/// more than its size (but at least 4 KiB).
 inline std::size_t read_buffer_bytes(int descriptor, std::int64_t most) {
   constexpr std::int64_t fewest = 1 << 12;
   struct stat status {};

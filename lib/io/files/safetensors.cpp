@@ -19,21 +19,22 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::uint64_t most_header_bytes = 100'000'000;  // the limit of Hugging Face's own library
-constexpr std::size_t alignment = 8;                      // of the data
+constexpr std::uint64_t most_header_bytes = 100'000'000;  // the limit of Hugging Face's library
+constexpr std::size_t alignment = 8;                      // of the tensors' data, in bytes
 constexpr std::array<std::pair<Type, std::string_view>, 3> type_names{
     {{Type::f32, "F32"}, {Type::bf16, "BF16"}, {Type::f16, "F16"}}};
 static_assert(std::endian::native == std::endian::little, "numbers are stored in the file as in memory");
 
-/// IEEE 754 binary16: 5 exponent bits, 10 mantissa bits.
+/// Converts an IEEE 754 binary16 number: 5 exponent bits, 10 mantissa bits.
 float from_half(std::uint16_t bits) {
   const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
   constexpr std::uint32_t exponents = 0x7c00;
-  if (magnitude < 0x400u) {  // a multiple of 2⁻²⁴
+  if (magnitude < 0x400u) {  // zero and subnormal numbers: multiples of 2⁻²⁴
     const float value = static_cast<float>(magnitude) * 0x1p-24f;
     return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | sign);
   }
-  const std::uint32_t bias = magnitude >= exponents ? 255u - 31u : 127u - 15u;  // of infinities and NaN, of numbers
+  // The difference of the biased exponents of f32 and f16: for infinity and NaN, or for normal numbers.
+  const std::uint32_t bias = magnitude >= exponents ? 255u - 31u : 127u - 15u;
   return std::bit_cast<float>(sign | ((magnitude << 13) + (bias << 23)));
 }
 
@@ -43,7 +44,8 @@ Type type_of(const std::string& name) {
   return known->first;
 }
 
-/// `data`: first byte of the data, of which there are `bytes`.
+/// Returns the entry of a tensor from its JSON in the header. The tensors' data begins at byte `data` of the file and
+/// has `bytes` bytes. Throws a bad_input Error that names the tensor if the entry is invalid.
 Entry entry_of(const std::string& name, const Json& json, std::uint64_t data, std::uint64_t bytes) {
   try {
     const std::vector<std::int64_t> extents = Exact(json.at("shape"));
@@ -69,7 +71,7 @@ Entry entry_of(const std::string& name, const Json& json, std::uint64_t data, st
   }
 }
 
-/// Throws unless each tensor begins where the one before it ends, the first and the last ones where the data do.
+/// Throws a bad_input Error unless the tensors fill bytes [at, end) of the file without gaps or overlaps.
 void require_gapless(std::vector<Entry> tensors, std::uint64_t at, std::uint64_t end) {
   std::ranges::sort(tensors, {}, [](const Entry& each) { return std::pair(each.begin, each.shape.size()); });
   for (const Entry& each : tensors) {

@@ -12,34 +12,40 @@
 #include "io/files/input_file.h"
 #include "io/files/partial_file.h"
 
-/// The files of Hugging Face's models (https://github.com/huggingface/safetensors): the length of a header in 8 bytes,
-/// the header, which is JSON, {"NAME": {"dtype": "F32", "shape": […], "data_offsets": [begin, end]}, …}, and the
-/// tensors, row-major, one behind the other.
+/// Reading and writing of safetensors, the file format of Hugging Face's models
+/// (https://github.com/huggingface/safetensors). A file consists of
+/// 1. the length of the header, in 8 bytes;
+/// 2. the header, JSON: {"NAME": {"dtype": "F32", "shape": […], "data_offsets": [begin, end]}, …};
+/// 3. the tensors, row-major, one after the other.
 namespace lyceum::safetensors {
 
+/// The number types that Lyceum can read. F16 is only read, not written.
 enum class Type { f32, bf16, f16 };
 
-/// "F32"
+/// Returns the type's name in the header, such as "F32".
 std::string_view name_of(Type type);
+/// Returns the size in bytes of a tensor.
 std::int64_t bytes_of(Type type, const Shape& shape);
 
+/// A tensor of a file.
 struct Entry {
   std::string name;
   Type type = Type::f32;
   Shape shape = {};
-  std::uint64_t begin = 0;  // byte of the file
+  std::uint64_t begin = 0;  // offset in the file, in bytes; writers ignore it
 };
 
+/// Reads the tensors of one file.
 class Reader {
  public:
-  /// Reads the header. Throws a bad_input Error that names the file where it is no such file, the tensors are not one
-  /// behind the other to its end, or one has another type or more than four dimensions.
+  /// Reads the header. Throws a bad_input Error that names the file if it is not a safetensors file, if the tensors do
+  /// not fill it without gaps, or if a tensor has another type or more than four dimensions.
   explicit Reader(const std::filesystem::path& file);
 
   const std::string& path() const { return file_.path(); }
-  /// Sorted by name.
+  /// Returns all tensors in alphabetical order.
   const std::vector<Entry>& tensors() const { return tensors_; }
-  /// Fills `values`, as many as the tensor has.
+  /// Reads a tensor and converts it to f32. `values` must have as many elements as the tensor.
   void read(const Entry& tensor, std::span<float> values) const;
 
  private:
@@ -47,14 +53,15 @@ class Reader {
   std::vector<Entry> tensors_;
 };
 
-/// Writes a file whose tensors are known and come one after another.
+/// Writes a file whose tensors are known in advance, one tensor after the other. The file appears under its name when
+/// finish() is called.
 class Writer {
  public:
-  /// `tensors`: in the order of the file, each with a place in it. Errors as PartialFile's.
+  /// Begins a file and writes its header. `tensors` is in the order of the file. Throws as PartialFile does.
   Writer(const std::filesystem::path& file, std::vector<Entry> tensors);
-  /// The next tensor's values, rounded to its type.
+  /// Writes the next tensor, rounded to its type. Throws for f16, which cannot be written.
   void write(std::span<const float> values);
-  /// Publishes the file, which has all its tensors.
+  /// Closes and publishes the file. Throws unless all tensors have been written.
   void finish();
 
  private:

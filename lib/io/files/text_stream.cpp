@@ -14,7 +14,8 @@ struct TextStream::Implementation {
   std::unique_ptr<Decompressor> decompressor;
 
   explicit Implementation(const std::string& path) : file(path) {
-    constexpr std::size_t longest_magic = 8;  // of a compression
+    // At least as many bytes as the beginnings by which compressions are recognised.
+    constexpr std::size_t longest_magic = 8;
     while (input.end < longest_magic) {
       const std::size_t bytes = file.read(std::span(input.buffer).subspan(input.end));
       if (bytes == 0) break;
@@ -57,7 +58,7 @@ void TextStream::skip(std::int64_t bytes) {
     input.begin = input.end = 0;
     return;
   }
-  constexpr std::int64_t most_bytes = 1 << 18;  // at a time
+  constexpr std::int64_t most_bytes = 1 << 18;  // read at a time
   std::vector<char> left_out(static_cast<std::size_t>(std::clamp<std::int64_t>(bytes, 0, most_bytes)));
   while (bytes > 0) {
     const auto now = static_cast<std::size_t>(std::min<std::int64_t>(bytes, std::ssize(left_out)));

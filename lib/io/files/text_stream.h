@@ -8,23 +8,24 @@
 
 namespace lyceum {
 
-/// A regular file that is read once from its beginning on. What gzip or zstd compressed, by its first bytes, is
-/// uncompressed on the way, by a buffer at a time: all members of a gzip file, with zeros between and behind them, and
-/// all frames of a zstd file, with skippable ones and with windows of up to 2 GiB, which take that much memory.
+/// A regular file that is read sequentially and decompressed on the fly, a buffer at a time, if its first bytes are
+/// those of gzip or zstd. Supports several members in a gzip file, with zero bytes between and after them; and several
+/// frames in a zstd file, including skippable ones, with windows of up to 2 GiB, which take that much memory.
 class TextStream {
  public:
-  /// Throws a bad_input Error that names the file and the system's reason.
+  /// Opens the file. Throws a bad_input Error that names the file and the system's reason.
   explicit TextStream(const std::string& path);
   ~TextStream();
   TextStream(TextStream&&) noexcept;
 
+  /// True if the file is compressed.
   bool compressed() const;
-  /// Reads up to out.size() bytes; fewer only at the end. Throws a bad_input Error that names the file and the place
-  /// when it is damaged, ends too early or cannot be read.
+  /// Reads up to out.size() bytes and returns how many it read; fewer only at the end of the file. Throws a bad_input
+  /// Error that names the file and the offset if the file is damaged, truncated or cannot be read.
   std::size_t read(std::span<char> out);
-  /// Leaves out the next bytes; quickly where they are not compressed. Same errors.
+  /// Skips the next `bytes` bytes, by seeking if the file is not compressed. Throws as read() does.
   void skip(std::int64_t bytes);
-  /// Bytes of the file, compressed or not, that were taken so far.
+  /// Returns how many bytes of the file, as it is stored, have been consumed.
   std::int64_t file_position() const;
 
  private:

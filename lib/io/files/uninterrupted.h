@@ -5,8 +5,8 @@
 
 namespace lyceum {
 
-/// The result of a system call, which is made again while signals interrupt it. Not for close(): there the descriptor
-/// is gone in any case.
+/// Calls `call`, a system call, again as long as it fails with EINTR, and returns its result. Not to be used for
+/// close(), which closes the descriptor even if it is interrupted.
 template <class Call>
 auto uninterrupted(const Call& call) {
   for (;;) {

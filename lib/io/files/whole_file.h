@@ -7,14 +7,14 @@
 
 namespace lyceum {
 
-/// A file's bytes. Throws a bad_input Error that names the file and the system's reason.
+/// Returns the contents of a file. Throws a bad_input Error that names the file and the system's reason.
 std::string read_whole_file(const std::filesystem::path& file);
 
-/// Bytes [first, first + count) of a file, fewer when it ends before. Same errors.
+/// Returns bytes [first, first + count) of a file; fewer if the file ends before. Throws as read_whole_file() does.
 std::string read_part_of_file(const std::filesystem::path& file, std::int64_t first, std::int64_t count);
 
-/// Makes or replaces a file so that its name never shows a part of it; the folder is made when missing.
-/// Throws an Error that names the file and the system's reason.
+/// Creates or replaces a file atomically and durably, and creates its folder if it is missing. Throws a failed Error
+/// that names the file and the system's reason.
 void write_whole_file(const std::filesystem::path& file, std::string_view bytes);
 
 }  // namespace lyceum

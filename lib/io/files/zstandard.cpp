@@ -18,7 +18,7 @@ class Zstandard : public Decompressor {
  public:
   Zstandard() : context_(ZSTD_createDCtx()) {
     require(context_ != nullptr, "zstd cannot be used");
-    // The largest window that `zstd -d --long=31` reads; by default it would be 128 MiB.
+    // Accepts windows as large as `zstd -d --long=31` does. The default limit is 128 MiB.
     ZSTD_DCtx_setParameter(context_, ZSTD_d_windowLogMax, ZSTD_dParam_getBounds(ZSTD_d_windowLogMax).upperBound);
   }
   ~Zstandard() override { ZSTD_freeDCtx(context_); }
@@ -28,7 +28,7 @@ class Zstandard : public Decompressor {
   std::size_t read(RawInput& input, std::span<char> out) override {
     ZSTD_outBuffer made{out.data(), out.size(), 0};
     while (made.pos == 0) {
-      // The context may hold output of a frame, which comes out without input.
+      // The context may still have output of a frame, which it returns without further input.
       if (!input.more() && !within_) return 0;
       if (!within_) frame_begin_ = input.position();
       ZSTD_inBuffer given{input.buffer.data() + input.begin, input.end - input.begin, 0};
@@ -59,8 +59,8 @@ class Zstandard : public Decompressor {
   }
 
   ZSTD_DCtx* context_;
-  bool within_ = false;           // a frame has begun and not ended
-  std::int64_t frame_begin_ = 0;  // in the file
+  bool within_ = false;           // inside a frame
+  std::int64_t frame_begin_ = 0;  // offset of the frame in the file
 };
 
 }  // namespace

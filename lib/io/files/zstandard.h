@@ -7,11 +7,11 @@
 
 namespace lyceum {
 
-/// True for the first bytes of a file that zstd compressed: a frame of data, or a skippable one, as all files of pzstd
-/// begin with.
+/// True if a file that begins with these bytes was compressed with zstd. It begins with a frame of data or a skippable
+/// frame (as all files of pzstd do).
 bool begins_zstandard(std::string_view beginning);
-/// Decodes one Zstandard frame after another, of which some may be skippable, with windows of up to 2 GiB, which take
-/// that much memory. [RFC 8878]
+/// Returns a decoder of zstd files. A file may have several frames, some of them skippable, with windows of up to 2
+/// GiB, which take that much memory. [RFC 8878]
 std::unique_ptr<Decompressor> make_zstandard();
 
 }  // namespace lyceum

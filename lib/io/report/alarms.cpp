@@ -14,17 +14,18 @@
 namespace lyceum {
 namespace {
 
-constexpr std::size_t most_told_steps = 3;  // at which experts of a layer died, in one line
+constexpr std::size_t most_listed_steps = 3;  // number of steps that one alarm lists for its starved experts
 
-/// "from step 4,000 (20), 4,100 (10), 4,200 (4) and later (1)": when spans began, with the number of experts.
-std::string beginnings(const RoutingHistory& history, const std::vector<StarvedSpan>& spans) {
-  std::map<std::size_t, std::size_t> experts;  // by first record of a span
+/// Returns when the spans began, with the number of experts: "step 4,000 (20), step 4,100 (10), step 4,200 (4) and
+/// later (1)", or only the step if there is one.
+std::string beginnings_text(const RoutingHistory& history, const std::vector<StarvedSpan>& spans) {
+  std::map<std::size_t, std::size_t> experts;  // number of experts by the first record of their spans
   for (const StarvedSpan& span : spans) ++experts[span.begin];
   if (experts.size() == 1) return starved_since(history, experts.begin()->first);
   std::string text;
-  std::size_t told = 0, later = 0;
+  std::size_t listed = 0, later = 0;
   for (const auto& [begin, count] : experts) {
-    if (told++ >= most_told_steps) {
+    if (listed++ >= most_listed_steps) {
       later += count;
     } else {
       text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", starved_since(history, begin), count);
@@ -56,7 +57,7 @@ void add_starved_alarms(const RoutingHistory& history, const RoutingHistory::Lay
     alarms.push_back({.step = step_before(history, first(still)),
                       .router = layer.id,
                       .text = fmt::format("{} of {} experts {} starved: no token since {}", still.size(), layer.experts,
-                                          still.size() == 1 ? "is" : "are", beginnings(history, still))});
+                                          still.size() == 1 ? "is" : "are", beginnings_text(history, still))});
   }
   if (!over.empty()) {
     const std::size_t end = std::ranges::max(over, {}, &StarvedSpan::end).end;
@@ -69,12 +70,12 @@ void add_starved_alarms(const RoutingHistory& history, const RoutingHistory::Lay
   }
 }
 
-/// How uneven a record is.
+/// How unevenly one record of a router is loaded.
 struct Unevenness {
-  double violation = 0;   // MaxVio of single steps on average, or of the record's sum
-  bool of_steps = false;  // true: of single steps
-  double idle = 0;        // with of_steps: experts that are idle in a step and not starved, on average
-  double sum = 0;         // MaxVio of the record's sum
+  double violation = 0;   // mean MaxVio of single steps if `of_steps`, else `sum`
+  bool of_steps = false;  // true if the log has single steps with enough tokens to judge them
+  double idle = 0;        // if `of_steps`: mean number of experts that are idle in a step and not starved
+  double sum = 0;         // MaxVio of the sum of the record's steps
 };
 
 Unevenness unevenness(const RoutingHistory& history, const RoutingHistory::Layer& layer, std::size_t record,
@@ -144,7 +145,7 @@ std::vector<StarvedSpan> starved_spans(const RoutingHistory::Layer& layer) {
   for (std::size_t r = 0; r < records; ++r) loads.push_back(layer_load(layer, {r, r + 1}));
   std::vector<StarvedSpan> spans;
   for (auto e = static_cast<std::size_t>(layer.always_on); e < experts; ++e) {
-    double passed_by = 0;  // tokens of an even share since the expert was last chosen
+    double passed_by = 0;  // tokens that an even load would have given the expert since it was last chosen
     for (std::size_t r = 0, begin = 0; r <= records; ++r) {
       if (r < records && loads[r].tokens[e] == 0) {
         passed_by += loads[r].mean();

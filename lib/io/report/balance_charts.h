@@ -4,11 +4,12 @@
 
 namespace lyceum {
 
-/// MaxVio and entropy of each record over training: the mean of the layers and the worst of them.
+/// Returns two charts of MaxVio and entropy over training: the mean and the worst of the layers for each record.
 std::string evenness_over_training(const RoutingHistory& routing);
-/// MaxVio and idle experts of single steps over training; empty if the log does not have them.
+/// Returns two charts of MaxVio and idle experts of single steps over training; empty if the log does not have them.
 std::string steps_over_training(const RoutingHistory& routing);
-/// The share of choices beyond the capacity of experts over training; empty if that is not limited.
+/// Returns a chart of the share of choices that exceeded the capacity of their expert; empty if capacity is not
+/// limited.
 std::string dropped_over_training(const RoutingHistory& routing);
 
 }  // namespace lyceum

@@ -13,10 +13,11 @@
 namespace lyceum {
 namespace {
 
-constexpr std::size_t most_points = 1200;  // a line: more than a wide window has pixels
-constexpr double extent = 1000;            // of the drawing, either way; stretched to the page
+constexpr std::size_t most_points = 1200;  // per line; more are not visible in a window of usual width
+// Width and height of the drawing in SVG units; the page stretches it.
+constexpr double extent = 1000;
 
-struct Range {
+struct ValueRange {
   double low = std::numeric_limits<double>::infinity(), high = -std::numeric_limits<double>::infinity();
   void cover(double value) {
     if (!std::isfinite(value)) return;
@@ -26,9 +27,10 @@ struct Range {
   bool empty() const { return !(low <= high); }
 };
 
-/// Positions of values in the drawing.
+/// Maps values to positions in the drawing: 0 is the left or lower edge, 1 the right or upper one. Infinity is mapped
+/// to the upper edge.
 struct Axes {
-  Range x, y;
+  ValueRange x, y;
   bool log = false;
   double across(double value) const { return (value - x.low) / (x.high - x.low); }
   double up(double value) const {
@@ -38,7 +40,8 @@ struct Axes {
   }
 };
 
-/// Of each bucket of steps the first, lowest, highest and last point: peaks and gaps survive.
+/// Reduces the points of a line to at most `most_points`. Keeps the first, lowest, highest and last point of each
+/// bucket of steps, so peaks and gaps survive.
 std::vector<MetricPoint> thinned(const std::vector<MetricPoint>& points) {
   if (points.size() <= most_points) return points;
   std::vector<MetricPoint> kept;
@@ -47,7 +50,7 @@ std::vector<MetricPoint> thinned(const std::vector<MetricPoint>& points) {
     const std::size_t begin = b * points.size() / buckets, end = (b + 1) * points.size() / buckets;
     std::size_t lowest = begin, highest = begin;
     for (std::size_t i = begin; i < end; ++i) {
-      if (!(points[i].value >= points[lowest].value)) lowest = i;  // NaN counts: it shows as a gap
+      if (!(points[i].value >= points[lowest].value)) lowest = i;  // true for NaN, which is kept as a gap of the line
       if (points[i].value > points[highest].value) highest = i;
     }
     std::vector<std::size_t> chosen = {begin, lowest, highest, end - 1};
@@ -92,11 +95,11 @@ std::string path_of(const ChartLine& line, const Axes& axes) {
       pen_down = false;
       continue;
     }
-    const std::string place = fmt::format("{:.1f} {:.1f}", extent * axes.across(static_cast<double>(point.step)),
-                                          extent * (1 - axes.up(point.value)));
-    // A lone point is a line of no length: its round ends make it a dot.
-    path += fmt::format("{}{}", pen_down ? "L" : "M", place) + (pen_down ? "" : "h0");
-    if (dotted) dots += fmt::format("M{}h0", place);
+    const std::string position = fmt::format("{:.1f} {:.1f}", extent * axes.across(static_cast<double>(point.step)),
+                                             extent * (1 - axes.up(point.value)));
+    // "h0" makes a lone point a line of length 0, which its round ends show as a dot.
+    path += fmt::format("{}{}", pen_down ? "L" : "M", position) + (pen_down ? "" : "h0");
+    if (dotted) dots += fmt::format("M{}h0", position);
     pen_down = true;
   }
   std::string svg = fmt::format("<path class=\"line {}\" d=\"{}\"/>\n", line.style, path);
@@ -104,17 +107,22 @@ std::string path_of(const ChartLine& line, const Axes& axes) {
   return svg;
 }
 
-/// The values under the pointer, as JSON: [{"name": …, "style": …, "points": [[step, value], …]}, …].
+/// Returns a number as JSON: NaN and infinity as strings.
+std::string json_number(double value) {
+  if (std::isnan(value)) return "\"NaN\"";
+  if (std::isinf(value)) return "\"∞\"";
+  return real_text(value, ".7g");
+}
+
+/// Returns the values that the page shows under the pointer, as JSON: [{"name": …, "style": …, "points": [[step,
+/// value], …]}, …].
 std::string pointer_data(const LineChart& chart) {
   std::string json;
   for (const ChartLine& line : chart.lines) {
     if (line.name.empty()) continue;
     std::string points;
     for (const MetricPoint& point : thinned(line.points)) {
-      const std::string value = std::isnan(point.value)   ? "\"NaN\""
-                                : std::isinf(point.value) ? "\"∞\""
-                                                          : real_text(point.value, ".7g");
-      points += fmt::format("{}[{},{}]", points.empty() ? "" : ",", point.step, value);
+      points += fmt::format("{}[{},{}]", points.empty() ? "" : ",", point.step, json_number(point.value));
     }
     json += fmt::format("{}{{\"name\":\"{}\",\"style\":\"{}\",\"points\":[{}]}}", json.empty() ? "" : ",", line.name,
                         line.style, points);
@@ -135,7 +143,7 @@ std::string caption_of(const std::string& title, const std::string& note, const 
   return fmt::format("<figcaption><h2>{}</h2><p>{}</p>{}</figcaption>\n", escape_xml(title), escape_xml(note), legend);
 }
 
-/// Labels at the left and at the bottom, with the grid behind the marks.
+/// The HTML of the axis labels and the SVG path of the grid behind the lines.
 struct Scaffold {
   std::string labels, grid;
 };
@@ -146,12 +154,12 @@ Scaffold scaffold_of(const LineChart& chart, const Axes& axes) {
                        [](const MetricPoint& p) { return std::isinf(p.value); });
   });
   for (const double y : axis_ticks(axes.y.low, axes.y.high, 5, axes.log)) {
-    if (infinite && axes.up(y) > 0.93) continue;  // the place of ∞
+    if (infinite && axes.up(y) > 0.93) continue;  // leaves room for the label ∞
     result.labels += fmt::format("<b class=\"y\" style=\"bottom:{:.2f}%\">{}</b>", 100 * axes.up(y), short_number(y));
     result.grid += fmt::format("M0 {:.1f}H1000", extent * (1 - axes.up(y)));
   }
   std::vector<double> across = axis_ticks(axes.x.low, axes.x.high, 8, false);
-  std::erase_if(across, [](double x) { return x != std::floor(x); });  // steps and layers are whole
+  std::erase_if(across, [](double x) { return x != std::floor(x); });  // steps and layers are whole numbers
   const bool many = across.size() > 6;
   int n = 0;
   for (const double x : across) {
@@ -195,6 +203,18 @@ std::string short_number(double value) {
   return real_text(value, ".4g");
 }
 
+namespace {
+
+/// Returns the nearest one of 1, 2, 5 and 10 to a number between 1 and 10.
+double round_digit(double number) {
+  if (number < 1.5) return 1;
+  if (number < 3) return 2;
+  if (number < 7) return 5;
+  return 10;
+}
+
+}  // namespace
+
 std::vector<double> axis_ticks(double low, double high, int count, bool log) {
   std::vector<double> ticks;
   if (!(low < high) || !std::isfinite(high - low)) return ticks;
@@ -209,8 +229,7 @@ std::vector<double> axis_ticks(double low, double high, int count, bool log) {
     return ticks;
   }
   const double rough = (high - low) / count, decade = std::pow(10, std::floor(std::log10(rough)));
-  const double share = rough / decade;
-  const double step = decade * (share < 1.5 ? 1 : share < 3 ? 2 : share < 7 ? 5 : 10);
+  const double step = decade * round_digit(rough / decade);
   for (double tick = std::ceil(low / step); tick * step <= high; ++tick) ticks.push_back(tick == 0 ? 0 : tick * step);
   return ticks;
 }

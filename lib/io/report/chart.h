@@ -12,40 +12,43 @@
 
 namespace lyceum {
 
-/// Text for an HTML page that is also XML: & < > " ' as entities, characters that act instead of being shown as
-/// printable_lines() writes them.
+/// Escapes text for an HTML page that is also valid XML: & < > " ' become entities, and control characters are written
+/// as printable_lines() does.
 std::string escape_xml(std::string_view text);
-/// A few significant digits: 3.142, 12,345, "inf" as ∞, NaN as NaN.
+/// Formats a number with a few significant digits: 3.142, 12,345, ∞, NaN.
 std::string short_number(double value);
-/// 1,234,567
+/// Formats a number with thousands separators: 1,234,567.
 std::string grouped_number(std::int64_t value);
 
-/// Round values for an axis that shows [low, high], about `count` of them; 1-2-5 steps a decade when `log`.
+/// Returns about `count` round values for the labels of an axis that shows [low, high]. If `log`, they are 1, 2 and 5
+/// times powers of ten, or only powers of ten if the range exceeds four decades.
 std::vector<double> axis_ticks(double low, double high, int count, bool log);
 
-/// A value that is not known.
+/// An unknown value: a gap in a line, an empty cell of a map.
 constexpr double no_value = std::numeric_limits<double>::quiet_NaN();
 
+/// One line of a chart.
 struct ChartLine {
-  std::string name;                      // in the legend and under the pointer; empty: in neither
-  std::string style;                     // CSS class that gives colour and stroke
-  std::vector<MetricPoint> points = {};  // by step; NaN leaves a gap, infinity is on the upper edge
-  bool dots = false;
+  std::string name;                      // shown in the legend and under the pointer; not listed there if empty
+  std::string style;                     // CSS class that defines colour and stroke
+  std::vector<MetricPoint> points = {};  // sorted by step; NaN is a gap, infinity is drawn at the upper edge
+  bool dots = false;                     // marks every point
 };
 
-/// A figure: lines over a whole-number axis (steps, layers). Marks are SVG that stretches with the page; words are HTML
-/// of a fixed size, so the chart reads the same in a wide and a narrow window.
+/// A figure with lines over an axis of whole numbers (steps or layers). Lines are SVG that stretches with the page;
+/// text is HTML of a fixed size, so the chart is readable in wide and in narrow windows.
 struct LineChart {
   std::string title, note, x_name;
   std::vector<ChartLine> lines = {};
-  std::optional<double> level = {};  // a horizontal line …
-  std::string level_name = {};       // … and its label
+  std::optional<double> level = {};  // draws a horizontal line at this value …
+  std::string level_name = {};       // … with this label
   bool log = false;                  // logarithmic y axis
 };
-/// Empty when no line has a point.
+/// Returns the HTML of a chart; empty if no line has a point.
 std::string line_chart(const LineChart& chart);
 
-/// 1, 2, 5, 10, 20 …: every how many of `count` labels are shown along an axis with room for `room`.
+/// Returns the smallest n of 1, 2, 5, 10, 20, … such that at most `room` of `count` labels are shown if every n-th one
+/// is.
 std::size_t label_stride(std::size_t count, std::size_t room);
 
 }  // namespace lyceum

@@ -17,7 +17,7 @@
 namespace lyceum {
 namespace {
 
-/// Mean and largest distance of two data sets, by layer; empty of a single data set.
+/// Returns a chart of the mean and the largest distance of two data sets by layer; empty if there is only one data set.
 std::string distance_chart(const DomainRouting& domains) {
   if (domains.data_sets.size() < 2) return "";
   LineChart chart{.title = "Distance of the data sets by layer",
@@ -43,8 +43,8 @@ std::string distance_chart(const DomainRouting& domains) {
   return line_chart(chart);
 }
 
-/// A row a data set, a column a choice: `share` of each, over that of an even spread over all from `first` on; those
-/// before stay empty.
+/// Returns a heat map with one row per data set and one column per choice of the router. A cell is share(data set,
+/// choice) relative to an even spread over the choices from `first` on. Cells of earlier choices are empty.
 template <class Share>
 std::string domain_map(const DomainRouting& domains, const DomainRouting::Router& router, const char* what,
                        std::int64_t first, Share share) {

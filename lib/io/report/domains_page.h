@@ -6,8 +6,8 @@
 
 namespace lyceum {
 
-/// One page that needs nothing else: how far apart the data sets are by layer, and for each router two maps of data
-/// sets and choices, the shares of the choices and the mean probabilities, relative to an even spread.
+/// Returns a self-contained HTML page: the distances of the data sets by layer, and for each router two maps of data
+/// sets and choices: the shares of the choices and the mean probabilities, relative to an even spread.
 std::string domains_page(const DomainRouting& domains);
 
 }  // namespace lyceum

@@ -17,10 +17,10 @@
 namespace lyceum {
 namespace {
 
-constexpr std::size_t shown_part = 2;  // of high_parts
+constexpr std::size_t shown_part = 2;  // index into high_parts: the threshold of the charts with only one
 constexpr double not_shown = std::numeric_limits<double>::quiet_NaN();
 
-/// What a line of a chart is of: vectors that one half of a block reads, or gives.
+/// A kind of vectors, shown as one line of a chart: the inputs or the outputs of one half of the blocks.
 struct FlowKind {
   Site site;
   bool output;
@@ -33,7 +33,7 @@ constexpr FlowKind flow_kinds[] = {{Site::attention, true, "attention output", "
                                    {Site::attention, false, "attention input", "k3"},
                                    {Site::ffn, false, "FFN input", "k5"}};
 
-/// A line a kind: `number` of each layer's values; none of NaN.
+/// Returns a chart by layer with one line per kind: number(values) of each layer, which is omitted if it is NaN.
 template <class Number>
 std::string by_layer(const ActivationFlow& flow, const std::string& title, const std::string& note, Number number) {
   LineChart chart{.title = title, .note = note, .x_name = "layer"};
@@ -49,7 +49,7 @@ std::string by_layer(const ActivationFlow& flow, const std::string& title, const
   return line_chart(chart);
 }
 
-/// A line a kind over x = first … last: the mean over layers of number(values, x).
+/// Returns a chart over x = first … last with one line per kind: the mean over layers of number(values, x).
 template <class Number>
 std::string over_layers_at(const ActivationFlow& flow, LineChart chart, std::int64_t first, std::int64_t last,
                            Number number) {
@@ -70,7 +70,8 @@ std::string over_layers_at(const ActivationFlow& flow, LineChart chart, std::int
   return line_chart(chart);
 }
 
-/// Of the outputs: a line for each part that counts as high.
+/// Returns a chart of the number of consecutive tokens in which dimensions are high, with one line per threshold of
+/// `high_parts`.
 std::string shared_chart(const ActivationFlow& flow, const FlowKind& kind) {
   LineChart chart{
       .title = fmt::format("High in n of {} consecutive tokens: {}", shared_window, kind.name),

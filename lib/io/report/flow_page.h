@@ -6,8 +6,10 @@
 
 namespace lyceum {
 
-/// One page that needs nothing else: how much of the magnitude the largest dimensions have, by layer and by how many
-/// they are; magnitudes by layer; how many dimensions stay high for how many tokens. [MoHD Fig. 3 and 5]
+/// Returns a self-contained HTML page with charts of
+/// - the share of the magnitude that the largest dimensions have, by their number and by layer;
+/// - mean and median magnitudes by layer;
+/// - the number of dimensions that stay high for several consecutive tokens. [MoHD Fig. 3 and 5]
 std::string flow_page(const ActivationFlow& flow);
 
 }  // namespace lyceum

@@ -11,7 +11,8 @@
 namespace lyceum {
 namespace {
 
-constexpr int side = heat_bins / 2;  // colours on either side of the middle: thirds of a doubling, to a factor of four
+// Number of colours on either side of the middle one. Three of them are a factor of two, all six a factor of four.
+constexpr int side = heat_bins / 2;
 
 using Rgb = std::array<double, 3>;
 
@@ -21,18 +22,26 @@ Rgb mixed(const Rgb& a, const Rgb& b, double share) {
   return result;
 }
 
-/// Three anchors: middle, half way, end.
+/// Interpolates between the three colours of a ramp, which are those of the shares 0, ½ and 1.
 Rgb on_ramp(const std::array<Rgb, 3>& ramp, double share) {
   return share < 0.5 ? mixed(ramp[0], ramp[1], 2 * share) : mixed(ramp[1], ramp[2], 2 * share - 1);
 }
 
-/// Of a bin between -side and side.
+/// Returns the colour of a bin in [-side, side], for a dark or a light page.
 Rgb bin_colour(int bin, bool dark) {
   const std::array<Rgb, 3> low = dark ? std::array<Rgb, 3>{{{52, 54, 60}, {47, 98, 158}, {110, 190, 255}}}
                                       : std::array<Rgb, 3>{{{240, 239, 236}, {146, 190, 226}, {28, 92, 164}}};
   const std::array<Rgb, 3> high = dark ? std::array<Rgb, 3>{{{52, 54, 60}, {170, 84, 40}, {255, 176, 92}}}
                                        : std::array<Rgb, 3>{{{240, 239, 236}, {244, 168, 118}, {178, 42, 26}}};
   return on_ramp(bin < 0 ? low : high, std::abs(bin) / double{side});
+}
+
+/// Returns the height of a row in pixels.
+int row_height(std::size_t rows) {
+  if (rows > 40) return 11;
+  if (rows > 20) return 15;
+  if (rows > 8) return 20;
+  return 28;
 }
 
 std::string cell_class(double value) {
@@ -109,18 +118,17 @@ std::string heat_map(const HeatMap& map) {
   }
   labels += fmt::format("<b class=\"x name\">{}</b><b class=\"row-name\">{}</b>\n", escape_xml(map.column_name),
                         escape_xml(map.row_name));
-  std::size_t longest = 0;  // characters of a row's name; five fit
+  std::size_t longest = 0;  // length of the longest row name; five characters fit into the default margin
   for (const std::string& row : map.rows) longest = std::max(longest, row.size());
   const std::string margin = longest > 5 ? fmt::format(";margin-left:{}px", 12 + 7 * longest) : "";
-  const int row_height = map.rows.size() > 40 ? 11 : map.rows.size() > 20 ? 15 : map.rows.size() > 8 ? 20 : 28;
   return fmt::format(
       "<figure>\n<figcaption><h2>{}</h2><p>{}</p>{}</figcaption>\n"
       "<div class=\"plot heat\" style=\"height:{}px;max-width:{}px{}\">\n{}"
       "<svg viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{}\">\n{}</svg>\n"
       "</div>\n</figure>\n",
       escape_xml(map.title), escape_xml(map.note), map.legend ? heat_legend() : "",
-      row_height * static_cast<int>(map.rows.size()), 84 * map.columns, margin, labels, map.columns, map.rows.size(),
-      escape_xml(map.title), cells);
+      row_height(map.rows.size()) * static_cast<int>(map.rows.size()), 84 * map.columns, margin, labels, map.columns,
+      map.rows.size(), escape_xml(map.title), cells);
 }
 
 }  // namespace lyceum

@@ -6,8 +6,8 @@
 
 namespace lyceum {
 
-/// A figure: one cell a (row, column), coloured by value / 1 on a logarithmic scale from ¼ to 4; zero has its own
-/// colour, NaN leaves the cell empty.
+/// A figure with one cell per row and column. The colour of a cell shows its value on a logarithmic scale from ¼ to 4,
+/// with 1 in the middle. Zero has a separate colour; NaN leaves the cell empty.
 struct HeatMap {
   std::string title, note, row_name, column_name;
   std::vector<std::string> rows = {};
@@ -16,16 +16,19 @@ struct HeatMap {
   std::vector<std::vector<std::string>> titles = {};  // shown when the pointer rests on a cell
   bool legend = true;
 };
+/// Returns the HTML of a map.
 std::string heat_map(const HeatMap& map);
-/// The meaning of the colours, shown once for several maps.
+/// Returns the HTML of a legend of the colours, to be shown once for several maps (HeatMap::legend = false).
 std::string heat_legend();
 
-/// Colours of a heat map, from ¼ to 4 on a light page, and the one of a value.
+/// Number of colours of a heat map, from ¼ to 4.
 constexpr std::size_t heat_bins = 13;
+/// Returns the colours on a light page.
 std::array<Rgb8, heat_bins> heat_palette();
+/// Returns the index of the colour of a value > 0; values beyond ¼ and 4 have the colours of these.
 std::size_t heat_bin(double value);
 
-/// CSS custom properties of the heat map's colours: for a light page, or a dark one.
+/// Returns the colours as CSS custom properties --h0, --h1, …, for a dark or a light page.
 std::string heat_colours(bool dark);
 
 }  // namespace lyceum

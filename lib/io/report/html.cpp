@@ -20,7 +20,7 @@ namespace lyceum {
 
 namespace {
 
-/// Steps that training left out.
+/// Returns an alarm if training skipped steps, else nothing. `skipped` has the number of steps skipped so far.
 std::vector<Alarm> training_alarms(const std::vector<MetricPoint>& skipped) {
   const auto first = std::ranges::find_if(skipped, [](const MetricPoint& point) { return point.value > 0; });
   if (first == skipped.end()) return {};

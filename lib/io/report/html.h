@@ -11,22 +11,22 @@
 
 namespace lyceum {
 
-/// What a report is made from; whatever is empty is omitted from the page.
+/// The contents of a report. Whatever is empty is omitted from the page.
 struct ReportInput {
   std::string title;
   std::vector<MetricPoint> train = {}, valid = {};                 // cross-entropy, nats per token
   std::vector<MetricPoint> lr = {}, grad_norm = {}, skipped = {};  // skipped: steps skipped so far
   std::optional<double> unigram_entropy = {};                      // nats per token
   RoutingHistory routing = {};
-  std::string no_routing = "No routing was recorded.";  // why, where `routing` is empty: a sentence
+  std::string no_routing = "No routing was recorded.";  // a sentence that says why `routing` is empty
   std::vector<std::pair<std::string, std::string>> facts = {};
-  std::vector<std::string> missing = {};  // what a reader looks for in vain, and why: a sentence each
-  std::string config = {};                // resolved, INI
-  std::optional<RecordRange> range = {};  // records that the load figures sum over; none: the newest quarter
+  std::vector<std::string> missing = {};  // one sentence per missing part of the report, with the reason
+  std::string config = {};                // resolved, in INI syntax
+  std::optional<RecordRange> range = {};  // records over which the load figures sum; by default the newest quarter
 };
 
-/// One page that needs nothing else: no network, readable without JavaScript, light and dark, wide and narrow; HTML
-/// that is XML too.
+/// Returns the report of a run as a self-contained HTML page that is also valid XML. It needs no network, is readable
+/// without JavaScript, on light and dark, wide and narrow screens.
 std::string html_report(const ReportInput& input);
 
 }  // namespace lyceum

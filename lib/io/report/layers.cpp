@@ -17,7 +17,7 @@
 namespace lyceum {
 namespace {
 
-constexpr std::size_t most_idle_lines = 20;  // of a layer's card
+constexpr std::size_t most_starved_lines = 20;  // in the card of a layer
 
 std::vector<std::int64_t> last_steps(const RoutingHistory& history, const std::vector<RecordRange>& columns) {
   std::vector<std::int64_t> steps;
@@ -31,12 +31,12 @@ std::vector<std::string> numbered(std::int64_t count) {
   return names;
 }
 
-/// Of a layer's card.
+/// Returns the HTML id of a layer's card.
 std::string anchor_of(const MixtureId& id) {
   return fmt::format("layer-{}{}", id.layer, id.site == Site::attention ? "-attention" : "");
 }
 
-/// One layer's load, a column at a time.
+/// Returns the load of one layer in each column of a map. `choice`: counts only the k-th choices of tokens.
 std::vector<RoutedTokens> loads_over_time(const RoutingHistory::Layer& layer, const std::vector<RecordRange>& columns,
                                           std::optional<std::int64_t> choice) {
   std::vector<RoutedTokens> loads;
@@ -60,21 +60,23 @@ std::string expert_map(const RoutingHistory& history, const RoutingHistory::Laye
   return time_map(map);
 }
 
-/// Which experts were starved, from when to when.
+/// Returns an HTML list of the experts that were starved and the steps between which they were; empty if there are
+/// none.
 std::string starved_list(const RoutingHistory& history, const RoutingHistory::Layer& layer) {
-  std::map<std::pair<std::size_t, std::size_t>, std::vector<std::size_t>> experts;  // by the records of a span
+  // Experts by the records [begin, end) of their spans.
+  std::map<std::pair<std::size_t, std::size_t>, std::vector<std::size_t>> experts;
   for (const StarvedSpan& span : starved_spans(layer)) experts[{span.begin, span.end}].push_back(span.expert);
   std::string items;
   std::size_t lines = 0;
   for (const auto& [span, numbers] : experts) {
-    if (++lines > most_idle_lines) break;
+    if (++lines > most_starved_lines) break;
     const bool still = span.second == history.steps.size();
     const std::string until = still ? "" : " until step " + grouped_number(history.steps[span.second - 1]);
     items += fmt::format("<li>{} {} starved: no token since {}{}</li>\n", numbers.size() == 1 ? "expert" : "experts",
                          ranges_text(numbers), starved_since(history, span.first), until);
   }
-  if (experts.size() > most_idle_lines) {
-    items += fmt::format("<li>and {} more such spans: lyceum routing dump</li>\n", experts.size() - most_idle_lines);
+  if (experts.size() > most_starved_lines) {
+    items += fmt::format("<li>and {} more such spans: lyceum routing dump</li>\n", experts.size() - most_starved_lines);
   }
   return items.empty() ? "" : fmt::format("<ul class=\"starved\">\n{}</ul>\n", items);
 }
@@ -138,10 +140,10 @@ std::string information_chart(const RoutingHistory::Layer& layer, const std::vec
                 {.name = "H(m|x)", .style = "k6"},
                 {.name = "mutual information", .style = "mean"}}};
   for (std::size_t c = 0; c < columns.size(); ++c) {
-    const Information told = information(layer, columns[c]);
-    chart.lines[0].points.push_back({steps[c], told.entropy});
-    chart.lines[1].points.push_back({steps[c], told.of_token});
-    chart.lines[2].points.push_back({steps[c], told.mutual()});
+    const Information info = information(layer, columns[c]);
+    chart.lines[0].points.push_back({steps[c], info.entropy});
+    chart.lines[1].points.push_back({steps[c], info.of_token});
+    chart.lines[2].points.push_back({steps[c], info.mutual()});
   }
   return line_chart(chart);
 }
@@ -160,9 +162,9 @@ std::string layer_card(const RoutingHistory& history, const RoutingHistory::Laye
                        const std::vector<RecordRange>& columns, const std::vector<Alarm>& alarms) {
   const std::vector<RoutedTokens> loads = loads_over_time(layer, columns, {});
   const std::vector<std::int64_t> steps = last_steps(history, columns);
-  std::string told;
+  std::string current_alarms;
   for (const Alarm& alarm : alarms) {
-    if (alarm.router == layer.id && !alarm.over) told += fmt::format("<p>{}</p>\n", escape_xml(alarm.text));
+    if (alarm.router == layer.id && !alarm.over) current_alarms += fmt::format("<p>{}</p>\n", escape_xml(alarm.text));
   }
   const RoutedTokens& now = loads.back();
   const StepBalance newest = step_balance(layer, columns.back());
@@ -176,7 +178,7 @@ std::string layer_card(const RoutingHistory& history, const RoutingHistory::Laye
       "<details>\n<summary>{}percentiles, MaxVio, idle experts, entropy</summary>\n{}{}<div "
       "class=\"trio\">\n{}{}{}</div>\n</details>\n"
       "</section>\n",
-      told.empty() ? "" : " alarmed", anchor_of(layer.id), label_of(layer.id), told,
+      current_alarms.empty() ? "" : " alarmed", anchor_of(layer.id), label_of(layer.id), current_alarms,
       of_steps.empty() ? "MaxVio " : of_steps, real_text(now.max_violation(), ".3g"), real_text(now.entropy(), ".3g"),
       expert_map(history, layer, columns, loads), layer.top_k > 1 ? "by choice, " : "", starved_list(history, layer),
       choice_maps(history, layer, columns), percentile_chart(loads, steps),
@@ -185,10 +187,10 @@ std::string layer_card(const RoutingHistory& history, const RoutingHistory::Laye
 
 std::string alarm_item(const Alarm& alarm) {
   const std::string step = fmt::format("<strong>step {}</strong>", grouped_number(alarm.step));
-  const std::string place = !alarm.router ? step
-                                          : fmt::format("<a href=\"#{}\">{} · layer {}</a>", anchor_of(*alarm.router),
-                                                        step, label_of(*alarm.router));
-  return fmt::format("<li>{}: {}</li>\n", place, escape_xml(alarm.text));
+  const std::string heading = !alarm.router ? step
+                                            : fmt::format("<a href=\"#{}\">{} · layer {}</a>", anchor_of(*alarm.router),
+                                                          step, label_of(*alarm.router));
+  return fmt::format("<li>{}: {}</li>\n", heading, escape_xml(alarm.text));
 }
 
 }  // namespace

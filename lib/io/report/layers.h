@@ -8,14 +8,17 @@
 
 namespace lyceum {
 
-/// What is wrong, on top of a page: a line an alarm, with links to the cards of its layer.
+/// Returns the list of alarms at the top of a page, one line per alarm, with links to the cards of layers. Past alarms
+/// are collapsed.
 std::string alarm_list(const std::vector<Alarm>& alarms);
 
-/// How many experts of each layer were starved, over time; empty if none ever was.
+/// Returns a map of the share of starved experts of each layer over time; empty if no expert was ever starved.
 std::string starved_overview(const RoutingHistory& history);
 
-/// A card a layer: expert × time maps, of all choices and of each; which experts are starved and since when;
-/// percentiles of the load, MaxVio, idle experts and entropy over time. Those with current alarms are marked.
+/// Returns one card per router, marked if it has current alarms. A card has
+/// - maps of the load by expert and time, of all choices and of each k-th choice;
+/// - the starved experts and the steps since when they are;
+/// - charts of load percentiles, MaxVio, idle experts and entropy over time.
 std::string layer_cards(const RoutingHistory& history, const std::vector<Alarm>& alarms);
 
 }  // namespace lyceum

@@ -14,14 +14,14 @@ namespace lyceum {
 
 namespace {
 
-/// "steps 900 to 1,200", or "step 900": where the selected records lie.
+/// Returns the steps of the selected records: "steps 900 to 1,200" or "step 900".
 std::string range_text(const RoutingHistory& routing, RecordRange range) {
   const std::int64_t first = routing.steps[range.begin], last = routing.steps[range.end - 1];
   return first == last ? fmt::format("step {}", grouped_number(first))
                        : fmt::format("steps {} to {}", grouped_number(first), grouped_number(last));
 }
 
-std::string place_text(const RoutingHistory::Layer& layer, std::size_t expert) {
+std::string placement_text(const RoutingHistory::Layer& layer, std::size_t expert) {
   if (layer.expert_rank[expert] < 0) return "no weights";
   return fmt::format("width {}, rank {}", layer.expert_sizes[expert], layer.expert_rank[expert]);
 }
@@ -46,7 +46,7 @@ std::string load_map(const RoutingHistory& routing, RecordRange range) {
       values.push_back(load.total() ? static_cast<double>(load.tokens[e]) / load.mean() : no_value);
       titles.push_back(fmt::format("layer {}, expert {}: {} × even, {} tokens; {}", label_of(load.id), e,
                                    real_text(values.back(), ".3f"), grouped_number(load.tokens[e]),
-                                   place_text(layer, e)));
+                                   placement_text(layer, e)));
     }
   }
   return heat_map(map);

@@ -5,13 +5,13 @@
 
 namespace lyceum {
 
-/// Figures of the records in a range together: how many tokens each expert got.
+// Figures of the number of tokens of each expert, summed over the records in a range.
 
-/// A map of layers and experts.
+/// Returns a heat map of layers and experts.
 std::string load_map(const RoutingHistory& routing, RecordRange range);
-/// Max ÷ min tokens of an expert, by layer and choice.
+/// Returns a chart of the ratio of the most to the fewest tokens of an expert, by layer and choice.
 std::string ratio_chart(const RoutingHistory& routing, RecordRange range);
-/// A row per layer and choice.
+/// Returns a table with one row per layer and choice.
 std::string load_table(const RoutingHistory& routing, RecordRange range);
 
 }  // namespace lyceum

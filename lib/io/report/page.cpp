@@ -8,7 +8,7 @@
 namespace lyceum {
 namespace {
 
-// Neither text holds "<" or "&": the page is XML too.
+// The texts must not contain "<" or "&", since the page must be valid XML.
 
 std::string_view report_style() {
   return R"css(

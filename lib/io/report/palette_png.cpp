@@ -5,7 +5,8 @@
 
 #include "core/error.h"
 
-// PNG (RFC 2083) of type 3, four bits deep. Its zlib stream (RFC 1950) has stored blocks alone (RFC 1951, 3.2.4).
+// PNG (RFC 2083) of colour type 3 (palette) with a bit depth of 4. Its zlib stream (RFC 1950) consists of stored,
+// uncompressed blocks (RFC 1951, 3.2.4).
 
 namespace lyceum {
 namespace {
@@ -14,7 +15,7 @@ void append_big_endian(std::string& out, std::uint32_t value) {
   for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(value >> shift & 0xff);
 }
 
-/// CRC-32 of a chunk's type and data.
+/// Returns the CRC-32 of a chunk's type and data.
 std::uint32_t png_crc(std::string_view bytes) {
   std::uint32_t crc = 0xffffffff;
   for (const char byte : bytes) {
@@ -42,7 +43,7 @@ std::string png_chunk(std::string_view type, std::string_view data) {
 }
 
 std::string zlib_stored(std::string_view bytes) {
-  constexpr std::size_t most = 0xffff;  // bytes of a block
+  constexpr std::size_t most = 0xffff;  // bytes per block
   std::string out = "\x78\x01";
   for (std::size_t at = 0; at < bytes.size(); at += most) {
     const std::string_view block = bytes.substr(at, most);
@@ -67,7 +68,8 @@ std::string palette_png(std::size_t width, std::size_t height, std::span<const s
   std::string header;
   append_big_endian(header, static_cast<std::uint32_t>(width));
   append_big_endian(header, static_cast<std::uint32_t>(height));
-  header += std::string("\x04\x03\x00\x00\x00", 5);  // depth, palette, and the only methods there are
+  // Bit depth, colour type, and the standard compression, filter and interlace methods.
+  header += std::string("\x04\x03\x00\x00\x00", 5);
   std::string colours, rows;
   for (const Rgb8& colour : palette) {
     for (const std::uint8_t part : {colour.red, colour.green, colour.blue}) colours += static_cast<char>(part);

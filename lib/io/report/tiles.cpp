@@ -14,7 +14,7 @@ namespace lyceum {
 
 namespace {
 
-/// Mean of the finite values among the last `count` points.
+/// Returns the mean of the finite values among the last `count` points; NaN if there are none.
 double mean_of_last(const std::vector<MetricPoint>& points, std::size_t count) {
   double sum = 0;
   std::int64_t finite = 0;
@@ -30,7 +30,7 @@ std::string tile(std::string_view name, const std::string& value) {
   return fmt::format("<div class=\"tile\"><span>{}</span><strong>{}</strong></div>\n", name, value);
 }
 
-/// The mean over layers of a number of the steps in a range; NaN if no layer knows it.
+/// Returns the mean over layers of a member of StepBalance in a range; NaN if the log has it for no layer.
 double mean_of_layers(const RoutingHistory& routing, RecordRange range, float StepBalance::*number) {
   double sum = 0;
   std::int64_t layers = 0;
@@ -43,7 +43,7 @@ double mean_of_layers(const RoutingHistory& routing, RecordRange range, float St
   return layers ? sum / static_cast<double>(layers) : no_value;
 }
 
-/// "3.2 of 64": on average over layers and steps; "2.5 of 8 to 64" if layers differ.
+/// Returns the mean number of idle experts of a layer in a step: "3.2 of 64", or "2.5 of 8 to 64" if the layers differ.
 std::string idle_in_a_step(const RoutingHistory& routing, RecordRange range) {
   const auto choosable = [](const RoutingHistory::Layer& layer) { return layer.experts - layer.always_on; };
   const auto [least, most] = std::ranges::minmax(routing.layers | std::views::transform(choosable));
@@ -51,7 +51,7 @@ std::string idle_in_a_step(const RoutingHistory& routing, RecordRange range) {
   return fmt::format("{} of {}", real_text(mean_of_layers(routing, range, &StepBalance::idle_mean), ".1f"), all);
 }
 
-/// "35 of 1,536": in the newest record, of all layers.
+/// Returns the number of experts of all layers that are starved in the newest record: "35 of 1,536".
 std::string starved_now(const RoutingHistory& routing) {
   std::int64_t idle = 0, all = 0;
   for (const RoutingHistory::Layer& layer : routing.layers) {

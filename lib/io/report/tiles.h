@@ -5,7 +5,8 @@
 
 namespace lyceum {
 
-/// The numbers at the top of a report; those of routing are of the records in `range`. Empty if there are none.
+/// Returns the numbers at the top of a report; empty if there are none. Those of routing are computed over the records
+/// in `range` and omitted without one.
 std::string number_tiles(const ReportInput& input, std::optional<RecordRange> range);
 
 }  // namespace lyceum

@@ -15,11 +15,12 @@ namespace lyceum {
 namespace {
 
 constexpr std::size_t most_columns = 256, least_columns = 24;
-constexpr std::size_t most_cells = 6'000'000;  // of a page: 4 MB as base64
+constexpr std::size_t most_cells = 6'000'000;  // per page; they take 4 MB as base64
 constexpr int even_bin = heat_bins / 2;
 constexpr std::uint8_t no_tokens_cell = heat_bins, empty_cell = heat_bins + 1;
 
-/// The colours of heat maps, of no tokens and of nothing to show. A dark page turns the image's lightness round.
+/// Returns the colours of heat maps, of "no tokens" and of an empty cell. On a dark page, CSS inverts the lightness of
+/// the image.
 std::vector<Rgb8> map_palette() {
   const std::array<Rgb8, heat_bins> heat = heat_palette();
   std::vector<Rgb8> palette(heat.begin(), heat.end());
@@ -34,7 +35,8 @@ std::string map_image(std::size_t width, std::size_t height, const std::vector<s
                      png_data_uri(palette_png(width, height, cells, map_palette())));
 }
 
-/// A strip of cells with words under it; `names`: what each cell means, for the pointer, between bars.
+/// Returns a strip of cells with the words `marks` below it. `names` has the meaning of each cell, shown under the
+/// pointer, separated by "|".
 std::string legend_strip(const std::vector<std::uint8_t>& cells, std::initializer_list<std::string_view> marks,
                          std::string_view names) {
   std::string words;

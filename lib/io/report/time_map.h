@@ -10,26 +10,30 @@
 
 namespace lyceum {
 
-/// Records put together so that all maps of a page stay within a few megabytes: at most 256 columns, and fewer where
-/// layers, experts and choices are very many.
+/// Returns the records of each column of a page's maps. Neighbouring records share a column if there are more than 256,
+/// or fewer if layers, experts and choices are so many that the page would exceed a few megabytes.
 std::vector<RecordRange> time_columns(const RoutingHistory& history);
 
-/// A drawing with a row each of some things (experts, layers) and a column each of some records.
+/// An image with one row per expert or layer and one column per group of records (see time_columns()).
 struct TimeMap {
-  std::string title;  // what an empty page would say
+  std::string title;  // alternative text of the image
   std::string row_name;
   std::vector<std::string> rows = {};
-  /// The labels of the columns: the last step of each.
+  /// The last step of each column, for its label.
   std::vector<std::int64_t> steps = {};
-  std::vector<std::uint8_t> cells = {};  // [rows, steps]: see the functions below
+  std::vector<std::uint8_t> cells = {};  // [rows, steps], row-major: results of load_cell() or share_cell()
   int height = 0;                        // pixels
 };
-/// An image with axes around it: without a frame, heading or legend.
+/// Returns the HTML of the image with its axes, without a frame, heading or legend.
 std::string time_map(const TimeMap& map);
 
-/// Cells: the load over that of an even spread (0: no tokens; NaN: nobody had tokens), or a share between 0 and 1.
+/// Returns the cell for a load relative to an even spread. 0 is shown as "no tokens"; NaN (the layer had no tokens) is
+/// empty.
 std::uint8_t load_cell(double load);
+/// Returns the cell for a share in [0, 1].
 std::uint8_t share_cell(double share);
+/// Return the HTML of legends for the two kinds of cells. `what` says what the share is of, for example "of a layer's
+/// experts are starved".
 std::string load_cell_legend();
 std::string share_cell_legend(std::string_view what);
 

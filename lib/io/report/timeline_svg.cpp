@@ -13,20 +13,20 @@ namespace lyceum {
 namespace {
 
 constexpr double left = 64, top = 64, row = 26, box = 22, right = 24, gap = 1;
-constexpr double character = 8;  // of a name in a box, at its widest
+constexpr double character = 8;  // pixels of the widest character of a name in a box
 
 using Colour = std::array<int, 3>;
 struct ActionLook {
-  std::string_view name;  // in the legend
-  Colour colour;          // light enough for dark words, on any page
+  std::string_view name;  // shown in the legend
+  Colour colour;          // light enough for dark text
 };
-/// Of the four kinds that compute, in their order.
+/// The four kinds of actions that compute, in the order of their enumerators.
 constexpr std::array<ActionLook, 4> looks{{{"forward", {116, 172, 226}},
                                            {"backward", {240, 178, 84}},
                                            {"backward, input", {240, 143, 88}},
                                            {"backward, weights", {136, 198, 130}}}};
 
-/// `colour` with a share of white, for CSS.
+/// Returns `colour` mixed with a share of white, as a CSS colour.
 std::string mixed_with_white(const Colour& colour, double share) {
   const auto mixed = [share](int part) { return std::lround(part + share * (255 - part)); };
   return fmt::format("#{:02x}{:02x}{:02x}", mixed(colour[0]), mixed(colour[1]), mixed(colour[2]));
@@ -34,7 +34,7 @@ std::string mixed_with_white(const Colour& colour, double share) {
 
 const ActionLook& look_of(const Action& action) { return looks[static_cast<std::size_t>(action.kind)]; }
 
-/// Pixels a unit of time: as wide as the names need, within a page.
+/// Returns the pixels per unit of time: enough for the names in the boxes, within the limits of a page.
 double scale_of(const Timeline& timeline) {
   double wanted = 0;
   for (const auto& actions : timeline.ranks) {

@@ -6,10 +6,11 @@
 
 namespace lyceum {
 
-/// A drawing of a pipeline step: a row for each rank of the pipeline, a box an action, coloured by kind, time from left
-/// to right; sends and receives, which take no time of a rank, are omitted. A self-contained file that reads well on a
-/// light and on a dark page. `title` is above it; below it a line says the makespan, with `time_unit` behind it
-/// ("ms", or empty), and the bubble. With virtual stages the boxes of a row's later stages are paler.
+/// Returns an SVG drawing of a pipeline step, with time from left to right. It has one row per rank of the pipeline and
+/// one box per action, coloured by its kind. With virtual stages, the boxes of a rank's later stages are paler. Sends
+/// and receives are omitted, since they take no time of a rank. `title` is shown above. A line below states the
+/// makespan in `time_unit` (such as "ms", or empty) and the bubble. The file is self-contained and readable on light
+/// and dark pages.
 std::string timeline_svg(const Timeline& timeline, const std::string& title, const std::string& time_unit = "");
 
 }  // namespace lyceum

@@ -11,7 +11,7 @@ namespace lyceum {
 
 namespace {
 
-/// Centred moving mean over a fortieth of the points, of the finite ones.
+/// Returns the centred moving mean of the finite values over one fortieth of the points.
 std::vector<MetricPoint> smoothed(const std::vector<MetricPoint>& points) {
   const std::size_t reach = std::max<std::size_t>(1, points.size() / 80);
   std::vector<MetricPoint> result;

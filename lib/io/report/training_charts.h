@@ -4,9 +4,9 @@
 
 namespace lyceum {
 
-/// Training and validation loss over training.
+/// Returns a chart of training and validation loss.
 std::string loss_chart(const ReportInput& input);
-/// Learning rate and gradient norm over training.
+/// Returns charts of learning rate and gradient norm; empty if there are none.
 std::string optimizer_charts(const ReportInput& input);
 
 }  // namespace lyceum

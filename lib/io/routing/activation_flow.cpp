@@ -19,19 +19,19 @@
 namespace lyceum {
 namespace {
 
-constexpr std::size_t told_part = 2;  // of high_parts: the 20 % of the paper
+constexpr std::size_t reported_part = 2;  // index into high_parts of the paper's 20 %
 constexpr std::int64_t short_window = 2, long_window = 9;
 
 std::string half_of(const MixtureId& id) { return id.site == Site::attention ? "attention" : "FFN"; }
 
 std::string percent(double part) { return std::isnan(part) ? "-" : real_text(100 * part, ".1f") + " %"; }
 
-/// The input of a half, which is listed before its output.
+/// Returns the values of a half's input, given the index of those of its output, which follow it.
 const ActivationFlow::Values& input_of(const ActivationFlow& flow, std::size_t output) {
   return flow.values.at(output - 1);
 }
 
-/// Mean and standard deviation over layers of a number of the outputs of a half.
+/// Returns mean and standard deviation over layers of number(values) for the outputs of one half, in percent.
 template <class Number>
 std::string over_layers(const ActivationFlow& flow, Site site, Number number) {
   double sum = 0, squares = 0, layers = 0;
@@ -49,7 +49,7 @@ std::string over_layers(const ActivationFlow& flow, Site site, Number number) {
 
 std::string chance_text(const ActivationFlow& flow) {
   const double part =
-      static_cast<double>(dimensions_of(high_parts[told_part], flow.hidden)) / static_cast<double>(flow.hidden);
+      static_cast<double>(dimensions_of(high_parts[reported_part], flow.hidden)) / static_cast<double>(flow.hidden);
   return fmt::format("if tokens were independent: {} high in {}, {} in {}, {:.2f} in a row\n",
                      percent(std::pow(part, short_window)), short_window, percent(std::pow(part, long_window)),
                      long_window, 1 / (1 - part));
@@ -86,10 +86,10 @@ void write_values(hdf5::File& out, const std::string& path, const std::vector<do
   hdf5::Dataset dataset = out.create_dataset(path, DType::f64, shape);
   dataset.write(values.data());
   dataset.set("units", "1");
-  int place = 0;
+  int index = 0;
   for (const FlowAxis& axis : axes) {
-    dataset.attach_scale(place, axis.scale);
-    dataset.label(place++, axis.name);
+    dataset.attach_scale(index, axis.scale);
+    dataset.label(index++, axis.name);
   }
 }
 
@@ -97,7 +97,8 @@ void write_values(hdf5::File& out, const std::string& path, const std::vector<do
 
 std::int64_t dimensions_of(double part, std::int64_t hidden) {
   const double exact = part * static_cast<double>(hidden);
-  return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(exact - 1e-9)));  // 0.1 · 30 is above 3
+  // Subtracts rounding errors: 0.1 · 30 is above 3 in double.
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(exact - 1e-9)));
 }
 
 double ActivationFlow::Values::mean_magnitude() const {
@@ -130,23 +131,23 @@ std::string flow_text(const ActivationFlow& flow) {
                fmt::format(">high in {}", short_window), fmt::format(">in {}", long_window), ">in a row"});
   for (std::size_t v = 0; v < flow.values.size(); ++v) {
     const ActivationFlow::Values& values = flow.values[v];
-    const double mean = values.mean_magnitude(), run = values.run.at(told_part);
+    const double mean = values.mean_magnitude(), run = values.run.at(reported_part);
     table.add({std::to_string(values.id.layer), half_of(values.id) + (values.output ? " output" : " input"),
                real_text(mean, ".4f"), values.output ? percent(mean / input_of(flow, v).mean_magnitude()) : "",
                real_text(values.median, ".4f"), percent(values.share_of_top(0.1)), percent(values.share_of_top(0.25)),
                percent(values.share_of_top(0.5)), percent(values.dimensions_for(0.9)),
-               percent(values.common_part(told_part, short_window)),
-               percent(values.common_part(told_part, long_window)), std::isnan(run) ? "-" : real_text(run, ".2f")});
+               percent(values.common_part(reported_part, short_window)),
+               percent(values.common_part(reported_part, long_window)), std::isnan(run) ? "-" : real_text(run, ".2f")});
   }
   text += table.text();
-  text += fmt::format("high: among the largest {:.0f} % of the token's dimensions; {}", 100 * high_parts[told_part],
+  text += fmt::format("high: among the largest {:.0f} % of the token's dimensions; {}", 100 * high_parts[reported_part],
                       chance_text(flow));
   for (const Site site : {Site::attention, Site::ffn}) {
     text += fmt::format(
         "{:<9} outputs, mean ± standard deviation over layers: top 50 % have {}; high in {} tokens {}\n",
         half_of({0, site}), over_layers(flow, site, [](const auto& values) { return values.share_of_top(0.5); }),
         short_window,
-        over_layers(flow, site, [](const auto& values) { return values.common_part(told_part, short_window); }));
+        over_layers(flow, site, [](const auto& values) { return values.common_part(reported_part, short_window); }));
   }
   return text;
 }
@@ -166,9 +167,9 @@ std::string flow_json(const ActivationFlow& flow) {
                                 {"top_25_percent", values.share_of_top(0.25)},
                                 {"top_50_percent", values.share_of_top(0.5)},
                                 {"dimensions_for_90_percent", values.dimensions_for(0.9)},
-                                {"high_in_2", values.common_part(told_part, short_window)},
-                                {"high_in_9", values.common_part(told_part, long_window)},  // NaN becomes null
-                                {"run", values.run.at(told_part)}});
+                                {"high_in_2", values.common_part(reported_part, short_window)},
+                                {"high_in_9", values.common_part(reported_part, long_window)},  // NaN becomes null
+                                {"run", values.run.at(reported_part)}});
   }
   return json_text(result) + '\n';
 }

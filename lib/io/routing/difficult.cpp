@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t rows_at_once = 1 << 16;
 
-/// f(rows) for all rows, some at a time.
+/// Calls f(rows) for consecutive ranges of at most `rows_at_once` rows that cover all tokens.
 template <class F>
 void for_rows(std::int64_t tokens, const F& f) {
   for (std::int64_t first = 0; first < tokens; first += rows_at_once) {
@@ -27,7 +27,7 @@ void for_rows(std::int64_t tokens, const F& f) {
   }
 }
 
-/// Of the tokens whose target counts.
+/// Returns the mean loss of the tokens whose target counts.
 double mean_loss(const TokenLogFile& log) {
   double sum = 0;
   std::int64_t tokens = 0;
@@ -43,6 +43,7 @@ double mean_loss(const TokenLogFile& log) {
   return sum / static_cast<double>(tokens);
 }
 
+/// Throws a bad_input Error unless both logs are of the same tokens.
 void require_same_tokens(const TokenLogFile& a, const TokenLogFile& b) {
   require_input(
       a.tokens() == b.tokens(),
@@ -58,7 +59,8 @@ void require_same_tokens(const TokenLogFile& a, const TokenLogFile& b) {
   });
 }
 
-/// Adds what tokens with these losses do.
+/// Adds the tokens whose loss in A is above the threshold. `a` and `b` are the losses of the same tokens; the members
+/// loss_a and loss_b are sums until all tokens are added.
 void add(DifficultTokens::Reduction& reduction, std::span<const float> a, std::span<const float> b) {
   for (std::size_t t = 0; t < a.size(); ++t) {
     if (!(static_cast<double>(a[t]) > reduction.threshold)) continue;
@@ -68,41 +70,42 @@ void add(DifficultTokens::Reduction& reduction, std::span<const float> a, std::s
   }
 }
 
-/// Widths of all FFN experts, falling, each once.
+/// Returns the distinct widths of all FFN experts in descending order, with the number of experts.
 std::vector<DifficultTokens::Width> widths_of(const TokenLogFile& log) {
   std::vector<DifficultTokens::Width> widths;
   for (const TokenLogLayer& layer : log.layers()) {
     if (layer.id.site != Site::ffn) continue;
     for (const std::int64_t size : layer.expert_sizes) {
-      auto place = std::ranges::find(widths, size, &DifficultTokens::Width::width);
-      if (place == widths.end()) place = widths.insert(place, {.width = size});
-      ++place->experts;
+      auto found = std::ranges::find(widths, size, &DifficultTokens::Width::width);
+      if (found == widths.end()) found = widths.insert(found, {.width = size});
+      ++found->experts;
     }
   }
   std::ranges::sort(widths, std::greater(), &DifficultTokens::Width::width);
   return widths;
 }
 
-/// Where B sends the tokens of some rows, of a layer.
+/// Counts the choices of model B in one layer.
 struct LayerCounter {
   const TokenLogFile& log;
   std::size_t layer;
-  std::vector<std::size_t> place;  // among the widths, of each expert
+  std::vector<std::size_t> width_index;  // index into the widths, for each expert
 
   LayerCounter(const TokenLogFile& log, std::size_t layer, const std::vector<DifficultTokens::Width>& widths)
       : log(log), layer(layer) {
     for (const std::int64_t size : log.layers()[layer].expert_sizes) {
       const auto found = std::ranges::find(widths, size, &DifficultTokens::Width::width);
-      place.push_back(static_cast<std::size_t>(found - widths.begin()));
+      width_index.push_back(static_cast<std::size_t>(found - widths.begin()));
     }
   }
-  /// `rows_of_layer`: one a choice.
+  /// Adds the tokens of `rows`, whose losses in A are `a`, to the counts by width and to those of the layer's choices
+  /// (`rows_of_layer`, one element per choice).
   void add(const Range& rows, std::span<const float> a, double threshold, std::vector<DifficultTokens::Width>& widths,
            std::span<DifficultTokens::LayerChoice> rows_of_layer) const {
     const std::vector<std::int32_t> chosen = log.chosen(layer, rows);
     const std::size_t k = rows_of_layer.size();
     for (std::size_t i = 0; i < chosen.size(); ++i) {
-      const std::size_t at = place[static_cast<std::size_t>(chosen[i])];
+      const std::size_t at = width_index[static_cast<std::size_t>(chosen[i])];
       const bool first = i % k == 0, difficult = static_cast<double>(a[i / k]) > threshold;
       widths[at].all_choices += 1;
       widths[at].all_first += first;

@@ -9,27 +9,30 @@
 
 namespace lyceum {
 
-/// What model B does with the tokens that model A finds hard to predict. [MoDSE §4.3, Tables 5 and 6]
+/// How model B treats the tokens that are difficult for model A: by how much it reduces their loss, and which experts
+/// it chooses for them. [MoDSE §4.3, Tables 5 and 6]
 struct DifficultTokens {
+  /// A model, by its token log.
   struct Model {
     std::string file;
     std::int64_t step = 0;
     double loss = 0;  // mean over all tokens whose target counts
   };
-  /// Of the tokens whose loss in A is above the threshold.
+  /// The losses of the tokens whose loss in A is above a threshold.
   struct Reduction {
     double threshold;
     std::int64_t tokens = 0;
-    double loss_a = 0, loss_b = 0;  // means; NaN of no tokens
+    double loss_a = 0, loss_b = 0;  // mean losses, nats; NaN if there are no such tokens
     double reduction() const { return loss_a - loss_b; }
   };
-  /// Choices of experts of one width.
+  /// The choices of B among the FFN experts of one width, in all layers.
   struct Width {
-    std::int64_t width, experts = 0;              // of that width, in all layers
-    std::int64_t choices = 0, first = 0;          // by the difficult tokens: all of them, and each one's best
-    std::int64_t all_choices = 0, all_first = 0;  // by all tokens
+    std::int64_t width, experts = 0;              // number of experts of this width
+    std::int64_t choices = 0, first = 0;          // choices of the difficult tokens: all, and first choices only
+    std::int64_t all_choices = 0, all_first = 0;  // choices of all tokens
   };
-  /// Difficult tokens of a layer whose choice-th expert has each width, in the order of `widths`.
+  /// The number of difficult tokens of a layer whose k-th choice (k = `choice`, from 0) is an expert of each width, in
+  /// the order of `widths`.
   struct LayerChoice {
     MixtureId id;
     std::int64_t choice;
@@ -38,24 +41,26 @@ struct DifficultTokens {
 
   Model a, b;
   std::int64_t tokens = 0;
-  std::vector<Reduction> reductions{};  // by falling thresholds; the difficult tokens are those of the first
-  std::vector<Width> widths{};          // of B's FFN experts, falling; none where it has none
+  std::vector<Reduction> reductions{};  // by descending threshold; the first one defines the difficult tokens
+  std::vector<Width> widths{};          // of B's FFN experts, descending; empty if it has none
   std::vector<LayerChoice> layers{};
 
-  /// Choices of experts wider (sign 1) or narrower (sign −1) than the mean of all experts.
+  /// Returns the sum over the widths above (sign 1) or below (sign −1) the mean width of all experts.
   Width sum_of(int sign) const;
 };
 
-/// Thresholds where the user gives none: the mean loss, times these.
+/// Default thresholds, as multiples of the mean loss in A.
 inline constexpr double default_thresholds[] = {2.0, 1.8, 1.6, 1.4, 1.2, 1.0};
 
-/// `thresholds`: of the loss in A, nats; none: default_thresholds. Reads the files some rows at a time. Throws a
-/// bad_input Error where the files are not of the same tokens.
+/// Compares two token logs of the same tokens. `thresholds` are losses in A, in nats; if there are none,
+/// default_thresholds are used. Reads the files in blocks of rows. Throws a bad_input Error if the files are not of the
+/// same tokens.
 DifficultTokens difficult_tokens(const TokenLogFile& a, const TokenLogFile& b, std::vector<double> thresholds);
 
-/// Both tables; with `layers` also one with a row a layer and choice (appendix B).
+/// Returns the tables of reductions and of widths; if `layers`, also a table with one row per layer and choice (MoDSE,
+/// appendix B).
 std::string difficult_text(const DifficultTokens& difficult, bool layers);
-/// One JSON object with all of it.
+/// Returns all numbers as one JSON object.
 std::string difficult_json(const DifficultTokens& difficult);
 
 }  // namespace lyceum

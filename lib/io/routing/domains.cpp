@@ -21,12 +21,13 @@
 namespace lyceum {
 namespace {
 
-constexpr std::size_t told_spreads = 3;
+constexpr std::size_t reported_spreads = 3;
 
-/// "5 (prose 3.1 %, code 12.4 %), 0 (…)"
+/// Returns the choices whose shares differ most between data sets, with the lowest and the highest share of each: "5
+/// (prose 3.1 %, code 12.4 %), 0 (…)".
 std::string spreads_text(const DomainRouting& domains, const DomainRouting::Router& router) {
   std::string text;
-  for (const DomainSpread& spread : widest_spreads(domains, router, told_spreads)) {
+  for (const DomainSpread& spread : widest_spreads(domains, router, reported_spreads)) {
     text += fmt::format("{}{} ({} {} %, {} {} %)", text.empty() ? "" : ", ", spread.choice,
                         domains.data_sets[spread.lowest].name, real_text(100 * spread.low, ".1f"),
                         domains.data_sets[spread.highest].name, real_text(100 * spread.high, ".1f"));
@@ -34,7 +35,7 @@ std::string spreads_text(const DomainRouting& domains, const DomainRouting::Rout
   return text;
 }
 
-/// With a scale for each axis, and its name.
+/// Writes a dataset with a name and a dimension scale for each axis.
 template <class T>
 void write_numbers(hdf5::File& out, const std::string& path, const Shape& shape, const std::vector<T>& values,
                    const char* units, std::initializer_list<std::pair<const char*, const hdf5::Dataset*>> axes) {

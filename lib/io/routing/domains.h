@@ -11,58 +11,61 @@
 
 namespace lyceum {
 
-/// What the routers of one model do with the tokens of several data sets. [MoHD Fig. 11]
+/// The routing of one model on the tokens of several data sets. [MoHD Fig. 11]
 struct DomainRouting {
+  /// A data set and the model's loss on it.
   struct DataSet {
-    std::string name, prefix;  // as the user calls it; of its token files
+    std::string name, prefix;  // the user's name for it; path prefix of its token files
     std::int64_t tokens = 0;
-    double loss = 0;  // mean cross-entropy, nats a token
+    double loss = 0;  // mean cross-entropy, nats per token
   };
+  /// A router and its choices for each data set.
   struct Router {
     MixtureId id;
-    std::string kind;               // as moe.router calls it
-    std::string choice = "expert";  // what it chooses: an expert, or a sub-dimension
+    std::string kind;               // value of moe.router
+    std::string choice = "expert";  // what the router chooses: "expert" or "sub-dimension"
     std::int64_t top_k = 0;
-    std::int64_t always_on = 0;              // of the choices, the first ones: every token has them, and none chooses
-    std::vector<std::int64_t> widths;        // [choices]
-    std::vector<LayerRouting> routing = {};  // of each data set
+    std::int64_t always_on = 0;              // number of choices, the first ones, that every token has without choosing
+    std::vector<std::int64_t> widths;        // [choices]: width of each expert or sub-dimension
+    std::vector<LayerRouting> routing = {};  // one per data set
 
     std::size_t choices() const { return widths.size(); }
-    /// [choices]: of the choices that a data set's tokens made, whatever their rank; the sum is 1, or 0 of no choices.
+    /// Returns for each expert or sub-dimension its share of all choices that the tokens of a data set made, first and
+    /// later ones together. [choices], with sum 1, or all 0 if there are no choices.
     std::vector<double> shares(std::size_t data_set) const;
-    /// Total-variation distance of two data sets' shares p and q, ½ Σ |p − q|: 0 where they are alike, 1 where no
-    /// choice has tokens of both.
+    /// Returns the total-variation distance of the shares p and q of two data sets, ½ Σ |p − q|. It is 0 if they are
+    /// equal and 1 if no expert or sub-dimension has tokens of both.
     double distance(std::size_t a, std::size_t b) const;
   };
   std::string checkpoint;
   std::int64_t step = 0;
   std::vector<DataSet> data_sets = {};
-  std::vector<Router> routers = {};  // in the order of forward
+  std::vector<Router> routers = {};  // in forward order
 };
 
-/// How far apart the data sets are by one router: mean and largest distance of any two of them, and which two those
-/// are. All 0 of a single one.
+/// The mean and the largest distance of any two data sets for one router, and the indices of the two that are farthest
+/// apart. All 0 if there is only one data set.
 struct DomainDistance {
   double mean = 0, largest = 0;
   std::size_t a = 0, b = 0;
 };
+/// Returns the distances of the data sets for one router.
 DomainDistance distance_of(const DomainRouting& domains, const DomainRouting::Router& router);
 
-/// A choice, and the data sets that choose it least and most.
+/// A choice of a router, and the indices of the data sets with its lowest and highest share.
 struct DomainSpread {
   std::size_t choice = 0, lowest = 0, highest = 0;
   double low = 0, high = 0;  // their shares
 };
-/// The choices whose shares differ most between data sets, the widest first, `most` at most; none that is alike for
-/// all.
+/// Returns at most `most` choices whose shares differ between data sets, those with the largest difference first.
 std::vector<DomainSpread> widest_spreads(const DomainRouting& domains, const DomainRouting::Router& router,
                                          std::size_t most);
 
-/// Two tables: a row a data set, a row a router.
+/// Returns two tables: one row per data set, and one row per router.
 std::string domain_text(const DomainRouting& domains);
-/// One JSON object with all of it.
+/// Returns all numbers as one JSON object.
 std::string domain_json(const DomainRouting& domains);
-/// HDF5, see docs/routing.md.
+/// Writes all numbers to an HDF5 file; docs/routing.md describes it. Throws as write_hdf5() does.
 void write_domains(const std::filesystem::path& file, const DomainRouting& domains);
 
 constexpr std::int64_t domains_format_version = 1;

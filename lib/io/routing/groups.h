@@ -8,14 +8,15 @@
 
 namespace lyceum {
 
-/// Where a log keeps what one router did: /layers/LLL with the layer's index in three digits for the FFN's,
-/// /layers/LLL/attention for the attention's.
+/// Returns the HDF5 group of a router in a log: /layers/LLL for an FFN, /layers/LLL/attention for attention, where LLL
+/// is the layer's index with at least three digits.
 std::string group_of(const MixtureId& id);
 
-/// The routers that a log has groups for, in the order of forward. Throws a bad_input Error for groups of other names.
+/// Returns the routers that a log has groups for, in forward order. Throws a bad_input Error if a group has another
+/// name.
 std::vector<MixtureId> routers_in(const hdf5::File& file);
 
-/// A scale 0, 1, … count − 1.
+/// Creates a dimension scale called `name` with the values 0, 1, …, count − 1.
 hdf5::Dataset create_scale(hdf5::File& file, const std::string& path, std::int64_t count, const std::string& name);
 
 }  // namespace lyceum

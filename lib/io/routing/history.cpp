@@ -20,7 +20,7 @@ std::vector<float> read_numbers(const hdf5::File& file, const std::string& path,
   return dataset.read<float>();
 }
 
-/// Empty for a file of an older version.
+/// Reads the balance of single steps; empty for a file of an older version.
 std::vector<StepBalance> read_steps(const hdf5::File& file, const std::string& group, std::int64_t records) {
   if (!file.has(group + "/step_max_vio_mean")) return {};
   std::vector<StepBalance> steps(static_cast<std::size_t>(records));
@@ -90,7 +90,7 @@ RoutingHistory read_routing(const std::filesystem::path& file) {
   require_input(std::filesystem::exists(file), "{}: no such file; a run writes it if routing.every is above 0",
                 file.string());
   const hdf5::File in = hdf5::File::open(file);
-  // The text of `format` is not read: HDF5 keeps texts where no checksum guards them, and a damaged one can hang it.
+  // The text of `format` is not read: HDF5 stores strings without checksums, and a damaged one can make it hang.
   require_input(
       in.has_attribute("format") && in.has_attribute("format_version") && in.has("/step") && in.has("/layers"),
       "{}: is not a routing log", file.string());

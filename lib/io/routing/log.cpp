@@ -22,52 +22,53 @@
 #include "io/routing/groups.h"
 #include "io/routing/history.h"
 
-// How a record reaches the file, and why a kill cannot hurt it.
+// How a record is written so that a kill at any time leaves a readable file.
 //
-// HDF5 cannot add to a file so that each instant leaves a readable one, and a copy a record would cost S²/2 records of
-// copying. So there are two files that take turns: the published one, which is never open for writing, and its twin,
-// which is some records (normally one) behind. A record is written into the twin together with those that the twin
-// lacks, the twin is closed and synced, and then the names change places:
+// HDF5 cannot append to a file in such a way that it is readable at every moment, and copying the file for each of S
+// records would copy S²/2 records. So there are two files that alternate: the published one, which is never open for
+// writing, and its twin, which lacks some records (normally one). To append a record:
+// 1. Write it into the twin, after all records that the twin lacks; close and sync the twin.
+// 2. link(routing.h5, spare): the published file gets a second name.
+// 3. rename(next, routing.h5): atomic. Before it, readers find the old records; after it, the new one too.
+// 4. rename(spare, next): the file that was published becomes the twin.
 //
-//   link(routing.h5, spare)    the published file gets a second name
-//   rename(next, routing.h5)   atomic: before it readers find the old records, after it the new one too
-//   rename(spare, next)        the file that was published becomes the twin
-//
-// `routing.h5` names a closed, complete file at every instant. Files with the other two names are worthless:
-// a new log removes both and copies the published file before its first record. The directory is synced before the old
-// file is written again, so that the order also holds when the machine loses power.
+// `routing.h5` is the name of a closed, complete file at every moment. The files with the other two names are not
+// needed after a kill: a new log removes both and copies the published file before its first record. The directory is
+// synced before the old file is written again, so the order also holds if the machine loses power.
 
 namespace lyceum {
 namespace {
 
 constexpr const char* format_name = "lyceum.routing";
 
-std::filesystem::path beside(const std::filesystem::path& file, const char* suffix) {
+/// Returns the path .NAME.SUFFIX next to a file NAME.
+std::filesystem::path hidden_neighbour(const std::filesystem::path& file, const char* suffix) {
   return file.parent_path() / fmt::format(".{}{}", file.filename().string(), suffix);
 }
 
-/// The result of a file system call that had to work.
-void require_done(const std::error_code& error, const std::filesystem::path& path, const char* what) {
+/// Throws a failed Error if a call of the file system failed.
+void require_success(const std::error_code& error, const std::filesystem::path& path, const char* what) {
   require(!error, "{}: cannot be {}: {}", path.string(), what, system_reason(error));
 }
 
+/// Copies a file, and replaces `to`.
 void copy_fresh(const std::filesystem::path& from, const std::filesystem::path& to) {
   std::error_code error;
   do {
     std::filesystem::remove(to, error);
-    require_done(error, to, "removed");
-    std::filesystem::copy_file(from, to, error);  // fails if another file, or a link, has got the name meanwhile
+    require_success(error, to, "removed");
+    std::filesystem::copy_file(from, to, error);  // fails if another file or link has been created under this name
   } while (error == std::errc::interrupted);
-  require_done(error, to, "written");
+  require_success(error, to, "written");
 }
 
 void rename_over(const std::filesystem::path& from, const std::filesystem::path& to) {
   std::error_code error;
   std::filesystem::rename(from, to, error);
-  require_done(error, to, "replaced");
+  require_success(error, to, "replaced");
 }
 
-/// Whether a reader that opened the file while it was published still holds HDF5's lock on it.
+/// True if a reader that opened the file while it was published still holds HDF5's lock on it.
 bool has_readers(const std::filesystem::path& path) {
   const int descriptor = open_regular(path, O_RDONLY, Links::refused);
   const bool locked = descriptor >= 0 && ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
@@ -80,7 +81,7 @@ void set_origin(hdf5::File& file, const RoutingLog::Origin& origin) {
   file.set("description", origin.description);
 }
 
-/// False for a file of an older version.
+/// True if the file has the attributes of Origin; false for a file of an older version.
 bool has_origin(const std::filesystem::path& path) {
   const hdf5::File file = hdf5::File::open(path);
   return file.has_attribute("run_uuid") && file.has_attribute("description");
@@ -91,7 +92,8 @@ void set_placement(hdf5::Object object, const RoutingLog::Layer& layer) {
   object.set("expert_rank", layer.expert_rank);
 }
 
-/// On the group and on the datasets of its experts: each is complete when read alone.
+/// Sets the attributes of the experts on the group and on each of its datasets, so each can be understood when read
+/// alone.
 void set_placement(hdf5::File& file, const RoutingLog::Layer& layer) {
   const std::string group = group_of(layer.id);
   for (const char* member : {"", "/counts", "/mean_probability"}) set_placement(file.object(group + member), layer);
@@ -112,7 +114,7 @@ constexpr std::array record_numbers{
     RecordNumber{"/step_idle_mean", "experts", [](const LayerRouting& r) { return r.steps.idle_mean; }},
     RecordNumber{"/step_idle_max", "experts", [](const LayerRouting& r) { return r.steps.idle_max; }}};
 
-/// Creates the dataset with `records` records whose number is unknown.
+/// Creates the dataset with `records` records whose number is unknown (NaN).
 void create_number(hdf5::File& file, const hdf5::Dataset& step, const RoutingLog::Layer& layer,
                    const RecordNumber& number, std::int64_t records) {
   hdf5::Dataset dataset =
@@ -167,6 +169,7 @@ void append_row(const hdf5::File& file, const std::string& path, const T* values
   dataset.write(row, values);
 }
 
+/// Throws unless the sizes of a record are those of the log's layer.
 void require_record(const RoutingLog::Layer& expected, const LayerRouting& layer) {
   const auto experts = static_cast<std::int64_t>(expected.expert_sizes.size());
   require(layer.id == expected.id && layer.top_k == expected.top_k && layer.experts == experts,
@@ -185,8 +188,8 @@ void require_record(const RoutingLog::Layer& expected, const LayerRouting& layer
 
 RoutingLog::RoutingLog(std::filesystem::path file, std::vector<Layer> layers, std::int64_t resume_step, Origin origin)
     : file_(std::move(file)),
-      next_(beside(file_, ".next")),
-      spare_(beside(file_, ".spare")),
+      next_(hidden_neighbour(file_, ".next")),
+      spare_(hidden_neighbour(file_, ".spare")),
       layers_(std::move(layers)),
       origin_(std::move(origin)) {
   require(!layers_.empty(), "{}: a model without experts has no routing to log", file_.string());
@@ -195,7 +198,7 @@ RoutingLog::RoutingLog(std::filesystem::path file, std::vector<Layer> layers, st
             "routing log: layer {} has top {} of {} experts, placed on {} ranks", label_of(layer.id), layer.top_k,
             layer.expert_sizes.size(), layer.expert_rank.size());
   }
-  std::error_code ignored;  // one that cannot go cannot be written either
+  std::error_code ignored;  // if a file cannot be removed, writing it fails and reports the error
   std::filesystem::remove(spare_, ignored);
   std::filesystem::remove(next_, ignored);
   if (resume_step >= 0 && std::filesystem::exists(file_)) {
@@ -225,7 +228,7 @@ void RoutingLog::create() {
     file.close();
   }
   publish();
-  next_usable_ = false;  // it would be the file of another run
+  next_usable_ = false;  // it would be the file of the replaced run
 }
 
 void RoutingLog::resume(std::int64_t resume_step) {
@@ -256,7 +259,7 @@ void RoutingLog::resume(std::int64_t resume_step) {
     for (const Layer& layer : layers_) {
       resize_records(file, group_of(layer.id) + "/counts", published_);
       resize_records(file, group_of(layer.id) + "/mean_probability", published_);
-      for (const RecordNumber& number : record_numbers) {  // a file of an older version lacks some
+      for (const RecordNumber& number : record_numbers) {  // a file of an older version lacks some of these datasets
         if (file.has(group_of(layer.id) + number.name)) {
           resize_records(file, group_of(layer.id) + number.name, published_);
         } else {
@@ -269,7 +272,7 @@ void RoutingLog::resume(std::int64_t resume_step) {
     file.close();
   }
   publish();
-  next_usable_ = false;  // it has the records that were cut
+  next_usable_ = false;  // it has the records that were removed
 }
 
 void RoutingLog::append(std::int64_t step, std::span<const LayerRouting> layers) {
@@ -294,7 +297,8 @@ void RoutingLog::append(std::int64_t step, std::span<const LayerRouting> layers)
   while (records_ - static_cast<std::int64_t>(recent_.size()) < twin_records) recent_.pop_front();
 }
 
-/// Brings the twin up to date and closes it. It counts as usable again only when it is published or becomes the twin.
+/// Writes the missing records to the twin and closes it. If this fails, the twin is not used again before it is copied
+/// anew.
 void RoutingLog::write_recent() {
   if (!std::exchange(next_usable_, false) || has_readers(next_)) {
     copy_fresh(file_, next_);
@@ -318,10 +322,11 @@ void RoutingLog::write_recent() {
   file.close();
 }
 
-/// The twin takes the file's name and the file that was published becomes the twin.
+/// Gives the twin the file's name; the published file becomes the twin.
 void RoutingLog::publish() {
   sync_path(next_);
-  std::error_code absent, no_link;  // a first file, or a file system without links: then each record copies the file
+  // `no_link` is set for the first file, or if the file system has no hard links; then each record copies the file.
+  std::error_code absent, no_link;
   std::filesystem::remove(spare_, absent);
   std::filesystem::create_hard_link(file_, spare_, no_link);
   rename_over(next_, file_);

@@ -12,70 +12,83 @@
 
 namespace lyceum {
 
-/// How evenly single steps were routed, as mean and maximum over the steps that a record sums. The record's counts do
-/// not contain this: experts that take turns from step to step have even sums. NaN if unknown.
+/// How evenly single steps were routed: mean and maximum over the steps of a record. It cannot be computed from the
+/// record's counts: if experts take turns from step to step, the sums are even. NaN if unknown.
 struct StepBalance {
-  float max_vio_mean = std::numeric_limits<float>::quiet_NaN();  // load of the busiest expert over the mean, minus 1
+  /// MaxVio: load of the busiest expert over the mean, minus 1.
+  float max_vio_mean = std::numeric_limits<float>::quiet_NaN();
   float max_vio_max = std::numeric_limits<float>::quiet_NaN();
-  float idle_mean = std::numeric_limits<float>::quiet_NaN();  // experts that no token of the step chose
+  /// Number of experts that no token of the step chose.
+  float idle_mean = std::numeric_limits<float>::quiet_NaN();
   float idle_max = std::numeric_limits<float>::quiet_NaN();
 };
 
-/// What one router did since the last record, over the whole global batch.
+/// The choices of one router since the last record, over the whole global batch.
 struct LayerRouting {
   MixtureId id;
   std::int64_t top_k = 0, experts = 0;
   std::vector<std::int64_t> counts;     // [top_k, experts]: tokens whose k-th choice is that expert
-  std::vector<float> mean_probability;  // [experts]
-  float mean_entropy = 0;               // of tokens' probabilities, in nats; NaN where that is not known
-  std::vector<std::int64_t> dropped{};  // [top_k, experts]: of counts, those dropped; none where none ever is
-  StepBalance steps{};                  // of single steps; unknown in an evaluation, which has none
+  std::vector<float> mean_probability;  // [experts]: mean over tokens of the router's probabilities
+  float mean_entropy = 0;               // mean entropy of a token's probabilities, nats; NaN if unknown
+  /// [top_k, experts]: of counts, choices beyond capacity; empty if capacity is not limited.
+  std::vector<std::int64_t> dropped{};
+  StepBalance steps{};  // unknown in an evaluation, which has no steps
 };
 
-/// What all routers did between two records.
+/// The choices of all routers between two records.
 struct RoutingRecord {
-  std::int64_t step;
+  std::int64_t step;  // the last one of the record
   std::vector<LayerRouting> layers;
 };
 
-/// `routing.h5` as a run writes it: /step [S], /layers/LLL/counts [S, top_k, experts] (tokens whose k-th choice is that
-/// expert since the last record), /layers/LLL/mean_probability [S, experts] (over the same tokens),
-/// /layers/LLL/mean_entropy [S] (of the tokens' probabilities, in nats; NaN where it is not known), where experts have
-/// limited room /layers/LLL/dropped [S, top_k, experts] (of counts, choices that were dropped), and
-/// /layers/LLL/step_max_vio_mean, step_max_vio_max, step_idle_mean, step_idle_max [S] (StepBalance); LLL is the layer's
-/// index in three digits. These are of the FFN's router; the attention's has the same under /layers/LLL/attention.
-/// Dimension scales step, choice, expert; `units`; attributes description and run_uuid on the root, expert_sizes and
-/// expert_rank on each router's group and datasets, and always_on on the group where the first experts are. A kill at
-/// any instant leaves a readable file that misses at most the newest record. One rank owns the log; next to the file is
-/// `.routing.h5.next`, which costs as much disk again while a run is active.
+/// Writes `routing.h5`, the log of a run's routing. One rank must own it. The file has S records and these datasets,
+/// where LLL is the layer's index with three digits:
+/// - /step [S]
+/// - /layers/LLL/counts [S, top_k, experts]: tokens whose k-th choice is that expert since the last record
+/// - /layers/LLL/dropped [S, top_k, experts]: of counts, choices beyond capacity; only if capacity is limited
+/// - /layers/LLL/mean_probability [S, experts]: over the same tokens
+/// - /layers/LLL/mean_entropy [S]: of a token's probabilities, nats; NaN if unknown
+/// - /layers/LLL/step_max_vio_mean, step_max_vio_max, step_idle_mean, step_idle_max [S]: StepBalance
+///
+/// These are for the FFN's router; the attention's router has the same datasets under /layers/LLL/attention. There are
+/// dimension scales step, choice and expert, and attributes:
+/// - `units` of each dataset
+/// - description and run_uuid of the root
+/// - expert_sizes and expert_rank of each router's group and datasets
+/// - always_on of the group if the first experts are always active
+///
+/// A kill at any moment leaves a readable file that lacks at most the newest record. While a run is active, a second
+/// file of the same size, `.routing.h5.next`, is in the same folder.
 class RoutingLog {
  public:
+  /// The constant properties of one router.
   struct Layer {
     MixtureId id;
     std::int64_t top_k;
-    bool drops = false;                      // whether it says which choices were dropped
-    std::int64_t always_on = 0;              // the first experts, which every token has and none chooses
+    bool drops = false;                      // capacity is limited, so records have `dropped`
+    std::int64_t always_on = 0;              // number of experts, the first ones, that are always active
     std::vector<std::int64_t> expert_sizes;  // width of each routed expert
-    std::vector<std::int64_t> expert_rank;   // expert-parallel rank that holds it; −1: none, it has no weights
+    std::vector<std::int64_t> expert_rank;   // expert-parallel rank that holds it; −1 if it has no weights
     bool operator==(const Layer&) const = default;
   };
-  /// Attributes of the root, for a reader who has only this file.
+  /// Attributes of the root, for readers who have only this file.
   struct Origin {
     std::string run_uuid;     // of the run that trained the model
     std::string description;  // one sentence
   };
-  /// Opens or creates; records of steps after `resume_step` are cut off (a resumed run writes them again), and -1
-  /// replaces whatever is there. Throws a bad_input Error when records that stay are damaged or of another model;
-  /// another expert_rank is taken over.
+  /// Opens or creates the file. Removes records of steps after `resume_step`, since a resumed run writes them again; −1
+  /// replaces the file. Throws a bad_input Error if the remaining records are damaged or of another model. If
+  /// expert_rank has changed, the new ranks are written.
   RoutingLog(std::filesystem::path file, std::vector<Layer> layers, std::int64_t resume_step, Origin origin = {});
   ~RoutingLog();
   RoutingLog(const RoutingLog&) = delete;
   RoutingLog& operator=(const RoutingLog&) = delete;
 
-  /// Steps grow; `layers` are those of the constructor in their order. When the disk fails it throws, and the file
-  /// stays as it was: see last_step().
+  /// Appends a record. `step` must be larger than that of the last record; `layers` must match those of the
+  /// constructor, in the same order. Throws if it cannot be written; the file then keeps its old records. last_step()
+  /// tells if the record was published before the error.
   void append(std::int64_t step, std::span<const LayerRouting> layers);
-  /// Of the newest record in the file; -1 without records.
+  /// Returns the step of the newest record in the file; −1 if it has none.
   std::int64_t last_step() const { return last_step_; }
 
  private:
@@ -85,15 +98,15 @@ class RoutingLog {
   void publish();
 
   std::filesystem::path file_;
-  std::filesystem::path next_;   // the file's twin, some records behind
-  std::filesystem::path spare_;  // the published file's second name while the two change places
+  std::filesystem::path next_;   // the file's twin, which lacks some records
+  std::filesystem::path spare_;  // the published file's second name while the two are exchanged
   std::vector<Layer> layers_;
   Origin origin_;
-  std::deque<RoutingRecord> recent_;  // all that the twin lacks
-  std::int64_t records_ = 0;          // in the published file and in recent_
-  std::int64_t published_ = 0;        // in the published file
+  std::deque<RoutingRecord> recent_;  // at least all records that the twin lacks
+  std::int64_t records_ = 0;          // number of records, including one that is being written
+  std::int64_t published_ = 0;        // number of records in the published file
   std::int64_t last_step_ = -1;
-  bool next_usable_ = false;
+  bool next_usable_ = false;  // the twin is a complete older version of the file
 };
 
 constexpr std::int64_t routing_format_version = 1;

@@ -30,19 +30,21 @@ bool tells_dropped(const RoutingHistory& history) {
 
 namespace {
 
-std::span<const std::int64_t> chosen(const RoutedTokens& load) {
+std::span<const std::int64_t> choosable(const RoutedTokens& load) {
   return std::span(load.tokens).subspan(static_cast<std::size_t>(load.always_on));
 }
 
 }  // namespace
 
 std::int64_t RoutedTokens::total() const { return std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0}); }
-std::int64_t RoutedTokens::max() const { return std::ranges::max(chosen(*this)); }
-std::int64_t RoutedTokens::min() const { return std::ranges::min(chosen(*this)); }
+std::int64_t RoutedTokens::max() const { return std::ranges::max(choosable(*this)); }
+std::int64_t RoutedTokens::min() const { return std::ranges::min(choosable(*this)); }
 std::size_t RoutedTokens::busiest() const {
   return static_cast<std::size_t>(std::max_element(tokens.begin(), tokens.end()) - tokens.begin());
 }
-double RoutedTokens::mean() const { return static_cast<double>(total()) / static_cast<double>(chosen(*this).size()); }
+double RoutedTokens::mean() const {
+  return static_cast<double>(total()) / static_cast<double>(choosable(*this).size());
+}
 
 double RoutedTokens::dropped_share() const {
   return total() == 0 ? no_number : static_cast<double>(dropped) / static_cast<double>(total());
@@ -58,28 +60,28 @@ double RoutedTokens::max_over_mean() const { return total() == 0 ? no_number : s
 double RoutedTokens::variation() const {
   if (total() == 0) return no_number;
   double squares = 0;
-  for (const std::int64_t n : chosen(*this))
+  for (const std::int64_t n : choosable(*this))
     squares += (static_cast<double>(n) - mean()) * (static_cast<double>(n) - mean());
-  return std::sqrt(squares / static_cast<double>(chosen(*this).size())) / mean();
+  return std::sqrt(squares / static_cast<double>(choosable(*this).size())) / mean();
 }
 
 double RoutedTokens::entropy() const {
   if (total() == 0) return no_number;
-  if (chosen(*this).size() == 1) return 1;
+  if (choosable(*this).size() == 1) return 1;
   double sum = 0;
-  for (const std::int64_t n : chosen(*this)) {
+  for (const std::int64_t n : choosable(*this)) {
     const double share = static_cast<double>(n) / static_cast<double>(total());
     if (share > 0) sum -= share * std::log(share);
   }
-  return sum / std::log(static_cast<double>(chosen(*this).size()));
+  return sum / std::log(static_cast<double>(choosable(*this).size()));
 }
 
 double RoutedTokens::percentile(double share) const {
   if (total() == 0) return no_number;
-  std::vector<std::int64_t> sorted(chosen(*this).begin(), chosen(*this).end());
-  const auto place = sorted.begin() + std::llround(share * static_cast<double>(sorted.size() - 1));
-  std::nth_element(sorted.begin(), place, sorted.end());
-  return static_cast<double>(*place) / mean();
+  std::vector<std::int64_t> sorted(choosable(*this).begin(), choosable(*this).end());
+  const auto position = sorted.begin() + std::llround(share * static_cast<double>(sorted.size() - 1));
+  std::nth_element(sorted.begin(), position, sorted.end());
+  return static_cast<double>(*position) / mean();
 }
 
 RecordRange select_records(const RoutingHistory& history, std::optional<std::int64_t> from,

@@ -16,7 +16,8 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-/// Columns as wide as their widest cell: the first left-aligned, the others right-aligned.
+/// Returns a table whose columns are as wide as their widest cell, the first one left-aligned, the others
+/// right-aligned.
 std::string aligned(const std::vector<Row>& rows) {
   std::vector<std::size_t> widths;
   for (const Row& row : rows) {
@@ -59,12 +60,12 @@ Row row_of(const RoutedTokens& load, bool experts, bool dropped) {
   return row;
 }
 
-/// A number that may be unknown.
+/// Returns a number, or "-" if it is unknown.
 std::string known(float number, int decimals) {
   return std::isnan(number) ? "-" : real_text(number, fmt::format(".{}f", decimals));
 }
 
-/// One row per router: how even single steps were, beside the sum of all steps.
+/// Returns a table of the balance of single steps, next to that of their sum, with one row per router.
 std::string steps_table(const RoutingHistory& history, RecordRange range) {
   std::vector<Row> rows = {{"layer", "MaxVio mean", "max", "of sum", "idle mean", "max", "of experts"}};
   for (const RoutingHistory::Layer& layer : history.layers) {
@@ -78,13 +79,13 @@ std::string steps_table(const RoutingHistory& history, RecordRange range) {
          aligned(rows);
 }
 
-/// A row a router.
+/// Returns a table of the information of choices about tokens, with one row per router.
 std::string information_table(const RoutingHistory& history, RecordRange range) {
   std::vector<Row> rows = {{"layer", "H(m)", "H(m|x)", "MI"}};
   for (const RoutingHistory::Layer& layer : history.layers) {
-    const Information told = information(layer, range);
-    rows.push_back({fmt::format("layer{}", label_of(layer.id)), ratio_text(told.entropy), ratio_text(told.of_token),
-                    ratio_text(told.mutual())});
+    const Information info = information(layer, range);
+    rows.push_back({fmt::format("layer{}", label_of(layer.id)), ratio_text(info.entropy), ratio_text(info.of_token),
+                    ratio_text(info.mutual())});
   }
   return "Information of a choice about its token, in nats: entropy of the router's mean probabilities H(m), mean "
          "entropy of "
@@ -101,7 +102,7 @@ std::string width_text(const ChosenWidth& width) {
 
 std::string routing_table(const RoutingHistory& history, RecordRange range, bool experts) {
   const auto records = static_cast<std::int64_t>(range.end - range.begin);
-  // The log does not tell where the steps of its first record begin: a run may have begun with a checkpoint.
+  // The first step of the log's first record is unknown: the run may have begun with a checkpoint.
   const std::string first =
       range.begin > 0 ? fmt::format("{} to ", history.steps[range.begin - 1] + 1) : std::string("up to ");
   std::string text = fmt::format("Tokens per expert, summed over {}, steps {}{}; top0 is a token's first choice\n",
@@ -137,13 +138,13 @@ void write_routing_csv(const RoutingHistory& history, std::ostream& out) {
       fmt::memory_buffer lines;
       for (std::size_t k = 0; k < choices; ++k) {
         for (std::size_t e = 0; e < experts; ++e) {
-          const std::size_t place = (r * choices + k) * experts + e;
+          const std::size_t index = (r * choices + k) * experts + e;
           const auto end = std::back_inserter(lines);
           fmt::format_to(end, "{},{},{},{},{},{},{},{},{}", history.steps[r], layer.id.layer, k, e,
-                         layer.expert_sizes[e], layer.expert_rank[e], layer.counts[place],
+                         layer.expert_sizes[e], layer.expert_rank[e], layer.counts[index],
                          real_text(layer.mean_probability[r * experts + e]),
                          layer.id.site == Site::attention ? "attention" : "ffn");
-          if (dropped) fmt::format_to(end, ",{}", layer.drops ? layer.dropped[place] : 0);
+          if (dropped) fmt::format_to(end, ",{}", layer.drops ? layer.dropped[index] : 0);
           lines.push_back('\n');
         }
       }

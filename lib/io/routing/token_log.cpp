@@ -75,18 +75,18 @@ TokenLog::~TokenLog() {
   for (auto* dataset : {&token_, &source_, &target_, &loss_}) dataset->reset();
   out_.reset();
   std::error_code ignored;
-  std::filesystem::remove(partial_, ignored);  // finish() has renamed it
+  std::filesystem::remove(partial_, ignored);  // does not exist after finish(), which renames it
 }
 
-void TokenLog::write_tokens(std::int64_t first, std::span<const std::int64_t> places,
+void TokenLog::write_tokens(std::int64_t first, std::span<const std::int64_t> positions,
                             std::span<const std::int32_t> sources, std::span<const std::int32_t> targets) {
-  const Box rows = rows_of({first, std::ssize(places)});
-  require(sources.size() == places.size() && targets.size() == places.size(),
-          "token log: {} places, {} sources, {} targets", places.size(), sources.size(), targets.size());
-  token_->write(rows, places.data());
+  const Box rows = rows_of({first, std::ssize(positions)});
+  require(sources.size() == positions.size() && targets.size() == positions.size(),
+          "token log: {} places, {} sources, {} targets", positions.size(), sources.size(), targets.size());
+  token_->write(rows, positions.data());
   source_->write(rows, sources.data());
   target_->write(rows, targets.data());
-  token_rows_ += std::ssize(places);
+  token_rows_ += std::ssize(positions);
 }
 
 void TokenLog::write_losses(std::int64_t first, std::span<const float> losses) {
@@ -127,7 +127,7 @@ TokenLogFile::TokenLogFile(const std::filesystem::path& file)
                            file.string()),
              hdf5::File::open(file))) {
   const std::string name = file.string();
-  // The text of `format` is not read: HDF5 keeps texts where no checksum guards them, and a damaged one can hang it.
+  // The text of `format` is not read: HDF5 stores strings without checksums, and a damaged one can make it hang.
   require_input(file_.has_attribute("format_version") && file_.has_attribute("step") && file_.has("/loss"),
                 "{}: is not a token log", name);
   require_input(file_.integer("format_version") == token_log_format_version,

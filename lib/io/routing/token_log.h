@@ -14,7 +14,7 @@
 
 namespace lyceum {
 
-/// A router whose choices a token log holds.
+/// A router whose choices a token log has.
 struct TokenLogLayer {
   MixtureId id;
   std::int64_t top_k;
@@ -22,42 +22,46 @@ struct TokenLogLayer {
   bool operator==(const TokenLogLayer&) const = default;
 };
 
-/// What the tokens of an evaluation were, what they cost and where they went. Every dataset has a row a token, in the
-/// order of the evaluation:
-///   /token i64 [tokens]                 place of the token that is read in data.valid
-///   /source, /target i32 [tokens]       that token, and the one that is predicted; -1 where it does not count
-///   /loss f32 [tokens]                  cross-entropy, nats; 0 where the target does not count
-///   /layers/LLL/chosen i32 [tokens, k]  experts, best first, by the layer's FFN; the attention's:
-///   /layers/LLL/attention /layers/LLL/gate f32 [tokens, k]    what their answers were multiplied by
-/// Dimension scales token and choice; `units`; the attribute expert_sizes on each router's group and datasets;
-/// `checkpoint`, `step` and `data` of the file describe what was evaluated.
+/// Writes a token log: the tokens of an evaluation, their losses and the experts that they chose. Every dataset has one
+/// row per token, in the order of the evaluation:
+/// - /token i64 [tokens]: index in data.valid of the token that is read
+/// - /source, /target i32 [tokens]: that token, and the one to predict; -1 if it does not count
+/// - /loss f32 [tokens]: cross-entropy, nats; 0 if the target does not count
+/// - /layers/LLL/chosen i32 [tokens, top_k]: experts, best first
+/// - /layers/LLL/gate f32 [tokens, top_k]: factors of their outputs
+///
+/// The last two are for the layer's FFN; attention has the same under /layers/LLL/attention. There are dimension scales
+/// token and choice, an attribute `units` of each dataset, and an attribute expert_sizes of each router's group and
+/// datasets. The file's attributes `checkpoint`, `step` and `data` describe the evaluation. Call finish() once every
+/// row is written.
 class TokenLog {
  public:
+  /// The evaluation that a log describes.
   struct Header {
     std::string checkpoint, data;
     std::int64_t step = 0, tokens = 0;
     std::vector<TokenLogLayer> layers{};
   };
-  /// Writes `.NAME.partial` next to the file, which finish() puts in its place.
+  /// Creates `.NAME.partial` next to the file NAME; finish() renames it. Throws if it cannot be created.
   TokenLog(std::filesystem::path file, Header header);
   ~TokenLog();
   TokenLog(const TokenLog&) = delete;
   TokenLog& operator=(const TokenLog&) = delete;
 
-  /// Rows from `first` on, each once, in any order.
-  void write_tokens(std::int64_t first, std::span<const std::int64_t> places, std::span<const std::int32_t> sources,
+  /// These write rows from `first` on. Every row must be written exactly once, in any order.
+  void write_tokens(std::int64_t first, std::span<const std::int64_t> positions, std::span<const std::int32_t> sources,
                     std::span<const std::int32_t> targets);
   void write_losses(std::int64_t first, std::span<const float> losses);
-  /// Of header.layers[layer]; [rows, top_k].
+  /// Writes choices of header.layers[layer]: both [rows, top_k].
   void write_choices(std::size_t layer, std::int64_t first, std::span<const std::int32_t> chosen,
                      std::span<const float> gates);
-  /// Throws where rows are missing. The file is on the disk then.
+  /// Publishes the file, which is on the disk afterwards. Throws if rows are missing or it cannot be written.
   void finish();
 
  private:
   struct Layer {
     hdf5::Dataset chosen, gate;
-    std::int64_t rows = 0;  // written
+    std::int64_t rows = 0;  // number of rows written
   };
   std::filesystem::path file_, partial_;
   Header header_;
@@ -69,22 +73,23 @@ class TokenLog {
 
 constexpr std::int64_t token_log_format_version = 1;
 
-/// The same for its reader, who takes some rows at a time. What is damaged or no token log is a bad_input Error that
-/// names the file.
+/// Reads a token log, a range of rows at a time. Throws a bad_input Error that names the file if it is damaged or not a
+/// token log.
 class TokenLogFile {
  public:
+  /// Opens the file and checks its structure.
   explicit TokenLogFile(const std::filesystem::path& file);
 
   const std::filesystem::path& path() const { return file_.path(); }
   std::int64_t step() const { return step_; }
   std::int64_t tokens() const { return tokens_; }
-  /// In the order of forward.
+  /// The routers, in forward order.
   const std::vector<TokenLogLayer>& layers() const { return layers_; }
 
-  std::vector<float> losses(const Range& rows) const;  // finite
-  /// Places, sources and targets, one after another.
+  std::vector<float> losses(const Range& rows) const;  // throws if one is not finite
+  /// Returns the datasets token, source and target of these rows.
   std::array<std::vector<std::int64_t>, 3> identity(const Range& rows) const;
-  /// [rows, top_k] of layers()[layer].
+  /// Returns the experts that layers()[layer] chose, [rows, top_k], best first.
   std::vector<std::int32_t> chosen(std::size_t layer, const Range& rows) const;
 
  private:

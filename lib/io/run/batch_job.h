@@ -5,19 +5,18 @@
 
 namespace lyceum {
 
-/// The batch job that this process runs in, according to Slurm's environment. [sbatch(1), "output environment
-/// variables"]
+/// The Slurm job of this process, from Slurm's environment variables. [sbatch(1), "output environment variables"]
 struct BatchJob {
-  std::string cluster, id;            // "4711", of an array "4700_11"
-  std::string name, partition, user;  // empty where the environment does not say
-  std::string nodes;                  // "n[1-4]"
-  int restarts = 0;                   // how often it was requeued
+  std::string cluster, id;            // id: "4711", or "4700_11" for a task of an array
+  std::string name, partition, user;  // empty if the environment does not have them
+  std::string nodes;                  // list of nodes, such as "n[1-4]"
+  int restarts = 0;                   // number of times that the job was requeued
 };
 
-/// None outside a job.
+/// Returns the job of this process; nothing if it is not in a job.
 std::optional<BatchJob> batch_job();
 
-/// "Slurm job 4711 (train, partition low) on n[1-4], restart 2"
+/// Returns the job as text: "Slurm job 4711 (train, partition low) on n[1-4], restart 2".
 std::string text_of(const BatchJob& job);
 
 }  // namespace lyceum

@@ -24,7 +24,8 @@ namespace lyceum {
 
 namespace {
 
-/// Why a process no longer holds a run's folder.
+/// Why this process no longer holds the run's directory: it was removed, its lock file was removed, or another job has
+/// taken it.
 enum class Loss { none, folder, file, other };
 
 }  // namespace
@@ -40,15 +41,18 @@ struct RunLock::Implementation {
   std::atomic<Loss> loss = Loss::none;
   std::mutex mutex;
   std::condition_variable_any wake;
-  std::jthread beating;  // last: it uses the others
+  std::jthread beating;  // declared last: destroyed, and so joined, before the members that it uses
 
   void make_directory() { made_directory = make_directories(path.parent_path()) || made_directory; }
 
   enum class Outcome { taken, held, unknown, gone };
 
-  /// Writes `self` into the file unless another may hold it: then `seen` has its text. An unknown holder must be
-  /// watched, and is ignored once it was `judged_stale`. Gone: file or directory was removed meanwhile,
-  /// as a holder does that ends.
+  /// Tries to take the lock once. `seen` is set to the text of the file.
+  /// - taken: `self` is written to the file.
+  /// - held: another process holds the lock.
+  /// - unknown: another process may hold it. The caller must watch() the file; if its text was `judged_stale`, the lock
+  ///   is taken instead.
+  /// - gone: the file or its directory was removed meanwhile, as a holder does when it ends. Try again.
   Outcome try_take(const std::string& judged_stale, std::string& seen) {
     const LockFile file(path, true);
     if (file.is_gone() || !file.guard()) return Outcome::gone;
@@ -66,8 +70,10 @@ struct RunLock::Implementation {
 
   enum class Sign { none, life, other };
 
-  /// Of the holder in `seen`: none when its time stamp did not change for `silence`, life as soon as it moves, other
-  /// when the file holds another text or is gone.
+  /// Watches the holder whose text is `seen` for signs of life:
+  /// - none: its time stamp did not change for `silence`.
+  /// - life: its time stamp changed.
+  /// - other: the file has another text or was removed.
   Sign watch(const std::string& seen) const {
     const auto start = Clock::now();
     std::optional<std::pair<std::int64_t, std::int64_t>> first;
@@ -88,7 +94,7 @@ struct RunLock::Implementation {
     const auto start = Clock::now();
     std::string seen, stale;
     for (;;) {
-      make_directory();  // each time: the holder may remove it when it ends
+      make_directory();  // in each round, since a holder that ends may remove it
       const Outcome outcome = try_take(stale, seen);
       if (outcome == Outcome::taken) return;
       if (outcome == Outcome::gone) continue;
@@ -104,13 +110,13 @@ struct RunLock::Implementation {
   void beat(const std::stop_token& stop) {
     std::unique_lock hold(mutex);
     while (!wake.wait_for(hold, stop, timing.beat, [] { return false; }) && !stop.stop_requested()) {
-      look(true);
+      update_loss(true);
     }
   }
 
-  /// Whether the file still says that this process holds the directory; moves its time stamp. When it cannot be read
-  /// now, it may be the next time.
-  void look(bool touch) {
+  /// Sets `loss` if this process no longer holds the directory. If `touch`, updates the time stamp of the file. If the
+  /// file cannot be read now, `loss` does not change.
+  void update_loss(bool touch) {
     try {
       const LockFile file(path, false);
       if (file.is_gone()) {
@@ -123,10 +129,11 @@ struct RunLock::Implementation {
     }
   }
 
-  void give_back() {
+  /// Removes the lock file if it is this process's, and the directory if this object made it and it is empty.
+  void release() {
     const LockFile file(path, false);
     if (file.is_open() && file.guard() && parse_holder(file.text()).token == self.token) unlink(path.c_str());
-    if (made_directory) rmdir(path.parent_path().c_str());  // unless something was written
+    if (made_directory) rmdir(path.parent_path().c_str());  // fails, as intended, unless the directory is empty
   }
 };
 
@@ -140,16 +147,16 @@ RunLock::RunLock(const std::filesystem::path& directory, Timing timing)
 RunLock::~RunLock() {
   implementation_->beating = {};  // stops and joins
   try {
-    implementation_->give_back();
+    implementation_->release();
   } catch (const Error&) {
-    // It is found stale later.
+    // Later jobs find the lock stale.
   }
 }
 
 const std::string& RunLock::recovered() const { return implementation_->recovered; }
 
 void RunLock::require_held(bool read_now) const {
-  if (read_now) implementation_->look(false);
+  if (read_now) implementation_->update_loss(false);
   const std::string folder = implementation_->path.parent_path().string();
   switch (implementation_->loss) {
     case Loss::none: return;

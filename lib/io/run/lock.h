@@ -7,35 +7,37 @@
 
 namespace lyceum {
 
-/// Keeps a second job out of a run directory. The file DIRECTORY/LOCK says who holds it, and its time stamp moves on as
-/// long as the holder lives; that needs nothing but a file system that all machines see, no two clocks that agree and
-/// no lock server. A holder that died without a word is found out by, in this order:
-///   1. its process, where it ran under the same kernel: held or stale at once;
-///   2. its batch job, where this is a later start of the same one: stale at once;
-///   3. its time stamp: stale when it does not move for `silence`.
-/// A holder that lives is given `patience` to end: it may be the last of a job that is just dying. One object a job:
-/// rank 0 has it.
+/// Locks a run's directory against other jobs. Rank 0 of a job has one object. The file DIRECTORY/LOCK names the
+/// holder, which updates the time stamp of the file as long as it lives. This requires only a file system that all
+/// machines share: neither synchronised clocks nor a lock server. A holder that has died is detected by, in this order:
+/// 1. its process, if it ran under the same kernel: it is known at once if the lock is held or stale;
+/// 2. its batch job, if this is a later start of the same job: the lock is stale at once;
+/// 3. its time stamp: the lock is stale if it does not change for `silence`.
+///
+/// If the holder lives, the object waits up to `patience` for it to end: it may be the last process of a job that is
+/// ending.
 class RunLock {
  public:
+  /// Times of the protocol; tests use shorter ones.
   struct Timing {
-    std::chrono::milliseconds beat{5000};      // between two moves of the time stamp
-    std::chrono::milliseconds silence{20000};  // of the other's time stamp, until it counts as dead
-    std::chrono::milliseconds patience{5000};  // with a holder that lives
+    std::chrono::milliseconds beat{5000};      // interval of updates of the time stamp
+    std::chrono::milliseconds silence{20000};  // time without an update after which a holder counts as dead
+    std::chrono::milliseconds patience{5000};  // time to wait for a holder that lives
   };
-  /// Makes the directory, and takes it. Throws a usage Error that names host, job and age of a holder that lives on; a
-  /// failed one where the directory cannot be written.
+  /// Creates the directory if it is missing, and takes the lock. Throws a usage Error that names host, job and age of a
+  /// holder that does not end, and a failed Error if the directory cannot be written.
   RunLock(const std::filesystem::path& directory, Timing timing);
   explicit RunLock(const std::filesystem::path& directory) : RunLock(directory, Timing{}) {}
-  /// Gives it back, and removes the directory again when it made it and nothing was written to it.
+  /// Releases the lock. Removes the directory if the constructor created it and nothing was written to it.
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
 
-  /// What was found in the way and put aside, for the log; empty: nothing.
+  /// Returns a message about the stale lock that was replaced, for the log; empty if there was none.
   const std::string& recovered() const;
-  /// Throws when the directory or the file in it was removed, or another job took it, as it may after this process was
-  /// suspended for longer than `silence`: nothing must be written to it any more. As the last beat saw it, or by
-  /// reading the file now.
+  /// Throws a failed Error if the directory or the lock file was removed, or if another job has taken the lock, for
+  /// example while this process was suspended for longer than `silence`. The caller must not write to the directory any
+  /// more. Checks the state at the last update of the time stamp or, if `read_now`, reads the file.
   void require_held(bool read_now = false) const;
 
  private:

@@ -21,12 +21,12 @@ LockFile::LockFile(const std::filesystem::path& path, bool create) : path_(path)
   require(descriptor_ >= 0 || !create || is_gone(), "{}: cannot open: {}", path.string(), system_reason(error_));
 }
 LockFile::~LockFile() {
-  if (descriptor_ >= 0) close(descriptor_);  // and with it the guard
+  if (descriptor_ >= 0) close(descriptor_);  // releases the guard too
 }
 
 bool LockFile::is_gone() const { return error_ == ENOENT; }
 
-/// The result of a system call; throws with the reason when it fails.
+/// Makes a system call and returns its result; throws with the system's reason if it fails.
 template <class Call>
 std::int64_t LockFile::persist(const char* action, const Call& call) const {
   const std::int64_t result = uninterrupted(call);
@@ -41,7 +41,8 @@ bool LockFile::guard() const {
     whole.l_type = F_WRLCK;
     whole.l_whence = SEEK_SET;
     if (fcntl(descriptor_, F_OFD_SETLK, &whole) == 0) break;
-    if (errno != EAGAIN && errno != EACCES && errno != EINTR) break;  // no locks here: the time stamps must do
+    // Other errors mean that the file system has no locks, so the time stamps must suffice.
+    if (errno != EAGAIN && errno != EACCES && errno != EINTR) break;
     require(attempt < 1000, "{}: another process keeps it locked: is a process that reads it stopped?", path_.string());
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }

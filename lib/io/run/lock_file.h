@@ -7,29 +7,32 @@
 
 namespace lyceum {
 
-/// The lock file, open. Opening it makes NFS ask the server for its current state. Errors of the file system are failed
-/// Errors that name the file.
+/// An open lock file. Opening it makes an NFS client ask the server for the current state. Failures are failed Errors
+/// that name the file.
 class LockFile {
  public:
-  /// `create`: makes the file if it is not there; its folder must be.
+  /// Opens the file. If `create`, creates it if it is missing; its folder must exist.
   LockFile(const std::filesystem::path& path, bool create);
   ~LockFile();
   LockFile(const LockFile&) = delete;
   LockFile& operator=(const LockFile&) = delete;
 
   bool is_open() const { return descriptor_ >= 0; }
-  /// True if the file, or its folder, was not there.
+  /// True if the file or its folder did not exist when it was to be opened.
   bool is_gone() const;
 
-  /// Keeps others from reading and deciding meanwhile, where the file system has locks; false when the file was removed
-  /// before that.
+  /// Locks the file (fcntl) until the object is destroyed, if the file system supports locks, so that no other process
+  /// can decide about the holder at the same time. Returns false if the path no longer refers to this file. Throws if
+  /// another process keeps the file locked for 10 s.
   bool guard() const;
 
+  /// Returns the contents, at most 4096 bytes.
   std::string text() const;
+  /// Replaces the contents and fsyncs the file.
   void write(const std::string& text) const;
-  /// Moves the time stamp, by the clock of the file server.
+  /// Sets the time stamp to the current time, by the clock of the file server. Ignores errors.
   void touch() const;
-  /// Seconds and nanoseconds.
+  /// Returns the time stamp: seconds and nanoseconds.
   std::pair<std::int64_t, std::int64_t> time_stamp() const;
 
  private:

@@ -38,7 +38,8 @@ std::string link_target(const char* link) {
   return fs::read_symlink(link, error).string();
 }
 
-/// State and start time (clock ticks since boot) of a process; start 0: there is none. [proc(5), stat]
+/// State and start time (clock ticks since boot) of a process. `start` is 0 if there is no such process. [proc(5),
+/// stat]
 struct ProcessState {
   char state = 0;
   std::uint64_t start = 0;
@@ -47,7 +48,7 @@ ProcessState process_state(std::int64_t pid) {
   std::ifstream stream(fmt::format("/proc/{}/stat", pid));
   std::string text;
   std::getline(stream, text);
-  const std::size_t name_end = text.rfind(')');  // the name may hold anything
+  const std::size_t name_end = text.rfind(')');  // the process's name may contain any characters
   if (name_end == std::string::npos) return {};
   std::istringstream fields(text.substr(name_end + 1));
   ProcessState found;
@@ -115,7 +116,7 @@ LockHolder parse_holder(const std::string& text) {
 
 std::string holder_name(const LockHolder& holder) {
   if (holder.token.empty()) return "a job that left an unreadable record";
-  // Subtract as real numbers: `since` may be any integer.
+  // Subtracts floating-point numbers, since `since` may be any integer.
   const double seconds = static_cast<double>(std::time(nullptr)) - static_cast<double>(holder.since);
   const std::string age = human_duration(std::max(seconds, 0.0));
   return fmt::format("{} on {} (process {}), which took it {} ago",

@@ -18,9 +18,9 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-/// Calls `use(record, bytes up to and with this line)` for every whole line until it says false. A line without its
-/// newline is the last one of a run killed while writing it: left out. So is everything from a zero byte on: a file
-/// system that lost its power left it where data had not reached the disk.
+/// Calls use(record, offset of the end of its line in bytes) for each complete line, until it returns false. Stops at
+/// - a last line without a newline: the run was killed while it wrote the line;
+/// - a zero byte: after a power failure, file systems may leave zeros where data had not reached the disk.
 void for_each_line(const std::filesystem::path& file,
                    const std::function<bool(const OrderedJson&, std::int64_t)>& use) {
   std::ifstream in = open_to_read(file);
@@ -46,13 +46,13 @@ std::string line_of(const OrderedJson& record) {
   }
   for (const std::string& key : nonfinite) line[key] = nullptr;
   if (!nonfinite.empty()) line["nonfinite"] = nonfinite;
-  return json_text(line) + "\n";  // the shortest digits that read back as the same double
+  return json_text(line) + "\n";  // numbers have the shortest digits that are read as the same double
 }
 
 }  // namespace
 
 MetricsLog::MetricsLog(const std::filesystem::path& file, std::int64_t resume_step) {
-  std::int64_t kept = 0;  // bytes
+  std::int64_t kept = 0;  // size of the kept lines in bytes
   if (std::filesystem::exists(file)) {
     const auto keep = [&](const OrderedJson& record, std::int64_t bytes) {
       const auto step = record["step"].get<std::int64_t>();

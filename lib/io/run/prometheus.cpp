@@ -36,7 +36,7 @@ std::string number_text(double value) {
 }  // namespace
 
 std::string prometheus_text(const nlohmann::ordered_json& record, const std::string& run) {
-  std::map<std::string, std::string> gauges;  // lines by name: those of one name must follow each other
+  std::map<std::string, std::string> gauges;  // lines by gauge name: the lines of one gauge must be consecutive
   for (const auto& [key, value] : record.items()) {
     if (!value.is_number()) continue;
     const std::size_t slash = key.find('/');

@@ -7,12 +7,13 @@
 
 namespace lyceum {
 
-/// The numbers of a metrics record in Prometheus' text format 0.0.4: a gauge `lyceum_KEY` each, with the label
-/// run="`run`"; of a key NAME/SOURCE the gauge `lyceum_NAME` with the label source="SOURCE", too.
+/// Returns the numbers of a metrics record in Prometheus' text format 0.0.4. A key KEY becomes the gauge `lyceum_KEY`
+/// with the label run="`run`"; a key NAME/SOURCE becomes the gauge `lyceum_NAME` with the additional label
+/// source="SOURCE".
 std::string prometheus_text(const nlohmann::ordered_json& record, const std::string& run);
 
-/// Replaces `file` for the textfile collector of a node exporter, which thus never reads half of one. It need not
-/// survive a power failure, so nothing waits for the disk. Throws a failed Error that names the file.
+/// Replaces `file` atomically for the textfile collector of a node exporter, which thus never reads an incomplete file.
+/// Does not fsync, since the file need not survive a power failure. Throws a failed Error that names the file.
 void write_prometheus(const std::filesystem::path& file, const nlohmann::ordered_json& record, const std::string& run);
 
 }  // namespace lyceum

@@ -7,23 +7,23 @@
 
 namespace lyceum {
 
-/// One start of a run: what a reader needs to do it again.
+/// One start of a run, with what is needed to repeat it.
 struct RunStart {
-  std::int64_t step = 0;     // steps done before
+  std::int64_t step = 0;     // number of steps done before
   std::string date = {};     // UTC, ISO 8601
-  std::string program = {};  // version and commit
+  std::string program = {};  // version and commit of Lyceum
   std::string mesh = {};
-  std::string config = {};  // resolved, INI
+  std::string config = {};  // resolved, in INI syntax
 };
 
-/// `starts.jsonl` of a run directory: a JSON object a start. Starts after `start.step`, whose steps are done again, are
-/// cut off. Throws as MetricsLog does.
+/// Appends a start to `starts.jsonl` of a run's directory, one JSON object per line. Removes starts after `start.step`,
+/// since their steps are done again. Throws as MetricsLog does.
 void record_start(const std::filesystem::path& file, const RunStart& start);
 
-/// Oldest first. Throws a bad_input Error that names file and line.
+/// Reads all starts, oldest first; skips an incomplete last line. Throws a bad_input Error that names file and line.
 std::vector<RunStart> read_starts(const std::filesystem::path& file);
 
-/// Now: "2026-03-01T12:00:00Z".
+/// Returns the current time: "2026-03-01T12:00:00Z".
 std::string utc_date();
 
 }  // namespace lyceum

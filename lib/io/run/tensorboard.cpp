@@ -28,7 +28,7 @@ std::string bytes_of(Number number) {
   return bytes;
 }
 
-/// Protocol buffers: a field is its number and kind in one varint, then its value.
+// Encoding of protocol buffers: a field is its number and wire type in one varint, then its value.
 std::string varint(std::uint64_t value) {
   std::string bytes;
   for (; value >= 0x80; value >>= 7) bytes += static_cast<char>(value | 0x80);
@@ -47,7 +47,7 @@ std::string field(int number, float value) {
   return varint(static_cast<std::uint64_t>(number) << 3 | 5) + bytes_of(value);
 }
 
-/// CRC-32C, masked: a CRC of data that hold a CRC would be of little use.
+/// Returns the masked CRC-32C of the bytes. TFRecord masks it because a CRC is weak on data that contains a CRC.
 std::string checksum(std::string_view bytes) {
   boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> crc;
   crc.process_bytes(bytes.data(), bytes.size());
@@ -63,7 +63,7 @@ std::string file_version() { return field(3, std::string_view("brain.Event:2"));
 std::string session_start() { return field(7, field(1, std::int64_t{1})); }  // SessionLog.status = START
 std::string scalar(std::string_view tag, float value) { return field(1, field(1, tag) + field(2, value)); }
 
-/// TensorBoard draws tags with the same word before the slash together.
+/// Returns the tag of a metric. TensorBoard groups the charts of tags with the same word before the slash.
 std::string tag_of(const std::string& key) {
   const auto one_of = [&](auto... names) { return ((key == names) || ...); };
   if (key == "loss" || key.ends_with("_loss") || key.starts_with("valid_") || key == "unigram_entropy")
@@ -73,7 +73,8 @@ std::string tag_of(const std::string& key) {
   return "speed/" + key;
 }
 
-/// TensorBoard reads the files of a folder in the order of their names: by the microsecond that they begin in.
+/// Returns the path of a new file. TensorBoard reads the files of a folder in the order of their names, which therefore
+/// begin with the time in microseconds.
 std::filesystem::path new_file(const std::filesystem::path& folder) {
   make_directories(folder);
   return folder / fmt::format("events.out.tfevents.{:.0f}.{}", 1e6 * unix_seconds(), host_name());

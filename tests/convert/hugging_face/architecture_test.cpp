@@ -18,8 +18,8 @@
 #include "support/tiny_run.h"
 #include "train/eval/evaluator.h"
 
-/// Changes of config.json (tests/end_to_end/hf/keys.json, of benchmarks/transformers_keys.py): each is refused, or
-/// gives the loss that transformers computed.
+// Changes of config.json, from tests/end_to_end/hf/keys.json, which benchmarks/transformers_keys.py writes. Each change
+// must either be rejected or give the loss that transformers computed.
 namespace lyceum::hugging_face {
 namespace {
 
@@ -39,7 +39,7 @@ Json changed(Json json, const Json& change) {
   return json;
 }
 
-/// All keys, those of objects in it too.
+/// Returns all keys, including those of nested objects.
 std::vector<std::string> keys_of(const Json& json) {
   std::vector<std::string> keys;
   const Json flat = json.flatten();
@@ -52,7 +52,7 @@ std::vector<std::string> keys_of(const Json& json) {
   return keys;
 }
 
-/// Mean loss of an imported model on the fixtures' tokens.
+/// Returns the mean loss of an imported model on the fixtures' tokens.
 double loss_of(NewRun run) {
   const TemporaryDirectory folder;
   run.config.run.dir = folder.path().string();
@@ -83,14 +83,14 @@ class Keys : public testing::TestWithParam<std::string> {
     std::ofstream(folder_.path() / config_name) << changed(config_, change);
     const ModelFolder model(folder_.path());
     NewRun run = import_run(model, {.config = model.config()});
-    for (NewRun::Weights& tensor : run.tensors) {  // that outlive the folder's reader
+    for (NewRun::Weights& tensor : run.tensors) {  // copied, since the tensors outlive the reader of the folder
       std::vector<float> values(static_cast<std::size_t>(tensor.shape.size()));
       tensor.make(values);
       tensor.make = [values](std::span<float> to) { std::ranges::copy(values, to.begin()); };
     }
     return run;
   }
-  /// Models that only batch.seq_len tells apart have the same loss.
+  /// Models that differ only in batch.seq_len have the same loss.
   double loss(NewRun run) {
     run.config.batch.seq_len = seq_len;
     const std::string key = to_ini(run.config);
@@ -133,7 +133,7 @@ TEST_P(Keys, AreReadAsTransformersReadsThemOrRefused) {
   EXPECT_GE(other_losses, 3u) << "changes that are read and change the loss";
 }
 
-/// A part of a name that no half of a block declares would be renamed nowhere.
+// Every renamed part must occur in a tensor that a half of a block declares; otherwise it would have no effect.
 TEST(Architectures, RenamePartsOfDeclaredNames) {
   Config config = tiny_config();
   resolve(config, 1);

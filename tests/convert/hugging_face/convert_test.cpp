@@ -51,14 +51,14 @@ Config resolved(Config config) {
 
 Hosting smallest(const Config& config) { return smallest_host(resolved(config)); }
 
-/// What keeps a model from every architecture.
+/// Returns the message that says why no architecture can represent a model.
 std::string nowhere(const Config& config) {
   return error_of([&] { smallest(config); }, ExitCode::usage);
 }
 
 const Architecture& named(const char* type) { return *find_architecture(type); }
 
-/// config.json of a model of this architecture.
+/// Returns config.json of a model of this architecture.
 Json described(const char* type) {
   constexpr std::array dense_ones{"llama", "qwen2", "qwen3"}, with_head_norms{"qwen3", "qwen3_moe", "dots1"};
   const auto among = [&](const auto& names) { return std::ranges::find(names, std::string_view(type)) != names.end(); };
@@ -176,22 +176,22 @@ TEST(HuggingFace, AbsentKeysMeanWhatTheClassHas) {
   EXPECT_EQ(resolved(config_of(named("mixtral"), json)).model.kv_heads, 2);
 }
 
-/// A checkpoint whose tensors have whole numbers.
+/// A checkpoint whose tensors have whole numbers as values.
 class Checkpoint {
  public:
-  /// `odd`: takes the place of one value of lm_head/weight.
+  /// `odd` replaces one value of lm_head/weight.
   explicit Checkpoint(const Config& config, std::optional<float> odd = {}) : config_(resolved(config)) {
-    std::vector<CheckpointPiece> pieces;
+    std::vector<CheckpointPiece> slices;
     for (const ModelTensor& tensor : model_tensors(config_)) {
       std::vector<float>& values = values_[tensor.name];
       values.resize(static_cast<std::size_t>(tensor.shape.size()));
       std::iota(values.begin(), values.end(), 1.f);
       if (odd && tensor.name == "lm_head/weight") values[3] = *odd;
-      pieces.push_back({tensor.name, tensor.shape, Box::whole(tensor.shape), values.data()});
+      slices.push_back({tensor.name, tensor.shape, Box::whole(tensor.shape), values.data()});
     }
     const CheckpointHeader header{
         .run_uuid = "source", .mesh = "any", .config = to_ini(config_), .trainer_state = RunState().text()};
-    write_checkpoint(ProcessGroup::self(), folder_.path(), header, pieces);
+    write_checkpoint(ProcessGroup::self(), folder_.path(), header, slices);
     reader_.emplace(folder_.path() / checkpoint_name(0));
   }
 
@@ -209,7 +209,7 @@ class Checkpoint {
     tensor.read(values);
     return values;
   }
-  /// Whether an import has the very tensors and configuration.
+  /// Expects that an import has exactly the same tensors and configuration.
   void expect_import_gives_it_back() const {
     const ModelFolder model(target());
     const NewRun run = import_run(model, {.config = model.config()});
@@ -337,7 +337,7 @@ TEST(HuggingFace, AFolderThatIsNotWholeIsRefused) {
   expect_bad_input(import, "config.json does not exist");
 }
 
-/// A folder with a dense model's weights, of which tests change one thing.
+/// A folder with a dense model, in which each test changes something.
 class Weights : public testing::Test {
  protected:
   using Tensors = std::map<std::string, std::vector<float>>;
@@ -373,7 +373,7 @@ class Weights : public testing::Test {
     json[key] = value;
     std::ofstream(folder_ / config_name) << json;
   }
-  /// All values, read.
+  /// Reads all values.
   Tensors import() const {
     const ModelFolder model(folder_);
     Tensors read;
@@ -456,7 +456,7 @@ TEST_F(Weights, OfAnAdapterAreRefused) {
   expect_refused("adapter_config.json: the folder holds an adapter");
 }
 
-/// The layout of a model hub's cache: snapshots of links to blobs.
+// In the cache of a model hub, a snapshot consists of links to blobs.
 TEST_F(Weights, AreFoundThroughLinks) {
   write(weights_name, names());
   const fs::path blobs = folder_.parent_path() / "blobs";
@@ -468,7 +468,7 @@ TEST_F(Weights, AreFoundThroughLinks) {
   EXPECT_EQ(import().size(), values_.size());
 }
 
-/// An incomplete download of a model hub's cache.
+// An incomplete download in the cache of a model hub.
 TEST_F(Weights, AndOtherFilesMayNotBeLinksToNothing) {
   write(weights_name, names());
   for (const char* name : {"generation_config.json", "chat_template.jinja", "tokenizer.json", index_name}) {

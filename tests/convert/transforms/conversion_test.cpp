@@ -27,14 +27,14 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-/// A dense model: two layers whose FFNs are twelve units wide.
+/// Returns the configuration of a dense model with two layers, whose FFNs are twelve units wide.
 Config dense() {
   Config config;
   config.model = {.layers = 2, .hidden = 8, .heads = 2, .ffn_hidden = 12, .vocab = 16, .init_std = 0.5};
   return config;
 }
 
-/// The same with four experts in the second layer.
+/// Returns a configuration like dense() with four experts in the second layer.
 Config sparse_model() {
   Config config = dense();
   config.model.first_dense_layers = 1;
@@ -44,25 +44,26 @@ Config sparse_model() {
   return config;
 }
 
-/// Says other values of a tensor.
+/// Replaces values of a tensor.
 using Change = std::function<void(const std::string& name, std::vector<float>& values)>;
 
-/// A checkpoint whose values tell where they stood: those of a tensor begin at a whole number of its own and grow.
+/// A checkpoint whose values identify their origin: the values of each tensor begin at a different whole number and
+/// ascend.
 class Source {
  public:
   explicit Source(const Config& config, const Change& change = {}) : config_(config) {
     resolve(config_, 1);
-    std::vector<CheckpointPiece> pieces;
+    std::vector<CheckpointPiece> slices;
     for (const ModelTensor& tensor : model_tensors(config_)) {
       std::vector<float>& values = values_[tensor.name];
       values.resize(static_cast<std::size_t>(tensor.shape.size()));
       std::iota(values.begin(), values.end(), 1000.f * static_cast<float>(values_.size()));
       if (change) change(tensor.name, values);
-      pieces.push_back({tensor.name, tensor.shape, Box::whole(tensor.shape), values.data()});
+      slices.push_back({tensor.name, tensor.shape, Box::whole(tensor.shape), values.data()});
     }
     const CheckpointHeader header{
         .run_uuid = "source", .step = 7, .mesh = "any", .config = to_ini(config_), .trainer_state = RunState().text()};
-    write_checkpoint(ProcessGroup::self(), root(), header, pieces);
+    write_checkpoint(ProcessGroup::self(), root(), header, slices);
     reader_.emplace(directory());
   }
 
@@ -75,7 +76,7 @@ class Source {
     return values_.at(name).at(static_cast<std::size_t>(index));
   }
 
-  /// What `lyceum convert` would make with these keys.
+  /// Returns the result of `lyceum convert` with these keys.
   Conversion made(const ConversionRequest& request, std::vector<std::string> keys = {}) const {
     keys.push_back("--run.dir=" + target().string());
     LoadedConfig wanted = read_config(keys, {.config = config_});
@@ -109,7 +110,7 @@ TEST(Conversion, UpcyclingCopiesSlicesOfTheFfn) {
   EXPECT_EQ(made.resolved.moe.top_k, 3);
   EXPECT_EQ(made.resolved.moe.expert_hidden, 4);
   EXPECT_EQ(gates_of(made.resolved.moe), Gates::renormalized);
-  const std::string ffn = "model/layers/1/mlp/", slice = expert(1, 4);  // the second of the second copy: units 4 to 7
+  const std::string ffn = "model/layers/1/mlp/", slice = expert(1, 4);  // second slice of the second copy: units 4 to 7
   const std::vector<float> up = values_of(made, source, slice + "up_proj/weight");
   const std::vector<float> down = values_of(made, source, slice + "down_proj/weight");
   ASSERT_EQ(up.size(), 4u * 8);
@@ -141,7 +142,7 @@ TEST(Conversion, InsertedExpertsStandBehindTheOthers) {
                            old = values_of(made, source, expert(1, 3) + "up_proj/weight");
   const std::vector<float> fresh = values_of(made, source, expert(1, 4) + "up_proj/weight");
   EXPECT_EQ(router[31], source.at(gate + "weight", 31));
-  // Initial values are those of the whole tensor, drawn for its elements.
+  // Initial values depend on the element's index in the whole tensor.
   std::vector<float> drawn(6 * 8);
   fill_normal(drawn, 0.5, Philox(config.run.seed, gate + "weight"), 0);
   EXPECT_TRUE(std::equal(router.begin() + 32, router.end(), drawn.begin() + 32));
@@ -223,8 +224,8 @@ TEST(Conversion, ModulizingGivesEveryUnitToOneExpert) {
   }
 }
 
-/// Half of the tokens make the units with an even number active, the others those with an odd one, by their gates; what
-/// is multiplied with that differs from unit to unit, so that their weights do not tell.
+// Half of the tokens activate the units with an even number, the other half those with an odd number, through their
+// gates. The matrix up_proj differs from unit to unit, so the groups cannot be found from the weights.
 TEST(Conversion, CoactivationGroupsUnitsByTheTokensThatTheyAnswer) {
   Config config = dense();
   config.batch.seq_len = 10;
@@ -235,7 +236,7 @@ TEST(Conversion, CoactivationGroupsUnitsByTheTokensThatTheyAnswer) {
       const std::size_t row = i / 8, col = i % 8;
       float& value = values[i];
       if (name == "model/embed_tokens/weight") {
-        value = col == row % 2;  // one of two directions
+        value = col == row % 2;  // the embedding of each token has one of two directions
       } else if (name.ends_with("layernorm/weight")) {
         value = 1;
       } else if (gate) {
@@ -345,7 +346,7 @@ TEST(Conversion, ARunIsWrittenWholeOrNotAtAll) {
   EXPECT_FALSE(fs::exists(source.target() / "config.ini") || fs::exists(source.target() / "checkpoints"));
 }
 
-/// Rows around three points that are far apart, so that there is one best way.
+// Rows near three points that are far apart, so there is one best grouping.
 TEST(BalancedClusters, FindGroupsOfOneSize) {
   constexpr std::int64_t rows = 30, cols = 5, clusters = 3;
   std::vector<float> values;
@@ -362,7 +363,7 @@ TEST(BalancedClusters, FindGroupsOfOneSize) {
   }
 }
 
-/// Seven rows here and one there: groups of four all the same.
+// Seven rows are near one point and one row is near another; the groups must still have four rows each.
 TEST(BalancedClusters, SplitWhatIsTooLarge) {
   std::vector<float> values{0, 0, 0, 0, 0, 0, 0, 9};
   const auto groups = balanced_clusters(CpuStream(1), {values.data(), 8, 1}, 2);

@@ -1,4 +1,4 @@
-"""check_index.py INDEX EXPECTED: index.h5 holds exactly the tensors of EXPECTED.txt with the bits of EXPECTED.f32."""
+"""check_index.py INDEX EXPECTED: INDEX must have exactly the tensors of EXPECTED.txt, with the bits of EXPECTED.f32."""
 import sys
 
 import h5py

@@ -1,4 +1,4 @@
-// Checkpoints written and read by several ranks, run under 1, 2, 4 and 8.
+// Checkpoints written and read by several ranks. Runs with 1, 2, 4 and 8 ranks.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ const std::vector<TestTensor>& model() {
   return tensors;
 }
 
-/// Part `part` of `parts` along an axis, of uneven sizes: some are empty.
+/// Returns part `part` of `parts` of a tensor along an axis. The parts differ in size, and some are empty.
 Box part_of(const Shape& shape, int axis, int part, int parts) {
   Box box = Box::whole(shape);
   const auto begin = [&](int p) { return shape[axis] * p * p / (parts * parts); };
@@ -51,19 +51,20 @@ Box part_of(const Shape& shape, int axis, int part, int parts) {
   return box;
 }
 
-/// What this rank owns: by the tensor's number, one whole owner, rows or columns.
-TestPieces own_pieces(const ProcessGroup& group) {
-  TestPieces pieces;
+/// Returns the slices that this rank saves. Depending on the tensor's number, it is saved whole by one rank, or split
+/// by rows or by columns.
+TestPieces own_slices(const ProcessGroup& group) {
+  TestPieces slices;
   for (std::size_t i = 0; i < model().size(); ++i) {
     const TestTensor& tensor = model()[i];
     const int kind = static_cast<int>(i % 3);
     if (kind == 2) {
-      if (static_cast<int>(i) % group.size() == group.rank()) pieces.add(tensor);
+      if (static_cast<int>(i) % group.size() == group.rank()) slices.add(tensor);
     } else {
-      pieces.add(tensor, part_of(tensor.shape, kind % tensor.shape.rank(), group.rank(), group.size()));
+      slices.add(tensor, part_of(tensor.shape, kind % tensor.shape.rank(), group.rank(), group.size()));
     }
   }
-  return pieces;
+  return slices;
 }
 
 CheckpointHeader header(std::int64_t step) {
@@ -72,11 +73,11 @@ CheckpointHeader header(std::int64_t step) {
 }
 
 void write(const ProcessGroup& group, const fs::path& root, std::int64_t step, const CheckpointProbe& probe = {}) {
-  const TestPieces pieces = own_pieces(group);
-  write_checkpoint(group, root, header(step), pieces.get(), probe);
+  const TestPieces slices = own_slices(group);
+  write_checkpoint(group, root, header(step), slices.get(), probe);
 }
 
-/// The message that every rank got, checked to be the same on all.
+/// Collective. Returns the message of the Error that `action` throws, after checking that it is the same on all ranks.
 std::string common_error(const ProcessGroup& group, const std::function<void()>& action, ExitCode code) {
   std::string message = "no error";
   try {
@@ -137,7 +138,7 @@ TEST(CheckpointRanks, RanksWaitLongerForFilesThanForMessages) {
   if (world.size() != 2) GTEST_SKIP() << "two ranks are enough to wait for";
   const SharedDirectory root(world);
   std::set<std::string> passed;
-  const auto slow = [&](std::string_view phase) {  // a file system that takes its time, once in each phase
+  const auto slow = [&](std::string_view phase) {  // a slow file system, once in each phase
     const bool file_work = phase != "plan" && phase != "read";
     if (world.rank() == 0 && file_work && passed.emplace(phase).second) {
       std::this_thread::sleep_for(std::chrono::seconds(3));
@@ -173,15 +174,15 @@ TEST(CheckpointRanks, AFullDiskOnOneRankIsNamed) {
   EXPECT_EQ(CheckpointReader(root.path() / "step-00000002").problem(), "");
 }
 
-/// A checkpoint in the background whose threads wait before they write.
+/// A background checkpoint whose threads wait before they write, until they are released.
 class HeldCheckpoint {
  public:
   HeldCheckpoint(const ProcessGroup& group, const fs::path& root, std::int64_t step, const CheckpointProbe& probe = {})
-      : pieces_(own_pieces(group)), checkpoint_(group, root, header(step), pieces_.get(), [this, probe](auto phase) {
+      : slices_(own_slices(group)), checkpoint_(group, root, header(step), slices_.get(), [this, probe](auto phase) {
           if (phase == "shard") held_.wait();
           if (probe) probe(phase);
         }) {
-    pieces_.clear();
+    slices_.clear();
   }
   ~HeldCheckpoint() { let_go(); }
   void let_go() {
@@ -195,7 +196,7 @@ class HeldCheckpoint {
 
  private:
   std::latch held_{1};
-  TestPieces pieces_;
+  TestPieces slices_;
   BackgroundCheckpoint checkpoint_;
 };
 
@@ -271,25 +272,25 @@ TEST(CheckpointRanks, PiecesThatDoNotCoverOnceAreNamed) {
     return common_error(
         world,
         [&] {
-          TestPieces pieces = own_pieces(world);
-          change(pieces);
-          write_checkpoint(world, root.path(), header(1), pieces.get());
+          TestPieces slices = own_slices(world);
+          change(slices);
+          write_checkpoint(world, root.path(), header(1), slices.get());
         },
         ExitCode::failed);
   };
-  const TestTensor tensor = model()[2];  // whole, on one rank
-  const std::string twice = save([&](TestPieces& pieces) {
+  const TestTensor tensor = model()[2];  // saved whole by one rank
+  const std::string twice = save([&](TestPieces& slices) {
     const bool owner = 2 % world.size() == world.rank();
-    if (!owner && world.rank() == (2 + 1) % world.size()) pieces.add(tensor, part_of(tensor.shape, 0, 1, 2));
+    if (!owner && world.rank() == (2 + 1) % world.size()) slices.add(tensor, part_of(tensor.shape, 0, 1, 2));
   });
   EXPECT_THAT(twice, testing::AllOf(HasSubstr(tensor.name), HasSubstr("overlap"), HasSubstr("rank 0")));
-  const std::string hole = save([&](TestPieces& pieces) {
-    std::erase_if(pieces.get(), [&](const CheckpointPiece& piece) { return piece.name == tensor.name; });
-    if (world.rank() == 1) pieces.add(tensor, part_of(tensor.shape, 0, 1, 2));
+  const std::string hole = save([&](TestPieces& slices) {
+    std::erase_if(slices.get(), [&](const CheckpointPiece& slice) { return slice.name == tensor.name; });
+    if (world.rank() == 1) slices.add(tensor, part_of(tensor.shape, 0, 1, 2));
   });
   EXPECT_THAT(hole, testing::AllOf(HasSubstr(tensor.name), HasSubstr("36 of 156 elements are in no box")));
-  const std::string shapes = save([&](TestPieces& pieces) {
-    if (world.rank() == 1) pieces.add({tensor.name, {2, 2}});
+  const std::string shapes = save([&](TestPieces& slices) {
+    if (world.rank() == 1) slices.add({tensor.name, {2, 2}});
   });
   EXPECT_THAT(shapes, testing::AllOf(HasSubstr(tensor.name), HasSubstr("[13, 12]"), HasSubstr("[2, 2]")));
   EXPECT_TRUE(list_checkpoints(root.path()).empty());
@@ -335,7 +336,8 @@ TEST(CheckpointRanks, AutoFallsBackTogetherAndNamesTheDamage) {
   EXPECT_EQ(choose((root.path() / "step-00000001").string()), root.path() / "step-00000001");
 }
 
-/// h5py must see in index.h5 what the ranks wrote, also after the directory moved. The values go to it as a raw file.
+// h5py must read from index.h5 what the ranks wrote, even after the directory was moved. The expected values are passed
+// to check_index.py as a raw file.
 TEST(CheckpointRanks, H5pySeesWholeTensors) {
   const ProcessGroup world = test_world();
   const SharedDirectory root(world);

@@ -41,10 +41,10 @@ const std::vector<TestTensor>& model() {
   return tensors;
 }
 
-TestPieces model_pieces() {
-  TestPieces pieces;
-  for (const TestTensor& tensor : model()) pieces.add(tensor);
-  return pieces;
+TestPieces model_slices() {
+  TestPieces slices;
+  for (const TestTensor& tensor : model()) slices.add(tensor);
+  return slices;
 }
 
 const CheckpointHeader header = {.run_uuid = "5e1f",
@@ -63,16 +63,16 @@ const CheckpointHeader header = {.run_uuid = "5e1f",
 class Checkpoint : public testing::Test {
  protected:
   std::string save(std::int64_t step, const CheckpointProbe& probe = {}, const std::string& unsound = {}) {
-    static const TestPieces pieces = model_pieces();
+    static const TestPieces slices = model_slices();
     CheckpointHeader head = header;
     head.step = step;
     head.unsound = unsound;
-    return write_checkpoint(group_, root(), head, pieces.get(), probe);
+    return write_checkpoint(group_, root(), head, slices.get(), probe);
   }
   fs::path root() const { return directory_.path() / "checkpoints"; }
   fs::path at(std::int64_t step) const { return root() / checkpoint_name(step); }
   std::string latest() const { return read_whole_file(root() / "LATEST"); }
-  /// Everything under the root: name, and bytes of each file.
+  /// Returns all files and directories in the root: the name and, for files, the bytes.
   std::map<std::string, std::string> contents() const {
     std::map<std::string, std::string> files;
     for (const auto& entry : fs::recursive_directory_iterator(root())) {
@@ -96,7 +96,7 @@ void flip_bit(const fs::path& path, std::size_t bit) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-/// Replaces text in the manifest and gives it a right digest again: what only a wrong program would write.
+/// Replaces text in the manifest and updates the digest of the manifest, as a faulty program might write it.
 void forge(const fs::path& directory, const std::string& from, const std::string& to) {
   std::string text = read_whole_file(directory / manifest_name);
   const std::size_t place = text.find(from);
@@ -110,10 +110,10 @@ TEST_F(Checkpoint, TakesItsTokenizerAlong) {
   save(100);
   EXPECT_EQ(CheckpointReader(at(100)).tokenizer_sha256(), "");
   EXPECT_THROW(CheckpointReader(at(100)).tokenizer(), Error);
-  static const TestPieces pieces = model_pieces();
+  static const TestPieces slices = model_slices();
   CheckpointHeader head = header;
   head.tokenizer = std::string("a model\0of words", 16);
-  write_checkpoint(group_, root(), head, pieces.get());
+  write_checkpoint(group_, root(), head, slices.get());
   const CheckpointReader reader(at(100));
   EXPECT_EQ(reader.problem(), "");
   EXPECT_EQ(reader.tokenizer_sha256(), sha256(head.tokenizer));
@@ -180,12 +180,12 @@ TEST_F(Checkpoint, BoxesInTheMiddleAreRead) {
 
 TEST_F(Checkpoint, SeveralBoxesOfOneTensorOnOneRank) {
   const TestTensor tensor{"w", {5, 6}};
-  TestPieces pieces;
+  TestPieces slices;
   for (const Box& box :
        {Box{{0, 0}, {2, 4}}, Box{{0, 4}, {5, 2}}, Box{{2, 0}, {3, 1}}, Box{{2, 1}, {3, 3}}, Box{{3, 3}, {0, 2}}}) {
-    pieces.add(tensor, box);
+    slices.add(tensor, box);
   }
-  write_checkpoint(group_, root(), header, pieces.get());
+  write_checkpoint(group_, root(), header, slices.get());
   const CheckpointReader reader(at(100));
   for (const Box& box : {Box::whole(tensor.shape), Box{{1, 3}, {3, 2}}, Box{{4, 0}, {1, 6}}}) {
     EXPECT_TRUE(same_bits(read_box(reader, "w", box), test_values(tensor, box))) << box.text();
@@ -195,21 +195,21 @@ TEST_F(Checkpoint, SeveralBoxesOfOneTensorOnOneRank) {
 TEST_F(Checkpoint, WrongPiecesAreNamed) {
   const TestTensor w{"w", {4, 4}};
   const auto save_boxes = [&](std::initializer_list<Box> boxes) {
-    TestPieces pieces;
-    for (const Box& box : boxes) pieces.add(w, box);
-    return error_of([&] { write_checkpoint(group_, root(), header, pieces.get()); }, ExitCode::failed);
+    TestPieces slices;
+    for (const Box& box : boxes) slices.add(w, box);
+    return error_of([&] { write_checkpoint(group_, root(), header, slices.get()); }, ExitCode::failed);
   };
   EXPECT_THAT(save_boxes({{{0, 0}, {2, 4}}}), HasSubstr("tensor w [4, 4]: 8 of 16 elements are in no box"));
   EXPECT_THAT(save_boxes({{{0, 0}, {3, 4}}, {{2, 0}, {2, 4}}}),
               HasSubstr("box [0:3,0:4] of rank 0 and box [2:4,0:4] of rank 0 overlap"));
   EXPECT_THAT(save_boxes({{{0, 0}, {4, 4}}, {{0, 0}, {4, 4}}}), HasSubstr("overlap"));
   EXPECT_THAT(save_boxes({{{0, 0}, {5, 4}}}), HasSubstr("outside"));
-  // As many elements as the tensor has, but one row twice and one never.
+  // The number of elements is right, but one row is covered twice and one is not covered.
   EXPECT_THAT(save_boxes({{{0, 0}, {2, 4}}, {{1, 0}, {2, 4}}}), HasSubstr("overlap"));
   const auto save_named = [&](std::initializer_list<std::string> names) {
-    TestPieces pieces;
-    for (const std::string& name : names) pieces.add({name, {2}});
-    return error_of([&] { write_checkpoint(group_, root(), header, pieces.get()); }, ExitCode::failed);
+    TestPieces slices;
+    for (const std::string& name : names) slices.add({name, {2}});
+    return error_of([&] { write_checkpoint(group_, root(), header, slices.get()); }, ExitCode::failed);
   };
   for (const std::string name : {"", "/a", "a//b", "a/", "a/../b", ".", "a[0:1]", "a\nb"}) save_named({name});
   EXPECT_THAT(save_named({"a/b", "a"}), HasSubstr("tensor a/b is inside tensor a"));
@@ -249,7 +249,7 @@ TEST_F(Checkpoint, BadManifestsAreRefused) {
   save(1);
   forge(at(1), "\"format_version\": 1", "\"format_version\": 2");
   EXPECT_THAT(open_error(), AllOf(HasSubstr(path), HasSubstr("format_version 2")));
-  fs::remove_all(at(1));  // no save replaces it
+  fs::remove_all(at(1));  // a save does not replace a checkpoint of an unknown format
   save(1);
   forge(at(1), "lyceum-checkpoint", "other");
   EXPECT_THAT(open_error(), AllOf(HasSubstr(path), HasSubstr("format")));
@@ -275,10 +275,10 @@ TEST_F(Checkpoint, BadManifestsAreRefused) {
       {"\"step\": 1", "\"step\": 9223372036854775807", "is out of range"},
       {"\"bytes\":", "\"bytes\":-", "cannot have -"},
       {"\"bytes\":", "\"bytes\":9223372036854775807,\"was\":", "cannot have"}};
-  for (const auto& [from, to, told] : impossible) {
+  for (const auto& [from, to, message] : impossible) {
     save(1);
     forge(at(1), from, to);
-    EXPECT_THAT(open_error(), AllOf(HasSubstr(path), HasSubstr(told))) << to;
+    EXPECT_THAT(open_error(), AllOf(HasSubstr(path), HasSubstr(message))) << to;
   }
   save(1);
   forge(at(1), "\"shape\":[1]", "\"shape\":[2]");
@@ -299,7 +299,8 @@ TEST_F(Checkpoint, BadManifestsAreRefused) {
   forge(at(1), "[[0,\"lm_head/weight\",[0,0],[37,12]", "[[0,\"lm_head/weight\",[0,0],[-1,12]");
   EXPECT_THAT(open_error(), HasSubstr("extent -1"));
   save(1);
-  forge(at(1), "\"lm_head/weight\",[0,0]", "\"model/norm/weight\",[0,0]");  // the dataset of another tensor
+  // Makes lm_head/weight refer to the dataset of another tensor.
+  forge(at(1), "\"lm_head/weight\",[0,0]", "\"model/norm/weight\",[0,0]");
   EXPECT_THAT(error_of(
                   [&] {
                     read_box(CheckpointReader(at(1)), "lm_head/weight", {{0, 0}, {1, 1}});
@@ -381,10 +382,10 @@ TEST_F(Checkpoint, PruneKeepsTheNewestAndWhatIsForeign) {
   EXPECT_FALSE(fs::exists(root() / "step-00000099.partial"));
   prune_checkpoints(root(), 3);
   EXPECT_THAT(list_checkpoints(root()), ElementsAre("step-00000005", "step-00000004", "step-00000003"));
-  fs::remove(at(5) / "rank-00000.h5");  // no longer complete: it does not count
+  fs::remove(at(5) / "rank-00000.h5");  // no longer complete, so it is not counted
   prune_checkpoints(root(), 1);
   EXPECT_THAT(list_checkpoints(root()), ElementsAre("step-00000005", "step-00000004"));
-  save(2);  // a new run in an old directory: the one that LATEST names stays, though it is not the newest
+  save(2);  // as a new run in an old directory: LATEST names it, so it stays although it is not the newest
   prune_checkpoints(root(), 1);
   EXPECT_THAT(list_checkpoints(root()), ElementsAre("step-00000005", "step-00000004", "step-00000002"));
   for (const char* name : {"step-12", "step-00000000-backup", "notes.partial", "step-00000000"}) {
@@ -406,25 +407,25 @@ TEST_F(Checkpoint, TheNewestSoundOneIsKeptAndGoneBackTo) {
               ElementsAre("resuming from step-00000020, the newest sound checkpoint: step-00000050 is not sound: "
                           "the loss was 9.00 (checkpoint.resume = PATH selects another)"));
   EXPECT_EQ(choose(at(50)), at(50));
-  // The run goes on from there: what it went back from neither counts nor goes.
+  // The run continues from step 20. The checkpoints from which it went back are neither counted nor removed.
   set_latest(root(), "step-00000020");
   save(30);
   prune_checkpoints(root(), 1);
   EXPECT_THAT(list_checkpoints(root()), ElementsAre("step-00000050", "step-00000030"));
   EXPECT_EQ(choose("auto"), at(30));
-  // Without a sound one that verifies, the newest has to do.
+  // If no sound checkpoint passes verification, the newest one that does is taken.
   flip_bit(at(30) / "rank-00000.h5", 12345);
   EXPECT_EQ(choose("auto"), at(50));
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("step-00000030 is skipped"), HasSubstr("no checkpoint is sound")));
 }
 
 TEST_F(Checkpoint, TimedOnesAreNotCountedAgainstTheOthers) {
-  static const TestPieces pieces = model_pieces();
+  static const TestPieces slices = model_slices();
   const auto save_timed = [&](std::int64_t step) {
     CheckpointHeader head = header;
     head.step = step;
     head.timed = true;
-    write_checkpoint(group_, root(), head, pieces.get());
+    write_checkpoint(group_, root(), head, slices.get());
   };
   save(1);
   save_timed(2);
@@ -458,15 +459,15 @@ TEST_F(Checkpoint, WhatAnotherBuildWroteIsNeitherReplacedNorRemoved) {
   EXPECT_THAT(list_checkpoints(root()), ElementsAre("step-00000003", "step-00000002", "step-00000001"));
   EXPECT_EQ(read_whole_file(at(3) / "manifest.json"), manifest);
   fs::rename(at(3), directory_.path() / "elsewhere");
-  EXPECT_EQ(choose("auto"), at(2));  // an older one is in nobody's way
+  EXPECT_EQ(choose("auto"), at(2));  // an older checkpoint of unknown format is ignored
 }
 
 TEST_F(Checkpoint, AFailureAfterPublicationIsNoFailureToSave) {
   save(1);
-  const std::string told = save(2, [](std::string_view phase) {
+  const std::string complaint = save(2, [](std::string_view phase) {
     if (phase == "latest") throw std::runtime_error("lightning");
   });
-  EXPECT_THAT(told, AllOf(HasSubstr("step-00000002 is saved"), HasSubstr("lightning")));
+  EXPECT_THAT(complaint, AllOf(HasSubstr("step-00000002 is saved"), HasSubstr("lightning")));
   EXPECT_EQ(latest(), "step-00000001\n");
   EXPECT_EQ(choose("auto"), at(2));
   set_latest(root(), "step-00000002");
@@ -475,7 +476,7 @@ TEST_F(Checkpoint, AFailureAfterPublicationIsNoFailureToSave) {
 
 TEST_F(Checkpoint, LeftoversOfKilledRunsAreMended) {
   for (const int step : {1, 2, 3}) save(step);
-  fs::rename(at(2), root() / "step-00000002.replaced");  // where names cannot be exchanged
+  fs::rename(at(2), root() / "step-00000002.replaced");  // as left by a file system that cannot exchange two names
   fs::create_directory(root() / "step-00000002.partial");
   fs::copy(at(1), root() / "step-00000001.replaced");
   fs::copy(at(1), root() / "step-00000000.removing");
@@ -487,13 +488,13 @@ TEST_F(Checkpoint, LeftoversOfKilledRunsAreMended) {
   EXPECT_THAT(list_checkpoint_directories(root()),
               ElementsAre("step-00000009", "step-00000008", "step-00000003", "step-00000002", "step-00000001"));
   EXPECT_EQ(CheckpointReader(at(2)).problem(), "");
-  EXPECT_EQ(std::distance(fs::directory_iterator(root()), {}), 6);  // and LATEST
+  EXPECT_EQ(std::distance(fs::directory_iterator(root()), {}), 6);  // five checkpoints and LATEST
 }
 
 TEST_F(Checkpoint, WhatCannotBeListedIsNotTakenForEmpty) {
   fs::remove_all(root());
   EXPECT_TRUE(list_checkpoints(root()).empty());
-  fs::create_symlink(root().filename(), root());  // to itself: nobody may read it, root neither
+  fs::create_symlink(root().filename(), root());  // a link to itself cannot be read by any user, not even root
   for (const auto& act :
        {+[](const fs::path& at) { list_checkpoints(at); }, +[](const fs::path& at) { mend_checkpoints(at); },
         +[](const fs::path& at) { prune_checkpoints(at, 1); }}) {
@@ -529,7 +530,7 @@ TEST_F(Checkpoint, OneThatDoesNotGetItsNameBackIsTold) {
   EXPECT_EQ(choose("auto"), at(1));
 }
 
-/// The names that come and go in a directory while `work` runs, as the system tells them.
+/// Returns the names in a directory that are renamed or removed while `work` runs, in order, as inotify reports them.
 std::vector<std::string> names_that_go(const fs::path& directory, const std::function<void()>& work) {
   const int watch = inotify_init1(IN_NONBLOCK);
   inotify_add_watch(watch, directory.c_str(), IN_MOVED_FROM | IN_DELETE);
@@ -608,7 +609,7 @@ TEST_F(Checkpoint, ACrashInAnyPhaseLeavesTheOldOne) {
     EXPECT_EQ(choose("auto"), phase == "latest" ? at(2) : at(1));
     EXPECT_TRUE(warnings_.empty());
   }
-  save(2);  // over the leftovers
+  save(2);  // replaces the leftovers of the killed process
   EXPECT_EQ(choose("auto"), at(2));
   EXPECT_FALSE(fs::exists(root() / "step-00000002.partial"));
 }
@@ -618,10 +619,10 @@ TEST_F(Checkpoint, ACrashOfTheThreadThatWritesLeavesTheOldOne) {
   for (const std::string phase : {"shard", "digest"}) {
     const pid_t child = fork();
     if (child == 0) {
-      const TestPieces pieces = model_pieces();
+      const TestPieces slices = model_slices();
       CheckpointHeader head = header;
       head.step = 2;
-      BackgroundCheckpoint checkpoint(group_, root(), head, pieces.get(), [&](std::string_view now) {
+      BackgroundCheckpoint checkpoint(group_, root(), head, slices.get(), [&](std::string_view now) {
         if (now == phase) raise(SIGKILL);
       });
       checkpoint.publish();
@@ -635,7 +636,7 @@ TEST_F(Checkpoint, ACrashOfTheThreadThatWritesLeavesTheOldOne) {
     EXPECT_EQ(choose("auto"), at(1));
     EXPECT_TRUE(warnings_.empty());
   }
-  save(2);  // over the leftovers
+  save(2);  // replaces the leftovers of the killed process
   EXPECT_EQ(choose("auto"), at(2));
   EXPECT_FALSE(fs::exists(root() / "step-00000002.partial"));
 }
@@ -646,19 +647,19 @@ TEST_F(Checkpoint, AStepSavedAgainReplacesTheOldOne) {
   CheckpointHeader again = header;
   again.step = 5;
   again.run_uuid = "new";
-  write_checkpoint(group_, root(), again, model_pieces().get());
+  write_checkpoint(group_, root(), again, model_slices().get());
   EXPECT_EQ(CheckpointReader(at(5)).header().run_uuid, "new");
   EXPECT_EQ(CheckpointReader(at(5)).problem(), "");
   EXPECT_FALSE(fs::exists(at(5) / "rank-00009.h5"));
-  EXPECT_EQ(std::distance(fs::directory_iterator(root()), {}), 2);  // it and LATEST
+  EXPECT_EQ(std::distance(fs::directory_iterator(root()), {}), 2);  // the checkpoint and LATEST
 }
 
 TEST_F(Checkpoint, ManifestIsJsonThatNamesEveryBox) {
   const TestTensor tensor{"a/b", {4, 2}};
-  TestPieces pieces;
-  pieces.add(tensor, {{0, 0}, {1, 2}});
-  pieces.add(tensor, {{1, 0}, {3, 2}});
-  write_checkpoint(group_, root(), header, pieces.get());
+  TestPieces slices;
+  slices.add(tensor, {{0, 0}, {1, 2}});
+  slices.add(tensor, {{1, 0}, {3, 2}});
+  write_checkpoint(group_, root(), header, slices.get());
   const auto json = nlohmann::json::parse(read_whole_file(at(100) / "manifest.json"));
   EXPECT_EQ(json["format"], "lyceum-checkpoint");
   EXPECT_EQ(json["step"], 100);
@@ -684,7 +685,7 @@ TEST(Sha256, KnownDigests) {
 }
 
 TEST(Boxes, ARangeIsPartsOfRowsAndWholeRows) {
-  // Every range of tensors of 0 to 4 dimensions, against the elements counted one by one.
+  // Compares every range of tensors with 0 to 4 dimensions with elements counted one by one.
   for (const Shape& shape :
        {Shape{}, Shape{5}, Shape{3, 4}, Shape{1, 1}, Shape{0, 3}, Shape{2, 3, 4}, Shape{2, 2, 3, 2}}) {
     for (std::int64_t first = 0; first <= shape.size(); ++first) {

@@ -76,7 +76,8 @@ TEST(Hdf5, WhatIsWrittenInSlicesComesBack) {
   TemporaryDirectory directory;
   hdf5::File file = hdf5::File::create(directory.path() / "a.h5");
   int number = 0;
-  // Many slices of rows; rows that are larger than a slice; behind an axis of one; smaller than a chunk.
+  // In order: many slices of rows; rows that are larger than a slice; the same after an axis of extent 1; a dataset
+  // smaller than a chunk.
   for (const Shape& shape : {Shape{5003, 700}, Shape{3, 1'500'001}, Shape{1, 2, 1300, 1100}, Shape{3'000'000}}) {
     std::vector<std::int32_t> values(static_cast<std::size_t>(shape.size()));
     std::iota(values.begin(), values.end(), ++number);
@@ -84,7 +85,7 @@ TEST(Hdf5, WhatIsWrittenInSlicesComesBack) {
     data.write(values.data());
     EXPECT_EQ(data.read<std::int32_t>(), values) << shape.text();
     if (number > 1) continue;
-    // A part that begins within a chunk.
+    // A box that begins within a chunk.
     const Box part{{777, 3}, {4001, 690}};
     std::vector<std::int32_t> negative(static_cast<std::size_t>(part.extent.size()), -1);
     data.write(part, negative.data());
@@ -127,7 +128,7 @@ TEST(Hdf5, ThreadsWriteFilesOfTheirOwn) {
 TEST(Hdf5, AttributesAndScales) {
   TemporaryDirectory directory;
   const auto path = directory.path() / "a.h5";
-  const std::string big(200000, 'x');  // more than the 64 KB of a plain attribute
+  const std::string big(200000, 'x');  // more than the 64 KB limit of an attribute in compact storage
   {
     hdf5::File file = hdf5::File::create(path);
     file.set("text", "größe");

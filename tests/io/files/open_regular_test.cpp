@@ -41,7 +41,7 @@ class OpenRegular : public testing::Test {
     std::ofstream(victim_) << precious;
     fs::create_directory(run_);
   }
-  /// Opens and closes; the error.
+  /// Opens and closes the file; returns the error, or 0.
   static int error_of(const fs::path& path, int flags, Links links) {
     const int descriptor = open_regular(path, flags, links);
     if (descriptor < 0) return errno;
@@ -87,7 +87,7 @@ TEST_F(OpenRegular, KeepsAStreamOpen) {
 
 using Write = std::function<void(const fs::path&)>;
 
-/// Everything that writes a file of a run, and the name that it opens for that.
+/// Every function that writes a file of a run, with the name of the file that it opens.
 const std::vector<std::pair<std::string, Write>>& writers() {
   static const std::vector<std::pair<std::string, Write>> all{
       {"text", [](const fs::path& file) { write_file(file, "x"); }},

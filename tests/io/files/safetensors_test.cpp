@@ -20,7 +20,7 @@ class SafetensorsFile : public testing::Test {
  protected:
   std::filesystem::path file() const { return folder_.path() / "model.safetensors"; }
 
-  /// Writes a file with this header and so many bytes 0, 1, 2, … behind it.
+  /// Writes a file with this header, followed by the given number of bytes 0, 1, 2, ….
   void write(const std::string& header, std::size_t bytes = 0) const {
     const std::uint64_t length = header.size();
     std::string text(sizeof(length), '\0');
@@ -49,7 +49,8 @@ class SafetensorsFile : public testing::Test {
 TEST_F(SafetensorsFile, HoldsWhatWasWritten) {
   Writer writer(file(), {{"b", Type::f32, {2, 2}}, {"a", Type::bf16, {3}}, {"empty", Type::f32, {0, 4}}});
   writer.write(std::vector<float>{1, 2.5f, -3, 1e-30f});
-  writer.write(std::vector<float>{1, 1.00390625f, -0.1f});  // half of the last place of bf16: to even
+  // 1.00390625 is halfway between two bf16 numbers and is rounded to even.
+  writer.write(std::vector<float>{1, 1.00390625f, -0.1f});
   writer.write({});
   writer.finish();
   const Reader reader(file());

@@ -41,7 +41,7 @@ std::vector<std::string> texts_of(const Tree& tree, const std::string& element) 
   return texts;
 }
 
-/// What the pointer shows, by the line's name, over all charts of the page.
+/// Returns the values that the page shows under the pointer, of all charts, keyed by the name of the line.
 std::map<std::string, nlohmann::json> plotted(const Tree& tree) {
   std::map<std::string, nlohmann::json> lines;
   visit(tree, [&](const std::string&, const Tree& child) {
@@ -81,7 +81,7 @@ TEST(ReportHtml, HoldsTheNumbersItWasGiven) {
                     .facts = {{"mesh", "dp 2 & ep <2>"}},
                     .range = {}};
   input.routing.layers[1].counts.assign(24, 0);
-  input.routing.layers[1].counts[18] = 12;  // newest record, top0, expert 0: the others get nothing
+  input.routing.layers[1].counts[18] = 12;  // newest record, first choice: expert 0 gets all tokens
   const Tree page = parsed_xml(html_report(input));
   EXPECT_EQ(texts_of(page, "title").front(), input.title);
   EXPECT_EQ(texts_of(page, "dd"), (std::vector<std::string>{"dp 2 & ep <2>"}));
@@ -92,7 +92,7 @@ TEST(ReportHtml, HoldsTheNumbersItWasGiven) {
   EXPECT_NEAR(lines.at("top0")[0][1].get<double>(), loads[0].max_over_min(), 1e-6);
   EXPECT_EQ(lines.at("top0")[1][1], "∞");
   EXPECT_EQ(lines.at("top1")[1][1], "NaN") << "no tokens at all";
-  // Heat map: titles of the cells, and a cell without tokens has its own colour.
+  // Heat map: its cells have titles, and a cell without tokens has a separate colour.
   const RoutedTokens layer = loads_by_layer(input.routing, {3, 4})[0];
   const std::vector<std::string> titles = texts_of(page, "title");
   const std::string cell = "layer 0, expert 2: " + std::to_string(layer.tokens[2] / layer.mean()).substr(0, 5);
@@ -102,7 +102,7 @@ TEST(ReportHtml, HoldsTheNumbersItWasGiven) {
     empty_cells += name == "rect" && attribute(e, "class") == "none";
   });
   EXPECT_EQ(empty_cells, 2);
-  // The table: a row a layer and choice.
+  // The table has one row per layer and choice.
   const std::vector<std::string> cells = texts_of(page, "td");
   ASSERT_EQ(cells.size(), 4u * 6);
   EXPECT_EQ(cells[0], std::to_string(loads[0].max()));
@@ -177,7 +177,8 @@ TEST(ReportHtml, LargeAndLongRunsStaySmallEnoughToOpen) {
   EXPECT_TRUE(std::any_of(points.begin(), points.end(), [](const auto& p) { return p[1] == 99.0; })) << "peaks survive";
 }
 
-/// 24 layers of 64 experts, top-6, a record each 40 steps to 8,000; layer 12 loses experts 0 to 34 after step 4,000.
+/// Returns a history of 24 layers with 64 experts and top-6, one record per 40 steps, until step 8,000. In layer 12,
+/// experts 0 to 34 get no tokens after step 4,000.
 RoutingHistory collapsing_history() {
   RoutingHistory history = history_of(24, 6, 64, 200);
   for (std::size_t r = 0; r < history.steps.size(); ++r) history.steps[r] = 40 * (static_cast<std::int64_t>(r) + 1);
@@ -233,7 +234,7 @@ TEST(RoutingAlarms, SaySinceWhen) {
   set(0, 3, 7, 10);
   set(1, 0, 0, 10);
   set(1, 2, 2, 5);
-  set(1, 3, 5, 6);  // too few tokens went by to tell
+  set(1, 3, 5, 6);  // too few tokens to count as starved
   const std::vector<Alarm> alarms = routing_alarms(history);
   ASSERT_EQ(alarms.size(), 3u);
   const auto expect = [](const Alarm& alarm, std::int64_t step, std::int64_t layer, bool over,
@@ -269,7 +270,7 @@ TEST(RoutingAlarms, TellAnExpertThatTakesAll) {
   EXPECT_EQ(alarms[0].text, "MaxVio above 4 until step 40; worst 12.9 at step 20");
 }
 
-/// Two of eight experts take every token of a step and all experts take turns: the sum of a record is even.
+// In each step two of eight experts get all tokens, and the experts take turns, so the sum of a record is even.
 TEST(RoutingAlarms, TellACollapseThatTheSumOfARecordHides) {
   RoutingHistory history = history_of(1, 2, 8, 4);  // steps 10 … 40
   RoutingHistory::Layer& layer = history.layers[0];
@@ -292,16 +293,16 @@ TEST(RoutingAlarms, TellACollapseThatTheSumOfARecordHides) {
   EXPECT_EQ(lines.at("worst step of the worst layer").back(), nlohmann::json::parse("[40,0.75]")) << "idle: 6 of 8";
   EXPECT_EQ(lines.at("mean of the steps").back(), nlohmann::json::parse("[40,5.5]"));
   EXPECT_EQ(lines.at("of the sum").back(), nlohmann::json::parse("[40,0.0]"));
-  layer.steps[3] = {};  // unknown, as in a record of an older version: the sum counts
+  layer.steps[3] = {};  // unknown, as in a record of an older version, so the sum of the record is judged
   alarms = routing_alarms(history);
   ASSERT_EQ(alarms.size(), 1u);
   EXPECT_TRUE(alarms[0].over);
   EXPECT_NE(html_report({.title = "", .routing = history}).find("<summary>1 past alarm</summary>"), std::string::npos);
-  std::ranges::fill(layer.counts, 40);  // 4 tokens a choice and step, 8 an expert: uneven by chance
+  std::ranges::fill(layer.counts, 40);  // 4 tokens per choice and step, 8 per expert, may be uneven by chance
   EXPECT_TRUE(routing_alarms(history).empty());
 }
 
-/// With half of many experts idle in each step, MaxVio can be small.
+// If half of many experts are idle in each step, MaxVio can still be small.
 TEST(RoutingAlarms, TellThatMostExpertsAreIdleInAStep) {
   RoutingHistory history = history_of(1, 1, 64, 2);
   std::ranges::fill(history.layers[0].counts, 512);

@@ -30,13 +30,13 @@ TEST(TimelineSvg, HasABoxAnActionAndARowARank) {
   EXPECT_EQ(count(svg, "class=\"rank\""), 3U);
   EXPECT_THAT(svg, HasSubstr("three &amp; four"));
   EXPECT_THAT(svg, HasSubstr("makespan 18 ms, bubble 33.3 % of it"));  // 2 / (4 + 2)
-  EXPECT_THAT(svg, HasSubstr("<title>B3: 14 to 16</title>"));          // on rank 1
+  EXPECT_THAT(svg, HasSubstr("<title>B3: 14 to 16</title>"));          // the box is on rank 1
   EXPECT_THAT(svg, Not(HasSubstr("weights")));
 }
 
 TEST(TimelineSvg, BoxesStandWhereTheirTimeIs) {
   const std::string svg = timeline_svg(run(ScheduleKind::gpipe, {.ranks = 2, .microbatches = 2}), "");
-  // Nine units of time; the second rank's first box begins after one of them.
+  // The step takes nine units of time. The first box of the second rank begins after one of them.
   const std::regex box("<title>F0: 1 to 2</title><rect x=\"([0-9.]+)\" y=\"90.0\" width=\"([0-9.]+)\"");
   std::smatch found;
   ASSERT_TRUE(std::regex_search(svg, found, box));

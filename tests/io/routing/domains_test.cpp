@@ -26,7 +26,7 @@ LayerRouting routing(std::vector<std::int64_t> counts) {
       .id = {}, .top_k = 2, .experts = 4, .counts = std::move(counts), .mean_probability = {0.4f, 0.3f, 0.2f, 0.1f}};
 }
 
-/// Three data sets of 4 tokens, top-2 of 4 choices.
+/// Returns the routing of three data sets with 4 tokens each, top-2 of 4 choices.
 DomainRouting three_domains() {
   DomainRouting domains{.checkpoint = "step-7", .step = 7};
   for (const char* name : {"a<b", "prose", "code"}) {
@@ -61,7 +61,7 @@ TEST(DomainRouting, SharesAndDistances) {
   EXPECT_EQ(spreads[0].lowest, 2u);
   EXPECT_EQ(spreads[0].highest, 0u);
   EXPECT_EQ(spreads[1].choice, 2u);
-  EXPECT_EQ(widest_spreads(domains, router, 9).size(), 3u);  // the last choice has nothing of any
+  EXPECT_EQ(widest_spreads(domains, router, 9).size(), 3u);  // no data set uses the last choice
 }
 
 TEST(DomainRouting, ChoicesOfNobodyHaveNoShare) {
@@ -107,7 +107,7 @@ TEST(DomainRouting, DrawsAPage) {
   EXPECT_THAT(page, HasSubstr("Layer 3 attention: mean probability"));
 }
 
-/// Pieces that are always on are no choices of the router: it has three.
+// Sub-dimensions that are always active are not counted as choices of the router, which has three.
 TEST(DomainRouting, FixedChoicesHaveNoShare) {
   DomainRouting domains = three_domains();
   domains.routers[0].always_on = 1;
@@ -115,7 +115,7 @@ TEST(DomainRouting, FixedChoicesHaveNoShare) {
   const std::string page = domains_page(domains);
   EXPECT_THAT(page, HasSubstr("softmax router, 2 of 3 experts per token; the first 1 are always active"));
   EXPECT_THAT(page, HasSubstr("a&lt;b, expert 1 of width 8: 50.00 %, 1.500 × even"));
-  EXPECT_THAT(page, HasSubstr("a&lt;b, expert 0 of width 8: 40.00 %, 1.600 × even"));  // its probability
+  EXPECT_THAT(page, HasSubstr("a&lt;b, expert 0 of width 8: 40.00 %, 1.600 × even"));  // its mean probability
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ std::vector<RoutingLog::Layer> two_layers() {
           {.id = {12}, .top_k = 1, .expert_sizes = {5}, .expert_rank = {0}}};
 }
 
-/// Numbers that a formula gives for (step, layer, choice, expert), so that a reader can check every one.
+/// Returns a record whose numbers are a function of (step, layer, choice, expert), so a reader can check each one.
 std::int64_t tokens_at(std::int64_t step, std::int64_t layer, std::int64_t choice, std::int64_t expert) {
   return 1000 * step + 100 * layer + 10 * choice + expert;
 }
@@ -64,7 +64,7 @@ std::vector<LayerRouting> record_of(std::int64_t step, const std::vector<Routing
 
 void append(RoutingLog& log, std::int64_t step) { log.append(step, record_of(step, two_layers())); }
 
-/// The file holds exactly these steps and every number of them.
+/// Expects that the file has exactly these steps, with every number of their records.
 void expect_records(const std::filesystem::path& file, const std::vector<std::int64_t>& steps) {
   const RoutingHistory history = read_routing(file);
   ASSERT_EQ(history.steps, steps);
@@ -194,7 +194,7 @@ TEST_F(RoutingLogTest, AReaderThatHoldsTheFileKeepsItsOwnVersion) {
   RoutingLog log(file_, two_layers(), -1);
   append(log, 1);
   const int reader = open(file_.c_str(), O_RDONLY | O_CLOEXEC);
-  ASSERT_EQ(flock(reader, LOCK_SH), 0);  // as h5py holds it
+  ASSERT_EQ(flock(reader, LOCK_SH), 0);  // the lock that h5py holds
   const auto bytes = [&] {
     std::string data(static_cast<std::size_t>(lseek(reader, 0, SEEK_END)), '\0');
     EXPECT_EQ(pread(reader, data.data(), data.size(), 0), static_cast<ssize_t>(data.size()));
@@ -207,27 +207,27 @@ TEST_F(RoutingLogTest, AReaderThatHoldsTheFileKeepsItsOwnVersion) {
   expect_records(file_, {1, 2, 3, 4, 5});
 }
 
-/// A child appends without end and is killed at a random moment; whatever stands there must be whole.
+// A child process appends records in a loop and is killed at a random time. The file must then be complete.
 TEST_F(RoutingLogTest, AKillAtAnyInstantLosesAtMostTheNewestRecord) {
   std::mt19937 random(7);
   std::int64_t resume = -1;
   std::vector<std::int64_t> steps;
   for (int round = 0; round < 25; ++round) {
-    int told[2];  // the child tells each step that append has finished
-    ASSERT_EQ(pipe(told), 0);
+    int reported[2];  // the child writes each step for which append() has returned
+    ASSERT_EQ(pipe(reported), 0);
     const pid_t child = fork();
     if (child == 0) {
-      close(told[0]);
+      close(reported[0]);
       RoutingLog log(file_, two_layers(), resume);
       for (std::int64_t step = resume + 1;; ++step) {
         append(log, step);
-        if (write(told[1], &step, sizeof step) != sizeof step) _exit(1);
+        if (write(reported[1], &step, sizeof step) != sizeof step) _exit(1);
       }
     }
-    close(told[1]);
+    close(reported[1]);
     std::int64_t finished = resume, step = 0;
     for (int i = 0; i < 2; ++i) {
-      ASSERT_EQ(read(told[0], &step, sizeof step), static_cast<ssize_t>(sizeof step));
+      ASSERT_EQ(read(reported[0], &step, sizeof step), static_cast<ssize_t>(sizeof step));
       finished = step;
     }
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 20000));
@@ -235,13 +235,13 @@ TEST_F(RoutingLogTest, AKillAtAnyInstantLosesAtMostTheNewestRecord) {
     int status = 0;
     waitpid(child, &status, 0);
     ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself";
-    while (read(told[0], &step, sizeof step) == sizeof step) finished = step;
-    close(told[0]);
+    while (read(reported[0], &step, sizeof step) == sizeof step) finished = step;
+    close(reported[0]);
     const std::vector<std::int64_t> there = read_routing(file_).steps;
     ASSERT_FALSE(there.empty());
     EXPECT_GE(there.back(), finished) << "a record was lost after append returned";
     EXPECT_LE(there.back(), finished + 1);
-    resume = std::max<std::int64_t>(there.back() - 1, 0);  // and the next round cuts one record
+    resume = std::max<std::int64_t>(there.back() - 1, 0);  // so the next round removes one record
     steps.clear();
     for (std::int64_t s = 0; s <= there.back(); ++s) steps.push_back(s);
     expect_records(file_, steps);
@@ -289,7 +289,7 @@ TEST_F(RoutingLogTest, DamagedFilesAreErrorsThatNameTheFile) {
   replace(whole.substr(0, whole.size() / 2));
   expect_bad_input([&] { read_routing(file_); }, "routing.h5");
   expect_bad_input([&] { RoutingLog(file_, two_layers(), 3); }, "routing.h5");
-  // Any single damaged byte is either noticed or in a place that holds nothing.
+  // Any single damaged byte is either detected or in a part of the file without contents.
   replace(whole);
   const RoutingHistory truth = read_routing(file_);
   std::mt19937 random(3);
@@ -329,7 +329,7 @@ TEST(RoutingStats, RangesOfRecords) {
 }
 
 TEST(RoutingStats, FiguresOfALoad) {
-  // Layer 0, top0 of MoDSE's appendix A, epoch 2: the paper prints max, min and 1.466.
+  // MoDSE, appendix A, epoch 2, layer 0, top0: the paper prints max, min and the ratio 1.466.
   const RoutedTokens load{.id = {},
                           .choice = 0,
                           .tokens = {29283650, 27843096, 28313260, 20797332, 19968428, 21664288, 22561424, 27503554}};
@@ -363,7 +363,8 @@ TEST(RoutingStats, WidthOfTheChosenExperts) {
   EXPECT_DOUBLE_EQ(width.mean(), (3 * 10 + 2 * 20 + 3 * 60) / 8.0);
   EXPECT_DOUBLE_EQ(width.even(), 30);
   EXPECT_TRUE(width.varies());
-  width.add({1, Site::attention}, std::vector<std::int64_t>{9, 9}, std::vector<std::int64_t>{1, 2});  // not an FFN's
+  width.add({1, Site::attention}, std::vector<std::int64_t>{9, 9},
+            std::vector<std::int64_t>{1, 2});  // attention is ignored
   width.add({2}, std::vector<std::int64_t>{8, 0}, std::vector<std::int64_t>{50, 50});
   EXPECT_DOUBLE_EQ(width.mean(), (250 + 8 * 50) / 16.0);
   EXPECT_DOUBLE_EQ(width.even(), 40);
@@ -411,7 +412,7 @@ TEST_F(RoutingLogTest, AnOlderFileGetsFiguresOfStepsAndItsOriginFromNowOn) {
   EXPECT_EQ(file.text("description"), "a run");
 }
 
-/// A log of an older program goes on with what this one adds.
+// A log of an older version is continued, and gets the datasets that this version adds.
 TEST_F(RoutingLogTest, AFileWithoutEntropiesGetsThemFromNowOn) {
   {
     RoutingLog log(file_, two_layers(), -1);
@@ -459,7 +460,7 @@ TEST(RoutingStats, SumsOverRecordsAndChoices) {
   EXPECT_DOUBLE_EQ(layer_load(history.layers[0], {0, 1}).max_violation(), 7.0 / 4 - 1);
 }
 
-/// Two records of 6 and 60 tokens.
+/// Returns a history with two records of 6 and 60 tokens.
 TEST(RoutingStats, InformationIsEntropyOfTheMeanLessMeanEntropy) {
   RoutingHistory::Layer layer = small_history().layers[0];
   EXPECT_TRUE(std::isnan(information(layer, {0, 2}).mutual()));
@@ -489,11 +490,11 @@ TEST(RoutingText, TablesHoldTheFigures) {
   EXPECT_EQ(full.find("H(m|x)"), std::string::npos) << full;
   RoutingHistory informed = small_history();
   informed.layers[0].mean_entropy = {0.5f, 0.25f};
-  const std::string told = routing_table(informed, {0, 1}, false);
-  EXPECT_NE(told.find("layer3  1.040   0.500  0.540"), std::string::npos) << told;
+  const std::string reported = routing_table(informed, {0, 1}, false);
+  EXPECT_NE(reported.find("layer3  1.040   0.500  0.540"), std::string::npos) << reported;
 }
 
-/// Of a log whose attention has room for all, and its experts do not.
+// In this log, the capacity of FFN experts is limited and that of attention experts is not.
 TEST(RoutingText, DroppedChoicesHaveAColumnWhereExpertsHaveLimitedRoom) {
   RoutingHistory history = small_history();
   EXPECT_EQ(routing_table(history, {0, 2}, false).find("dropped"), std::string::npos);

@@ -12,7 +12,7 @@
 namespace lyceum {
 namespace {
 
-/// What people who use Python see of a file that the C++ writer made.
+/// A routing log written by C++ is read with h5py.
 class RoutingScriptTest : public testing::Test {
  protected:
   void SetUp() override {

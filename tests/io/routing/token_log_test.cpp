@@ -15,7 +15,7 @@
 namespace lyceum {
 namespace {
 
-/// The tokens of an evaluation in memory; [tokens, k] of each layer.
+/// The contents of a token log in memory; the choices of each layer are [tokens, k].
 struct Tokens {
   std::vector<float> losses;
   std::vector<TokenLogLayer> layers{};
@@ -57,7 +57,7 @@ TEST_F(TokenLogTest, HoldsWhatWasWrittenInAnyOrder) {
     log.write_choices(0, 2, std::vector<std::int32_t>{1, 0}, std::vector<float>{0.7f, 0.1f});
     log.write_choices(0, 0, std::vector<std::int32_t>{0, 2, 2, 1}, std::vector<float>{0.5f, 0.4f, 0.3f, 0.2f});
     log.write_choices(1, 0, std::vector<std::int32_t>{1, 0, 1}, std::vector<float>{1, 1, 1});
-    log.write_choices(1, 3, std::vector<std::int32_t>{}, std::vector<float>{});  // a rank that had no tokens
+    log.write_choices(1, 3, std::vector<std::int32_t>{}, std::vector<float>{});  // as from a rank without tokens
     log.write_tokens(0, std::vector<std::int64_t>{50, 51, 52}, std::vector<std::int32_t>{5, 6, 7},
                      std::vector<std::int32_t>{6, 7, 8});
     expect_failure([&] { log.finish(); }, "2 of 3 tokens have losses");
@@ -83,7 +83,8 @@ TEST_F(TokenLogTest, AnEvaluationThatFailsLeavesTheOldFile) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_.path()), {}), 1);
 }
 
-/// Six tokens, by hand: widths 10, 20 and 60 with a mean of 30 in both layers, of which the second has another order.
+// Six tokens, with numbers computed by hand. Both layers have experts of width 10, 20 and 60 (mean 30), in different
+// orders.
 TEST_F(TokenLogTest, DifficultTokensByHand) {
   write(a_, {.losses = {1, 3, 2, 5, 4, 3}});  // mean 3
   write(b_,
@@ -98,10 +99,10 @@ TEST_F(TokenLogTest, DifficultTokensByHand) {
   EXPECT_DOUBLE_EQ(found.a.loss, 3);
   EXPECT_DOUBLE_EQ(found.b.loss, 2.5);
   ASSERT_EQ(found.reductions.size(), 3u);
-  EXPECT_EQ(found.reductions[0].threshold, 99);  // falling; nobody
+  EXPECT_EQ(found.reductions[0].threshold, 99);  // sorted in descending order; no token is above it
   EXPECT_EQ(found.reductions[0].tokens, 0);
   EXPECT_TRUE(std::isnan(found.reductions[0].reduction()));
-  EXPECT_EQ(found.reductions[1].tokens, 2);  // 5 and 4; a loss of 3 is not above 3
+  EXPECT_EQ(found.reductions[1].tokens, 2);  // the losses 5 and 4; a loss of 3 is not above 3
   EXPECT_DOUBLE_EQ(found.reductions[1].loss_a, 4.5);
   EXPECT_DOUBLE_EQ(found.reductions[1].reduction(), 1.5);
   EXPECT_EQ(found.reductions[2].tokens, 4);

@@ -9,7 +9,7 @@
 namespace lyceum {
 namespace {
 
-/// The batch job of an environment with these variables.
+/// Returns the batch job in an environment with these variables.
 std::optional<BatchJob> job_with(const std::map<std::string, std::string>& variables) {
   for (const char* name : {"SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_JOB_NAME",
                            "SLURM_JOB_PARTITION", "SLURM_JOB_NODELIST", "SLURM_RESTART_COUNT"}) {

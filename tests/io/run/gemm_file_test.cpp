@@ -51,7 +51,7 @@ TEST(GemmFile, ComesBackAsItWas) {
   EXPECT_EQ(read_gemm_file(directory.path() / "gemm.json"), some_pins());
 }
 
-/// As files were before there were batches.
+// A file written before products could be batched.
 TEST(GemmFile, WithoutBatchesHasSingleProducts) {
   const GemmPins pins = parse_gemm_file(
       R"({"format": "lyceum-gemm-choices", "version": 1, "choices": [

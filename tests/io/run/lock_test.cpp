@@ -33,7 +33,7 @@ std::string text_of_file(const fs::path& path) {
   return text.str();
 }
 
-/// What an attempt to take the directory is refused with, or empty.
+/// Returns the message with which an attempt to lock the directory fails, or an empty string.
 std::string refusal(const fs::path& directory) {
   try {
     const RunLock lock(directory, quick);
@@ -46,7 +46,7 @@ std::string refusal(const fs::path& directory) {
 
 class RunLockTest : public testing::Test {
  protected:
-  /// The record of a lock that this process took, changed.
+  /// Returns the lock file's record of this process, as a basis for records of other holders.
   nlohmann::json own_record() {
     const RunLock lock(run, quick);
     return nlohmann::json::parse(text_of_file(file));
@@ -91,7 +91,7 @@ TEST_F(RunLockTest, WaitsForAHolderThatIsJustEnding) {
   EXPECT_NO_THROW(RunLock(run, {.beat = 20ms, .silence = 300ms, .patience = 1min}));
 }
 
-/// Of the 100 bytes that fit a first write takes as many: the reason comes from the next one.
+// The disk has room for 100 bytes. The first write writes only these; the second one fails with the reason.
 TEST_F(RunLockTest, AFullDiskIsToldAsSuch) {
   fs::create_directories(run);
   const FileSizeLimit full(100);
@@ -114,14 +114,14 @@ TEST_F(RunLockTest, NamesTheHoldersJob) {
 TEST_F(RunLockTest, RecoversWhatAKilledProcessOfThisMachineLeft) {
   const pid_t child = fork();
   if (child == 0) {
-    auto* lock = new RunLock(run, RunLock::Timing{});  // stays: the process is killed with it
+    auto* lock = new RunLock(run, RunLock::Timing{});  // not released: the process is killed
     _exit(lock->recovered().empty() ? 0 : 1);
   }
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_EQ(status, 0);
   ASSERT_TRUE(fs::exists(file));
-  const RunLock lock(run, RunLock::Timing{});  // with its patience of 20 s this would be felt
+  const RunLock lock(run, RunLock::Timing{});  // must be at once: waiting for the time stamp would take 20 s
   EXPECT_THAT(lock.recovered(), testing::HasSubstr("process " + std::to_string(child)));
 }
 
@@ -154,7 +154,7 @@ TEST_F(RunLockTest, WaitsForASignOfLifeFromAnotherMachine) {
   record["kernel"] = "another machine";
   record["host"] = "far-away";
   write_record(record.dump());
-  {  // none comes
+  {  // without a sign of life
     const auto start = std::chrono::steady_clock::now();
     const RunLock lock(run, quick);
     EXPECT_GE(std::chrono::steady_clock::now() - start, quick.silence);

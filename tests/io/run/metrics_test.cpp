@@ -145,7 +145,7 @@ TEST_F(MetricsLogTest, DamageIsNamedWithItsLine) {
 
 TEST_F(MetricsLogTest, AFullDiskLeavesWholeLines) {
   const pid_t child = fork();
-  if (child == 0) {  // a limit on the size of files is a disk that is full there
+  if (child == 0) {  // simulates a full disk by a limit of the file size
     signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{.rlim_cur = 100, .rlim_max = 100};
     setrlimit(RLIMIT_FSIZE, &limit);
@@ -173,7 +173,7 @@ TEST_F(MetricsLogTest, LinesWaitForSpace) {
   MetricsLog log(file_, -1);
   log.append(record(0, 0.25));
   {
-    const FileSizeLimit full(30);  // the first line and a part of the second
+    const FileSizeLimit full(30);  // fits the first line and a part of the second
     EXPECT_THROW(log.append(record(1, 0.5)), Error);
     EXPECT_THROW(log.append(record(2, 0.75)), Error);
   }
@@ -182,7 +182,7 @@ TEST_F(MetricsLogTest, LinesWaitForSpace) {
   EXPECT_EQ(read_metrics(file_).at("loss"), expected);
   {
     const FileSizeLimit full(static_cast<rlim_t>(content(file_).size()));
-    EXPECT_THROW(log.append(record(4, 1.25)), Error);  // the last one of a run
+    EXPECT_THROW(log.append(record(4, 1.25)), Error);  // the last record of a run
     EXPECT_THROW(log.sync(), Error);
   }
   log.sync();
