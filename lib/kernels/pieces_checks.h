@@ -7,7 +7,9 @@
 
 namespace lyceum {
 
-/// What the host and a GPU ask of their operands alike.
+// Checks of operands, used by all devices: throw an Error unless they fit together.
+
+/// Throws an Error unless the numbers of sub-dimensions are valid: 0 <= always_on <= pieces, 0 < pieces <= most_pieces.
 inline void require_pieces(const char* kernel, std::int64_t pieces, std::int64_t always_on) {
   require(pieces > 0 && pieces <= most_pieces && always_on >= 0 && always_on <= pieces,
           "{}: {} pieces, {} of them always active; at most {}", kernel, pieces, always_on, most_pieces);
@@ -54,7 +56,8 @@ inline void require_fitting(const PieceRows& rows) {
   require_length("PieceRows", "source", rows.source, std::ssize(rows.pair_of_row));
 }
 
-/// The number of pieces.
+/// Checks the operands that PlacePieces and its backward have in common. `y` is y or dy. Returns the number of
+/// sub-dimensions.
 template <class Place, class Y>
 std::int64_t require_places(const char* kernel, const Place& place, const Y& y) {
   const std::int64_t width = place.rows.cols, pieces = width > 0 ? y.cols / width : 0;
