@@ -12,7 +12,8 @@ namespace lyceum {
 
 namespace {
 
-/// Rounded to odd: what does not fit sets the last bit, so that rounding again to a shorter type rounds right.
+/// Rounds to odd: truncates, and sets the last bit if the value is not exact. Rounding the result again, to a shorter
+/// type, then gives the same number as rounding `value` once.
 float round_to_odd(double value) {
   const float nearest = static_cast<float>(value);
   const auto word = std::bit_cast<std::uint32_t>(nearest);

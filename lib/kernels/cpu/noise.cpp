@@ -9,7 +9,7 @@ namespace lyceum {
 
 namespace {
 
-/// f(row, column, ε) for all of a matrix.
+/// Calls f(row, column, ε) for all elements of a [rows, cols] matrix, in parallel.
 template <class A, class F>
 void for_each_noise(const CpuStream& stream, const TokenNoise& noise, std::int64_t rows, std::int64_t cols,
                     const F& f) {

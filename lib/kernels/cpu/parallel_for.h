@@ -9,21 +9,23 @@
 
 namespace lyceum {
 
-/// Elements of simple arithmetic that pay for waking a thread.
+/// Smallest number of elements of simple arithmetic for which another thread is worth its start.
 constexpr std::int64_t elements_a_thread = 16384;
 
-/// The grain of a loop over rows of `cols` elements.
+/// Returns the smallest number of rows of `cols` elements for which another thread is worth its start.
 inline std::int64_t rows_a_thread(std::int64_t cols) {
   return std::max<std::int64_t>(1, elements_a_thread / std::max<std::int64_t>(1, cols));
 }
 
-/// Threads for `units` pieces of work; one inside a parallel region, which is never nested.
+/// Returns the number of threads for `units` items of work: at most one per item, and 1 inside a parallel region,
+/// because regions are not nested.
 inline int threads_for(const CpuStream& stream, std::int64_t units) {
   return omp_in_parallel() ? 1 : static_cast<int>(std::min<std::int64_t>(stream.threads(), units));
 }
 
-/// f(first, last) on one contiguous range of [0, count) a thread, borders at multiples of `grain`: the same rows stay
-/// with the same core from kernel to kernel. f must not throw.
+/// Divides [0, count) into one contiguous range per thread, with borders at multiples of `grain`, and calls f(first,
+/// last) for each. The division depends only on the arguments and the number of threads, so in successive kernels a
+/// core processes the same rows. f must not throw.
 template <class F>
 void parallel_for(const CpuStream& stream, std::int64_t count, std::int64_t grain, const F& f) {
   const std::int64_t units = (count + grain - 1) / grain;
@@ -41,7 +43,7 @@ void parallel_for(const CpuStream& stream, std::int64_t count, std::int64_t grai
   }
 }
 
-/// f(row) for each of `rows` rows of `cols` elements of simple arithmetic.
+/// Calls f(row) for each of `rows` rows of `cols` elements, in parallel if there are enough elements. f must not throw.
 template <class F>
 void for_each_row(const CpuStream& stream, std::int64_t rows, std::int64_t cols, const F& f) {
   parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
@@ -49,7 +51,8 @@ void for_each_row(const CpuStream& stream, std::int64_t rows, std::int64_t cols,
   });
 }
 
-/// f(first, last) on pieces of `grain`, handed to whichever thread is free: for work of uneven cost.
+/// Divides [0, count) into ranges of `grain` and calls f(first, last) for each on the next free thread, or once for the
+/// whole range if there is only one thread. For work of uneven cost. f must not throw.
 template <class F>
 void parallel_for_dynamic(const CpuStream& stream, std::int64_t count, std::int64_t grain, const F& f) {
   const std::int64_t pieces = (count + grain - 1) / grain;

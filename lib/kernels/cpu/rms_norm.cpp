@@ -10,6 +10,7 @@ namespace lyceum {
 
 namespace {
 
+/// Returns the mean of x².
 template <class A, class T>
 A mean_square(const T* x, std::int64_t cols) {
   A sum = 0;

@@ -11,7 +11,7 @@ template <class A>
 void run(const CpuStream& stream, const RopeTable<A>& rope) {
   const std::int64_t half = rope.table.cols / 2;
   require(rope.table.cols % 2 == 0, "RopeTable: heads of {} columns: the dimension must be even", rope.table.cols);
-  // Angles in double: positions in the thousands leave too few bits of a float for the fraction of a turn.
+  // Angles are computed in double: for positions in the thousands, a float has too few bits for the fraction of a turn.
   parallel_for(stream, rope.table.rows, rows_a_thread(64 * half), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t i = 0; i < half; ++i) {
       const double rate = std::pow(rope.base, -static_cast<double>(i) / static_cast<double>(half));

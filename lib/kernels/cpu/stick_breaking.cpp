@@ -10,25 +10,29 @@
 #include "kernels/cpu/reference_stick_breaking.h"
 #include "kernels/cpu/vector_math.h"
 
-// In logarithms: log β = z - softplus(z) and log(1 - β) = -softplus(z), which is a key's cost here, so
-// log p_i = z_i - Σ_{j >= i} cost_j. Scores are laid out with a row for each key and a column for each query: what runs
-// over the keys is then a loop over rows, the same for all queries at once.
+// Computes with logarithms: log β = z - softplus(z) and log(1 - β) = -softplus(z). The cost of a key is softplus(z),
+// the amount by which it reduces the log of the rest of the stick, so log p_i = z_i - Σ_{j >= i} cost_j. Scores have
+// one row per key and one column per query: a sum over keys is a loop over rows that is vectorized over queries.
 
 namespace lyceum {
 
 namespace {
 
-/// Keys whose scores exist at a time: as deep as a GEMM goes at its best rate; a tile has 128 KiB.
+/// Keys per tile of scores: the depth at which GEMMs reach their best rate. The scores of a tile take 128 KiB.
 constexpr std::int64_t tile_keys = 512;
 
-/// The keys of a panel that are looked at together, and what every query pays for each of them.
+/// Scores and costs of up to tile_keys keys of a panel. Usage:
+/// 1. write q·k to scores();
+/// 2. price(): scales and masks the scores, computes costs (and shares);
+/// 3. pay(): subtracts the costs within the tile, returns the total cost of the tile;
+/// 4. take_parts(): subtracts the costs of newer tiles, leaves the parts p in scores().
 template <class E>
 class StickTile {
  public:
   static std::int64_t scratch_bytes() { return 2 * Carver::bytes<float>(tile_keys, panel_rows); }
   static std::int64_t count(const Panel& place) { return (place.keys + tile_keys - 1) / tile_keys; }
 
-  /// `index` counts from the oldest keys on. Scores are to be written into scores(), then broken.
+  /// `index`: number of the tile, from the oldest keys on. `place` must outlive the tile.
   StickTile(const Panel& place, std::int64_t index, Carver& scratch)
       : place_(place),
         first_(index * tile_keys),
@@ -40,14 +44,15 @@ class StickTile {
     return {multiply, thread, place_.before - first_, place_.rows, scratch};
   }
 
+  /// Returns the tile's rows of a matrix with one row per key of the panel.
   template <class Each>
   Matrix<Each> of(const Matrix<Each>& keys) const {
     return keys.rows_from(first_, keys_);
   }
   const Matrix<float>& scores() const { return scores_; }
 
-  /// scores = scale · scores, minus infinity where a query does not see the key, which then takes nothing and costs
-  /// nothing; costs from them.
+  /// scores = scale · scores, or minus infinity if the query does not see the key (its part and its cost are then 0);
+  /// costs = softplus(scores).
   void price(float scale) const {
     hide_unseen(place_, first_, scores_);
     float *z = scores_.data, *cost = costs_.data;
@@ -58,7 +63,7 @@ class StickTile {
     }
   }
 
-  /// The same, and the share β of each key.
+  /// Computes scores and costs as above, and the share β of each key.
   void price(float scale, const Matrix<float>& shares) const {
     hide_unseen(place_, first_, scores_);
     float *z = scores_.data, *cost = costs_.data, *share = shares.data;
@@ -70,7 +75,7 @@ class StickTile {
     }
   }
 
-  /// scores = log p but for the keys behind this tile; returns what the tile costs each query.
+  /// scores = log p without the costs of keys in newer tiles. Returns the sum of this tile's costs for each query.
   PerQuery pay() const {
     PerQuery paid{};
     for (std::int64_t i = keys_ - 1; i >= 0; --i) {
@@ -84,8 +89,8 @@ class StickTile {
     return paid;
   }
 
-  /// scores = p, where a query paid `behind` for the keys behind this tile. What is too little to count in any sum
-  /// becomes zero, before it is so little that the CPU is slow with it.
+  /// scores = p, given the sum `behind` of the costs of newer tiles for each query. Parts below exp(−70) become 0: they
+  /// do not contribute to any sum, and denormal numbers would slow the CPU down.
   void take_parts(const PerQuery& behind) const {
     constexpr float least = -70, nothing = -std::numeric_limits<float>::infinity();
     for (std::int64_t i = 0; i < keys_; ++i) {
@@ -105,7 +110,7 @@ class StickTile {
   Matrix<float> scores_, costs_;  // [keys, queries], as PanelProducts has them
 };
 
-/// What each query paid in all, and as it is taken away from in numbers of the tiles' type.
+/// Sum of the costs of several tiles for each query. In double, because the backward pass subtracts from it.
 using Payments = std::array<double, panel_rows>;
 
 PerQuery in_float(const Payments& payments) {
@@ -126,7 +131,7 @@ class StickForward {
            Carver::bytes<float>(1, PanelProducts<E>::scratch(shape.head_dim)) + StickTile<E>::scratch_bytes();
   }
 
-  /// From the newest keys to the oldest.
+  /// Processes the tiles from the newest keys to the oldest.
   void operator()(const ForwardPanel<T, E>& panel, int thread, Carver scratch) const {
     const Panel& place = panel.place;
     const Matrix<float> out = scratch.take_padded<float>(place.rows, panel.out.cols);
@@ -156,7 +161,7 @@ class StickForward {
   const TileGemm& multiply_;
 };
 
-/// dv += p·d_out, dp = v·d_outᵀ, ds_i = p_i dp_i - β_i Σ_{j <= i} p_j dp_j, dq = scale · dsᵀ·k, dk += ds·q.
+/// Computes dv += p·d_out, dp = v·d_outᵀ, ds_i = p_i dp_i - β_i Σ_{j <= i} p_j dp_j, dq = scale · dsᵀ·k, dk += ds·q.
 template <class T, class E>
 class StickBackward {
  public:
@@ -170,7 +175,7 @@ class StickBackward {
            2 * Carver::bytes<float>(tile_keys, panel_rows) + StickTile<E>::scratch_bytes();
   }
 
-  /// From the oldest keys to the newest.
+  /// Processes the tiles from the oldest keys to the newest.
   void operator()(const BackwardPanel<T, E>& panel, int thread, Carver scratch) const {
     const Panel& place = panel.place;
     const auto scale = static_cast<float>(attention_.scale);
@@ -205,7 +210,7 @@ class StickBackward {
   }
 
  private:
-  /// ds, in place of dp; `older`: Σ p dp of the keys that were passed.
+  /// Replaces d_parts = dp by ds. `older` is Σ p dp over the older keys; the sum over this tile is added to it.
   static void stick_gradient(const Matrix<float>& parts, const Matrix<float>& shares, PerQuery& older,
                              const Matrix<float>& d_parts) {
     for (std::int64_t i = 0; i < parts.rows; ++i) {
