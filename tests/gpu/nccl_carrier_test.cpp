@@ -1,5 +1,5 @@
-// NCCL's side of a group by itself, with one rank: what a single GPU can show of the real library. (Groups of one rank
-// do not use it.)
+// Tests NcclCarrier alone with one rank, which is possible with the real library on a single GPU. (Process groups of
+// one rank do not use NCCL.)
 #include "parallel/comm/cuda/nccl_carrier.h"
 
 #include <gmock/gmock.h>

@@ -12,7 +12,7 @@ constexpr double lr = 3e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1, 
 
 Stream stream_of(int threads) { return tests_run_on_gpu() ? tested_stream() : CpuStream(threads); }
 
-/// A list of numbers here and where the kernel runs.
+/// An array in the memory of the tested device, with access from the host.
 template <class A>
 class Mirrored {
  public:
@@ -36,19 +36,20 @@ class Mirrored {
   Tensor device_;
 };
 
-/// Tensors of these sizes with `gap` elements before each of them and behind the last, and the updates made to them.
+/// Tensors of the given sizes with their optimizer state, in one flat memory with gaps of `gap` elements before,
+/// between and after the tensors, and the updates to test.
 template <class T>
 struct Problem {
   using A = Accumulator<T>;
   Stream stream;
   std::vector<std::int64_t> sizes, begin, first_block;
   std::int64_t blocks = 0, length = 0;
-  std::vector<std::vector<DecaySpan>> runs;  // of each tensor
-  std::vector<std::int64_t> places;          // of each tensor: weights, then updates
+  std::vector<std::vector<DecaySpan>> runs;  // for each tensor: its decay spans
+  std::vector<std::int64_t> places;          // weight_places of all tensors, then update_places
   Mirrored<A> master, exp_avg, exp_avg_sq;
   Mirrored<T> weight;
-  std::vector<double> sums;                           // after the last step
-  std::vector<std::uint32_t> digests, damaged = {0};  // the first empty where nobody looks
+  std::vector<double> sums;                           // result of the last step
+  std::vector<std::uint32_t> digests, damaged = {0};  // UpdateDigests; digests empty: no checks
 
   Problem(int threads, std::vector<std::int64_t> sizes, std::int64_t gap = 0)
       : stream(stream_of(threads)),
@@ -116,7 +117,7 @@ struct Problem {
     copy_to_host(stream, sums.data(), sum_table.raw(), sum_table.bytes());
     read_digests(digest_table, damage_table);
   }
-  /// Digests of what there is.
+  /// Runs CheckDigests on all tensors.
   void check(bool renew) {
     std::vector<UpdatedTensor<T, AdamW::states>> rows;
     for (std::size_t t = 0; t < sizes.size(); ++t) {
@@ -149,13 +150,13 @@ struct Problem {
     return master.now().same_bits(other.master.now()) && exp_avg.now().same_bits(other.exp_avg.now()) &&
            exp_avg_sq.now().same_bits(other.exp_avg_sq.now()) && weight.now().same_bits(other.weight.now());
   }
-  /// Of element i of tensor t.
+  /// Returns the weight decay of element i of tensor t.
   double decay_of(std::size_t t, std::int64_t i) const {
     return std::ranges::find_if(runs[t], [&](const DecaySpan& run) { return run.end > i; })->weight_decay;
   }
 };
 
-/// The algorithm as its paper writes it (Algorithm 2, schedule in the rate), for one element.
+/// Returns one weight after updates with these gradients, by Algorithm 2 of the paper with the schedule in the rate.
 double by_hand(double w, const std::vector<double>& gradients, double weight_decay) {
   double m = 0, v = 0;
   for (std::size_t n = 1; n <= gradients.size(); ++n) {
@@ -175,7 +176,7 @@ TYPED_TEST_SUITE(AdamWTest, Types);
 
 const std::vector<std::int64_t> uneven{0, 1, 7, 1024, 0, 0, 1025, 33, 5000, 0};
 
-/// Decay that changes within blocks, once after an element, once before and behind the tensor.
+/// Sets decay spans that change within blocks: one has a single element, others end before or after their tensor.
 template <class T>
 void set_uneven_runs(Problem<T>& problem) {
   problem.runs[2] = {{-32, decay}, {0, 0.3}, {3, 0}, {4, decay}, {9, 0}};
@@ -246,7 +247,7 @@ TYPED_TEST(AdamWTest, NeitherCutsAtBlocksNorTheBeginInMemoryChangeABit) {
   cut.step(1, gradient);
   EXPECT_TRUE(whole.same_bits(cut));
   EXPECT_EQ(whole.sums, cut.sums);
-  // The same numbers an element later.
+  // Copies the numbers to one element later in memory, to test another alignment.
   auto later = moved.gradient(1), weights = moved.master.now();
   const auto start = Problem<T>(1, {150000}).master.now();
   std::copy_n(start.values.begin(), 150000, weights.values.begin() + 1);
@@ -277,7 +278,7 @@ TYPED_TEST(AdamWTest, AStepThatIsLeftOutChangesNothing) {
 
 TEST(AdamW, SumsOfTensorsWithoutAPlaceAreLeftOut) {
   Problem<float> problem(1, {2000, 3000});
-  problem.places[0] = problem.places[3] = -1;  // weights of the first, updates of the second
+  problem.places[0] = problem.places[3] = -1;  // no sums for weights of the first and updates of the second tensor
   problem.step(1, problem.gradient(1));
   for (std::size_t b = 0; b < 5; ++b) {
     EXPECT_EQ(is_nan(problem.sums[b]), b < 2) << b;
@@ -335,7 +336,7 @@ TEST(JudgeStep, ClipsAndLeavesOutWhatIsNotFinite) {
     EXPECT_EQ(judged(bad, 5, 1).skip, 1);
     EXPECT_EQ(judged(2, bad, 1).skip, 1);
   }
-  EXPECT_EQ(judged(2, 0, 1, 0).skip, 1);  // no target counts
+  EXPECT_EQ(judged(2, 0, 1, 0).skip, 1);  // a batch without targets
 }
 
 TYPED_TEST(AdamWTest, FindsWhatChangesBetweenUpdates) {
@@ -350,7 +351,7 @@ TYPED_TEST(AdamWTest, FindsWhatChangesBetweenUpdates) {
     EXPECT_EQ(one.damaged[0], 0u) << n;
   }
   EXPECT_TRUE(one.same_bits(unwatched));
-  const std::size_t t = 8;  // 5000 elements
+  const std::size_t t = 8;  // has 5000 elements
   for (const int array : {0, 1, 2, 3}) {
     for (const std::int64_t element : {0, 1023, 1024, 4999}) {
       const int bit = static_cast<int>((element + array) % 16);

@@ -25,7 +25,7 @@ const std::vector<CapacityCase> capacity_cases{{1, 1, 1, 1, 1},       {1, 1, 1, 
                                                {2, 130, 6, 64, 1.25}, {2, 33, 3, 7, 0.5}, {2, 40, 4, 300, 1},
                                                {1, 12, 3, 4, 1e-9},   {1, 12, 3, 4, 1e9}};
 
-/// Different experts of each token, the first ones often; with `holes` some choices are none.
+/// Returns k distinct experts per token, with low indices more often. With `holes`, some choices are −1.
 Grid<std::int32_t> choices_of(const CapacityCase& c, bool holes) {
   Grid<std::int32_t> index(c.sequences * c.seq_len, c.k, 1);
   const Philox random(3, "capacity");
@@ -39,7 +39,8 @@ Grid<std::int32_t> choices_of(const CapacityCase& c, bool holes) {
   return index;
 }
 
-/// By the definition: of each sequence and expert, choices in the order that room is given in.
+/// Returns the choices that are not dropped, by the definition: visits the choices of a sequence in the order of their
+/// precedence and counts those of each expert. `dropped` gets the number of dropped choices, plus 5.
 Grid<std::int32_t> naively_kept(const CapacityCase& c, const Grid<std::int32_t>& index, double k,
                                 std::vector<double>& dropped) {
   Grid<std::int32_t> kept(index.rows, c.k);
@@ -60,7 +61,8 @@ Grid<std::int32_t> naively_kept(const CapacityCase& c, const Grid<std::int32_t>&
   return kept;
 }
 
-/// Runs of all tokens that end anywhere, some of them empty, each by itself.
+/// The tokens are divided into spans that end anywhere in a sequence; some are empty. Each span is processed
+/// separately, as by a rank.
 TEST(DropChoices, LeavesOutWhatComesLastHoweverTheTokensAreCut) {
   for (const CapacityCase& c : capacity_cases) {
     for (const auto& [runs, holes, told] : {std::tuple{1, false, 0.0}, {3, true, 0.0}, {4, false, 1.0}}) {

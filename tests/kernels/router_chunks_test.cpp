@@ -7,7 +7,7 @@
 namespace lyceum {
 namespace {
 
-/// Each token in one piece, that of its sequence; no piece of more than RouterChunks::rows.
+/// Each token is in exactly one chunk, of its sequence, and no chunk has more than RouterChunks::rows tokens.
 TEST(RouterChunks, CoverTheRunOnce) {
   for (const std::int64_t seq_len : {1, 7, 63, 64, 65, 200}) {
     for (const auto& [first, tokens] : {std::pair<std::int64_t, std::int64_t>{0, 600}, {5, 0}, {64, 100}, {199, 401}}) {
