@@ -14,14 +14,15 @@
 
 namespace lyceum {
 
-// Digests of memory, which reveal changed bits. The digest of a block is Σ_i word_i · (2i + 1) · c modulo 2⁶⁴ over its
-// 32-bit words, with an odd constant c (a multilinear hash [Carter & Wegman 1981]). A change of one word always changes
-// the digest; a change of several words leaves it unchanged with a probability of about 2⁻³². Integer sums do not
-// depend on the order of summation, so the digest depends only on the memory.
+// Digests of memory, which reveal changed bits. The digest of a block is Σ_i word_i · f_i modulo 2⁶⁴ over its
+// 32-bit words, with factors f_i = (2i + 1) · c modulo 2³² and an odd constant c (a multilinear hash [Carter & Wegman
+// 1981]). A change of one word always changes the digest; a change of several words leaves it unchanged with a
+// probability of about 2⁻³². Integer sums do not depend on the order of summation, so the digest depends only on the
+// memory.
 
-/// Returns the term of a block's digest for its word number `place`.
-LYCEUM_HOST_DEVICE std::uint64_t digest_of_word(std::uint32_t word, std::uint32_t place) {
-  return std::uint64_t{word} * std::uint64_t{(2 * place + 1) * 0x9e3779b1u};
+/// Returns the term of a block's digest for its word number `index`.
+LYCEUM_HOST_DEVICE std::uint64_t digest_of_word(std::uint32_t word, std::uint32_t index) {
+  return std::uint64_t{word} * std::uint64_t{(2 * index + 1) * 0x9e3779b1u};
 }
 /// Returns the bits of an element as one word; for a double, the sum of its two words modulo 2³².
 template <class T>
@@ -39,16 +40,16 @@ LYCEUM_HOST_DEVICE std::uint32_t word_of(T x) {
   }
 }
 
-/// Returns the terms of a block's digest for its element number `place`.
+/// Returns the terms of a block's digest for its element number `index`.
 template <class T>
-LYCEUM_HOST_DEVICE std::uint64_t digest_of_element(T x, std::uint32_t place) {
+LYCEUM_HOST_DEVICE std::uint64_t digest_of_element(T x, std::uint32_t index) {
   if constexpr (sizeof(T) == sizeof(std::uint64_t)) {
     std::uint64_t bits = 0;
     std::memcpy(&bits, &x, sizeof x);
-    return digest_of_word(static_cast<std::uint32_t>(bits), 2 * place) +
-           digest_of_word(static_cast<std::uint32_t>(bits >> 32), 2 * place + 1);
+    return digest_of_word(static_cast<std::uint32_t>(bits), 2 * index) +
+           digest_of_word(static_cast<std::uint32_t>(bits >> 32), 2 * index + 1);
   } else {
-    return digest_of_word(word_of(x), place);
+    return digest_of_word(word_of(x), index);
   }
 }
 

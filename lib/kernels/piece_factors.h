@@ -80,7 +80,9 @@ LYCEUM_HOST_DEVICE void factors_of(const A* logits, std::int64_t pieces, std::ui
                                    A* factors) {
   const PieceSoftmax<A> p(logits, pieces, on);
   const A n = static_cast<A>(pieces);
-  const A alpha = scaling == PieceScaling::restore ? n / p.on : scaling == PieceScaling::printed ? n * p.on : A{1};
+  A alpha = 1;
+  if (scaling == PieceScaling::restore) alpha = n / p.on;
+  if (scaling == PieceScaling::printed) alpha = n * p.on;
   for (std::int64_t i = 0; i < pieces; ++i) {
     const A factor = scaling == PieceScaling::ones ? A{1} : alpha * p(logits[i]);
     factors[i] = on >> i & 1 ? factor : A{0};

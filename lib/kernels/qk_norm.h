@@ -28,18 +28,21 @@ struct QkNormShape {
   LYCEUM_HOST_DEVICE std::int64_t groups() const { return by_head ? heads + kv_heads : 2; }
   /// Returns the number of columns of a group on all ranks together.
   LYCEUM_HOST_DEVICE std::int64_t elements(std::int64_t group) const {
-    return by_head ? head_dim : ranks * (group < 1 ? queries() : keys());
+    if (by_head) return head_dim;
+    return ranks * (group < 1 ? queries() : keys());
   }
   /// Return the number of heads of a group on this rank, the first of these heads, and the group of a head. Heads are
   /// numbered through: key heads follow query heads.
   LYCEUM_HOST_DEVICE std::int64_t heads_in(std::int64_t group) const {
-    return by_head ? 1 : (group < 1 ? heads : kv_heads);
+    if (by_head) return 1;
+    return group < 1 ? heads : kv_heads;
   }
   LYCEUM_HOST_DEVICE std::int64_t first_head(std::int64_t group) const { return by_head || group < 1 ? group : heads; }
   LYCEUM_HOST_DEVICE std::int64_t group_of(std::int64_t head) const { return by_head ? head : head >= heads; }
   /// Returns the offset of a head's first weight in q_weight, or in k_weight for a key head.
   LYCEUM_HOST_DEVICE std::int64_t first_weight(std::int64_t head) const {
-    return by_head ? 0 : (head < heads ? head : head - heads) * head_dim;
+    if (by_head) return 0;
+    return (head < heads ? head : head - heads) * head_dim;
   }
   /// Return the lengths of q_weight and k_weight. With by_head, all heads share the weights of one head.
   LYCEUM_HOST_DEVICE std::int64_t query_weights() const { return by_head ? head_dim : queries(); }

@@ -29,7 +29,8 @@ struct RouterChunks {
   }
   constexpr std::int64_t here(std::int64_t token) const {
     const std::int64_t row = token - first;
-    return row < 0 ? 0 : row < tokens ? row : tokens;
+    if (row < 0) return 0;
+    return row < tokens ? row : tokens;
   }
 };
 

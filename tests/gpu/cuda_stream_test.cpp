@@ -71,7 +71,7 @@ TEST(CudaStream, TheLimitIsNamedWithItsGpu) {
   EXPECT_THROW(CudaStream{-1}, Error);
 }
 
-TEST(CudaStream, ABadIndexIsToldOnceAtTheNextWait) {
+TEST(CudaStream, ABadIndexIsReportedOnceAtTheNextWait) {
   const Stream stream = CudaStream();
   const CudaStream& cuda = std::get<CudaStream>(stream);
   const Tensor tokens = Tensor::empty(stream, DType::i32, {3}), table = Tensor::zeros(stream, DType::f32, {5, 4}),
@@ -116,7 +116,7 @@ struct Counter final : WaitObserver {
   void over() noexcept override { ++waits; }
 };
 
-TEST(CudaStream, ObserversAreToldOfWaitsAndMayEndThem) {
+TEST(CudaStream, ObserversAreNotifiedOfWaitsAndMayEndThem) {
   const CudaStream stream;
   Counter counter;
   stream.add_observer(counter);
@@ -184,7 +184,7 @@ std::vector<float> tripled_sums(float value) {
   return y;
 }
 
-TEST(CudaGraph, RepeatsItsWorkOnWhatStandsInMemory) {
+TEST(CudaGraph, ReplaysItsWorkOnTheCurrentContentsOfMemory) {
   const Stream stream = CudaStream();
   const Tensor x = Tensor::empty(stream, DType::f32, {graph_size}), y = Tensor::zeros(stream, DType::f32, {graph_size});
   fill(stream, x, 1);

@@ -18,8 +18,8 @@ namespace {
 
 using testing::HasSubstr;
 
-/// These tests need not know real algorithms: each algorithm of the stand-in for CUDA gives different bits, and
-/// HOST_CUDA_FASTEST_GEMM sets the fastest one.
+/// Tests the choice of algorithms, also with the stand-in for CUDA. Each of its algorithms gives different bits, and
+/// HOST_CUDA_FASTEST_GEMM sets which one is the fastest.
 class GemmChoice : public testing::Test {
  protected:
   ~GemmChoice() override { unsetenv("HOST_CUDA_FASTEST_GEMM"); }
@@ -84,12 +84,12 @@ TEST_F(GemmChoice, OfOneStreamGivesTheSameBitsOnAnother) {
   }
 
   let_be_fastest(1);
-  const Stream told = timing_stream();
-  pin_gemms(told, choices);
-  for (std::size_t i = 0; i < std::size(some); ++i) EXPECT_EQ(product(told, some[i]), results[i]);
-  EXPECT_EQ(gemm_choices(told), choices) << "nothing is timed again";
-  product(told, {5, 6, 7});
-  EXPECT_EQ(gemm_choices(told).size(), choices.size() + 1) << "a shape that nobody chose for";
+  const Stream pinned = timing_stream();
+  pin_gemms(pinned, choices);
+  for (std::size_t i = 0; i < std::size(some); ++i) EXPECT_EQ(product(pinned, some[i]), results[i]);
+  EXPECT_EQ(gemm_choices(pinned), choices) << "nothing is timed again";
+  product(pinned, {5, 6, 7});
+  EXPECT_EQ(gemm_choices(pinned).size(), choices.size() + 1) << "a shape that nobody chose for";
 }
 
 TEST_F(GemmChoice, ThatIsPinnedReplacesAnother) {
@@ -126,10 +126,10 @@ TEST_F(GemmChoice, OfASumInPartsIsPinnedToo) {
   EXPECT_THAT(depths, testing::UnorderedElementsAre(std::pair(1040, 2), std::pair(5, 1)));
 
   let_be_fastest(1);
-  const Stream told = timing_stream();
-  pin_gemms(told, choices);
-  EXPECT_EQ(product(told, sizes), wanted);
-  EXPECT_EQ(gemm_choices(told), choices) << "nothing is timed again";
+  const Stream pinned = timing_stream();
+  pin_gemms(pinned, choices);
+  EXPECT_EQ(product(pinned, sizes), wanted);
+  EXPECT_EQ(gemm_choices(pinned), choices) << "nothing is timed again";
 }
 
 /// The two halves are rows of one product.

@@ -109,7 +109,7 @@ TEST_F(HostNccl, ARankThatIsLostInASplitIsReportedInTime) {
   shared->progress.give_up();
 }
 
-TEST_F(HostNccl, ASplitIsRefusedWhileAnythingIsUnderWay) {
+TEST_F(HostNccl, ASplitIsRejectedWhileOperationsArePending) {
   const auto group = communicator("world"), child = communicator("child");
   const auto parent = world_lane(group);
   const Tensor values = tensor_of(std::vector<float>(8, 1.0F));

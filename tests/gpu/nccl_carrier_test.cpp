@@ -68,7 +68,7 @@ TEST_F(NcclCarrierTest, EveryTypeIsReduced) {
   for (const bfloat16 value : values_of<bfloat16>(x)) EXPECT_EQ(static_cast<float>(value), 1.5F);
 }
 
-TEST_F(NcclCarrierTest, ManyUnderWayKeepTheirOrder) {
+TEST_F(NcclCarrierTest, ManyPendingOperationsKeepTheirOrder) {
   const Tensor x = tensor_of(numbers(4096));
   std::vector<Tensor> copies;
   std::vector<Pending> pending;
@@ -100,7 +100,7 @@ TEST_F(NcclCarrierTest, ALaneIsSplitOffAnIdleOne) {
   EXPECT_EQ(values_of<float>(x), numbers(1000));
 }
 
-TEST_F(NcclCarrierTest, GivenUpItRefusesWhatComes) {
+TEST_F(NcclCarrierTest, RejectsWorkAfterAnAbort) {
   const Tensor x = tensor_of(numbers(10));
   Pending(carrier->all_reduce(operation("all_reduce", 40), x, Reduction::sum)).wait();
   shared->progress.give_up();

@@ -55,18 +55,18 @@ expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/timed"
 says out '^gemm +[0-9]+ algorithms chosen by timing'
 last=checkpoints/step-00000012
 export HOST_CUDA_FASTEST_GEMM=1
-expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/told" "--run.gemm_file=$work/timed/gemm.json" --run.steps=5
+expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/pinned" "--run.gemm_file=$work/timed/gemm.json" --run.steps=5
 says out "^gemm +[0-9]+ algorithms from $work/timed/gemm.json"
-expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/told"
-says out "^gemm +[0-9]+ algorithms from $work/told/gemm.json"
-same_weights "$work/told/$last" "$work/timed/$last"
+expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/pinned"
+says out "^gemm +[0-9]+ algorithms from $work/pinned/gemm.json"
+same_weights "$work/pinned/$last" "$work/timed/$last"
 if ((stand_in)); then
-  expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/untold"
-  run "$lyceum" checkpoint diff "$work/untold/$last" "$work/timed/$last"
+  expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/unpinned"
+  run "$lyceum" checkpoint diff "$work/unpinned/$last" "$work/timed/$last"
   [[ $code != 0 ]] || fail "other algorithms have the same bits: this test shows nothing"
   export HOST_CUDA_CUBLASLT_VERSION=2
-  expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/untold" --run.steps=13
-  says out "^gemm +algorithms in $work/untold/gemm.json are for .*cuBLASLt 1; for .*cuBLASLt 2 they are chosen again"
+  expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/unpinned" --run.steps=13
+  says out "^gemm +algorithms in $work/unpinned/gemm.json are for .*cuBLASLt 1; for .*cuBLASLt 2 they are chosen again"
   unset HOST_CUDA_CUBLASLT_VERSION
   # Each rank would choose another algorithm, but all use the choices of the first.
   favour() { mpirun -n 2 bash -c 'HOST_CUDA_FASTEST_GEMM=$((2 - OMPI_COMM_WORLD_RANK)) exec "$@"' favour "$lyceum" "$@"; }
@@ -77,11 +77,11 @@ if ((stand_in)); then
   same_weights "$work/shared-parts/$last" "$work/shared-whole/$last"
 fi
 unset HOST_CUDA_FASTEST_GEMM
-sed -i 's/"proposal":/"proposal" :/' "$work/told/gemm.json"
-expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/told" --run.steps=13
-sed -i 's/"accumulate":false/"accumulate":true/' "$work/told/gemm.json"
-expect 3 "$lyceum" "${timed[@]}" "--run.dir=$work/told" --run.steps=14
-says err 'told/gemm.json: it was changed after it was written .*remove it, and run.gemm_file if that names it'
+sed -i 's/"proposal":/"proposal" :/' "$work/pinned/gemm.json"
+expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/pinned" --run.steps=13
+sed -i 's/"accumulate":false/"accumulate":true/' "$work/pinned/gemm.json"
+expect 3 "$lyceum" "${timed[@]}" "--run.dir=$work/pinned" --run.steps=14
+says err 'pinned/gemm.json: it was changed after it was written .*remove it, and run.gemm_file if that names it'
 
 # Several ranks share one GPU.
 staged=("${gpu[@]}" --parallel.transport=staged)

@@ -12,7 +12,7 @@
 namespace lyceum {
 namespace {
 
-// With cuda_graph, the first step is launched kernel by kernel, the second is recorded, the third is replayed.
+// If cuda_graph is set, the first step is launched kernel by kernel, the second is recorded, the third is replayed.
 constexpr int steps = 3;
 
 struct Variant {
@@ -249,7 +249,7 @@ TEST(ResumptionOnDevice, GivesTheSameBitsOfNoiseBiasAndExpertsThatGrowInNumber) 
   }
 }
 
-TEST(EvaluationOnDevice, TellsOfEachTokenWhatTheCpuTells) {
+TEST(EvaluationOnDevice, ReportsTheSameForEachTokenAsTheCpu) {
   Config config = tiny_config();
   config.balance = {.device_groups = 3};
   config.moe.top_k = 2;

@@ -133,7 +133,10 @@ struct ExactActivation {
 /// Succeeds if `value` differs from `exact` by no more than the errors of `roundings` roundings to T and of sums.
 template <class T>
 testing::AssertionResult nearly(T value, double exact, int roundings) {
-  const double relative = roundings * (std::is_same_v<T, bfloat16> ? 0x1p-8 : std::is_same_v<T, float> ? 1e-5 : 1e-12);
+  double rounding = 1e-12;
+  if (std::is_same_v<T, float>) rounding = 1e-5;
+  if (std::is_same_v<T, bfloat16>) rounding = 0x1p-8;
+  const double relative = roundings * rounding;
   const double absolute = std::is_same_v<T, double> ? 1e-9 : 3e-3;
   if (std::abs(as_double(value) - exact) <= absolute + relative * std::abs(exact)) return testing::AssertionSuccess();
   return testing::AssertionFailure() << as_double(value) << " instead of " << exact;

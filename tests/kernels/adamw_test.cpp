@@ -44,8 +44,8 @@ struct Problem {
   Stream stream;
   std::vector<std::int64_t> sizes, begin, first_block;
   std::int64_t blocks = 0, length = 0;
-  std::vector<std::vector<DecaySpan>> runs;  // for each tensor: its decay spans
-  std::vector<std::int64_t> places;          // weight_places of all tensors, then update_places
+  std::vector<std::vector<DecaySpan>> decay_spans;  // one list per tensor
+  std::vector<std::int64_t> places;                 // weight_places of all tensors, then update_places
   Mirrored<A> master, exp_avg, exp_avg_sq;
   Mirrored<T> weight;
   std::vector<double> sums;                           // result of the last step
@@ -60,7 +60,7 @@ struct Problem {
         exp_avg_sq(stream, Grid<A>::zeros(1, length)),
         weight(stream, Grid<T>(1, length)) {
     for (std::size_t t = 0; t < this->sizes.size(); ++t) {
-      runs.push_back({{.end = this->sizes[t], .weight_decay = decay}});
+      decay_spans.push_back({{.end = this->sizes[t], .weight_decay = decay}});
       places.push_back(first_block[t]);
     }
     for (std::size_t t = 0; t < this->sizes.size(); ++t) places.push_back(blocks + first_block[t]);
@@ -80,7 +80,7 @@ struct Problem {
   void step(int n, const Grid<A>& gradient, bool skip = false) {
     const Mirrored<A> gradients(stream, gradient);
     std::vector<UpdatedTensor<T, AdamW::states>> rows;
-    std::vector<DecaySpan> all_runs;
+    std::vector<DecaySpan> all_spans;
     for (std::size_t t = 0; t < sizes.size(); ++t) {
       const std::int64_t at = begin[t];
       rows.push_back({master.data() + at,
@@ -89,11 +89,11 @@ struct Problem {
                       weight.data() + at,
                       sizes[t],
                       first_block[t],
-                      std::ssize(all_runs)});
-      all_runs.insert(all_runs.end(), runs[t].begin(), runs[t].end());
+                      std::ssize(all_spans)});
+      all_spans.insert(all_spans.end(), decay_spans[t].begin(), decay_spans[t].end());
     }
     sums.assign(static_cast<std::size_t>(2 * blocks), poison<double>());
-    const Tensor row_table = table_of(stream, rows), run_table = table_of(stream, all_runs),
+    const Tensor row_table = table_of(stream, rows), span_table = table_of(stream, all_spans),
                  place_table = table_of(stream, places), sum_table = table_of(stream, sums),
                  digest_table = table_of(stream, digests), damage_table = table_of(stream, damaged);
     const Tensor numbers =
@@ -106,7 +106,7 @@ struct Problem {
     launch(stream,
            UpdateWeights<T, AdamW>{
                .tensors = rows_of<UpdatedTensor<T, AdamW::states>>(row_table),
-               .decay = rows_of<DecaySpan>(run_table),
+               .decay = rows_of<DecaySpan>(span_table),
                .blocks = blocks,
                .rule = {.beta1 = beta1, .beta2 = beta2, .eps = eps, .numbers = rows_of<AdamW::Numbers>(numbers)},
                .verdict = rows_of<StepVerdict>(verdict),
@@ -152,7 +152,7 @@ struct Problem {
   }
   /// Returns the weight decay of element i of tensor t.
   double decay_of(std::size_t t, std::int64_t i) const {
-    return std::ranges::find_if(runs[t], [&](const DecaySpan& run) { return run.end > i; })->weight_decay;
+    return std::ranges::find_if(decay_spans[t], [&](const DecaySpan& span) { return span.end > i; })->weight_decay;
   }
 };
 
@@ -178,10 +178,10 @@ const std::vector<std::int64_t> uneven{0, 1, 7, 1024, 0, 0, 1025, 33, 5000, 0};
 
 /// Sets decay spans that change within blocks: one has a single element, others end before or after their tensor.
 template <class T>
-void set_uneven_runs(Problem<T>& problem) {
-  problem.runs[2] = {{-32, decay}, {0, 0.3}, {3, 0}, {4, decay}, {9, 0}};
-  problem.runs[6] = {{1024, 0}, {1025, decay}};
-  problem.runs[8] = {{32, 0}, {64, decay}, {1999, 0.2}, {2048, 0}, {2049, decay}, {100000, 0}};
+void set_uneven_decay(Problem<T>& problem) {
+  problem.decay_spans[2] = {{-32, decay}, {0, 0.3}, {3, 0}, {4, decay}, {9, 0}};
+  problem.decay_spans[6] = {{1024, 0}, {1025, decay}};
+  problem.decay_spans[8] = {{32, 0}, {64, decay}, {1999, 0.2}, {2048, 0}, {2049, decay}, {100000, 0}};
 }
 
 TYPED_TEST(AdamWTest, SeveralStepsByHandOnManyTensors) {
@@ -189,8 +189,8 @@ TYPED_TEST(AdamWTest, SeveralStepsByHandOnManyTensors) {
   using A = Accumulator<T>;
   for (const std::int64_t gap : {0, 1, 32}) {
     Problem<T> one(1, uneven, gap), two(2, uneven, gap);
-    set_uneven_runs(one);
-    set_uneven_runs(two);
+    set_uneven_decay(one);
+    set_uneven_decay(two);
     const Grid<A> start = one.master.now(), untouched = one.exp_avg.now();
     std::vector<std::vector<double>> gradients(static_cast<std::size_t>(one.length));
     std::vector<double> before;
@@ -237,11 +237,11 @@ TYPED_TEST(AdamWTest, SeveralStepsByHandOnManyTensors) {
 TYPED_TEST(AdamWTest, NeitherCutsAtBlocksNorTheBeginInMemoryChangeABit) {
   using T = TypeParam;
   Problem<T> whole(1, {150000}), cut(2, {2048, 0, 147952}), moved(1, {150000}, 1);
-  whole.runs[0] = {{100, 0}, {2500, decay}, {150000, 0}};
-  moved.runs = whole.runs;
-  cut.runs = {{{100, 0}, {2500, decay}, {150000, 0}},
-              {{-1948, 0}, {452, decay}, {147952, 0}},
-              {{-1948, 0}, {452, decay}, {147952, 0}}};
+  whole.decay_spans[0] = {{100, 0}, {2500, decay}, {150000, 0}};
+  moved.decay_spans = whole.decay_spans;
+  cut.decay_spans = {{{100, 0}, {2500, decay}, {150000, 0}},
+                     {{-1948, 0}, {452, decay}, {147952, 0}},
+                     {{-1948, 0}, {452, decay}, {147952, 0}}};
   const auto gradient = whole.gradient(1);
   whole.step(1, gradient);
   cut.step(1, gradient);

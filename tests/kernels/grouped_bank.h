@@ -92,7 +92,8 @@ struct Bank {
     const Segments segments = table.view();
     std::vector<T>& copied = of_dy ? y : x;
     const std::int64_t count = segments.total() / 3 + 1;
-    const std::int64_t width = gradients.empty() ? 0 : of_dy ? gradients[0].rows : gradients[0].cols;
+    std::int64_t width = 0;
+    if (!gradients.empty()) width = of_dy ? gradients[0].rows : gradients[0].cols;
     tokens = std::make_unique<OwnedMatrix<T>>(count + 1, width, gap);
     fill<Like>(tokens->view().rows_from(0, count), "token", 0);  // the last token remains NaN
     for (std::int64_t e = 0; e < segments.count(); ++e) {

@@ -181,7 +181,8 @@ TYPED_TEST(PiecesTest, ArePlacedWithTheirFactors) {
           const std::int64_t from = chosen.slot_of(t, i);
           double dot = 0;
           for (std::int64_t c = 0; c < width; ++c) {
-            const double x = i < always ? dense.at(t, i * width + c) : from >= 0 ? rows.at(from, c) : 0;
+            double x = from >= 0 ? rows.at(from, c) : 0;
+            if (i < always) x = dense.at(t, i * width + c);
             const double slope = factors.at(t, i) * dy.at(t, i * width + c);
             y.push_back(factors.at(t, i) * x);
             dot += dy.at(t, i * width + c) * x;
@@ -220,7 +221,8 @@ TYPED_TEST(PiecesTest, ArePlacedWithTheirFactors) {
       for (std::int64_t t = 0; t < tokens; ++t) {
         for (std::int64_t at = 0; at < n * width; ++at) {
           const std::int64_t i = at / width, from = chosen.slot_of(t, i);
-          const double there = i < always ? before.at(t, at) : from >= 0 ? rows.at(from, at % width) : 0;
+          double there = from >= 0 ? rows.at(from, at % width) : 0;
+          if (i < always) there = before.at(t, at);
           ASSERT_EQ(kept.at(t, at), there);
         }
       }

@@ -23,7 +23,7 @@ TYPED_TEST(RouterBackwardTest, IsTheDerivativeOfGatesScoresAndSquares) {
     const Grid<A> logits = logits_of<A>(c);
     Routed<A> routed(c);
     routed.route(c, logits, 1);
-    const std::vector<double> choices = c.choices_told();
+    const std::vector<double> choices = c.stated_choices();
     const auto d_gates = Grid<A>::random(c.tokens, c.k, "d_gates", 1);
     auto d_load = Grid<double>::random(c.sequences, load_width(c.experts), "d_load", 2);
     const auto gradient = [&](int threads, bool gates, bool load) {
@@ -126,7 +126,7 @@ TEST(RouterBackward, AgreesWithFiniteDifferences) {
       sums.push_back(0);
       for (const std::int32_t e : chosen[t]) sums.back() += token.scores[static_cast<std::size_t>(e)];
     }
-    const std::vector<double> choices = c.choices_told();
+    const std::vector<double> choices = c.stated_choices();
     const auto d_gates = Grid<double>::random(c.tokens, c.k, "d_gates");
     auto d_load = Grid<double>::random(c.sequences, load_width(c.experts), "d_load");
     Grid<double> d_logits(c.tokens, c.experts);

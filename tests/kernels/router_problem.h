@@ -24,7 +24,7 @@ struct Case {
   std::int64_t skip = 0;
 
   std::int64_t chosen() const { return choices ? choices : k; }
-  std::vector<double> choices_told() const {
+  std::vector<double> stated_choices() const {
     return std::vector<double>(choices ? 1 : 0, static_cast<double>(choices));
   }
 };
@@ -213,7 +213,7 @@ struct Routed {
   void route(const Case& c, const Grid<A>& logits, int threads) {
     const std::vector<A> bias = bias_of<A>(c);
     const std::vector<std::int32_t> group = groups_of(c);
-    const std::vector<double> choices = c.choices_told();
+    const std::vector<double> choices = c.stated_choices();
     launch_on(threads, RouteTokens<A>{.logits = logits.matrix(),
                                       .index = index.matrix(),
                                       .gates = gates.matrix(),
@@ -249,9 +249,9 @@ Grid<A> logits_of(const Case& c) {
 
 /// Returns the score of a logit; for softmax, before the division by the sum.
 inline double naive_score(Scores scores, double x) {
-  return scores == Scores::softmax   ? std::exp(x)
-         : scores == Scores::sigmoid ? 1 / (1 + std::exp(-x))
-                                     : std::sqrt(std::log(1 + std::exp(x)));
+  if (scores == Scores::softmax) return std::exp(x);
+  if (scores == Scores::sigmoid) return 1 / (1 + std::exp(-x));
+  return std::sqrt(std::log(1 + std::exp(x)));
 }
 
 /// Returns the derivative ds/dx of a sigmoid or sqrt_softplus score.
@@ -337,10 +337,12 @@ inline std::vector<double> naive_gates(Gates rule, const std::vector<double>& ch
   const double all = std::accumulate(chosen.begin(), chosen.end(), 0.0);
   std::vector<double> gates;
   for (const double score : chosen) {
-    gates.push_back(rule == Gates::raw            ? score
-                    : rule == Gates::renormalized ? score / all
-                    : rule == Gates::detached     ? score / sum.value_or(all)
-                                                  : 1);
+    switch (rule) {
+      case Gates::raw: gates.push_back(score); break;
+      case Gates::renormalized: gates.push_back(score / all); break;
+      case Gates::detached: gates.push_back(score / sum.value_or(all)); break;
+      case Gates::ones: gates.push_back(1); break;
+    }
   }
   return gates;
 }

@@ -178,7 +178,8 @@ void run(const CpuStream& stream, const ActivationBackward<T>& work) {
         if (shared) std::copy_n(dy.row(r), dy.cols, copy.data());
         const std::int64_t index = gates ? gates.index[static_cast<std::size_t>(work.segments.begin[e] + r)] : -1;
         const auto place = static_cast<std::size_t>(index);
-        const Accumulator<T> gate = index >= 0 ? gates.gate[place] : gates ? 0 : 1;
+        Accumulator<T> gate = gates ? 0 : 1;
+        if (index >= 0) gate = gates.gate[place];
         const Accumulator<T> d_gate =
             Rows::backward(x.row(r), shared ? copy.data() : dy.row(r), gate, y.cols, dx.row(r), y.row(r));
         if (index >= 0) gates.d_gate[place] = d_gate;

@@ -74,11 +74,13 @@ class SoftmaxForward {
       : attention_(attention), multiply_(multiply) {}
 
   static std::int64_t scratch_bytes(const AttentionShape& shape) {
-    return Carver::bytes<float>(panel_rows, shape.head_dim) + Carver::bytes<float>(shape.key_len, panel_rows) +
-           Carver::bytes<E>(shape.key_len, panel_rows) + Carver::bytes<float>(1, Products::scratch(shape.head_dim));
+    return ScratchAllocator::bytes<float>(panel_rows, shape.head_dim) +
+           ScratchAllocator::bytes<float>(shape.key_len, panel_rows) +
+           ScratchAllocator::bytes<E>(shape.key_len, panel_rows) +
+           ScratchAllocator::bytes<float>(1, Products::scratch(shape.head_dim));
   }
 
-  void operator()(const ForwardPanel<T, E>& panel, int thread, Carver scratch) const {
+  void operator()(const ForwardPanel<T, E>& panel, int thread, ScratchAllocator scratch) const {
     const auto& [place, row, head, q, k, v, result] = panel;
     const std::int64_t dim = result.cols;
     const Matrix<float> out = scratch.take_padded<float>(place.rows, dim);
@@ -116,11 +118,13 @@ class SoftmaxBackward {
       : attention_(attention), multiply_(multiply) {}
 
   static std::int64_t scratch_bytes(const AttentionShape& shape) {
-    return Carver::bytes<float>(panel_rows, shape.head_dim) + 2 * Carver::bytes<float>(shape.key_len, panel_rows) +
-           Carver::bytes<E>(shape.key_len, panel_rows) + Carver::bytes<float>(1, Products::scratch(shape.head_dim));
+    return ScratchAllocator::bytes<float>(panel_rows, shape.head_dim) +
+           2 * ScratchAllocator::bytes<float>(shape.key_len, panel_rows) +
+           ScratchAllocator::bytes<E>(shape.key_len, panel_rows) +
+           ScratchAllocator::bytes<float>(1, Products::scratch(shape.head_dim));
   }
 
-  void operator()(const BackwardPanel<T, E>& panel, int thread, Carver scratch) const {
+  void operator()(const BackwardPanel<T, E>& panel, int thread, ScratchAllocator scratch) const {
     const auto& [place, row, head, q, k, v, d_out, dk, dv, dq] = panel;
     const std::int64_t dim = dq.cols, column = head * dim;
     const Matrix<float> dq_sum = scratch.take_padded<float>(place.rows, dim);

@@ -19,15 +19,16 @@
 //   using Element = …;                                              // element type of GEMM operands: see in_bf16()
 //   static std::int64_t scratch_bytes(const AttentionShape&);       // scratch memory per thread
 //   Core(const Attention&, const TileGemm&);                        // both must outlive the Core
-//   void operator()(const ForwardPanel<T, Element>& or BackwardPanel<T, Element>&, int thread, Carver scratch) const;
+//   void operator()(const ForwardPanel<T, Element>& or BackwardPanel<T, Element>&, int thread, ScratchAllocator
+//   scratch) const;
 
 namespace lyceum {
 
-/// Allocates matrices from a thread's scratch memory, one after the other. A copy of a Carver allocates from the same
-/// position on, so memory taken from the copy is free again when the copy is discarded.
-class Carver {
+/// Allocates matrices from a thread's scratch memory, one after the other. A copy of a ScratchAllocator allocates from
+/// the same position on, so memory taken from the copy is free again when the copy is discarded.
+class ScratchAllocator {
  public:
-  explicit Carver(std::byte* memory) : memory_(memory) {}
+  explicit ScratchAllocator(std::byte* memory) : memory_(memory) {}
   /// Returns an uninitialised matrix without gaps between rows.
   template <class E>
   Matrix<E> take(std::int64_t rows, std::int64_t cols) {
@@ -168,8 +169,8 @@ class ForwardTask {
       : attention_(attention), shape_(attention.shape), core_(attention, multiply) {}
 
   static std::int64_t scratch_bytes(const AttentionShape& shape) {
-    return 2 * Carver::bytes<E>(shape.key_len, shape.head_dim) + Carver::bytes<E>(panel_rows, shape.head_dim) +
-           Core::scratch_bytes(shape);
+    return 2 * ScratchAllocator::bytes<E>(shape.key_len, shape.head_dim) +
+           ScratchAllocator::bytes<E>(panel_rows, shape.head_dim) + Core::scratch_bytes(shape);
   }
 
   void operator()(std::int64_t sequence, std::int64_t kv_head, std::int64_t first_panel, std::int64_t last_panel,
@@ -179,15 +180,15 @@ class ForwardTask {
     const Panel last(shape_, last_panel - 1, first_keys);
     const std::int64_t first_key = Panel(shape_, first_panel, first_keys).first_key;
     const std::int64_t keys = last.first_key + last.keys - first_key, key_row = sequence * shape_.key_len + first_key;
-    Carver carver(scratch);
-    const Matrix<E> k = carver.take_padded<E>(keys, dim), v = carver.take_padded<E>(keys, dim);
+    ScratchAllocator allocator(scratch);
+    const Matrix<E> k = allocator.take_padded<E>(keys, dim), v = allocator.take_padded<E>(keys, dim);
     convert(head_of(attention_.k, key_row, keys, kv_head, dim), k);
     convert(head_of(attention_.v, key_row, keys, kv_head, dim), v);
     for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
       for (std::int64_t index = first_panel; index < last_panel; ++index) {
         const Panel place(shape_, index, first_keys);
         const std::int64_t row = sequence * shape_.query_len + place.first;
-        Carver rest = carver;
+        ScratchAllocator rest = allocator;
         const Matrix<E> q = rest.take_padded<E>(place.rows, dim);
         convert(head_of(attention_.q, row, place.rows, head, dim), q);
         core_({place, row, head, q, place.of(k, first_key), place.of(v, first_key),
@@ -213,16 +214,16 @@ class BackwardTask {
 
   static std::int64_t scratch_bytes(const AttentionShape& shape) {
     const std::int64_t dim = shape.head_dim;
-    return 2 * Carver::bytes<E>(shape.key_len, dim) + 2 * Carver::bytes<float>(shape.key_len, dim) +
-           2 * Carver::bytes<E>(panel_rows, dim) + Core::scratch_bytes(shape);
+    return 2 * ScratchAllocator::bytes<E>(shape.key_len, dim) + 2 * ScratchAllocator::bytes<float>(shape.key_len, dim) +
+           2 * ScratchAllocator::bytes<E>(panel_rows, dim) + Core::scratch_bytes(shape);
   }
 
   void operator()(std::int64_t sequence, std::int64_t kv_head, int thread, std::byte* scratch) const {
     const std::int64_t dim = shape_.head_dim, keys = shape_.key_len, group = shape_.heads / shape_.kv_heads;
     const std::int64_t first_key = sequence * keys;
-    Carver carver(scratch);
-    const Matrix<E> k = carver.take_padded<E>(keys, dim), v = carver.take_padded<E>(keys, dim);
-    const Matrix<float> dk = carver.take_padded<float>(keys, dim), dv = carver.take_padded<float>(keys, dim);
+    ScratchAllocator allocator(scratch);
+    const Matrix<E> k = allocator.take_padded<E>(keys, dim), v = allocator.take_padded<E>(keys, dim);
+    const Matrix<float> dk = allocator.take_padded<float>(keys, dim), dv = allocator.take_padded<float>(keys, dim);
     convert(head_of(attention_.k, first_key, keys, kv_head, dim), k);
     convert(head_of(attention_.v, first_key, keys, kv_head, dim), v);
     std::fill_n(dk.data, keys * dk.stride, 0.0f);
@@ -231,7 +232,7 @@ class BackwardTask {
       for (std::int64_t index = 0; index < Panel::count(shape_); ++index) {
         const Panel place(shape_, index, first_keys_of(attention_, sequence));
         const std::int64_t row = sequence * shape_.query_len + place.first;
-        Carver rest = carver;
+        ScratchAllocator rest = allocator;
         const Matrix<E> q = rest.take_padded<E>(place.rows, dim), d_out = rest.take_padded<E>(place.rows, dim);
         convert(head_of(attention_.q, row, place.rows, head, dim), q);
         convert(head_of(attention_.d_out, row, place.rows, head, dim), d_out);

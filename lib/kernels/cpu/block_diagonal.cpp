@@ -21,9 +21,9 @@ std::vector<Accumulator<T>> in_order(const BlockDiagonal<T>& product, const Bloc
     for (std::int64_t r = 0; r < b; ++r) {
       for (std::int64_t c = 0; c < b; ++c) {
         const T own = product.transpose ? product.weights.row(g * b + c)[r] : product.weights.row(g * b + r)[c];
-        const std::int64_t place =
+        const std::int64_t position =
             places.order == BlockOrder::neighbours ? (g * b + c) * b + r : (r * b + c) * blocks + g;
-        ordered[static_cast<std::size_t>(place)] = static_cast<A>(own);
+        ordered[static_cast<std::size_t>(position)] = static_cast<A>(own);
       }
     }
   }
@@ -59,7 +59,7 @@ void run(const CpuStream& stream, const BlockDiagonal<T>& product) {
   const std::int64_t b = places.b, blocks = places.blocks;
   const std::vector<A> weights = in_order(product, places);
   const bool neighbours = places.order == BlockOrder::neighbours;
-  parallel_for(stream, product.x.rows, rows_a_thread(product.x.cols * b), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, product.x.rows, rows_per_thread(product.x.cols * b), [&](std::int64_t first, std::int64_t last) {
     const std::int64_t count = neighbours ? b : blocks;
     std::vector<A> sums(static_cast<std::size_t>(count));
     for (std::int64_t t = first; t < last; ++t) {
@@ -109,8 +109,8 @@ void add_gradients(const BlockDiagonalWeightGrad<T>& grad, const BlockPlaces& pl
   }
   for (std::int64_t g = 0; g < count; ++g) {
     for (std::int64_t at = 0; at < b * b; ++at) {
-      const std::int64_t place = neighbours ? g * b * b + at : at * panel + g;
-      grad.d_weights.row((begin + g) * b + at / b)[at % b] += sums[static_cast<std::size_t>(place)];
+      const std::int64_t position = neighbours ? g * b * b + at : at * panel + g;
+      grad.d_weights.row((begin + g) * b + at / b)[at % b] += sums[static_cast<std::size_t>(position)];
     }
   }
 }

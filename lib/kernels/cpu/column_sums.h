@@ -27,7 +27,7 @@ void add_column_sums(const CpuStream& stream, std::int64_t rows, std::span<A> su
     }
   });
   A* result = sums.data();
-  parallel_for(stream, cols, rows_a_thread(chunks), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, cols, rows_per_thread(chunks), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
       const A* sum = partial + chunk * cols;
 #pragma omp simd

@@ -24,7 +24,7 @@ void run(const CpuStream& stream, const EmbeddingForward<T>& embedding) {
   require_extents("EmbeddingForward", "table", embedding.table, embedding.table.rows, cols);
   const std::int64_t words = embedding.table.rows;
   require_words("EmbeddingForward", embedding.tokens, embedding.first, words, embedding.vocab);
-  parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, rows, rows_per_thread(cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
       const std::int64_t word = embedding.tokens[static_cast<std::size_t>(r)] - embedding.first;
       if (word >= 0 && word < words) {
@@ -45,7 +45,7 @@ void run(const CpuStream& stream, const EmbeddingWeightGrad<T>& embedding) {
   const std::int64_t words = embedding.d_table.rows;
   require_words("EmbeddingWeightGrad", embedding.tokens, embedding.first, words, embedding.vocab);
   // Each thread has a range of columns and adds up all tokens, so the order of summation is that of the tokens.
-  const std::int64_t grain = std::max<std::int64_t>(64, rows_a_thread(rows));
+  const std::int64_t grain = std::max<std::int64_t>(64, rows_per_thread(rows));
   parallel_for(stream, cols, grain, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = 0; r < rows; ++r) {
       const std::int64_t word = embedding.tokens[static_cast<std::size_t>(r)] - embedding.first;

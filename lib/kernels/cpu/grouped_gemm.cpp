@@ -20,13 +20,13 @@ struct Product {
   Gemm<T, Out> gemm;
   const std::int64_t* source = nullptr;  // [filled], as PickedRows::source; null if no rows are picked
   std::int64_t filled = 0;               // number of picked rows that are not padding; rows after them are zero
-  bool of_b = false;                     // true: the rows of b are picked; false: those of a
+  bool b_is_picked = false;              // true: the rows of b are picked; false: those of a
   std::int64_t work = 0;                 // multiplications of the largest tile of the whole product
 
   /// Returns the operand whose rows may be picked.
-  Matrix<const T>& picked() { return of_b ? gemm.b : gemm.a; }
+  Matrix<const T>& picked() { return b_is_picked ? gemm.b : gemm.a; }
   Product tile(std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols) const {
-    Product tile{tile_of(gemm, row, rows, col, cols), source, filled, of_b, work};
+    Product tile{tile_of(gemm, row, rows, col, cols), source, filled, b_is_picked, work};
     if (source && !gemm.transpose_a) {
       tile.source += row;
       tile.filled = std::clamp<std::int64_t>(filled - row, 0, rows);
@@ -38,33 +38,33 @@ struct Product {
 /// Copies picked rows to scratch memory of the thread that multiplies them. If successive tiles of a thread have the
 /// same picked rows, they are copied once.
 template <class T>
-class Picker {
+class PickedRowGatherer {
  public:
   /// `most`: largest number of elements of a tile's picked rows. `picked` must outlive the object.
-  Picker(const CpuStream& stream, const PickedRows<T>& picked, std::int64_t most)
+  PickedRowGatherer(const CpuStream& stream, const PickedRows<T>& picked, std::int64_t most)
       : picked_(picked),
         scratch_(stream, most * static_cast<std::int64_t>(sizeof(T))),
-        held_(static_cast<std::size_t>(stream.threads())) {}
+        gathered_(static_cast<std::size_t>(stream.threads())) {}
 
   /// Makes the picked operand of `tile` refer to a copy of its rows, which is valid until the thread's next call.
   template <class Out>
-  void bring(Product<T, Out>& tile, int thread) {
+  void gather(Product<T, Out>& tile, int thread) {
     Matrix<const T>& x = tile.picked();
     const Matrix<T> rows(reinterpret_cast<T*>(scratch_.of(thread)), x.rows, x.cols);
-    const Held wanted{tile.source, x.data, x.rows};
-    Held& held = held_[static_cast<std::size_t>(thread)];
-    if (!(held == wanted)) copy(tile, rows);
-    held = wanted;
+    const GatheredRows wanted{tile.source, x.data, x.rows};
+    GatheredRows& gathered = gathered_[static_cast<std::size_t>(thread)];
+    if (!(gathered == wanted)) copy(tile, rows);
+    gathered = wanted;
     x = rows;
   }
 
  private:
   /// The picked rows in a thread's scratch memory.
-  struct Held {
+  struct GatheredRows {
     const std::int64_t* source = nullptr;
     const T* column = nullptr;
     std::int64_t rows = 0;  // compared too, because an expert without rows has the same `source` as the next one
-    bool operator==(const Held&) const = default;
+    bool operator==(const GatheredRows&) const = default;
   };
   template <class Out>
   void copy(Product<T, Out>& tile, const Matrix<T>& to) const {
@@ -80,7 +80,7 @@ class Picker {
 
   const PickedRows<T>& picked_;
   ThreadScratch scratch_;
-  std::vector<Held> held_;  // by thread
+  std::vector<GatheredRows> gathered_;  // by thread
 };
 
 /// Divides the products into tiles, which threads compute in descending order of work, so that all threads finish at
@@ -102,8 +102,8 @@ void run_all(const CpuStream& stream, std::vector<Product<T, Out>>& products, co
       tiles.push_back(product.tile(row, std::min(tiling.rows, c.rows - row), col, std::min(tiling.cols, c.cols - col)));
       if (picked) most_picked = std::max(most_picked, tiles.back().picked().size());
     };
-    // Tiles that read the same picked rows follow one another, so that the Picker can reuse its copy.
-    if (product.of_b) {
+    // Tiles that read the same picked rows follow one another, so that the PickedRowGatherer can reuse its copy.
+    if (product.b_is_picked) {
       for (std::int64_t col = 0; col < c.cols; col += tiling.cols) {
         for (std::int64_t row = 0; row < c.rows; row += tiling.rows) add(row, col);
       }
@@ -117,10 +117,10 @@ void run_all(const CpuStream& stream, std::vector<Product<T, Out>>& products, co
   }
   std::stable_sort(tiles.begin(), tiles.end(), [](const auto& a, const auto& b) { return a.work > b.work; });
   const TileGemm multiply = TileGemm::make<T>(stream, max_rows, max_cols);
-  Picker<T> picker(stream, picked, most_picked);
+  PickedRowGatherer<T> gatherer(stream, picked, most_picked);
   parallel_tasks(stream.threads(), static_cast<std::int64_t>(tiles.size()), [&](std::int64_t i, int thread) {
     Product<T, Out>& tile = tiles[static_cast<std::size_t>(i)];
-    if (tile.source) picker.bring(tile, thread);
+    if (tile.source) gatherer.gather(tile, thread);
     multiply(tile.gemm, thread);
   });
 }
@@ -128,7 +128,7 @@ void run_all(const CpuStream& stream, std::vector<Product<T, Out>>& products, co
 /// True if products include the padding rows. oneDNN compiles a bf16 product for each number of rows, so it gets only
 /// multiples of Segments::alignment.
 template <class T>
-bool takes_padding(const CpuStream& stream) {
+bool includes_padding(const CpuStream& stream) {
   return std::is_same_v<T, bfloat16> && uses_native_bf16(stream);
 }
 
@@ -177,7 +177,7 @@ void run(const CpuStream& stream, const GroupedGemm<T>& grouped) {
     require(in == x.cols && out == y.cols, "expert {} takes {} to {} columns, its rows are {} and {} wide", e, in, out,
             x.cols, y.cols);
     const std::int64_t filled = segments.rows[static_cast<std::size_t>(e)];
-    const std::int64_t rows = takes_padding<T>(stream) ? y.rows : filled;
+    const std::int64_t rows = includes_padding<T>(stream) ? y.rows : filled;
     products.push_back(
         {{.a = x.rows_from(0, rows), .b = weight, .c = y.rows_from(0, rows), .transpose_b = grouped.transpose_weights},
          source_of(picked, segments, e),
@@ -212,7 +212,7 @@ void run(const CpuStream& stream, const GroupedWeightGrad<T>& grouped) {
             "the gradient of expert {} is {} x {}, its rows are {} and {} wide", e, d_weight.rows, d_weight.cols,
             dy.cols, x.cols);
     const std::int64_t filled = segments.rows[static_cast<std::size_t>(e)];
-    const std::int64_t rows = takes_padding<T>(stream) ? dy.rows : filled;
+    const std::int64_t rows = includes_padding<T>(stream) ? dy.rows : filled;
     if (rows == 0) continue;
     products.push_back({{.a = dy.rows_from(0, rows),
                          .b = x.rows_from(0, rows),

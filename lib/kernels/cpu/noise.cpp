@@ -15,7 +15,7 @@ void for_each_noise(const CpuStream& stream, const TokenNoise& noise, std::int64
                     const F& f) {
   const std::uint64_t key = noise_key(noise.seed);
   const auto step = static_cast<std::uint32_t>(noise.step[0]);
-  parallel_for(stream, rows, rows_a_thread(8 * cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, rows, rows_per_thread(8 * cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
       for (std::int64_t c = 0; c < cols; c += 4) {
         const std::array<A, 4> normal = token_noise<A>(key, noise.layer, step, noise.first + r, c / 4);

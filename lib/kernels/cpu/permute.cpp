@@ -62,7 +62,7 @@ void run(const CpuStream& stream, const SortByExpert& sort) {
                     sort.choices());
   }
   const std::vector<std::size_t> position = positions_of(sort.order);
-  const std::int64_t parts = std::max(1, threads_for(stream, tokens / rows_a_thread(k)));
+  const std::int64_t parts = std::max(1, threads_for(stream, tokens / rows_per_thread(k)));
   // next[part][position of an expert]: in step 1 the part's number of pairs, from step 2 on the slot of its next pair.
   std::vector<std::vector<std::int64_t>> next(static_cast<std::size_t>(parts), std::vector<std::int64_t>(experts));
   const auto for_parts = [&](const auto& f) {
@@ -153,7 +153,7 @@ void run(const CpuStream& stream, const GatherRows<T>& gather) {
   require_extents("GatherRows", "x", gather.x, gather.x.rows, cols);
   require_length("GatherRows", "source", gather.source, rows);
   require_indices("GatherRows", "source", gather.source, any_negative, gather.x.rows * divisor);
-  parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, rows, rows_per_thread(cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
       const std::int64_t source = gather.source[static_cast<std::size_t>(r)];
       if (source < 0) {
@@ -174,7 +174,7 @@ void run(const CpuStream& stream, const CombineRows<T>& combine) {
   require_length("CombineRows", "slot", combine.slot, tokens * k);
   require_indices("CombineRows", "slot", combine.slot, any_negative, combine.x.rows);
   if (gated) require_extents("CombineRows", "gate", combine.gate, tokens, k);
-  parallel_for(stream, tokens, rows_a_thread(k * cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, tokens, rows_per_thread(k * cols), [&](std::int64_t first, std::int64_t last) {
     std::array<A, tile> sum;
     for (std::int64_t t = first; t < last; ++t) {
       for (std::int64_t begin = 0; begin < cols; begin += tile) {
@@ -216,7 +216,7 @@ void run(const CpuStream& stream, const CombineRowsBackward<T>& combine) {
       if (!named[static_cast<std::size_t>(s)]) std::fill_n(combine.dx.row(s), cols, T{});
     }
   });
-  parallel_for(stream, tokens, rows_a_thread(k * cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, tokens, rows_per_thread(k * cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t t = first; t < last; ++t) {
       for (std::int64_t j = 0; j < k; ++j) {
         const std::int64_t slot = combine.slot[static_cast<std::size_t>(t * k + j)];

@@ -13,8 +13,8 @@ namespace lyceum {
 
 namespace {
 
-/// Computes the gradients of logits, one token at a time. Call enter() for each sequence, then write() for its tokens.
-/// Each thread needs one.
+/// Computes the gradients of logits, one token at a time. Call begin_sequence() for each sequence, then write() for its
+/// tokens. Each thread needs one.
 template <class A>
 struct TokenGradient {
   const RouteTokensBackward<A>& route;
@@ -30,7 +30,7 @@ struct TokenGradient {
         d_chosen(static_cast<std::size_t>(route.d_gates.cols > 0 ? chosen_of(route) : 0)) {}
 
   /// Reads d_load of a sequence.
-  void enter(std::int64_t sequence) {
+  void begin_sequence(std::int64_t sequence) {
     if (route.d_load.rows == 0) return;
     const double* from = route.d_load.row(sequence) + route.logits.cols;
     for (A& slope : slopes) slope = static_cast<A>(*from++);
@@ -155,11 +155,11 @@ template <class A>
 void run(const CpuStream& stream, const RouteTokensBackward<A>& route) {
   require_fitting(route);
   const RouterChunks chunks = chunks_of(route, route.d_load);
-  const std::int64_t grain = rows_a_thread(8 * std::min(RouterChunks::rows, chunks.seq_len) * route.logits.cols);
+  const std::int64_t grain = rows_per_thread(8 * std::min(RouterChunks::rows, chunks.seq_len) * route.logits.cols);
   parallel_for(stream, chunks.count(), grain, [&](std::int64_t first, std::int64_t last) {
     TokenGradient<A> gradient(route);
     for (std::int64_t chunk = first; chunk < last; ++chunk) {
-      if (chunk == first || chunk % chunks.of_sequence() == 0) gradient.enter(chunk / chunks.of_sequence());
+      if (chunk == first || chunk % chunks.of_sequence() == 0) gradient.begin_sequence(chunk / chunks.of_sequence());
       for (std::int64_t t = chunks.begin(chunk); t < chunks.end(chunk); ++t) gradient.write(t);
     }
   });

@@ -107,7 +107,7 @@ void TileGemm::operator()(const Gemm<double>& tile, int) const {
 }
 
 template <class Out>
-void TileGemm::converted(const Gemm<bfloat16, Out>& tile, int thread) const {
+void TileGemm::multiply_converted(const Gemm<bfloat16, Out>& tile, int thread) const {
   if (tile.c.size() == 0) return;
   if (depth_of(tile) == 0) return clear(tile);
   auto* memory = reinterpret_cast<float*>(scratch_.of(thread));
@@ -129,22 +129,22 @@ void TileGemm::converted(const Gemm<bfloat16, Out>& tile, int thread) const {
 }
 
 template <class Out>
-void TileGemm::native(const Gemm<bfloat16, Out>& tile, int thread) const {
+void TileGemm::multiply_native(const Gemm<bfloat16, Out>& tile, int thread) const {
   if (tile.c.size() == 0) return;
   if (depth_of(tile) == 0) return clear(tile);
   products_.execute(stream_, tile, thread);
 }
 
-template void TileGemm::converted(const Gemm<bfloat16, bfloat16>&, int) const;
-template void TileGemm::converted(const Gemm<bfloat16, float>&, int) const;
-template void TileGemm::native(const Gemm<bfloat16, bfloat16>&, int) const;
-template void TileGemm::native(const Gemm<bfloat16, float>&, int) const;
+template void TileGemm::multiply_converted(const Gemm<bfloat16, bfloat16>&, int) const;
+template void TileGemm::multiply_converted(const Gemm<bfloat16, float>&, int) const;
+template void TileGemm::multiply_native(const Gemm<bfloat16, bfloat16>&, int) const;
+template void TileGemm::multiply_native(const Gemm<bfloat16, float>&, int) const;
 
 Tiling Tiling::of(std::int64_t m, std::int64_t n, std::int64_t wanted) {
   // sgemm is fastest with wide tiles; a tile of 384 x 768 floats is about as large as a core's second-level cache.
   constexpr std::int64_t most_rows = 384, most_cols = 768, smallest = 128, step = 32;
-  const auto pieces = [](std::int64_t extent, std::int64_t size) { return (extent + size - 1) / size; };
-  std::int64_t row_tiles = pieces(m, most_rows), col_tiles = pieces(n, most_cols);
+  const auto ceil_div = [](std::int64_t extent, std::int64_t size) { return (extent + size - 1) / size; };
+  std::int64_t row_tiles = ceil_div(m, most_rows), col_tiles = ceil_div(n, most_cols);
   while (row_tiles * col_tiles < wanted) {
     std::int64_t& longer = m * col_tiles >= n * row_tiles ? row_tiles : col_tiles;
     const std::int64_t extent = &longer == &row_tiles ? m : n;
@@ -152,10 +152,10 @@ Tiling Tiling::of(std::int64_t m, std::int64_t n, std::int64_t wanted) {
     longer *= 2;
   }
   const auto size = [&](std::int64_t extent, std::int64_t tiles) {
-    return tiles ? round_up(pieces(extent, tiles), step) : step;
+    return tiles ? round_up(ceil_div(extent, tiles), step) : step;
   };
   const std::int64_t rows = size(m, row_tiles), cols = size(n, col_tiles);
-  return {rows, cols, pieces(m, rows), pieces(n, cols)};
+  return {rows, cols, ceil_div(m, rows), ceil_div(n, cols)};
 }
 
 }  // namespace lyceum

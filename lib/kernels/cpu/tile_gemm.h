@@ -38,7 +38,7 @@ class TileGemm {
   /// Computes the product `tile` on the calling thread, which is number `thread` of the parallel_tasks() call.
   template <class Out>
   void operator()(const Gemm<bfloat16, Out>& tile, int thread) const {
-    convert_ ? converted(tile, thread) : native(tile, thread);
+    convert_ ? multiply_converted(tile, thread) : multiply_native(tile, thread);
   }
   void operator()(const Gemm<float>& tile, int thread) const;
   void operator()(const Gemm<double>& tile, int thread) const;
@@ -47,16 +47,16 @@ class TileGemm {
   TileGemm(const CpuStream& stream, bool convert, std::int64_t max_rows, std::int64_t max_cols);
   /// Converts operands to float slice by slice, multiplies, and rounds the sum once.
   template <class Out>
-  void converted(const Gemm<bfloat16, Out>& tile, int thread) const;
+  void multiply_converted(const Gemm<bfloat16, Out>& tile, int thread) const;
   /// Calls oneDNN's bf16 primitive.
   template <class Out>
-  void native(const Gemm<bfloat16, Out>& tile, int thread) const;
+  void multiply_native(const Gemm<bfloat16, Out>& tile, int thread) const;
 
   CpuStream stream_;
   bool convert_;
   MatmulCache& products_;  // looked up in advance, because CpuStream::keep() is not thread-safe
   std::int64_t max_rows_, max_cols_;
-  ThreadScratch scratch_;  // for converted(): slices of operands, and the sum
+  ThreadScratch scratch_;  // for multiply_converted(): slices of operands, and the sum
 };
 
 /// The division of a matrix into tiles.

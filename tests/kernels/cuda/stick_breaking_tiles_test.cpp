@@ -162,7 +162,8 @@ TEST(CudaSticks, TakeScoresOfAnySize) {
   const auto score = [](std::int64_t key) {
     if (key % 50 < 40) return key % 3 == 0 ? -16384.0f : -8192.0f;
     if (key % 50 == 40) return 8192.0f;
-    return key % 3 == 0 ? 0.0f : key % 3 == 1 ? -2.5f : 30.0f;
+    if (key % 3 == 0) return 0.0f;
+    return key % 3 == 1 ? -2.5f : 30.0f;
   };
   check({1, 20, 190, 1, 1, 8}, 0, {}, with_scores(score));
   check({1, 3, 20, 1, 1, 8}, 0, {}, with_scores([](std::int64_t) { return 16384.0f; }));
