@@ -43,7 +43,7 @@ TEST(CudaLayout, LoadedWordsAreTheOperands) {
       const Place a = LoadLayout::a_or_transposed_b(8 * i + lane / 4);
       EXPECT_EQ(a.row, MmaLayout::a(lane, i).row);
       EXPECT_EQ(8 * a.col + lane % 4 * 2, MmaLayout::a(lane, i).col);
-      const Place wanted = MmaLayout::b(lane, i % 2);  // words 0, 1 are of the left tile, 2, 3 of the right one
+      const Place wanted = MmaLayout::b(lane, i % 2);  // of the left tile for words 0, 1
       const Place b = LoadLayout::b(8 * i + lane / 4);
       EXPECT_EQ(b.row, wanted.col + i / 2 * 8);
       EXPECT_EQ(8 * b.col + lane % 4 * 2, wanted.row);
