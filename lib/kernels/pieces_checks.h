@@ -32,6 +32,7 @@ void require_fitting(const PieceFactorsBackward<A>& pieces) {
   require_extents("PieceFactorsBackward", "d_logits", d_logits, logits.rows, logits.cols);
 }
 
+/// Throws an Error unless `sums` has the columns of a load and enough sequences for all tokens.
 template <class Load, class Sums>
 void require_load(const char* kernel, const Load& load, const Sums& sums) {
   require_extents(kernel, "load", sums, sums.rows, load_width(load.factors.cols));

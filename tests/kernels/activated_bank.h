@@ -15,6 +15,7 @@ namespace lyceum::test {
 
 inline constexpr Activation activations[] = {Activation::swiglu, Activation::gelu};
 
+/// Returns the numbers of inputs of activations with these numbers of results.
 inline Widths inputs_for(Activation kind, Widths widths) {
   for (std::int64_t& width : widths) width *= inputs_of(kind);
   return widths;

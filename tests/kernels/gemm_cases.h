@@ -42,6 +42,7 @@ void check_gemm(const GemmCase& c, const Launch& run_gemm) {
   EXPECT_TRUE(result.gaps_untouched());
 }
 
+/// m, k, n of products whose sizes are mostly not multiples of tiles or vectors.
 inline constexpr std::int64_t odd_sizes[][3] = {{1, 1, 1},    {1, 7, 33},    {7, 1, 1},     {33, 341, 7},
                                                 {64, 64, 64}, {129, 33, 65}, {1, 853, 341}, {132, 530, 131}};
 

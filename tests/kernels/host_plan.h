@@ -75,9 +75,8 @@ struct HostPlan {
   grouped::Plan view() const { return {ordered.data(), first_tile.data(), static_cast<std::int32_t>(ordered.size())}; }
 };
 
-/// Computes a product of rows (expect_right_gradients(): the weight gradients) in tiles of `Tiling`, with
-/// blocks.run<product, picked>(plan), and compares it with the reference in double. Padding rows of inputs are NaN and
-/// must not be read.
+/// Computes a product of rows in tiles of `Tiling`, with blocks.run<product, picked>(plan), and compares it with the
+/// reference in double. Padding rows of inputs are NaN and must not be read.
 template <class Tiling, grouped::Product product, class Blocks>
 void expect_right_rows(const Case& c, const Blocks& blocks) {
   constexpr bool transpose = product == grouped::Product::forward;
@@ -93,6 +92,7 @@ void expect_right_rows(const Case& c, const Blocks& blocks) {
   }
 }
 
+/// Compares the weight gradients with the reference in double, as expect_right_rows() does.
 template <class Tiling, class Blocks>
 void expect_right_gradients(const Case& c, const Blocks& blocks) {
   constexpr grouped::Product product = grouped::Product::weight_grad;

@@ -35,6 +35,7 @@ inline std::ostream& operator<<(std::ostream& out, const Case& c) {
              << c.groups << ", " << c.chosen() << " chosen behind " << c.skip << (c.entropy ? ", entropies" : "");
 }
 
+/// Shapes with few and many experts, with and without loads that begin within a sequence, and all options.
 inline const std::vector<Case> cases{
     {.tokens = 0, .experts = 5, .k = 2},
     {.tokens = 1, .experts = 1, .k = 1, .sequences = 1, .seq_len = 1},
@@ -284,7 +285,7 @@ struct Naive {
   }
 };
 
-/// The groups that a token chooses, by the scores (+ bias) in the kernel's type.
+/// Returns true for each group that token t may choose from. Adds the bias in the kernel's type, like the kernel.
 template <class A>
 std::vector<bool> naive_groups(const Case& c, const Grid<A>& logits, std::int64_t t, const std::vector<A>& bias) {
   const Naive token(c, logits.widened(), t);
@@ -300,12 +301,13 @@ std::vector<bool> naive_groups(const Case& c, const Grid<A>& logits, std::int64_
     order.emplace_back(-scores[g][0] - (scores[g].size() > 1 ? scores[g][1] : 0), g);
   }
   std::sort(order.begin(), order.end());
-  std::vector<bool> open(scores.size(), c.group_limit == 0);
-  for (std::int64_t i = 0; i < c.group_limit; ++i) open[order[static_cast<std::size_t>(i)].second] = true;
-  return open;
+  std::vector<bool> allowed(scores.size(), c.group_limit == 0);
+  for (std::int64_t i = 0; i < c.group_limit; ++i) allowed[order[static_cast<std::size_t>(i)].second] = true;
+  return allowed;
 }
 
-/// The first k behind those skipped of all experts in a stable sort by what is compared, falling.
+/// Returns the choices of token t: sorts the experts by descending key with a stable sort and takes the first ones
+/// after those that are skipped.
 template <class A>
 std::vector<std::int32_t> naive_choices(const Case& c, const Grid<A>& logits, std::int64_t t) {
   std::vector<std::int32_t> index(static_cast<std::size_t>(c.experts));
@@ -318,10 +320,10 @@ std::vector<std::int32_t> naive_choices(const Case& c, const Grid<A>& logits, st
                : naive_score(c.scores, x) + (c.biased ? static_cast<double>(bias[static_cast<std::size_t>(e)]) : 0);
   };
   if (c.group_limit > 0) {
-    const std::vector<bool> open = naive_groups(c, logits, t, bias);
+    const std::vector<bool> allowed = naive_groups(c, logits, t, bias);
     const std::vector<std::int32_t> group = groups_of(c);
-    std::erase_if(index,
-                  [&](std::int32_t e) { return !open[static_cast<std::size_t>(group[static_cast<std::size_t>(e)])]; });
+    std::erase_if(
+        index, [&](std::int32_t e) { return !allowed[static_cast<std::size_t>(group[static_cast<std::size_t>(e)])]; });
   }
   std::stable_sort(index.begin(), index.end(), [&](std::int32_t a, std::int32_t b) { return key(a) > key(b); });
   index.erase(index.begin(), index.begin() + c.skip);
@@ -395,6 +397,7 @@ struct ExpectedRoutes {
   }
 };
 
+/// Returns the choices of all tokens.
 template <class A>
 std::vector<std::vector<std::int32_t>> all_choices(const Case& c, const Grid<A>& logits) {
   std::vector<std::vector<std::int32_t>> all;
