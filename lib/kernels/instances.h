@@ -41,13 +41,15 @@
 //
 // 5. The caller fills the description by member names and passes it to launch() (core/stream.h). launch() calls the
 //    overload for the device that the stream is on and records the time if the stream has a profile. On a GPU it
-//    returns before the work is done; the memory must live until then.
+//    returns before the work is done. Tensors of the stream may be freed at once, because only later work of the same
+//    stream reuses their memory.
 //
 //      launch(stream, AddBias<T>{.bias = bias.span<T>(), .y = y.matrix<T>()});
 //
 // 6. tests/kernels/bias_test.cpp compares the result with a computation in double, on the CPU and on a GPU if the
 //    machine has one. The instance for double is the reference: simple and slow.
 
+/// The explicit instantiation of run() for a description, on the CPU and on CUDA.
 #define LYCEUM_CPU_INSTANCE(...) template void run(const CpuStream&, const __VA_ARGS__&);
 #define LYCEUM_CUDA_INSTANCE(...) template void run(const CudaStream&, const __VA_ARGS__&);
 

@@ -57,8 +57,8 @@ struct UpdateDigests {
   std::span<std::uint32_t> kept = {};     // [blocks of all tensors]: digests after the last update; empty: no checks
   std::span<std::uint32_t> damaged = {};  // [1]: 0, or blocks − b for the first block b whose digest has changed
 };
-/// The factors of UpdateDigests. They are odd and distinct: a changed word always changes the digest, and words that are
-/// exchanged between two arrays do, too.
+/// The factors of UpdateDigests. They are odd, so a changed word always changes the digest, and distinct, so a word
+/// that moves to another array does, too.
 constexpr std::uint32_t state_factor(std::size_t i) { return static_cast<std::uint32_t>(3 + 2 * i); }
 inline constexpr std::uint32_t weight_factor = 15;
 
