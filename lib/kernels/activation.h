@@ -10,7 +10,7 @@
 
 namespace lyceum {
 
-/// What is computed between the products of FFNs whose segments may differ in width. Padding rows of every result
+/// The activation between the two products of an FFN, for a bank of experts whose widths may differ. Padding rows of y
 /// become zero.
 ///   swiglu  y = silu(gate) ⊙ up, where a row of x is [gate | up]
 ///   gelu    y = x · Φ(x), Φ(x) = ½ · (1 + erf(x/√2))
@@ -18,29 +18,31 @@ template <class T>
 struct ActivationForward {
   Activation kind;
   Segments segments;
-  SegmentedMatrix<const T> x;  // rows of inputs_of(kind) · width_e
-  SegmentedMatrix<T> y;        // rows of width_e
+  SegmentedMatrix<const T> x;  // [rows, inputs_of(kind) · width_e]
+  SegmentedMatrix<T> y;        // [rows, width_e]
 };
 
-/// A gate for each row of a bank: gate[index[r]] for row r. A negative index, as in padding, is a gate of 0.
+/// One gate for each row of a bank: gate[index[r]] for row r. The gate is 0 if the index is negative, as in padding.
 template <class A>
 struct RowGates {
-  std::span<const std::int64_t> index;  // [segment rows], no gate twice
-  std::span<const A> gate;
-  std::span<A> d_gate;  // its gradient; 0 of a gate that no row has
+  std::span<const std::int64_t> index;  // [segment rows]; non-negative indices are distinct
+  std::span<const A> gate;              // [tokens · k]
+  std::span<A> d_gate;                  // like gate: the gradient; 0 for a gate that no row uses
 
+  /// True if there are gates.
   constexpr explicit operator bool() const { return d_gate.data() != nullptr; }
 };
 
-/// dx of y = ActivationForward, or with `gates` of y = gate · ActivationForward, and then d_gate of each row as well. y
-/// is computed again on the way, because the weight gradient that follows needs it. y may be the memory of dy.
+/// Computes dx for y = activation(x), or for y = gate · activation(x) if `gates` is set, and then also d_gate.
+/// Recomputes y, because the weight gradient that follows needs it. y may be the memory of dy. Padding rows of dx and y
+/// become zero.
 template <class T>
 struct ActivationBackward {
   Activation kind;
   Segments segments;
-  SegmentedMatrix<const T> x, dy;
-  SegmentedMatrix<T> dx;
-  SegmentedMatrix<T> y;
+  SegmentedMatrix<const T> x, dy;  // as x and y of ActivationForward
+  SegmentedMatrix<T> dx;           // like x
+  SegmentedMatrix<T> y;            // like dy
   RowGates<Accumulator<T>> gates = {};
 };
 

@@ -12,19 +12,20 @@ namespace lyceum {
 
 /// AdamW as an update rule for UpdateWeights [Loshchilov & Hutter 2019, Algorithm 2]:
 ///   m = β₁ m + (1 − β₁) g;  v = β₂ v + (1 − β₂) g²
-///   update = η · (m / (1 − β₁ⁿ)) / (√(v / (1 − β₂ⁿ)) + eps),  n the number of this update
+///   update = η · (m / (1 − β₁ⁿ)) / (√(v / (1 − β₂ⁿ)) + eps),  where n counts updates from 1
 struct AdamW {
   static constexpr std::size_t states = 2;  // m, v
 
-  /// The rates of a step, which are known before its gradients. In device memory, since a recorded step is launched
-  /// again with other numbers.
+  /// Numbers of one step that are known before its gradients. They are read from device memory, because a recorded
+  /// graph of a step is replayed with new numbers.
   struct Numbers {
     double lr, rate, inverse_bias2;  // η, η / (1 − β₁ⁿ), 1 / (1 − β₂ⁿ)
   };
   double beta1, beta2, eps;
   std::span<const Numbers> numbers;  // [1]
 
-  /// Constants are computed in double and rounded once: 1 − β₂ has no bits to lose.
+  /// The rule for elements of accumulator type A. The constants are computed in double and rounded once, because 1 − β₂
+  /// computed in float would lose most of its bits. rest: 1 − β.
   template <class A>
   struct Element {
     A beta1, rest1, beta2, rest2, eps, rate, inverse_bias2;

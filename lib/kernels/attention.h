@@ -8,19 +8,22 @@
 
 namespace lyceum {
 
-/// How rows and columns of an attention's matrices are to be read. Query head h uses key head h · kv_heads / heads.
+/// The division of an attention's matrices into sequences (rows) and heads (columns). Queries are the last query_len
+/// of key_len positions: query i of a sequence sees keys up to key_len − query_len + i. Query head h uses key head
+/// h · kv_heads / heads.
 struct AttentionShape {
-  std::int64_t sequences, query_len, key_len;  // queries are at the last query_len of key_len positions
+  std::int64_t sequences, query_len, key_len;
   std::int64_t heads, kv_heads, head_dim;
 };
 
-/// [sequences · query_len]: where a sequence is made of documents that do not see each other, the first key of its
-/// sequence that each query sees, which is where the query's document begins; at most the query's own, and never less
-/// than that of the query before. Empty: 0 for all. Keys that no query of a tile sees cost no work.
+/// For sequences that consist of several documents: the index in its sequence of the first key that each query sees,
+/// which is where the query's document begins. [sequences · query_len], ascending within a sequence, at most the
+/// query's own position. Empty: all queries see their sequence from key 0 on. Kernels skip tiles of keys that no query
+/// sees.
 using FirstKeys = std::span<const std::int32_t>;
 
-/// out = softmax(scale · q·kᵀ, causal) · v for each sequence and head; blocked over queries, so that no more than a
-/// panel of scores a thread exists at a time.
+/// out = softmax(scale · q·kᵀ, causal) · v for each sequence and head. Computed for one panel of queries after the
+/// other, so that a thread needs memory for the scores of one panel only.
 template <class T>
 struct AttentionForward {
   AttentionShape shape;
@@ -32,13 +35,13 @@ struct AttentionForward {
   FirstKeys first_keys = {};
 };
 
-/// Gradients of AttentionForward; recomputes the scores panel by panel.
+/// Gradients of AttentionForward by q, k and v. Recomputes the scores panel by panel.
 template <class T>
 struct AttentionBackward {
   AttentionShape shape;
-  Matrix<const T> q, k, v, out, d_out;
-  Matrix<const Accumulator<T>> log_sum_exp;
-  Matrix<T> dq, dk, dv;
+  Matrix<const T> q, k, v, out, d_out;       // as in AttentionForward; d_out like out
+  Matrix<const Accumulator<T>> log_sum_exp;  // the result of AttentionForward
+  Matrix<T> dq, dk, dv;                      // like q, k, v
   double scale;
   FirstKeys first_keys = {};
 };

@@ -4,14 +4,14 @@
 
 namespace lyceum {
 
-/// Throws unless `matrix` is as large as it should be.
+/// Throws an Error unless `matrix` is [rows, cols]. `name` is used in the message.
 template <class T>
 void require_size(const char* name, const Matrix<T>& matrix, std::int64_t rows, std::int64_t cols) {
   require(matrix.rows == rows && matrix.cols == cols, "attention: {} is {} x {}, should be {} x {}", name, matrix.rows,
           matrix.cols, rows, cols);
 }
 
-/// Throws unless all matrices of an attention's forward or backward are as its shape says.
+/// Throws an Error unless the matrices of an attention, forward or backward, have the extents that its shape requires.
 template <class Attention>
 void require_fitting(const Attention& attention) {
   const auto& [sequences, query_len, key_len, heads, kv_heads, head_dim] = attention.shape;
@@ -40,7 +40,8 @@ void require_fitting(const Attention& attention) {
   }
 }
 
-/// Throws where a GPU cannot count the rows: in 32 bits within a sequence, tiles beyond its end included.
+/// Throws an Error if the shape is too large for the 32-bit indices of the CUDA kernels, which also number the rows of
+/// tiles after the end of a sequence.
 inline void require_countable(const AttentionShape& shape) {
   constexpr std::int64_t most = 1 << 30;
   require(shape.key_len <= most, "attention: sequences of {} tokens; at most {}", shape.key_len, most);

@@ -7,36 +7,40 @@
 
 namespace lyceum {
 
-/// Expert-level and device-level balance losses of sequences [DeepSeekMoE eq. 12–17], the router z-loss [Zoph et al.
-/// 2022], and the information of the chosen expert about the token [ModuleFormer], each summed over the sequences. With
-/// E experts, k choices and T tokens a sequence, f_i = E/(k·T) · count_i, P_i = (sum of the probabilities of i) / T:
-///   α₁ Σ_i f_i P_i,    α₂ Σ_d mean_{i∈d}(f_i) Σ_{i∈d} P_i,    α₃/T · Σ_t (log Σ_i exp x_ti)²
-///   α₄ (1/T Σ_t H(p_t) − H(P)),    α₅ H(P)    with the entropy H(p) = −Σ_i p_i log p_i
-/// d: the experts of one device. The last two take P over as many sequences as the counts. Counts have no derivatives.
+/// Computes five losses of a router from its load (see load_width()), each summed over sequences. With E experts, k
+/// choices per token, T tokens per sequence, f_i = E/(k·T) · count_i, P_i = (sum of the probabilities of i) / T and the
+/// entropy H(p) = −Σ_i p_i log p_i:
+///   expert         α₁ Σ_i f_i P_i                               [DeepSeekMoE eq. 12–17]
+///   device         α₂ Σ_d mean_{i∈d}(f_i) Σ_{i∈d} P_i           over the experts i of each device d [as above]
+///   z              α₃/T · Σ_t (log Σ_i exp x_ti)²               [Zoph et al. 2022]
+///   information    α₄ (1/T Σ_t H(p_t) − H(P))                   of the chosen expert about the token [ModuleFormer]
+///   concentration  α₅ H(P)
+/// Counts have no derivatives. `count` and `probability` may be sums over several sequences (a batch); f and H(P) are
+/// then averages over these.
 struct BalanceLosses {
-  Matrix<const double> count;        // [sequences, experts]: choices that fell on each expert
+  Matrix<const double> count;        // [sequences, experts]: number of choices of each expert
   Matrix<const double> probability;  // [sequences, experts]: sums of probabilities for H(P); or none: α₄ = α₅ = 0
-  std::span<const double> count_of;  // [1]: sequences whose counts and probabilities make a row of these; or empty: one
+  std::span<const double> count_of;  // [1]: number of sequences in each row of count and probability; or empty: 1
   Matrix<const double>
-      sums;  // [sequences, experts + 2]: probabilities, squared log-sum-exps, entropies; see RouteTokens
-  std::span<const std::int32_t> order;  // [experts], device by device
+      sums;  // [sequences, experts + 2]: sums of probabilities, squared log-sum-exps, entropies; see load_width()
+  std::span<const std::int32_t> order;  // [experts]: the experts, device by device
   std::span<const std::int64_t>
       first;                    // [devices + 1]: a device's experts are order[first[d]] … order[first[d + 1] − 1]
   std::int64_t top_k, seq_len;  // k, T
-  std::span<const double> choices = {};  // [1]: k, where it is not top_k
+  std::span<const double> choices = {};  // [1], on the device: replaces top_k as k; or none
   double expert_factor, device_factor, z_factor, information_factor, concentration_factor;  // α₁ … α₅
-  Matrix<double> expert_slope, device_slope;  // [sequences, experts]: derivatives by the sum of probabilities
-  Matrix<double> entropy_slope;               // [sequences, experts]: that of H(P) of all sequences; with probability
+  Matrix<double> expert_slope, device_slope;  // [sequences, experts]: derivatives by the sums of probabilities
+  Matrix<double> entropy_slope;  // [sequences, experts]: derivatives of H(P) by them; present if `probability` is
   std::span<double> expert_loss, device_loss, z_loss, information_loss, concentration_loss;  // [1]
 };
 
-/// The gradient of a sum of the five by what RouteTokens adds up, whose counts get zeros.
+/// Computes the gradient of the load from the gradients of the five losses. Counts get 0.
 struct BalanceLossesBackward {
-  Matrix<const double> expert_slope, device_slope;  // [sequences, experts]
-  Matrix<const double> entropy_slope;               // [sequences, experts]; or none
+  Matrix<const double> expert_slope, device_slope;  // [sequences, experts], from BalanceLosses
+  Matrix<const double> entropy_slope;               // [sequences, experts], from BalanceLosses; or none
   double z_slope, information_slope;                // α₃/T, α₄/T
   double information_factor, concentration_factor;  // α₄, α₅
-  std::span<const double> by_expert, by_device, by_z, by_information, by_concentration;  // [1], or empty: zero
+  std::span<const double> by_expert, by_device, by_z, by_information, by_concentration;  // [1]: gradients; empty: 0
   Matrix<double> d_load;  // [sequences, load_width(experts)]
 };
 

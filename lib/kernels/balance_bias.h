@@ -10,11 +10,12 @@
 
 namespace lyceum {
 
-/// bias_e += rate · sign(mean of all counts − count_e), counts summed over ranks of choice; unchanged if the step is
-/// skipped [DeepSeek-V3 §2.1.2]. A is float or double.
+/// Updates the selection bias of a router: bias_e += rate · sign(mean count of all experts − count_e), where count_e is
+/// the sum of column e of `counts`. Leaves the bias unchanged if the step is skipped [DeepSeek-V3 §2.1.2]. A is float
+/// or double.
 template <class A>
 struct BalanceBias {
-  Matrix<const std::int64_t> counts;  // [k, experts]
+  Matrix<const std::int64_t> counts;  // [k, experts]: number of tokens whose j-th choice is expert e
   std::span<A> bias;                  // [experts]
   double rate;
   std::span<const StepVerdict> verdict;  // [1]

@@ -6,7 +6,8 @@
 
 namespace lyceum {
 
-/// What the host and a GPU ask of their operands alike.
+// Checks of operands, used by all devices: throw an Error unless their extents fit together.
+
 inline void require_fitting(const BalanceLosses& balance) {
   const std::int64_t sequences = balance.count.rows, experts = balance.count.cols;
   require_extents("BalanceLosses", "sums", balance.sums, sequences, experts + 2);

@@ -15,7 +15,7 @@ struct AddBias {
   Matrix<T> y;              // [rows, cols]
 };
 
-/// d_bias += Σ_rows dy, in a fixed order whatever the number of threads.
+/// d_bias += Σ_rows dy. The order of summation does not depend on the number of threads.
 template <class T>
 struct BiasGrad {
   Matrix<const T> dy;                // [rows, cols]

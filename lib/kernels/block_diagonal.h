@@ -8,12 +8,12 @@
 
 namespace lyceum {
 
-/// Which elements of a row a block-diagonal matrix of blocks [b, b] takes together: neighbours, element g · b + c for
-/// column c of block g; or one of each run, element g + c · blocks. A Monarch matrix is the first behind the second
+/// The elements of a row that one block [b, b] of a block-diagonal matrix multiplies. Column c of block g is element
+/// g · b + c (`neighbours`) or g + c · blocks (`strided`). A Monarch matrix is a product of one matrix of each kind
 /// [Dao et al. 2022].
 enum class BlockOrder { neighbours, strided };
 
-/// Of a row of `blocks` blocks of b.
+/// Maps column c of block g to the index of its element in a row of `blocks` blocks of b elements.
 struct BlockPlaces {
   std::int64_t blocks, b;
   BlockOrder order;
@@ -23,20 +23,21 @@ struct BlockPlaces {
   }
 };
 
-/// y[t, (g, r)] = Σ_c M_g[r, c] · x[t, (g, c)], or by the transposed M_g; sums in the accumulator's type.
+/// Multiplies rows by a block-diagonal matrix of blocks M_g: y[t, (g, r)] = Σ_c M_g[r, c] · x[t, (g, c)], or M_g[c, r]
+/// with `transpose`. (g, c) is the element that BlockPlaces returns. Sums are accumulated in Accumulator<T>.
 template <class T>
 struct BlockDiagonal {
   Matrix<const T> x;        // [rows, blocks · b]
   Matrix<const T> weights;  // [blocks · b, b]: M_0, M_1, … one below the other
   BlockOrder order;
   bool transpose = false;
-  Matrix<T> y;  // [rows, blocks · b]; not x
+  Matrix<T> y;  // [rows, blocks · b]; must not overlap x
 };
 
 /// dM_g += Σ_t dy[t, (g, ·)]ᵀ · x[t, (g, ·)].
 template <class T>
 struct BlockDiagonalWeightGrad {
-  Matrix<const T> dy, x;
+  Matrix<const T> dy, x;  // [rows, blocks · b]
   BlockOrder order;
   Matrix<Accumulator<T>> d_weights;  // [blocks · b, b]
 };

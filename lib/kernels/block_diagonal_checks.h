@@ -6,7 +6,9 @@
 
 namespace lyceum {
 
-/// What the host and a GPU ask of their operands alike. Where the elements of blocks lie.
+// Checks of operands, used by all devices: throw an Error unless their extents fit together. Return the map from blocks
+// to elements of a row.
+
 template <class T>
 BlockPlaces require_fitting(const BlockDiagonal<T>& product) {
   const std::int64_t b = product.weights.cols;

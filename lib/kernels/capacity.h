@@ -8,32 +8,35 @@
 
 namespace lyceum {
 
-/// How many times each expert is a token's j-th choice, of each sequence. The tokens are those from `first` on of
-/// sequences of seq_len; the others count elsewhere.
+/// Counts, for each sequence and each j < k, how often each expert is the j-th choice of a token. Row t of index is
+/// token first + t of consecutive sequences of seq_len tokens, of which other ranks may hold the rest.
 struct CountChoices {
   Matrix<const std::int32_t> index;  // [tokens, k]: experts, or −1 for none
   std::int64_t seq_len, first;
   Matrix<std::int64_t> counts;  // [sequences · k, experts]: row s · k + j
 };
 
-/// Drops choices beyond the capacity of experts: one takes at most ⌈factor · k · seq_len / experts⌉ of a sequence,
-/// first choices of all tokens before second ones, earlier tokens first [Switch Transformer, GShard].
+/// Drops choices beyond the capacity of experts. An expert accepts at most ⌈factor · k · seq_len / experts⌉ choices of
+/// a sequence. First choices of all tokens take precedence over second choices, then earlier tokens over later ones
+/// [Switch Transformer, GShard].
 struct DropChoices {
-  Matrix<const std::int32_t> index;   // as above
-  Matrix<const std::int64_t> counts;  // [ranks · sequences · k, experts]: of runs that follow on one another
-  std::int64_t ranks, rank;           // how many runs there are, and which this is
-  std::int64_t seq_len, first;        // as above
+  Matrix<const std::int32_t> index;   // as in CountChoices
+  Matrix<const std::int64_t> counts;  // [ranks · sequences · k, experts]: CountChoices::counts of all ranks, whose
+                                      // spans of tokens follow one another in the order of ranks
+  std::int64_t ranks, rank;           // number of ranks, and the index of this one
+  std::int64_t seq_len, first;        // as in CountChoices
   double factor;
-  std::span<const double> choices = {};  // [1]: the k of the limit; or none: index.cols
-  Matrix<std::int32_t> kept;             // [tokens, k]: index, −1 for a choice that is dropped
-  Matrix<std::int64_t> dropped;          // [k, experts], or none: += choices that are dropped
+  std::span<const double> choices = {};  // [1], on the device: the k of the formula; or none: index.cols
+  Matrix<std::int32_t> kept;             // [tokens, k]: index, with −1 for dropped choices
+  Matrix<std::int64_t> dropped;          // [k, experts], or none: += number of dropped j-th choices
 };
 
-/// Choices that an expert takes of a sequence.
+/// Returns the number of choices that an expert accepts of a sequence. Reads `choices`: call it on the stream's device
+/// only.
 constexpr std::int64_t capacity_of(const DropChoices& drop) {
   const double k = drop.choices.empty() ? static_cast<double>(drop.index.cols) : drop.choices[0];
   const double capacity = drop.factor * k * static_cast<double>(drop.seq_len) / static_cast<double>(drop.counts.cols);
-  if (capacity >= static_cast<double>(drop.seq_len)) return drop.seq_len;  // no token chooses an expert twice
+  if (capacity >= static_cast<double>(drop.seq_len)) return drop.seq_len;  // enough: tokens choose an expert only once
   const auto whole = static_cast<std::int64_t>(capacity);
   return whole + (static_cast<double>(whole) < capacity ? 1 : 0);
 }

@@ -8,7 +8,7 @@
 
 namespace lyceum {
 
-/// Throws unless `matrix` has the extents that the kernel `kernel` needs.
+/// Throws an Error unless `matrix` is [rows, cols]. The message quotes the kernel and the name of the operand.
 template <class T>
 void require_extents(std::string_view kernel, std::string_view name, const Matrix<T>& matrix, std::int64_t rows,
                      std::int64_t cols) {
@@ -16,7 +16,7 @@ void require_extents(std::string_view kernel, std::string_view name, const Matri
           matrix.rows, matrix.cols, rows, cols);
 }
 
-/// Throws unless rows of `parts` are two halves of at least `cols` columns; their width.
+/// Throws an Error unless `parts` is [rows, 2 · width] with width >= cols, as SplitFloat writes it. Returns width.
 template <class T>
 std::int64_t require_halves(std::string_view kernel, const Matrix<T>& parts, std::int64_t rows, std::int64_t cols) {
   const std::int64_t width = parts.cols / 2;
@@ -25,6 +25,7 @@ std::int64_t require_halves(std::string_view kernel, const Matrix<T>& parts, std
   return width;
 }
 
+/// Throws an Error unless `values` has `length` elements. The message quotes the kernel and the name of the operand.
 template <class T>
 void require_length(std::string_view kernel, std::string_view name, std::span<T> values, std::int64_t length) {
   require(static_cast<std::int64_t>(values.size()) == length, "{}: {} has {} elements, should have {}", kernel, name,

@@ -8,19 +8,20 @@
 
 namespace lyceum {
 
-/// Where choices lead: y[t, j] = place[index[t, j]], −1 for a choice of none. With `once` a token leads to a place only
-/// once: −1 too where an earlier choice of it leads there. count[p]: choices that lead to place p, repeats among them.
+/// Maps choices to destinations, for example experts to the ranks that hold them: y[t, j] = place[index[t, j]], or −1
+/// if index[t, j] is −1. With `once`, y[t, j] is also −1 if an earlier choice of token t has the same destination, so
+/// that a token is sent to each rank once. count[p] is the number of choices with destination p, repetitions included.
 struct MapChoices {
-  Matrix<const std::int32_t> index;     // [tokens, k]: below place.size(), or −1
-  std::span<const std::int32_t> place;  // [choices]: below count.size(), or −1 for nowhere
+  Matrix<const std::int32_t> index;     // [tokens, k]: in [0, place.size()), or −1
+  std::span<const std::int32_t> place;  // [choices]: destination of each, in [0, count.size()), or −1 for none
   Matrix<std::int32_t> y;               // [tokens, k]
   bool once = false;
-  std::span<std::int64_t> count = {};     // [places]; empty: not wanted
-  std::span<const double> expected = {};  // the host's: what a rehearsal counts, on average
+  std::span<std::int64_t> count = {};     // [destinations], or empty if not needed
+  std::span<const double> expected = {};  // [destinations], host memory: average counts, read by a rehearsal only
 };
 
 void run(const CpuStream& stream, const MapChoices& map);
-/// Counts what is expected.
+/// Writes the expected counts, rounded to whole numbers; y is not written.
 void run(const RehearsalStream& stream, const MapChoices& map);
 void run(const CudaStream& stream, const MapChoices& map);
 

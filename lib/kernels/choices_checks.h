@@ -6,13 +6,12 @@
 
 namespace lyceum {
 
-/// What the host and a GPU ask of their operands alike.
+/// Throws an Error unless the extents of the operands fit together, on every device.
 inline void require_fitting(const MapChoices& map) {
   require_extents("MapChoices", "y", map.y, map.index.rows, map.index.cols);
 }
 
-/// The place that choice j of token t leads to, the first time that the token leads there or every time; −1: none. Of
-/// indices that were checked.
+/// Returns MapChoices::y[t, j]: the destination of choice j of token t, or −1. The indices must have been checked.
 LYCEUM_HOST_DEVICE std::int32_t place_of(const MapChoices& map, std::int64_t t, std::int64_t j) {
   const std::int32_t* index = map.index.row(t);
   const auto place = [&](std::int64_t i) { return index[i] < 0 ? -1 : map.place[static_cast<std::size_t>(index[i])]; };

@@ -8,8 +8,8 @@
 
 namespace lyceum {
 
-/// y[t] = g · x[t], g the sum of gate[t, j] over the choices index[t, j] of at least `first`, j in order: experts that
-/// give their input.
+/// Computes the output of copy experts, which return their input. Experts from `first` on are copy experts.
+/// y[t] = g · x[t], where g is the sum of gate[t, j] over the choices j with index[t, j] >= first, in the order of j.
 template <class T>
 struct CopyRows {
   Matrix<const T> x;                  // [tokens, hidden]
@@ -19,7 +19,7 @@ struct CopyRows {
   Matrix<T> y;  // [tokens, hidden]
 };
 
-/// d_gate[t, j] = dy[t] · x[t] of those choices, 0 of others.
+/// Gradient of CopyRows by the gates: d_gate[t, j] = dy[t] · x[t] if index[t, j] >= first, else 0.
 template <class T>
 struct CopyRowsBackward {
   Matrix<const T> x, dy;             // [tokens, hidden]

@@ -8,49 +8,50 @@
 
 namespace lyceum {
 
-/// The target of a token whose prediction does not count: its loss and its gradient are 0.
+/// The target of a token that is not trained on: its loss and the gradient of its logits are 0.
 constexpr std::int32_t no_target = -1;
 
 /// loss[t] = log Σ_v exp(logits[t, v]) − logits[t, targets[t]], in nats.
 template <class T>
 struct CrossEntropyForward {
   Matrix<const T> logits;                 // [tokens, vocab]
-  std::span<const std::int32_t> targets;  // [tokens], or no_target
+  std::span<const std::int32_t> targets;  // [tokens]: in [0, vocab), or no_target
   std::span<Accumulator<T>> loss;         // [tokens]
   std::span<Accumulator<T>> log_sum_exp;  // [tokens], kept for backward
 };
 
-/// What one part of the vocabulary knows of each token's loss: statistics[t] = (m, Σ_v exp(logits[t, v] − m), logit of
-/// the target), m the largest logit of the part; the last is 0 where another part has the target. A part without a
-/// number above −∞ has the sum 0.
+/// First step of a cross entropy whose vocabulary is divided among tensor ranks: computes the contribution of one
+/// rank's slice. statistics[t] = (m, Σ_v exp(logits[t, v] − m), logit of the target), where m is the largest logit of
+/// the slice. The third number is 0 if the target is in another slice. The sum is 0 if all logits of the slice are −∞.
 template <class T>
 struct CrossEntropyPart {
-  Matrix<const T> logits;                 // [tokens, words of this part]
-  std::span<const std::int32_t> targets;  // [tokens], in the whole vocabulary, or no_target
-  std::int64_t first, vocab;              // word of the first column; words of all parts
+  Matrix<const T> logits;                 // [tokens, words of this slice]
+  std::span<const std::int32_t> targets;  // [tokens]: in [0, vocab), or no_target
+  std::int64_t first, vocab;              // word of the first column; size of the whole vocabulary
   Matrix<Accumulator<T>> statistics;      // [tokens, 3]
 };
 
-/// CrossEntropyForward's results from the statistics of all parts, summed in their order. A is float or double.
+/// Second step: computes the results of CrossEntropyForward from the statistics of all slices, added up in the order of
+/// the slices. A is float or double.
 template <class A>
 struct CrossEntropyJoin {
-  Matrix<const A> statistics;             // [parts · tokens, 3], part after part
-  std::span<const std::int32_t> targets;  // [tokens], those of the parts
+  Matrix<const A> statistics;             // [slices · tokens, 3]: those of all tokens for the first slice, and so on
+  std::span<const std::int32_t> targets;  // [tokens], as in CrossEntropyPart
   std::span<A> loss;                      // [tokens]
   std::span<A> log_sum_exp;               // [tokens]
 };
 
-/// d_logits = scale[0] · (softmax(logits) − onehot(targets)), 0 of tokens without a target; may overwrite logits. The
-/// logits may be those of a part of the vocabulary, log_sum_exp is that of all parts then.
+/// d_logits = scale[0] · (softmax(logits) − onehot(targets)), or 0 for tokens without a target. d_logits may be logits.
+/// The columns may be a slice of the vocabulary; log_sum_exp is then that of the whole vocabulary.
 template <class T>
 struct CrossEntropyBackward {
-  Matrix<const T> logits;
-  std::span<const std::int32_t> targets;
-  std::span<const Accumulator<T>> log_sum_exp;
-  std::span<const Accumulator<T>> scale;  // [1], where the kernel runs
-  Matrix<T> d_logits;
-  std::int64_t first = 0;   // word of the first column
-  std::int64_t vocab = -1;  // words of all parts; −1: first + columns
+  Matrix<const T> logits;                       // [tokens, words of this slice]
+  std::span<const std::int32_t> targets;        // [tokens]: in the whole vocabulary, or no_target
+  std::span<const Accumulator<T>> log_sum_exp;  // [tokens]
+  std::span<const Accumulator<T>> scale;        // [1], in memory of the stream's device
+  Matrix<T> d_logits;                           // like logits
+  std::int64_t first = 0;                       // word of the first column
+  std::int64_t vocab = -1;                      // size of the whole vocabulary; −1: first + columns
 };
 
 template <class T>

@@ -5,7 +5,9 @@
 
 namespace lyceum {
 
-/// What the host and a GPU ask of their operands alike, but for the targets, which are where the kernel runs.
+// Checks of operands, used by all devices: throw an Error unless their extents fit together. The values of targets are
+// in device memory and are checked by the kernels.
+
 template <class T>
 void require_fitting(const CrossEntropyForward<T>& loss) {
   const std::int64_t rows = loss.logits.rows;
@@ -33,7 +35,7 @@ void require_fitting(const CrossEntropyJoin<A>& join) {
   require_length("CrossEntropyJoin", "log_sum_exp", join.log_sum_exp, rows);
 }
 
-/// Words of all parts, which bound the targets.
+/// Returns the size of the whole vocabulary, which is the upper bound of the targets.
 template <class T>
 std::int64_t words_of(const CrossEntropyBackward<T>& loss) {
   return loss.vocab < 0 ? loss.first + loss.logits.cols : loss.vocab;

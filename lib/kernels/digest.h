@@ -14,13 +14,17 @@
 
 namespace lyceum {
 
-/// The digest of a block is Σ over its 32-bit words of word · (2 · place + 1) · c, modulo 2⁶⁴, c odd: a word that
-/// changes always changes it, several that change at once leave it as it was with a chance of about 2⁻³². Sums of whole
-/// numbers have no order, so it depends on nothing but the memory. (A multilinear hash: Carter & Wegman 1981.)
-LYCEUM_HOST_DEVICE std::uint64_t digest_of_word(std::uint32_t word, std::uint32_t place) {
-  return std::uint64_t{word} * std::uint64_t{(2 * place + 1) * 0x9e3779b1u};
+// Digests of memory, which reveal changed bits. The digest of a block is Σ_i word_i · f_i modulo 2⁶⁴ over its
+// 32-bit words, with factors f_i = (2i + 1) · c modulo 2³² and an odd constant c (a multilinear hash [Carter & Wegman
+// 1981]). A change of one word always changes the digest; a change of several words leaves it unchanged with a
+// probability of about 2⁻³². Integer sums do not depend on the order of summation, so the digest depends only on the
+// memory.
+
+/// Returns the term of a block's digest for its word number `index`.
+LYCEUM_HOST_DEVICE std::uint64_t digest_of_word(std::uint32_t word, std::uint32_t index) {
+  return std::uint64_t{word} * std::uint64_t{(2 * index + 1) * 0x9e3779b1u};
 }
-/// The bits of an element as one word: those of a double are added up.
+/// Returns the bits of an element as one word; for a double, the sum of its two words modulo 2³².
 template <class T>
 LYCEUM_HOST_DEVICE std::uint32_t word_of(T x) {
   if constexpr (sizeof(T) == sizeof(std::uint64_t)) {
@@ -36,20 +40,20 @@ LYCEUM_HOST_DEVICE std::uint32_t word_of(T x) {
   }
 }
 
-/// Of an element; `place` counts elements.
+/// Returns the terms of a block's digest for its element number `index`.
 template <class T>
-LYCEUM_HOST_DEVICE std::uint64_t digest_of_element(T x, std::uint32_t place) {
+LYCEUM_HOST_DEVICE std::uint64_t digest_of_element(T x, std::uint32_t index) {
   if constexpr (sizeof(T) == sizeof(std::uint64_t)) {
     std::uint64_t bits = 0;
     std::memcpy(&bits, &x, sizeof x);
-    return digest_of_word(static_cast<std::uint32_t>(bits), 2 * place) +
-           digest_of_word(static_cast<std::uint32_t>(bits >> 32), 2 * place + 1);
+    return digest_of_word(static_cast<std::uint32_t>(bits), 2 * index) +
+           digest_of_word(static_cast<std::uint32_t>(bits >> 32), 2 * index + 1);
   } else {
-    return digest_of_word(word_of(x), place);
+    return digest_of_word(word_of(x), index);
   }
 }
 
-/// digests[b] of each block of flat_block elements of x, which is flat.
+/// digests[b] = the digest of block b, which is elements [b · flat_block, (b + 1) · flat_block) of x.
 template <class T>
 struct DigestBlocks {
   std::span<const T> x;
@@ -61,7 +65,7 @@ void run(const CpuStream& stream, const DigestBlocks<T>& digest);
 template <class T>
 void run(const CudaStream& stream, const DigestBlocks<T>& digest);
 
-/// Of bytes in the host's memory, as if they were one block of words with zeros behind the last byte.
+/// Returns the digest of `count` bytes of host memory, taken as one block and padded with zeros to whole words.
 std::uint64_t digest_of_bytes(const void* bytes, std::size_t count);
 
 #define LYCEUM_DIGEST_KERNELS(INSTANCE) LYCEUM_FLOATS(INSTANCE, DigestBlocks)

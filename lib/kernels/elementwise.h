@@ -30,43 +30,44 @@ struct ReluForward {
   std::span<T> y;
 };
 
-/// dx = dy where y, the result, is above 0, else 0. dx may be dy.
+/// dx = dy if y > 0, else 0, element by element. y is the result of ReluForward. dx may be dy.
 template <class T>
 struct ReluBackward {
   std::span<const T> y, dy;
   std::span<T> dx;
 };
 
-/// y = 0, whatever was there.
+/// y = 0. y may be uninitialised.
 template <class T>
 struct Clear {
   std::span<T> y;
 };
 
-/// y += factor · times[0] · x, the product in double: From and To are float or double.
+/// y += factor · times[0] · x, with the product computed in double. From and To are float or double.
 template <class From, class To>
 struct AddScaled {
   std::span<const From> x;
   double factor;
   std::span<To> y;
-  std::span<const double> times = {};  // [1], where the kernel runs: another factor; empty: 1
+  std::span<const double> times = {};  // [1], in memory of the stream's device: a second factor; empty: 1
 };
 
-/// parts[i] = [high | low] of row i of x: bf16 numbers whose sum has 16 bits of it, for products on units that take
-/// bf16. Behind each half of a row are zeros where it is wider than x.
+/// Splits floats into sums of two bf16 numbers, so that bf16 matrix units can multiply them: row i of `parts` is
+/// [high | low], and high + low equals row i of x to 16 bits. Each half has `width` columns; columns from cols on are
+/// zero.
 struct SplitFloat {
   Matrix<const float> x;   // [rows, cols]
   Matrix<bfloat16> parts;  // [rows, 2 · width], width ≥ cols
 };
 
-/// y[0] = Σ x, in double; the order of summation depends on nothing but the device and the number of elements.
+/// y[0] = Σ x, summed in double. The order of summation depends only on the device and the number of elements.
 template <class A>
 struct Total {
   std::span<const A> x;
   std::span<A> y;  // [1]
 };
 
-/// y = x in another type, rounded once, to nearest even: any of float, bfloat16 and double, T → T as a copy.
+/// y = x converted from any of float, bfloat16 and double to any of them. Rounds once, to nearest even.
 template <class From, class To>
 struct Cast {
   std::span<const From> x;

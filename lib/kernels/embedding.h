@@ -8,24 +8,25 @@
 
 namespace lyceum {
 
-/// y[t] = table[tokens[t]]. The table may be a part of a larger vocabulary: tokens of other parts give zeros.
+/// y[t] = table[tokens[t] − first]. The table may be a slice of the vocabulary (words [first, first + words)); y[t] is
+/// zero for tokens outside it. Throws an Error if a token is not in [0, vocab).
 template <class T>
 struct EmbeddingForward {
-  std::span<const std::int32_t> tokens;
-  Matrix<const T> table;    // [words, hidden]
-  Matrix<T> y;              // [tokens, hidden]
-  std::int64_t first = 0;   // word of the table's first row
-  std::int64_t vocab = -1;  // words of all parts; −1: first + words
+  std::span<const std::int32_t> tokens;  // [tokens]
+  Matrix<const T> table;                 // [words, hidden]
+  Matrix<T> y;                           // [tokens, hidden]
+  std::int64_t first = 0;                // word of the table's first row
+  std::int64_t vocab = -1;               // size of the whole vocabulary; −1: first + words
 };
 
-/// d_table[tokens[t]] += dy[t], in the order of t; tokens of other parts add nothing.
+/// d_table[tokens[t] − first] += dy[t], in the order of t. Tokens outside the slice add nothing.
 template <class T>
 struct EmbeddingWeightGrad {
-  std::span<const std::int32_t> tokens;
-  Matrix<const T> dy;              // [tokens, hidden]
-  Matrix<Accumulator<T>> d_table;  // [words, hidden]
-  std::int64_t first = 0;          // word of the table's first row
-  std::int64_t vocab = -1;         // words of all parts; −1: first + words
+  std::span<const std::int32_t> tokens;  // [tokens]
+  Matrix<const T> dy;                    // [tokens, hidden]
+  Matrix<Accumulator<T>> d_table;        // [words, hidden]
+  std::int64_t first = 0;                // word of the table's first row
+  std::int64_t vocab = -1;               // size of the whole vocabulary; −1: first + words
 };
 
 template <class T>

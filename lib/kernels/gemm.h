@@ -6,8 +6,9 @@
 
 namespace lyceum {
 
-/// c = op(a) · op(b), or c += with `accumulate`; op transposes where asked. Row-major with any stride.
-/// Types: float, bfloat16 or double in; out in the same type, or float from bfloat16. Sums are kept in f32 (f64).
+/// c = op(a) · op(b), or c += op(a) · op(b) with `accumulate`. op transposes its operand if transpose_a or transpose_b
+/// is set. Matrices are row-major with any stride. T is float, bfloat16 or double; Out is T, or float for bfloat16.
+/// Sums are accumulated in f32 (f64 for double).
 template <class T, class Out = T>
 struct Gemm {
   Matrix<const T> a;  // [m, k], or [k, m] with transpose_a
@@ -17,7 +18,7 @@ struct Gemm {
   bool accumulate = false;
 };
 
-/// dw += (high + low)ᵀ · x: the gradient of a weight from rows that a SplitFloat made [high | low] of.
+/// dw += (high + low)ᵀ · x: a weight gradient whose dy was split by SplitFloat into parts = [high | low].
 struct SplitWeightGrad {
   Matrix<const bfloat16> parts;  // [rows, 2 · width], width ≥ out
   Matrix<const bfloat16> x;      // [rows, in]

@@ -10,38 +10,42 @@
 #include "core/stream.h"
 #include "kernels/gemm_choosing.h"
 
-/// Which algorithm multiplies matrices on a GPU: chosen once for every shape and kept by the stream. As plain data a
-/// choice can be sent to other ranks and to later runs, which then get the same bits. Streams of other devices have no
-/// choice: these functions do nothing to them.
+// The choice of the cuBLASLt algorithm for matrix products on a GPU. An algorithm is chosen once per shape and stored
+// in the stream. Choices are plain data: a caller can send them to other ranks or save them for later runs, which then
+// compute the same bits. Only CUDA streams have choices; on other streams these functions do nothing and return empty
+// values.
 namespace lyceum {
 
-/// All of a Gemm that the choice of an algorithm may depend on.
+/// The properties of a Gemm that the choice of an algorithm may depend on. Strides are in elements.
 struct GemmShape {
   std::int64_t m, n, k, a_stride, b_stride, c_stride;
   bool transpose_a, transpose_b, accumulate;
   DType in, out;
-  std::uint32_t a_alignment, b_alignment, c_alignment;  // bytes, a power of two up to 256
-  /// Products of this shape at once, over parts of a longer sum: k further on in a and b, results one behind the other.
+  std::uint32_t a_alignment, b_alignment, c_alignment;  // of the first element: bytes, a power of two up to 256
+  /// The number of products computed together. If it is more than 1, a sum of depth batch · k is divided into `batch`
+  /// chunks: product i reads a and b from depth i · k on, and its result follows that of product i − 1 in memory.
   std::int32_t batch = 1;
   auto operator<=>(const GemmShape&) const = default;
 };
 
+/// An algorithm of cuBLASLt.
 struct GemmAlgorithm {
-  /// A cublasLtMatmulAlgo_t, which NVIDIA lets be stored for the same version of the library.
+  /// The bits of a cublasLtMatmulAlgo_t. NVIDIA permits storing them for use with the same version of the library.
   std::array<std::uint64_t, 8> bits{};
-  std::int32_t proposal = 0;  // its place among the library's proposals
+  std::int32_t proposal = 0;  // index among the library's proposals for the shape
   bool operator==(const GemmAlgorithm&) const = default;
 };
 using GemmChoices = std::map<GemmShape, GemmAlgorithm>;
 
-/// For shapes that come from now on; forgets what was chosen.
+/// Sets how algorithms are chosen from now on, and discards all choices made so far.
 void set_gemm_choosing(const Stream& stream, GemmChoosing choosing);
-/// Where choices hold: "NVIDIA H100 80GB HBM3, cuBLASLt 130100". Empty on streams that choose nothing.
+/// Returns the device and library version for which the stream's choices are valid: "NVIDIA H100 80GB HBM3, cuBLASLt
+/// 130100". Empty unless the stream is a CUDA stream.
 std::string gemm_device(const Stream& stream);
-/// What was chosen or pinned so far.
+/// Returns all algorithms that have been chosen or pinned so far.
 GemmChoices gemm_choices(const Stream& stream);
-/// Takes these algorithms from now on, also where others were chosen. They must be of the same gemm_device(). The first
-/// product of a shape whose algorithm the library refuses throws a bad_input Error.
+/// Sets the algorithms for these shapes, replacing earlier choices. They must come from a stream with the same
+/// gemm_device(). If the library rejects an algorithm, the first product of its shape throws a bad_input Error.
 void pin_gemms(const Stream& stream, const GemmChoices& choices);
 
 }  // namespace lyceum

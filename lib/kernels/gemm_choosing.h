@@ -2,9 +2,9 @@
 
 namespace lyceum {
 
-/// How a shape's algorithm is found. `heuristic`: the library's first proposal, the same in every run. `timed`: the
-/// fastest of its proposals here and now; runs may then differ in the last bits. No proposal that splits a sum over
-/// blocks counts.
+/// The method of choosing an algorithm for a GEMM shape. `heuristic` takes the library's first proposal, which is the
+/// same in every run. `timed` measures the proposals and takes the fastest; runs may then differ in the last bits.
+/// Proposals that split a sum over thread blocks are never used.
 enum class GemmChoosing { heuristic, timed };
 
 }  // namespace lyceum

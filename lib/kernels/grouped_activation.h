@@ -4,9 +4,9 @@
 #include "kernels/grouped_gemm.h"
 #include "kernels/instances.h"
 
-// A grouped product and the activation beside it as one kernel each way. Hopper GPUs compute the activation where the
-// product's sums are, in registers; elsewhere it is the two kernels in turns, with the same rounding: the activation
-// sees the product's results rounded to T.
+// A grouped product and the activation that follows it, fused into one kernel for each of forward and backward. Hopper
+// GPUs compute the activation in the registers that hold the product's sums. Other devices launch two kernels in
+// succession. The bits are the same: the activation always reads the results of the product rounded to T.
 
 namespace lyceum {
 
@@ -17,35 +17,37 @@ struct GemmThenActivation {
   Segments segments;
   SegmentedMatrix<const T> x;
   std::span<const Matrix<const T>> weights;  // [inputs_of(kind) · width_e, in_e], gate above up
-  SegmentedMatrix<T> hidden;                 // rows of inputs_of(kind) · width_e
-  SegmentedMatrix<T> activated;              // rows of width_e
-  PickedRows<T> picked = {};                 // the rows of x, if any
+  SegmentedMatrix<T> hidden;                 // [rows, inputs_of(kind) · width_e]
+  SegmentedMatrix<T> activated;              // [rows, width_e]
+  PickedRows<T> picked = {};                 // if set, replaces x
 
+  /// Return the two kernels that this one fuses.
   GroupedGemm<T> product() const {
     return {.segments = segments, .x = x, .weights = weights, .y = hidden, .transpose_weights = true, .picked = picked};
   }
   ActivationForward<T> activation() const { return {.kind = kind, .segments = segments, .x = hidden, .y = activated}; }
 };
 
-/// d_hidden_e = activation'(hidden_e) of d_activated_e = dy_e · w_e, which nobody keeps, and activated_e again:
-/// GroupedGemm, then ActivationBackward. With `gates`, activated_e is gate · activation(hidden_e).
+/// Backward of the activation and of the product that follows it: d_activated_e = dy_e · w_e (GroupedGemm), then
+/// d_hidden_e and a recomputed activated_e (ActivationBackward). d_activated_e is an intermediate result that is not
+/// stored. With `gates`, activated_e = gate · activation(hidden_e), and the gradients of the gates are computed.
 template <class T>
 struct GemmThenActivationBackward {
   Activation kind;
   Segments segments;
   SegmentedMatrix<const T> dy;
   std::span<const Matrix<const T>> weights;  // [out_e, width_e]
-  SegmentedMatrix<const T> hidden;           // rows of inputs_of(kind) · width_e
-  SegmentedMatrix<T> d_hidden;               // the same, in memory of its own
-  SegmentedMatrix<T> activated;              // rows of width_e
-  PickedRows<T> picked = {};                 // the rows of dy, if any
-  RowGates<Accumulator<T>> gates = {};       // by which results are multiplied, if any
+  SegmentedMatrix<const T> hidden;           // [rows, inputs_of(kind) · width_e]
+  SegmentedMatrix<T> d_hidden;               // like hidden; must not overlap it
+  SegmentedMatrix<T> activated;              // [rows, width_e]
+  PickedRows<T> picked = {};                 // if set, replaces dy
+  RowGates<Accumulator<T>> gates = {};       // gates of the rows of activated, if any
 
-  /// d_activated, in the memory of `activated`.
+  /// Returns the first kernel. It writes d_activated to the memory of `activated`.
   GroupedGemm<T> product() const {
     return {.segments = segments, .x = dy, .weights = weights, .y = activated, .picked = picked};
   }
-  /// Overwrites d_activated, element by element.
+  /// Returns the second kernel. It replaces d_activated by activated, element by element.
   ActivationBackward<T> activation() const {
     return {.kind = kind,
             .segments = segments,
@@ -57,7 +59,7 @@ struct GemmThenActivationBackward {
   }
 };
 
-/// The two kernels in turns. `work`: one of the descriptions above.
+/// Launches the two kernels of a description above in succession.
 template <class Work>
 void launch_in_turns(const Stream& stream, const Work& work) {
   launch(stream, work.product());

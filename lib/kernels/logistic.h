@@ -6,7 +6,7 @@
 
 namespace lyceum {
 
-/// softplus(x) = log(1 + exp(x)) and its derivative, which do not overflow.
+/// Return softplus(x) = log(1 + exp(x)) and its derivative, the logistic function, without overflow for any x.
 template <class A>
 LYCEUM_HOST_DEVICE A softplus(A x) {
   return (x > 0 ? x : A{0}) + std::log1p(std::exp(x > 0 ? -x : x));
@@ -16,8 +16,8 @@ LYCEUM_HOST_DEVICE A logistic(A x) {
   return A{1} / (A{1} + std::exp(-x));
 }
 
-/// log(1 + x) of x in [0, 1] within 1.5 ulp; NaN stays NaN. x · P(x), P the minimax polynomial of log(1 + x) / x there
-/// [Remez 1934].
+/// Returns log(1 + x) for x in [0, 1] to 1.5 ulp; NaN gives NaN. Computed as x · P(x), where P is the minimax
+/// polynomial of log(1 + x) / x on this interval [Remez 1934].
 LYCEUM_HOST_DEVICE float fast_log1p(float x) {
   float p = -3.2440252e-3f;
   p = p * x + 1.9851463e-2f;

@@ -9,16 +9,17 @@
 
 namespace lyceum {
 
-/// Standard normal numbers ε of tokens and columns: each a pure function of seed, layer, step, token and column, so
-/// that they depend neither on the mesh nor on how a batch is cut, and come again where a pass is made again.
+/// Describes a matrix of standard normal random numbers ε, one per token and column. Each ε is a pure function of seed,
+/// layer, step, token and column. It therefore depends neither on the mesh nor on the division into micro-batches, and
+/// recomputation gets the same numbers.
 struct TokenNoise {
   std::uint64_t seed;
-  std::int64_t layer;            // below 2^16
-  std::int64_t first;            // token of row 0, counted through the batch of the step; below 2^48
-  std::span<const double> step;  // [1], a whole number below 2^32, where the kernel runs
+  std::int64_t layer;            // in [0, 2^16)
+  std::int64_t first;            // index of row 0's token in the batch of the whole step; in [0, 2^48)
+  std::span<const double> step;  // [1], in memory of the stream's device: a whole number below 2^32
 };
 
-/// y = x + ε ⊙ softplus(scale); y may be x. A is float or double.
+/// y = x + ε ⊙ softplus(scale), noise with a learnt standard deviation. y may be x. A is float or double.
 template <class A>
 struct AddNoise {
   Matrix<const A> x, scale;  // [tokens, columns]
@@ -26,7 +27,7 @@ struct AddNoise {
   TokenNoise noise;
 };
 
-/// d_scale = dy ⊙ ε ⊙ σ(scale); d_scale may be dy.
+/// Gradient of AddNoise: d_scale = dy ⊙ ε ⊙ σ(scale), with the ε of the forward pass. d_scale may be dy.
 template <class A>
 struct AddNoiseBackward {
   Matrix<const A> scale, dy;  // [tokens, columns]

@@ -10,41 +10,42 @@
 
 namespace lyceum {
 
-/// A flat tensor in a table, see BlockWalk.
+/// One flat tensor in a table of tensors (see BlockWalk).
 template <class A>
 struct TensorRow {
-  const A* x;
-  std::int64_t count, first_block;
+  const A* x;                       // [count]
+  std::int64_t count, first_block;  // elements; index of the first block among the blocks of all tensors
 };
 
-/// Σ x² in double of every block of flat_block elements of many tensors at once: block b of tensor t goes to
-/// sums[places[t] + b], nowhere where the place is negative. The order of summation depends on nothing but the block;
-/// NaN and infinity stay visible. The table and the places lie where the kernel runs.
+/// Computes Σ x² in double for every block (flat_block elements) of many tensors. The sum of block b of tensor t is
+/// written to sums[places[t] + b], or not at all if places[t] is negative. The order of summation depends only on the
+/// length of the block. NaN and infinity propagate. The table and `places` are in memory of the stream's device.
 template <class A>
 struct SquaresOfTensors {
   std::span<const TensorRow<A>> tensors;
-  std::int64_t blocks;                   // of all tensors
-  std::span<const std::int64_t> places;  // [tensors]
+  std::int64_t blocks;                   // number of blocks of all tensors
+  std::span<const std::int64_t> places;  // [tensors]: offset in `sums`, or negative
   std::span<double> sums;
 };
 
-/// Neighbours [first, first + count) of a list.
+/// The elements [first, first + count) of an array.
 struct SumRange {
   std::int64_t first, count;
 };
 
-/// y[o] = Σ over ranges [begin[o], begin[o + 1]) of Σ x over the range; the order depends on nothing but the device and
-/// the ranges' lengths. Ranges and begin lie where the kernel runs.
+/// Adds up ranges of elements: y[o] = Σ_r Σ x over ranges[r], for r in [begin[o], begin[o + 1]). The order of summation
+/// depends only on the device and the lengths of the ranges. All spans are in memory of the stream's device.
 struct SumRanges {
   std::span<const double> x;
   std::span<const SumRange> ranges;
-  std::span<const std::int64_t> begin;  // [y.size() + 1]
+  std::span<const std::int64_t> begin;  // [y.size() + 1]: indices of ranges
   std::span<double> y;
 };
 
-/// norms[c] = √ Σ_l (x[0][c][l] + x[1][c][l] + x[2][c][l]), layer after layer: x is [3, norms.size(), layers].
+/// norms[c] = √ Σ_l (x[0][c][l] + x[1][c][l] + x[2][c][l]), summed layer after layer. x has sums of squares for three
+/// kinds of tensors, which the caller has added up over different groups of ranks.
 struct NormsOfLayers {
-  std::span<const double> x;
+  std::span<const double> x;  // [3, norms.size(), layers]
   std::int64_t layers;
   std::span<double> norms;
 };

@@ -6,7 +6,7 @@
 
 namespace lyceum {
 
-/// Zeroes the rows of x between a segment's rows and the next segment's begin.
+/// Sets the padding rows of x to 0: the rows from the end of each segment to the begin of the next one.
 template <class T>
 struct ClearPadding {
   Segments segments;

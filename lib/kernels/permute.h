@@ -8,51 +8,56 @@
 
 namespace lyceum {
 
-/// A stable counting sort of (token, choice) pairs by expert. Slot s of the sorted order came from pair
-/// slot_pair[s] = token · k + choice; pair p went to slot pair_slot[p]; expert e's slots begin at begin[e]. A choice of
-/// expert −1, or of one that `order` does not have, is none: its pair's slot is −1, and as many slots at the end came
-/// from pair −1.
+/// A stable counting sort of (token, choice) pairs by expert. Pair p is token · k + choice; slot s is a position in the
+/// sorted order. slot_pair[s] is the pair in slot s, and pair_slot is the inverse. A choice without an expert in
+/// `order` (−1, or an index of the `others`) has no slot: pair_slot is −1, and the unused slots at the end have
+/// slot_pair −1.
 struct SortByExpert {
-  Matrix<const std::int32_t> index;     // [tokens, k]: experts below choices(), or −1
+  Matrix<const std::int32_t> index;     // [tokens, k]: experts in [0, choices()), or −1
   std::span<const std::int32_t> order;  // [experts]: experts in the order of their slots (by owner rank, then by index)
-  std::span<std::int64_t> begin;        // [experts + 1], by position in `order`; the last one: how many slots are used
-  std::span<std::int64_t> slot_pair;    // [tokens · k]
-  std::span<std::int64_t> pair_slot;    // [tokens · k]
-  std::int64_t others = 0;              // experts that may be chosen, behind those of `order`
-  /// The host's, by position in `order`: slots of each expert on average, where a rehearsal cannot take all experts
-  /// as chosen equally often.
+  std::span<std::int64_t> begin;  // [experts + 1]: first slot of expert order[i]; the last one: number of used slots
+  std::span<std::int64_t> slot_pair;  // [tokens · k]
+  std::span<std::int64_t> pair_slot;  // [tokens · k]
+  std::int64_t others = 0;            // number of further experts, with indices after those of `order`: without slots
+  /// [experts], host memory: average number of slots of expert order[i]. Only a rehearsal reads it; if empty, it takes
+  /// all experts as chosen equally often.
   std::span<const double> expected = {};
 
+  /// Returns the number of experts that may be chosen.
   constexpr std::int64_t choices() const { return static_cast<std::int64_t>(order.size()) + others; }
 };
 
-/// Rows that arrive grouped by source, then expert, into segments sorted by expert, then source, with padding
-/// (Segments).
+/// Computes where received rows belong in Segments. Rows arrive sorted by source rank, then expert. In the segments
+/// they are sorted by expert, then source rank, with padding.
 struct PlaceInSegments {
-  std::span<const std::int64_t> arrived;       // [sources · experts + 1]: where a source's rows for an expert begin
-  std::span<std::int64_t> begin, rows;         // of the segments: [experts + 1], [experts]
-  std::span<std::int64_t> arrived_of_segment;  // [≥ begin[experts]]; −1 for padding, and behind the last segment
-  std::span<std::int64_t> segment_of_arrived;  // [arrived rows]
+  std::span<const std::int64_t> arrived;  // [sources · experts + 1]: first row of source s for expert e at s·experts+e
+  std::span<std::int64_t> begin, rows;    // [experts + 1], [experts]: the results, see Segments
+  std::span<std::int64_t> arrived_of_segment;  // [≥ begin[experts]]: arrived row of each segment row; −1 for padding
+                                               // and after the last segment
+  std::span<std::int64_t> segment_of_arrived;  // [arrived rows]: the inverse
 };
 
-/// y[i] = through[map[i]], or −1 where map[i] is negative; y may be map.
+/// Composes two index maps: y[i] = through[map[i]], or −1 if map[i] is negative. y may be map.
 struct ComposeIndices {
   std::span<const std::int64_t> map, through;
   std::span<std::int64_t> y;
 };
 
-/// Rows of pairs, token · k + choice, are cut into equal parts, and part g of all choices of a token lie side by side
-/// elsewhere: part g of the row in slot s there is part (token · parts + g) · k + choice here. Both maps of parts, −1
-/// where a pair has no slot and a slot no pair.
+/// Maps between two orders of partial rows. Each row of a (token, choice) pair is cut into `parts` equal parts.
+///   Order by slot:   part g of the row in slot s has index s · parts + g.
+///   Order by token:  part g of choice j of token t has index (t · parts + g) · k + j. The parts g of all choices of a
+///                    token are adjacent in this order.
+/// Both maps are −1 for a pair without a slot or a slot without a pair.
 struct SplitPairs {
-  std::span<const std::int64_t> slot_of_pair;  // [tokens · k]
-  std::span<const std::int64_t> pair_of_slot;  // [slots]
+  std::span<const std::int64_t> slot_of_pair;  // [tokens · k]: slot or −1; pair = token · k + choice
+  std::span<const std::int64_t> pair_of_slot;  // [slots]: pair or −1
   std::int64_t k, parts;
-  std::span<std::int64_t> in_slots;  // [tokens · parts · k]: for each part here, slot · parts + g
-  std::span<std::int64_t> by_token;  // [slots · parts]: for each part there, (token · parts + g) · k + choice
+  std::span<std::int64_t> in_slots;  // [tokens · parts · k]: from the order by token to the order by slot
+  std::span<std::int64_t> by_token;  // [slots · parts]: from the order by slot to the order by token
 };
 
-/// y[r] = x[source[r] / divisor], or zeros where source[r] is negative. Of numbers of experts (i32) as well.
+/// y[r] = x[source[r] / divisor], or zeros if source[r] is negative. T may also be std::int32_t, for indices of
+/// experts.
 template <class T>
 struct GatherRows {
   Matrix<const T> x;
@@ -61,7 +66,7 @@ struct GatherRows {
   std::int64_t divisor = 1;
 };
 
-/// y[t] = Σ_j gate[t, j] · x[slot[t · k + j]], j in order; without gates (an empty matrix) a plain sum. A negative slot
+/// y[t] = Σ_j gate[t, j] · x[slot[t · k + j]], in the order of j; all gates are 1 if `gate` is empty. A negative slot
 /// is a dropped pair and adds nothing.
 template <class T>
 struct CombineRows {
@@ -72,8 +77,8 @@ struct CombineRows {
   Matrix<T> y;                        // [tokens, hidden]
 };
 
-/// Gradients of CombineRows: dx[slot] = gate · dy[t], d_gate[t, j] = dy[t] · x[slot], 0 for a dropped pair. No slot may
-/// occur twice; rows of dx that no slot names (padding) become zero. Without gates d_gate is not touched.
+/// Gradients of CombineRows: dx[slot] = gate · dy[t], d_gate[t, j] = dy[t] · x[slot], or 0 for a dropped pair. No slot
+/// may occur twice. Rows of dx that no slot refers to (padding) become zero. Without gates, d_gate is not written.
 template <class T>
 struct CombineRowsBackward {
   Matrix<const T> x, dy;
@@ -85,7 +90,8 @@ struct CombineRowsBackward {
 };
 
 void run(const CpuStream& stream, const SortByExpert& sort);
-/// As if every expert were chosen equally often, or as expected: how many rows travel depends on it.
+/// Writes only `begin`, from `expected`, or as if every expert were chosen equally often. The sizes of later messages
+/// and products of a rehearsal depend on it.
 void run(const RehearsalStream& stream, const SortByExpert& sort);
 void run(const CpuStream& stream, const PlaceInSegments& place);
 void run(const CpuStream& stream, const ComposeIndices& compose);

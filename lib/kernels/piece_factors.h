@@ -9,9 +9,10 @@
 
 namespace lyceum {
 
-constexpr std::int64_t most_pieces = 64;  // of hidden
+constexpr std::int64_t most_pieces = 64;  // largest number of sub-dimensions that hidden is cut into
 
-/// The pieces that are on, a bit each.
+/// Returns the active sub-dimensions of a token as a bit mask: bit i is set if i < always_on or i is one of the k
+/// entries of `chosen`. Entries of −1 are ignored.
 LYCEUM_HOST_DEVICE std::uint64_t pieces_on(std::int64_t always_on, const std::int32_t* chosen, std::int64_t k) {
   std::uint64_t on = always_on < 64 ? (std::uint64_t{1} << always_on) - 1 : ~std::uint64_t{0};
   for (std::int64_t j = 0; j < k; ++j) {
@@ -20,14 +21,16 @@ LYCEUM_HOST_DEVICE std::uint64_t pieces_on(std::int64_t always_on, const std::in
   return on;
 }
 
-/// Row of the pieces of all tokens that a pair, token · k + choice, is about; −1 of none. See PieceRows.
+/// Returns the row of the [tokens · pieces, hidden / pieces] view of hidden that a pair (token · k + choice) refers to;
+/// −1 if pair < 0. `rows` is a PieceRows.
 template <class Rows>
 LYCEUM_HOST_DEVICE std::int64_t source_of(const Rows& rows, std::int64_t pair) {
   const std::int64_t k = rows.index.cols;
   return pair < 0 ? -1 : pair / k * rows.pieces + rows.index.row(pair / k)[pair % k];
 }
 
-/// Row of a token's piece among the rows of PlacePieces; −1 where it is no choice, or has no row.
+/// Returns the row of PlacePieces::rows with the sub-dimension `piece` of token t; −1 if the token has not chosen this
+/// sub-dimension or the choice has no row (slot −1).
 template <class Place>
 LYCEUM_HOST_DEVICE std::int64_t slot_of(const Place& place, std::int64_t t, std::int64_t piece) {
   const std::int64_t k = place.index.cols;
@@ -37,7 +40,7 @@ LYCEUM_HOST_DEVICE std::int64_t slot_of(const Place& place, std::int64_t t, std:
   return -1;
 }
 
-/// The factors' gradient from the slopes of the shares c_i / Σ c of a token, see PieceLoad.
+/// Writes the gradient of one token's factors c from `slope`, the derivatives by its shares c_i / Σ c (see PieceLoad).
 template <class A>
 LYCEUM_HOST_DEVICE void share_slope(const A* factors, std::int64_t pieces, const double* slope, A* d_factors) {
   double sum = 0, dot = 0;
@@ -48,15 +51,15 @@ LYCEUM_HOST_DEVICE void share_slope(const A* factors, std::int64_t pieces, const
   for (std::int64_t i = 0; i < pieces; ++i) d_factors[i] = static_cast<A>((slope[i] - dot / sum) / sum);
 }
 
-/// A token's softmax: exp(x_i − largest) / sum.
+/// The softmax of one token's logits: p_i = exp(x_i − largest) · inverse. Call with x_i to get p_i.
 template <class A>
 struct PieceSoftmax {
-  A largest, inverse;  // 1 / sum
-  A on = 0;            // P
+  A largest, inverse;  // max_i x_i; 1 / Σ exp(x_i − largest)
+  A on = 0;            // P: the sum of p over the active sub-dimensions
 
   LYCEUM_HOST_DEVICE PieceSoftmax(const A* logits, std::int64_t pieces, std::uint64_t mask) : largest(logits[0]) {
     for (std::int64_t i = 1; i < pieces; ++i) {
-      if (!(logits[i] <= largest)) largest = logits[i];  // keeps NaN
+      if (!(logits[i] <= largest)) largest = logits[i];  // this comparison keeps a NaN
     }
     A sum = 0;
     for (std::int64_t i = 0; i < pieces; ++i) {
@@ -70,20 +73,24 @@ struct PieceSoftmax {
   LYCEUM_HOST_DEVICE A operator()(A logit) const { return std::exp(logit - largest) * inverse; }
 };
 
-/// factors_i = α g_i for the pieces that are on, 0 for the others.
+/// Writes the factors of one token: factors_i = α g_i for active sub-dimensions (mask `on`), else 0. PieceScaling
+/// defines α and g.
 template <class A>
 LYCEUM_HOST_DEVICE void factors_of(const A* logits, std::int64_t pieces, std::uint64_t on, PieceScaling scaling,
                                    A* factors) {
   const PieceSoftmax<A> p(logits, pieces, on);
   const A n = static_cast<A>(pieces);
-  const A alpha = scaling == PieceScaling::restore ? n / p.on : scaling == PieceScaling::printed ? n * p.on : A{1};
+  A alpha = 1;
+  if (scaling == PieceScaling::restore) alpha = n / p.on;
+  if (scaling == PieceScaling::printed) alpha = n * p.on;
   for (std::int64_t i = 0; i < pieces; ++i) {
     const A factor = scaling == PieceScaling::ones ? A{1} : alpha * p(logits[i]);
     factors[i] = on >> i & 1 ? factor : A{0};
   }
 }
 
-/// The logits' gradient from that of the factors.
+/// Writes the gradient of one token's logits from the gradient of its factors; d_factors of inactive sub-dimensions are
+/// ignored.
 template <class A>
 LYCEUM_HOST_DEVICE void factors_slope(const A* logits, std::int64_t pieces, std::uint64_t on, PieceScaling scaling,
                                       const A* d_factors, A* d_logits) {
@@ -98,7 +105,7 @@ LYCEUM_HOST_DEVICE void factors_slope(const A* logits, std::int64_t pieces, std:
     switch (scaling) {
       case PieceScaling::restore: slope = is_on ? n / p.on * own * (d - dot / p.on) : A{0}; break;
       case PieceScaling::none: slope = own * (d - dot); break;
-      // dL/dp_m = n · (P d_m + dot) where m is on; its mean under p is n · 2 P dot
+      // dL/dp_m = n · (P d_m + dot) for an active m, else 0. Σ_m p_m dL/dp_m = n · 2 P dot.
       case PieceScaling::printed: slope = own * n * ((is_on ? p.on * d + dot : A{0}) - 2 * p.on * dot); break;
       case PieceScaling::ones: break;
     }

@@ -8,40 +8,42 @@
 #include "kernels/instances.h"
 #include "kernels/piece_factors.h"
 
-// Pieces are the sub-dimensions of MoHD: hidden is cut into equal parts, of which a token uses some: the first
-// `always_on`, and k others that its router chooses.
+// Kernels for the sub-dimensions of MoHD, called pieces in names. The hidden width is cut into `pieces` equal
+// sub-dimensions. The active ones of a token are the first `always_on` and the k others that its router chooses.
 namespace lyceum {
 
-/// What each piece of a token's answer is multiplied by, from its router's logits: see factors_of(). A is float or
-/// double.
+/// Computes the factor of each sub-dimension of a token's output from the router logits, see factors_of(). A is float
+/// or double.
 template <class A>
 struct PieceFactors {
   Matrix<const A> logits;            // [tokens, pieces], at most most_pieces
-  Matrix<const std::int32_t> index;  // [tokens, k]: the chosen ones, or −1
+  Matrix<const std::int32_t> index;  // [tokens, k]: the chosen sub-dimensions, or −1
   std::int64_t always_on;
   PieceScaling scaling;
   Matrix<A> factors;  // [tokens, pieces]
 };
+/// Gradient of PieceFactors by the logits.
 template <class A>
 struct PieceFactorsBackward {
   Matrix<const A> logits;
   Matrix<const std::int32_t> index;
   std::int64_t always_on;
   PieceScaling scaling;
-  Matrix<const A> d_factors;  // [tokens, pieces]: read where a piece is on
+  Matrix<const A> d_factors;  // [tokens, pieces]: read only for active sub-dimensions
   Matrix<A> d_logits;         // [tokens, pieces]
 };
 
-/// What MoHD's balance loss reads (eq. 13), in the columns that a router's load has, see load_width(): of each sequence
-/// how many tokens have piece i as their first choice, then Σ_t c_ti / Σ_j c_tj of the factors c; the last two are
-/// zero. The tokens are those from `first` on of sequences of seq_len.
+/// Computes the sums that MoHD's balance loss reads (eq. 13), in the columns of a router's load (see load_width()). For
+/// each sequence: the number of tokens whose first choice is sub-dimension i, then the shares Σ_t c_ti / Σ_j c_tj of
+/// the factors c; the last two columns are zero. Row t is token first + t of consecutive sequences of seq_len tokens.
 template <class A>
 struct PieceLoad {
-  Matrix<const A> factors;
-  Matrix<const std::int32_t> index;
+  Matrix<const A> factors;           // [tokens, pieces]
+  Matrix<const std::int32_t> index;  // [tokens, k]
   std::int64_t seq_len, first;
   Matrix<double> load;  // [sequences, load_width(pieces)]
 };
+/// Gradient of PieceLoad by the factors. Counts have no derivative, so only the shares of d_load are read.
 template <class A>
 struct PieceLoadBackward {
   Matrix<const A> factors;
@@ -50,28 +52,33 @@ struct PieceLoadBackward {
   Matrix<A> d_factors;
 };
 
-/// Rows of hidden as [tokens · pieces, hidden / pieces]: source[r] is the row that pair pair_of_row[r] = token · k +
-/// choice is about, or −1.
+/// Finds the sub-dimension that each (token, choice) pair refers to, as a row of hidden viewed as [tokens · pieces,
+/// hidden / pieces]: source[r] = token · pieces + index[token, choice] for pair_of_row[r] = token · k + choice, or −1
+/// if that is negative.
 struct PieceRows {
-  std::span<const std::int64_t> pair_of_row;
-  Matrix<const std::int32_t> index;  // [tokens, k]
+  std::span<const std::int64_t> pair_of_row;  // [rows]
+  Matrix<const std::int32_t> index;           // [tokens, k]
   std::int64_t pieces;
-  std::span<std::int64_t> source;
+  std::span<std::int64_t> source;  // [rows]
 };
 
-/// y[t, piece i] = factor[t, i] · (dense[t, i] where i is always on, rows[slot[t · k + j]] where it is choice j), else
-/// zeros. Without factors they are 1; without `dense` the pieces that are always on stay as they are.
+/// Assembles rows of hidden from sub-dimensions, each multiplied by its factor. Sub-dimension i of token t is
+///   factors[t, i] · dense[t, i]                 if i < always_on;
+///   factors[t, i] · rows[slot[t · k + j]]       if i is choice j of the token and slot[t · k + j] >= 0;
+///   0                                           otherwise.
+/// Without factors (no data), they are 1. Without `dense`, y is left unchanged for i < always_on.
 template <class T>
 struct PlacePieces {
   Matrix<const T> dense;               // [tokens, always_on · width] or none
   Matrix<const T> rows;                // [slots, width]
-  std::span<const std::int64_t> slot;  // [tokens · k]
-  Matrix<const std::int32_t> index;    // [tokens, k]
+  std::span<const std::int64_t> slot;  // [tokens · k]: the row of each choice, or −1
+  Matrix<const std::int32_t> index;    // [tokens, k]: the chosen sub-dimensions, or −1
   std::int64_t always_on;
   Matrix<const Accumulator<T>> factors;  // [tokens, pieces] or none
   Matrix<T> y;                           // [tokens, pieces · width]
 };
-/// Gradients of PlacePieces with factors and dense. Rows of d_rows that no slot names are left as they are.
+/// Gradients of PlacePieces, whose factors (and dense, if always_on > 0) must be present. Rows of d_rows that no slot
+/// refers to are left unchanged.
 template <class T>
 struct PlacePiecesBackward {
   Matrix<const T> dense, rows;
@@ -81,10 +88,10 @@ struct PlacePiecesBackward {
   Matrix<const Accumulator<T>> factors;
   Matrix<const T> dy;
   Matrix<T> d_dense, d_rows;
-  Matrix<Accumulator<T>> d_factors;  // 0 where a piece is off
+  Matrix<Accumulator<T>> d_factors;  // 0 for inactive sub-dimensions
 };
 
-/// y[t] += Σ_j rows[slot[t · k + j]], j in order.
+/// y[t] += Σ_j rows[slot[t · k + j]], in the order of j; negative slots add nothing. k <= most_pieces.
 template <class T>
 struct AddPairs {
   Matrix<const T> rows;                // [slots, cols]

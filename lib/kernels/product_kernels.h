@@ -8,9 +8,10 @@
 
 namespace lyceum {
 
-/// How many products of experts each kernel has computed on a GPU's stream: "wgmma 128 x 256", "wgmma 128 x 192",
-/// "mma.sync", "plain" (kernels/cuda/grouped_gemm.cuh); those that have applied an activation apart, as "wgmma 128 x
-/// 192 with activation". What a graph plays back is not counted. Other streams have none.
+/// Returns how many grouped products each kernel has computed on a CUDA stream. The keys are names of kernels: "wgmma
+/// 128 x 256", "wgmma 128 x 256 in clusters", "wgmma 128 x 192", "mma.sync", "plain" (kernels/cuda/grouped_gemm.cuh).
+/// Kernels that also apply an activation are counted separately, as "wgmma 128 x 192 with activation". Replays of a
+/// graph are not counted. Empty for other streams.
 std::map<std::string, std::int64_t> product_kernels(const Stream& stream);
 
 }  // namespace lyceum

@@ -7,40 +7,49 @@
 #include "kernels/cuda/host_device.h"
 #include "kernels/instances.h"
 
-// RMSNorm of queries and keys before attention, in the columns q | k | v of the projections of a token. A group of
-// columns is normed together: a head [Qwen3], or all queries or all keys of a token [OLMoE].
+// RMSNorm of queries and keys before attention. The input has the columns q | k | v of each token's projections.
+// Columns that are normalised together form a group: either each head is a group [Qwen3], or all queries and all keys
+// of a token are two groups [OLMoE]. If tensor ranks divide the heads, a group of all heads extends over all of them;
+// the caller then all-reduces the sums between QkSquares and QkNormForward, and between QkDots and QkNormBackward.
 namespace lyceum {
 
+/// The columns of a row, and their division into groups.
 struct QkNormShape {
-  std::int64_t heads, kv_heads, head_dim;  // of this rank
-  bool by_head;
-  std::int64_t ranks = 1;  // that share the heads alike: a group of all heads is on all of them
+  std::int64_t heads, kv_heads, head_dim;  // on this rank
+  bool by_head;                            // true: a group per head; false: two groups, queries and keys
+  std::int64_t ranks = 1;                  // number of tensor ranks; each has the same number of heads
 
+  /// Return numbers of columns on this rank: of queries, of keys, of both, and of a whole row with values.
   LYCEUM_HOST_DEVICE std::int64_t queries() const { return heads * head_dim; }
   LYCEUM_HOST_DEVICE std::int64_t keys() const { return kv_heads * head_dim; }
   LYCEUM_HOST_DEVICE std::int64_t normed() const { return queries() + keys(); }
   LYCEUM_HOST_DEVICE std::int64_t width() const { return normed() + keys(); }
-  /// Of a token: first those of queries, then those of keys.
+  /// Returns the number of groups of a token. Groups of queries precede groups of keys.
   LYCEUM_HOST_DEVICE std::int64_t groups() const { return by_head ? heads + kv_heads : 2; }
-  /// Elements of a group, on all ranks.
+  /// Returns the number of columns of a group on all ranks together.
   LYCEUM_HOST_DEVICE std::int64_t elements(std::int64_t group) const {
-    return by_head ? head_dim : ranks * (group < 1 ? queries() : keys());
+    if (by_head) return head_dim;
+    return ranks * (group < 1 ? queries() : keys());
   }
-  /// Heads of a group that are on this rank, and the first of them; heads of keys follow those of queries.
+  /// Return the number of heads of a group on this rank, the first of these heads, and the group of a head. Heads are
+  /// numbered through: key heads follow query heads.
   LYCEUM_HOST_DEVICE std::int64_t heads_in(std::int64_t group) const {
-    return by_head ? 1 : (group < 1 ? heads : kv_heads);
+    if (by_head) return 1;
+    return group < 1 ? heads : kv_heads;
   }
   LYCEUM_HOST_DEVICE std::int64_t first_head(std::int64_t group) const { return by_head || group < 1 ? group : heads; }
   LYCEUM_HOST_DEVICE std::int64_t group_of(std::int64_t head) const { return by_head ? head : head >= heads; }
-  /// Where the weights of a head begin among those of all queries, or of all keys.
+  /// Returns the offset of a head's first weight in q_weight, or in k_weight for a key head.
   LYCEUM_HOST_DEVICE std::int64_t first_weight(std::int64_t head) const {
-    return by_head ? 0 : (head < heads ? head : head - heads) * head_dim;
+    if (by_head) return 0;
+    return (head < heads ? head : head - heads) * head_dim;
   }
+  /// Return the lengths of q_weight and k_weight. With by_head, all heads share the weights of one head.
   LYCEUM_HOST_DEVICE std::int64_t query_weights() const { return by_head ? head_dim : queries(); }
   LYCEUM_HOST_DEVICE std::int64_t key_weights() const { return by_head ? head_dim : keys(); }
 };
 
-/// sums[t, g] = Σ x² over the columns of group g that are here.
+/// sums[t, g] = Σ x² over the columns of group g on this rank.
 template <class T>
 struct QkSquares {
   QkNormShape shape;
@@ -48,19 +57,19 @@ struct QkSquares {
   Matrix<Accumulator<T>> sums;  // [tokens, groups]
 };
 
-/// y = x · rsqrt(squares / elements + eps) · weight, group by group; values stay as they are.
+/// y = x · rsqrt(squares / elements + eps) · weight, group by group. Columns of values are copied.
 template <class T>
 struct QkNormForward {
   QkNormShape shape;
   Matrix<const T> x;                      // [tokens, width]
   std::span<const T> q_weight, k_weight;  // [query_weights], [key_weights]
-  Matrix<const Accumulator<T>> squares;   // [tokens, groups], over the columns on all ranks
+  Matrix<const Accumulator<T>> squares;   // [tokens, groups]: QkSquares::sums, added up over the ranks
   Matrix<T> y;                            // [tokens, width]
   Matrix<Accumulator<T>> inverse_rms;     // [tokens, groups], kept for backward
   double eps;
 };
 
-/// sums[t, g] = Σ dy · weight · x over the columns of group g that are here.
+/// sums[t, g] = Σ dy · weight · x over the columns of group g on this rank.
 template <class T>
 struct QkDots {
   QkNormShape shape;
@@ -69,22 +78,22 @@ struct QkDots {
   Matrix<Accumulator<T>> sums;  // [tokens, groups]
 };
 
-/// dx of QkNormForward.
+/// Gradient of QkNormForward by x. Columns of values are copied from dy.
 template <class T>
 struct QkNormBackward {
   QkNormShape shape;
   Matrix<const T> x, dy;  // [tokens, width]
   std::span<const T> q_weight, k_weight;
-  Matrix<const Accumulator<T>> inverse_rms, dots;  // [tokens, groups]; dots over the columns on all ranks
+  Matrix<const Accumulator<T>> inverse_rms, dots;  // [tokens, groups]; dots: QkDots::sums, added up over the ranks
   Matrix<T> dx;                                    // [tokens, width]
 };
 
-/// d_weight += Σ dy · x · inverse_rms over tokens, and over the heads that share a weight, of the queries or of the
-/// keys; in a fixed order whatever the number of threads.
+/// d_weight += Σ dy · x · inverse_rms, over tokens and over the heads that share a weight. The order of summation does
+/// not depend on the number of threads.
 template <class T>
 struct QkNormWeightGrad {
   QkNormShape shape;
-  bool of_keys;
+  bool of_keys;                              // true: d_weight is that of k_weight; false: of q_weight
   Matrix<const T> x, dy;                     // [tokens, width]
   Matrix<const Accumulator<T>> inverse_rms;  // [tokens, groups]
   std::span<Accumulator<T>> d_weight;        // [query_weights] or [key_weights]

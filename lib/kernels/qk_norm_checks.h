@@ -5,7 +5,7 @@
 
 namespace lyceum {
 
-// What the host and a GPU ask of their operands alike.
+// Checks of operands, used by all devices: throw an Error unless their extents fit together.
 
 template <class T>
 void require_weights(std::string_view kernel, const QkNormShape& shape, std::span<T> q, std::span<T> k) {

@@ -8,8 +8,8 @@ namespace lyceum {
 
 namespace {
 
-/// A sum of averages as a whole number: where they are none, the first have more. Sums that are whole but for rounding
-/// stay so.
+/// Rounds a sum of average counts up to a whole number. A sum that exceeds a whole number only by rounding errors is
+/// not rounded up.
 std::int64_t rounded_up(double sum) { return static_cast<std::int64_t>(std::ceil(sum - 1e-6)); }
 
 }  // namespace

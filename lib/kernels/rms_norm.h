@@ -8,7 +8,8 @@
 
 namespace lyceum {
 
-/// y = x · rsqrt(mean(x²) + eps) · weight, row by row. [Zhang & Sennrich 2019]
+/// y = x · rsqrt(mean(x²) + eps) · weight, row by row [Zhang & Sennrich 2019]. If `added` is set, as in a residual
+/// connection, sum = x + added is computed first, rounded to T, and replaces x in the formula.
 template <class T>
 struct RmsNormForward {
   Matrix<const T> x;                      // [tokens, hidden]
@@ -16,22 +17,21 @@ struct RmsNormForward {
   Matrix<T> y;                            // [tokens, hidden]
   std::span<Accumulator<T>> inverse_rms;  // [tokens], kept for backward
   double eps;
-  // Of a residual connection, or both empty: x + added, rounded to T, takes the place of x and is kept in `sum`.
-  Matrix<const T> added = {};  // [tokens, hidden]
+  Matrix<const T> added = {};  // [tokens, hidden]; set or empty together with sum
   Matrix<T> sum = {};          // [tokens, hidden]; may be x or added
 };
 
-/// dx of RmsNormForward.
+/// Gradient of RmsNormForward by x, or by sum if there was one (pass that as x).
 template <class T>
 struct RmsNormBackward {
   Matrix<const T> x, dy;                        // [tokens, hidden]
   std::span<const T> weight;                    // [hidden]
   std::span<const Accumulator<T>> inverse_rms;  // [tokens]
   Matrix<T> dx;                                 // [tokens, hidden]
-  Matrix<const T> d_sum = {};                   // [tokens, hidden] or empty: added to dx, see RmsNormForward::sum
+  Matrix<const T> d_sum = {};                   // [tokens, hidden] or empty: other gradient of sum, added to dx
 };
 
-/// d_weight += Σ_tokens dy · x · inverse_rms, in a fixed order whatever the number of threads.
+/// d_weight += Σ_tokens dy · x · inverse_rms. The order of summation does not depend on the number of threads.
 template <class T>
 struct RmsNormWeightGrad {
   Matrix<const T> x, dy;                        // [tokens, hidden]

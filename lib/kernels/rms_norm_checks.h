@@ -5,14 +5,15 @@
 
 namespace lyceum {
 
-/// What the host and a GPU ask of their operands alike.
+// Checks of operands, used by all devices: throw an Error unless their extents fit together.
+
 template <class T>
 void require_fitting(const RmsNormForward<T>& norm) {
   const std::int64_t rows = norm.x.rows, cols = norm.x.cols;
   require_extents("RmsNormForward", "y", norm.y, rows, cols);
   require_length("RmsNormForward", "weight", norm.weight, cols);
   require_length("RmsNormForward", "inverse_rms", norm.inverse_rms, rows);
-  const bool residual = norm.added.data != nullptr;  // its operands are there together
+  const bool residual = norm.added.data != nullptr;  // then `sum` must be set, otherwise empty
   require_extents("RmsNormForward", "added", norm.added, residual ? rows : 0, residual ? cols : 0);
   require_extents("RmsNormForward", "sum", norm.sum, residual ? rows : 0, residual ? cols : 0);
 }

@@ -10,16 +10,17 @@
 
 namespace lyceum {
 
-/// d_logits of RouteTokens. Of its load, the counts have no derivative.
+/// Gradient of RouteTokens by the logits, from the gradients of its gates and load. Counts of choices have no
+/// derivative: the first `experts` columns of d_load are ignored. All other members are as in RouteTokens.
 template <class A>
 struct RouteTokensBackward {
-  Matrix<const A> logits, norms;  // of RouteTokens
-  Matrix<const std::int32_t> index;
-  Matrix<const A> d_gates;      // [tokens, k], or none: zero
-  Matrix<const double> d_load;  // [sequences, load_width(experts)], or none: zero
+  Matrix<const A> logits, norms;     // [tokens, experts], [tokens, 2]
+  Matrix<const std::int32_t> index;  // [tokens, k]
+  Matrix<const A> d_gates;           // [tokens, k], or none: zero
+  Matrix<const double> d_load;       // [sequences, load_width(experts)], or none: zero
   Scores scores = Scores::softmax;
   Gates rule = Gates::raw;
-  std::span<const double> choices = {};  // of RouteTokens
+  std::span<const double> choices = {};
   bool entropy = false;
   std::int64_t seq_len = 1, first = 0;
   Matrix<A> d_logits;  // [tokens, experts]

@@ -11,7 +11,9 @@
 
 namespace lyceum {
 
-/// What kernels of routers ask of their operands on every device.
+// Checks of the operands of routing kernels, used by all devices. All throw an Error unless the operands fit together.
+
+/// Throws an Error unless `load` has the columns of a load and enough sequences for all tokens. No load always fits.
 template <class Route, class Load>
 void require_sequences(const char* kernel, const Route& route, const Load& load) {
   if (load.rows == 0) return;

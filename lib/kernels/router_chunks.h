@@ -4,16 +4,19 @@
 
 namespace lyceum {
 
-/// A run of tokens cut into pieces of their sequences. Sums over a sequence are made piece by piece and then added in
-/// order, so that they are the same whoever works on a piece.
+/// Divides a span of tokens into chunks of at most 64 tokens, each within one sequence. Sums over a sequence are
+/// computed chunk by chunk and then added up in order, so they do not depend on the distribution of chunks to threads.
+/// Row t of the span is token first + t of `sequences` sequences of seq_len tokens; chunks are numbered through all
+/// sequences, also through tokens outside the span.
 struct RouterChunks {
-  static constexpr std::int64_t rows = 64;  // of a piece, at most
+  static constexpr std::int64_t rows = 64;  // most tokens of a chunk
 
   std::int64_t tokens, seq_len, first, sequences;
 
+  /// Returns the number of chunks per sequence.
   constexpr std::int64_t of_sequence() const { return (seq_len + rows - 1) / rows; }
   constexpr std::int64_t count() const { return sequences * of_sequence(); }
-  /// Where the rows of a piece begin and end; nowhere, for one of which none are here.
+  /// The rows of a chunk are [begin(chunk), end(chunk)); the range is empty if no token of the chunk is in the span.
   constexpr std::int64_t begin(std::int64_t chunk) const { return here(position(chunk)); }
   constexpr std::int64_t end(std::int64_t chunk) const {
     const std::int64_t next = (chunk / of_sequence() + 1) * seq_len, full = position(chunk) + rows;
@@ -26,12 +29,13 @@ struct RouterChunks {
   }
   constexpr std::int64_t here(std::int64_t token) const {
     const std::int64_t row = token - first;
-    return row < 0 ? 0 : row < tokens ? row : tokens;
+    if (row < 0) return 0;
+    return row < tokens ? row : tokens;
   }
 };
 
-/// Of a forward or backward pass, with the load [sequences, …] that it makes or has the gradient of. Without one, all
-/// rows are as of one sequence.
+/// Returns the chunks of a RouteTokens or RouteTokensBackward. `load` is its load or the gradient of it. Without a load
+/// (no rows), all tokens count as one sequence.
 template <class Route, class Load>
 RouterChunks chunks_of(const Route& route, const Load& load) {
   const std::int64_t tokens = route.logits.rows;

@@ -7,7 +7,7 @@
 
 namespace lyceum {
 
-/// ds/dx / s of a score s of x that is no softmax.
+/// Returns the logarithmic derivative (ds/dx) / s of a sigmoid or sqrt_softplus score s of the logit x.
 template <Scores kind, class A>
 LYCEUM_HOST_DEVICE A log_slope(A score) {
   if constexpr (kind == Scores::sigmoid) {
@@ -18,7 +18,7 @@ LYCEUM_HOST_DEVICE A log_slope(A score) {
   }
 }
 
-/// log p, and 0 for a p of 0, which multiplies it everywhere.
+/// Returns log p, or 0 if p is 0. Callers multiply the result by p, so that p log p is 0 and not NaN.
 template <class A>
 LYCEUM_HOST_DEVICE A log_or_zero(A p) {
   return p == 0 ? A{0} : std::log(p);

@@ -2,14 +2,14 @@
 
 namespace lyceum {
 
-/// What the logits of a token become, see RouteTokens.
+/// The function that turns the router logits of a token into scores; RouteTokens has the formulas.
 enum class Scores { softmax, sigmoid, sqrt_softplus };
 
-/// What the answers of a token's chosen experts are multiplied by; v: the scores of the chosen.
+/// The gates, by which the outputs of a token's chosen experts are multiplied. v: the scores of the k chosen experts.
 enum class Gates {
   raw,           // v
-  renormalized,  // v / Σ v [GShard: over the chosen two]
-  detached,      // v / Σ v, where the sum has no gradient [ModuleFormer]
+  renormalized,  // v / Σ v [GShard, for the two chosen experts]
+  detached,      // v / Σ v, where Σ v is taken as a constant in backward [ModuleFormer]
   ones,          // 1
 };
 

@@ -8,7 +8,7 @@
 
 namespace lyceum {
 
-/// y = σ(logit) · x, row by row.
+/// y[r] = σ(logits[r]) · x[r]: multiplies each row by a sigmoid gate.
 template <class T>
 struct RowGateForward {
   Matrix<const T> x;                       // [rows, cols]
@@ -16,7 +16,7 @@ struct RowGateForward {
   Matrix<T> y;                             // [rows, cols]
 };
 
-/// dx and d_logits of RowGateForward.
+/// Gradients of RowGateForward: dx[r] = g · dy[r], d_logits[r] = g · (1 − g) · (dy[r] · x[r]), with g = σ(logits[r]).
 template <class T>
 struct RowGateBackward {
   Matrix<const T> x, dy;                   // [rows, cols]

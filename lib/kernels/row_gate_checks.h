@@ -5,7 +5,8 @@
 
 namespace lyceum {
 
-/// What the host and a GPU ask of their operands alike.
+// Checks of operands, used by all devices: throw an Error unless their extents fit together.
+
 template <class T>
 void require_fitting(const RowGateForward<T>& gate) {
   require_length("RowGateForward", "logits", gate.logits, gate.x.rows);

@@ -9,7 +9,7 @@ namespace lyceum {
 
 namespace {
 
-/// Where segments of these rows begin.
+/// Returns Segments::begin for segments with these numbers of rows.
 std::vector<std::int64_t> begins(const std::vector<std::int64_t>& rows) {
   constexpr std::int64_t alignment = Segments::alignment;
   std::vector<std::int64_t> begin{0};

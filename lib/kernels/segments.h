@@ -8,10 +8,12 @@
 
 namespace lyceum {
 
-/// Rows sorted by expert. Segment e is rows [begin[e], begin[e] + rows[e]); begins are multiples of `alignment`, and
-/// begin[count] is the number of rows in all. Rows between two segments are padding.
+/// The rows of a matrix, sorted by expert. Segment e, the rows of expert e, is [begin[e], begin[e] + rows[e]). Begins
+/// are multiples of `alignment`, and begin[count] is the total number of rows. The rows from the end of a segment to
+/// the begin of the next one are padding and contain zeros. Example with rows = {3, 0, 40}: begin = {0, 32, 32, 96}. A
+/// view: both spans are in the memory of the stream's device and are owned by a SegmentTable.
 struct Segments {
-  /// Row counts are padded to multiples of this, so that compiled GEMMs are few; the padding rows hold zeros.
+  /// The padding limits the number of distinct GEMM shapes, and so of compiled GEMMs.
   static constexpr std::int64_t alignment = 32;
 
   std::span<const std::int64_t> begin;  // [count + 1]
@@ -19,14 +21,14 @@ struct Segments {
 
   constexpr std::int64_t count() const { return static_cast<std::int64_t>(rows.size()); }
   constexpr std::int64_t total() const { return begin.back(); }
-  /// Segments `first` to `first + number`, with the rows that they have here.
+  /// Returns a view of segments [first, first + number). Row offsets remain those of the whole matrix.
   constexpr Segments part(std::size_t first, std::size_t number) const {
     return {begin.subspan(first, number + 1), rows.subspan(first, number)};
   }
 };
 
-/// A matrix whose rows are as wide as their segment says: experts of diverse sizes side by side. Segment e begins at
-/// element offset[e] of `data` and has rows of width[e] elements without gaps.
+/// A matrix whose rows have a different width in each segment, for experts of different sizes. Segment e begins at
+/// element offset[e] of `data` and has rows of width[e] elements, without gaps. A view, like Segments.
 template <class T>
 struct SegmentedMatrix {
   T* data = nullptr;
@@ -34,18 +36,19 @@ struct SegmentedMatrix {
   std::span<const std::int64_t> width;   // [count]
 
   constexpr operator SegmentedMatrix<const T>() const { return {data, offset, width}; }  // NOLINT: a view
-  /// Rows of segment e, padding included.
+  /// Returns the rows of segment e, including padding: [begin[e + 1] − begin[e], width[e]].
   constexpr Matrix<T> segment(const Segments& segments, std::int64_t e) const {
     const auto i = static_cast<std::size_t>(e);
     return {data + offset[i], segments.begin[i + 1] - segments.begin[i], width[i]};
   }
-  /// As Segments::part().
+  /// Returns a view of segments [first, first + number), for use with Segments::part(first, number).
   constexpr SegmentedMatrix part(std::size_t first, std::size_t number) const {
     return {data, offset.subspan(first, number), width.subspan(first, number)};
   }
 };
 
-/// offset[e]: where segment e of `width[e]` columns begins in flat memory; offset[count]: where the last one ends.
+/// Computes the offsets of a SegmentedMatrix: segment e of width[e] columns begins at element offset[e] of flat memory,
+/// and the last segment ends at offset[count].
 struct LayOutSegments {
   Segments segments;
   std::span<const std::int64_t> width;  // [count]
@@ -55,25 +58,27 @@ struct LayOutSegments {
 void run(const CpuStream& stream, const LayOutSegments& layout);
 void run(const CudaStream& stream, const LayOutSegments& layout);
 
-/// Owns what Segments and SegmentedMatrix view: made once per batch from the rows that each expert received. Stored
-/// where its stream computes.
+/// Owns the arrays that a Segments views, in the memory of its stream's device. Created once per batch and layer, from
+/// the number of rows that each expert has received.
 class SegmentTable {
  public:
   SegmentTable() = default;
+  /// Creates a table of rows.size() segments with rows[e] rows each, padded to Segments::alignment. Throws an Error if
+  /// a count is negative.
   SegmentTable(const Stream& stream, std::vector<std::int64_t> rows);
-  /// What kernels write, and the host does not know: begin i64 [count + 1], rows i64 [count]. `most`: rows in all at
-  /// most.
+  /// Creates a table from tensors that kernels write and whose values the host does not know: begin i64 [count + 1],
+  /// rows i64 [count]. `most` is an upper bound of the total number of rows, padding included.
   SegmentTable(Tensor begin, Tensor rows, std::int64_t most);
-  /// One segment of exactly `rows` rows, without padding: a dense layer.
+  /// Creates a table of one segment of exactly `rows` rows, without padding, as for a dense layer.
   static SegmentTable whole(const Stream& stream, std::int64_t rows);
 
   Segments view() const;
-  /// Rows of a matrix over the segments: where the last one ends, or more where the host does not know that. Nothing
-  /// reads or writes what is beyond.
+  /// Returns the number of rows to allocate for a matrix over the segments: the end of the last segment, or an upper
+  /// bound if only the device knows the end. Kernels neither read nor write rows after that end.
   std::int64_t total() const { return total_; }
-  /// Segments::begin, where the host knows it; empty where it does not.
+  /// Returns Segments::begin in host memory; empty if only the device knows the values.
   std::span<const std::int64_t> known_begin() const { return known_begin_; }
-  /// Segments::rows. Waits for the device where only that knows.
+  /// Returns Segments::rows. Waits for the device and copies if only the device knows the values.
   std::vector<std::int64_t> rows_on_host(const Stream& stream) const;
 
  private:
@@ -84,14 +89,17 @@ class SegmentTable {
   std::int64_t total_ = 0;
 };
 
-/// Offsets and widths of one segmented matrix over a SegmentTable, where the table is stored.
+/// Owns the offsets and widths of one SegmentedMatrix over a SegmentTable, in the memory of the table's device.
 class SegmentLayout {
  public:
   SegmentLayout() = default;
+  /// `widths`: columns of each segment. Throws an Error unless there is one per segment.
   SegmentLayout(const Stream& stream, const SegmentTable& table, const std::vector<std::int64_t>& widths);
 
-  /// Elements in all; more where the host does not know the segments' rows.
+  /// Returns the number of elements to allocate: the exact size, or an upper bound if only the device knows the
+  /// segments' rows.
   std::int64_t size() const { return size_; }
+  /// Returns the matrix with this layout over `data`, which has size() elements and is owned by the caller.
   template <class T>
   SegmentedMatrix<T> over(T* data) const {
     const std::size_t count = static_cast<std::size_t>(width_.size());

@@ -6,20 +6,20 @@
 
 namespace lyceum {
 
-/// What SplitPairs writes to in_slots[i].
+/// Returns the value of SplitPairs::in_slots[i].
 LYCEUM_HOST_DEVICE std::int64_t part_in_slots(const SplitPairs& split, std::int64_t i) {
   const std::int64_t part = i / split.k % split.parts, token = i / (split.k * split.parts);
   const std::int64_t slot = split.slot_of_pair[static_cast<std::size_t>(token * split.k + i % split.k)];
   return slot < 0 ? -1 : slot * split.parts + part;
 }
 
-/// And to by_token[i].
+/// Returns the value of SplitPairs::by_token[i].
 LYCEUM_HOST_DEVICE std::int64_t part_by_token(const SplitPairs& split, std::int64_t i) {
   const std::int64_t pair = split.pair_of_slot[static_cast<std::size_t>(i / split.parts)];
   return pair < 0 ? -1 : (pair / split.k * split.parts + i % split.parts) * split.k + pair % split.k;
 }
 
-/// What the host and a GPU ask of their operands alike.
+/// Throws an Error unless the operands fit together, on every device.
 inline void require_fitting(const SplitPairs& split) {
   const std::int64_t pairs = std::ssize(split.slot_of_pair);
   require(split.k > 0 && split.parts > 0 && pairs % split.k == 0, "SplitPairs: {} pairs of {} choices in {} parts",

@@ -5,30 +5,32 @@
 
 namespace lyceum {
 
-/// Attention that breaks a stick for each query, from the newest key to the oldest: key i takes the share
-/// β_i = sigmoid(scale · q·k_i) of what the keys behind it have left, p_i = β_i · Π_{j > i} (1 - β_j), and
-/// out = Σ_i p_i v_i. What is left in the end is dropped. Keys are those that the query sees, causally.
-/// [Shen et al. 2023, ModuleFormer]
+/// Stick-breaking attention [Shen et al. 2023, ModuleFormer]. Each query has a stick of length 1, from which its keys
+/// break off parts, the newest (last) key first: key i takes the share β_i = sigmoid(scale · q·k_i) of the rest that
+/// the newer keys have left. Its weight is the length of its part, p_i = β_i · Π_{j > i} (1 - β_j), and out = Σ_i p_i
+/// v_i. Weights add up to less than 1; the rest after the oldest key is dropped. A query sees the same keys as in
+/// AttentionForward.
 template <class T>
 struct StickBreakingForward {
   AttentionShape shape;
   Matrix<const T> q;        // [sequences · query_len, heads · head_dim]
   Matrix<const T> k, v;     // [sequences · key_len, kv_heads · head_dim]
   Matrix<T> out;            // like q
-  Matrix<double> log_rest;  // [sequences · query_len, heads]: Σ_i log(1 - β_i), kept for backward
+  Matrix<double> log_rest;  // [sequences · query_len, heads]: Σ_i log(1 - β_i), the log of the rest, kept for backward
   double scale;
   FirstKeys first_keys = {};
 };
 
-/// Gradients of StickBreakingForward. With z the logits and g_i = d_out·v_i: dz_i = p_i g_i - β_i Σ_{j <= i} p_j g_j.
-/// One pass over the keys, from the oldest on; what the keys behind have left of the stick is log_rest without those
-/// that were passed. That difference is why log_rest is kept in double.
+/// Gradients of StickBreakingForward by q, k and v. With the logits z_i = scale · q·k_i and g_i = d_out·v_i:
+/// dz_i = p_i g_i - β_i Σ_{j <= i} p_j g_j. This is one pass over the keys, from the oldest to the newest. The log of
+/// the rest that newer keys have left, Σ_{j > i} log(1 - β_j), is log_rest minus the terms of the keys passed so far.
+/// This difference loses digits, so log_rest is stored in double.
 template <class T>
 struct StickBreakingBackward {
   AttentionShape shape;
-  Matrix<const T> q, k, v, d_out;
-  Matrix<const double> log_rest;
-  Matrix<T> dq, dk, dv;
+  Matrix<const T> q, k, v, d_out;  // as in StickBreakingForward; d_out like out
+  Matrix<const double> log_rest;   // the result of StickBreakingForward
+  Matrix<T> dq, dk, dv;            // like q, k, v
   double scale;
   FirstKeys first_keys = {};
 };

@@ -7,7 +7,7 @@
 
 namespace lyceum {
 
-/// sums[i] += Σ_t x[t, i].
+/// Adds up columns: sums[i] += Σ_t x[t, i], in the order of t.
 struct SumColumns {
   Matrix<const double> x;  // [rows, cols]
   std::span<double> sums;  // [cols]

@@ -13,10 +13,11 @@
 
 namespace lyceum {
 
-/// Apart from the streams of other purposes.
+/// Returns the Philox key of router noise, which differs from the keys of other uses of the same seed.
 constexpr std::uint64_t noise_key(std::uint64_t seed) { return splitmix64(seed ^ 0x726f75746572u); }
 
-/// ε of columns 4 · quad to 4 · quad + 3, by Box and Muller from one block of Philox. `key`: noise_key(seed).
+/// Returns ε of one token (see TokenNoise) for columns [4 · quad, 4 · quad + 4), by the Box-Muller transform of one
+/// Philox block. `key` is noise_key(seed).
 template <class A>
 LYCEUM_HOST_DEVICE std::array<A, 4> token_noise(std::uint64_t key, std::int64_t layer, std::uint32_t step,
                                                 std::int64_t token, std::int64_t quad) {
@@ -36,7 +37,7 @@ LYCEUM_HOST_DEVICE std::array<A, 4> token_noise(std::uint64_t key, std::int64_t 
   return normal;
 }
 
-/// What the host and a GPU ask of their operands alike.
+/// Throws an Error unless the operands fit together and layer and first are in range, on every device.
 inline void require_fitting(const char* kernel, const TokenNoise& noise) {
   constexpr std::int64_t most_layers = std::int64_t{1} << 16, most_tokens = std::int64_t{1} << 48;
   require(noise.layer >= 0 && noise.layer < most_layers && noise.first >= 0 && noise.first < most_tokens,

@@ -12,81 +12,89 @@
 
 namespace lyceum {
 
-/// The device's decision about a step, made from numbers that all ranks agree on. The host need not know it to launch
-/// what follows.
+/// The decision about a step: how gradients are scaled and whether the update is skipped. It is computed on the device
+/// from numbers that are equal on all ranks, so the host can launch the update without waiting for it.
 struct StepVerdict {
-  double gradient_scale;  // factor of every gradient: clipping
-  double skip;            // not 0: weights and optimizer state stay as they are
+  double gradient_scale;  // factor of every gradient (clipping)
+  double skip;            // if not 0, weights and optimizer state stay unchanged
 };
 
-/// skip = 1 if norm or loss is not finite or if no target counts, else 0;
+/// Computes the StepVerdict of a step: skip = 1 if norm or loss is not finite or loss_weight is not positive, else 0;
 /// gradient_scale = clip / norm if 0 < clip < norm, else 1.
 struct JudgeStep {
-  std::span<const double> norm, loss;   // [1]
-  std::span<const double> loss_weight;  // [1]: weight of one target's loss; 0 if the batch has no target that counts
+  std::span<const double> norm, loss;   // [1]: gradient norm and loss of the whole batch
+  std::span<const double> loss_weight;  // [1]: weight of one target's loss; 0 if the batch has no target with a loss
   double clip;                          // largest gradient norm; 0: no limit
   std::span<StepVerdict> verdict;       // [1]
 };
 
-/// A row of a table of flat tensors (see BlockWalk) that one update rule changes. T is the type of the weights that the
-/// model reads, `states` the number of tensors that the rule keeps from step to step.
+/// One tensor in the table of flat tensors (see BlockWalk) that UpdateWeights updates. T is the type of the weights
+/// that the model reads. `states` is the number of tensors that the rule keeps between steps (2 for AdamW: m and v).
 template <class T, std::size_t states>
 struct UpdatedTensor {
-  Accumulator<T>* master;                     // [count] f32 (f64) weights; may be `weight` if T is the same type
+  Accumulator<T>* master;                     // [count]: f32 (f64) weights; may be `weight` if T is the same type
   std::array<Accumulator<T>*, states> state;  // [count] each
   const Accumulator<T>* gradient;             // [count]
   T* weight;                                  // [count]
-  std::int64_t count, first_block;
-  std::int64_t first_span;  // of this tensor in the list of decay spans
+  std::int64_t count, first_block;            // elements; index of the first block among the blocks of all tensors
+  std::int64_t first_span;                    // index of the tensor's first span in UpdateWeights::decay
 };
 
-/// Consecutive elements of a tensor with the same weight decay: up to element `end`, from the end of the span before.
-/// The last span of a tensor ends at the tensor's end or after it.
+/// A range of elements of a tensor with the same weight decay. It begins where the tensor's previous span ends (at 0
+/// for the first one) and ends before element `end`. The last span of a tensor ends at the tensor's end or after it.
 struct DecaySpan {
   std::int64_t end;
   double weight_decay;
 };
 
-/// Detects changes of an optimizer's memory by anything but an update: for each block of all tensors
-///   Σ master + Σ_i state_factor(i) · Σ state_i + weight_factor · Σ weight
-/// over the bits of the elements as 32-bit words, modulo 2³², as the last update left it; weight counts if it is stored
-/// apart from master. A single word that changes always shows; changes of several may cancel out. An update reads and
-/// writes this memory anyway, so the digests cost no traffic.
+/// Checksums that reveal a change of weights or optimizer state between two updates, such as a memory fault. The digest
+/// of a block (flat_block elements of one tensor) is
+///   Σ master + Σ_i state_factor(i) · Σ state_i + weight_factor · Σ weight   (modulo 2³²)
+/// over the bits of the elements as 32-bit words, after the last update. The term of `weight` is omitted if weight and
+/// master are the same memory. A change of a single word always changes the digest; changes of several words may cancel
+/// out. The update reads and writes this memory in any case, so digests cause no additional memory traffic.
 struct UpdateDigests {
-  std::span<std::uint32_t> kept = {};     // [blocks of all tensors]; empty: not watched
-  std::span<std::uint32_t> damaged = {};  // [1]: 0, or blocks − b for the first block b that differs from what was kept
+  std::span<std::uint32_t> kept = {};     // [blocks of all tensors]: digests after the last update; empty: no checks
+  std::span<std::uint32_t> damaged = {};  // [1]: 0, or blocks − b for the first block b whose digest has changed
 };
+/// The factors of UpdateDigests. They are odd, so a changed word always changes the digest, and distinct, so a word
+/// that moves to another array does, too.
 constexpr std::uint32_t state_factor(std::size_t i) { return static_cast<std::uint32_t>(3 + 2 * i); }
 inline constexpr std::uint32_t weight_factor = 15;
 
-/// One step of an elementwise update rule over many flat tensors: for each element
+/// One step of an elementwise update rule over many flat tensors. For each element:
 ///   update = rule(gradient · gradient_scale, states) + lr · weight_decay · master
 ///   master −= update;  weight = master rounded to T
-/// In the same pass, for each block b of tensor t: sums[weight_places[t] + b] = Σ master² after the update, and
-/// sums[update_places[t] + b] = Σ update², in double and in an order that depends only on the device and the decay
-/// spans; not stored if the place is negative. A skipped step reads the masters only, and its update is 0. Any other
-/// compares the digests with the memory that it finds and stores those of what it leaves.
-/// Tables, places, numbers and verdict are in the memory of the stream's device.
+/// The same pass computes two sums for each block b of tensor t, in double and in an order that depends only on the
+/// device and the decay spans. A sum is not stored if its offset is negative.
+///   sums[weight_places[t] + b] = Σ master², after the update
+///   sums[update_places[t] + b] = Σ update²
+/// If verdict.skip is not 0, only the masters are read and every update is 0. Otherwise, and if digests.kept is not
+/// empty, the digests are compared with the memory before the update and replaced by those of the memory after it.
+/// All spans are in the memory of the stream's device, also those inside the rule.
 ///
-/// A rule has `states` (a constant), `Element<A>` (a callable (A gradient, std::array<A, states>& state) → A update),
-/// `element<A>()`, which makes one where the kernel runs, and `lr()`, likewise.
+/// A rule, for example AdamW, has
+/// - `states`, a constant;
+/// - `Element<A>`, a callable (A gradient, std::array<A, states>& state) → A update, which also updates the state;
+/// - `element<A>()`, which makes an Element<A>, and `lr()`, the learning rate. Both are called on the device.
 template <class T, class Rule>
 struct UpdateWeights {
   std::span<const UpdatedTensor<T, Rule::states>> tensors;
-  std::span<const DecaySpan> decay;
-  std::int64_t blocks;  // of all tensors
+  std::span<const DecaySpan> decay;  // spans of all tensors, see UpdatedTensor::first_span
+  std::int64_t blocks;               // number of blocks of all tensors
   Rule rule;
   std::span<const StepVerdict> verdict;                        // [1]
-  std::span<const std::int64_t> weight_places, update_places;  // [tensors]
+  std::span<const std::int64_t> weight_places, update_places;  // [tensors]: offsets in `sums`, or negative
   std::span<double> sums;
   UpdateDigests digests = {};
 };
 
-/// Stores the digests of the memory as it is (`renew`), or compares them with it, without an update.
+/// Checks or renews the digests without an update: with `renew`, stores the digests of the present memory; otherwise
+/// compares them with the memory and reports a difference in digests.damaged.
 template <class T, std::size_t states>
 struct CheckDigests {
   std::span<const UpdatedTensor<T, states>> tensors;
-  std::int64_t blocks;  // of all tensors
+  std::int64_t blocks;  // number of blocks of all tensors
   UpdateDigests digests = {};
   bool renew;
 };

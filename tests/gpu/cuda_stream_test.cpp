@@ -30,13 +30,13 @@ std::vector<T> fetch(const Stream& stream, const Tensor& tensor) {
 
 TEST(CudaStream, CopiesOfAnySizeArrive) {
   const Stream stream = CudaStream();
-  for (const std::int64_t size : {0, 1, 1000, 1 << 20, (1 << 20) + 1, 3 * (1 << 20) + 77}) {  // 4 MB is a piece
+  for (const std::int64_t size : {0, 1, 1000, 1 << 20, (1 << 20) + 1, 3 * (1 << 20) + 77}) {  // chunks have 4 MB
     std::vector<float> host(static_cast<std::size_t>(size));
     std::iota(host.begin(), host.end(), 1.0f);
     const std::vector<float> before = host;
     const Tensor device = Tensor::empty(stream, DType::f32, {size}), other = Tensor::empty(stream, DType::f32, {size});
     copy_to_device(stream, device.span<float>(), std::span<const float>(host));
-    std::fill(host.begin(), host.end(), -1.0f);  // allowed as soon as the call is back
+    std::fill(host.begin(), host.end(), -1.0f);  // allowed as soon as the call has returned
     copy_on_device(stream, other.raw(), device.raw(), device.bytes());
     EXPECT_EQ(fetch<float>(stream, other), before);
   }
@@ -71,7 +71,7 @@ TEST(CudaStream, TheLimitIsNamedWithItsGpu) {
   EXPECT_THROW(CudaStream{-1}, Error);
 }
 
-TEST(CudaStream, ABadIndexIsToldOnceAtTheNextWait) {
+TEST(CudaStream, ABadIndexIsReportedOnceAtTheNextWait) {
   const Stream stream = CudaStream();
   const CudaStream& cuda = std::get<CudaStream>(stream);
   const Tensor tokens = Tensor::empty(stream, DType::i32, {3}), table = Tensor::zeros(stream, DType::f32, {5, 4}),
@@ -116,7 +116,7 @@ struct Counter final : WaitObserver {
   void over() noexcept override { ++waits; }
 };
 
-TEST(CudaStream, ObserversAreToldOfWaitsAndMayEndThem) {
+TEST(CudaStream, ObserversAreNotifiedOfWaitsAndMayEndThem) {
   const CudaStream stream;
   Counter counter;
   stream.add_observer(counter);
@@ -162,7 +162,8 @@ TEST(CudaEvent, OrdersTwoStreams) {
   EXPECT_TRUE(done.reached());
 }
 
-/// y = 3 · (x + table), by memory that it allocates, and a table of more bytes than fit a launch's arguments.
+/// y = 3 · (x + table), with intermediate results in newly allocated memory, and a table that is too large for the
+/// arguments of a launch.
 void add_and_triple(const Stream& stream, const Tensor& x, const Tensor& y) {
   std::vector<float> table(static_cast<std::size_t>(x.size()));
   std::iota(table.begin(), table.end(), 0.0f);
@@ -183,7 +184,7 @@ std::vector<float> tripled_sums(float value) {
   return y;
 }
 
-TEST(CudaGraph, RepeatsItsWorkOnWhatStandsInMemory) {
+TEST(CudaGraph, ReplaysItsWorkOnTheCurrentContentsOfMemory) {
   const Stream stream = CudaStream();
   const Tensor x = Tensor::empty(stream, DType::f32, {graph_size}), y = Tensor::zeros(stream, DType::f32, {graph_size});
   fill(stream, x, 1);
@@ -191,7 +192,7 @@ TEST(CudaGraph, RepeatsItsWorkOnWhatStandsInMemory) {
   EXPECT_EQ(fetch<float>(stream, y), std::vector<float>(graph_size)) << "recording does nothing yet";
   for (const float value : {1.0f, 5.0f, -2.0f}) {
     fill(stream, x, value);
-    const Tensor other = Tensor::empty(stream, DType::f32, {graph_size});  // not the record's memory
+    const Tensor other = Tensor::empty(stream, DType::f32, {graph_size});  // must not reuse the graph's memory
     fill(stream, other, 77);
     graph.launch();
     EXPECT_EQ(fetch<float>(stream, y), tripled_sums(value));

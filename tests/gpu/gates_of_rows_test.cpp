@@ -1,4 +1,5 @@
-// What stands before and behind a kernel that computes gradients of gates by tiles.
+// Tests the steps before and after a kernel that computes gradients of gates tile by tile: gathering the gate of each
+// row, and adding up the parts of the gradients.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +14,7 @@
 namespace lyceum {
 namespace {
 
-/// Five rows, of which two have no gate; gates 1 and 3 have no row.
+/// A problem with five gates. `of_rows`: the index of each row's gate, negative if it has none.
 struct GatedRows {
   const Stream& stream = tested_stream();
   Tensor index, gate = tensor_of(stream, {5}, std::vector<float>{0.5f, 9, 0.25f, 9, -2});

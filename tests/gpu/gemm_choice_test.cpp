@@ -18,7 +18,8 @@ namespace {
 
 using testing::HasSubstr;
 
-/// The stand-in's algorithms tell their bits apart, and it can be told which is fastest.
+/// Tests the choice of algorithms, also with the stand-in for CUDA. Each of its algorithms gives different bits, and
+/// HOST_CUDA_FASTEST_GEMM sets which one is the fastest.
 class GemmChoice : public testing::Test {
  protected:
   ~GemmChoice() override { unsetenv("HOST_CUDA_FASTEST_GEMM"); }
@@ -46,7 +47,7 @@ Tensor random_matrix(const Stream& stream, std::int64_t rows, std::int64_t cols,
   return matrix;
 }
 
-/// a · b, added to random numbers with `accumulate`.
+/// Returns a · b of random matrices, added to random numbers with `accumulate`.
 std::vector<float> product(const Stream& stream, const Sizes& sizes) {
   const Tensor a = random_matrix(stream, sizes.m, sizes.k, "a"), b = random_matrix(stream, sizes.k, sizes.n, "b"),
                c = random_matrix(stream, sizes.m, sizes.n, "c");
@@ -83,12 +84,12 @@ TEST_F(GemmChoice, OfOneStreamGivesTheSameBitsOnAnother) {
   }
 
   let_be_fastest(1);
-  const Stream told = timing_stream();
-  pin_gemms(told, choices);
-  for (std::size_t i = 0; i < std::size(some); ++i) EXPECT_EQ(product(told, some[i]), results[i]);
-  EXPECT_EQ(gemm_choices(told), choices) << "nothing is timed again";
-  product(told, {5, 6, 7});
-  EXPECT_EQ(gemm_choices(told).size(), choices.size() + 1) << "a shape that nobody chose for";
+  const Stream pinned = timing_stream();
+  pin_gemms(pinned, choices);
+  for (std::size_t i = 0; i < std::size(some); ++i) EXPECT_EQ(product(pinned, some[i]), results[i]);
+  EXPECT_EQ(gemm_choices(pinned), choices) << "nothing is timed again";
+  product(pinned, {5, 6, 7});
+  EXPECT_EQ(gemm_choices(pinned).size(), choices.size() + 1) << "a shape that nobody chose for";
 }
 
 TEST_F(GemmChoice, ThatIsPinnedReplacesAnother) {
@@ -104,7 +105,7 @@ TEST_F(GemmChoice, ThatIsPinnedReplacesAnother) {
   for (const auto& [shape, algorithm] : gemm_choices(one)) EXPECT_EQ(choices.at(shape), algorithm);
 }
 
-/// Timing runs a product many times; its result must be there once.
+/// Timing computes a product many times; the result must be added once.
 TEST_F(GemmChoice, LeavesNoTraceInResults) {
   for (const Sizes& sizes : some) {
     const std::vector<float> expected = product(CudaStream(), sizes), timed = product(timing_stream(), sizes);
@@ -113,7 +114,7 @@ TEST_F(GemmChoice, LeavesNoTraceInResults) {
   }
 }
 
-/// One for the parts, which are a batch, and one for what they leave over.
+/// There are two choices: one for the chunks of the sum, which are a batch, and one for the remainder.
 TEST_F(GemmChoice, OfASumInPartsIsPinnedToo) {
   let_be_fastest(2);
   const Sizes sizes{16, 2085, 24, true};
@@ -125,13 +126,13 @@ TEST_F(GemmChoice, OfASumInPartsIsPinnedToo) {
   EXPECT_THAT(depths, testing::UnorderedElementsAre(std::pair(1040, 2), std::pair(5, 1)));
 
   let_be_fastest(1);
-  const Stream told = timing_stream();
-  pin_gemms(told, choices);
-  EXPECT_EQ(product(told, sizes), wanted);
-  EXPECT_EQ(gemm_choices(told), choices) << "nothing is timed again";
+  const Stream pinned = timing_stream();
+  pin_gemms(pinned, choices);
+  EXPECT_EQ(product(pinned, sizes), wanted);
+  EXPECT_EQ(gemm_choices(pinned), choices) << "nothing is timed again";
 }
 
-/// They are rows of one product.
+/// The two halves are rows of one product.
 TEST_F(GemmChoice, OfASplitWeightGradIsOneForBothHalves) {
   const Stream stream = CudaStream();
   const Tensor parts = Tensor::zeros(stream, DType::bf16, {4096, 6}), x = Tensor::zeros(stream, DType::bf16, {4096, 8}),
@@ -149,7 +150,7 @@ TEST_F(GemmChoice, OfASplitWeightGradIsOneForBothHalves) {
 
 TEST_F(GemmChoice, DoesWithoutTimesWhereMemoryIsShort) {
   let_be_fastest(1);
-  constexpr std::size_t limit = (std::size_t{32} << 20) + (std::size_t{6} << 20);  // the workspace, and one result
+  constexpr std::size_t limit = (std::size_t{32} << 20) + (std::size_t{6} << 20);  // workspace and one result
   const Stream stream = CudaStream(0, limit);
   set_gemm_choosing(stream, GemmChoosing::timed);
   product(stream, {1024, 8, 1024, true});

@@ -1,4 +1,4 @@
-// The stand-in for CUDA itself: what is wrong with a GPU must be wrong here.
+// Tests the stand-in for CUDA on the host: code that is wrong on a GPU must fail here, too.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -14,7 +14,7 @@ namespace {
 
 __global__ void count_up(int* values) { values[blockIdx.x * blockDim.x + threadIdx.x] += 1; }
 
-/// Every thread reads what its neighbours wrote; `synchronise`: after a barrier.
+/// Every thread reads the values that its neighbours wrote, after a barrier if `synchronise`, else with a race.
 __global__ void add_neighbours(int* sums, int first, bool synchronise) {
   __shared__ int values[64];
   values[threadIdx.x] = first + static_cast<int>(threadIdx.x);

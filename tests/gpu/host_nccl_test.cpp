@@ -1,4 +1,5 @@
-// The stand-in for NCCL with several ranks: how many communicators a job makes, and what is wrong with the original.
+// Tests the stand-in for NCCL with several ranks: the number of communicators of a job, and that calls fail which are
+// errors with NCCL.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <mpi.h>
@@ -16,7 +17,7 @@
 namespace lyceum {
 namespace {
 
-/// Groups of several ranks, besides the world, that this rank is in.
+/// Returns the number of groups, other than the world, that this rank shares with other ranks.
 int large_groups(const Mesh& mesh) {
   std::vector<const ProcessGroup*> groups{&mesh.data,   &mesh.tensor,        &mesh.pipeline,   &mesh.data_tensor,
                                           &mesh.expert, &mesh.expert_tensor, &mesh.expert_data};
@@ -28,7 +29,7 @@ class HostNccl : public testing::Test {
  protected:
   HostNccl() { shared->timeout = patience; }
 
-  /// Of all ranks of the job.
+  /// Returns a communicator of all ranks of the job. Collective.
   std::shared_ptr<Communicator> communicator(const char* name) const {
     MPI_Comm handle = MPI_COMM_NULL;
     MPI_Comm_dup(MPI_COMM_WORLD, &handle);
@@ -80,7 +81,7 @@ TEST_F(HostNccl, ASplitThatOneRankStaysAwayFromCanBeAborted) {
     EXPECT_EQ(values_of<float>(tensor_of(std::vector<float>(9, 3.0F))), std::vector<float>(9, 3.0F)) << "works on";
   }
   world.barrier();
-  shared->progress.give_up();  // ranks that nobody says farewell to do not wait
+  shared->progress.give_up();  // aborts the lanes; their destructors would wait for the split that was not completed
 }
 
 TEST_F(HostNccl, ARankThatIsLostInASplitIsReportedInTime) {
@@ -98,7 +99,7 @@ TEST_F(HostNccl, ARankThatIsLostInASplitIsReportedInTime) {
     EXPECT_TRUE(group->broken());
     EXPECT_TRUE(child->broken());
     EXPECT_THROW(carrier.split(child, 0, std::source_location::current()), Error);
-  } else if (size > 1) {  // it is there until NCCL's own part begins
+  } else if (size > 1) {  // this rank takes part until the call of NCCL, then stays away
     int largest = size;
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_Iallreduce(MPI_IN_PLACE, &largest, 1, MPI_INT, MPI_MAX, group->handle(), &request);
@@ -108,11 +109,11 @@ TEST_F(HostNccl, ARankThatIsLostInASplitIsReportedInTime) {
   shared->progress.give_up();
 }
 
-TEST_F(HostNccl, ASplitIsRefusedWhileAnythingIsUnderWay) {
+TEST_F(HostNccl, ASplitIsRejectedWhileOperationsArePending) {
   const auto group = communicator("world"), child = communicator("child");
   const auto parent = world_lane(group);
   const Tensor values = tensor_of(std::vector<float>(8, 1.0F));
-  stream.synchronise();  // nobody makes the lane wait for it
+  stream.synchronise();  // because the lane does not wait for the stream
   EXPECT_EQ(ncclAllReduce(values.raw(), values.raw(), 8, ncclFloat32, ncclSum, parent->handle(), parent->stream()),
             ncclInProgress);
   EXPECT_THROW(transport->lane(parent, child, 0), Error);

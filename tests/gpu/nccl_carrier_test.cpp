@@ -1,5 +1,5 @@
-// NCCL's side of a group by itself, with one rank: what a single GPU can show of the real library. (Groups of one rank
-// do not use it.)
+// Tests NcclCarrier alone with one rank, which is possible with the real library on a single GPU. (Process groups of
+// one rank do not use NCCL.)
 #include "parallel/comm/cuda/nccl_carrier.h"
 
 #include <gmock/gmock.h>
@@ -68,7 +68,7 @@ TEST_F(NcclCarrierTest, EveryTypeIsReduced) {
   for (const bfloat16 value : values_of<bfloat16>(x)) EXPECT_EQ(static_cast<float>(value), 1.5F);
 }
 
-TEST_F(NcclCarrierTest, ManyUnderWayKeepTheirOrder) {
+TEST_F(NcclCarrierTest, ManyPendingOperationsKeepTheirOrder) {
   const Tensor x = tensor_of(numbers(4096));
   std::vector<Tensor> copies;
   std::vector<Pending> pending;
@@ -100,7 +100,7 @@ TEST_F(NcclCarrierTest, ALaneIsSplitOffAnIdleOne) {
   EXPECT_EQ(values_of<float>(x), numbers(1000));
 }
 
-TEST_F(NcclCarrierTest, GivenUpItRefusesWhatComes) {
+TEST_F(NcclCarrierTest, RejectsWorkAfterAnAbort) {
   const Tensor x = tensor_of(numbers(10));
   Pending(carrier->all_reduce(operation("all_reduce", 40), x, Reduction::sum)).wait();
   shared->progress.give_up();

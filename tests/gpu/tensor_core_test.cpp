@@ -1,4 +1,4 @@
-// The tensor cores' kernels, each by itself.
+// Tests each kernel for tensor cores separately.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace {
 using namespace test;
 using grouped::Kernel;
 
-/// Runs a grouped product by one kernel, with copies of its operands.
+/// Returns a function that computes a grouped product with the given kernel, on device copies of its operands.
 auto by(Kernel kernel) {
   return [kernel](const auto& product) {
     run_mirrored(product, [kernel](const Stream& stream, const auto& on_device) {
@@ -32,7 +32,7 @@ auto by(Kernel kernel) {
   };
 }
 
-/// Padding rows of the inputs are not read, and two runs give the same bits.
+/// Checks a product of rows. Padding rows of inputs must not be read, and two runs must give the same bits.
 void check_rows(const Case& c, Kernel kernel, bool transpose) {
   auto bank = Bank<bfloat16>::made<bfloat16>(c.rows, c.in, c.out, transpose, false, c.gap);
   auto exact = Bank<double>::made<bfloat16>(c.rows, c.in, c.out, transpose, false, c.gap);
@@ -68,7 +68,7 @@ void check(const Case& c, Kernel kernel) {
   check_weight_grad(c, kernel);
 }
 
-/// Rows read where the tokens are against the reference, and bit for bit against the same rows as copies.
+/// Compares products of picked rows with the reference, and bit for bit with products of copies of these rows.
 void check_picked(const Case& c, Kernel kernel) {
   expect_right_picked_products<bfloat16>(c, by(kernel));
   for (const Picking which : pickings) {
@@ -87,7 +87,7 @@ void check_picked(const Case& c, Kernel kernel) {
   }
 }
 
-/// Runs a description by one kernel, or an activation by itself.
+/// Returns a function that runs a product with the given kernel, or an activation with its only kernel.
 auto by_or_itself(Kernel kernel) {
   return [kernel](const auto& work) {
     if constexpr (requires(const CudaStream& stream) { grouped::run(stream, work, kernel); }) {
@@ -98,7 +98,7 @@ auto by_or_itself(Kernel kernel) {
   };
 }
 
-/// Products with an activation against the formulas, and bit for bit against the same product and then the activation.
+/// Compares products fused with an activation with the formulas, and bit for bit with separate kernels.
 void check_activations(const Case& c, Kernel kernel, bool picked) {
   for (const Activation kind : activations) {
     expect_right_forward<bfloat16>(kind, c, picked, [&](auto& bank) { by(kernel)(bank.forward()); });
@@ -107,9 +107,9 @@ void check_activations(const Case& c, Kernel kernel, bool picked) {
   }
 }
 
-/// As the flagship's, but smaller: tiles of both widths, deep sums, a column tile that is mostly outside.
+/// Shapes like those of a large model, but smaller: tiles of both widths, deep sums, a tile with few columns inside.
 const Case wide{{700, 1, 130, 0, 300}, {1280, 1280, 640, 64, 1280}, {1728, 192, 864, 64, 200}, 8};
-/// More experts than one launch of the plan takes.
+/// More experts than one launch of the planning kernel processes.
 const Case many{Widths(300, 3), Widths(300, 24), Widths(300, 40), 8};
 
 const Case wide_copies{wide.rows, Widths(5, 1280), wide.out, 8};
@@ -131,7 +131,7 @@ TEST_P(TensorCorePicked, PlainAgreesWithCopies) { check_picked(GetParam(), Kerne
 INSTANTIATE_TEST_SUITE_P(Cases, TensorCorePicked,
                          testing::Values(copies, aligned_copies, all_empty, one, wide_copies, many));
 
-/// Kernels of sm_90 alone, which take aligned rows only.
+/// Kernels for sm_90 only, which require aligned rows.
 class HopperGrouped : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
@@ -188,7 +188,7 @@ void run_plain(const CudaStream& stream, const AttentionBackward<bfloat16>& atte
   cuda::run_plain(stream, task);
 }
 
-/// Sequences of many tiles against the plain kernels; rows are aligned where `gap` is a multiple of 8.
+/// Compares sequences of many tiles with the plain kernels. Rows are aligned if `gap` is a multiple of 8.
 template <class Kind>
 void check_long(const AttentionShape& shape, std::int64_t gap, const std::vector<std::int32_t>& documents = {}) {
   SCOPED_TRACE(testing::Message() << "heads of " << shape.head_dim);

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Usage: train_test.sh LYCEUM SOURCE_DIR. The program on a GPU: the losses of the CPU, the same bits twice, checkpoints that
-# go from one to the other, ranks that share a GPU, and, where there are several GPUs, NCCL. Without a GPU it says so and
-# ends with 77: not run.
+# Usage: train_test.sh LYCEUM SOURCE_DIR. Tests the program on a GPU: losses equal those of the CPU, runs are reproducible
+# bit for bit, checkpoints move between CPU and GPU, ranks share a GPU, and with several GPUs NCCL works. Without a GPU it
+# prints a line and exits with 77 (not run).
 . "$(dirname "$0")/../end_to_end/lib.sh" "$@"
 make_data
-tiny+=(--model.layers=2 --batch.global=4 --eval.batches=1)  # the stand-in takes its time
+tiny+=(--model.layers=2 --batch.global=4 --eval.batches=1)  # small, because the stand-in is slow
 gpu=("${tiny[@]}" --run.device=cuda)
 
 run "$lyceum" "${gpu[@]}" "--run.dir=$work/probe" --run.steps=1
@@ -18,7 +18,7 @@ gpus=$(nvidia-smi -L 2>/dev/null | wc -l || true)
 stand_in=0
 if grep -q 'stand-in on the host' "$work/out"; then gpus=4 stand_in=1; fi
 
-# losses NAME FIRST: of steps from FIRST on and of the validation, as the CPU's.
+# losses NAME FIRST: compares the losses of run NAME from step FIRST on, and of validation, with those of the CPU.
 losses() {
   for step in 2 6 9 12; do
     ((step >= $2)) || continue
@@ -34,7 +34,8 @@ expect 0 "$lyceum" "${gpu[@]}" "--run.dir=$work/gpu"
 says out '^kernels +products of experts in the first step: [0-9]+ by (wgmma|mma.sync|plain)'
 losses gpu 1
 
-# Stopped and continued is the run that was not, bit for bit; a CPU goes on from a GPU's checkpoint and the other way round.
+# A run that was stopped and resumed equals an uninterrupted one bit for bit. A CPU resumes from a GPU's checkpoint, and
+# a GPU from a CPU's.
 expect 0 "$lyceum" "${gpu[@]}" "--run.dir=$work/parts" --run.steps=5 --optim.schedule=constant
 expect 0 "$lyceum" "${gpu[@]}" "--run.dir=$work/parts" --optim.schedule=constant
 expect 0 "$lyceum" "${gpu[@]}" "--run.dir=$work/whole" --optim.schedule=constant
@@ -45,28 +46,29 @@ losses gpu-then-cpu 6
 expect 0 "$lyceum" "${gpu[@]}" "--run.dir=$work/cpu-then-gpu" "--checkpoint.resume=$work/cpu/$five"
 losses cpu-then-gpu 6
 
-# Algorithms of matrix products that were timed: pinned by gemm.json, they give the same bits when the run goes on and in
-# another run that begins with them. (The stand-in's algorithms all have other bits, and it is told which is fastest.)
+# Algorithms of matrix products that were chosen by timing are stored in gemm.json. They give the same bits when the run is
+# resumed, and in another run that starts from the file. (Each algorithm of the stand-in gives different bits;
+# HOST_CUDA_FASTEST_GEMM sets the fastest one.)
 timed=("${gpu[@]}" --run.gemm_choice=timed --optim.schedule=constant)
 export HOST_CUDA_FASTEST_GEMM=2
 expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/timed"
 says out '^gemm +[0-9]+ algorithms chosen by timing'
 last=checkpoints/step-00000012
 export HOST_CUDA_FASTEST_GEMM=1
-expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/told" "--run.gemm_file=$work/timed/gemm.json" --run.steps=5
+expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/pinned" "--run.gemm_file=$work/timed/gemm.json" --run.steps=5
 says out "^gemm +[0-9]+ algorithms from $work/timed/gemm.json"
-expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/told"
-says out "^gemm +[0-9]+ algorithms from $work/told/gemm.json"
-same_weights "$work/told/$last" "$work/timed/$last"
+expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/pinned"
+says out "^gemm +[0-9]+ algorithms from $work/pinned/gemm.json"
+same_weights "$work/pinned/$last" "$work/timed/$last"
 if ((stand_in)); then
-  expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/untold"
-  run "$lyceum" checkpoint diff "$work/untold/$last" "$work/timed/$last"
+  expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/unpinned"
+  run "$lyceum" checkpoint diff "$work/unpinned/$last" "$work/timed/$last"
   [[ $code != 0 ]] || fail "other algorithms have the same bits: this test shows nothing"
   export HOST_CUDA_CUBLASLT_VERSION=2
-  expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/untold" --run.steps=13
-  says out "^gemm +algorithms in $work/untold/gemm.json are for .*cuBLASLt 1; for .*cuBLASLt 2 they are chosen again"
+  expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/unpinned" --run.steps=13
+  says out "^gemm +algorithms in $work/unpinned/gemm.json are for .*cuBLASLt 1; for .*cuBLASLt 2 they are chosen again"
   unset HOST_CUDA_CUBLASLT_VERSION
-  # Ranks that would choose otherwise take what the first has chosen.
+  # Each rank would choose another algorithm, but all use the choices of the first.
   favour() { mpirun -n 2 bash -c 'HOST_CUDA_FASTEST_GEMM=$((2 - OMPI_COMM_WORLD_RANK)) exec "$@"' favour "$lyceum" "$@"; }
   shared=("${timed[@]}" --parallel.transport=staged --parallel.expert=2)
   expect 0 favour "${shared[@]}" "--run.dir=$work/shared-parts" --run.steps=5
@@ -75,17 +77,17 @@ if ((stand_in)); then
   same_weights "$work/shared-parts/$last" "$work/shared-whole/$last"
 fi
 unset HOST_CUDA_FASTEST_GEMM
-sed -i 's/"proposal":/"proposal" :/' "$work/told/gemm.json"
-expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/told" --run.steps=13
-sed -i 's/"accumulate":false/"accumulate":true/' "$work/told/gemm.json"
-expect 3 "$lyceum" "${timed[@]}" "--run.dir=$work/told" --run.steps=14
-says err 'told/gemm.json: it was changed after it was written .*remove it, and run.gemm_file if that names it'
+sed -i 's/"proposal":/"proposal" :/' "$work/pinned/gemm.json"
+expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/pinned" --run.steps=13
+sed -i 's/"accumulate":false/"accumulate":true/' "$work/pinned/gemm.json"
+expect 3 "$lyceum" "${timed[@]}" "--run.dir=$work/pinned" --run.steps=14
+says err 'pinned/gemm.json: it was changed after it was written .*remove it, and run.gemm_file if that names it'
 
-# Ranks that share the GPU.
+# Several ranks share one GPU.
 staged=("${gpu[@]}" --parallel.transport=staged)
 expect 0 ranks 2 "${staged[@]}" --parallel.expert=2 --parallel.zero=2 "--run.dir=$work/experts"
 losses experts 1
-# Two micro-batches by turns are the same run.
+# Overlapping two micro-batches does not change the result.
 by_turns=(--parallel.expert=2 --batch.micro=1 --parallel.zero=1)
 expect 0 ranks 2 "${staged[@]}" "${by_turns[@]}" --parallel.overlap=none "--run.dir=$work/alone"
 expect 0 ranks 2 "${staged[@]}" "${by_turns[@]}" --parallel.overlap=batches "--run.dir=$work/overlapped"
@@ -95,7 +97,7 @@ axes=(--parallel.pipeline=2 --parallel.tensor=2 --parallel.sequence=true --paral
 expect 0 ranks 4 "${staged[@]}" "${axes[@]}" "--run.dir=$work/axes"
 losses axes 1
 
-# A GPU a rank. (The stand-in for CUDA has as many as it is told.)
+# One GPU per rank. (HOST_CUDA_DEVICES sets the number of GPUs of the stand-in for CUDA.)
 export HOST_CUDA_DEVICES=4
 if ((gpus >= 2)); then
   expect 0 ranks 2 "${gpu[@]}" --parallel.transport=nccl --parallel.expert=2 "--run.dir=$work/nccl"

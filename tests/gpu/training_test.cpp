@@ -1,4 +1,4 @@
-// Whole training runs on the device against the same runs on the CPU.
+// Compares whole training runs on the device with the same runs on the CPU.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -12,7 +12,8 @@
 namespace lyceum {
 namespace {
 
-constexpr int steps = 3;  // as they come, recorded, and played back
+// If cuda_graph is set, the first step is launched kernel by kernel, the second is recorded, the third is replayed.
+constexpr int steps = 3;
 
 struct Variant {
   std::string name;
@@ -173,7 +174,7 @@ class TrainingOnDevice : public testing::TestWithParam<Variant> {
     GetParam().change(config);
     return config;
   }
-  /// The run on the device in bfloat16, once for all tests of a variant.
+  /// Returns the run on the device in bfloat16, computed once for all tests of a variant.
   const Trajectory& in_bfloat16() const {
     static std::map<std::string, Trajectory> runs;
     const auto [run, is_new] = runs.try_emplace(GetParam().name);
@@ -187,7 +188,7 @@ TEST_P(TrainingOnDevice, IsTheRunOfTheCpu) {
   expect_same_run(train(config(), ProcessGroup::self(), steps), on_cpu, GetParam().name);
 }
 
-/// Two runs, of which one is played back.
+/// Compares a run whose steps are launched kernel by kernel with one that replays a recorded step.
 TEST_P(TrainingOnDevice, GivesTheSameBitsInOneLaunch) {
   Config apart = config();
   apart.run.cuda_graph = false;
@@ -220,7 +221,7 @@ TEST_P(TrainingOnDevice, InBfloat16StaysNearTheCpu) {
 INSTANTIATE_TEST_SUITE_P(Variants, TrainingOnDevice, testing::ValuesIn(variants),
                          [](const auto& info) { return info.param.name; });
 
-/// What a step depends on besides weights lies in device memory: a step that is played back reads it anew.
+/// Inputs of a step that change between steps are in device memory, so a replayed step reads their new values.
 TEST(ResumptionOnDevice, GivesTheSameBitsOfNoiseBiasAndExpertsThatGrowInNumber) {
   for (const RouterKind router : {RouterKind::noisy, RouterKind::sigmoid}) {
     Config config = tiny_config();
@@ -248,7 +249,7 @@ TEST(ResumptionOnDevice, GivesTheSameBitsOfNoiseBiasAndExpertsThatGrowInNumber) 
   }
 }
 
-TEST(EvaluationOnDevice, TellsOfEachTokenWhatTheCpuTells) {
+TEST(EvaluationOnDevice, ReportsTheSameForEachTokenAsTheCpu) {
   Config config = tiny_config();
   config.balance = {.device_groups = 3};
   config.moe.top_k = 2;
@@ -269,14 +270,15 @@ TEST(PeakMemoryOnDevice, IsAsPlanned) {
     for (const bool graph : {false, true}) {
       Config config = sizable_config(2, 32, 2);
       config.balance.device_groups = 2;
-      // Rows that fill up experts, of which a device takes the most that there may be, are few among so many.
+      // Many tokens: a device allocates the largest number of padding rows that experts may need, which must be a small
+      // share of all rows.
       config.batch = {.global = 4, .micro = 4, .seq_len = 64};
       config.model.recompute = recompute;
       config.run.precision = Precision::bf16;
       config.run.cuda_graph = graph;
       const Stream stream = fresh_stream();
       const auto buffers = static_cast<std::size_t>(MemoryKind::buffers);
-      const double own = static_cast<double>(memory_of(stream).use().in_use[buffers]);  // the stream's
+      const double own = static_cast<double>(memory_of(stream).use().in_use[buffers]);  // memory of the stream itself
       TinyTraining training(config, ProcessGroup::self(), DType::bf16, stream);
       const double before = static_cast<double>(memory_of(stream).use().in_use[buffers]);
       const MemoryUse use = training.run(0, graph ? 3 : 1).back().memory;

@@ -15,14 +15,15 @@ namespace lyceum::test {
 
 inline constexpr Activation activations[] = {Activation::swiglu, Activation::gelu};
 
+/// Returns the numbers of inputs of activations with these numbers of results.
 inline Widths inputs_for(Activation kind, Widths widths) {
   for (std::int64_t& width : widths) width *= inputs_of(kind);
   return widths;
 }
 
-/// A Bank whose product has an activation beside it. `forward`: the bank's y is what the activation takes, and is here
-/// `hidden`; else its x is dy, its y the memory of `activated`, and `hidden` is given. Results are NaN at first, and so
-/// are the padding rows of inputs.
+/// A Bank whose product is fused with an activation. In a forward problem, `bank` has x and the weights, and the
+/// results are `hidden` (the product) and `activated`. In a backward problem, x of `bank` is dy, `hidden` is an input,
+/// and the results are `d_hidden` and `activated`. Results and padding rows of inputs are NaN at first.
 template <class T>
 struct ActivatedBank {
   Activation kind;
@@ -32,7 +33,8 @@ struct ActivatedBank {
   std::vector<std::int64_t> gate_of_row;
   std::vector<Accumulator<T>> gate, d_gate;
 
-  /// Experts of the rows and widths of `c`: `in` is the width of x, or of dy; `out` that of the activation's results.
+  /// Makes a problem with the rows and widths of `c`: c.in is the width of x (or dy), c.out that of the activation's
+  /// results.
   template <class Like>
   static ActivatedBank made(Activation kind, const Case& c, bool forward) {
     const Widths out = forward ? inputs_for(kind, c.out) : c.out;
@@ -78,8 +80,8 @@ struct ActivatedBank {
             .gates = {.index = gate_of_row, .gate = gate, .d_gate = d_gate}};
   }
 
-  /// Rows of dy are copies of tokens (Bank::pick), and have gates: some rows none, and some gates no row. Gradients of
-  /// gates are NaN at first.
+  /// Makes the rows of dy copies of tokens (Bank::pick) and adds gates. Some rows have no gate, and some gates no row.
+  /// The gradients of gates are NaN at first.
   template <class Like>
   void pick_gated(bool in_place, std::int64_t gap) {
     bank.template pick<Like>(in_place, gap);
@@ -96,7 +98,7 @@ struct ActivatedBank {
     for (std::int64_t g = 0; g < segments.total() + unused; ++g) gate.push_back(noise(random, g));
     d_gate.assign(gate.size(), std::numeric_limits<Accumulator<T>>::quiet_NaN());
   }
-  /// Of row `row` of all: 1 without gates, and 0 where there is none.
+  /// Returns the gate of a row, counted over all segments: 1 if the problem has no gates, 0 if the row has none.
   double gate_at(std::int64_t row) const {
     if (gate.empty()) return 1;
     const std::int64_t index = gate_of_row[static_cast<std::size_t>(row)];
@@ -108,9 +110,9 @@ struct ActivatedBank {
   Matrix<T> activated_of(std::int64_t e) { return narrow.over(activated.data()).segment(bank.table.view(), e); }
 };
 
-/// The activation of column `column` of a row of `width` results, and the gradient of what it takes.
+/// Result `column` of the activation of a row with `width` results, and the gradients of its inputs.
 struct ExactActivation {
-  double value, d_first, d_second;  // of GELU d_first alone
+  double value, d_first, d_second;  // d_second: gradient of `up` of SwiGLU; GELU has one input
 
   template <class T>
   ExactActivation(Activation kind, const T* row, std::int64_t width, std::int64_t column, double dy) {
@@ -129,16 +131,19 @@ struct ExactActivation {
   }
 };
 
-/// Whether `value` is `exact`, but for `roundings` to T and the error of sums.
+/// Succeeds if `value` differs from `exact` by no more than the errors of `roundings` roundings to T and of sums.
 template <class T>
 testing::AssertionResult nearly(T value, double exact, int roundings) {
-  const double relative = roundings * (std::is_same_v<T, bfloat16> ? 0x1p-8 : std::is_same_v<T, float> ? 1e-5 : 1e-12);
+  double rounding = 1e-12;
+  if (std::is_same_v<T, float>) rounding = 1e-5;
+  if (std::is_same_v<T, bfloat16>) rounding = 0x1p-8;
+  const double relative = roundings * rounding;
   const double absolute = std::is_same_v<T, double> ? 1e-9 : 3e-3;
   if (std::abs(as_double(value) - exact) <= absolute + relative * std::abs(exact)) return testing::AssertionSuccess();
   return testing::AssertionFailure() << as_double(value) << " instead of " << exact;
 }
 
-/// The activation's results, times their gates, against the formula for what it took; zeros in padding.
+/// Compares `activated` with gate · activation(hidden), computed in double. Padding must be 0.
 template <class T>
 void expect_right_activated(ActivatedBank<T>& bank) {
   const Segments segments = bank.bank.table.view();
@@ -155,7 +160,7 @@ void expect_right_activated(ActivatedBank<T>& bank) {
   }
 }
 
-/// The products of a forward pass by run(bank), and their activation, against the formulas in double.
+/// Computes the forward pass with run(bank) and compares the products and the activation with the formulas in double.
 template <class T, class Run>
 void expect_right_forward(Activation kind, const Case& c, bool picked, Run&& run) {
   auto bank = ActivatedBank<T>::template made<T>(kind, c, true);
@@ -168,12 +173,13 @@ void expect_right_forward(Activation kind, const Case& c, bool picked, Run&& run
   lyceum::run(CpuStream(2), exact.product(true));
   for (std::int64_t e = 0; e < exact.table.view().count(); ++e) {
     SCOPED_TRACE(testing::Message() << "expert " << e);
-    expect_rounded<T>(bank.hidden_of(e), exact.y_of(e));  // the padding too: zeros
+    expect_rounded<T>(bank.hidden_of(e), exact.y_of(e));  // includes padding, which must be 0
   }
   expect_right_activated(bank);
 }
 
-/// d_gate of every row against the formula for the exact gradient of the activation's results; 0 of gates without rows.
+/// Compares d_gate with the formula, given the exact gradient of the activation's results. It must be 0 for gates
+/// without a row.
 template <class T>
 void expect_right_gates(ActivatedBank<T>& bank, Bank<double>& exact) {
   const Segments segments = bank.bank.table.view();
@@ -185,7 +191,7 @@ void expect_right_gates(ActivatedBank<T>& bank, Bank<double>& exact) {
     for (std::int64_t r = 0; r < segments.rows[i]; ++r) {
       const std::int64_t index = bank.gate_of_row[static_cast<std::size_t>(segments.begin[i] + r)];
       if (index < 0) continue;
-      double sum = 0, error = 0;  // that of rounding the gradient of the activation's results, and of its sum
+      double sum = 0, error = 0;  // error: from rounding the gradient of the activation's results, and from the sum
       for (std::int64_t c = 0; c < d_activated.cols; ++c) {
         const double given = d_activated.row(r)[c];
         const double value = ExactActivation(bank.kind, hidden.row(r), d_activated.cols, c, 0).value;
@@ -202,7 +208,8 @@ void expect_right_gates(ActivatedBank<T>& bank, Bank<double>& exact) {
   for (std::size_t g = 0; g < checked.size(); ++g) ASSERT_TRUE(checked[g] || bank.d_gate[g] == 0) << "gate " << g;
 }
 
-/// The same for a backward pass; `picked`: of rows that are, and with gates.
+/// Computes the backward pass with run(bank) and compares all results with the formulas in double. `picked`: rows of dy
+/// are picked and have gates.
 template <class T, class Run>
 void expect_right_backward(Activation kind, const Case& c, bool picked, Run&& run) {
   auto bank = ActivatedBank<T>::template made<T>(kind, c, false);
@@ -238,8 +245,8 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-/// One kernel gives the bits of the two in turns, by run(description), which keep what goes between them; but the
-/// gradients of gates, which it adds up in another order.
+/// Expects that the fused kernel gives the same bits as the two kernels in succession, which store the intermediate
+/// result. Gradients of gates are not compared, because the fused kernel adds them up in another order.
 template <class T, class Run>
 void expect_bits_of_two_kernels(Activation kind, const Case& c, bool picked, Run&& run) {
   auto one = ActivatedBank<T>::template made<T>(kind, c, true), two = ActivatedBank<T>::template made<T>(kind, c, true);

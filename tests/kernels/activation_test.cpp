@@ -9,14 +9,15 @@ namespace {
 
 double swiglu(double gate, double up) { return gate / (1 + std::exp(-gate)) * up; }
 double gelu(double x) { return x * (1 + std::erf(x / std::sqrt(2.0))) / 2; }
-/// Of columns of a row that is `given` wide.
+/// Returns result `column` of the activation of a row of `given` inputs.
 double naive(Activation kind, const double* row, std::int64_t given, std::int64_t column) {
   return kind == Activation::swiglu ? swiglu(row[column], row[column + given / 2]) : gelu(row[column]);
 }
 
 constexpr Activation kinds[] = {Activation::swiglu, Activation::gelu};
 
-/// A bank of segments of uneven rows and widths with poisoned padding; results in one flat row each.
+/// A bank of segments with different numbers of rows and widths. Padding of inputs is NaN. Each Grid is the flat memory
+/// of a segmented matrix, as one row.
 template <class T>
 struct Bank {
   Activation kind;
@@ -43,7 +44,7 @@ struct Bank {
     for (std::int64_t& width : widths) width *= inputs_of(kind);
     return widths;
   }
-  /// f(index, whether it is padding) for every element of a layout.
+  /// Calls f(index, is_padding) for every element of a layout.
   template <class F>
   void each(const SegmentLayout& layout, const F& f) const {
     const std::vector<T> memory(static_cast<std::size_t>(layout.size()));
@@ -109,7 +110,7 @@ TYPED_TEST(ActivationTest, SegmentsOfUnevenRowsAndWidths) {
   }
 }
 
-/// Columns that the device reads several of at once.
+/// Widths that are multiples of the vector size, with which the device reads several columns at once.
 TYPED_TEST(ActivationTest, RowsOfWholePacks) {
   for (const Activation kind : kinds) {
     Bank<TypeParam> bank(kind, {5, 40}, {64, 16});
@@ -132,8 +133,8 @@ TYPED_TEST(ActivationTest, ResultsMayOverwriteTheirGradients) {
   }
 }
 
-/// y = gate · activation(x): dx is that of dy times the gate, and the gate's gradient the sum of dy · activation(x).
-/// Gates of rows are in reverse; some rows have none, and some gates no row.
+/// Checks y = gate · activation(x): dx is that of gate · dy, and the gradient of the gate is Σ dy · activation(x).
+/// Gates are in the reverse order of rows; some rows have no gate, and some gates no row.
 TYPED_TEST(ActivationTest, RowsWithGates) {
   using A = Accumulator<TypeParam>;
   const std::vector<std::int64_t> rows{33, 0, 1, 7, 64, 0}, widths{7, 341, 1, 33, 341, 5};

@@ -12,7 +12,7 @@ constexpr double lr = 3e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1, 
 
 Stream stream_of(int threads) { return tests_run_on_gpu() ? tested_stream() : CpuStream(threads); }
 
-/// A list of numbers here and where the kernel runs.
+/// An array in the memory of the tested device, with access from the host.
 template <class A>
 class Mirrored {
  public:
@@ -36,19 +36,20 @@ class Mirrored {
   Tensor device_;
 };
 
-/// Tensors of these sizes with `gap` elements before each of them and behind the last, and the updates made to them.
+/// Tensors of the given sizes with their optimizer state, in one flat memory with gaps of `gap` elements before,
+/// between and after the tensors, and the updates to test.
 template <class T>
 struct Problem {
   using A = Accumulator<T>;
   Stream stream;
   std::vector<std::int64_t> sizes, begin, first_block;
   std::int64_t blocks = 0, length = 0;
-  std::vector<std::vector<DecaySpan>> runs;  // of each tensor
-  std::vector<std::int64_t> places;          // of each tensor: weights, then updates
+  std::vector<std::vector<DecaySpan>> decay_spans;  // one list per tensor
+  std::vector<std::int64_t> places;                 // weight_places of all tensors, then update_places
   Mirrored<A> master, exp_avg, exp_avg_sq;
   Mirrored<T> weight;
-  std::vector<double> sums;                           // after the last step
-  std::vector<std::uint32_t> digests, damaged = {0};  // the first empty where nobody looks
+  std::vector<double> sums;                           // result of the last step
+  std::vector<std::uint32_t> digests, damaged = {0};  // UpdateDigests; digests empty: no checks
 
   Problem(int threads, std::vector<std::int64_t> sizes, std::int64_t gap = 0)
       : stream(stream_of(threads)),
@@ -59,7 +60,7 @@ struct Problem {
         exp_avg_sq(stream, Grid<A>::zeros(1, length)),
         weight(stream, Grid<T>(1, length)) {
     for (std::size_t t = 0; t < this->sizes.size(); ++t) {
-      runs.push_back({{.end = this->sizes[t], .weight_decay = decay}});
+      decay_spans.push_back({{.end = this->sizes[t], .weight_decay = decay}});
       places.push_back(first_block[t]);
     }
     for (std::size_t t = 0; t < this->sizes.size(); ++t) places.push_back(blocks + first_block[t]);
@@ -79,7 +80,7 @@ struct Problem {
   void step(int n, const Grid<A>& gradient, bool skip = false) {
     const Mirrored<A> gradients(stream, gradient);
     std::vector<UpdatedTensor<T, AdamW::states>> rows;
-    std::vector<DecaySpan> all_runs;
+    std::vector<DecaySpan> all_spans;
     for (std::size_t t = 0; t < sizes.size(); ++t) {
       const std::int64_t at = begin[t];
       rows.push_back({master.data() + at,
@@ -88,11 +89,11 @@ struct Problem {
                       weight.data() + at,
                       sizes[t],
                       first_block[t],
-                      std::ssize(all_runs)});
-      all_runs.insert(all_runs.end(), runs[t].begin(), runs[t].end());
+                      std::ssize(all_spans)});
+      all_spans.insert(all_spans.end(), decay_spans[t].begin(), decay_spans[t].end());
     }
     sums.assign(static_cast<std::size_t>(2 * blocks), poison<double>());
-    const Tensor row_table = table_of(stream, rows), run_table = table_of(stream, all_runs),
+    const Tensor row_table = table_of(stream, rows), span_table = table_of(stream, all_spans),
                  place_table = table_of(stream, places), sum_table = table_of(stream, sums),
                  digest_table = table_of(stream, digests), damage_table = table_of(stream, damaged);
     const Tensor numbers =
@@ -105,7 +106,7 @@ struct Problem {
     launch(stream,
            UpdateWeights<T, AdamW>{
                .tensors = rows_of<UpdatedTensor<T, AdamW::states>>(row_table),
-               .decay = rows_of<DecaySpan>(run_table),
+               .decay = rows_of<DecaySpan>(span_table),
                .blocks = blocks,
                .rule = {.beta1 = beta1, .beta2 = beta2, .eps = eps, .numbers = rows_of<AdamW::Numbers>(numbers)},
                .verdict = rows_of<StepVerdict>(verdict),
@@ -116,7 +117,7 @@ struct Problem {
     copy_to_host(stream, sums.data(), sum_table.raw(), sum_table.bytes());
     read_digests(digest_table, damage_table);
   }
-  /// Digests of what there is.
+  /// Runs CheckDigests on all tensors.
   void check(bool renew) {
     std::vector<UpdatedTensor<T, AdamW::states>> rows;
     for (std::size_t t = 0; t < sizes.size(); ++t) {
@@ -149,13 +150,13 @@ struct Problem {
     return master.now().same_bits(other.master.now()) && exp_avg.now().same_bits(other.exp_avg.now()) &&
            exp_avg_sq.now().same_bits(other.exp_avg_sq.now()) && weight.now().same_bits(other.weight.now());
   }
-  /// Of element i of tensor t.
+  /// Returns the weight decay of element i of tensor t.
   double decay_of(std::size_t t, std::int64_t i) const {
-    return std::ranges::find_if(runs[t], [&](const DecaySpan& run) { return run.end > i; })->weight_decay;
+    return std::ranges::find_if(decay_spans[t], [&](const DecaySpan& span) { return span.end > i; })->weight_decay;
   }
 };
 
-/// The algorithm as its paper writes it (Algorithm 2, schedule in the rate), for one element.
+/// Returns one weight after updates with these gradients, by Algorithm 2 of the paper with the schedule in the rate.
 double by_hand(double w, const std::vector<double>& gradients, double weight_decay) {
   double m = 0, v = 0;
   for (std::size_t n = 1; n <= gradients.size(); ++n) {
@@ -175,12 +176,12 @@ TYPED_TEST_SUITE(AdamWTest, Types);
 
 const std::vector<std::int64_t> uneven{0, 1, 7, 1024, 0, 0, 1025, 33, 5000, 0};
 
-/// Decay that changes within blocks, once after an element, once before and behind the tensor.
+/// Sets decay spans that change within blocks: one has a single element, others end before or after their tensor.
 template <class T>
-void set_uneven_runs(Problem<T>& problem) {
-  problem.runs[2] = {{-32, decay}, {0, 0.3}, {3, 0}, {4, decay}, {9, 0}};
-  problem.runs[6] = {{1024, 0}, {1025, decay}};
-  problem.runs[8] = {{32, 0}, {64, decay}, {1999, 0.2}, {2048, 0}, {2049, decay}, {100000, 0}};
+void set_uneven_decay(Problem<T>& problem) {
+  problem.decay_spans[2] = {{-32, decay}, {0, 0.3}, {3, 0}, {4, decay}, {9, 0}};
+  problem.decay_spans[6] = {{1024, 0}, {1025, decay}};
+  problem.decay_spans[8] = {{32, 0}, {64, decay}, {1999, 0.2}, {2048, 0}, {2049, decay}, {100000, 0}};
 }
 
 TYPED_TEST(AdamWTest, SeveralStepsByHandOnManyTensors) {
@@ -188,8 +189,8 @@ TYPED_TEST(AdamWTest, SeveralStepsByHandOnManyTensors) {
   using A = Accumulator<T>;
   for (const std::int64_t gap : {0, 1, 32}) {
     Problem<T> one(1, uneven, gap), two(2, uneven, gap);
-    set_uneven_runs(one);
-    set_uneven_runs(two);
+    set_uneven_decay(one);
+    set_uneven_decay(two);
     const Grid<A> start = one.master.now(), untouched = one.exp_avg.now();
     std::vector<std::vector<double>> gradients(static_cast<std::size_t>(one.length));
     std::vector<double> before;
@@ -236,17 +237,17 @@ TYPED_TEST(AdamWTest, SeveralStepsByHandOnManyTensors) {
 TYPED_TEST(AdamWTest, NeitherCutsAtBlocksNorTheBeginInMemoryChangeABit) {
   using T = TypeParam;
   Problem<T> whole(1, {150000}), cut(2, {2048, 0, 147952}), moved(1, {150000}, 1);
-  whole.runs[0] = {{100, 0}, {2500, decay}, {150000, 0}};
-  moved.runs = whole.runs;
-  cut.runs = {{{100, 0}, {2500, decay}, {150000, 0}},
-              {{-1948, 0}, {452, decay}, {147952, 0}},
-              {{-1948, 0}, {452, decay}, {147952, 0}}};
+  whole.decay_spans[0] = {{100, 0}, {2500, decay}, {150000, 0}};
+  moved.decay_spans = whole.decay_spans;
+  cut.decay_spans = {{{100, 0}, {2500, decay}, {150000, 0}},
+                     {{-1948, 0}, {452, decay}, {147952, 0}},
+                     {{-1948, 0}, {452, decay}, {147952, 0}}};
   const auto gradient = whole.gradient(1);
   whole.step(1, gradient);
   cut.step(1, gradient);
   EXPECT_TRUE(whole.same_bits(cut));
   EXPECT_EQ(whole.sums, cut.sums);
-  // The same numbers an element later.
+  // Copies the numbers to one element later in memory, to test another alignment.
   auto later = moved.gradient(1), weights = moved.master.now();
   const auto start = Problem<T>(1, {150000}).master.now();
   std::copy_n(start.values.begin(), 150000, weights.values.begin() + 1);
@@ -277,7 +278,7 @@ TYPED_TEST(AdamWTest, AStepThatIsLeftOutChangesNothing) {
 
 TEST(AdamW, SumsOfTensorsWithoutAPlaceAreLeftOut) {
   Problem<float> problem(1, {2000, 3000});
-  problem.places[0] = problem.places[3] = -1;  // weights of the first, updates of the second
+  problem.places[0] = problem.places[3] = -1;  // no sums for weights of the first and updates of the second tensor
   problem.step(1, problem.gradient(1));
   for (std::size_t b = 0; b < 5; ++b) {
     EXPECT_EQ(is_nan(problem.sums[b]), b < 2) << b;
@@ -335,7 +336,7 @@ TEST(JudgeStep, ClipsAndLeavesOutWhatIsNotFinite) {
     EXPECT_EQ(judged(bad, 5, 1).skip, 1);
     EXPECT_EQ(judged(2, bad, 1).skip, 1);
   }
-  EXPECT_EQ(judged(2, 0, 1, 0).skip, 1);  // no target counts
+  EXPECT_EQ(judged(2, 0, 1, 0).skip, 1);  // a batch without targets
 }
 
 TYPED_TEST(AdamWTest, FindsWhatChangesBetweenUpdates) {
@@ -350,7 +351,7 @@ TYPED_TEST(AdamWTest, FindsWhatChangesBetweenUpdates) {
     EXPECT_EQ(one.damaged[0], 0u) << n;
   }
   EXPECT_TRUE(one.same_bits(unwatched));
-  const std::size_t t = 8;  // 5000 elements
+  const std::size_t t = 8;  // has 5000 elements
   for (const int array : {0, 1, 2, 3}) {
     for (const std::int64_t element : {0, 1023, 1024, 4999}) {
       const int bit = static_cast<int>((element + array) % 16);

@@ -13,7 +13,7 @@
 
 namespace lyceum::test {
 
-/// All matrices of an attention's forward and backward; inputs random, outputs NaN, gaps between rows.
+/// All matrices of the forward and backward passes of an attention. Inputs are random, outputs NaN; rows have gaps.
 template <class T>
 struct AttentionProblem {
   AttentionShape shape;
@@ -66,7 +66,8 @@ std::unique_ptr<AttentionProblem<T>> make_attention(const AttentionShape& shape,
   return std::unique_ptr<AttentionProblem<T>>(AttentionProblem<T>::template made<Like>(shape, gap));
 }
 
-/// Kinds of attention: their descriptions of a problem, and what forward keeps for backward, of about which size.
+/// The kinds of attention: the descriptions of their forward and backward for a problem, the matrix that forward keeps
+/// for backward, and the approximate size of its numbers.
 struct Softmax {
   static constexpr auto forward = [](auto& problem) { return problem.forward(); };
   static constexpr auto backward = [](auto& problem) { return problem.backward(); };
@@ -93,7 +94,7 @@ inline constexpr AttentionShape attention_shapes[] = {
     {1, 200, 200, 4, 1, 32}, {2, 5, 70, 2, 1, 8}, {1, 1, 131, 4, 2, 16}, {1, 100, 131, 1, 1, 8},
 };
 
-/// Sequences of documents of 1 to 150 keys, other ones in each.
+/// Returns FirstKeys for sequences that consist of documents of 1 to 150 keys; the lengths differ between sequences.
 inline std::vector<std::int32_t> documents_in(const AttentionShape& shape) {
   constexpr std::int64_t lengths[] = {37, 1, 5, 64, 2, 150, 20};
   std::vector<std::int32_t> first_keys;
@@ -107,7 +108,7 @@ inline std::vector<std::int32_t> documents_in(const AttentionShape& shape) {
   return first_keys;
 }
 
-/// Forward and backward by run(description) against the reference in double.
+/// Computes forward and backward with run(description) and compares the results with the reference in double.
 template <class Kind, class T, class Run>
 void expect_right_attention(const AttentionShape& shape, double tolerance, Run&& run,
                             const std::vector<std::int32_t>& first_keys = {}) {

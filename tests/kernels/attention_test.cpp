@@ -19,7 +19,7 @@ using test::Sticks;
 template <class Kind>
 class Attention : public testing::Test {
  protected:
-  /// On the device that this program tests.
+  /// Checks the attention on the device that this program tests.
   template <class T>
   static void check(const AttentionShape& shape, double tolerance) {
     expect_right_attention<Kind, T>(shape, tolerance, [](const auto& attention) { launch_on(2, attention); });
@@ -48,7 +48,7 @@ TYPED_TEST(Attention, KeepsDocumentsApart) {
   expect_right_attention<TypeParam, float>(many, 1e-5, run, test::documents_in(many));
 }
 
-/// Outputs and gradients of each document are those of a sequence of its own.
+/// The outputs and gradients of a document are the same as if it were a separate sequence.
 TYPED_TEST(Attention, ADocumentIsASequenceOfItsOwn) {
   constexpr std::int64_t length = 150;
   const auto whole = make_attention<float>({1, length, length, 4, 2, 16});
@@ -86,7 +86,7 @@ TYPED_TEST(Attention, EmptyInputs) {
     this->template check<float>(shape, 0);
     this->template check<double>(shape, 0);
   }
-  const AttentionShape no_queries{1, 0, 5, 2, 1, 8};  // keys without queries have no influence
+  const AttentionShape no_queries{1, 0, 5, 2, 1, 8};  // 0 queries, 5 keys
   const auto problem = make_attention<float>(no_queries);
   launch_on(2, TypeParam::forward(*problem));
   launch_on(2, TypeParam::backward(*problem));
@@ -98,7 +98,7 @@ TYPED_TEST(Attention, EmptyInputs) {
   }
 }
 
-/// The gradient of L = Σ d_out · out by central differences.
+/// Compares gradients with central differences of L = Σ d_out · out.
 TYPED_TEST(Attention, GradientsAreDerivatives) {
   const auto problem = make_attention<double>({2, 5, 7, 4, 2, 3});
   launch_on(2, TypeParam::forward(*problem));
@@ -177,7 +177,7 @@ TYPED_TEST(Attention, RefusesShapesThatDoNotFit) {
   EXPECT_THROW(launch_on(2, attention), Error);
 }
 
-/// p_i = β_i · Π_{j > i} (1 - β_j), product by product.
+/// Compares with p_i = β_i · Π_{j > i} (1 - β_j), computed as a product.
 TEST(StickBreaking, IsItsDefinition) {
   const AttentionShape shape{2, 6, 9, 4, 2, 3};
   const auto problem = make_attention<double>(shape);
@@ -215,7 +215,7 @@ TEST(StickBreaking, GoesThroughManyTilesOfKeys) {
   expect_right_attention<Sticks, bfloat16>(shape, 0.03, run);
 }
 
-/// Scores of ±50 and more: shares of one and of nothing.
+/// Scores are ±50 and more, so that shares are almost 1 or 0.
 TEST(StickBreaking, TakesLargeScores) {
   for (const AttentionShape& shape : {AttentionShape{1, 130, 130, 2, 1, 16}, AttentionShape{1, 20, 300, 1, 1, 16}}) {
     const auto fast = make_attention<float>(shape);
@@ -232,7 +232,7 @@ TEST(StickBreaking, TakesLargeScores) {
   }
 }
 
-/// With scores of -8 a query reaches thousands of keys back: sums over all of them must not lose the newest ones.
+/// If scores are -8, thousands of keys get a part of the stick. Sums over all of them must not lose the newest ones.
 TEST(StickBreaking, LongSticksKeepTheirEnds) {
   const AttentionShape shape{1, 3, 5000, 1, 1, 2};
   for (const float score : {-8.0f, 0.0f, 3.0f}) {

@@ -26,7 +26,8 @@ TYPED_TEST(BalanceBiasTest, MovesTowardsEvenCounts) {
     for (std::int64_t e = 0; e < experts; ++e) {
       const double own = static_cast<double>(counts(0, e) + counts(1, e)),
                    mean = static_cast<double>(sum) / static_cast<double>(experts);
-      expected.push_back(A(own == mean ? 0.5 : own < mean ? 0.75 : 0.25));
+      const int sign = (own < mean) - (own > mean);
+      expected.push_back(A(0.5 + 0.25 * sign));
     }
     launch_on(1, BalanceBias<A>{counts.matrix(), bias, 0.25, {&verdict, 1}});
     EXPECT_EQ(bias, expected);

@@ -14,7 +14,7 @@ constexpr std::int64_t experts = 7, top_k = 2, seq_len = 12;
 const std::vector<std::int32_t> order{4, 0, 6, 1, 2, 3, 5};  // devices {4, 0}, {6}, {1, 2, 3, 5}
 const std::vector<std::int64_t> first{0, 2, 3, 7};
 
-/// The losses of sequences by the paper's formulas, where rows of counts are sums over `counted`.
+/// The losses by the formulas of the papers. Each row of count and probability is a sum over `counted` sequences.
 struct ExpectedLosses {
   double expert = 0, device = 0, z = 0, information = 0, concentration = 0;
   std::vector<double> expert_slope, device_slope, entropy_slope;
@@ -52,7 +52,7 @@ struct ExpectedLosses {
 
 TEST(BalanceLosses, FollowThePapersFormulas) {
   for (const std::int64_t sequences : {0, 1, 3, 300}) {
-    for (const bool batch : {false, true}) {  // one row of counts, seen as every sequence's
+    for (const bool batch : {false, true}) {  // batch: all sequences have the same counts, the sums over a batch
       Grid<double> count(sequences, experts, 2), sums = Grid<double>::random(sequences, experts + 2, "sums", 1);
       Grid<double> probability(sequences, experts, 4);  // some are zero
       for (std::int64_t s = 0; s < sequences; ++s) {
@@ -94,7 +94,7 @@ TEST(BalanceLosses, FollowThePapersFormulas) {
       EXPECT_NEAR(information[0], expected.information, 1e-11);
       EXPECT_NEAR(concentration[0], expected.concentration, 1e-11);
       expect_close(entropy_slope, expected.entropy_slope);
-      losses.probability = {};  // nobody asks for entropies
+      losses.probability = {};  // without entropies
       losses.entropy_slope = {};
       losses.information_factor = losses.concentration_factor = 0;
       launch_on(1, losses);
@@ -150,7 +150,7 @@ TEST(BalanceLosses, BackwardMixesWhatIsThere) {
 }
 
 TEST(BalanceLosses, RefuseWhatDoesNotFit) {
-  Grid<double> count(2, experts), sums(2, experts), slope(2, experts);  // sums: a column too few
+  Grid<double> count(2, experts), sums(2, experts), slope(2, experts);  // sums should have experts + 2 columns
   std::vector<double> loss(1);
   const BalanceLosses losses{.count = count.matrix(),
                              .probability = {},

@@ -25,7 +25,7 @@ const std::vector<CapacityCase> capacity_cases{{1, 1, 1, 1, 1},       {1, 1, 1, 
                                                {2, 130, 6, 64, 1.25}, {2, 33, 3, 7, 0.5}, {2, 40, 4, 300, 1},
                                                {1, 12, 3, 4, 1e-9},   {1, 12, 3, 4, 1e9}};
 
-/// Different experts of each token, the first ones often; with `holes` some choices are none.
+/// Returns k distinct experts per token, with low indices more often. With `holes`, some choices are −1.
 Grid<std::int32_t> choices_of(const CapacityCase& c, bool holes) {
   Grid<std::int32_t> index(c.sequences * c.seq_len, c.k, 1);
   const Philox random(3, "capacity");
@@ -39,7 +39,8 @@ Grid<std::int32_t> choices_of(const CapacityCase& c, bool holes) {
   return index;
 }
 
-/// By the definition: of each sequence and expert, choices in the order that room is given in.
+/// Returns the choices that are not dropped, by the definition: visits the choices of a sequence in the order of their
+/// precedence and counts those of each expert. `dropped` gets the number of dropped choices, plus 5.
 Grid<std::int32_t> naively_kept(const CapacityCase& c, const Grid<std::int32_t>& index, double k,
                                 std::vector<double>& dropped) {
   Grid<std::int32_t> kept(index.rows, c.k);
@@ -60,41 +61,43 @@ Grid<std::int32_t> naively_kept(const CapacityCase& c, const Grid<std::int32_t>&
   return kept;
 }
 
-/// Runs of all tokens that end anywhere, some of them empty, each by itself.
-TEST(DropChoices, LeavesOutWhatComesLastHoweverTheTokensAreCut) {
+/// The tokens are divided into spans that end anywhere in a sequence; some are empty. Each span is processed
+/// separately, as by a rank.
+TEST(DropChoices, DropsTheLastChoicesForAnyDivisionOfTheTokens) {
   for (const CapacityCase& c : capacity_cases) {
-    for (const auto& [runs, holes, told] : {std::tuple{1, false, 0.0}, {3, true, 0.0}, {4, false, 1.0}}) {
+    for (const auto& [spans, holes, stated_k] : {std::tuple{1, false, 0.0}, {3, true, 0.0}, {4, false, 1.0}}) {
       SCOPED_TRACE(c);
       const Grid<std::int32_t> index = choices_of(c, holes);
-      const std::vector<double> choices(told > 0 ? 1 : 0, told);
+      const std::vector<double> choices(stated_k > 0 ? 1 : 0, stated_k);
       std::vector<double> left_out;
-      const Grid<std::int32_t> expected = naively_kept(c, index, told > 0 ? told : static_cast<double>(c.k), left_out);
-      const auto begin = [&, runs = runs](std::int64_t run) {
-        return run == 1 && runs > 1 ? 0 : index.rows * run / runs;
+      const Grid<std::int32_t> expected =
+          naively_kept(c, index, stated_k > 0 ? stated_k : static_cast<double>(c.k), left_out);
+      const auto begin = [&, spans = spans](std::int64_t span) {
+        return span == 1 && spans > 1 ? 0 : index.rows * span / spans;
       };
-      Grid<std::int64_t> counts(runs * c.sequences * c.k, c.experts, 2);
+      Grid<std::int64_t> counts(spans * c.sequences * c.k, c.experts, 2);
       Grid<std::int32_t> kept(index.rows, c.k, 3);
       Grid<std::int64_t> dropped(c.k, c.experts, 1);
       for (std::int64_t j = 0; j < c.k; ++j) {
         for (std::int64_t e = 0; e < c.experts; ++e) dropped(j, e) = 5;
       }
-      for (std::int64_t run = 0; run < runs; ++run) {
-        launch_on(1, CountChoices{.index = index.matrix().rows_from(begin(run), begin(run + 1) - begin(run)),
+      for (std::int64_t span = 0; span < spans; ++span) {
+        launch_on(1, CountChoices{.index = index.matrix().rows_from(begin(span), begin(span + 1) - begin(span)),
                                   .seq_len = c.seq_len,
-                                  .first = begin(run),
-                                  .counts = counts.matrix().rows_from(run * c.sequences * c.k, c.sequences * c.k)});
+                                  .first = begin(span),
+                                  .counts = counts.matrix().rows_from(span * c.sequences * c.k, c.sequences * c.k)});
       }
-      for (std::int64_t run = 0; run < runs; ++run) {
-        const std::int64_t count = begin(run + 1) - begin(run);
-        launch_on(1, DropChoices{.index = index.matrix().rows_from(begin(run), count),
+      for (std::int64_t span = 0; span < spans; ++span) {
+        const std::int64_t count = begin(span + 1) - begin(span);
+        launch_on(1, DropChoices{.index = index.matrix().rows_from(begin(span), count),
                                  .counts = counts.matrix(),
-                                 .ranks = runs,
-                                 .rank = run,
+                                 .ranks = spans,
+                                 .rank = span,
                                  .seq_len = c.seq_len,
-                                 .first = begin(run),
+                                 .first = begin(span),
                                  .factor = c.factor,
                                  .choices = choices,
-                                 .kept = kept.matrix().rows_from(begin(run), count),
+                                 .kept = kept.matrix().rows_from(begin(span), count),
                                  .dropped = dropped.matrix()});
       }
       EXPECT_EQ(kept.flat(), expected.flat());

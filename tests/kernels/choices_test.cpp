@@ -8,7 +8,7 @@ namespace {
 
 using Numbers = std::vector<std::int32_t>;
 
-/// Some choices are none.
+/// Returns random choices; some are −1.
 Grid<std::int32_t> random_choices(std::int64_t tokens, std::int64_t k, std::uint64_t choices) {
   Grid<std::int32_t> index(tokens, k, 3);
   const Philox random(5, "choices");
@@ -21,7 +21,7 @@ Grid<std::int32_t> random_choices(std::int64_t tokens, std::int64_t k, std::uint
 }
 
 TEST(MapChoices, LeadsToPlacesOnceOrEveryTimeAndCounts) {
-  const Numbers place{2, -1, 0, 2, 2, -1, 3, 0};  // place 1 is nobody's
+  const Numbers place{2, -1, 0, 2, 2, -1, 3, 0};  // no choice has destination 1
   for (const auto& [tokens, k] : {std::pair{0, 2}, {1, 1}, {7, 3}, {341, 7}, {5000, 2}}) {
     const Grid<std::int32_t> index = random_choices(tokens, k, place.size());
     std::vector<std::int64_t> expected_count(4);

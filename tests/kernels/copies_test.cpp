@@ -13,7 +13,7 @@ class CopiesTest : public testing::Test {};
 using Types = testing::Types<float, bfloat16, double>;
 TYPED_TEST_SUITE(CopiesTest, Types);
 
-/// Some tokens choose several copies, some none.
+/// Some tokens choose several copy experts, some none.
 TYPED_TEST(CopiesTest, FollowTheFormulas) {
   using T = TypeParam;
   using A = Accumulator<T>;

@@ -58,7 +58,7 @@ TYPED_TEST(CrossEntropyTest, AgreesWithExtendedPrecision) {
     loss.run();
     const std::vector<double> expected = naive(loss.logits.widened(), loss.targets);
     for (std::size_t t = 0; t < expected.size(); ++t) {
-      // Logits of a few units stand against the loss: the error is relative to them.
+      // The loss is a difference of numbers of a few units, so the error is relative to these.
       ASSERT_TRUE(std::abs(to_double(loss.loss.values[t]) - expected[t]) <= exact * (10 + expected[t]));
     }
     std::vector<double> gradient;
@@ -111,7 +111,7 @@ TYPED_TEST(CrossEntropyTest, StableForLargeLogits) {
   loss.targets = {1, 0};
   loss.run();
   EXPECT_EQ(loss.loss.at(0, 0), 0);
-  EXPECT_NEAR(loss.loss.at(0, 1), std::log(2.0), 0.004);  // one step of a float at 30000
+  EXPECT_NEAR(loss.loss.at(0, 1), std::log(2.0), 0.004);  // tolerance: the distance of floats near 30000
   EXPECT_NEAR(loss.d_logits.at(1, 0), -scale / 2, 0.001);
   EXPECT_EQ(loss.d_logits.at(1, 1), 0);
 }
@@ -135,7 +135,7 @@ TYPED_TEST(CrossEntropyTest, NanAndInfinityShow) {
   EXPECT_TRUE(is_nan(nothing.loss.at(0, 0)));
 }
 
-/// The loss of `whole` computed from parts of the vocabulary that begin at `begins`.
+/// Computes the loss and gradient of `whole` from slices of the vocabulary that begin at `begins`.
 template <class T>
 void run_in_parts(Loss<T>& whole, const std::vector<std::int64_t>& begins) {
   using A = Accumulator<T>;
@@ -198,7 +198,7 @@ TYPED_TEST(CrossEntropyTest, PartsShowNanAndInfinityAndBearWordsThatCannotBe) {
   Loss<T> whole(1, 33), parts(1, 33);
   for (Loss<T>* loss : {&whole, &parts}) {
     loss->targets = {3};
-    for (std::int64_t v = 11; v < 22; ++v) loss->logits(0, v) = static_cast<T>(-infinity);  // all of one part
+    for (std::int64_t v = 11; v < 22; ++v) loss->logits(0, v) = static_cast<T>(-infinity);  // a whole slice
   }
   whole.run();
   run_in_parts(parts, begins);

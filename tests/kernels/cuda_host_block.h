@@ -12,8 +12,9 @@
 
 namespace lyceum::test {
 
-/// A block of the GPU played on the host for grouped::MmaTile: all threads take each step one after the other. Copies
-/// arrive as late as the waits allow, shared memory begins as NaN, and accesses that no sync() separates are counted.
+/// Emulates a thread block on the host for grouped::MmaTile. All threads take each step, one after the other.
+/// Asynchronous copies arrive as late as the waits allow, shared memory is NaN at first, and races are counted:
+/// accesses of different threads to the same memory, one of them a write, without a sync() in between.
 class HostMmaBlock {
  public:
   using Thread = grouped::MmaThread;
@@ -56,8 +57,8 @@ class HostMmaBlock {
     state(offset).value = chunk;
   }
 
-  /// PTX ISA, ldmatrix: lane 8 i + r names row r of matrix i; a lane gets elements 2 (lane % 4) and the next of row
-  /// lane / 4 of each matrix, or of its transpose.
+  /// Emulates ldmatrix of the PTX ISA. Lane 8 i + r supplies the address of row r of matrix i. Each lane gets elements
+  /// 2 (lane % 4) and 2 (lane % 4) + 1 of row lane / 4 of each matrix, or of its transpose.
   template <bool Transposed, class Offset>
   void ldmatrix(Offset&& offset, int lane, std::uint32_t (&to)[4]) {
     for (int i = 0; i < 4; ++i) {
@@ -73,7 +74,7 @@ class HostMmaBlock {
     }
   }
 
-  /// PTX ISA, mma.m16n8k16: fragments of a, b and c by lane.
+  /// Emulates mma.m16n8k16 of the PTX ISA for all warps: c += a · b, with the fragments that its lanes hold.
   void multiply() {
     for (std::size_t warp = 0; warp < threads_.size(); warp += 32) {
       for (int i = 0; i < 4; ++i) {
@@ -87,7 +88,7 @@ class HostMmaBlock {
  private:
   struct State {
     grouped::Chunk value;
-    int written = -1, writer = -1, read = -1, reader = -1;  // when and by whom last
+    int written = -1, writer = -1, read = -1, reader = -1;  // epochs and threads of the last write and the last read
   };
   struct Copy {
     int offset;

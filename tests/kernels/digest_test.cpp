@@ -23,7 +23,7 @@ std::vector<std::uint64_t> digests_of(const std::vector<T>& x, int threads = 1) 
   return digests;
 }
 
-/// As the header says it, word by word.
+/// Returns the digest by the definition in the header, word by word.
 std::uint64_t by_hand(const void* bytes, std::size_t words, std::size_t word_size) {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < words; ++i) {

@@ -94,8 +94,8 @@ TEST(Elementwise, RefusesOtherLengths) {
   EXPECT_THROW(launch_on(1, Cast<float, float>{a, y}), Error);
 }
 
-/// Every value of bfloat16, and floats around the middle between it and the next: the nearest wins, the even one of
-/// two.
+/// Tests every value of bfloat16, and floats around the midpoint between it and the next value. The result must be the
+/// nearest value, or the even one at the midpoint.
 TEST(Cast, RoundsToNearestEvenAtEveryValueOfBfloat16) {
   std::vector<float> words;
   std::vector<std::uint16_t> expected;
@@ -139,7 +139,8 @@ TEST(Cast, KeepsEveryBfloat16AndItsNan) {
 }
 
 TEST(Cast, RoundsDoublesOnce) {
-  // A hair beside the middle of two values: rounding to float first would land on the middle and then on the even one.
+  // Numbers just above or below the midpoint of two bfloat16 values. Rounding to float first would give the midpoint,
+  // which then rounds to the even value.
   const double middle = 1 + 0x1p-8, odd_middle = 1 + 3 * 0x1p-8;
   const std::vector<double> x{
       middle, middle + 0x1p-40, middle - 0x1p-40, odd_middle, odd_middle - 0x1p-40, -middle - 0x1p-40,

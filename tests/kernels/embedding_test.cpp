@@ -124,7 +124,7 @@ TEST(Embedding, RefusesTokensOutsideOfTheVocabulary) {
     EXPECT_THROW(launch_on(1, EmbeddingForward<float>{tokens, table.matrix(), y.matrix()}), Error);
     EXPECT_THROW(launch_on(1, EmbeddingWeightGrad<float>{tokens, y.matrix(), d_table.matrix()}), Error);
   }
-  const std::vector<std::int32_t> beyond{0, 5};  // the part holds words 2 to 4 of 5
+  const std::vector<std::int32_t> beyond{0, 5};  // the table has words 2 to 4 of a vocabulary of 5
   EXPECT_THROW(launch_on(1, EmbeddingForward<float>{beyond, table.matrix(), y.matrix(), 2, 5}), Error);
   EXPECT_THROW(launch_on(1, EmbeddingWeightGrad<float>{beyond, y.matrix(), d_table.matrix(), 2, 5}), Error);
 }

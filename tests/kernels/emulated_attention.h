@@ -10,7 +10,8 @@
 
 namespace lyceum::test {
 
-/// Runs work(machine, block) as all blocks of a launch, the last ones first when warps run in descending order.
+/// Emulates a launch: runs work(machine, block) for every thread block. Blocks run in ascending or descending order,
+/// like the warps within a block.
 template <class Tiling, class Machine = EmulatedMachine, class Work>
 void launch_emulated(const cuda::BlockOrder& blocks, EmulatedBlock::Order order, Work&& work) {
   EmulatedBlock block(Tiling::threads, Tiling::shared_bytes, order);
@@ -20,8 +21,8 @@ void launch_emulated(const cuda::BlockOrder& blocks, EmulatedBlock::Order order,
   }
 }
 
-/// The same for blocks that wait for those of their head before them: these always run in order, and in descending
-/// order the last head's first.
+/// Emulates a launch whose blocks wait for earlier blocks of the same head. The blocks of a head always run in
+/// ascending order; in descending order, heads run from the last to the first.
 template <class Tiling, class Machine, class Work>
 void launch_emulated_turns(const cuda::BlockOrder& blocks, EmulatedBlock::Order order, Work&& work) {
   std::vector<cuda::BlockOrder::Block> places;

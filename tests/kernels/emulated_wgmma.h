@@ -9,7 +9,8 @@
 
 namespace lyceum::test {
 
-/// Two blocks of a kernel of wgmma, or two clusters, emulated: loads, barriers, products and results together.
+/// Emulates a grouped product by a wgmma kernel with two thread blocks, or two clusters of blocks: loads, barriers,
+/// products and results together.
 template <class Tiling, class Act = grouped::NoActivation>
 struct WgmmaBlocks {
   template <grouped::Product product, grouped::Pick picked>

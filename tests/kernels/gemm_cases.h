@@ -7,13 +7,14 @@
 
 namespace lyceum::test {
 
+/// One GEMM to test. `gap`: elements between the rows of every matrix, which must not be written.
 struct GemmCase {
   std::int64_t m, k, n;
   bool transpose_a = false, transpose_b = false, accumulate = false;
   std::int64_t gap = 0;
 };
 
-/// What rounding may do: f32 sums of k products of normal numbers, and the result's own rounding.
+/// Returns the error that rounding may cause: in f32 sums of k products of normal numbers, and in the result.
 template <class T, class Out>
 double gemm_tolerance(std::int64_t k) {
   const double size = std::sqrt(static_cast<double>(k)) + 1;
@@ -21,7 +22,7 @@ double gemm_tolerance(std::int64_t k) {
   return size * (1e-5 + (std::is_same_v<Out, bfloat16> ? 0.02 : 0.0));
 }
 
-/// run_gemm(Gemm) against the reference in double on the same numbers.
+/// Compares run_gemm(Gemm) with the reference in double on the same numbers.
 template <class T, class Out = T, class Launch>
 void check_gemm(const GemmCase& c, const Launch& run_gemm) {
   SCOPED_TRACE(testing::Message() << c.m << " x " << c.k << " x " << c.n << (c.transpose_a ? " t" : " n")
@@ -41,6 +42,7 @@ void check_gemm(const GemmCase& c, const Launch& run_gemm) {
   EXPECT_TRUE(result.gaps_untouched());
 }
 
+/// m, k, n of products whose sizes are mostly not multiples of tiles or vectors.
 inline constexpr std::int64_t odd_sizes[][3] = {{1, 1, 1},    {1, 7, 33},    {7, 1, 1},     {33, 341, 7},
                                                 {64, 64, 64}, {129, 33, 65}, {1, 853, 341}, {132, 530, 131}};
 

@@ -30,7 +30,7 @@ TEST(Gemm, AgreesWithTheReferenceInEveryLayout) {
   }
 }
 
-/// A GPU makes them in parts, which need not divide the sum.
+/// A GPU divides such sums into chunks; the number of chunks need not divide k.
 TEST(Gemm, LongSumsOfFewResults) {
   for (const std::int64_t k : {2047, 2048, 2049, 4311}) {
     for (int flags = 0; flags < 8; ++flags) {
@@ -48,7 +48,7 @@ TEST(Gemm, EmptyExtents) {
   for (const bool accumulate : {false, true}) {
     check_all_types({0, 5, 7, false, false, accumulate});
     check_all_types({5, 7, 0, false, true, accumulate});
-    check_all_types({5, 0, 7, true, false, accumulate});  // a sum of nothing: zero, or c as it was
+    check_all_types({5, 0, 7, true, false, accumulate});  // k = 0: c becomes 0, or is unchanged with accumulate
   }
 }
 
@@ -88,7 +88,7 @@ TEST(Gemm, RefusesShapesThatDoNotFit) {
   EXPECT_THROW(launch_on(2, Gemm<float>{a.view(), b.view(), c.view()}), Error);
 }
 
-/// dw += dyᵀ · x, of dy in two parts, against the sum in double.
+/// Compares SplitWeightGrad, dw += dyᵀ · x with dy split into two parts, with the sum in double.
 void check_split(std::int64_t rows, std::int64_t out, std::int64_t in, std::int64_t gap, std::int64_t padding = 0) {
   SCOPED_TRACE(testing::Message() << rows << " rows, " << out << " + " << padding << " x " << in << ", gap " << gap);
   const std::int64_t width = out + padding;
@@ -108,7 +108,7 @@ void check_split(std::int64_t rows, std::int64_t out, std::int64_t in, std::int6
     }
   }
   launch_on(2, SplitWeightGrad{.parts = parts.view(), .x = x.view(), .dw = dw.view()});
-  // Two parts have 16 bits of dy; the first alone, 8 of them, would be 20 times as far off.
+  // The two parts have 16 bits of dy. With the first part alone, which has 8, the error would be 20 times as large.
   test::expect_near(dw.view(), expected.view(), 5e-5 * (std::sqrt(static_cast<double>(rows)) + 1));
   EXPECT_TRUE(dw.gaps_untouched());
 }

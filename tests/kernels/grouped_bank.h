@@ -17,7 +17,7 @@ namespace lyceum::test {
 
 using Widths = std::vector<std::int64_t>;
 
-/// Experts with rows of random numbers, in T; padding rows of the inputs are zero, of the outputs NaN.
+/// A bank of experts: weights and rows of random numbers. Padding rows of inputs are 0; outputs are NaN.
 template <class T>
 struct Bank {
   SegmentTable table;
@@ -31,8 +31,9 @@ struct Bank {
   std::vector<std::int64_t> source;
   PickedRows<T> picked, picked_dy;
 
-  /// `y_given`: y is an input too (a gradient), not an output. Rows of weights have 0, 1 or 2 `gap` elements between
-  /// them, those of their gradients 0 or 1.
+  /// Makes a bank of experts with these numbers of rows and widths of x and y. `y_given`: y is an input (a gradient),
+  /// not an output. The gaps between the rows of weights are 0, 1 or 2 times `gap` elements, those of gradients 0 or 1
+  /// times.
   template <class Like>
   static Bank made(const Widths& rows, const Widths& in, const Widths& out, bool transpose, bool y_given,
                    std::int64_t gap = 1) {
@@ -82,18 +83,19 @@ struct Bank {
             picked_dy};
   }
 
-  /// Makes the rows of x, or `of_dy` those of y, copies of tokens, of zeros in places, where all are of one width; and
-  /// then, if `in_place`, has products read the tokens themselves: x or y becomes NaN. What padding names may not be
-  /// read.
+  /// Makes the rows of x (of y with `of_dy`) copies of tokens, and some of them zeros. All experts must have the same
+  /// width. With `in_place`, the products pick the rows from the tokens, and x (or y) becomes NaN. Padding rows refer
+  /// to a token of NaN, which must not be read.
   template <class Like>
   void pick(bool in_place, std::int64_t gap, bool of_dy = false) {
     constexpr std::int64_t divisor = 3;
     const Segments segments = table.view();
     std::vector<T>& copied = of_dy ? y : x;
     const std::int64_t count = segments.total() / 3 + 1;
-    const std::int64_t width = gradients.empty() ? 0 : of_dy ? gradients[0].rows : gradients[0].cols;
+    std::int64_t width = 0;
+    if (!gradients.empty()) width = of_dy ? gradients[0].rows : gradients[0].cols;
     tokens = std::make_unique<OwnedMatrix<T>>(count + 1, width, gap);
-    fill<Like>(tokens->view().rows_from(0, count), "token", 0);  // behind them one of NaN
+    fill<Like>(tokens->view().rows_from(0, count), "token", 0);  // the last token remains NaN
     for (std::int64_t e = 0; e < segments.count(); ++e) {
       const Matrix<T> rows = (of_dy ? y_layout : x_layout).over(copied.data()).segment(segments, e);
       const std::int64_t filled = segments.rows[static_cast<std::size_t>(e)];
@@ -119,7 +121,7 @@ double tolerance() {
   return std::is_same_v<T, bfloat16> ? 0.7 : 2e-4;
 }
 
-/// Writes NaN to the padding rows of a segmented input: they may not be read.
+/// Writes NaN to the padding rows of a segmented input, which kernels must not read.
 template <class T>
 void poison(const Bank<T>& bank, const SegmentLayout& layout, std::vector<T>& values) {
   const Segments segments = bank.table.view();
@@ -130,7 +132,8 @@ void poison(const Bank<T>& bank, const SegmentLayout& layout, std::vector<T>& va
   }
 }
 
-/// Within the rounding of the result to T, and of sums of a thousand products to its accumulator.
+/// Fails the test unless results differ from `exact` by no more than the rounding of the result and of sums of a
+/// thousand products in the accumulator type.
 template <class T, class Out>
 void expect_rounded(const Matrix<Out>& actual, const Matrix<double>& exact) {
   const double relative = std::is_same_v<Out, bfloat16> ? 0x1p-8 : 0;
@@ -144,7 +147,7 @@ void expect_rounded(const Matrix<Out>& actual, const Matrix<double>& exact) {
   }
 }
 
-/// Rows and widths of the experts of a bank.
+/// The numbers of rows and the widths of x and y of the experts of a bank.
 struct Case {
   Widths rows, in, out;
   std::int64_t gap = 1;
@@ -154,19 +157,19 @@ inline const Case uneven{{0, 1, 33, 70, 0, 129, 32, 0}, {7, 33, 341, 64, 5, 853,
 inline const Case all_empty{{0, 0}, {8, 8}, {8, 8}};
 inline const Case one{{3}, {4}, {5}};
 inline const Case large{{520, 40}, {130, 20}, {520, 33}};
-/// Rows of a multiple of 16 bytes in bf16, as the fastest kernels want them; several tiles each way.
+/// Rows of a multiple of 16 bytes in bf16, as the fastest kernels require; several tiles in each direction.
 inline const Case aligned{{200, 0, 64, 129, 7}, {72, 64, 40, 136, 16}, {264, 128, 8, 392, 24}, 8};
 
-/// Rows of one width, which may be copies of tokens; not aligned, and aligned.
+/// Rows of equal width, as Bank::pick() requires: not aligned, and aligned.
 inline const Case copies{{0, 1, 127, 129, 33, 0, 70}, Widths(7, 33), {341, 1, 33, 129, 6, 65, 7}};
 inline const Case aligned_copies{{200, 0, 64, 129, 1, 127, 7}, Widths(7, 72), {264, 128, 8, 392, 24, 40, 16}, 8};
 
-/// A product of which rows are picked: of x forwards, of x or dy backwards.
+/// The products with picked rows: of x in forward, of dy in dgrad, of x or dy in a weight gradient.
 enum class Picking { forward, dgrad, weight_grad_x, weight_grad_dy };
 inline constexpr Picking pickings[] = {Picking::forward, Picking::dgrad, Picking::weight_grad_x,
                                        Picking::weight_grad_dy};
 
-/// Experts for it, of which the rows that are picked are c.in wide.
+/// Returns a bank for such a product. The picked rows have the width c.in.
 template <class T, class Like>
 Bank<T> picking_bank(const Case& c, Picking which, bool in_place) {
   const bool of_dy = which == Picking::weight_grad_dy, gradient = of_dy || which == Picking::weight_grad_x;
@@ -176,7 +179,7 @@ Bank<T> picking_bank(const Case& c, Picking which, bool in_place) {
   return bank;
 }
 
-/// run(its description).
+/// Calls run(description of the product).
 template <class T, class Run>
 void run_picking(Bank<T>& bank, Picking which, Run&& run) {
   if (which == Picking::forward || which == Picking::dgrad) {
@@ -186,14 +189,14 @@ void run_picking(Bank<T>& bank, Picking which, Run&& run) {
   }
 }
 
-/// What run_picking() gave.
+/// Compares the results of run_picking() with the exact ones.
 template <class T>
 void expect_right_picking(Bank<T>& bank, Bank<double>& exact, Picking which) {
   for (std::int64_t e = 0; e < bank.table.view().count(); ++e) {
     SCOPED_TRACE(testing::Message() << "expert " << e << ", product " << static_cast<int>(which));
     const auto i = static_cast<std::size_t>(e);
     if (which == Picking::forward || which == Picking::dgrad) {
-      expect_rounded<T>(bank.y_of(e), exact.y_of(e));  // the padding too: zeros
+      expect_rounded<T>(bank.y_of(e), exact.y_of(e));  // includes padding, which must be 0
     } else {
       expect_rounded<T>(bank.gradients[i], exact.gradients[i]);
       EXPECT_TRUE(bank.owned_gradients[i]->gaps_untouched());
@@ -201,7 +204,8 @@ void expect_right_picking(Bank<T>& bank, Bank<double>& exact, Picking which) {
   }
 }
 
-/// Products of picked rows by run(description) against the reference in double, which gets the rows themselves.
+/// Computes products of picked rows with run(description) and compares them with the reference in double, which reads
+/// copies of the rows.
 template <class T, class Run>
 void expect_right_picked_products(const Case& c, Run&& run) {
   for (const Picking which : pickings) {
@@ -213,7 +217,7 @@ void expect_right_picked_products(const Case& c, Run&& run) {
   }
 }
 
-/// All three products of a bank by run(description) against the reference in double.
+/// Computes all three products of a bank with run(description) and compares them with the reference in double.
 template <class T, class Run>
 void expect_right_products(const Case& c, Run&& run) {
   const CpuStream stream(2);

@@ -11,7 +11,7 @@ class HashTokensTest : public testing::Test {};
 using ScoreTypes = testing::Types<float, double>;
 TYPED_TEST_SUITE(HashTokensTest, ScoreTypes);
 
-/// splitmix64(token + layer · 2³²) mod experts.
+/// The expert is splitmix64(token + layer · 2³²) mod experts.
 TYPED_TEST(HashTokensTest, SendsATokenAlwaysToTheSameExpert) {
   using A = TypeParam;
   EXPECT_EQ(hashed_expert(0, 0, 1000), 0xe220a8397b1dcdafull % 1000);

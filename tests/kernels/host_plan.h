@@ -10,11 +10,11 @@
 
 namespace lyceum::test {
 
-/// What the kernels that plan grouped products compute.
+/// The plan of a grouped product, computed on the host as the planning kernels compute it on the device.
 struct HostPlan {
   std::vector<grouped::Expert> ordered;
   std::vector<std::int32_t> first_tile;
-  std::vector<std::int32_t> picked;  // rows of x or dy that the experts name
+  std::vector<std::int32_t> picked;  // row of x or dy that each row of the experts is picked from
 
   HostPlan(const std::vector<grouped::Expert>& given, int tile_m, int tile_n)
       : ordered(given.size()), first_tile(given.size() + 1) {
@@ -32,7 +32,8 @@ struct HostPlan {
     }
   }
 
-  /// Of a bank, in tiles of tile_m x tile_n. `more` completes what the kernels know of its rows.
+  /// Returns the plan for a bank with tiles of tile_m x tile_n. `more` may set further members of the rows. The bank
+  /// must outlive the plan.
   template <grouped::Product product, grouped::Pick is_picked, class More = void (*)(grouped::Rows<bfloat16>&)>
   static HostPlan of(
       Bank<bfloat16>& bank, int tile_m, int tile_n, const More& more = [](grouped::Rows<bfloat16>&) {}) {
@@ -67,15 +68,15 @@ struct HostPlan {
           product, rows, gradient ? weight_of(*bank.owned_gradients[i]) : weight_of(*bank.owned[i]), e));
     }
     HostPlan plan(experts, tile_m, tile_n);
-    plan.picked = std::move(index);  // its memory stays
+    plan.picked = std::move(index);  // moving keeps the memory that the experts point to
     return plan;
   }
 
   grouped::Plan view() const { return {ordered.data(), first_tile.data(), static_cast<std::int32_t>(ordered.size())}; }
 };
 
-/// The products of rows and of weight gradients in tiles of `Tiling`, by blocks.run<product, picked>(plan), against the
-/// reference in double. Padding rows are NaN: they may not be read.
+/// Computes a product of rows in tiles of `Tiling`, with blocks.run<product, picked>(plan), and compares it with the
+/// reference in double. Padding rows of inputs are NaN and must not be read.
 template <class Tiling, grouped::Product product, class Blocks>
 void expect_right_rows(const Case& c, const Blocks& blocks) {
   constexpr bool transpose = product == grouped::Product::forward;
@@ -87,10 +88,11 @@ void expect_right_rows(const Case& c, const Blocks& blocks) {
   lyceum::run(CpuStream(1), exact.product(transpose));
   for (std::int64_t e = 0; e < bank.table.view().count(); ++e) {
     SCOPED_TRACE(testing::Message() << "expert " << e << (transpose ? " forward" : " dgrad"));
-    expect_rounded<bfloat16>(bank.y_of(e), exact.y_of(e));  // the padding too: zeros
+    expect_rounded<bfloat16>(bank.y_of(e), exact.y_of(e));  // includes padding, which must be 0
   }
 }
 
+/// Compares the weight gradients with the reference in double, as expect_right_rows() does.
 template <class Tiling, class Blocks>
 void expect_right_gradients(const Case& c, const Blocks& blocks) {
   constexpr grouped::Product product = grouped::Product::weight_grad;
@@ -108,7 +110,7 @@ void expect_right_gradients(const Case& c, const Blocks& blocks) {
   }
 }
 
-/// Products of picked rows. Padding rows of the other operand are NaN too.
+/// Compares a product of picked rows with the reference in double. Padding rows of the other operand are NaN.
 template <class Tiling, Picking which, class Blocks>
 void expect_right_picked(const Case& c, const Blocks& blocks) {
   using grouped::Product, grouped::Pick;
@@ -125,14 +127,14 @@ void expect_right_picked(const Case& c, const Blocks& blocks) {
   expect_right_picking(bank, exact, which);
 }
 
-/// All three products.
+/// Checks all three products.
 template <class Tiling, class Blocks>
 void expect_right_tiles(const Case& c, const Blocks& blocks) {
   expect_right_rows<Tiling, grouped::Product::forward>(c, blocks);
   expect_right_rows<Tiling, grouped::Product::dgrad>(c, blocks);
   expect_right_gradients<Tiling>(c, blocks);
 }
-/// Those of picked rows.
+/// Checks all products of picked rows.
 template <class Tiling, class Blocks>
 void expect_right_picked_tiles(const Case& c, const Blocks& blocks) {
   expect_right_picked<Tiling, Picking::forward>(c, blocks);

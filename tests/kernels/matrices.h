@@ -15,14 +15,16 @@
 
 namespace lyceum::test {
 
-/// Mean 0, variance 1, nearly normal: the sum of four uniform numbers, cheaper than Philox::normal.
+/// Returns a nearly normal random number of mean 0 and variance 1: the sum of four uniform numbers, which is cheaper
+/// than Philox::normal.
 inline float noise(const Philox& random, std::int64_t index) {
   double sum = -2;
   for (const std::uint32_t word : random.block(static_cast<std::uint64_t>(index))) sum += word * 0x1p-32;
   return static_cast<float>(sum * 1.7320508);
 }
 
-/// A matrix that owns its memory, with gaps after each row that must stay as they were: `gap` elements of NaN.
+/// A matrix that owns its memory. Each row is followed by a gap of `gap` NaNs, which kernels must not write. Elements
+/// are NaN at first.
 template <class T>
 class OwnedMatrix {
  public:
@@ -32,7 +34,8 @@ class OwnedMatrix {
   OwnedMatrix(const OwnedMatrix&) = delete;
   OwnedMatrix& operator=(const OwnedMatrix&) = delete;
 
-  /// Numbers of about unit size that T holds exactly when T is at least as wide as `Like`.
+  /// Fills the matrix with random numbers of about unit size that are representable in `Like`, so that matrices of
+  /// different types can have the same numbers.
   template <class Like = T>
   OwnedMatrix& randomise(std::string_view name) {
     const Philox random(1, name);
@@ -62,7 +65,7 @@ class OwnedMatrix {
 inline double as_double(double value) { return value; }
 inline double as_double(bfloat16 value) { return static_cast<float>(value); }
 
-/// Every element of `actual` lies within `tolerance` of `expected`; NaN never does.
+/// Fails the test unless every element of `actual` is within `tolerance` of `expected`. NaN fails.
 template <class A, class B>
 void expect_near(const Matrix<A>& actual, const Matrix<B>& expected, double tolerance) {
   ASSERT_EQ(actual.rows, expected.rows);

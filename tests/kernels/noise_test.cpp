@@ -30,7 +30,7 @@ Grid<A> with_noise(const Place& place, const Grid<A>& x, const Grid<A>& scale, i
   return y;
 }
 
-/// ε itself: where the scale is log(e − 1), softplus is 1.
+/// Returns ε, as the noise for a scale of log(e − 1), whose softplus is 1.
 template <class A>
 Grid<A> noise_at(const Place& place, std::int64_t rows, std::int64_t cols) {
   Grid<A> scale(rows, cols);
@@ -43,8 +43,8 @@ class NoiseTest : public testing::Test {};
 using NumberTypes = testing::Types<float, double>;
 TYPED_TEST_SUITE(NoiseTest, NumberTypes);
 
-/// The transform of Box and Muller on the words of one block of Philox, whose counter is token, layer, step, expert
-/// / 4.
+/// ε is the Box-Muller transform of the words of one Philox block, whose counter consists of token, layer, step and
+/// expert / 4.
 TYPED_TEST(NoiseTest, IsAFunctionOfItsPlace) {
   using A = TypeParam;
   const Place place{.seed = 0x123456789abcdefu, .layer = 5, .first = (std::int64_t{3} << 32) + 7, .step = 11};
@@ -109,7 +109,7 @@ TYPED_TEST(NoiseTest, IsStandardNormal) {
     fourth += number * number * number * number;
   }
   const auto n = static_cast<double>(noise.size());
-  EXPECT_NEAR(sum / n, 0, 0.03);  // four standard errors
+  EXPECT_NEAR(sum / n, 0, 0.03);  // tolerances: about four standard errors
   EXPECT_NEAR(squares / n, 1, 0.04);
   EXPECT_NEAR(fourth / n, 3, 0.3);
 }

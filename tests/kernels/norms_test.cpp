@@ -15,8 +15,8 @@ class SquaresOfTensorsTest : public testing::Test {};
 using Accumulators = testing::Types<float, double>;
 TYPED_TEST_SUITE(SquaresOfTensorsTest, Accumulators);
 
-/// Sums of tensors of these sizes, one after another in `x`, each at the place of its first block, but for those of
-/// `without`.
+/// Runs SquaresOfTensors on tensors of these sizes, which follow one another in `x`. Returns the sums of all blocks in
+/// order; those of tensor `without` are not computed and remain NaN.
 template <class A>
 std::vector<double> sums_of_tensors(const Grid<A>& x, const std::vector<std::int64_t>& sizes, std::size_t without,
                                     const Stream& stream = tested_stream()) {
@@ -88,7 +88,7 @@ TYPED_TEST(SquaresOfTensorsTest, CutsAtBlocksChangeNoBit) {
   x(0, 5000) = poison<TypeParam>();
   const std::vector<double> nan = sums_of_tensors(x, {10000}, 9);
   for (std::size_t b = 0; b < nan.size(); ++b) EXPECT_EQ(is_nan(nan[b]), b == 4);
-  // An element later in memory, the same sums.
+  // The sums do not depend on the alignment: the same numbers, one element later in memory.
   auto moved = Grid<TypeParam>::random(1, 10001, "other");
   std::copy(x.values.begin(), x.values.end(), moved.values.begin() + 1);
   const std::vector<double> later = sums_of_tensors(moved, {1, 10000}, 9);
@@ -129,7 +129,7 @@ TEST(NormsOfLayers, AddsUpThePartsOfEachLayer) {
     const auto expected = static_cast<double>(std::sqrt(sum));
     EXPECT_TRUE(std::abs(norms[static_cast<std::size_t>(c)] - expected) <= 1e-13 * expected);
   }
-  x(3, 7) = poison<double>();  // of the second column
+  x(3, 7) = poison<double>();  // belongs to the second norm
   join();
   EXPECT_FALSE(is_nan(norms[0]));
   EXPECT_TRUE(is_nan(norms[1]));

@@ -41,7 +41,7 @@ Sorted naive_sort(const Grid<std::int32_t>& index, const std::vector<std::int32_
   return result;
 }
 
-/// Experts 3, 6, 9, … get nothing; every `some`-th choice is none.
+/// Returns random choices. Experts 3, 6, 9, … are never chosen; every `some`-th choice is −1, if `some` > 0.
 Grid<std::int32_t> random_index(std::int64_t tokens, std::int64_t k, std::uint64_t experts, std::int64_t some = 0) {
   Grid<std::int32_t> index(tokens, k, 1);
   const Philox random(5, "index");
@@ -69,7 +69,7 @@ TEST(SortByExpert, IsStableWithEmptyExpertsInAnyOrderOnAnyNumberOfThreads) {
   }
 }
 
-/// Chosen, and no rows of anyone.
+/// Experts with indices after those of `order` may be chosen, but get no slots.
 TEST(SortByExpert, LeavesOutExpertsBehindThoseOfTheOrder) {
   const std::vector<std::int32_t> order{2, 0, 3, 1};
   for (const std::int64_t some : {0, 3}) {
@@ -128,7 +128,8 @@ TEST(PermuteTest, GathersNumbersOfExperts) {
   }
 }
 
-/// Tokens whose k pairs stand in shuffled slots among unused ones; every 11th pair is dropped.
+/// A problem for CombineRows: the pairs of all tokens are in shuffled slots, some slots are unused, and every 11th pair
+/// is dropped.
 template <class T>
 struct Combination {
   std::int64_t tokens, hidden, k;

@@ -11,7 +11,7 @@
 namespace lyceum {
 namespace {
 
-/// Tokens that have pieces 0 … always_on − 1 and chose k of the others, each by its own rule; −1 for a choice of none.
+/// The sub-dimensions of tokens: the first always_on, and k of the others, which depend on the token.
 struct Chosen {
   std::int64_t tokens, pieces, always_on, k;
 
@@ -31,14 +31,14 @@ struct Chosen {
     }
     return i < always_on;
   }
-  /// Pairs in reversed order, with a slot of padding between any two.
+  /// The slots of pairs, which are in reverse order with an unused slot between any two.
   std::int64_t slots() const { return 2 * tokens * k; }
   std::vector<std::int64_t> slot() const {
     std::vector<std::int64_t> all;
     for (std::int64_t pair = 0; pair < tokens * k; ++pair) all.push_back(slots() - 1 - 2 * pair);
     return all;
   }
-  /// Of a piece of a token.
+  /// Returns the slot of sub-dimension i of token t; −1 if it is not chosen.
   std::int64_t slot_of(std::int64_t t, std::int64_t i) const {
     for (std::int64_t j = 0; j < k; ++j) {
       if (choice(t, j) == i) return slot()[static_cast<std::size_t>(t * k + j)];
@@ -52,7 +52,7 @@ const std::vector<Chosen>& all_chosen() {
   return all;
 }
 
-/// The factors of one token, from the formulas.
+/// Returns the factors of one token by the formulas of PieceScaling.
 std::vector<double> expected_factors(const Chosen& chosen, std::int64_t t, const std::vector<double>& logits,
                                      PieceScaling scaling) {
   double sum = 0, on = 0;
@@ -102,7 +102,7 @@ TYPED_TEST(PieceFactorsTest, FollowTheFormulas) {
         const std::vector<double> x = row_of(logits, t, chosen.pieces);
         const std::vector<double> own = expected_factors(chosen, t, x, scaling);
         expected.insert(expected.end(), own.begin(), own.end());
-        for (std::size_t i = 0; i < x.size(); ++i) {  // central differences
+        for (std::size_t i = 0; i < x.size(); ++i) {  // compare with central differences
           double difference = 0;
           for (const double step : {1e-5, -1e-5}) {
             std::vector<double> moved = x;
@@ -122,7 +122,7 @@ TYPED_TEST(PieceFactorsTest, FollowTheFormulas) {
   }
 }
 
-/// Sums of sequences, of which the first one begins elsewhere; and what the sums' slopes come to.
+/// Checks PieceLoad and its backward on rows that begin within the first sequence.
 TYPED_TEST(PieceFactorsTest, AddUpToALoad) {
   using A = TypeParam;
   for (const Chosen& chosen : all_chosen()) {
@@ -181,7 +181,8 @@ TYPED_TEST(PiecesTest, ArePlacedWithTheirFactors) {
           const std::int64_t from = chosen.slot_of(t, i);
           double dot = 0;
           for (std::int64_t c = 0; c < width; ++c) {
-            const double x = i < always ? dense.at(t, i * width + c) : from >= 0 ? rows.at(from, c) : 0;
+            double x = from >= 0 ? rows.at(from, c) : 0;
+            if (i < always) x = dense.at(t, i * width + c);
             const double slope = factors.at(t, i) * dy.at(t, i * width + c);
             y.push_back(factors.at(t, i) * x);
             dot += dy.at(t, i * width + c) * x;
@@ -213,14 +214,15 @@ TYPED_TEST(PiecesTest, ArePlacedWithTheirFactors) {
       const auto several = run_on(3);
       EXPECT_TRUE(own.same_bits(std::get<0>(several)) && own_factors.same_bits(std::get<3>(several)));
 
-      // Without factors, around what is always on and there already.
+      // Without factors and dense: the sub-dimensions that are always on keep their contents.
       auto kept = Grid<T>::random(tokens, n * width, "there", 1);
       const Grid<T> before = kept;
       launch_on(2, PlacePieces<T>{{}, rows.matrix(), slot, index.matrix(), always, {}, kept.matrix()});
       for (std::int64_t t = 0; t < tokens; ++t) {
         for (std::int64_t at = 0; at < n * width; ++at) {
           const std::int64_t i = at / width, from = chosen.slot_of(t, i);
-          const double there = i < always ? before.at(t, at) : from >= 0 ? rows.at(from, at % width) : 0;
+          double there = from >= 0 ? rows.at(from, at % width) : 0;
+          if (i < always) there = before.at(t, at);
           ASSERT_EQ(kept.at(t, at), there);
         }
       }
@@ -235,7 +237,7 @@ TYPED_TEST(PiecesTest, AreFoundAndAddedUp) {
     const auto rows = Grid<T>::random(chosen.slots(), cols, "rows", 2);
     auto y = Grid<T>::random(chosen.tokens, cols, "y", 1);
     std::vector<std::int64_t> slot = chosen.slot();
-    if (!slot.empty()) slot.front() = -1;  // a choice of none
+    if (!slot.empty()) slot.front() = -1;  // a choice without a row
     std::vector<double> expected;
     for (std::int64_t t = 0; t < chosen.tokens; ++t) {
       for (std::int64_t c = 0; c < cols; ++c) {

@@ -15,7 +15,7 @@ struct Placed {
   bool operator==(const Placed&) const = default;
 };
 
-/// counts[source][expert]; `spare`: rows of memory behind the last segment.
+/// Runs PlaceInSegments for counts[source][expert] received rows. `spare`: rows of memory after the last segment.
 Placed place(const std::vector<Numbers>& counts, std::int64_t spare) {
   const std::size_t experts = counts.at(0).size();
   Numbers arrived{0};
@@ -35,7 +35,7 @@ Placed place(const std::vector<Numbers>& counts, std::int64_t spare) {
   return placed;
 }
 
-/// Every expert's rows of all sources, one source after another, then padding.
+/// Returns the expected result: for each expert, the rows of all sources in order, then padding.
 Placed naive(const std::vector<Numbers>& counts, std::int64_t spare) {
   Placed placed;
   Numbers first_of_source{0};
@@ -75,7 +75,7 @@ TEST(PlaceInSegments, SortsByExpertThenSource) {
 }
 
 TEST(SplitPairs, TellsOfEachPartWhereItIs) {
-  // Three tokens of two choices, in five slots; the last pair has none, slot 3 is padding.
+  // Three tokens of two choices and six slots. Pair 4 has no slot, and slot 3 no pair.
   const Numbers slot_of_pair{4, 0, 1, 2, -1, 5}, pair_of_slot{1, 2, 3, -1, 0, 5};
   Numbers in_slots(18, -7), by_token(18, -7);
   launch_on(2, SplitPairs{slot_of_pair, pair_of_slot, 2, 3, in_slots, by_token});

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double epsilon = 1e-5;
 
-/// All kernels on random operands of a shape of one rank.
+/// Runs all kernels of QkNorm on random operands, for one rank.
 template <class T>
 struct NormedHeads {
   using A = Accumulator<T>;
@@ -68,7 +68,7 @@ struct NormedHeads {
   }
 };
 
-/// y, dx and the gradients of the weights by the formula, one group of columns after another.
+/// The expected y, dx and gradients of the weights by the formula, group by group.
 struct Expected {
   std::vector<double> y, dx, dq, dk;
 
@@ -141,7 +141,7 @@ TYPED_TEST(QkNormTest, SameBitsOnAnyNumberOfThreads) {
   }
 }
 
-/// In one head of keys: that head shows it, or all heads of keys of the token.
+/// A NaN in one key head makes this head NaN, or all key heads of the token if they are one group.
 TEST(QkNorm, NanStaysInItsGroupAndShows) {
   for (const bool by_head : {true, false}) {
     NormedHeads<float> norm({2, 2, 4, by_head}, 3);

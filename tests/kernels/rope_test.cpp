@@ -18,7 +18,7 @@ Grid<A> table_of(std::int64_t positions, std::int64_t dim) {
   return table;
 }
 
-/// Every pair as a complex number, times e^(i·position·rate).
+/// Returns the expected result: each pair as a complex number, multiplied by e^(i·position·rate).
 std::vector<double> naive(const Grid<double>& x, std::int64_t dim, std::int64_t seq_len, std::int64_t first,
                           double sign = 1) {
   Grid<double> y = x;
@@ -57,7 +57,7 @@ TYPED_TEST(RopeTest, TurnsPairsOfHalvesByPosition) {
     launch_on(2, Rope<T>{two.matrix(), table.matrix(), c.seq_len, c.first});
     EXPECT_TRUE(x.same_bits(two));
     launch_on(1, Rope<T>{x.matrix(), table.matrix(), c.seq_len, c.first, true});
-    expect_close(x, before.flat(), 8 * tolerance_of<T>);  // a small element errs with the large one of its pair
+    expect_close(x, before.flat(), 8 * tolerance_of<T>);  // errors are relative to the larger element of a pair
   }
 }
 

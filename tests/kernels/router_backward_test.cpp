@@ -23,7 +23,7 @@ TYPED_TEST(RouterBackwardTest, IsTheDerivativeOfGatesScoresAndSquares) {
     const Grid<A> logits = logits_of<A>(c);
     Routed<A> routed(c);
     routed.route(c, logits, 1);
-    const std::vector<double> choices = c.choices_told();
+    const std::vector<double> choices = c.stated_choices();
     const auto d_gates = Grid<A>::random(c.tokens, c.k, "d_gates", 1);
     auto d_load = Grid<double>::random(c.sequences, load_width(c.experts), "d_load", 2);
     const auto gradient = [&](int threads, bool gates, bool load) {
@@ -45,7 +45,7 @@ TYPED_TEST(RouterBackwardTest, IsTheDerivativeOfGatesScoresAndSquares) {
     };
     const Grid<A> both = gradient(1, true, true);
     EXPECT_TRUE(both.same_bits(gradient(2, true, true)));
-    // By the formulas: from what gates and loads ask of scores and probabilities to the logits.
+    // Expected gradients of logits by the formulas: through the gates, through the load, and through both.
     std::vector<double> by_gates, by_load, by_both;
     const Grid<double> wide = logits.widened();
     for (std::int64_t t = 0; t < c.tokens; ++t) {
@@ -88,7 +88,7 @@ TYPED_TEST(RouterBackwardTest, IsTheDerivativeOfGatesScoresAndSquares) {
         by_both.push_back(by_gates.back() + by_load.back());
       }
     }
-    const double tolerance = c.experts == 1 ? 1 : 40 * tolerance_of<A>;  // of one expert, rounding alone is left
+    const double tolerance = c.experts == 1 ? 1 : 40 * tolerance_of<A>;  // one expert: only rounding errors remain
     if (c.experts > 1) {
       expect_close(both, by_both, tolerance);
       expect_close(gradient(1, true, false), by_gates, tolerance);
@@ -120,13 +120,13 @@ TEST(RouterBackward, AgreesWithFiniteDifferences) {
     Routed<double> routed(c);
     routed.route(c, logits, 1);
     const std::vector<std::vector<std::int32_t>> chosen = all_choices(c, logits);
-    std::vector<double> sums;  // of detached gates
+    std::vector<double> sums;  // the constant sums of detached gates
     for (std::size_t t = 0; t < chosen.size() && c.rule == Gates::detached; ++t) {
       const Naive token(c, logits, static_cast<std::int64_t>(t));
       sums.push_back(0);
       for (const std::int32_t e : chosen[t]) sums.back() += token.scores[static_cast<std::size_t>(e)];
     }
-    const std::vector<double> choices = c.choices_told();
+    const std::vector<double> choices = c.stated_choices();
     const auto d_gates = Grid<double>::random(c.tokens, c.k, "d_gates");
     auto d_load = Grid<double>::random(c.sequences, load_width(c.experts), "d_load");
     Grid<double> d_logits(c.tokens, c.experts);

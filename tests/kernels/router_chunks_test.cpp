@@ -7,8 +7,8 @@
 namespace lyceum {
 namespace {
 
-/// Each token in one piece, that of its sequence; no piece of more than RouterChunks::rows.
-TEST(RouterChunks, CoverTheRunOnce) {
+/// Each token is in exactly one chunk, of its sequence, and no chunk has more than RouterChunks::rows tokens.
+TEST(RouterChunks, CoverTheTokensOnce) {
   for (const std::int64_t seq_len : {1, 7, 63, 64, 65, 200}) {
     for (const auto& [first, tokens] : {std::pair<std::int64_t, std::int64_t>{0, 600}, {5, 0}, {64, 100}, {199, 401}}) {
       const RouterChunks chunks{tokens, seq_len, first, (600 + seq_len - 1) / seq_len};

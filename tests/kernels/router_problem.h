@@ -7,24 +7,24 @@
 #include "support/grid.h"
 #include "support/launch_on.h"
 
-/// Problems of RouteTokens and its backward, with their results by the formulas in double.
+// Test problems for RouteTokens and its backward, with expected results computed by the formulas in double.
 namespace lyceum::router_problem {
 
-/// The tokens of a pass.
+/// The sizes and options of a RouteTokens; members have the names that they have there.
 struct Case {
   std::int64_t tokens, experts, k;
-  std::int64_t sequences = 0, seq_len = 1, first = 0;  // no sequences: no load
+  std::int64_t sequences = 0, seq_len = 1, first = 0;  // 0 sequences: without a load
   Gates rule = Gates::raw;
   bool even = false;
   Scores scores = Scores::softmax;
   bool biased = false;
   std::int64_t groups = 0, group_limit = 0;
   bool entropy = false;
-  std::int64_t choices = 0;  // that a token makes; 0: k
+  std::int64_t choices = 0;  // number of choices of a token; 0: k, and RouteTokens::choices is empty
   std::int64_t skip = 0;
 
   std::int64_t chosen() const { return choices ? choices : k; }
-  std::vector<double> choices_told() const {
+  std::vector<double> stated_choices() const {
     return std::vector<double>(choices ? 1 : 0, static_cast<double>(choices));
   }
 };
@@ -35,6 +35,7 @@ inline std::ostream& operator<<(std::ostream& out, const Case& c) {
              << c.groups << ", " << c.chosen() << " chosen behind " << c.skip << (c.entropy ? ", entropies" : "");
 }
 
+/// Shapes with few and many experts, with and without loads that begin within a sequence, and all options.
 inline const std::vector<Case> cases{
     {.tokens = 0, .experts = 5, .k = 2},
     {.tokens = 1, .experts = 1, .k = 1, .sequences = 1, .seq_len = 1},
@@ -115,7 +116,7 @@ inline const std::vector<Case> cases{
     {.tokens = 20, .experts = 7, .k = 3, .sequences = 4, .seq_len = 5, .rule = Gates::ones, .choices = 2},
     {.tokens = 20, .experts = 7, .k = 3, .sequences = 4, .seq_len = 5, .scores = Scores::sigmoid, .choices = 3},
     {.tokens = 1, .experts = 2, .k = 1, .sequences = 1, .seq_len = 1, .skip = 1},
-    {.tokens = 20, .experts = 7, .k = 3, .sequences = 4, .seq_len = 5, .skip = 4},  // the worst ones
+    {.tokens = 20, .experts = 7, .k = 3, .sequences = 4, .seq_len = 5, .skip = 4},  // chooses the worst three
     {.tokens = 70, .experts = 64, .k = 6, .rule = Gates::renormalized, .choices = 5, .skip = 9},
     {.tokens = 9, .experts = 300, .k = 40, .sequences = 1, .seq_len = 9, .rule = Gates::detached, .skip = 35},
     {.tokens = 20,
@@ -178,20 +179,20 @@ inline const std::vector<Case> cases{
      .entropy = true},
 };
 
-/// What is added to scores where they are compared, wide enough to change choices.
+/// Returns the bias of a case; empty without one. Its values are large enough to change choices.
 template <class A>
 std::vector<A> bias_of(const Case& c) {
   return c.biased ? Grid<A>::random(1, c.experts, "bias").values : std::vector<A>();
 }
 
-/// Experts of one group are no neighbours.
+/// Returns the group of each expert; empty without groups. The experts of a group are not adjacent.
 inline std::vector<std::int32_t> groups_of(const Case& c) {
   std::vector<std::int32_t> group;
   for (std::int64_t e = 0; e < c.experts && c.groups; ++e) group.push_back(static_cast<std::int32_t>(e * 7 % c.groups));
   return group;
 }
 
-/// All that a forward pass writes.
+/// The results of a RouteTokens. Sums that it adds to do not start at 0.
 template <class A>
 struct Routed {
   Grid<std::int32_t> index;
@@ -213,7 +214,7 @@ struct Routed {
   void route(const Case& c, const Grid<A>& logits, int threads) {
     const std::vector<A> bias = bias_of<A>(c);
     const std::vector<std::int32_t> group = groups_of(c);
-    const std::vector<double> choices = c.choices_told();
+    const std::vector<double> choices = c.stated_choices();
     launch_on(threads, RouteTokens<A>{.logits = logits.matrix(),
                                       .index = index.matrix(),
                                       .gates = gates.matrix(),
@@ -237,7 +238,7 @@ struct Routed {
   }
 };
 
-/// Logits with many ties.
+/// Returns random logits with many ties.
 template <class A>
 Grid<A> logits_of(const Case& c) {
   auto logits = Grid<A>::random(c.tokens, c.experts, "logits", 3, 2);
@@ -247,20 +248,20 @@ Grid<A> logits_of(const Case& c) {
   return logits;
 }
 
-/// The score of a logit, before those of softmax are divided by their sum.
+/// Returns the score of a logit; for softmax, before the division by the sum.
 inline double naive_score(Scores scores, double x) {
-  return scores == Scores::softmax   ? std::exp(x)
-         : scores == Scores::sigmoid ? 1 / (1 + std::exp(-x))
-                                     : std::sqrt(std::log(1 + std::exp(x)));
+  if (scores == Scores::softmax) return std::exp(x);
+  if (scores == Scores::sigmoid) return 1 / (1 + std::exp(-x));
+  return std::sqrt(std::log(1 + std::exp(x)));
 }
 
-/// ds/dx of one that is no softmax.
+/// Returns the derivative ds/dx of a sigmoid or sqrt_softplus score.
 inline double naive_slope(Scores scores, double x) {
   const double sigmoid = 1 / (1 + std::exp(-x));
   return scores == Scores::sigmoid ? sigmoid * (1 - sigmoid) : sigmoid / (2 * naive_score(scores, x));
 }
 
-/// Scores of a token, and its probabilities.
+/// The scores and probabilities of one token.
 struct Naive {
   std::vector<double> scores, probabilities;
 
@@ -284,7 +285,7 @@ struct Naive {
   }
 };
 
-/// The groups that a token chooses, by the scores (+ bias) in the kernel's type.
+/// Returns true for each group that token t may choose from. Adds the bias in the kernel's type, like the kernel.
 template <class A>
 std::vector<bool> naive_groups(const Case& c, const Grid<A>& logits, std::int64_t t, const std::vector<A>& bias) {
   const Naive token(c, logits.widened(), t);
@@ -300,12 +301,13 @@ std::vector<bool> naive_groups(const Case& c, const Grid<A>& logits, std::int64_
     order.emplace_back(-scores[g][0] - (scores[g].size() > 1 ? scores[g][1] : 0), g);
   }
   std::sort(order.begin(), order.end());
-  std::vector<bool> open(scores.size(), c.group_limit == 0);
-  for (std::int64_t i = 0; i < c.group_limit; ++i) open[order[static_cast<std::size_t>(i)].second] = true;
-  return open;
+  std::vector<bool> allowed(scores.size(), c.group_limit == 0);
+  for (std::int64_t i = 0; i < c.group_limit; ++i) allowed[order[static_cast<std::size_t>(i)].second] = true;
+  return allowed;
 }
 
-/// The first k behind those skipped of all experts in a stable sort by what is compared, falling.
+/// Returns the choices of token t: sorts the experts by descending key with a stable sort and takes the first ones
+/// after those that are skipped.
 template <class A>
 std::vector<std::int32_t> naive_choices(const Case& c, const Grid<A>& logits, std::int64_t t) {
   std::vector<std::int32_t> index(static_cast<std::size_t>(c.experts));
@@ -318,10 +320,10 @@ std::vector<std::int32_t> naive_choices(const Case& c, const Grid<A>& logits, st
                : naive_score(c.scores, x) + (c.biased ? static_cast<double>(bias[static_cast<std::size_t>(e)]) : 0);
   };
   if (c.group_limit > 0) {
-    const std::vector<bool> open = naive_groups(c, logits, t, bias);
+    const std::vector<bool> allowed = naive_groups(c, logits, t, bias);
     const std::vector<std::int32_t> group = groups_of(c);
-    std::erase_if(index,
-                  [&](std::int32_t e) { return !open[static_cast<std::size_t>(group[static_cast<std::size_t>(e)])]; });
+    std::erase_if(
+        index, [&](std::int32_t e) { return !allowed[static_cast<std::size_t>(group[static_cast<std::size_t>(e)])]; });
   }
   std::stable_sort(index.begin(), index.end(), [&](std::int32_t a, std::int32_t b) { return key(a) > key(b); });
   index.erase(index.begin(), index.begin() + c.skip);
@@ -332,20 +334,23 @@ std::vector<std::int32_t> naive_choices(const Case& c, const Grid<A>& logits, st
   return index;
 }
 
-/// The gates of chosen scores by the formulas; `sum`: of them, where it is a constant.
+/// Returns the gates for the chosen scores. `sum`: a constant that replaces their sum in detached gates.
 inline std::vector<double> naive_gates(Gates rule, const std::vector<double>& chosen, std::optional<double> sum = {}) {
   const double all = std::accumulate(chosen.begin(), chosen.end(), 0.0);
   std::vector<double> gates;
   for (const double score : chosen) {
-    gates.push_back(rule == Gates::raw            ? score
-                    : rule == Gates::renormalized ? score / all
-                    : rule == Gates::detached     ? score / sum.value_or(all)
-                                                  : 1);
+    switch (rule) {
+      case Gates::raw: gates.push_back(score); break;
+      case Gates::renormalized: gates.push_back(score / all); break;
+      case Gates::detached: gates.push_back(score / sum.value_or(all)); break;
+      case Gates::ones: gates.push_back(1); break;
+    }
   }
   return gates;
 }
 
-/// The same by the formulas, in double, of the choices made. `sums`: of the chosen scores, where they are constants.
+/// The expected results of a RouteTokens, given the choices of each token. `sums`: for each token, the constant that
+/// replaces the sum of the chosen scores in detached gates; may be empty.
 struct ExpectedRoutes {
   std::vector<double> index, gates, load, counts, probability;
   double entropies = 3;
@@ -392,6 +397,7 @@ struct ExpectedRoutes {
   }
 };
 
+/// Returns the choices of all tokens.
 template <class A>
 std::vector<std::vector<std::int32_t>> all_choices(const Case& c, const Grid<A>& logits) {
   std::vector<std::vector<std::int32_t>> all;

@@ -51,7 +51,7 @@ TYPED_TEST(RouterTest, NeverPrefersNan) {
   Grid<A> logits(6, 4);
   logits.values = {nan,    nan,   nan,    nan,   nan,  low,  nan,  A(1), low, low,  low, low,
                    -large, large, -large, large, A(0), zero, A(0), zero, low, A(1), low, -low};
-  for (const std::int64_t gap : {0, 300}) {  // the same among many experts, the others of which nobody chooses
+  for (const std::int64_t gap : {0, 300}) {  // 300: adds experts that no token chooses
     const std::int64_t experts = 4 + gap;
     Grid<A> wide(6, experts);
     for (std::int64_t t = 0; t < 6; ++t) {
@@ -73,7 +73,8 @@ TYPED_TEST(RouterTest, NeverPrefersNan) {
   }
 }
 
-/// Scores of logits so low are zeros where they are no softmax, by which gates and probabilities would be divided.
+/// Without least_logit, all sigmoid or sqrt_softplus scores of such low logits would be 0, and so would their sum, by
+/// which gates and probabilities are divided.
 TYPED_TEST(RouterTest, LowLogitsGiveEvenGates) {
   using A = TypeParam;
   const A none = -std::numeric_limits<A>::infinity();
@@ -134,26 +135,26 @@ TEST(Router, RefusesWhatDoesNotFit) {
   };
   const Case fits{.tokens = 4, .experts = 3, .k = 2, .sequences = 2, .seq_len = 2};
   Case other = fits;
-  other.k = 4;  // more than there are
+  other.k = 4;  // more than the experts
   refuses(fits, other);
   other = fits;
   other.tokens = 3;
   refuses(fits, other);
   other = fits;
-  other.first = 1;  // beyond the last sequence
+  other.first = 1;  // tokens after the last sequence
   refuses(fits, other);
   other = fits;
   other.experts = 4;
   refuses(fits, other);
   other = fits;
-  other.biased = true;  // of softmax scores
+  other.biased = true;  // softmax scores have no bias
   refuses(fits, other);
   other = fits;
   other.groups = 2;
   other.group_limit = 3;
   refuses(fits, other);
   other = fits;
-  other.skip = 2;  // one is left
+  other.skip = 2;  // leaves one expert to choose
   refuses(fits, other);
 }
 

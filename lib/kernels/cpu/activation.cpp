@@ -18,15 +18,16 @@ A sigmoid_of(A x) {
   return A{1} / (A{1} + fast_exp(-x));
 }
 
-/// Φ(x), the normal distribution's.
+/// Returns Φ(x), the distribution function of the standard normal.
 template <class A>
 A normal_below(A x) {
   return A{0.5} * fast_erfc(-x * (std::numbers::sqrt2_v<A> / 2));
 }
 
-// backward() has y = row_gate · activation(x), and returns the gradient of row_gate.
+// The kinds of activation. forward() computes one row y = activation(x). backward() is for y = row_gate ·
+// activation(x): it writes dx and y of one row and returns the gradient of row_gate. `width` is that of y.
 
-/// Rows of [gate | up].
+/// Rows of x are [gate | up].
 template <class T>
 struct SwigluRows {
   using A = Accumulator<T>;
@@ -88,7 +89,7 @@ struct GeluRows {
   }
 };
 
-/// f(rows of the kind).
+/// Calls f with an object of the class of the kind.
 template <class T, class F>
 void dispatch(Activation kind, const F& f) {
   if (kind == Activation::swiglu) {
@@ -98,7 +99,8 @@ void dispatch(Activation kind, const F& f) {
   }
 }
 
-/// f(segment, first, last) on rows [first, last) within the segment, padding included, over all segments.
+/// Calls f(segment, first, last) on ranges of rows that cover all segments, padding included, in parallel. Rows are
+/// counted within the segment.
 template <class F>
 void for_rows(const CpuStream& stream, const Segments& segments, const F& f) {
   if (segments.count() == 0) return;
@@ -114,6 +116,7 @@ void for_rows(const CpuStream& stream, const Segments& segments, const F& f) {
   });
 }
 
+/// Throws an Error unless there is a width per segment and `given` is inputs_of(kind) · width.
 void require_widths(std::string_view kernel, Activation kind, const Segments& segments,
                     std::span<const std::int64_t> given, std::span<const std::int64_t> width) {
   require_length(kernel, "begin", segments.begin, segments.count() + 1);
@@ -125,6 +128,7 @@ void require_widths(std::string_view kernel, Activation kind, const Segments& se
   }
 }
 
+/// Throws an Error unless each row has an index of a gate that exists, or a negative one.
 template <class A>
 void check_gates(std::string_view kernel, const RowGates<A>& gates, const Segments& segments) {
   require_length(kernel, "d_gate", gates.d_gate, std::ssize(gates.gate));
@@ -166,14 +170,16 @@ void run(const CpuStream& stream, const ActivationBackward<T>& work) {
       const Matrix<T> dx = work.dx.segment(work.segments, segment);
       const Matrix<T> y = work.y.segment(work.segments, segment);
       const std::int64_t rows = work.segments.rows[e];
-      // Loops whose iterations are declared independent may write a row of y before they read it as dy.
+      // If y is the memory of dy, dy is copied: the loops of backward() are declared independent (omp simd) and might
+      // write elements of y before they read them as dy.
       const bool shared = dy.data == y.data;
       std::vector<T> copy(static_cast<std::size_t>(shared ? dy.cols : 0));
       for (std::int64_t r = first; r < std::min(rows, last); ++r) {
         if (shared) std::copy_n(dy.row(r), dy.cols, copy.data());
         const std::int64_t index = gates ? gates.index[static_cast<std::size_t>(work.segments.begin[e] + r)] : -1;
         const auto place = static_cast<std::size_t>(index);
-        const Accumulator<T> gate = index >= 0 ? gates.gate[place] : gates ? 0 : 1;
+        Accumulator<T> gate = gates ? 0 : 1;
+        if (index >= 0) gate = gates.gate[place];
         const Accumulator<T> d_gate =
             Rows::backward(x.row(r), shared ? copy.data() : dy.row(r), gate, y.cols, dx.row(r), y.row(r));
         if (index >= 0) gates.d_gate[place] = d_gate;

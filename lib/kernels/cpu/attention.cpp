@@ -15,8 +15,8 @@ namespace lyceum {
 
 namespace {
 
-/// most[r] = the largest score of query r; of a single one, as while text is generated, scores are contiguous. A NaN is
-/// ignored here and comes out of the exponentials.
+/// Returns the largest score of each query. Scores of a single query, as in generation, are contiguous, so there is a
+/// loop for this case. NaNs are ignored here; they propagate through exponentials().
 template <class Products>
 PerQuery largest(const Products& products, const Matrix<float>& scores) {
   PerQuery most;
@@ -39,7 +39,7 @@ PerQuery largest(const Products& products, const Matrix<float>& scores) {
   return most;
 }
 
-/// scores = exp(scale · scores - shift); returns their sums.
+/// scores = exp(scale · scores - shift). Returns their sum for each query.
 template <class Products>
 PerQuery exponentials(const Products& products, const Matrix<float>& scores, float scale, const PerQuery& shift) {
   PerQuery sums{};
@@ -74,11 +74,13 @@ class SoftmaxForward {
       : attention_(attention), multiply_(multiply) {}
 
   static std::int64_t scratch_bytes(const AttentionShape& shape) {
-    return Carver::bytes<float>(panel_rows, shape.head_dim) + Carver::bytes<float>(shape.key_len, panel_rows) +
-           Carver::bytes<E>(shape.key_len, panel_rows) + Carver::bytes<float>(1, Products::scratch(shape.head_dim));
+    return ScratchAllocator::bytes<float>(panel_rows, shape.head_dim) +
+           ScratchAllocator::bytes<float>(shape.key_len, panel_rows) +
+           ScratchAllocator::bytes<E>(shape.key_len, panel_rows) +
+           ScratchAllocator::bytes<float>(1, Products::scratch(shape.head_dim));
   }
 
-  void operator()(const ForwardPanel<T, E>& panel, int thread, Carver scratch) const {
+  void operator()(const ForwardPanel<T, E>& panel, int thread, ScratchAllocator scratch) const {
     const auto& [place, row, head, q, k, v, result] = panel;
     const std::int64_t dim = result.cols;
     const Matrix<float> out = scratch.take_padded<float>(place.rows, dim);
@@ -107,7 +109,7 @@ class SoftmaxForward {
   const TileGemm& multiply_;
 };
 
-/// dv += pᵀ·d_out, dp = d_out·vᵀ, ds = p ∘ (dp - Σ_d d_out·out), dq = scale · ds·k, dk += dsᵀ·q.
+/// Computes dv += pᵀ·d_out, dp = d_out·vᵀ, ds = p ∘ (dp - Σ_d d_out·out), dq = scale · ds·k, dk += dsᵀ·q.
 template <class T, class E>
 class SoftmaxBackward {
  public:
@@ -116,11 +118,13 @@ class SoftmaxBackward {
       : attention_(attention), multiply_(multiply) {}
 
   static std::int64_t scratch_bytes(const AttentionShape& shape) {
-    return Carver::bytes<float>(panel_rows, shape.head_dim) + 2 * Carver::bytes<float>(shape.key_len, panel_rows) +
-           Carver::bytes<E>(shape.key_len, panel_rows) + Carver::bytes<float>(1, Products::scratch(shape.head_dim));
+    return ScratchAllocator::bytes<float>(panel_rows, shape.head_dim) +
+           2 * ScratchAllocator::bytes<float>(shape.key_len, panel_rows) +
+           ScratchAllocator::bytes<E>(shape.key_len, panel_rows) +
+           ScratchAllocator::bytes<float>(1, Products::scratch(shape.head_dim));
   }
 
-  void operator()(const BackwardPanel<T, E>& panel, int thread, Carver scratch) const {
+  void operator()(const BackwardPanel<T, E>& panel, int thread, ScratchAllocator scratch) const {
     const auto& [place, row, head, q, k, v, d_out, dk, dv, dq] = panel;
     const std::int64_t dim = dq.cols, column = head * dim;
     const Matrix<float> dq_sum = scratch.take_padded<float>(place.rows, dim);
@@ -151,7 +155,7 @@ class SoftmaxBackward {
  private:
   using Products = PanelProducts<E>;
 
-  /// ds = p · (dp - mean), in place of dp.
+  /// Replaces d_parts = dp by ds = p · (dp - mean).
   static void softmax_gradient(const Products& products, const Matrix<float>& parts, const PerQuery& means,
                                const Matrix<float>& d_parts) {
     for (std::int64_t i = 0; i < parts.rows; ++i) {

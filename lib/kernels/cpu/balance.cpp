@@ -9,11 +9,13 @@ namespace lyceum {
 
 namespace {
 
+/// Sums over sequences, without the factors α.
 struct Losses {
   double expert = 0, device = 0, squares = 0, entropies = 0, of_mean = 0;  // of_mean: H(P)
 };
 
-/// H(P) of one sequence, and its slopes −(log P + 1) / T; 0 for a P of 0, which no token gives a probability.
+/// Returns H(P) of one sequence and writes its derivatives −(log P + 1) / T. Both are 0 for an expert with P = 0, to
+/// which no token gives a probability.
 double entropy_of_mean(const BalanceLosses& balance, std::int64_t s, double counted) {
   const auto tokens = static_cast<double>(balance.seq_len);
   double entropy = 0;
@@ -25,7 +27,7 @@ double entropy_of_mean(const BalanceLosses& balance, std::int64_t s, double coun
   return entropy;
 }
 
-/// Adds the losses of one sequence, without their factors, and writes its slopes.
+/// Adds the losses of one sequence and writes its derivatives.
 void add_sequence(const BalanceLosses& balance, std::int64_t s, Losses& losses) {
   const std::int64_t experts = balance.count.cols;
   const auto tokens = static_cast<double>(balance.seq_len);

@@ -8,10 +8,10 @@ namespace lyceum {
 
 namespace {
 
-constexpr std::int64_t panel = 16;  // blocks whose gradients a thread adds up at a time
+constexpr std::int64_t panel = 16;  // blocks whose gradients a thread computes together
 
-/// Element (g, r, c) of all blocks, of the transposed ones with `transpose`, in the order in which rows meet it: along
-/// r within a block of neighbours, else along the blocks.
+/// Returns the elements (g, r, c) of all blocks, transposed with `transpose`, in the order in which the inner loops
+/// read them: [g][c][r] for neighbours, so that r is contiguous, and [r][c][g] for strided, so that g is contiguous.
 template <class T>
 std::vector<Accumulator<T>> in_order(const BlockDiagonal<T>& product, const BlockPlaces& places) {
   using A = Accumulator<T>;
@@ -21,16 +21,16 @@ std::vector<Accumulator<T>> in_order(const BlockDiagonal<T>& product, const Bloc
     for (std::int64_t r = 0; r < b; ++r) {
       for (std::int64_t c = 0; c < b; ++c) {
         const T own = product.transpose ? product.weights.row(g * b + c)[r] : product.weights.row(g * b + r)[c];
-        const std::int64_t place =
+        const std::int64_t position =
             places.order == BlockOrder::neighbours ? (g * b + c) * b + r : (r * b + c) * blocks + g;
-        ordered[static_cast<std::size_t>(place)] = static_cast<A>(own);
+        ordered[static_cast<std::size_t>(position)] = static_cast<A>(own);
       }
     }
   }
   return ordered;
 }
 
-/// y[i] = Σ_c w[c · step + i] · x[c · along + i · every], i below `count`.
+/// sums[i] = Σ_{c < b} w[c · step + i] · x[c · along + i · every] for i < count. `every` is 0 or 1.
 template <class T>
 void multiply_add(std::int64_t count, std::int64_t b, const Accumulator<T>* w, std::int64_t step, const T* x,
                   std::int64_t along, std::int64_t every, Accumulator<T>* sums) {
@@ -59,13 +59,13 @@ void run(const CpuStream& stream, const BlockDiagonal<T>& product) {
   const std::int64_t b = places.b, blocks = places.blocks;
   const std::vector<A> weights = in_order(product, places);
   const bool neighbours = places.order == BlockOrder::neighbours;
-  parallel_for(stream, product.x.rows, rows_a_thread(product.x.cols * b), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, product.x.rows, rows_per_thread(product.x.cols * b), [&](std::int64_t first, std::int64_t last) {
     const std::int64_t count = neighbours ? b : blocks;
     std::vector<A> sums(static_cast<std::size_t>(count));
     for (std::int64_t t = first; t < last; ++t) {
       const T* x = product.x.row(t);
       T* y = product.y.row(t);
-      for (std::int64_t part = 0; part < product.x.cols / count; ++part) {  // block g, or row r of all blocks
+      for (std::int64_t part = 0; part < product.x.cols / count; ++part) {  // neighbours: block g; strided: row r
         const A* w = weights.data() + part * b * count;
         multiply_add<T>(count, b, w, count, neighbours ? x + part * b : x, neighbours ? 1 : blocks, neighbours ? 0 : 1,
                         sums.data());
@@ -78,13 +78,13 @@ void run(const CpuStream& stream, const BlockDiagonal<T>& product) {
 
 namespace {
 
-/// Of the blocks from `begin` on, `panel` of them at most.
+/// Adds the gradients of blocks [begin, begin + panel), or up to the last block.
 template <class T>
 void add_gradients(const BlockDiagonalWeightGrad<T>& grad, const BlockPlaces& places, std::int64_t begin) {
   using A = Accumulator<T>;
   const std::int64_t b = places.b, count = std::min(panel, places.blocks - begin);
   const bool neighbours = places.order == BlockOrder::neighbours;
-  std::vector<A> sums(static_cast<std::size_t>(b * b * panel), A{0});  // neighbours [g, r, c], else [r, c, g]
+  std::vector<A> sums(static_cast<std::size_t>(b * b * panel), A{0});  // neighbours: [g, r, c]; strided: [r, c, g]
   for (std::int64_t t = 0; t < grad.x.rows; ++t) {
     const T *x = grad.x.row(t), *dy = grad.dy.row(t);
     if (neighbours) {
@@ -109,8 +109,8 @@ void add_gradients(const BlockDiagonalWeightGrad<T>& grad, const BlockPlaces& pl
   }
   for (std::int64_t g = 0; g < count; ++g) {
     for (std::int64_t at = 0; at < b * b; ++at) {
-      const std::int64_t place = neighbours ? g * b * b + at : at * panel + g;
-      grad.d_weights.row((begin + g) * b + at / b)[at % b] += sums[static_cast<std::size_t>(place)];
+      const std::int64_t position = neighbours ? g * b * b + at : at * panel + g;
+      grad.d_weights.row((begin + g) * b + at / b)[at % b] += sums[static_cast<std::size_t>(position)];
     }
   }
 }

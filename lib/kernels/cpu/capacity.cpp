@@ -10,7 +10,7 @@ namespace lyceum {
 
 namespace {
 
-/// f(row, sequence) for every token of the run of kernel `name`.
+/// Calls f(row, sequence) for every token. Throws an Error if an index is out of range; `name` is the kernel's.
 template <class Choices, class F>
 void for_tokens(const char* name, const Choices& of, const F& f) {
   for (std::int64_t t = 0; t < of.index.rows; ++t) {
@@ -20,7 +20,9 @@ void for_tokens(const char* name, const Choices& of, const F& f) {
   }
 }
 
-/// next[(s · k + j) · experts + e]: choices of expert e in sequence s that come before the run's first j-th ones.
+/// Returns next[(s · k + j) · experts + e]: the number of choices of expert e in sequence s that take precedence over
+/// the first j-th choice of this rank's tokens. These are all i-th choices with i < j, and the j-th choices of tokens
+/// on lower ranks.
 std::vector<std::int64_t> choices_before(const DropChoices& drop, std::int64_t sequences) {
   const std::int64_t k = drop.index.cols, experts = drop.counts.cols;
   std::vector<std::int64_t> next(static_cast<std::size_t>(sequences * k * experts));

@@ -7,7 +7,8 @@
 
 namespace lyceum {
 
-/// Throws unless every index is in [first, bound); a kernel would read or write somebody else's memory.
+/// Throws an Error unless every index is in [first, bound); otherwise a kernel would access memory outside its
+/// operands.
 template <class Index>
 void require_indices(std::string_view kernel, std::string_view name, std::span<const Index> indices, std::int64_t first,
                      std::int64_t bound) {

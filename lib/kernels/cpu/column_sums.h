@@ -9,11 +9,11 @@
 
 namespace lyceum {
 
-/// sums += Σ of what `add_row(r, partial)` adds to a row `partial` of as many elements, over all rows r. The order of
-/// summation is fixed, whatever the number of threads.
+/// Adds up rows: sums += Σ_r row r, where add_row(r, partial) adds row r to the array `partial` of sums.size()
+/// elements. The order of summation does not depend on the number of threads.
 template <class A, class F>
 void add_column_sums(const CpuStream& stream, std::int64_t rows, std::span<A> sums, const F& add_row) {
-  constexpr std::int64_t chunk_rows = 256;  // of one partial sum
+  constexpr std::int64_t chunk_rows = 256;  // rows per partial sum
   const std::int64_t cols = std::ssize(sums), chunks = (rows + chunk_rows - 1) / chunk_rows;
   const auto memory =
       stream.memory().allocate(static_cast<std::size_t>(chunks * cols) * sizeof(A), MemoryKind::buffers);
@@ -27,7 +27,7 @@ void add_column_sums(const CpuStream& stream, std::int64_t rows, std::span<A> su
     }
   });
   A* result = sums.data();
-  parallel_for(stream, cols, rows_a_thread(chunks), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, cols, rows_per_thread(chunks), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
       const A* sum = partial + chunk * cols;
 #pragma omp simd

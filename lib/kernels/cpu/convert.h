@@ -7,7 +7,7 @@
 
 namespace lyceum {
 
-/// to = from, rounded to nearest even where the type is narrower; `count` elements.
+/// to = from for `count` elements, rounded to nearest even if the type is narrower.
 inline void convert(const bfloat16* from, float* to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
 }
@@ -19,7 +19,7 @@ void convert(const T* from, T* to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = from[i];
 }
 
-/// The same row by row, whatever the strides.
+/// Converts a matrix row by row. Both have the same extents; strides may differ.
 template <class From, class To>
 void convert(const Matrix<const From>& from, const Matrix<To>& to) {
   for (std::int64_t r = 0; r < from.rows; ++r) convert(from.row(r), to.row(r), from.cols);

@@ -12,7 +12,7 @@ void run(const CpuStream& stream, const CopyRows<T>& copy) {
   require_extents("CopyRows", "index", copy.index, tokens, k);
   require_extents("CopyRows", "gate", copy.gate, tokens, k);
   require_extents("CopyRows", "y", copy.y, tokens, cols);
-  parallel_for(stream, tokens, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, tokens, rows_per_thread(cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t t = first; t < last; ++t) {
       A gate = 0;
       for (std::int64_t j = 0; j < k; ++j) gate += copy.index.row(t)[j] >= copy.first ? copy.gate.row(t)[j] : A{0};
@@ -30,7 +30,7 @@ void run(const CpuStream& stream, const CopyRowsBackward<T>& copy) {
   require_extents("CopyRowsBackward", "dy", copy.dy, tokens, cols);
   require_extents("CopyRowsBackward", "index", copy.index, tokens, k);
   require_extents("CopyRowsBackward", "d_gate", copy.d_gate, tokens, k);
-  parallel_for(stream, tokens, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, tokens, rows_per_thread(cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t t = first; t < last; ++t) {
       const T *x = copy.x.row(t), *dy = copy.dy.row(t);
       A dot = 0;

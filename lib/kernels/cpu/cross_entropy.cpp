@@ -17,7 +17,7 @@ void run(const CpuStream& stream, const CrossEntropyForward<T>& loss) {
   const std::int64_t rows = loss.logits.rows, cols = loss.logits.cols;
   require_fitting(loss);
   require_indices("CrossEntropyForward", "targets", loss.targets, no_target, cols);
-  parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, rows, rows_per_thread(cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
       const auto t = static_cast<std::size_t>(r);
       const T* logits = loss.logits.row(r);
@@ -34,7 +34,7 @@ void run(const CpuStream& stream, const CrossEntropyPart<T>& part) {
   const std::int64_t rows = part.logits.rows, cols = part.logits.cols;
   require_fitting(part);
   require_indices("CrossEntropyPart", "targets", part.targets, no_target, part.vocab);
-  parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, rows, rows_per_thread(cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
       const T* logits = part.logits.row(r);
       const std::int64_t target = part.targets[static_cast<std::size_t>(r)] - part.first;
@@ -75,7 +75,7 @@ void run(const CpuStream& stream, const CrossEntropyBackward<T>& loss) {
   require_fitting(loss);
   const A scale = loss.scale[0];
   require_indices("CrossEntropyBackward", "targets", loss.targets, no_target, words_of(loss));
-  parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, rows, rows_per_thread(cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
       const auto t = static_cast<std::size_t>(r);
       const T* logits = loss.logits.row(r);

@@ -12,7 +12,8 @@ namespace lyceum {
 
 namespace {
 
-/// Rounded to odd: what does not fit sets the last bit, so that rounding again to a shorter type rounds right.
+/// Rounds to odd: truncates, and sets the last bit if the value is not exact. Rounding the result again, to a shorter
+/// type, then gives the same number as rounding `value` once.
 float round_to_odd(double value) {
   const float nearest = static_cast<float>(value);
   const auto word = std::bit_cast<std::uint32_t>(nearest);
@@ -112,7 +113,7 @@ void run(const CpuStream&, const AddScaled<From, To>& add) {
 void run(const CpuStream& stream, const SplitFloat& split) {
   const std::int64_t rows = split.x.rows, cols = split.x.cols;
   const std::int64_t width = require_halves("SplitFloat", split.parts, rows, cols);
-  parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, rows, rows_per_thread(cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
       const float* x = split.x.row(r);
       bfloat16* parts = split.parts.row(r);

@@ -7,7 +7,7 @@ namespace lyceum {
 
 namespace {
 
-/// Throws where a token is in no part of the vocabulary.
+/// Throws an Error unless words [first, first + words) are in the vocabulary and all tokens are.
 void require_words(std::string_view kernel, std::span<const std::int32_t> tokens, std::int64_t first,
                    std::int64_t words, std::int64_t vocab) {
   const std::int64_t all = vocab < 0 ? first + words : vocab;
@@ -24,7 +24,7 @@ void run(const CpuStream& stream, const EmbeddingForward<T>& embedding) {
   require_extents("EmbeddingForward", "table", embedding.table, embedding.table.rows, cols);
   const std::int64_t words = embedding.table.rows;
   require_words("EmbeddingForward", embedding.tokens, embedding.first, words, embedding.vocab);
-  parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, rows, rows_per_thread(cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
       const std::int64_t word = embedding.tokens[static_cast<std::size_t>(r)] - embedding.first;
       if (word >= 0 && word < words) {
@@ -44,8 +44,8 @@ void run(const CpuStream& stream, const EmbeddingWeightGrad<T>& embedding) {
   require_extents("EmbeddingWeightGrad", "d_table", embedding.d_table, embedding.d_table.rows, cols);
   const std::int64_t words = embedding.d_table.rows;
   require_words("EmbeddingWeightGrad", embedding.tokens, embedding.first, words, embedding.vocab);
-  // Threads share out the columns, so that every sum runs over the tokens in their order.
-  const std::int64_t grain = std::max<std::int64_t>(64, rows_a_thread(rows));
+  // Each thread has a range of columns and adds up all tokens, so the order of summation is that of the tokens.
+  const std::int64_t grain = std::max<std::int64_t>(64, rows_per_thread(rows));
   parallel_for(stream, cols, grain, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = 0; r < rows; ++r) {
       const std::int64_t word = embedding.tokens[static_cast<std::size_t>(r)] - embedding.first;

@@ -19,7 +19,7 @@ void run(const CpuStream& stream, const Gemm<T, Out>& gemm) {
   if constexpr (std::is_same_v<T, double>) {
     reference::run(stream, gemm);
   } else {
-    // Four tiles a thread even out what cores are lent to others.
+    // Four tiles per thread balance the load if other processes use some of the cores.
     const Tiling tiling = Tiling::of(c.rows, c.cols, stream.threads() > 1 ? 4 * stream.threads() : 1);
     const TileGemm multiply = TileGemm::make<T>(stream, tiling.rows, tiling.cols);
     parallel_tasks(stream.threads(), tiling.count(), [&](std::int64_t i, int thread) {

@@ -13,19 +13,20 @@ namespace lyceum {
 
 namespace {
 
-/// A product of one expert, or a tile of it. Where rows of an operand are picked, it begins where row 0 of what they
-/// are picked from does, in its first column.
+/// The product of one expert, or a tile of it. If the rows of an operand are picked, its `data` points into row 0 of
+/// the matrix that they are picked from, at the operand's first column; its extents are those of the picked rows.
 template <class T, class Out>
 struct Product {
   Gemm<T, Out> gemm;
-  const std::int64_t* source = nullptr;  // of each row, where they are picked
-  std::int64_t filled = 0;               // how many of the picked rows there are; zeros follow
-  bool of_b = false;                     // whether b is the operand of which they are; else it is a
-  std::int64_t work = 0;                 // of the largest tile of the whole product
+  const std::int64_t* source = nullptr;  // [filled], as PickedRows::source; null if no rows are picked
+  std::int64_t filled = 0;               // number of picked rows that are not padding; rows after them are zero
+  bool b_is_picked = false;              // true: the rows of b are picked; false: those of a
+  std::int64_t work = 0;                 // multiplications of the largest tile of the whole product
 
-  Matrix<const T>& picked() { return of_b ? gemm.b : gemm.a; }
+  /// Returns the operand whose rows may be picked.
+  Matrix<const T>& picked() { return b_is_picked ? gemm.b : gemm.a; }
   Product tile(std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols) const {
-    Product tile{tile_of(gemm, row, rows, col, cols), source, filled, of_b, work};
+    Product tile{tile_of(gemm, row, rows, col, cols), source, filled, b_is_picked, work};
     if (source && !gemm.transpose_a) {
       tile.source += row;
       tile.filled = std::clamp<std::int64_t>(filled - row, 0, rows);
@@ -34,33 +35,36 @@ struct Product {
   }
 };
 
-/// Brings picked rows together in the scratch memory of the thread that multiplies them. Tiles of the same rows in
-/// succession find them there.
+/// Copies picked rows to scratch memory of the thread that multiplies them. If successive tiles of a thread have the
+/// same picked rows, they are copied once.
 template <class T>
-class Picker {
+class PickedRowGatherer {
  public:
-  Picker(const CpuStream& stream, const PickedRows<T>& picked, std::int64_t most)
+  /// `most`: largest number of elements of a tile's picked rows. `picked` must outlive the object.
+  PickedRowGatherer(const CpuStream& stream, const PickedRows<T>& picked, std::int64_t most)
       : picked_(picked),
         scratch_(stream, most * static_cast<std::int64_t>(sizeof(T))),
-        held_(static_cast<std::size_t>(stream.threads())) {}
+        gathered_(static_cast<std::size_t>(stream.threads())) {}
 
+  /// Makes the picked operand of `tile` refer to a copy of its rows, which is valid until the thread's next call.
   template <class Out>
-  void bring(Product<T, Out>& tile, int thread) {
+  void gather(Product<T, Out>& tile, int thread) {
     Matrix<const T>& x = tile.picked();
     const Matrix<T> rows(reinterpret_cast<T*>(scratch_.of(thread)), x.rows, x.cols);
-    const Held wanted{tile.source, x.data, x.rows};
-    Held& held = held_[static_cast<std::size_t>(thread)];
-    if (!(held == wanted)) copy(tile, rows);
-    held = wanted;
+    const GatheredRows wanted{tile.source, x.data, x.rows};
+    GatheredRows& gathered = gathered_[static_cast<std::size_t>(thread)];
+    if (!(gathered == wanted)) copy(tile, rows);
+    gathered = wanted;
     x = rows;
   }
 
  private:
-  struct Held {
+  /// The picked rows in a thread's scratch memory.
+  struct GatheredRows {
     const std::int64_t* source = nullptr;
     const T* column = nullptr;
-    std::int64_t rows = 0;  // an expert without rows has the next one's begin
-    bool operator==(const Held&) const = default;
+    std::int64_t rows = 0;  // compared too, because an expert without rows has the same `source` as the next one
+    bool operator==(const GatheredRows&) const = default;
   };
   template <class Out>
   void copy(Product<T, Out>& tile, const Matrix<T>& to) const {
@@ -76,11 +80,12 @@ class Picker {
 
   const PickedRows<T>& picked_;
   ThreadScratch scratch_;
-  std::vector<Held> held_;  // by thread
+  std::vector<GatheredRows> gathered_;  // by thread
 };
 
-/// Cuts the products into tiles and lets the threads take them, those of the dearest products first, so that experts of
-/// very different sizes end together. No tile's sum is split, so the result does not depend on who takes what.
+/// Divides the products into tiles, which threads compute in descending order of work, so that all threads finish at
+/// about the same time even if experts differ in size. One thread computes all of a tile, so the result does not depend
+/// on the assignment of tiles to threads.
 template <class T, class Out>
 void run_all(const CpuStream& stream, std::vector<Product<T, Out>>& products, const PickedRows<T>& picked) {
   const auto busy = std::count_if(products.begin(), products.end(), [](const auto& p) { return p.gemm.c.size() > 0; });
@@ -97,7 +102,8 @@ void run_all(const CpuStream& stream, std::vector<Product<T, Out>>& products, co
       tiles.push_back(product.tile(row, std::min(tiling.rows, c.rows - row), col, std::min(tiling.cols, c.cols - col)));
       if (picked) most_picked = std::max(most_picked, tiles.back().picked().size());
     };
-    if (product.of_b) {  // tiles that share columns of the operand that may be picked after each other
+    // Tiles that read the same picked rows follow one another, so that the PickedRowGatherer can reuse its copy.
+    if (product.b_is_picked) {
       for (std::int64_t col = 0; col < c.cols; col += tiling.cols) {
         for (std::int64_t row = 0; row < c.rows; row += tiling.rows) add(row, col);
       }
@@ -111,20 +117,22 @@ void run_all(const CpuStream& stream, std::vector<Product<T, Out>>& products, co
   }
   std::stable_sort(tiles.begin(), tiles.end(), [](const auto& a, const auto& b) { return a.work > b.work; });
   const TileGemm multiply = TileGemm::make<T>(stream, max_rows, max_cols);
-  Picker<T> picker(stream, picked, most_picked);
+  PickedRowGatherer<T> gatherer(stream, picked, most_picked);
   parallel_tasks(stream.threads(), static_cast<std::int64_t>(tiles.size()), [&](std::int64_t i, int thread) {
     Product<T, Out>& tile = tiles[static_cast<std::size_t>(i)];
-    if (tile.source) picker.bring(tile, thread);
+    if (tile.source) gatherer.gather(tile, thread);
     multiply(tile.gemm, thread);
   });
 }
 
-/// oneDNN compiles a bf16 product for each count of rows, so it is given rows in multiples of the alignment.
+/// True if products include the padding rows. oneDNN compiles a bf16 product for each number of rows, so it gets only
+/// multiples of Segments::alignment.
 template <class T>
-bool takes_padding(const CpuStream& stream) {
+bool includes_padding(const CpuStream& stream) {
   return std::is_same_v<T, bfloat16> && uses_native_bf16(stream);
 }
 
+/// Throws an Error if there are too few sources or a source is out of range.
 template <class T>
 void check_picked(const PickedRows<T>& picked, const Segments& segments) {
   if (!picked) return;
@@ -134,7 +142,8 @@ void check_picked(const PickedRows<T>& picked, const Segments& segments) {
                   picked.x.rows * picked.divisor);
 }
 
-/// Segment e of x; of picked rows only the extents, and where they are picked from.
+/// Returns segment e of x. If rows are picked, returns a matrix with the segment's extents whose data is that of the
+/// matrix they are picked from (see Product).
 template <class T>
 Matrix<const T> rows_of(const SegmentedMatrix<const T>& x, const PickedRows<T>& picked, const Segments& segments,
                         std::int64_t e) {
@@ -143,6 +152,7 @@ Matrix<const T> rows_of(const SegmentedMatrix<const T>& x, const PickedRows<T>& 
   return {picked.x.data, segments.begin[i + 1] - segments.begin[i], picked.x.cols, 0};
 }
 
+/// Returns PickedRows::source from the first row of segment e on; null if no rows are picked.
 template <class T>
 const std::int64_t* source_of(const PickedRows<T>& picked, const Segments& segments, std::int64_t e) {
   return picked ? picked.source.data() + segments.begin[static_cast<std::size_t>(e)] : nullptr;
@@ -167,7 +177,7 @@ void run(const CpuStream& stream, const GroupedGemm<T>& grouped) {
     require(in == x.cols && out == y.cols, "expert {} takes {} to {} columns, its rows are {} and {} wide", e, in, out,
             x.cols, y.cols);
     const std::int64_t filled = segments.rows[static_cast<std::size_t>(e)];
-    const std::int64_t rows = takes_padding<T>(stream) ? y.rows : filled;
+    const std::int64_t rows = includes_padding<T>(stream) ? y.rows : filled;
     products.push_back(
         {{.a = x.rows_from(0, rows), .b = weight, .c = y.rows_from(0, rows), .transpose_b = grouped.transpose_weights},
          source_of(picked, segments, e),
@@ -202,7 +212,7 @@ void run(const CpuStream& stream, const GroupedWeightGrad<T>& grouped) {
             "the gradient of expert {} is {} x {}, its rows are {} and {} wide", e, d_weight.rows, d_weight.cols,
             dy.cols, x.cols);
     const std::int64_t filled = segments.rows[static_cast<std::size_t>(e)];
-    const std::int64_t rows = takes_padding<T>(stream) ? dy.rows : filled;
+    const std::int64_t rows = includes_padding<T>(stream) ? dy.rows : filled;
     if (rows == 0) continue;
     products.push_back({{.a = dy.rows_from(0, rows),
                          .b = x.rows_from(0, rows),

@@ -10,7 +10,7 @@ namespace {
 
 using DataType = dnnl::memory::data_type;
 
-/// [rows, cols], held row by row, or column by column when `transposed`.
+/// Returns the descriptor of a [rows, cols] matrix in row-major order, or in column-major order if `transposed`.
 dnnl::memory::desc described(std::int64_t rows, std::int64_t cols, std::int64_t stride, bool transposed,
                              DataType type) {
   using Dims = dnnl::memory::dims;

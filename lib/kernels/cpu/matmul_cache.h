@@ -13,11 +13,12 @@
 
 namespace lyceum {
 
-/// oneDNN's bfloat16 matrix products, compiled once a shape and layout for one thread, kept by a stream. Threads of
-/// the stream may execute at once: each has its own scratchpad and memory objects.
+/// The single-threaded bfloat16 matrix products of oneDNN, compiled once per shape and layout. A stream keeps one cache
+/// (CpuStream::keep). Several threads of the stream may call execute() concurrently: each has its own scratchpad and
+/// memory objects.
 class MatmulCache {
  public:
-  /// On thread `thread` of the stream; no extent may be zero.
+  /// Computes the product on the calling thread, which is number `thread` of the stream. No extent may be zero.
   template <class Out>
   void execute(const CpuStream& stream, const Gemm<bfloat16, Out>& gemm, int thread);
 
@@ -33,8 +34,9 @@ class MatmulCache {
   struct Compiled {
     dnnl::matmul primitive;
     std::size_t scratchpad_bytes;
-    std::vector<Operands> operands;  // by thread
+    std::vector<Operands> operands;  // one per thread
   };
+  /// The state of one thread: a oneDNN stream, and a scratchpad large enough for all products so far.
   struct Lane {
     dnnl::stream stream;
     std::shared_ptr<std::byte> scratchpad;
@@ -46,7 +48,7 @@ class MatmulCache {
   Lane& lane(const CpuStream& stream, int thread, std::size_t scratchpad_bytes);
 
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
-  std::mutex mutex_;  // guards both maps; their elements do not move
+  std::mutex mutex_;  // guards both maps; references to elements remain valid without it
   std::map<Key, Compiled> compiled_;
   std::map<int, Lane> lanes_;
 };

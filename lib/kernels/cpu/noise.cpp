@@ -9,13 +9,13 @@ namespace lyceum {
 
 namespace {
 
-/// f(row, column, ε) for all of a matrix.
+/// Calls f(row, column, ε) for all elements of a [rows, cols] matrix, in parallel.
 template <class A, class F>
 void for_each_noise(const CpuStream& stream, const TokenNoise& noise, std::int64_t rows, std::int64_t cols,
                     const F& f) {
   const std::uint64_t key = noise_key(noise.seed);
   const auto step = static_cast<std::uint32_t>(noise.step[0]);
-  parallel_for(stream, rows, rows_a_thread(8 * cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, rows, rows_per_thread(8 * cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
       for (std::int64_t c = 0; c < cols; c += 4) {
         const std::array<A, 4> normal = token_noise<A>(key, noise.layer, step, noise.first + r, c / 4);

@@ -17,23 +17,24 @@ constexpr std::int64_t tile_vectors = 2, tile_cols = tile_vectors * vector_lanes
 using Vector [[gnu::vector_size(vector_lanes * sizeof(float)), gnu::aligned(alignof(float)), gnu::may_alias]] = float;
 
 static_assert(PanelProducts<float>::lanes % vector_lanes == 0 && tile_cols % PanelProducts<float>::lanes == 0);
-// So over_keys() and over_queries() read only scores that exist.
+// Ensures that over_keys() and over_queries() read only scores that scores() has computed.
 static_assert(tile_cols % tile_rows == 0 && panel_rows % tile_cols == 0);
 
 Vector& vector_at(float* values) { return *reinterpret_cast<Vector*>(values); }
 const Vector& vector_at(const float* values) { return *reinterpret_cast<const Vector*>(values); }
 
-/// c [rows, vectors · vector_lanes] = Σ_k a(·, k) b[k, ·] over k in [first, last), or is added to; a's elements are
-/// `a_row` and `a_depth` apart.
+/// One tile of a product: c[r, ·] = Σ_k a(r, k) b[k, ·] over k in [first, last), or c[r, ·] += with `accumulate`.
+/// a(r, k) is a[r · a_row + k · a_depth], so that a may be transposed. c has up to tile_rows x tile_cols elements.
 struct Tile {
   const float* a;
-  std::int64_t a_row, a_depth;
+  std::int64_t a_row, a_depth;  // strides, in elements
   Matrix<const float> b;
   Matrix<float> c;
   std::int64_t first, last;
   bool accumulate;
 };
 
+/// Computes a tile of `rows` rows and `vectors` · vector_lanes columns in registers.
 template <int rows, int vectors>
 void multiply(const Tile& tile) {
   Vector sums[rows][vectors];
@@ -54,6 +55,7 @@ void multiply(const Tile& tile) {
   }
 }
 
+/// Calls multiply<wanted_rows, vectors>().
 template <int rows = tile_rows>
 void multiply(const Tile& tile, std::int64_t wanted_rows, std::int64_t vectors) {
   if constexpr (rows > 1) {
@@ -62,7 +64,8 @@ void multiply(const Tile& tile, std::int64_t wanted_rows, std::int64_t vectors) 
   vectors == tile_vectors ? multiply<rows, tile_vectors>(tile) : multiply<rows, 1>(tile);
 }
 
-/// Makes rows [row, row + rows) of c, columns [col, c.cols) rounded up, from terms [first, last).
+/// Computes rows [row, row + rows) and columns [col, c.cols) of c, the last rounded up to whole vectors, from terms
+/// k in [first, last).
 void multiply_rows(const Matrix<const float>& a, bool transpose_a, const Matrix<const float>& b, const Matrix<float>& c,
                    std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t first, std::int64_t last,
                    bool accumulate) {
@@ -82,7 +85,7 @@ void multiply_rows(const Matrix<const float>& a, bool transpose_a, const Matrix<
   }
 }
 
-/// to [cols, panel_rows] = fromᵀ, zero behind its last row.
+/// Returns fromᵀ as [from.cols, panel_rows] in `memory`; columns from from.rows on are 0.
 Matrix<const float> transposed(const Matrix<const float>& from, float* memory) {
   const Matrix<float> to(memory, from.cols, from.rows, panel_rows);
   for (std::int64_t c = 0; c < from.cols; ++c) {

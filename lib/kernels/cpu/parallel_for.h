@@ -9,25 +9,27 @@
 
 namespace lyceum {
 
-/// Elements of simple arithmetic that pay for waking a thread.
+/// Smallest number of elements of simple arithmetic for which another thread is worth its start.
 constexpr std::int64_t elements_a_thread = 16384;
 
-/// The grain of a loop over rows of `cols` elements.
-inline std::int64_t rows_a_thread(std::int64_t cols) {
+/// Returns the smallest number of rows of `cols` elements for which another thread is worth its start.
+inline std::int64_t rows_per_thread(std::int64_t cols) {
   return std::max<std::int64_t>(1, elements_a_thread / std::max<std::int64_t>(1, cols));
 }
 
-/// Threads for `units` pieces of work; one inside a parallel region, which is never nested.
-inline int threads_for(const CpuStream& stream, std::int64_t units) {
-  return omp_in_parallel() ? 1 : static_cast<int>(std::min<std::int64_t>(stream.threads(), units));
+/// Returns the number of threads for `items` items of work: at most one per item, and 1 inside a parallel region,
+/// because regions are not nested.
+inline int threads_for(const CpuStream& stream, std::int64_t items) {
+  return omp_in_parallel() ? 1 : static_cast<int>(std::min<std::int64_t>(stream.threads(), items));
 }
 
-/// f(first, last) on one contiguous range of [0, count) a thread, borders at multiples of `grain`: the same rows stay
-/// with the same core from kernel to kernel. f must not throw.
+/// Divides [0, count) into one contiguous range per thread, with borders at multiples of `grain`, and calls f(first,
+/// last) for each. The division depends only on the arguments and the number of threads, so in successive kernels a
+/// core processes the same rows. f must not throw.
 template <class F>
 void parallel_for(const CpuStream& stream, std::int64_t count, std::int64_t grain, const F& f) {
-  const std::int64_t units = (count + grain - 1) / grain;
-  const int threads = threads_for(stream, units);
+  const std::int64_t items = (count + grain - 1) / grain;
+  const int threads = threads_for(stream, items);
   if (threads <= 1) {
     if (count > 0) f(std::int64_t{0}, count);
     return;
@@ -35,32 +37,33 @@ void parallel_for(const CpuStream& stream, std::int64_t count, std::int64_t grai
 #pragma omp parallel num_threads(threads)
   {
     const std::int64_t team = omp_get_num_threads(), thread = omp_get_thread_num();
-    const std::int64_t first = units * thread / team * grain;
-    const std::int64_t last = std::min(count, units * (thread + 1) / team * grain);
+    const std::int64_t first = items * thread / team * grain;
+    const std::int64_t last = std::min(count, items * (thread + 1) / team * grain);
     if (first < last) f(first, last);
   }
 }
 
-/// f(row) for each of `rows` rows of `cols` elements of simple arithmetic.
+/// Calls f(row) for each of `rows` rows of `cols` elements, in parallel if there are enough elements. f must not throw.
 template <class F>
 void for_each_row(const CpuStream& stream, std::int64_t rows, std::int64_t cols, const F& f) {
-  parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, rows, rows_per_thread(cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = first; row < last; ++row) f(row);
   });
 }
 
-/// f(first, last) on pieces of `grain`, handed to whichever thread is free: for work of uneven cost.
+/// Divides [0, count) into ranges of `grain` and calls f(first, last) for each on the next free thread, or once for the
+/// whole range if there is only one thread. For work of uneven cost. f must not throw.
 template <class F>
 void parallel_for_dynamic(const CpuStream& stream, std::int64_t count, std::int64_t grain, const F& f) {
-  const std::int64_t pieces = (count + grain - 1) / grain;
-  const int threads = threads_for(stream, pieces);
+  const std::int64_t ranges = (count + grain - 1) / grain;
+  const int threads = threads_for(stream, ranges);
   if (threads <= 1) {
     if (count > 0) f(std::int64_t{0}, count);
     return;
   }
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
-  for (std::int64_t piece = 0; piece < pieces; ++piece) {
-    f(piece * grain, std::min(count, (piece + 1) * grain));
+  for (std::int64_t range = 0; range < ranges; ++range) {
+    f(range * grain, std::min(count, (range + 1) * grain));
   }
 }
 

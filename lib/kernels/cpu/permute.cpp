@@ -15,10 +15,10 @@ namespace lyceum {
 
 namespace {
 
-constexpr std::int64_t tile = 512;  // columns that are summed in a buffer in the first-level cache
+constexpr std::int64_t tile = 512;  // columns summed at a time, in a buffer that fits the first-level cache
 constexpr std::int64_t any_negative = std::numeric_limits<std::int64_t>::min();
 
-/// position[e]: the position of expert e in `order`, which must contain every expert once.
+/// Returns the position of each expert in `order`. Throws an Error unless `order` contains every expert once.
 std::vector<std::size_t> positions_of(std::span<const std::int32_t> order) {
   require_indices("SortByExpert", "order", order, 0, static_cast<std::int64_t>(order.size()));
   std::vector<std::size_t> position(order.size(), order.size());
@@ -30,7 +30,7 @@ std::vector<std::size_t> positions_of(std::span<const std::int32_t> order) {
   return position;
 }
 
-/// dx[slot] = gate · dy[t] and d_gate = dy[t] · x[slot] of one pair.
+/// Computes dx[slot] = gate · dy[t] of one pair and returns d_gate = dy[t] · x[slot].
 template <class T>
 Accumulator<T> backward_pair(const T* x, const T* dy, std::int64_t cols, Accumulator<T> gate, T* dx) {
   using A = Accumulator<T>;
@@ -46,7 +46,11 @@ Accumulator<T> backward_pair(const T* x, const T* dy, std::int64_t cols, Accumul
 
 }  // namespace
 
-// A stable sort has one result, so threads may each count and place their own stretch of tokens.
+// The tokens are divided into parts, which threads process independently:
+// 1. Each part counts its pairs per expert.
+// 2. A prefix sum over experts, then parts, gives the first slot of each part for each expert.
+// 3. Each part writes its pairs to its slots.
+// The result of a stable sort is unique, so it does not depend on the number of parts.
 void run(const CpuStream& stream, const SortByExpert& sort) {
   const std::int64_t tokens = sort.index.rows, k = sort.index.cols;
   const std::size_t experts = sort.order.size();
@@ -58,8 +62,8 @@ void run(const CpuStream& stream, const SortByExpert& sort) {
                     sort.choices());
   }
   const std::vector<std::size_t> position = positions_of(sort.order);
-  const std::int64_t parts = std::max(1, threads_for(stream, tokens / rows_a_thread(k)));
-  // next[part][position]: first how many of a part's pairs go there, then the slot of the part's next one.
+  const std::int64_t parts = std::max(1, threads_for(stream, tokens / rows_per_thread(k)));
+  // next[part][position of an expert]: in step 1 the part's number of pairs, from step 2 on the slot of its next pair.
   std::vector<std::vector<std::int64_t>> next(static_cast<std::size_t>(parts), std::vector<std::int64_t>(experts));
   const auto for_parts = [&](const auto& f) {
     parallel_for(stream, parts, 1, [&](std::int64_t first, std::int64_t last) {
@@ -149,7 +153,7 @@ void run(const CpuStream& stream, const GatherRows<T>& gather) {
   require_extents("GatherRows", "x", gather.x, gather.x.rows, cols);
   require_length("GatherRows", "source", gather.source, rows);
   require_indices("GatherRows", "source", gather.source, any_negative, gather.x.rows * divisor);
-  parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, rows, rows_per_thread(cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
       const std::int64_t source = gather.source[static_cast<std::size_t>(r)];
       if (source < 0) {
@@ -170,7 +174,7 @@ void run(const CpuStream& stream, const CombineRows<T>& combine) {
   require_length("CombineRows", "slot", combine.slot, tokens * k);
   require_indices("CombineRows", "slot", combine.slot, any_negative, combine.x.rows);
   if (gated) require_extents("CombineRows", "gate", combine.gate, tokens, k);
-  parallel_for(stream, tokens, rows_a_thread(k * cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, tokens, rows_per_thread(k * cols), [&](std::int64_t first, std::int64_t last) {
     std::array<A, tile> sum;
     for (std::int64_t t = first; t < last; ++t) {
       for (std::int64_t begin = 0; begin < cols; begin += tile) {
@@ -212,7 +216,7 @@ void run(const CpuStream& stream, const CombineRowsBackward<T>& combine) {
       if (!named[static_cast<std::size_t>(s)]) std::fill_n(combine.dx.row(s), cols, T{});
     }
   });
-  parallel_for(stream, tokens, rows_a_thread(k * cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, tokens, rows_per_thread(k * cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t t = first; t < last; ++t) {
       for (std::int64_t j = 0; j < k; ++j) {
         const std::int64_t slot = combine.slot[static_cast<std::size_t>(t * k + j)];

@@ -10,7 +10,7 @@ namespace lyceum {
 template <class A>
 void run(const CpuStream& stream, const PieceFactors<A>& pieces) {
   require_fitting(pieces);
-  parallel_for(stream, pieces.logits.rows, rows_a_thread(32 * pieces.logits.cols),
+  parallel_for(stream, pieces.logits.rows, rows_per_thread(32 * pieces.logits.cols),
                [&](std::int64_t first, std::int64_t last) {
                  for (std::int64_t t = first; t < last; ++t) {
                    const std::uint64_t on = pieces_on(pieces.always_on, pieces.index.row(t), pieces.index.cols);
@@ -22,7 +22,7 @@ void run(const CpuStream& stream, const PieceFactors<A>& pieces) {
 template <class A>
 void run(const CpuStream& stream, const PieceFactorsBackward<A>& pieces) {
   require_fitting(pieces);
-  parallel_for(stream, pieces.logits.rows, rows_a_thread(32 * pieces.logits.cols),
+  parallel_for(stream, pieces.logits.rows, rows_per_thread(32 * pieces.logits.cols),
                [&](std::int64_t first, std::int64_t last) {
                  for (std::int64_t t = first; t < last; ++t) {
                    const std::uint64_t on = pieces_on(pieces.always_on, pieces.index.row(t), pieces.index.cols);
@@ -58,7 +58,7 @@ template <class A>
 void run(const CpuStream& stream, const PieceLoadBackward<A>& pieces) {
   require_fitting(pieces);
   const auto& factors = pieces.factors;
-  parallel_for(stream, factors.rows, rows_a_thread(4 * factors.cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, factors.rows, rows_per_thread(4 * factors.cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t t = first; t < last; ++t) {
       const double* slope = pieces.d_load.row((pieces.first + t) / pieces.seq_len) + factors.cols;
       share_slope(factors.row(t), factors.cols, slope, pieces.d_factors.row(t));
@@ -80,7 +80,7 @@ template <class T>
 void run(const CpuStream& stream, const PlacePieces<T>& place) {
   using A = Accumulator<T>;
   const std::int64_t pieces = require_fitting(place), width = place.rows.cols;
-  parallel_for(stream, place.y.rows, rows_a_thread(place.y.cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, place.y.rows, rows_per_thread(place.y.cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t t = first; t < last; ++t) {
       for (std::int64_t i = 0; i < pieces; ++i) {
         T* y = place.y.row(t) + i * width;
@@ -109,7 +109,7 @@ template <class T>
 void run(const CpuStream& stream, const PlacePiecesBackward<T>& place) {
   using A = Accumulator<T>;
   const std::int64_t pieces = require_fitting(place), width = place.rows.cols;
-  parallel_for(stream, place.dy.rows, rows_a_thread(2 * place.dy.cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, place.dy.rows, rows_per_thread(2 * place.dy.cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t t = first; t < last; ++t) {
       for (std::int64_t i = 0; i < pieces; ++i) {
         const T *dy = place.dy.row(t) + i * width, *x = nullptr;
@@ -140,7 +140,7 @@ template <class T>
 void run(const CpuStream& stream, const AddPairs<T>& add) {
   using A = Accumulator<T>;
   require_fitting(add);
-  parallel_for(stream, add.y.rows, rows_a_thread(add.y.cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, add.y.rows, rows_per_thread(add.y.cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t t = first; t < last; ++t) {
       const T* terms[most_pieces];
       int count = 0;

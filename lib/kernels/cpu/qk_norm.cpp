@@ -11,13 +11,14 @@ namespace lyceum {
 
 namespace {
 
+/// Checks the operands and calls f(t) for every token t, in parallel.
 template <class Norm, class F>
 void for_each_token(const CpuStream& stream, const Norm& norm, const F& f) {
   require_fitting(norm);
   for_each_row(stream, norm.x.rows, norm.x.cols, f);
 }
 
-/// The weights of a head.
+/// Returns the weights of a head; heads are numbered as in QkNormShape.
 template <class Norm>
 auto weights_of(const Norm& norm, std::int64_t head) {
   return (head < norm.shape.heads ? norm.q_weight : norm.k_weight).data() + norm.shape.first_weight(head);

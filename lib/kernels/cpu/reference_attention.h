@@ -9,7 +9,9 @@
 
 namespace lyceum::reference {
 
-/// One query's softmax over the keys that it may see: exp(scale · q·k - log_sum_exp), and log_sum_exp.
+// Attention as plain loops. It computes the instances for double and is the reference in tests of the fast versions.
+
+/// The softmax of one query over the keys that it sees: probability[i] = exp(scale · q·k_i - log_sum_exp).
 template <class T>
 struct AttentionRow {
   using Sum = Accumulator<T>;
@@ -32,8 +34,8 @@ struct AttentionRow {
   }
 };
 
-/// Calls visit(head, row of q, first row of k that it sees, keys seen, column of q, column of k) for every query of
-/// every head.
+/// Calls visit(head, row of q, first row of k that the query sees, number of keys it sees, first column of the head in
+/// q, first column of its key head in k) for every query of every head.
 template <class Attention, class Visit>
 void for_each_query(const Attention& attention, Visit&& visit) {
   const AttentionShape& shape = attention.shape;
@@ -50,7 +52,7 @@ void for_each_query(const Attention& attention, Visit&& visit) {
   }
 }
 
-/// out = Σ_i weights[i] · row i of values.
+/// out = Σ_i weights[i] · values[i].
 template <class T, class Sum = Accumulator<T>>
 void weighted_sum(const std::vector<Sum>& weights, const Matrix<const T>& values, T* out) {
   for (std::int64_t d = 0; d < values.cols; ++d) {
@@ -62,7 +64,8 @@ void weighted_sum(const std::vector<Sum>& weights, const Matrix<const T>& values
   }
 }
 
-/// Gradients of q, k and v, query by query, where out is a sum of values by weights that depend on scores.
+/// Computes the gradients of q, k and v of an attention whose output is a sum of values, weighted by functions of the
+/// scores. Call add() for every query, then write().
 template <class T, class Backward>
 class QueryGradients {
  public:
@@ -70,7 +73,8 @@ class QueryGradients {
   explicit QueryGradients(const Backward& attention)
       : attention_(attention), dk_(static_cast<std::size_t>(attention.k.size())), dv_(dk_) {}
 
-  /// `d_score(i, derivative of weight i)` is the derivative of q·k_i; called for the keys in their order.
+  /// Adds one query; the arguments are those of for_each_query(), and the weights of the keys. d_score(i, derivative of
+  /// weight i) returns the derivative of q·k_i; it is called for the keys in ascending order. Writes dq.
   template <class DScore>
   void add(std::int64_t row, std::int64_t first, std::int64_t seen, std::int64_t q_col, std::int64_t k_col,
            const std::vector<Sum>& weights, DScore&& d_score) {
@@ -94,7 +98,7 @@ class QueryGradients {
       attention_.dq.row(row)[q_col + d] = static_cast<T>(dq[static_cast<std::size_t>(d)]);
   }
 
-  /// dk and dv, when all queries are added.
+  /// Writes dk and dv, after all queries have been added.
   void write() const {
     for (std::int64_t r = 0; r < attention_.k.rows; ++r) {
       for (std::int64_t c = 0; c < attention_.k.cols; ++c) {
@@ -124,7 +128,7 @@ void run(const CpuStream&, const AttentionForward<T>& attention) {
   });
 }
 
-/// With p the probabilities: dv = pᵀ·d_out, dp = d_out·vᵀ, ds = scale · p ∘ (dp - Σ_d d_out·out), dq = ds·k,
+/// Computes, with the probabilities p: dv = pᵀ·d_out, dp = d_out·vᵀ, ds = scale · p ∘ (dp - Σ_d d_out·out), dq = ds·k,
 /// dk = dsᵀ·q.
 template <class T>
 void run(const CpuStream&, const AttentionBackward<T>& attention) {

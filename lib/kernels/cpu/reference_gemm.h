@@ -9,7 +9,9 @@
 
 namespace lyceum::reference {
 
-/// The GEMMs as plain loops over rows: what double runs, and the oracle of the fast versions for any type.
+// GEMMs as plain loops. They compute the instances for double and are the reference in tests of the fast versions.
+
+/// Gemm for any type.
 template <class T, class Out>
 void run(const CpuStream& stream, const Gemm<T, Out>& gemm) {
   const auto &a = gemm.a, &b = gemm.b;
@@ -38,7 +40,7 @@ void run(const CpuStream& stream, const Gemm<T, Out>& gemm) {
   }
 }
 
-/// The first `rows` rows of segment e of x: in place, or picked into `memory`.
+/// Returns the first `rows` rows of segment e of x: a view of x, or of `memory` with a copy of picked rows.
 template <class T>
 Matrix<const T> rows_of(const SegmentedMatrix<const T>& x, const PickedRows<T>& picked, const Segments& segments,
                         std::int64_t e, std::int64_t rows, std::vector<T>& memory) {

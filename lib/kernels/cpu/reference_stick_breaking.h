@@ -6,7 +6,7 @@
 
 namespace lyceum::reference {
 
-/// One query's stick: the part of it that each key takes, β and p, and the logarithm of what is left.
+/// The stick of one query (see StickBreakingForward): the share β and the part p of each key, and the log of the rest.
 template <class T>
 struct BrokenStick {
   using Sum = Accumulator<T>;
@@ -42,8 +42,8 @@ void run(const CpuStream&, const StickBreakingForward<T>& attention) {
   });
 }
 
-/// With p the parts and g = d_out·vᵀ: dv = pᵀ·d_out, ds_i = scale · (p_i g_i - β_i Σ_{j <= i} p_j g_j), dq = ds·k,
-/// dk = dsᵀ·q.
+/// Computes, with the parts p and g = d_out·vᵀ: dv = pᵀ·d_out, ds_i = scale · (p_i g_i - β_i Σ_{j <= i} p_j g_j),
+/// dq = ds·k, dk = dsᵀ·q.
 template <class T>
 void run(const CpuStream&, const StickBreakingBackward<T>& attention) {
   using Sum = Accumulator<T>;

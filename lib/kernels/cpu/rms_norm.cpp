@@ -10,6 +10,7 @@ namespace lyceum {
 
 namespace {
 
+/// Returns the mean of x².
 template <class A, class T>
 A mean_square(const T* x, std::int64_t cols) {
   A sum = 0;
@@ -25,7 +26,7 @@ void run(const CpuStream& stream, const RmsNormForward<T>& norm) {
   using A = Accumulator<T>;
   const std::int64_t rows = norm.x.rows, cols = norm.x.cols;
   require_fitting(norm);
-  parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, rows, rows_per_thread(cols), [&](std::int64_t first, std::int64_t last) {
     const T* weight = norm.weight.data();
     for (std::int64_t r = first; r < last; ++r) {
       const T* x = norm.x.row(r);
@@ -52,7 +53,7 @@ void run(const CpuStream& stream, const RmsNormBackward<T>& norm) {
   using A = Accumulator<T>;
   const std::int64_t rows = norm.x.rows, cols = norm.x.cols;
   require_fitting(norm);
-  parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, rows, rows_per_thread(cols), [&](std::int64_t first, std::int64_t last) {
     const T* weight = norm.weight.data();
     for (std::int64_t r = first; r < last; ++r) {
       const T* x = norm.x.row(r);

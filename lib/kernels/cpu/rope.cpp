@@ -11,8 +11,8 @@ template <class A>
 void run(const CpuStream& stream, const RopeTable<A>& rope) {
   const std::int64_t half = rope.table.cols / 2;
   require(rope.table.cols % 2 == 0, "RopeTable: heads of {} columns: the dimension must be even", rope.table.cols);
-  // Angles in double: positions in the thousands leave too few bits of a float for the fraction of a turn.
-  parallel_for(stream, rope.table.rows, rows_a_thread(64 * half), [&](std::int64_t first, std::int64_t last) {
+  // Angles are computed in double: for positions in the thousands, a float has too few bits for the fraction of a turn.
+  parallel_for(stream, rope.table.rows, rows_per_thread(64 * half), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t i = 0; i < half; ++i) {
       const double rate = std::pow(rope.base, -static_cast<double>(i) / static_cast<double>(half));
       for (std::int64_t p = first; p < last; ++p) {
@@ -39,7 +39,7 @@ void run(const CpuStream& stream, const Rope<T>& rope) {
   require(rope.first_keys.empty() || std::ssize(rope.first_keys) == rows, "Rope: {} first keys for {} rows",
           rope.first_keys.size(), rows);
   const A turn = rope.inverse ? A{-1} : A{1};
-  parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, rows, rows_per_thread(cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
       const std::int64_t begin = rope.first_keys.empty() ? 0 : rope.first_keys[static_cast<std::size_t>(r)];
       const A* cosine = rope.table.row(rope.first_position + r % rope.seq_len - begin);

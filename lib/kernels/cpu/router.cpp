@@ -16,29 +16,30 @@ namespace lyceum {
 
 namespace {
 
-/// Whether a key comes before another one of a lower index: only if larger, or a number before a NaN.
+/// True if `key` ranks before `other`, which has a lower index: if it is larger, or a number while `other` is NaN.
 template <class A>
 bool beats(A key, A other) {
   return key > other || (std::isnan(other) && !std::isnan(key));
 }
 
-/// Keeps the `k` best so far sorted while walking the row; most keys fail the first comparison.
+/// Writes the indices and values of the k largest keys of a row, in descending order. Inserts each key into the sorted
+/// list of the best k so far; most keys fail the comparison with the last of them.
 template <class A>
 void top_of_row(const A* keys, std::int64_t cols, std::int64_t k, std::int32_t* index, A* value) {
   for (std::int64_t c = 0; c < cols; ++c) {
     const A key = keys[c];
     if (c >= k && !beats(key, value[k - 1])) continue;
-    std::int64_t place = std::min(c, k - 1);
-    for (; place > 0 && beats(key, value[place - 1]); --place) {
-      value[place] = value[place - 1];
-      index[place] = index[place - 1];
+    std::int64_t position = std::min(c, k - 1);
+    for (; position > 0 && beats(key, value[position - 1]); --position) {
+      value[position] = value[position - 1];
+      index[position] = index[position - 1];
     }
-    value[place] = key;
-    index[place] = static_cast<std::int32_t>(c);
+    value[position] = key;
+    index[position] = static_cast<std::int32_t>(c);
   }
 }
 
-/// scores = exp(logits − largest); their sum.
+/// scores = exp(logits − largest). Returns their sum.
 template <class A>
 A shifted_exponentials(const A* logits, std::int64_t cols, A largest, A* scores) {
   A sum = 0;
@@ -50,7 +51,7 @@ A shifted_exponentials(const A* logits, std::int64_t cols, A largest, A* scores)
   return sum;
 }
 
-/// scores = those of the logits, each by itself; their sum.
+/// Computes sigmoid or sqrt_softplus scores. Returns their sum.
 template <Scores kind, class A>
 A separate_scores(const A* logits, std::int64_t cols, A* scores) {
   A sum = 0;
@@ -62,7 +63,7 @@ A separate_scores(const A* logits, std::int64_t cols, A* scores) {
   return sum;
 }
 
-/// The best of a row, and what is compared of them.
+/// The experts with the largest keys of a token, and these keys.
 template <class A>
 struct Best {
   std::vector<std::int32_t> index;
@@ -71,8 +72,8 @@ struct Best {
   explicit Best(std::int64_t count) : index(static_cast<std::size_t>(count)), keys(index.size()) {}
 };
 
-/// Experts and gates of token t, whose scores are scores · scale. `best`: memory for route.skip + k where any are
-/// skipped.
+/// Writes the choices and gates of token t, whose scores are `scores` · scale. `best` is scratch memory for route.skip
+/// + k experts if route.skip > 0.
 template <class A>
 void choose(const RouteTokens<A>& route, std::int64_t t, const A* keys, const A* scores, A scale, Best<A>& best) {
   const std::int64_t always = route.always_on, experts = route.logits.cols - always, k = chosen_of(route);
@@ -101,7 +102,7 @@ void choose(const RouteTokens<A>& route, std::int64_t t, const A* keys, const A*
   }
 }
 
-/// What token t, whose probabilities are scores · inverse, adds to its sequence.
+/// Adds token t, whose probabilities are scores · inverse, to the load of its sequence or chunk.
 template <class A>
 void add_to_load(const RouteTokens<A>& route, std::int64_t t, const A* scores, A inverse, double* load) {
   const std::int64_t experts = route.logits.cols;
@@ -115,7 +116,7 @@ void add_to_load(const RouteTokens<A>& route, std::int64_t t, const A* scores, A
   sums[experts] += static_cast<double>(log_sum_exp) * static_cast<double>(log_sum_exp);
 }
 
-/// The two best scores of a group; a NaN is none.
+/// The two largest scores of a group. NaNs are ignored.
 template <class A>
 struct TwoBest {
   A best = -std::numeric_limits<A>::infinity(), second = best;
@@ -131,13 +132,14 @@ struct TwoBest {
   A sum() const { return std::isinf(second) ? best : best + second; }
 };
 
-/// A row's way from logits to choices, with memory for intermediate results.
+/// Routes one token at a time, as RouteTokens describes. Owns memory for intermediate results, so each thread needs
+/// one.
 template <class A>
 struct TokenRouter {
   const RouteTokens<A>& route;
   std::vector<A> scores, keys;
   std::vector<TwoBest<A>> of_group;
-  std::vector<bool> open;  // groups
+  std::vector<bool> allowed;  // [groups]: true for the groups that the token may choose from
   Best<A> best;
 
   explicit TokenRouter(const RouteTokens<A>& route)
@@ -145,31 +147,32 @@ struct TokenRouter {
         scores(static_cast<std::size_t>(route.logits.cols)),
         keys(route.bias.empty() && route.group_limit == 0 ? 0 : scores.size()),
         of_group(static_cast<std::size_t>(route.groups)),
-        open(of_group.size()),
+        allowed(of_group.size()),
         best(route.skip > 0 ? route.skip + route.index.cols : 0) {}
 
-  /// Leaves NaN of the keys outside the groups that the token chooses by scores · scale (+ bias).
-  void close_groups(A scale) {
+  /// Selects the route.group_limit best groups by scores · scale + bias and replaces the keys of experts in other
+  /// groups by NaN, which is never chosen.
+  void restrict_to_best_groups(A scale) {
     std::fill(of_group.begin(), of_group.end(), TwoBest<A>{});
     for (std::size_t e = 0; e < scores.size(); ++e) {
       const A bias = route.bias.empty() ? A{0} : route.bias[e];
       of_group[static_cast<std::size_t>(route.group[e])].add(scores[e] * scale + bias);
     }
-    std::fill(open.begin(), open.end(), false);
+    std::fill(allowed.begin(), allowed.end(), false);
     for (std::int64_t chosen = 0; chosen < route.group_limit; ++chosen) {
-      std::size_t best = open.size();
-      for (std::size_t g = 0; g < open.size(); ++g) {
-        if (!open[g] && (best == open.size() || of_group[g].sum() > of_group[best].sum())) best = g;
+      std::size_t best = allowed.size();
+      for (std::size_t g = 0; g < allowed.size(); ++g) {
+        if (!allowed[g] && (best == allowed.size() || of_group[g].sum() > of_group[best].sum())) best = g;
       }
-      open[best] = true;
+      allowed[best] = true;
     }
     for (std::size_t e = 0; e < keys.size(); ++e) {
-      if (!open[static_cast<std::size_t>(route.group[e])]) keys[e] = std::numeric_limits<A>::quiet_NaN();
+      if (!allowed[static_cast<std::size_t>(route.group[e])]) keys[e] = std::numeric_limits<A>::quiet_NaN();
     }
   }
 
-  /// `load`: of the token's sequence, or null.
-  void softmax(std::int64_t t, double* load) {
+  /// Routes token t by softmax scores. `load`: sums that the token is added to, or null.
+  void route_softmax(std::int64_t t, double* load) {
     const std::int64_t experts = route.logits.cols;
     const A* logits = route.logits.row(t);
     const A largest = row_maximum(logits, experts), sum = shifted_exponentials(logits, experts, largest, scores.data());
@@ -177,34 +180,35 @@ struct TokenRouter {
     route.norms.row(t)[1] = sum;
     if (route.group_limit > 0) {
       std::copy_n(logits, experts, keys.data());
-      close_groups(A{1} / sum);
+      restrict_to_best_groups(A{1} / sum);
       logits = keys.data();
     }
     choose(route, t, logits, scores.data(), A{1} / sum, best);
     if (load) add_to_load(route, t, scores.data(), A{1} / sum, load);
   }
 
+  /// Routes token t by sigmoid or sqrt_softplus scores, each of which depends on one logit only.
   template <Scores kind>
-  void separate(std::int64_t t, double* load) {
+  void route_separate(std::int64_t t, double* load) {
     const A sum = separate_scores<kind>(route.logits.row(t), route.logits.cols, scores.data());
     route.norms.row(t)[0] = 0;
     route.norms.row(t)[1] = sum;
     for (std::size_t e = 0; e < keys.size(); ++e) keys[e] = scores[e] + (route.bias.empty() ? A{0} : route.bias[e]);
-    if (route.group_limit > 0) close_groups(A{1});
+    if (route.group_limit > 0) restrict_to_best_groups(A{1});
     choose(route, t, keys.empty() ? scores.data() : keys.data(), scores.data(), A{1}, best);
     if (load) add_to_load(route, t, scores.data(), A{1} / sum, load);
   }
 
   void operator()(std::int64_t t, double* load) {
     switch (route.scores) {
-      case Scores::softmax: return softmax(t, load);
-      case Scores::sigmoid: return separate<Scores::sigmoid>(t, load);
-      case Scores::sqrt_softplus: return separate<Scores::sqrt_softplus>(t, load);
+      case Scores::softmax: return route_softmax(t, load);
+      case Scores::sigmoid: return route_separate<Scores::sigmoid>(t, load);
+      case Scores::sqrt_softplus: return route_separate<Scores::sqrt_softplus>(t, load);
     }
   }
 };
 
-/// load = the sums of the pieces of each sequence, in order.
+/// load = the sums of the chunks of each sequence, added up in order.
 void add_chunks(const std::vector<double>& partial, const RouterChunks& chunks, Matrix<double> load) {
   const auto width = static_cast<std::size_t>(load.cols);
   auto from = partial.begin();
@@ -216,10 +220,11 @@ void add_chunks(const std::vector<double>& partial, const RouterChunks& chunks, 
   }
 }
 
+/// Adds the choices of all tokens to route.counts.
 template <class A>
 void count_choices(const CpuStream& stream, const RouteTokens<A>& route) {
   const std::int64_t rows = route.index.rows;
-  parallel_for(stream, route.counts.rows > 0 ? chosen_of(route) : 0, rows_a_thread(rows),
+  parallel_for(stream, route.counts.rows > 0 ? chosen_of(route) : 0, rows_per_thread(rows),
                [&](std::int64_t first, std::int64_t last) {
                  for (std::int64_t r = 0; r < rows; ++r) {
                    for (std::int64_t j = first; j < last; ++j) ++route.counts.row(j)[route.index.row(r)[j]];
@@ -238,7 +243,7 @@ void run(const CpuStream& stream, const RouteTokens<A>& route) {
   const RouterChunks chunks = chunks_of(route, route.load);
   const auto width = static_cast<std::size_t>(route.load.cols);
   std::vector<double> partial(route.load.rows > 0 ? static_cast<std::size_t>(chunks.count()) * width : 0, 0.0);
-  const std::int64_t grain = rows_a_thread(8 * std::min(RouterChunks::rows, chunks.seq_len) * experts);
+  const std::int64_t grain = rows_per_thread(8 * std::min(RouterChunks::rows, chunks.seq_len) * experts);
   parallel_for(stream, chunks.count(), grain, [&](std::int64_t first, std::int64_t last) {
     TokenRouter<A> route_token(route);
     for (std::int64_t chunk = first; chunk < last; ++chunk) {

@@ -13,14 +13,15 @@ namespace lyceum {
 
 namespace {
 
-/// The gradient of token t's logits, less what its gates add.
+/// Computes the gradients of logits, one token at a time. Call begin_sequence() for each sequence, then write() for its
+/// tokens. Each thread needs one.
 template <class A>
 struct TokenGradient {
   const RouteTokensBackward<A>& route;
-  std::vector<A> slopes;  // derivatives by the scores of a sequence's tokens
-  std::vector<A> scores;
-  A square_slope = 0, entropy_slope = 0;  // by a squared log-sum-exp, by an entropy
-  std::vector<A> d_chosen;
+  std::vector<A> slopes;                  // [experts]: d_load of the sequence by the sums of probabilities
+  std::vector<A> scores;                  // [experts]: s of the token
+  A square_slope = 0, entropy_slope = 0;  // d_load by the sums of squared log-sum-exps and of entropies
+  std::vector<A> d_chosen;                // [k]: derivatives by the scores of the chosen experts, through the gates
 
   explicit TokenGradient(const RouteTokensBackward<A>& route)
       : route(route),
@@ -28,7 +29,8 @@ struct TokenGradient {
         scores(slopes.size()),
         d_chosen(static_cast<std::size_t>(route.d_gates.cols > 0 ? chosen_of(route) : 0)) {}
 
-  void enter(std::int64_t sequence) {
+  /// Reads d_load of a sequence.
+  void begin_sequence(std::int64_t sequence) {
     if (route.d_load.rows == 0) return;
     const double* from = route.d_load.row(sequence) + route.logits.cols;
     for (A& slope : slopes) slope = static_cast<A>(*from++);
@@ -36,10 +38,12 @@ struct TokenGradient {
     entropy_slope = static_cast<A>(*from);
   }
 
-  /// d_chosen: derivatives by the scores v of the chosen, where gates are made of v by
-  ///   renormalized  g = v / Σv: dv_j = (dg_j − Σ_i g_i dg_i) / Σv
+  /// Computes d_chosen, the derivatives by the scores v of the chosen experts:
+  ///   raw           dv_j = dg_j
+  ///   renormalized  dv_j = (dg_j − Σ_i g_i dg_i) / Σv, with g = v / Σv
   ///   detached      dv_j = dg_j / Σv
-  /// Their share of Σ ds · s.
+  ///   ones          dv_j = 0
+  /// Returns Σ_j dv_j v_j.
   A through_gates(std::int64_t t) {
     const std::int32_t* index = route.index.row(t);
     const A* d_gates = route.d_gates.row(t);
@@ -61,6 +65,7 @@ struct TokenGradient {
     return dot;
   }
 
+  /// Writes d_logits of token t.
   void write(std::int64_t t) {
     switch (route.scores) {
       case Scores::softmax: return through<Scores::softmax>(t);
@@ -79,7 +84,8 @@ struct TokenGradient {
     if (route.entropy && route.d_load.rows > 0) add_entropy<kind>(t);
   }
 
-  /// With H = −Σ p log p, dx_i = −p_i (log p_i + H) of a softmax; of the others, where p_i = s_i / z, times ds/dx / s.
+  /// Adds the derivative of the entropy H = −Σ p log p, times entropy_slope: dH/dx_i = −p_i (log p_i + H) for softmax,
+  /// and this times (ds_i/dx_i) / s_i for the other scores, for which p_i = s_i / z.
   template <Scores kind>
   void add_entropy(std::int64_t t) {
     const auto experts = static_cast<std::int64_t>(scores.size());
@@ -92,7 +98,8 @@ struct TokenGradient {
     }
   }
 
-  /// ds: all derivatives by the scores. dx_i = s_i (ds_i − Σ ds · s) + 2 lse · square_slope · s_i.
+  /// Writes d_logits for softmax scores: dx_i = s_i (ds_i − Σ_j ds_j s_j) + 2 lse · square_slope · s_i, where ds is the
+  /// sum of `slopes` and d_chosen, and lse is the log-sum-exp of the logits.
   void through_softmax(std::int64_t t) {
     const auto experts = static_cast<std::int64_t>(scores.size());
     const A* logits = route.logits.row(t);
@@ -116,7 +123,8 @@ struct TokenGradient {
     }
   }
 
-  /// dp: derivatives by the probabilities s / z. ds_i = (dp_i − Σ dp · p) / z + dv_i, dx_i = ds/dx · ds_i.
+  /// Writes d_logits for sigmoid and sqrt_softplus scores, with probabilities p = s / z and their derivatives dp
+  /// (`slopes`): ds_i = (dp_i − Σ_j dp_j p_j) / z + dv_i, dx_i = (ds_i/dx_i) · ds_i; dv is d_chosen.
   template <Scores kind>
   void through_separate(std::int64_t t) {
     const auto experts = static_cast<std::int64_t>(scores.size());
@@ -147,11 +155,11 @@ template <class A>
 void run(const CpuStream& stream, const RouteTokensBackward<A>& route) {
   require_fitting(route);
   const RouterChunks chunks = chunks_of(route, route.d_load);
-  const std::int64_t grain = rows_a_thread(8 * std::min(RouterChunks::rows, chunks.seq_len) * route.logits.cols);
+  const std::int64_t grain = rows_per_thread(8 * std::min(RouterChunks::rows, chunks.seq_len) * route.logits.cols);
   parallel_for(stream, chunks.count(), grain, [&](std::int64_t first, std::int64_t last) {
     TokenGradient<A> gradient(route);
     for (std::int64_t chunk = first; chunk < last; ++chunk) {
-      if (chunk == first || chunk % chunks.of_sequence() == 0) gradient.enter(chunk / chunks.of_sequence());
+      if (chunk == first || chunk % chunks.of_sequence() == 0) gradient.begin_sequence(chunk / chunks.of_sequence());
       for (std::int64_t t = chunks.begin(chunk); t < chunks.end(chunk); ++t) gradient.write(t);
     }
   });

@@ -10,7 +10,8 @@
 
 namespace lyceum {
 
-/// The score of a logit by itself. In this direction the comparison keeps NaN.
+/// Returns the sigmoid or sqrt_softplus score of a logit (see RouteTokens). The comparison `logit < least`, not its
+/// negation, keeps NaN.
 template <Scores kind, class A>
 A score_of(A logit) {
   constexpr A least = least_logit;
@@ -22,7 +23,7 @@ A score_of(A logit) {
   }
 }
 
-/// −Σ p log p of the probabilities p = scores · inverse.
+/// Returns the entropy −Σ p log p of the probabilities p = scores · inverse.
 template <class A>
 A entropy_of(const A* scores, std::int64_t cols, A inverse) {
   A entropy = 0;

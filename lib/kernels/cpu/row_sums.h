@@ -9,7 +9,7 @@
 
 namespace lyceum {
 
-/// The largest number of a row, NaNs ignored; −∞ where there is none.
+/// Returns the largest element of a row. NaNs are ignored; −∞ if there is no number.
 template <class T>
 Accumulator<T> row_maximum(const T* x, std::int64_t cols) {
   using A = Accumulator<T>;
@@ -22,7 +22,7 @@ Accumulator<T> row_maximum(const T* x, std::int64_t cols) {
   return largest;
 }
 
-/// Σ exp(x − shift).
+/// Returns Σ exp(x − shift) over a row.
 template <class T>
 Accumulator<T> exp_sum(const T* x, std::int64_t cols, Accumulator<T> shift) {
   using A = Accumulator<T>;
@@ -32,7 +32,7 @@ Accumulator<T> exp_sum(const T* x, std::int64_t cols, Accumulator<T> shift) {
   return sum;
 }
 
-/// log Σ exp(x), the largest element subtracted first. A NaN or +∞ in the row, or nothing above −∞, gives NaN.
+/// Returns log Σ exp(x) over a row, without overflow. NaN if the row has a NaN or +∞, or only −∞.
 template <class T>
 Accumulator<T> log_sum_exp(const T* x, std::int64_t cols) {
   const Accumulator<T> largest = row_maximum(x, cols);

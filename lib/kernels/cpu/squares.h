@@ -4,7 +4,7 @@
 
 namespace lyceum {
 
-/// Σ x² in double, in an order that depends on `count` alone.
+/// Returns Σ x² in double. The order of summation depends only on `count`.
 template <class A>
 double sum_of_squares(const A* x, std::int64_t count) {
   double sum = 0;

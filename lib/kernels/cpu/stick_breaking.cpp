@@ -10,26 +10,30 @@
 #include "kernels/cpu/reference_stick_breaking.h"
 #include "kernels/cpu/vector_math.h"
 
-// In logarithms: log β = z - softplus(z) and log(1 - β) = -softplus(z), which is a key's cost here, so
-// log p_i = z_i - Σ_{j >= i} cost_j. Scores are laid out with a row for each key and a column for each query: what runs
-// over the keys is then a loop over rows, the same for all queries at once.
+// Computes with logarithms: log β = z - softplus(z) and log(1 - β) = -softplus(z). The cost of a key is softplus(z),
+// the amount by which it reduces the log of the rest of the stick, so log p_i = z_i - Σ_{j >= i} cost_j. Scores have
+// one row per key and one column per query: a sum over keys is a loop over rows that is vectorized over queries.
 
 namespace lyceum {
 
 namespace {
 
-/// Keys whose scores exist at a time: as deep as a GEMM goes at its best rate; a tile has 128 KiB.
+/// Keys per tile of scores: the depth at which GEMMs reach their best rate. The scores of a tile take 128 KiB.
 constexpr std::int64_t tile_keys = 512;
 
-/// The keys of a panel that are looked at together, and what every query pays for each of them.
+/// Scores and costs of up to tile_keys keys of a panel. Usage:
+/// 1. write q·k to scores();
+/// 2. compute_costs(): scales and masks the scores, computes costs (and shares);
+/// 3. subtract_costs(): subtracts the costs within the tile, returns the total cost of the tile;
+/// 4. compute_parts(): subtracts the costs of newer tiles, leaves the parts p in scores().
 template <class E>
 class StickTile {
  public:
-  static std::int64_t scratch_bytes() { return 2 * Carver::bytes<float>(tile_keys, panel_rows); }
+  static std::int64_t scratch_bytes() { return 2 * ScratchAllocator::bytes<float>(tile_keys, panel_rows); }
   static std::int64_t count(const Panel& place) { return (place.keys + tile_keys - 1) / tile_keys; }
 
-  /// `index` counts from the oldest keys on. Scores are to be written into scores(), then broken.
-  StickTile(const Panel& place, std::int64_t index, Carver& scratch)
+  /// `index`: number of the tile, from the oldest keys on. `place` must outlive the tile.
+  StickTile(const Panel& place, std::int64_t index, ScratchAllocator& scratch)
       : place_(place),
         first_(index * tile_keys),
         keys_(std::min(tile_keys, place.keys - first_)),
@@ -40,15 +44,16 @@ class StickTile {
     return {multiply, thread, place_.before - first_, place_.rows, scratch};
   }
 
+  /// Returns the tile's rows of a matrix with one row per key of the panel.
   template <class Each>
   Matrix<Each> of(const Matrix<Each>& keys) const {
     return keys.rows_from(first_, keys_);
   }
   const Matrix<float>& scores() const { return scores_; }
 
-  /// scores = scale · scores, minus infinity where a query does not see the key, which then takes nothing and costs
-  /// nothing; costs from them.
-  void price(float scale) const {
+  /// scores = scale · scores, or minus infinity if the query does not see the key (its part and its cost are then 0);
+  /// costs = softplus(scores).
+  void compute_costs(float scale) const {
     hide_unseen(place_, first_, scores_);
     float *z = scores_.data, *cost = costs_.data;
 #pragma omp simd
@@ -58,8 +63,8 @@ class StickTile {
     }
   }
 
-  /// The same, and the share β of each key.
-  void price(float scale, const Matrix<float>& shares) const {
+  /// Computes scores and costs as above, and the share β of each key.
+  void compute_costs(float scale, const Matrix<float>& shares) const {
     hide_unseen(place_, first_, scores_);
     float *z = scores_.data, *cost = costs_.data, *share = shares.data;
 #pragma omp simd
@@ -70,29 +75,29 @@ class StickTile {
     }
   }
 
-  /// scores = log p but for the keys behind this tile; returns what the tile costs each query.
-  PerQuery pay() const {
-    PerQuery paid{};
+  /// scores = log p without the costs of keys in newer tiles. Returns the sum of this tile's costs for each query.
+  PerQuery subtract_costs() const {
+    PerQuery tile_costs{};
     for (std::int64_t i = keys_ - 1; i >= 0; --i) {
-      float *z = scores_.row(i), *cost = costs_.row(i), *sum = paid.data();
+      float *z = scores_.row(i), *cost = costs_.row(i), *sum = tile_costs.data();
 #pragma omp simd
       for (std::int64_t r = 0; r < scores_.cols; ++r) {
         sum[r] += cost[r];
         z[r] -= sum[r];
       }
     }
-    return paid;
+    return tile_costs;
   }
 
-  /// scores = p, where a query paid `behind` for the keys behind this tile. What is too little to count in any sum
-  /// becomes zero, before it is so little that the CPU is slow with it.
-  void take_parts(const PerQuery& behind) const {
+  /// scores = p, given the sum `newer` of the costs of newer tiles for each query. Parts below exp(−70) become 0: they
+  /// do not contribute to any sum, and denormal numbers would slow the CPU down.
+  void compute_parts(const PerQuery& newer) const {
     constexpr float least = -70, nothing = -std::numeric_limits<float>::infinity();
     for (std::int64_t i = 0; i < keys_; ++i) {
       float* z = scores_.row(i);
-      const float* paid = behind.data();
+      const float* cost = newer.data();
 #pragma omp simd
-      for (std::int64_t r = 0; r < scores_.cols; ++r) z[r] -= paid[r];
+      for (std::int64_t r = 0; r < scores_.cols; ++r) z[r] -= cost[r];
     }
     float* p = scores_.data;
 #pragma omp simd
@@ -105,12 +110,12 @@ class StickTile {
   Matrix<float> scores_, costs_;  // [keys, queries], as PanelProducts has them
 };
 
-/// What each query paid in all, and as it is taken away from in numbers of the tiles' type.
-using Payments = std::array<double, panel_rows>;
+/// Sum of the costs of several tiles for each query. In double, because the backward pass subtracts from it.
+using CostSums = std::array<double, panel_rows>;
 
-PerQuery in_float(const Payments& payments) {
+PerQuery rounded_to_float(const CostSums& sums) {
   PerQuery rounded;
-  std::copy(payments.begin(), payments.end(), rounded.begin());
+  std::copy(sums.begin(), sums.end(), rounded.begin());
   return rounded;
 }
 
@@ -122,32 +127,33 @@ class StickForward {
       : attention_(attention), multiply_(multiply) {}
 
   static std::int64_t scratch_bytes(const AttentionShape& shape) {
-    return Carver::bytes<float>(panel_rows, shape.head_dim) + Carver::bytes<E>(tile_keys, panel_rows) +
-           Carver::bytes<float>(1, PanelProducts<E>::scratch(shape.head_dim)) + StickTile<E>::scratch_bytes();
+    return ScratchAllocator::bytes<float>(panel_rows, shape.head_dim) +
+           ScratchAllocator::bytes<E>(tile_keys, panel_rows) +
+           ScratchAllocator::bytes<float>(1, PanelProducts<E>::scratch(shape.head_dim)) + StickTile<E>::scratch_bytes();
   }
 
-  /// From the newest keys to the oldest.
-  void operator()(const ForwardPanel<T, E>& panel, int thread, Carver scratch) const {
+  /// Processes the tiles from the newest keys to the oldest.
+  void operator()(const ForwardPanel<T, E>& panel, int thread, ScratchAllocator scratch) const {
     const Panel& place = panel.place;
     const Matrix<float> out = scratch.take_padded<float>(place.rows, panel.out.cols);
     const Matrix<E> room = scratch.take<E>(tile_keys, panel_rows);
     float* transposed = scratch.take<float>(1, PanelProducts<E>::scratch(panel.out.cols)).data;
     const std::int64_t tiles = StickTile<E>::count(place);
-    Payments behind{};
+    CostSums newer{};
     for (std::int64_t index = tiles - 1; index >= 0; --index) {
-      Carver rest = scratch;
+      ScratchAllocator rest = scratch;
       const StickTile<E> tile(place, index, rest);
       const PanelProducts<E> products = tile.products(multiply_, thread, transposed);
       products.scores(tile.of(panel.k), panel.q, tile.scores());
-      tile.price(static_cast<float>(attention_.scale));
-      const PerQuery paid = tile.pay();
-      tile.take_parts(in_float(behind));
-      for (std::size_t r = 0; r < paid.size(); ++r) behind[r] += paid[r];
+      tile.compute_costs(static_cast<float>(attention_.scale));
+      const PerQuery tile_costs = tile.subtract_costs();
+      tile.compute_parts(rounded_to_float(newer));
+      for (std::size_t r = 0; r < tile_costs.size(); ++r) newer[r] += tile_costs[r];
       products.over_keys(rounded(tile.scores(), room), tile.of(panel.v), out, index < tiles - 1);
     }
     convert(Matrix<const float>(out), panel.out);
     for (std::int64_t r = 0; r < place.rows; ++r) {
-      attention_.log_rest.row(panel.row + r)[panel.head] = -behind[static_cast<std::size_t>(r)];
+      attention_.log_rest.row(panel.row + r)[panel.head] = -newer[static_cast<std::size_t>(r)];
     }
   }
 
@@ -156,7 +162,7 @@ class StickForward {
   const TileGemm& multiply_;
 };
 
-/// dv += p·d_out, dp = v·d_outᵀ, ds_i = p_i dp_i - β_i Σ_{j <= i} p_j dp_j, dq = scale · dsᵀ·k, dk += ds·q.
+/// Computes dv += p·d_out, dp = v·d_outᵀ, ds_i = p_i dp_i - β_i Σ_{j <= i} p_j dp_j, dq = scale · dsᵀ·k, dk += ds·q.
 template <class T, class E>
 class StickBackward {
  public:
@@ -165,25 +171,26 @@ class StickBackward {
       : attention_(attention), multiply_(multiply) {}
 
   static std::int64_t scratch_bytes(const AttentionShape& shape) {
-    return Carver::bytes<float>(panel_rows, shape.head_dim) + Carver::bytes<E>(tile_keys, panel_rows) +
-           Carver::bytes<float>(1, PanelProducts<E>::scratch(shape.head_dim)) +
-           2 * Carver::bytes<float>(tile_keys, panel_rows) + StickTile<E>::scratch_bytes();
+    return ScratchAllocator::bytes<float>(panel_rows, shape.head_dim) +
+           ScratchAllocator::bytes<E>(tile_keys, panel_rows) +
+           ScratchAllocator::bytes<float>(1, PanelProducts<E>::scratch(shape.head_dim)) +
+           2 * ScratchAllocator::bytes<float>(tile_keys, panel_rows) + StickTile<E>::scratch_bytes();
   }
 
-  /// From the oldest keys to the newest.
-  void operator()(const BackwardPanel<T, E>& panel, int thread, Carver scratch) const {
+  /// Processes the tiles from the oldest keys to the newest.
+  void operator()(const BackwardPanel<T, E>& panel, int thread, ScratchAllocator scratch) const {
     const Panel& place = panel.place;
     const auto scale = static_cast<float>(attention_.scale);
     const Matrix<float> dq = scratch.take_padded<float>(place.rows, panel.dq.cols);
     const Matrix<E> room = scratch.take<E>(tile_keys, panel_rows);
     float* transposed = scratch.take<float>(1, PanelProducts<E>::scratch(panel.dq.cols)).data;
-    Payments behind{};
+    CostSums newer{};
     for (std::int64_t r = 0; r < place.rows; ++r) {
-      behind[static_cast<std::size_t>(r)] = -attention_.log_rest.row(panel.row + r)[panel.head];
+      newer[static_cast<std::size_t>(r)] = -attention_.log_rest.row(panel.row + r)[panel.head];
     }
     PerQuery older{};
     for (std::int64_t index = 0; index < StickTile<E>::count(place); ++index) {
-      Carver rest = scratch;
+      ScratchAllocator rest = scratch;
       const StickTile<E> tile(place, index, rest);
       const Matrix<float>& parts = tile.scores();
       const Matrix<float> shares = rest.take<float>(parts.rows, parts.cols);
@@ -191,10 +198,10 @@ class StickBackward {
       const PanelProducts<E> products = tile.products(multiply_, thread, transposed);
       products.scores(tile.of(panel.k), panel.q, tile.scores());
       products.scores(tile.of(panel.v), panel.d_out, d_parts);
-      tile.price(scale, shares);
-      const PerQuery paid = tile.pay();
-      for (std::size_t r = 0; r < paid.size(); ++r) behind[r] -= paid[r];
-      tile.take_parts(in_float(behind));
+      tile.compute_costs(scale, shares);
+      const PerQuery tile_costs = tile.subtract_costs();
+      for (std::size_t r = 0; r < tile_costs.size(); ++r) newer[r] -= tile_costs[r];
+      tile.compute_parts(rounded_to_float(newer));
       products.over_queries(rounded(parts, room), panel.d_out, tile.of(panel.dv));
       stick_gradient(parts, shares, older, d_parts);
       const Matrix<const E> ds = rounded(d_parts, room);
@@ -205,7 +212,7 @@ class StickBackward {
   }
 
  private:
-  /// ds, in place of dp; `older`: Σ p dp of the keys that were passed.
+  /// Replaces d_parts = dp by ds. `older` is Σ p dp over the older keys; the sum over this tile is added to it.
   static void stick_gradient(const Matrix<float>& parts, const Matrix<float>& shares, PerQuery& older,
                              const Matrix<float>& d_parts) {
     for (std::int64_t i = 0; i < parts.rows; ++i) {

@@ -10,62 +10,66 @@ namespace lyceum {
 
 class MatmulCache;
 
-/// Whether the CPU multiplies bfloat16 matrices faster than float ones, so that oneDNN's bf16 primitives are worth
-/// their while: with AMX, or AVX-512 BF16 on AMD (Zen 4 and later), where they were twice as fast. Elsewhere, also with
-/// AVX-512 BF16 on Intel, they are slower than converting to float, multiplying there and rounding once. Not timed,
-/// since the choice changes the rounding.
+/// True if oneDNN's bf16 primitives are faster on this CPU than float products of converted operands: with AMX, or with
+/// AVX-512 BF16 on AMD (Zen 4 and later), where they were measured to be twice as fast. On other CPUs, including Intel
+/// CPUs with AVX-512 BF16 but without AMX, they are slower. The answer is not measured at run time, because the choice
+/// affects rounding.
 bool has_native_bf16();
 
-/// Whether oneDNN has bf16 primitives for this CPU at all: it needs AVX-512.
+/// True if oneDNN supports bf16 primitives on this CPU at all, which requires AVX-512.
 bool can_use_native_bf16();
 
-/// For tests: makes the stream's bfloat16 products use oneDNN's bf16 primitives, or not, worth their while or not.
-/// Fails where the CPU cannot.
+/// Makes the stream's bfloat16 products use oneDNN's bf16 primitives, or not, regardless of has_native_bf16(). For
+/// tests. Throws an Error if `native` and the CPU does not support them.
 void force_native_bf16(const CpuStream& stream, bool native);
+/// True if the stream's bfloat16 products use oneDNN's bf16 primitives; has_native_bf16() by default.
 bool uses_native_bf16(const CpuStream& stream);
 
-/// Products that one thread computes alone: the tiles that all GEMMs of this module are divided into. Made before a
-/// parallel_tasks call and used inside it.
+/// Multiplies matrices on a single thread: the tiles into which all GEMMs on the CPU are divided. Create it before a
+/// parallel_tasks() call and use it in the tasks; it is safe to call on several threads.
 class TileGemm {
  public:
-  /// Tiles of type T have at most `max_rows` x `max_cols` elements of result.
+  /// `max_rows` x `max_cols`: the largest result of a tile. Only converted bfloat16 tiles depend on it.
   template <class T>
   static TileGemm make(const CpuStream& stream, std::int64_t max_rows, std::int64_t max_cols) {
     return {stream, std::is_same_v<T, bfloat16> && !uses_native_bf16(stream), max_rows, max_cols};
   }
 
+  /// Computes the product `tile` on the calling thread, which is number `thread` of the parallel_tasks() call.
   template <class Out>
   void operator()(const Gemm<bfloat16, Out>& tile, int thread) const {
-    convert_ ? converted(tile, thread) : native(tile, thread);
+    convert_ ? multiply_converted(tile, thread) : multiply_native(tile, thread);
   }
   void operator()(const Gemm<float>& tile, int thread) const;
   void operator()(const Gemm<double>& tile, int thread) const;
 
  private:
   TileGemm(const CpuStream& stream, bool convert, std::int64_t max_rows, std::int64_t max_cols);
+  /// Converts operands to float slice by slice, multiplies, and rounds the sum once.
   template <class Out>
-  void converted(const Gemm<bfloat16, Out>& tile, int thread) const;
+  void multiply_converted(const Gemm<bfloat16, Out>& tile, int thread) const;
+  /// Calls oneDNN's bf16 primitive.
   template <class Out>
-  void native(const Gemm<bfloat16, Out>& tile, int thread) const;
+  void multiply_native(const Gemm<bfloat16, Out>& tile, int thread) const;
 
   CpuStream stream_;
   bool convert_;
-  MatmulCache& products_;  // found here: looking into a stream is for one thread, the tiles are for many
+  MatmulCache& products_;  // looked up in advance, because CpuStream::keep() is not thread-safe
   std::int64_t max_rows_, max_cols_;
-  ThreadScratch scratch_;  // converted operands and the sum, when converting
+  ThreadScratch scratch_;  // for multiply_converted(): slices of operands, and the sum
 };
 
-/// Into which tiles an m x n result is cut.
+/// The division of a matrix into tiles.
 struct Tiling {
-  std::int64_t rows, cols;            // of a tile; the last ones may be smaller
-  std::int64_t row_tiles, col_tiles;  // how many
+  std::int64_t rows, cols;            // extents of a tile; the last tiles may be smaller
+  std::int64_t row_tiles, col_tiles;  // number of tiles in each direction
 
-  /// At least `wanted` tiles where the result is large enough for it.
+  /// Divides an m x n result into at least `wanted` tiles, or fewer if they would become too small to be efficient.
   static Tiling of(std::int64_t m, std::int64_t n, std::int64_t wanted);
   std::int64_t count() const { return row_tiles * col_tiles; }
 };
 
-/// The part of a GEMM that makes rows [row, row + rows) x columns [col, col + cols) of c.
+/// Returns the GEMM that computes rows [row, row + rows) and columns [col, col + cols) of c.
 template <class T, class Out>
 Gemm<T, Out> tile_of(const Gemm<T, Out>& gemm, std::int64_t row, std::int64_t rows, std::int64_t col,
                      std::int64_t cols) {

@@ -8,9 +8,10 @@
 
 namespace lyceum {
 
-/// exp(x) within 1.5 ulp, without branches or calls, so that loops over it become vector code. NaN stays NaN, +inf and
-/// overflow give +inf, -inf and underflow give 0, results below the smallest normal number are rounded to denormals.
-/// x = n·ln 2 + r with |r| <= ln 2 / 2 [Cody & Waite 1980]; e^r by the minimax polynomial of the Cephes library.
+/// Returns exp(x) to 1.5 ulp, without branches or calls, so that compilers can vectorize loops over it. NaN gives NaN,
+/// +inf and overflow give +inf, -inf and underflow give 0; results below the smallest normal number are denormals.
+/// Computed as 2^n · e^r with x = n·ln 2 + r, |r| <= ln 2 / 2 [Cody & Waite 1980]; e^r by the minimax polynomial of the
+/// Cephes library.
 inline float fast_exp(float x) {
   constexpr float log2_e = 1.44269504088896341f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
   constexpr float round_to_integer = 12582912.0f;  // 1.5 · 2^23: the sum's low mantissa bits are the integer
@@ -26,7 +27,8 @@ inline float fast_exp(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = (p * r * r + r) + 1.0f;
-  // 2^n in two factors, for n beyond the exponents of normal numbers (n is in [-150, 129] unless x is NaN).
+  // 2^n is a product of two factors, because n may exceed the exponents of normal numbers (n is in [-150, 129] unless x
+  // is NaN).
   const std::int32_t exponent = std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(round_to_integer);
   const std::int32_t half = exponent >> 1;
   const float first = std::bit_cast<float>(static_cast<std::uint32_t>(half + 127) << 23);
@@ -36,8 +38,9 @@ inline float fast_exp(float x) {
 
 inline double fast_exp(double x) { return std::exp(x); }
 
-/// erfc(x) = 1 − erf(x), likewise; within 4e-7 of its value for x up to 2, and within x² · 2e-7 of it beyond.
-/// t · exp(−x² + p(t)) with t = 1 / (1 + x/2), mirrored for x < 0 [Press et al. 1992, 6.2].
+/// Returns erfc(x) = 1 − erf(x), also without branches or calls. The relative error is at most 4e-7 for x up to 2, and
+/// x² · 2e-7 for larger x. Computed as t · exp(−x² + p(t)) with t = 1 / (1 + x/2), and mirrored for x < 0 [Press et al.
+/// 1992, 6.2].
 inline float fast_erfc(float x) {
   const float z = std::abs(x), t = 1.0f / (1.0f + 0.5f * z);
   float p = 0.17087277f;
@@ -56,7 +59,7 @@ inline float fast_erfc(float x) {
 
 inline double fast_erfc(double x) { return std::erfc(x); }
 
-/// log(1 + exp(x)) and its derivative, to 4 ulp and 3 ulp.
+/// Return log(1 + exp(x)) to 4 ulp, and its derivative, the logistic function, to 3 ulp.
 inline float fast_softplus(float x) { return (x > 0 ? x : 0) + fast_log1p(fast_exp(-std::abs(x))); }
 inline float fast_logistic(float x) {
   const float e = fast_exp(-std::abs(x)), larger = 1 / (1 + e);

@@ -14,13 +14,14 @@
 
 namespace lyceum::weight_update {
 
-/// Sums over a block: squares, and the digests of the memory before and after the update. Weights that are stored apart
-/// from the masters are not in the digests.
+/// Sums over the elements of a block. The digests exclude weights stored apart from the masters; weight_digest() has
+/// those.
 struct BlockSums {
-  double weights = 0, updates = 0;
-  std::uint32_t found = 0, left = 0;
+  double weights = 0, updates = 0;    // sums of squares
+  std::uint32_t found = 0, left = 0;  // digests of masters and states before and after the update
 };
 
+/// Returns the term of an element in UpdateDigests, without its weight.
 template <class A, std::size_t states>
 std::uint32_t digest_of(A master, const std::array<A, states>& state) {
   std::uint32_t digest = word_of(master);
@@ -28,7 +29,7 @@ std::uint32_t digest_of(A master, const std::array<A, states>& state) {
   return digest;
 }
 
-/// Digest of `count` weights from element `first` on; 0 if they are the masters.
+/// Returns the digest of weights [first, first + count); 0 if weights and masters are the same memory.
 template <class T, std::size_t states>
 std::uint32_t weight_digest(const UpdatedTensor<T, states>& tensor, std::int64_t first, std::int64_t count) {
   if (static_cast<const void*>(tensor.weight) == tensor.master) return 0;
@@ -39,11 +40,11 @@ std::uint32_t weight_digest(const UpdatedTensor<T, states>& tensor, std::int64_t
   return weight_factor * sum;
 }
 
-/// Constants of the elements of a range.
+/// Constants of the elements of a range with one weight decay.
 template <class A, class Rule>
 struct Constants {
   typename Rule::template Element<A> rule;
-  A gradient_scale, decay;
+  A gradient_scale, decay;  // decay: lr · weight decay
 };
 
 /// Updates element i and returns its contributions to the sums. A separate function that is inlined later, because GCC
@@ -71,7 +72,8 @@ template <class T, class Rule>
 template <class T, class Rule>
 void update_range(const UpdatedTensor<T, Rule::states>& row, const Constants<Accumulator<T>, Rule>& constants,
                   std::int64_t first, std::int64_t last, BlockSums& sums) {
-  const UpdatedTensor<T, Rule::states> tensor = row;  // copies: no store in the loop can change them
+  // Local copies, because the compiler then knows that no store in the loop changes them.
+  const UpdatedTensor<T, Rule::states> tensor = row;
   const Constants<Accumulator<T>, Rule> k = constants;
   double weights = 0, updates = 0;
   std::uint32_t found = 0, left = 0;
@@ -89,7 +91,7 @@ void update_range(const UpdatedTensor<T, Rule::states>& row, const Constants<Acc
   sums.left += left;
 }
 
-/// Updates elements [first, last) of a tensor, which are one block.
+/// Updates one block, elements [first, last) of a tensor, or only sums up its weights if the step is skipped.
 template <class T, class Rule>
 BlockSums update_block(const UpdateWeights<T, Rule>& update, const UpdatedTensor<T, Rule::states>& tensor,
                        const typename Rule::template Element<Accumulator<T>>& rule, std::int64_t first,
@@ -113,7 +115,7 @@ BlockSums update_block(const UpdateWeights<T, Rule>& update, const UpdatedTensor
   return sums;
 }
 
-/// Records the block as damaged if its digest is not the one that was kept.
+/// Records the block in digests.damaged unless its digest is the stored one. Several threads may call it concurrently.
 inline void compare(const UpdateDigests& digests, std::int64_t block, std::uint32_t found) {
   if (digests.kept[static_cast<std::size_t>(block)] == found) return;
   const std::atomic_ref damaged(digests.damaged[0]);

@@ -1,4 +1,4 @@
-// What only the CPU's attention has.
+// Properties that only the attention on the CPU has.
 #include <gtest/gtest.h>
 
 #include "kernels/attention_problem.h"

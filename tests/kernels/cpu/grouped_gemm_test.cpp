@@ -1,4 +1,4 @@
-// What only the CPU's grouped products have.
+// Properties that only the grouped products on the CPU have.
 #include <gtest/gtest.h>
 
 #include "kernels/grouped_bank.h"

@@ -1,4 +1,4 @@
-// Index maps of the CUDA kernels, exhaustively.
+// Tests the index maps of the CUDA attention kernels for all indices.
 #include "kernels/cuda/attention_schedule.cuh"
 
 #include <gtest/gtest.h>
@@ -35,8 +35,8 @@ TEST(CudaLayout, EveryElementOfAnOperandHasOneLane) {
   EXPECT_EQ(*c.rbegin(), std::pair(15, 7));
 }
 
-/// ldmatrix gives lane l, as word i, elements 2 (l % 4) and the next of row l / 4 of the matrix whose rows lanes
-/// 8 i … 8 i + 7 name (of column l / 4 with .trans).
+/// ldmatrix returns to lane l, as word i, elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4 (of column l / 4 with
+/// .trans) of matrix i, whose row addresses lanes 8 i … 8 i + 7 supply.
 TEST(CudaLayout, LoadedWordsAreTheOperands) {
   for (int lane = 0; lane < 32; ++lane) {
     for (int i = 0; i < 4; ++i) {
@@ -54,7 +54,7 @@ TEST(CudaLayout, LoadedWordsAreTheOperands) {
   }
 }
 
-/// Two neighbouring tiles of accumulators are, word by word, an operand A.
+/// The accumulators of two adjacent tiles, packed word by word, have the layout of an operand A.
 TEST(CudaLayout, AccumulatorsAreTheNextProductsOperand) {
   for (int lane = 0; lane < 32; ++lane) {
     for (int i = 0; i < 4; ++i) {
@@ -78,7 +78,7 @@ void check_swizzle() {
       EXPECT_EQ(walk.offset(row / 16 * 16, chunk / 2 * 2), offset);
     }
   }
-  for (int row = 0; row < rows; row += 8) {  // eight rows' chunks of a column: all 32 banks, none twice
+  for (int row = 0; row < rows; row += 8) {  // the chunks of a column in eight rows use each of the 32 banks once
     for (int chunk = 0; chunk < Tile::chunks; ++chunk) {
       std::set<int> banks;
       for (int r = row; r < row + 8; ++r) banks.insert(Tile::offset(r, chunk) % 128);
@@ -153,10 +153,10 @@ TEST(CudaLayout, QueriesOfAKeyEndWithItsDocument) {
       EXPECT_EQ(order.hides(query + 1, key), first_keys[static_cast<std::size_t>(query)] > key);
     }
   }
-  EXPECT_EQ(order.end_query(200), 10);  // a key that pads the last tile
+  EXPECT_EQ(order.end_query(200), 10);  // key 200 is padding of the last tile
   EXPECT_EQ(order.first_tile(4, 4), 1);
   EXPECT_EQ(order.first_tile(8, 4), 2);
-  EXPECT_EQ(order.first_key(12), 8);  // a row that pads the last tile
+  EXPECT_EQ(order.first_key(12), 8);  // row 12 is padding of the last tile
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The CUDA attention's own code, compiled for the host and run on emulated blocks of threads.
+// Tests the code of the CUDA attention kernels, compiled for the host and run on emulated thread blocks.
 #include "kernels/cuda/attention_tilings.cuh"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ using test::make_attention;
 using test::same_bits;
 using Order = EmulatedBlock::Order;
 
-/// On the tensor cores as compute capability 8.0 has them.
+/// The kernels for tensor cores of compute capability 8.0.
 struct Ampere {
   static void forward(const cuda::ForwardTask<bfloat16>& task, Order order) {
     cuda::with_tilings(task.shape.head_dim, [&]<class Tilings>() {
@@ -49,7 +49,7 @@ struct Ampere {
   }
 };
 
-/// Memory in which blocks add up dq; the sums begin as NaN.
+/// The memory in which thread blocks add up dq. It is NaN at first, because the first block must overwrite it.
 template <class Tiling>
 struct HopperBackward {
   std::vector<float> sums;
@@ -111,8 +111,8 @@ void backward(AttentionProblem<bfloat16>& problem, Order order) {
   Device::backward(cuda::task_of(problem.backward(), delta.data()), order);
 }
 
-/// Against the reference in double, with gaps between rows (a multiple of 8: copies of 16 bytes; else by elements), and
-/// the same bits whichever warp runs first.
+/// Compares results with the reference in double, and expects the same bits for both orders of warps. If the gap
+/// between rows is a multiple of 8, kernels copy 16 bytes at a time, otherwise single elements.
 template <class Device = Ampere>
 void check_tensor_cores(const AttentionShape& shape, std::int64_t gap,
                         const std::vector<std::int32_t>& documents = {}) {
@@ -179,8 +179,8 @@ TEST(CudaAttention, HopperAgreesWithTheReferenceForHeadsOf128) {
   check_tensor_cores<Hopper>({1, 333, 333, 4, 2, 128}, 8);
 }
 
-/// The blocks of a head, those with later keys first, add to every tile of queries in turns 0, 1, …, and the last one
-/// knows that it is.
+/// Checks the order in which the blocks of a head add to a tile of queries: blocks with later keys first, in turns 0,
+/// 1, …, and only the last turn is marked as the last.
 void check_turns(const AttentionShape& shape, const std::vector<std::int32_t>& first_keys) {
   constexpr int keys = 128, queries = 64;
   auto problem = make_attention<bfloat16>(shape);
@@ -286,7 +286,7 @@ TEST(CudaAttention, NanReachesTheQueriesThatSeeIt) {
   check_nan<Hopper>();
 }
 
-/// What a block of threads may have: 163 KB of shared memory at compute capability 8.0, 227 KB at 9.0.
+/// Checks the shared memory of a thread block, which is limited to 163 KB at compute capability 8.0 and 227 KB at 9.0.
 template <class Tilings>
 void check_shared_memory(int limit) {
   EXPECT_LE(Tilings::Forward::shared_bytes, limit);

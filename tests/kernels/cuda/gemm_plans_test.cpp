@@ -10,7 +10,7 @@
 namespace lyceum {
 namespace {
 
-/// c = op(first) · op(second) as a BLAS would: element (r, c) of a matrix stands at c · stride + r.
+/// Computes result = op(first) · op(second) as a BLAS does: element (r, c) of a matrix is at c · stride + r.
 void column_major_gemm(const BlasGemm& blas, const double* first, const double* second, double* result) {
   const auto element = [](const ColumnMajor& m, const double* data, std::int64_t r, std::int64_t c) {
     if (m.transpose) std::swap(r, c);
@@ -45,7 +45,7 @@ TEST(BlasGemm, IsTheSameProductColumnByColumn) {
   }
 }
 
-/// Parts of a sum as a batch: each matrix `next` elements behind the one before it.
+/// The chunks of a sum are a batch: each matrix is `next` elements after the previous one.
 TEST(BlasGemm, OfABatchIsTheSumInParts) {
   constexpr std::int64_t m = 3, n = 5, depth = 4, parts = 3;
   for (const int flags : {0, 1, 2, 3}) {

@@ -1,4 +1,4 @@
-// The tiles of the CUDA kernels and their plan, played on the host.
+// Tests the tiles of the CUDA kernels for grouped products and their plan, emulated on the host.
 #include "kernels/cuda/grouped_tiles.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 using namespace test;
 using grouped::Pick, grouped::Product;
 
-/// What the kernels do, with `blocks` blocks.
+/// Emulates the kernels with `blocks` thread blocks.
 struct MmaBlocks {
   template <Product product, Pick picked>
   void run(const HostPlan& plan) const {
@@ -32,7 +32,7 @@ struct MmaBlocks {
   }
 };
 
-/// Some weights aligned, some not.
+/// Some weights are aligned, some are not.
 const Case mixed{aligned.rows, aligned.in, aligned.out, 1};
 
 class CudaTiles : public testing::TestWithParam<Case> {};

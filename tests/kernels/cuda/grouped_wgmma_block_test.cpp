@@ -1,4 +1,4 @@
-// Blocks of the wgmma kernels, emulated: loads, barriers, products and results together.
+// Tests the wgmma kernels on emulated thread blocks: loads, barriers, products and results together.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,9 +14,10 @@ namespace {
 using namespace test;
 using grouped::Product;
 
-/// Widths of whole 16 bytes, as TMA wants them; depths of more stages than there are, columns of the narrow tiles.
+/// Widths are multiples of 16 bytes, as TMA requires. Some sums have more steps than the pipeline has stages, and some
+/// results need narrow tiles.
 const Case several{{200, 0, 64, 129, 7}, {72, 64, 40, 328, 16}, {264, 128, 8, 392, 24}, 8};
-/// Results that no store of boxes can write.
+/// Results whose widths TMA cannot store.
 const Case odd_outputs{{150, 40, 3}, {72, 16, 64}, {13, 264, 257}, 8};
 const Case several_copies{{200, 0, 129, 1, 330}, Widths(5, 328), {264, 128, 392, 24, 40}, 8};
 
@@ -40,7 +41,7 @@ TEST_P(CudaWgmmaBlocks, PingPongGroupsAgreeWithTheReference) {
 
 TEST_P(CudaWgmmaBlocks, ClustersAgreeWithTheReference) {
   using Tiling = grouped::ClusteredTiling;
-  using Tile = grouped::TileOf<Product::forward, grouped::NoActivation, Tiling>;  // as that of dgrad
+  using Tile = grouped::TileOf<Product::forward, grouped::NoActivation, Tiling>;  // the same as for dgrad
   const WgmmaBlocks<Tiling> blocks{GetParam()};
   expect_right_rows<Tile, Product::forward>(several, blocks);
   expect_right_rows<Tile, Product::dgrad>(several, blocks);
@@ -49,7 +50,7 @@ TEST_P(CudaWgmmaBlocks, ClustersAgreeWithTheReference) {
   expect_right_picked<Tile, Picking::dgrad>(several_copies, blocks);
 }
 
-/// Padding rows become zeros whatever the weights are.
+/// Padding rows become 0 even if weights are NaN.
 template <class Tiling>
 void check_padding(EmulatedBlock::Order order) {
   using Tile = grouped::TileOf<Product::forward, grouped::NoActivation, Tiling>;

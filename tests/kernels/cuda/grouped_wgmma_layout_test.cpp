@@ -1,4 +1,4 @@
-// Index maps of the grouped products on CUDA, against the PTX ISA's definitions.
+// Compares the index maps of the CUDA kernels for grouped products with the definitions of the PTX ISA.
 #include "kernels/cuda/grouped_wgmma_layout.h"
 
 #include <gtest/gtest.h>
@@ -52,8 +52,9 @@ TEST(CudaMmaLayout, RealignsAtEveryEvenByte) {
   }
 }
 
-/// Byte that wgmma reads for element (index of m or n, k) of a 128-byte swizzled operand: the canonical layouts of the
-/// PTX ISA's "Shared memory matrix layout", with the swizzle on bits 4-6 by bits 7-9 of the address.
+/// Returns the byte that wgmma reads for element (index of m or n, k) of a 128-byte swizzled operand. Follows the
+/// canonical layouts in "Shared memory matrix layout" of the PTX ISA; the swizzle is an exclusive or of bits 4-6 with
+/// bits 7-9 of the address.
 std::uint32_t wgmma_reads(std::uint64_t descriptor, bool along_k, std::uint32_t index, std::uint32_t k) {
   const auto field = [&](int bit) { return static_cast<std::uint32_t>(descriptor >> bit & 0x3fff) * 16; };
   const std::uint32_t start = field(0), leading = field(16), stride = field(32);
@@ -62,7 +63,7 @@ std::uint32_t wgmma_reads(std::uint64_t descriptor, bool along_k, std::uint32_t 
   return plain ^ (plain >> 7 & 7) << 4;
 }
 
-/// The bytes that TMA wrote an operand's elements to are those that wgmma reads them from.
+/// Checks that wgmma reads each element of an operand from the byte to which TMA writes it.
 template <bool AlongK>
 void check_wgmma_operand(std::uint32_t extent) {
   const std::uint32_t stage = 3 * 1024;
@@ -73,7 +74,7 @@ void check_wgmma_operand(std::uint32_t extent) {
       for (std::uint32_t index = static_cast<std::uint32_t>(begin); index < extent; ++index) {
         for (std::uint32_t k = 0; k < 16; ++k) {
           const std::uint32_t depth = static_cast<std::uint32_t>(step) * 16 + k;
-          // Along k one load of `extent` lines; else a load for 64 indices, each of 64 lines.
+          // An operand along k is one load of `extent` lines; otherwise there is one load of 64 lines per 64 indices.
           const std::uint32_t written = stage + (AlongK ? tma_swizzle(index, depth * 2)
                                                         : index / 64 * (64 * 128) + tma_swizzle(depth, index % 64 * 2));
           ASSERT_EQ(wgmma_reads(descriptor, AlongK, index - static_cast<std::uint32_t>(begin), k), written)
@@ -91,7 +92,8 @@ TEST(CudaWgmmaLayout, DescriptorsFindWhatTmaLoads) {
   }
 }
 
-/// Copies of a picked operand bring every element of a stage once, to where TMA would have put it.
+/// Checks that the copies of a picked operand write each element of a stage once, to the byte to which TMA would write
+/// it.
 template <bool AlongK, int Extent>
 void check_picked_copies() {
   using Copies = PickedCopies<AlongK, Extent>;
@@ -110,7 +112,7 @@ void check_picked_copies() {
   }
   EXPECT_EQ(written.size(), Extent * 64u * 2 / 16);
   EXPECT_EQ(*written.rbegin(), Extent * 64u * 2 - 16);
-  for (int warp = 0; warp < 128; warp += 32) {  // a warp's copies: whole lines of memory, and no bank conflict
+  for (int warp = 0; warp < 128; warp += 32) {  // a warp copies whole lines of memory, without bank conflicts
     std::set<int> lines, places;
     for (int lane = 0; lane < 32; ++lane) {
       lines.insert(Copies::line(warp + lane, 0));
@@ -145,7 +147,8 @@ TEST(CudaWgmmaLayout, AccumulatorsCoverTheTile) {
     for (int i = 0; i < 128; ++i) seen.insert(wgmma_row(thread, i) * 256 + wgmma_col(thread, i));
   }
   EXPECT_EQ(seen.size(), 64u * 256u);
-  // PTX ISA, figure of the accumulators of m64nNk16: d0, d1 of thread 0 are row 0; d2, d3 row 8; d4 is column 8.
+  // The PTX ISA shows the accumulators of m64nNk16 in a figure. For thread 0, d0 and d1 are in row 0, d2 and d3 in row
+  // 8, d4 is in column 8.
   EXPECT_EQ(wgmma_row(0, 2), 8);
   EXPECT_EQ(wgmma_col(0, 4), 8);
   EXPECT_EQ(wgmma_row(33, 0), 16);

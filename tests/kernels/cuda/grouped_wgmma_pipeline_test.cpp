@@ -1,4 +1,5 @@
-// The protocol of the wgmma kernels' barriers: who waits for which phase, played with every actor at its own pace.
+// Tests the protocol of the barriers in the wgmma kernels by simulation: actors (warps and loaders) run at random
+// speeds, and each wait must be for the right phase.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -14,8 +15,8 @@
 namespace lyceum::grouped {
 namespace {
 
-/// PTX ISA, mbarrier: a phase ends with the last of its arrivals; who waits can tell only the parity of the phase that
-/// ended last.
+/// An mbarrier of the PTX ISA: a phase ends with the last of its expected arrivals; a waiting actor sees only the
+/// parity of the last phase that has ended.
 struct Barrier {
   int expected = 1, pending = 1, phase = 0;
 
@@ -29,7 +30,7 @@ struct Barrier {
   bool ended(std::uint32_t parity) const { return ((phase - 1) & 1) == static_cast<int>(parity); }
 };
 
-/// An actor: runs until it waits for a condition.
+/// A coroutine that suspends while it waits for a condition.
 struct Actor {
   struct promise_type {
     Actor get_return_object() { return {std::coroutine_handle<promise_type>::from_promise(*this)}; }
@@ -41,17 +42,17 @@ struct Actor {
   std::coroutine_handle<promise_type> handle;
 };
 
-/// The blocks of a cluster of a kernel, which is one block for most tilings: each has a loader and, for each
-/// multiplying warpgroup, its four warps, which run apart. With picked rows four warps copy them, whose copies arrive
-/// when they like, though in order, and the first also loads. A loader loads its own a, and its part of b for every
-/// block.
+/// Simulates the blocks of a cluster (one block for most tilings). Each block has a loader and, for each multiplying
+/// warpgroup, four warps that run independently. Picked rows are copied by four warps, of which the first is also the
+/// loader; copies of a warp arrive at random times, but in order. A loader loads a for its block and its part of b for
+/// all blocks.
 template <class Tiling>
 class Cluster {
  public:
   Cluster(std::vector<int> depths, bool picked)
       : depths_(std::move(depths)), copying_(picked ? 4 : 0), blocks_(Tiling::cluster, Block(copying_)) {}
 
-  /// Lets a random actor go on until all are done; false when nobody is done for long: a deadlock.
+  /// Resumes random actors until all have finished. Returns false if no actor finishes for a long time (a deadlock).
   bool run(unsigned seed) {
     std::mt19937 random(seed);
     std::vector<Actor> actors;
@@ -65,7 +66,7 @@ class Cluster {
         for (int warp = 0; warp < 4; ++warp) actors.push_back(multiply(blocks_[b], group));
       }
     }
-    std::vector<double> pace;  // some actors are slow for a while
+    std::vector<double> pace;  // relative speeds of the actors
     for (std::size_t i = 0; i < actors.size(); ++i) pace.push_back(std::exponential_distribution<>(1)(random) + 0.01);
     std::discrete_distribution<std::size_t> choice(pace.begin(), pace.end());
     std::size_t done = 0;
@@ -90,7 +91,7 @@ class Cluster {
     std::size_t stage;
   };
   struct Block {
-    /// A full barrier counts the bytes too: here an arrival for the part of each loader.
+    /// A full barrier also counts bytes; here, the bytes of each loader are one more arrival.
     explicit Block(int copying)
         : arrived(4),
           full(Tiling::stages, Barrier(1 + Tiling::cluster + copying)),
@@ -100,8 +101,8 @@ class Cluster {
     }
     std::vector<int> arrived;
     std::array<std::deque<Copied>, 4> copies;
-    std::array<Stages, 4> copied{};              // by warp
-    std::array<Stages, Tiling::cluster> loaded;  // by loader
+    std::array<Stages, 4> copied{};              // one per copying warp
+    std::array<Stages, Tiling::cluster> loaded;  // one per loader
     std::vector<Barrier> full, empty, order;
   };
 
@@ -111,7 +112,7 @@ class Cluster {
       for (int step = 0; step < depths_[tile]; ++step, turn.next()) {
         const auto stage = static_cast<std::size_t>(turn.stage);
         while (!blocks_[loader].empty[stage].ended(turn.parity ^ 1)) co_await std::suspend_always();
-        for (Block& block : blocks_) block.loaded[loader][stage] = -1;  // being overwritten
+        for (Block& block : blocks_) block.loaded[loader][stage] = -1;  // the load has begun: contents are undefined
         co_await std::suspend_always();
         blocks_[loader].full[stage].arrive();
         for (Block& block : blocks_) {
@@ -131,7 +132,7 @@ class Cluster {
         const auto stage = static_cast<std::size_t>(turn.stage);
         while (!block.empty[stage].ended(turn.parity ^ 1)) co_await std::suspend_always();
         block.copies[w].push_back({static_cast<int>(tile), step, stage});
-        block.copied[w][stage] = -1;  // may be overwritten from now on
+        block.copied[w][stage] = -1;  // the copy has begun: contents are undefined
       }
     }
   }
@@ -164,7 +165,7 @@ class Cluster {
         while (!block.full[stage].ended(turn.parity)) co_await std::suspend_always();
         co_await std::suspend_always();
         check(block, stage, index, step);
-        if (last >= 0) check(block, static_cast<std::size_t>(last), index, step - 1);  // may still be read
+        if (last >= 0) check(block, static_cast<std::size_t>(last), index, step - 1);  // still read by this product
         if (last >= 0) give_back(static_cast<std::size_t>(last));
         last = turn.stage;
       }
@@ -172,7 +173,7 @@ class Cluster {
       co_await std::suspend_always();
       check(block, static_cast<std::size_t>(last), index, depth - 1);
       give_back(static_cast<std::size_t>(last));
-      co_await std::suspend_always();  // the results are written
+      co_await std::suspend_always();  // writes the results
     }
   }
   void give_back(std::size_t stage) {

@@ -1,4 +1,4 @@
-// Blocks of the wgmma kernels with activations, emulated.
+// Tests the wgmma kernels with activations on emulated thread blocks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 using namespace test;
 using grouped::NoActivation, grouped::Pick, grouped::Product;
 
-/// What a kernel with an activation knows of the rows of a bank.
+/// Sets the members of `rows` that a kernel with an activation reads.
 void add_forward(ActivatedBank<bfloat16>& bank, grouped::Rows<bfloat16>& rows) {
   const auto hidden = bank.forward().hidden, activated = bank.forward().activated;
   rows.y = hidden.data, rows.y_offset = hidden.offset.data(), rows.y_width = hidden.width.data();
@@ -35,7 +35,8 @@ void add_backward(ActivatedBank<bfloat16>& bank, grouped::Rows<bfloat16>& rows) 
   rows.activated.hidden_width = rows.y_width;
 }
 
-/// What goes between a kernel and the gates of a bank: those of the rows, and what tiles add to their gradients.
+/// The intermediate arrays between a kernel and the gates of a bank: the gate of each row, and the parts of their
+/// gradients that the tiles compute.
 struct HostGates {
   ActivatedBank<bfloat16>& bank;
   std::int32_t across;
@@ -67,7 +68,8 @@ struct HostGates {
   }
 };
 
-/// Runs descriptions by emulated blocks: of the kernels with `Act`, or of the product alone and then the formulas.
+/// Computes a bank on emulated thread blocks: with the fused kernel for `Act`, or with the kernel for the product and
+/// then the formulas of the activation.
 template <class Tiling, class Act>
 struct Blocks {
   EmulatedBlock::Order order;
@@ -87,7 +89,7 @@ struct Blocks {
         HostPlan::of<Product::dgrad, picked>(bank.bank, Tile::m, Tile::n, more));
     gates.finish();
   }
-  /// The bank's own y = x · wᵀ or x · w, without an activation.
+  /// Computes y of the bank, x · wᵀ or x · w, without an activation.
   template <Product which, Pick picked>
   void product(ActivatedBank<bfloat16>& bank) const {
     WgmmaBlocks<Tiling>{order}.template run<which, picked>(
@@ -95,7 +97,7 @@ struct Blocks {
   }
 };
 
-/// f(inputs of an element, its result, its place among the activation's results) for all that are no padding.
+/// Calls f(inputs of an element, its result, the index of its result) for all elements except padding.
 template <class Act, class F>
 void each_element(ActivatedBank<bfloat16>& bank, const F& f) {
   const Segments segments = bank.bank.table.view();
@@ -111,7 +113,8 @@ void each_element(ActivatedBank<bfloat16>& bank, const F& f) {
   }
 }
 
-/// Bits of the kernel with the activation are those of the product's kernel and the formulas on rounded numbers.
+/// Checks that the fused kernel gives the same bits as the kernel for the product, followed by the formulas on rounded
+/// numbers.
 template <class Tiling, class Act, Pick picked>
 void check_forward(Activation kind, const Case& c, EmulatedBlock::Order order) {
   const Blocks<Tiling, Act> blocks{order};
@@ -154,7 +157,8 @@ void check_backward(Activation kind, const Case& c, EmulatedBlock::Order order) 
 
 template <class Tiling, class Act>
 void check(Activation kind, EmulatedBlock::Order order) {
-  /// Widths of whole 16 bytes, as TMA wants them; narrow tiles, whole ones, depths of more stages than there are.
+  /// Widths are multiples of 16 bytes, as TMA requires. There are narrow and whole tiles, and sums with more steps than
+  /// the pipeline has stages.
   const Case several{{200, 0, 64, 129, 7}, {72, 64, 40, 328, 16}, {136, 64, 8, 200, 24}, 8};
   const Case several_copies{{200, 0, 129, 1, 70}, Widths(5, 72), {136, 64, 328, 24, 40}, 8};
   check_forward<Tiling, Act, Pick::none>(kind, several, order);
@@ -163,7 +167,8 @@ void check(Activation kind, EmulatedBlock::Order order) {
   check_backward<Tiling, Act, Pick::a>(kind, several_copies, order);
 }
 
-/// NaN of a token is in the rows that are copies of it, and in the gradients of their gates.
+/// Checks that a NaN of a token appears in the rows that are copies of it and in the gradients of their gates, and only
+/// there.
 template <class Tiling, class Act>
 void check_nan_of_copies(Activation kind, EmulatedBlock::Order order) {
   const Case c{{5, 6}, {8, 8}, {16, 264}, 8};
@@ -185,7 +190,7 @@ void check_nan_of_copies(Activation kind, EmulatedBlock::Order order) {
   EXPECT_TRUE(std::ranges::count(expected, true) > 0);
 }
 
-/// NaN of a row of x, and of an element of what the activation takes.
+/// Checks the effect of a NaN in a row of x, and in an element of the activation's input.
 template <class Tiling, class Act>
 void check_nan(Activation kind, EmulatedBlock::Order order) {
   const Blocks<Tiling, Act> blocks{order};

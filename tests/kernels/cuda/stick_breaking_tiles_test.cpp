@@ -1,4 +1,5 @@
-// The tensor cores' stick-breaking attention, compiled for the host and run on emulated blocks of threads.
+// Tests the kernels of stick-breaking attention for tensor cores, compiled for the host and run on emulated thread
+// blocks.
 #include "kernels/cuda/stick_breaking_tiles.cuh"
 
 #include <gtest/gtest.h>
@@ -33,7 +34,7 @@ void forward(Problem& problem, Order order) {
   });
 }
 
-/// In sections of `section` keys; scratch begins as NaN.
+/// Computes the backward pass in sections of `section` keys. Scratch memory is NaN at first.
 void backward(Problem& problem, Order order, int section) {
   const auto whole = cuda::task_of(problem.stick_backward());
   cuda::with_tilings(whole.shape.head_dim, [&]<class Tilings>() {
@@ -62,9 +63,9 @@ struct Tolerances {
   double out = 0.02, dq = 0.03, dkv = 0.06;
 };
 
-/// Against the reference in double, with gaps between rows (a multiple of 8: copies of 16 bytes; else by elements), and
-/// the same bits whichever warp runs first and however many keys a section has. `prepare` changes a problem of any type
-/// before it is run.
+/// Compares results with the reference in double, and expects the same bits for both orders of warps and all lengths of
+/// sections. If the gap between rows is a multiple of 8, kernels copy 16 bytes at a time, otherwise single elements.
+/// `prepare` changes the inputs of a problem, of any type, before it is computed.
 template <class Prepare>
 void check(const AttentionShape& shape, std::int64_t gap, const Tolerances& tolerances, Prepare&& prepare) {
   SCOPED_TRACE(testing::Message() << shape.sequences << " x " << shape.query_len << " of " << shape.key_len << ", "
@@ -120,7 +121,7 @@ TEST(CudaSticks, AgreeWithTheReference) {
   check({2, 7, 7, 1, 1, 5}, 3);
   check({1, 33, 33, 4, 2, 16}, 8);
   check({1, 1, 131, 1, 1, 16}, 8);
-  check({1, 160, 200, 1, 1, 32}, 8);  // the first block of queries sees nothing of the last spans
+  check({1, 160, 200, 1, 1, 32}, 8);  // the first block of queries sees no key of the last spans
 }
 
 TEST(CudaSticks, AgreeWithTheReferenceForHeadsOf64) {
@@ -140,7 +141,7 @@ TEST(CudaSticks, AgreeWithTheReferenceForHeadsOf256) {
 
 TEST(CudaSticks, GoThroughManySectionsOfKeys) { check({1, 20, 300, 2, 1, 24}, 8); }
 
-/// q·k = `score(key)`, exactly.
+/// Returns a `prepare` that sets q and k such that q·k is exactly score(key).
 template <class Score>
 auto with_scores(Score&& score) {
   return [score](auto& problem) {
@@ -156,26 +157,27 @@ auto with_scores(Score&& score) {
   };
 }
 
-/// Keys that take everything or nothing, and others between them: behind many of either kind, and before them.
+/// Keys that take the whole rest of the stick or none of it, and ordinary keys before and after many of both kinds.
 TEST(CudaSticks, TakeScoresOfAnySize) {
   const auto score = [](std::int64_t key) {
     if (key % 50 < 40) return key % 3 == 0 ? -16384.0f : -8192.0f;
     if (key % 50 == 40) return 8192.0f;
-    return key % 3 == 0 ? 0.0f : key % 3 == 1 ? -2.5f : 30.0f;
+    if (key % 3 == 0) return 0.0f;
+    return key % 3 == 1 ? -2.5f : 30.0f;
   };
   check({1, 20, 190, 1, 1, 8}, 0, {}, with_scores(score));
   check({1, 3, 20, 1, 1, 8}, 0, {}, with_scores([](std::int64_t) { return 16384.0f; }));
   check({1, 3, 20, 1, 1, 8}, 0, {}, with_scores([](std::int64_t) { return -16384.0f; }));
 }
 
-/// Gradients are as large as the scale; their errors too.
+/// Gradients are proportional to the scale, and so are their errors.
 TEST(CudaSticks, TakeLargeScoresOfAllSizes) {
   for (const double scale : {12.0, 2500.0}) {
     check({1, 20, 70, 2, 1, 16}, 0, {0.05, 0.06 * scale, 0.06 * scale}, [&](auto& problem) { problem.scale = scale; });
   }
 }
 
-/// All scores equal: little ones, of which a stick reaches over all keys, and large ones, which leave nothing.
+/// All scores are equal: low ones, with which the stick lasts for all keys, and high ones, with which it is used up.
 TEST(CudaSticks, LongSticksKeepTheirEnds) {
   for (const float score : {-8.0f, 3.0f}) {
     SCOPED_TRACE(score);
@@ -211,7 +213,7 @@ template <int dim>
 void check_tiles() {
   using Dq = typename cuda::AttentionTilings<dim>::Dq;
   using Dkv = cuda::StickDkvTiling<typename cuda::AttentionTilings<dim>::Dkv>;
-  EXPECT_LE(Dkv::shared_bytes, 163 << 10);  // at compute capability 8.0; the others are those of softmax attention
+  EXPECT_LE(Dkv::shared_bytes, 163 << 10);  // limit of compute capability 8.0; other tilings are softmax attention's
   EXPECT_EQ(128 % Dq::keys, 0);
   EXPECT_EQ(128 % Dkv::rows, 0);
   EXPECT_EQ(Dq::rows % Dkv::queries, 0);
