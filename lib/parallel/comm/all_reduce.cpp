@@ -12,13 +12,14 @@
 namespace lyceum {
 namespace {
 
-/// Small enough to stay in a core's cache between its steps, large enough that starting messages costs little.
+/// Size of a chunk: fits into a core's cache between its steps, and is large enough to amortise the cost of messages.
 constexpr std::int64_t piece_bytes = std::int64_t{1} << 20;
-/// Up to here (bytes of all ranks together) one step with whole vectors replaces two with slices.
+/// Up to this size (bytes of all ranks together), whole vectors are exchanged in one step instead of slices in two.
 constexpr std::int64_t whole_bytes = std::int64_t{64} << 10;
-/// Bytes of all ranks together that go along a tree, at most.
+/// Maximum size (bytes of all ranks together) of values that are sent along a tree.
 constexpr std::int64_t tree_bytes = std::int64_t{1} << 20;
 
+/// Algorithms 2 and 3 of start_all_reduce(). A vector that is not divided into slices is a single chunk.
 class DirectReduce final : public Messages {
  public:
   DirectReduce(std::shared_ptr<Communicator> communicator, const Operation& operation, const ReducedValues& values,
@@ -34,19 +35,19 @@ class DirectReduce final : public Messages {
   void reduce_slices();
   void hand_out(Range piece);
   Range piece(std::int64_t number) const;
-  /// What `rank` reduces of a piece.
+  /// Returns the elements of a chunk that `rank` reduces.
   Range slice_of(Range piece, int rank) const;
   std::byte* at(std::int64_t element) const { return values_ + element * width_; }
 
   std::byte* values_;
-  std::int64_t size_, width_;  // elements, bytes of an element
+  std::int64_t size_, width_;  // number of elements, and bytes per element
   DType type_;
   Reduction reduction_;
   int tag_;
   bool sliced_;
-  std::int64_t piece_size_;                // elements
-  std::int64_t reduced_ = 0;               // pieces so far
-  std::unique_ptr<std::byte[]> received_;  // this rank's slice from every rank, in rank order
+  std::int64_t piece_size_;                // elements of a chunk
+  std::int64_t reduced_ = 0;               // number of chunks reduced so far
+  std::unique_ptr<std::byte[]> received_;  // this rank's slice of the current chunk from every rank, in rank order
 };
 
 DirectReduce::DirectReduce(std::shared_ptr<Communicator> communicator, const Operation& operation,
@@ -80,7 +81,7 @@ DirectReduce::Range DirectReduce::slice_of(Range piece, int rank) const {
 
 bool DirectReduce::next() {
   const bool summed = piece(reduced_).count == 0;
-  if (summed) return false;  // what arrived was the last piece being handed out
+  if (summed) return false;  // the messages that have arrived were the results of the last chunk
   reduce_slices();
   const Range done = piece(reduced_++);
   if (sliced_) hand_out(done);

@@ -110,7 +110,7 @@ std::string Communicator::describe(const Operation& operation) const {
 }
 
 std::uint64_t mixed(std::uint64_t number, std::uint64_t other) {
-  // The finaliser of MurmurHash3 over a combination as in Boost.
+  // The finaliser of MurmurHash3, applied to Boost's hash_combine.
   std::uint64_t x = number ^ (other + 0x9e3779b97f4a7c15u + (number << 6) + (number >> 2));
   x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdu;
   x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53u;

@@ -16,7 +16,7 @@ Deadline::Deadline(double seconds, std::string line, std::function<bool()> repor
     : thread_([seconds, line = std::move(line) + "\n", reports = std::move(reports)](const std::stop_token& stop) {
         sigset_t all;
         sigfillset(&all);
-        pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals are for the program's own threads
+        pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals are handled by the program's own threads
         std::mutex mutex;
         std::unique_lock lock(mutex);
         std::condition_variable_any never;

@@ -86,7 +86,7 @@ void Messages::send_message(const void* from, int bytes, int to, int tag) {
   check(MPI_Isend(from, bytes, MPI_BYTE, to, tag, communicator().handle(), request()));
 }
 
-// Messages between two ranks with one tag keep their order, so a checksum is the message behind its own.
+// Messages between two ranks with one tag keep their order, so a checksum arrives directly after its data.
 void Messages::receive(void* to, std::int64_t bytes, int from, int tag) {
   if (bytes == 0) return receive_message(to, 0, from, tag);
   for_pieces(bytes, [&](std::int64_t first, int count) {

@@ -13,9 +13,9 @@ namespace {
 
 constexpr std::uint64_t world_number = 1;
 
-/// A communicator of the same ranks, made before the timeout or not at all.
+/// Returns a duplicate of the communicator `of`. Throws if this takes longer than the timeout.
 MPI_Comm duplicate(MPI_Comm of, const std::shared_ptr<SharedState>& shared) {
-  // Until the duplicate exists, errors name a group of one.
+  // Until the duplicate exists, errors name a placeholder group of one rank.
   const Operation making{
       .name = "making a communicator", .bytes = 0, .size = 0, .where = std::source_location::current()};
   const auto maker =
@@ -77,7 +77,7 @@ ProcessGroup ProcessGroup::world(double timeout, const std::string& machine) {
       made(std::make_shared<Communicator>(handle, Communicator::Identity{"world", world_number}, shared), {}, {});
   if (world.size() > 1) {
     shared->watch = Watch::create(world, duplicate(handle, shared), machine);
-    world.implementation_->traffic = {};  // what the watch was made with is no traffic of the job's
+    world.implementation_->traffic = {};  // the watch's own messages do not count
   }
   return world;
 }
@@ -120,7 +120,7 @@ ProcessGroup ProcessGroup::split(const std::function<int(int)>& colour_of, std::
   Communicator& parent = *implementation_->communicator;
   const int colour = colour_of(parent.rank());
   if (parent.handle() != MPI_COMM_NULL) return split(colour, parent.rank(), std::move(name), where);
-  barrier(where);  // as below
+  barrier(where);  // as in the split by MPI below, so that both record the same operations
   std::vector<int> members;
   int place = 0;
   for (int rank = 0; rank < parent.size(); ++rank) {
@@ -141,7 +141,7 @@ ProcessGroup ProcessGroup::split(int colour, int key, std::string name, Where wh
             "group {}: in a rehearsal groups are split by a function of the rank", name);
     return split([](int) { return 0; }, std::move(name), where);
   }
-  barrier(where);  // MPI_Comm_split cannot be given a deadline, so see first that every rank is there
+  barrier(where);  // MPI_Comm_split has no timeout, so first make sure that all ranks have arrived
   MPI_Comm handle = MPI_COMM_NULL;
   parent.check(MPI_Comm_split(parent.handle(), colour, key, &handle),
                {.name = "split", .bytes = 0, .size = 0, .where = where});

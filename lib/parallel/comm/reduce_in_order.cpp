@@ -10,7 +10,7 @@ template <class T>
 T reduced(Reduction reduction, T a, T b) {
   switch (reduction) {
     case Reduction::sum: return a + b;
-    case Reduction::max: return a > b || a != a ? a : b;  // a NaN stays, whichever side it is on
+    case Reduction::max: return a > b || a != a ? a : b;  // a NaN propagates, in a or in b
     case Reduction::min: return a < b || a != a ? a : b;
   }
   return a;

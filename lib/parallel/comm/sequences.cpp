@@ -16,18 +16,19 @@
 namespace lyceum {
 namespace {
 
-/// A group's operations, or its messages from one rank to another: what must be the same for all who take part.
+/// A sequence that must be the same on all participants: the collective operations of a group, or the messages from one
+/// rank to another in a group.
 using Channel = std::tuple<std::uint64_t, std::int32_t, std::int32_t>;
 
 Channel channel_of(const LedgerEntry& entry) { return {entry.group, entry.from, entry.to}; }
 
-/// What a rank says of its part of a channel.
+/// A summary of one rank's operations in a channel.
 struct Part {
   std::uint64_t group;
   std::int32_t from, to, rank, participants;
   std::int64_t count;
   std::uint64_t digest;
-  bool first;  // of the participants: a message's sender, a group's rank 0
+  bool first;  // the rank is the first participant: the sender of messages, or rank 0 of the group
 };
 
 template <class T>
@@ -42,7 +43,7 @@ std::vector<T> values_of(const std::string& bytes) {
   return values;
 }
 
-/// In the order of their first operations.
+/// Returns a summary for each channel, in the order of the channels' first operations.
 std::vector<Part> own_parts(std::span<const LedgerEntry> own, int rank) {
   std::vector<Part> parts;
   std::map<Channel, std::size_t> index;
@@ -66,10 +67,11 @@ std::vector<Part> own_parts(std::span<const LedgerEntry> own, int rank) {
   return parts;
 }
 
-/// Whether all participants of every channel say the same, by the sum of one number a rank: of n that give the same
-/// digest, the first gives it −(n − 1) times. What differs adds up to zero by chance only, once in 2^48.
+/// Collective. True if the participants of every channel have equal summaries. Uses a sum with one number per rank: of
+/// the n participants of a channel, the first contributes −(n − 1) times its digest, each of the others its digest
+/// once. Equal digests cancel; different ones do with a probability of about 2^-48.
 bool all_agree(const ProcessGroup& world, const std::vector<Part>& own) {
-  constexpr std::uint64_t modulus = std::uint64_t{1} << 48;  // the sum of 2^15 ranks fits
+  constexpr std::uint64_t modulus = std::uint64_t{1} << 48;  // sums of up to 2^15 ranks fit
   std::uint64_t sum = 0;
   for (const Part& part : own) {
     std::uint64_t digest = mixed(part.group, static_cast<std::uint64_t>(part.from));
@@ -84,7 +86,7 @@ bool all_agree(const ProcessGroup& world, const std::vector<Part>& own) {
   return static_cast<std::uint64_t>(of_all) % modulus == 0;
 }
 
-/// The parts of the first channel, by rank and by the order there, whose parts do not agree; none when all do.
+/// Returns the summaries of the first channel in which they differ or a participant is missing; empty if there is none.
 std::vector<Part> first_mismatch(const std::vector<Part>& all) {
   std::map<Channel, std::vector<Part>> channels;
   for (const Part& part : all) channels[{part.group, part.from, part.to}].push_back(part);
@@ -98,11 +100,12 @@ std::vector<Part> first_mismatch(const std::vector<Part>& all) {
   return {};
 }
 
+/// Describes the operation at an index of a channel's sequence.
 std::string place_text(const std::vector<LedgerEntry>& entries, std::size_t place) {
   return place < entries.size() ? entries[place].text() : "nothing more";
 }
 
-/// The first place where two ranks' parts of a channel differ.
+/// Describes the first operation in which two ranks differ in a channel.
 std::string difference(const std::vector<LedgerEntry>& a, const std::vector<LedgerEntry>& b, int rank_a, int rank_b) {
   std::size_t place = 0;
   while (place < a.size() && place < b.size() && a[place].fits(b[place]) && a[place].members == b[place].members) {

@@ -32,7 +32,7 @@ std::string ranks_text(std::span<const int> ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + rank_ranges(ranks);
 }
 
-/// "rank 3 on node7 (process 4711 is stopped)"
+/// Returns e.g. "rank 3 on node7 (process 4711 is stopped)".
 std::string name_of(Pages pages, Hosts hosts, int rank) {
   const LedgerPage& page = page_of(pages, rank);
   const std::string& host = hosts[static_cast<std::size_t>(rank)];
@@ -46,7 +46,7 @@ std::string name_of(Pages pages, Hosts hosts, int rank) {
   return text("rank {} on {} (process {} {})", rank, host, page.process, state);
 }
 
-/// ", its last: reduce_scatter #40 of … , finished 31 s ago"
+/// Returns e.g. "; its last: reduce_scatter #40 of …, finished 31 s ago".
 std::string last_of(const LedgerPage& page) {
   const LedgerEntry* last = known(page) ? page.entry(page.noted - 1) : nullptr;
   if (!last) return "";
@@ -55,10 +55,10 @@ std::string last_of(const LedgerPage& page) {
               tenths(page.copied - (done ? last->finished : last->started)));
 }
 
-/// The place in the job's sequences that entries of two ranks share when they belong together.
+/// Returns the key that two ranks' entries share if they belong to the same operation.
 auto place_of(const LedgerEntry& entry) { return std::tuple(entry.group, entry.index, entry.from, entry.to); }
 
-/// The two oldest entries of one place that do not belong together.
+/// Describes the oldest pair of entries with the same key that do not fit each other.
 std::optional<std::string> divergence(Pages pages) {
   struct First {
     int rank;
@@ -83,6 +83,8 @@ std::optional<std::string> divergence(Pages pages) {
   return found;
 }
 
+/// The members of an operation, by whether they have started it: ranks of the job, and the number of members whose
+/// pages are unknown.
 struct Members {
   std::vector<int> entered, missing;
   int unknown = 0;
@@ -104,7 +106,8 @@ Members members_of(Pages pages, const LedgerEntry& entry) {
   return members;
 }
 
-/// The rank among `ranks` that best explains a standstill: one that waits for nobody, else the first.
+/// Returns the rank that best explains a standstill: a stopped or dead one, else one that does not wait, else the
+/// first.
 int chosen(Pages pages, std::span<const int> ranks) {
   const auto dead = std::ranges::find_if(
       ranks, [&](int rank) { return stopped(page_of(pages, rank)) || gone(page_of(pages, rank)); });
@@ -113,8 +116,8 @@ int chosen(Pages pages, std::span<const int> ranks) {
   return free != ranks.end() ? *free : ranks.front();
 }
 
-/// The members that entered and keep others from finishing: what is stopped or gone no longer moves data, even where it
-/// has finished itself; others have not finished and do something else than wait for it.
+/// Returns the members that have entered the operation but block others: those that have not finished and do not wait
+/// for it, and stopped or dead ones, which no longer move data even if they have finished their own part.
 std::vector<int> lingering(Pages pages, const LedgerEntry& entry, std::span<const int> entered) {
   std::vector<int> ranks;
   for (const int rank : entered) {

@@ -10,11 +10,11 @@
 namespace lyceum {
 namespace {
 
-/// Seconds that the other ranks have to end a communicator with this one.
+/// Maximum time, in seconds, to wait for the other ranks to finalise a communicator.
 constexpr double farewell = 10;
 
-/// No call blocks. Nothing is shared with the communicator that another is split from: NCCL has one queue on the device
-/// for all that share, in the order in which its threads come to launch, which is not the same on all ranks.
+/// Calls do not block. Resources are not shared with the parent communicator: NCCL would use one device queue for both,
+/// in the order in which its threads happen to launch, which differs between ranks.
 ncclConfig_t configuration() {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
@@ -131,7 +131,7 @@ void NcclLane::abort() noexcept {
   stage_ = Stage::aborted;
   flights_.clear();
   if (const auto birth = std::exchange(birth_, nullptr)) {
-    birth->parent->abort();  // the split with it: there is no handle before
+    birth->parent->abort();  // also aborts the split; before that, there is no handle
     handle_ = birth->handle;
   }
   if (handle_) ncclCommAbort(handle_);

@@ -55,7 +55,7 @@ void NcclTransport::require_intact(const Communicator& group, const Operation& o
 bool NcclTransport::advance() noexcept {
   try {
     for (const auto& lane : lanes()) lane->flight();
-  } catch (...) {  // whoever waits for the stream meets it too
+  } catch (...) {  // a wait for the stream throws it again
   }
   return true;
 }
@@ -67,7 +67,7 @@ void NcclTransport::give_up() noexcept {
 
 void NcclTransport::waiting(double waited) {
   if (given_up_) return;
-  shared_->progress.poll();  // others may wait for what is still to be given to NCCL
+  shared_->progress.poll();  // operations of other ranks may need calls that have not been passed to NCCL yet
   std::shared_ptr<NcclLane> latest;
   const NcclLane::Flight* oldest = nullptr;
   try {
