@@ -93,7 +93,7 @@ void ShardedUnit::begin_gradients() {
 }
 
 bool ShardedUnit::parameter_final() {
-  begin_gradients();  // nothing was added where no gradient arrived
+  begin_gradients();  // a micro-batch may contribute nothing; its gradient is zero
   require(made_ < plan_.micro_batches, "gradients of {} became final more than {} times in one step", unit_.name(),
           plan_.micro_batches);
   if (++finals_ < std::ssize(unit_.parameters())) return false;

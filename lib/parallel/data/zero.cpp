@@ -57,7 +57,7 @@ std::vector<UnitShare> Zero::shares() const {
 }
 
 void Zero::progress() {
-  // Asking the oldest transfer of values moves all on, as does asking the oldest sum.
+  // Testing one transfer advances all of them, so only the oldest one is tested.
   for (const auto& unit : units_) {
     if (!unit->progress()) break;
   }

@@ -29,13 +29,13 @@ class NcclCarrier final : public Carrier {
 
  private:
   using Calls = std::function<void(const NcclLane&)>;
-  Started start(std::shared_ptr<NcclLane> lane, const Operation& operation, Calls calls);
-  std::shared_ptr<NcclLane> pair(int from, int to);
   /// Starts an operation whose NCCL calls are made by `calls`.
-  std::shared_ptr<NcclLane> split_off(const std::shared_ptr<Communicator>& child, int colour, const Operation& split);
+  Started start(std::shared_ptr<NcclLane> lane, const Operation& operation, Calls calls);
   /// Returns the lane of messages from rank `from` to rank `to`; made at the first call, without waiting.
-
+  std::shared_ptr<NcclLane> pair(int from, int to);
   /// Splits this group's lane by colour and returns the lane of `child`.
+  std::shared_ptr<NcclLane> split_off(const std::shared_ptr<Communicator>& child, int colour, const Operation& split);
+
   std::shared_ptr<NcclTransport> transport_;
   std::shared_ptr<Communicator> group_;
   std::shared_ptr<NcclLane> lane_;

@@ -73,14 +73,14 @@ class NcclLane {
   struct Birth {
     std::shared_ptr<NcclLane> parent;
     ncclComm_t handle = nullptr;
-    /// Starts the exchange of the unique id.
   };
-  /// True once the unique id has been received or sent; then starts to initialise the communicator.
+  /// Starts the exchange of the unique id.
   void introduce(int tag);
-  /// True once the split has completed.
+  /// True once the unique id has been received or sent; then starts to initialise the communicator.
   bool introduced();
-  /// Finalises the communicator; false if that fails or takes too long.
+  /// True once the split has completed.
   bool split_off();
+  /// Finalises the communicator; false if that fails or takes too long.
   bool finalised() const;
 
   std::shared_ptr<Communicator> group_;

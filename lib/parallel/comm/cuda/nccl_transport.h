@@ -21,8 +21,8 @@ class NcclTransport final : public TensorTransport,
   ~NcclTransport();
 
   std::unique_ptr<Carrier> carrier(const std::shared_ptr<Communicator>& communicator, Where where) override;
-  std::shared_ptr<NcclLane> lane(std::shared_ptr<Communicator> group, std::vector<int> ranks, int tag);
   /// Makes a lane; see the constructors of NcclLane.
+  std::shared_ptr<NcclLane> lane(std::shared_ptr<Communicator> group, std::vector<int> ranks, int tag);
   std::shared_ptr<NcclLane> lane(std::shared_ptr<NcclLane> parent, std::shared_ptr<Communicator> group, int colour);
   cudaStream_t compute() const { return stream_.handle(); }
   /// Throws if the communicators have been aborted.

@@ -37,9 +37,9 @@ class Staging {
     if (!returning_.empty()) cudaStreamSynchronize(stream_.handle());
   }
   Staging(const Staging&) = delete;
-  /// Returns an uninitialised tensor in pinned memory.
   Staging& operator=(const Staging&) = delete;
 
+  /// Returns an uninitialised tensor in pinned memory.
   Tensor pinned(DType type, const Shape& shape) {
     while (!returning_.empty() && returning_.front().read.reached()) returning_.pop_front();
     return Tensor::empty(*memory_, type, shape, MemoryKind::buffers);
