@@ -24,7 +24,7 @@ using Kind = Action::Kind;
   fail(ExitCode::failed, "pipeline schedule, rank {}, {}: {}{}", rank, place, fault, excerpt(schedule, rank, index));
 }
 
-/// Walks one rank's program and holds each action against what the rank did before.
+/// Checks each action of one rank's program against the actions before it.
 class ProgramCheck {
  public:
   ProgramCheck(const Schedule& schedule, int rank, bool trains)
@@ -113,15 +113,15 @@ class ProgramCheck {
   bool trains_;
   std::size_t at_ = 0;
   std::set<Action> done_;
-  std::map<int, int> weight_gradients_;  // by stage: the micro-batch that is next
+  std::map<int, int> weight_gradients_;  // by stage: the next micro-batch to add
 };
 
-/// A sending or receiving action and its place in its rank's program.
+/// A sending or receiving action and its index in its rank's program.
 struct Transfer {
   Handover handover;
   std::size_t index;
 };
-using Transfers = std::map<std::pair<int, int>, std::vector<Transfer>>;  // by ranks {from, to}
+using Transfers = std::map<std::pair<int, int>, std::vector<Transfer>>;  // by {sending rank, receiving rank}
 
 void check_transfers(const Schedule& schedule) {
   const PipelineShape& shape = schedule.shape;

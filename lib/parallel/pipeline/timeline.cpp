@@ -41,7 +41,7 @@ double Timeline::bubble_ratio() const {
   double all = 0;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) all += busy(static_cast<int>(rank));
   const double idle = static_cast<double>(ranks.size()) * makespan() - all;
-  return idle > 1e-9 * all ? idle / all : 0;  // of sums in another order: what should be nothing is nothing
+  return idle > 1e-9 * all ? idle / all : 0;  // absorbs rounding: the sums are added in different orders
 }
 
 double peak_activations(std::span<const Action> program, std::span<const Kept> stages) {

@@ -19,7 +19,7 @@ Action receiving(const Handover& handover) {
   return {handover.gradient ? Kind::receive_gradient : Kind::receive_activation, handover.to, handover.microbatch};
 }
 
-/// A receive and the place in its rank's program of the action that it precedes.
+/// A receive and the index of the computing action before which it is inserted.
 struct Placed {
   Action receive;
   std::size_t before;
@@ -27,7 +27,7 @@ struct Placed {
 
 constexpr std::size_t nowhere = std::numeric_limits<std::size_t>::max();
 
-/// The position in its rank's program of the action that needs each handover.
+/// Returns, for each handover, the index of the action that needs it in the program of its rank.
 std::vector<std::size_t> places_of_need(const Schedule& computing) {
   std::vector<std::size_t> places(table_size(computing.shape), nowhere);
   for (const Program& program : computing.programs) {
@@ -40,7 +40,7 @@ std::vector<std::size_t> places_of_need(const Schedule& computing) {
   return places;
 }
 
-/// The receives of every rank; from each sender in the order of its sends.
+/// Returns the receives of every rank; those from one sender are in the order of its sends.
 std::vector<std::vector<Placed>> place_receives(const Schedule& computing) {
   const PipelineShape& shape = computing.shape;
   const std::vector<std::size_t> places = places_of_need(computing);
@@ -55,7 +55,7 @@ std::vector<std::vector<Placed>> place_receives(const Schedule& computing) {
       receives[shape.rank_of(made->to)].push_back({receiving(*made), place > 0 ? place - 1 : 0});
     }
     for (auto& [to, messages] : receives) {
-      // What is sent before a message is received before it, even where it is needed later.
+      // A message must be received before all later ones from the same sender, even if it is needed after them.
       for (std::size_t i = messages.size(); i-- > 1;) {
         messages[i - 1].before = std::min(messages[i - 1].before, messages[i].before);
       }
