@@ -35,7 +35,7 @@ LedgerEntry entry_of(const Call& call) {
   return entry;
 }
 
-/// The rehearsed ledgers of some ranks, with the clock of the pages at 100 seconds.
+/// Simulated ledger pages of several ranks. The clock of the pages is at 100 seconds.
 class Ranks {
  public:
   explicit Ranks(int count) : pages_(static_cast<std::size_t>(count)), hosts_(pages_.size(), "node") {
@@ -93,14 +93,14 @@ TEST(Ledger, KeepsTheLastEntriesAndThePositions) {
   const LedgerPage& page = ledger.page();
   EXPECT_EQ(page.started(7), 70);
   EXPECT_EQ(page.started(8), -1);
-  EXPECT_EQ(page.entry(5), nullptr);  // written over
+  EXPECT_EQ(page.entry(5), nullptr);  // overwritten
   EXPECT_EQ(page.entry(70), nullptr);
   ASSERT_NE(page.entry(6), nullptr);
   EXPECT_EQ(page.entry(6)->index, 6);
   EXPECT_EQ(page.entry(6)->finished, 0);
   ledger.finish(6);
   EXPECT_GE(page.entry(6)->finished, page.entry(6)->started);
-  ledger.finish(2);  // no longer there: nothing happens
+  ledger.finish(2);  // overwritten as well, so this has no effect
   EXPECT_EQ(page.counterpart(entry_of({"all_reduce", 7, "data", 69, 4, 2, 1}))->index, 69);
   EXPECT_EQ(page.counterpart(entry_of({"all_reduce", 8, "data", 69, 4, 2, 1})), nullptr);
   ledger.leave(place);
@@ -146,7 +146,7 @@ TEST(Verdict, NamesTheRankThatStaysAway) {
 }
 
 TEST(Verdict, FollowsWhoWaitsForWhom) {
-  // 0 waits for 1 on data, which waits for 2 on tensor, which waits for a message of 3, which is stopped.
+  // 0 waits for 1 in group data; 1 waits for 2 in group tensor; 2 waits for a message from 3, which is stopped.
   Ranks ranks(4);
   for (const int rank : {0, 1}) ranks.join(rank, 5);
   for (const int rank : {1, 2}) ranks.join(rank, 6);
@@ -180,7 +180,7 @@ TEST(Verdict, DifferentCallsAreTheFirstReason) {
   for (int rank = 0; rank < 3; ++rank) ranks.join(rank, 5);
   for (const int rank : {0, 1}) ranks.wait(rank, entry_of({"all_reduce", 5, "data", 3, 64, 3, 10}), 70);
   ranks.wait(2, entry_of({"all_gather", 5, "data", 3, 64, 3, 99}), 71);
-  ranks.page(1).state = 'T';  // whatever else happened since
+  ranks.page(1).state = 'T';  // the state of the process does not matter
   EXPECT_EQ(ranks.verdict(0),
             "ranks 0 and 2 diverge: rank 0 called all_reduce #3 of 64 B on group data (step.cpp:10), rank 2 called "
             "all_gather #3 of 64 B on group data (step.cpp:99)");
@@ -254,7 +254,7 @@ TEST(Rehearsal, NotesCountsAndFinishesAtOnce) {
   mesh.data.all_to_all(
       ProcessGroup::NumbersToAll{.sent = sent, .send_counts = counts, .received = received, .receive_counts = counts});
   EXPECT_EQ(received, std::vector<std::int64_t>(4, 3));
-  mesh.pipeline.all_reduce(values);  // alone there: nothing
+  mesh.pipeline.all_reduce(values);  // the pipeline group has one rank: no operation
   ASSERT_EQ(heard.size(), 4u);
   EXPECT_EQ(heard[0].text(), "all_reduce #0 of 40 B on group data (ledger_test.cpp:" + std::to_string(line) + ")");
   EXPECT_EQ(heard[0].members, 4);

@@ -1,4 +1,4 @@
-// Sequences of operations that do not fit together are found before anything is started.
+// Mismatches between the sequences of operations of ranks are detected before anything is started.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ using testing::HasSubstr;
 
 class SequencesTest : public testing::Test {
  protected:
-  /// What this rank's ledger hears while it does `calls` on the groups of a rehearsed mesh.
+  /// Returns the operations of `calls` on the groups of a rehearsed mesh, as recorded by the ledger.
   std::vector<LedgerEntry> rehearsed(const std::function<void(const Mesh&)>& calls, const MeshShape& shape = {}) const {
     const Mesh mesh = Mesh::create(ProcessGroup::rehearsal(rank, size), shape);
     std::vector<LedgerEntry> entries;
@@ -22,7 +22,7 @@ class SequencesTest : public testing::Test {
     mesh.world.ledger().listen({});
     return entries;
   }
-  /// The Error, the same on all ranks; empty when there is none.
+  /// Returns the text of the Error, which must be the same on all ranks; empty if there is none.
   std::string mismatch(const std::vector<LedgerEntry>& own) const {
     std::string told;
     try {
@@ -48,11 +48,11 @@ TEST_F(SequencesTest, WhatFitsPasses) {
   const auto own = rehearsed(
       [&](const Mesh& mesh) {
         for (int i = 0; i < 100; ++i) mesh.data.all_reduce(values);
-        if (mesh.tensor.rank() == 0) mesh.data.barrier();  // groups of one name, each for itself
+        if (mesh.tensor.rank() == 0) mesh.data.barrier();  // groups with the same name have separate sequences
         if (mesh.pipeline.size() == 2) {
           const int peer = 1 - mesh.pipeline.rank();
           for (int i = 0; i < 3; ++i) {
-            // Receives before sends on one side, after them on the other: only each direction has an order.
+            // One side receives before it sends, the other sends first: only each direction has an order.
             if (peer) mesh.pipeline.send_async(tensor, peer).wait();
             mesh.pipeline.receive_async(tensor, peer).wait();
             if (!peer) mesh.pipeline.send_async(tensor, peer).wait();

@@ -7,7 +7,7 @@
 namespace lyceum {
 namespace {
 
-/// Counts the ranks below `rank`, itself too, and checks that they are those that its place says.
+/// Returns the number of ranks in the subtree of `rank`, and checks that they are consecutive as TreePlace states.
 int ranks_below(int rank, int ranks, int depth) {
   EXPECT_LE(depth, std::bit_width(static_cast<unsigned>(ranks - 1)));
   const TreePlace place(rank, ranks);

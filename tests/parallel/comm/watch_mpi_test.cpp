@@ -1,4 +1,4 @@
-// What the ranks of a job find out about one that stays away or calls something else, while they wait for it.
+// Diagnosis of waits that time out because a rank is missing or calls another operation.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -21,12 +21,12 @@ class WatchTest : public testing::Test {
   void SetUp() override {
     if (size < 2) GTEST_SKIP() << "needs two ranks";
   }
-  /// Calls `call` on all ranks, with waits of `hasty` of at most `seconds` from then on. Returns the errors of all
-  /// ranks; empty if it threw none.
+  /// Calls `call` on all ranks, with a timeout of `seconds` for groups of the world of `hasty`. Returns the text of
+  /// each rank's Error; empty for a rank without one.
   std::vector<std::string> errors(const ProcessGroup& hasty, const std::function<void()>& call,
                                   double seconds = short_time) const {
     std::string told;
-    world.barrier();  // all ranks call it at about the same time
+    world.barrier();  // all ranks make the call at about the same time
     hasty.set_timeout(seconds);
     try {
       call();
@@ -36,12 +36,12 @@ class WatchTest : public testing::Test {
     }
     return world.all_gather(told);
   }
-  /// How many of `errors` hold `part`.
+  /// Returns the number of errors that contain `part`.
   static std::ptrdiff_t tellers(const std::vector<std::string>& errors, const std::string& part) {
     return std::ranges::count_if(errors, [&](const auto& error) { return error.find(part) != error.npos; });
   }
 
-  /// Seconds in which ranks that are not kept from it enter a call together, on a busy machine too.
+  /// A timeout, in seconds, in which ranks can enter a call together even on a busy machine.
   static constexpr double short_time = 2;
 
   const ProcessGroup world = test_world();
@@ -65,7 +65,7 @@ TEST_F(WatchTest, OneRankTellsWhoStaysAway) {
 }
 
 TEST_F(WatchTest, ARankThatWaitsForAnotherIsNotBlamed) {
-  // The middle ranks wait in a group with the last one, the first for one of the middle: the last is the reason.
+  // Ranks 1 … size − 2 wait in a group for the last rank, and rank 0 waits for rank 1: the last rank is the cause.
   const ProcessGroup hasty = test_world();
   const ProcessGroup others = hasty.split(rank == 0 ? 0 : 1, rank, "others");
   if (size < 4) return;
@@ -96,7 +96,7 @@ TEST_F(WatchTest, DifferentCallsAreToldWithBothPlaces) {
 }
 
 TEST_F(WatchTest, OtherMachinesAreAsked) {
-  // Every rank stands for a machine of its own. Two wait in a group that the last one does not come to.
+  // Each rank acts as a separate machine. All but the last rank wait in a group for the last one.
   const ProcessGroup hasty = ProcessGroup::world(patience, "machine " + std::to_string(rank));
   const ProcessGroup group = hasty.split(0, rank, "data");
   const auto told = errors(hasty, [&] {
@@ -108,7 +108,7 @@ TEST_F(WatchTest, OtherMachinesAreAsked) {
 }
 
 TEST_F(WatchTest, ARankOfAnotherMachineThatWaitsForItsNeighbourTells) {
-  // Two machines: the even ranks and the odd ones. The odd ones wait for the last rank, the even ones for the odd.
+  // Two machines: even and odd ranks. The odd ranks wait for the last rank, the even ones for the odd ones.
   if (size < 4) return;
   const bool odd = rank % 2;
   const ProcessGroup hasty = ProcessGroup::world(patience, odd ? "odd" : "even");
