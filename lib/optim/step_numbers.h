@@ -48,15 +48,15 @@ class StepNumbers {
   const LossTable& loss_table() const { return losses_; }
 
   /// Return the step, counted from 0, and the number of experts that a token chooses in it: f64 [1] each, see Pass.
-  Tensor step() const { return all_.slice(step_place, 1); }
-  Tensor choices() const { return all_.slice(step_place + 1, 1); }
+  Tensor step() const { return all_.slice(step_offset, 1); }
+  Tensor choices() const { return all_.slice(step_offset + 1, 1); }
   /// Returns the weight of the loss of one target: 1 / number of targets of the global batch that count, or 0 if there
   /// are none. [1]
-  std::span<const double> loss_weight() const { return all_.span<double>().subspan(step_place + 2, 1); }
+  std::span<const double> loss_weight() const { return all_.span<double>().subspan(step_offset + 2, 1); }
   void set_step(const Stream& stream, std::int64_t step, std::int64_t choices, std::int64_t targets) const {
     const std::array numbers{static_cast<double>(step), static_cast<double>(choices),
                              targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0};
-    copy_to_device(stream, all_.span<double>().subspan(step_place, numbers.size()), std::span<const double>(numbers));
+    copy_to_device(stream, all_.span<double>().subspan(step_offset, numbers.size()), std::span<const double>(numbers));
   }
   /// [1]
   std::span<StepVerdict> verdict() const { return writable_rows_of<StepVerdict>(verdict_); }
@@ -92,7 +92,7 @@ class StepNumbers {
   }
 
  private:
-  static constexpr std::int64_t step_place = 2, own_first = step_place + 3;
+  static constexpr std::int64_t step_offset = 2, own_first = step_offset + 3;
   static std::int64_t count(const LossTable& losses) { return own_first + 2 * Sums::size(losses); }
 
   LossTable losses_;

@@ -103,7 +103,7 @@ class Communicator {
   std::vector<int> members_;
   int rank_ = 0;
   bool broken_ = false;
-  int place_;                     // index in LedgerPage::positions; -1 if none was free
+  int position_;                  // index in LedgerPage::positions; -1 if none was free
   LedgerEntry entry_;             // template with the fields that all entries of this group share
   std::int64_t started_ = 0;      // number of collective operations
   std::uint32_t reductions_ = 0;  // number of tags that next_reduce_tag() has returned

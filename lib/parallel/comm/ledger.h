@@ -16,10 +16,10 @@ struct LedgerEntry {
   std::uint64_t group = 0;  // identity of the group: the same on all its members, and unique in the job
   /// number among the collective operations of the group, or among its messages with the same from and to
   std::int64_t index = -1;
-  std::int64_t size = 0;                // bytes that all ranks must pass equally (all_to_all: the size of a row)
-  std::int64_t bytes = 0;               // bytes that this rank passes, as counted by ProcessGroup::Traffic
-  std::int32_t from = -1, to = -1;      // messages only: sender and receiver, as ranks of the job
-  std::int32_t members = 0, place = 0;  // size of the group, and this rank's rank in it
+  std::int64_t size = 0;                     // bytes that all ranks must pass equally (all_to_all: the size of a row)
+  std::int64_t bytes = 0;                    // bytes that this rank passes, as counted by ProcessGroup::Traffic
+  std::int32_t from = -1, to = -1;           // messages only: sender and receiver, as ranks of the job
+  std::int32_t members = 0, group_rank = 0;  // size of the group, and this rank's rank in it
   std::int32_t line = 0;
   double started = 0, finished = 0;  // seconds on this machine's monotonic clock; 0: not yet
   std::array<char, 32> group_name{};
@@ -75,9 +75,9 @@ class Ledger {
   /// Reserves an element of LedgerPage::positions for a group. Returns its index, or -1 if all are in use; then only
   /// the group's entries are recorded.
   int join(std::uint64_t group);
-  void leave(int place);
-  /// Records the start of an operation and returns the number of its entry. `place`: the result of join().
-  std::int64_t start(const LedgerEntry& entry, int place);
+  void leave(int position);
+  /// Records the start of an operation and returns the number of its entry. `position`: the result of join().
+  std::int64_t start(const LedgerEntry& entry, int position);
   void finish(std::int64_t number);
   void wait_for(std::int64_t number) { page_->waits_for = number; }
   /// Sets a function that is called with every entry at its start; an empty function removes it.

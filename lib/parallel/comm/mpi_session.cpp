@@ -53,17 +53,17 @@ void check(int code, const char* operation) {
 
 /// Suppresses Open MPI 4's message about MPI_Abort, as `mpirun -q` does for mpirun's own messages; the error line has
 /// been printed already.
-void hush_abort() {
+void suppress_abort_message() {
   if (void* quiet = dlsym(RTLD_DEFAULT, "orte_execute_quiet")) *static_cast<bool*>(quiet) = true;
 }
 
 }  // namespace
 
-struct MpiSession::Ends {
+struct MpiSession::ReportBarrier {
   MPI_Comm group = MPI_COMM_NULL;
 };
 
-MpiSession::MpiSession() : host_(host_name()), ends_(std::make_unique<Ends>()) {
+MpiSession::MpiSession() : host_(host_name()), report_barrier_(std::make_unique<ReportBarrier>()) {
   if (!launched_rank()) {
     const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
     require_usage(!tasks || std::atoi(tasks) <= 1,
@@ -95,7 +95,7 @@ MpiSession::MpiSession() : host_(host_name()), ends_(std::make_unique<Ends>()) {
   std::array<int, 2> least{in_order ? local_size_ : 0, -local_size_};
   check(MPI_Allreduce(MPI_IN_PLACE, least.data(), 2, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "MPI_Allreduce");
   host_ranks_ = least[0] == -least[1] ? least[0] : 0;
-  check(MPI_Comm_dup(MPI_COMM_WORLD, &ends_->group), "MPI_Comm_dup");
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &report_barrier_->group), "MPI_Comm_dup");
 }
 
 MpiSession::~MpiSession() {
@@ -110,17 +110,19 @@ void MpiSession::report(const Failure& failure) const {
   // Seconds. After a failure, mpirun may take up to odls_base_sigkill_timeout to end the other processes.
   constexpr double time_of_rank_zero = 0.5, time_of_others = 3, time_of_reporter = 60, time_of_launcher = 60;
   const bool of_input = failure.code == ExitCode::usage || failure.code == ExitCode::bad_input;
-  const double patience = failure.reported_elsewhere     ? time_of_reporter
-                          : rank_ == 0                   ? 0
-                          : with_rank_zero_ && !of_input ? time_of_rank_zero
-                                                         : time_of_others;
-  MPI_Request meeting = MPI_REQUEST_NULL;
+  // The head start that this rank gives to the one that should report.
+  const double head_start = [&] {
+    if (failure.reported_elsewhere) return time_of_reporter;
+    if (rank_ == 0) return 0.0;
+    return with_rank_zero_ && !of_input ? time_of_rank_zero : time_of_others;
+  }();
+  MPI_Request barrier = MPI_REQUEST_NULL;
   bool works = of_input && size_ > 1 && started_ && mpi_running(), joined = false;
   const auto all_report = [&] {
     int all = 0;
-    if (works && !std::exchange(joined, true)) works = MPI_Ibarrier(ends_->group, &meeting) == MPI_SUCCESS;
+    if (works && !std::exchange(joined, true)) works = MPI_Ibarrier(report_barrier_->group, &barrier) == MPI_SUCCESS;
     // MPI_Test also works once the barrier is complete
-    if (works) works = MPI_Test(&meeting, &all, MPI_STATUS_IGNORE) == MPI_SUCCESS;
+    if (works) works = MPI_Test(&barrier, &all, MPI_STATUS_IGNORE) == MPI_SUCCESS;
     return works && all;
   };
   const auto wait_while = [&](double seconds, const std::function<bool()>& reason) {
@@ -130,7 +132,7 @@ void MpiSession::report(const Failure& failure) const {
     }
   };
   bool all = false;
-  wait_while(patience, [&] {
+  wait_while(head_start, [&] {
     all = all_report();
     const bool reporter_gone = failure.reporter != 0 && is_gone(process_state(failure.reporter));
     return !all && !last_word_.taken() && !reporter_gone;
@@ -150,7 +152,7 @@ void MpiSession::report(const Failure& failure) const {
 
 void MpiSession::abort(ExitCode code) const {
   std::fflush(nullptr);
-  hush_abort();
+  suppress_abort_message();
   if (started_ && mpi_running()) MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
   std::_Exit(static_cast<int>(code));
 }

@@ -1,5 +1,7 @@
 #include "parallel/comm/pending_state.h"
 
+#include <utility>
+
 #include "core/clock.h"
 #include "core/polling.h"
 #include "kernels/digest.h"
@@ -35,7 +37,7 @@ void Pending::State::abandon() {
   shared.progress.give_up();
 }
 
-bool Pending::State::settled() {
+bool Pending::State::advance_all() {
   communicator_->shared()->progress.poll();
   if (error_) std::rethrow_exception(error_);
   return done_;
@@ -46,7 +48,7 @@ void Pending::State::finish_for_caller() {
 }
 
 bool Pending::State::test() {
-  if (!settled() || !ended()) return false;
+  if (!advance_all() || !ended()) return false;
   finish_for_caller();
   return true;
 }
@@ -67,7 +69,7 @@ void Pending::State::finish() { communicator_->shared()->ledger.finish(noted_); 
 void Pending::State::wait() {
   Ledger& ledger = communicator_->shared()->ledger;
   ledger.wait_for(noted_);
-  wait_until([this] { return settled(); }, *communicator_, operation_);
+  wait_until([this] { return advance_all(); }, *communicator_, operation_);
   ledger.wait_for(-1);
   finish_for_caller();
 }

@@ -49,7 +49,7 @@ class Pending::State : private Progress::Task {
  private:
   bool advance() noexcept final;
   /// Advances all operations in flight. True if this one has no step left.
-  bool settled();
+  bool advance_all();
   void finish_for_caller();
 
   std::shared_ptr<Communicator> communicator_;

@@ -20,8 +20,8 @@ namespace lyceum {
 enum class Reduction { sum, max, min };
 /// The call site of an operation, as the ledger records it. Converts from std::source_location.
 struct Where {
-  Where(std::source_location place, std::int64_t unit = 0) : place(place), unit(unit) {}  // NOLINT: implicit
-  std::source_location place;
+  Where(std::source_location location, std::int64_t unit = 0) : location(location), unit(unit) {}  // NOLINT: implicit
+  std::source_location location;
   /// Bytes that all ranks must pass equally, if the size of the payload depends on the data (such as the size of one
   /// row). 0: all ranks pass payloads of the same size.
   std::int64_t unit;
@@ -219,8 +219,8 @@ class ProcessGroup {
 
  private:
   explicit ProcessGroup(std::shared_ptr<Implementation> implementation);
-  static ProcessGroup made(std::shared_ptr<Communicator> communicator, std::shared_ptr<TensorTransport> transport,
-                           std::unique_ptr<Carrier> carrier);
+  static ProcessGroup create(std::shared_ptr<Communicator> communicator, std::shared_ptr<TensorTransport> transport,
+                             std::unique_ptr<Carrier> carrier);
   std::shared_ptr<Implementation> implementation_;
 };
 

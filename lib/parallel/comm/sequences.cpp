@@ -48,7 +48,7 @@ std::vector<Part> own_parts(std::span<const LedgerEntry> own, int rank) {
   std::vector<Part> parts;
   std::map<Channel, std::size_t> index;
   for (const LedgerEntry& entry : own) {
-    const auto [place, added] = index.try_emplace(channel_of(entry), parts.size());
+    const auto [found, added] = index.try_emplace(channel_of(entry), parts.size());
     if (added) {
       parts.push_back({.group = entry.group,
                        .from = entry.from,
@@ -57,9 +57,9 @@ std::vector<Part> own_parts(std::span<const LedgerEntry> own, int rank) {
                        .participants = entry.message() ? 2 : entry.members,
                        .count = 0,
                        .digest = 0,
-                       .first = entry.message() ? entry.from == rank : entry.place == 0});
+                       .first = entry.message() ? entry.from == rank : entry.group_rank == 0});
     }
-    Part& part = parts[place->second];
+    Part& part = parts[found->second];
     ++part.count;
     part.digest = mixed(part.digest, static_cast<std::uint64_t>(entry.size));
     if (!entry.message()) part.digest = mixed(part.digest, std::string_view(entry.operation.data()));
@@ -101,18 +101,18 @@ std::vector<Part> first_mismatch(const std::vector<Part>& all) {
 }
 
 /// Describes the operation at an index of a channel's sequence.
-std::string place_text(const std::vector<LedgerEntry>& entries, std::size_t place) {
-  return place < entries.size() ? entries[place].text() : "nothing more";
+std::string entry_text(const std::vector<LedgerEntry>& entries, std::size_t index) {
+  return index < entries.size() ? entries[index].text() : "nothing more";
 }
 
 /// Describes the first operation in which two ranks differ in a channel.
 std::string difference(const std::vector<LedgerEntry>& a, const std::vector<LedgerEntry>& b, int rank_a, int rank_b) {
-  std::size_t place = 0;
-  while (place < a.size() && place < b.size() && a[place].fits(b[place]) && a[place].members == b[place].members) {
-    ++place;
+  std::size_t index = 0;
+  while (index < a.size() && index < b.size() && a[index].fits(b[index]) && a[index].members == b[index].members) {
+    ++index;
   }
   return format_message("ranks {} and {} would diverge: rank {} calls {}, where rank {} calls {}",
-                        {rank_a, rank_b, rank_a, place_text(a, place), rank_b, place_text(b, place)});
+                        {rank_a, rank_b, rank_a, entry_text(a, index), rank_b, entry_text(b, index)});
 }
 
 }  // namespace
@@ -121,8 +121,8 @@ void require_matching(const ProcessGroup& world, std::span<const LedgerEntry> ow
   const std::vector<Part> of_this_rank = own_parts(own, world.rank());
   if (all_agree(world, of_this_rank)) return;
   std::vector<Part> all;
-  for (const std::string& told : world.all_gather(packed(of_this_rank))) {
-    const std::vector<Part> parts = values_of<Part>(told);
+  for (const std::string& packed_parts : world.all_gather(packed(of_this_rank))) {
+    const std::vector<Part> parts = values_of<Part>(packed_parts);
     all.insert(all.end(), parts.begin(), parts.end());
   }
   const std::vector<Part> parts = first_mismatch(all);
@@ -146,7 +146,7 @@ void require_matching(const ProcessGroup& world, std::span<const LedgerEntry> ow
     std::vector<int> ranks;
     for (const Part& part : parts) ranks.push_back(part.rank);
     reason = format_message("rank {} calls {}, and of its {} ranks only {} would take part",
-                            {first.rank, place_text(entries, 0), first.participants, rank_ranges(ranks)});
+                            {first.rank, entry_text(entries, 0), first.participants, rank_ranges(ranks)});
   }
   fail(ExitCode::failed, "{}: nothing was started; start every rank with the same program", reason);
 }

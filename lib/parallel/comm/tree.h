@@ -13,8 +13,8 @@
 namespace lyceum {
 
 /// A rank's node in the binomial tree over 0 … ranks − 1 with root 0. A node and its descendants are consecutive ranks.
-struct TreePlace {
-  TreePlace(int rank, int ranks);
+struct TreeNode {
+  TreeNode(int rank, int ranks);
 
   int parent = -1;              // -1 for the root
   std::vector<int> children{};  // ascending; child c and its descendants are [children[c], end_of(c))
@@ -43,7 +43,7 @@ class TreeExchange final : public Messages {
   std::span<std::byte> result_;
   AtTop at_top_;
   int tag_;
-  TreePlace place_;
+  TreeNode node_;
   std::vector<std::byte> collected_;  // bytes of this rank and its descendants
   Phase phase_ = Phase::collecting;
 };
@@ -77,7 +77,7 @@ class TextGather final : public Messages {
   int root_;
   std::shared_ptr<JoinedTexts> gathered_;  // the texts of this rank's node and its descendants
   int self_;                               // this rank's node
-  TreePlace place_;
+  TreeNode node_;
   Phase phase_ = Phase::lengths;
 };
 

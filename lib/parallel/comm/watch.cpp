@@ -46,8 +46,8 @@ void wait_a_little() { std::this_thread::sleep_for(std::chrono::milliseconds(20)
 
 /// The memory that the ranks of a machine share. All zero is a valid initial state.
 struct alignas(64) Watch::Segment {
-  SharedTask finding;     // why a wait lasts too long
-  std::atomic<int> told;  // 1 + the rank that this machine has answered last
+  SharedTask finding;              // why a wait lasts too long
+  std::atomic<int> last_answered;  // 1 + the rank that this machine has answered last
   /// The ledger page of a neighbour; the pages are stored behind this object.
   LedgerPage* page(std::size_t neighbour) { return reinterpret_cast<LedgerPage*>(this + 1) + neighbour; }
 };
@@ -154,7 +154,8 @@ void Watch::answer() {
     if (MPI_Recv(nullptr, 0, MPI_BYTE, asker, question_tag, questions_, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
     used_ = true;
     asked_by_ = asked_by_ < 0 ? asker : std::min(asked_by_, asker);
-    if (segment_->told.exchange(asker + 1) == asker + 1) continue;  // another rank of this machine has answered
+    const bool answered_by_neighbour = segment_->last_answered.exchange(asker + 1) == asker + 1;
+    if (answered_by_neighbour) continue;
     const auto pages = std::make_shared<std::vector<LedgerPage>>(local_pages());
     MPI_Request request = MPI_REQUEST_NULL;
     answers_.push_back(pages);
@@ -176,22 +177,22 @@ void Watch::collect(std::vector<LedgerPage>& pages) const {
   MPI_Status status;
   if (MPI_Iprobe(MPI_ANY_SOURCE, answer_tag, questions_, &there, &status) != MPI_SUCCESS || !there) return;
   if (MPI_Get_count(&status, MPI_BYTE, &bytes) != MPI_SUCCESS) return;
-  std::vector<LedgerPage> told(static_cast<std::size_t>(bytes) / sizeof(LedgerPage));
-  if (MPI_Recv(told.data(), bytes, MPI_BYTE, status.MPI_SOURCE, answer_tag, questions_, MPI_STATUS_IGNORE) !=
+  std::vector<LedgerPage> received(static_cast<std::size_t>(bytes) / sizeof(LedgerPage));
+  if (MPI_Recv(received.data(), bytes, MPI_BYTE, status.MPI_SOURCE, answer_tag, questions_, MPI_STATUS_IGNORE) !=
       MPI_SUCCESS) {
     return;
   }
-  for (const LedgerPage& page : told) pages.at(static_cast<std::size_t>(page.rank)) = page;
+  for (const LedgerPage& page : received) pages.at(static_cast<std::size_t>(page.rank)) = page;
 }
 
-bool Watch::told() const {
+bool Watch::notified() const {
   int there = 0;
   return MPI_Iprobe(MPI_ANY_SOURCE, found_tag, questions_, &there, MPI_STATUS_IGNORE) != MPI_SUCCESS || there != 0;
 }
 
 /// Notifies the ranks of other machines. If a message is lost, its receiver only waits longer; MpiSession::report()
 /// still keeps it from printing a second report.
-void Watch::tell() const {
+void Watch::notify() const {
   std::vector<MPI_Request> requests;
   for (std::size_t rank = 0; rank < machine_of_.size(); ++rank) {
     if (!elsewhere(static_cast<int>(rank))) continue;
@@ -208,11 +209,11 @@ void Watch::tell() const {
 
 bool Watch::other_machine_found(bool asked_too) {
   answer();
-  if (told()) return true;
+  if (notified()) return true;
   if (asked_by_ < 0 || (asked_too && asked_by_ > rank_)) return false;
   for (const double begin = monotonic_seconds(); monotonic_seconds() - begin < stuck_time; wait_a_little()) {
     answer();
-    if (told()) return true;
+    if (notified()) return true;
   }
   asked_by_ = -1;  // the rank that asked has ended or cannot be reached
   return false;
@@ -243,7 +244,7 @@ std::optional<std::string> Watch::search() {
       wait_a_little();
     } while (!complete() && monotonic_seconds() - begin < answer_time);
     if (other_machine_found(true)) return std::nullopt;
-    tell();
+    notify();
   }
   for (const LedgerPage& page : local_pages()) pages[static_cast<std::size_t>(page.rank)] = page;
   return verdict(pages, hosts_, rank_);

@@ -54,9 +54,9 @@ class Watch {
   /// asked (`asked_too`), the lower rank wins and does not wait.
   bool other_machine_found(bool asked_too);
   /// True if a rank of another machine has notified this one that it has found the cause.
-  bool told() const;
+  bool notified() const;
   /// Notifies the ranks of other machines that this rank has found the cause.
-  void tell() const;
+  void notify() const;
 
   int rank_;
   Ledger& ledger_;

@@ -70,20 +70,20 @@ class ShardedUnit {
   /// use.
   void values_changed();
   /// Advances the transfer of values. True if none is in flight.
-  bool progress() { return gather_.test(); }
+  bool poll_values() { return gather_.test(); }
   /// Waits for the transfer of values in flight, if any.
-  void settle() { gather_.wait(); }
+  void wait_for_values() { gather_.wait(); }
 
   /// Call before the first contribution of a micro-batch: provides zeroed memory for all gradients. Further calls have
   /// no effect.
   void begin_gradients();
   /// Records that the gradient of one more parameter is complete for this micro-batch. True if it was the last one and
   /// the sum over copies has been started. Throws if called for more micro-batches than planned.
-  bool parameter_final();
+  bool count_final_parameter();
   /// Waits for the sum over copies in flight, if any, and adds it to the kept sum (stages 2 and 3).
   void finish_reduction();
   bool reducing() const { return reducing_; }
-  bool reduced() { return reduction_.test(); }
+  bool poll_reduction() { return reduction_.test(); }
   /// True if finish_reduction() frees the memory of all gradients.
   bool frees_gradients() const { return shards(2); }
   /// Waits for all transfers of gradients. Throws unless the gradients of all micro-batches of the step are complete.
@@ -103,9 +103,9 @@ class ShardedUnit {
   Range owned_;
   Tensor values_;  // the values that are kept: all, or the owned part
   Tensor sum_;     // sum of the owned gradients: a view of all gradients, or a separate tensor in stages 2 and 3
-  std::int64_t finals_ = 0;  // parameters whose gradient is complete in this micro-batch
-  std::int64_t made_ = 0;    // micro-batches of this step whose gradients are complete
-  std::int64_t summed_ = 0;  // micro-batches added to sum_, in stages 2 and 3
+  std::int64_t final_parameters_ = 0;      // parameters whose gradient is complete in this micro-batch
+  std::int64_t complete_ = 0;              // micro-batches of this step whose gradients are complete
+  std::int64_t summed_micro_batches_ = 0;  // micro-batches added to sum_, in stages 2 and 3
   bool producing_ = false, reducing_ = false;
   Pending reduction_, gather_, gradient_gather_;
 };

@@ -137,21 +137,21 @@ std::shared_ptr<const TokenExchange> plan_exchange(const Stream& stream, const H
 }
 
 Tensor SendTokens::forward(const Stream& stream, Saved&, const Tensor& x) const {
-  *under_way = exchange->send(stream, x);
-  return under_way->destination();
+  *in_flight = exchange->send(stream, x);
+  return in_flight->destination();
 }
 
 std::array<Tensor, 1> SendTokens::backward(const Stream& stream, Saved&, const Tensor&) const {
-  return {exchange->sums(stream, under_way->arrived(stream))};
+  return {exchange->sums(stream, in_flight->arrived(stream))};
 }
 
 Tensor TakeTokens::forward(const Stream& stream, Saved&, const Tensor&) const {
-  return under_way->arrived(stream, ends_turn);
+  return in_flight->arrived(stream, ends_turn);
 }
 
 std::array<Tensor, 1> TakeTokens::backward(const Stream& stream, Saved&, const Tensor& d_received) const {
-  *under_way = exchange->answer(stream, d_received);
-  return {under_way->destination()};
+  *in_flight = exchange->answer(stream, d_received);
+  return {in_flight->destination()};
 }
 
 Tensor SendTokensAgain::forward(const Stream& stream, Saved&, const Tensor& x) const {

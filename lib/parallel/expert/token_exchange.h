@@ -69,7 +69,7 @@ std::shared_ptr<const TokenExchange> plan_exchange(const Stream& stream, const H
 /// sums them for each token. Only TakeTokens may read the result of SendTokens.
 struct SendTokens {
   std::shared_ptr<const TokenExchange> exchange;
-  std::shared_ptr<RowsUnderWay> under_way;  // shared with the matching TakeTokens
+  std::shared_ptr<RowsUnderWay> in_flight;  // shared with the matching TakeTokens
 
   struct Saved {};
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& x) const;
@@ -77,7 +77,7 @@ struct SendTokens {
 };
 struct TakeTokens {
   std::shared_ptr<const TokenExchange> exchange;
-  std::shared_ptr<RowsUnderWay> under_way;
+  std::shared_ptr<RowsUnderWay> in_flight;
   bool ends_turn = true;  // in the forward pass, see RowsUnderWay::arrived()
 
   struct Saved {};

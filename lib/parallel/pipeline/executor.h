@@ -135,7 +135,7 @@ class PipelineExecutor {
     const auto needed = needed_by(action, shape_);
     if (!needed) return {};
     const ProfileScope timed(profile_of(boundary_.stream), "pipeline wait");
-    Arrival arrival = std::exchange(arrivals_[place_of(*needed, shape_)], {});
+    Arrival arrival = std::exchange(arrivals_[table_index(*needed, shape_)], {});
     require(arrival.tensor.defined(), "pipeline rank {}, {}: its input was neither computed here nor received", rank_,
             text(action, shape_));
     for (PendingReceive& pending : arrival.pending) pending.wait();
@@ -163,20 +163,20 @@ class PipelineExecutor {
             made->from, name_of(result.dtype()), result.shape().text(), name_of(boundary_.type),
             boundary_.shape.text());
     if (crosses_ranks(*made, shape_)) {
-      results_[place_of(*made, shape_)] = std::move(result);
+      results_[table_index(*made, shape_)] = std::move(result);
     } else {
-      arrivals_[place_of(*made, shape_)].tensor = std::move(result);
+      arrivals_[table_index(*made, shape_)].tensor = std::move(result);
     }
   }
 
   void send(const Handover& handover) {
-    Tensor tensor = std::exchange(results_[place_of(handover, shape_)], {});
+    Tensor tensor = std::exchange(results_[table_index(handover, shape_)], {});
     PendingSend pending = channel_.send_async(tensor, shape_.rank_of(handover.to));
     sending_.push_back({std::move(tensor), std::move(pending)});
   }
 
   void receive(const Handover& handover) {
-    Arrival& arrival = arrivals_[place_of(handover, shape_)];
+    Arrival& arrival = arrivals_[table_index(handover, shape_)];
     arrival.tensor = Tensor::empty(boundary_.stream, boundary_.type, boundary_.shape);
     arrival.pending.push_back(channel_.receive_async(arrival.tensor, shape_.rank_of(handover.from)));
   }

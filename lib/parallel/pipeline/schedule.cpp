@@ -47,7 +47,7 @@ std::size_t table_size(const PipelineShape& shape) {
   return 2 * static_cast<std::size_t>(shape.stages()) * static_cast<std::size_t>(shape.microbatches);
 }
 
-std::size_t place_of(const Handover& handover, const PipelineShape& shape) {
+std::size_t table_index(const Handover& handover, const PipelineShape& shape) {
   const int row = (handover.gradient ? shape.stages() : 0) + handover.to;
   return static_cast<std::size_t>(row) * static_cast<std::size_t>(shape.microbatches) +
          static_cast<std::size_t>(handover.microbatch);

@@ -43,6 +43,11 @@ struct Action {
   bool gives_input_gradient() const { return kind == Kind::backward || kind == Kind::backward_input; }
   /// True if the action adds to weight gradients. It is the last action that needs the activations kept by forward.
   bool gives_weight_gradient() const { return kind == Kind::backward || kind == Kind::backward_weight; }
+  /// Returns the change of the number of micro-batches whose activations the rank keeps: 1, −1 or 0.
+  int in_flight_change() const {
+    if (kind == Kind::forward) return 1;
+    return gives_weight_gradient() ? -1 : 0;
+  }
   auto operator<=>(const Action&) const = default;
 };
 
@@ -68,9 +73,9 @@ std::optional<Handover> made_by(const Action& action, const PipelineShape& shape
 Handover moved_by(const Action& action);
 /// True if the two stages are on different ranks.
 bool crosses_ranks(const Handover& handover, const PipelineShape& shape);
-/// place_of() numbers all handovers of a pipeline from 0 to table_size() − 1, for use as indices of a table.
+/// table_index() numbers all handovers of a pipeline from 0 to table_size() − 1, for use as indices of a table.
 std::size_t table_size(const PipelineShape& shape);
-std::size_t place_of(const Handover& handover, const PipelineShape& shape);
+std::size_t table_index(const Handover& handover, const PipelineShape& shape);
 
 /// Every rank runs all forward passes, then all backward passes. [Huang et al. 2019]
 ///

@@ -78,7 +78,7 @@ class Simulation {
   /// Returns the time when the data that the action needs from another stage is available.
   double handover_ready(const Action& action) {
     const auto needed = needed_by(action, shape_);
-    return needed ? arrived_[place_of(*needed, shape_)] : 0;
+    return needed ? arrived_[table_index(*needed, shape_)] : 0;
   }
 
   double cost(const Action& action) const {
@@ -106,10 +106,10 @@ class Simulation {
       finished(action.kind, action) = end;
       if (const auto made = made_by(action, shape_)) {
         const bool crosses = crosses_ranks(*made, shape_);
-        if (!crosses || !has_sends_) arrived_[place_of(*made, shape_)] = end + (crosses ? costs_.transfer : 0);
+        if (!crosses || !has_sends_) arrived_[table_index(*made, shape_)] = end + (crosses ? costs_.transfer : 0);
       }
     } else if (action.kind == Kind::send_activation || action.kind == Kind::send_gradient) {
-      arrived_[place_of(moved_by(action), shape_)] = end + costs_.transfer;
+      arrived_[table_index(moved_by(action), shape_)] = end + costs_.transfer;
     }
     return true;
   }
@@ -135,7 +135,7 @@ class Simulation {
   const PipelineShape shape_;
   const Costs& costs_;
   std::vector<double> finished_;   // [kinds of computing actions][stages][micro-batches]
-  std::vector<double> arrived_;    // time of arrival, by place_of(handover)
+  std::vector<double> arrived_;    // time of arrival, by table_index(handover)
   std::vector<std::size_t> next_;  // index of the next action, by rank
   std::vector<double> clock_;      // end of the last action, by rank
   bool has_sends_ = false;

@@ -63,7 +63,7 @@ double peak_activations(std::span<const Action> program, std::span<const Kept> s
 int peak_in_flight(std::span<const Action> program) {
   int now = 0, peak = 0;
   for (const Action& action : program) {
-    now += action.kind == Action::Kind::forward ? 1 : action.gives_weight_gradient() ? -1 : 0;
+    now += action.in_flight_change();
     peak = std::max(peak, now);
   }
   return peak;

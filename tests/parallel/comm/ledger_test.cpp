@@ -83,11 +83,11 @@ LedgerEntry message(int from, int to, bool send, std::int64_t size = 64) {
 
 TEST(Ledger, KeepsTheLastEntriesAndThePositions) {
   Ledger ledger;
-  const int place = ledger.join(7);
+  const int position = ledger.join(7);
   std::vector<std::int64_t> heard;
   ledger.listen([&](const LedgerEntry& entry) { heard.push_back(entry.index); });
   for (std::int64_t i = 0; i < 70; ++i) {
-    EXPECT_EQ(ledger.start(entry_of({"all_reduce", 7, "data", i, 4, 2, 1}), place), i);
+    EXPECT_EQ(ledger.start(entry_of({"all_reduce", 7, "data", i, 4, 2, 1}), position), i);
   }
   EXPECT_EQ(heard.size(), 70u);
   const LedgerPage& page = ledger.page();
@@ -103,18 +103,18 @@ TEST(Ledger, KeepsTheLastEntriesAndThePositions) {
   ledger.finish(2);  // overwritten as well, so this has no effect
   EXPECT_EQ(page.counterpart(entry_of({"all_reduce", 7, "data", 69, 4, 2, 1}))->index, 69);
   EXPECT_EQ(page.counterpart(entry_of({"all_reduce", 8, "data", 69, 4, 2, 1})), nullptr);
-  ledger.leave(place);
+  ledger.leave(position);
   EXPECT_EQ(page.started(7), -1);
 }
 
 TEST(Ledger, WithoutRoomForAGroupItsEntriesRemain) {
   Ledger ledger;
   for (std::size_t i = 0; i < LedgerPage::groups; ++i) EXPECT_GE(ledger.join(i + 1), 0);
-  const int place = ledger.join(1000);
-  EXPECT_EQ(place, -1);
-  EXPECT_EQ(ledger.start(entry_of({"barrier", 1000, "late", 0, 0, 2, 1}), place), 0);
+  const int position = ledger.join(1000);
+  EXPECT_EQ(position, -1);
+  EXPECT_EQ(ledger.start(entry_of({"barrier", 1000, "late", 0, 0, 2, 1}), position), 0);
   EXPECT_EQ(ledger.page().entry(0)->group, 1000u);
-  ledger.leave(place);
+  ledger.leave(position);
 }
 
 TEST(Ledger, NamesAreCutToTheirFields) {

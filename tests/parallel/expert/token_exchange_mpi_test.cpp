@@ -52,7 +52,8 @@ double factor(std::int64_t expert) { return 1.0 + 0.5 * static_cast<double>(expe
 
 /// The fraction of an expert's result that this rank computes. The fractions of ranks that share an expert add up to 1.
 double share_of(const Mesh& mesh) {
-  return mesh.shape.expert_tensor == 1 ? 1.0 : mesh.index.expert_tensor == 0 ? 0.25 : 0.75;
+  if (mesh.shape.expert_tensor == 1) return 1.0;
+  return mesh.index.expert_tensor == 0 ? 0.25 : 0.75;
 }
 
 /// Applies this rank's experts, or its fractions of them, to the rows of tokens.

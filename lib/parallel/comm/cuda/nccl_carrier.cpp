@@ -32,7 +32,7 @@ class NcclOperation final : public Pending::State {
  private:
   bool step() override {
     transport_->require_intact(communicator(), operation());
-    if (!lane_->connected() || !lane_->first(this)) return false;
+    if (!lane_->try_connect() || !lane_->first(this)) return false;
     if (!given_) {
       ready_.hold(lane_->stream());
       calls_(*lane_);
@@ -45,7 +45,7 @@ class NcclOperation final : public Pending::State {
     return true;
   }
   bool ended() const override { return done_->reached(); }
-  void finish() override {}  // the lane records the end, see NcclLane::flight()
+  void finish() override {}  // the lane records the end, see NcclLane::oldest_flight()
 
   std::shared_ptr<NcclTransport> transport_;
   std::shared_ptr<NcclLane> lane_;
@@ -121,7 +121,7 @@ NcclCarrier::NcclCarrier(std::shared_ptr<NcclTransport> transport, std::shared_p
   std::vector<int> ranks(static_cast<std::size_t>(group_->size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   lane_ = transport_->lane(group_, std::move(ranks), connect_tag);
-  wait_until([this] { return lane_->connected(); }, *group_,
+  wait_until([this] { return lane_->try_connect(); }, *group_,
              {.name = "connecting over NCCL", .bytes = 0, .size = 0, .where = where});
 }
 
@@ -154,7 +154,7 @@ std::shared_ptr<NcclLane> NcclCarrier::split_off(const std::shared_ptr<Communica
   };
   wait_until(idle, *group_, split);
   std::shared_ptr<NcclLane> lane = transport_->lane(lane_, child, colour);
-  wait_until([&] { return lane->connected(); }, *group_, split);
+  wait_until([&] { return lane->try_connect(); }, *group_, split);
   return lane;
 }
 

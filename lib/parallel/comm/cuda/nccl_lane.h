@@ -35,11 +35,11 @@ class NcclLane {
   NcclLane& operator=(const NcclLane&) = delete;
 
   /// Takes all steps of connecting that are possible without waiting. True once the communicator exists.
-  bool connected();
+  bool try_connect();
   /// True if NCCL has put all operations that it was given into the stream. Throws NCCL's asynchronous errors.
   bool enqueued() const;
   /// True if no operation is waiting or in flight.
-  bool idle() { return line_.empty() && !flight() && enqueued(); }
+  bool idle() { return line_.empty() && !oldest_flight() && enqueued(); }
   /// Operations queue up, so that they are passed to NCCL in the order in which they were made.
   void line_up(const void* operation) { line_.push_back(operation); }
   bool first(const void* operation) const { return line_.front() == operation; }
@@ -48,7 +48,7 @@ class NcclLane {
   void fly(Flight flight) { flights_.push_back(std::move(flight)); }
   /// Returns the oldest operation that has not completed on the GPU; null if there is none. Records completed ones in
   /// the ledger.
-  const Flight* flight();
+  const Flight* oldest_flight();
 
   /// Aborts the communicator, which ends its kernels on the GPU. If the lane is still being split off, aborts the
   /// parent too.
@@ -75,13 +75,13 @@ class NcclLane {
     ncclComm_t handle = nullptr;
   };
   /// Starts the exchange of the unique id.
-  void introduce(int tag);
+  void exchange_id(int tag);
   /// True once the unique id has been received or sent; then starts to initialise the communicator.
-  bool introduced();
+  bool try_initialise();
   /// True once the split has completed.
-  bool split_off();
+  bool try_finish_split();
   /// Finalises the communicator; false if that fails or takes too long.
-  bool finalised() const;
+  bool finalise() const;
 
   std::shared_ptr<Communicator> group_;
   std::vector<int> ranks_;

@@ -54,7 +54,7 @@ void NcclTransport::require_intact(const Communicator& group, const Operation& o
 
 bool NcclTransport::advance() noexcept {
   try {
-    for (const auto& lane : lanes()) lane->flight();
+    for (const auto& lane : lanes()) lane->oldest_flight();
   } catch (...) {  // a wait for the stream throws it again
   }
   return true;
@@ -73,7 +73,7 @@ void NcclTransport::waiting(double waited) {
   try {
     for (const auto& lane : lanes()) {
       if (lane->handle()) lane->enqueued();
-      const NcclLane::Flight* flight = lane->flight();
+      const NcclLane::Flight* flight = lane->oldest_flight();
       if (!flight || (oldest && oldest->noted < flight->noted)) continue;
       oldest = flight;
       latest = lane;
