@@ -11,9 +11,9 @@ namespace lyceum {
 /// chunk in order.
 template <class F>
 void for_pieces(std::int64_t bytes, F&& f) {
-  constexpr std::int64_t piece_bytes = std::int64_t{1} << 30;
-  for (std::int64_t first = 0; first < bytes; first += piece_bytes) {
-    f(first, static_cast<int>(std::min(piece_bytes, bytes - first)));
+  constexpr std::int64_t chunk_bytes = std::int64_t{1} << 30;
+  for (std::int64_t first = 0; first < bytes; first += chunk_bytes) {
+    f(first, static_cast<int>(std::min(chunk_bytes, bytes - first)));
   }
 }
 

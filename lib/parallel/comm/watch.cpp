@@ -250,7 +250,7 @@ std::optional<std::string> Watch::search() {
   return verdict(pages, hosts_, rank_);
 }
 
-Watch::Finding Watch::find_out() {
+Watch::Finding Watch::find_cause() {
   used_ = true;
   SharedTask& finding = segment_->finding;
   while (!finding.take(stuck_time)) {

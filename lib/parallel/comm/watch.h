@@ -36,7 +36,7 @@ class Watch {
   };
   /// Reads all ledgers that can be obtained within a few seconds and determines the cause. One rank of the job does so;
   /// on other ranks the call returns when that rank has finished. If it ends or stops before, another rank takes over.
-  Finding find_out();
+  Finding find_cause();
 
  private:
   struct Segment;

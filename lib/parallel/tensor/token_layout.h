@@ -37,13 +37,13 @@ class TokenLayout {
   Variable from_run(Tape& tape, const Variable& y) const;
   /// Gathers the rows that each rank has computed for its range, on all ranks, which then divide the work on every
   /// token. The first overload is differentiable: gradients of the ranks are summed.
-  Variable gather_runs(Tape& tape, const Variable& of_run) const;
-  Tensor gather_runs(const Stream& stream, const Tensor& of_run) const;
+  Variable gather_runs(Tape& tape, const Variable& own_rows) const;
+  Tensor gather_runs(const Stream& stream, const Tensor& own_rows) const;
   /// Sums matrices of one shape, each computed by a rank for its range, over the group. All ranks then continue with
   /// the same value.
-  Variable sum_of_runs(Tape& tape, const Variable& of_run) const;
+  Variable sum_of_runs(Tape& tape, const Variable& own_rows) const;
   /// Gathers matrices of one shape, each computed by a rank for its range: [ranks · rows, cols], in rank order.
-  Tensor of_all_ranks(const Stream& stream, const Tensor& of_run) const;
+  Tensor of_all_ranks(const Stream& stream, const Tensor& own_rows) const;
   /// Returns the rows for which this rank computes the weight gradients of operations between matrices, if every rank
   /// holds the same rows (see RmsNorm::graded); nothing if it computes them for all its rows.
   std::optional<Range> graded() const;

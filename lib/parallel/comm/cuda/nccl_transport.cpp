@@ -80,7 +80,7 @@ void NcclTransport::waiting(double waited) {
     }
     shared_->ledger.wait_for(oldest ? oldest->noted : -1);
     if (oldest && waited > latest->group().timeout()) {
-      latest->group().fail_timeout(oldest->operation, shared_->watch ? shared_->watch->find_out() : Watch::Finding{});
+      latest->group().fail_timeout(oldest->operation, shared_->watch ? shared_->watch->find_cause() : Watch::Finding{});
     }
   } catch (...) {
     shared_->progress.give_up();
