@@ -14,7 +14,7 @@ namespace lyceum {
 /// An operation that a rank has started on a group. Trivially copyable, since other processes of the machine read it.
 struct LedgerEntry {
   std::uint64_t group = 0;  // identity of the group: the same on all its members, and unique in the job
-  /// number among the collective operations of the group, or among its messages with the same from and to
+  /// Number among the collective operations of the group, or among its messages with the same from and to
   std::int64_t index = -1;
   std::int64_t size = 0;                     // bytes that all ranks must pass equally (all_to_all: the size of a row)
   std::int64_t bytes = 0;                    // bytes that this rank passes, as counted by ProcessGroup::Traffic
@@ -75,10 +75,13 @@ class Ledger {
   /// Reserves an element of LedgerPage::positions for a group. Returns its index, or -1 if all are in use; then only
   /// the group's entries are recorded.
   int join(std::uint64_t group);
+  /// Releases that element, when the group is destroyed.
   void leave(int position);
   /// Records the start of an operation and returns the number of its entry. `position`: the result of join().
   std::int64_t start(const LedgerEntry& entry, int position);
+  /// Records the end of the operation with this entry, unless the entry has been overwritten.
   void finish(std::int64_t number);
+  /// Records that the rank waits for the operation with this entry; -1: it does not wait.
   void wait_for(std::int64_t number) { page_->waits_for = number; }
   /// Sets a function that is called with every entry at its start; an empty function removes it.
   void listen(Listener listener) { listener_ = std::move(listener); }

@@ -46,16 +46,15 @@ class MpiSession {
     int reporter = 0;
     std::function<bool()> ended{};  // true once the launcher has asked this process to end
   };
-  /// Ends the job after an error that other ranks may have too. One process per machine prints the line
-  /// (LastWord); the others wait for the launcher to end them. Rank 0, or the rank that reports according to
-  /// ReportedElsewhere, gets a head start. Input errors (usage, bad_input) are found either by all ranks or by one:
-  /// ranks of other machines meet in a barrier to find out which. For other errors they cannot know, so they wait
-  /// longer before they print.
+  /// Ends the job after an error that other ranks may have too. One process per machine prints the line (LastWord); the
+  /// others wait for the launcher to end them. Rank 0, or the rank that reports according to ReportedElsewhere, gets a
+  /// head start. Input errors (usage, bad_input) are found either by all ranks or by one: ranks of other machines meet
+  /// in a barrier to find out which. For other errors they cannot know, so they wait longer before they print.
   [[noreturn]] void report(const Failure& failure) const;
   /// Ends all ranks of the job at once with this exit code. For errors that only this rank has.
   [[noreturn]] void abort(ExitCode code) const;
-  /// Collective. Ends the job with an exit code other than 0 that is the same on all ranks. Unlike a return
-  /// from `main`, this does not make Open MPI's mpirun print two banners. Returns if the launcher is not mpirun.
+  /// Collective. Ends the job with an exit code other than 0 that is the same on all ranks. Unlike a return from
+  /// `main`, this does not make Open MPI's mpirun print two banners. Returns if the launcher is not mpirun.
   void end(ExitCode code) const;
 
  private:

@@ -37,6 +37,7 @@ class Pending::State : private Progress::Task {
   Communicator& communicator() const { return *communicator_; }
   const std::shared_ptr<Communicator>& shared_communicator() const { return communicator_; }
   const Operation& operation() const { return operation_; }
+  /// Returns the number of the operation's entry in the ledger.
   std::int64_t noted() const { return noted_; }
   /// Takes all steps that are possible without waiting. True if no step is left for the host.
   virtual bool step() = 0;
@@ -57,8 +58,8 @@ class Pending::State : private Progress::Task {
   std::int64_t noted_;  // number of the entry in the ledger
   std::vector<std::shared_ptr<const void>> kept_;
   std::function<void()> then_;
-  bool done_ = false;
-  /// thrown by step(), possibly during a wait for another operation; rethrown by test() and wait()
+  bool done_ = false;  // no step is left
+  /// Thrown by step(), possibly during a wait for another operation; test() and wait() rethrow it.
   std::exception_ptr error_;
 };
 

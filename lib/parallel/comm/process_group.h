@@ -44,7 +44,9 @@ class Ledger;
 class TensorTransport;
 class Turns;
 
-/// A group of ranks that communicate with each other. It owns its MPI communicator and is passed explicitly.
+/// A group of ranks that communicate with each other. It owns its MPI communicator and is passed explicitly. The groups
+/// made by world(), self() and rehearsal() are called worlds; split() and on() derive further groups, which share the
+/// timeout, ledger and turns of their world.
 ///
 /// Unless stated otherwise every call is collective over the group: all its ranks must start the same operations in the
 /// same order. A wait that exceeds the group's timeout throws an Error (exit code 4), after which the group is
@@ -137,11 +139,11 @@ class ProcessGroup {
                   Where where = std::source_location::current()) const;
   void all_reduce(std::span<std::int64_t> values, Reduction reduction = Reduction::sum,
                   Where where = std::source_location::current()) const;
-  /// Writes to `own` the sum over all ranks of this rank's part of `values`, with the bits that all_reduce would
-  /// produce. `values` holds one part for each rank, in rank order; part r has extents[r] >= 0 elements. All ranks must
-  /// pass the same extents. Types as for all_reduce; only the sizes of the tensors matter, not their shapes. `own` may
-  /// be the memory of this rank's part in `values`; the other parts are only read. If its part is empty, `own` may be
-  /// an undefined tensor. The operation keeps the memory alive.
+  /// Writes to `own` the sum over all ranks of this rank's part of `values`; over MPI, with the bits that all_reduce
+  /// would produce. `values` holds one part for each rank, in rank order; part r has extents[r] >= 0 elements. All
+  /// ranks must pass the same extents. Types as for all_reduce; only the sizes of the tensors matter, not their shapes.
+  /// `own` may be the memory of this rank's part in `values`; the other parts are only read. If its part is empty,
+  /// `own` may be an undefined tensor. The operation keeps the memory alive.
   Pending reduce_scatter_async(const Tensor& values, const Tensor& own, std::span<const std::int64_t> extents,
                                Where where = std::source_location::current()) const;
   void reduce_scatter(const Tensor& values, const Tensor& own, std::span<const std::int64_t> extents,

@@ -20,10 +20,10 @@ TreeNode::TreeNode(int rank, int ranks) : end(ranks) {
 bool large_group(const Communicator& communicator) { return communicator.size() > 8; }
 
 TreeExchange::TreeExchange(std::shared_ptr<Communicator> of, const Operation& operation, std::span<const std::byte> own,
-                           std::span<std::byte> result, AtTop at_top)
+                           std::span<std::byte> result, AtRoot at_root)
     : Messages(std::move(of), operation),
       result_(result),
-      at_top_(std::move(at_top)),
+      at_root_(std::move(at_root)),
       tag_(communicator().next_reduce_tag()),
       node_(communicator().rank(), communicator().size()),
       collected_(static_cast<std::size_t>(node_.end - communicator().rank()) * own.size()) {
@@ -45,7 +45,7 @@ bool TreeExchange::next() {
       receive(result_.data(), std::ssize(result_), node_.parent, tag_);
       return true;
     }
-    at_top_(collected_);
+    at_root_(collected_);
   }
   if (phase_ == Phase::handed_down) return false;
   phase_ = Phase::handed_down;
@@ -94,7 +94,7 @@ bool TextGather::next() {
 void TextGather::receive_texts() {
   phase_ = Phase::texts;
   const auto begin = gathered_->lengths.begin();
-  const auto bytes_before = [&](int place) { return std::accumulate(begin, begin + (place - self_), std::int64_t{0}); };
+  const auto bytes_before = [&](int node) { return std::accumulate(begin, begin + (node - self_), std::int64_t{0}); };
   gathered_->bytes.resize(static_cast<std::size_t>(bytes_before(node_.end)));
   for (std::size_t c = 0; c < node_.children.size(); ++c) {
     const int child = node_.children[c];

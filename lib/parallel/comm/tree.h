@@ -30,18 +30,18 @@ bool large_group(const Communicator& communicator);
 class TreeExchange final : public Messages {
  public:
   /// Computes the result from the collected bytes, which are in rank order.
-  using AtTop = std::function<void(std::span<const std::byte> collected)>;
-  /// Starts the exchange. `own` is copied, and may overlap `result`. `at_top` is called on rank 0 of the group and
+  using AtRoot = std::function<void(std::span<const std::byte> collected)>;
+  /// Starts the exchange. `own` is copied, and may overlap `result`. `at_root` is called on rank 0 of the group and
   /// writes to `result`, which is then distributed to the `result` of every rank.
   TreeExchange(std::shared_ptr<Communicator> communicator, const Operation& operation, std::span<const std::byte> own,
-               std::span<std::byte> result, AtTop at_top);
+               std::span<std::byte> result, AtRoot at_root);
 
  private:
   enum class Phase { collecting, awaiting_result, handed_down };
   bool next() override;
 
   std::span<std::byte> result_;
-  AtTop at_top_;
+  AtRoot at_root_;
   int tag_;
   TreeNode node_;
   std::vector<std::byte> collected_;  // bytes of this rank and its descendants
@@ -72,7 +72,7 @@ class TextGather final : public Messages {
   void send_up();
   void put_in_rank_order();
   /// Returns the rank of the group at a node of the tree, whose node 0 is `root`.
-  int rank_at(int place) const { return (place + root_) % communicator().size(); }
+  int rank_at(int node) const { return (node + root_) % communicator().size(); }
 
   int root_;
   std::shared_ptr<JoinedTexts> gathered_;  // the texts of this rank's node and its descendants

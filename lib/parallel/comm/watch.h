@@ -41,10 +41,15 @@ class Watch {
  private:
   struct Segment;
   Watch(const ProcessGroup& world, MPI_Comm questions, std::vector<std::string> hosts);
+  /// Collective. Allocates the memory that the ranks of a machine share, and moves the ledger there.
   void share_pages(const ProcessGroup& world, const std::string& machine);
+  /// True if the rank does not share memory with this one.
   bool elsewhere(int rank) const { return machine_of_[static_cast<std::size_t>(rank)] != machine_; }
+  /// Returns copies of the pages of this machine, with the states of the processes.
   std::vector<LedgerPage> local_pages() const;
+  /// Sends this machine's pages to the ranks that have asked for them.
   void answer();
+  /// Asks all ranks of other machines for their pages.
   void ask() const;
   /// Receives one answer, if one has arrived, and stores its pages by rank.
   void collect(std::vector<LedgerPage>& pages) const;

@@ -38,7 +38,7 @@ class NormSums {
   /// The sizes on which the buffers and all-reduces of a rank depend, for cost estimates without the units.
   struct Counts {
     std::int64_t shares = 0, counted = 0;  // number of shares, and of those that are not twins
-    /// Blocks of units whose sums are divided among the copies
+    /// Blocks of units whose sums are divided among the copies.
     std::map<ParameterUnit::Group, std::int64_t> shared_blocks{};
     int layers = 0;  // of the whole model
   };
@@ -56,7 +56,7 @@ class NormSums {
   /// The sums of all units of one group that are not twins; contiguous, one column after another.
   struct Kind {
     std::int64_t first = 0, blocks = 0;  // `first`: index of the first sum; `blocks`: per column
-    /// The ranks among which the blocks are divided; null if every copy has all blocks
+    /// The ranks among which the blocks are divided; null if every copy has all blocks.
     const ProcessGroup* copies = nullptr;
   };
   static constexpr std::size_t kinds = 3;

@@ -10,8 +10,8 @@
 
 namespace lyceum {
 
-/// The ranks that hold copies of the same units. Reductions and gathers have separate communicators, since their
-/// relative order may differ between ranks.
+/// The ranks that hold copies of the same units. Reductions and gathers have separate communicators, so that neither
+/// waits for the other and their relative order may differ between ranks.
 struct CopyGroups {
   ProcessGroup reductions, gathers;
 };
@@ -25,7 +25,7 @@ struct UnitShare {
   std::int64_t size;  // elements of the unit's flat memory, including padding for parts of equal size
   bool sharded;       // true if `updated` is `owned`
   Tensor values;      // flat [updated.count]: the weights that the model reads
-  /// Flat [updated.count]: sums over copies and micro-batches, valid after the step; undefined if not trained
+  /// Flat [updated.count]: sums over copies and micro-batches, valid after the step; undefined if not trained.
   Tensor gradients;
 };
 
@@ -56,6 +56,7 @@ class ShardedUnit {
   ShardedUnit& operator=(const ShardedUnit&) = delete;
 
   ParameterUnit& unit() const { return unit_; }
+  /// Returns the part that this rank updates.
   UnitShare share() const;
   /// Initialises the values this rank keeps, see ParameterUnit::initialize().
   void initialize(std::uint64_t seed);
@@ -83,6 +84,7 @@ class ShardedUnit {
   /// Waits for the sum over copies in flight, if any, and adds it to the kept sum (stages 2 and 3).
   void finish_reduction();
   bool reducing() const { return reducing_; }
+  /// Advances the sum over copies. True if it has completed.
   bool poll_reduction() { return reduction_.test(); }
   /// True if finish_reduction() frees the memory of all gradients.
   bool frees_gradients() const { return shards(2); }

@@ -17,9 +17,9 @@ namespace lyceum {
 /// gathered while other layers compute.
 ///
 /// A layer consists of the units with the same ParameterUnit::layer(). In stage 3, the values of at most two layers are
-/// complete at a time: the layer in use and the next one in the direction of the pass, if it is on this rank. In stages
-/// 2 and 3, the gradients of at most two layers are complete (the current one of the backward pass and the one before
-/// it), plus layers that still expect contributions.
+/// unsharded at a time: the layer in use and the next one in the direction of the pass, if it is on this rank. In
+/// stages 2 and 3, the gradients of at most two layers are unsharded (the current one of the backward pass and the one
+/// before it), plus those of layers that still expect contributions.
 ///
 /// All ranks that hold copies must use the units in the same order. Buffers are replicated in every stage.
 class Zero final : private UnitMemory {
@@ -59,7 +59,9 @@ class Zero final : private UnitMemory {
   using Layer = std::vector<ShardedUnit*>;
   void need_values(ParameterUnit& unit, Pass pass) override;
   void need_gradients(ParameterUnit& unit) override;
+  /// Called when a pass first needs values of a layer: releases other layers and starts to gather the next one.
   void enter(int layer, Pass pass);
+  /// Advances all transfers, and finishes reductions that have completed.
   void progress();
   /// True if the unit's reduction is waited for at a fixed point of the backward pass: if waiting frees memory, so that
   /// the peak does not depend on timing, or if all operations must have the same order. Otherwise its next transfer

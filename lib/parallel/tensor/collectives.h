@@ -43,10 +43,10 @@ struct Conjugate {
   }
 };
 
-/// Precedes a matrix that is divided by outputs (columns): f of Megatron-LM [Shoeybi et al. 2019]. Each rank's dx is
-/// partial.
+/// Precedes a matrix that is divided by outputs (column-parallel): f of Megatron-LM [Shoeybi et al. 2019]. Each rank's
+/// dx is partial.
 struct IdentityAllReduce : Conjugate<identity, all_reduce> {};
-/// Follows a matrix that is divided by inputs (rows): g of Megatron-LM.
+/// Follows a matrix that is divided by inputs (row-parallel): g of Megatron-LM.
 struct AllReduceIdentity : Conjugate<all_reduce, identity> {};
 /// The equivalents of f and g if rows are sharded between the matrices: g and ḡ of [Korthikanti et al. 2022].
 struct AllGatherReduceScatter : Conjugate<all_gather, reduce_scatter> {};

@@ -14,8 +14,8 @@ class TokenLayout {
  public:
   /// For a single rank.
   TokenLayout(std::int64_t tokens, std::int64_t seq_len) : tokens_(tokens), seq_len_(seq_len) {}
-  /// `tensor` must outlive the object. `tokens`: whole sequences of `seq_len` tokens; the same on all ranks of the
-  /// group.
+  /// `tensor` must outlive the object. `sequence`: use sequence parallelism. `tokens`: whole sequences of `seq_len`
+  /// tokens; the same on all ranks of the group.
   TokenLayout(const ProcessGroup& tensor, bool sequence, std::int64_t tokens, std::int64_t seq_len);
 
   std::int64_t tokens() const { return tokens_; }
