@@ -50,7 +50,7 @@ TEST_F(LargeGroups, AllReduceGivesTheBitsOfTheSumInRankOrder) {
   }
 }
 
-TEST_F(LargeGroups, SeveralReductionsMayBeUnderWay) {
+TEST_F(LargeGroups, SeveralReductionsMayBeInFlight) {
   const CpuStream stream(1);
   std::vector<Tensor> values;
   std::vector<Pending> pending;

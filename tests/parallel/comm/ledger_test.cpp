@@ -186,7 +186,7 @@ TEST(Verdict, DifferentCallsAreTheFirstReason) {
             "all_gather #3 of 64 B on group data (step.cpp:99)");
 }
 
-TEST(Verdict, OfSeveralDifferencesTheEarliestIsTold) {
+TEST(Verdict, OfSeveralDifferencesTheEarliestIsReported) {
   Ranks ranks(2);
   ranks.start(0, entry_of({"all_reduce", 5, "data", 3, 64, 2, 10}), 70);
   ranks.start(0, entry_of({"all_reduce", 5, "data", 4, 32, 2, 11}), 72);
@@ -202,7 +202,7 @@ TEST(Verdict, AMessageOfAnotherSizePartsWays) {
   EXPECT_THAT(ranks.verdict(0), StartsWith("ranks 0 and 1 diverge: rank 0 called receive #0 of 64 B from rank 1 to 0"));
 }
 
-TEST(Verdict, ACircleIsTold) {
+TEST(Verdict, ACircleIsReported) {
   Ranks ranks(2);
   for (const int rank : {0, 1}) {
     ranks.join(rank, 5);
@@ -215,7 +215,7 @@ TEST(Verdict, ACircleIsTold) {
             "all_reduce #0 of 4 B on group tensor (step.cpp:2)");
 }
 
-TEST(Verdict, RanksThatNobodySeesAreTold) {
+TEST(Verdict, RanksWithoutPagesAreReported) {
   Ranks ranks(4);
   for (const int rank : {0, 1}) {
     ranks.join(rank, 5);
@@ -229,7 +229,7 @@ TEST(Verdict, RanksThatNobodySeesAreTold) {
   EXPECT_EQ(ranks.verdict(0), "");
 }
 
-TEST(Verdict, RanksAreToldInRanges) {
+TEST(Verdict, RanksAreListedAsRanges) {
   EXPECT_EQ(rank_ranges(std::vector<int>{}), "");
   EXPECT_EQ(rank_ranges(std::vector{4}), "4");
   EXPECT_EQ(rank_ranges(std::vector{0, 1, 2, 5, 7, 8}), "0-2,5,7-8");

@@ -138,7 +138,7 @@ TEST_F(PlacedTensors, AllToAllOfUnevenCounts) {
   world.all_to_all({.sent = nullptr, .send_rows = none, .received = nullptr, .receive_rows = none, .row_bytes = 8});
 }
 
-TEST_F(PlacedTensors, SeveralOperationsUnderWayOnSeveralGroups) {
+TEST_F(PlacedTensors, SeveralOperationsInFlightOnSeveralGroups) {
   const ProcessGroup other = world.split(0, -rank, "reversed"), pair = world.split(rank / 2, rank, "pair");
   const PlacedDispatch first(rank, size, 1), second(other.rank(), size, 3);
   const Tensor sum = tensor_of(numbers_of<float>(rank, 30011)), own = tensor_of(std::vector<float>(3, rank)),
@@ -173,7 +173,7 @@ TEST_F(PlacedTensors, GroupsInAnotherOrderOnOtherRanksDoNotWaitForEachOther) {
   expect_sums(values_of<double>(b), reduced<double>(size, 5000, Reduction::sum), size);
 }
 
-TEST_F(PlacedTensors, AGroupIsSplitWhileWorkIsUnderWayOnIt) {
+TEST_F(PlacedTensors, AGroupIsSplitWhileWorkIsInFlightOnIt) {
   const Tensor before = tensor_of(numbers_of<float>(rank, 40009)), after = tensor_of(numbers_of<float>(rank, 123));
   Pending first = world.all_reduce_async(before);
   const ProcessGroup again = world.split(0, rank, "again");
@@ -282,7 +282,7 @@ TEST_F(PlacedTensors, ARankThatStaysAwayIsNamedInTime) {
   const ProcessGroup hasty = tested(test_world());
   world.barrier();
   hasty.set_timeout(short_time());
-  std::string told;
+  std::string message;
   if (rank != size - 1) {
     const Tensor values = tensor_of(std::vector<float>(1024));
     try {
@@ -291,14 +291,14 @@ TEST_F(PlacedTensors, ARankThatStaysAwayIsNamedInTime) {
       ADD_FAILURE() << "came back";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::failed);
-      told = error.what();
+      message = error.what();
     }
-    EXPECT_THAT(told, HasSubstr("all_reduce of 4096 B on group world (rank " + std::to_string(rank) + " of "));
-    EXPECT_THAT(told, HasSubstr("run.timeout_seconds"));
+    EXPECT_THAT(message, HasSubstr("all_reduce of 4096 B on group world (rank " + std::to_string(rank) + " of "));
+    EXPECT_THAT(message, HasSubstr("run.timeout_seconds"));
     EXPECT_THROW(hasty.all_reduce_async(values).wait(), Error);
     EXPECT_EQ(values_of<float>(tensor_of(std::vector<float>(9, 3.0F))), std::vector<float>(9, 3.0F)) << "works on";
   }
-  const std::vector<std::string> all = world.all_gather(told);
+  const std::vector<std::string> all = world.all_gather(message);
   const std::string culprit = "rank " + std::to_string(size - 1) + " on ";
   EXPECT_EQ(std::ranges::count_if(all, [&](const auto& one) { return one.find(culprit) != one.npos; }), 1)
       << testing::PrintToString(all);

@@ -132,7 +132,7 @@ TEST_F(ProcessGroupTest, NotANumberReachesEveryRank) {
   }
 }
 
-TEST_F(ProcessGroupTest, ManyReductionsUnderWayAtOnceFinishInAnyOrder) {
+TEST_F(ProcessGroupTest, ManyReductionsInFlightAtOnceFinishInAnyOrder) {
   const CpuStream stream(1);
   std::vector<Tensor> tensors;
   std::vector<Pending> pending;
@@ -201,7 +201,7 @@ TEST_F(ProcessGroupTest, AllToAllOfUnevenCounts) {
   }
 }
 
-TEST_F(ProcessGroupTest, ExchangesUnderWayTogetherDoNotMix) {
+TEST_F(ProcessGroupTest, ExchangesInFlightTogetherDoNotMix) {
   std::vector<Dispatch> dispatches;
   for (int round = 0; round < 5; ++round) dispatches.emplace_back(rank, size, round, 11);
   std::vector<Pending> pending;

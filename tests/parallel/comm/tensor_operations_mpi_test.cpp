@@ -143,7 +143,7 @@ TEST_F(TensorOperations, NotANumberReachesTheRankThatOwnsIt) {
   for (std::size_t i = 0; i < sums.size(); ++i) ASSERT_EQ(std::isnan(sums[i]), rank == size - 1 && i == 17) << i;
 }
 
-TEST_F(TensorOperations, OperationsOfAllKindsUnderWayFinishInAnyOrder) {
+TEST_F(TensorOperations, OperationsOfAllKindsInFlightFinishInAnyOrder) {
   struct Round {
     std::vector<std::int64_t> extents;
     Tensor values, sums, own, gathered, message, heard;
@@ -192,7 +192,7 @@ TEST_F(TensorOperations, OperationsOfAllKindsUnderWayFinishInAnyOrder) {
   }
 }
 
-TEST_F(TensorOperations, AnOperationUnderWayHoldsUpNothingElse) {
+TEST_F(TensorOperations, AnOperationInFlightHoldsUpNothingElse) {
   if (size < 2) GTEST_SKIP() << "needs two ranks";
   const Tensor sum = tensor_of(std::vector<float>(1000, 1.0F));
   const Tensor first = tensor_of(std::vector<float>(10, 1.0F));
@@ -214,7 +214,7 @@ TEST_F(TensorOperations, AnOperationUnderWayHoldsUpNothingElse) {
 TEST_F(TensorOperations, MessagesBetweenTwoRanksKeepTheirOrder) {
   if (size < 2) GTEST_SKIP() << "needs two ranks";
   // Every rank sends several messages to every other rank before any rank receives: one is empty, one is large.
-  const auto told = [](int from, std::int64_t length) {
+  const auto content = [](int from, std::int64_t length) {
     std::vector<std::int32_t> values(static_cast<std::size_t>(length));
     std::iota(values.begin(), values.end(), static_cast<std::int32_t>(1000 * from + length));
     return values;
@@ -224,7 +224,7 @@ TEST_F(TensorOperations, MessagesBetweenTwoRanksKeepTheirOrder) {
   for (int to = 0; to < size; ++to) {
     if (to == rank) continue;
     for (const std::int64_t length : lengths) {
-      sent.push_back(world.send_async(tensor_of(told(rank, length)), to));
+      sent.push_back(world.send_async(tensor_of(content(rank, length)), to));
     }
   }
   for (int from = size; from-- > 0;) {
@@ -232,7 +232,7 @@ TEST_F(TensorOperations, MessagesBetweenTwoRanksKeepTheirOrder) {
     for (const std::int64_t length : lengths) {
       const Tensor message = Tensor::zeros(stream, DType::i32, {length});
       world.receive_async(message, from).wait();
-      ASSERT_EQ(values_of<std::int32_t>(message), told(from, length));
+      ASSERT_EQ(values_of<std::int32_t>(message), content(from, length));
     }
   }
   for (Pending& one : sent) one.wait();

@@ -96,7 +96,7 @@ TEST_F(RowsTest, WhatTheOtherTaskComputesDoesNotWaitForThem) {
   world.turns().run(travel, compute);
 }
 
-TEST_F(RowsTest, AnErrorOfOneTaskGivesUpWhatTheOtherHasUnderWay) {
+TEST_F(RowsTest, AnErrorOfOneTaskAbandonsExchangesOfTheOther) {
   const ProcessGroup own = tested(test_world());
   const auto waits = [&] {
     const Exchange one = exchange(1);
