@@ -7,7 +7,7 @@ namespace lyceum {
 
 namespace {
 
-/// "optimizer/exp_avg/", before the name of a weight.
+/// Returns e.g. "optimizer/exp_avg/", which precedes the name of a weight.
 std::string state_prefix(std::string_view state) { return std::string(optimizer_prefix).append(state) + "/"; }
 
 }  // namespace
@@ -39,7 +39,7 @@ void load_checkpoint(Optimizer& optimizer, const CheckpointReader& reader, const
     for (std::size_t s = 0; s < updated.states.size(); ++s) {
       if (has_states) {
         read_range(reader, stream, *share.unit, state_prefix(names[s]), share.updated, updated.states[s], read_files);
-      } else {  // a run that returns to this checkpoint must not keep the states of the steps that it leaves
+      } else {  // a run that rolls back to this checkpoint must not keep its later states
         clear(stream, updated.states[s]);
       }
     }

@@ -21,7 +21,7 @@ class FrozenElements {
  private:
   struct Part {
     std::size_t share;
-    Range range;  // of the share's updated range
+    Range range;  // range within the share's updated range
   };
   std::vector<Part> parts_;
 };

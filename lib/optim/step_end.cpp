@@ -29,9 +29,9 @@ Tensor StepEnd::update() const {
   return squares;
 }
 
-/// A number of which several ranks hold copies is taken from one of them; the others contribute 0 · x, which is zero,
-/// or NaN if their copy is not finite. So the sums are those of one copy, have the same bits on all ranks, and are not
-/// finite if the copy of any rank is not.
+/// Several ranks hold copies of each number. One of them contributes its value to the sum, the others contribute 0 · x,
+/// which is NaN if their copy is not finite. So the sums are those of one copy, have the same bits on all ranks, and
+/// are not finite if any rank's copy is not.
 void StepEnd::agree() const {
   const Stream& stream = optimizer_.stream();
   const StepNumbers::Sums own = numbers_.own(), agreed = numbers_.agreed();
@@ -40,7 +40,7 @@ void StepEnd::agree() const {
          AddScaled<double, double>{.x = own.norm(), .factor = mesh_.world.rank() == 0 ? 1.0 : 0.0, .y = agreed.norm()});
   launch(stream, AddScaled<double, double>{
                      .x = own.losses(), .factor = mesh_.tensor.rank() == 0 ? 1.0 : 0.0, .y = agreed.losses()});
-  // A loss is of one stage and zero on the others.
+  // Each loss belongs to one stage and is zero on the others.
   for (const Axis axis : whole_model) mesh_.group(axis).all_reduce_async(agreed.all()).wait();
 }
 

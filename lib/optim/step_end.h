@@ -9,27 +9,27 @@
 
 namespace lyceum {
 
-/// Ends a training step once this rank's shares hold the sums of all gradients. Nothing here depends on the value of a
-/// number on the host: the device decides if there is an update. Collective over the world, also when it is rehearsed.
-///   1. gradients of frozen elements are zeroed, and the norm of all gradients is taken
-///   2. all ranks agree on the norm and the losses
-///   3. the verdict: skip, gradient scale
-///   4. the update
-///   5. norms of the weights and of the update
+/// Ends a training step, once this rank's shares hold the sums of all gradients. The host never reads a value: the
+/// device decides if there is an update. Collective over the world, in rehearsals too. The steps are:
+/// 1. Zero the gradients of frozen elements and compute the norm of all gradients.
+/// 2. Agree with all ranks on the norm and the losses.
+/// 3. Compute the verdict: whether to skip the update, and the scale of the gradients.
+/// 4. Update the weights.
+/// 5. Compute the norms of the weights and of the update.
 class StepEnd {
  public:
-  /// `layers`: of the whole model, input and output included, see ParameterUnit::layer(). All references must outlive
-  /// this.
+  /// `layers`: number of layers of the whole model, including input and output, see ParameterUnit::layer(). The
+  /// references must outlive the object.
   StepEnd(const Mesh& mesh, const Optimizer& optimizer, const StepNumbers& numbers, int layers, double clip_norm);
 
-  /// Steps 1 to 4. Returns the sums of squares for measure().
+  /// Runs steps 1 to 4. Returns the sums of squares for measure().
   Tensor update() const;
-  /// Step 5; apart, so that the updated weights can travel to other ranks meanwhile.
+  /// Runs step 5. It is separate so that updated weights can be sent to other ranks at the same time.
   void measure(const Tensor& squares) const { weight_norms_.norms(squares, numbers_.weight_norms()); }
 
-  /// The all-reduces of both calls: numbers in f64. For plans.
+  /// Returns the all-reduces of update() and measure(), in order, for cost estimates.
   static std::vector<NormSums::Exchange> exchanges(const LossTable& losses, const NormSums::Counts& counts);
-  /// Bytes of buffers that are kept, the step's numbers aside.
+  /// Returns the bytes of device tables that the object keeps, without StepNumbers.
   static std::int64_t kept_bytes(const NormSums::Counts& counts) {
     return GradientNorm::kept_bytes(counts) + NormSums::kept_bytes(counts, weight_norm_columns);
   }

@@ -13,12 +13,12 @@
 
 namespace lyceum {
 
-/// The numbers of one training step, in the memory of the device that computes: what the step depends on, what its
-/// passes add up, what ranks agree on, and the verdict. The host reads them once, after everything was launched.
+/// The numbers of one training step, in device memory: the inputs of the step, the sums of its passes, the sums that
+/// all ranks agree on, and the verdict. The host reads them once, after everything was launched.
 class StepNumbers {
  public:
-  /// Numbers that one rank makes, or that all ranks agree on: the gradient's norm, cross-entropy, and the losses of
-  /// sub-layers in the order of a LossTable.
+  /// The sums of one rank, or of all ranks: the norm of the gradient, the cross-entropy, and the losses of sub-layers
+  /// in the order of the LossTable.
   class Sums {
    public:
     explicit Sums(Tensor all) : all_(std::move(all)) {}
@@ -41,29 +41,30 @@ class StepNumbers {
         all_(Tensor::zeros(stream, DType::f64, {count(losses_)}, MemoryKind::buffers)),
         verdict_(table_of(stream, std::vector<StepVerdict>(1))) {}
 
-  /// Bytes of all of them, in device memory.
+  /// Returns the size in device memory.
   static std::int64_t bytes(const LossTable& losses) {
     return count(losses) * std::int64_t{sizeof(double)} + std::int64_t{sizeof(StepVerdict)};
   }
   const LossTable& loss_table() const { return losses_; }
 
-  /// The step, counted from 0, and the experts that a token chooses in it: f64 [1] each, see Pass.
-  Tensor step() const { return all_.slice(step_place, 1); }
-  Tensor choices() const { return all_.slice(step_place + 1, 1); }
-  /// The weight of one target's loss: one over the targets of the global batch that count, 0 if there are none. [1]
-  std::span<const double> loss_weight() const { return all_.span<double>().subspan(step_place + 2, 1); }
+  /// Return the step, counted from 0, and the number of experts that a token chooses in it: f64 [1] each, see Pass.
+  Tensor step() const { return all_.slice(step_offset, 1); }
+  Tensor choices() const { return all_.slice(step_offset + 1, 1); }
+  /// Returns the weight of the loss of one target: 1 / number of targets of the global batch that count, or 0 if there
+  /// are none. [1]
+  std::span<const double> loss_weight() const { return all_.span<double>().subspan(step_offset + 2, 1); }
   void set_step(const Stream& stream, std::int64_t step, std::int64_t choices, std::int64_t targets) const {
     const std::array numbers{static_cast<double>(step), static_cast<double>(choices),
                              targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0};
-    copy_to_device(stream, all_.span<double>().subspan(step_place, numbers.size()), std::span<const double>(numbers));
+    copy_to_device(stream, all_.span<double>().subspan(step_offset, numbers.size()), std::span<const double>(numbers));
   }
   /// [1]
   std::span<StepVerdict> verdict() const { return writable_rows_of<StepVerdict>(verdict_); }
-  /// Norms of the weights after the update, and of the update. [2]
+  /// Returns the norms of the weights after the update, and of the update. [2]
   std::span<double> weight_norms() const { return all_.span<double>().first(2); }
-  /// The sums of this rank: losses are weighted sums over its tokens.
+  /// Returns the sums of this rank; losses are weighted sums over its tokens.
   Sums own() const { return Sums(all_.slice(own_first, size_)); }
-  /// The sums that all ranks agree on.
+  /// Returns the sums on which all ranks agree.
   Sums agreed() const { return Sums(all_.slice(own_first + size_, size_)); }
 
   /// Copies of the numbers on the host.
@@ -74,7 +75,7 @@ class StepNumbers {
     double cross_entropy;
     std::vector<double> layer_losses;  // in the order of the LossTable
   };
-  /// Waits for all work of the stream.
+  /// Copies the numbers to the host. Waits for all work in the stream.
   Values read(const Stream& stream) const {
     const std::vector<double> all = values_of<double>(stream, all_);
     StepVerdict verdict{};
@@ -91,11 +92,11 @@ class StepNumbers {
   }
 
  private:
-  static constexpr std::int64_t step_place = 2, own_first = step_place + 3;
+  static constexpr std::int64_t step_offset = 2, own_first = step_offset + 3;
   static std::int64_t count(const LossTable& losses) { return own_first + 2 * Sums::size(losses); }
 
   LossTable losses_;
-  std::int64_t size_;  // of Sums
+  std::int64_t size_;  // size of Sums
   Tensor all_;         // weight norms; step, choices, loss weight; own sums; agreed sums
   Tensor verdict_;
 };

@@ -13,25 +13,25 @@
 
 namespace lyceum {
 
-/// The memory that an update rule has for one unit share; flat tensors over the share's updated range.
+/// The memory of an update rule for one unit share: flat tensors over the share's updated range.
 struct UpdatedShare {
   UnitShare share;
-  Tensor master;               // weights in accumulator precision; share.values if those have this type already
-  std::vector<Tensor> states;  // in the order of state_names(), in accumulator precision
+  Tensor master;               // weights in accumulator precision; share.values itself if it has that type
+  std::vector<Tensor> states;  // in the order of UpdateRuleKind::states, in accumulator precision
 };
 
-/// A rule by which gradients change weights, such as AdamW: the tensors that it keeps for each weight, and its step.
-/// It works on the unit shares that it was made for.
+/// A rule for updating weights from gradients, such as AdamW: its state tensors and its step. It works on the unit
+/// shares for which it was made.
 class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
 
-  /// Uploads the learning rate and the number n of this update, from 1 on.
-  /// Call before launch(), after everything that reads the numbers of the last step.
+  /// Uploads the learning rate and the number n of the next update, counted from 1. Call before launch(), and after
+  /// everything that reads the numbers of the previous step.
   virtual void prepare(double lr, std::int64_t n) const = 0;
 
-  /// Launches the step. Writes Σ master² and Σ update² of the blocks of share s to places weight_places[s] and
-  /// update_places[s] of `sums`, see UpdateWeights. The launch may be repeated; the host does not wait.
+  /// Launches the step. Writes Σ master² and Σ update² of each block of share s to `sums`, from index weight_places[s]
+  /// and update_places[s] on, see UpdateWeights. The launch may be repeated. The host does not wait.
   struct Launch {
     std::span<const StepVerdict> verdict;                        // [1], in device memory
     std::span<const std::int64_t> weight_places, update_places;  // [shares], in device memory
@@ -39,42 +39,42 @@ class UpdateRule {
   };
   virtual void launch(const Launch& launch) const = 0;
 
-  /// Stores digests of all memory that the rule changes (`renew`), or compares the stored ones with it. Each launch
-  /// compares, too, and stores those of what it leaves. Does nothing unless the rule was made to watch its memory.
+  /// Stores new digests of all memory that the rule changes (`renew`), or compares the memory with the stored digests.
+  /// Each launch also compares, and then stores new digests. Has no effect unless the rule was made with `watched`.
   virtual void check_digests(bool renew) const = 0;
 
-  /// The first block of flat_block elements that a comparison found changed by something else than a launch.
+  /// The first block of flat_block elements that was changed by anything but a launch.
   struct Damage {
     std::size_t share;
-    std::int64_t block;  // of the share's updated range
+    std::int64_t block;  // index within the share's updated range
   };
-  /// Returns what comparisons have found since the digests were renewed. Waits for the stream.
+  /// Returns the result of all comparisons since the digests were renewed. Waits for the stream.
   virtual std::optional<Damage> damage() const = 0;
 };
 
-/// What is known of a rule without its memory, and how it is made.
+/// The properties of a rule that do not require its memory, and the function that makes it.
 struct UpdateRuleKind {
-  /// The state tensors of each weight; in checkpoints they are optimizer/STATE/NAME.
+  /// The names of the state tensors of each weight; in checkpoints they are optimizer/NAME/WEIGHT.
   std::span<const std::string_view> states;
-  /// Bytes of what an update needs in device memory besides weights, gradients and states: its tables, for `shares`
-  /// unit shares with `decay_spans` runs of weight decay between them.
+  /// Returns the bytes of device tables that an update needs, for `shares` unit shares with `decay_spans` spans of
+  /// weight decay in total.
   std::int64_t (*table_bytes)(std::int64_t shares, std::int64_t decay_spans);
-  /// Makes the rule for these shares, whose memory (and the span itself) must outlive it. `watched`: it keeps digests,
+  /// Makes the rule for these shares; their memory and the span itself must outlive it. `watched`: it keeps digests,
   /// see UpdateRule::check_digests().
   std::unique_ptr<UpdateRule> (*make)(const OptimConfig& config, const Stream& stream,
                                       std::span<const UpdatedShare> shares, bool watched);
 
-  /// Bytes of optimizer memory for one weight of type `type`: states, and a master unless the weight itself has
+  /// Returns the bytes of optimizer memory per weight of type `type`: states, and a master unless the weight itself has
   /// accumulator precision.
   std::int64_t state_bytes(DType type) const;
-  /// Bytes that an update reads and writes for one weight of type `type`: gradient, weight, master and states.
+  /// Returns the bytes that an update reads and writes per weight of type `type`: gradient, weight, master and states.
   std::int64_t update_bytes(DType type) const;
 };
 
-/// The rule of a configuration. This is where a new rule is added.
+/// Returns the rule that a configuration selects. New rules are added in its definition.
 const UpdateRuleKind& update_rule(const OptimConfig& config);
 
-/// Bytes of the digests of watched shares of `blocks` blocks of flat_block elements.
+/// Returns the bytes of the digests of watched shares with a total of `blocks` blocks of flat_block elements.
 std::int64_t digest_bytes(std::int64_t blocks);
 
 }  // namespace lyceum

@@ -13,9 +13,9 @@
 
 namespace lyceum {
 
-/// Device tables of an elementwise rule with `states` state tensors, see UpdateWeights: the tensors of its shares,
-/// their spans of weight decay and, if watched, the digests of their memory. Made once; shares and states stay where
-/// they are.
+/// The device tables of an elementwise rule with `states` state tensors, see UpdateWeights: pointers to the memory of
+/// its shares, their spans of weight decay and, if watched, the digests of their memory. The memory of the shares must
+/// not move.
 template <std::size_t states>
 class UpdateTables {
  public:
@@ -26,7 +26,7 @@ class UpdateTables {
     if (watched) digests_ = Tensor::zeros(stream_, DType::i32, {blocks_ + 1}, MemoryKind::optimizer);
   }
 
-  /// Bytes of the tables, digests aside.
+  /// Returns the bytes of the tables, without digests.
   static std::int64_t bytes(std::int64_t shares, std::int64_t decay_spans) {
     return shares * std::int64_t{sizeof(UpdatedTensor<float, states>)} + decay_spans * std::int64_t{sizeof(DecaySpan)};
   }
@@ -88,10 +88,10 @@ class UpdateTables {
       tensors.push_back(tensor);
       first_block_.push_back(blocks_);
       blocks_ += flat_blocks_of(share.updated.count);
-      for (const DecayedRun& run : decayed_runs(*share.unit)) {  // some may be before or after the updated range
+      for (const DecayedRun& run : decayed_runs(*share.unit)) {  // some spans may be outside the updated range
         decay.push_back({.end = run.end - share.updated.first, .weight_decay = run.decays ? weight_decay : 0});
       }
-      if (share.unit->size() > 0) decay.back().end = share.size - share.updated.first;  // with the padding
+      if (share.unit->size() > 0) decay.back().end = share.size - share.updated.first;  // include the padding
     }
     tensors_ = table_of(stream_, tensors);
     decay_ = table_of(stream_, decay);
@@ -104,11 +104,11 @@ class UpdateTables {
   }
 
   Stream stream_;
-  DType type_ = DType::f32;                // of all shares' values
+  DType type_ = DType::f32;                // type of the values of all shares
   std::vector<std::int64_t> first_block_;  // [shares]
   std::int64_t blocks_ = 0;
   Tensor tensors_, decay_;
-  Tensor digests_;  // of blocks, then UpdateDigests::damaged: i32 [blocks + 1]; undefined if not watched
+  Tensor digests_;  // i32 [blocks + 1]: digest of each block, then UpdateDigests::damaged; undefined if not watched
 };
 
 }  // namespace lyceum

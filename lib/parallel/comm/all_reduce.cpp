@@ -12,13 +12,14 @@
 namespace lyceum {
 namespace {
 
-/// Small enough to stay in a core's cache between its steps, large enough that starting messages costs little.
-constexpr std::int64_t piece_bytes = std::int64_t{1} << 20;
-/// Up to here (bytes of all ranks together) one step with whole vectors replaces two with slices.
+/// Size of a chunk: fits into a core's cache between its steps, and is large enough to amortise the cost of messages.
+constexpr std::int64_t chunk_bytes = std::int64_t{1} << 20;
+/// Up to this size (bytes of all ranks together), whole vectors are exchanged in one step instead of slices in two.
 constexpr std::int64_t whole_bytes = std::int64_t{64} << 10;
-/// Bytes of all ranks together that go along a tree, at most.
+/// Maximum size (bytes of all ranks together) of values that are sent along a tree.
 constexpr std::int64_t tree_bytes = std::int64_t{1} << 20;
 
+/// Algorithms 2 and 3 of start_all_reduce(). A vector that is not divided into slices is a single chunk.
 class DirectReduce final : public Messages {
  public:
   DirectReduce(std::shared_ptr<Communicator> communicator, const Operation& operation, const ReducedValues& values,
@@ -32,21 +33,21 @@ class DirectReduce final : public Messages {
   bool next() override;
   void exchange_slices();
   void reduce_slices();
-  void hand_out(Range piece);
-  Range piece(std::int64_t number) const;
-  /// What `rank` reduces of a piece.
-  Range slice_of(Range piece, int rank) const;
+  void send_results(Range chunk);
+  Range chunk(std::int64_t number) const;
+  /// Returns the elements of a chunk that `rank` reduces.
+  Range slice_of(Range chunk, int rank) const;
   std::byte* at(std::int64_t element) const { return values_ + element * width_; }
 
   std::byte* values_;
-  std::int64_t size_, width_;  // elements, bytes of an element
+  std::int64_t size_, width_;  // number of elements, and bytes per element
   DType type_;
   Reduction reduction_;
   int tag_;
   bool sliced_;
-  std::int64_t piece_size_;                // elements
-  std::int64_t reduced_ = 0;               // pieces so far
-  std::unique_ptr<std::byte[]> received_;  // this rank's slice from every rank, in rank order
+  std::int64_t chunk_size_;                // elements of a chunk
+  std::int64_t reduced_ = 0;               // number of chunks reduced so far
+  std::unique_ptr<std::byte[]> received_;  // this rank's slice of the current chunk from every rank, in rank order
 };
 
 DirectReduce::DirectReduce(std::shared_ptr<Communicator> communicator, const Operation& operation,
@@ -60,36 +61,36 @@ DirectReduce::DirectReduce(std::shared_ptr<Communicator> communicator, const Ope
       tag_(tag) {
   const std::int64_t ranks = this->communicator().size();
   sliced_ = size_ * width_ * ranks > whole_bytes;
-  piece_size_ = sliced_ ? std::min(size_, piece_bytes / width_) : size_;
-  const std::int64_t slice = sliced_ ? piece_size_ / ranks + 1 : size_;
+  chunk_size_ = sliced_ ? std::min(size_, chunk_bytes / width_) : size_;
+  const std::int64_t slice = sliced_ ? chunk_size_ / ranks + 1 : size_;
   received_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(slice * ranks * width_));
   exchange_slices();
 }
 
-DirectReduce::Range DirectReduce::piece(std::int64_t number) const {
-  const std::int64_t first = number * piece_size_;
-  return {first, std::max<std::int64_t>(0, std::min(piece_size_, size_ - first))};
+DirectReduce::Range DirectReduce::chunk(std::int64_t number) const {
+  const std::int64_t first = number * chunk_size_;
+  return {first, std::max<std::int64_t>(0, std::min(chunk_size_, size_ - first))};
 }
 
-DirectReduce::Range DirectReduce::slice_of(Range piece, int rank) const {
-  if (!sliced_) return piece;
+DirectReduce::Range DirectReduce::slice_of(Range chunk, int rank) const {
+  if (!sliced_) return chunk;
   const std::int64_t ranks = communicator().size();
-  const std::int64_t begin = piece.count * rank / ranks, end = piece.count * (rank + 1) / ranks;
-  return {piece.first + begin, end - begin};
+  const std::int64_t begin = chunk.count * rank / ranks, end = chunk.count * (rank + 1) / ranks;
+  return {chunk.first + begin, end - begin};
 }
 
 bool DirectReduce::next() {
-  const bool summed = piece(reduced_).count == 0;
-  if (summed) return false;  // what arrived was the last piece being handed out
+  const bool summed = chunk(reduced_).count == 0;
+  if (summed) return false;  // the messages that have arrived were the results of the last chunk
   reduce_slices();
-  const Range done = piece(reduced_++);
-  if (sliced_) hand_out(done);
+  const Range done = chunk(reduced_++);
+  if (sliced_) send_results(done);
   exchange_slices();
   return pending();
 }
 
 void DirectReduce::exchange_slices() {
-  const Range whole = piece(reduced_);
+  const Range whole = chunk(reduced_);
   const int ranks = communicator().size(), self = communicator().rank();
   const Range own = slice_of(whole, self);
   for (int step = 1; step < ranks; ++step) {
@@ -104,7 +105,7 @@ void DirectReduce::exchange_slices() {
 }
 
 void DirectReduce::reduce_slices() {
-  const Range own = slice_of(piece(reduced_), communicator().rank());
+  const Range own = slice_of(chunk(reduced_), communicator().rank());
   std::vector<const std::byte*> sources;
   for (int rank = 0; rank < communicator().size(); ++rank) {
     const bool mine = rank == communicator().rank();
@@ -113,14 +114,14 @@ void DirectReduce::reduce_slices() {
   reduce_in_order(sources, at(own.first), own.count, type_, reduction_);
 }
 
-void DirectReduce::hand_out(Range piece) {
+void DirectReduce::send_results(Range chunk) {
   const int ranks = communicator().size(), self = communicator().rank();
   for (int step = 1; step < ranks; ++step) {
     const int from = (self + ranks - step) % ranks;
-    const Range slice = slice_of(piece, from);
+    const Range slice = slice_of(chunk, from);
     if (slice.count > 0) receive(at(slice.first), slice.count * width_, from, tag_);
   }
-  const Range own = slice_of(piece, self);
+  const Range own = slice_of(chunk, self);
   for (int step = 1; step < ranks && own.count > 0; ++step) {
     send(at(own.first), own.count * width_, (self + step) % ranks, tag_);
   }

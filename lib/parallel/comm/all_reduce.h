@@ -11,20 +11,22 @@ namespace lyceum {
 struct ReducedValues {
   void* data;
   std::int64_t size;  // elements
-  DType type;         // f32, bf16, f64, i32, i64
+  DType type;         // one of f32, bf16, f64, i32, i64
 };
 
-/// Starts an all_reduce in place. The result is x_0 + x_1 + … in rank order, whatever the size: the same bits on every
-/// rank and in every run.
+/// Starts an in-place all-reduce over MPI. The result is x_0 + x_1 + … in rank order for every size, so the bits are
+/// the same on every rank and in every run. There are three algorithms:
 ///
-/// By direct messages: values are cut into pieces, a piece into one slice a rank; every rank receives its slice from
-/// all others, reduces it in rank order, and sends the result to all. While one piece is reduced, the one before it is
-/// handed out. What is too small for slices is sent whole to everybody and reduced by each. It needs memory for one
-/// piece only. MPI_Iallreduce of Open MPI 4.1, in place, copies whole vectors up and down a tree: up to six times
-/// slower (64 MB, 8 ranks on 2 cores). A rank sends up to 2 · (ranks − 1) messages a piece.
+/// 1. In a large_group(), values of up to 1 MiB (counting the values of all ranks) are collected along a tree, reduced
+///   at its root, and the result is distributed along the tree.
+/// 2. Otherwise, values of up to 64 KiB (counting all ranks): each rank sends its values to all others and reduces the
+///   received ones.
+/// 3. Larger values, in chunks of 1 MiB, each divided into one slice per rank: each rank receives its slice from all
+///   others, reduces it, and sends the result to all. While a chunk is reduced, the previous result is being sent. The
+///   scratch memory is that of one chunk. A rank sends up to 2 · (ranks − 1) messages per chunk.
 ///
-/// In a large_group(), what is small (1 MB, all ranks' values together) is collected along a tree, reduced at its top,
-/// and the result handed down.
+/// MPI_Iallreduce (Open MPI 4.1, in place) sends whole vectors up and down a tree; it is up to six times slower (64 MB,
+/// 8 ranks on 2 cores).
 std::unique_ptr<Messages> start_all_reduce(std::shared_ptr<Communicator> communicator, const Operation& operation,
                                            const ReducedValues& values, Reduction reduction);
 

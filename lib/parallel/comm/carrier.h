@@ -11,19 +11,20 @@
 
 namespace lyceum {
 
-/// Every rank's part of a tensor, in rank order, and this rank's own, which may lie in it.
+/// The arguments of a reduce-scatter or an all-gather: the tensor with the parts of all ranks, in rank order, and this
+/// rank's part, which may be memory of the former.
 struct Parts {
   Tensor all, own;
   std::vector<std::int64_t> extents;  // elements of each rank's part
 
   std::int64_t width() const { return static_cast<std::int64_t>(size_of(all.dtype())); }
   std::int64_t bytes(int rank) const { return extents[static_cast<std::size_t>(rank)] * width(); }
-  /// Where the rank's part begins in `all`.
+  /// Returns the beginning of the rank's part in `all`.
   std::byte* begin(int rank) const;
 };
 
-/// Starts operations on the tensors of one group of several ranks. What they are given has been checked, and the
-/// transport keeps its memory alive, but for that of an exchange.
+/// Sends the tensors of one group of two or more ranks. Each function starts an operation and returns its state.
+/// Callers have checked the arguments. The operations keep the memory of tensors alive, but not that of an AllToAll.
 class Carrier {
  public:
   using Started = std::unique_ptr<Pending::State>;
@@ -31,27 +32,28 @@ class Carrier {
   virtual Started all_reduce(const Operation& operation, const Tensor& values, Reduction reduction) = 0;
   virtual Started reduce_scatter(const Operation& operation, const Parts& parts) = 0;
   virtual Started all_gather(const Operation& operation, const Parts& parts) = 0;
-  /// To and from operation.peer.
+  /// Starts a message to (send) or from (receive) rank operation.peer of the group.
   virtual Started send(const Operation& operation, const Tensor& values) = 0;
   virtual Started receive(const Operation& operation, const Tensor& values) = 0;
   virtual Started all_to_all(const Operation& operation, const ProcessGroup::AllToAll& exchange) = 0;
-  /// Collective over the group, which was just split into groups of one colour each: the carrier of `child`, this
-  /// rank's; null for a group of one.
+  /// Collective over the group, which has just been split by colour. Returns the carrier of `child`, the part with this
+  /// rank; null for a group of one.
   virtual std::unique_ptr<Carrier> split(const std::shared_ptr<Communicator>& child, int colour, Where where) = 0;
 };
 
-/// Where the tensors of a world's groups lie, and what their carriers share.
+/// Makes carriers for tensors in the memory of one stream, and owns what these carriers share.
 class TensorTransport {
  public:
   explicit TensorTransport(Stream stream) : stream(std::move(stream)) {}
   virtual ~TensorTransport() = default;
-  /// Collective over the group, which has several ranks. Groups split from it get theirs from this one.
+  /// Collective over the group, which has two or more ranks. Makes a carrier for a group whose parent has none;
+  /// carriers of groups split from it are made by Carrier::split().
   virtual std::unique_ptr<Carrier> carrier(const std::shared_ptr<Communicator>& communicator, Where where) = 0;
 
   const Stream stream;
 };
 
-/// Where rows of an exchange begin, in bytes, by rank.
+/// Returns the byte offset of each rank's rows in a buffer that holds `rows[r]` rows for rank r, in rank order.
 std::vector<std::int64_t> row_offsets(std::span<const std::int64_t> rows, std::int64_t row_bytes);
 
 }  // namespace lyceum

@@ -13,10 +13,10 @@ Communicator::Communicator(Identity identity, std::shared_ptr<SharedState> share
       shared_(std::move(shared)),
       members_(std::move(members)),
       rank_(rank),
-      place_(shared_->ledger.join(identity_.number)) {
+      position_(shared_->ledger.join(identity_.number)) {
   entry_.group = identity_.number;
   entry_.members = size();
-  entry_.place = rank_;
+  entry_.group_rank = rank_;
   put(entry_.group_name, identity_.name);
 }
 
@@ -36,7 +36,7 @@ Communicator::Communicator(MPI_Comm handle, Identity identity, std::shared_ptr<S
   const Operation made{"making a communicator", 0, 0, std::source_location::current()};
   check(MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN), made);
   check(MPI_Comm_rank(handle_, &rank_), made);
-  entry_.place = rank_;
+  entry_.group_rank = rank_;
   std::vector<int> ranks(members_.size());
   std::iota(ranks.begin(), ranks.end(), 0);
   MPI_Group own = MPI_GROUP_NULL, job = MPI_GROUP_NULL;
@@ -48,7 +48,7 @@ Communicator::Communicator(MPI_Comm handle, Identity identity, std::shared_ptr<S
 }
 
 Communicator::~Communicator() {
-  shared_->ledger.leave(place_);
+  shared_->ledger.leave(position_);
   if (handle_ == MPI_COMM_NULL || broken_ || std::uncaught_exceptions() > 0 || !mpi_running()) return;
   MPI_Comm_free(&handle_);
 }
@@ -72,10 +72,10 @@ std::int64_t Communicator::note(const Operation& operation) {
   }
   entry_.size = operation.where.unit > 0 ? operation.where.unit : operation.size;
   entry_.bytes = operation.bytes;
-  entry_.line = static_cast<std::int32_t>(operation.where.place.line());
+  entry_.line = static_cast<std::int32_t>(operation.where.location.line());
   put(entry_.operation, operation.name);
-  put(entry_.file, file_of(operation.where.place));
-  return shared_->ledger.start(entry_, place_);
+  put(entry_.file, file_of(operation.where.location));
+  return shared_->ledger.start(entry_, position_);
 }
 
 void Communicator::check(int code, const Operation& operation) const {
@@ -101,16 +101,17 @@ void Communicator::require_intact(const Operation& operation) const {
 
 std::string Communicator::describe(const Operation& operation) const {
   const std::string_view name = operation.name;
-  const std::string peer = operation.peer < 0 ? ""
-                                              : format_message(name == "send" ? " to rank {}" : " from rank {}",
-                                                               {std::int64_t{operation.peer}});
+  std::string peer;
+  if (operation.peer >= 0) {
+    peer = format_message(name == "send" ? " to rank {}" : " from rank {}", {std::int64_t{operation.peer}});
+  }
   return format_message(
       "{} of {} B{} on group {} (rank {} of {})",
       {std::string(name), operation.bytes, peer, identity_.name, std::int64_t{rank_}, std::int64_t{size()}});
 }
 
 std::uint64_t mixed(std::uint64_t number, std::uint64_t other) {
-  // The finaliser of MurmurHash3 over a combination as in Boost.
+  // The finaliser of MurmurHash3, applied to Boost's hash_combine.
   std::uint64_t x = number ^ (other + 0x9e3779b97f4a7c15u + (number << 6) + (number >> 2));
   x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdu;
   x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53u;

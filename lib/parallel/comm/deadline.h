@@ -6,15 +6,15 @@
 
 namespace lyceum {
 
-/// Ends the process unless this object goes first: for calls that nothing else gets back from. After `seconds`, `line`
-/// goes to stderr and the process ends with exit code 4 (failed). A process that `reports()` does not allow to print
-/// leaves both to the launcher, which ends it because of the process that printed, and ends by itself a minute later.
+/// Ends the process unless the object is destroyed within `seconds`: a limit for calls that cannot be interrupted. On
+/// expiry `line` is printed to stderr and the process ends with exit code 4 (failed). If `may_print()` returns false,
+/// another process prints and the launcher is expected to end this one; otherwise it ends itself after another minute.
 class Deadline {
  public:
-  Deadline(double seconds, std::string line, std::function<bool()> reports = {});
+  Deadline(double seconds, std::string line, std::function<bool()> may_print = {});
 
  private:
-  std::jthread thread_;  // its end is asked for, and waited for, by the destructor
+  std::jthread thread_;  // std::jthread: the destructor requests a stop and joins
 };
 
 }  // namespace lyceum

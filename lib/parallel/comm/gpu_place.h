@@ -4,14 +4,14 @@
 
 namespace lyceum {
 
-/// Which GPU a rank computes on.
+/// The GPU on which a rank computes.
 struct GpuPlace {
-  int device;   // as CudaStream counts
-  bool shared;  // whether any two ranks of the job have one GPU: NCCL refuses that, Transport::staged is for it
+  int device;   // device number as in CudaStream
+  bool shared;  // true if two ranks of the job use the same GPU, which NCCL refuses: use Transport::staged
 };
 
-/// Gives each rank a GPU of its machine, by turns. Collective over `world`, all ranks of the job; only a build with
-/// CUDA has it. Throws a usage Error on all ranks when one of them sees no GPU.
+/// Collective over `world`, all ranks of the job. Assigns the GPUs of each machine to its ranks in round-robin order.
+/// Throws a usage Error on all ranks if one of them sees no GPU. Only defined in builds with CUDA.
 GpuPlace place_on_gpus(const ProcessGroup& world);
 
 }  // namespace lyceum

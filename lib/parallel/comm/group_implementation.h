@@ -6,19 +6,23 @@
 
 namespace lyceum {
 
-/// What a group is made of: its ranks, how its tensors travel, and what it has counted.
+/// The state of a ProcessGroup: its communicator, the transport of its tensors, and its traffic counters.
 struct ProcessGroup::Implementation {
-  /// `transport`: null for tensors in the host's memory. `carrier`: of the transport; null where nothing travels by it.
+  /// `transport`: null if tensors are in host memory. `carrier`: made by the transport; null if no tensor data is sent
+  /// by it (one rank, a rehearsal, or host memory without `on()`).
   Implementation(std::shared_ptr<Communicator> communicator, std::shared_ptr<TensorTransport> transport,
                  std::unique_ptr<Carrier> carrier);
 
-  /// Whether an operation is to be started; in a rehearsal it is over once it is noted. Adds its bytes to `counter`.
+  /// Adds the operation's bytes to `counter`. True if the operation is to be started; in a rehearsal it is only
+  /// recorded, and the result is false. Throws if the group is broken.
   bool enter(const Operation& operation, std::int64_t& counter) const;
-  /// The same for one that only MPI does; null in a rehearsal.
+  /// Calls enter() and returns the operation's state for MPI messages; null in a rehearsal.
   std::unique_ptr<Messages> start(const Operation& operation, std::int64_t& counter) const;
+  /// Returns the carrier of this group's tensors.
   Carrier& tensors() { return carrier ? *carrier : host; }
-  /// Between two places of this rank's tensors.
+  /// Copies between two buffers of this rank, in the memory where its tensors are.
   void copy(void* to, const void* from, std::size_t bytes) const;
+  /// Starts an all-to-all of checked arguments over `by`.
   Pending exchange(const AllToAll& exchange, Carrier& by, Where where);
 
   std::shared_ptr<Communicator> communicator;
@@ -28,7 +32,8 @@ struct ProcessGroup::Implementation {
   Traffic traffic{};
 };
 
-/// Throws where an exchange does not fit its group.
+/// Throws if the counts of an exchange do not fit the group: their number, a negative count, or different counts of
+/// rows that this rank sends to itself and expects from itself.
 void require_fitting(const ProcessGroup& group, const ProcessGroup::AllToAll& exchange);
 
 }  // namespace lyceum

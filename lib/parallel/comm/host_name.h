@@ -4,7 +4,7 @@
 
 namespace lyceum {
 
-/// Of this machine; "unknown" where it has none.
+/// Returns the host name of this machine; "unknown" if it cannot be determined.
 std::string host_name();
 
 }  // namespace lyceum

@@ -10,7 +10,7 @@
 #include "parallel/comm/pieces.h"
 #include "parallel/comm/tree.h"
 
-// What a group does with the host's memory, over MPI, wherever its tensors lie.
+// The operations of a group on host memory. They use MPI, whatever the transport of the group's tensors.
 namespace lyceum {
 
 void ProcessGroup::barrier(Where where) const {
@@ -24,7 +24,7 @@ void ProcessGroup::barrier(Where where) const {
 
 namespace {
 
-/// Waits.
+/// Blocking all-reduce of a span.
 template <class T>
 void reduce(ProcessGroup::Implementation& group, std::span<T> values, Reduction reduction, Where where) {
   const std::shared_ptr<Communicator>& communicator = group.communicator;
@@ -101,7 +101,7 @@ void ProcessGroup::all_gather(std::span<const std::int64_t> sent, std::span<std:
 
 namespace {
 
-/// On `root` all ranks' texts; those of a rehearsal are this rank's.
+/// Returns the texts of all ranks on `root`. In a rehearsal, each rank's text is that of this rank.
 JoinedTexts gathered(ProcessGroup::Implementation& group, const std::string& text, int root, Where where) {
   const std::shared_ptr<Communicator>& communicator = group.communicator;
   const auto texts = std::make_shared<JoinedTexts>();

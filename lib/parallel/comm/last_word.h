@@ -4,15 +4,15 @@
 
 namespace lyceum {
 
-/// Decides which process of a machine reports why the job fails: the first that asks, whatever their timing. The answer
-/// is a file in the folder that the launcher has for the job on each machine and removes with it, so it is there before
-/// MPI is, and still there when the process that reported has ended. Without such a folder every process may report.
+/// Selects one process per machine that reports why the job fails: the first one that asks. The decision is recorded as
+/// a file in the folder that the launcher makes for the job on each machine and removes at its end. So it works before
+/// MPI is initialised and after the reporting process has ended. Without such a folder every process may report.
 class LastWord {
  public:
   LastWord();
-  /// True for one process of the machine.
+  /// True for the first process of the machine that calls it, or if there is no launcher. Creates the file.
   bool take() const;
-  /// True once a process has the last word.
+  /// True once a process of this machine has been selected.
   bool taken() const;
 
  private:

@@ -37,8 +37,8 @@ const LedgerEntry* LedgerPage::counterpart(const LedgerEntry& other) const {
 }
 
 std::int64_t LedgerPage::started(std::uint64_t group) const {
-  const auto place = std::ranges::find(positions, group, &Position::group);
-  return place == positions.end() ? -1 : place->started;
+  const auto position = std::ranges::find(positions, group, &Position::group);
+  return position == positions.end() ? -1 : position->started;
 }
 
 void Ledger::move_to(std::shared_ptr<LedgerPage> page, int rank) {
@@ -50,22 +50,22 @@ void Ledger::move_to(std::shared_ptr<LedgerPage> page, int rank) {
 }
 
 int Ledger::join(std::uint64_t group) {
-  const auto place = std::ranges::find(page_->positions, std::uint64_t{0}, &LedgerPage::Position::group);
-  if (place == page_->positions.end()) return -1;
-  *place = {group, 0};
-  return static_cast<int>(place - page_->positions.begin());
+  const auto position = std::ranges::find(page_->positions, std::uint64_t{0}, &LedgerPage::Position::group);
+  if (position == page_->positions.end()) return -1;
+  *position = {group, 0};
+  return static_cast<int>(position - page_->positions.begin());
 }
 
-void Ledger::leave(int place) {
-  if (place >= 0) page_->positions[static_cast<std::size_t>(place)] = {0, 0};
+void Ledger::leave(int position) {
+  if (position >= 0) page_->positions[static_cast<std::size_t>(position)] = {0, 0};
 }
 
-std::int64_t Ledger::start(const LedgerEntry& entry, int place) {
+std::int64_t Ledger::start(const LedgerEntry& entry, int position) {
   LedgerEntry& noted = page_->ring[static_cast<std::size_t>(page_->noted) % LedgerPage::entries];
   noted = entry;
   noted.started = monotonic_seconds();
   noted.finished = 0;
-  if (place >= 0 && !entry.message()) page_->positions[static_cast<std::size_t>(place)].started = entry.index + 1;
+  if (position >= 0 && !entry.message()) page_->positions[static_cast<std::size_t>(position)].started = entry.index + 1;
   if (listener_) listener_(noted);
   return page_->noted++;
 }

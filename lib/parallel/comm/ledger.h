@@ -11,71 +11,79 @@
 
 namespace lyceum {
 
-/// One operation that a rank handed to a group. Plain memory, since other processes of the machine read it.
+/// An operation that a rank has started on a group. Trivially copyable, since other processes of the machine read it.
 struct LedgerEntry {
-  std::uint64_t group = 0;          // one number on all members of a group, and on no other group of the job
-  std::int64_t index = -1;          // among the group's operations; a message: among those of its two ranks, that way
-  std::int64_t size = 0;            // bytes that all ranks must agree on, see ProcessGroup; all_to_all: of a row
-  std::int64_t bytes = 0;           // that this rank hands over, as ProcessGroup::Traffic counts them
-  std::int32_t from = -1, to = -1;  // a message: between which ranks of the job
-  std::int32_t members = 0, place = 0;  // ranks of the group, and this one's rank in it
+  std::uint64_t group = 0;  // identity of the group: the same on all its members, and unique in the job
+  /// Number among the collective operations of the group, or among its messages with the same from and to
+  std::int64_t index = -1;
+  std::int64_t size = 0;                     // bytes that all ranks must pass equally (all_to_all: the size of a row)
+  std::int64_t bytes = 0;                    // bytes that this rank passes, as counted by ProcessGroup::Traffic
+  std::int32_t from = -1, to = -1;           // messages only: sender and receiver, as ranks of the job
+  std::int32_t members = 0, group_rank = 0;  // size of the group, and this rank's rank in it
   std::int32_t line = 0;
-  double started = 0, finished = 0;  // seconds of this machine's monotonic clock; 0: not yet
+  double started = 0, finished = 0;  // seconds on this machine's monotonic clock; 0: not yet
   std::array<char, 32> group_name{};
   std::array<char, 16> operation{};
-  std::array<char, 40> file{};  // of the call, without folders
+  std::array<char, 40> file{};  // source file of the call, without directories
 
+  /// True for a send or receive, false for a collective operation.
   bool message() const { return from >= 0; }
-  /// Whether two ranks' entries at the same place of one sequence belong together.
+  /// True if this entry and another rank's entry with the same group, index, from and to can belong to one operation.
   bool fits(const LedgerEntry& other) const;
-  /// "all_reduce #812 of 4096 B on group data (step.cpp:47)"
+  /// Returns e.g. "all_reduce #812 of 4096 B on group data (step.cpp:47)".
   std::string text() const;
 };
 
-/// A rank's last operations, and how far it came on each of its groups.
+/// The memory of one rank's ledger: its last operations in a ring, and the number of operations that it has started on
+/// each of its groups.
 struct LedgerPage {
   static constexpr std::size_t entries = 64, groups = 64;
   struct Position {
     std::uint64_t group;   // 0: free
-    std::int64_t started;  // operations so far, without messages
+    std::int64_t started;  // number of collective operations
   };
 
-  std::int32_t rank = -1, process = 0;  // of the job; of Linux
+  std::int32_t rank = -1, process = 0;  // rank in the job, and process id
   std::uint64_t process_space = 0;      // see process_space()
-  char state = '?';             // of the process, as Linux says it, when the page was copied: T stopped, 0 gone, …
-  double copied = 0;            // when, on the clock of its machine
-  std::int64_t noted = 0;       // entries so far; number n is in ring[n % entries]
-  std::int64_t waits_for = -1;  // the number of the entry that the rank waits for
+  char state = '?';                     // state of the process when the page was copied, see process_state()
+  double copied = 0;                    // time of the copy, on the clock of its machine
+  std::int64_t noted = 0;               // number of entries recorded; entry n is ring[n % entries]
+  std::int64_t waits_for = -1;          // number of the entry that the rank is waiting for; -1: none
   std::array<LedgerEntry, entries> ring{};
   std::array<Position, groups> positions{};
 
-  /// The entry of that number; null when it is no longer, or not yet, there.
+  /// Returns the entry with this number; null if it has been overwritten or does not exist yet.
   const LedgerEntry* entry(std::int64_t number) const;
-  /// What the rank waits for; null where it does not wait.
+  /// Returns the entry that the rank is waiting for; null if it is not waiting or the entry has been overwritten.
   const LedgerEntry* waiting() const { return waits_for < 0 ? nullptr : entry(waits_for); }
-  /// The entry at the same place of the sequence as `other`, of another rank.
+  /// Returns the entry that corresponds to `other`, an entry of another rank; null if there is none.
   const LedgerEntry* counterpart(const LedgerEntry& other) const;
-  /// Operations that the rank started on a group; −1 where it is no member of it.
+  /// Returns the number of collective operations that the rank has started on a group; -1 if it is not a member.
   std::int64_t started(std::uint64_t group) const;
 };
 
-/// Writes a rank's page: a few dozen nanoseconds an operation. One thread.
+/// Records the operations of one rank in a LedgerPage. A record costs a few dozen nanoseconds. Not thread-safe.
 class Ledger {
  public:
   using Listener = std::function<void(const LedgerEntry&)>;
   Ledger() : page_(std::make_shared<LedgerPage>()) {}
-  /// From now on on this page, which others may see, as that of `rank` and this process.
+  /// Copies the current page to `page`, as that of `rank` and this process, and continues there. `page` may be in
+  /// memory that other processes read.
   void move_to(std::shared_ptr<LedgerPage> page, int rank);
 
   const LedgerPage& page() const { return *page_; }
-  /// A place for a group's position, or none where all are taken: then only its entries are known.
+  /// Reserves an element of LedgerPage::positions for a group. Returns its index, or -1 if all are in use; then only
+  /// the group's entries are recorded.
   int join(std::uint64_t group);
-  void leave(int place);
-  /// Notes the start of an operation; gives its number.
-  std::int64_t start(const LedgerEntry& entry, int place);
+  /// Releases that element, when the group is destroyed.
+  void leave(int position);
+  /// Records the start of an operation and returns the number of its entry. `position`: the result of join().
+  std::int64_t start(const LedgerEntry& entry, int position);
+  /// Records the end of the operation with this entry, unless the entry has been overwritten.
   void finish(std::int64_t number);
+  /// Records that the rank waits for the operation with this entry; -1: it does not wait.
   void wait_for(std::int64_t number) { page_->waits_for = number; }
-  /// Hears of every operation from its start; none: nobody does.
+  /// Sets a function that is called with every entry at its start; an empty function removes it.
   void listen(Listener listener) { listener_ = std::move(listener); }
 
  private:
@@ -83,14 +91,15 @@ class Ledger {
   Listener listener_;
 };
 
-/// Seconds, the same for all processes of a machine.
+/// Returns the monotonic time in seconds, on a clock that all processes of a machine share.
 double monotonic_seconds();
-/// `text`, cut to what fits.
+/// Copies `text` to `field`, truncated to its size and terminated by zeros.
 template <std::size_t size>
 void put(std::array<char, size>& field, std::string_view text) {
   field.fill('\0');
   text.copy(field.data(), size - 1);
 }
+/// Returns the file name without directories.
 std::string_view file_of(const std::source_location& where);
 
 }  // namespace lyceum

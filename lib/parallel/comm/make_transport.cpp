@@ -8,7 +8,7 @@
 namespace lyceum {
 namespace {
 
-/// In the host's memory, or in that of a rehearsal.
+/// The transport for host memory; also used in rehearsals.
 class HostTransport final : public TensorTransport {
  public:
   using TensorTransport::TensorTransport;

@@ -4,8 +4,8 @@
 
 namespace lyceum {
 
-/// What moves tensors of groups of `world`'s ranks where `stream` computes. Throws a usage Error where the two do not
-/// fit together.
+/// Returns the transport for tensors in the memory of `stream`, for groups of ranks of `world`. Throws a usage Error if
+/// `transport` does not suit the stream.
 std::shared_ptr<TensorTransport> make_transport(Stream stream, Transport transport, const Communicator& world);
 
 }  // namespace lyceum

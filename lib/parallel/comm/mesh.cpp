@@ -67,7 +67,8 @@ Mesh Mesh::create(ProcessGroup world, MeshShape shape) {
   const MeshIndex own = shape.index_of(world.rank(), ranks);
   const int dp = shape.data(ranks), tp = shape.tensor;
   const int edp = shape.expert_data(ranks), ep = shape.expert, etp = shape.expert_tensor;
-  // A group's colour numbers the places on the axes that it does not run along; along its own, ranks keep their order.
+  // A group contains the ranks that differ only in its own coordinate; the colour numbers the other coordinates. Within
+  // a group, ranks keep the order of the world.
   const auto along = [&](const char* name, auto colour) {
     return world.split([&](int rank) { return colour(shape.index_of(rank, ranks)); }, name);
   };

@@ -66,9 +66,9 @@ Carrier::Started MpiCarrier::receive(const Operation& operation, const Tensor& v
   return state;
 }
 
-// One message a pair and direction, receives first. Messages between two ranks keep their order, so exchanges that are
-// started in the same order on all ranks match, however many are under way. A rank with nothing to send or to receive
-// starts one too: all ranks count alike.
+// One message per pair of ranks and direction; receives are started first. Messages between two ranks keep their order.
+// So exchanges that all ranks start in the same order match, even if several are in flight. Ranks with nothing to send
+// or receive start the operation too, so that operation numbers in the ledger agree.
 Carrier::Started MpiCarrier::all_to_all(const Operation& operation, const ProcessGroup::AllToAll& exchange) {
   const auto self = static_cast<std::size_t>(communicator_->rank()),
              ranks = static_cast<std::size_t>(communicator_->size());

@@ -4,7 +4,7 @@
 
 namespace lyceum {
 
-/// Tensors in the host's memory, by MPI.
+/// Sends tensors in host memory by MPI.
 class MpiCarrier final : public Carrier {
  public:
   explicit MpiCarrier(std::shared_ptr<Communicator> communicator) : communicator_(std::move(communicator)) {}

@@ -25,7 +25,8 @@
 namespace lyceum {
 namespace {
 
-/// MPI_Init waits for all ranks of the job, for ever where one of them is another program.
+/// Returns the time limit of MPI_Init, which waits for all ranks of the job, without end if one of them is another
+/// program.
 Deadline start_limit(const std::string& host, const LastWord& last_word) {
   double seconds = 300;
   if (const char* set = std::getenv("LYCEUM_START_TIMEOUT")) {
@@ -42,7 +43,7 @@ Deadline start_limit(const std::string& host, const LastWord& last_word) {
       "that "
       "reach each other; LYCEUM_START_TIMEOUT=SECONDS waits longer",
       rank, host, seconds);
-  // Ranks of other machines are given time to be ended by the launcher, because of the first that printed.
+  // Staggered: once one rank has printed, the launcher has time to end the ranks of other machines before they print.
   return {seconds + 0.25 * std::min(rank, 20), line, [last_word] { return last_word.take(); }};
 }
 
@@ -50,18 +51,19 @@ void check(int code, const char* operation) {
   if (code != MPI_SUCCESS) fail(ExitCode::failed, "{}: {}", operation, mpi_error_text(code));
 }
 
-/// Keeps in what Open MPI 4 says of MPI_Abort, after the line that says why, as `mpirun -q` does for mpirun's own.
-void hush_abort() {
+/// Suppresses Open MPI 4's message about MPI_Abort, as `mpirun -q` does for mpirun's own messages; the error line has
+/// been printed already.
+void suppress_abort_message() {
   if (void* quiet = dlsym(RTLD_DEFAULT, "orte_execute_quiet")) *static_cast<bool*>(quiet) = true;
 }
 
 }  // namespace
 
-struct MpiSession::Ends {
+struct MpiSession::ReportBarrier {
   MPI_Comm group = MPI_COMM_NULL;
 };
 
-MpiSession::MpiSession() : host_(host_name()), ends_(std::make_unique<Ends>()) {
+MpiSession::MpiSession() : host_(host_name()), report_barrier_(std::make_unique<ReportBarrier>()) {
   if (!launched_rank()) {
     const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
     require_usage(!tasks || std::atoi(tasks) <= 1,
@@ -69,7 +71,7 @@ MpiSession::MpiSession() : host_(host_name()), ends_(std::make_unique<Ends>()) {
                   tasks ? tasks : "");
     return;
   }
-  load_kernels_at_start();  // while there are no threads: it changes the environment
+  load_kernels_at_start();  // must precede all threads: it changes the environment
   const Deadline start = start_limit(host_, last_word_);
   int provided = MPI_THREAD_SINGLE;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
@@ -88,12 +90,12 @@ MpiSession::MpiSession() : host_(host_name()), ends_(std::make_unique<Ends>()) {
   check(MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, machine), "MPI_Allreduce");
   with_rank_zero_ = lowest == 0;
   check(MPI_Comm_free(&machine), "MPI_Comm_free");
-  // Where every rank's place is what it would be among neighbours, neighbours lie together.
+  // If every rank's local index is the expected one, consecutive ranks share a machine.
   const bool in_order = local_rank_ == rank_ % local_size_;
   std::array<int, 2> least{in_order ? local_size_ : 0, -local_size_};
   check(MPI_Allreduce(MPI_IN_PLACE, least.data(), 2, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "MPI_Allreduce");
   host_ranks_ = least[0] == -least[1] ? least[0] : 0;
-  check(MPI_Comm_dup(MPI_COMM_WORLD, &ends_->group), "MPI_Comm_dup");
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &report_barrier_->group), "MPI_Comm_dup");
 }
 
 MpiSession::~MpiSession() {
@@ -105,19 +107,22 @@ ProcessGroup MpiSession::world(double timeout) const {
 }
 
 void MpiSession::report(const Failure& failure) const {
-  // Seconds. mpirun asks processes to end as late as odls_base_sigkill_timeout after another one failed.
+  // Seconds. After a failure, mpirun may take up to odls_base_sigkill_timeout to end the other processes.
   constexpr double time_of_rank_zero = 0.5, time_of_others = 3, time_of_reporter = 60, time_of_launcher = 60;
   const bool of_input = failure.code == ExitCode::usage || failure.code == ExitCode::bad_input;
-  const double patience = failure.reported_elsewhere     ? time_of_reporter
-                          : rank_ == 0                   ? 0
-                          : with_rank_zero_ && !of_input ? time_of_rank_zero
-                                                         : time_of_others;
-  MPI_Request meeting = MPI_REQUEST_NULL;
+  // The head start that this rank gives to the one that should report.
+  const double head_start = [&] {
+    if (failure.reported_elsewhere) return time_of_reporter;
+    if (rank_ == 0) return 0.0;
+    return with_rank_zero_ && !of_input ? time_of_rank_zero : time_of_others;
+  }();
+  MPI_Request barrier = MPI_REQUEST_NULL;
   bool works = of_input && size_ > 1 && started_ && mpi_running(), joined = false;
   const auto all_report = [&] {
     int all = 0;
-    if (works && !std::exchange(joined, true)) works = MPI_Ibarrier(ends_->group, &meeting) == MPI_SUCCESS;
-    if (works) works = MPI_Test(&meeting, &all, MPI_STATUS_IGNORE) == MPI_SUCCESS;  // also once it is complete
+    if (works && !std::exchange(joined, true)) works = MPI_Ibarrier(report_barrier_->group, &barrier) == MPI_SUCCESS;
+    // MPI_Test also works once the barrier is complete
+    if (works) works = MPI_Test(&barrier, &all, MPI_STATUS_IGNORE) == MPI_SUCCESS;
     return works && all;
   };
   const auto wait_while = [&](double seconds, const std::function<bool()>& reason) {
@@ -127,7 +132,7 @@ void MpiSession::report(const Failure& failure) const {
     }
   };
   bool all = false;
-  wait_while(patience, [&] {
+  wait_while(head_start, [&] {
     all = all_report();
     const bool reporter_gone = failure.reporter != 0 && is_gone(process_state(failure.reporter));
     return !all && !last_word_.taken() && !reporter_gone;
@@ -147,7 +152,7 @@ void MpiSession::report(const Failure& failure) const {
 
 void MpiSession::abort(ExitCode code) const {
   std::fflush(nullptr);
-  hush_abort();
+  suppress_abort_message();
   if (started_ && mpi_running()) MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
   std::_Exit(static_cast<int>(code));
 }
@@ -155,7 +160,7 @@ void MpiSession::abort(ExitCode code) const {
 void MpiSession::end(ExitCode code) const {
   if (!started_ || !launched_by_mpirun()) return;
   MPI_Barrier(MPI_COMM_WORLD);
-  if (rank_ != 0) sleep(10);  // mpirun ends it before
+  if (rank_ != 0) sleep(10);  // mpirun ends the process earlier
   abort(code);
 }
 

@@ -10,56 +10,61 @@
 
 namespace lyceum {
 
-/// MPI for the life of the program. Started by a launcher (mpirun, srun --mpi=pmix) it initialises MPI and finalises it
-/// at the end; started by hand it is a job of one rank and leaves MPI alone. One object a process, made before threads.
+/// Initialises MPI for the lifetime of the program and finalises it at the end, if the process was started by a
+/// launcher (mpirun, srun --mpi=pmix). Otherwise the process is a job of one rank, and MPI is not used. Make one object
+/// per process, before any threads.
 class MpiSession {
  public:
-  /// Throws a usage Error when srun started several ranks without MPI, as each would believe that it is alone. Waits
-  /// for the other ranks for LYCEUM_START_TIMEOUT seconds (of the environment, default 300), then ends the process with
-  /// one line and exit code 4.
+  /// Throws a usage Error if srun started several ranks without MPI, since each would be a separate job of one rank.
+  /// Waits for the other ranks for LYCEUM_START_TIMEOUT seconds (environment variable, default 300); after that it
+  /// prints one line and ends the process with exit code 4.
   MpiSession();
-  /// Finalises MPI, unless an error is on its way out: other ranks would not come along.
+  /// Finalises MPI, unless an exception propagates: other ranks might not enter MPI_Finalize, which waits for them.
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
 
-  /// All ranks of the job. `timeout`: seconds that any wait on it, or on groups split from it, may last.
+  /// Returns the group of all ranks of the job. `timeout`: maximum duration in seconds of waits in this group and in
+  /// groups split from it.
   ProcessGroup world(double timeout) const;
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// This rank's place among, and the number of, the job's ranks on this machine.
+  /// Return this rank's index among the ranks of the job on this machine, and their number.
   int local_rank() const { return local_rank_; }
   int local_size() const { return local_size_; }
   const std::string& host() const { return host_; }
-  /// Ranks of each machine, where all have equally many and neighbours lie together; else 0.
+  /// Returns the number of ranks on each machine, if it is the same on all machines and consecutive ranks share a
+  /// machine; 0 otherwise.
   int host_ranks() const { return host_ranks_; }
 
+  /// An error that ends the job.
   struct Failure {
     ExitCode code;
-    std::string line;                 // that says why
+    std::string line;                 // message that states the cause
     bool reported_elsewhere = false;  // see ReportedElsewhere
+    /// If `reported_elsewhere`: process id of the rank that reports; 0 if it is on another machine.
     int reporter = 0;
     std::function<bool()> ended{};  // true once the launcher has asked this process to end
   };
-  /// Ends the job after an error that other ranks may have as well. One process of each machine prints the line, see
-  /// LastWord; the others wait for the launcher to end them. Rank 0, or the rank that reports elsewhere, gets some time
-  /// to be the one. Errors of the input are found by all ranks or one: then ranks of other machines learn that all have
-  /// come here. Of other errors they know nothing, so they give it more time.
+  /// Ends the job after an error that other ranks may have too. One process per machine prints the line (LastWord); the
+  /// others wait for the launcher to end them. Rank 0, or the rank that reports according to ReportedElsewhere, gets a
+  /// head start. Input errors (usage, bad_input) are found either by all ranks or by one: ranks of other machines meet
+  /// in a barrier to find out which. For other errors they cannot know, so they wait longer before they print.
   [[noreturn]] void report(const Failure& failure) const;
-  /// Ends every rank of the job at once with this exit code. For errors that this rank alone knows of.
+  /// Ends all ranks of the job at once with this exit code. For errors that only this rank has.
   [[noreturn]] void abort(ExitCode code) const;
-  /// Collective: ends the job with an exit code other than 0 that all ranks have, as returning it from `main` would,
-  /// but without the two banners that Open MPI's mpirun has for that. Returns under other launchers.
+  /// Collective. Ends the job with an exit code other than 0 that is the same on all ranks. Unlike a return from
+  /// `main`, this does not make Open MPI's mpirun print two banners. Returns if the launcher is not mpirun.
   void end(ExitCode code) const;
 
  private:
   bool started_ = false;
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1, host_ranks_ = 1;
-  bool with_rank_zero_ = true;  // on its machine
+  bool with_rank_zero_ = true;  // rank 0 is on this machine
   LastWord last_word_;
   std::string host_;
-  struct Ends;  // the communicator on which ranks meet that report
-  std::unique_ptr<Ends> ends_;
+  struct ReportBarrier;  // duplicate of MPI_COMM_WORLD for the barrier in report()
+  std::unique_ptr<ReportBarrier> report_barrier_;
 };
 
 }  // namespace lyceum

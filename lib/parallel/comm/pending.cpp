@@ -12,7 +12,7 @@ Pending::Pending(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Pending::Pending(Pending&&) noexcept = default;
 
 Pending& Pending::operator=(Pending&& other) noexcept {
-  Pending old = std::move(*this);  // waits for what this one held
+  Pending old = std::move(*this);  // waits for the operation that this object held
   state_ = std::move(other.state_);
   return *this;
 }
@@ -20,14 +20,14 @@ Pending& Pending::operator=(Pending&& other) noexcept {
 Pending::~Pending() {
   if (!state_) return;
   try {
-    // While an error is on its way out the other ranks may never come: end the job rather than wait for them.
+    // While an exception propagates, other ranks may never enter the operation, so waiting could hang the job.
     if (std::uncaught_exceptions() > 0 || !mpi_running()) {
       state_->abandon();
-      (void)state_.release();  // MPI may still write into what it keeps
+      (void)state_.release();  // leaked: MPI may still write into the buffers that it keeps alive
     } else {
       wait();
     }
-  } catch (...) {  // wait() aborted the operation and marked the group; the next call on it throws
+  } catch (...) {  // wait() has abandoned the operation and marked the group; the next call on it throws
   }
 }
 
@@ -37,7 +37,7 @@ bool Pending::test() {
     if (!state_->test()) return false;
   } catch (...) {
     state_->abandon();
-    (void)state_.release();  // leaked: MPI may still write into what it keeps
+    (void)state_.release();  // leaked: MPI may still write into the buffers that it keeps alive
     throw;
   }
   state_.reset();
@@ -50,7 +50,7 @@ void Pending::wait() {
     state_->wait();
   } catch (...) {
     state_->abandon();
-    (void)state_.release();  // leaked: MPI may still write into what it keeps
+    (void)state_.release();  // leaked: MPI may still write into the buffers that it keeps alive
     throw;
   }
   state_.reset();

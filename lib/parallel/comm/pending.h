@@ -4,10 +4,11 @@
 
 namespace lyceum {
 
-/// A started operation. The buffers that it was given must live until wait() returned or test() said true. Several may
-/// be in flight, and be waited for in any order: waiting for one moves all of them on. The destructor waits, at most
-/// the group's timeout, and swallows errors: the next operation on the group reports them. While an exception
-/// propagates it does not wait: the operation is aborted, and its group refuses everything from then on.
+/// An operation in flight. Its buffers must live until wait() has returned or test() has returned true. Several
+/// operations may be in flight and may be waited for in any order; waiting for one advances all of them.
+///
+/// The destructor waits (up to the group's timeout) and swallows errors; the next operation on the group reports them.
+/// While an exception propagates, the destructor does not wait but abandons the operation. The group is unusable then.
 class [[nodiscard]] Pending {
  public:
   class State;
@@ -17,10 +18,10 @@ class [[nodiscard]] Pending {
   Pending& operator=(Pending&&) noexcept;
   ~Pending();
 
-  /// True if it has finished, also on the device; gives the transport a chance to move data.
+  /// True if the operation has finished, on the device too. Advances all operations in flight. Throws if it failed.
   bool test();
-  /// Work that a stream gets from now on finds its data. Throws an Error that names operation, group and rank when the
-  /// group's timeout passes.
+  /// Blocks until work that is added to the stream from now on sees the result. Throws an Error with the operation,
+  /// group and rank if the operation fails or the group's timeout expires.
   void wait();
 
  private:

@@ -1,5 +1,7 @@
 #include "parallel/comm/pending_state.h"
 
+#include <utility>
+
 #include "core/clock.h"
 #include "core/polling.h"
 #include "kernels/digest.h"
@@ -14,7 +16,7 @@ void wait_until(const std::function<bool()>& reached, const Communicator& commun
   while (!reached()) {
     const double waited = seconds_since(begin);
     if (waited > communicator.timeout())
-      communicator.fail_timeout(operation, watch ? watch->find_out() : Watch::Finding{});
+      communicator.fail_timeout(operation, watch ? watch->find_cause() : Watch::Finding{});
     if (watch) watch->serve(waited);
     pause_polling(waited);
   }
@@ -35,7 +37,7 @@ void Pending::State::abandon() {
   shared.progress.give_up();
 }
 
-bool Pending::State::settled() {
+bool Pending::State::advance_all() {
   communicator_->shared()->progress.poll();
   if (error_) std::rethrow_exception(error_);
   return done_;
@@ -46,7 +48,7 @@ void Pending::State::finish_for_caller() {
 }
 
 bool Pending::State::test() {
-  if (!settled() || !ended()) return false;
+  if (!advance_all() || !ended()) return false;
   finish_for_caller();
   return true;
 }
@@ -67,7 +69,7 @@ void Pending::State::finish() { communicator_->shared()->ledger.finish(noted_); 
 void Pending::State::wait() {
   Ledger& ledger = communicator_->shared()->ledger;
   ledger.wait_for(noted_);
-  wait_until([this] { return settled(); }, *communicator_, operation_);
+  wait_until([this] { return advance_all(); }, *communicator_, operation_);
   ledger.wait_for(-1);
   finish_for_caller();
 }
@@ -86,14 +88,14 @@ void Messages::send_message(const void* from, int bytes, int to, int tag) {
   check(MPI_Isend(from, bytes, MPI_BYTE, to, tag, communicator().handle(), request()));
 }
 
-// Messages between two ranks with one tag keep their order, so a checksum is the message behind its own.
+// Messages between two ranks with one tag keep their order, so a checksum arrives directly after its data.
 void Messages::receive(void* to, std::int64_t bytes, int from, int tag) {
   if (bytes == 0) return receive_message(to, 0, from, tag);
   for_pieces(bytes, [&](std::int64_t first, int count) {
-    std::byte* const piece = static_cast<std::byte*>(to) + first;
-    receive_message(piece, count, from, tag);
+    std::byte* const chunk = static_cast<std::byte*>(to) + first;
+    receive_message(chunk, count, from, tag);
     if (!communicator().shared()->checksums) return;
-    checksums_.push_back({.data = piece, .bytes = static_cast<std::size_t>(count), .from = from});
+    checksums_.push_back({.data = chunk, .bytes = static_cast<std::size_t>(count), .from = from});
     receive_message(&checksums_.back().value, sizeof(Checksum::value), from, tag);
   });
 }
@@ -101,10 +103,10 @@ void Messages::receive(void* to, std::int64_t bytes, int from, int tag) {
 void Messages::send(const void* from, std::int64_t bytes, int to, int tag) {
   if (bytes == 0) return send_message(from, 0, to, tag);
   for_pieces(bytes, [&](std::int64_t first, int count) {
-    const std::byte* const piece = static_cast<const std::byte*>(from) + first;
-    send_message(piece, count, to, tag);
+    const std::byte* const chunk = static_cast<const std::byte*>(from) + first;
+    send_message(chunk, count, to, tag);
     if (!communicator().shared()->checksums) return;
-    checksums_.push_back({.value = digest_of_bytes(piece, static_cast<std::size_t>(count))});
+    checksums_.push_back({.value = digest_of_bytes(chunk, static_cast<std::size_t>(count))});
     send_message(&checksums_.back().value, sizeof(Checksum::value), to, tag);
   });
 }

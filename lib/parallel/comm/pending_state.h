@@ -12,7 +12,8 @@
 
 namespace lyceum {
 
-/// A started operation: noted in the ledger, moved on by whoever waits for any operation of its world.
+/// The state of an operation in flight: recorded in the ledger, and advanced during every wait for any operation of its
+/// world. Subclasses implement the steps.
 class Pending::State : private Progress::Task {
  public:
   State(std::shared_ptr<Communicator> communicator, Operation operation);
@@ -20,63 +21,67 @@ class Pending::State : private Progress::Task {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  /// What must outlive the operation.
+  /// Keeps `owner` alive until the operation has ended.
   void keep(std::shared_ptr<const void> owner) { kept_.push_back(std::move(owner)); }
-  /// Called by whoever waits for this, or finds that it has ended.
+  /// Sets a function that wait() or test() calls once, on success, before they return to the caller.
   void then(std::function<void()> last) { then_ = std::move(last); }
 
-  /// Moves everything that is under way on; whether this has ended. Throws where it failed.
+  /// Advances all operations in flight. True if this one has ended, on the device too. Throws if it failed.
   bool test();
-  /// Until its data can be used on the compute stream. Throws when the group's timeout passes.
+  /// Blocks until the result can be used by work added to the compute stream. Throws on failure or timeout.
   void wait();
-  /// Gives the operation up: the group is unusable from now on.
+  /// Stops waiting for the operation and marks its group as broken.
   void abandon();
 
  protected:
   Communicator& communicator() const { return *communicator_; }
   const std::shared_ptr<Communicator>& shared_communicator() const { return communicator_; }
   const Operation& operation() const { return operation_; }
+  /// Returns the number of the operation's entry in the ledger.
   std::int64_t noted() const { return noted_; }
-  /// Takes the steps that can be taken without waiting. True: none is left for the host to take.
+  /// Takes all steps that are possible without waiting. True if no step is left for the host.
   virtual bool step() = 0;
-  /// After the last step: whether a device has ended it, too.
+  /// True if the operation has also ended on the device. Called once step() has returned true.
   virtual bool ended() const { return true; }
-  /// Called after the last step; other operations end later, and say so to the ledger themselves.
+  /// Records the end of the operation in the ledger; called after the last step. Overridden by operations that end
+  /// later, on a device, and record that themselves.
   virtual void finish();
 
  private:
   bool advance() noexcept final;
-  /// Moves everything on; whether no step is left.
-  bool settled();
+  /// Advances all operations in flight. True if this one has no step left.
+  bool advance_all();
   void finish_for_caller();
 
   std::shared_ptr<Communicator> communicator_;
   Operation operation_;
-  std::int64_t noted_;  // in the ledger
+  std::int64_t noted_;  // number of the entry in the ledger
   std::vector<std::shared_ptr<const void>> kept_;
   std::function<void()> then_;
-  bool done_ = false;
-  std::exception_ptr error_;  // met while somebody else polled
+  bool done_ = false;  // no step is left
+  /// Thrown by step(), possibly during a wait for another operation; test() and wait() rethrow it.
+  std::exception_ptr error_;
 };
 
-/// An operation of MPI messages, from and to the host's memory. One of several steps overrides next().
+/// An operation that consists of MPI messages from and to host memory. Operations of several rounds override next().
 class Messages : public Pending::State {
  public:
   using State::State;
 
-  /// A slot for one more request to fill in, good until the next call.
+  /// Returns an empty MPI request to be filled by the caller. The pointer is valid until the next call.
   MPI_Request* request() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
-  /// Starts a message of exactly `bytes`, which may be 0; another length is an Error, and so is a message that
-  /// arrives changed where messages have checksums. The memory stays as it is until the operation's next step.
+  /// Starts to receive or send a message of exactly `bytes` bytes, which may be 0. A received message of another
+  /// length, or one that fails its checksum (ProcessGroup::set_checksums()), throws an Error in test() or wait(). The
+  /// buffer must not change until the requests of this round have completed.
   void receive(void* to, std::int64_t bytes, int from, int tag);
   void send(const void* from, std::int64_t bytes, int to, int tag);
-  /// Throws what an MPI return code other than MPI_SUCCESS means, and gives the group up.
+  /// Throws an Error unless `code` is MPI_SUCCESS, and marks the group as broken.
   void check(int code) const;
 
  protected:
-  /// Whether there are requests to wait for.
+  /// True if there are requests to wait for.
   bool pending() const { return !requests_.empty(); }
-  /// Called when all requests are done; makes those of the next step. False: there is none.
+  /// Called when all requests of a round have completed. Starts the requests of the next round; false if there is none.
   virtual bool next() { return false; }
 
  private:
@@ -84,10 +89,10 @@ class Messages : public Pending::State {
     std::size_t request;
     std::int64_t bytes;
   };
-  /// A checksum that travels behind its message.
+  /// A checksum, sent as a separate message after its data.
   struct Checksum {
     std::uint64_t value = 0;
-    const void* data = nullptr;  // received; null of one that is sent
+    const void* data = nullptr;  // received data to be verified; null on the sending side
     std::size_t bytes = 0;
     int from = -1;
   };
@@ -103,8 +108,8 @@ class Messages : public Pending::State {
   std::deque<Checksum> checksums_;
 };
 
-/// Waits until `reached()`, as long as the group's timeout allows: throws then, with what can be found out of the
-/// reason. Answers meanwhile what other ranks ask.
+/// Polls until `reached()` returns true. Answers queries of other ranks (Watch) meanwhile. Throws once the group's
+/// timeout has expired, with the cause if it can be determined.
 void wait_until(const std::function<bool()>& reached, const Communicator& communicator, const Operation& operation);
 
 }  // namespace lyceum

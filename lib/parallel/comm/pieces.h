@@ -7,15 +7,17 @@
 
 namespace lyceum {
 
-/// Calls `f(first, count)` for the pieces of `bytes` bytes, in order: MPI counts are ints.
+/// Divides `bytes` bytes into chunks of at most 1 GiB, since MPI counts are ints, and calls `f(first, count)` for each
+/// chunk in order.
 template <class F>
 void for_pieces(std::int64_t bytes, F&& f) {
-  constexpr std::int64_t piece_bytes = std::int64_t{1} << 30;
-  for (std::int64_t first = 0; first < bytes; first += piece_bytes) {
-    f(first, static_cast<int>(std::min(piece_bytes, bytes - first)));
+  constexpr std::int64_t chunk_bytes = std::int64_t{1} << 30;
+  for (std::int64_t first = 0; first < bytes; first += chunk_bytes) {
+    f(first, static_cast<int>(std::min(chunk_bytes, bytes - first)));
   }
 }
 
+/// Returns the sum.
 inline std::int64_t total(std::span<const std::int64_t> rows) {
   return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
 }

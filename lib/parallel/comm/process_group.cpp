@@ -13,9 +13,9 @@ namespace {
 
 constexpr std::uint64_t world_number = 1;
 
-/// A communicator of the same ranks, made before the timeout or not at all.
+/// Returns a duplicate of the communicator `of`. Throws if this takes longer than the timeout.
 MPI_Comm duplicate(MPI_Comm of, const std::shared_ptr<SharedState>& shared) {
-  // Until the duplicate exists, errors name a group of one.
+  // Until the duplicate exists, errors name a placeholder group of one rank.
   const Operation making{
       .name = "making a communicator", .bytes = 0, .size = 0, .where = std::source_location::current()};
   const auto maker =
@@ -61,8 +61,8 @@ ProcessGroup::ProcessGroup(ProcessGroup&&) noexcept = default;
 ProcessGroup& ProcessGroup::operator=(ProcessGroup&&) noexcept = default;
 ProcessGroup::~ProcessGroup() = default;
 
-ProcessGroup ProcessGroup::made(std::shared_ptr<Communicator> communicator, std::shared_ptr<TensorTransport> transport,
-                                std::unique_ptr<Carrier> carrier) {
+ProcessGroup ProcessGroup::create(std::shared_ptr<Communicator> communicator,
+                                  std::shared_ptr<TensorTransport> transport, std::unique_ptr<Carrier> carrier) {
   return ProcessGroup(
       std::make_shared<Implementation>(std::move(communicator), std::move(transport), std::move(carrier)));
 }
@@ -74,27 +74,27 @@ ProcessGroup ProcessGroup::world(double timeout, const std::string& machine) {
   shared->timeout = timeout;
   const MPI_Comm handle = duplicate(MPI_COMM_WORLD, shared);
   ProcessGroup world =
-      made(std::make_shared<Communicator>(handle, Communicator::Identity{"world", world_number}, shared), {}, {});
+      create(std::make_shared<Communicator>(handle, Communicator::Identity{"world", world_number}, shared), {}, {});
   if (world.size() > 1) {
     shared->watch = Watch::create(world, duplicate(handle, shared), machine);
-    world.implementation_->traffic = {};  // what the watch was made with is no traffic of the job's
+    world.implementation_->traffic = {};  // the watch's own messages do not count
   }
   return world;
 }
 
 ProcessGroup ProcessGroup::self(std::string name) {
-  return made(std::make_shared<Communicator>(Communicator::Identity{std::move(name), world_number},
-                                             std::make_shared<SharedState>(), std::vector<int>{0}, 0),
-              {}, {});
+  return create(std::make_shared<Communicator>(Communicator::Identity{std::move(name), world_number},
+                                               std::make_shared<SharedState>(), std::vector<int>{0}, 0),
+                {}, {});
 }
 
 ProcessGroup ProcessGroup::rehearsal(int rank, int ranks) {
   require(rank >= 0 && rank < ranks, "rank {} of {} ranks", rank, ranks);
   std::vector<int> members(static_cast<std::size_t>(ranks));
   std::iota(members.begin(), members.end(), 0);
-  return made(std::make_shared<Communicator>(Communicator::Identity{"world", world_number},
-                                             std::make_shared<SharedState>(), std::move(members), rank),
-              {}, {});
+  return create(std::make_shared<Communicator>(Communicator::Identity{"world", world_number},
+                                               std::make_shared<SharedState>(), std::move(members), rank),
+                {}, {});
 }
 
 ProcessGroup ProcessGroup::on(Stream stream, Transport transport, Where where) const {
@@ -102,7 +102,7 @@ ProcessGroup ProcessGroup::on(Stream stream, Transport transport, Where where) c
   std::shared_ptr<TensorTransport> by = make_transport(std::move(stream), transport, *communicator);
   const bool travels = !communicator->alone() && !communicator->rehearses();
   std::unique_ptr<Carrier> carrier = travels ? by->carrier(communicator, where) : nullptr;
-  return made(communicator, std::move(by), std::move(carrier));
+  return create(communicator, std::move(by), std::move(carrier));
 }
 
 int ProcessGroup::rank() const { return implementation_->communicator->rank(); }
@@ -120,17 +120,17 @@ ProcessGroup ProcessGroup::split(const std::function<int(int)>& colour_of, std::
   Communicator& parent = *implementation_->communicator;
   const int colour = colour_of(parent.rank());
   if (parent.handle() != MPI_COMM_NULL) return split(colour, parent.rank(), std::move(name), where);
-  barrier(where);  // as below
+  barrier(where);  // as in the split by MPI below, so that both record the same operations
   std::vector<int> members;
-  int place = 0;
+  int own_rank = 0;
   for (int rank = 0; rank < parent.size(); ++rank) {
     if (colour_of(rank) != colour) continue;
-    if (rank == parent.rank()) place = static_cast<int>(members.size());
+    if (rank == parent.rank()) own_rank = static_cast<int>(members.size());
     members.push_back(parent.members()[static_cast<std::size_t>(rank)]);
   }
-  return made(
-      std::make_shared<Communicator>(parent.child(std::move(name), colour), parent.shared(), std::move(members), place),
-      implementation_->transport, {});
+  return create(std::make_shared<Communicator>(parent.child(std::move(name), colour), parent.shared(),
+                                               std::move(members), own_rank),
+                implementation_->transport, {});
 }
 
 ProcessGroup ProcessGroup::split(int colour, int key, std::string name, Where where) const {
@@ -141,14 +141,14 @@ ProcessGroup ProcessGroup::split(int colour, int key, std::string name, Where wh
             "group {}: in a rehearsal groups are split by a function of the rank", name);
     return split([](int) { return 0; }, std::move(name), where);
   }
-  barrier(where);  // MPI_Comm_split cannot be given a deadline, so see first that every rank is there
+  barrier(where);  // MPI_Comm_split has no timeout, so first make sure that all ranks have arrived
   MPI_Comm handle = MPI_COMM_NULL;
   parent.check(MPI_Comm_split(parent.handle(), colour, key, &handle),
                {.name = "split", .bytes = 0, .size = 0, .where = where});
   const auto child = std::make_shared<Communicator>(handle, parent.child(std::move(name), colour), parent.shared());
   std::unique_ptr<Carrier> carrier;
   if (implementation_->carrier) carrier = implementation_->carrier->split(child, colour, where);
-  return made(child, implementation_->transport, std::move(carrier));
+  return create(child, implementation_->transport, std::move(carrier));
 }
 
 }  // namespace lyceum

@@ -4,12 +4,13 @@
 
 namespace lyceum {
 
-/// Processes with the same number here see each other under the numbers that they have for themselves.
+/// Returns a number that identifies this process's PID namespace (0 if unknown). Processes with the same number see
+/// each other under the same process ids.
 std::uint64_t process_space();
-/// The state of a process of this process space as Linux reports it: T stopped, Z a zombie, …; '0' if there is no such
-/// process, '?' if it cannot be read.
+/// Returns the state of a process of this PID namespace, as in /proc/PID/stat: 'T' stopped, 'Z' zombie, …; '0' if there
+/// is no such process, '?' if the state cannot be read.
 char process_state(int process);
-/// True if a process in this state executes no more instructions, ever.
+/// True if a process in this state will never execute another instruction.
 constexpr bool is_gone(char state) { return state == '0' || state == 'Z' || state == 'X'; }
 
 }  // namespace lyceum

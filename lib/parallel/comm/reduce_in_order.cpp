@@ -7,10 +7,10 @@ namespace lyceum {
 namespace {
 
 template <class T>
-T reduced(Reduction reduction, T a, T b) {
+T reduce_pair(Reduction reduction, T a, T b) {
   switch (reduction) {
     case Reduction::sum: return a + b;
-    case Reduction::max: return a > b || a != a ? a : b;  // a NaN stays, whichever side it is on
+    case Reduction::max: return a > b || a != a ? a : b;  // a NaN propagates, in a or in b
     case Reduction::min: return a < b || a != a ? a : b;
   }
   return a;
@@ -27,7 +27,7 @@ void reduce_typed(std::span<const std::byte* const> sources, std::byte* out, std
     std::transform(part(sources[0]), part(sources[0]) + length, sum.begin(), [](T x) { return static_cast<A>(x); });
     for (const std::byte* source : sources.subspan(1)) {
       const T* terms = part(source);
-      for (std::size_t i = 0; i < length; ++i) sum[i] = reduced(reduction, sum[i], static_cast<A>(terms[i]));
+      for (std::size_t i = 0; i < length; ++i) sum[i] = reduce_pair(reduction, sum[i], static_cast<A>(terms[i]));
     }
     std::transform(sum.begin(), sum.begin() + length, reinterpret_cast<T*>(out) + first,
                    [](A x) { return static_cast<T>(x); });

@@ -7,7 +7,7 @@
 namespace lyceum {
 namespace {
 
-/// Received in one round from all ranks together: small enough to stay in a core's cache.
+/// Bytes that a rank receives in one round, from all ranks together: fits into a core's cache.
 constexpr std::int64_t round_bytes = std::int64_t{1} << 20;
 
 }  // namespace

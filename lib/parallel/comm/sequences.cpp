@@ -16,18 +16,19 @@
 namespace lyceum {
 namespace {
 
-/// A group's operations, or its messages from one rank to another: what must be the same for all who take part.
+/// A sequence that must be the same on all participants: the collective operations of a group, or the messages from one
+/// rank to another in a group.
 using Channel = std::tuple<std::uint64_t, std::int32_t, std::int32_t>;
 
 Channel channel_of(const LedgerEntry& entry) { return {entry.group, entry.from, entry.to}; }
 
-/// What a rank says of its part of a channel.
+/// A summary of one rank's operations in a channel.
 struct Part {
   std::uint64_t group;
   std::int32_t from, to, rank, participants;
   std::int64_t count;
   std::uint64_t digest;
-  bool first;  // of the participants: a message's sender, a group's rank 0
+  bool first;  // the rank is the first participant: the sender of messages, or rank 0 of the group
 };
 
 template <class T>
@@ -42,12 +43,12 @@ std::vector<T> values_of(const std::string& bytes) {
   return values;
 }
 
-/// In the order of their first operations.
+/// Returns a summary for each channel, in the order of the channels' first operations.
 std::vector<Part> own_parts(std::span<const LedgerEntry> own, int rank) {
   std::vector<Part> parts;
   std::map<Channel, std::size_t> index;
   for (const LedgerEntry& entry : own) {
-    const auto [place, added] = index.try_emplace(channel_of(entry), parts.size());
+    const auto [found, added] = index.try_emplace(channel_of(entry), parts.size());
     if (added) {
       parts.push_back({.group = entry.group,
                        .from = entry.from,
@@ -56,9 +57,9 @@ std::vector<Part> own_parts(std::span<const LedgerEntry> own, int rank) {
                        .participants = entry.message() ? 2 : entry.members,
                        .count = 0,
                        .digest = 0,
-                       .first = entry.message() ? entry.from == rank : entry.place == 0});
+                       .first = entry.message() ? entry.from == rank : entry.group_rank == 0});
     }
-    Part& part = parts[place->second];
+    Part& part = parts[found->second];
     ++part.count;
     part.digest = mixed(part.digest, static_cast<std::uint64_t>(entry.size));
     if (!entry.message()) part.digest = mixed(part.digest, std::string_view(entry.operation.data()));
@@ -66,10 +67,11 @@ std::vector<Part> own_parts(std::span<const LedgerEntry> own, int rank) {
   return parts;
 }
 
-/// Whether all participants of every channel say the same, by the sum of one number a rank: of n that give the same
-/// digest, the first gives it −(n − 1) times. What differs adds up to zero by chance only, once in 2^48.
+/// Collective. True if the participants of every channel have equal summaries. Uses a sum with one number per rank: of
+/// the n participants of a channel, the first contributes −(n − 1) times its digest, each of the others its digest
+/// once. Equal digests cancel; different ones do with a probability of about 2^-48.
 bool all_agree(const ProcessGroup& world, const std::vector<Part>& own) {
-  constexpr std::uint64_t modulus = std::uint64_t{1} << 48;  // the sum of 2^15 ranks fits
+  constexpr std::uint64_t modulus = std::uint64_t{1} << 48;  // sums of up to 2^15 ranks fit
   std::uint64_t sum = 0;
   for (const Part& part : own) {
     std::uint64_t digest = mixed(part.group, static_cast<std::uint64_t>(part.from));
@@ -84,7 +86,7 @@ bool all_agree(const ProcessGroup& world, const std::vector<Part>& own) {
   return static_cast<std::uint64_t>(of_all) % modulus == 0;
 }
 
-/// The parts of the first channel, by rank and by the order there, whose parts do not agree; none when all do.
+/// Returns the summaries of the first channel in which they differ or a participant is missing; empty if there is none.
 std::vector<Part> first_mismatch(const std::vector<Part>& all) {
   std::map<Channel, std::vector<Part>> channels;
   for (const Part& part : all) channels[{part.group, part.from, part.to}].push_back(part);
@@ -98,18 +100,19 @@ std::vector<Part> first_mismatch(const std::vector<Part>& all) {
   return {};
 }
 
-std::string place_text(const std::vector<LedgerEntry>& entries, std::size_t place) {
-  return place < entries.size() ? entries[place].text() : "nothing more";
+/// Describes the operation at an index of a channel's sequence.
+std::string entry_text(const std::vector<LedgerEntry>& entries, std::size_t index) {
+  return index < entries.size() ? entries[index].text() : "nothing more";
 }
 
-/// The first place where two ranks' parts of a channel differ.
+/// Describes the first operation in which two ranks differ in a channel.
 std::string difference(const std::vector<LedgerEntry>& a, const std::vector<LedgerEntry>& b, int rank_a, int rank_b) {
-  std::size_t place = 0;
-  while (place < a.size() && place < b.size() && a[place].fits(b[place]) && a[place].members == b[place].members) {
-    ++place;
+  std::size_t index = 0;
+  while (index < a.size() && index < b.size() && a[index].fits(b[index]) && a[index].members == b[index].members) {
+    ++index;
   }
   return format_message("ranks {} and {} would diverge: rank {} calls {}, where rank {} calls {}",
-                        {rank_a, rank_b, rank_a, place_text(a, place), rank_b, place_text(b, place)});
+                        {rank_a, rank_b, rank_a, entry_text(a, index), rank_b, entry_text(b, index)});
 }
 
 }  // namespace
@@ -118,8 +121,8 @@ void require_matching(const ProcessGroup& world, std::span<const LedgerEntry> ow
   const std::vector<Part> of_this_rank = own_parts(own, world.rank());
   if (all_agree(world, of_this_rank)) return;
   std::vector<Part> all;
-  for (const std::string& told : world.all_gather(packed(of_this_rank))) {
-    const std::vector<Part> parts = values_of<Part>(told);
+  for (const std::string& packed_parts : world.all_gather(packed(of_this_rank))) {
+    const std::vector<Part> parts = values_of<Part>(packed_parts);
     all.insert(all.end(), parts.begin(), parts.end());
   }
   const std::vector<Part> parts = first_mismatch(all);
@@ -143,7 +146,7 @@ void require_matching(const ProcessGroup& world, std::span<const LedgerEntry> ow
     std::vector<int> ranks;
     for (const Part& part : parts) ranks.push_back(part.rank);
     reason = format_message("rank {} calls {}, and of its {} ranks only {} would take part",
-                            {first.rank, place_text(entries, 0), first.participants, rank_ranges(ranks)});
+                            {first.rank, entry_text(entries, 0), first.participants, rank_ranges(ranks)});
   }
   fail(ExitCode::failed, "{}: nothing was started; start every rank with the same program", reason);
 }

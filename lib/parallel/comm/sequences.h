@@ -7,10 +7,11 @@
 
 namespace lyceum {
 
-/// Collective over `world`, all ranks of the job: throws, on all ranks the same Error, unless what they are going to
-/// call fits together. On every group all members must call the same operations with the same sizes in one order, and
-/// the k-th message from one rank to another must be received as the k-th from there, with its size.
-/// `own`: this rank's operations on all groups in the order of its calls, as a rehearsal's ledger hears them.
+/// Collective over `world`, all ranks of the job. Verifies that the operations that the ranks are going to call match;
+/// otherwise throws the same Error on all ranks. In every group, all members must call the same operations with the
+/// same sizes in the same order. The k-th message from one rank to another must have a k-th receive of the same size.
+/// `own`: this rank's operations on all groups in the order of its calls, as recorded by the listener of a rehearsal's
+/// ledger.
 void require_matching(const ProcessGroup& world, std::span<const LedgerEntry> own);
 
 }  // namespace lyceum

@@ -30,7 +30,7 @@ bool SharedTask::take(double patience) {
     const bool gone = owner != 0 && is_gone(process_state(owner));
     if (!gone && now - since_ <= patience) return false;
   }
-  // Written first: who sees the new owner sees a time that is not older than its turn.
+  // Written before the owner: a process that sees the new owner must not see the time of the previous one.
   since_ = now;
   return state_.compare_exchange_strong(state, own_state());
 }

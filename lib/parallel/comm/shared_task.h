@@ -5,22 +5,22 @@
 
 namespace lyceum {
 
-/// A task that one of a machine's processes does for all of them. It is placed in memory that they share, all zero at
-/// first. At most one process finishes it, whatever their timing; time decides only which one.
+/// A task that one process does on behalf of all processes of a machine. The object must be in memory shared by these
+/// processes and initially all zero. At most one process completes the task; timing only decides which one.
 class SharedTask {
  public:
-  /// True if this process is to do the task: no other one began it, or the one that did is gone, or has had it for more
-  /// than `patience` seconds and does not finish. False once it is done.
+  /// True if this process is to do the task: no process has taken it yet, or the one that took it is gone or has had it
+  /// for more than `patience` seconds. False if another process has it or the task is done.
   bool take(double patience);
-  /// True if this process still had the task, which is done now. False if another process took it meanwhile.
+  /// Marks the task as done. False if another process has taken it from this one in the meantime.
   bool finish();
   bool done() const;
-  /// The process that has or did the task; 0 if there is none, or none that this process can see.
+  /// Returns the id of the process that has or did the task; 0 if there is none or it is in another PID namespace.
   int process() const;
 
  private:
-  std::atomic<std::uint64_t> state_;  // process space, process, done: 32, 31 and 1 bits
-  std::atomic<double> since_;         // when the process took it, by monotonic_seconds()
+  std::atomic<std::uint64_t> state_;  // PID namespace (32 bits), process id (31), done flag (1)
+  std::atomic<double> since_;         // when the task was taken, by monotonic_seconds()
 };
 
 }  // namespace lyceum

@@ -44,7 +44,7 @@ void SharedWork::run(const std::function<void()>& action) {
       seen = now;
       moved = Clock::now();
     }
-    if (seconds_since(moved) > longest_without_progress) return result.get();  // the others find this rank
+    if (seconds_since(moved) > longest_without_progress) return result.get();  // the others will report this rank
     beat();
   }
 }

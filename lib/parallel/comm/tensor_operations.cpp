@@ -2,7 +2,7 @@
 #include "parallel/comm/pieces.h"
 #include "parallel/comm/reduce_in_order.h"
 
-// What a group does with tensors, by its transport.
+// The operations of a group on tensors. They use the group's transport.
 namespace lyceum {
 namespace {
 
@@ -10,7 +10,7 @@ void require_reducible(const char* operation, DType type) {
   require(reducible(type), "{} of {}: only f32, bf16, f64, i32 and i64 are reduced", operation, name_of(type));
 }
 
-/// Throws where parts, sizes and types of a reduce-scatter or gather do not agree.
+/// Throws if the parts, sizes and types of a reduce-scatter or all-gather do not agree.
 void require_parts(const ProcessGroup& group, const char* operation, const Tensor& own, const Tensor& values,
                    std::span<const std::int64_t> extents) {
   require(std::ssize(extents) == group.size(), "{} on group {}: {} extents for {} ranks", operation, group.name(),
@@ -31,7 +31,7 @@ Parts parts_of(const Tensor& own, const Tensor& values, std::span<const std::int
   return {values, own, {extents.begin(), extents.end()}};
 }
 
-/// Throws where there is no such rank to send to or receive from.
+/// Returns the description of a send to, or a receive from, `peer`. Throws if `peer` is not another rank of the group.
 Operation message(const Communicator& communicator, const char* name, const Tensor& values, int peer, Where where) {
   const auto bytes = static_cast<std::int64_t>(values.bytes());
   const Operation operation{.name = name, .bytes = bytes, .size = bytes, .where = where, .peer = peer};

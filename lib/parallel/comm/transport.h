@@ -2,15 +2,14 @@
 
 namespace lyceum {
 
-/// How tensors travel between ranks.
-/// - mpi: by MPI, from and to the host's memory.
-/// - staged: a GPU's memory is copied to pinned host memory, travels by MPI and is copied back. The same sums to the
-/// last
-///   bit as with mpi, and ranks may share a GPU; but an operation's start waits for the GPU, so nothing overlaps it.
-/// - nccl: GPU to GPU, in separate streams; one rank per GPU. Sums are not in rank order: the same bits on all ranks
-/// and
-///   in every run on one machine, but others than mpi's, others for an all_reduce than for a reduce_scatter, and those
-///   of bf16 are rounded at every step. A NaN may get lost under max and min.
+/// How tensors are sent between ranks.
+/// - mpi: by MPI, between host memory.
+/// - staged: tensors in GPU memory are copied to pinned host memory, sent by MPI and copied back. Sums have the same
+///   bits as with mpi, and ranks may share a GPU. The start of an operation waits for the GPU, so communication does
+///   not overlap GPU work.
+/// - nccl: GPU to GPU by NCCL, in separate streams; requires one GPU per rank. Sums are not in rank order. They have
+///   the same bits on all ranks and, on one machine, in every run, but differ from the sums of mpi, and differ between
+///   all_reduce and reduce_scatter. bf16 sums are rounded at every step. max and min may lose a NaN.
 enum class Transport { mpi, staged, nccl };
 
 }  // namespace lyceum

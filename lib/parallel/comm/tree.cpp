@@ -6,7 +6,7 @@
 
 namespace lyceum {
 
-TreePlace::TreePlace(int rank, int ranks) : end(ranks) {
+TreeNode::TreeNode(int rank, int ranks) : end(ranks) {
   for (int step = 1; step < ranks; step *= 2) {
     if (rank & step) {
       parent = rank - step;
@@ -20,36 +20,36 @@ TreePlace::TreePlace(int rank, int ranks) : end(ranks) {
 bool large_group(const Communicator& communicator) { return communicator.size() > 8; }
 
 TreeExchange::TreeExchange(std::shared_ptr<Communicator> of, const Operation& operation, std::span<const std::byte> own,
-                           std::span<std::byte> result, AtTop at_top)
+                           std::span<std::byte> result, AtRoot at_root)
     : Messages(std::move(of), operation),
       result_(result),
-      at_top_(std::move(at_top)),
+      at_root_(std::move(at_root)),
       tag_(communicator().next_reduce_tag()),
-      place_(communicator().rank(), communicator().size()),
-      collected_(static_cast<std::size_t>(place_.end - communicator().rank()) * own.size()) {
+      node_(communicator().rank(), communicator().size()),
+      collected_(static_cast<std::size_t>(node_.end - communicator().rank()) * own.size()) {
   std::ranges::copy(own, collected_.begin());
   const std::int64_t bytes = std::ssize(own);
-  for (std::size_t c = 0; c < place_.children.size(); ++c) {
-    const int child = place_.children[c];
-    receive(collected_.data() + (child - communicator().rank()) * bytes, (place_.end_of(c) - child) * bytes, child,
+  for (std::size_t c = 0; c < node_.children.size(); ++c) {
+    const int child = node_.children[c];
+    receive(collected_.data() + (child - communicator().rank()) * bytes, (node_.end_of(c) - child) * bytes, child,
             tag_);
   }
-  if (place_.children.empty()) next();
+  if (node_.children.empty()) next();
 }
 
 bool TreeExchange::next() {
   if (phase_ == Phase::collecting) {
     phase_ = Phase::awaiting_result;
-    if (place_.parent >= 0) {
-      send(collected_.data(), std::ssize(collected_), place_.parent, tag_);
-      receive(result_.data(), std::ssize(result_), place_.parent, tag_);
+    if (node_.parent >= 0) {
+      send(collected_.data(), std::ssize(collected_), node_.parent, tag_);
+      receive(result_.data(), std::ssize(result_), node_.parent, tag_);
       return true;
     }
-    at_top_(collected_);
+    at_root_(collected_);
   }
   if (phase_ == Phase::handed_down) return false;
   phase_ = Phase::handed_down;
-  for (const int child : place_.children) send(result_.data(), std::ssize(result_), child, tag_);
+  for (const int child : node_.children) send(result_.data(), std::ssize(result_), child, tag_);
   return pending();
 }
 
@@ -69,15 +69,15 @@ TextGather::TextGather(std::shared_ptr<Communicator> of, const Operation& operat
       root_(root),
       gathered_(std::move(gathered)),
       self_((communicator().rank() - root + communicator().size()) % communicator().size()),
-      place_(self_, communicator().size()) {
+      node_(self_, communicator().size()) {
   gathered_->bytes = text;
-  gathered_->lengths.assign(static_cast<std::size_t>(place_.end - self_), std::ssize(text));
-  for (std::size_t c = 0; c < place_.children.size(); ++c) {
-    const int child = place_.children[c], below = place_.end_of(c) - child;
+  gathered_->lengths.assign(static_cast<std::size_t>(node_.end - self_), std::ssize(text));
+  for (std::size_t c = 0; c < node_.children.size(); ++c) {
+    const int child = node_.children[c], below = node_.end_of(c) - child;
     receive(&gathered_->lengths[static_cast<std::size_t>(child - self_)], below * std::int64_t{sizeof(std::int64_t)},
             rank_at(child), gather_tag);
   }
-  if (place_.children.empty()) send_up();
+  if (node_.children.empty()) send_up();
 }
 
 bool TextGather::next() {
@@ -94,11 +94,11 @@ bool TextGather::next() {
 void TextGather::receive_texts() {
   phase_ = Phase::texts;
   const auto begin = gathered_->lengths.begin();
-  const auto bytes_before = [&](int place) { return std::accumulate(begin, begin + (place - self_), std::int64_t{0}); };
-  gathered_->bytes.resize(static_cast<std::size_t>(bytes_before(place_.end)));
-  for (std::size_t c = 0; c < place_.children.size(); ++c) {
-    const int child = place_.children[c];
-    const std::int64_t first = bytes_before(child), bytes = bytes_before(place_.end_of(c)) - first;
+  const auto bytes_before = [&](int node) { return std::accumulate(begin, begin + (node - self_), std::int64_t{0}); };
+  gathered_->bytes.resize(static_cast<std::size_t>(bytes_before(node_.end)));
+  for (std::size_t c = 0; c < node_.children.size(); ++c) {
+    const int child = node_.children[c];
+    const std::int64_t first = bytes_before(child), bytes = bytes_before(node_.end_of(c)) - first;
     receive(gathered_->bytes.data() + first, bytes, rank_at(child), gather_tag);
   }
 }
@@ -106,7 +106,7 @@ void TextGather::receive_texts() {
 void TextGather::send_up() {
   phase_ = Phase::sent;
   if (self_ == 0) return put_in_rank_order();
-  const int parent = rank_at(place_.parent);
+  const int parent = rank_at(node_.parent);
   send(gathered_->lengths.data(), std::ssize(gathered_->lengths) * std::int64_t{sizeof(std::int64_t)}, parent,
        gather_tag);
   send(gathered_->bytes.data(), std::ssize(gathered_->bytes), parent, gather_tag);

@@ -12,54 +12,56 @@
 
 namespace lyceum {
 
-/// A rank's place in the binomial tree over 0 … ranks − 1 whose top is 0. A rank and those below it are consecutive.
-struct TreePlace {
-  TreePlace(int rank, int ranks);
+/// A rank's node in the binomial tree over 0 … ranks − 1 with root 0. A node and its descendants are consecutive ranks.
+struct TreeNode {
+  TreeNode(int rank, int ranks);
 
-  int parent = -1;              // of the top: none
-  std::vector<int> children{};  // in order; the one at `c` and those below it are [children[c], end_of(c))
-  int end = 0;                  // behind the last below this rank
+  int parent = -1;              // -1 for the root
+  std::vector<int> children{};  // ascending; child c and its descendants are [children[c], end_of(c))
+  int end = 0;                  // one past the last descendant
   int end_of(std::size_t child) const { return child + 1 < children.size() ? children[child + 1] : end; }
 };
 
-/// Whether messages between all ranks of a group are too many where they are small: of more than 8 ranks.
+/// True for groups of more than 8 ranks, in which small data is sent along a tree instead of between all pairs.
 bool large_group(const Communicator& communicator);
 
-/// Collects as many bytes of every rank along a tree, and hands a result down from its top: a rank sends at most
-/// 1 + ⌈log2(ranks)⌉ messages.
+/// Collects the same number of bytes from every rank along a tree and distributes a result from its root. A rank sends
+/// at most 1 + ⌈log2(ranks)⌉ messages.
 class TreeExchange final : public Messages {
  public:
-  /// Makes the result of what was collected, in rank order.
-  using AtTop = std::function<void(std::span<const std::byte> collected)>;
-  /// Starts it. `own` is copied, and may lie where `result` does. `at_top` is called on the group's rank 0 and writes
-  /// to `result`, which then becomes that of every rank.
+  /// Computes the result from the collected bytes, which are in rank order.
+  using AtRoot = std::function<void(std::span<const std::byte> collected)>;
+  /// Starts the exchange. `own` is copied, and may overlap `result`. `at_root` is called on rank 0 of the group and
+  /// writes to `result`, which is then distributed to the `result` of every rank.
   TreeExchange(std::shared_ptr<Communicator> communicator, const Operation& operation, std::span<const std::byte> own,
-               std::span<std::byte> result, AtTop at_top);
+               std::span<std::byte> result, AtRoot at_root);
 
  private:
   enum class Phase { collecting, awaiting_result, handed_down };
   bool next() override;
 
   std::span<std::byte> result_;
-  AtTop at_top_;
+  AtRoot at_root_;
   int tag_;
-  TreePlace place_;
-  std::vector<std::byte> collected_;  // of this rank and those below it
+  TreeNode node_;
+  std::vector<std::byte> collected_;  // bytes of this rank and its descendants
   Phase phase_ = Phase::collecting;
 };
 
-/// Texts of all ranks, one behind the other.
+/// The texts of several ranks, concatenated.
 struct JoinedTexts {
   std::vector<std::int64_t> lengths{};
   std::string bytes{};
 
+  /// Returns the separate texts.
   std::vector<std::string> parted() const;
 };
 
-/// Brings every rank's text to `root` along a tree: a rank sends two messages and receives at most 2 · ⌈log2(ranks)⌉.
+/// Collects every rank's text on `root` along a tree. A rank sends two messages and receives at most 2 · ⌈log2(ranks)⌉.
 class TextGather final : public Messages {
  public:
-  /// Starts it. `gathered` becomes all texts in rank order on `root`, and something unspecified on the others.
+  /// Starts the gather. `gathered` becomes the texts of all ranks in rank order on `root`; its contents on other ranks
+  /// are unspecified.
   TextGather(std::shared_ptr<Communicator> communicator, const Operation& operation, const std::string& text, int root,
              std::shared_ptr<JoinedTexts> gathered);
 
@@ -69,13 +71,13 @@ class TextGather final : public Messages {
   void receive_texts();
   void send_up();
   void put_in_rank_order();
-  /// The rank of the group at a place of the tree, whose top is the root.
-  int rank_at(int place) const { return (place + root_) % communicator().size(); }
+  /// Returns the rank of the group at a node of the tree, whose node 0 is `root`.
+  int rank_at(int node) const { return (node + root_) % communicator().size(); }
 
   int root_;
-  std::shared_ptr<JoinedTexts> gathered_;  // from this rank's place in the tree on
-  int self_;                               // that place
-  TreePlace place_;
+  std::shared_ptr<JoinedTexts> gathered_;  // the texts of this rank's node and its descendants
+  int self_;                               // this rank's node
+  TreeNode node_;
   Phase phase_ = Phase::lengths;
 };
 

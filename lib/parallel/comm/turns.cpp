@@ -9,15 +9,15 @@
 
 namespace lyceum {
 
-/// The first task is on the caller's stack, the second one in a fibre.
+/// The two tasks: the first runs on the caller's stack, the second in a fibre.
 struct Turns::Pair {
   Fibre second;
-  const std::exception_ptr& error;  // of the second
+  const std::exception_ptr& error;  // thrown by the second task
   Profile* profile;
-  std::vector<std::string> scopes;  // open ones of the task that waits for its turn
+  std::vector<std::string> scopes;  // open scopes of the task that does not run
   bool in_second = false;
-  bool alone = false;   // the first has ended
-  bool ending = false;  // by an error
+  bool alone = false;   // the first task has ended
+  bool ending = false;  // the first task has thrown
 
   void change_scopes() {
     if (profile) profile->change_scopes(scopes);
@@ -26,12 +26,12 @@ struct Turns::Pair {
 
 namespace {
 
-/// Takes a task that is given up off its stack.
+/// Thrown in the second task to unwind it after the first has thrown.
 struct GivenUp {};
 
 }  // namespace
 
-/// From one task to the other, until that changes back or, if it is the second, ends.
+/// Switches to the other task. Returns when that task switches back or, if it is the second, ends.
 void Turns::change(Pair& pair) {
   started_ = false;
   pair.change_scopes();
@@ -77,7 +77,7 @@ void Turns::run(const std::function<void()>& first, const std::function<void()>&
   } catch (...) {
     error = std::current_exception();
   }
-  // The handler is left first: a task must not be entered while another exception is being handled.
+  // The catch block must end first: a task must not be resumed while another exception is being handled.
   pair.alone = true;
   pair.ending = error != nullptr;
   const bool unfinished = !pair.second.ended() && (!pair.ending || pair.second.started());

@@ -26,28 +26,30 @@ double tenths(double seconds) { return std::round(seconds * 10) / 10; }
 bool known(const LedgerPage& page) { return page.rank >= 0; }
 bool stopped(const LedgerPage& page) { return page.state == 'T' || page.state == 't'; }
 bool gone(const LedgerPage& page) { return is_gone(page.state); }
-bool idle(const LedgerPage& page) { return !known(page) || stopped(page) || gone(page) || !page.waiting(); }
+bool does_not_wait(const LedgerPage& page) { return !known(page) || stopped(page) || gone(page) || !page.waiting(); }
 
 std::string ranks_text(std::span<const int> ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + rank_ranges(ranks);
 }
 
-/// "rank 3 on node7 (process 4711 is stopped)"
+std::string_view state_text(const LedgerPage& page) {
+  if (stopped(page)) return "is stopped";
+  if (gone(page)) return "is gone";
+  if (page.state == 'D') return "waits for a disk or a device";
+  if (page.state == '?') return "cannot be inspected";
+  return page.waiting() ? "waits" : "is not waiting for others";
+}
+
+/// Returns e.g. "rank 3 on node7 (process 4711 is stopped)".
 std::string name_of(Pages pages, Hosts hosts, int rank) {
   const LedgerPage& page = page_of(pages, rank);
   const std::string& host = hosts[static_cast<std::size_t>(rank)];
   if (!known(page)) return text("rank {} on {} (does not respond)", rank, host);
-  const char* state = stopped(page)       ? "is stopped"
-                      : gone(page)        ? "is gone"
-                      : page.state == 'D' ? "waits for a disk or a device"
-                      : page.state == '?' ? "cannot be inspected"
-                      : page.waiting()    ? "waits"
-                                          : "is not waiting for others";
-  return text("rank {} on {} (process {} {})", rank, host, page.process, state);
+  return text("rank {} on {} (process {} {})", rank, host, page.process, std::string(state_text(page)));
 }
 
-/// ", its last: reduce_scatter #40 of … , finished 31 s ago"
-std::string last_of(const LedgerPage& page) {
+/// Returns e.g. "; its last: reduce_scatter #40 of …, finished 31 s ago".
+std::string last_operation_text(const LedgerPage& page) {
   const LedgerEntry* last = known(page) ? page.entry(page.noted - 1) : nullptr;
   if (!last) return "";
   const bool done = last->finished > 0;
@@ -55,23 +57,23 @@ std::string last_of(const LedgerPage& page) {
               tenths(page.copied - (done ? last->finished : last->started)));
 }
 
-/// The place in the job's sequences that entries of two ranks share when they belong together.
-auto place_of(const LedgerEntry& entry) { return std::tuple(entry.group, entry.index, entry.from, entry.to); }
+/// Returns the key that two ranks' entries share if they belong to the same operation.
+auto key_of(const LedgerEntry& entry) { return std::tuple(entry.group, entry.index, entry.from, entry.to); }
 
-/// The two oldest entries of one place that do not belong together.
+/// Describes the oldest pair of entries with the same key that do not fit each other.
 std::optional<std::string> divergence(Pages pages) {
   struct First {
     int rank;
     const LedgerEntry* entry;
   };
-  std::map<decltype(place_of(LedgerEntry{})), First> first;
+  std::map<decltype(key_of(LedgerEntry{})), First> first;
   std::optional<std::string> found;
   double longest = -1;
   for (const LedgerPage& page : pages) {
     if (!known(page)) continue;
     for (std::int64_t number = page.noted; number-- > 0 && page.entry(number);) {
       const LedgerEntry& entry = *page.entry(number);
-      const auto [there, added] = first.try_emplace(place_of(entry), First{page.rank, &entry});
+      const auto [there, added] = first.try_emplace(key_of(entry), First{page.rank, &entry});
       if (added || entry.fits(*there->second.entry)) continue;
       const double age = page.copied - entry.started;
       if (!(age > longest)) continue;
@@ -83,6 +85,8 @@ std::optional<std::string> divergence(Pages pages) {
   return found;
 }
 
+/// The members of an operation, by whether they have started it: ranks of the job, and the number of members whose
+/// pages are unknown.
 struct Members {
   std::vector<int> entered, missing;
   int unknown = 0;
@@ -104,29 +108,30 @@ Members members_of(Pages pages, const LedgerEntry& entry) {
   return members;
 }
 
-/// The rank among `ranks` that best explains a standstill: one that waits for nobody, else the first.
-int chosen(Pages pages, std::span<const int> ranks) {
+/// Returns the rank that best explains a standstill: a stopped or dead one, else one that does not wait, else the
+/// first.
+int likeliest_cause(Pages pages, std::span<const int> ranks) {
   const auto dead = std::ranges::find_if(
       ranks, [&](int rank) { return stopped(page_of(pages, rank)) || gone(page_of(pages, rank)); });
   if (dead != ranks.end()) return *dead;
-  const auto free = std::ranges::find_if(ranks, [&](int rank) { return idle(page_of(pages, rank)); });
+  const auto free = std::ranges::find_if(ranks, [&](int rank) { return does_not_wait(page_of(pages, rank)); });
   return free != ranks.end() ? *free : ranks.front();
 }
 
-/// The members that entered and keep others from finishing: what is stopped or gone no longer moves data, even where it
-/// has finished itself; others have not finished and do something else than wait for it.
-std::vector<int> lingering(Pages pages, const LedgerEntry& entry, std::span<const int> entered) {
+/// Returns the members that have entered the operation but block others: those that have not finished and do not wait
+/// for it, and stopped or dead ones, which no longer move data even if they have finished their own part.
+std::vector<int> blocking_members(Pages pages, const LedgerEntry& entry, std::span<const int> entered) {
   std::vector<int> ranks;
   for (const int rank : entered) {
     const LedgerPage& page = page_of(pages, rank);
     const LedgerEntry *own = page.counterpart(entry), *waits = page.waiting();
-    const bool busy = own && own->finished == 0 && !(waits && place_of(*waits) == place_of(entry));
+    const bool busy = own && own->finished == 0 && !(waits && key_of(*waits) == key_of(entry));
     if (busy || stopped(page) || gone(page)) ranks.push_back(rank);
   }
   return ranks;
 }
 
-std::string unanswered(Pages pages, Hosts hosts, const LedgerEntry& entry, const Members& members) {
+std::string unanswered_text(Pages pages, Hosts hosts, const LedgerEntry& entry, const Members& members) {
   std::vector<int> silent;
   for (std::size_t rank = 0; rank < pages.size(); ++rank) {
     if (!known(pages[rank])) silent.push_back(static_cast<int>(rank));
@@ -137,7 +142,7 @@ std::string unanswered(Pages pages, Hosts hosts, const LedgerEntry& entry, const
               hosts[static_cast<std::size_t>(silent.front())]);
 }
 
-std::string culprit(Pages pages, Hosts hosts, int rank, const LedgerEntry& entry, const Members& members) {
+std::string culprit_text(Pages pages, Hosts hosts, int rank, const LedgerEntry& entry, const Members& members) {
   const bool missing = std::ranges::find(members.missing, rank) != members.missing.end();
   double longest = 0;
   for (const int other : members.entered) {
@@ -150,10 +155,10 @@ std::string culprit(Pages pages, Hosts hosts, int rank, const LedgerEntry& entry
   std::erase(others, rank);
   return text("{} {} {}, which {} entered {} s ago{}", name_of(pages, hosts, rank),
               missing ? "has not entered" : "has not finished", entry.text(), ranks_text(others), tenths(longest),
-              last_of(page_of(pages, rank)));
+              last_operation_text(page_of(pages, rank)));
 }
 
-std::string circle(Pages pages, std::span<const int> ranks) {
+std::string circle_text(Pages pages, std::span<const int> ranks) {
   std::string line = ranks_text(ranks) + " wait for each other:";
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     line += text("{} rank {} in {}", i ? "," : "", ranks[i], page_of(pages, ranks[i]).waiting()->text());
@@ -182,13 +187,14 @@ std::string verdict(Pages pages, Hosts hosts, int asker) {
     if (!waits) return "";
     path.push_back(rank);
     const Members members = members_of(pages, *waits);
-    if (members.missing.empty() && members.unknown) return unanswered(pages, hosts, *waits, members);
-    const std::vector<int> late = members.missing.empty() ? lingering(pages, *waits, members.entered) : members.missing;
+    if (members.missing.empty() && members.unknown) return unanswered_text(pages, hosts, *waits, members);
+    const std::vector<int> late =
+        members.missing.empty() ? blocking_members(pages, *waits, members.entered) : members.missing;
     if (late.empty()) return text("all ranks entered {} and none makes progress: check the network", waits->text());
-    const int next = chosen(pages, late);
-    if (idle(page_of(pages, next))) return culprit(pages, hosts, next, *waits, members);
+    const int next = likeliest_cause(pages, late);
+    if (does_not_wait(page_of(pages, next))) return culprit_text(pages, hosts, next, *waits, members);
     if (const auto met = std::ranges::find(path, next); met != path.end()) {
-      return circle(pages, {met, path.end()});
+      return circle_text(pages, {met, path.end()});
     }
     rank = next;
   }

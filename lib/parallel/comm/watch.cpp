@@ -30,8 +30,9 @@ namespace lyceum {
 namespace {
 
 constexpr int question_tag = 0, answer_tag = 1, found_tag = 2;
-/// Seconds: a wait that looks for questions; between two looks; for answers to come; for messages to leave; after which
-/// a rank that finds out is taken to be stuck.
+/// In seconds: the duration of a wait after which it answers requests; the interval between two checks for requests;
+/// the time limits for answers to arrive and for notifications to be sent; the time after which a rank that determines
+/// the cause is considered stuck.
 constexpr double patience = 1, pause_between = 0.1, answer_time = 3, leave_time = 0.5, stuck_time = 15;
 static_assert(std::is_trivially_copyable_v<LedgerPage>);
 
@@ -43,11 +44,11 @@ void wait_a_little() { std::this_thread::sleep_for(std::chrono::milliseconds(20)
 
 }  // namespace
 
-/// What the ranks of a machine share. New memory is zero, which all of this may begin as.
+/// The memory that the ranks of a machine share. All zero is a valid initial state.
 struct alignas(64) Watch::Segment {
-  SharedTask finding;     // why a wait lasts too long
-  std::atomic<int> told;  // 1 + the rank that had an answer from this machine
-  /// One a neighbour, behind this.
+  SharedTask finding;              // why a wait lasts too long
+  std::atomic<int> last_answered;  // 1 + the rank that this machine has answered last
+  /// The ledger page of a neighbour; the pages are stored behind this object.
   LedgerPage* page(std::size_t neighbour) { return reinterpret_cast<LedgerPage*>(this + 1) + neighbour; }
 };
 
@@ -67,13 +68,13 @@ Watch::~Watch() {
 
 namespace {
 
-/// Memory of `bytes` that other processes can open by `name` until it is unlinked; null where there is none to be had.
-/// `create`: makes it, all zero.
+/// Maps shared memory of `bytes` bytes that other processes can open by `name` until it is unlinked. `create`: creates
+/// it, filled with zeros. Returns null on failure.
 std::shared_ptr<void> shared_memory(const std::string& name, std::size_t bytes, bool create) {
   const int file = shm_open(name.c_str(), O_RDWR | (create ? O_CREAT | O_EXCL : 0), S_IRUSR | S_IWUSR);
   if (file < 0) return nullptr;
   const auto length = static_cast<off_t>(bytes);
-  // Reserved, so that a full /dev/shm is known now and not by a signal at the first write.
+  // Reserve the memory, so that a full /dev/shm is detected here and not by SIGBUS at the first write.
   const bool there = !create || (ftruncate(file, length) == 0 && posix_fallocate(file, 0, length) == 0);
   void* memory = there ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
   close(file);
@@ -104,14 +105,14 @@ void Watch::share_pages(const ProcessGroup& world, const std::string& machine) {
   const std::vector<std::string> names = world.all_gather(memory ? own : "");
   const std::string& name = names[static_cast<std::size_t>(machine_)];
   if (machine_ != rank_ && !name.empty()) memory = shared_memory(name, bytes, false);
-  // Where one rank does not come along, nobody waits for what it would have written.
+  // A rank that failed to map the memory is treated as a separate machine by all others.
   const std::vector<std::string> shares = world.all_gather(memory ? "yes" : "");
   if (machine_ == rank_ && memory) shm_unlink(own.c_str());
   for (int rank = 0; rank < world.size(); ++rank) {
     const auto r = static_cast<std::size_t>(rank);
     if (shares[r].empty()) machine_of_[r] = rank;
   }
-  if (!memory) {  // a separate machine, in its own memory
+  if (!memory) {  // treated as a separate machine, with its page in private memory
     machine_ = rank_;
     neighbours_ = {rank_};
     memory = {std::aligned_alloc(alignof(Segment), sizeof(Segment) + round_up<std::size_t>(sizeof(LedgerPage), 64)),
@@ -129,7 +130,7 @@ std::vector<LedgerPage> Watch::local_pages() const {
   std::vector<LedgerPage> pages;
   for (std::size_t i = 0; i < neighbours_.size(); ++i) {
     LedgerPage page = *segment_->page(i);
-    if (page.process == 0) continue;  // never written: a rank that does not share
+    if (page.process == 0) continue;  // never written: a rank that does not share this memory
     page.copied = monotonic_seconds();
     page.state = state_of(page);
     pages.push_back(page);
@@ -153,7 +154,8 @@ void Watch::answer() {
     if (MPI_Recv(nullptr, 0, MPI_BYTE, asker, question_tag, questions_, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
     used_ = true;
     asked_by_ = asked_by_ < 0 ? asker : std::min(asked_by_, asker);
-    if (segment_->told.exchange(asker + 1) == asker + 1) continue;  // a neighbour has answered
+    const bool answered_by_neighbour = segment_->last_answered.exchange(asker + 1) == asker + 1;
+    if (answered_by_neighbour) continue;
     const auto pages = std::make_shared<std::vector<LedgerPage>>(local_pages());
     MPI_Request request = MPI_REQUEST_NULL;
     answers_.push_back(pages);
@@ -175,22 +177,22 @@ void Watch::collect(std::vector<LedgerPage>& pages) const {
   MPI_Status status;
   if (MPI_Iprobe(MPI_ANY_SOURCE, answer_tag, questions_, &there, &status) != MPI_SUCCESS || !there) return;
   if (MPI_Get_count(&status, MPI_BYTE, &bytes) != MPI_SUCCESS) return;
-  std::vector<LedgerPage> told(static_cast<std::size_t>(bytes) / sizeof(LedgerPage));
-  if (MPI_Recv(told.data(), bytes, MPI_BYTE, status.MPI_SOURCE, answer_tag, questions_, MPI_STATUS_IGNORE) !=
+  std::vector<LedgerPage> received(static_cast<std::size_t>(bytes) / sizeof(LedgerPage));
+  if (MPI_Recv(received.data(), bytes, MPI_BYTE, status.MPI_SOURCE, answer_tag, questions_, MPI_STATUS_IGNORE) !=
       MPI_SUCCESS) {
     return;
   }
-  for (const LedgerPage& page : told) pages.at(static_cast<std::size_t>(page.rank)) = page;
+  for (const LedgerPage& page : received) pages.at(static_cast<std::size_t>(page.rank)) = page;
 }
 
-bool Watch::told() const {
+bool Watch::notified() const {
   int there = 0;
   return MPI_Iprobe(MPI_ANY_SOURCE, found_tag, questions_, &there, MPI_STATUS_IGNORE) != MPI_SUCCESS || there != 0;
 }
 
-/// A message that is lost delays a rank of another machine; it does not make it report as well, see
-/// MpiSession::report().
-void Watch::tell() const {
+/// Notifies the ranks of other machines. If a message is lost, its receiver only waits longer; MpiSession::report()
+/// still keeps it from printing a second report.
+void Watch::notify() const {
   std::vector<MPI_Request> requests;
   for (std::size_t rank = 0; rank < machine_of_.size(); ++rank) {
     if (!elsewhere(static_cast<int>(rank))) continue;
@@ -207,13 +209,13 @@ void Watch::tell() const {
 
 bool Watch::other_machine_found(bool asked_too) {
   answer();
-  if (told()) return true;
+  if (notified()) return true;
   if (asked_by_ < 0 || (asked_too && asked_by_ > rank_)) return false;
   for (const double begin = monotonic_seconds(); monotonic_seconds() - begin < stuck_time; wait_a_little()) {
     answer();
-    if (told()) return true;
+    if (notified()) return true;
   }
-  asked_by_ = -1;  // gone or cut off
+  asked_by_ = -1;  // the rank that asked has ended or cannot be reached
   return false;
 }
 
@@ -221,8 +223,8 @@ std::optional<std::string> Watch::search() {
   std::vector<LedgerPage> pages(machine_of_.size());
   const std::set<int> machines(machine_of_.begin(), machine_of_.end());
   if (machines.size() > 1) {
-    // A wait mostly ends on all machines at the same time, but one that asks is enough: the first may at once, after
-    // each further pause the next 1, 2, 4, …
+    // Waits usually time out on all machines at the same time, but one machine is enough to ask all others. The first
+    // machine starts at once, and after each further pause the next 1, 2, 4, … machines.
     const auto place = static_cast<std::uint64_t>(std::distance(machines.begin(), machines.find(machine_)));
     const double turn = monotonic_seconds() + pause_between * static_cast<double>(std::bit_width(place));
     do {
@@ -242,13 +244,13 @@ std::optional<std::string> Watch::search() {
       wait_a_little();
     } while (!complete() && monotonic_seconds() - begin < answer_time);
     if (other_machine_found(true)) return std::nullopt;
-    tell();
+    notify();
   }
   for (const LedgerPage& page : local_pages()) pages[static_cast<std::size_t>(page.rank)] = page;
   return verdict(pages, hosts_, rank_);
 }
 
-Watch::Finding Watch::find_out() {
+Watch::Finding Watch::find_cause() {
   used_ = true;
   SharedTask& finding = segment_->finding;
   while (!finding.take(stuck_time)) {

@@ -10,8 +10,9 @@ namespace lyceum {
 inline constexpr std::array parameter_groups{ParameterUnit::Group::dense, ParameterUnit::Group::replicated,
                                              ParameterUnit::Group::expert};
 
-/// The ranks that hold copies of a group's parameters: their gradients are to be summed over it.
+/// Returns the axis over whose ranks a group's parameters are replicated, and their gradients must be summed.
 Axis copies_axis(ParameterUnit::Group group);
+/// Returns the process group of that axis.
 inline const ProcessGroup& copies(const Mesh& mesh, ParameterUnit::Group group) {
   return mesh.group(copies_axis(group));
 }

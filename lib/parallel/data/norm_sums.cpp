@@ -7,21 +7,21 @@
 namespace lyceum {
 namespace {
 
-/// In this order the sums of a layer are added up.
+/// The order in which the sums of the groups are stored, and added up within a layer.
 constexpr std::array order{ParameterUnit::Group::dense, ParameterUnit::Group::expert, ParameterUnit::Group::replicated};
 
-/// The sums of these kinds over layers are all-reduced: of the first `count` kinds from `first` on in that order.
+/// An all-reduce of sums over layers: of `count` consecutive groups, beginning with number `first` in that order.
 struct LayerExchange {
   Axis axis;
   std::int64_t first, count;
 };
 constexpr std::array layer_exchanges{
-    LayerExchange{Axis::tensor, 0, 1},         // dense: tensor ranks have parts of its matrices
-    LayerExchange{Axis::expert_tensor, 1, 1},  // experts: likewise
+    LayerExchange{Axis::tensor, 0, 1},         // dense matrices are divided among tensor ranks
+    LayerExchange{Axis::expert_tensor, 1, 1},  // each expert's matrices are divided, too
     LayerExchange{Axis::expert, 1, 1},
     LayerExchange{Axis::pipeline, 0, 3}};  // a layer has its sum on one stage and zeros on the others
 
-/// Places of the shares of one kind that count.
+/// Returns the indices of the shares of one group that are not twins.
 std::vector<std::size_t> counted(std::span<const UnitShare> shares, ParameterUnit::Group group) {
   std::vector<std::size_t> all;
   for (std::size_t s = 0; s < shares.size(); ++s) {
@@ -72,7 +72,7 @@ std::span<const std::int64_t> NormSums::places(int column) const {
 
 void NormSums::norms(const Tensor& sums, std::span<double> norms) const {
   for (const Kind& kind : kinds_) {
-    // One rank's block and zeros of the others: the sum is exact.
+    // For each block, one rank has the sum and the others have zero, so the all-reduce is exact.
     if (kind.copies) kind.copies->all_reduce_async(sums.view(kind.first, {columns_ * kind.blocks})).wait();
   }
   const std::int64_t part = std::int64_t{columns_} * layers_;

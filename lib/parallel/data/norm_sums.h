@@ -12,47 +12,52 @@
 
 namespace lyceum {
 
-/// From sums of squares of blocks of flat_block elements to Euclidean norms over the whole model, every logical
-/// element once (twins do not count), where the model computes: the host waits for nothing, but for other ranks. The
-/// same bits on every rank. NaN and infinity show.
+/// Computes Euclidean norms over the whole model from sums of squares of blocks of flat_block elements. Every logical
+/// element counts once (twins do not count). All computation is on the device; the host waits only for other ranks. The
+/// result has the same bits on every rank; NaN and infinity propagate.
 ///
-/// Squares are summed in double in one order: within blocks of a unit's flat memory, over its blocks, over the ranks
-/// that share out the kind's matrices or experts, in rank order, over the layers. Neither the ZeRO stage nor the number
-/// of pipeline stages changes a bit.
+/// Squares are summed in double, in a fixed order: within a block; over the blocks of a unit; over the ranks among
+/// which matrices or experts are divided, in rank order; over the layers. The result does not depend on the ZeRO stage
+/// or the number of pipeline stages.
 class NormSums {
  public:
-  /// For `columns` norms at once. `layers`: of the whole model, throws unless all ParameterUnit::layer() are below.
-  /// `mesh`, and the units of the shares, must outlive this.
+  /// Prepares `columns` norms that are computed together. `layers`: number of layers of the whole model; throws unless
+  /// ParameterUnit::layer() of every unit is less. `mesh` and the units of the shares must outlive the object.
   NormSums(Stream stream, const Mesh& mesh, std::span<const UnitShare> shares, int layers, int columns);
 
-  /// Room for the sums of all blocks of all columns, zeros: what no share of this rank fills is another's.
+  /// Returns a zeroed buffer for the sums of all blocks and columns. Sums that no share of this rank writes must stay
+  /// 0, since other ranks provide them.
   Tensor zeros() const;
-  /// Where the share's sums lie in a column: its own blocks in their order from there on; negative for a twin, which
-  /// has none. [shares], where the model computes.
+  /// Returns, for each share, the index in the buffer of the sum of its first block in a column; the other blocks of
+  /// the share follow. Negative for a twin, which has no sums. [shares], in device memory.
   std::span<const std::int64_t> places(int column) const;
-  /// Collective: the columns' norms, to where the model computes. `sums` is used up.
+  /// Collective over the mesh. Writes the norm of each column to `norms` [columns], in device memory. Overwrites
+  /// `sums`.
   void norms(const Tensor& sums, std::span<double> norms) const;
 
-  /// What a rank has and shares out, as far as the sums depend on it: for plans.
+  /// The sizes on which the buffers and all-reduces of a rank depend, for cost estimates without the units.
   struct Counts {
-    std::int64_t shares = 0, counted = 0;                          // all; those that are no twins
-    std::map<ParameterUnit::Group, std::int64_t> shared_blocks{};  // blocks of counted units that copies share out
-    int layers = 0;                                                // of the whole model
+    std::int64_t shares = 0, counted = 0;  // number of shares, and of those that are not twins
+    /// Blocks of units whose sums are divided among the copies.
+    std::map<ParameterUnit::Group, std::int64_t> shared_blocks{};
+    int layers = 0;  // of the whole model
   };
-  /// Bytes of buffers that are kept.
+  /// Returns the bytes of the tables that the object keeps.
   static std::int64_t kept_bytes(const Counts& counts, int columns);
-  /// The all-reduces of norms(): numbers in f64.
+  /// An all-reduce in norms(): its axis and the number of f64 values.
   struct Exchange {
     Axis axis;
     std::int64_t numbers;
   };
+  /// Returns the all-reduces of norms(), in order.
   static std::vector<Exchange> exchanges(const Counts& counts, int columns);
 
  private:
-  /// Units of one kind that count: their sums are neighbours, column after column.
+  /// The sums of all units of one group that are not twins; contiguous, one column after another.
   struct Kind {
-    std::int64_t first = 0, blocks = 0;    // blocks: of a column
-    const ProcessGroup* copies = nullptr;  // that share the blocks out; null where every copy has all
+    std::int64_t first = 0, blocks = 0;  // `first`: index of the first sum; `blocks`: per column
+    /// The ranks among which the blocks are divided; null if every copy has all blocks.
+    const ProcessGroup* copies = nullptr;
   };
   static constexpr std::size_t kinds = 3;
 
@@ -61,25 +66,26 @@ class NormSums {
   int layers_, columns_;
   std::array<Kind, kinds> kinds_;
   std::size_t shares_;
-  std::int64_t size_ = 0;           // of all sums
-  Tensor places_, ranges_, begin_;  // tables, see places() and SumRanges
+  std::int64_t size_ = 0;           // number of sums in the buffer
+  Tensor places_, ranges_, begin_;  // device tables, see places() and SumRanges
 };
 
-/// The norm of all gradients, read as they lie in the shares.
+/// Computes the norm of all gradients from the gradients of the shares.
 class GradientNorm {
  public:
-  /// As NormSums. The shares' gradients stay where they are.
+  /// See NormSums. The shares' gradient tensors must keep their memory.
   GradientNorm(Stream stream, const Mesh& mesh, std::span<const UnitShare> shares, int layers);
-  /// Collective: to `norm` [1], where the model computes.
+  /// Collective over the mesh. Writes the norm to `norm` [1], in device memory. Does not wait for the result.
   void launch(std::span<double> norm) const;
 
+  /// Returns the bytes of the tables that the object keeps.
   static std::int64_t kept_bytes(const NormSums::Counts& counts);
 
  private:
   Stream stream_;
   NormSums sums_;
-  DType type_ = DType::f32;  // of gradients
-  Tensor tensors_;           // table
+  DType type_ = DType::f32;  // type of the gradients
+  Tensor tensors_;           // device table of the shares' gradients
   std::int64_t blocks_ = 0;
 };
 

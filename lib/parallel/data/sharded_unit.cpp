@@ -86,21 +86,21 @@ void ShardedUnit::begin_gradients() {
   finish_reduction();
   if (shards(2)) {
     unit_.set_gradients(Tensor::zeros(stream_, sum_.dtype(), {size_}, MemoryKind::gradients));
-  } else if (made_ == 0) {
+  } else if (complete_ == 0) {
     clear(stream_, unit_.gradients());
   }
   producing_ = true;
 }
 
-bool ShardedUnit::parameter_final() {
-  begin_gradients();  // nothing was added where no gradient arrived
-  require(made_ < plan_.micro_batches, "gradients of {} became final more than {} times in one step", unit_.name(),
+bool ShardedUnit::count_final_parameter() {
+  begin_gradients();  // a micro-batch may contribute nothing; its gradient is zero
+  require(complete_ < plan_.micro_batches, "gradients of {} became final more than {} times in one step", unit_.name(),
           plan_.micro_batches);
-  if (++finals_ < std::ssize(unit_.parameters())) return false;
-  finals_ = 0;
+  if (++final_parameters_ < std::ssize(unit_.parameters())) return false;
+  final_parameters_ = 0;
   producing_ = false;
-  ++made_;
-  if (copies() == 1 || (!shards(2) && made_ < plan_.micro_batches)) return false;
+  ++complete_;
+  if (copies() == 1 || (!shards(2) && complete_ < plan_.micro_batches)) return false;
   reducing_ = true;
   const Tensor& whole = unit_.gradients();
   reduction_ = groups_.reductions.reduce_scatter_async(whole, owned_part(whole), extents_);
@@ -113,7 +113,7 @@ void ShardedUnit::finish_reduction() {
   reducing_ = false;
   const Tensor part = owned_part(unit_.gradients());
   if (shards(2)) {
-    summed_++ == 0 ? convert(stream_, part, sum_) : add(stream_, sum_, part);
+    summed_micro_batches_++ == 0 ? convert(stream_, part, sum_) : add(stream_, sum_, part);
     unit_.set_gradients({});
   } else if (plan_.stage == 0) {
     gradient_gather_ = groups_.gathers.all_gather_async(part, unit_.gradients(), extents_);
@@ -123,11 +123,11 @@ void ShardedUnit::finish_reduction() {
 void ShardedUnit::finish_step() {
   if (!unit_.trained()) return;
   finish_reduction();
-  require(made_ == plan_.micro_batches && !producing_,
-          "gradients of {} became final {} times in a step of {} micro-batches", unit_.name(), made_,
+  require(complete_ == plan_.micro_batches && !producing_,
+          "gradients of {} became final {} times in a step of {} micro-batches", unit_.name(), complete_,
           plan_.micro_batches);
   gradient_gather_.wait();
-  made_ = summed_ = 0;
+  complete_ = summed_micro_batches_ = 0;
 }
 
 }  // namespace lyceum

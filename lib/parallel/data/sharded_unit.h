@@ -10,76 +10,85 @@
 
 namespace lyceum {
 
-/// The ranks that hold copies of the same units, with a communicator for each direction, so that neither waits for the
-/// order of the other.
+/// The ranks that hold copies of the same units. Reductions and gathers have separate communicators, so that neither
+/// waits for the other and their relative order may differ between ranks.
 struct CopyGroups {
   ProcessGroup reductions, gathers;
 };
 
-/// What this rank updates of a unit, and where. The tensors stay the same for the unit's life.
+/// The part of a unit that this rank updates. The tensors keep their memory as long as the unit.
 struct UnitShare {
   const ParameterUnit* unit;
   const ProcessGroup* copies;  // the ranks that hold copies
-  Range owned;                 // this rank's part alone; the copies' parts cut the unit
-  Range updated;               // what its optimizer keeps: the owned part, or all where state is not sharded
-  std::int64_t size;           // of the unit's flat memory, with padding for equal parts
-  bool sharded;                // which of the two
-  Tensor values;               // flat [updated.count]: what the model reads
-  Tensor gradients;            // flat [updated.count]: the sum over copies and micro-batches, when that is finished;
-                               // undefined of a unit that is not trained
+  Range owned;                 // this rank's part of the flat memory; the parts of all copies cover the unit once
+  Range updated;      // the range that this rank's optimizer updates: `owned` if optimizer state is sharded, else all
+  std::int64_t size;  // elements of the unit's flat memory, including padding for parts of equal size
+  bool sharded;       // true if `updated` is `owned`
+  Tensor values;      // flat [updated.count]: the weights that the model reads
+  /// Flat [updated.count]: sums over copies and micro-batches, valid after the step; undefined if not trained.
+  Tensor gradients;
 };
 
-/// The memory of one unit on this rank, and its transfers. Over n copies, n > 1, and by `stage`:
-///   0  values and gradients whole
-///   1  the same, but only the owned part is updated; values are gathered afterwards
-///   2  gradients whole only from the first contribution of a micro-batch until their sum over copies; the owned part
-///      is kept
-///   3  values too: the owned part is kept, all are gathered for as long as they are used
-/// Sums over copies are x_0 + x_1 + … in rank order. Stages 0 and 1 add a step's micro-batches up in place and sum them
-/// over copies once; stages 2 and 3 sum each over copies and add that to those before it. So a step of one micro-batch
-/// gives the same bits in every stage, a longer one in 0 and 1, and in 2 and 3. Without copies everything is whole.
-/// A frozen unit has values alone, whole but in stage 3, which never change.
+/// Owns the memory of one unit on this rank and transfers its values and gradients. With n > 1 copies:
+///
+/// - stage 0: every copy has all values and gradients.
+/// - stage 1: as 0, but each rank updates only its own part; then the values are gathered.
+/// - stage 2: as 1, but all gradients exist only from the first contribution of a micro-batch until they are summed
+///   over the copies. Each rank keeps the sum of its part.
+/// - stage 3: as 2, but each rank keeps only its own part of the values. All values are gathered while they are in use.
+///
+/// Sums over copies are x_0 + x_1 + … in rank order. Stages 0 and 1 add up the micro-batches of a step locally and sum
+/// over the copies once. Stages 2 and 3 sum each micro-batch over the copies and add the result to the previous ones.
+/// So the bits are the same in all stages for one micro-batch per step; for more, they are the same in stages 0 and 1,
+/// and in stages 2 and 3. With a single copy nothing is sharded. A frozen unit has only values; they never change, and
+/// are sharded in stage 3 only.
 class ShardedUnit {
  public:
   struct Plan {
     int stage;
-    std::int64_t micro_batches;  // a step
-    DType type;                  // of the values
+    std::int64_t micro_batches;  // per step
+    DType type;                  // type of the values
   };
-  /// The unit is no buffer. `groups` must outlive this.
+  /// `unit` must not be a buffer. `unit` and `groups` must outlive the object.
   ShardedUnit(ParameterUnit& unit, const CopyGroups& groups, const Plan& plan, Stream stream);
   ~ShardedUnit();
   ShardedUnit(const ShardedUnit&) = delete;
   ShardedUnit& operator=(const ShardedUnit&) = delete;
 
   ParameterUnit& unit() const { return unit_; }
+  /// Returns the part that this rank updates.
   UnitShare share() const;
+  /// Initialises the values this rank keeps, see ParameterUnit::initialize().
   void initialize(std::uint64_t seed);
 
-  /// Starts bringing the values where they are not here (stage 3).
+  /// Starts to gather the values, if they are not on this rank (stage 3).
   void start_gather();
-  /// Waits until all values are here and current.
+  /// Blocks until all values are on this rank and up to date.
   void await_values();
-  /// Gives values of others back (stage 3).
+  /// Frees the gathered values (stage 3).
   void release_values();
-  /// The owned values changed: others get them, at once, or when they are needed (stage 3).
+  /// Call after the owned values have changed. Stages 1 and 2 start to gather them; stage 3 gathers before the next
+  /// use.
   void values_changed();
-  /// Moves a transfer of values on; whether none is under way any more.
-  bool progress() { return gather_.test(); }
-  /// Waits for one that is under way.
-  void settle() { gather_.wait(); }
+  /// Advances the transfer of values. True if none is in flight.
+  bool poll_values() { return gather_.test(); }
+  /// Waits for the transfer of values in flight, if any.
+  void wait_for_values() { gather_.wait(); }
 
-  /// Before the first contribution of a micro-batch: zeroed memory for all gradients. May be called again.
+  /// Call before the first contribution of a micro-batch: provides zeroed memory for all gradients. Further calls have
+  /// no effect.
   void begin_gradients();
-  /// One more parameter is final in this micro-batch; whether all of them are, and a sum over copies is now under way.
-  bool parameter_final();
-  /// Waits for the sum that is under way.
+  /// Records that the gradient of one more parameter is complete for this micro-batch. True if it was the last one and
+  /// the sum over copies has been started. Throws if called for more micro-batches than planned.
+  bool count_final_parameter();
+  /// Waits for the sum over copies in flight, if any, and adds it to the kept sum (stages 2 and 3).
   void finish_reduction();
   bool reducing() const { return reducing_; }
-  bool reduced() { return reduction_.test(); }
-  /// Whether finish_reduction() gives memory back.
+  /// Advances the sum over copies. True if it has completed.
+  bool poll_reduction() { return reduction_.test(); }
+  /// True if finish_reduction() frees the memory of all gradients.
   bool frees_gradients() const { return shards(2); }
-  /// Waits for the rest of the step; throws unless all micro-batches became final.
+  /// Waits for all transfers of gradients. Throws unless the gradients of all micro-batches of the step are complete.
   void finish_step();
 
  private:
@@ -91,14 +100,14 @@ class ShardedUnit {
   const CopyGroups& groups_;
   Plan plan_;
   Stream stream_;
-  std::int64_t size_;                  // of flat memory, with padding for equal parts
-  std::vector<std::int64_t> extents_;  // of every copy's part
+  std::int64_t size_;                  // elements of flat memory, including padding
+  std::vector<std::int64_t> extents_;  // number of elements of each copy's part
   Range owned_;
-  Tensor values_;  // kept: whole, or the owned part
-  Tensor sum_;     // of owned gradients over micro-batches: part of the whole, or apart where that comes and goes
-  std::int64_t finals_ = 0;  // parameters, in this micro-batch
-  std::int64_t made_ = 0;    // micro-batches that are final, in this step
-  std::int64_t summed_ = 0;  // those of them in sum_, where it is apart
+  Tensor values_;  // the values that are kept: all, or the owned part
+  Tensor sum_;     // sum of the owned gradients: a view of all gradients, or a separate tensor in stages 2 and 3
+  std::int64_t final_parameters_ = 0;      // parameters whose gradient is complete in this micro-batch
+  std::int64_t complete_ = 0;              // micro-batches of this step whose gradients are complete
+  std::int64_t summed_micro_batches_ = 0;  // micro-batches added to sum_, in stages 2 and 3
   bool producing_ = false, reducing_ = false;
   Pending reduction_, gather_, gradient_gather_;
 };

@@ -57,11 +57,11 @@ std::vector<UnitShare> Zero::shares() const {
 }
 
 void Zero::progress() {
-  // Asking the oldest transfer of values moves all on, as does asking the oldest sum.
+  // Testing one transfer advances all of them, so only the oldest one is tested.
   for (const auto& unit : units_) {
-    if (!unit->progress()) break;
+    if (!unit->poll_values()) break;
   }
-  while (!reducing_.empty() && !at_fixed_point(*reducing_.front()) && reducing_.front()->reduced()) {
+  while (!reducing_.empty() && !at_fixed_point(*reducing_.front()) && reducing_.front()->poll_reduction()) {
     reducing_.front()->finish_reduction();
     reducing_.pop_front();
   }
@@ -106,7 +106,7 @@ void Zero::need_gradients(ParameterUnit& unit) {
 
 void Zero::gradient_final(Parameter& parameter) {
   ShardedUnit& unit = *by_unit_.at(parameter.unit);
-  if (!unit.parameter_final()) return progress();
+  if (!unit.count_final_parameter()) return progress();
   if (overlap_) {
     reducing_.push_back(&unit);
     progress();
@@ -128,7 +128,7 @@ void Zero::values_changed() {
 }
 
 void Zero::await_values() {
-  for (const auto& unit : units_) unit->settle();
+  for (const auto& unit : units_) unit->wait_for_values();
 }
 
 ProcessGroup::Traffic Zero::traffic(ParameterUnit::Group group) const {

@@ -12,58 +12,62 @@
 
 namespace lyceum {
 
-/// Training memory of all units of this rank, replicated or sharded over the ranks that hold copies: ZeRO 0 to 3
-/// [Rajbhandari et al. 2020], see ShardedUnit. Sums of gradients overlap with backward; values come back while
-/// other layers compute.
+/// The training memory of all units of this rank: replicated, or sharded over the ranks that hold copies. ZeRO stages 0
+/// to 3 [Rajbhandari et al. 2020], see ShardedUnit. Sums of gradients overlap with the backward pass, and values are
+/// gathered while other layers compute.
 ///
-/// A layer is the units with the same ParameterUnit::layer(). In stage 3 values of two neighbouring layers are here at
-/// a time, the one in use and the next one in the direction of the pass, if this rank has that. In stages 2 and 3
-/// gradients of at most two layers are whole, the one that backward is in and the one before it, besides layers that
-/// are not final yet.
+/// A layer consists of the units with the same ParameterUnit::layer(). In stage 3, the values of at most two layers are
+/// unsharded at a time: the layer in use and the next one in the direction of the pass, if it is on this rank. In
+/// stages 2 and 3, the gradients of at most two layers are unsharded (the current one of the backward pass and the one
+/// before it), plus those of layers that still expect contributions.
 ///
-/// Units are used in the same order on all ranks that hold copies of them. Buffers are whole on all of these in every
-/// stage.
+/// All ranks that hold copies must use the units in the same order. Buffers are replicated in every stage.
 class Zero final : private UnitMemory {
  public:
   struct Options {
     int stage = 0;
-    std::int64_t micro_batches = 1;  // a step
-    DType type = DType::f32;         // of the values; gradients are in its accumulator type
-    bool overlap = true;             // false: every transfer is awaited where it begins, to measure what overlap gains
+    std::int64_t micro_batches = 1;  // per step
+    DType type = DType::f32;         // type of the values; gradients have its accumulator type
+    bool overlap = true;             // false: wait for every transfer at once, to measure the gain of overlap
   };
-  /// Gives every unit its memory, zeroed. `units` and `mesh` must outlive this.
+  /// Gives every unit its memory, zeroed. Collective over the mesh. `units` and `mesh` must outlive the object.
   Zero(std::span<ParameterUnit* const> units, const Mesh& mesh, const Stream& stream, const Options& options);
   ~Zero();
   Zero(const Zero&) = delete;
   Zero& operator=(const Zero&) = delete;
 
-  /// As ParameterUnit::initialize().
+  /// Initialises all units, see ParameterUnit::initialize().
   void initialize(std::uint64_t seed);
-  /// A share a unit, in the order of the units, those that are not trained behind all others.
+  /// Returns a share for each unit, in the order of the units, with untrained units after all others.
   std::vector<UnitShare> shares() const;
 
-  /// One tape has made its last contribution to the parameter; once a micro-batch and parameter.
+  /// Records that a tape has made its last contribution to the parameter's gradient. Call once per parameter and
+  /// micro-batch.
   void gradient_final(Parameter& parameter);
-  /// Waits for all sums: shares hold this step's gradients. Throws where a unit was not final in every micro-batch.
+  /// Waits for all sums, after which the shares hold the gradients of this step. Throws if a unit's gradient was not
+  /// complete in every micro-batch.
   void finish_gradients();
-  /// After an update, or a load, of the shares' values: all ranks get them, in the background.
+  /// Call after the values of the shares were updated or loaded. Starts to send them to the other copies.
   void values_changed();
-  /// Waits for them. In stages 0 to 2 every unit then holds all its values.
+  /// Waits for these transfers. In stages 0 to 2, every unit then has all its values.
   void await_values();
 
-  /// Bytes that this rank handed to sums and gathers of units of this kind so far.
+  /// Returns the bytes that this rank has passed to reductions and gathers of units of this group.
   ProcessGroup::Traffic traffic(ParameterUnit::Group group) const;
 
  private:
   using Layer = std::vector<ShardedUnit*>;
   void need_values(ParameterUnit& unit, Pass pass) override;
   void need_gradients(ParameterUnit& unit) override;
+  /// Called when a pass first needs values of a layer: releases other layers and starts to gather the next one.
   void enter(int layer, Pass pass);
+  /// Advances all transfers, and finishes reductions that have completed.
   void progress();
-  /// Whether its sum is waited for at a fixed point of backward: what frees memory is, so that peaks do not depend on
-  /// timing. Another's next transfer starts as soon as it is seen to be done.
+  /// True if the unit's reduction is waited for at a fixed point of the backward pass: if waiting frees memory, so that
+  /// the peak does not depend on timing, or if all operations must have the same order. Otherwise its next transfer
+  /// starts as soon as it is found to be complete.
   bool at_fixed_point(const ShardedUnit& unit) const { return one_order_ || unit.frees_gradients(); }
-  /// Waits for such sums, but for those of two layers.
+  /// Waits for the reductions with a fixed point, except those of two layers.
   void finish_sums_except(int layer, int other);
 
   Stream stream_;
@@ -73,10 +77,10 @@ class Zero final : private UnitMemory {
   std::unordered_map<const ParameterUnit*, ShardedUnit*> by_unit_;
   std::map<int, Layer> layers_;
   bool overlap_;
-  bool one_order_;  // of the operations of all groups, on all ranks: NCCL wants it
+  bool one_order_;  // operations of all groups must start in the same order on all ranks, as NCCL requires
   int used_layer_ = -1, gradient_layer_ = -1;
   Pass pass_ = Pass::forward;
-  std::deque<ShardedUnit*> reducing_;  // oldest first
+  std::deque<ShardedUnit*> reducing_;  // units whose reduction is in flight, oldest first
 };
 
 }  // namespace lyceum

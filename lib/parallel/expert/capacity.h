@@ -5,16 +5,17 @@
 
 namespace lyceum {
 
-/// The choices that experts have capacity for, see DropChoices.
+/// Limits the number of choices per expert and sequence, see DropChoices.
 struct Capacity {
   double factor;
   std::int64_t experts;
-  Tensor choices{};  // f64 [1]: DropChoices'; undefined: as many as an index has columns
-  Tensor dropped{};  // i64 [k, experts]: += choices that are dropped; undefined for none
+  Tensor choices{};  // f64 [1]: DropChoices::choices; undefined: the number of columns of the index
+  Tensor dropped{};  // i64 [k, experts]: incremented by the dropped choices; optional
 };
 
-/// The choices of this rank's run of tokens within the experts' capacity: i32 [tokens, k], −1 for the others. Ranks
-/// that hold parts of the same sequences agree on it. Collective over them. index: as Route gives it.
+/// Returns the choices of this rank's tokens with those beyond the experts' capacity replaced by -1: i32 [tokens, k].
+/// Collective over the ranks of `layout`, which take the tokens of the same sequences on other ranks into account.
+/// `index`: i32 [tokens, k], see Route.
 Tensor within_capacity(const Stream& stream, const TokenLayout& layout, const Capacity& capacity, const Tensor& index);
 
 }  // namespace lyceum

@@ -7,18 +7,19 @@
 
 namespace lyceum {
 
-/// Queries of attention experts between two orders: rows [segment rows, heads · dim] as the experts of a rank make
-/// them, and tokens [tokens, k · heads · dim], whose heads attention sees as one token's. There the heads that share
-/// keys lie together, whatever expert they are of: columns are [key head, choice, head of the group, dim].
+/// Converts queries of attention experts between two layouts: rows [segment rows, heads · dim], as computed by the
+/// experts of a rank, and tokens [tokens, k · heads · dim], in which attention treats the heads of all k choices as
+/// heads of one token. There, heads with the same key head are contiguous, whichever expert they belong to: the columns
+/// are [key head, choice, head of the group, dim].
 struct ChoiceHeads {
   std::shared_ptr<const ExpertRows> rows;
-  std::int64_t groups;        // key heads
-  Tensor in_rows, in_tokens;  // i64: SplitPairs' maps, of a row's heads by group
+  std::int64_t groups;        // number of key heads
+  Tensor in_rows, in_tokens;  // i64: the maps of SplitPairs, for the heads of a row divided by key head
 
   ChoiceHeads(const Stream& stream, std::shared_ptr<const ExpertRows> of, std::int64_t groups);
 };
 
-/// Rows → tokens.
+/// Converts rows to tokens.
 struct HeadsOfChoices {
   std::shared_ptr<const ChoiceHeads> heads;
 
@@ -27,7 +28,7 @@ struct HeadsOfChoices {
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& d_tokens) const;
 };
 
-/// Tokens → rows; padding is zero.
+/// Converts tokens to rows; padding is zero.
 struct RowsOfHeads {
   std::shared_ptr<const ChoiceHeads> heads;
 

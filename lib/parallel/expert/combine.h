@@ -7,9 +7,9 @@
 
 namespace lyceum {
 
-/// y[t] = Σ_j gate[t, j] · (the row of t's j-th expert), j in order, over the experts that have rows.
-/// Its gradients read the answers; experts of FFNs do without (GatedBank).
-/// answers [segment rows, hidden], gates [tokens, k] in accumulator precision → y [tokens, hidden].
+/// Computes y[t] = Σ_j gate[t, j] · answers[row of t's j-th choice], in the order of j, over the choices that have
+/// rows. answers [segment rows, hidden], gates [tokens, k] in accumulator precision → y [tokens, hidden]. Keeps the
+/// answers for the gradients of the gates; GatedBank, used for FFN experts, does not need them.
 struct Combine {
   std::shared_ptr<const ExpertRows> rows;
 

@@ -9,7 +9,7 @@ namespace lyceum {
 
 namespace {
 
-/// The experts that ranks hold together, which lie side by side in the order of a placement.
+/// Returns the experts of consecutive ranks; they are contiguous in Placement::order.
 std::span<const std::int32_t> experts_of(const Placement& placement, const Range& ranks) {
   const auto first = static_cast<std::size_t>(ranks.first), end = static_cast<std::size_t>(ranks.first + ranks.count);
   return std::span(placement.order)
@@ -27,7 +27,7 @@ double share_of_tokens(std::span<const std::int32_t> experts, const ChoiceNumber
   for (const std::int32_t e : experts) {
     ++held[limited ? static_cast<std::size_t>(numbers.groups->owner[static_cast<std::size_t>(e)]) : 0];
   }
-  // ways[m][h]: to take m of the groups so far, with h of the experts among them.
+  // ways[m][h]: the number of ways to choose m of the groups considered so far that contain h of the experts.
   std::vector<std::vector<double>> ways(limit + 1, std::vector<double>(experts.size() + 1));
   ways[0][0] = 1;
   for (const std::size_t own : held) {
@@ -52,8 +52,8 @@ ExpertRoute route_of(const Placement& placement, std::span<const ProcessGroup* c
                      const ChoiceNumbers& numbers) {
   const auto nowhere = [&] { return std::vector<std::int32_t>(static_cast<std::size_t>(numbers.choices), -1); };
   ExpertRoute route;
-  Range block{0, placement.ranks()};  // of ranks that the tokens have come to
-  double reached = 1;                 // share of the tokens that have
+  Range block{0, placement.ranks()};  // ranks of the placement that the tokens on this rank can still be sent to
+  double reached = 1;                 // fraction of the tokens that arrive at these ranks
   for (const ProcessGroup* group : groups) {
     require(block.count % group->size() == 0, "a placement over {} ranks on group {} of {}", block.count, group->name(),
             group->size());

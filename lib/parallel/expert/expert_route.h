@@ -9,36 +9,40 @@
 
 namespace lyceum {
 
-/// A step of tokens towards the ranks of their experts, between the ranks of a group.
+/// One step of tokens towards the ranks of their experts: an exchange within a group. An expert is *behind* a rank of
+/// the group if it is on that rank or reached through it by later hops.
 struct Hop {
   const ProcessGroup* group;
-  std::vector<std::int32_t> rank_of;  // [choices]: the rank that an expert lies behind; −1: none of the group
-  /// [ranks], for a token that gets here, on average where all experts are chosen equally often: whether it is sent on
-  /// to a rank, and how many of its choices lie behind that.
+  std::vector<std::int32_t> rank_of;  // [choices]: the rank of the group that an expert is behind; -1: none
+  /// [ranks], expected values for a token on this rank if all experts are chosen equally often: `rows`, the probability
+  /// that the token is sent to a rank; `pairs`, the number of its choices behind that rank.
   std::vector<double> rows, pairs;
 };
 
-/// The way of a token to its experts.
+/// The hops of a token from its rank to the ranks of its experts.
 struct ExpertRoute {
-  std::vector<Hop> hops;               // none: all experts are here
-  std::vector<std::int32_t> local_of;  // [choices]: an expert's place among this rank's; −1: elsewhere
-  std::int64_t local = 0;              // experts of this rank
+  std::vector<Hop> hops;  // empty: all experts are on this rank
+  /// [choices]: index of an expert among this rank's experts; -1: on another rank
+  std::vector<std::int32_t> local_of;
+  std::int64_t local = 0;  // number of experts on this rank
 };
 
-/// What tokens choose: k of `choices`, of which the first are a placement's experts and the others have no rows. With
-/// `limit` those of a token lie in so many of `groups`, which are of one size.
+/// The choices of a token: k out of `choices`. The first `choices` are the experts of a placement, the others (zero
+/// and copy experts) have no rows. If `limit` > 0, a token chooses from at most `limit` of `groups`, which have equal
+/// size.
 struct ChoiceNumbers {
   std::int64_t k, choices;
   std::int64_t limit = 0;
-  const Placement* groups = nullptr;  // of all choices
+  const Placement* groups = nullptr;  // a partition of all choices; required if limit > 0
 };
 
-/// The share of tokens that choose at least one of h experts, where all sets of choices are equally likely:
-/// 1 − C(choices − h, k) / C(choices, k); with a limit its mean over all sets of groups, of whose choices and experts.
+/// Returns the fraction of tokens that choose at least one of h given experts, if all sets of choices are equally
+/// likely: 1 − C(choices − h, k) / C(choices, k). With a limit, the mean of this over all sets of `limit` groups,
+/// counting the choices and the given experts in these groups.
 double share_of_tokens(std::span<const std::int32_t> experts, const ChoiceNumbers& numbers);
 
-/// Through `groups`, one after the other. The rank of a placement is its rank in the first of them, then in the next:
-/// {hosts, ranks of a host}. Groups of one are no step.
+/// Returns the route through `groups`, in order, e.g. {hosts, ranks of a host}. A rank's index in the placement is its
+/// rank in the first group, then in the next one (row-major). Groups of one rank are skipped.
 ExpertRoute route_of(const Placement& placement, std::span<const ProcessGroup* const> groups,
                      const ChoiceNumbers& numbers);
 

@@ -11,10 +11,10 @@ namespace lyceum {
 
 namespace {
 
-/// Uninitialised.
+/// Returns an uninitialised i64 tensor.
 Tensor numbers(const Stream& stream, std::int64_t count) { return Tensor::empty(stream, DType::i64, {count}); }
 
-/// through[map[i]], −1 where map[i] is.
+/// Returns through[map[i]], or -1 where map[i] is -1.
 Tensor compose(const Stream& stream, const Tensor& map, const Tensor& through) {
   const Tensor y = numbers(stream, map.size());
   launch(stream, ComposeIndices{.map = map.span<const std::int64_t>(),
@@ -23,14 +23,15 @@ Tensor compose(const Stream& stream, const Tensor& map, const Tensor& through) {
   return y;
 }
 
+/// The positions of sorted pairs (token, choice) in padded segments.
 struct SegmentedRows {
   std::shared_ptr<const SegmentTable> segments;
   Tensor sorted_of_segment;  // i64 [segment rows]; −1 for padding
   Tensor segment_of_sorted;  // i64 [pairs]
 };
 
-/// Pads the rows of each expert to whole segments. begin: where the sorted pairs of each expert begin, and their
-/// number. pairs: that number, or at least as many where the host does not wait to learn it.
+/// Pads the rows of each expert to whole segments. `begin` [experts + 1]: the index of the first sorted pair of each
+/// expert, and the number of pairs. `pairs`: that number, or an upper bound if the host does not wait for it (GPU).
 SegmentedRows segmented(const Stream& stream, const Tensor& begin, std::int64_t pairs) {
   const std::int64_t experts = begin.size() - 1;
   const Tensor segment_begin = numbers(stream, experts + 1), rows = numbers(stream, experts);

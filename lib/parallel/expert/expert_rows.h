@@ -7,23 +7,23 @@
 
 namespace lyceum {
 
-/// The rows of the experts that a rank holds: a copy of a token for each of its choices that is one of them, sorted by
-/// expert, then token, in segments.
+/// The rows that the experts of a rank process: one copy of a token for each of its choices among these experts, sorted
+/// by expert, then by token, in segments (one per expert, padded).
 struct ExpertRows {
-  TokenRows copies;  // where the experts find the rows of x themselves
+  TokenRows copies;  // maps between rows and tokens; the experts read the tokens in place
   std::shared_ptr<const SegmentTable> segments;
 
   std::int64_t tokens() const { return copies.row_of_pair.size() / copies.top_k; }
 };
 
-/// What is known of the choices of a plan.
+/// Facts about the choices that plan_rows() does not have to read from the device.
 struct KnownChoices {
-  std::int64_t others = 0;  // experts that may be chosen besides, behind those that have rows
-  std::int64_t pairs = -1;  // choices of experts that have rows; −1: any number
+  std::int64_t others = 0;  // experts without rows that may be chosen too; their numbers follow those with rows
+  std::int64_t pairs = -1;  // number of choices of experts with rows; -1: unknown
 };
 
-/// Rows of `experts`. On a GPU the host does not wait, and never learns how many rows each expert has. index: i32
-/// [tokens, k], the experts that each token chose, or −1 for none.
+/// Assigns rows to the choices of `experts` experts. On a GPU, the host does not wait and never learns the number of
+/// rows of each expert. `index`: i32 [tokens, k], the chosen experts, or -1 for none.
 std::shared_ptr<const ExpertRows> plan_rows(const Stream& stream, std::int64_t experts, const Tensor& index,
                                             const KnownChoices& known = {});
 

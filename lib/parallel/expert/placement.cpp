@@ -15,7 +15,7 @@ namespace lyceum {
 
 namespace {
 
-/// 0, 1, … sorted so that `values` fall; equal ones by index.
+/// Returns the indices 0, 1, … sorted by descending value; equal values by ascending index.
 template <class Value>
 std::vector<std::size_t> falling(std::span<const Value> values) {
   std::vector<std::size_t> order(values.size());
@@ -26,7 +26,8 @@ std::vector<std::size_t> falling(std::span<const Value> values) {
 
 using Pair = std::pair<std::size_t, std::size_t>;
 
-/// The widest with the narrowest, the next with the next; the lower index first, by it.
+/// Returns pairs of the widest and the narrowest expert, of the second widest and the second narrowest, and so on.
+/// Within a pair the lower index comes first; pairs are sorted by it.
 std::vector<Pair> pairs_of(std::span<const std::int64_t> widths) {
   const std::vector<std::size_t> order = falling(widths);
   std::vector<Pair> pairs;
@@ -100,7 +101,7 @@ Placement Placement::by_cost(std::span<const double> costs, int ranks) {
   }
   struct Load {
     double cost = 0;
-    std::int64_t experts = 0;  // of equal costs, whoever holds fewer: so no rank stays empty
+    std::int64_t experts = 0;  // breaks ties, so that no rank stays empty if costs are 0
   };
   std::vector<Load> loads(static_cast<std::size_t>(std::max(ranks, 1)));
   std::vector<int> owner(costs.size());

@@ -15,18 +15,18 @@ namespace lyceum {
 
 namespace {
 
-/// `averages` of a token, of `tokens`.
+/// Multiplies the averages per token by the number of tokens.
 std::vector<double> of_all(std::vector<double> averages, std::int64_t tokens) {
   for (double& average : averages) average *= static_cast<double>(tokens);
   return averages;
 }
 
-/// Numbers that the host learns of the choices: [ranks] each.
+/// The number of rows and of pairs (token, choice) for each rank: [ranks], on the host.
 struct Counts {
   std::vector<std::int64_t> rows, pairs;
 };
 
-/// Sends every rank its two numbers of this rank's, and receives this rank's of theirs.
+/// Collective. Sends each rank the two counts of this rank for it, and returns those of all ranks for this one.
 Counts swapped(const ProcessGroup& group, const Counts& own) {
   const auto ranks = static_cast<std::size_t>(group.size());
   std::vector<std::int64_t> sent, received(2 * ranks);
@@ -46,7 +46,7 @@ std::int64_t sum(std::span<const std::int64_t> numbers) {
   return std::accumulate(numbers.begin(), numbers.end(), std::int64_t{0});
 }
 
-/// y[t, j] = place[index[t, j]].
+/// Returns y[t, j] = place[index[t, j]].
 Tensor mapped(const Stream& stream, const Tensor& index, const std::vector<std::int32_t>& place) {
   const Tensor y = Tensor::empty(stream, DType::i32, index.shape());
   launch(stream, MapChoices{.index = index.matrix<const std::int32_t>(),
@@ -100,7 +100,8 @@ std::shared_ptr<const TokenExchange> plan_exchange(const Stream& stream, const H
                                                    bool overlaps) {
   const std::int64_t tokens = index.shape()[0], ranks = hop.group->size();
   const Tensor rank_of_choice = Tensor::empty(stream, DType::i32, index.shape());
-  const Tensor counts = Tensor::empty(stream, DType::i64, {2 * ranks + 1});  // one wait for both
+  // one tensor, so that the host waits only once
+  const Tensor counts = Tensor::empty(stream, DType::i64, {2 * ranks + 1});
   const Tensor begin = counts.slice(0, ranks + 1), pairs = counts.slice(ranks + 1, ranks);
   const Tensor rank_of = tensor_of(stream, {std::ssize(hop.rank_of)}, hop.rank_of);
   const std::vector<double> expected_pairs = of_all(hop.pairs, tokens), expected_rows = of_all(hop.rows, tokens);
@@ -136,21 +137,21 @@ std::shared_ptr<const TokenExchange> plan_exchange(const Stream& stream, const H
 }
 
 Tensor SendTokens::forward(const Stream& stream, Saved&, const Tensor& x) const {
-  *under_way = exchange->send(stream, x);
-  return under_way->destination();
+  *in_flight = exchange->send(stream, x);
+  return in_flight->destination();
 }
 
 std::array<Tensor, 1> SendTokens::backward(const Stream& stream, Saved&, const Tensor&) const {
-  return {exchange->sums(stream, under_way->arrived(stream))};
+  return {exchange->sums(stream, in_flight->arrived(stream))};
 }
 
 Tensor TakeTokens::forward(const Stream& stream, Saved&, const Tensor&) const {
-  return under_way->arrived(stream, ends_turn);
+  return in_flight->arrived(stream, ends_turn);
 }
 
 std::array<Tensor, 1> TakeTokens::backward(const Stream& stream, Saved&, const Tensor& d_received) const {
-  *under_way = exchange->answer(stream, d_received);
-  return {under_way->destination()};
+  *in_flight = exchange->answer(stream, d_received);
+  return {in_flight->destination()};
 }
 
 Tensor SendTokensAgain::forward(const Stream& stream, Saved&, const Tensor& x) const {

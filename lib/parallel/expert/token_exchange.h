@@ -11,23 +11,25 @@
 
 namespace lyceum {
 
-/// Rows that travel between the ranks of a group while this rank goes on: over NCCL. MPI moves large messages only
-/// while somebody waits for one; what was late is then waited for later, no more. Of two tasks that take turns
-/// (ProcessGroup::turns()) the other goes on where one would wait for rows. Rows that travel only because something is
-/// computed again end no turn: of a forward and a backward pass the former, which has none, would come ahead, and hide
-/// as many exchanges, but keep the results of more layers.
+/// Rows in flight between the ranks of a group, while this rank continues with other work. Over NCCL the transfer runs
+/// in the background. MPI transfers large messages only while a rank waits for some operation; the rest is transferred
+/// in wait().
+///
+/// With two alternating tasks (ProcessGroup::turns()), the other task continues when one is about to wait for rows.
+/// Exchanges of a recomputation (Tape::recompute()) must not end a turn: backward passes would have more turns than
+/// forward passes. Forward passes would run ahead, which hides no more exchanges but keeps the results of more layers.
 class RowsUnderWay {
  public:
   RowsUnderWay() = default;
-  /// Sends every rank `send_rows[r]` of the rows, in rank order, and receives `receive_rows[r]`. Collective.
+  /// Collective. Starts to send `send_rows[r]` rows to each rank r, in rank order, and to receive `receive_rows[r]`.
   RowsUnderWay(const Stream& stream, const ProcessGroup& group, Tensor rows, std::span<const std::int64_t> send_rows,
                std::span<const std::int64_t> receive_rows);
 
-  /// Where they arrive; not to be read yet.
+  /// Returns the memory of the received rows; it must not be read yet.
   const Tensor& destination() const { return received_; }
-  /// Waits for them where they are; again it does nothing.
+  /// Waits until the rows have been received. Further calls have no effect.
   void wait(const Stream& stream);
-  /// Waits for them, and gives them. Once. `ends_turn`: where another task may go on before.
+  /// Waits for the rows and returns them. To be called once. `ends_turn`: another task may run before.
   Tensor arrived(const Stream& stream, bool ends_turn = true);
 
  private:
@@ -36,36 +38,38 @@ class RowsUnderWay {
   Pending pending_;
 };
 
-/// Rows of tokens to the ranks of a hop's group, each row once to each rank that experts of the token lie behind.
-///   tokens    as this rank has them
-///   sent      sorted by rank, then token
-///   received  sorted by source rank, then the token's place there
+/// Sends the rows of tokens to the ranks of a hop's group. A token is sent once to each rank that at least one of its
+/// experts is behind (see Hop). There are three orders of rows:
+/// - tokens: the order on this rank
+/// - sent: sorted by destination rank, then by token
+/// - received: sorted by source rank, then by the order of tokens there
 struct TokenExchange {
   const ProcessGroup* group;
-  TokenRows copies;                                   // of tokens, as sent: pairs are first choices behind a rank
+  TokenRows copies;  // maps between tokens and sent rows; the pair of a row is the token's first choice behind the rank
   std::vector<std::int64_t> send_rows, receive_rows;  // [ranks]
-  std::int64_t pairs;                                 // choices of received tokens that lie behind this rank
-  bool overlaps = true;                               // false: rows are waited for where they begin to travel
+  std::int64_t pairs;    // number of choices of the received tokens that are behind this rank
+  bool overlaps = true;  // false: send() and answer() wait for the transfer
 
-  /// Any type. [tokens, width] → [received, width]
+  /// Starts to send rows of any type. [tokens, width] → [received, width]
   RowsUnderWay send(const Stream& stream, const Tensor& x) const;
-  /// The way back. [received, width] → [sent, width]
+  /// Starts to return rows to the ranks they came from. [received, width] → [sent, width]
   RowsUnderWay answer(const Stream& stream, const Tensor& y) const;
-  /// Each token's sum over the ranks that it was sent to, in the order of its first choices behind them. Of bf16, rows
-  /// travel rounded and are added up in f32. [sent, width] → [tokens, width]
+  /// Returns, for each token, the sum of its rows from all ranks that it was sent to, in the order of its first choices
+  /// behind these ranks. bf16 rows are rounded before they are sent, and summed in f32. [sent, width] → [tokens, width]
   Tensor sums(const Stream& stream, const Tensor& answers) const { return copies.sums(stream, answers); }
 };
 
-/// Collective over the hop's group. The host waits for the device once, to know how many rows travel. index: i32
-/// [tokens, k], experts or −1 for none. `overlaps`: see TokenExchange.
+/// Collective over the hop's group. Determines which token is sent to which rank. The host waits for the device once,
+/// to learn the number of rows. `index`: i32 [tokens, k], chosen experts or -1 for none. `overlaps`: see TokenExchange.
 std::shared_ptr<const TokenExchange> plan_exchange(const Stream& stream, const Hop& hop, const Tensor& index,
                                                    bool overlaps = true);
 
-/// Tokens to the ranks of their experts, in two operations: they travel while the tape does what is between the two.
-/// Backwards each token's sum, likewise. Only TakeTokens may read the result of SendTokens.
+/// Send tokens to the ranks of their experts, in two operations: the tokens are in flight while the tape runs the
+/// operations between the two. In the backward pass, TakeTokens sends the gradients back, and SendTokens receives and
+/// sums them for each token. Only TakeTokens may read the result of SendTokens.
 struct SendTokens {
   std::shared_ptr<const TokenExchange> exchange;
-  std::shared_ptr<RowsUnderWay> under_way;  // TakeTokens has the same
+  std::shared_ptr<RowsUnderWay> in_flight;  // shared with the matching TakeTokens
 
   struct Saved {};
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& x) const;
@@ -73,14 +77,14 @@ struct SendTokens {
 };
 struct TakeTokens {
   std::shared_ptr<const TokenExchange> exchange;
-  std::shared_ptr<RowsUnderWay> under_way;
-  bool ends_turn = true;  // forwards
+  std::shared_ptr<RowsUnderWay> in_flight;
+  bool ends_turn = true;  // in the forward pass, see RowsUnderWay::arrived()
 
   struct Saved {};
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& sent) const;
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& d_received) const;
 };
-/// SendTokens and TakeTokens in one operation, by which Tape::release() receives the tokens again.
+/// SendTokens and TakeTokens as one operation, with which Tape::release() receives the tokens again.
 struct SendTokensAgain {
   std::shared_ptr<const TokenExchange> exchange;
 
@@ -88,36 +92,39 @@ struct SendTokensAgain {
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& x) const;
 };
 
-/// The way back: what ranks made of a token, as its sum; backwards sends.
+/// Returns the experts' results to the ranks of the tokens and sums them for each token. The backward pass sends the
+/// gradient of each token to the ranks of its experts.
 struct SumAnswers {
   std::shared_ptr<const TokenExchange> exchange;
-  bool ends_turn = true;  // forwards
+  bool ends_turn = true;  // in the forward pass, see RowsUnderWay::arrived()
 
   struct Saved {};
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& answers) const;
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
 };
 
-/// Tokens on a rank, with what their router chose.
+/// Tokens on a rank, with their router's choices and gates.
 struct TokensAndChoices {
   Variable x, gates;        // [tokens, hidden], [tokens, k]
-  Tensor index;             // i32 [tokens, k]: experts, or −1 for none
-  std::int64_t pairs = -1;  // choices that lie behind this rank; −1: not known
+  Tensor index;             // i32 [tokens, k]: chosen experts, or -1 for none
+  std::int64_t pairs = -1;  // number of choices of experts behind this rank; -1: unknown
 };
 
-/// The tokens that come to this rank. What `meanwhile` applies to the tape runs while they travel, forwards and
-/// backwards. The gradient of a gate is 0 on all ranks but its expert's: sums of them are exact.
+/// Sends tokens to the ranks of `exchange` and returns the received ones. Operations that `meanwhile` adds to the tape
+/// run while tokens (or their gradients) are in flight. The gradient of a gate is 0 on all ranks but that of its
+/// expert, so the sum of these gradients is exact.
 TokensAndChoices dispatched(
     Tape& tape, const std::shared_ptr<const TokenExchange>& exchange, const TokensAndChoices& tokens,
     const std::function<void()>& meanwhile = [] {});
-/// The tokens of all ranks of a group, in rank order. Collective.
+/// The tokens of all ranks of a group, in rank order.
 struct GatheredTokens {
   RowShards shards;
   TokensAndChoices all;
 };
+/// Collective over `group`. Gathers the tokens; in the backward pass their gradients are summed over the ranks.
 GatheredTokens gathered(Tape& tape, const ProcessGroup& group, const TokensAndChoices& tokens);
 
-/// The rows of this rank's experts, of tokens at the end of their route.
+/// Assigns rows to the choices of this rank's experts, for tokens that have passed all hops of the route.
 std::shared_ptr<const ExpertRows> rows_of_experts(const Stream& stream, const ExpertRoute& route,
                                                   const TokensAndChoices& tokens);
 

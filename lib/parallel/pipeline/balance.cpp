@@ -18,12 +18,12 @@ class Partition {
     for (const double cost : costs) sums_.push_back(sums_.back() + cost);
   }
 
-  /// The least possible cost of the most costly stage.
+  /// Returns the least possible cost of the most expensive stage.
   double least_maximum() {
     return solve([](double before, double stage) { return std::max(before, stage); });
   }
 
-  /// Cuts with the least sum of squares among those whose stages cost at most `maximum`.
+  /// Returns the cuts with the least sum of squares among those whose stages cost at most `maximum`.
   std::vector<int> most_even(double maximum) {
     solve([maximum](double before, double stage) { return stage <= maximum ? before + stage * stage : impossible; });
     std::vector<int> cuts(static_cast<std::size_t>(stages_) + 1, blocks_);
@@ -43,8 +43,9 @@ class Partition {
                  static_cast<std::size_t>(end)];
   }
 
-  /// Dynamic programme over (stages, blocks that they take): combine(value of the stages before, cost of this stage),
-  /// never decreasing in either, is made least. Returns the value of all; from() has where each stage begins.
+  /// Dynamic programming over (number of stages, number of blocks in them). Minimises a value that is folded over the
+  /// stages by combine(value of the previous stages, cost of this stage), which must not decrease in either argument.
+  /// Returns the minimum; from() then has the first block of each stage.
   template <class Combine>
   double solve(Combine&& combine) {
     from_.assign(static_cast<std::size_t>(stages_) * static_cast<std::size_t>(blocks_ + 1), 0);
@@ -68,8 +69,8 @@ class Partition {
 
   int blocks_, stages_;
   double first_, last_;
-  std::vector<double> sums_;  // of the blocks before
-  std::vector<int> from_;     // [stages][blocks + 1]: where a stage that ends there begins
+  std::vector<double> sums_;  // sums_[b]: total cost of the first b blocks
+  std::vector<int> from_;     // [stages][blocks + 1]: first block of a stage that ends at a block
 };
 
 }  // namespace

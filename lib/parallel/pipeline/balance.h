@@ -5,10 +5,11 @@
 
 namespace lyceum {
 
-/// The contiguous partition of blocks into `stages` whose most costly stage is the least costly possible; of those the
-/// one with the most even stages (least sum of squares), then with the earliest cuts. `first` and `last` are added to
-/// the first and the last stage: embedding and head. Result [stages + 1]: stage s has blocks [r[s], r[s + 1]), at least
-/// one. Exact: time O(blocks² · stages). Throws a usage Error where there are more stages than blocks.
+/// Divides blocks into `stages` contiguous stages so that the cost of the most expensive stage is minimal. Among such
+/// partitions it returns the most even one (least sum of squares), then the one with the earliest cuts. `first` and
+/// `last` are added to the costs of the first and the last stage (embedding and head). Returns r [stages + 1]: stage s
+/// has the blocks [r[s], r[s + 1]), at least one. Exact, in time O(blocks² · stages). Throws a usage Error if there are
+/// more stages than blocks.
 std::vector<int> balance_stages(std::span<const double> block_costs, int stages, double first = 0, double last = 0);
 
 }  // namespace lyceum

@@ -18,13 +18,13 @@ using Kind = Action::Kind;
 
 [[noreturn]] void fail_at(const Schedule& schedule, int rank, std::size_t index, const std::string& fault) {
   const Program& program = schedule.programs[static_cast<std::size_t>(rank)];
-  const std::string place = index < program.size()
-                                ? fmt::format("action {}, {}", index, text(program[index], schedule.shape))
-                                : std::string("the end");
-  fail(ExitCode::failed, "pipeline schedule, rank {}, {}: {}{}", rank, place, fault, excerpt(schedule, rank, index));
+  const std::string position = index < program.size()
+                                   ? fmt::format("action {}, {}", index, text(program[index], schedule.shape))
+                                   : std::string("the end");
+  fail(ExitCode::failed, "pipeline schedule, rank {}, {}: {}{}", rank, position, fault, excerpt(schedule, rank, index));
 }
 
-/// Walks one rank's program and holds each action against what the rank did before.
+/// Checks each action of one rank's program against the actions before it.
 class ProgramCheck {
  public:
   ProgramCheck(const Schedule& schedule, int rank, bool trains)
@@ -35,10 +35,10 @@ class ProgramCheck {
     int in_flight = 0;
     for (at_ = 0; at_ < program.size(); ++at_) {
       const Action& action = program[at_];
-      check_place(action);
+      check_target(action);
       check_order(action);
       done_.insert(action);
-      in_flight += action.kind == Kind::forward ? 1 : action.gives_weight_gradient() ? -1 : 0;
+      in_flight += action.in_flight_change();
       ensure(most_in_flight == 0 || in_flight <= most_in_flight,
              fmt::format("keeps {} micro-batches, {} are allowed", in_flight, most_in_flight));
     }
@@ -51,7 +51,7 @@ class ProgramCheck {
   }
   bool done(Kind kind, const Action& like) const { return done_.contains({kind, like.stage, like.microbatch}); }
 
-  void check_place(const Action& action) const {
+  void check_target(const Action& action) const {
     ensure(action.stage >= 0 && action.stage < shape_.stages(),
            fmt::format("no stage {} of {}", action.stage, shape_.stages()));
     ensure(shape_.rank_of(action.stage) == rank_,
@@ -113,15 +113,15 @@ class ProgramCheck {
   bool trains_;
   std::size_t at_ = 0;
   std::set<Action> done_;
-  std::map<int, int> weight_gradients_;  // by stage: the micro-batch that is next
+  std::map<int, int> weight_gradients_;  // by stage: the next micro-batch to add
 };
 
-/// A sending or receiving action and its place in its rank's program.
+/// A sending or receiving action and its index in its rank's program.
 struct Transfer {
   Handover handover;
   std::size_t index;
 };
-using Transfers = std::map<std::pair<int, int>, std::vector<Transfer>>;  // by ranks {from, to}
+using Transfers = std::map<std::pair<int, int>, std::vector<Transfer>>;  // by {sending rank, receiving rank}
 
 void check_transfers(const Schedule& schedule) {
   const PipelineShape& shape = schedule.shape;

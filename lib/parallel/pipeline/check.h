@@ -4,14 +4,15 @@
 
 namespace lyceum {
 
-/// Throws an Error that names the wrong action and shows the programs around it, unless
-///   every rank runs each of its stages for every micro-batch once: forward, then backward, or its two halves; in a
-///   schedule without any backward pass forward alone;
-///   weight gradients of a stage come in the order of micro-batches, so that they are summed as without a pipeline;
-///   sends, if there are any, follow what makes them, receives come before what needs them, all between stages on
-///   different ranks have both, and any two ranks agree on the order of what passes between them;
-///   no rank waits for ever;
-///   no rank holds more than `most_in_flight` micro-batches, counted for each of its stages; 0 for any number.
+/// Throws an Error that names the wrong action and shows the programs around it, unless all of these hold:
+/// - Every rank runs each of its stages once per micro-batch: forward, then backward, or its two halves I and W. A
+///   schedule without any backward pass has only forward passes.
+/// - The weight gradients of a stage are added in the order of micro-batches, so that sums are those of a single rank.
+/// - If there are sends, each follows the action that produces its data, and each receive precedes the action that
+///   needs its data. Data between stages on different ranks has both. Any two ranks agree on the order of their
+///   messages.
+/// - No rank waits forever.
+/// - No rank holds more than `most_in_flight` micro-batches, counted for each of its stages; 0: unlimited.
 void check_schedule(const Schedule& schedule, int most_in_flight = 0);
 
 }  // namespace lyceum

@@ -14,13 +14,12 @@
 
 namespace lyceum {
 
-/// One stage of a model, as the executor sees it. Tensors that cross a boundary between stages have one shape and type.
-/// - forward(microbatch, x) → y. The first stage's x is undefined, the last one's y is ignored.
-/// - backward(microbatch, dy) → dx, which adds to weight gradients too. The last stage's dy is undefined, the first
-/// one's
-///   dx is ignored.
-/// - backward_input(microbatch, dy) → dx and later backward_weight(microbatch), instead of that, where a schedule puts
-///   weight gradients off.
+/// One stage of a model, as seen by the executor. All tensors that pass between stages have the same shape and type.
+/// - forward(microbatch, x) → y. The first stage's x is undefined; the last stage's y is ignored.
+/// - backward(microbatch, dy) → dx. Also adds to the weight gradients. The last stage's dy is undefined; the first
+///   stage's dx is ignored.
+/// - backward_input(microbatch, dy) → dx, and later backward_weight(microbatch): used instead of backward by schedules
+///   that delay weight gradients.
 template <class S>
 concept PipelineStage = requires(S& stage, int microbatch, const Tensor& tensor) {
   { stage.forward(microbatch, tensor) } -> std::same_as<Tensor>;
@@ -29,9 +28,9 @@ concept PipelineStage = requires(S& stage, int microbatch, const Tensor& tensor)
   stage.backward_weight(microbatch);
 };
 
-/// Messages between the ranks of a pipeline: a ProcessGroup whose ranks are in the order of the pipeline, or what a
-/// test puts in its place. Both calls start a message and do not wait; the tensor is in use until wait() returned or
-/// test() said true. Messages from one rank to another arrive in order.
+/// Messages between the ranks of a pipeline: a ProcessGroup with its ranks in the order of the stages, or a substitute
+/// in tests. Both functions start a message without waiting. The tensor is in use until wait() has returned or test()
+/// has returned true. Messages from one rank to another keep their order.
 template <class C>
 concept PipelineChannel = requires(const C& channel, const Tensor& tensor, int rank) {
   { channel.send_async(tensor, rank).test() } -> std::same_as<bool>;
@@ -40,22 +39,25 @@ concept PipelineChannel = requires(const C& channel, const Tensor& tensor, int r
   channel.receive_async(tensor, rank).wait();
 };
 
-/// What passes between stages.
+/// The stream, type and shape of the tensors that pass between stages.
 struct PipelineBoundary {
   Stream stream;
   DType type;
   Shape shape;
 };
 
-/// Runs one rank's program of a schedule with sends and receives. Only an action that computes waits, for its own
-/// input; what is sent lives until it has gone. With `turns` a backward pass and the forward pass behind it take turns:
-/// where one would wait for other ranks within the stage, the other goes on. Neither order nor number of the passes
-/// changes, nor of what each kind of them does.
+/// Runs one rank's program of a schedule with sends and receives. Only computing actions wait, each for its own input;
+/// sent tensors are kept until they have been sent.
+///
+/// With `turns`, a backward pass and the forward pass that follows it run as two alternating tasks: when one is about
+/// to wait for other ranks within the stage, the other continues. The order of the forward passes does not change, nor
+/// that of the backward passes.
 template <PipelineStage Stage, PipelineChannel Channel>
 class PipelineExecutor {
  public:
-  /// `schedule`: checked, with transfers. `stages`: this rank's, in the order of their numbers; they, `channel` and
-  /// `turns`, which are null or of a pipeline of one stage, must outlive the executor.
+  /// `schedule` must have passed check_schedule() and contain transfers. `stages`: the stages of this rank in ascending
+  /// order. `turns` may be null, and must be unless the pipeline has a single stage. `stages`, `channel` and `turns`
+  /// must outlive the executor.
   PipelineExecutor(Schedule schedule, int rank, std::vector<Stage*> stages, const Channel& channel,
                    PipelineBoundary boundary, Turns* turns = nullptr)
       : schedule_(std::move(schedule)),
@@ -72,8 +74,8 @@ class PipelineExecutor {
     require(!turns_ || shape_.stages() == 1, "passes that take turns in a pipeline of {} stages", shape_.stages());
   }
 
-  /// One step. Returns what was done and when, in seconds from its begin; waiting counts to no action. Passes that took
-  /// turns overlap.
+  /// Runs one step. Returns the actions with their start and end, in seconds from the beginning of the step. Waiting
+  /// for input is not included. Passes that ran as alternating tasks overlap.
   std::vector<TimedAction> run() {
     begin_ = Clock::now();
     std::vector<TimedAction> trace;
@@ -98,14 +100,14 @@ class PipelineExecutor {
  private:
   using PendingSend = decltype(std::declval<const Channel&>().send_async(std::declval<const Tensor&>(), 0));
   using PendingReceive = decltype(std::declval<const Channel&>().receive_async(std::declval<const Tensor&>(), 0));
-  // The memory first: a pending operation that is destroyed unfinished may wait for it.
+  // The tensor is declared first, so that it is destroyed last: a destructor of `pending` may wait for the operation.
   struct Sending {
     Tensor tensor;
     PendingSend pending;
   };
   struct Arrival {
     Tensor tensor;
-    std::vector<PendingReceive> pending;  // none: it was passed by memory
+    std::vector<PendingReceive> pending;  // empty: the tensor was passed in memory
   };
 
   double now() const { return seconds_since(begin_); }
@@ -133,7 +135,7 @@ class PipelineExecutor {
     const auto needed = needed_by(action, shape_);
     if (!needed) return {};
     const ProfileScope timed(profile_of(boundary_.stream), "pipeline wait");
-    Arrival arrival = std::exchange(arrivals_[place_of(*needed, shape_)], {});
+    Arrival arrival = std::exchange(arrivals_[table_index(*needed, shape_)], {});
     require(arrival.tensor.defined(), "pipeline rank {}, {}: its input was neither computed here nor received", rank_,
             text(action, shape_));
     for (PendingReceive& pending : arrival.pending) pending.wait();
@@ -150,7 +152,7 @@ class PipelineExecutor {
     }
   }
 
-  /// Puts a result where the next stage, or the send that follows, takes it.
+  /// Stores a result for the next stage on this rank, or for the send that follows.
   void deliver(const Action& action, Tensor result) {
     const auto made = made_by(action, shape_);
     if (!made) return;
@@ -161,20 +163,20 @@ class PipelineExecutor {
             made->from, name_of(result.dtype()), result.shape().text(), name_of(boundary_.type),
             boundary_.shape.text());
     if (crosses_ranks(*made, shape_)) {
-      results_[place_of(*made, shape_)] = std::move(result);
+      results_[table_index(*made, shape_)] = std::move(result);
     } else {
-      arrivals_[place_of(*made, shape_)].tensor = std::move(result);
+      arrivals_[table_index(*made, shape_)].tensor = std::move(result);
     }
   }
 
   void send(const Handover& handover) {
-    Tensor tensor = std::exchange(results_[place_of(handover, shape_)], {});
+    Tensor tensor = std::exchange(results_[table_index(handover, shape_)], {});
     PendingSend pending = channel_.send_async(tensor, shape_.rank_of(handover.to));
     sending_.push_back({std::move(tensor), std::move(pending)});
   }
 
   void receive(const Handover& handover) {
-    Arrival& arrival = arrivals_[place_of(handover, shape_)];
+    Arrival& arrival = arrivals_[table_index(handover, shape_)];
     arrival.tensor = Tensor::empty(boundary_.stream, boundary_.type, boundary_.shape);
     arrival.pending.push_back(channel_.receive_async(arrival.tensor, shape_.rank_of(handover.from)));
   }
@@ -187,8 +189,9 @@ class PipelineExecutor {
   const PipelineBoundary boundary_;
   Turns* const turns_;
   Clock::time_point begin_;
-  std::vector<Arrival> arrivals_;  // by handover: under way or made here
-  std::vector<Tensor> results_;    // by handover: made, not yet sent
+  std::vector<Arrival> arrivals_;  // by handover: being received, or produced on this rank
+  std::vector<Tensor> results_;    // by handover: produced, not yet sent
+  /// Messages in flight.
   std::vector<Sending> sending_;
 };
 

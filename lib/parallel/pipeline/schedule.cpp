@@ -47,7 +47,7 @@ std::size_t table_size(const PipelineShape& shape) {
   return 2 * static_cast<std::size_t>(shape.stages()) * static_cast<std::size_t>(shape.microbatches);
 }
 
-std::size_t place_of(const Handover& handover, const PipelineShape& shape) {
+std::size_t table_index(const Handover& handover, const PipelineShape& shape) {
   const int row = (handover.gradient ? shape.stages() : 0) + handover.to;
   return static_cast<std::size_t>(row) * static_cast<std::size_t>(shape.microbatches) +
          static_cast<std::size_t>(handover.microbatch);
@@ -69,7 +69,7 @@ void require_one_stage_a_rank(const PipelineShape& shape, ScheduleKind kind) {
                 name_of(kind), shape.virtual_stages);
 }
 
-/// Calls program_of(rank) for every rank.
+/// Makes a schedule whose programs are program_of(rank).
 template <class F>
 Schedule for_each_rank(const PipelineShape& shape, F&& program_of) {
   Schedule schedule{.shape = shape, .programs = {}};
@@ -77,8 +77,8 @@ Schedule for_each_rank(const PipelineShape& shape, F&& program_of) {
   return schedule;
 }
 
-/// `ahead` forward passes, then a backward after every forward, then the backward passes that remain. forward(k) and
-/// backward(k) add the k-th of `count`.
+/// Calls forward(k) for the first `ahead` values of k, then forward and backward calls alternately, then backward(k)
+/// for the remaining ones, with k = 0 … count − 1 for both.
 template <class Forward, class Backward>
 void alternate(int ahead, int count, Forward&& forward, Backward&& backward) {
   for (int k = 0; k < count + ahead; ++k) {
@@ -126,7 +126,8 @@ Schedule interleaved(const PipelineShape& shape) {
                 "the schedule interleaved takes micro-batches in groups of parallel.pipeline = {}, which does not "
                 "divide {}: change batch.global or batch.micro, or parallel.schedule",
                 ranks, shape.microbatches);
-  // The k-th pass of a rank, the same on all: a group of micro-batches through one chunk, then through the next.
+  // The k-th pass of a rank, in the order that all ranks share: a group of micro-batches passes through one chunk
+  // (stage of this rank), then through the next.
   const auto action = [&](Kind kind, int rank, int k) {
     const int group = k / (ranks * chunks), within = k % (ranks * chunks);
     const int chunk = kind == Kind::forward ? within / ranks : chunks - 1 - within / ranks;

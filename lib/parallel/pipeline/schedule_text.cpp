@@ -39,7 +39,7 @@ std::string excerpt(const Schedule& schedule, int rank, std::size_t index) {
   const std::size_t top = centre > ranks_around ? centre - ranks_around : 0;
   const std::size_t bottom = std::min(schedule.programs.size(), centre + ranks_around + 1);
 
-  // A cell an action, as wide as the widest of all.
+  // One cell per action; all cells have the width of the widest one.
   std::vector<std::vector<std::string>> rows;
   std::size_t width = 0;
   for (std::size_t r = top; r < bottom; ++r) {

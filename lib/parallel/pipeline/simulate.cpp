@@ -28,7 +28,7 @@ class Simulation {
       for (const Action& a : program) {
         const bool inside =
             a.stage >= 0 && a.stage < shape_.stages() && a.microbatch >= 0 && a.microbatch < shape_.microbatches;
-        if (inside) continue;  // most are: their names are not made
+        if (inside) continue;  // the common case; `text()` below is expensive
         fail(ExitCode::failed, "{} in a pipeline of {} stages and {} micro-batches", text(a, shape_), shape_.stages(),
              shape_.microbatches);
       }
@@ -52,7 +52,7 @@ class Simulation {
   }
 
  private:
-  /// When `kind` of this stage and micro-batch is done.
+  /// Returns the time when `kind` has ended for the action's stage and micro-batch; `never` if it has not.
   double& finished(Kind kind, const Action& action) {
     const int row = static_cast<int>(kind) * shape_.stages() + action.stage;
     return finished_[static_cast<std::size_t>(row) * static_cast<std::size_t>(shape_.microbatches) +
@@ -63,7 +63,7 @@ class Simulation {
     return std::min(finished(Kind::backward, action), finished(Kind::backward_input, action));
   }
 
-  /// When this rank itself has done what must come before.
+  /// Returns the time when this rank has completed the actions that must precede this one.
   double own_ready(const Action& action) {
     switch (action.kind) {
       case Kind::backward:
@@ -75,9 +75,10 @@ class Simulation {
     }
   }
 
+  /// Returns the time when the data that the action needs from another stage is available.
   double handover_ready(const Action& action) {
     const auto needed = needed_by(action, shape_);
-    return needed ? arrived_[place_of(*needed, shape_)] : 0;
+    return needed ? arrived_[table_index(*needed, shape_)] : 0;
   }
 
   double cost(const Action& action) const {
@@ -91,7 +92,7 @@ class Simulation {
     }
   }
 
-  /// Does the rank's next action, unless it must wait for another rank's.
+  /// Simulates the rank's next action. False if it has none, or if the action still waits for another rank.
   bool step(std::size_t rank) {
     if (next_[rank] == schedule_.programs[rank].size()) return false;
     const Action& action = schedule_.programs[rank][next_[rank]];
@@ -105,10 +106,10 @@ class Simulation {
       finished(action.kind, action) = end;
       if (const auto made = made_by(action, shape_)) {
         const bool crosses = crosses_ranks(*made, shape_);
-        if (!crosses || !has_sends_) arrived_[place_of(*made, shape_)] = end + (crosses ? costs_.transfer : 0);
+        if (!crosses || !has_sends_) arrived_[table_index(*made, shape_)] = end + (crosses ? costs_.transfer : 0);
       }
     } else if (action.kind == Kind::send_activation || action.kind == Kind::send_gradient) {
-      arrived_[place_of(moved_by(action), shape_)] = end + costs_.transfer;
+      arrived_[table_index(moved_by(action), shape_)] = end + costs_.transfer;
     }
     return true;
   }
@@ -133,10 +134,10 @@ class Simulation {
   const Schedule& schedule_;
   const PipelineShape shape_;
   const Costs& costs_;
-  std::vector<double> finished_;  // [computing kinds][stages][micro-batches]
-  std::vector<double> arrived_;   // handovers
-  std::vector<std::size_t> next_;
-  std::vector<double> clock_;
+  std::vector<double> finished_;   // [kinds of computing actions][stages][micro-batches]
+  std::vector<double> arrived_;    // time of arrival, by table_index(handover)
+  std::vector<std::size_t> next_;  // index of the next action, by rank
+  std::vector<double> clock_;      // end of the last action, by rank
   bool has_sends_ = false;
   Timeline timeline_;
 };

@@ -16,7 +16,7 @@ Tensor TapeStage::forward(int microbatch, const Tensor& x) {
   record.results = run_(*record.tape, microbatch, record.x);
   Tensor y = record.results.y.value;
   if (mode_ == Tape::Mode::inference) return y;
-  record.x.value = {};  // the tape keeps what backward needs of them
+  record.x.value = {};  // the tape keeps the parts of these values that backward needs
   record.results.y.value = {};
   require(records_.emplace(microbatch, std::move(record)).second, "micro-batch {} ran forward twice", microbatch);
   return y;

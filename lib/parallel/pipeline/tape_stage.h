@@ -10,21 +10,22 @@
 
 namespace lyceum {
 
-/// A pipeline stage that records every micro-batch on a separate tape, which lives until its weight gradients are
-/// done. In inference mode it keeps nothing and has no backward.
+/// A pipeline stage that records every micro-batch on a separate tape, which is freed after its weight gradients. In
+/// inference mode nothing is kept, and there is no backward pass.
 class TapeStage {
  public:
   struct Results {
-    Variable y;                       // for the next stage; the last one leaves it undefined
-    std::vector<Tape::Seed> seeds{};  // of losses that this stage has by itself
+    Variable y;                       // passed to the next stage; undefined for the last one
+    std::vector<Tape::Seed> seeds{};  // seeds of the losses that are computed in this stage
   };
-  /// The stage's part of the model. x is undefined in the first stage. To hear of final gradients it sets the tape's
-  /// listener for every micro-batch.
+  /// Runs the stage's part of the model for one micro-batch. `x` is undefined in the first stage. To be notified of
+  /// final gradients, it must set the listener of the tape in every call.
   using Run = std::function<Results(Tape& tape, int microbatch, const Variable& x)>;
 
   TapeStage(Stream stream, Run run, Tape::Mode mode = Tape::Mode::record)
       : stream_(std::move(stream)), run_(std::move(run)), mode_(mode) {}
 
+  /// See PipelineStage.
   Tensor forward(int microbatch, const Tensor& x);
   Tensor backward(int microbatch, const Tensor& dy);
   Tensor backward_input(int microbatch, const Tensor& dy);

@@ -41,7 +41,7 @@ double Timeline::bubble_ratio() const {
   double all = 0;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) all += busy(static_cast<int>(rank));
   const double idle = static_cast<double>(ranks.size()) * makespan() - all;
-  return idle > 1e-9 * all ? idle / all : 0;  // of sums in another order: what should be nothing is nothing
+  return idle > 1e-9 * all ? idle / all : 0;  // absorbs rounding: the sums are added in different orders
 }
 
 double peak_activations(std::span<const Action> program, std::span<const Kept> stages) {
@@ -63,7 +63,7 @@ double peak_activations(std::span<const Action> program, std::span<const Kept> s
 int peak_in_flight(std::span<const Action> program) {
   int now = 0, peak = 0;
   for (const Action& action : program) {
-    now += action.kind == Action::Kind::forward ? 1 : action.gives_weight_gradient() ? -1 : 0;
+    now += action.in_flight_change();
     peak = std::max(peak, now);
   }
   return peak;

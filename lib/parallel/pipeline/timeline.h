@@ -8,42 +8,44 @@
 
 namespace lyceum {
 
-/// An action and the time that it took, from the beginning of the step.
+/// An action with its start and end, in seconds from the beginning of the step (or in units of the simulated costs).
 struct TimedAction {
   Action action;
   double start, end;
 };
 
-/// A step as it was simulated, or measured by an executor.
+/// The timeline of a step, simulated or measured by an executor.
 struct Timeline {
   PipelineShape shape;
-  std::vector<std::vector<TimedAction>> ranks;  // in the order of the programs
+  std::vector<std::vector<TimedAction>> ranks;  // the actions of each rank, in program order
 
-  /// Until the last rank has finished.
+  /// Returns the time until the last rank has finished.
   double makespan() const;
-  /// Time that a rank computes.
+  /// Returns the total time in which a rank computes.
   double busy(int rank) const;
-  /// Idle time over the makespan: of a rank, and of all. 1F1B and GPipe with equal costs: (p−1)/(m+p−1).
+  /// Return the idle time divided by the makespan, of one rank or on average. For 1F1B and GPipe with equal costs, p
+  /// ranks and m micro-batches it is (p−1)/(m+p−1).
   double bubble_fraction(int rank) const;
   double bubble_fraction() const;
-  /// The literature's bubble: idle over busy time of all ranks. 1F1B and GPipe with equal costs: (p−1)/m; interleaved
-  /// (p−1)/(v·m).
+  /// Returns the bubble as defined in the literature: idle time divided by busy time, summed over all ranks. With equal
+  /// costs it is (p−1)/m for 1F1B and GPipe, and (p−1)/(v·m) for `interleaved` with v stages per rank.
   double bubble_ratio() const;
 };
 
-/// What forward keeps of one micro-batch in one stage: bytes, or 1 to count.
+/// The activations that forward keeps for one micro-batch in one stage: in bytes, or 1 each to count micro-batches.
 struct Kept {
-  double until_input_gradient = 1;   // all that backward needs
-  double until_weight_gradient = 1;  // the part of it that weight gradients need
+  double until_input_gradient = 1;   // all that the backward pass needs
+  double until_weight_gradient = 1;  // the part that remains until the weight gradients are computed
 };
-/// The most that a rank keeps at any time; it depends on the order of its program alone. `stages`: of every stage.
+/// Returns the peak of the activations that a rank keeps; it depends only on the order of its program. `stages`: by
+/// stage.
 double peak_activations(std::span<const Action> program, std::span<const Kept> stages);
-/// The most micro-batches in flight on a rank, counted for each of its stages.
+/// Returns the maximum number of micro-batches in flight on a rank, counted for each of its stages.
 int peak_in_flight(std::span<const Action> program);
 
-/// A grid of characters: a row a rank, a column each `unit` of time, a dot where the rank is idle. An action's name
-/// is in its first column, dashes in its others. `unit` 0: the time of the shortest action. What is shorter than
-/// half a unit may be omitted.
+/// Returns a grid of characters with one row per rank and one column per `unit` of time; dots mark idle time. The first
+/// column of an action shows its name, its other columns dashes. `unit` 0: the duration of the shortest action. Actions
+/// shorter than half a unit may be omitted.
 std::string text_grid(const Timeline& timeline, double unit = 0);
 
 }  // namespace lyceum

@@ -19,48 +19,49 @@ Action receiving(const Handover& handover) {
   return {handover.gradient ? Kind::receive_gradient : Kind::receive_activation, handover.to, handover.microbatch};
 }
 
-/// A receive and the place in its rank's program of the action that it precedes.
-struct Placed {
+/// A receive and the index of the computing action before which it is inserted.
+struct InsertedReceive {
   Action receive;
   std::size_t before;
 };
 
 constexpr std::size_t nowhere = std::numeric_limits<std::size_t>::max();
 
-/// The position in its rank's program of the action that needs each handover.
-std::vector<std::size_t> places_of_need(const Schedule& computing) {
-  std::vector<std::size_t> places(table_size(computing.shape), nowhere);
+/// Returns, for each handover, the index of the action that needs it in the program of its rank.
+std::vector<std::size_t> indices_of_need(const Schedule& computing) {
+  std::vector<std::size_t> indices(table_size(computing.shape), nowhere);
   for (const Program& program : computing.programs) {
     for (std::size_t i = 0; i < program.size(); ++i) {
       require(program[i].computes(), "{} in a schedule that must not contain sends and receives yet",
               text(program[i], computing.shape));
-      if (const auto needed = needed_by(program[i], computing.shape)) places[place_of(*needed, computing.shape)] = i;
+      const auto needed = needed_by(program[i], computing.shape);
+      if (needed) indices[table_index(*needed, computing.shape)] = i;
     }
   }
-  return places;
+  return indices;
 }
 
-/// The receives of every rank; from each sender in the order of its sends.
-std::vector<std::vector<Placed>> place_receives(const Schedule& computing) {
+/// Returns the receives of every rank; those from one sender are in the order of its sends.
+std::vector<std::vector<InsertedReceive>> receives_of_ranks(const Schedule& computing) {
   const PipelineShape& shape = computing.shape;
-  const std::vector<std::size_t> places = places_of_need(computing);
-  std::vector<std::vector<Placed>> all(computing.programs.size());
+  const std::vector<std::size_t> indices = indices_of_need(computing);
+  std::vector<std::vector<InsertedReceive>> all(computing.programs.size());
   for (std::size_t from = 0; from < computing.programs.size(); ++from) {
-    std::map<int, std::vector<Placed>> receives;  // by receiving rank, in the order of sends
+    std::map<int, std::vector<InsertedReceive>> receives;  // by receiving rank, in the order of sends
     for (const Action& action : computing.programs[from]) {
       const auto made = made_by(action, shape);
       if (!made || !crosses_ranks(*made, shape)) continue;
-      const std::size_t place = places[place_of(*made, shape)];
-      require(place != nowhere, "nothing needs the result of {} of stage {}", text(action, shape), action.stage);
-      receives[shape.rank_of(made->to)].push_back({receiving(*made), place > 0 ? place - 1 : 0});
+      const std::size_t index = indices[table_index(*made, shape)];
+      require(index != nowhere, "nothing needs the result of {} of stage {}", text(action, shape), action.stage);
+      receives[shape.rank_of(made->to)].push_back({receiving(*made), index > 0 ? index - 1 : 0});
     }
     for (auto& [to, messages] : receives) {
-      // What is sent before a message is received before it, even where it is needed later.
+      // A message must be received before all later ones from the same sender, even if it is needed after them.
       for (std::size_t i = messages.size(); i-- > 1;) {
         messages[i - 1].before = std::min(messages[i - 1].before, messages[i].before);
       }
-      auto& placed = all[static_cast<std::size_t>(to)];
-      placed.insert(placed.end(), messages.begin(), messages.end());
+      auto& inserted = all[static_cast<std::size_t>(to)];
+      inserted.insert(inserted.end(), messages.begin(), messages.end());
     }
   }
   return all;
@@ -70,16 +71,16 @@ std::vector<std::vector<Placed>> place_receives(const Schedule& computing) {
 
 Schedule with_transfers(const Schedule& computing) {
   const PipelineShape& shape = computing.shape;
-  std::vector<std::vector<Placed>> receives = place_receives(computing);
+  std::vector<std::vector<InsertedReceive>> receives = receives_of_ranks(computing);
   Schedule schedule{.shape = shape, .programs = {}};
   for (std::size_t rank = 0; rank < computing.programs.size(); ++rank) {
-    std::vector<Placed>& placed = receives[rank];
-    std::stable_sort(placed.begin(), placed.end(),
-                     [](const Placed& a, const Placed& b) { return a.before < b.before; });
-    auto next = placed.begin();
+    std::vector<InsertedReceive>& inserted = receives[rank];
+    std::stable_sort(inserted.begin(), inserted.end(),
+                     [](const InsertedReceive& a, const InsertedReceive& b) { return a.before < b.before; });
+    auto next = inserted.begin();
     Program& program = schedule.programs.emplace_back();
     for (std::size_t i = 0; i < computing.programs[rank].size(); ++i) {
-      for (; next != placed.end() && next->before == i; ++next) program.push_back(next->receive);
+      for (; next != inserted.end() && next->before == i; ++next) program.push_back(next->receive);
       const Action& action = computing.programs[rank][i];
       program.push_back(action);
       const auto made = made_by(action, shape);

@@ -4,13 +4,13 @@
 
 namespace lyceum {
 
-/// `computing`, which has no sends and receives, with those between stages on different ranks; stages on one rank pass
-/// by memory.
+/// Returns `computing`, a schedule without sends and receives, with those between stages on different ranks added.
+/// Stages on one rank pass data in memory.
 ///
-/// A send follows the action that makes what it sends and does not wait. A receive allocates memory one computing
-/// action before the one that needs it, or earlier, so that messages between two ranks are received in the order in
-/// which they are sent (a transport without tags will do). Only computing actions wait, each for one message whose
-/// receive is under way: so what had no deadlock before has none after.
+/// A send directly follows the action that produces its data, and does not wait. A receive allocates its memory one
+/// computing action before the one that needs the data, or earlier if necessary: messages between two ranks must be
+/// received in the order in which they are sent, since a transport may not have tags. Only computing actions wait, each
+/// for one message whose receive has been started. So the transfers cannot add a deadlock.
 Schedule with_transfers(const Schedule& computing);
 
 }  // namespace lyceum

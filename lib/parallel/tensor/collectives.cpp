@@ -8,7 +8,7 @@ namespace lyceum {
 
 namespace {
 
-/// Elements of each rank's rows.
+/// Returns the number of elements of each rank's rows.
 std::vector<std::int64_t> extents(const RowShards& shards, const Tensor& x) {
   std::vector<std::int64_t> elements = shards.rows;
   for (std::int64_t& extent : elements) extent *= x.shape()[1];

@@ -8,19 +8,20 @@ namespace lyceum {
 
 namespace {
 
-/// Some tokens of the operation, in order.
+/// The tokens of one chunk.
 struct Chunk {
   Tensor x, logits;  // [tokens, hidden], [tokens, words]
   std::span<const std::int32_t> targets;
   Range tokens;
 
+  /// Returns the elements of a per-token tensor that belong to this chunk.
   template <class A>
   std::span<A> of(const Tensor& all) const {
     return all.span<A>().subspan(static_cast<std::size_t>(tokens.first), static_cast<std::size_t>(tokens.count));
   }
 };
 
-/// Room for the logits of a chunk.
+/// Allocates the logits of one chunk.
 Tensor new_logits(const Stream& stream, const LinearCrossEntropy& op, const Tensor& x) {
   const std::int64_t tokens = x.shape()[0];
   const bool all = LinearCrossEntropy::keeps_logits(op.chunk, tokens);
@@ -39,7 +40,8 @@ void for_each_chunk(const LinearCrossEntropy& op, const Tensor& x, const Tensor&
   }
 }
 
-/// Goes over the logits of all tokens once; keeps them where they are there together.
+/// Computes the logits of all tokens, chunk by chunk, and calls `f` for each chunk. Keeps the logits if there is only
+/// one chunk.
 template <class F>
 void sweep_forward(const Stream& stream, const LinearCrossEntropy& op, LinearCrossEntropy::Saved& saved, F&& f) {
   const Tensor logits = new_logits(stream, op, saved.x);
@@ -54,7 +56,7 @@ Tensor room_for_losses(const Stream& stream, const LinearCrossEntropy& op, const
   return op.losses.defined() ? op.losses : Tensor::empty(stream, log_sum_exp.dtype(), log_sum_exp.shape());
 }
 
-/// Loss [tokens] of words that are all here.
+/// Returns the loss of each token [tokens], if all words are on this rank.
 template <class T>
 Tensor own_losses(const Stream& stream, const LinearCrossEntropy& op, LinearCrossEntropy::Saved& saved) {
   using A = Accumulator<T>;
@@ -68,7 +70,8 @@ Tensor own_losses(const Stream& stream, const LinearCrossEntropy& op, LinearCros
   return loss;
 }
 
-/// The same of words that the ranks of a group share: one exchange, when the statistics of all tokens are there.
+/// Returns the loss of each token [tokens], if the words are divided among ranks. The statistics of all tokens are
+/// exchanged at once.
 template <class T>
 Tensor shared_losses(const Stream& stream, const LinearCrossEntropy& op, LinearCrossEntropy::Saved& saved) {
   using A = Accumulator<T>;

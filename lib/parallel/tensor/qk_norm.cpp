@@ -4,12 +4,12 @@ namespace lyceum {
 
 namespace {
 
-/// Sums of every token and group, of the columns on this rank.
+/// Allocates [tokens, groups] for sums over the columns on this rank.
 Tensor room_for_sums(const Stream& stream, const QkNorm& norm, const Tensor& x) {
   return Tensor::empty(stream, accumulator_of(x.dtype()), {x.shape()[0], norm.shape.groups()});
 }
 
-/// Over the ranks that have columns of a group.
+/// Adds up the sums over the ranks among which the columns of a group are divided.
 void complete(const QkNorm& norm, const Tensor& sums) {
   if (!norm.shape.by_head) norm.group->all_reduce_async(sums).wait();
 }

@@ -6,11 +6,11 @@
 
 namespace lyceum {
 
-/// RMSNorm of the queries and keys in projections q | k | v [tokens, shape.width()], in which the values stay as they
-/// are. Where all heads are normed together, the ranks of the group that share them add up two numbers a token, each
-/// way.
+/// RMSNorm of the queries and keys in projections q | k | v [tokens, shape.width()]; the values are copied. If all
+/// heads are normalised together (not shape.by_head), the ranks of `group`, among which the heads are divided, add up
+/// two numbers per token in the forward pass and two in the backward pass.
 struct QkNorm {
-  Parameter *q, *k;  // weights
+  Parameter *q, *k;  // the parameters of the norm
   QkNormShape shape;
   double eps;
   const ProcessGroup* group;

@@ -34,24 +34,24 @@ Variable TokenLayout::from_run(Tape& tape, const Variable& y) const {
   return !shards_ || sequence_ ? y : tape.apply(AllGatherSlice{*shards_}, y);
 }
 
-Variable TokenLayout::gather_runs(Tape& tape, const Variable& of_run) const {
-  return shards_ ? tape.apply(AllGatherReduceScatter{*shards_}, of_run) : of_run;
+Variable TokenLayout::gather_runs(Tape& tape, const Variable& own_rows) const {
+  return shards_ ? tape.apply(AllGatherReduceScatter{*shards_}, own_rows) : own_rows;
 }
 
-Tensor TokenLayout::gather_runs(const Stream& stream, const Tensor& of_run) const {
-  return shards_ ? all_gather(stream, *shards_, of_run) : of_run;
+Tensor TokenLayout::gather_runs(const Stream& stream, const Tensor& own_rows) const {
+  return shards_ ? all_gather(stream, *shards_, own_rows) : own_rows;
 }
 
-Variable TokenLayout::sum_of_runs(Tape& tape, const Variable& of_run) const {
-  if (!shards_) return of_run;
-  return tape.apply(AllReduceIdentity{RowShards::even(*shards_->group, of_run.value.shape()[0])}, of_run);
+Variable TokenLayout::sum_of_runs(Tape& tape, const Variable& own_rows) const {
+  if (!shards_) return own_rows;
+  return tape.apply(AllReduceIdentity{RowShards::even(*shards_->group, own_rows.value.shape()[0])}, own_rows);
 }
 
-Tensor TokenLayout::of_all_ranks(const Stream& stream, const Tensor& of_run) const {
-  if (!shards_) return of_run;
+Tensor TokenLayout::of_all_ranks(const Stream& stream, const Tensor& own_rows) const {
+  if (!shards_) return own_rows;
   const RowShards equal{.group = shards_->group,
-                        .rows = std::vector<std::int64_t>(shards_->rows.size(), of_run.shape()[0])};
-  return all_gather(stream, equal, of_run);
+                        .rows = std::vector<std::int64_t>(shards_->rows.size(), own_rows.shape()[0])};
+  return all_gather(stream, equal, own_rows);
 }
 
 std::optional<Range> TokenLayout::graded() const {

@@ -1,4 +1,4 @@
-// What goes along a tree, which takes groups of more than 8 ranks.
+// Operations that send data along a tree, in groups of more than 8 ranks.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 
 class LargeGroups : public testing::Test {
  protected:
-  /// Calls each(group) with groups of the first 9, 10, … ranks; the others pass it by.
+  /// Calls each(group) on the members of groups with the first 9, 10, … ranks.
   template <class Each>
   void for_groups(const Each& each) {
     for (int ranks = 9; ranks <= world.size(); ++ranks) {
@@ -31,7 +31,7 @@ float contribution(int rank, std::size_t i) {
 }
 
 TEST_F(LargeGroups, AllReduceGivesTheBitsOfTheSumInRankOrder) {
-  // 16384 floats of 16 ranks are the most that goes along a tree.
+  // Vectors of up to 16384 floats (1 MiB for 16 ranks together) are sent along a tree.
   for (const std::size_t count : {1U, 3U, 1000U, 16384U, 16385U}) {
     for_groups([&](const ProcessGroup& group) {
       std::vector<float> values(count), expected(count), largest(count);
@@ -50,7 +50,7 @@ TEST_F(LargeGroups, AllReduceGivesTheBitsOfTheSumInRankOrder) {
   }
 }
 
-TEST_F(LargeGroups, SeveralReductionsMayBeUnderWay) {
+TEST_F(LargeGroups, SeveralReductionsMayBeInFlight) {
   const CpuStream stream(1);
   std::vector<Tensor> values;
   std::vector<Pending> pending;

@@ -35,7 +35,7 @@ LedgerEntry entry_of(const Call& call) {
   return entry;
 }
 
-/// The rehearsed ledgers of some ranks, with the clock of the pages at 100 seconds.
+/// Simulated ledger pages of several ranks. The clock of the pages is at 100 seconds.
 class Ranks {
  public:
   explicit Ranks(int count) : pages_(static_cast<std::size_t>(count)), hosts_(pages_.size(), "node") {
@@ -83,38 +83,38 @@ LedgerEntry message(int from, int to, bool send, std::int64_t size = 64) {
 
 TEST(Ledger, KeepsTheLastEntriesAndThePositions) {
   Ledger ledger;
-  const int place = ledger.join(7);
+  const int position = ledger.join(7);
   std::vector<std::int64_t> heard;
   ledger.listen([&](const LedgerEntry& entry) { heard.push_back(entry.index); });
   for (std::int64_t i = 0; i < 70; ++i) {
-    EXPECT_EQ(ledger.start(entry_of({"all_reduce", 7, "data", i, 4, 2, 1}), place), i);
+    EXPECT_EQ(ledger.start(entry_of({"all_reduce", 7, "data", i, 4, 2, 1}), position), i);
   }
   EXPECT_EQ(heard.size(), 70u);
   const LedgerPage& page = ledger.page();
   EXPECT_EQ(page.started(7), 70);
   EXPECT_EQ(page.started(8), -1);
-  EXPECT_EQ(page.entry(5), nullptr);  // written over
+  EXPECT_EQ(page.entry(5), nullptr);  // overwritten
   EXPECT_EQ(page.entry(70), nullptr);
   ASSERT_NE(page.entry(6), nullptr);
   EXPECT_EQ(page.entry(6)->index, 6);
   EXPECT_EQ(page.entry(6)->finished, 0);
   ledger.finish(6);
   EXPECT_GE(page.entry(6)->finished, page.entry(6)->started);
-  ledger.finish(2);  // no longer there: nothing happens
+  ledger.finish(2);  // overwritten as well, so this has no effect
   EXPECT_EQ(page.counterpart(entry_of({"all_reduce", 7, "data", 69, 4, 2, 1}))->index, 69);
   EXPECT_EQ(page.counterpart(entry_of({"all_reduce", 8, "data", 69, 4, 2, 1})), nullptr);
-  ledger.leave(place);
+  ledger.leave(position);
   EXPECT_EQ(page.started(7), -1);
 }
 
 TEST(Ledger, WithoutRoomForAGroupItsEntriesRemain) {
   Ledger ledger;
   for (std::size_t i = 0; i < LedgerPage::groups; ++i) EXPECT_GE(ledger.join(i + 1), 0);
-  const int place = ledger.join(1000);
-  EXPECT_EQ(place, -1);
-  EXPECT_EQ(ledger.start(entry_of({"barrier", 1000, "late", 0, 0, 2, 1}), place), 0);
+  const int position = ledger.join(1000);
+  EXPECT_EQ(position, -1);
+  EXPECT_EQ(ledger.start(entry_of({"barrier", 1000, "late", 0, 0, 2, 1}), position), 0);
   EXPECT_EQ(ledger.page().entry(0)->group, 1000u);
-  ledger.leave(place);
+  ledger.leave(position);
 }
 
 TEST(Ledger, NamesAreCutToTheirFields) {
@@ -146,7 +146,7 @@ TEST(Verdict, NamesTheRankThatStaysAway) {
 }
 
 TEST(Verdict, FollowsWhoWaitsForWhom) {
-  // 0 waits for 1 on data, which waits for 2 on tensor, which waits for a message of 3, which is stopped.
+  // 0 waits for 1 in group data; 1 waits for 2 in group tensor; 2 waits for a message from 3, which is stopped.
   Ranks ranks(4);
   for (const int rank : {0, 1}) ranks.join(rank, 5);
   for (const int rank : {1, 2}) ranks.join(rank, 6);
@@ -180,13 +180,13 @@ TEST(Verdict, DifferentCallsAreTheFirstReason) {
   for (int rank = 0; rank < 3; ++rank) ranks.join(rank, 5);
   for (const int rank : {0, 1}) ranks.wait(rank, entry_of({"all_reduce", 5, "data", 3, 64, 3, 10}), 70);
   ranks.wait(2, entry_of({"all_gather", 5, "data", 3, 64, 3, 99}), 71);
-  ranks.page(1).state = 'T';  // whatever else happened since
+  ranks.page(1).state = 'T';  // the state of the process does not matter
   EXPECT_EQ(ranks.verdict(0),
             "ranks 0 and 2 diverge: rank 0 called all_reduce #3 of 64 B on group data (step.cpp:10), rank 2 called "
             "all_gather #3 of 64 B on group data (step.cpp:99)");
 }
 
-TEST(Verdict, OfSeveralDifferencesTheEarliestIsTold) {
+TEST(Verdict, OfSeveralDifferencesTheEarliestIsReported) {
   Ranks ranks(2);
   ranks.start(0, entry_of({"all_reduce", 5, "data", 3, 64, 2, 10}), 70);
   ranks.start(0, entry_of({"all_reduce", 5, "data", 4, 32, 2, 11}), 72);
@@ -202,7 +202,7 @@ TEST(Verdict, AMessageOfAnotherSizePartsWays) {
   EXPECT_THAT(ranks.verdict(0), StartsWith("ranks 0 and 1 diverge: rank 0 called receive #0 of 64 B from rank 1 to 0"));
 }
 
-TEST(Verdict, ACircleIsTold) {
+TEST(Verdict, ACircleIsReported) {
   Ranks ranks(2);
   for (const int rank : {0, 1}) {
     ranks.join(rank, 5);
@@ -215,7 +215,7 @@ TEST(Verdict, ACircleIsTold) {
             "all_reduce #0 of 4 B on group tensor (step.cpp:2)");
 }
 
-TEST(Verdict, RanksThatNobodySeesAreTold) {
+TEST(Verdict, RanksWithoutPagesAreReported) {
   Ranks ranks(4);
   for (const int rank : {0, 1}) {
     ranks.join(rank, 5);
@@ -229,7 +229,7 @@ TEST(Verdict, RanksThatNobodySeesAreTold) {
   EXPECT_EQ(ranks.verdict(0), "");
 }
 
-TEST(Verdict, RanksAreToldInRanges) {
+TEST(Verdict, RanksAreListedAsRanges) {
   EXPECT_EQ(rank_ranges(std::vector<int>{}), "");
   EXPECT_EQ(rank_ranges(std::vector{4}), "4");
   EXPECT_EQ(rank_ranges(std::vector{0, 1, 2, 5, 7, 8}), "0-2,5,7-8");
@@ -254,7 +254,7 @@ TEST(Rehearsal, NotesCountsAndFinishesAtOnce) {
   mesh.data.all_to_all(
       ProcessGroup::NumbersToAll{.sent = sent, .send_counts = counts, .received = received, .receive_counts = counts});
   EXPECT_EQ(received, std::vector<std::int64_t>(4, 3));
-  mesh.pipeline.all_reduce(values);  // alone there: nothing
+  mesh.pipeline.all_reduce(values);  // the pipeline group has one rank: no operation
   ASSERT_EQ(heard.size(), 4u);
   EXPECT_EQ(heard[0].text(), "all_reduce #0 of 40 B on group data (ledger_test.cpp:" + std::to_string(line) + ")");
   EXPECT_EQ(heard[0].members, 4);

@@ -6,7 +6,7 @@
 namespace lyceum {
 namespace {
 
-/// The world ranks of a group, in its order.
+/// Returns the ranks in the world of a group's members, in the order of the group.
 std::vector<std::int64_t> members(const ProcessGroup& group, int world_rank) {
   const std::int64_t own = world_rank;
   std::vector<std::int64_t> ranks(static_cast<std::size_t>(group.size()));
@@ -14,7 +14,7 @@ std::vector<std::int64_t> members(const ProcessGroup& group, int world_rank) {
   return ranks;
 }
 
-/// The ranks whose index agrees with this rank's on all axes that `same` compares, in ascending order.
+/// Returns the world ranks whose coordinates agree with those of this rank according to `same`, in ascending order.
 template <class Same>
 std::vector<std::int64_t> expected_members(const Mesh& mesh, Same same) {
   std::vector<std::int64_t> ranks;

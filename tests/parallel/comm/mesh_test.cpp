@@ -20,7 +20,7 @@ TEST(MeshTest, SixteenRanksByHand) {
   EXPECT_EQ(shape.data(16), 4);
   EXPECT_EQ(shape.expert_data(16), 2);
   EXPECT_EQ(shape.text(16), "pp2 dp4 tp2 · edp2 ep4 etp1");
-  // p d t ed e et
+  // pipeline, data, tensor, expert_data, expert, expert_tensor
   const MeshIndex table[16] = {{0, 0, 0, 0, 0, 0}, {0, 0, 1, 0, 1, 0}, {0, 1, 0, 0, 2, 0}, {0, 1, 1, 0, 3, 0},
                                {0, 2, 0, 1, 0, 0}, {0, 2, 1, 1, 1, 0}, {0, 3, 0, 1, 2, 0}, {0, 3, 1, 1, 3, 0},
                                {1, 0, 0, 0, 0, 0}, {1, 0, 1, 0, 1, 0}, {1, 1, 0, 0, 2, 0}, {1, 1, 1, 0, 3, 0},

@@ -14,7 +14,7 @@
 namespace lyceum {
 namespace {
 
-/// These cases are about a program that no MPI launcher started.
+/// Tests of a process that was not started by an MPI launcher.
 class MpiSessionTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -58,7 +58,7 @@ TEST_F(MpiSessionTest, AbortEndsWithTheExitCode) {
   EXPECT_EXIT(MpiSession().abort(ExitCode::bad_input), testing::ExitedWithCode(3), "");
 }
 
-/// A failure whose report is left to the process `reporter`.
+/// Returns a failure that is reported by process `reporter`.
 MpiSession::Failure reported_by(int reporter) {
   return {.code = ExitCode::failed, .line = "why", .reported_elsewhere = true, .reporter = reporter};
 }

@@ -1,4 +1,4 @@
-// Groups whose tensors lie on a device, and what is the same there as in the host's memory.
+// Groups whose tensors are in device memory; most cases also run in host memory and expect the same results.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ std::vector<T> numbers_of(int rank, std::int64_t count) {
   return values;
 }
 
-/// In rank order; a sum of bf16 is kept in f32.
+/// Returns the expected result: reduced in rank order, bf16 sums in f32.
 template <class T>
 std::vector<T> reduced(int ranks, std::int64_t count, Reduction reduction) {
   using A = Accumulator<T>;
@@ -58,7 +58,7 @@ std::vector<T> reduced(int ranks, std::int64_t count, Reduction reduction) {
 template <class T>
 void expect_sums(const std::vector<T>& values, const std::vector<T>& expected, int ranks) {
   ASSERT_EQ(values.size(), expected.size());
-  // bf16 keeps 8 bits, and NCCL rounds after every rank; f32 keeps 24.
+  // bf16 has a precision of 8 bits, and NCCL rounds after every rank; f32 has 24.
   const double tolerance = exact_sums() ? 0 : (dtype_of<T> == DType::bf16 ? 0x1p-8 : 0x1p-22) * 1500 * ranks * ranks;
   for (std::size_t i = 0; i < values.size(); ++i) {
     using A = Accumulator<T>;
@@ -138,7 +138,7 @@ TEST_F(PlacedTensors, AllToAllOfUnevenCounts) {
   world.all_to_all({.sent = nullptr, .send_rows = none, .received = nullptr, .receive_rows = none, .row_bytes = 8});
 }
 
-TEST_F(PlacedTensors, SeveralOperationsUnderWayOnSeveralGroups) {
+TEST_F(PlacedTensors, SeveralOperationsInFlightOnSeveralGroups) {
   const ProcessGroup other = world.split(0, -rank, "reversed"), pair = world.split(rank / 2, rank, "pair");
   const PlacedDispatch first(rank, size, 1), second(other.rank(), size, 3);
   const Tensor sum = tensor_of(numbers_of<float>(rank, 30011)), own = tensor_of(std::vector<float>(3, rank)),
@@ -173,7 +173,7 @@ TEST_F(PlacedTensors, GroupsInAnotherOrderOnOtherRanksDoNotWaitForEachOther) {
   expect_sums(values_of<double>(b), reduced<double>(size, 5000, Reduction::sum), size);
 }
 
-TEST_F(PlacedTensors, AGroupIsSplitWhileWorkIsUnderWayOnIt) {
+TEST_F(PlacedTensors, AGroupIsSplitWhileWorkIsInFlightOnIt) {
   const Tensor before = tensor_of(numbers_of<float>(rank, 40009)), after = tensor_of(numbers_of<float>(rank, 123));
   Pending first = world.all_reduce_async(before);
   const ProcessGroup again = world.split(0, rank, "again");
@@ -187,7 +187,8 @@ TEST_F(PlacedTensors, AGroupIsSplitWhileWorkIsUnderWayOnIt) {
 }
 
 TEST_F(PlacedTensors, GroupsOfUnevenSizesAndGroupsOfThese) {
-  // Rank 0 alone and all others, in the opposite order; then these without their first; nobody keeps what was split.
+  // Splits off rank 0, with the other ranks in reverse order; then splits off the first of these. No parent group is
+  // kept.
   const ProcessGroup rest = world.split(rank == 0 ? 0 : 1, -rank, "rest");
   EXPECT_EQ(rest.size(), rank == 0 ? 1 : size - 1);
   const ProcessGroup inner = [&] {
@@ -281,23 +282,23 @@ TEST_F(PlacedTensors, ARankThatStaysAwayIsNamedInTime) {
   const ProcessGroup hasty = tested(test_world());
   world.barrier();
   hasty.set_timeout(short_time());
-  std::string told;
+  std::string message;
   if (rank != size - 1) {
     const Tensor values = tensor_of(std::vector<float>(1024));
     try {
       hasty.all_reduce_async(values).wait();
-      values_of<float>(values);  // the host waits here where wait() lets the device wait
+      values_of<float>(values);  // with NCCL wait() does not block the host; this does
       ADD_FAILURE() << "came back";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::failed);
-      told = error.what();
+      message = error.what();
     }
-    EXPECT_THAT(told, HasSubstr("all_reduce of 4096 B on group world (rank " + std::to_string(rank) + " of "));
-    EXPECT_THAT(told, HasSubstr("run.timeout_seconds"));
+    EXPECT_THAT(message, HasSubstr("all_reduce of 4096 B on group world (rank " + std::to_string(rank) + " of "));
+    EXPECT_THAT(message, HasSubstr("run.timeout_seconds"));
     EXPECT_THROW(hasty.all_reduce_async(values).wait(), Error);
     EXPECT_EQ(values_of<float>(tensor_of(std::vector<float>(9, 3.0F))), std::vector<float>(9, 3.0F)) << "works on";
   }
-  const std::vector<std::string> all = world.all_gather(told);
+  const std::vector<std::string> all = world.all_gather(message);
   const std::string culprit = "rank " + std::to_string(size - 1) + " on ";
   EXPECT_EQ(std::ranges::count_if(all, [&](const auto& one) { return one.find(culprit) != one.npos; }), 1)
       << testing::PrintToString(all);
@@ -353,7 +354,7 @@ TEST_F(PlacedTensors, StreamsAndTransportsMustFit) {
   EXPECT_THROW(static_cast<void>(host.on(stream, Transport::mpi)), Error);
   const ProcessGroup all = test_world();
   const GpuPlace place = place_on_gpus(all);
-  EXPECT_EQ(place.device, all.rank() % CudaStream::device_count());  // on one machine
+  EXPECT_EQ(place.device, all.rank() % CudaStream::device_count());  // all ranks are on one machine
   EXPECT_EQ(place.shared, all.size() > CudaStream::device_count());
 #endif
 }

@@ -24,7 +24,7 @@ class ProcessGroupTest : public testing::Test {
   const int rank = world.rank(), size = world.size();
 };
 
-/// What `rank` contributes: the same on whichever rank it is evaluated.
+/// Returns the values that `rank` contributes; can be evaluated on any rank.
 template <class T>
 std::vector<T> contribution(int rank, std::int64_t count) {
   std::vector<T> values(static_cast<std::size_t>(count));
@@ -35,7 +35,7 @@ std::vector<T> contribution(int rank, std::int64_t count) {
   return values;
 }
 
-/// Bytes of every rank's vector, gathered by MPI itself.
+/// Gathers the vectors of all ranks with MPI, independently of the tested code.
 template <class T>
 std::vector<std::vector<T>> gather_by_mpi(const std::vector<T>& values, int size) {
   std::vector<T> flat(values.size() * static_cast<std::size_t>(size));
@@ -49,7 +49,7 @@ std::vector<std::vector<T>> gather_by_mpi(const std::vector<T>& values, int size
   return parts;
 }
 
-/// The serial result in rank order.
+/// Returns the expected result, reduced in rank order.
 template <class T>
 std::vector<T> reduce_serially(const std::vector<std::vector<T>>& parts, Reduction reduction) {
   std::vector<T> result = parts[0];
@@ -68,7 +68,7 @@ bool same_vectors(const std::vector<T>& a, const std::vector<T>& b) {
 }
 
 TEST_F(ProcessGroupTest, AllReduceGivesTheBitsOfTheSumInRankOrder) {
-  // Around the change from whole vectors to slices, around a piece, and sizes that nothing divides.
+  // Sizes around the threshold between whole vectors and slices, around a chunk, and not divisible by the ranks.
   for (const std::int64_t count : {0, 1, 2, 7, 1000, 2048, 4097, 16411, 262143, 262144, 262145, 600011}) {
     for (const Reduction reduction : {Reduction::sum, Reduction::max, Reduction::min}) {
       std::vector<float> values = contribution<float>(rank, count);
@@ -132,7 +132,7 @@ TEST_F(ProcessGroupTest, NotANumberReachesEveryRank) {
   }
 }
 
-TEST_F(ProcessGroupTest, ManyReductionsUnderWayAtOnceFinishInAnyOrder) {
+TEST_F(ProcessGroupTest, ManyReductionsInFlightAtOnceFinishInAnyOrder) {
   const CpuStream stream(1);
   std::vector<Tensor> tensors;
   std::vector<Pending> pending;
@@ -140,7 +140,7 @@ TEST_F(ProcessGroupTest, ManyReductionsUnderWayAtOnceFinishInAnyOrder) {
     tensors.push_back(Tensor::empty(stream, DType::f64, {30011 * (k % 3) + k}));
     for (double& value : tensors.back().span<double>()) value = rank + 100 * k;
     pending.push_back(world.all_reduce_async(tensors.back()));
-    pending[static_cast<std::size_t>(rank * k) % pending.size()].test();  // other ranks poll others
+    pending[static_cast<std::size_t>(rank * k) % pending.size()].test();  // the order of polling differs between ranks
   }
   for (std::size_t k = 0; k < pending.size(); ++k) pending[(k * 5 + static_cast<std::size_t>(rank)) % 9].wait();
   for (int k = 0; k < 9; ++k) {
@@ -166,7 +166,7 @@ TEST_F(ProcessGroupTest, AStartedReductionKeepsItsTensorAndItsGroup) {
   for (const float value : observer.span<float>()) ASSERT_EQ(value, static_cast<float>(size));
 }
 
-/// A dispatch with uneven counts, many of them zero; row content names sender, receiver and row.
+/// An all-to-all with uneven counts, many of them zero. The contents of a row identify its sender, receiver and number.
 struct Dispatch {
   std::vector<std::int64_t> send_rows, receive_rows;
   std::vector<std::int32_t> sent, expected, received;
@@ -201,7 +201,7 @@ TEST_F(ProcessGroupTest, AllToAllOfUnevenCounts) {
   }
 }
 
-TEST_F(ProcessGroupTest, ExchangesUnderWayTogetherDoNotMix) {
+TEST_F(ProcessGroupTest, ExchangesInFlightTogetherDoNotMix) {
   std::vector<Dispatch> dispatches;
   for (int round = 0; round < 5; ++round) dispatches.emplace_back(rank, size, round, 11);
   std::vector<Pending> pending;
@@ -216,7 +216,7 @@ TEST_F(ProcessGroupTest, ExchangesUnderWayTogetherDoNotMix) {
 TEST_F(ProcessGroupTest, AllToAllOfNothingAndOfAnEmptyRank) {
   const std::vector<std::int64_t> none(static_cast<std::size_t>(size), 0);
   world.all_to_all({.sent = nullptr, .send_rows = none, .received = nullptr, .receive_rows = none, .row_bytes = 8});
-  // Everybody sends one number to the last rank only.
+  // Every rank sends one number to the last rank.
   std::vector<std::int64_t> send_rows = none, receive_rows = none;
   send_rows.back() = 1;
   if (rank == size - 1) receive_rows.assign(receive_rows.size(), 1);
@@ -243,7 +243,7 @@ TEST_F(ProcessGroupTest, ImpossibleExchangesAreRefused) {
 
 TEST_F(ProcessGroupTest, CountsThatDisagreeAreNamed) {
   if (size < 2) GTEST_SKIP() << "needs two ranks";
-  // Rank 0 sends one row where rank 1 expects two, and the other way round.
+  // Rank 0 sends one row while rank 1 expects two, or vice versa.
   for (const bool too_few : {true, false}) {
     const ProcessGroup group = world.split(rank < 2 ? 0 : 1, rank, "pair");
     if (rank > 1) continue;
@@ -373,10 +373,10 @@ TEST_F(ProcessGroupTest, ARankThatStaysAwayEndsTheWaitOfTheOthers) {
     }
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
     EXPECT_GE(waited.count(), 0.5);
-    // Its ranks no longer agree on what comes next.
+    // The ranks of the group no longer agree on the next operation.
     EXPECT_THROW(hasty.barrier(), Error);
   }
-  world.barrier();  // the other communicator works on
+  world.barrier();  // the other communicator still works
 }
 
 TEST_F(ProcessGroupTest, ADroppedOperationWaitsNoLongerThanTheTimeout) {
@@ -387,7 +387,7 @@ TEST_F(ProcessGroupTest, ADroppedOperationWaitsNoLongerThanTheTimeout) {
     EXPECT_THROW(hasty.barrier(), Error);
   }
   world.barrier();
-  // With an error on its way out it does not wait at all.
+  // While an exception propagates, it does not wait at all.
   const ProcessGroup patient = world.split(0, rank, "patient");
   if (rank != 0) {
     try {

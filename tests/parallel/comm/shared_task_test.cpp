@@ -1,4 +1,4 @@
-// Which of several processes does a task, and which one reports.
+// Selection of one of several processes, for a task or for the report of a failure.
 #include "parallel/comm/shared_task.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ class SharedTaskTest : public testing::Test {
   ~SharedTaskTest() override { munmap(memory_, sizeof(SharedTask)); }
 
   SharedTask& task() const { return *static_cast<SharedTask*>(memory_); }
-  /// The exit code of another process that runs `action`.
+  /// Returns 1 if `action` returns true in a child process, else 0.
   static int in_child(const std::function<bool()>& action) {
     const pid_t child = fork();
     if (child == 0) _exit(action() ? 1 : 0);
@@ -71,13 +71,13 @@ TEST_F(SharedTaskTest, PatienceBeginsWithEachOwner) {
     std::this_thread::sleep_for(std::chrono::milliseconds(600));
     return task().take(0.3);
   };
-  const pid_t other = fork();  // takes the task by force, and keeps it
+  const pid_t other = fork();  // takes the task from the other process, and keeps it
   if (other == 0) {
     if (waits_and_takes()) pause();
     _exit(1);
   }
   while (task().process() == getpid()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  EXPECT_FALSE(task().take(patience));  // though it was begun long ago
+  EXPECT_FALSE(task().take(patience));  // though the task was first taken long ago
   EXPECT_TRUE(waits_and_takes());
   kill(other, SIGKILL);
   waitpid(other, nullptr, 0);

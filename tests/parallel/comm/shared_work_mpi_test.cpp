@@ -1,4 +1,4 @@
-// Ranks that wait for others' work longer than a message may take.
+// Ranks that wait for the work of others for longer than the timeout.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -11,7 +11,7 @@
 namespace lyceum {
 namespace {
 
-constexpr double timeout = 2;  // many times what a message takes on a busy machine
+constexpr double timeout = 2;  // much longer than a message takes, even on a busy machine
 
 void work(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
@@ -64,7 +64,7 @@ TEST(SharedWork, ARankThatIsLostIsFoundByThoseThatWorkAndThoseThatWait) {
     if (world.rank() == 0) {
       bool called = false;
       EXPECT_NO_THROW(shared.run([] { work(2 * timeout); }));
-      EXPECT_THROW(shared.run([&] { called = true; }), Error);  // it does not finish its own work first
+      EXPECT_THROW(shared.run([&] { called = true; }), Error);  // the error is thrown before the action is called
       EXPECT_FALSE(called);
     }
     EXPECT_THROW(shared.finish(), Error);

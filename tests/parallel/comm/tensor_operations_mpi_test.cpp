@@ -31,7 +31,8 @@ class TensorOperations : public testing::Test {
 
   std::size_t self() const { return static_cast<std::size_t>(rank); }
 
-  /// Parts of `count` elements: even up to one; all on one rank; growing with the rank and none on the first.
+  /// Returns partitions of `count` elements: an even one; all on one rank; increasing with the rank, with none on the
+  /// first.
   std::vector<std::vector<std::int64_t>> partitions(std::int64_t count) const {
     std::vector<std::vector<std::int64_t>> all(3, std::vector<std::int64_t>(static_cast<std::size_t>(size), 0));
     for (int r = 0; r < size; ++r) {
@@ -51,7 +52,7 @@ std::int64_t total(const std::vector<std::int64_t>& extents) {
   return std::accumulate(extents.begin(), extents.end(), std::int64_t{0});
 }
 
-/// Not exact in f32: another order of the sum gives other bits.
+/// Returns values whose sums are not exact in f32, so that another order of summation gives other bits.
 template <class T>
 Tensor contribution(int rank, std::int64_t count, std::int64_t salt) {
   std::vector<T> values(static_cast<std::size_t>(count));
@@ -63,7 +64,7 @@ Tensor contribution(int rank, std::int64_t count, std::int64_t salt) {
   return tensor_of(values);
 }
 
-/// The same bits, or nearly the same sums where a transport adds in another order.
+/// Expects the same bits, or nearly the same sums if the transport adds in another order.
 template <class T>
 void expect_slice(const Tensor& own, const Tensor& sums, std::int64_t first) {
   const std::vector<T> values = values_of<T>(own), all = values_of<T>(sums);
@@ -76,7 +77,7 @@ void expect_slice(const Tensor& own, const Tensor& sums, std::int64_t first) {
   }
 }
 
-/// The host's sums are made of pieces, the others need no large sizes.
+/// Returns the sizes to test. On the host, large sizes take several chunks or rounds; on a GPU they are not needed.
 std::span<const std::int64_t> sizes() {
   static constexpr std::array<std::int64_t, 8> all{0, 1, 2, 7, 1000, 65537, 262145, 600011};
   return std::span(all).first(tests_run_on_gpu() ? 6 : 8);
@@ -94,7 +95,7 @@ TEST_F(TensorOperations, ReduceScatterGivesTheBitsOfTheSliceOfAllReduce) {
         world.reduce_scatter(values, own, extents);
         expect_slice<T>(own, sums, begin_of(extents));
         ASSERT_EQ(bytes_of(values), before) << "read only";
-        // In place: the own part of the values becomes the sum.
+        // In place: `inside` is this rank's part of `values`.
         const Tensor inside = values.view(begin_of(extents), {extents[self()]});
         world.reduce_scatter(values, inside, extents);
         expect_slice<T>(inside, sums, begin_of(extents));
@@ -142,7 +143,7 @@ TEST_F(TensorOperations, NotANumberReachesTheRankThatOwnsIt) {
   for (std::size_t i = 0; i < sums.size(); ++i) ASSERT_EQ(std::isnan(sums[i]), rank == size - 1 && i == 17) << i;
 }
 
-TEST_F(TensorOperations, OperationsOfAllKindsUnderWayFinishInAnyOrder) {
+TEST_F(TensorOperations, OperationsOfAllKindsInFlightFinishInAnyOrder) {
   struct Round {
     std::vector<std::int64_t> extents;
     Tensor values, sums, own, gathered, message, heard;
@@ -191,18 +192,18 @@ TEST_F(TensorOperations, OperationsOfAllKindsUnderWayFinishInAnyOrder) {
   }
 }
 
-TEST_F(TensorOperations, AnOperationUnderWayHoldsUpNothingElse) {
+TEST_F(TensorOperations, AnOperationInFlightHoldsUpNothingElse) {
   if (size < 2) GTEST_SKIP() << "needs two ranks";
   const Tensor sum = tensor_of(std::vector<float>(1000, 1.0F));
   const Tensor first = tensor_of(std::vector<float>(10, 1.0F));
   world.all_reduce_async(first).wait();
-  EXPECT_EQ(values_of<float>(first)[9], static_cast<float>(size));  // all are connected
+  EXPECT_EQ(values_of<float>(first)[9], static_cast<float>(size));  // all ranks are connected
   if (rank == size - 1) MPI_Barrier(MPI_COMM_WORLD);
   Pending pending = world.all_reduce_async(sum);
   if (rank < size - 1) {
     for (int i = 0; i < 100; ++i) EXPECT_FALSE(pending.test()) << "rank " << size - 1 << " has not come yet";
     const std::vector<float> other(100, 2.0F);
-    EXPECT_EQ(values_of<float>(tensor_of(other)), other);  // waits for all that the stream was given
+    EXPECT_EQ(values_of<float>(tensor_of(other)), other);  // waits for all work in the stream
     MPI_Barrier(MPI_COMM_WORLD);
   }
   const auto start = std::chrono::steady_clock::now();
@@ -212,8 +213,8 @@ TEST_F(TensorOperations, AnOperationUnderWayHoldsUpNothingElse) {
 
 TEST_F(TensorOperations, MessagesBetweenTwoRanksKeepTheirOrder) {
   if (size < 2) GTEST_SKIP() << "needs two ranks";
-  // Everybody sends every other rank several messages before anybody receives: an empty one, some large.
-  const auto told = [](int from, std::int64_t length) {
+  // Every rank sends several messages to every other rank before any rank receives: one is empty, one is large.
+  const auto content = [](int from, std::int64_t length) {
     std::vector<std::int32_t> values(static_cast<std::size_t>(length));
     std::iota(values.begin(), values.end(), static_cast<std::int32_t>(1000 * from + length));
     return values;
@@ -223,7 +224,7 @@ TEST_F(TensorOperations, MessagesBetweenTwoRanksKeepTheirOrder) {
   for (int to = 0; to < size; ++to) {
     if (to == rank) continue;
     for (const std::int64_t length : lengths) {
-      sent.push_back(world.send_async(tensor_of(told(rank, length)), to));
+      sent.push_back(world.send_async(tensor_of(content(rank, length)), to));
     }
   }
   for (int from = size; from-- > 0;) {
@@ -231,7 +232,7 @@ TEST_F(TensorOperations, MessagesBetweenTwoRanksKeepTheirOrder) {
     for (const std::int64_t length : lengths) {
       const Tensor message = Tensor::zeros(stream, DType::i32, {length});
       world.receive_async(message, from).wait();
-      ASSERT_EQ(values_of<std::int32_t>(message), told(from, length));
+      ASSERT_EQ(values_of<std::int32_t>(message), content(from, length));
     }
   }
   for (Pending& one : sent) one.wait();
@@ -287,7 +288,8 @@ TEST_F(TensorOperations, APartnerThatStaysAwayEndsTheWait) {
       " on group world (rank " + std::to_string(rank) + " of " + std::to_string(size) + ") waited ";
   const std::vector<std::int64_t> extents(static_cast<std::size_t>(size), 2);
   const Tensor all = Tensor::zeros(stream, DType::f32, {2 * size}), own = Tensor::zeros(stream, DType::f32, {2});
-  const Tensor large = Tensor::zeros(stream, DType::f32, {1 << 20});  // too large to travel without its receiver
+  // too large to be sent before the receiver takes part
+  const Tensor large = Tensor::zeros(stream, DType::f32, {1 << 20});
   const std::string bytes = std::to_string(8 * size);
   const std::vector<std::pair<std::string, std::function<void(const ProcessGroup&)>>> calls{
       {"reduce_scatter of " + bytes + " B", [&](const ProcessGroup& g) { g.reduce_scatter(all, own, extents); }},
@@ -301,7 +303,7 @@ TEST_F(TensorOperations, APartnerThatStaysAwayEndsTheWait) {
     hasty.set_timeout(short_time());
     const auto wait_for_call = [&, &call = call] {
       call(hasty);
-      bytes_of(own);  // what wait() had the device wait for, the host waits for here
+      bytes_of(own);  // with NCCL wait() does not block the host; this does
     };
     if (rank != size - 1) expect_failure(wait_for_call, operation + place);
     world.barrier();

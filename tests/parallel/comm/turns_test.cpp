@@ -15,7 +15,7 @@ namespace {
 
 class TurnsTest : public testing::Test {
  protected:
-  /// A task of `count` exchanges that notes where it is.
+  /// Returns a task of `count` exchanges that logs its progress.
   auto task(char name, int count) {
     return [this, name, count] {
       const std::string own(1, name);
@@ -72,7 +72,7 @@ TEST_F(TurnsTest, OneTaskAloneNeverStops) {
   EXPECT_THROW(turns.run([&] { turns.run([] {}, [] {}); }, [] {}), Error);
 }
 
-/// Says when it goes.
+/// Logs its destruction.
 struct Guard {
   std::string& log;
   const char* name;
@@ -96,7 +96,7 @@ TEST_F(TurnsTest, AnErrorOfTheFirstEndsTheSecond) {
     EXPECT_STREQ(error.what(), "first");
   }
   EXPECT_EQ(log, "b0 gone ");
-  // Before the second has begun it does not begin.
+  // If the first task throws before the second has started, the second does not start.
   log.clear();
   EXPECT_THROW(turns.run([] { throw std::runtime_error("at once"); }, waits), std::runtime_error);
   EXPECT_EQ(log, "");
@@ -121,7 +121,7 @@ TEST_F(TurnsTest, AnErrorOfTheSecondEndsTheFirst) {
   EXPECT_THROW(turns.run([] {}, [] { throw std::runtime_error("second"); }), std::runtime_error);
 }
 
-/// Scopes are those of the task that runs, below those that were open when both began.
+/// A scope of the profile belongs to the running task and is nested in the scopes that were open before run().
 TEST_F(TurnsTest, EachTaskHasScopesOfItsOwn) {
   Profile profile;
   const auto scoped = [&](const char* name, int count) {

@@ -1,4 +1,4 @@
-// What the ranks of a job find out about one that stays away or calls something else, while they wait for it.
+// Diagnosis of waits that time out because a rank is missing or calls another operation.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -21,27 +21,27 @@ class WatchTest : public testing::Test {
   void SetUp() override {
     if (size < 2) GTEST_SKIP() << "needs two ranks";
   }
-  /// Calls `call` on all ranks, with waits of `hasty` of at most `seconds` from then on. Returns the errors of all
-  /// ranks; empty if it threw none.
+  /// Calls `call` on all ranks, with a timeout of `seconds` for groups of the world of `hasty`. Returns the text of
+  /// each rank's Error; empty for a rank without one.
   std::vector<std::string> errors(const ProcessGroup& hasty, const std::function<void()>& call,
                                   double seconds = short_time) const {
-    std::string told;
-    world.barrier();  // all ranks call it at about the same time
+    std::string reports;
+    world.barrier();  // all ranks make the call at about the same time
     hasty.set_timeout(seconds);
     try {
       call();
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::failed);
-      told = error.what();
+      reports = error.what();
     }
-    return world.all_gather(told);
+    return world.all_gather(reports);
   }
-  /// How many of `errors` hold `part`.
-  static std::ptrdiff_t tellers(const std::vector<std::string>& errors, const std::string& part) {
+  /// Returns the number of errors that contain `part`.
+  static std::ptrdiff_t count_with(const std::vector<std::string>& errors, const std::string& part) {
     return std::ranges::count_if(errors, [&](const auto& error) { return error.find(part) != error.npos; });
   }
 
-  /// Seconds in which ranks that are not kept from it enter a call together, on a busy machine too.
+  /// A timeout, in seconds, in which ranks can enter a call together even on a busy machine.
   static constexpr double short_time = 2;
 
   const ProcessGroup world = test_world();
@@ -53,62 +53,63 @@ class WatchTest : public testing::Test {
 TEST_F(WatchTest, OneRankTellsWhoStaysAway) {
   const ProcessGroup hasty = test_world();
   hasty.barrier();
-  const auto told = errors(hasty, [&] {
+  const auto reports = errors(hasty, [&] {
     if (rank != last) hasty.all_reduce(values);
   });
   const std::string culprit = "rank " + std::to_string(last) + " on ";
-  EXPECT_EQ(tellers(told, culprit), 1);
-  EXPECT_EQ(tellers(told, "waited 2 s"), last);
-  EXPECT_EQ(tellers(told, " has not entered all_reduce #"), 1);
-  EXPECT_EQ(tellers(told, "its last: barrier #"), 1);
-  EXPECT_TRUE(told.back().empty());
+  EXPECT_EQ(count_with(reports, culprit), 1);
+  EXPECT_EQ(count_with(reports, "waited 2 s"), last);
+  EXPECT_EQ(count_with(reports, " has not entered all_reduce #"), 1);
+  EXPECT_EQ(count_with(reports, "its last: barrier #"), 1);
+  EXPECT_TRUE(reports.back().empty());
 }
 
 TEST_F(WatchTest, ARankThatWaitsForAnotherIsNotBlamed) {
-  // The middle ranks wait in a group with the last one, the first for one of the middle: the last is the reason.
+  // Ranks 1 … size − 2 wait in a group for the last rank, and rank 0 waits for rank 1: the last rank is the cause.
   const ProcessGroup hasty = test_world();
   const ProcessGroup others = hasty.split(rank == 0 ? 0 : 1, rank, "others");
   if (size < 4) return;
-  const auto told = errors(hasty, [&] {
+  const auto reports = errors(hasty, [&] {
     if (rank == 0) hasty.receive_async(Tensor::zeros(CpuStream(1), DType::f32, {1}), 1).wait();
     if (rank > 0 && rank != last) others.barrier();
   });
-  EXPECT_EQ(tellers(told, "rank " + std::to_string(last) + " on "), 1);
-  EXPECT_EQ(tellers(told, "has not entered barrier #0 of 0 B on group others (watch_mpi_test.cpp:"), 1);
+  EXPECT_EQ(count_with(reports, "rank " + std::to_string(last) + " on "), 1);
+  EXPECT_EQ(count_with(reports, "has not entered barrier #0 of 0 B on group others (watch_mpi_test.cpp:"), 1);
 }
 
-TEST_F(WatchTest, DifferentCallsAreToldWithBothPlaces) {
+TEST_F(WatchTest, DifferentCallsAreReportedWithBothCallSites) {
   const ProcessGroup hasty = test_world();
   const ProcessGroup group = hasty.split(0, rank, "data");
   std::vector<std::int64_t> numbers(static_cast<std::size_t>(size)), own{rank};
   const auto place = [](unsigned line) { return " on group data (watch_mpi_test.cpp:" + std::to_string(line) + ")"; };
   const unsigned here = std::source_location::current().line();
-  const auto told = errors(hasty, [&] {
+  const auto reports = errors(hasty, [&] {
     if (rank == last) group.all_gather(own, numbers);
     if (rank != last) group.all_reduce(values);
   });
   const std::string other = std::to_string(last);
-  EXPECT_EQ(tellers(told, "ranks 0 and " + other + " diverge: rank 0 called all_reduce #0 of 1024 B" + place(here + 3) +
-                              ", rank " + other + " called all_gather #0 of " + std::to_string(8 * size) + " B" +
-                              place(here + 2)),
+  EXPECT_EQ(count_with(reports, "ranks 0 and " + other + " diverge: rank 0 called all_reduce #0 of 1024 B" +
+                                    place(here + 3) + ", rank " + other + " called all_gather #0 of " +
+                                    std::to_string(8 * size) + " B" + place(here + 2)),
             1)
-      << testing::PrintToString(told);
+      << testing::PrintToString(reports);
 }
 
 TEST_F(WatchTest, OtherMachinesAreAsked) {
-  // Every rank stands for a machine of its own. Two wait in a group that the last one does not come to.
+  // Each rank acts as a separate machine. All but the last rank wait in a group for the last one.
   const ProcessGroup hasty = ProcessGroup::world(patience, "machine " + std::to_string(rank));
   const ProcessGroup group = hasty.split(0, rank, "data");
-  const auto told = errors(hasty, [&] {
+  const auto reports = errors(hasty, [&] {
     if (rank != last) group.all_reduce(values);
   });
-  EXPECT_EQ(tellers(told, "1 of the " + std::to_string(size) + " ranks of all_reduce #0 of 1024 B on group data"), 1)
-      << testing::PrintToString(told);
-  EXPECT_EQ(tellers(told, "did not answer: no response from rank " + std::to_string(last)), 1);
+  EXPECT_EQ(count_with(reports, "1 of the " + std::to_string(size) + " ranks of all_reduce #0 of 1024 B on group data"),
+            1)
+      << testing::PrintToString(reports);
+  EXPECT_EQ(count_with(reports, "did not answer: no response from rank " + std::to_string(last)), 1);
 }
 
 TEST_F(WatchTest, ARankOfAnotherMachineThatWaitsForItsNeighbourTells) {
-  // Two machines: the even ranks and the odd ones. The odd ones wait for the last rank, the even ones for the odd.
+  // Two machines: even and odd ranks. The odd ranks wait for the last rank, the even ones for the odd ones.
   if (size < 4) return;
   const bool odd = rank % 2;
   const ProcessGroup hasty = ProcessGroup::world(patience, odd ? "odd" : "even");
@@ -117,9 +118,9 @@ TEST_F(WatchTest, ARankOfAnotherMachineThatWaitsForItsNeighbourTells) {
     if (odd && rank != last) odds.barrier();
     if (!odd) group.all_reduce(values);
   };
-  const auto told = errors(hasty, call, odd ? short_time : 2 * short_time);
-  EXPECT_EQ(tellers(told, "rank " + std::to_string(last) + " on "), 1) << testing::PrintToString(told);
-  EXPECT_EQ(tellers(told, "has not entered barrier #0 of 0 B on group odds"), 1);
+  const auto reports = errors(hasty, call, odd ? short_time : 2 * short_time);
+  EXPECT_EQ(count_with(reports, "rank " + std::to_string(last) + " on "), 1) << testing::PrintToString(reports);
+  EXPECT_EQ(count_with(reports, "has not entered barrier #0 of 0 B on group odds"), 1);
 }
 
 TEST_F(WatchTest, AStoppedProcessIsSeen) {
@@ -127,18 +128,18 @@ TEST_F(WatchTest, AStoppedProcessIsSeen) {
   const std::vector<std::string> processes = world.all_gather(std::to_string(getpid()));
   const int victim = std::stoi(processes.back());
   const auto wake = [&] { kill(victim, SIGCONT); };
-  std::string told;
+  std::string reports;
   if (rank == 0) {
     hasty.set_timeout(short_time);
     kill(victim, SIGSTOP);
     try {
       hasty.all_reduce(values);
     } catch (const Error& error) {
-      told = error.what();
+      reports = error.what();
     }
     wake();
     const std::string culprit = "rank " + std::to_string(last) + " on ";
-    EXPECT_THAT(told, AllOf(HasSubstr(culprit), HasSubstr("(process " + processes.back() + " is stopped)")));
+    EXPECT_THAT(reports, AllOf(HasSubstr(culprit), HasSubstr("(process " + processes.back() + " is stopped)")));
   }
   world.barrier();
 }

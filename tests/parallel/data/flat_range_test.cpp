@@ -22,7 +22,7 @@ TEST(CutEvenly, ByHand) {
 
 TEST(PaddedForRanks, MakesEqualPartsWhereThatTakesLittle) {
   EXPECT_EQ(padded_for_ranks(5000, 1), 5000);
-  EXPECT_EQ(padded_for_ranks(5000, 4), 5000);  // 3192 would be padding
+  EXPECT_EQ(padded_for_ranks(5000, 4), 5000);  // the padding would be 3192 elements
   EXPECT_EQ(padded_for_ranks(0, 4), 0);
   EXPECT_EQ(padded_for_ranks(64 * 1024 - 4096, 4), 60 * 1024);
   EXPECT_EQ(padded_for_ranks(100 * 1024 + 1, 4), 104 * 1024);

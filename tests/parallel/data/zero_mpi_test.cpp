@@ -1,4 +1,4 @@
-// Zero against sums and norms worked out from every rank's contribution.
+// Compares Zero with sums and norms that are computed from the contributions of all ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::int64_t micro_batches = 3;
 
-/// Not exact in f32: the order of a sum shows.
+/// Returns one rank's contribution to an element. Sums are not exact in f32, so their order matters.
 float zero_part(int rank, int step, std::int64_t micro, std::size_t unit, std::int64_t i) {
   const auto at = static_cast<std::uint64_t>(((step * 8 + micro) * 8 + rank) * 8 + static_cast<std::int64_t>(unit));
   return static_cast<float>(Philox(7, "gradients").normal(at * 100000 + static_cast<std::uint64_t>(i)));
@@ -36,7 +36,8 @@ class ZeroTest : public testing::Test {
   const int rank = mesh.data.rank(), size = mesh.data.size();
   std::vector<std::unique_ptr<ParameterUnit>> own_units;
   std::vector<ParameterUnit*> units;
-  const std::vector<std::int64_t> sizes{5000, 1, 3333, 20000};  // a layer each, but for the last two
+  // one layer per unit, except the last two, which share one
+  const std::vector<std::int64_t> sizes{5000, 1, 3333, 20000};
 
   void SetUp() override {
     for (std::size_t u = 0; u < sizes.size(); ++u) {
@@ -47,7 +48,7 @@ class ZeroTest : public testing::Test {
       units.back()->add(whole_parameter("small " + std::to_string(u), {3}, {}, false));
     }
   }
-  /// One step's contributions through the hooks that a tape uses, from the last unit to the first.
+  /// Adds one step's contributions by the calls that a tape makes, from the last unit to the first.
   void add_gradients(Zero& zero, int step) const {
     for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
       for (std::size_t u = units.size(); u-- > 0;) {
@@ -63,7 +64,7 @@ class ZeroTest : public testing::Test {
     }
     zero.finish_gradients();
   }
-  /// Stages 0 and 1: Σ over ranks of Σ over micro-batches, the others the other way round; each in order.
+  /// Returns the expected sum. Stages 0 and 1 sum over micro-batches, then over ranks; stages 2 and 3 vice versa.
   float expected(int stage, int step, std::size_t unit, std::int64_t i) const {
     const auto rows = stage < 2 ? std::int64_t{size} : micro_batches, cols = stage < 2 ? micro_batches : size;
     float sum = 0;
@@ -121,20 +122,21 @@ TEST_F(ZeroTest, TheNormIsThatOfTheSums) {
     const double norm = gradient_norm(stream, mesh, zero.shares(), 3);
     EXPECT_TRUE(std::abs(norm - std::sqrt(sum)) <= 1e-12 * norm) << norm << " for " << std::sqrt(sum);
     if (stage % 2 == 0) first = norm;
-    EXPECT_EQ(norm, first) << "stage " << stage;  // 0 and 1, 2 and 3: the same bits
-    // One NaN on one rank: all ranks see it.
+    EXPECT_EQ(norm, first) << "stage " << stage;  // the bits agree between stages 0 and 1, and between 2 and 3
+    // A NaN in the gradient of one rank must reach all ranks.
     for (const UnitShare& share : zero.shares()) {
       if (share.unit == units[3] && share.updated.count > 0 && rank == size - 1) {
         share.gradients.data<float>()[share.updated.count - 1] = std::numeric_limits<float>::quiet_NaN();
       }
     }
     const bool shows = std::isnan(gradient_norm(stream, mesh, zero.shares(), 3));
-    EXPECT_TRUE(shows || (stage == 0 && rank < size - 1)) << "stage " << stage;  // stage 0: only this copy was spoilt
+    // in stage 0, only this copy has the NaN
+    EXPECT_TRUE(shows || (stage == 0 && rank < size - 1)) << "stage " << stage;
     EXPECT_THROW(gradient_norm(stream, mesh, zero.shares(), 2), Error);
   }
 }
 
-/// The second of two columns holds twice the sums of the first.
+/// The sums in the second column are twice those in the first.
 TEST_F(ZeroTest, ColumnsGiveANormEach) {
   Zero zero(units, mesh, stream, {.stage = 2, .micro_batches = micro_batches});
   add_gradients(zero, 0);
@@ -157,7 +159,7 @@ TEST_F(ZeroTest, ColumnsGiveANormEach) {
   EXPECT_TRUE(std::abs(both[1] - std::sqrt(2.0) * expected) <= 1e-12 * expected);
 }
 
-/// Values of a unit worked out without its shares.
+/// Returns the initial values of a unit, without using its shares.
 Tensor initial_values(const ParameterUnit& unit, const Stream& stream, DType type) {
   Tensor values = Tensor::zeros(stream, type, {unit.size()});
   unit.initialize(stream, 4, 0, values);
@@ -196,7 +198,7 @@ TEST_F(ZeroTest, ValuesComeBeforeTheyAreUsedAndGoAfterwards) {
         for (std::size_t u = 0; u < units.size(); ++u) use(u, UnitMemory::Pass::forward);
         for (std::size_t u = units.size(); u-- > 0;) use(u, UnitMemory::Pass::backward);
       }
-      // Everybody changes what it owns: others see it at the next use.
+      // Every rank changes the values that it owns; the other ranks must see that at the next use.
       for (const UnitShare& share : zero.shares()) {
         dispatch_float(type, [&]<class T>() {
           for (std::int64_t i = share.owned.first; i < share.owned.end(); ++i) {
@@ -239,7 +241,7 @@ TEST_F(ZeroTest, EveryParameterIsFinalOnceInEveryMicroBatch) {
 }
 
 TEST_F(ZeroTest, ATapeNeedsNothingElse) {
-  // A linear layer under the tape with recomputation: in every stage the same bits as with plain memory.
+  // A linear layer on a tape with recomputation: every stage must give the bits of unsharded memory.
   ParameterUnit layer("layer", ParameterUnit::Group::dense);
   const std::vector<ParameterUnit*> one{&layer};
   Parameter& weight = layer.add(whole_parameter("weight", {48, 64}, 0.1, true));

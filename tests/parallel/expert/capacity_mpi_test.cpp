@@ -11,7 +11,8 @@
 namespace lyceum {
 namespace {
 
-/// Of 5 experts two different ones for each token, the first ones often; some second choices are none.
+/// Returns two different choices out of 5 experts for each token; experts 0 to 2 are frequent, and some second choices
+/// are -1.
 std::vector<std::int32_t> two_of_five(std::int64_t tokens) {
   std::vector<std::int32_t> index;
   const Philox random(2, "capacity");
@@ -37,7 +38,7 @@ Taken taken_of(const Stream& stream, const TokenLayout& layout, double factor, c
   return {values_of<std::int32_t>(stream, kept), values_of<std::int64_t>(stream, dropped)};
 }
 
-/// Runs of tokens end anywhere in a sequence, some ranks have none.
+/// The ranges of tokens may end within a sequence, and some ranks have no tokens.
 TEST(CapacityOnRanks, SharedTokensAreDroppedAsOneRankDoes) {
   const ProcessGroup group = test_world();
   const Stream stream = CpuStream(1);

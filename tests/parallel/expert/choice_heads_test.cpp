@@ -17,13 +17,13 @@ std::shared_ptr<const ChoiceHeads> three_tokens(const Stream& stream) {
   return std::make_shared<const ChoiceHeads>(stream, plan_rows(stream, experts, index), groups);
 }
 
-/// Columns of a token: for each group of heads the first choice's, then the second one's.
+/// The columns of a token contain, for each key head, the heads of the first choice, then those of the second.
 TEST(ChoiceHeads, LieByKeyHead) {
   const Stream& stream = tested_stream();
   const auto heads = three_tokens(stream);
   const std::vector<std::int64_t> pair_of_row = values_of<std::int64_t>(stream, heads->rows->copies.pair_of_row);
   const std::int64_t rows = std::ssize(pair_of_row), columns = groups * row_width;
-  std::vector<double> values(static_cast<std::size_t>(rows * columns), NAN);  // padding reaches no token
+  std::vector<double> values(static_cast<std::size_t>(rows * columns), NAN);  // padding must not reach any token
   const auto of_pair = [](std::int64_t pair, std::int64_t column) { return static_cast<double>(100 * pair + column); };
   for (std::int64_t r = 0; r < rows; ++r) {
     const std::int64_t pair = pair_of_row[static_cast<std::size_t>(r)];

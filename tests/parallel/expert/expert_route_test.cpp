@@ -9,8 +9,8 @@
 namespace lyceum {
 namespace {
 
-/// Averages over all sets of k choices, one by one: how many tokens come to a rank, or block of ranks, and with how
-/// many of their choices. With a limit, over all sets of groups first.
+/// Averages over all sets of k choices, by enumeration: the fraction of tokens with at least one choice on ranks
+/// [first, end) of the placement, and the number of such choices per token. With a limit, also over all sets of groups.
 struct Averages {
   double tokens = 0, pairs = 0;
 };

@@ -33,7 +33,7 @@ TEST(Placement, RefusesRanksWithoutExperts) {
   EXPECT_THROW(Placement::contiguous(2, 0), Error);
 }
 
-/// Every expert stands once in the order, by owner and then by index.
+/// Expects every expert once in the order, sorted by owner, then by index.
 void expect_whole(const Placement& placement, std::size_t experts, int ranks) {
   ASSERT_EQ(placement.owner.size(), experts);
   ASSERT_EQ(placement.ranks(), ranks);
@@ -74,7 +74,7 @@ TEST(PlacementInPairs, GivesEveryRankTheSameWidth) {
     expect_whole(placement, modse.size(), ranks);
     for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ(of_rank(placement, modse, rank), 8 * 3840 / ranks);
   }
-  EXPECT_EQ(Placement::pairs(modse, 4), Placement::contiguous(8, 4));  // as the paper lists them
+  EXPECT_EQ(Placement::pairs(modse, 4), Placement::contiguous(8, 4));  // in the order of the paper
 
   const std::vector<std::int64_t> mixed{24, 8, 13, 19, 16, 16};  // 24+8, 13+19, 16+16
   EXPECT_EQ(Placement::pairs(mixed, 3).owner, (std::vector<int>{0, 0, 1, 1, 2, 2}));
@@ -93,7 +93,7 @@ TEST(PlacementInPairs, SaysWhyThereIsNone) {
   EXPECT_THROW(Placement::pairs(std::vector<std::int64_t>{8, 24, 16, 17}, 2), Error);
 }
 
-/// The least possible cost of the dearest rank: every assignment tried.
+/// Returns the least possible maximum cost of a rank, by trying all assignments.
 double best(const std::vector<double>& costs, int ranks) {
   double least = std::numeric_limits<double>::infinity();
   const auto cases = static_cast<std::uint64_t>(std::pow(ranks, costs.size()));
@@ -124,7 +124,7 @@ TEST(PlacementByCost, IsWithinAThirdOfTheBest) {
     EXPECT_LE(dearest(placement, costs), (4.0 / 3 - 1.0 / (3 * ranks)) * best(costs, ranks) + 1e-9) << turn;
     EXPECT_EQ(placement, Placement::by_cost(costs, ranks));
   }
-  // Graham's own example, in which the bound is met: 11 against 9.
+  // Graham's example, which attains the bound: 11 instead of 9.
   const std::vector<double> tight{5, 5, 4, 4, 3, 3, 3};
   EXPECT_EQ(dearest(Placement::by_cost(tight, 3), tight), 11);
   EXPECT_EQ(best(tight, 3), 9);

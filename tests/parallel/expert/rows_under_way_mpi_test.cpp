@@ -1,4 +1,4 @@
-// Rows that travel while this rank goes on, and two tasks that take turns meanwhile.
+// Exchanges of rows that overlap with other work, and with a second alternating task.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -22,7 +22,7 @@ class RowsTest : public testing::Test {
   const int rank = world.rank(), size = world.size();
   const Stream stream = tested_stream();
 
-  /// Rows that rank `from` sends to rank `to`: uneven, some none.
+  /// Returns the number of rows that rank `from` sends to rank `to`: uneven, some 0.
   static std::int64_t rows(int from, int to, int salt) { return (from * 5 + to * 3 + salt) % 4; }
   static float value(int from, int to, std::int64_t row, int salt) {
     return static_cast<float>(1000 * from + 100 * to + 10 * salt) + static_cast<float>(row) / 4;
@@ -58,7 +58,7 @@ TEST_F(RowsTest, ArriveWhereTheyBelong) {
   EXPECT_EQ(values_of<float>(more.arrived(stream)), other.expected);
 }
 
-/// Both tasks exchange rows again and again; the rows of one are under way while the other starts its own.
+/// Both tasks exchange rows repeatedly; the rows of one are in flight while the other starts its exchange.
 TEST_F(RowsTest, OfTwoTasksOneStartsWhereTheOtherWouldWait) {
   std::string log;
   const auto task = [&](char name, int salt) {
@@ -78,7 +78,7 @@ TEST_F(RowsTest, OfTwoTasksOneStartsWhereTheOtherWouldWait) {
             "start a, start b, take a, start a, take b, start b, take a, start a, take b, start b, take a, take b, ");
 }
 
-/// The other ranks send nothing before rank 0 has seen what its other task computed.
+/// The other ranks send nothing until the second task of rank 0 has computed its result.
 TEST_F(RowsTest, WhatTheOtherTaskComputesDoesNotWaitForThem) {
   const ProcessGroup others = test_world();
   const Exchange one = exchange(1);
@@ -96,7 +96,7 @@ TEST_F(RowsTest, WhatTheOtherTaskComputesDoesNotWaitForThem) {
   world.turns().run(travel, compute);
 }
 
-TEST_F(RowsTest, AnErrorOfOneTaskGivesUpWhatTheOtherHasUnderWay) {
+TEST_F(RowsTest, AnErrorOfOneTaskAbandonsExchangesOfTheOther) {
   const ProcessGroup own = tested(test_world());
   const auto waits = [&] {
     const Exchange one = exchange(1);

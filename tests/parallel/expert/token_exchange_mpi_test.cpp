@@ -18,11 +18,12 @@ constexpr std::int64_t experts = 11, others = 2, choices = experts + others, hid
 
 struct Local {
   std::int64_t tokens;
-  std::vector<std::int32_t> index;  // [tokens, k], distinct within a token; −1 for some
+  std::vector<std::int32_t> index;  // [tokens, k], distinct within a token; some are -1
   std::vector<double> x, gates;
 };
 
-/// What rank r holds: uneven numbers of tokens, some ranks with none, choices crowded on few experts.
+/// Returns the tokens of rank r: the numbers of tokens are uneven, and some ranks have none. `crowded`: few experts get
+/// most choices.
 Local local_of(int rank, bool crowded) {
   Local local{.tokens = rank % 3 == 2 ? 0 : 4 + 3 * rank, .index = {}, .x = {}, .gates = {}};
   const Philox random(9, "dispatch" + std::to_string(rank));
@@ -46,15 +47,16 @@ Tensor tensor_of(const Stream& stream, const Shape& shape, const std::vector<dou
   return tensor;
 }
 
-/// Every expert multiplies its rows by its own factor: the answer can be worked out without any exchange.
+/// The factor by which an expert multiplies its rows, so that results can be computed without an exchange.
 double factor(std::int64_t expert) { return 1.0 + 0.5 * static_cast<double>(expert); }
 
-/// What is left of a token for one of the ranks that share each expert: all of it where there is one.
+/// The fraction of an expert's result that this rank computes. The fractions of ranks that share an expert add up to 1.
 double share_of(const Mesh& mesh) {
-  return mesh.shape.expert_tensor == 1 ? 1.0 : mesh.index.expert_tensor == 0 ? 0.25 : 0.75;
+  if (mesh.shape.expert_tensor == 1) return 1.0;
+  return mesh.index.expert_tensor == 0 ? 0.25 : 0.75;
 }
 
-/// This rank's experts, or their parts, on the rows of tokens.
+/// Applies this rank's experts, or its fractions of them, to the rows of tokens.
 struct Scale {
   std::vector<std::int32_t> held;
   double share;
@@ -92,7 +94,7 @@ struct Scale {
   }
 };
 
-/// Experts scattered over the ranks, unequally many on each.
+/// Returns a placement with a different number of non-consecutive experts on each rank.
 Placement scattered(int ranks) {
   std::vector<double> costs;
   for (std::int64_t e = 0; e < experts; ++e) costs.push_back(static_cast<double>(e * e * 7 % 13));
@@ -117,11 +119,11 @@ Variable answers(Tape& tape, const Mesh& mesh, const ExpertRoute& route, const s
 
 using Choices = std::vector<std::int32_t>;  // of one token
 
-/// Tokens that a rank has before each hop, and how many rows it sends to and receives from other ranks in it; worked
-/// out for all ranks from what they chose.
+/// Simulates the route of all tokens of all ranks: the tokens on a rank before each hop, and the number of rows that it
+/// exchanges with other ranks in the last hop.
 struct Walk {
   std::vector<std::vector<Choices>> at;  // [ranks][tokens]
-  std::vector<std::int64_t> out, in;     // [ranks], of the last hop
+  std::vector<std::int64_t> out, in;     // [ranks]: rows sent and received in the last hop
 
   Walk(int world, bool crowded) : at(static_cast<std::size_t>(world)) {
     for (int rank = 0; rank < world; ++rank) {
@@ -132,8 +134,8 @@ struct Walk {
       }
     }
   }
-  /// together(a, b): whether two ranks share a group; behind(owner, rank): whether the way to an expert rank goes by a
-  /// rank.
+  /// Simulates one hop. together(a, b): true if two ranks share a group. behind(owner, rank): true if rank `owner` is
+  /// reached through `rank`.
   void hop(const Placement& placement, const auto& together, const auto& behind) {
     const std::size_t ranks = at.size();
     std::vector<std::vector<Choices>> next(ranks);
@@ -157,8 +159,8 @@ struct Walk {
   }
 };
 
-/// Bytes that a hop costs this rank: two numbers for each other rank; there, rows with index and gates, and back, rows;
-/// the same backwards with gates, but no index.
+/// Returns the bytes that this rank sends in one hop: two numbers to each other rank; in the forward pass rows with
+/// index and gates to the experts, and rows back; in the backward pass the same without the index.
 std::int64_t bytes_of(std::int64_t ranks, std::int64_t out, std::int64_t in) {
   constexpr std::int64_t row = hidden * 8, index = top_k * 4, gates = top_k * 8;
   return (ranks - 1) * 16 + out * (row + index + gates) + in * row + out * row + in * (row + gates);
@@ -231,7 +233,7 @@ void check_exchange(const Mesh& mesh, const Placement& placement, bool crowded) 
   }
 }
 
-/// All ways that experts may lie on the ranks of this program.
+/// Returns all meshes of this world, as far as experts are concerned.
 std::vector<MeshShape> shapes(int world) {
   std::vector<MeshShape> all;
   for (const int sharers : {1, 2}) {
@@ -240,7 +242,8 @@ std::vector<MeshShape> shapes(int world) {
       if (world % sharers == 0 && shape.problem(world).empty()) all.push_back(shape);
     }
   }
-  if (world >= 4) all.push_back({.expert = world / 2, .expert_hosts = world / 4 > 1 ? 2 : 1});  // two copies
+  // two copies of each expert
+  if (world >= 4) all.push_back({.expert = world / 2, .expert_hosts = world / 4 > 1 ? 2 : 1});
   return all;
 }
 
@@ -249,13 +252,13 @@ TEST(TokenExchange, BringsEveryTokenOnceToEachRankOfItsExpertsAndBack) {
   for (const MeshShape& shape : shapes(world)) {
     SCOPED_TRACE(shape.text(world));
     const Mesh mesh = Mesh::create(test_world(), shape);
-    for (const bool crowded : {false, true}) {  // crowded: most experts get nothing
+    for (const bool crowded : {false, true}) {  // crowded: most experts get no tokens
       check_exchange(mesh, Placement::contiguous(experts, shape.expert), crowded);
       check_exchange(mesh, scattered(shape.expert), crowded);
     }
   }
 }
-/// x, and calls in both directions.
+/// Returns x, and calls a function in each direction.
 struct Calls {
   std::function<void()> forwards, backwards;
 
@@ -270,7 +273,7 @@ struct Calls {
   }
 };
 
-/// Rank 0 does not send before rank 1 has gone on with what runs meanwhile.
+/// Rank 0 sends nothing until rank 1 has run the `meanwhile` operations.
 TEST(TokenExchange, RanksGoOnWhileTokensTravel) {
   const Mesh mesh = Mesh::create(test_world(), {.expert = test_world().size()});
   const int rank = mesh.world.rank();

@@ -15,7 +15,7 @@ namespace {
 
 using Cuts = std::vector<int>;
 
-/// The most costly stage and the sum of squares: what is to be least, in this order.
+/// Returns the cost of the most expensive stage and the sum of squares, which are to be minimal in this order.
 std::pair<double, double> value(const std::vector<double>& costs, const Cuts& cuts, double first, double last) {
   double most = 0, squares = 0;
   for (std::size_t s = 0; s + 1 < cuts.size(); ++s) {
@@ -27,7 +27,7 @@ std::pair<double, double> value(const std::vector<double>& costs, const Cuts& cu
   return {most, squares};
 }
 
-/// The best of all partitions, by trying each.
+/// Returns the best value of all partitions, by enumeration.
 std::pair<double, double> best_by_trying(const std::vector<double>& costs, int stages, double first, double last) {
   const int blocks = static_cast<int>(costs.size());
   std::pair<double, double> best{std::numeric_limits<double>::infinity(), 0};
@@ -55,7 +55,7 @@ TEST(BalanceStages, IsTheBestOfAllPartitions) {
   for (int blocks = 1; blocks <= 9; ++blocks) {
     for (int stages = 1; stages <= blocks; ++stages) {
       for (int repeat = 0; repeat < 4; ++repeat) {
-        std::vector<double> costs;  // whole numbers: sums are exact
+        std::vector<double> costs;  // integers, so that sums are exact
         for (int b = 0; b < blocks; ++b) costs.push_back(std::floor(4 + 3 * std::abs(random.normal(at++))));
         const double first = repeat * 2, last = repeat * repeat;
         const Cuts cuts = balance_stages(costs, stages, first, last);

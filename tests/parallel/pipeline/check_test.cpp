@@ -105,7 +105,7 @@ TEST(CheckSchedule, Deadlock) {
                                           "at F1\n"));
 }
 
-/// With sends and receives: rank 0 is F0 SF0 RB0 F1 SF1 B0 RB1 B1, rank 1 RF0 F0 RF1 B0 SB0 F1 B1 SB1.
+/// The programs are F0 SF0 RB0 F1 SF1 B0 RB1 B1 for rank 0 and RF0 F0 RF1 B0 SB0 F1 B1 SB1 for rank 1.
 Schedule with_messages() { return with_transfers(one_forward_one_backward({.ranks = 2, .microbatches = 2})); }
 
 Action take(Program& program, Kind kind, int microbatch) {

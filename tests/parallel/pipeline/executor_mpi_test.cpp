@@ -23,10 +23,10 @@ namespace {
 
 constexpr std::int64_t tokens = 7, width = 12;
 
-/// x + norm(x) · Wᵀ, as often as there are layers: what a transformer does at the boundary of stages.
+/// A chain of layers x + norm(x) · Wᵀ, with the values at stage boundaries that a transformer has.
 class Chain {
  public:
-  /// Layers [first, end).
+  /// Makes the layers [first, end).
   Chain(const Stream& stream, int first, int end) : stream_(stream) {
     for (int layer = first; layer < end; ++layer) {
       const std::string name = "layer" + std::to_string(layer);
@@ -46,7 +46,7 @@ class Chain {
     }
     return x;
   }
-  /// Random numbers that are the same on every rank.
+  /// Returns random numbers that are the same on every rank.
   Tensor random(const char* purpose, int microbatch) const {
     const Tensor tensor = Tensor::empty(stream_, DType::f32, {tokens, width});
     fill_normal(tensor.span<float>(), 1.0, Philox(5, purpose), static_cast<std::uint64_t>(microbatch * tensor.size()));
@@ -68,7 +68,7 @@ bool same_bits(const Tensor& a, const Tensor& b) {
   return a.bytes() == b.bytes() && std::memcmp(a.raw(), b.raw(), a.bytes()) == 0;
 }
 
-/// A step of all layers without a pipeline.
+/// The results of a step of all layers without a pipeline.
 struct Serial {
   Serial(const Stream& stream, int layers, int microbatches) : chain(stream, 0, layers) {
     for (int m = 0; m < microbatches; ++m) {
@@ -79,10 +79,10 @@ struct Serial {
     }
   }
   Chain chain;
-  std::vector<Tensor> results;  // a micro-batch each
+  std::vector<Tensor> results;  // one per micro-batch
 };
 
-/// This rank's stages of the chain, and pipeline steps with them.
+/// This rank's stages of the chain, and steps of a pipeline with them.
 struct PipelinedChain {
   PipelinedChain(const Stream& on, const PipelineShape& shape, int rank, std::span<const int> cuts)
       : stream(on), results(static_cast<std::size_t>(shape.microbatches)) {
@@ -109,16 +109,16 @@ struct PipelinedChain {
   }
 
   Stream stream;
-  std::vector<Tensor> results;  // of the last stage, a micro-batch each
+  std::vector<Tensor> results;  // results of the last stage, one per micro-batch
   std::vector<int> first_layers;
-  std::vector<std::unique_ptr<Chain>> chains;  // a virtual stage each
+  std::vector<std::unique_ptr<Chain>> chains;  // one per virtual stage
   std::vector<std::unique_ptr<TapeStage>> stages;
 };
 
 void expect_equal_to_serial(ScheduleKind kind, const PipelineShape& shape, const ProcessGroup& world) {
   SCOPED_TRACE(name_of(kind) + ", " + std::to_string(shape.microbatches) + " micro-batches");
   const Stream stream = CpuStream(1);
-  const int layers = 2 * shape.stages() + 1;  // stages of two and three layers
+  const int layers = 2 * shape.stages() + 1;  // some stages have two layers, others three
   const std::vector<int> cuts =
       balance_stages(std::vector<double>(static_cast<std::size_t>(layers), 1), shape.stages());
   const Serial serial(stream, layers, shape.microbatches);

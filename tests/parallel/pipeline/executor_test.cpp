@@ -21,8 +21,8 @@
 namespace lyceum {
 namespace {
 
-/// Messages between threads that stand for ranks. The sender's memory is read when the receiver waits, as late as a
-/// transport may; the n-th receive from a rank takes what it sent n-th.
+/// Messages between threads that act as ranks. The sender's memory is read only when the receiver waits, which is the
+/// latest time a transport may do so. The n-th receive from a rank gets its n-th message.
 class Post {
  public:
   struct Letter {
@@ -60,7 +60,7 @@ class Post {
     std::unique_lock lock(mutex_);
     await(lock, [&] { return letter.taken; });
   }
-  /// Ends all waits: a rank has failed.
+  /// Ends all waits after a rank has failed.
   void close() {
     const std::lock_guard lock(mutex_);
     closed_ = true;
@@ -80,7 +80,7 @@ class Post {
   bool closed_ = false;
 };
 
-/// One rank's view of the post.
+/// The channel of one rank.
 struct PostChannel {
   Post& post;
   int rank;
@@ -107,8 +107,8 @@ struct PostChannel {
 
 constexpr std::int64_t width = 5;
 
-/// y = w · x, elementwise; the first stage makes x of the micro-batch, the last has the loss Σ y² / 2, so dy = y. All
-/// is small whole numbers but for powers of `w`: what differs at all differs visibly.
+/// Computes y = w · x, elementwise. The first stage makes x of the micro-batch; the last has the loss Σ y² / 2, so dy =
+/// y. All values are small integers times powers of `w`, so any error is large.
 class ScalingStage {
  public:
   ScalingStage(Stream stream, int stage, int stages)
@@ -162,7 +162,7 @@ class ScalingStage {
   std::map<int, Kept> kept_;
 };
 
-/// Every stage's gradient by the formulas, of `steps` equal steps.
+/// Returns the gradients of every stage for `steps` equal steps, by the formulas.
 std::vector<double> serial_gradients(const PipelineShape& shape, int steps) {
   std::vector<double> gradients(static_cast<std::size_t>(shape.stages()), 0.0);
   for (int step = 0; step < steps; ++step) {
@@ -185,7 +185,7 @@ std::vector<double> serial_gradients(const PipelineShape& shape, int steps) {
   return gradients;
 }
 
-/// Runs body(rank, channel) on a thread a rank; the first error ends all and is thrown.
+/// Runs body(rank, channel) in one thread per rank. The first error ends all ranks and is rethrown.
 void run_ranks(int ranks, const std::function<void(int, PostChannel&)>& body) {
   Post post;
   std::mutex mutex;
@@ -248,7 +248,7 @@ TEST(PipelineExecutor, GivesTheGradientsOfOneRank) {
   });
 }
 
-/// A stage of two exchanges a pass, which notes how far its passes have come; its second forward pass may fail.
+/// A stage with two exchanges per pass, which logs the progress of its passes. Its second forward pass may fail.
 struct ExchangingStage {
   Turns* turns;
   bool fails = false;
@@ -289,7 +289,7 @@ TEST(PipelineExecutor, ABackwardPassAndTheNextForwardPassTakeTurns) {
   Program done;
   for (const TimedAction& timed : trace) done.push_back(timed.action);
   EXPECT_EQ(done, schedule.programs[0]);
-  for (const std::size_t i : {1, 3}) {  // began within the one before
+  for (const std::size_t i : {1, 3}) {  // started within the previous pass
     EXPECT_LE(trace[i + 1].start, trace[i].end);
     EXPECT_LE(trace[i].end, trace[i + 1].end);
   }
@@ -304,7 +304,7 @@ TEST(PipelineExecutor, ABackwardPassAndTheNextForwardPassTakeTurns) {
       Error);
 }
 
-/// A stage whose result has another shape than it should.
+/// A stage that returns a tensor of the wrong shape for micro-batch 1.
 struct WrongStage : ScalingStage {
   using ScalingStage::ScalingStage;
   Tensor forward(int microbatch, const Tensor& x) {
@@ -315,7 +315,7 @@ struct WrongStage : ScalingStage {
 
 TEST(PipelineExecutor, AResultOfAnotherShapeIsNamed) {
   const Schedule schedule = with_transfers(gpipe({.ranks = 2, .microbatches = 2}));
-  // They outlive the rank that fails: the other one may read what it sent.
+  // The streams must outlive the failed rank, since the other one may read the tensors that it sent.
   const std::array<Stream, 2> streams{CpuStream(1), CpuStream(1)};
   try {
     run_ranks(2, [&](int rank, PostChannel& channel) {

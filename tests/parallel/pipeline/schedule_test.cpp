@@ -99,7 +99,7 @@ TEST(Transfers, NoneWithinARank) {
   EXPECT_EQ(with_transfers(one).programs, one.programs);
 }
 
-/// Two ranks, two stages each: rank 0 sends activations of stages 0 and 2 and gradients of stage 2 to one neighbour.
+/// Rank 0 has two stages and sends activations of stages 0 and 2 and gradients of stage 2 to the same neighbour.
 TEST(Transfers, KeepTheOrderOfSends) {
   const Schedule schedule = with_transfers(interleaved({.ranks = 2, .virtual_stages = 2, .microbatches = 4}));
   std::vector<std::string> sent, received;

@@ -23,7 +23,7 @@ class TapeStageTest : public testing::Test {
     *tensor.data<double>() = value;
     return tensor;
   }
-  /// y = 3 x, and a loss of this stage's own whose derivative by y is `slope`.
+  /// Returns a stage y = 3 x with a loss whose derivative by y is `slope`.
   TapeStage stage_with_loss(double slope) {
     return {stream, [this, slope](Tape& tape, int, const Variable& x) {
               const Variable y = tape.apply(Linear{unit.parameters()[0].get()}, x);

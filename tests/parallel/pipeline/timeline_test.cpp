@@ -38,7 +38,7 @@ TEST(Timeline, BubblesAreThoseOfTheLiterature) {
           EXPECT_LT(timeline.bubble_fraction(), run(one_forward_one_backward(schedule.shape), costs).bubble_fraction());
         }
       } else {
-        EXPECT_EQ(idle, (p - 1) * whole);  // interleaved: `whole` is of a stage, 1/v of a rank's work
+        EXPECT_EQ(idle, (p - 1) * whole);  // interleaved: `whole` is the cost of one stage, 1/v of the work of a rank
         EXPECT_DOUBLE_EQ(timeline.bubble_ratio(), (p - 1.0) / (v * m));
         EXPECT_DOUBLE_EQ(timeline.bubble_fraction(), (p - 1.0) / (v * m + p - 1.0));
       }
@@ -94,9 +94,9 @@ std::string stuck(const Schedule& schedule) {
 
 TEST(Timeline, DeadlocksAreNamed) {
   Schedule schedule = one_forward_one_backward({.ranks = 2, .microbatches = 2});
-  std::swap(schedule.programs[0][1], schedule.programs[0][2]);  // F0 B0 F1 B1 is well,
+  std::swap(schedule.programs[0][1], schedule.programs[0][2]);  // F0 B0 F1 B1 is valid,
   EXPECT_EQ(stuck(schedule), "it ran");
-  std::swap(schedule.programs[1][0], schedule.programs[1][2]);  // but F1 B0 F0 B1 before it is not.
+  std::swap(schedule.programs[1][0], schedule.programs[1][2]);  // but not together with F1 B0 F0 B1.
   EXPECT_EQ(stuck(schedule),
             "rank 0 is stuck at B0: nothing comes from stage 1, rank 1, which is stuck at F1\n"
             "rank 0:  F0 [B0] F1  B1\n"

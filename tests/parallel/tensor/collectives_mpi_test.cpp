@@ -12,7 +12,7 @@ class Collectives : public testing::Test {
  protected:
   template <class Op>
   void check(const std::string& name, bool same_input, bool same_output, bool shared_input) {
-    for (const std::int64_t rows : {13, 3}) {  // the latter leaves some of eight ranks without rows
+    for (const std::int64_t rows : {13, 3}) {  // with 3 rows, some of eight ranks have none
       const RowShards shards = RowShards::even(group, rows);
       EXPECT_EQ(shards.total(), rows);
       const std::int64_t own = shared_input ? shards.own().count : rows;
@@ -43,7 +43,7 @@ TEST_F(Collectives, RefuseRowsOfAnotherNumber) {
   EXPECT_THROW(all_gather(stream, shards, Tensor::zeros(stream, DType::f32, {shards.own().count + 1, 2})), Error);
 }
 
-/// bf16 is added in f32 and rounded once: 256 and as many ones as ranks, of which bf16 alone would lose every one.
+/// bf16 is summed in f32 and rounded once: 256 plus one 1 per rank, each of which would be lost in bf16.
 TEST_F(Collectives, SumsOfBf16AreRoundedOnce) {
   const Stream stream = CpuStream(1);
   const std::int64_t ranks = group.size();

@@ -13,12 +13,12 @@
 namespace lyceum {
 namespace {
 
-/// The head and its loss on words that the ranks of a group share.
+/// The head and its loss with a vocabulary that is divided among the ranks of a group.
 class SharedVocabulary : public testing::Test {
  protected:
   static constexpr std::int64_t tokens = 5, hidden = 3, vocab = 19;
 
-  /// Rows of this rank, or all of them, of one matrix [vocab, hidden] with room for its gradient.
+  /// A matrix [vocab, hidden], or this rank's rows of it, with its gradient.
   struct Table {
     Table(const Stream& stream, DType type, Range rows) : unit("unit", ParameterUnit::Group::dense) {
       weight = &unit.add(sharded_parameter("w", {vocab, hidden}, 0, rows, 0.7));
@@ -67,7 +67,7 @@ TEST_F(SharedVocabulary, GradientIsThatOfFiniteDifferences) {
   }
 }
 
-/// With all logits at once and in chunks, which send no more.
+/// Checked with all logits at once and in chunks, which must send the same number of bytes.
 TEST_F(SharedVocabulary, IsThatOfTheWholeVocabulary) {
   for (const auto& [type, tolerance] : {std::pair{DType::f64, 1e-13}, {DType::f32, 3e-6}, {DType::bf16, 2e-2}}) {
     const Table all(stream, type, {0, vocab});
@@ -105,7 +105,7 @@ TEST_F(SharedVocabulary, IsThatOfTheWholeVocabulary) {
   }
 }
 
-/// An infinite logit of one token and word: its rank alone sees it.
+/// The logit of one token and one word is infinite, which only its rank notices at first.
 TEST_F(SharedVocabulary, ANanOfOneRankReachesAll) {
   for (const std::int64_t chunk : {0, 2}) {
     const Table table(stream, DType::f32, words);

@@ -14,7 +14,7 @@ namespace {
 
 using Inputs = std::vector<Variable>;
 
-/// Tokens, hidden width, words.
+/// Number of tokens, hidden width, and number of words.
 constexpr std::int64_t tokens = 5, hidden = 3, vocab = 7;
 const std::vector<std::int32_t> words_to_come{0, 6, 3, 3, 5};
 
@@ -65,7 +65,7 @@ TEST_F(LinearCrossEntropyTest, IsTheLossOfTheLogits) {
     }
     expected += std::log(sum) - logits[number(words_to_come[number(t)])];
   }
-  // What OpChecker weights the one result with shows in a case that is that weight.
+  // OpChecker multiplies results by random weights. An operation that returns its input yields the weight.
   OpChecker one({.name = "one", .inputs = {{1}}, .run = [](Tape&, const Inputs& in, const ParameterUnit&) -> Inputs {
                    return {in[0]};
                  }});
@@ -75,7 +75,7 @@ TEST_F(LinearCrossEntropyTest, IsTheLossOfTheLogits) {
   }
 }
 
-/// Loss, dx and the weight gradient of one pass at sizes at which kernels work in panels.
+/// The loss, dx and the weight gradient of one pass, with sizes for which the GEMM works in panels.
 struct Pass {
   std::vector<double> loss, dx, dw;
 };
@@ -146,7 +146,7 @@ TEST_F(LinearCrossEntropyTest, ChunksGiveWhatAllLogitsGive) {
   expect_chunks_alike<bfloat16>(1e-2);
 }
 
-/// Gives a unit its gradients when they are asked for, as ZeRO does.
+/// Provides a unit's gradients when they are needed, as ZeRO does.
 class LateGradients final : public UnitMemory {
  public:
   explicit LateGradients(const Stream& stream) : stream_(stream) {}
@@ -188,7 +188,7 @@ TEST_F(LinearCrossEntropyTest, WeightGradientsOfChunksAreFinalWithBackward) {
   }
 }
 
-/// A loss that nothing is seeded with still tells that its weights' gradients are final.
+/// Gradients of weights are reported as final even if the loss has no seed.
 TEST_F(LinearCrossEntropyTest, WithoutASeedWeightGradientsAreFinalToo) {
   const Stream& stream = tested_stream();
   for (const std::int64_t chunk : {0, 2}) {

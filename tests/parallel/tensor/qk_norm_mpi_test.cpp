@@ -14,13 +14,13 @@ namespace {
 
 constexpr std::int64_t normed_tokens = 5, dim = 6, heads_a_rank = 4, keys_a_rank = 2;
 
-/// The operation on some ranks' heads, with weights that all heads share or with those of its heads.
+/// Applies the operation to the heads of some ranks, with separate weights per head or common ones.
 struct Normed {
   const Stream stream = CpuStream(1);
   ParameterUnit unit{"unit", ParameterUnit::Group::dense};
   Tensor y, dx;
 
-  /// `x`, `weights`: value of an element, by rows of `share` ranks' heads from rank `first` on.
+  /// Uses the heads of `share` ranks, from rank `first` of `all` on.
   Normed(const ProcessGroup& group, bool by_head, int first, int share, int all) {
     const QkNormShape shape{share * heads_a_rank, share * keys_a_rank, dim, by_head, all / share};
     Parameter& q = unit.add(whole_parameter("q", {shape.query_weights()}, {}, false));
@@ -44,7 +44,7 @@ struct Normed {
       values.data<double>()[i] = random.normal(static_cast<std::uint64_t>(first + i));
     }
   }
-  /// The columns q | k | v of the heads of some ranks of `all`.
+  /// Returns the columns q | k | v of these heads.
   Tensor columns(const QkNormShape& shape, const char* name, int first, int all) const {
     const Tensor made = Tensor::empty(stream, DType::f64, {normed_tokens, shape.width()});
     double* to = made.data<double>();
@@ -62,7 +62,7 @@ struct Normed {
   }
 };
 
-/// One rank's columns q | k | v out of those of all ranks.
+/// Extracts one rank's columns q | k | v from those of all ranks.
 std::vector<double> own_columns(const Tensor& whole, int rank, int ranks) {
   std::vector<double> own;
   const double* row = whole.data<double>();

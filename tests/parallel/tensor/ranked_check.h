@@ -11,11 +11,11 @@
 
 namespace lyceum {
 
-/// An operation of all ranks of a group as one function: of every rank's input, or of one that all ranks hold alike, to
-/// the sum of every rank's output with weights, or of one output that all ranks get alike.
+/// A collective operation, checked as one function of all ranks' inputs (or of one input that is the same on all
+/// ranks). Its value is the weighted sum of all ranks' outputs (or of one output that is the same on all ranks).
 struct RankedCase {
   std::string name;
-  Shape input;  // of this rank
+  Shape input;  // input of this rank
   bool same_input, same_output;
   std::function<Variable(Tape&, const Variable&)> run;
 };
@@ -79,7 +79,7 @@ class RankedChecker {
   const ProcessGroup& group_;
   RankedCase op_;
   Stream stream_;
-  std::int64_t first_, size_;  // of this rank's input among all numbers; all numbers
+  std::int64_t first_, size_;  // offset of this rank's input among all inputs; number of all inputs
 };
 
 }  // namespace lyceum

@@ -19,7 +19,7 @@ TEST(TokenLayoutOnRanks, SharesOutRunsOfTokens) {
   EXPECT_THROW(TokenLayout(group, true, 20, 7), Error);
 }
 
-/// Every rank goes on with the sum as the others do, so a part's gradient is that of the sum.
+/// Every rank continues with the same sum, so the gradient of a rank's summand is the gradient of the sum.
 TEST(TokenLayoutOnRanks, AddsUpWhatRanksMakeOfTheirRuns) {
   const ProcessGroup group = test_world();
   const TokenLayout layout(group, false, 21, 7);

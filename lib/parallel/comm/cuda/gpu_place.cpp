@@ -13,7 +13,7 @@
 namespace lyceum {
 namespace {
 
-/// The same for all processes of a machine, in whatever containers, and for no others.
+/// Returns an id of the machine that is the same for all its processes, even in different containers, and unique.
 std::string machine() {
   std::string id;
   std::ifstream file("/proc/sys/kernel/random/boot_id");

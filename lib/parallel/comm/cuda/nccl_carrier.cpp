@@ -10,11 +10,12 @@ namespace {
 
 using Calls = std::function<void(const NcclLane&)>;
 
-/// Given to NCCL as soon as its lane is free, after what the compute stream had when it was made. From then on the host
-/// has nothing to wait for. Only wait() makes the compute stream wait; test() asks whether the device has ended it.
+/// An operation that is passed to NCCL as soon as its lane is free. It begins after all work that the compute stream
+/// had when the object was made. Once it is passed to NCCL, no step is left for the host. wait() makes the compute
+/// stream wait for the operation; test() only checks if the device has completed it.
 class NcclOperation final : public Pending::State {
  public:
-  /// `calls` puts it into the lane's stream, and holds what must live until it was waited for.
+  /// `calls` makes the NCCL calls in the lane's stream, and owns what must live until the operation was waited for.
   NcclOperation(std::shared_ptr<NcclTransport> transport, std::shared_ptr<NcclLane> lane,
                 std::shared_ptr<Communicator> group, const Operation& operation, Calls calls)
       : State(std::move(group), operation),
@@ -31,7 +32,7 @@ class NcclOperation final : public Pending::State {
  private:
   bool step() override {
     transport_->require_intact(communicator(), operation());
-    if (!lane_->connected() || !lane_->first(this)) return false;
+    if (!lane_->try_connect() || !lane_->first(this)) return false;
     if (!given_) {
       ready_.hold(lane_->stream());
       calls_(*lane_);
@@ -44,7 +45,7 @@ class NcclOperation final : public Pending::State {
     return true;
   }
   bool ended() const override { return done_->reached(); }
-  void finish() override {}  // its lane sees the end
+  void finish() override {}  // the lane records the end, see NcclLane::oldest_flight()
 
   std::shared_ptr<NcclTransport> transport_;
   std::shared_ptr<NcclLane> lane_;
@@ -75,7 +76,7 @@ ncclRedOp_t operation_of(Reduction reduction) {
   return ncclSum;
 }
 
-/// What `calls` hands to NCCL becomes one operation.
+/// Makes the NCCL calls in `calls` as one group, which NCCL runs as one operation.
 template <class F>
 void grouped(const NcclLane& lane, F&& calls) {
   lane.check(ncclGroupStart(), "ncclGroupStart");
@@ -89,7 +90,8 @@ bool even(const std::vector<std::int64_t>& extents) {
 
 std::size_t count_of(std::int64_t elements) { return static_cast<std::size_t>(elements); }
 
-/// The ranks of the largest of the groups that `parent` was split into, one of which has `size`.
+/// Collective over `parent`. Returns the size of the largest of the groups that it was split into. `size`: the size of
+/// this rank's group.
 int largest_size(const Communicator& parent, int size, const Operation& split) {
   struct Largest {
     int size;
@@ -106,7 +108,7 @@ int largest_size(const Communicator& parent, int size, const Operation& split) {
   try {
     wait_until(known, parent, split);
   } catch (...) {
-    (void)largest.release();  // leaked: MPI may still write there
+    (void)largest.release();  // leaked: MPI may still write into it
     throw;
   }
   return largest->size;
@@ -119,7 +121,7 @@ NcclCarrier::NcclCarrier(std::shared_ptr<NcclTransport> transport, std::shared_p
   std::vector<int> ranks(static_cast<std::size_t>(group_->size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   lane_ = transport_->lane(group_, std::move(ranks), connect_tag);
-  wait_until([this] { return lane_->connected(); }, *group_,
+  wait_until([this] { return lane_->try_connect(); }, *group_,
              {.name = "connecting over NCCL", .bytes = 0, .size = 0, .where = where});
 }
 
@@ -142,8 +144,8 @@ std::unique_ptr<Carrier> NcclCarrier::split(const std::shared_ptr<Communicator>&
   }
 }
 
-// A rank alone comes along with a communicator of one, which ends at once: NCCL 2.28 crashes where a split that gives a
-// rank none, NCCL_SPLIT_NOCOLOR, is aborted.
+// A rank whose group has size 1 takes part with an NCCL communicator of one rank, which is destroyed at once. The
+// alternative, NCCL_SPLIT_NOCOLOR, crashes NCCL 2.28 if the split is aborted.
 std::shared_ptr<NcclLane> NcclCarrier::split_off(const std::shared_ptr<Communicator>& child, int colour,
                                                  const Operation& split) {
   const auto idle = [this] {
@@ -152,14 +154,14 @@ std::shared_ptr<NcclLane> NcclCarrier::split_off(const std::shared_ptr<Communica
   };
   wait_until(idle, *group_, split);
   std::shared_ptr<NcclLane> lane = transport_->lane(lane_, child, colour);
-  wait_until([&] { return lane->connected(); }, *group_, split);
+  wait_until([&] { return lane->try_connect(); }, *group_, split);
   return lane;
 }
 
 Carrier::Started NcclCarrier::start(std::shared_ptr<NcclLane> lane, const Operation& operation, Calls calls) {
   transport_->require_intact(*group_, operation);
   auto started = std::make_unique<NcclOperation>(transport_, std::move(lane), group_, operation, std::move(calls));
-  group_->shared()->progress.poll();  // off it goes, if it can
+  group_->shared()->progress.poll();  // passes the operation to NCCL if its lane is free
   return started;
 }
 

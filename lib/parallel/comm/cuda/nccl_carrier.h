@@ -7,13 +7,14 @@
 
 namespace lyceum {
 
-/// Tensors on a GPU, by NCCL. A group has one lane, split off that of the group that it was split from, and one for the
-/// messages of each pair of ranks and direction, made at the first of them: a receive may be started before what its
-/// sender waits for.
+/// Sends GPU tensors by NCCL. A group has one lane for collective operations, split off the lane of its parent group,
+/// and one lane per (sender, receiver) pair, made at its first message. Pairs have separate lanes because a rank may
+/// start a receive before an operation that the sender must complete first.
 class NcclCarrier final : public Carrier {
  public:
-  /// Connects a group that was not split from one with a lane; waits for its ranks.
+  /// Connects a group that has no parent lane. Blocks until all its ranks are connected or the timeout expires.
   NcclCarrier(std::shared_ptr<NcclTransport> transport, std::shared_ptr<Communicator> group, Where where);
+  /// Uses `lane`, which is connected.
   NcclCarrier(std::shared_ptr<NcclTransport> transport, std::shared_ptr<Communicator> group,
               std::shared_ptr<NcclLane> lane);
 
@@ -23,13 +24,16 @@ class NcclCarrier final : public Carrier {
   Started send(const Operation& operation, const Tensor& values) override;
   Started receive(const Operation& operation, const Tensor& values) override;
   Started all_to_all(const Operation& operation, const ProcessGroup::AllToAll& exchange) override;
-  /// Waits for all ranks of this group, and until nothing is under way on it.
+  /// Blocks until all ranks of this group have called it and nothing is in flight on its lane.
   std::unique_ptr<Carrier> split(const std::shared_ptr<Communicator>& child, int colour, Where where) override;
 
  private:
   using Calls = std::function<void(const NcclLane&)>;
+  /// Starts an operation whose NCCL calls are made by `calls`.
   Started start(std::shared_ptr<NcclLane> lane, const Operation& operation, Calls calls);
+  /// Returns the lane of messages from rank `from` to rank `to`; made at the first call, without waiting.
   std::shared_ptr<NcclLane> pair(int from, int to);
+  /// Splits this group's lane by colour and returns the lane of `child`.
   std::shared_ptr<NcclLane> split_off(const std::shared_ptr<Communicator>& child, int colour, const Operation& split);
 
   std::shared_ptr<NcclTransport> transport_;

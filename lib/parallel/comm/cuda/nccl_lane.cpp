@@ -10,11 +10,11 @@
 namespace lyceum {
 namespace {
 
-/// Seconds that the other ranks have to end a communicator with this one.
+/// Maximum time, in seconds, to wait for the other ranks to finalise a communicator.
 constexpr double farewell = 10;
 
-/// No call blocks. Nothing is shared with the communicator that another is split from: NCCL has one queue on the device
-/// for all that share, in the order in which its threads come to launch, which is not the same on all ranks.
+/// Calls do not block. Resources are not shared with the parent communicator: NCCL would use one device queue for both,
+/// in the order in which its threads happen to launch, which differs between ranks.
 ncclConfig_t configuration() {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
@@ -36,7 +36,7 @@ NcclLane::NcclLane(std::shared_ptr<Communicator> group, std::vector<int> ranks, 
       stage_(Stage::introducing),
       introduction_(std::make_unique<Introduction>()),
       stream_(new_stream()) {
-  introduce(tag);
+  exchange_id(tag);
 }
 
 NcclLane::NcclLane(std::shared_ptr<NcclLane> parent, std::shared_ptr<Communicator> group, int colour)
@@ -51,7 +51,7 @@ NcclLane::NcclLane(std::shared_ptr<NcclLane> parent, std::shared_ptr<Communicato
   birth_->parent = std::move(parent);
 }
 
-void NcclLane::introduce(int tag) {
+void NcclLane::exchange_id(int tag) {
   const Operation connecting{.name = "connecting", .bytes = 0, .size = 0, .where = std::source_location::current()};
   auto& [id, requests] = *introduction_;
   const auto message = [&](auto&& start) {
@@ -67,7 +67,7 @@ void NcclLane::introduce(int tag) {
   }
 }
 
-bool NcclLane::introduced() {
+bool NcclLane::try_initialise() {
   auto& [id, requests] = *introduction_;
   int known = 0;
   const Operation connecting{.name = "connecting", .bytes = 0, .size = 0, .where = std::source_location::current()};
@@ -80,16 +80,16 @@ bool NcclLane::introduced() {
   return true;
 }
 
-bool NcclLane::split_off() {
+bool NcclLane::try_finish_split() {
   if (!birth_->parent->enqueued()) return false;
   handle_ = birth_->handle;
   birth_.reset();
   return true;
 }
 
-bool NcclLane::connected() {
-  if (stage_ == Stage::introducing && introduced()) stage_ = Stage::connecting;
-  if (stage_ == Stage::splitting && split_off()) stage_ = Stage::connecting;
+bool NcclLane::try_connect() {
+  if (stage_ == Stage::introducing && try_initialise()) stage_ = Stage::connecting;
+  if (stage_ == Stage::splitting && try_finish_split()) stage_ = Stage::connecting;
   if (stage_ == Stage::connecting && enqueued()) {
     introduction_.reset();
     stage_ = Stage::connected;
@@ -104,7 +104,7 @@ bool NcclLane::enqueued() const {
   return state != ncclInProgress;
 }
 
-const NcclLane::Flight* NcclLane::flight() {
+const NcclLane::Flight* NcclLane::oldest_flight() {
   while (!flights_.empty() && flights_.front().done->reached()) {
     group_->shared()->ledger.finish(flights_.front().noted);
     flights_.pop_front();
@@ -131,14 +131,14 @@ void NcclLane::abort() noexcept {
   stage_ = Stage::aborted;
   flights_.clear();
   if (const auto birth = std::exchange(birth_, nullptr)) {
-    birth->parent->abort();  // the split with it: there is no handle before
+    birth->parent->abort();  // also aborts the split; before that, there is no handle
     handle_ = birth->handle;
   }
   if (handle_) ncclCommAbort(handle_);
   handle_ = nullptr;
 }
 
-bool NcclLane::finalised() const {
+bool NcclLane::finalise() const {
   ncclResult_t state = ncclCommFinalize(handle_);
   const double begin = monotonic_seconds();
   for (double waited = 0; waited < farewell; waited = monotonic_seconds() - begin) {
@@ -152,7 +152,7 @@ bool NcclLane::finalised() const {
 NcclLane::~NcclLane() {
   const bool together =
       stage_ == Stage::connected && !group_->broken() && std::uncaught_exceptions() == 0 && mpi_running();
-  if (together && finalised()) {
+  if (together && finalise()) {
     ncclCommDestroy(handle_);
   } else {
     abort();

@@ -11,68 +11,77 @@
 
 namespace lyceum {
 
-/// Some ranks of a group with an NCCL communicator and a stream of their own, in which operations run one after the
-/// other. Lanes do not wait for each other. Nothing here blocks the host.
+/// An NCCL communicator of some ranks of a group, with its own CUDA stream. Operations in one lane run one after the
+/// other; different lanes are independent. No function blocks the host, except the destructor for a few seconds.
 class NcclLane {
  public:
-  /// An operation that NCCL has been given, until it has ended on the GPU.
+  /// An operation that was passed to NCCL and may not have completed on the GPU yet.
   struct Flight {
     std::shared_ptr<CudaEvent> done;
-    std::int64_t noted;  // in the ledger
+    std::int64_t noted;  // number of its entry in the ledger
     Operation operation;
   };
 
-  /// Starts to connect `ranks` of the group, this one among them, which do so at the same place of the order of
-  /// messages with MPI tag `tag`.
+  /// Starts to connect `ranks` of the group, which include this rank. All of them must do so at the same position in
+  /// the order of MPI messages with tag `tag`.
   NcclLane(std::shared_ptr<Communicator> group, std::vector<int> ranks, int tag);
-  /// Starts to split an idle lane, together with all its ranks: this is the lane of `group`, those that have the same
-  /// colour. Nothing else may use `parent` until this one is connected.
+  /// Starts to split `parent`, which must be idle, on all its ranks. The new lane has the ranks of `group`, which have
+  /// passed the same colour. `parent` must not be used until the new lane is connected.
   NcclLane(std::shared_ptr<NcclLane> parent, std::shared_ptr<Communicator> group, int colour);
-  /// Ends the communicator together with the other ranks, if they come along, else by itself.
+  /// Finalises the communicator together with the other ranks. Aborts it if they do not finalise theirs in time, if it
+  /// is not connected, or if the group is broken.
   ~NcclLane();
   NcclLane(const NcclLane&) = delete;
   NcclLane& operator=(const NcclLane&) = delete;
 
-  /// Takes the next steps of connecting; whether there is a communicator.
-  bool connected();
-  /// Whether NCCL has put everything that it was given into the stream. Throws what went wrong since.
+  /// Takes all steps of connecting that are possible without waiting. True once the communicator exists.
+  bool try_connect();
+  /// True if NCCL has put all operations that it was given into the stream. Throws NCCL's asynchronous errors.
   bool enqueued() const;
-  /// Whether all that it was given has ended on the GPU.
-  bool idle() { return line_.empty() && !flight() && enqueued(); }
-  /// Operations line up, so that they begin in the order in which they were made.
+  /// True if no operation is waiting or in flight.
+  bool idle() { return line_.empty() && !oldest_flight() && enqueued(); }
+  /// Operations queue up, so that they are passed to NCCL in the order in which they were made.
   void line_up(const void* operation) { line_.push_back(operation); }
   bool first(const void* operation) const { return line_.front() == operation; }
   void leave(const void* operation) { std::erase(line_, operation); }
+  /// Records that an operation was passed to NCCL.
   void fly(Flight flight) { flights_.push_back(std::move(flight)); }
-  /// The oldest flight; null where there is none. Notes those that have ended.
-  const Flight* flight();
+  /// Returns the oldest operation that has not completed on the GPU; null if there is none. Records completed ones in
+  /// the ledger.
+  const Flight* oldest_flight();
 
-  /// Ends all that runs, on the GPU too; a lane that is being split off ends the one it comes from.
+  /// Aborts the communicator, which ends its kernels on the GPU. If the lane is still being split off, aborts the
+  /// parent too.
   void abort() noexcept;
-  /// Throws what a result of NCCL other than success, or still in progress, means.
+  /// Throws an Error unless `result` is success or "in progress".
   void check(ncclResult_t result, Message call) const;
   const Communicator& group() const { return *group_; }
   ncclComm_t handle() const { return handle_; }
   cudaStream_t stream() const { return stream_; }
-  /// This rank's place in the lane.
+  /// Returns the rank in the lane of a rank of the group.
   int rank_of(int group_rank) const;
 
  private:
   enum class Stage { introducing, splitting, connecting, connected, aborted };
-  /// How the ranks come to know the communicator's id. MPI may write here until all requests are done.
+  /// The exchange of the NCCL unique id by MPI. MPI may write to this memory until all requests have completed.
   struct Introduction {
     ncclUniqueId id;
     std::vector<MPI_Request> requests;
   };
-  /// A communicator that is being split off. NCCL may write here until its parent has done that, or was aborted.
+  /// A communicator that is being split off. NCCL may write to this memory until the split has completed in the parent
+  /// or the parent was aborted.
   struct Birth {
     std::shared_ptr<NcclLane> parent;
     ncclComm_t handle = nullptr;
   };
-  void introduce(int tag);
-  bool introduced();
-  bool split_off();
-  bool finalised() const;
+  /// Starts the exchange of the unique id.
+  void exchange_id(int tag);
+  /// True once the unique id has been received or sent; then starts to initialise the communicator.
+  bool try_initialise();
+  /// True once the split has completed.
+  bool try_finish_split();
+  /// Finalises the communicator; false if that fails or takes too long.
+  bool finalise() const;
 
   std::shared_ptr<Communicator> group_;
   std::vector<int> ranks_;

@@ -54,8 +54,8 @@ void NcclTransport::require_intact(const Communicator& group, const Operation& o
 
 bool NcclTransport::advance() noexcept {
   try {
-    for (const auto& lane : lanes()) lane->flight();
-  } catch (...) {  // whoever waits for the stream meets it too
+    for (const auto& lane : lanes()) lane->oldest_flight();
+  } catch (...) {  // a wait for the stream throws it again
   }
   return true;
 }
@@ -67,20 +67,20 @@ void NcclTransport::give_up() noexcept {
 
 void NcclTransport::waiting(double waited) {
   if (given_up_) return;
-  shared_->progress.poll();  // others may wait for what is still to be given to NCCL
+  shared_->progress.poll();  // operations of other ranks may need calls that have not been passed to NCCL yet
   std::shared_ptr<NcclLane> latest;
   const NcclLane::Flight* oldest = nullptr;
   try {
     for (const auto& lane : lanes()) {
       if (lane->handle()) lane->enqueued();
-      const NcclLane::Flight* flight = lane->flight();
+      const NcclLane::Flight* flight = lane->oldest_flight();
       if (!flight || (oldest && oldest->noted < flight->noted)) continue;
       oldest = flight;
       latest = lane;
     }
     shared_->ledger.wait_for(oldest ? oldest->noted : -1);
     if (oldest && waited > latest->group().timeout()) {
-      latest->group().fail_timeout(oldest->operation, shared_->watch ? shared_->watch->find_out() : Watch::Finding{});
+      latest->group().fail_timeout(oldest->operation, shared_->watch ? shared_->watch->find_cause() : Watch::Finding{});
     }
   } catch (...) {
     shared_->progress.give_up();

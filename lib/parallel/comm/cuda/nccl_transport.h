@@ -9,9 +9,9 @@
 
 namespace lyceum {
 
-/// The lanes of all groups that use one stream. While the host waits for the stream, which may wait for other ranks, it
-/// looks whether they are still there: a wait that lasts longer than a group's timeout, or an error that NCCL met, ends
-/// all communicators, and so what waits on the GPU.
+/// Sends tensors by NCCL. Owns the list of lanes of all groups that use one stream. While the host waits for the
+/// stream, which may itself be waiting for other ranks, it polls the lanes. If the wait exceeds a group's timeout or
+/// NCCL reports an error, it aborts all NCCL communicators, which also ends the kernels that wait on the GPU.
 class NcclTransport final : public TensorTransport,
                             public std::enable_shared_from_this<NcclTransport>,
                             private Progress::Task,
@@ -21,10 +21,11 @@ class NcclTransport final : public TensorTransport,
   ~NcclTransport();
 
   std::unique_ptr<Carrier> carrier(const std::shared_ptr<Communicator>& communicator, Where where) override;
+  /// Makes a lane; see the constructors of NcclLane.
   std::shared_ptr<NcclLane> lane(std::shared_ptr<Communicator> group, std::vector<int> ranks, int tag);
   std::shared_ptr<NcclLane> lane(std::shared_ptr<NcclLane> parent, std::shared_ptr<Communicator> group, int colour);
   cudaStream_t compute() const { return stream_.handle(); }
-  /// Throws when communicators were ended before their time.
+  /// Throws if the communicators have been aborted.
   void require_intact(const Communicator& group, const Operation& operation) const;
 
  private:
@@ -37,7 +38,7 @@ class NcclTransport final : public TensorTransport,
 
   CudaStream stream_;
   std::shared_ptr<SharedState> shared_;
-  std::vector<std::weak_ptr<NcclLane>> lanes_;  // one that was split off behind the one it comes from
+  std::vector<std::weak_ptr<NcclLane>> lanes_;  // a lane that was split off is behind its parent
   bool given_up_ = false;
 };
 

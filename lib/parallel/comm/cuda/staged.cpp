@@ -1,4 +1,4 @@
-// Tensors on a GPU by MPI: through copies in pinned host memory.
+// Sends GPU tensors by MPI, through copies in pinned host memory.
 #include <algorithm>
 #include <deque>
 
@@ -18,7 +18,7 @@ class PinnedSource final : public MemorySource {
     void* block = nullptr;
     const cudaError_t state = cudaHostAlloc(&block, bytes, cudaHostAllocDefault);
     if (state == cudaErrorMemoryAllocation) {
-      cudaGetLastError();  // clears it
+      cudaGetLastError();  // clears the error
       return nullptr;
     }
     check(state, "cudaHostAlloc");
@@ -29,7 +29,7 @@ class PinnedSource final : public MemorySource {
   std::string_view name() const override { return "pinned host memory"; }
 };
 
-/// Copies between a stream's memory and pinned memory, which is used again once the GPU is done with it.
+/// Copies between device memory and pinned host memory. Pinned buffers are reused once the GPU has read them.
 class Staging {
  public:
   explicit Staging(const CudaStream& stream) : stream_(stream) {}
@@ -39,11 +39,12 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
+  /// Returns an uninitialised tensor in pinned memory.
   Tensor pinned(DType type, const Shape& shape) {
     while (!returning_.empty() && returning_.front().read.reached()) returning_.pop_front();
     return Tensor::empty(*memory_, type, shape, MemoryKind::buffers);
   }
-  /// Comes back when the copy is there.
+  /// Copies device memory to `host`. Blocks until the copy is complete.
   void fetch(const Tensor& host, const void* device) {
     if (host.size() == 0) return;
     check(cudaMemcpyAsync(host.raw(), device, host.bytes(), cudaMemcpyDeviceToHost, stream_.handle()),
@@ -52,7 +53,7 @@ class Staging {
     there.record(stream_.handle());
     stream_.wait_until([&] { return there.reached(); });
   }
-  /// In the stream's order; keeps `host` as long as it is read.
+  /// Copies `host` to device memory, in stream order and without blocking. Keeps `host` alive until it has been read.
   void give_back(void* device, const Tensor& host) {
     if (host.size() == 0) return;
     check(cudaMemcpyAsync(device, host.raw(), host.bytes(), cudaMemcpyHostToDevice, stream_.handle()),
@@ -68,11 +69,11 @@ class Staging {
   };
   CudaStream stream_;
   std::shared_ptr<Allocator> memory_ = Allocator::create(std::make_unique<PinnedSource>());
-  std::deque<Returning> returning_;  // in the stream's order
+  std::deque<Returning> returning_;  // in stream order
 };
 
-/// An operation on the host's copies; whoever waits for it has the results copied back. What MPI needs of the memory is
-/// kept by the operation on it.
+/// Runs each operation on pinned copies, over MPI. The results are copied to the device when the operation is waited
+/// for. The operation over MPI keeps its buffers alive.
 class StagedCarrier final : public Carrier {
  public:
   StagedCarrier(std::shared_ptr<Staging> staging, std::shared_ptr<Communicator> communicator)
@@ -114,7 +115,7 @@ class StagedCarrier final : public Carrier {
   }
 
  private:
-  /// Undefined where there is nothing.
+  /// Returns a pinned tensor of the same type and shape; undefined if `values` is.
   Tensor room_for(const Tensor& values) {
     return values.defined() ? staging_->pinned(values.dtype(), values.shape()) : Tensor();
   }
