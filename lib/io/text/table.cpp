@@ -60,7 +60,7 @@ std::string human_count(double value, std::string_view unit) {
   constexpr std::array prefixes = {"", "k", "M", "G", "T", "P", "E"};
   double size = std::abs(value);
   std::size_t prefix = 0;
-  // 999.5 would print as 1000 in three digits.
+  // 999.5 would be rounded to 1000, which has four digits.
   while (size >= 999.5 && prefix + 1 < prefixes.size()) size /= 1000, ++prefix;
   const int decimals = prefix == 0 && size == std::floor(size) ? 0 : size < 9.995 ? 2 : size < 99.95 ? 1 : 0;
   const bool bare = prefix == 0 && unit.empty();

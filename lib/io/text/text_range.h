@@ -9,27 +9,30 @@
 
 namespace lyceum {
 
-/// Bytes [begin, end) of a text.
+/// The bytes [begin, end) of a text.
 struct TextRange {
   std::size_t begin = 0, end = 0;
   bool operator==(const TextRange&) const = default;
 };
 
 /// True if `range` has a byte in common with one of `ranges`, which are sorted and disjoint. An empty range counts as
-/// the byte behind it.
+/// the byte that follows it.
 inline bool overlaps(std::span<const TextRange> ranges, TextRange range) {
   range.end = std::max(range.end, range.begin + 1);
   const auto first = std::ranges::upper_bound(ranges, range.begin, {}, &TextRange::end);
   return first != ranges.end() && first->begin < range.end && first->begin < first->end;
 }
 
-/// Returns change(before), and moves `places`, ascending offsets into `before`, to the same places of the result. A
-/// place within something that changes as a whole goes in front of it. Takes time for each byte once: `change` must not
-/// look across a blank or a newline that an ASCII character follows.
+/// Returns change(before), and replaces each of `places`, which are ascending byte offsets in `before`, by the offset
+/// of the same position in the result. An offset within text that is replaced as a whole becomes the offset of the
+/// beginning of its replacement.
+///
+/// `change` must not depend on context across a space or a newline that an ASCII character follows: the text is divided
+/// there, so that the time is linear in its size.
 template <class Change>
 std::string changed_with_places(std::string_view before, std::span<std::size_t> places, const Change& change) {
   std::string after = change(std::string(before));
-  std::size_t known = 0, known_after = 0;  // the place behind a blank that was passed last
+  std::size_t known = 0, known_after = 0;  // offset after the last space or newline at which the text was divided
   const auto can_split = [&](std::size_t at) {
     return (before[at - 1] == ' ' || before[at - 1] == '\n') && static_cast<unsigned char>(before[at]) < 0x80;
   };
@@ -52,8 +55,8 @@ std::string changed_with_places(std::string_view before, std::span<std::size_t> 
   return after;
 }
 
-/// Calls map(places) for the ends of all ranges, which are sorted and disjoint, in ascending order, and moves the ends
-/// to what it makes of them.
+/// Calls map(offsets) once, with a span of the begins and ends of all ranges in ascending order, and sets the begins
+/// and ends to the values that `map` leaves in the span. The ranges are sorted and disjoint.
 template <class Map>
 void move_ends(std::span<TextRange> ranges, const Map& map) {
   std::vector<std::size_t> places;
@@ -62,7 +65,7 @@ void move_ends(std::span<TextRange> ranges, const Map& map) {
   for (std::size_t i = 0; i < ranges.size(); ++i) ranges[i] = {places[2 * i], places[2 * i + 1]};
 }
 
-/// A text of which some ranges are marked; they are sorted and disjoint.
+/// A text and its marked ranges, which are sorted and disjoint. Does not own either.
 struct MarkedText {
   std::string_view text{};
   std::span<const TextRange> marked{};

@@ -22,7 +22,7 @@ TEST(JsonText, IsThatOfTheLibraryWhereAllIsUtf8) {
   for (const int indent : {-1, 0, 2}) EXPECT_EQ(json_text(json, indent), json.dump(indent));
 }
 
-// What Python gives: json.dumps(os.fsdecode(name)), and os.fsencode(json.loads(text)) is the name.
+// The expected texts are from Python: json.dumps(os.fsdecode(name)). os.fsencode(json.loads(text)) returns the name.
 TEST(JsonText, BytesThatAreNotUtf8AreEscapedAsPythonDoes) {
   EXPECT_EQ(json_text(Json("caf\xE9")), R"("caf\udce9")");
   EXPECT_EQ(json_text(Json("\xFF\x80")), R"("\udcff\udc80")");
@@ -65,7 +65,7 @@ TEST(ParseJson, OnlyEscapesOfBytesAreMoreThanTheLibraryReads) {
   }
   EXPECT_EQ(parse_json<Json>(R"(["\udcff\u0041\ud83d\ude42\\udcff"])"), Json::array({"\xFF"
                                                                                      "A🙂\\udcff"}));
-  // Such an escape must not turn a deep text into a crash.
+  // After an escape of a byte, the recursive reader takes over. Deep nesting must not crash it.
   EXPECT_TRUE(parse_json<Json>(R"(["\udcff", )" + std::string(100000, '['), false).is_discarded());
 }
 
@@ -75,7 +75,7 @@ TEST(Skipped, NamesOfAnyBytesAreReadAsTheyWereWritten) {
   EXPECT_EQ(Skipped::from_json(parse_json<nlohmann::json>(json_text(skipped.json()))).text(), skipped.text());
 }
 
-// tests/end_to_end/sources_test.sh compares it with Python's json.
+// tests/end_to_end/sources_test.sh compares parse_as_python() with Python's json.
 TEST(ParseAsPython, NumbersAndStringsOfOthersAreRead) {
   const nlohmann::json json = parse_as_python(
       "{\"a\": [NaN, Infinity, -Infinity, 1e999, -1e999, 7, -7, 0.5], \"b\": \"\xFF\\ud800\\udc00 \\udc80\"}");

@@ -10,7 +10,7 @@
 namespace lyceum {
 namespace {
 
-/// Doubles every consonant of ASCII.
+/// Doubles every ASCII consonant.
 std::string doubled(const std::string& text) {
   std::string out;
   for (const char c : text) {
