@@ -19,13 +19,13 @@ std::int64_t bytes_of(std::span<const TextDocument> documents) {
 
 namespace {
 
-/// Cuts the last `wanted` bytes off a document, or a little less, so that the cut follows a newline; with none at hand
-/// it is between two characters.
+/// Removes approximately the last `wanted` bytes from a document and returns them as another document. The cut follows
+/// the first newline within these bytes (of which 64 KiB are searched); without one, it is between two characters.
 TextDocument cut_end(TextDocument& document, std::int64_t wanted) {
   constexpr std::int64_t searched = 1 << 16;
   const std::int64_t cut = document.bytes - wanted;
   const std::string text = read_part_of_file(document.file, document.begin + cut, std::min(wanted, searched));
-  std::size_t skipped = text.find('\n') + 1;  // npos + 1 is 0
+  std::size_t skipped = text.find('\n') + 1;  // 0 if there is no newline, since npos + 1 is 0
   while (skipped < text.size() && (static_cast<unsigned char>(text[skipped]) & 0xC0u) == 0x80u) ++skipped;
   const std::int64_t kept = cut + static_cast<std::int64_t>(skipped);
   const TextDocument end{document.file, document.begin + kept, document.bytes - kept};
@@ -56,7 +56,7 @@ DocumentChoice choose_documents(std::vector<TextDocument> documents, std::int64_
     (is_chosen[i] ? choice.chosen : choice.rest).push_back(std::move(documents[i]));
   }
   if (2 * sum >= bytes || choice.rest.empty()) return choice;
-  // Whatever is left did not fit, so it is larger than what is still wanted.
+  // Each remaining document did not fit, so it is larger than the bytes that are still missing.
   TextDocument end = cut_end(*std::ranges::max_element(choice.rest, {}, &TextDocument::bytes), bytes - sum);
   if (end.bytes > 0) choice.chosen.push_back(std::move(end));
   return choice;

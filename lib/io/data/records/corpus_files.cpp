@@ -26,8 +26,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t looked_at =
-    8192;  // bytes of a file that decide whether it is text, and to the end of a character
+/// Bytes at the beginning of a file that decide whether it is text. If they end within a character, the rest of that
+/// character is read, too.
+constexpr std::size_t looked_at = 8192;
 
 const RecordFormat& format_of(const fs::path& path, std::string_view beginning, bool all_records) {
   const RecordFormat* const binary = looks_like_text(beginning) ? nullptr : format_by_beginning(beginning);
@@ -41,7 +42,8 @@ class FileSearch {
     struct stat status {};
     require_usage(root != "-" || ::stat("-", &status) == 0,
                   "standard input (-) cannot be read, since it can be read only once: write it to a file");
-    const bool exists = ::stat(path.c_str(), &status) == 0;  // first, as an argument may be evaluated before another
+    // Before the call below, since its arguments are evaluated in any order and one of them reads errno.
+    const bool exists = ::stat(path.c_str(), &status) == 0;
     require_input(exists, "{} cannot be read: {}", root, system_reason(errno));
     if (S_ISDIR(status.st_mode)) {
       list(fs::canonical(path), status, false);
@@ -50,12 +52,12 @@ class FileSearch {
     require_input(S_ISREG(status.st_mode),
                   "{} is not a regular file, and what can be read only once is not supported: write it to a file",
                   root);
-    // The name that was given, in the folder's own name.
+    // The given name, after the canonical name of its folder.
     const fs::path absolute = fs::absolute(path);
     add_name(fs::canonical(absolute.parent_path()) / absolute.filename(), status, fs::is_symlink(path));
   }
 
-  /// Call it when all roots are known.
+  /// Call it after look_at_root() of all roots.
   CorpusFiles result(bool all_records) {
     follow_links();
     CorpusFiles result;
@@ -78,9 +80,9 @@ class FileSearch {
 
  private:
   using Identity = std::pair<dev_t, ino_t>;
-  /// A name of a file. The least one is read, by its members in order.
+  /// A name of a file. The file is read under the smallest of its names, compared by (is_text, linked, path).
   struct Name {
-    bool is_text, linked;  // is_text: by its ending
+    bool is_text, linked;  // is_text: its ending names no format
     fs::path path;
   };
 
@@ -92,7 +94,7 @@ class FileSearch {
     names.push_back({.is_text = &format_by_name(path) == &plain_text, .linked = linked, .path = path});
   }
 
-  /// `linked`: by a link to this folder or to one above it.
+  /// Adds the entries of a folder. `linked`: the path leads through a link to this folder or to one above it.
   void list(const fs::path& folder, const struct stat& status, bool linked) {
     const auto [known, is_new] = folders_.emplace(identity_of(status), folder);
     if (!is_new) {
@@ -110,7 +112,7 @@ class FileSearch {
       return;
     }
     require_input(!error, "cannot list the files under {}: {}", folder.native(), error.message());
-    std::ranges::sort(paths);  // which name of a folder is found first must not depend on the file system
+    std::ranges::sort(paths);  // the name under which a folder is found first must not depend on the file system
     for (const fs::path& path : paths) {
       if (path.filename().native().starts_with('.')) {
         skipped_[path] = "hidden";
@@ -138,12 +140,13 @@ class FileSearch {
     }
   }
 
-  /// Last of all, so that a folder is listed under its own name if it is found by that. More may be found on the way.
+  /// Looks at the targets of all links. Runs after all other entries, so that a folder is listed under its own name if
+  /// it is also found without a link. The loop extends `links_`: linked folders may contain links.
   void follow_links() {
     for (std::size_t i = 0; i < links_.size(); ++i) look_at_entry(fs::path(links_[i]), true);
   }
 
-  /// Nothing if it is skipped.
+  /// Returns the item of a file; nothing if the file is skipped.
   std::optional<CorpusItem> look_at(const fs::path& path, bool all_records) {
     std::string beginning(looked_at, '\0');
     TextStream stream(path);
@@ -166,8 +169,8 @@ class FileSearch {
   }
 
   std::map<Identity, std::vector<Name>> files_;
-  std::map<Identity, fs::path> folders_;  // that are listed, under this name
-  std::vector<fs::path> links_;           // below the roots
+  std::map<Identity, fs::path> folders_;  // folders that were listed, and the name under which each was
+  std::vector<fs::path> links_;           // found below the roots
   std::map<fs::path, std::string> skipped_;
   std::vector<fs::path> like_records_;
 };

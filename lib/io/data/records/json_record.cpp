@@ -11,7 +11,7 @@
 namespace lyceum {
 
 nlohmann::json parsed_record(std::string_view line) {
-  constexpr int deepest = 1000;  // levels, as for Python's json
+  constexpr int deepest = 1000;  // levels; Python's json has about the same limit
   require_shallow(line, deepest);
   nlohmann::json record = parse_as_python(line);
   require_input(!record.is_discarded(), "not JSON");
