@@ -25,7 +25,7 @@ bool same_sources(const std::string& key, const std::string& before, const std::
   std::vector<DataSource> old_sources;
   try {
     old_sources = data_sources(key, before);
-  } catch (const Error&) {  // names of other files
+  } catch (const Error&) {  // `before` is a prefix with spaces whose files no longer exist
     return false;
   }
   const std::vector<DataSource> sources = data_sources(key, now);

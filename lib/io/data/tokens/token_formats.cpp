@@ -14,7 +14,8 @@ namespace lyceum {
 namespace {
 
 struct TokenFormat {
-  /// The endings of two files behind the prefix: the one that holds the tokens, and one that only this format has.
+  /// The endings of the names of two files: the one with the tokens, and one that only this format has, by which it is
+  /// recognised.
   const char *tokens_ending, *own_ending;
   std::unique_ptr<TokenSource> (*open)(const std::string& prefix);
 };
@@ -26,7 +27,7 @@ bool is_there(const TokenFormat& format, const std::string& prefix) {
   return std::filesystem::exists(prefix + format.own_ending, absent);
 }
 
-/// The first format if the files of none exist.
+/// Returns the format of the files of a prefix, or the first format if there are none.
 const TokenFormat& format_of(const std::string& prefix) {
   const auto found = std::ranges::find_if(formats, [&](const TokenFormat& one) { return is_there(one, prefix); });
   return found == formats.end() ? formats.front() : *found;
