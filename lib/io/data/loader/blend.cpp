@@ -15,14 +15,16 @@ Blend::Blend(std::vector<double> weights) : weights_(std::move(weights)) {
   taken_.emplace_back(weights_.size(), 0);
 }
 
-/// What each source has given after a block; its samples to `places`, where that is not null.
+/// Returns how many samples of each source are taken up to the end of a block. Appends the samples of the block to
+/// `places` unless it is null.
 std::vector<std::int64_t> Blend::take_block(std::int64_t block, std::vector<Place>* places) const {
   std::vector<std::int64_t> taken = taken_[static_cast<std::size_t>(block)];
   for (std::int64_t sample = block * block_samples; sample < (block + 1) * block_samples; ++sample) {
     std::size_t source = 0;
     double largest = 0;
     for (std::size_t s = 0; s < weights_.size(); ++s) {
-      // Volatile, since a product that is fused with the subtraction would be rounded otherwise on other processors.
+      // Volatile prevents the compiler from fusing the product with the subtraction, which would round differently on
+      // other processors.
       const volatile double wanted = weights_[s] * static_cast<double>(std::max<std::int64_t>(sample, 1));
       const double lacking = wanted - static_cast<double>(taken[s]);
       if (s == 0 || lacking > largest) {

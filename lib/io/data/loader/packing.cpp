@@ -10,7 +10,7 @@ namespace lyceum {
 
 Packing::Packing(std::span<const std::int64_t> begins, std::int64_t seq_len) {
   require_usage(seq_len > 0, "batch.seq_len={}: a sample has at least one token", seq_len);
-  std::vector<std::pair<std::int64_t, TokenPiece>> placed;  // with its sequence
+  std::vector<std::pair<std::int64_t, TokenPiece>> placed;  // (sequence, span)
   std::set<std::pair<std::int64_t, std::int64_t>> open;     // (room, sequence)
   std::int64_t sequences = 0;
   const auto place = [&](const TokenPiece& piece) {
@@ -23,7 +23,7 @@ Packing::Packing(std::span<const std::int64_t> begins, std::int64_t seq_len) {
     predicted_ += piece.inputs;
   };
   for (std::size_t d = 0; d + 1 < begins.size(); ++d) {
-    const std::int64_t last = begins[d + 1] - 1;  // is a target only
+    const std::int64_t last = begins[d + 1] - 1;  // only a target
     if (last <= begins[d]) continue;
     ++documents_;
     cut_ += last - begins[d] > seq_len;

@@ -45,7 +45,8 @@ bool TokenSamples::any_target(std::int64_t first, std::int64_t count) const {
   return false;
 }
 
-/// `whole`: memory for the piece of a sample that has one.
+/// Returns the spans of a sample. `whole`: memory for the span of a sample that is not packed; it must outlive the
+/// result.
 std::span<const TokenPiece> TokenSamples::pieces_of(std::int64_t sample, TokenPiece& whole) const {
   if (packing_) return packing_->of(sample);
   whole = {sample * shape_.seq_len, shape_.seq_len};
@@ -72,7 +73,8 @@ void TokenSamples::read_piece(const TokenPiece& piece, std::int64_t vocab, const
   }
 }
 
-/// For a piece of the stream, at the begin of its sequence.
+/// Masks the targets that begin documents, and sets first_keys to the first input of each document. `piece` begins the
+/// sequence.
 void TokenSamples::separate_documents(const TokenPiece& piece, const SampleTokens& out) const {
   std::ranges::fill(out.first_keys, 0);
   for (const std::int64_t begin : source_->document_begins(piece.begin + 1, piece.begin + piece.inputs + 1)) {
