@@ -14,11 +14,11 @@ namespace lyceum {
 
 namespace {
 
-/// Whitespace of Python's str.strip(), which the filter `trim` of Jinja calls.
+/// True for whitespace as in Python's str.strip(), which Jinja's filter `trim` calls.
 bool is_stripped(char32_t c) { return is_whitespace(c) || (c >= 0x1C && c <= 0x1F); }
 
 std::string_view trimmed_text(std::string_view text) {
-  std::size_t begin = 0, end = 0;  // of what is left
+  std::size_t begin = 0, end = 0;  // of the remaining text
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t next = at + std::max<std::size_t>(1, utf8_length(text, at));
     if (!is_stripped(character_at(text, at))) {
@@ -87,7 +87,8 @@ const ChatTemplate& chat_template(std::string_view name) {
 
 const ChatTemplate::Role& ChatTemplate::role(const std::string& wanted) const {
   const auto found = std::ranges::find(roles, wanted, &Role::name);
-  require_input(found != roles.end(), "with a role that is not system, user or assistant");  // no text of the record
+  // The message omits the role's name, so that Skipped counts all such records under one reason
+  require_input(found != roles.end(), "with a role that is not system, user or assistant");
   return *found;
 }
 
@@ -97,7 +98,8 @@ void require_tokens(const ChatTemplate& chat, const Tokenizer& tokenizer, const 
     const std::optional<std::int32_t> id = tokenizer.token(token);
     std::vector<std::int32_t> tokens;
     std::vector<std::uint8_t> marks;
-    encoder.encode({.text = token}, {.begins = false}, tokens, marks);  // without a blank in front
+    // begins = false: SentencePiece adds no space in front
+    encoder.encode({.text = token}, {.begins = false}, tokens, marks);
     require_input(id && tokens == std::vector{*id},
                   "{} has no token {}, which the chat template {} needs: use another template, or add the token",
                   tokenizer_name, token, chat.name);
@@ -136,7 +138,7 @@ void encode_chat(std::span<const ChatStretch> stretches, const Tokenizer& tokeni
                  std::vector<std::int32_t>& tokens, std::vector<std::uint8_t>& trained) {
   for (std::size_t i = 0; i < stretches.size(); ++i) {
     const auto& [text, ranges, ends_text, end_trained] = stretches[i];
-    // SentencePiece puts its blank only in front of a document, `tokenizers` also behind every token that it looks for.
+    // SentencePiece adds a space only at the beginning of a document, `tokenizers` also after each added token.
     encoder.encode({.text = text, .marked = ranges}, {.begins = i == 0}, tokens, trained);
     if (!ends_text) continue;
     tokens.push_back(tokenizer.end_of_document());
@@ -164,7 +166,7 @@ std::vector<std::int32_t> end_tokens(const std::string& chat, std::span<const st
 }
 
 std::string chat_of_run(const std::string& chat, const std::string& train) {
-  std::string found, first;  // the template, and the files that have it
+  std::string found, first;  // the template, and the prefix of the first files with it
   for (const auto& [prefix, weight] : data_sources("data.train", train)) {
     const std::optional<TokenMeta> meta = read_token_meta(prefix);
     if (!meta || meta->chat.empty()) continue;

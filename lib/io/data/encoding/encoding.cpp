@@ -41,7 +41,8 @@ std::string ReplacedBytes::text() const {
 
 namespace {
 
-/// Workers take batches in order and write the tokens of these in the same order. Each holds one batch.
+/// Encodes with several worker threads. Each worker repeatedly takes the next batch, encodes it, waits for its turn,
+/// and writes the tokens. So batches are written in order, and each worker holds only one of them.
 class OrderedEncoding {
  public:
   OrderedEncoding(const Tokenizer& tokenizer, const Encoding& encoding, EncodingState state)
@@ -96,7 +97,7 @@ class OrderedEncoding {
     return reader_.next();
   }
 
-  /// False when another worker has failed.
+  /// Writes a batch when all batches with lower numbers are written. Returns false if another worker has failed.
   bool hand_in(std::int64_t number, const EncodedBatch& batch) {
     std::unique_lock lock(turn_mutex_);
     turn_changed_.wait(lock, [&] { return turn_ == number || failure_; });
@@ -160,7 +161,7 @@ bool resumes(const Tokenizer& tokenizer, const Encoding& encoding) {
 EncodingResult encode_corpus(const Tokenizer& tokenizer, const Encoding& encoding) {
   require_usage(encoding.threads > 0, "encoding with {} threads: at least one is needed", encoding.threads);
   const std::optional<EncodingState> kept = read_journal(encoding, tokenizer.vocab());
-  // A journal of another encoding must not vouch for files that this one begins.
+  // Otherwise, after an interruption, a journal of another encoding could be applied to the files of this one.
   std::error_code ignored;
   if (!kept) std::filesystem::remove(journal_of(encoding), ignored);
   const EncodingState begin = kept.value_or(EncodingState{});

@@ -99,7 +99,7 @@ class EncodingTest : public ::testing::Test {
     std::ranges::sort(names);
     return names;
   }
-  /// A few files of every kind, in many batches.
+  /// A few files of every kind, which are read in many batches.
   void put_corpus() {
     for (int i = 0; i < 8; ++i) put("text" + std::to_string(i), lines_of_text(5 + 37 * i % 50, i));
     std::string records;
@@ -173,7 +173,7 @@ TEST_F(EncodingTest, ThreadsDoNotChangeTheFiles) {
   EXPECT_NEAR(share, 0.1, 0.02);
 }
 
-/// What the progress throws to end an encoding.
+/// Thrown by the progress callback to interrupt an encoding.
 struct Interruption {};
 
 TEST_F(EncodingTest, WhatWasInterruptedGoesOnToTheSameBytes) {
@@ -255,7 +255,7 @@ TEST_F(EncodingTest, DamagedCompressionIsNamedWithItsPlace) {
   refused(gz.substr(0, gz.size() - 1), name + " is truncated: it ends at byte " + std::to_string(gz.size() - 1));
   refused(zst.substr(0, zst.size() - 1), name + " is truncated: it ends at byte " + std::to_string(zst.size() - 1));
   std::string other = gz;
-  other[gz.size() - 6] ^= 1;  // of the checksum
+  other[gz.size() - 6] ^= 1;  // in the checksum
   refused(other, name + " is damaged at byte " + std::to_string(gz.size() - 4) + ": incorrect data check");
   refused(gz + "tail", name + " is damaged at byte");
   other = zst;
@@ -292,7 +292,7 @@ TEST_F(EncodingTest, MegabytesAreTakenOfTextsByChanceAndOfOthersFromTheBeginning
   EXPECT_EQ(std::ranges::count(made, 1000, &std::string::size), 10);
   EXPECT_THAT(std::vector(made.begin() + 10, made.begin() + 12), ElementsAre("1000", "1001"));
   EXPECT_NEAR(static_cast<double>(made.size()), 110, 1);
-  EXPECT_LE(result.skipped.count(), 1);  // the record that the limit cuts
+  EXPECT_LE(result.skipped.count(), 1);  // the record that the limit cuts off
 }
 
 TEST_F(EncodingTest, TooFewRecordsToHoldOutAreNamed) {
@@ -312,8 +312,8 @@ TEST_F(EncodingTest, AModelIsTrainedOnRecordsAndCompressedFiles) {
   const CorpusFiles found = find_corpus_files(std::vector<std::string>{folder() / "in"}, false);
   train_tokenizer({.files = found.files, .model = prefix("new.model"), .vocab = 310});
   const Tokenizer tokenizer(prefix("new.model"));
-  EXPECT_LE(tokenizer.encode(" record with words").size(), 9);  // of 18 characters
-  EXPECT_LE(tokenizer.encode(" of some text").size(), 10);      // of 13
+  EXPECT_LE(tokenizer.encode(" record with words").size(), 9);  // for 18 characters
+  EXPECT_LE(tokenizer.encode(" of some text").size(), 10);      // for 13 characters
 }
 
 TEST_F(EncodingTest, PaddingAndSkippableFramesAreNoText) {
@@ -366,7 +366,7 @@ TEST_F(EncodingTest, ATextIsNotCutWithinACharacter) {
   EXPECT_THAT(documents(prefix("limited")), ElementsAre("gr"));
 }
 
-/// A tokenizer of bytes that looks for a pattern which takes too many steps on some texts.
+/// The tokenizer of this test has a pattern that takes too many steps on some texts.
 TEST_F(EncodingTest, ARecordThatCannotBeEncodedIsSkipped) {
   const std::string json =
       R"({"added_tokens": [], "normalizer": null, "post_processor": null, "decoder": {"type": "Fuse"},

@@ -13,7 +13,7 @@
 namespace lyceum {
 namespace {
 
-/// helpers.cpp of Megatron-LM, build_blending_indices, as it is published.
+/// The published build_blending_indices of Megatron-LM's helpers.cpp.
 void megatron_blend(const std::vector<double>& weights, std::int64_t size, std::vector<Blend::Place>& places) {
   std::vector<std::int64_t> current_samples(weights.size(), 0);
   for (std::int64_t sample_idx = 0; sample_idx < size; ++sample_idx) {
@@ -35,7 +35,7 @@ void megatron_blend(const std::vector<double>& weights, std::int64_t size, std::
 }
 
 TEST(BlendOf, IsMegatrons) {
-  // The result with Python's floats.
+  // Computed with Python's floats
   const std::string expected = "010200010001020001000102000100010200010001020001001002000100";
   const Blend three({0.7, 0.2, 0.1});
   for (std::size_t i = 0; i < expected.size(); ++i) {

@@ -12,7 +12,7 @@ namespace lyceum {
 namespace {
 
 TEST(PackingOf, FillsSequencesWithWholeDocuments) {
-  // 4, 2, 9 (cut into 5 and 4), 0, 1 and 3 predictions.
+  // The documents have 4, 2, 9 (cut into 5 and 4), 0, 1 and 3 predictions.
   const std::vector<std::int64_t> begins{0, 5, 8, 18, 19, 21, 25};
   const Packing packing(begins, 5);
   EXPECT_EQ(packing.documents(), 5);

@@ -30,7 +30,8 @@ class UnigramEntropyTest : public ::testing::Test {
 
 TEST_F(UnigramEntropyTest, IsThatOfTheFrequencies) {
   const auto file = file_of({7, 7, 3, 9, 7, 3, 0, 0});
-  EXPECT_NEAR(unigram_entropy(*file, 0, 4), 0.5 * std::log(2.0) + 0.5 * std::log(4.0), 1e-12);  // 1/2, 1/4, 1/4
+  // Frequencies 1/2, 1/4, 1/4
+  EXPECT_NEAR(unigram_entropy(*file, 0, 4), 0.5 * std::log(2.0) + 0.5 * std::log(4.0), 1e-12);
   EXPECT_NEAR(unigram_entropy(*file, 4, 2), std::log(2.0), 1e-12);
   EXPECT_EQ(unigram_entropy(*file, 0, 2), 0);
   EXPECT_EQ(unigram_entropy(*file, 3, 1), 0);
