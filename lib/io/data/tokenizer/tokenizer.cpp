@@ -22,7 +22,8 @@ struct Tokenizer::Implementation {
 };
 
 bool Tokenizer::is_json(std::string_view bytes) {
-  // A SentencePiece model begins with a newline and the length of a token, which is not a space.
+  // A SentencePiece model begins with a newline, which is the tag of a field, and the size of its first piece, which is
+  // neither whitespace nor '{'.
   const std::size_t first = bytes.find_first_not_of(" \t\r\n");
   return first != std::string_view::npos && bytes[first] == '{';
 }

@@ -14,7 +14,7 @@ namespace lyceum {
 
 namespace {
 
-/// Where the character before text[at] begins.
+/// Returns the offset of the character before text[at].
 std::size_t before(std::string_view text, std::size_t at) {
   do --at;
   while ((static_cast<unsigned char>(text[at]) & 0xC0u) == 0x80u);
@@ -26,12 +26,12 @@ bool ends_with_word(std::string_view text) {
 }
 bool starts_with_word(std::string_view text) { return !text.empty() && is_word(character_at(text, 0)); }
 
-/// The end of the whitespace that begins at `at`.
+/// Returns the end of the whitespace that begins at `at`.
 std::size_t skip_right(std::string_view text, std::size_t at) {
   while (at < text.size() && is_whitespace(character_at(text, at))) at += utf8_length(text, at);
   return at;
 }
-/// The beginning of the whitespace that ends at `at`, not before `first`.
+/// Returns the beginning of the whitespace that ends at `at`, but at least `first`.
 std::size_t skip_left(std::string_view text, std::size_t at, std::size_t first) {
   while (at > first && is_whitespace(character_at(text, before(text, at)))) at = before(text, at);
   return at;
@@ -41,7 +41,7 @@ std::size_t skip_left(std::string_view text, std::size_t at, std::size_t first) 
 
 AddedTokens::AddedTokens(const nlohmann::json& json, const Vocabulary& model,
                          const std::vector<Normalizer>& normalizers) {
-  auto next = static_cast<std::int64_t>(model.size());  // of a token that the model does not know
+  auto next = static_cast<std::int64_t>(model.size());  // the id of the next token that the model does not have
   std::vector<std::pair<std::string, std::int32_t>> raw, after;
   for (const nlohmann::json& entry : json) {
     Token token{.id = exact_value<std::int32_t>(entry.at("id")),
@@ -86,7 +86,7 @@ std::optional<std::int32_t> AddedTokens::id(std::string_view content) const {
 std::vector<Stretch> AddedTokens::split(std::string_view text, Pass pass) const {
   const Trie& trie = pass == Pass::raw ? raw_ : normalized_;
   std::vector<Stretch> stretches;
-  std::size_t done = 0;  // the end of the last token
+  std::size_t done = 0;  // end of the last added token
   for (std::size_t at = 0; at < text.size();) {
     std::size_t bytes = 0;
     std::int32_t place = 0;

@@ -15,14 +15,14 @@ namespace lyceum {
 
 namespace {
 
-/// What two neighbouring tokens become, and how early: the lowest rank goes first.
+/// The merge of two adjacent tokens: the token that they become, and its rank. Merges with lower ranks take precedence.
 struct Merge {
   static constexpr std::uint32_t never = std::numeric_limits<std::uint32_t>::max();
   std::uint32_t rank = never;
   std::int32_t id = -1;
 };
 
-/// The merges by their two tokens: a hash table with open addressing, at most half full.
+/// Maps two tokens to their merge: a hash table with open addressing, at most half full.
 class MergeTable {
  public:
   explicit MergeTable(std::size_t merges) : slots_(std::bit_ceil(std::max<std::size_t>(16, 2 * merges))) {}
@@ -43,6 +43,7 @@ class MergeTable {
   static std::uint64_t key_of(std::int32_t left, std::int32_t right) {
     return static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right);
   }
+  /// Returns the index of the slot with this key, or of the free slot for it.
   std::size_t place(std::uint64_t key) const {
     const std::size_t mask = slots_.size() - 1;
     std::size_t at = (key * 0x9E3779B97F4A7C15u) >> 32 & mask;
@@ -53,7 +54,8 @@ class MergeTable {
   std::vector<Slot> slots_;
 };
 
-/// Merges of neighbours until none is left, those of the lowest rank first, of one rank the leftmost first.
+/// Merges adjacent tokens of ids[begin …] in place until no merge applies: those with the lowest rank first, and of
+/// equal ranks the leftmost first.
 class Merging {
  public:
   Merging(const MergeTable& merges, std::vector<std::int32_t>& ids, std::size_t begin)
@@ -69,7 +71,7 @@ class Merging {
   }
 
  private:
-  /// For few tokens it is quickest to look at all pairs each time.
+  /// Examines all pairs for each merge, which is fastest for few tokens.
   void by_search() {
     ranks_.clear();
     for (std::size_t i = begin_; i + 1 < ids_.size(); ++i) ranks_.push_back(merges_.find(ids_[i], ids_[i + 1]));
@@ -86,15 +88,17 @@ class Merging {
   }
 
   struct Node {
-    std::int32_t id, previous, next;  // id −1: gone; −1: no neighbour
+    std::int32_t id, previous, next;  // id −1: merged into another node; previous or next −1: none
   };
+  /// A possible merge. It is outdated if one of its tokens has changed.
   struct Candidate {
     std::uint32_t rank;
-    std::int32_t at;  // its left token
+    std::int32_t at;  // index of the node of its left token
     std::int32_t left, right, id;
     bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
   };
 
+  /// Keeps the possible merges in a heap and the tokens in a linked list: O(n log n).
   void by_heap() {
     nodes_.clear();
     for (std::size_t i = begin_; i < ids_.size(); ++i) {
@@ -106,7 +110,7 @@ class Merging {
       const Candidate best = heap_.top();
       heap_.pop();
       Node& left = nodes_[static_cast<std::size_t>(best.at)];
-      if (left.id != best.left || left.next < 0) continue;  // something else has come of it
+      if (left.id != best.left || left.next < 0) continue;  // the candidate is outdated
       Node& right = nodes_[static_cast<std::size_t>(left.next)];
       if (right.id != best.right) continue;
       left.id = best.id;
@@ -212,9 +216,10 @@ class Bpe : public SubwordModel {
     return characters_[c] < 0 ? std::nullopt : std::optional(characters_[c]);
   }
 
-  /// A token a character, or one a byte, or the unknown one; where there is none of these, none.
+  /// Appends the tokens that are merged afterwards. Each character becomes its own token if the vocabulary has one;
+  /// else the tokens of its bytes, if byte_fallback; else the unknown token, if there is one; else nothing.
   void add_characters(std::string_view piece, std::vector<std::int32_t>& ids) const {
-    bool pending = false;  // an unknown token is still to be put
+    bool pending = false;  // an unknown token is yet to be appended
     const auto put_pending = [&] {
       if (std::exchange(pending, false)) ids.push_back(*unknown_);
     };
@@ -227,7 +232,7 @@ class Bpe : public SubwordModel {
         continue;
       }
       if (const auto bytes = byte_fallback_ ? byte_tokens(character) : std::nullopt) {
-        ids.insert(ids.end(), bytes->begin(), bytes->end());  // before one that is pending, as `tokenizers` has it
+        ids.insert(ids.end(), bytes->begin(), bytes->end());  // before a pending unknown token, as in `tokenizers`
       } else if (unknown_) {
         if (!fuse_unknown_) put_pending();
         pending = true;

@@ -15,7 +15,8 @@ namespace lyceum {
 
 namespace {
 
-/// A change that does not look across a blank that an ASCII character follows.
+/// Returns a normalizer from a change that does not depend on context across a space or newline that an ASCII character
+/// follows (see changed_with_places()).
 template <class Change>
 Normalizer local(const Change& change) {
   return [change](const std::string& text, RegexBudget&, std::span<std::size_t> places) {

@@ -21,21 +21,21 @@ namespace lyceum {
 
 namespace {
 
-/// What becomes of the delimiters that a text is split at.
+/// The treatment of delimiters: `SplitDelimiterBehavior` of `tokenizers`.
 enum class Behavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
-/// A part of a text: a delimiter or what is between two.
+/// A part of a piece: a delimiter or the text between two delimiters.
 struct Part {
   TextRange range;
   bool delimiter;
 };
 
-/// The pieces that parts make, which cover a text. `SplitDelimiterBehavior` of `tokenizers`.
+/// Joins the parts of a piece, which cover it, into new pieces. Reverses the order of `parts` while it works.
 void join_parts(std::vector<Part>& parts, Behavior behavior, std::vector<TextRange>& pieces) {
   pieces.clear();
   const bool from_the_end = behavior == Behavior::merged_with_next;
   if (from_the_end) std::ranges::reverse(parts);
-  bool previous = false;  // was a delimiter
+  bool previous = false;  // the previous part was a delimiter
   for (const Part& part : parts) {
     const bool joins =
         behavior == Behavior::contiguous
@@ -54,7 +54,7 @@ void join_parts(std::vector<Part>& parts, Behavior behavior, std::vector<TextRan
   if (from_the_end) std::ranges::reverse(pieces);
 }
 
-/// Splits every piece at delimiters.
+/// Splits every piece at delimiters, which derived classes find.
 class Split : public PreTokenizer {
  public:
   explicit Split(Behavior behavior) : behavior_(behavior) {}
@@ -79,13 +79,13 @@ class Split : public PreTokenizer {
   }
 
  private:
-  /// Appends parts that cover a piece, which is not empty.
+  /// Appends the parts of a piece, which must cover it. The piece is not empty.
   virtual void find_parts(std::string_view piece, RegexBudget& budget, std::vector<Part>& parts) const = 0;
 
   Behavior behavior_;
 };
 
-/// At the matches of a pattern, or at what is between them.
+/// Splits at the matches of a pattern; if `invert`, the text between matches is the delimiter.
 class SplitAtPattern : public Split {
  public:
   SplitAtPattern(Regex pattern, Behavior behavior, bool invert)
@@ -108,7 +108,7 @@ class SplitAtPattern : public Split {
   bool invert_;
 };
 
-/// At every character of a kind.
+/// Splits at every character for which `is_delimiter` returns true.
 class SplitAtCharacters : public Split {
  public:
   SplitAtCharacters(std::function<bool(char32_t)> is_delimiter, Behavior behavior)
@@ -130,7 +130,8 @@ class SplitAtCharacters : public Split {
   std::function<bool(char32_t)> is_delimiter_;
 };
 
-/// `Whitespace`: runs of \w and runs of what is neither \w nor whitespace.
+/// The component `Whitespace`: splits into sequences of \w characters and sequences of other characters, without
+/// whitespace.
 class SplitIntoWords : public Split {
  public:
   SplitIntoWords() : Split(Behavior::removed) {}
@@ -147,8 +148,9 @@ class SplitIntoWords : public Split {
   }
 };
 
-/// Writes every piece anew: prefix(piece, true if it begins the input) and then, for each part of it, what
-/// append(part, out) appends.
+/// Rewrites every piece: appends prefix(piece, is_first), where is_first is true if the piece begins the input, and
+/// then calls append(part, out) for consecutive parts of the piece, which appends their new text. Pieces are divided
+/// into parts at the ends of marked ranges.
 template <class Prefix, class Append>
 void rewrite(PieceList& list, const Prefix& prefix, const Append& append) {
   std::string text;
@@ -161,7 +163,7 @@ void rewrite(PieceList& list, const Prefix& prefix, const Append& append) {
       const std::size_t begin = text.size();
       for (; place != places.end() && *place <= piece.begin; ++place) *place = begin;
       text += prefix(before, std::exchange(first, false));
-      std::size_t done = 0;  // of the piece
+      std::size_t done = 0;  // bytes of the piece that were appended
       for (; place != places.end() && *place < piece.end; ++place) {
         const std::size_t end = *place - piece.begin;
         append(before.substr(done, end - done), text);
@@ -176,6 +178,7 @@ void rewrite(PieceList& list, const Prefix& prefix, const Append& append) {
   list.text = std::move(text);
 }
 
+/// Adds a space to each piece that does not begin with one: add_prefix_space of ByteLevel.
 class PrefixSpace : public PreTokenizer {
  public:
   void apply(PieceList& list) const override {
@@ -185,7 +188,7 @@ class PrefixSpace : public PreTokenizer {
   }
 };
 
-/// ByteLevel where it is not the last step.
+/// The replacement of bytes by characters of a ByteLevel that is not the last step.
 class ToByteCharacters : public PreTokenizer {
  public:
   void apply(PieceList& list) const override {
@@ -197,7 +200,7 @@ class ToByteCharacters : public PreTokenizer {
 
 enum class PrependScheme { first, never, always };
 
-/// A mark for every space, and one before the text.
+/// The component Metaspace: replaces every space by a mark, and adds one in front of the text according to `scheme`.
 class MarkSpaces : public PreTokenizer {
  public:
   MarkSpaces(std::string mark, PrependScheme scheme) : mark_(std::move(mark)), scheme_(scheme) {}
@@ -218,6 +221,7 @@ class MarkSpaces : public PreTokenizer {
   PrependScheme scheme_;
 };
 
+// The pattern of GPT-2 (encoder.py), at which ByteLevel splits.
 constexpr const char* gpt2_pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 template <class Value>
@@ -236,7 +240,7 @@ Behavior behavior_of(const nlohmann::json& json) {
                           json.at("behavior"));
 }
 
-/// The one character that a text is.
+/// Returns the only character of a text. Throws a bad_input Error if it has more or none.
 char32_t only_character(const std::string& text) {
   require_input(!text.empty() && utf8_length(text, 0) == text.size(), "{} is not a single character", excerpt(text));
   return character_at(text, 0);

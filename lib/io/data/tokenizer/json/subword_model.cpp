@@ -57,7 +57,7 @@ std::vector<std::size_t> SubwordModel::ends_of(std::string_view piece, std::span
   std::size_t at = 0;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto begins = [&](std::size_t j) { return j < ids.size() && length_at(piece.substr(at), ids[j]) > 0; };
-    // A character without a token is dropped, or part of an unknown one.
+    // A character without a token was dropped or is part of an unknown token.
     while (at < piece.size() && !begins(i)) {
       at += std::max<std::size_t>(1, utf8_length(piece, at));
       if (begins(i + 1)) break;

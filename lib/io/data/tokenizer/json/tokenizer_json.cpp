@@ -23,18 +23,19 @@ namespace lyceum {
 
 namespace {
 
+/// Returns a member of an object; null if it is missing.
 const nlohmann::json& member(const nlohmann::json& json, const char* key) {
   static const nlohmann::json null;
   return json.contains(key) ? json.at(key) : null;
 }
 
-/// The marked ranges of a text, at one of the steps to its ids, and the marks of these.
+/// The marked ranges of a text during encoding, and the marks of the ids so far.
 struct Marking {
-  std::vector<TextRange> ranges;  // of the text as it is at this step
+  std::vector<TextRange> ranges;  // ranges of the text in its current form
   std::vector<std::uint8_t>& marks;
 };
 
-/// Returns the ranges in a part of the text that they are of.
+/// Returns the parts of the ranges that are within `part`, relative to its beginning.
 std::vector<TextRange> ranges_within(std::span<const TextRange> ranges, TextRange part) {
   std::vector<TextRange> within;
   for (auto range = std::ranges::upper_bound(ranges, part.begin, {}, &TextRange::end);
@@ -45,6 +46,7 @@ std::vector<TextRange> ranges_within(std::span<const TextRange> ranges, TextRang
   return within;
 }
 
+/// Returns the range of `part`, which is a view of a part of `text`.
 TextRange range_of(std::string_view part, std::string_view text) {
   const auto begin = static_cast<std::size_t>(part.data() - text.data());
   return {begin, begin + part.size()};
@@ -53,7 +55,8 @@ TextRange range_of(std::string_view part, std::string_view text) {
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_visible(char c) { return c > ' ' && c < 0x7F; }
 
-/// True between two words that one space separates, before the space, and between two lines that are not empty.
+/// True if text[at] is the space between two words, or the beginning of a line that follows a line; neither line is
+/// empty.
 bool separates_words(std::string_view text, std::size_t at) {
   const char before = text[at - 1], after = text[at];
   if (after == ' ') return is_letter(before) && at + 1 < text.size() && is_letter(text[at + 1]);
@@ -68,11 +71,12 @@ struct TokenizerJson::Implementation {
   std::unique_ptr<SubwordModel> model;
   AddedTokens added;
   std::vector<Decoder> decoders;
-  std::vector<std::string> texts;  // of each id, as decoders see it
-  std::vector<bool> absent;        // no token at all
-  std::vector<bool> skipped;       // special, or no token at all
+  std::vector<std::string> texts;  // the text of each id, the input of decoders
+  std::vector<bool> absent;        // ids without a token
+  std::vector<bool> skipped;       // ids that decoding leaves out by default: without a token, or special
   std::int32_t end = -1;
-  bool spans_words = false, spans_lines = false;  // a token has a letter and a space behind, a newline and no end
+  // a token contains a letter followed by a space; a newline followed by a visible character
+  bool spans_words = false, spans_lines = false;
 
   explicit Implementation(const nlohmann::json& json)
       : normalizers(read_normalizers(member(json, "normalizer"))),
@@ -87,7 +91,8 @@ struct TokenizerJson::Implementation {
     end = end_of_text(member(json, "post_processor"), [this](std::string_view token) { return id_of(token); });
   }
 
-  /// Refuses what `tokenizers` refuses. `truncation` and `padding` are not applied: documents are encoded whole.
+  /// Rejects the members that `tokenizers` rejects. `truncation` and `padding` are ignored: documents are encoded
+  /// whole.
   static void require_known(const nlohmann::json& json) {
     constexpr std::array known{"version",       "truncation",     "padding", "added_tokens", "normalizer",
                                "pre_tokenizer", "post_processor", "decoder", "model"};
@@ -98,7 +103,8 @@ struct TokenizerJson::Implementation {
                   excerpt(json_text(member(json, "version"))));
   }
 
-  /// True if the pieces of a part of a document are those of the document.
+  /// True if the pieces of a part of a document are pieces of the document: nothing is added in front of a text, and
+  /// there is a pre-tokenizer.
   bool cuts() const {
     std::string text = "a";
     RegexBudget budget(text.size());
@@ -108,7 +114,8 @@ struct TokenizerJson::Implementation {
     return list.text == "a" && !pre_tokenization.steps.empty();
   }
 
-  /// Such tokens, as SuperBPE has, may cover the places that cut() looks for.
+  /// Sets spans_words and spans_lines. Tokens that extend over words or lines, as in SuperBPE, may cover the offsets at
+  /// which cut() would cut.
   void find_spanning_tokens() {
     const std::string space = byte_characters(" "), line = byte_characters("\n");
     for (const std::string& token : model->vocabulary().tokens()) {
@@ -157,7 +164,7 @@ struct TokenizerJson::Implementation {
     }
   }
 
-  /// Marks the ids of a piece of a list, those behind the marks that there are.
+  /// Appends the marks of `ids`, which are those of a piece of `list`.
   void mark(const PieceList& list, TextRange piece, std::span<const std::int32_t> ids,
             std::vector<std::uint8_t>& marks) const {
     std::vector<TextRange> ranges = ranges_within(list.marked, piece);
@@ -179,7 +186,7 @@ struct TokenizerJson::Implementation {
     }
   }
 
-  /// A stretch without added tokens.
+  /// Encodes text without added tokens. `at_start`: it is at the beginning of the document.
   void encode_stretch(std::string_view text, bool at_start, RegexBudget& budget, WordCache* words,
                       std::vector<std::int32_t>& ids, Marking* marking) const {
     PieceList list{.text = std::string(text), .pieces = {{0, text.size()}}, .at_start = at_start, .budget = budget};
@@ -197,7 +204,8 @@ struct TokenizerJson::Implementation {
     }
   }
 
-  /// Cuts a text at added tokens and calls rest(stretch, its marking) for what is between them.
+  /// Splits a text at added tokens and appends their ids. Calls rest(text, marking) for the text between them, where
+  /// `marking` has the ranges within it, or is null.
   template <class Rest>
   void encode_added(std::string_view text, AddedTokens::Pass pass, std::vector<std::int32_t>& ids, Marking* marking,
                     const Rest& rest) const {

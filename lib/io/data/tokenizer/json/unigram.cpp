@@ -41,10 +41,11 @@ class Unigram : public SubwordModel {
     trie_ = Trie(std::move(keys));
   }
 
-  /// The tokens whose scores have the largest sum [Viterbi]; adjacent unknown ones become one.
+  /// Appends the tokens whose scores have the largest sum, found by the Viterbi algorithm. Adjacent unknown tokens are
+  /// joined.
   void encode(std::string_view piece, std::vector<std::int32_t>& ids) const override {
     const std::vector<Step> best = best_paths(piece);
-    std::vector<std::string_view> tokens;  // from the last to the first
+    std::vector<std::string_view> tokens;  // in reverse order
     bool unknown = false;
     for (std::size_t end = piece.size(); end > 0; end = best[end].begin) {
       const bool joins = std::exchange(unknown, best[end].id == unknown_) && unknown;
@@ -62,10 +63,10 @@ class Unigram : public SubwordModel {
   static constexpr double unknown_penalty = 10;
   static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
 
-  /// The last token of the best way to a place in the text.
+  /// The last token of the best segmentation up to an offset in the text.
   struct Step {
     std::size_t begin = none;
-    double score = 0;  // of the whole way
+    double score = 0;  // sum over the segmentation
     std::int32_t id = -1;
   };
 

@@ -11,19 +11,19 @@ namespace lyceum {
 
 namespace {
 
-/// The double array of the library Darts-clone: a trie whose node has a unit for each child, at its offset xor the
-/// child's label. https://github.com/s-yata/darts-clone
+/// Reads the double array of the library Darts-clone, which is a trie. A node has an offset; its child with a given
+/// label is the unit at offset xor label. https://github.com/s-yata/darts-clone
 class DoubleArray {
  public:
   explicit DoubleArray(std::string_view bytes) : units_(bytes.size() / sizeof(std::uint32_t)) {
     std::memcpy(units_.data(), bytes.data(), units_.size() * sizeof(std::uint32_t));
   }
 
-  /// Calls found(key, value) for every key.
+  /// Calls found(key, value) for every key. Throws a bad_input Error if the array is damaged.
   template <class Found>
   void each(const Found& found) const {
     struct Node {
-      std::size_t children;  // the place of the unit of a child, xor its label
+      std::size_t children;  // offset of the children: the unit of a child is at `children` xor its label
       std::size_t depth;
       char label;
     };
@@ -34,7 +34,8 @@ class DoubleArray {
     while (!open.empty()) {
       const Node node = open.back();
       open.pop_back();
-      // Keys may share their ends, so there may be more ways than units. A damaged array may have a loop.
+      // Keys may share suffixes, so the number of paths can exceed the number of units. A damaged array may have
+      // cycles.
       require_input(++visited <= most_ways && node.depth <= longest_key, "its charsmap is damaged");
       key.resize(node.depth > 0 ? node.depth - 1 : 0);
       if (node.depth > 0) key += node.label;
@@ -63,7 +64,7 @@ std::size_t pair_of(char left, char right) {
   return static_cast<std::size_t>(static_cast<unsigned char>(left)) << 8 | static_cast<unsigned char>(right);
 }
 
-/// The value of the longest key that a text begins with, and its bytes; none: 0 bytes.
+/// Returns the value of the longest key with which a text begins, and its size; 0 bytes if there is none.
 std::pair<std::int32_t, std::size_t> longest_prefix(const Trie& trie, std::string_view text) {
   std::pair<std::int32_t, std::size_t> longest{-1, 0};
   trie.prefixes(text, [&](std::size_t bytes, std::int32_t value) { longest = {value, bytes}; });
@@ -95,7 +96,7 @@ void PieceNormalizer::read_charsmap(std::string_view charsmap) {
   std::memcpy(&bytes, charsmap.data(), sizeof(bytes));
   charsmap.remove_prefix(sizeof(bytes));
   require_input(bytes < charsmap.size(), "its charsmap is damaged");
-  const std::string_view texts = charsmap.substr(bytes);  // each ends with a NUL
+  const std::string_view texts = charsmap.substr(bytes);  // NUL-terminated
   std::vector<std::pair<std::string, std::int32_t>> keys;
   DoubleArray(charsmap.substr(0, bytes)).each([&](const std::string& key, std::uint32_t at) {
     require_input(at < texts.size(), "its charsmap is damaged");
@@ -137,8 +138,8 @@ std::string PieceNormalizer::operator()(std::string_view text, TextPart part, st
   const std::string_view space = marks_spaces_ ? space_mark : std::string_view(" ");
   std::string out;
   const std::size_t size = text.size();
-  std::size_t moved = 0;  // of the places
-  // The next `bytes` of the text are about to be passed as a whole, or one by one.
+  std::size_t moved = 0;  // number of places that were already moved
+  // Call it before the next `bytes` of the text are replaced, either as a whole or (one_by_one) each by itself.
   const auto move_places = [&](std::size_t bytes, bool one_by_one) {
     const std::size_t at = size - text.size();
     for (; moved < places.size() && places[moved] < at + bytes; ++moved) {
@@ -153,7 +154,7 @@ std::string PieceNormalizer::operator()(std::string_view text, TextPart part, st
       text.remove_prefix(bytes);
     }
   }
-  move_places(1, false);  // a place in front of the first character is also in front of the space that is added
+  move_places(1, false);  // an offset of the first character also precedes the space that is added
   const auto finish_places = [&] {
     for (; moved < places.size(); ++moved) places[moved] = out.size();
     for (std::size_t& place : places) place = std::min(place, out.size());
@@ -176,7 +177,8 @@ std::string PieceNormalizer::operator()(std::string_view text, TextPart part, st
       after_space = false;
       continue;
     }
-    if (plain_spaces && text.front() == ' ') {  // as below, but the most frequent case
+    // a fast path for the most frequent case, with the same result as the code below
+    if (plain_spaces && text.front() == ' ') {
       move_places(1, false);
       text.remove_prefix(1);
       if (!after_space) out += space;

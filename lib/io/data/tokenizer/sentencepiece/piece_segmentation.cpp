@@ -14,7 +14,7 @@ namespace {
 
 using Tokens = std::vector<std::int32_t>;
 
-/// A piece for each word: a space and what follows up to the next one.
+/// Segments a text into words: a space and everything up to the next one.
 class Words : public PieceSegmentation {
  public:
   Words(const PieceModel& model, const Bytes& bytes) : pieces_(model, bytes) {}
@@ -32,7 +32,7 @@ class Words : public PieceSegmentation {
   PieceTable pieces_;
 };
 
-/// A piece for each character and each user-defined symbol.
+/// Segments a text into single characters and user-defined symbols.
 class Characters : public PieceSegmentation {
  public:
   Characters(const PieceModel& model, const Bytes& bytes) : pieces_(model, bytes) {

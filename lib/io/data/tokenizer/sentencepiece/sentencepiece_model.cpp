@@ -17,18 +17,19 @@ namespace lyceum {
 
 namespace {
 
-/// Returns why SentencePiece does not load a model, or an empty text.
+/// Loads a model. Returns the reason if that fails, else "".
 std::string load(sentencepiece::SentencePieceProcessor& processor, std::string_view bytes) {
   try {
     const auto status = processor.LoadFromSerializedProto(bytes);
     if (!status.ok()) return status.ToString();
-  } catch (const std::exception& error) {  // of the trie that pieces go into
+  } catch (const std::exception& error) {  // thrown by the trie of the pieces
     return error.what();
   }
   return processor.GetPieceSize() > 0 ? "" : "it has no pieces";
 }
 
-/// Returns a model that SentencePiece loads, and its end-of-text token; −1 if it has none.
+/// Returns a copy of `bytes` after checking that SentencePiece loads it, and the model's end-of-text token; −1 if it
+/// has none.
 std::pair<std::string, std::int32_t> checked(std::string_view bytes) {
   sentencepiece::SentencePieceProcessor processor;
   const std::string problem = load(processor, bytes);
@@ -79,10 +80,11 @@ struct SentencePieceModel::Implementation {
     require_input(loaded.second >= 0, "it has no end-of-text token: train it with one, as `lyceum tokenize` does");
   }
 
-  /// The text of tokens before it is denormalised. A space in front of a document is that of the normalisation.
+  /// Returns the text of tokens before denormalisation. Removes the space that normalisation adds at the beginning of a
+  /// document.
   std::string joined(std::span<const std::int32_t> tokens, bool show_control) const {
     const auto& [charsmap, adds_space, joins_spaces, marks_spaces] = model.normalization;
-    std::string text, run;  // of byte tokens
+    std::string text, run;  // `run`: the bytes of consecutive byte tokens
     const auto end_run = [&] {
       for (std::size_t at = 0, length = 0; at < run.size(); at += std::max<std::size_t>(1, length)) {
         length = utf8_length(run, at);
@@ -90,7 +92,7 @@ struct SentencePieceModel::Implementation {
       }
       run.clear();
     };
-    bool begins = true, removed = false;  // removed: a space, from the piece before
+    bool begins = true, removed = false;  // removed: the previous piece has lost its space
     for (const std::int32_t token : tokens) {
       const auto& [piece, score, kind] = model.pieces[static_cast<std::size_t>(token)];
       if (kind == PieceModel::byte) {
@@ -109,7 +111,7 @@ struct SentencePieceModel::Implementation {
         continue;
       }
       const bool removes = begins && (adds_space || joins_spaces) && piece.starts_with(space_mark);
-      removed = removes && !joins_spaces;  // else all of them are
+      removed = removes && !joins_spaces;  // if spaces are joined, they are removed from all pieces at the beginning
       text += with_spaces(piece.substr(removes ? space_mark.size() : 0));
     }
     end_run();
