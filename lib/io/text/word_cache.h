@@ -35,7 +35,7 @@ class WordCache {
     const std::size_t before = tokens.size();
     encode(word, tokens);
     if (2 * count_ == slots_.size()) {
-      make_room();
+      grow_or_clear();
       at = free_slot(hash);
     }
     remember(at, hash, word, std::span(tokens).subspan(before));
@@ -63,7 +63,7 @@ class WordCache {
   }
 
   /// Doubles the number of slots, or forgets all words if there are already most_slots.
-  void make_room() {
+  void grow_or_clear() {
     const bool full = slots_.size() == most_slots;
     const std::vector<Slot> before = std::exchange(slots_, std::vector<Slot>(full ? most_slots : 2 * slots_.size()));
     if (full) {

@@ -107,37 +107,37 @@ void require_tokens(const ChatTemplate& chat, const Tokenizer& tokenizer, const 
 }
 
 std::vector<ChatStretch> rendered(std::span<const ChatMessage> messages, const ChatTemplate& chat) {
-  std::vector<ChatStretch> stretches(1);
-  stretches.back().text = chat.begin;
+  std::vector<ChatStretch> segments(1);
+  segments.back().text = chat.begin;
   for (const ChatMessage& message : messages) {
     const ChatTemplate::Role& role = chat.role(message.role);
-    std::string& text = stretches.back().text;
+    std::string& text = segments.back().text;
     text += role.before;
     const std::size_t begin = text.size();
     text.append(role.lead).append(chat.trims ? trimmed_text(message.text) : message.text).append(role.end);
-    if (message.trained && begin < text.size()) stretches.back().trained.push_back({begin, text.size()});
+    if (message.trained && begin < text.size()) segments.back().trained.push_back({begin, text.size()});
     if (chat.ends_text && message.role == assistant_role) {
-      stretches.back().ends_text = true;
-      stretches.back().end_trained = message.trained;
-      stretches.emplace_back();
+      segments.back().ends_text = true;
+      segments.back().end_trained = message.trained;
+      segments.emplace_back();
     }
-    stretches.back().text += role.after;
+    segments.back().text += role.after;
   }
-  if (stretches.back().text.empty()) stretches.pop_back();
-  return stretches;
+  if (segments.back().text.empty()) segments.pop_back();
+  return segments;
 }
 
 std::vector<ChatStretch> rendered_prompt(std::span<const ChatMessage> messages, const ChatTemplate& chat) {
-  std::vector<ChatStretch> stretches = rendered(messages, chat);
-  if (stretches.empty() || stretches.back().ends_text) stretches.emplace_back();
-  stretches.back().text += chat.role(std::string(assistant_role)).before;
-  return stretches;
+  std::vector<ChatStretch> segments = rendered(messages, chat);
+  if (segments.empty() || segments.back().ends_text) segments.emplace_back();
+  segments.back().text += chat.role(std::string(assistant_role)).before;
+  return segments;
 }
 
-void encode_chat(std::span<const ChatStretch> stretches, const Tokenizer& tokenizer, TextEncoder& encoder,
+void encode_chat(std::span<const ChatStretch> segments, const Tokenizer& tokenizer, TextEncoder& encoder,
                  std::vector<std::int32_t>& tokens, std::vector<std::uint8_t>& trained) {
-  for (std::size_t i = 0; i < stretches.size(); ++i) {
-    const auto& [text, ranges, ends_text, end_trained] = stretches[i];
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const auto& [text, ranges, ends_text, end_trained] = segments[i];
     // SentencePiece adds a space only at the beginning of a document, `tokenizers` also after each added token.
     encoder.encode({.text = text, .marked = ranges}, {.begins = i == 0}, tokens, trained);
     if (!ends_text) continue;

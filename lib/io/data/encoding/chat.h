@@ -54,7 +54,7 @@ std::vector<ChatStretch> rendered(std::span<const ChatMessage> messages, const C
 std::vector<ChatStretch> rendered_prompt(std::span<const ChatMessage> messages, const ChatTemplate& chat);
 
 /// Appends the tokens of a document to `tokens`, and for each of them 1 (trained) or 0 to `trained`.
-void encode_chat(std::span<const ChatStretch> stretches, const Tokenizer& tokenizer, TextEncoder& encoder,
+void encode_chat(std::span<const ChatStretch> segments, const Tokenizer& tokenizer, TextEncoder& encoder,
                  std::vector<std::int32_t>& tokens, std::vector<std::uint8_t>& trained);
 
 /// Returns the tokens at which generation ends, without duplicates: the token that ends an answer in the template of

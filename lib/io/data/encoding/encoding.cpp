@@ -81,8 +81,8 @@ class OrderedEncoding {
       BatchEncoder encoder(tokenizer_, encoding_);
       for (;;) {
         std::int64_t number = 0;
-        const std::optional<CorpusBatch> batch = take(number);
-        if (!batch || !hand_in(number, encoder.encode(*batch))) return;
+        const std::optional<CorpusBatch> batch = take_batch(number);
+        if (!batch || !write_in_turn(number, encoder.encode(*batch))) return;
       }
     } catch (...) {
       const std::lock_guard lock(turn_mutex_);
@@ -91,14 +91,14 @@ class OrderedEncoding {
     }
   }
 
-  std::optional<CorpusBatch> take(std::int64_t& number) {
+  std::optional<CorpusBatch> take_batch(std::int64_t& number) {
     const std::lock_guard lock(reader_mutex_);
     number = next_++;
     return reader_.next();
   }
 
   /// Writes a batch when all batches with lower numbers are written. Returns false if another worker has failed.
-  bool hand_in(std::int64_t number, const EncodedBatch& batch) {
+  bool write_in_turn(std::int64_t number, const EncodedBatch& batch) {
     std::unique_lock lock(turn_mutex_);
     turn_changed_.wait(lock, [&] { return turn_ == number || failure_; });
     if (failure_) return false;

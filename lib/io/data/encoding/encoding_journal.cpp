@@ -78,8 +78,8 @@ std::optional<EncodingState> read_journal(const Encoding& encoding, std::int64_t
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }
-  const bool kept = MegatronWriter::kept(encoding.train, vocab, state.written[0]) &&
-                    (encoding.valid.empty() || MegatronWriter::kept(encoding.valid, vocab, state.written[1]));
+  const bool kept = MegatronWriter::can_resume(encoding.train, vocab, state.written[0]) &&
+                    (encoding.valid.empty() || MegatronWriter::can_resume(encoding.valid, vocab, state.written[1]));
   return kept ? std::optional(state) : std::nullopt;
 }
 

@@ -30,7 +30,7 @@ constexpr std::size_t many_words = 20000;                     // above this coun
 
 /// True if a word is passed to the trainer: valid UTF-8, not too long, and without characters that the trainer
 /// reserves.
-bool fit_to_train(std::string_view word) {
+bool is_trainable_word(std::string_view word) {
   if (word.size() > longest_word || word.find('\0') != std::string_view::npos) return false;
   if (word.find(trainer_space) != std::string_view::npos || word.find(trainer_unknown) != std::string_view::npos)
     return false;
@@ -50,13 +50,13 @@ void count_words(WordCounts& counts, std::string_view text) {
   for (std::size_t at = 0, end = 0; at < text.size(); at = end) {
     end = end_of_word(text, at);
     word.assign(text.substr(at, end - at));
-    if (fit_to_train(word)) ++counts[word];
+    if (is_trainable_word(word)) ++counts[word];
   }
 }
 
 /// Counts the words of `taken` bytes of a file of `size` bytes, beginning at byte `first`.
-void count_in_stretch(WordCounts& counts, const std::filesystem::path& file, std::int64_t size, std::int64_t taken,
-                      std::int64_t first) {
+void count_in_part(WordCounts& counts, const std::filesystem::path& file, std::int64_t size, std::int64_t taken,
+                   std::int64_t first) {
   const std::string bytes = read_part_of_file(file, first, std::min(taken, size - first));
   std::string_view text = bytes;
   // The first line is incomplete unless `first` is 0 or the file has only one line.
@@ -77,7 +77,7 @@ void count_in_beginning(WordCounts& counts, CorpusItem item, std::int64_t taken,
   const auto take = [&](const Record& record) {
     if (!training.chat) return count_words(counts, record.text);
     try {
-      for (const ChatStretch& stretch : rendered(record.messages, *training.chat)) count_words(counts, stretch.text);
+      for (const ChatStretch& segment : rendered(record.messages, *training.chat)) count_words(counts, segment.text);
     } catch (const Error&) {  // the template does not have the message's role
     }
   };
@@ -98,7 +98,7 @@ WordCounts sample_words(const TokenizerTraining& training) {
     const auto taken = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(size)));
     if (file.is_plain()) {
       const auto first = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(size - taken) + 1, i));
-      count_in_stretch(counts, file.document.file, size, taken, first);
+      count_in_part(counts, file.document.file, size, taken, first);
     } else {
       count_in_beginning(counts, file, taken, training);
     }

@@ -16,26 +16,26 @@ class Blend {
   explicit Blend(std::vector<double> weights);
 
   /// A sample of the mixture: the index-th sample of a source.
-  struct Place {
+  struct Sample {
     std::size_t source;
     std::int64_t index;  // among the samples of the source, from 0
-    bool operator==(const Place&) const = default;
+    bool operator==(const Sample&) const = default;
   };
   /// Returns the source of a sample. The result depends only on the weights and `sample`. Fast if successive calls are
   /// close to each other: the first call at n computes all samples before it, at about a nanosecond each. Any thread
   /// may call.
-  Place at(std::int64_t sample) const;
+  Sample at(std::int64_t sample) const;
   const std::vector<double>& weights() const { return weights_; }
 
  private:
   static constexpr std::int64_t block_samples = 1 << 16;
-  std::vector<std::int64_t> take_block(std::int64_t block, std::vector<Place>* places) const;
+  std::vector<std::int64_t> take_block(std::int64_t block, std::vector<Sample>* samples) const;
 
   std::vector<double> weights_;
   mutable std::mutex mutex_;
   mutable std::vector<std::vector<std::int64_t>> taken_;  // samples of each source before each block of samples
-  mutable std::int64_t block_ = -1;                       // the block whose samples are in places_
-  mutable std::vector<Place> places_;
+  mutable std::int64_t block_ = -1;                       // the block whose samples are in samples_
+  mutable std::vector<Sample> samples_;
 };
 
 }  // namespace lyceum

@@ -8,9 +8,9 @@ namespace lyceum {
 
 /// A part of a document: `inputs` inputs, which are the tokens from position `begin` of the source on. Their targets
 /// are the tokens from begin + 1 to begin + inputs.
-struct TokenPiece {
+struct TokenSpan {
   std::int64_t begin, inputs;
-  bool operator==(const TokenPiece&) const = default;
+  bool operator==(const TokenSpan&) const = default;
 };
 
 /// Packs the documents of a source into sequences of seq_len tokens. Each document is placed into the open sequence in
@@ -22,16 +22,16 @@ class Packing {
   /// (TokenSource::document_begins()).
   Packing(std::span<const std::int64_t> begins, std::int64_t seq_len);
 
-  std::int64_t sequences() const { return static_cast<std::int64_t>(first_piece_.size()) - 1; }
+  std::int64_t sequences() const { return static_cast<std::int64_t>(first_span_.size()) - 1; }
   /// Returns the spans of a sequence, which fill it from its beginning without gaps. The rest of it is padding.
-  std::span<const TokenPiece> of(std::int64_t sequence) const;
+  std::span<const TokenSpan> of(std::int64_t sequence) const;
   std::int64_t documents() const { return documents_; }         // documents in the sequences
   std::int64_t cut_documents() const { return cut_; }           // documents cut into several spans
   std::int64_t predicted_tokens() const { return predicted_; }  // targets of all spans
 
  private:
-  std::vector<TokenPiece> pieces_;         // ordered by sequence
-  std::vector<std::int64_t> first_piece_;  // index in pieces_ of each sequence's first span; then pieces_.size()
+  std::vector<TokenSpan> spans_;          // ordered by sequence
+  std::vector<std::int64_t> first_span_;  // index in spans_ of each sequence's first span; then spans_.size()
   std::int64_t documents_ = 0, cut_ = 0, predicted_ = 0;
 };
 

@@ -33,7 +33,7 @@ class TokenLoader {
   /// Returns TokenSamples::places() of the sample at a position.
   std::vector<std::int64_t> places(std::int64_t index) const;
   /// Returns the source of the sample at a position, and the sample's index in the order of that source.
-  Blend::Place place_of(std::int64_t index) const;
+  Blend::Sample source_sample(std::int64_t index) const;
   /// Returns a loader with `samples` samples per epoch, which are evenly spaced among this loader's, see
   /// SampleOrder::spread(). Precondition: there is one source.
   TokenLoader spread(std::int64_t samples) const;

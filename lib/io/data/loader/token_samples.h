@@ -59,9 +59,9 @@ class TokenSamples {
   const Packing* packing() const { return packing_ ? &*packing_ : nullptr; }
 
  private:
-  std::span<const TokenPiece> pieces_of(std::int64_t sample, TokenPiece& whole) const;
-  void read_piece(const TokenPiece& piece, std::int64_t vocab, const SampleTokens& out) const;
-  void separate_documents(const TokenPiece& piece, const SampleTokens& out) const;
+  std::span<const TokenSpan> spans_of(std::int64_t sample, TokenSpan& whole) const;
+  void read_span(const TokenSpan& span, std::int64_t vocab, const SampleTokens& out) const;
+  void separate_documents(const TokenSpan& span, const SampleTokens& out) const;
 
   std::shared_ptr<const TokenSource> source_;
   SampleShape shape_;

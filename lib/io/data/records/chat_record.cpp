@@ -62,7 +62,7 @@ void require_read(const json& object, const std::array<const char*, n>& unread) 
 
 /// Returns true if the marks of an object mark it as trained, false if they mark it as not trained, nothing if it has
 /// no mark. Throws if marks have other values or contradict each other.
-std::optional<bool> marked(const json& object, std::span<const Mark> known) {
+std::optional<bool> trained_by_marks(const json& object, std::span<const Mark> known) {
   std::optional<bool> trained;
   for (const auto& [key, trains] : known) {
     const auto found = object.find(key);
@@ -99,7 +99,7 @@ ChatMessage message_of(const json& message) {
   ChatMessage read{.role = text_of(message, "role")};
   require_read(message, unread_in_messages);
   read.text = content_of(message);
-  read.trained = marked(message, marks).value_or(read.role == assistant_role);
+  read.trained = trained_by_marks(message, marks).value_or(read.role == assistant_role);
   return read;
 }
 
@@ -114,7 +114,8 @@ std::vector<ChatMessage> prompt_of(const json& record) {
   const json& prompt = record.at("prompt");
   if (!prompt.is_array()) return {{.role = "user", .text = text_of(record, "prompt")}};
   std::vector<ChatMessage> messages = messages_in(prompt);
-  for (std::size_t i = 0; i < messages.size(); ++i) messages[i].trained = marked(prompt[i], marks).value_or(false);
+  for (std::size_t i = 0; i < messages.size(); ++i)
+    messages[i].trained = trained_by_marks(prompt[i], marks).value_or(false);
   return messages;
 }
 
@@ -148,18 +149,18 @@ std::vector<ChatMessage> messages_of(const json& record, bool asks) {
 }  // namespace
 
 std::vector<ChatMessage> messages_of_chat(std::string_view line) {
-  const json record = parsed_record(line);
+  const json record = parse_record(line);
   std::vector<ChatMessage> messages = messages_of(record, false);
   const auto answers = [](const ChatMessage& each) { return each.role == assistant_role && !each.text.empty(); };
   require_input(std::ranges::any_of(messages, answers), "without an answer of the assistant");
-  const bool left_out = !marked(record, marks_of_records).value_or(true);
+  const bool left_out = !trained_by_marks(record, marks_of_records).value_or(true);
   const auto trains = [](const ChatMessage& each) { return each.trained && !each.text.empty(); };
   require_input(!left_out && std::ranges::any_of(messages, trains), "of which no message is trained");
   return messages;
 }
 
 std::vector<ChatMessage> messages_of_prompt(std::string_view line) {
-  std::vector<ChatMessage> messages = messages_of(parsed_record(line), true);
+  std::vector<ChatMessage> messages = messages_of(parse_record(line), true);
   require_input(!messages.empty() && messages.back().role != assistant_role,
                 "which does not end with a message that asks for an answer");
   return messages;

@@ -12,7 +12,7 @@
 
 namespace lyceum {
 
-std::int64_t bytes_of(std::span<const TextDocument> documents) {
+std::int64_t total_bytes(std::span<const TextDocument> documents) {
   return std::accumulate(documents.begin(), documents.end(), std::int64_t{0},
                          [](std::int64_t sum, const TextDocument& document) { return sum + document.bytes; });
 }
@@ -66,17 +66,17 @@ namespace {
 
 std::vector<CorpusItem> choose_texts(std::vector<TextDocument> documents, const CorpusChoice& choice,
                                      std::int64_t most_bytes) {
-  if (choice.most_bytes > 0 && bytes_of(documents) > most_bytes) {
+  if (choice.most_bytes > 0 && total_bytes(documents) > most_bytes) {
     documents = choose_documents(std::move(documents), most_bytes, choice.seed, "corpus").chosen;
   }
   std::vector<TextDocument> valid;
   if (choice.valid_fraction > 0 && !documents.empty()) {
-    const auto wanted = static_cast<std::int64_t>(choice.valid_fraction * static_cast<double>(bytes_of(documents)));
+    const auto wanted = static_cast<std::int64_t>(choice.valid_fraction * static_cast<double>(total_bytes(documents)));
     DocumentChoice held_out = choose_documents(std::move(documents), wanted, choice.seed, "valid");
     documents = std::move(held_out.rest);
     valid = std::move(held_out.chosen);
     require_input(!documents.empty() && !valid.empty(), "{} bytes of text are too few to hold out {}: add text",
-                  bytes_of(documents) + bytes_of(valid), wanted);
+                  total_bytes(documents) + total_bytes(valid), wanted);
   }
   std::vector<CorpusItem> items;
   for (TextDocument& document : documents) items.push_back({.document = std::move(document)});
@@ -102,7 +102,7 @@ std::vector<CorpusItem> choose_items(std::vector<CorpusItem> files, const Corpus
   const auto share_of = [&](std::int64_t bytes) {
     return static_cast<std::int64_t>(share * static_cast<double>(bytes));
   };
-  const std::int64_t most_of_texts = share_of(bytes_of(texts));
+  const std::int64_t most_of_texts = share_of(total_bytes(texts));
   std::vector<CorpusItem> items = choose_texts(std::move(texts), choice, most_of_texts);
   for (CorpusItem& item : items) item.modified = modified.at(item.document.file.native());
   for (CorpusItem& file : files) {

@@ -11,7 +11,7 @@
 namespace lyceum {
 
 /// Returns the sum of the sizes of the documents, in bytes.
-std::int64_t bytes_of(std::span<const TextDocument> documents);
+std::int64_t total_bytes(std::span<const TextDocument> documents);
 
 /// The result of choose_documents().
 struct DocumentChoice {

@@ -28,16 +28,25 @@ namespace fs = std::filesystem;
 
 /// Bytes at the beginning of a file that decide whether it is text. If they end within a character, the rest of that
 /// character is read, too.
-constexpr std::size_t looked_at = 8192;
+constexpr std::size_t examined_bytes = 8192;
 
 const RecordFormat& format_of(const fs::path& path, std::string_view beginning, bool all_records) {
   const RecordFormat* const binary = looks_like_text(beginning) ? nullptr : format_by_beginning(beginning);
-  return binary ? *binary : all_records ? json_lines : format_by_name(path);
+  if (binary) return *binary;
+  return all_records ? json_lines : format_by_name(path);
 }
 
+/// Returns why stat() failed with `error`. `linked`: the path leads through a link.
+const char* why_not_found(int error, bool linked) {
+  if (error == ELOOP) return "linked in a circle";
+  if (linked && (error == ENOENT || error == ENOTDIR)) return "linked to nothing";
+  return "not readable";
+}
+
+/// Collects the names of all files under some roots, and then decides which of them to read.
 class FileSearch {
  public:
-  void look_at_root(const std::string& root) {
+  void add_root(const std::string& root) {
     const fs::path path(root);
     struct stat status {};
     require_usage(root != "-" || ::stat("-", &status) == 0,
@@ -57,8 +66,8 @@ class FileSearch {
     add_name(fs::canonical(absolute.parent_path()) / absolute.filename(), status, fs::is_symlink(path));
   }
 
-  /// Call it after look_at_root() of all roots.
-  CorpusFiles result(bool all_records) {
+  /// Call it after add_root() of all roots.
+  CorpusFiles finish(bool all_records) {
     follow_links();
     CorpusFiles result;
     for (auto& [identity, names] : files_) {
@@ -69,7 +78,7 @@ class FileSearch {
     }
     std::map<fs::path, CorpusItem> items;
     for (const auto& [identity, names] : files_) {
-      if (std::optional<CorpusItem> item = look_at(names[0].path, all_records)) items[names[0].path] = std::move(*item);
+      if (std::optional<CorpusItem> item = examine(names[0].path, all_records)) items[names[0].path] = std::move(*item);
     }
     for (auto& [path, item] : items) result.files.push_back(std::move(item));
     for (const auto& [path, why] : skipped_) result.skipped.add(why, path.native());
@@ -119,16 +128,16 @@ class FileSearch {
       } else if (std::error_code gone; fs::is_symlink(path, gone)) {
         links_.push_back(path);
       } else {
-        look_at_entry(path, linked);
+        add_entry(path, linked);
       }
     }
   }
 
-  void look_at_entry(const fs::path& path, bool linked) {
+  void add_entry(const fs::path& path, bool linked) {
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0) {
-      const bool absent = linked && (errno == ENOENT || errno == ENOTDIR);
-      skipped_[path] = errno == ELOOP ? "linked in a circle" : absent ? "linked to nothing" : "not readable";
+      const int error = errno;
+      skipped_[path] = why_not_found(error, linked);
     } else if (S_ISDIR(status.st_mode)) {
       list(path, status, linked);
     } else if (!S_ISREG(status.st_mode)) {
@@ -143,12 +152,12 @@ class FileSearch {
   /// Looks at the targets of all links. Runs after all other entries, so that a folder is listed under its own name if
   /// it is also found without a link. The loop extends `links_`: linked folders may contain links.
   void follow_links() {
-    for (std::size_t i = 0; i < links_.size(); ++i) look_at_entry(fs::path(links_[i]), true);
+    for (std::size_t i = 0; i < links_.size(); ++i) add_entry(fs::path(links_[i]), true);
   }
 
   /// Returns the item of a file; nothing if the file is skipped.
-  std::optional<CorpusItem> look_at(const fs::path& path, bool all_records) {
-    std::string beginning(looked_at, '\0');
+  std::optional<CorpusItem> examine(const fs::path& path, bool all_records) {
+    std::string beginning(examined_bytes, '\0');
     TextStream stream(path);
     beginning.resize(stream.read(beginning));
     for (char next; cut_character_bytes(beginning) > 0 && stream.read({&next, 1}) == 1;) beginning += next;
@@ -179,8 +188,8 @@ class FileSearch {
 
 CorpusFiles find_corpus_files(std::span<const std::string> roots, bool all_records) {
   FileSearch search;
-  for (const std::string& root : roots) search.look_at_root(root);
-  return search.result(all_records);
+  for (const std::string& root : roots) search.add_root(root);
+  return search.finish(all_records);
 }
 
 }  // namespace lyceum

@@ -14,7 +14,7 @@ ItemBytes::ItemBytes(const CorpusItem& item, std::int64_t taken)
   if (is_limited_) left_ = item.most_bytes - taken;
 }
 
-bool ItemBytes::is_cut() {
+bool ItemBytes::probe_cut() {
   char next = 0;
   return is_limited_ && left_ <= 0 && stream_.read({&next, 1}) > 0;
 }

@@ -18,9 +18,9 @@ class ItemBytes {
   ItemBytes(const CorpusItem& item, std::int64_t taken);
   /// Appends up to `bytes` bytes to `out`. Returns false if there are none left.
   bool read(std::size_t bytes, std::string& out);
-  /// True if CorpusItem::most_bytes were read and more bytes follow, so that the last line or character may be
-  /// incomplete.
-  bool is_cut();
+  /// Returns true if CorpusItem::most_bytes were read and more bytes follow, so that the last line or character may be
+  /// incomplete. Consumes the next byte to find out, so call it once, after the last read().
+  bool probe_cut();
   /// Returns how many bytes of the item were read so far, as stored (compressed).
   std::int64_t stored_bytes() const { return stream_.file_position() - begin_; }
 

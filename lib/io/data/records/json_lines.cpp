@@ -47,7 +47,7 @@ class JsonLines : public RecordSource {
     }
     // Only the first line can be too long: the lines after it were added by the last read.
     if (std::min(rest_.find('\n'), rest_.size()) > reading_.sizes.document) return too_long();
-    if (end == 0 && !bytes_.is_cut()) end = rest_.size();  // the last line of the file has no newline
+    if (end == 0 && !bytes_.probe_cut()) end = rest_.size();  // the last line of the file has no newline
     if (end == 0) return std::nullopt;
     std::string lines = rest_.substr(0, end);
     rest_.erase(0, end);
@@ -150,7 +150,7 @@ bool begins_with_record(std::string beginning, TextStream& stream) {
     beginning.resize(begun + stream.read(std::span(beginning).subspan(begun)));
   }
   try {
-    return parsed_record(first_line(beginning)).is_object();
+    return parse_record(first_line(beginning)).is_object();
   } catch (const Error&) {
     return beginning.size() == longest_line && first_line(beginning).starts_with("{\"");
   }

@@ -10,7 +10,7 @@
 
 namespace lyceum {
 
-nlohmann::json parsed_record(std::string_view line) {
+nlohmann::json parse_record(std::string_view line) {
   constexpr int deepest = 1000;  // levels; Python's json has about the same limit
   require_shallow(line, deepest);
   nlohmann::json record = parse_as_python(line);
@@ -31,7 +31,7 @@ void require_text(const nlohmann::json& value, std::string_view key) {
 }
 
 std::string text_of_record(std::string_view line, const std::string& key) {
-  nlohmann::json record = parsed_record(line);
+  nlohmann::json record = parse_record(line);
   require_input(record.is_object() && record.contains(key), "without \"{}\"", key);
   nlohmann::json& text = record[key];
   require_text(text, key);

@@ -51,7 +51,7 @@ class PlainText : public RecordSource {
       while (rest_.size() <= bytes && bytes_->read(bytes + 1 - rest_.size(), rest_)) {
       }
       goes_on = rest_.size() > bytes;
-      if (!goes_on && bytes_->is_cut()) rest_.resize(rest_.size() - cut_character_bytes(rest_));
+      if (!goes_on && bytes_->probe_cut()) rest_.resize(rest_.size() - cut_character_bytes(rest_));
       end = goes_on ? reading_.cut(rest_) : rest_.size();
       if (!goes_on) break;
     }

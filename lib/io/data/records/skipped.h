@@ -27,14 +27,14 @@ class Skipped {
   static Skipped from_json(const nlohmann::json& json);
 
  private:
-  struct Some {
+  struct Entry {
     std::int64_t count = 0;
     std::vector<std::string> first;
   };
   static constexpr std::size_t most_reasons = 30;
-  Some& of(const std::string& reason);
+  Entry& entry_of(const std::string& reason);
 
-  std::map<std::string, Some> reasons_;
+  std::map<std::string, Entry> reasons_;
 };
 
 }  // namespace lyceum

@@ -127,7 +127,7 @@ MegatronWriter::Progress MegatronWriter::save() {
   return out.done;
 }
 
-bool MegatronWriter::kept(const std::string& prefix, std::int64_t vocab, const Progress& progress) {
+bool MegatronWriter::can_resume(const std::string& prefix, std::int64_t vocab, const Progress& progress) {
   const auto holds = [&](const std::string& file, std::int64_t bytes) {
     std::error_code error;
     const std::uintmax_t size = std::filesystem::file_size(PartialFile::name_of(file), error);

@@ -43,7 +43,7 @@ class MegatronWriter {
   /// Writes everything that was added to the disk. It is kept even if the writer is destroyed before finish().
   Progress save();
   /// True if the unfinished files of `prefix` have at least the sizes that `progress` requires.
-  static bool kept(const std::string& prefix, std::int64_t vocab, const Progress& progress);
+  static bool can_resume(const std::string& prefix, std::int64_t vocab, const Progress& progress);
   /// Publishes the files. Throws a bad_input Error if no token was added.
   void finish();
 

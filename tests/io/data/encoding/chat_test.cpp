@@ -34,17 +34,17 @@ const char* const two_answers =
         {"role": "assistant", "content": "A1"}, {"role": "user", "content": "Q2"}, {"role": "assistant", "content": "A2"}]})";
 
 /// Returns the text of a document with its trained ranges in braces, and with $ for each end-of-text token.
-std::string shown(const std::vector<ChatStretch>& stretches) {
+std::string shown(const std::vector<ChatStretch>& segments) {
   std::string text;
-  for (const ChatStretch& stretch : stretches) {
+  for (const ChatStretch& segment : segments) {
     std::size_t at = 0;
-    for (const TextRange& range : stretch.trained) {
-      text += stretch.text.substr(at, range.begin - at) + "{" +
-              stretch.text.substr(range.begin, range.end - range.begin) + "}";
+    for (const TextRange& range : segment.trained) {
+      text += segment.text.substr(at, range.begin - at) + "{" +
+              segment.text.substr(range.begin, range.end - range.begin) + "}";
       at = range.end;
     }
-    text += stretch.text.substr(at);
-    if (stretch.ends_text) text += stretch.end_trained ? "{$}" : "$";
+    text += segment.text.substr(at);
+    if (segment.ends_text) text += segment.end_trained ? "{$}" : "$";
   }
   return text;
 }

@@ -83,35 +83,35 @@ std::optional<std::int32_t> AddedTokens::id(std::string_view content) const {
   return found == ids_.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::vector<Stretch> AddedTokens::split(std::string_view text, Pass pass) const {
+std::vector<TextSegment> AddedTokens::split(std::string_view text, Pass pass) const {
   const Trie& trie = pass == Pass::raw ? raw_ : normalized_;
-  std::vector<Stretch> stretches;
+  std::vector<TextSegment> segments;
   std::size_t done = 0;  // end of the last added token
   for (std::size_t at = 0; at < text.size();) {
     std::size_t bytes = 0;
-    std::int32_t place = 0;
+    std::int32_t index = 0;
     if (trie.begins(text[at])) {
       trie.prefixes(text.substr(at), [&](std::size_t length, std::int32_t value) {
         bytes = length;
-        place = value;
+        index = value;
       });
     }
     if (bytes == 0) {
       ++at;
       continue;
     }
-    const Token& token = tokens_[static_cast<std::size_t>(place)];
+    const Token& token = tokens_[static_cast<std::size_t>(index)];
     std::size_t begin = at, end = at + bytes;
     at = end;
     if (token.single_word && (ends_with_word(text.substr(0, begin)) || starts_with_word(text.substr(end)))) continue;
     if (token.strips_left) begin = std::max(skip_left(text, begin, 0), done);
     if (token.strips_right) end = skip_right(text, end);
-    if (done < begin) stretches.push_back({text.substr(done, begin - done), std::nullopt});
-    stretches.push_back({text.substr(begin, end - begin), token.id});
+    if (done < begin) segments.push_back({text.substr(done, begin - done), std::nullopt});
+    segments.push_back({text.substr(begin, end - begin), token.id});
     done = end;
   }
-  if (done < text.size()) stretches.push_back({text.substr(done), std::nullopt});
-  return stretches;
+  if (done < text.size()) segments.push_back({text.substr(done), std::nullopt});
+  return segments;
 }
 
 }  // namespace lyceum

@@ -16,7 +16,7 @@
 namespace lyceum {
 
 /// A part of a text: either an added token or the text between two of them. `text` refers to the text that was split.
-struct Stretch {
+struct TextSegment {
   std::string_view text;
   std::optional<std::int32_t> token;
 };
@@ -33,7 +33,7 @@ class AddedTokens {
   /// rest.
   enum class Pass { raw, normalized };
   /// Splits a text into added tokens and the text between them. No part is empty.
-  std::vector<Stretch> split(std::string_view text, Pass pass) const;
+  std::vector<TextSegment> split(std::string_view text, Pass pass) const;
 
   /// An entry of `added_tokens`; see the documentation of the class AddedToken of `tokenizers`.
   struct Token {

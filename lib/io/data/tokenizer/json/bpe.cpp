@@ -28,10 +28,10 @@ class MergeTable {
   explicit MergeTable(std::size_t merges) : slots_(std::bit_ceil(std::max<std::size_t>(16, 2 * merges))) {}
 
   void set(std::int32_t left, std::int32_t right, Merge merge) {
-    Slot& slot = slots_[place(key_of(left, right))];
+    Slot& slot = slots_[slot_of(key_of(left, right))];
     slot = {key_of(left, right), merge};
   }
-  Merge find(std::int32_t left, std::int32_t right) const { return slots_[place(key_of(left, right))].merge; }
+  Merge find(std::int32_t left, std::int32_t right) const { return slots_[slot_of(key_of(left, right))].merge; }
 
  private:
   static constexpr std::uint64_t free = std::numeric_limits<std::uint64_t>::max();
@@ -44,7 +44,7 @@ class MergeTable {
     return static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right);
   }
   /// Returns the index of the slot with this key, or of the free slot for it.
-  std::size_t place(std::uint64_t key) const {
+  std::size_t slot_of(std::uint64_t key) const {
     const std::size_t mask = slots_.size() - 1;
     std::size_t at = (key * 0x9E3779B97F4A7C15u) >> 32 & mask;
     while (slots_[at].key != key && slots_[at].key != free) at = (at + 1) & mask;
@@ -64,15 +64,15 @@ class Merging {
   void run() {
     constexpr std::size_t few = 32;
     if (ids_.size() - begin_ <= few) {
-      by_search();
+      merge_by_search();
     } else {
-      by_heap();
+      merge_by_heap();
     }
   }
 
  private:
   /// Examines all pairs for each merge, which is fastest for few tokens.
-  void by_search() {
+  void merge_by_search() {
     ranks_.clear();
     for (std::size_t i = begin_; i + 1 < ids_.size(); ++i) ranks_.push_back(merges_.find(ids_[i], ids_[i + 1]));
     while (!ranks_.empty()) {
@@ -99,13 +99,13 @@ class Merging {
   };
 
   /// Keeps the possible merges in a heap and the tokens in a linked list: O(n log n).
-  void by_heap() {
+  void merge_by_heap() {
     nodes_.clear();
     for (std::size_t i = begin_; i < ids_.size(); ++i) {
       const auto at = static_cast<std::int32_t>(i - begin_);
       nodes_.push_back({ids_[i], at - 1, i + 1 < ids_.size() ? at + 1 : -1});
     }
-    for (std::int32_t at = 0; at < std::ssize(nodes_); ++at) consider(at);
+    for (std::int32_t at = 0; at < std::ssize(nodes_); ++at) add_candidate(at);
     while (!heap_.empty()) {
       const Candidate best = heap_.top();
       heap_.pop();
@@ -117,8 +117,8 @@ class Merging {
       left.next = right.next;
       right.id = -1;
       if (left.next >= 0) nodes_[static_cast<std::size_t>(left.next)].previous = best.at;
-      consider(left.previous);
-      consider(best.at);
+      add_candidate(left.previous);
+      add_candidate(best.at);
     }
     ids_.resize(begin_);
     for (std::int32_t at = 0; at >= 0; at = nodes_[static_cast<std::size_t>(at)].next) {
@@ -126,7 +126,7 @@ class Merging {
     }
   }
 
-  void consider(std::int32_t at) {
+  void add_candidate(std::int32_t at) {
     if (at < 0) return;
     const Node& left = nodes_[static_cast<std::size_t>(at)];
     if (left.next < 0) return;
@@ -172,12 +172,12 @@ class Bpe : public SubwordModel {
     }
   }
 
-  void encode(std::string_view piece, std::vector<std::int32_t>& ids) const override {
+  void encode(std::string_view word, std::vector<std::int32_t>& ids) const override {
     if (ignore_merges_) {
-      if (const std::optional<std::int32_t> whole = vocabulary_.id(piece)) return ids.push_back(*whole);
+      if (const std::optional<std::int32_t> whole = vocabulary_.id(word)) return ids.push_back(*whole);
     }
     const std::size_t begin = ids.size();
-    add_characters(piece, ids);
+    add_characters(word, ids);
     Merging(merges_, ids, begin).run();
   }
 
@@ -218,14 +218,14 @@ class Bpe : public SubwordModel {
 
   /// Appends the tokens that are merged afterwards. Each character becomes its own token if the vocabulary has one;
   /// else the tokens of its bytes, if byte_fallback; else the unknown token, if there is one; else nothing.
-  void add_characters(std::string_view piece, std::vector<std::int32_t>& ids) const {
+  void add_characters(std::string_view word, std::vector<std::int32_t>& ids) const {
     bool pending = false;  // an unknown token is yet to be appended
     const auto put_pending = [&] {
       if (std::exchange(pending, false)) ids.push_back(*unknown_);
     };
-    for (std::size_t at = 0, length = 0; at < piece.size(); at += length) {
-      length = utf8_length(piece, at);
-      const std::string_view character = piece.substr(at, length);
+    for (std::size_t at = 0, length = 0; at < word.size(); at += length) {
+      length = utf8_length(word, at);
+      const std::string_view character = word.substr(at, length);
       if (const std::optional<std::int32_t> id = character_id(character)) {
         put_pending();
         ids.push_back(*id);

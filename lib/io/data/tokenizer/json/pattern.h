@@ -21,9 +21,9 @@ Regex read_pattern(const nlohmann::json& json);
 class Replace {
  public:
   Replace(Regex pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
-  /// Returns the text after the replacements. Replaces each of `places`, which are ascending offsets in `text`, by the
+  /// Returns the text after the replacements. Replaces each of `offsets`, which are ascending offsets in `text`, by the
   /// offset of the same position in the result; an offset within a match becomes the offset of its `content`.
-  std::string operator()(std::string_view text, RegexBudget& budget, std::span<std::size_t> places = {}) const;
+  std::string operator()(std::string_view text, RegexBudget& budget, std::span<std::size_t> offsets = {}) const;
 
  private:
   Regex pattern_;

@@ -11,27 +11,27 @@
 
 namespace lyceum {
 
-/// A text, which is valid UTF-8, and the pieces into which it is split. Pieces are in order and not empty, and each is
-/// encoded separately by the model.
-struct PieceList {
+/// A text, which is valid UTF-8, and the words into which it is split (called "splits" by `tokenizers`). Words are in
+/// order and not empty, and each is encoded separately by the model. They need not be words of a language.
+struct WordList {
   std::string text;
-  std::vector<TextRange> pieces;
-  bool at_start;                    // the first piece is at the beginning of the whole input
+  std::vector<TextRange> words;
+  bool at_start;                    // the first word is at the beginning of the whole input
   RegexBudget& budget;              // the budget of the document
   std::vector<TextRange> marked{};  // marked ranges of `text`; sorted, disjoint; each step adjusts them
 };
 
-/// One step of pre-tokenization: changes the text or splits its pieces further.
+/// One step of pre-tokenization: changes the text or splits its words further.
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
-  virtual void apply(PieceList& list) const = 0;
+  virtual void apply(WordList& list) const = 0;
 };
 
 /// A whole pre-tokenizer.
 struct PreTokenization {
   std::vector<std::unique_ptr<PreTokenizer>> steps;  // in the order of application
-  /// True if the last step is ByteLevel: the model encodes byte_characters() of each piece instead of the piece.
+  /// True if the last step is ByteLevel: the model encodes byte_characters() of each word instead of the word.
   bool to_bytes = false;
 };
 /// Reads the `pre_tokenizer` of a tokenizer.json; no steps for null. Throws a bad_input Error that names a component

@@ -145,7 +145,7 @@ Regex::Regex(const std::string& pattern) : implementation_(std::make_unique<Impl
                 "a regular expression of {} bytes: must be UTF-8 and have at most {}", pattern.size(), longest_pattern);
   implementation_->pattern = pattern;
   const std::string own =
-      rewritten_regex(pattern, "(*" + std::string(counter_name) + ")", "(*" + std::string(barrier_name) + ")");
+      rewrite_regex(pattern, "(*" + std::string(counter_name) + ")", "(*" + std::string(barrier_name) + ")");
   OnigErrorInfo info{};
   const int code = onig_new(&implementation_->regex, bytes_of(own), bytes_of(own) + own.size(), ONIG_OPTION_NONE,
                             ONIG_ENCODING_UTF8, ONIG_SYNTAX_ONIGURUMA, &info);

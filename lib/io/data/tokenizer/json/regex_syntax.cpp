@@ -41,16 +41,16 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 13> new_char
 /// Returns the new characters of \w ("w"), of \d ("d") or of a general category. A category of one letter includes all
 /// its subcategories: L is Lu, Ll, ….
 std::string new_characters_of(std::string_view name) {
+  const auto includes = [&](std::string_view category) {
+    if (name == "w") return category.front() == 'L' || category.front() == 'M' || category == "Nd";
+    if (name == "d") return category == "Nd";
+    if (name == "LC") return category == "Lu" || category == "Ll";  // also Lt, which has no new characters
+    if (name == "Cn") return true;                                  // they were unassigned
+    return category.starts_with(name);
+  };
   std::string all;
   for (const auto& [category, characters] : new_characters) {
-    const bool word = category.front() == 'L' || category.front() == 'M' || category == "Nd";
-    const bool cased = category == "Lu" || category == "Ll";  // LC also includes Lt, which has no new characters
-    const bool part = name == "w"    ? word
-                      : name == "d"  ? category == "Nd"
-                      : name == "LC" ? cased
-                      : name == "Cn" ? true  // they were unassigned
-                                     : category.starts_with(name);
-    if (part) all += characters;
+    if (includes(category)) all += characters;
   }
   return all;
 }
@@ -137,10 +137,10 @@ class Rewriting {
   }
 
  private:
-  /// An open group. `whole`: it is not backtracked into. `repeats`: it contains a repetition.
+  /// An open group. `atomic`: it is not backtracked into. `repeats`: it contains a repetition.
   struct Group {
     std::size_t content;  // offset of its content in the output
-    bool whole, repeats;
+    bool atomic, repeats;
     bool ignores_case_behind;  // case is ignored after the group
   };
 
@@ -153,7 +153,7 @@ class Rewriting {
   /// Writes a class with additional characters: `has` is the original class, `more` the contents of the addition.
   /// `in_class`: it is within brackets. With the option `i`, characters in brackets also match in the other case, but a
   /// class such as \d outside of brackets does not.
-  void widened(std::string_view has, std::string_view more, bool negated, bool in_class) {
+  void append_widened(std::string_view has, std::string_view more, bool negated, bool in_class) {
     if (ignores_case_ && !in_class && !more.empty()) {
       const bool single = has.rfind('\\') == 0;
       const std::string plain = single ? std::string(has) : "[" + std::string(has) + "]";
@@ -168,17 +168,17 @@ class Rewriting {
     }
   }
 
-  void word(bool negated, bool in_class) {
+  void append_word(bool negated, bool in_class) {
     // Outside of brackets, \w also includes the other digits of Latin-1: ² ³ ¹ ¼ ½ ¾.
     const std::string digits = in_class ? "" : R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
-    widened("\\w", digits + new_characters_of("w"), negated, in_class);
+    append_widened("\\w", digits + new_characters_of("w"), negated, in_class);
   }
 
   /// Writes \b (between a word character and another one) or, if negated, \B.
-  void boundary(bool negated) {
+  void append_boundary(bool negated) {
     const auto look = [&](const char* open) {
       out_ += open;
-      word(false, false);
+      append_word(false, false);
       out_ += ')';
     };
     out_ += "(?:";
@@ -195,12 +195,12 @@ class Rewriting {
     if (c == 'w' || c == 'W' || c == 'd' || c == 'D') {
       at_ += 2;
       const auto lower = static_cast<char>(std::tolower(c));
-      if (lower == 'w') return word(c != lower, in_class);
-      return widened("\\d", new_characters_of("d"), c != lower, in_class);
+      if (lower == 'w') return append_word(c != lower, in_class);
+      return append_widened("\\d", new_characters_of("d"), c != lower, in_class);
     }
     if (!in_class && (c == 'b' || c == 'B')) {
       at_ += 2;
-      return boundary(c == 'B');
+      return append_boundary(c == 'B');
     }
     if ((c == 'p' || c == 'P') && at_ + 2 < in_.size() && in_[at_ + 2] == '{') return property(in_class);
     if (c == 'X' || c == 'y' || c == 'Y') {
@@ -236,24 +236,24 @@ class Rewriting {
     }
     at_ += end + 1;
     if (name == "posixpunct")
-      return widened("\\p{P}\\p{S}", new_characters_of("P") + new_characters_of("S"), negated, in_class);
-    if (name == "word") return word(negated, in_class);
-    if (name == "digit") return widened("\\d", new_characters_of("d"), negated, in_class);
+      return append_widened("\\p{P}\\p{S}", new_characters_of("P") + new_characters_of("S"), negated, in_class);
+    if (name == "word") return append_word(negated, in_class);
+    if (name == "digit") return append_widened("\\d", new_characters_of("d"), negated, in_class);
     const std::string category = category_of(name);
     const std::string more = category.empty() ? "" : new_characters_of(category);
     if (more.empty()) {
       out_ += given;
     } else if (category == "Cn" || category == "C") {
-      narrowed(category, negated);
+      append_narrowed(category, negated);
     } else if (category == "Mn") {
-      widened(R"([\p{Mn}&&[^\x{1171e}]])", more, negated, in_class);  // Unicode 15 moved U+1171E to Mc
+      append_widened(R"([\p{Mn}&&[^\x{1171e}]])", more, negated, in_class);  // Unicode 15 moved U+1171E to Mc
     } else {
-      widened("\\p{" + category + "}", more, negated, in_class);
+      append_widened("\\p{" + category + "}", more, negated, in_class);
     }
   }
 
   /// Writes \p{Cn} or \p{C} without the new characters, which are no longer unassigned; those of Cf remain in \p{C}.
-  void narrowed(const std::string& category, bool negated) {
+  void append_narrowed(const std::string& category, bool negated) {
     const std::string lost = new_characters_of("Cn"), kept = category == "C" ? new_characters_of("Cf") : "";
     if (negated) {
       out_.append("[\\P{" + category + "}").append(lost).append(kept.empty() ? "" : "&&[^" + kept + "]").append("]");
@@ -272,15 +272,15 @@ class Rewriting {
       } else if (rest().starts_with("[:punct:]") || rest().starts_with("[:^punct:]")) {
         const bool negated = in_[at_ + 2] == '^';
         at_ += negated ? 10 : 9;
-        widened("\\p{P}\\p{S}", new_characters_of("P") + new_characters_of("S"), negated, true);
+        append_widened("\\p{P}\\p{S}", new_characters_of("P") + new_characters_of("S"), negated, true);
       } else if (rest().starts_with("[:word:]") || rest().starts_with("[:^word:]")) {
         const bool negated = in_[at_ + 2] == '^';
         at_ += negated ? 9 : 8;
-        word(negated, true);
+        append_word(negated, true);
       } else if (rest().starts_with("[:digit:]") || rest().starts_with("[:^digit:]")) {
         const bool negated = in_[at_ + 2] == '^';
         at_ += negated ? 10 : 9;
-        widened("\\d", new_characters_of("d"), negated, true);
+        append_widened("\\d", new_characters_of("d"), negated, true);
       } else if (rest().starts_with("[:")) {
         const std::size_t end = rest().find(":]");
         copy(end == std::string_view::npos ? 1 : end + 2);
@@ -298,12 +298,14 @@ class Rewriting {
     require_input(!rest().starts_with("(?~") && !rest().starts_with("(?{") && !rest().starts_with("(*"),
                   "the regular expression {} has a group {}, which is not supported", excerpt(in_),
                   rest().substr(0, 3));
-    const bool whole = rest().starts_with("(?=") || rest().starts_with("(?!") || rest().starts_with("(?>");
+    const bool atomic = rest().starts_with("(?=") || rest().starts_with("(?!") || rest().starts_with("(?>");
     const bool behind = rest().starts_with("(?<=") || rest().starts_with("(?<!");
-    std::size_t bytes = whole ? 3 : behind ? 4 : 1;
+    std::size_t bytes = 1;  // of the opening of the group
+    if (atomic) bytes = 3;
+    if (behind) bytes = 4;
     const bool before = ignores_case_;
-    bool alone = false;                                   // (?i), which applies up to the end of the enclosing group
-    if (!whole && !behind && rest().starts_with("(?")) {  // options, a name or a condition
+    bool alone = false;                                    // (?i), which applies up to the end of the enclosing group
+    if (!atomic && !behind && rest().starts_with("(?")) {  // options, a name or a condition
       bytes = 2;
       bool on = true;
       for (; at_ + bytes < in_.size(); ++bytes) {
@@ -319,7 +321,7 @@ class Rewriting {
       alone = at_ + bytes < in_.size() && in_[at_ + bytes] == ')';
     }
     copy(bytes);
-    groups_.push_back({out_.size(), whole, false, alone ? ignores_case_ : before});
+    groups_.push_back({out_.size(), atomic, false, alone ? ignores_case_ : before});
   }
 
   void close() {
@@ -327,7 +329,7 @@ class Rewriting {
       const Group group = groups_.back();
       groups_.pop_back();
       ignores_case_ = group.ignores_case_behind;
-      if (group.whole && group.repeats) {
+      if (group.atomic && group.repeats) {
         out_.insert(group.content, "(?:");
         out_.append(")").append(counter_);
       }
@@ -378,7 +380,7 @@ class Rewriting {
 
 }  // namespace
 
-std::string rewritten_regex(const std::string& pattern, const std::string& counter, const std::string& barrier) {
+std::string rewrite_regex(const std::string& pattern, const std::string& counter, const std::string& barrier) {
   return Rewriting(pattern, counter, barrier).run();
 }
 

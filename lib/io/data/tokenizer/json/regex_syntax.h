@@ -18,6 +18,6 @@ namespace lyceum {
 ///   lookaheads and atomic groups that contain a repetition), and before every backreference.
 ///
 /// Throws a bad_input Error that names the part that cannot be rewritten.
-std::string rewritten_regex(const std::string& pattern, const std::string& counter, const std::string& barrier);
+std::string rewrite_regex(const std::string& pattern, const std::string& counter, const std::string& barrier);
 
 }  // namespace lyceum

@@ -43,16 +43,16 @@ class Vocabulary {
   std::vector<bool> present_;
 };
 
-/// Encodes the pieces that the pre-tokenizer produces.
+/// Encodes the words that the pre-tokenizer produces.
 class SubwordModel {
  public:
   virtual ~SubwordModel() = default;
   const Vocabulary& vocabulary() const { return vocabulary_; }
-  /// Appends the ids of a piece, which is valid UTF-8 and not empty. Throws a bad_input Error if a character has no
+  /// Appends the ids of a word, which is valid UTF-8 and not empty. Throws a bad_input Error if a character has no
   /// token and the model requires an unknown token but defines none.
-  virtual void encode(std::string_view piece, std::vector<std::int32_t>& ids) const = 0;
-  /// Returns the offset in the piece at which each of its ids ends. An unknown token extends up to the next known one.
-  std::vector<std::size_t> ends_of(std::string_view piece, std::span<const std::int32_t> ids) const;
+  virtual void encode(std::string_view word, std::vector<std::int32_t>& ids) const = 0;
+  /// Returns the offset in the word at which each of its ids ends. An unknown token extends up to the next known one.
+  std::vector<std::size_t> ends_of(std::string_view word, std::span<const std::int32_t> ids) const;
 
  protected:
   /// Returns the tokens <0x00> to <0xFF> of the bytes of a text; nothing if one of them is missing.

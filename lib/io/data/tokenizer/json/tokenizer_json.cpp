@@ -103,13 +103,13 @@ struct TokenizerJson::Implementation {
                   excerpt(json_text(member(json, "version"))));
   }
 
-  /// True if the pieces of a part of a document are pieces of the document: nothing is added in front of a text, and
+  /// True if the words of a part of a document are words of the document: nothing is added in front of a text, and
   /// there is a pre-tokenizer.
-  bool cuts() const {
+  bool can_cut() const {
     std::string text = "a";
     RegexBudget budget(text.size());
     for (const Normalizer& normalize : normalizers) text = normalize(text, budget, {});
-    PieceList list{.text = text, .pieces = {{0, text.size()}}, .at_start = true, .budget = budget};
+    WordList list{.text = text, .words = {{0, text.size()}}, .at_start = true, .budget = budget};
     for (const auto& step : pre_tokenization.steps) step->apply(list);
     return list.text == "a" && !pre_tokenization.steps.empty();
   }
@@ -156,23 +156,23 @@ struct TokenizerJson::Implementation {
     return id ? id : model->vocabulary().id(token);
   }
 
-  void encode_piece(std::string_view piece, std::vector<std::int32_t>& ids) const {
+  void encode_word(std::string_view word, std::vector<std::int32_t>& ids) const {
     if (pre_tokenization.to_bytes) {
-      model->encode(byte_characters(piece), ids);
+      model->encode(byte_characters(word), ids);
     } else {
-      model->encode(piece, ids);
+      model->encode(word, ids);
     }
   }
 
-  /// Appends the marks of `ids`, which are those of a piece of `list`.
-  void mark(const PieceList& list, TextRange piece, std::span<const std::int32_t> ids,
+  /// Appends the marks of `ids`, which are those of a word of `list`.
+  void mark(const WordList& list, TextRange word, std::span<const std::int32_t> ids,
             std::vector<std::uint8_t>& marks) const {
-    std::vector<TextRange> ranges = ranges_within(list.marked, piece);
-    if (ranges.empty() || ranges.front() == TextRange{0, piece.end - piece.begin}) {
+    std::vector<TextRange> ranges = ranges_within(list.marked, word);
+    if (ranges.empty() || ranges.front() == TextRange{0, word.end - word.begin}) {
       marks.resize(marks.size() + ids.size(), ranges.empty() ? 0 : 1);
       return;
     }
-    std::string text = list.text.substr(piece.begin, piece.end - piece.begin);
+    std::string text = list.text.substr(word.begin, word.end - word.begin);
     if (pre_tokenization.to_bytes) {
       for (TextRange& range : ranges) {
         range = {byte_characters(text.substr(0, range.begin)).size(),
@@ -187,20 +187,20 @@ struct TokenizerJson::Implementation {
   }
 
   /// Encodes text without added tokens. `at_start`: it is at the beginning of the document.
-  void encode_stretch(std::string_view text, bool at_start, RegexBudget& budget, WordCache* words,
+  void encode_segment(std::string_view text, bool at_start, RegexBudget& budget, WordCache* words,
                       std::vector<std::int32_t>& ids, Marking* marking) const {
-    PieceList list{.text = std::string(text), .pieces = {{0, text.size()}}, .at_start = at_start, .budget = budget};
+    WordList list{.text = std::string(text), .words = {{0, text.size()}}, .at_start = at_start, .budget = budget};
     if (marking) list.marked = marking->ranges;
     for (const auto& step : pre_tokenization.steps) step->apply(list);
-    for (const TextRange& piece : list.pieces) {
-      const std::string_view word = std::string_view(list.text).substr(piece.begin, piece.end - piece.begin);
+    for (const TextRange& range : list.words) {
+      const std::string_view word = std::string_view(list.text).substr(range.begin, range.end - range.begin);
       const std::size_t before = ids.size();
       if (words == nullptr) {
-        encode_piece(word, ids);
+        encode_word(word, ids);
       } else {
-        words->append(word, ids, [&](std::string_view w, std::vector<std::int32_t>& out) { encode_piece(w, out); });
+        words->append(word, ids, [&](std::string_view w, std::vector<std::int32_t>& out) { encode_word(w, out); });
       }
-      if (marking) mark(list, piece, std::span(ids).subspan(before), marking->marks);
+      if (marking) mark(list, range, std::span(ids).subspan(before), marking->marks);
     }
   }
 
@@ -209,24 +209,24 @@ struct TokenizerJson::Implementation {
   template <class Rest>
   void encode_added(std::string_view text, AddedTokens::Pass pass, std::vector<std::int32_t>& ids, Marking* marking,
                     const Rest& rest) const {
-    for (const Stretch& stretch : added.split(text, pass)) {
-      const TextRange range = range_of(stretch.text, text);
-      if (stretch.token) {
-        ids.push_back(*stretch.token);
+    for (const TextSegment& segment : added.split(text, pass)) {
+      const TextRange range = range_of(segment.text, text);
+      if (segment.token) {
+        ids.push_back(*segment.token);
         if (marking) marking->marks.push_back(overlaps(marking->ranges, range) ? 1 : 0);
       } else if (marking) {
         Marking within{.ranges = ranges_within(marking->ranges, range), .marks = marking->marks};
-        rest(stretch.text, &within);
+        rest(segment.text, &within);
       } else {
-        rest(stretch.text, nullptr);
+        rest(segment.text, nullptr);
       }
     }
   }
 
   std::string normalize(std::string_view text, RegexBudget& budget, Marking* marking) const {
     std::string normal(text);
-    const auto run = [&](std::span<std::size_t> places) {
-      for (const Normalizer& step : normalizers) normal = step(normal, budget, places);
+    const auto run = [&](std::span<std::size_t> offsets) {
+      for (const Normalizer& step : normalizers) normal = step(normal, budget, offsets);
     };
     marking ? move_ends(marking->ranges, run) : run({});
     return normal;
@@ -239,8 +239,8 @@ struct TokenizerJson::Implementation {
       const bool begins = part.begins && raw.data() == text.data();
       const std::string normal = normalize(raw, budget, of_raw);
       encode_added(normal, AddedTokens::Pass::normalized, ids, of_raw,
-                   [&](std::string_view stretch, Marking* of_stretch) {
-                     encode_stretch(stretch, begins && stretch.data() == normal.data(), budget, words, ids, of_stretch);
+                   [&](std::string_view segment, Marking* of_segment) {
+                     encode_segment(segment, begins && segment.data() == normal.data(), budget, words, ids, of_segment);
                    });
     });
   }
@@ -272,7 +272,7 @@ void TokenizerJson::encode(std::string_view text, TextPart, WordCache* words, st
 }
 
 std::size_t TokenizerJson::cut(std::string_view text) const {
-  if (!implementation_->cuts()) return 0;
+  if (!implementation_->can_cut()) return 0;
   for (std::size_t at = text.size(); at-- > 1;) {
     if (separates_words(text, at) && !(text[at] == ' ' ? implementation_->spans_words : implementation_->spans_lines)) {
       return at;

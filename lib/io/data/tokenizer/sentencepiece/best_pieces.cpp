@@ -24,9 +24,9 @@ using Tokens = std::vector<std::int32_t>;
 ///
 /// Scores are summed in f32 from the beginning of the text, as SentencePiece does. By rounding, the choice between two
 /// segmentations can depend on all of the text before it. Therefore a text cannot be cut into parts.
-class BestPieces : public PieceSegmentation {
+class UnigramSegmentation : public PieceSegmentation {
  public:
-  BestPieces(const PieceModel& model, const Bytes& bytes) : pieces_(model, bytes) {
+  UnigramSegmentation(const PieceModel& model, const Bytes& bytes) : pieces_(model, bytes) {
     float lowest = std::numeric_limits<float>::max();
     std::vector<std::pair<std::string, std::int32_t>> keys;
     for (std::size_t id = 0; id < model.pieces.size(); ++id) {
@@ -108,8 +108,9 @@ class BestPieces : public PieceSegmentation {
 
 }  // namespace
 
-std::unique_ptr<PieceSegmentation> make_best_pieces(const PieceModel& model, const PieceSegmentation::Bytes& bytes) {
-  return std::make_unique<BestPieces>(model, bytes);
+std::unique_ptr<PieceSegmentation> make_unigram_segmentation(const PieceModel& model,
+                                                             const PieceSegmentation::Bytes& bytes) {
+  return std::make_unique<UnigramSegmentation>(model, bytes);
 }
 
 }  // namespace lyceum

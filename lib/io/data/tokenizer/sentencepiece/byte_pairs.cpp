@@ -75,7 +75,7 @@ class BytePairs : public PieceSegmentation {
                             .next = at < text.size() ? index + 1 : -1,
                             .whole = whole});
       }
-      for (std::int32_t i = 1; i < std::ssize(symbols_); ++i) consider(i - 1, i);
+      for (std::int32_t i = 1; i < std::ssize(symbols_); ++i) add_candidate(i - 1, i);
       while (!candidates_.empty()) {
         const Candidate best = candidates_.top();
         candidates_.pop();
@@ -103,7 +103,7 @@ class BytePairs : public PieceSegmentation {
     Symbol& symbol(std::int32_t index) { return symbols_[static_cast<std::size_t>(index)]; }
     std::string_view text_of(const Symbol& symbol) const { return text_.substr(symbol.begin, symbol.bytes); }
 
-    void consider(std::int32_t left, std::int32_t right) {
+    void add_candidate(std::int32_t left, std::int32_t right) {
       if (left < 0 || right < 0) return;
       const Symbol &a = symbol(left), &b = symbol(right);
       if (a.whole || b.whole) return;
@@ -121,8 +121,8 @@ class BytePairs : public PieceSegmentation {
       left.next = right.next;
       if (right.next >= 0) symbol(right.next).previous = best.left;
       right.bytes = 0;
-      consider(left.previous, best.left);
-      consider(best.left, left.next);
+      add_candidate(left.previous, best.left);
+      add_candidate(best.left, left.next);
     }
 
     void append(std::string_view piece, Tokens& tokens) const {

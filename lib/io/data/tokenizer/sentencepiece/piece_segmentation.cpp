@@ -60,7 +60,7 @@ class Characters : public PieceSegmentation {
 
 std::unique_ptr<PieceSegmentation> make_segmentation(const PieceModel& model, const PieceSegmentation::Bytes& bytes) {
   switch (model.segmentation) {
-    case PieceModel::Segmentation::unigram: return make_best_pieces(model, bytes);
+    case PieceModel::Segmentation::unigram: return make_unigram_segmentation(model, bytes);
     case PieceModel::Segmentation::bpe: return make_byte_pairs(model, bytes);
     case PieceModel::Segmentation::word: return std::make_unique<Words>(model, bytes);
     case PieceModel::Segmentation::character: return std::make_unique<Characters>(model, bytes);

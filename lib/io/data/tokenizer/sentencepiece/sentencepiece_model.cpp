@@ -82,7 +82,7 @@ struct SentencePieceModel::Implementation {
 
   /// Returns the text of tokens before denormalisation. Removes the space that normalisation adds at the beginning of a
   /// document.
-  std::string joined(std::span<const std::int32_t> tokens, bool show_control) const {
+  std::string join_pieces(std::span<const std::int32_t> tokens, bool show_control) const {
     const auto& [charsmap, adds_space, joins_spaces, marks_spaces] = model.normalization;
     std::string text, run;  // `run`: the bytes of consecutive byte tokens
     const auto end_run = [&] {
@@ -153,7 +153,7 @@ void SentencePieceModel::encode(const MarkedText& text, TextPart part, WordCache
   std::vector<TextRange> ranges(text.marked.begin(), text.marked.end());
   std::string normal;
   move_ends(ranges,
-            [&](std::span<std::size_t> places) { normal = implementation_->normalize(text.text, part, places); });
+            [&](std::span<std::size_t> offsets) { normal = implementation_->normalize(text.text, part, offsets); });
   const std::size_t first = tokens.size();
   implementation_->segmentation->encode(normal, words, tokens);
   std::size_t begin = 0;
@@ -165,7 +165,7 @@ void SentencePieceModel::encode(const MarkedText& text, TextPart part, WordCache
 }
 
 std::string SentencePieceModel::decode(std::span<const std::int32_t> tokens, bool show_special) const {
-  const std::string text = implementation_->joined(tokens, show_special);
+  const std::string text = implementation_->join_pieces(tokens, show_special);
   return implementation_->model.denormalization.charsmap.empty() ? text : implementation_->denormalize(text);
 }
 

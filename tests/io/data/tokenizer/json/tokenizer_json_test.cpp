@@ -104,7 +104,7 @@ TEST(TokenizerJson, MergesByRank) {
   EXPECT_EQ(tokenizer.decode(std::vector<std::int32_t>{6, 7, 4}), "abcdab");
 }
 
-TEST(TokenizerJson, ShortAndLongPiecesAreMergedAlike) {
+TEST(TokenizerJson, ShortAndLongWordsAreMergedEqually) {
   const TokenizerJson tokenizer = made_of(letters());
   std::string text;
   std::vector<std::int32_t> expected;

@@ -119,28 +119,28 @@ TEST(SentencePieceModel, EncodesAndDecodesAsThePackageSentencePieceDoes) {
   expect_as_sentencepiece(more ? more : "1 24", more ? std::stoi(std::strchr(more, ' ')) : 24, parts);
   EXPECT_GT(parts["bpe"], 1000);
   EXPECT_GT(parts["char"], 1000);
-  EXPECT_EQ(parts["unigram"], 0);  // unigram models cannot cut texts, see BestPieces
+  EXPECT_EQ(parts["unigram"], 0);  // unigram models cannot cut texts, see UnigramSegmentation
 }
 
 /// Compares with the size of the normalised text in front of each offset.
-TEST(PieceNormalizer, MovesPlaces) {
+TEST(PieceNormalizer, MovesOffsets) {
   for (const bool joins : {false, true}) {
     for (const bool adds : {false, true}) {
       const PieceNormalizer normalize({.charsmap = {}, .adds_space = adds, .joins_spaces = joins, .marks_spaces = true},
                                       false, {"<sym>"});
       const std::string text = "  a b  cé<sym>\xff x  \n  ";
-      std::vector<std::size_t> places;
-      for (std::size_t at = 0; at <= text.size(); ++at) places.push_back(at);
-      const std::string normal = normalize(text, {}, places);
+      std::vector<std::size_t> offsets;
+      for (std::size_t at = 0; at <= text.size(); ++at) offsets.push_back(at);
+      const std::string normal = normalize(text, {}, offsets);
       EXPECT_EQ(normal, normalize(text));
       for (std::size_t at = 0; at < text.size(); ++at) {
         const std::string head = normalize(text.substr(0, at), {.begins = true, .ends = false});
         const bool within = text[at] != 'a' && (static_cast<unsigned char>(text[at]) & 0xC0u) == 0x80u;
         const bool in_symbol = at > text.find("<sym>") && at < text.find("<sym>") + 5;
         if (within || in_symbol) continue;
-        EXPECT_EQ(places[at], std::min(head.size(), normal.size())) << at;
+        EXPECT_EQ(offsets[at], std::min(head.size(), normal.size())) << at;
       }
-      EXPECT_EQ(places.back(), normal.size());
+      EXPECT_EQ(offsets.back(), normal.size());
     }
   }
 }
