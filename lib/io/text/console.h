@@ -25,6 +25,7 @@ struct ProgressLine {
 
 /// Returns the names of the columns, aligned with progress_text() of a run of that many steps.
 std::string progress_header(std::int64_t steps);
+/// Returns the values of a step, aligned in columns. Unknown values are "-".
 std::string progress_text(const ProgressLine& line);
 /// Returns a progress bar, "[=======>      ] 53%  ETA 1h02m", at most `columns` wide. `columns` is at least 20.
 std::string progress_bar(const ProgressLine& line, int columns);
@@ -40,6 +41,7 @@ class Console {
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
+  /// Prints the line of a logged step, after the header if it is due.
   void step(const ProgressLine& line);
   /// Updates the bar only. For steps that are not logged.
   void tick(const ProgressLine& line);

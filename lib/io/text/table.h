@@ -12,8 +12,11 @@ namespace lyceum {
 class Table {
  public:
   explicit Table(std::vector<std::string> headings);
+  /// Adds a row. Missing cells at its end are empty, and control characters are escaped.
   void add(std::vector<std::string> row);
+  /// Returns all lines, each with a newline at its end.
   std::string text() const;
+  /// Returns the same lines without newlines.
   std::vector<std::string> lines() const;
 
  private:

@@ -46,7 +46,7 @@ class WordCache {
 
   struct Slot {
     std::uint32_t hash = 0;  // upper 32 bits of the hash
-    // Offsets of the word in words_ and of its tokens in tokens_.
+    /// Offsets of the word in words_ and of its tokens in tokens_.
     std::uint32_t begin = 0, tokens = 0;
     std::uint16_t token_count = 0;
     std::uint8_t size = 0;

@@ -62,7 +62,7 @@ TEST(Console, DecimalsOfAColumnAreAligned) {
   for (const double big : {1e5, 1e12, 1e-7}) EXPECT_EQ(text(big, big).size(), one.size()) << text(big, big);
 }
 
-TEST(Console, WhatIsUnknownOrBadStillAligns) {
+TEST(Console, UnknownAndNonFiniteValuesAreAligned) {
   ProgressLine line = example();
   line.loss = line.grad_norm = -nan;  // the sign of 0.0 / 0.0
   line.mfu.reset();

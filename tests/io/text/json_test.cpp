@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-TEST(JsonText, IsThatOfTheLibraryWhereAllIsUtf8) {
+TEST(JsonText, EqualsTheLibrarysTextForUtf8) {
   const Json json =
       Json::parse(R"({"a": [1, -2, 2.5, true, null, "x\n\"é🙂"], "b": {}, "c": [], "d": {"e": [[]]}})");
   for (const int indent : {-1, 0, 2}) EXPECT_EQ(json_text(json, indent), json.dump(indent));
@@ -29,7 +29,7 @@ TEST(JsonText, BytesThatAreNotUtf8AreEscapedAsPythonDoes) {
   EXPECT_EQ(json_text(Json("é\xE2\x82x\xED\xA0\x80")), "\"é\\udce2\\udc82x\\udced\\udca0\\udc80\"");
 }
 
-TEST(JsonText, TheRestOfTheTextIsThatOfTheLibrary) {
+TEST(JsonText, OnlyBadStringsDifferFromTheLibrary) {
   Json json = Json::parse(R"({"a": [1, -2, 2.5, true, null, "x\n\"é🙂"], "b": {}, "c": [], "d": {"e": [[]]}})");
   json["bad"] = "@";
   for (const int indent : {-1, 0, 1, 2}) {
@@ -57,7 +57,7 @@ TEST(JsonText, EveryStringIsReadAsItWasWritten) {
   }
 }
 
-TEST(ParseJson, OnlyEscapesOfBytesAreMoreThanTheLibraryReads) {
+TEST(ParseJson, AcceptsOnlyEscapesOfBytesBeyondJson) {
   for (const char* text : {R"("\udc7f")", R"("\udd00")", R"("\ud800")", R"("\udc80)", "\"\xFF\"", "NaN", "[1e999]",
                            R"({"a": "\udcff", "b": NaN})", R"(["\udcff")", R"(["\udcff"] x)", R"(["\udcff",])", ""}) {
     EXPECT_THROW(parse_json<Json>(text), Json::exception) << text;
@@ -76,7 +76,7 @@ TEST(Skipped, NamesOfAnyBytesAreReadAsTheyWereWritten) {
 }
 
 // tests/end_to_end/sources_test.sh compares parse_as_python() with Python's json.
-TEST(ParseAsPython, NumbersAndStringsOfOthersAreRead) {
+TEST(ParseAsPython, AcceptsNonStandardNumbersAndStrings) {
   const nlohmann::json json = parse_as_python(
       "{\"a\": [NaN, Infinity, -Infinity, 1e999, -1e999, 7, -7, 0.5], \"b\": \"\xFF\\ud800\\udc00 \\udc80\"}");
   ASSERT_TRUE(json.is_object());
@@ -88,7 +88,7 @@ TEST(ParseAsPython, NumbersAndStringsOfOthersAreRead) {
   EXPECT_EQ(json["b"].get<std::string>(), "\xFF\xF0\x90\x80\x80 \xED\xB2\x80");
 }
 
-TEST(ParseAsPython, WhatPythonRefusesIsDiscarded) {
+TEST(ParseAsPython, DiscardsTextsThatPythonRejects) {
   for (const std::string text :
        {"",          " ",         "nan",           "-NaN",          "+1",       "01",          "1.",
         ".5",        "[1,]",      "[NaN,]",        "{\"a\": NaN,}", "{NaN: 1}", "{\"a\" NaN}", "\"\\x\\ud800\"",

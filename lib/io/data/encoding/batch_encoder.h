@@ -17,7 +17,7 @@ namespace lyceum {
 struct EncodedBatch {
   /// A document, or a part of one that is too long for memory.
   struct Sequence {
-    // Index of the output: 0 for train, 1 for valid.
+    /// Index of the output: 0 for train, 1 for valid.
     std::size_t output;
     std::int64_t tokens, bytes;  // bytes: UTF-8 bytes of the text
     bool ends_document;
@@ -25,10 +25,10 @@ struct EncodedBatch {
   std::vector<std::int32_t> tokens{};
   std::vector<std::uint8_t> trained{};  // for chats: 1 for each trained token, else 0; empty for texts
   std::vector<Sequence> sequences{};
-  // Records that could not be read or encoded.
+  /// Records that could not be read or encoded.
   Skipped skipped{};
   ReplacedBytes replaced{};
-  // See CorpusBatch.
+  /// See CorpusBatch.
   CorpusPosition end{};
   std::int64_t bytes_done = 0;
 };

@@ -48,7 +48,7 @@ class OrderedEncoding {
   OrderedEncoding(const Tokenizer& tokenizer, const Encoding& encoding, EncodingState state)
       : tokenizer_(tokenizer),
         encoding_(encoding),
-        identity_(identity_of(encoding)),
+        identity_(encoding_identity(encoding)),
         state_(std::move(state)),
         reader_(encoding.items, state_.at,
                 {.text_key = encoding.json_key,
@@ -163,10 +163,10 @@ EncodingResult encode_corpus(const Tokenizer& tokenizer, const Encoding& encodin
   const std::optional<EncodingState> kept = read_journal(encoding, tokenizer.vocab());
   // Otherwise, after an interruption, a journal of another encoding could be applied to the files of this one.
   std::error_code ignored;
-  if (!kept) std::filesystem::remove(journal_of(encoding), ignored);
+  if (!kept) std::filesystem::remove(journal_path(encoding), ignored);
   const EncodingState begin = kept.value_or(EncodingState{});
   const EncodingState end = OrderedEncoding(tokenizer, encoding, begin).run();
-  std::filesystem::remove(journal_of(encoding), ignored);
+  std::filesystem::remove(journal_path(encoding), ignored);
   return {.train = end.size[0],
           .valid = end.size[1],
           .skipped = end.skipped,

@@ -14,7 +14,7 @@ namespace lyceum {
 struct TokenizerTraining {
   std::vector<CorpusItem> files{};  // whole files
   std::string json_key = "text";
-  /// if not null, records are chats, and the template's tokens become symbols of the model
+  /// If not null, records are chats, and the template's tokens become symbols of the model
   const ChatTemplate* chat = nullptr;
   std::filesystem::path model{};  // path of the model, which is written atomically
   std::int64_t vocab = 4096;

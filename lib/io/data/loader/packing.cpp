@@ -37,7 +37,7 @@ Packing::Packing(std::span<const std::int64_t> begins, std::int64_t seq_len) {
   first_span_.push_back(std::ssize(spans_));
 }
 
-std::span<const TokenSpan> Packing::of(std::int64_t sequence) const {
+std::span<const TokenSpan> Packing::spans_of(std::int64_t sequence) const {
   const auto s = static_cast<std::size_t>(sequence);
   return std::span(spans_).subspan(static_cast<std::size_t>(first_span_[s]),
                                    static_cast<std::size_t>(first_span_[s + 1] - first_span_[s]));

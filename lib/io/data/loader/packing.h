@@ -24,7 +24,7 @@ class Packing {
 
   std::int64_t sequences() const { return static_cast<std::int64_t>(first_span_.size()) - 1; }
   /// Returns the spans of a sequence, which fill it from its beginning without gaps. The rest of it is padding.
-  std::span<const TokenSpan> of(std::int64_t sequence) const;
+  std::span<const TokenSpan> spans_of(std::int64_t sequence) const;
   std::int64_t documents() const { return documents_; }         // documents in the sequences
   std::int64_t cut_documents() const { return cut_; }           // documents cut into several spans
   std::int64_t predicted_tokens() const { return predicted_; }  // targets of all spans

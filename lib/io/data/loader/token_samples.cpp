@@ -48,7 +48,7 @@ bool TokenSamples::any_target(std::int64_t first, std::int64_t count) const {
 /// Returns the spans of a sample. `whole`: memory for the span of a sample that is not packed; it must outlive the
 /// result.
 std::span<const TokenSpan> TokenSamples::spans_of(std::int64_t sample, TokenSpan& whole) const {
-  if (packing_) return packing_->of(sample);
+  if (packing_) return packing_->spans_of(sample);
   whole = {sample * shape_.seq_len, shape_.seq_len};
   return {&whole, 1};
 }

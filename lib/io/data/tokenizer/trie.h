@@ -61,7 +61,7 @@ class Trie {
 
  private:
   struct Node {
-    // −1: no key ends here.
+    /// −1: no key ends here.
     std::int32_t value = -1;
     std::uint32_t children = 0;  // index of the first child; children are consecutive and sorted by label
     std::uint16_t child_count = 0;

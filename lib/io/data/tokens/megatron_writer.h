@@ -24,8 +24,8 @@ class MegatronWriter {
   /// `vocab`: the size of the vocabulary, greater than each token. Creates the folder if it is missing. Throws an Error
   /// if another process writes `prefix`.
   MegatronWriter(std::string prefix, std::int64_t vocab) : MegatronWriter(std::move(prefix), vocab, {}) {}
-  /// Continues after the documents that an earlier writer saved: `from` is a result of its save(). Precondition: kept()
-  /// returns true for it.
+  /// Continues after the documents that an earlier writer saved: `from` is a result of its save(). Precondition:
+  /// can_resume() returns true for it.
   MegatronWriter(std::string prefix, std::int64_t vocab, const Progress& from);
   ~MegatronWriter();
   MegatronWriter(MegatronWriter&&) noexcept;

@@ -116,7 +116,7 @@ class EncodingTest : public ::testing::Test {
 std::unique_ptr<TemporaryDirectory> EncodingTest::shared_;
 std::unique_ptr<Tokenizer> EncodingTest::tokenizer_;
 
-TEST_F(EncodingTest, TextsRecordsAndWhatIsCompressedAreDocuments) {
+TEST_F(EncodingTest, TextsRecordsAndCompressedFilesBecomeDocuments) {
   put("a.txt", "first text\n");
   put("b.jsonl", record("one") + "\n" + record("two\nlines") + "{\"text\": \"last, without a newline\"}");
   put("c.jsonl.gz", gzip(record("three")) + gzip(record("four")));  // two members
@@ -151,7 +151,7 @@ TEST_F(EncodingTest, RecordsWithoutATextAreCountedAndNamed) {
   EXPECT_THAT(told, HasSubstr("1 damaged: it nests deeper than 1000 levels (" + file + ":8)"));
 }
 
-TEST_F(EncodingTest, AnotherKeyIsReadWhereItIsGiven) {
+TEST_F(EncodingTest, TheKeyOfTheTextCanBeSet) {
   put("a.jsonl", "{\"content\": \"mine\", \"text\": \"other\"}\n");
   Encoding own = encoding("out");
   own.json_key = "content";
@@ -176,7 +176,7 @@ TEST_F(EncodingTest, ThreadsDoNotChangeTheFiles) {
 /// Thrown by the progress callback to interrupt an encoding.
 struct Interruption {};
 
-TEST_F(EncodingTest, WhatWasInterruptedGoesOnToTheSameBytes) {
+TEST_F(EncodingTest, AnInterruptedEncodingResumesToTheSameBytes) {
   put_corpus();
   put("0caf\xE9/\xFF.jsonl", "{\"text\": 1}\n" + record("of a file whose name is not UTF-8"));
   const CorpusChoice choice{.valid_fraction = 0.1};
@@ -280,7 +280,7 @@ TEST_F(EncodingTest, ALongTextIsReadInPartsAndStaysOneDocument) {
   EXPECT_EQ(tokens, whole);
 }
 
-TEST_F(EncodingTest, MegabytesAreTakenOfTextsByChanceAndOfOthersFromTheBeginning) {
+TEST_F(EncodingTest, ALimitChoosesTextsAtRandomAndTheBeginningOfOtherFiles) {
   for (int i = 0; i < 20; ++i) put("text" + std::to_string(i), std::string(1000, 'a' + static_cast<char>(i)));
   std::string records;
   for (int i = 0; i < 200; ++i) records += record(std::to_string(1000 + i));
@@ -324,7 +324,7 @@ TEST_F(EncodingTest, PaddingAndSkippableFramesAreNoText) {
   EXPECT_THAT(documents(prefix("out")), ElementsAre("one", "two", "three", "four"));
 }
 
-TEST_F(EncodingTest, WhatFollowsCompressedDataIsNamed) {
+TEST_F(EncodingTest, DataAfterTheCompressedDataIsAnError) {
   const auto refused = [&](const std::string& bytes, const std::string& words) {
     put("a.jsonl.gz", bytes);
     expect_bad_input([&] { encode_corpus(*tokenizer_, encoding("out")); }, words);
@@ -348,7 +348,7 @@ TEST_F(EncodingTest, BytesThatAreNotUtf8AreCounted) {
   EXPECT_EQ(result.replaced.text(), "2 bytes that are not UTF-8 (" + (folder() / "in/a.txt").string() + ")");
 }
 
-TEST_F(EncodingTest, ALimitDropsWhatItCuts) {
+TEST_F(EncodingTest, ALimitDropsTheRecordThatItCuts) {
   put("a.jsonl", record("first record") + record("second record"));
   Encoding limited = encoding("limited");
   limited.items.at(0).most_bytes = static_cast<std::int64_t>(record("first record").size()) + 20;

@@ -34,7 +34,7 @@ void megatron_blend(const std::vector<double>& weights, std::int64_t size, std::
   }
 }
 
-TEST(BlendOf, IsMegatrons) {
+TEST(BlendOf, EqualsMegatrons) {
   // Computed with Python's floats
   const std::string expected = "010200010001020001000102000100010200010001020001001002000100";
   const Blend three({0.7, 0.2, 0.1});

@@ -19,7 +19,7 @@ TEST(PackingOf, FillsSequencesWithWholeDocuments) {
   EXPECT_EQ(packing.cut_documents(), 1);
   EXPECT_EQ(packing.predicted_tokens(), 19);
   const auto spans = [&](std::int64_t sequence) {
-    const auto of = packing.of(sequence);
+    const auto of = packing.spans_of(sequence);
     return std::vector<TokenSpan>(of.begin(), of.end());
   };
   ASSERT_EQ(packing.sequences(), 4);
@@ -39,7 +39,7 @@ TEST(PackingOf, ThrowsNothingAwayAndWastesLittle) {
   std::vector<TokenSpan> spans;
   for (std::int64_t s = 0; s < packing.sequences(); ++s) {
     std::int64_t used = 0;
-    for (const TokenSpan& span : packing.of(s)) used += span.inputs, spans.push_back(span);
+    for (const TokenSpan& span : packing.spans_of(s)) used += span.inputs, spans.push_back(span);
     EXPECT_TRUE(used > 0 && used <= 512);
   }
   std::ranges::sort(spans, {}, &TokenSpan::begin);

@@ -33,7 +33,7 @@ TEST_F(MegatronFileTest, ReadsFilesMadeByHandWithSeveralSequencesADocument) {
   EXPECT_EQ(all_tokens(*file), (std::vector<std::int32_t>{5, 513, 65535, 0, 7}));
 }
 
-TEST_F(MegatronFileTest, ReadsPartsAndRefusesWhatLiesOutside) {
+TEST_F(MegatronFileTest, ReadsRangesAndRefusesThoseOutside) {
   const auto file = open_tokens(write(Parts{}));
   std::vector<std::int32_t> two(2);
   file->read(3, two);

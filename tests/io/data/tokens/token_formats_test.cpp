@@ -10,7 +10,7 @@
 namespace lyceum {
 namespace {
 
-TEST(TokenFormats, FilesDecideWhichOneAPrefixIs) {
+TEST(TokenFormats, TheFilesOfAPrefixDetermineItsFormat) {
   const TemporaryDirectory directory;
   const std::string prefix = directory.path() / "tokens";
   EXPECT_FALSE(has_tokens(prefix));

@@ -115,7 +115,7 @@ TEST(TokenizerJson, ShortAndLongWordsAreMergedEqually) {
   EXPECT_EQ(encoded(tokenizer, text), expected);
 }
 
-TEST(TokenizerJson, TheEndIsWhatThePostProcessorPutsThereOrAUsualName) {
+TEST(TokenizerJson, TheEndOfTextIsThePostProcessorsTokenOrAUsualName) {
   json file = letters();
   EXPECT_EQ(made_of(file).end_of_document(), 7);
   file["post_processor"] = {{"type", "TemplateProcessing"},
@@ -130,7 +130,7 @@ TEST(TokenizerJson, TheEndIsWhatThePostProcessorPutsThereOrAUsualName) {
   expect_bad_input([&] { made_of(file); }, "file.json cannot be used: no end-of-text token");
 }
 
-TEST(TokenizerJson, WhatIsNotSupportedOrWrongIsNamed) {
+TEST(TokenizerJson, UnsupportedOrInvalidPartsAreNamed) {
   const auto refused = [](const char* pointer, const json& value, const std::string& words) {
     json file = letters();
     file[json::json_pointer(pointer)] = value;
@@ -210,7 +210,7 @@ TEST(TokenizerJson, StepsAreBoundedForTheDocument) {
   expect_bad_input([&] { encoded(tokenizer, text); }, "takes more than");
 }
 
-TEST(TokenizerJson, TextIsNotCutWhereATokenMayBe) {
+TEST(TokenizerJson, TextIsNotCutWhereATokenMayExtend) {
   json file = letters();
   file["pre_tokenizer"] = {
       {"type", "Split"}, {"pattern", {{"String", "d"}}}, {"behavior", "Isolated"}, {"invert", false}};
