@@ -189,7 +189,7 @@ class Reader {
 void write(std::string_view string, std::string& out) {
   out += '"';
   for (std::size_t at = 0; at < string.size();) {
-    std::size_t end = at;
+    std::size_t end = at;  // of the valid UTF-8 that begins at `at`
     for (std::size_t length = 1; length > 0; end += length) length = utf8_length(string, end);
     const std::string valid = PlainJson(string.substr(at, end - at)).dump();
     out.append(valid, 1, valid.size() - 2);

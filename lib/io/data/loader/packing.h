@@ -22,6 +22,7 @@ class Packing {
   /// (TokenSource::document_begins()).
   Packing(std::span<const std::int64_t> begins, std::int64_t seq_len);
 
+  /// Returns the number of sequences.
   std::int64_t sequences() const { return static_cast<std::int64_t>(first_span_.size()) - 1; }
   /// Returns the spans of a sequence, which fill it from its beginning without gaps. The rest of it is padding.
   std::span<const TokenSpan> spans_of(std::int64_t sequence) const;

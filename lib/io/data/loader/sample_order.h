@@ -16,6 +16,7 @@ class SampleOrder {
   /// Returns the sample at a global position: `index` is step · global batch + position in the batch. Depends only on
   /// the arguments of the constructor and `index`.
   std::int64_t operator()(std::int64_t index) const;
+  /// Return the range of samples, as given to the constructor.
   std::int64_t first() const { return first_; }
   std::int64_t count() const { return count_; }
   /// Returns an order with `samples` positions per epoch (1 to count()), which are evenly spaced among the positions of

@@ -16,6 +16,7 @@ namespace lyceum {
 /// the position.
 class TokenLoader {
  public:
+  /// A source of the samples.
   struct Source {
     std::shared_ptr<const TokenSamples> samples;
     SampleOrder order;
@@ -24,6 +25,7 @@ class TokenLoader {
   /// All sources must have the same seq_len. Throws a usage Error if an order is empty or exceeds the samples of its
   /// source.
   explicit TokenLoader(std::vector<Source> sources);
+  /// Loads the samples of one source, neither packed nor with separate documents.
   TokenLoader(std::shared_ptr<const TokenSource> source, SampleOrder order, std::int64_t seq_len);
 
   /// Reads the samples at positions [index, index + sequences). `vocab`: see TokenSamples::read().

@@ -43,6 +43,7 @@ class TokenSamples {
   /// Throws a usage Error if the source has no sample of this seq_len.
   TokenSamples(std::shared_ptr<const TokenSource> source, const SampleShape& shape);
 
+  /// Returns the number of samples.
   std::int64_t count() const;
   /// True if some targets may not count in the loss.
   bool masked() const { return shape_.documents || shape_.packed || source_->has_mask(); }
@@ -56,6 +57,7 @@ class TokenSamples {
 
   const TokenSource& token_source() const { return *source_; }
   const SampleShape& shape() const { return shape_; }
+  /// Returns the packing; null unless SampleShape::packed.
   const Packing* packing() const { return packing_ ? &*packing_ : nullptr; }
 
  private:

@@ -21,7 +21,7 @@ nlohmann::json parse_record(std::string_view line) {
 void require_text(const nlohmann::json& value, std::string_view key) {
   require_input(value.is_string(), "whose \"{}\" is not a string", key);
   const auto& text = value.get_ref<const std::string&>();
-  std::size_t at = 0;
+  std::size_t at = 0;  // offset of the first byte that is not part of a valid character
   for (std::size_t length = 1; length > 0; at += length) length = utf8_length(text, at);
   if (at == text.size()) return;
   const bool surrogate =

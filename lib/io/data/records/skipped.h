@@ -19,11 +19,14 @@ class Skipped {
   void add(const std::string& reason, std::string name);
   /// Adds the counts of a later part of the same input.
   void add(const Skipped& later);
+  /// Returns the number of all files or records that were skipped.
   std::int64_t count() const;
   /// Lists the count and the first three names of each reason: "3 binary (a.o, b.o, c.o), 9 empty (d, e, f, …)".
   std::string text() const;
 
+  /// Returns the counts and names as JSON, which from_json() reads: {REASON: {"count": …, "first": [NAME, …]}}.
   nlohmann::json json() const;
+  /// Throws the exceptions of the JSON library if `json` has another form.
   static Skipped from_json(const nlohmann::json& json);
 
  private:

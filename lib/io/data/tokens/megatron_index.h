@@ -17,6 +17,7 @@ class MegatronIndex {
   MegatronIndex(const std::string& prefix, std::uint64_t bin_bytes);
 
   const InputFile& file() const { return file_; }
+  /// Returns the type of the tokens, which is an integer type.
   const megatron::Type& type() const { return *type_; }
   std::int64_t sequences() const { return sequences_; }
   std::int64_t documents() const { return boundaries_ - 1; }

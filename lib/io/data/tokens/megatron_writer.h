@@ -30,9 +30,10 @@ class MegatronWriter {
   ~MegatronWriter();
   MegatronWriter(MegatronWriter&&) noexcept;
 
+  /// Adds a whole document, all tokens of which are trained. Throws if a token is not below `vocab`.
   void add_document(std::span<const std::int32_t> tokens) { add_sequence(tokens, std::nullopt, true); }
-  /// `trained`: for each token, 1 if its prediction counts in the loss, else 0. All tokens count of documents that are
-  /// added without it.
+  /// Adds a whole document. `trained`: for each token, 1 if its prediction counts in the loss, else 0. From the first
+  /// such document on, the files have a mask, in which all tokens of other documents count.
   void add_document(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> trained) {
     add_sequence(tokens, trained, true);
   }

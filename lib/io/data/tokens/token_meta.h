@@ -24,6 +24,7 @@ std::string meta_path(const std::string& prefix);
 /// Returns nothing if the file does not exist, as for token files of other programs. Throws a bad_input Error if it is
 /// damaged.
 std::optional<TokenMeta> read_token_meta(const std::string& prefix);
+/// Writes PREFIX.json, replacing an existing one.
 void write_token_meta(const std::string& prefix, const TokenMeta& meta);
 
 }  // namespace lyceum

@@ -26,7 +26,9 @@ class TokenSource {
   TokenSource(const TokenSource&) = delete;
   TokenSource& operator=(const TokenSource&) = delete;
 
+  /// Returns the number of tokens.
   virtual std::int64_t tokens() const = 0;
+  /// Returns the number of documents, some of which may be empty.
   virtual std::int64_t documents() const = 0;
   /// Returns the position of the first token of document d. document_begin(documents()) is tokens().
   virtual std::int64_t document_begin(std::int64_t d) const = 0;

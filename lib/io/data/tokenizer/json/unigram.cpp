@@ -46,9 +46,11 @@ class Unigram : public SubwordModel {
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override {
     const std::vector<Step> best = best_paths(word);
     std::vector<std::string_view> tokens;  // in reverse order
-    bool unknown = false;
+    bool follows_unknown = false;          // the token after this one is unknown
     for (std::size_t end = word.size(); end > 0; end = best[end].begin) {
-      const bool joins = std::exchange(unknown, best[end].id == unknown_) && unknown;
+      const bool unknown = best[end].id == unknown_;
+      const bool joins = unknown && follows_unknown;
+      follows_unknown = unknown;
       const std::size_t begin = best[end].begin;
       if (joins) {
         tokens.back() = std::string_view(word.data() + begin, tokens.back().size() + end - begin);

@@ -28,16 +28,21 @@ std::string load(sentencepiece::SentencePieceProcessor& processor, std::string_v
   return processor.GetPieceSize() > 0 ? "" : "it has no pieces";
 }
 
-/// Returns a copy of `bytes` after checking that SentencePiece loads it, and the model's end-of-text token; −1 if it
-/// has none.
-std::pair<std::string, std::int32_t> checked(std::string_view bytes) {
+/// A serialised model that SentencePiece loads.
+struct LoadedModel {
+  std::string bytes;
+  std::int32_t end_of_text;  // −1 if the model has none
+};
+
+/// Copies a model after checking that SentencePiece loads it. Throws a bad_input Error if it does not.
+LoadedModel load_checked(std::string_view bytes) {
   sentencepiece::SentencePieceProcessor processor;
   const std::string problem = load(processor, bytes);
   require_input(problem.empty(),
                 "it is neither a SentencePiece model ({}) nor a tokenizer.json: train it again with "
                 "`lyceum tokenize --retrain`",
                 problem);
-  return {std::string(bytes), processor.eos_id()};
+  return {.bytes = std::string(bytes), .end_of_text = processor.eos_id()};
 }
 
 PieceSegmentation::Bytes bytes_of(const PieceModel& model) {
@@ -69,15 +74,15 @@ std::string with_spaces(std::string_view piece) {
 }  // namespace
 
 struct SentencePieceModel::Implementation {
-  std::pair<std::string, std::int32_t> loaded;
-  PieceModel model{loaded.first};
+  LoadedModel loaded;
+  PieceModel model{loaded.bytes};
   PieceSegmentation::Bytes bytes = bytes_of(model);
   PieceNormalizer normalize{model.normalization, model.space_behind, symbols_of(model)};
   PieceNormalizer denormalize{model.denormalization, model.space_behind, {}};
   std::unique_ptr<PieceSegmentation> segmentation = make_segmentation(model, bytes);
 
-  explicit Implementation(std::string_view given) : loaded(checked(given)) {
-    require_input(loaded.second >= 0, "it has no end-of-text token: train it with one, as `lyceum tokenize` does");
+  explicit Implementation(std::string_view given) : loaded(load_checked(given)) {
+    require_input(loaded.end_of_text >= 0, "it has no end-of-text token: train it with one, as `lyceum tokenize` does");
   }
 
   /// Returns the text of tokens before denormalisation. Removes the space that normalisation adds at the beginning of a
@@ -131,7 +136,7 @@ SentencePieceModel::~SentencePieceModel() = default;
 SentencePieceModel::SentencePieceModel(SentencePieceModel&&) noexcept = default;
 
 std::int64_t SentencePieceModel::vocab() const { return std::ssize(implementation_->model.pieces); }
-std::int32_t SentencePieceModel::end_of_document() const { return implementation_->loaded.second; }
+std::int32_t SentencePieceModel::end_of_document() const { return implementation_->loaded.end_of_text; }
 
 void SentencePieceModel::encode(std::string_view text, TextPart part, WordCache* words,
                                 std::vector<std::int32_t>& tokens) const {
