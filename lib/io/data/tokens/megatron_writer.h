@@ -32,8 +32,8 @@ class MegatronWriter {
 
   /// Adds a whole document, all tokens of which are trained. Throws if a token is not below `vocab`.
   void add_document(std::span<const std::int32_t> tokens) { add_sequence(tokens, std::nullopt, true); }
-  /// Adds a whole document. `trained`: for each token, 1 if its prediction counts in the loss, else 0. From the first
-  /// such document on, the files have a mask, in which all tokens of other documents count.
+  /// Adds a whole document. `trained`: for each token, 1 if its prediction counts in the loss, else 0. The files then
+  /// have a mask, in which all tokens of documents that were added without `trained` count.
   void add_document(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> trained) {
     add_sequence(tokens, trained, true);
   }
