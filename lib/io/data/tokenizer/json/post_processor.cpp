@@ -31,9 +31,9 @@ std::optional<std::string> closing_token(const nlohmann::json& json) {
   }
   require_input(type == "TemplateProcessing", "the post_processor {} is not supported", excerpt(type));
   std::optional<std::string> last;
-  for (const nlohmann::json& piece : json.at("single")) {
-    if (piece.contains("SpecialToken")) {
-      last = piece.at("SpecialToken").at("id").get<std::string>();
+  for (const nlohmann::json& item : json.at("single")) {
+    if (item.contains("SpecialToken")) {
+      last = item.at("SpecialToken").at("id").get<std::string>();
     } else {
       last.reset();
     }

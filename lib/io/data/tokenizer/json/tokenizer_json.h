@@ -34,7 +34,7 @@ class TokenizerJson {
   /// post-processor would add. If `words` is not null, it caches ids, which makes encoding much faster.
   void encode(std::string_view text, TextPart part, WordCache* words, std::vector<std::int32_t>& ids) const;
   /// Returns the last offset at which a document that continues after `text` can be cut; 0 if there is none. Cuts are
-  /// between two words or lines, where the pre-tokenizers of all published models begin a piece. Returns 0 for a
+  /// between two words or lines, where the pre-tokenizers of all published models begin a word. Returns 0 for a
   /// tokenizer that adds something in front of a text or does not split it: it must encode whole documents.
   std::size_t cut(std::string_view text) const;
   /// Encodes a document or a part of one, which must be UTF-8. Appends to `marks` 1 for each id that covers a byte of a
