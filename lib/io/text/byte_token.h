@@ -7,9 +7,10 @@
 
 namespace lyceum {
 
-/// Tokens of bytes that no other token has are named so, by SentencePiece and in tokenizer.json: "<0x0A>".
+/// Returns the name of the token for a single byte, as in SentencePiece and tokenizer.json: "<0x0A>". Such tokens
+/// encode bytes that no other token covers.
 std::string byte_token(std::uint8_t byte);
-/// The byte of such a name.
+/// Returns the byte of such a name; nothing if `token` is not one.
 std::optional<std::uint8_t> byte_of_token(std::string_view token);
 
 }  // namespace lyceum

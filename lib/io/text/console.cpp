@@ -26,8 +26,8 @@ std::string eta_text(const ProgressLine& line) {
   return line.eta_seconds ? human_duration(*line.eta_seconds) : std::string(unknown);
 }
 
-/// Formats with a fixed number of decimals, so that the numbers of a column are aligned. Numbers with more than five
-/// digits, or below the last decimal, have an exponent.
+/// Formats a number with a fixed number of decimals, so that the numbers of a column are aligned. A number of 99999 or
+/// more, or one below the last decimal, is written with an exponent.
 std::string decimals_text(double value, int decimals) {
   const double size = std::abs(value);
   const bool fits = size == 0 || (size < 99999 && size >= std::pow(10.0, -decimals)) || !std::isfinite(value);
@@ -98,8 +98,8 @@ void Console::print(std::string_view text) {
 }
 
 int terminal_columns() {
-  // mpirun gives its ranks a pseudo-terminal whatever its own output is, so under it its output is asked, not ours. On
-  // other machines the parent is its daemon, whose output is no terminal.
+  // mpirun gives its ranks a pseudo-terminal even if its own output is none. A rank therefore examines the output of
+  // its parent, which is mpirun. On the other machines, the parent is mpirun's daemon, whose output is not a terminal.
   const bool launched = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
   const std::string path = fmt::format("/proc/{}/fd/1", launched ? getppid() : getpid());
   const int descriptor = open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);

@@ -8,41 +8,44 @@
 
 namespace lyceum {
 
-/// 950ms is "<1s"; 42s, 3m05s, 1h02m, 2d03h.
+/// Formats a duration in two units: "42s", "3m05s", "1h02m", "2d03h"; "<1s" for less than a second, "-" if it is
+/// negative or not finite.
 std::string human_duration(double seconds);
 
-/// What training reports about a step.
+/// The numbers of a training step that the console shows.
 struct ProgressLine {
   std::int64_t step = 0, steps = 0;
   double loss = 0, grad_norm = 0, lr = 0;
   double step_seconds = 0, tokens_per_second = 0;
-  std::optional<double> mfu;             // model FLOP/s over the stated peak, 0 … 1
-  std::optional<double> eta_seconds;     // until `steps`
+  std::optional<double> mfu;             // model FLOP/s over the stated peak, 0 to 1
+  std::optional<double> eta_seconds;     // time until step `steps`, in seconds
   std::optional<double> load_imbalance;  // busiest expert's load over the mean, worst layer
-  std::int64_t skipped = 0;              // steps that the NaN guard skipped so far
+  std::int64_t skipped = 0;              // steps skipped by the NaN guard so far
 };
 
-/// The columns' names, aligned with progress_text of a run of that many steps.
+/// Returns the names of the columns, aligned with progress_text() of a run of that many steps.
 std::string progress_header(std::int64_t steps);
+/// Returns the values of a step, aligned in columns. Unknown values are "-".
 std::string progress_text(const ProgressLine& line);
-/// "[=======>      ] 53%  ETA 1h02m", at most `columns` wide (at least 20).
+/// Returns a progress bar, "[=======>      ] 53%  ETA 1h02m", at most `columns` wide. `columns` is at least 20.
 std::string progress_bar(const ProgressLine& line, int columns);
 
-/// The console of a training run: aligned lines under a header; on a terminal the header comes again now and then and
-/// a bar is under the last line.
+/// Writes the console output of a training run: one aligned line per logged step under a header. On a terminal, it
+/// repeats the header every 20 lines and keeps a progress bar below the last line. `out` must outlive it.
 class Console {
  public:
-  /// `columns`: width of the terminal, 0 when `out` is none.
+  /// `columns`: the width of the terminal, or 0 if `out` is not a terminal.
   Console(std::ostream& out, int columns) : out_(out), columns_(columns) {}
-  /// Removes the bar.
+  /// Erases the bar.
   ~Console();
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
+  /// Prints the line of a logged step, after the header if it is due.
   void step(const ProgressLine& line);
-  /// Only moves the bar: steps that are not logged.
+  /// Updates the bar only. For steps that are not logged.
   void tick(const ProgressLine& line);
-  /// A line of words between the steps.
+  /// Prints a line of text between the steps. Control characters are escaped.
   void note(std::string_view text);
 
  private:
@@ -54,7 +57,7 @@ class Console {
   std::string bar_;
 };
 
-/// Columns of the terminal that standard output is, 0 when it is none.
+/// Returns the width of the terminal that standard output is connected to, in columns; 0 if it is not a terminal.
 int terminal_columns();
 
 }  // namespace lyceum

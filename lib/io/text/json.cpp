@@ -16,7 +16,7 @@ constexpr char32_t first_escaped_byte = 0xDC80, last_escaped_byte = 0xDCFF;
 bool is_high_surrogate(char32_t unit) { return unit >= 0xD800 && unit < 0xDC00; }
 bool is_low_surrogate(char32_t unit) { return unit >= 0xDC00 && unit < 0xE000; }
 
-/// JSON that the library refuses. Recursive, so what nests deeper than `deepest` levels is refused.
+/// Parses JSON that the library rejects. It is recursive, so it rejects texts that nest deeper than `deepest` levels.
 template <class Json>
 class Reader {
  public:
@@ -24,7 +24,7 @@ class Reader {
 
   Reader(std::string_view text, Dialect dialect) : text_(text), python_(dialect == Dialect::python) {}
 
-  /// A discarded value if the text is not one of the dialect.
+  /// Parses the whole text. Returns a discarded value if it is not of the dialect.
   Json document() {
     if (text_.starts_with(byte_order_mark)) at_ = byte_order_mark.size();
     Json value;
@@ -77,7 +77,7 @@ class Reader {
     return take(']');
   }
 
-  /// A number, or a word such as null.
+  /// Reads a number or a word such as null.
   bool word(Json& value) {
     const std::size_t begin = at_;
     const auto is_part = [](char c) {
@@ -95,7 +95,7 @@ class Reader {
     } else {
       try {
         value = Json::parse(word);
-      } catch (const PlainJson::out_of_range&) {  // a number beyond double
+      } catch (const PlainJson::out_of_range&) {  // a number beyond the range of double
         value = signed_infinity;
         return python_;
       } catch (const PlainJson::parse_error&) {
@@ -155,7 +155,7 @@ class Reader {
     return true;
   }
 
-  /// \uXXXX
+  /// Reads \uXXXX.
   bool unicode_escape(char32_t& unit) {
     constexpr std::size_t length = 6;
     if (!text_.substr(at_).starts_with("\\u") || text_.size() - at_ < length) return false;
@@ -185,11 +185,11 @@ class Reader {
   bool python_;
 };
 
-/// Writes a string with its quotes.
+/// Appends a string with its quotes.
 void write(std::string_view string, std::string& out) {
   out += '"';
   for (std::size_t at = 0; at < string.size();) {
-    std::size_t end = at;
+    std::size_t end = at;  // of the valid UTF-8 that begins at `at`
     for (std::size_t length = 1; length > 0; end += length) length = utf8_length(string, end);
     const std::string valid = PlainJson(string.substr(at, end - at)).dump();
     out.append(valid, 1, valid.size() - 2);
@@ -204,7 +204,7 @@ void write(std::string_view string, std::string& out) {
   out += '"';
 }
 
-/// Writes all but strings as the library does. `level`: indentation of the value itself.
+/// Appends a value. Everything except strings is written as the library does. `level`: indentation of the value itself.
 template <class Json>
 void write(const Json& json, int indent, int level, std::string& out) {
   if (json.is_string()) return write(json.template get_ref<const std::string&>(), out);
@@ -275,7 +275,7 @@ template nlohmann::json parse_json(std::string_view text, bool allow_exceptions)
 template nlohmann::ordered_json parse_json(std::string_view text, bool allow_exceptions);
 
 PlainJson parse_as_python(std::string_view text) {
-  // To the library, a zero byte is the end of the text.
+  // The library takes a zero byte for the end of the text.
   if (text.find('\0') != std::string_view::npos) return PlainJson(PlainJson::value_t::discarded);
   PlainJson value = PlainJson::parse(text, nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded()) value = Reader<PlainJson>(text, Reader<PlainJson>::Dialect::python).document();

@@ -11,33 +11,33 @@
 
 #include "core/error.h"
 
-/// Reading JSON that may contain anything, and writing JSON with strings of any bytes, which nlohmann's library
-/// refuses.
+/// Reads JSON from any source, and writes JSON with strings of any bytes. nlohmann's library rejects strings that are
+/// not UTF-8.
 namespace lyceum {
 
-/// Throws a bad_input Error when a text nests deeper than `deepest` levels, by default more than any file of ours: the
-/// library copies and prints values by recursion.
+/// Throws a bad_input Error if a text nests deeper than `deepest` levels. The default is more than any file that Lyceum
+/// writes. Call it before parsing a text from elsewhere, since the library copies and prints values recursively.
 void require_shallow(std::string_view json, int deepest = 16);
 
-/// The JSON text of a value, indented by `indent` spaces per level, or on one line if that is negative. Writes any
-/// string, as a file or a host may be called: a byte that is not part of valid UTF-8 becomes an escape from \udc80 to
-/// \udcff, as in Python's json.dumps(os.fsdecode(name)). Defined for json and ordered_json.
+/// Returns the JSON text of a value, indented by `indent` spaces per level, or on one line if `indent` is negative.
+/// Accepts strings of any bytes, as file and host names can be: a byte that is not part of valid UTF-8 is written as an
+/// escape from \udc80 to \udcff, as Python's json.dumps(os.fsdecode(name)) does. Defined for json and ordered_json.
 template <class Json>
 std::string json_text(const Json& json, int indent = -1);
 
-/// Reads JSON, and returns the bytes that json_text() has written as escapes. Throws the library's parse_error, or
-/// returns a discarded value.
+/// Parses JSON, and converts the escapes of json_text() back to bytes. If the text is not JSON, throws the library's
+/// parse_error, or returns a discarded value if `allow_exceptions` is false.
 template <class Json>
 Json parse_json(std::string_view text, bool allow_exceptions = true);
 
-/// Reads JSON that others wrote as Python's json does: also NaN, Infinity, numbers beyond the range of a double, and
-/// strings that are not valid UTF-8, in which a surrogate without its other half has the three bytes ED A0 80 …
+/// Parses JSON of other programs as Python's json does. Also accepts NaN, Infinity, numbers beyond the range of a
+/// double, and strings that are not valid UTF-8. A surrogate without its other half becomes the three bytes ED A0 80 …
 /// ED BF BF: check is_utf8() before you use a string as text. Returns a discarded value if the text is not JSON.
 /// Precondition: require_shallow(text, 1000).
 nlohmann::json parse_as_python(std::string_view text);
 
-/// The value as a T. Throws the library's exceptions, also for a number that T cannot represent, or a real one for an
-/// integer, which the library would convert somehow.
+/// Returns the value as a T: a string, number, list or array, also nested. Throws the library's exceptions. Unlike the
+/// library, it also throws if a number is not representable by the integer type T, instead of truncating it.
 template <class T, class Json>
 T exact_value(const Json& json) {
   if constexpr (requires(T list) { list.push_back(typename T::value_type()); } &&
@@ -64,7 +64,8 @@ T exact_value(const Json& json) {
   }
 }
 
-/// Converts to the type of what it initialises, by exact_value().
+/// Converts implicitly to the type of the variable or field that it initialises, with exact_value(). Does not own the
+/// JSON: use it as a temporary, as in `.count = Exact(json.at("count"))`.
 template <class Json>
 class Exact {
  public:

@@ -19,13 +19,13 @@ std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t mo
       row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
       least = std::min(least, row[j + 1]);
     }
-    if (least > most) return least;  // every way to the last row goes through this one
+    if (least > most) return least;  // each path to the last row passes through this row
   }
   return row.back();
 }
 
 std::string nearest_word(std::string_view misspelt, const std::vector<std::string>& words) {
-  constexpr std::size_t longest = 64;  // nobody means a word of ours by more
+  constexpr std::size_t longest = 64;  // a longer text is not a misspelt key or name
   std::pair<std::size_t, std::string> best{std::max<std::size_t>(2, misspelt.size() / 3) + 1, ""};
   if (misspelt.size() > longest) return {};
   for (const std::string& word : words) best = std::min(best, {edit_distance(misspelt, word, best.first), word});

@@ -8,13 +8,13 @@
 
 namespace lyceum {
 
-/// Insertions, deletions and replacements that make `a` into `b`; where these are more than `most`, some number above
-/// it, found sooner.
+/// Returns the number of insertions, deletions and replacements of bytes that turn `a` into `b` (Levenshtein distance).
+/// If it exceeds `most`, returns some number above `most`, which is faster.
 std::size_t edit_distance(std::string_view a, std::string_view b,
                           std::size_t most = std::numeric_limits<std::size_t>::max());
 
-/// Which of `words` is nearest to a misspelt one: empty when more than a third of it, and more than two letters,
-/// differ.
+/// Returns the one of `words` that is nearest to a misspelt one. Returns "" if the distance exceeds both 2 and a third
+/// of the word's length, or if the misspelt word is longer than 64 bytes.
 std::string nearest_word(std::string_view misspelt, const std::vector<std::string>& words);
 
 }  // namespace lyceum

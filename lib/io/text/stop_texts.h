@@ -9,14 +9,17 @@
 
 namespace lyceum {
 
-/// Texts before which a text that grows is to end.
+/// The stop strings of a generation. Use it on text that is generated bit by bit: find_in() returns how much of the
+/// text so far can be shown, and whether the generation ends.
 class StopTexts {
  public:
-  /// None of them may be empty.
+  /// Precondition: no text is empty. An empty list never stops.
   explicit StopTexts(std::vector<std::string> texts) : texts_(std::move(texts)) {}
 
   struct Found {
-    std::size_t length = 0;  // of what comes before every stop, also before one that is still to come in full
+    /// Bytes before the first stop text. If no stop text occurs, the last bytes are left out while they may be the
+    /// beginning of one: for the stop text "</s>", the length in "abc</" is 3.
+    std::size_t length = 0;
     bool stops = false;
     bool operator==(const Found&) const = default;
   };

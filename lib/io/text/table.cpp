@@ -60,9 +60,11 @@ std::string human_count(double value, std::string_view unit) {
   constexpr std::array prefixes = {"", "k", "M", "G", "T", "P", "E"};
   double size = std::abs(value);
   std::size_t prefix = 0;
-  // 999.5 would print as 1000 in three digits.
+  // 999.5 would be rounded to 1000, which has four digits.
   while (size >= 999.5 && prefix + 1 < prefixes.size()) size /= 1000, ++prefix;
-  const int decimals = prefix == 0 && size == std::floor(size) ? 0 : size < 9.995 ? 2 : size < 99.95 ? 1 : 0;
+  const bool whole = prefix == 0 && size == std::floor(size);
+  int decimals = 0;
+  if (!whole && size < 99.95) decimals = size < 9.995 ? 2 : 1;
   const bool bare = prefix == 0 && unit.empty();
   return fmt::format("{}{:.{}f}{}{}{}", value < 0 ? "-" : "", size, decimals, bare ? "" : " ", prefixes[prefix], unit);
 }
@@ -70,7 +72,8 @@ std::string human_count(double value, std::string_view unit) {
 std::string text_of_bytes(std::int64_t bytes) { return human_count(static_cast<double>(bytes), "B"); }
 
 std::string count_text(std::int64_t count, std::string_view one) {
-  return fmt::format("{} {}{}", count, one, count == 1 ? "" : one.ends_with("ch") ? "es" : "s");
+  const std::string_view plural = one.ends_with("ch") ? "es" : "s";
+  return fmt::format("{} {}{}", count, one, count == 1 ? "" : plural);
 }
 
 std::string ordinal(std::int64_t n) {
@@ -78,8 +81,10 @@ std::string ordinal(std::int64_t n) {
                              "sixth", "seventh", "eighth", "ninth",  "tenth"};
   if (n >= 1 && n <= std::ssize(words)) return words[static_cast<std::size_t>(n - 1)];
   const bool teen = n / 10 % 10 == 1;
-  const char* ending = teen ? "th" : n % 10 == 1 ? "st" : n % 10 == 2 ? "nd" : n % 10 == 3 ? "rd" : "th";
-  return fmt::format("{}{}", n, ending);
+  constexpr std::array endings{"th", "st", "nd", "rd"};
+  const std::int64_t digit = n % 10;
+  const bool regular = teen || digit < 0 || digit >= std::ssize(endings);
+  return fmt::format("{}{}", n, regular ? "th" : endings[static_cast<std::size_t>(digit)]);
 }
 
 std::string ranges_text(const std::vector<std::size_t>& numbers) {

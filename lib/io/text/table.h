@@ -8,28 +8,32 @@
 
 namespace lyceum {
 
-/// Columns for a terminal. A heading that starts with '>' aligns its column to the right.
+/// A table of aligned columns for a terminal. A heading that starts with '>' aligns its column to the right.
 class Table {
  public:
   explicit Table(std::vector<std::string> headings);
+  /// Adds a row. Missing cells at its end are empty, and control characters are escaped.
   void add(std::vector<std::string> row);
+  /// Returns all lines, each with a newline at its end.
   std::string text() const;
+  /// Returns the same lines without newlines.
   std::vector<std::string> lines() const;
 
  private:
-  std::vector<std::vector<std::string>> rows_;  // the headings first
+  std::vector<std::vector<std::string>> rows_;  // rows_[0]: the headings
   std::vector<bool> right_;
 };
 
-/// Three digits and a prefix, and the unit where there is one: 950, 12.3 k, 3.46 GFLOP/s.
+/// Formats a number with three digits and an SI prefix, followed by the unit if it is not empty: 950, 12.3 k, 3.46
+/// GFLOP/s.
 std::string human_count(double value, std::string_view unit = "");
-/// "1.23 GB"
+/// Formats a number of bytes: "1.23 GB", with 1 GB = 10^9 bytes.
 std::string text_of_bytes(std::int64_t bytes);
-/// "1 rank", "3 micro-batches"
+/// Formats a count with the singular or plural of a noun: "1 rank", "3 micro-batches". `one`: the singular.
 std::string count_text(std::int64_t count, std::string_view one);
-/// "first" … "tenth", "11th", "22nd": for n from 1.
+/// Returns "first" … "tenth", "11th", "22nd", … for n ≥ 1.
 std::string ordinal(std::int64_t n);
-/// "0–12, 15, 17": ascending numbers.
+/// Formats ascending numbers, joining three or more consecutive ones: "0–12, 15, 17".
 std::string ranges_text(const std::vector<std::size_t>& numbers);
 
 }  // namespace lyceum

@@ -2,10 +2,10 @@
 
 namespace lyceum {
 
-/// Which part of a document a text is; the whole of it by default.
+/// The position of a text within a document: the whole document by default.
 struct TextPart {
-  bool begins = true;  // the document begins with it
-  bool ends = true;    // the document ends with it
+  bool begins = true;  // the text is the beginning of the document
+  bool ends = true;    // the text is the end of the document
 };
 
 }  // namespace lyceum

@@ -12,8 +12,11 @@ std::size_t cut_character_bytes(std::string_view text) {
   constexpr std::size_t longest_cut = 3;
   for (std::size_t bytes = 1; bytes <= std::min(longest_cut, text.size()); ++bytes) {
     const auto first = static_cast<unsigned char>(text[text.size() - bytes]);
-    if ((first & 0xC0u) == 0x80u) continue;  // goes on
-    const std::size_t whole = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : first >= 0xC0 ? 2 : 1;
+    if ((first & 0xC0u) == 0x80u) continue;  // a continuation byte
+    std::size_t whole = 1;
+    if (first >= 0xC0) whole = 2;
+    if (first >= 0xE0) whole = 3;
+    if (first >= 0xF0) whole = 4;
     return whole > bytes ? bytes : 0;
   }
   return 0;

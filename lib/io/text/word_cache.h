@@ -11,14 +11,14 @@
 
 namespace lyceum {
 
-/// The tokens of words that a thread has met: a table at most half full, which grows up to a limit and then forgets
-/// all of them.
+/// Remembers the tokens of words that were encoded before: a hash table that is at most half full. It grows up to 2^18
+/// slots; when that table is half full, it forgets all words. Not thread-safe: use one per thread.
 class WordCache {
  public:
-  /// Words up to this many bytes are worth remembering: longer ones seldom come again.
+  /// Longest word in bytes that is remembered. Longer words seldom recur.
   static constexpr std::size_t longest_word = 255;
 
-  /// Appends the tokens of a word, which `encode(word, tokens)` does for one that is new.
+  /// Appends the tokens of a word. Calls encode(word, tokens), which must append them, if the word is not remembered.
   template <class Encode>
   void append(std::string_view word, std::vector<std::int32_t>& tokens, const Encode& encode) {
     if (word.size() > longest_word) return encode(word, tokens);
@@ -35,7 +35,7 @@ class WordCache {
     const std::size_t before = tokens.size();
     encode(word, tokens);
     if (2 * count_ == slots_.size()) {
-      make_room();
+      grow_or_clear();
       at = free_slot(hash);
     }
     remember(at, hash, word, std::span(tokens).subspan(before));
@@ -45,7 +45,8 @@ class WordCache {
   static constexpr std::size_t first_slots = std::size_t{1} << 8, most_slots = std::size_t{1} << 18;
 
   struct Slot {
-    std::uint32_t hash = 0;  // upper half
+    std::uint32_t hash = 0;  // upper 32 bits of the hash
+    /// Offsets of the word in words_ and of its tokens in tokens_.
     std::uint32_t begin = 0, tokens = 0;
     std::uint16_t token_count = 0;
     std::uint8_t size = 0;
@@ -61,8 +62,8 @@ class WordCache {
     return at;
   }
 
-  /// Twice as many slots; where there are as many as may be, all words are forgotten.
-  void make_room() {
+  /// Doubles the number of slots, or forgets all words if there are already most_slots.
+  void grow_or_clear() {
     const bool full = slots_.size() == most_slots;
     const std::vector<Slot> before = std::exchange(slots_, std::vector<Slot>(full ? most_slots : 2 * slots_.size()));
     if (full) {
@@ -90,8 +91,8 @@ class WordCache {
 
   std::vector<Slot> slots_;
   std::size_t count_ = 0;
-  std::string words_;                 // one after another
-  std::vector<std::int32_t> tokens_;  // of the words, one after another
+  std::string words_;                 // of all slots, concatenated
+  std::vector<std::int32_t> tokens_;  // of all slots, concatenated
 };
 
 }  // namespace lyceum

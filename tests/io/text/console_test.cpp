@@ -41,12 +41,12 @@ TEST(Console, ALineHoldsItsNumbersUnderTheirNames) {
   for (const char* word : {"120/1000", "4.8123", "0.873", "6.00e-04", "663.7", "12.3 k", "34.1%", "1.83", "1h02m"}) {
     EXPECT_NE(line.find(word), std::string::npos) << word << " in " << line;
   }
-  // Right-aligned columns: a name ends where its value ends.
+  // Columns are right-aligned: a name ends where its value ends.
   EXPECT_EQ(header.find("loss") + 4, line.find("4.8123") + 6);
   EXPECT_EQ(header.find("ETA") + 3, line.find("1h02m") + 5);
 }
 
-/// Numbers of a column have the same decimals, so that their points are below each other.
+/// Numbers of a column have the same number of decimals, so that their decimal points are aligned.
 TEST(Console, DecimalsOfAColumnAreAligned) {
   const auto text = [](double norm, double seconds) {
     ProgressLine line = example();
@@ -62,9 +62,9 @@ TEST(Console, DecimalsOfAColumnAreAligned) {
   for (const double big : {1e5, 1e12, 1e-7}) EXPECT_EQ(text(big, big).size(), one.size()) << text(big, big);
 }
 
-TEST(Console, WhatIsUnknownOrBadStillAligns) {
+TEST(Console, UnknownAndNonFiniteValuesAreAligned) {
   ProgressLine line = example();
-  line.loss = line.grad_norm = -nan;  // as 0/0
+  line.loss = line.grad_norm = -nan;  // the sign of 0.0 / 0.0
   line.mfu.reset();
   line.eta_seconds.reset();
   line.load_imbalance = -nan;

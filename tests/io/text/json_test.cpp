@@ -16,20 +16,20 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-TEST(JsonText, IsThatOfTheLibraryWhereAllIsUtf8) {
+TEST(JsonText, EqualsTheLibrarysTextForUtf8) {
   const Json json =
       Json::parse(R"({"a": [1, -2, 2.5, true, null, "x\n\"é🙂"], "b": {}, "c": [], "d": {"e": [[]]}})");
   for (const int indent : {-1, 0, 2}) EXPECT_EQ(json_text(json, indent), json.dump(indent));
 }
 
-// What Python gives: json.dumps(os.fsdecode(name)), and os.fsencode(json.loads(text)) is the name.
+// The expected texts are from Python: json.dumps(os.fsdecode(name)). os.fsencode(json.loads(text)) returns the name.
 TEST(JsonText, BytesThatAreNotUtf8AreEscapedAsPythonDoes) {
   EXPECT_EQ(json_text(Json("caf\xE9")), R"("caf\udce9")");
   EXPECT_EQ(json_text(Json("\xFF\x80")), R"("\udcff\udc80")");
   EXPECT_EQ(json_text(Json("é\xE2\x82x\xED\xA0\x80")), "\"é\\udce2\\udc82x\\udced\\udca0\\udc80\"");
 }
 
-TEST(JsonText, TheRestOfTheTextIsThatOfTheLibrary) {
+TEST(JsonText, OnlyBadStringsDifferFromTheLibrary) {
   Json json = Json::parse(R"({"a": [1, -2, 2.5, true, null, "x\n\"é🙂"], "b": {}, "c": [], "d": {"e": [[]]}})");
   json["bad"] = "@";
   for (const int indent : {-1, 0, 1, 2}) {
@@ -57,7 +57,7 @@ TEST(JsonText, EveryStringIsReadAsItWasWritten) {
   }
 }
 
-TEST(ParseJson, OnlyEscapesOfBytesAreMoreThanTheLibraryReads) {
+TEST(ParseJson, AcceptsOnlyEscapesOfBytesBeyondJson) {
   for (const char* text : {R"("\udc7f")", R"("\udd00")", R"("\ud800")", R"("\udc80)", "\"\xFF\"", "NaN", "[1e999]",
                            R"({"a": "\udcff", "b": NaN})", R"(["\udcff")", R"(["\udcff"] x)", R"(["\udcff",])", ""}) {
     EXPECT_THROW(parse_json<Json>(text), Json::exception) << text;
@@ -65,7 +65,7 @@ TEST(ParseJson, OnlyEscapesOfBytesAreMoreThanTheLibraryReads) {
   }
   EXPECT_EQ(parse_json<Json>(R"(["\udcff\u0041\ud83d\ude42\\udcff"])"), Json::array({"\xFF"
                                                                                      "A🙂\\udcff"}));
-  // Such an escape must not turn a deep text into a crash.
+  // After an escape of a byte, the recursive reader takes over. Deep nesting must not crash it.
   EXPECT_TRUE(parse_json<Json>(R"(["\udcff", )" + std::string(100000, '['), false).is_discarded());
 }
 
@@ -75,8 +75,8 @@ TEST(Skipped, NamesOfAnyBytesAreReadAsTheyWereWritten) {
   EXPECT_EQ(Skipped::from_json(parse_json<nlohmann::json>(json_text(skipped.json()))).text(), skipped.text());
 }
 
-// tests/end_to_end/sources_test.sh compares it with Python's json.
-TEST(ParseAsPython, NumbersAndStringsOfOthersAreRead) {
+// tests/end_to_end/sources_test.sh compares parse_as_python() with Python's json.
+TEST(ParseAsPython, AcceptsNonStandardNumbersAndStrings) {
   const nlohmann::json json = parse_as_python(
       "{\"a\": [NaN, Infinity, -Infinity, 1e999, -1e999, 7, -7, 0.5], \"b\": \"\xFF\\ud800\\udc00 \\udc80\"}");
   ASSERT_TRUE(json.is_object());
@@ -88,7 +88,7 @@ TEST(ParseAsPython, NumbersAndStringsOfOthersAreRead) {
   EXPECT_EQ(json["b"].get<std::string>(), "\xFF\xF0\x90\x80\x80 \xED\xB2\x80");
 }
 
-TEST(ParseAsPython, WhatPythonRefusesIsDiscarded) {
+TEST(ParseAsPython, DiscardsTextsThatPythonRejects) {
   for (const std::string text :
        {"",          " ",         "nan",           "-NaN",          "+1",       "01",          "1.",
         ".5",        "[1,]",      "[NaN,]",        "{\"a\": NaN,}", "{NaN: 1}", "{\"a\" NaN}", "\"\\x\\ud800\"",

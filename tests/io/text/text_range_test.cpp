@@ -10,7 +10,7 @@
 namespace lyceum {
 namespace {
 
-/// Doubles every consonant of ASCII.
+/// Doubles every ASCII consonant.
 std::string doubled(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -21,21 +21,21 @@ std::string doubled(const std::string& text) {
   return out;
 }
 
-TEST(TextRange, PlacesAreMovedInOnePass) {
+TEST(TextRange, OffsetsAreMovedInOnePass) {
   std::string text;
-  std::vector<std::size_t> places, expected;
+  std::vector<std::size_t> offsets, expected;
   for (int i = 0; i < 1000; ++i) {
     text += "some words\n of a text";
-    places.push_back(text.size());
+    offsets.push_back(text.size());
     expected.push_back(doubled(text).size());
   }
   std::size_t changed = 0;
-  const std::string after = changed_with_places(text, places, [&](const std::string& part) {
+  const std::string after = change_and_move_offsets(text, offsets, [&](const std::string& part) {
     changed += part.size();
     return doubled(part);
   });
   EXPECT_EQ(after, doubled(text));
-  EXPECT_EQ(places, expected);
+  EXPECT_EQ(offsets, expected);
   EXPECT_LT(changed, 4 * text.size());
 }
 

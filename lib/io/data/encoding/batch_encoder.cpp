@@ -57,7 +57,7 @@ void BatchEncoder::add_chat(std::span<const ChatStretch> chat, std::size_t outpu
   const std::size_t before = out.tokens.size();
   encode_chat(chat, tokenizer_, encoder_, out.tokens, out.trained);
   std::int64_t bytes = 0;
-  for (const ChatStretch& stretch : chat) bytes += std::ssize(stretch.text);
+  for (const ChatStretch& segment : chat) bytes += std::ssize(segment.text);
   if (out.tokens.back() != tokenizer_.end_of_document()) {
     out.tokens.push_back(tokenizer_.end_of_document());
     out.trained.push_back(0);

@@ -13,29 +13,34 @@
 
 namespace lyceum {
 
-/// The tokens of the documents of a batch, one after another.
+/// The encoded documents of a batch: the tokens of all sequences, concatenated.
 struct EncodedBatch {
+  /// A document, or a part of one that is too long for memory.
   struct Sequence {
+    /// Index of the output: 0 for train, 1 for valid.
     std::size_t output;
-    std::int64_t tokens, bytes;  // bytes: of text
+    std::int64_t tokens, bytes;  // bytes: UTF-8 bytes of the text
     bool ends_document;
   };
   std::vector<std::int32_t> tokens{};
-  std::vector<std::uint8_t> trained{};  // of each token, for chats; 1 or 0
+  std::vector<std::uint8_t> trained{};  // for chats: 1 for each trained token, else 0; empty for texts
   std::vector<Sequence> sequences{};
+  /// Records that could not be read or encoded.
   Skipped skipped{};
   ReplacedBytes replaced{};
+  /// See CorpusBatch.
   CorpusPosition end{};
   std::int64_t bytes_done = 0;
 };
 
-/// Encodes batches in one thread.
+/// Encodes batches. Each thread uses its own.
 class BatchEncoder {
  public:
-  /// Both must outlive it.
+  /// Both arguments must outlive it.
   BatchEncoder(const Tokenizer& tokenizer, const Encoding& encoding)
       : tokenizer_(tokenizer), encoding_(encoding), encoder_(tokenizer) {}
 
+  /// Skips and counts records that cannot be encoded. If the record is one of several parts of a text, throws instead.
   EncodedBatch encode(const CorpusBatch& batch);
 
  private:

@@ -14,11 +14,11 @@ namespace lyceum {
 
 namespace {
 
-/// Whitespace of Python's str.strip(), which the filter `trim` of Jinja calls.
+/// True for whitespace as in Python's str.strip(), which Jinja's filter `trim` calls.
 bool is_stripped(char32_t c) { return is_whitespace(c) || (c >= 0x1C && c <= 0x1F); }
 
 std::string_view trimmed_text(std::string_view text) {
-  std::size_t begin = 0, end = 0;  // of what is left
+  std::size_t begin = 0, end = 0;  // of the remaining text
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t next = at + std::max<std::size_t>(1, utf8_length(text, at));
     if (!is_stripped(character_at(text, at))) {
@@ -87,7 +87,8 @@ const ChatTemplate& chat_template(std::string_view name) {
 
 const ChatTemplate::Role& ChatTemplate::role(const std::string& wanted) const {
   const auto found = std::ranges::find(roles, wanted, &Role::name);
-  require_input(found != roles.end(), "with a role that is not system, user or assistant");  // no text of the record
+  // The message omits the role's name, so that Skipped counts all such records under one reason
+  require_input(found != roles.end(), "with a role that is not system, user or assistant");
   return *found;
 }
 
@@ -97,7 +98,8 @@ void require_tokens(const ChatTemplate& chat, const Tokenizer& tokenizer, const 
     const std::optional<std::int32_t> id = tokenizer.token(token);
     std::vector<std::int32_t> tokens;
     std::vector<std::uint8_t> marks;
-    encoder.encode({.text = token}, {.begins = false}, tokens, marks);  // without a blank in front
+    // begins = false: SentencePiece adds no space in front
+    encoder.encode({.text = token}, {.begins = false}, tokens, marks);
     require_input(id && tokens == std::vector{*id},
                   "{} has no token {}, which the chat template {} needs: use another template, or add the token",
                   tokenizer_name, token, chat.name);
@@ -105,38 +107,38 @@ void require_tokens(const ChatTemplate& chat, const Tokenizer& tokenizer, const 
 }
 
 std::vector<ChatStretch> rendered(std::span<const ChatMessage> messages, const ChatTemplate& chat) {
-  std::vector<ChatStretch> stretches(1);
-  stretches.back().text = chat.begin;
+  std::vector<ChatStretch> segments(1);
+  segments.back().text = chat.begin;
   for (const ChatMessage& message : messages) {
     const ChatTemplate::Role& role = chat.role(message.role);
-    std::string& text = stretches.back().text;
+    std::string& text = segments.back().text;
     text += role.before;
     const std::size_t begin = text.size();
     text.append(role.lead).append(chat.trims ? trimmed_text(message.text) : message.text).append(role.end);
-    if (message.trained && begin < text.size()) stretches.back().trained.push_back({begin, text.size()});
+    if (message.trained && begin < text.size()) segments.back().trained.push_back({begin, text.size()});
     if (chat.ends_text && message.role == assistant_role) {
-      stretches.back().ends_text = true;
-      stretches.back().end_trained = message.trained;
-      stretches.emplace_back();
+      segments.back().ends_text = true;
+      segments.back().end_trained = message.trained;
+      segments.emplace_back();
     }
-    stretches.back().text += role.after;
+    segments.back().text += role.after;
   }
-  if (stretches.back().text.empty()) stretches.pop_back();
-  return stretches;
+  if (segments.back().text.empty()) segments.pop_back();
+  return segments;
 }
 
 std::vector<ChatStretch> rendered_prompt(std::span<const ChatMessage> messages, const ChatTemplate& chat) {
-  std::vector<ChatStretch> stretches = rendered(messages, chat);
-  if (stretches.empty() || stretches.back().ends_text) stretches.emplace_back();
-  stretches.back().text += chat.role(std::string(assistant_role)).before;
-  return stretches;
+  std::vector<ChatStretch> segments = rendered(messages, chat);
+  if (segments.empty() || segments.back().ends_text) segments.emplace_back();
+  segments.back().text += chat.role(std::string(assistant_role)).before;
+  return segments;
 }
 
-void encode_chat(std::span<const ChatStretch> stretches, const Tokenizer& tokenizer, TextEncoder& encoder,
+void encode_chat(std::span<const ChatStretch> segments, const Tokenizer& tokenizer, TextEncoder& encoder,
                  std::vector<std::int32_t>& tokens, std::vector<std::uint8_t>& trained) {
-  for (std::size_t i = 0; i < stretches.size(); ++i) {
-    const auto& [text, ranges, ends_text, end_trained] = stretches[i];
-    // SentencePiece puts its blank only in front of a document, `tokenizers` also behind every token that it looks for.
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const auto& [text, ranges, ends_text, end_trained] = segments[i];
+    // SentencePiece adds a space only at the beginning of a document, `tokenizers` also after each added token.
     encoder.encode({.text = text, .marked = ranges}, {.begins = i == 0}, tokens, trained);
     if (!ends_text) continue;
     tokens.push_back(tokenizer.end_of_document());
@@ -164,7 +166,7 @@ std::vector<std::int32_t> end_tokens(const std::string& chat, std::span<const st
 }
 
 std::string chat_of_run(const std::string& chat, const std::string& train) {
-  std::string found, first;  // the template, and the files that have it
+  std::string found, first;  // the template, and the prefix of the first files with it
   for (const auto& [prefix, weight] : data_sources("data.train", train)) {
     const std::optional<TokenMeta> meta = read_token_meta(prefix);
     if (!meta || meta->chat.empty()) continue;

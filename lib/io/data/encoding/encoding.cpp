@@ -41,13 +41,14 @@ std::string ReplacedBytes::text() const {
 
 namespace {
 
-/// Workers take batches in order and write the tokens of these in the same order. Each holds one batch.
+/// Encodes with several worker threads. Each worker repeatedly takes the next batch, encodes it, waits for its turn,
+/// and writes the tokens. So batches are written in order, and each worker holds only one of them.
 class OrderedEncoding {
  public:
   OrderedEncoding(const Tokenizer& tokenizer, const Encoding& encoding, EncodingState state)
       : tokenizer_(tokenizer),
         encoding_(encoding),
-        identity_(identity_of(encoding)),
+        identity_(encoding_identity(encoding)),
         state_(std::move(state)),
         reader_(encoding.items, state_.at,
                 {.text_key = encoding.json_key,
@@ -80,8 +81,8 @@ class OrderedEncoding {
       BatchEncoder encoder(tokenizer_, encoding_);
       for (;;) {
         std::int64_t number = 0;
-        const std::optional<CorpusBatch> batch = take(number);
-        if (!batch || !hand_in(number, encoder.encode(*batch))) return;
+        const std::optional<CorpusBatch> batch = take_batch(number);
+        if (!batch || !write_in_turn(number, encoder.encode(*batch))) return;
       }
     } catch (...) {
       const std::lock_guard lock(turn_mutex_);
@@ -90,14 +91,14 @@ class OrderedEncoding {
     }
   }
 
-  std::optional<CorpusBatch> take(std::int64_t& number) {
+  std::optional<CorpusBatch> take_batch(std::int64_t& number) {
     const std::lock_guard lock(reader_mutex_);
     number = next_++;
     return reader_.next();
   }
 
-  /// False when another worker has failed.
-  bool hand_in(std::int64_t number, const EncodedBatch& batch) {
+  /// Writes a batch when all batches with lower numbers are written. Returns false if another worker has failed.
+  bool write_in_turn(std::int64_t number, const EncodedBatch& batch) {
     std::unique_lock lock(turn_mutex_);
     turn_changed_.wait(lock, [&] { return turn_ == number || failure_; });
     if (failure_) return false;
@@ -160,12 +161,12 @@ bool resumes(const Tokenizer& tokenizer, const Encoding& encoding) {
 EncodingResult encode_corpus(const Tokenizer& tokenizer, const Encoding& encoding) {
   require_usage(encoding.threads > 0, "encoding with {} threads: at least one is needed", encoding.threads);
   const std::optional<EncodingState> kept = read_journal(encoding, tokenizer.vocab());
-  // A journal of another encoding must not vouch for files that this one begins.
+  // Otherwise, after an interruption, a journal of another encoding could be applied to the files of this one.
   std::error_code ignored;
-  if (!kept) std::filesystem::remove(journal_of(encoding), ignored);
+  if (!kept) std::filesystem::remove(journal_path(encoding), ignored);
   const EncodingState begin = kept.value_or(EncodingState{});
   const EncodingState end = OrderedEncoding(tokenizer, encoding, begin).run();
-  std::filesystem::remove(journal_of(encoding), ignored);
+  std::filesystem::remove(journal_path(encoding), ignored);
   return {.train = end.size[0],
           .valid = end.size[1],
           .skipped = end.skipped,

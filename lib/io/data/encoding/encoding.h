@@ -15,58 +15,65 @@
 
 namespace lyceum {
 
+/// The size of an output of an encoding.
 struct EncodedSize {
   std::int64_t documents = 0, bytes = 0, tokens = 0;
-  std::int64_t trained = 0;  // tokens: all but for chats
+  std::int64_t trained = 0;  // tokens that count in the loss: all of them, except in chats
   bool operator==(const EncodedSize&) const = default;
 };
 
-/// Bytes of texts that are not UTF-8, which are encoded as U+FFFD.
+/// Counts bytes that are not UTF-8, which are encoded as U+FFFD.
 struct ReplacedBytes {
   static constexpr std::size_t few = 3;
   std::int64_t bytes = 0;
-  std::vector<std::string> first{};  // names of files with such bytes: the first few, and one more if there are more
+  std::vector<std::string> first{};  // the first files with such bytes: up to `few`, and one more if there are more
   void add(std::int64_t more, const std::string& file);
   void add(const ReplacedBytes& later);
-  /// "12 bytes that are not UTF-8 (a.txt, b.txt, c.txt, …)"
+  /// Returns "12 bytes that are not UTF-8 (a.txt, b.txt, c.txt, …)".
   std::string text() const;
 };
 
+/// The progress of an encoding.
 struct EncodingProgress {
-  std::int64_t done = 0, total = 0;  // bytes of the items, as they lie on the disk, about
-  std::int64_t text = 0;             // bytes of text that this process has encoded
+  std::int64_t done = 0, total = 0;  // bytes of the items, as stored, approximately
+  std::int64_t text = 0;             // bytes of text encoded by this process
 };
 
+/// The inputs, outputs and settings of encode_corpus().
 struct Encoding {
   std::vector<CorpusItem> items{};
   std::string json_key = "text";
-  const ChatTemplate* chat = nullptr;  // all items are records, and these are chats
-  std::string train{}, valid{};        // prefixes of token files; `valid` may be empty where no item goes there
-  double valid_fraction = 0;           // of what is drawn
+  const ChatTemplate* chat = nullptr;  // null for texts; else all items are records with chats
+  std::string train{}, valid{};        // prefixes of the outputs; `valid` may be empty if no item goes there
+  double valid_fraction = 0;           // share of the records of `drawn` items that go to `valid`
   std::uint64_t seed = 1;
   int threads = 1;
   std::string tokenizer_sha256{};
   BatchSizes batches{};
-  double save_seconds = 10;                                    // between two times that it notes how far it is
-  std::function<void(const EncodingProgress&)> progress = {};  // called by one thread at a time
+  double save_seconds = 10;                                    // time between two saves of the progress
+  std::function<void(const EncodingProgress&)> progress = {};  // called by any worker thread, but never concurrently
 };
 
+/// The result of encode_corpus().
 struct EncodingResult {
   EncodedSize train{}, valid{};
-  Skipped skipped{};  // records
+  Skipped skipped{};  // skipped records
   ReplacedBytes replaced{};
-  std::int64_t resumed_text = 0;  // bytes of text that an interrupted process had encoded
+  std::int64_t resumed_text = 0;  // bytes of text encoded by an interrupted process
 };
 
-/// Writes the token files `train` and, where something goes there, `valid`: every document in order, an end-of-document
-/// token after each, and for chats which of the tokens are trained. The result depends neither on `threads` nor on
-/// interruptions: what is unfinished is in TRAIN.bin.partial and others next to it, and TRAIN.progress notes how much
-/// of that is good. The next call for the same items, files of the same sizes and times, resumes from there. Throws a
-/// bad_input Error that names a file and a place that cannot be read, or when nothing goes to one of the two. A record
-/// that the tokenizer cannot encode is skipped; if it comes in parts, that is an Error.
+/// Writes the token files `train` and, unless it is empty, `valid`. They contain the documents in the order of the
+/// items, an end-of-document token after each, and for chats a mask of the trained tokens.
+///
+/// The files do not depend on `threads` or on interruptions. Unfinished output is in TRAIN.bin.partial and similar
+/// files, and TRAIN.progress records how much of it is complete. The next call with the same settings and items (files
+/// of the same sizes and times) resumes from there.
+///
+/// A record that the tokenizer cannot encode is skipped. Throws a bad_input Error that names file and position if a
+/// file cannot be read or a text in several parts cannot be encoded, or if an output receives no document.
 EncodingResult encode_corpus(const Tokenizer& tokenizer, const Encoding& encoding);
 
-/// Whether that would resume where an interrupted one stopped.
+/// True if encode_corpus() would resume an interrupted encoding.
 bool resumes(const Tokenizer& tokenizer, const Encoding& encoding);
 
 }  // namespace lyceum

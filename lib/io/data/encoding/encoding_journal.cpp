@@ -15,7 +15,7 @@
 
 namespace lyceum {
 
-std::string identity_of(const Encoding& encoding) {
+std::string encoding_identity(const Encoding& encoding) {
   std::string all = fmt::format("3 {} {} {} {} {} {} {} {}\n", encoding.tokenizer_sha256, encoding.json_key,
                                 encoding.chat ? encoding.chat->name : "", encoding.valid, encoding.valid_fraction,
                                 encoding.seed, encoding.batches.text, encoding.batches.document);
@@ -26,7 +26,7 @@ std::string identity_of(const Encoding& encoding) {
   return sha256(all);
 }
 
-std::string journal_of(const Encoding& encoding) { return encoding.train + ".progress"; }
+std::string journal_path(const Encoding& encoding) { return encoding.train + ".progress"; }
 
 void write_journal(const Encoding& encoding, const std::string& identity, const EncodingState& state) {
   nlohmann::ordered_json json{{"encoding", identity},
@@ -45,18 +45,18 @@ void write_journal(const Encoding& encoding, const std::string& identity, const 
                                {"bytes", size.bytes},
                                {"trained", size.trained}});
   }
-  write_whole_file(journal_of(encoding), json_text(json, 2) + "\n");
+  write_whole_file(journal_path(encoding), json_text(json, 2) + "\n");
 }
 
 std::optional<EncodingState> read_journal(const Encoding& encoding, std::int64_t vocab) {
   std::error_code error;
-  if (!std::filesystem::exists(journal_of(encoding), error)) return std::nullopt;
+  if (!std::filesystem::exists(journal_path(encoding), error)) return std::nullopt;
   EncodingState state;
   try {
-    const std::string text = read_whole_file(journal_of(encoding));
+    const std::string text = read_whole_file(journal_path(encoding));
     require_shallow(text);
     const nlohmann::json json = parse_json<nlohmann::json>(text);
-    if (json.at("encoding") != identity_of(encoding)) return std::nullopt;
+    if (json.at("encoding") != encoding_identity(encoding)) return std::nullopt;
     state.at = {.item = Exact(json.at("item")),
                 .within = {.bytes = Exact(json.at("bytes")), .record = Exact(json.at("record"))}};
     for (std::size_t o = 0; o < encoding_outputs; ++o) {
@@ -78,8 +78,8 @@ std::optional<EncodingState> read_journal(const Encoding& encoding, std::int64_t
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }
-  const bool kept = MegatronWriter::kept(encoding.train, vocab, state.written[0]) &&
-                    (encoding.valid.empty() || MegatronWriter::kept(encoding.valid, vocab, state.written[1]));
+  const bool kept = MegatronWriter::can_resume(encoding.train, vocab, state.written[0]) &&
+                    (encoding.valid.empty() || MegatronWriter::can_resume(encoding.valid, vocab, state.written[1]));
   return kept ? std::optional(state) : std::nullopt;
 }
 

@@ -15,7 +15,8 @@ namespace lyceum {
 
 constexpr std::size_t encoding_outputs = 2;  // train, valid
 
-/// The progress of an encoding: how much of the outputs is written, and the position in the corpus behind it.
+/// The saved progress of an encoding: how much of the outputs is written, and the position in the corpus that this
+/// corresponds to.
 struct EncodingState {
   CorpusPosition at;
   std::array<MegatronWriter::Progress, encoding_outputs> written{};
@@ -24,14 +25,16 @@ struct EncodingState {
   ReplacedBytes replaced;
 };
 
-/// Returns a SHA-256 of everything that the bytes of the outputs depend on.
-std::string identity_of(const Encoding& encoding);
+/// Returns a SHA-256 of everything that determines the bytes of the outputs.
+std::string encoding_identity(const Encoding& encoding);
 
-/// The file that an unfinished encoding resumes from: TRAIN.progress.
-std::string journal_of(const Encoding& encoding);
+/// Returns the path of the journal, from which an interrupted encoding resumes: TRAIN.progress.
+std::string journal_path(const Encoding& encoding);
+/// Writes the journal. `identity`: encoding_identity(encoding). Call it after MegatronWriter::save(), which makes the
+/// outputs durable.
 void write_journal(const Encoding& encoding, const std::string& identity, const EncodingState& state);
-/// Returns nothing if there is no journal, or if it is of another encoding, is damaged, or promises more than the
-/// unfinished files hold. `vocab`: above every token.
+/// Returns the progress to resume from; nothing if there is no journal, or if it is damaged, belongs to another
+/// encoding, or states more than the unfinished files contain. `vocab`: the size of the vocabulary.
 std::optional<EncodingState> read_journal(const Encoding& encoding, std::int64_t vocab);
 
 }  // namespace lyceum

@@ -24,15 +24,17 @@ namespace lyceum {
 namespace {
 
 constexpr std::string_view trainer_space = "\xE2\x96\x81",
-                           trainer_unknown = "\xE2\x96\x85";  // the trainer's own characters
-constexpr std::size_t longest_word = 128;                     // bytes; longer ones are data rather than language
-constexpr std::size_t many_words = 20000;  // beyond so many, words met but once add time and no merges
+                           trainer_unknown = "\xE2\x96\x85";  // characters that the trainer reserves
+constexpr std::size_t longest_word = 128;                     // bytes; longer words are data rather than language
+constexpr std::size_t many_words = 20000;                     // above this count, words that occur once only cost time
 
-bool fit_to_train(std::string_view word) {
+/// True if a word is passed to the trainer: valid UTF-8, not too long, and without characters that the trainer
+/// reserves.
+bool is_trainable_word(std::string_view word) {
   if (word.size() > longest_word || word.find('\0') != std::string_view::npos) return false;
   if (word.find(trainer_space) != std::string_view::npos || word.find(trainer_unknown) != std::string_view::npos)
     return false;
-  if (word.front() == '\n' || word.front() == '\t') return false;  // symbols of their own
+  if (word.front() == '\n' || word.front() == '\t') return false;  // these are user-defined symbols
   for (std::size_t at = 0; at < word.size();) {
     const std::size_t length = utf8_length(word, at);
     if (length == 0) return false;
@@ -48,22 +50,23 @@ void count_words(WordCounts& counts, std::string_view text) {
   for (std::size_t at = 0, end = 0; at < text.size(); at = end) {
     end = end_of_word(text, at);
     word.assign(text.substr(at, end - at));
-    if (fit_to_train(word)) ++counts[word];
+    if (is_trainable_word(word)) ++counts[word];
   }
 }
 
-/// One stretch of a text at a random place.
-void count_in_stretch(WordCounts& counts, const std::filesystem::path& file, std::int64_t size, std::int64_t taken,
-                      std::int64_t first) {
+/// Counts the words of `taken` bytes of a file of `size` bytes, beginning at byte `first`.
+void count_in_part(WordCounts& counts, const std::filesystem::path& file, std::int64_t size, std::int64_t taken,
+                   std::int64_t first) {
   const std::string bytes = read_part_of_file(file, first, std::min(taken, size - first));
   std::string_view text = bytes;
-  // The first line is likely cut, unless the file begins here or has but this one.
+  // The first line is incomplete unless `first` is 0 or the file has only one line.
   const std::size_t newline = text.find('\n');
   if (first > 0 && newline != std::string_view::npos) text.remove_prefix(newline + 1);
   count_words(counts, text);
 }
 
-/// The beginning of a file that is not a plain text. What cannot be read is reported by encoding.
+/// Counts the words at the beginning of a file that is not a plain text. Ignores records that cannot be read, which the
+/// encoding reports.
 void count_in_beginning(WordCounts& counts, CorpusItem item, std::int64_t taken, const TokenizerTraining& training) {
   item.most_bytes = std::max<std::int64_t>(1, taken);
   const std::vector<CorpusItem> items{std::move(item)};
@@ -74,15 +77,15 @@ void count_in_beginning(WordCounts& counts, CorpusItem item, std::int64_t taken,
   const auto take = [&](const Record& record) {
     if (!training.chat) return count_words(counts, record.text);
     try {
-      for (const ChatStretch& stretch : rendered(record.messages, *training.chat)) count_words(counts, stretch.text);
-    } catch (const Error&) {  // of a role that the template has not
+      for (const ChatStretch& segment : rendered(record.messages, *training.chat)) count_words(counts, segment.text);
+    } catch (const Error&) {  // the template does not have the message's role
     }
   };
   const RecordSink sink{.take = take, .skip = [](std::int64_t, const std::string&) {}};
   while (const std::optional<CorpusBatch> batch = reader.next()) batch->records.read(sink);
 }
 
-/// Counts words in the same share of every file.
+/// Counts the words in the same share of every file.
 WordCounts sample_words(const TokenizerTraining& training) {
   double total = 0;
   for (const CorpusItem& file : training.files) total += static_cast<double>(file.document.bytes);
@@ -95,7 +98,7 @@ WordCounts sample_words(const TokenizerTraining& training) {
     const auto taken = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(size)));
     if (file.is_plain()) {
       const auto first = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(size - taken) + 1, i));
-      count_in_stretch(counts, file.document.file, size, taken, first);
+      count_in_part(counts, file.document.file, size, taken, first);
     } else {
       count_in_beginning(counts, file, taken, training);
     }
@@ -104,7 +107,7 @@ WordCounts sample_words(const TokenizerTraining& training) {
   return counts;
 }
 
-/// "word<tab>count" a line, sorted, so that the trainer sees the same whatever the hash table's order.
+/// Returns lines "word<tab>count", sorted, so that the trainer's input does not depend on the order of the hash table.
 std::vector<std::string> sorted_lines(const WordCounts& counts) {
   std::vector<std::string> lines;
   lines.reserve(counts.size());
@@ -113,6 +116,7 @@ std::vector<std::string> sorted_lines(const WordCounts& counts) {
   return lines;
 }
 
+/// Passes the lines to the trainer.
 class Lines : public sentencepiece::SentenceIterator {
  public:
   explicit Lines(const std::vector<std::string>& lines) : lines_(lines) {}
@@ -126,8 +130,9 @@ class Lines : public sentencepiece::SentenceIterator {
   std::size_t at_ = 0;
 };
 
-/// Pieces that a text is cut at: the tokens of a chat template, and runs of newlines and of tabs, which the trainer
-/// can not learn as both end what it takes for a sentence.
+/// Returns the user-defined symbols, at which texts are always split: the tokens of the chat template, and sequences of
+/// 1 to 8 newlines or tabs. The trainer cannot learn the latter, since newlines and tabs delimit the sentences of its
+/// input.
 std::string symbols_of(const ChatTemplate* chat) {
   std::string symbols;
   if (chat) {
@@ -142,8 +147,8 @@ std::string symbols_of(const ChatTemplate* chat) {
   return symbols;
 }
 
-/// ASCII characters of the sample, none of which may be too rare to become a piece; the trainer ends the process over
-/// one that does not occur.
+/// Returns the visible ASCII characters in the sample. They are required to become pieces even if they are rare. Others
+/// must not be required, since the trainer terminates the process if a required character does not occur.
 std::string ascii_in(const WordCounts& counts) {
   std::array<bool, 128> present{};
   for (const auto& [word, count] : counts) {
@@ -172,7 +177,7 @@ void train_tokenizer(const TokenizerTraining& training) {
   const std::unordered_map<std::string, std::string> options{
       {"model_type", "bpe"},
       {"vocab_size", std::to_string(training.vocab)},
-      {"num_threads", "1"},  // written into the model; more would only help to read
+      {"num_threads", "1"},  // it is written into the model, and more threads would speed up only the reading
       {"byte_fallback", "true"},
       {"normalization_rule_name", "identity"},
       {"add_dummy_prefix", "false"},

@@ -10,17 +10,20 @@
 
 namespace lyceum {
 
+/// The inputs and settings of train_tokenizer().
 struct TokenizerTraining {
-  std::vector<CorpusItem> files{};  // whole
+  std::vector<CorpusItem> files{};  // whole files
   std::string json_key = "text";
-  const ChatTemplate* chat = nullptr;  // records are chats, and its tokens become symbols of the model
-  std::filesystem::path model{};       // written atomically
+  /// If not null, records are chats, and the template's tokens become symbols of the model
+  const ChatTemplate* chat = nullptr;
+  std::filesystem::path model{};  // path of the model, which is written atomically
   std::int64_t vocab = 4096;
-  std::int64_t sample_bytes = 8 << 20;  // that the trainer sees, the same share of every file; more gains < 1 %
+  std::int64_t sample_bytes = 8 << 20;  // bytes of text to train on, the same share of every file; more gains < 1 %
   std::uint64_t seed = 1;
 };
-/// Trains a SentencePiece BPE model with byte fallback whose pieces keep to words; the same files, sample and seed give
-/// the same bytes. Throws a bad_input Error when a file cannot be read or the text is too little for the vocabulary.
+/// Trains a SentencePiece BPE model with byte fallback whose pieces do not extend over word boundaries (see words.h).
+/// The same files, sample size and seed give the same bytes. Throws a bad_input Error if a file cannot be read or if
+/// there is too little text for the vocabulary.
 void train_tokenizer(const TokenizerTraining& training);
 
 }  // namespace lyceum

@@ -15,14 +15,16 @@ Blend::Blend(std::vector<double> weights) : weights_(std::move(weights)) {
   taken_.emplace_back(weights_.size(), 0);
 }
 
-/// What each source has given after a block; its samples to `places`, where that is not null.
-std::vector<std::int64_t> Blend::take_block(std::int64_t block, std::vector<Place>* places) const {
+/// Returns how many samples of each source are taken up to the end of a block. Appends the samples of the block to
+/// `samples` unless it is null.
+std::vector<std::int64_t> Blend::take_block(std::int64_t block, std::vector<Sample>* samples) const {
   std::vector<std::int64_t> taken = taken_[static_cast<std::size_t>(block)];
   for (std::int64_t sample = block * block_samples; sample < (block + 1) * block_samples; ++sample) {
     std::size_t source = 0;
     double largest = 0;
     for (std::size_t s = 0; s < weights_.size(); ++s) {
-      // Volatile, since a product that is fused with the subtraction would be rounded otherwise on other processors.
+      // Volatile prevents the compiler from fusing the product with the subtraction, which would round differently on
+      // other processors.
       const volatile double wanted = weights_[s] * static_cast<double>(std::max<std::int64_t>(sample, 1));
       const double lacking = wanted - static_cast<double>(taken[s]);
       if (s == 0 || lacking > largest) {
@@ -30,23 +32,23 @@ std::vector<std::int64_t> Blend::take_block(std::int64_t block, std::vector<Plac
         largest = lacking;
       }
     }
-    if (places) places->push_back({source, taken[source]});
+    if (samples) samples->push_back({source, taken[source]});
     ++taken[source];
   }
   return taken;
 }
 
-Blend::Place Blend::at(std::int64_t sample) const {
+Blend::Sample Blend::at(std::int64_t sample) const {
   require(sample >= 0, "sample {} of a mixture", sample);
   const std::lock_guard lock(mutex_);
   const std::int64_t block = sample / block_samples;
   if (block != block_) {
     while (std::ssize(taken_) <= block) taken_.push_back(take_block(std::ssize(taken_) - 1, nullptr));
-    places_.clear();
-    take_block(block, &places_);
+    samples_.clear();
+    take_block(block, &samples_);
     block_ = block;
   }
-  return places_[static_cast<std::size_t>(sample % block_samples)];
+  return samples_[static_cast<std::size_t>(sample % block_samples)];
 }
 
 }  // namespace lyceum

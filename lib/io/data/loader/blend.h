@@ -6,33 +6,36 @@
 
 namespace lyceum {
 
-/// Which source of a mixture each sample is taken from: sample n is of the source with the largest
-/// weight · max(n, 1) − samples taken so far, the first one of equals. So every prefix of the order has the weights
-/// up to a sample or two. The blending index of Megatron-LM (helpers.cpp, build_blending_indices).
+/// The order in which the samples of a mixture are taken from its sources. Sample n is taken from the source with the
+/// largest weight · max(n, 1) − samples taken so far, and from the first of equal ones. So in every prefix of the
+/// order, the number of samples of each source is within one or two of its share. The same as the blending index of
+/// Megatron-LM (helpers.cpp, build_blending_indices).
 class Blend {
  public:
-  /// `weights`: positive; divided by their sum.
+  /// `weights`: one per source, positive. They are divided by their sum.
   explicit Blend(std::vector<double> weights);
 
-  struct Place {
+  /// A sample of the mixture: the index-th sample of a source.
+  struct Sample {
     std::size_t source;
-    std::int64_t index;  // of the source's samples, counted from 0 on
-    bool operator==(const Place&) const = default;
+    std::int64_t index;  // among the samples of the source, from 0
+    bool operator==(const Sample&) const = default;
   };
-  /// A pure function. Fast where calls are near each other; a first call at n makes all before it, about a nanosecond
-  /// each. Any thread may call.
-  Place at(std::int64_t sample) const;
+  /// Returns the source of a sample. The result depends only on the weights and `sample`. Fast if successive calls are
+  /// close to each other: the first call at n computes all samples before it, at about a nanosecond each. Any thread
+  /// may call.
+  Sample at(std::int64_t sample) const;
   const std::vector<double>& weights() const { return weights_; }
 
  private:
   static constexpr std::int64_t block_samples = 1 << 16;
-  std::vector<std::int64_t> take_block(std::int64_t block, std::vector<Place>* places) const;
+  std::vector<std::int64_t> take_block(std::int64_t block, std::vector<Sample>* samples) const;
 
   std::vector<double> weights_;
   mutable std::mutex mutex_;
-  mutable std::vector<std::vector<std::int64_t>> taken_;  // of each source, before each block of samples
-  mutable std::int64_t block_ = -1;                       // whose samples are in places_
-  mutable std::vector<Place> places_;
+  mutable std::vector<std::vector<std::int64_t>> taken_;  // samples of each source before each block of samples
+  mutable std::int64_t block_ = -1;                       // the block whose samples are in samples_
+  mutable std::vector<Sample> samples_;
 };
 
 }  // namespace lyceum

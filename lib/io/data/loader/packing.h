@@ -6,30 +6,33 @@
 
 namespace lyceum {
 
-/// Tokens [begin, begin + inputs] of a stream, the last one as target only.
-struct TokenPiece {
+/// A part of a document: `inputs` inputs, which are the tokens from position `begin` of the source on. Their targets
+/// are the tokens from begin + 1 to begin + inputs.
+struct TokenSpan {
   std::int64_t begin, inputs;
-  bool operator==(const TokenPiece&) const = default;
+  bool operator==(const TokenSpan&) const = default;
 };
 
-/// Documents in sequences of one length. Each comes into the open sequence that it leaves the least room in, or opens a
-/// new one (best fit), in their order. One that is longer than a sequence is cut into several pieces; one of fewer than
-/// two tokens has nothing to predict and is skipped.
+/// Packs the documents of a source into sequences of seq_len tokens. Each document is placed into the open sequence in
+/// which it leaves the least room, or into a new one (best fit), in the order of the documents. A document that is
+/// longer than a sequence is cut into several spans. A document of fewer than two tokens has no target and is skipped.
 class Packing {
  public:
-  /// `begins`: of every document, and the end of the last one.
+  /// `begins`: the position of the first token of each document, then the number of tokens
+  /// (TokenSource::document_begins()).
   Packing(std::span<const std::int64_t> begins, std::int64_t seq_len);
 
-  std::int64_t sequences() const { return static_cast<std::int64_t>(first_piece_.size()) - 1; }
-  /// The pieces of a sequence, one after another from its begin on; what is left is padding.
-  std::span<const TokenPiece> of(std::int64_t sequence) const;
-  std::int64_t documents() const { return documents_; }         // that are in sequences
-  std::int64_t cut_documents() const { return cut_; }           // of them
-  std::int64_t predicted_tokens() const { return predicted_; }  // targets of all pieces
+  /// Returns the number of sequences.
+  std::int64_t sequences() const { return static_cast<std::int64_t>(first_span_.size()) - 1; }
+  /// Returns the spans of a sequence, which fill it from its beginning without gaps. The rest of it is padding.
+  std::span<const TokenSpan> spans_of(std::int64_t sequence) const;
+  std::int64_t documents() const { return documents_; }         // documents in the sequences
+  std::int64_t cut_documents() const { return cut_; }           // documents cut into several spans
+  std::int64_t predicted_tokens() const { return predicted_; }  // targets of all spans
 
  private:
-  std::vector<TokenPiece> pieces_;         // sequence by sequence
-  std::vector<std::int64_t> first_piece_;  // of every sequence, and their number
+  std::vector<TokenSpan> spans_;          // ordered by sequence
+  std::vector<std::int64_t> first_span_;  // index in spans_ of each sequence's first span; then spans_.size()
   std::int64_t documents_ = 0, cut_ = 0, predicted_ = 0;
 };
 

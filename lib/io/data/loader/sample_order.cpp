@@ -15,7 +15,8 @@ SampleOrder::SampleOrder(Kind kind, std::uint64_t seed, std::int64_t first, std:
 std::int64_t SampleOrder::operator()(std::int64_t index) const {
   require(index >= 0 && count_ > 0, "position {} in an order of {} samples", index, count_);
   const std::int64_t epoch = index / taken_, taken = index % taken_;
-  // The middle of the taken-th of taken_ parts, as even as whole numbers allow.
+  // The count_ positions are divided into taken_ parts that are as equal as integers allow. `within` is the middle of
+  // part `taken`.
   const std::int64_t part = count_ / taken_, within = taken * part + taken * (count_ % taken_) / taken_ + part / 2;
   if (kind_ == Kind::sequential) return first_ + within;
   const std::string of = source_ == 0 ? "samples/epoch/" : "samples/" + std::to_string(source_) + "/epoch/";

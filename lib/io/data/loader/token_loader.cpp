@@ -27,8 +27,8 @@ TokenLoader::TokenLoader(std::shared_ptr<const TokenSource> source, SampleOrder 
     : TokenLoader({{std::make_shared<const TokenSamples>(std::move(source), SampleShape{.seq_len = seq_len}), order}}) {
 }
 
-Blend::Place TokenLoader::place_of(std::int64_t index) const {
-  return blend_ ? blend_->at(index) : Blend::Place{0, index};
+Blend::Sample TokenLoader::source_sample(std::int64_t index) const {
+  return blend_ ? blend_->at(index) : Blend::Sample{0, index};
 }
 
 void TokenLoader::load(std::int64_t index, std::int64_t sequences, std::int64_t vocab, const SampleTokens& out) const {
@@ -41,7 +41,7 @@ void TokenLoader::load(std::int64_t index, std::int64_t sequences, std::int64_t 
           out.first_keys.size(), out.inputs.size());
   for (std::int64_t s = 0; s < sequences; ++s) {
     const auto at = static_cast<std::size_t>(s) * length;
-    const auto [source, sample] = place_of(index + s);
+    const auto [source, sample] = source_sample(index + s);
     const auto& [samples, order, weight] = sources_[source];
     samples->read(order(sample), vocab,
                   {.inputs = out.inputs.subspan(at, length),
@@ -55,7 +55,7 @@ bool TokenLoader::masked() const {
 }
 
 std::vector<std::int64_t> TokenLoader::places(std::int64_t index) const {
-  const auto [source, sample] = place_of(index);
+  const auto [source, sample] = source_sample(index);
   return sources_[source].samples->places(sources_[source].order(sample));
 }
 

@@ -12,43 +12,48 @@
 
 namespace lyceum {
 
-/// Fills sequences with samples of one source or of a mixture, in an order that is a pure function of the position.
+/// Fills sequences with samples of one source or of a mixture. The sample at a position depends only on the sources and
+/// the position.
 class TokenLoader {
  public:
+  /// A source of the samples.
   struct Source {
     std::shared_ptr<const TokenSamples> samples;
     SampleOrder order;
-    double weight = 1;  // of a mixture: its share of the samples, after division by the sum
+    double weight = 1;  // in a mixture: relative share of the samples; divided by the sum of the weights
   };
-  /// An order that is empty or reaches beyond the samples is a usage Error.
+  /// All sources must have the same seq_len. Throws a usage Error if an order is empty or exceeds the samples of its
+  /// source.
   explicit TokenLoader(std::vector<Source> sources);
+  /// Loads the samples of one source, neither packed nor with separate documents.
   TokenLoader(std::shared_ptr<const TokenSource> source, SampleOrder order, std::int64_t seq_len);
 
-  /// Reads the samples at positions index … index + sequences − 1.
+  /// Reads the samples at positions [index, index + sequences). `vocab`: see TokenSamples::read().
   void load(std::int64_t index, std::int64_t sequences, std::int64_t vocab, const SampleTokens& out) const;
-  /// True if some targets may not count.
+  /// True if some targets may not count in the loss.
   bool masked() const;
-  /// TokenSamples::places() of the sample at a position.
+  /// Returns TokenSamples::places() of the sample at a position.
   std::vector<std::int64_t> places(std::int64_t index) const;
-  /// Which source the samples at a position is of, and the how manyth of it.
-  Blend::Place place_of(std::int64_t index) const;
-  /// A loader of `samples` of this one's samples, which are of one source, see SampleOrder::spread().
+  /// Returns the source of the sample at a position, and the sample's index in the order of that source.
+  Blend::Sample source_sample(std::int64_t index) const;
+  /// Returns a loader with `samples` samples per epoch, which are evenly spaced among this loader's, see
+  /// SampleOrder::spread(). Precondition: there is one source.
   TokenLoader spread(std::int64_t samples) const;
 
   std::span<const Source> sources() const { return sources_; }
-  /// The order and the tokens of the only source.
+  /// Return the order and the tokens of the source. Precondition: there is one source.
   const SampleOrder& order() const { return only().order; }
   const TokenSource& token_source() const { return only().samples->token_source(); }
-  /// Samples of an epoch of every source.
+  /// Returns the sum of the samples per epoch of all sources.
   std::int64_t samples() const;
-  /// A source's share of the samples.
+  /// Returns the share of a source in the samples, 0 to 1.
   double weight(std::size_t source) const { return blend_ ? blend_->weights()[source] : 1; }
 
  private:
   const Source& only() const;
 
   std::vector<Source> sources_;
-  std::shared_ptr<const Blend> blend_;  // of several sources
+  std::shared_ptr<const Blend> blend_;  // null if there is one source
 };
 
 }  // namespace lyceum

@@ -28,10 +28,10 @@ std::int64_t TokenSamples::count() const {
 
 bool TokenSamples::any_target(std::int64_t first, std::int64_t count) const {
   if (!masked()) return count > 0;
-  TokenPiece whole{};
+  TokenSpan whole{};
   std::vector<std::uint8_t> trained;
   for (std::int64_t sample = first; sample < first + count; ++sample) {
-    for (const auto& [begin, inputs] : pieces_of(sample, whole)) {
+    for (const auto& [begin, inputs] : spans_of(sample, whole)) {
       trained.resize(static_cast<std::size_t>(inputs));
       source_->read_trained(begin + 1, trained);
       if (shape_.documents && !packing_) {
@@ -45,38 +45,40 @@ bool TokenSamples::any_target(std::int64_t first, std::int64_t count) const {
   return false;
 }
 
-/// `whole`: memory for the piece of a sample that has one.
-std::span<const TokenPiece> TokenSamples::pieces_of(std::int64_t sample, TokenPiece& whole) const {
-  if (packing_) return packing_->of(sample);
+/// Returns the spans of a sample. `whole`: memory for the span of a sample that is not packed; it must outlive the
+/// result.
+std::span<const TokenSpan> TokenSamples::spans_of(std::int64_t sample, TokenSpan& whole) const {
+  if (packing_) return packing_->spans_of(sample);
   whole = {sample * shape_.seq_len, shape_.seq_len};
   return {&whole, 1};
 }
 
-void TokenSamples::read_piece(const TokenPiece& piece, std::int64_t vocab, const SampleTokens& out) const {
-  const auto inputs = static_cast<std::size_t>(piece.inputs);
+void TokenSamples::read_span(const TokenSpan& span, std::int64_t vocab, const SampleTokens& out) const {
+  const auto inputs = static_cast<std::size_t>(span.inputs);
   std::vector<std::int32_t> tokens(inputs + 1);
-  source_->read(piece.begin, tokens);
+  source_->read(span.begin, tokens);
   const auto wrong = std::ranges::find_if_not(tokens, [&](std::int32_t t) { return t >= 0 && t < vocab; });
   require_input(wrong == tokens.end(),
                 "{}: token {} at position {} is not in the vocabulary of {}: set model.vocab to the tokenizer's, "
                 "or tokenise again",
-                source_->path(), wrong == tokens.end() ? 0 : *wrong, piece.begin + (wrong - tokens.begin()), vocab);
+                source_->path(), wrong == tokens.end() ? 0 : *wrong, span.begin + (wrong - tokens.begin()), vocab);
   std::copy(tokens.begin(), tokens.end() - 1, out.inputs.begin());
   std::copy(tokens.begin() + 1, tokens.end(), out.targets.begin());
   if (source_->has_mask()) {
     std::vector<std::uint8_t> trained(inputs);
-    source_->read_trained(piece.begin + 1, trained);
+    source_->read_trained(span.begin + 1, trained);
     for (std::size_t i = 0; i < inputs; ++i) {
       if (!trained[i]) out.targets[i] = no_target;
     }
   }
 }
 
-/// For a piece of the stream, at the begin of its sequence.
-void TokenSamples::separate_documents(const TokenPiece& piece, const SampleTokens& out) const {
+/// Masks the targets that begin documents, and sets first_keys to the first input of each document. `span` begins the
+/// sequence.
+void TokenSamples::separate_documents(const TokenSpan& span, const SampleTokens& out) const {
   std::ranges::fill(out.first_keys, 0);
-  for (const std::int64_t begin : source_->document_begins(piece.begin + 1, piece.begin + piece.inputs + 1)) {
-    const auto first = static_cast<std::size_t>(begin - piece.begin);
+  for (const std::int64_t begin : source_->document_begins(span.begin + 1, span.begin + span.inputs + 1)) {
+    const auto first = static_cast<std::size_t>(begin - span.begin);
     out.targets[first - 1] = no_target;
     if (first < out.first_keys.size())
       std::ranges::fill(out.first_keys.subspan(first), static_cast<std::int32_t>(first));
@@ -84,20 +86,20 @@ void TokenSamples::separate_documents(const TokenPiece& piece, const SampleToken
 }
 
 void TokenSamples::read(std::int64_t sample, std::int64_t vocab, const SampleTokens& out) const {
-  TokenPiece whole{};
+  TokenSpan whole{};
   std::size_t at = 0;
   const auto rest = [&](std::size_t count) {
     return SampleTokens{.inputs = out.inputs.subspan(at, count),
                         .targets = out.targets.subspan(at, count),
                         .first_keys = out.first_keys.empty() ? out.first_keys : out.first_keys.subspan(at, count)};
   };
-  for (const TokenPiece& piece : pieces_of(sample, whole)) {
-    const SampleTokens part = rest(static_cast<std::size_t>(piece.inputs));
-    read_piece(piece, vocab, part);
+  for (const TokenSpan& span : spans_of(sample, whole)) {
+    const SampleTokens part = rest(static_cast<std::size_t>(span.inputs));
+    read_span(span, vocab, part);
     if (packing_) {
       std::ranges::fill(part.first_keys, static_cast<std::int32_t>(at));
     } else if (shape_.documents) {
-      separate_documents(piece, part);
+      separate_documents(span, part);
     }
     at += part.inputs.size();
   }
@@ -108,10 +110,10 @@ void TokenSamples::read(std::int64_t sample, std::int64_t vocab, const SampleTok
 }
 
 std::vector<std::int64_t> TokenSamples::places(std::int64_t sample) const {
-  TokenPiece whole{};
+  TokenSpan whole{};
   std::vector<std::int64_t> places;
-  for (const TokenPiece& piece : pieces_of(sample, whole)) {
-    for (std::int64_t i = 0; i < piece.inputs; ++i) places.push_back(piece.begin + i);
+  for (const TokenSpan& span : spans_of(sample, whole)) {
+    for (std::int64_t i = 0; i < span.inputs; ++i) places.push_back(span.begin + i);
   }
   places.resize(static_cast<std::size_t>(shape_.seq_len), -1);
   return places;

@@ -11,49 +11,59 @@
 
 namespace lyceum {
 
-/// Samples that `tokens` tokens hold at `seq_len` (the last needs one more token as target).
+/// Returns how many samples of seq_len inputs fit into `tokens` tokens. The last sample needs one more token as target.
 std::int64_t samples_in(std::int64_t tokens, std::int64_t seq_len);
 
-/// How samples are made of tokens, and what their tokens see.
+/// How a source is divided into samples, and what their tokens attend to.
 struct SampleShape {
   std::int64_t seq_len;
-  bool packed = false;  // whole documents, see Packing; else sample i is tokens [i · seq_len, i · seq_len + seq_len]
-  bool documents = false;  // tokens see no other document than their own
+  /// True: samples contain whole documents, see Packing. False: sample i is tokens [i · seq_len, i · seq_len +
+  /// seq_len].
+  bool packed = false;
+  /// True: tokens attend only to their own document.
+  bool documents = false;
 };
 
-/// Memory for the tokens of samples [sequences, seq_len].
+/// The destination of samples: memory of the caller with the shape [sequences, seq_len].
 struct SampleTokens {
-  std::span<std::int32_t> inputs;   // 0 where a packed sample has no more documents
-  std::span<std::int32_t> targets;  // no_target where the prediction does not count
-  /// See FirstKeys; may be empty.
+  std::span<std::int32_t> inputs;   // 0 for the padding of packed samples
+  std::span<std::int32_t> targets;  // no_target if the prediction does not count in the loss
+  /// The first position in its sequence to which each input attends, see FirstKeys. May be empty.
   std::span<std::int32_t> first_keys = {};
 };
 
-/// The samples of a token source. A target counts in the loss unless the source's mask says otherwise, it is padding,
-/// or SampleShape::documents holds and it is the first token of a document, of which the tokens before it know nothing.
+/// The samples of a token source. A target counts in the loss except if
+///
+/// - the source's mask excludes it,
+/// - it is padding,
+/// - SampleShape::documents is set and it is the first token of a document, since it cannot be predicted from another
+///   document.
 class TokenSamples {
  public:
-  /// A seq_len that leaves no sample is a usage Error.
+  /// Throws a usage Error if the source has no sample of this seq_len.
   TokenSamples(std::shared_ptr<const TokenSource> source, const SampleShape& shape);
 
+  /// Returns the number of samples.
   std::int64_t count() const;
-  /// True if some targets may not count.
+  /// True if some targets may not count in the loss.
   bool masked() const { return shape_.documents || shape_.packed || source_->has_mask(); }
-  /// True if a target of the samples first … first + count − 1 counts. Reads masks, but no tokens.
+  /// True if at least one target of the samples [first, first + count) counts. Reads the mask, but no tokens.
   bool any_target(std::int64_t first, std::int64_t count) const;
-  /// Throws a bad_input Error that names file and position when a token is not below `vocab`.
+  /// Reads one sample; the spans of `out` have seq_len elements. Throws a bad_input Error that names the file and the
+  /// position if a token is not below `vocab`.
   void read(std::int64_t sample, std::int64_t vocab, const SampleTokens& out) const;
-  /// Position of each input of a sample in the source; −1 for padding.
+  /// Returns the position of each input of a sample in the source, [seq_len]; −1 for padding.
   std::vector<std::int64_t> places(std::int64_t sample) const;
 
   const TokenSource& token_source() const { return *source_; }
   const SampleShape& shape() const { return shape_; }
+  /// Returns the packing; null unless SampleShape::packed.
   const Packing* packing() const { return packing_ ? &*packing_ : nullptr; }
 
  private:
-  std::span<const TokenPiece> pieces_of(std::int64_t sample, TokenPiece& whole) const;
-  void read_piece(const TokenPiece& piece, std::int64_t vocab, const SampleTokens& out) const;
-  void separate_documents(const TokenPiece& piece, const SampleTokens& out) const;
+  std::span<const TokenSpan> spans_of(std::int64_t sample, TokenSpan& whole) const;
+  void read_span(const TokenSpan& span, std::int64_t vocab, const SampleTokens& out) const;
+  void separate_documents(const TokenSpan& span, const SampleTokens& out) const;
 
   std::shared_ptr<const TokenSource> source_;
   SampleShape shape_;

@@ -18,13 +18,13 @@ namespace {
 
 using nlohmann::json;
 
-/// A key that says whether a message is trained, and the value that says so.
+/// A key that marks a message as trained or not, and the value that means trained.
 struct Mark {
   const char* key;
   bool trains;
 };
-/// The marks of messages as programs for fine-tuning call them: OpenAI and Mistral `weight`, axolotl `train`,
-/// `training` and `train_on_turn`, ms-swift and XTuner `loss`, VeOmni `loss_mask`, torchtune `masked`.
+/// The marks of messages, as named by programs for fine-tuning: `weight` by OpenAI and Mistral, `train`, `training` and
+/// `train_on_turn` by axolotl, `loss` by ms-swift and XTuner, `loss_mask` by VeOmni, `masked` by torchtune.
 constexpr std::array marks = std::to_array<Mark>({{"weight", true},
                                                   {"train", true},
                                                   {"training", true},
@@ -35,18 +35,18 @@ constexpr std::array marks = std::to_array<Mark>({{"weight", true},
                                                   {"loss_weight", true},
                                                   {"loss_scale", true},
                                                   {"masked", false}});
-/// The marks of whole records, without `loss`, which is more often a number that was measured.
+/// The marks of whole records. `loss` is not one of them, since it is more often a measured number.
 constexpr std::array marks_of_records = std::to_array<Mark>(
     {{"weight", true}, {"train", true}, {"training", true}, {"loss_mask", true}, {"masked", false}});
 
-/// Keys that would change the text of a message, or its marks, if a template had a place for them.
+/// Keys that would change the text of a message or its marks, but that no chat template supports.
 constexpr std::array unread_in_messages{
     "tool_calls", "function_call", "reasoning_content", "reasoning",    "thinking", "refusal",
     "audio",      "images",        "training_detail",   "train_detail", "mask"};
 constexpr std::array unread_in_records{"tools",  "functions",       "documents",       "images", "videos",
                                        "audios", "assistant_masks", "completion_mask", "mask"};
 
-/// True for what says nothing: null, false, an empty text, list or object.
+/// True for null, false, and an empty text, list or object.
 bool is_nothing(const json& value) {
   return value.is_null() || value == false || (value.is_string() && value == "") ||
          (value.is_structured() && value.empty());
@@ -60,8 +60,9 @@ void require_read(const json& object, const std::array<const char*, n>& unread) 
   }
 }
 
-/// Returns true if the marks of an object train it, nothing without a mark.
-std::optional<bool> marked(const json& object, std::span<const Mark> known) {
+/// Returns true if the marks of an object mark it as trained, false if they mark it as not trained, nothing if it has
+/// no mark. Throws if marks have other values or contradict each other.
+std::optional<bool> trained_by_marks(const json& object, std::span<const Mark> known) {
   std::optional<bool> trained;
   for (const auto& [key, trains] : known) {
     const auto found = object.find(key);
@@ -82,7 +83,7 @@ const std::string& text_of(const json& object, const char* key) {
   return found->get_ref<const std::string&>();
 }
 
-/// A text, or a list of one part that is a text.
+/// Returns the text of "content", which is a text, or a list with a single part that is a text.
 const std::string& content_of(const json& message) {
   const auto content = message.find("content");
   if (content == message.end() || !content->is_array()) return text_of(message, "content");
@@ -94,10 +95,11 @@ const std::string& content_of(const json& message) {
 }
 
 ChatMessage message_of(const json& message) {
-  ChatMessage read{.role = text_of(message, "role")};  // first, so that what lacks both is named by it
+  // First, so that the error for a value without any of the keys names "role".
+  ChatMessage read{.role = text_of(message, "role")};
   require_read(message, unread_in_messages);
   read.text = content_of(message);
-  read.trained = marked(message, marks).value_or(read.role == assistant_role);
+  read.trained = trained_by_marks(message, marks).value_or(read.role == assistant_role);
   return read;
 }
 
@@ -107,12 +109,13 @@ std::vector<ChatMessage> messages_in(const json& list) {
   return messages;
 }
 
-/// The messages of `prompt`, none of which is trained without a mark.
+/// Returns the messages of `prompt`, of which only those with a mark are trained.
 std::vector<ChatMessage> prompt_of(const json& record) {
   const json& prompt = record.at("prompt");
   if (!prompt.is_array()) return {{.role = "user", .text = text_of(record, "prompt")}};
   std::vector<ChatMessage> messages = messages_in(prompt);
-  for (std::size_t i = 0; i < messages.size(); ++i) messages[i].trained = marked(prompt[i], marks).value_or(false);
+  for (std::size_t i = 0; i < messages.size(); ++i)
+    messages[i].trained = trained_by_marks(prompt[i], marks).value_or(false);
   return messages;
 }
 
@@ -122,6 +125,7 @@ std::vector<ChatMessage> completion_of(const json& record) {
   return {{.role = std::string(assistant_role), .text = text_of(record, "completion"), .trained = true}};
 }
 
+/// `asks`: the record asks for an answer, so a `prompt` needs no `completion`.
 std::vector<ChatMessage> messages_of(const json& record, bool asks) {
   const bool has_messages = record.is_object() && record.contains("messages");
   require_input(has_messages || (record.is_object() && record.contains("prompt")),
@@ -145,18 +149,18 @@ std::vector<ChatMessage> messages_of(const json& record, bool asks) {
 }  // namespace
 
 std::vector<ChatMessage> messages_of_chat(std::string_view line) {
-  const json record = parsed_record(line);
+  const json record = parse_record(line);
   std::vector<ChatMessage> messages = messages_of(record, false);
   const auto answers = [](const ChatMessage& each) { return each.role == assistant_role && !each.text.empty(); };
   require_input(std::ranges::any_of(messages, answers), "without an answer of the assistant");
-  const bool left_out = !marked(record, marks_of_records).value_or(true);
+  const bool left_out = !trained_by_marks(record, marks_of_records).value_or(true);
   const auto trains = [](const ChatMessage& each) { return each.trained && !each.text.empty(); };
   require_input(!left_out && std::ranges::any_of(messages, trains), "of which no message is trained");
   return messages;
 }
 
 std::vector<ChatMessage> messages_of_prompt(std::string_view line) {
-  std::vector<ChatMessage> messages = messages_of(parsed_record(line), true);
+  std::vector<ChatMessage> messages = messages_of(parse_record(line), true);
   require_input(!messages.empty() && messages.back().role != assistant_role,
                 "which does not end with a message that asks for an answer");
   return messages;

@@ -10,24 +10,29 @@
 
 namespace lyceum {
 
-std::int64_t bytes_of(std::span<const TextDocument> documents);
+/// Returns the sum of the sizes of the documents, in bytes.
+std::int64_t total_bytes(std::span<const TextDocument> documents);
 
+/// The result of choose_documents().
 struct DocumentChoice {
-  std::vector<TextDocument> chosen, rest;  // each in the order given
+  std::vector<TextDocument> chosen, rest;  // both in the order of the input
 };
-/// Chooses whole documents, by (seed, purpose, path), that hold at most `bytes` together. When they hold less than half
-/// of it, because documents are few or large, the largest one left is cut at a line and its end is chosen too.
+/// Chooses random whole documents with at most `bytes` bytes in total. The choice depends only on the documents, (seed,
+/// purpose) and their paths. If they hold less than half of `bytes`, because documents are few or large, the largest
+/// remaining document is cut after a line, and its end is chosen in addition.
 DocumentChoice choose_documents(std::vector<TextDocument> documents, std::int64_t bytes, std::uint64_t seed,
                                 std::string_view purpose);
 
+/// How much of a corpus to read, and how much of that to hold out for validation.
 struct CorpusChoice {
-  std::int64_t most_bytes = 0;  // that are read, about; 0: all
-  double valid_fraction = 0;    // of the bytes; 0: nothing is held out
+  std::int64_t most_bytes = 0;  // to read, approximately, as stored; 0: all
+  double valid_fraction = 0;    // share of the bytes to hold out; 0: none
   std::uint64_t seed = 1;
 };
-/// What is read of whole files, those for training first. Of texts that are not compressed, whole documents are chosen
-/// to the byte; of each other file as much is taken from its beginning, and what is held out is drawn record by record.
-/// Throws a bad_input Error when the texts are too few to hold some out.
+/// Divides whole files into the items to read, those for training first. Of texts that are not compressed, whole
+/// documents are chosen by choose_documents(). Of each other file, the same share is read from its beginning, and a
+/// random draw decides for each record whether it is held out. Throws a bad_input Error if the texts are too few to
+/// hold some out.
 std::vector<CorpusItem> choose_items(std::vector<CorpusItem> files, const CorpusChoice& choice);
 
 }  // namespace lyceum

@@ -26,22 +26,33 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t looked_at =
-    8192;  // bytes of a file that decide whether it is text, and to the end of a character
+/// Bytes at the beginning of a file that decide whether it is text. If they end within a character, the rest of that
+/// character is read, too.
+constexpr std::size_t examined_bytes = 8192;
 
 const RecordFormat& format_of(const fs::path& path, std::string_view beginning, bool all_records) {
   const RecordFormat* const binary = looks_like_text(beginning) ? nullptr : format_by_beginning(beginning);
-  return binary ? *binary : all_records ? json_lines : format_by_name(path);
+  if (binary) return *binary;
+  return all_records ? json_lines : format_by_name(path);
 }
 
+/// Returns why stat() failed with `error`. `linked`: the path leads through a link.
+const char* why_not_found(int error, bool linked) {
+  if (error == ELOOP) return "linked in a circle";
+  if (linked && (error == ENOENT || error == ENOTDIR)) return "linked to nothing";
+  return "not readable";
+}
+
+/// Collects the names of all files under some roots, and then decides which of them to read.
 class FileSearch {
  public:
-  void look_at_root(const std::string& root) {
+  void add_root(const std::string& root) {
     const fs::path path(root);
     struct stat status {};
     require_usage(root != "-" || ::stat("-", &status) == 0,
                   "standard input (-) cannot be read, since it can be read only once: write it to a file");
-    const bool exists = ::stat(path.c_str(), &status) == 0;  // first, as an argument may be evaluated before another
+    // Before the call below, since its arguments are evaluated in any order and one of them reads errno.
+    const bool exists = ::stat(path.c_str(), &status) == 0;
     require_input(exists, "{} cannot be read: {}", root, system_reason(errno));
     if (S_ISDIR(status.st_mode)) {
       list(fs::canonical(path), status, false);
@@ -50,13 +61,13 @@ class FileSearch {
     require_input(S_ISREG(status.st_mode),
                   "{} is not a regular file, and what can be read only once is not supported: write it to a file",
                   root);
-    // The name that was given, in the folder's own name.
+    // The given name, after the canonical name of its folder.
     const fs::path absolute = fs::absolute(path);
     add_name(fs::canonical(absolute.parent_path()) / absolute.filename(), status, fs::is_symlink(path));
   }
 
-  /// Call it when all roots are known.
-  CorpusFiles result(bool all_records) {
+  /// Call it after add_root() of all roots.
+  CorpusFiles finish(bool all_records) {
     follow_links();
     CorpusFiles result;
     for (auto& [identity, names] : files_) {
@@ -67,7 +78,7 @@ class FileSearch {
     }
     std::map<fs::path, CorpusItem> items;
     for (const auto& [identity, names] : files_) {
-      if (std::optional<CorpusItem> item = look_at(names[0].path, all_records)) items[names[0].path] = std::move(*item);
+      if (std::optional<CorpusItem> item = examine(names[0].path, all_records)) items[names[0].path] = std::move(*item);
     }
     for (auto& [path, item] : items) result.files.push_back(std::move(item));
     for (const auto& [path, why] : skipped_) result.skipped.add(why, path.native());
@@ -78,9 +89,9 @@ class FileSearch {
 
  private:
   using Identity = std::pair<dev_t, ino_t>;
-  /// A name of a file. The least one is read, by its members in order.
+  /// A name of a file. The file is read under the smallest of its names, compared by (is_text, linked, path).
   struct Name {
-    bool is_text, linked;  // is_text: by its ending
+    bool is_text, linked;  // is_text: its ending names no format
     fs::path path;
   };
 
@@ -92,7 +103,7 @@ class FileSearch {
     names.push_back({.is_text = &format_by_name(path) == &plain_text, .linked = linked, .path = path});
   }
 
-  /// `linked`: by a link to this folder or to one above it.
+  /// Adds the entries of a folder. `linked`: the path leads through a link to this folder or to one above it.
   void list(const fs::path& folder, const struct stat& status, bool linked) {
     const auto [known, is_new] = folders_.emplace(identity_of(status), folder);
     if (!is_new) {
@@ -110,23 +121,23 @@ class FileSearch {
       return;
     }
     require_input(!error, "cannot list the files under {}: {}", folder.native(), error.message());
-    std::ranges::sort(paths);  // which name of a folder is found first must not depend on the file system
+    std::ranges::sort(paths);  // the name under which a folder is found first must not depend on the file system
     for (const fs::path& path : paths) {
       if (path.filename().native().starts_with('.')) {
         skipped_[path] = "hidden";
       } else if (std::error_code gone; fs::is_symlink(path, gone)) {
         links_.push_back(path);
       } else {
-        look_at_entry(path, linked);
+        add_entry(path, linked);
       }
     }
   }
 
-  void look_at_entry(const fs::path& path, bool linked) {
+  void add_entry(const fs::path& path, bool linked) {
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0) {
-      const bool absent = linked && (errno == ENOENT || errno == ENOTDIR);
-      skipped_[path] = errno == ELOOP ? "linked in a circle" : absent ? "linked to nothing" : "not readable";
+      const int error = errno;
+      skipped_[path] = why_not_found(error, linked);
     } else if (S_ISDIR(status.st_mode)) {
       list(path, status, linked);
     } else if (!S_ISREG(status.st_mode)) {
@@ -138,14 +149,15 @@ class FileSearch {
     }
   }
 
-  /// Last of all, so that a folder is listed under its own name if it is found by that. More may be found on the way.
+  /// Looks at the targets of all links. Runs after all other entries, so that a folder is listed under its own name if
+  /// it is also found without a link. The loop extends `links_`: linked folders may contain links.
   void follow_links() {
-    for (std::size_t i = 0; i < links_.size(); ++i) look_at_entry(fs::path(links_[i]), true);
+    for (std::size_t i = 0; i < links_.size(); ++i) add_entry(fs::path(links_[i]), true);
   }
 
-  /// Nothing if it is skipped.
-  std::optional<CorpusItem> look_at(const fs::path& path, bool all_records) {
-    std::string beginning(looked_at, '\0');
+  /// Returns the item of a file; nothing if the file is skipped.
+  std::optional<CorpusItem> examine(const fs::path& path, bool all_records) {
+    std::string beginning(examined_bytes, '\0');
     TextStream stream(path);
     beginning.resize(stream.read(beginning));
     for (char next; cut_character_bytes(beginning) > 0 && stream.read({&next, 1}) == 1;) beginning += next;
@@ -166,8 +178,8 @@ class FileSearch {
   }
 
   std::map<Identity, std::vector<Name>> files_;
-  std::map<Identity, fs::path> folders_;  // that are listed, under this name
-  std::vector<fs::path> links_;           // below the roots
+  std::map<Identity, fs::path> folders_;  // folders that were listed, and the name under which each was
+  std::vector<fs::path> links_;           // found below the roots
   std::map<fs::path, std::string> skipped_;
   std::vector<fs::path> like_records_;
 };
@@ -176,8 +188,8 @@ class FileSearch {
 
 CorpusFiles find_corpus_files(std::span<const std::string> roots, bool all_records) {
   FileSearch search;
-  for (const std::string& root : roots) search.look_at_root(root);
-  return search.result(all_records);
+  for (const std::string& root : roots) search.add_root(root);
+  return search.finish(all_records);
 }
 
 }  // namespace lyceum

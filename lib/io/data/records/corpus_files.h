@@ -10,20 +10,24 @@
 
 namespace lyceum {
 
+/// The result of find_corpus_files().
 struct CorpusFiles {
-  std::vector<CorpusItem> files;  // whole, sorted by path
+  std::vector<CorpusItem> files;  // one item per file, sorted by path
   Skipped skipped;
-  std::vector<std::filesystem::path> like_records;  // texts whose first line is a JSON object
+  std::vector<std::filesystem::path> like_records;  // plain texts whose first line is a JSON object
 };
 
-/// Finds the files under every argument (a file or a folder) that look like UTF-8 text once they are uncompressed.
-/// `all_records`: each of them has one record per line, whatever its name.
+/// Finds all files under `roots` (files or folders) that, once uncompressed, look like UTF-8 text. If `all_records` is
+/// true, each of them has one record per line, whatever its name.
 ///
-/// Links are followed, and the name that was given or found decides, not that of a link's target. A file that has
-/// several names is read once, under the first of them whose ending names a format, else under its own, else under the
-/// first; a folder is searched once. Files and folders below an argument whose names begin with a dot are left out.
-/// What is left out is counted in `skipped`. An argument that does not exist, or is neither a file nor a folder, is a
-/// bad_input Error.
+/// - Symbolic links are followed. The name of the link, not of its target, determines the format.
+/// - A folder is searched once.
+/// - A file with several names is read once. Names whose ending names a format take precedence over others, then the
+///   file's own name over links, then the first in the order of paths.
+/// - Files and folders below a root whose names begin with a dot are left out.
+/// - Everything that is left out is counted in `skipped`.
+///
+/// Throws a bad_input Error if a root does not exist or is neither a file nor a folder.
 CorpusFiles find_corpus_files(std::span<const std::string> roots, bool all_records);
 
 }  // namespace lyceum

@@ -9,7 +9,7 @@ struct CorpusReader::Implementation {
   std::span<const CorpusItem> items;
   CorpusPosition at;
   RecordReading reading;
-  std::int64_t bytes_before = 0;           // of items that are done
+  std::int64_t bytes_before = 0;           // of the items before the current one
   std::unique_ptr<RecordSource> source{};  // of the current item
 
   const CorpusItem& item() const { return items[static_cast<std::size_t>(at.item)]; }
@@ -20,7 +20,7 @@ struct CorpusReader::Implementation {
     at = {.item = at.item + 1};
   }
 
-  /// Nothing at the end of the item, which it closes.
+  /// Returns the next batch of the current item. At its end, closes the item and returns nothing.
   std::optional<CorpusBatch> next() {
     if (!source) source = item().format->open(item(), at.within, reading);
     std::optional<RecordBlock> block = source->next();

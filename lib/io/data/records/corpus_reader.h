@@ -11,29 +11,32 @@
 
 namespace lyceum {
 
-/// A place between two batches.
+/// A position between two batches, from which reading can resume.
 struct CorpusPosition {
   std::int64_t item = 0;
-  RecordPosition within{};  // the item
+  RecordPosition within{};  // position in the item
   bool operator==(const CorpusPosition&) const = default;
 };
 
-/// Work for one thread.
+/// A block of records of one item: the unit of work of one thread.
 struct CorpusBatch {
+  /// Index in the items of the reader.
   std::size_t item = 0;
   RecordBlock records{};
+  /// Position after the batch.
   CorpusPosition end{};
-  std::int64_t bytes_done = 0;  // of all items, as they are stored, about
+  /// Bytes of all items up to `end`, as stored, approximately.
+  std::int64_t bytes_done = 0;
 };
 
-/// Reads a corpus from any position on, a batch at a time. Batches depend on the items and on `reading` only, not on
-/// the position that it begins at.
+/// Reads the items of a corpus in order, one batch at a time. The batches depend only on the items and on `reading`: a
+/// reader that begins at the end of a batch returns the same batches after it.
 class CorpusReader {
  public:
-  /// `items` must outlive it.
+  /// `items` must outlive the reader. `from`: the beginning, or the end of a batch.
   CorpusReader(std::span<const CorpusItem> items, const CorpusPosition& from, RecordReading reading);
   ~CorpusReader();
-  /// Returns nothing behind the last batch. Throws as RecordSource::next() does.
+  /// Returns the next batch, or nothing after the last one. Throws the errors of RecordSource::next().
   std::optional<CorpusBatch> next();
 
  private:

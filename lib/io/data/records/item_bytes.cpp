@@ -7,14 +7,14 @@ namespace lyceum {
 
 ItemBytes::ItemBytes(const CorpusItem& item, std::int64_t taken)
     : stream_(item.document.file.native()), begin_(item.document.begin) {
-  // Only a text that is not compressed has parts.
+  // Only texts that are not compressed are divided into several items, so `begin_` is 0 if the file is compressed.
   stream_.skip(stream_.compressed() ? taken : begin_ + taken);
   if (!stream_.compressed()) left_ = item.document.bytes - taken;
   is_limited_ = item.most_bytes > 0 && item.most_bytes - taken < left_;
   if (is_limited_) left_ = item.most_bytes - taken;
 }
 
-bool ItemBytes::is_cut() {
+bool ItemBytes::probe_cut() {
   char next = 0;
   return is_limited_ && left_ <= 0 && stream_.read({&next, 1}) > 0;
 }

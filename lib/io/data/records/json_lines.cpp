@@ -20,7 +20,7 @@ namespace lyceum {
 
 namespace {
 
-/// Calls each(record, line) for the lines that are not blank. `record`: the number of the first line.
+/// Calls each(number, line) for all lines that are not blank. `record`: the number of the first line.
 template <class Each>
 void for_lines(std::string_view lines, std::int64_t record, const Each& each) {
   for (; !lines.empty(); ++record) {
@@ -36,18 +36,18 @@ class JsonLines : public RecordSource {
   JsonLines(const CorpusItem& item, const RecordPosition& from, const RecordReading& reading)
       : bytes_(item, from.bytes), at_(from), reading_(reading) {}
 
-  /// Whole lines, or one that is too long.
+  /// Returns a block of whole lines, or one that skips a line that is too long.
   std::optional<RecordBlock> next() override {
-    std::size_t end = 0;  // of the last whole line
+    std::size_t end = 0;  // end of the last whole line in rest_
     for (bool more = true; end == 0 && more && rest_.size() <= reading_.sizes.document;) {
       const std::size_t searched = rest_.size();
       more = bytes_.read(reading_.sizes.records, rest_);
       const std::size_t newline = std::string_view(rest_).substr(searched).rfind('\n');
       if (newline != std::string_view::npos) end = searched + newline + 1;
     }
-    // Lines behind the first one came with the last read.
+    // Only the first line can be too long: the lines after it were added by the last read.
     if (std::min(rest_.find('\n'), rest_.size()) > reading_.sizes.document) return too_long();
-    if (end == 0 && !bytes_.is_cut()) end = rest_.size();  // the last line has no newline
+    if (end == 0 && !bytes_.probe_cut()) end = rest_.size();  // the last line of the file has no newline
     if (end == 0) return std::nullopt;
     std::string lines = rest_.substr(0, end);
     rest_.erase(0, end);
@@ -88,7 +88,7 @@ class JsonLines : public RecordSource {
     return {.read = [number](const RecordSink& sink) { sink.skip(number, "too long"); }, .end = at_};
   }
 
-  /// Drops what was read and the rest of its line. Returns how many bytes these are.
+  /// Drops the first line, of which rest_ has the beginning. Returns its size in bytes.
   std::int64_t skip_line() {
     std::size_t bytes = 0;
     for (;;) {
@@ -102,13 +102,13 @@ class JsonLines : public RecordSource {
     }
   }
 
-  ItemBytes bytes_;  // behind `rest_`
+  ItemBytes bytes_;  // bytes after `rest_`
   RecordPosition at_;
   const RecordReading& reading_;
-  std::string rest_{};  // read, and not part of a block yet
+  std::string rest_{};  // bytes that were read but are not yet part of a block
 };
 
-/// The first line that is not blank, or what there is of it.
+/// Returns the first line that is not blank, or its beginning if `text` ends within it.
 std::string_view first_line(std::string_view text) {
   if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
   text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
@@ -116,20 +116,20 @@ std::string_view first_line(std::string_view text) {
   return text.substr(0, text.find_last_not_of(" \t\r") + 1);
 }
 
-/// True for the first line of an array of objects, and of an object that extends over several lines.
+/// True if the line begins an array of objects, or an object that extends over several lines.
 bool is_beginning_of_other_json(std::string_view line) {
   if (!line.starts_with('[')) return line == "{";
   const std::size_t next = line.find_first_not_of(" \t", 1);
   return next == std::string_view::npos || line[next] == '{';
 }
 
-/// True if a file whose first line is a list has other lines, too, so that each line may be a record.
+/// True if the first line is a whole JSON list and other lines follow, so that each line may be a record.
 bool has_lines_of_lists(std::string_view beginning, std::string_view line) {
   const std::string_view behind = beginning.substr(static_cast<std::size_t>(line.end() - beginning.begin()));
   return behind.find_first_not_of(" \t\r\n") != std::string_view::npos && nlohmann::json::accept(line);
 }
 
-/// A file may hold records that are not UTF-8: these are skipped one by one.
+/// Accepts files that are not valid UTF-8, since records that are not are skipped one by one.
 std::string why_unreadable(std::string_view beginning) {
   const std::string_view line = first_line(beginning);
   if (is_beginning_of_other_json(line) && !has_lines_of_lists(beginning, line))
@@ -142,7 +142,7 @@ std::string why_unreadable(std::string_view beginning) {
 }  // namespace
 
 bool begins_with_record(std::string beginning, TextStream& stream) {
-  constexpr std::size_t longest_line = std::size_t{1} << 20;  // that is looked at
+  constexpr std::size_t longest_line = std::size_t{1} << 20;  // bytes of the first line that are examined
   const std::size_t begun = beginning.size();
   if (!first_line(beginning).starts_with('{')) return false;
   if (beginning.find('\n', beginning.find('{')) == std::string::npos) {
@@ -150,7 +150,7 @@ bool begins_with_record(std::string beginning, TextStream& stream) {
     beginning.resize(begun + stream.read(std::span(beginning).subspan(begun)));
   }
   try {
-    return parsed_record(first_line(beginning)).is_object();
+    return parse_record(first_line(beginning)).is_object();
   } catch (const Error&) {
     return beginning.size() == longest_line && first_line(beginning).starts_with("{\"");
   }

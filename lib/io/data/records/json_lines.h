@@ -5,11 +5,11 @@
 
 namespace lyceum {
 
-/// One record per line, a JSON object with a text or a chat; blank lines are none.
+/// The format with one record per line: a JSON object with a text or a chat. Blank lines are skipped.
 extern const RecordFormat json_lines;
 
-/// True if a text begins with a JSON object that fills a line. `beginning` is what was read of the text so far; more is
-/// read from `stream` if the line goes on.
+/// True if the first line of a text that is not blank is a JSON object. `beginning`: the bytes of the text that were
+/// read from `stream` so far. More are read if the line is longer.
 bool begins_with_record(std::string beginning, TextStream& stream);
 
 }  // namespace lyceum

@@ -10,8 +10,8 @@
 
 namespace lyceum {
 
-nlohmann::json parsed_record(std::string_view line) {
-  constexpr int deepest = 1000;  // levels, as for Python's json
+nlohmann::json parse_record(std::string_view line) {
+  constexpr int deepest = 1000;  // levels; Python's json has about the same limit
   require_shallow(line, deepest);
   nlohmann::json record = parse_as_python(line);
   require_input(!record.is_discarded(), "not JSON");
@@ -21,7 +21,7 @@ nlohmann::json parsed_record(std::string_view line) {
 void require_text(const nlohmann::json& value, std::string_view key) {
   require_input(value.is_string(), "whose \"{}\" is not a string", key);
   const auto& text = value.get_ref<const std::string&>();
-  std::size_t at = 0;
+  std::size_t at = 0;  // offset of the first byte that is not part of a valid character
   for (std::size_t length = 1; length > 0; at += length) length = utf8_length(text, at);
   if (at == text.size()) return;
   const bool surrogate =
@@ -31,7 +31,7 @@ void require_text(const nlohmann::json& value, std::string_view key) {
 }
 
 std::string text_of_record(std::string_view line, const std::string& key) {
-  nlohmann::json record = parsed_record(line);
+  nlohmann::json record = parse_record(line);
   require_input(record.is_object() && record.contains(key), "without \"{}\"", key);
   nlohmann::json& text = record[key];
   require_text(text, key);

@@ -7,14 +7,15 @@
 
 namespace lyceum {
 
-/// Parses a line as Python's json does; its strings may be no valid text, see require_text(). These functions throw a
-/// bad_input Error whose message continues "a record …" or is a reason for Skipped: "not JSON", "without \"text\"".
-nlohmann::json parsed_record(std::string_view line);
+/// Parses a line with parse_as_python(). Strings of the result may not be valid UTF-8, see require_text(). The
+/// functions of this header throw a bad_input Error whose message either completes "a record …" or is a reason for
+/// Skipped: "not JSON", "without \"text\"".
+nlohmann::json parse_record(std::string_view line);
 
-/// Throws unless the value under `key` is a string of valid UTF-8.
+/// Throws unless `value`, which the record has under `key`, is a string of valid UTF-8.
 void require_text(const nlohmann::json& value, std::string_view key);
 
-/// The text of a record under `key`, which is not empty.
+/// Returns the text under `key` of a record. Throws if there is none, or if it is empty.
 std::string text_of_record(std::string_view line, const std::string& key);
 
 }  // namespace lyceum

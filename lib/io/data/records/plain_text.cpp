@@ -27,7 +27,7 @@ class PlainText : public RecordSource {
   std::int64_t bytes_read() const override { return bytes_ ? bytes_->stored_bytes() : 0; }
 
  private:
-  /// The whole text, which the thread of the block reads.
+  /// Returns the whole text as a block. The thread that processes the block reads the file.
   RecordBlock whole() const {
     return {.read =
                 [document = item_.document](const RecordSink& sink) {
@@ -40,7 +40,7 @@ class PlainText : public RecordSource {
 
   std::optional<RecordBlock> part() {
     if (!bytes_) bytes_.emplace(item_, at_.bytes);
-    std::size_t end = 0;  // of this part
+    std::size_t end = 0;  // of this part, in bytes
     bool goes_on = true;
     for (std::size_t bytes = reading_.sizes.text; end == 0; bytes = std::min(2 * bytes, reading_.sizes.document)) {
       require_input(rest_.size() <= reading_.sizes.document,
@@ -51,7 +51,7 @@ class PlainText : public RecordSource {
       while (rest_.size() <= bytes && bytes_->read(bytes + 1 - rest_.size(), rest_)) {
       }
       goes_on = rest_.size() > bytes;
-      if (!goes_on && bytes_->is_cut()) rest_.resize(rest_.size() - cut_character_bytes(rest_));
+      if (!goes_on && bytes_->probe_cut()) rest_.resize(rest_.size() - cut_character_bytes(rest_));
       end = goes_on ? reading_.cut(rest_) : rest_.size();
       if (!goes_on) break;
     }
@@ -68,8 +68,8 @@ class PlainText : public RecordSource {
   const CorpusItem& item_;
   RecordPosition at_;
   const RecordReading& reading_;
-  std::optional<ItemBytes> bytes_{};  // behind `rest_`
-  std::string rest_{};                // read, and not part of a block yet
+  std::optional<ItemBytes> bytes_{};  // bytes after `rest_`
+  std::string rest_{};                // bytes that were read but are not yet part of a block
 };
 
 }  // namespace

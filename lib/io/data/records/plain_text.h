@@ -7,7 +7,7 @@
 
 namespace lyceum {
 
-/// UTF-8 text: a file is one document.
+/// The format of plain UTF-8 text, in which a file is one document.
 extern const RecordFormat plain_text;
 
 /// Returns in a few words why a file with these first bytes is not UTF-8 text; "" if it is.

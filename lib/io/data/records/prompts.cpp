@@ -60,14 +60,20 @@ std::vector<Prompt> read_prompts(const std::filesystem::path& file, bool chat, s
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     try {
-      prompts.push_back(records ? prompt_of_record(line, chat, system)
-                        : chat  ? chat_prompt(system, line)
-                                : Prompt{.text = std::string(line)});
+      if (records) {
+        prompts.push_back(prompt_of_record(line, chat, system));
+      } else if (chat) {
+        prompts.push_back(chat_prompt(system, line));
+      } else {
+        prompts.push_back({.text = std::string(line)});
+      }
       prompts.back().place = file.string() + ":" + std::to_string(number);
     } catch (const Error& error) {
       const std::string_view problem = error.what();
-      fail(ExitCode::bad_input, "{}:{}: {}{}", file.string(), number,
-           problem == "empty" ? "the record has an empty \"prompt\"" : "a record ", problem == "empty" ? "" : problem);
+      if (problem == "empty") {
+        fail(ExitCode::bad_input, "{}:{}: the record has an empty \"prompt\"", file.string(), number);
+      }
+      fail(ExitCode::bad_input, "{}:{}: a record {}", file.string(), number, problem);
     }
   }
   require_input(!prompts.empty(), "{} has no prompts", file.string());

@@ -11,18 +11,19 @@ namespace lyceum {
 
 /// A text that a model continues, or a chat that it answers.
 struct Prompt {
-  std::string text{};                   // if it is no chat
-  std::vector<ChatMessage> messages{};  // of a chat
-  std::string place{};                  // FILE:LINE; empty if it is not of a file
+  std::string text{};                   // empty if it is a chat
+  std::vector<ChatMessage> messages{};  // empty if it is not a chat
+  std::string place{};                  // "FILE:LINE" for messages; empty if it is not from a file
 };
 
-/// Returns the chat of a user's text, after a system's unless that is empty; bytes that are not UTF-8 become U+FFFD.
+/// Returns a chat that consists of a user's text, preceded by the system text `system` unless that is empty. Replaces
+/// bytes that are not UTF-8 by U+FFFD.
 Prompt chat_prompt(std::string_view system, std::string_view text);
 
-/// Returns the prompts of a UTF-8 file, which may be compressed and begin with a byte order mark: one per line, or, in
-/// files that have json_lines by name, one record per line, {"prompt": …} or with `chat` {"messages": […]} too. Blank
-/// lines are skipped. `system` is for chats that have no system text.
-/// Throws a bad_input Error that names the line and what is wrong with it.
+/// Reads the prompts of a UTF-8 file, which may be compressed and begin with a byte order mark. If its name has an
+/// ending of json_lines, each line is a record: {"prompt": …}, or, if `chat` is true, also {"messages": […]}. Otherwise
+/// each line is a prompt. Blank lines are skipped. `system` is the system text of chats that have none. Throws a
+/// bad_input Error that names the line and the problem.
 std::vector<Prompt> read_prompts(const std::filesystem::path& file, bool chat, std::string_view system);
 
 }  // namespace lyceum

@@ -16,20 +16,21 @@ namespace {
 
 using namespace std::string_view_literals;
 
-/// A format that files of a corpus may have, and how it is recognised: by the ending of a name, or by the first bytes.
+/// A format of files, and how it is recognised: by the ending of a name or by the first bytes.
 struct Known {
-  const RecordFormat* format = nullptr;       // null: it cannot be read
-  std::array<std::string_view, 4> endings{};  // in lower case
-  std::string_view magic{};                   // what a file begins with that is not text
-  std::size_t magic_at = 0;                   // byte at which the magic is
-  std::string_view advice{};                  // what it is and what to do about it, if it cannot be read
+  const RecordFormat* format = nullptr;       // null if Lyceum cannot read it
+  std::array<std::string_view, 4> endings{};  // endings of names, in lower case
+  std::string_view magic{};                   // first bytes of files that are not text; empty if they are
+  std::size_t magic_at = 0;                   // byte offset of `magic`
+  std::string_view advice{};                  // description and advice for users if it cannot be read
 };
 
 constexpr Known foreign(std::string_view magic, std::string_view advice, std::size_t magic_at = 0) {
   return {.magic = magic, .magic_at = magic_at, .advice = advice};
 }
 
-// The first one whose magic matches counts: UTF-32's mark begins with that of UTF-16.
+// The first entry whose magic matches counts. UTF-32 precedes UTF-16, since its byte order mark begins with that of
+// UTF-16.
 constexpr std::array known_formats{
     Known{.format = &plain_text},
     Known{.format = &json_lines, .endings = {".jsonl", ".ndjson", ".jsonlines", ".ldjson"}},

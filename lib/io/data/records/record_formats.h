@@ -8,13 +8,13 @@
 
 namespace lyceum {
 
-/// Returns the format that a file has by the ending of its name, in upper or lower case, which one of a compression may
-/// follow; plain_text for other endings.
+/// Returns the format that the ending of a file's name determines, in upper or lower case and before the ending of a
+/// compression ("a.JSONL.gz"); plain_text for unknown endings.
 const RecordFormat& format_by_name(const std::filesystem::path& file);
-/// Returns the format of a file that begins like this, uncompressed; null if no format that can be read does.
+/// Returns the format whose files begin with these bytes, uncompressed; null if no readable format does.
 const RecordFormat* format_by_beginning(std::string_view beginning);
-/// Returns what a file is that begins like this and cannot be read, and what to do about it: "ORC, to be converted …".
-/// Empty if the beginning is of no known format.
+/// Returns a description of a file that begins with these bytes and cannot be read, with advice: "ORC, to be converted
+/// to JSON lines". Returns "" if no known format begins so.
 std::string foreign_format(std::string_view beginning);
 
 }  // namespace lyceum

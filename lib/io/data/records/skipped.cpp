@@ -16,51 +16,51 @@ constexpr std::size_t few = 3;
 
 }  // namespace
 
-Skipped::Some& Skipped::of(const std::string& reason) {
+Skipped::Entry& Skipped::entry_of(const std::string& reason) {
   const bool is_known = reasons_.contains(reason) || reasons_.size() < most_reasons;
   return reasons_[is_known ? reason : "for other reasons"];
 }
 
 void Skipped::add(const std::string& reason, std::string name) {
-  Some& some = of(reason);
-  ++some.count;
-  if (some.first.size() < few) some.first.push_back(std::move(name));
+  Entry& entry = entry_of(reason);
+  ++entry.count;
+  if (entry.first.size() < few) entry.first.push_back(std::move(name));
 }
 
 void Skipped::add(const Skipped& later) {
-  for (const auto& [reason, some] : later.reasons_) {
-    Some& own = of(reason);
-    own.count += some.count;
-    for (std::size_t i = 0; i < some.first.size() && own.first.size() < few; ++i) own.first.push_back(some.first[i]);
+  for (const auto& [reason, entry] : later.reasons_) {
+    Entry& own = entry_of(reason);
+    own.count += entry.count;
+    for (std::size_t i = 0; i < entry.first.size() && own.first.size() < few; ++i) own.first.push_back(entry.first[i]);
   }
 }
 
 std::int64_t Skipped::count() const {
   std::int64_t sum = 0;
-  for (const auto& [reason, some] : reasons_) sum += some.count;
+  for (const auto& [reason, entry] : reasons_) sum += entry.count;
   return sum;
 }
 
 std::string Skipped::text() const {
   std::string text;
-  for (const auto& [reason, some] : reasons_) {
-    text += fmt::format("{}{} {} ({}{})", text.empty() ? "" : ", ", some.count, reason,
-                        boost::algorithm::join(some.first, ", "),
-                        some.count > static_cast<std::int64_t>(some.first.size()) ? ", …" : "");
+  for (const auto& [reason, entry] : reasons_) {
+    text += fmt::format("{}{} {} ({}{})", text.empty() ? "" : ", ", entry.count, reason,
+                        boost::algorithm::join(entry.first, ", "),
+                        entry.count > static_cast<std::int64_t>(entry.first.size()) ? ", …" : "");
   }
   return text;
 }
 
 nlohmann::json Skipped::json() const {
   nlohmann::json all = nlohmann::json::object();
-  for (const auto& [reason, some] : reasons_) all[reason] = {{"count", some.count}, {"first", some.first}};
+  for (const auto& [reason, entry] : reasons_) all[reason] = {{"count", entry.count}, {"first", entry.first}};
   return all;
 }
 
 Skipped Skipped::from_json(const nlohmann::json& json) {
   Skipped skipped;
-  for (const auto& [reason, some] : json.items()) {
-    skipped.reasons_[reason] = {.count = Exact(some.at("count")), .first = some.at("first")};
+  for (const auto& [reason, entry] : json.items()) {
+    skipped.reasons_[reason] = {.count = Exact(entry.at("count")), .first = entry.at("first")};
   }
   return skipped;
 }

@@ -15,14 +15,15 @@ namespace lyceum {
 struct Tokenizer::Implementation {
   std::variant<SentencePieceModel, TokenizerJson> kind;
 
-  template <class Ask>
-  auto ask(const Ask& ask) const {
-    return std::visit(ask, kind);
+  template <class Visitor>
+  auto visit(const Visitor& visit) const {
+    return std::visit(visit, kind);
   }
 };
 
 bool Tokenizer::is_json(std::string_view bytes) {
-  // A SentencePiece model begins with a newline and the length of a token, which is not a space.
+  // A SentencePiece model begins with a newline, which is the tag of a field, and the size of its first piece, which is
+  // neither whitespace nor '{'.
   const std::size_t first = bytes.find_first_not_of(" \t\r\n");
   return first != std::string_view::npos && bytes[first] == '{';
 }
@@ -46,40 +47,40 @@ Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 
 std::int64_t Tokenizer::vocab() const {
-  return implementation_->ask([](const auto& kind) { return kind.vocab(); });
+  return implementation_->visit([](const auto& kind) { return kind.vocab(); });
 }
 std::int32_t Tokenizer::end_of_document() const {
-  return implementation_->ask([](const auto& kind) { return kind.end_of_document(); });
+  return implementation_->visit([](const auto& kind) { return kind.end_of_document(); });
 }
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
   std::vector<std::int32_t> tokens;
-  implementation_->ask([&](const auto& kind) { kind.encode(text, TextPart{}, nullptr, tokens); });
+  implementation_->visit([&](const auto& kind) { kind.encode(text, TextPart{}, nullptr, tokens); });
   return tokens;
 }
 
 std::size_t Tokenizer::cut(std::string_view text) const {
-  return implementation_->ask([&](const auto& kind) { return kind.cut(text); });
+  return implementation_->visit([&](const auto& kind) { return kind.cut(text); });
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> tokens, bool show_special) const {
   for (const std::int32_t token : tokens) {
     require(token >= 0 && token < vocab(), "token {} is not in the tokenizer's vocabulary of {}", token, vocab());
   }
-  return implementation_->ask([&](const auto& kind) { return kind.decode(tokens, show_special); });
+  return implementation_->visit([&](const auto& kind) { return kind.decode(tokens, show_special); });
 }
 
 std::optional<std::int32_t> Tokenizer::token(std::string_view name) const {
-  return implementation_->ask([&](const auto& kind) { return kind.id(name); });
+  return implementation_->visit([&](const auto& kind) { return kind.id(name); });
 }
 
 void TextEncoder::encode(std::string_view text, std::vector<std::int32_t>& tokens, TextPart part) {
-  tokenizer_.implementation_->ask([&](const auto& kind) { kind.encode(text, part, &words_, tokens); });
+  tokenizer_.implementation_->visit([&](const auto& kind) { kind.encode(text, part, &words_, tokens); });
 }
 
 void TextEncoder::encode(const MarkedText& text, TextPart part, std::vector<std::int32_t>& tokens,
                          std::vector<std::uint8_t>& marks) {
-  tokenizer_.implementation_->ask([&](const auto& kind) { kind.encode(text, part, &words_, tokens, marks); });
+  tokenizer_.implementation_->visit([&](const auto& kind) { kind.encode(text, part, &words_, tokens, marks); });
 }
 
 }  // namespace lyceum

@@ -16,28 +16,32 @@
 
 namespace lyceum {
 
-/// Turns text into tokens: a SentencePiece model, or a `tokenizer.json` of the package `tokenizers`. Both give the
-/// tokens that the reference packages `sentencepiece` and `tokenizers` give. Threads may share it.
+/// Converts text to tokens and back, with a SentencePiece model or a `tokenizer.json` of the package `tokenizers`.
+/// Gives the same tokens as the reference packages `sentencepiece` and `tokenizers`. Threads may share it.
 class Tokenizer {
  public:
-  /// Throws a bad_input Error that names the file and what is wrong with it.
+  /// Reads a tokenizer from a file. Throws a bad_input Error that names the file and the problem.
   explicit Tokenizer(const std::filesystem::path& file);
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
 
-  /// True if a file with these bytes is read as a tokenizer.json, false if as a SentencePiece model.
+  /// True if a file with these bytes is read as a tokenizer.json, false if it is read as a SentencePiece model.
   static bool is_json(std::string_view bytes);
 
-  /// Above every token.
+  /// Returns the size of the vocabulary: each token is below it.
   std::int64_t vocab() const;
+  /// Returns the end-of-text token, which ends each document of a token file.
   std::int32_t end_of_document() const;
+  /// Returns the tokens of a whole document, without an end-of-text token. Bytes that are not UTF-8 are encoded as
+  /// U+FFFD.
   std::vector<std::int32_t> encode(std::string_view text) const;
-  /// Returns the last place at which a document that continues after `text` can be cut into parts that are encoded one
-  /// by one; 0 if there is none.
+  /// Returns the last offset at which a document that continues after `text` can be cut into two parts that can be
+  /// encoded separately; 0 if there is none.
   std::size_t cut(std::string_view text) const;
-  /// The text of tokens, without that of special tokens unless they are to be shown.
+  /// Returns the text of tokens. Special tokens are left out unless `show_special` is true. Each token must be below
+  /// vocab().
   std::string decode(std::span<const std::int32_t> tokens, bool show_special = false) const;
-  /// The token of this name, which may be a special one; nothing if there is none.
+  /// Returns the token of this name, which may be a special token; nothing if there is none.
   std::optional<std::int32_t> token(std::string_view name) const;
 
  private:
@@ -46,15 +50,15 @@ class Tokenizer {
   std::unique_ptr<Implementation> implementation_;
 };
 
-/// Encodes as the tokenizer does, many times faster on much text, as it remembers the words that it has met.
-/// One thread uses one; the tokenizer must outlive it.
+/// Encodes as the tokenizer does, but much faster for large texts, since it remembers the tokens of words. Each thread
+/// uses its own. The tokenizer must outlive it.
 class TextEncoder {
  public:
   explicit TextEncoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
-  /// Appends the tokens of a document, or of a part of one between two places that Tokenizer::cut() gave.
+  /// Appends the tokens of a document, or of a part of one that was cut at offsets returned by Tokenizer::cut().
   void encode(std::string_view text, std::vector<std::int32_t>& tokens, TextPart part = {});
-  /// Appends the tokens of `text`, UTF-8 and a part of a document, and for each 1 if it covers a byte of a marked
-  /// range, else 0.
+  /// Appends the tokens of a document or a part of one, which must be UTF-8. Appends to `marks` 1 for each token that
+  /// covers a byte of a marked range, else 0.
   void encode(const MarkedText& text, TextPart part, std::vector<std::int32_t>& tokens,
               std::vector<std::uint8_t>& marks);
 

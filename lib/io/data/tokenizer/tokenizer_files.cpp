@@ -21,7 +21,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Two pieces of one, for each way to cut it, best pieces first, as transformers makes merges of such a model.
+/// Returns the merges of a byte-pair model as transformers derives them: for each piece, each way to divide it into two
+/// pieces, in descending order of the piece's score.
 Json merges_of(const PieceModel& model) {
   std::unordered_map<std::string_view, std::size_t> ids;
   for (std::size_t id = 0; id < model.pieces.size(); ++id) {
@@ -64,7 +65,7 @@ Json replacement(std::string_view from, std::string_view to, const char* kind = 
   return {{"type", "Replace"}, {"pattern", {{kind, from}}}, {"content", to}};
 }
 
-/// True if tokenizer_json() gives the tokens of the model.
+/// True if tokenizer_json() can express the model, so that it gives the same tokens.
 bool has_tokenizer_json(const PieceModel& model) {
   const auto& [charsmap, adds_space, joins_spaces, marks_spaces] = model.normalization;
   const auto odd_symbol = [&](std::string_view symbol) {
@@ -76,8 +77,9 @@ bool has_tokenizer_json(const PieceModel& model) {
          std::ranges::none_of(symbols_of(model), odd_symbol) && std::ranges::none_of(model.pieces, unused);
 }
 
-/// Normalizers of `tokenizers`. They see a user-defined symbol as a part of a text, and by itself when `tokenizers`
-/// learns what to look for: it must come out without a space in front.
+/// Returns the normalizers for `tokenizers`. They are applied to texts that contain user-defined symbols, and also to
+/// each symbol alone, when `tokenizers` computes the form of it that it searches for. No space must be added in front
+/// of the latter.
 Json normalizers_of(const PieceModel& model) {
   const std::string mark(space_mark);
   Json all = Json::array();
@@ -99,7 +101,7 @@ Json normalizers_of(const PieceModel& model) {
   return all;
 }
 
-/// A model of the package `tokenizers`.
+/// Returns a tokenizer.json for a model.
 Json tokenizer_json(const PieceModel& model) {
   const std::string mark(space_mark);
   Json added = Json::array();
@@ -137,8 +139,9 @@ Json tokenizer_json(const PieceModel& model) {
   return json;
 }
 
-/// `tokenizer_class`: LlamaTokenizer converts tokenizer.model, and builds its own pipeline even if there is a
-/// tokenizer.json; PreTrainedTokenizerFast uses the tokenizer.json as it is.
+/// Returns the tokenizer_config.json for a SentencePiece model. `tokenizer_class`: LlamaTokenizer converts
+/// tokenizer.model, and constructs its own pipeline even if there is a tokenizer.json; PreTrainedTokenizerFast uses the
+/// tokenizer.json unchanged.
 Json tokenizer_config(const PieceModel& model, std::int32_t end_of_document, const char* tokenizer_class) {
   Json added = Json::object();
   for (std::size_t id = 0; id < model.pieces.size(); ++id) {
@@ -157,7 +160,7 @@ Json tokenizer_config(const PieceModel& model, std::int32_t end_of_document, con
           {"pad_token", nullptr}};
 }
 
-/// Of a tokenizer.json, which has all but the token that ends a document.
+/// Returns the tokenizer_config.json for a tokenizer.json, which contains everything except the end-of-text token.
 Json tokenizer_config(const Json& json, std::int32_t end_of_document) {
   std::string end;
   for (const Json& token : json.value("added_tokens", Json::array())) {

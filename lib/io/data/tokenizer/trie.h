@@ -11,14 +11,15 @@
 
 namespace lyceum {
 
-/// Which of a list of keys a text continues with.
+/// A set of keys with values, which finds all keys that a text begins with.
 class Trie {
  public:
   Trie() { first_.fill(0); }
-  /// Keys and their values, no key twice; empty keys are ignored.
+  /// `keys`: distinct keys with values ≥ 0. Empty keys are ignored.
   explicit Trie(std::vector<std::pair<std::string, std::int32_t>> keys) : Trie() {
     std::ranges::sort(keys);
-    struct Open {  // a node whose children are keys [begin, end), which share their first `depth` bytes
+    /// a node whose children are yet to be made from keys [begin, end), which share their first `depth` bytes
+    struct Open {
       std::size_t node, begin, end, depth;
     };
     nodes_.push_back({});
@@ -44,7 +45,8 @@ class Trie {
     }
   }
 
-  /// Calls found(bytes, value) for every key that `text` begins with, the shortest first.
+  /// Calls found(bytes, value) for every key with which `text` begins, in order of length. `bytes`: the length of the
+  /// key.
   template <class Found>
   void prefixes(std::string_view text, const Found& found) const {
     if (text.empty()) return;
@@ -54,13 +56,14 @@ class Trie {
       node = at < text.size() ? child(nodes_[node], static_cast<unsigned char>(text[at])) : 0;
     }
   }
-  /// Whether a key begins with this byte.
+  /// True if a key begins with this byte.
   bool begins(char byte) const { return first_[static_cast<unsigned char>(byte)] != 0; }
 
  private:
   struct Node {
+    /// −1: no key ends here.
     std::int32_t value = -1;
-    std::uint32_t children = 0;  // the first; they are consecutive, sorted by label
+    std::uint32_t children = 0;  // index of the first child; children are consecutive and sorted by label
     std::uint16_t child_count = 0;
     unsigned char label = 0;
   };
@@ -71,8 +74,8 @@ class Trie {
     return at != end && at->label == label ? static_cast<std::uint32_t>(at - nodes_.begin()) : 0;
   }
 
-  std::vector<Node> nodes_;               // the root is the first
-  std::array<std::uint32_t, 256> first_;  // the root's child of each byte; 0: none
+  std::vector<Node> nodes_;               // nodes_[0] is the root
+  std::array<std::uint32_t, 256> first_;  // the root's child for each byte; 0: none
 };
 
 }  // namespace lyceum

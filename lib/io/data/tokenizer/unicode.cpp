@@ -39,7 +39,7 @@ utf8proc_category_t category(char32_t character) { return utf8proc_category(stat
 }  // namespace
 
 std::string normalized(std::string_view text, NormalForm form) {
-  // ASCII stays as it is, but its last character before others, with which these may compose.
+  // ASCII is unchanged, except that the last ASCII character before others may be composed with them.
   std::string out;
   out.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
@@ -64,7 +64,7 @@ std::string lowercase(std::string_view text) {
   lower.reserve(text.size());
   for (std::size_t at = 0; at < text.size(); at += utf8_length(text, at)) {
     const char32_t character = character_at(text, at);
-    if (character == 0x130) {  // the one character that becomes two
+    if (character == 0x130) {  // the only character that becomes two
       lower += "i\xCC\x87";
     } else {
       append_utf8(lower, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(character))));
@@ -95,7 +95,7 @@ bool is_word(char32_t c) {
   const auto kind = category(c);
   if (kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_NL) return true;  // L*, M*, Nd, Nl
   if (kind == UTF8PROC_CATEGORY_PC || c == 0x200C || c == 0x200D) return true;
-  // Letters in circles and squares, which are symbols with the property Alphabetic.
+  // Letters in circles and squares: symbols that have the property Alphabetic.
   return (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
          (c >= 0x1F170 && c <= 0x1F189);
 }

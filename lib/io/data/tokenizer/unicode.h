@@ -3,20 +3,20 @@
 #include <string>
 #include <string_view>
 
-/// Properties of Unicode's characters, as Rust's standard library and its crate `regex` define them: `tokenizers`,
-/// which wrote the files that we read, is written with those. All texts here are valid UTF-8.
+/// Properties of Unicode characters, as defined by Rust's standard library and its crate `regex`, with which
+/// `tokenizers` is implemented. All texts must be valid UTF-8.
 namespace lyceum {
 
 enum class NormalForm { nfc, nfd, nfkc, nfkd };
-/// [Unicode Standard Annex 15]
+/// Returns the normal form of a text. [Unicode Standard Annex 15]
 std::string normalized(std::string_view text, NormalForm form);
 
-/// Character by character, so a sigma at the end of a word is as any other.
+/// Converts a text to lower case, each character independently: a sigma at the end of a word is not special.
 std::string lowercase(std::string_view text);
 
-bool is_whitespace(char32_t character);   // White_Space
-bool is_numeric(char32_t character);      // Nd, Nl, No
-bool is_punctuation(char32_t character);  // P*, and what ASCII calls so
+bool is_whitespace(char32_t character);   // the property White_Space
+bool is_numeric(char32_t character);      // general categories Nd, Nl, No
+bool is_punctuation(char32_t character);  // general categories P*, and all punctuation of ASCII
 bool is_word(char32_t character);         // \w: letters, marks, decimal digits, connectors, joiners
 
 }  // namespace lyceum

@@ -6,16 +6,16 @@
 
 namespace lyceum {
 
-/// A token file of data.train or data.valid.
+/// A token source that data.train or data.valid names.
 struct DataSource {
   std::string prefix;
-  double weight = 0;  // as it is written; 0: none is
+  double weight = 0;  // as written in the value; 0 if the value has no weights
   bool operator==(const DataSource&) const = default;
 };
 
-/// "PREFIX"; "WEIGHT PREFIX WEIGHT PREFIX …"; or "PREFIX PREFIX …", without weights. A text with spaces is one prefix
-/// where there is such a file. Throws a usage Error that names `key` where a weight is not positive, or only some
-/// sources have one, or one prefix is there twice.
+/// Parses the value of a key: "PREFIX", "WEIGHT PREFIX WEIGHT PREFIX …", or "PREFIX PREFIX …" without weights. A value
+/// with spaces is a single prefix if token files with that prefix exist. Throws a usage Error that names `key` if a
+/// weight is not positive, only some sources have a weight, or a prefix occurs twice.
 std::vector<DataSource> data_sources(std::string_view key, const std::string& text);
 
 }  // namespace lyceum

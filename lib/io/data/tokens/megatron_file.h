@@ -7,7 +7,7 @@
 
 namespace lyceum {
 
-/// Opens PREFIX.bin and PREFIX.idx, see megatron_format.h. Errors as TokenSource's.
+/// Opens PREFIX.bin and PREFIX.idx, see megatron_format.h. Throws the errors of TokenSource.
 std::unique_ptr<TokenSource> open_megatron(const std::string& prefix);
 
 }  // namespace lyceum

@@ -41,7 +41,7 @@ void MegatronIndex::read_header() {
   type_ = std::ranges::find(types, code, &Type::code);
   require_input(type_ != types.end(), "{} has tokens of the unknown type {}; types are 1 to 8", path, code);
   const auto sequences = file_.get<std::uint64_t>(at += 1), boundaries = file_.get<std::uint64_t>(at += 8);
-  // Bounding both by the file first keeps the product below from wrapping.
+  // Both counts are compared with the size of the file first, so that the sum below cannot overflow.
   const std::uint64_t size = file_.size();
   const bool possible = sequences <= size && boundaries <= size;
   const std::uint64_t expected = header_bytes + sequences * (length_bytes + offset_bytes) + boundaries * boundary_bytes;

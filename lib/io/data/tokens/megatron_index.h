@@ -9,29 +9,32 @@
 
 namespace lyceum {
 
-/// The `.idx` of a token file, checked against itself and the size of its `.bin`.
+/// The `.idx` of a token file. The constructor checks it for consistency, also with the size of the `.bin`.
 class MegatronIndex {
  public:
-  /// Throws a bad_input Error that names the file, what it says and what was expected.
+  /// `bin_bytes`: the size of the `.bin`. Throws a bad_input Error that names the file, the value found and the value
+  /// expected.
   MegatronIndex(const std::string& prefix, std::uint64_t bin_bytes);
 
   const InputFile& file() const { return file_; }
+  /// Returns the type of the tokens, which is an integer type.
   const megatron::Type& type() const { return *type_; }
   std::int64_t sequences() const { return sequences_; }
   std::int64_t documents() const { return boundaries_ - 1; }
-  /// Token at which document d begins; documents() gives the number of tokens.
+  /// Returns the position of the first token of document d. document_begin(documents()) is the number of tokens.
   std::int64_t document_begin(std::int64_t d) const;
-  /// Of all documents, and the number of tokens.
+  /// Returns document_begin() of 0 to documents().
   std::vector<std::int64_t> document_begins() const;
 
  private:
   void read_header();
-  void check_lengths() const;  // they fill the .bin with tokens of the type, and the offsets follow from them
+  /// Checks that the lengths add up to the tokens in the .bin, and that the offsets follow from them.
+  void check_lengths() const;
   void check_documents() const;
-  FileValues<std::int32_t> lengths() const;     // of sequences, in tokens
-  FileValues<std::int64_t> offsets() const;     // of sequences, in bytes
-  FileValues<std::int64_t> boundaries() const;  // first sequences of documents
-  std::size_t offsets_begin() const;            // in bytes
+  FileValues<std::int32_t> lengths() const;     // of each sequence, in tokens
+  FileValues<std::int64_t> offsets() const;     // of each sequence in the .bin, in bytes
+  FileValues<std::int64_t> boundaries() const;  // the first sequence of each document, then the number of sequences
+  std::size_t offsets_begin() const;            // byte offset in the .idx
   std::size_t boundaries_begin() const;
 
   InputFile file_;

@@ -23,7 +23,7 @@ void require_done(bool done, const std::string& path) {
   require(done, "{} cannot be written: {}", path, system_reason(errno));
 }
 
-/// Also where there is none.
+/// Removes a file if it exists.
 void remove_file(const std::string& path) { require_done(std::remove(path.c_str()) == 0 || errno == ENOENT, path); }
 
 void make_folder_of(const std::string& prefix) {
@@ -33,7 +33,7 @@ void make_folder_of(const std::string& prefix) {
   require(!error, "cannot create the folder {}: {}", folder.native(), system_reason(error));
 }
 
-bool is_narrow(std::int64_t vocab) { return vocab <= std::int64_t{1} << 16; }  // u16 tokens
+bool is_narrow(std::int64_t vocab) { return vocab <= std::int64_t{1} << 16; }  // tokens fit u16
 std::int64_t token_bytes(std::int64_t vocab) { return is_narrow(vocab) ? 2 : 4; }
 
 constexpr std::int64_t bytes_per_length = 4;
@@ -46,14 +46,14 @@ struct MegatronWriter::Implementation {
   std::int64_t vocab;
   Progress done;
   PartialFile bin;
-  PartialFile
-      lengths;  // of sequences, i32; ~length where the document continues after it. finish() makes the .idx of it
-  std::optional<PartialFile> mask{};  // from the first document on that brings one
+  /// The length of each sequence, i32; ~length if the document continues after it. finish() derives the .idx from it.
+  PartialFile lengths;
+  std::optional<PartialFile> mask{};  // since the first document with a mask
   bool within_document = false;
   std::vector<std::uint16_t> narrow{};
 
   void write_trained(std::int64_t count);
-  /// Calls each(length, whether its document ends with it) for every sequence.
+  /// Calls each(length, ends_document) for every sequence.
   template <class Each>
   void for_lengths(const Each& each);
   void write_index(PartialFile& idx);
@@ -111,7 +111,7 @@ void MegatronWriter::add_sequence(std::span<const std::int32_t> tokens,
   out.done.tokens += length;
 }
 
-/// That the next `count` tokens are trained.
+/// Marks the next `count` tokens in the mask as trained.
 void MegatronWriter::Implementation::write_trained(std::int64_t count) {
   const std::vector<std::uint8_t> ones(std::min<std::size_t>(std::size_t{1} << 16, static_cast<std::size_t>(count)), 1);
   for (; count > 0; count -= std::ssize(ones)) {
@@ -127,7 +127,7 @@ MegatronWriter::Progress MegatronWriter::save() {
   return out.done;
 }
 
-bool MegatronWriter::kept(const std::string& prefix, std::int64_t vocab, const Progress& progress) {
+bool MegatronWriter::can_resume(const std::string& prefix, std::int64_t vocab, const Progress& progress) {
   const auto holds = [&](const std::string& file, std::int64_t bytes) {
     std::error_code error;
     const std::uintmax_t size = std::filesystem::file_size(PartialFile::name_of(file), error);
@@ -180,8 +180,9 @@ void MegatronWriter::finish() {
   idx.close();
   out.bin.close();
   if (out.mask) out.mask->close();
-  // A kill between the steps leaves no .idx, which is a named error, and never one next to another run's .bin. An old
-  // description next to new files would be believed; they can be read without one.
+  // If the process is killed between these steps, the .idx is missing, which open_tokens() reports. An .idx is never
+  // next to the .bin of another writer. The old description is removed first, since it would be taken for one of the
+  // new files, which can be read without a description.
   remove_file(meta_path(out.prefix));
   remove_file(out.prefix + megatron::index_ending);
   out.bin.publish();

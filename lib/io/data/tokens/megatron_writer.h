@@ -9,39 +9,43 @@
 
 namespace lyceum {
 
-/// Writes `prefix.bin`/`prefix.idx`, u16 tokens when the vocabulary fits, else i32, and `prefix.mask` when a document
-/// comes with one; finish() removes an old one otherwise, and an old `prefix.json`. Files appear under their own names
-/// only when finish() has written all. Memory does not grow with them.
+/// Writes the token files PREFIX.bin and PREFIX.idx, and PREFIX.mask if a document has a mask. Tokens are u16 if the
+/// vocabulary fits, else i32. The files have temporary names until finish() publishes them; it also removes PREFIX.json
+/// and, if no document has a mask, PREFIX.mask of an earlier writer. The use of memory does not grow with the files.
 class MegatronWriter {
  public:
-  /// How far they are written.
+  /// How much was written; `masked`: a document had a mask.
   struct Progress {
     std::int64_t documents = 0, sequences = 0, tokens = 0;
     bool masked = false;
     bool operator==(const Progress&) const = default;
   };
 
-  /// `vocab`: above every token. The folder is made when missing. Throws an Error when another process writes `prefix`.
+  /// `vocab`: the size of the vocabulary, greater than each token. Creates the folder if it is missing. Throws an Error
+  /// if another process writes `prefix`.
   MegatronWriter(std::string prefix, std::int64_t vocab) : MegatronWriter(std::move(prefix), vocab, {}) {}
-  /// Goes on where save() was called; kept() must hold.
+  /// Continues after the documents that an earlier writer saved: `from` is a result of its save(). Precondition:
+  /// can_resume() returns true for it.
   MegatronWriter(std::string prefix, std::int64_t vocab, const Progress& from);
   ~MegatronWriter();
   MegatronWriter(MegatronWriter&&) noexcept;
 
+  /// Adds a whole document, all tokens of which are trained. Throws if a token is not below `vocab`.
   void add_document(std::span<const std::int32_t> tokens) { add_sequence(tokens, std::nullopt, true); }
-  /// `trained`: whether each token's prediction counts in the loss, 1 or 0. Documents added without it count as a
-  /// whole.
+  /// Adds a whole document. `trained`: for each token, 1 if its prediction counts in the loss, else 0. The files then
+  /// have a mask, in which all tokens of documents that were added without `trained` count.
   void add_document(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> trained) {
     add_sequence(tokens, trained, true);
   }
-  /// A part of a document that is too long to be held in memory.
+  /// Adds a part of a document that is too long for memory. The document ends with the first part whose `ends_document`
+  /// is true. `trained`: as in add_document().
   void add_sequence(std::span<const std::int32_t> tokens, std::optional<std::span<const std::uint8_t>> trained,
                     bool ends_document);
-  /// Puts on the disk what was added; from now on it is kept when the writer ends before finish().
+  /// Writes everything that was added to the disk. It is kept even if the writer is destroyed before finish().
   Progress save();
-  /// True if unfinished files hold this much.
-  static bool kept(const std::string& prefix, std::int64_t vocab, const Progress& progress);
-  /// Throws when nothing was added.
+  /// True if the unfinished files of `prefix` have at least the sizes that `progress` requires.
+  static bool can_resume(const std::string& prefix, std::int64_t vocab, const Progress& progress);
+  /// Publishes the files. Throws a bad_input Error if no token was added.
   void finish();
 
  private:

@@ -14,21 +14,22 @@ namespace lyceum {
 namespace {
 
 struct TokenFormat {
-  /// The endings of two files behind the prefix: the one that holds the tokens, and one that only this format has.
+  /// The endings of the names of two files: the one with the tokens, and one that only this format has, by which it is
+  /// recognised.
   const char *tokens_ending, *own_ending;
   std::unique_ptr<TokenSource> (*open)(const std::string& prefix);
 };
 
 constexpr std::array formats{TokenFormat{megatron::tokens_ending, megatron::index_ending, open_megatron}};
 
-bool is_there(const TokenFormat& format, const std::string& prefix) {
+bool exists(const TokenFormat& format, const std::string& prefix) {
   std::error_code absent;
   return std::filesystem::exists(prefix + format.own_ending, absent);
 }
 
-/// The first format if the files of none exist.
+/// Returns the format of the files of a prefix, or the first format if there are none.
 const TokenFormat& format_of(const std::string& prefix) {
-  const auto found = std::ranges::find_if(formats, [&](const TokenFormat& one) { return is_there(one, prefix); });
+  const auto found = std::ranges::find_if(formats, [&](const TokenFormat& one) { return exists(one, prefix); });
   return found == formats.end() ? formats.front() : *found;
 }
 
@@ -40,7 +41,7 @@ std::shared_ptr<const TokenSource> open_tokens(const std::string& prefix) {
   return source;
 }
 
-bool has_tokens(const std::string& prefix) { return is_there(format_of(prefix), prefix); }
+bool has_tokens(const std::string& prefix) { return exists(format_of(prefix), prefix); }
 
 std::string token_path(const std::string& prefix) { return prefix + format_of(prefix).tokens_ending; }
 

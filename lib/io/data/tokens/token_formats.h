@@ -7,11 +7,12 @@
 
 namespace lyceum {
 
-/// Opens the token files of a prefix, of the first format in the table whose files exist; errors as TokenSource's.
+/// Opens the token files of a prefix, in the first format of the table in token_formats.cpp whose files exist, and the
+/// mask. Throws the errors of TokenSource.
 std::shared_ptr<const TokenSource> open_tokens(const std::string& prefix);
-/// True if a prefix has token files.
+/// True if token files of this prefix exist.
 bool has_tokens(const std::string& prefix);
-/// Returns the file that holds the tokens of a prefix, for messages. It need not exist.
+/// Returns the path of the file with the tokens of a prefix, for messages. The file need not exist.
 std::string token_path(const std::string& prefix);
 /// Returns the endings of the files of all formats, for messages: ".bin/.idx".
 std::string token_endings();

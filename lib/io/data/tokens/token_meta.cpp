@@ -17,7 +17,8 @@ std::optional<TokenMeta> read_token_meta(const std::string& prefix) {
   const std::string path = meta_path(prefix);
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return std::nullopt;
-  constexpr std::int64_t most_bytes = 1 << 20;  // a longer one is none of ours, and does not parse when it is cut
+  // Files that Lyceum wrote are shorter. The beginning of a longer file does not parse.
+  constexpr std::int64_t most_bytes = 1 << 20;
   const std::string text = read_part_of_file(path, 0, most_bytes);
   try {
     const auto json = parse_json<nlohmann::json>(text);

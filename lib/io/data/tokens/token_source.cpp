@@ -30,7 +30,7 @@ void TokenSource::open_mask() {
 }
 
 std::vector<std::int64_t> TokenSource::document_begins(std::int64_t first, std::int64_t end) const {
-  std::int64_t low = 0, high = documents();  // the first document that begins at `first` or behind
+  std::int64_t low = 0, high = documents();  // binary search for the first document that begins at or after `first`
   while (low < high) {
     const std::int64_t middle = low + (high - low) / 2;
     if (document_begin(middle) < first) {

@@ -13,40 +13,43 @@
 
 namespace lyceum {
 
-/// A stream of tokens in documents, of which samples are made. The table of token_formats.cpp lists the formats of
-/// files that implement it; open_tokens() opens one. Everything is read when it is asked for, by any thread. Data that
-/// are missing, truncated (now or later, while they are read) or inconsistent are bad_input Errors that name the file
-/// and what to do.
+/// A sequence of tokens, divided into documents. The table in token_formats.cpp lists the file formats that implement
+/// it; open_tokens() opens one. Data are read from the files on each call, and any thread may call. If data are
+/// missing, inconsistent or truncated (also while the source is open), throws a bad_input Error that names the file and
+/// a remedy.
 ///
-/// If only some tokens are trained, `PREFIX.mask` is next to the files, whatever their format: a byte for each token,
-/// 1 if its prediction counts in the loss, else 0.
+/// If only some tokens are trained, there is a file PREFIX.mask, whatever the format: one byte per token, 1 if its
+/// prediction counts in the loss, else 0.
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
   TokenSource(const TokenSource&) = delete;
   TokenSource& operator=(const TokenSource&) = delete;
 
+  /// Returns the number of tokens.
   virtual std::int64_t tokens() const = 0;
+  /// Returns the number of documents, some of which may be empty.
   virtual std::int64_t documents() const = 0;
-  /// Index of the token that document d begins with; documents() gives tokens().
+  /// Returns the position of the first token of document d. document_begin(documents()) is tokens().
   virtual std::int64_t document_begin(std::int64_t d) const = 0;
   /// Returns document_begin() of 0 to documents().
   virtual std::vector<std::int64_t> document_begins() const = 0;
-  /// The file that holds the tokens, for messages.
+  /// Returns the path of the file with the tokens, for messages.
   virtual const std::string& path() const = 0;
 
-  /// The name that the configuration has for it.
+  /// Returns the prefix of the files, as the configuration names it.
   const std::string& prefix() const { return prefix_; }
-  /// Returns the tokens of [first, end) that documents begin with, without repetitions.
+  /// Returns the positions in [first, end) at which documents begin, ascending and without repetitions.
   std::vector<std::int64_t> document_begins(std::int64_t first, std::int64_t end) const;
-  /// Copies tokens [first, first + out.size()), widened to 32 bits; a token that needs more is a bad_input Error.
+  /// Copies tokens [first, first + out.size()), converted to 32 bits. Throws a bad_input Error if a token does not fit.
   void read(std::int64_t first, std::span<std::int32_t> out) const;
-  /// True if a mask says which tokens are trained.
+  /// True if there is a mask.
   bool has_mask() const { return mask_.has_value(); }
-  /// For each of the tokens [first, first + out.size()), 1 if it is trained, else 0; 1 without a mask.
+  /// Writes 1 for each of the tokens [first, first + out.size()) that is trained, else 0. Without a mask, all are
+  /// trained.
   void read_trained(std::int64_t first, std::span<std::uint8_t> out) const;
-  /// Returns the identity of the contents: a SHA-256 of the sizes of the files and of up to 1 MiB of each,
-  /// spread evenly, which takes milliseconds. A change of less than a 256th of a large file may go unseen.
+  /// Returns the identity of the contents: a SHA-256 of the sizes of the files and of up to 1 MiB of each, spread
+  /// evenly. Takes milliseconds. A change within a large file may go unnoticed if it is between the blocks read.
   std::string fingerprint() const;
 
  protected:
@@ -55,9 +58,9 @@ class TokenSource {
  private:
   friend std::shared_ptr<const TokenSource> open_tokens(const std::string& prefix);
 
-  /// Does what read() does; the range is within the tokens.
+  /// Implements read(). The range is within the tokens.
   virtual void copy_tokens(std::int64_t first, std::span<std::int32_t> out) const = 0;
-  /// Adds to a digest what identifies the contents, in general by add_sample() of each file.
+  /// Adds everything that identifies the contents to a digest, usually with add_sample() of each file.
   virtual void add_contents(Sha256& digest) const = 0;
 
   void open_mask();
@@ -67,10 +70,11 @@ class TokenSource {
   std::optional<InputFile> mask_{};
 };
 
+/// Returns PREFIX.mask.
 std::string mask_path(const std::string& prefix);
 
-/// Adds to a digest a file's size and enough of it to distinguish it from others: up to 256 blocks of 4 KiB, spread
-/// evenly from its first byte to its last.
+/// Adds the size of a file and a sample of its contents to a digest: up to 256 blocks of 4 KiB, spread evenly from the
+/// first byte to the last.
 void add_sample(Sha256& digest, const InputFile& file);
 
 }  // namespace lyceum

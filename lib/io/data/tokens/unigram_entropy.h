@@ -6,8 +6,8 @@
 
 namespace lyceum {
 
-/// Entropy of the unigram distribution of tokens [first, first + count), nats per token, by empirical frequency. Reads
-/// no others; tokens beyond 2^24 are a bad_input Error.
+/// Returns the entropy of the unigram distribution of tokens [first, first + count), in nats per token, from their
+/// empirical frequencies. Reads no other tokens. Throws a bad_input Error if a token is negative or not below 2^24.
 double unigram_entropy(const TokenSource& source, std::int64_t first, std::int64_t count);
 
 }  // namespace lyceum

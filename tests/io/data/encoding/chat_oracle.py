@@ -3,9 +3,9 @@
 
     chat_oracle.py FOLDER
 
-FOLDER/templates.json has Lyceum's own Jinja templates by name: they must render the same texts as those that models were
-published with. Writes FOLDER/NAME.json or FOLDER/NAME.model, and FOLDER/NAME.cases: {"chat", "record", "ids", "trained",
-"prompt"} for each template and chat, where the last are the ids of the chat without its last answer.
+FOLDER/templates.json has Lyceum's own Jinja templates by name. They must render the same texts as the templates that were
+published with the models. Writes FOLDER/NAME.json or FOLDER/NAME.model, and FOLDER/NAME.cases: a JSON list with {"chat",
+"record", "ids", "trained", "prompt"} for each template and chat. "prompt" has the ids of the chat without its last answer.
 """
 import functools
 import json
@@ -20,7 +20,7 @@ from tokenizers import normalizers, pre_tokenizers
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tokenizer" / "json"))
 import tokenizer_oracle as oracle  # noqa: E402
 
-# As published: Qwen's, Meta's (Llama 3 8B Instruct), DeepSeek's (LLM and MoE 16B chat).
+# The published templates: Qwen's, Meta's (Llama 3 8B Instruct), DeepSeek's (LLM and MoE 16B chat).
 PUBLISHED = {
     "chatml": "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
               "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
@@ -62,7 +62,7 @@ def chats():
 
 
 def spans(render_of, messages):
-    """What is trained: from the assistant's header to the token that ends the answer."""
+    """Yields the trained ranges of the text: from the end of the assistant's header to the end of the token that ends the answer."""
     for i, message in enumerate(messages):
         if message["role"] == "assistant" and message.get("weight") != 0:
             begin, end = len(render_of(messages[:i], True)), len(render_of(messages[:i + 1], False))
@@ -70,7 +70,7 @@ def spans(render_of, messages):
 
 
 def overlap(offsets, marked):
-    # What covers nothing counts as the byte behind it.
+    # An empty range counts as the character that follows it.
     return [int(any(begin < b and max(end, begin + 1) > a for a, b in marked)) for begin, end in offsets]
 
 
@@ -118,7 +118,7 @@ def hugging_face(folder, templates):
 
 
 def sentencepiece_models(folder, templates):
-    """Models as `lyceum tokenize` trains them, and as Llama 2's and T5's are."""
+    """Trains models with the settings of `lyceum tokenize`, Llama 2 and T5. Yields their names and cases."""
     (folder / "corpus.txt").write_text("\n".join(line for text in oracle.corpus() for line in text.splitlines()), encoding="utf-8")
     lossless = {"add_dummy_prefix": False, "remove_extra_whitespaces": False, "normalization_rule_name": "identity"}
     for name, kind, settings in [("sp_bpe", "bpe", lossless), ("sp_unigram", "unigram", lossless),
@@ -131,7 +131,7 @@ def sentencepiece_models(folder, templates):
 
         def encode(text, model=model):
             pieces = model.encode(text, return_type="proto").pieces
-            places = {len(text[:i].encode()): i for i in range(len(text) + 1)}  # offsets are of bytes
+            places = {len(text[:i].encode()): i for i in range(len(text) + 1)}  # the character at each byte offset
             return [piece.id for piece in pieces], [(places[piece.begin], places[piece.end]) for piece in pieces]
 
         yield name, list(cases(["chatml", "llama3"], templates, "", encode, model.eos_id()))

@@ -33,18 +33,18 @@ const char* const two_answers =
     R"({"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "Q1"},
         {"role": "assistant", "content": "A1"}, {"role": "user", "content": "Q2"}, {"role": "assistant", "content": "A2"}]})";
 
-/// A document, what is trained in braces; $ where the text ends.
-std::string shown(const std::vector<ChatStretch>& stretches) {
+/// Returns the text of a document with its trained ranges in braces, and with $ for each end-of-text token.
+std::string shown(const std::vector<ChatStretch>& segments) {
   std::string text;
-  for (const ChatStretch& stretch : stretches) {
+  for (const ChatStretch& segment : segments) {
     std::size_t at = 0;
-    for (const TextRange& range : stretch.trained) {
-      text += stretch.text.substr(at, range.begin - at) + "{" +
-              stretch.text.substr(range.begin, range.end - range.begin) + "}";
+    for (const TextRange& range : segment.trained) {
+      text += segment.text.substr(at, range.begin - at) + "{" +
+              segment.text.substr(range.begin, range.end - range.begin) + "}";
       at = range.end;
     }
-    text += stretch.text.substr(at);
-    if (stretch.ends_text) text += stretch.end_trained ? "{$}" : "$";
+    text += segment.text.substr(at);
+    if (segment.ends_text) text += segment.end_trained ? "{$}" : "$";
   }
   return text;
 }
@@ -85,7 +85,7 @@ TEST(Chat, PromptsEndWhereTheAssistantAnswers) {
             "which does not end with a message that asks for an answer");
 }
 
-/// The marks of messages, by the names that other programs give them.
+/// Messages are marked by the names that other programs use.
 TEST(Chat, MarksDecideWhichMessagesAreTrained) {
   const auto answers = [](const std::string& first, const std::string& second) {
     return shown(R"({"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A")" + first +
@@ -172,7 +172,8 @@ TEST(Chat, BadRecordsAreRefusedWithTheReason) {
   refused(R"({"system": 7, "prompt": "Q", "completion": "A"})", "without a text \"system\"");
 }
 
-/// A token for each ASCII character and for each of these.
+/// A tokenizer with a token for each ASCII character, with that character's code as its id, followed by the given
+/// special tokens.
 Tokenizer tokenizer_with(const std::vector<std::string>& tokens, const TemporaryDirectory& directory) {
   json vocab = json::object(), added = json::array();
   for (int c = 0; c < 128; ++c) vocab[std::string(1, static_cast<char>(c))] = c;
@@ -224,8 +225,9 @@ TEST(Chat, OnlyAnswersAndTheirEndAreTrained) {
   EXPECT_EQ(trained.back(), 0);
 }
 
-/// A chat has the tokens of its whole text, as Jinja renders it and `tokenizers` and sentencepiece encode it; those
-/// that cover a byte of an answer, or its end, are trained. A prompt has the tokens of the text before an answer.
+/// The tokens of a chat are those of its whole text, as rendered by Jinja and encoded by `tokenizers` or sentencepiece.
+/// Tokens that cover a byte of an answer or of its end are trained. The tokens of a prompt are those of the text before
+/// an answer.
 TEST(Chat, TokensAreThoseOfTheWholeText) {
   const std::filesystem::path source = LYCEUM_SOURCE_DIR, python = source / ".venv/bin/python";
   ASSERT_TRUE(std::filesystem::exists(python)) << python << " is missing: run scripts/install-deps.sh";
@@ -331,7 +333,7 @@ TEST(Chat, ATokenizerThatIsTrainedOnChatsHasTheTokensOfTheTemplate) {
                      .vocab = 365});
     const Tokenizer tokenizer(model);
     require_tokens(chat, tokenizer, model.string());
-    EXPECT_LT(tokenizer.encode(" plus one?").size(), 6u);  // a text of the chats
+    EXPECT_LT(tokenizer.encode(" plus one?").size(), 6u);  // a frequent text in the chats
   }
 }
 

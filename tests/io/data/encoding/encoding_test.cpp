@@ -99,7 +99,7 @@ class EncodingTest : public ::testing::Test {
     std::ranges::sort(names);
     return names;
   }
-  /// A few files of every kind, in many batches.
+  /// A few files of every kind, which are read in many batches.
   void put_corpus() {
     for (int i = 0; i < 8; ++i) put("text" + std::to_string(i), lines_of_text(5 + 37 * i % 50, i));
     std::string records;
@@ -116,7 +116,7 @@ class EncodingTest : public ::testing::Test {
 std::unique_ptr<TemporaryDirectory> EncodingTest::shared_;
 std::unique_ptr<Tokenizer> EncodingTest::tokenizer_;
 
-TEST_F(EncodingTest, TextsRecordsAndWhatIsCompressedAreDocuments) {
+TEST_F(EncodingTest, TextsRecordsAndCompressedFilesBecomeDocuments) {
   put("a.txt", "first text\n");
   put("b.jsonl", record("one") + "\n" + record("two\nlines") + "{\"text\": \"last, without a newline\"}");
   put("c.jsonl.gz", gzip(record("three")) + gzip(record("four")));  // two members
@@ -151,7 +151,7 @@ TEST_F(EncodingTest, RecordsWithoutATextAreCountedAndNamed) {
   EXPECT_THAT(told, HasSubstr("1 damaged: it nests deeper than 1000 levels (" + file + ":8)"));
 }
 
-TEST_F(EncodingTest, AnotherKeyIsReadWhereItIsGiven) {
+TEST_F(EncodingTest, TheKeyOfTheTextCanBeSet) {
   put("a.jsonl", "{\"content\": \"mine\", \"text\": \"other\"}\n");
   Encoding own = encoding("out");
   own.json_key = "content";
@@ -173,10 +173,10 @@ TEST_F(EncodingTest, ThreadsDoNotChangeTheFiles) {
   EXPECT_NEAR(share, 0.1, 0.02);
 }
 
-/// What the progress throws to end an encoding.
+/// Thrown by the progress callback to interrupt an encoding.
 struct Interruption {};
 
-TEST_F(EncodingTest, WhatWasInterruptedGoesOnToTheSameBytes) {
+TEST_F(EncodingTest, AnInterruptedEncodingResumesToTheSameBytes) {
   put_corpus();
   put("0caf\xE9/\xFF.jsonl", "{\"text\": 1}\n" + record("of a file whose name is not UTF-8"));
   const CorpusChoice choice{.valid_fraction = 0.1};
@@ -255,7 +255,7 @@ TEST_F(EncodingTest, DamagedCompressionIsNamedWithItsPlace) {
   refused(gz.substr(0, gz.size() - 1), name + " is truncated: it ends at byte " + std::to_string(gz.size() - 1));
   refused(zst.substr(0, zst.size() - 1), name + " is truncated: it ends at byte " + std::to_string(zst.size() - 1));
   std::string other = gz;
-  other[gz.size() - 6] ^= 1;  // of the checksum
+  other[gz.size() - 6] ^= 1;  // in the checksum
   refused(other, name + " is damaged at byte " + std::to_string(gz.size() - 4) + ": incorrect data check");
   refused(gz + "tail", name + " is damaged at byte");
   other = zst;
@@ -280,7 +280,7 @@ TEST_F(EncodingTest, ALongTextIsReadInPartsAndStaysOneDocument) {
   EXPECT_EQ(tokens, whole);
 }
 
-TEST_F(EncodingTest, MegabytesAreTakenOfTextsByChanceAndOfOthersFromTheBeginning) {
+TEST_F(EncodingTest, ALimitChoosesTextsAtRandomAndTheBeginningOfOtherFiles) {
   for (int i = 0; i < 20; ++i) put("text" + std::to_string(i), std::string(1000, 'a' + static_cast<char>(i)));
   std::string records;
   for (int i = 0; i < 200; ++i) records += record(std::to_string(1000 + i));
@@ -292,7 +292,7 @@ TEST_F(EncodingTest, MegabytesAreTakenOfTextsByChanceAndOfOthersFromTheBeginning
   EXPECT_EQ(std::ranges::count(made, 1000, &std::string::size), 10);
   EXPECT_THAT(std::vector(made.begin() + 10, made.begin() + 12), ElementsAre("1000", "1001"));
   EXPECT_NEAR(static_cast<double>(made.size()), 110, 1);
-  EXPECT_LE(result.skipped.count(), 1);  // the record that the limit cuts
+  EXPECT_LE(result.skipped.count(), 1);  // the record that the limit cuts off
 }
 
 TEST_F(EncodingTest, TooFewRecordsToHoldOutAreNamed) {
@@ -312,8 +312,8 @@ TEST_F(EncodingTest, AModelIsTrainedOnRecordsAndCompressedFiles) {
   const CorpusFiles found = find_corpus_files(std::vector<std::string>{folder() / "in"}, false);
   train_tokenizer({.files = found.files, .model = prefix("new.model"), .vocab = 310});
   const Tokenizer tokenizer(prefix("new.model"));
-  EXPECT_LE(tokenizer.encode(" record with words").size(), 9);  // of 18 characters
-  EXPECT_LE(tokenizer.encode(" of some text").size(), 10);      // of 13
+  EXPECT_LE(tokenizer.encode(" record with words").size(), 9);  // for 18 characters
+  EXPECT_LE(tokenizer.encode(" of some text").size(), 10);      // for 13 characters
 }
 
 TEST_F(EncodingTest, PaddingAndSkippableFramesAreNoText) {
@@ -324,7 +324,7 @@ TEST_F(EncodingTest, PaddingAndSkippableFramesAreNoText) {
   EXPECT_THAT(documents(prefix("out")), ElementsAre("one", "two", "three", "four"));
 }
 
-TEST_F(EncodingTest, WhatFollowsCompressedDataIsNamed) {
+TEST_F(EncodingTest, DataAfterTheCompressedDataIsAnError) {
   const auto refused = [&](const std::string& bytes, const std::string& words) {
     put("a.jsonl.gz", bytes);
     expect_bad_input([&] { encode_corpus(*tokenizer_, encoding("out")); }, words);
@@ -348,7 +348,7 @@ TEST_F(EncodingTest, BytesThatAreNotUtf8AreCounted) {
   EXPECT_EQ(result.replaced.text(), "2 bytes that are not UTF-8 (" + (folder() / "in/a.txt").string() + ")");
 }
 
-TEST_F(EncodingTest, ALimitDropsWhatItCuts) {
+TEST_F(EncodingTest, ALimitDropsTheRecordThatItCuts) {
   put("a.jsonl", record("first record") + record("second record"));
   Encoding limited = encoding("limited");
   limited.items.at(0).most_bytes = static_cast<std::int64_t>(record("first record").size()) + 20;
@@ -366,7 +366,7 @@ TEST_F(EncodingTest, ATextIsNotCutWithinACharacter) {
   EXPECT_THAT(documents(prefix("limited")), ElementsAre("gr"));
 }
 
-/// A tokenizer of bytes that looks for a pattern which takes too many steps on some texts.
+/// The tokenizer of this test has a pattern that takes too many steps on some texts.
 TEST_F(EncodingTest, ARecordThatCannotBeEncodedIsSkipped) {
   const std::string json =
       R"({"added_tokens": [], "normalizer": null, "post_processor": null, "decoder": {"type": "Fuse"},

@@ -13,8 +13,8 @@
 namespace lyceum {
 namespace {
 
-/// helpers.cpp of Megatron-LM, build_blending_indices, as it is published.
-void megatron_blend(const std::vector<double>& weights, std::int64_t size, std::vector<Blend::Place>& places) {
+/// The published build_blending_indices of Megatron-LM's helpers.cpp.
+void megatron_blend(const std::vector<double>& weights, std::int64_t size, std::vector<Blend::Sample>& samples) {
   std::vector<std::int64_t> current_samples(weights.size(), 0);
   for (std::int64_t sample_idx = 0; sample_idx < size; ++sample_idx) {
     const volatile double sample_idx_double = std::max(static_cast<double>(sample_idx), 1.0);
@@ -29,13 +29,13 @@ void megatron_blend(const std::vector<double>& weights, std::int64_t size, std::
         max_error_index = dataset_idx;
       }
     }
-    places.push_back({max_error_index, current_samples[max_error_index]});
+    samples.push_back({max_error_index, current_samples[max_error_index]});
     current_samples[max_error_index] += 1;
   }
 }
 
-TEST(BlendOf, IsMegatrons) {
-  // The result with Python's floats.
+TEST(BlendOf, EqualsMegatrons) {
+  // Computed with Python's floats
   const std::string expected = "010200010001020001000102000100010200010001020001001002000100";
   const Blend three({0.7, 0.2, 0.1});
   for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -44,12 +44,12 @@ TEST(BlendOf, IsMegatrons) {
   const std::vector<double> weights{0.1, 0.35, 0.05, 0.5};
   std::vector<double> normalized = weights;
   for (double& weight : normalized) weight /= std::accumulate(weights.begin(), weights.end(), 0.0);
-  std::vector<Blend::Place> places;
-  megatron_blend(normalized, 70000, places);
+  std::vector<Blend::Sample> samples;
+  megatron_blend(normalized, 70000, samples);
   const Blend forwards(weights), backwards(weights);
-  for (std::int64_t i = 0; i < 70000; ++i) ASSERT_EQ(forwards.at(i), places[static_cast<std::size_t>(i)]) << i;
+  for (std::int64_t i = 0; i < 70000; ++i) ASSERT_EQ(forwards.at(i), samples[static_cast<std::size_t>(i)]) << i;
   for (const std::int64_t i : {69999, 65536, 65535, 3, 40000}) {
-    EXPECT_EQ(backwards.at(i), places[static_cast<std::size_t>(i)]) << i;
+    EXPECT_EQ(backwards.at(i), samples[static_cast<std::size_t>(i)]) << i;
   }
   EXPECT_THROW(Blend({1, 0}), Error);
 }

@@ -46,7 +46,7 @@ TEST_F(TokenLoaderTest, SequentialSamplesAreTheStreamCutAtSeqLen) {
   loader.load(1, 2, 14, {inputs, targets});
   EXPECT_EQ(inputs, (std::vector<std::int32_t>{4, 5, 6, 7, 8, 9, 10, 11}));
   EXPECT_EQ(targets, (std::vector<std::int32_t>{5, 6, 7, 8, 9, 10, 11, 12}));
-  loader.load(2, 2, 14, {inputs, targets});  // wraps
+  loader.load(2, 2, 14, {inputs, targets});  // continues in the next epoch
   EXPECT_EQ(inputs, (std::vector<std::int32_t>{8, 9, 10, 11, 0, 1, 2, 3}));
 }
 
@@ -122,7 +122,8 @@ std::vector<std::int32_t> numbers_from(std::int32_t first, std::int32_t count) {
   return values;
 }
 
-/// Documents of these lengths, of tokens 0, 1, 2, …; those whose number is even are trained, where there is a mask.
+/// A source with documents of the given lengths and the tokens 0, 1, 2, …. If it has a mask, the even tokens are
+/// trained.
 std::shared_ptr<const TokenSource> documents_of(const std::string& prefix, const std::vector<std::int32_t>& lengths,
                                                 bool mask = false) {
   MegatronWriter writer(prefix, 1000);

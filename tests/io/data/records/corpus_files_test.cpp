@@ -32,7 +32,8 @@ TEST(FindCorpusFiles, SkipsBinariesAndLoops) {
   write_whole_file(root / "in/latin1.txt",
                    "gr\xF6\xDF"
                    "er Text und mehr davon");
-  write_whole_file(root / "in/cut.txt", std::string(8191, 'x') + "ü and more");  // the look ends within the ü
+  write_whole_file(root / "in/cut.txt",
+                   std::string(8191, 'x') + "ü and more");  // the examined 8192 bytes end within the ü
   std::filesystem::create_symlink("../outside.txt", root / "in/leaves.txt");
   std::filesystem::create_symlink("b.txt", root / "in/stays.txt");
   std::filesystem::create_symlink("nowhere", root / "in/dangling.txt");

@@ -43,13 +43,13 @@ TEST_F(Prompts, AreReadAsTokenizeReadsFiles) {
   EXPECT_TRUE(read("p.txt", "a\n\nb\n", true).at(1).place.ends_with("p.txt:3"));
 }
 
-TEST_F(Prompts, OfTheCommandLineAreMadeUtf8) {
+TEST_F(Prompts, CommandLineTextsAreMadeUtf8) {
   const Prompt prompt = chat_prompt("b\xfe", "a\xff");
   EXPECT_EQ(prompt.messages.at(0).text, "b\uFFFD");
   EXPECT_EQ(prompt.messages.at(1).text, "a\uFFFD");
 }
 
-TEST_F(Prompts, OfChatsHaveTheSystemTextThatIsGivenUnlessTheyHaveOne) {
+TEST_F(Prompts, ChatsGetTheGivenSystemTextUnlessTheyHaveOne) {
   const ChatMessage user{.role = "user", .text = "Q"}, system{.role = "system", .text = "S"},
       own{.role = "system", .text = "T"};
   EXPECT_EQ(read("p.txt", "Q\n", true, "S").at(0).messages, (std::vector{system, user}));
@@ -65,7 +65,7 @@ TEST_F(Prompts, OfChatsHaveTheSystemTextThatIsGivenUnlessTheyHaveOne) {
   EXPECT_EQ(records[2].messages, (std::vector{own, user}));
 }
 
-TEST_F(Prompts, WrongOnesAreNamedByTheirLine) {
+TEST_F(Prompts, ErrorsNameTheLine) {
   const auto refused = [&](const std::string& name, const std::string& text, bool chat, const std::string& words) {
     expect_bad_input([&] { read(name, text, chat); }, words);
   };

@@ -28,7 +28,7 @@ TEST(RecordFormats, FirstBytesOfOthersAreNamed) {
   EXPECT_EQ(foreign_format("\xFF\xFEx"), "UTF-16, to be converted with iconv -f UTF-16 -t UTF-8");
   EXPECT_EQ(foreign_format(std::string(257, 'x') + "ustar"), "a tar archive, to be unpacked");
   EXPECT_EQ(foreign_format("{\"text\": 1}"), "");
-  EXPECT_EQ(format_by_beginning("PAR1 and more"), nullptr);  // none of them can be read
+  EXPECT_EQ(format_by_beginning("PAR1 and more"), nullptr);  // a foreign format, which cannot be read
   EXPECT_EQ(format_by_beginning("{\"text\": 1}"), nullptr);
 }
 

@@ -32,7 +32,7 @@ std::string code_like_text() {
   return text;
 }
 
-/// Texts that tokenizers tend to change.
+/// Texts that are often changed by tokenizers.
 std::vector<std::string> nasty_texts() {
   std::string all_bytes;
   for (int c = 0; c < 256; ++c) all_bytes += static_cast<char>(c);
@@ -87,7 +87,7 @@ class TokenizerTest : public ::testing::Test {
 std::unique_ptr<TemporaryDirectory> TokenizerTest::directory_;
 std::unique_ptr<Tokenizer> TokenizerTest::tokenizer_;
 
-/// A text as SentencePiece gives it back: U+2581 is a space, and U+FFFD stands for each byte that is not UTF-8.
+/// Returns a text as SentencePiece decodes it: U+2581 becomes a space, and each byte that is not UTF-8 becomes U+FFFD.
 std::string given_back(std::string_view text) {
   std::string out;
   for (std::size_t at = 0, length = 0; at < text.size(); at += std::max<std::size_t>(1, length)) {
@@ -110,7 +110,7 @@ TEST_F(TokenizerTest, GivesBackEveryText) {
 
 TEST_F(TokenizerTest, TextEncoderGivesTheSameTokens) {
   TextEncoder encoder(*tokenizer_);
-  for (int round = 0; round < 2; ++round) {  // the second from memory
+  for (int round = 0; round < 2; ++round) {  // the second time, words are remembered
     for (const std::string& text : nasty_texts()) {
       std::vector<std::int32_t> tokens{42};
       encoder.encode(text, tokens);
@@ -149,7 +149,7 @@ TEST_F(TokenizerTest, DecodeLeavesOutControlTokensAndRefusesUnknownOnes) {
 TEST_F(TokenizerTest, TrainingTwiceGivesTheSameBytes) {
   const auto again = directory_->path() / "new folder" / "again.model";
   train_tokenizer(training(again));
-  EXPECT_TRUE(read_whole_file(again) == read_whole_file(model()));  // not printed: binary
+  EXPECT_TRUE(read_whole_file(again) == read_whole_file(model()));  // EXPECT_EQ would print binary data
 }
 
 TEST_F(TokenizerTest, ASampleIsChosenBySeed) {
@@ -186,7 +186,8 @@ TEST_F(TokenizerTest, AnAbsentOrDamagedModelIsNamed) {
     write_whole_file(damaged, bytes);
     expect_bad_input([&] { Tokenizer{damaged}; }, "damaged.model");
   }
-  std::filesystem::create_symlink("loop", directory_->path() / "loop");  // the system cannot tell if there is a file
+  // a link to itself, for which the system reports an error
+  std::filesystem::create_symlink("loop", directory_->path() / "loop");
   expect_bad_input([&] { Tokenizer{directory_->path() / "loop"}; }, "loop cannot be read: it is a symbolic link");
   EXPECT_TRUE(Tokenizer::is_json(" \n{}"));
   EXPECT_FALSE(Tokenizer::is_json(whole));

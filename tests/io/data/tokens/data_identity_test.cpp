@@ -29,7 +29,7 @@ TEST(DataIdentity, SourcesAreTheSameByNameOrByContents) {
   EXPECT_FALSE(same_sources("data.train", "0.7 a 0.3 b", "6 moved/a 4 b", before, now));
   EXPECT_FALSE(same_sources("data.train", "0.7 a 0.3 b", "3 b 7 moved/a", before, now));
   EXPECT_FALSE(same_sources("data.train", "a b", "0.5 a 0.5 b", before, now));
-  EXPECT_FALSE(same_sources("data.train", "0.7 a b", "a", before, now));  // not a value that can be read
+  EXPECT_FALSE(same_sources("data.train", "0.7 a b", "a", before, now));  // not a valid value
 }
 
 }  // namespace

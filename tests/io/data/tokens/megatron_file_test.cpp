@@ -33,7 +33,7 @@ TEST_F(MegatronFileTest, ReadsFilesMadeByHandWithSeveralSequencesADocument) {
   EXPECT_EQ(all_tokens(*file), (std::vector<std::int32_t>{5, 513, 65535, 0, 7}));
 }
 
-TEST_F(MegatronFileTest, ReadsPartsAndRefusesWhatLiesOutside) {
+TEST_F(MegatronFileTest, ReadsRangesAndRefusesThoseOutside) {
   const auto file = open_tokens(write(Parts{}));
   std::vector<std::int32_t> two(2);
   file->read(3, two);
@@ -77,7 +77,7 @@ TEST_F(MegatronFileTest, NamesTheTypesOfDeepSpeed) {
                  {"DeepSpeed's uint32", "float32", "byte 17 of the file to 4, Megatron's int32"});
   expect_refused(parts_of<std::uint64_t>(8, {1, 2}),
                  {"DeepSpeed's uint64", "uint16", "byte 17 of the file to 5, Megatron's int64"});
-  // The change that the message asks for.
+  // the change that the message asks for
   std::string idx = Parts{.type = 6}.idx();
   idx[17] = 8;
   write(Parts{}.bin, idx);

@@ -19,7 +19,8 @@ void put(std::string& bytes, T value) {
   bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-/// The two files by hand: what each test breaks. Three sequences of 2, 0 and 3 tokens in two documents.
+/// The contents of a .idx and a .bin, field by field, so that a test can damage one of them. Three sequences of 2, 0
+/// and 3 tokens in two documents.
 struct Parts {
   std::string magic = std::string("MMIDIDX\0\0", 9);
   std::uint64_t version = 1;
@@ -43,7 +44,7 @@ struct Parts {
   }
 };
 
-/// Writes the files of a prefix by hand.
+/// Fixture that writes such files in a temporary directory.
 class MegatronFiles : public ::testing::Test {
  protected:
   std::string write(const Parts& parts) { return write(parts.bin, parts.idx()); }

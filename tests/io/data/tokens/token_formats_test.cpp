@@ -10,11 +10,11 @@
 namespace lyceum {
 namespace {
 
-TEST(TokenFormats, FilesDecideWhichOneAPrefixIs) {
+TEST(TokenFormats, TheFilesOfAPrefixDetermineItsFormat) {
   const TemporaryDirectory directory;
   const std::string prefix = directory.path() / "tokens";
   EXPECT_FALSE(has_tokens(prefix));
-  EXPECT_EQ(token_path(prefix), prefix + ".bin");  // the file that a message asks for
+  EXPECT_EQ(token_path(prefix), prefix + ".bin");  // the file that a message names
   write_whole_file(prefix + ".idx", "");
   EXPECT_TRUE(has_tokens(prefix));
   EXPECT_EQ(token_path(prefix), prefix + ".bin");

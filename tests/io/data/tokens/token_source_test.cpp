@@ -70,7 +70,7 @@ TEST_F(TokenSourceTest, AFingerprintTellsOtherTokensOfTheSameSize) {
   Parts parts;
   const auto of_parts = [&] { return open_tokens(write(parts))->fingerprint(); };
   const std::string small = of_parts();
-  parts.boundaries = {0, 1, 3};  // the same tokens in other documents
+  parts.boundaries = {0, 1, 3};  // the same tokens, divided into other documents
   EXPECT_NE(small, of_parts());
 }
 
@@ -160,7 +160,7 @@ TEST_F(TokenSourceTest, AFingerprintCoversTheMask) {
   EXPECT_NE(all, open_tokens(prefix())->fingerprint());
 }
 
-/// Tokens in memory: all that another source has to implement.
+/// Tokens in memory: implements exactly what a token source must.
 class TokensInMemory : public TokenSource {
  public:
   TokensInMemory(std::vector<std::int32_t> tokens, std::vector<std::int64_t> begins)

@@ -28,9 +28,10 @@ class UnigramEntropyTest : public ::testing::Test {
   TemporaryDirectory directory_;
 };
 
-TEST_F(UnigramEntropyTest, IsThatOfTheFrequencies) {
+TEST_F(UnigramEntropyTest, EqualsTheEntropyOfTheFrequencies) {
   const auto file = file_of({7, 7, 3, 9, 7, 3, 0, 0});
-  EXPECT_NEAR(unigram_entropy(*file, 0, 4), 0.5 * std::log(2.0) + 0.5 * std::log(4.0), 1e-12);  // 1/2, 1/4, 1/4
+  // Frequencies 1/2, 1/4, 1/4
+  EXPECT_NEAR(unigram_entropy(*file, 0, 4), 0.5 * std::log(2.0) + 0.5 * std::log(4.0), 1e-12);
   EXPECT_NEAR(unigram_entropy(*file, 4, 2), std::log(2.0), 1e-12);
   EXPECT_EQ(unigram_entropy(*file, 0, 2), 0);
   EXPECT_EQ(unigram_entropy(*file, 3, 1), 0);
@@ -38,7 +39,7 @@ TEST_F(UnigramEntropyTest, IsThatOfTheFrequencies) {
   EXPECT_THROW(unigram_entropy(*file, 0, 9), Error);
 }
 
-TEST_F(UnigramEntropyTest, OfManyTokensOverSeveralChunks) {
+TEST_F(UnigramEntropyTest, CountsTokensOverSeveralChunks) {
   std::vector<std::int32_t> tokens(200000);
   for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i % 1000);
   EXPECT_NEAR(unigram_entropy(*file_of(tokens), 0, 200000), std::log(1000.0), 1e-9);

@@ -14,7 +14,7 @@ namespace lyceum {
 
 namespace {
 
-/// Where the character before text[at] begins.
+/// Returns the offset of the character before text[at].
 std::size_t before(std::string_view text, std::size_t at) {
   do --at;
   while ((static_cast<unsigned char>(text[at]) & 0xC0u) == 0x80u);
@@ -26,12 +26,12 @@ bool ends_with_word(std::string_view text) {
 }
 bool starts_with_word(std::string_view text) { return !text.empty() && is_word(character_at(text, 0)); }
 
-/// The end of the whitespace that begins at `at`.
+/// Returns the end of the whitespace that begins at `at`.
 std::size_t skip_right(std::string_view text, std::size_t at) {
   while (at < text.size() && is_whitespace(character_at(text, at))) at += utf8_length(text, at);
   return at;
 }
-/// The beginning of the whitespace that ends at `at`, not before `first`.
+/// Returns the beginning of the whitespace that ends at `at`, but at least `first`.
 std::size_t skip_left(std::string_view text, std::size_t at, std::size_t first) {
   while (at > first && is_whitespace(character_at(text, before(text, at)))) at = before(text, at);
   return at;
@@ -41,7 +41,7 @@ std::size_t skip_left(std::string_view text, std::size_t at, std::size_t first) 
 
 AddedTokens::AddedTokens(const nlohmann::json& json, const Vocabulary& model,
                          const std::vector<Normalizer>& normalizers) {
-  auto next = static_cast<std::int64_t>(model.size());  // of a token that the model does not know
+  auto next = static_cast<std::int64_t>(model.size());  // the id of the next token that the model does not have
   std::vector<std::pair<std::string, std::int32_t>> raw, after;
   for (const nlohmann::json& entry : json) {
     Token token{.id = exact_value<std::int32_t>(entry.at("id")),
@@ -83,35 +83,35 @@ std::optional<std::int32_t> AddedTokens::id(std::string_view content) const {
   return found == ids_.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::vector<Stretch> AddedTokens::split(std::string_view text, Pass pass) const {
+std::vector<TextSegment> AddedTokens::split(std::string_view text, Pass pass) const {
   const Trie& trie = pass == Pass::raw ? raw_ : normalized_;
-  std::vector<Stretch> stretches;
-  std::size_t done = 0;  // the end of the last token
+  std::vector<TextSegment> segments;
+  std::size_t done = 0;  // end of the last added token
   for (std::size_t at = 0; at < text.size();) {
     std::size_t bytes = 0;
-    std::int32_t place = 0;
+    std::int32_t index = 0;
     if (trie.begins(text[at])) {
       trie.prefixes(text.substr(at), [&](std::size_t length, std::int32_t value) {
         bytes = length;
-        place = value;
+        index = value;
       });
     }
     if (bytes == 0) {
       ++at;
       continue;
     }
-    const Token& token = tokens_[static_cast<std::size_t>(place)];
+    const Token& token = tokens_[static_cast<std::size_t>(index)];
     std::size_t begin = at, end = at + bytes;
     at = end;
     if (token.single_word && (ends_with_word(text.substr(0, begin)) || starts_with_word(text.substr(end)))) continue;
     if (token.strips_left) begin = std::max(skip_left(text, begin, 0), done);
     if (token.strips_right) end = skip_right(text, end);
-    if (done < begin) stretches.push_back({text.substr(done, begin - done), std::nullopt});
-    stretches.push_back({text.substr(begin, end - begin), token.id});
+    if (done < begin) segments.push_back({text.substr(done, begin - done), std::nullopt});
+    segments.push_back({text.substr(begin, end - begin), token.id});
     done = end;
   }
-  if (done < text.size()) stretches.push_back({text.substr(done), std::nullopt});
-  return stretches;
+  if (done < text.size()) segments.push_back({text.substr(done), std::nullopt});
+  return segments;
 }
 
 }  // namespace lyceum

@@ -15,36 +15,41 @@
 
 namespace lyceum {
 
-/// A stretch of a text: what an added token covers, or what is between two.
-struct Stretch {
+/// A part of a text: either an added token or the text between two of them. `text` refers to the text that was split.
+struct TextSegment {
   std::string_view text;
   std::optional<std::int32_t> token;
 };
 
-/// Tokens that are looked for in a text before the model sees it.
+/// Finds the added tokens of a text, which are never passed to the model.
 class AddedTokens {
  public:
-  /// The `added_tokens` of a tokenizer.json. Throws a bad_input Error for an id that is not the one that `tokenizers`
-  /// would give, exceptions of the library for what is not as it should be.
+  /// Reads the `added_tokens` of a tokenizer.json. `model`: the model's vocabulary. `normalizers` are applied to tokens
+  /// with `normalized`. Throws a bad_input Error if an id differs from the one that `tokenizers` would assign, and the
+  /// JSON library's exceptions if members are missing or of another type.
   AddedTokens(const nlohmann::json& json, const Vocabulary& model, const std::vector<Normalizer>& normalizers);
 
-  enum class Pass { raw, normalized };  // of the text as it is, then of its normalised stretches
-  /// Cuts a text into stretches, none empty.
-  std::vector<Stretch> split(std::string_view text, Pass pass) const;
+  /// raw: finds the tokens without `normalized` in the original text. normalized: finds the others in the normalised
+  /// rest.
+  enum class Pass { raw, normalized };
+  /// Splits a text into added tokens and the text between them. No part is empty.
+  std::vector<TextSegment> split(std::string_view text, Pass pass) const;
 
+  /// An entry of `added_tokens`; see the documentation of the class AddedToken of `tokenizers`.
   struct Token {
     std::int32_t id;
-    std::string content;  // as the file has it
-    std::string decoded;  // as decoders see it
+    std::string content;  // as in the file
+    std::string decoded;  // `content`, normalised if `normalized` is set; the input of decoders
     bool single_word = false, strips_left = false, strips_right = false, normalized = false, special = false;
   };
   const std::vector<Token>& tokens() const { return tokens_; }
+  /// Returns the id of an added token; nothing if there is none with this content.
   std::optional<std::int32_t> id(std::string_view content) const;
 
  private:
   std::vector<Token> tokens_;
   std::unordered_map<std::string, std::int32_t> ids_;
-  Trie raw_, normalized_;  // values are places in tokens_
+  Trie raw_, normalized_;  // values are indices of tokens_
 };
 
 }  // namespace lyceum

@@ -15,23 +15,23 @@ namespace lyceum {
 
 namespace {
 
-/// What two neighbouring tokens become, and how early: the lowest rank goes first.
+/// The merge of two adjacent tokens: the token that they become, and its rank. Merges with lower ranks take precedence.
 struct Merge {
   static constexpr std::uint32_t never = std::numeric_limits<std::uint32_t>::max();
   std::uint32_t rank = never;
   std::int32_t id = -1;
 };
 
-/// The merges by their two tokens: a hash table with open addressing, at most half full.
+/// Maps two tokens to their merge: a hash table with open addressing, at most half full.
 class MergeTable {
  public:
   explicit MergeTable(std::size_t merges) : slots_(std::bit_ceil(std::max<std::size_t>(16, 2 * merges))) {}
 
   void set(std::int32_t left, std::int32_t right, Merge merge) {
-    Slot& slot = slots_[place(key_of(left, right))];
+    Slot& slot = slots_[slot_of(key_of(left, right))];
     slot = {key_of(left, right), merge};
   }
-  Merge find(std::int32_t left, std::int32_t right) const { return slots_[place(key_of(left, right))].merge; }
+  Merge find(std::int32_t left, std::int32_t right) const { return slots_[slot_of(key_of(left, right))].merge; }
 
  private:
   static constexpr std::uint64_t free = std::numeric_limits<std::uint64_t>::max();
@@ -43,7 +43,8 @@ class MergeTable {
   static std::uint64_t key_of(std::int32_t left, std::int32_t right) {
     return static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right);
   }
-  std::size_t place(std::uint64_t key) const {
+  /// Returns the index of the slot with this key, or of the free slot for it.
+  std::size_t slot_of(std::uint64_t key) const {
     const std::size_t mask = slots_.size() - 1;
     std::size_t at = (key * 0x9E3779B97F4A7C15u) >> 32 & mask;
     while (slots_[at].key != key && slots_[at].key != free) at = (at + 1) & mask;
@@ -53,7 +54,8 @@ class MergeTable {
   std::vector<Slot> slots_;
 };
 
-/// Merges of neighbours until none is left, those of the lowest rank first, of one rank the leftmost first.
+/// Merges adjacent tokens of ids[begin …] in place until no merge applies: those with the lowest rank first, and of
+/// equal ranks the leftmost first.
 class Merging {
  public:
   Merging(const MergeTable& merges, std::vector<std::int32_t>& ids, std::size_t begin)
@@ -62,15 +64,15 @@ class Merging {
   void run() {
     constexpr std::size_t few = 32;
     if (ids_.size() - begin_ <= few) {
-      by_search();
+      merge_by_search();
     } else {
-      by_heap();
+      merge_by_heap();
     }
   }
 
  private:
-  /// For few tokens it is quickest to look at all pairs each time.
-  void by_search() {
+  /// Examines all pairs for each merge, which is fastest for few tokens.
+  void merge_by_search() {
     ranks_.clear();
     for (std::size_t i = begin_; i + 1 < ids_.size(); ++i) ranks_.push_back(merges_.find(ids_[i], ids_[i + 1]));
     while (!ranks_.empty()) {
@@ -86,35 +88,37 @@ class Merging {
   }
 
   struct Node {
-    std::int32_t id, previous, next;  // id −1: gone; −1: no neighbour
+    std::int32_t id, previous, next;  // id −1: merged into another node; previous or next −1: none
   };
+  /// A possible merge. It is outdated if one of its tokens has changed.
   struct Candidate {
     std::uint32_t rank;
-    std::int32_t at;  // its left token
+    std::int32_t at;  // index of the node of its left token
     std::int32_t left, right, id;
     bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
   };
 
-  void by_heap() {
+  /// Keeps the possible merges in a heap and the tokens in a linked list: O(n log n).
+  void merge_by_heap() {
     nodes_.clear();
     for (std::size_t i = begin_; i < ids_.size(); ++i) {
       const auto at = static_cast<std::int32_t>(i - begin_);
       nodes_.push_back({ids_[i], at - 1, i + 1 < ids_.size() ? at + 1 : -1});
     }
-    for (std::int32_t at = 0; at < std::ssize(nodes_); ++at) consider(at);
+    for (std::int32_t at = 0; at < std::ssize(nodes_); ++at) add_candidate(at);
     while (!heap_.empty()) {
       const Candidate best = heap_.top();
       heap_.pop();
       Node& left = nodes_[static_cast<std::size_t>(best.at)];
-      if (left.id != best.left || left.next < 0) continue;  // something else has come of it
+      if (left.id != best.left || left.next < 0) continue;  // the candidate is outdated
       Node& right = nodes_[static_cast<std::size_t>(left.next)];
       if (right.id != best.right) continue;
       left.id = best.id;
       left.next = right.next;
       right.id = -1;
       if (left.next >= 0) nodes_[static_cast<std::size_t>(left.next)].previous = best.at;
-      consider(left.previous);
-      consider(best.at);
+      add_candidate(left.previous);
+      add_candidate(best.at);
     }
     ids_.resize(begin_);
     for (std::int32_t at = 0; at >= 0; at = nodes_[static_cast<std::size_t>(at)].next) {
@@ -122,7 +126,7 @@ class Merging {
     }
   }
 
-  void consider(std::int32_t at) {
+  void add_candidate(std::int32_t at) {
     if (at < 0) return;
     const Node& left = nodes_[static_cast<std::size_t>(at)];
     if (left.next < 0) return;
@@ -168,12 +172,12 @@ class Bpe : public SubwordModel {
     }
   }
 
-  void encode(std::string_view piece, std::vector<std::int32_t>& ids) const override {
+  void encode(std::string_view word, std::vector<std::int32_t>& ids) const override {
     if (ignore_merges_) {
-      if (const std::optional<std::int32_t> whole = vocabulary_.id(piece)) return ids.push_back(*whole);
+      if (const std::optional<std::int32_t> whole = vocabulary_.id(word)) return ids.push_back(*whole);
     }
     const std::size_t begin = ids.size();
-    add_characters(piece, ids);
+    add_characters(word, ids);
     Merging(merges_, ids, begin).run();
   }
 
@@ -212,22 +216,23 @@ class Bpe : public SubwordModel {
     return characters_[c] < 0 ? std::nullopt : std::optional(characters_[c]);
   }
 
-  /// A token a character, or one a byte, or the unknown one; where there is none of these, none.
-  void add_characters(std::string_view piece, std::vector<std::int32_t>& ids) const {
-    bool pending = false;  // an unknown token is still to be put
+  /// Appends the tokens that are merged afterwards. Each character becomes its own token if the vocabulary has one;
+  /// else the tokens of its bytes, if byte_fallback; else the unknown token, if there is one; else nothing.
+  void add_characters(std::string_view word, std::vector<std::int32_t>& ids) const {
+    bool pending = false;  // an unknown token is yet to be appended
     const auto put_pending = [&] {
       if (std::exchange(pending, false)) ids.push_back(*unknown_);
     };
-    for (std::size_t at = 0, length = 0; at < piece.size(); at += length) {
-      length = utf8_length(piece, at);
-      const std::string_view character = piece.substr(at, length);
+    for (std::size_t at = 0, length = 0; at < word.size(); at += length) {
+      length = utf8_length(word, at);
+      const std::string_view character = word.substr(at, length);
       if (const std::optional<std::int32_t> id = character_id(character)) {
         put_pending();
         ids.push_back(*id);
         continue;
       }
       if (const auto bytes = byte_fallback_ ? byte_tokens(character) : std::nullopt) {
-        ids.insert(ids.end(), bytes->begin(), bytes->end());  // before one that is pending, as `tokenizers` has it
+        ids.insert(ids.end(), bytes->begin(), bytes->end());  // before a pending unknown token, as in `tokenizers`
       } else if (unknown_) {
         if (!fuse_unknown_) put_pending();
         pending = true;

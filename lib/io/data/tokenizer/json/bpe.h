@@ -8,7 +8,8 @@
 
 namespace lyceum {
 
-/// The `model` of a tokenizer.json that is BPE. [Sennrich et al. 2016] Errors as read_subword_model's.
+/// Reads the `model` of a tokenizer.json whose type is BPE. [Sennrich et al. 2016] Throws the errors of
+/// read_subword_model().
 std::unique_ptr<SubwordModel> read_bpe(const nlohmann::json& json);
 
 }  // namespace lyceum

@@ -5,9 +5,9 @@
 
 namespace lyceum {
 
-/// GPT-2's character for each byte. [Radford et al. 2019, encoder.py]
+/// Returns the character by which GPT-2 represents a byte. [Radford et al. 2019, encoder.py]
 char32_t byte_character(unsigned char byte);
-/// Each byte as its character.
+/// Returns a text in which each byte is replaced by its byte_character().
 std::string byte_characters(std::string_view text);
 
 }  // namespace lyceum

@@ -22,7 +22,7 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-/// A decoder that changes each token by itself.
+/// Returns a decoder that changes each text separately.
 template <class Change>
 Decoder each(Change change) {
   return [change = std::move(change)](Texts texts) {
@@ -37,7 +37,8 @@ std::string joined(const Texts& texts) {
   return all;
 }
 
-/// The bytes that a token represents; its own if it contains another character.
+/// Returns the bytes that the characters of a token represent; the token itself if one of its characters represents
+/// none.
 std::string bytes_of_characters(const std::string& token) {
   static const std::unordered_map<char32_t, char> bytes = [] {
     std::unordered_map<char32_t, char> all;
@@ -59,7 +60,7 @@ Texts from_byte_characters(Texts texts) {
   return {replace_invalid_utf8(bytes)};
 }
 
-/// A run of byte tokens is a text, or U+FFFD for each when it is none.
+/// Joins consecutive byte tokens into one text. If their bytes are not valid UTF-8, each token becomes U+FFFD.
 Texts from_byte_tokens(Texts texts) {
   Texts out;
   std::string bytes;
@@ -83,7 +84,7 @@ Texts from_byte_tokens(Texts texts) {
   return out;
 }
 
-/// Without up to `start` times `content` at the beginning and up to `stop` times at the end.
+/// Removes up to `start` times `content` from the beginning and up to `stop` times from the end.
 struct StripEnds {
   std::string content;  // one character
   std::size_t start, stop;
@@ -95,7 +96,7 @@ struct StripEnds {
   }
 };
 
-/// Spaces for marks, but none for those of the first token where one was put before the text.
+/// Replaces marks by spaces. Removes the marks of the first token if the pre-tokenizer prepends one.
 Decoder from_metaspace(const nlohmann::json& json) {
   const std::string mark = json.at("replacement");
   const bool prepended = json.value("prepend_scheme", "always") != "never";

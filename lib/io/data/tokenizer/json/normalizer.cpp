@@ -15,11 +15,12 @@ namespace lyceum {
 
 namespace {
 
-/// A change that does not look across a blank that an ASCII character follows.
+/// Returns a normalizer from a change that does not depend on context across a space or newline that an ASCII character
+/// follows (see change_and_move_offsets()).
 template <class Change>
 Normalizer local(const Change& change) {
-  return [change](const std::string& text, RegexBudget&, std::span<std::size_t> places) {
-    return changed_with_places(text, places, change);
+  return [change](const std::string& text, RegexBudget&, std::span<std::size_t> offsets) {
+    return change_and_move_offsets(text, offsets, change);
   };
 }
 
@@ -46,14 +47,16 @@ std::vector<Normalizer> read_normalizers(const nlohmann::json& json) {
   if (type == "Lowercase") return {local([](const std::string& text) { return lowercase(text); })};
   if (type == "Prepend") {
     return {[begin = json.at("prepend").get<std::string>()](const std::string& text, RegexBudget&,
-                                                            std::span<std::size_t> places) {
-      for (std::size_t& place : places) place += place > 0 ? begin.size() : 0;
+                                                            std::span<std::size_t> offsets) {
+      for (std::size_t& offset : offsets) offset += offset > 0 ? begin.size() : 0;
       return text.empty() ? text : begin + text;
     }};
   }
   if (type == "Replace") {
-    return {[replace = read_replace(json)](const std::string& text, RegexBudget& budget,
-                                           std::span<std::size_t> places) { return (*replace)(text, budget, places); }};
+    return {
+        [replace = read_replace(json)](const std::string& text, RegexBudget& budget, std::span<std::size_t> offsets) {
+          return (*replace)(text, budget, offsets);
+        }};
   }
   fail(ExitCode::bad_input, "the normalizer {} is not supported", excerpt(type));
 }

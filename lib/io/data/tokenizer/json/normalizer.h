@@ -12,13 +12,15 @@
 
 namespace lyceum {
 
-/// Changes a text, valid UTF-8 before and after, in steps of a budget, and moves `places`, ascending offsets into the
-/// text, to the same places of the result.
+/// One step of normalisation: returns the changed text, which is valid UTF-8 as its input is. The steps of regular
+/// expressions are taken from `budget`. Replaces each of `offsets`, which are ascending offsets in `text`, by the
+/// offset of the same position in the result.
 using Normalizer =
-    std::function<std::string(const std::string& text, RegexBudget& budget, std::span<std::size_t> places)>;
+    std::function<std::string(const std::string& text, RegexBudget& budget, std::span<std::size_t> offsets)>;
 
-/// The `normalizer` of a tokenizer.json, in the order in which they are applied; none for null. Throws a bad_input
-/// Error that names a component that is not supported, exceptions of the library for one that is not as it should be.
+/// Reads the `normalizer` of a tokenizer.json: returns its steps in the order of application; none for null. Throws a
+/// bad_input Error that names a component that is not supported, and the JSON library's exceptions if members are
+/// missing or of another type.
 std::vector<Normalizer> read_normalizers(const nlohmann::json& json);
 
 }  // namespace lyceum

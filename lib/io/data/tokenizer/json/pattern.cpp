@@ -15,19 +15,19 @@ Regex read_pattern(const nlohmann::json& json) {
   return Regex(json.at("Regex").get<std::string>());
 }
 
-std::string Replace::operator()(std::string_view text, RegexBudget& budget, std::span<std::size_t> places) const {
+std::string Replace::operator()(std::string_view text, RegexBudget& budget, std::span<std::size_t> offsets) const {
   std::vector<TextRange> matches;
   if (!text.empty()) pattern_.find_all(text, budget, matches);
   std::string out;
   std::size_t at = 0;
-  auto place = places.begin();
+  auto offset = offsets.begin();
   const auto keep = [&](std::size_t end) {
-    for (; place != places.end() && *place <= end; ++place) *place = out.size() + (std::max(*place, at) - at);
+    for (; offset != offsets.end() && *offset <= end; ++offset) *offset = out.size() + (std::max(*offset, at) - at);
     out.append(text.substr(at, end - at));
   };
   for (const TextRange& match : matches) {
     keep(match.begin);
-    for (; place != places.end() && *place < match.end; ++place) *place = out.size();
+    for (; offset != offsets.end() && *offset < match.end; ++offset) *offset = out.size();
     out.append(content_);
     at = match.end;
   }

@@ -13,22 +13,23 @@
 
 namespace lyceum {
 
-/// {"String": …} or {"Regex": …}. Throws a bad_input Error for an object with both, and for other keys.
+/// Reads a pattern: {"String": …} or {"Regex": …}. Throws a bad_input Error if the object has another or a second
+/// member.
 Regex read_pattern(const nlohmann::json& json);
 
-/// Puts `content` where a pattern matches.
+/// Replaces all matches of a pattern by `content`.
 class Replace {
  public:
   Replace(Regex pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
-  /// Moves `places`, ascending offsets into the text, to the same places of the result; one within a match goes in
-  /// front of `content`.
-  std::string operator()(std::string_view text, RegexBudget& budget, std::span<std::size_t> places = {}) const;
+  /// Returns the text after the replacements. Replaces each of `offsets`, which are ascending offsets in `text`, by the
+  /// offset of the same position in the result; an offset within a match becomes the offset of its `content`.
+  std::string operator()(std::string_view text, RegexBudget& budget, std::span<std::size_t> offsets = {}) const;
 
  private:
   Regex pattern_;
   std::string content_;
 };
-/// The component Replace of a normalizer or a decoder.
+/// Reads a component Replace of a normalizer or a decoder.
 std::shared_ptr<const Replace> read_replace(const nlohmann::json& json);
 
 }  // namespace lyceum

@@ -13,14 +13,14 @@ namespace lyceum {
 
 namespace {
 
-/// What models call the end of a text.
+/// The usual names of the end-of-text token.
 constexpr std::array usual_ends{"<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "</s>", "<eos>", "[SEP]"};
 
-/// The token that a post-processor puts after a text; nothing when it puts none.
+/// Returns the token that a post-processor adds at the end of a text; nothing if it adds none.
 std::optional<std::string> closing_token(const nlohmann::json& json) {
   if (json.is_null()) return std::nullopt;
   const std::string type = json.at("type");
-  if (type == "ByteLevel") return std::nullopt;  // changes offsets only
+  if (type == "ByteLevel") return std::nullopt;  // it only changes offsets
   if (type == "BertProcessing" || type == "RobertaProcessing") return json.at("sep").at(0).get<std::string>();
   if (type == "Sequence") {
     std::optional<std::string> last;
@@ -31,9 +31,9 @@ std::optional<std::string> closing_token(const nlohmann::json& json) {
   }
   require_input(type == "TemplateProcessing", "the post_processor {} is not supported", excerpt(type));
   std::optional<std::string> last;
-  for (const nlohmann::json& piece : json.at("single")) {
-    if (piece.contains("SpecialToken")) {
-      last = piece.at("SpecialToken").at("id").get<std::string>();
+  for (const nlohmann::json& item : json.at("single")) {
+    if (item.contains("SpecialToken")) {
+      last = item.at("SpecialToken").at("id").get<std::string>();
     } else {
       last.reset();
     }

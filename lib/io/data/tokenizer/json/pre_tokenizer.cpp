@@ -21,174 +21,182 @@ namespace lyceum {
 
 namespace {
 
-/// What becomes of the delimiters that a text is split at.
+/// The treatment of delimiters: `SplitDelimiterBehavior` of `tokenizers`.
 enum class Behavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
-/// A part of a text: a delimiter or what is between two.
+/// A part of a word: a delimiter or the text between two delimiters.
 struct Part {
   TextRange range;
   bool delimiter;
 };
 
-/// The pieces that parts make, which cover a text. `SplitDelimiterBehavior` of `tokenizers`.
-void join_parts(std::vector<Part>& parts, Behavior behavior, std::vector<TextRange>& pieces) {
-  pieces.clear();
+/// Joins the parts of a word, which cover it, into new words. Reverses the order of `parts` while it works.
+void join_parts(std::vector<Part>& parts, Behavior behavior, std::vector<TextRange>& words) {
+  words.clear();
   const bool from_the_end = behavior == Behavior::merged_with_next;
   if (from_the_end) std::ranges::reverse(parts);
-  bool previous = false;  // was a delimiter
+  bool previous = false;  // the previous part was a delimiter
   for (const Part& part : parts) {
-    const bool joins =
-        behavior == Behavior::contiguous
-            ? part.delimiter == previous
-            : (behavior == Behavior::merged_with_previous || from_the_end) && part.delimiter && !previous;
+    bool joins = false;
+    if (behavior == Behavior::contiguous) {
+      joins = part.delimiter == previous;
+    } else if (behavior == Behavior::merged_with_previous || behavior == Behavior::merged_with_next) {
+      joins = part.delimiter && !previous;
+    }
     previous = part.delimiter;
     if (behavior == Behavior::removed && part.delimiter) continue;
-    if (!joins || pieces.empty()) {
-      pieces.push_back(part.range);
+    if (!joins || words.empty()) {
+      words.push_back(part.range);
     } else if (from_the_end) {
-      pieces.back().begin = part.range.begin;
+      words.back().begin = part.range.begin;
     } else {
-      pieces.back().end = part.range.end;
+      words.back().end = part.range.end;
     }
   }
-  if (from_the_end) std::ranges::reverse(pieces);
+  if (from_the_end) std::ranges::reverse(words);
 }
 
-/// Splits every piece at delimiters.
+/// Splits every word at delimiters, which derived classes find.
 class Split : public PreTokenizer {
  public:
   explicit Split(Behavior behavior) : behavior_(behavior) {}
 
-  void apply(PieceList& list) const override {
-    std::vector<TextRange> made, pieces;
+  void apply(WordList& list) const override {
+    std::vector<TextRange> made, words;
     std::vector<Part> parts;
     made.reserve(list.text.size() / 4);
     bool keeps_start = false;
-    for (const TextRange& piece : list.pieces) {
+    for (const TextRange& word : list.words) {
       parts.clear();
-      find_parts(std::string_view(list.text).substr(piece.begin, piece.end - piece.begin), list.budget, parts);
-      join_parts(parts, behavior_, pieces);
-      for (const TextRange& part : pieces) {
+      find_parts(std::string_view(list.text).substr(word.begin, word.end - word.begin), list.budget, parts);
+      join_parts(parts, behavior_, words);
+      for (const TextRange& part : words) {
         if (part.begin == part.end) continue;
-        if (made.empty()) keeps_start = &piece == &list.pieces.front() && part.begin == 0;
-        made.push_back({piece.begin + part.begin, piece.begin + part.end});
+        if (made.empty()) keeps_start = &word == &list.words.front() && part.begin == 0;
+        made.push_back({word.begin + part.begin, word.begin + part.end});
       }
     }
     list.at_start = list.at_start && keeps_start;
-    list.pieces = std::move(made);
+    list.words = std::move(made);
   }
 
  private:
-  /// Appends parts that cover a piece, which is not empty.
-  virtual void find_parts(std::string_view piece, RegexBudget& budget, std::vector<Part>& parts) const = 0;
+  /// Appends the parts of a word, which must cover it. The word is not empty.
+  virtual void find_parts(std::string_view word, RegexBudget& budget, std::vector<Part>& parts) const = 0;
 
   Behavior behavior_;
 };
 
-/// At the matches of a pattern, or at what is between them.
+/// Splits at the matches of a pattern; if `invert`, the text between matches is the delimiter.
 class SplitAtPattern : public Split {
  public:
   SplitAtPattern(Regex pattern, Behavior behavior, bool invert)
       : Split(behavior), pattern_(std::move(pattern)), invert_(invert) {}
 
  private:
-  void find_parts(std::string_view piece, RegexBudget& budget, std::vector<Part>& parts) const override {
+  void find_parts(std::string_view word, RegexBudget& budget, std::vector<Part>& parts) const override {
     std::vector<TextRange> matches;
-    pattern_.find_all(piece, budget, matches);
+    pattern_.find_all(word, budget, matches);
     std::size_t at = 0;
     for (const TextRange& match : matches) {
       if (at != match.begin) parts.push_back({{at, match.begin}, invert_});
       parts.push_back({match, !invert_});
       at = match.end;
     }
-    if (at != piece.size()) parts.push_back({{at, piece.size()}, invert_});
+    if (at != word.size()) parts.push_back({{at, word.size()}, invert_});
   }
 
   Regex pattern_;
   bool invert_;
 };
 
-/// At every character of a kind.
+/// Splits at every character for which `is_delimiter` returns true.
 class SplitAtCharacters : public Split {
  public:
   SplitAtCharacters(std::function<bool(char32_t)> is_delimiter, Behavior behavior)
       : Split(behavior), is_delimiter_(std::move(is_delimiter)) {}
 
  private:
-  void find_parts(std::string_view piece, RegexBudget&, std::vector<Part>& parts) const override {
+  void find_parts(std::string_view word, RegexBudget&, std::vector<Part>& parts) const override {
     std::size_t begin = 0;
-    for (std::size_t at = 0, end = 0; at < piece.size(); at = end) {
-      end = at + utf8_length(piece, at);
-      if (!is_delimiter_(character_at(piece, at))) continue;
+    for (std::size_t at = 0, end = 0; at < word.size(); at = end) {
+      end = at + utf8_length(word, at);
+      if (!is_delimiter_(character_at(word, at))) continue;
       if (begin < at) parts.push_back({{begin, at}, false});
       parts.push_back({{at, end}, true});
       begin = end;
     }
-    if (begin < piece.size()) parts.push_back({{begin, piece.size()}, false});
+    if (begin < word.size()) parts.push_back({{begin, word.size()}, false});
   }
 
   std::function<bool(char32_t)> is_delimiter_;
 };
 
-/// `Whitespace`: runs of \w and runs of what is neither \w nor whitespace.
+/// The component `Whitespace`: splits into sequences of \w characters and sequences of other characters, without
+/// whitespace.
 class SplitIntoWords : public Split {
  public:
   SplitIntoWords() : Split(Behavior::removed) {}
 
  private:
   enum class Kind { word, symbol, space };
-  static Kind kind_of(char32_t c) { return is_whitespace(c) ? Kind::space : is_word(c) ? Kind::word : Kind::symbol; }
-  void find_parts(std::string_view piece, RegexBudget&, std::vector<Part>& parts) const override {
-    for (std::size_t at = 0, end = 0; at < piece.size(); at = end) {
-      const Kind kind = kind_of(character_at(piece, at));
-      while (end < piece.size() && kind_of(character_at(piece, end)) == kind) end += utf8_length(piece, end);
+  static Kind kind_of(char32_t c) {
+    if (is_whitespace(c)) return Kind::space;
+    return is_word(c) ? Kind::word : Kind::symbol;
+  }
+  void find_parts(std::string_view word, RegexBudget&, std::vector<Part>& parts) const override {
+    for (std::size_t at = 0, end = 0; at < word.size(); at = end) {
+      const Kind kind = kind_of(character_at(word, at));
+      while (end < word.size() && kind_of(character_at(word, end)) == kind) end += utf8_length(word, end);
       parts.push_back({{at, end}, kind == Kind::space});
     }
   }
 };
 
-/// Writes every piece anew: prefix(piece, true if it begins the input) and then, for each part of it, what
-/// append(part, out) appends.
+/// Rewrites every word: appends prefix(word, is_first), where is_first is true if the word begins the input, and
+/// then calls append(part, out) for consecutive parts of the word, which appends their new text. Words are divided
+/// into parts at the ends of marked ranges.
 template <class Prefix, class Append>
-void rewrite(PieceList& list, const Prefix& prefix, const Append& append) {
+void rewrite(WordList& list, const Prefix& prefix, const Append& append) {
   std::string text;
-  text.reserve(list.text.size() + list.pieces.size());
+  text.reserve(list.text.size() + list.words.size());
   bool first = list.at_start;
-  move_ends(list.marked, [&](std::span<std::size_t> places) {
-    auto place = places.begin();
-    for (TextRange& piece : list.pieces) {
-      const std::string_view before = std::string_view(list.text).substr(piece.begin, piece.end - piece.begin);
+  move_ends(list.marked, [&](std::span<std::size_t> offsets) {
+    auto offset = offsets.begin();
+    for (TextRange& word : list.words) {
+      const std::string_view before = std::string_view(list.text).substr(word.begin, word.end - word.begin);
       const std::size_t begin = text.size();
-      for (; place != places.end() && *place <= piece.begin; ++place) *place = begin;
+      for (; offset != offsets.end() && *offset <= word.begin; ++offset) *offset = begin;
       text += prefix(before, std::exchange(first, false));
-      std::size_t done = 0;  // of the piece
-      for (; place != places.end() && *place < piece.end; ++place) {
-        const std::size_t end = *place - piece.begin;
+      std::size_t done = 0;  // bytes of the word that were appended
+      for (; offset != offsets.end() && *offset < word.end; ++offset) {
+        const std::size_t end = *offset - word.begin;
         append(before.substr(done, end - done), text);
         done = end;
-        *place = text.size();
+        *offset = text.size();
       }
       append(before.substr(done), text);
-      piece = {begin, text.size()};
+      word = {begin, text.size()};
     }
-    for (; place != places.end(); ++place) *place = text.size();
+    for (; offset != offsets.end(); ++offset) *offset = text.size();
   });
   list.text = std::move(text);
 }
 
+/// Adds a space to each word that does not begin with one: add_prefix_space of ByteLevel.
 class PrefixSpace : public PreTokenizer {
  public:
-  void apply(PieceList& list) const override {
+  void apply(WordList& list) const override {
     rewrite(
-        list, [](std::string_view piece, bool) { return std::string_view(piece.starts_with(' ') ? "" : " "); },
+        list, [](std::string_view word, bool) { return std::string_view(word.starts_with(' ') ? "" : " "); },
         [](std::string_view part, std::string& out) { out += part; });
   }
 };
 
-/// ByteLevel where it is not the last step.
+/// The replacement of bytes by characters of a ByteLevel that is not the last step.
 class ToByteCharacters : public PreTokenizer {
  public:
-  void apply(PieceList& list) const override {
+  void apply(WordList& list) const override {
     rewrite(
         list, [](std::string_view, bool) { return std::string_view(); },
         [](std::string_view part, std::string& out) { out += byte_characters(part); });
@@ -197,15 +205,15 @@ class ToByteCharacters : public PreTokenizer {
 
 enum class PrependScheme { first, never, always };
 
-/// A mark for every space, and one before the text.
+/// The component Metaspace: replaces every space by a mark, and adds one in front of the text according to `scheme`.
 class MarkSpaces : public PreTokenizer {
  public:
   MarkSpaces(std::string mark, PrependScheme scheme) : mark_(std::move(mark)), scheme_(scheme) {}
 
-  void apply(PieceList& list) const override {
-    const auto prefix = [&](std::string_view piece, bool first) {
+  void apply(WordList& list) const override {
+    const auto prefix = [&](std::string_view word, bool first) {
       const bool prepends = scheme_ == PrependScheme::always || (scheme_ == PrependScheme::first && first);
-      const bool has_mark = piece.starts_with(' ') || piece.starts_with(mark_);
+      const bool has_mark = word.starts_with(' ') || word.starts_with(mark_);
       return prepends && !has_mark ? std::string_view(mark_) : std::string_view();
     };
     rewrite(list, prefix, [&](std::string_view part, std::string& out) {
@@ -218,6 +226,7 @@ class MarkSpaces : public PreTokenizer {
   PrependScheme scheme_;
 };
 
+// The pattern of GPT-2 (encoder.py), at which ByteLevel splits.
 constexpr const char* gpt2_pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 template <class Value>
@@ -236,7 +245,7 @@ Behavior behavior_of(const nlohmann::json& json) {
                           json.at("behavior"));
 }
 
-/// The one character that a text is.
+/// Returns the only character of a text. Throws a bad_input Error if it has more or none.
 char32_t only_character(const std::string& text) {
   require_input(!text.empty() && utf8_length(text, 0) == text.size(), "{} is not a single character", excerpt(text));
   return character_at(text, 0);

@@ -11,29 +11,31 @@
 
 namespace lyceum {
 
-/// A text, valid UTF-8, and the pieces of it that are encoded one by one, in order; none is empty.
-struct PieceList {
+/// A text, which is valid UTF-8, and the words into which it is split (called "splits" by `tokenizers`). Words are in
+/// order and not empty, and each is encoded separately by the model. They need not be words of a language.
+struct WordList {
   std::string text;
-  std::vector<TextRange> pieces;
-  bool at_start;                    // the first piece begins the whole input
-  RegexBudget& budget;              // of the document
-  std::vector<TextRange> marked{};  // of the text: sorted, disjoint, carried along by every step
+  std::vector<TextRange> words;
+  bool at_start;                    // the first word is at the beginning of the whole input
+  RegexBudget& budget;              // the budget of the document
+  std::vector<TextRange> marked{};  // marked ranges of `text`; sorted, disjoint; each step adjusts them
 };
 
-/// One step on the way from a text to its pieces.
+/// One step of pre-tokenization: changes the text or splits its words further.
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
-  virtual void apply(PieceList& list) const = 0;
+  virtual void apply(WordList& list) const = 0;
 };
 
+/// A whole pre-tokenizer.
 struct PreTokenization {
-  std::vector<std::unique_ptr<PreTokenizer>> steps;  // in the order in which they are applied
-  /// The last step is ByteLevel: the model sees byte_characters() of each piece.
+  std::vector<std::unique_ptr<PreTokenizer>> steps;  // in the order of application
+  /// True if the last step is ByteLevel: the model encodes byte_characters() of each word instead of the word.
   bool to_bytes = false;
 };
-/// The `pre_tokenizer` of a tokenizer.json; no step for null. Throws a bad_input Error that names a component that is
-/// not supported, exceptions of the library for one that is not as it should be.
+/// Reads the `pre_tokenizer` of a tokenizer.json; no steps for null. Throws a bad_input Error that names a component
+/// that is not supported, and the JSON library's exceptions if members are missing or of another type.
 PreTokenization read_pre_tokenizer(const nlohmann::json& json);
 
 }  // namespace lyceum

@@ -26,7 +26,8 @@ std::string message_of(int code, OnigErrorInfo* info = nullptr) {
 
 constexpr std::string_view counter_name = "STEPS", barrier_name = "BARRIER";
 
-/// The callout of a rewritten expression: counts the bytes from the beginning of the match that is tried.
+/// The callout `counter` of a rewritten expression. Takes as many steps as there are bytes between the beginning of the
+/// match that is tried and the current position.
 int count_steps(OnigCalloutArgs* arguments, void* data) {
   const OnigUChar* const begin = onig_get_start_by_callout_args(arguments);
   const OnigUChar* const here = onig_get_current_by_callout_args(arguments);
@@ -57,7 +58,7 @@ struct FreeMatchParam {
   void operator()(OnigMatchParam* param) const { onig_free_match_param(param); }
 };
 
-/// Searches one text, in steps of a budget.
+/// Searches one text. Takes the steps from a budget.
 class Search {
  public:
   Search(OnigRegex regex, const std::string& pattern, std::string_view text, RegexBudget& budget)
@@ -71,10 +72,11 @@ class Search {
   Search(const Search&) = delete;
   Search& operator=(const Search&) = delete;
 
-  /// The first match at or after `start`; false when there is none.
+  /// Finds the first match at or after `start`. Returns false if there is none.
   bool find(std::size_t start, TextRange& match) {
     int found = search(start);
-    // A search that takes more than a few steps is made again with more, which count, as does the text that it passes.
+    // A search is limited to a few steps at first. If that is not enough, it is repeated with four times as many, up to
+    // the budget. The steps of the repeated searches count, and for each of them the bytes of text that it passes.
     std::size_t searches = 1;
     for (std::size_t most = few; found == ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER && most < steps_.left; ++searches) {
       most *= 4;
@@ -129,7 +131,7 @@ class Search {
 
 struct Regex::Implementation {
   OnigRegex regex = nullptr;
-  std::string pattern;  // as given
+  std::string pattern;  // before it is rewritten
 
   Implementation() = default;
   Implementation(const Implementation&) = delete;
@@ -143,7 +145,7 @@ Regex::Regex(const std::string& pattern) : implementation_(std::make_unique<Impl
                 "a regular expression of {} bytes: must be UTF-8 and have at most {}", pattern.size(), longest_pattern);
   implementation_->pattern = pattern;
   const std::string own =
-      rewritten_regex(pattern, "(*" + std::string(counter_name) + ")", "(*" + std::string(barrier_name) + ")");
+      rewrite_regex(pattern, "(*" + std::string(counter_name) + ")", "(*" + std::string(barrier_name) + ")");
   OnigErrorInfo info{};
   const int code = onig_new(&implementation_->regex, bytes_of(own), bytes_of(own) + own.size(), ONIG_OPTION_NONE,
                             ONIG_ENCODING_UTF8, ONIG_SYNTAX_ONIGURUMA, &info);

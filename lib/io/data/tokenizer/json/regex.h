@@ -10,29 +10,30 @@
 
 namespace lyceum {
 
-/// The steps that regular expressions may still take on a document: all of them together 10 million, and 100 for each
-/// of its bytes.
+/// The number of steps that regular expressions may still take on one document. It begins with 10 million and 100 for
+/// each of the document's bytes, and all searches in the document share it.
 struct RegexBudget {
   explicit RegexBudget(std::size_t bytes) : left(10'000'000 + 100 * bytes) {}
   std::size_t left;
 };
 
-/// A regular expression of Oniguruma's syntax, the library that `tokenizers` uses. Threads may share it.
+/// A regular expression in the syntax of Oniguruma, the library that `tokenizers` uses. Threads may share it.
 class Regex {
  public:
-  /// Throws a bad_input Error for a pattern that is wrong or longer than 10000 bytes.
+  /// Throws a bad_input Error if the pattern is invalid or longer than 10000 bytes.
   explicit Regex(const std::string& pattern);
-  /// A pattern that matches these very bytes.
+  /// Returns a pattern that matches exactly this text.
   static std::string quoted(std::string_view text);
-  /// One that matches these very bytes.
+  /// Returns an expression that matches exactly this text.
   static Regex literal(std::string_view text);
   ~Regex();
   Regex(Regex&&) noexcept;
 
-  /// The matches from left to right, none within another; an empty one only where no match ends. `text` is valid UTF-8.
-  /// Throws a bad_input Error when the search takes more steps than are left for the document.
+  /// Sets `matches` to the matches in `text` from left to right, which do not overlap. An empty match counts unless it
+  /// follows another match immediately. `text` is valid UTF-8. Throws a bad_input Error if the search takes more steps
+  /// than the budget has left.
   void find_all(std::string_view text, RegexBudget& budget, std::vector<TextRange>& matches) const;
-  /// Does so for a text that is the whole document.
+  /// Calls the function above with the budget of a document that consists of `text`.
   void find_all(std::string_view text, std::vector<TextRange>& matches) const {
     RegexBudget budget(text.size());
     find_all(text, budget, matches);

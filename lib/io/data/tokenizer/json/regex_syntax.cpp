@@ -15,7 +15,7 @@ namespace lyceum {
 
 namespace {
 
-/// Characters of Unicode 15 and 16 by general category, as parts of a character class.
+/// The characters that Unicode 15 and 16 added, by general category, as contents of a character class.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 13> new_characters{{
     {"Lu", R"(\x{1c89}\x{a7cb}-\x{a7cc}\x{a7da}\x{a7dc}\x{10d50}-\x{10d65})"},
     {"Ll", R"(\x{1c8a}\x{a7cd}\x{a7db}\x{10d70}-\x{10d85}\x{1df25}-\x{1df2a})"},
@@ -38,18 +38,19 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 13> new_char
      R"(\x{2427}-\x{2429}\x{2ffc}-\x{2fff}\x{31e4}-\x{31e5}\x{31ef}\x{1cc00}-\x{1ccef}\x{1cd00}-\x{1ceb3}\x{1f6dc}\x{1f774}-\x{1f776}\x{1f77b}-\x{1f77f}\x{1f7d9}\x{1f8b2}-\x{1f8bb}\x{1f8c0}-\x{1f8c1}\x{1fa75}-\x{1fa77}\x{1fa87}-\x{1fa89}\x{1fa8f}\x{1faad}-\x{1faaf}\x{1fabb}-\x{1fabf}\x{1fac6}\x{1face}-\x{1facf}\x{1fada}-\x{1fadc}\x{1fadf}\x{1fae8}-\x{1fae9}\x{1faf7}-\x{1faf8}\x{1fbcb}-\x{1fbef})"},
 }};
 
-/// The new characters of a class: of \w and \d, or of a category's name, where L is all of Lu, Ll, ….
+/// Returns the new characters of \w ("w"), of \d ("d") or of a general category. A category of one letter includes all
+/// its subcategories: L is Lu, Ll, ….
 std::string new_characters_of(std::string_view name) {
+  const auto includes = [&](std::string_view category) {
+    if (name == "w") return category.front() == 'L' || category.front() == 'M' || category == "Nd";
+    if (name == "d") return category == "Nd";
+    if (name == "LC") return category == "Lu" || category == "Ll";  // also Lt, which has no new characters
+    if (name == "Cn") return true;                                  // they were unassigned
+    return category.starts_with(name);
+  };
   std::string all;
   for (const auto& [category, characters] : new_characters) {
-    const bool word = category.front() == 'L' || category.front() == 'M' || category == "Nd";
-    const bool cased = category == "Lu" || category == "Ll";  // and Lt, which has no new ones
-    const bool part = name == "w"    ? word
-                      : name == "d"  ? category == "Nd"
-                      : name == "LC" ? cased
-                      : name == "Cn" ? true  // which they were
-                                     : category.starts_with(name);
-    if (part) all += characters;
+    if (includes(category)) all += characters;
   }
   return all;
 }
@@ -97,7 +98,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 39> category
     {"spaceseparator", "Zs"},
 }};
 
-/// Returns the short name of a general category, "" if `name` is another property. `name` is in lower case.
+/// Returns the short name of a general category; "" if `name`, which is in lower case, is another property.
 std::string category_of(const std::string& name) {
   const auto found = std::ranges::find(category_names, name, &std::pair<std::string_view, std::string_view>::first);
   if (found != category_names.end()) return std::string(found->second);
@@ -109,6 +110,7 @@ std::string category_of(const std::string& name) {
   return std::ranges::any_of(category_names, is_it) ? category : "";
 }
 
+/// Parses a pattern from left to right and writes the rewritten one.
 class Rewriting {
  public:
   Rewriting(const std::string& pattern, const std::string& counter, const std::string& barrier)
@@ -135,11 +137,11 @@ class Rewriting {
   }
 
  private:
-  /// An open group; `whole` ones are never stepped back into.
+  /// An open group. `atomic`: it is not backtracked into. `repeats`: it contains a repetition.
   struct Group {
-    std::size_t content;  // in the output
-    bool whole, repeats;
-    bool ignores_case_behind;  // the text that follows the group
+    std::size_t content;  // offset of its content in the output
+    bool atomic, repeats;
+    bool ignores_case_behind;  // case is ignored after the group
   };
 
   std::string_view rest() const { return std::string_view(in_).substr(at_); }
@@ -148,9 +150,10 @@ class Rewriting {
     at_ = std::min(at_ + bytes, in_.size());
   }
 
-  /// A class by itself or within brackets: what it had, and more. With the option `i`, brackets have the other case of
-  /// their characters, too, a class by itself does not.
-  void widened(std::string_view has, std::string_view more, bool negated, bool in_class) {
+  /// Writes a class with additional characters: `has` is the original class, `more` the contents of the addition.
+  /// `in_class`: it is within brackets. With the option `i`, characters in brackets also match in the other case, but a
+  /// class such as \d outside of brackets does not.
+  void append_widened(std::string_view has, std::string_view more, bool negated, bool in_class) {
     if (ignores_case_ && !in_class && !more.empty()) {
       const bool single = has.rfind('\\') == 0;
       const std::string plain = single ? std::string(has) : "[" + std::string(has) + "]";
@@ -165,17 +168,17 @@ class Rewriting {
     }
   }
 
-  void word(bool negated, bool in_class) {
-    // By itself, \w has the other digits of Latin-1, too: ² ³ ¹ ¼ ½ ¾.
+  void append_word(bool negated, bool in_class) {
+    // Outside of brackets, \w also includes the other digits of Latin-1: ² ³ ¹ ¼ ½ ¾.
     const std::string digits = in_class ? "" : R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
-    widened("\\w", digits + new_characters_of("w"), negated, in_class);
+    append_widened("\\w", digits + new_characters_of("w"), negated, in_class);
   }
 
-  /// \b or \B: between a word and what is none, or not.
-  void boundary(bool negated) {
+  /// Writes \b (between a word character and another one) or, if negated, \B.
+  void append_boundary(bool negated) {
     const auto look = [&](const char* open) {
       out_ += open;
-      word(false, false);
+      append_word(false, false);
       out_ += ')';
     };
     out_ += "(?:";
@@ -192,12 +195,12 @@ class Rewriting {
     if (c == 'w' || c == 'W' || c == 'd' || c == 'D') {
       at_ += 2;
       const auto lower = static_cast<char>(std::tolower(c));
-      if (lower == 'w') return word(c != lower, in_class);
-      return widened("\\d", new_characters_of("d"), c != lower, in_class);
+      if (lower == 'w') return append_word(c != lower, in_class);
+      return append_widened("\\d", new_characters_of("d"), c != lower, in_class);
     }
     if (!in_class && (c == 'b' || c == 'B')) {
       at_ += 2;
-      return boundary(c == 'B');
+      return append_boundary(c == 'B');
     }
     if ((c == 'p' || c == 'P') && at_ + 2 < in_.size() && in_[at_ + 2] == '{') return property(in_class);
     if (c == 'X' || c == 'y' || c == 'Y') {
@@ -233,24 +236,24 @@ class Rewriting {
     }
     at_ += end + 1;
     if (name == "posixpunct")
-      return widened("\\p{P}\\p{S}", new_characters_of("P") + new_characters_of("S"), negated, in_class);
-    if (name == "word") return word(negated, in_class);
-    if (name == "digit") return widened("\\d", new_characters_of("d"), negated, in_class);
+      return append_widened("\\p{P}\\p{S}", new_characters_of("P") + new_characters_of("S"), negated, in_class);
+    if (name == "word") return append_word(negated, in_class);
+    if (name == "digit") return append_widened("\\d", new_characters_of("d"), negated, in_class);
     const std::string category = category_of(name);
     const std::string more = category.empty() ? "" : new_characters_of(category);
     if (more.empty()) {
       out_ += given;
     } else if (category == "Cn" || category == "C") {
-      narrowed(category, negated);
+      append_narrowed(category, negated);
     } else if (category == "Mn") {
-      widened(R"([\p{Mn}&&[^\x{1171e}]])", more, negated, in_class);  // Unicode 15 moved this one to Mc
+      append_widened(R"([\p{Mn}&&[^\x{1171e}]])", more, negated, in_class);  // Unicode 15 moved U+1171E to Mc
     } else {
-      widened("\\p{" + category + "}", more, negated, in_class);
+      append_widened("\\p{" + category + "}", more, negated, in_class);
     }
   }
 
-  /// \p{Cn} or \p{C}, which have lost the new characters, but those of Cf.
-  void narrowed(const std::string& category, bool negated) {
+  /// Writes \p{Cn} or \p{C} without the new characters, which are no longer unassigned; those of Cf remain in \p{C}.
+  void append_narrowed(const std::string& category, bool negated) {
     const std::string lost = new_characters_of("Cn"), kept = category == "C" ? new_characters_of("Cf") : "";
     if (negated) {
       out_.append("[\\P{" + category + "}").append(lost).append(kept.empty() ? "" : "&&[^" + kept + "]").append("]");
@@ -269,15 +272,15 @@ class Rewriting {
       } else if (rest().starts_with("[:punct:]") || rest().starts_with("[:^punct:]")) {
         const bool negated = in_[at_ + 2] == '^';
         at_ += negated ? 10 : 9;
-        widened("\\p{P}\\p{S}", new_characters_of("P") + new_characters_of("S"), negated, true);
+        append_widened("\\p{P}\\p{S}", new_characters_of("P") + new_characters_of("S"), negated, true);
       } else if (rest().starts_with("[:word:]") || rest().starts_with("[:^word:]")) {
         const bool negated = in_[at_ + 2] == '^';
         at_ += negated ? 9 : 8;
-        word(negated, true);
+        append_word(negated, true);
       } else if (rest().starts_with("[:digit:]") || rest().starts_with("[:^digit:]")) {
         const bool negated = in_[at_ + 2] == '^';
         at_ += negated ? 10 : 9;
-        widened("\\d", new_characters_of("d"), negated, true);
+        append_widened("\\d", new_characters_of("d"), negated, true);
       } else if (rest().starts_with("[:")) {
         const std::size_t end = rest().find(":]");
         copy(end == std::string_view::npos ? 1 : end + 2);
@@ -295,12 +298,14 @@ class Rewriting {
     require_input(!rest().starts_with("(?~") && !rest().starts_with("(?{") && !rest().starts_with("(*"),
                   "the regular expression {} has a group {}, which is not supported", excerpt(in_),
                   rest().substr(0, 3));
-    const bool whole = rest().starts_with("(?=") || rest().starts_with("(?!") || rest().starts_with("(?>");
+    const bool atomic = rest().starts_with("(?=") || rest().starts_with("(?!") || rest().starts_with("(?>");
     const bool behind = rest().starts_with("(?<=") || rest().starts_with("(?<!");
-    std::size_t bytes = whole ? 3 : behind ? 4 : 1;
+    std::size_t bytes = 1;  // of the opening of the group
+    if (atomic) bytes = 3;
+    if (behind) bytes = 4;
     const bool before = ignores_case_;
-    bool alone = false;                                   // (?i), which holds up to the end of the group around it
-    if (!whole && !behind && rest().starts_with("(?")) {  // options, a name, a condition
+    bool alone = false;                                    // (?i), which applies up to the end of the enclosing group
+    if (!atomic && !behind && rest().starts_with("(?")) {  // options, a name or a condition
       bytes = 2;
       bool on = true;
       for (; at_ + bytes < in_.size(); ++bytes) {
@@ -316,7 +321,7 @@ class Rewriting {
       alone = at_ + bytes < in_.size() && in_[at_ + bytes] == ')';
     }
     copy(bytes);
-    groups_.push_back({out_.size(), whole, false, alone ? ignores_case_ : before});
+    groups_.push_back({out_.size(), atomic, false, alone ? ignores_case_ : before});
   }
 
   void close() {
@@ -324,7 +329,7 @@ class Rewriting {
       const Group group = groups_.back();
       groups_.pop_back();
       ignores_case_ = group.ignores_case_behind;
-      if (group.whole && group.repeats) {
+      if (group.atomic && group.repeats) {
         out_.insert(group.content, "(?:");
         out_.append(")").append(counter_);
       }
@@ -333,7 +338,7 @@ class Rewriting {
     copy(1);
   }
 
-  /// All that repeats one thing: a*, a+?, a{2,}+.
+  /// Copies all quantifiers of one element, as in a*, a+?, a{2,}+.
   void repetition() {
     bool greedy_without_end = false, possessive = false;
     for (bool first = true; at_ < in_.size(); first = false) {
@@ -375,7 +380,7 @@ class Rewriting {
 
 }  // namespace
 
-std::string rewritten_regex(const std::string& pattern, const std::string& counter, const std::string& barrier) {
+std::string rewrite_regex(const std::string& pattern, const std::string& counter, const std::string& barrier) {
   return Rewriting(pattern, counter, barrier).run();
 }
 

@@ -52,17 +52,17 @@ std::size_t SubwordModel::length_at(std::string_view text, std::int32_t id) cons
   return byte && !text.empty() && static_cast<std::uint8_t>(text.front()) == *byte ? 1 : 0;
 }
 
-std::vector<std::size_t> SubwordModel::ends_of(std::string_view piece, std::span<const std::int32_t> ids) const {
+std::vector<std::size_t> SubwordModel::ends_of(std::string_view word, std::span<const std::int32_t> ids) const {
   std::vector<std::size_t> ends;
   std::size_t at = 0;
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    const auto begins = [&](std::size_t j) { return j < ids.size() && length_at(piece.substr(at), ids[j]) > 0; };
-    // A character without a token is dropped, or part of an unknown one.
-    while (at < piece.size() && !begins(i)) {
-      at += std::max<std::size_t>(1, utf8_length(piece, at));
+    const auto begins = [&](std::size_t j) { return j < ids.size() && length_at(word.substr(at), ids[j]) > 0; };
+    // A character without a token was dropped or is part of an unknown token.
+    while (at < word.size() && !begins(i)) {
+      at += std::max<std::size_t>(1, utf8_length(word, at));
       if (begins(i + 1)) break;
     }
-    at += length_at(piece.substr(at), ids[i]);
+    at += length_at(word.substr(at), ids[i]);
     ends.push_back(at);
   }
   return ends;
@@ -70,9 +70,8 @@ std::vector<std::size_t> SubwordModel::ends_of(std::string_view piece, std::span
 
 std::unique_ptr<SubwordModel> read_subword_model(const nlohmann::json& json) {
   // Files of earlier versions have no type.
-  const std::string type = json.contains("type")     ? json.at("type").get<std::string>()
-                           : json.contains("merges") ? "BPE"
-                                                     : "Unigram";
+  std::string type = json.contains("merges") ? "BPE" : "Unigram";
+  if (json.contains("type")) type = json.at("type").get<std::string>();
   if (type == "BPE") return read_bpe(json);
   if (type == "Unigram") return read_unigram(json);
   fail(ExitCode::bad_input, "the model {} is not supported", excerpt(type));

@@ -23,18 +23,19 @@ namespace lyceum {
 
 namespace {
 
+/// Returns a member of an object; null if it is missing.
 const nlohmann::json& member(const nlohmann::json& json, const char* key) {
   static const nlohmann::json null;
   return json.contains(key) ? json.at(key) : null;
 }
 
-/// The marked ranges of a text, at one of the steps to its ids, and the marks of these.
+/// The marked ranges of a text during encoding, and the marks of the ids so far.
 struct Marking {
-  std::vector<TextRange> ranges;  // of the text as it is at this step
+  std::vector<TextRange> ranges;  // ranges of the text in its current form
   std::vector<std::uint8_t>& marks;
 };
 
-/// Returns the ranges in a part of the text that they are of.
+/// Returns the parts of the ranges that are within `part`, relative to its beginning.
 std::vector<TextRange> ranges_within(std::span<const TextRange> ranges, TextRange part) {
   std::vector<TextRange> within;
   for (auto range = std::ranges::upper_bound(ranges, part.begin, {}, &TextRange::end);
@@ -45,6 +46,7 @@ std::vector<TextRange> ranges_within(std::span<const TextRange> ranges, TextRang
   return within;
 }
 
+/// Returns the range of `part`, which is a view of a part of `text`.
 TextRange range_of(std::string_view part, std::string_view text) {
   const auto begin = static_cast<std::size_t>(part.data() - text.data());
   return {begin, begin + part.size()};
@@ -53,7 +55,8 @@ TextRange range_of(std::string_view part, std::string_view text) {
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_visible(char c) { return c > ' ' && c < 0x7F; }
 
-/// True between two words that one space separates, before the space, and between two lines that are not empty.
+/// True if text[at] is the space between two words, or the beginning of a line that follows a line; neither line is
+/// empty.
 bool separates_words(std::string_view text, std::size_t at) {
   const char before = text[at - 1], after = text[at];
   if (after == ' ') return is_letter(before) && at + 1 < text.size() && is_letter(text[at + 1]);
@@ -68,11 +71,12 @@ struct TokenizerJson::Implementation {
   std::unique_ptr<SubwordModel> model;
   AddedTokens added;
   std::vector<Decoder> decoders;
-  std::vector<std::string> texts;  // of each id, as decoders see it
-  std::vector<bool> absent;        // no token at all
-  std::vector<bool> skipped;       // special, or no token at all
+  std::vector<std::string> texts;  // the text of each id, the input of decoders
+  std::vector<bool> absent;        // ids without a token
+  std::vector<bool> skipped;       // ids that decoding leaves out by default: without a token, or special
   std::int32_t end = -1;
-  bool spans_words = false, spans_lines = false;  // a token has a letter and a space behind, a newline and no end
+  // a token contains a letter followed by a space; a newline followed by a visible character
+  bool spans_words = false, spans_lines = false;
 
   explicit Implementation(const nlohmann::json& json)
       : normalizers(read_normalizers(member(json, "normalizer"))),
@@ -87,7 +91,8 @@ struct TokenizerJson::Implementation {
     end = end_of_text(member(json, "post_processor"), [this](std::string_view token) { return id_of(token); });
   }
 
-  /// Refuses what `tokenizers` refuses. `truncation` and `padding` are not applied: documents are encoded whole.
+  /// Rejects the members that `tokenizers` rejects. `truncation` and `padding` are ignored: documents are encoded
+  /// whole.
   static void require_known(const nlohmann::json& json) {
     constexpr std::array known{"version",       "truncation",     "padding", "added_tokens", "normalizer",
                                "pre_tokenizer", "post_processor", "decoder", "model"};
@@ -98,17 +103,19 @@ struct TokenizerJson::Implementation {
                   excerpt(json_text(member(json, "version"))));
   }
 
-  /// True if the pieces of a part of a document are those of the document.
-  bool cuts() const {
+  /// True if the words of a part of a document are words of the document: nothing is added in front of a text, and
+  /// there is a pre-tokenizer.
+  bool can_cut() const {
     std::string text = "a";
     RegexBudget budget(text.size());
     for (const Normalizer& normalize : normalizers) text = normalize(text, budget, {});
-    PieceList list{.text = text, .pieces = {{0, text.size()}}, .at_start = true, .budget = budget};
+    WordList list{.text = text, .words = {{0, text.size()}}, .at_start = true, .budget = budget};
     for (const auto& step : pre_tokenization.steps) step->apply(list);
     return list.text == "a" && !pre_tokenization.steps.empty();
   }
 
-  /// Such tokens, as SuperBPE has, may cover the places that cut() looks for.
+  /// Sets spans_words and spans_lines. Tokens that extend over words or lines, as in SuperBPE, may cover the offsets at
+  /// which cut() would cut.
   void find_spanning_tokens() {
     const std::string space = byte_characters(" "), line = byte_characters("\n");
     for (const std::string& token : model->vocabulary().tokens()) {
@@ -149,23 +156,23 @@ struct TokenizerJson::Implementation {
     return id ? id : model->vocabulary().id(token);
   }
 
-  void encode_piece(std::string_view piece, std::vector<std::int32_t>& ids) const {
+  void encode_word(std::string_view word, std::vector<std::int32_t>& ids) const {
     if (pre_tokenization.to_bytes) {
-      model->encode(byte_characters(piece), ids);
+      model->encode(byte_characters(word), ids);
     } else {
-      model->encode(piece, ids);
+      model->encode(word, ids);
     }
   }
 
-  /// Marks the ids of a piece of a list, those behind the marks that there are.
-  void mark(const PieceList& list, TextRange piece, std::span<const std::int32_t> ids,
+  /// Appends the marks of `ids`, which are those of a word of `list`.
+  void mark(const WordList& list, TextRange word, std::span<const std::int32_t> ids,
             std::vector<std::uint8_t>& marks) const {
-    std::vector<TextRange> ranges = ranges_within(list.marked, piece);
-    if (ranges.empty() || ranges.front() == TextRange{0, piece.end - piece.begin}) {
+    std::vector<TextRange> ranges = ranges_within(list.marked, word);
+    if (ranges.empty() || ranges.front() == TextRange{0, word.end - word.begin}) {
       marks.resize(marks.size() + ids.size(), ranges.empty() ? 0 : 1);
       return;
     }
-    std::string text = list.text.substr(piece.begin, piece.end - piece.begin);
+    std::string text = list.text.substr(word.begin, word.end - word.begin);
     if (pre_tokenization.to_bytes) {
       for (TextRange& range : ranges) {
         range = {byte_characters(text.substr(0, range.begin)).size(),
@@ -179,46 +186,47 @@ struct TokenizerJson::Implementation {
     }
   }
 
-  /// A stretch without added tokens.
-  void encode_stretch(std::string_view text, bool at_start, RegexBudget& budget, WordCache* words,
+  /// Encodes text without added tokens. `at_start`: it is at the beginning of the document.
+  void encode_segment(std::string_view text, bool at_start, RegexBudget& budget, WordCache* words,
                       std::vector<std::int32_t>& ids, Marking* marking) const {
-    PieceList list{.text = std::string(text), .pieces = {{0, text.size()}}, .at_start = at_start, .budget = budget};
+    WordList list{.text = std::string(text), .words = {{0, text.size()}}, .at_start = at_start, .budget = budget};
     if (marking) list.marked = marking->ranges;
     for (const auto& step : pre_tokenization.steps) step->apply(list);
-    for (const TextRange& piece : list.pieces) {
-      const std::string_view word = std::string_view(list.text).substr(piece.begin, piece.end - piece.begin);
+    for (const TextRange& range : list.words) {
+      const std::string_view word = std::string_view(list.text).substr(range.begin, range.end - range.begin);
       const std::size_t before = ids.size();
       if (words == nullptr) {
-        encode_piece(word, ids);
+        encode_word(word, ids);
       } else {
-        words->append(word, ids, [&](std::string_view w, std::vector<std::int32_t>& out) { encode_piece(w, out); });
+        words->append(word, ids, [&](std::string_view w, std::vector<std::int32_t>& out) { encode_word(w, out); });
       }
-      if (marking) mark(list, piece, std::span(ids).subspan(before), marking->marks);
+      if (marking) mark(list, range, std::span(ids).subspan(before), marking->marks);
     }
   }
 
-  /// Cuts a text at added tokens and calls rest(stretch, its marking) for what is between them.
+  /// Splits a text at added tokens and appends their ids. Calls rest(text, marking) for the text between them, where
+  /// `marking` has the ranges within it, or is null.
   template <class Rest>
   void encode_added(std::string_view text, AddedTokens::Pass pass, std::vector<std::int32_t>& ids, Marking* marking,
                     const Rest& rest) const {
-    for (const Stretch& stretch : added.split(text, pass)) {
-      const TextRange range = range_of(stretch.text, text);
-      if (stretch.token) {
-        ids.push_back(*stretch.token);
+    for (const TextSegment& segment : added.split(text, pass)) {
+      const TextRange range = range_of(segment.text, text);
+      if (segment.token) {
+        ids.push_back(*segment.token);
         if (marking) marking->marks.push_back(overlaps(marking->ranges, range) ? 1 : 0);
       } else if (marking) {
         Marking within{.ranges = ranges_within(marking->ranges, range), .marks = marking->marks};
-        rest(stretch.text, &within);
+        rest(segment.text, &within);
       } else {
-        rest(stretch.text, nullptr);
+        rest(segment.text, nullptr);
       }
     }
   }
 
   std::string normalize(std::string_view text, RegexBudget& budget, Marking* marking) const {
     std::string normal(text);
-    const auto run = [&](std::span<std::size_t> places) {
-      for (const Normalizer& step : normalizers) normal = step(normal, budget, places);
+    const auto run = [&](std::span<std::size_t> offsets) {
+      for (const Normalizer& step : normalizers) normal = step(normal, budget, offsets);
     };
     marking ? move_ends(marking->ranges, run) : run({});
     return normal;
@@ -231,8 +239,8 @@ struct TokenizerJson::Implementation {
       const bool begins = part.begins && raw.data() == text.data();
       const std::string normal = normalize(raw, budget, of_raw);
       encode_added(normal, AddedTokens::Pass::normalized, ids, of_raw,
-                   [&](std::string_view stretch, Marking* of_stretch) {
-                     encode_stretch(stretch, begins && stretch.data() == normal.data(), budget, words, ids, of_stretch);
+                   [&](std::string_view segment, Marking* of_segment) {
+                     encode_segment(segment, begins && segment.data() == normal.data(), budget, words, ids, of_segment);
                    });
     });
   }
@@ -264,7 +272,7 @@ void TokenizerJson::encode(std::string_view text, TextPart, WordCache* words, st
 }
 
 std::size_t TokenizerJson::cut(std::string_view text) const {
-  if (!implementation_->cuts()) return 0;
+  if (!implementation_->can_cut()) return 0;
   for (std::size_t at = text.size(); at-- > 1;) {
     if (separates_words(text, at) && !(text[at] == ' ' ? implementation_->spans_words : implementation_->spans_lines)) {
       return at;

@@ -15,34 +15,35 @@
 
 namespace lyceum {
 
-/// A `tokenizer.json` as the package `tokenizers` writes it: byte-level BPE, BPE with byte fallback, Unigram. Encodes
-/// and decodes as that package does; what is not UTF-8 is first replaced as Python's errors="replace" does. Threads may
+/// A `tokenizer.json` of the package `tokenizers`: byte-level BPE, BPE with byte fallback, or Unigram. Encodes and
+/// decodes as that package does. Text that is not UTF-8 is first decoded as with Python's errors="replace". Threads may
 /// share it.
 class TokenizerJson {
  public:
-  /// `name` is for messages. Throws a bad_input Error that names a component that is not supported, or what is wrong.
+  /// Parses a tokenizer.json. `name`: file name for messages. Throws a bad_input Error that names the problem or a
+  /// component that is not supported.
   TokenizerJson(std::string_view json, const std::string& name);
   ~TokenizerJson();
   TokenizerJson(TokenizerJson&&) noexcept;
 
-  /// Above every id.
+  /// Returns the size of the vocabulary: each id is below it.
   std::int64_t vocab() const;
-  /// What the post-processor puts after a text, else the first of the usual names that the vocabulary has.
+  /// Returns the end-of-text token, see end_of_text().
   std::int32_t end_of_document() const;
-  /// Appends the ids of a document or of a part that cut() gave, without those that the post-processor would add; many
-  /// times faster where there are `words` to remember.
+  /// Appends the ids of a document, or of a part of one between offsets returned by cut(), without those that the
+  /// post-processor would add. If `words` is not null, it caches ids, which makes encoding much faster.
   void encode(std::string_view text, TextPart part, WordCache* words, std::vector<std::int32_t>& ids) const;
-  /// Returns the last place at which a document that continues after `text` can be cut; 0 if there is none. That is
-  /// between two words, where every published pre-tokenizer begins a piece. A tokenizer that puts something in front of
-  /// a text, or that does not split it, encodes whole documents.
+  /// Returns the last offset at which a document that continues after `text` can be cut; 0 if there is none. Cuts are
+  /// between two words or lines, where the pre-tokenizers of all published models begin a word. Returns 0 for a
+  /// tokenizer that adds something in front of a text or does not split it: it must encode whole documents.
   std::size_t cut(std::string_view text) const;
-  /// Encodes a part of a document, and for each id appends 1 if it covers a byte of a marked range, else 0. The
-  /// text must be UTF-8.
+  /// Encodes a document or a part of one, which must be UTF-8. Appends to `marks` 1 for each id that covers a byte of a
+  /// marked range, else 0.
   void encode(const MarkedText& text, TextPart part, WordCache* words, std::vector<std::int32_t>& ids,
               std::vector<std::uint8_t>& marks) const;
-  /// The text, without special tokens unless they are to be shown. Ids must be below vocab().
+  /// Returns the text of ids, which must be below vocab(). Special tokens are left out unless `show_special` is true.
   std::string decode(std::span<const std::int32_t> ids, bool show_special = false) const;
-  /// The id of a token; nothing for one that is not in the vocabulary.
+  /// Returns the id of a token, which may be an added token; nothing if there is none.
   std::optional<std::int32_t> id(std::string_view token) const;
 
  private:

@@ -41,18 +41,21 @@ class Unigram : public SubwordModel {
     trie_ = Trie(std::move(keys));
   }
 
-  /// The tokens whose scores have the largest sum [Viterbi]; adjacent unknown ones become one.
-  void encode(std::string_view piece, std::vector<std::int32_t>& ids) const override {
-    const std::vector<Step> best = best_paths(piece);
-    std::vector<std::string_view> tokens;  // from the last to the first
-    bool unknown = false;
-    for (std::size_t end = piece.size(); end > 0; end = best[end].begin) {
-      const bool joins = std::exchange(unknown, best[end].id == unknown_) && unknown;
+  /// Appends the tokens whose scores have the largest sum, found by the Viterbi algorithm. Adjacent unknown tokens are
+  /// joined.
+  void encode(std::string_view word, std::vector<std::int32_t>& ids) const override {
+    const std::vector<Step> best = best_paths(word);
+    std::vector<std::string_view> tokens;  // in reverse order
+    bool follows_unknown = false;          // the token after this one is unknown
+    for (std::size_t end = word.size(); end > 0; end = best[end].begin) {
+      const bool unknown = best[end].id == unknown_;
+      const bool joins = unknown && follows_unknown;
+      follows_unknown = unknown;
       const std::size_t begin = best[end].begin;
       if (joins) {
-        tokens.back() = std::string_view(piece.data() + begin, tokens.back().size() + end - begin);
+        tokens.back() = std::string_view(word.data() + begin, tokens.back().size() + end - begin);
       } else {
-        tokens.push_back(piece.substr(begin, end - begin));
+        tokens.push_back(word.substr(begin, end - begin));
       }
     }
     for (auto token = tokens.rbegin(); token != tokens.rend(); ++token) append(*token, ids);
@@ -62,28 +65,28 @@ class Unigram : public SubwordModel {
   static constexpr double unknown_penalty = 10;
   static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
 
-  /// The last token of the best way to a place in the text.
+  /// The last token of the best segmentation up to an offset in the text.
   struct Step {
     std::size_t begin = none;
-    double score = 0;  // of the whole way
+    double score = 0;  // sum over the segmentation
     std::int32_t id = -1;
   };
 
-  std::vector<Step> best_paths(std::string_view piece) const {
-    std::vector<Step> best(piece.size() + 1);
+  std::vector<Step> best_paths(std::string_view word) const {
+    std::vector<Step> best(word.size() + 1);
     const auto offer = [&](std::size_t begin, std::size_t end, double score, std::int32_t id) {
       const double sum = score + best[begin].score;
       if (best[end].begin == none || sum > best[end].score) best[end] = {begin, sum, id};
     };
-    for (std::size_t at = 0, length = 0; at < piece.size(); at += length) {
-      length = utf8_length(piece, at);
+    for (std::size_t at = 0, length = 0; at < word.size(); at += length) {
+      length = utf8_length(word, at);
       bool single = false;
-      trie_.prefixes(piece.substr(at), [&](std::size_t bytes, std::int32_t id) {
+      trie_.prefixes(word.substr(at), [&](std::size_t bytes, std::int32_t id) {
         offer(at, at + bytes, scores_[static_cast<std::size_t>(id)], id);
         single = single || bytes == length;
       });
       if (single) continue;
-      require_input(unknown_.has_value(), "Unigram has no token for {} and no unk_id", piece.substr(at, length));
+      require_input(unknown_.has_value(), "Unigram has no token for {} and no unk_id", word.substr(at, length));
       offer(at, at + length, unknown_score_, *unknown_);
     }
     return best;

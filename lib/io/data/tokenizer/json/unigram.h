@@ -8,7 +8,7 @@
 
 namespace lyceum {
 
-/// The `model` of a tokenizer.json that is Unigram. [Kudo 2018] Errors as read_subword_model's.
+/// Reads the `model` of a tokenizer.json whose type is Unigram. [Kudo 2018] Throws the errors of read_subword_model().
 std::unique_ptr<SubwordModel> read_unigram(const nlohmann::json& json);
 
 }  // namespace lyceum

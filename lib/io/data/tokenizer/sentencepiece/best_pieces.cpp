@@ -20,13 +20,13 @@ namespace {
 
 using Tokens = std::vector<std::int32_t>;
 
-/// The pieces whose scores have the largest sum. [Kudo 2018; SentencePiece, unigram_model.cc]
+/// Finds the segmentation whose scores have the largest sum. [Kudo 2018; SentencePiece, unigram_model.cc]
 ///
-/// Sums are f32 from the beginning of the text on, as SentencePiece's are: which of two ways is better depends, by
-/// rounding, on all that comes before. So a text is never cut.
-class BestPieces : public PieceSegmentation {
+/// Scores are summed in f32 from the beginning of the text, as SentencePiece does. By rounding, the choice between two
+/// segmentations can depend on all of the text before it. Therefore a text cannot be cut into parts.
+class UnigramSegmentation : public PieceSegmentation {
  public:
-  BestPieces(const PieceModel& model, const Bytes& bytes) : pieces_(model, bytes) {
+  UnigramSegmentation(const PieceModel& model, const Bytes& bytes) : pieces_(model, bytes) {
     float lowest = std::numeric_limits<float>::max();
     std::vector<std::pair<std::string, std::int32_t>> keys;
     for (std::size_t id = 0; id < model.pieces.size(); ++id) {
@@ -35,7 +35,7 @@ class BestPieces : public PieceSegmentation {
       if (kind == PieceModel::normal) lowest = std::min(lowest, score);
       const bool user_defined = kind == PieceModel::user_defined;
       if (kind == PieceModel::normal || user_defined) keys.emplace_back(text, static_cast<std::int32_t>(id));
-      // A user-defined symbol is better than all other ways.
+      // Makes a user-defined symbol better than any other segmentation of its text.
       scores_.push_back(user_defined ? static_cast<float>(0.1 * (static_cast<int>(text.size()) - 1)) : score);
     }
     unknown_score_ = lowest - unknown_penalty;
@@ -44,8 +44,8 @@ class BestPieces : public PieceSegmentation {
 
   void encode(std::string_view text, WordCache*, Tokens& tokens) const override {
     std::vector<Step> best(1);
-    std::size_t begin = 0;  // in the text, of best[0], which every way passes
-    std::size_t reach = 0;  // the last place that a step leads to
+    std::size_t begin = 0;  // offset in the text that best[0] stands for; all segmentations have a boundary there
+    std::size_t reach = 0;  // the last offset that a step has reached
     for (std::size_t at = 0, length = 0; at < text.size(); at += length) {
       if (at == reach && at - begin >= many_bytes) {
         append_best(text.substr(begin, at - begin), best, tokens);
@@ -53,7 +53,7 @@ class BestPieces : public PieceSegmentation {
         begin = at;
       }
       length = piece_character_bytes(text, at);
-      if (std::abs(best[at - begin].score) > large_score) {  // so that sums stay precise
+      if (std::abs(best[at - begin].score) > large_score) {  // keeps the sums precise
         const float lost = best[at - begin].score;
         for (std::size_t i = at - begin; i < best.size(); ++i) {
           if (i == at - begin || best[i].bytes > 0) best[i].score -= lost;
@@ -84,13 +84,14 @@ class BestPieces : public PieceSegmentation {
   static constexpr float unknown_penalty = 10, large_score = 100000;
   static constexpr std::size_t many_bytes = 4096;
 
-  /// The last piece of the best way to a place in the text.
+  /// The last piece of the best segmentation up to an offset in the text.
   struct Step {
-    float score = 0;          // of the whole way
-    std::uint32_t bytes = 0;  // of the piece
+    float score = 0;          // sum over the segmentation
+    std::uint32_t bytes = 0;  // length of the piece
     std::int32_t id = -1;
   };
 
+  /// Appends the tokens of `text`, of which best[i] describes the first i bytes.
   void append_best(std::string_view text, const std::vector<Step>& best, Tokens& tokens) const {
     std::vector<std::size_t> ends;
     for (std::size_t end = text.size(); end > 0; end -= best[end].bytes) ends.push_back(end);
@@ -100,15 +101,16 @@ class BestPieces : public PieceSegmentation {
   }
 
   PieceTable pieces_;
-  std::vector<float> scores_;  // by id
+  std::vector<float> scores_;  // indexed by id
   float unknown_score_ = 0;
   Trie trie_;
 };
 
 }  // namespace
 
-std::unique_ptr<PieceSegmentation> make_best_pieces(const PieceModel& model, const PieceSegmentation::Bytes& bytes) {
-  return std::make_unique<BestPieces>(model, bytes);
+std::unique_ptr<PieceSegmentation> make_unigram_segmentation(const PieceModel& model,
+                                                             const PieceSegmentation::Bytes& bytes) {
+  return std::make_unique<UnigramSegmentation>(model, bytes);
 }
 
 }  // namespace lyceum

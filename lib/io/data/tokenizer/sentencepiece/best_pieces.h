@@ -7,8 +7,9 @@
 
 namespace lyceum {
 
-/// The segmentation of a unigram model. [Kudo 2018] Views of the model stay in it. Throws a bad_input Error for a score
-/// that is not finite.
-std::unique_ptr<PieceSegmentation> make_best_pieces(const PieceModel& model, const PieceSegmentation::Bytes& bytes);
+/// Returns the segmentation of a unigram model. [Kudo 2018] It keeps references to the model and to `bytes`, which must
+/// outlive it. Throws a bad_input Error if a score is not finite.
+std::unique_ptr<PieceSegmentation> make_unigram_segmentation(const PieceModel& model,
+                                                             const PieceSegmentation::Bytes& bytes);
 
 }  // namespace lyceum

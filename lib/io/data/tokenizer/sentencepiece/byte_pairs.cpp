@@ -18,12 +18,12 @@ namespace {
 
 using Tokens = std::vector<std::int32_t>;
 
-/// Byte-pair encoding: the two neighbours whose joint piece has the highest score are merged, the leftmost ones among
-/// equals, until no joint piece is left. [Sennrich et al. 2016; SentencePiece, bpe_model.cc]
+/// Byte-pair encoding. Merges the two adjacent symbols whose concatenation is the piece with the highest score (the
+/// leftmost ones among equals), until no concatenation is a piece. [Sennrich et al. 2016; SentencePiece, bpe_model.cc]
 ///
-/// No merge reaches across two characters that are neighbours in no piece, so the parts between such places are
-/// encoded one by one. Merges that make an unused piece are the exception: such a piece is taken apart as it was last
-/// made anywhere in the text, so a model with unused pieces has one part.
+/// If two characters are adjacent in no piece, no merge extends across their boundary, so the parts on either side are
+/// encoded separately. A model with unused pieces is an exception: an unused piece in the result is divided again in
+/// the way in which it was last merged anywhere in the text. The whole text is therefore one part.
 class BytePairs : public PieceSegmentation {
  public:
   BytePairs(const PieceModel& model, const Bytes& bytes) : pieces_(model, bytes) {
@@ -48,12 +48,13 @@ class BytePairs : public PieceSegmentation {
   bool separates(char left, char right) const override { return !neighbours_.joined(left, right); }
 
  private:
+  /// A piece that a merge can make.
   struct Merged {
     float score;
     bool unused;
   };
 
-  /// Merges the symbols of one part after another.
+  /// Encodes one part at a time. Keeps its memory between parts.
   class Merging {
    public:
     explicit Merging(const BytePairs& model) : model_(model) {}
@@ -74,7 +75,7 @@ class BytePairs : public PieceSegmentation {
                             .next = at < text.size() ? index + 1 : -1,
                             .whole = whole});
       }
-      for (std::int32_t i = 1; i < std::ssize(symbols_); ++i) consider(i - 1, i);
+      for (std::int32_t i = 1; i < std::ssize(symbols_); ++i) add_candidate(i - 1, i);
       while (!candidates_.empty()) {
         const Candidate best = candidates_.top();
         candidates_.pop();
@@ -85,10 +86,11 @@ class BytePairs : public PieceSegmentation {
 
    private:
     struct Symbol {
-      std::uint32_t begin, bytes;  // bytes: 0 once it is part of another one
+      std::uint32_t begin, bytes;  // bytes: 0 after it was merged into the symbol on its left
       std::int32_t previous, next;
-      bool whole;  // is never merged
+      bool whole;  // a user-defined symbol, which is never merged
     };
+    /// A possible merge. It is outdated if the two symbols no longer have `bytes` bytes in total.
     struct Candidate {
       float score;
       std::int32_t left, right;
@@ -101,7 +103,7 @@ class BytePairs : public PieceSegmentation {
     Symbol& symbol(std::int32_t index) { return symbols_[static_cast<std::size_t>(index)]; }
     std::string_view text_of(const Symbol& symbol) const { return text_.substr(symbol.begin, symbol.bytes); }
 
-    void consider(std::int32_t left, std::int32_t right) {
+    void add_candidate(std::int32_t left, std::int32_t right) {
       if (left < 0 || right < 0) return;
       const Symbol &a = symbol(left), &b = symbol(right);
       if (a.whole || b.whole) return;
@@ -119,8 +121,8 @@ class BytePairs : public PieceSegmentation {
       left.next = right.next;
       if (right.next >= 0) symbol(right.next).previous = best.left;
       right.bytes = 0;
-      consider(left.previous, best.left);
-      consider(best.left, left.next);
+      add_candidate(left.previous, best.left);
+      add_candidate(best.left, left.next);
     }
 
     void append(std::string_view piece, Tokens& tokens) const {

@@ -7,7 +7,8 @@
 
 namespace lyceum {
 
-/// The segmentation by byte-pair encoding. [Sennrich et al. 2016] Views of the model stay in it.
+/// Returns the segmentation of a byte-pair encoding model. [Sennrich et al. 2016] It keeps references to the model and
+/// to `bytes`, which must outlive it.
 std::unique_ptr<PieceSegmentation> make_byte_pairs(const PieceModel& model, const PieceSegmentation::Bytes& bytes);
 
 }  // namespace lyceum

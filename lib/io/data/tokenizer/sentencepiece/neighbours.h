@@ -8,10 +8,11 @@
 
 namespace lyceum {
 
-/// Bytes that are neighbours in a piece: the last one of a character and the first one of the next. U+2581 counts as a
-/// space, since its first byte is that of many other characters.
+/// The pairs of bytes at the boundaries between two adjacent characters of any piece: the last byte of one and the
+/// first byte of the next. U+2581 counts as a space, since many other characters begin with the same byte.
 class Neighbours {
  public:
+  /// Adds the pairs of a piece.
   void join(std::string_view piece) {
     for (std::size_t at = 0, length = 0, last = 0; at < piece.size(); at += length) {
       length = piece_character_bytes(piece, at);
@@ -19,9 +20,10 @@ class Neighbours {
       last = at;
     }
   }
+  /// Adds all pairs.
   void join_all() { joined_.set(); }
   bool joined(char left, char right) const { return joined_.test(pair_of(left, right)); }
-  /// The end of the longest part of a text from `begin` on whose characters are joined.
+  /// Returns the end of the longest part of a text, from `begin` on, in which all adjacent characters are joined.
   std::size_t end_of_part(std::string_view text, std::size_t begin) const {
     const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
     std::size_t at = begin, length = piece_character_bytes(text, at);

@@ -7,14 +7,15 @@ namespace lyceum {
 
 namespace {
 
-/// A field of a serialised protocol buffer: a number, or bytes.
+/// A field of a serialised protocol buffer, which has either a number or bytes.
 struct ProtoField {
   std::uint64_t tag = 0, number = 0;
   std::string_view bytes = {};
 };
 
-/// Returns the fields of a sound message, in their order. SentencePiece does not install its sentencepiece_model.proto,
-/// and its library does not say how a model treats text. https://protobuf.dev/programming-guides/encoding
+/// Returns the fields of a valid message, in order. Parsed here because SentencePiece does not install its
+/// sentencepiece_model.proto, and its library does not expose how a model treats text.
+/// https://protobuf.dev/programming-guides/encoding
 std::vector<ProtoField> proto_fields(std::string_view message) {
   std::vector<ProtoField> fields;
   const auto varint = [&] {

@@ -14,35 +14,37 @@
 
 namespace lyceum {
 
-/// Changes a text as SentencePiece does before it cuts it into pieces. What is not UTF-8 becomes U+FFFD, one a byte.
+/// Normalises a text as SentencePiece does before segmentation. Each byte that is not UTF-8 becomes U+FFFD.
 class PieceNormalizer {
  public:
-  /// `symbols` are the user-defined ones, which are not changed. Throws a bad_input Error for a charsmap that is
-  /// damaged.
+  /// `symbols`: the user-defined symbols, which are not changed. Throws a bad_input Error if the charsmap is damaged.
   PieceNormalizer(const PieceModel::Normalization& normalization, bool space_behind,
                   const std::vector<std::string_view>& symbols);
 
-  /// Moves `places`, ascending offsets into the text, to the same places of the result; one within characters that are
-  /// replaced together goes in front of these.
-  std::string operator()(std::string_view text, TextPart part = {}, std::span<std::size_t> places = {}) const;
-  /// True if text[at - 1] and text[at] stay as they are in every document that contains `text`, and the normalised
-  /// parts before and behind are those of the normalised document.
+  /// Returns the normalised text. Replaces each of `offsets`, which are ascending offsets in `text`, by the offset of
+  /// the same position in the result. An offset within characters that are replaced together becomes the offset of the
+  /// beginning of their replacement.
+  std::string operator()(std::string_view text, TextPart part = {}, std::span<std::size_t> offsets = {}) const;
+  /// True if `text`, which may be a part of a longer document, can be cut at `at`: the normalised parts, concatenated,
+  /// equal the normalised document, and text[at - 1] and text[at] are unchanged by it.
   bool separates(std::string_view text, std::size_t at) const;
 
  private:
-  /// Returns the normalised form of the beginning of a text, and how many bytes of the text it replaces.
-  std::pair<std::string_view, std::size_t> prefix(std::string_view text) const;
+  /// Normalises the longest rule, symbol or single character at the beginning of a text. Returns its replacement, and
+  /// how many bytes of the text it replaces.
+  std::pair<std::string_view, std::size_t> normalize_prefix(std::string_view text) const;
   void read_charsmap(std::string_view charsmap);
-  void keep_together(std::string_view text);
+  /// Adds the bytes of a rule or symbol, within which a text must not be cut, to the members below.
+  void add_key(std::string_view text);
 
   bool adds_space_, joins_spaces_, marks_spaces_, space_behind_;
   Trie symbols_, rules_;
-  std::vector<std::string> replacements_;  // of the rules
-  std::size_t longest_ = 0;                // bytes of a rule or a symbol
-  std::bitset<256> changed_;               // bytes that a rule or a symbol begins with
-  std::bitset<256> stays_;                 // ASCII that is neither changed nor a space
-  std::bitset<256> ends_;                  // bytes that a longer one ends with
-  std::bitset<65536> together_;            // neighbours within a rule or a symbol
+  std::vector<std::string> replacements_;  // the replacement of each rule
+  std::size_t longest_key_ = 0;            // size of the longest rule or symbol in bytes
+  std::bitset<256> first_bytes_;           // first bytes of rules and symbols
+  std::bitset<256> unchanged_;      // ASCII characters that are neither spaces nor the beginning of a rule or symbol
+  std::bitset<256> last_bytes_;     // last bytes of rules and symbols of more than one byte
+  std::bitset<65536> inner_pairs_;  // pairs of adjacent bytes in rules and symbols
 };
 
 }  // namespace lyceum

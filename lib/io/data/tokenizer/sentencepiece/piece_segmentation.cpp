@@ -14,7 +14,7 @@ namespace {
 
 using Tokens = std::vector<std::int32_t>;
 
-/// A piece for each word: a space and what follows up to the next one.
+/// Segments a text into words: a space and everything up to the next one.
 class Words : public PieceSegmentation {
  public:
   Words(const PieceModel& model, const Bytes& bytes) : pieces_(model, bytes) {}
@@ -32,7 +32,7 @@ class Words : public PieceSegmentation {
   PieceTable pieces_;
 };
 
-/// A piece for each character and each user-defined symbol.
+/// Segments a text into single characters and user-defined symbols.
 class Characters : public PieceSegmentation {
  public:
   Characters(const PieceModel& model, const Bytes& bytes) : pieces_(model, bytes) {
@@ -60,7 +60,7 @@ class Characters : public PieceSegmentation {
 
 std::unique_ptr<PieceSegmentation> make_segmentation(const PieceModel& model, const PieceSegmentation::Bytes& bytes) {
   switch (model.segmentation) {
-    case PieceModel::Segmentation::unigram: return make_best_pieces(model, bytes);
+    case PieceModel::Segmentation::unigram: return make_unigram_segmentation(model, bytes);
     case PieceModel::Segmentation::bpe: return make_byte_pairs(model, bytes);
     case PieceModel::Segmentation::word: return std::make_unique<Words>(model, bytes);
     case PieceModel::Segmentation::character: return std::make_unique<Characters>(model, bytes);

@@ -12,20 +12,21 @@
 
 namespace lyceum {
 
-/// Cuts a normalised text into pieces as SentencePiece does. What has no piece becomes the tokens of its bytes.
+/// Segments a normalised text into pieces as SentencePiece does. Text without a piece becomes the tokens of its bytes.
 class PieceSegmentation {
  public:
-  using Bytes = std::array<std::int32_t, 256>;  // the token of each byte
+  using Bytes = std::array<std::int32_t, 256>;  // the token for each byte
 
   virtual ~PieceSegmentation() = default;
-  /// Appends the tokens of a text, the same whatever `words` remembers.
+  /// Appends the tokens of a text. `words` caches the tokens of parts, or is null; it does not change the result.
   virtual void encode(std::string_view text, WordCache* words, std::vector<std::int32_t>& tokens) const = 0;
-  /// True if the tokens on both sides of these two neighbouring bytes, each the end of a character, do not depend on
-  /// the other side.
+  /// True if a text can be cut between two bytes `left` and `right`, of which the first ends a character, without
+  /// changing its tokens.
   virtual bool separates(char left, char right) const = 0;
 };
 
-/// The segmentation of a model's type. Views of the model stay in it.
+/// Returns the segmentation for the model's type. It keeps references to the model and to `bytes`, which must outlive
+/// it. Throws a bad_input Error if the type is unknown.
 std::unique_ptr<PieceSegmentation> make_segmentation(const PieceModel& model, const PieceSegmentation::Bytes& bytes);
 
 }  // namespace lyceum

@@ -14,7 +14,7 @@
 
 namespace lyceum {
 
-/// The pieces of a model, as models of all types look them up.
+/// Looks up the pieces of a model. Used by the segmentations of all types.
 class PieceTable {
  public:
   PieceTable(const PieceModel& model, const PieceSegmentation::Bytes& bytes) : bytes_(bytes) {
@@ -29,12 +29,13 @@ class PieceTable {
     symbols_ = Trie(std::move(symbols));
   }
 
-  /// The id of a whole piece; the unknown one if there is none.
+  /// Returns the id of a normal or user-defined piece with this text; unknown() if there is none.
   std::int32_t id(std::string_view piece) const {
     const auto found = ids_.find(piece);
     return found == ids_.end() ? unknown_ : found->second;
   }
-  /// Returns the bytes of the symbol that begins at text[at]: a user-defined one, or else a character.
+  /// Returns the size in bytes of the symbol that begins at text[at]: the longest user-defined symbol, or else a
+  /// character. Sets `user_defined` accordingly.
   std::size_t symbol_bytes(std::string_view text, std::size_t at, bool& user_defined) const {
     std::size_t longest = 0;
     if (symbols_.begins(text[at])) {
@@ -43,6 +44,7 @@ class PieceTable {
     user_defined = longest > 0;
     return user_defined ? longest : piece_character_bytes(text, at);
   }
+  /// Appends `id`, or the tokens of the bytes of `piece` if `id` is unknown().
   void append(std::string_view piece, std::int32_t id, std::vector<std::int32_t>& tokens) const {
     if (id != unknown_) return tokens.push_back(id);
     for (const char c : piece) tokens.push_back(bytes_[static_cast<unsigned char>(c)]);

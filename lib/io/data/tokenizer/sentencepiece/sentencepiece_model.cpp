@@ -17,26 +17,32 @@ namespace lyceum {
 
 namespace {
 
-/// Returns why SentencePiece does not load a model, or an empty text.
+/// Loads a model. Returns the reason if that fails, else "".
 std::string load(sentencepiece::SentencePieceProcessor& processor, std::string_view bytes) {
   try {
     const auto status = processor.LoadFromSerializedProto(bytes);
     if (!status.ok()) return status.ToString();
-  } catch (const std::exception& error) {  // of the trie that pieces go into
+  } catch (const std::exception& error) {  // thrown by the trie of the pieces
     return error.what();
   }
   return processor.GetPieceSize() > 0 ? "" : "it has no pieces";
 }
 
-/// Returns a model that SentencePiece loads, and its end-of-text token; −1 if it has none.
-std::pair<std::string, std::int32_t> checked(std::string_view bytes) {
+/// A serialised model that SentencePiece loads.
+struct LoadedModel {
+  std::string bytes;
+  std::int32_t end_of_text;  // −1 if the model has none
+};
+
+/// Copies a model after checking that SentencePiece loads it. Throws a bad_input Error if it does not.
+LoadedModel load_checked(std::string_view bytes) {
   sentencepiece::SentencePieceProcessor processor;
   const std::string problem = load(processor, bytes);
   require_input(problem.empty(),
                 "it is neither a SentencePiece model ({}) nor a tokenizer.json: train it again with "
                 "`lyceum tokenize --retrain`",
                 problem);
-  return {std::string(bytes), processor.eos_id()};
+  return {.bytes = std::string(bytes), .end_of_text = processor.eos_id()};
 }
 
 PieceSegmentation::Bytes bytes_of(const PieceModel& model) {
@@ -68,21 +74,22 @@ std::string with_spaces(std::string_view piece) {
 }  // namespace
 
 struct SentencePieceModel::Implementation {
-  std::pair<std::string, std::int32_t> loaded;
-  PieceModel model{loaded.first};
+  LoadedModel loaded;
+  PieceModel model{loaded.bytes};
   PieceSegmentation::Bytes bytes = bytes_of(model);
   PieceNormalizer normalize{model.normalization, model.space_behind, symbols_of(model)};
   PieceNormalizer denormalize{model.denormalization, model.space_behind, {}};
   std::unique_ptr<PieceSegmentation> segmentation = make_segmentation(model, bytes);
 
-  explicit Implementation(std::string_view given) : loaded(checked(given)) {
-    require_input(loaded.second >= 0, "it has no end-of-text token: train it with one, as `lyceum tokenize` does");
+  explicit Implementation(std::string_view given) : loaded(load_checked(given)) {
+    require_input(loaded.end_of_text >= 0, "it has no end-of-text token: train it with one, as `lyceum tokenize` does");
   }
 
-  /// The text of tokens before it is denormalised. A space in front of a document is that of the normalisation.
-  std::string joined(std::span<const std::int32_t> tokens, bool show_control) const {
+  /// Returns the text of tokens before denormalisation. Removes the space that normalisation adds at the beginning of a
+  /// document.
+  std::string join_pieces(std::span<const std::int32_t> tokens, bool show_control) const {
     const auto& [charsmap, adds_space, joins_spaces, marks_spaces] = model.normalization;
-    std::string text, run;  // of byte tokens
+    std::string text, run;  // `run`: the bytes of consecutive byte tokens
     const auto end_run = [&] {
       for (std::size_t at = 0, length = 0; at < run.size(); at += std::max<std::size_t>(1, length)) {
         length = utf8_length(run, at);
@@ -90,7 +97,7 @@ struct SentencePieceModel::Implementation {
       }
       run.clear();
     };
-    bool begins = true, removed = false;  // removed: a space, from the piece before
+    bool begins = true, removed = false;  // removed: the previous piece has lost its space
     for (const std::int32_t token : tokens) {
       const auto& [piece, score, kind] = model.pieces[static_cast<std::size_t>(token)];
       if (kind == PieceModel::byte) {
@@ -109,7 +116,7 @@ struct SentencePieceModel::Implementation {
         continue;
       }
       const bool removes = begins && (adds_space || joins_spaces) && piece.starts_with(space_mark);
-      removed = removes && !joins_spaces;  // else all of them are
+      removed = removes && !joins_spaces;  // if spaces are joined, they are removed from all pieces at the beginning
       text += with_spaces(piece.substr(removes ? space_mark.size() : 0));
     }
     end_run();
@@ -129,7 +136,7 @@ SentencePieceModel::~SentencePieceModel() = default;
 SentencePieceModel::SentencePieceModel(SentencePieceModel&&) noexcept = default;
 
 std::int64_t SentencePieceModel::vocab() const { return std::ssize(implementation_->model.pieces); }
-std::int32_t SentencePieceModel::end_of_document() const { return implementation_->loaded.second; }
+std::int32_t SentencePieceModel::end_of_document() const { return implementation_->loaded.end_of_text; }
 
 void SentencePieceModel::encode(std::string_view text, TextPart part, WordCache* words,
                                 std::vector<std::int32_t>& tokens) const {
@@ -151,7 +158,7 @@ void SentencePieceModel::encode(const MarkedText& text, TextPart part, WordCache
   std::vector<TextRange> ranges(text.marked.begin(), text.marked.end());
   std::string normal;
   move_ends(ranges,
-            [&](std::span<std::size_t> places) { normal = implementation_->normalize(text.text, part, places); });
+            [&](std::span<std::size_t> offsets) { normal = implementation_->normalize(text.text, part, offsets); });
   const std::size_t first = tokens.size();
   implementation_->segmentation->encode(normal, words, tokens);
   std::size_t begin = 0;
@@ -163,7 +170,7 @@ void SentencePieceModel::encode(const MarkedText& text, TextPart part, WordCache
 }
 
 std::string SentencePieceModel::decode(std::span<const std::int32_t> tokens, bool show_special) const {
-  const std::string text = implementation_->joined(tokens, show_special);
+  const std::string text = implementation_->join_pieces(tokens, show_special);
   return implementation_->model.denormalization.charsmap.empty() ? text : implementation_->denormalize(text);
 }
 

@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-/// One character of every class, over all of Unicode, as the package `tokenizers` sees them.
+/// Compares the characters of each class, over all of Unicode, with those in the package `tokenizers`.
 TEST(Regex, ClassesAreThoseOfThePackageTokenizers) {
   const std::filesystem::path source = LYCEUM_SOURCE_DIR, python = source / ".venv/bin/python";
   ASSERT_TRUE(std::filesystem::exists(python)) << python << " is missing: run scripts/install-deps.sh";

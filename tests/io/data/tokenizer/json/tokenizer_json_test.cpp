@@ -29,7 +29,7 @@ std::string from_hex(const std::string& hex) {
   return bytes;
 }
 
-/// What tokenizer_oracle.py makes of texts and ids, with `tokenizers`, is what we make of them.
+/// Compares the ids and decoded texts with those that tokenizer_oracle.py computes with `tokenizers`.
 TEST(TokenizerJson, EncodesAndDecodesAsThePackageTokenizersDoes) {
   const std::filesystem::path source = LYCEUM_SOURCE_DIR, python = source / ".venv/bin/python";
   ASSERT_TRUE(std::filesystem::exists(python)) << python << " is missing: run scripts/install-deps.sh";
@@ -69,7 +69,7 @@ TEST(TokenizerJson, EncodesAndDecodesAsThePackageTokenizersDoes) {
   EXPECT_EQ(files, 20);
 }
 
-/// A tokenizer of the letters a to d, with merges; `change` makes another file of it.
+/// Returns a tokenizer with the letters a to d and some merges. `change` modifies its JSON.
 json letters() {
   return {{"version", "1.0"},
           {"added_tokens", json::array({{{"id", 7},
@@ -104,7 +104,7 @@ TEST(TokenizerJson, MergesByRank) {
   EXPECT_EQ(tokenizer.decode(std::vector<std::int32_t>{6, 7, 4}), "abcdab");
 }
 
-TEST(TokenizerJson, ShortAndLongPiecesAreMergedAlike) {
+TEST(TokenizerJson, ShortAndLongWordsAreMergedEqually) {
   const TokenizerJson tokenizer = made_of(letters());
   std::string text;
   std::vector<std::int32_t> expected;
@@ -115,7 +115,7 @@ TEST(TokenizerJson, ShortAndLongPiecesAreMergedAlike) {
   EXPECT_EQ(encoded(tokenizer, text), expected);
 }
 
-TEST(TokenizerJson, TheEndIsWhatThePostProcessorPutsThereOrAUsualName) {
+TEST(TokenizerJson, TheEndOfTextIsThePostProcessorsTokenOrAUsualName) {
   json file = letters();
   EXPECT_EQ(made_of(file).end_of_document(), 7);
   file["post_processor"] = {{"type", "TemplateProcessing"},
@@ -130,7 +130,7 @@ TEST(TokenizerJson, TheEndIsWhatThePostProcessorPutsThereOrAUsualName) {
   expect_bad_input([&] { made_of(file); }, "file.json cannot be used: no end-of-text token");
 }
 
-TEST(TokenizerJson, WhatIsNotSupportedOrWrongIsNamed) {
+TEST(TokenizerJson, UnsupportedOrInvalidPartsAreNamed) {
   const auto refused = [](const char* pointer, const json& value, const std::string& words) {
     json file = letters();
     file[json::json_pointer(pointer)] = value;
@@ -194,7 +194,7 @@ TEST(TokenizerJson, APatternThatBacktracksWithoutEndIsRefused) {
   expect_bad_input([&] { encoded(tokenizer, std::string(60, 'a') + "ed"); }, "takes more than");
 }
 
-/// Each piece takes some thousand steps, which alone would be few.
+/// Each piece takes some thousand steps, which are few, but their sum exceeds the budget.
 TEST(TokenizerJson, StepsAreBoundedForTheDocument) {
   json file = letters();
   const auto split = [](const char* pattern, const char* behavior) {
@@ -210,7 +210,7 @@ TEST(TokenizerJson, StepsAreBoundedForTheDocument) {
   expect_bad_input([&] { encoded(tokenizer, text); }, "takes more than");
 }
 
-TEST(TokenizerJson, TextIsNotCutWhereATokenMayBe) {
+TEST(TokenizerJson, TextIsNotCutWhereATokenMayExtend) {
   json file = letters();
   file["pre_tokenizer"] = {
       {"type", "Split"}, {"pattern", {{"String", "d"}}}, {"behavior", "Isolated"}, {"invert", false}};

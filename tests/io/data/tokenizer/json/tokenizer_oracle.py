@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Makes tokenizer.json files with the package `tokenizers`, and what it makes of many texts.
+"""Creates tokenizer.json files with the package `tokenizers`, and encodes and decodes many texts with them.
 
     tokenizer_oracle.py FOLDER
     tokenizer_oracle.py --classes FILE
 
-Writes FOLDER/NAME.json and FOLDER/NAME.cases, JSON too: a list of {"text", "ids", "decoded"}. Texts that are not UTF-8 have
-their bytes in "hex" besides: "text" is what Python's errors="replace" makes of them.
+Writes FOLDER/NAME.json, and FOLDER/NAME.cases, which is a JSON list of {"text", "ids", "decoded"}. A text that is not UTF-8
+also has its bytes in "hex"; its "text" is decoded with errors="replace". A case without "text" is a sequence of random ids.
+With --classes, writes the result of classes() to FILE.
 """
 import hashlib
 import json
@@ -66,7 +67,7 @@ def texts():
     alphabet = "ab AB01 \n\t'’.,-_é\u0301ß漢字ガ🙂\u200d\u2581<|>sS"
     for i in range(60):
         made.append("".join(draw.choice(alphabet) for _ in range(draw.randrange(1, 60))))
-    # Any character that Python's tables know. Those of `tokenizers` are newer than Oniguruma's here.
+    # Any character that Python's version of Unicode has. `tokenizers` has a newer version than Oniguruma here.
     known = [[chr(c) for c in range(*part) if unicodedata.category(chr(c)) != "Cn"]
              for part in [(32, 0x250), (0x250, 0x3000), (0x3000, 0xD800), (0x10000, 0x1F000)]]
     for i in range(60):
@@ -115,7 +116,7 @@ def bytes_only():
 
 
 def without_type(tokenizer):
-    """As earlier versions wrote it: merges are strings, the model has no type."""
+    """Returns the tokenizer in the format of earlier versions, and its file: merges are strings, and the model has no type."""
     file = json.loads(tokenizer.to_str())
     file["model"]["merges"] = [" ".join(merge) for merge in file["model"]["merges"]]
     del file["model"]["type"]
@@ -123,7 +124,7 @@ def without_type(tokenizer):
 
 
 def sentencepiece_bpe(byte_fallback=True, fuse=True):
-    """Llama 2's and Mistral's: spaces are marks, what has no token is bytes."""
+    """A tokenizer like those of Llama 2 and Mistral: spaces become marks, and characters without a token become bytes."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=byte_fallback, fuse_unk=fuse))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
@@ -156,7 +157,7 @@ def unigram(pre_tokenizer, decoder, byte_fallback, normalizer=None):
 
 
 def tokenizers():
-    """Yields (name, tokenizer, its file or None)."""
+    """Yields (name, tokenizer, contents of its file). The contents are None if the tokenizer itself is to be saved."""
     metaspace = pre_tokenizers.Metaspace
     yield "gpt2", byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False)), None
     prefix = byte_level(pre_tokenizers.ByteLevel(add_prefix_space=True))
@@ -202,20 +203,20 @@ def cases(tokenizer):
         case = {"text": text, "ids": ids, "decoded": tokenizer.decode(ids, skip_special_tokens=True)}
         yield case | ({"hex": raw} if raw else {})
     draw = random.Random(2)
-    for _ in range(30):  # ids that no text gives
+    for _ in range(30):  # sequences of ids that no text is encoded to
         ids = [draw.randrange(tokenizer.get_vocab_size()) for _ in range(12)]
         yield {"ids": ids, "decoded": tokenizer.decode(ids, skip_special_tokens=True)}
 
 
 def classes(file):
-    """Writes the SHA-256 of the characters that each class does not match."""
+    """Writes {pattern: SHA-256 of all characters that the pattern does not match}."""
     everything = "".join(chr(c) for c in range(1, 0x110000) if not 0xD800 <= c < 0xE000)
     names = "L M N P S Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Z Zs Cc Co Word PosixPunct".split()
     patterns = [rf"\p{{{name}}}" for name in names] + [rf"[\P{{{name}}}]" for name in "L M N P S Mn Nd".split()]
     patterns += [r"[\p{^L}]", r"\w", r"\W", r"\d", r"\D", r"\s", r"\S", r"\h", r"\R", r"\O", ".", r"[^\w\s]", r"[\w&&[^\d]]", r"(?i:[a-zß])"]
     patterns += ["[[:punct:]]", "[^[:punct:]]", "[[:^punct:]]", "[[:punct:][:space:]]", "[][:punct:]]", r"[^\s\p{L}\p{N}]", r"[\p{P}\p{S}]"]
     patterns += [f"[[:{name}:]]" for name in "ascii blank cntrl space xdigit".split()]
-    # Other spellings; and what (?i) leaves of a property that is not in brackets.
+    # Other names of properties, and the effect of (?i) on properties outside of brackets.
     names = "Letter Uppercase_Letter Lowercase_Letter LC Nonspacing_Mark Decimal_Number Other_Symbol Dash_Punctuation C Other Cn Unassigned Cf Digit"
     patterns += [rf"\p{{{name}}}" for name in names.split()] + [r"\P{Letter}", r"\P{Cn}", r"\P{C}", r"[\p{Cn}a]", r"[^\p{C}]"]
     patterns += ["[[:word:]]", "[[:^word:]]", "[^[:word:]]", "[[:digit:]]", "[[:^digit:]]", r"\b.", r"\B."]

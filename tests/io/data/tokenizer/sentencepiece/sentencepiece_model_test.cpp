@@ -30,7 +30,7 @@ std::string bytes_of_hex(const std::string& hex) {
   return bytes;
 }
 
-/// The tokens of a document that is cut wherever it can be, about every `bytes` bytes. Counts the parts.
+/// Returns the tokens of a document that is cut about every `bytes` bytes, where possible. Adds to the number of parts.
 std::vector<std::int32_t> encoded_in_parts(const Tokenizer& tokenizer, std::string_view text, std::size_t bytes,
                                            int& parts) {
   std::vector<std::int32_t> tokens;
@@ -53,7 +53,7 @@ std::vector<std::int32_t> encoded_in_parts(const Tokenizer& tokenizer, std::stri
   return tokens;
 }
 
-/// Compares every model that sentencepiece_oracle.py makes, and counts parts of documents by type of model.
+/// Compares every model that sentencepiece_oracle.py makes with it. Counts the parts of documents by type of model.
 void expect_as_sentencepiece(const std::string& arguments, int models, std::map<std::string, int>& parts) {
   const std::filesystem::path source = LYCEUM_SOURCE_DIR, python = source / ".venv/bin/python";
   ASSERT_TRUE(std::filesystem::exists(python)) << python << " is missing: run scripts/install-deps.sh";
@@ -72,7 +72,7 @@ void expect_as_sentencepiece(const std::string& arguments, int models, std::map<
     const TokenizerFiles exported = tokenizer_files(entry.path());
     if (exported.files.contains("tokenizer.json")) {
       write_whole_file(other.replace_extension(".json"), exported.files.at("tokenizer.json"));
-      for (const auto& [name, bytes] : exported.files) {  // as transformers loads them
+      for (const auto& [name, bytes] : exported.files) {  // the files that transformers loads
         write_whole_file(other.replace_extension("") / name, bytes);
       }
     }
@@ -115,32 +115,32 @@ void expect_as_sentencepiece(const std::string& arguments, int models, std::map<
 
 TEST(SentencePieceModel, EncodesAndDecodesAsThePackageSentencePieceDoes) {
   std::map<std::string, int> parts;
-  const char* more = std::getenv("LYCEUM_ORACLE");  // "SEED MODELS"
+  const char* more = std::getenv("LYCEUM_ORACLE");  // "SEED MODELS" for more models
   expect_as_sentencepiece(more ? more : "1 24", more ? std::stoi(std::strchr(more, ' ')) : 24, parts);
   EXPECT_GT(parts["bpe"], 1000);
   EXPECT_GT(parts["char"], 1000);
-  EXPECT_EQ(parts["unigram"], 0);  // a sum of scores goes through the whole document
+  EXPECT_EQ(parts["unigram"], 0);  // unigram models cannot cut texts, see UnigramSegmentation
 }
 
-/// Compares with the normalisation of the text in front of each place.
-TEST(PieceNormalizer, MovesPlaces) {
+/// Compares with the size of the normalised text in front of each offset.
+TEST(PieceNormalizer, MovesOffsets) {
   for (const bool joins : {false, true}) {
     for (const bool adds : {false, true}) {
       const PieceNormalizer normalize({.charsmap = {}, .adds_space = adds, .joins_spaces = joins, .marks_spaces = true},
                                       false, {"<sym>"});
       const std::string text = "  a b  cé<sym>\xff x  \n  ";
-      std::vector<std::size_t> places;
-      for (std::size_t at = 0; at <= text.size(); ++at) places.push_back(at);
-      const std::string normal = normalize(text, {}, places);
+      std::vector<std::size_t> offsets;
+      for (std::size_t at = 0; at <= text.size(); ++at) offsets.push_back(at);
+      const std::string normal = normalize(text, {}, offsets);
       EXPECT_EQ(normal, normalize(text));
       for (std::size_t at = 0; at < text.size(); ++at) {
         const std::string head = normalize(text.substr(0, at), {.begins = true, .ends = false});
         const bool within = text[at] != 'a' && (static_cast<unsigned char>(text[at]) & 0xC0u) == 0x80u;
         const bool in_symbol = at > text.find("<sym>") && at < text.find("<sym>") + 5;
         if (within || in_symbol) continue;
-        EXPECT_EQ(places[at], std::min(head.size(), normal.size())) << at;
+        EXPECT_EQ(offsets[at], std::min(head.size(), normal.size())) << at;
       }
-      EXPECT_EQ(places.back(), normal.size());
+      EXPECT_EQ(offsets.back(), normal.size());
     }
   }
 }

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Trains SentencePiece models with many settings, and writes what the package `sentencepiece` makes of many texts.
+"""Trains SentencePiece models with many settings, and encodes and decodes many texts with the package `sentencepiece`.
 
     sentencepiece_oracle.py FOLDER [SEED [MODELS]]
     sentencepiece_oracle.py --exported FOLDER
 
-Writes FOLDER/NAME.model and FOLDER/NAME.cases, JSON: a list of {"hex", "ids", "decoded"}; "hex" is the text, not always UTF-8. A case
-with "ids" alone and "decoded" is a sequence that no text gives.
+Writes FOLDER/NAME.model, and FOLDER/NAME.cases, which is a JSON list of {"hex", "ids", "decoded"}. "hex" has the bytes of the text,
+which is not always UTF-8. A case without "hex" is a sequence of random ids.
+With --exported, compares the tokenizer.json files in FOLDER, which were exported from such models, with these cases.
 """
 import io
 import json
@@ -76,7 +77,7 @@ def train(options, draw):
 
 
 def with_unused(model, draw):
-    """Marks some pieces as unused, as SetVocabulary does."""
+    """Returns the model with some pieces marked as unused, as by SetVocabulary."""
     own = proto.ModelProto()
     own.ParseFromString(model)
     for piece in own.pieces:
@@ -109,7 +110,7 @@ def main(folder, seed=1, models=24):
         options = random_options(draw)
         try:
             model = train(options, draw)
-        except Exception as error:  # a vocabulary that is too large, or symbols that the trainer refuses
+        except Exception as error:  # the vocabulary is too large, or the trainer rejects the symbols
             print(f"not trained: {str(error)[:120]}")
             continue
         if draw.random() < 0.15:
@@ -133,7 +134,7 @@ def exported(folder):
                 text = bytes.fromhex(case.get("hex", "ff")).decode()
             except UnicodeDecodeError:
                 continue
-            # Special tokens in a text are known differences, as is a text that is one symbol.
+            # There are known differences for texts with special tokens, and for texts that consist of one symbol.
             if any(name in text for name in ["<s>", "</s>", "<unk>"]) or text in symbols:
                 continue
             texts += 1
