@@ -13,7 +13,7 @@ namespace {
 constexpr int activation_threads = 128;
 constexpr int blocks_a_processor = 16;
 
-/// y of a pack of columns, whose inputs lie `cols` apart.
+/// Computes y of a pack of `width` columns. The inputs of a column are `cols` elements apart in x.
 template <class Kind, int width, class T>
 __device__ void forward_pack(const T* x, std::int64_t cols, T* y) {
   Pack<T, width> in[Kind::inputs], result;
@@ -26,7 +26,8 @@ __device__ void forward_pack(const T* x, std::int64_t cols, T* y) {
   store(y, result);
 }
 
-/// dx and y, which may be the memory of dy; adds to d_gate.
+/// Computes dx and y of a pack of columns, and adds the columns' part of the gate's gradient to d_gate. y may be the
+/// memory of dy.
 template <class Kind, int width, class T>
 __device__ void backward_pack(const T* x, const T* dy, Accumulator<T> gate, std::int64_t cols, T* dx, T* y,
                               Accumulator<T>& d_gate) {
@@ -42,7 +43,7 @@ __device__ void backward_pack(const T* x, const T* dy, Accumulator<T> gate, std:
   store(y, result);
 }
 
-/// f(c) for every pack of `width` columns that is this thread's.
+/// Calls f(c) with the first column of every pack of `width` columns that this thread computes.
 template <int width, class F>
 __device__ void for_columns(std::int64_t cols, const F& f) {
   for (std::int64_t c = threadIdx.x * width; c < cols; c += activation_threads * width) f(c);
@@ -53,7 +54,8 @@ __device__ void clear_row(T* row, std::int64_t cols) {
   for (std::int64_t c = threadIdx.x; c < cols; c += activation_threads) row[c] = T{};
 }
 
-/// Blocks walk over all rows, padding included: only the device knows how many there are, and how wide.
+/// One thread block per row, in a grid-stride loop over all rows including padding: the number of rows and their widths
+/// are known on the device only.
 template <class Kind, class T>
 __global__ void __launch_bounds__(activation_threads) activation_forward(ActivationForward<T> work, IndexCheck widths) {
   constexpr int width = pack_width<T>;
@@ -123,7 +125,8 @@ void require_layouts(std::string_view kernel, const Segments& segments, std::spa
   require_length(kernel, "width of x", given, segments.count());
 }
 
-/// The layouts are on the device: rows whose widths do not fit are left out, and noted.
+/// Checks the widths of rows, which are in device memory: rows of the wrong width are skipped, and the fault is
+/// recorded.
 IndexCheck excess_width(const CudaStream& stream, const char* kernel) {
   return {stream, kernel, "the width of a row, less what it should be,", 0, 1};
 }

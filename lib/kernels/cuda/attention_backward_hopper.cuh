@@ -8,9 +8,13 @@
 
 namespace lyceum::cuda {
 
-/// Extents of backward on Hopper: two warpgroups that multiply hold 64 keys each and walk over `queries` at a time; of
-/// the third one two warps load, and one for each of the others adds to dq. Of scores and dp a warpgroup has 64 queries
-/// in registers at a time, besides dk and dv.
+/// Tile extents of the backward kernel for Hopper GPUs (sm_90a). A block has three warpgroups and 128 keys:
+/// - Warpgroup 0: warps 0 and 1 (`loaders` threads) load tiles; warps 2 and 3 each add one half of the block's dq to
+///   global memory.
+/// - Warpgroups 1 and 2 multiply. Each holds dk and dv of 64 keys in registers and loops over the queries in tiles of
+///   `queries`, keeping scores and dp of 64 queries at a time.
+/// A tile of dq, [queries, dim], consists of two 64 x 64 pieces, see DqSums: side by side if dim is 128, else one below
+/// the other.
 template <int dim_, int queries_>
 struct HopperBackwardTiling {
   static constexpr int dim = dim_, queries = queries_, rows = 128, loaders = 64, threads = 3 * 128;
@@ -19,7 +23,7 @@ struct HopperBackwardTiling {
   using QueryTile = PanelTile<dim, queries>;
   using ScoreTile = PanelTile<queries, rows>;
   static constexpr int k_tile = 0, v_tile = KeyTile::tile_bytes, stages = 2 * v_tile;
-  // A stage: q, d_out, log_sum_exp, delta; whole multiples of 1024 bytes.
+  // Layout of a stage: q, d_out, log_sum_exp, delta. Its size is a multiple of 1024 bytes.
   static constexpr int d_out_in_stage = QueryTile::tile_bytes, sums_in_stage = 2 * d_out_in_stage;
   static constexpr int stage_bytes = sums_in_stage + round_up(2 * 4 * queries, 1024);
   static constexpr int ds_tiles = stages + 2 * stage_bytes, piece_bytes = 4 * DqSums::piece;
@@ -28,21 +32,29 @@ struct HopperBackwardTiling {
 
   static constexpr LYCEUM_HOST_DEVICE int stage(int step) { return stages + step % 2 * stage_bytes; }
   static constexpr LYCEUM_HOST_DEVICE int ds_tile(int step) { return ds_tiles + step % 2 * ScoreTile::tile_bytes; }
-  /// What this block adds to a piece of dq, and what the others have added before it.
+  /// Shared-memory offsets of this block's contribution to a piece of dq, and of the sum of the earlier blocks'
+  /// contributions.
   static constexpr LYCEUM_HOST_DEVICE int own_piece(int piece) { return dq_pieces + piece * piece_bytes; }
   static constexpr LYCEUM_HOST_DEVICE int sums_before(int piece) { return own_piece(2 + piece); }
-  /// A piece's first query and first column.
+  /// The first query and the first column of a piece within the tile of queries.
   static constexpr LYCEUM_HOST_DEVICE int query_of(int piece) { return queries == 64 ? 0 : 64 * piece; }
   static constexpr LYCEUM_HOST_DEVICE int col_of(int piece) { return dim == 64 ? 0 : 64 * piece; }
 
-  /// Barriers: keys and values are loaded; ds of a step is there; a step's queries are loaded, and not needed any more;
-  /// a piece of dq is there, and taken.
+  /// Shared-memory offsets of the mbarriers.
+  /// - keys_loaded: k and v are in shared memory. Loaders arrive, multiplying warps wait.
+  /// - ds_there: both warpgroups have written ds of a step. Multiplying warps arrive and wait.
+  /// - loaded(step): the queries of the step are in shared memory. Loaders arrive, multiplying warps wait.
+  /// - used(step): the stage of the step may be overwritten. Multiplying warps arrive, loaders wait.
+  /// - piece_there(piece): own_piece(piece) is complete. The four warps of the warpgroup that computes it arrive, the
+  ///   warp that adds it waits.
+  /// - piece_taken(piece): own_piece(piece) may be overwritten. The warp that adds it arrives, the warpgroup waits.
   static constexpr int keys_loaded = barriers, ds_there = barriers + 8;
   static constexpr LYCEUM_HOST_DEVICE int loaded(int step) { return barriers + 16 + step % 2 * 8; }
   static constexpr LYCEUM_HOST_DEVICE int used(int step) { return barriers + 32 + step % 2 * 8; }
   static constexpr LYCEUM_HOST_DEVICE int piece_there(int piece) { return barriers + 48 + piece * 8; }
   static constexpr LYCEUM_HOST_DEVICE int piece_taken(int piece) { return barriers + 64 + piece * 8; }
-  /// The phase of barriers that are used every step, and of those that are used every other step.
+  /// Phase parity at a step: parity() for barriers that complete once per step, stage_parity() for those of the two
+  /// stages, which complete every other step.
   static constexpr LYCEUM_HOST_DEVICE std::uint32_t parity(int step) { return static_cast<std::uint32_t>(step) & 1u; }
   static constexpr LYCEUM_HOST_DEVICE std::uint32_t stage_parity(int step) { return parity(step / 2); }
 
@@ -60,7 +72,8 @@ struct HopperBackwardTiling {
   }
 };
 
-/// What `loaders` threads do: the block's keys and values, then all queries that see them, up to two steps ahead.
+/// The loop of the `loaders` threads: loads the block's keys and values, then all query tiles that see them, at most
+/// two steps ahead of the multiplying warps.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void load_backward(const Machine& m, const BackwardTask<bfloat16>& task, const QueryWalk& walk,
                                  int first) {
@@ -68,7 +81,7 @@ LYCEUM_DEVICE void load_backward(const Machine& m, const BackwardTask<bfloat16>&
   const AttentionShape& shape = task.shape;
   const auto arrive = [&](int barrier) {
     if (task.aligned) return m.arrive_after_copies(barrier);
-    m.wait();  // elements are copied by stores, which an arrival of copies says nothing about
+    m.wait();  // the copies were ordinary stores, which arrive_after_copies() does not wait for
     m.arrive(barrier);
   };
   const auto load_keys = [&](int tile, const Rows<const bfloat16>& from) {
@@ -93,7 +106,7 @@ LYCEUM_DEVICE void load_backward(const Machine& m, const BackwardTask<bfloat16>&
   m.wait();
 }
 
-/// Which queries see a lane's two keys of a warp's 16, from `key` on.
+/// The queries that see a lane's two keys among the warp's 16, which begin at `key`: [begin[i], end[i]) for each.
 struct LaneKeys {
   int key, begin[2], end[2];
   LYCEUM_DEVICE LaneKeys(const CausalOrder& order, int key, int lane) : key(key) {
@@ -103,11 +116,11 @@ struct LaneKeys {
       end[half] = order.end_query(own);
     }
   }
-  /// Whether some of the 64 queries from `query` on do not see some of the warp's keys.
+  /// True if some of the 64 queries from `query` on do not see some of the warp's keys.
   LYCEUM_DEVICE bool masks(const CausalOrder& order, int query) const {
     return order.crosses(query, key + 16) || order.hides(query + 64, key);
   }
-  /// Makes that zero which belongs to a key and a query that does not see it.
+  /// Zeroes the elements whose key is masked for the query.
   LYCEUM_DEVICE void mask(int lane, int query, Accumulators<1, 64>& values) const {
     for_each_by_column<1, 64>(lane, [&](int t, int n, int i, int, int col) {
       if (query + col < begin[i / 2] || query + col >= end[i / 2]) values.at[t][n][i] = 0.0f;
@@ -115,13 +128,13 @@ struct LaneKeys {
   }
 };
 
-/// Where 64 queries lie in shared memory, and which they are.
+/// Shared-memory offsets of the data of 64 queries, and the first query's position in the sequence.
 struct QueryBlock {
   int q_tile, d_out_tile, log_sum_exp, delta, query;
 };
 
-/// p and ds, rounded, of 64 keys from row `key_row` of the tiles on and 64 queries; begins dv += pᵀ · d_out. Rows are
-/// keys.
+/// Computes p and ds, rounded to bf16, for 64 keys (rows, from `key_row` of the key tiles on) and 64 queries (columns).
+/// Begins dv += pᵀ · d_out and returns while that product runs.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void block_gradients(const Machine& m, const BackwardTask<bfloat16>& task, const CausalOrder& order,
                                    const LaneKeys& keys, int key_row, const QueryBlock& at, Operand<1, 64>& p,
@@ -151,8 +164,9 @@ LYCEUM_DEVICE void block_gradients(const Machine& m, const BackwardTask<bfloat16
   ds = Operand<1, 64>(m, dp);
 }
 
-/// Writes a warp's ds to its keys, from `row` on, of a panel of 64 queries. Offsets are few instructions, and too many
-/// numbers to be kept from step to step.
+/// Writes a warp's ds to shared memory, at the rows of its keys, from `row` on, of a panel of 64 queries. known_here()
+/// makes the compiler compute the offsets anew in each step: that takes few instructions, while keeping them would take
+/// too many registers.
 template <class Panels, class Machine>
 LYCEUM_DEVICE void share_ds(const Machine& m, const Operand<1, 64>& ds, int panel, int row) {
   const int lane = m.thread() % 32;
@@ -161,13 +175,13 @@ LYCEUM_DEVICE void share_ds(const Machine& m, const Operand<1, 64>& ds, int pane
   LYCEUM_UNROLL
   for (int k = 0; k < 4; ++k) {
     LYCEUM_UNROLL
-    for (int i = 0; i < 4; ++i) {  // word i: 8 · (i % 2) rows and i / 2 chunks from word 0
+    for (int i = 0; i < 4; ++i) {  // word i is 8 · (i % 2) rows and i / 2 chunks from word 0
       m.write_shared(panel + (first ^ Panels::chunk_bits(2 * k + i / 2)) + i % 2 * 1024, ds.at[0][k][i]);
     }
   }
 }
 
-/// Begins a piece of dq = ds · K, over all keys of the block; a group of products.
+/// Begins dq = ds · K for one piece, over all 128 keys of the block, as one group of products.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void begin_dq(const Machine& m, int ds_tile, int piece, Accumulators<1, 64>& dq) {
   using KeyTile = typename Tiling::KeyTile;
@@ -186,7 +200,8 @@ LYCEUM_DEVICE void begin_dq(const Machine& m, int ds_tile, int piece, Accumulato
   m.end_group();
 }
 
-/// Leaves a piece of dq to the warp that adds it.
+/// Writes a piece of dq to shared memory for the warp that adds it to global memory, after that warp has released the
+/// piece of the step before.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void hand_on(const Machine& m, const Accumulators<1, 64>& dq, int piece, int step) {
   m.wait_barrier(Tiling::piece_taken(piece), Tiling::parity(step) ^ 1u);
@@ -200,8 +215,8 @@ LYCEUM_DEVICE void hand_on(const Machine& m, const Accumulators<1, 64>& dq, int 
   arrive_as_warp(m, Tiling::piece_there(piece));
 }
 
-/// Adds the queries of a step to dk and dv of a warpgroup's keys, and hands a piece of dq on. dv is summed while ds is
-/// computed, and dk while dq is handed on.
+/// One step of a multiplying warpgroup: adds the queries of the step to dk and dv of its keys and passes its piece of
+/// dq on. The product for dv runs while ds is computed, the one for dk while dq is passed on.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void multiply_step(const Machine& m, const BackwardTask<bfloat16>& task, const CausalOrder& order,
                                  const LaneKeys& keys, int step, int query, int group, Accumulators<1, Tiling::dim>& dk,
@@ -210,7 +225,7 @@ LYCEUM_DEVICE void multiply_step(const Machine& m, const BackwardTask<bfloat16>&
   constexpr int blocks = Tiling::queries / 64;
   const int stage = Tiling::stage(step), row = 64 * group + m.thread() / 32 % 4 * 16;
   m.wait_barrier(Tiling::loaded(step), Tiling::stage_parity(step));
-  m.publish_copies();  // threads wrote it, not TMA
+  m.publish_copies();  // the loaders wrote with ordinary copies, not TMA
   Operand<1, 64> p, ds;
   LYCEUM_UNROLL
   for (int block = 0; block < blocks; ++block) {
@@ -218,7 +233,8 @@ LYCEUM_DEVICE void multiply_step(const Machine& m, const BackwardTask<bfloat16>&
     block_gradients<Tiling>(
         m, task, order, keys, 64 * group,
         {q_tile, q_tile + Tiling::d_out_in_stage, sums, sums + 4 * Tiling::queries, query + 64 * block}, p, ds, dv);
-    // The other warpgroup has read what lay here two steps ago: it has shared ds of the step between.
+    // The ds tiles are double-buffered. Overwriting this one is safe: the other warpgroup arrived at ds_there in the
+    // step before, so it has finished reading ds of two steps ago.
     share_ds<typename Tiling::ScoreTile>(m, ds, Tiling::ds_tile(step) + block * Tiling::ScoreTile::panel_bytes, row);
     if (block + 1 < blocks) begin_multiply_add<QueryTile>(m, ds, q_tile, dk);
   }
@@ -234,7 +250,8 @@ LYCEUM_DEVICE void multiply_step(const Machine& m, const BackwardTask<bfloat16>&
   arrive_as_warp(m, Tiling::used(step));
 }
 
-/// What each warpgroup that multiplies does: dk and dv of 64 keys, and a piece of what the block adds to dq.
+/// The loop of a multiplying warpgroup (`group` 0 or 1): computes dk and dv of its 64 keys and one piece of the block's
+/// contribution to dq in each step.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void multiply_backward(const Machine& m, const BackwardTask<bfloat16>& task, const QueryWalk& walk,
                                      int first, int group) {
@@ -251,7 +268,8 @@ LYCEUM_DEVICE void multiply_backward(const Machine& m, const BackwardTask<bfloat
     multiply_step<Tiling>(m, task, order, lane_keys, step, walk.tile(step) * Tiling::queries, group, dk, dv);
   }
   arrive_as_warp(m, Tiling::ds_there);
-  m.wait_barrier(Tiling::ds_there, Tiling::parity(walk.steps()));  // nobody reads keys and values any more
+  // Both warpgroups are done with the k and v tiles, which now stage dk and dv.
+  m.wait_barrier(Tiling::ds_there, Tiling::parity(walk.steps()));
   const auto keys = [&](const Rows<bfloat16>& matrix) {
     return panel_of(matrix, walk.sequence, task.shape.key_len, first, walk.kv_head, task.shape.head_dim, task.aligned);
   };
@@ -260,7 +278,8 @@ LYCEUM_DEVICE void multiply_backward(const Machine& m, const BackwardTask<bfloat
   store<KeyTile>(m, dv, Tiling::v_tile, row, 0, keys(task.dv));
 }
 
-/// One block's part of AttentionBackward: some keys of one key head.
+/// Computes dk and dv of one tile of 128 keys of one key head, and adds their contribution to dq. One thread block per
+/// call.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void attention_backward_hopper(const Machine& m, const HopperBackwardTask& task,
                                              const BlockOrder::Block& block) {

@@ -36,7 +36,7 @@ struct HopperBackward {
   }
 };
 
-/// Queries that see a key, in all query heads of its key head.
+/// The number of rows of q that one key head is multiplied with, over all its query heads.
 std::int64_t queries_of_key(const AttentionShape& shape) { return shape.heads / shape.kv_heads * shape.query_len; }
 
 template <class Tilings>
@@ -62,7 +62,8 @@ void start_one(const CudaStream& stream, const BackwardTask<bfloat16>& task) {
   }
   const DqSums dq{reinterpret_cast<float*>(sums.get()), reinterpret_cast<std::uint32_t*>(turns.get()),
                   static_cast<int>(DqSums::tiles_of(shape, Tiling::queries))};
-  const std::int64_t head_bytes = 4 * shape.head_dim;  // of q and d_out, and of dq in f32
+  // Two matrices with 4 bytes per element: q and d_out (bf16) together, and dq (f32).
+  const std::int64_t head_bytes = 4 * shape.head_dim;
   start_blocks(stream, "AttentionBackward", hopper_attention_kernel<HopperBackward<Tiling>>, Tiling::threads,
                Tiling::shared_bytes, HopperBackwardTask{task, dq},
                later_keys_first(shape, Tiling::rows, section_of(queries_of_key(shape), head_bytes)));

@@ -6,7 +6,8 @@
 
 namespace lyceum::cuda {
 
-/// Extents of the forward's tiles: a block of `warps` holds 16 · tiles queries a warp and walks over `keys` at a time.
+/// Tile extents of the forward kernel. A block has `warps` warps, each warp holds 16 · tiles queries, and the block
+/// loops over the keys in tiles of `keys`. Shared memory holds one tile each of q, k and v.
 template <int dim_, int warps_, int tiles_, int keys_>
 struct ForwardTiling {
   static constexpr int dim = dim_, warps = warps_, tiles = tiles_, keys = keys_;
@@ -17,8 +18,8 @@ struct ForwardTiling {
   static constexpr int shared_bytes = v_tile + SwizzledTile<dim>::bytes(keys);
 };
 
-/// Puts `nothing` in place of what belongs to keys after a query. Rows are queries from `query` on, columns keys from
-/// `key` on.
+/// Sets the elements whose key is later than the query to `nothing`. Rows are queries from `query` on, columns are keys
+/// from `key` on.
 template <int tiles, int columns>
 LYCEUM_DEVICE void mask_future(const CausalOrder& order, int query, int key, int lane, float nothing,
                                Accumulators<tiles, columns>& values) {
@@ -36,7 +37,8 @@ LYCEUM_DEVICE void mask_future(const CausalOrder& order, int query, int key, int
   }
 }
 
-/// The same for keys of documents before a query's own.
+/// Sets the elements whose key is in a document before the query's own to `nothing`. Rows and columns as in
+/// mask_future().
 template <int tiles, int columns>
 LYCEUM_DEVICE void mask_documents(const CausalOrder& order, int query, int key, int lane, float nothing,
                                   Accumulators<tiles, columns>& values) {
@@ -55,7 +57,7 @@ LYCEUM_DEVICE void mask_documents(const CausalOrder& order, int query, int key, 
   }
 }
 
-/// Both, for all keys that a query does not see.
+/// Sets the elements of all keys that a query does not see to `nothing`: mask_future() and mask_documents().
 template <int tiles, int columns>
 LYCEUM_DEVICE void mask(const CausalOrder& order, int query, int key, int lane, float nothing,
                         Accumulators<tiles, columns>& values) {
@@ -63,8 +65,9 @@ LYCEUM_DEVICE void mask(const CausalOrder& order, int query, int key, int lane, 
   mask_documents(order, query, key, lane, nothing, values);
 }
 
-/// The softmax of a warp's rows while their keys come by. [Milakov & Gimelshein 2018; Dao 2023]
-/// Index [t][half]: row 16 t + 8 half + lane / 4; `sum` is this lane's part.
+/// Online softmax of a warp's rows over key tiles that arrive one after another. [Milakov & Gimelshein 2018; Dao 2023]
+/// Index [t][half] is row 16 t + 8 half + lane / 4. `largest` is the row's maximum so far, `sum` this lane's part of
+/// the row's sum, `shrink` the factor by which the last step scaled older sums.
 template <int tiles>
 struct OnlineSoftmax {
   float largest[tiles][2], sum[tiles][2], shrink[tiles][2];
@@ -77,8 +80,9 @@ struct OnlineSoftmax {
     }
   }
 
-  /// scores = 2^(scale · (scores - largest)). A NaN is ignored by the maximum and comes out of the exponentials.
-  /// A row may see none of the first keys. What was summed under an older maximum is to be scaled by `shrink`.
+  /// Replaces scores by 2^(scale · (scores - largest)) and updates the row's maximum and sum. The caller must multiply
+  /// whatever it summed under the older maximum by `shrink`. The maximum ignores a NaN, which then propagates through
+  /// the exponential. A row without visible keys so far has the maximum minus infinity and gets zeros.
   template <int keys, class Machine>
   LYCEUM_DEVICE void step(const Machine& m, float scale, Accumulators<tiles, keys>& scores) {
     LYCEUM_UNROLL
@@ -123,7 +127,7 @@ struct OnlineSoftmax {
     }
   }
 
-  /// Adds the lanes' parts of the sums together.
+  /// Adds up the four lanes' parts of each row's sum.
   template <class Machine>
   LYCEUM_DEVICE void finish(const Machine& m) {
     LYCEUM_UNROLL
@@ -137,7 +141,8 @@ struct OnlineSoftmax {
   }
 };
 
-/// Divides by the sums, and writes out and log_sum_exp of a warp's rows [row, …) of the block.
+/// Divides a warp's `out` by the softmax sums, and writes out and log_sum_exp of its rows. `first` is the block's first
+/// query, `row` the warp's first row in the block.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& task, const HeadPlace& place, int first,
                                int row, OnlineSoftmax<Tiling::tiles>& softmax,
@@ -167,9 +172,10 @@ LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& ta
       panel_of(task.out, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned));
 }
 
-/// out += p·v for some queries of one head, over `steps` tiles of keys, of which tile_of(step) comes next. Of a warp's
-/// scores parts(key, scores) makes p in place; their columns are keys from `key` on. Values are copied while scores are
-/// computed, the next keys while values are summed.
+/// Adds p·v to `out` for the block's queries, which begin at `first`, over `steps` key tiles; step s uses tile
+/// tile_of(s). parts(key, scores) replaces a warp's scores by p for the tile whose first column is key `key`. The
+/// values of a tile are copied while its scores are computed, the next keys while values are summed. All threads of the
+/// block call it.
 template <class Tiling, class Machine, class Task, class TileOf, class Parts>
 LYCEUM_DEVICE void add_values(const Machine& m, const Task& task, const HeadPlace& place, int first, int steps,
                               TileOf&& tile_of, Accumulators<Tiling::tiles, Tiling::dim>& out, Parts&& parts) {
@@ -189,12 +195,12 @@ LYCEUM_DEVICE void add_values(const Machine& m, const Task& task, const HeadPlac
   const int row = m.thread() / 32 * 16 * Tiling::tiles;
   for (int step = 0; step < steps; ++step) {
     m.wait();
-    m.sync();  // the keys are there; nobody reads the last values any more
+    m.sync();  // k of this step has arrived, and every warp is done with v of the step before
     load_keys(Tiling::v_tile, task.v, step);
     Accumulators<Tiling::tiles, keys> scores;
     multiply<dim>(m, Tiling::q_tile, row, Tiling::k_tile, scores);
     m.wait();
-    m.sync();  // the values are there; nobody reads these keys any more
+    m.sync();  // v of this step has arrived, and every warp is done with k of this step
     if (step + 1 < steps) load_keys(Tiling::k_tile, task.k, step + 1);
     parts(tile_of(step) * keys, scores);
     const Operand<Tiling::tiles, keys> p(m, scores);
@@ -202,7 +208,8 @@ LYCEUM_DEVICE void add_values(const Machine& m, const Task& task, const HeadPlac
   }
 }
 
-/// One block's part of AttentionForward: some queries of one head, over all keys that they see, in order.
+/// Computes out and log_sum_exp of one tile of queries of one head, over all keys that they see, in ascending order.
+/// One thread block per call.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void attention_forward(const Machine& m, const ForwardTask<bfloat16>& task,
                                      const BlockOrder::Block& block) {

@@ -5,8 +5,9 @@
 
 namespace lyceum::cuda {
 
-/// Extents of the forward's tiles on Hopper: each of `groups` warpgroups holds 64 queries and walks over 128 keys at a
-/// time.
+/// Tile extents of the forward kernel on Hopper GPUs. Each of the block's `groups` warpgroups holds 64 queries and
+/// loops over the keys in tiles of 128. Shared memory holds the tile of q and two tiles each of k and v
+/// (double-buffered).
 template <int dim_, int groups_>
 struct HopperForwardTiling {
   static constexpr int dim = dim_, groups = groups_, tiles = 1, keys = 128;
@@ -19,8 +20,8 @@ struct HopperForwardTiling {
   static constexpr LYCEUM_HOST_DEVICE int v_tile(int step) { return v_tiles + step % 2 * KeyTile::tile_bytes; }
 };
 
-/// attention_forward() with the products of warpgroups: while the tensor cores multiply probabilities by values, the
-/// softmax of the next scores is computed. [Shah et al. 2024]
+/// attention_forward() with warpgroup products: the softmax of the next tile's scores is computed while the tensor
+/// cores multiply this tile's probabilities by its values. [Shah et al. 2024]
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void attention_forward_hopper(const Machine& m, const ForwardTask<bfloat16>& task,
                                             const BlockOrder::Block& block) {
@@ -65,7 +66,8 @@ LYCEUM_DEVICE void attention_forward_hopper(const Machine& m, const ForwardTask<
   for (int step = 0; step < steps; ++step) {
     m.wait();
     m.publish_copies();
-    m.sync();  // the next keys and these values are there; nobody reads these keys or the values before any more
+    // K of the next step and v of this one have arrived; all are done with k of this step and v of the one before.
+    m.sync();
     if (step + 1 == steps) break;
     if (step + 2 < steps) load_keys(Tiling::k_tile(step), task.k, step + 2);
     load_keys(Tiling::v_tile(step + 1), task.v, step + 1);

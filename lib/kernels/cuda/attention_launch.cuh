@@ -5,8 +5,9 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/machine_hopper.cuh"
 
-// How the tensor cores' kernels of attention are launched: a Work says how many threads a block has, what one of them
-// does, run(machine, task, block), and whether on Hopper another kernel is launched instead (`not_on_hopper`).
+// Launches of the tensor core kernels of attention. A Work type has `Task` (the kernel's parameter), `threads` (per
+// block), run(machine, task, block), which computes one block's part, and `not_on_hopper`, which is true if Hopper GPUs
+// use another kernel for the same task.
 
 namespace lyceum::cuda {
 
@@ -20,14 +21,14 @@ template <class Work>
 __global__ void __launch_bounds__(Work::threads)
     attention_kernel(const __grid_constant__ typename Work::Task task, const __grid_constant__ BlockOrder order) {
   if constexpr (Work::not_on_hopper && compiles_for_hopper) {
-    __trap();  // then it is a hopper_attention_kernel that is launched
+    __trap();  // on Hopper, hopper_attention_kernel is launched instead
   } else {
     Work::run(Machine(launched_shared()), task, order.at(blockIdx.x));
   }
 }
 
-/// Of Hopper GPUs; launched nowhere else. That a multiprocessor has one block at least is what ptxas needs to be told
-/// to move registers between warpgroups.
+/// Kernel for Hopper GPUs (sm_90a) only. The second argument of __launch_bounds__, at least one block per
+/// multiprocessor, is there because ptxas ignores setmaxnreg without it.
 template <class Work>
 __global__ void __launch_bounds__(Work::threads, 1)
     hopper_attention_kernel(const __grid_constant__ typename Work::Task task,

@@ -1,14 +1,15 @@
 #include "kernels/cuda/attention_kernels.cuh"
 #include "kernels/cuda/attention_rows.cuh"
 
-// Attention on plain cores: for double, which gradient checks use, for float, for heads longer than the tensor cores'
-// tiles, and as what these are compared with.
+// Attention without tensor cores. It is used for double (gradient checks), for float, for heads longer than the tensor
+// cores' tiles, and as the reference in tests of the tensor core kernels.
 
 namespace lyceum::cuda {
 
 namespace {
 
-/// A query's row of out. A NaN is ignored by the maximum and comes out of the exponentials.
+/// Computes one row of out per warp, with an online softmax over 32 keys at a time. The maximum ignores a NaN, which
+/// then propagates through the exponentials.
 template <class T>
 __global__ void __launch_bounds__(plain_threads) forward_kernel(ForwardTask<T> task, std::int64_t rows) {
   using A = Accumulator<T>;
@@ -40,7 +41,7 @@ __global__ void __launch_bounds__(plain_threads) forward_kernel(ForwardTask<T> t
   if (warp.lane == 0) *task.log_sum_exp.at(at.row, at.head) = largest + log(sum);
 }
 
-/// One row and head of delta.
+/// Computes delta of one row and head per warp.
 template <class T>
 __global__ void __launch_bounds__(plain_threads) delta_kernel(BackwardTask<T> task, std::int64_t rows) {
   const std::int64_t index = std::int64_t{blockIdx.x} * plain_warps + threadIdx.x / warp_size,
@@ -69,7 +70,7 @@ struct Gradient {
   }
 };
 
-/// A query's row of dq.
+/// Computes one row of dq per warp.
 template <class T>
 __global__ void __launch_bounds__(plain_threads) dq_kernel(BackwardTask<T> task, std::int64_t rows) {
   using A = Accumulator<T>;
@@ -91,7 +92,7 @@ __global__ void __launch_bounds__(plain_threads) dq_kernel(BackwardTask<T> task,
   }
 }
 
-/// A key's rows of dk and dv.
+/// Computes one row of dk and dv per warp.
 template <class T>
 __global__ void __launch_bounds__(plain_threads) dkv_kernel(BackwardTask<T> task, std::int64_t rows) {
   using A = Accumulator<T>;

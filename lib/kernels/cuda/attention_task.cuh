@@ -8,17 +8,17 @@ namespace lyceum::cuda {
 
 inline constexpr float log2_of_e = 1.4426950408889634f;
 
-/// A matrix as a kernel sees it.
+/// A row-major matrix as a kernel parameter: address and row stride in elements, without extents.
 template <class T>
 struct Rows {
   T* data;
   std::int64_t stride;
-  Rows(const Matrix<T>& matrix) : data(matrix.data), stride(matrix.stride) {}  // NOLINT: the same view
+  Rows(const Matrix<T>& matrix) : data(matrix.data), stride(matrix.stride) {}  // NOLINT: implicit by design
   Rows(T* data, std::int64_t stride) : data(data), stride(stride) {}
   LYCEUM_HOST_DEVICE T* at(std::int64_t row, std::int64_t col) const { return data + row * stride + col; }
 };
 
-/// AttentionForward in device memory.
+/// The fields of AttentionForward as a kernel parameter. Pointers are to device memory.
 template <class T>
 struct ForwardTask {
   AttentionShape shape;
@@ -27,10 +27,10 @@ struct ForwardTask {
   Rows<Accumulator<T>> log_sum_exp;
   Accumulator<T> scale;
   const std::int32_t* first_keys;  // see FirstKeys; null: 0 for all
-  bool aligned;  // all rows of q, k, v, out begin at multiples of 16 bytes, and heads are whole chunks
+  bool aligned;  // all rows of q, k, v, out begin at multiples of 16 bytes, and head_dim is a multiple of 8
 };
 
-/// AttentionBackward in device memory.
+/// The fields of AttentionBackward as a kernel parameter.
 template <class T>
 struct BackwardTask {
   AttentionShape shape;
@@ -39,17 +39,19 @@ struct BackwardTask {
   Rows<Accumulator<T>> delta;  // [sequences · query_len, heads]: Σ_d out · d_out
   Rows<T> dq, dk, dv;
   Accumulator<T> scale;
+  // See ForwardTask for first_keys and aligned
   const std::int32_t* first_keys;
   bool aligned;
 };
 
-/// Whether a matrix's rows begin at multiples of 16 bytes.
+/// True if all rows of a matrix of 16-bit elements begin at multiples of 16 bytes.
 template <class T>
 bool rows_aligned(const Matrix<T>& matrix) {
   return reinterpret_cast<std::uintptr_t>(matrix.data) % 16 == 0 && matrix.stride % 8 == 0;
 }
 
-/// Whether rows of an attention's matrices begin at multiples of 16 bytes, and heads are whole chunks.
+/// True if rows of all matrices begin at multiples of 16 bytes and head_dim is a multiple of 8, so that rows of heads
+/// are whole 16-byte chunks.
 template <class Attention>
 bool forward_aligned(const Attention& a) {
   return a.shape.head_dim % 8 == 0 && rows_aligned(a.q) && rows_aligned(a.k) && rows_aligned(a.v) &&
@@ -61,7 +63,7 @@ bool backward_aligned(const Attention& a) {
          rows_aligned(a.d_out) && rows_aligned(a.dq) && rows_aligned(a.dk) && rows_aligned(a.dv);
 }
 
-/// `a` as the kernels of any element type take it.
+/// Returns the kernel parameter for `a`.
 template <class T>
 ForwardTask<T> task_of(const AttentionForward<T>& a) {
   return {
@@ -69,7 +71,8 @@ ForwardTask<T> task_of(const AttentionForward<T>& a) {
       forward_aligned(a)};
 }
 
-/// `delta`: memory for delta_size(a.shape) numbers.
+/// Returns the kernel parameter for `a`. `delta` is scratch memory of delta_size(a.shape) elements, which the caller
+/// owns.
 template <class T>
 BackwardTask<T> task_of(const AttentionBackward<T>& a, Accumulator<T>* delta) {
   return {a.shape,
@@ -89,7 +92,7 @@ BackwardTask<T> task_of(const AttentionBackward<T>& a, Accumulator<T>* delta) {
 }
 inline std::int64_t delta_size(const AttentionShape& shape) { return shape.sequences * shape.query_len * shape.heads; }
 
-/// Which columns of a sequence's rows a query head has.
+/// The sequence, query head and key head of a block.
 struct HeadPlace {
   int sequence, head, kv_head;
   /// `index` counts the query heads of all sequences.
@@ -99,7 +102,7 @@ struct HeadPlace {
   }
 };
 
-/// Of one sequence.
+/// Returns the causal order of one sequence of the task.
 template <class Task>
 LYCEUM_HOST_DEVICE CausalOrder causal_order(const Task& task, std::int64_t sequence) {
   const AttentionShape& shape = task.shape;
@@ -107,7 +110,8 @@ LYCEUM_HOST_DEVICE CausalOrder causal_order(const Task& task, std::int64_t seque
           task.first_keys ? task.first_keys + sequence * shape.query_len : nullptr};
 }
 
-/// Rows [first, sequence's end) of a head's columns; `length` rows a sequence.
+/// Returns rows [first, length) of one sequence, restricted to the columns of one head. Each sequence has `length`
+/// rows.
 template <class T>
 LYCEUM_DEVICE Panel<T> panel_of(const Rows<T>& matrix, int sequence, std::int64_t length, int first, int head,
                                 std::int64_t head_dim, bool aligned) {

@@ -29,7 +29,8 @@ Rows<T> rows_of(const Segments& segments, const SegmentedMatrix<const T>& x, con
           x.width.data(),        y.width.data(),       x.data,          y.data};
 }
 
-/// Makes `rows` read x, or dy of a weight gradient, out of what it is picked from.
+/// Makes `rows` read x, or dy of a weight gradient (`of_dy`), from the matrix that its rows are picked from. Throws an
+/// Error if that matrix is not as wide as the weights require.
 template <class T>
 void read_picked(const Launch& launch, Rows<T>& rows, const PickedRows<T>& picked, bool of_dy,
                  std::span<const Weight> weights) {
@@ -64,7 +65,8 @@ void run_any(const Launch& launch, Rows<T> rows, const std::vector<Weight>& weig
   run_plain(launch, rows, weights);
 }
 
-/// Whether the product and the activation ran as one kernel.
+/// Launches the product and the activation as one kernel, if there is one for this work. Returns false, having launched
+/// nothing, if there is not.
 bool run_as_one(const CudaStream& stream, const GemmThenActivation<bfloat16>& work, Kernel kernel) {
   const Launch launch{stream, "GemmThenActivation", Product::forward, work.kind};
   const std::vector<Weight> weights = weights_of(work.weights, work.segments);
@@ -94,7 +96,7 @@ bool run_as_one(const CudaStream& stream, const GemmThenActivationBackward<bfloa
   return run_with_activation(launch, rows, weights, work.picked, work.gates, kernel);
 }
 
-/// float and double have no such kernel.
+/// float and double have no kernel that includes the activation.
 template <class Work>
 bool run_as_one(const CudaStream&, const Work&, Kernel) {
   return false;

@@ -8,14 +8,14 @@ namespace {
 
 constexpr int piece_threads = 128;
 
-/// f(i) for the i below `count` that fall to this thread.
+/// Calls f(i) for every i < count that belongs to this thread of a grid-stride loop.
 template <class F>
 __device__ void each_own(std::int64_t count, const F& f) {
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * piece_threads + threadIdx.x;
   for (std::int64_t i = first; i < count; i += static_cast<std::int64_t>(gridDim.x) * piece_threads) f(i);
 }
 
-/// A thread a token.
+/// One thread per token.
 template <class A>
 __global__ void __launch_bounds__(piece_threads) make_factors(PieceFactors<A> pieces) {
   each_own(pieces.logits.rows, [&](std::int64_t t) {
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(piece_threads) make_factors_backward(PieceFact
   });
 }
 
-/// A block a sequence, a thread a column, which it adds up token by token.
+/// One thread block per sequence, one thread per column of its load; it sums over the tokens in order.
 template <class A>
 __global__ void __launch_bounds__(piece_threads) load_pieces(PieceLoad<A> pieces) {
   const std::int64_t s = blockIdx.x, tokens = pieces.factors.rows, count = pieces.factors.cols;
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(piece_threads) load_pieces(PieceLoad<A> pieces
   }
 }
 
-/// A thread a token.
+/// One thread per token.
 template <class A>
 __global__ void __launch_bounds__(piece_threads) load_pieces_backward(PieceLoadBackward<A> pieces) {
   const std::int64_t count = pieces.factors.cols;
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(piece_threads) find_rows(PieceRows rows) {
            [&](std::int64_t r) { rows.source[r] = source_of(rows, rows.pair_of_row[r]); });
 }
 
-/// A block a token.
+/// One thread block per token, in a grid-stride loop.
 template <class T>
 __global__ void __launch_bounds__(piece_threads) place_pieces(PlacePieces<T> place, std::int64_t pieces) {
   const std::int64_t width = place.rows.cols;

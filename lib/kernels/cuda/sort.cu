@@ -12,9 +12,9 @@ namespace {
 
 constexpr int sort_threads = 128;
 constexpr int place_threads = 1024;
-constexpr std::int64_t chunk = 1024;  // pairs of a block
+constexpr std::int64_t chunk = 1024;  // pairs per block
 
-/// The experts of a block's pairs; −1 behind the last one.
+/// Reads the experts of a block's pairs to shared memory; −1 after the last pair.
 __device__ void read_chunk(const Matrix<const std::int32_t>& index, std::int32_t* experts) {
   const std::int64_t first = blockIdx.x * chunk, pairs = index.size(), k = index.cols;
   for (std::int64_t i = threadIdx.x; i < chunk; i += sort_threads) {
@@ -24,8 +24,9 @@ __device__ void read_chunk(const Matrix<const std::int32_t>& index, std::int32_t
   __syncthreads();
 }
 
-/// next[block, p]: how many of the block's pairs go to the expert at place p of the order, in a last column those that
-/// are none. A thread looks for its own experts: no two count at the same place.
+/// Counts the pairs of each block: next[block, p] is the number of its pairs whose expert is at position p of the
+/// order, and the last column the number of pairs without an expert in the order. Each thread counts its own experts,
+/// so no two threads write to the same element.
 __global__ void __launch_bounds__(sort_threads) count_chunk(SortByExpert sort, std::int64_t* next, IndexCheck index) {
   __shared__ std::int32_t experts[chunk];
   read_chunk(sort.index, experts);
@@ -46,8 +47,8 @@ __global__ void __launch_bounds__(sort_threads) count_chunk(SortByExpert sort, s
   }
 }
 
-/// From counts to the slot of each block's next pair for each place. One block, of which a warp has a place, and each
-/// of its lanes every 32nd chunk.
+/// Replaces the counts by the slot of each block's first pair at each position, and computes sort.begin. One thread
+/// block. A warp processes one position at a time; its lanes divide the chunks.
 __global__ void __launch_bounds__(place_threads)
     place_chunks(SortByExpert sort, std::int64_t* next, std::int64_t chunks, IndexCheck order, IndexCheck all_pairs) {
   constexpr int warps = place_threads / warp_size;
@@ -89,7 +90,7 @@ __global__ void __launch_bounds__(place_threads)
   }
   if (threadIdx.x != 0) return;
   sort.begin[places] = placed;
-  all_pairs.passes(placed + none);  // an expert twice in the order, or one that is missing
+  all_pairs.passes(placed + none);  // differs from the number of pairs if the order has an expert twice or lacks one
 }
 
 __global__ void __launch_bounds__(sort_threads) place_pairs(SortByExpert sort, const std::int64_t* next) {
@@ -120,7 +121,7 @@ void run(const CudaStream& stream, const SortByExpert& sort) {
   const auto memory = stream.memory().allocate(static_cast<std::size_t>(chunks * (places + 1)) * sizeof(std::int64_t),
                                                MemoryKind::buffers);
   auto* next = reinterpret_cast<std::int64_t*>(memory.get());
-  if (pairs) {  // a choice of none gets no slot
+  if (pairs) {  // pairs without an expert have no slot: −1
     check(cudaMemsetAsync(sort.slot_pair.data(), 0xff, sort.slot_pair.size_bytes(), stream.handle()), "SortByExpert");
     check(cudaMemsetAsync(sort.pair_slot.data(), 0xff, sort.pair_slot.size_bytes(), stream.handle()), "SortByExpert");
   }

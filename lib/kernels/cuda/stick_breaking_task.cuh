@@ -5,7 +5,7 @@
 
 namespace lyceum::cuda {
 
-/// StickBreakingForward in device memory.
+/// The fields of StickBreakingForward as a kernel parameter. Pointers are to device memory.
 template <class T>
 struct StickForwardTask {
   AttentionShape shape;
@@ -13,11 +13,11 @@ struct StickForwardTask {
   Rows<T> out;
   Rows<double> log_rest;
   Accumulator<T> scale;
-  const std::int32_t* first_keys;  // as in ForwardTask
+  const std::int32_t* first_keys;  // see ForwardTask, also for aligned
   bool aligned;
 };
 
-/// StickBreakingBackward in device memory.
+/// The fields of StickBreakingBackward as a kernel parameter.
 template <class T>
 struct StickBackwardTask {
   AttentionShape shape;

@@ -7,7 +7,7 @@ namespace lyceum::cuda {
 
 namespace {
 
-/// Keys of which backward keeps the values of their spans: 512 bytes per query and head.
+/// Number of keys per section of the backward pass. Its spans take 512 bytes of scratch memory per query and head.
 constexpr int section_keys = 1024;
 
 template <class Tiling>
