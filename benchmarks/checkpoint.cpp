@@ -1,6 +1,7 @@
-// mpirun -n RANKS benchmarks/checkpoint [TENSORS MEGABYTES]: a model's tensors and both moments, most of them matrices
-// of experts and some norm vectors, saved and read back by all ranks in a directory below the current one. Then saved
-// once more in the background: the time that training would stop for, beside that of the plain save.
+// mpirun -n RANKS benchmarks/checkpoint [TENSORS MEGABYTES]
+// All ranks save a model's tensors with both moments (mostly expert matrices, some norm vectors) in a directory below
+// the current one, and read them back. Then they save once more in the background, to compare the time that training
+// would stop for with that of the plain save.
 #include "io/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
@@ -17,7 +18,8 @@
 namespace lyceum {
 namespace {
 
-/// `tensors` logical tensors, every fourth a vector, of about `bytes` bytes together; owned round robin.
+/// Returns this rank's share of `tensors` logical tensors of about `bytes` bytes in total, assigned round-robin. Every
+/// fourth is a vector. All refer to the memory of `values`, which is overwritten.
 std::vector<CheckpointPiece> make_pieces(const ProcessGroup& group, std::int64_t tensors, double bytes,
                                          std::vector<float>& values) {
   const std::int64_t cols = 512;
@@ -39,13 +41,14 @@ CheckpointHeader header(std::int64_t step) {
   return {.run_uuid = "u", .step = step, .mesh = "", .config = "", .trainer_state = "{}"};
 }
 
-/// Seconds of the slowest rank.
+/// Returns the largest `seconds` of all ranks. Collective.
 double most(const ProcessGroup& group, double seconds) {
   group.all_reduce(std::span(&seconds, 1), Reduction::max);
   return seconds;
 }
 
-/// `plain`: seconds of write_checkpoint() with these pieces.
+/// Measures a background checkpoint. `plain` is the time in seconds of write_checkpoint() with the same slices.
+/// Collective.
 void measure_background(const ProcessGroup& group, const std::filesystem::path& root,
                         std::span<const CheckpointPiece> pieces, double plain) {
   const auto begin = Clock::now();

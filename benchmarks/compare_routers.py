@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Every router, gate, loss and baseline of Lyceum, every kind of attention and sub-dimensions, against PyTorch in
-float64 (reference_model.py), on the CPU.
+"""Compares Lyceum with PyTorch in float64 (reference_model.py) on the CPU: every router, gate, loss and baseline, every kind
+of attention, and sub-dimensions.
 
     .venv/bin/python benchmarks/compare_routers.py [--cases REGEX] [--seed N] [--program PATH] [--json OUT]
 
-Both sides train tiny models for 16 steps from the weights of one checkpoint. Losses and gradient norm of every step,
-the validation's loss, the weights at the end and the counts of the tokens' choices must agree. Needs
+Both sides train tiny models for 16 steps from the weights of one checkpoint. The losses and the gradient norm of every step,
+the validation loss, the final weights and the counts of the routers' choices must agree. Needs
 `scripts/install-deps.sh --torch` and a built program.
 """
 import argparse
@@ -24,13 +24,13 @@ from torch import Tensor
 from compare_pytorch import ROOT, conclude, relative, write_tokens
 from reference_model import Router, Training, Weights
 
-# Largest relative difference allowed between f32 and float64. About 1e-6 is seen, and no choice that differs.
+# Largest relative difference allowed between f32 and float64. Typical are 1e-6 and no choice that differs.
 LIMIT = 1e-5
 COLUMNS = ("loss", "router losses", "gradient norm", "validation", "weights")
 
-# The configuration of both sides. A step is two passes of two sequences, so that it matters whether something is counted over
-# a sequence, a pass or a batch. With AdamW's usual eps of 1e-8 a gradient that is nothing but rounding moves its weight
-# by the whole learning rate, which happens to one of these tens of thousands of weights in some cases.
+# The configuration of both sides. A step consists of two passes of two sequences, so the cases distinguish counts over
+# a sequence, a pass and a batch. AdamW's eps is larger than its usual 1e-8: otherwise, in some cases, one of tens of
+# thousands of weights has a gradient that is pure rounding error, and would move by the whole learning rate.
 BASE = {
     "run.steps": 16, "run.seed": 7,
     "batch.global": 4, "batch.micro": 2, "batch.seq_len": 32,
@@ -56,7 +56,7 @@ BASE = {
 
 
 def keys(**changes) -> dict:
-    """moe_top_k=3 is moe.top_k = 3."""
+    """Converts keyword arguments to configuration keys: moe_top_k=3 becomes {"moe.top_k": 3}."""
     return {key.replace("_", ".", 1): value for key, value in changes.items()}
 
 
@@ -66,15 +66,17 @@ def attention_experts(**changes) -> dict:
 
 
 def pieces(**changes) -> dict:
-    """4 of 8 pieces in both halves, 3 of them shared, fused and balanced, where nothing else is said. A piece may count
-    8 times what it does in a dense half: with initial weights as large as elsewhere, rounding would show in gradients."""
+    """Sub-dimensions in both halves, by default 4 active ones of 8, 3 of them shared, with fusion and balance loss.
+
+    A sub-dimension may count 8 times as much as in a dense half. With initial weights as large as in other cases, rounding
+    would therefore show in the gradients."""
     paper = {"attention": 8, "ffn": 8, "active": 4, "shared": 3, "fusion_width": -1}
     own = {f"sub_dimensions.{key}": value for key, value in (paper | changes).items()}
     return keys(moe_experts=0, model_init_std=0.1, balance_sub_dimension=0.05) | own
 
 
-# What a bias of keys adds to all scores of a query alike changes nothing: where positions turn slowly, its gradient is
-# nearly nothing but rounding.
+# A bias of keys adds the same number to all scores of a query, which changes nothing. With slowly rotating positions,
+# its gradient is therefore almost only rounding error, so eps is larger.
 BIASES = keys(model_qkv_bias=1, optim_eps=1e-3)
 EVEN = keys(balance_expert=0.05)
 EVEN_BATCH = keys(balance_expert=0.05, balance_scope="batch")
@@ -188,7 +190,7 @@ CASES = {
 
 
 class Comparison:
-    """Both runs of a case, in a folder."""
+    """A case: trains both sides in a folder and compares them."""
 
     def __init__(self, config: dict, program: str, directory: Path):
         self.config, self.program, self.directory, self.run = config, program, directory, directory / "run"
@@ -200,7 +202,7 @@ class Comparison:
         return torch.from_numpy(write_tokens(self.directory / name, count + 1, self.config["model.vocab"], seed))
 
     def differences(self) -> dict[str, float]:
-        """The largest relative one of each column, and by how much counts of choices differ."""
+        """Returns the largest relative difference of each column, and the total difference of the counts of choices."""
         theirs = self.train_lyceum()
         training = Training(self.config, self.weights(0))
         worst = dict.fromkeys(COLUMNS, 0.0) | {"counts": 0}
@@ -218,7 +220,7 @@ class Comparison:
         return worst
 
     def train_lyceum(self) -> list[dict]:
-        """Metrics of every step; raises where the program fails."""
+        """Trains with Lyceum and returns the metrics of every step. Raises RuntimeError if the program fails."""
         own = {
             "run.dir": self.run, "run.precision": "f32", "run.device": "cpu", "run.threads": 1,
             "data.train": self.directory / "train", "data.valid": self.directory / "valid", "data.order": "sequential",
@@ -232,7 +234,7 @@ class Comparison:
         return [{key: math.nan if value is None else value for key, value in step.items()} for step in steps]
 
     def weights(self, step: int) -> Weights:
-        """Every tensor of the model, by its name in the checkpoint."""
+        """Returns the weights of the checkpoint of step `step`, by their names in it."""
         found: Weights = {}
 
         def add(name: str, item) -> None:
@@ -244,7 +246,7 @@ class Comparison:
         return found
 
     def differing_counts(self, step: int, counts: dict[Router, Tensor]) -> int:
-        """The sum of the differences between a step's counts, of choices made and dropped, and those of routing.h5."""
+        """Returns the total absolute difference between a step's counts of choices, made and dropped, and those in routing.h5."""
         if not counts:
             return 0
         with h5py.File(self.run / "routing.h5") as file:
@@ -257,7 +259,7 @@ class Comparison:
 
 
 def larger(a: float, b: float) -> float:
-    return a if a != a or b <= a else b  # once NaN, always NaN
+    return a if a != a or b <= a else b  # NaN is kept, like the largest number
 
 
 def parse_arguments() -> argparse.Namespace:
