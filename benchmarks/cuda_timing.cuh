@@ -21,6 +21,7 @@ inline void must(cudaError_t code, const char* call) {
   require(code == cudaSuccess, "{}: {}", call, cudaGetErrorString(code));
 }
 
+/// Owns device memory for `count` elements of T, outside of the stream's allocator.
 template <class T>
 class DeviceArray {
  public:
@@ -49,6 +50,7 @@ static __global__ void fill_kernel(std::uint16_t* values, std::size_t count, std
   }
 }
 
+/// Fills an array on the stream, see fill_kernel().
 inline void fill(const CudaStream& stream, const DeviceArray<bfloat16>& array, std::uint32_t seed) {
   fill_kernel<<<1024, 256, 0, stream.handle()>>>(reinterpret_cast<std::uint16_t*>(array.data()), array.size(), seed);
   must(cudaGetLastError(), "fill_kernel");

@@ -14,6 +14,7 @@
 
 namespace lyceum {
 
+/// Options of measure_steps(), in addition to the configuration.
 struct StepBenchOptions {
   int steps = 5;
   std::string json, tokens;  // tokens: prefix of token files; empty: random tokens
@@ -27,6 +28,7 @@ struct Kernel {
   std::int64_t calls;
 };
 
+/// Results of measure_steps(), as rank 0 prints them.
 struct StepBenchResult {
   int ranks = 1;
   DeviceReport device;  // rank 0's

@@ -69,6 +69,7 @@ LYCEUM_DEVICE void score_gradients(const Machine& m, float scale, const CausalOr
   mask_documents(order, first + row, key, m.thread() % 32, 0, dp);
 }
 
+/// Multiplies all accumulators by `factor`.
 template <int tiles, int columns>
 LYCEUM_DEVICE void scale_all(Accumulators<tiles, columns>& values, float factor) {
   LYCEUM_UNROLL
@@ -239,6 +240,7 @@ LYCEUM_DEVICE void transposed_gradients(const Machine& m, const TransposedMask& 
 /// head, query tiles [first, first + count) of `queries` rows. Step s is tile s % count of the group's head s / count.
 struct QueryWalk {
   int sequence, kv_head, group, first, count;
+  /// block.head counts the key heads of all sequences.
   template <class Task>
   LYCEUM_DEVICE QueryWalk(const Task& task, const BlockOrder::Block& block, int first_key, int keys, int queries) {
     const int kv_heads = static_cast<int>(task.shape.kv_heads);
@@ -249,6 +251,7 @@ struct QueryWalk {
     first = order.first_query(first_key) / queries;
     count = (order.end_query(first_key + keys - 1) + queries - 1) / queries - first;
   }
+  /// Number of steps, and the query head and the tile of queries of a step.
   LYCEUM_DEVICE int steps() const { return group * count; }
   LYCEUM_DEVICE int head(int step) const { return kv_head * group + step / count; }
   LYCEUM_DEVICE int tile(int step) const { return first + step % count; }

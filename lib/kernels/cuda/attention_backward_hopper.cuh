@@ -30,6 +30,7 @@ struct HopperBackwardTiling {
   static constexpr int dq_pieces = ds_tiles + 2 * ScoreTile::tile_bytes, barriers = dq_pieces + 4 * piece_bytes;
   static constexpr int shared_bytes = barriers + 10 * 8;
 
+  /// Shared-memory offsets of the stage and of the ds tile of a step; both are double-buffered.
   static constexpr LYCEUM_HOST_DEVICE int stage(int step) { return stages + step % 2 * stage_bytes; }
   static constexpr LYCEUM_HOST_DEVICE int ds_tile(int step) { return ds_tiles + step % 2 * ScoreTile::tile_bytes; }
   /// Shared-memory offsets of this block's contribution to a piece of dq, and of the sum of the earlier blocks'
@@ -58,6 +59,7 @@ struct HopperBackwardTiling {
   static constexpr LYCEUM_HOST_DEVICE std::uint32_t parity(int step) { return static_cast<std::uint32_t>(step) & 1u; }
   static constexpr LYCEUM_HOST_DEVICE std::uint32_t stage_parity(int step) { return parity(step / 2); }
 
+  /// Initialises the barriers. One thread calls it, before the block's first barrier.
   template <class Machine>
   LYCEUM_DEVICE static void begin_barriers(const Machine& m) {
     m.begin_barrier(keys_loaded, loaders);

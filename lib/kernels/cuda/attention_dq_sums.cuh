@@ -25,6 +25,7 @@ struct DqSums {
   std::uint32_t* turns;  // [pieces()]: the number of blocks that have added to a piece; zero at launch
   int tiles;             // query tiles per sequence
 
+  /// Number of tiles per sequence, and of pieces in total, if a tile has `queries` queries.
   static std::int64_t tiles_of(const AttentionShape& shape, int queries) {
     return (shape.query_len + queries - 1) / queries;
   }
@@ -48,6 +49,7 @@ struct DqTurn {
       : number(order.end_tile(query, queries, keys) - 1 - key_tile), last(order.first_tile(query, keys) == key_tile) {}
 };
 
+/// The parameter of the Hopper kernel: `of` is the task of the attention, `dq` the sums of its dq.
 struct HopperBackwardTask {
   BackwardTask<bfloat16> of;
   DqSums dq;

@@ -115,6 +115,7 @@ struct OnlineSoftmax {
     }
   }
 
+  /// Multiplies what was summed before the last step() by that step's `shrink`.
   template <int dim>
   LYCEUM_DEVICE void rescale(Accumulators<tiles, dim>& out) const {
     LYCEUM_UNROLL

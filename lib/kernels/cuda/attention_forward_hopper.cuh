@@ -16,6 +16,7 @@ struct HopperForwardTiling {
   using KeyTile = PanelTile<dim, keys>;
   static constexpr int q_tile = 0, k_tiles = QueryTile::tile_bytes, v_tiles = k_tiles + 2 * KeyTile::tile_bytes;
   static constexpr int shared_bytes = v_tiles + 2 * KeyTile::tile_bytes;
+  /// Shared-memory offsets of the tiles of a step.
   static constexpr LYCEUM_HOST_DEVICE int k_tile(int step) { return k_tiles + step % 2 * KeyTile::tile_bytes; }
   static constexpr LYCEUM_HOST_DEVICE int v_tile(int step) { return v_tiles + step % 2 * KeyTile::tile_bytes; }
 };

@@ -17,6 +17,7 @@ inline constexpr bool compiles_for_hopper = true;
 inline constexpr bool compiles_for_hopper = false;
 #endif
 
+/// Kernel for tensor cores of compute capability 8.0. One thread block per block of `order`.
 template <class Work>
 __global__ void __launch_bounds__(Work::threads)
     attention_kernel(const __grid_constant__ typename Work::Task task, const __grid_constant__ BlockOrder order) {
@@ -40,6 +41,7 @@ __global__ void __launch_bounds__(Work::threads, 1)
 #endif
 }
 
+/// Launches `kernel` with one thread block per block of `order`. Throws an Error if these are too many for a launch.
 template <class Task>
 void start_blocks(const CudaStream& stream, const char* name, void (*kernel)(Task, BlockOrder), int threads,
                   int shared_bytes, const Task& task, const BlockOrder& order) {

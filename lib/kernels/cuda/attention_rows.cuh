@@ -32,9 +32,11 @@ struct WarpRow {
     other_sums = sums + dim;
     for (std::int64_t d = lane; d < dim; d += warp_size) sums[d] = other_sums[d] = 0;
   }
+  /// Number of elements of shared memory per warp.
   __host__ __device__ static std::int64_t size(std::int64_t dim) { return 2 * warp_size + 2 * dim; }
 };
 
+/// Returns Σ a[d] · b[d] over `count` elements, computed by one thread.
 template <class T>
 __device__ Accumulator<T> dot(const T* a, const T* b, std::int64_t count) {
   Accumulator<T> sum = 0;
@@ -128,6 +130,7 @@ void start_rows(const CudaStream& stream, const char* name, void (*kernel)(Task,
   start_shared(stream, name, kernel, static_cast<unsigned>(blocks), plain_threads, shared, task, rows);
 }
 
+/// Bytes of dynamic shared memory per thread block for its WarpRows.
 template <class T>
 std::size_t warp_row_bytes(const AttentionShape& shape) {
   return plain_warps * static_cast<std::size_t>(WarpRow<Accumulator<T>>::size(shape.head_dim)) * sizeof(Accumulator<T>);

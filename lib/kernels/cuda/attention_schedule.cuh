@@ -15,9 +15,11 @@ struct BlockOrder {
   std::int64_t section;       // heads per section
   bool last_tile_first;       // the last queries see the most keys; the first keys are seen by the most queries
 
+  /// A head, counting those of all sequences, and a tile of its rows.
   struct Block {
     int head, tile;
   };
+  /// Number of thread blocks, and the work of the one with index `index`.
   LYCEUM_HOST_DEVICE std::int64_t blocks() const { return heads * tiles; }
   LYCEUM_HOST_DEVICE Block at(std::int64_t index) const {
     const std::int64_t first = index / (section * tiles) * section;

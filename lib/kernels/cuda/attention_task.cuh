@@ -90,6 +90,7 @@ BackwardTask<T> task_of(const AttentionBackward<T>& a, Accumulator<T>* delta) {
           a.first_keys.data(),
           backward_aligned(a)};
 }
+/// Number of elements of BackwardTask::delta, which is also the number of rows over all query heads.
 inline std::int64_t delta_size(const AttentionShape& shape) { return shape.sequences * shape.query_len * shape.heads; }
 
 /// The sequence, query head and key head of a block.

@@ -57,6 +57,8 @@ decltype(auto) with_tilings(std::int64_t head_dim, F&& f) {
 /// True if the Hopper kernels are used for this head_dim. With shorter heads, too much of a tile would be padding.
 constexpr bool fits_hopper(std::int64_t head_dim) { return head_dim > 32 && head_dim <= 128; }
 
+/// Calls f.template operator()<HopperTilings<…>>() with the smallest tiles that hold a head of `head_dim` columns, for
+/// which fits_hopper() is true.
 template <class F>
 decltype(auto) with_hopper_tilings(std::int64_t head_dim, F&& f) {
   if (head_dim <= 64) return f.template operator()<HopperTilings<64>>();

@@ -25,6 +25,8 @@ class Blas {
   const GemmChoices& choices() const { return choices_; }
   void pin(const GemmChoices& choices);
 
+  /// Computes the product. Throws an Error if extents do not fit or no algorithm with a fixed order of summation
+  /// exists.
   template <class T, class Out>
   void multiply(const CudaStream& stream, const Gemm<T, Out>& gemm);
   /// Computes the product with its sum over k split as cut_sum() says: each part goes to its own memory, then the parts
@@ -43,11 +45,13 @@ class Blas {
 
   template <class T, class Out>
   void multiply_batch(const CudaStream& stream, const Gemm<T, Out>& gemm, std::int32_t batch);
+  /// Returns the plan of a shape, with the pinned, the timed or the proposed algorithm.
   std::shared_ptr<Plan> make_plan(const CudaStream& stream, const GemmShape& shape, const Operands& operands);
   std::size_t time(const CudaStream& stream, const Plan& plan, std::span<const cublasLtMatmulAlgo_t> proposals,
                    Operands operands) const;
   void execute(const CudaStream& stream, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm,
                const Operands& operands) const;
+  /// Returns the workspace, which the first call allocates.
   std::byte* workspace(const CudaStream& stream);
 
   cublasLtHandle_t handle_ = nullptr;

@@ -39,6 +39,7 @@ __global__ void __launch_bounds__(column_threads)
   }
 }
 
+/// Adds the partial sums of all chunks to `sums`, in order. One thread per column.
 template <class A>
 __global__ void __launch_bounds__(column_threads)
     add_column_chunks(const A* partial, std::int64_t chunks, std::span<A> sums) {

@@ -47,6 +47,7 @@ struct alignas(width * sizeof(T) < 16 ? width * sizeof(T) : 16) Pack {
   __device__ const T& operator[](int i) const { return values[i]; }
 };
 
+/// Read and write `width` elements at an address that is aligned to the pack.
 template <int width, class T>
 __device__ Pack<std::remove_const_t<T>, width> load(T* from) {
   return *reinterpret_cast<const Pack<std::remove_const_t<T>, width>*>(from);

@@ -32,6 +32,7 @@ namespace lyceum::grouped {
 /// not aligned to 16 bytes or the GPU is not sm_90.
 enum class Kernel { automatic, plain, mma_sync, cooperative, ping_pong, clustered };
 
+/// Run a grouped product with the given kernel. They throw an Error if shapes do not fit or the kernel cannot be used.
 template <class T>
 void run(const CudaStream& stream, const GroupedGemm<T>& grouped, Kernel kernel);
 template <class T>

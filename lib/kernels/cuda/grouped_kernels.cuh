@@ -57,11 +57,13 @@ void add_gate_gradients(const CudaStream& stream, const char* name, const GatesO
 struct KernelCounts {
   std::array<std::int64_t, 6> products{}, with_activation{};
 };
+/// Counts one launch of a product with `kernel` in the stream's KernelCounts.
 inline void count_product(const Launch& launch, Kernel kernel) {
   auto& [products, with_activation] = launch.stream.keep<KernelCounts>();
   ++(launch.activation ? with_activation : products)[static_cast<std::size_t>(kernel)];
 }
 
+/// Runs the product without tensor cores.
 template <class T>
 void run_plain(const Launch& launch, const Rows<T>& rows, std::span<const Weight> weights);
 
@@ -70,6 +72,7 @@ void run_plain(const Launch& launch, const Rows<T>& rows, std::span<const Weight
 /// requires wgmma and some expert cannot use it.
 bool run_on_tensor_cores(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights,
                          Kernel kernel);
+/// Runs the product with mma.sync. Rows may have any alignment.
 void run_mma(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights);
 /// Runs the product with wgmma. Every weight must be empty or satisfy wgmma_takes().
 void run_wgmma(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights, Kernel kernel);

@@ -85,6 +85,7 @@ class MmaTile {
         a_(expert.a, expert.a_stride, corner.m, expert.filled, expert.k, expert.a_picked),
         b_(expert.b, expert.b_stride, corner.n, expert.n, expert.k, expert.b_picked) {}
 
+  /// Computes and writes the tile. Afterwards the block may compute another tile in the same shared memory.
   LYCEUM_DEVICE void run() {
     const int steps = (expert_.k + Tiling::k - 1) / Tiling::k;
     machine_.each([](MmaThread& t) {
@@ -113,6 +114,7 @@ class MmaTile {
   }
 
  private:
+  /// Shared-memory offsets of the operands of a step: a ring of `stages` stages.
   LYCEUM_DEVICE static int a_at(int step) { return step % Tiling::stages * 2 * Tiling::operand_bytes; }
   LYCEUM_DEVICE static int b_at(int step) { return a_at(step) + Tiling::operand_bytes; }
 
@@ -126,6 +128,7 @@ class MmaTile {
     if (step < steps && !source.aligned) machine_.each([&](MmaThread& t) { put<AlongK>(t.index, base, t.fetched); });
   }
 
+  /// Begins a thread's two copies of an operand, or loads them to registers if rows are not aligned.
   template <bool AlongK, bool Picked>
   LYCEUM_DEVICE void fetch(const MmaSource<AlongK, Picked>& source, MmaThread& t, int step, int base) {
     LYCEUM_UNROLL
@@ -151,6 +154,7 @@ class MmaTile {
       t.picked[i] = source.row(step, (t.index + i * Tiling::threads) / MmaOperand<AlongK>::chunks);
     }
   }
+  /// Stores the chunks that fetch() loaded to registers.
   template <bool AlongK>
   LYCEUM_DEVICE void put(int thread, int base, const Chunk (&fetched)[2]) {
     LYCEUM_UNROLL
@@ -183,6 +187,8 @@ class MmaTile {
   LYCEUM_DEVICE static int row_of(const MmaThread& t) { return t.index / 32 / Tiling::warps_n * Tiling::warp_m; }
   LYCEUM_DEVICE static int col_of(const MmaThread& t) { return t.index / 32 % Tiling::warps_n * Tiling::warp_n; }
 
+  /// Writes a thread's elements of c: adds them to a weight gradient, rounds results to bf16, and zeroes rows from
+  /// `filled` on.
   LYCEUM_DEVICE void write(const MmaThread& t) {
     const int lane = t.index % 32;
     const std::uintptr_t pair = product == Product::weight_grad ? 8 : 4;  // bytes

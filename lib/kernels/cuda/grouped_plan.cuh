@@ -30,6 +30,7 @@ struct PlanSpace {
   Expert* ordered;           // [experts], by slot
   std::int32_t* first_tile;  // [experts + 1], by slot
 
+  /// Size of the memory for a plan of so many experts.
   static constexpr std::size_t bytes(std::size_t experts) {
     return 2 * experts * sizeof(Expert) + (experts + 1) * sizeof(std::int32_t);
   }

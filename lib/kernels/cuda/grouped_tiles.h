@@ -87,6 +87,7 @@ struct Expert {
   std::int32_t across = 0;
 };
 
+/// Returns the operand of the product whose rows are picked.
 template <class T>
 constexpr Pick picked_operand(Product product, const Rows<T>& rows) {
   if (rows.picked_dy.row) return Pick::a;
@@ -106,6 +107,7 @@ LYCEUM_HOST_DEVICE std::int32_t activated_width(Product product, const Weight& w
   return product == Product::dgrad ? weight.cols : weight.rows / inputs;
 }
 
+/// Returns the product of expert `e` of the bank. An expert without rows, or with an empty weight, has no tiles.
 template <class T>
 LYCEUM_HOST_DEVICE Expert expert_of(Product product, const Rows<T>& rows, const Weight& weight, std::int64_t e) {
   Expert expert;
@@ -159,6 +161,7 @@ struct Lines {
   std::int64_t stride;
   std::int32_t width, count;
 };
+/// Return the layout in memory of an expert's operands a and b.
 LYCEUM_HOST_DEVICE Lines lines_of_a(Product product, const Expert& expert) {
   const bool along_k = a_along_k(product);
   return {expert.a, expert.a_stride, along_k ? expert.k : expert.m, along_k ? expert.filled : expert.k};
@@ -168,6 +171,7 @@ LYCEUM_HOST_DEVICE Lines lines_of_b(Product product, const Expert& expert) {
   return {expert.b, expert.b_stride, along_k ? expert.k : expert.n, along_k ? expert.inputs * expert.n : expert.k};
 }
 
+/// Number of tiles of an expert's result.
 LYCEUM_HOST_DEVICE std::int32_t tiles_of(const Expert& expert, int tile_m, int tile_n) {
   return ((expert.m + tile_m - 1) / tile_m) * ((expert.n + tile_n - 1) / tile_n);
 }

@@ -39,6 +39,7 @@ struct TensorMaps {
     write_map(b + slot, b_template, lines_of_b(product, expert));
 #endif
   }
+  /// Makes the maps that this thread wrote visible to the kernels that use them.
   __device__ void finish() const {
 #ifdef LYCEUM_HOPPER
     hopper::tensor_map_release();
@@ -74,6 +75,8 @@ struct TensorMapsWithResults : TensorMaps {
 /// be a valid device address; the device replaces it. Throws an Error if the driver fails.
 CUtensorMap map_of(int lines, void* somewhere);
 
+/// Computes plan and tensor maps on the device, then launches the product in the tiles of `Tiling`, with one persistent
+/// block per multiprocessor. Counts it in KernelCounts.
 template <Product product, Pick picked, class Act, class Tiling>
 void run_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights) {
   using Tile = TileOf<product, Act, Tiling>;

@@ -139,9 +139,11 @@ struct PickedCopies {
   static constexpr int lines = AlongK ? Extent : 64, boxes = AlongK ? 1 : Extent / 64;
   static constexpr int count = lines / 16;  // lines per box and thread
 
+  /// Line of a box that thread `thread` copies as its i-th.
   LYCEUM_HOST_DEVICE static int line(int thread, int i) { return thread / 8 + 16 * i; }
   /// First of the eight elements within the row in memory.
   LYCEUM_HOST_DEVICE static int element(int thread, int box) { return box * 64 + thread % 8 * 8; }
+  /// Byte offset within the stage that the thread copies its chunk of that line to.
   LYCEUM_HOST_DEVICE static std::uint32_t offset(int thread, int i, int box) {
     return static_cast<std::uint32_t>(box) * (64 * 128) +
            tma_swizzle(static_cast<std::uint32_t>(line(thread, i)), static_cast<std::uint32_t>(thread % 8 * 16));

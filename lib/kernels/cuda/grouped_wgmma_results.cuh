@@ -47,6 +47,7 @@ LYCEUM_DEVICE int unit_of(const Expert& expert) {
   return expert.c_stride % 2 == 0 && address % 4 == 0 ? 2 : 1;
 }
 
+/// Address of an element of the activation's output.
 LYCEUM_DEVICE std::uint16_t* activated_at(const Expert& expert, std::int32_t row, std::int32_t col) {
   return static_cast<std::uint16_t*>(expert.activated) + static_cast<std::int64_t>(row) * expert.n + col;
 }

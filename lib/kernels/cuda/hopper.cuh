@@ -40,6 +40,7 @@ __device__ __forceinline__ void mbarrier_arrive_at(std::uint32_t address, std::u
       "r"(block)
       : "memory");
 }
+/// Arrives at a barrier and increases by `bytes` the number of bytes that its phase waits for.
 __device__ __forceinline__ void mbarrier_arrive_expect(std::uint32_t address, std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes) : "memory");
 }
@@ -172,6 +173,7 @@ __device__ __forceinline__ void take_registers() {
 
 /// Must be executed before the first wgmma that uses these registers, or shared memory written since.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+/// Makes the products since the last call one group.
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 /// Waits until at most `Pending` groups of products are incomplete.
 template <int Pending>

@@ -16,6 +16,7 @@ class Machine {
   __device__ __forceinline__ int thread() const { return static_cast<int>(threadIdx.x); }
   __device__ __forceinline__ void sync() const { __syncthreads(); }
   __device__ __forceinline__ void sync_warp() const { __syncwarp(); }
+  /// Address of shared memory at `offset`.
   template <class T>
   __device__ __forceinline__ T* shared(int offset) const {
     return reinterpret_cast<T*>(memory_ + offset);
@@ -32,21 +33,26 @@ class Machine {
   /// Waits until this thread's copies are complete.
   __device__ __forceinline__ void wait() const { ptx::wait_copies(); }
 
+  /// Load four 8 x 8 matrices of 16-bit elements (ldmatrix.x4), as they are or transposed. Lane 8 i + r passes the
+  /// offset of row r of matrix i.
   __device__ __forceinline__ void load_matrices(std::uint32_t (&words)[4], int offset) const {
     ptx::ldmatrix<false>(words, address(offset));
   }
   __device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&words)[4], int offset) const {
     ptx::ldmatrix<true>(words, address(offset));
   }
+  /// Computes c += a · b for a [16, 16] and b [16, 8] of the warp, see MmaLayout.
   __device__ __forceinline__ void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
                                       std::uint32_t b1) const {
     ptx::mma(c, a, b0, b1);
   }
 
+  /// Returns `value` of the lane whose index differs in the bits of `mask`. All lanes must call it.
   template <class T>
   __device__ __forceinline__ T from_lane_xor(T value, int mask) const {
     return __shfl_xor_sync(0xffffffffu, value, mask);
   }
+  /// Rounds both numbers to bfloat16 and packs them, `low` in the lower half.
   __device__ __forceinline__ std::uint32_t pack(float low, float high) const { return ptx::bf16_pair(low, high); }
   /// Splits a word into its two bf16 elements.
   __device__ __forceinline__ void unpack(std::uint32_t word, float& low, float& high) const {

@@ -23,6 +23,7 @@ class HopperMachine : public Machine {
   /// Returns `value`, which must be equal in all lanes of a warp. The compiler can then keep it, and values derived
   /// from it, in one uniform register per warp.
   __device__ __forceinline__ int uniform(int value) const { return __shfl_sync(0xffffffffu, value, 0); }
+  /// Address of shared memory at `offset`, for descriptors.
   __device__ __forceinline__ std::uint32_t shared_address(int offset) const { return address(offset); }
   /// Writes to shared memory. Products and bulk copies may read it after publish_copies().
   template <class T>
@@ -84,6 +85,7 @@ class HopperMachine : public Machine {
     hopper::wgmma_words<8 * count>(flat(d), a, b);
   }
 
+  /// Initialises a barrier, whose phases complete after `arrivals` arrivals.
   __device__ __forceinline__ void begin_barrier(int barrier, int arrivals) const {
     hopper::mbarrier_init(address(barrier), static_cast<std::uint32_t>(arrivals));
   }
@@ -197,6 +199,7 @@ class HopperMachine : public Machine {
       return __ldg(from);
     }
   }
+  /// Prefetches a line of global memory to the L2 cache.
   __device__ __forceinline__ void prefetch(const void* from) const {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
   }

@@ -18,6 +18,7 @@ namespace lyceum {
 // fit into its registers.
 constexpr int router_threads = 256, router_warps = router_threads / warp_size;
 
+/// Index of the thread's warp in the block, and of its lane in the warp.
 __device__ inline int warp() { return static_cast<int>(threadIdx.x) / warp_size; }
 __device__ inline int lane() { return static_cast<int>(threadIdx.x) % warp_size; }
 
@@ -91,6 +92,7 @@ void with_held(std::int64_t cols, const F& f) {
   if (cols <= 8 * warp_size) return f.template operator()<8, scores>();
   f.template operator()<0, scores>();
 }
+/// Calls f.operator()<held, scores>() for the scores and the number of columns of `route`.
 template <class Route, class F>
 void with_kernel(const Route& route, const F& f) {
   switch (route.scores) {
@@ -100,6 +102,7 @@ void with_kernel(const Route& route, const F& f) {
   }
 }
 
+/// Number of thread blocks: one per chunk. Throws an Error if these are too many for a launch.
 inline unsigned blocks_of(const RouterChunks& chunks) {
   require(chunks.count() <= std::numeric_limits<std::int32_t>::max(), "RouteTokens: {} pieces of sequences",
           chunks.count());

@@ -23,8 +23,8 @@ struct PlainStickTask : StickBackwardTask<T> {
   std::int64_t first = 0;
 };
 
-/// `value` is log p of this lane's key, as far as the warp's own keys determine it: the share that newer keys leave
-/// must be added. `total` is the cost Σ softplus of all keys of the warp.
+/// `value` is log p of this lane's key without the share that keys newer than the warp's leave, whose log must be
+/// added. `total` is the cost Σ softplus of all keys of the warp.
 template <class A>
 struct LogPart {
   A value, total;

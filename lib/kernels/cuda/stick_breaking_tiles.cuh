@@ -213,6 +213,7 @@ struct StickSectionTask : StickBackwardTask<bfloat16> {
       : StickBackwardTask(backward),
         queries(round_up<std::int64_t>(shape.query_len, tile_rows)),
         section(shape.key_len < most ? round_up(static_cast<int>(shape.key_len), 128) : most) {}
+  /// Number of rows, and of elements of `at` and of `dq_sums` (none with a single section).
   std::int64_t rows() const { return shape.sequences * shape.heads * queries; }
   std::int64_t spans() const { return rows() * (section / span_keys); }
   std::int64_t sums(int columns) const { return section < shape.key_len ? rows() * columns : 0; }
@@ -240,6 +241,7 @@ struct CarriedRows {
   float older[Tiling::tiles][2];
   Accumulators<Tiling::tiles, Tiling::dim> dq;
 
+  /// Initialises the state before the first section that the queries see.
   LYCEUM_DEVICE void begin(const StickSectionTask& task, const HeadPlace& place, int first_row, int lane) {
     dq.clear();
     LYCEUM_UNROLL

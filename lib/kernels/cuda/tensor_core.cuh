@@ -43,6 +43,7 @@ struct SwizzledTile {
   static_assert(dim % 16 == 0);
   static constexpr int chunks = dim / 8;  // per row
   static constexpr int row_bytes = 2 * dim;
+  /// Size of a tile of `rows` rows.
   static constexpr LYCEUM_HOST_DEVICE int bytes(int rows) { return rows * row_bytes; }
   // Number of chunks that are permuted among each other.
   static constexpr int permuted = chunks % 8 == 0 ? 8 : chunks % 4 == 0 ? 4 : 2;

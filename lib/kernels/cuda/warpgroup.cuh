@@ -33,6 +33,7 @@ struct PanelTile {
 /// format]
 struct MatrixDescriptor {
   static constexpr std::uint64_t swizzle_128 = std::uint64_t{1} << 62;
+  /// Encodes a descriptor with 128-byte swizzle. `address` and distances are in bytes, multiples of 16.
   static constexpr LYCEUM_HOST_DEVICE std::uint64_t of(std::uint32_t address, int leading_bytes, int stride_bytes) {
     return field(address) | field(static_cast<std::uint32_t>(leading_bytes)) << 16 |
            field(static_cast<std::uint32_t>(stride_bytes)) << 32 | swizzle_128;

@@ -22,6 +22,7 @@ struct ThreadSums {
   std::uint32_t found = 0, left = 0;
 };
 
+/// Returns the digest of an element's master weight and optimizer state.
 template <class A, std::size_t states>
 __device__ std::uint32_t digest_of(A master, const std::array<A, states>& state) {
   std::uint32_t digest = word_of(master);
@@ -29,6 +30,7 @@ __device__ std::uint32_t digest_of(A master, const std::array<A, states>& state)
   return digest;
 }
 
+/// True if the model's weight is stored separately from the master weight.
 template <class T, std::size_t states>
 __device__ bool weight_is_apart(const UpdatedTensor<T, states>& tensor) {
   return static_cast<const void*>(tensor.weight) != tensor.master;
@@ -76,6 +78,7 @@ __device__ void update_pack(const UpdatedTensor<T, Rule::states>& tensor, const 
   store(tensor.weight + i, weight);
 }
 
+/// True if all memory of the tensor is aligned to 16 bytes.
 template <class T, std::size_t states>
 __device__ bool is_packed(const UpdatedTensor<T, states>& tensor) {
   bool aligned = is_aligned(tensor.master) && is_aligned(tensor.gradient) && is_aligned(tensor.weight);
@@ -121,6 +124,8 @@ __device__ inline void compare(const UpdateDigests& digests, std::int64_t block,
             static_cast<std::uint32_t>(digests.kept.size()) - static_cast<std::uint32_t>(block));
 }
 
+/// Updates all tensors, or only sums Σ master² if the verdict is to skip the step. One thread block per contiguous
+/// sequence of blocks of the tensors.
 template <class T, class Rule>
 __global__ void __launch_bounds__(threads) update_tensors(UpdateWeights<T, Rule> update) {
   using A = Accumulator<T>;
