@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <mpi.h>
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -28,9 +29,9 @@ std::vector<CheckpointPiece> make_pieces(const ProcessGroup& group, std::int64_t
   std::vector<CheckpointPiece> pieces;
   for (std::int64_t i = 0; i < tensors; ++i) {
     if (i % group.size() != group.rank()) continue;
-    const std::string part = i % 3 == 0 ? "" : i % 3 == 1 ? "optimizer/exp_avg/" : "optimizer/exp_avg_sq/";
-    const std::string name =
-        fmt::format("{}model/layers/{}/mlp/experts/{}/gate_proj/weight", part, i / 3 / 64, i / 3 % 64);
+    constexpr std::array parts{"", "optimizer/exp_avg/", "optimizer/exp_avg_sq/"};
+    const std::string name = fmt::format("{}model/layers/{}/mlp/experts/{}/gate_proj/weight",
+                                         parts[static_cast<std::size_t>(i % 3)], i / 3 / 64, i / 3 % 64);
     const Shape shape = i % 4 == 0 ? Shape{cols} : Shape{rows, cols};
     pieces.push_back({name, shape, Box::whole(shape), values.data()});
   }

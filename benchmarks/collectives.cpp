@@ -73,9 +73,9 @@ void measure_ledger(const ProcessGroup& group) {
   put(entry.group_name, "benchmark");
   put(entry.operation, "all_reduce");
   Ledger ledger;
-  const int place = ledger.join(1);
+  const int slot = ledger.join(1);
   const auto begin = Clock::now();
-  for (entry.index = 0; entry.index < times; ++entry.index) ledger.finish(ledger.start(entry, place));
+  for (entry.index = 0; entry.index < times; ++entry.index) ledger.finish(ledger.start(entry, slot));
   const double noted = seconds_since(begin);
   std::vector<float> one(1);
   const Spread reduce = measure(group, 2000, [&] { group.all_reduce(one); });

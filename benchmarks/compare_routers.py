@@ -65,7 +65,7 @@ def attention_experts(**changes) -> dict:
     return keys(model_attention="moa") | own
 
 
-def pieces(**changes) -> dict:
+def sub_dimensions(**changes) -> dict:
     """Sub-dimensions in both halves, by default 4 active ones of 8, 3 of them shared, with fusion and balance loss.
 
     A sub-dimension may count 8 times as much as in a dense half. With initial weights as large as in other cases, rounding
@@ -91,7 +91,7 @@ LOSSES = {
     "mutual information": keys(balance_mutual_information=0.3),
     "concentration": keys(balance_concentration=0.1),
 }
-PIECE_LOSSES = {key: value for name in LOSSES if name != "device loss" for key, value in LOSSES[name].items()}
+SUB_DIMENSION_LOSSES = {key: value for name in LOSSES if name != "device loss" for key, value in LOSSES[name].items()}
 ALL_LOSSES = {key: value for loss in LOSSES.values() for key, value in loss.items()}
 
 CASES = {
@@ -149,26 +149,27 @@ CASES = {
                                                      moe_router="mlp", moe_gates="detached",
                                                      balance_mutual_information=0.1)
     | attention_experts(count=5, top_k=2),
-    "sub-dimensions": pieces(),
-    "sub-dimensions, 6 of 8, batch": pieces(active=6) | keys(balance_scope="batch"),
-    "sub-dimensions, wider than heads": pieces() | keys(model_hidden=64, model_head_dim=8, model_kv_heads=4),
-    "sub-dimensions, ffn": pieces(attention=0, ffn=12) | keys(model_hidden=48),
-    "sub-dimensions, attention, printed": pieces(ffn=0, scaling="printed"),
-    "sub-dimensions, 4 and 16": pieces(attention=4, ffn=16) | keys(model_hidden=64),
-    "sub-dimensions, not scaled": pieces(scaling="none"),
-    "sub-dimensions, ones": pieces(gates="ones"),
-    "sub-dimensions, not fused": pieces(fusion_width=0),
-    "sub-dimensions, fused by 4": pieces(fusion_width=4),
-    "sub-dimensions, none shared": pieces(shared=0),
-    "sub-dimensions, all on": pieces(active=8),
-    "sub-dimensions, not balanced": pieces() | keys(balance_sub_dimension=0),
-    **{f"sub-dimensions, all losses, {scope}": pieces(active=5, shared=2) | PIECE_LOSSES | keys(balance_scope=scope)
+    "sub-dimensions": sub_dimensions(),
+    "sub-dimensions, 6 of 8, batch": sub_dimensions(active=6) | keys(balance_scope="batch"),
+    "sub-dimensions, wider than heads": sub_dimensions() | keys(model_hidden=64, model_head_dim=8, model_kv_heads=4),
+    "sub-dimensions, ffn": sub_dimensions(attention=0, ffn=12) | keys(model_hidden=48),
+    "sub-dimensions, attention, printed": sub_dimensions(ffn=0, scaling="printed"),
+    "sub-dimensions, 4 and 16": sub_dimensions(attention=4, ffn=16) | keys(model_hidden=64),
+    "sub-dimensions, not scaled": sub_dimensions(scaling="none"),
+    "sub-dimensions, ones": sub_dimensions(gates="ones"),
+    "sub-dimensions, not fused": sub_dimensions(fusion_width=0),
+    "sub-dimensions, fused by 4": sub_dimensions(fusion_width=4),
+    "sub-dimensions, none shared": sub_dimensions(shared=0),
+    "sub-dimensions, all on": sub_dimensions(active=8),
+    "sub-dimensions, not balanced": sub_dimensions() | keys(balance_sub_dimension=0),
+    **{f"sub-dimensions, all losses, {scope}": sub_dimensions(active=5, shared=2) | SUB_DIMENSION_LOSSES
+       | keys(balance_scope=scope)
        for scope in ("sequence", "batch")},
-    "sub-dimensions, all losses, ones": pieces(shared=1, gates="ones") | PIECE_LOSSES,
-    "sub-dimensions, one head of keys": pieces() | keys(model_kv_heads=1),
-    "sub-dimensions, gelu": pieces() | keys(model_ffn="gelu", model_tie_embeddings=1),
-    "sub-dimensions, stick-breaking": pieces() | keys(model_attention_weights="stick_breaking"),
-    "sub-dimensions, attention experts": EVEN | pieces(attention=0) | attention_experts(count=5, top_k=2),
+    "sub-dimensions, all losses, ones": sub_dimensions(shared=1, gates="ones") | SUB_DIMENSION_LOSSES,
+    "sub-dimensions, one head of keys": sub_dimensions() | keys(model_kv_heads=1),
+    "sub-dimensions, gelu": sub_dimensions() | keys(model_ffn="gelu", model_tie_embeddings=1),
+    "sub-dimensions, stick-breaking": sub_dimensions() | keys(model_attention_weights="stick_breaking"),
+    "sub-dimensions, attention experts": EVEN | sub_dimensions(attention=0) | attention_experts(count=5, top_k=2),
     "Dense": keys(moe_experts=0, optim_schedule="constant", model_tie_embeddings=1),
     "Dense x4": keys(moe_experts=0, moe_shared_experts=4),
     "Hash": HASH,
@@ -184,7 +185,7 @@ CASES = {
     "ModuleFormer": keys(moe_router="mlp", moe_gates="detached", balance_mutual_information=0.1,
                          balance_scope="batch", optim_schedule="wsd", model_ffn="gelu")
     | attention_experts(count=6, top_k=2),
-    "MoHD": pieces() | keys(model_kv_heads=4, balance_sub_dimension=0.01, optim_schedule="cosine"),
+    "MoHD": sub_dimensions() | keys(model_kv_heads=4, balance_sub_dimension=0.01, optim_schedule="cosine"),
     "SMoE-Dropout": keys(moe_router="random", moe_gates="renormalized", moe_top_k_start=2, moe_top_k=8),
 }  # fmt: skip
 

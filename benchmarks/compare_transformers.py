@@ -301,8 +301,8 @@ def write_fixtures(folder: Path, seed: int) -> None:
         shutil.rmtree(folder / kind, ignore_errors=True)
         save(new_model(kind, settings, seed), kind, settings, folder / kind)
         tokens = write_tokens(folder / "valid", 2 * SEQ_LEN + 1, VOCAB)
-        told = {"transformers": transformers.__version__, "loss": [round(float(x), 7) for x in losses(load(folder / kind), tokens)]}
-        (folder / kind / "losses.json").write_text(json.dumps(told) + "\n")
+        contents = {"transformers": transformers.__version__, "loss": [round(float(x), 7) for x in losses(load(folder / kind), tokens)]}
+        (folder / kind / "losses.json").write_text(json.dumps(contents) + "\n")
 
 
 def write_changes(folder: Path) -> None:

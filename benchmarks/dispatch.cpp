@@ -43,7 +43,7 @@ struct Load {
   std::function<double(std::int64_t expert, int round)> weight;
 };
 
-double zipf(std::int64_t place) { return 1.0 / static_cast<double>(place % experts + 1); }
+double zipf(std::int64_t rank) { return 1.0 / static_cast<double>(rank % experts + 1); }
 
 std::vector<Load> loads() {
   return {{"even", [](std::int64_t, int) { return 1.0; }},
@@ -75,11 +75,12 @@ std::vector<std::int32_t> choices(const Load& load, std::int64_t tokens, int ran
 }
 
 /// The rows that this rank sends to and receives from each rank in a round.
-struct Rows {
+struct ExchangedRows {
   std::vector<std::int64_t> sent, arriving;
 
   /// Collective: the ranks exchange the numbers of rows.
-  Rows(const ProcessGroup& group, std::vector<std::int64_t> to_each) : sent(std::move(to_each)), arriving(sent.size()) {
+  ExchangedRows(const ProcessGroup& group, std::vector<std::int64_t> to_each)
+      : sent(std::move(to_each)), arriving(sent.size()) {
     const std::vector<std::int64_t> ones(sent.size(), 1);
     group.all_to_all(
         ProcessGroup::NumbersToAll{.sent = sent, .send_counts = ones, .received = arriving, .receive_counts = ones});
@@ -155,11 +156,11 @@ Spread measure(const ProcessGroup& group, const std::function<void(int round)>& 
 }
 
 /// Measures bare all-to-alls of `rows`: two in the forward direction and two back. Collective.
-Spread measure_bare(const ProcessGroup& group, const std::vector<Rows>& rows, std::int64_t row_bytes) {
-  const std::int64_t most = std::ranges::max_element(rows, {}, &Rows::most)->most();
+Spread measure_bare(const ProcessGroup& group, const std::vector<ExchangedRows>& rows, std::int64_t row_bytes) {
+  const std::int64_t most = std::ranges::max_element(rows, {}, &ExchangedRows::most)->most();
   std::vector<std::byte> from(static_cast<std::size_t>(most * row_bytes)), to(from.size());
   return measure(group, [&](int round) {
-    const Rows& there = rows[static_cast<std::size_t>(round)];
+    const ExchangedRows& there = rows[static_cast<std::size_t>(round)];
     for (int way = 0; way < 4; ++way) {
       const bool back = way % 2 == 1;
       group.all_to_all({.sent = from.data(),
@@ -202,7 +203,7 @@ void measure_load(const Ranks& ranks, const Load& load, std::int64_t tokens, std
   };
   const Operands operands{normal(width, "x"), normal(top_k, "gates"), normal(width, "dy")};
   std::vector<Tensor> index;
-  std::vector<Rows> least, per_choice;
+  std::vector<ExchangedRows> least, per_choice;
   std::int64_t leaving = 0;
   for (int round = 0; round < rounds; ++round) {
     const std::vector<std::int32_t> chosen = choices(load, tokens, group.rank(), round);

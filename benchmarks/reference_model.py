@@ -34,8 +34,8 @@ class Pass:
 
 @dataclass(frozen=True)
 class Router:
-    """Description of a router: of the experts of an FFN or of an attention, or (`pieces`) of the sub-dimensions of hidden
-    that one of these halves reads and writes. Fields after `gates` apply to an FFN or to sub-dimensions only."""
+    """Description of a router: of the experts of an FFN or of an attention, or (`chooses_sub_dimensions`) of the sub-dimensions
+    of hidden that one of these halves reads and writes. Fields after `gates` apply to an FFN or to sub-dimensions only."""
 
     layer: int
     half: str  # "mlp" or "self_attn"
@@ -46,7 +46,7 @@ class Router:
     group_limit: int = 0
     capacity: float = 0
     devices: bool = False  # the device-level loss includes it
-    pieces: bool = False  # it chooses sub-dimensions of hidden, not experts
+    chooses_sub_dimensions: bool = False  # of hidden, instead of experts
     shared: int = 0  # sub-dimensions that are always active
 
     @property
@@ -156,7 +156,7 @@ def noise(seed: int, layer: int, step: int, first: int, tokens: int, experts: in
     return torch.from_numpy(np.stack(normal, -1).reshape(tokens, -1)[:, :experts])
 
 
-def weighted_pieces(x: Tensor, weights: Tensor) -> Tensor:
+def weighted_sub_dimensions(x: Tensor, weights: Tensor) -> Tensor:
     """Multiplies every sub-dimension of the last dimension of x by its weight; weights are [..., sub-dimensions]."""
     return (x.unflatten(-1, (weights.shape[-1], -1)) * weights[..., None]).flatten(-2)
 
@@ -185,18 +185,18 @@ class Model:
             if router := self.attention_router(layer):
                 routings[router] = self.route(work, router, normed)
                 x = x + self.attention_mixture(router, normed, routings[router])
-            elif router := self.piece_router(layer, "self_attn"):
-                routings[router] = self.route_pieces(router, normed)
-                x = x + self.in_pieces(attention, router, normed, routings[router])
+            elif router := self.sub_dimension_router(layer, "self_attn"):
+                routings[router] = self.route_sub_dimensions(router, normed)
+                x = x + self.run_on_sub_dimensions(attention, router, normed, routings[router])
             else:
                 x = x + attention(config, w, f"{at}/self_attn", normed)
             normed = rms_norm(x, eps) * w[f"{at}/post_attention_layernorm/weight"]
             if router := self.ffn_router(layer):
                 routings[router] = self.route(work, router, normed)
                 x = x + self.mixture(router, normed, routings[router])
-            elif router := self.piece_router(layer, "mlp"):
-                routings[router] = self.route_pieces(router, normed)
-                x = x + self.in_pieces(ffn, router, normed, routings[router])
+            elif router := self.sub_dimension_router(layer, "mlp"):
+                routings[router] = self.route_sub_dimensions(router, normed)
+                x = x + self.run_on_sub_dimensions(ffn, router, normed, routings[router])
             else:
                 x = x + ffn(config, w, f"{at}/mlp", normed)
         for router, routing in routings.items():
@@ -220,14 +220,14 @@ class Model:
         return Router(layer, "self_attn", config["attention_experts.count"], config["attention_experts.top_k"],
                       config["attention_experts.gates"])  # fmt: skip
 
-    def piece_router(self, layer: int, half: str) -> Router | None:
+    def sub_dimension_router(self, layer: int, half: str) -> Router | None:
         config = self.config
-        pieces = config["sub_dimensions.attention" if half == "self_attn" else "sub_dimensions.ffn"]
-        if not pieces:
+        count = config["sub_dimensions.attention" if half == "self_attn" else "sub_dimensions.ffn"]
+        if not count:
             return None
         shared = config["sub_dimensions.shared"]
-        return Router(layer, half, pieces, config["sub_dimensions.active"] - shared, config["sub_dimensions.gates"],
-                      pieces=True, shared=shared)  # fmt: skip
+        return Router(layer, half, count, config["sub_dimensions.active"] - shared, config["sub_dimensions.gates"],
+                      chooses_sub_dimensions=True, shared=shared)  # fmt: skip
 
     def gates(self, router: Router, x: Tensor, routing: Routing) -> Tensor:
         """Returns the gates of all experts, [sequences, tokens, experts, 1], zero for those that were not chosen."""
@@ -256,31 +256,31 @@ class Model:
         answer = (attention(self.config, self.w, router.at, x, f"/experts/{e}") for e in range(router.experts))
         return sum(gates[:, :, e] * y for e, y in enumerate(answer))
 
-    def route_pieces(self, router: Router, x: Tensor) -> Routing:
+    def route_sub_dimensions(self, router: Router, x: Tensor) -> Routing:
         """Routes with a softmax over all sub-dimensions and chooses the best unshared ones [MoHD eq. 11, 12]."""
         logits = x @ self.w[f"{router.at}/gate/weight"].T
         p = logits.softmax(-1)
         chosen = router.shared + p[..., router.shared :].topk(router.top_k).indices
         return Routing(chosen, p.gather(2, chosen), p, logits, torch.ones_like(chosen, dtype=torch.bool))
 
-    def pieces_on(self, router: Router, routing: Routing) -> Tensor:
+    def active_sub_dimensions(self, router: Router, routing: Routing) -> Tensor:
         """Returns 1 for the sub-dimensions that a token uses, else 0: [sequences, tokens, sub-dimensions]."""
         on = torch.zeros_like(routing.p).scatter(2, routing.chosen, 1.0)
         on[..., : router.shared] = 1
         return on
 
-    def in_pieces(self, half: Callable, router: Router, x: Tensor, routing: Routing) -> Tensor:
+    def run_on_sub_dimensions(self, half: Callable, router: Router, x: Tensor, routing: Routing) -> Tensor:
         """Runs a half on its active sub-dimensions [MoHD eq. 10]. Inactive sub-dimensions of its input are zero. Sub-dimension
         i of its output is multiplied by α · g_i, or zero if inactive, before all are fused. For the scaling `restore`, α is
         as described in section 4.2 of the paper; for `printed`, it is as in its formula."""
-        config, pieces = self.config, router.experts
-        on = self.pieces_on(router, routing)
+        config, count = self.config, router.experts
+        on = self.active_sub_dimensions(router, routing)
         g = on * routing.p
         total = g.sum(-1, keepdim=True)
-        alpha = {"restore": pieces / total, "printed": pieces * total, "none": torch.ones_like(total)}
+        alpha = {"restore": count / total, "printed": count * total, "none": torch.ones_like(total)}
         gates = {"raw": alpha[config["sub_dimensions.scaling"]] * g, "ones": on}[router.gates]
-        y = half(config, self.w, router.at, weighted_pieces(x, on))
-        return self.fuse(router, weighted_pieces(y, gates))
+        y = half(config, self.w, router.at, weighted_sub_dimensions(x, on))
+        return self.fuse(router, weighted_sub_dimensions(y, gates))
 
     def fuse(self, router: Router, y: Tensor) -> Tensor:
         """Multiplies by a Monarch matrix [Dao et al. 2022]: blocks of b x b elements, first on b adjacent elements each, then
@@ -312,7 +312,7 @@ class Model:
             mixed = splitmix64(work.inputs.numpy().astype(np.uint64) + np.uint64(router.layer << 32))
             chosen = torch.from_numpy((mixed % np.uint64(router.experts)).astype(np.int64))[..., None]
             ones = torch.ones(chosen.shape, dtype=x.dtype)
-            return Routing(chosen, ones, None, None, self.room(work, router, chosen))
+            return Routing(chosen, ones, None, None, self.within_capacity(work, router, chosen))
         logits = self.logits(work, router, x)
         if self.kind in ("sigmoid", "sqrt_softplus"):
             scores = logits.sigmoid() if self.kind == "sigmoid" else F.softplus(logits).sqrt()
@@ -329,7 +329,7 @@ class Model:
             "detached": best / total.detach(),
             "ones": torch.ones_like(best),
         }[router.gates]
-        return Routing(chosen, gates, p, logits, self.room(work, router, chosen))
+        return Routing(chosen, gates, p, logits, self.within_capacity(work, router, chosen))
 
     def choices(self, work: Pass, router: Router) -> int:
         """Returns k, which may grow linearly over the run [SMoE-Dropout]."""
@@ -358,7 +358,7 @@ class Model:
             allowed[..., group] = best[..., i, None]
         return wanted.masked_fill(~allowed, -torch.inf)
 
-    def room(self, work: Pass, router: Router, chosen: Tensor) -> Tensor:
+    def within_capacity(self, work: Pass, router: Router, chosen: Tensor) -> Tensor:
         """Returns which choices fit into their experts' capacity: first choices of all tokens of a sequence take precedence
         over second ones, and so on."""
         if not router.capacity or not work.training:
@@ -384,23 +384,23 @@ class Model:
         groups = self.groups(router) if router.devices else []
         of_groups = sum(((f[:, group].mean(1) * mean_p[:, group].sum(1)).mean() for group in groups), torch.zeros(()))
         of_mean = entropy(mean_p).mean()
-        of_pieces = self.piece_loss(router, routing) if router.pieces else torch.zeros(())
+        of_sub_dimensions = self.sub_dimension_loss(router, routing) if router.chooses_sub_dimensions else torch.zeros(())
         rows = self.w[f"{router.at}/gate/weight"][config["optim.router_penalty_from"] :]
         return {
             "expert_balance_loss": config["balance.expert"] * (f * mean_p).sum(-1).mean(),
             "device_balance_loss": config["balance.device"] * of_groups,
-            "sub_dimension_loss": config["balance.sub_dimension"] * of_pieces,
+            "sub_dimension_loss": config["balance.sub_dimension"] * of_sub_dimensions,
             "z_loss": config["balance.z_loss"] * routing.logits.logsumexp(-1).square().mean(),
             "mutual_information_loss": config["balance.mutual_information"] * (entropy(routing.p).mean() - of_mean),
             "concentration_loss": config["balance.concentration"] * of_mean,
             "router_penalty_loss": config["optim.router_penalty"] * rows.square().sum(),
         }
 
-    def piece_loss(self, router: Router, routing: Routing) -> Tensor:
+    def sub_dimension_loss(self, router: Router, routing: Routing) -> Tensor:
         """Returns N · Σ f_i P_i over the sub-dimensions that are not shared [MoHD eq. 13]. f_i is the share of tokens whose
         best choice is i. P_i is the mean share of i in the scores of all active ones, independent of the gates."""
-        first = F.one_hot(routing.chosen[..., :1], router.experts).sum(2).double().mean(1)  # [sequences, pieces]
-        g = self.pieces_on(router, routing) * routing.p
+        first = F.one_hot(routing.chosen[..., :1], router.experts).sum(2).double().mean(1)  # [sequences, sub-dimensions]
+        g = self.active_sub_dimensions(router, routing) * routing.p
         part = (g / g.sum(-1, keepdim=True)).mean(1)
         if self.config["balance.scope"] == "batch":
             first, part = first.mean(0, keepdim=True), part.mean(0, keepdim=True)

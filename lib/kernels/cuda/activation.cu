@@ -11,7 +11,7 @@ namespace lyceum {
 namespace {
 
 constexpr int activation_threads = 128;
-constexpr int blocks_a_processor = 16;
+constexpr int blocks_per_processor = 16;
 
 /// Computes y of a pack of `width` columns. The inputs of a column are `cols` elements apart in x.
 template <class Kind, int width, class T>
@@ -99,9 +99,9 @@ __global__ void __launch_bounds__(activation_threads)
       clear_row(y, cols);
       continue;
     }
-    const std::int64_t place = work.gates ? work.gates.index[r] : -1;
-    const bool has_gate = place >= 0 && gates.passes(place);
-    const Accumulator<T> gate = has_gate ? work.gates.gate[place] : Accumulator<T>(work.gates ? 0 : 1);
+    const std::int64_t index = work.gates ? work.gates.index[r] : -1;
+    const bool has_gate = index >= 0 && gates.passes(index);
+    const Accumulator<T> gate = has_gate ? work.gates.gate[index] : Accumulator<T>(work.gates ? 0 : 1);
     Accumulator<T> d_gate = 0;
     const auto backward = [&]<int pack>(std::integral_constant<int, pack>) {
       for_columns<pack>(
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(activation_threads)
     }
     if (!work.gates) continue;
     d_gate = join_block<activation_threads>(d_gate, Sum{});
-    if (has_gate && threadIdx.x == 0) work.gates.d_gate[place] = d_gate;
+    if (has_gate && threadIdx.x == 0) work.gates.d_gate[index] = d_gate;
   }
 }
 
@@ -138,7 +138,7 @@ void run(const CudaStream& stream, const ActivationForward<T>& work) {
   if (work.segments.count() == 0) return;
   require_layouts("ActivationForward", work.segments, work.x.width, work.y.width);
   const auto kernel = work.kind == Activation::swiglu ? activation_forward<Swiglu, T> : activation_forward<Gelu, T>;
-  start(stream, "ActivationForward", kernel, blocks_a_processor * stream.processors(), activation_threads, work,
+  start(stream, "ActivationForward", kernel, blocks_per_processor * stream.processors(), activation_threads, work,
         excess_width(stream, "ActivationForward"));
 }
 
@@ -154,7 +154,7 @@ void run(const CudaStream& stream, const ActivationBackward<T>& work) {
   require_layouts("ActivationBackward", work.segments, work.dx.width, work.dy.width);
   const auto kernel = work.kind == Activation::swiglu ? activation_backward<Swiglu, T> : activation_backward<Gelu, T>;
   const IndexCheck of_gates(stream, "ActivationBackward", "index of a gate", 0, std::ssize(gates.gate));
-  start(stream, "ActivationBackward", kernel, blocks_a_processor * stream.processors(), activation_threads, work,
+  start(stream, "ActivationBackward", kernel, blocks_per_processor * stream.processors(), activation_threads, work,
         excess_width(stream, "ActivationBackward"), of_gates);
 }
 

@@ -86,17 +86,18 @@ LYCEUM_DEVICE void scale_all(Accumulators<tiles, columns>& values, float factor)
 /// gradients(key, scores, dp) replaces dp = d_out·vᵀ by ds for the tile whose first column is key `key`. Keys and
 /// values are double-buffered: the next tile is copied while this one is used. All threads of the block call it.
 template <class Tiling, class Machine, class Task, class Gradients>
-LYCEUM_DEVICE void add_to_dq(const Machine& m, const Task& task, const HeadPlace& place, int first, int begin, int end,
-                             Accumulators<Tiling::tiles, Tiling::dim>& dq, Gradients&& gradients) {
+LYCEUM_DEVICE void add_to_dq(const Machine& m, const Task& task, const HeadIndices& indices, int first, int begin,
+                             int end, Accumulators<Tiling::tiles, Tiling::dim>& dq, Gradients&& gradients) {
   constexpr int dim = Tiling::dim, keys = Tiling::keys, tiles = Tiling::tiles;
   const AttentionShape& shape = task.shape;
   const auto queries = [&](const auto& matrix) {
-    return panel_of(matrix, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned);
+    return panel_of(matrix, indices.sequence, shape.query_len, first, indices.head, shape.head_dim, task.aligned);
   };
   const auto load_keys = [&](int step) {
     const int stage = Tiling::stages + step % 2 * Tiling::stage_bytes;
-    const auto keys_of = [&](const Rows<const bfloat16>& matrix) {
-      return panel_of(matrix, place.sequence, shape.key_len, step * keys, place.kv_head, shape.head_dim, task.aligned);
+    const auto keys_of = [&](const StridedMatrix<const bfloat16>& matrix) {
+      return panel_of(matrix, indices.sequence, shape.key_len, step * keys, indices.kv_head, shape.head_dim,
+                      task.aligned);
     };
     load_tile<SwizzledTile<dim>, keys, Tiling::threads>(m, stage, keys_of(task.k));
     load_tile<SwizzledTile<dim>, keys, Tiling::threads>(m, stage + Tiling::v_in_stage, keys_of(task.v));
@@ -123,31 +124,31 @@ LYCEUM_DEVICE void add_to_dq(const Machine& m, const Task& task, const HeadPlace
 /// Scales a warp's dq and writes it to global memory. It is staged in the warp's own rows of the q tile, which no other
 /// warp reads, so no block barrier is needed.
 template <class Tiling, class Machine, class Task>
-LYCEUM_DEVICE void store_dq(const Machine& m, const Task& task, const HeadPlace& place, int first,
+LYCEUM_DEVICE void store_dq(const Machine& m, const Task& task, const HeadIndices& indices, int first,
                             Accumulators<Tiling::tiles, Tiling::dim>& dq) {
   const AttentionShape& shape = task.shape;
   scale_all(dq, task.scale);
   store<SwizzledTile<Tiling::dim>>(
       m, dq, Tiling::q_tile, m.thread() / 32 * 16 * Tiling::tiles, 0,
-      panel_of(task.dq, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned));
+      panel_of(task.dq, indices.sequence, shape.query_len, first, indices.head, shape.head_dim, task.aligned));
 }
 
 /// Computes dq of one tile of queries of one head, over all keys that they see. One thread block per call.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void attention_dq(const Machine& m, const BackwardTask<bfloat16>& task, const BlockOrder::Block& block) {
   constexpr int keys = Tiling::keys, tiles = Tiling::tiles;
-  const HeadPlace place = HeadPlace::of_query_head(task.shape, block.head);
-  const CausalOrder order = causal_order(task, place.sequence);
+  const HeadIndices indices = HeadIndices::of_query_head(task.shape, block.head);
+  const CausalOrder order = causal_order(task, indices.sequence);
   const int first = block.tile * Tiling::rows, row = m.thread() / 32 * 16 * tiles;
   const int begin = order.first_tile(first, keys), end = order.end_tile(first, Tiling::rows, keys);
-  load_sums<Tiling::rows, Tiling::threads>(m, task, place.sequence, place.head, first, Tiling::sums);
+  load_sums<Tiling::rows, Tiling::threads>(m, task, indices.sequence, indices.head, first, Tiling::sums);
   Accumulators<tiles, Tiling::dim> dq;
   dq.clear();
-  add_to_dq<Tiling>(m, task, place, first, begin, end, dq,
+  add_to_dq<Tiling>(m, task, indices, first, begin, end, dq,
                     [&](int key, const Accumulators<tiles, keys>& scores, Accumulators<tiles, keys>& dp) {
                       score_gradients<Tiling>(m, task.scale * log2_of_e, order, first, row, key, scores, dp);
                     });
-  store_dq<Tiling>(m, task, place, first, dq);
+  store_dq<Tiling>(m, task, indices, first, dq);
 }
 
 /// Tile extents of the dk and dv kernel. Groups of `splits` warps share 16 · tiles keys; the block loops over the
@@ -258,7 +259,7 @@ struct QueryWalk {
 };
 
 /// Computes dk and dv of a block's keys, which begin at `first`, over all queries that see them, one query head after
-/// another. Rows of a warp's products are its keys, columns are queries.
+/// another. StridedMatrix of a warp's products are its keys, columns are queries.
 /// - load_sums(head, query, to) begins copying the values per query that `gradients` needs to shared memory at `to`.
 /// - gradients(mask, sums, scores, dp) replaces scores by p, and dp = v·d_outᵀ by ds.
 /// Query tiles are double-buffered: the next one is copied while this one is used. All threads of the block call it.
@@ -275,7 +276,7 @@ LYCEUM_DEVICE void write_dkv(const Machine& m, const Task& task, const QueryWalk
   const auto load_queries = [&](int step) {
     const int head = walk.head(step), query = walk.tile(step) * queries;
     const int stage = Tiling::stages + step % 2 * Tiling::stage_bytes;
-    const auto queries_of = [&](const Rows<const bfloat16>& matrix) {
+    const auto queries_of = [&](const StridedMatrix<const bfloat16>& matrix) {
       return panel_of(matrix, walk.sequence, shape.query_len, query, head, shape.head_dim, task.aligned);
     };
     load_tile<SwizzledTile<dim>, queries, Tiling::threads>(m, stage, queries_of(task.q));

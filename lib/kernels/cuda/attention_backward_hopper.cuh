@@ -86,7 +86,7 @@ LYCEUM_DEVICE void load_backward(const Machine& m, const BackwardTask<bfloat16>&
     m.wait();  // the copies were ordinary stores, which arrive_after_copies() does not wait for
     m.arrive(barrier);
   };
-  const auto load_keys = [&](int tile, const Rows<const bfloat16>& from) {
+  const auto load_keys = [&](int tile, const StridedMatrix<const bfloat16>& from) {
     load_tile<typename Tiling::KeyTile, Tiling::rows, loaders>(
         m, tile, panel_of(from, walk.sequence, shape.key_len, first, walk.kv_head, shape.head_dim, task.aligned));
   };
@@ -95,7 +95,7 @@ LYCEUM_DEVICE void load_backward(const Machine& m, const BackwardTask<bfloat16>&
   arrive(Tiling::keys_loaded);
   for (int step = 0; step < walk.steps(); ++step) {
     const int head = walk.head(step), query = walk.tile(step) * Tiling::queries, stage = Tiling::stage(step);
-    const auto load_queries = [&](int tile, const Rows<const bfloat16>& from) {
+    const auto load_queries = [&](int tile, const StridedMatrix<const bfloat16>& from) {
       load_tile<typename Tiling::QueryTile, Tiling::queries, loaders>(
           m, tile, panel_of(from, walk.sequence, shape.query_len, query, head, shape.head_dim, task.aligned));
     };
@@ -205,7 +205,7 @@ LYCEUM_DEVICE void begin_dq(const Machine& m, int ds_tile, int piece, Accumulato
 /// Writes a piece of dq to shared memory for the warp that adds it to global memory, after that warp has released the
 /// piece of the step before.
 template <class Tiling, class Machine>
-LYCEUM_DEVICE void hand_on(const Machine& m, const Accumulators<1, 64>& dq, int piece, int step) {
+LYCEUM_DEVICE void pass_on_dq(const Machine& m, const Accumulators<1, 64>& dq, int piece, int step) {
   m.wait_barrier(Tiling::piece_taken(piece), Tiling::parity(step) ^ 1u);
   LYCEUM_UNROLL
   for (int n = 0; n < 8; ++n) {
@@ -247,7 +247,7 @@ LYCEUM_DEVICE void multiply_step(const Machine& m, const BackwardTask<bfloat16>&
   begin_dq<Tiling>(m, Tiling::ds_tile(step), group, dq);
   begin_multiply_add<QueryTile>(m, ds, stage + QueryTile::columns(Tiling::queries - 64, 0), dk);
   m.template wait_products<1>(dv, dq);
-  hand_on<Tiling>(m, dq, group, step);
+  pass_on_dq<Tiling>(m, dq, group, step);
   m.template wait_products<0>(dk);
   arrive_as_warp(m, Tiling::used(step));
 }
@@ -272,7 +272,7 @@ LYCEUM_DEVICE void multiply_backward(const Machine& m, const BackwardTask<bfloat
   arrive_as_warp(m, Tiling::ds_there);
   // Both warpgroups are done with the k and v tiles, which now stage dk and dv.
   m.wait_barrier(Tiling::ds_there, Tiling::parity(walk.steps()));
-  const auto keys = [&](const Rows<bfloat16>& matrix) {
+  const auto keys = [&](const StridedMatrix<bfloat16>& matrix) {
     return panel_of(matrix, walk.sequence, task.shape.key_len, first, walk.kv_head, task.shape.head_dim, task.aligned);
   };
   scale_all(dk, task.scale);

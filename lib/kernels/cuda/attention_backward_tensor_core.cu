@@ -55,8 +55,8 @@ template <class Tiling>
 void start_one(const CudaStream& stream, const BackwardTask<bfloat16>& task) {
   const AttentionShape& shape = task.shape;
   const auto pieces = static_cast<std::size_t>(DqSums::pieces(shape, Tiling::queries));
-  const auto room = [&](std::size_t bytes) { return stream.memory().allocate(bytes, MemoryKind::buffers); };
-  const auto sums = room(pieces * Tiling::piece_bytes), turns = room(pieces * sizeof(std::uint32_t));
+  const auto allocate = [&](std::size_t bytes) { return stream.memory().allocate(bytes, MemoryKind::buffers); };
+  const auto sums = allocate(pieces * Tiling::piece_bytes), turns = allocate(pieces * sizeof(std::uint32_t));
   if (pieces) {
     check(cudaMemsetAsync(turns.get(), 0, pieces * sizeof(std::uint32_t), stream.handle()), "AttentionBackward");
   }

@@ -92,7 +92,7 @@ LYCEUM_DEVICE void write_piece(const Machine& m, int piece, bool any_before, flo
   // Index is row · 8 + chunk, with rows permuted to match the accumulators.
   for (int index = m.thread() % 32; index < 512; index += 32) {
     const int quad = index / 128 * 8 + index % 8, half = index / 64 % 2, chunk = index / 8 % 8;
-    Chunk values;
+    EightElements values;
     LYCEUM_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int at = 16 * DqSums::four(4 * quad + i, chunk) + 8 * half;

@@ -18,8 +18,8 @@ struct ForwardTiling {
   static constexpr int shared_bytes = v_tile + SwizzledTile<dim>::bytes(keys);
 };
 
-/// Sets the elements whose key is later than the query to `nothing`. Rows are queries from `query` on, columns are keys
-/// from `key` on.
+/// Sets the elements whose key is later than the query to `nothing`. StridedMatrix are queries from `query` on, columns
+/// are keys from `key` on.
 template <int tiles, int columns>
 LYCEUM_DEVICE void mask_future(const CausalOrder& order, int query, int key, int lane, float nothing,
                                Accumulators<tiles, columns>& values) {
@@ -37,7 +37,7 @@ LYCEUM_DEVICE void mask_future(const CausalOrder& order, int query, int key, int
   }
 }
 
-/// Sets the elements whose key is in a document before the query's own to `nothing`. Rows and columns as in
+/// Sets the elements whose key is in a document before the query's own to `nothing`. StridedMatrix and columns as in
 /// mask_future().
 template <int tiles, int columns>
 LYCEUM_DEVICE void mask_documents(const CausalOrder& order, int query, int key, int lane, float nothing,
@@ -145,8 +145,8 @@ struct OnlineSoftmax {
 /// Divides a warp's `out` by the softmax sums, and writes out and log_sum_exp of its rows. `first` is the block's first
 /// query, `row` the warp's first row in the block.
 template <class Tiling, class Machine>
-LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& task, const HeadPlace& place, int first,
-                               int row, OnlineSoftmax<Tiling::tiles>& softmax,
+LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& task, const HeadIndices& indices,
+                               int first, int row, OnlineSoftmax<Tiling::tiles>& softmax,
                                Accumulators<Tiling::tiles, Tiling::dim>& out) {
   const AttentionShape& shape = task.shape;
   const int lane = m.thread() % 32;
@@ -163,14 +163,14 @@ LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& ta
       }
       const int query = first + row + 16 * t + 8 * half + lane / 4;
       if (lane % 4 == 0 && query < shape.query_len) {
-        *task.log_sum_exp.at(place.sequence * shape.query_len + query, place.head) =
+        *task.log_sum_exp.at(indices.sequence * shape.query_len + query, indices.head) =
             softmax.largest[t][half] * task.scale + m.log(sum);
       }
     }
   }
   store<typename Tiling::QueryTile>(
       m, out, Tiling::q_tile, row, 0,
-      panel_of(task.out, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned));
+      panel_of(task.out, indices.sequence, shape.query_len, first, indices.head, shape.head_dim, task.aligned));
 }
 
 /// Adds p·v to `out` for the block's queries, which begin at `first`, over `steps` key tiles; step s uses tile
@@ -178,19 +178,19 @@ LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& ta
 /// values of a tile are copied while its scores are computed, the next keys while values are summed. All threads of the
 /// block call it.
 template <class Tiling, class Machine, class Task, class TileOf, class Parts>
-LYCEUM_DEVICE void add_values(const Machine& m, const Task& task, const HeadPlace& place, int first, int steps,
+LYCEUM_DEVICE void add_values(const Machine& m, const Task& task, const HeadIndices& indices, int first, int steps,
                               TileOf&& tile_of, Accumulators<Tiling::tiles, Tiling::dim>& out, Parts&& parts) {
   constexpr int dim = Tiling::dim, keys = Tiling::keys;
   const AttentionShape& shape = task.shape;
-  const auto load_keys = [&](int tile, const Rows<const bfloat16>& from, int step) {
+  const auto load_keys = [&](int tile, const StridedMatrix<const bfloat16>& from, int step) {
     load_tile<SwizzledTile<dim>, keys, Tiling::threads>(
         m, tile,
-        panel_of(from, place.sequence, shape.key_len, tile_of(step) * keys, place.kv_head, shape.head_dim,
+        panel_of(from, indices.sequence, shape.key_len, tile_of(step) * keys, indices.kv_head, shape.head_dim,
                  task.aligned));
   };
   load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(
       m, Tiling::q_tile,
-      panel_of(task.q, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned));
+      panel_of(task.q, indices.sequence, shape.query_len, first, indices.head, shape.head_dim, task.aligned));
   load_keys(Tiling::k_tile, task.k, 0);
 
   const int row = m.thread() / 32 * 16 * Tiling::tiles;
@@ -215,21 +215,21 @@ template <class Tiling, class Machine>
 LYCEUM_DEVICE void attention_forward(const Machine& m, const ForwardTask<bfloat16>& task,
                                      const BlockOrder::Block& block) {
   constexpr int keys = Tiling::keys;
-  const HeadPlace place = HeadPlace::of_query_head(task.shape, block.head);
-  const CausalOrder order = causal_order(task, place.sequence);
+  const HeadIndices indices = HeadIndices::of_query_head(task.shape, block.head);
+  const CausalOrder order = causal_order(task, indices.sequence);
   const int first = block.tile * Tiling::rows, row = m.thread() / 32 * 16 * Tiling::tiles;
   const int begin = order.first_tile(first, keys), steps = order.end_tile(first, Tiling::rows, keys) - begin;
   Accumulators<Tiling::tiles, Tiling::dim> out;
   out.clear();
   OnlineSoftmax<Tiling::tiles> softmax;
   const auto in_order = [=](int step) { return begin + step; };
-  add_values<Tiling>(m, task, place, first, steps, in_order, out,
+  add_values<Tiling>(m, task, indices, first, steps, in_order, out,
                      [&](int key, Accumulators<Tiling::tiles, keys>& scores) {
                        mask(order, first + row, key, m.thread() % 32, -__builtin_huge_valf(), scores);
                        softmax.step(m, task.scale * log2_of_e, scores);
                        softmax.rescale(out);
                      });
-  finish_rows<Tiling>(m, task, place, first, row, softmax, out);
+  finish_rows<Tiling>(m, task, indices, first, row, softmax, out);
 }
 
 }  // namespace lyceum::cuda

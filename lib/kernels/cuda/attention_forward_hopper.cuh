@@ -30,14 +30,14 @@ LYCEUM_DEVICE void attention_forward_hopper(const Machine& m, const ForwardTask<
   using QueryTile = typename Tiling::QueryTile;
   using KeyTile = typename Tiling::KeyTile;
   const AttentionShape& shape = task.shape;
-  const HeadPlace place = HeadPlace::of_query_head(shape, block.head);
-  const CausalOrder order = causal_order(task, place.sequence);
+  const HeadIndices indices = HeadIndices::of_query_head(shape, block.head);
+  const CausalOrder order = causal_order(task, indices.sequence);
   const int first = block.tile * Tiling::rows, row = m.thread() / 32 * 16, group_row = m.thread() / 128 * 64;
   const int begin = order.first_tile(first, keys), steps = order.end_tile(first, Tiling::rows, keys) - begin;
-  const auto load_keys = [&](int tile, const Rows<const bfloat16>& from, int step) {
+  const auto load_keys = [&](int tile, const StridedMatrix<const bfloat16>& from, int step) {
     load_tile<KeyTile, keys, Tiling::threads>(m, tile,
-                                              panel_of(from, place.sequence, shape.key_len, (begin + step) * keys,
-                                                       place.kv_head, shape.head_dim, task.aligned));
+                                              panel_of(from, indices.sequence, shape.key_len, (begin + step) * keys,
+                                                       indices.kv_head, shape.head_dim, task.aligned));
   };
   Accumulators<1, keys> scores;
   const auto begin_scores = [&](int step) {
@@ -53,7 +53,7 @@ LYCEUM_DEVICE void attention_forward_hopper(const Machine& m, const ForwardTask<
 
   load_tile<QueryTile, Tiling::rows, Tiling::threads>(
       m, Tiling::q_tile,
-      panel_of(task.q, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned));
+      panel_of(task.q, indices.sequence, shape.query_len, first, indices.head, shape.head_dim, task.aligned));
   load_keys(Tiling::k_tile(0), task.k, 0);
   m.wait();
   m.publish_copies();
@@ -83,7 +83,7 @@ LYCEUM_DEVICE void attention_forward_hopper(const Machine& m, const ForwardTask<
   }
   begin_multiply_add<KeyTile>(m, p, Tiling::v_tile(steps - 1), out);
   m.template wait_products<0>(out);
-  finish_rows<Tiling>(m, task, place, first, row, softmax, out);
+  finish_rows<Tiling>(m, task, indices, first, row, softmax, out);
 }
 
 }  // namespace lyceum::cuda

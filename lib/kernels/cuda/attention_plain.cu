@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(plain_threads) forward_kernel(ForwardTask<T> t
   const std::int64_t dim = task.shape.head_dim;
   const WarpRow<A> warp(dim);
   if (warp.index >= rows) return;
-  const QueryPlace at(task, warp.index);
+  const QueryRow at(task, warp.index);
   const A nothing = -std::numeric_limits<A>::infinity();
   A largest = nothing, sum = 0;
   for (std::int64_t key = at.begin; key < at.end; key += warp_size) {
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(plain_threads) dq_kernel(BackwardTask<T> task,
   const std::int64_t dim = task.shape.head_dim;
   const WarpRow<A> warp(dim);
   if (warp.index >= rows) return;
-  const QueryPlace at(task, warp.index);
+  const QueryRow at(task, warp.index);
   for (std::int64_t key = at.begin; key < at.end; key += warp_size) {
     const int count = lanes_for(key, at.end);
     if (warp.lane < count) {

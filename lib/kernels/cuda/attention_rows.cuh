@@ -51,10 +51,10 @@ __device__ inline int lanes_for(std::int64_t first, std::int64_t end) {
 
 /// The position of row `index` of a result over queries and heads: its row and head, the row of its sequence's first
 /// key, the first column of its key head, and the keys [begin, end) that the query sees.
-struct QueryPlace {
+struct QueryRow {
   std::int64_t row, head, first_key, col, begin, end;
   template <class Task>
-  __device__ QueryPlace(const Task& task, std::int64_t index) {
+  __device__ QueryRow(const Task& task, std::int64_t index) {
     const AttentionShape& shape = task.shape;
     row = index / shape.heads;
     head = index % shape.heads;
@@ -82,7 +82,7 @@ struct SeeingQueries {
 /// warp.sums = shrink · sums + Σ_j first[j] · row (row + j) of `rows`, over `count` rows and the head's columns from
 /// `col` on.
 template <class T>
-__device__ void add_rows(const WarpRow<Accumulator<T>>& warp, const Rows<const T>& rows, std::int64_t row,
+__device__ void add_rows(const WarpRow<Accumulator<T>>& warp, const StridedMatrix<const T>& rows, std::int64_t row,
                          std::int64_t col, int count, std::int64_t dim, Accumulator<T> shrink = 1) {
   for (std::int64_t d = warp.lane; d < dim; d += warp_size) {
     Accumulator<T> total = warp.sums[d] * shrink;

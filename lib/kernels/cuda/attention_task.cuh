@@ -10,11 +10,11 @@ inline constexpr float log2_of_e = 1.4426950408889634f;
 
 /// A row-major matrix as a kernel parameter: address and row stride in elements, without extents.
 template <class T>
-struct Rows {
+struct StridedMatrix {
   T* data;
   std::int64_t stride;
-  Rows(const Matrix<T>& matrix) : data(matrix.data), stride(matrix.stride) {}  // NOLINT: implicit by design
-  Rows(T* data, std::int64_t stride) : data(data), stride(stride) {}
+  StridedMatrix(const Matrix<T>& matrix) : data(matrix.data), stride(matrix.stride) {}  // NOLINT: implicit by design
+  StridedMatrix(T* data, std::int64_t stride) : data(data), stride(stride) {}
   LYCEUM_HOST_DEVICE T* at(std::int64_t row, std::int64_t col) const { return data + row * stride + col; }
 };
 
@@ -22,9 +22,9 @@ struct Rows {
 template <class T>
 struct ForwardTask {
   AttentionShape shape;
-  Rows<const T> q, k, v;
-  Rows<T> out;
-  Rows<Accumulator<T>> log_sum_exp;
+  StridedMatrix<const T> q, k, v;
+  StridedMatrix<T> out;
+  StridedMatrix<Accumulator<T>> log_sum_exp;
   Accumulator<T> scale;
   const std::int32_t* first_keys;  // see FirstKeys; null: 0 for all
   bool aligned;  // all rows of q, k, v, out begin at multiples of 16 bytes, and head_dim is a multiple of 8
@@ -34,10 +34,10 @@ struct ForwardTask {
 template <class T>
 struct BackwardTask {
   AttentionShape shape;
-  Rows<const T> q, k, v, out, d_out;
-  Rows<const Accumulator<T>> log_sum_exp;
-  Rows<Accumulator<T>> delta;  // [sequences · query_len, heads]: Σ_d out · d_out
-  Rows<T> dq, dk, dv;
+  StridedMatrix<const T> q, k, v, out, d_out;
+  StridedMatrix<const Accumulator<T>> log_sum_exp;
+  StridedMatrix<Accumulator<T>> delta;  // [sequences · query_len, heads]: Σ_d out · d_out
+  StridedMatrix<T> dq, dk, dv;
   Accumulator<T> scale;
   // See ForwardTask for first_keys and aligned
   const std::int32_t* first_keys;
@@ -94,10 +94,10 @@ BackwardTask<T> task_of(const AttentionBackward<T>& a, Accumulator<T>* delta) {
 inline std::int64_t delta_size(const AttentionShape& shape) { return shape.sequences * shape.query_len * shape.heads; }
 
 /// The sequence, query head and key head of a block.
-struct HeadPlace {
+struct HeadIndices {
   int sequence, head, kv_head;
   /// `index` counts the query heads of all sequences.
-  LYCEUM_HOST_DEVICE static HeadPlace of_query_head(const AttentionShape& shape, int index) {
+  LYCEUM_HOST_DEVICE static HeadIndices of_query_head(const AttentionShape& shape, int index) {
     const int heads = static_cast<int>(shape.heads), head = index % heads;
     return {index / heads, head, head / (heads / static_cast<int>(shape.kv_heads))};
   }
@@ -114,7 +114,7 @@ LYCEUM_HOST_DEVICE CausalOrder causal_order(const Task& task, std::int64_t seque
 /// Returns rows [first, length) of one sequence, restricted to the columns of one head. Each sequence has `length`
 /// rows.
 template <class T>
-LYCEUM_DEVICE Panel<T> panel_of(const Rows<T>& matrix, int sequence, std::int64_t length, int first, int head,
+LYCEUM_DEVICE Panel<T> panel_of(const StridedMatrix<T>& matrix, int sequence, std::int64_t length, int first, int head,
                                 std::int64_t head_dim, bool aligned) {
   return {matrix.at(sequence * length + first, head * head_dim), matrix.stride, static_cast<int>(length) - first,
           static_cast<int>(head_dim), aligned};

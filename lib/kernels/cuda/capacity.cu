@@ -23,7 +23,8 @@ struct Walk {
     end = here(of, (sequence + 1) * of.seq_len - of.first);
   }
   __device__ static std::int64_t here(const Choices& of, std::int64_t row) {
-    return row < 0 ? 0 : row < of.index.rows ? row : of.index.rows;
+    if (row < 0) return 0;
+    return row < of.index.rows ? row : of.index.rows;
   }
 };
 

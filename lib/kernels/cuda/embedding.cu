@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(embedding_threads)
 }
 
 /// Computes the begin of each word's list, with one thread block.
-__global__ void __launch_bounds__(scan_threads) place_words(WordLists lists) {
+__global__ void __launch_bounds__(scan_threads) compute_begins(WordLists lists) {
   std::int64_t placed = 0;
   for (std::int64_t base = 0; base < lists.words; base += scan_threads) {
     const std::int64_t word = base + threadIdx.x;
@@ -99,9 +99,9 @@ __global__ void __launch_bounds__(embedding_threads) sort_lists(WordLists lists,
   }
   for (std::int64_t i = begin + threadIdx.x; i < end; i += embedding_threads) {
     const std::int32_t token = lists.mixed[i];
-    std::int64_t place = begin;
-    for (std::int64_t j = begin; j < end; ++j) place += lists.mixed[j] < token;
-    lists.sorted[place] = token;
+    std::int64_t position = begin;
+    for (std::int64_t j = begin; j < end; ++j) position += lists.mixed[j] < token;
+    lists.sorted[position] = token;
   }
 }
 
@@ -172,7 +172,7 @@ void run(const CudaStream& stream, const EmbeddingWeightGrad<T>& embedding) {
   const auto token_blocks = static_cast<unsigned>((rows + embedding_threads - 1) / embedding_threads);
   start(stream, name, count_words, token_blocks, embedding_threads, lists, embedding.tokens,
         IndexCheck(stream, name, "tokens", 0, vocab));
-  start(stream, name, place_words, 1, scan_threads, lists);
+  start(stream, name, compute_begins, 1, scan_threads, lists);
   start(stream, name, list_tokens, token_blocks, embedding_threads, lists, embedding.tokens);
   start(stream, name, sort_lists, static_cast<unsigned>(words), embedding_threads, lists, embedding.tokens);
   constexpr int width = pack_width<A>;

@@ -10,8 +10,8 @@
 namespace lyceum {
 
 // alignment in bytes, a power of two, at most 256
-inline std::uint32_t alignment_of(std::uintptr_t place) {
-  const std::uintptr_t lowest = place & (~place + 1);
+inline std::uint32_t alignment_of(std::uintptr_t address) {
+  const std::uintptr_t lowest = address & (~address + 1);
   return static_cast<std::uint32_t>(lowest ? std::min<std::uintptr_t>(lowest, 256) : 256);
 }
 inline std::uint32_t alignment_of(const void* address) {

@@ -48,11 +48,11 @@ struct MmaSource {
 
   /// A chunk of the tile of step `step`: its address and the number of elements inside the operand, 0 to 8. `row` is
   /// the row that the line is picked from; it is ignored unless `Picked`.
-  struct Piece {
+  struct SourceChunk {
     const std::uint16_t* from;
     int count;
   };
-  LYCEUM_DEVICE Piece piece(int step, int line, int chunk, std::int32_t row) const {
+  LYCEUM_DEVICE SourceChunk source_chunk(int step, int line, int chunk, std::int32_t row) const {
     const std::int32_t outer = Picked ? row : AlongK ? begin + line : step * MmaTiling::k + line;
     const std::int32_t inner = (AlongK ? step * MmaTiling::k : begin) + chunk * 8;
     const std::int32_t left = (AlongK ? k : extent) - inner;
@@ -135,11 +135,11 @@ class MmaTile {
     for (int i = 0; i < 2; ++i) {
       const int index = t.index + i * Tiling::threads;
       const int line = index / MmaOperand<AlongK>::chunks, chunk = index % MmaOperand<AlongK>::chunks;
-      const auto piece = source.piece(step, line, chunk, Picked ? t.picked[i] : 0);
+      const auto global = source.source_chunk(step, line, chunk, Picked ? t.picked[i] : 0);
       if (source.aligned) {
-        machine_.copy(base + MmaOperand<AlongK>::offset(line, chunk), piece.from, piece.count);
+        machine_.copy(base + MmaOperand<AlongK>::offset(line, chunk), global.from, global.count);
       } else {
-        t.fetched[i] = machine_.fetch(piece.from, piece.count);
+        t.fetched[i] = machine_.fetch(global.from, global.count);
       }
     }
     // One step ahead, so that the next copy does not wait for the index.

@@ -48,7 +48,7 @@ struct StageOffsets {
 
 /// Rank of this block in its cluster.
 template <class Tile, class Machine>
-LYCEUM_DEVICE int place_in_cluster(const Machine& m) {
+LYCEUM_DEVICE int rank_in_cluster(const Machine& m) {
   return m.block_index() % Tile::cluster;
 }
 
@@ -57,7 +57,7 @@ LYCEUM_DEVICE int place_in_cluster(const Machine& m) {
 template <class Tile, class Machine, class F>
 LYCEUM_DEVICE void each_tile_of_block(const Machine& m, const Plan& plan, F&& f) {
   if constexpr (Tile::cluster == 1) return each_tile<Tile>(plan, m.block_index(), m.blocks(), f);
-  const std::int32_t down = place_in_cluster<Tile>(m) * Tile::block_m;
+  const std::int32_t down = rank_in_cluster<Tile>(m) * Tile::block_m;
   each_tile<Tile>(plan, m.block_index() / Tile::cluster, m.blocks() / Tile::cluster,
                   [&](std::int32_t slot, const Expert& expert, Corner corner) {
                     f(slot, expert, Corner{corner.m + down, corner.n});
@@ -83,7 +83,7 @@ LYCEUM_DEVICE void load_b(const Machine& m, int to, const TensorMap* map, int ba
   constexpr int lines = Tile::b_lines, count = Tile::b_boxes / Tile::cluster;
   LYCEUM_UNROLL
   for (int i = 0; i < count; ++i) {
-    const int box = place_in_cluster<Tile>(m) * count + i, at = to + box * lines * 128;
+    const int box = rank_in_cluster<Tile>(m) * count + i, at = to + box * lines * 128;
     if constexpr (b_along_k(product)) {
       const std::int32_t line = Tile::gated ? box % 2 * ups + begin + box / 2 * lines : begin + box * lines;
       m.template load_box_for_all<Tile::cluster>(at, map, barrier, k, line);
@@ -138,13 +138,13 @@ LYCEUM_DEVICE void produce_picked(const Machine& m, const Plan& plan, const Tens
     const auto stride = static_cast<std::uint32_t>(lines.stride / 8);
     const auto* const x = static_cast<const Chunk*>(lines.data);
     constexpr std::uint32_t none = ~0u;
-    std::uint32_t place[Copies::count];  // row offsets in chunks: one 32-bit register each instead of an address
+    std::uint32_t row_offset[Copies::count];  // row offsets in chunks: one 32-bit register each instead of an address
     const auto look_up = [&](std::int32_t first) {
       LYCEUM_UNROLL
       for (int i = 0; i < Copies::count; ++i) {
         const std::int32_t line = first + Copies::line(thread, i);
         const std::int32_t row = line < lines.count ? m.read_only(rows + line) : -1;
-        place[i] = row < 0 ? none : static_cast<std::uint32_t>(row) * stride;
+        row_offset[i] = row < 0 ? none : static_cast<std::uint32_t>(row) * stride;
       }
     };
     look_up(along_k ? begin : 0);
@@ -165,8 +165,8 @@ LYCEUM_DEVICE void produce_picked(const Machine& m, const Plan& plan, const Tens
         const std::int32_t element = (along_k ? k : begin) + Copies::element(thread, box);
         LYCEUM_UNROLL
         for (int i = 0; i < Copies::count; ++i) {
-          const bool present = place[i] != none && element < lines.width;
-          const Chunk* const from = x + (present ? place[i] + static_cast<std::uint32_t>(element) / 8 : 0u);
+          const bool present = row_offset[i] != none && element < lines.width;
+          const Chunk* const from = x + (present ? row_offset[i] + static_cast<std::uint32_t>(element) / 8 : 0u);
           m.copy_16(to + static_cast<int>(Copies::offset(thread, i, box)), from, present);
         }
       }
@@ -180,7 +180,7 @@ LYCEUM_DEVICE void produce_picked(const Machine& m, const Plan& plan, const Tens
 
 /// Releases a stage for its loaders: in all blocks of the cluster, one lane for each.
 template <class Tiling, class Machine>
-LYCEUM_DEVICE void give_back(const Machine& m, int stage, int lane) {
+LYCEUM_DEVICE void release_stage(const Machine& m, int stage, int lane) {
   if constexpr (Tiling::cluster == 1) {
     m.arrive(StageOffsets<Tiling>::empty(stage));
   } else {
@@ -195,8 +195,8 @@ template <Product product, Pick picked, class Tiling, int width, class Machine, 
 LYCEUM_DEVICE void multiply(const Machine& m, TileSums<Tiling>& c, Turn<Tiling::stages>& turn, int row,
                             std::int32_t depth, Seen&& seen) {
   using At = StageOffsets<Tiling>;
-  const int lane = place_in_group(m) % 32;
-  const bool speaks = lane < Tiling::cluster;  // lanes that arrive at the empty barriers
+  const int lane = thread_in_group(m) % 32;
+  const bool arrives = lane < Tiling::cluster;  // lanes that arrive at the empty barriers
   int last = -1;
   for (std::int32_t k = 0; k < depth; k += Tiling::k, turn.next()) {
     m.wait_barrier(At::full(turn.stage), turn.parity);
@@ -214,12 +214,12 @@ LYCEUM_DEVICE void multiply(const Machine& m, TileSums<Tiling>& c, Turn<Tiling::
     }
     m.end_group();
     m.template wait_products<1>(c);
-    if (last >= 0 && speaks) give_back<Tiling>(m, last, lane);
+    if (last >= 0 && arrives) release_stage<Tiling>(m, last, lane);
     last = turn.stage;
   }
   seen();
   m.template wait_products<0>(c);
-  if (speaks) give_back<Tiling>(m, last, lane);
+  if (arrives) release_stage<Tiling>(m, last, lane);
 }
 
 /// Writes the results of a warpgroup's rows of a tile. Its first row and column in c are `row` and `col`.
@@ -270,7 +270,7 @@ LYCEUM_DEVICE void consume(const Machine& m, const Plan& plan, const TensorMap* 
     }
     if constexpr (Tiling::ping_pong) m.wait_barrier(At::order(group), order_parity(group, index / 2));
     const auto seen = [&] {
-      if (Tiling::ping_pong && place_in_group(m) % 32 == 0) m.arrive(At::order(1 - group));
+      if (Tiling::ping_pong && thread_in_group(m) % 32 == 0) m.arrive(At::order(1 - group));
     };
     TileSums<Tiling> c;
     c.clear();  // else the compiler keeps registers reserved for c while results are written

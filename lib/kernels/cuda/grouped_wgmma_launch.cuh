@@ -81,7 +81,10 @@ template <Product product, Pick picked, class Act, class Tiling>
 void run_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights) {
   using Tile = TileOf<product, Act, Tiling>;
   constexpr bool clustered = Tiling::cluster > 1;
-  count_product(launch, clustered ? Kernel::clustered : Tiling::ping_pong ? Kernel::ping_pong : Kernel::cooperative);
+  Kernel kernel = Kernel::cooperative;
+  if (Tiling::ping_pong) kernel = Kernel::ping_pong;
+  if (clustered) kernel = Kernel::clustered;
+  count_product(launch, kernel);
   const std::size_t count = weights.size();
   const std::shared_ptr<std::byte> memory =
       launch.stream.memory().allocate((clustered ? 3 : 2) * count * sizeof(CUtensorMap), MemoryKind::buffers);
@@ -128,7 +131,8 @@ double cost(std::span<const Weight> weights) {
   for (const Weight& weight : weights) {
     const std::int64_t n = activated_width(product, weight, Act::inputs), rest = n % Tile::n;
     const auto k = static_cast<double>(product == Product::forward ? weight.cols : weight.rows);
-    const std::int64_t columns = n - rest + (rest > Tile::narrow ? Tile::n : rest > 0 ? Tile::narrow : 0);
+    std::int64_t columns = n - rest;
+    if (rest > 0) columns += rest > Tile::narrow ? Tile::n : Tile::narrow;
     const double finish = 160 * moved_numbers<product, Act>();
     sum += static_cast<double>(columns * (Tiling::n / Tile::n)) * (Tiling::ping_pong ? 1.06 * k : k + finish);
   }

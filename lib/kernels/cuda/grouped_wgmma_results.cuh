@@ -15,7 +15,7 @@ namespace lyceum::grouped {
 
 /// Index of this thread in its warpgroup, 0 to 127. Computed unsigned, which takes fewer instructions.
 template <class Machine>
-LYCEUM_DEVICE int place_in_group(const Machine& m) {
+LYCEUM_DEVICE int thread_in_group(const Machine& m) {
   return static_cast<int>(static_cast<unsigned>(m.thread()) % 128u);
 }
 
@@ -91,7 +91,7 @@ struct PartOfRow {
   /// col0).
   template <class Machine>
   LYCEUM_DEVICE static PartOfRow of(const Machine& m, int index, std::int32_t row0, std::int32_t col0) {
-    const int thread = place_in_group(m), lane = thread % 4;
+    const int thread = thread_in_group(m), lane = thread % 4;
     return {lane, row0 + index / 2 * 64 + wgmma_row(thread, index % 2 * 2), col0 + lane * 8};
   }
 
@@ -150,7 +150,7 @@ LYCEUM_DEVICE void store_rows(const Machine& m, const TileSums<Tiling>& c, const
                               const StoredRows<TensorMap>& to) {
   static_assert(Tiling::blocks == 1);
   if (to.row >= expert.m) return;
-  const int lane = place_in_group(m) % 32;
+  const int lane = thread_in_group(m) % 32;
   RoundedSums<Tiling> sums(m, c);
   LYCEUM_UNROLL
   for (int i = 0; i < 2 * Tiling::n / 8; ++i) {
@@ -240,9 +240,9 @@ LYCEUM_DEVICE void write_activation_gradients(const Machine& m, const std::uint3
   static_assert(chunks % batch == 0);
   const bool filled = part.row < expert.filled;
   const std::int32_t n = expert.n, left = part.row < expert.m ? n - part.col : 0;
-  const std::int64_t place = part.row * expert.c_stride + part.col;
-  const auto* const hidden = static_cast<const std::uint16_t*>(expert.hidden) + place;
-  auto* const d_hidden = static_cast<std::uint16_t*>(expert.c) + place;
+  const std::int64_t offset = part.row * expert.c_stride + part.col;
+  const auto* const hidden = static_cast<const std::uint16_t*>(expert.hidden) + offset;
+  auto* const d_hidden = static_cast<std::uint16_t*>(expert.c) + offset;
   auto* const y = activated_at(expert, part.row, part.col);
   const float gate = expert.gate && filled ? m.read_only(expert.gate + part.row) : 1.0f;
   float d_gate = 0;
@@ -274,7 +274,7 @@ LYCEUM_DEVICE void write_activation_gradients(const Machine& m, const std::uint3
 template <class Act, class Tile, int rows, class Machine>
 LYCEUM_DEVICE void prefetch_hidden(const Machine& m, const Expert& expert, std::int32_t row0, std::int32_t col0) {
   constexpr int line = 64;  // elements in 128 bytes
-  const int thread = place_in_group(m);
+  const int thread = thread_in_group(m);
   LYCEUM_UNROLL
   for (int first = 0; first < rows; first += 64) {
     const std::int32_t row = row0 + first + thread / 2;
@@ -298,7 +298,7 @@ template <class Tiling, class Machine>
 LYCEUM_DEVICE void add_rows(const Machine& m, const float (&c)[Tiling::n / 8][4], const Expert& expert,
                             std::int32_t row0, std::int32_t col0) {
   constexpr int group = 8;
-  const int thread = place_in_group(m);
+  const int thread = thread_in_group(m);
   const bool pairs = expert.c_stride % 2 == 0 && reinterpret_cast<std::uintptr_t>(expert.c) % 8 == 0;
   LYCEUM_UNROLL
   for (int half = 0; half < 2; ++half) {
@@ -336,7 +336,7 @@ LYCEUM_DEVICE void add_rows(const Machine& m, const float (&c)[Tiling::n / 8][4]
 /// Prefetches to L2 the elements of dw that add_rows() will read, while the tensor cores are busy.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void prefetch_rows(const Machine& m, const Expert& expert, std::int32_t row0, std::int32_t col0) {
-  const int thread = place_in_group(m);
+  const int thread = thread_in_group(m);
   const std::int32_t row = row0 + thread / 2;
   if (row >= expert.m) return;
   const float* const dw = static_cast<const float*>(expert.c) + row * expert.c_stride;

@@ -38,11 +38,11 @@ __global__ void __launch_bounds__(norms_threads) sum_squares_of_tensors(SquaresO
   if (first == last) return;
   BlockWalk<TensorRow<A>> walk(squares.tensors, first);
   for (std::int64_t at = first; at < last; ++at, walk.next()) {
-    const std::int64_t place = squares.places[walk.row()], begin = walk.block() * flat_block;
-    if (place < 0) continue;
+    const std::int64_t offset = squares.places[walk.row()], begin = walk.block() * flat_block;
+    if (offset < 0) continue;
     const std::int64_t rest = walk.tensor().count - begin;
     const double sum = squares_of_block(walk.tensor().x + begin, rest < flat_block ? rest : flat_block);
-    if (threadIdx.x % warp_size == 0) squares.sums[place + walk.block()] = sum;
+    if (threadIdx.x % warp_size == 0) squares.sums[offset + walk.block()] = sum;
   }
 }
 

@@ -206,7 +206,7 @@ __device__ void add_scores(const RouteTokens<A>& route, std::int64_t begin, std:
 template <class A, int held, Scores kind, bool groups>
 __global__ void __launch_bounds__(router_threads)
     route_tokens(RouteTokens<A> route, RouterChunks chunks, Matrix<double> partial, bool by_rank) {
-  constexpr int places = held ? held : 1;
+  constexpr int held_columns = held ? held : 1;
   __shared__ double squares[router_warps], entropies[router_warps];
   const std::int64_t experts = route.logits.cols, begin = chunks.begin(blockIdx.x), end = chunks.end(blockIdx.x);
   const bool loads = partial.rows > 0;
@@ -216,10 +216,10 @@ __global__ void __launch_bounds__(router_threads)
   if (loads) counts.clear();
   __syncthreads();
 
-  double sums[places] = {}, square = 0, entropy = 0;
+  double sums[held_columns] = {}, square = 0, entropy = 0;
   for (std::int64_t t = begin + warp(); t < end; t += router_warps) {
     const Row<A, held> logits(route.logits.row(t), experts);
-    A largest = 0, sum = 0, scores[places] = {};
+    A largest = 0, sum = 0, scores[held_columns] = {};
     if constexpr (kind == Scores::softmax) {
       largest = -std::numeric_limits<A>::infinity();
       logits.each([&](std::int64_t, A x, int) { largest = Largest{}(largest, x); });
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(router_threads)
     };
     choose(route, logits, t, key, score, counts);
 #pragma unroll
-    for (int i = 0; i < places; ++i) sums[i] += static_cast<double>(scores[i] * inverse);
+    for (int i = 0; i < held_columns; ++i) sums[i] += static_cast<double>(scores[i] * inverse);
     if constexpr (kind == Scores::softmax) {
       const A log_sum_exp = largest + std::log(sum);
       square += static_cast<double>(log_sum_exp) * static_cast<double>(log_sum_exp);

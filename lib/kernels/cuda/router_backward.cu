@@ -54,7 +54,10 @@ struct ThroughGates {
     }
   }
   /// Returns Σ dv · v over the chosen experts.
-  __device__ A dot() const { return rule == Gates::raw ? weighted : rule == Gates::detached ? weighted / sum : A{0}; }
+  __device__ A dot() const {
+    if (rule == Gates::raw) return weighted;
+    return rule == Gates::detached ? weighted / sum : A{0};
+  }
 };
 
 /// Computes the gradient of the logits x. ds and dp come from the load, dv from the gates (ThroughGates).
@@ -65,13 +68,13 @@ struct ThroughGates {
 template <class A, int held, Scores kind, bool entropy>
 __global__ void __launch_bounds__(router_threads)
     route_tokens_backward(RouteTokensBackward<A> route, RouterChunks chunks) {
-  constexpr int places = held ? held : 1;
+  constexpr int held_columns = held ? held : 1;
   const std::int64_t experts = route.logits.cols, k = route.d_gates.cols > 0 ? chosen_of(route) : 0;
   const std::int64_t begin = chunks.begin(blockIdx.x), end = chunks.end(blockIdx.x);
   const double* d_load = route.d_load.rows ? route.d_load.row(blockIdx.x / chunks.of_sequence()) + experts : nullptr;
   const auto slope = [&](std::int64_t c) { return d_load ? static_cast<A>(d_load[c]) : A{0}; };
   const A d_square = slope(experts);
-  A slopes[places] = {};
+  A slopes[held_columns] = {};
 #pragma unroll
   for (int i = 0; i < held; ++i) {
     if (const std::int64_t c = lane() + i * warp_size; c < experts) slopes[i] = slope(c);
@@ -81,7 +84,7 @@ __global__ void __launch_bounds__(router_threads)
     const Row<A, held> logits(route.logits.row(t), experts);
     const A largest = route.norms.row(t)[0], norm = route.norms.row(t)[1], inverse = A{1} / norm;
     const auto score = [&](A x) { return score_of<kind>(x, largest, inverse); };
-    A dot = 0, scores[places] = {};
+    A dot = 0, scores[held_columns] = {};
     ThroughGates<A> gates{route.rule};
     logits.each([&](std::int64_t c, A x, int i) {
       scores[i] = score(x);

@@ -38,7 +38,7 @@ struct LogPart {
 /// Returns the score of this lane's key. Returns minus infinity, which has p = 0 and cost 0, for lanes from `count` on
 /// and for keys that the query does not see.
 template <class Task>
-__device__ auto score_of(const Task& task, const QueryPlace& at, std::int64_t key, int lane, int count) {
+__device__ auto score_of(const Task& task, const QueryRow& at, std::int64_t key, int lane, int count) {
   using A = decltype(task.scale);
   const std::int64_t dim = task.shape.head_dim;
   if (lane >= count || key + lane < at.begin) return -std::numeric_limits<A>::infinity();
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(plain_threads) stick_forward_kernel(StickForwa
   const std::int64_t dim = task.shape.head_dim;
   const WarpRow<A> warp(dim);
   if (warp.index >= rows) return;
-  const QueryPlace at(task, warp.index);
+  const QueryRow at(task, warp.index);
   double log_left = 0;
   for (std::int64_t key = (at.end - 1) / warp_size * warp_size; key > at.begin - warp_size; key -= warp_size) {
     const int count = lanes_for(key, at.end);
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(plain_threads) stick_query_kernel(PlainStickTa
   const std::int64_t dim = task.shape.head_dim, first = task.first;
   const WarpRow<A> warp(dim);
   if (warp.index >= rows) return;
-  const QueryPlace at(task, warp.index);
+  const QueryRow at(task, warp.index);
   if (at.end <= first || at.begin >= first + warp_size) return;
   const bool begins = at.begin >= first;
   const int count = lanes_for(first, at.end);
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(plain_threads) stick_query_kernel(PlainStickTa
 
 /// Number of the task's keys in a sequence: 32, or fewer at its end.
 template <class T>
-__host__ __device__ std::int64_t keys_at_hand(const PlainStickTask<T>& task) {
+__host__ __device__ std::int64_t keys_of_task(const PlainStickTask<T>& task) {
   const std::int64_t left = task.shape.key_len - task.first;
   return left < warp_size ? left : warp_size;
 }
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(plain_threads) stick_key_kernel(PlainStickTask
   const WarpRow<Accumulator<T>> warp(shape.head_dim);
   if (warp.index >= rows) return;
   const std::int64_t kv_head = warp.index % shape.kv_heads, place = warp.index / shape.kv_heads;
-  const std::int64_t keys = keys_at_hand(task), key = place % keys, sequence = place / keys;
+  const std::int64_t keys = keys_of_task(task), key = place % keys, sequence = place / keys;
   const std::int64_t group = shape.heads / shape.kv_heads, first_row = sequence * shape.query_len;
   const SeeingQueries seeing(task, sequence, task.first + key);
   for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
@@ -155,12 +155,12 @@ void run_plain(const CudaStream& stream, const StickBackwardTask<T>& backward) {
   using A = Accumulator<T>;
   const AttentionShape& shape = backward.shape;
   const std::int64_t queries = delta_size(shape);
-  const auto room = [&](std::int64_t numbers, std::size_t size) {
+  const auto allocate = [&](std::int64_t numbers, std::size_t size) {
     return stream.memory().allocate(static_cast<std::size_t>(numbers) * size, MemoryKind::buffers);
   };
-  const auto log_left = room(queries, sizeof(double)), older = room(queries, sizeof(A)),
-             dq_sums = room(queries * shape.head_dim, sizeof(A)), parts = room(queries * warp_size, sizeof(A)),
-             ds = room(queries * warp_size, sizeof(A));
+  const auto log_left = allocate(queries, sizeof(double)), older = allocate(queries, sizeof(A)),
+             dq_sums = allocate(queries * shape.head_dim, sizeof(A)), parts = allocate(queries * warp_size, sizeof(A)),
+             ds = allocate(queries * warp_size, sizeof(A));
   const auto numbers = [](const std::shared_ptr<std::byte>& memory) { return reinterpret_cast<A*>(memory.get()); };
   PlainStickTask<T> task{backward,       reinterpret_cast<double*>(log_left.get()),
                          numbers(older), numbers(dq_sums),
@@ -169,7 +169,7 @@ void run_plain(const CudaStream& stream, const StickBackwardTask<T>& backward) {
   for (; task.first < shape.key_len; task.first += warp_size) {
     start_rows(stream, "StickBreakingBackward", stick_query_kernel<T>, queries, shared, task);
     start_rows(stream, "StickBreakingBackward", stick_key_kernel<T>,
-               shape.sequences * keys_at_hand(task) * shape.kv_heads, shared, task);
+               shape.sequences * keys_of_task(task) * shape.kv_heads, shared, task);
   }
 }
 

@@ -9,9 +9,9 @@ namespace lyceum::cuda {
 template <class T>
 struct StickForwardTask {
   AttentionShape shape;
-  Rows<const T> q, k, v;
-  Rows<T> out;
-  Rows<double> log_rest;
+  StridedMatrix<const T> q, k, v;
+  StridedMatrix<T> out;
+  StridedMatrix<double> log_rest;
   Accumulator<T> scale;
   const std::int32_t* first_keys;  // see ForwardTask, also for aligned
   bool aligned;
@@ -21,9 +21,9 @@ struct StickForwardTask {
 template <class T>
 struct StickBackwardTask {
   AttentionShape shape;
-  Rows<const T> q, k, v, d_out;
-  Rows<const double> log_rest;
-  Rows<T> dq, dk, dv;
+  StridedMatrix<const T> q, k, v, d_out;
+  StridedMatrix<const double> log_rest;
+  StridedMatrix<T> dq, dk, dv;
   Accumulator<T> scale;
   const std::int32_t* first_keys;
   bool aligned;

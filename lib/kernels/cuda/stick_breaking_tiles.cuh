@@ -150,43 +150,44 @@ LYCEUM_DEVICE void stick_forward(const Machine& m, const StickForwardTask<bfloat
                                  const BlockOrder::Block& block) {
   constexpr int keys = Tiling::keys, tiles = Tiling::tiles;
   const AttentionShape& shape = task.shape;
-  const HeadPlace place = HeadPlace::of_query_head(shape, block.head);
-  const CausalOrder order = causal_order(task, place.sequence);
+  const HeadIndices indices = HeadIndices::of_query_head(shape, block.head);
+  const CausalOrder order = causal_order(task, indices.sequence);
   const int lane = m.thread() % 32, first = block.tile * Tiling::rows, row = m.thread() / 32 * 16 * tiles;
   const int end = order.end_tile(first, Tiling::rows, keys), steps = end - order.first_tile(first, keys);
   Accumulators<tiles, Tiling::dim> out;
   out.clear();
   double behind[tiles][2] = {};  // cost of the keys processed so far
   const auto newest_first = [=](int step) { return end - 1 - step; };
-  add_values<Tiling>(m, task, place, first, steps, newest_first, out, [&](int key, Accumulators<tiles, keys>& scores) {
-    mask(order, first + row, key, lane, -__builtin_huge_valf(), scores);
-    for_each_span<tiles, keys>([&](int t, int half, int older_spans) {
-      const int span = keys / span_keys - 1 - older_spans;
-      float values[2][2];
-      take_span(scores, t, half, span, task.scale, values);
-      const Span<2> stick(m, values);
-      const float passed = static_cast<float>(behind[t][half]);
-      LYCEUM_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        values[i / 2][i % 2] = m.exp2((stick.log_part[i / 2][i % 2] - passed) * log2_of_e);
-      }
-      put_span(values, t, half, span, scores);
-      behind[t][half] += stick.cost;
-    });
-  });
+  add_values<Tiling>(m, task, indices, first, steps, newest_first, out,
+                     [&](int key, Accumulators<tiles, keys>& scores) {
+                       mask(order, first + row, key, lane, -__builtin_huge_valf(), scores);
+                       for_each_span<tiles, keys>([&](int t, int half, int older_spans) {
+                         const int span = keys / span_keys - 1 - older_spans;
+                         float values[2][2];
+                         take_span(scores, t, half, span, task.scale, values);
+                         const Span<2> stick(m, values);
+                         const float passed = static_cast<float>(behind[t][half]);
+                         LYCEUM_UNROLL
+                         for (int i = 0; i < 4; ++i) {
+                           values[i / 2][i % 2] = m.exp2((stick.log_part[i / 2][i % 2] - passed) * log2_of_e);
+                         }
+                         put_span(values, t, half, span, scores);
+                         behind[t][half] += stick.cost;
+                       });
+                     });
   LYCEUM_UNROLL
   for (int t = 0; t < tiles; ++t) {
     LYCEUM_UNROLL
     for (int half = 0; half < 2; ++half) {
       const int query = first + row + 16 * t + 8 * half + lane / 4;
       if (lane % 4 == 0 && query < shape.query_len) {
-        *task.log_rest.at(place.sequence * shape.query_len + query, place.head) = -behind[t][half];
+        *task.log_rest.at(indices.sequence * shape.query_len + query, indices.head) = -behind[t][half];
       }
     }
   }
   store<SwizzledTile<Tiling::dim>>(
       m, out, Tiling::q_tile, row, 0,
-      panel_of(task.out, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned));
+      panel_of(task.out, indices.sequence, shape.query_len, first, indices.head, shape.head_dim, task.aligned));
 }
 
 /// The state of a query's stick at one span of keys.
@@ -242,15 +243,15 @@ struct CarriedRows {
   Accumulators<Tiling::tiles, Tiling::dim> dq;
 
   /// Initialises the state before the first section that the queries see.
-  LYCEUM_DEVICE void begin(const StickSectionTask& task, const HeadPlace& place, int first_row, int lane) {
+  LYCEUM_DEVICE void begin(const StickSectionTask& task, const HeadIndices& indices, int first_row, int lane) {
     dq.clear();
     LYCEUM_UNROLL
     for (int t = 0; t < Tiling::tiles; ++t) {
       LYCEUM_UNROLL
       for (int half = 0; half < 2; ++half) {
         const int query = first_row + 16 * t + 8 * half + lane / 4;
-        const std::int64_t row = place.sequence * task.shape.query_len + query;
-        behind[t][half] = query < task.shape.query_len ? -*task.log_rest.at(row, place.head) : __builtin_huge_val();
+        const std::int64_t row = indices.sequence * task.shape.query_len + query;
+        behind[t][half] = query < task.shape.query_len ? -*task.log_rest.at(row, indices.head) : __builtin_huge_val();
         older[t][half] = 0;
       }
     }
@@ -284,8 +285,8 @@ struct CarriedRows {
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void stick_dq(const Machine& m, const StickSectionTask& task, const BlockOrder::Block& block) {
   constexpr int keys = Tiling::keys, tiles = Tiling::tiles;
-  const HeadPlace place = HeadPlace::of_query_head(task.shape, block.head);
-  const CausalOrder order = causal_order(task, place.sequence);
+  const HeadIndices indices = HeadIndices::of_query_head(task.shape, block.head);
+  const CausalOrder order = causal_order(task, indices.sequence);
   const int lane = m.thread() % 32, first = block.tile * Tiling::rows, row = m.thread() / 32 * 16 * tiles;
   const int section_begin = task.first / keys, section_end = (task.first + task.section) / keys;
   const int first_seen = order.first_tile(first, keys), seen = order.end_tile(first, Tiling::rows, keys);
@@ -294,13 +295,13 @@ LYCEUM_DEVICE void stick_dq(const Machine& m, const StickSectionTask& task, cons
   if (begin >= end) return;  // dq was written at an earlier section, or will be at a later one
   CarriedRows<Tiling> carried;
   if (begin == first_seen) {
-    carried.begin(task, place, first + row, lane);
+    carried.begin(task, indices, first + row, lane);
   } else {
     carried.each(task, block, m.thread(), [](auto& number, const auto& kept) { number = kept; });
   }
   StickAt* at = task.at + task.queries * block.head * (task.section / span_keys) + first + row + lane / 4;
   add_to_dq<Tiling>(
-      m, task, place, first, begin, end, carried.dq,
+      m, task, indices, first, begin, end, carried.dq,
       [&](int key, Accumulators<tiles, keys>& scores, Accumulators<tiles, keys>& dp) {
         mask(order, first + row, key, lane, -__builtin_huge_valf(), scores);
         mask(order, first + row, key, lane, 0, dp);
@@ -321,7 +322,7 @@ LYCEUM_DEVICE void stick_dq(const Machine& m, const StickSectionTask& task, cons
         });
       });
   if (end == seen) {
-    store_dq<Tiling>(m, task, place, first, carried.dq);
+    store_dq<Tiling>(m, task, indices, first, carried.dq);
   } else {
     carried.each(task, block, m.thread(), [](const auto& number, auto& kept) { kept = number; });
   }

@@ -13,7 +13,7 @@ namespace lyceum::cuda {
 // element in shared memory.
 
 /// Eight 16-bit elements, which are copied together.
-struct alignas(16) Chunk {
+struct alignas(16) EightElements {
   std::uint16_t bits[8];
 };
 
@@ -45,11 +45,11 @@ LYCEUM_DEVICE void load_tile(const Machine& m, int tile, const Panel<const bfloa
   }
   LYCEUM_NO_UNROLL
   for (int row = first; row < rows; row += step, at += step * from.stride) {
-    Chunk values{};
+    EightElements values{};
     for (int i = 0; i < 8; ++i) {
       if (i < cols && row < last) values.bits[i] = at[i].bits;
     }
-    *m.template shared<Chunk>(tile + Tile::offset(row, chunk)) = values;
+    *m.template shared<EightElements>(tile + Tile::offset(row, chunk)) = values;
   }
 }
 
@@ -142,12 +142,12 @@ LYCEUM_DEVICE void multiply_add(const Machine& m, const Operand<tiles, depth>& a
 }
 
 /// Writes columns 8 · chunk to 8 · chunk + 7 of a row of the panel, as far as it has them.
-LYCEUM_DEVICE void write_chunk(const Panel<bfloat16>& to, int row, int chunk, const Chunk& values) {
+LYCEUM_DEVICE void write_chunk(const Panel<bfloat16>& to, int row, int chunk, const EightElements& values) {
   const int present = row < to.rows ? to.cols - chunk * 8 : 0;
   if (present <= 0) return;
   bfloat16* out = to.first + row * to.stride + chunk * 8;
   if (to.aligned) {
-    *reinterpret_cast<Chunk*>(out) = values;
+    *reinterpret_cast<EightElements*>(out) = values;
   } else {
     for (int e = 0; e < 8; ++e) {
       if (e < present) out[e].bits = values.bits[e];
@@ -179,7 +179,7 @@ LYCEUM_DEVICE void store(const Machine& m, const Accumulators<tiles, columns>& f
   constexpr int chunks = columns / 8;
   for (int i = lane; i < 16 * tiles * chunks; i += 32) {
     const int r = row + i / chunks, c = chunk + i % chunks;
-    write_chunk(to, r, c, *m.template shared<Chunk>(tile + Tile::offset(r, c)));
+    write_chunk(to, r, c, *m.template shared<EightElements>(tile + Tile::offset(r, c)));
   }
 }
 
