@@ -51,7 +51,7 @@ LYCEUM_DEVICE void score_gradients(const Machine& m, float scale, const CausalOr
   for (int t = 0; t < Tiling::tiles; ++t) {
     LYCEUM_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const Place at = MmaLayout::c(m.thread() % 32, 2 * half);
+      const MatrixPosition at = MmaLayout::c(m.thread() % 32, 2 * half);
       const int query = row + 16 * t + at.row, seen = masked ? order.seen(first + query) - key : keys;
       const float log_sum_exp = *m.template shared<float>(Tiling::sums + 4 * query) * log2_of_e;
       const float delta = *m.template shared<float>(Tiling::sums + 4 * (Tiling::rows + query));

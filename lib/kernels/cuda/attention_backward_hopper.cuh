@@ -13,12 +13,12 @@ namespace lyceum::cuda {
 ///   global memory.
 /// - Warpgroups 1 and 2 multiply. Each holds dk and dv of 64 keys in registers and loops over the queries in tiles of
 ///   `queries`, keeping scores and dp of 64 queries at a time.
-/// A tile of dq, [queries, dim], consists of two 64 x 64 pieces, see DqSums: side by side if dim is 128, else one below
-/// the other.
+/// A tile of dq, [queries, dim], consists of two 64 x 64 sub-tiles, see DqSums: side by side if dim is 128, else one
+/// below the other.
 template <int dim_, int queries_>
 struct HopperBackwardTiling {
   static constexpr int dim = dim_, queries = queries_, rows = 128, loaders = 64, threads = 3 * 128;
-  static_assert(dim * queries == 2 * DqSums::piece && dim % 64 == 0 && queries % 64 == 0);
+  static_assert(dim * queries == 2 * DqSums::sub_tile_elements && dim % 64 == 0 && queries % 64 == 0);
   using KeyTile = PanelTile<dim, rows>;
   using QueryTile = PanelTile<dim, queries>;
   using ScoreTile = PanelTile<queries, rows>;
@@ -26,34 +26,38 @@ struct HopperBackwardTiling {
   // Layout of a stage: q, d_out, log_sum_exp, delta. Its size is a multiple of 1024 bytes.
   static constexpr int d_out_in_stage = QueryTile::tile_bytes, sums_in_stage = 2 * d_out_in_stage;
   static constexpr int stage_bytes = sums_in_stage + round_up(2 * 4 * queries, 1024);
-  static constexpr int ds_tiles = stages + 2 * stage_bytes, piece_bytes = 4 * DqSums::piece;
-  static constexpr int dq_pieces = ds_tiles + 2 * ScoreTile::tile_bytes, barriers = dq_pieces + 4 * piece_bytes;
+  static constexpr int ds_tiles = stages + 2 * stage_bytes, sub_tile_bytes = 4 * DqSums::sub_tile_elements;
+  static constexpr int dq_sub_tiles = ds_tiles + 2 * ScoreTile::tile_bytes,
+                       barriers = dq_sub_tiles + 4 * sub_tile_bytes;
   static constexpr int shared_bytes = barriers + 10 * 8;
 
   /// Shared-memory offsets of the stage and of the ds tile of a step; both are double-buffered.
   static constexpr LYCEUM_HOST_DEVICE int stage(int step) { return stages + step % 2 * stage_bytes; }
   static constexpr LYCEUM_HOST_DEVICE int ds_tile(int step) { return ds_tiles + step % 2 * ScoreTile::tile_bytes; }
-  /// Shared-memory offsets of this block's contribution to a piece of dq, and of the sum of the earlier blocks'
+  /// Shared-memory offsets of this block's contribution to a sub-tile of dq, and of the sum of the earlier blocks'
   /// contributions.
-  static constexpr LYCEUM_HOST_DEVICE int own_piece(int piece) { return dq_pieces + piece * piece_bytes; }
-  static constexpr LYCEUM_HOST_DEVICE int sums_before(int piece) { return own_piece(2 + piece); }
-  /// The first query and the first column of a piece within the tile of queries.
-  static constexpr LYCEUM_HOST_DEVICE int query_of(int piece) { return queries == 64 ? 0 : 64 * piece; }
-  static constexpr LYCEUM_HOST_DEVICE int col_of(int piece) { return dim == 64 ? 0 : 64 * piece; }
+  static constexpr LYCEUM_HOST_DEVICE int own_sub_tile(int sub_tile) {
+    return dq_sub_tiles + sub_tile * sub_tile_bytes;
+  }
+  static constexpr LYCEUM_HOST_DEVICE int sums_before(int sub_tile) { return own_sub_tile(2 + sub_tile); }
+  /// The first query and the first column of a sub-tile within the tile of queries.
+  static constexpr LYCEUM_HOST_DEVICE int query_of(int sub_tile) { return queries == 64 ? 0 : 64 * sub_tile; }
+  static constexpr LYCEUM_HOST_DEVICE int col_of(int sub_tile) { return dim == 64 ? 0 : 64 * sub_tile; }
 
   /// Shared-memory offsets of the mbarriers.
   /// - keys_loaded: k and v are in shared memory. Loaders arrive, multiplying warps wait.
-  /// - ds_there: both warpgroups have written ds of a step. Multiplying warps arrive and wait.
+  /// - ds_written: both warpgroups have written ds of a step. Multiplying warps arrive and wait.
   /// - loaded(step): the queries of the step are in shared memory. Loaders arrive, multiplying warps wait.
   /// - used(step): the stage of the step may be overwritten. Multiplying warps arrive, loaders wait.
-  /// - piece_there(piece): own_piece(piece) is complete. The four warps of the warpgroup that computes it arrive, the
-  ///   warp that adds it waits.
-  /// - piece_taken(piece): own_piece(piece) may be overwritten. The warp that adds it arrives, the warpgroup waits.
-  static constexpr int keys_loaded = barriers, ds_there = barriers + 8;
+  /// - sub_tile_written(sub_tile): own_sub_tile(sub_tile) is complete. The four warps of the warpgroup that computes it
+  ///   arrive, the warp that adds it waits.
+  /// - sub_tile_read(sub_tile): own_sub_tile(sub_tile) may be overwritten. The warp that adds it arrives, the
+  ///   warpgroup waits.
+  static constexpr int keys_loaded = barriers, ds_written = barriers + 8;
   static constexpr LYCEUM_HOST_DEVICE int loaded(int step) { return barriers + 16 + step % 2 * 8; }
   static constexpr LYCEUM_HOST_DEVICE int used(int step) { return barriers + 32 + step % 2 * 8; }
-  static constexpr LYCEUM_HOST_DEVICE int piece_there(int piece) { return barriers + 48 + piece * 8; }
-  static constexpr LYCEUM_HOST_DEVICE int piece_taken(int piece) { return barriers + 64 + piece * 8; }
+  static constexpr LYCEUM_HOST_DEVICE int sub_tile_written(int sub_tile) { return barriers + 48 + sub_tile * 8; }
+  static constexpr LYCEUM_HOST_DEVICE int sub_tile_read(int sub_tile) { return barriers + 64 + sub_tile * 8; }
   /// Phase parity at a step: parity() for barriers that complete once per step, stage_parity() for those of the two
   /// stages, which complete every other step.
   static constexpr LYCEUM_HOST_DEVICE std::uint32_t parity(int step) { return static_cast<std::uint32_t>(step) & 1u; }
@@ -63,12 +67,12 @@ struct HopperBackwardTiling {
   template <class Machine>
   LYCEUM_DEVICE static void begin_barriers(const Machine& m) {
     m.begin_barrier(keys_loaded, loaders);
-    m.begin_barrier(ds_there, 8);
+    m.begin_barrier(ds_written, 8);
     for (int i = 0; i < 2; ++i) {
       m.begin_barrier(loaded(i), loaders);
       m.begin_barrier(used(i), 8);
-      m.begin_barrier(piece_there(i), 4);
-      m.begin_barrier(piece_taken(i), 1);
+      m.begin_barrier(sub_tile_written(i), 4);
+      m.begin_barrier(sub_tile_read(i), 1);
     }
     m.publish_barriers();
   }
@@ -172,7 +176,7 @@ LYCEUM_DEVICE void block_gradients(const Machine& m, const BackwardTask<bfloat16
 template <class Panels, class Machine>
 LYCEUM_DEVICE void share_ds(const Machine& m, const Operand<1, 64>& ds, int panel, int row) {
   const int lane = m.thread() % 32;
-  const Place at = MmaLayout::a(lane, 0);
+  const MatrixPosition at = MmaLayout::a(lane, 0);
   const int first = m.known_here(Panels::offset(row + at.row, 0) + 2 * at.col);
   LYCEUM_UNROLL
   for (int k = 0; k < 4; ++k) {
@@ -183,13 +187,13 @@ LYCEUM_DEVICE void share_ds(const Machine& m, const Operand<1, 64>& ds, int pane
   }
 }
 
-/// Begins dq = ds · K for one piece, over all 128 keys of the block, as one group of products.
+/// Begins dq = ds · K for one sub-tile, over all 128 keys of the block, as one group of products.
 template <class Tiling, class Machine>
-LYCEUM_DEVICE void begin_dq(const Machine& m, int ds_tile, int piece, Accumulators<1, 64>& dq) {
+LYCEUM_DEVICE void begin_dq(const Machine& m, int ds_tile, int sub_tile, Accumulators<1, 64>& dq) {
   using KeyTile = typename Tiling::KeyTile;
   using ScoreTile = typename Tiling::ScoreTile;
-  const int ds = ds_tile + Tiling::query_of(piece) / 64 * ScoreTile::panel_bytes;
-  const int keys = Tiling::k_tile + Tiling::col_of(piece) / 64 * KeyTile::panel_bytes;
+  const int ds = ds_tile + Tiling::query_of(sub_tile) / 64 * ScoreTile::panel_bytes;
+  const int keys = Tiling::k_tile + Tiling::col_of(sub_tile) / 64 * KeyTile::panel_bytes;
   m.begin_products(dq);
   LYCEUM_UNROLL
   for (int k = 0; k < Tiling::rows / 16; ++k) {
@@ -202,23 +206,23 @@ LYCEUM_DEVICE void begin_dq(const Machine& m, int ds_tile, int piece, Accumulato
   m.end_group();
 }
 
-/// Writes a piece of dq to shared memory for the warp that adds it to global memory, after that warp has released the
-/// piece of the step before.
+/// Writes a sub-tile of dq to shared memory for the warp that adds it to global memory, after that warp has released
+/// the sub-tile of the step before.
 template <class Tiling, class Machine>
-LYCEUM_DEVICE void pass_on_dq(const Machine& m, const Accumulators<1, 64>& dq, int piece, int step) {
-  m.wait_barrier(Tiling::piece_taken(piece), Tiling::parity(step) ^ 1u);
+LYCEUM_DEVICE void pass_on_dq(const Machine& m, const Accumulators<1, 64>& dq, int sub_tile, int step) {
+  m.wait_barrier(Tiling::sub_tile_read(sub_tile), Tiling::parity(step) ^ 1u);
   LYCEUM_UNROLL
   for (int n = 0; n < 8; ++n) {
     const float(&of)[4] = dq.at[0][n];
-    m.write_shared(Tiling::own_piece(piece) + 16 * DqSums::four(m.thread() % 128, n),
+    m.write_shared(Tiling::own_sub_tile(sub_tile) + 16 * DqSums::four(m.thread() % 128, n),
                    Four{{of[0], of[1], of[2], of[3]}});
   }
   m.publish_copies();
-  arrive_as_warp(m, Tiling::piece_there(piece));
+  arrive_as_warp(m, Tiling::sub_tile_written(sub_tile));
 }
 
-/// One step of a multiplying warpgroup: adds the queries of the step to dk and dv of its keys and passes its piece of
-/// dq on. The product for dv runs while ds is computed, the one for dk while dq is passed on.
+/// One step of a multiplying warpgroup: adds the queries of the step to dk and dv of its keys and passes its sub-tile
+/// of dq on. The product for dv runs while ds is computed, the one for dk while dq is passed on.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void multiply_step(const Machine& m, const BackwardTask<bfloat16>& task, const CausalOrder& order,
                                  const LaneKeys& keys, int step, int query, int group, Accumulators<1, Tiling::dim>& dk,
@@ -235,14 +239,14 @@ LYCEUM_DEVICE void multiply_step(const Machine& m, const BackwardTask<bfloat16>&
     block_gradients<Tiling>(
         m, task, order, keys, 64 * group,
         {q_tile, q_tile + Tiling::d_out_in_stage, sums, sums + 4 * Tiling::queries, query + 64 * block}, p, ds, dv);
-    // The ds tiles are double-buffered. Overwriting this one is safe: the other warpgroup arrived at ds_there in the
+    // The ds tiles are double-buffered. Overwriting this one is safe: the other warpgroup arrived at ds_written in the
     // step before, so it has finished reading ds of two steps ago.
     share_ds<typename Tiling::ScoreTile>(m, ds, Tiling::ds_tile(step) + block * Tiling::ScoreTile::panel_bytes, row);
     if (block + 1 < blocks) begin_multiply_add<QueryTile>(m, ds, q_tile, dk);
   }
   m.publish_copies();
-  arrive_as_warp(m, Tiling::ds_there);
-  m.wait_barrier(Tiling::ds_there, Tiling::parity(step));
+  arrive_as_warp(m, Tiling::ds_written);
+  m.wait_barrier(Tiling::ds_written, Tiling::parity(step));
   Accumulators<1, 64> dq;
   begin_dq<Tiling>(m, Tiling::ds_tile(step), group, dq);
   begin_multiply_add<QueryTile>(m, ds, stage + QueryTile::columns(Tiling::queries - 64, 0), dk);
@@ -252,8 +256,8 @@ LYCEUM_DEVICE void multiply_step(const Machine& m, const BackwardTask<bfloat16>&
   arrive_as_warp(m, Tiling::used(step));
 }
 
-/// The loop of a multiplying warpgroup (`group` 0 or 1): computes dk and dv of its 64 keys and one piece of the block's
-/// contribution to dq in each step.
+/// The loop of a multiplying warpgroup (`group` 0 or 1): computes dk and dv of its 64 keys and one sub-tile of the
+/// block's contribution to dq in each step.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void multiply_backward(const Machine& m, const BackwardTask<bfloat16>& task, const QueryWalk& walk,
                                      int first, int group) {
@@ -269,9 +273,9 @@ LYCEUM_DEVICE void multiply_backward(const Machine& m, const BackwardTask<bfloat
   for (int step = 0; step < walk.steps(); ++step) {
     multiply_step<Tiling>(m, task, order, lane_keys, step, walk.tile(step) * Tiling::queries, group, dk, dv);
   }
-  arrive_as_warp(m, Tiling::ds_there);
+  arrive_as_warp(m, Tiling::ds_written);
   // Both warpgroups are done with the k and v tiles, which now stage dk and dv.
-  m.wait_barrier(Tiling::ds_there, Tiling::parity(walk.steps()));
+  m.wait_barrier(Tiling::ds_written, Tiling::parity(walk.steps()));
   const auto keys = [&](const StridedMatrix<bfloat16>& matrix) {
     return panel_of(matrix, walk.sequence, task.shape.key_len, first, walk.kv_head, task.shape.head_dim, task.aligned);
   };

@@ -27,7 +27,7 @@ LYCEUM_DEVICE void mask_future(const CausalOrder& order, int query, int key, int
   for (int t = 0; t < tiles; ++t) {
     LYCEUM_UNROLL
     for (int i = 0; i < 4; ++i) {
-      const Place at = MmaLayout::c(lane, i);
+      const MatrixPosition at = MmaLayout::c(lane, i);
       const int seen = order.seen(query + 16 * t + at.row) - key;
       LYCEUM_UNROLL
       for (int n = 0; n < columns / 8; ++n) {
@@ -47,7 +47,7 @@ LYCEUM_DEVICE void mask_documents(const CausalOrder& order, int query, int key, 
   for (int t = 0; t < tiles; ++t) {
     LYCEUM_UNROLL
     for (int i = 0; i < 4; ++i) {
-      const Place at = MmaLayout::c(lane, i);
+      const MatrixPosition at = MmaLayout::c(lane, i);
       const int hidden = order.first_key(query + 16 * t + at.row) - key;
       LYCEUM_UNROLL
       for (int n = 0; n < columns / 8; ++n) {

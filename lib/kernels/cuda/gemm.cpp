@@ -16,7 +16,7 @@ namespace {
 
 // The size that the documentation of cuBLAS recommends for Hopper.
 constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
-constexpr int most_proposals = 8;
+constexpr int max_proposals = 8;
 
 void check(cublasStatus_t status, Message call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -117,10 +117,10 @@ struct Blas::Plan {
     prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.a_alignment);
     prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.c_alignment);
     prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.c_alignment);
-    std::array<cublasLtMatmulHeuristicResult_t, most_proposals> found{};
+    std::array<cublasLtMatmulHeuristicResult_t, max_proposals> found{};
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, operation, first, second, result, result,
-                                                                 preference, most_proposals, found.data(), &count);
+                                                                 preference, max_proposals, found.data(), &count);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "cublasLtMatmulAlgoGetHeuristic");
     std::vector<cublasLtMatmulAlgo_t> fixed;
     for (int i = 0; i < count; ++i) {

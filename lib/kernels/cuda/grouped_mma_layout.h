@@ -35,10 +35,10 @@ struct MmaOperand {
 template <bool AlongK>
 LYCEUM_HOST_DEVICE int a_fragment(int lane, int row, int k) {
   if (AlongK) {
-    const cuda::Place at = cuda::LoadLayout::a_or_transposed_b(lane);
+    const cuda::MatrixPosition at = cuda::LoadLayout::a_or_transposed_b(lane);
     return MmaOperand<true>::offset(row + at.row, k / 8 + at.col);
   }
-  const cuda::Place at = cuda::LoadLayout::b(lane);  // the address pattern of b gives the transposed fragment
+  const cuda::MatrixPosition at = cuda::LoadLayout::b(lane);  // the address pattern of b gives the transposed fragment
   return MmaOperand<false>::offset(k + at.row, row / 8 + at.col);
 }
 
@@ -47,10 +47,10 @@ LYCEUM_HOST_DEVICE int a_fragment(int lane, int row, int k) {
 template <bool AlongK>
 LYCEUM_HOST_DEVICE int b_fragment(int lane, int col, int k) {
   if (AlongK) {
-    const cuda::Place at = cuda::LoadLayout::b(lane);
+    const cuda::MatrixPosition at = cuda::LoadLayout::b(lane);
     return MmaOperand<true>::offset(col + at.row, k / 8 + at.col);
   }
-  const cuda::Place at = cuda::LoadLayout::a_or_transposed_b(lane);
+  const cuda::MatrixPosition at = cuda::LoadLayout::a_or_transposed_b(lane);
   return MmaOperand<false>::offset(k + at.row, col / 8 + at.col);
 }
 

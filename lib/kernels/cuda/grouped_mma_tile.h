@@ -199,7 +199,7 @@ class MmaTile {
       for (int j = 0; j < 4; ++j) {
         LYCEUM_UNROLL
         for (int half = 0; half < 2; ++half) {
-          const cuda::Place at = cuda::MmaLayout::c(lane, 2 * half);
+          const cuda::MatrixPosition at = cuda::MmaLayout::c(lane, 2 * half);
           const std::int32_t row = corner_.m + row_of(t) + 16 * i + at.row;
           const std::int32_t col = corner_.n + col_of(t) + 8 * j + at.col;
           const float* const value = t.c[i][j] + 2 * half;

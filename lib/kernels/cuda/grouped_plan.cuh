@@ -82,11 +82,11 @@ __global__ void plan_kernel(const __grid_constant__ WeightChunk chunk, const __g
   __syncthreads();
   for (std::int32_t e = threadIdx.x; e < experts; e += blockDim.x) {
     const Expert expert = space.given[e];
-    const Place place = place_of(e, k, tiles, experts);
-    space.ordered[place.slot] = expert;
-    space.first_tile[place.slot] = place.first_tile;
-    if (place.slot == experts - 1) space.first_tile[experts] = place.first_tile + tiles[e];
-    extras.write(expert, place.slot);
+    const ExpertSlot own = slot_of_expert(e, k, tiles, experts);
+    space.ordered[own.slot] = expert;
+    space.first_tile[own.slot] = own.first_tile;
+    if (own.slot == experts - 1) space.first_tile[experts] = own.first_tile + tiles[e];
+    extras.write(expert, own.slot);
   }
   extras.finish();
 }

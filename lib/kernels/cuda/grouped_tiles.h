@@ -177,23 +177,23 @@ LYCEUM_HOST_DEVICE std::int32_t tiles_of(const Expert& expert, int tile_m, int t
 }
 
 /// An expert's slot, which is its position in the order of work, and the number of tiles of all slots before it.
-struct Place {
+struct ExpertSlot {
   std::int32_t slot = 0, first_tile = 0;
 };
 
 /// Computes an expert's slot. Experts with large k, whose tiles take longest, come first, so that all multiprocessors
 /// finish at about the same time; experts of equal k keep their order. The order determines only which block computes a
 /// tile, never the order of a sum. `k` and `tiles` are [experts].
-LYCEUM_HOST_DEVICE Place place_of(std::int32_t e, const std::int32_t* k, const std::int32_t* tiles,
-                                  std::int32_t experts) {
-  Place place;
+LYCEUM_HOST_DEVICE ExpertSlot slot_of_expert(std::int32_t e, const std::int32_t* k, const std::int32_t* tiles,
+                                             std::int32_t experts) {
+  ExpertSlot own;
   for (std::int32_t other = 0; other < experts; ++other) {
     if (k[other] > k[e] || (k[other] == k[e] && other < e)) {
-      ++place.slot;
-      place.first_tile += tiles[other];
+      ++own.slot;
+      own.first_tile += tiles[other];
     }
   }
-  return place;
+  return own;
 }
 
 /// The order of work of one launch. Pointers are to device memory.

@@ -16,7 +16,7 @@ namespace lyceum {
 
 namespace {
 
-constexpr std::int64_t most_local_counts = 4096;
+constexpr std::int64_t max_local_counts = 4096;
 
 /// Maps numbers to unsigned integers of the same order. NaN comes before −∞; −0 and 0 are equal.
 __device__ unsigned rank_of(float x) {
@@ -303,7 +303,7 @@ void run(const CudaStream& stream, const RouteTokens<A>& route) {
   const std::int64_t experts = route.logits.cols, k = route.index.cols;
   const RouterChunks chunks = chunks_of(route, route.load);
   const bool loads = route.load.rows > 0;
-  const bool by_rank = k * experts <= most_local_counts;
+  const bool by_rank = k * experts <= max_local_counts;
   std::shared_ptr<std::byte> memory;
   Matrix<double> partial;
   if (loads) {

@@ -5,7 +5,7 @@
 namespace lyceum::cuda {
 
 /// Row and column of an element of a matrix.
-struct Place {
+struct MatrixPosition {
   int row, col;
 };
 
@@ -14,13 +14,15 @@ struct Place {
 /// the first.
 struct MmaLayout {
   /// Position of word 0 to 3 of A [16, 16]; the second element is one column to the right.
-  static constexpr LYCEUM_HOST_DEVICE Place a(int lane, int word) {
+  static constexpr LYCEUM_HOST_DEVICE MatrixPosition a(int lane, int word) {
     return {lane / 4 + word % 2 * 8, lane % 4 * 2 + word / 2 * 8};
   }
   /// Position of word 0 to 1 of B [16, 8]; the second element is one row below.
-  static constexpr LYCEUM_HOST_DEVICE Place b(int lane, int word) { return {lane % 4 * 2 + word * 8, lane / 4}; }
+  static constexpr LYCEUM_HOST_DEVICE MatrixPosition b(int lane, int word) {
+    return {lane % 4 * 2 + word * 8, lane / 4};
+  }
   /// Position of number 0 to 3 of C and D [16, 8].
-  static constexpr LYCEUM_HOST_DEVICE Place c(int lane, int number) {
+  static constexpr LYCEUM_HOST_DEVICE MatrixPosition c(int lane, int number) {
     return {lane / 4 + number / 2 * 8, lane % 4 * 2 + number % 2};
   }
 };
@@ -30,9 +32,9 @@ struct LoadLayout {
   /// Gives the four words of A [16, 16], from a tile stored by rows of A. With .trans, gives the words of B of two
   /// adjacent tiles [16, 8] of n, from a tile stored by rows of k: words 0 and 1 of the left one, 2 and 3 of the right
   /// one.
-  static constexpr LYCEUM_HOST_DEVICE Place a_or_transposed_b(int lane) { return {lane % 16, lane / 16}; }
+  static constexpr LYCEUM_HOST_DEVICE MatrixPosition a_or_transposed_b(int lane) { return {lane % 16, lane / 16}; }
   /// Gives the words of B of two adjacent tiles [16, 8] of n, from a tile stored by rows of n.
-  static constexpr LYCEUM_HOST_DEVICE Place b(int lane) { return {lane / 16 * 8 + lane % 8, lane / 8 % 2}; }
+  static constexpr LYCEUM_HOST_DEVICE MatrixPosition b(int lane) { return {lane / 16 * 8 + lane % 8, lane / 8 % 2}; }
 };
 
 /// Layout of a tile of rows of `dim` 16-bit elements in shared memory. The 16-byte chunks of a row are permuted, so
@@ -56,7 +58,7 @@ struct SwizzledTile {
   /// few numbers plus compile-time constants, so these stay in registers.
   struct Walk {
     int start, twisted;
-    constexpr LYCEUM_HOST_DEVICE explicit Walk(const Place& at)
+    constexpr LYCEUM_HOST_DEVICE explicit Walk(const MatrixPosition& at)
         : start(at.row * row_bytes), twisted(twist(at.row) ^ at.col) {}
     /// Byte offset for the block at `row`, a multiple of 16, and `chunk`, a multiple of 2.
     constexpr LYCEUM_HOST_DEVICE int offset(int row, int chunk) const {

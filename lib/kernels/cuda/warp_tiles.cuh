@@ -169,7 +169,7 @@ LYCEUM_DEVICE void store(const Machine& m, const Accumulators<tiles, columns>& f
     for (int n = 0; n < columns / 8; ++n) {
       LYCEUM_UNROLL
       for (int half = 0; half < 2; ++half) {
-        const Place at = MmaLayout::c(lane, 2 * half);
+        const MatrixPosition at = MmaLayout::c(lane, 2 * half);
         const int offset = Tile::offset(row + 16 * t + at.row, chunk + n) + 2 * at.col;
         *m.template shared<std::uint32_t>(tile + offset) = m.pack(from.at[t][n][2 * half], from.at[t][n][2 * half + 1]);
       }
