@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(warp_size) norms_of_layers(NormsOfLayers join)
 template <class A>
 void run(const CudaStream& stream, const SquaresOfTensors<A>& squares) {
   require_length("SquaresOfTensors", "places", squares.places, static_cast<std::int64_t>(squares.tensors.size()));
-  // Enough warps for every multiprocessor. Each processes a contiguous sequence of blocks and therefore searches the
+  // Enough warps for every multiprocessor. Each processes a contiguous range of blocks and therefore searches the
   // table only once.
   const std::int64_t most = std::int64_t{stream.processors()} * 32;
   const auto grid =

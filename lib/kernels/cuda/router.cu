@@ -99,7 +99,7 @@ __device__ std::uint64_t open_groups(const RouteTokens<A>& route, const Row<A, h
   return open;
 }
 
-/// Counts of a block's choices, in shared memory. If that suffices, they are kept by rank of choice. Otherwise they are
+/// Counts of a block's choices, in shared memory: by rank of choice if that memory suffices. Otherwise they are
 /// kept for all ranks together, and counts by rank are added to `all` at once. Only integers are added atomically, so
 /// the order does not matter.
 struct Counts {

@@ -125,7 +125,7 @@ __device__ inline void compare(const UpdateDigests& digests, std::int64_t block,
 }
 
 /// Updates all tensors, or only sums Σ master² if the verdict is to skip the step. One thread block per contiguous
-/// sequence of blocks of the tensors.
+/// range of blocks of the tensors.
 template <class T, class Rule>
 __global__ void __launch_bounds__(threads) update_tensors(UpdateWeights<T, Rule> update) {
   using A = Accumulator<T>;
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(threads) update_tensors(UpdateWeights<T, Rule>
 }
 
 /// More thread blocks than run at a time, so that they finish at about the same time; each processes a contiguous
-/// sequence of blocks and therefore searches the table only once.
+/// range of blocks and therefore searches the table only once.
 inline unsigned grid_of(const CudaStream& stream, std::int64_t blocks) {
   return static_cast<unsigned>(std::min<std::int64_t>(std::int64_t{stream.processors()} * 32, blocks));
 }
