@@ -1,7 +1,7 @@
-// GFLOP/s of causal attention (work above the diagonal not counted), by softmax and by breaking sticks, their share of
-// oneDNN's best 512^3 rate of the same precision in the same run, and the ratio of the two; then attention experts,
-// forwards and backwards with all their matrices, against dense attention of as many FLOPs. Usage: bench_attention
-// [threads]
+// Measures GFLOP/s of causal attention with softmax and with stick-breaking (work above the diagonal is not counted),
+// their share of oneDNN's best 512^3 rate of the same precision in the same run, and the ratio of the two. Then
+// compares attention experts, forward and backward with all their matrices, with dense attention of as many FLOPs.
+// Usage: bench_attention [threads]
 
 #include "kernels/attention.h"
 
@@ -38,7 +38,7 @@ Tensor random_tensor(const CpuStream& stream, std::int64_t rows, std::int64_t co
   return tensor;
 }
 
-/// What a kind of attention took for one shape; backward is nothing where queries are fewer than keys.
+/// Times of one kind of attention for one shape. `backward` is zero if there are fewer queries than keys.
 struct Passes {
   Timing forward, backward;
   double both() const { return forward.median + backward.median; }
@@ -82,7 +82,8 @@ struct Kind {
   }
 };
 
-/// The median over rounds of a's time over b's, one after the other in each, so that both meet the same weather.
+/// Returns the median over rounds of a's time divided by b's. Each round runs both in immediate succession, so that
+/// other load on the machine affects both equally.
 template <class A, class B>
 double ratio(const CpuStream& stream, const A& a, const B& b) {
   std::array<double, 15> ratios;
@@ -94,7 +95,7 @@ double ratio(const CpuStream& stream, const A& a, const B& b) {
   return ratios[ratios.size() / 2];
 }
 
-/// Both kinds, and the rate of stick-breaking over that of softmax.
+/// Measures both kinds for shape `s`, prints a line for each pass, and the rate of stick-breaking relative to softmax.
 template <class T>
 void shape(const CpuStream& stream, const AttentionShape& s, double best) {
   const std::int64_t queries = s.sequences * s.query_len, keys = s.sequences * s.key_len;
@@ -135,7 +136,7 @@ void all(const CpuStream& stream, const std::string& type, dnnl::memory::data_ty
   fmt::print("\n");
 }
 
-/// The attention of a block alone: with experts, or with as many heads as a token chooses of theirs.
+/// The attention of one block: with experts, or dense with as many heads as a token uses of the experts.
 class HalfBlock {
  public:
   HalfBlock(const CpuStream& stream, const Mesh& mesh, DType type, const Config& config) : stream_(stream) {
@@ -144,7 +145,7 @@ class HalfBlock {
     unit_.allocate(stream, type, true);
     unit_.initialize(stream, 1);
   }
-  /// Forwards and backwards.
+  /// Runs forward and backward.
   void run(const Pass& pass, const Tensor& x) const {
     Tape tape(stream_);
     const Variable y = half_->forward(tape, pass, tape.leaf(x)).y;

@@ -12,9 +12,9 @@
 
 namespace lyceum {
 
-/// FLOP/s of oneDNN's 512 x 512 x 512 matrix product with weights that it packed as it likes, every thread busy with
-/// one of its own: what the shares of a benchmark are taken of. `type`: f32 or bf16. NaN where it has no such product
-/// for this CPU.
+/// Returns the FLOP/s of oneDNN's 512 x 512 x 512 matrix products with weights in the layout that oneDNN prefers, when
+/// each of `threads` threads runs its own products. Benchmarks use it as the reference rate. `type` is f32 or bf16.
+/// Returns NaN if oneDNN has no such product for this CPU.
 inline double best_gemm_rate(int threads, dnnl::memory::data_type type) {
   using dnnl::memory;
   constexpr dnnl::memory::dim size = 512;
@@ -23,7 +23,8 @@ inline double best_gemm_rate(int threads, dnnl::memory::data_type type) {
   const memory::desc any({size, size}, type, memory::format_tag::any);
   const int outside = omp_get_max_threads();
   omp_set_num_threads(1);
-  const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(plain, any, plain), engine, true);  // may be none
+  // Empty if there is none.
+  const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(plain, any, plain), engine, true);
   omp_set_num_threads(outside);
   if (!description) return std::numeric_limits<double>::quiet_NaN();
   const dnnl::matmul product(description);

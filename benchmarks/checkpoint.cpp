@@ -1,11 +1,13 @@
-// mpirun -n RANKS benchmarks/checkpoint [TENSORS MEGABYTES]: a model's tensors and both moments, most of them matrices
-// of experts and some norm vectors, saved and read back by all ranks in a directory below the current one. Then saved
-// once more in the background: the time that training would stop for, beside that of the plain save.
+// mpirun -n RANKS benchmarks/checkpoint [TENSORS MEGABYTES]
+// All ranks save a model's tensors with both moments (mostly expert matrices, some norm vectors) in a directory below
+// the current one, and read them back. Then they save once more in the background, to compare the time that training
+// would stop for with that of the plain save.
 #include "io/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
 #include <mpi.h>
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -17,39 +19,41 @@
 namespace lyceum {
 namespace {
 
-/// `tensors` logical tensors, every fourth a vector, of about `bytes` bytes together; owned round robin.
-std::vector<CheckpointPiece> make_pieces(const ProcessGroup& group, std::int64_t tensors, double bytes,
+/// Returns this rank's share of `tensors` logical tensors of about `bytes` bytes in total, assigned round-robin. Every
+/// fourth is a vector. All refer to the memory of `values`, which is overwritten.
+std::vector<CheckpointPiece> make_slices(const ProcessGroup& group, std::int64_t tensors, double bytes,
                                          std::vector<float>& values) {
   const std::int64_t cols = 512;
   const auto rows = std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes / 4 / cols / (0.75 * double(tensors))));
   values.assign(static_cast<std::size_t>(rows * cols), 0.5f);
-  std::vector<CheckpointPiece> pieces;
+  std::vector<CheckpointPiece> slices;
   for (std::int64_t i = 0; i < tensors; ++i) {
     if (i % group.size() != group.rank()) continue;
-    const std::string part = i % 3 == 0 ? "" : i % 3 == 1 ? "optimizer/exp_avg/" : "optimizer/exp_avg_sq/";
-    const std::string name =
-        fmt::format("{}model/layers/{}/mlp/experts/{}/gate_proj/weight", part, i / 3 / 64, i / 3 % 64);
+    constexpr std::array parts{"", "optimizer/exp_avg/", "optimizer/exp_avg_sq/"};
+    const std::string name = fmt::format("{}model/layers/{}/mlp/experts/{}/gate_proj/weight",
+                                         parts[static_cast<std::size_t>(i % 3)], i / 3 / 64, i / 3 % 64);
     const Shape shape = i % 4 == 0 ? Shape{cols} : Shape{rows, cols};
-    pieces.push_back({name, shape, Box::whole(shape), values.data()});
+    slices.push_back({name, shape, Box::whole(shape), values.data()});
   }
-  return pieces;
+  return slices;
 }
 
 CheckpointHeader header(std::int64_t step) {
   return {.run_uuid = "u", .step = step, .mesh = "", .config = "", .trainer_state = "{}"};
 }
 
-/// Seconds of the slowest rank.
+/// Returns the largest `seconds` of all ranks. Collective.
 double most(const ProcessGroup& group, double seconds) {
   group.all_reduce(std::span(&seconds, 1), Reduction::max);
   return seconds;
 }
 
-/// `plain`: seconds of write_checkpoint() with these pieces.
+/// Measures a background checkpoint. `plain` is the time in seconds of write_checkpoint() with the same slices.
+/// Collective.
 void measure_background(const ProcessGroup& group, const std::filesystem::path& root,
-                        std::span<const CheckpointPiece> pieces, double plain) {
+                        std::span<const CheckpointPiece> slices, double plain) {
   const auto begin = Clock::now();
-  BackgroundCheckpoint checkpoint(group, root, header(2), pieces);
+  BackgroundCheckpoint checkpoint(group, root, header(2), slices);
   const double begun = most(group, seconds_since(begin));
   while (!checkpoint.written()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const double written = most(group, seconds_since(begin));
@@ -66,7 +70,7 @@ void measure(std::int64_t tensors, double megabytes) {
   const ProcessGroup group = ProcessGroup::world(600);
   const std::filesystem::path root = "checkpoint-benchmark";
   std::vector<float> values;
-  const std::vector<CheckpointPiece> pieces = make_pieces(group, tensors, megabytes * 1e6, values);
+  const std::vector<CheckpointPiece> slices = make_slices(group, tensors, megabytes * 1e6, values);
   const auto report = [&](const char* what, Clock::time_point begin) {
     group.barrier();
     if (group.rank() == 0) fmt::print("{:28} {:7.3f} s\n", what, seconds_since(begin));
@@ -79,7 +83,7 @@ void measure(std::int64_t tensors, double megabytes) {
     phase = now;
     begin_phase = Clock::now();
   };
-  write_checkpoint(group, root, header(1), pieces, probe);
+  write_checkpoint(group, root, header(1), slices, probe);
   const double plain = most(group, seconds_since(begin_write));
   report("write", begin_write);
   const auto begin_choose = Clock::now();
@@ -88,14 +92,14 @@ void measure(std::int64_t tensors, double megabytes) {
   const auto begin_read = Clock::now();
   const CheckpointReader reader(path.value());
   std::vector<float> out(values.size());
-  for (const CheckpointPiece& piece : pieces) reader.read(piece.name, piece.box, out.data());
+  for (const CheckpointPiece& slice : slices) reader.read(slice.name, slice.box, out.data());
   report("read own", begin_read);
   const auto begin_others = Clock::now();
   const CheckpointReader again(path.value());
   for (const CheckpointReader::Entry& entry : again.tensors())
     again.read(entry.name, Box::whole(entry.shape), out.data());
   report("read all, every rank", begin_others);
-  measure_background(group, root, pieces, plain);
+  measure_background(group, root, slices, plain);
   if (group.rank() == 0) std::filesystem::remove_all(root);
 }
 

@@ -1,6 +1,6 @@
-// Time of all_reduce and all_to_all by size, against a memcpy of the same bytes in the same run:
+// Measures all_reduce and all_to_all by size, against a memcpy of the same bytes in the same run:
 //   mpirun -n 4 bench_collectives
-// GB/s is the payload of one rank over the median time; the ratio says how many copies of that payload it costs.
+// GB/s is the payload of one rank divided by the median time; "/ memcpy" is the time in units of that memcpy.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +20,8 @@ struct Spread {
   double median, low, high;  // seconds
 };
 
-/// The median, first and ninth decile of the slowest rank's times, each call begun by all ranks together.
+/// Returns the median and the first and ninth decile of the slowest rank's times. A barrier precedes each timed call.
+/// Collective.
 Spread measure(const ProcessGroup& group, int repeats, const std::function<void()>& call) {
   std::vector<double> times(static_cast<std::size_t>(repeats));
   for (int i = 0; i < 3; ++i) call();
@@ -65,16 +66,16 @@ void measure_size(const ProcessGroup& group, std::size_t bytes) {
   print_row(group, "all_to_all", bytes, measure(group, repeats, exchange), copy);
 }
 
-/// What the ledger of operations costs: noting one, against the smallest operation there is.
+/// Prints the cost of recording one operation in the ledger, next to that of the smallest operation. Collective.
 void measure_ledger(const ProcessGroup& group) {
   constexpr int times = 100'000;
   LedgerEntry entry;
   put(entry.group_name, "benchmark");
   put(entry.operation, "all_reduce");
   Ledger ledger;
-  const int place = ledger.join(1);
+  const int slot = ledger.join(1);
   const auto begin = Clock::now();
-  for (entry.index = 0; entry.index < times; ++entry.index) ledger.finish(ledger.start(entry, place));
+  for (entry.index = 0; entry.index < times; ++entry.index) ledger.finish(ledger.start(entry, slot));
   const double noted = seconds_since(begin);
   std::vector<float> one(1);
   const Spread reduce = measure(group, 2000, [&] { group.all_reduce(one); });

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Lyceum against PyTorch, on the CPU or on one GPU: the same DeepSeekMoE, tokens, precision and number of threads.
+"""Compares Lyceum with PyTorch on the CPU or on one GPU: the same DeepSeekMoE, tokens, precision and number of threads.
 
     .venv/bin/python benchmarks/compare_pytorch.py [--device cuda] [--equality-only | --speed-only] [--section.key=value ...]
 
 Equality: both train from the weights of one checkpoint; loss, balance loss and gradient norm of every step must agree.
-Speed: short runs of both in turn. The ratio of each round is one sample, so that a change of the machine's load between
-rounds meets both. Needs `scripts/install-deps.sh --torch` and a built program.
+Speed: short runs of both in turns. The ratio of each round is one sample, so that changes of the machine's load affect both
+sides equally. Needs `scripts/install-deps.sh --torch` and a built program.
 """
 import argparse
 import json
@@ -29,8 +29,8 @@ from pytorch_model import Attention, Block, SwiGLU, Transformer, grouped_mm, lea
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Largest relative difference allowed. Lyceum's bf16 keeps weights and activations in bf16, autocast keeps both in f32
-# and rounds at the products: two recipes, whose results agree only as far as bf16 does.
+# Largest relative difference allowed. The recipes for bf16 differ: Lyceum keeps weights and activations in bf16,
+# autocast keeps both in f32 and rounds the operands of products. So results agree only to the precision of bf16.
 TOLERANCE = {
     "f32": {"loss": 1e-4, "balance_loss": 1e-3, "grad_norm": 1e-3},
     "bf16": {"loss": 5e-3, "balance_loss": 2e-2, "grad_norm": 1e-1},
@@ -38,7 +38,8 @@ TOLERANCE = {
 
 
 def write_tokens(prefix: Path, count: int, vocab: int, seed: int = 1) -> np.ndarray:
-    """Megatron .bin/.idx of one document: words as frequent as in text (Zipf), so that there is something to learn."""
+    """Writes Megatron .bin/.idx files with one document and returns its tokens. They have the frequencies of words in a text
+    (Zipf), so that there is something to learn."""
     frequency = 1 / np.arange(1, vocab + 1)
     random = np.random.default_rng(seed)
     tokens = random.choice(random.permutation(vocab), size=count, p=frequency / frequency.sum())
@@ -51,7 +52,8 @@ def write_tokens(prefix: Path, count: int, vocab: int, seed: int = 1) -> np.ndar
 
 
 def read_tokens(prefix: Path, count: int) -> np.ndarray:
-    """The first `count` tokens of a .bin; 9 bytes of magic and 8 of version precede its type in the .idx."""
+    """Returns the first `count` tokens of PREFIX.bin. Byte 17 of PREFIX.idx, after 9 bytes of magic and 8 of version, is the
+    type. Exits if the type is not supported or there are too few tokens."""
     code = prefix.with_suffix(".idx").read_bytes()[17]
     kinds = {4: "<i4", 8: "<u2"}
     if code not in kinds:
@@ -63,7 +65,7 @@ def read_tokens(prefix: Path, count: int) -> np.ndarray:
 
 
 class Lyceum:
-    """One rank of the program, on a configuration with changes."""
+    """One rank of the program `lyceum train` with the configuration and changes of its keys."""
 
     def __init__(self, arguments, directory: Path, precision: str, steps: int, changes: list[str]):
         self.directory, self.steps = directory, steps
@@ -84,13 +86,14 @@ class Lyceum:
             "parallel.expert": 1,
         }
         self.command = [arguments.program, "train", f"--config={arguments.config}"]
-        # The command line wins over the script's own changes; what the comparison rests on wins over both.
+        # Later options win: the command line over this script's changes, and the keys that the comparison depends on
+        # over both.
         self.command += changes + arguments.changes + [f"--{key}={value}" for key, value in keys.items()]
         self.environment = os.environ | {"OMP_NUM_THREADS": str(arguments.threads)}
         self.config = self._config()
 
     def _config(self) -> dict:
-        """The resolved configuration: Lyceum's own defaults, with numbers as numbers."""
+        """Returns the resolved configuration, with Lyceum's own defaults. Numbers and booleans are converted."""
         shown = subprocess.run(self.command + ["--print-config"], capture_output=True, text=True)
         if shown.returncode:
             sys.exit(shown.stderr.strip())
@@ -106,9 +109,10 @@ class Lyceum:
         return config
 
     def train(self) -> list[dict]:
-        """Metrics of every step. The program is stopped then: nobody needs its last checkpoint."""
+        """Trains from the start and returns the metrics of every step. Kills the program afterwards, since its last checkpoint
+        is not needed. Exits if it ends early."""
         metrics = self.directory / "run" / "metrics.jsonl"
-        shutil.rmtree(metrics.parent, ignore_errors=True)  # from the start, not from a checkpoint
+        shutil.rmtree(metrics.parent, ignore_errors=True)  # remove earlier checkpoints, so that it trains from the start
         log = self.directory / "lyceum.log"
         with log.open("w") as out:
             program = subprocess.Popen(self.command, env=self.environment, stdout=out, stderr=out)
@@ -129,7 +133,7 @@ def read_lines(path: Path) -> int:
 
 
 class PyTorch:
-    """The same training run."""
+    """The same training run in PyTorch."""
 
     def __init__(self, config: dict, tokens: np.ndarray, arguments):
         supported = {"model.attention": "mha", "moe.router": "softmax", "moe.capacity_factor": 0}
@@ -147,7 +151,7 @@ class PyTorch:
         self.restart()
 
     def park(self) -> None:
-        """Leaves the device's memory to the other side."""
+        """Moves the model off the GPU, so that the other side can use all of its memory."""
         self.optimizer = None
         self.model.zero_grad()
         if self.device.type == "cuda":
@@ -169,7 +173,7 @@ class PyTorch:
         )
 
     def warm_up(self) -> None:
-        """Compiles what can be compiled."""
+        """Runs a step to compile the modules that are to be compiled. If that fails, continues without torch.compile."""
         try:
             self.step(0)
         except Exception as error:  # whatever a compiler may raise
@@ -183,8 +187,8 @@ class PyTorch:
             self.step(0)
 
     def clip(self, exact: bool) -> float:
-        """Clips the gradients and returns their norm. PyTorch's own norm adds squares in f32 and is wrong by 1e-3 for a
-        gradient of four million elements; `exact` adds in f64, as Lyceum does."""
+        """Clips the gradients and returns their norm. With `exact`, squares are added in f64, as Lyceum does. PyTorch's own
+        norm adds them in f32, which has an error of 1e-3 for a gradient of four million elements."""
         limit = self.config["optim.clip_norm"] or float("inf")
         parameters = list(self.model.parameters())
         if not exact:
@@ -218,7 +222,8 @@ class PyTorch:
 
 
 def grouped(arguments, config: dict) -> bool:
-    """Whether experts are multiplied by grouped products: on a GPU, or where asked for; not where that cannot be."""
+    """Returns True if grouped products compute the experts: by default on a GPU, or if requested. If they cannot be used,
+    prints the reason and returns False."""
     wanted = arguments.experts == "grouped" or (arguments.experts == "auto" and arguments.device == "cuda")
     if not wanted or not config["moe.experts"]:
         return False
@@ -237,7 +242,8 @@ def grouped(arguments, config: dict) -> bool:
 
 
 def compiles(config: dict, arguments) -> tuple:
-    """What torch.compile gets: whole blocks, but where a loop over experts would be unrolled for minutes."""
+    """Returns the module classes to compile: whole blocks, or smaller modules if experts are computed in a loop, which
+    would be unrolled and take minutes to compile."""
     if not arguments.compile:
         return ()
     return (Block,) if config["grouped"] else (Attention, SwiGLU, torch.nn.RMSNorm)
@@ -248,7 +254,7 @@ def relative(a: float, b: float) -> float:
 
 
 def conclude(results: dict, head: dict, report: Path | None) -> int:
-    """Prints how many cases are "equal", writes them behind `head` as JSON; the exit code."""
+    """Prints how many cases are "equal", writes `head` and the results as JSON to `report`, and returns the exit code."""
     failed = [name for name, result in results.items() if not result["equal"]]
     print(f"\n{len(results) - len(failed)} of {len(results)} cases agree")
     if report:
@@ -258,7 +264,8 @@ def conclude(results: dict, head: dict, report: Path | None) -> int:
 
 def check_equality(arguments, precision: str) -> dict:
     steps = arguments.equality_steps
-    # A short batch, and a schedule that warms up, holds and decays within the run: updates are large enough to differ.
+    # A short batch, and a schedule with warm-up, plateau and decay within the run: updates are large enough to reveal
+    # errors.
     changes = [f"--batch.global={arguments.equality_batch}", f"--batch.seq_len={arguments.equality_length}"]
     changes += ["--batch.micro=0", f"--optim.warmup_steps={steps // 4}", "--checkpoint.at_start=true"]
     with tempfile.TemporaryDirectory(prefix="lyceum-equality-") as name:
@@ -294,7 +301,7 @@ def check_equality(arguments, precision: str) -> dict:
 
 
 def make_tokens(arguments, directory: Path, count: int, vocab: int) -> np.ndarray:
-    """Those that both sides read."""
+    """Returns the tokens that both sides read: the given files, or random ones in `directory`."""
     if arguments.tokens:
         return read_tokens(arguments.tokens, count)
     return write_tokens(directory / "tokens", count, vocab)
@@ -305,7 +312,7 @@ def summary(values: list[float], form: str) -> str:
 
 
 def measure_speed(arguments, precision: str) -> dict:
-    steps = arguments.steps + 1  # the first compiles kernels and touches memory: left out
+    steps = arguments.steps + 1  # the first step is not timed: it compiles kernels and touches memory
     changes = [f"--batch.global={arguments.batch}", "--batch.micro=0"] if arguments.batch else []
     rates: dict[str, list[float]] = {"Lyceum": [], "PyTorch": []}
     with tempfile.TemporaryDirectory(prefix="lyceum-speed-") as name:
@@ -325,7 +332,7 @@ def measure_speed(arguments, precision: str) -> dict:
             pytorch.park()
             runs = {"Lyceum": lyceum.train()}
             pytorch.restart()
-            pytorch.model.initialize(seed=1)  # routing as at the start of training, as Lyceum's
+            pytorch.model.initialize(seed=1)  # the same state of routing as Lyceum's: that at the start of training
             runs["PyTorch"] = [pytorch.step(step) for step in range(steps)]
             for side, run in runs.items():
                 seconds = sum(step["step_ms"] for step in run[1:]) / 1e3
@@ -417,7 +424,7 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> int:
     arguments = parse_arguments()
     torch.set_num_threads(arguments.threads)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends lyceum and removes temporary files on the way
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends lyceum and removes temporary files on the way out
     results = {"environment": environment(arguments), "equality": {}, "speed": {}}
     for key, value in results["environment"].items():
         print(f"{key:<14} {value}")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Every router, gate, loss and baseline of Lyceum, every kind of attention and sub-dimensions, against PyTorch in
-float64 (reference_model.py), on the CPU.
+"""Compares Lyceum with PyTorch in float64 (reference_model.py) on the CPU: every router, gate, loss and baseline, every kind
+of attention, and sub-dimensions.
 
     .venv/bin/python benchmarks/compare_routers.py [--cases REGEX] [--seed N] [--program PATH] [--json OUT]
 
-Both sides train tiny models for 16 steps from the weights of one checkpoint. Losses and gradient norm of every step,
-the validation's loss, the weights at the end and the counts of the tokens' choices must agree. Needs
+Both sides train tiny models for 16 steps from the weights of one checkpoint. The losses and the gradient norm of every step,
+the validation loss, the final weights and the counts of the routers' choices must agree. Needs
 `scripts/install-deps.sh --torch` and a built program.
 """
 import argparse
@@ -24,13 +24,13 @@ from torch import Tensor
 from compare_pytorch import ROOT, conclude, relative, write_tokens
 from reference_model import Router, Training, Weights
 
-# Largest relative difference allowed between f32 and float64. About 1e-6 is seen, and no choice that differs.
+# Largest relative difference allowed between f32 and float64. Typical are 1e-6 and no choice that differs.
 LIMIT = 1e-5
 COLUMNS = ("loss", "router losses", "gradient norm", "validation", "weights")
 
-# The configuration of both sides. A step is two passes of two sequences, so that it matters whether something is counted over
-# a sequence, a pass or a batch. With AdamW's usual eps of 1e-8 a gradient that is nothing but rounding moves its weight
-# by the whole learning rate, which happens to one of these tens of thousands of weights in some cases.
+# The configuration of both sides. A step consists of two passes of two sequences, so the cases distinguish counts over
+# a sequence, a pass and a batch. AdamW's eps is larger than its usual 1e-8: otherwise, in some cases, one of tens of
+# thousands of weights has a gradient that is pure rounding error, and would move by the whole learning rate.
 BASE = {
     "run.steps": 16, "run.seed": 7,
     "batch.global": 4, "batch.micro": 2, "batch.seq_len": 32,
@@ -56,7 +56,7 @@ BASE = {
 
 
 def keys(**changes) -> dict:
-    """moe_top_k=3 is moe.top_k = 3."""
+    """Converts keyword arguments to configuration keys: moe_top_k=3 becomes {"moe.top_k": 3}."""
     return {key.replace("_", ".", 1): value for key, value in changes.items()}
 
 
@@ -65,16 +65,18 @@ def attention_experts(**changes) -> dict:
     return keys(model_attention="moa") | own
 
 
-def pieces(**changes) -> dict:
-    """4 of 8 pieces in both halves, 3 of them shared, fused and balanced, where nothing else is said. A piece may count
-    8 times what it does in a dense half: with initial weights as large as elsewhere, rounding would show in gradients."""
+def sub_dimensions(**changes) -> dict:
+    """Sub-dimensions in both halves, by default 4 active ones of 8, 3 of them shared, with fusion and balance loss.
+
+    A sub-dimension may count 8 times as much as in a dense half. With initial weights as large as in other cases, rounding
+    would therefore show in the gradients."""
     paper = {"attention": 8, "ffn": 8, "active": 4, "shared": 3, "fusion_width": -1}
     own = {f"sub_dimensions.{key}": value for key, value in (paper | changes).items()}
     return keys(moe_experts=0, model_init_std=0.1, balance_sub_dimension=0.05) | own
 
 
-# What a bias of keys adds to all scores of a query alike changes nothing: where positions turn slowly, its gradient is
-# nearly nothing but rounding.
+# A bias of keys adds the same number to all scores of a query, which changes nothing. With slowly rotating positions,
+# its gradient is therefore almost only rounding error, so eps is larger.
 BIASES = keys(model_qkv_bias=1, optim_eps=1e-3)
 EVEN = keys(balance_expert=0.05)
 EVEN_BATCH = keys(balance_expert=0.05, balance_scope="batch")
@@ -89,7 +91,7 @@ LOSSES = {
     "mutual information": keys(balance_mutual_information=0.3),
     "concentration": keys(balance_concentration=0.1),
 }
-PIECE_LOSSES = {key: value for name in LOSSES if name != "device loss" for key, value in LOSSES[name].items()}
+SUB_DIMENSION_LOSSES = {key: value for name in LOSSES if name != "device loss" for key, value in LOSSES[name].items()}
 ALL_LOSSES = {key: value for loss in LOSSES.values() for key, value in loss.items()}
 
 CASES = {
@@ -147,26 +149,27 @@ CASES = {
                                                      moe_router="mlp", moe_gates="detached",
                                                      balance_mutual_information=0.1)
     | attention_experts(count=5, top_k=2),
-    "sub-dimensions": pieces(),
-    "sub-dimensions, 6 of 8, batch": pieces(active=6) | keys(balance_scope="batch"),
-    "sub-dimensions, wider than heads": pieces() | keys(model_hidden=64, model_head_dim=8, model_kv_heads=4),
-    "sub-dimensions, ffn": pieces(attention=0, ffn=12) | keys(model_hidden=48),
-    "sub-dimensions, attention, printed": pieces(ffn=0, scaling="printed"),
-    "sub-dimensions, 4 and 16": pieces(attention=4, ffn=16) | keys(model_hidden=64),
-    "sub-dimensions, not scaled": pieces(scaling="none"),
-    "sub-dimensions, ones": pieces(gates="ones"),
-    "sub-dimensions, not fused": pieces(fusion_width=0),
-    "sub-dimensions, fused by 4": pieces(fusion_width=4),
-    "sub-dimensions, none shared": pieces(shared=0),
-    "sub-dimensions, all on": pieces(active=8),
-    "sub-dimensions, not balanced": pieces() | keys(balance_sub_dimension=0),
-    **{f"sub-dimensions, all losses, {scope}": pieces(active=5, shared=2) | PIECE_LOSSES | keys(balance_scope=scope)
+    "sub-dimensions": sub_dimensions(),
+    "sub-dimensions, 6 of 8, batch": sub_dimensions(active=6) | keys(balance_scope="batch"),
+    "sub-dimensions, wider than heads": sub_dimensions() | keys(model_hidden=64, model_head_dim=8, model_kv_heads=4),
+    "sub-dimensions, ffn": sub_dimensions(attention=0, ffn=12) | keys(model_hidden=48),
+    "sub-dimensions, attention, printed": sub_dimensions(ffn=0, scaling="printed"),
+    "sub-dimensions, 4 and 16": sub_dimensions(attention=4, ffn=16) | keys(model_hidden=64),
+    "sub-dimensions, not scaled": sub_dimensions(scaling="none"),
+    "sub-dimensions, ones": sub_dimensions(gates="ones"),
+    "sub-dimensions, not fused": sub_dimensions(fusion_width=0),
+    "sub-dimensions, fused by 4": sub_dimensions(fusion_width=4),
+    "sub-dimensions, none shared": sub_dimensions(shared=0),
+    "sub-dimensions, all on": sub_dimensions(active=8),
+    "sub-dimensions, not balanced": sub_dimensions() | keys(balance_sub_dimension=0),
+    **{f"sub-dimensions, all losses, {scope}": sub_dimensions(active=5, shared=2) | SUB_DIMENSION_LOSSES
+       | keys(balance_scope=scope)
        for scope in ("sequence", "batch")},
-    "sub-dimensions, all losses, ones": pieces(shared=1, gates="ones") | PIECE_LOSSES,
-    "sub-dimensions, one head of keys": pieces() | keys(model_kv_heads=1),
-    "sub-dimensions, gelu": pieces() | keys(model_ffn="gelu", model_tie_embeddings=1),
-    "sub-dimensions, stick-breaking": pieces() | keys(model_attention_weights="stick_breaking"),
-    "sub-dimensions, attention experts": EVEN | pieces(attention=0) | attention_experts(count=5, top_k=2),
+    "sub-dimensions, all losses, ones": sub_dimensions(shared=1, gates="ones") | SUB_DIMENSION_LOSSES,
+    "sub-dimensions, one head of keys": sub_dimensions() | keys(model_kv_heads=1),
+    "sub-dimensions, gelu": sub_dimensions() | keys(model_ffn="gelu", model_tie_embeddings=1),
+    "sub-dimensions, stick-breaking": sub_dimensions() | keys(model_attention_weights="stick_breaking"),
+    "sub-dimensions, attention experts": EVEN | sub_dimensions(attention=0) | attention_experts(count=5, top_k=2),
     "Dense": keys(moe_experts=0, optim_schedule="constant", model_tie_embeddings=1),
     "Dense x4": keys(moe_experts=0, moe_shared_experts=4),
     "Hash": HASH,
@@ -182,13 +185,13 @@ CASES = {
     "ModuleFormer": keys(moe_router="mlp", moe_gates="detached", balance_mutual_information=0.1,
                          balance_scope="batch", optim_schedule="wsd", model_ffn="gelu")
     | attention_experts(count=6, top_k=2),
-    "MoHD": pieces() | keys(model_kv_heads=4, balance_sub_dimension=0.01, optim_schedule="cosine"),
+    "MoHD": sub_dimensions() | keys(model_kv_heads=4, balance_sub_dimension=0.01, optim_schedule="cosine"),
     "SMoE-Dropout": keys(moe_router="random", moe_gates="renormalized", moe_top_k_start=2, moe_top_k=8),
 }  # fmt: skip
 
 
 class Comparison:
-    """Both runs of a case, in a folder."""
+    """A case: trains both sides in a folder and compares them."""
 
     def __init__(self, config: dict, program: str, directory: Path):
         self.config, self.program, self.directory, self.run = config, program, directory, directory / "run"
@@ -200,7 +203,7 @@ class Comparison:
         return torch.from_numpy(write_tokens(self.directory / name, count + 1, self.config["model.vocab"], seed))
 
     def differences(self) -> dict[str, float]:
-        """The largest relative one of each column, and by how much counts of choices differ."""
+        """Returns the largest relative difference of each column, and the total difference of the counts of choices."""
         theirs = self.train_lyceum()
         training = Training(self.config, self.weights(0))
         worst = dict.fromkeys(COLUMNS, 0.0) | {"counts": 0}
@@ -218,7 +221,7 @@ class Comparison:
         return worst
 
     def train_lyceum(self) -> list[dict]:
-        """Metrics of every step; raises where the program fails."""
+        """Trains with Lyceum and returns the metrics of every step. Raises RuntimeError if the program fails."""
         own = {
             "run.dir": self.run, "run.precision": "f32", "run.device": "cpu", "run.threads": 1,
             "data.train": self.directory / "train", "data.valid": self.directory / "valid", "data.order": "sequential",
@@ -232,7 +235,7 @@ class Comparison:
         return [{key: math.nan if value is None else value for key, value in step.items()} for step in steps]
 
     def weights(self, step: int) -> Weights:
-        """Every tensor of the model, by its name in the checkpoint."""
+        """Returns the weights of the checkpoint of step `step`, by their names in it."""
         found: Weights = {}
 
         def add(name: str, item) -> None:
@@ -244,7 +247,7 @@ class Comparison:
         return found
 
     def differing_counts(self, step: int, counts: dict[Router, Tensor]) -> int:
-        """The sum of the differences between a step's counts, of choices made and dropped, and those of routing.h5."""
+        """Returns the total absolute difference between a step's counts of choices, made and dropped, and those in routing.h5."""
         if not counts:
             return 0
         with h5py.File(self.run / "routing.h5") as file:
@@ -257,7 +260,7 @@ class Comparison:
 
 
 def larger(a: float, b: float) -> float:
-    return a if a != a or b <= a else b  # once NaN, always NaN
+    return a if a != a or b <= a else b  # NaN is kept, like the largest number
 
 
 def parse_arguments() -> argparse.Namespace:

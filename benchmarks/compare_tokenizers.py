@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measures how fast `lyceum tokenize` encodes with a tokenizer.json, compared with the package `tokenizers` on the same text.
+"""Compares the speed of `lyceum tokenize` with a tokenizer.json to that of the package `tokenizers` on the same text.
 
     .venv/bin/python benchmarks/compare_tokenizers.py LYCEUM [--input FILE …] [--megabytes 20] [--vocab 32000] [--rounds 3]
 
-Each encodes the same documents on one thread, in turn; the best of the rounds counts. `lyceum` reads and writes files in
-its time, `tokenizers` has the texts in memory. Both must give the same tokens. Without --input the text is the
-documentation of Python and of this machine.
+Both encode the same documents on one thread, in turns; the best of the rounds counts. The time of `lyceum` includes reading
+and writing files, while `tokenizers` has the texts in memory. Both must produce the same tokens. Without --input the text is
+the documentation of Python and of this machine.
 """
 import argparse
 import os
@@ -31,7 +31,7 @@ SPLITS = {
 
 
 def english():
-    """Prose: comments and documentation strings of Python's library, texts of packages."""
+    """Yields English prose: documentation strings of Python's library, and texts of installed packages."""
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).rglob("*.py")):
         for text in re.findall(r'"""(.{200,}?)"""', path.read_text(encoding="utf-8", errors="ignore"), re.DOTALL):
             yield text
@@ -45,7 +45,8 @@ def english():
 
 
 def documents(inputs, most):
-    """Texts of `most` bytes together, those that there are again and again with their lines in another order."""
+    """Returns texts of about `most` bytes in total. Repeats the given texts, with their lines in reverse order, if they are
+    too short."""
     texts = [Path(path).read_text(encoding="utf-8") for path in inputs] or list(english())
     chosen, size = [], 0
     while size < most:

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""`lyceum convert import-hf` and `export-hf` against Hugging Face's transformers, which loads and computes, on the CPU.
+"""Compares `lyceum convert import-hf` and `export-hf` with Hugging Face's transformers, which loads and evaluates the models
+on the CPU.
 
     .venv/bin/python benchmarks/compare_transformers.py [--cases REGEX] [--seed N] [--program PATH] [--json OUT]
     .venv/bin/python benchmarks/compare_transformers.py --write-fixtures tests/end_to_end/hf
     .venv/bin/python benchmarks/compare_transformers.py --write-changes tests/end_to_end/hf
 
-An imported case is a tiny model of transformers with random weights, biases, norms and router biases. Lyceum imports it;
-the losses of all tokens must agree. It exports it again, and every tensor must have its bits. An exported case is a model
-that Lyceum has trained for some steps; transformers loads the export, and the losses must agree. The tokenizer of an
-export must give transformers the tokens that Lyceum has, and its text back.
+An imported case is a tiny model of transformers with random weights, biases, norms and router biases. Lyceum imports it, and
+the losses of all tokens must agree. Lyceum then exports it again, and every tensor must have the same bits as before. An
+exported case is a model that Lyceum has trained for some steps; transformers loads the export, and the losses must agree. The
+tokenizer of an export must give the same tokens in transformers as in Lyceum, and decode to the same text.
 
---write-fixtures writes what tests/end_to_end/hf_test.sh and tests/convert/hugging_face/architecture_test.cpp import where no
-transformers is; --write-changes writes only the changes of config.json that the latter tries. Needs
+--write-fixtures writes the models that tests/end_to_end/hf_test.sh and tests/convert/hugging_face/architecture_test.cpp import
+without transformers. --write-changes writes only the changes of config.json that the latter tries. Needs
 `scripts/install-deps.sh --torch` and a built program.
 """
 import argparse
@@ -34,7 +35,7 @@ from torch import nn
 from compare_pytorch import ROOT, conclude, read_tokens, relative, write_tokens
 from transformers_keys import fixture
 
-# Largest relative difference allowed between the mean losses of two programs in f32. About 1e-7 is seen.
+# Largest relative difference allowed between the mean losses of two programs in f32. Typical is 1e-7.
 LIMIT = 2e-5
 VOCAB, SEQ_LEN, SAMPLES = 32, 32, 8
 
@@ -45,7 +46,8 @@ EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 
 DEEPSEEK = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "n_shared_experts": 2,
             "first_k_dense_replace": 1, "intermediate_size": 20}
 SIGMOID = DEEPSEEK | {"norm_topk_prob": True, "n_group": 2, "topk_group": 1}
-# name: model_type and what its config.json says besides SIZES. The first case of an architecture is a fixture, too.
+# name: (model_type, settings of its config.json in addition to SIZES). The first case of an architecture is also a
+# fixture.
 IMPORTED = {
     "llama": ("llama", {"intermediate_size": 12, "head_dim": 6}),
     "llama, tied": ("llama", {"intermediate_size": 12, "tie_word_embeddings": True}),
@@ -72,7 +74,7 @@ TRAINED = {"run.steps": 4, "run.seed": 5, "run.device": "cpu", "batch.global": 4
            "model.layers": 2, "model.hidden": 16, "model.heads": 4, "model.kv_heads": 2, "model.vocab": VOCAB,
            "model.ffn_hidden": 24, "model.init_std": 0.3, "optim.lr": 0.05}  # fmt: skip
 SPARSE = {"moe.experts": 6, "moe.top_k": 2, "moe.expert_hidden": 12}
-# name: keys of a model that is trained, and the architecture that it is exported to; None: the one that Lyceum chooses.
+# name: (keys of the trained model, architecture to export to or None for Lyceum's choice, expected architecture).
 EXPORTED = {
     "dense": ({}, None, "llama"),
     "renormalized": (SPARSE | {"moe.gates": "renormalized"}, None, "mixtral"),
@@ -106,7 +108,7 @@ class SwiGlu(nn.Module):
 
 
 class DeepseekMoe(nn.Module):
-    """DeepSeekMoE, equations 9 to 11, with the names of DeepseekForCausalLM, which transformers does not have."""
+    """DeepSeekMoE [eq. 9-11], with the tensor names of DeepseekForCausalLM, which transformers lacks."""
 
     def __init__(self, config):
         super().__init__()
@@ -115,7 +117,7 @@ class DeepseekMoe(nn.Module):
         self.experts = nn.ModuleList(SwiGlu(config.hidden_size, width) for _ in range(config.n_routed_experts))
         self.shared_experts = SwiGlu(config.hidden_size, shared * width) if shared else None
         self.top_k = config.num_experts_per_tok
-        self.normalised = config.norm_topk_prob and self.top_k > 1  # as DeepSeek's MoEGate
+        self.normalised = config.norm_topk_prob and self.top_k > 1  # like MoEGate of DeepSeek
 
     def forward(self, x):
         gates, chosen = self.gate(x).softmax(-1).topk(self.top_k)
@@ -128,7 +130,7 @@ class DeepseekMoe(nn.Module):
 
 
 def deepseek(settings: dict) -> nn.Module:
-    """Llama with another FFN behind the first layers."""
+    """Returns a Llama model whose FFNs after the first first_k_dense_replace layers are DeepseekMoe."""
     more = {"norm_topk_prob": False} | {key: settings.get(key) for key in DEEPSEEK}
     known = {key: value for key, value in settings.items() if key not in ("model_type", "architectures", "dtype")}
     config = transformers.LlamaConfig(**known | more | {"norm_topk_prob": settings.get("norm_topk_prob", False)})
@@ -139,7 +141,7 @@ def deepseek(settings: dict) -> nn.Module:
 
 
 def new_model(kind: str, settings: dict, seed: int) -> nn.Module:
-    """Random weights; norms and biases away from what they begin with."""
+    """Returns a model of transformers with random weights. Norms and biases differ from their usual initial values."""
     if kind == "deepseek":
         model = deepseek(SIZES | settings)
     else:
@@ -151,7 +153,7 @@ def new_model(kind: str, settings: dict, seed: int) -> nn.Module:
             if "inv_freq" in name:
                 continue
             noise = 0.3 * torch.randn(value.shape, generator=random)
-            # Lyceum has no bias of the output projection.
+            # Lyceum has no bias in the output projection.
             value.copy_(1 + noise if "norm" in name else torch.zeros_like(noise) if "o_proj.bias" in name else noise)
     return model.to(getattr(torch, settings.get("dtype", "float32"))).eval()
 
@@ -166,7 +168,7 @@ def save(model: nn.Module, kind: str, settings: dict, folder: Path) -> None:
 
 
 def load(folder: Path) -> nn.Module:
-    """Throws unless the files have all tensors of the model and no other."""
+    """Loads a saved model. Raises unless its files have exactly the tensors of the model."""
     settings = json.loads((folder / "config.json").read_text())
     if settings["model_type"] != "deepseek":
         model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
@@ -189,7 +191,7 @@ def tensors(folder: Path) -> dict:
 
 
 def differing(a: Path, b: Path) -> list:
-    """Names of tensors that do not have the same bits."""
+    """Returns the names of the tensors that differ in bits, type or shape between two folders, or are missing in one."""
     one, other = tensors(a), tensors(b)
     return [name for name in one.keys() | other.keys()
             if name not in one or name not in other or one[name].dtype != other[name].dtype
@@ -199,7 +201,7 @@ def differing(a: Path, b: Path) -> list:
 
 @torch.no_grad()
 def losses(model: nn.Module, tokens: np.ndarray) -> np.ndarray:
-    """Of every token, each predicted from those before it in its sample."""
+    """Returns the loss of every token, each predicted from those before it in its sample."""
     count = (len(tokens) - 1) // SEQ_LEN * SEQ_LEN
     rows = torch.tensor(tokens[: count + 1].astype(np.int64))
     logits = model.float()(rows[:-1].view(-1, SEQ_LEN)).logits
@@ -262,7 +264,7 @@ TEXTS = ("", " ", "  a\n\n\n b\t\tc ", "int main() {\n\treturn 0;  // na\u00efve
 
 
 def tokenizer_case(lyceum: Lyceum) -> dict:
-    """The tokenizer of an export, by the classes that transformers has, and by SentencePiece itself."""
+    """Compares the tokenizer of an export, as loaded by each class of transformers, with SentencePiece itself."""
     sources = [ROOT / name for name in ("docs", "apps", "lib/core")]
     lyceum.run("tokenize", *(f"--input={path}" for path in sources), "--vocab=1024", "--model=tokenizer.model",
                "--output=text", "--sample-mb=1", "--threads=2")  # fmt: skip
@@ -273,7 +275,7 @@ def tokenizer_case(lyceum: Lyceum) -> dict:
     lyceum.run("convert", "export-hf", "run", "--out", out)
     texts = list(TEXTS)
     for path in sources:
-        # Without what transformers takes for a space, and for a control token.
+        # Without the character that transformers replaces by a space, and without a control token.
         texts += [file.read_text().replace("\u2581", "").replace("<|endoftext|>", "")
                   for file in sorted(path.rglob("*")) if file.suffix in (".md", ".cpp", ".h")]
     known = {"fast": transformers.AutoTokenizer.from_pretrained(out),
@@ -294,17 +296,17 @@ def tokenizer_case(lyceum: Lyceum) -> dict:
 
 
 def write_fixtures(folder: Path, seed: int) -> None:
-    """A folder for each architecture: the model as transformers saves it and the losses that it has."""
-    for kind, settings in dict(reversed(IMPORTED.values())).items():  # the first one of each
+    """Writes one folder per architecture: the model as saved by transformers, and its losses in losses.json."""
+    for kind, settings in dict(reversed(IMPORTED.values())).items():  # the first case of each architecture
         shutil.rmtree(folder / kind, ignore_errors=True)
         save(new_model(kind, settings, seed), kind, settings, folder / kind)
         tokens = write_tokens(folder / "valid", 2 * SEQ_LEN + 1, VOCAB)
-        told = {"transformers": transformers.__version__, "loss": [round(float(x), 7) for x in losses(load(folder / kind), tokens)]}
-        (folder / kind / "losses.json").write_text(json.dumps(told) + "\n")
+        contents = {"transformers": transformers.__version__, "loss": [round(float(x), 7) for x in losses(load(folder / kind), tokens)]}
+        (folder / kind / "losses.json").write_text(json.dumps(contents) + "\n")
 
 
 def write_changes(folder: Path) -> None:
-    """keys.json: what changes of config.json make of the losses of the fixtures, see transformers_keys.py."""
+    """Writes keys.json: the losses of the fixtures after changes of config.json, see transformers_keys.py."""
     tokens = read_tokens(folder / "valid", 2 * SEQ_LEN + 1)
     loss_of = lambda model: float(losses(load(model), tokens).astype(np.float64).mean())
     models = {kind: fixture(kind, folder / kind, loss_of) for kind, _ in dict(IMPORTED.values()).items()}
@@ -352,7 +354,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="lyceum-transformers-") as folder:
             try:
                 result = call(Lyceum(program, Path(folder)))
-            except Exception as error:  # of Lyceum, or of transformers, which has many
+            except Exception as error:  # of Lyceum, or one of the many types that transformers raises
                 print(f"{name:<34}FAILED: {error}")
                 results[name] = {"equal": False, "error": str(error)}
                 continue

@@ -13,7 +13,7 @@
 #include "core/dtype.h"
 #include "core/error.h"
 
-// Memory of a GPU and times of work on it, for benchmarks.
+// Device memory and timing of GPU work, for benchmarks.
 
 namespace lyceum {
 
@@ -21,6 +21,7 @@ inline void must(cudaError_t code, const char* call) {
   require(code == cudaSuccess, "{}: {}", call, cudaGetErrorString(code));
 }
 
+/// Owns device memory for `count` elements of T, outside of the stream's allocator.
 template <class T>
 class DeviceArray {
  public:
@@ -37,7 +38,7 @@ class DeviceArray {
   std::size_t count_;
 };
 
-/// bf16 numbers in [-1, 1), not correlated to the eye of a multiplier: zeros or a pattern would draw less power.
+/// Fills with pseudo-random bf16 numbers in [-1, 1): zeros or a regular pattern would make multipliers draw less power.
 static __global__ void fill_kernel(std::uint16_t* values, std::size_t count, std::uint32_t seed) {
   for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < count;
        i += std::size_t{gridDim.x} * blockDim.x) {
@@ -49,12 +50,13 @@ static __global__ void fill_kernel(std::uint16_t* values, std::size_t count, std
   }
 }
 
+/// Fills an array on the stream, see fill_kernel().
 inline void fill(const CudaStream& stream, const DeviceArray<bfloat16>& array, std::uint32_t seed) {
   fill_kernel<<<1024, 256, 0, stream.handle()>>>(reinterpret_cast<std::uint16_t*>(array.data()), array.size(), seed);
   must(cudaGetLastError(), "fill_kernel");
 }
 
-/// Seconds of one call.
+/// Measures one call with a pair of events and returns seconds.
 class Timer {
  public:
   explicit Timer(const CudaStream& stream) : stream_(stream) {
@@ -86,7 +88,7 @@ inline double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Median seconds of two works that run in turns.
+/// Returns the median seconds of two pieces of work, which run in turns.
 inline std::pair<double, double> compare(const CudaStream& stream, int rounds, const std::function<void()>& one,
                                          const std::function<void()>& other) {
   Timer timer(stream);

@@ -1,8 +1,9 @@
-// How fast the device-level balance loss [DeepSeekMoE eq. 15–17] evens out the load of expert groups. A model whose
-// router prefers the first group's experts from the start is trained twice, with and without the loss:
+// Measures how fast the device-level balance loss [DeepSeekMoE eq. 15–17] evens out the load of expert groups. A model
+// whose router initially prefers the experts of the first group is trained twice, with and without the loss:
 //   mpirun -n 4 bench_device_balance [--steps N] [--factor A] [--csv OUT]
-// A group is an expert rank. Its load is the (token, expert) pairs that its experts get; the busiest group's over the
-// mean of all says how long the others wait: 1 is even, the number of groups the worst.
+// A group is the experts of one expert rank, and its load the number of (token, expert) pairs that they receive. The
+// busiest group's load divided by the mean load shows how long the others wait: 1 is even, the number of groups the
+// worst case.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +24,7 @@ using namespace lyceum;
 
 namespace {
 
-constexpr double skew = 8;  // the first group's rows of the router, over the others'
+constexpr double skew = 8;  // factor on the first group's rows of the router's weight
 constexpr std::int64_t vocab = 512, seq_len = 64, batch = 16;
 
 Config model_of(double factor, int groups) {
@@ -46,7 +47,8 @@ Config model_of(double factor, int groups) {
   return config;
 }
 
-/// Each token follows from the one before, half of the time.
+/// Writes `count` + 1 tokens and returns their prefix. Every second token is a function of the one before, the others
+/// are random.
 std::string write_tokens(const std::filesystem::path& directory, std::int64_t count) {
   const std::string prefix = (directory / "tokens").string();
   MegatronWriter writer(prefix, vocab);
@@ -74,7 +76,7 @@ void prefer_first_group(StagedModel& model, std::int64_t experts, std::int64_t g
   require(found, "the model has no router");
 }
 
-/// The busiest group's load over the mean of all, averaged over the layers.
+/// Returns the busiest group's load divided by the mean load, averaged over the layers.
 double imbalance_of_groups(const std::vector<RoutingSums>& layers, std::int64_t groups) {
   double sum = 0;
   for (const RoutingSums& layer : layers) {
@@ -90,7 +92,7 @@ double imbalance_of_groups(const std::vector<RoutingSums>& layers, std::int64_t 
 }
 
 struct Curve {
-  std::vector<double> imbalance, loss;  // of each step
+  std::vector<double> imbalance, loss;  // per step
 };
 
 Curve train(const MpiSession& session, Config config, const TokenLoader& loader, int steps) {
@@ -149,7 +151,7 @@ int run(const MpiSession& session, const std::vector<std::string>& arguments) {
   const std::int64_t samples = steps * batch;
   const TokenLoader loader(open_tokens(write_tokens(directory, samples * seq_len + 1)),
                            SampleOrder(SampleOrder::Kind::sequential, 1, 0, samples), seq_len);
-  std::filesystem::remove_all(directory);  // it stays mapped
+  std::filesystem::remove_all(directory);  // the file remains mapped
   const Curve without = train(session, model_of(0, session.size()), loader, steps);
   const Curve with = train(session, model_of(factor, session.size()), loader, steps);
   if (session.rank() != 0) return 0;

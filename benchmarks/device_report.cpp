@@ -63,7 +63,7 @@ std::future<std::string> sample_clocks(const DeviceReport& device) {
 }
 
 double host_bandwidth(int threads) {
-  constexpr std::size_t count = std::size_t{1} << 24;  // 64 MB each: more than a cache holds
+  constexpr std::size_t count = std::size_t{1} << 24;  // 64 MB per array: more than a cache holds
   std::vector<float> a(count), b(count, 1.0f), c(count, 2.0f);
   const Timing timing = measure([&](std::size_t round) {
     const auto scale = static_cast<float>(round % 3);

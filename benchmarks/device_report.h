@@ -7,28 +7,28 @@
 
 namespace lyceum {
 
-/// What a device can do at most. 0: not known.
+/// Peak rates of a device. 0: unknown.
 struct Peaks {
-  double flops = 0;  // a second: dense bf16 products, f32 accumulation
-  double bytes = 0;  // a second: device memory
+  double flops = 0;  // FLOP/s: dense bf16 products with f32 accumulation
+  double bytes = 0;  // bytes/s: device memory
 };
 
-/// The device that a stream works on, for the record of a measurement.
+/// The device of a stream, for the record of a measurement.
 struct DeviceReport {
   std::string name, driver;
-  std::string selector;  // of the GPU, as nvidia-smi -i takes it; empty on a CPU
-  Peaks peaks;           // as the maker states them, where the name is known
+  std::string selector;  // GPU id for nvidia-smi -i; empty on a CPU
+  Peaks peaks;           // as the vendor states them, if the device's name is known
 };
 DeviceReport describe_device(const Stream& stream);
 
-/// Clocks, power and temperature of the GPU at present, from nvidia-smi, in parallel to the caller's work; "" on a CPU,
-/// "nvidia-smi gives no answer" where that is so.
+/// Queries clocks, power and temperature of the GPU from nvidia-smi, concurrently with the caller's work. Returns "" on
+/// a CPU, and "nvidia-smi does not answer" if it fails.
 std::future<std::string> sample_clocks(const DeviceReport& device);
 
-/// Bytes a second of a = b + s·c on the host, every core of `threads` busy.
+/// Returns the bytes/s of a = b + s·c on the host with `threads` threads, for arrays larger than the caches.
 double host_bandwidth(int threads);
 
-/// First line that a shell command prints; "" when it fails.
+/// Returns the first line that a shell command prints; "" if it fails or prints nothing.
 std::string output_of(const std::string& command);
 
 }  // namespace lyceum

@@ -1,11 +1,14 @@
-// Dispatch and combine, forwards and backwards, of 63 experts of which a token chooses 7, for loads of several kinds
-// and rows of several widths:
-//   mpirun -n 4 bench_dispatch [TOKENS a rank] [HOSTS that the ranks count as]
-// rows/token: rows that leave a rank for each of its tokens, there and as many back; least: how many other ranks hold
-// experts of a token, on average. MB: what a rank sends in a forward pass, numbers of experts and gates among it.
-// ideal: bare all-to-alls of the least rows, two forwards and two backwards; per choice: the same of a row for each
-// expert that a token chooses. us/token: the slowest rank's time for a separate token; the median over rounds, and the
-// width of their middle half.
+// Measures dispatch and combine, forward and backward, of 63 experts with 7 choices per token, for several kinds of
+// load and widths of rows:
+//   mpirun -n 4 bench_dispatch [TOKENS per rank] [HOSTS that the ranks simulate]
+// Columns of the table:
+// - rows/token: rows that leave a rank per token in a forward pass, one way;
+// - least: the mean number of other ranks that hold experts of a token;
+// - MB: bytes that a rank sends in a forward pass, including expert indices and gates; least MB: with the least rows;
+// - us/token: time of the slowest rank divided by its number of tokens, median over rounds; spread: the interquartile
+//   range relative to that;
+// - ideal us: bare all-to-alls of the least rows, two forward and two back;
+// - per choice: the same with one row per choice of a token.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,13 +36,14 @@ using namespace lyceum;
 constexpr std::int64_t experts = 63, top_k = 7;
 constexpr int rounds = 15;
 
-/// Of being chosen first, up to a factor; `round`: of the run.
+/// A distribution of the experts' load: `weight` is proportional to the probability that an expert is chosen first in a
+/// round.
 struct Load {
   const char* name;
   std::function<double(std::int64_t expert, int round)> weight;
 };
 
-double zipf(std::int64_t place) { return 1.0 / static_cast<double>(place % experts + 1); }
+double zipf(std::int64_t rank) { return 1.0 / static_cast<double>(rank % experts + 1); }
 
 std::vector<Load> loads() {
   return {{"even", [](std::int64_t, int) { return 1.0; }},
@@ -50,8 +54,8 @@ std::vector<Load> loads() {
           {"a host hot", [](std::int64_t e, int) { return 2 * e < experts ? 8.0 : 1.0; }}};
 }
 
-/// The experts of a rank's tokens, distinct: those with the largest keys log(weight) + Gumbel noise, which is drawing
-/// without replacement by weight.
+/// Returns the experts of a rank's tokens, top_k distinct ones per token. They are those with the largest keys
+/// log(weight) + Gumbel noise, which is equivalent to drawing by weight without replacement.
 std::vector<std::int32_t> choices(const Load& load, std::int64_t tokens, int rank, int round) {
   const Philox random(11, fmt::format("{} {} {}", load.name, rank, round));
   std::vector<std::int32_t> index;
@@ -70,12 +74,13 @@ std::vector<std::int32_t> choices(const Load& load, std::int64_t tokens, int ran
   return index;
 }
 
-/// Rows of a round that this rank exchanges with each rank.
-struct Rows {
+/// The rows that this rank sends to and receives from each rank in a round.
+struct ExchangedRows {
   std::vector<std::int64_t> sent, arriving;
 
-  /// Collective: what the others send here.
-  Rows(const ProcessGroup& group, std::vector<std::int64_t> to_each) : sent(std::move(to_each)), arriving(sent.size()) {
+  /// Collective: the ranks exchange the numbers of rows.
+  ExchangedRows(const ProcessGroup& group, std::vector<std::int64_t> to_each)
+      : sent(std::move(to_each)), arriving(sent.size()) {
     const std::vector<std::int64_t> ones(sent.size(), 1);
     group.all_to_all(
         ProcessGroup::NumbersToAll{.sent = sent, .send_counts = ones, .received = arriving, .receive_counts = ones});
@@ -85,8 +90,8 @@ struct Rows {
   }
 };
 
-/// How many rows this rank's tokens send to each rank: one for each choice of an expert there, or, which is the least
-/// that they must send, one for each token with such choices.
+/// Returns the number of rows that this rank's tokens send to each rank: with `per_choice`, one per choice of an expert
+/// there; otherwise one per token with such a choice, which is the least possible.
 std::vector<std::int64_t> rows_to_ranks(const Placement& placement, const std::vector<std::int32_t>& index,
                                         bool per_choice) {
   std::vector<std::int64_t> rows(static_cast<std::size_t>(placement.ranks()));
@@ -100,7 +105,7 @@ std::vector<std::int64_t> rows_to_ranks(const Placement& placement, const std::v
   return rows;
 }
 
-/// Tokens in, answers and gradients out. An expert returns its input, in separate rows.
+/// Experts that return copies of their input. Input are tokens; backward sums the gradients of a token's copies.
 struct Identity {
   TokenRows copies;
   struct Saved {};
@@ -132,10 +137,10 @@ void there_and_back(const Stream& stream, const ExpertRoute& route, const Tensor
 }
 
 struct Spread {
-  double median, between;  // seconds; the quartiles' distance over the median
+  double median, between;  // seconds; interquartile range divided by the median
 };
 
-/// Of the slowest rank's times, each round begun by all ranks together.
+/// Measures the slowest rank's time of work(round) over all rounds. A barrier precedes each round. Collective.
 Spread measure(const ProcessGroup& group, const std::function<void(int round)>& work) {
   std::vector<double> times(rounds);
   for (int round = 0; round < 3; ++round) work(round);
@@ -150,12 +155,12 @@ Spread measure(const ProcessGroup& group, const std::function<void(int round)>& 
   return {times[rounds / 2], (times[rounds * 3 / 4] - times[rounds / 4]) / times[rounds / 2]};
 }
 
-/// Bare all-to-alls of those rows: two forwards and two backwards.
-Spread measure_bare(const ProcessGroup& group, const std::vector<Rows>& rows, std::int64_t row_bytes) {
-  const std::int64_t most = std::ranges::max_element(rows, {}, &Rows::most)->most();
+/// Measures bare all-to-alls of `rows`: two in the forward direction and two back. Collective.
+Spread measure_bare(const ProcessGroup& group, const std::vector<ExchangedRows>& rows, std::int64_t row_bytes) {
+  const std::int64_t most = std::ranges::max_element(rows, {}, &ExchangedRows::most)->most();
   std::vector<std::byte> from(static_cast<std::size_t>(most * row_bytes)), to(from.size());
   return measure(group, [&](int round) {
-    const Rows& there = rows[static_cast<std::size_t>(round)];
+    const ExchangedRows& there = rows[static_cast<std::size_t>(round)];
     for (int way = 0; way < 4; ++way) {
       const bool back = way % 2 == 1;
       group.all_to_all({.sent = from.data(),
@@ -167,7 +172,7 @@ Spread measure_bare(const ProcessGroup& group, const std::vector<Rows>& rows, st
   });
 }
 
-/// Numbers that each rank gives, as their mean.
+/// Returns the mean of `own` over the ranks. Collective.
 double mean(const ProcessGroup& group, double own) {
   std::array<double, 1> sum{own};
   group.all_reduce(sum);
@@ -198,7 +203,7 @@ void measure_load(const Ranks& ranks, const Load& load, std::int64_t tokens, std
   };
   const Operands operands{normal(width, "x"), normal(top_k, "gates"), normal(width, "dy")};
   std::vector<Tensor> index;
-  std::vector<Rows> least, per_choice;
+  std::vector<ExchangedRows> least, per_choice;
   std::int64_t leaving = 0;
   for (int round = 0; round < rounds; ++round) {
     const std::vector<std::int32_t> chosen = choices(load, tokens, group.rank(), round);
@@ -212,7 +217,7 @@ void measure_load(const Ranks& ranks, const Load& load, std::int64_t tokens, std
       group, [&](int round) { there_and_back(stream, route, index[static_cast<std::size_t>(round)], operands); });
   const Spread ideal = measure_bare(group, least, row_bytes), bare_choices = measure_bare(group, per_choice, row_bytes);
   const std::int64_t before = ranks.sent();
-  {  // a forward pass of every round, for its bytes
+  {  // one forward pass per round, to count its bytes
     for (int round = 0; round < rounds; ++round) {
       Tape tape(stream, Tape::Mode::inference);
       answers(tape, route,

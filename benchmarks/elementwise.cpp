@@ -1,7 +1,8 @@
-// Bandwidth of the kernels that do little arithmetic an element, and its share of a stream triad in the same run:
+// Measures the bandwidth of kernels with little arithmetic per element, and its ratio to that of a stream triad in the
+// same run:
 //   bench_elementwise [threads]
-// Rows of 512 columns, as in DeepSeekMoE-small, except where a kernel's own extents matter more (named in the table).
-// Buffers rotate, so that nothing is still in a cache from the call before. Bytes count every operand once.
+// Rows have 512 columns, as in DeepSeekMoE-small, unless the table states other extents. Each call uses other buffers
+// than the one before, so that no operand is still in a cache. Bytes count every operand once.
 #include "kernels/elementwise.h"
 
 #include <cstdio>
@@ -31,9 +32,9 @@ namespace {
 constexpr std::int64_t rows = 8192, cols = 512, heads_dim = 64, seq_len = 512, vocab = 8192, experts = 64, top_k = 7;
 constexpr std::int64_t elements = rows * cols;
 constexpr std::size_t sets = 3;
-using Tensors = std::vector<Tensor>;  // one a set
+using Tensors = std::vector<Tensor>;  // one tensor per set
 
-/// Prints a line a kernel.
+/// Prints one line per kernel.
 class Table {
  public:
   explicit Table(const Stream& stream) : stream_(stream) {
@@ -41,7 +42,7 @@ class Table {
   }
   const Stream& stream() const { return stream_; }
 
-  /// `bytes` moved by one call of `work(set)`.
+  /// Measures work(set) and prints a line. `bytes` are moved by one call. The first kernel added must be the triad.
   void add(const char* name, DType type, double bytes, const std::function<void(std::size_t)>& work) {
     const Timing timing = measure([&](std::size_t round) { work(round % sets); });
     const double rate = bytes / timing.median * 1e-9;
@@ -185,7 +186,7 @@ void embedding_and_loss(Table& table) {
   });
 }
 
-/// Rows of 8192 / 7 tokens in 7 slots each, so that the slots are [8191, 512].
+/// Permutes rows of 8192 / 7 tokens in 7 slots each, so that the slots are [8190, 512].
 template <class T>
 void permutation(Table& table) {
   using A = Accumulator<T>;
@@ -332,7 +333,7 @@ void all_of_type(Table& table) {
 int main(int argc, char** argv) {
   using namespace lyceum;
   const CpuStream stream(argc > 1 ? std::atoi(argv[1]) : 0);
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // lines show at once in a pipe too
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // show lines at once in a pipe, too
   std::printf("%d threads; [%ld, %ld] unless named otherwise\n", stream.threads(), rows, cols);
   Table table{Stream(stream)};
   triad(table, stream);

@@ -1,5 +1,6 @@
-// GFLOP/s of dense and grouped matrix products at the shapes of DeepSeekMoE-small, and their share of the best 512^3
-// rate of oneDNN in the same precision and the same run. Usage: bench_gemm [threads]
+// Measures GFLOP/s of dense and grouped matrix products at the shapes of DeepSeekMoE-small, and their share of oneDNN's
+// best 512^3 rate of the same precision in the same run.
+// Usage: bench_gemm [threads]
 
 #include "kernels/gemm.h"
 
@@ -56,7 +57,7 @@ void dense(const CpuStream& stream, const std::string& what, std::int64_t m, std
              best);
 }
 
-/// Every product of a linear layer [out, in] on `rows` rows.
+/// Measures the three products of a linear layer [out, in] on `rows` rows: forward, dgrad, and weight gradient.
 template <class T>
 void linear(const CpuStream& stream, const std::string& what, std::int64_t rows, std::int64_t in, std::int64_t out,
             double best) {

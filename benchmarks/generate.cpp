@@ -1,6 +1,7 @@
-// What waiting threads cost `lyceum generate` on shared cores: tokens/s of the quickstart model with random weights
-// where OpenMP's threads wait as lyceum lets them (core/thread_waiting.h), as OpenMP does by default, and where
-// they spin (OMP_WAIT_POLICY=active). One process with a thread a core, one with two, and two that share the cores:
+// Measures the cost of waiting threads for `lyceum generate` on shared cores: tokens/s of the quickstart model with
+// random weights, if OpenMP's threads wait as lyceum configures them (core/thread_waiting.h), with OpenMP's default,
+// and if they spin (OMP_WAIT_POLICY=active). The cases are one process with one thread per core, one process with two
+// threads per core, and two processes with one thread per core each:
 //   build/cpu/benchmarks/bench_generate
 #include <fmt/format.h>
 #include <unistd.h>
@@ -44,7 +45,7 @@ double tokens_per_second(const std::string& threads) {
     generate(model, setup->stream, prompt, {}, config.batch.seq_len, {.tokens = 8},
              [&](std::int32_t) { return ++made; });
   };
-  some();  // warms up
+  some();  // warm-up
   made = 0;
   const auto start = Clock::now();
   while (seconds_since(start) < least_seconds) some();
@@ -57,7 +58,8 @@ std::string own_path() {
           static_cast<std::size_t>(std::max<ssize_t>(0, readlink("/proc/self/exe", path.data(), path.size())))};
 }
 
-/// Tokens/s of all of `processes` at once.
+/// Runs `processes` copies of this program at the same time and returns the sum of their tokens/s. `who_decides` is
+/// "lyceum" or "openmp": how threads wait.
 double measure(const std::string& environment, const char* who_decides, unsigned threads, int processes) {
   std::vector<FILE*> outputs;
   for (int i = 0; i < processes; ++i) {

@@ -1,14 +1,17 @@
-// Grouped products of an expert bank on a GPU, compared with one dense cuBLASLt product of as many FLOPs in the same
-// run.
+// Measures grouped products of an expert bank on a GPU, and compares them with one dense cuBLASLt product of as many
+// FLOPs in the same run.
 //
 //   bench_grouped_gemm_cuda [--width W]... [--experts 63] [--hidden 1280] [--tokens 32768] [--top-k 7] [--rounds 20]
 //
-// For every width (853 and 864, the flagship's and its multiple of 32, if none is given), with rows spread evenly and
-// unevenly over the experts: TFLOP/s of forward, dgrad and weight gradient of the up and the down projection; the up
-// projection with rows picked out of the tokens, and the weight gradient of the down projection with rows picked out of
-// their gradients, compared with a gather and the product of its result; and the products with SwiGLU beside them,
-// forwards, backwards, and backwards with gates and picked rows, as one kernel and as two. "automatic" is what training
-// uses; "clustered" the kernel for sm_90 by clusters of blocks, where rows are aligned (weight gradients have none).
+// For every width (default: 853 and 864, the flagship's width and the next multiple of 32), with rows spread evenly and
+// unevenly over the experts, prints TFLOP/s of
+// - forward, dgrad and weight gradient of the up and the down projection;
+// - the up projection with picked rows of the tokens, and the weight gradient of the down projection with picked rows
+//   of the gradients, compared with a gather followed by the plain product;
+// - the products combined with SwiGLU, forward, backward, and backward with gates and picked rows, compared with two
+//   separate kernels.
+// "automatic" is the kernel that training uses. "clustered" is the kernel for sm_90 with clusters of blocks; it is
+// measured if rows are aligned, and does not apply to weight gradients.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
@@ -70,7 +73,8 @@ Options parse(int argc, char** argv) {
   return options;
 }
 
-/// Rows of each expert: all the same, or falling as 1 / sqrt(rank), the first one getting about 8 times the last one's.
+/// Returns the number of rows of each expert: equal, or falling as 1 / sqrt(rank), which gives the busiest of 63
+/// experts about 8 times the rows of the least busy one.
 std::vector<std::int64_t> spread_rows(const Options& options, bool even) {
   std::vector<double> share;
   double sum = 0;
@@ -89,7 +93,7 @@ std::vector<std::int64_t> spread_rows(const Options& options, bool even) {
   return rows;
 }
 
-/// y = x · wᵀ for all rows with one weight, by cuBLASLt: bf16 with sums in f32.
+/// y = x · wᵀ for all rows with one weight, computed by cuBLASLt: bf16 with sums in f32.
 class DenseProduct {
  public:
   DenseProduct(const CudaStream& stream, std::int64_t rows, std::int64_t in, std::int64_t out, const bfloat16* x,
@@ -125,7 +129,7 @@ class DenseProduct {
                         y_layout_, &algorithm, workspace_.data(), workspace_bytes, stream_.handle()),
          "cublasLtMatmul");
   }
-  /// The fastest of what the heuristic offers.
+  /// Chooses the fastest of the algorithms that the heuristic proposes.
   void choose() {
     cublasLtMatmulPreference_t preference;
     must(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
@@ -161,7 +165,7 @@ class DenseProduct {
   cublasLtMatmulAlgo_t chosen_;
 };
 
-/// Rows of experts that are copies of tokens: tokens in rising order for each expert, as a router's choices come.
+/// Rows of experts that are copies of tokens. Each expert's tokens are in ascending order, as with a router.
 class Copies {
  public:
   Copies(const CudaStream& stream, const Options& options, const SegmentTable& table,
@@ -218,7 +222,7 @@ class Projection {
     }
   }
 
-  /// Prints a line a product: the grouped one and the dense one in turns.
+  /// Measures the grouped product and the dense one in turns, and prints one line per product.
   void measure(const char* name, int rounds, grouped::Kernel kernel, const char* kernel_name) {
     const Segments segments = table_.view();
     const SegmentedMatrix<bfloat16> x = x_layout_.over(x_.data()), y = y_layout_.over(y_.data());
@@ -226,7 +230,7 @@ class Projection {
     const GroupedGemm<bfloat16> dgrad{segments, y, forward_weights_, x, false};
     const GroupedWeightGrad<bfloat16> weight_grad{segments, y, x, gradient_views_};
     const auto print = [&](const char* product, const auto& grouped) {
-      fill(stream_, x_, 1);  // dgrad writes what the others read
+      fill(stream_, x_, 1);  // dgrad overwrites what the others read
       fill(stream_, y_, 2);
       const auto [own, other] = compare(
           stream_, rounds, [&] { grouped::run(stream_, grouped, kernel); }, [&] { dense_.run(); });
@@ -238,7 +242,8 @@ class Projection {
     print("weight_grad", weight_grad);
   }
 
-  /// Prints a line a product: the one of picked rows of x, or of dy, and the two kernels that do the same, in turns.
+  /// Measures the product with picked rows of x, or of dy, in turns with the equivalent two kernels, and prints one
+  /// line per product.
   void measure_picked(const char* name, bool of_dy, const Options& options, const std::vector<std::int64_t>& counts,
                       grouped::Kernel kernel, const char* kernel_name) {
     const Segments segments = table_.view();
@@ -280,7 +285,7 @@ class Projection {
   std::vector<Matrix<float>> gradient_views_;
 };
 
-/// The products of a bank that have SwiGLU beside them: of gate and up, and the data gradient of down.
+/// The products of a bank that are combined with SwiGLU: that of gate and up, and the data gradient of down.
 class Activated {
  public:
   Activated(const CudaStream& stream, const Options& options, const std::vector<std::int64_t>& rows, std::int64_t width)
@@ -308,7 +313,7 @@ class Activated {
     flops_ = 2.0 * static_cast<double>(options.tokens * options.top_k * options.hidden * width);
   }
 
-  /// Prints a line a product: one kernel, and two, in turns.
+  /// Measures one kernel and the equivalent two kernels in turns, and prints one line per product.
   void measure(int rounds, grouped::Kernel kernel, const char* kernel_name) {
     const auto print = [&](const char* product, double flops, const auto& work) {
       const auto [own, other] = compare(

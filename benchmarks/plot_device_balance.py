@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the curves that bench_device_balance --csv wrote.
+"""Plots the curves that bench_device_balance --csv has written.
 
     .venv/bin/python benchmarks/plot_device_balance.py curves.csv --out docs/device-balance.png
 """

@@ -1,8 +1,8 @@
-"""The DeepSeekMoE model that `lyceum train` builds, in plain PyTorch: what compare_pytorch.py measures Lyceum against.
+"""The DeepSeekMoE model of `lyceum train` in plain PyTorch, with which compare_pytorch.py compares Lyceum.
 
-Written as one would write it for speed: q, k and v in one product, gate and up in one, fused attention and AdamW, tokens
-sorted by expert so that every expert multiplies one contiguous block of rows; on a GPU one grouped product for all experts,
-and nothing between router and experts that waits for the device.
+It is written for speed: one product for q, k and v, one for gate and up, fused attention and AdamW, and tokens sorted by
+expert, so that every expert multiplies one contiguous block of rows. On a GPU, one grouped product computes all experts, and
+nothing between router and experts waits for the device.
 """
 import math
 from pathlib import Path
@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 
 class Gather(torch.autograd.Function):
-    """Rows x[order // copies], where `order` permutes the `copies` copies of every row. Autograd's own gradient of
-    indexing adds row by row on one thread; the inverse permutation makes it a gather and a sum."""
+    """Returns rows x[order // copies], where `order` is a permutation of the `copies` copies of every row. Autograd's own
+    gradient of indexing adds row by row on one thread; with the inverse permutation it is a gather and a sum."""
 
     @staticmethod
     def forward(ctx, x: Tensor, order: Tensor, inverse: Tensor, copies: int) -> Tensor:
@@ -31,7 +31,7 @@ class Gather(torch.autograd.Function):
 
 
 def grouped_mm():
-    """PyTorch's product of groups of rows with a matrix each, f(rows, matrices, offs=ends of the groups); None without."""
+    """Returns PyTorch's grouped product, f(rows, matrices, offs=ends of the groups), or None if this version has none."""
     return getattr(F, "grouped_mm", None) or getattr(torch, "_grouped_mm", None)
 
 
@@ -52,9 +52,10 @@ class SwiGLU(nn.Module):
 
 
 class Experts(nn.Module):
-    """Routed SwiGLU experts on rows sorted by expert, a product for each. On the CPU this is faster than grouped_mm,
-    which loops over experts too and wants padded widths; a tensor for each expert is faster than one for all, whose
-    gradient would have to be put together."""
+    """Routed SwiGLU experts on rows sorted by expert, with one product per expert and matrix.
+
+    On the CPU this is faster than grouped_mm, which loops over experts, too, and requires padded widths. One tensor per
+    expert is faster than one for all, whose gradient would have to be assembled."""
 
     def __init__(self, hidden: int, widths: list[int]):
         super().__init__()
@@ -69,14 +70,14 @@ class Experts(nn.Module):
         return torch.cat(outputs)
 
     def matrices(self):
-        """(gate, up, down) of each expert."""
+        """Yields (gate, up, down) of each expert."""
         for gate_up, down in zip(self.gate_up, self.down):
             yield *gate_up.chunk(2), down
 
 
 class GroupedExperts(nn.Module):
-    """The same by two grouped products, for experts of one width. Rows of a matrix must begin at multiples of 16 bytes, so
-    that the width is padded; the padding is zero, gets no gradient, and stays zero."""
+    """Experts with two grouped products, for experts of equal width. Rows of a matrix must begin at multiples of 16 bytes,
+    so the width is padded. The padding is zero, gets no gradient, and stays zero."""
 
     def __init__(self, hidden: int, widths: list[int]):
         super().__init__()
@@ -99,7 +100,7 @@ class GroupedExperts(nn.Module):
 
 
 class MoE(nn.Module):
-    """Shared experts and the top-k of the routed ones [DeepSeekMoE eq. 9-11], with balance losses [eq. 12-17]."""
+    """Shared experts plus the top-k routed ones [DeepSeekMoE eq. 9-11], with balance losses [eq. 12-17]."""
 
     def __init__(self, config: dict):
         super().__init__()
@@ -122,7 +123,8 @@ class MoE(nn.Module):
             gates = gates / gates.sum(-1, keepdim=True)
         order = chosen.flatten().argsort(stable=True)
         inverse = torch.empty_like(order).scatter_(0, order, torch.arange(order.numel(), device=order.device))
-        load = F.one_hot(chosen, self.experts_count)  # per sequence: [sequences, experts]
+        # [sequences · tokens, k, experts]; summed below per sequence: [sequences, experts].
+        load = F.one_hot(chosen, self.experts_count)
         load = load.view(x.shape[0], -1, self.experts_count).sum(1)
         rows = self.experts(Gather.apply(tokens, order, inverse, self.top_k), load.sum(0))
         rows = Gather.apply(rows, inverse, order, 1).view(*gates.shape, -1)
@@ -132,7 +134,7 @@ class MoE(nn.Module):
         return y, self.balance_loss(logits.view(*x.shape[:2], -1), scores.view(*x.shape[:2], -1), load)
 
     def balance_loss(self, logits: Tensor, scores: Tensor, load: Tensor) -> Tensor:
-        """Mean over sequences; logits and scores [sequences, tokens, experts]."""
+        """Returns the balance losses, averaged over sequences. logits and scores are [sequences, tokens, experts]."""
         config = self.config
         f = load * (self.experts_count / (self.top_k * scores.shape[1]))
         if config["balance.scope"] == "batch":
@@ -188,8 +190,8 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Llama blocks. `config`: keys as `section.key`, resolved, as `lyceum train --print-config` prints them; and `grouped`:
-    whether experts are multiplied by grouped products."""
+    """A transformer of Llama blocks. `config` has the resolved keys as printed by `lyceum train --print-config`, in the form
+    `section.key`, and `grouped`: True if grouped products compute the experts."""
 
     def __init__(self, config: dict):
         super().__init__()
@@ -208,7 +210,7 @@ class Transformer(nn.Module):
         self.register_buffer("sin", angle.sin().float())
 
     def forward(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Cross-entropy, nats a token, and the sum over layers of the balance losses; tokens [sequences, length]."""
+        """Returns the cross-entropy in nats per token and the sum of the balance losses. Tokens: [sequences, length]."""
         x = self.embedding(inputs)
         balance = x.new_zeros((), dtype=torch.float32)
         for block in self.blocks:
@@ -220,7 +222,7 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def initialize(self, seed: int) -> None:
-        """Normal matrices, norms of ones."""
+        """Fills matrices with normally distributed numbers, and norms with ones."""
         generator = torch.Generator(self.head.weight.device).manual_seed(seed)
         for _, part in self.logical_tensors():
             if part.dim() > 1:
@@ -229,7 +231,7 @@ class Transformer(nn.Module):
                 part.fill_(1)
 
     def logical_tensors(self):
-        """Pairs (name in a checkpoint of Lyceum, the part of a parameter that holds it)."""
+        """Yields pairs (name in a checkpoint of Lyceum, the parameter or the part of it with that tensor)."""
         yield "model/embed_tokens/weight", self.embedding.weight
         yield "model/norm/weight", self.norm.weight
         if not self.config["model.tie_embeddings"]:
@@ -257,7 +259,7 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def load_checkpoint(self, directory: Path) -> None:
-        """Weights of a checkpoint of Lyceum; raises if it has other tensors."""
+        """Loads the weights of a checkpoint of Lyceum. Raises ValueError if its tensors are not those of the model."""
         with h5py.File(directory / "index.h5") as file:
             names = set()
             for root in ("model", "lm_head"):
@@ -280,7 +282,7 @@ def ffn_tensors(prefix: str, gate_up: Tensor, down: Tensor):
 
 
 def learning_rate(config: dict, step: int) -> float:
-    """Of the update after `step` updates."""
+    """Returns the learning rate of the update that follows `step` updates."""
     lr, least, warm = config["optim.lr"], config["optim.min_lr"], config["optim.warmup_steps"]
     steps = config["optim.schedule_steps"] or config["run.steps"]
     if step < warm:

@@ -1,9 +1,9 @@
-"""The sparse transformers that `lyceum train` builds, in PyTorch and float64, as plainly as their formulas: what
-compare_routers.py holds Lyceum against. Written from the papers and docs/configuration.md, not from Lyceum's code; only
-the bits of the noise are taken from there.
+"""The sparse transformers of `lyceum train` in PyTorch and float64, written as directly as their formulas. compare_routers.py
+compares Lyceum with them. Written from the papers and docs/configuration.md, not from Lyceum's code, except for the bits of
+the noise.
 
-A model is a table of tensors under the names that they have in a checkpoint. Every expert works on every token, and is
-multiplied by zero where it was not chosen; so does every piece of hidden.
+A model is a table of tensors with their names in a checkpoint. Every expert computes every token, and its output is multiplied
+by zero if the token has not chosen it. Sub-dimensions are treated in the same way.
 """
 import fnmatch
 import math
@@ -23,31 +23,31 @@ Weights = dict[str, Tensor]
 
 @dataclass
 class Pass:
-    """Sequences that go through the model at once."""
+    """A forward pass: sequences that the model processes together."""
 
     inputs: Tensor  # [sequences, tokens]
-    targets: Tensor  # the same
+    targets: Tensor  # [sequences, tokens]
     step: int = 0
-    first_token: int = 0  # of the step's batch, the first of these
-    training: bool = False  # with noise, growing k and a capacity
+    first_token: int = 0  # index of the first token of this pass within the step's batch
+    training: bool = False  # with noise, growing k and capacity limits
 
 
 @dataclass(frozen=True)
 class Router:
-    """Of the experts of an FFN or of an attention; what an FFN's alone can have stands behind the gates. Or of the
-    equal pieces of hidden that one of these halves reads and writes: the first ones are on without being chosen."""
+    """Description of a router: of the experts of an FFN or of an attention, or (`chooses_sub_dimensions`) of the sub-dimensions
+    of hidden that one of these halves reads and writes. Fields after `gates` apply to an FFN or to sub-dimensions only."""
 
     layer: int
-    half: str  # mlp, self_attn
+    half: str  # "mlp" or "self_attn"
     experts: int
     top_k: int
     gates: str
     top_k_start: int = 0
     group_limit: int = 0
     capacity: float = 0
-    devices: bool = False  # whether the device-level loss counts it
-    pieces: bool = False  # of hidden, in place of experts
-    shared: int = 0  # pieces that are always on
+    devices: bool = False  # the device-level loss includes it
+    chooses_sub_dimensions: bool = False  # of hidden, instead of experts
+    shared: int = 0  # sub-dimensions that are always active
 
     @property
     def at(self) -> str:
@@ -55,19 +55,19 @@ class Router:
 
     @property
     def noise_layer(self) -> int:
-        """Both routers of a layer draw noise of their own."""
+        """Layer number for the noise. The two routers of a layer draw different noise."""
         return self.layer + (2**15 if self.half == "self_attn" else 0)
 
 
 @dataclass
 class Routing:
-    """What a router decided; p and logits are absent of a hash."""
+    """The decisions of a router. `p` and `logits` are None for a hash router."""
 
     chosen: Tensor  # [sequences, tokens, k], best first
     gates: Tensor  # [sequences, tokens, k]
     p: Tensor | None  # [sequences, tokens, experts]
-    logits: Tensor | None  # the same
-    kept: Tensor  # [sequences, tokens, k]: False where the expert was full
+    logits: Tensor | None  # [sequences, tokens, experts]
+    kept: Tensor  # [sequences, tokens, k]: False if the expert was full
 
 
 def rms_norm(x: Tensor, eps: float) -> Tensor:
@@ -81,7 +81,7 @@ def ffn(config: dict, w: Weights, at: str, x: Tensor) -> Tensor:
 
 
 def rotate(x: Tensor, base: float) -> Tensor:
-    """RoPE on halves; [..., tokens, head_dim]."""
+    """Applies RoPE, rotating the first half of a head against the second; x is [..., tokens, head_dim]."""
     half = x.shape[-1] // 2
     rate = base ** (-torch.arange(half, dtype=x.dtype) / half)
     angle = torch.arange(x.shape[-2], dtype=x.dtype)[:, None] * rate
@@ -90,7 +90,7 @@ def rotate(x: Tensor, base: float) -> Tensor:
 
 
 def attention(config: dict, w: Weights, at: str, x: Tensor, expert: str = "") -> Tensor:
-    """Causal, with fewer heads of keys and values than of queries. `expert`: whose queries and output they are."""
+    """Causal attention; query heads may share heads of keys and values. `expert` selects the matrices of q and output."""
     dim = config["model.head_dim"] or config["model.hidden"] // config["model.heads"]
     q, k, v = (x @ w[f"{at}{expert if name == 'q' else ''}/{name}_proj/weight"].T for name in "qkv")
     if config["model.qkv_bias"]:
@@ -109,7 +109,7 @@ def attention(config: dict, w: Weights, at: str, x: Tensor, expert: str = "") ->
 
 
 def qk_norm(config: dict, x: Tensor, weight: Tensor, dim: int) -> Tensor:
-    """Of each head [Qwen3], or of all heads of a token [OLMoE]."""
+    """Normalises each head [Qwen3], or all heads of a token together [OLMoE]."""
     parts = x.unflatten(-1, (-1, dim)) if config["model.qk_norm"] == "head" else x
     return (rms_norm(parts, config["model.norm_eps"]) * weight).reshape(x.shape)
 
@@ -117,7 +117,7 @@ def qk_norm(config: dict, x: Tensor, weight: Tensor, dim: int) -> Tensor:
 def break_sticks(scores: Tensor, future: Tensor) -> Tensor:
     """p[t, i] = β[t, i] · Π of 1 - β[t, j] over i < j <= t, with β = sigmoid(scores). [ModuleFormer]"""
     beta = scores.sigmoid().masked_fill(future, 0)
-    left = (1 - beta).flip(-1).cumprod(-1).flip(-1)  # by the keys from j on
+    left = (1 - beta).flip(-1).cumprod(-1).flip(-1)  # what keys from j on leave of the stick
     behind = F.pad(left[..., 1:], (0, 1), value=1)
     return beta * behind
 
@@ -130,7 +130,7 @@ def splitmix64(z: np.ndarray) -> np.ndarray:
 
 
 def philox4x32(x: list[np.ndarray], key: list[int]) -> list[np.ndarray]:
-    """Ten rounds [Salmon et al. 2011] on words of 32 bits, held in 64."""
+    """Philox 4x32 with ten rounds [Salmon et al. 2011]. Words have 32 bits and are stored in 64."""
     low = np.uint64(0xFFFFFFFF)
     for _ in range(10):
         a, b = np.uint64(0xD2511F53) * x[0], np.uint64(0xCD9E8D57) * x[2]
@@ -141,7 +141,8 @@ def philox4x32(x: list[np.ndarray], key: list[int]) -> list[np.ndarray]:
 
 
 def noise(seed: int, layer: int, step: int, first: int, tokens: int, experts: int) -> Tensor:
-    """ε [tokens, experts] as lib/kernels/token_noise.h draws it: a block for four experts, two pairs by Box-Muller."""
+    """Returns the noise ε, [tokens, experts], as drawn by lib/kernels/token_noise.h: one block of random words for four
+    experts, made into two pairs by Box-Muller."""
     key = int(splitmix64(np.array([seed ^ 0x726F75746572], np.uint64))[0])
     at, quad = np.meshgrid(*(np.arange(n, dtype=np.uint64) for n in (tokens, -(-experts // 4))), indexing="ij")
     at = at + np.uint64(first)
@@ -155,8 +156,8 @@ def noise(seed: int, layer: int, step: int, first: int, tokens: int, experts: in
     return torch.from_numpy(np.stack(normal, -1).reshape(tokens, -1)[:, :experts])
 
 
-def weighted_pieces(x: Tensor, weights: Tensor) -> Tensor:
-    """Every piece of the last dimension times its own weight, [..., pieces]."""
+def weighted_sub_dimensions(x: Tensor, weights: Tensor) -> Tensor:
+    """Multiplies every sub-dimension of the last dimension of x by its weight; weights are [..., sub-dimensions]."""
     return (x.unflatten(-1, (weights.shape[-1], -1)) * weights[..., None]).flatten(-2)
 
 
@@ -168,11 +169,12 @@ class Model:
     def __init__(self, config: dict, weights: Weights):
         self.config, self.w = config, weights
         self.weighted = config["moe.experts"]
-        self.experts = self.weighted + config["moe.zero_experts"] + config["moe.copy_experts"]  # that a token may choose
+        # Experts that a token may choose.
+        self.experts = self.weighted + config["moe.zero_experts"] + config["moe.copy_experts"]
         self.kind = config["moe.router"]
 
     def forward(self, work: Pass) -> tuple[Tensor, dict[str, Tensor], dict[Router, Routing]]:
-        """Cross-entropy, nats a token; the routers' losses, weighted and summed over layers; each router's routing."""
+        """Returns the cross-entropy in nats per token, the routers' weighted losses summed over layers, and the routings."""
         config, w, eps = self.config, self.w, self.config["model.norm_eps"]
         losses: dict[str, Tensor] = {}
         routings = {}
@@ -183,18 +185,18 @@ class Model:
             if router := self.attention_router(layer):
                 routings[router] = self.route(work, router, normed)
                 x = x + self.attention_mixture(router, normed, routings[router])
-            elif router := self.piece_router(layer, "self_attn"):
-                routings[router] = self.route_pieces(router, normed)
-                x = x + self.in_pieces(attention, router, normed, routings[router])
+            elif router := self.sub_dimension_router(layer, "self_attn"):
+                routings[router] = self.route_sub_dimensions(router, normed)
+                x = x + self.run_on_sub_dimensions(attention, router, normed, routings[router])
             else:
                 x = x + attention(config, w, f"{at}/self_attn", normed)
             normed = rms_norm(x, eps) * w[f"{at}/post_attention_layernorm/weight"]
             if router := self.ffn_router(layer):
                 routings[router] = self.route(work, router, normed)
                 x = x + self.mixture(router, normed, routings[router])
-            elif router := self.piece_router(layer, "mlp"):
-                routings[router] = self.route_pieces(router, normed)
-                x = x + self.in_pieces(ffn, router, normed, routings[router])
+            elif router := self.sub_dimension_router(layer, "mlp"):
+                routings[router] = self.route_sub_dimensions(router, normed)
+                x = x + self.run_on_sub_dimensions(ffn, router, normed, routings[router])
             else:
                 x = x + ffn(config, w, f"{at}/mlp", normed)
         for router, routing in routings.items():
@@ -218,23 +220,23 @@ class Model:
         return Router(layer, "self_attn", config["attention_experts.count"], config["attention_experts.top_k"],
                       config["attention_experts.gates"])  # fmt: skip
 
-    def piece_router(self, layer: int, half: str) -> Router | None:
+    def sub_dimension_router(self, layer: int, half: str) -> Router | None:
         config = self.config
-        pieces = config["sub_dimensions.attention" if half == "self_attn" else "sub_dimensions.ffn"]
-        if not pieces:
+        count = config["sub_dimensions.attention" if half == "self_attn" else "sub_dimensions.ffn"]
+        if not count:
             return None
         shared = config["sub_dimensions.shared"]
-        return Router(layer, half, pieces, config["sub_dimensions.active"] - shared, config["sub_dimensions.gates"],
-                      pieces=True, shared=shared)  # fmt: skip
+        return Router(layer, half, count, config["sub_dimensions.active"] - shared, config["sub_dimensions.gates"],
+                      chooses_sub_dimensions=True, shared=shared)  # fmt: skip
 
     def gates(self, router: Router, x: Tensor, routing: Routing) -> Tensor:
-        """Of every expert, [sequences, tokens, experts, 1]: zero where it was not chosen."""
+        """Returns the gates of all experts, [sequences, tokens, experts, 1], zero for those that were not chosen."""
         zeros = x.new_zeros(*x.shape[:2], router.experts)
         return zeros.scatter(2, routing.chosen, routing.gates * routing.kept)[..., None]
 
     def mixture(self, router: Router, x: Tensor, routing: Routing) -> Tensor:
-        """Σ_shared FFN(x) + Σ_chosen gate · FFN(x) [DeepSeekMoE eq. 9], where some experts give 0 or x [MoE++] and the
-        others work between two projections [LatentMoE]."""
+        """Σ_shared FFN(x) + Σ_chosen gate · FFN(x) [DeepSeekMoE eq. 9]. Zero experts return 0 and copy experts x [MoE++]; the
+        others may compute between two latent projections [LatentMoE]."""
         gates, config, w, at = self.gates(router, x, routing), self.config, self.w, router.at
         latent, copies = config["moe.latent_hidden"], config["moe.copy_experts"]
         inner = x @ w[f"{at}/latent/down/weight"].T if latent else x
@@ -249,39 +251,40 @@ class Model:
         return y + shared
 
     def attention_mixture(self, router: Router, x: Tensor, routing: Routing) -> Tensor:
-        """Σ_chosen gate · O · attention(Q · x, K, V), K and V being those of all experts [ModuleFormer]."""
+        """Σ_chosen gate · O · attention(Q · x, K, V), where K and V are shared by all experts [ModuleFormer]."""
         gates = self.gates(router, x, routing)
         answer = (attention(self.config, self.w, router.at, x, f"/experts/{e}") for e in range(router.experts))
         return sum(gates[:, :, e] * y for e, y in enumerate(answer))
 
-    def route_pieces(self, router: Router, x: Tensor) -> Routing:
-        """A softmax over all pieces; the best are chosen from those that are not shared. [MoHD eq. 11, 12]"""
+    def route_sub_dimensions(self, router: Router, x: Tensor) -> Routing:
+        """Routes with a softmax over all sub-dimensions and chooses the best unshared ones [MoHD eq. 11, 12]."""
         logits = x @ self.w[f"{router.at}/gate/weight"].T
         p = logits.softmax(-1)
         chosen = router.shared + p[..., router.shared :].topk(router.top_k).indices
         return Routing(chosen, p.gather(2, chosen), p, logits, torch.ones_like(chosen, dtype=torch.bool))
 
-    def pieces_on(self, router: Router, routing: Routing) -> Tensor:
-        """1 for the pieces that a token uses, else 0, [sequences, tokens, pieces]."""
+    def active_sub_dimensions(self, router: Router, routing: Routing) -> Tensor:
+        """Returns 1 for the sub-dimensions that a token uses, else 0: [sequences, tokens, sub-dimensions]."""
         on = torch.zeros_like(routing.p).scatter(2, routing.chosen, 1.0)
         on[..., : router.shared] = 1
         return on
 
-    def in_pieces(self, half: Callable, router: Router, x: Tensor, routing: Routing) -> Tensor:
-        """Pieces of x that are off are zeros for the half; piece i of its output counts α · g_i, nothing where it is
-        off, before all are fused. [MoHD eq. 10; `restore` is what the words of 4.2 say of α, `printed` its formula]"""
-        config, pieces = self.config, router.experts
-        on = self.pieces_on(router, routing)
+    def run_on_sub_dimensions(self, half: Callable, router: Router, x: Tensor, routing: Routing) -> Tensor:
+        """Runs a half on its active sub-dimensions [MoHD eq. 10]. Inactive sub-dimensions of its input are zero. Sub-dimension
+        i of its output is multiplied by α · g_i, or zero if inactive, before all are fused. For the scaling `restore`, α is
+        as described in section 4.2 of the paper; for `printed`, it is as in its formula."""
+        config, count = self.config, router.experts
+        on = self.active_sub_dimensions(router, routing)
         g = on * routing.p
         total = g.sum(-1, keepdim=True)
-        alpha = {"restore": pieces / total, "printed": pieces * total, "none": torch.ones_like(total)}
+        alpha = {"restore": count / total, "printed": count * total, "none": torch.ones_like(total)}
         gates = {"raw": alpha[config["sub_dimensions.scaling"]] * g, "ones": on}[router.gates]
-        y = half(config, self.w, router.at, weighted_pieces(x, on))
-        return self.fuse(router, weighted_pieces(y, gates))
+        y = half(config, self.w, router.at, weighted_sub_dimensions(x, on))
+        return self.fuse(router, weighted_sub_dimensions(y, gates))
 
     def fuse(self, router: Router, y: Tensor) -> Tensor:
-        """A product with a Monarch matrix [Dao et al. 2022]: blocks that are b wide on runs of b elements, then on
-        elements that lie hidden / b apart."""
+        """Multiplies by a Monarch matrix [Dao et al. 2022]: blocks of b x b elements, first on b adjacent elements each, then
+        on elements that are hidden / b apart."""
         width = self.config["sub_dimensions.fusion_width"]
         if not width:
             return y
@@ -309,7 +312,7 @@ class Model:
             mixed = splitmix64(work.inputs.numpy().astype(np.uint64) + np.uint64(router.layer << 32))
             chosen = torch.from_numpy((mixed % np.uint64(router.experts)).astype(np.int64))[..., None]
             ones = torch.ones(chosen.shape, dtype=x.dtype)
-            return Routing(chosen, ones, None, None, self.room(work, router, chosen))
+            return Routing(chosen, ones, None, None, self.within_capacity(work, router, chosen))
         logits = self.logits(work, router, x)
         if self.kind in ("sigmoid", "sqrt_softplus"):
             scores = logits.sigmoid() if self.kind == "sigmoid" else F.softplus(logits).sqrt()
@@ -326,24 +329,25 @@ class Model:
             "detached": best / total.detach(),
             "ones": torch.ones_like(best),
         }[router.gates]
-        return Routing(chosen, gates, p, logits, self.room(work, router, chosen))
+        return Routing(chosen, gates, p, logits, self.within_capacity(work, router, chosen))
 
     def choices(self, work: Pass, router: Router) -> int:
-        """k, which may grow on a straight line [SMoE-Dropout]."""
+        """Returns k, which may grow linearly over the run [SMoE-Dropout]."""
         start, end, steps = router.top_k_start, router.top_k, self.config["run.steps"]
         if not start or not work.training:
             return end
         return math.floor(start + (end - start) * work.step / (steps - 1) + 0.5)
 
     def groups(self, router: Router) -> list[list[int]]:
-        """Experts of each group: runs of those with weights, the first ones with one more, then the others in turn."""
+        """Returns the experts of each group. Experts with weights are divided into contiguous ranges, of which the first may
+        have one more; the others are assigned round-robin."""
         groups = [list(run) for run in np.array_split(range(self.weighted), self.config["balance.device_groups"])]
         for i in range(self.weighted, router.experts):
             groups[(i - self.weighted) % len(groups)].append(i)
         return groups
 
     def limited(self, router: Router, wanted: Tensor) -> Tensor:
-        """-∞ outside the groups with the largest sums of two [DeepSeek-V3, 2.1.2]."""
+        """Returns `wanted` with -∞ outside the groups with the largest sums of their two best [DeepSeek-V3, 2.1.2]."""
         if not router.group_limit:
             return wanted
         groups = self.groups(router)
@@ -354,8 +358,9 @@ class Model:
             allowed[..., group] = best[..., i, None]
         return wanted.masked_fill(~allowed, -torch.inf)
 
-    def room(self, work: Pass, router: Router, chosen: Tensor) -> Tensor:
-        """Which choices their experts take: first choices of all tokens of a sequence, then second ones."""
+    def within_capacity(self, work: Pass, router: Router, chosen: Tensor) -> Tensor:
+        """Returns which choices fit into their experts' capacity: first choices of all tokens of a sequence take precedence
+        over second ones, and so on."""
         if not router.capacity or not work.training:
             return torch.ones_like(chosen, dtype=torch.bool)
         _, tokens, k = chosen.shape
@@ -365,7 +370,9 @@ class Model:
         return (place <= capacity).unflatten(1, (k, tokens)).transpose(1, 2)
 
     def losses(self, router: Router, routing: Routing) -> dict[str, Tensor]:
-        """Of a layer, by their names in metrics.jsonl. [DeepSeekMoE eq. 12-17; Zoph et al. 2022; ModuleFormer]"""
+        """Returns the losses of one router by their names in metrics.jsonl.
+
+        [DeepSeekMoE eq. 12-17; Zoph et al. 2022; ModuleFormer]"""
         if routing.p is None:
             return {}
         config = self.config
@@ -377,37 +384,38 @@ class Model:
         groups = self.groups(router) if router.devices else []
         of_groups = sum(((f[:, group].mean(1) * mean_p[:, group].sum(1)).mean() for group in groups), torch.zeros(()))
         of_mean = entropy(mean_p).mean()
-        of_pieces = self.piece_loss(router, routing) if router.pieces else torch.zeros(())
+        of_sub_dimensions = self.sub_dimension_loss(router, routing) if router.chooses_sub_dimensions else torch.zeros(())
         rows = self.w[f"{router.at}/gate/weight"][config["optim.router_penalty_from"] :]
         return {
             "expert_balance_loss": config["balance.expert"] * (f * mean_p).sum(-1).mean(),
             "device_balance_loss": config["balance.device"] * of_groups,
-            "sub_dimension_loss": config["balance.sub_dimension"] * of_pieces,
+            "sub_dimension_loss": config["balance.sub_dimension"] * of_sub_dimensions,
             "z_loss": config["balance.z_loss"] * routing.logits.logsumexp(-1).square().mean(),
             "mutual_information_loss": config["balance.mutual_information"] * (entropy(routing.p).mean() - of_mean),
             "concentration_loss": config["balance.concentration"] * of_mean,
             "router_penalty_loss": config["optim.router_penalty"] * rows.square().sum(),
         }
 
-    def piece_loss(self, router: Router, routing: Routing) -> Tensor:
-        """N · Σ f_i P_i over the pieces that are not shared: f_i is the share of tokens of which i is the best of them,
-        P_i the mean of its part of the scores of all that are on, whatever the gates are. [MoHD eq. 13]"""
-        first = F.one_hot(routing.chosen[..., :1], router.experts).sum(2).double().mean(1)  # [sequences, pieces]
-        g = self.pieces_on(router, routing) * routing.p
+    def sub_dimension_loss(self, router: Router, routing: Routing) -> Tensor:
+        """Returns N · Σ f_i P_i over the sub-dimensions that are not shared [MoHD eq. 13]. f_i is the share of tokens whose
+        best choice is i. P_i is the mean share of i in the scores of all active ones, independent of the gates."""
+        first = F.one_hot(routing.chosen[..., :1], router.experts).sum(2).double().mean(1)  # [sequences, sub-dimensions]
+        g = self.active_sub_dimensions(router, routing) * routing.p
         part = (g / g.sum(-1, keepdim=True)).mean(1)
         if self.config["balance.scope"] == "batch":
             first, part = first.mean(0, keepdim=True), part.mean(0, keepdim=True)
         return router.experts * (first * part)[:, router.shared :].sum(-1).mean()
 
     def counts(self, router: Router, routing: Routing) -> Tensor:
-        """Choices made and choices dropped, [2, top_k, experts]."""
+        """Returns the numbers of choices made and of choices dropped, [2, top_k, experts]."""
         made = F.one_hot(routing.chosen, router.experts)  # [sequences, tokens, k, experts]
         counts = torch.stack((made, made * ~routing.kept[..., None])).sum((1, 2))
         return F.pad(counts, (0, 0, 0, router.top_k - counts.shape[1]))
 
 
 class Training:
-    """A run of a model: AdamW on what learns, clipping, the schedule, and the bias that counts of choices move."""
+    """Training of a model: AdamW on the trained tensors, clipping, the learning rate schedule, and the router biases that are
+    adjusted from counts of choices."""
 
     def __init__(self, config: dict, weights: Weights):
         self.config, self.model = config, Model(config, weights)
@@ -427,7 +435,7 @@ class Training:
         )
 
     def step(self, step: int, tokens: Tensor) -> tuple[dict[str, float], dict[Router, Tensor]]:
-        """One update: what metrics.jsonl has of it, and the counts of each router."""
+        """Makes one update. Returns its metrics, as in metrics.jsonl, and the counts of each router."""
         config = self.config
         batch, micro, length = config["batch.global"], config["batch.micro"], config["batch.seq_len"]
         metrics: dict[str, float] = {}
@@ -447,9 +455,10 @@ class Training:
         return metrics, counts
 
     def update(self, step: int) -> float:
-        """Clips, updates, and returns the norm before clipping."""
+        """Clips the gradients, updates the weights, and returns the gradient norm before clipping."""
         for p in self.trained:
-            p.grad = torch.zeros_like(p) if p.grad is None else p.grad  # what no loss reached still decays
+            # Weight decay applies even if no loss has reached the tensor.
+            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
         for p, rows in self.still:
             p.grad[rows] = 0
         norm = torch.stack([p.grad.norm() for p in self.trained]).norm().item()
@@ -457,7 +466,7 @@ class Training:
             p.grad *= min(1.0, self.config["optim.clip_norm"] / norm)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.config, step)
-        kept = [p[rows].detach().clone() for p, rows in self.still]  # decay would move them
+        kept = [p[rows].detach().clone() for p, rows in self.still]  # weight decay would change them
         self.optimizer.step()
         self.optimizer.zero_grad()
         with torch.no_grad():
@@ -466,7 +475,7 @@ class Training:
         return norm
 
     def move_biases(self, counts: dict[Router, Tensor]) -> None:
-        """b += u · sign(mean count - count), by counts of the whole step [DeepSeek-V3, 2.1.2]."""
+        """b += u · sign(mean count - count), with the counts of the whole step [DeepSeek-V3, 2.1.2]."""
         for router, (made, _) in counts.items():
             if (name := f"{router.at}/gate/e_score_correction_bias") in self.model.w:
                 count = made.sum(0).double()
@@ -478,7 +487,7 @@ class Training:
 
 
 def moved_rows(name: str, rows: int, patterns: str) -> Tensor:
-    """Rows of a tensor that optim.train_only names, [rows]; all without it."""
+    """Returns a mask of the rows of a tensor that optim.train_only selects, [rows]; all rows if it is empty."""
     if not patterns:
         return torch.ones(rows, dtype=torch.bool)
     moved = torch.zeros(rows, dtype=torch.bool)
@@ -490,5 +499,5 @@ def moved_rows(name: str, rows: int, patterns: str) -> Tensor:
 
 
 def samples(tokens: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """Inputs and targets, [sequences, length], of a run of tokens with one more at its end."""
+    """Returns inputs and targets, [sequences, length], of consecutive tokens; there is one more token than inputs."""
     return tokens[:-1].view(-1, length), tokens[1:].view(-1, length)

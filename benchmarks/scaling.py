@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""What ranks cost: one model trained on 1, 2, 4, 8 and 16 ranks of this machine, along one axis of the mesh at a time.
+"""Measures the overhead of ranks: trains one model on 1, 2, 4, 8 and 16 ranks of this machine, along one axis of the mesh at a
+time.
 
   benchmarks/scaling.py [--bench build/cpu/benchmarks/bench_train_step] [--ranks 2,4,8,16] [--axes data,…] [--rounds 3] [--json FILE]
 
 As root, or with more ranks than cores, run `. scripts/mpi-env.sh` first.
 
-A rank has one thread. The figure is core time over that of one rank: a step's time times the cores that the ranks share,
-over the step of one rank with one core, in the same round; 1.00 is ideal. Medians over the rounds. Below are the phases of
-rank 0 that grew most, as shares of the step of one rank. Ranks that outnumber the cores take turns, so their waits cost
-nothing while others compute; what remains is work that ranks add.
+Each rank has one thread. The table shows core time relative to one rank: the time of a step times the number of cores that the
+ranks share, divided by the time of one rank's step on one core in the same round. 1.00 is ideal. Figures are medians over the
+rounds. Below it are the phases of rank 0 that grew most, as shares of one rank's step. If there are more ranks than cores,
+ranks take turns, so waiting costs nothing while others compute; what remains is work that ranks add.
 """
 import argparse
 import json
@@ -52,7 +53,7 @@ axes = {
 
 
 def step(bench: str, folder: Path, ranks: int, options: list[str]) -> dict:
-    """What bench_train_step writes of a run."""
+    """Runs bench_train_step on `ranks` ranks and returns the results that it writes. Exits if it fails."""
     result = folder / "result.json"
     done = subprocess.run(["mpirun", "-n", str(ranks), bench, "--config", str(folder / "config.ini"), "--steps", "3",
                            "--json", str(result), *options], capture_output=True, text=True,

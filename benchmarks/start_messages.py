@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Counts the MPI messages of starting and saving a run, and of a step, on 2, 4, 8, … ranks of this machine, with Open
+"""Counts the MPI messages of starting and saving a run, and those of a step, on 2, 4, 8, … ranks of this machine, with Open
 MPI's own monitoring component.
 
   benchmarks/start_messages.py [--lyceum build/cpu/apps/lyceum] [--ranks 2,4,8,16,32,64] [--json FILE]
 
 As root, or with more ranks than cores, run `. scripts/mpi-env.sh` first.
 
-A run of one step and one of two steps: the difference is a step, the rest the start, the save and the end. "own" are
-messages that Lyceum sends, the others are MPI's, for collective operations and communicators.
+Compares a run of one step with a run of two steps. The difference is one step; the rest is start, save and end. "own" are
+messages that Lyceum sends; the others are those that MPI sends for collective operations and communicators.
 """
 import argparse
 import json
@@ -40,7 +40,7 @@ seq_len = 16
 
 
 def messages(folder: Path, lyceum: str, ranks: int, steps: int) -> dict:
-    """Per rank: messages and bytes that it sends to others; seconds of the whole run."""
+    """Trains for `steps` steps. Returns messages and bytes that each rank sends to others, and the seconds of the run."""
     name = folder / f"{ranks}-{steps}"
     begin = time.monotonic()
     done = subprocess.run(
@@ -89,7 +89,7 @@ def main() -> None:
             rows.append(row)
             print(f"{ranks:>6} | {row['mean']:>8.0f} {row['most']:>8} {row['own_mean']:>10.0f} {row['own_most']:>9} | {row['kilobytes']:>9.0f} | "
                   f"{row['step']:>8.0f} | {row['seconds']:>7.1f}", flush=True)
-    large = [row for row in rows if row["ranks"] > 8]  # smaller groups do without trees
+    large = [row for row in rows if row["ranks"] > 8]  # smaller groups use no trees
     if len(large) >= 2:
         first, last = large[0], large[-1]
         doublings = math.log2(last["ranks"] / first["ranks"])

@@ -37,7 +37,8 @@ double peak_resident_bytes() {
   return static_cast<double>(usage.ru_maxrss) * 1024;
 }
 
-/// The profile's entries under one operation, direction and kernel together, slowest first.
+/// Merges the profile's entries that have the same operation, direction and kernel, and sorts them by time, longest
+/// first. Seconds and calls are per step.
 std::vector<Kernel> by_kernel(const std::map<std::string, Profile::Entry>& entries, int steps) {
   std::map<std::string, Profile::Entry> merged;
   for (const auto& [path, entry] : entries) {
@@ -53,7 +54,7 @@ std::vector<Kernel> by_kernel(const std::map<std::string, Profile::Entry>& entri
   return all;
 }
 
-/// One rank's model, and its steps.
+/// One rank's model in training, with its data.
 class Training {
  public:
   Training(const Config& config, const MpiSession& session, const std::string& tokens)
@@ -87,7 +88,7 @@ class Training {
   const Stream& stream() const { return setup_->stream; }
   const Mesh& mesh() const { return setup_->mesh; }
 
-  /// Seconds of the next step, from reading tokens to updated weights.
+  /// Runs the next step and returns its seconds, from reading tokens to updated weights.
   double step(StepBenchResult& result) {
     const auto start = Clock::now();
     const StepResult done = step_->run(*loader_, steps_, steps_ * config_.batch.global, 1e-4);
@@ -120,7 +121,8 @@ double best_gemm(const Stream& stream, DType type) {
                         type == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32);
 }
 
-/// Of all ranks together: what the caller said, else what is known of the device, else what was measured.
+/// Sets the peaks of all ranks together and their origin: the value given by the caller, else the vendor's value for
+/// the device, else one measured in this run. Collective.
 void choose_peaks(const Peaks& given, const Training& training, bool bf16, StepBenchResult& result) {
   Peaks own = given;
   result.flops_from = result.bytes_from = "as given";
@@ -168,7 +170,7 @@ StepBenchResult measure_steps(const Config& config, const MpiSession& session, c
   const DType type = working_type(config.run);
   std::array<double, 1> gemm{best_gemm(training.stream(), type)};
 
-  // Compiles primitives, chooses algorithms, fills the pool.
+  // The first step compiles primitives, chooses algorithms and fills the memory pool.
   training.step(result);
   training.gemms().agree();
   memory_of(training.stream()).trim();
@@ -178,7 +180,7 @@ StepBenchResult measure_steps(const Config& config, const MpiSession& session, c
   std::vector<double> seconds;
   std::future<std::string> first, last;
   for (int s = 0; s < options.steps; ++s) {
-    // On rank 0 only, in parallel to the step: nvidia-smi takes about as long as one.
+    // Only on rank 0 and concurrently with the step: nvidia-smi takes about as long as a step.
     if (session.rank() == 0 && s == 0) first = sample_clocks(result.device);
     if (session.rank() == 0 && s == options.steps - 1) last = sample_clocks(result.device);
     seconds.push_back(training.step(result));

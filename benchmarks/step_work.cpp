@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view communication = "communication", activation = "activation", norms = "norms, RoPE, sums",
                            loss = "embedding, loss", copies = "permute, combine";
 
-/// Operations by the names that profiles give them, and the phase that they belong to.
+/// Operations as profiles name them, and the phase that each belongs to.
 constexpr auto phase_of_operation = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"ExpertBank", "experts"},
     {"GatedBank", "experts"},
@@ -58,12 +58,13 @@ constexpr auto phase_of_operation = std::to_array<std::pair<std::string_view, st
     {"optimizer", "optimizer"},
 });
 
-/// `path`: scopes from the outside in, "Operation direction/Kernel".
+/// Returns the phase of a profile entry. `path` are its scopes from the outermost inwards, "Operation
+/// direction/Kernel".
 std::string_view phase_of(std::string_view path) {
   for (const std::string_view waiting : {"gradient reduction", "all-to-all", "pipeline wait"}) {
     if (path.find(waiting) != path.npos) return communication;
   }
-  if (path.find("/Activation") != path.npos) return activation;  // none where the kernels of products compute it
+  if (path.find("/Activation") != path.npos) return activation;  // none if the products' kernels include the activation
   if (path.find("/CrossEntropy") != path.npos) return loss;
   for (const std::string_view copying : {"/CombineRows", "/GatherRows", "/AddPairs", "/PlacePieces", "/PieceRows"}) {
     if (path.find(copying) != path.npos) return copies;
@@ -79,18 +80,18 @@ std::string_view phase_of(std::string_view path) {
   return "other";
 }
 
-/// Sizes as doubles, of the whole step over all ranks.
+/// Sizes as doubles, for the whole step over all ranks.
 struct Sizes {
   ModelCounts counts;
   double tokens, sequence, hidden, vocab, layers, top_k;
-  double queries, keys;         // width of all heads, of one layer
-  double sparse_layers = 0;     // with a router
-  double expert_rows = 0;       // that a token makes, over all layers
-  double passes;                // micro-batches: each reads the weights anew
+  double queries, keys;         // width of all heads, per layer
+  double sparse_layers = 0;     // layers with a router
+  double expert_rows = 0;       // rows of FFNs and experts per token, over all layers
+  double passes;                // micro-batches: each pass reads the weights again
   double element;               // bytes of a weight or an activation
-  double inputs;                // columns of the first product of an FFN for each of its width
-  double dispatched = 0;        // rows that a token is read and written as on its way to ranks, over all layers
-  bool cut_attention, cut_ffn;  // into sub-dimensions
+  double inputs;                // columns of an FFN's first product per column of its width
+  double dispatched = 0;        // rows per token that are written and read when it is sent to ranks, over all layers
+  bool cut_attention, cut_ffn;  // attention and FFN use sub-dimensions
 
   explicit Sizes(const Config& config) : counts(count_model(config)) {
     const ModelConfig& model = config.model;
@@ -122,14 +123,14 @@ struct Sizes {
     cut_ffn = config.sub_dimensions.ffn > 0;
   }
 
-  /// Of the experts and FFNs that a token passes, added up.
+  /// Returns the sum of the widths of the experts and FFNs that a token passes through, over all layers.
   double widths() const {
     const BlockCounts& blocks = counts.blocks;
     return static_cast<double>((blocks.routed + blocks.shared + blocks.ffn).activated) / ((inputs + 1) * hidden);
   }
 
-  /// Forward, and both gradients, of matrices of which a token uses `activated` parameters and which take and give
-  /// `width` numbers a token. Gradients are added up in f32.
+  /// Returns the work of matrices with `total` parameters, of which a token uses `activated`: forward and both
+  /// gradients. Their inputs and outputs have `width` elements per token. Gradients are added up in f32.
   Work matrices(double total, double activated, double width) const {
     return {6 * activated * tokens, total * passes * (2 * element + 8) + 3 * element * tokens * width};
   }
@@ -172,19 +173,21 @@ Work attention(const Sizes& s) {
 Work router(const Sizes& s) {
   const double routers = static_cast<double>(s.counts.blocks.routers.total);
   const double choices = s.sparse_layers > 0 ? routers / (s.hidden * s.sparse_layers) : 0;
-  // Rows are read twice and their gradient written; logits in f32 are written, read forwards and backwards, and their
-  // gradient written and read for both matrix products.
+  // The input rows are read twice and their gradient is written. Logits, in f32, are written, read in forward and in
+  // backward, and their gradient is written and read for both matrix products.
   return {6 * routers * s.tokens, s.tokens * s.sparse_layers * (3 * s.element * s.hidden + 6 * 4 * choices)};
 }
 
-/// Products read the tokens and their gradients in place. Forwards, k answers of a token are added up, and backwards
-/// the gradients of its k copies. A token sent to ranks is so four times, there and back, both ways.
+/// Products read the tokens and their gradients in place. Forward sums the k expert outputs of a token, backward the
+/// gradients of its k copies. A token that is sent to other ranks travels four times: there and back, forward and
+/// backward.
 Work permute(const Sizes& s) {
   const double combine = 2 * (s.top_k + 1);
   return {0, s.element * s.tokens * s.hidden * (s.sparse_layers * combine + 4 * s.dispatched)};
 }
 
-/// With n columns in for one out, forward n + 1 and backward 2n + 1: dy is counted with the product that makes it.
+/// Forward moves n + 1 columns and backward 2n + 1, for n input columns per output column; dy is counted with the
+/// product that writes it.
 Work activation_work(const Sizes& s) { return {0, (3 * s.inputs + 2) * s.element * s.tokens * s.widths()}; }
 
 Work norms_work(const Sizes& s) {
@@ -195,7 +198,7 @@ Work norms_work(const Sizes& s) {
 
 Work embedding_and_loss(const Sizes& s) { return {0, s.element * s.tokens * (3 * s.hidden + 3 * s.vocab)}; }
 
-Work optimizer(const Sizes& s) {  // weights, two moments, gradients read twice and cleared, all f32; and bf16 weights
+Work optimizer(const Sizes& s) {  // f32: weights, two moments, gradients read twice and cleared; also bf16 weights
   return {0, static_cast<double>(s.counts.parameters) * (24 + 12 + (s.element == 2 ? 2 : 0))};
 }
 

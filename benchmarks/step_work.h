@@ -10,24 +10,25 @@
 
 namespace lyceum {
 
-/// What a part of a training step has to do, whoever does it.
+/// The work of a part of a training step, independent of how it is implemented.
 struct Work {
-  double flops = 0;  // what the mathematics needs; causal attention at half
-  double bytes = 0;  // every operand of every operation once, from and to memory
+  double flops = 0;  // as required by the mathematics; causal attention counts half
+  double bytes = 0;  // each operand of each operation once, from or to memory
 };
 
-/// Parts of a step, in the order that tables show them.
+/// A part of a step. Tables show phases in the order of their list.
 struct Phase {
   std::string name;
-  Work work;           // of one rank, where all have the same share
-  double seconds = 0;  // a step
+  Work work;           // per rank, assuming equal shares
+  double seconds = 0;  // per step
 };
 
-/// The parts of a step of the resolved `config` on `ranks` ranks: experts, projections, attention and so on; "other"
-/// last. Without times.
+/// Returns the phases of a step of the resolved `config` on `ranks` ranks: experts, projections, attention and so on,
+/// "other" last. Their times are 0.
 std::vector<Phase> phases_of_step(const Config& config, int ranks);
 
-/// Adds the times of `steps` steps, and under "between operations" what is missing of `seconds` a step.
+/// Adds the profiled times of `steps` steps to the phases, and a phase "between operations" with the remainder of
+/// `seconds` per step.
 void add_times(std::vector<Phase>& phases, const std::map<std::string, Profile::Entry>& entries, int steps,
                double seconds);
 

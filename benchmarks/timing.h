@@ -8,14 +8,14 @@
 
 namespace lyceum {
 
-/// Seconds of one call: the median over the rounds, and the width of their middle half.
+/// Seconds per call: median and spread over the rounds.
 struct Timing {
   double median = 0, spread = 0;  // spread: (third quartile - first quartile) / median
 };
 
-/// Times `work(round)`. The round number lets the caller rotate buffers, so that operands do not sit in a cache that
-/// a real run would have used for something else. One warm-up call for every three timed ones; short work is called
-/// in batches, so that a batch lasts at least `batch_seconds`.
+/// Measures work(round). The argument counts calls, so that the caller can rotate buffers: operands should not be in a
+/// cache that a real run would have used otherwise. There is one warm-up call per three rounds. Calls of short work are
+/// batched, so that a batch lasts at least `batch_seconds`.
 template <class Work>
 Timing measure(Work&& work, int rounds = 9, double batch_seconds = 0.01) {
   std::size_t call = 0;

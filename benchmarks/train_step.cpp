@@ -1,15 +1,14 @@
-// Whole training steps: tokens/s, model FLOP/s over what the device can do (a GPU's stated peak; on a CPU the best 512³
-// GEMM of the same precision in the same run), the time of each part and its lower bound, and
-// memory. Nothing is left out of a step. Run it alone or under mpirun:
+// Measures whole training steps: tokens/s; the model's FLOP/s relative to the peak of the device (stated by the vendor
+// for a GPU; on a CPU the best 512³ GEMM of the same precision in the same run); the time of each phase and its lower
+// bound; and memory. Every part of a step is included. Run it alone or under mpirun:
 //   build/cpu/benchmarks/bench_train_step --config configs/deepseekmoe-small.ini [--section.key=value …]
 //     --device cuda      short for --run.device=cuda
-//     --tokens PREFIX    token files to read, written by lyceum tokenize; default: random, distributed as words in a
-//     text
-//     --routing WHAT     real (the router's choices; the default), even (all experts alike), or both, one after the
-//     other
-//     --steps N          timed steps (5); up to three more are profiled
-//     --peak-tflops N, --peak-gbs N   of one rank's device, if it is unknown or to be overridden
-//     --json OUT         the results, also there; a list with --routing both
+//     --tokens PREFIX    token files to read, written by lyceum tokenize
+//                        (default: random tokens, distributed as words in a text)
+//     --routing WHAT     real (the router's choices; default), even (each expert equally often), or both in sequence
+//     --steps N          timed steps (default 5); up to three more are profiled
+//     --peak-tflops N, --peak-gbs N   peaks of one rank's device, if unknown or to be overridden
+//     --json OUT         also write the results to this file; a list with --routing both
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -36,7 +35,8 @@ double positive(const std::string& name, const std::string& text) {
   return value;
 }
 
-/// Takes the benchmark's own options out of `words`; the others are the configuration's.
+/// Removes the benchmark's own options from `words` and returns them; the remaining words belong to the configuration.
+/// Throws a usage Error for a bad value.
 StepBenchOptions take_options(std::vector<std::string>& words, std::string& routing) {
   StepBenchOptions options;
   std::vector<std::string> rest;
@@ -67,7 +67,7 @@ StepBenchOptions take_options(std::vector<std::string>& words, std::string& rout
   return options;
 }
 
-/// Speeds are printed in T on a GPU, in G on a CPU.
+/// Unit of printed speeds: T on a GPU, G on a CPU.
 struct Unit {
   double of;
   std::string name;
@@ -109,7 +109,7 @@ void print_summary(const Config& config, const StepBenchResult& r) {
   fmt::print("loss         {:8.4f}, load imbalance {:.2f}\n\n", r.loss, r.imbalance);
 }
 
-/// `at best`: the longer of what the phase's products and its bytes would take at the peaks.
+/// Column `at best` is least_seconds(): the longer of the times that the phase's FLOPs and bytes take at the peaks.
 void print_phases(const StepBenchResult& r) {
   const auto [per, prefix] = unit(r);
   fmt::print("{:<22} {:>9} {:>7} {:>9} {:>8} {:>9} {:>8}\n", "phase", "ms", "share", prefix + "FLOP/s", "GB/s",
@@ -139,7 +139,7 @@ void print_phases(const StepBenchResult& r) {
   fmt::print("{:<58} {:>9.2f} {:>6.1f}%\n", "all smaller ones", (all - shown) * 1e3, 100 * (all - shown) / r.profiled);
 }
 
-std::string commit() {  // of the source tree, or of the bundle that this is part of
+std::string commit() {  // of the source tree, or of the bundle that contains this program
   if (const char* known = std::getenv("LYCEUM_COMMIT")) return known;
   return output_of("git -C '" LYCEUM_SOURCE_DIR "' describe --always --dirty --abbrev=12");
 }
@@ -195,7 +195,8 @@ Json json_of(const Config& config, const StepBenchResult& r) {
 int run(const MpiSession& session, std::vector<std::string> arguments) {
   std::string routing = "real";
   const StepBenchOptions options = take_options(arguments, routing);
-  arguments.insert(arguments.begin(), "--run.gemm_choice=timed");  // unless the caller says otherwise
+  // Default; the caller's arguments follow and override it.
+  arguments.insert(arguments.begin(), "--run.gemm_choice=timed");
   LoadedConfig loaded = load_config(arguments);
   require_usage(loaded.rest.empty(), "no such option: {}", loaded.rest.empty() ? "" : loaded.rest[0]);
   require_none(problems(loaded.config, session.size()));

@@ -1,7 +1,7 @@
-"""Changes of config.json, for every key of every architecture that `lyceum convert import-hf` reads, and what transformers
-makes of them. compare_transformers.py --write-fixtures writes them to tests/end_to_end/hf/keys.json.
+"""Changes of config.json for every key of every architecture that `lyceum convert import-hf` reads, and their effect in
+transformers. compare_transformers.py --write-fixtures writes them to tests/end_to_end/hf/keys.json.
 
-A change is either read, and then transformers computes the loss that Lyceum must have, or it is refused: transformers
+A change is either read, and then Lyceum must compute the same loss as transformers, or it is refused: because transformers
 cannot load it, Lyceum has no such model, or the weights do not fit.
 """
 import dataclasses
@@ -15,7 +15,7 @@ import transformers
 ABSENT = "(absent)"
 OLD_ROPE = "rope_scaling"
 
-# Keys without a meaning for the loss, whatever their value.
+# Values that do not affect the loss.
 IGNORED = {
     "architectures": [["Other"], ABSENT], "transformers_version": ["4.40.0", ABSENT], "dtype": ["bfloat16", ABSENT],
     "torch_dtype": ["float16"], "use_cache": [False], "bos_token_id": [1, None, ABSENT],
@@ -26,7 +26,7 @@ IGNORED = {
     "output_attentions": [False], "id2label": [{"0": "a"}], "label2id": [{"a": 0}], "problem_type": [None],
     "max_position_embeddings": [64, 32], "some_other_key": [None, False],
 }  # fmt: skip
-# Of every architecture.
+# Values that are refused for every architecture.
 REFUSED = {
     "model_type": ["bert", None, ABSENT], "vocab_size": [31, 33, "32", 32.5, None, ABSENT], "hidden_size": [10, 0, -8, None, ABSENT],
     "num_hidden_layers": [1, 3, None, ABSENT], "num_attention_heads": [1, 3, 0, None, ABSENT],
@@ -68,7 +68,7 @@ OF_CLASS = {
     "dots1": SIGMOID | BIAS | {"first_k_dense_replace": [0, 2, ABSENT], "layer_types": [["sliding_attention"] * 2],
                                "n_shared_experts": [1, 3, None, ABSENT], "head_dim": [6]},
 }  # fmt: skip
-# Read by the classes that have the first key of the change.
+# Changes that are read, for the architectures that have the first key of the change.
 READ = [
     {"rms_norm_eps": 0.01}, {"rms_norm_eps": ABSENT}, {"hidden_act": ABSENT}, {"tie_word_embeddings": ABSENT},
     {"num_experts_per_tok": 1}, {"num_experts_per_tok": 3}, {"num_experts_per_tok": 4}, {"norm_topk_prob": True},
@@ -99,7 +99,7 @@ READ_OF_CLASS = {
               {"sliding_window": 16, "layer_types": ABSENT, "max_window_layers": 2}, {"sliding_window": 16, "layer_types": ABSENT}],
 }  # fmt: skip
 REFUSED_OF_CLASS = {
-    # Groups have two experts.
+    # Groups have two experts, so a limit of one group leaves only two to choose from.
     "glm4_moe": [{"num_experts_per_tok": 3}, {"num_experts_per_tok": 4}],
     "qwen2": [{"use_sliding_window": True, "sliding_window": 16, "layer_types": ABSENT, "max_window_layers": 1}],
     "qwen2_moe": [{"use_sliding_window": True, "sliding_window": 16, "layer_types": ABSENT, "max_window_layers": 1},
@@ -145,7 +145,7 @@ def rope_changes(kind: str) -> tuple[list, list]:
 
 
 def keys_of(kind: str, config: dict) -> set:
-    """All that config.json of this class may say, in names of any version."""
+    """Returns all keys that config.json of this architecture may have, in any version of transformers."""
     if kind == "deepseek":
         return set(config) | {"num_key_value_heads", "attention_bias", "norm_topk_prob", "moe_layer_freq", "scoring_func"}
     known = transformers.AutoConfig.for_model(kind)
@@ -176,7 +176,8 @@ def changed(config: dict, change: dict) -> dict:
 
 
 def fixture(kind: str, folder: Path, loss_of) -> dict:
-    """`loss_of(folder)`: the mean loss of a model in transformers; throws where it cannot be loaded as a whole."""
+    """Returns the outcomes of all changes for one architecture. loss_of(folder) must return the mean loss of a model in
+    transformers, and raise if the model cannot be loaded completely."""
     config = json.loads((folder / "config.json").read_text())
     cases, problems = [], []
     with tempfile.TemporaryDirectory(prefix="lyceum-keys-") as temporary:

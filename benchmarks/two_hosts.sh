@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Usage: two_hosts.sh [--rate RATE] [--delay TIME] RANKS PROGRAM [ARGUMENTS]: runs an MPI program on two hosts with half of the
-# ranks each. The hosts are network namespaces of this machine, which share no memory and are linked by a cable of RATE
-# (tc's words: 1gbit) both ways. A delay needs the kernel's netem. Needs permission to create namespaces.
+# Usage: two_hosts.sh [--rate RATE] [--delay TIME] RANKS PROGRAM [ARGUMENTS]: runs an MPI program on two hosts with half of
+# the ranks each. The hosts are network namespaces of this machine; they share no memory and are linked by a cable of RATE in
+# each direction (as for tc, such as 1gbit). A delay needs the kernel's netem. Needs permission to create namespaces.
 set -euo pipefail
 rate=1gbit delay=
 while [[ ${1:-} == --* ]]; do

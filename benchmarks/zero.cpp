@@ -1,7 +1,8 @@
-// What the stages of ZeRO cost and save, and what overlapping their transfers with the computation gains:
+// Measures cost and savings of the stages of ZeRO, and the gain from overlapping their transfers with computation:
 //   mpirun -n 2 bench_zero --config configs/quickstart.ini [--section.key=value …] [--rounds 5] [--json OUT]
-// Every case makes a step in every round, so that all meet the same weather; a ratio is the median of a round's two
-// times. "awaited": each transfer is awaited where it begins.
+// Every round runs one step of every case, so that other load on the machine affects all of them equally. A ratio is
+// the median over rounds of the ratio of two times in the same round. "awaited" means that each transfer is awaited as
+// soon as it has begun.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -26,7 +27,7 @@ using namespace lyceum;
 
 namespace {
 
-/// A model in training, with its own memory.
+/// A model in training with its own memory: one stage of ZeRO, with or without overlap.
 class Case {
  public:
   Case(Config config, const MpiSession& session, int stage, bool overlap)
@@ -43,7 +44,8 @@ class Case {
     step_ = std::make_unique<TrainStep>(config_, *setup_, *model_, *zero_, *optimizer_);
   }
 
-  /// Seconds that a step takes on the slowest rank, with the return of its values.
+  /// Runs a step and returns the seconds that it takes on the slowest rank, including the return of its values.
+  /// Collective.
   double run(const TokenLoader& loader, std::int64_t step) {
     const ProcessGroup& world = setup_->mesh.world;
     world.barrier();
@@ -60,7 +62,7 @@ class Case {
   std::string name() const { return fmt::format("stage {} {}", stage_, overlap_ ? "overlapped" : "awaited"); }
   const MemoryUse& memory() const { return memory_; }
   double loss() const { return loss_; }
-  /// Bytes that a rank hands to transfers a step, on average.
+  /// Returns the mean number of bytes per step that a rank passes to transfers.
   double traffic(int steps) const {
     std::uint64_t bytes = 0;
     for (const ParameterUnit::Group group : parameter_groups) {
@@ -111,7 +113,7 @@ int run(const MpiSession& session, const std::vector<std::string>& arguments) {
   const TokenLoader loader(open_tokens(write_tokens(directory, config.model.vocab, tokens + 1)),
                            SampleOrder(SampleOrder::Kind::sequential, 1, 0, 4 * config.batch.global),
                            config.batch.seq_len);
-  std::filesystem::remove_all(directory);  // it stays mapped
+  std::filesystem::remove_all(directory);  // the file remains mapped
 
   std::vector<std::unique_ptr<Case>> cases;
   for (const auto& [stage, overlap] :
@@ -119,7 +121,7 @@ int run(const MpiSession& session, const std::vector<std::string>& arguments) {
     cases.push_back(std::make_unique<Case>(config, session, stage, overlap));
   }
   std::vector<std::vector<double>> seconds(cases.size());
-  for (int round = -1; round < rounds; ++round) {  // the first one warms up
+  for (int round = -1; round < rounds; ++round) {  // round -1 is the warm-up
     for (std::size_t c = 0; c < cases.size(); ++c) {
       const double time = cases[c]->run(loader, round + 1);
       if (round >= 0) seconds[c].push_back(time);

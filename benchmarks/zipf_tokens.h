@@ -10,7 +10,8 @@
 
 namespace lyceum {
 
-/// Tokens with the frequencies of words in a text (Zipf), so that experts and embedding rows are not used evenly.
+/// Writes `count` tokens with the frequencies of words in a text (Zipf), so that experts and embedding rows are used
+/// unevenly. Returns the prefix of the files in `directory`.
 inline std::string write_tokens(const std::filesystem::path& directory, std::int64_t vocab, std::int64_t count) {
   const std::string prefix = (directory / "tokens").string();
   MegatronWriter writer(prefix, vocab);

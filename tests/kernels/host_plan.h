@@ -25,10 +25,10 @@ struct HostPlan {
       tiles.push_back(grouped::tiles_of(expert, tile_m, tile_n));
     }
     for (std::int32_t e = 0; e < count; ++e) {
-      const grouped::Place place = grouped::place_of(e, k.data(), tiles.data(), count);
-      ordered[static_cast<std::size_t>(place.slot)] = given[static_cast<std::size_t>(e)];
-      first_tile[static_cast<std::size_t>(place.slot)] = place.first_tile;
-      if (place.slot == count - 1) first_tile.back() = place.first_tile + tiles[static_cast<std::size_t>(e)];
+      const grouped::ExpertSlot own = grouped::slot_of_expert(e, k.data(), tiles.data(), count);
+      ordered[static_cast<std::size_t>(own.slot)] = given[static_cast<std::size_t>(e)];
+      first_tile[static_cast<std::size_t>(own.slot)] = own.first_tile;
+      if (own.slot == count - 1) first_tile.back() = own.first_tile + tiles[static_cast<std::size_t>(e)];
     }
   }
 

@@ -11,9 +11,9 @@ namespace lyceum {
 namespace {
 
 constexpr int activation_threads = 128;
-constexpr int blocks_a_processor = 16;
+constexpr int blocks_per_processor = 16;
 
-/// y of a pack of columns, whose inputs lie `cols` apart.
+/// Computes y of a pack of `width` columns. The inputs of a column are `cols` elements apart in x.
 template <class Kind, int width, class T>
 __device__ void forward_pack(const T* x, std::int64_t cols, T* y) {
   Pack<T, width> in[Kind::inputs], result;
@@ -26,7 +26,8 @@ __device__ void forward_pack(const T* x, std::int64_t cols, T* y) {
   store(y, result);
 }
 
-/// dx and y, which may be the memory of dy; adds to d_gate.
+/// Computes dx and y of a pack of columns, and adds the columns' part of the gate's gradient to d_gate. y may be the
+/// memory of dy.
 template <class Kind, int width, class T>
 __device__ void backward_pack(const T* x, const T* dy, Accumulator<T> gate, std::int64_t cols, T* dx, T* y,
                               Accumulator<T>& d_gate) {
@@ -42,7 +43,7 @@ __device__ void backward_pack(const T* x, const T* dy, Accumulator<T> gate, std:
   store(y, result);
 }
 
-/// f(c) for every pack of `width` columns that is this thread's.
+/// Calls f(c) with the first column of every pack of `width` columns that this thread computes.
 template <int width, class F>
 __device__ void for_columns(std::int64_t cols, const F& f) {
   for (std::int64_t c = threadIdx.x * width; c < cols; c += activation_threads * width) f(c);
@@ -53,7 +54,8 @@ __device__ void clear_row(T* row, std::int64_t cols) {
   for (std::int64_t c = threadIdx.x; c < cols; c += activation_threads) row[c] = T{};
 }
 
-/// Blocks walk over all rows, padding included: only the device knows how many there are, and how wide.
+/// One thread block per row, in a grid-stride loop over all rows including padding: the number of rows and their widths
+/// are known on the device only.
 template <class Kind, class T>
 __global__ void __launch_bounds__(activation_threads) activation_forward(ActivationForward<T> work, IndexCheck widths) {
   constexpr int width = pack_width<T>;
@@ -97,9 +99,9 @@ __global__ void __launch_bounds__(activation_threads)
       clear_row(y, cols);
       continue;
     }
-    const std::int64_t place = work.gates ? work.gates.index[r] : -1;
-    const bool has_gate = place >= 0 && gates.passes(place);
-    const Accumulator<T> gate = has_gate ? work.gates.gate[place] : Accumulator<T>(work.gates ? 0 : 1);
+    const std::int64_t index = work.gates ? work.gates.index[r] : -1;
+    const bool has_gate = index >= 0 && gates.passes(index);
+    const Accumulator<T> gate = has_gate ? work.gates.gate[index] : Accumulator<T>(work.gates ? 0 : 1);
     Accumulator<T> d_gate = 0;
     const auto backward = [&]<int pack>(std::integral_constant<int, pack>) {
       for_columns<pack>(
@@ -112,7 +114,7 @@ __global__ void __launch_bounds__(activation_threads)
     }
     if (!work.gates) continue;
     d_gate = join_block<activation_threads>(d_gate, Sum{});
-    if (has_gate && threadIdx.x == 0) work.gates.d_gate[place] = d_gate;
+    if (has_gate && threadIdx.x == 0) work.gates.d_gate[index] = d_gate;
   }
 }
 
@@ -123,7 +125,8 @@ void require_layouts(std::string_view kernel, const Segments& segments, std::spa
   require_length(kernel, "width of x", given, segments.count());
 }
 
-/// The layouts are on the device: rows whose widths do not fit are left out, and noted.
+/// Checks the widths of rows, which are in device memory: rows of the wrong width are skipped, and the fault is
+/// recorded.
 IndexCheck excess_width(const CudaStream& stream, const char* kernel) {
   return {stream, kernel, "the width of a row, less what it should be,", 0, 1};
 }
@@ -135,7 +138,7 @@ void run(const CudaStream& stream, const ActivationForward<T>& work) {
   if (work.segments.count() == 0) return;
   require_layouts("ActivationForward", work.segments, work.x.width, work.y.width);
   const auto kernel = work.kind == Activation::swiglu ? activation_forward<Swiglu, T> : activation_forward<Gelu, T>;
-  start(stream, "ActivationForward", kernel, blocks_a_processor * stream.processors(), activation_threads, work,
+  start(stream, "ActivationForward", kernel, blocks_per_processor * stream.processors(), activation_threads, work,
         excess_width(stream, "ActivationForward"));
 }
 
@@ -151,7 +154,7 @@ void run(const CudaStream& stream, const ActivationBackward<T>& work) {
   require_layouts("ActivationBackward", work.segments, work.dx.width, work.dy.width);
   const auto kernel = work.kind == Activation::swiglu ? activation_backward<Swiglu, T> : activation_backward<Gelu, T>;
   const IndexCheck of_gates(stream, "ActivationBackward", "index of a gate", 0, std::ssize(gates.gate));
-  start(stream, "ActivationBackward", kernel, blocks_a_processor * stream.processors(), activation_threads, work,
+  start(stream, "ActivationBackward", kernel, blocks_per_processor * stream.processors(), activation_threads, work,
         excess_width(stream, "ActivationBackward"), of_gates);
 }
 

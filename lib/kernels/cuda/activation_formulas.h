@@ -6,7 +6,8 @@
 #include "kernels/activation_kind.h"
 #include "kernels/cuda/host_device.h"
 
-// What an activation computes from the `inputs` numbers of an element, and back. A is the type that sums are kept in.
+// Formulas of the activations, forward and backward, for one element with its `inputs` input numbers. A is the type
+// that sums are kept in.
 
 namespace lyceum {
 
@@ -18,7 +19,7 @@ struct Swiglu {
   LYCEUM_DEVICE static A forward(const A (&x)[inputs]) {
     return x[0] * sigmoid(x[0]) * x[1];
   }
-  /// Returns y.
+  /// Writes the gradients of the inputs to dx and returns y.
   template <class A>
   LYCEUM_DEVICE static A backward(const A (&x)[inputs], A dy, A (&dx)[inputs]) {
     const A s = sigmoid(x[0]), silu = x[0] * s;
@@ -34,7 +35,7 @@ struct Swiglu {
   }
 };
 
-/// y = x · Φ(x), Φ the normal distribution's.
+/// y = x · Φ(x), with Φ the cumulative distribution function of the standard normal distribution.
 struct Gelu {
   static constexpr int inputs = inputs_of(Activation::gelu);
 
@@ -42,7 +43,7 @@ struct Gelu {
   LYCEUM_DEVICE static A forward(const A (&x)[inputs]) {
     return x[0] * normal_below(x[0]);
   }
-  /// Returns y.
+  /// Writes the gradient of the input to dx and returns y.
   template <class A>
   LYCEUM_DEVICE static A backward(const A (&x)[inputs], A dy, A (&dx)[inputs]) {
     constexpr A highest = std::numbers::inv_sqrtpi_v<A> * std::numbers::sqrt2_v<A> / 2;  // 1/√(2π)
@@ -59,7 +60,8 @@ struct Gelu {
   }
 };
 
-/// An element of y = gate · Kind: its gradients of what Kind takes, and what it adds to that of the gate. Returns y.
+/// Backward pass of one element of y = gate · Kind(x): writes the gradients of the inputs to dx, adds dy · Kind(x) to
+/// d_gate, and returns y.
 template <class Kind, class A>
 LYCEUM_DEVICE A gated_backward(const A (&x)[Kind::inputs], A dy, A gate, A (&dx)[Kind::inputs], A& d_gate) {
   const A y = Kind::backward(x, gate * dy, dx);

@@ -19,7 +19,7 @@ void run_task(const CudaStream& stream, const Task& task) {
   cuda::run_plain(stream, task);
 }
 
-/// What needs no more than its task.
+/// Runs an attention that needs no scratch memory. Throws an Error if shapes do not fit.
 template <class Attention>
 void run_checked(const CudaStream& stream, const Attention& attention) {
   require_fitting(attention);

@@ -6,14 +6,16 @@
 
 namespace lyceum::cuda {
 
-// Backward in three launches, each of which writes its results once and in a fixed order of sums:
-//   delta = Σ_d out · d_out (attention_plain.cu), then
-//   p = exp(scale · q·k - log_sum_exp), ds = p ∘ (d_out·vᵀ - delta), dq = scale · ds·k (attention_dq), and, with the
-//   transposed products so that pᵀ and dsᵀ come out as the operands that mma reads,
-//   dv = pᵀ·d_out, dk = scale · dsᵀ·q (attention_dkv).
+// The backward pass without warpgroup products is three kernel launches. Each writes its results once and sums in a
+// fixed order:
+// 1. delta = Σ_d out · d_out, one number per query and head (attention_plain.cu).
+// 2. attention_dq: p = exp(scale · q·k - log_sum_exp), ds = p ∘ (d_out·vᵀ - delta), dq = scale · ds·k.
+// 3. attention_dkv: dv = pᵀ·d_out and dk = scale · dsᵀ·q. It computes the transposed scores k·qᵀ and v·d_outᵀ, so that
+//    pᵀ and dsᵀ are already in the registers that mma reads as operand A.
 
-/// Begins to copy log_sum_exp of queries [first, first + rows) to shared memory, and delta behind it; zeros for queries
-/// that only pad the tile.
+/// Begins copying log_sum_exp of queries [first, first + rows) to shared memory at offset `to`, followed by their
+/// delta: 2 · rows floats. Queries beyond the end of the sequence, which only pad the tile, get zeros. All `threads`
+/// threads call it.
 template <int rows, int threads, class Machine>
 LYCEUM_DEVICE void load_sums(const Machine& m, const BackwardTask<bfloat16>& task, int sequence, int head, int first,
                              int to) {
@@ -25,7 +27,9 @@ LYCEUM_DEVICE void load_sums(const Machine& m, const BackwardTask<bfloat16>& tas
   }
 }
 
-/// Extents for dq: a block of `warps` holds 16 · tiles queries a warp and walks over `keys` at a time.
+/// Tile extents of the dq kernel. A block has `warps` warps, each warp holds 16 · tiles queries, and the block loops
+/// over the keys in tiles of `keys`. Shared memory holds the tiles of q and d_out, then two stages of (k, v), then
+/// log_sum_exp and delta of the queries.
 template <int dim_, int warps_, int tiles_, int keys_>
 struct DqTiling {
   static constexpr int dim = dim_, warps = warps_, tiles = tiles_, keys = keys_;
@@ -35,8 +39,8 @@ struct DqTiling {
   static constexpr int sums = stages + 2 * stage_bytes, shared_bytes = sums + 2 * 4 * rows;
 };
 
-/// ds = p ∘ (dp - delta), in place of dp, for a warp's rows [row, …) of the queries from `first` on, and keys from
-/// `key` on; keys that a query does not see get zero.
+/// Replaces dp by ds = p ∘ (dp - delta) for the warp's queries, which begin at `first` + `row`, and the keys from `key`
+/// on. Elements whose key is masked for the query become zero.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void score_gradients(const Machine& m, float scale, const CausalOrder& order, int first, int row, int key,
                                    const Accumulators<Tiling::tiles, Tiling::keys>& scores,
@@ -47,7 +51,7 @@ LYCEUM_DEVICE void score_gradients(const Machine& m, float scale, const CausalOr
   for (int t = 0; t < Tiling::tiles; ++t) {
     LYCEUM_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const Place at = MmaLayout::c(m.thread() % 32, 2 * half);
+      const MatrixPosition at = MmaLayout::c(m.thread() % 32, 2 * half);
       const int query = row + 16 * t + at.row, seen = masked ? order.seen(first + query) - key : keys;
       const float log_sum_exp = *m.template shared<float>(Tiling::sums + 4 * query) * log2_of_e;
       const float delta = *m.template shared<float>(Tiling::sums + 4 * (Tiling::rows + query));
@@ -65,6 +69,7 @@ LYCEUM_DEVICE void score_gradients(const Machine& m, float scale, const CausalOr
   mask_documents(order, first + row, key, m.thread() % 32, 0, dp);
 }
 
+/// Multiplies all accumulators by `factor`.
 template <int tiles, int columns>
 LYCEUM_DEVICE void scale_all(Accumulators<tiles, columns>& values, float factor) {
   LYCEUM_UNROLL
@@ -77,21 +82,22 @@ LYCEUM_DEVICE void scale_all(Accumulators<tiles, columns>& values, float factor)
   }
 }
 
-/// dq += ds·k for some queries of one head, over the tiles [begin, end) of keys, in order. gradients(key, scores, dp)
-/// makes ds in place of dp = d_out·vᵀ; their columns are keys from `key` on. The next keys and values are copied
-/// meanwhile.
+/// Adds ds·k to dq for the block's queries, which begin at `first`, over key tiles [begin, end) in ascending order.
+/// gradients(key, scores, dp) replaces dp = d_out·vᵀ by ds for the tile whose first column is key `key`. Keys and
+/// values are double-buffered: the next tile is copied while this one is used. All threads of the block call it.
 template <class Tiling, class Machine, class Task, class Gradients>
-LYCEUM_DEVICE void add_to_dq(const Machine& m, const Task& task, const HeadPlace& place, int first, int begin, int end,
-                             Accumulators<Tiling::tiles, Tiling::dim>& dq, Gradients&& gradients) {
+LYCEUM_DEVICE void add_to_dq(const Machine& m, const Task& task, const HeadIndices& indices, int first, int begin,
+                             int end, Accumulators<Tiling::tiles, Tiling::dim>& dq, Gradients&& gradients) {
   constexpr int dim = Tiling::dim, keys = Tiling::keys, tiles = Tiling::tiles;
   const AttentionShape& shape = task.shape;
   const auto queries = [&](const auto& matrix) {
-    return panel_of(matrix, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned);
+    return panel_of(matrix, indices.sequence, shape.query_len, first, indices.head, shape.head_dim, task.aligned);
   };
   const auto load_keys = [&](int step) {
     const int stage = Tiling::stages + step % 2 * Tiling::stage_bytes;
-    const auto keys_of = [&](const Rows<const bfloat16>& matrix) {
-      return panel_of(matrix, place.sequence, shape.key_len, step * keys, place.kv_head, shape.head_dim, task.aligned);
+    const auto keys_of = [&](const StridedMatrix<const bfloat16>& matrix) {
+      return panel_of(matrix, indices.sequence, shape.key_len, step * keys, indices.kv_head, shape.head_dim,
+                      task.aligned);
     };
     load_tile<SwizzledTile<dim>, keys, Tiling::threads>(m, stage, keys_of(task.k));
     load_tile<SwizzledTile<dim>, keys, Tiling::threads>(m, stage + Tiling::v_in_stage, keys_of(task.v));
@@ -103,7 +109,7 @@ LYCEUM_DEVICE void add_to_dq(const Machine& m, const Task& task, const HeadPlace
   const int row = m.thread() / 32 * 16 * tiles;
   for (int step = begin; step < end; ++step) {
     m.wait();
-    m.sync();  // these keys and values are there; nobody reads the ones before any more
+    m.sync();  // k and v of this step have arrived, and every warp is done with the other stage
     if (step + 1 < end) load_keys(step + 1);
     const int k_tile = Tiling::stages + step % 2 * Tiling::stage_bytes;
     Accumulators<tiles, keys> scores, dp;
@@ -115,54 +121,57 @@ LYCEUM_DEVICE void add_to_dq(const Machine& m, const Task& task, const HeadPlace
   }
 }
 
-/// Scales a warp's dq and writes it out. Nobody else reads these rows of q's tile, where they pass through.
+/// Scales a warp's dq and writes it to global memory. It is staged in the warp's own rows of the q tile, which no other
+/// warp reads, so no block barrier is needed.
 template <class Tiling, class Machine, class Task>
-LYCEUM_DEVICE void store_dq(const Machine& m, const Task& task, const HeadPlace& place, int first,
+LYCEUM_DEVICE void store_dq(const Machine& m, const Task& task, const HeadIndices& indices, int first,
                             Accumulators<Tiling::tiles, Tiling::dim>& dq) {
   const AttentionShape& shape = task.shape;
   scale_all(dq, task.scale);
   store<SwizzledTile<Tiling::dim>>(
       m, dq, Tiling::q_tile, m.thread() / 32 * 16 * Tiling::tiles, 0,
-      panel_of(task.dq, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned));
+      panel_of(task.dq, indices.sequence, shape.query_len, first, indices.head, shape.head_dim, task.aligned));
 }
 
-/// One block's part of dq: some queries of one head, over all keys that they see.
+/// Computes dq of one tile of queries of one head, over all keys that they see. One thread block per call.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void attention_dq(const Machine& m, const BackwardTask<bfloat16>& task, const BlockOrder::Block& block) {
   constexpr int keys = Tiling::keys, tiles = Tiling::tiles;
-  const HeadPlace place = HeadPlace::of_query_head(task.shape, block.head);
-  const CausalOrder order = causal_order(task, place.sequence);
+  const HeadIndices indices = HeadIndices::of_query_head(task.shape, block.head);
+  const CausalOrder order = causal_order(task, indices.sequence);
   const int first = block.tile * Tiling::rows, row = m.thread() / 32 * 16 * tiles;
   const int begin = order.first_tile(first, keys), end = order.end_tile(first, Tiling::rows, keys);
-  load_sums<Tiling::rows, Tiling::threads>(m, task, place.sequence, place.head, first, Tiling::sums);
+  load_sums<Tiling::rows, Tiling::threads>(m, task, indices.sequence, indices.head, first, Tiling::sums);
   Accumulators<tiles, Tiling::dim> dq;
   dq.clear();
-  add_to_dq<Tiling>(m, task, place, first, begin, end, dq,
+  add_to_dq<Tiling>(m, task, indices, first, begin, end, dq,
                     [&](int key, const Accumulators<tiles, keys>& scores, Accumulators<tiles, keys>& dp) {
                       score_gradients<Tiling>(m, task.scale * log2_of_e, order, first, row, key, scores, dp);
                     });
-  store_dq<Tiling>(m, task, place, first, dq);
+  store_dq<Tiling>(m, task, indices, first, dq);
 }
 
-/// Extents for dk and dv: a block holds 16 · tiles keys for every `splits` of its warps and walks over `queries` at a
-/// time; the warps of a split all compute its scores and sum dim / splits columns each, as many as registers hold.
+/// Tile extents of the dk and dv kernel. Groups of `splits` warps share 16 · tiles keys; the block loops over the
+/// queries in tiles of `queries`. All warps of a group compute the same scores, and each sums dim / splits columns of
+/// dk and dv, which is what its registers can hold.
 template <int dim_, int warps_, int tiles_, int splits_, int queries_>
 struct DkvTiling {
   static constexpr int dim = dim_, warps = warps_, tiles = tiles_, splits = splits_, queries = queries_;
   static constexpr int threads = 32 * warps, rows = 16 * tiles * warps / splits, columns = dim / splits;
   static constexpr int k_tile = 0, v_tile = SwizzledTile<dim>::bytes(rows), stages = 2 * v_tile;
-  // A stage: q, d_out, log_sum_exp, delta.
+  // Layout of a stage: q, d_out, log_sum_exp, delta.
   static constexpr int d_out_in_stage = SwizzledTile<dim>::bytes(queries), sums_in_stage = 2 * d_out_in_stage;
   static constexpr int stage_bytes = sums_in_stage + 2 * 4 * queries;
   static constexpr int shared_bytes = stages + 2 * stage_bytes;
 };
 
-/// Which of a warp's `rows` keys, from `key` on, `columns` queries, from `query` on, see.
+/// The causal and document masks of a warp's transposed scores: row r is key `key` + r, column c is query `query` + c.
 struct TransposedMask {
   CausalOrder order;
   int key, query;
-  bool masked, hides;  // whether some come after a query, or are of documents before its own
-  int first_seen;
+  // Some keys are later than some query (masked), or are in a document before some query's own (hides).
+  bool masked, hides;
+  int first_seen;  // keys [key, key + first_seen) are not later than query `query`
   LYCEUM_DEVICE TransposedMask(const CausalOrder& order, int key, int query, int rows, int columns)
       : order(order),
         key(key),
@@ -170,13 +179,14 @@ struct TransposedMask {
         masked(order.crosses(query, key + rows)),
         hides(order.hides(query + columns, key)),
         first_seen(order.seen(query) - key) {}
-  /// Whether the key comes before the query or is its own.
+  /// True if the key is not later than the query.
   LYCEUM_DEVICE bool seen(int row, int col) const { return !masked || row < first_seen + col; }
-  /// Whether the key is of a document before the query's own.
+  /// True if the key is in a document before the query's own.
   LYCEUM_DEVICE bool hidden(int row, int col) const { return hides && row < order.first_key(query + col) - key; }
 };
 
-/// Calls f(t, n, number, row, col) for every pair of a lane's accumulators of a column.
+/// Calls f(t, n, number, row, col) for every accumulator of a lane, column by column. `row` and `col` are the element's
+/// position in the warp's tile; at[t][n][number] is the accumulator.
 template <int tiles, int columns, class F>
 LYCEUM_DEVICE void for_each_by_column(int lane, F&& f) {
   LYCEUM_UNROLL
@@ -193,7 +203,7 @@ LYCEUM_DEVICE void for_each_by_column(int lane, F&& f) {
   }
 }
 
-/// Puts `nothing` in place of what belongs to keys of documents before a query's own.
+/// Sets the elements whose key is in a document before the query's own to `nothing`.
 template <int tiles, int queries>
 LYCEUM_DEVICE void mask_documents(const TransposedMask& mask, int lane, float nothing,
                                   Accumulators<tiles, queries>& values) {
@@ -203,8 +213,8 @@ LYCEUM_DEVICE void mask_documents(const TransposedMask& mask, int lane, float no
   });
 }
 
-/// p in place of scores. `sums`: where log_sum_exp of the queries is stored, delta after it. Padding queries are zeros
-/// throughout, so that they add nothing.
+/// Replaces the transposed scores by p. `sums` is the shared-memory offset of the queries' log_sum_exp, which is
+/// followed by delta. Padding queries have zeros everywhere, so they contribute nothing.
 template <int tiles, int queries, class Machine>
 LYCEUM_DEVICE void transposed_probabilities(const Machine& m, float scale, const TransposedMask& mask, int sums,
                                             Accumulators<tiles, queries>& scores) {
@@ -216,7 +226,7 @@ LYCEUM_DEVICE void transposed_probabilities(const Machine& m, float scale, const
   mask_documents(mask, m.thread() % 32, 0, scores);
 }
 
-/// ds = p ∘ (dp - delta), in place of dp.
+/// Replaces dp by ds = p ∘ (dp - delta).
 template <int tiles, int queries, class Machine>
 LYCEUM_DEVICE void transposed_gradients(const Machine& m, const TransposedMask& mask, int sums,
                                         const Accumulators<tiles, queries>& p, Accumulators<tiles, queries>& dp) {
@@ -227,10 +237,11 @@ LYCEUM_DEVICE void transposed_gradients(const Machine& m, const TransposedMask& 
   });
 }
 
-/// The queries that the keys [first_key, first_key + keys) walk over: of each query head of their key head, tiles
-/// [first, first + count) of `queries`.
+/// The queries that a block of keys [first_key, first_key + keys) loops over: for each query head that uses the key
+/// head, query tiles [first, first + count) of `queries` rows. Step s is tile s % count of the group's head s / count.
 struct QueryWalk {
   int sequence, kv_head, group, first, count;
+  /// block.head counts the key heads of all sequences.
   template <class Task>
   LYCEUM_DEVICE QueryWalk(const Task& task, const BlockOrder::Block& block, int first_key, int keys, int queries) {
     const int kv_heads = static_cast<int>(task.shape.kv_heads);
@@ -241,15 +252,17 @@ struct QueryWalk {
     first = order.first_query(first_key) / queries;
     count = (order.end_query(first_key + keys - 1) + queries - 1) / queries - first;
   }
+  /// Number of steps, and the query head and the tile of queries of a step.
   LYCEUM_DEVICE int steps() const { return group * count; }
   LYCEUM_DEVICE int head(int step) const { return kv_head * group + step / count; }
   LYCEUM_DEVICE int tile(int step) const { return first + step % count; }
 };
 
-/// One block's part of dk and dv: the keys of one key head from `first` on, over all queries that see them, of its
-/// query heads one after another; the next queries are copied meanwhile. load_sums(head, query, to) begins to copy what
-/// there is of each query besides to shared memory; gradients(mask, sums, scores, dp) makes p in place of scores and ds
-/// in place of dp = v·d_outᵀ. Rows are a warp's keys, columns queries.
+/// Computes dk and dv of a block's keys, which begin at `first`, over all queries that see them, one query head after
+/// another. StridedMatrix of a warp's products are its keys, columns are queries.
+/// - load_sums(head, query, to) begins copying the values per query that `gradients` needs to shared memory at `to`.
+/// - gradients(mask, sums, scores, dp) replaces scores by p, and dp = v·d_outᵀ by ds.
+/// Query tiles are double-buffered: the next one is copied while this one is used. All threads of the block call it.
 template <class Tiling, class Machine, class Task, class LoadSums, class Gradients>
 LYCEUM_DEVICE void write_dkv(const Machine& m, const Task& task, const QueryWalk& walk, int first, LoadSums&& load_sums,
                              Gradients&& gradients) {
@@ -263,7 +276,7 @@ LYCEUM_DEVICE void write_dkv(const Machine& m, const Task& task, const QueryWalk
   const auto load_queries = [&](int step) {
     const int head = walk.head(step), query = walk.tile(step) * queries;
     const int stage = Tiling::stages + step % 2 * Tiling::stage_bytes;
-    const auto queries_of = [&](const Rows<const bfloat16>& matrix) {
+    const auto queries_of = [&](const StridedMatrix<const bfloat16>& matrix) {
       return panel_of(matrix, walk.sequence, shape.query_len, query, head, shape.head_dim, task.aligned);
     };
     load_tile<SwizzledTile<dim>, queries, Tiling::threads>(m, stage, queries_of(task.q));
@@ -281,7 +294,7 @@ LYCEUM_DEVICE void write_dkv(const Machine& m, const Task& task, const QueryWalk
   dv.clear();
   for (int step = 0; step < steps; ++step) {
     m.wait();
-    m.sync();  // these queries are there; nobody reads the ones before any more
+    m.sync();  // the queries of this step have arrived, and every warp is done with the other stage
     if (step + 1 < steps) load_queries(step + 1);
     const int stage = Tiling::stages + step % 2 * Tiling::stage_bytes;
     Accumulators<tiles, queries> scores, dp;
@@ -295,13 +308,13 @@ LYCEUM_DEVICE void write_dkv(const Machine& m, const Task& task, const QueryWalk
     multiply_add<dim>(m, ds, stage, chunk, dk);
   }
   m.wait();
-  m.sync();  // nobody reads keys and values any more: their tiles are where the results pass through
+  m.sync();  // all warps are done with the k and v tiles, which now stage dk and dv
   scale_all(dk, task.scale);
   store<SwizzledTile<dim>>(m, dk, Tiling::k_tile, row, chunk, keys(task.dk));
   store<SwizzledTile<dim>>(m, dv, Tiling::v_tile, row, chunk, keys(task.dv));
 }
 
-/// One block's part of dk and dv.
+/// Computes dk and dv of one tile of keys of one key head. One thread block per call.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void attention_dkv(const Machine& m, const BackwardTask<bfloat16>& task, const BlockOrder::Block& block) {
   using Scores = Accumulators<Tiling::tiles, Tiling::queries>;

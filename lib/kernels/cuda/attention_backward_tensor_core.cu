@@ -36,11 +36,11 @@ struct HopperBackward {
   }
 };
 
-/// Queries that see a key, in all query heads of its key head.
+/// The number of rows of q that one key head is multiplied with, over all its query heads.
 std::int64_t queries_of_key(const AttentionShape& shape) { return shape.heads / shape.kv_heads * shape.query_len; }
 
 template <class Tilings>
-void start_two(const CudaStream& stream, const BackwardTask<bfloat16>& task) {
+void start_dq_and_dkv(const CudaStream& stream, const BackwardTask<bfloat16>& task) {
   using DqTiles = typename Tilings::Dq;
   using DkvTiles = typename Tilings::Dkv;
   const AttentionShape& shape = task.shape;
@@ -52,17 +52,18 @@ void start_two(const CudaStream& stream, const BackwardTask<bfloat16>& task) {
 }
 
 template <class Tiling>
-void start_one(const CudaStream& stream, const BackwardTask<bfloat16>& task) {
+void start_hopper(const CudaStream& stream, const BackwardTask<bfloat16>& task) {
   const AttentionShape& shape = task.shape;
-  const auto pieces = static_cast<std::size_t>(DqSums::pieces(shape, Tiling::queries));
-  const auto room = [&](std::size_t bytes) { return stream.memory().allocate(bytes, MemoryKind::buffers); };
-  const auto sums = room(pieces * Tiling::piece_bytes), turns = room(pieces * sizeof(std::uint32_t));
-  if (pieces) {
-    check(cudaMemsetAsync(turns.get(), 0, pieces * sizeof(std::uint32_t), stream.handle()), "AttentionBackward");
+  const auto sub_tiles = static_cast<std::size_t>(DqSums::sub_tiles(shape, Tiling::queries));
+  const auto allocate = [&](std::size_t bytes) { return stream.memory().allocate(bytes, MemoryKind::buffers); };
+  const auto sums = allocate(sub_tiles * Tiling::sub_tile_bytes), turns = allocate(sub_tiles * sizeof(std::uint32_t));
+  if (sub_tiles) {
+    check(cudaMemsetAsync(turns.get(), 0, sub_tiles * sizeof(std::uint32_t), stream.handle()), "AttentionBackward");
   }
   const DqSums dq{reinterpret_cast<float*>(sums.get()), reinterpret_cast<std::uint32_t*>(turns.get()),
                   static_cast<int>(DqSums::tiles_of(shape, Tiling::queries))};
-  const std::int64_t head_bytes = 4 * shape.head_dim;  // of q and d_out, and of dq in f32
+  // Two matrices with 4 bytes per element: q and d_out (bf16) together, and dq (f32).
+  const std::int64_t head_bytes = 4 * shape.head_dim;
   start_blocks(stream, "AttentionBackward", hopper_attention_kernel<HopperBackward<Tiling>>, Tiling::threads,
                Tiling::shared_bytes, HopperBackwardTask{task, dq},
                later_keys_first(shape, Tiling::rows, section_of(queries_of_key(shape), head_bytes)));
@@ -74,9 +75,9 @@ bool run_on_tensor_cores(const CudaStream& stream, const BackwardTask<bfloat16>&
   const std::int64_t dim = task.shape.head_dim;
   if (dim > max_tiled_dim) return false;
   if (fits_hopper(dim) && hopper_is_here(stream)) {
-    with_hopper_tilings(dim, [&]<class Tilings>() { start_one<typename Tilings::Backward>(stream, task); });
+    with_hopper_tilings(dim, [&]<class Tilings>() { start_hopper<typename Tilings::Backward>(stream, task); });
   } else {
-    with_tilings(dim, [&]<class Tilings>() { start_two<Tilings>(stream, task); });
+    with_tilings(dim, [&]<class Tilings>() { start_dq_and_dkv<Tilings>(stream, task); });
   }
   return true;
 }

@@ -6,7 +6,8 @@
 
 namespace lyceum::cuda {
 
-/// Extents of the forward's tiles: a block of `warps` holds 16 · tiles queries a warp and walks over `keys` at a time.
+/// Tile extents of the forward kernel. A block has `warps` warps, each warp holds 16 · tiles queries, and the block
+/// loops over the keys in tiles of `keys`. Shared memory holds one tile each of q, k and v.
 template <int dim_, int warps_, int tiles_, int keys_>
 struct ForwardTiling {
   static constexpr int dim = dim_, warps = warps_, tiles = tiles_, keys = keys_;
@@ -17,8 +18,8 @@ struct ForwardTiling {
   static constexpr int shared_bytes = v_tile + SwizzledTile<dim>::bytes(keys);
 };
 
-/// Puts `nothing` in place of what belongs to keys after a query. Rows are queries from `query` on, columns keys from
-/// `key` on.
+/// Sets the elements whose key is later than the query to `nothing`. StridedMatrix are queries from `query` on, columns
+/// are keys from `key` on.
 template <int tiles, int columns>
 LYCEUM_DEVICE void mask_future(const CausalOrder& order, int query, int key, int lane, float nothing,
                                Accumulators<tiles, columns>& values) {
@@ -26,7 +27,7 @@ LYCEUM_DEVICE void mask_future(const CausalOrder& order, int query, int key, int
   for (int t = 0; t < tiles; ++t) {
     LYCEUM_UNROLL
     for (int i = 0; i < 4; ++i) {
-      const Place at = MmaLayout::c(lane, i);
+      const MatrixPosition at = MmaLayout::c(lane, i);
       const int seen = order.seen(query + 16 * t + at.row) - key;
       LYCEUM_UNROLL
       for (int n = 0; n < columns / 8; ++n) {
@@ -36,7 +37,8 @@ LYCEUM_DEVICE void mask_future(const CausalOrder& order, int query, int key, int
   }
 }
 
-/// The same for keys of documents before a query's own.
+/// Sets the elements whose key is in a document before the query's own to `nothing`. StridedMatrix and columns as in
+/// mask_future().
 template <int tiles, int columns>
 LYCEUM_DEVICE void mask_documents(const CausalOrder& order, int query, int key, int lane, float nothing,
                                   Accumulators<tiles, columns>& values) {
@@ -45,7 +47,7 @@ LYCEUM_DEVICE void mask_documents(const CausalOrder& order, int query, int key, 
   for (int t = 0; t < tiles; ++t) {
     LYCEUM_UNROLL
     for (int i = 0; i < 4; ++i) {
-      const Place at = MmaLayout::c(lane, i);
+      const MatrixPosition at = MmaLayout::c(lane, i);
       const int hidden = order.first_key(query + 16 * t + at.row) - key;
       LYCEUM_UNROLL
       for (int n = 0; n < columns / 8; ++n) {
@@ -55,7 +57,7 @@ LYCEUM_DEVICE void mask_documents(const CausalOrder& order, int query, int key, 
   }
 }
 
-/// Both, for all keys that a query does not see.
+/// Sets the elements of all keys that a query does not see to `nothing`: mask_future() and mask_documents().
 template <int tiles, int columns>
 LYCEUM_DEVICE void mask(const CausalOrder& order, int query, int key, int lane, float nothing,
                         Accumulators<tiles, columns>& values) {
@@ -63,8 +65,9 @@ LYCEUM_DEVICE void mask(const CausalOrder& order, int query, int key, int lane, 
   mask_documents(order, query, key, lane, nothing, values);
 }
 
-/// The softmax of a warp's rows while their keys come by. [Milakov & Gimelshein 2018; Dao 2023]
-/// Index [t][half]: row 16 t + 8 half + lane / 4; `sum` is this lane's part.
+/// Online softmax of a warp's rows over key tiles that arrive one after another. [Milakov & Gimelshein 2018; Dao 2023]
+/// Index [t][half] is row 16 t + 8 half + lane / 4. `largest` is the row's maximum so far, `sum` this lane's part of
+/// the row's sum, `shrink` the factor by which the last step scaled older sums.
 template <int tiles>
 struct OnlineSoftmax {
   float largest[tiles][2], sum[tiles][2], shrink[tiles][2];
@@ -77,8 +80,9 @@ struct OnlineSoftmax {
     }
   }
 
-  /// scores = 2^(scale · (scores - largest)). A NaN is ignored by the maximum and comes out of the exponentials.
-  /// A row may see none of the first keys. What was summed under an older maximum is to be scaled by `shrink`.
+  /// Replaces scores by 2^(scale · (scores - largest)) and updates the row's maximum and sum. The caller must multiply
+  /// whatever it summed under the older maximum by `shrink`. The maximum ignores a NaN, which then propagates through
+  /// the exponential. A row without visible keys so far has the maximum minus infinity and gets zeros.
   template <int keys, class Machine>
   LYCEUM_DEVICE void step(const Machine& m, float scale, Accumulators<tiles, keys>& scores) {
     LYCEUM_UNROLL
@@ -111,6 +115,7 @@ struct OnlineSoftmax {
     }
   }
 
+  /// Multiplies what was summed before the last step() by that step's `shrink`.
   template <int dim>
   LYCEUM_DEVICE void rescale(Accumulators<tiles, dim>& out) const {
     LYCEUM_UNROLL
@@ -123,7 +128,7 @@ struct OnlineSoftmax {
     }
   }
 
-  /// Adds the lanes' parts of the sums together.
+  /// Adds up the four lanes' parts of each row's sum.
   template <class Machine>
   LYCEUM_DEVICE void finish(const Machine& m) {
     LYCEUM_UNROLL
@@ -137,10 +142,11 @@ struct OnlineSoftmax {
   }
 };
 
-/// Divides by the sums, and writes out and log_sum_exp of a warp's rows [row, …) of the block.
+/// Divides a warp's `out` by the softmax sums, and writes out and log_sum_exp of its rows. `first` is the block's first
+/// query, `row` the warp's first row in the block.
 template <class Tiling, class Machine>
-LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& task, const HeadPlace& place, int first,
-                               int row, OnlineSoftmax<Tiling::tiles>& softmax,
+LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& task, const HeadIndices& indices,
+                               int first, int row, OnlineSoftmax<Tiling::tiles>& softmax,
                                Accumulators<Tiling::tiles, Tiling::dim>& out) {
   const AttentionShape& shape = task.shape;
   const int lane = m.thread() % 32;
@@ -157,44 +163,45 @@ LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& ta
       }
       const int query = first + row + 16 * t + 8 * half + lane / 4;
       if (lane % 4 == 0 && query < shape.query_len) {
-        *task.log_sum_exp.at(place.sequence * shape.query_len + query, place.head) =
+        *task.log_sum_exp.at(indices.sequence * shape.query_len + query, indices.head) =
             softmax.largest[t][half] * task.scale + m.log(sum);
       }
     }
   }
   store<typename Tiling::QueryTile>(
       m, out, Tiling::q_tile, row, 0,
-      panel_of(task.out, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned));
+      panel_of(task.out, indices.sequence, shape.query_len, first, indices.head, shape.head_dim, task.aligned));
 }
 
-/// out += p·v for some queries of one head, over `steps` tiles of keys, of which tile_of(step) comes next. Of a warp's
-/// scores parts(key, scores) makes p in place; their columns are keys from `key` on. Values are copied while scores are
-/// computed, the next keys while values are summed.
+/// Adds p·v to `out` for the block's queries, which begin at `first`, over `steps` key tiles; step s uses tile
+/// tile_of(s). parts(key, scores) replaces a warp's scores by p for the tile whose first column is key `key`. The
+/// values of a tile are copied while its scores are computed, the next keys while values are summed. All threads of the
+/// block call it.
 template <class Tiling, class Machine, class Task, class TileOf, class Parts>
-LYCEUM_DEVICE void add_values(const Machine& m, const Task& task, const HeadPlace& place, int first, int steps,
+LYCEUM_DEVICE void add_values(const Machine& m, const Task& task, const HeadIndices& indices, int first, int steps,
                               TileOf&& tile_of, Accumulators<Tiling::tiles, Tiling::dim>& out, Parts&& parts) {
   constexpr int dim = Tiling::dim, keys = Tiling::keys;
   const AttentionShape& shape = task.shape;
-  const auto load_keys = [&](int tile, const Rows<const bfloat16>& from, int step) {
+  const auto load_keys = [&](int tile, const StridedMatrix<const bfloat16>& from, int step) {
     load_tile<SwizzledTile<dim>, keys, Tiling::threads>(
         m, tile,
-        panel_of(from, place.sequence, shape.key_len, tile_of(step) * keys, place.kv_head, shape.head_dim,
+        panel_of(from, indices.sequence, shape.key_len, tile_of(step) * keys, indices.kv_head, shape.head_dim,
                  task.aligned));
   };
   load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(
       m, Tiling::q_tile,
-      panel_of(task.q, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned));
+      panel_of(task.q, indices.sequence, shape.query_len, first, indices.head, shape.head_dim, task.aligned));
   load_keys(Tiling::k_tile, task.k, 0);
 
   const int row = m.thread() / 32 * 16 * Tiling::tiles;
   for (int step = 0; step < steps; ++step) {
     m.wait();
-    m.sync();  // the keys are there; nobody reads the last values any more
+    m.sync();  // k of this step has arrived, and every warp is done with v of the step before
     load_keys(Tiling::v_tile, task.v, step);
     Accumulators<Tiling::tiles, keys> scores;
     multiply<dim>(m, Tiling::q_tile, row, Tiling::k_tile, scores);
     m.wait();
-    m.sync();  // the values are there; nobody reads these keys any more
+    m.sync();  // v of this step has arrived, and every warp is done with k of this step
     if (step + 1 < steps) load_keys(Tiling::k_tile, task.k, step + 1);
     parts(tile_of(step) * keys, scores);
     const Operand<Tiling::tiles, keys> p(m, scores);
@@ -202,26 +209,27 @@ LYCEUM_DEVICE void add_values(const Machine& m, const Task& task, const HeadPlac
   }
 }
 
-/// One block's part of AttentionForward: some queries of one head, over all keys that they see, in order.
+/// Computes out and log_sum_exp of one tile of queries of one head, over all keys that they see, in ascending order.
+/// One thread block per call.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void attention_forward(const Machine& m, const ForwardTask<bfloat16>& task,
                                      const BlockOrder::Block& block) {
   constexpr int keys = Tiling::keys;
-  const HeadPlace place = HeadPlace::of_query_head(task.shape, block.head);
-  const CausalOrder order = causal_order(task, place.sequence);
+  const HeadIndices indices = HeadIndices::of_query_head(task.shape, block.head);
+  const CausalOrder order = causal_order(task, indices.sequence);
   const int first = block.tile * Tiling::rows, row = m.thread() / 32 * 16 * Tiling::tiles;
   const int begin = order.first_tile(first, keys), steps = order.end_tile(first, Tiling::rows, keys) - begin;
   Accumulators<Tiling::tiles, Tiling::dim> out;
   out.clear();
   OnlineSoftmax<Tiling::tiles> softmax;
   const auto in_order = [=](int step) { return begin + step; };
-  add_values<Tiling>(m, task, place, first, steps, in_order, out,
+  add_values<Tiling>(m, task, indices, first, steps, in_order, out,
                      [&](int key, Accumulators<Tiling::tiles, keys>& scores) {
                        mask(order, first + row, key, m.thread() % 32, -__builtin_huge_valf(), scores);
                        softmax.step(m, task.scale * log2_of_e, scores);
                        softmax.rescale(out);
                      });
-  finish_rows<Tiling>(m, task, place, first, row, softmax, out);
+  finish_rows<Tiling>(m, task, indices, first, row, softmax, out);
 }
 
 }  // namespace lyceum::cuda

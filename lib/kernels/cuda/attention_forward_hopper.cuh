@@ -5,8 +5,9 @@
 
 namespace lyceum::cuda {
 
-/// Extents of the forward's tiles on Hopper: each of `groups` warpgroups holds 64 queries and walks over 128 keys at a
-/// time.
+/// Tile extents of the forward kernel on Hopper GPUs. Each of the block's `groups` warpgroups holds 64 queries and
+/// loops over the keys in tiles of 128. Shared memory holds the tile of q and two tiles each of k and v
+/// (double-buffered).
 template <int dim_, int groups_>
 struct HopperForwardTiling {
   static constexpr int dim = dim_, groups = groups_, tiles = 1, keys = 128;
@@ -15,12 +16,13 @@ struct HopperForwardTiling {
   using KeyTile = PanelTile<dim, keys>;
   static constexpr int q_tile = 0, k_tiles = QueryTile::tile_bytes, v_tiles = k_tiles + 2 * KeyTile::tile_bytes;
   static constexpr int shared_bytes = v_tiles + 2 * KeyTile::tile_bytes;
+  /// Shared-memory offsets of the tiles of a step.
   static constexpr LYCEUM_HOST_DEVICE int k_tile(int step) { return k_tiles + step % 2 * KeyTile::tile_bytes; }
   static constexpr LYCEUM_HOST_DEVICE int v_tile(int step) { return v_tiles + step % 2 * KeyTile::tile_bytes; }
 };
 
-/// attention_forward() with the products of warpgroups: while the tensor cores multiply probabilities by values, the
-/// softmax of the next scores is computed. [Shah et al. 2024]
+/// attention_forward() with warpgroup products: the softmax of the next tile's scores is computed while the tensor
+/// cores multiply this tile's probabilities by its values. [Shah et al. 2024]
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void attention_forward_hopper(const Machine& m, const ForwardTask<bfloat16>& task,
                                             const BlockOrder::Block& block) {
@@ -28,14 +30,14 @@ LYCEUM_DEVICE void attention_forward_hopper(const Machine& m, const ForwardTask<
   using QueryTile = typename Tiling::QueryTile;
   using KeyTile = typename Tiling::KeyTile;
   const AttentionShape& shape = task.shape;
-  const HeadPlace place = HeadPlace::of_query_head(shape, block.head);
-  const CausalOrder order = causal_order(task, place.sequence);
+  const HeadIndices indices = HeadIndices::of_query_head(shape, block.head);
+  const CausalOrder order = causal_order(task, indices.sequence);
   const int first = block.tile * Tiling::rows, row = m.thread() / 32 * 16, group_row = m.thread() / 128 * 64;
   const int begin = order.first_tile(first, keys), steps = order.end_tile(first, Tiling::rows, keys) - begin;
-  const auto load_keys = [&](int tile, const Rows<const bfloat16>& from, int step) {
+  const auto load_keys = [&](int tile, const StridedMatrix<const bfloat16>& from, int step) {
     load_tile<KeyTile, keys, Tiling::threads>(m, tile,
-                                              panel_of(from, place.sequence, shape.key_len, (begin + step) * keys,
-                                                       place.kv_head, shape.head_dim, task.aligned));
+                                              panel_of(from, indices.sequence, shape.key_len, (begin + step) * keys,
+                                                       indices.kv_head, shape.head_dim, task.aligned));
   };
   Accumulators<1, keys> scores;
   const auto begin_scores = [&](int step) {
@@ -51,7 +53,7 @@ LYCEUM_DEVICE void attention_forward_hopper(const Machine& m, const ForwardTask<
 
   load_tile<QueryTile, Tiling::rows, Tiling::threads>(
       m, Tiling::q_tile,
-      panel_of(task.q, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned));
+      panel_of(task.q, indices.sequence, shape.query_len, first, indices.head, shape.head_dim, task.aligned));
   load_keys(Tiling::k_tile(0), task.k, 0);
   m.wait();
   m.publish_copies();
@@ -65,7 +67,8 @@ LYCEUM_DEVICE void attention_forward_hopper(const Machine& m, const ForwardTask<
   for (int step = 0; step < steps; ++step) {
     m.wait();
     m.publish_copies();
-    m.sync();  // the next keys and these values are there; nobody reads these keys or the values before any more
+    // K of the next step and v of this one have arrived; all are done with k of this step and v of the one before.
+    m.sync();
     if (step + 1 == steps) break;
     if (step + 2 < steps) load_keys(Tiling::k_tile(step), task.k, step + 2);
     load_keys(Tiling::v_tile(step + 1), task.v, step + 1);
@@ -80,7 +83,7 @@ LYCEUM_DEVICE void attention_forward_hopper(const Machine& m, const ForwardTask<
   }
   begin_multiply_add<KeyTile>(m, p, Tiling::v_tile(steps - 1), out);
   m.template wait_products<0>(out);
-  finish_rows<Tiling>(m, task, place, first, row, softmax, out);
+  finish_rows<Tiling>(m, task, indices, first, row, softmax, out);
 }
 
 }  // namespace lyceum::cuda

@@ -6,7 +6,8 @@
 
 namespace lyceum::cuda {
 
-/// On plain cores, for any head dimension. BackwardTask's delta is there.
+/// Launches kernels without tensor cores, for any head dimension. For BackwardTask, delta must have been computed on
+/// the stream (run_delta()).
 template <class T>
 void run_plain(const CudaStream& stream, const ForwardTask<T>& task);
 template <class T>
@@ -16,11 +17,12 @@ void run_plain(const CudaStream& stream, const StickForwardTask<T>& task);
 template <class T>
 void run_plain(const CudaStream& stream, const StickBackwardTask<T>& task);
 
-/// delta = Σ_d out · d_out.
+/// Computes task.delta = Σ_d out · d_out.
 template <class T>
 void run_delta(const CudaStream& stream, const BackwardTask<T>& task);
 
-/// On tensor cores. Does nothing and returns false where there are none, or heads are too long for them.
+/// Launches the kernels for tensor cores. Returns false and launches nothing if heads are longer than max_tiled_dim, or
+/// if the build has no such kernels, as in the host stand-in of tests.
 bool run_on_tensor_cores(const CudaStream& stream, const ForwardTask<bfloat16>& task);
 bool run_on_tensor_cores(const CudaStream& stream, const BackwardTask<bfloat16>& task);
 bool run_on_tensor_cores(const CudaStream& stream, const StickForwardTask<bfloat16>& task);

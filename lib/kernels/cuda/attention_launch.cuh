@@ -5,8 +5,9 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/machine_hopper.cuh"
 
-// How the tensor cores' kernels of attention are launched: a Work says how many threads a block has, what one of them
-// does, run(machine, task, block), and whether on Hopper another kernel is launched instead (`not_on_hopper`).
+// Launches of the tensor core kernels of attention. A Work type has `Task` (the kernel's parameter), `threads` (per
+// block), run(machine, task, block), which computes one block's part, and `not_on_hopper`, which is true if Hopper GPUs
+// use another kernel for the same task.
 
 namespace lyceum::cuda {
 
@@ -16,18 +17,19 @@ inline constexpr bool compiles_for_hopper = true;
 inline constexpr bool compiles_for_hopper = false;
 #endif
 
+/// Kernel for tensor cores of compute capability 8.0. One thread block per block of `order`.
 template <class Work>
 __global__ void __launch_bounds__(Work::threads)
     attention_kernel(const __grid_constant__ typename Work::Task task, const __grid_constant__ BlockOrder order) {
   if constexpr (Work::not_on_hopper && compiles_for_hopper) {
-    __trap();  // then it is a hopper_attention_kernel that is launched
+    __trap();  // on Hopper, hopper_attention_kernel is launched instead
   } else {
     Work::run(Machine(launched_shared()), task, order.at(blockIdx.x));
   }
 }
 
-/// Of Hopper GPUs; launched nowhere else. That a multiprocessor has one block at least is what ptxas needs to be told
-/// to move registers between warpgroups.
+/// Kernel for Hopper GPUs (sm_90a) only. The second argument of __launch_bounds__, at least one block per
+/// multiprocessor, is there because ptxas ignores setmaxnreg without it.
 template <class Work>
 __global__ void __launch_bounds__(Work::threads, 1)
     hopper_attention_kernel(const __grid_constant__ typename Work::Task task,
@@ -39,6 +41,7 @@ __global__ void __launch_bounds__(Work::threads, 1)
 #endif
 }
 
+/// Launches `kernel` with one thread block per block of `order`. Throws an Error if these are too many for a launch.
 template <class Task>
 void start_blocks(const CudaStream& stream, const char* name, void (*kernel)(Task, BlockOrder), int threads,
                   int shared_bytes, const Task& task, const BlockOrder& order) {

@@ -1,21 +1,22 @@
 #include "kernels/cuda/attention_kernels.cuh"
 #include "kernels/cuda/attention_rows.cuh"
 
-// Attention on plain cores: for double, which gradient checks use, for float, for heads longer than the tensor cores'
-// tiles, and as what these are compared with.
+// Attention without tensor cores. It is used for double (gradient checks), for float, for heads longer than the tensor
+// cores' tiles, and as the reference in tests of the tensor core kernels.
 
 namespace lyceum::cuda {
 
 namespace {
 
-/// A query's row of out. A NaN is ignored by the maximum and comes out of the exponentials.
+/// Computes one row of out per warp, with an online softmax over 32 keys at a time. The maximum ignores a NaN, which
+/// then propagates through the exponentials.
 template <class T>
 __global__ void __launch_bounds__(plain_threads) forward_kernel(ForwardTask<T> task, std::int64_t rows) {
   using A = Accumulator<T>;
   const std::int64_t dim = task.shape.head_dim;
   const WarpRow<A> warp(dim);
   if (warp.index >= rows) return;
-  const QueryPlace at(task, warp.index);
+  const QueryRow at(task, warp.index);
   const A nothing = -std::numeric_limits<A>::infinity();
   A largest = nothing, sum = 0;
   for (std::int64_t key = at.begin; key < at.end; key += warp_size) {
@@ -40,7 +41,7 @@ __global__ void __launch_bounds__(plain_threads) forward_kernel(ForwardTask<T> t
   if (warp.lane == 0) *task.log_sum_exp.at(at.row, at.head) = largest + log(sum);
 }
 
-/// One row and head of delta.
+/// Computes delta of one row and head per warp.
 template <class T>
 __global__ void __launch_bounds__(plain_threads) delta_kernel(BackwardTask<T> task, std::int64_t rows) {
   const std::int64_t index = std::int64_t{blockIdx.x} * plain_warps + threadIdx.x / warp_size,
@@ -69,14 +70,14 @@ struct Gradient {
   }
 };
 
-/// A query's row of dq.
+/// Computes one row of dq per warp.
 template <class T>
 __global__ void __launch_bounds__(plain_threads) dq_kernel(BackwardTask<T> task, std::int64_t rows) {
   using A = Accumulator<T>;
   const std::int64_t dim = task.shape.head_dim;
   const WarpRow<A> warp(dim);
   if (warp.index >= rows) return;
-  const QueryPlace at(task, warp.index);
+  const QueryRow at(task, warp.index);
   for (std::int64_t key = at.begin; key < at.end; key += warp_size) {
     const int count = lanes_for(key, at.end);
     if (warp.lane < count) {
@@ -91,7 +92,7 @@ __global__ void __launch_bounds__(plain_threads) dq_kernel(BackwardTask<T> task,
   }
 }
 
-/// A key's rows of dk and dv.
+/// Computes one row of dk and dv per warp.
 template <class T>
 __global__ void __launch_bounds__(plain_threads) dkv_kernel(BackwardTask<T> task, std::int64_t rows) {
   using A = Accumulator<T>;

@@ -8,20 +8,21 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"
 
-// What the plain kernels of attention share: any element type and any head dimension, a warp for each row of the
-// result.
+// Shared parts of the plain attention kernels (no tensor cores). They support every element type and head dimension.
+// One warp computes one row of the result.
 
 namespace lyceum::cuda {
 
 inline constexpr int plain_warps = 4, plain_threads = plain_warps * warp_size;
 
-/// A warp's row of the result and its shared memory: a number or two of each lane, and sums of a head's columns.
+/// The row of the result that a warp computes, and the warp's part of dynamic shared memory: one or two numbers per
+/// lane, and two rows of sums over a head's columns, which begin as zeros.
 template <class A>
 struct WarpRow {
   std::int64_t index;
   int lane;
   A *first, *second;     // [warp_size]
-  A *sums, *other_sums;  // [dim]; each lane has its own columns
+  A *sums, *other_sums;  // [dim]; lane l owns columns l, l + 32, …
 
   __device__ explicit WarpRow(std::int64_t dim)
       : index(std::int64_t{blockIdx.x} * plain_warps + threadIdx.x / warp_size), lane(threadIdx.x % warp_size) {
@@ -31,9 +32,11 @@ struct WarpRow {
     other_sums = sums + dim;
     for (std::int64_t d = lane; d < dim; d += warp_size) sums[d] = other_sums[d] = 0;
   }
+  /// Number of elements of shared memory per warp.
   __host__ __device__ static std::int64_t size(std::int64_t dim) { return 2 * warp_size + 2 * dim; }
 };
 
+/// Returns Σ a[d] · b[d] over `count` elements, computed by one thread.
 template <class T>
 __device__ Accumulator<T> dot(const T* a, const T* b, std::int64_t count) {
   Accumulator<T> sum = 0;
@@ -41,17 +44,17 @@ __device__ Accumulator<T> dot(const T* a, const T* b, std::int64_t count) {
   return sum;
 }
 
-/// How many of [first, end) the lanes of a warp take at once.
+/// Number of elements of [first, end) that the lanes of a warp process at once, at most 32.
 __device__ inline int lanes_for(std::int64_t first, std::int64_t end) {
   return static_cast<int>(end - first < warp_size ? end - first : warp_size);
 }
 
-/// A query's row: the row of its sequence's first key, its key head's first column, and the keys [begin, end) that it
-/// sees.
-struct QueryPlace {
+/// The position of row `index` of a result over queries and heads: its row and head, the row of its sequence's first
+/// key, the first column of its key head, and the keys [begin, end) that the query sees.
+struct QueryRow {
   std::int64_t row, head, first_key, col, begin, end;
   template <class Task>
-  __device__ QueryPlace(const Task& task, std::int64_t index) {
+  __device__ QueryRow(const Task& task, std::int64_t index) {
     const AttentionShape& shape = task.shape;
     row = index / shape.heads;
     head = index % shape.heads;
@@ -65,7 +68,7 @@ struct QueryPlace {
   }
 };
 
-/// The queries [begin, end) of its sequence that see a key.
+/// The queries [begin, end) of a sequence that see key `key`.
 struct SeeingQueries {
   std::int64_t begin, end;
   template <class Task>
@@ -76,9 +79,10 @@ struct SeeingQueries {
   }
 };
 
-/// sums = shrink · sums + Σ_j first[j] · row j of `rows`, for the head's columns from `col` on; `count` rows.
+/// warp.sums = shrink · sums + Σ_j first[j] · row (row + j) of `rows`, over `count` rows and the head's columns from
+/// `col` on.
 template <class T>
-__device__ void add_rows(const WarpRow<Accumulator<T>>& warp, const Rows<const T>& rows, std::int64_t row,
+__device__ void add_rows(const WarpRow<Accumulator<T>>& warp, const StridedMatrix<const T>& rows, std::int64_t row,
                          std::int64_t col, int count, std::int64_t dim, Accumulator<T> shrink = 1) {
   for (std::int64_t d = warp.lane; d < dim; d += warp_size) {
     Accumulator<T> total = warp.sums[d] * shrink;
@@ -87,7 +91,8 @@ __device__ void add_rows(const WarpRow<Accumulator<T>>& warp, const Rows<const T
   }
 }
 
-/// dv and dk of a warp's key: sums += Σ_j first[j] · row j of d_out, other_sums += Σ_j second[j] · row j of q.
+/// Adds queries to dv and dk of a warp's key: sums += Σ_j first[j] · row j of d_out, other_sums += Σ_j second[j] · row
+/// j of q.
 template <class Task>
 __device__ void add_queries(const WarpRow<decltype(Task::scale)>& warp, const Task& task, std::int64_t row,
                             std::int64_t head, int count) {
@@ -103,7 +108,7 @@ __device__ void add_queries(const WarpRow<decltype(Task::scale)>& warp, const Ta
   }
 }
 
-/// What add_queries() made, as the key's rows of dv and dk.
+/// Writes the sums of add_queries() to the key's rows of dv and dk.
 template <class Task>
 __device__ void write_key(const WarpRow<decltype(Task::scale)>& warp, const Task& task, std::int64_t row,
                           std::int64_t kv_head) {
@@ -115,7 +120,8 @@ __device__ void write_key(const WarpRow<decltype(Task::scale)>& warp, const Task
   }
 }
 
-/// A warp for each of `rows`.
+/// Launches `kernel` with one warp per row, in blocks of plain_warps warps with `shared` bytes of dynamic shared
+/// memory.
 template <class Task>
 void start_rows(const CudaStream& stream, const char* name, void (*kernel)(Task, std::int64_t), std::int64_t rows,
                 std::size_t shared, const Task& task) {
@@ -124,6 +130,7 @@ void start_rows(const CudaStream& stream, const char* name, void (*kernel)(Task,
   start_shared(stream, name, kernel, static_cast<unsigned>(blocks), plain_threads, shared, task, rows);
 }
 
+/// Bytes of dynamic shared memory per thread block for its WarpRows.
 template <class T>
 std::size_t warp_row_bytes(const AttentionShape& shape) {
   return plain_warps * static_cast<std::size_t>(WarpRow<Accumulator<T>>::size(shape.head_dim)) * sizeof(Accumulator<T>);

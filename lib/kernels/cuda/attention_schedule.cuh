@@ -6,17 +6,20 @@
 
 namespace lyceum::cuda {
 
-/// Which (head of a sequence, tile of rows) a block of a launch works on. Heads come in sections whose keys and values
-/// fit into the L2 cache together. Within a section the tile with most work goes first in all heads, so that the last
-/// blocks to run are short ones; or the last tile where blocks wait for those that start before them.
+/// Maps a block index of a launch to a head of a sequence and a tile of rows. Heads are grouped into sections whose
+/// keys and values fit into the L2 cache together. Within a section, the tile with the most work comes first for all
+/// heads, so that the last blocks to run are short. If blocks wait for other blocks (later_keys_first()), the last tile
+/// comes first.
 struct BlockOrder {
-  std::int64_t heads, tiles;  // heads of all sequences; tiles of a head
-  std::int64_t section;       // heads of a section
-  bool last_tile_first;       // the last queries see most keys, the first keys are seen by most queries
+  std::int64_t heads, tiles;  // over all sequences; per head
+  std::int64_t section;       // heads per section
+  bool last_tile_first;       // the last queries see the most keys; the first keys are seen by the most queries
 
+  /// A head, counting those of all sequences, and a tile of its rows.
   struct Block {
     int head, tile;
   };
+  /// Number of thread blocks, and the work of the one with index `index`.
   LYCEUM_HOST_DEVICE std::int64_t blocks() const { return heads * tiles; }
   LYCEUM_HOST_DEVICE Block at(std::int64_t index) const {
     const std::int64_t first = index / (section * tiles) * section;
@@ -26,29 +29,29 @@ struct BlockOrder {
   }
 };
 
-/// Causal order between the queries of a sequence and its keys, of which the last `queries` are the queries' own, and
-/// between those of one document where the sequence is made of several.
+/// Causal order between the queries of a sequence and its keys: the queries are the last `queries` of `keys` positions.
+/// If the sequence consists of several documents, a query sees only keys of the same document.
 struct CausalOrder {
   int queries, keys;
-  const std::int32_t* first_keys;  // of the sequence's queries, see FirstKeys; null: 0 for all
-  /// Keys [first_key(query), seen(query)) influence the query. Also for rows that pad the last tile.
+  const std::int32_t* first_keys;  // [queries] of this sequence, see FirstKeys; null: 0 for all
+  /// The query sees keys [first_key(query), seen(query)). Both also accept rows that pad the last tile.
   LYCEUM_HOST_DEVICE int first_key(int query) const {
     return first_keys ? first_keys[query < queries ? query : queries - 1] : 0;
   }
   LYCEUM_HOST_DEVICE int seen(int query) const { return keys - queries + query + 1; }
-  /// The first tile of `tile` keys that the queries from `first` on see something of.
+  /// Index of the first tile, of `tile` keys, that any query from `first` on sees part of.
   LYCEUM_HOST_DEVICE int first_tile(int first, int tile) const { return first_key(first) / tile; }
-  /// The end of the tiles of `tile` keys that the queries [first, first + rows) see something of.
+  /// End index of the tiles of `tile` keys that any of the queries [first, first + rows) sees part of.
   LYCEUM_HOST_DEVICE int end_tile(int first, int rows, int tile) const {
     const int last = (first + rows < queries ? first + rows : queries) - 1;
     return (seen(last) + tile - 1) / tile;
   }
-  /// The first query that sees a key at or after `key`.
+  /// The first query that is not earlier than `key`.
   LYCEUM_HOST_DEVICE int first_query(int key) const {
     const int query = key - (keys - queries);
     return query < 0 ? 0 : query;
   }
-  /// The end of the queries whose documents begin at `key` or before: no later one sees it.
+  /// End of the queries that may see `key`: documents of later queries begin after it.
   LYCEUM_HOST_DEVICE int end_query(int key) const {
     if (!first_keys) return queries;
     int low = 0, high = queries;
@@ -62,9 +65,9 @@ struct CausalOrder {
     }
     return low;
   }
-  /// Whether some query at or after `query` does not see some of the keys before `end`, which come after it.
+  /// True if some key before `end` is later than some query at or after `query`, so that a causal mask is needed.
   LYCEUM_HOST_DEVICE bool crosses(int query, int end) const { return end > seen(query); }
-  /// Whether some query before `end` does not see `key`, of a document before its own.
+  /// True if `key` is in a document before that of some query before `end`, so that a document mask is needed.
   LYCEUM_HOST_DEVICE bool hides(int end, int key) const { return first_key(end - 1) > key; }
 };
 

@@ -8,48 +8,50 @@ namespace lyceum::cuda {
 
 inline constexpr float log2_of_e = 1.4426950408889634f;
 
-/// A matrix as a kernel sees it.
+/// A row-major matrix as a kernel parameter: address and row stride in elements, without extents.
 template <class T>
-struct Rows {
+struct StridedMatrix {
   T* data;
   std::int64_t stride;
-  Rows(const Matrix<T>& matrix) : data(matrix.data), stride(matrix.stride) {}  // NOLINT: the same view
-  Rows(T* data, std::int64_t stride) : data(data), stride(stride) {}
+  StridedMatrix(const Matrix<T>& matrix) : data(matrix.data), stride(matrix.stride) {}  // NOLINT: implicit by design
+  StridedMatrix(T* data, std::int64_t stride) : data(data), stride(stride) {}
   LYCEUM_HOST_DEVICE T* at(std::int64_t row, std::int64_t col) const { return data + row * stride + col; }
 };
 
-/// AttentionForward in device memory.
+/// The fields of AttentionForward as a kernel parameter. Pointers are to device memory.
 template <class T>
 struct ForwardTask {
   AttentionShape shape;
-  Rows<const T> q, k, v;
-  Rows<T> out;
-  Rows<Accumulator<T>> log_sum_exp;
+  StridedMatrix<const T> q, k, v;
+  StridedMatrix<T> out;
+  StridedMatrix<Accumulator<T>> log_sum_exp;
   Accumulator<T> scale;
   const std::int32_t* first_keys;  // see FirstKeys; null: 0 for all
-  bool aligned;  // all rows of q, k, v, out begin at multiples of 16 bytes, and heads are whole chunks
+  bool aligned;  // all rows of q, k, v, out begin at multiples of 16 bytes, and head_dim is a multiple of 8
 };
 
-/// AttentionBackward in device memory.
+/// The fields of AttentionBackward as a kernel parameter.
 template <class T>
 struct BackwardTask {
   AttentionShape shape;
-  Rows<const T> q, k, v, out, d_out;
-  Rows<const Accumulator<T>> log_sum_exp;
-  Rows<Accumulator<T>> delta;  // [sequences · query_len, heads]: Σ_d out · d_out
-  Rows<T> dq, dk, dv;
+  StridedMatrix<const T> q, k, v, out, d_out;
+  StridedMatrix<const Accumulator<T>> log_sum_exp;
+  StridedMatrix<Accumulator<T>> delta;  // [sequences · query_len, heads]: Σ_d out · d_out
+  StridedMatrix<T> dq, dk, dv;
   Accumulator<T> scale;
+  // See ForwardTask for first_keys and aligned
   const std::int32_t* first_keys;
   bool aligned;
 };
 
-/// Whether a matrix's rows begin at multiples of 16 bytes.
+/// True if all rows of a matrix of 16-bit elements begin at multiples of 16 bytes.
 template <class T>
 bool rows_aligned(const Matrix<T>& matrix) {
   return reinterpret_cast<std::uintptr_t>(matrix.data) % 16 == 0 && matrix.stride % 8 == 0;
 }
 
-/// Whether rows of an attention's matrices begin at multiples of 16 bytes, and heads are whole chunks.
+/// True if rows of all matrices begin at multiples of 16 bytes and head_dim is a multiple of 8, so that rows of heads
+/// are whole 16-byte chunks.
 template <class Attention>
 bool forward_aligned(const Attention& a) {
   return a.shape.head_dim % 8 == 0 && rows_aligned(a.q) && rows_aligned(a.k) && rows_aligned(a.v) &&
@@ -61,7 +63,7 @@ bool backward_aligned(const Attention& a) {
          rows_aligned(a.d_out) && rows_aligned(a.dq) && rows_aligned(a.dk) && rows_aligned(a.dv);
 }
 
-/// `a` as the kernels of any element type take it.
+/// Returns the kernel parameter for `a`.
 template <class T>
 ForwardTask<T> task_of(const AttentionForward<T>& a) {
   return {
@@ -69,7 +71,8 @@ ForwardTask<T> task_of(const AttentionForward<T>& a) {
       forward_aligned(a)};
 }
 
-/// `delta`: memory for delta_size(a.shape) numbers.
+/// Returns the kernel parameter for `a`. `delta` is scratch memory of delta_size(a.shape) elements, which the caller
+/// owns.
 template <class T>
 BackwardTask<T> task_of(const AttentionBackward<T>& a, Accumulator<T>* delta) {
   return {a.shape,
@@ -87,19 +90,20 @@ BackwardTask<T> task_of(const AttentionBackward<T>& a, Accumulator<T>* delta) {
           a.first_keys.data(),
           backward_aligned(a)};
 }
+/// Number of elements of BackwardTask::delta, which is also the number of rows over all query heads.
 inline std::int64_t delta_size(const AttentionShape& shape) { return shape.sequences * shape.query_len * shape.heads; }
 
-/// Which columns of a sequence's rows a query head has.
-struct HeadPlace {
+/// The sequence, query head and key head of a block.
+struct HeadIndices {
   int sequence, head, kv_head;
   /// `index` counts the query heads of all sequences.
-  LYCEUM_HOST_DEVICE static HeadPlace of_query_head(const AttentionShape& shape, int index) {
+  LYCEUM_HOST_DEVICE static HeadIndices of_query_head(const AttentionShape& shape, int index) {
     const int heads = static_cast<int>(shape.heads), head = index % heads;
     return {index / heads, head, head / (heads / static_cast<int>(shape.kv_heads))};
   }
 };
 
-/// Of one sequence.
+/// Returns the causal order of one sequence of the task.
 template <class Task>
 LYCEUM_HOST_DEVICE CausalOrder causal_order(const Task& task, std::int64_t sequence) {
   const AttentionShape& shape = task.shape;
@@ -107,9 +111,10 @@ LYCEUM_HOST_DEVICE CausalOrder causal_order(const Task& task, std::int64_t seque
           task.first_keys ? task.first_keys + sequence * shape.query_len : nullptr};
 }
 
-/// Rows [first, sequence's end) of a head's columns; `length` rows a sequence.
+/// Returns rows [first, length) of one sequence, restricted to the columns of one head. Each sequence has `length`
+/// rows.
 template <class T>
-LYCEUM_DEVICE Panel<T> panel_of(const Rows<T>& matrix, int sequence, std::int64_t length, int first, int head,
+LYCEUM_DEVICE Panel<T> panel_of(const StridedMatrix<T>& matrix, int sequence, std::int64_t length, int first, int head,
                                 std::int64_t head_dim, bool aligned) {
   return {matrix.at(sequence * length + first, head * head_dim), matrix.stride, static_cast<int>(length) - first,
           static_cast<int>(head_dim), aligned};

@@ -9,7 +9,7 @@ namespace {
 constexpr int balance_threads = 512, balance_warps = balance_threads / warp_size;
 
 struct Losses {
-  double expert, device, squares, entropies, of_mean;  // of_mean: H(P)
+  double expert, device, squares, entropies, of_mean;  // of_mean: entropy of the mean probability, H(P)
 
   __device__ void operator+=(const Losses& other) {
     expert += other.expert;
@@ -20,8 +20,9 @@ struct Losses {
   }
 };
 
-/// H(P) of one sequence, the same in all lanes, and its slopes −(log P + 1) / T; 0 for a P of 0, which no token gives a
-/// probability.
+/// Returns H(P) of sequence s, the same in all lanes, and writes its slopes −(log P + 1) / T. The slope is 0 if P is 0,
+/// since then no token gives that expert any probability. All lanes of a warp must call it. `counted` is the number of
+/// sequences whose probabilities row s sums.
 __device__ double entropy_of_mean(const BalanceLosses& balance, std::int64_t s, double counted) {
   const auto tokens = static_cast<double>(balance.seq_len);
   double entropy = 0;
@@ -33,7 +34,8 @@ __device__ double entropy_of_mean(const BalanceLosses& balance, std::int64_t s, 
   return join_warp(entropy, Sum{});
 }
 
-/// Adds the losses of one sequence, without their factors, and writes its slopes: a warp's work.
+/// Adds the losses of sequence s, without their factors, to `losses`, and writes its slopes. All lanes of a warp must
+/// call it.
 __device__ void add_sequence(const BalanceLosses& balance, std::int64_t s, Losses& losses) {
   const std::int64_t experts = balance.count.cols;
   const auto tokens = static_cast<double>(balance.seq_len);
@@ -66,7 +68,7 @@ __device__ void add_sequence(const BalanceLosses& balance, std::int64_t s, Losse
   if (balance.probability.cols > 0) losses.of_mean += entropy_of_mean(balance, s, counted);
 }
 
-/// One block, a warp a sequence.
+/// One thread block; each of its warps processes every balance_warps-th sequence.
 __global__ void __launch_bounds__(balance_threads) balance_losses(BalanceLosses balance) {
   __shared__ Losses of_warp[balance_warps];
   const int warp = static_cast<int>(threadIdx.x) / warp_size;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int balance_bias_threads = 256;
 
-/// One block: its threads add up all counts, which are whole numbers, then a thread an expert.
+/// One thread block. Its threads first sum all counts, which are integers, then each updates the biases of its experts.
 template <class A>
 __global__ void __launch_bounds__(balance_bias_threads) balance_bias(BalanceBias<A> balance) {
   __shared__ unsigned long long all;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int bias_threads = 256;
 
-/// A block a row.
+/// One thread block per row, in a grid-stride loop.
 template <int width, class T>
 __global__ void __launch_bounds__(bias_threads) add_bias(AddBias<T> add) {
   for (std::int64_t r = blockIdx.x; r < add.y.rows; r += gridDim.x) {

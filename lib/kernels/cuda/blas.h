@@ -11,8 +11,8 @@
 
 namespace lyceum {
 
-/// cuBLASLt of one stream: handle, workspace, and the algorithm of each shape, kept with the stream (CudaStream::keep).
-/// No algorithm splits a sum over blocks, so that the order of summation is fixed.
+/// cuBLASLt of one stream: handle, workspace, and the algorithm chosen for each shape. Stored in the stream
+/// (CudaStream::keep). No algorithm splits a sum over blocks, so the order of summation is fixed.
 class Blas {
  public:
   Blas();
@@ -20,20 +20,23 @@ class Blas {
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
 
-  // See gemm_choice.h.
+  // Selection of algorithms, see gemm_choice.h.
   void set_choosing(GemmChoosing choosing);
   const GemmChoices& choices() const { return choices_; }
   void pin(const GemmChoices& choices);
 
+  /// Computes the product. Throws an Error if extents do not fit or no algorithm with a fixed order of summation
+  /// exists.
   template <class T, class Out>
   void multiply(const CudaStream& stream, const Gemm<T, Out>& gemm);
-  /// The sum over k in the parts of cut_sum(), each with memory of its own, then added up in order. op(a) may have
-  /// several times `height` rows: blocks that are added up as well, of which c has the first rows.
+  /// Computes the product with its sum over k split as cut_sum() says: each part goes to its own memory, then the parts
+  /// are added in order. op(a) may have several times `height` rows: the blocks of `height` rows of the result are
+  /// added up as well, and c receives the first c.rows rows of that sum.
   template <class T>
   void multiply_in_parts(const CudaStream& stream, const Gemm<T, float>& gemm, std::int64_t height);
 
  private:
-  /// Descriptions of the operation and its matrices, and the chosen algorithm.
+  /// Descriptors of one shape's operation and matrices, and its chosen algorithm.
   struct Plan;
   struct Operands {
     const void *a, *b;
@@ -42,11 +45,13 @@ class Blas {
 
   template <class T, class Out>
   void multiply_batch(const CudaStream& stream, const Gemm<T, Out>& gemm, std::int32_t batch);
+  /// Returns the plan of a shape, with the pinned, the timed or the proposed algorithm.
   std::shared_ptr<Plan> make_plan(const CudaStream& stream, const GemmShape& shape, const Operands& operands);
   std::size_t time(const CudaStream& stream, const Plan& plan, std::span<const cublasLtMatmulAlgo_t> proposals,
                    Operands operands) const;
   void execute(const CudaStream& stream, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm,
                const Operands& operands) const;
+  /// Returns the workspace, which the first call allocates.
   std::byte* workspace(const CudaStream& stream);
 
   cublasLtHandle_t handle_ = nullptr;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int block_threads = 128;
 
-/// A block a row, a thread an element of it.
+/// One thread block per row of x, one thread per element of y.
 template <class T>
 __global__ void __launch_bounds__(block_threads) multiply_blocks(BlockDiagonal<T> product, BlockPlaces places) {
   for (std::int64_t t = blockIdx.x; t < product.x.rows; t += gridDim.x) {
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(block_threads) multiply_blocks(BlockDiagonal<T
   }
 }
 
-/// A block a block of the matrix, a thread an element of it, which it adds up row by row.
+/// One thread block per block of the matrix, one thread per element of that block; it sums over the rows in order.
 template <class T>
 __global__ void __launch_bounds__(block_threads)
     add_block_gradients(BlockDiagonalWeightGrad<T> grad, BlockPlaces places) {

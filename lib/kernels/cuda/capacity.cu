@@ -9,10 +9,11 @@ namespace {
 
 constexpr int capacity_threads = 128;
 
-/// A block some ranks of choices and experts of one sequence: a thread walks down its tokens for one of each.
+/// The work of one thread: the tokens of one sequence (blockIdx.x) and one pair of choice rank j and expert (by
+/// blockIdx.y and threadIdx.x), which it visits in order.
 template <class Choices>
 struct Walk {
-  std::int64_t sequence, j, expert, begin, end;  // begin, end: rows of the run
+  std::int64_t sequence, j, expert, begin, end;  // begin, end: rows of the sequence's tokens that are present here
 
   __device__ explicit Walk(const Choices& of) : sequence(blockIdx.x) {
     const std::int64_t at = static_cast<std::int64_t>(blockIdx.y) * capacity_threads + threadIdx.x;
@@ -22,7 +23,8 @@ struct Walk {
     end = here(of, (sequence + 1) * of.seq_len - of.first);
   }
   __device__ static std::int64_t here(const Choices& of, std::int64_t row) {
-    return row < 0 ? 0 : row < of.index.rows ? row : of.index.rows;
+    if (row < 0) return 0;
+    return row < of.index.rows ? row : of.index.rows;
   }
 };
 
@@ -38,7 +40,7 @@ __global__ void __launch_bounds__(capacity_threads) drop_choices(DropChoices dro
   const Walk<DropChoices> walk(drop);
   const std::int64_t k = drop.index.cols, capacity = capacity_of(drop);
   if (walk.j >= k) return;
-  std::int64_t before = 0;  // choices of the expert that come first
+  std::int64_t before = 0;  // choices of the expert that take precedence
   for (std::int64_t j = 0; j <= walk.j; ++j) {
     const std::int64_t ranks = j < walk.j ? drop.ranks : drop.rank;
     for (std::int64_t rank = 0; rank < ranks; ++rank) {
@@ -54,7 +56,7 @@ __global__ void __launch_bounds__(capacity_threads) drop_choices(DropChoices dro
     drop.kept.row(t)[walk.j] = full ? -1 : chosen;
     dropped += full;
   }
-  // Whole numbers are added: their sums do not depend on the order.
+  // Adding integers atomically gives the same sum in any order.
   if (dropped && drop.dropped.rows > 0) {
     atomicAdd(reinterpret_cast<unsigned long long*>(drop.dropped.row(walk.j) + walk.expert), dropped);
   }

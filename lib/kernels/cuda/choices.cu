@@ -10,7 +10,7 @@ namespace {
 
 constexpr int choice_threads = 256;
 
-/// A thread a token.
+/// One thread per token, in a grid-stride loop.
 __global__ void __launch_bounds__(choice_threads) map_choices(MapChoices map, IndexCheck index) {
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * choice_threads, k = map.index.cols;
   for (std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * choice_threads + threadIdx.x; t < map.index.rows;
@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(choice_threads) map_choices(MapChoices map, In
   }
 }
 
-/// A block a place. Sums of integers: no order matters.
+/// One thread block per entry of map.count. Counts are integers, so their order does not matter.
 __global__ void __launch_bounds__(choice_threads) count_places(MapChoices map, IndexCheck index, IndexCheck place) {
   const std::int64_t pairs = map.index.size(), k = map.index.cols, wanted = blockIdx.x;
   std::int64_t count = 0;

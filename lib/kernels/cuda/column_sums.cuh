@@ -13,11 +13,12 @@
 namespace lyceum {
 
 constexpr int column_threads = 256, column_warps = column_threads / warp_size;
-/// Rows that one partial sum covers, whatever the GPU.
+/// Number of rows per partial sum. It does not depend on the GPU, so neither does the order of summation.
 constexpr std::int64_t column_chunk = 256;
 
-/// partial[chunk, c] = Σ of the terms of the chunk's rows. A block has a warp's packs of columns; warp w adds up every
-/// warps-th row from w on, then the warps' sums are added in order.
+/// partial[chunk, c] = Σ of the terms of the chunk's rows in column c. One thread block per chunk and per warp_size
+/// packs of columns. Warp w sums every column_warps-th row of the chunk, from row w on; then the warps' sums are added
+/// in order.
 template <int width, class A, class Terms>
 __global__ void __launch_bounds__(column_threads)
     sum_column_chunks(Terms terms, std::int64_t rows, std::int64_t cols, A* partial) {
@@ -38,6 +39,7 @@ __global__ void __launch_bounds__(column_threads)
   }
 }
 
+/// Adds the partial sums of all chunks to `sums`, in order. One thread per column.
 template <class A>
 __global__ void __launch_bounds__(column_threads)
     add_column_chunks(const A* partial, std::int64_t chunks, std::span<A> sums) {
@@ -49,8 +51,9 @@ __global__ void __launch_bounds__(column_threads)
   sums[c] = sum;
 }
 
-/// sums += Σ of what terms.add_row(r, c, sum) adds, over all rows r, to the columns of the pack that begins at c, in a
-/// fixed order. Packs of `width` must divide the columns.
+/// Adds to sums[c], for every column c, the terms of all rows, in a fixed order. terms.add_row(r, c, sum) must add the
+/// terms of row r for the pack of `width` columns that begins at c to sum[0 … width). The number of columns must be a
+/// multiple of `width`. Throws an Error if there are more than 65,535 chunks of rows.
 template <int width, class A, class Terms>
 void add_column_sums(const CudaStream& stream, std::string_view kernel, std::int64_t rows, std::span<A> sums,
                      const Terms& terms) {

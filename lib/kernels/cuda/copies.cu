@@ -9,7 +9,7 @@ namespace {
 
 constexpr int copy_threads = 128;
 
-/// A block a token.
+/// One thread block per token, in a grid-stride loop.
 template <class T>
 __global__ void __launch_bounds__(copy_threads) copy_rows(CopyRows<T> copy) {
   using A = Accumulator<T>;

@@ -9,13 +9,14 @@ namespace {
 
 constexpr int loss_threads = 256;
 
-/// Of some logits: the largest number m and Σ exp(x − m). Nothing above −∞: the sum is 0. A NaN or +∞ makes it NaN.
+/// The maximum m of some logits and Σ exp(x − m). If no logit is above −∞, the sum is 0. If one is NaN or +∞, it is
+/// NaN.
 template <class A>
 struct ExpSum {
   A largest, sum;
 };
 
-/// exp_sum(x) of the numbers of one more pack.
+/// Adds the logits of a pack.
 template <int width, class T>
 __device__ void add_pack(ExpSum<Accumulator<T>>& of, const Pack<T, width>& pack) {
   using A = Accumulator<T>;
@@ -27,13 +28,13 @@ __device__ void add_pack(ExpSum<Accumulator<T>>& of, const Pack<T, width>& pack)
   for (int e = 0; e < width; ++e) of.sum += std::exp(widen(pack[e]) - shift);
 }
 
-/// Both sums brought to the larger number; a part without numbers has −∞ and adds nothing.
+/// Returns the sum relative to `largest` instead of of.largest. If there was no logit (maximum −∞), the sum is 0.
 template <class A>
 __device__ A rescaled(const ExpSum<A>& of, A largest) {
   return of.largest == largest ? of.sum : of.sum * std::exp(of.largest - largest);
 }
 
-/// The ExpSum of a row, the same in every thread.
+/// Returns the ExpSum of a row of `cols` logits, the same in every thread of the block. All threads must call it.
 template <int width, class T>
 __device__ ExpSum<Accumulator<T>> exp_sum(const T* logits, std::int64_t cols) {
   using A = Accumulator<T>;

@@ -1,5 +1,5 @@
-// The functions of cuBLASLt that are called anywhere, passed on to the library, which the first call loads: to load it
-// takes a process 0.1 s and 200 MB, for which those that compute on a CPU have no use.
+// Definitions of the cuBLASLt functions that Lyceum calls. Each forwards to the library, which the first call loads:
+// loading takes 0.1 s and 200 MB, which processes that compute on a CPU should not pay for.
 #include <cublasLt.h>
 #include <dlfcn.h>
 

@@ -16,7 +16,7 @@ namespace lyceum {
 constexpr int warp_size = 32;
 constexpr unsigned whole_warp = 0xffffffffu;
 
-/// Elements of T as what sums are kept in, and back, rounded to nearest even.
+/// widen() converts an element to the type that sums are kept in; narrow() converts back, rounding to nearest even.
 __device__ inline float widen(bfloat16 value) { return __uint_as_float(static_cast<unsigned>(value.bits) << 16); }
 __device__ inline float widen(float value) { return value; }
 __device__ inline double widen(double value) { return value; }
@@ -32,13 +32,14 @@ __device__ T narrow(Accumulator<T> value) {
   }
 }
 
-/// The shared memory that start_shared() asks for.
+/// Returns the block's dynamic shared memory, whose size is set at launch (start_shared()).
 __device__ inline std::byte* launched_shared() {
   extern __shared__ __align__(1024) std::byte launched_shared_memory[];
   return launched_shared_memory;
 }
 
-/// `width` neighbours, read and written at once: 16 bytes of each that is aligned to them.
+/// `width` neighbouring elements, read and written with accesses of up to 16 bytes. The address must be aligned
+/// accordingly.
 template <class T, int width>
 struct alignas(width * sizeof(T) < 16 ? width * sizeof(T) : 16) Pack {
   T values[width];
@@ -46,6 +47,7 @@ struct alignas(width * sizeof(T) < 16 ? width * sizeof(T) : 16) Pack {
   __device__ const T& operator[](int i) const { return values[i]; }
 };
 
+/// Read and write `width` elements at an address that is aligned to the pack.
 template <int width, class T>
 __device__ Pack<std::remove_const_t<T>, width> load(T* from) {
   return *reinterpret_cast<const Pack<std::remove_const_t<T>, width>*>(from);
@@ -55,7 +57,7 @@ __device__ void store(T* to, const Pack<T, width>& pack) {
   *reinterpret_cast<Pack<T, width>*>(to) = pack;
 }
 
-/// Elements of T in 16 bytes.
+/// Number of elements of T in 16 bytes.
 template <class T>
 constexpr int pack_width = 16 / static_cast<int>(sizeof(T));
 
@@ -63,7 +65,7 @@ __host__ __device__ inline bool is_aligned(const void* address, std::uintptr_t b
   return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
 }
 
-/// Whether every row of `matrix` may be walked in packs of `width`.
+/// True if every row of `matrix` can be processed in packs of `width` elements.
 template <class T>
 bool fits_packs(const Matrix<T>& matrix, int width) {
   const std::uintptr_t bytes = width * sizeof(T) < 16 ? width * sizeof(T) : 16;
@@ -80,7 +82,7 @@ struct Sum {
     return a + b;
   }
 };
-/// The larger number; a NaN only where both are.
+/// Returns the larger number; NaN only if both are NaN.
 struct Largest {
   template <class A>
   __device__ A operator()(A a, A b) const {
@@ -88,7 +90,8 @@ struct Largest {
   }
 };
 
-/// `value` of all lanes joined, the same in each: neighbours first, so the order is fixed.
+/// Combines `value` of all 32 lanes with join(). Every lane gets the same result. Neighbours are combined first, so the
+/// order is fixed. All lanes must call it.
 template <class A, class Join>
 __device__ A join_warp(A value, Join join) {
   for (int distance = 1; distance < warp_size; distance *= 2) {
@@ -98,8 +101,8 @@ __device__ A join_warp(A value, Join join) {
   return value;
 }
 
-/// `value` of all `threads` of a block of one dimension joined, the same in each, in a fixed order. Every thread must
-/// come here.
+/// Combines `value` of all `threads` threads of a one-dimensional block with join(), in a fixed order. Every thread
+/// gets the same result. All threads must call it: it contains barriers.
 template <int threads, class A, class Join>
 __device__ A join_block(A value, Join join) {
   static_assert(threads % warp_size == 0);
@@ -107,7 +110,7 @@ __device__ A join_block(A value, Join join) {
   __shared__ A partial[warps];
   value = join_warp(value, join);
   if constexpr (warps > 1) {
-    __syncthreads();  // the last call's partial results are read
+    __syncthreads();  // all threads have read the partial results of the previous call
     if (threadIdx.x % warp_size == 0) partial[threadIdx.x / warp_size] = value;
     __syncthreads();
     value = partial[0];

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int digest_threads = 256;
 
-/// A warp a block of the tensor.
+/// One warp per block of the tensor, in a grid-stride loop.
 template <class T>
 __global__ void __launch_bounds__(digest_threads) digest_blocks(DigestBlocks<T> digest) {
   const auto size = static_cast<std::int64_t>(digest.x.size()), blocks = flat_blocks_of(size);

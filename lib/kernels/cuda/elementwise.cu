@@ -9,7 +9,8 @@ namespace {
 
 constexpr int element_threads = 256;
 
-/// op.at<width>(i) on packs of elements from 0 on, op.at<1>(i) on those that are left.
+/// Calls op.at<width>(i) for every whole pack of elements, and op.at<1>(i) for the remaining elements. A grid-stride
+/// loop, one thread per pack.
 template <int width, class Op>
 __global__ void __launch_bounds__(element_threads) for_elements(std::int64_t count, Op op) {
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * element_threads + threadIdx.x;
@@ -19,7 +20,8 @@ __global__ void __launch_bounds__(element_threads) for_elements(std::int64_t cou
   for (std::int64_t i = packs * width + first; i < count; i += stride) op.template at<1>(i);
 }
 
-/// `width`: elements of the widest type in 16 bytes; `addresses`: of all operands.
+/// Launches for_elements() with packs if all operands are aligned to 16 bytes, else element by element. `width` is the
+/// number of elements of the largest type in 16 bytes, `addresses` are those of all operands.
 template <int width, class Op>
 void run_elements(const CudaStream& stream, const char* name, std::int64_t count, const Op& op,
                   std::initializer_list<const void*> addresses) {
@@ -87,7 +89,8 @@ struct ReluBackwardElements {
   }
 };
 
-/// Rounded once: a double becomes a bfloat16 by way of a float that was rounded to odd.
+/// Converts with a single rounding. From double to bfloat16, the intermediate float is rounded to odd, so that the
+/// second rounding does not add an error.
 template <class To, class From>
 __device__ To convert(From value) {
   if constexpr (std::is_same_v<From, To>) {
@@ -143,7 +146,8 @@ __global__ void __launch_bounds__(element_threads) split_floats(SplitFloat split
   }
 }
 
-/// One block: a thread adds up every threads-th element, then the threads' sums are joined.
+/// One thread block: thread t sums every total_threads-th element, from element t on; then the threads' sums are
+/// joined.
 constexpr int total_threads = 1024;
 
 template <class A>

@@ -11,8 +11,9 @@ namespace {
 
 constexpr int embedding_threads = 128;
 constexpr int scan_threads = 1024;
-constexpr std::int64_t longest_sorted = 256;  // tokens of a word
-constexpr int rows_ahead = 8;                 // that a thread loads before it adds them
+// Lists of one word's tokens up to this length are sorted by comparing all pairs.
+constexpr std::int64_t longest_sorted = 256;
+constexpr int rows_ahead = 8;  // rows that a thread loads before it adds them
 
 template <int width, class T>
 __global__ void __launch_bounds__(embedding_threads)
@@ -30,10 +31,11 @@ __global__ void __launch_bounds__(embedding_threads)
   }
 }
 
-/// The tokens of each word in their order: those of word w are [begin[w], begin[w + 1]) of a list. Integers alone are
-/// added atomically, and the list is sorted, so that nothing depends on who comes first.
+/// The positions of each word's tokens in ascending order: those of word w are sorted[begin[w] … begin[w + 1]). Lists
+/// are built with atomic additions of integers and then sorted, so that the result does not depend on the order of
+/// execution.
 struct WordLists {
-  std::int32_t* count;   // [words], and then the free place of each list
+  std::int32_t* count;   // [words]; list_tokens() reuses it as the fill level of each list
   std::int64_t* begin;   // [words + 1]
   std::int32_t* mixed;   // [tokens]
   std::int32_t* sorted;  // [tokens]
@@ -53,8 +55,8 @@ __global__ void __launch_bounds__(embedding_threads)
   if (word_of(lists, tokens[t], word)) atomicAdd(lists.count + word, 1);
 }
 
-/// One block.
-__global__ void __launch_bounds__(scan_threads) place_words(WordLists lists) {
+/// Computes the begin of each word's list, with one thread block.
+__global__ void __launch_bounds__(scan_threads) compute_begins(WordLists lists) {
   std::int64_t placed = 0;
   for (std::int64_t base = 0; base < lists.words; base += scan_threads) {
     const std::int64_t word = base + threadIdx.x;
@@ -78,8 +80,8 @@ __global__ void __launch_bounds__(embedding_threads)
   lists.mixed[lists.begin[word] + atomicAdd(lists.count + word, 1)] = static_cast<std::int32_t>(t);
 }
 
-/// A block per word: a token's place is how many of the list are smaller. That is quadratic, so a long list is made
-/// anew from all tokens, which are in order.
+/// Sorts the lists, one thread block per word. The position of a token is the number of smaller entries in its list.
+/// That takes quadratic time, so a long list is instead rebuilt by scanning all tokens, which are in order.
 __global__ void __launch_bounds__(embedding_threads) sort_lists(WordLists lists, std::span<const std::int32_t> tokens) {
   const std::int64_t begin = lists.begin[blockIdx.x], end = lists.begin[blockIdx.x + 1];
   if (end - begin > longest_sorted) {
@@ -97,13 +99,14 @@ __global__ void __launch_bounds__(embedding_threads) sort_lists(WordLists lists,
   }
   for (std::int64_t i = begin + threadIdx.x; i < end; i += embedding_threads) {
     const std::int32_t token = lists.mixed[i];
-    std::int64_t place = begin;
-    for (std::int64_t j = begin; j < end; ++j) place += lists.mixed[j] < token;
-    lists.sorted[place] = token;
+    std::int64_t position = begin;
+    for (std::int64_t j = begin; j < end; ++j) position += lists.mixed[j] < token;
+    lists.sorted[position] = token;
   }
 }
 
-/// A block a word and some packs of columns: a thread adds its columns of the word's tokens, in their order.
+/// One thread block per word and embedding_threads packs of columns. Each thread adds its columns of the rows of the
+/// word's tokens, in order.
 template <int width, class T>
 __global__ void __launch_bounds__(embedding_threads) add_gradients(EmbeddingWeightGrad<T> embedding, WordLists lists) {
   using A = Accumulator<T>;
@@ -169,7 +172,7 @@ void run(const CudaStream& stream, const EmbeddingWeightGrad<T>& embedding) {
   const auto token_blocks = static_cast<unsigned>((rows + embedding_threads - 1) / embedding_threads);
   start(stream, name, count_words, token_blocks, embedding_threads, lists, embedding.tokens,
         IndexCheck(stream, name, "tokens", 0, vocab));
-  start(stream, name, place_words, 1, scan_threads, lists);
+  start(stream, name, compute_begins, 1, scan_threads, lists);
   start(stream, name, list_tokens, token_blocks, embedding_threads, lists, embedding.tokens);
   start(stream, name, sort_lists, static_cast<unsigned>(words), embedding_threads, lists, embedding.tokens);
   constexpr int width = pack_width<A>;

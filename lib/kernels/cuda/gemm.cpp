@@ -14,8 +14,9 @@ namespace lyceum {
 
 namespace {
 
-constexpr std::size_t workspace_bytes = std::size_t{32} << 20;  // what cuBLAS advises for Hopper
-constexpr int most_proposals = 8;
+// The size that the documentation of cuBLAS recommends for Hopper.
+constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
+constexpr int max_proposals = 8;
 
 void check(cublasStatus_t status, Message call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -105,7 +106,7 @@ struct Blas::Plan {
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
-  /// The library's proposals whose order of summation is fixed, the best first.
+  /// Returns the library's proposals with a fixed order of summation, best first; empty if there is none.
   std::vector<cublasLtMatmulAlgo_t> proposals(cublasLtHandle_t handle) const {
     cublasLtMatmulPreference_t preference = nullptr;
     check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
@@ -116,10 +117,10 @@ struct Blas::Plan {
     prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.a_alignment);
     prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.c_alignment);
     prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.c_alignment);
-    std::array<cublasLtMatmulHeuristicResult_t, most_proposals> found{};
+    std::array<cublasLtMatmulHeuristicResult_t, max_proposals> found{};
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, operation, first, second, result, result,
-                                                                 preference, most_proposals, found.data(), &count);
+                                                                 preference, max_proposals, found.data(), &count);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "cublasLtMatmulAlgoGetHeuristic");
     std::vector<cublasLtMatmulAlgo_t> fixed;
     for (int i = 0; i < count; ++i) {
@@ -129,7 +130,7 @@ struct Blas::Plan {
     return fixed;
   }
 
-  /// Throws where the library would not run the algorithm, which came from elsewhere, or not in a fixed order.
+  /// Throws an Error if the library rejects the pinned algorithm, or its order of summation is not fixed.
   void require_good(cublasLtHandle_t handle) const {
     cublasLtMatmulHeuristicResult_t result{};
     const cublasStatus_t status =
@@ -161,7 +162,7 @@ void Blas::set_choosing(GemmChoosing choosing) {
 
 void Blas::pin(const GemmChoices& choices) {
   for (const auto& [shape, algorithm] : choices) choices_.insert_or_assign(shape, algorithm);
-  plans_.clear();  // they are made again of what is chosen
+  plans_.clear();  // rebuilt on next use, from the pinned choices
 }
 
 void Blas::execute(const CudaStream& stream, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm,
@@ -177,9 +178,9 @@ void Blas::execute(const CudaStream& stream, const Plan& plan, const cublasLtMat
         "cublasLtMatmul");
 }
 
-/// Which proposal is the fastest; the first where nobody can wait to find out, since the stream's work is being
-/// recorded, or where there is no memory for it. A result that is not added to is written over and over; with
-/// `accumulate` separate memory replaces it, since it must be added to only once.
+/// Returns the index of the fastest proposal. Returns 0 without timing if the stream is recording, since then the host
+/// cannot wait, or if there is no memory for the scratch result. Without `accumulate` the result is simply overwritten
+/// in each trial. With it, scratch memory takes the place of the result, which must be added to only once.
 std::size_t Blas::time(const CudaStream& stream, const Plan& plan, std::span<const cublasLtMatmulAlgo_t> proposals,
                        Operands operands) const {
   if (stream.recording()) return 0;
@@ -192,7 +193,7 @@ std::size_t Blas::time(const CudaStream& stream, const Plan& plan, std::span<con
     } catch (const Error&) {
       return 0;
     }
-    operands.c = scratch.get() + shape.c_alignment % 256;  // aligned as the result
+    operands.c = scratch.get() + shape.c_alignment % 256;  // with the same alignment as the result
   }
   const CudaEvent begin(CudaEvent::Timing::on), end(CudaEvent::Timing::on);
   return choose_fastest(proposals.size(), [&](std::size_t i) {
@@ -227,7 +228,7 @@ template <class T, class Out>
 void Blas::multiply(const CudaStream& stream, const Gemm<T, Out>& gemm) {
   const GemmShape shape = shape_of(gemm);
   if (shape.m == 0 || shape.n == 0) return;
-  if (shape.k == 0) {  // a sum of nothing
+  if (shape.k == 0) {  // an empty sum
     if (shape.accumulate) return;
     const std::size_t size = sizeof(Out);
     check(
@@ -242,7 +243,7 @@ void Blas::multiply(const CudaStream& stream, const Gemm<T, Out>& gemm) {
   multiply_batch(stream, gemm, 1);
 }
 
-/// `batch` products, of which `gemm` is the first, see GemmShape::batch.
+/// Computes `batch` products, of which `gemm` is the first, see GemmShape::batch.
 template <class T, class Out>
 void Blas::multiply_batch(const CudaStream& stream, const Gemm<T, Out>& gemm, std::int32_t batch) {
   workspace(stream);

@@ -9,11 +9,11 @@
 
 namespace lyceum {
 
-/// What was made once for each key; nothing in it is ever changed, so that the same work gives the same bits.
+/// A cache with one plan per key. Plans never change once made, so repeated work gives the same bits.
 template <class Key, class Plan>
 class PlanCache {
  public:
-  /// The plan of `key`, made by make() when it is asked for the first time.
+  /// Returns the plan of `key`; calls make() on the first request.
   template <class Make>
   const Plan& get(const Key& key, const Make& make) {
     const auto found = plans_.find(key);
@@ -26,8 +26,8 @@ class PlanCache {
   std::map<Key, Plan> plans_;
 };
 
-/// The candidate of least median time; the first of equal ones. `seconds(i)` times candidate i once. Another one must
-/// be a fiftieth faster to win: noise should not choose.
+/// Returns the candidate with the least median time; seconds(i) times candidate i once. A later candidate replaces an
+/// earlier one only if it is 2 % faster, so that noise does not decide.
 template <class Seconds>
 std::size_t choose_fastest(std::size_t candidates, const Seconds& seconds, std::size_t repeats = 5) {
   require(candidates > 0 && repeats > 0, "nothing to choose from");

@@ -9,15 +9,16 @@
 
 namespace lyceum {
 
-inline std::uint32_t alignment_of(std::uintptr_t place) {
-  const std::uintptr_t lowest = place & (~place + 1);
+// alignment in bytes, a power of two, at most 256
+inline std::uint32_t alignment_of(std::uintptr_t address) {
+  const std::uintptr_t lowest = address & (~address + 1);
   return static_cast<std::uint32_t>(lowest ? std::min<std::uintptr_t>(lowest, 256) : 256);
 }
 inline std::uint32_t alignment_of(const void* address) {
   return alignment_of(reinterpret_cast<std::uintptr_t>(address));
 }
 
-/// Throws where the extents do not fit together.
+/// Throws an Error if the extents do not fit together.
 template <class T, class Out>
 GemmShape shape_of(const Gemm<T, Out>& gemm) {
   const auto& [a, b, c, transpose_a, transpose_b, accumulate] = gemm;
@@ -41,16 +42,15 @@ GemmShape shape_of(const Gemm<T, Out>& gemm) {
           .c_alignment = alignment_of(c.data)};
 }
 
-/// One matrix as a BLAS sees it: columns are `stride` elements apart, the matrices of a batch `next`.
+/// A matrix in column-major order: columns are `stride` elements apart, matrices of a batch `next` elements apart.
 struct ColumnMajor {
   std::int64_t rows, cols, stride;
   bool transpose;
   std::int64_t next;
 };
 
-/// A BLAS has matrices column by column, and what it reads in the memory of a row-major matrix is its transpose. So it
-/// is asked for cᵀ = op(b)ᵀ · op(a)ᵀ: the first factor is b's memory, the second a's, each transposed only where the
-/// Gemm transposes too.
+/// A BLAS is column-major, so it reads a row-major matrix as its transpose. It therefore computes cᵀ = op(b)ᵀ · op(a)ᵀ:
+/// its first factor is the memory of b, its second that of a, and each is transposed exactly if Gemm transposes it.
 struct BlasGemm {
   ColumnMajor first, second, result;
 
@@ -62,15 +62,16 @@ struct BlasGemm {
         result{s.n, s.m, s.c_stride, false, s.m * s.c_stride} {}
 };
 
-/// How the sum over k is made: `parts` products of `depth` each, and one of the rest. Their results are added in order.
+/// How a sum over k is split: `parts` products of `depth` each, and one of the `rest`. Their results are added in
+/// order.
 struct SumCut {
   std::int32_t parts;
   std::int64_t depth;
   Range rest;
 };
 
-/// More than one part for long sums of few results, which in tiles of 128 x 128 would not fill half of a GPU. It
-/// depends on the extents alone, so that the same work gives the same bits everywhere.
+/// Splits long sums with few results, whose 128 x 128 tiles would fill less than half of a GPU. Depends on the extents
+/// only, so the same work gives the same bits on every GPU.
 inline SumCut cut_sum(std::int64_t m, std::int64_t n, std::int64_t k) {
   constexpr std::int64_t tile = 128, most_tiles = 128, least_depth = 1024, step = 16;  // step: 32 bytes of bf16
   const std::int64_t tiles = ((m + tile - 1) / tile) * ((n + tile - 1) / tile);
@@ -80,7 +81,7 @@ inline SumCut cut_sum(std::int64_t m, std::int64_t n, std::int64_t k) {
   return {.parts = parts, .depth = depth, .rest = {parts * depth, k - parts * depth}};
 }
 
-/// The product over a range of the sum alone, to be stored in c.
+/// Returns the product over range `k` of the sum only, to be stored in `c`.
 template <class T>
 Gemm<T, float> slice_of(const Gemm<T, float>& gemm, const Range& k, const Matrix<float>& c) {
   return {.a = gemm.transpose_a ? gemm.a.rows_from(k.first, k.count) : gemm.a.cols_from(k.first, k.count),
@@ -90,7 +91,7 @@ Gemm<T, float> slice_of(const Gemm<T, float>& gemm, const Range& k, const Matrix
           .transpose_b = gemm.transpose_b};
 }
 
-/// That of `batch` products at once; `shape` is that of the first. Alignments are those of all.
+/// Returns the shape of `batch` products at once; `shape` is that of the first. Alignments are those that hold for all.
 inline GemmShape batch_of(GemmShape shape, std::int32_t batch) {
   shape.batch = batch;
   if (batch == 1) return shape;

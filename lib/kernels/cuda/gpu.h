@@ -4,7 +4,8 @@
 
 namespace lyceum {
 
-/// Whether the stream's GPU has TMA and products of warpgroups, and this program the code for it (sm_90a).
+/// True if the stream's GPU is sm_90 (which has TMA and warpgroup products) and this program contains sm_90a code.
+/// Cached per stream.
 bool hopper_is_here(const CudaStream& stream);
 
 }  // namespace lyceum

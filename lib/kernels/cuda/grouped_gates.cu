@@ -14,7 +14,8 @@ namespace {
 
 constexpr int gate_threads = 256;
 
-/// f(row, index of its gate) for every row of this thread that has one.
+/// Calls f(row, index of its gate) for every row of this thread that has a gate. A grid-stride loop, one thread per
+/// row.
 template <class F>
 __device__ void each_gate(const RowGates<float>& gates, const IndexCheck& check, const F& f) {
   const auto rows = static_cast<std::int64_t>(gates.index.size());

@@ -29,7 +29,8 @@ Rows<T> rows_of(const Segments& segments, const SegmentedMatrix<const T>& x, con
           x.width.data(),        y.width.data(),       x.data,          y.data};
 }
 
-/// Makes `rows` read x, or dy of a weight gradient, out of what it is picked from.
+/// Makes `rows` read x, or dy of a weight gradient (`of_dy`), from the matrix that its rows are picked from. Throws an
+/// Error if that matrix is not as wide as the weights require.
 template <class T>
 void read_picked(const Launch& launch, Rows<T>& rows, const PickedRows<T>& picked, bool of_dy,
                  std::span<const Weight> weights) {
@@ -47,8 +48,8 @@ void read_picked(const Launch& launch, Rows<T>& rows, const PickedRows<T>& picke
 }
 
 template <class T>
-void run_any(const Launch& launch, Rows<T> rows, const std::vector<Weight>& weights, const PickedRows<T>& picked,
-             bool of_dy, Kernel kernel) {
+void run_product(const Launch& launch, Rows<T> rows, const std::vector<Weight>& weights, const PickedRows<T>& picked,
+                 bool of_dy, Kernel kernel) {
   if (weights.empty()) return;
   PickedIndices indices;
   read_picked<T>(launch, rows, picked, of_dy, weights);
@@ -64,8 +65,9 @@ void run_any(const Launch& launch, Rows<T> rows, const std::vector<Weight>& weig
   run_plain(launch, rows, weights);
 }
 
-/// Whether the product and the activation ran as one kernel.
-bool run_as_one(const CudaStream& stream, const GemmThenActivation<bfloat16>& work, Kernel kernel) {
+/// Launches the product and the activation as one kernel, if there is one for this work. Returns false, having launched
+/// nothing, if there is not.
+bool run_fused(const CudaStream& stream, const GemmThenActivation<bfloat16>& work, Kernel kernel) {
   const Launch launch{stream, "GemmThenActivation", Product::forward, work.kind};
   const std::vector<Weight> weights = weights_of(work.weights, work.segments);
   const auto inputs = static_cast<int>(inputs_of(work.kind));
@@ -79,7 +81,7 @@ bool run_as_one(const CudaStream& stream, const GemmThenActivation<bfloat16>& wo
   return run_with_activation(launch, rows, weights, work.picked, {}, kernel);
 }
 
-bool run_as_one(const CudaStream& stream, const GemmThenActivationBackward<bfloat16>& work, Kernel kernel) {
+bool run_fused(const CudaStream& stream, const GemmThenActivationBackward<bfloat16>& work, Kernel kernel) {
   const Launch launch{stream, "GemmThenActivationBackward", Product::dgrad, work.kind};
   const std::vector<Weight> weights = weights_of(work.weights, work.segments);
   Rows<bfloat16> rows = rows_of(work.segments, work.dy, work.d_hidden);
@@ -94,9 +96,9 @@ bool run_as_one(const CudaStream& stream, const GemmThenActivationBackward<bfloa
   return run_with_activation(launch, rows, weights, work.picked, work.gates, kernel);
 }
 
-/// float and double have no such kernel.
+/// float and double have no kernel that includes the activation.
 template <class Work>
-bool run_as_one(const CudaStream&, const Work&, Kernel) {
+bool run_fused(const CudaStream&, const Work&, Kernel) {
   return false;
 }
 
@@ -106,7 +108,7 @@ template <class T>
 void run(const CudaStream& stream, const GroupedGemm<T>& grouped, Kernel kernel) {
   const auto& [segments, x, weights, y, transposed, picked] = grouped;
   const Launch launch{stream, "GroupedGemm", transposed ? Product::forward : Product::dgrad};
-  run_any(launch, rows_of(segments, x, y), weights_of(weights, segments), picked, false, kernel);
+  run_product(launch, rows_of(segments, x, y), weights_of(weights, segments), picked, false, kernel);
 }
 
 template <class T>
@@ -116,19 +118,20 @@ void run(const CudaStream& stream, const GroupedWeightGrad<T>& grouped, Kernel k
   const SegmentedMatrix<T> y{const_cast<T*>(dy.data), dy.offset, dy.width};
   const Launch launch{stream, "GroupedWeightGrad", Product::weight_grad};
   const bool of_dy = static_cast<bool>(picked_dy);
-  run_any(launch, rows_of(segments, x, y), weights_of(d_weights, segments), of_dy ? picked_dy : picked, of_dy, kernel);
+  run_product(launch, rows_of(segments, x, y), weights_of(d_weights, segments), of_dy ? picked_dy : picked, of_dy,
+              kernel);
 }
 
 template <class T>
 void run(const CudaStream& stream, const GemmThenActivation<T>& work, Kernel kernel) {
-  if (run_as_one(stream, work, kernel)) return;
+  if (run_fused(stream, work, kernel)) return;
   run(stream, work.product(), kernel);
   lyceum::run(stream, work.activation());
 }
 
 template <class T>
 void run(const CudaStream& stream, const GemmThenActivationBackward<T>& work, Kernel kernel) {
-  if (run_as_one(stream, work, kernel)) return;
+  if (run_fused(stream, work, kernel)) return;
   run(stream, work.product(), kernel);
   lyceum::run(stream, work.activation());
 }
@@ -151,12 +154,12 @@ void run(const CudaStream& stream, const GroupedWeightGrad<T>& grouped) {
 
 template <class T>
 void run(const CudaStream& stream, const GemmThenActivation<T>& work) {
-  if (!grouped::run_as_one(stream, work, grouped::Kernel::automatic)) launch_in_turns(stream, work);
+  if (!grouped::run_fused(stream, work, grouped::Kernel::automatic)) launch_in_turns(stream, work);
 }
 
 template <class T>
 void run(const CudaStream& stream, const GemmThenActivationBackward<T>& work) {
-  if (!grouped::run_as_one(stream, work, grouped::Kernel::automatic)) launch_in_turns(stream, work);
+  if (!grouped::run_fused(stream, work, grouped::Kernel::automatic)) launch_in_turns(stream, work);
 }
 
 LYCEUM_GROUPED_GEMM_KERNELS(LYCEUM_CUDA_INSTANCE)

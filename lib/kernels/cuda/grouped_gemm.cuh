@@ -4,28 +4,35 @@
 #include "kernels/grouped_gemm.h"
 
 // Grouped products on a GPU. Segments, offsets, widths and matrices are in device memory; only the lists of weights
-// (`weights`, `d_weights`) are read on the host. Nothing waits for the device, so offsets may be results of kernels
-// under way on the same stream. An expert whose rows are not as wide as its weight is skipped and noted for
-// CudaStream::synchronise().
+// (`weights`, `d_weights`) are read on the host. Nothing waits for the device, so offsets may be results of earlier
+// kernels on the same stream that have not finished. If an expert's rows are not as wide as its weight, the expert is
+// skipped, and the next CudaStream::synchronise() throws.
 //
-// bfloat16 runs on tensor cores. On sm_90 the experts whose operands have rows of a multiple of 16 bytes (widths that
-// are multiples of 8) run by TMA and wgmma; the others, and all on other devices, by mma.sync, which takes rows of any
-// alignment. float and double run on plain cores, for comparison and finite differences.
+// bfloat16 uses tensor cores. On sm_90, experts whose operands have rows of a multiple of 16 bytes (widths that are
+// multiples of 8) are computed with TMA and wgmma. All other experts, and all experts on other GPUs, are computed with
+// mma.sync, which accepts rows of any alignment. float and double use plain kernels, for tests and gradient checks.
 //
-// Picked rows are copied into shared memory from where they lie, by cp.async; by wgmma's kernels into the places where
-// TMA would have put them, next to the other operand, which TMA copies.
+// Picked rows (PickedRows) are copied to shared memory with cp.async, directly from the matrix that they are picked
+// from. The wgmma kernels place them in the layout that TMA would have produced, and load the other operand with TMA.
 //
-// An activation beside a product is computed by wgmma's kernels where the sums are, if they take all experts of the
-// bank and every result begins at a multiple of 16 bytes; else by a kernel of its own.
+// If a product is combined with an activation, the wgmma kernels apply the activation to the sums in registers,
+// provided that they can compute all experts of the bank and every row of results begins at a multiple of 16 bytes.
+// Otherwise the activation is a second kernel.
 
 namespace lyceum::grouped {
 
-/// Which kernel multiplies bfloat16. `automatic` is what training uses; the others are for tests and benchmarks: plain
-/// cores; mma.sync for all experts; wgmma in tiles of 128 x 256 by both warpgroups, or 128 x 192 in turns, or the
-/// former by clusters of two blocks that load weights together (weight gradients always the first; activations apart
-/// from the third), which throw where an expert's rows are not aligned or the device is no sm_90.
+/// The kernel that multiplies bfloat16. Training uses `automatic`; the others are for tests and benchmarks and apply to
+/// all experts.
+/// - plain: no tensor cores.
+/// - mma_sync: mma.sync, tiles of 128 x 128.
+/// - cooperative: wgmma, tiles of 128 x 256, each computed by both warpgroups.
+/// - ping_pong: wgmma, tiles of 128 x 192, computed by the two warpgroups in turns.
+/// - clustered: cooperative, in clusters of two blocks that load weights together; not with activations.
+/// Weight gradients use `cooperative` for each of the last three. These three throw an Error if an expert's rows are
+/// not aligned to 16 bytes or the GPU is not sm_90.
 enum class Kernel { automatic, plain, mma_sync, cooperative, ping_pong, clustered };
 
+/// Run a grouped product with the given kernel. They throw an Error if shapes do not fit or the kernel cannot be used.
 template <class T>
 void run(const CudaStream& stream, const GroupedGemm<T>& grouped, Kernel kernel);
 template <class T>

@@ -6,7 +6,7 @@ namespace lyceum::grouped {
 
 namespace {
 
-/// A block of the GPU as MmaTile sees it.
+/// The Machine of MmaTile on a GPU: each thread of the block has one.
 class Block {
  public:
   __device__ explicit Block(std::byte* shared) : shared_(shared), address_(ptx::shared_address(shared)) {
@@ -27,7 +27,7 @@ class Block {
     ptx::wait_copies<Pending>();
   }
 
-  /// Reads the aligned chunks that the elements lie in, none that holds no element.
+  /// Loads `count` elements from an address of any alignment. Reads only the aligned 16-byte chunks that contain them.
   __device__ __forceinline__ Chunk fetch(const std::uint16_t* from, int count) const {
     if (count == 0) return {};
     const unsigned shift = reinterpret_cast<std::uintptr_t>(from) % 16;

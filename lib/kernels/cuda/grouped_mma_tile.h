@@ -8,17 +8,18 @@
 
 namespace lyceum::grouped {
 
-/// What one thread of MmaTile holds in registers.
+/// The registers of one thread of MmaTile.
 struct MmaThread {
   int index = 0;
-  float c[4][4][4] = {};  // [16 rows][8 columns][lane's share]
+  float c[4][4][4] = {};  // [16 rows][8 columns][this lane's elements]
   std::uint32_t a[4][4];
   std::uint32_t b[2][4];
-  Chunk fetched[2];        // of one operand, on their way to shared memory when rows are not aligned
-  std::int32_t picked[2];  // rows of the chunks that the next load() brings, where rows are picked
+  Chunk fetched[2];        // chunks of one operand that are loaded through registers, if rows are not aligned
+  std::int32_t picked[2];  // row indices of the chunks that the next load() copies, if rows are picked
 };
 
-/// One operand of a tile: elements [begin along m or n, …) x [0, k) in global memory. `Picked`: its rows are.
+/// One operand of a tile in global memory: elements [begin, extent) along m or n times [0, k). `Picked`: its rows are
+/// picked from a matrix by index.
 template <bool AlongK, bool Picked>
 struct MmaSource {
   const std::uint16_t* data;
@@ -39,19 +40,19 @@ struct MmaSource {
         aligned(stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(operand) % 16 == 0),
         picked(picked) {}
 
-  /// The row that a line of the tile of step `step` is picked from; −1 where there is none.
+  /// Returns the matrix row that a line of the tile of step `step` is picked from; −1 for a line of zeros.
   LYCEUM_DEVICE std::int32_t row(int step, int line) const {
     const std::int32_t outer = AlongK ? begin + line : step * MmaTiling::k + line;
     return outer < (AlongK ? extent : k) ? picked[outer] : -1;
   }
 
-  /// A chunk of the tile of step `step`: its address, and how many of its elements there are. `row`: where its line is
-  /// picked from, if it is.
-  struct Piece {
+  /// A chunk of the tile of step `step`: its address and the number of elements inside the operand, 0 to 8. `row` is
+  /// the row that the line is picked from; it is ignored unless `Picked`.
+  struct SourceChunk {
     const std::uint16_t* from;
     int count;
   };
-  LYCEUM_DEVICE Piece piece(int step, int line, int chunk, std::int32_t row) const {
+  LYCEUM_DEVICE SourceChunk source_chunk(int step, int line, int chunk, std::int32_t row) const {
     const std::int32_t outer = Picked ? row : AlongK ? begin + line : step * MmaTiling::k + line;
     const std::int32_t inner = (AlongK ? step * MmaTiling::k : begin) + chunk * 8;
     const std::int32_t left = (AlongK ? k : extent) - inner;
@@ -60,12 +61,16 @@ struct MmaSource {
   }
 };
 
-/// One tile of a grouped product on tensor cores by mma.sync: the algorithm of a block, in steps that all its threads
-/// take together. A Machine runs it: a block of the GPU, or a test on the host.
-///   each(f): f(MmaThread&) for every thread;  copy(offset, from, count): asynchronous copy of a chunk to shared
-///   memory; commit(), wait<n>(): groups of copies as of cp.async;  sync();  fetch(from, count), store(offset, Chunk);
-///   ldmatrix<transposed>(offset of lane, lane, registers);  multiply(): c += a · b for every thread;  bf16(float).
-/// `picked`: the operand of which rows are.
+/// Computes one tile of a grouped product with mma.sync. All threads of a block take the steps together. `picked` is
+/// the operand whose rows are picked. Machine is the block: Block on a GPU, an emulation on the host in tests. It has
+/// - each(f): calls f(MmaThread&) for every thread;
+/// - copy(offset, from, count): begins an asynchronous copy of a chunk to shared memory;
+/// - commit() and wait<n>(): groups of copies as in cp.async;
+/// - sync(): the block's barrier;
+/// - fetch(from, count) and store(offset, Chunk): load a chunk from global memory, store one to shared memory;
+/// - ldmatrix<transposed>(offset of lane, lane, registers);
+/// - multiply(): c += a · b for every thread;
+/// - bf16(float): rounds to nearest even.
 template <Product product, Pick picked, class Machine>
 class MmaTile {
   static constexpr bool a_k = a_along_k(product), b_k = b_along_k(product);
@@ -80,6 +85,7 @@ class MmaTile {
         a_(expert.a, expert.a_stride, corner.m, expert.filled, expert.k, expert.a_picked),
         b_(expert.b, expert.b_stride, corner.n, expert.n, expert.k, expert.b_picked) {}
 
+  /// Computes and writes the tile. Afterwards the block may compute another tile in the same shared memory.
   LYCEUM_DEVICE void run() {
     const int steps = (expert_.k + Tiling::k - 1) / Tiling::k;
     machine_.each([](MmaThread& t) {
@@ -96,7 +102,8 @@ class MmaTile {
     for (int step = 0; step < steps; ++step) {
       machine_.template wait<Tiling::stages - 2>();
       machine_.sync();
-      const int next = step + Tiling::stages - 1;  // into the stage that the last step has left
+      // Its stage was used in the step before, which all warps have finished.
+      const int next = step + Tiling::stages - 1;
       load(a_, next, steps, a_at(next), [&] { multiply(step, 0); });
       load(b_, next, steps, b_at(next), [&] { multiply(step, 16); });
       machine_.commit();
@@ -107,11 +114,12 @@ class MmaTile {
   }
 
  private:
+  /// Shared-memory offsets of the operands of a step: a ring of `stages` stages.
   LYCEUM_DEVICE static int a_at(int step) { return step % Tiling::stages * 2 * Tiling::operand_bytes; }
   LYCEUM_DEVICE static int b_at(int step) { return a_at(step) + Tiling::operand_bytes; }
 
-  /// Brings one operand of a step, if there is such a step, to shared memory at `base`: by itself where rows are
-  /// aligned, else through registers, with meanwhile() in between.
+  /// Copies one operand of a step to shared memory at `base`; does nothing if step >= steps. The copy is asynchronous
+  /// if rows are aligned. Otherwise it goes through registers, and meanwhile() runs between load and store.
   template <bool AlongK, bool Picked, class Meanwhile>
   LYCEUM_DEVICE void load(const MmaSource<AlongK, Picked>& source, int step, int steps, int base,
                           Meanwhile&& meanwhile) {
@@ -120,22 +128,25 @@ class MmaTile {
     if (step < steps && !source.aligned) machine_.each([&](MmaThread& t) { put<AlongK>(t.index, base, t.fetched); });
   }
 
+  /// Begins a thread's two copies of an operand, or loads them to registers if rows are not aligned.
   template <bool AlongK, bool Picked>
   LYCEUM_DEVICE void fetch(const MmaSource<AlongK, Picked>& source, MmaThread& t, int step, int base) {
     LYCEUM_UNROLL
     for (int i = 0; i < 2; ++i) {
       const int index = t.index + i * Tiling::threads;
       const int line = index / MmaOperand<AlongK>::chunks, chunk = index % MmaOperand<AlongK>::chunks;
-      const auto piece = source.piece(step, line, chunk, Picked ? t.picked[i] : 0);
+      const auto global = source.source_chunk(step, line, chunk, Picked ? t.picked[i] : 0);
       if (source.aligned) {
-        machine_.copy(base + MmaOperand<AlongK>::offset(line, chunk), piece.from, piece.count);
+        machine_.copy(base + MmaOperand<AlongK>::offset(line, chunk), global.from, global.count);
       } else {
-        t.fetched[i] = machine_.fetch(piece.from, piece.count);
+        t.fetched[i] = machine_.fetch(global.from, global.count);
       }
     }
-    if constexpr (Picked && !AlongK) look_up(source, t, step + 1);  // so that no load waits for it
+    // One step ahead, so that the next copy does not wait for the index.
+    if constexpr (Picked && !AlongK) look_up(source, t, step + 1);
   }
-  /// Notes which rows a thread brings in step `step`. Along k they are the same in all steps.
+  /// Looks up the row indices of the chunks that a thread copies in step `step`. If the operand is stored along k, they
+  /// are the same in all steps.
   template <bool AlongK>
   LYCEUM_DEVICE void look_up(const MmaSource<AlongK, true>& source, MmaThread& t, int step) {
     LYCEUM_UNROLL
@@ -143,6 +154,7 @@ class MmaTile {
       t.picked[i] = source.row(step, (t.index + i * Tiling::threads) / MmaOperand<AlongK>::chunks);
     }
   }
+  /// Stores the chunks that fetch() loaded to registers.
   template <bool AlongK>
   LYCEUM_DEVICE void put(int thread, int base, const Chunk (&fetched)[2]) {
     LYCEUM_UNROLL
@@ -153,7 +165,7 @@ class MmaTile {
     }
   }
 
-  /// c += a · b for 16 of k of a step.
+  /// c += a · b for 16 of k of a step, from `k` on.
   LYCEUM_DEVICE void multiply(int step, int k) {
     machine_.each([&](MmaThread& t) {
       const int lane = t.index % 32, row = row_of(t), col = col_of(t);
@@ -171,10 +183,12 @@ class MmaTile {
     machine_.multiply();
   }
 
-  /// Where a thread's warp begins in the tile.
+  /// First row and column of a thread's warp in the tile.
   LYCEUM_DEVICE static int row_of(const MmaThread& t) { return t.index / 32 / Tiling::warps_n * Tiling::warp_m; }
   LYCEUM_DEVICE static int col_of(const MmaThread& t) { return t.index / 32 % Tiling::warps_n * Tiling::warp_n; }
 
+  /// Writes a thread's elements of c: adds them to a weight gradient, rounds results to bf16, and zeroes rows from
+  /// `filled` on.
   LYCEUM_DEVICE void write(const MmaThread& t) {
     const int lane = t.index % 32;
     const std::uintptr_t pair = product == Product::weight_grad ? 8 : 4;  // bytes
@@ -185,7 +199,7 @@ class MmaTile {
       for (int j = 0; j < 4; ++j) {
         LYCEUM_UNROLL
         for (int half = 0; half < 2; ++half) {
-          const cuda::Place at = cuda::MmaLayout::c(lane, 2 * half);
+          const cuda::MatrixPosition at = cuda::MmaLayout::c(lane, 2 * half);
           const std::int32_t row = corner_.m + row_of(t) + 16 * i + at.row;
           const std::int32_t col = corner_.n + col_of(t) + 8 * j + at.col;
           const float* const value = t.c[i][j] + 2 * half;
@@ -200,7 +214,8 @@ class MmaTile {
     }
   }
 
-  /// The element at `at` and, if there are `two`, its neighbour, at once if `pairs` of them are aligned.
+  /// Adds, or writes, the element at offset `at` and, if `two`, the next one. Both are accessed at once if `pairs`: all
+  /// pairs are aligned.
   LYCEUM_DEVICE void add_pair(std::int64_t at, const float* value, bool two, bool pairs) {
     struct alignas(8) Pair {
       float first, second;

@@ -13,7 +13,8 @@ namespace {
 
 constexpr int pick_threads = 256;
 
-/// Once a product, so that no tile divides: a row of x is part of many tiles.
+/// Computes row indices once per product, so that tiles need not divide: many tiles read the same row. One thread per
+/// row, in a grid-stride loop.
 __global__ void __launch_bounds__(pick_threads)
     pick_kernel(std::span<const std::int64_t> source, std::int64_t divisor, std::int32_t* row, IndexCheck check) {
   const auto count = static_cast<std::int64_t>(source.size());

@@ -4,19 +4,20 @@ namespace lyceum::grouped {
 
 namespace {
 
-/// A block's tile of c is 64 x 64, 4 x 4 a thread, 16 of k a step.
+/// Tile extents: a block computes a tile of c of 64 x 64 in steps of 16 along k; each thread computes 4 x 4 elements.
 struct Tiling {
   static constexpr int m = 64, n = 64, k = 16, threads = 256;
 };
 
-/// A step's operands in shared memory; a column more than is used keeps columns in different banks.
+/// The operands of one step in shared memory. One padding column puts the elements of a column into different banks.
 template <class A>
 struct Operands {
   A a[Tiling::k][Tiling::m + 1];
   A b[Tiling::k][Tiling::n + 1];
 };
 
-/// `picked`: which row of the operand's memory each is, or null.
+/// Returns one element of an operand, or 0 outside of it. `picked`, if not null, maps a row index to a row of the
+/// matrix in memory, −1 for zeros.
 template <class T>
 __device__ Accumulator<T> element(const void* operand, std::int64_t stride, bool along_k, std::int32_t at,
                                   std::int32_t extent, std::int32_t k, std::int32_t depth, const std::int32_t* picked) {
@@ -26,7 +27,7 @@ __device__ Accumulator<T> element(const void* operand, std::int64_t stride, bool
   return row < 0 ? 0 : widen(static_cast<const T*>(operand)[row * stride + (along_k ? k : at)]);
 }
 
-/// Neighbouring threads read neighbours in memory.
+/// Copies the operands of one step to shared memory. Neighbouring threads read neighbouring elements of global memory.
 template <Product product, class T>
 __device__ void load(Operands<Accumulator<T>>& to, const Expert& expert, Corner corner, std::int32_t k) {
   constexpr bool a_k = a_along_k(product), b_k = b_along_k(product);
@@ -42,7 +43,7 @@ __device__ void load(Operands<Accumulator<T>>& to, const Expert& expert, Corner 
   }
 }
 
-/// One tile: sums in the order of k.
+/// Computes one tile, summing in ascending order of k. All threads of the block call it.
 template <Product product, class T>
 __device__ void multiply(Operands<Accumulator<T>>& shared, const Expert& expert, Corner corner) {
   using A = Accumulator<T>;

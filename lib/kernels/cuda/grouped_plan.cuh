@@ -12,24 +12,25 @@
 #include "kernels/cuda/index_check.cuh"
 #include "kernels/cuda/launch.cuh"
 
-// The plan that the launches of grouped products share: made on the device from the segments' offsets.
+// The plan of a grouped product, which the device computes from the segments' offsets before the product is launched.
 
 namespace lyceum::grouped {
 
-/// Weights as a kernel's parameter: they reach the device with the launch, without a copy that somebody must keep
-/// alive.
+/// Weights as a kernel parameter. They are copied to the device with the launch, so no host buffer needs to outlive the
+/// call.
 struct WeightChunk {
   static constexpr int capacity = 128;
   Weight weight[capacity];
   std::int32_t first = 0, count = 0;
 };
 
-/// Where a plan is written, in device memory.
+/// Pointers into the device memory that a plan is written to.
 struct PlanSpace {
   Expert* given;             // [experts], in the order of the bank
   Expert* ordered;           // [experts], by slot
   std::int32_t* first_tile;  // [experts + 1], by slot
 
+  /// Size of the memory for a plan of so many experts.
   static constexpr std::size_t bytes(std::size_t experts) {
     return 2 * experts * sizeof(Expert) + (experts + 1) * sizeof(std::int32_t);
   }
@@ -39,13 +40,13 @@ struct PlanSpace {
         first_tile(reinterpret_cast<std::int32_t*>(ordered + experts)) {}
 };
 
-/// What a plan's kernel writes about each expert in addition to the plan: nothing.
+/// The default `extras` of plan_kernel(): write nothing in addition to the plan.
 struct NoExtras {
   __device__ void write(const Expert&, std::int32_t) const {}
   __device__ void finish() const {}
 };
 
-/// Whether the rows of an expert are as wide as its weight says.
+/// True if the rows of expert `e` are as wide as its weight requires. If not, `widths` records the fault.
 template <class T>
 __device__ bool rows_fit(const IndexCheck& widths, Product product, const Rows<T>& rows, const Weight& weight,
                          std::int32_t e) {
@@ -57,8 +58,9 @@ __device__ bool rows_fit(const IndexCheck& widths, Product product, const Rows<T
          (!activated.values || widths.equals(activated.width[e], activated_width(product, weight, activated.inputs)));
 }
 
-/// One block. Writes the experts of a chunk; with the last chunk it puts all of them in order. `widths` notes an expert
-/// whose rows do not fit its weight.
+/// Writes the experts of one chunk of the list of weights; for the last chunk, also computes the order of all experts.
+/// Launched with one block. Experts whose rows do not fit their weight become empty, and `widths` records the fault.
+/// extras.write() runs for each expert with its slot, extras.finish() at the end of each thread.
 template <class T, class Extras>
 __global__ void plan_kernel(const __grid_constant__ WeightChunk chunk, const __grid_constant__ Extras extras,
                             PlanSpace space, Product product, Rows<T> rows, int tile_m, int tile_n,
@@ -80,22 +82,22 @@ __global__ void plan_kernel(const __grid_constant__ WeightChunk chunk, const __g
   __syncthreads();
   for (std::int32_t e = threadIdx.x; e < experts; e += blockDim.x) {
     const Expert expert = space.given[e];
-    const Place place = place_of(e, k, tiles, experts);
-    space.ordered[place.slot] = expert;
-    space.first_tile[place.slot] = place.first_tile;
-    if (place.slot == experts - 1) space.first_tile[experts] = place.first_tile + tiles[e];
-    extras.write(expert, place.slot);
+    const ExpertSlot own = slot_of_expert(e, k, tiles, experts);
+    space.ordered[own.slot] = expert;
+    space.first_tile[own.slot] = own.first_tile;
+    if (own.slot == experts - 1) space.first_tile[experts] = own.first_tile + tiles[e];
+    extras.write(expert, own.slot);
   }
   extras.finish();
 }
 
-/// A plan and its memory, which later work of the stream may have as soon as this is gone.
+/// A plan and its device memory, which is freed on destruction; later work of the stream may then reuse it.
 struct MadePlan {
   std::shared_ptr<std::byte> memory;
   Plan plan;
 };
 
-/// Launches the kernels that write the plan of a product over `weights`, with tiles of tile_m x tile_n.
+/// Launches the kernels that compute the plan of a product over `weights`, in tiles of tile_m x tile_n.
 template <class T, class Extras = NoExtras>
 MadePlan make_plan(const Launch& launch, const Rows<T>& rows, std::span<const Weight> weights, int tile_m, int tile_n,
                    const Extras& extras = {}) {
@@ -116,7 +118,8 @@ MadePlan make_plan(const Launch& launch, const Rows<T>& rows, std::span<const We
   return {memory, {space.ordered, space.first_tile, experts}};
 }
 
-/// Calls f(slot, expert, corner) for every tile of this block of a persistent grid.
+/// Calls f(slot, expert, corner) for every tile that this block computes. The grid is persistent: blocks take every
+/// gridDim.x-th tile.
 template <class Tiling, class F>
 __device__ __forceinline__ void each_tile(const Plan& plan, F&& f) {
   each_tile<Tiling>(plan, static_cast<std::int32_t>(blockIdx.x), static_cast<std::int32_t>(gridDim.x), f);

@@ -10,7 +10,7 @@ namespace lyceum::grouped {
 
 namespace {
 
-/// Whether wgmma's kernel can write, or read, all rows of an expert 16 bytes at a time.
+/// True if all rows that the activation reads or writes begin at multiples of 16 bytes.
 bool rows_are_aligned(const Launch& launch, const Rows<bfloat16>& rows, const Weight& weight) {
   const auto aligned = [](const bfloat16* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; };
   const ActivatedRows<bfloat16>& activated = rows.activated;
@@ -24,7 +24,7 @@ bool run_with_activation(const Launch& launch, Rows<bfloat16> rows, std::span<co
                          const PickedRows<bfloat16>& picked, const RowGates<float>& gates, Kernel kernel) {
   if (kernel == Kernel::plain || kernel == Kernel::mma_sync || kernel == Kernel::clustered) return false;
   if (!hopper_is_here(launch.stream)) return false;
-  std::vector<Weight> filled(weights.size());  // without those that give no columns
+  std::vector<Weight> filled(weights.size());  // empty where a weight has no columns
   std::int32_t widest = 0;
   for (std::size_t e = 0; e < weights.size(); ++e) {
     const std::int32_t width = activated_width(launch.product, weights[e], rows.activated.inputs);
@@ -53,7 +53,8 @@ bool run_with_activation(const Launch& launch, Rows<bfloat16> rows, std::span<co
   return true;
 }
 
-/// The experts that wgmma can compute go there and the rest to mma.sync; each launch sees the others' weights as empty.
+/// Experts that wgmma supports are launched there, the rest with mma.sync. In each launch the weights of the other
+/// group are empty.
 bool run_on_tensor_cores(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights,
                          Kernel kernel) {
   std::vector<Weight> fast(weights.size()), others(weights.begin(), weights.end());

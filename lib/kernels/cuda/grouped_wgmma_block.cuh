@@ -7,29 +7,34 @@
 #include "kernels/cuda/grouped_wgmma_layout.h"
 #include "kernels/cuda/grouped_wgmma_results.cuh"
 
-// A block of grouped products on Hopper: one warpgroup loads, two multiply. The machine is a HopperMachine, or in tests
-// its emulation on the host; a TensorMap is what that machine loads boxes by.
+// One thread block of the grouped products on Hopper: warpgroup 0 loads, warpgroups 1 and 2 multiply. The machine is a
+// HopperMachine, or its emulation on the host in tests. TensorMap is the type of the tensor maps that the machine loads
+// boxes with.
 
 namespace lyceum::grouped {
 
-/// Tensor maps of each slot's operands, and of its results where they are written by way of shared memory.
+/// Tensor maps of each slot's operands a and b, and of its results c if they are stored through shared memory (else
+/// null).
 template <class TensorMap>
 struct MapsBySlot {
   const TensorMap *a, *b, *c;
 };
 
-/// Where stages, results and barriers lie in shared memory.
+/// Byte offsets of stages, results and barriers in shared memory.
+/// - full(stage): a and b are loaded. Loading threads arrive and TMA counts its bytes; multiplying warps wait.
+/// - empty(stage): the stage may be overwritten. Multiplying warps arrive, the loading threads wait.
+/// - order(group): ping-pong only: warpgroup `group` may begin to multiply. The other warpgroup arrives.
 template <class Tiling>
 struct StageOffsets {
   LYCEUM_HOST_DEVICE static int a(int stage) { return stage * Tiling::stage_bytes; }
   LYCEUM_HOST_DEVICE static int b(int stage) { return a(stage) + Tiling::a_bytes; }
-  /// The boxes of warp `warp` of those that multiply.
+  /// The two result boxes of multiplying warp `warp` (0 to 7).
   LYCEUM_HOST_DEVICE static int results(int warp) { return a(Tiling::stages) + 2 * warp * Tiling::result_box; }
   LYCEUM_HOST_DEVICE static int full(int stage) { return a(Tiling::stages) + Tiling::result_bytes + 8 * stage; }
   LYCEUM_HOST_DEVICE static int empty(int stage) { return full(stage) + 8 * Tiling::stages; }
   LYCEUM_HOST_DEVICE static int order(int group) { return empty(Tiling::stages) + 8 * group; }
 
-  /// `loaders`: threads that arrive at a full barrier.
+  /// Initialises the barriers; one thread calls it. `loaders` is the number of threads that arrive at a full barrier.
   template <class Machine>
   LYCEUM_DEVICE static void initialise(const Machine& m, int loaders) {
     for (int stage = 0; stage < Tiling::stages; ++stage) {
@@ -41,24 +46,25 @@ struct StageOffsets {
   }
 };
 
-/// This block's place in its cluster.
+/// Rank of this block in its cluster.
 template <class Tile, class Machine>
-LYCEUM_DEVICE int place_in_cluster(const Machine& m) {
+LYCEUM_DEVICE int rank_in_cluster(const Machine& m) {
   return m.block_index() % Tile::cluster;
 }
 
-/// Calls f(slot, expert, corner) for every tile of this block. The blocks of a cluster divide its tiles' rows.
+/// Calls f(slot, expert, corner) for every tile of this block. A cluster computes one tile at a time, whose rows its
+/// blocks divide.
 template <class Tile, class Machine, class F>
 LYCEUM_DEVICE void each_tile_of_block(const Machine& m, const Plan& plan, F&& f) {
   if constexpr (Tile::cluster == 1) return each_tile<Tile>(plan, m.block_index(), m.blocks(), f);
-  const std::int32_t down = place_in_cluster<Tile>(m) * Tile::block_m;
+  const std::int32_t down = rank_in_cluster<Tile>(m) * Tile::block_m;
   each_tile<Tile>(plan, m.block_index() / Tile::cluster, m.blocks() / Tile::cluster,
                   [&](std::int32_t slot, const Expert& expert, Corner corner) {
                     f(slot, expert, Corner{corner.m + down, corner.n});
                   });
 }
 
-/// Brings the rows of a from `begin` on and 64 of k to shared memory.
+/// Begins loading rows [begin, begin + block_m) of a times 64 of k to shared memory at `to`.
 template <Product product, class Tile, class Machine, class TensorMap>
 LYCEUM_DEVICE void load_a(const Machine& m, int to, const TensorMap* map, int barrier, int begin, int k) {
   if constexpr (a_along_k(product)) {
@@ -69,15 +75,15 @@ LYCEUM_DEVICE void load_a(const Machine& m, int to, const TensorMap* map, int ba
   }
 }
 
-/// The same for the columns of b, of which each block of a cluster brings a part to all; of gates and ups, `ups` rows
-/// apart, in turns as TileOf says.
+/// Begins loading the tile's columns of b, from `begin` on, times 64 of k. Each block of a cluster loads a part and
+/// multicasts it to all. With gates and ups, boxes alternate between both, which are `ups` rows of b apart, see TileOf.
 template <Product product, class Tile, class Machine, class TensorMap>
 LYCEUM_DEVICE void load_b(const Machine& m, int to, const TensorMap* map, int barrier, int begin, int k,
                           std::int32_t ups) {
   constexpr int lines = Tile::b_lines, count = Tile::b_boxes / Tile::cluster;
   LYCEUM_UNROLL
   for (int i = 0; i < count; ++i) {
-    const int box = place_in_cluster<Tile>(m) * count + i, at = to + box * lines * 128;
+    const int box = rank_in_cluster<Tile>(m) * count + i, at = to + box * lines * 128;
     if constexpr (b_along_k(product)) {
       const std::int32_t line = Tile::gated ? box % 2 * ups + begin + box / 2 * lines : begin + box * lines;
       m.template load_box_for_all<Tile::cluster>(at, map, barrier, k, line);
@@ -87,7 +93,7 @@ LYCEUM_DEVICE void load_b(const Machine& m, int to, const TensorMap* map, int ba
   }
 }
 
-/// One thread keeps all stages full, across tiles.
+/// The loop of the one loading thread: keeps all stages full, across tiles.
 template <Product product, class Act, class Tiling, class Machine, class TensorMap>
 LYCEUM_DEVICE void produce(const Machine& m, const Plan& plan, const MapsBySlot<TensorMap>& maps) {
   using At = StageOffsets<Tiling>;
@@ -111,8 +117,8 @@ LYCEUM_DEVICE void produce(const Machine& m, const Plan& plan, const MapsBySlot<
   });
 }
 
-/// The same where rows of an operand are picked: all threads of the warpgroup copy those, and one of them loads the
-/// other operand, by `maps`.
+/// produce() for picked rows. All 128 threads of the warpgroup copy the picked operand with cp.async; thread 0 also
+/// loads the other operand, with tensor maps `maps`.
 template <Product product, Pick picked, class Act, class Tiling, class Machine, class TensorMap>
 LYCEUM_DEVICE void produce_picked(const Machine& m, const Plan& plan, const TensorMap* maps) {
   using At = StageOffsets<Tiling>;
@@ -132,13 +138,13 @@ LYCEUM_DEVICE void produce_picked(const Machine& m, const Plan& plan, const Tens
     const auto stride = static_cast<std::uint32_t>(lines.stride / 8);
     const auto* const x = static_cast<const Chunk*>(lines.data);
     constexpr std::uint32_t none = ~0u;
-    std::uint32_t place[Copies::count];  // of rows in memory, in chunks: one register each, not an address
+    std::uint32_t row_offset[Copies::count];  // row offsets in chunks: one 32-bit register each instead of an address
     const auto look_up = [&](std::int32_t first) {
       LYCEUM_UNROLL
       for (int i = 0; i < Copies::count; ++i) {
         const std::int32_t line = first + Copies::line(thread, i);
         const std::int32_t row = line < lines.count ? m.read_only(rows + line) : -1;
-        place[i] = row < 0 ? none : static_cast<std::uint32_t>(row) * stride;
+        row_offset[i] = row < 0 ? none : static_cast<std::uint32_t>(row) * stride;
       }
     };
     look_up(along_k ? begin : 0);
@@ -159,21 +165,22 @@ LYCEUM_DEVICE void produce_picked(const Machine& m, const Plan& plan, const Tens
         const std::int32_t element = (along_k ? k : begin) + Copies::element(thread, box);
         LYCEUM_UNROLL
         for (int i = 0; i < Copies::count; ++i) {
-          const bool present = place[i] != none && element < lines.width;
-          const Chunk* const from = x + (present ? place[i] + static_cast<std::uint32_t>(element) / 8 : 0u);
+          const bool present = row_offset[i] != none && element < lines.width;
+          const Chunk* const from = x + (present ? row_offset[i] + static_cast<std::uint32_t>(element) / 8 : 0u);
           m.copy_16(to + static_cast<int>(Copies::offset(thread, i, box)), from, present);
         }
       }
       m.arrive_after_copies(full);
-      if constexpr (!along_k) look_up(k + Tiling::k);  // before the wait for the next stage
+      // Before the wait for the next stage, so that the latency overlaps with it.
+      if constexpr (!along_k) look_up(k + Tiling::k);
     }
   });
   m.wait();
 }
 
-/// A warp gives a stage back to who loads into it, of all blocks of the cluster: a lane each.
+/// Releases a stage for its loaders: in all blocks of the cluster, one lane for each.
 template <class Tiling, class Machine>
-LYCEUM_DEVICE void give_back(const Machine& m, int stage, int lane) {
+LYCEUM_DEVICE void release_stage(const Machine& m, int stage, int lane) {
   if constexpr (Tiling::cluster == 1) {
     m.arrive(StageOffsets<Tiling>::empty(stage));
   } else {
@@ -181,18 +188,19 @@ LYCEUM_DEVICE void give_back(const Machine& m, int stage, int lane) {
   }
 }
 
-/// c = the first `width` columns of the product, for the rows of the tile from `row` on. Stages are given back one step
-/// late, when the tensor cores have surely read them. Calls seen() when the last stage is there.
+/// Computes the first `width` columns of the product for a warpgroup's rows, from `row` of the tile on. A stage is
+/// released one step late, when its products are known to be complete. Calls seen() when the last stage has arrived,
+/// before its products are complete.
 template <Product product, Pick picked, class Tiling, int width, class Machine, class Seen>
 LYCEUM_DEVICE void multiply(const Machine& m, TileSums<Tiling>& c, Turn<Tiling::stages>& turn, int row,
                             std::int32_t depth, Seen&& seen) {
   using At = StageOffsets<Tiling>;
-  const int lane = place_in_group(m) % 32;
-  const bool speaks = lane < Tiling::cluster;
+  const int lane = thread_in_group(m) % 32;
+  const bool arrives = lane < Tiling::cluster;  // lanes that arrive at the empty barriers
   int last = -1;
   for (std::int32_t k = 0; k < depth; k += Tiling::k, turn.next()) {
     m.wait_barrier(At::full(turn.stage), turn.parity);
-    if constexpr (picked != Pick::none) m.publish_copies();  // threads wrote it, not TMA
+    if constexpr (picked != Pick::none) m.publish_copies();  // the threads copied it, not TMA
     m.begin_products(c);
     const std::uint32_t a_stage = m.shared_address(At::a(turn.stage)), b_stage = m.shared_address(At::b(turn.stage));
     LYCEUM_UNROLL
@@ -206,15 +214,15 @@ LYCEUM_DEVICE void multiply(const Machine& m, TileSums<Tiling>& c, Turn<Tiling::
     }
     m.end_group();
     m.template wait_products<1>(c);
-    if (last >= 0 && speaks) give_back<Tiling>(m, last, lane);
+    if (last >= 0 && arrives) release_stage<Tiling>(m, last, lane);
     last = turn.stage;
   }
   seen();
   m.template wait_products<0>(c);
-  if (speaks) give_back<Tiling>(m, last, lane);
+  if (arrives) release_stage<Tiling>(m, last, lane);
 }
 
-/// Writes the results of a warpgroup's rows of a tile, from row `row` and column `col` of c on.
+/// Writes the results of a warpgroup's rows of a tile. Its first row and column in c are `row` and `col`.
 template <Product product, class Act, class Tiling, class Machine>
 LYCEUM_DEVICE void write_results(const Machine& m, const TileSums<Tiling>& c, const Expert& expert, std::int32_t row,
                                  std::int32_t col) {
@@ -229,7 +237,7 @@ LYCEUM_DEVICE void write_results(const Machine& m, const TileSums<Tiling>& c, co
       LYCEUM_UNROLL
       for (int i = 0; i < Sums::rows; ++i) write_row<Tile>(m, sums.at[i], expert, PartOfRow::of(m, i, row, col));
     } else {
-      LYCEUM_NO_UNROLL  // the code for all rows would not fit into the instruction cache
+      LYCEUM_NO_UNROLL  // the unrolled code for all rows would not fit into the instruction cache
           for (int i = 0; i < Sums::rows; ++i, sums.next()) {
         const PartOfRow part = PartOfRow::of(m, i, row, col);
         if constexpr (product == Product::forward) {
@@ -242,13 +250,13 @@ LYCEUM_DEVICE void write_results(const Machine& m, const TileSums<Tiling>& c, co
   }
 }
 
-/// The work of warpgroup `group` of those that multiply. `results`: maps by slot.
+/// The loop of multiplying warpgroup `group` (0 or 1). `results`: tensor maps of c by slot.
 template <Product product, Pick picked, class Act, class Tiling, class Machine, class TensorMap>
 LYCEUM_DEVICE void consume(const Machine& m, const Plan& plan, const TensorMap* results, int group) {
   using At = StageOffsets<Tiling>;
   using Tile = TileOf<product, Act, Tiling>;
   Turn<Tiling::stages> turn;
-  int tile = 0;  // of this block
+  int tile = 0;  // count of this block's tiles
   std::int32_t acquired = -1;
   each_tile_of_block<Tile>(m, plan, [&](std::int32_t slot, const Expert& expert, Corner corner) {
     const int index = tile++;
@@ -262,10 +270,10 @@ LYCEUM_DEVICE void consume(const Machine& m, const Plan& plan, const TensorMap* 
     }
     if constexpr (Tiling::ping_pong) m.wait_barrier(At::order(group), order_parity(group, index / 2));
     const auto seen = [&] {
-      if (Tiling::ping_pong && place_in_group(m) % 32 == 0) m.arrive(At::order(1 - group));
+      if (Tiling::ping_pong && thread_in_group(m) % 32 == 0) m.arrive(At::order(1 - group));
     };
     TileSums<Tiling> c;
-    c.clear();  // registers without a value would be kept for it while the results are written
+    c.clear();  // else the compiler keeps registers reserved for c while results are written
     if (expert.n - corner.n > Tile::narrow) {
       multiply<product, picked, Tiling, Tiling::n>(m, c, turn, begin, expert.k, seen);
     } else {
@@ -275,7 +283,7 @@ LYCEUM_DEVICE void consume(const Machine& m, const Plan& plan, const TensorMap* 
       if (unit_of(expert) == 8) {
         if (slot != acquired) m.acquire_map(results + slot);
         acquired = slot;
-        const int warp = m.thread() / 32 - 4;  // the loading ones come first
+        const int warp = m.thread() / 32 - 4;  // the four loading warps come first
         const StoredRows<TensorMap> to{results + slot, At::results(warp), row + warp % 4 * 16, corner.n};
         return store_rows<Tiling>(m, c, expert, to);
       }
@@ -285,8 +293,8 @@ LYCEUM_DEVICE void consume(const Machine& m, const Plan& plan, const TensorMap* 
   if constexpr (Tiling::result_bytes > 0) m.wait_bulk();
 }
 
-/// A persistent block: warpgroup 0 loads by TMA, and picked rows by copies; 1 and 2 multiply, and apply `Act` to what
-/// they write. k of every expert with tiles is at least 1.
+/// The code of a persistent block. Warpgroup 0 loads with TMA, and picked rows with cp.async. Warpgroups 1 and 2
+/// multiply, and apply `Act` to the results. Requires k >= 1 for every expert that has tiles.
 template <Product product, Pick picked, class Act, class Tiling, class Machine, class TensorMap>
 LYCEUM_DEVICE void run_block(const Machine& m, const Plan& plan, const MapsBySlot<TensorMap>& maps) {
   constexpr bool copies = picked != Pick::none, clustered = Tiling::cluster > 1;
@@ -305,7 +313,8 @@ LYCEUM_DEVICE void run_block(const Machine& m, const Plan& plan, const MapsBySlo
     m.template take_registers<copies ? 232 : 240>();
     consume<product, picked, Act, Tiling>(m, plan, maps.c, group - 1);
   }
-  if (clustered) m.sync_cluster();  // until nobody loads for, or arrives at, a block that has ended
+  // A block must not end while others may still load into its memory or arrive at its barriers.
+  if (clustered) m.sync_cluster();
 }
 
 }  // namespace lyceum::grouped

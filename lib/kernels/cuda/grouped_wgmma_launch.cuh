@@ -12,22 +12,22 @@
 #include "kernels/cuda/grouped_wgmma_layout.h"
 #include "kernels/cuda/machine_hopper.cuh"
 
-// How the sources of wgmma's kernels launch them.
+// Launches of the wgmma kernels, shared by their source files.
 
 namespace lyceum::grouped {
 
-/// k of every expert with tiles is at least 1.
+/// Requires k >= 1 for every expert that has tiles.
 template <Product product, Pick picked, class Act, class Tiling>
 __global__ void __launch_bounds__(Tiling::threads, 1) wgmma_kernel(Plan plan, MapsBySlot<CUtensorMap> maps) {
 #ifdef LYCEUM_HOPPER
   run_block<product, picked, Act, Tiling>(cuda::HopperMachine(launched_shared()), plan, maps);
 #else
-  __trap();  // hopper_is_here() keeps launches away
+  __trap();  // never launched: hopper_is_here() is false
 #endif
 }
 
-/// Tensor maps of every expert's operands, written with the plan: the templates have the boxes and the swizzle, and
-/// address, extents and strides are replaced.
+/// Writes tensor maps of every expert's operands, as `Extras` of plan_kernel(). The templates contain box and swizzle;
+/// address, extents and strides are replaced per expert.
 struct TensorMaps {
   CUtensorMap a_template, b_template;
   Product product;
@@ -39,6 +39,7 @@ struct TensorMaps {
     write_map(b + slot, b_template, lines_of_b(product, expert));
 #endif
   }
+  /// Makes the maps that this thread wrote visible to the kernels that use them.
   __device__ void finish() const {
 #ifdef LYCEUM_HOPPER
     hopper::tensor_map_release();
@@ -57,7 +58,7 @@ struct TensorMaps {
 #endif
 };
 
-/// The same and maps of the results of every expert whose rows are whole chunks.
+/// TensorMaps, and maps of the results of every expert whose rows of results consist of whole 16-byte chunks.
 struct TensorMapsWithResults : TensorMaps {
   CUtensorMap c_template;
   CUtensorMap* c;
@@ -70,14 +71,20 @@ struct TensorMapsWithResults : TensorMaps {
   }
 };
 
-/// A map of boxes of `lines` lines of 64 elements, for a tensor at `somewhere` that is replaced on the device.
+/// Returns a tensor map for boxes of `lines` lines of 64 elements. Its address, `somewhere`, is a placeholder that must
+/// be a valid device address; the device replaces it. Throws an Error if the driver fails.
 CUtensorMap map_of(int lines, void* somewhere);
 
+/// Computes plan and tensor maps on the device, then launches the product in the tiles of `Tiling`, with one persistent
+/// block per multiprocessor. Counts it in KernelCounts.
 template <Product product, Pick picked, class Act, class Tiling>
 void run_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights) {
   using Tile = TileOf<product, Act, Tiling>;
   constexpr bool clustered = Tiling::cluster > 1;
-  count_product(launch, clustered ? Kernel::clustered : Tiling::ping_pong ? Kernel::ping_pong : Kernel::cooperative);
+  Kernel kernel = Kernel::cooperative;
+  if (Tiling::ping_pong) kernel = Kernel::ping_pong;
+  if (clustered) kernel = Kernel::clustered;
+  count_product(launch, kernel);
   const std::size_t count = weights.size();
   const std::shared_ptr<std::byte> memory =
       launch.stream.memory().allocate((clustered ? 3 : 2) * count * sizeof(CUtensorMap), MemoryKind::buffers);
@@ -96,7 +103,7 @@ void run_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim = {Tiling::cluster, 1, 1};
   cudaLaunchConfig_t config{};
-  // A cluster of two takes two neighbouring multiprocessors, and a GPU has whole pairs of them.
+  // A cluster of two needs two multiprocessors of one pair, and a GPU has whole pairs.
   config.gridDim = static_cast<unsigned>(launch.stream.processors() / Tiling::cluster * Tiling::cluster);
   config.blockDim = Tiling::threads;
   config.dynamicSmemBytes = Tiling::shared_bytes;
@@ -106,16 +113,17 @@ void run_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const
                    MapsBySlot<CUtensorMap>{a, b, clustered ? c : nullptr});
 }
 
-/// Numbers that are written or read for each sum when its tile is finished.
+/// Elements that are written or read per sum when a tile is finished.
 template <Product product, class Act>
 constexpr double moved_numbers() {
   if (std::is_same_v<Act, NoActivation>) return 1;
   return product == Product::forward ? (Act::inputs + 1.0) / Act::inputs : 2 * Act::inputs + 1.0;
 }
 
-/// What a kernel's tiles cost for as many rows of every expert: columns computed, with those outside, times k.
-/// Cooperative warpgroups finish their tiles while the tensor cores rest, for each number moved about as long as 160 of
-/// k take; ping-pong's smaller tiles read 6 % more a product.
+/// Estimates the cost of a product in the tiles of `Tiling`, in columns times k, assuming that all experts have equally
+/// many rows. It counts computed columns, including those outside the matrix. Cooperative warpgroups finish a tile
+/// while the tensor cores idle, which takes about as long per moved element as 160 steps of k. Ping-pong's smaller
+/// tiles read 6 % more per product.
 template <Product product, class Act, class Tiling>
 double cost(std::span<const Weight> weights) {
   using Tile = TileOf<product, Act, Tiling>;
@@ -123,14 +131,16 @@ double cost(std::span<const Weight> weights) {
   for (const Weight& weight : weights) {
     const std::int64_t n = activated_width(product, weight, Act::inputs), rest = n % Tile::n;
     const auto k = static_cast<double>(product == Product::forward ? weight.cols : weight.rows);
-    const std::int64_t columns = n - rest + (rest > Tile::narrow ? Tile::n : rest > 0 ? Tile::narrow : 0);
+    std::int64_t columns = n - rest;
+    if (rest > 0) columns += rest > Tile::narrow ? Tile::n : Tile::narrow;
     const double finish = 160 * moved_numbers<product, Act>();
     sum += static_cast<double>(columns * (Tiling::n / Tile::n)) * (Tiling::ping_pong ? 1.06 * k : k + finish);
   }
   return sum;
 }
 
-/// Not for weight gradients, whose sums run over rows, and are long.
+/// Runs the forward product or the dgrad in the cheaper tiles. Weight gradients are excluded: their sums run over the
+/// rows and are long.
 template <Product product, Pick picked, class Act>
 void run_cheaper_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights,
                        Kernel kernel) {
@@ -144,8 +154,8 @@ void run_cheaper_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::sp
             : run_tiles<product, picked, Act, CooperativeTiling>(launch, rows, weights);
 }
 
-/// A product whose results are rows, of x as it is or of rows picked from it. Kernel::automatic is never the clustered
-/// kernel, which no GPU has run yet.
+/// Runs a product whose results are rows (forward, dgrad). The rows of x may be picked. Kernel::automatic never selects
+/// the clustered kernel, which has not run on a GPU yet.
 template <Product product, class Act>
 void run_rows(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights, Kernel kernel) {
   picked_operand(product, rows) == Pick::a ? run_cheaper_tiles<product, Pick::a, Act>(launch, rows, weights, kernel)

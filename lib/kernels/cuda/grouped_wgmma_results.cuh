@@ -8,22 +8,23 @@
 #include "kernels/cuda/host_device.h"
 #include "kernels/cuda/warp_tiles.cuh"
 
-// What a warpgroup does with the sums of its rows of a tile: results, with or without an activation, and gradients of
-// weights.
+// Epilogue of the wgmma kernels: how a warpgroup writes the sums of its rows of a tile, as results with or without an
+// activation, or added to the gradient of a weight.
 
 namespace lyceum::grouped {
 
-/// This thread's place in its warpgroup; without signs, which would cost instructions.
+/// Index of this thread in its warpgroup, 0 to 127. Computed unsigned, which takes fewer instructions.
 template <class Machine>
-LYCEUM_DEVICE int place_in_group(const Machine& m) {
+LYCEUM_DEVICE int thread_in_group(const Machine& m) {
   return static_cast<int>(static_cast<unsigned>(m.thread()) % 128u);
 }
 
-/// Sums of the rows of a tile that a warpgroup computes.
+/// The accumulators of the rows of a tile that a warpgroup computes.
 template <class Tiling>
 using TileSums = cuda::Accumulators<Tiling::blocks, Tiling::n>;
 
-/// Writes eight elements of a row, as far as there are so many, in units of as many elements as are aligned.
+/// Writes the first min(left, 8) elements of a chunk. Stores are `unit` elements (8, 2 or 1) wide, which the address
+/// must be aligned to.
 template <class Machine>
 LYCEUM_DEVICE void write_eight(const Machine& m, std::uint16_t* to, const Chunk& chunk, int left, int unit) {
   if (unit == 8 && left >= 8) return m.write(to, chunk);
@@ -39,19 +40,20 @@ LYCEUM_DEVICE void write_eight(const Machine& m, std::uint16_t* to, const Chunk&
   }
 }
 
-/// Elements that may be written at once in any row: 8, 2 or 1.
+/// Returns how many elements of c may be written at once at multiples of that number in any row: 8, 2 or 1.
 LYCEUM_DEVICE int unit_of(const Expert& expert) {
   const auto address = reinterpret_cast<std::uintptr_t>(expert.c);
   if (expert.c_stride % 8 == 0 && address % 16 == 0) return 8;
   return expert.c_stride % 2 == 0 && address % 4 == 0 ? 2 : 1;
 }
 
+/// Address of an element of the activation's output.
 LYCEUM_DEVICE std::uint16_t* activated_at(const Expert& expert, std::int32_t row, std::int32_t col) {
   return static_cast<std::uint16_t*>(expert.activated) + static_cast<std::int64_t>(row) * expert.n + col;
 }
 
-/// The sums that a thread has of a tile, rounded: pairs of neighbours, by rows, 32 columns, and eights of these. Half
-/// as many registers as sums, which leaves some to finish the tile with.
+/// A thread's sums of a tile, rounded to bf16. Each word is a pair of neighbours; [row][n][i] is in group of eight
+/// columns 4 n + i. They take half as many registers as the sums, which leaves registers for the epilogue.
 template <class Tiling>
 struct RoundedSums {
   static constexpr int rows = 2 * Tiling::blocks;
@@ -69,7 +71,8 @@ struct RoundedSums {
     }
     m.compute_here(*this);
   }
-  /// Row 0 becomes the next one: registers cannot be found by number, and so a loop over rows can stay one.
+  /// Shifts all rows down by one, so that the next row is row 0. Registers cannot be indexed by a variable, so this
+  /// allows a loop over rows that is not unrolled.
   LYCEUM_DEVICE void next() {
     LYCEUM_UNROLL
     for (int i = 0; i < (rows - 1) * Tiling::n / 8; ++i) {
@@ -79,20 +82,22 @@ struct RoundedSums {
   }
 };
 
-/// A row of a tile in a thread that finishes it: eight of each 32 columns, the first of them at `col`.
+/// The part of a row that one thread of a quad finishes: eight columns of every 32, the first of them `col`.
 struct PartOfRow {
-  int lane;  // in the quad that has the row
+  int lane;  // index in the quad that holds the row, 0 to 3
   std::int32_t row, col;
 
-  /// Row number `index` of those that a thread has of a tile, which begins at (row0, col0).
+  /// Returns the part for row number `index` of a thread's rows. The warpgroup's rows of the tile begin at (row0,
+  /// col0).
   template <class Machine>
   LYCEUM_DEVICE static PartOfRow of(const Machine& m, int index, std::int32_t row0, std::int32_t col0) {
-    const int thread = place_in_group(m), lane = thread % 4;
+    const int thread = thread_in_group(m), lane = thread % 4;
     return {lane, row0 + index / 2 * 64 + wgmma_row(thread, index % 2 * 2), col0 + lane * 8};
   }
 
-  /// Eight of the 32 sums that the quad has of input `input` of columns 8 `eight` to 8 `eight` + 31 of the tile: its
-  /// lanes put them in order together. Zeros where the row is not `filled`.
+  /// Returns eight consecutive sums of input `input` from the tile's columns 8 · eight to 8 · eight + 31, of which each
+  /// lane of the quad gets eight. All lanes of the warp must call it, since they exchange words. Returns zeros if not
+  /// `filled`.
   template <class Tile, int chunks, class Machine>
   LYCEUM_DEVICE Chunk ordered(const Machine& m, const std::uint32_t (&sums)[chunks][4], int eight, int input,
                               bool filled) const {
@@ -114,7 +119,7 @@ struct PartOfRow {
   }
 };
 
-/// A row of y.
+/// Writes this thread's part of a row of y.
 template <class Tile, int chunks, class Machine>
 LYCEUM_DEVICE void write_row(const Machine& m, const std::uint32_t (&sums)[chunks][4], const Expert& expert,
                              const PartOfRow& part) {
@@ -128,7 +133,8 @@ LYCEUM_DEVICE void write_row(const Machine& m, const std::uint32_t (&sums)[chunk
   }
 }
 
-/// Where a warp writes its 16 rows of results: by `map`, from (row, col) on, by way of two boxes at `boxes`.
+/// Destination of a warp's 16 rows of results: position (row, col) in tensor map `map`, staged in two boxes at
+/// shared-memory offset `boxes`.
 template <class TensorMap>
 struct StoredRows {
   const TensorMap* map;
@@ -136,13 +142,15 @@ struct StoredRows {
   std::int32_t row, col;
 };
 
-/// Writes a warp's rows of y by stores of boxes, which leave out what is not inside of m x n. Rows are whole chunks.
+/// Writes a warp's rows of y with TMA stores, which skip elements outside m x n. Rows of c must consist of whole
+/// 16-byte chunks. The two boxes are used in turns: before a box is overwritten, the store that read it before has
+/// finished reading.
 template <class Tiling, class Machine, class TensorMap>
 LYCEUM_DEVICE void store_rows(const Machine& m, const TileSums<Tiling>& c, const Expert& expert,
                               const StoredRows<TensorMap>& to) {
   static_assert(Tiling::blocks == 1);
   if (to.row >= expert.m) return;
-  const int lane = place_in_group(m) % 32;
+  const int lane = thread_in_group(m) % 32;
   RoundedSums<Tiling> sums(m, c);
   LYCEUM_UNROLL
   for (int i = 0; i < 2 * Tiling::n / 8; ++i) {
@@ -154,7 +162,7 @@ LYCEUM_DEVICE void store_rows(const Machine& m, const TileSums<Tiling>& c, const
     if (to.col + 64 * box >= expert.n) return;
     const int at = to.boxes + box % 2 * Tiling::result_box;
     box == 0 ? m.wait_bulk_reads() : m.template wait_bulk_reads<1>();
-    m.sync_warp();  // one lane stores, and waits for its stores
+    m.sync_warp();  // lane 0 issues and awaits the stores for the whole warp
     LYCEUM_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int row = i / 2 * 8 + lane % 8, chunk = i % 2 * 4 + lane / 8;
@@ -166,7 +174,7 @@ LYCEUM_DEVICE void store_rows(const Machine& m, const TileSums<Tiling>& c, const
   }
 }
 
-/// The activation's results for eight elements.
+/// Returns the activation's results for eight elements.
 template <class Act, class Machine>
 LYCEUM_DEVICE Chunk activated(const Machine& m, const Chunk (&x)[Act::inputs]) {
   Chunk y;
@@ -180,7 +188,8 @@ LYCEUM_DEVICE Chunk activated(const Machine& m, const Chunk (&x)[Act::inputs]) {
   return y;
 }
 
-/// The same times the row's gate, the gradient of x, and what these elements add to that of the gate.
+/// Returns the activation's results for eight elements, times the row's gate. Writes the gradient of the inputs to dx
+/// and adds these elements' part of the gate's gradient to d_gate.
 template <class Act, class Machine>
 LYCEUM_DEVICE Chunk activated_again(const Machine& m, const Chunk (&x)[Act::inputs], const Chunk& dy, float gate,
                                     Chunk (&dx)[Act::inputs], float& d_gate) {
@@ -200,7 +209,8 @@ LYCEUM_DEVICE Chunk activated_again(const Machine& m, const Chunk (&x)[Act::inpu
   return y;
 }
 
-/// A row of what an activation takes and gives in a forward product. Rows are whole chunks.
+/// Forward product: writes this thread's part of a row of the activation's inputs and results. Rows must consist of
+/// whole 16-byte chunks.
 template <class Act, class Tile, int chunks, class Machine>
 LYCEUM_DEVICE void write_activated(const Machine& m, const std::uint32_t (&sums)[chunks][4], const Expert& expert,
                                    const PartOfRow& part) {
@@ -220,9 +230,9 @@ LYCEUM_DEVICE void write_activated(const Machine& m, const std::uint32_t (&sums)
   }
 }
 
-/// From a row of the gradient of an activation's results, in a dgrad: the gradient of what it took, and its results
-/// again; with gates these times the gate, and the part of its gradient that is this tile's. All that a thread reads of
-/// half a row is under way at once.
+/// dgrad with an activation: `sums` is a row of the gradient of the activation's results. Writes the gradient of its
+/// inputs and the recomputed results. With gates, the results are multiplied by the gate, and this tile's part of the
+/// gate's gradient is written to d_gate. The loads of half a row are issued together, to overlap their latency.
 template <class Act, class Tile, int chunks, class Machine>
 LYCEUM_DEVICE void write_activation_gradients(const Machine& m, const std::uint32_t (&sums)[chunks][4],
                                               const Expert& expert, const PartOfRow& part) {
@@ -230,9 +240,9 @@ LYCEUM_DEVICE void write_activation_gradients(const Machine& m, const std::uint3
   static_assert(chunks % batch == 0);
   const bool filled = part.row < expert.filled;
   const std::int32_t n = expert.n, left = part.row < expert.m ? n - part.col : 0;
-  const std::int64_t place = part.row * expert.c_stride + part.col;
-  const auto* const hidden = static_cast<const std::uint16_t*>(expert.hidden) + place;
-  auto* const d_hidden = static_cast<std::uint16_t*>(expert.c) + place;
+  const std::int64_t offset = part.row * expert.c_stride + part.col;
+  const auto* const hidden = static_cast<const std::uint16_t*>(expert.hidden) + offset;
+  auto* const d_hidden = static_cast<std::uint16_t*>(expert.c) + offset;
   auto* const y = activated_at(expert, part.row, part.col);
   const float gate = expert.gate && filled ? m.read_only(expert.gate + part.row) : 1.0f;
   float d_gate = 0;
@@ -260,11 +270,11 @@ LYCEUM_DEVICE void write_activation_gradients(const Machine& m, const std::uint3
     m.write(expert.d_gate + static_cast<std::int64_t>(part.row) * expert.across + tile, d_gate);
 }
 
-/// Asks for what write_activation_gradients() will read, while the tensor cores are busy.
+/// Prefetches to L2 what write_activation_gradients() will read, while the tensor cores are busy.
 template <class Act, class Tile, int rows, class Machine>
 LYCEUM_DEVICE void prefetch_hidden(const Machine& m, const Expert& expert, std::int32_t row0, std::int32_t col0) {
-  constexpr int line = 64;  // of 128 bytes
-  const int thread = place_in_group(m);
+  constexpr int line = 64;  // elements in 128 bytes
+  const int thread = thread_in_group(m);
   LYCEUM_UNROLL
   for (int first = 0; first < rows; first += 64) {
     const std::int32_t row = row0 + first + thread / 2;
@@ -278,17 +288,17 @@ LYCEUM_DEVICE void prefetch_hidden(const Machine& m, const Expert& expert, std::
   }
 }
 
-/// Two neighbours of a row of dw.
+/// Two neighbouring elements of a row of dw.
 struct alignas(8) FloatPair {
   float first = 0, second = 0;
 };
 
-/// dw of 64 rows of a tile: adds in groups, so that many loads are under way at once.
+/// Adds the sums of 64 rows of a tile to dw, in groups whose loads are issued together, to overlap their latency.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void add_rows(const Machine& m, const float (&c)[Tiling::n / 8][4], const Expert& expert,
                             std::int32_t row0, std::int32_t col0) {
   constexpr int group = 8;
-  const int thread = place_in_group(m);
+  const int thread = thread_in_group(m);
   const bool pairs = expert.c_stride % 2 == 0 && reinterpret_cast<std::uintptr_t>(expert.c) % 8 == 0;
   LYCEUM_UNROLL
   for (int half = 0; half < 2; ++half) {
@@ -323,10 +333,10 @@ LYCEUM_DEVICE void add_rows(const Machine& m, const float (&c)[Tiling::n / 8][4]
   }
 }
 
-/// Asks for the gradients that add_rows() will read, while the tensor cores are busy.
+/// Prefetches to L2 the elements of dw that add_rows() will read, while the tensor cores are busy.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void prefetch_rows(const Machine& m, const Expert& expert, std::int32_t row0, std::int32_t col0) {
-  const int thread = place_in_group(m);
+  const int thread = thread_in_group(m);
   const std::int32_t row = row0 + thread / 2;
   if (row >= expert.m) return;
   const float* const dw = static_cast<const float*>(expert.c) + row * expert.c_stride;

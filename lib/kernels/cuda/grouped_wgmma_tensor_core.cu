@@ -9,7 +9,8 @@ namespace {
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
 
-/// The driver's function, asked for at run time: a program linked with the driver would not start without one.
+/// Returns the driver's cuTensorMapEncodeTiled, looked up at run time: a program linked with the driver would not start
+/// on machines without one. Throws an Error if the driver has no such function.
 Encode encoder() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
@@ -34,7 +35,7 @@ CUtensorMap map_of(int lines, void* somewhere) {
 
 namespace {
 
-/// Picked rows are named by the distance from the first one in units of 16 bytes, in 32 bits.
+/// Upper bound of the size of a matrix that rows are picked from: their offsets are 32-bit counts of 16 bytes.
 constexpr std::int64_t max_place = 0xffffffff;
 
 bool aligned(const void* data, std::int64_t stride) {
@@ -45,9 +46,10 @@ bool aligned(const void* data, std::int64_t stride) {
 
 bool wgmma_takes(Product product, const Rows<bfloat16>& rows, const Weight& weight) {
   if (weight.rows == 0 || weight.cols == 0) return false;
-  // Segments begin at multiples of 32 rows, so every offset is aligned where a row's width is.
+  // Segments begin at multiples of 32 rows, so every offset is aligned if the width of rows is.
   const auto takes = [](const void* data, std::int64_t width, const PickedFrom& from) {
-    return aligned(data, width) && from.stride % 8 == 0 && from.rows * from.stride / 8 < max_place;  // 0: not picked
+    // Stride is 0 if rows are not picked.
+    return aligned(data, width) && from.stride % 8 == 0 && from.rows * from.stride / 8 < max_place;
   };
   const bool x_rows = takes(rows.x, x_width(product, weight), rows.picked_x);
   switch (product) {
@@ -80,8 +82,8 @@ namespace lyceum {
 
 namespace {
 
-/// Code made for another architecture may run on a GPU of sm_90 too, but then the kernel is the empty one, which needs
-/// few registers.
+/// Caches hopper_is_here(). A build for another architecture may also run on an sm_90 GPU, but then the wgmma kernel is
+/// the empty variant, which is recognised by its few registers.
 struct Hopper {
   std::optional<bool> here;
 

@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(hash_threads) hash_tokens(HashTokens<A> hash) 
     const std::int32_t expert = hashed_expert(hash.tokens[t], hash.layer, hash.experts);
     hash.index[t] = expert;
     hash.gates[t] = 1;
-    // Whole numbers are added: their sums do not depend on the order.
+    // Adding whole numbers atomically gives the same sum in any order.
     if (!hash.counts.empty()) atomicAdd(reinterpret_cast<unsigned long long*>(&hash.counts[expert]), 1ull);
     if (!hash.probability.empty()) atomicAdd(&hash.probability[expert], 1.0);
   }

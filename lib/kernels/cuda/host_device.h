@@ -1,7 +1,7 @@
 #pragma once
 
-// What is marked so compiles for the host and the device under nvcc, and for the host alone under every other compiler:
-// index maps, schedules and the steps of a tile are tested on machines without a GPU.
+// Functions with these macros compile for host and device under nvcc, and for the host only with other compilers. So
+// index maps, schedules and the steps of a tile can be tested on machines without a GPU.
 #ifdef __CUDACC__
 #define LYCEUM_HOST_DEVICE __host__ __device__ __forceinline__
 #define LYCEUM_DEVICE __device__ __forceinline__

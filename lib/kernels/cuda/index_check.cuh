@@ -9,11 +9,11 @@
 
 namespace lyceum {
 
-/// Kernels cannot throw: they leave out what an index outside of [first, bound) asks for, and note it for
-/// CudaStream::synchronise(). Handed to a kernel by value.
+/// A bounds check for kernels, which cannot throw. A kernel skips an index outside [first, bound); the first such index
+/// is recorded, and CudaStream::synchronise() throws an Error that names kernel and index. Passed to kernels by value.
 struct IndexCheck {
   DeviceFault* fault;
-  const char* kernel;  // literals of the host
+  const char* kernel;  // string literals on the host
   const char* name;
   std::int64_t first, bound;
 
@@ -31,7 +31,7 @@ struct IndexCheck {
     }
     return false;
   }
-  /// The same for what must be exactly `wanted`.
+  /// True if value == wanted; otherwise records a fault.
   __device__ bool equals(std::int64_t value, std::int64_t wanted) const {
     IndexCheck exact = *this;
     exact.first = wanted;

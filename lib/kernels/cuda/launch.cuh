@@ -12,8 +12,8 @@
 
 namespace lyceum {
 
-/// Starts `kernel` behind the stream's other work, as `config` says but for the stream; nothing for an empty grid.
-/// Errors name the description.
+/// Launches `kernel` on the stream, with the launch configuration `config`, whose stream is replaced. Does nothing if
+/// the grid is empty. Throws an Error with `name`, the name of the kernel description, if the launch fails.
 template <class... Parameters>
 void start_configured(const CudaStream& stream, std::string_view name, void (*kernel)(Parameters...),
                       cudaLaunchConfig_t config, const std::type_identity_t<Parameters>&... arguments) {
@@ -27,7 +27,7 @@ void start_configured(const CudaStream& stream, std::string_view name, void (*ke
   check(cudaLaunchKernelEx(&config, kernel, arguments...), Message(name));
 }
 
-/// The same with `shared` bytes of launched_shared() a block.
+/// start_configured() with `shared` bytes of dynamic shared memory (launched_shared()) per block.
 template <class... Parameters>
 void start_shared(const CudaStream& stream, std::string_view name, void (*kernel)(Parameters...), dim3 grid, dim3 block,
                   std::size_t shared, const std::type_identity_t<Parameters>&... arguments) {
@@ -44,8 +44,8 @@ void start(const CudaStream& stream, std::string_view name, void (*kernel)(Param
   start_shared(stream, name, kernel, grid, block, 0, arguments...);
 }
 
-/// Blocks for `count` pieces of work, `each` a block, in a grid that may be too small for all of them: kernels then
-/// walk on in strides of the grid.
+/// Returns the number of blocks for `count` items with `each` items per block, at most 2^20. Kernels must therefore
+/// process further items in a grid-stride loop.
 inline unsigned blocks_for(std::int64_t count, std::int64_t each = 1) {
   constexpr std::int64_t most = 1 << 20;
   return static_cast<unsigned>(std::min((count + each - 1) / each, most));

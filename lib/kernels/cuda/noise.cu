@@ -8,7 +8,8 @@ namespace {
 
 constexpr int noise_threads = 256;
 
-/// A thread four columns of a row. `op(row, column, ε)`
+/// Calls op(row, column, ε) for every element, with ε its normally distributed noise. One thread per four columns of a
+/// row, in a grid-stride loop.
 template <class A, class Op>
 __global__ void __launch_bounds__(noise_threads)
     for_each_noise(TokenNoise noise, std::uint64_t key, std::int64_t rows, std::int64_t cols, Op op) {

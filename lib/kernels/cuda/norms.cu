@@ -11,7 +11,8 @@ constexpr int norms_threads = 256;
 
 __device__ double square(double x) { return x * x; }
 
-/// A warp a block of the tensors, four neighbours a lane at a time: the order is the same wherever a tensor begins.
+/// Returns Σ x² of one block of a tensor; all lanes of a warp call it. Each lane reads four neighbours at a time,
+/// whether or not they are aligned, so the order of summation does not depend on where the tensor begins.
 template <class A>
 __device__ double squares_of_block(const A* x, std::int64_t count) {
   constexpr int width = 4, stride = warp_size * width;
@@ -37,15 +38,15 @@ __global__ void __launch_bounds__(norms_threads) sum_squares_of_tensors(SquaresO
   if (first == last) return;
   BlockWalk<TensorRow<A>> walk(squares.tensors, first);
   for (std::int64_t at = first; at < last; ++at, walk.next()) {
-    const std::int64_t place = squares.places[walk.row()], begin = walk.block() * flat_block;
-    if (place < 0) continue;
+    const std::int64_t offset = squares.places[walk.row()], begin = walk.block() * flat_block;
+    if (offset < 0) continue;
     const std::int64_t rest = walk.tensor().count - begin;
     const double sum = squares_of_block(walk.tensor().x + begin, rest < flat_block ? rest : flat_block);
-    if (threadIdx.x % warp_size == 0) squares.sums[place + walk.block()] = sum;
+    if (threadIdx.x % warp_size == 0) squares.sums[offset + walk.block()] = sum;
   }
 }
 
-/// A block a sum of perhaps hundreds of thousands of numbers.
+/// One thread block per sum, which may have hundreds of thousands of terms.
 constexpr int range_threads = 1024;
 __global__ void __launch_bounds__(range_threads) sum_ranges(SumRanges sum) {
   const auto outputs = static_cast<std::int64_t>(sum.y.size());
@@ -60,7 +61,7 @@ __global__ void __launch_bounds__(range_threads) sum_ranges(SumRanges sum) {
   }
 }
 
-/// A thread a column.
+/// One thread per column.
 __global__ void __launch_bounds__(warp_size) norms_of_layers(NormsOfLayers join) {
   const auto columns = static_cast<std::int64_t>(join.norms.size()), part = columns * join.layers;
   for (std::int64_t c = blockIdx.x * warp_size + threadIdx.x; c < columns; c += gridDim.x * warp_size) {
@@ -76,7 +77,8 @@ __global__ void __launch_bounds__(warp_size) norms_of_layers(NormsOfLayers join)
 template <class A>
 void run(const CudaStream& stream, const SquaresOfTensors<A>& squares) {
   require_length("SquaresOfTensors", "places", squares.places, static_cast<std::int64_t>(squares.tensors.size()));
-  // Enough warps for every multiprocessor, each with neighbours to walk: it searches the table once.
+  // Enough warps for every multiprocessor. Each processes a contiguous range of blocks and therefore searches the
+  // table only once.
   const std::int64_t most = std::int64_t{stream.processors()} * 32;
   const auto grid =
       static_cast<unsigned>(std::min<std::int64_t>(most, blocks_for(squares.blocks, norms_threads / warp_size)));

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int padding_threads = 256;
 
-/// A block a segment: it alone knows how many rows are left over there.
+/// One thread block per segment: the number of padding rows is known on the device only.
 template <class T>
 __global__ void __launch_bounds__(padding_threads) clear_padding(ClearPadding<T> padding) {
   const std::int64_t e = blockIdx.x, cols = padding.x.cols;

@@ -34,7 +34,8 @@ __global__ void __launch_bounds__(permute_threads) gather(GatherRows<T> rows, In
   }
 }
 
-/// A block a token: a thread adds up its packs of columns over the token's pairs, in their order.
+/// One thread block per token, in a grid-stride loop. Each thread sums its packs of columns over the token's pairs, in
+/// order of choice.
 template <int width, class T>
 __global__ void __launch_bounds__(permute_threads) combine_rows(CombineRows<T> combine, IndexCheck check) {
   using A = Accumulator<T>;
@@ -56,7 +57,8 @@ __global__ void __launch_bounds__(permute_threads) combine_rows(CombineRows<T> c
   }
 }
 
-/// pair_of[slot] = pair, for slots that have one. No slot occurs twice, so no two threads write to one place.
+/// Writes pair_of[slot] = pair for every slot that has a pair. No slot occurs twice, so no two threads write to the
+/// same element. Sets d_gate of dropped pairs to 0.
 template <class T>
 __global__ void __launch_bounds__(permute_threads)
     invert_slots(CombineRowsBackward<T> combine, std::int64_t* pair_of, IndexCheck check) {
@@ -71,7 +73,7 @@ __global__ void __launch_bounds__(permute_threads)
   }
 }
 
-/// A block a row of dx.
+/// One thread block per row of dx, in a grid-stride loop.
 template <int width, class T>
 __global__ void __launch_bounds__(permute_threads)
     combine_backward(CombineRowsBackward<T> combine, const std::int64_t* pair_of) {

@@ -6,18 +6,18 @@ namespace lyceum {
 
 namespace {
 
-constexpr int piece_threads = 128;
+constexpr int sub_dimension_threads = 128;
 
-/// f(i) for the i below `count` that fall to this thread.
+/// Calls f(i) for every i < count that belongs to this thread of a grid-stride loop.
 template <class F>
 __device__ void each_own(std::int64_t count, const F& f) {
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * piece_threads + threadIdx.x;
-  for (std::int64_t i = first; i < count; i += static_cast<std::int64_t>(gridDim.x) * piece_threads) f(i);
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * sub_dimension_threads + threadIdx.x;
+  for (std::int64_t i = first; i < count; i += static_cast<std::int64_t>(gridDim.x) * sub_dimension_threads) f(i);
 }
 
-/// A thread a token.
+/// One thread per token.
 template <class A>
-__global__ void __launch_bounds__(piece_threads) make_factors(PieceFactors<A> pieces) {
+__global__ void __launch_bounds__(sub_dimension_threads) make_factors(PieceFactors<A> pieces) {
   each_own(pieces.logits.rows, [&](std::int64_t t) {
     const std::uint64_t on = pieces_on(pieces.always_on, pieces.index.row(t), pieces.index.cols);
     factors_of(pieces.logits.row(t), pieces.logits.cols, on, pieces.scaling, pieces.factors.row(t));
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(piece_threads) make_factors(PieceFactors<A> pi
 }
 
 template <class A>
-__global__ void __launch_bounds__(piece_threads) make_factors_backward(PieceFactorsBackward<A> pieces) {
+__global__ void __launch_bounds__(sub_dimension_threads) make_factors_backward(PieceFactorsBackward<A> pieces) {
   each_own(pieces.logits.rows, [&](std::int64_t t) {
     const std::uint64_t on = pieces_on(pieces.always_on, pieces.index.row(t), pieces.index.cols);
     factors_slope(pieces.logits.row(t), pieces.logits.cols, on, pieces.scaling, pieces.d_factors.row(t),
@@ -33,14 +33,14 @@ __global__ void __launch_bounds__(piece_threads) make_factors_backward(PieceFact
   });
 }
 
-/// A block a sequence, a thread a column, which it adds up token by token.
+/// One thread block per sequence, one thread per column of its load; it sums over the tokens in order.
 template <class A>
-__global__ void __launch_bounds__(piece_threads) load_pieces(PieceLoad<A> pieces) {
+__global__ void __launch_bounds__(sub_dimension_threads) load_sub_dimensions(PieceLoad<A> pieces) {
   const std::int64_t s = blockIdx.x, tokens = pieces.factors.rows, count = pieces.factors.cols;
   const auto here = [&](std::int64_t row) { return row < 0 ? 0 : row < tokens ? row : tokens; };
   const std::int64_t begin = here(s * pieces.seq_len - pieces.first),
                      end = here((s + 1) * pieces.seq_len - pieces.first);
-  for (std::int64_t column = threadIdx.x; column < pieces.load.cols; column += piece_threads) {
+  for (std::int64_t column = threadIdx.x; column < pieces.load.cols; column += sub_dimension_threads) {
     double own = 0;
     for (std::int64_t t = begin; t < end && column < 2 * count; ++t) {
       if (column < count) {
@@ -55,9 +55,9 @@ __global__ void __launch_bounds__(piece_threads) load_pieces(PieceLoad<A> pieces
   }
 }
 
-/// A thread a token.
+/// One thread per token.
 template <class A>
-__global__ void __launch_bounds__(piece_threads) load_pieces_backward(PieceLoadBackward<A> pieces) {
+__global__ void __launch_bounds__(sub_dimension_threads) load_sub_dimensions_backward(PieceLoadBackward<A> pieces) {
   const std::int64_t count = pieces.factors.cols;
   each_own(pieces.factors.rows, [&](std::int64_t t) {
     const double* slope = pieces.d_load.row((pieces.first + t) / pieces.seq_len) + count;
@@ -65,14 +65,15 @@ __global__ void __launch_bounds__(piece_threads) load_pieces_backward(PieceLoadB
   });
 }
 
-__global__ void __launch_bounds__(piece_threads) find_rows(PieceRows rows) {
+__global__ void __launch_bounds__(sub_dimension_threads) find_rows(PieceRows rows) {
   each_own(static_cast<std::int64_t>(rows.source.size()),
            [&](std::int64_t r) { rows.source[r] = source_of(rows, rows.pair_of_row[r]); });
 }
 
-/// A block a token.
+/// One thread block per token, in a grid-stride loop.
 template <class T>
-__global__ void __launch_bounds__(piece_threads) place_pieces(PlacePieces<T> place, std::int64_t pieces) {
+__global__ void __launch_bounds__(sub_dimension_threads)
+    place_sub_dimensions(PlacePieces<T> place, std::int64_t pieces) {
   const std::int64_t width = place.rows.cols;
   for (std::int64_t t = blockIdx.x; t < place.y.rows; t += gridDim.x) {
     for (std::int64_t i = place.dense.data ? 0 : place.always_on; i < pieces; ++i) {
@@ -80,7 +81,7 @@ __global__ void __launch_bounds__(piece_threads) place_pieces(PlacePieces<T> pla
       const std::int64_t slot = always ? 0 : slot_of(place, t, i);
       const T* x = always ? place.dense.row(t) + i * width : place.rows.row(slot < 0 ? 0 : slot);
       const Accumulator<T> factor = place.factors.data ? place.factors.row(t)[i] : Accumulator<T>{1};
-      for (std::int64_t c = threadIdx.x; c < width; c += piece_threads) {
+      for (std::int64_t c = threadIdx.x; c < width; c += sub_dimension_threads) {
         place.y.row(t)[i * width + c] = slot < 0 ? narrow<T>(0) : narrow<T>(factor * widen(x[c]));
       }
     }
@@ -88,8 +89,8 @@ __global__ void __launch_bounds__(piece_threads) place_pieces(PlacePieces<T> pla
 }
 
 template <class T>
-__global__ void __launch_bounds__(piece_threads)
-    place_pieces_backward(PlacePiecesBackward<T> place, std::int64_t pieces) {
+__global__ void __launch_bounds__(sub_dimension_threads)
+    place_sub_dimensions_backward(PlacePiecesBackward<T> place, std::int64_t pieces) {
   using A = Accumulator<T>;
   const std::int64_t width = place.rows.cols;
   for (std::int64_t t = blockIdx.x; t < place.dy.rows; t += gridDim.x) {
@@ -101,22 +102,22 @@ __global__ void __launch_bounds__(piece_threads)
         const T *x = always ? place.dense.row(t) + i * width : place.rows.row(slot), *dy = place.dy.row(t) + i * width;
         T* dx = always ? place.d_dense.row(t) + i * width : place.d_rows.row(slot);
         const A factor = place.factors.row(t)[i];
-        for (std::int64_t c = threadIdx.x; c < width; c += piece_threads) {
+        for (std::int64_t c = threadIdx.x; c < width; c += sub_dimension_threads) {
           const A own = widen(dy[c]);
           dot += own * widen(x[c]);
           dx[c] = narrow<T>(factor * own);
         }
       }
-      dot = join_block<piece_threads>(dot, Sum{});
+      dot = join_block<sub_dimension_threads>(dot, Sum{});
       if (threadIdx.x == 0) place.d_factors.row(t)[i] = dot;
     }
   }
 }
 
 template <class T>
-__global__ void __launch_bounds__(piece_threads) add_pairs(AddPairs<T> add) {
+__global__ void __launch_bounds__(sub_dimension_threads) add_pairs(AddPairs<T> add) {
   for (std::int64_t t = blockIdx.x; t < add.y.rows; t += gridDim.x) {
-    for (std::int64_t c = threadIdx.x; c < add.y.cols; c += piece_threads) {
+    for (std::int64_t c = threadIdx.x; c < add.y.cols; c += sub_dimension_threads) {
       Accumulator<T> sum = widen(add.y.row(t)[c]);
       for (std::int64_t j = 0; j < add.k; ++j) {
         const std::int64_t slot = add.slot[t * add.k + j];
@@ -132,51 +133,53 @@ __global__ void __launch_bounds__(piece_threads) add_pairs(AddPairs<T> add) {
 template <class A>
 void run(const CudaStream& stream, const PieceFactors<A>& pieces) {
   require_fitting(pieces);
-  start(stream, "PieceFactors", make_factors<A>, blocks_for(pieces.logits.rows, piece_threads), piece_threads, pieces);
+  start(stream, "PieceFactors", make_factors<A>, blocks_for(pieces.logits.rows, sub_dimension_threads),
+        sub_dimension_threads, pieces);
 }
 
 template <class A>
 void run(const CudaStream& stream, const PieceFactorsBackward<A>& pieces) {
   require_fitting(pieces);
-  start(stream, "PieceFactorsBackward", make_factors_backward<A>, blocks_for(pieces.logits.rows, piece_threads),
-        piece_threads, pieces);
+  start(stream, "PieceFactorsBackward", make_factors_backward<A>, blocks_for(pieces.logits.rows, sub_dimension_threads),
+        sub_dimension_threads, pieces);
 }
 
 template <class A>
 void run(const CudaStream& stream, const PieceLoad<A>& pieces) {
   require_fitting(pieces);
-  start(stream, "PieceLoad", load_pieces<A>, blocks_for(pieces.load.rows), piece_threads, pieces);
+  start(stream, "PieceLoad", load_sub_dimensions<A>, blocks_for(pieces.load.rows), sub_dimension_threads, pieces);
 }
 
 template <class A>
 void run(const CudaStream& stream, const PieceLoadBackward<A>& pieces) {
   require_fitting(pieces);
-  start(stream, "PieceLoadBackward", load_pieces_backward<A>, blocks_for(pieces.factors.rows, piece_threads),
-        piece_threads, pieces);
+  start(stream, "PieceLoadBackward", load_sub_dimensions_backward<A>,
+        blocks_for(pieces.factors.rows, sub_dimension_threads), sub_dimension_threads, pieces);
 }
 
 void run(const CudaStream& stream, const PieceRows& rows) {
   require_fitting(rows);
-  start(stream, "PieceRows", find_rows, blocks_for(std::ssize(rows.source), piece_threads), piece_threads, rows);
+  start(stream, "PieceRows", find_rows, blocks_for(std::ssize(rows.source), sub_dimension_threads),
+        sub_dimension_threads, rows);
 }
 
 template <class T>
 void run(const CudaStream& stream, const PlacePieces<T>& place) {
   const std::int64_t pieces = require_fitting(place);
-  start(stream, "PlacePieces", place_pieces<T>, blocks_for(place.y.rows), piece_threads, place, pieces);
+  start(stream, "PlacePieces", place_sub_dimensions<T>, blocks_for(place.y.rows), sub_dimension_threads, place, pieces);
 }
 
 template <class T>
 void run(const CudaStream& stream, const PlacePiecesBackward<T>& place) {
   const std::int64_t pieces = require_fitting(place);
-  start(stream, "PlacePiecesBackward", place_pieces_backward<T>, blocks_for(place.dy.rows), piece_threads, place,
-        pieces);
+  start(stream, "PlacePiecesBackward", place_sub_dimensions_backward<T>, blocks_for(place.dy.rows),
+        sub_dimension_threads, place, pieces);
 }
 
 template <class T>
 void run(const CudaStream& stream, const AddPairs<T>& add) {
   require_fitting(add);
-  start(stream, "AddPairs", add_pairs<T>, blocks_for(add.y.rows), piece_threads, add);
+  start(stream, "AddPairs", add_pairs<T>, blocks_for(add.y.rows), sub_dimension_threads, add);
 }
 
 LYCEUM_PIECES_KERNELS(LYCEUM_CUDA_INSTANCE)

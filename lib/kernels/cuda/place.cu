@@ -17,7 +17,7 @@ __device__ std::int64_t rows_of(const PlaceInSegments& place, std::int64_t part)
   return place.arrived[part + 1] - place.arrived[part];
 }
 
-/// The segments' rows and begins; one block.
+/// Computes the number of rows and the begin of every segment, with one thread block.
 __global__ void __launch_bounds__(place_threads) place_segments(PlaceInSegments place, std::int64_t sources) {
   const auto experts = static_cast<std::int64_t>(place.rows.size());
   std::int64_t placed = 0;
@@ -37,7 +37,8 @@ __global__ void __launch_bounds__(place_threads) place_segments(PlaceInSegments 
   if (threadIdx.x == 0) place.begin[experts] = placed;
 }
 
-/// Both maps, by row of the segments.
+/// Writes both maps between arrived rows and rows of segments. One thread per row of the segments, in a grid-stride
+/// loop.
 __global__ void __launch_bounds__(place_threads)
     place_rows(PlaceInSegments place, std::int64_t sources, IndexCheck arrived) {
   const auto experts = static_cast<std::int64_t>(place.rows.size());

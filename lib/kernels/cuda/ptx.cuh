@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-// PTX of compute capability 8.0 as functions. Names and meanings are those of the PTX ISA; addresses are of shared
-// memory.
+// Wrappers of PTX instructions of compute capability 8.0. Names and semantics are those of the PTX ISA. Addresses are
+// in shared memory.
 
 namespace lyceum::ptx {
 
@@ -11,7 +11,7 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* shared) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-/// Begins to copy 16 bytes from global memory, of which the first `present` are read and the others become zero.
+/// Begins copying 16 bytes from global memory. Only the first `present` bytes are read; the others become zero.
 __device__ __forceinline__ void copy_async_16(std::uint32_t to, const void* from, int present) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)),
                "r"(present)
@@ -22,16 +22,17 @@ __device__ __forceinline__ void copy_async_4(std::uint32_t to, const void* from,
                "r"(present)
                : "memory");
 }
-/// The copies since the last call are one group.
+/// Makes the copies since the last call one group.
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/// Waits until at most `Pending` of this thread's groups are under way; wait_copies(): until all its copies are there.
+/// wait_copies<Pending>() waits until at most `Pending` groups of this thread are incomplete; wait_copies() waits for
+/// all its copies.
 template <int Pending>
 __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 __device__ __forceinline__ void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-/// Four 8 x 8 matrices of 16-bit elements; lane 8 i + r names row r of matrix i.
+/// Loads four 8 x 8 matrices of 16-bit elements. Lane 8 i + r passes the address of row r of matrix i.
 template <bool Transposed>
 __device__ __forceinline__ void ldmatrix(std::uint32_t (&to)[4], std::uint32_t address) {
   if constexpr (Transposed) {
@@ -47,7 +48,7 @@ __device__ __forceinline__ void ldmatrix(std::uint32_t (&to)[4], std::uint32_t a
   }
 }
 
-/// c += a · b, [16, 16] · [16, 8], bf16 into f32.
+/// Computes c += a · b for a [16, 16] and b [16, 8], bf16 operands, f32 sums.
 __device__ __forceinline__ void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -56,14 +57,14 @@ __device__ __forceinline__ void mma(float (&c)[4], const std::uint32_t (&a)[4], 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/// Both rounded to bfloat16, `low` in the lower half.
+/// Rounds both numbers to bfloat16 and packs them, `low` in the lower half.
 __device__ __forceinline__ std::uint32_t bf16_pair(float low, float high) {
   std::uint32_t word;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
   return word;
 }
 
-/// Within 2 units of the last place; subnormal results become zero.
+/// Returns 2^x with an error of at most 2 units in the last place; subnormal results become zero.
 __device__ __forceinline__ float exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

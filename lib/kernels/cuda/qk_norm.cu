@@ -9,7 +9,7 @@ namespace {
 
 constexpr int qk_threads = 256, qk_warps = qk_threads / warp_size;
 
-/// The weight at a place of a head.
+/// Returns the address of the weight of element c of head `head`; heads count those of queries, then those of keys.
 template <class Norm>
 __device__ auto weight_at(const Norm& norm, std::int64_t head, std::int64_t c) {
   return (head < norm.shape.heads ? norm.q_weight : norm.k_weight).data() + norm.shape.first_weight(head) + c;
@@ -33,7 +33,7 @@ __device__ Accumulator<T> sum_pack(const QkDots<T>& norm, std::int64_t t, std::i
   return sum;
 }
 
-/// A warp a group of a token.
+/// One warp per group of a token, in a grid-stride loop.
 template <int width, class Norm>
 __global__ void __launch_bounds__(qk_threads) sum_groups(Norm norm) {
   using A = std::remove_pointer_t<decltype(norm.sums.data)>;
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(qk_threads) sum_groups(Norm norm) {
   }
 }
 
-/// A block a token.
+/// One thread block per token, in a grid-stride loop.
 template <int width, class T>
 __global__ void __launch_bounds__(qk_threads) qk_norm_forward(QkNormForward<T> norm) {
   using A = Accumulator<T>;
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(qk_threads) qk_norm_backward(QkNormBackward<T>
   }
 }
 
-/// Of a weight: over all heads that share it.
+/// Terms of the gradient of a weight, summed over all heads that share the weight.
 template <int width, class T>
 struct WeightTerms {
   QkNormWeightGrad<T> norm;
@@ -106,7 +106,8 @@ struct WeightTerms {
   __device__ void add_row(std::int64_t t, std::int64_t c, Accumulator<T> (&sum)[width]) const {
     const QkNormShape& shape = norm.shape;
     const std::int64_t first = norm.of_keys ? shape.heads : 0, heads = norm.of_keys ? shape.kv_heads : shape.heads;
-    const std::int64_t own = first + c / shape.head_dim;  // the only one, unless all share the weights
+    // The only head with this weight, unless all heads share the weights.
+    const std::int64_t own = first + c / shape.head_dim;
     const std::int64_t end = shape.by_head ? first + heads : own + 1;
     for (std::int64_t head = own; head < end; ++head) {
       const std::int64_t column = head * shape.head_dim + c % shape.head_dim;
@@ -117,7 +118,7 @@ struct WeightTerms {
   }
 };
 
-/// Whether heads, and all matrices, may be walked in packs.
+/// True if heads and all operands can be processed in packs of `width` elements.
 template <int width, class... Operands>
 bool in_packs(const QkNormShape& shape, const Operands&... operands) {
   return shape.head_dim % width == 0 && (fits_packs(operands, width) && ...);

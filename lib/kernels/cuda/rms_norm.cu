@@ -10,7 +10,7 @@ namespace {
 
 constexpr int rms_threads = 256;
 
-/// A block a row, which it reads a second time from the cache.
+/// One thread block per row, in a grid-stride loop. The second pass over the row reads it from the cache.
 template <int width, class T>
 __global__ void __launch_bounds__(rms_threads) rms_norm_forward(RmsNormForward<T> norm) {
   using A = Accumulator<T>;
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(rms_threads) rms_norm_forward(RmsNormForward<T
     sum = join_block<rms_threads>(sum, Sum{});
     const A inverse = A{1} / std::sqrt(sum / static_cast<A>(cols) + static_cast<A>(norm.eps));
     if (threadIdx.x == 0) norm.inverse_rms[r] = inverse;
-    if (added) x = norm.sum.row(r);  // each thread reads what it wrote
+    if (added) x = norm.sum.row(r);  // each thread reads what it wrote itself, so no barrier is needed
     T* y = norm.y.row(r);
     for (std::int64_t c = threadIdx.x * width; c < cols; c += rms_threads * width) {
       const auto values = load<width>(x + c), weight = load<width>(norm.weight.data() + c);

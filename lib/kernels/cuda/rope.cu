@@ -9,7 +9,8 @@ namespace {
 
 constexpr int rope_threads = 256;
 
-/// Angles in double: positions in the thousands leave too few bits of a float for the fraction of a turn.
+/// Angles are computed in double: at positions in the thousands, a float has too few bits left for the fraction of a
+/// turn.
 template <class A>
 __global__ void __launch_bounds__(rope_threads) fill_table(RopeTable<A> rope) {
   const std::int64_t half = rope.table.cols / 2, count = rope.table.rows * half;
@@ -23,7 +24,7 @@ __global__ void __launch_bounds__(rope_threads) fill_table(RopeTable<A> rope) {
   }
 }
 
-/// A block a row; a thread turns packs of pairs.
+/// One thread block per row, in a grid-stride loop. Each thread rotates packs of pairs (x_i, x_{i + half}).
 template <int width, class T>
 __global__ void __launch_bounds__(rope_threads) rotate(Rope<T> rope) {
   using A = Accumulator<T>;

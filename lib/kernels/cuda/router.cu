@@ -16,9 +16,9 @@ namespace lyceum {
 
 namespace {
 
-constexpr std::int64_t most_local_counts = 4096;
+constexpr std::int64_t max_local_counts = 4096;
 
-/// Numbers in the order of their size, with NaN before −∞.
+/// Maps numbers to unsigned integers of the same order. NaN comes before −∞; −0 and 0 are equal.
 __device__ unsigned rank_of(float x) {
   if (std::isnan(x)) return 0;
   const unsigned sign = 0x80000000u, bits = x == 0 ? 0 : __float_as_uint(x);
@@ -35,8 +35,10 @@ __device__ std::uint64_t rank_of(double x) {
 __device__ unsigned largest_of_warp(unsigned rank) { return __reduce_max_sync(whole_warp, rank); }
 __device__ std::uint64_t largest_of_warp(std::uint64_t rank) { return join_warp(rank, Largest{}); }
 
-/// The choice that follows on `expert` of rank `rank`, which become its own: the best of those that come after, so
-/// that nothing need be marked as taken. Compared are key(column, logit, place) of the columns from `first` on.
+/// Finds the next choice after (rank, expert) in descending order of the key, and writes its rank and expert to these.
+/// Equal keys are in ascending order of expert. Comparing with the last choice means that no expert needs to be marked
+/// as taken. The keys are key(column, logit, index among the lane's columns), of the columns from `first` on. All lanes
+/// of the warp must call it; they get the same result.
 template <class A, int held, class Key, class Rank>
 __device__ void to_next_choice(const Row<A, held>& logits, const Key& key, std::int64_t first, Rank& rank,
                                int& expert) {
@@ -56,8 +58,9 @@ __device__ void to_next_choice(const Row<A, held>& logits, const Key& key, std::
   expert = static_cast<int>(__reduce_min_sync(whole_warp, best == rank ? own : nobody));
 }
 
-/// The groups that a token chooses, a bit each, the same in all lanes: those with the largest sums of their two best
-/// score(column, logit, place), of which a NaN is none.
+/// Returns the set of groups that a token may choose from, one bit per group, the same in all lanes: the group_limit
+/// groups with the largest sums of their two best score(column, logit, index among the lane's columns). NaN scores are
+/// ignored. All lanes of the warp must call it.
 template <class A, int held, class Score>
 __device__ std::uint64_t open_groups(const RouteTokens<A>& route, const Row<A, held>& logits, const Score& score) {
   constexpr A none = -std::numeric_limits<A>::infinity();
@@ -96,10 +99,11 @@ __device__ std::uint64_t open_groups(const RouteTokens<A>& route, const Row<A, h
   return open;
 }
 
-/// Choices of a block, by rank if its memory suffices; otherwise all together, and those by rank are added
-/// to the layer's at once. Integers are added atomically: their sum does not depend on the order.
+/// Counts of a block's choices, in shared memory: by rank of choice if that memory suffices. Otherwise they are
+/// kept for all ranks together, and counts by rank are added to `all` at once. Only integers are added atomically, so
+/// the order does not matter.
 struct Counts {
-  int* local;  // [ranks, experts]; null where nothing is counted
+  int* local;  // [ranks, experts]; null: nothing is counted
   bool by_rank;
   std::int64_t ranks, experts;
   Matrix<std::int64_t> all;  // [k, experts] or none
@@ -116,7 +120,8 @@ struct Counts {
     if (all.rows == 0) return;
     atomicAdd(reinterpret_cast<unsigned long long*>(all.row(j) + expert), static_cast<unsigned long long>(times));
   }
-  /// When all are counted: of one expert, the sum into `total`.
+  /// Called by all threads after a barrier, once everything is counted: writes the sum over ranks of each expert to
+  /// `total` and adds counts by rank to `all`.
   __device__ void finish(double* total) const {
     for (std::int64_t e = threadIdx.x; e < experts; e += router_threads) {
       int sum = 0;
@@ -130,7 +135,8 @@ struct Counts {
   }
 };
 
-/// The experts and gates of token t: the best by `key`, with what score(logit) is.
+/// Writes the experts and gates of token t. The experts are the best by `key`, the gates are computed from
+/// score(logit). All lanes of the warp must call it.
 template <class A, int held, class Key, class Score>
 __device__ void choose(const RouteTokens<A>& route, const Row<A, held>& logits, std::int64_t t, const Key& key,
                        const Score& score, const Counts& counts) {
@@ -160,11 +166,11 @@ __device__ void choose(const RouteTokens<A>& route, const Row<A, held>& logits, 
   }
   if (route.rule != Gates::renormalized && route.rule != Gates::detached) return;
   sum = join_warp(sum, Sum{});
-  for (std::int64_t j = lane(); j < k; j += warp_size) route.gates.row(t)[j] /= sum;  // written by this lane
+  for (std::int64_t j = lane(); j < k; j += warp_size) route.gates.row(t)[j] /= sum;  // the same lane wrote these gates
 }
 
-/// Σ probabilities of a block's tokens, where its warps hold their rows in registers: each adds up its own, then in
-/// order.
+/// Sums the probabilities of a block's tokens over its warps, for kernels that hold rows in registers: each warp brings
+/// its own sums, which are added in order. Writes total[0 … experts). All threads of the block must call it.
 template <int held>
 __device__ void add_scores(const double (&own)[held], double* of_warps, std::int64_t experts, double* total) {
 #pragma unroll
@@ -180,7 +186,8 @@ __device__ void add_scores(const double (&own)[held], double* of_warps, std::int
   }
 }
 
-/// The same where they do not: once more down the columns.
+/// Sums the probabilities of tokens [begin, end), for kernels that do not hold rows in registers: recomputes them
+/// column by column.
 template <Scores scores, class A>
 __device__ void add_scores(const RouteTokens<A>& route, std::int64_t begin, std::int64_t end, double* total) {
   for (std::int64_t c = threadIdx.x; c < route.logits.cols; c += router_threads) {
@@ -194,12 +201,12 @@ __device__ void add_scores(const RouteTokens<A>& route, std::int64_t begin, std:
   }
 }
 
-/// partial: [pieces, load_width(experts)], or none where no load is wanted. `groups`: whether there may be limits of
-/// groups.
+/// Routes the tokens of one chunk of a sequence per thread block, one token per warp at a time. partial is [chunks,
+/// load_width(experts)], or empty if no load is needed. `groups`: the kernel supports limits of groups.
 template <class A, int held, Scores kind, bool groups>
 __global__ void __launch_bounds__(router_threads)
     route_tokens(RouteTokens<A> route, RouterChunks chunks, Matrix<double> partial, bool by_rank) {
-  constexpr int places = held ? held : 1;
+  constexpr int held_columns = held ? held : 1;
   __shared__ double squares[router_warps], entropies[router_warps];
   const std::int64_t experts = route.logits.cols, begin = chunks.begin(blockIdx.x), end = chunks.end(blockIdx.x);
   const bool loads = partial.rows > 0;
@@ -209,10 +216,10 @@ __global__ void __launch_bounds__(router_threads)
   if (loads) counts.clear();
   __syncthreads();
 
-  double sums[places] = {}, square = 0, entropy = 0;
+  double sums[held_columns] = {}, square = 0, entropy = 0;
   for (std::int64_t t = begin + warp(); t < end; t += router_warps) {
     const Row<A, held> logits(route.logits.row(t), experts);
-    A largest = 0, sum = 0, scores[places] = {};
+    A largest = 0, sum = 0, scores[held_columns] = {};
     if constexpr (kind == Scores::softmax) {
       largest = -std::numeric_limits<A>::infinity();
       logits.each([&](std::int64_t, A x, int) { largest = Largest{}(largest, x); });
@@ -248,7 +255,7 @@ __global__ void __launch_bounds__(router_threads)
     };
     choose(route, logits, t, key, score, counts);
 #pragma unroll
-    for (int i = 0; i < places; ++i) sums[i] += static_cast<double>(scores[i] * inverse);
+    for (int i = 0; i < held_columns; ++i) sums[i] += static_cast<double>(scores[i] * inverse);
     if constexpr (kind == Scores::softmax) {
       const A log_sum_exp = largest + std::log(sum);
       square += static_cast<double>(log_sum_exp) * static_cast<double>(log_sum_exp);
@@ -280,7 +287,7 @@ __global__ void __launch_bounds__(router_threads)
   total[2 * experts + 1] = entropy;
 }
 
-/// load = the sums of the pieces of each sequence.
+/// Writes the load of each sequence: the sum of its chunks' rows of `partial`.
 __global__ void __launch_bounds__(sum_columns_threads)
     add_load_chunks(Matrix<double> partial, std::int64_t of_sequence, Matrix<double> load) {
   const std::int64_t s = blockIdx.x;
@@ -296,7 +303,7 @@ void run(const CudaStream& stream, const RouteTokens<A>& route) {
   const std::int64_t experts = route.logits.cols, k = route.index.cols;
   const RouterChunks chunks = chunks_of(route, route.load);
   const bool loads = route.load.rows > 0;
-  const bool by_rank = k * experts <= most_local_counts;
+  const bool by_rank = k * experts <= max_local_counts;
   std::shared_ptr<std::byte> memory;
   Matrix<double> partial;
   if (loads) {

@@ -12,7 +12,7 @@ namespace lyceum {
 
 namespace {
 
-/// A choice of a token, with the gradient of its gate.
+/// A chosen expert of a token, its score, and the gradient of its gate.
 template <class A>
 struct Choice {
   std::int64_t expert;
@@ -26,7 +26,9 @@ __device__ Choice<A> choice_of(const RouteTokensBackward<A>& route, std::int64_t
   return {expert, score_of<scores>(route.logits.row(t)[expert], largest, inverse), route.d_gates.row(t)[j]};
 }
 
-/// What the gates of a token ask of the scores v of its chosen, made of Σ v and Σ v · dg by
+/// The gradient of the scores v of a token's chosen experts through the gates g, with dg the gradient of the gates. It
+/// needs only Σ v and Σ v · dg over the chosen experts:
+///   raw           dv_j = dg_j
 ///   renormalized  g = v / Σv: dv_j = (dg_j − Σ_i g_i dg_i) / Σv
 ///   detached      dv_j = dg_j / Σv
 template <class A>
@@ -42,7 +44,7 @@ struct ThroughGates {
     weighted = join_warp(weighted, Sum{});
     if (rule == Gates::renormalized || rule == Gates::detached) sum = join_warp(sum, Sum{});
   }
-  /// Of a gate with the gradient d_gate.
+  /// Returns dv_j of an expert whose gate has the gradient d_gate.
   __device__ A d_score(A d_gate) const {
     switch (rule) {
       case Gates::raw: return d_gate;
@@ -51,23 +53,28 @@ struct ThroughGates {
       default: return 0;
     }
   }
-  /// Σ dv · v, of one choice or more.
-  __device__ A dot() const { return rule == Gates::raw ? weighted : rule == Gates::detached ? weighted / sum : A{0}; }
+  /// Returns Σ dv · v over the chosen experts.
+  __device__ A dot() const {
+    if (rule == Gates::raw) return weighted;
+    return rule == Gates::detached ? weighted / sum : A{0};
+  }
 };
 
-/// Softmax: dx_i = s_i (ds_i − Σ ds · s) + 2 lse · d_square · s_i, with ds by the load and by the gates.
-/// Others: dx_i = ds/dx ((dp_i − Σ dp · s / z) / z + dv_i), with dp by the load and dv by the gates.
-/// Of the entropy H = −Σ p log p besides: −p_i (log p_i + H), times ds/dx / s for the others.
+/// Computes the gradient of the logits x. ds and dp come from the load, dv from the gates (ThroughGates).
+/// Softmax: dx_i = s_i (ds_i − Σ ds · s) + 2 lse · d_square · s_i, where ds includes dv.
+/// Other scores: dx_i = ds/dx ((dp_i − Σ dp · s / z) / z + dv_i).
+/// With `entropy`, the gradient of H = −Σ p log p is added: −p_i (log p_i + H), for other scores times (ds/dx) / s.
+/// One thread block per chunk of a sequence, one token per warp at a time.
 template <class A, int held, Scores kind, bool entropy>
 __global__ void __launch_bounds__(router_threads)
     route_tokens_backward(RouteTokensBackward<A> route, RouterChunks chunks) {
-  constexpr int places = held ? held : 1;
+  constexpr int held_columns = held ? held : 1;
   const std::int64_t experts = route.logits.cols, k = route.d_gates.cols > 0 ? chosen_of(route) : 0;
   const std::int64_t begin = chunks.begin(blockIdx.x), end = chunks.end(blockIdx.x);
   const double* d_load = route.d_load.rows ? route.d_load.row(blockIdx.x / chunks.of_sequence()) + experts : nullptr;
   const auto slope = [&](std::int64_t c) { return d_load ? static_cast<A>(d_load[c]) : A{0}; };
   const A d_square = slope(experts);
-  A slopes[places] = {};
+  A slopes[held_columns] = {};
 #pragma unroll
   for (int i = 0; i < held; ++i) {
     if (const std::int64_t c = lane() + i * warp_size; c < experts) slopes[i] = slope(c);
@@ -77,7 +84,7 @@ __global__ void __launch_bounds__(router_threads)
     const Row<A, held> logits(route.logits.row(t), experts);
     const A largest = route.norms.row(t)[0], norm = route.norms.row(t)[1], inverse = A{1} / norm;
     const auto score = [&](A x) { return score_of<kind>(x, largest, inverse); };
-    A dot = 0, scores[places] = {};
+    A dot = 0, scores[held_columns] = {};
     ThroughGates<A> gates{route.rule};
     logits.each([&](std::int64_t c, A x, int i) {
       scores[i] = score(x);
@@ -86,7 +93,8 @@ __global__ void __launch_bounds__(router_threads)
     for (std::int64_t j = lane(); j < k; j += warp_size) gates.add(choice_of<kind>(route, t, j, largest, inverse));
     gates.join();
     dot = join_warp(dot, Sum{});
-    // ds/dx of a score, times what the loads ask of it; the gates ask for more of the chosen.
+    // d_logit() is the derivative of a score times the gradient of the score by the load; the chosen experts are then
+    // recomputed with that by their gates.
     A factor = 1, shift = 0;
     if constexpr (kind == Scores::softmax) {
       if (k > 0) dot += gates.dot();

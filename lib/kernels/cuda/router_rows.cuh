@@ -14,13 +14,16 @@
 
 namespace lyceum {
 
-// A block a piece of a sequence, a warp a token, whose logits it reads once where they fit into its registers.
+// One thread block per chunk of a sequence (RouterChunks). One warp per token: it reads the token's logits once if they
+// fit into its registers.
 constexpr int router_threads = 256, router_warps = router_threads / warp_size;
 
+/// Index of the thread's warp in the block, and of its lane in the warp.
 __device__ inline int warp() { return static_cast<int>(threadIdx.x) / warp_size; }
 __device__ inline int lane() { return static_cast<int>(threadIdx.x) % warp_size; }
 
-/// Lane l of the warp has the columns l, l + 32, …: `held` numbers in registers, or as many as there are in memory.
+/// A row of logits, shared out over a warp: lane l has columns l, l + 32, …. Each lane holds up to `held` of them in
+/// registers; if `held` is 0, it reads them from memory.
 template <class A, int held>
 struct Row {
   A values[held];
@@ -33,7 +36,7 @@ struct Row {
       values[i] = c < cols ? from[c] : A{0};
     }
   }
-  /// f(column, value, place among the lane's columns)
+  /// Calls f(column, value, index among the lane's columns) for this lane's columns.
   template <class F>
   __device__ void each(const F& f) const {
 #pragma unroll
@@ -55,7 +58,8 @@ struct Row<A, 0> {
   }
 };
 
-/// A score from a logit and, of a softmax, what its row has in common: the largest logit, one over the sum.
+/// Returns the score of a logit. For softmax, `largest` is the row's largest logit and `inverse` is one over the sum of
+/// its exponentials.
 template <Scores scores, class A>
 __device__ A score_of(A x, A largest, A inverse) {
   if constexpr (scores == Scores::softmax) {
@@ -68,7 +72,8 @@ __device__ A score_of(A x, A largest, A inverse) {
   }
 }
 
-/// −Σ p log p of the probabilities p(logit, place) of a row, the same in all lanes.
+/// Returns −Σ p log p over a row, the same in all lanes, where p(logit, index among the lane's columns) are the
+/// probabilities. All lanes of the warp must call it.
 template <class A, int held, class Probability>
 __device__ A entropy_of(const Row<A, held>& logits, const Probability& probability) {
   A own = 0;
@@ -79,14 +84,15 @@ __device__ A entropy_of(const Row<A, held>& logits, const Probability& probabili
   return join_warp(own, Sum{});
 }
 
-/// f.operator()<held, scores>() for rows of so many columns. Few ways to hold a row: each is a kernel for each of the
-/// scores, and takes the compiler long.
+/// Calls f.operator()<held, scores>() for rows of `cols` columns. There are only three values of `held`, since each
+/// multiplies the number of kernels to compile.
 template <Scores scores, class F>
 void with_held(std::int64_t cols, const F& f) {
   if (cols <= 2 * warp_size) return f.template operator()<2, scores>();
   if (cols <= 8 * warp_size) return f.template operator()<8, scores>();
   f.template operator()<0, scores>();
 }
+/// Calls f.operator()<held, scores>() for the scores and the number of columns of `route`.
 template <class Route, class F>
 void with_kernel(const Route& route, const F& f) {
   switch (route.scores) {
@@ -96,6 +102,7 @@ void with_kernel(const Route& route, const F& f) {
   }
 }
 
+/// Number of thread blocks: one per chunk. Throws an Error if these are too many for a launch.
 inline unsigned blocks_of(const RouterChunks& chunks) {
   require(chunks.count() <= std::numeric_limits<std::int32_t>::max(), "RouteTokens: {} pieces of sequences",
           chunks.count());

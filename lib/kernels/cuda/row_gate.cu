@@ -9,7 +9,7 @@ namespace {
 
 constexpr int gate_threads = 256;
 
-/// A block a row.
+/// One thread block per row, in a grid-stride loop.
 template <int width, class T>
 __global__ void __launch_bounds__(gate_threads) row_gate_forward(RowGateForward<T> gate) {
   for (std::int64_t r = blockIdx.x; r < gate.x.rows; r += gridDim.x) {

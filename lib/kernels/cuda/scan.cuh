@@ -4,7 +4,7 @@
 
 namespace lyceum {
 
-/// Σ of the values of this lane and those before it.
+/// Returns the sum of `value` over this lane and all lower lanes. All lanes of the warp must call it.
 template <class A>
 __device__ A sum_to_here(A value) {
   const unsigned lane = threadIdx.x % warp_size;
@@ -14,7 +14,7 @@ __device__ A sum_to_here(A value) {
   }
   return value;
 }
-/// Σ of the values of this lane and those behind it, the last one first.
+/// Returns the sum of `value` over this lane and all higher lanes. All lanes of the warp must call it.
 template <class A>
 __device__ A sum_from_here(A value) {
   const unsigned lane = threadIdx.x % warp_size;
@@ -25,15 +25,15 @@ __device__ A sum_from_here(A value) {
   return value;
 }
 
-/// Σ of the values of the threads before this one; `total`: of all. A block of `threads` threads, all of which come
-/// here.
+/// Returns the sum of `value` over the threads before this one, and in `total` that over all threads. All `threads`
+/// threads of the block must call it: it contains barriers.
 template <int threads>
 __device__ std::int64_t exclusive_sum(std::int64_t value, std::int64_t& total) {
   constexpr int warps = threads / warp_size;
   __shared__ std::int64_t sums[warps];
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   const std::int64_t inclusive = sum_to_here(value);
-  __syncthreads();  // the last call's sums are read
+  __syncthreads();  // all threads have read the sums of the previous call
   if (lane == warp_size - 1) sums[warp] = inclusive;
   __syncthreads();
   std::int64_t earlier = 0;

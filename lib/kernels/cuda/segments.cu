@@ -9,7 +9,7 @@ namespace {
 
 constexpr int segments_threads = 128;
 
-/// One block.
+/// Computes the offsets of all segments with one block, 128 segments at a time.
 __global__ void __launch_bounds__(segments_threads) lay_out(LayOutSegments layout) {
   const std::int64_t count = layout.segments.count();
   std::int64_t placed = 0;

@@ -6,7 +6,8 @@
 
 namespace lyceum {
 
-/// The segment that row `row` is in, padding included; `segments` is in the device's memory and has that row.
+/// Returns the segment that contains row `row`, padding included. `segments` is in device memory, and must contain the
+/// row.
 __device__ inline std::int64_t segment_of(const Segments& segments, std::int64_t row) {
   std::int64_t low = 0, high = segments.count();  // begin[low] ≤ row < begin[high]
   while (high - low > 1) {

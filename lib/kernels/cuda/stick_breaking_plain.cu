@@ -4,25 +4,27 @@
 #include "kernels/cuda/scan.cuh"
 #include "kernels/logistic.h"
 
-// Stick-breaking attention on plain cores, for what attention_plain.cu is there for. As on the CPU, log p_i = z_i -
-// Σ_{j >= i} softplus(z_j), and a query looks at 32 keys at a time, of which the oldest is the first lane's.
+// Stick-breaking attention without tensor cores, used for the same purposes as attention_plain.cu. As on the CPU, log
+// p_i = z_i - Σ_{j >= i} softplus(z_j). A warp processes 32 keys of a query at a time; lane 0 has the oldest of them.
 
 namespace lyceum::cuda {
 
 namespace {
 
-/// Backward at the keys [first, first + 32) of each sequence. The value of a query is at row · heads + head.
+/// State of the backward pass at keys [first, first + 32) of each sequence. Arrays are indexed by query · heads + head,
+/// where `query` counts the queries of all sequences.
 template <class T>
 struct PlainStickTask : StickBackwardTask<T> {
   using A = Accumulator<T>;
   double* log_left;  // [queries]: log Π (1 - β) of the keys from `first` on
   A* older;          // [queries]: Σ p dp of the keys before `first`
-  A* dq_sums;        // [queries, head_dim]: dq by the keys before `first`
-  A *parts, *ds;     // [queries, 32]: p and the scores' derivatives by the keys from `first` on
+  A* dq_sums;        // [queries, head_dim]: dq from the keys before `first`
+  A *parts, *ds;     // [queries, 32]: p and the gradients of the scores for the keys from `first` on
   std::int64_t first = 0;
 };
 
-/// Of the key of this lane: log p but for the keys behind the warp's, and what all of the warp's keys take of it.
+/// `value` is log p of this lane's key without the share that keys newer than the warp's leave, whose log must be
+/// added. `total` is the cost Σ softplus of all keys of the warp.
 template <class A>
 struct LogPart {
   A value, total;
@@ -33,24 +35,24 @@ struct LogPart {
   }
 };
 
-/// The score of the key of this lane; minus infinity, which takes nothing and costs nothing, from lane `count` on and
-/// for keys that the query does not see.
+/// Returns the score of this lane's key. Returns minus infinity, which has p = 0 and cost 0, for lanes from `count` on
+/// and for keys that the query does not see.
 template <class Task>
-__device__ auto score_of(const Task& task, const QueryPlace& at, std::int64_t key, int lane, int count) {
+__device__ auto score_of(const Task& task, const QueryRow& at, std::int64_t key, int lane, int count) {
   using A = decltype(task.scale);
   const std::int64_t dim = task.shape.head_dim;
   if (lane >= count || key + lane < at.begin) return -std::numeric_limits<A>::infinity();
   return dot(task.q.at(at.row, at.head * dim), task.k.at(at.first_key + key + lane, at.col), dim) * task.scale;
 }
 
-/// A query's row of out, from its newest keys to its oldest.
+/// Computes one row of out and log_rest per warp, from the newest key to the oldest.
 template <class T>
 __global__ void __launch_bounds__(plain_threads) stick_forward_kernel(StickForwardTask<T> task, std::int64_t rows) {
   using A = Accumulator<T>;
   const std::int64_t dim = task.shape.head_dim;
   const WarpRow<A> warp(dim);
   if (warp.index >= rows) return;
-  const QueryPlace at(task, warp.index);
+  const QueryRow at(task, warp.index);
   double log_left = 0;
   for (std::int64_t key = (at.end - 1) / warp_size * warp_size; key > at.begin - warp_size; key -= warp_size) {
     const int count = lanes_for(key, at.end);
@@ -67,14 +69,14 @@ __global__ void __launch_bounds__(plain_threads) stick_forward_kernel(StickForwa
   if (warp.lane == 0) *task.log_rest.at(at.row, at.head) = log_left;
 }
 
-/// What a query computes from the task's keys: p, ds, and their part of dq.
+/// Computes, per warp, p, ds and the contribution to dq of one query and the task's 32 keys.
 template <class T>
 __global__ void __launch_bounds__(plain_threads) stick_query_kernel(PlainStickTask<T> task, std::int64_t rows) {
   using A = Accumulator<T>;
   const std::int64_t dim = task.shape.head_dim, first = task.first;
   const WarpRow<A> warp(dim);
   if (warp.index >= rows) return;
-  const QueryPlace at(task, warp.index);
+  const QueryRow at(task, warp.index);
   if (at.end <= first || at.begin >= first + warp_size) return;
   const bool begins = at.begin >= first;
   const int count = lanes_for(first, at.end);
@@ -91,7 +93,7 @@ __global__ void __launch_bounds__(plain_threads) stick_query_kernel(PlainStickTa
   task.parts[warp.index * warp_size + warp.lane] = p;
   task.ds[warp.index * warp_size + warp.lane] = ds;
   warp.first[warp.lane] = ds;
-  __syncwarp();  // all lanes have read what the last one writes
+  __syncwarp();  // all lanes have read the state that the last lane overwrites
   if (warp.lane == warp_size - 1) {
     task.log_left[warp.index] = log_left;
     task.older[warp.index] = older;
@@ -105,21 +107,21 @@ __global__ void __launch_bounds__(plain_threads) stick_query_kernel(PlainStickTa
   }
 }
 
-/// How many of the task's keys a sequence has.
+/// Number of the task's keys in a sequence: 32, or fewer at its end.
 template <class T>
-__host__ __device__ std::int64_t keys_at_hand(const PlainStickTask<T>& task) {
+__host__ __device__ std::int64_t keys_of_task(const PlainStickTask<T>& task) {
   const std::int64_t left = task.shape.key_len - task.first;
   return left < warp_size ? left : warp_size;
 }
 
-/// Rows of dk and dv of one of the task's keys, of what its queries made of it.
+/// Computes one row of dk and dv per warp, for one of the task's keys, from the p and ds of its queries.
 template <class T>
 __global__ void __launch_bounds__(plain_threads) stick_key_kernel(PlainStickTask<T> task, std::int64_t rows) {
   const AttentionShape& shape = task.shape;
   const WarpRow<Accumulator<T>> warp(shape.head_dim);
   if (warp.index >= rows) return;
   const std::int64_t kv_head = warp.index % shape.kv_heads, place = warp.index / shape.kv_heads;
-  const std::int64_t keys = keys_at_hand(task), key = place % keys, sequence = place / keys;
+  const std::int64_t keys = keys_of_task(task), key = place % keys, sequence = place / keys;
   const std::int64_t group = shape.heads / shape.kv_heads, first_row = sequence * shape.query_len;
   const SeeingQueries seeing(task, sequence, task.first + key);
   for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
@@ -146,19 +148,19 @@ void run_plain(const CudaStream& stream, const StickForwardTask<T>& task) {
              warp_row_bytes<T>(task.shape), task);
 }
 
-/// Launches two kernels for every 32 keys, the oldest ones first. Memory in addition to the gradients grows with the
-/// queries, not with their pairs with keys.
+/// Launches two kernels for every 32 keys, the oldest ones first. Scratch memory grows with the number of queries, not
+/// with that of pairs of queries and keys.
 template <class T>
 void run_plain(const CudaStream& stream, const StickBackwardTask<T>& backward) {
   using A = Accumulator<T>;
   const AttentionShape& shape = backward.shape;
   const std::int64_t queries = delta_size(shape);
-  const auto room = [&](std::int64_t numbers, std::size_t size) {
+  const auto allocate = [&](std::int64_t numbers, std::size_t size) {
     return stream.memory().allocate(static_cast<std::size_t>(numbers) * size, MemoryKind::buffers);
   };
-  const auto log_left = room(queries, sizeof(double)), older = room(queries, sizeof(A)),
-             dq_sums = room(queries * shape.head_dim, sizeof(A)), parts = room(queries * warp_size, sizeof(A)),
-             ds = room(queries * warp_size, sizeof(A));
+  const auto log_left = allocate(queries, sizeof(double)), older = allocate(queries, sizeof(A)),
+             dq_sums = allocate(queries * shape.head_dim, sizeof(A)), parts = allocate(queries * warp_size, sizeof(A)),
+             ds = allocate(queries * warp_size, sizeof(A));
   const auto numbers = [](const std::shared_ptr<std::byte>& memory) { return reinterpret_cast<A*>(memory.get()); };
   PlainStickTask<T> task{backward,       reinterpret_cast<double*>(log_left.get()),
                          numbers(older), numbers(dq_sums),
@@ -167,7 +169,7 @@ void run_plain(const CudaStream& stream, const StickBackwardTask<T>& backward) {
   for (; task.first < shape.key_len; task.first += warp_size) {
     start_rows(stream, "StickBreakingBackward", stick_query_kernel<T>, queries, shared, task);
     start_rows(stream, "StickBreakingBackward", stick_key_kernel<T>,
-               shape.sequences * keys_at_hand(task) * shape.kv_heads, shared, task);
+               shape.sequences * keys_of_task(task) * shape.kv_heads, shared, task);
   }
 }
 

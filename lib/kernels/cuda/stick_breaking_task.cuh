@@ -5,25 +5,25 @@
 
 namespace lyceum::cuda {
 
-/// StickBreakingForward in device memory.
+/// The fields of StickBreakingForward as a kernel parameter. Pointers are to device memory.
 template <class T>
 struct StickForwardTask {
   AttentionShape shape;
-  Rows<const T> q, k, v;
-  Rows<T> out;
-  Rows<double> log_rest;
+  StridedMatrix<const T> q, k, v;
+  StridedMatrix<T> out;
+  StridedMatrix<double> log_rest;
   Accumulator<T> scale;
-  const std::int32_t* first_keys;  // as in ForwardTask
+  const std::int32_t* first_keys;  // see ForwardTask, also for aligned
   bool aligned;
 };
 
-/// StickBreakingBackward in device memory.
+/// The fields of StickBreakingBackward as a kernel parameter.
 template <class T>
 struct StickBackwardTask {
   AttentionShape shape;
-  Rows<const T> q, k, v, d_out;
-  Rows<const double> log_rest;
-  Rows<T> dq, dk, dv;
+  StridedMatrix<const T> q, k, v, d_out;
+  StridedMatrix<const double> log_rest;
+  StridedMatrix<T> dq, dk, dv;
   Accumulator<T> scale;
   const std::int32_t* first_keys;
   bool aligned;

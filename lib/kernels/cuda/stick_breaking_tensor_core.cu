@@ -7,7 +7,7 @@ namespace lyceum::cuda {
 
 namespace {
 
-/// Keys of which backward keeps the values of their spans: 512 bytes per query and head.
+/// Number of keys per section of the backward pass. Its spans take 512 bytes of scratch memory per query and head.
 constexpr int section_keys = 1024;
 
 template <class Tiling>
@@ -44,11 +44,11 @@ template <class Dq, class Dkv>
 void start_sections(const CudaStream& stream, const StickBackwardTask<bfloat16>& backward) {
   const AttentionShape& shape = backward.shape;
   StickSectionTask task(backward, Dq::rows, section_keys);
-  const auto room = [&](std::int64_t numbers, std::size_t size) {
+  const auto allocate = [&](std::int64_t numbers, std::size_t size) {
     return stream.memory().allocate(static_cast<std::size_t>(numbers) * size, MemoryKind::buffers);
   };
-  const auto at = room(task.spans(), sizeof(StickAt)), behind = room(task.rows(), sizeof(double)),
-             older = room(task.rows(), sizeof(float)), dq_sums = room(task.sums(Dq::dim), sizeof(float));
+  const auto at = allocate(task.spans(), sizeof(StickAt)), behind = allocate(task.rows(), sizeof(double)),
+             older = allocate(task.rows(), sizeof(float)), dq_sums = allocate(task.sums(Dq::dim), sizeof(float));
   task.at = reinterpret_cast<StickAt*>(at.get());
   task.behind = reinterpret_cast<double*>(behind.get());
   task.older = reinterpret_cast<float*>(older.get());

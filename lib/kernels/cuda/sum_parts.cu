@@ -9,7 +9,7 @@ namespace {
 
 constexpr int sum_threads = 256;
 
-/// A thread a pack of `width` neighbours of c.
+/// One thread per pack of `width` neighbouring elements of c, in a grid-stride loop.
 template <int width>
 __global__ void __launch_bounds__(sum_threads) sum_parts(SumParts sum) {
   const std::int64_t packs = sum.c.cols / width, count = sum.c.rows * packs;

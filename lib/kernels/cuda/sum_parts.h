@@ -5,10 +5,10 @@
 
 namespace lyceum {
 
-/// c = the sum of `parts`, added up in order, or c += that sum with `accumulate`.
+/// c = the sum of `parts`, added in order; c += that sum with `accumulate`.
 struct SumParts {
-  Matrix<const float> parts;  // matrices like c, one below the other
-  std::int64_t height;        // rows from one to the next; those behind c's are left out
+  Matrix<const float> parts;  // matrices with the columns of c, stacked
+  std::int64_t height;        // rows per part; those after the first c.rows are ignored
   Matrix<float> c;
   bool accumulate;
 };

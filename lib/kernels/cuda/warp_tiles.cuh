@@ -8,16 +8,17 @@
 
 namespace lyceum::cuda {
 
-// What a warp does with tiles of bfloat16 in shared memory. `Machine` is the block of threads that it runs on: Warp of
-// machine.cuh on a GPU, an emulated one in tests. Tiles are named by their first byte in shared memory.
+// Operations of warps on tiles of bfloat16 in shared memory. `Machine` is the block of threads that the code runs on:
+// Machine of machine.cuh on a GPU, an emulated one in tests. A tile is identified by the byte offset of its first
+// element in shared memory.
 
-/// Eight elements that are copied together.
-struct alignas(16) Chunk {
+/// Eight 16-bit elements, which are copied together.
+struct alignas(16) EightElements {
   std::uint16_t bits[8];
 };
 
-/// Part of a matrix in global memory: `rows` and `cols` that are there from `first` on. `aligned`: rows begin at
-/// multiples of 16 bytes and have whole chunks.
+/// Part of a matrix in global memory: the `rows` x `cols` elements from `first` on. `aligned`: all rows begin at
+/// multiples of 16 bytes and consist of whole 16-byte chunks.
 template <class T>
 struct Panel {
   T* first;
@@ -26,8 +27,8 @@ struct Panel {
   bool aligned;
 };
 
-/// Begins to copy a panel into a tile; what the panel lacks becomes zero. The whole block calls it, then wait() and
-/// sync().
+/// Begins copying a panel into a tile of `rows` rows. Elements outside the panel become zero. All `threads` threads
+/// must call it. The tile is complete after each of them has called wait(), followed by sync().
 template <class Tile, int rows, int threads, class Machine>
 LYCEUM_DEVICE void load_tile(const Machine& m, int tile, const Panel<const bfloat16>& from) {
   static_assert(threads % Tile::chunks == 0);
@@ -44,15 +45,16 @@ LYCEUM_DEVICE void load_tile(const Machine& m, int tile, const Panel<const bfloa
   }
   LYCEUM_NO_UNROLL
   for (int row = first; row < rows; row += step, at += step * from.stride) {
-    Chunk values{};
+    EightElements values{};
     for (int i = 0; i < 8; ++i) {
       if (i < cols && row < last) values.bits[i] = at[i].bits;
     }
-    *m.template shared<Chunk>(tile + Tile::offset(row, chunk)) = values;
+    *m.template shared<EightElements>(tile + Tile::offset(row, chunk)) = values;
   }
 }
 
-/// Accumulators of 16 · tiles rows of a product, as mma leaves them: [..][n][number] is column 8n + MmaLayout::c().col.
+/// A lane's accumulators of 16 · tiles rows of a product, in the layout of mma: at[t][n][number] is in row 16 t +
+/// MmaLayout::c().row and column 8 n + MmaLayout::c().col.
 template <int tiles, int columns>
 struct Accumulators {
   float at[tiles][columns / 8][4];
@@ -68,8 +70,8 @@ struct Accumulators {
   }
 };
 
-/// Accumulators rounded to bfloat16, in the layout that mma reads its operand A in: the same lanes hold the same
-/// elements.
+/// Accumulators rounded to bfloat16, in the layout in which mma reads operand A. Each lane keeps its own elements, so
+/// nothing is exchanged.
 template <int tiles, int columns>
 struct Operand {
   std::uint32_t at[tiles][columns / 16][4];
@@ -90,7 +92,7 @@ struct Operand {
   }
 };
 
-/// c = A · Bᵀ for rows [row, row + 16 · tiles) of tile A and `columns` rows of tile B.
+/// Computes c = A · Bᵀ for rows [row, row + 16 · tiles) of tile A and the first `columns` rows of tile B.
 template <int dim, int tiles, int columns, class Machine>
 LYCEUM_DEVICE void multiply(const Machine& m, int a_tile, int row, int b_tile, Accumulators<tiles, columns>& c) {
   using Tile = SwizzledTile<dim>;
@@ -117,8 +119,8 @@ LYCEUM_DEVICE void multiply(const Machine& m, int a_tile, int row, int b_tile, A
   }
 }
 
-/// c += a · B for `depth` rows of tile B, of which columns [8 · chunk, 8 · chunk + columns) are meant; `chunk` is a
-/// multiple of SwizzledTile::permuted.
+/// Computes c += a · B for the first `depth` rows and columns [8 · chunk, 8 · chunk + columns) of tile B. `chunk` must
+/// be a multiple of SwizzledTile::permuted.
 template <int dim, int tiles, int depth, int columns, class Machine>
 LYCEUM_DEVICE void multiply_add(const Machine& m, const Operand<tiles, depth>& a, int b_tile, int chunk,
                                 Accumulators<tiles, columns>& c) {
@@ -139,13 +141,13 @@ LYCEUM_DEVICE void multiply_add(const Machine& m, const Operand<tiles, depth>& a
   }
 }
 
-/// Writes columns 8 `chunk` to 8 `chunk` + 7 of a row of the panel, those that it has.
-LYCEUM_DEVICE void write_chunk(const Panel<bfloat16>& to, int row, int chunk, const Chunk& values) {
+/// Writes columns 8 · chunk to 8 · chunk + 7 of a row of the panel, as far as it has them.
+LYCEUM_DEVICE void write_chunk(const Panel<bfloat16>& to, int row, int chunk, const EightElements& values) {
   const int present = row < to.rows ? to.cols - chunk * 8 : 0;
   if (present <= 0) return;
   bfloat16* out = to.first + row * to.stride + chunk * 8;
   if (to.aligned) {
-    *reinterpret_cast<Chunk*>(out) = values;
+    *reinterpret_cast<EightElements*>(out) = values;
   } else {
     for (int e = 0; e < 8; ++e) {
       if (e < present) out[e].bits = values.bits[e];
@@ -153,8 +155,9 @@ LYCEUM_DEVICE void write_chunk(const Panel<bfloat16>& to, int row, int chunk, co
   }
 }
 
-/// Rounds a warp's accumulators into its rows [row, …) and columns [8 · chunk, …) of a tile, and from there writes them
-/// to the panel, whose first row is the tile's row 0 and whose first column is the tile's.
+/// Rounds a warp's accumulators, writes them to rows [row, …) and columns [8 · chunk, …) of a tile in shared memory,
+/// and from there, 16 bytes at a time, to the panel, whose first element corresponds to the tile's. No other warp may
+/// access these elements of the tile at the same time.
 template <class Tile, int tiles, int columns, class Machine>
 LYCEUM_DEVICE void store(const Machine& m, const Accumulators<tiles, columns>& from, int tile, int row, int chunk,
                          const Panel<bfloat16>& to) {
@@ -166,7 +169,7 @@ LYCEUM_DEVICE void store(const Machine& m, const Accumulators<tiles, columns>& f
     for (int n = 0; n < columns / 8; ++n) {
       LYCEUM_UNROLL
       for (int half = 0; half < 2; ++half) {
-        const Place at = MmaLayout::c(lane, 2 * half);
+        const MatrixPosition at = MmaLayout::c(lane, 2 * half);
         const int offset = Tile::offset(row + 16 * t + at.row, chunk + n) + 2 * at.col;
         *m.template shared<std::uint32_t>(tile + offset) = m.pack(from.at[t][n][2 * half], from.at[t][n][2 * half + 1]);
       }
@@ -176,7 +179,7 @@ LYCEUM_DEVICE void store(const Machine& m, const Accumulators<tiles, columns>& f
   constexpr int chunks = columns / 8;
   for (int i = lane; i < 16 * tiles * chunks; i += 32) {
     const int r = row + i / chunks, c = chunk + i % chunks;
-    write_chunk(to, r, c, *m.template shared<Chunk>(tile + Tile::offset(r, c)));
+    write_chunk(to, r, c, *m.template shared<EightElements>(tile + Tile::offset(r, c)));
   }
 }
 

@@ -5,7 +5,7 @@
 
 namespace lyceum::cuda {
 
-/// Begins c = A · Bᵀ, a group of products, for 64 rows of ATile from `row` on and all of BTile.
+/// Begins c = A · Bᵀ for 64 rows of ATile, from `row` on, and all rows of BTile, as one group of products.
 template <class ATile, class BTile, int columns, class Machine>
 LYCEUM_DEVICE void begin_multiply(const Machine& m, int a_tile, int row, int b_tile, Accumulators<1, columns>& c) {
   static_assert(ATile::chunks == BTile::chunks);
@@ -19,7 +19,7 @@ LYCEUM_DEVICE void begin_multiply(const Machine& m, int a_tile, int row, int b_t
   m.end_group();
 }
 
-/// Begins c += a · B, a group of products.
+/// Begins c += a · B, as one group of products. `a` must not change until the group is complete.
 template <class BTile, int depth, int columns, class Machine>
 LYCEUM_DEVICE void begin_multiply_add(const Machine& m, Operand<1, depth>& a, int b_tile, Accumulators<1, columns>& c) {
   m.begin_products(c, a);

@@ -12,15 +12,17 @@
 
 namespace lyceum::weight_update {
 
-/// A thread block takes one block of a tensor at a time, each thread `width` consecutive elements of it.
+/// One thread block processes one block of a tensor at a time, each of its threads `width` consecutive elements.
 constexpr int width = 4, threads = flat_block / width;
 
-/// Sums over the elements of one thread: squares, and the digests of the memory before and after the update.
+/// One thread's sums over its elements: Σ weights², Σ updates², and the digests of the memory before (found) and after
+/// (left) the update.
 struct ThreadSums {
   double weights = 0, updates = 0;
   std::uint32_t found = 0, left = 0;
 };
 
+/// Returns the digest of an element's master weight and optimizer state.
 template <class A, std::size_t states>
 __device__ std::uint32_t digest_of(A master, const std::array<A, states>& state) {
   std::uint32_t digest = word_of(master);
@@ -28,12 +30,13 @@ __device__ std::uint32_t digest_of(A master, const std::array<A, states>& state)
   return digest;
 }
 
+/// True if the model's weight is stored separately from the master weight.
 template <class T, std::size_t states>
 __device__ bool weight_is_apart(const UpdatedTensor<T, states>& tensor) {
   return static_cast<const void*>(tensor.weight) != tensor.master;
 }
 
-/// Constants of all elements of a launch.
+/// Constants that are the same for all elements of a launch.
 template <class A, class Rule>
 struct Constants {
   typename Rule::template Element<A> rule;
@@ -42,7 +45,7 @@ struct Constants {
   bool watched;
 };
 
-/// Updates `count` consecutive elements from element i on, which have one weight decay.
+/// Updates `count` consecutive elements, from element i on, with the same weight decay.
 template <int count, class T, class Rule>
 __device__ void update_pack(const UpdatedTensor<T, Rule::states>& tensor, const Constants<Accumulator<T>, Rule>& k,
                             double weight_decay, std::int64_t i, ThreadSums& sums) {
@@ -75,6 +78,7 @@ __device__ void update_pack(const UpdatedTensor<T, Rule::states>& tensor, const 
   store(tensor.weight + i, weight);
 }
 
+/// True if all memory of the tensor is aligned to 16 bytes.
 template <class T, std::size_t states>
 __device__ bool is_packed(const UpdatedTensor<T, states>& tensor) {
   bool aligned = is_aligned(tensor.master) && is_aligned(tensor.gradient) && is_aligned(tensor.weight);
@@ -82,8 +86,8 @@ __device__ bool is_packed(const UpdatedTensor<T, states>& tensor) {
   return aligned;
 }
 
-/// Updates one thread's elements from element i on, up to the end of the tensor. The assignment of elements to threads
-/// does not depend on how they are read.
+/// Updates one thread's elements, from element i to at most the end of the tensor. Which thread has which elements does
+/// not depend on alignment.
 template <class T, class Rule>
 __device__ ThreadSums update_elements(const UpdateWeights<T, Rule>& update,
                                       const UpdatedTensor<T, Rule::states>& tensor,
@@ -103,7 +107,7 @@ __device__ ThreadSums update_elements(const UpdateWeights<T, Rule>& update,
   return sums;
 }
 
-/// The sums of a skipped step: Σ master² alone.
+/// Returns the sums of a skipped step: only Σ master².
 template <class T, std::size_t states>
 __device__ ThreadSums skip_elements(const UpdatedTensor<T, states>& tensor, std::int64_t i) {
   ThreadSums sums;
@@ -113,13 +117,15 @@ __device__ ThreadSums skip_elements(const UpdatedTensor<T, states>& tensor, std:
   return sums;
 }
 
-/// Records the block as damaged if its digest is not the one that was kept. For one thread of a thread block.
+/// Records the block as damaged if `found` differs from its kept digest. One thread of a thread block calls it.
 __device__ inline void compare(const UpdateDigests& digests, std::int64_t block, std::uint32_t found) {
   if (digests.kept[block] == found) return;
   atomicMax(digests.damaged.data(),
             static_cast<std::uint32_t>(digests.kept.size()) - static_cast<std::uint32_t>(block));
 }
 
+/// Updates all tensors, or only sums Σ master² if the verdict is to skip the step. One thread block per contiguous
+/// range of blocks of the tensors.
 template <class T, class Rule>
 __global__ void __launch_bounds__(threads) update_tensors(UpdateWeights<T, Rule> update) {
   using A = Accumulator<T>;
@@ -155,8 +161,8 @@ __global__ void __launch_bounds__(threads) update_tensors(UpdateWeights<T, Rule>
   }
 }
 
-/// More thread blocks than run at a time, so that they end together, each with several consecutive blocks to walk: it
-/// searches the table once.
+/// More thread blocks than run at a time, so that they finish at about the same time; each processes a contiguous
+/// range of blocks and therefore searches the table only once.
 inline unsigned grid_of(const CudaStream& stream, std::int64_t blocks) {
   return static_cast<unsigned>(std::min<std::int64_t>(std::int64_t{stream.processors()} * 32, blocks));
 }

@@ -4,9 +4,9 @@
 
 namespace lyceum::hopper {
 
-/// d += a · b on the tensor cores of a warpgroup (d = a · b where `accumulate` is 0): 64 x N, 16 of k, bf16 into f32; a
-/// and b by shared-memory descriptors, transposed when their lines run along m or n. Asynchronous: d may not be touched
-/// until wgmma_wait(). Its first N / 2 registers are used.
+/// Begins d += a · b, or d = a · b if `accumulate` is 0, on the tensor cores of a warpgroup: 64 x N, 16 of k, bf16
+/// operands, f32 sums. `a` and `b` are shared-memory descriptors; an operand is transposed if its lines run along m or
+/// n. Asynchronous: d must not be accessed before wgmma_wait(). Uses the first N / 2 registers of d.
 template <int N, bool TransposeA, bool TransposeB, int Count>
 __device__ __forceinline__ void wgmma(float (&d)[Count], std::uint64_t a, std::uint64_t b, int accumulate) {
   static_assert(N / 2 <= Count);
@@ -115,7 +115,7 @@ __device__ __forceinline__ void wgmma(float (&d)[Count], std::uint64_t a, std::u
   }
 }
 
-/// The same with a [64, 16] in registers and the lines of b along n; always adds.
+/// wgmma() with a [64, 16] in registers and the lines of b along n. Always adds to d.
 template <int N, int Count>
 __device__ __forceinline__ void wgmma_words(float (&d)[Count], const std::uint32_t (&a)[4], std::uint64_t b) {
   static_assert(N / 2 <= Count);

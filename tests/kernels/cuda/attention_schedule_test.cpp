@@ -18,12 +18,12 @@ TEST(CudaLayout, EveryElementOfAnOperandHasOneLane) {
   std::set<std::pair<int, int>> a, b, c;
   for (int lane = 0; lane < 32; ++lane) {
     for (int i = 0; i < 4; ++i) {
-      const Place at = MmaLayout::a(lane, i), number = MmaLayout::c(lane, i);
+      const MatrixPosition at = MmaLayout::a(lane, i), number = MmaLayout::c(lane, i);
       EXPECT_TRUE(a.insert({at.row, at.col}).second && a.insert({at.row, at.col + 1}).second);
       EXPECT_TRUE(c.insert({number.row, number.col}).second);
     }
     for (int i = 0; i < 2; ++i) {
-      const Place at = MmaLayout::b(lane, i);
+      const MatrixPosition at = MmaLayout::b(lane, i);
       EXPECT_TRUE(b.insert({at.row, at.col}).second && b.insert({at.row + 1, at.col}).second);
     }
   }
@@ -40,14 +40,14 @@ TEST(CudaLayout, EveryElementOfAnOperandHasOneLane) {
 TEST(CudaLayout, LoadedWordsAreTheOperands) {
   for (int lane = 0; lane < 32; ++lane) {
     for (int i = 0; i < 4; ++i) {
-      const Place a = LoadLayout::a_or_transposed_b(8 * i + lane / 4);
+      const MatrixPosition a = LoadLayout::a_or_transposed_b(8 * i + lane / 4);
       EXPECT_EQ(a.row, MmaLayout::a(lane, i).row);
       EXPECT_EQ(8 * a.col + lane % 4 * 2, MmaLayout::a(lane, i).col);
-      const Place wanted = MmaLayout::b(lane, i % 2);  // of the left tile for words 0, 1
-      const Place b = LoadLayout::b(8 * i + lane / 4);
+      const MatrixPosition wanted = MmaLayout::b(lane, i % 2);  // of the left tile for words 0, 1
+      const MatrixPosition b = LoadLayout::b(8 * i + lane / 4);
       EXPECT_EQ(b.row, wanted.col + i / 2 * 8);
       EXPECT_EQ(8 * b.col + lane % 4 * 2, wanted.row);
-      const Place transposed = LoadLayout::a_or_transposed_b(8 * i + lane % 4 * 2);
+      const MatrixPosition transposed = LoadLayout::a_or_transposed_b(8 * i + lane % 4 * 2);
       EXPECT_EQ(transposed.row, wanted.row);
       EXPECT_EQ(8 * transposed.col + lane / 4, wanted.col + i / 2 * 8);
     }
@@ -58,7 +58,7 @@ TEST(CudaLayout, LoadedWordsAreTheOperands) {
 TEST(CudaLayout, AccumulatorsAreTheNextProductsOperand) {
   for (int lane = 0; lane < 32; ++lane) {
     for (int i = 0; i < 4; ++i) {
-      const Place from = MmaLayout::c(lane, i % 2 * 2), to = MmaLayout::a(lane, i);
+      const MatrixPosition from = MmaLayout::c(lane, i % 2 * 2), to = MmaLayout::a(lane, i);
       EXPECT_EQ(from.row, to.row);
       EXPECT_EQ(from.col + i / 2 * 8, to.col);
     }
@@ -74,7 +74,7 @@ void check_swizzle() {
     for (int chunk = 0; chunk < Tile::chunks; ++chunk) {
       const int offset = Tile::offset(row, chunk);
       EXPECT_TRUE(offset % 16 == 0 && offset >= 0 && offset < Tile::bytes(rows) && offsets.insert(offset).second);
-      const typename Tile::Walk walk(Place{row % 16, chunk % 2});
+      const typename Tile::Walk walk(MatrixPosition{row % 16, chunk % 2});
       EXPECT_EQ(walk.offset(row / 16 * 16, chunk / 2 * 2), offset);
     }
   }

@@ -57,13 +57,13 @@ struct HopperBackward {
   cuda::HopperBackwardTask task;
 
   explicit HopperBackward(const cuda::BackwardTask<bfloat16>& of)
-      : sums(pieces(of) * cuda::DqSums::piece, NAN),
-        turns(pieces(of)),
+      : sums(sub_tiles(of) * cuda::DqSums::sub_tile_elements, NAN),
+        turns(sub_tiles(of)),
         task{of, {sums.data(), turns.data(), static_cast<int>(cuda::DqSums::tiles_of(of.shape, Tiling::queries))}} {}
 
  private:
-  static std::size_t pieces(const cuda::BackwardTask<bfloat16>& of) {
-    return static_cast<std::size_t>(cuda::DqSums::pieces(of.shape, Tiling::queries));
+  static std::size_t sub_tiles(const cuda::BackwardTask<bfloat16>& of) {
+    return static_cast<std::size_t>(cuda::DqSums::sub_tiles(of.shape, Tiling::queries));
   }
 };
 
