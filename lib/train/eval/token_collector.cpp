@@ -9,7 +9,7 @@ namespace lyceum {
 
 namespace {
 
-/// Numbers in the model's accumulator type, as a log has them.
+/// Returns the values of a tensor of the accumulator type as f32, the type of token logs.
 std::vector<float> floats_of(const Stream& stream, const Tensor& tensor) {
   return dispatch_accumulator(tensor.dtype(), [&]<class A>() {
     const std::vector<A> values = values_of<A>(stream, tensor);
@@ -37,7 +37,7 @@ TokenCollector::TokenCollector(const RunSetup& setup, const Config& config, cons
       const auto place = std::ranges::find(mixtures_, mixture.id, &Mixture::id) - mixtures_.begin();
       own[static_cast<std::size_t>(place)] = 1;
     }
-    if (stage->last_stage() && setup.mesh.tensor.rank() == 0) own.back() = 1;  // the other tensor ranks have the same
+    if (stage->last_stage() && setup.mesh.tensor.rank() == 0) own.back() = 1;  // all tensor ranks have the same losses
   }
   held_.resize(own.size() * static_cast<std::size_t>(setup.mesh.world.size()));
   setup.mesh.world.all_gather(own, std::span(held_));
