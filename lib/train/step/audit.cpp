@@ -22,17 +22,17 @@ std::uint64_t joined(std::span<const std::uint64_t> digests) {
   return digest_of_bytes(digests.data(), digests.size_bytes());
 }
 
-/// Of blocks of all ranks that are gathered at a time: 64 MiB.
+/// The digests of blocks, over all ranks, that are gathered at a time: 64 MiB.
 constexpr std::size_t most_digests = 8 << 20;
 
-/// Every rank's numbers, rank after rank.
+/// Collective. Returns the numbers of all ranks, rank after rank. Every rank passes equally many.
 std::vector<std::uint64_t> all_of(const ProcessGroup& group, std::span<const std::uint64_t> own) {
   std::vector<std::int64_t> sent(own.begin(), own.end()), all(sent.size() * static_cast<std::size_t>(group.size()));
   group.all_gather(std::span<const std::int64_t>(sent), std::span(all));
   return {all.begin(), all.end()};
 }
 
-/// The first of `count` numbers a rank that is not the same on all ranks; `count` where there is none.
+/// Returns the index of the first number that differs between ranks, or `count` if none does. `all` [ranks, count].
 std::size_t first_difference(std::span<const std::uint64_t> all, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     for (std::size_t at = i; at < all.size(); at += count) {
@@ -42,7 +42,8 @@ std::size_t first_difference(std::span<const std::uint64_t> all, std::size_t cou
   return count;
 }
 
-/// Which ranks of the job hold something else than most others do: "rank 3", or "ranks 0 and 1 differ" of two.
+/// Describes which ranks differ from the majority in number `i` of `all` [ranks, count]: "rank 3 holds a different copy
+/// than ranks 0-2", or "ranks 0-1 hold different copies" without a majority. Ranks are those of the world.
 std::string odd_ones(const ProcessGroup& group, std::span<const std::uint64_t> all, std::size_t count, std::size_t i) {
   std::map<std::uint64_t, std::vector<int>> holders;
   for (int rank = 0; rank < group.size(); ++rank) {

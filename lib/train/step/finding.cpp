@@ -14,7 +14,7 @@
 namespace lyceum {
 namespace {
 
-/// The smallest says most.
+/// Returns a key by which findings are ordered; the finding with the smallest key says most about the cause.
 std::pair<std::int64_t, std::int64_t> merit(const Finding& finding) {
   return {-static_cast<std::int64_t>(finding.kind), finding.order};
 }

@@ -56,7 +56,8 @@ StepPasses::StepPasses(const Config& config, const RunSetup& setup, StagedModel&
 std::int64_t StepPasses::load(const TokenLoader& loader, std::int64_t first_sample, int data_rank) {
   const ProcessGroup& data = setup_.mesh.data;
   const std::int64_t micro = config_.batch.micro;
-  const bool masked = loader.masked();  // then all stages count the targets, since all ranks must know their number
+  // With a mask the number of targets depends on the data. All ranks need it, so all stages load the samples.
+  const bool masked = loader.masked();
   std::array<std::int64_t, 1> targets{0};
   std::int64_t first = data_rank * micro;
   for (TokenBatch& batch : batches_) {
@@ -117,7 +118,7 @@ TapeStage::Results StepPasses::forward(Transformer& stage, Tape& tape, const Tok
     const ProfileScope timed(profile_of(setup_.stream), "gradient reduction");
     if (observer_) {
       ParameterUnit& unit = *parameter.unit;
-      if (unit.memory()) unit.memory()->need_gradients(unit);  // nothing may have been added to it yet
+      if (unit.memory()) unit.memory()->need_gradients(unit);  // allocates them if no pass has added to them yet
       observer_->on_gradient(parameter);
     }
     zero_.gradient_final(parameter);
@@ -125,13 +126,13 @@ TapeStage::Results StepPasses::forward(Transformer& stage, Tape& tape, const Tok
   return results;
 }
 
-/// The number of a stage of this rank among all stages of the model.
+/// Returns the index of a stage of this rank among all stages of the model.
 int StepPasses::number_of(const Transformer& stage) const {
   const auto at = std::ranges::find(model_.stages(), &stage, &std::unique_ptr<Transformer>::get);
   return static_cast<int>(at - model_.stages().begin()) * setup_.mesh.pipeline.size() + setup_.mesh.pipeline.rank();
 }
 
-/// Both stages that hold a tied table get the sum of the gradients of its two uses.
+/// Sums the gradient of a tied embedding table over the first and the last stage, which both hold the table.
 void StepPasses::add_shared_table() {
   if (!ends_ || !model_.shared_table()) return;
   for (const UnitShare& share : shares_) {
