@@ -17,7 +17,6 @@ PinnedGemms::PinnedGemms(const RunConfig& run, const RunSetup& setup, std::files
   pin_gemms(stream_, pins_[device_]);
 }
 
-/// On rank 0: the text of the file to go by; told_ is what it has.
 std::string PinnedGemms::read(const std::string& begin_with) {
   const bool own = !file_.empty() && std::filesystem::exists(file_);
   const std::filesystem::path from = own ? file_ : std::filesystem::path(begin_with);
@@ -34,7 +33,6 @@ std::string PinnedGemms::read(const std::string& begin_with) {
   return gemm_file_text(pins);
 }
 
-/// What this rank has chosen since ranks last agreed.
 GemmPins PinnedGemms::fresh() const {
   GemmPins fresh;
   const GemmChoices& known = pins_.at(device_);

@@ -31,7 +31,7 @@ StepRehearsal rehearse_step(const Config& config, const TokenLoader& loader, int
 
 namespace {
 
-/// "parallel.zero = 1", for every key of an INI text.
+/// Returns the settings of an INI text, one "parallel.zero = 1" per key.
 std::vector<std::string> settings(const std::string& text) {
   std::istringstream stream(text);
   std::vector<std::string> all;

@@ -19,7 +19,8 @@ namespace lyceum {
 
 namespace {
 
-/// The stages, and how long they wait for each other by their FLOPs.
+/// Describes the pipeline: its schedule, stages and micro-batches, and the share of the time in which ranks wait, from
+/// a simulation with the FLOPs of the stages.
 std::string pipeline_line(const Config& config, const Mesh& mesh) {
   const Schedule schedule = training_schedule(config, mesh);
   const PipelineShape& shape = schedule.shape;
@@ -117,7 +118,7 @@ void RunReport::reopened(const MetricsLog& metrics, std::int64_t step) {
 
 void RunReport::step(const StepResult& result, const RunState& state, const Throughput& throughput, double seconds) {
   if (!talks()) return;
-  // ETA follows a mean over the last twenty steps or so; the first step after a start warms caches and is not in it.
+  // The ETA uses a moving average over about twenty steps. It omits the first step after a start, which warms caches.
   const bool warming = ++steps_ <= 2;
   if (steps_ == 1) note_kernels();
   mean_seconds_ = warming ? seconds : 0.95 * mean_seconds_ + 0.05 * seconds;

@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The token files as rank 0 sees them, on all ranks.
+/// Collective. Returns the identities of the run's token files, as rank 0 reads them, on all ranks.
 std::vector<DataIdentity> files_of(const RunData& data, const DataConfig& config, const ProcessGroup& world) {
   std::vector<std::pair<const char*, const TokenSource*>> sources;
   const auto add = [&](const char* key, const TokenLoader& loader) {
@@ -33,7 +33,7 @@ std::vector<DataIdentity> files_of(const RunData& data, const DataConfig& config
       sources.emplace_back(key, &source.samples->token_source());
   };
   add("data.train", *data.train);
-  if (!config.valid.empty()) {  // else parts of those of data.train
+  if (!config.valid.empty()) {  // otherwise validation samples are parts of the files of data.train
     for (const TokenLoader& loader : data.valid) add("data.valid", loader);
   }
   std::vector<std::string> fingerprints(sources.size());
@@ -48,7 +48,7 @@ std::vector<DataIdentity> files_of(const RunData& data, const DataConfig& config
   return files;
 }
 
-/// The configuration of a checkpoint's run.
+/// Returns the resolved configuration of a checkpoint's run.
 Config config_before(const CheckpointHeader& header) {
   Config config = recall_config(header.config);
   resolve(config, 1);
@@ -57,7 +57,7 @@ Config config_before(const CheckpointHeader& header) {
 
 std::string value_text(const std::string& value) { return value.empty() ? "empty" : value; }
 
-/// "run.seed = 2 (was 1)" for each of them, in a line or several.
+/// Returns one "run.seed = 2 (was 1)" per change. A single change continues the line; several have a line each.
 std::string list_text(std::span<const Change> changes) {
   std::string text;
   const char* separator = changes.size() > 1 ? "\n  " : " ";
@@ -108,12 +108,12 @@ StartingPoint::StartingPoint(const Config& config, const RunSetup& setup, RunRep
     if (same_sources(key, before, config.data.*member, old_files, files_)) before = config.data.*member;
   }
   changes_ = changes(before_, config);
-  if (choice == Choice::sound) return;  // of this run itself
+  if (choice == Choice::sound) return;  // chosen among the checkpoints of this run itself
   require_same_run();
   require_same_model();
 }
 
-/// Collective. What rank 0 finds of the checkpoint in the run's folder, and of the checkpoints next to it.
+/// Collective. Sets own_, newest_ and newest_run_ to what rank 0 finds in the folder of checkpoints.
 void StartingPoint::look_around() {
   std::string own, newest, newest_run;
   work_on_files_of_rank_zero(setup_.mesh.world, [&] {
@@ -125,7 +125,7 @@ void StartingPoint::look_around() {
     for (auto at = present.begin(); at != present.end() && newest_run.empty(); ++at) {
       try {
         newest_run = CheckpointReader(root_ / *at).header().run_uuid;
-      } catch (const Error&) {  // damaged: an older one says it
+      } catch (const Error&) {  // damaged: read the uuid from an older checkpoint
       }
     }
   });
@@ -135,8 +135,9 @@ void StartingPoint::look_around() {
   newest_run_ = world.broadcast(newest_run, 0);
 }
 
-/// Refuses what would be mistaken for the run of this configuration, or mixed with another run in its folder. A
-/// checkpoint that the user names is a beginning, and so are converted weights.
+/// Throws a usage Error if the run would be taken for the continuation of another one, or if their checkpoints would be
+/// mixed in one folder. Not if the user names an unfinished checkpoint, or for converted weights: these begin a new
+/// run.
 void StartingPoint::require_same_run() const {
   const std::int64_t step = checkpoint_->header().step, steps = config_.run.steps;
   const bool finished = step >= steps;
@@ -211,7 +212,7 @@ RunState StartingPoint::start(const Parts& parts) const {
 }
 
 void StartingPoint::begin_anew(RunState& state, const Parts& parts) const {
-  // Starting over next to old checkpoints would mix two runs: the newest of them would win at the next start.
+  // A new run next to old checkpoints would mix two runs: the next start would resume from the newest of all.
   require_input(list_checkpoints(root_).empty(),
                 resume_ == "none"
                     ? "{} contains checkpoints of an earlier run: set another run.dir, or checkpoint.resume=auto"
@@ -237,7 +238,7 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   require_input(!reader.has_optimizer_state() || before_.optim.train_only == config_.optim.train_only,
                 "optim.train_only differs from that of {}: start a new run from its weights with lyceum convert reset",
                 directory);
-  parts.zero.await_values();  // of a run that returns to this checkpoint
+  parts.zero.await_values();  // in a rollback, values of the last step may still be in flight
   const std::atomic<std::int64_t> progress = 0;
   SharedWork reading(setup_.mesh.world, progress);
   load_checkpoint(parts.optimizer, reader, [&](const auto& read) { reading.run(read); });
@@ -255,15 +256,17 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   }
   if (resume_ != "auto" && !header.unsound.empty()) {
     report_.warn("this checkpoint is not sound: " + header.unsound);
-    state.soundness = {};  // whoever names it wants it
+    state.soundness = {};  // the user has named it, so the run may continue from it
   }
-  if (!same_data) state.soundness = {};  // losses of another task
+  if (!same_data) state.soundness = {};  // losses on other data are not comparable
   tell_changes(state);
   keep_schedule(state);
   tell_choices(state);
 }
 
-/// True if the token files are as they were, or others are allowed. Those under another name are changes of a key.
+/// Returns true if the token files have the contents that they had when the checkpoint was saved. Warns of files that
+/// have changed if data.changed is `warn`, or else throws a bad_input Error; also throws if data.tokenizer is another
+/// one. Only compares files of equal names: other names are changes of a key.
 bool StartingPoint::check_data() const {
   const std::string directory = checkpoint_->directory().string(), own = checkpoint_->tokenizer_sha256();
   const std::string& tokenizer = data_.tokenizer;
@@ -288,14 +291,15 @@ bool StartingPoint::check_data() const {
   return changed.empty();
 }
 
-/// Sequences that balance.scope = batch counts together: those of all data ranks in one pass. `mesh`:
-/// MeshShape::text().
+/// Returns the number of sequences over which balance.scope = batch counts together: those of all data ranks in one
+/// pass. `mesh`: MeshShape::text(). Returns 0 if the text does not state the data ranks.
 std::int64_t sequences_of_pass(const Config& config, const std::string& mesh) {
   const std::size_t data = mesh.find("dp");
   return data == std::string::npos ? 0 : config.batch.micro * std::atoll(mesh.c_str() + data + 2);
 }
 
-/// A resumed run trains differently from now on. Weights that no run has trained are only those of a model.
+/// Warns of every change that makes a resumed run train differently from now on, and resets the soundness if losses are
+/// no longer comparable. For a checkpoint that no run has trained, only changes of the model matter.
 void StartingPoint::tell_changes(RunState& state) const {
   for (const Change& change : changes_) {
     if (is_new() && !describes_model(change.key)) continue;
@@ -314,11 +318,12 @@ void StartingPoint::tell_changes(RunState& state) const {
       now, was));
 }
 
-/// The schedule of the learning rate belongs to the checkpoint: more run.steps alone do not stretch it, which would
-/// raise a rate that had come down.
+/// Sets state.schedule_steps. A resumed run keeps the length of the checkpoint's schedule unless optim.schedule_steps
+/// is set: if more run.steps stretched the schedule, a learning rate that had decayed would rise again. Reports
+/// differences.
 void StartingPoint::keep_schedule(RunState& state) const {
   const std::int64_t given = config_.optim.schedule_steps, steps = config_.run.steps;
-  if (state.step == 0) {  // it has followed none yet
+  if (state.step == 0) {  // no step has used a schedule yet
     state.schedule_steps = given > 0 ? given : steps;
     return;
   }
@@ -345,7 +350,8 @@ void StartingPoint::keep_schedule(RunState& state) const {
   }
 }
 
-/// moe.top_k_start goes by run.steps: with another number of steps tokens choose other numbers of experts.
+/// Warns if tokens choose another number of experts than in the checkpoint's run: the growth from moe.top_k_start
+/// depends on run.steps.
 void StartingPoint::tell_choices(const RunState& state) const {
   const std::int64_t steps = config_.run.steps, own_steps = before_.run.steps;
   if (state.step >= steps) return;

@@ -132,9 +132,8 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int
     result.load_imbalance = std::max(result.load_imbalance, imbalance(layer));
   }
   result.memory = memory_of(setup_.stream).use();
-  // From here on ranks do not wait for each other, so one of them may throw. An update compares the memory that it
-  // reads, a skipped one does not; but a number that is not finite may come from damage. So all memory is examined
-  // then.
+  // Ranks no longer wait for each other, so one of them may throw. An update checks the memory that it reads, but a
+  // skipped one does not. Since damage may be the reason why a step is skipped, all memory is examined then.
   require_undamaged(result.skipped ? optimizer_.find_damage() : optimizer_.damage_seen_by_updates());
   if (audited) require_undamaged(optimizer_.find_frozen_damage());
   computed_ = true;

@@ -56,7 +56,7 @@ StepPasses::StepPasses(const Config& config, const RunSetup& setup, StagedModel&
 std::int64_t StepPasses::load(const TokenLoader& loader, std::int64_t first_sample, int data_rank) {
   const ProcessGroup& data = setup_.mesh.data;
   const std::int64_t micro = config_.batch.micro;
-  // With a mask the number of targets depends on the data. All ranks need it, so all stages load the samples.
+  // If the loader masks targets, their number depends on the data. All ranks need it, so all stages load the samples.
   const bool masked = loader.masked();
   std::array<std::int64_t, 1> targets{0};
   std::int64_t first = data_rank * micro;
