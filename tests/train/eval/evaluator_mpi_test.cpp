@@ -29,7 +29,7 @@ Evaluation evaluate_on(Config config, ProcessGroup world, std::int64_t micro, st
 
 TEST(Evaluate, ReadsEverySampleOnceOnEveryMesh) {
   Config config = tiny_config();
-  config.balance = {};  // evaluations have no balance losses
+  config.balance = {};  // balance losses are not compared
   for (const std::int64_t batches : {0, 1, 100}) {
     const Evaluation serial = evaluate_on(config, ProcessGroup::self(), 8, batches);
     EXPECT_EQ(serial.samples, batches == 1 ? 8 : 46);
