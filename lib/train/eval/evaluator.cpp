@@ -43,16 +43,19 @@ void add(LossSums& sums, const Stream& stream, const Tensor& losses, std::span<c
   dispatch_accumulator(losses.dtype(), [&]<class A>() {
     const std::vector<A> values = values_of<A>(stream, losses);
     const std::int64_t seq_len = std::ssize(values) / std::ssize(targets);
-    for (auto [at, n] = std::pair{values.begin(), targets.begin()}; at != values.end(); at += seq_len, ++n) {
-      sums.add(std::accumulate(at, at + seq_len, 0.0), static_cast<double>(*n));
+    auto first = values.begin();
+    for (const std::int64_t n : targets) {
+      sums.add(std::accumulate(first, first + seq_len, 0.0), static_cast<double>(n));
+      first += seq_len;
     }
   });
 }
 
 /// The receivers of data about the micro-batches of one call of forward().
 struct Watched {
-  std::span<TokenCollector::Seen> seen;  // filled with losses and choices, one per micro-batch; empty: not recorded
-  const SublayerObserver* observer;      // or null
+  std::span<TokenCollector::MicroBatchRecord>
+      seen;                          // filled with losses and choices, one per micro-batch; empty: not recorded
+  const SublayerObserver* observer;  // or null
 };
 
 /// Runs the forward passes of micro-batches of equal size through all stages. Adds their sequences to `sums` on the
@@ -64,7 +67,7 @@ void forward(StagedModel& model, const RunSetup& setup, const Config& config, st
   for (const auto& stage : model.stages()) {
     const auto run = [&](Tape& tape, int microbatch, const Variable& x) {
       const Samples& samples = micro_batches[static_cast<std::size_t>(microbatch)];
-      TokenCollector::Seen* asked =
+      TokenCollector::MicroBatchRecord* asked =
           watched.seen.empty() ? nullptr : &watched.seen[static_cast<std::size_t>(microbatch)];
       const bool reads = stage->reads_tokens();
       TokenBatch batch = empty_batch(setup.stream, config, samples.count, reads);
@@ -113,7 +116,7 @@ Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& con
   std::vector<Samples> waiting;
   const auto run = [&](bool counts = true) {
     if (waiting.empty()) return;
-    std::vector<TokenCollector::Seen> seen(watch.collector ? waiting.size() : 0);
+    std::vector<TokenCollector::MicroBatchRecord> seen(watch.collector ? waiting.size() : 0);
     forward(model, setup, config, waiting, own, {.seen = seen, .observer = counts ? watch.observer : nullptr});
     for (std::size_t i = 0; i < seen.size(); ++i) {
       const TokenLayout layout(setup.mesh.tensor, config.parallel.sequence, waiting[i].count * config.batch.seq_len,

@@ -20,7 +20,8 @@ struct Sampling {
   std::int64_t vocab = 0;  // draw from tokens below this only, if the model has more than its tokenizer; 0: all
 };
 
-/// The reason why a generation ended.
+/// The reason why a generation ended: `token`: one of the ends was drawn; `sink`: the sink returned false; `length`:
+/// all requested tokens were generated, or the sequence is full.
 enum class GenerationEnd { token, sink, length };
 
 /// The duration of a generation, without the time that `sink` takes, and the reason why it ended.

@@ -21,7 +21,7 @@ class TokenCollector {
   TokenCollector(const RunSetup& setup, const Config& config, const StagedModel& model, TokenLog* log);
 
   /// The data that this rank has about one micro-batch after it has passed all stages.
-  struct Seen {
+  struct MicroBatchRecord {
     Range samples;                        // positions in the order of the evaluation; empty if it is not counted
     Range run;                            // tokens of the micro-batch that this rank routes
     Tensor losses{};                      // [tokens of the micro-batch]; only on ranks that have the last stage
@@ -29,14 +29,14 @@ class TokenCollector {
   };
   /// Collective over the world. Writes the data of all ranks about their micro-batches. All ranks must pass the same
   /// number of micro-batches. `loader`: has the samples of the evaluation.
-  void collect(const TokenLoader& loader, std::span<const Seen> seen);
+  void collect(const TokenLoader& loader, std::span<const MicroBatchRecord> seen);
 
  private:
   /// Returns the row of held_ for `rank`: mixtures + 1 flags.
-  const std::int64_t* held_by(int rank) const;
-  void send(std::span<const Seen> seen) const;
-  Seen received(int rank, const Range& samples, const Range& run) const;
-  void write(const TokenLoader& loader, int rank, const Seen& seen) const;
+  const std::int64_t* held_flags(int rank) const;
+  void send(std::span<const MicroBatchRecord> seen) const;
+  MicroBatchRecord receive(int rank, const Range& samples, const Range& run) const;
+  void write(const TokenLoader& loader, int rank, const MicroBatchRecord& seen) const;
   void write_tokens(const TokenLoader& loader, const Range& samples) const;
 
   const RunSetup& setup_;

@@ -14,7 +14,7 @@ namespace lyceum {
 
 namespace {
 
-constexpr int most_windows = 12;
+constexpr int max_windows = 12;
 constexpr double agreement = 0.05;          // largest relative difference of the two best windows
 constexpr double undisturbed_share = 0.85;  // least processor time per thread and second of an undisturbed window
 
@@ -88,7 +88,7 @@ std::vector<MachinePeak> measure_machines(const ProcessGroup& world, std::span<c
   const auto all_steady = [&] {
     return std::ranges::all_of(machines, [](const auto& machine) { return machine.second.steady(); });
   };
-  for (int window = 0; window < most_windows && (window == 0 || !all_steady()); ++window) {
+  for (int window = 0; window < max_windows && (window == 0 || !all_steady()); ++window) {
     world.barrier();
     const PeakWindow mine = own > 0 ? measure(own) : PeakWindow{};
     const auto bits = std::bit_cast<std::array<std::int64_t, 4>>(mine);

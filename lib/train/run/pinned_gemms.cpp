@@ -25,10 +25,10 @@ std::string PinnedGemms::read(const std::string& begin_with) {
   unsaved_ = !own;
   const auto here = pins.find(device_);
   if (here != pins.end()) {
-    told_ = fmt::format("gemm       {} algorithms from {}", here->second.size(), from.string());
+    report_line_ = fmt::format("gemm       {} algorithms from {}", here->second.size(), from.string());
   } else if (!pins.empty()) {
-    told_ = fmt::format("gemm       algorithms in {} are for {}; for {} they are chosen again", from.string(),
-                        pins.begin()->first, device_);
+    report_line_ = fmt::format("gemm       algorithms in {} are for {}; for {} they are chosen again", from.string(),
+                               pins.begin()->first, device_);
   }
   return gemm_file_text(pins);
 }

@@ -19,10 +19,10 @@ class PinnedGemms {
   /// neither read nor written. `setup` must outlive this.
   PinnedGemms(const RunConfig& run, const RunSetup& setup, std::filesystem::path file);
   /// Returns a line for the log of rank 0 about the choices that were read; empty if there were none.
-  const std::string& told() const { return told_; }
+  const std::string& report_line() const { return report_line_; }
   const std::filesystem::path& file() const { return file_; }
   /// True if algorithms are timed and none is known for this GPU. A resumed run may then differ in its last bits.
-  bool anew() const { return !device_.empty() && pins_.at(device_).empty(); }
+  bool nothing_pinned() const { return !device_.empty() && pins_.at(device_).empty(); }
 
   /// Collective over the world. Call after products of new shapes, and before a checkpoint of the step that ran them.
   /// For each new shape, all ranks with the same kind of GPU use the algorithm of the lowest of them from now on.
@@ -37,7 +37,7 @@ class PinnedGemms {
   /// Returns the choices of this rank since the last agree().
   GemmPins fresh() const;
   /// Call on rank 0. Reads `file_`, or `begin_with` if it does not exist, and returns the text of the choices. Sets
-  /// told_.
+  /// report_line_.
   std::string read(const std::string& begin_with);
 
   const Stream& stream_;
@@ -45,7 +45,7 @@ class PinnedGemms {
   std::filesystem::path file_;
   std::string device_;  // the kind of this rank's GPU, a key of pins_; empty: this object does nothing
   GemmPins pins_;
-  std::string told_;
+  std::string report_line_;
   bool unsaved_ = false;  // pins_ has choices that file_ lacks
 };
 

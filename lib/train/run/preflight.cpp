@@ -54,10 +54,10 @@ void require_same_config(const ProcessGroup& world, const std::string& text) {
   std::int64_t differs = mine == theirs ? 0 : 1;
   world.all_reduce(std::span(&differs, 1), Reduction::max);
   if (!differs) return;
-  const std::vector<std::string> told = world.all_gather(mine == theirs ? "" : mine + ", rank 0 has " + theirs);
-  for (std::size_t rank = 0; rank < told.size(); ++rank) {
-    require_usage(told[rank].empty(), "rank {} has {}: start every rank with the same file and command line", rank,
-                  told[rank]);
+  const std::vector<std::string> differences = world.all_gather(mine == theirs ? "" : mine + ", rank 0 has " + theirs);
+  for (std::size_t rank = 0; rank < differences.size(); ++rank) {
+    require_usage(differences[rank].empty(), "rank {} has {}: start every rank with the same file and command line",
+                  rank, differences[rank]);
   }
 }
 

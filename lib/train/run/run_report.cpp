@@ -71,7 +71,7 @@ void RunReport::attempt(const std::function<void()>& write) {
 }
 
 void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPeak& peak, const PinnedGemms& gemms) {
-  if (!talks()) return;
+  if (!prints()) return;
   for (const std::string& line : rank_lines(setup_)) note(line);
   if (lock && !lock->recovered().empty()) warn(lock->recovered());
   const ModelCounts counts = count_model(config_);
@@ -96,14 +96,14 @@ void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPea
   note(fmt::format("peak       {} of {} matrix products, {}; MFU is relative to it", human_count(peak.flops, "FLOP/s"),
                    name_of(config_.run.precision), peak.source));
   note("saves      " + saves_text(config_));
-  if (!gemms.told().empty()) note(gemms.told());
+  if (!gemms.report_line().empty()) note(gemms.report_line());
   if (config_.moe.even_routing) {
     warn("moe.even_routing: tokens do not go to the experts of the router; use this only to measure speed");
   }
 }
 
 void RunReport::placement(const RunState& state) {
-  if (!talks() || setup_.mesh.expert.size() == 1) return;
+  if (!prints() || setup_.mesh.expert.size() == 1) return;
   for (const std::string& line : placement_lines(config_, state.placement, state.load)) note(line);
 }
 
@@ -117,7 +117,7 @@ void RunReport::reopened(const MetricsLog& metrics, std::int64_t step) {
 }
 
 void RunReport::step(const StepResult& result, const RunState& state, const Throughput& throughput, double seconds) {
-  if (!talks()) return;
+  if (!prints()) return;
   // The ETA uses a moving average over about twenty steps. It omits the first step after a start, which warms caches.
   const bool warming = ++steps_ <= 2;
   if (steps_ == 1) note_kernels();

@@ -29,7 +29,7 @@ class RunReport {
   RunReport(const Config& config, const RunSetup& setup, std::ostream& out);
 
   /// True on rank 0, which prints.
-  bool talks() const { return console_.has_value(); }
+  bool prints() const { return console_.has_value(); }
   /// Prints a line of text between the lines of steps.
   void note(const std::string& text);
   void warn(const std::string& text) { note("warning: " + text); }

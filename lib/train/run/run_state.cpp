@@ -34,7 +34,7 @@ MixtureId id_of(const Json& json) {
 }
 
 /// The factor by which the weight of a step's tokens decreases with each later step.
-constexpr double load_memory = 0.99;
+constexpr double load_decay = 0.99;
 
 void add_load(std::vector<ExpertLoad>& load, const std::vector<RoutingSums>& sums) {
   load.resize(sums.size());
@@ -43,7 +43,7 @@ void add_load(std::vector<ExpertLoad>& load, const std::vector<RoutingSums>& sum
     load[layer].id = sums[layer].id;
     load[layer].tokens.resize(static_cast<std::size_t>(sums[layer].experts), 0.0);
     std::vector<double>& tokens = load[layer].tokens;
-    for (double& weighed : tokens) weighed *= load_memory;
+    for (double& weighed : tokens) weighed *= load_decay;
     for (std::size_t i = 0; i < counts.size(); ++i) tokens[i % tokens.size()] += static_cast<double>(counts[i]);
     const std::vector<std::int64_t>& dropped = sums[layer].dropped;  // no expert computes these
     for (std::size_t i = 0; i < dropped.size(); ++i) tokens[i % tokens.size()] -= static_cast<double>(dropped[i]);
@@ -159,7 +159,7 @@ Soundness read_soundness(const Json& state) {
 
 /// Returns the number of ranks of a placement. `owner` [experts]: rank of each expert. Returns 0 if the ranks are not
 /// 0, 1, 2, … without gaps.
-int ranks_that_own(const std::vector<int>& owner) {
+int placement_ranks(const std::vector<int>& owner) {
   std::vector<int> sorted = owner;
   std::ranges::sort(sorted);
   int ranks = 0;
@@ -270,7 +270,7 @@ std::vector<MixturePlacement> RunState::placement_of(const std::string& text) {
     const Json state = parse(text);
     for (const Json& layer : state.value("placement", Json::array())) {
       const std::vector<int> owner = Exact(layer.at("rank_of_expert"));
-      const int ranks = ranks_that_own(owner);
+      const int ranks = placement_ranks(owner);
       require_input(ranks > 0 && (placement.empty() || placement[0].ranks.ranks() == ranks),
                     "the checkpoint's placement of the experts of layer {} fits no mesh", json_text(layer.at("layer")));
       placement.push_back({id_of(layer), Placement::of_owners(owner, ranks)});

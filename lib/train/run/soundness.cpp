@@ -21,7 +21,7 @@ std::int64_t next(std::int64_t left_out) { return (left_out << 1) & ((std::int64
 
 }  // namespace
 
-void Soundness::leave_out() { left_out = next(left_out) | 1; }
+void Soundness::add_skipped() { left_out = next(left_out) | 1; }
 
 void Soundness::add(double loss, double update_norm, double weight_norm) {
   ++steps;

@@ -23,7 +23,7 @@ struct Soundness {
   double update = 0;                // norm of the last update over the norm of the weights
 
   /// Adds a step that was skipped because a number was not finite.
-  void leave_out();
+  void add_skipped();
   /// Adds a step. `loss`: nats per token.
   void add(double loss, double update_norm, double weight_norm);
   /// Returns why a checkpoint saved now is not sound, or an empty text.

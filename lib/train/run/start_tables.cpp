@@ -15,14 +15,14 @@ namespace lyceum {
 namespace {
 
 /// The largest number of ranks for which tables have one row per rank.
-constexpr std::size_t most_rows = 32;
+constexpr std::size_t max_rows = 32;
 
 std::string range(std::size_t first, std::size_t last) {
   return first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
 }
 
 /// True if two ranks on the same host can share a row.
-bool alike(const RankPlace& a, const RankPlace& b) {
+bool can_share_row(const RankPlace& a, const RankPlace& b) {
   return a.host == b.host && a.threads == b.threads && a.memory == b.memory && a.device == b.device;
 }
 
@@ -76,8 +76,8 @@ std::vector<double> shares(const Config& config, const MixturePlacement& layer, 
 }
 
 /// Returns the table of expert ranks. `flops` [expert ranks]: FLOPs over their mean.
-std::vector<std::string> rows(const Config& config, std::span<const MixturePlacement> layers,
-                              const std::vector<double>& flops) {
+std::vector<std::string> placement_table(const Config& config, std::span<const MixturePlacement> layers,
+                                         const std::vector<double>& flops) {
   std::vector<std::int64_t> width(flops.size(), 0);  // of a rank's experts, over all layers
   for (const MixturePlacement& layer : layers) {
     const Mixture mixture = mixture_of(config, layer.id);
@@ -100,8 +100,8 @@ std::vector<std::string> rank_lines(const RunSetup& setup) {
   Table table({">rank", "host", ">local", "cores", ">threads", ">memory", "device"});
   for (std::size_t first = 0, last = 0; first < places.size(); first = last + 1) {
     last = first;
-    if (places.size() > most_rows) {
-      while (last + 1 < places.size() && alike(places[first], places[last + 1])) ++last;
+    if (places.size() > max_rows) {
+      while (last + 1 < places.size() && can_share_row(places[first], places[last + 1])) ++last;
     }
     const RankPlace& place = places[first];
     const bool same_cores = place.cores == places[last].cores;
@@ -161,7 +161,7 @@ std::vector<std::string> placement_lines(const Config& config, std::span<const M
     worst = std::max(worst, most);
   }
   std::vector<std::string> lines;
-  if (std::cmp_less_equal(ranks, most_rows)) lines = rows(config, layers, flops);
+  if (std::cmp_less_equal(ranks, max_rows)) lines = placement_table(config, layers, flops);
   lines.push_back(fmt::format(
       "placement  {}, {}: the busiest of {} expert ranks has {} times the mean FLOPs, {} in the worst of {}",
       name_of(config.parallel.placement), measured.empty() ? "assuming an even load" : "by the measured load", ranks,

@@ -98,7 +98,7 @@ StartingPoint::StartingPoint(const Config& config, const RunSetup& setup, RunRep
   const auto chosen = choose_checkpoint(world, root_, resume_, warn, choice == Choice::sound);
   if (!chosen) return;
   work_on_files(world, [&] { checkpoint_.emplace(*chosen); });
-  look_around();
+  inspect_checkpoint_folder();
   const CheckpointHeader& header = checkpoint_->header();
   before_ = config_before(header);
   const std::vector<DataIdentity> old_files = RunState::data_of(header.trainer_state);
@@ -113,8 +113,8 @@ StartingPoint::StartingPoint(const Config& config, const RunSetup& setup, RunRep
   require_same_model();
 }
 
-/// Collective. Sets own_, newest_ and newest_run_ to what rank 0 finds in the folder of checkpoints.
-void StartingPoint::look_around() {
+/// Collective. Sets in_run_folder_, newest_ and newest_run_ to what rank 0 finds in the folder of checkpoints.
+void StartingPoint::inspect_checkpoint_folder() {
   std::string own, newest, newest_run;
   work_on_files_of_rank_zero(setup_.mesh.world, [&] {
     std::error_code absent;
@@ -130,7 +130,7 @@ void StartingPoint::look_around() {
     }
   });
   const ProcessGroup& world = setup_.mesh.world;
-  own_ = !world.broadcast(own, 0).empty();
+  in_run_folder_ = !world.broadcast(own, 0).empty();
   newest_ = world.broadcast(newest, 0);
   newest_run_ = world.broadcast(newest_run, 0);
 }
@@ -142,13 +142,13 @@ void StartingPoint::require_same_run() const {
   const std::int64_t step = checkpoint_->header().step, steps = config_.run.steps;
   const bool finished = step >= steps;
   const std::string directory = checkpoint_->directory().string();
-  require_usage(own_ || newest_run_.empty() || newest_run_ == checkpoint_->header().run_uuid,
+  require_usage(in_run_folder_ || newest_run_.empty() || newest_run_ == checkpoint_->header().run_uuid,
                 "{} contains checkpoints of another run than {}: set another run.dir", root_.string(), directory);
-  require_usage(own_ || !finished,
+  require_usage(in_run_folder_ || !finished,
                 "checkpoint.resume = {}, which has {} steps, leaves nothing to train with run.steps = {}: raise "
                 "run.steps above {}",
                 resume_, step, steps, step);
-  if (is_new() || (resume_ != "auto" && !finished)) return;
+  if (is_untrained() || (resume_ != "auto" && !finished)) return;
   std::vector<Change> refused;
   for (const Change& change : changes_) {
     const bool other_data = change.key == "data.train" && config_.data.changed == ChangedData::warn;
@@ -207,11 +207,11 @@ std::vector<ExpertLoad> StartingPoint::expert_load() const {
 RunState StartingPoint::start(const Parts& parts) const {
   RunState state;
   state.data = files_;
-  checkpoint_ ? resume(state, parts) : begin_anew(state, parts);
+  checkpoint_ ? resume(state, parts) : start_new_run(state, parts);
   return state;
 }
 
-void StartingPoint::begin_anew(RunState& state, const Parts& parts) const {
+void StartingPoint::start_new_run(RunState& state, const Parts& parts) const {
   // A new run next to old checkpoints would mix two runs: the next start would resume from the newest of all.
   require_input(list_checkpoints(root_).empty(),
                 resume_ == "none"
@@ -234,7 +234,7 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
       "away",
       root_.string(), newest_,
       newest_run_ == header.run_uuid ? "set checkpoint.resume = auto to continue from it, " : "");
-  const bool same_data = check_data();
+  const bool same_data = compare_data();
   require_input(!reader.has_optimizer_state() || before_.optim.train_only == config_.optim.train_only,
                 "optim.train_only differs from that of {}: start a new run from its weights with lyceum convert reset",
                 directory);
@@ -250,7 +250,7 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   parts.optimizer.set_updates(state.updates);
   report_.note(fmt::format("resumed    {} (mesh {})", directory, header.mesh));
   if (!reader.has_optimizer_state()) report_.note("optimizer  new: the checkpoint contains only weights");
-  if (parts.gemms.anew()) {
+  if (parts.gemms.nothing_pinned()) {
     report_.warn(fmt::format("no GEMM algorithms for this GPU in {}: they are chosen again, the last bits may differ",
                              parts.gemms.file().string()));
   }
@@ -259,15 +259,15 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
     state.soundness = {};  // the user has named it, so the run may continue from it
   }
   if (!same_data) state.soundness = {};  // losses on other data are not comparable
-  tell_changes(state);
-  keep_schedule(state);
-  tell_choices(state);
+  report_changes(state);
+  choose_schedule_length(state);
+  report_choices(state);
 }
 
 /// Returns true if the token files have the contents that they had when the checkpoint was saved. Warns of files that
 /// have changed if data.changed is `warn`, or else throws a bad_input Error; also throws if data.tokenizer is another
 /// one. Only compares files of equal names: other names are changes of a key.
-bool StartingPoint::check_data() const {
+bool StartingPoint::compare_data() const {
   const std::string directory = checkpoint_->directory().string(), own = checkpoint_->tokenizer_sha256();
   const std::string& tokenizer = data_.tokenizer;
   require_input(own.empty() || tokenizer.empty() || sha256(tokenizer) == own,
@@ -300,9 +300,9 @@ std::int64_t sequences_of_pass(const Config& config, const std::string& mesh) {
 
 /// Warns of every change that makes a resumed run train differently from now on, and resets the soundness if losses are
 /// no longer comparable. For a checkpoint that no run has trained, only changes of the model matter.
-void StartingPoint::tell_changes(RunState& state) const {
+void StartingPoint::report_changes(RunState& state) const {
   for (const Change& change : changes_) {
-    if (is_new() && !describes_model(change.key)) continue;
+    if (is_untrained() && !describes_model(change.key)) continue;
     report_.warn(
         fmt::format("{} = {} from now on (was {})", change.key, value_text(change.after), value_text(change.before)));
     const bool same_task =
@@ -311,7 +311,7 @@ void StartingPoint::tell_changes(RunState& state) const {
   }
   const std::int64_t was = sequences_of_pass(before_, checkpoint_->header().mesh);
   const std::int64_t now = sequences_of_pass(config_, setup_.mesh.shape.text(setup_.mesh.world.size()));
-  if (is_new() || effective(config_).balance.scope != BalanceScope::batch || was == now) return;
+  if (is_untrained() || effective(config_).balance.scope != BalanceScope::batch || was == now) return;
   report_.warn(fmt::format(
       "balance.scope = batch: losses count the tokens of {} sequences together from now on (was {}): batch.micro times "
       "data ranks",
@@ -321,7 +321,7 @@ void StartingPoint::tell_changes(RunState& state) const {
 /// Sets state.schedule_steps. A resumed run keeps the length of the checkpoint's schedule unless optim.schedule_steps
 /// is set: if more run.steps stretched the schedule, a learning rate that had decayed would rise again. Reports
 /// differences.
-void StartingPoint::keep_schedule(RunState& state) const {
+void StartingPoint::choose_schedule_length(RunState& state) const {
   const std::int64_t given = config_.optim.schedule_steps, steps = config_.run.steps;
   if (state.step == 0) {  // no step has used a schedule yet
     state.schedule_steps = given > 0 ? given : steps;
@@ -352,7 +352,7 @@ void StartingPoint::keep_schedule(RunState& state) const {
 
 /// Warns if tokens choose another number of experts than in the checkpoint's run: the growth from moe.top_k_start
 /// depends on run.steps.
-void StartingPoint::tell_choices(const RunState& state) const {
+void StartingPoint::report_choices(const RunState& state) const {
   const std::int64_t steps = config_.run.steps, own_steps = before_.run.steps;
   if (state.step >= steps) return;
   const std::int64_t now = choices_of_step(config_.moe, state.step, steps);
@@ -365,7 +365,7 @@ void StartingPoint::tell_choices(const RunState& state) const {
 void StartingPoint::tidy() const {
   work_on_files_of_rank_zero(setup_.mesh.world, [&] {
     report_.attempt([&] {
-      if (own_) set_latest(root_, checkpoint_name(checkpoint_->header().step));
+      if (in_run_folder_) set_latest(root_, checkpoint_name(checkpoint_->header().step));
       prune_checkpoints(root_, config_.checkpoint.keep);
     });
   });

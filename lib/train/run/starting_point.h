@@ -63,17 +63,17 @@ class StartingPoint {
   void tidy() const;
 
  private:
-  void begin_anew(RunState& state, const Parts& parts) const;
+  void start_new_run(RunState& state, const Parts& parts) const;
   void resume(RunState& state, const Parts& parts) const;
   /// True if lyceum convert made the checkpoint, and no run has trained it.
-  bool is_new() const { return checkpoint_->header().step == 0 && !checkpoint_->has_optimizer_state(); }
-  void look_around();
+  bool is_untrained() const { return checkpoint_->header().step == 0 && !checkpoint_->has_optimizer_state(); }
+  void inspect_checkpoint_folder();
   void require_same_run() const;
   void require_same_model() const;
-  bool check_data() const;
-  void tell_changes(RunState& state) const;
-  void keep_schedule(RunState& state) const;
-  void tell_choices(const RunState& state) const;
+  bool compare_data() const;
+  void report_changes(RunState& state) const;
+  void choose_schedule_length(RunState& state) const;
+  void report_choices(const RunState& state) const;
 
   const Config& config_;
   const RunSetup& setup_;
@@ -83,10 +83,10 @@ class StartingPoint {
   std::filesystem::path root_;
   std::vector<DataIdentity> files_;
   std::optional<CheckpointReader> checkpoint_;
-  bool own_ = false;        // the checkpoint is in root_
-  std::string newest_;      // name of the newest checkpoint in root_; empty: there is none
-  std::string newest_run_;  // run_uuid of the newest readable checkpoint in root_
-  Config before_;           // resolved configuration of the checkpoint's run; data.* as now if the data are the same
+  bool in_run_folder_ = false;  // the checkpoint is in root_
+  std::string newest_;          // name of the newest checkpoint in root_; empty: there is none
+  std::string newest_run_;      // run_uuid of the newest readable checkpoint in root_
+  Config before_;  // resolved configuration of the checkpoint's run; data.* as now if the data are the same
   std::vector<Change> changes_;  // from before_ to config_
 };
 

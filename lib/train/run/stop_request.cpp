@@ -26,7 +26,7 @@ std::atomic<std::optional<int>> finished_with;
 /// Equal signals within this time of each other are one request.
 constexpr std::chrono::milliseconds one_request{500};
 
-void say_to_user(const std::string& text) {
+void print_to_user(const std::string& text) {
   if (launched_rank().value_or(0) != 0) return;
   const std::string line = "lyceum train: " + text + '\n';
   if (write(STDERR_FILENO, line.data(), line.size()) < 0) {
@@ -57,19 +57,27 @@ bool repeats_request(int signal) {
   return false;
 }
 
-void take_request(int signal, pid_t sender) {
+std::string name_of_signal(int signal) {
+  switch (signal) {
+    case SIGINT: return "SIGINT";
+    case SIGTERM: return "SIGTERM";
+    default: return "SIGUSR1";
+  }
+}
+
+void handle_signal(int signal, pid_t sender) {
   const bool from_launcher = signal == SIGTERM && launched_by_mpirun() && is_launcher(sender);
   if (from_launcher) launcher_signalled = true;
   if (const std::optional<int> code = finished_with) _exit(*code);
   if (repeats_request(signal)) return;
-  const std::string name = signal == SIGINT ? "SIGINT" : signal == SIGTERM ? "SIGTERM" : "SIGUSR1";
+  const std::string name = name_of_signal(signal);
   if (!stop_signalled.exchange(true)) {
     if (from_launcher) return;
     const std::string again = signal == SIGUSR1 ? "SIGINT or SIGTERM exits at once" : "a second signal exits at once";
-    say_to_user(name + ": saving a checkpoint after this step, then exiting; " + again);
+    print_to_user(name + ": saving a checkpoint after this step, then exiting; " + again);
   } else if (signal != SIGUSR1) {
     if (!from_launcher)
-      say_to_user(name + " again: exiting without saving; the same command resumes from the newest checkpoint");
+      print_to_user(name + " again: exiting without saving; the same command resumes from the newest checkpoint");
     _exit(128 + signal);
   }
 }
@@ -93,7 +101,7 @@ void listen_for_stop_requests() {
   pthread_sigmask(SIG_BLOCK, &requests, nullptr);
   std::thread([requests] {
     for (siginfo_t info{};;) {
-      if (sigwaitinfo(&requests, &info) > 0) take_request(info.si_signo, info.si_pid);
+      if (sigwaitinfo(&requests, &info) > 0) handle_signal(info.si_signo, info.si_pid);
     }
   }).detach();
 }

@@ -30,9 +30,9 @@ namespace {
 namespace fs = std::filesystem;
 
 /// The number of consecutive skipped steps at which the run fails: its weights will not recover.
-constexpr std::int64_t most_skips_in_a_row = 50;
+constexpr std::int64_t max_consecutive_skips = 50;
 /// The largest number of skipped steps at the end of a run for which the run succeeds.
-constexpr std::int64_t most_skips_at_the_end = 1;
+constexpr std::int64_t max_skips_at_end = 1;
 
 /// Throws a bad_input Error if none of the targets that a validation reads from a source counts in the loss. Without
 /// this check the run would fail at its first validation.
@@ -49,7 +49,7 @@ void require_validation_targets(const Config& config, const RunData& data) {
 }
 
 /// Collective. Opens the data of the run, and checks them and the ranks before memory is allocated.
-RunData checked_data(const Config& config, const std::string& config_text, const RunSetup& setup) {
+RunData open_checked_data(const Config& config, const std::string& config_text, const RunSetup& setup) {
   RunData data = open_data(config, true);
   require_validation_targets(config, data);
   preflight(config, config_text, setup.mesh.world, *data.train);
@@ -64,7 +64,7 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       config_text_(std::move(config_text)),
       setup_(setup),
       options_(std::move(options)),
-      data_(checked_data(config, config_text_, setup)),
+      data_(open_checked_data(config, config_text_, setup)),
       report_(config, setup, out),
       starting_point_(std::in_place, config, setup, report_, data_),
       model_(config, setup.stream, setup.mesh, working_type(config.run), true, starting_point_->expert_load()),
@@ -79,27 +79,27 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
 
 ExitCode Trainer::run() {
   start();
-  if (stops()) return ExitCode::resubmit;
+  if (stop_requested_and_saved()) return ExitCode::resubmit;
   if (state_.step >= config_.run.steps) {
     report_.nothing_to_train(state_.step);
     validate();
-    tell_entropy();
-    return finished();
+    report_entropy();
+    return final_exit_code();
   }
   while (state_.step < config_.run.steps) {
-    one_step();
-    if (rolls_back()) continue;
+    make_step();
+    if (roll_back_if_unsound()) continue;
     const bool last = state_.step == config_.run.steps;
     if (is_due(state_.step, config_.routing.every)) logs_.routing(state_);
     if (last || is_due(state_.step, config_.eval.every)) validate();
-    if (last) tell_entropy();
+    if (last) report_entropy();
     logs_.end_step();
     if (last || is_due(state_.step, config_.checkpoint.every)) {
       save({.in_background = !last && config_.checkpoint.background});
     }
-    if (!last && stops()) return ExitCode::resubmit;
+    if (!last && stop_requested_and_saved()) return ExitCode::resubmit;
   }
-  return finished();
+  return final_exit_code();
 }
 
 void Trainer::start() {
@@ -141,17 +141,17 @@ void Trainer::open_logs() {
   });
 }
 
-void Trainer::one_step() {
+void Trainer::make_step() {
   const auto start = Clock::now();
   const bool timed_before = state_.step == first_step_ + 1 && config_.run.gemm_choice == GemmChoosing::timed;
   if (timed_before) memory_of(setup_.stream).reset_peaks();  // timing used additional memory
   const double lr = learning_rate(config_.optim, state_.step, state_.schedule_steps);
   const StepResult result = train_step_.run(*data_.train, state_.step, state_.samples, lr);
-  take_over(result);
+  update_state(result);
   if (options_.lock) options_.lock->require_held();
   if (state_.step == first_step_ + 1) agree_on_gemms();
   if (result.skipped) report_.left_out(result, state_.step);
-  require(state_.skipped_in_a_row < most_skips_in_a_row,
+  require(state_.skipped_in_a_row < max_consecutive_skips,
           "{} consecutive steps were not finite: resume from an earlier checkpoint with a lower optim.lr",
           state_.skipped_in_a_row);
   const double seconds = seconds_since(start);
@@ -160,7 +160,7 @@ void Trainer::one_step() {
 }
 
 /// Updates the state of the run by the results of a step.
-void Trainer::take_over(const StepResult& result) {
+void Trainer::update_state(const StepResult& result) {
   ++state_.step;
   state_.samples += config_.batch.global;
   state_.updates = optimizer_.updates();
@@ -168,7 +168,7 @@ void Trainer::take_over(const StepResult& result) {
     ++state_.skipped;
     if (result.targets > 0) {  // a step without targets is skipped for a good reason
       ++state_.skipped_in_a_row;
-      state_.soundness.leave_out();
+      state_.soundness.add_skipped();
     }
     return;  // the routing sums may not be finite
   }
@@ -180,7 +180,7 @@ void Trainer::take_over(const StepResult& result) {
 
 /// Collective. Returns to the newest sound checkpoint if the run has been unsound for Soundness::window steps and
 /// run.rollback allows another rollback. The run then skips the data since that checkpoint. Returns true if it did.
-bool Trainer::rolls_back() {
+bool Trainer::roll_back_if_unsound() {
   if (state_.rollbacks >= config_.run.rollback) return false;
   const std::string problem = state_.soundness.problem();
   // Ranks agree, since the norms in problem() differ between ranks if copies of weights differ.
@@ -221,9 +221,9 @@ void Trainer::validate() {
   report_.validation(evaluation, data_, state_.step, seconds_since(start));
 }
 
-void Trainer::tell_entropy() {
+void Trainer::report_entropy() {
   const std::optional<Range> tokens = data_.valid_tokens();
-  if (!report_.talks() || !tokens) return;
+  if (!report_.prints() || !tokens) return;
   const double entropy = unigram_entropy(data_.valid.front().token_source(), tokens->first, tokens->count);
   report_.entropy(entropy, tokens->count, last_valid_loss_);
   logs_.entropy(entropy);
@@ -267,7 +267,7 @@ void Trainer::save(SaveOptions options) {
       save.waited = seconds_since(begun);
       background_save_.emplace(std::move(save), std::move(checkpoint));
     } else {
-      published(save, write_checkpoint(world, root, save.header, checkpoint_pieces(optimizer_), undamaged));
+      after_publishing(save, write_checkpoint(world, root, save.header, checkpoint_pieces(optimizer_), undamaged));
     }
   });
   save_timer_.restart();  // also if the save failed: otherwise each step would try again
@@ -278,7 +278,7 @@ void Trainer::finish_save() {
   if (!ending) return;
   if (options_.lock) options_.lock->require_held(true);
   ending->save.waiting_since = Clock::now();
-  attempt_save([&] { published(ending->save, ending->checkpoint.publish()); });
+  attempt_save([&] { after_publishing(ending->save, ending->checkpoint.publish()); });
 }
 
 void Trainer::attempt_save(const std::function<void()>& part) {
@@ -291,7 +291,7 @@ void Trainer::attempt_save(const std::function<void()>& part) {
   }
 }
 
-void Trainer::published(const Save& save, const std::string& complaint) {
+void Trainer::after_publishing(const Save& save, const std::string& complaint) {
   saved_step_ = save.header.step;
   const fs::path root = checkpoint_root(config_.run);
   if (!complaint.empty()) report_.warn(complaint);
@@ -303,7 +303,7 @@ void Trainer::published(const Save& save, const std::string& complaint) {
                 save.waited + seconds_since(save.waiting_since), save.header.unsound);
 }
 
-bool Trainer::stops() {
+bool Trainer::stop_requested_and_saved() {
   const bool writing = background_save_ && !background_save_->checkpoint.written();
   const bool due = setup_.mesh.world.rank() == 0 && !background_save_ && save_timer_.is_due();  // by rank 0's clock
   std::array<std::int64_t, 3> of_any_rank{stop_requested() ? 1 : 0, writing ? 1 : 0, due ? 1 : 0};
@@ -327,7 +327,7 @@ bool Trainer::stops() {
   return true;
 }
 
-ExitCode Trainer::finished() const {
+ExitCode Trainer::final_exit_code() const {
   require_input(state_.step == 0 || state_.updates > 0,
                 "all {} steps were skipped, since no token of their batches counts in the loss: the weights are those "
                 "of the beginning; train on data with more trained tokens",
@@ -339,7 +339,7 @@ ExitCode Trainer::finished() const {
                                          resumes ? "resumes from the previous checkpoint" : "starts again"),
                              std::source_location::current());
   }
-  require(state_.skipped_in_a_row <= most_skips_at_the_end,
+  require(state_.skipped_in_a_row <= max_skips_at_end,
           "the last {} steps were skipped, so the run ends without a result: lower optim.lr and run the command again, "
           "which resumes from the newest sound checkpoint",
           state_.skipped_in_a_row);

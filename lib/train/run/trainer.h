@@ -48,11 +48,11 @@ class Trainer {
  private:
   void start();
   void open_logs();
-  void one_step();
-  bool rolls_back();
-  void take_over(const StepResult& result);
+  void make_step();
+  bool roll_back_if_unsound();
+  void update_state(const StepResult& result);
   void validate();
-  void tell_entropy();
+  void report_entropy();
   void agree_on_gemms();
   struct SaveOptions {
     bool in_background = false;  // start to save in a thread; finish_save() completes it
@@ -73,16 +73,16 @@ class Trainer {
   void attempt_save(const std::function<void()>& part);
   /// Reports a published checkpoint, updates config.ini and deletes old checkpoints. `complaint`: a warning from
   /// publishing, or empty.
-  void published(const Save& save, const std::string& complaint);
+  void after_publishing(const Save& save, const std::string& complaint);
   /// Handles the requests of all ranks since the last step:
   ///   1. completes a background save that all ranks have written,
   ///   2. saves a checkpoint if checkpoint.minutes have passed,
   ///   3. if a stop is requested, saves a checkpoint, unless the last step was saved, and returns true.
   /// Throws CheckpointNotSaved if the checkpoint of 3 cannot be saved.
-  bool stops();
+  bool stop_requested_and_saved();
   /// Returns the exit code after the last step. Throws if no step made an update, if the last checkpoint was not saved,
   /// or if the last steps were skipped.
-  ExitCode finished() const;
+  ExitCode final_exit_code() const;
 
   const Config& config_;
   const std::string config_text_;

@@ -74,12 +74,12 @@ std::vector<RankPlace> places_of(const RunConfig& run, const MpiSession& session
   const CoreSet cores = own_cores();
   const std::string device =
       gpu ? fmt::format("cuda:{} {}{}", gpu->device, gpu->name, gpu->shared ? ", shared" : "") : "cpu";
-  const std::vector<std::string> told = world.all_gather(
+  const std::vector<std::string> texts = world.all_gather(
       json_text(nlohmann::json{session.host(), cores.text, cores.count, session.local_rank(),
                                gpu ? gpu->memory : memory_of_rank(session), device, gpu ? gpu->name : cpu_name()}));
   std::vector<RankPlace> places;
   std::map<std::pair<std::string, std::string>, int> sharing;
-  for (const std::string& text : told) {
+  for (const std::string& text : texts) {
     const auto json = parse_json<nlohmann::json>(text);
     places.push_back({.host = json[0],
                       .cores = json[1],
@@ -115,7 +115,8 @@ void require_targets(const char* key, const TokenSamples& samples, std::int64_t 
 
 std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, std::optional<Reading> reading) {
   require_none(problems(config, session.size()));
-  if (!reading && !config.optim.train_only.empty()) trained_values(config);  // before memory is taken
+  if (!reading && !config.optim.train_only.empty())
+    trained_values(config);  // throws for bad patterns before memory is allocated
   const ProcessGroup host_world = session.world(config.run.timeout_seconds);
   const std::optional<RankGpu> gpu = gpu_of(config, session, host_world);
   const double memory = gpu ? gpu->memory : memory_of_rank(session);

@@ -27,8 +27,8 @@ void require_equal_copies(const Stream& stream, const ProcessGroup& group, std::
 /// The digests of all gradients of a step, for a comparison with the same step computed again.
 class GradientDigests {
  public:
-  /// Appends a digest. `place`: names the gradient, and is the result of difference() if its digest differs.
-  void add(Finding place, std::uint64_t digest);
+  /// Appends a digest. `gradient`: names the gradient, and is the result of difference() if its digest differs.
+  void add(Finding gradient, std::uint64_t digest);
   /// Returns the differing gradient that says most about the cause, or a Finding of kind `none` if all digests are
   /// equal. Throws if `other` has another number of gradients.
   Finding difference(const GradientDigests& other) const;
@@ -38,14 +38,14 @@ class GradientDigests {
   Finding difference(const ProcessGroup& group, int shift, const GradientDigests& of_other) const;
 
  private:
-  struct Seen {  // a digest that was added
-    Finding place;
+  struct Entry {  // a digest that was added
+    Finding gradient;
     std::uint64_t digest;
   };
   /// Returns the digests of all gradients but the sums over copies, in the order of add().
   std::vector<std::uint64_t> without_sums() const;
 
-  std::vector<Seen> seen_;
+  std::vector<Entry> entries_;
 };
 
 }  // namespace lyceum

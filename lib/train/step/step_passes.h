@@ -51,13 +51,13 @@ class StepPasses {
 
   /// Returns the group of the first and the last pipeline rank if they share a tied embedding table, or else null. On
   /// the pipeline ranks between them it returns a group of those ranks, which hold no table.
-  const ProcessGroup* table_holders() const { return ends_ ? &*ends_ : nullptr; }
+  const ProcessGroup* table_holders() const { return pipeline_ends_ ? &*pipeline_ends_ : nullptr; }
 
  private:
   TapeStage::Results forward(Transformer& stage, Tape& tape, const TokenBatch& batch, const Variable& x);
   void add_loss(const Variable& loss, double weight, std::span<double> sum, std::span<const double> times = {}) const;
-  int number_of(const Transformer& stage) const;
-  void add_shared_table();
+  int stage_index(const Transformer& stage) const;
+  void sum_shared_table_gradients();
 
   const Config& config_;
   const RunSetup& setup_;
@@ -67,7 +67,7 @@ class StepPasses {
   const StepNumbers& numbers_;
   std::vector<std::unique_ptr<TapeStage>> stages_;
   std::optional<PipelineExecutor<TapeStage, ProcessGroup>> executor_;
-  std::optional<ProcessGroup> ends_;  // see table_holders()
+  std::optional<ProcessGroup> pipeline_ends_;  // see table_holders()
   std::vector<TokenBatch> batches_;   // one per micro-batch; without tokens if no stage of this rank reads them
   PassObserver* observer_ = nullptr;  // set during run()
 };

@@ -494,7 +494,7 @@ Config config_of(const MeshCase& mesh) {
 std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& world) {
   std::map<std::string, std::vector<StepResult>> all;
   for (const Variant& variant : variants()) {
-    nlohmann::json told = nlohmann::json::array();
+    nlohmann::json results = nlohmann::json::array();
     if (world.rank() == 0) {
       Config config = matrix_config();
       variant.change(config);
@@ -505,11 +505,11 @@ std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& w
         }
         nlohmann::json losses = nlohmann::json::array();
         for (const auto& [kind, value] : step.losses) losses.push_back({static_cast<int>(kind), value});
-        told.push_back({step.loss, step.grad_norm, losses, counts});
+        results.push_back({step.loss, step.grad_norm, losses, counts});
       }
     }
-    told = nlohmann::json::parse(world.broadcast(told.dump(), 0));
-    for (const nlohmann::json& step : told) {
+    results = nlohmann::json::parse(world.broadcast(results.dump(), 0));
+    for (const nlohmann::json& step : results) {
       StepResult result;
       result.loss = step[0];
       result.grad_norm = step[1];

@@ -93,7 +93,7 @@ std::string problem_of(TinyTraining& training, int step) {
 }
 
 /// Collective. Prints how many faults of a kind were found, of those that changed a result.
-void tell(const std::string& kind, std::int64_t found, std::int64_t faults, std::int64_t harmless = 0) {
+void print_found(const std::string& kind, std::int64_t found, std::int64_t faults, std::int64_t harmless = 0) {
   std::array<std::int64_t, 3> all{found, faults, harmless};
   const ProcessGroup world = test_world();
   world.all_reduce(std::span(all));
@@ -162,7 +162,7 @@ TEST(Faults, FlipsBetweenUpdatesAreFound) {
   }
   for (const auto& [kind, counts] : found) {
     EXPECT_EQ(counts.first, counts.second) << kind;
-    tell(kind, counts.first, counts.second);
+    print_found(kind, counts.first, counts.second);
   }
 }
 
@@ -272,7 +272,7 @@ TEST(Faults, WhatIsComputedTwiceMustAgree) {
     }
     EXPECT_GT(found, 0);
     const bool tells = world.rank() == 0;  // all ranks have found the same faults: count them once
-    tell(gradients ? "gradients" : "passes", tells ? found : 0, tells ? trials : 0, tells ? harmless : 0);
+    print_found(gradients ? "gradients" : "passes", tells ? found : 0, tells ? trials : 0, tells ? harmless : 0);
   }
 }
 
@@ -339,7 +339,7 @@ TEST(Faults, ChangedMessagesAreFound) {
     }
   }
   world.set_checksums(false);
-  tell("messages", found, trials);
+  print_found("messages", found, trials);
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ TEST(ScheduleDoubts, AreNoneOfUsualSchedules) {
           << name_of(schedule);
     }
     EXPECT_THAT(doubts({.lr = 0, .schedule = schedule, .warmup_steps = 2000}, 1000), testing::IsEmpty());
-    // A resumed run after the warm-up, and after the schedule, of which keep_schedule() warns.
+    // A resumed run after the warm-up, and after the schedule, of which choose_schedule_length() warns.
     EXPECT_THAT(doubts({.lr = 1, .schedule = schedule, .warmup_steps = 50}, 2000, 1000, 1500), testing::IsEmpty());
   }
   EXPECT_THAT(doubts({.lr = 1, .schedule = LearningRateSchedule::wsd}, 1000, 100000), testing::IsEmpty());
