@@ -15,7 +15,7 @@ import re
 import sys
 from pathlib import Path
 
-from check_rooms import HEADERS, INCLUDE, ROOMS, root_of, sources, told
+from check_rooms import HEADERS, INCLUDE, ROOMS, root_of, sources, print_violations
 
 # Header -> names of std that it provides. Names that many headers provide (size_t, pair, move) are omitted.
 STANDARD = {
@@ -178,7 +178,7 @@ def line_of(text, match):
 
 def main(arguments):
     tree = Tree(root_of(arguments))
-    return told("check_includes.py", tree.root, tree.files, violations(tree), "include what they name")
+    return print_violations("check_includes.py", tree.root, tree.files, violations(tree), "include what they name")
 
 
 if __name__ == "__main__":

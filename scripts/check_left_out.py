@@ -60,7 +60,7 @@ def check_cases(folders, no_gpu):
     return runs, len(ran), missing
 
 
-def tell_failures(cases):
+def print_failures(cases):
     """Prints the last lines of the output of failed tests, so that they are at the end of a long log."""
     for case in cases:
         if case.get("status") == "fail":
@@ -76,7 +76,7 @@ def main():
     parser.add_argument("--cases", nargs="+", default=[])
     options = parser.parse_args()
     cases = xml.parse(options.report).getroot().findall("testcase")
-    tell_failures(cases)
+    print_failures(cases)
     with open(options.tests, encoding="utf-8") as file:
         label_of = labels(json.load(file))
     left_out = [c for c in cases if c.get("status") in ("disabled", "notrun") or c.find("skipped") is not None]

@@ -121,7 +121,7 @@ def sources(root, folders=("lib", "apps")):
                   if p.suffix in SOURCES and p.is_file())
 
 
-def told(script, root, files, found, praise):
+def print_violations(script, root, files, found, praise):
     """Prints the violations, (path, line number, message) each, and returns the exit code of a check of `files`. `praise`:
     what the files do if there are none."""
     if not files:
@@ -142,7 +142,7 @@ def root_of(arguments):
 
 def main(arguments):
     root = root_of(arguments)
-    return told("check_rooms.py", root, sources(root), violations(root), "keep the order of the modules")
+    return print_violations("check_rooms.py", root, sources(root), violations(root), "keep the order of the modules")
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ def evaluations(run: Run, ratios: list[Fraction] | None) -> list[tuple[str, ...]
     return list(dict.fromkeys(wanted))
 
 
-class Kept:
+class StoredEvaluations:
     """Evaluations stored in a file, which is replaced atomically."""
 
     def __init__(self, path: Path):
@@ -154,7 +154,7 @@ class Kept:
         fresh.replace(self.path)
 
 
-def evaluate_all(lyceum: Lyceum, kept: Kept, runs: list[Run], ratios: list[Fraction] | None) -> None:
+def evaluate_all(lyceum: Lyceum, kept: StoredEvaluations, runs: list[Run], ratios: list[Fraction] | None) -> None:
     wanted = [(run, change) for run in runs for change in evaluations(run, ratios)]
     for number, (run, change) in enumerate(wanted, 1):
         arguments = [*lyceum.arguments, *change]
@@ -302,7 +302,7 @@ def main() -> int:
     plt.rcParams.update({"font.size": 10, "axes.titlesize": 11})
     lyceum = Lyceum(program, arguments.ranks, [f"--batches={arguments.batches}", *keys])
     try:
-        kept = Kept(arguments.out.with_suffix(".json"))
+        kept = StoredEvaluations(arguments.out.with_suffix(".json"))
         runs = [describe(lyceum, label, directory) for label, directory in arguments.runs]
         evaluate_all(lyceum, kept, runs, ratios)
     except Failed as error:

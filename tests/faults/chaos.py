@@ -99,14 +99,14 @@ class Run:
                 time.sleep(0.1)
             self.disturb(job, way)
         outcome = job.finish(60)
-        told = f"{fault or way} on {self.mesh[0]} ranks ({' '.join(self.mesh[1])}): {outcome.told()}"
+        cause = f"{fault or way} on {self.mesh[0]} ranks ({' '.join(self.mesh[1])}): {outcome.summary()}"
         self.chaos.count(way if not fault else f"fault {fault.split(':')[1]} {fault.split(':')[3]}")
-        self.judge(outcome, way, early, told)
+        self.judge(outcome, way, early, cause)
         resumed = re.search(r"^resumed .*step-0*(\d+) ", outcome.out, re.MULTILINE)
         if resumed:
             self.chaos.resumes += 1
         if before and (resumed or not begun):  # otherwise it ended before it resumed
-            self.compare_losses(before, int(resumed[1]) if resumed else 0, told)
+            self.compare_losses(before, int(resumed[1]) if resumed else 0, cause)
 
     def draw_fault(self):
         kind = self.source.choice(list(CALLS))
@@ -135,20 +135,20 @@ class Run:
             pass  # the process has ended already
 
     @staticmethod
-    def judge(outcome, way, early, told):
+    def judge(outcome, way, early, cause):
         if outcome.code is None:
-            raise Failure(f"it hangs after {told}")
+            raise Failure(f"it hangs after {cause}")
         if outcome.code == 0:
-            raise Failure(f"a run of a million steps is over after {told}")
+            raise Failure(f"a run of a million steps is over after {cause}")
         if way == "fault" and outcome.code == IO_FAILED:
             said = [line for line in outcome.lines() if not line.endswith(" exits at once")]
             if len(said) != 1 or not said[0].startswith("lyceum train: "):
-                raise Failure(f"{len(said)} lines on standard error after {told}")
+                raise Failure(f"{len(said)} lines on standard error after {cause}")
         elif outcome.code == STOPPED:
             if way != "fault" and "stopped on request" not in outcome.out:  # a fault may hit the write of this line
-                raise Failure(f"no line says where it stopped after {told}")
+                raise Failure(f"no line says where it stopped after {cause}")
         elif way in ("USR1 to mpirun", "USR1 to a rank", "TERM to a rank") and not early:
-            raise Failure(f"no code {STOPPED} after {told}")
+            raise Failure(f"no code {STOPPED} after {cause}")
 
     # --- losses on another mesh
 
@@ -161,7 +161,7 @@ class Run:
             shutil.copytree(self.dir / "checkpoints", kept, copy_function=os.link)
         return kept
 
-    def compare_losses(self, before, step, told):
+    def compare_losses(self, before, step, cause):
         losses = {record["step"]: record["loss"] for record in steps_in_whole_lines(self.dir)}
         new = [s for s in range(step + 1, step + 11) if s in losses]
         if not new:
@@ -173,11 +173,11 @@ class Run:
             shutil.copytree(before / checkpoint_name(step), alone / "checkpoints" / checkpoint_name(step))
         outcome = self.lab.train(alone, 1, [*self.chaos.device, f"--run.steps={new[-1]}", "--checkpoint.every=0"])
         if outcome.code != 0:
-            raise Failure(f"one rank does not go on from step {step}: {outcome.told()}")
+            raise Failure(f"one rank does not go on from step {step}: {outcome.summary()}")
         expected = {record["step"]: record["loss"] for record in steps_in(alone)}
         for s in new:
             if not abs(losses[s] - expected[s]) <= TOLERANCE * abs(expected[s]):
-                raise Failure(f"loss of step {s} is {losses[s]}, on one rank {expected[s]}, resumed at {step}, {told}")
+                raise Failure(f"loss of step {s} is {losses[s]}, on one rank {expected[s]}, resumed at {step}, {cause}")
         self.chaos.compared += len(new)
 
     # --- the end
@@ -186,7 +186,7 @@ class Run:
         steps = steps_done(self.dir) + 20
         outcome = self.lab.train(self.dir, self.mesh[0], self.options(f"--run.steps={steps}"), timeout=600 + 10 * steps)
         if outcome.code != 0:
-            raise Failure(f"{self.dir.name} does not go on undisturbed: {outcome.told()}")
+            raise Failure(f"{self.dir.name} does not go on undisturbed: {outcome.summary()}")
         left = {name for name in names_in(self.dir)
                 if not re.fullmatch(r"(checkpoints(/LATEST|/step-\d{8}(/[^/]*)?)?|config.ini|metrics.jsonl|routing.h5|starts.jsonl)", name)}
         if left:

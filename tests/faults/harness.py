@@ -65,7 +65,7 @@ class Outcome:
     def warnings(self):
         return [line for line in self.out.splitlines() if line.startswith("warning: ")]
 
-    def told(self):
+    def summary(self):
         return f"exit code {self.code}; {' | '.join((self.warnings() + self.lines())[-4:])}"
 
 
@@ -163,7 +163,7 @@ class Lab:
     def must_train(self, run_dir, ranks, options, **more):
         outcome = self.train(run_dir, ranks, options, **more)
         if outcome.code != 0:
-            raise SystemExit(f"an undisturbed run of {self.lyceum} fails: {outcome.told()}")
+            raise SystemExit(f"an undisturbed run of {self.lyceum} fails: {outcome.summary()}")
         return outcome
 
     def same_weights(self, a, b):
@@ -190,8 +190,8 @@ def steps_in(run_dir):
 
 @dataclasses.dataclass
 class Recorded:
-    """A call that the shim has recorded. `place`: its index among the calls of all ranks."""
-    place: int
+    """A call that the shim has recorded. `index`: its position among the calls of all ranks."""
+    index: int
     rank: int
     kind: str
     call: str
@@ -209,7 +209,7 @@ def read_log(path):
             record = json.loads(line)
             data = file.read(record.pop("bytes"))
             known = {name: record.pop(name) for name in ("rank", "kind", "call", "n", "path", "errno")}
-            calls.append(Recorded(place=len(calls), data=data, more=record, **known))
+            calls.append(Recorded(index=len(calls), data=data, more=record, **known))
     return calls
 
 

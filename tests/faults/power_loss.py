@@ -333,7 +333,7 @@ def start_problem(lab, folder, tree, blobs, reference, more):
     write_tree(folder, {path: digest for path, digest in tree.items() if path != "LOCK"}, blobs)
     outcome = lab.train(folder, RANKS, more)
     if outcome.code != 0:
-        return f"the real run: {outcome.told()}"
+        return f"the real run: {outcome.summary()}"
     last = Path(ROOT) / checkpoint_name(6)
     if not lab.same_weights(folder / last, reference / last):
         return "the real run ends with other weights"

@@ -80,7 +80,7 @@ def options(*more):
 
 
 def first(calls, what):
-    return next(call.place for call in calls if what(call))
+    return next(call.index for call in calls if what(call))
 
 
 def saved_to(step):
@@ -123,19 +123,19 @@ def with_leftovers(lab, run_dir):
 def scenarios():
     def whole_saves(calls):
         begin = first(calls, saved_to(2)) - 2  # includes the calls that make the folder of checkpoints
-        return [call for call in calls if call.place >= begin]
+        return [call for call in calls if call.index >= begin]
 
     def rotations(calls):
         begin = first(calls, lambda call: call.kind == "rename" and call.more["exchange"])
-        return [call for call in calls if call.place >= begin]
+        return [call for call in calls if call.index >= begin]
 
     def start(calls):
         end = first(calls, lambda call: call.kind == "write" and call.path == "metrics.jsonl")
-        return [call for call in calls if call.place <= end]
+        return [call for call in calls if call.index <= end]
 
     def stop(calls):
         begin = first(calls, lambda call: call.kind == "mkdir" and call.path == "checkpoints")
-        return [call for call in calls if call.place >= begin - 2]
+        return [call for call in calls if call.index >= begin - 2]
 
     return [
         Scenario("save", None, options("--run.steps=4", "--checkpoint.every=2"), whole_saves, 4, {2, 4}),
@@ -163,7 +163,7 @@ def prepare(lab, scenario, folder):
         log.unlink()
     outcome = lab.train(fresh(run_dir, scenario.template), RANKS, scenario.options, faults=scenario.faults, log=log)
     if outcome.code != scenario.code:
-        raise SystemExit(f"{scenario.name} undisturbed: {outcome.told()}")
+        raise SystemExit(f"{scenario.name} undisturbed: {outcome.summary()}")
     scenario.warnings = len(outcome.warnings())
     if scenario.code:
         lab.must_train(run_dir, RANKS, scenario.options)
@@ -263,7 +263,7 @@ def try_point(lab, point, folder, log_kept):
         for number, outcome in enumerate(outcomes):
             (kept / f"output.{number}").write_text(outcome.out + outcome.err)
     shutil.rmtree(run_dir)
-    return f"{problem} ({' / '.join(outcome.told() for outcome in outcomes)})" if problem else None
+    return f"{problem} ({' / '.join(outcome.summary() for outcome in outcomes)})" if problem else None
 
 
 def sweep(lab, arguments, folder):
