@@ -65,7 +65,7 @@ void forward(StagedModel& model, const RunSetup& setup, const Config& config, st
   std::vector<std::unique_ptr<TapeStage>> stages;
   std::vector<TapeStage*> pointers;
   for (const auto& stage : model.stages()) {
-    const auto run = [&](Tape& tape, int microbatch, const Variable& x) {
+    const auto run_stage = [&](Tape& tape, int microbatch, const Variable& x) {
       const Samples& samples = micro_batches[static_cast<std::size_t>(microbatch)];
       TokenCollector::MicroBatchRecord* asked =
           watched.seen.empty() ? nullptr : &watched.seen[static_cast<std::size_t>(microbatch)];
@@ -85,7 +85,7 @@ void forward(StagedModel& model, const RunSetup& setup, const Config& config, st
       if (asked && stage->last_stage()) asked->losses = batch.token_losses;
       return TapeStage::Results{.y = result.y};
     };
-    stages.push_back(std::make_unique<TapeStage>(setup.stream, run, Tape::Mode::inference));
+    stages.push_back(std::make_unique<TapeStage>(setup.stream, run_stage, Tape::Mode::inference));
     pointers.push_back(stages.back().get());
   }
   const ProcessGroup& pipeline = setup.mesh.pipeline;
@@ -114,7 +114,7 @@ Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& con
   const TokenLoader read = loader.spread(samples);
   LossSums own;
   std::vector<Samples> waiting;
-  const auto run = [&](bool counts = true) {
+  const auto run_waiting = [&](bool counts = true) {
     if (waiting.empty()) return;
     std::vector<TokenCollector::MicroBatchRecord> seen(watch.collector ? waiting.size() : 0);
     forward(model, setup, config, waiting, own, {.seen = seen, .observer = counts ? watch.observer : nullptr});
@@ -122,7 +122,7 @@ Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& con
       const TokenLayout layout(setup.mesh.tensor, config.parallel.sequence, waiting[i].count * config.batch.seq_len,
                                config.batch.seq_len);
       if (counts) seen[i].samples = {waiting[i].first, waiting[i].count};
-      seen[i].run = layout.own();
+      seen[i].own_tokens = layout.own();
     }
     if (watch.collector) watch.collector->collect(read, seen);
     waiting.clear();
@@ -132,17 +132,17 @@ Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& con
     const std::int64_t mine = first + rank * micro;
     const std::int64_t sequences = std::clamp<std::int64_t>(samples - mine, 0, micro);
     const bool last = first + ranks * micro >= samples;
-    if (last) run();  // separately: the last micro-batch may be smaller than those before
+    if (last) run_waiting();  // separately: the last micro-batch may be smaller than those before
     if (sequences > 0) {
       waiting.push_back({&read, mine, sequences});
-      if (last || waiting.size() == group) run();
+      if (last || waiting.size() == group) run_waiting();
       continue;
     }
     // A rank without samples left runs one sample that is not counted, since other ranks need its experts.
     const LossSums counted = own;
     model.count_routing(false);
     waiting.push_back({&read, 0, 1});
-    run(false);
+    run_waiting(false);
     model.count_routing(true);
     own = counted;
   }

@@ -59,7 +59,7 @@ void TokenCollector::collect(const TokenLoader& loader, std::span<const MicroBat
   const ProcessGroup& world = setup_.mesh.world;
   std::vector<std::int64_t> own;
   for (const MicroBatchRecord& batch : seen) {
-    own.insert(own.end(), {batch.samples.first, batch.samples.count, batch.run.first, batch.run.count});
+    own.insert(own.end(), {batch.samples.first, batch.samples.count, batch.own_tokens.first, batch.own_tokens.count});
   }
   std::vector<std::int64_t> all(own.size() * static_cast<std::size_t>(world.size()));
   world.all_gather(own, std::span(all));
@@ -67,12 +67,12 @@ void TokenCollector::collect(const TokenLoader& loader, std::span<const MicroBat
   for (int rank = 0; rank < world.size(); ++rank) {
     const auto* ranges = all.data() + own.size() * static_cast<std::size_t>(rank);
     for (std::size_t b = 0; b < seen.size(); ++b, ranges += own.size() / seen.size()) {
-      const Range samples{ranges[0], ranges[1]}, run{ranges[2], ranges[3]};
+      const Range samples{ranges[0], ranges[1]}, own_tokens{ranges[2], ranges[3]};
       if (samples.count == 0) continue;
       if (rank == 0) {
         write(loader, rank, seen[b]);
       } else {
-        write(loader, rank, receive(rank, samples, run));
+        write(loader, rank, receive(rank, samples, own_tokens));
       }
     }
   }
@@ -96,17 +96,18 @@ void TokenCollector::send(std::span<const MicroBatchRecord> seen) const {
   for (Pending& message : messages) message.wait();
 }
 
-TokenCollector::MicroBatchRecord TokenCollector::receive(int rank, const Range& samples, const Range& run) const {
+TokenCollector::MicroBatchRecord TokenCollector::receive(int rank, const Range& samples,
+                                                         const Range& own_tokens) const {
   const auto receive_tensor = [&](DType type, const Shape& shape) {
     Tensor values = Tensor::empty(setup_.stream, type, shape, MemoryKind::buffers);
     setup_.mesh.world.receive_async(values, rank).wait();
     return values;
   };
-  MicroBatchRecord seen{.samples = samples, .run = run};
+  MicroBatchRecord seen{.samples = samples, .own_tokens = own_tokens};
   if (held_flags(rank)[mixtures_.size()]) seen.losses = receive_tensor(type_, {samples.count * config_.batch.seq_len});
   for (std::size_t m = 0; m < mixtures_.size(); ++m) {
     if (!held_flags(rank)[m]) continue;
-    const Shape shape{run.count, mixtures_[m].k};
+    const Shape shape{own_tokens.count, mixtures_[m].k};
     ChosenExperts chosen{.id = mixtures_[m].id, .index = receive_tensor(DType::i32, shape), .gates = {}};
     chosen.gates = receive_tensor(type_, shape);
     seen.chosen.push_back(std::move(chosen));
@@ -122,7 +123,7 @@ void TokenCollector::write(const TokenLoader& loader, int rank, const MicroBatch
   }
   for (const ChosenExperts& chosen : seen.chosen) {
     const auto layer = std::ranges::find(mixtures_, chosen.id, &Mixture::id) - mixtures_.begin();
-    log_->write_choices(static_cast<std::size_t>(layer), first + seen.run.first,
+    log_->write_choices(static_cast<std::size_t>(layer), first + seen.own_tokens.first,
                         values_of<std::int32_t>(setup_.stream, chosen.index), floats_of(setup_.stream, chosen.gates));
   }
 }

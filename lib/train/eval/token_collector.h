@@ -22,10 +22,11 @@ class TokenCollector {
 
   /// The data that this rank has about one micro-batch after it has passed all stages.
   struct MicroBatchRecord {
-    Range samples;                        // positions in the order of the evaluation; empty if it is not counted
-    Range run;                            // tokens of the micro-batch that this rank routes
-    Tensor losses{};                      // [tokens of the micro-batch]; only on ranks that have the last stage
-    std::vector<ChosenExperts> chosen{};  // for the tokens of `run`, one per mixture of this rank, in forward order
+    Range samples;     // positions in the order of the evaluation; empty if it is not counted
+    Range own_tokens;  // tokens of the micro-batch that this rank routes
+    Tensor losses{};   // [tokens of the micro-batch]; only on ranks that have the last stage
+    /// The choices for own_tokens, one element per mixture of this rank, in forward order.
+    std::vector<ChosenExperts> chosen{};
   };
   /// Collective over the world. Writes the data of all ranks about their micro-batches. All ranks must pass the same
   /// number of micro-batches. `loader`: has the samples of the evaluation.
@@ -35,7 +36,7 @@ class TokenCollector {
   /// Returns the row of held_ for `rank`: mixtures + 1 flags.
   const std::int64_t* held_flags(int rank) const;
   void send(std::span<const MicroBatchRecord> seen) const;
-  MicroBatchRecord receive(int rank, const Range& samples, const Range& run) const;
+  MicroBatchRecord receive(int rank, const Range& samples, const Range& own_tokens) const;
   void write(const TokenLoader& loader, int rank, const MicroBatchRecord& seen) const;
   void write_tokens(const TokenLoader& loader, const Range& samples) const;
 

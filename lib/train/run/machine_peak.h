@@ -46,8 +46,8 @@ class MachinePeak {
   std::vector<double> all_, undisturbed_;  // FLOP/s of each window
 };
 
-/// Collective over the world. Returns the peak of each rank's machine, by rank. `measure` is called on each rank with
-/// threads. Measures until all machines are steady, in at most 12 windows.
+/// Collective over the world. Returns the peak of each rank's machine, by rank. Calls `measure` on the ranks that have
+/// threads in `shares`, until all machines are steady, in at most 12 windows.
 std::vector<MachinePeak> measure_machines(const ProcessGroup& world, std::span<const RankPlace> places,
                                           const MeasuringShares& shares, const MeasureWindow& measure);
 
