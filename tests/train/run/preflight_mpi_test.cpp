@@ -164,7 +164,7 @@ TEST(Preflight, OtherPrecisionsAndModelsToo) {
 }
 
 TEST(Preflight, TakesNoMemoryToSpeakOf) {
-  // With gradients and moments, this model would take 40 GB in f32.
+  // This model would take 40 GB in f32 with gradients and moments.
   Config config = tiny_config();
   config.model.hidden = 4096;
   config.model.heads = 32;

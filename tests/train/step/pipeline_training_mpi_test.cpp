@@ -145,7 +145,7 @@ TEST(PipelineTraining, DoesWhatTheScheduleSays) {
   }
 }
 
-/// With gpipe all micro-batches are in flight on every rank; with 1f1b, as many as stages from this rank to the last.
+/// gpipe has all micro-batches in flight on every rank, 1f1b as many as there are stages from this rank to the last.
 TEST(PipelineTraining, TheScheduleDecidesHowMuchIsKept) {
   if (world_size() == 8) return;  // rank 0 then has all 8 micro-batches in flight with both schedules
   std::vector<double> peaks;

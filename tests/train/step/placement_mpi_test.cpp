@@ -97,7 +97,7 @@ TEST(ExpertPlacement, IdleExpertsHoldNobodyUp) {
   Config config = uneven_config();
   config.batch = {.global = 8, .micro = 1, .seq_len = 1};
   config.moe.top_k = 1;
-  // With one token per sequence the gradient of queries is zero up to rounding. A larger eps keeps AdamW from turning
+  // The gradient of queries is zero up to rounding with one token per sequence. A larger eps keeps AdamW from turning
   // the rounding errors into steps.
   config.optim.eps = 1e-5;
   config.parallel.placement = PlacementKind::pairs;

@@ -23,7 +23,7 @@ Config biased_config(RouterKind router) {
   return config;
 }
 
-/// Returns the values of this rank's tensors whose names end in `ending`, by name.
+/// Returns the values of this rank's tensors whose names end in `ending`. The keys are the names.
 std::map<std::string, std::vector<float>> tensors_of(const TinyTraining& training, const std::string& ending) {
   std::map<std::string, std::vector<float>> all;
   for (const Trajectory::Piece& piece : training.weights()) {

@@ -22,7 +22,7 @@ Config cut_config(bool attention, bool ffn) {
   return config;
 }
 
-/// With all sub-dimensions active, gates of 1 and no fusion, the model equals the dense model with the same initial
+/// A model with all sub-dimensions active, gates of 1 and no fusion equals the dense model with the same initial
 /// weights.
 TEST(SubDimensions, WithAllPiecesOnAreTheDenseModel) {
   Config dense = tiny_config();
