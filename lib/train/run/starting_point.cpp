@@ -362,7 +362,7 @@ void StartingPoint::report_choices(const RunState& state) const {
                            now, state.step + 1, own_steps, was));
 }
 
-void StartingPoint::tidy() const {
+void StartingPoint::complete_interrupted_save() const {
   work_on_files_of_rank_zero(setup_.mesh.world, [&] {
     report_.attempt([&] {
       if (in_run_folder_) set_latest(root_, checkpoint_name(checkpoint_->header().step));

@@ -60,7 +60,7 @@ class StartingPoint {
   RunState start(const Parts& parts) const;
   /// Collective over the world. Completes a save during which an earlier process was killed: on rank 0, points LATEST
   /// at the checkpoint that this run resumes from, and deletes old checkpoints.
-  void tidy() const;
+  void complete_interrupted_save() const;
 
  private:
   void start_new_run(RunState& state, const Parts& parts) const;

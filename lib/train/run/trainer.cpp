@@ -112,7 +112,7 @@ void Trainer::start() {
   first_step_ = state_.step;
   transformers_ = starting_point_->transformers();
   if (starting_point_->is_checkpoint()) saved_step_ = state_.step;
-  starting_point_->tidy();
+  starting_point_->complete_interrupted_save();
   starting_point_.reset();
   state_.placement = place_all(config_, setup_.mesh.expert.size(), state_.load);
   report_.placement(state_);

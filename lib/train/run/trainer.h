@@ -42,7 +42,7 @@ class Trainer {
   /// 0. All references and pointers must outlive this.
   Trainer(const Config& config, std::string config_text, const RunSetup& setup, std::ostream& out, Options options);
   /// Trains. Call once. Returns `done` after the last step, or `resubmit` if a stop was requested and a checkpoint of
-  /// the last step was saved. Throws CheckpointNotSaved if that checkpoint could not be saved.
+  /// the last step, if there is one, was saved. Throws CheckpointNotSaved if that checkpoint could not be saved.
   ExitCode run();
 
  private:
@@ -77,7 +77,8 @@ class Trainer {
   /// Handles the requests of all ranks since the last step:
   ///   1. completes a background save that all ranks have written,
   ///   2. saves a checkpoint if checkpoint.minutes have passed,
-  ///   3. if a stop is requested, saves a checkpoint, unless the last step was saved, and returns true.
+  ///   3. if a stop is requested, saves a checkpoint, unless the last step was saved or none was
+  ///      made, and returns true.
   /// Throws CheckpointNotSaved if the checkpoint of 3 cannot be saved.
   bool stop_requested_and_saved();
   /// Returns the exit code after the last step. Throws if no step made an update, if the last checkpoint was not saved,
