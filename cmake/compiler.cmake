@@ -1,4 +1,4 @@
-# What every target is compiled with.
+# Compiler options of all targets.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -23,15 +23,15 @@ if(CCACHE)
 endif()
 
 add_compile_definitions(OMPI_SKIP_MPICXX=1)
-# Vector code without giving up NaN, infinities or a fixed order of sums. (nvcc's options are in cuda.cmake.)
+# Options for vector code that keep NaN, infinities and the order of sums. (Those of nvcc are in cuda.cmake.)
 add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Werror;-march=${LYCEUM_ARCH}>"
   "$<$<COMPILE_LANGUAGE:C,CXX>:-fno-math-errno;-fno-trapping-math;-mprefer-vector-width=512>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-  # The compiler's own garbage collection takes an eighth of a build, and saves memory that no machine lacks today.
+  # Reduces the garbage collection of the compiler. It takes an eighth of the time of a build, to save memory that machines have.
   add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:SHELL:--param ggc-min-expand=1000 --param ggc-min-heapsize=2000000>")
-else()  # std::stable_sort of libstdc++ 12 calls a function that C++17 deprecated; without optimisation, `omp simd` is not one
+else()  # std::stable_sort of libstdc++ 12 calls a deprecated function; without optimisation, clang warns of each `omp simd`
   add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Wno-deprecated-declarations;-Wno-pass-failed>")
-  # clang 19 warns of the features that it finds itself with -march=native on processors with AVX10.
+  # With -march=native on processors with AVX10, clang 19 warns of features that it has detected itself.
   include(CheckCXXCompilerFlag)
   check_cxx_compiler_flag(-Winvalid-feature-combination LYCEUM_HAS_FEATURE_WARNING)
   if(LYCEUM_HAS_FEATURE_WARNING)
@@ -39,7 +39,8 @@ else()  # std::stable_sort of libstdc++ 12 calls a function that C++17 deprecate
   endif()
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O3")
-# Names and lines for the sanitizers; optimised only where there are many numbers, since that doubles the time of a build.
+# -g1: names and lines in reports of the sanitizers. -O0: optimisation doubles the time of a build; only
+# the numerical modules override it (lib/CMakeLists.txt).
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g1")
 if(LYCEUM_SANITIZE)
   add_compile_definitions(LYCEUM_SANITIZE=1)
@@ -47,7 +48,7 @@ if(LYCEUM_SANITIZE)
   add_link_options(-fsanitize=address,undefined)
 endif()
 if(LYCEUM_ODR_CHECK)
-  add_link_options(-fno-lto)  # odr_check.cmake alone reads what -flto leaves in objects
+  add_link_options(-fno-lto)  # the data that -flto adds to objects are only for odr_check.cmake
 endif()
 if(LYCEUM_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all

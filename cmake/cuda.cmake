@@ -1,11 +1,11 @@
-# The GPU's side: a toolkit and its compiler, or a stand-in that runs kernels on the host. Sources in a module's cuda/ folder
-# are built only then (cmake/room.cmake). Machines without CUDA need nothing of this file.
+# The GPU code: finds the CUDA toolkit, or with LYCEUM_CUDA_ON_HOST builds an emulation that runs kernels on the CPU. Only then
+# are the sources in the cuda/ folders of modules built (cmake/room.cmake). CPU builds need nothing from this file.
 if(LYCEUM_CUDA AND LYCEUM_CUDA_ON_HOST)
   message(FATAL_ERROR "LYCEUM_CUDA builds for GPUs, LYCEUM_CUDA_ON_HOST for the CPU instead: set one of them")
 endif()
 
 if(LYCEUM_CUDA)
-  if(NOT CMAKE_CUDA_COMPILER)  # the toolkit's own bin folder is seldom on PATH
+  if(NOT CMAKE_CUDA_COMPILER)  # the bin folder of the toolkit is rarely on PATH
     find_program(CMAKE_CUDA_COMPILER nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
     if(NOT CMAKE_CUDA_COMPILER)
       message(FATAL_ERROR "LYCEUM_CUDA=ON, but nvcc was not found: install the CUDA toolkit (scripts/install-deps.sh --cuda "
@@ -18,7 +18,7 @@ if(LYCEUM_CUDA)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
   endif()
   enable_language(CUDA)
-  if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 does not know that nvcc has it
+  if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 does not know this option of nvcc
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
   endif()
@@ -26,19 +26,19 @@ if(LYCEUM_CUDA)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   set(CMAKE_CUDA_EXTENSIONS OFF)
   find_package(CUDAToolkit REQUIRED)
-  # Never -lcuda: a program linked with the driver's stub does not start where there is no driver.
+  # Never -lcuda: a program linked with the driver's stub does not start on a machine without a driver.
   find_path(NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
   find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)
   add_library(lyceum_nccl INTERFACE)
   target_include_directories(lyceum_nccl SYSTEM INTERFACE ${NCCL_INCLUDE})
   target_link_libraries(lyceum_nccl INTERFACE ${NCCL_LIBRARY})
   add_library(lyceum_cuda INTERFACE)
-  # cuBLASLt is loaded where it is used: lib/kernels/cuda/cublaslt_on_demand.cpp.
+  # cuBLASLt is not linked, but loaded on first use: lib/kernels/cuda/cublaslt_on_demand.cpp.
   target_link_libraries(lyceum_cuda INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS})
   list(APPEND CMAKE_BUILD_RPATH ${CUDAToolkit_LIBRARY_DIR})
   add_compile_definitions(LYCEUM_CUDA=1)
-  # Kernels call constexpr functions of the standard library and of views. Warnings are errors, as in C++; 554 is of the
-  # conversion to a view of constants, which a view of constants does not need.
+  # Kernels call constexpr functions of the standard library and of views. Warnings are errors, as in C++. Warning 554 is about
+  # the conversion of a view to a view of constants, which is never used for a view that is one already.
   add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-lineinfo;-Werror=all-warnings;-diag-suppress=554>"
     "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Werror,-fopenmp-simd,-march=${LYCEUM_ARCH}>")
 endif()
@@ -49,7 +49,7 @@ if(LYCEUM_CUDA_ON_HOST)
   add_library(lyceum_cuda STATIC ${host_cuda})
   target_include_directories(lyceum_cuda SYSTEM PUBLIC ${CMAKE_SOURCE_DIR}/tests/support/host_cuda)
   target_include_directories(lyceum_cuda PRIVATE ${CMAKE_SOURCE_DIR}/lib)
-  # Every kernel goes through it; what the sanitizers check is in the modules.
+  # Optimised and without sanitizers, since every kernel runs through this code; the sanitizers check the modules.
   target_compile_options(lyceum_cuda PRIVATE -O2 $<$<BOOL:${LYCEUM_SANITIZE}>:-fno-sanitize=all>)
   file(GLOB host_nccl CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/host_cuda/host_nccl*.cpp)
   add_library(lyceum_nccl STATIC ${host_nccl})

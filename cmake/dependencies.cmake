@@ -1,8 +1,8 @@
-# Libraries from the distribution, as imported targets; each module links only those that it names.
+# Finds the libraries of the distribution and defines them as targets. Each module links only those that it names.
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
-# Debian's dnnl-config.cmake asks for OpenCL, which nothing here needs.
+# Without dnnl-config.cmake: Debian's requires OpenCL, which is not needed here.
 find_path(DNNL_INCLUDE oneapi/dnnl/dnnl.hpp REQUIRED)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
 add_library(lyceum_dnnl INTERFACE)
@@ -30,7 +30,7 @@ add_library(lyceum_sentencepiece INTERFACE)
 target_include_directories(lyceum_sentencepiece SYSTEM INTERFACE ${SENTENCEPIECE_INCLUDE})
 target_link_libraries(lyceum_sentencepiece INTERFACE ${SENTENCEPIECE_TRAIN_LIBRARY} ${SENTENCEPIECE_LIBRARY})
 
-# plain_library(NAME header library): a library without a package file, as lyceum_NAME
+# plain_library(NAME header library): defines lyceum_NAME for a library without a package file
 function(plain_library name header library)
   string(TOUPPER ${name} upper)
   find_path(${upper}_INCLUDE ${header} REQUIRED)
@@ -40,7 +40,7 @@ function(plain_library name header library)
   target_link_libraries(lyceum_${name} INTERFACE ${${upper}_LIBRARY})
 endfunction()
 plain_library(oniguruma oniguruma.h onig)
-# Debian's library has its own functions regcomp and regexec: those of the first library are taken, which must be libc.
+# Debian's library exports its own regcomp and regexec. The first library on the command line wins, so libc must precede it.
 target_link_options(lyceum_oniguruma INTERFACE "SHELL:-Wl,--push-state,--no-as-needed -l:libc.so.6 -Wl,--pop-state")
 plain_library(utf8proc utf8proc.h utf8proc)
 plain_library(zstd zstd.h zstd)

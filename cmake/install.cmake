@@ -1,4 +1,4 @@
-# cmake --install build/cpu --prefix P: the program, its man page, configurations to start from, and the documentation.
+# cmake --install build/cpu --prefix P: installs the program, its man page, example configurations, scripts and documentation.
 include(GNUInstallDirs)
 install(TARGETS lyceum RUNTIME)
 install(FILES docs/lyceum.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
@@ -14,7 +14,7 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/lyceum-completion.sh
 add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -D MANIFEST=${CMAKE_BINARY_DIR}/install_manifest.txt
   -P ${CMAKE_SOURCE_DIR}/cmake/uninstall.cmake VERBATIM)
 
-# cpack --config build/cpu/CPackConfig.cmake -G DEB: a Debian package of the same.
+# cpack --config build/cpu/CPackConfig.cmake -G DEB: makes a Debian package with the same contents.
 set(CPACK_PACKAGE_NAME lyceum)
 set(CPACK_PACKAGE_CONTACT "The Lyceum authors <lyceum@localhost>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "trains sparse transformers on a cluster, started by mpirun")

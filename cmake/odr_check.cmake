@@ -1,5 +1,6 @@
-# Two definitions of one name that differ are undefined behaviour, and no compiler of a single file sees them. With
-# LYCEUM_ODR_CHECK, objects hold what GCC knows of their types beside their code; one link of all reads that and nothing else.
+# Checks the one-definition rule across files. Two different definitions of one name are undefined behaviour, which cannot be
+# seen in a single file. With LYCEUM_ODR_CHECK, objects contain GCC's description of their types next to the code, and one link
+# of all objects compares these descriptions.
 function(one_definition_check)  # targets...
   foreach(target ${ARGN})
     target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-flto;-ffat-lto-objects>"

@@ -1,14 +1,14 @@
-# Compiles `count` sources of a target at a time: a header costs as much as what most files do with it. With
-# LYCEUM_UNITY=OFF each file is compiled by itself; scripts/check_includes.py looks for files that lean on another's includes.
+# Compiles `count` sources of a target as one, since parsing headers takes as long as compiling most files. With
+# LYCEUM_UNITY=OFF each file is compiled separately. scripts/check_includes.py finds files that need the includes of others.
 function(lyceum_together target count)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${LYCEUM_UNITY} UNITY_BUILD_BATCH_SIZE ${count})
-  if(LYCEUM_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # GCC takes a source that another one includes for a header
+  if(LYCEUM_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # GCC treats the included sources as headers
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
   endif()
 endfunction()
 
-# Sets `result` to files that each include `count` of these CUDA sources: nvcc reads headers five times a file, and CMake
-# 3.25 puts no CUDA sources together. Those for tensor cores stay alone, they take long enough.
+# Makes files that each include `count` of these CUDA sources, and sets `result` to their names: nvcc parses headers five times
+# per file, and CMake 3.25 has no unity builds for CUDA. Sources for tensor cores are compiled separately, as each takes long.
 function(cuda_together result count)  # name of the files, sources...
   list(POP_FRONT ARGN name)
   set(alone ${ARGN})
@@ -31,24 +31,24 @@ function(cuda_together result count)  # name of the files, sources...
   set(${result} ${alone} ${files} PARENT_SCOPE)
 endfunction()
 
-# One target per module of the design: lyceum_room(NAME USES rooms... LINKS libraries...)
-# compiles every .cpp under lib/NAME, in a build with CUDA those under lib/NAME/cuda and every .cu too; includes are
-# written "NAME/file.h".
+# Defines the target of a module: lyceum_room(NAME USES rooms... LINKS libraries...)
+# It compiles every .cpp file under lib/NAME; only in a build with CUDA also those under lib/NAME/cuda, and every .cu file.
+# Includes are written "NAME/file.h".
 function(lyceum_room name)
   cmake_parse_arguments(ROOM "" "" "USES;LINKS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
   if(LYCEUM_CUDA OR LYCEUM_CUDA_ON_HOST)
     file(GLOB_RECURSE device_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cu)
-    if(LYCEUM_CUDA_ON_HOST)  # which has no tensor cores, and says so in tests/support/host_cuda/tensor_core.cpp
-      list(FILTER sources EXCLUDE REGEX "_tensor_core\\.|/cublaslt_on_demand\\.")  # nor a library to load
+    if(LYCEUM_CUDA_ON_HOST)  # the emulation has no tensor cores, see tests/support/host_cuda/tensor_core.cpp
+      list(FILTER sources EXCLUDE REGEX "_tensor_core\\.|/cublaslt_on_demand\\.")  # it does not load cuBLASLt
       list(FILTER device_sources EXCLUDE REGEX "_tensor_core\\.")
     endif()
     if(device_sources)
       cuda_together(device_sources 6 ${name} ${device_sources})
     endif()
     if(LYCEUM_CUDA_ON_HOST)
-      # One CPU thread runs every thread of a grid, so the kernels are optimised; their frames stay on the stack, since kernels
-      # return no addresses of local variables.
+      # Kernels are optimised, since one CPU thread runs all threads of a grid. The check for use after return, for which the
+      # sanitizer would move stack frames to the heap, is off: kernels return no addresses of local variables.
       set_source_files_properties(${device_sources} PROPERTIES LANGUAGE CXX SKIP_UNITY_BUILD_INCLUSION ON
         COMPILE_OPTIONS "-O2;-ftls-model=initial-exec;$<$<BOOL:${LYCEUM_SANITIZE}>:-fsanitize-address-use-after-return=never>")
     endif()

@@ -1,4 +1,4 @@
-# Removes what the last `cmake --install` of this build wrote, and its own folders that are left empty.
+# Removes the files that the last `cmake --install` of this build wrote, and its folders named lyceum that are then empty.
 # cmake -D MANIFEST=build/cpu/install_manifest.txt -P uninstall.cmake
 if(NOT EXISTS ${MANIFEST})
   message(FATAL_ERROR "${MANIFEST}: no such file: nothing was installed from this build")

@@ -1,4 +1,5 @@
-# Writes OUTPUT, a source with the version, the commit of SOURCE and the kind of build, unless it says so already: run at each build.
+# Writes OUTPUT, a source file with the version, the commit of SOURCE and the kind of build. Runs in every build, and leaves the
+# file if it is up to date.
 # cmake -D SOURCE=… -D VERSION=… -D BUILD=… -D OUTPUT=… -P version.cmake
 set(COMMIT)
 if(EXISTS ${SOURCE}/.git)

@@ -1,12 +1,12 @@
-# A recipe for Spack: `spack repo create lyceum-repo`, this file as lyceum-repo/packages/lyceum/package.py,
-# `spack repo add lyceum-repo`, `spack dev-build lyceum@main` in the sources.
+# A recipe for Spack. To use it: `spack repo create lyceum-repo`, copy this file to lyceum-repo/packages/lyceum/package.py,
+# `spack repo add lyceum-repo`, then `spack dev-build lyceum@main` in the folder of the sources.
 from spack.package import *
 
 
 class Lyceum(CMakePackage, CudaPackage):
     """Trains sparse transformers (mixture-of-experts models and their relatives) on a cluster, started by mpirun."""
 
-    homepage = "https://example.org/lyceum"  # until the owner names a place
+    homepage = "https://example.org/lyceum"  # until the project has a home page
 
     version("main")
 

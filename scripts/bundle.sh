@@ -34,7 +34,7 @@ while (($#)); do
   shift
 done
 bundle=${bundle:-$source/build/bundle/lyceum}
-limit_mib=64  # of the archive: what many sites take by mail, ticket or browser
+limit_mib=64  # largest archive: many sites accept no more by mail, ticket or browser
 
 for tool in patchelf strip cmake ldd; do
   command -v $tool >/dev/null || fail "needs $tool (scripts/install-deps.sh installs it)"
@@ -42,7 +42,7 @@ done
 [[ -x $build/apps/lyceum ]] || fail "no program $build/apps/lyceum: cmake --build $build --target lyceum"
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
 
-# The Open MPI that the build found.
+# The Open MPI with which the build is configured.
 mpi_bin=$(dirname "$(cached MPIEXEC_EXECUTABLE)")
 [[ -x $mpi_bin/ompi_info && -x $mpi_bin/orted ]] || fail "$mpi_bin has no ompi_info and orted: only Open MPI can be bundled"
 mpi_folder() { "$mpi_bin/ompi_info" --path "$1" --parsable | cut -d: -f3; }
@@ -94,7 +94,7 @@ cp -r "$(mpi_folder pkgdatadir)" "$partial/share/openmpi"
 rm -f "$partial"/share/openmpi/*wrapper-data.txt
 cp "$(mpi_folder sysconfdir)/openmpi-mca-params.conf" "$partial/etc/"
 pmix=$(ldd "$partial"/lib/openmpi/mca_pmix_*.so | awk '/libpmix\.so/ { print $3; exit }')
-if [[ -n $pmix ]]; then  # else it is part of Open MPI
+if [[ -n $pmix ]]; then  # otherwise PMIx is part of Open MPI
   pmix=$(dirname "$(readlink -f "$pmix")")
   mkdir -p "$partial/lib/pmix"
   for plugin in "$pmix"/pmix/*.so; do copy_program "$plugin" lib/pmix; done
@@ -102,7 +102,7 @@ if [[ -n $pmix ]]; then  # else it is part of Open MPI
   cp "$(dirname "$pmix")"/{share,etc}/pmix-mca-params.conf "$partial/etc/" 2>/dev/null || true
 fi
 
-# All linked libraries except glibc, which belongs to the machine's kernel and loader.
+# All linked libraries except glibc, which must match the kernel and the loader of the machine.
 elf_files() {
   find "$partial" -type f \( -path "$partial/libexec/*" -o -path "$partial/tests/*" -o -path "$partial/benchmarks/bench_*" \
     -o -name '*.so*' \)
@@ -116,7 +116,7 @@ leave_out=$glibc\|$driver
 needs_cuda=0
 if ldd "$partial/libexec/lyceum" | grep -q 'libnccl'; then needs_cuda=1; fi
 found=$(elf_files | xargs ldd 2>/dev/null)
-if ((needs_cuda)); then  # loaded on demand, so no program links it
+if ((needs_cuda)); then  # cuBLASLt is loaded on demand, so ldd does not list it
   cublaslt=$(cached CUDA_cublasLt_LIBRARY)
   cublaslt_name=$(objdump -p "$cublaslt" | awk '$1 == "SONAME" { print $2 }')
   found+=$'\n'"$cublaslt_name => $cublaslt"
@@ -128,7 +128,7 @@ done
 awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' <<<"$found" | sort -u | while read -r name file; do
   [[ $name =~ $leave_out ]] || strip --strip-debug -o "$partial/libs/$name" "$(readlink -f "$file")"
 done
-# RPATH, not RUNPATH: a site's LD_LIBRARY_PATH must not slip another Open MPI under the programs.
+# RPATH instead of RUNPATH takes precedence over LD_LIBRARY_PATH, which may contain another Open MPI of the site.
 while read -r file; do
   up=$(dirname "${file#"$partial/"}" | sed 's,[^/]\+,..,g')
   patchelf --force-rpath --set-rpath "\$ORIGIN/$up/libs" "$file"

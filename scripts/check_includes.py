@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that every source includes what it names: several are compiled as one, where the includes of one also serve the next.
+"""Checks that every source includes the headers of the names that it uses. Several sources are compiled as one, so a missing
+include may be hidden by that of another source.
 
     scripts/check_includes.py [ROOT]
 
@@ -14,9 +15,9 @@ import re
 import sys
 from pathlib import Path
 
-from check_rooms import HEADERS, INCLUDE, ROOMS, root_of, sources, told
+from check_rooms import HEADERS, INCLUDE, ROOMS, root_of, sources, print_violations
 
-# Header: the names of std that it gives. Names that many headers give (size_t, pair, move) are left out.
+# Header -> names of std that it provides. Names that many headers provide (size_t, pair, move) are omitted.
 STANDARD = {
     "algorithm": "all_of any_of clamp copy_n count_if equal fill fill_n find find_if lower_bound max_element min_element "
                  "minmax_element nth_element partial_sort remove_if replace reverse rotate shuffle sort stable_sort "
@@ -71,7 +72,7 @@ STANDARD = {
     "variant": "get_if holds_alternative monostate variant visit",
     "vector": "vector",
 }
-# What a standard header is sure to bring along.
+# Header -> other standard headers that it certainly includes.
 GIVES = {"string": ["string_view"], "iostream": ["ostream"], "sstream": ["string", "string_view"],
          "fstream": ["string", "string_view"], "filesystem": ["string", "string_view"], "stdexcept": ["string", "exception"],
          "regex": ["string"], "future": ["exception"], "map": ["utility"], "memory": ["exception"],
@@ -87,14 +88,14 @@ CONSTANT = re.compile(r"^(?:inline )?constexpr [\w:<>, ]+ (\w+)\b(?:\[\w*\])?\s*
 FUNCTION = re.compile(r"^(?! |#|using|namespace|static_assert|class|struct|enum)[\w:<>,&*\[\] ]+?[ &*](\w+)\([^;{]*[;{]",
                       re.MULTILINE)
 WORD = re.compile(r"(?<![\w.>:])(?:lyceum::)?(\w+)\b(\s*\()?")
-# Whatever may give a name to something, members, parameters and forward declarations too.
+# Everything that may introduce a name, also members, parameters and forward declarations.
 INTRODUCED = re.compile(r"\b(?:enum class|class|struct|enum|union|using|typename|namespace)(?:\.\.\.)?\s+"
                         r"(?:alignas\(\w+\) )?(\w+)|^[A-Z_]+\((\w+)|"
                         r"[\w>](?<!return)(?<!else)(?<!not)[&*]* [&*]*(\w+)(?=\s*[(={;,)])", re.MULTILINE)
 
 
 def blanked(text):
-    """The text without comments and strings; lines keep their numbers."""
+    """Returns the text with blanks instead of comments and strings, so that lines keep their numbers."""
     return NOT_CODE.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
 
 
@@ -104,24 +105,24 @@ class Tree:
         self.files = sources(root, ("lib", "apps", "tests"))
         self.texts = {p: (root / p).read_text(encoding="utf-8") for p in self.files}
         self.code = {p: blanked(t) for p, t in self.texts.items()}
-        self.declared_in = {}  # name: headers
+        self.declared_in = {}  # name -> headers
         for path in self.files:
             if path.suffix in HEADERS and "host_cuda" not in path.parts:
                 for name in self.declared(path):
                     self.declared_in.setdefault(name, set()).add(path)
 
     def declared(self, path):
-        """Names that a file declares at the level of its namespaces."""
+        """Returns the names that a file declares at namespace level."""
         return {name for pattern in (TYPE, ALIAS, CONSTANT, FUNCTION) for name in pattern.findall(self.code[path])
                 if not name.startswith("_")}
 
     @functools.cache
     def introduced(self, path):
-        """Names that a file may itself give to something."""
+        """Returns the names that a file may introduce itself."""
         return {name for names in INTRODUCED.findall(self.code[path]) for name in names if name}
 
     def found(self, path, included):
-        """The project's file behind an include, or None."""
+        """Returns the project's file that `path` includes as `included`, or None."""
         for folder in (path.parent, Path("lib"), Path("apps"), Path("tests"), Path()):
             if folder / included in self.texts:
                 return folder / included
@@ -129,7 +130,7 @@ class Tree:
 
     @functools.cache
     def includes(self, path):
-        """(standard headers, project headers) that a file includes, itself or by others."""
+        """Returns (standard headers, project headers) that a file includes, directly or through others."""
         standard, project, waiting = set(), set(), [path]
         while waiting:
             now = waiting.pop()
@@ -165,7 +166,7 @@ def violations(tree):
 
 
 def may_include(path, header):
-    """Whether the folders allow it (scripts/check_rooms.py)."""
+    """Returns True if the order of the modules allows `path` to include `header` (scripts/check_rooms.py)."""
     order = [f"lib/{room}" for room in ROOMS] + ["apps", "tests"]
     rank = {p: order.index(next(o for o in order if p.as_posix().startswith(f"{o}/"))) for p in (path, header)}
     return rank[header] <= rank[path] and (header.parts[0] != "tests" or header.parts[1] in ("support", path.parts[1]))
@@ -177,7 +178,7 @@ def line_of(text, match):
 
 def main(arguments):
     tree = Tree(root_of(arguments))
-    return told("check_includes.py", tree.root, tree.files, violations(tree), "include what they name")
+    return print_violations("check_includes.py", tree.root, tree.files, violations(tree), "include what they name")
 
 
 if __name__ == "__main__":

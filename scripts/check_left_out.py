@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Checks that every test of a run was really run, and repeats how those that failed ended.
+"""Checks that no test of a run was left out, and prints the end of the output of failed tests.
 
     scripts/check_left_out.py REPORT TESTS [--no-gpu] [--cases FOLDER ...]
 
-REPORT is what ctest --output-junit wrote, TESTS what ctest --show-only=json-v1 prints. Exit code 1 if a test was skipped,
-is disabled or could not start, or if there is none. With --no-gpu, for a machine without one, tests with the label gpu
-may report "no device": they are counted. All output is on standard error.
-FOLDER contains the reports of GoogleTest programs, PROGRAM.ANYTHING.json: a case that was skipped in one run (it needs two
-ranks) must have run in another one of its program. Their number is printed.
+REPORT is the file of ctest --output-junit, TESTS the output of ctest --show-only=json-v1. Exit code 1 if a test was skipped,
+is disabled or could not start, or if there is no test. With --no-gpu, for a machine without a GPU, tests with the label gpu
+may report "no device"; their number is printed. All output is on standard error.
+FOLDER contains the reports of GoogleTest programs, PROGRAM.ANYTHING.json. A case that was skipped in one run, for example
+because it needs two ranks, must have run in another run of its program. The number of cases is printed.
 """
 import argparse
 import json
@@ -25,14 +25,14 @@ def labels(tests):
 
 
 def needs_device(case):
-    """The test itself asked to be counted as not run, since there is no device."""
+    """Returns True if the test reported that it could not run without a device."""
     skipped = case.find("skipped")
     asked = skipped is not None and skipped.get("message", "").startswith("SKIP_")
     return asked and "no device" in (case.findtext("system-out") or "")
 
 
 def cases_of(report):
-    """(program, suite.case, whether it ran, why not) of everything in one of GoogleTest's reports."""
+    """Yields (program, suite.case, True if it ran, the reason otherwise) for all cases in a report of GoogleTest."""
     program = report.name.removeprefix("sanitized.").split(".")[0]
     try:
         suites = json.loads(report.read_text())["testsuites"]
@@ -45,7 +45,7 @@ def cases_of(report):
 
 
 def check_cases(folders, no_gpu):
-    """The number of cases that ran, and those that did in no run of their program."""
+    """Returns the number of executions, the number of cases that ran, and those that ran in no run of their program."""
     runs, ran, left = 0, set(), {}
     for report in sorted(r for folder in folders for r in Path(folder).glob("*.json")):
         for program, case, completed, why in cases_of(report):
@@ -60,8 +60,8 @@ def check_cases(folders, no_gpu):
     return runs, len(ran), missing
 
 
-def tell_failures(cases):
-    """The last lines of what failed tests printed, where whoever reads only the end of a long log finds them."""
+def print_failures(cases):
+    """Prints the last lines of the output of failed tests, so that they are at the end of a long log."""
     for case in cases:
         if case.get("status") == "fail":
             last = (case.findtext("system-out") or "").rstrip().splitlines()[-40:]
@@ -76,7 +76,7 @@ def main():
     parser.add_argument("--cases", nargs="+", default=[])
     options = parser.parse_args()
     cases = xml.parse(options.report).getroot().findall("testcase")
-    tell_failures(cases)
+    print_failures(cases)
     with open(options.tests, encoding="utf-8") as file:
         label_of = labels(json.load(file))
     left_out = [c for c in cases if c.get("status") in ("disabled", "notrun") or c.find("skipped") is not None]

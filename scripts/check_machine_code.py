@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Reads the machine code for sm_90a that nvcc made, and reports what slows tensor cores without changing a result: what a
-benchmark would show, on a machine without a GPU.
+"""Reads the machine code that nvcc made for sm_90a, and reports problems that slow down kernels with tensor cores without
+changing their results. A benchmark would show them, too, but needs a GPU.
 
-  - a kernel of the tensor cores keeps values in memory that do not fit into its registers (spills)
-  - products of warpgroups that wait for each other one by one: ptxas serialises a group whose registers other code touches
-  - the forward attention computes the next exponentials after the products that they should run beside
-  - a kernel in clusters waits until the whole GPU sees its writes, not only at the barriers of its cluster, but at every stage
-  - a warpgroup uses more registers than it asked for (setmaxnreg), or all ask for more than the block starts with, and so
-    wait for ever
+  - A kernel spills: it keeps values in memory that do not fit into its registers.
+  - Products of a warpgroup wait for each other: ptxas serialises a group if other code uses its registers.
+  - The forward attention computes the next exponentials after the products, instead of at the same time.
+  - A kernel in clusters waits at every stage until the whole GPU sees its writes, not only at the barriers of its cluster.
+  - A warpgroup uses more registers than it requests (setmaxnreg), or all warpgroups request more than the block has; they
+    would wait forever.
 
 Usage: .venv/bin/python scripts/check_machine_code.py OBJECT... (*_tensor_core.cu.o of a build with CUDA). That Python has
-NVIDIA's disassembler. --table prints a line a kernel.
+NVIDIA's disassembler. --table prints one line per kernel.
 """
 import argparse
 import importlib.metadata
@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-CONSUMERS, PRODUCERS, WARPGROUP = 2, 1, 128  # of a kernel that moves registers between its warpgroups
+CONSUMERS, PRODUCERS, WARPGROUP = 2, 1, 128  # warpgroups per block of a kernel that calls setmaxnreg, and threads per warpgroup
 
-# Bytes that a thread of a kernel keeps in memory, where that is known: values that are read once a step. Others: none.
+# Accepted bytes of spills per thread, by kernel: values that are read once per step. Other kernels must not spill.
 KNOWN_SPILLS = {"StickDq<DqTiling<128, 4, 2, 32>": 64,
                 "StickDkv<StickDkvTiling<DkvTiling<64, 4, 2, 1, 32>": 24}
 
@@ -42,7 +42,7 @@ class Kernel:
     name: str
     code: list[Instruction] = field(default_factory=list)
     registers: int = 0
-    stack: int = 0  # bytes a thread
+    stack: int = 0  # bytes per thread
 
     def all(self, name: str) -> list[Instruction]:
         return [line for line in self.code if line.name.startswith(name)]
@@ -57,7 +57,7 @@ class Kernel:
         return bool(self.all("HGMMA") or self.all("HMMA"))
 
     def reachable(self, start: Instruction) -> list[Instruction]:
-        """What a thread may execute after `start`."""
+        """Returns the instructions that a thread may execute after `start`."""
         place = {line.address: i for i, line in enumerate(self.code)}
         found, waiting = set(), [place[start.address]]
         while waiting:
@@ -76,7 +76,8 @@ class Kernel:
         return [self.code[i] for i in sorted(found)]
 
     def events(self) -> str:
-        """A letter each: Arrive, Product, last product of a group (G), Wait, Exponential."""
+        """Returns the instructions of the tensor cores as letters: Arrive, Product, last product of a group (G), Wait,
+        Exponential."""
         letters = []
         for line in self.code:
             if line.name.startswith("WARPGROUP.ARRIVE"):
@@ -91,7 +92,7 @@ class Kernel:
 
 
 def kernels_of(assembly: str, usage: str) -> list[Kernel]:
-    """From what cuobjdump -sass and -res-usage print."""
+    """Returns the kernels in the output of cuobjdump -sass and cuobjdump -res-usage."""
     kernels: dict[str, Kernel] = {}
     current = None
     for line in assembly.splitlines():
@@ -162,7 +163,7 @@ def main() -> int:
     parser.add_argument("--table", action="store_true", help="print a line a kernel")
     given = parser.parse_args()
     tool = disassembler()
-    environment = os.environ | {"PATH": f"{tool.parent}:{os.environ['PATH']}"}  # where nvdisasm is
+    environment = os.environ | {"PATH": f"{tool.parent}:{os.environ['PATH']}"}  # cuobjdump runs nvdisasm from PATH
 
     def run(option, file):
         done = subprocess.run([tool, option, "-arch", "sm_90a", file], capture_output=True, text=True, env=environment)

@@ -3,10 +3,10 @@
 
     scripts/check_rooms.py [ROOT]
 
-A module may include only itself and the modules before it; if the folders of a module, or of one of its folders, have
-an order, a folder may include only itself and the folders before it; and some libraries may be included only in some folders. JSON is written by
-json_text(), which any file name survives. Prints one line per violation, `file:line: what is wrong`. Exit code 1 if
-there is any, 2 if there is nothing to check.
+A module may include only itself and the modules before it. If the folders of a module, or of one of its folders, have an
+order, a folder may include only itself and the folders before it. Some libraries may be included only in some folders.
+JSON must be written by json_text(), which accepts file names that are not UTF-8. Prints one line per violation,
+`file:line: what is wrong`. Exit code 1 if there is any, 2 if there is nothing to check.
 """
 
 import re
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 ROOMS = ["core", "kernels", "autograd", "parallel", "io", "config", "model", "optim", "plan", "train", "convert"]
-# Folders whose folders have an order, below lib/.
+# Folders below lib/ whose subfolders have an order -> the subfolders in this order.
 FOLDERS = {
     "parallel": ["comm", "tensor", "expert", "data", "pipeline"],
     "io": ["text", "files", "run", "data", "checkpoint", "routing", "report"],
@@ -25,7 +25,7 @@ FOLDERS = {
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 HEADERS = {".h", ".cuh"}
 
-# (what an include looks like, its name in messages, path prefixes that may have it)
+# (pattern of an include, name of the library in messages, path prefixes of the files that may include it)
 LIBRARIES = [
     (re.compile(r"mpi\.h$"), "MPI", ["lib/parallel/comm/"]),
     (re.compile(r"nccl\.h$"), "NCCL", ["lib/parallel/comm/"]),
@@ -41,26 +41,27 @@ LIBRARIES = [
     (re.compile(r"g(test|mock)/"), "GoogleTest", []),
 ]
 
-JSON_WRITER = "lib/io/text/json"  # the only one that calls the library's
+JSON_WRITER = "lib/io/text/json"  # only this file may call dump() of the library
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
 
 
 def room_of(path):
-    """The module of a source under ROOT; 'apps' comes after all modules. None: in no module."""
+    """Returns the module of a source under ROOT, or 'apps', which comes after all modules; None if it is in no module."""
     if path.parts[0] == "apps":
         return "apps"
     return path.parts[1] if len(path.parts) > 2 and path.parts[1] in ROOMS else None
 
 
 def folders_of(path):
-    """(a folder of FOLDERS, the folder in it that a source below lib/ is in) from the outside in; "" for in itself."""
+    """Returns (folder of FOLDERS, its subfolder) for all folders that contain a source below lib/, from the outside in. The
+    subfolder is "" if the source is directly in the folder."""
     parts = path.parts
     above = [("/".join(parts[1:depth]), parts[depth:-1]) for depth in range(2, len(parts))]
     return [(folder, (*below, "")[0]) for folder, below in above if folder in FOLDERS]
 
 
 def order_violation(root, path, included):
-    """What is wrong with including `included` by "…" from `path`, or None."""
+    """Returns what is wrong with including `included` by "…" from `path`, or None."""
     room = room_of(path)
     target = included.split("/")[0]
     if target in ROOMS:
@@ -80,7 +81,7 @@ def order_violation(root, path, included):
 
 
 def library_violation(path, included):
-    """What is wrong with including a library's header from `path`, or None."""
+    """Returns what is wrong with including a library's header from `path`, or None."""
     if included.startswith("fmt/") and path.suffix in HEADERS:
         return f"<{included}> in a header: nvcc cannot compile it; format in a .cpp file"
     for pattern, library, allowed in LIBRARIES:
@@ -91,7 +92,7 @@ def library_violation(path, included):
 
 
 def violations(root):
-    """Yields (path, line number, message) for everything that is wrong."""
+    """Yields (path, line number, message) for all violations."""
     for path in sources(root):
         if room_of(path) is None:
             yield path, 1, f"is in none of the modules {', '.join(ROOMS)}"
@@ -115,13 +116,14 @@ def violations(root):
 
 
 def sources(root, folders=("lib", "apps")):
-    """Source files of these folders, relative to the root, sorted."""
+    """Returns the source files of these folders, relative to the root, sorted."""
     return sorted(p.relative_to(root) for folder in folders for p in (root / folder).rglob("*")
                   if p.suffix in SOURCES and p.is_file())
 
 
-def told(script, root, files, found, praise):
-    """Prints what was found, (path, line number, message) each; the exit code of a check of `files`."""
+def print_violations(script, root, files, found, praise):
+    """Prints the violations, (path, line number, message) each, and returns the exit code of a check of `files`. `praise`:
+    what the files do if there are none."""
     if not files:
         print(f"{script}: no sources under {root}", file=sys.stderr)
         return 2
@@ -134,13 +136,13 @@ def told(script, root, files, found, praise):
 
 
 def root_of(arguments):
-    """The folder that a check is given, else that of this project."""
+    """Returns the folder in the arguments of a check, or else that of this project."""
     return Path(arguments[0] if arguments else Path(__file__).resolve().parent.parent)
 
 
 def main(arguments):
     root = root_of(arguments)
-    return told("check_rooms.py", root, sources(root), violations(root), "keep the order of the modules")
+    return print_violations("check_rooms.py", root, sources(root), violations(root), "keep the order of the modules")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Searches for inputs that a parser of the program neither accepts nor refuses cleanly (tests/faults/fuzz): builds the targets
-# with libFuzzer, AddressSanitizer and UndefinedBehaviorSanitizer (preset fuzz), runs them, prints a table with a line a target
-# as soon as that ends, and packs the inputs that reach more of the code into the corpus. Fails if there are finds, which are in
+# Searches for inputs that a parser of the program neither accepts nor refuses cleanly (tests/faults/fuzz). Builds the targets
+# with libFuzzer, AddressSanitizer and UndefinedBehaviorSanitizer (preset fuzz), runs them, and prints a table, one line per
+# target when it ends. Inputs that reach additional code are packed into the corpus. Fails if there are finds; these are in
 # build/fuzz/finds.
 #
 #   scripts/fuzz.sh [--minutes N] [--executions N] [--jobs N] [TARGET ...]
@@ -43,26 +43,26 @@ fi
 cmake --build --preset fuzz --target "${targets[@]/#/fuzz_}" || exit
 
 symbolizer=$(command -v llvm-symbolizer-19) && export ASAN_SYMBOLIZER_PATH=$symbolizer  # names and lines in reports
-# The search itself: no stacks of allocations, and small tables for what is freed and for frames that have returned, which
-# every exception goes over. A find is run again with the sanitizer's own choice of them, for its report.
+# Options for the search: no stacks of allocations, and small tables of freed memory and returned frames, since every exception
+# traverses these. A find is run again with the default sizes, for a complete report.
 thorough=detect_leaks=0:detect_stack_use_after_return=1
 fast=$thorough:malloc_context_size=0:quarantine_size_mb=2:max_uar_stack_size_log=16
 export UBSAN_OPTIONS=print_stacktrace=1 OMP_NUM_THREADS=1
 [[ -n ${TMPDIR:-} || ! -w /dev/shm ]] || export TMPDIR=/dev/shm  # targets write their input to files
 
-limited() {  # sanitizer's options, target, arguments
+limited() {  # options of the sanitizer, target, arguments: runs a target with limits
   ASAN_OPTIONS=$1 "$build/$sources/fuzz_$2" -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=2100 "${@:3}"
 }
 statistic() { sed -n "s/^stat::$1: *//p" "$2" | tail -1; }
 
-# Bytes of the longest inputs of a target: a quarter more than its longest seed, those for deep recursion left out.
+# Prints the bytes of the longest inputs of a target: a quarter more than its longest seed, except for seeds with deep recursion.
 longest_input() {  # target
   local longest
   longest=$(find "$corpora/$1" -type f -size -16k -printf '%s\n' | sort -n | tail -1)
   echo $((longest * 5 / 4 > 4096 ? longest * 5 / 4 : 4096))
 }
 
-# Runs a target until its time or its executions are spent, again after each find. Sets runs, finds.
+# Runs a target until its time or its executions are used up, and starts it again after each find. Sets runs and finds.
 fuzz() {  # target
   local target=$1 log=$build/logs/$1.txt end=$((SECONDS + minutes * 60)) most_finds=5 interrupted=72
   local options left code report input
@@ -84,12 +84,13 @@ fuzz() {  # target
   done
 }
 
-# Puts into the archive inputs that reach code that the named files do not, smallest first, up to the limits.
+# Adds inputs that reach more code than the named files to the archive, smallest first, up to the limits.
 minimise() {  # target
   local target=$1 corpus=$corpora/$1 fresh=$build/merged/$1 file bytes most_files=30 most_bytes=100000
   rm -rf "$fresh"
   mkdir -p "$fresh"
-  find "$corpus" -type f ! -regex '.*/[0-9a-f]*' -exec cp -t "$fresh" {} +  # fuzzers name files by their digest
+  # Only named files: those that a fuzzer found are named by their digest.
+  find "$corpus" -type f ! -regex '.*/[0-9a-f]*' -exec cp -t "$fresh" {} +
   limited "$fast" "$target" -merge=1 -use_counters=0 "$fresh" "$corpus" "$build/corpus/$target" \
     >"$build/logs/$target-merge.txt" 2>&1 || return
   find "$corpus" -type f -regex '.*/[0-9a-f]*' -delete
@@ -100,7 +101,7 @@ minimise() {  # target
   "$sources/corpus.py" pack "$corpora" "$target"
 }
 
-# A target's line of the table.
+# Fuzzes a target and prints its line of the table.
 row() {  # target
   local target=$1 begin=${EPOCHREALTIME/[.,]/} microseconds
   fuzz "$target"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs everything that needs a GPU, and prints one table: tests, compute-sanitizer, meshes of 1 to 8 ranks that share
-# the GPU, repeatability, benchmarks with the GPU's clocks and power, a comparison with PyTorch. From a bundle (scripts/bundle.sh --build build/cuda --tests
-# --benchmarks), which has a copy of this file, or from a build:
+# the GPU, repeatability, benchmarks with the GPU's clocks and power, a comparison with PyTorch. Runs from a bundle
+# (scripts/bundle.sh --build build/cuda --tests --benchmarks), which has a copy of this file, or from a build:
 #
 #   scripts/gpu.sh [--bundle PATH | --build DIR] [options]
 #     --bundle PATH    an unpacked bundle, or its archive (default: the bundle that contains this file)
@@ -48,7 +48,7 @@ if [[ -f $bundle ]]; then
   mkdir "$work/bundle" && tar -C "$work/bundle" -xf "$bundle" || fail "cannot unpack $bundle"
   bundle=$(echo "$work"/bundle/*)
 fi
-libraries=${LD_LIBRARY_PATH:-}  # PyTorch brings CUDA's own: what a bundle adds might be another version
+libraries=${LD_LIBRARY_PATH:-}  # for PyTorch, which has its own CUDA libraries: those of a bundle may be another version
 if [[ -n $bundle ]]; then
   bundle=$(realpath "$bundle")
   [[ -f $bundle/env.sh && -d $bundle/tests && -d $bundle/benchmarks ]] ||
@@ -77,7 +77,8 @@ table=()
 row() { printf -v line '%-26s %7s  %s' "$@"; table+=("$line"); }
 failed=0
 
-# step NAME LIMIT COMMAND …: a line of the table. A test that finds no device returns 77: not run is not passed.
+# step NAME LIMIT COMMAND …: runs a command, at most LIMIT seconds, and adds a line to the table. A test that finds no device
+# returns 77, which counts as a failure.
 step() {
   local name=$1 limit=$2 left=$((budget - SECONDS)) started=$SECONDS code=0
   shift 2
@@ -105,8 +106,8 @@ step() {
   fi
 }
 
-# bench …: a step during which nvidia-smi logs clocks, power and temperature five times a second. Their values while
-# the GPU was busy are added to the table and to the step's JSON.
+# bench …: runs a step while nvidia-smi logs clocks, power and temperature five times a second. Their values while
+# the GPU was busy are added to the table and to the JSON of the step.
 bench() {
   [[ $1 =~ $only ]] || return 0
   local told
@@ -187,14 +188,14 @@ every = 0
 every = 6
 INI
 
-# mesh RANKS DEVICE PRECISION NAME OPTION …: a short run, in $work/NAME.
+# mesh RANKS DEVICE PRECISION NAME OPTION …: makes a short run in $work/NAME.
 cat >"$work/mesh.sh" <<'SH'
 set -euo pipefail
 ranks=$1 device=$2 precision=$3 name=$4
 mpirun -n "$ranks" "$LYCEUM_PROGRAM" train --config "$LYCEUM_WORK/tiny.ini" --run.device="$device" --run.precision="$precision" \
   --run.dir="$LYCEUM_WORK/$name" "${@:5}"
 SH
-# same.sh NAME TOLERANCE NAME …: the losses and gradient norms of these runs are those of the first.
+# same.sh NAME TOLERANCE NAME …: fails unless the losses and gradient norms of the other runs agree with those of the first.
 cat >"$work/same.sh" <<'SH'
 set -euo pipefail
 python3 - "$LYCEUM_WORK" "$@" <<'PY'
@@ -228,7 +229,7 @@ step tokens 120 "$lyceum" tokenize "${text[@]/#/--input=}" --vocab 8192 --model 
 step gpu_test 300 "$tests/gpu_test"
 step gpu_training_test 240 "$tests/gpu_training_test"
 
-# The same training on the CPU, on the GPU, and on meshes of ranks that share the GPU.
+# The same training runs on the CPU, on the GPU, and on meshes of ranks that share the GPU.
 step cpu 60 "${mesh[@]}" 1 cpu f32 cpu
 step mesh-1 60 "${mesh[@]}" 1 "$device" f32 mesh-1
 step mesh-2-expert 60 "${mesh[@]}" 2 "$device" f32 mesh-2-expert --parallel.expert=2

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs what the build, the tests and the analysis scripts need on Debian 12 or a derivative.
+# Installs the packages that the build, the tests and the analysis scripts need on Debian 12 or a derivative.
 #   scripts/install-deps.sh            compilers, libraries, Python environment in .venv/; with a CUDA toolkit, its disassembler
-#   scripts/install-deps.sh --build    only what is needed to build and run the program
-#   scripts/install-deps.sh --cuda     what --build installs, and what a build for NVIDIA GPUs needs (preset cuda)
-#   scripts/install-deps.sh --has-cuda  install nothing; exit code 0 if what --cuda needs is installed
-#   scripts/install-deps.sh --fuzz     what --build installs, and clang with libFuzzer (scripts/fuzz.sh)
+#   scripts/install-deps.sh --build    only the packages to build and run the program
+#   scripts/install-deps.sh --cuda     those of --build, and those for a build for NVIDIA GPUs (preset cuda)
+#   scripts/install-deps.sh --has-cuda  install nothing; exit code 0 if the packages for --cuda are installed
+#   scripts/install-deps.sh --fuzz     those of --build, and clang with libFuzzer (scripts/fuzz.sh)
 #   scripts/install-deps.sh --torch    everything, and PyTorch for benchmarks/compare_*.py (several GB)
 # Prints nothing if everything is installed; needs root (or sudo) only if a package is missing.
 set -euo pipefail
@@ -16,14 +16,14 @@ packages=(
   libboost-program-options-dev libfmt-dev libgtest-dev libgmock-dev
   libsentencepiece-dev libonig-dev libutf8proc-dev zlib1g-dev libzstd-dev nlohmann-json3-dev libssl-dev
 )
-# As NVIDIA's package sources name them: compiler, runtime, NVTX, cuBLASLt, NCCL.
+# Names in NVIDIA's package sources: compiler, runtime, NVTX, cuBLASLt, NCCL.
 cuda_packages=(cuda-nvcc-13-0 cuda-cudart-dev-13-0 cuda-nvtx-13-0 libcublas-dev-13-0 libnccl2 libnccl-dev)
 clang_packages=(clang-19 libclang-rt-19-dev libomp-19-dev llvm-19)  # llvm: llvm-symbolizer, for names and lines in reports
 test_packages=("${clang_packages[@]}" git clang-format hdf5-tools python3-venv slurm-wlm munge iproute2 procps util-linux patchelf binutils xz-utils bzip2 gzip zstd)
 
 usage() { sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 
-install_packages() {  # names: those that dpkg does not know as installed
+install_packages() {  # names: installs those that dpkg does not list as installed
   local missing=() as_root=() package
   for package in "$@"; do
     [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || missing+=("$package")
@@ -39,7 +39,7 @@ install_packages() {  # names: those that dpkg does not know as installed
   "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-missing_for_cuda() {  # headers of the CUDA toolkit and NCCL that are not here
+missing_for_cuda() {  # prints the headers of the CUDA toolkit and NCCL that are missing
   local toolkit header
   for toolkit in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda /usr; do
     if [[ -n $toolkit && -x $toolkit/bin/nvcc ]]; then break; fi
@@ -50,7 +50,7 @@ missing_for_cuda() {  # headers of the CUDA toolkit and NCCL that are not here
   done
 }
 
-install_cuda() {  # nothing where the toolkit and NCCL are; else packages, where the package sources have them
+install_cuda() {  # installs packages unless the toolkit and NCCL are present; fails if the package sources lack them
   local missing package
   missing=$(missing_for_cuda | paste -sd' ')
   [[ -n $missing ]] || return 0
@@ -68,7 +68,7 @@ install_cuda() {  # nothing where the toolkit and NCCL are; else packages, where
   install_packages "${cuda_packages[@]}"
 }
 
-install_python() {  # requirements file: installed once for each content
+install_python() {  # requirements file: installs it, once for each content
   local stamp
   stamp=.venv/$(basename "$1").installed
   cmp -s "$1" "$stamp" && return 0

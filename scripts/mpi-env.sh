@@ -5,22 +5,23 @@
 # Containers and CI run as root.
 export OMPI_ALLOW_RUN_AS_ROOT=1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-# More ranks than cores: place them anywhere, and let a waiting rank give its core to one that works.
+# For more ranks than cores: place ranks on any core, and let a waiting rank yield its core.
 export OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_hwloc_base_binding_policy=none
 export OMPI_MCA_mpi_yield_when_idle=1
-# Containers often forbid reading another process's memory; two copies through shared memory always work.
+# Containers often forbid reading the memory of another process. Two copies through shared memory always work.
 export OMPI_MCA_btl_vader_single_copy_mechanism=none
 
-# In interactive shells: Open MPI's mpirun, when interrupted, kills the ranks within two seconds and ends with 1. In front of it the
-# first Ctrl-C, SIGTERM or hangup becomes SIGUSR1, which it passes on: `lyceum train` saves a checkpoint and ends with 75. A
-# second one reaches mpirun itself. Scripts keep the plain mpirun, whose process they may know by $!.
+# In interactive shells, this function replaces mpirun. Open MPI's mpirun kills the ranks within two seconds of an interrupt,
+# and ends with 1. For the first Ctrl-C, SIGTERM or hangup, the function sends SIGUSR1 instead: mpirun forwards it, and
+# `lyceum train` saves a checkpoint and ends with 75. A second one reaches mpirun itself. Scripts use the original mpirun, since
+# they may need its process id in $!.
 # shellcheck disable=SC2086,SC2317  # $job is a number or nothing; traps call stop
 case $- in *i*)
   mpirun() (
     case " $* " in *" train "*) ;; *) exec mpirun "$@" ;; esac
     job='' asked='' forced='' came='' code=0
-    stop() {  # the exit code when it is not the first time
+    stop() {  # the exit code if this is the second request
       came=1
       if [ -z "$asked" ]; then
         asked=1
@@ -37,7 +38,7 @@ case $- in *i*)
     setsid mpirun "$@" <&0 &  # a separate session: keys typed on the terminal reach only this shell
     job=$!
     [ -z "$asked" ] || kill -TERM $job
-    while :; do  # wait also returns when a signal came
+    while :; do  # wait also returns when a signal is received
       came=''
       wait $job && code=0 || code=$?
       [ -n "$came" ] || break

@@ -87,7 +87,7 @@ tokenise() {
   printf '%s\n' "${inputs[@]}" >"$made_from"
 }
 
-# In a separate process group, so that Ctrl-C reaches this script alone, which then asks for a checkpoint first.
+# In a separate process group, so that Ctrl-C reaches only this script, which then requests a checkpoint first.
 train() {
   local code=0 job
   set -m
@@ -97,7 +97,7 @@ train() {
   set +m
   # shellcheck disable=SC2064  # the process is known now
   trap "stop_training $job" INT TERM HUP
-  while kill -0 "$job" 2>/dev/null; do wait "$job" || true; done  # wait also returns when a signal came
+  while kill -0 "$job" 2>/dev/null; do wait "$job" || true; done  # wait also returns when a signal is received
   wait "$job" || code=$?
   trap 'exit 130' INT
   trap 'exit 143' TERM

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test:
-#   - optimised: unit tests of what computes, multi-rank, end to end, Slurm, checks of the sources. With a CUDA
+#   - optimised: unit tests of numerical code, multi-rank, end to end, Slurm, checks of the sources. With a CUDA
 #     toolkit this is the build for GPUs (preset cuda, which also runs on CPUs), else that for CPUs (preset cpu),
 #   - under AddressSanitizer and UndefinedBehaviorSanitizer (preset cpu-debug): unit tests, and everything that needs a GPU,
 #     which the CPU emulates there; their names begin with "sanitized".
@@ -50,7 +50,7 @@ needed() {  # name, command...: ends the script if it fails
 # Threads that wait should sleep: there are more of them than cores.
 export OMP_WAIT_POLICY=passive
 
-# For programs under the sanitizers; the others do not read it.
+# Sets the environment of programs with sanitizers; other programs do not read it.
 sanitizers() {
   local probe=build/cpu-debug/leak-probe leaks=0 symbolizer  # LeakSanitizer needs ptrace, which some containers forbid
   needed "LeakSanitizer" clang++-19 -fsanitize=address -x c++ - -o "$probe" <<<'int main() {}'
@@ -63,7 +63,7 @@ sanitizers() {
 
 gpu_here() { nvidia-smi --list-gpus 2>/dev/null | grep -q . || compgen -G '/dev/nvidia[0-9]*' >/dev/null; }
 
-none_left_out() {  # JUnit report
+none_left_out() {  # JUnit report: fails if a test was left out
   local options=() preset
   gpu_here || options=(--no-gpu)
   if [[ -z $filter ]]; then
@@ -74,7 +74,7 @@ none_left_out() {  # JUnit report
   scripts/check_left_out.py "$1" "$together/tests.json" "${options[@]}"
 }
 
-# in_memory COMMAND ...: with a TMPDIR that is no disk, where this user may mount one: tests save and sync all the time.
+# in_memory COMMAND ...: runs COMMAND with TMPDIR on a tmpfs, if this user may mount one, since tests save and sync often.
 in_memory() {
   local folder=$PWD/$together/tmp
   mkdir -p "$folder"
@@ -85,7 +85,7 @@ in_memory() {
   fi
 }
 
-build() {  # preset: everything, or what the filter names
+build() {  # preset: builds everything, or the programs that the filter selects
   local targets=()
   if [[ -n $filter ]]; then
     mapfile -t targets < <(scripts/test_targets.py "build/$1" "$filter")
@@ -104,8 +104,9 @@ esac
 needed "dependencies" scripts/install-deps.sh
 presets=("$optimised")
 if ((!quick)) && [[ -z $filter || -f build/cpu-debug/build.ninja ]]; then presets+=(cpu-debug); fi
-if ((${#presets[@]} > 1)); then unit_tests=OFF; else unit_tests=ON; fi  # once is enough where nothing computes
-configured() {  # preset: whether a build of it is there, with the tests that this run wants
+# With two builds, unit tests that compute little run only in the sanitized one.
+if ((${#presets[@]} > 1)); then unit_tests=OFF; else unit_tests=ON; fi
+configured() {  # preset: succeeds if there is a build of it with the tests that this run needs
   [[ -f build/$1/build.ninja ]] &&
     { [[ $unit_tests == OFF ]] || ! grep -q '^LYCEUM_UNIT_TESTS:BOOL=OFF' "build/$1/CMakeCache.txt"; }
 }
@@ -116,8 +117,8 @@ for preset in "${presets[@]}"; do
   fi
 done
 
-# One run of ctest over all builds: what waits in one leaves the cores to the other. Tests of the optimised build wait for
-# Slurm and for each other, so the sanitized one is compiled beside them, as the fixture of its tests.
+# Runs ctest once for all builds, so that a test that waits leaves its cores to tests of another build. Tests of the optimised
+# build often wait, for Slurm for example, so the sanitized build is compiled meanwhile, as the fixture of its tests.
 together=build/tests
 rm -rf "$together" build/*/tests/reports/*.json
 mkdir -p "$together"
@@ -144,11 +145,11 @@ fi
 ((${#presets[@]} == 1)) || sanitizers
 
 report=$PWD/$together/tests.xml
-# Tests say how many of these places they take (PROCESSORS): one that mostly waits for Slurm takes 1, of one that computes
-# three run on two cores.
+# There are three slots per core. A test states how many it takes (PROCESSORS): one that mostly waits for Slurm takes 1, and
+# three tests that compute share two cores.
 step "tests" in_memory ctest --test-dir "$together" "${selection[@]}" --no-tests=error --output-on-failure \
   --parallel $((3 * jobs)) --output-junit "$report"
-# From here on nothing goes to stdout, which ends with CTest's own summary.
+# From here on nothing is written to stdout, so that it ends with the summary of CTest.
 if [[ -f $report ]]; then none_left_out "$report" || failed+=("tests left out"); fi
 if ((${#failed[@]})); then
   echo "test.sh: FAILED: $(printf '%s, ' "${failed[@]}" | sed 's/, $//')" >&2

@@ -17,7 +17,7 @@ INSTANCE = re.compile(r"^\s*INSTANTIATE_(?:TYPED_)?TEST_SUITE_P\(\s*(\w+)\s*,\s*
 
 
 def names_in(source):
-    """What GoogleTest calls the cases of a source, but for the numbers of parameters."""
+    """Yields GoogleTest's names of the cases in a source; of parameterised cases only those with parameter 0."""
     text = source.read_text(encoding="utf-8")
     prefixes = {}
     for prefix, suite in INSTANCE.findall(text):

@@ -20,14 +20,14 @@ else
 fi
 ((${#files[@]})) || { echo "tidy.sh: no .cpp file to check"; exit 0; }
 
-# Anchored patterns: run-clang-tidy takes regular expressions over absolute paths.
+# Anchored patterns, since run-clang-tidy takes regular expressions that it searches in absolute paths.
 patterns=()
 for file in "${files[@]}"; do
   escaped=$(printf '%s' "$PWD/$file" | sed 's/[][\.*^$+?(){}|]/\\&/g')
   patterns+=("^$escaped\$")
 done
 
-# clang has no omp.h; use the compiler's.
+# clang has no omp.h: use that of g++.
 headers=build/cpu/tidy-headers
 mkdir -p "$headers"
 ln -sf "$(g++ -print-file-name=include/omp.h)" "$headers/omp.h"

@@ -30,7 +30,7 @@ from matplotlib.ticker import MaxNLocator  # noqa: E402
 
 
 class Failed(Exception):
-    """What went wrong, and the exit code for it."""
+    """A failure with a message for the user and an exit code."""
 
     def __init__(self, text: str, code: int):
         super().__init__(text)
@@ -41,16 +41,16 @@ class Failed(Exception):
 class Run:
     label: str
     checkpoint: str
-    identity: dict  # what its evaluations are kept under
-    experts: int  # to choose from, in the layer with the fewest; 0: there is no choice
+    identity: dict  # key of its stored evaluations: run, step and data
+    experts: int  # routed experts in the layer with the fewest; 0: tokens have no choice
     top_k: int = 0
     shared: int = 0
-    open: int = 0  # experts that a token may choose from: less with moe.group_limit
-    losses: dict = field(default_factory=dict)  # by the arguments of an evaluation
+    open: int = 0  # experts from which a token may choose: fewer with moe.group_limit
+    losses: dict = field(default_factory=dict)  # arguments of an evaluation -> loss
 
 
 class Lyceum:
-    """The program, with the arguments that every evaluation has."""
+    """The program, with the arguments of all evaluations."""
 
     def __init__(self, program: str, ranks: int, arguments: list[str]):
         self.program = program
@@ -99,7 +99,7 @@ def describe(lyceum: Lyceum, label: str, directory: str) -> Run:
 
 
 def disabled(run: Run, ratios: list[Fraction]) -> list[int]:
-    """Numbers of experts that are skipped."""
+    """Returns the numbers of experts to skip: those of the ratios that leave enough experts to choose from."""
     return sorted({round(ratio * run.experts) for ratio in ratios if round(ratio * run.experts) + run.top_k <= run.open})
 
 
@@ -116,7 +116,8 @@ def without_shared(run: Run) -> tuple[str, ...]:
 
 
 def evaluations(run: Run, ratios: list[Fraction] | None) -> list[tuple[str, ...]]:
-    """What is to be evaluated, each once: as trained, then one thing changed. Without ratios: every number of experts."""
+    """Returns the arguments of the evaluations of a run, each once: as trained, then with one change. Without ratios: for
+    every number of experts."""
     if not run.experts:
         return [()]
     if ratios is None:
@@ -127,8 +128,8 @@ def evaluations(run: Run, ratios: list[Fraction] | None) -> list[tuple[str, ...]
     return list(dict.fromkeys(wanted))
 
 
-class Kept:
-    """Evaluations in a file, which is whole at every instant."""
+class StoredEvaluations:
+    """Evaluations stored in a file, which is replaced atomically."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -153,7 +154,7 @@ class Kept:
         fresh.replace(self.path)
 
 
-def evaluate_all(lyceum: Lyceum, kept: Kept, runs: list[Run], ratios: list[Fraction] | None) -> None:
+def evaluate_all(lyceum: Lyceum, kept: StoredEvaluations, runs: list[Run], ratios: list[Fraction] | None) -> None:
     wanted = [(run, change) for run in runs for change in evaluations(run, ratios)]
     for number, (run, change) in enumerate(wanted, 1):
         arguments = [*lyceum.arguments, *change]
@@ -168,7 +169,7 @@ def evaluate_all(lyceum: Lyceum, kept: Kept, runs: list[Run], ratios: list[Fract
 
 
 def draw_line(axes, run: Run, colour, points: list[tuple[float, tuple[str, ...]]]) -> None:
-    """Losses by x, or of a run without a choice of experts the one that it has."""
+    """Draws the losses of a run over x, or a horizontal line if tokens have no choice of experts."""
     if not run.experts:
         axes.axhline(run.losses[()], color=colour, linestyle="--", linewidth=1.4, label=run.label)
         return
@@ -177,7 +178,7 @@ def draw_line(axes, run: Run, colour, points: list[tuple[float, tuple[str, ...]]
 
 
 def draw_shared(axes, runs: list[Run], colours) -> None:
-    """Loss as trained and with one more routed expert for the shared ones, a pair of bars a run."""
+    """Draws two bars per run: the losses as trained, and with one more routed expert instead of the shared ones."""
     shown = [(run, colour) for run, colour in zip(runs, colours) if without_shared(run) in run.losses]
     values = [(run.losses[()], run.losses[without_shared(run)]) for run, _ in shown]
     for place, ((_, colour), pair) in enumerate(zip(shown, values)):
@@ -219,7 +220,8 @@ def draw_every_k(runs: list[Run], out: Path) -> None:
 
 
 def table_of_every_k(runs: list[Run]) -> str:
-    """A row a number of experts, a column a run; * is as trained. Runs without a choice have their loss in the last row."""
+    """Returns a table with one row per number of experts and one column per run; * marks the number as trained. The last row
+    has the losses of runs without a choice of experts."""
     width = max(12, *(len(run.label) for run in runs))
 
     def row(name: str, cells: list[str]) -> str:
@@ -300,7 +302,7 @@ def main() -> int:
     plt.rcParams.update({"font.size": 10, "axes.titlesize": 11})
     lyceum = Lyceum(program, arguments.ranks, [f"--batches={arguments.batches}", *keys])
     try:
-        kept = Kept(arguments.out.with_suffix(".json"))
+        kept = StoredEvaluations(arguments.out.with_suffix(".json"))
         runs = [describe(lyceum, label, directory) for label, directory in arguments.runs]
         evaluate_all(lyceum, kept, runs, ratios)
     except Failed as error:

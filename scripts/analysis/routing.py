@@ -20,7 +20,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator  # noqa: E402
 
 @dataclass
 class Layer:
-    label: str  # "3" of the FFN's router, "3 attention" of the attention's
+    label: str  # "3" for the router of the FFN, "3 attention" for that of attention
     counts: np.ndarray  # [records, top_k, experts]
 
 
@@ -40,7 +40,7 @@ def read(path: Path) -> tuple[np.ndarray, list[Layer]]:
 
 
 def select(steps: np.ndarray, first: int | None, last: int | None) -> np.ndarray:
-    """Records to sum over: the selected ones, else the newest quarter."""
+    """Returns a mask of the records to sum over: the selected steps, or else the newest quarter."""
     if first is None and last is None:
         return np.arange(len(steps)) >= len(steps) - (len(steps) + 3) // 4
     chosen = (steps >= (first if first is not None else steps[0])) & (steps <= (last if last is not None else steps[-1]))
@@ -50,7 +50,7 @@ def select(steps: np.ndarray, first: int | None, last: int | None) -> np.ndarray
 
 
 def ratio(counts: np.ndarray) -> np.ndarray:
-    """Max over min along the experts: infinite if one got no tokens, NaN without tokens."""
+    """Returns max over min along the experts: infinite if an expert has no tokens, NaN if all have none."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return counts.max(axis=-1) / counts.min(axis=-1)
 
@@ -62,7 +62,7 @@ def draw_heatmap(figure, axes, bar_axes, steps, layers, chosen) -> None:
         if tokens.any():
             load[row, : len(tokens)] = tokens / tokens.mean()
     colours = plt.get_cmap("RdBu_r").copy()
-    colours.set_under("#555555")  # no tokens at all: zero lies under any logarithmic scale
+    colours.set_under("#555555")  # no tokens: zero is below any logarithmic scale
     shown = np.where(load == 0, 1e-9, np.clip(load, 0.25, 4))
     edges_y = np.arange(len(layers) + 1) - 0.5
     mesh = axes.pcolormesh(np.arange(load.shape[1] + 1) - 0.5, edges_y, shown, cmap=colours,
@@ -88,7 +88,8 @@ def draw_ratios(axes, steps, layers) -> None:
     for k in range(choices):
         values = np.array([ratio(layer.counts[:, k]) for layer, n in zip(layers, tokens)
                            if n and k < layer.counts.shape[1]])
-        # The lower middle, not the mean of two: half of the layers may starve an expert before the curve is infinite.
+        # The lower median instead of the mean of two, so that the curve is infinite only if more than half of the layers have
+        # an expert without tokens.
         middle = np.sort(values, axis=0)[(len(values) - 1) // 2] if len(values) else np.full(len(steps), np.nan)
         finite_top = max([finite_top, *middle[np.isfinite(middle)]])
         axes.plot(steps, np.where(np.isfinite(middle), middle, np.nan), color=colours[k], label=f"top{k}",

@@ -1,5 +1,5 @@
-"""Three ways to spread tokens over experts: a balance loss (DeepSeekMoE, Switch), a bias of the router that moves against
-the load (loss-free balancing, Wang et al. 2024, arXiv:2408.15664; DeepSeek-V3), nothing."""
+"""Compares three ways to balance experts: a balance loss (DeepSeekMoE, Switch), a bias of the router that moves against the
+load (loss-free balancing, Wang et al. 2024, arXiv:2408.15664; DeepSeek-V3), and no balancing."""
 import numpy as np
 from matplotlib.ticker import LogLocator
 
@@ -9,7 +9,7 @@ from lab import Lab, Model
 from losses import plot_losses
 from page import Page, counted, subplots, table
 
-# All with sigmoid scores that are normalised over the chosen experts, as in DeepSeek-V3.
+# All models have sigmoid scores that are normalised over the chosen experts, as in DeepSeek-V3.
 _common = {key: value for key, value in deepseekmoe.keys.items() if not key.startswith("balance.")}
 _common |= {"moe.router": "sigmoid", "moe.gates": "renormalized"}
 none = Model("balance-none", _common)
@@ -19,7 +19,8 @@ models = [none, by_loss, by_bias]
 
 
 def max_violation(lab: Lab, model: Model, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Steps, and at each the load of the busiest expert over the mean, minus 1, mean of the layers."""
+    """Returns the steps of the routing records, and at each MaxVio: the load of the busiest expert over the mean, minus 1,
+    averaged over the layers."""
     steps, counts = lab.routing(model, seed, "counts")
     loads = [layer.sum(axis=1).astype(float) for layer in counts]  # [records, experts]
     return steps, np.mean([load.max(axis=1) / load.mean(axis=1) - 1 for load in loads], axis=0)

@@ -1,14 +1,14 @@
-"""Differences between models over seeds, and what may be said of them.
+"""Differences between models over seeds, and verdicts on claims about them.
 
-Seed by seed, two models have read the same data in the same order, so differences are paired. A claim holds where the 95 %
-confidence interval of the mean difference (Student's t, n − 1 degrees of freedom) is on its side of zero.
+With the same seed, two models have read the same data in the same order, so differences are paired. A claim is reproduced if
+the 95 % confidence interval of the mean difference (Student's t, n − 1 degrees of freedom) is on its side of zero.
 """
 import math
 import re
 import statistics
 from dataclasses import dataclass
 
-# Student's t, two-sided 95 %, by degrees of freedom: up to ten seeds.
+# Degrees of freedom -> Student's t, two-sided 95 %, for up to ten seeds.
 _t_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 
 
@@ -17,7 +17,7 @@ def t_95(degrees: int) -> float:
 
 
 def minus(a, b) -> list[float]:
-    """Seed by seed."""
+    """Returns the differences a − b, one per seed."""
     return [x - y for x, y in zip(a, b, strict=True)]
 
 
@@ -42,7 +42,7 @@ class Difference:
 
     @staticmethod
     def of(a, b) -> "Difference":
-        """Of a − b, seed by seed."""
+        """Returns the mean of a − b over seeds, with its confidence interval."""
         values = minus(a, b)
         if len(values) < 2:
             return Difference(values[0], math.inf)
@@ -52,7 +52,7 @@ class Difference:
         return f"{self.mean:+.4f}" + (f" ± {self.half_width:.4f}" if math.isfinite(self.half_width) else " (one seed)")
 
     def verdict(self) -> str:
-        """Of the claim that the difference is above zero."""
+        """Returns the verdict on the claim that the difference is above zero."""
         if self.mean > self.half_width:
             return "reproduced"
         return "opposite" if self.mean < -self.half_width else "not seen"
@@ -61,30 +61,30 @@ class Difference:
 @dataclass(frozen=True)
 class Claim:
     text: str
-    paper: str  # the paper's figures for it
+    paper: str  # the figures of the paper
     ours: str
     verdict: str  # reproduced, not seen, opposite
-    seeds: list[float]  # the difference of each
+    seeds: list[float]  # the difference in each seed
 
     @staticmethod
     def above(text: str, paper: str, a, b, unit: str = "nats") -> "Claim":
-        """That a is above b, seed by seed."""
+        """Returns the claim that a is above b. a, b: one value per seed."""
         difference = Difference.of(a, b)
         return Claim(text, paper, f"{difference} {unit}".strip(), difference.verdict(), minus(a, b))
 
     def same_as(self, other: "Claim") -> bool:
-        """Whether it claims the same, with figures that runs may change."""
+        """Returns True if the texts of both claims agree except for figures, which may differ between runs."""
         without_figures = lambda text: re.sub(r"[\d.]+", "", text)
         return without_figures(self.text) == without_figures(other.text)
 
     def sign_changes(self) -> bool:
-        """Whether one seed says otherwise than another."""
+        """Returns True if the difference is positive in one seed and negative in another."""
         return min(self.seeds) < 0 < max(self.seeds)
 
 
 def smallest_visible(values) -> float:
-    """The smallest mean difference that n seeds would show, were two models' seeds as far apart as these and not paired:
-    t · √2 · s / √n."""
+    """Returns the smallest significant mean difference of two models with n seeds each, if both have the standard deviation s
+    of these values and are not paired: t · √2 · s / √n."""
     values = list(values)
     if len(values) < 2:
         return math.inf

@@ -1,5 +1,5 @@
-"""DeepSeekMoE (Dai et al. 2024, arXiv:2401.06066) and its baselines, in the proportions of its models of 2B parameters:
-16 experts as wide as the dense FFN, or each cut into 4."""
+"""DeepSeekMoE (Dai et al. 2024, arXiv:2401.06066) and its baselines, with the proportions of its models of 2B parameters:
+16 experts as wide as the dense FFN, or 64 of a quarter of the width."""
 import itertools
 import statistics
 
@@ -35,7 +35,8 @@ def difference_in_paper(worse: Model, better: Model, otherwise: str) -> str:
 
 
 def compared(lab: Lab, page: Page, name: str, models: list[Model], pairs: list[tuple[Model, Model]], figure: str) -> dict[str, list[float]]:
-    """The claims that of each pair the first model has the higher loss. Returns the losses of all."""
+    """Trains the models, and adds the claims that the first model of each pair has a higher loss than the second. Returns the
+    losses of all models."""
     lab.train(models)
     losses = lab.losses(models)
     for worse, better in pairs:

@@ -1,5 +1,5 @@
 class Failed(Exception):
-    """What went wrong and how to mend it, with the exit code for it."""
+    """A failure with a message on its cause and how to fix it, and an exit code."""
 
     def __init__(self, text: str, code: int = 1):
         super().__init__(text)

@@ -18,9 +18,9 @@ from page import Page
 class Experiment:
     title: str
     run: Callable[[Lab], Page]
-    models: list[Model]  # that it trains from scratch
-    evaluations: int  # of a seed
-    fine_tuning: float = 0  # steps after pre-training, all together, as a multiple of one model's
+    models: list[Model]  # trained from scratch
+    evaluations: int  # per seed
+    fine_tuning: float = 0  # all steps after pre-training, as a multiple of the pre-training of one model
 
 
 all_of_them = {
@@ -39,15 +39,15 @@ full_steps = 2400
 
 
 def base(quick: bool) -> Keys:
-    """What all models share: of DeepSeekMoE's 2B models the proportions and the schedule, with the learning rate and the
-    initialisation of models this small, and small batches, which give many updates. Nothing of it is tuned for one of the
-    models."""
+    """Returns the configuration that all models share. Proportions and schedule are those of DeepSeekMoE's 2B models; learning
+    rate and initialisation are suitable for models of this size, and small batches give many updates. Nothing is tuned for a
+    particular model."""
     keys = {
         "run.device": "cpu", "run.precision": "f32", "run.threads": 1, "run.log_every": 100, "run.audit_every": 0, "run.replay_every": 0,
         "batch.global": 4, "batch.seq_len": 256,
         "model.vocab": 2048, "model.layers": 4, "model.hidden": 128, "model.heads": 4, "model.init_std": 0.02,
         "optim.lr": 2e-3, "optim.schedule": "step",
-        "eval.batches": 4,  # of each domain
+        "eval.batches": 4,  # per domain
     }
     if quick:
         keys |= {"batch.seq_len": 64, "model.vocab": 512, "model.layers": 2, "model.hidden": 64, "model.heads": 2}
@@ -55,7 +55,7 @@ def base(quick: bool) -> Keys:
 
 
 def makespan(jobs: list[float], cores: int) -> float:
-    """Time until jobs are done that are taken one after the other by whichever core is free."""
+    """Returns the time until all jobs are done, if each free core takes the next job."""
     free_at = [0.0] * cores
     for job in jobs:
         heapq.heapreplace(free_at, free_at[0] + job)
@@ -63,7 +63,7 @@ def makespan(jobs: list[float], cores: int) -> float:
 
 
 def steps(lab: Lab, experiment: Experiment, quick: bool, minutes: float | None) -> int:
-    """As many as fit into the minutes, without those that preparing the text takes."""
+    """Returns the number of steps that fit into the minutes, not counting the time to prepare the text."""
     if quick:
         return 20
     if minutes is None:
@@ -71,7 +71,7 @@ def steps(lab: Lab, experiment: Experiment, quick: bool, minutes: float | None) 
     seconds = [lab.seconds_a_step(model) for model in experiment.models]
     mean = sum(seconds) / len(seconds)
     each_seed = lambda jobs: makespan([job for job in jobs for _ in lab.seeds], lab.cores)
-    # An evaluation reads as many tokens as 360 steps, forwards alone, which takes a third.
+    # An evaluation reads as many tokens as 360 steps, but without a backward pass, so it takes a third of their time.
     evaluating = each_seed([120 * mean] * experiment.evaluations)
     training = each_seed(seconds) + each_seed([mean] * math.floor(experiment.fine_tuning)) + each_seed([mean * (experiment.fine_tuning % 1)])
     fitting = int((0.95 * 60 * minutes - evaluating) / training)

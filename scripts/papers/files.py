@@ -2,7 +2,7 @@ from pathlib import Path
 
 
 def write_whole(file: Path, text: str) -> None:
-    """So that the file is whole at every instant."""
+    """Writes a file atomically."""
     partial = file.with_name(file.name + ".partial")
     partial.write_text(text)
     partial.replace(file)

@@ -1,8 +1,8 @@
 """Trains and evaluates many small models on the cores of this machine, each once.
 
-A model is a name and the keys of its configuration. A run of it, with a seed, has a folder named by the model and a digest
-of all that determines its result. A finished run is not repeated, and an interrupted one resumes from its checkpoint. A
-run takes one core, and as many runs are trained at a time as there are cores.
+A model has a name and configuration keys. Each run, of a model with a seed, has a folder whose name contains the model and a
+digest of everything that determines the result. A finished run is not repeated, and an interrupted one resumes from its
+checkpoint. A run uses one core; as many runs are trained at the same time as there are cores.
 """
 import configparser
 import hashlib
@@ -29,8 +29,9 @@ Keys = dict[str, object]  # "section.key" → value
 
 @dataclass(frozen=True)
 class Model:
-    """keys: what differs from the lab's base. source: the run that it is made from by `lyceum convert`, with `transform`
-    and its arguments; its configuration then begins with that run's, and with run.steps = 0 it is not trained further."""
+    """A model of the lab. keys: those that differ from the lab's base. source: if given, the model is made from a run of this
+    model by `lyceum convert` with the arguments `transform`; its configuration then begins with that of the source, and with
+    run.steps = 0 it is not trained further."""
 
     name: str
     keys: Keys = field(default_factory=dict)
@@ -39,23 +40,23 @@ class Model:
 
 
 class Lab:
-    """eval_batches: of the held-out text that an evaluation reads of each domain; 0: all of it."""
+    """The models in a folder. eval_batches: batches of held-out text that an evaluation reads per domain; 0: all text."""
 
     def __init__(self, program: Program, folder: Path, corpus: Corpus, base: Keys, seeds: list[int], cores: int, eval_batches: int = 0):
         self.program, self.folder, self.corpus, self.cores = program, folder, corpus, cores
         self.base, self.seeds, self.eval_batches = base, seeds, eval_batches
-        self.steps = 0  # of a model that says nothing else
-        self._evaluated = threading.Lock()  # the files of evaluations
+        self.steps = 0  # steps of a model that does not set run.steps
+        self._evaluated = threading.Lock()  # protects the files of evaluations
 
     @property
     def routing_every(self) -> int:
-        """Steps of a record of the routing log."""
+        """The number of steps per record of the routing log."""
         return max(1, self.steps // 60)
 
     # --- names and places
 
     def keys_of(self, model: Model, seed: int) -> Keys:
-        """All of the configuration but run.dir and what says how often something is written."""
+        """Returns all keys of the configuration, except for run.dir and those that determine how often something is written."""
         keys = {} if model.source else self.base | {"optim.warmup_steps": self.steps // 10}
         keys |= {"run.steps": self.steps, "run.seed": seed}
         keys |= {"data.train": self.corpus.train(), "data.valid": self.corpus.valid(),
@@ -72,7 +73,8 @@ class Lab:
         return self.folder / "models" / f"{model.name}-{self._digest(model, seed)}"
 
     def configuration(self, model: Model) -> str:
-        """As INI, without seed and folders. Of a model made by a transform: what differs from its source."""
+        """Returns the configuration as INI, without seed and folders; for a converted model, the keys that differ from its
+        source."""
         sections: dict[str, list[str]] = {}
         for key, value in self.keys_of(model, self.seeds[0]).items():
             section, name = key.split(".", 1)
@@ -106,7 +108,7 @@ class Lab:
         return {key: self._known(model, *key[1:]) for key, model in by_name.items()}
 
     def losses(self, models: list[Model], *arguments: str) -> dict[str, list[float]]:
-        """Of each model by name: the held-out loss of each seed, nats a token."""
+        """Returns the held-out losses of each model by name: one per seed, nats per token."""
         results = self.evaluate([(model, seed, arguments) for model in models for seed in self.seeds])
         return {model.name: [results[model.name, seed, arguments]["loss"] for seed in self.seeds] for model in models}
 
@@ -115,26 +117,26 @@ class Lab:
             return [json.loads(line) for line in lines]
 
     def parameters(self, model: Model) -> dict[str, int]:
-        """`total`, `activated`, …, as `lyceum plan` counts them."""
+        """Returns the numbers of parameters, `total`, `activated`, …, as `lyceum plan` counts them."""
         config = self.directory(model, self.seeds[0]) / "config.ini"
         return json.loads(self.program.run("plan", "--config", str(config), "--ranks", "1", "--json"))["parameters"]
 
     def commits(self, models: list[Model]) -> list[str]:
-        """Of the programs that trained them."""
+        """Returns the commits of the programs that trained these models."""
         starts = (json.loads(line) for model in models for seed in self.seeds for line in open(self.directory(model, seed) / "starts.jsonl"))
         return sorted({start["program"].split("commit ")[-1].rstrip(")") for start in starts})
 
     def seconds(self, models: list[Model]) -> float:
-        """Core time that all runs of these models took for training."""
+        """Returns the core time of training all runs of these models."""
         return sum(line["step_ms"] for model in models for seed in self.seeds for line in self.metrics(model, seed)) / 1000
 
     def routing(self, model: Model, seed: int, what: str) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Steps of the routing log's records, and a dataset of each layer's FFN: `counts`, `mean_probability`, …"""
+        """Returns the steps of the routing log's records, and one dataset of each layer's FFN: `counts`, `mean_probability`, …"""
         with h5py.File(self.directory(model, seed) / "routing.h5") as file:
             return file["step"][:], [file["layers"][name][what][:] for name in sorted(file["layers"])]
 
     def output(self, model: Model, seed: int, name: str, *arguments: str) -> Path:
-        """The file that `lyceum ARGUMENTS FILE` writes, kept in the run's folder."""
+        """Returns the file `name` in the run's folder. If it does not exist, `lyceum ARGUMENTS FILE` writes it."""
         file = self.directory(model, seed) / name
         if not file.exists():
             partial = file.with_name("partial-" + name)
@@ -144,14 +146,15 @@ class Lab:
         return file
 
     def seconds_a_step(self, model: Model) -> float:
-        """Measured by a few steps, once for a program; `cores` such runs at a time, as in training."""
+        """Returns the seconds per step, measured once per program with a few steps, while `cores` such runs are trained at the
+        same time."""
         record = self.folder / "speed.json"
         known = json.loads(record.read_text()) if record.exists() else {}
         key = f"{model.name}-{self._digest(Model(model.name, {**model.keys, 'run.steps': 6}), 1)}, {self.cores} at a time, {self.program.version}"
         if key not in known:
             def steps(number):
                 scratch = self.folder / f"speed-{number}"
-                shutil.rmtree(scratch, ignore_errors=True)  # of one that was interrupted
+                shutil.rmtree(scratch, ignore_errors=True)  # left by an interrupted measurement
                 keys = {**self.base, **model.keys, "run.steps": 6, "run.seed": 1, "data.train": self.corpus.train(),
                         "data.tokenizer": self.corpus.tokenizer}
                 config = _write_config(scratch, keys)
@@ -178,7 +181,7 @@ class Lab:
                   "routing.every": self.routing_every}
         if model.source:
             if not config.exists():
-                shutil.rmtree(directory, ignore_errors=True)  # of a conversion that was interrupted
+                shutil.rmtree(directory, ignore_errors=True)  # left by an interrupted conversion
                 source = self.directory(model.source, seed)
                 self.program.run("convert", model.transform[0], str(source), "--out", str(directory), *model.transform[1:])
             own = [f"--{key}={value}" for key, value in (rhythm | keys | {"run.dir": directory}).items()]
@@ -190,7 +193,7 @@ class Lab:
         write_whole(directory / "trained", "")
 
     def _progress(self, model: Model, seed: int) -> float:
-        """Share of a run that is done."""
+        """Returns the share of a run's steps that are done."""
         if self._trained(model, seed):
             return 1
         try:
@@ -218,7 +221,7 @@ class Lab:
             write_whole(file, json.dumps(known | {" ".join(arguments): result}, indent=1) + "\n")
 
     def _together(self, what: str, jobs: list, progress) -> None:
-        """Runs functions, a core each, and prints a line every half minute and at the end."""
+        """Calls functions, as many at the same time as there are cores, and prints a line every half minute and at the end."""
         start, last = time.monotonic(), 0.0
         begun = progress() if progress else None
         with ThreadPoolExecutor(self.cores) as pool:
@@ -233,7 +236,7 @@ class Lab:
                     seconds = time.monotonic() - start
                     if seconds - last >= 30 or (not pending and seconds > 5):
                         last = seconds
-                        if begun:  # a run that resumes repeats what its last checkpoint lacks
+                        if begun:  # a resumed run repeats the steps since its last checkpoint
                             begun = [min(shares) for shares in zip(begun, progress())]
                         share = (sum(progress()) - sum(begun)) / (len(jobs) - sum(begun)) if progress else len(done) / len(jobs)
                         left = f", about {_clock(seconds / share - seconds)} left" if pending and share > 0.005 else ""

@@ -1,4 +1,4 @@
-"""Tables and curves of losses, which most pages have."""
+"""Tables and curves of losses for most pages."""
 import statistics
 
 from compare import Difference, Spread
@@ -11,13 +11,13 @@ def millions(count: int) -> str:
 
 
 def parameters(lab: Lab, model: Model) -> tuple[str, str]:
-    """All and activated."""
+    """Returns the numbers of all and of activated parameters, as text."""
     counted = lab.parameters(model)
     return millions(counted["total"]), millions(counted["activated"])
 
 
 def loss_table(lab: Lab, models: list[Model], losses: dict, best: Model, pile_loss: dict[str, str] | None = None) -> str:
-    """pile_loss: the paper's, by model; None where it has none."""
+    """Returns a table of losses. pile_loss: the losses of the paper by model; None if it has none."""
     of_paper = lambda text: [] if pile_loss is None else [text]
     rows = []
     for model in models:
@@ -40,7 +40,7 @@ def plot_losses(lab: Lab, axis, models: list[Model]) -> None:
 
 
 def curves(lab: Lab, page: Page, models: list[Model], file: str) -> str:
-    """Validation loss over training, mean and range of the seeds."""
+    """Draws the validation loss over training, mean and range of the seeds. Returns the text that shows it on the page."""
     figure, (axis,) = subplots()
     plot_losses(lab, axis, models)
     axis.set_ylim(top=axis.get_ylim()[0] + 0.75 * (axis.get_ylim()[1] - axis.get_ylim()[0]))

@@ -1,4 +1,4 @@
-"""What run.sh runs; see there."""
+"""The program behind run.sh, which describes it."""
 import argparse
 import os
 import shutil
@@ -47,7 +47,7 @@ def path_of(named: str | None) -> str:
 
 
 def command_of(given, name: str) -> str:
-    """Without what only says where files are."""
+    """Returns the command for the page, without options for paths."""
     words = ["scripts/papers/run.sh", name]
     if given.minutes is not None:
         words += ["--minutes", f"{given.minutes:g}"]

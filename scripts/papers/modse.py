@@ -10,25 +10,25 @@ from lab import Lab, Model
 from page import Page, table
 
 width = 320
-sizes = [576, 64, 512, 128, 384, 256, 320, 320]  # as the paper's 6912 … 3840, a twelfth
+sizes = [576, 64, 512, 128, 384, 256, 320, 320]  # a twelfth of the paper's sizes, 6912 … 3840
 _common = {"moe.experts": 8, "moe.top_k": 2, "moe.router": "noisy", "moe.gates": "renormalized", "balance.expert": 0.01,
            "balance.scope": "batch", "optim.schedule": "cosine", "optim.min_lr": 2e-4}
 uniform = Model("moe-uniform", _common | {"moe.expert_hidden": width})
 wider = Model("moe-uniform-105", _common | {"moe.expert_hidden": width * 105 // 100})
 diverse = Model("modse", _common | {"moe.expert_sizes": ",".join(map(str, sizes))})
 models = [uniform, wider, diverse]
-thresholds = [1.0, 1.14, 1.33, 1.52, 1.71, 1.90]  # of the baseline's mean; the paper's 1.05 … 2.0 over its mean of 1.05
+thresholds = [1.0, 1.14, 1.33, 1.52, 1.71, 1.90]  # multiples of the baseline's mean: the paper's 1.05 … 2.0 over its mean, 1.05
 
 
 def loads(lab: Lab, model: Model, seed: int, late: bool) -> list[list[np.ndarray]]:
-    """Tokens of each expert, by layer and choice, over the first or the last tenth of training."""
+    """Returns the tokens of each expert, by layer and choice, over the first or the last tenth of training."""
     _, counts = lab.routing(model, seed, "counts")
     few = max(1, len(counts[0]) // 10)
     return [list((layer[-few:] if late else layer[:few]).sum(axis=0)) for layer in counts]
 
 
 def log_of(lab: Lab, model: Model, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Loss [tokens] and width of the chosen experts [layers, tokens, top_k] on all held-out text."""
+    """Returns the loss [tokens] and the width of the chosen experts [layers, tokens, top_k] on all held-out text."""
     file = lab.output(model, seed, "tokens.h5", "eval", "--checkpoint", str(lab.directory(model, seed)), "--batches", "0",
                       f"--data.valid={lab.corpus.valid('all')}", "--token-log")
     with h5py.File(file) as log:
@@ -52,8 +52,8 @@ def run(lab: Lab) -> Page:
                 "difficult, which choose wider experts; a mean width of the chosen experts of 1.05 times the baseline's, which is not the "
                 "reason (a baseline of that width is no better than the baseline); and loads that become even by the end.")
 
-    # Table 5. Tokens that are chosen for a high loss have a lower one in any other model, so both models are also compared in
-    # another seed than that which chose.
+    # Table 5. Tokens that are selected for a high loss in one run have a lower loss in any other run. So the models are also
+    # compared in another seed than the one that selected the tokens.
     other = {seed: lab.seeds[(i + 1) % len(lab.seeds)] for i, seed in enumerate(lab.seeds)}
     means = {seed: float(logs[uniform.name, seed][0].mean()) for seed in lab.seeds}
     shown = [t for t in thresholds if all((logs[uniform.name, seed][0] > t * means[seed]).sum() >= 20 for seed in lab.seeds)]

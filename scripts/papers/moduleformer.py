@@ -1,5 +1,5 @@
-"""ModuleFormer (Shen et al. 2023, arXiv:2306.04640): modules that specialise, that can be cut off, and to which new ones
-can be added."""
+"""ModuleFormer (Shen et al. 2023, arXiv:2306.04640): modules that specialise, that can be pruned, and to which new ones can be
+added."""
 import configparser
 import statistics
 
@@ -26,7 +26,7 @@ inserted = 4
 
 
 def information(lab: Lab, model: Model, seed: int) -> dict[str, float]:
-    """H(m), H(m|x) and their difference over the last quarter of training, mean of the FFNs' routers, nats."""
+    """Returns H(m), H(m|x) and their difference in nats, over the last quarter of training, averaged over the routers of FFNs."""
     mean, given = (lab.routing(model, seed, what)[1] for what in ("mean_probability", "mean_entropy"))
     last = max(1, len(given[0]) // 4)
     of_mean = np.mean([-(p[-last:] * np.log(np.maximum(p[-last:], 1e-30))).sum(axis=1).mean() for p in mean])
@@ -35,7 +35,7 @@ def information(lab: Lab, model: Model, seed: int) -> dict[str, float]:
 
 
 def kept(lab: Lab, model: Model, seed: int) -> float:
-    """Share of the FFN's experts that a pruned model still has."""
+    """Returns the share of the experts of FFNs that a pruned model still has."""
     sections = configparser.RawConfigParser()
     sections.read(lab.directory(model, seed) / "config.ini")
     of_layers = sections.get("moe", "experts_of_layers", fallback="")
@@ -79,7 +79,7 @@ def run(lab: Lab) -> Page:
     remaining = {key: [kept(lab, model, seed) for seed in lab.seeds] for key, model in pruned.items()}
     shares = lambda model: [statistics.fmean(remaining[model.name, t][i] for t in thresholds) for i in range(len(lab.seeds))]
 
-    # Losses at the same share of experts: the smallest to which both were pruned, with every seed.
+    # Losses are compared at the same share of experts: the smallest to which both models were pruned with every seed.
     common = max(min(remaining[model.name, t][i] for t in thresholds) for model in (plain, concentrated) for i in range(len(lab.seeds)))
 
     def loss_at_common(model: Model, i: int) -> float:

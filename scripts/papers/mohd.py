@@ -1,4 +1,4 @@
-"""MoHD (Chen et al. 2024, arXiv:2412.05644): of a token's hidden dimension only some pieces are used."""
+"""MoHD (Chen et al. 2024, arXiv:2412.05644): each token uses only some sub-dimensions of the hidden width."""
 import math
 import statistics
 
@@ -10,7 +10,7 @@ from losses import curves, millions
 from lab import Lab, Model
 from page import Page, subplots, table
 
-# LLaMA 2's proportions in the paper's 355M model: FFN 2.5 times hidden, heads of 32.
+# The proportions of LLaMA 2 in the paper's 355M model: an FFN of 2.5 times the hidden width, heads of width 32.
 _llama = {"model.hidden": 192, "model.heads": 6, "model.head_dim": 32, "model.ffn_hidden": 480, "optim.schedule": "cosine", "optim.min_lr": 2e-4}
 _pieces = {"sub_dimensions.attention": 8, "sub_dimensions.ffn": 8, "sub_dimensions.active": 4, "sub_dimensions.shared": 3,
            "sub_dimensions.fusion_width": 8, "balance.sub_dimension": 0.01}
@@ -36,8 +36,9 @@ def gap(worse: Model, better: Model) -> str:
 
 
 def domains(lab: Lab, model: Model, seed: int) -> dict:
-    """Shares of the sub-dimensions in the held-out text of each domain, then in the training text of each, and the
-    total-variation distances of all these, of the attention's router of layer 1 (`lyceum routing domains`)."""
+    """Returns the choices of the attention router of layer 1 by domain (`lyceum routing domains`): the shares of the
+    sub-dimensions in the held-out text of each domain, then in the training text of each, and the total-variation distances
+    between all of these."""
     names = [f"{name}-{part}" for part in ("valid", "train") for name in lab.corpus.names]
     data = [word for name in names for word in ("--data", f"{name}={lab.corpus.folder / name}")]
     file = lab.output(model, seed, "domains.h5", "routing", "domains", "--checkpoint", str(lab.directory(model, seed)), *data,

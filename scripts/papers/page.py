@@ -15,30 +15,30 @@ import matplotlib.pyplot as plt  # noqa: E402
 
 from compare import Claim, Difference  # noqa: E402
 
-order_of_verdicts = ["opposite", "not seen", "reproduced"]  # what did not reproduce is said first
+order_of_verdicts = ["opposite", "not seen", "reproduced"]  # claims that were not reproduced come first
 
 
 @dataclass
 class Page:
-    paper: str  # title, and where in it
+    paper: str  # title, and tables or figures in it
     introduction: str
     claims: list[Claim] = field(default_factory=list)
     sections: list[str] = field(default_factory=list)
-    figures: dict[str, plt.Figure] = field(default_factory=dict)  # by file name
-    results: dict = field(default_factory=dict)  # what NAME.json keeps besides claims
-    models: list = field(default_factory=list)  # of the lab, for their configurations
+    figures: dict[str, plt.Figure] = field(default_factory=dict)  # file name -> figure
+    results: dict = field(default_factory=dict)  # values in NAME.json in addition to claims
+    models: list = field(default_factory=list)  # models of the lab, whose configurations are shown
 
     def section(self, heading: str, *parts: str) -> None:
         self.sections.append("\n\n".join([f"## {heading}", *parts]))
 
     def figure(self, name: str, caption: str, figure) -> str:
-        """Keeps it; returns the line that shows it."""
+        """Adds a figure, and returns the line of text that shows it."""
         self.figures[name] = figure
         return f"![{caption}]({name})"
 
 
 def table(headings: list[str], rows: list[list]) -> str:
-    """The first column is text, the others are figures."""
+    """Returns a table. The first column contains text, the others numbers."""
     cells = [[str(cell).replace("|", "\\|") for cell in row] for row in [headings, *rows]]
     widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(headings))]
     aligned = [[cell.ljust(width) if column == 0 else cell.rjust(width) for column, (cell, width) in enumerate(zip(row, widths))]
@@ -65,7 +65,7 @@ def _machine() -> str:
 
 
 def _scripts() -> str:
-    """The commit of this folder."""
+    """Returns the commit of this folder."""
     git = lambda *words: subprocess.run(["git", *words, "--", "."], cwd=Path(__file__).parent, capture_output=True, text=True).stdout.strip()
     return (git("log", "-1", "--format=%h", "--abbrev=12") or "unknown") + (" and changes" if git("status", "--porcelain") else "")
 
@@ -80,8 +80,8 @@ def _each(seeds: list[float]) -> str:
 
 
 def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> Path:
-    """lab: that trained page.models. Returns the page, or the file of figures of a repetition with other seeds, which has
-    no page: the table of all claims shows it beside the first result."""
+    """Writes a page and its figures. Returns the path of the page. lab: the one that trained page.models. A repetition with
+    other seeds has no page, so the path of its figures is returned; the table of all claims shows it next to the first one."""
     seconds = lab.seconds(page.models)
     out.mkdir(parents=True, exist_ok=True)
     claims = sorted(page.claims, key=lambda claim: order_of_verdicts.index(claim.verdict))
@@ -90,7 +90,7 @@ def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> Pa
             "steps": lab.steps, "tokens": tokens, "seeds": len(lab.seeds), "seconds_of_training": round(seconds), "command": command,
             "text": lab.corpus.tokens, "held_out": lab.corpus.held_out(), "text_digest": lab.corpus.digest}
     figures = json.dumps({"made": made, "claims": [asdict(claim) for claim in claims], "results": page.results}, indent=1) + "\n"
-    if lab.seeds[0] != 1:  # with which the pages' seeds begin
+    if lab.seeds[0] != 1:  # seeds of pages begin with 1
         file = out / f"{name}-seeds-{lab.seeds[0]}-{lab.seeds[-1]}.json"
         file.write_text(figures)
         return file
@@ -117,7 +117,7 @@ def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> Pa
 
 
 def _repeated(out: Path, name: str) -> list[tuple[str, str, list[Claim]]]:
-    """Claims of a page measured with other seeds: which, the text, and the claims."""
+    """Returns the repetitions of a page with other seeds: the seeds, the digest of the text, and the claims."""
     found = []
     for file in sorted(out.glob(f"{name}-seeds-*.json")):
         first, last = file.stem.split("-")[-2:]
@@ -127,7 +127,7 @@ def _repeated(out: Path, name: str) -> list[tuple[str, str, list[Claim]]]:
 
 
 def write_summary(out: Path, names: dict[str, str], lab) -> None:
-    """README.md. names: of each page, its title. Pages that are not there are listed as not run."""
+    """Writes README.md. names: page -> title. Missing pages are listed as not run."""
     pages = {name: json.loads(file.read_text()) for name in names if (file := out / f"{name}.json").exists()}
     claims = [Claim(**fields) for page in pages.values() for fields in page["claims"]]
     rows, changing, again, changed, other_texts = [], sum(claim.sign_changes() for claim in claims), 0, 0, set()
@@ -152,7 +152,7 @@ def write_summary(out: Path, names: dict[str, str], lab) -> None:
         visible=statistics.median(Difference.of(claim.seeds, [0.0] * len(claim.seeds)).half_width for claim in claims if claim.ours.endswith("nats")),
         tokens=int(lab.base["batch.global"]) * int(lab.base["batch.seq_len"]),
         hours=math.ceil(sum(page["made"]["seconds_of_training"] for page in pages.values()) / 3600))
-    if len(texts) > 1:  # of machines with other packages
+    if len(texts) > 1:  # on machines with other packages
         introduction += " These pages were made from: " + "; ".join(f"text {digest}: {', '.join(of)}" for digest, of in texts.items()) + "."
     seeds = f"\\* The sign of the difference is not the same in every seed ({counted(changing, 'claim')}); each page gives the differences of its seeds."
     if again:

@@ -1,4 +1,4 @@
-"""Runs `lyceum`, several at a time, so that a signal ends them all in order."""
+"""Runs several processes of `lyceum` at the same time, and ends all of them cleanly on a signal."""
 import functools
 import os
 import signal
@@ -9,25 +9,25 @@ from errors import Failed
 
 
 class Stopped(Exception):
-    """By a signal; checkpoints are saved."""
+    """A signal stopped the program; checkpoints are saved."""
 
 
 class Program:
     def __init__(self, path: str):
         self.path = path
         self._children: set[subprocess.Popen] = set()
-        self._lock = threading.RLock()  # a signal may come while it is held
+        self._lock = threading.RLock()  # reentrant, since a signal may be handled while it is held
         self._stopping = False
         self._environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 
     def run(self, *arguments: str) -> str:
-        """What `lyceum ARGUMENTS` prints."""
+        """Runs `lyceum ARGUMENTS` and returns its output."""
         with self._lock:
             self.require_wanted()
             process = subprocess.Popen([self.path, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                        env=self._environment, start_new_session=True)
             self._children.add(process)
-            if self._stopping:  # by a signal to this thread, since the question above
+            if self._stopping:  # a signal was handled by this thread after require_wanted()
                 process.terminate()
         try:
             out, err = process.communicate()
@@ -42,7 +42,7 @@ class Program:
 
     @functools.cached_property
     def version(self) -> str:
-        """With its commit."""
+        """The version of the program with its commit."""
         return self.run("--version").splitlines()[0]
 
     def require_wanted(self) -> None:
@@ -50,7 +50,7 @@ class Program:
             raise Stopped
 
     def stop(self) -> None:
-        """Asks everything that runs to save and end; the second time, to end at once."""
+        """Requests all processes to save and end; in the second call, to end at once."""
         with self._lock:
             for process in self._children:
                 self._signal(process)

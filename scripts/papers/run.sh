@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Reproduces claims of the papers in miniature: trains what a table or figure needs, and writes docs/papers/NAME.md with the
-# paper's figures beside the measured ones. After Ctrl-C at any point, the same command resumes.
+# Reproduces claims of the papers with small models: trains the models of a table or figure, and writes docs/papers/NAME.md with
+# the paper's figures next to the measured ones. After Ctrl-C at any point, the same command resumes.
 #   scripts/papers/run.sh NAME [--minutes M] [--seeds 3] [--quick]      --help lists the names and all options
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -1,5 +1,5 @@
-"""SMoE-Dropout (Chen et al. 2023, arXiv:2303.01610): a random router that is never trained, and a number of experts that
-grows in training, make one model that can be used with any number of experts."""
+"""SMoE-Dropout (Chen et al. 2023, arXiv:2303.01610): with a random router that is never trained and a number of experts that
+grows during training, one model can be used with any number of experts."""
 import statistics
 
 from compare import Claim, Difference, Spread, minus
@@ -27,7 +27,7 @@ def run(lab: Lab) -> Page:
                 "during training. The paper claims that the loss then falls with every expert that is added (\"self-slimmable\"), that all "
                 "experts beat the dense model of the same size, and that half of them come close. Its dense baseline has dropout, which Lyceum "
                 "does not have; here it is without.")
-    # The step whose interval reaches lowest decides for all.
+    # The claim is about all steps, so it is tested for the step whose confidence interval has the lowest end.
     gain = lambda step: Difference.of(loss(dropout, step[0]), loss(dropout, step[1]))
     least = min(zip(ks, ks[1:]), key=lambda step: gain(step).mean - gain(step).half_width)
     page.claims += [

@@ -1,8 +1,8 @@
-"""The text that every fresh machine has, in domains, as token files with one vocabulary.
+"""Makes token files, with one vocabulary, from text that every fresh machine has, divided into domains.
 
-A domain is the text files of a kind: C headers, Python sources, manual pages, documentation, licences. Files are chosen
-and held out by a digest of their content, so the same files in the same places give the same text, and a file that
-occurs twice counts once. Near duplicates (a licence in two spellings) are not looked for.
+A domain has the text files of one kind: C headers, Python sources, manual pages, documentation, licences. A digest of its
+content determines if a file is held out. So the same files at the same paths give the same text, and equal files are used
+once. Near duplicates, such as a licence in two spellings, are not removed.
 """
 import gzip
 import hashlib
@@ -14,15 +14,15 @@ from pathlib import Path
 from errors import Failed
 from files import write_whole
 
-smallest_file, largest_file = 200, 1_000_000  # bytes: below is no text to learn from, above are tables and generated code
-held_out_share = 20  # one file of so many, by its digest
+smallest_file, largest_file = 200, 1_000_000  # bytes: smaller files are no useful text, larger ones are tables or generated code
+held_out_share = 20  # one of this many files is held out
 
 
 @dataclass(frozen=True)
 class Domain:
     name: str
     folders: tuple[str, ...]
-    endings: tuple[str, ...] = ()  # of names, behind which .gz may follow; none: any name
+    endings: tuple[str, ...] = ()  # endings of names, which .gz may follow; empty: any name
     name_is: str = ""  # only files of this name
     name_is_not: str = ""
 
@@ -41,9 +41,9 @@ def domains(project: Path) -> list[Domain]:
 
 @dataclass(frozen=True)
 class Size:
-    """How much text is taken."""
+    """The amount of text."""
 
-    train_bytes: int  # of each domain
+    train_bytes: int  # per domain
     valid_bytes: int
     vocab: int
 
@@ -51,20 +51,20 @@ class Size:
 @dataclass(frozen=True)
 class Corpus:
     folder: Path
-    names: tuple[str, ...]  # of domains
-    tokens: dict[str, int]  # for training, by domain
-    digest: str  # of all token files
+    names: tuple[str, ...]  # domains
+    tokens: dict[str, int]  # domain -> tokens for training
+    digest: str  # digest of all token files
 
     def held_out(self) -> int:
-        """Tokens, of all domains."""
+        """Returns the number of held-out tokens of all domains."""
         return sum(json.loads((self.folder / f"{name}-valid.json").read_text())["tokens"] for name in self.names)
 
     def train(self, *names: str) -> str:
-        """A mixture of domains, of all without names, in equal parts."""
+        """Returns the value of data.train for a mixture of these domains in equal parts; without names, of all domains."""
         return " ".join(f"1 {self.folder / f'{name}-train'}" for name in names or self.names)
 
     def valid(self, *names: str) -> str:
-        """Held-out text of domains; of "all" it is one file."""
+        """Returns the value of data.valid for the held-out text of these domains; "all" is one file with all domains."""
         return " ".join(str(self.folder / f"{name}-valid") for name in names or self.names)
 
     @property
@@ -80,7 +80,7 @@ def _belongs(domain: Domain, name: str) -> bool:
 
 
 def _text(path: Path) -> str | None:
-    """The text of a file, or None where it has none that can be used."""
+    """Returns the text of a file, or None if it has no usable text."""
     try:
         data = gzip.decompress(path.read_bytes()) if path.name.endswith(".gz") else path.read_bytes()
         text = data.decode("utf-8")
@@ -90,7 +90,7 @@ def _text(path: Path) -> str | None:
 
 
 def _files(domain: Domain):
-    """Regular files, each once, in an order that depends on their paths alone and mixes folders."""
+    """Returns the regular files of a domain, each once, in an order that depends only on their paths and mixes folders."""
     found = set()
     for folder in domain.folders:
         for at, _, names in os.walk(folder):
@@ -100,7 +100,7 @@ def _files(domain: Domain):
 
 
 def _collect(domain: Domain, size: Size, train: Path, valid: Path) -> dict[str, int]:
-    """Writes two files of JSON lines. Returns their bytes of text."""
+    """Writes the text of a domain to two files of JSON lines. Returns the bytes of text in each."""
     room = {train: size.train_bytes, valid: size.valid_bytes}
     seen = set()
     with open(train, "w") as train_file, open(valid, "w") as valid_file:
@@ -130,7 +130,7 @@ def _digest(folder: Path, names) -> str:
 
 
 def prepare(lyceum, project: Path, folder: Path, size: Size) -> Corpus:
-    """Makes what is missing in `folder`; `corpus.json` is written last. lyceum: runs the program with arguments."""
+    """Makes the corpus in `folder` unless it exists; `corpus.json` is written last. lyceum: a function that runs the program."""
     record = folder / "corpus.json"
     if record.exists():
         known = json.loads(record.read_text())
@@ -144,7 +144,7 @@ def prepare(lyceum, project: Path, folder: Path, size: Size) -> Corpus:
         print(f"text       {domain.name}: {made['train'] / 1e6:.1f} MB for training, {made['valid'] / 1e6:.2f} MB held out", flush=True)
         if min(made.values()) <= 0:
             raise Failed(f"this machine has no text of the domain {domain.name}: none in {', '.join(domain.folders)}", 3)
-    # The vocabulary is learned from all domains alike, of which a beginning is enough.
+    # The vocabulary is learned from the beginning of each domain, in equal parts.
     sample = folder / "sample.jsonl"
     with open(sample, "w") as out:
         for domain in all_domains:

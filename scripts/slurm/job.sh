@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Shared by the batch scripts of this folder, which source it: finds the program, launches ranks, ends a job. A site may
-# set in the environment of sbatch:
+# Functions shared by the batch scripts of this folder: find the program, launch ranks, end or requeue a job. A site may
+# set these variables in the environment of sbatch:
 #   LYCEUM               the program (default: the build of this tree, else the installed one)
 #   LYCEUM_ENVIRONMENT   a file to source first, with the site's `module load` lines
 #   LYCEUM_MPIRUN_FLAGS  additional arguments of mpirun
@@ -26,8 +26,8 @@ program=$(find_program) || exit
 # A disconnected host is noticed within about ten seconds, not after TCP's two hours.
 export OMPI_MCA_oob_tcp_keepalive_time=5 OMPI_MCA_oob_tcp_keepalive_intvl=2 OMPI_MCA_oob_tcp_keepalive_probes=3
 
-# mpirun_ranks COMMAND …: mpirun in this allocation. A rank gets the cores of its task, unless the environment says
-# otherwise how to bind.
+# mpirun_ranks COMMAND …: runs mpirun in this allocation. A rank is bound to the cores of its task, unless the environment
+# sets another binding policy.
 mpirun_ranks() {
   local flags=() process=$BASHPID
   if [[ -n ${SLURM_CPUS_PER_TASK:-} && -z ${OMPI_MCA_hwloc_base_binding_policy:-} ]]; then
@@ -55,15 +55,15 @@ end_abandoned() {
   done
 }
 
-# srun_ranks COMMAND …: the same through Slurm's own launcher.
+# srun_ranks COMMAND …: the same with srun.
 srun_ranks() {
   # shellcheck disable=SC2206
   local flags=(--mpi=pmix --kill-on-bad-exit=1 ${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"} ${LYCEUM_SRUN_FLAGS:-})
   exec srun "${flags[@]}" "$@"
 }
 
-# train LAUNCHER CONFIG [--section.key=value …]: a start of the run that CONFIG describes. On SIGUSR1 a file appears that the
-# first rank, which runs on this host, looks for after each step: a signal to a launcher that is starting would kill it.
+# train LAUNCHER CONFIG [--section.key=value …]: starts the run that CONFIG describes. On SIGUSR1 it creates a file that the
+# first rank, which runs on this host, looks for after each step. A signal would kill a launcher that is starting.
 train() {
   local launcher=$1 config=${2:-} stop child
   stop=$(mktemp -d) || exit
@@ -71,7 +71,7 @@ train() {
   trap 'rm -rf "${LYCEUM_STOP_FILE%/*}"' EXIT
   trap 'echo "asked to stop" >"$LYCEUM_STOP_FILE"' USR1
   [[ -z ${asked:-} ]] || echo "asked to stop" >"$LYCEUM_STOP_FILE"
-  trap : TERM  # finish() knows what to do about it
+  trap : TERM  # the ranks end, and finish() decides
   [[ -r $config ]] || usage_error "no configuration '$config': sbatch train.sbatch CONFIG [--section.key=value ...]"
   shift 2
   say "start $((${SLURM_RESTART_COUNT:-0} + 1)) on $SLURM_JOB_NODELIST, $(date '+%F %T')"
@@ -82,19 +82,19 @@ train() {
   finish $?
 }
 
-# field NAME: of this job, from the controller.
+# field NAME: prints a field of this job, as the controller shows it.
 field() {
   local job
-  for _ in {1..12}; do  # it may be restarting
+  for _ in {1..12}; do  # the controller may be restarting
     job=$(scontrol show job "$SLURM_JOB_ID") && break
     sleep 5
   done
-  # The first line that has it: Command and Comment, which come later, may contain anything.
+  # The first line with the field, since Command and Comment, which follow, may contain any text.
   sed -n "/^ *Command=/d; s/ *$//; /^ *\(.* \)\?$1=/{s///p; q}" <<<"$job"
 }
 
-# finish CODE: requeues the job if that makes sense. 0 is the end; 2 and 3 are errors to fix first; 75 is a
-# checkpoint on request; after anything else a rank or a host was lost, and a second try often succeeds.
+# finish CODE: requeues the job if it should continue. 0: the run is complete. 2 and 3: errors that must be fixed first. 75: it
+# stopped on request after a checkpoint. Other codes: a rank or a host was lost, and another start often succeeds.
 finish() {
   local code=$1 state
   case $code in
@@ -102,7 +102,7 @@ finish() {
     75) ;;
     *) say "ended with code $code, see above" ;;
   esac
-  sleep 1  # by now the state of a job that is being cancelled says so
+  sleep 1  # until the state of a job that is being cancelled has changed
   state=$(field JobState | cut -d' ' -f1)
   if [[ $state != RUNNING ]]; then
     # The time limit is a reason to requeue; cancellation is not; preemption requeues by itself.
@@ -115,9 +115,9 @@ finish() {
   exit "$code"
 }
 
-# fruitless CODE: whether this start was the last of too many that failed one after another. One failed that ended by itself
-# within an hour, or was asked to stop within a minute, as it is each time where the limit is too short. The count outlives a
-# requeue behind what the user wrote into the job's comment: squeue -O comment shows it.
+# fruitless CODE: succeeds if too many consecutive starts have failed. A start has failed if it ended by itself within an hour,
+# or was asked to stop within a minute, as always happens if the time limit is too short. The number of failed starts is kept
+# across requeues at the end of the job's comment, which squeue -O comment shows.
 fruitless() {
   local count comment users
   comment=$(field Comment)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Usage: analysis_test.sh LYCEUM SOURCE_DIR. What a run leaves for its reader: console text fit for a file, the routing
-# log as tables, page and CSV, what is asked of its checkpoint (token logs, sweeps over experts, routing by data set,
+# Usage: analysis_test.sh LYCEUM SOURCE_DIR. Tests all outputs for the analysis of a run: console text in a file, the routing
+# log as tables, page and CSV, the evaluations of a checkpoint (token logs, sweeps over experts, routing by data set,
 # activation flow), and the drawings of scripts/analysis. LYCEUM_PYTHON names a Python with h5py.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
@@ -8,7 +8,7 @@ python=${LYCEUM_PYTHON:-$source/.venv/bin/python}
 [[ -x $python ]] || fail "LYCEUM_PYTHON must name a Python with h5py: scripts/install-deps.sh"
 
 expect 0 ranks 2 "${tiny[@]}" --parallel.expert=2 --moe.expert_sizes=16,16,16,16,24,24,32,48
-# Output that goes to a file has no escape codes and no line that is written over.
+# Output to a file has no escape codes and no lines that overwrite each other.
 if LC_ALL=C grep -q $'[\r\033]' "$work/out"; then fail "console output in a file has terminal codes"; fi
 equal "lines of steps" "$(grep -Ec '^ *[0-9]+/12 ' "$work/out")" 12
 says out "validation loss [0-9.]+ nats per token · unigram entropy of all [0-9]+ validation tokens [0-9.]+"
@@ -41,7 +41,7 @@ cmp "$work/out" "$work/dumped.csv" || fail "dump RUN - prints something else"
 expect 0 "$lyceum" routing dump "$work/run"
 cmp "$work/out" "$work/dumped.csv" || fail "dump without --csv prints something else"
 
-# What routing.h5 holds of single steps is what metrics.jsonl has of each.
+# The values of single steps in routing.h5 are those in metrics.jsonl.
 "$python" - "$work/run" <<'END' || fail "the figures of single steps differ between routing.h5 and metrics.jsonl"
 import json, sys
 import h5py, numpy as np
@@ -68,7 +68,7 @@ width=$(grep -oP '^mean width of the chosen experts \K[0-9.]+(?=, of all experts
 import sys
 import h5py
 with h5py.File(sys.argv[1]) as log:
-    counts = sum(log[f"layers/{layer:03}/counts"][-1].sum(axis=0) for layer in (1, 2))  # a quarter of three records
+    counts = sum(log[f"layers/{layer:03}/counts"][-1].sum(axis=0) for layer in (1, 2))  # one record: a quarter of three
     mean = (counts * log["layers/001"].attrs["expert_sizes"]).sum() / counts.sum()
 assert abs(mean - float(sys.argv[2])) <= 0.06, (mean, sys.argv[2])
 END
@@ -95,7 +95,7 @@ for fact in ("<dt>Program</dt><dd>" + sys.argv[2], "<dt>Mesh</dt>", "expert_size
              "Gradient norm"):
     assert fact in text, fact
 END
-# The maps' pictures, read by another decoder, are black where routing.h5 has no tokens and nowhere else.
+# The pictures of the maps, read by another decoder, are black exactly at experts without tokens in routing.h5.
 "$python" - "$work/page.html" "$work/run/routing.h5" <<'END' || fail "the maps are not what routing.h5 holds"
 import base64, re, struct, sys, zlib
 import h5py
@@ -121,7 +121,7 @@ assert len(maps) == 2 * (1 + 2), len(maps)
 with h5py.File(sys.argv[2]) as log:
     for n, (layer, uri) in enumerate(maps):
         counts = log[f"layers/{int(layer):03}/counts"][:]
-        counts = counts.sum(axis=1) if n % 3 == 0 else counts[:, n % 3 - 1]  # all choices, then each
+        counts = counts.sum(axis=1) if n % 3 == 0 else counts[:, n % 3 - 1]  # all choices together, then each choice
         got = pixels(uri)
         for e in range(8):
             for r in range(3):
@@ -130,7 +130,8 @@ with h5py.File(sys.argv[2]) as log:
                 assert load == 0 or not 0.9 < load < 1.1 or got[e][r] == 6, (layer, n, e, r, load, got[e][r])
 END
 
-# 64 experts and 64 tokens a step: some have none for two steps, and come back. Counted here from the log of every step.
+# With 64 experts and 64 tokens per step, some experts have no token for two steps, and have tokens again later. The expected
+# numbers are counted from the log of every step.
 few=("${tiny[@]}" "--run.dir=$work/few" --moe.experts=64 --batch.global=2 --routing.every=1 --routing.dead_after=2)
 expect 0 "$lyceum" "${few[@]}"
 says out "^warning: step [0-9]+: dead experts, no token for 2 steps: layer [12]: [0-9].* of 64 dead\)$"
@@ -144,7 +145,7 @@ told = [json.loads(line)["dead_experts"] for line in open(sys.argv[1] + "/metric
 expected = [int(sum(((c[step] == 0) & (c[step - 1] == 0)).sum() for c in counts)) if step else 0 for step in range(12)]
 assert told == expected and max(told) > 0, (told, expected)
 END
-# A finished run is not started again; a page of a log alone says what it lacks.
+# A finished run records no further start. A page of a log without the run's other files states which files are missing.
 expect 0 "$lyceum" "${few[@]}"
 equal "starts" "$(wc -l <"$work/few/starts.jsonl")" 1
 mkdir "$work/alone" && cp "$work/few/routing.h5" "$work/alone"
@@ -159,7 +160,7 @@ says err "starts.jsonl: line 1 does not describe a start of a run"
 expect 0 "$python" "$source/scripts/analysis/routing.py" "$work/run/routing.h5" --out "$work/routing.png"
 [[ $(head -c 8 "$work/routing.png" | od -An -tx1) == " 89 50 4e 47 0d 0a 1a 0a" ]] || fail "no PNG was drawn"
 
-# --- what is asked of a checkpoint: losses and experts of every token, on one rank and on four
+# --- evaluations of a checkpoint: losses and experts of every token, on one rank and on four
 log_tokens() { expect 0 "$lyceum" eval "--checkpoint=$work/run/checkpoints$2" "--batches=$3" "--token-log=$work/$1.h5"; }
 log_tokens old /step-00000005 2
 log_tokens less "" 1
@@ -191,7 +192,7 @@ for name in "token", "source", "target":
 assert (new["source"][:] == tokens[new["token"][:]]).all() and (new["target"][:] == tokens[new["token"][:] + 1]).all()
 assert np.abs(new["loss"][:] - four["loss"][:]).max() < 1e-4
 for layer in "layers/001", "layers/002":
-    assert (new[layer + "/chosen"][:] == four[layer + "/chosen"][:]).mean() > 0.999  # equal but for ties of rounding
+    assert (new[layer + "/chosen"][:] == four[layer + "/chosen"][:]).mean() > 0.999  # equal except for ties within rounding
     assert np.abs(new[layer + "/gate"][:] - four[layer + "/gate"][:]).max() < 1e-3
     gate = new[layer + "/gate"]
     assert [axis.label for axis in gate.dims] == ["token", "choice"] and gate.dims[0][0] == new["token"]
@@ -224,7 +225,7 @@ expect 3 "$lyceum" routing difficult "$work/old.h5" "$work/run/routing.h5"
 says err "routing.h5: is not a token log"
 expect 2 "$lyceum" routing difficult "$work/old.h5"
 
-# The losses of a sweep are those of eval.
+# The losses of a sweep equal those of eval.
 sweep=("$python" "$source/scripts/analysis/expert_sweep.py" "--lyceum=$lyceum" --batches=1 --ratios=0,1/4 --out "$work/sweep.png")
 expect 0 "${sweep[@]}" "twelve=$work/run"
 says out "4/4  twelve  --moe.shared_experts=0 --moe.top_k=3: "
@@ -238,7 +239,7 @@ assert found == [json.load(open(sys.argv[1] + "/out"))], found
 END
 done
 
-# --- routing by data set: shares and probabilities are those of eval on each, counted here; on one rank and on four
+# --- routing by data set: shares and probabilities equal those counted here from eval on each set; on one rank and on four
 encode() { expect 0 "$lyceum" tokenize --input "$source/$1" --model "$work/data/$3" "${@:4}" --output "$work/data/$2"; }
 encode apps code tokenizer.model
 encode apps other other.model --vocab 380 --sample-mb 1
@@ -273,7 +274,7 @@ for d, name in enumerate(("valid", "code")):
         assert (file[f"{layer}/mean_probability"][d] == log[f"{layer}/mean_probability"][0]).all()
         share = shares[layer, name] = counts.sum(axis=0) / counts.sum()
         assert np.abs(file[f"{layer}/share"][d] - share).max() < 1e-12
-        assert np.abs(told["routers"][i]["share"][name] - share).max() < 2.5 / 1024  # a tie or two of rounding
+        assert np.abs(told["routers"][i]["share"][name] - share).max() < 2.5 / 1024  # one or two ties within rounding
         assert np.abs(told["routers"][i]["mean_probability"][name] - log[f"{layer}/mean_probability"][0]).max() < 1e-5
 page = tree.parse(f"{work}/domains.html").getroot()
 titles = [each.text for each in page.iter() if each.tag.endswith("}title")]
@@ -287,7 +288,7 @@ for layer in "layers/001", "layers/002":
     for e in range(8):
         assert any(t.startswith(f"code, expert {e} of width") and f": {100 * share[1, e]:.2f} %" in t for t in titles), e
 END_PYTHON
-# Every kind of router, in attention too.
+# Every kind of router, also in attention.
 few_steps=("${tiny[@]}" --run.steps=1 --checkpoint.every=1)
 expect 0 "$lyceum" "${few_steps[@]}" "--run.dir=$work/moa" --model.attention=moa --attention_experts.count=4 --attention_experts.top_k=2
 expect 0 "$lyceum" "${few_steps[@]}" "--run.dir=$work/hash" --moe.router=hash --moe.top_k=1 --balance.expert=0
@@ -303,12 +304,12 @@ with h5py.File(f"{work}/moa.h5") as file:
     assert file["layers/000/attention/counts"].shape == (2, 2, 4) and file["layers/002/counts"].shape == (2, 2, 8)
     assert np.allclose(file["layers/000/attention/share"][:].sum(axis=1), 1)
 with h5py.File(f"{work}/hash.h5") as file:
-    for layer in "layers/001", "layers/002":  # its probability is 1 for what it chooses
+    for layer in "layers/001", "layers/002":  # its probability of a chosen expert is 1
         assert file[layer].attrs["router"] == "hash"
         assert np.abs(file[f"{layer}/share"][:] - file[f"{layer}/mean_probability"][:]).max() < 1e-6
 END_PYTHON
 
-# --- activation flow: what attention of the first layer reads is RMSNorm of the embeddings; the same on four ranks
+# --- activation flow: the input of the first layer's attention is the RMSNorm of the embeddings; four ranks agree with one
 flow=("$lyceum" routing flow "--checkpoint=$work/run" --data "$work/data/valid")
 expect 0 "${flow[@]}" --h5 "$work/flow.h5" --html "$work/flow.html"
 says out '^2 +FFN output +[0-9.]+ +[0-9.]+ % '
@@ -344,12 +345,12 @@ names = []
 one.visititems(lambda name, each: names.append(name) if isinstance(each, h5py.Dataset) else None)
 assert sum(name.startswith("layers/") for name in names) == 3 * 4 * 5
 for name in names:
-    assert np.allclose(one[name][:], four[name][:], rtol=2e-3, atol=1e-3), name  # but for ties of rounding
+    assert np.allclose(one[name][:], four[name][:], rtol=2e-3, atol=1e-3), name  # except for ties within rounding
 END_PYTHON
 expect 0 "${flow[@]}" --batches=1 --json
 "$python" -c 'import json, sys; assert len(json.load(open(sys.argv[1]))["values"]) == 12' "$work/out" || fail "flow as JSON"
 
-# What is wrong is one line, and nothing is written.
+# Mistakes are reported in one line, and nothing is written.
 wrong() {
   expect "$1" "$lyceum" routing "${@:3}" --h5 "$work/wrong.h5" --html "$work/wrong.html"
   says err "^lyceum routing: .*$2"
@@ -376,7 +377,7 @@ wrong 3 "$work/data/absent" domains "${on[@]}" --data "none=$work/data/absent"
 wrong 3 "encoded with a different tokenizer" domains "${on[@]}" --data "other=$work/data/other"
 wrong 3 "encoded with a different tokenizer" flow "--checkpoint=$work/run" --data "$work/data/other"
 wrong 3 "$work/absent" flow "--checkpoint=$work/absent" --data "$work/data/valid"
-# A file that exists is replaced, as by report and dump; a folder is not.
+# An existing file is replaced, as report and dump do; a folder is not.
 echo old >"$work/replaced.html"
 expect 0 "${domains[@]}" --h5 "$work/domains.h5" --html "$work/replaced.html"
 cmp "$work/replaced.html" "$work/domains.html" || fail "domains does not replace the page"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Usage: bad_input_test.sh LYCEUM SOURCE_DIR. Whatever is wrong with files or configuration is told in one line that names
-# it, with the exit code of its kind: 2 usage, 3 a bad file.
+# Usage: bad_input_test.sh LYCEUM SOURCE_DIR. Every mistake in files or configuration is reported in one line that names it,
+# with the exit code of its kind: 2 for usage, 3 for a bad file.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 
-# refused CODE PATTERN ARGUMENTS …: train as one process says one line and nothing else, and ends with CODE.
+# refused CODE PATTERN ARGUMENTS …: train with one process prints one line and nothing else, and ends with CODE.
 refused() {
   expect "$1" "$lyceum" "${tiny[@]}" "--run.dir=$work/refused" "${@:3}"
   says err "^lyceum train: $2"
@@ -12,7 +12,7 @@ refused() {
   [[ ! -e $work/refused ]] || fail "a refused run left $work/refused behind"
 }
 
-# refused_by_ranks CODE PATTERN ARGUMENTS …: the same of two ranks; mpirun adds its own banner.
+# refused_by_ranks CODE PATTERN ARGUMENTS …: the same with two ranks; mpirun adds its own banner.
 refused_by_ranks() {
   expect "$1" ranks 2 "${tiny[@]}" "--run.dir=$work/refused" "${@:3}"
   says err "^lyceum train: rank [01] on [^:]+: $2"
@@ -83,10 +83,10 @@ refused_by_ranks 2 "parallel.expert_tensor = 2 is more than moe.expert_hidden = 
 refused 2 "1 rank does not split into parallel.pipeline = 1 times parallel.tensor = 2: start 2 ranks \(mpirun -n 2\)" --parallel.tensor=2
 refused 2 "parallel.expert = 2 .*does not divide the 1 rank of a stage: start 2 ranks \(mpirun -n 2\)" --parallel.expert=2
 refused 2 "unknown key .optim.learning_rate. on the command line: did you mean optim.lr\?" --optim.learning_rate=1
-# A model of petabytes, a batch of terabytes: the sizes are possible, this machine is not large enough.
+# A model of petabytes, a batch of terabytes: valid sizes, but too large for this machine.
 refused 2 "model.heads = 7 does not divide" --model.hidden=1000000 --model.heads=7
 refused 2 "a model of about .* parameters" --model.hidden=2000000000 --model.heads=100
-# The cause in one line, below it the plan's table.
+# The cause is in one line, followed by the table of the plan.
 too_large() {
   expect 2 "$lyceum" "${tiny[@]}" "--run.dir=$work/refused" "${@:2}"
   says err "^lyceum train: $1"
@@ -98,12 +98,12 @@ too_large "rank 0 needs [0-9.]+ [TP]B of the .* GB that .*\(weights .*, optimize
   --model.hidden=1000000 --model.heads=100
 too_large "rank 0 needs .*: set batch.seq_len = [0-9]+ \(needs [0-9.]+ .?B\)$" --batch.seq_len=2000000000 --batch.micro=1 --model.recompute=full
 refused_by_ranks 2 "rank 0 needs [0-9.]+ [TP]B .* each of this machine's 2 ranks" --model.hidden=1000000 --model.heads=100
-# Several mistakes are told at once, a line each below the first.
+# Several mistakes are reported together, one per line after the first line.
 expect 2 "$lyceum" "${tiny[@]}" --moe.top_k=9 --model.heads=3 --parallel.zero=4 --sub_dimensions.ffn=5
 says err "^lyceum train: 5 mistakes in the configuration:$"
 for key in moe.top_k model.heads parallel.zero moe.experts sub_dimensions.ffn; do says err "^  $key = "; done
 equal "lines of stderr" "$(wc -l <"$work/err")" 6
-# Of routers: what does not go together, and what this build has not.
+# Routers: contradictions, and kinds that do not exist.
 expect 2 "$lyceum" "${tiny[@]}" --moe.router=hash --moe.top_k=2 --moe.top_k_start=3 --moe.capacity_factor=1.5 \
   --sub_dimensions.ffn=4 --balance.mutual_information=1 --balance.concentration=-1
 says err "^lyceum train: [0-9]+ mistakes in the configuration:$"
@@ -118,7 +118,7 @@ refused_by_ranks 2 "moe.top_k_start = 5 is more than moe.top_k = 2" --moe.top_k=
 expect 2 "$lyceum" "${tiny[@]}" --moe.topk=2 --model.hiden=64 --batch.globl=4
 for pair in moe.topk:moe.top_k model.hiden:model.hidden batch.globl:batch.global; do says err "${pair%:*}.*${pair#*:}"; done
 equal "lines that begin an error" "$(grep -c '^lyceum train: ' "$work/err")" 1
-# Those of reading and those of what does not go together, in one answer.
+# Mistakes in values and contradictions between keys are reported together.
 expect 2 "$lyceum" "${tiny[@]}" --moe.topk=2 --optim.lr=fast --parallel.zero=4
 says err "^lyceum train: 3 mistakes in the configuration:$"
 for key in moe.topk optim.lr parallel.zero; do says err "^  .*$key"; done
@@ -146,7 +146,7 @@ one_line 2 "^lyceum routing: .*\"look\"" "$lyceum" routing look
 one_line 3 "^lyceum routing: .*$work/absent.h5" "$lyceum" routing report "$work/absent.h5"
 one_line 2 "^lyceum routing: .*--fast" "$lyceum" routing report "$work/absent.h5" --fast
 
-# --- input of no sensible size: told at once, in few words
+# --- input of unreasonable size: reported at once, in few words
 brief() { # CODE PATTERN ARGUMENTS …
   expect "$1" timeout 20 "$lyceum" train "${@:3}"
   says err "$2"
@@ -181,7 +181,7 @@ expect 0 "$lyceum" train "--config=$work/marked.ini" --print-config
 whole=$work/whole
 expect 0 ranks 2 "${tiny[@]}" --parallel.expert=2 "--run.dir=$whole"
 newest=step-00000012
-flip() { # FILE: one bit of the byte in the middle
+flip() { # FILE: flips one bit of the byte in the middle
   python3 - "$1" <<'END'
 import sys
 with open(sys.argv[1], "r+b") as file:
@@ -194,7 +194,7 @@ with open(sys.argv[1], "r+b") as file:
 END
 }
 
-# skipped FILE: train with resume = auto warns of it and goes on from step 10; with resume = PATH it ends.
+# skipped FILE: train with resume = auto warns of FILE and resumes from step 10; with resume = PATH it fails.
 skipped() {
   expect 3 "$lyceum" checkpoint verify "$copy/checkpoints/$newest"
   says err "^lyceum checkpoint: .*$newest/$1"
@@ -228,8 +228,8 @@ says err "^lyceum train: $copy/checkpoints contains checkpoints of an earlier ru
 for name in 05 10 12; do flip "$copy/checkpoints/step-000000$name/rank-00000.h5"; done
 equal "files of a refused run" "$(sha256sum "$copy"/checkpoints/*/* "$copy/metrics.jsonl")" "$sum"
 
-# A manifest with a right digest that another build wrote, or that no run can have saved.
-forge() { # FROM TO: in the newest manifest of the copy
+# A manifest with a correct digest that another build wrote, or that no run can have saved.
+forge() { # FROM TO: replaces FROM by TO in the newest manifest of the copy
   fresh
   "$LYCEUM_PYTHON" - "$copy/checkpoints/$newest/manifest.json" "$@" <<'END'
 import hashlib, sys

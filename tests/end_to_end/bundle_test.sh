@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Usage: bundle_test.sh LYCEUM SOURCE_DIR. A bundle that was unpacked elsewhere trains on two ranks, in an environment that
-# knows of no Open MPI, and loads nothing of this machine but glibc (and CUDA's libraries).
+# Usage: bundle_test.sh LYCEUM SOURCE_DIR. A bundle that was unpacked in another folder trains on two ranks, in an environment
+# without Open MPI, and loads nothing from this machine but glibc (and CUDA's libraries).
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 build=$(dirname "$(dirname "$lyceum")")
@@ -13,18 +13,18 @@ tar -C "$work/else where" -xJf "$work/made/lyceum.tar.xz"
 rm -r "$work/made"
 bundle="$work/else where/lyceum"
 
-# A site's own settings, which must not matter: another Open MPI's folder, a TMPDIR that is not there.
+# Settings of a site that must have no effect: the folder of another Open MPI, a TMPDIR that does not exist.
 clean=(env -i "HOME=$work" PATH=/usr/bin:/bin OMP_NUM_THREADS=1 "LD_LIBRARY_PATH=/usr/lib/$(uname -m)-linux-gnu"
   OPAL_PREFIX=/usr "TMPDIR=$work/gone")
 while read -r _ setting; do clean+=("$setting"); done < <(grep '^export ' "$bundle/share/lyceum/mpi-env.sh")
 
-# Where this may be done, what is installed here of MPI is out of sight, so that only its own files can serve a bundle.
+# If this is permitted, hides the installed MPI, so that a bundle can use only its own files.
 installed=$(ls -d /usr/share/openmpi /etc/openmpi /usr/lib/*/{openmpi,pmix2} 2>/dev/null || true)
 hidden=(unshare --user --map-root-user --mount bash -c 'for folder in $1; do mount -t tmpfs none "$folder"; done; shift; exec "$@"'
   bash "$installed")
 if "${hidden[@]}" true 2>/dev/null; then clean=("${hidden[@]}" "${clean[@]}"); fi
 
-# loaded: what the processes of the last `traced` loaded, without repetitions.
+# loaded: prints the files that the processes of the last `traced` loaded, without repetitions.
 traced=("${clean[@]}" LD_DEBUG=files "LD_DEBUG_OUTPUT=$work/loaded")
 loaded() { sed -n 's/.*calling init: //p' "$work"/loaded.* | tr '\n' '\0' | xargs -0 realpath -s | sort -u; }
 
@@ -36,16 +36,16 @@ for library in libs/libmpi.so.40 libs/libhdf5_serial.so.103 lib/openmpi/mca_pml_
   lib/pmix/pmix_mca_prm_default.so; do
   grep -qxF "$bundle/$library" "$work/libraries" || fail "$library was not loaded from the bundle"
 done
-# bash, which starts the programs, brings libtinfo.
+# bash, which starts the programs, loads libtinfo.
 strangers=$(grep -vF "$bundle/" "$work/libraries" | grep -Ev \
   '/(ld-linux[^/]*|lib(c|m|mvec|dl|pthread|rt|resolv|util|tinfo|cuda|cudart|cublas|cublasLt|nccl|nvidia[^/]*))\.so[^/]*$' || true)
 equal "libraries of this machine that a bundle loads" "$strangers" ""
 
-# Without mpirun, and it is the same program: one run of either gives the same weights.
+# Without mpirun. The bundled program is the same one: both give the same weights.
 expect 0 "${clean[@]}" "$bundle/bin/lyceum" checkpoint verify "$work/run/checkpoints/step-00000004"
 expect 0 ranks 2 "${tiny[@]}" --run.steps=4 --parallel.expert=2 "--run.dir=$work/built"
 same_weights "$work/run/checkpoints/step-00000004" "$work/built/checkpoints/step-00000004"
-# Open MPI's own messages are there.
+# The bundle contains the messages of Open MPI.
 run "${clean[@]}" "$bundle/bin/mpirun" -n 1 "$work/no-such-program"
 says err 'mpirun was unable to (find|launch) the specified'
 
@@ -53,7 +53,7 @@ says err 'mpirun was unable to (find|launch) the specified'
 expect 0 "${clean[@]}" bash -c 'set -eu; bundle=$1; . "$bundle/env.sh"; [[ $bundle == "$1" ]]; command -v mpirun; mpirun -n 1 lyceum --version' bash "$bundle"
 says out "^$bundle/bin/mpirun$"
 
-# What cannot be made is told before anything is.
+# If a bundle cannot be made, this is reported before anything is written.
 expect 1 "$source/scripts/bundle.sh" --build "$work/no-build" "$work/made/lyceum"
 says err 'no program .*/no-build/apps/lyceum'
 expect 1 "$source/scripts/bundle.sh" --build "$build" "$work/data"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Usage: chat_test.sh LYCEUM SOURCE_DIR. A tokenizer and a model are trained on chats; generate renders prompts as training
-# did, and ends where an answer ends.
+# Usage: chat_test.sh LYCEUM SOURCE_DIR. A tokenizer and a model are trained on chats. `generate` renders prompts as training
+# did, and stops at the end of the answer.
 . "$(dirname "$0")/lib.sh" "$@"
 mkdir -p "$work/data"
 python3 - "$work/chats.jsonl" <<'CHAT'
@@ -11,7 +11,7 @@ with open(sys.argv[1], "w") as file:
         thing = list(colors)[i % 6]
         messages = [{"role": "user", "content": f"Which color has {thing}?"},
                     {"role": "assistant", "content": f"It is {colors[thing]}."}]
-        if i % 10 == 9:  # answers that are wrong, as context only
+        if i % 10 == 9:  # wrong answers, which are context and not trained
             messages[1:1] = [{"role": "assistant", "content": "It is pink.", "weight": 0}, {"role": "user", "content": "Really?"}]
         file.write(json.dumps({"system": "Short answers.", "messages": messages}) + "\n")
     file.write(json.dumps({"messages": [{"role": "assistant", "content": "A", "tool_calls": [{"id": "1"}]}]}) + "\n")
@@ -60,7 +60,7 @@ says out "^chat = chatml$"
 ask() { expect 0 "$lyceum" generate --checkpoint "$work/run" --temperature 0 "$@"; }
 answer() { equal "answer to $1" "$(cat "$work/out")" "$2"; }
 
-# --- the answers that count are learned, and end
+# --- the trained answers are learned, including their ends
 for pair in apple:red sky:blue coal:black; do
   ask --chat --system "Short answers." --prompt "Which color has ${pair%:*}?"
   answer "$pair" "It is ${pair#*:}."
@@ -77,7 +77,7 @@ answer "snow, stopped" "It is "
 expect 0 "$lyceum" generate --checkpoint "$work/run" --chat --system "Short answers." --prompt "Which color has snow?" --top-p 0.9 --temperature 0.5
 answer "snow, drawn" "It is white."
 
-# --- a prompt has the tokens of training, in text and in files
+# --- a prompt has the same tokens as in training, given as text and in files
 python3 - "$work" <<'CHAT'
 import json, sys
 work = sys.argv[1]
@@ -105,14 +105,14 @@ ask --chat --system "Short answers." --prompts "$work/prompts.txt"
 answer "lines" "It is yellow.
 It is green."
 
-# Bytes that are not UTF-8 are replaced, a control character stays valid JSON, and a byte's name is no stop.
+# Bytes that are not UTF-8 are replaced, a control character gives valid JSON, and the name of a byte token is no stop text.
 ask --chat --prompt $'Which color\xff has snow?' --json
 ask --prompt $'a\x7fb\xc2\x85' --tokens 1 --json
 python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["prompt"] == "a\x7fb\x85"' "$work/out" || fail "no JSON"
 ask --chat --system "Short answers." --prompt "Which color has snow?" --stop "<0x0A>" --stop "▁is"
 answer "stops" "It is white."
 
-# --- what is refused
+# --- refused chats and options
 printf '{"prompt": "x"}\n{"messages": [{"role": "tool", "content": "x"}]}\n' >"$work/roles.jsonl"
 expect 3 "$lyceum" generate --checkpoint "$work/run" --chat --prompts "$work/roles.jsonl"
 says err "^lyceum generate: $work/roles.jsonl:2: a record with a role that is not system, user or assistant"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Usage: command_line_test.sh LYCEUM SOURCE_DIR. Commands and options as they are typed: what is misspelt is answered with
-# what was meant, every command's help has one layout, and a shell completes commands, options, keys and values.
+# Usage: command_line_test.sh LYCEUM SOURCE_DIR. Tests the command line: messages on misspelt words suggest the right one, the
+# help of every command has the same layout, and a shell completes commands, options, keys and values.
 . "$(dirname "$0")/lib.sh" "$@"
 
 # refused COMMAND PATTERN ARGUMENTS …: one line, exit code 2.
@@ -20,7 +20,7 @@ refused generate ".*--temprature.*: did you mean --temperature\?" --temprature=1
 refused train ".*--lr.*: did you mean --optim.lr\?" --lr=1
 refused eval "--batches = -1: must be 0 .* or more" --batches=-1
 
-# --- help: usage, what the command does, options
+# --- help: usage, description, options
 mapfile -t commands < <("$lyceum" --help | sed -n 's/^  \([a-z]\+\)  .*/\1/p')
 ((${#commands[@]} >= 8)) || fail "too few commands in the help: ${commands[*]}"
 for command in "${commands[@]}"; do
@@ -31,10 +31,10 @@ for command in "${commands[@]}"; do
   says out '^  --help  +show this text$'
 done
 
-# --- completion: as bash asks for it, words split at spaces and =
+# --- completion: as bash requests it, with words split at spaces and =
 expect 0 "$lyceum" completion bash
 . "$work/out"
-# completes WORDS … ANSWERS: what is offered for the last of the words, in order.
+# completes WORDS … ANSWERS: expects these completions of the last word, in order.
 completes() {
   COMP_WORDS=(lyceum "${@:1:$#-1}") COMP_CWORD=$(($# - 1))
   _lyceum

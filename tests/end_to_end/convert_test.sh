@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Usage: convert_test.sh LYCEUM SOURCE_DIR. What `lyceum convert` makes of a checkpoint is whole, has the loss that the
-# transform promises, and trains on, on any mesh, twice to the same bits. What cannot be made writes nothing.
+# Usage: convert_test.sh LYCEUM SOURCE_DIR. A checkpoint that `lyceum convert` makes is complete, has the loss that the
+# transform promises, and trains on any mesh, twice with the same bits. A conversion that fails writes nothing.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 trap '' XFSZ # so that a write beyond the limit is an error, as on a full disk
 
-# loss RUN [option …]: of 8 sequences that no run has trained on, in full precision.
+# loss RUN [option …]: prints the loss, in full precision, on 8 sequences that no run has trained on.
 loss() {
   expect 0 "$lyceum" eval "--checkpoint=$1" --batches=1 --json "${@:2}"
   python3 -c 'import json, sys; print(repr(json.load(open(sys.argv[1]))["loss"]))' "$work/out"
@@ -19,7 +19,8 @@ convert() {
   equal "newest of $3" "$(cat "$work/$3/checkpoints/LATEST")" step-00000000
 }
 
-# trains RUN [option …]: two steps in another folder and in its own are the same bits, and the same losses on another mesh.
+# trains RUN [option …]: two steps in another folder and in the run's own give the same bits, and on another mesh the same
+# losses.
 trains() {
   local again=("--checkpoint.resume=$work/$1/checkpoints/step-00000000" --run.steps=2 --eval.batches=1)
   expect 0 "$lyceum" train --config "$work/$1/config.ini" "--run.dir=$work/$1-again" "${again[@]}"
@@ -33,7 +34,7 @@ trains() {
   done
 }
 
-# --- of a dense model, trained on two ranks that share it
+# --- conversions of a dense model, which two ranks trained with tensor parallelism
 expect 0 ranks 2 "${tiny[@]}" "--run.dir=$work/dense" --moe.experts=0 --moe.shared_experts=0 --model.ffn_hidden=96 \
   --parallel.tensor=2 --parallel.zero=1
 dense=$(loss "$work/dense")
@@ -60,8 +61,8 @@ trains modules --parallel.tensor=2 --parallel.expert=2
 half=$(loss "$work/modules" --moe.top_k=3)
 [[ $half != "$dense" ]] || fail "half of the modules have the loss of all"
 
-# --- of experts, saved by two ranks. By few tokens some of sixteen are not chosen; without them nothing changes, where gates
-# are 1.
+# --- conversions of a model with experts, saved by two ranks. Few tokens do not choose all of the sixteen experts. As gates
+# are 1, pruning the experts that are not chosen changes no loss.
 expect 0 ranks 2 "${tiny[@]}" "--run.dir=$work/sparse" --moe.experts=16 --moe.gates=ones --model.init_std=0.1 --run.steps=6 \
   --balance.expert=0 --parallel.expert=2
 loss "$work/sparse" --batch.global=1 --routing "$work/few.h5" >"$work/before"
@@ -75,7 +76,7 @@ of_all=$(loss "$work/sparse") of_rest=$(loss "$work/pruned")
 [[ $of_rest != "$of_all" ]] || fail "nothing was pruned"
 trains pruned --parallel.expert=2 --parallel.zero=1
 
-# The same of tokens that are counted on the spot.
+# The same with tokens that the conversion routes itself.
 convert prune sparse counted --data "$work/data/valid" --batches=1 --batch.global=1 --threshold=1e-6
 equal "loss before pruning" "$(sed -n 's/^before *\([0-9.]*\) nats.*/\1/p' "$work/told")" \
   "$(printf %.6f "$(cat "$work/before")")"
@@ -85,7 +86,7 @@ convert prune sparse half --data "$work/data/valid" --threshold=0.5 --scope=mode
 equal "layers told" "$(grep -c '^layer [12]: .* removed' "$work/told")" 2
 grep -q '^layer [12]: [1-9][0-9]* of 16 experts removed' "$work/told" || fail "no expert of the whole model goes"
 
-# Layers with different numbers of experts: what reads a run knows them.
+# Layers have different numbers of experts: all commands that read a run accept them.
 convert insert counted grown --experts=17 --layers=2 --batch.global=8
 expect 0 "$lyceum" checkpoint show "$work/grown"
 ! grep -q "pp pipeline stages" "$work/out" || fail "a converted checkpoint has a mesh"
@@ -99,7 +100,7 @@ expect 0 "$lyceum" plan --config "$work/grown/config.ini" --ranks=2 --parallel.e
 expect 0 "$lyceum" generate --checkpoint "$work/grown" --prompt "the " --tokens 4
 expect 0 ranks 2 eval --checkpoint "$work/grown" --parallel.expert=2 --batches=1 --token-log "$work/tokens.h5"
 
-# What is new alone is trained, by the line that insert prints: all else keeps its bits.
+# With the line that insert prints, only new tensors and rows are trained; all others keep their bits.
 convert insert sparse larger --experts=2
 only=$(sed -n 's/^To train only what is new: optim.train_only = //p' "$work/told")
 [[ $only == *"experts/17/"* ]] || fail "insert tells '$only'"
@@ -116,8 +117,8 @@ expect 0 ranks 2 convert reset "$work/sparse" --out "$work/shared"
 convert reset sparse alone
 same_weights "$work"/{shared,alone}/checkpoints/step-00000000
 
-# --- what cannot be
-# refused CODE PATTERN argument …: one line, and nothing of $work/none is there.
+# --- impossible conversions
+# refused CODE PATTERN argument …: expects one line, and that $work/none does not exist.
 refused() {
   expect "$1" "$lyceum" convert "${@:3}" --out "$work/none"
   says err "^lyceum convert: .*$2"

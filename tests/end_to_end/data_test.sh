@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Usage: data_test.sh LYCEUM SOURCE_DIR. Token files that are cut short while they are read, or that are others than when
-# the checkpoint was saved; tokenizers that did not make the tokens; a checkpoint that is read far from where it was made.
+# Usage: data_test.sh LYCEUM SOURCE_DIR. Tests token files that are truncated while they are read, or that have changed since
+# the checkpoint was saved; tokenizers other than that of the tokens; and checkpoints that were moved.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 data=$work/copy
@@ -8,10 +8,10 @@ copy_data() { rm -rf "$data" && cp -r "$work/data" "$data"; }
 copy_data
 mine=("${tiny[@]}" "--data.train=$data/train" "--data.valid=$data/valid" "--data.tokenizer=$data/tokenizer.model")
 
-# --- cut short while they are read
-# holds_open FILE: whether a process reads it.
+# --- files that are truncated while they are read
+# holds_open FILE: succeeds if a process has FILE open.
 holds_open() { [[ -n $(find /proc/[0-9]*/fd -lname "$1" 2>/dev/null || true) ]]; }
-# cut_short RANKS COMMAND …: ends with 3 and a line that names the file, whatever it had read of it before.
+# cut_short RANKS COMMAND …: truncates the file during COMMAND, which must end with 3 and a line that names the file.
 cut_short() {
   start "$@"
   wait_for 60 holds_open "$data/train.bin" || fail "nobody reads $data/train.bin"
@@ -28,8 +28,8 @@ expect 0 ranks 2 "${mine[@]}" --run.dir="$work/moved/run" --parallel.expert=2
 run=$work/moved/run
 cut_short 2 eval --checkpoint="$run" --data.valid="$data/train" --batch.global=2
 
-# --- others than the checkpoint's: one byte of the same number, then files of another length
-changed() { # refused under the same name
+# --- files that have changed since the checkpoint: first one byte, then the length
+changed() { # changed files of the same name are refused
   expect 3 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=13
   says err "^lyceum train: data.train = $data/train: the files have changed since $run/checkpoints/step-000000.. was saved"
   equal "lines of stderr" "$(wc -l <"$work/err")" 1
@@ -45,13 +45,13 @@ END
 changed
 expect 0 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=13 --data.changed=warn
 says out "warning: data.train = $data/train: the files have changed since the checkpoint was saved"
-expect 0 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=13 # whose checkpoint knows them
+expect 0 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=13 # saves a checkpoint with the changed files
 says out "nothing to train"
 for kind in bin idx json; do cp "$data/valid.$kind" "$data/train.$kind"; done
 changed
-expect 3 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=13 --data.changed=warn # with no step to do
+expect 3 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=13 --data.changed=warn # has no steps left to do
 says err "was saved, and its run is finished: restore the old ones, or set another run.dir to train on these$"
-# Under another name they are another run's, unless the user asks for them.
+# Files of another name mean another run, unless data.changed allows them.
 copy_data
 for kind in bin idx json; do mv "$data/train.$kind" "$data/other.$kind"; done
 expect 2 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=14 --data.train="$data/other"
@@ -59,7 +59,7 @@ says err "belongs to another run .*: data.train = $data/other \(was $data/train\
 expect 0 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=14 --data.train="$data/other" --data.changed=warn
 says out "warning: data.train = $data/other from now on"
 
-# --- a tokenizer that did not make the tokens
+# --- a tokenizer other than that of the tokens
 copy_data
 expect 0 "$lyceum" tokenize --input "$source/lib/core" --vocab 384 --model "$work/other.model" \
   --output "$work/other/text" --sample-mb 1
@@ -84,7 +84,7 @@ done
 not_made_with "$work/other/text.bin was encoded with a different tokenizer than $run/checkpoints/step-00000014/tokenizer.model" \
   eval --checkpoint="$run" --data.valid="$work/other/text"
 
-# --- a checkpoint brings its tokenizer: it is read anywhere, and a run's folder stands for it
+# --- a checkpoint contains its tokenizer, so it can be read anywhere; a run's folder can be given instead of a checkpoint
 say=(generate --prompt "the file" --tokens 4 --temperature 0)
 expect 0 "$lyceum" "${say[@]}" --checkpoint="$run"
 cp "$work/out" "$work/before"
@@ -101,7 +101,8 @@ says out "^ +pp pipeline stages, dp data ranks"
 says out "^tokenizer +tokenizer.model, SHA-256 [0-9a-f]{64}$"
 expect 0 "$lyceum" checkpoint verify run
 
-# One that an earlier version wrote has none: the key names it, and what is told beside the tokens is held against it.
+# A checkpoint of an earlier version has no tokenizer. Then data.tokenizer names one, which is compared with that in the
+# description of the token files.
 python3 - run/checkpoints/step-00000014/manifest.json <<'END'
 import hashlib, re, sys
 text = open(sys.argv[1]).read()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Usage: device_balance_test.sh LYCEUM SOURCE_DIR. From a skewed start the device-level balance loss evens out the load of
-# four expert groups, which the other losses do not in that time.
+# Usage: device_balance_test.sh LYCEUM SOURCE_DIR. From a skewed start, the device-level balance loss evens out the load of
+# four expert groups; the other losses do not do so in the same time.
 . "$(dirname "$0")/lib.sh" "$@"
 bench=$(dirname "$lyceum")/../benchmarks/bench_device_balance
 expect 0 timeout 240 mpirun -n 4 "$bench" --steps 40 --csv "$work/curves.csv"

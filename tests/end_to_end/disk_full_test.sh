@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Usage: disk_full_test.sh LYCEUM SOURCE_DIR. A checkpoint or a log that finds no space costs a warning, not the run: the
-# earlier checkpoints stay whole, the logs catch up when there is space again, and only a run whose result could not be
-# saved ends as failed. First with a limit on the size of files, which works for everybody; then on a small file system
-# of its own where the machine lets us mount one.
+# Usage: disk_full_test.sh LYCEUM SOURCE_DIR. If there is no space for a checkpoint or a log, the run prints a warning and
+# continues. Earlier checkpoints stay complete, and the logs are completed when there is space again. Only a run whose last
+# checkpoint could not be saved fails. Tested with a limit on the size of files, which needs no privileges, and then on a
+# small file system if one can be mounted here.
 if [[ -z ${OWN_MOUNTS:-} ]]; then
   export OWN_MOUNTS=no
   for flags in -m -rm; do
@@ -22,7 +22,7 @@ expect 0 "${one[@]}" "--run.dir=$work/calm"
 expect 0 "${one[@]}" "--run.dir=$work/full" --run.steps=5
 first=$(sha256sum "$work"/full/checkpoints/step-00000005/*)
 
-# Room for logs, none for checkpoints: trains to the end, and says that its result is lost.
+# Space for logs, but not for checkpoints: the run trains to the end, and reports that its result is lost.
 for background in false true; do
   expect 4 limited 200 "${one[@]}" "--run.dir=$work/full" --run.steps=12 --checkpoint.background=$background
   says out "^warning: checkpoint step-00000010 was not saved: .*earlier checkpoints are untouched"
@@ -38,7 +38,7 @@ done
 expect 4 limited 200 "${one[@]}" "--run.dir=$work/first" --run.steps=2
 says err "^lyceum train: checkpoint step-00000002 was not saved: .*, then run the same command, which starts again$"
 
-# No room for metrics either: told once, the steps that are there are whole lines.
+# No space for metrics either: this is reported once, and metrics.jsonl has complete lines only.
 expect 4 limited 4 "${one[@]}" "--run.dir=$work/full" --run.steps=12 --routing.every=0
 equal "warnings of metrics" "$(warnings metrics.jsonl)" 1
 says out "^12/12 "
@@ -46,13 +46,13 @@ equal "lines of stderr" "$(wc -l <"$work/err")" 1
 written=$(steps "$work/full/metrics.jsonl" | wc -l)
 ((written >= 5 && written < 12)) || fail "$written steps in 4 KB of metrics"
 
-# With room again the same command ends where the undisturbed run did.
+# With enough space, the same command ends with the weights of the undisturbed run.
 expect 0 "${one[@]}" "--run.dir=$work/full" --run.steps=12
 same_weights "$work"/{calm,full}/checkpoints/step-00000012
 diff <(steps "$work/calm/metrics.jsonl") <(steps "$work/full/metrics.jsonl") >"$work/out" || fail "metrics differ"
 
-# A routing log that cannot be made costs a warning. Its records travel in the checkpoint, and the next start writes them,
-# though it has nothing to train. It tells which metrics are missing, and mends what a kill would leave of a save.
+# If the routing log cannot be created, there is a warning. Checkpoints keep its records, and the next start writes them, even
+# if it has nothing to train. That start also reports which metrics are missing, and repairs what a killed save leaves behind.
 blocked=$work/blocked
 mkdir -p "$blocked/.routing.h5.next/in-the-way"
 expect 0 "${one[@]}" "--run.dir=$blocked"
@@ -72,7 +72,7 @@ cmp "$work"/{calm,blocked}.csv || fail "the routing log lacks what could not be 
 
 [[ $OWN_MOUNTS == yes ]] || { echo "no file system of its own can be mounted here: the rest is not tried" && exit 0; }
 
-# A disk that fills up under a running job of two ranks and is cleared again.
+# A disk is filled while a job of two ranks runs, and then cleared again.
 disk=$work/disk
 mkdir "$disk"
 mount -t tmpfs -o size=12m none "$disk"
@@ -80,7 +80,7 @@ trap 'stop_job; umount -l "$disk"; rm -rf "$work"' EXIT
 start 2 "${tiny[@]}" --parallel.expert=2 --run.steps=1000000 --checkpoint.every=20 --checkpoint.keep=2 --routing.every=1 \
   "--run.dir=$disk/run"
 saved() { [[ -f $disk/run/checkpoints/LATEST ]]; }
-starved() { # fills what is free, again each time: a save that fails gives its space back
+starved() { # fills the disk; again in each call, since a save that fails frees its space
   until ! head -c 64K /dev/zero 2>/dev/null >>"$disk/filler"; do :; done 2>/dev/null
   grep -Eaq "warning: .*$1" "$work/out"
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Usage: docs_test.sh LYCEUM SOURCE_DIR. The commands that README and docs hand out run word for word, page by page and in
-# the order of the page, in a folder that looks like a clone after scripts/quickstart.sh. What a fence says behind ``` tells
-# what becomes of its block: `sh`, `python` and `ini` are tried, `sh slow`, `sh gpu` and `sh cluster` are listed as not run.
-# To be quick, the `lyceum` of that folder is a script that has models and batches small and runs short.
+# Usage: docs_test.sh LYCEUM SOURCE_DIR. Runs the commands of README and docs word for word, page by page, in a folder that
+# looks like a clone after scripts/quickstart.sh. The word after ``` determines what is done with a block: `sh`, `python` and
+# `ini` are run; `sh slow`, `sh gpu` and `sh cluster` are only listed as not run. To save time, `lyceum` in that folder is a
+# script that makes models and batches small and runs short.
 . "$(dirname "$0")/lib.sh" "$@"
 python=${LYCEUM_PYTHON:-$source/.venv/bin/python}
 clone=$work/clone
@@ -14,7 +14,7 @@ ln -s "$(dirname "$(dirname "$python")")" "$clone/.venv"
 cp -r "$source/docs" "$source/lib" "$source/apps" "$HOME/text"
 cat >"$work/bin/lyceum" <<'END'
 #!/usr/bin/env bash
-# The program, with models that train in no time: widths and lengths, nothing that a mesh depends on.
+# Runs the program with small models: reduces widths and lengths, but no value that a mesh depends on.
 small=()
 if [[ $1 == train ]]; then
   small=(--model.hidden=24 --moe.expert_hidden=8 --batch.seq_len=16 --eval.batches=1 --eval.every=0 --checkpoint.every=0)
@@ -29,7 +29,7 @@ END
 chmod +x "$work/bin/lyceum"
 ln -s "$work/bin/lyceum" "$clone/build/cpu/apps/lyceum"
 
-# --- every block, as a file PAGE.LINE.KIND; those of `sh` go into one script a page, those that are not run into a list
+# --- writes every block to a file PAGE.LINE.KIND, those of `sh` to one script per page; lists blocks that are not run
 python3 - "$source" "$work" <<'END' || fail "a fence of README or docs does not say what it holds"
 import pathlib, re, sys
 source, work = map(pathlib.Path, sys.argv[1:])
@@ -56,13 +56,13 @@ print("\n".join(wrong + left_out))
 sys.exit(bool(wrong))
 END
 
-# page FILE: runs it in the clone; the last lines say which command failed.
+# page FILE: runs the script in the clone; the last lines of its output show which command failed.
 page() {
   (cd "$clone" && bash -euxo pipefail "$1") >"$work/out" 2>"$work/err" </dev/null || fail "$(basename "$1"), as written"
   echo "run: $(basename "$1"): $(grep -c '^# ' "$work/out") blocks"
 }
 
-# --- what quickstart.sh leaves behind
+# --- the files that quickstart.sh leaves behind
 cd "$clone"
 data=runs/quickstart/data
 expect 0 lyceum tokenize --input "$HOME/text" --vocab 4096 --model $data/tokenizer.model --output $data/train --valid $data/valid
@@ -70,7 +70,7 @@ export STEPS=200
 expect 0 mpirun -n 2 lyceum train --config configs/quickstart.ini
 STEPS=210
 
-mkdir data && cp $data/tokenizer.model data  # `tokenize` trains none where there is one
+mkdir data && cp $data/tokenizer.model data  # so that `tokenize` does not train one
 
 page "$work/pages/README.sh"
 for file in "$work"/pages/*.sh; do [[ $file == */README.sh ]] || page "$file"; done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Usage: eval_generate_test.sh LYCEUM SOURCE_DIR. `lyceum eval` measures what training measured, on any number of ranks;
-# `lyceum generate` writes what the model learned.
+# Usage: eval_generate_test.sh LYCEUM SOURCE_DIR. `lyceum eval` gives the validation loss of training on any number of ranks;
+# `lyceum generate` reproduces the text that the model has learned.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 
@@ -27,7 +27,7 @@ expect 0 ranks 2 eval "--checkpoint=$checkpoint" --batches=2 --json --parallel.e
 close "loss on two ranks" "$(value loss)" "$loss" 1e-6
 equal "tokens on two ranks" "$(value tokens)" $((2 * 8 * 32))
 
-# Some of the experts: the weights of the others, shared ones too, are there and are not used.
+# With some of the experts: the weights of the others, also of shared ones, are loaded but not used.
 expect 0 "$lyceum" eval "--checkpoint=$checkpoint" --batches=2 --skip-top 2 --moe.top_k=3 --moe.shared_experts=0
 says out '^changed +moe.shared_experts = 0 \(trained with 1\), moe.top_k = 3 \(trained with 2\), --skip-top = 2$'
 few=$(grep -oP '^loss +\K[0-9.]+' "$work/out")
@@ -38,7 +38,7 @@ python3 -c "import sys; sys.exit(not abs($few - $loss) > 2e-6)" || fail "a loss 
 expect 2 "$lyceum" eval "--checkpoint=$checkpoint" --skip-top=7
 says err "^lyceum eval: --skip-top = 7 and moe.top_k = 2 are more than moe.experts = 8: skip 6 at most"
 
-# Room of experts is limited where that is asked for, alike on any mesh.
+# The capacity of experts is limited only on request, and equally on every mesh.
 expect 0 "$lyceum" eval "--checkpoint=$checkpoint" --batches=2 --moe.capacity_factor=0.5
 says out '^changed +moe.capacity_factor = 0.5 \(trained with 0\)$'
 tight=$(grep -oP '^loss +\K[0-9.]+' "$work/out")
@@ -73,7 +73,7 @@ expect 0 ranks 3 eval "--checkpoint=$checkpoint" --print-config
 says out "^batch.global += 9 +# derived"
 says out "^model.hidden += 32 +# .*step-00000012:config:"
 
-# A file names the run; it and the command line win over what the checkpoint says.
+# --config and the command line override the configuration in the checkpoint.
 expect 0 "$lyceum" eval "--config=$config" --batches=2 --json
 equal "tokens of the configured run" "$(value tokens)" $((2 * 8 * 32))
 expect 0 ranks 3 eval "--config=$config" --batches=2 --json
@@ -95,7 +95,7 @@ done
 expect 0 "$lyceum" eval "--checkpoint=$checkpoint" --batches=2
 says out "^perplexity +[0-9.]+$"
 
-# --- generate, from a model that knows one sentence by heart: what comes next is known
+# --- generate, with a model that has memorised one sentence, so that the continuation is known
 sentence="one two three four five six seven eight nine ten "
 python3 -c "print('$sentence' * 1000, end='')" >"$work/count.txt"
 expect 0 "$lyceum" tokenize --input "$work/count.txt" --model "$work/data/tokenizer.model" --output "$work/data/count"
@@ -105,7 +105,7 @@ write() { expect 0 "$lyceum" generate "--checkpoint=$work/count/checkpoints" "$@
 expect 2 "$lyceum" generate "--checkpoint=$work/count/checkpoints"
 says err "^lyceum generate: --prompt is missing"
 
-# Greedy, from prompts of several lengths: the cached decoding of n tokens equals reading them as a prompt.
+# Greedy, with prompts of several lengths: decoding n tokens with the cache gives the text of reading them as a prompt.
 whole="one two three four five six seven"
 for prompt in "one two three" "one two three four" "one two three four five"; do
   write --prompt "$prompt" --temperature 0 --tokens 24
@@ -118,7 +118,7 @@ cmp -s "$work/out" "$work/greedy" || fail "greedy text depends on the seed"
 write --prompt "one two three four five" --top-k 1 --temperature 3 --tokens 24
 cmp -s "$work/out" "$work/greedy" || fail "drawing from the likeliest token alone is not greedy"
 
-# Drawn: a seed gives one text, other seeds others; a hot temperature makes the model stray.
+# Random: a seed always gives the same text, other seeds give others; with a high temperature the text deviates.
 write --prompt "one two" --temperature 3 --top-k 0 --tokens 40 --seed 1 && cp "$work/out" "$work/drawn"
 write --prompt "one two" --temperature 3 --top-k 0 --tokens 40 --seed 1
 cmp -s "$work/out" "$work/drawn" || fail "the same seed gives another text"
@@ -132,7 +132,7 @@ says err '^decoding +23 tokens in [0-9.]+ s, [0-9.]+ tokens/s, [0-9.]+ ms per to
 write --prompt "" --tokens 5 --temperature 0
 equal "tokens 0" "$(write --prompt "one two" --tokens 0 && cat "$work/out")" "one two"
 
-# A model's table may have more tokens than its tokenizer; those are never drawn.
+# If the model has more tokens than its tokenizer, these are never drawn.
 expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/padded" --model.vocab=768 --run.steps=1
 expect 0 "$lyceum" generate "--checkpoint=$work/padded" --prompt one --temperature 100 --top-k 0 --tokens 30
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Usage: fine_tuning_test.sh LYCEUM SOURCE_DIR. A model is fine-tuned on packed documents that do not see each other and of
-# which some tokens count; mixtures of sources; both to the same bits after a resume and the same losses on other meshes.
+# Usage: fine_tuning_test.sh LYCEUM SOURCE_DIR. Fine-tunes a model on packed documents with attention within documents and a
+# mask of trained tokens, and trains on mixtures of sources. Both give the same bits after a resume, and the same losses on
+# other meshes.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 
-# Documents of 10 to 70 tokens out of the stream of $work/data/train, in $work/data/chat and $work/data/chat-valid: the
-# first third of each is not trained. chat-silent trains only the last document.
+# Makes documents of 10 to 70 tokens from $work/data/train: $work/data/chat and $work/data/chat-valid, in which the first
+# third of each document is not trained, and chat-silent, in which only the last document is trained.
 python3 - "$work/data" <<'END'
 import json, struct, sys
 folder = sys.argv[1]
@@ -29,7 +30,7 @@ write("chat-valid", 9000, 30, 0)
 write("chat-silent", 0, 150, 149)
 END
 
-# --- fine-tuning as DeepSeekMoE's, at a small size
+# --- fine-tuning as in DeepSeekMoE, at a small size
 expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/base"
 chat=(--data.train="$work/data/chat" --data.valid="$work/data/chat-valid" --data.samples=packed
   --data.document_mask=true --optim.schedule=constant --optim.warmup_steps=0 --optim.lr=1e-3 --eval.batches=0)
@@ -63,13 +64,13 @@ for mesh in "--parallel.tensor=2 --parallel.sequence=true" "--parallel.pipeline=
 done
 expect 0 "$lyceum" generate --checkpoint="$work/whole" --prompt "the file" --tokens 4 --temperature 0
 
-# --- a batch of which no token counts changes nothing, and a run of such batches is none
+# --- a batch without trained tokens changes no weight, and a run that has only such batches fails
 expect 3 "$lyceum" "${tune[@]}" "--run.dir=$work/silent" "$from" --run.steps=2 --data.train="$work/data/chat-silent" \
   --data.order=sequential --optim.weight_decay=0.1
 says err "all 2 steps were skipped, since no token of their batches counts in the loss"
 says out "step 1 skipped on all ranks: no token of its batch counts in the loss"
 expect 3 "$lyceum" "${tune[@]}" "--run.dir=$work/silent" --run.steps=2 --data.train="$work/data/chat-silent" \
-  --data.order=sequential --optim.weight_decay=0.1 # again
+  --data.order=sequential --optim.weight_decay=0.1 # the second start fails, too
 says err "all 2 steps were skipped, since no token of their batches counts in the loss"
 equal "skipped steps" "$(metric "$work/silent/metrics.jsonl" 2 skipped)" 2
 equal "loss of weights that no step has changed" "$(metric "$work/silent/metrics.jsonl" 2 valid_loss)" \

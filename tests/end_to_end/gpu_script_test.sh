@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Usage: gpu_script_test.sh LYCEUM SOURCE_DIR. scripts/gpu.sh without a GPU: what it would run, what it says, and that its
-# table tells the truth. On the CPU it compares meshes as it would on a GPU.
+# Usage: gpu_script_test.sh LYCEUM SOURCE_DIR. Tests scripts/gpu.sh without a GPU: the list of what it would run, its output,
+# and its table of results. It compares meshes on the CPU as it would on a GPU.
 . "$(dirname "$0")/lib.sh" "$@"
 build=$(dirname "$(dirname "$lyceum")")
 gpu=("$source/scripts/gpu.sh" --build "$build" --out "$work/results" --text "$source/docs" --text "$source/lib")
@@ -17,7 +17,7 @@ expect 0 "${gpu[@]}" --device cpu --only '^(tokens|cpu|mesh-2-zero3|mesh-1)$'
 says out '^mesh-2-zero3 +[0-9]+ s  ok$'
 says out '^total [0-9]+ s; logs and results in '
 diff <(sed '1,/^$/d' "$work/out") "$work/results/summary.txt" || fail "summary.txt is another table"
-# mesh-equality finds no runs of the others, and must say so; what the budget does not reach is told, not passed over.
+# mesh-equality alone has no runs to compare, and must fail. Steps that the budget does not reach are listed as skipped.
 expect 1 "${gpu[@]}" --device cpu --only '^mesh-equality$'
 says out '^mesh-equality +[0-9]+ s  FAILED: exit code 1$'
 expect 1 "${gpu[@]}" --device cpu --only '^cpu$' --budget 5
@@ -26,7 +26,8 @@ expect 2 "${gpu[@]}" --no-such-option
 expect 1 "$source/scripts/gpu.sh" --bundle "$work"
 says err 'is not a bundle with tests and benchmarks'
 
-# Benchmarks, with programs that only say what they were asked: both routings, and the GPU's clocks in the table and the JSON.
+# Benchmarks with fake programs that print their arguments: both routings are measured, and the clocks of the GPU are in the
+# table and in the JSON.
 mkdir -p "$work/fake/apps" "$work/fake/benchmarks" "$work/bin"
 ln -s "$lyceum" "$work/fake/apps/lyceum"
 cat >"$work/fake/benchmarks/bench_train_step" <<'END'
@@ -36,7 +37,7 @@ while [[ $1 != --json ]]; do shift; done
 [[ $2 == *864* ]] || sleep 1
 [[ $2 == *864* ]] && echo '{"routing": "real"}' >"$2" || echo '[{"routing": "real"}, {"routing": "even"}]' >"$2"
 END
-# Idle at first, then busy; one line that a GPU would not tell.
+# The fake GPU is idle at first, then busy; its last line is invalid.
 cat >"$work/bin/nvidia-smi" <<'END'
 #!/usr/bin/env bash
 [[ $* != *--list-gpus* ]] || { echo "GPU 0: a fake"; exit 0; }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Usage: guards_test.sh LYCEUM SOURCE_DIR. Output that is lost is an error; a run folder that others may write to harms no
-# file elsewhere; text of foreign files does not act on the terminal; limits of a process are named; all ranks run one build.
+# Usage: guards_test.sh LYCEUM SOURCE_DIR. Lost output is an error. Links in a run folder that others can write to cause no
+# damage elsewhere. Text from files cannot control the terminal. Messages name the limits of a process. All ranks must run the
+# same build.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 one=("$lyceum" "${tiny[@]}")
@@ -9,7 +10,7 @@ run=$work/run
 checkpoint=$run/checkpoints/step-00000012
 
 # --- standard output
-# lost COMMAND …: ends with 4 and one line where its output has no room, and where there is none; | head is no error.
+# lost COMMAND …: ends with 4 and one line if standard output is full or closed.
 lost() {
   local name=$1
   code=0
@@ -46,7 +47,7 @@ lost tokenize --help
 equal "stderr of | head" "$(cat "$work/err")" ""
 (trap '' PIPE && "$lyceum" train --list-keys 2>"$work/err" | : ) || true
 equal "stderr of a reader that goes away" "$(cat "$work/err")" ""
-# What is open when a program starts without standard output is not written to.
+# Without standard output, a file that the program opens may get its descriptor, but must not be written to.
 "$lyceum" checkpoint show "$checkpoint" >&- 2>/dev/null || true
 expect 0 "$lyceum" checkpoint verify "$checkpoint"
 
@@ -82,7 +83,7 @@ says out "^warning: checkpoint step-00000005 was not saved: .*File too large .*u
 says err "^lyceum train: checkpoint step-00000012 was not saved: .*File too large .*ulimit -f"
 equal "lines of stderr" "$(wc -l <"$work/err")" 1
 failed=0
-for files in {5..12}; do # as many as the program can be loaded with, and more
+for files in {5..12}; do # limits from the least with which the program can be loaded
   rm -rf "$work/few"
   run limited -n $files "${one[@]}" "--run.dir=$work/few"
   ((code != 0)) || continue
@@ -92,17 +93,17 @@ for files in {5..12}; do # as many as the program can be loaded with, and more
 done
 ((failed > 0)) || fail "no limit of open files was met"
 
-# --- a run's folder that is removed under it
+# --- a run's folder is removed while it trains
 "${one[@]}" "--run.dir=$work/gone" --run.steps=1000000 --checkpoint.every=20 >"$work/out" 2>"$work/err" &
 job=$!
 training() { grep -q "^ *2[0-9]*/1000000 " "$work/out"; }
 wait_for 60 training || fail "the run does not start"
-mv "$work/gone" "$work/moved" # at once, as rm -r is not
+mv "$work/gone" "$work/moved" # atomic, unlike rm -r
 finish
 equal "exit code of a run whose folder was removed" $code 4
 says err "$work/gone was removed: this job ends"
 
-# --- foreign text
+# --- text from files
 cp -r "$run" "$work/foreign"
 "$LYCEUM_PYTHON" - "$work/foreign/checkpoints/step-00000012/manifest.json" <<'END'
 import hashlib, json, re, sys
@@ -114,7 +115,7 @@ for key in "run_uuid", "mesh":
     body = re.sub(f'"{key}": "[^"]*"', lambda _: f'"{key}": {bad}', body, count=1)
 open(path, "w").write(body + f'"manifest_sha256": "{hashlib.sha256(body.encode()).hexdigest()}"\n}}\n')
 END
-harmless() { # no byte of C0 but line feeds, no C1, no bidirectional control
+harmless() { # expects no C0 character but line feeds, no C1, no bidirectional control
   "$LYCEUM_PYTHON" - "$work/out" "$work/err" <<'END' || fail "terminal controls are printed"
 import re, sys
 for file in sys.argv[1:]:

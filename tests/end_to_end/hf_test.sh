@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Usage: hf_test.sh LYCEUM SOURCE_DIR. Models that transformers saved (hf/, of benchmarks/compare_transformers.py) have in
-# Lyceum the losses that they have there, come back with the same bits, and train on. What Lyceum has no model for is
-# refused, and writes nothing.
+# Usage: hf_test.sh LYCEUM SOURCE_DIR. Models that the transformers library saved (hf/, by benchmarks/compare_transformers.py)
+# have the same losses in Lyceum, are exported with the same bits, and can be trained. Unsupported models are refused, and
+# nothing is written.
 . "$(dirname "$0")/lib.sh" "$@"
 trap '' XFSZ # so that a write beyond the limit is an error, as on a full disk
 models=$source/tests/end_to_end/hf
 python=${LYCEUM_PYTHON:-$source/.venv/bin/python}
 [[ -x $python ]] || fail "LYCEUM_PYTHON must name a Python with h5py: scripts/install-deps.sh"
 
-# tensors FOLDER: name, type, shape and bytes of each tensor, a line each.
+# tensors FOLDER: prints name, type, shape and bytes of each tensor, one per line.
 tensors() {
   python3 - "$1" <<'END'
 import json, pathlib, struct, sys
@@ -22,7 +22,7 @@ for file in sorted(pathlib.Path(sys.argv[1]).glob("*.safetensors")):
 END
 }
 
-# same_losses FILE.json LOG.h5: those of all tokens.
+# same_losses FILE.json LOG.h5: succeeds if the losses of all tokens agree.
 same_losses() {
   "$python" - "$@" <<'END'
 import json, sys, h5py
@@ -44,7 +44,7 @@ for folder in "$models"/*/; do
   [[ $(tensors "$folder" | wc -l) -gt 10 ]] || fail "$name has no tensors"
 done
 
-# A chat model's side files come back after training, and its end tokens are those of the run.
+# The additional files of a chat model are exported again after training, with the end tokens of the run.
 chat=$work/chat-model
 cp -r "$models/llama" "$chat"
 python3 - "$chat" <<'END'
@@ -88,7 +88,7 @@ for name in a:
     assert one == other, (name, one, other)
 END
 
-# Ranks share the work, files of weights are cut, and the model trains on.
+# Two ranks divide the work, weights are split into several files, and the model can be trained.
 expect 0 ranks 2 convert import-hf "$models/mixtral" --out "$work/shared"
 same_weights "$work"/{shared,mixtral}/checkpoints/step-00000000
 expect 0 ranks 2 convert export-hf "$work/shared" --out "$work/back/shared" --shard-size=5KB
@@ -101,14 +101,14 @@ expect 0 ranks 2 train --config "$work/mixtral/config.ini" "--data.train=$models
   --run.steps=2 --parallel.expert=2
 says out "^optimizer  new: the checkpoint contains only weights"
 
-# refused CODE PATTERN argument …: one line, and nothing of $work/none is there.
+# refused CODE PATTERN argument …: expects one line, and that $work/none does not exist.
 refused() {
   expect "$1" "$lyceum" convert "${@:3}" --out "$work/none"
   says err "^lyceum convert: .*$2"
   equal "lines of stderr" "$(wc -l <"$work/err")" 1
   [[ ! -e $work/none && ! -e $work/none.partial ]] || fail "something was written"
 }
-# with SED-EXPRESSION: $work/odd, a copy of the llama with another config.json.
+# with SED-EXPRESSION: makes $work/odd, a copy of llama with a changed config.json.
 with() {
   rm -rf "$work/odd"
   cp -r "$models/llama" "$work/odd"
@@ -133,7 +133,7 @@ data[-2:] = b"\xc0\xff"  # the last value is a NaN
 open(sys.argv[1], "wb").write(data)
 END
 refused 3 "odd/model.safetensors: .* is not finite: element [0-9]* is NaN$" import-hf "$work/odd"
-# Finite weights whose logits are not.
+# Finite weights that give logits that are not finite.
 with ''
 python3 - "$work/odd/model.safetensors" <<'END'
 import json, struct, sys

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Usage: install_test.sh LYCEUM SOURCE_DIR. What `cmake --install` puts under a prefix is there and works from there.
+# Usage: install_test.sh LYCEUM SOURCE_DIR. `cmake --install` installs all files under a prefix, and they work there.
 set -euo pipefail
 build=$(dirname "$(dirname "$(realpath "$1")")") source=$2
 prefix=$(mktemp -d)

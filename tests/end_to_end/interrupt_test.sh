@@ -1,22 +1,23 @@
 #!/usr/bin/env bash
-# Usage: interrupt_test.sh LYCEUM SOURCE_DIR. A run that is interrupted saves what it has, ends with 75 and goes on to
-# the weights of an undisturbed run; interrupted twice it ends at once. One rank, and two behind mpi-env.sh's mpirun.
+# Usage: interrupt_test.sh LYCEUM SOURCE_DIR. An interrupted run saves a checkpoint, ends with 75, and when continued ends with
+# the weights of an undisturbed run. Interrupted twice, it ends at once. Tested with one rank, and with two ranks started by
+# the mpirun of mpi-env.sh.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 run_of=("${tiny[@]}" --optim.schedule=constant --run.steps=120 --checkpoint.every=50 --checkpoint.keep=2 --data.valid=)
 
-# begin COMMAND …: as start, in a process group of its own and as a terminal would, so that SIGINT is not ignored.
+# begin COMMAND …: as `start`, but in a separate process group, as a terminal does, so that SIGINT is not ignored.
 begin() {
   set -m
   "$@" >"$work/out" 2>"$work/err" &
   job=$!
   set +m
 }
-# As who types it: in an interactive shell.
+# In an interactive shell, as if typed.
 two_ranks() { exec bash --norc -ic '. "$0/scripts/mpi-env.sh" && mpirun -n 2 "$@"; exit $?' "$source" "$lyceum" "$@"; }
 beyond() { [[ -f $1/metrics.jsonl ]] && (($(wc -l <"$1/metrics.jsonl") > 5)); }
 
-# saved NAME: it ended with 75, and its checkpoint is of the step that it stopped after.
+# saved NAME: expects that the run ended with 75, and that its newest checkpoint has the step after which it stopped.
 saved() {
   equal "exit code of $1" "$code" 75
   says out "stopped on request after step [0-9]+"
@@ -38,7 +39,7 @@ expect 0 "$lyceum" "${run_of[@]}" "--run.dir=$work/alone"
 says out "resumed "
 same_weights "$work/calm-1/checkpoints/step-00000120" "$work/alone/checkpoints/step-00000120"
 
-# --- timeout(1) signals the process, and then its group: that is one request
+# --- timeout(1) sends its signal to the process and then to its group: this counts as one request
 begin "$lyceum" "${run_of[@]}" "--run.dir=$work/timeout"
 wait_for 30 beyond "$work/timeout" || fail "the run to time out does not start"
 term=("$job" "$job" "$job" "$job")
@@ -47,7 +48,7 @@ finish
 saved timeout
 equal "lines for the signals" "$(grep -c "^lyceum train: SIGTERM" "$work/err")" 1
 
-# --- a parent that is not the launcher asks as a user does
+# --- a signal from a parent that is not the launcher counts as a user's request
 # shellcheck disable=SC2016  # expanded by the shell that mpirun starts
 begin mpirun -n 1 bash -c '"$@" & job=$!; until [[ -e $0 ]]; do sleep 0.1; done; kill -TERM $job; wait $job' "$work/go" \
   "$lyceum" "${run_of[@]}" "--run.dir=$work/parent"
@@ -57,7 +58,7 @@ finish
 says err "^lyceum train: SIGTERM: saving a checkpoint after this step, then exiting"
 says out "stopped on request after step [0-9]+"
 
-# --- Ctrl-C on mpirun: the terminal signals the whole foreground group
+# --- Ctrl-C on mpirun: the terminal sends SIGINT to the whole foreground group
 pair=("${run_of[@]}" --parallel.expert=2)
 expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/calm-2"
 begin two_ranks "${pair[@]}" "--run.dir=$work/pair"
@@ -80,7 +81,7 @@ equal "left behind" "$(ls "$work/back/checkpoints" | grep -Evc '^(LATEST|step-[0
 expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/back"
 same_weights "$work/calm-2/checkpoints/step-00000120" "$work/back/checkpoints/step-00000120"
 
-# --- twice, in a step that takes long: the second one does not wait for it
+# --- two signals during a long step: the second one ends the run at once
 long=("${run_of[@]}" --batch.global=20480)
 in_step() { [[ -f $1/metrics.jsonl ]] && sleep 1; }  # the file is made just before the first step
 told() { grep -q "saving a checkpoint after this step" "$work/err"; }
@@ -88,7 +89,7 @@ begin "$lyceum" "${long[@]}" "--run.dir=$work/twice"
 wait_for 30 in_step "$work/twice" || fail "the long step does not start"
 kill -TERM "$job"
 wait_for 10 told || fail "no line for SIGTERM"
-sleep 1  # one request takes half a second
+sleep 1  # signals within half a second count as one request
 kill -TERM "$job"
 finish
 equal "exit code after the second SIGTERM" "$code" 143
@@ -106,7 +107,7 @@ for run in twice twice-2; do
   [[ ! -e $work/$run/checkpoints/LATEST ]] || fail "$run saved a checkpoint"
 done
 
-# --- what is no training ends at the first one, and an error that ranks find has no banner after its line
+# --- commands other than train end at the first signal; after an error of all ranks there is no banner of mpirun
 reads() { [[ -n $(find "/proc/$job/fd" -lname "$1" 2>/dev/null || true) ]]; }
 begin "$lyceum" eval "--checkpoint=$work/calm-1/checkpoints" "--data.valid=$work/data/train" --batch.global=8
 poll=0.01 wait_for 60 reads "$work/data/train.bin" || fail "eval does not begin"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Usage: killed_rank_test.sh LYCEUM SOURCE_DIR. One of four ranks is killed: the others end within ten seconds, and a line
-# says which one it was. A rank that is another program: the start ends with one line, wherever that rank stands.
+# Usage: killed_rank_test.sh LYCEUM SOURCE_DIR. If one of four ranks is killed, the others end within ten seconds, and a line
+# names it. If one rank runs another program, the start ends with one line, whichever rank it is.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# What the end-to-end tests share. Source it with the test's own arguments: LYCEUM SOURCE_DIR.
-# Gives $lyceum, $source, $work (a folder that goes when the test ends), tokens of this repository under $work/data, and
-# the functions below. Every check ends the test with a line that says what was expected and what came.
+# Functions shared by the end-to-end tests. Source this file with the test's own arguments: LYCEUM SOURCE_DIR.
+# Sets $lyceum, $source and $work, a folder that is removed when the test ends. make_data writes tokens of this repository to
+# $work/data. A check that fails ends the test with a line that states the expected and the actual result.
 set -euo pipefail
 lyceum=$(realpath "$1") source=$(realpath "$2")
 . "$source/scripts/mpi-env.sh"
@@ -22,13 +22,13 @@ fail() {
   exit 1
 }
 
-# run COMMAND …: its standard output in $work/out, its error output in $work/err, its exit code in $code.
+# run COMMAND …: writes standard output to $work/out and standard error to $work/err, and sets $code to the exit code.
 run() {
   code=0
   "$@" >"$work/out" 2>"$work/err" || code=$?
 }
 
-# expect CODE COMMAND …
+# expect CODE COMMAND …: as `run`; fails unless the exit code is CODE.
 expect() {
   local wanted=$1
   shift
@@ -36,10 +36,10 @@ expect() {
   [[ $code == "$wanted" ]] || fail "exit code $code, not $wanted, of: $*"
 }
 
-# ranks N …: lyceum on N ranks.
+# ranks N ARGUMENTS …: runs lyceum on N ranks.
 ranks() { mpirun -n "$1" "$lyceum" "${@:2}"; }
 
-# start N …: the same in the background as process $job, its output as of run.
+# start N ARGUMENTS …: the same in the background as process $job, with output as of `run`.
 start() {
   mpirun -n "$1" "$lyceum" "${@:2}" >"$work/out" 2>"$work/err" &
   job=$!
@@ -52,20 +52,20 @@ finish() {
   job=
 }
 
-# says out|err PATTERN: a line of the last run's output matches the extended regular expression.
+# says out|err PATTERN: fails unless a line of the last command's output matches the extended regular expression.
 says() { grep -Eq -- "$2" "$work/$1" || fail "no line of std$1 matches: $2"; }
 
-# equal WHAT A B
+# equal WHAT A B: fails unless A is B.
 equal() { [[ $2 == "$3" ]] || fail "$1: '$2' is not '$3'"; }
 
-# close WHAT A B TOLERANCE: relative, NaN is never close.
+# close WHAT A B TOLERANCE: fails unless A is within this relative tolerance of B. NaN never is.
 close() {
   python3 -c 'import sys; a, b, t = map(float, sys.argv[1:]); sys.exit(not abs(a - b) <= t * abs(b))' "$2" "$3" "$4" ||
     fail "$1: $2 is not within $4 of $3"
 }
 
 poll=0.1  # seconds
-# wait_for SECONDS COMMAND …: until it succeeds; fails when it never does.
+# wait_for SECONDS COMMAND …: repeats COMMAND until it succeeds. Returns 1 if it does not within this time.
 wait_for() {
   local until=$((SECONDS + $1))
   while ! "${@:2}"; do
@@ -74,8 +74,8 @@ wait_for() {
   done
 }
 
-# steps FILE: the training steps in metrics.jsonl without what a clock, the allocator or a validation says: the end of a
-# run validates, wherever it is.
+# steps FILE: prints the records of metrics.jsonl without values that depend on a clock or the allocator, and without those
+# of validation, which a run has at its end, whichever step that is.
 steps() {
   python3 - "$1" <<'END'
 import json, sys
@@ -88,7 +88,7 @@ for line in open(sys.argv[1]):
 END
 }
 
-# metric FILE STEP KEY
+# metric FILE STEP KEY: prints a value of metrics.jsonl.
 metric() {
   python3 - "$@" <<'END'
 import json, sys
@@ -97,7 +97,7 @@ print(next(r[key] for r in map(json.loads, open(file)) if r["step"] == int(step)
 END
 }
 
-# same_weights A B: every tensor and both moments of two checkpoints are equal bit for bit.
+# same_weights A B: fails unless all tensors, with their moments, of two checkpoints are equal bit for bit.
 same_weights() {
   expect 0 "$lyceum" checkpoint diff "$1" "$2"
   says out '^[1-9][0-9]* tensors, equal bit for bit$'

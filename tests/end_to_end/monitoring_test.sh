@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Usage: monitoring_test.sh LYCEUM SOURCE_DIR. TensorBoard's and Prometheus' own readers find in a run's files what
-# metrics.jsonl has, also of a run that was resumed and did steps again.
+# Usage: monitoring_test.sh LYCEUM SOURCE_DIR. The readers of TensorBoard and Prometheus find the values of metrics.jsonl in a
+# run's files, also for a resumed run that repeated steps.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 python=${LYCEUM_PYTHON:-python3}
@@ -39,7 +39,7 @@ for key, value in last.items():
     assert sample.labels == {"run": run} and math.isclose(sample.value, value, rel_tol=1e-15), sample
 END
 
-# What cannot be written is told once, and training goes on.
+# A failure to write is reported once, and training continues.
 mkdir "$work/folder.prom"
 expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/other" --run.steps=5 "--run.prometheus=$work/folder.prom"
 equal "warnings" "$(grep -c "^warning: .*folder.prom.*training continues" "$work/out")" 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Usage: nan_guard_test.sh LYCEUM SOURCE_DIR. A learning rate that blows the model up: bad steps are left out on all ranks, named and counted, and a run that is
-# beyond mending ends with one line.
+# Usage: nan_guard_test.sh LYCEUM SOURCE_DIR. A learning rate makes the model diverge: bad steps are skipped on all ranks,
+# reported and counted, and a run that cannot recover ends with one line.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 
@@ -20,7 +20,7 @@ END
 grep -q ' nan \|(loss nan' "$work/out" || fail "no number is NaN"
 ! grep -e -nan "$work/out" "$work/err" || fail "NaN has a sign"
 
-# The count of bad steps travels with a checkpoint, and so does what made them: resuming ends the same way, sooner.
+# Checkpoints keep the number of consecutive bad steps and the bad weights, so a resumed run fails in the same way, earlier.
 last=$("$lyceum" checkpoint ls "$work/run/checkpoints" | grep -c step-)
 [[ $last -ge 1 ]] || fail "no checkpoint of the run is left"
 before=$(wc -l <"$work/run/metrics.jsonl")
@@ -28,8 +28,8 @@ expect 4 ranks 2 "${tiny[@]}" --run.dir="$work/run" --parallel.expert=2 --run.st
   --optim.schedule=constant --optim.warmup_steps=0 --optim.lr=1e30 --optim.clip_norm=0
 equal "lines after resuming" "$(wc -l <"$work/run/metrics.jsonl")" "$before"
 
-# A run that goes wrong keeps its newest sound checkpoint, whatever checkpoint.keep says. With a sane learning rate the same
-# command goes back to it, and ends where a run does that never went wrong.
+# A diverging run keeps its newest sound checkpoint, regardless of checkpoint.keep. With a good learning rate the same command
+# resumes from it, and ends with the weights of a run that never diverged.
 one=("$lyceum" "${tiny[@]}" --optim.schedule=constant --checkpoint.every=5 --checkpoint.keep=1)
 expect 0 "${one[@]}" "--run.dir=$work/calm" --run.steps=30
 expect 0 "${one[@]}" "--run.dir=$work/wild" --run.steps=20
@@ -45,8 +45,8 @@ says out "^warning: resuming from step-00000020, the newest sound checkpoint: st
 says out "^metrics +[0-9]+ lines removed: steps after 20 are repeated"
 same_weights "$work"/{calm,wild}/checkpoints/step-00000030
 
-# One with too few steps left to give up, and nothing sound to go back to, does not end well either, however often. No sums
-# of routing are cleared between its checkpoints.
+# A diverging run with fewer steps than the limit of skipped steps, and without a sound checkpoint, fails at its end, also
+# when started again. Its routing sums are not cleared between checkpoints.
 for _ in first again; do
   expect 4 "${one[@]}" "--run.dir=$work/short" --run.steps=30 --optim.lr=1e25 --routing.every=1000
   says err "the last [0-9]+ steps were skipped, so the run ends without a result: lower optim.lr"

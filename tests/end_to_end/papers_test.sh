@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Usage: papers_test.sh LYCEUM SOURCE_DIR. The papers' models that this build trains, made small, on two ranks: what is not a size is theirs. Each learns, and has the
-# losses and choices that its paper says.
+# Usage: papers_test.sh LYCEUM SOURCE_DIR. Trains the models of the papers on two ranks, with smaller sizes and otherwise as
+# configured. Each one learns, and has the losses and choices of its paper.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 sizes=(--model.layers=2 --model.hidden=32 --model.heads=2 --model.kv_heads=2 --model.head_dim=16 --model.ffn_hidden=48 --model.vocab=384
@@ -9,7 +9,7 @@ run_keys=(--run.device=cpu --run.precision=f32 --run.threads=1 --run.steps=12 --
   --data.train="$work/data/train" --data.valid="$work/data/valid" --data.tokenizer="$work/data/tokenizer.model"
   --optim.schedule=constant --optim.warmup_steps=3 --optim.lr=3e-3 --eval.every=0)
 
-# train PAPER KEY…: the first and the last loss in $first and $last.
+# train PAPER KEY…: trains a model, and fails unless its loss decreases from about ln 384. Sets $metrics and $routing.
 train() {
   local paper=$1 run=$work/runs/$1
   shift
@@ -21,7 +21,7 @@ loss = [json.loads(line)["loss"] for line in open(sys.argv[1])]
 sys.exit(not (abs(loss[0] - math.log(384)) < 0.3 and loss[-1] < loss[0] - 0.3))
 END
 }
-# chosen K EXPERTS [SITE]: what every token of every layer chooses from, in its FFN or its attention.
+# chosen K EXPERTS [SITE]: fails unless every token chooses K of EXPERTS in both layers, in the FFN or in attention.
 chosen() {
   expect 0 "$lyceum" routing dump "$routing" --csv "$work/routing.csv"
   python3 - "$work/routing.csv" "$@" <<'END' || fail "choices other than $1 of $2"
@@ -55,7 +55,7 @@ train dense-x4 --moe.expert_hidden=24
 train hash-2b --moe.expert_hidden=24
 chosen 1 16
 equal "a hash's balance loss" "$(balance)" 0.0
-# Even loads would make the loss 0.01 in each of two layers; loads and probabilities that lean the same way make it more.
+# With even loads the loss is 0.01 in each of two layers. It is larger if loads and probabilities favour the same experts.
 for paper in switch-2b:1 gshard-2b:2; do
   train "${paper%:*}" --moe.expert_hidden=24
   chosen "${paper#*:}" 16

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Usage: placement_test.sh LYCEUM SOURCE_DIR. Experts of uneven widths: a run goes on under another placement as if it had
-# never stopped, and a checkpoint tells which one it had.
+# Usage: placement_test.sh LYCEUM SOURCE_DIR. A run with experts of different widths continues with another placement as if it
+# had not stopped, and a checkpoint shows the placement of its run.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 
-# A token has one expert and nothing is clipped, so that no sum whose order follows the placement, over a token's answers
-# or over all parameters, touches the weights.
+# Two sums have an order that depends on the placement: over the experts of a token, and over all parameters in the norm. With
+# one expert per token and no clipping, neither affects the weights.
 uneven=("${tiny[@]}" --moe.top_k=1 --moe.expert_sizes=40,8,30,18,24,24,13,35 --optim.schedule=constant --optim.clip_norm=0)
 pair=("${uneven[@]}" --parallel.expert=2)
 expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/whole"
@@ -26,7 +26,7 @@ goes_on() {
 goes_on pairs
 goes_on cost
 
-# Without stopping, and with clipping: equal within rounding.
+# An uninterrupted run with clipping agrees within rounding.
 expect 0 ranks 4 "${tiny[@]}" --moe.expert_sizes=40,8,30,18,24,24,13,35 --optim.schedule=constant --parallel.expert=4 \
   --parallel.placement=pairs "--run.dir=$work/four" --optim.clip_norm=1
 expect 0 ranks 1 "${tiny[@]}" --moe.expert_sizes=40,8,30,18,24,24,13,35 --optim.schedule=constant \

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Usage: plan_test.sh LYCEUM SOURCE_DIR. `lyceum plan`: every paper's model without a cluster, a search, a drawing, what it refuses.
+# Usage: plan_test.sh LYCEUM SOURCE_DIR. Tests `lyceum plan`: the models of all papers without a cluster, the search for a
+# mesh, the drawing, and refusals.
 . "$(dirname "$0")/lib.sh" "$@"
 papers=$source/configs/papers
 clusters=$source/configs/clusters
@@ -9,7 +10,7 @@ for file in "$papers"/*.ini; do
   says out "^all +[0-9.]+ [MG]"
 done
 
-# The best mesh, with reasons against the others; keys on the command line stay.
+# Finds the best mesh, and gives the reasons against others. Keys on the command line are not changed.
 expect 0 "$lyceum" plan --config "$papers/deepseekmoe-2b.ini" --world 16 --parallel.pipeline=2 --svg "$work/pipeline.svg"
 says out "^best meshes of 16 ranks"
 says out "^2 .* \+[0-9.]+ %: .* pp2 dp[0-9]"
@@ -31,7 +32,7 @@ says out "^step +[0-9.]+ +100.0 %"
 expect 2 "$lyceum" plan --measure
 says err "needs --cluster FILE or --world N"
 
-# What does not fit is planned, then refused with advice.
+# A plan that does not fit is printed, then refused with advice.
 expect 2 "$lyceum" plan --config "$papers/deepseekmoe-16b.ini" --cluster "$clusters/h100-8x.ini" --batch.micro=1
 says out "^peak memory per rank"
 says err "^lyceum plan: rank 0 needs [0-9.]+ GB of the 76.0 GB .*: no change .*: use more ranks or a smaller model$"
@@ -49,11 +50,11 @@ for ranks in 2147483647 1073741824 1000001; do
   expect 2 "$lyceum" plan --world "$ranks"
   says err "must be at most 1000000"
 done
-# Everything at once, misspelt keys and what does not divide.
+# All mistakes are reported together: misspelt keys and sizes that do not divide.
 expect 2 "$lyceum" plan --config "$papers/deepseekmoe-16b.ini" --model.hiden=3 --parallel.tensor=3 --ranks=8
 says err "3 mistakes"
 for word in model.hidden "do not split" "parallel.tensor = 3 does not divide model.heads"; do says err "$word"; done
-# A search says what stands against the keys that are given, and completes what they leave open.
+# A search reports why given keys are impossible, and chooses values for the other keys.
 expect 2 "$lyceum" plan --config "$papers/deepseekmoe-16b.ini" --world 16 --parallel.pipeline=99
 says err "no valid mesh of 16 ranks: parallel.pipeline = 99 .* more than model.layers = 28"
 expect 2 "$lyceum" plan --config "$papers/deepseekmoe-2b.ini" --world 16 --parallel.placement=pairs

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Usage: reproduction_test.sh LYCEUM SOURCE_DIR. scripts/papers/run.sh: two experiments in their quick form make their pages, an
-# interrupted one resumes, a finished one is not repeated, and other seeds are listed beside the first. LYCEUM_PYTHON names a Python with h5py and matplotlib.
+# Usage: reproduction_test.sh LYCEUM SOURCE_DIR. Tests scripts/papers/run.sh: two experiments in their quick form make their
+# pages, an interrupted one resumes, a finished one is not repeated, and other seeds are listed next to the first.
+# LYCEUM_PYTHON names a Python with h5py and matplotlib.
 . "$(dirname "$0")/lib.sh" "$@"
 python=${LYCEUM_PYTHON:-$source/.venv/bin/python}
 reproduce=("$source/scripts/papers/run.sh" --lyceum "$lyceum" --work "$work/papers" --cores 2 --quick)
@@ -13,7 +14,7 @@ says err "^scripts/papers/run.sh: error: --minutes 0: more than 0"
 expect 2 "$source/scripts/papers/run.sh" balance --quick --lyceum "$work/no-program"
 says err "^run.sh: there is no program $work/no-program"
 
-# Ctrl-C while models are trained: their checkpoints are saved, and nothing is written that is not whole.
+# Ctrl-C while models are trained: their checkpoints are saved, and no incomplete page is written.
 "${reproduce[@]}" moduleformer >"$work/out" 2>"$work/err" &
 job=$!
 for ((i = 0; i < 600; i++)); do
@@ -42,7 +43,7 @@ for name, claims in (("moduleformer", 7), ("smoe-dropout", 5)):
     assert str(pages.parent) not in text, "a path of this machine"
     assert (pages / f"{name}.png").stat().st_size > 10_000
 results = json.loads((pages / "smoe-dropout.json").read_text())["results"]
-# From ln 512 down, with any number of experts.
+# The loss starts at ln 512 and decreases, with any number of experts.
 losses = [loss for by_k in results["top_k"].values() for seeds in by_k.values() for loss in seeds] + results["dense"]
 assert len(losses) == 2 * (2 * 8 + 1) and all(4 < loss < math.log(512) for loss in losses), losses
 summary = (pages / "README.md").read_text()
@@ -54,7 +55,7 @@ expect 0 "${reproduce[@]}" smoe-dropout
 "$python" -c 'import json, sys; a, b = (json.load(open(path))["results"] for path in sys.argv[1:]); sys.exit(a != b)' \
   "$pages/smoe-dropout.json" "$work/first.json" || fail "the same command gave other figures"
 
-# Other seeds leave the page as it is, and stand beside it in the table of all claims.
+# Other seeds do not change the page, and are listed next to the first one in the table of all claims.
 cp "$pages/smoe-dropout.md" "$work/first.md"
 expect 0 "${reproduce[@]}" smoe-dropout --first-seed 3
 says out "^smoe-dropout: $pages/smoe-dropout-seeds-3-4.json$"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Usage: resume_test.sh LYCEUM SOURCE_DIR. A run that was stopped, killed or asked to end, and went on, is bit for bit the
-# run that was never disturbed; on another mesh it goes on with the same loss; with more steps, on the same schedule.
+# Usage: resume_test.sh LYCEUM SOURCE_DIR. A run that ended early, was killed or stopped on request, and then continued, equals
+# an uninterrupted run bit for bit. On another mesh it continues with the same loss; with more steps, on the same schedule.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 
-# same_run A B STEP: final tensors, every step's record, and every routing record.
+# same_run A B STEP: fails unless tensors of STEP, all records of steps and all routing records of two runs are equal.
 same_run() {
   same_weights "$work/$1/checkpoints/$3" "$work/$2/checkpoints/$3"
   steps "$work/$1/metrics.jsonl" >"$work/a"
@@ -18,7 +18,7 @@ same_run() {
   diff "$work/$1.csv" "$work/$2.csv" >"$work/out" || fail "routing of $1 and $2 differs"
 }
 
-# Stopped after step 5 and continued to 12. routing.every = 4, so step 5's counts travel in the checkpoint.
+# Ends after step 5 and continues to 12. With routing.every = 4, the checkpoint must keep the counts of step 5.
 for precision in f32 bf16; do
   pair=("${tiny[@]}" --parallel.expert=2 --optim.schedule=constant --run.precision=$precision)
   expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/whole-$precision"
@@ -28,14 +28,14 @@ for precision in f32 bf16; do
   same_run whole-$precision parts-$precision step-00000012
   equal "steps in metrics" "$(steps "$work/parts-$precision/metrics.jsonl" | wc -l)" 12
 done
-# Saved in the background: the same weights while training goes on, and the folder of a run that did not.
+# Background saves give the same weights and the same files in the folder.
 background=("${tiny[@]}" --parallel.expert=2 --optim.schedule=constant --checkpoint.background=true)
 expect 0 ranks 2 "${background[@]}" "--run.dir=$work/background"
 says out "^checkpoint .* after step 5 in .* s, training stopped for "
 same_run whole-f32 background step-00000012
 for step in 05 10; do same_weights "$work"/{whole-f32,background}/checkpoints/step-000000$step; done
 equal "checkpoints" "$(ls "$work/background/checkpoints")" "$(ls "$work/whole-f32/checkpoints")"
-# A bias that counts move, and no gradient; its tensor has no moments.
+# A router bias, which is changed by counts instead of gradients; its tensor has no moments.
 pair=("${tiny[@]}" --parallel.expert=2 --optim.schedule=constant --moe.router=sigmoid --moe.gates=renormalized
   --balance.bias_rate=0.01)
 expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/whole-bias"
@@ -43,7 +43,7 @@ expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/parts-bias" --run.steps=5
 expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/parts-bias" --run.steps=12
 same_run whole-bias parts-bias step-00000012
 expect 0 "$lyceum" checkpoint show "$work/parts-bias/checkpoints/step-00000012"
-# More experts of a token from step to step, each with limited room, and noise: asked to stop, at any step.
+# A growing number of experts per token, limited capacity and a noisy router: continues from an early checkpoint.
 grown=("${tiny[@]}" --parallel.expert=2 --moe.router=noisy --moe.top_k=3 --moe.top_k_start=2 --moe.capacity_factor=0.9 --run.steps=60
   --checkpoint.every=20)
 expect 0 ranks 2 "${grown[@]}" "--run.dir=$work/whole-grown"
@@ -57,17 +57,17 @@ awk -F, 'NR > 1 && $10 > 0 { found = 1 } END { exit !found }' "$work/whole-grown
 expect 0 "$lyceum" routing report "$work/whole-grown" --html "$work/grown.html"
 says out " busiest +dropped$"
 grep -q "Dropped choices over training" "$work/grown.html" || fail "the page tells no dropped choices"
-# An evaluation drops none, and takes another number of experts.
+# An evaluation drops no choices, and accepts another number of experts per token.
 for k in 1 3; do
   expect 0 "$lyceum" eval --checkpoint "$work/whole-grown" --moe.top_k=$k --routing "$work/eval-$k.h5"
   expect 0 "$lyceum" routing dump "$work/eval-$k.h5" --csv -
   equal "choices of a token" "$(cut -d, -f3 "$work/out" | tail -n 1)" $((k - 1))
   awk -F, 'NR > 1 { sum += $10 } END { exit sum != 0 }' "$work/out" || fail "an evaluation dropped choices"
 done
-# The comparison itself can tell runs apart.
+# The comparison detects different weights.
 expect 1 "$lyceum" checkpoint diff "$work"/whole-{f32,bf16}/checkpoints/step-00000012
 
-# goes_on NAME CHECKPOINT RANKS OPTION …: on another mesh, with the losses of the run that never stopped.
+# goes_on NAME CHECKPOINT RANKS OPTION …: continues on another mesh; fails unless it has the losses of the uninterrupted run.
 goes_on() {
   local dir=$work/$1
   expect 0 ranks "$3" "${tiny[@]}" --optim.schedule=constant "--run.dir=$dir" "--checkpoint.resume=$2" "${@:4}"
@@ -80,18 +80,18 @@ goes_on() {
     "$(metric "$work/whole-f32/metrics.jsonl" 12 valid_loss)" 1e-4
 }
 
-# The same checkpoint, two ranks with experts in two parts, on other meshes.
+# Continues the same checkpoint, of two expert ranks, on other meshes.
 pair_step=$work/parts-f32/checkpoints/step-00000005
 for mesh in 1:1 2:1 4:4 4:2; do
   goes_on "mesh-$mesh" "$pair_step" "${mesh%:*}" "--parallel.expert=${mesh#*:}"
 done
 goes_on tensor "$pair_step" 2 --parallel.tensor=2
 goes_on stages "$pair_step" 2 --parallel.pipeline=2 --parallel.schedule=gpipe --batch.micro=2
-# What only trades memory for time is no other run: nothing warns of it.
+# Keys that only trade memory for time do not make another run, and cause no warning.
 goes_on chunks "$pair_step" 2 --parallel.tensor=2 --model.loss_chunk=50 --model.recompute=full
 ! grep -q "warning: model" "$work/out" || fail "loss_chunk and recompute are told as another run"
 
-# Blocks, heads, widths, words, tokens, experts and moments shared out: stopped and continued, then taken together again.
+# A mesh with all axes: a run ends early and continues; then one rank continues it, and the mesh continues another run.
 axes=(--parallel.pipeline=2 --parallel.tensor=2 --parallel.sequence=true --parallel.expert=2 --parallel.zero=3
   --parallel.schedule=zb-h1 --batch.micro=2)
 four=("${tiny[@]}" "${axes[@]}" --optim.schedule=constant)
@@ -104,7 +104,7 @@ expect 0 ranks 4 "${four[@]}" "--run.dir=$work/parts-axes" --run.steps=12
 same_run whole-axes parts-axes step-00000012
 expect 0 "$lyceum" checkpoint verify "$work/parts-axes/checkpoints/step-00000012"
 
-# A longer run with a falling learning rate: killed between two checkpoints, or asked to stop.
+# A longer run with a decaying learning rate is killed between two checkpoints, or stopped on request.
 long=("${tiny[@]}" --parallel.expert=2 --optim.schedule=cosine --run.steps=160 --checkpoint.every=30)
 expect 0 ranks 2 "${long[@]}" "--run.dir=$work/calm"
 beyond() { [[ -f $1/metrics.jsonl ]] && (($(wc -l <"$1/metrics.jsonl") > 35)); }
@@ -131,7 +131,7 @@ expect 0 ranks 2 "${long[@]}" "--run.dir=$work/asked"
 says out "resumed "
 same_run calm asked step-00000160
 
-# More steps alone leave the schedule as the checkpoint has it; another schedule is told with both rates.
+# More run.steps do not change the schedule of the checkpoint. Another schedule is reported with both learning rates.
 export LYCEUM_CACHE=$work/peaks
 short=("$lyceum" "${tiny[@]}" --optim.schedule=cosine --optim.min_lr=1e-4 --checkpoint.every=0 "--run.dir=$work/longer")
 lr() { metric "$work/longer/metrics.jsonl" "$1" lr; }

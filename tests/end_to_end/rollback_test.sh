@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Usage: rollback_test.sh LYCEUM SOURCE_DIR. A run whose data drive it out of its history goes back to a sound checkpoint by
-# itself and passes over them: it ends with the weights of a run that never had these data.
+# Usage: rollback_test.sh LYCEUM SOURCE_DIR. A run whose loss rises because of bad data returns to a sound checkpoint and skips
+# these data. It ends with the weights of a run that never had them.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 
-# write_tokens PREFIX FROM TO: samples of 32 tokens that follow a rule, noise in samples 240 to 272, none of [FROM, TO). All
-# begin alike, so that the last target before a gap is the one without.
+# write_tokens PREFIX FROM TO: writes samples of 32 tokens that follow a rule; samples 240 to 271 are noise, and samples [FROM,
+# TO) are omitted. All samples begin with the same token, so the target of the last token before a gap is not changed by it.
 write_tokens() {
   python3 - "$@" <<'END'
 import random, struct, sys
@@ -43,7 +43,7 @@ write_tokens "$work/spliced" 240 $((4 * step))
 expect 0 ranks 2 "${options[@]}" --run.dir="$work/spliced-run" --data.train="$work/spliced"
 same_weights "$work"/{noisy,spliced}-run/checkpoints/step-00000120
 
-# Weights alone (an import, a conversion) are a checkpoint to go back to as well: nothing of the optimizer stays.
+# A run may also return to a checkpoint with weights only (an import, a conversion). Then the optimizer state is reset.
 expect 0 ranks 2 "${options[@]}" --run.dir="$work/before" --data.train="$work/noisy" --run.steps=5
 for name in imported expected; do expect 0 "$lyceum" convert reset "$work/before" --out "$work/$name"; done
 late=("${options[@]}" --run.steps=90 --checkpoint.every=1000)
@@ -54,7 +54,7 @@ write_tokens "$work/late" 0 $((4 * step))
 expect 0 ranks 2 "${late[@]}" --run.dir="$work/expected" --data.train="$work/late"
 same_weights "$work"/{imported,expected}/checkpoints/step-00000090
 
-# A run that may not go back trains on the noise; one that has nothing to go back to says so and goes on.
+# Without run.rollback a run trains on the noise. Without a sound checkpoint it warns and continues.
 expect 0 ranks 2 "${options[@]}" --run.dir="$work/plain" --data.train="$work/noisy" --run.steps=80
 ! grep -q 'the run returned' "$work/out" || fail "it went back unasked"
 expect 4 ranks 2 "${options[@]}" --run.dir="$work/new" --data.train="$work/noisy" --run.steps=20 --optim.lr=1e25 \

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# lyceum tokenize reads what gzip, zstd, pzstd and Python's json read from the same bytes, whatever files are called and
-# linked to, or says why not.   usage: sources_test.sh LYCEUM ROOT
+# Usage: sources_test.sh LYCEUM ROOT. `lyceum tokenize` reads the same text as gzip, zstd, pzstd and Python's json, with any file
+# names and links, or reports why a file is not read.
 . "$(dirname "$0")/lib.sh" "$@"
 cd "$work"
 expect 0 "$lyceum" tokenize --input "$source/lib/io" --model tok.model --vocab 400 --output first
 
-# tokens PREFIX INPUT … [OPTIONS]: writes PREFIX.
+# tokens PREFIX INPUT … [OPTIONS]: tokenizes to PREFIX.
 tokens() { expect 0 "$lyceum" tokenize --tokenizer tok.model --output "$1" --input "${@:2}"; }
-# same A B: the tokens of two prefixes
+# same A B: succeeds if the tokens of two prefixes are equal
 same() { cmp "$1.bin" "$2.bin" && cmp "$1.idx" "$2.idx"; }
 documents() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1] + ".json"))["documents"])' "$1"; }
 
-# --- records, as Python's json reads them: those with a sound text are kept, in order
+# --- records, as Python's json reads them: those with a valid text are kept, in order
 python3 - <<'END_OF_PYTHON'
 import json
 
@@ -114,7 +114,7 @@ python3 -c 'import json; print(json.dumps([{"text": "a"}, {"text": "b"}]))' >arr
 expect 3 "$lyceum" tokenize --tokenizer tok.model --output none --input array.json one.json --json-key text
 says err "2 JSON, but not one record per line"
 
-# --- the name decides, not the link's target: the cache of a model hub
+# --- the name of a link determines the format, not that of its target, as in the cache of a model hub
 mkdir -p hub/blobs hub/snapshots/rev
 cp sound.jsonl hub/blobs/5b1c9d
 ln -s ../../blobs/5b1c9d hub/snapshots/rev/train.jsonl
@@ -138,7 +138,7 @@ same linked sound
 says out "1 linked in a circle \\($work/around/links/circle\\), 1 linked to nothing \\($work/around/links/dangling\\), \
 1 read under another name \\($work/around/links/loop\\)"
 
-# --- what is no file, or none that is read
+# --- other kinds of files, and files that are not read
 mkdir others others/folder.jsonl others/.cache
 cp sound.jsonl others/a.jsonl
 cp sound.jsonl others/.cache/b.jsonl
@@ -165,16 +165,16 @@ expect 3 timeout 20 "$lyceum" tokenize --tokenizer tok.model --output none --inp
 expect 2 timeout 20 "$lyceum" tokenize --tokenizer tok.model --output none --input -
 says err "standard input"
 
-# --- compression: what the programs write and read
+# --- compression: the formats that the programs write and read
 python3 -c '
 for i in range(40000): print("{\"text\": \"record", i * i, "\"}")' >many.jsonl
 tokens many many.jsonl
 head -n 20000 many.jsonl >1.jsonl
 tail -n +20001 many.jsonl >2.jsonl
-both() { # COMMAND …: on both halves
+both() { # COMMAND …: applies COMMAND to each half of the file
   "$@" <1.jsonl && "$@" <2.jsonl
 }
-compressed() { # NAME PROGRAM: the file gives the program's bytes, and lyceum the same tokens.
+compressed() { # NAME PROGRAM: PROGRAM decompresses the file to many.jsonl, and lyceum reads the same tokens.
   cmp <("$2" -dc "${@:3}" "$1") many.jsonl
   tokens packed "$1"
   same packed many
@@ -191,10 +191,10 @@ compressed pzstd.jsonl.zst zstd
 skippable() { printf '\x5f\x2a\x4d\x18\x05\x00\x00\x00notes'; }
 { skippable && zstd -qc 1.jsonl && skippable && skippable && zstd -qc 2.jsonl && skippable; } >skippable.jsonl.zst
 compressed skippable.jsonl.zst zstd
-zstd -qc --long=28 <many.jsonl >long.jsonl.zst  # of unknown length, so that the window stays as large
+zstd -qc --long=28 <many.jsonl >long.jsonl.zst  # from a pipe: with a known length zstd would reduce the window
 expect 1 zstd -dc long.jsonl.zst
 compressed long.jsonl.zst zstd --long=28
-frame() { printf '\x28\xb5\x2f\xfd'"$1"'\x31\x00\x00hello\n'; }  # HEADER: with one raw block
+frame() { printf '\x28\xb5\x2f\xfd'"$1"'\x31\x00\x00hello\n'; }  # HEADER: a frame with one raw block
 frame '\x00\xa8' >window.zst
 equal "text with a window of 2 GiB" "$(zstd -dc --long=31 window.zst)" hello
 echo hello >hello

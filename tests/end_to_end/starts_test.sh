@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Usage: starts_test.sh LYCEUM SOURCE_DIR. What a start says and refuses: a run that is continued as another one, data of which
-# no token is trained, schedules that do not reach their rate; config.ini, --print-config, and errors printed once.
+# Usage: starts_test.sh LYCEUM SOURCE_DIR. Tests the messages and refusals of a start: a run that is continued with another
+# configuration, data without trained tokens, schedules that do not reach their rate; config.ini and --print-config; and that
+# errors are printed once.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 run=$work/run
@@ -13,7 +14,7 @@ expect 0 "$lyceum" "${few[@]}"
 says out "^saves      every 10 min: a run that is killed loses at most about 10 min$"
 says out "^ +pp pipeline stages, dp data ranks"
 before=$(sha256sum "$run/metrics.jsonl" "$run/config.ini" "$run"/checkpoints/*/manifest.json)
-# other_run OPTION WAS: the finished run is not mistaken for one with this option.
+# other_run OPTION WAS: with this option, the finished run is refused as another run.
 other_run() {
   expect 2 "$lyceum" "${few[@]}" "--$1"
   says err "^lyceum train: $run/checkpoints/step-00000005 is the end of another run .*set another run.dir.*: ${1%%=*} = ${1#*=} \(was $2\)$"
@@ -28,11 +29,11 @@ other_run moe.top_k=3 2
 other_run model.layers=4 3
 other_run run.steps=4 5
 other_run optim.schedule_steps=9 5
-expect 2 ranks 2 "${few[@]}" --run.seed=2 --optim.lr=1 --model.hidden=64 # and all of it is told
+expect 2 ranks 2 "${few[@]}" --run.seed=2 --optim.lr=1 --model.hidden=64 # all differences are reported
 for key in "run.seed = 2 \(was 1\)" "model.hidden = 64 \(was 32\)" "optim.lr = 1 \(was 0.003\)"; do says err "^  $key$"; done
 one_error
 equal "files of a refused run" "$(sha256sum "$run/metrics.jsonl" "$run/config.ini" "$run"/checkpoints/*/manifest.json)" "$before"
-# The same run: as it is written, where it runs, what it prints and validates on.
+# These options do not make another run: spelling, mesh, output, validation.
 ln -s "$work/data" "$work/elsewhere"
 expect 0 ranks 2 "${few[@]}" --parallel.expert=2 --run.log_every=3 --eval.batches=1 --data.valid= --balance.device_groups=4 \
   "--data.train=$work/elsewhere/train" --moe.gates=raw --model.head_dim=16 --checkpoint.keep=7
@@ -40,7 +41,7 @@ says out "^nothing to train: 5 of 5 steps are done$"
 silent_about "(balance|data.train|moe)[a-z_.]* = .* from now on"
 expect 0 "$lyceum" "${few[@]}" "--data.valid=$work/elsewhere/valid" # the same samples
 silent_about "data.valid = "
-# With steps to do, other tuning is what the user wants, and is told; another seed or objective is not.
+# With steps left to do, changed tuning is accepted and reported; another seed or objective is refused.
 expect 0 "$lyceum" "${few[@]}" --run.steps=6 --optim.lr=0.002 --batch.global=4
 says out "^warning: optim.lr = 0.002 from now on \(was 0.003\)$"
 says out "^warning: batch.global = 4 from now on \(was 8\)$"
@@ -51,7 +52,7 @@ done
 says err "or data.changed = warn to continue with this data.train, such as the same files at another path"
 expect 0 "$lyceum" "${few[@]}" --run.steps=7 "--data.train=$work/data/valid" --data.changed=warn
 says out "^warning: data.train = $work/data/valid from now on \(was $work/data/train\)$"
-# A checkpoint that is named is a beginning, of another run too, but not of another model.
+# A named checkpoint may begin another run, but not one with another model.
 from=--checkpoint.resume=$run/checkpoints/step-00000007
 expect 0 "$lyceum" "${few[@]}" --run.steps=8 --run.seed=2 --balance.expert=0.5 "--run.dir=$work/branch" "$from"
 says out "^warning: balance.expert = 0.5 from now on \(was 0.01\)$"
@@ -60,7 +61,7 @@ says err "^lyceum train: $run/checkpoints/step-00000007 is of another model \(.*
 expect 2 "$lyceum" "${few[@]}" --run.steps=8 --moe.expert_hidden=16 "--run.dir=$work/branched" "$from"
 says err "is of another model \(model/layers/1/.* in this model \[16, 32\]\).*: moe.expert_hidden = 16 \(was 24\)$"
 
-# It has steps to do, and its run mixes with no other one.
+# It must have steps left to do, and the folder must not contain another run.
 expect 2 "$lyceum" "${few[@]}" --run.steps=7 "--run.dir=$work/nothing" "$from"
 says err "^lyceum train: checkpoint.resume = $run/checkpoints/step-00000007, .*: raise run.steps above 7$"
 [[ ! -e $work/nothing ]] || fail "a start without steps to do left files"
@@ -78,7 +79,7 @@ silent_about "balance.scope"
 expect 0 "$lyceum" "${batch[@]}" --run.steps=3 --batch.micro=2
 says out "^warning: balance.scope = batch: losses count the tokens of 2 sequences together from now on \(was 8\)"
 
-# --- checkpoints that are elsewhere, and not there: nothing is cut, nothing begins again
+# --- the folder of checkpoints is a link to a missing folder: no log is cut, and the run does not start again
 mkdir "$work/linked" "$work/scratch"
 ln -s "$work/scratch" "$work/linked/checkpoints"
 expect 0 "$lyceum" "${few[@]}" "--run.dir=$work/linked" --run.steps=2
@@ -94,7 +95,7 @@ expect 4 "$lyceum" "${few[@]}" "--run.dir=$work/linked" --run.steps=3
 says err "^lyceum train: $work/linked/checkpoints: cannot be listed: Not a directory"
 equal "logs" "$(sha256sum "$work"/linked/{metrics.jsonl,starts.jsonl,routing.h5})" "$logs"
 
-# --- weights that no run has trained: only the model is compared
+# --- converted weights, which no run has trained: only the model is compared
 expect 0 "$lyceum" convert reset "$run" --out "$work/reset" "--data.train=$work/data/valid"
 expect 0 "$lyceum" train --config "$work/reset/config.ini" "--data.train=$work/data/train" --run.seed=9 --optim.lr=0.5 \
   --run.steps=2 --checkpoint.every=0
@@ -102,7 +103,7 @@ silent_about "from now on"
 says out "^config     $work/reset/config.ini is not of lyceum train and stays as it is"
 grep -q "^train = $work/data/valid$" "$work/reset/config.ini" || fail "the file of convert was replaced"
 
-# --- config.ini: the run as it was started last, on any number of ranks
+# --- config.ini: has the configuration of the latest start, and can be used with any number of ranks
 own=$work/own/config.ini
 expect 0 ranks 2 "${few[@]}" "--run.dir=$work/own" --parallel.expert=2 --checkpoint.resume=none
 grep -q "^# lyceum train wrote this file" "$own" || fail "no config.ini"
@@ -117,7 +118,7 @@ grep -q "^steps = 6$" "$own" || fail "config.ini is not of the last start"
 grep -q "^micro = 0  # derived here: 2$" "$own" || fail "a derived value was taken for a given one"
 expect 0 ranks 2 eval --config "$own" --json
 expect 0 "$lyceum" plan --config "$own"
-# A run that was moved is not mistaken for the one in the old folder; a copy of the file elsewhere means its run.dir.
+# In a run that was moved, config.ini is refused, since it names the old folder. A copy of the file elsewhere is accepted.
 cp -r "$work/own" "$work/moved"
 cp "$own" "$work/copy.ini"
 for command in train eval; do
@@ -129,7 +130,7 @@ for arguments in "$work/moved/config.ini --run.dir=$work/moved" "$work/copy.ini"
   expect 0 ranks 2 train --config $arguments
   says out "^nothing to train: 6 of 6 steps are done$"
 done
-# Begun from a checkpoint that is named: until it has one of its own, config.ini names that one, too.
+# A run that begins with a named checkpoint: config.ini names it, too, until the run has its own checkpoint.
 cp -r "$work/own/checkpoints/step-00000006" "$work/six"
 expect 3 "$lyceum" "${few[@]}" --run.steps=9 "--run.dir=$work/named" "--checkpoint.resume=$work/six" --data.valid="$work/absent"
 [[ ! -e $work/named/config.ini ]] || fail "a refused start left config.ini"
@@ -141,7 +142,7 @@ sed -i '1i damaged' "$work/named/starts.jsonl"
 expect 0 "$lyceum" train --config "$work/named/config.ini" --run.steps=9
 says out "^resumed    $work/named/checkpoints/step-00000008"
 says out "^warning: $work/named/starts.jsonl: line 1 is not .*; training continues$"
-# Where it cannot be read, it stays. A file that nobody may read, root neither:
+# If config.ini cannot be read, it is not replaced. This needs a file that even root cannot read:
 unreadable=$(find /sys/bus -maxdepth 2 -name drivers_probe 2>/dev/null | head -n 1)
 if [[ -n $unreadable ]]; then
   ln -sf "$unreadable" "$work/named/config.ini"
@@ -149,7 +150,7 @@ if [[ -n $unreadable ]]; then
   says out "^warning: $work/named/config.ini cannot be opened: .*; training continues$"
 fi
 
-# --- a value that this build does not accept in a checkpoint that another one wrote
+# --- a checkpoint of another build has a value that this build does not accept
 cp -r "$work/six" "$work/wide"
 python3 - "$work/wide/manifest.json" <<'PYTHON'
 import hashlib, sys
@@ -163,13 +164,13 @@ expect 0 "$lyceum" eval "--checkpoint=$work/wide"
 expect 0 "$lyceum" "${few[@]}" --run.steps=7 "--run.dir=$work/ranges" "--checkpoint.resume=$work/wide"
 says out "^warning: optim.clip_norm = 1 from now on \(was 1[0e+]+\)"
 
-# --- a run that was killed before its first checkpoint begins again, and says what it removes
+# --- a run that was killed before its first checkpoint starts again, and reports what it removes
 for i in 1 2 3; do echo "{\"step\": $i, \"loss\": 1}"; done >"$work/three"
 mkdir "$work/again" && cp "$work/three" "$work/again/metrics.jsonl"
 expect 0 "$lyceum" "${few[@]}" "--run.dir=$work/again"
 says out "^metrics    3 lines removed: steps after 0 are repeated$"
 
-# --- data of which nothing is trained
+# --- data without trained tokens
 python3 - "$work/data" <<'PYTHON'
 import os, shutil, sys
 folder = sys.argv[1]

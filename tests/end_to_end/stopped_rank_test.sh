@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Usage: stopped_rank_test.sh LYCEUM SOURCE_DIR. One of four ranks is stopped: when the timeout passes, one line names it
-# and what it did not come to, the job ends with exit code 4, and no process is left.
+# Usage: stopped_rank_test.sh LYCEUM SOURCE_DIR. One of four ranks is stopped. After the timeout, one line names it and the
+# operation that it did not start, the job ends with exit code 4, and no process is left.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 
@@ -34,11 +34,11 @@ stop_rank() {
 stop_rank 2 --parallel.expert=4
 stop_rank 1 --parallel.expert=4 --batch.micro=1 --parallel.overlap=batches
 stop_rank 0 --parallel.tensor=2 --parallel.expert=2 --parallel.zero=3
-# mpirun asks the other ranks to end seconds after one has reported, or at once.
+# mpirun ends the other ranks at once or some seconds after one has reported the error.
 OMPI_MCA_odls_base_sigkill_timeout=4 stop_rank 3 --parallel.pipeline=2 --batch.micro=1
 OMPI_MCA_odls_base_sigkill_timeout=0 stop_rank 2 --parallel.expert=2
 
-# The same for errors that all ranks have.
+# The same for an error that all ranks find.
 for seconds in 0 4; do
   OMPI_MCA_odls_base_sigkill_timeout=$seconds expect 2 ranks 4 train "--config=$config" --no.such=key
   equal "lines after a mistake on four ranks" "$(grep -c '^lyceum ' "$work/err")" 1

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# lyceum tokenize: files, exit codes, and that a second run gives the same bytes.   usage: tokenize_test.sh LYCEUM ROOT
+# Usage: tokenize_test.sh LYCEUM ROOT. Tests the files and exit codes of `lyceum tokenize`, and that a second run gives the same
+# bytes.
 set -euo pipefail
 lyceum=$1 root=$2
 work=$(mktemp -d)
@@ -50,7 +51,7 @@ echo "not a model" >bad.model
 expect_exit 3 "bad.model" "$lyceum" tokenize --input tiny.txt --model bad.model --output o
 [ ! -e o.bin ] || fail "a failed run left o.bin"
 
-# --- JSON lines, compressed files, what is left out
+# --- JSON lines, compressed files, files and records that are skipped
 mkdir mixed
 for i in $(seq 400); do printf '{"text": "record %d\\nwith some words", "id": %d}\n' "$i" "$i"; done >mixed/a.jsonl
 gzip -c mixed/a.jsonl >mixed/b.jsonl.gz
@@ -70,7 +71,7 @@ expect_exit 3 "cut.jsonl.gz is truncated: it ends at byte 1000" "$lyceum" tokeni
 expect_exit 2 "--tokenizer" "$lyceum" tokenize --input tiny.txt --output o
 expect_exit 2 "use one or the other" "$lyceum" tokenize --input tiny.txt --output o --tokenizer tok.model --retrain
 
-# --- killed again and again, the same command comes to the same bytes
+# --- killed several times, the same command ends with the same bytes
 for _ in $(seq 40); do cat mixed/b.jsonl.gz; done >many.jsonl.gz
 many=("$lyceum" tokenize --input many.jsonl.gz mixed "$root/lib" --model tok.model --valid-fraction 0.2 --threads 2 --save-every 0)
 "${many[@]}" --output whole --valid whole-valid >/dev/null
@@ -87,7 +88,7 @@ echo "killed $killed times; then: $(head -n 2 summary | tail -n 1)"
 for file in .bin .idx -valid.bin -valid.idx; do cmp "whole$file" "cut$file"; done
 [ -z "$(find . -name 'cut*.partial' -o -name 'cut*.progress')" ] || fail "something is left over"
 
-# --- texts that must be encoded whole: this tokenizer puts a space before each
+# --- texts that must be encoded as a whole, since this tokenizer puts a space before each text
 python3 - <<'END'
 import json
 json.dump({"version": "1.0", "truncation": None, "padding": None, "post_processor": None, "decoder": None,

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Usage: two_hosts_test.sh LYCEUM SOURCE_DIR. Two hosts that share no memory, only TCP (network namespaces of this machine): the
-# same run as on one host, bit for bit; and an end within seconds when a host dies or its cable is cut.
-# A network of its own to lay the cable in, and where that needs it, a user of its own.
+# Usage: two_hosts_test.sh LYCEUM SOURCE_DIR. Trains on two hosts that share only a TCP network (namespaces of this machine).
+# The run equals one on a single host bit for bit, and ends within seconds if a host dies or its cable is cut.
+# The test starts again in a new network namespace, in which it connects the hosts; unless root, also in a user namespace.
 if [[ -z ${LYCEUM_TEST_NET:-} ]]; then
   user=()
   ((EUID == 0)) || user=(--user --map-root-user)
@@ -12,7 +12,7 @@ stop_hosts() { for host in h1 h2; do kill -KILL "$(cat "$work/$host.pid")" 2>/de
 trap 'stop_hosts; stop_job; rm -rf "$work"' EXIT
 
 printf '127.0.0.1 localhost\n10.77.0.1 h1\n10.77.0.2 h2\n' >"$work/hosts"
-# host NAME [unshare's words]: namespaces that live as long as the process in $work/NAME.pid.
+# host NAME [OPTIONS OF unshare]: makes namespaces that exist as long as the process in $work/NAME.pid.
 host() {
   local name=$1
   shift
@@ -28,7 +28,8 @@ host() {
   wait_for 10 test -e "$work/$name.ready" || fail "no namespaces for $name: is unshare allowed here?"
   pgrep -P "$parent" >"$work/$name.pid"
 }
-# h2 has processes of its own, so that all of it can be killed; h1 must see h2's to enter it, as ssh would.
+# h2 has a process namespace, so that all its processes can be killed together. h1 has none: it must see the process of h2 to
+# enter it, in the place of ssh.
 two_hosts() {
   rm -f "$work"/h?.ready
   host h1
@@ -51,7 +52,7 @@ chmod +x "$work/on"
 
 make_data
 tiny+=(--run.steps=20 --checkpoint.every=0 --parallel.expert=2)
-# on_hosts H1:SLOTS,… : lyceum, started on h1; ends when a host does not answer for about ten seconds.
+# on_hosts H1:SLOTS,… : runs lyceum from h1. mpirun ends if a host does not answer for about ten seconds.
 on_hosts() {
   local hosts=$1
   shift
@@ -72,7 +73,7 @@ for ranks in 2 4; do
   same_weights "$work"/{one,two}-$ranks/checkpoints/step-00000020
 done
 
-# Four expert ranks on two hosts: tokens go by way of the hosts, and so they do on one host that counts as two.
+# Four expert ranks on two hosts: tokens travel in two steps. One host does the same if it is declared as two.
 expect 0 on_hosts h1:2,h2:2 "${tiny[@]}" --parallel.expert=4 "--run.dir=$work/by-hosts"
 says out 'ep4 on 2 hosts'
 expect 0 on_hosts h1:4 "${tiny[@]}" --parallel.expert=4 --parallel.host_ranks=2 "--run.dir=$work/as-hosts"
@@ -80,7 +81,7 @@ diff <(steps "$work/by-hosts/metrics.jsonl") <(steps "$work/as-hosts/metrics.jso
   fail "two hosts have other losses than one that counts as two"
 same_weights "$work"/{by-hosts,as-hosts}/checkpoints/step-00000020
 
-# --- what all ranks have to say is said once
+# --- an error of all ranks is printed once
 expect 2 on_hosts h1:2,h2:2 "${tiny[@]}" --moe.top_k=99 "--run.dir=$work/refused"
 equal "lines of ours" "$(grep -c '^lyceum train: ' "$work/err")" 1
 says err "^lyceum train: rank 0 on h1: moe.top_k = 99 is more than moe.experts = 8$"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Usage: waiting_threads_test.sh LYCEUM SOURCE_DIR. The program starts anew once with what lets OpenMP's threads sleep,
-# unless the user has said how they wait or a debugger follows it. OpenMP itself tells what each start was told.
+# Usage: waiting_threads_test.sh LYCEUM SOURCE_DIR. The program restarts itself once with settings that let OpenMP threads sleep,
+# unless the user has set how they wait or a debugger traces it. OpenMP prints the settings of each start.
 . "$(dirname "$0")/lib.sh" "$@"
 unset OMP_WAIT_POLICY GOMP_SPINCOUNT
 export OMP_DISPLAY_ENV=verbose
 
-# starts COUNT POLICY SPIN COMMAND …: so many starts, the last with these settings.
+# starts COUNT POLICY SPIN COMMAND …: expects this number of starts, the last one with these settings.
 starts() {
   run "${@:4}"
   equal "starts of ${*:4}" "$(grep -c "OPENMP DISPLAY ENVIRONMENT BEGIN" "$work/err")" "$1"
@@ -16,13 +16,13 @@ starts() {
 what=("$lyceum" checkpoint ls "$work/no  such")
 starts 2 PASSIVE 1000 "${what[@]}"
 code_alone=$code
-says err "$work/no  such: no such directory"  # arguments arrive as they were
+says err "$work/no  such: no such directory"  # arguments are passed on unchanged
 starts 2 PASSIVE 1000 mpirun -n 1 "${what[@]}"
-OMP_NUM_THREADS=1000 starts 2 PASSIVE 0 "${what[@]}"  # threads that share cores do not spin at all
+OMP_NUM_THREADS=1000 starts 2 PASSIVE 0 "${what[@]}"  # threads that share cores never spin
 OMP_WAIT_POLICY=active starts 1 ACTIVE 30000000000 "${what[@]}"
 GOMP_SPINCOUNT=7 starts 1 PASSIVE 7 "${what[@]}"
 
-# Followed by another process, as under a debugger, it stays what was started.
+# Traced by another process, as by a debugger, the program does not restart.
 starts 1 PASSIVE 300000 python3 - "${what[@]}" <<'END'
 import ctypes, os, sys
 child = os.fork()

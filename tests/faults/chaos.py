@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""Disturbs training runs at random, over and over, and compares what comes out with runs that nothing disturbed.
+"""Interrupts training runs at random, many times, and compares their results with those of undisturbed runs.
 
     tests/faults/chaos.py LYCEUM SHIM [--minutes N | --cycles N] [--seed S] [--gpu-stand-in PROGRAM]
 
-A cycle starts a run, on from where it stands, and ends it in a random way: SIGKILL of a rank, of all ranks or of mpirun;
-SIGUSR1, SIGTERM or SIGINT to mpirun, SIGUSR1 or SIGTERM to a rank; a fault in a system call (tests/faults/shim.cpp), after
-which the run is asked to stop where it went on. Two runs take turns:
+Each cycle starts a run, which resumes from its newest checkpoint, and ends it in a random way: SIGKILL of a rank, of all
+ranks or of mpirun; SIGUSR1, SIGTERM or SIGINT to mpirun; SIGUSR1 or SIGTERM to a rank; or a fault in a system call
+(tests/faults/shim.cpp), followed by a request to stop if the run continues. Cycles alternate between two runs:
 
-    equal     every cycle on the same ranks. In the end it goes on undisturbed; weights and losses must then be those of a run
-              that was never disturbed, bit for bit
-    changing  every cycle on another mesh of 1, 2 or 4 ranks. Another mesh sums in another order, and as rounding grows from
-              step to step a token soon chooses another expert. So the first ten steps after each start are compared with
-              one undisturbed rank that goes on from the same checkpoint: losses must agree to 1e-4
+    equal     uses the same mesh in every cycle. At the end it continues undisturbed. Its weights and losses must then be
+              equal, bit for bit, to those of a run that was never disturbed.
+    changing  uses another mesh of 1, 2 or 4 ranks in every cycle. Another mesh sums in another order; the differences in
+              rounding grow, and soon a token chooses another expert. So only the first ten steps after each start are
+              compared, with an undisturbed run on one rank from the same checkpoint. Losses must agree to 1e-4.
 
---gpu-stand-in: a program of the sanitized build, which computes on a GPU that the CPU stands in for (run.device = cuda).
+--gpu-stand-in: a program of the sanitized build, in which the CPU emulates a GPU (run.device = cuda).
 
-Prints the seed, counts of cycles, disturbances and resumes, and failures. Exit code 1 when there were any; then the folder
-stays. The same seed draws the same disturbances; at which step they come is up to the machine.
+Prints the seed, the numbers of cycles, disturbances and resumes, and all failures. The exit code is 1 if there were
+failures; the folder of the runs is then kept. The same seed draws the same disturbances, but not at the same steps.
 """
 import argparse
 import collections
@@ -45,7 +45,7 @@ MESHES = [
 ]
 SIGNALS = {"USR1 to mpirun": signal.SIGUSR1, "TERM to mpirun": signal.SIGTERM, "INT to mpirun": signal.SIGINT}
 WAYS = ["a rank killed", "all ranks killed", "mpirun killed", *SIGNALS, "USR1 to a rank", "TERM to a rank", *["fault"] * 4]
-# Kinds of calls, about how many of them rank 0 makes until it is asked to stop, and what befalls one.
+# Kinds of calls, with the approximate number of calls of rank 0 in a cycle; and the faults of one call.
 CALLS = {"open": 120, "write": 600, "fsync": 50, "rename": 40, "unlink": 40, "mkdir": 4, "truncate": 3, "close": 120}
 FAULTS = ["kill", "ENOSPC", "EIO", "EINTR"]
 WRITE_FAULTS = [*FAULTS, "torn", "short", "ENOSPC+", "EIO+"]
@@ -64,7 +64,7 @@ def steps_done(run_dir):
 
 
 class Run:
-    """One run that is disturbed."""
+    """A run that is interrupted in every cycle."""
 
     def __init__(self, chaos, name):
         self.chaos, self.lab, self.source = chaos, chaos.lab, chaos.source
@@ -93,34 +93,34 @@ class Run:
                 time.sleep(0.02)
         self.disturb(job, way)
         if early and way in ("USR1 to mpirun", "fault"):
-            # Open MPI loses a signal that it passes on while it starts the ranks: another one, some steps later.
+            # Open MPI loses signals that it should forward while it starts the ranks: send another one later.
             until = time.monotonic() + 10
             while job.process.poll() is None and time.monotonic() < until:
                 time.sleep(0.1)
             self.disturb(job, way)
         outcome = job.finish(60)
-        told = f"{fault or way} on {self.mesh[0]} ranks ({' '.join(self.mesh[1])}): {outcome.told()}"
+        cause = f"{fault or way} on {self.mesh[0]} ranks ({' '.join(self.mesh[1])}): {outcome.summary()}"
         self.chaos.count(way if not fault else f"fault {fault.split(':')[1]} {fault.split(':')[3]}")
-        self.judge(outcome, way, early, told)
+        self.judge(outcome, way, early, cause)
         resumed = re.search(r"^resumed .*step-0*(\d+) ", outcome.out, re.MULTILINE)
         if resumed:
             self.chaos.resumes += 1
-        if before and (resumed or not begun):  # else it ended before it made a step
-            self.compare_losses(before, int(resumed[1]) if resumed else 0, told)
+        if before and (resumed or not begun):  # otherwise it ended before it resumed
+            self.compare_losses(before, int(resumed[1]) if resumed else 0, cause)
 
     def draw_fault(self):
         kind = self.source.choice(list(CALLS))
         fault = self.source.choice(WRITE_FAULTS if kind == "write" else FAULTS)
-        if kind in ("rename", "unlink", "mkdir") and fault == "EINTR":  # which these never say
+        if kind in ("rename", "unlink", "mkdir") and fault == "EINTR":  # these calls never fail with EINTR
             fault = "EIO"
-        rank = self.source.choice([0, self.source.randrange(self.mesh[0])])  # rank 0 writes most
+        rank = self.source.choice([0, self.source.randrange(self.mesh[0])])  # more often rank 0, which writes most files
         return f"{rank}:{kind}:{self.source.randint(1, CALLS[kind])}:{fault}"
 
     def disturb(self, job, way):
         ranks = job.ranks()
         try:
             if way == "fault":
-                job.process.send_signal(signal.SIGUSR1)  # where it went on
+                job.process.send_signal(signal.SIGUSR1)  # ends the run if it survived the fault
             elif way in SIGNALS:
                 job.process.send_signal(SIGNALS[way])
             elif way == "mpirun killed" or not ranks:
@@ -132,35 +132,36 @@ class Run:
                 number = {"a rank killed": signal.SIGKILL, "USR1 to a rank": signal.SIGUSR1}.get(way, signal.SIGTERM)
                 os.kill(self.source.choice(sorted(ranks.items()))[1], number)
         except ProcessLookupError:
-            pass  # it is over already
+            pass  # the process has ended already
 
     @staticmethod
-    def judge(outcome, way, early, told):
+    def judge(outcome, way, early, cause):
         if outcome.code is None:
-            raise Failure(f"it hangs after {told}")
+            raise Failure(f"it hangs after {cause}")
         if outcome.code == 0:
-            raise Failure(f"a run of a million steps is over after {told}")
+            raise Failure(f"a run of a million steps is over after {cause}")
         if way == "fault" and outcome.code == IO_FAILED:
             said = [line for line in outcome.lines() if not line.endswith(" exits at once")]
             if len(said) != 1 or not said[0].startswith("lyceum train: "):
-                raise Failure(f"{len(said)} lines on standard error after {told}")
+                raise Failure(f"{len(said)} lines on standard error after {cause}")
         elif outcome.code == STOPPED:
-            if way != "fault" and "stopped on request" not in outcome.out:  # it may hit the last line
-                raise Failure(f"no line says where it stopped after {told}")
+            if way != "fault" and "stopped on request" not in outcome.out:  # a fault may hit the write of this line
+                raise Failure(f"no line says where it stopped after {cause}")
         elif way in ("USR1 to mpirun", "USR1 to a rank", "TERM to a rank") and not early:
-            raise Failure(f"no code {STOPPED} after {told}")
+            raise Failure(f"no code {STOPPED} after {cause}")
 
     # --- losses on another mesh
 
     def keep_checkpoints(self):
-        """Links to the checkpoints that the cycle may go on from: files are never changed in place."""
+        """Returns a folder of hard links to the checkpoints from which the cycle may resume. Links suffice, since files of
+        checkpoints are never changed in place."""
         kept = self.chaos.folder / "before"
         shutil.rmtree(kept, ignore_errors=True)
         if (self.dir / "checkpoints").exists():
             shutil.copytree(self.dir / "checkpoints", kept, copy_function=os.link)
         return kept
 
-    def compare_losses(self, before, step, told):
+    def compare_losses(self, before, step, cause):
         losses = {record["step"]: record["loss"] for record in steps_in_whole_lines(self.dir)}
         new = [s for s in range(step + 1, step + 11) if s in losses]
         if not new:
@@ -172,11 +173,11 @@ class Run:
             shutil.copytree(before / checkpoint_name(step), alone / "checkpoints" / checkpoint_name(step))
         outcome = self.lab.train(alone, 1, [*self.chaos.device, f"--run.steps={new[-1]}", "--checkpoint.every=0"])
         if outcome.code != 0:
-            raise Failure(f"one rank does not go on from step {step}: {outcome.told()}")
+            raise Failure(f"one rank does not go on from step {step}: {outcome.summary()}")
         expected = {record["step"]: record["loss"] for record in steps_in(alone)}
         for s in new:
             if not abs(losses[s] - expected[s]) <= TOLERANCE * abs(expected[s]):
-                raise Failure(f"loss of step {s} is {losses[s]}, on one rank {expected[s]}, resumed at {step}, {told}")
+                raise Failure(f"loss of step {s} is {losses[s]}, on one rank {expected[s]}, resumed at {step}, {cause}")
         self.chaos.compared += len(new)
 
     # --- the end
@@ -185,7 +186,7 @@ class Run:
         steps = steps_done(self.dir) + 20
         outcome = self.lab.train(self.dir, self.mesh[0], self.options(f"--run.steps={steps}"), timeout=600 + 10 * steps)
         if outcome.code != 0:
-            raise Failure(f"{self.dir.name} does not go on undisturbed: {outcome.told()}")
+            raise Failure(f"{self.dir.name} does not go on undisturbed: {outcome.summary()}")
         left = {name for name in names_in(self.dir)
                 if not re.fullmatch(r"(checkpoints(/LATEST|/step-\d{8}(/[^/]*)?)?|config.ini|metrics.jsonl|routing.h5|starts.jsonl)", name)}
         if left:
@@ -205,7 +206,7 @@ class Run:
 
 
 def steps_in_whole_lines(run_dir):
-    """As steps_in, without a last line that a kill tore."""
+    """Returns the same as steps_in, without an incomplete last line that a killed run leaves."""
     try:
         text = (run_dir / "metrics.jsonl").read_text()
     except FileNotFoundError:

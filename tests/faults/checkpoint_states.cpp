@@ -1,8 +1,11 @@
-// Which checkpoint would a run go on from? Usage: checkpoint_states <FOLDERS
+// Finds the checkpoint from which a run would resume. Usage: checkpoint_states <FOLDERS
 //
-// Reads paths of folders of checkpoints, one a line, and treats each as a start of a run does: mends it, chooses by
-// `checkpoint.resume = auto`, makes LATEST name that one and removes what checkpoint.keep = 1 does not keep. Answers
-// with a line each: the name of the checkpoint, "none", or "error: " and why.
+// Reads paths of folders of checkpoints from standard input, one per line. In each it does what a start of a run does:
+//   1. repairs the folder,
+//   2. chooses a checkpoint as `checkpoint.resume = auto` does,
+//   3. points LATEST at it,
+//   4. removes old checkpoints as checkpoint.keep = 1 does.
+// Answers each line with one line: the name of the checkpoint, "none", or "error: " and the reason.
 #include <exception>
 #include <filesystem>
 #include <iostream>

@@ -1,4 +1,4 @@
-"""What the fault tests share: a small training run, runs of the program under the shim, and comparisons of what they leave."""
+"""Code shared by the fault tests: a small training run, starts of the program under the shim, and comparisons of results."""
 import dataclasses
 import hashlib
 import json
@@ -53,31 +53,31 @@ def checkpoint_name(step):
 
 @dataclasses.dataclass
 class Outcome:
-    """How a run of the program ended; code is None where it hung and was ended."""
+    """The end and the output of one run of the program. `code` is None if it hung and was killed."""
     code: int | None
     out: str
     err: str
 
     def lines(self):
-        """Standard error without empty lines and what mpirun says of a signal that it passes on."""
+        """Returns the lines of standard error, except for empty ones and mpirun's notes on forwarded signals."""
         return [line for line in self.err.splitlines() if line.strip() and not line.startswith("mpirun: Forwarding")]
 
     def warnings(self):
         return [line for line in self.out.splitlines() if line.startswith("warning: ")]
 
-    def told(self):
+    def summary(self):
         return f"exit code {self.code}; {' | '.join((self.warnings() + self.lines())[-4:])}"
 
 
 def mpi_environment():
-    """What scripts/mpi-env.sh exports, and a thread a rank."""
+    """Returns the environment with the variables that scripts/mpi-env.sh exports, and with one thread per rank."""
     text = (SOURCE / "scripts/mpi-env.sh").read_text()
     environment = dict(re.findall(r"^export (\w+)=(\S+)$", text, re.MULTILINE))
     return {**os.environ, **environment, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "LC_ALL": "C.UTF-8"}
 
 
 def processes_with(name, value):
-    """Process ids by rank of the ranks that have NAME=VALUE in their environment."""
+    """Returns the process ids, by rank, of all ranks that have NAME=VALUE in their environment."""
     wanted = f"{name}={value}".encode()
     found = {}
     for folder in Path("/proc").iterdir():
@@ -103,7 +103,7 @@ def kill_all(processes):
 
 
 class Job:
-    """A run of `lyceum train` on some ranks, going on in the background."""
+    """A process of mpirun that runs `lyceum train` in the background. `faults`: those of FAULT_AT, see shim.cpp."""
 
     def __init__(self, lab, run_dir, ranks, options, faults=(), log=None):
         self.mark = f"{os.getpid()}.{time.monotonic_ns()}"
@@ -129,7 +129,7 @@ class Job:
             self.process.wait()
         until = time.monotonic() + 10
         while self.process.returncode != 0 and time.monotonic() < until and self.ranks():
-            time.sleep(0.05)  # ranks of an mpirun that was killed notice it
+            time.sleep(0.05)  # ranks end by themselves some time after their mpirun was killed
         left = self.ranks() if self.process.returncode != 0 else {}
         kill_all(left.values())
         for stream in (self.out, self.err):
@@ -139,7 +139,7 @@ class Job:
 
 
 class Lab:
-    """Token files and a configuration in a folder of its own, and the program to run there."""
+    """A folder with token files and a configuration, and the program that runs in it."""
 
     def __init__(self, lyceum, shim, folder):
         self.lyceum, self.shim = Path(lyceum).resolve(), Path(shim).resolve()
@@ -163,12 +163,12 @@ class Lab:
     def must_train(self, run_dir, ranks, options, **more):
         outcome = self.train(run_dir, ranks, options, **more)
         if outcome.code != 0:
-            raise SystemExit(f"an undisturbed run of {self.lyceum} fails: {outcome.told()}")
+            raise SystemExit(f"an undisturbed run of {self.lyceum} fails: {outcome.summary()}")
         return outcome
 
     def same_weights(self, a, b):
-        """Whether the tensors of two checkpoints are equal bit for bit."""
-        if digests(a, "rank-*.h5") == digests(b, "rank-*.h5"):  # no two saves differ in anything else
+        """Returns True if all tensors of two checkpoints are equal bit for bit."""
+        if digests(a, "rank-*.h5") == digests(b, "rank-*.h5"):  # on one mesh, equal tensors give equal shards
             return True
         result = subprocess.run([self.lyceum, "checkpoint", "diff", a, b], env=self.environment, capture_output=True)
         return result.returncode == 0
@@ -179,19 +179,19 @@ def digests(folder, pattern="*"):
 
 
 def names_in(folder):
-    """Paths of all files and folders below a folder, relative to it."""
+    """Returns the paths of all files and folders below a folder, relative to it."""
     return {str(path.relative_to(folder)) for path in Path(folder).rglob("*")}
 
 
 def steps_in(run_dir):
-    """Records of metrics.jsonl, in its order."""
+    """Returns the records of metrics.jsonl in the order of the file."""
     return [json.loads(line) for line in (Path(run_dir) / "metrics.jsonl").read_text().splitlines()]
 
 
 @dataclasses.dataclass
 class Recorded:
-    """A call as the shim records it, and its place among the calls of all ranks."""
-    place: int
+    """A call that the shim has recorded. `index`: its position among the calls of all ranks."""
+    index: int
     rank: int
     kind: str
     call: str
@@ -209,12 +209,12 @@ def read_log(path):
             record = json.loads(line)
             data = file.read(record.pop("bytes"))
             known = {name: record.pop(name) for name in ("rank", "kind", "call", "n", "path", "errno")}
-            calls.append(Recorded(place=len(calls), data=data, more=record, **known))
+            calls.append(Recorded(index=len(calls), data=data, more=record, **known))
     return calls
 
 
 def fresh(folder, template=None):
-    """An empty place for a run, or a copy of one."""
+    """Removes `folder`, and copies `template` to it if given. Returns its path."""
     shutil.rmtree(folder, ignore_errors=True)
     if template:
         shutil.copytree(template, folder)

@@ -1,26 +1,27 @@
 #!/usr/bin/env python3
-"""Takes the power away after every file system call of a training run that saves, and looks for a whole checkpoint.
+"""Simulates a power failure after every file system call of training runs, and checks that a valid checkpoint remains.
 
     tests/faults/power_loss.py LYCEUM SHIM CHECKPOINT_STATES [--states N] [--starts N] [--seed S] [--keep FOLDER]
 
-Two runs of two ranks are recorded (tests/faults/shim.cpp): one that saves three times and keeps one checkpoint, and one
-that goes back behind a damaged checkpoint and puts another in its place. What a disk may hold after a crash is what was
-made durable before it, and any part of the rest: bytes and size of a file are durable after an fsync of that file, a
-directory's entries after one of that directory, a rename when both its directories are. [Pillai et al. 2014, ALICE]
-For every prefix of the record these states are built:
+The file system calls of two runs with two ranks are recorded (tests/faults/shim.cpp). The first run saves three times and
+keeps one checkpoint. The second one finds a damaged checkpoint, resumes from the one before it, and replaces it. After a
+crash a disk holds all operations that were durable before, and any subset of the others. Bytes and size of a file are
+durable after an fsync of the file, entries of a directory after an fsync of the directory, a rename after an fsync of both
+directories [Pillai et al. 2014, ALICE]. For every prefix of the record, these states of the disk are built:
 
-    lost      nothing that was not durable
-    applied   everything
-    metadata  names and sizes, and zeros for bytes that were not durable
-    one       everything but one operation, for each that was not durable
-    random    each of those by the toss of a coin, three times; the last write, if it is there, by half
+    lost      durable operations only
+    applied   all operations
+    metadata  all names and sizes, but zeros instead of bytes that were not durable
+    one       all operations but one, for each one that was not durable
+    random    a random half of the operations that were not durable, three times; of the last write only half the bytes
 
-The program CHECKPOINT_STATES does in each what a start does. It must choose a checkpoint that has, file by file, the
-bytes that were published under its name, one at least as new as the last that LATEST was about to name; none only before
-the first. It must leave nothing but checkpoints behind. --starts: so many states, drawn by the seed, are whole run
-folders in which the real program then trains to the end and has the weights of the undisturbed run.
+In each state, the program CHECKPOINT_STATES does what a start of a run does. It must choose a checkpoint whose files have
+the bytes that were published under its name, and which is at least as new as the last one that LATEST was about to name.
+It may find none only before the first was published. Nothing but checkpoints may remain in the folder. --starts N: in N
+states, drawn by the seed, the whole run folder is built; there the real program trains to the end, and must have the
+weights of the undisturbed run.
 
-Without --states all states are tried. Exit code 0 when all passed, 1 when not.
+Without --states all states are tried. The exit code is 0 if all passed, or else 1.
 """
 import argparse
 import collections
@@ -48,21 +49,21 @@ NAME = re.compile(r"step-\d{8}")
 class Inode:
     number: int
     is_directory: bool
-    entries: dict = dataclasses.field(default_factory=dict)  # name: Inode, as running processes see them
-    base: bytes = b""  # of a file that was there before the record began
+    entries: dict = dataclasses.field(default_factory=dict)  # of a directory, as processes see it: name -> Inode
+    base: bytes = b""  # contents of a file before the record began
 
 
 @dataclasses.dataclass(eq=False)
 class Operation:
-    """A change of one file's bytes or size, or of directories' entries."""
+    """A change of the bytes or the size of one file, or of entries of directories."""
     inode: Inode | None = None
     offset: int = 0
     data: bytes | None = None
     size: int | None = None
     entries: list = dataclasses.field(default_factory=list)  # (directory, name, inode or None)
     number: int = 0
-    synced: set = dataclasses.field(default_factory=set)  # inodes, of those that it changes
-    durable: float = math.inf  # number of events after which nothing takes it away
+    synced: set = dataclasses.field(default_factory=set)  # those of inodes() that were synced afterwards
+    durable: float = math.inf  # number of events after which it is durable
 
     def inodes(self):
         return {directory.number for directory, _, _ in self.entries} or {self.inode.number}
@@ -72,16 +73,16 @@ class Operation:
 
 
 class Record:
-    """A log as operations and syncs on inodes, and what was promised when."""
+    """The operations and syncs of a log, and the checkpoints that were published and promised at each time."""
 
     def __init__(self, calls, template, blobs):
-        self.blobs = blobs  # folder of the bytes of files in states, by digest
+        self.blobs = blobs  # folder with the contents of files in states, named by digest
         self.inodes = []
         self.root = self.make(True)
-        self.operations = []  # (events before it, Operation)
+        self.operations = []  # (number of events before it, Operation)
         self.events = 0
-        self.published = {}  # (name, files' digests): events
-        self.promises = []  # (events, step): LATEST is about to name it
+        self.published = {}  # (name, digests of its files) -> number of events before
+        self.promises = []  # (number of events before, step): LATEST is about to name this step
         self.digests = {}
         if template:
             self.adopt(self.root, template)
@@ -103,7 +104,7 @@ class Record:
                 inode.base = path.read_bytes()
 
     def find(self, path):
-        """The directory of a path, the last name in it, and what is there."""
+        """Returns the directory of a path, the last name in the path, and the inode with this name or None."""
         parts = path.split("/") if path else []
         directory, inode = None, self.root
         for name in parts:
@@ -161,7 +162,7 @@ class Record:
         self.change(Operation(entries=entries))
 
     def publish(self, name, directory):
-        """A directory gets the name of a checkpoint: what its files hold now is what they must hold ever after."""
+        """Records that a directory gets the name of a checkpoint. From now on its files must keep their contents."""
         contents = self.contents_at(self.events)
         files = {file: digest_of(self.content(inode, contents)) for file, inode in directory.entries.items()}
         self.published[name, frozenset(files.items())] = self.events
@@ -169,7 +170,8 @@ class Record:
     # --- states
 
     def contents_at(self, events, chosen=None):
-        """Operations on files by inode, of those before so many events; `chosen(operation)`: (is it there, how)."""
+        """Returns the operations on each file before an event, by inode: a list of (operation, fate). `chosen(operation)`
+        returns the fate of an operation: "whole", "half", "zeros" or "lost"."""
         by_inode = collections.defaultdict(list)
         for event, operation in self.operations:
             if event >= events:
@@ -195,7 +197,7 @@ class Record:
         return bytes(data)
 
     def tree(self, events, chosen):
-        """Paths of a state: None for a directory, the bytes of a file."""
+        """Returns the paths of a state, each with the digest of the file, or None for a directory."""
         entries = {number: dict(names) for number, names in self.initial.items()}
         for event, operation in self.operations:
             if event >= events:
@@ -219,7 +221,7 @@ class Record:
         return paths
 
     def cached(self, inode, contents):
-        """A file's digest; its bytes are kept under that."""
+        """Returns the digest of a file in a state. Stores its bytes in self.blobs under the digest."""
         key = hash((inode.number, tuple((operation.number, how) for operation, how in contents[inode.number])))
         if key not in self.digests:
             data = self.content(inode, contents)
@@ -228,7 +230,7 @@ class Record:
         return self.digests[key]
 
     def forget(self):
-        """Contents are kept for states that share them, not for ever."""
+        """Removes the stored contents of files once there are many. They are stored since states share them."""
         if len(self.digests) > 3000:
             self.digests.clear()
             fresh(self.blobs).mkdir()
@@ -239,7 +241,7 @@ def digest_of(data):
 
 
 def variants(record, seed):
-    """Every state: (events before the crash, its name, the choice that makes it)."""
+    """Yields all states, as (number of events before the crash, kind of the state, its function `chosen`)."""
     for events in range(record.events + 1):
         done = [operation for event, operation in record.operations if event < events]
         open_ones = [operation for operation in done if operation.durable > events]
@@ -266,7 +268,7 @@ def variants(record, seed):
 
 
 class Checker:
-    """The program that starts in one folder of checkpoints after another."""
+    """The process of CHECKPOINT_STATES, which starts in one folder of checkpoints after another."""
 
     def __init__(self, program, lab, folder):
         self.process = subprocess.Popen([program], env=lab.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -275,7 +277,8 @@ class Checker:
         self.blobs.mkdir()
 
     def start_in(self, tree):
-        """What it chose, and the names that it left; files are hard links, since it only ever moves and removes them."""
+        """Builds a state and returns the answer of the program. Files are hard links, since it only moves and removes
+        them."""
         fresh(self.folder).mkdir()
         for path, digest in tree.items():
             if digest is None:
@@ -295,7 +298,7 @@ class Checker:
 
 
 def problem_of(record, events, tree, checker):
-    """What is wrong with the start in a state, or None."""
+    """Returns what is wrong with a start in a state, or None."""
     answer = checker.start_in(tree)
     promised = max((step for event, step in record.promises if event <= events), default=None)
     left = {path.name for path in (checker.folder / ROOT).glob("*")}
@@ -325,12 +328,12 @@ def write_tree(folder, tree, blobs):
 
 
 def start_problem(lab, folder, tree, blobs, reference, more):
-    """What is wrong with a real run from a state, or None."""
-    # A lock whose text is gone is watched for 20 seconds before it is taken over: tests of the lock show that.
+    """Returns what is wrong with a run of the real program from a state, or None."""
+    # Without the lock: a lock with lost contents would be observed for 20 seconds, which tests of the lock cover.
     write_tree(folder, {path: digest for path, digest in tree.items() if path != "LOCK"}, blobs)
     outcome = lab.train(folder, RANKS, more)
     if outcome.code != 0:
-        return f"the real run: {outcome.told()}"
+        return f"the real run: {outcome.summary()}"
     last = Path(ROOT) / checkpoint_name(6)
     if not lab.same_weights(folder / last, reference / last):
         return "the real run ends with other weights"
@@ -339,7 +342,7 @@ def start_problem(lab, folder, tree, blobs, reference, more):
 
 
 def in_turn(kinds, count, source):
-    """Places of so many of these, each kind in turn."""
+    """Returns the indices of `count` elements of `kinds`, random ones of each kind by turns."""
     places = {kind: [place for place, other in enumerate(kinds) if other == kind] for kind in sorted(set(kinds))}
     for queue in places.values():
         source.shuffle(queue)

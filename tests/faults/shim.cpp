@@ -1,24 +1,27 @@
-// Faults and a record of file system calls, for a program that is started with LD_PRELOAD set to this library:
+// clang-format off
+// Injects faults into file system calls and records them, in a program that is started with LD_PRELOAD set to this
+// library:
 //
 //   mpirun -n 2 -x LD_PRELOAD=fault_shim.so -x FAULT_ROOT=RUN_DIR -x FAULT_AT=0:fsync:3:EIO lyceum train …
 //
-// FAULT_ROOT  absolute path of a folder without links in it: calls on it and on what lies below count, others pass
-// through. FAULT_AT    RANK:KIND:N:FAULT, several separated by commas: what happens in the N-th call (from 1) of a kind
-// that the
-//             process of this rank (OMPI_COMM_WORLD_RANK, 0 without it) makes.
-// FAULT_LOG   file to which every call is appended: a line of JSON each, and behind that of a write its bytes. All
-// ranks
-//             append to one file, a call as soon as it is done. "n" is the N of FAULT_AT, so a run without faults tells
-//             what there is to break.
+// FAULT_ROOT  absolute path of a folder, without links. Calls on the folder and on anything below it count; all others
+//             are passed on unchanged.
+// FAULT_AT    RANK:KIND:N:FAULT, several separated by commas: the fault of the N-th call (from 1) of a kind in the
+//             process of this rank (OMPI_COMM_WORLD_RANK, 0 if unset).
+// FAULT_LOG   file to which every call is appended as a line of JSON. The line of a write is followed by the written
+//             bytes. All ranks append to one file, each call as soon as it is done. "n" is the N of FAULT_AT: a run
+//             without faults shows which calls there are.
 //
-// Kinds: open, write, copy (sendfile, copy_file_range), fsync, rename, link, unlink (rmdir too), mkdir, truncate,
-// close. Faults: kill         SIGKILL before the call does anything
-//         torn         write: half of the bytes, then SIGKILL
-//         short        write: half of the bytes, told so
+// Kinds:  open, write, copy (sendfile, copy_file_range), fsync, rename, link, unlink (also rmdir), mkdir, truncate,
+//         close.
+// Faults: kill         SIGKILL before the call does anything
+//         torn         write: writes half of the bytes, then SIGKILL
+//         short        write: writes half of the bytes, and returns their number
 //         ENOSPC EIO   the call fails and changes nothing; close and fsync do their work before they fail
-//         ENOSPC+ EIO+ so do all later calls of the kind
-//         EINTR        the call fails this once
+//         ENOSPC+ EIO+ the same for this and all later calls of the kind
+//         EINTR        the call fails once
 //         USR1 TERM    the process gets this signal, and the call is done a moment later
+// clang-format on
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -78,13 +81,13 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-/// What the environment asks of this process, and the calls so far.
+/// The faults that the environment defines for this process, and the numbers of calls so far.
 struct State {
   std::string root = variable("FAULT_ROOT"), rank = rank_of_process();
   std::vector<Fault> faults;
   int log = -1;
-  std::recursive_mutex mutex;  // held for the length of a call below the root, so that the record has their order
-  std::map<std::string, long, std::less<>> calls;
+  std::recursive_mutex mutex;  // held during each call below the root, so that the record has the order of the calls
+  std::map<std::string, long, std::less<>> calls;  // number of calls by kind
 
   State() {
     if (const std::string all = variable("FAULT_AT"); !all.empty()) {
@@ -107,7 +110,7 @@ State& state() {
   return *instance;
 }
 
-/// The library's own function of this name.
+/// Returns the function of the C library with this name, which one in this file replaces.
 template <class Function>
 Function* next(Function*, const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
@@ -129,7 +132,8 @@ std::string path_of(int directory, const char* name) {
   return (directory == AT_FDCWD ? link_target("/proc/self/cwd") : path_of(directory)) + '/' + name;
 }
 
-/// One call of a kind on a path, from before it is made until it is recorded.
+/// One call. The constructor counts it and determines its fault; done() records it. Calls outside of FAULT_ROOT do
+/// neither.
 class Call {
  public:
   Call(const char* kind, const char* function, const std::string& path) : kind_(kind), function_(function) {
@@ -147,18 +151,20 @@ class Call {
     }
   }
 
+  /// True if the path is below FAULT_ROOT.
   bool counts() const { return lock_.has_value(); }
-  /// Whether the call fails, with errno set. What is done all the same must have been done before it is asked.
+  /// True if the call must fail; sets errno. If the work of the call is done although it fails, do it before.
   bool fails() const {
     if (fault_ == "ENOSPC") errno = ENOSPC;
     if (fault_ == "EIO") errno = EIO;
     if (fault_ == "EINTR") errno = EINTR;
     return fault_ == "ENOSPC" || fault_ == "EIO" || fault_ == "EINTR";
   }
+  /// True if a write writes only half of its bytes, see taken().
   bool halves() const { return fault_ == "short" || fault_ == "torn"; }
   std::size_t taken(std::size_t bytes) const { return halves() && bytes > 1 ? bytes / 2 : bytes; }
 
-  /// Appends the call to the record and passes `result` on. `more`: further members; `data`: of a write.
+  /// Appends the call to the record and returns `result`. `more`: further members of the JSON; `data`: written bytes.
   template <class Result>
   Result done(Result result, bool failed, const std::string& more = {}, std::string_view data = {}) {
     const int reason = errno;
@@ -182,7 +188,7 @@ class Call {
     if (fault_ == "kill") raise(SIGKILL);
     if (fault_ == "USR1" || fault_ == "TERM") {
       ::kill(getpid(), fault_ == "USR1" ? SIGUSR1 : SIGTERM);
-      usleep(100'000);  // a thread of the program waits for it
+      usleep(100'000);  // gives the program's thread that handles signals time to see it
     }
   }
 
@@ -194,13 +200,13 @@ class Call {
   std::optional<std::unique_lock<std::recursive_mutex>> lock_;
 };
 
-/// What lies below the root under a path, as it is written to the record.
+/// Returns a path relative to FAULT_ROOT, as it is recorded; a path elsewhere is returned unchanged.
 std::string below_root(const std::string& path) {
   const std::string& root = state().root;
   return path.starts_with(root + '/') ? path.substr(root.size() + 1) : path;
 }
 
-/// A call that changes names: refused, or done by `act`, which returns 0 or -1.
+/// Makes a call that changes nothing if it fails. `act` does it, and returns 0 or -1.
 template <class Act>
 int change_names(Call& call, const std::string& more, const Act& act) {
   if (call.fails()) return call.done(-1, true, more);
@@ -226,7 +232,7 @@ mode_t mode_in(int flags, va_list arguments) {
   return (flags & (O_CREAT | O_TMPFILE)) != 0 ? static_cast<mode_t>(va_arg(arguments, int)) : 0;
 }
 
-/// The bytes that a call wrote, where they were not in the program's memory.
+/// Returns bytes that a call wrote to a file, for calls whose data are not in the program's memory.
 std::string read_back(int descriptor, off_t offset, std::size_t bytes) {
   const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
   const auto file = static_cast<int>(syscall(SYS_openat, AT_FDCWD, link.c_str(), O_RDONLY | O_CLOEXEC));
@@ -240,7 +246,7 @@ std::string read_back(int descriptor, off_t offset, std::size_t bytes) {
 
 std::string at(off_t offset) { return ", \"offset\": " + std::to_string(offset); }
 
-/// `offset` negative: at the file's own position.
+/// Makes a write. `offset`: negative to write at the position of the descriptor.
 ssize_t written(const char* function, int descriptor, const void* bytes, std::size_t size, off_t offset) {
   Call call("write", function, path_of(descriptor));
   if (call.fails()) return call.done<ssize_t>(-1, true, at(offset));
@@ -254,7 +260,7 @@ ssize_t written(const char* function, int descriptor, const void* bytes, std::si
                    {static_cast<const char*>(bytes), static_cast<std::size_t>(std::max<ssize_t>(result, 0))});
 }
 
-/// `act(bytes)` copies so many to where `descriptor` stands.
+/// Makes a copy. `act(n)` copies n bytes to the position of `descriptor`.
 template <class Act>
 ssize_t copied(const char* function, int descriptor, std::size_t size, const Act& act) {
   Call call("copy", function, path_of(descriptor));
@@ -284,7 +290,7 @@ int unlinked(const char* function, int directory, const char* name, int flags) {
   return change_names(call, {}, [&] { return static_cast<int>(syscall(SYS_unlinkat, directory, name, flags)); });
 }
 
-/// The call is done in any case, and then told to have failed.
+/// Makes a call that does its work even if it then fails.
 template <class Act>
 int done_and_told(Call& call, const Act& act) {
   const int result = act();
@@ -340,8 +346,7 @@ int creat64(const char* name, mode_t mode) {
   return opened("creat", AT_FDCWD, name, O_WRONLY | O_CREAT | O_TRUNC, mode);
 }
 
-// The C library writes its streams by calls that nobody can put itself before: reading is all that may be done with
-// one.
+// The C library writes to its streams with internal calls that cannot be replaced. So streams may only read.
 static FILE* opened_stream(const char* name, const char* mode, FILE* (*function)(const char*, const char*)) {
   Call call("open", "fopen", path_of(AT_FDCWD, name));
   if (call.counts() && std::strpbrk(mode, "wa+")) refuse(std::string("a stream that writes to ") + name);

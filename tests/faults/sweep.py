@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Breaks file system calls of training runs one at a time, and looks at what becomes of the runs.
+"""Injects a fault into one file system call of a training run at a time, and checks how the run ends and resumes.
 
     tests/faults/sweep.py LYCEUM SHIM [--points N] [--seed S] [--scenario NAME ...] [--kind KIND ...]
                          [--jobs N] [--keep FOLDER]
 
-Each scenario runs once undisturbed, with every call recorded. A point is one call of that record, by rank, kind and
-number, and one fault of those that fit it (tests/faults/shim.cpp). After the faulted run the same command runs without
-the shim. The run's folder must then be that of an undisturbed run: the same weights bit for bit, every step in
-metrics.jsonl, LATEST right, nothing left behind. The faulted run itself must end in time, and as docs/checkpoints.md says:
-goes on with a warning where a checkpoint or a log could not be written, with code 4 and one line when its last
-checkpoint could not. EINTR and short writes must leave no trace at all.
+Each scenario runs once undisturbed, while every call is recorded. A point is one call of that record, given by rank, kind
+and number, with one fault that applies to it (tests/faults/shim.cpp). After the run with the fault, the same command runs
+without the shim. The folder must then equal that of an undisturbed run: equal weights bit for bit, every step in
+metrics.jsonl, the right LATEST, and no other files. The run with the fault must end in time, as docs/checkpoints.md
+states: it continues with a warning if a checkpoint or a log could not be written, and ends with code 4 and one line if
+its last checkpoint could not. EINTR and short writes must have no effect at all.
 
-Without --points all points are tried. Exit code 0 when all passed, 1 when not.
+Without --points all points are tried. The exit code is 0 if all passed, or else 1.
 """
 import argparse
 import collections
@@ -27,7 +27,8 @@ from pathlib import Path
 from harness import IO_FAILED, STOPPED, Lab, Recorded, checkpoint_name, digests, fresh, names_in, read_log, steps_in
 
 RANKS = 2
-# Every tensor has its own writes, and one is like another. States after a power failure are as many as the square of writes.
+# Few tensors: each tensor has its own writes, which are all alike, and power_loss.py tries a number of states that grows
+# with the square of the number of writes.
 SMALL = ["--model.layers=1", "--model.first_dense_layers=0", "--moe.experts=2", "--moe.shared_experts=0", "--moe.top_k=1"]
 FAULTS = {
     "open": ["kill", "ENOSPC", "EIO", "EINTR"],
@@ -41,25 +42,25 @@ FAULTS = {
     "truncate": ["kill", "ENOSPC", "EIO", "EINTR"],
     "close": ["kill", "EIO", "EINTR"],
 }
-READ_FAULTS = ["EIO", "EINTR"]  # of an open that writes nothing
+READ_FAULTS = ["EIO", "EINTR"]  # for an open that only reads
 HARMLESS = {"short", "EINTR"}
 KILLS = {"kill", "torn"}
 
 
 @dataclasses.dataclass
 class Scenario:
-    """A start of a run that is broken, and where it comes from."""
+    """A command whose calls get faults, and the folder in which it starts."""
     name: str
-    prepare: object  # makes the folder that the run starts from, or None
+    prepare: object  # function that makes the folder in which the run starts; None: there is no folder
     options: list
-    window: object  # (calls) -> those to break
-    steps: int  # of the run, once nothing disturbs it
-    saves: set  # steps that an undisturbed run of the same command leaves
-    faults: tuple = ()  # of every run under the shim: signals
-    code: int = 0  # of an undisturbed run
-    warnings: int = 0  # of it
-    template: Path | None = None
-    reference: Path | None = None  # run folder
+    window: object  # function (calls) -> the calls that get faults
+    steps: int  # steps of the undisturbed run
+    saves: set  # steps whose checkpoints an undisturbed run leaves
+    faults: tuple = ()  # FAULT_AT of every run under the shim: signals
+    code: int = 0  # exit code of an undisturbed run
+    warnings: int = 0  # number of warnings of an undisturbed run
+    template: Path | None = None  # the folder that prepare() made
+    reference: Path | None = None  # folder of the undisturbed run
     points: list = dataclasses.field(default_factory=list)
 
 
@@ -79,7 +80,7 @@ def options(*more):
 
 
 def first(calls, what):
-    return next(call.place for call in calls if what(call))
+    return next(call.index for call in calls if what(call))
 
 
 def saved_to(step):
@@ -94,7 +95,7 @@ def trained(lab, run_dir, steps):
 
 
 def with_a_damaged_newest(lab, run_dir):
-    """The run goes back to step 2, comes to step 4 again and puts its checkpoint in the place of the damaged one."""
+    """Makes a run whose newest checkpoint, of step 4, is damaged. A start resumes from step 2 and replaces it."""
     trained(lab, run_dir, 4)
     shard = run_dir / "checkpoints" / checkpoint_name(4) / "rank-00001.h5"
     data = bytearray(shard.read_bytes())
@@ -103,7 +104,7 @@ def with_a_damaged_newest(lab, run_dir):
 
 
 def with_leftovers(lab, run_dir):
-    """What kills at several places leave behind, all at once."""
+    """Makes a run with the files that kills at several times leave behind."""
     trained(lab, run_dir, 4)
     root = run_dir / "checkpoints"
     shutil.copytree(root / checkpoint_name(2), root / f"{checkpoint_name(6)}.partial")
@@ -121,20 +122,20 @@ def with_leftovers(lab, run_dir):
 
 def scenarios():
     def whole_saves(calls):
-        begin = first(calls, saved_to(2)) - 2  # with the folder of checkpoints
-        return [call for call in calls if call.place >= begin]
+        begin = first(calls, saved_to(2)) - 2  # includes the calls that make the folder of checkpoints
+        return [call for call in calls if call.index >= begin]
 
     def rotations(calls):
         begin = first(calls, lambda call: call.kind == "rename" and call.more["exchange"])
-        return [call for call in calls if call.place >= begin]
+        return [call for call in calls if call.index >= begin]
 
     def start(calls):
         end = first(calls, lambda call: call.kind == "write" and call.path == "metrics.jsonl")
-        return [call for call in calls if call.place <= end]
+        return [call for call in calls if call.index <= end]
 
     def stop(calls):
         begin = first(calls, lambda call: call.kind == "mkdir" and call.path == "checkpoints")
-        return [call for call in calls if call.place >= begin - 2]
+        return [call for call in calls if call.index >= begin - 2]
 
     return [
         Scenario("save", None, options("--run.steps=4", "--checkpoint.every=2"), whole_saves, 4, {2, 4}),
@@ -150,26 +151,26 @@ def scenarios():
 # --- points
 
 def prepare(lab, scenario, folder):
-    """Records the undisturbed run of a scenario and finds the points in it."""
+    """Records the undisturbed run of a scenario, and sets its points, template and reference."""
     if scenario.prepare:
         scenario.template = folder / f"{scenario.name}.template"
         scenario.prepare(lab, scenario.template)
     run_dir, log = folder / scenario.name, folder / f"{scenario.name}.log"
-    if scenario.faults:  # a signal as the third step is written to metrics.jsonl
+    if scenario.faults:  # sends the signal when the third step is written to metrics.jsonl
         lab.must_train(fresh(run_dir, scenario.template), RANKS, scenario.options, log=log)
         steps = [call for call in read_log(log) if call.kind == "write" and call.path == "metrics.jsonl"]
         scenario.faults = tuple(f"0:write:{steps[2].n}:{signal}" for signal in scenario.faults)
         log.unlink()
     outcome = lab.train(fresh(run_dir, scenario.template), RANKS, scenario.options, faults=scenario.faults, log=log)
     if outcome.code != scenario.code:
-        raise SystemExit(f"{scenario.name} undisturbed: {outcome.told()}")
+        raise SystemExit(f"{scenario.name} undisturbed: {outcome.summary()}")
     scenario.warnings = len(outcome.warnings())
     if scenario.code:
         lab.must_train(run_dir, RANKS, scenario.options)
     scenario.reference = run_dir
     for call in scenario.window(read_log(log)):
         fitting = FAULTS[call.kind] if call.more.get("writes", True) else READ_FAULTS
-        if call.call == "openat":  # of a folder, by the standard library, which does not try again
+        if call.call == "openat":  # the standard library opens a folder, and does not retry after EINTR
             fitting = ["EIO"]
         scenario.points += [Point(scenario, call, fault) for fault in fitting
                             if not (fault in ("short", "torn") and len(call.data) < 2)]
@@ -177,7 +178,7 @@ def prepare(lab, scenario, folder):
 
 
 def choose(all_points, count, seed):
-    """`count` points, each kind and fault of each scenario in turn, so that rare ones are not drowned by writes."""
+    """Returns `count` points: random ones of each scenario, kind and fault by turns, since most points are writes."""
     if count is None or count >= len(all_points):
         return all_points
     source = random.Random(seed)
@@ -197,7 +198,7 @@ def choose(all_points, count, seed):
 # --- what must hold
 
 def faulted_problem(point, outcome, run_dir):
-    """What is wrong with how the faulted run ended, or None."""
+    """Returns what is wrong with the end of the run with the fault, or None."""
     scenario = point.scenario
     if outcome.code is None:
         return "it hangs"
@@ -219,14 +220,14 @@ def faulted_problem(point, outcome, run_dir):
         said = said[1:]
     if len(said) != 1 or not said[0].startswith("lyceum train: "):
         return f"{len(said)} lines on standard error, not one"
-    # Only what happens before the first step, and the checkpoint that the run ends with, may end it.
+    # A fault may end the run only before the first step or while it saves its last checkpoint.
     if " was not saved: " in said[0] or (run_dir / "metrics.jsonl").stat().st_size == 0:
         return None
     return None if scenario.name == "start" else "it does not go on"
 
 
 def state_problem(lab, scenario, run_dir, outcomes):
-    """What distinguishes a run's folder from that of an undisturbed run, or None."""
+    """Returns how a run's folder differs from that of an undisturbed run, or None."""
     if outcomes[-1].code != 0:
         return "the next start fails"
     root, last = run_dir / "checkpoints", checkpoint_name(scenario.steps)
@@ -247,7 +248,7 @@ def state_problem(lab, scenario, run_dir, outcomes):
 
 
 def try_point(lab, point, folder, log_kept):
-    """None, or what went wrong."""
+    """Tries a point. Returns what went wrong, or None."""
     scenario = point.scenario
     run_dir = fresh(folder, scenario.template)
     fault = f"{point.call.rank}:{point.call.kind}:{point.call.n}:{point.fault}"
@@ -262,7 +263,7 @@ def try_point(lab, point, folder, log_kept):
         for number, outcome in enumerate(outcomes):
             (kept / f"output.{number}").write_text(outcome.out + outcome.err)
     shutil.rmtree(run_dir)
-    return f"{problem} ({' / '.join(outcome.told() for outcome in outcomes)})" if problem else None
+    return f"{problem} ({' / '.join(outcome.summary() for outcome in outcomes)})" if problem else None
 
 
 def sweep(lab, arguments, folder):

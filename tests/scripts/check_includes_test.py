@@ -1,4 +1,4 @@
-"""scripts/check_includes.py on small trees, each with one thing wrong or none."""
+"""Tests scripts/check_includes.py on small trees with one mistake or none."""
 import subprocess
 import sys
 import tempfile

@@ -1,4 +1,4 @@
-"""Of scripts/check_left_out.py: what ran, what was left out, and what may be where no GPU is."""
+"""Tests scripts/check_left_out.py: with tests that ran, that were left out, and that may be left out without a GPU."""
 import json
 import subprocess
 import sys
@@ -15,7 +15,7 @@ DISABLED = '<testcase name="{}" status="disabled"><system-out>Disabled</system-o
 
 class CheckLeftOut(unittest.TestCase):
     def check(self, cases, *options, gpu=("kernel",)):
-        """Exit code and error output; tests named in `gpu` have that label, beside another."""
+        """Returns exit code and error output. The tests in `gpu` have the label gpu, and another one."""
         with tempfile.TemporaryDirectory() as folder:
             report, tests = Path(folder, "report.xml"), Path(folder, "tests.json")
             report.write_text(f"<testsuite>{''.join(cases)}</testsuite>")
@@ -31,12 +31,12 @@ class CheckLeftOut(unittest.TestCase):
 
     def test_the_end_of_what_failed(self):
         code, said = self.check([RAN.format("other"), FAILED.format("kernel", "".join(f"line {i}\n" for i in range(50)))])
-        self.assertEqual(code, 0)  # ctest's own exit code tells
+        self.assertEqual(code, 0)  # the exit code of ctest reports failures
         lines = said.splitlines()
         self.assertEqual(lines[:2] + lines[-1:], ["test.sh: kernel failed:", "  line 10", "  line 49"])
 
     def check_reports(self, *options, **reports):
-        """As check(), with GoogleTest reports: PROGRAM_ENTRY={case: result, or a reason why it was skipped}."""
+        """Returns the result of check() with GoogleTest reports: PROGRAM_ENTRY={case: its result, or why it was skipped}."""
         with tempfile.TemporaryDirectory() as folder:
             for name, cases in reports.items():
                 listed = [{"name": case, "result": said if said in ("COMPLETED", "SUPPRESSED") else "SKIPPED",
@@ -52,7 +52,7 @@ class CheckLeftOut(unittest.TestCase):
         code, said = self.check_reports(mpi_at_1=alone)
         self.assertEqual(code, 1)
         self.assertIn("test.sh: Suite.B of mpi ran nowhere: needs two ranks\n", said)
-        self.assertEqual(self.check_reports(mpi_at_1=alone, other_at_2=together)[0], 1)  # another program's
+        self.assertEqual(self.check_reports(mpi_at_1=alone, other_at_2=together)[0], 1)  # the case ran in another program
         self.assertEqual(self.check_reports(unit={"A": "SUPPRESSED"})[0], 1)  # disabled
 
     def test_cases_that_need_a_gpu(self):

@@ -1,4 +1,4 @@
-"""scripts/check_machine_code.py: code as the disassembler prints it, with and without what slows it."""
+"""Tests scripts/check_machine_code.py with output of the disassembler, for kernels with and without problems."""
 import sys
 import unittest
 from pathlib import Path
@@ -8,7 +8,7 @@ import check_machine_code  # noqa: E402
 
 
 def problems(name, lines, stack=0):
-    """Of a kernel of these instructions."""
+    """Returns the problems of a kernel with these instructions."""
     code = "\n".join(f"        /*{16 * i:04x}*/                   {line} ;   /* 0x0000000000000000 */" for i, line in enumerate(lines))
     usage = f" Function {name}:\n  REG:168 STACK:{stack} SHARED:0"
     (kernel,) = check_machine_code.kernels_of(f"\t\tFunction : {name}\n{code}\n", usage)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/check_rooms.py on made-up trees: each broken rule must be found at its line, and a good tree must pass."""
+"""Tests scripts/check_rooms.py on small trees: each violation must be found at its line, and a correct tree must pass."""
 
 import contextlib
 import io
@@ -29,7 +29,7 @@ GOOD = {
 
 
 def check(files):
-    """Exit code and printed lines for a tree of these files."""
+    """Returns exit code and printed lines for a tree with these files."""
     with tempfile.TemporaryDirectory() as folder:
         for name, text in files.items():
             path = Path(folder, name)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What scripts/analysis/expert_sweep.py evaluates, around a stand-in for `lyceum`: which variants, each once, and that it
-goes on where it was stopped."""
+"""Tests scripts/analysis/expert_sweep.py with a fake `lyceum`: which variants it evaluates, that each is evaluated once, and
+that it resumes where it was stopped."""
 
 import contextlib
 import importlib.util
@@ -20,8 +20,8 @@ if importlib.util.find_spec("matplotlib") is None:
 sys.path.insert(0, str(REPOSITORY / "scripts/analysis"))
 import expert_sweep  # noqa: E402
 
-# A run's folder holds its configuration. An evaluation appends its arguments to calls.log and has a loss that its
-# arguments tell; where the file "full" exists it fails.
+# A run's folder contains its configuration. An evaluation appends its arguments to calls.log; its loss is the number of
+# evaluations so far. It fails if the file "full" exists.
 LYCEUM = """#!/bin/bash
 case $1 in
   checkpoint) printf 'checkpoint     %s\\nrun            uuid-%s\\nstep           %s\\n' "$3" "${3##*/}" "$(cat step)" ;;
@@ -56,7 +56,7 @@ class ExpertSweep(unittest.TestCase):
         (self.root / name / "config").write_text("".join(f"{key}     = {value}\n" for key, value in keys.items()))
 
     def sweep(self, *arguments, expected=0):
-        """What it says on stderr; on stdout: self.out."""
+        """Runs the script. Returns its standard error; standard output is in self.out."""
         said, self.out = io.StringIO(), io.StringIO()
         command = ["expert_sweep.py", *arguments, "--lyceum", "./lyceum", "--out", "sweep.png"]
         with mock.patch.object(sys, "argv", command), contextlib.redirect_stderr(said), \
@@ -75,13 +75,13 @@ class ExpertSweep(unittest.TestCase):
         return [line.removeprefix("--batches=0").strip() for line in lines]
 
     def test_evaluates_every_variant_once(self):
-        self.sweep("moe", "--ratios=0,1/8,1/4,7/8")  # 14 and top-3 are more than 16
+        self.sweep("moe", "--ratios=0,1/8,1/4,7/8")  # 7/8 is omitted: 14 skipped and 3 chosen experts are more than 16
         self.assertEqual(self.calls(), ["", "--skip-top=2", "--skip-top=4", "--moe.top_k=1", "--moe.top_k=2",
                                         "--moe.shared_experts=0 --moe.top_k=4"])
         self.assertEqual((self.root / "sweep.png").read_bytes()[:4], b"\x89PNG")
 
     def test_groups_leave_fewer_experts(self):
-        self.run_folder("grouped", moe__group_limit=2, balance__device_groups=8, moe__top_k=4)  # 4 of them
+        self.run_folder("grouped", moe__group_limit=2, balance__device_groups=8, moe__top_k=4)  # a token chooses from 4 experts
         self.sweep("grouped", "--ratios=0,1/16")
         self.assertEqual(self.calls(), ["", "--moe.top_k=1", "--moe.top_k=2", "--moe.top_k=3"])
 
@@ -121,7 +121,7 @@ class ExpertSweep(unittest.TestCase):
         (self.root / "full").unlink()
         self.sweep("moe", "--ratios=0,1/8")
         self.assertEqual(self.calls(), ["--skip-top=2"])
-        (self.root / "step").write_text("200\n")  # of the same run: other weights
+        (self.root / "step").write_text("200\n")  # the same run with other weights
         self.sweep("moe", "--ratios=0,1/16")
         self.assertEqual(self.calls(), first)
         (self.root / "valid.bin").write_bytes(b"more tokens")

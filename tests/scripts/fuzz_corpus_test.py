@@ -1,4 +1,4 @@
-"""tests/faults/fuzz/corpus.py: every fuzz target has inputs, and unpacked archives pack into the same bytes."""
+"""Tests tests/faults/fuzz/corpus.py: every fuzz target has inputs, and unpacked archives are packed to the same bytes."""
 import subprocess
 import sys
 import tempfile

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The flow of scripts/quickstart.sh around a stand-in for `lyceum`: phases in order, interruption, resuming, errors."""
+"""Tests scripts/quickstart.sh with a fake `lyceum`: order of phases, interruption, resuming, errors."""
 
 import os
 import pty
@@ -14,8 +14,8 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-# Writes its arguments to calls.log. Training lasts until the file "finish" exists; asked by USR1 to stop, it ends
-# with 75 as the real one does after a checkpoint.
+# Writes its arguments to calls.log. Training lasts until the file "finish" exists, whose content is the exit code. On USR1 it
+# ends with 75, as the real program does after a checkpoint.
 LYCEUM = """#!/bin/bash
 (( ${OMPI_COMM_WORLD_RANK:-0} )) || echo "$*" >> calls.log
 [[ $1 == train ]] || exit 0
@@ -65,7 +65,7 @@ class Quickstart(unittest.TestCase):
         first = self.run_through("include", "--", "--run.steps=7")
         self.assertEqual(first.returncode, 0, first.stderr)
         self.assertEqual([call.split()[0] for call in self.calls()], ["tokenize", "train", "routing", "generate"])
-        self.assertIn("--input /usr/include ", self.calls()[0])  # relative to where it was started
+        self.assertIn("--input /usr/include ", self.calls()[0])  # relative to the folder in which it was started
         self.assertTrue(self.calls()[1].endswith("--run.steps=7"))
         headings = re.findall(r"^(\d)/6  ", first.stdout, flags=re.MULTILINE)
         self.assertEqual(headings, list("123456"))
@@ -121,7 +121,7 @@ class Quickstart(unittest.TestCase):
                          ["tokenize", "train", "train", "routing", "generate"])
 
     def interrupt_training(self):
-        """Starts it on a terminal, types Ctrl-C when both ranks train; exit code and what the terminal showed."""
+        """Starts the script on a terminal, and types Ctrl-C when both ranks train. Returns the exit code and the output."""
         pid, terminal = pty.fork()
         if pid == 0:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -135,7 +135,7 @@ class Quickstart(unittest.TestCase):
         try:
             while chunk := os.read(terminal, 4096):
                 output += chunk
-        except OSError:  # Linux says so when the other end has closed
+        except OSError:  # how Linux reports that the other end is closed
             pass
         os.close(terminal)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), output.decode(errors="replace")

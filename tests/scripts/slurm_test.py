@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The batch scripts of scripts/slurm around stand-ins for Slurm and the program: which folder and which arguments they find."""
+"""Tests the batch scripts of scripts/slurm with a fake Slurm and a fake program: which folder and which arguments they find."""
 
 import shutil
 import subprocess
@@ -10,7 +10,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPTS = ("train.sbatch", "train-srun.sbatch", "evaluate.sbatch", "routing.sbatch")
 
-# As Slurm 22.05 prints a job: Command is the path and the arguments, each behind a blank and as it is.
+# A job as Slurm 22.05 prints it. Command is the path and the arguments, separated by blanks and not quoted.
 JOB = """JobId=7 JobName={name}
    Priority=1 Nice=0 Account=(null) QOS=(null)
    JobState=RUNNING Reason=None Dependency=(null)
@@ -41,7 +41,7 @@ class Slurm(unittest.TestCase):
         file.chmod(0o755)
 
     def run_job(self, script, arguments, name="lyceum", comment="", original=None):
-        """What Slurm does: it runs a copy under another name."""
+        """Runs a script as Slurm does: a copy under another name."""
         copy = self.root / "slurm_script"
         original = original or self.home / script
         shutil.copy(self.home / script, copy)
@@ -49,7 +49,7 @@ class Slurm(unittest.TestCase):
             JOB.format(name=name, command=" ".join([str(original), *arguments]), comment=comment))
         environment = {"PATH": f"{self.bin}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1",
                        "LYCEUM": str(self.bin / "lyceum")}
-        with open(self.root / "log", "w+") as log:  # no pipe: the watcher of mpirun outlives the script by a second
+        with open(self.root / "log", "w+") as log:  # a pipe would stay open: the watcher of mpirun outlives the script by a second
             code = subprocess.run(["bash", str(copy), *arguments], cwd=self.root, env=environment, stdout=log, stderr=log,
                                   check=False, timeout=60).returncode
             log.seek(0)

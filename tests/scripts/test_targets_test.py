@@ -1,4 +1,4 @@
-"""scripts/test_targets.py: a filter finds the programs that hold its cases, and no others."""
+"""Tests scripts/test_targets.py: a filter finds the programs that contain matching cases, and no others."""
 import json
 import subprocess
 import sys

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Usage: crash_test.sh LYCEUM SOURCE_DIR. What a four-node job does when ranks and nodes die under it, when two jobs want one
-# run directory, and when it is cancelled.
+# Usage: crash_test.sh LYCEUM SOURCE_DIR. Tests a four-node job whose ranks and nodes die, two jobs with the same run
+# directory, and cancelled jobs.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 start_lab
@@ -12,7 +12,7 @@ last=checkpoints/step-00000300
 submit "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/calm"
 complete 240 "$id"
 
-# --- a rank is killed: the others end within ten seconds, a line says which, and the job goes on
+# --- a rank is killed: the others end within ten seconds, a line names the rank, and the job is requeued and continues
 submit "${job[@]}" --comment=mine "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/rank"
 reach "$id" rank 60
 for process in $(ranks_of rank); do
@@ -29,8 +29,8 @@ expect_log "$id" "^lyceum job $id: start 2"
 expect_log "$id" "^resumed .*/step-"
 same_weights "$work/calm/$last" "$work/rank/$last"
 
-# --- a node dies, with everything on it, and comes back
-for node in n3 n1; do  # n1 runs the batch script: then Slurm itself notices
+# --- a node dies with all its processes, and returns
+for node in n3 n1; do  # n1 runs the batch script, so Slurm must requeue the job itself
   submit "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/$node"
   reach "$id" $node 60
   crash $node
@@ -42,7 +42,7 @@ for node in n3 n1; do  # n1 runs the batch script: then Slurm itself notices
   same_weights "$work/calm/$last" "$work/$node/$last"
 done
 
-# --- hosts are lost while mpirun starts, and one of them has not reported: most times Open MPI 4 then waits forever
+# --- a host is lost before it reports to mpirun: Open MPI 4 then usually waits forever
 cat >"$lab/orted" <<END
 #!/bin/bash
 [[ \$(hostname) != n4 || -e $work/start ]] || exec sleep 100
@@ -59,7 +59,7 @@ complete 240 "$id"
 expect_log "$id" "^lyceum job $id: start 2"
 same_weights "$work/calm/$last" "$work/start/$last"
 
-# --- crashes without end: given up
+# --- repeated crashes: the job gives up
 endless=("${model[@]}" --run.steps=1000000)
 export LYCEUM_MAX_CRASHES=0
 submit "${job[@]}" "$scripts/train.sbatch" "${endless[@]}" "--run.dir=$work/hopeless"
@@ -70,7 +70,7 @@ ends_as FAILED 60 "$id"
 expect_log "$id" "giving up; when the cause above is fixed: scontrol requeue $id"
 unset LYCEUM_MAX_CRASHES
 
-# --- two jobs, one run directory; then the first is cancelled
+# --- two jobs with the same run directory; then the first is cancelled
 endless+=("--run.dir=$work/shared")
 submit --nodes=2 --ntasks-per-node=2 --exclusive "$scripts/train.sbatch" "${endless[@]}"
 first=$id
@@ -86,7 +86,7 @@ in_state "$first" CANCELLED || fail_job "$first" "was cancelled and is $(state "
 kept=$(ls "$work/shared/checkpoints" | sort | tail -n 1)
 [[ $kept == LATEST || $kept == step-????????.partial || $kept == step-???????? ]] || fail "checkpoints hold $kept"
 
-# --- the newest checkpoint is damaged; two ranks take over what a killed job of four left
+# --- the newest checkpoint is damaged; two ranks continue the run of a killed job with four
 newest=$(ls -d "$work/hopeless/checkpoints/"step-???????? | sort | tail -n 1)
 printf X | dd of="$newest/rank-00001.h5" bs=1 seek=5000 conv=notrunc status=none
 steps=$(($(steps_done hopeless) + 20))
@@ -98,7 +98,7 @@ expect_log "$id" "^warning: checkpoint $(basename "$newest") is skipped: .*rank-
 resumed=$(sed -n 's/^resumed .*step-0*\([0-9]*\) .*/\1/p' "$work/$id.log")
 submit "${job[@]}" "$scripts/train.sbatch" "${model[@]}" "--run.dir=$work/four" --run.steps=$steps
 complete 240 "$id"
-# Sums in another order: rounding grows from step to step, and soon a token chooses otherwise.
+# Sums have another order, so rounding differs more with each step, and soon a token chooses another expert.
 for step in $((resumed + 1)) $((resumed + 10)); do
   close "loss of step $step on two ranks" "$(metric "$work/hopeless/metrics.jsonl" "$step" loss)" \
     "$(metric "$work/four/metrics.jsonl" "$step" loss)" 1e-3

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Usage: evaluate_test.sh LYCEUM SOURCE_DIR. The batch scripts that read a checkpoint.
+# Usage: evaluate_test.sh LYCEUM SOURCE_DIR. Tests the batch scripts that read a checkpoint.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 start_lab

@@ -1,18 +1,19 @@
 # shellcheck shell=bash
-# What the Slurm tests share: lib.sh of the end-to-end tests, and a real Slurm of four nodes on this machine. Source it with
-# the test's own arguments: LYCEUM SOURCE_DIR. Gives the functions below and $lab; the lab goes down when the test ends.
+# Functions shared by the Slurm tests: those of lib.sh of the end-to-end tests, and a lab, a real Slurm with four nodes on this
+# machine. Source this file with the test's own arguments: LYCEUM SOURCE_DIR. Defines the functions below and $lab, the folder
+# of the lab, which is stopped when the test ends.
 #
-# A node is a slurmd in namespaces of its own: host name, processes, shared memory. So ranks of two nodes share nothing but
-# the file system and the loopback network, and all of a node can be killed at once.
+# A node is a slurmd with its own namespaces for host name, processes and shared memory. So ranks of two nodes share only the
+# file system and the loopback network, and all processes of a node can be killed together.
 ((EUID == 0)) || exec unshare --user --map-root-user bash "$0" "$@"
 . "$(dirname "${BASH_SOURCE[0]}")/../end_to_end/lib.sh" "$@"
 trap 'stop_lab; stop_job; rm -rf "$work"' EXIT
 lab=$work/lab
 export SLURM_CONF=$lab/slurm.conf LYCEUM=$lyceum SBATCH_OUTPUT=$work/%j.log
-# Two labs at a time have nodes, processes and jobs of the same names: what these leave in /tmp must not meet.
+# Two labs at the same time have nodes, processes and jobs of the same names, so they need separate folders for temporary files.
 export TMPDIR=$lab/tmp OMPI_MCA_orte_tmpdir_base=$lab/tmp
 nodes=(n1 n2 n3 n4)
-poll=0.5  # each question to Slurm starts a program and wakes its daemons
+poll=0.5  # longer, since each query of Slurm starts a program and wakes its daemons
 scripts=$source/scripts/slurm
 
 free_ports() {
@@ -60,7 +61,7 @@ END
   done
 }
 
-# An srun that outlives its mpirun would cancel the step of the job's next start. Clusters end such processes by cgroups,
+# Kills an srun that outlives its mpirun; it would cancel the step of the job's next start. Clusters use cgroups for this,
 # which a container may lack.
 write_epilog() {
   cat >"$lab/epilog" <<'END'
@@ -73,13 +74,13 @@ END
   chmod +x "$lab/epilog"
 }
 
-# boot NODE
+# boot NODE: starts a node.
 boot() {
   local node=$1 folder=$lab/$1
   rm -rf "$folder"
   mkdir -p "$folder/etc" "$folder/pmix"
   ln -s "$SLURM_CONF" "$folder/etc/slurm.conf"
-  # A PMIx folder a node; the ring, as the default collective crashes now and then in this version's MPI_Init.
+  # One PMIx folder per node. The ring collective, since the default one sometimes crashes in MPI_Init of this version.
   printf 'PMIxCliTmpDirBase=%s\nPMIxCollFence=ring\n' "$folder/pmix" >"$folder/etc/mpi.conf"
   SLURM_CONF=$folder/etc/slurm.conf setsid unshare --uts --ipc --pid --mount --propagation private --fork --kill-child \
     --mount-proc bash -c "
@@ -91,7 +92,7 @@ boot() {
   disown
 }
 
-# crash NODE: every process of it dies at once.
+# crash NODE: kills all processes of a node.
 crash() { kill -KILL "$(cat "$lab/$1.pid")"; }
 
 idle_nodes() { sinfo -h -p low -t idle -o %D 2>/dev/null; }
@@ -118,20 +119,20 @@ stop_lab() {
   for file in "$lab"/{munged,slurmctld,n[1-4]}.pid; do kill -KILL "$(cat "$file")" 2>/dev/null || true; done
 }
 
-# state JOB: PENDING, RUNNING, COMPLETED, FAILED …
+# state JOB: prints PENDING, RUNNING, COMPLETED, FAILED …
 state() { scontrol show job "$1" 2>/dev/null | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p'; }
 restarts() { scontrol show job "$1" | sed -n 's/.*Restarts=\([0-9]*\).*/\1/p'; }
 in_state() { [[ $(state "$1") == "$2" ]]; }
-# over JOB: it is not going to run any more.
+# over JOB: succeeds if the job will not run any more.
 over() { [[ $(state "$1") != @(PENDING|CONFIGURING|RUNNING|COMPLETING|SUSPENDED|REQUEUED|PREEMPTED) ]]; }
 
-# submit ARGUMENTS OF sbatch: sets $id.
+# submit ARGUMENTS OF sbatch: submits a job and sets $id.
 submit() {
   id=$(sbatch --parsable "$@" 2>"$work/err") || fail "sbatch $*"
   : >"$work/$id.log"
 }
 
-# log_says JOB PATTERN
+# log_says JOB PATTERN: succeeds if a line of the job's log matches.
 log_says() { grep -Eq -- "$2" "$work/$1.log"; }
 expect_log() { log_says "$@" || fail_job "$1" "its log has no line like: $2"; }
 
@@ -140,24 +141,24 @@ fail_job() {
   fail "job $1: $2"
 }
 
-# complete SECONDS JOB: it ends, and well.
+# complete SECONDS JOB: fails unless the job completes within this time.
 complete() { ends_as COMPLETED "$@"; }
-# ends_as STATE SECONDS JOB
+# ends_as STATE SECONDS JOB: fails unless the job ends within this time, in this state.
 ends_as() {
   wait_for "$2" over "$3" || fail_job "$3" "not over after $2 s: $(state "$3")"
   in_state "$3" "$1" || fail_job "$3" "ended as $(state "$3"), not $1"
 }
 
-# ask_to_stop JOB: what Slurm does before a limit, by hand.
+# ask_to_stop JOB: sends the signal that Slurm sends before the time limit.
 ask_to_stop() { scancel --batch --signal=USR1 "$1"; }
 
-# steps_done RUN: lines of its metrics.
+# steps_done RUN: prints the number of steps in its metrics.
 steps_done() { [[ -f $work/$1/metrics.jsonl ]] && wc -l <"$work/$1/metrics.jsonl" || echo 0; }
 beyond() { (($(steps_done "$1") >= $2)); }
-# reach JOB RUN STEP
+# reach JOB RUN STEP: waits until the run has this many steps.
 reach() { wait_for 60 beyond "$2" "$3" || fail_job "$1" "$2 does not reach step $3"; }
 
-# on_node NODE NAME: processes of that name on it.
+# on_node NODE NAME: prints the processes of this name on a node.
 on_node() { pgrep --ns "$(pgrep -P "$(cat "$lab/$1.pid")")" --nslist pid -x "$2"; }
-# ranks_of RUN: processes of the program in that run, whatever node they are on.
+# ranks_of RUN: prints the processes of a run's ranks, on all nodes.
 ranks_of() { pgrep -f -- "^$lyceum train .*--run.dir=$work/$1( |\$)"; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Usage: random_kills_test.sh LYCEUM SOURCE_DIR. Twenty jobs in a row, each ended at a random moment in a random way, and the
-# weights at the end are those of one undisturbed job.
+# Usage: random_kills_test.sh LYCEUM SOURCE_DIR. Twenty consecutive jobs continue one run, and each is ended at a random time in
+# a random way. The final weights equal those of one undisturbed job.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 start_lab
@@ -13,9 +13,9 @@ echo "seed $seed (LYCEUM_TEST_SEED)"
 declare -A done_by=()
 for cycle in $(seq 20); do
   submit "${job[@]}" "$scripts/train.sbatch" "${model[@]}" --run.steps=1000000 "--run.dir=$work/kills"
-  if ((RANDOM % 4)); then  # some way into training
+  if ((RANDOM % 4)); then  # during training
     reach "$id" kills $(($(steps_done kills) + 1 + RANDOM % 50))
-  else  # perhaps before MPI is up
+  else  # possibly before MPI is initialised
     wait_for 60 log_says "$id" "^lyceum job $id: start" || fail_job "$id" "does not start"
     sleep "$((RANDOM % 2)).$((RANDOM % 10))"
   fi

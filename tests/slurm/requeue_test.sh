@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Usage: requeue_test.sh LYCEUM SOURCE_DIR. A four-node job that is asked to stop, preempted or out of time goes on by itself,
-# and ends with the weights of the undisturbed run.
+# Usage: requeue_test.sh LYCEUM SOURCE_DIR. A four-node job that is asked to stop, preempted or out of time is requeued and
+# continues, and ends with the weights of the undisturbed run.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 start_lab
@@ -18,7 +18,7 @@ expect_log "$id" "^rank +host +local +cores +threads +memory +device$"
 for rank in 0 1 2 3; do expect_log "$id" "^ +$rank +n$((rank + 1)) +0 +[0-9,-]+ +1 +[0-9.]+ GB +cpu$"; done
 [[ ! -e $work/calm/LOCK ]] || fail "the lock of a run that is complete is still there"
 
-# --- asked to stop, twice in a row, and again while it starts for the second time
+# --- asked to stop twice, and again during the second start
 submit "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/asked"
 reach "$id" asked 60
 ask_to_stop "$id"
@@ -40,7 +40,7 @@ import h5py
 a = h5py.File('$work/asked/$last/index.h5').attrs
 print(a['slurm_job_id'], a['slurm_restart_count'], a['slurm_job_nodelist'])")" "$id 2 n[1-4]"
 
-# --- preempted by a partition that goes first
+# --- preempted by a partition of higher priority
 submit "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/preempted"
 reach "$id" preempted 60
 low=$id
@@ -60,7 +60,7 @@ expect_log "$id" "^stopped on request after step"
 equal "restarts of the job with srun" "$(restarts "$id")" 1
 same_weights "$work/calm/$last" "$work/by-srun/$last"
 
-# --- a chain of jobs that may not be requeued: the second one completes the run, the others are dropped
+# --- a chain of jobs that cannot be requeued: the second job completes the run, the remaining ones are cancelled
 run "$scripts/chain.sh" 4 "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/chain"
 equal "exit code of chain.sh" "$code" 0
 read -ra chain <<<"$(sed -n 's/^job [1-4] of 4: //p' "$work/out" | tr '\n' ' ')"
@@ -73,14 +73,14 @@ for left in "${chain[@]:2}"; do wait_for 120 dropped "$left" || fail_job "$left"
 equal "restarts in the chain" "$(restarts "${chain[0]}")" 0
 same_weights "$work/calm/$last" "$work/chain/$last"
 
-# --- out of time: Slurm looks every 30 s, so the signal comes within half of the one minute. The run
-# is given its end when its first start is over.
+# --- out of time: Slurm checks every 30 s, so the signal comes in the first half of the one minute. The run gets its final
+# number of steps after its first start.
 cp "$config" "$work/timed.ini"
 timed=("$work/timed.ini" "${model[@]:1}" "--run.dir=$work/timed" --checkpoint.every=100000)
 sed -i 's/^steps = .*/steps = 1000000/' "$work/timed.ini"
 submit "${job[@]}" --time=1 --signal=B:USR1@60 "$scripts/train.sbatch" "${timed[@]}"
 out_of_time=$id
-# The same without a warning: it goes on from its last checkpoint.
+# The same without a signal: the run continues from its last checkpoint.
 cp "$work/timed.ini" "$work/unwarned.ini"
 submit "${job[@]}" --time=1 --signal=B:URG@1 "$scripts/train.sbatch" "$work/unwarned.ini" "${model[@]:1}" \
   "--run.dir=$work/unwarned" --checkpoint.every=50

@@ -8,10 +8,12 @@
 
 namespace lyceum {
 
-/// The routers of that resolved configuration, without data sets yet.
+/// Returns one entry per router of the model that the resolved `config` describes, in forward order. `routing` of each
+/// is empty until add_domain().
 std::vector<DomainRouting::Router> domain_routers(const Config& config);
 
-/// Adds a data set: what the model's routers did in an evaluation on it.
+/// Appends `data_set` and the routing statistics of its evaluation to `domains`. Fills in the tokens and the loss of
+/// `data_set`. Throws if the evaluation has another number of routers than `domains`.
 void add_domain(DomainRouting& domains, DomainRouting::DataSet data_set, const Evaluation& evaluation);
 
 }  // namespace lyceum

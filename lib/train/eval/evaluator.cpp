@@ -17,8 +17,8 @@ namespace lyceum {
 
 namespace {
 
-/// Over the sequences that the ranks with the last stage have read, of a sequence's loss l and its n targets that
-/// count: Σ l, Σ n, Σ l², Σ l·n, Σ n².
+/// Sums over sequences, where l is the summed loss of a sequence and n the number of its targets that count: Σ l, Σ n,
+/// Σ l², Σ l·n, Σ n². Only ranks that have the last stage add sequences.
 struct LossSums {
   std::array<double, 5> sums{};
 
@@ -28,7 +28,8 @@ struct LossSums {
   }
   double targets() const { return sums[1]; }
   double mean() const { return sums[0] / sums[1]; }
-  /// Of the mean, by how much sequences differ: the variance of a ratio of two sums, to first order.
+  /// Returns the standard error of mean(), estimated from the spread over sequences: the square root of the variance of
+  /// the ratio Σ l / Σ n, to first order.
   double standard_error(double sequences) const {
     if (sequences < 2) return 0;
     const double r = mean(), squares = sums[2] - 2 * r * sums[3] + r * r * sums[4];
@@ -36,33 +37,37 @@ struct LossSums {
   }
 };
 
-/// `targets`: of each sequence, that count.
+/// Adds sequences to `sums`. `losses` [sequences · seq_len]: one per target, 0 for targets that do not count.
+/// `targets` [sequences]: the number of targets of each sequence that count.
 void add(LossSums& sums, const Stream& stream, const Tensor& losses, std::span<const std::int64_t> targets) {
   dispatch_accumulator(losses.dtype(), [&]<class A>() {
     const std::vector<A> values = values_of<A>(stream, losses);
     const std::int64_t seq_len = std::ssize(values) / std::ssize(targets);
-    for (auto [at, n] = std::pair{values.begin(), targets.begin()}; at != values.end(); at += seq_len, ++n) {
-      sums.add(std::accumulate(at, at + seq_len, 0.0), static_cast<double>(*n));
+    auto first = values.begin();
+    for (const std::int64_t n : targets) {
+      sums.add(std::accumulate(first, first + seq_len, 0.0), static_cast<double>(n));
+      first += seq_len;
     }
   });
 }
 
-/// What is recorded of micro-batches as they pass.
+/// The receivers of data about the micro-batches of one call of forward().
 struct Watched {
-  std::span<TokenCollector::Seen> seen;  // one each, or none where nobody asks for their tokens
-  const SublayerObserver* observer;      // or null
+  std::span<TokenCollector::MicroBatchRecord>
+      seen;                          // filled with losses and choices, one per micro-batch; empty: not recorded
+  const SublayerObserver* observer;  // or null
 };
 
-/// Forward passes of micro-batches of equal size through all stages. Adds their sequences to `sums` on the ranks that
-/// have the last stage.
+/// Runs the forward passes of micro-batches of equal size through all stages. Adds their sequences to `sums` on the
+/// ranks that have the last stage.
 void forward(StagedModel& model, const RunSetup& setup, const Config& config, std::span<const Samples> micro_batches,
              LossSums& sums, const Watched& watched) {
   std::vector<std::unique_ptr<TapeStage>> stages;
   std::vector<TapeStage*> pointers;
   for (const auto& stage : model.stages()) {
-    const auto run = [&](Tape& tape, int microbatch, const Variable& x) {
+    const auto run_stage = [&](Tape& tape, int microbatch, const Variable& x) {
       const Samples& samples = micro_batches[static_cast<std::size_t>(microbatch)];
-      TokenCollector::Seen* asked =
+      TokenCollector::MicroBatchRecord* asked =
           watched.seen.empty() ? nullptr : &watched.seen[static_cast<std::size_t>(microbatch)];
       const bool reads = stage->reads_tokens();
       TokenBatch batch = empty_batch(setup.stream, config, samples.count, reads);
@@ -80,7 +85,7 @@ void forward(StagedModel& model, const RunSetup& setup, const Config& config, st
       if (asked && stage->last_stage()) asked->losses = batch.token_losses;
       return TapeStage::Results{.y = result.y};
     };
-    stages.push_back(std::make_unique<TapeStage>(setup.stream, run, Tape::Mode::inference));
+    stages.push_back(std::make_unique<TapeStage>(setup.stream, run_stage, Tape::Mode::inference));
     pointers.push_back(stages.back().get());
   }
   const ProcessGroup& pipeline = setup.mesh.pipeline;
@@ -109,15 +114,15 @@ Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& con
   const TokenLoader read = loader.spread(samples);
   LossSums own;
   std::vector<Samples> waiting;
-  const auto run = [&](bool counts = true) {
+  const auto run_waiting = [&](bool counts = true) {
     if (waiting.empty()) return;
-    std::vector<TokenCollector::Seen> seen(watch.collector ? waiting.size() : 0);
+    std::vector<TokenCollector::MicroBatchRecord> seen(watch.collector ? waiting.size() : 0);
     forward(model, setup, config, waiting, own, {.seen = seen, .observer = counts ? watch.observer : nullptr});
     for (std::size_t i = 0; i < seen.size(); ++i) {
       const TokenLayout layout(setup.mesh.tensor, config.parallel.sequence, waiting[i].count * config.batch.seq_len,
                                config.batch.seq_len);
       if (counts) seen[i].samples = {waiting[i].first, waiting[i].count};
-      seen[i].run = layout.own();
+      seen[i].own_tokens = layout.own();
     }
     if (watch.collector) watch.collector->collect(read, seen);
     waiting.clear();
@@ -127,22 +132,22 @@ Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& con
     const std::int64_t mine = first + rank * micro;
     const std::int64_t sequences = std::clamp<std::int64_t>(samples - mine, 0, micro);
     const bool last = first + ranks * micro >= samples;
-    if (last) run();  // the last ones may be fewer
+    if (last) run_waiting();  // separately: the last micro-batch may be smaller than those before
     if (sequences > 0) {
       waiting.push_back({&read, mine, sequences});
-      if (last || waiting.size() == group) run();
+      if (last || waiting.size() == group) run_waiting();
       continue;
     }
-    // A rank with nothing left runs one sample that does not count: others need its experts.
+    // A rank without samples left runs one sample that is not counted, since other ranks need its experts.
     const LossSums counted = own;
     model.count_routing(false);
     waiting.push_back({&read, 0, 1});
-    run(false);
+    run_waiting(false);
     model.count_routing(true);
     own = counted;
   }
   setup.mesh.data.all_reduce(std::span(own.sums));
-  setup.mesh.pipeline.all_reduce(std::span(own.sums));  // others than the last stage give zeros
+  setup.mesh.pipeline.all_reduce(std::span(own.sums));  // only the last stage has sums other than zero
   require_input(own.targets() > 0, "{}: none of the tokens in the {} samples to evaluate counts in the loss",
                 loader.token_source().prefix(), samples);
   Evaluation result{.loss = own.mean(),

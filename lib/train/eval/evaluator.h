@@ -12,36 +12,38 @@
 
 namespace lyceum {
 
+/// The loss and the routing of a model on some sequences. Equal on all ranks.
 struct Evaluation {
-  double loss = 0;                     // mean cross-entropy, nats per token that counts
-  double standard_error = 0;           // of the loss, by how much sequences differ; 0 of a single one
+  double loss = 0;                     // mean cross-entropy, nats per target that counts
+  double standard_error = 0;           // of the loss, estimated from the spread over sequences; 0 for one sequence
   std::int64_t samples = 0;            // sequences read
-  std::int64_t tokens = 0;             // predicted, those that count
-  std::int64_t positions = 0;          // of the sequences
-  std::vector<RoutingSums> routing{};  // of all positions, every mixture
+  std::int64_t tokens = 0;             // targets that count in the loss
+  std::int64_t positions = 0;          // samples · seq_len
+  std::vector<RoutingSums> routing{};  // one per mixture of the model, over all positions
 };
 
-/// Sequences that evaluate() reads for so many batches.
+/// Returns the number of sequences that evaluate() reads from `loader` for `batches` global batches (0: all of them).
 std::int64_t evaluated_samples(const Config& config, const TokenLoader& loader, std::int64_t batches);
 
-/// Who else looks at the tokens that are evaluated, each once.
+/// Optional receivers of data about each evaluated token. Each token is passed to them once. Either pointer is set on
+/// all ranks or on none, and its target must outlive the call of evaluate().
 struct EvaluationWatch {
-  TokenCollector* collector = nullptr;         // on all ranks or none
-  const SublayerObserver* observer = nullptr;  // likewise; see Pass
+  TokenCollector* collector = nullptr;         // receives the loss and the choices of each token
+  const SublayerObserver* observer = nullptr;  // is called with the input and output of each half; see Pass
 };
 
-/// Collective: mean cross-entropy over `batches` global batches of the loader's samples, spread evenly over all of them
-/// (0: all of them), each sample once, the same number on every mesh up to rounding. Clears what the model counted of
-/// its routing.
+/// Collective over the world. Evaluates `batches` global batches of samples, spread evenly over those of the loader (0:
+/// all samples). Each sample is read once, so the result is the same on every mesh up to rounding. Clears the routing
+/// counts of the model before and after. Throws a bad_input Error if none of the targets counts in the loss.
 Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& config, const TokenLoader& loader,
                     std::int64_t batches, const EvaluationWatch& watch = {});
 
-/// What evaluations of several sources, one after another, have found.
+/// The results of evaluating several sources, one after another.
 struct SourcesEvaluation {
-  Evaluation whole;                 // over the tokens of all
-  std::vector<Evaluation> sources;  // as they were given
+  Evaluation whole;                 // over the tokens of all sources
+  std::vector<Evaluation> sources;  // one per loader, in the order of the loaders
 };
-/// Collective. `batches` of each loader's samples.
+/// Collective over the world. Evaluates `batches` global batches of each loader (0: all its samples).
 SourcesEvaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& config,
                            std::span<const TokenLoader> loaders, std::int64_t batches,
                            const EvaluationWatch& watch = {});

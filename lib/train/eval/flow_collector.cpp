@@ -36,7 +36,7 @@ void FlowCollector::add(const SublayerValues& half) {
   for (const bool output : {false, true}) {
     const Tensor& own = output ? half.y : half.x;
     const Tensor rows = config_.parallel.sequence ? half.layout.gather_runs(setup_.stream, own) : own;
-    if (setup_.mesh.tensor.rank() != 0) continue;  // the others have the same rows
+    if (setup_.mesh.tensor.rank() != 0) continue;  // all tensor ranks have the same rows
     sums_of(half.id, output).add(floats_in(setup_.stream, rows), half.layout.seq_len());
   }
 }

@@ -19,8 +19,12 @@ std::int32_t draw_token(std::span<const float> logits, const Sampling& sampling,
     const float x = logits[static_cast<std::size_t>(a)], y = logits[static_cast<std::size_t>(b)];
     return x > y || (x == y && a < b);
   };
-  const bool all = sampling.top_k <= 0 || sampling.top_k > static_cast<std::int64_t>(order.size());
-  std::size_t keep = sampling.temperature <= 0 ? 1 : all ? order.size() : static_cast<std::size_t>(sampling.top_k);
+  std::size_t keep = order.size();
+  if (sampling.temperature <= 0) {
+    keep = 1;
+  } else if (sampling.top_k > 0) {
+    keep = std::min(keep, static_cast<std::size_t>(sampling.top_k));
+  }
   std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(keep), order.end(), likelier);
   std::vector<double> cumulative;
   double sum = 0;

@@ -9,7 +9,7 @@ namespace lyceum {
 
 namespace {
 
-/// Numbers in the model's accumulator type, as a log has them.
+/// Returns the values of a tensor of the accumulator type as f32, the type of token logs.
 std::vector<float> floats_of(const Stream& stream, const Tensor& tensor) {
   return dispatch_accumulator(tensor.dtype(), [&]<class A>() {
     const std::vector<A> values = values_of<A>(stream, tensor);
@@ -34,10 +34,10 @@ TokenCollector::TokenCollector(const RunSetup& setup, const Config& config, cons
   std::vector<std::int64_t> own(mixtures_.size() + 1, 0);
   for (const auto& stage : model.stages()) {
     for (const Mixture& mixture : stage->mixtures()) {
-      const auto place = std::ranges::find(mixtures_, mixture.id, &Mixture::id) - mixtures_.begin();
-      own[static_cast<std::size_t>(place)] = 1;
+      const auto index = std::ranges::find(mixtures_, mixture.id, &Mixture::id) - mixtures_.begin();
+      own[static_cast<std::size_t>(index)] = 1;
     }
-    if (stage->last_stage() && setup.mesh.tensor.rank() == 0) own.back() = 1;  // the other tensor ranks have the same
+    if (stage->last_stage() && setup.mesh.tensor.rank() == 0) own.back() = 1;  // all tensor ranks have the same losses
   }
   held_.resize(own.size() * static_cast<std::size_t>(setup.mesh.world.size()));
   setup.mesh.world.all_gather(own, std::span(held_));
@@ -55,39 +55,39 @@ void TokenCollector::write_tokens(const TokenLoader& loader, const Range& sample
   log_->write_tokens(samples.first * seq_len, places, sources, targets);
 }
 
-void TokenCollector::collect(const TokenLoader& loader, std::span<const Seen> seen) {
+void TokenCollector::collect(const TokenLoader& loader, std::span<const MicroBatchRecord> seen) {
   const ProcessGroup& world = setup_.mesh.world;
   std::vector<std::int64_t> own;
-  for (const Seen& batch : seen) {
-    own.insert(own.end(), {batch.samples.first, batch.samples.count, batch.run.first, batch.run.count});
+  for (const MicroBatchRecord& batch : seen) {
+    own.insert(own.end(), {batch.samples.first, batch.samples.count, batch.own_tokens.first, batch.own_tokens.count});
   }
   std::vector<std::int64_t> all(own.size() * static_cast<std::size_t>(world.size()));
   world.all_gather(own, std::span(all));
   if (world.rank() != 0) return send(seen);
   for (int rank = 0; rank < world.size(); ++rank) {
-    const auto* told = all.data() + own.size() * static_cast<std::size_t>(rank);
-    for (std::size_t b = 0; b < seen.size(); ++b, told += own.size() / seen.size()) {
-      const Range samples{told[0], told[1]}, run{told[2], told[3]};
+    const auto* ranges = all.data() + own.size() * static_cast<std::size_t>(rank);
+    for (std::size_t b = 0; b < seen.size(); ++b, ranges += own.size() / seen.size()) {
+      const Range samples{ranges[0], ranges[1]}, own_tokens{ranges[2], ranges[3]};
       if (samples.count == 0) continue;
       if (rank == 0) {
         write(loader, rank, seen[b]);
       } else {
-        write(loader, rank, received(rank, samples, run));
+        write(loader, rank, receive(rank, samples, own_tokens));
       }
     }
   }
 }
 
-const std::int64_t* TokenCollector::held_by(int rank) const {
+const std::int64_t* TokenCollector::held_flags(int rank) const {
   return held_.data() + (mixtures_.size() + 1) * static_cast<std::size_t>(rank);
 }
 
-void TokenCollector::send(std::span<const Seen> seen) const {
+void TokenCollector::send(std::span<const MicroBatchRecord> seen) const {
   const ProcessGroup& world = setup_.mesh.world;
   std::vector<Pending> messages;
-  for (const Seen& batch : seen) {
+  for (const MicroBatchRecord& batch : seen) {
     if (batch.samples.count == 0) continue;
-    if (held_by(world.rank())[mixtures_.size()]) messages.push_back(world.send_async(batch.losses, 0));
+    if (held_flags(world.rank())[mixtures_.size()]) messages.push_back(world.send_async(batch.losses, 0));
     for (const ChosenExperts& chosen : batch.chosen) {
       messages.push_back(world.send_async(chosen.index, 0));
       messages.push_back(world.send_async(chosen.gates, 0));
@@ -96,33 +96,34 @@ void TokenCollector::send(std::span<const Seen> seen) const {
   for (Pending& message : messages) message.wait();
 }
 
-TokenCollector::Seen TokenCollector::received(int rank, const Range& samples, const Range& run) const {
-  const auto receive = [&](DType type, const Shape& shape) {
+TokenCollector::MicroBatchRecord TokenCollector::receive(int rank, const Range& samples,
+                                                         const Range& own_tokens) const {
+  const auto receive_tensor = [&](DType type, const Shape& shape) {
     Tensor values = Tensor::empty(setup_.stream, type, shape, MemoryKind::buffers);
     setup_.mesh.world.receive_async(values, rank).wait();
     return values;
   };
-  Seen seen{.samples = samples, .run = run};
-  if (held_by(rank)[mixtures_.size()]) seen.losses = receive(type_, {samples.count * config_.batch.seq_len});
+  MicroBatchRecord seen{.samples = samples, .own_tokens = own_tokens};
+  if (held_flags(rank)[mixtures_.size()]) seen.losses = receive_tensor(type_, {samples.count * config_.batch.seq_len});
   for (std::size_t m = 0; m < mixtures_.size(); ++m) {
-    if (!held_by(rank)[m]) continue;
-    const Shape shape{run.count, mixtures_[m].k};
-    ChosenExperts chosen{.id = mixtures_[m].id, .index = receive(DType::i32, shape), .gates = {}};
-    chosen.gates = receive(type_, shape);
+    if (!held_flags(rank)[m]) continue;
+    const Shape shape{own_tokens.count, mixtures_[m].k};
+    ChosenExperts chosen{.id = mixtures_[m].id, .index = receive_tensor(DType::i32, shape), .gates = {}};
+    chosen.gates = receive_tensor(type_, shape);
     seen.chosen.push_back(std::move(chosen));
   }
   return seen;
 }
 
-void TokenCollector::write(const TokenLoader& loader, int rank, const Seen& seen) const {
+void TokenCollector::write(const TokenLoader& loader, int rank, const MicroBatchRecord& seen) const {
   const std::int64_t first = seen.samples.first * config_.batch.seq_len;
-  if (held_by(rank)[mixtures_.size()]) {
+  if (held_flags(rank)[mixtures_.size()]) {
     write_tokens(loader, seen.samples);
     log_->write_losses(first, floats_of(setup_.stream, seen.losses));
   }
   for (const ChosenExperts& chosen : seen.chosen) {
     const auto layer = std::ranges::find(mixtures_, chosen.id, &Mixture::id) - mixtures_.begin();
-    log_->write_choices(static_cast<std::size_t>(layer), first + seen.run.first,
+    log_->write_choices(static_cast<std::size_t>(layer), first + seen.own_tokens.first,
                         values_of<std::int32_t>(setup_.stream, chosen.index), floats_of(setup_.stream, chosen.gates));
   }
 }

@@ -12,39 +12,44 @@
 
 namespace lyceum {
 
-/// Sends what an evaluation records about its tokens to rank 0, which writes it down in their order, whatever the mesh.
+/// Sends the losses and routing choices of evaluated tokens to rank 0, which writes them to a token log. The log does
+/// not depend on the mesh: its rows are in the order of the evaluation.
 class TokenCollector {
  public:
-  /// Collective over the world. `log`: on its rank 0; null on the others. Of a model of that resolved configuration.
+  /// Collective over the world. `config`: the resolved configuration of `model`. `log`: the log on rank 0, null on all
+  /// other ranks. `setup`, `config` and `log` must outlive the collector.
   TokenCollector(const RunSetup& setup, const Config& config, const StagedModel& model, TokenLog* log);
 
-  /// What this rank has of a micro-batch that has passed all stages.
-  struct Seen {
-    Range samples;                        // positions of the order that is evaluated; none where they do not count
-    Range run;                            // of their tokens: those that this rank routes
-    Tensor losses{};                      // of all their tokens, in the last stage
-    std::vector<ChosenExperts> chosen{};  // of the run, in the order of forward
+  /// The data that this rank has about one micro-batch after it has passed all stages.
+  struct MicroBatchRecord {
+    Range samples;     // positions in the order of the evaluation; empty if it is not counted
+    Range own_tokens;  // tokens of the micro-batch that this rank routes
+    Tensor losses{};   // [tokens of the micro-batch]; only on ranks that have the last stage
+    /// The choices for own_tokens, one element per mixture of this rank, in forward order.
+    std::vector<ChosenExperts> chosen{};
   };
-  /// Collective over the world: everything of as many micro-batches as all others give. `loader`: their samples.
-  void collect(const TokenLoader& loader, std::span<const Seen> seen);
+  /// Collective over the world. Writes the data of all ranks about their micro-batches. All ranks must pass the same
+  /// number of micro-batches. `loader`: has the samples of the evaluation.
+  void collect(const TokenLoader& loader, std::span<const MicroBatchRecord> seen);
 
  private:
-  /// Of a rank: whether it routes for each mixture; whether it has losses.
-  const std::int64_t* held_by(int rank) const;
-  void send(std::span<const Seen> seen) const;
-  Seen received(int rank, const Range& samples, const Range& run) const;
-  void write(const TokenLoader& loader, int rank, const Seen& seen) const;
+  /// Returns the row of held_ for `rank`: mixtures + 1 flags.
+  const std::int64_t* held_flags(int rank) const;
+  void send(std::span<const MicroBatchRecord> seen) const;
+  MicroBatchRecord receive(int rank, const Range& samples, const Range& own_tokens) const;
+  void write(const TokenLoader& loader, int rank, const MicroBatchRecord& seen) const;
   void write_tokens(const TokenLoader& loader, const Range& samples) const;
 
   const RunSetup& setup_;
   const Config& config_;
   DType type_;  // of losses and gates
   TokenLog* log_;
-  std::vector<Mixture> mixtures_;   // of the whole model, in the order of forward
-  std::vector<std::int64_t> held_;  // [ranks, mixtures + 1]
+  std::vector<Mixture> mixtures_;   // of the whole model, in forward order
+  std::vector<std::int64_t> held_;  // [ranks, mixtures + 1]: 1 if the rank has choices of the mixture; 1 if it sends
+                                    // losses
 };
 
-/// What a token log of the model says of its routers.
+/// Returns the description of each router of the model for a token log, in forward order.
 std::vector<TokenLogLayer> token_log_layers(const Config& config);
 
 }  // namespace lyceum

@@ -15,7 +15,7 @@ namespace lyceum {
 
 namespace {
 
-/// How a file of train begins.
+/// The first words of each config.ini that `lyceum train` writes.
 constexpr std::string_view mark = "# lyceum train wrote this file";
 constexpr const char* file_name = "config.ini";
 

@@ -13,7 +13,7 @@ namespace lyceum {
 
 namespace {
 
-/// A square matrix of a few random rows again and again.
+/// Returns a square matrix that repeats 64 random rows, which is faster to fill than one with random rows only.
 Tensor make_matrix(const Stream& stream, DType type, std::int64_t size, const char* name) {
   constexpr std::int64_t rows = 64;
   const Tensor matrix = Tensor::empty(stream, type, {size, size}, MemoryKind::buffers);
@@ -28,7 +28,8 @@ Tensor make_matrix(const Stream& stream, DType type, std::int64_t size, const ch
   return matrix;
 }
 
-/// Seconds of the best of the GEMMs that fit into `budget` seconds, at least two; the first one does not count.
+/// Returns the seconds of the fastest GEMM. Repeats it for `budget` seconds, at least three times; the first one, which
+/// warms up, does not count.
 double best_gemm(const GemmLoad& load, double budget) {
   const auto begin = Clock::now();
   double best = 0;
@@ -45,7 +46,7 @@ double best_gemm(const GemmLoad& load, double budget) {
 
 StatedPeaks stated_peaks(std::string_view gpu) {
   struct Known {
-    std::string_view part;  // of the name; the first that fits counts
+    std::string_view part;  // of the GPU's name; the first entry whose part occurs in the name applies
     double bf16_tflops, f32_tflops, tbytes;
   };
   constexpr auto all = std::to_array<Known>({{"GH200", 989, 67, 4.0},

@@ -3,35 +3,37 @@
 #include "core/stream.h"
 #include "core/tensor.h"
 
-/// The peak of one device: as its maker states it, or as matrix products reach it.
+/// The peak rate of one device, as specified by its manufacturer or as measured with matrix products.
 namespace lyceum {
 
-/// Peaks that the maker of a GPU states, per second, for dense products with f32 accumulation. 0 if unknown.
+/// The specified peak rates of a GPU, for dense products with f32 accumulation. 0 if unknown.
 struct StatedPeaks {
-  double bf16_flops = 0, f32_flops = 0;
-  double bytes = 0;  // of device memory
+  double bf16_flops = 0, f32_flops = 0;  // FLOP/s
+  double bytes = 0;                      // bytes per second of device memory
 };
-/// `gpu`: the name that the driver has for it, "NVIDIA H100 80GB HBM3".
+/// Returns the specified peaks of a GPU. `gpu`: its name as the driver reports it, "NVIDIA H100 80GB HBM3".
 StatedPeaks stated_peaks(std::string_view gpu);
 
+/// The rate of the fastest of several equal matrix products.
 struct GemmPeak {
-  double flops;       // a second
+  double flops;       // FLOP/s
   std::int64_t size;  // rows and columns of the matrices
 };
 
-/// Rows of the square matrices that reach a stream's peak: 512 for one thread, and more for more of them, so that a
-/// product always takes some milliseconds of a core; on a GPU so many that it lasts a millisecond, up to 8192.
+/// Returns the number of rows of square matrices whose product reaches the peak of a stream. On a CPU, 512 for one
+/// thread and more for more threads, so that a product takes some milliseconds. On a GPU, the least power of two for
+/// which a product takes a millisecond, between 512 and 8192; this is measured.
 std::int64_t peak_gemm_size(const Stream& stream, DType type);
 
-/// The best of several square GEMMs in `type` on this stream alone. Takes about 0.2 s.
+/// Measures the rate of square GEMMs in `type` on this stream. Takes about 0.2 s.
 GemmPeak measure_gemm_peak(const Stream& stream, DType type);
 
-/// Keeps the matrices of repeated products.
+/// The operands of a matrix product that is repeated for measurements: three square matrices.
 class GemmLoad {
  public:
-  /// Square matrices of `size` rows.
+  /// Allocates matrices of `size` rows and fills them with random numbers.
   GemmLoad(const Stream& stream, DType type, std::int64_t size);
-  /// Multiplies once, and waits for the result. Returns the FLOPs.
+  /// Multiplies once and waits for the result. Returns the FLOPs of the product.
   double multiply() const;
 
  private:

@@ -16,13 +16,13 @@ namespace lyceum {
 
 namespace {
 
-/// Changes with what is measured: entries of another method are not used.
+/// The number of the method of measuring. Increase it when the method changes: entries of other methods are not used.
 constexpr int measuring_method = 2;
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-/// Size and time of this program's file: another one after every link.
+/// Identifies this build by the size and time of the program's file, which change whenever it is linked.
 std::string own_build() {
   std::error_code unknown;
   const fs::path program = fs::read_symlink("/proc/self/exe", unknown);
@@ -41,7 +41,7 @@ fs::path cache_folder() {
   return home.empty() ? home : home / ".cache" / "lyceum";
 }
 
-/// The contents of the file; no object if it cannot be read.
+/// Returns the contents of the file; a value that is not an object if it cannot be read.
 Json read_peaks(const fs::path& file) {
   std::ifstream stream = open_to_read(file);
   const std::string text(std::istreambuf_iterator<char>(stream), {});
@@ -85,7 +85,7 @@ void KeptPeaks::keep(const std::string& what, const Entry& entry) const {
   try {
     fs::create_directories(file_.parent_path());
     replace_file(file_, json_text(all, 2) + '\n');
-  } catch (const std::exception&) {  // a folder that cannot be written: the next start measures again
+  } catch (const std::exception&) {  // the folder cannot be written: the next start measures again
   }
 }
 

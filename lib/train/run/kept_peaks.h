@@ -6,22 +6,24 @@
 
 namespace lyceum {
 
-/// The measured peaks of a machine, in a file of the user's cache folder: $LYCEUM_CACHE, else $XDG_CACHE_HOME/lyceum,
-/// else ~/.cache/lyceum. They hold for the program that measured them: another build measures anew. A file that cannot
-/// be read or written counts as none.
+/// A cache of the measured peaks of a machine. It is a file in the user's cache folder: $LYCEUM_CACHE, else
+/// $XDG_CACHE_HOME/lyceum, else ~/.cache/lyceum. An entry is valid only for the build of the program that measured it.
+/// A file that cannot be read is treated as empty; one that cannot be written is left as it is.
 class KeptPeaks {
  public:
   struct Entry {
-    double flops = 0;
-    std::string date;  // "2026-11-22"
+    double flops = 0;  // FLOP/s
+    std::string date;  // of the measurement, "2026-11-22"
   };
-  /// `host` names the file, `build` the program; by default this one.
+  /// `host`: names the file. `build`: identifies the build; by default that of this program.
   explicit KeptPeaks(const std::string& host);
   KeptPeaks(const std::string& host, std::string build);
-  /// `what` names the processor, the number of cores and the type of numbers.
+  /// Returns the entry for `what`, which names the processor, the number of cores and the number type; empty if this
+  /// build has not measured it.
   std::optional<Entry> find(const std::string& what) const;
+  /// Stores an entry. Does nothing if the file cannot be written.
   void keep(const std::string& what, const Entry& entry) const;
-  /// Empty where the user has no cache folder.
+  /// Returns the path of the file; empty if the user has no cache folder.
   const std::filesystem::path& file() const { return file_; }
 
  private:

@@ -14,11 +14,12 @@ namespace lyceum {
 
 namespace {
 
-constexpr int most_windows = 12;
-constexpr double agreement = 0.05;          // of the two best windows, relative
-constexpr double undisturbed_share = 0.85;  // of their threads' time that workers must have had a core
+constexpr int max_windows = 12;
+constexpr double agreement = 0.05;          // largest relative difference of the two best windows
+constexpr double undisturbed_share = 0.85;  // least processor time per thread and second of an undisturbed window
 
-/// Each core of a host goes to that rank, of those that may use it, which has fewest so far.
+/// Adds one thread per core of a host to `threads` [ranks of the job], for at most `limit` cores. Each core is given to
+/// the rank that has fewest so far among the ranks that may use it. `ranks`: those of the host.
 void share_cores(std::span<const RankPlace> places, const std::vector<std::size_t>& ranks, double limit,
                  std::vector<int>& threads) {
   std::map<int, std::vector<std::size_t>> users;  // by core
@@ -45,7 +46,7 @@ MeasuringShares measuring_shares(std::span<const RankPlace> places, std::span<co
       for (const std::size_t rank : ranks) limit = std::max(limit, core_limit[rank]);
       share_cores(places, ranks, limit, shares.threads);
     } else {
-      std::set<std::string> devices;  // each is measured by the first of its ranks
+      std::set<std::string> devices;  // the first rank of each GPU measures it
       for (const std::size_t rank : ranks) shares.threads[rank] = devices.insert(places[rank].device).second ? 1 : 0;
     }
     int sum = 0;
@@ -87,7 +88,7 @@ std::vector<MachinePeak> measure_machines(const ProcessGroup& world, std::span<c
   const auto all_steady = [&] {
     return std::ranges::all_of(machines, [](const auto& machine) { return machine.second.steady(); });
   };
-  for (int window = 0; window < most_windows && (window == 0 || !all_steady()); ++window) {
+  for (int window = 0; window < max_windows && (window == 0 || !all_steady()); ++window) {
     world.barrier();
     const PeakWindow mine = own > 0 ? measure(own) : PeakWindow{};
     const auto bits = std::bit_cast<std::array<std::int64_t, 4>>(mine);

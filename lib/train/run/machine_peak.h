@@ -11,41 +11,43 @@
 
 namespace lyceum {
 
-/// One rank's work in a window of a measurement.
+/// The work of one rank in a *window*: a period in which all ranks of a machine measure at the same time.
 struct PeakWindow {
-  double flops = 0;
-  double begin = 0, end = 0;  // seconds, by a clock that the ranks of a host share
-  double core_seconds = 0;    // processor time; negative if that says nothing, as on a GPU
+  double flops = 0;           // FLOPs done
+  double begin = 0, end = 0;  // seconds, by a clock that all ranks of a host share
+  double core_seconds = 0;    // processor time used; negative if it has no meaning, as on a GPU
 };
-/// Works for a moment with so many threads.
+/// Computes for one window with `threads` threads.
 using MeasureWindow = std::function<PeakWindow(int threads)>;
 
-/// The workers that measure the peak of a rank's machine, together as many as the machine has for this job: its cores,
-/// once, however many ranks share them, or its GPUs.
+/// The number of threads with which each rank takes part in measuring. The threads of a machine are as many as the
+/// cores that the job may use there, even if ranks share cores; or as many as the GPUs.
 struct MeasuringShares {
-  std::vector<int> threads;     // of each rank; 0: it does not measure
-  std::vector<int> of_machine;  // of each rank: the sum over its host
+  std::vector<int> threads;     // [ranks]: threads of the rank; 0: it does not measure
+  std::vector<int> of_machine;  // [ranks]: the sum of `threads` over the ranks of its host
 };
-/// `core_limit`: cores of time that each rank's control group grants its host, infinity if it has no limit.
+/// Returns the shares of all ranks. `places` [ranks]. `core_limit` [ranks]: core_quota() of each rank.
 MeasuringShares measuring_shares(std::span<const RankPlace> places, std::span<const double> core_limit);
 
-/// The rate of one machine, from windows in which all of its workers measured at the same time.
+/// The measured rate of one machine.
 class MachinePeak {
  public:
-  /// Adds a window of all ranks of the machine that measured, with `threads` in all. The rate is all work over the time
-  /// from the first begin to the last end: workers that take turns on a core do not add up.
+  /// Adds a window. `ranks`: the work of all ranks of the machine that measured, with `threads` threads altogether. The
+  /// rate is the sum of their FLOPs over the time from the first begin to the last end. So it does not count twice what
+  /// two workers do by turns on one core.
   void add(std::span<const PeakWindow> ranks, int threads);
-  /// The best window's, FLOP/s.
+  /// Returns the rate of the best window in FLOP/s; 0 without windows.
   double flops() const;
-  /// True if two windows in which the workers had their cores to themselves agree within a few percent on the best
-  /// rate.
+  /// True if the best window was undisturbed, that is its workers had their cores to themselves, the second best
+  /// undisturbed window is within a few percent of it, and there are at least three of them.
   bool steady() const;
 
  private:
-  std::vector<double> all_, undisturbed_;  // FLOP/s of windows
+  std::vector<double> all_, undisturbed_;  // FLOP/s of each window
 };
 
-/// Collective: the peak of each rank's machine, by rank. Measures until every machine is steady, at most 12 windows.
+/// Collective over the world. Returns the peak of each rank's machine, by rank. Calls `measure` on the ranks that have
+/// threads in `shares`, until all machines are steady, in at most 12 windows.
 std::vector<MachinePeak> measure_machines(const ProcessGroup& world, std::span<const RankPlace> places,
                                           const MeasuringShares& shares, const MeasureWindow& measure);
 

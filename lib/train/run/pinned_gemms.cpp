@@ -17,7 +17,6 @@ PinnedGemms::PinnedGemms(const RunConfig& run, const RunSetup& setup, std::files
   pin_gemms(stream_, pins_[device_]);
 }
 
-/// On rank 0: the text of the file to go by; told_ is what it has.
 std::string PinnedGemms::read(const std::string& begin_with) {
   const bool own = !file_.empty() && std::filesystem::exists(file_);
   const std::filesystem::path from = own ? file_ : std::filesystem::path(begin_with);
@@ -26,15 +25,14 @@ std::string PinnedGemms::read(const std::string& begin_with) {
   unsaved_ = !own;
   const auto here = pins.find(device_);
   if (here != pins.end()) {
-    told_ = fmt::format("gemm       {} algorithms from {}", here->second.size(), from.string());
+    report_line_ = fmt::format("gemm       {} algorithms from {}", here->second.size(), from.string());
   } else if (!pins.empty()) {
-    told_ = fmt::format("gemm       algorithms in {} are for {}; for {} they are chosen again", from.string(),
-                        pins.begin()->first, device_);
+    report_line_ = fmt::format("gemm       algorithms in {} are for {}; for {} they are chosen again", from.string(),
+                               pins.begin()->first, device_);
   }
   return gemm_file_text(pins);
 }
 
-/// What this rank has chosen since ranks last agreed.
 GemmPins PinnedGemms::fresh() const {
   GemmPins fresh;
   const GemmChoices& known = pins_.at(device_);

@@ -8,39 +8,45 @@
 
 namespace lyceum {
 
-/// Keeps a training run to one algorithm for every shape of matrix product: what its ranks choose by timing they agree
-/// on, a file stores it, and a resumed run reads it from there, thus the same bits. Does nothing where
-/// run.gemm_choice is `heuristic` or the device is no GPU.
+/// Makes all ranks of a training run use the same GEMM algorithm for each shape of matrix product, also after it is
+/// resumed, so that a resumed run has the same bits. Ranks choose algorithms by timing them; agree() exchanges the
+/// choices, and save() stores them in a file, which the next start reads. Does nothing unless run.gemm_choice is
+/// `timed` and the device is a GPU.
 class PinnedGemms {
  public:
-  /// Collective; before the first product. Takes what `file` says, where there is none what run.gemm_file says; throws
-  /// a bad_input Error where one is damaged. `file` empty: nothing is written.
+  /// Collective over the world. Construct before the first product. Reads the choices from `file`, or from
+  /// run.gemm_file if `file` does not exist. Throws a bad_input Error if the file read is damaged. An empty `file` is
+  /// neither read nor written. `setup` must outlive this.
   PinnedGemms(const RunConfig& run, const RunSetup& setup, std::filesystem::path file);
-  /// What was read, for the log of rank 0; empty where that is nothing.
-  const std::string& told() const { return told_; }
+  /// Returns a line for the log of rank 0 about the choices that were read; empty if there were none.
+  const std::string& report_line() const { return report_line_; }
   const std::filesystem::path& file() const { return file_; }
-  /// Whether algorithms are timed, and none was read: a resumed run may then differ in its last bits.
-  bool anew() const { return !device_.empty() && pins_.at(device_).empty(); }
+  /// True if algorithms are timed and none is known for this GPU. A resumed run may then differ in its last bits.
+  bool nothing_pinned() const { return !device_.empty() && pins_.at(device_).empty(); }
 
-  /// Collective; after products of new shapes, and before a checkpoint that follows them. From here on every rank takes
-  /// what the lowest one has chosen on such a device. Returns a line for the log of rank 0, empty where nothing is new.
+  /// Collective over the world. Call after products of new shapes, and before a checkpoint of the step that ran them.
+  /// For each new shape, all ranks with the same kind of GPU use the algorithm of the lowest of them from now on.
+  /// Returns a line for the log of rank 0; empty if no shape is new.
   std::string agree();
-  /// On rank 0 the file gets what was agreed on. Throws where it cannot be written: the next call tries again.
+  /// Writes the choices to the file, on rank 0. Throws if the file cannot be written; the next call then tries again.
   void save();
 
   const GemmPins& pins() const { return pins_; }
 
  private:
+  /// Returns the choices of this rank since the last agree().
   GemmPins fresh() const;
+  /// Call on rank 0. Reads `file_`, or `begin_with` if it does not exist, and returns the text of the choices. Sets
+  /// report_line_.
   std::string read(const std::string& begin_with);
 
   const Stream& stream_;
   const ProcessGroup& world_;
   std::filesystem::path file_;
-  std::string device_;  // this rank's; empty: nothing is done
+  std::string device_;  // the kind of this rank's GPU, a key of pins_; empty: this object does nothing
   GemmPins pins_;
-  std::string told_;
-  bool unsaved_ = false;  // pins_ has what the file has not
+  std::string report_line_;
+  bool unsaved_ = false;  // pins_ has choices that file_ lacks
 };
 
 }  // namespace lyceum

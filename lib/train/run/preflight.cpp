@@ -31,7 +31,7 @@ StepRehearsal rehearse_step(const Config& config, const TokenLoader& loader, int
 
 namespace {
 
-/// "parallel.zero = 1", for every key of an INI text.
+/// Returns the settings of an INI text, one "parallel.zero = 1" per key.
 std::vector<std::string> settings(const std::string& text) {
   std::istringstream stream(text);
   std::vector<std::string> all;
@@ -54,10 +54,10 @@ void require_same_config(const ProcessGroup& world, const std::string& text) {
   std::int64_t differs = mine == theirs ? 0 : 1;
   world.all_reduce(std::span(&differs, 1), Reduction::max);
   if (!differs) return;
-  const std::vector<std::string> told = world.all_gather(mine == theirs ? "" : mine + ", rank 0 has " + theirs);
-  for (std::size_t rank = 0; rank < told.size(); ++rank) {
-    require_usage(told[rank].empty(), "rank {} has {}: start every rank with the same file and command line", rank,
-                  told[rank]);
+  const std::vector<std::string> differences = world.all_gather(mine == theirs ? "" : mine + ", rank 0 has " + theirs);
+  for (std::size_t rank = 0; rank < differences.size(); ++rank) {
+    require_usage(differences[rank].empty(), "rank {} has {}: start every rank with the same file and command line",
+                  rank, differences[rank]);
   }
 }
 

@@ -11,24 +11,24 @@
 
 namespace lyceum {
 
-/// What a rank would do in one step.
+/// The communication of one rank in one training step.
 struct StepRehearsal {
-  std::vector<LedgerEntry> operations;  // on all groups, in the order of its calls
-  Mesh mesh;                            // its groups, which counted their traffic
+  std::vector<LedgerEntry> operations;  // on all groups, in the order of the rank's calls
+  Mesh mesh;                            // the groups of the rank, which counted their traffic
 };
-/// Runs the code of a training step as rank `rank` of `ranks`, where nothing is computed and nobody else is there: it
-/// takes neither the step's time nor its memory. Experts are taken to be chosen equally often. `step`: the steps before
-/// it, by which it may be audited or computed again.
+/// Local. Runs the code of a training step as rank `rank` of `ranks` on a RehearsalStream: without other ranks, without
+/// computing, and without the memory of a step (docs/architecture.md, "rehearsal"). Assumes that all experts are chosen
+/// equally often. `step`: number of steps before this one, which decides if the step is audited or replayed.
 StepRehearsal rehearse_step(const Config& config, const TokenLoader& loader, int rank, int ranks,
                             std::int64_t step = 0);
 
-/// Collective over `world`, all ranks of a job: throws, on all ranks the same usage Error, which names the ranks that
-/// run another program than rank 0. `program`: version, commit and build of this rank's.
+/// Collective over `world`, which has all ranks of the job. Throws a usage Error, equal on all ranks, that names the
+/// ranks with another program than rank 0. `program`: version, commit and build of this rank's program.
 void require_one_program(const ProcessGroup& world, const std::string& program);
 
-/// Collective over `world`, before a training run takes memory: throws, on all ranks the same Error, where a rank has
-/// another configuration than the others (usage), or where what the ranks are going to call in a step does not fit
-/// together: instead of a hang. `config_text`: the resolved configuration as INI.
+/// Collective over `world`, which has all ranks of the job. Call before a training run allocates memory. Throws an
+/// Error on all ranks if their configurations differ (usage), or if the operations that they are going to call in a
+/// step do not match, so that the step would hang. `config_text`: the resolved configuration as INI.
 void preflight(const Config& config, const std::string& config_text, const ProcessGroup& world,
                const TokenLoader& loader);
 

@@ -56,7 +56,7 @@ void RunLogs::step(const StepResult& result, const RunState& state, const Throug
                   {"time", unix_seconds()},
                   {"loss", result.loss},
                   {"balance_loss", balance},
-                  {"expert_balance_loss", 0.0},  // these three are in every record
+                  {"expert_balance_loss", 0.0},  // every record has these three, if 0
                   {"device_balance_loss", 0.0},
                   {"z_loss", 0.0},
                   {"grad_norm", result.grad_norm},
@@ -116,7 +116,8 @@ void RunLogs::routing(RunState& state) {
   state.clear_routing();
 }
 
-/// Hands over the records that the log lacks. It is made here, and made again when that failed.
+/// Appends the unwritten records to routing.h5. Opens the file if it is not open; after a failure the next call tries
+/// again.
 void RunLogs::write_routing(RunState& state) {
   report_.attempt(routing_failing_, [&] {
     if (!routing_) {

@@ -21,31 +21,36 @@
 
 namespace lyceum {
 
-/// The logs of a run: starts.jsonl, metrics.jsonl, routing.h5 in its folder, and those for TensorBoard and Prometheus
-/// that it asks for. Rank 0 writes them, no call is collective. One
-/// that cannot be written, on a full disk, does not end the run: it catches up later.
+/// The logs of a run: starts.jsonl, metrics.jsonl and routing.h5 in its folder, and those for TensorBoard and
+/// Prometheus if the configuration asks for them. Only rank 0 writes them, but all ranks make the calls; none is
+/// collective. If a log cannot be written, for example on a full disk, `report` gets a warning, the run continues, and
+/// the records are written as soon as that succeeds.
 class RunLogs {
  public:
+  /// All references must outlive this.
   RunLogs(const Config& config, const RunSetup& setup, RunReport& report);
   ~RunLogs();
 
-  /// Before the first step here, and when the run goes back; cuts off what is logged of later steps. `config_text`: as
-  /// in RunStart. Throws bad_input Errors for damaged logs of steps; a damaged starts.jsonl stays as it is.
+  /// Opens the logs to continue after step `state.step`. Call before the first step, and after a rollback: records of
+  /// later steps are removed. `config_text`: the resolved configuration as INI, for RunStart. Throws bad_input Errors
+  /// for damaged logs of steps; a damaged starts.jsonl is left as it is.
   void open(RunState& state, const std::string& config_text);
 
-  /// Begins the record of a step in metrics.jsonl. `state`: after the step.
+  /// Begins the record of a step for metrics.jsonl. `state`: the state after the step. `seconds`: duration of the step.
   void step(const StepResult& result, const RunState& state, const Throughput& throughput, double seconds);
-  /// Add to that record.
-  /// `sources`: those that were evaluated.
+  /// Adds validation losses to the record. `sources`: the loaders that were evaluated.
   void validation(const SourcesEvaluation& evaluation, std::span<const TokenLoader> sources);
+  /// Adds the unigram entropy of the validation tokens, in nats per token, to the record.
   void entropy(double entropy);
-  /// Writes the record to all logs of metrics.
+  /// Writes the record to metrics.jsonl, TensorBoard and Prometheus.
   void end_step();
 
-  /// Moves the routing since the last record from `state` to the log.
+  /// Moves the routing sums in `state` to routing.h5 as one record, and clears them on all ranks. Records that cannot
+  /// be written stay in state.unwritten_routing until a later call.
   void routing(RunState& state);
 
-  /// Before a checkpoint: so that after a power failure metrics.jsonl has all steps up to it.
+  /// Syncs metrics.jsonl to the disk. Call before a checkpoint, so that after a power failure the file has all steps up
+  /// to the checkpoint.
   void sync();
 
  private:
@@ -55,7 +60,7 @@ class RunLogs {
   const Config& config_;
   const RunSetup& setup_;
   RunReport& report_;
-  std::int64_t resumed_step_ = -1;  // after which the logs continue; -1: they begin
+  std::int64_t resumed_step_ = -1;  // the logs continue after this step; -1: they begin with the run
   std::unique_ptr<nlohmann::ordered_json> record_;
   std::optional<MetricsLog> metrics_;
   std::optional<TensorBoardLog> tensorboard_;

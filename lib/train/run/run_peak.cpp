@@ -26,7 +26,8 @@ namespace {
 
 std::string date_of_today() { return fmt::format("{:%Y-%m-%d}", fmt::localtime(std::time(nullptr))); }
 
-/// Of all ranks, ranks that share a GPU counting once; none as soon as a device is not known.
+/// Returns the sum of the specified peaks of all ranks' GPUs; a GPU that ranks share counts once. Returns nothing if a
+/// rank has no GPU or one of an unknown model.
 std::optional<RunPeak> stated_peak(const RunConfig& run, const std::vector<RankPlace>& places) {
   RunPeak peak;
   for (const RankPlace& place : places) {
@@ -41,21 +42,23 @@ std::optional<RunPeak> stated_peak(const RunConfig& run, const std::vector<RankP
   return peak;
 }
 
-/// Names the cores and the type of numbers that a measured peak holds for: "Intel(R) Xeon(R), 2 cores, f32".
+/// Returns the key of a measured peak in KeptPeaks: "Intel(R) Xeon(R), 2 cores, f32".
 std::string name_of_peak(const RunConfig& run, const RankPlace& own, int workers) {
   return fmt::format("{}, {}, {}", own.processor, count_text(workers, own.device == "cpu" ? "core" : "GPU"),
                      name_of(run.precision));
 }
 
+/// Returns the processor time that all threads of this process have used, in seconds.
 double core_seconds() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
+/// Returns the time in seconds by a clock that all processes of this machine share.
 double shared_clock() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
-/// Multiplies matrices for a tenth of a second each time that it is called.
+/// Returns a function that multiplies matrices for a tenth of a second per call. It allocates them in the first call.
 MeasureWindow gemm_windows(const Stream& stream, DType type) {
   return [stream, type, load = std::shared_ptr<GemmLoad>()](int threads) mutable {
     const bool on_gpu = asynchronous(stream);
@@ -90,7 +93,7 @@ RunPeak peak_of_run(const RunConfig& run, const RunSetup& setup, bool remeasure)
   const KeptPeaks kept(own.host);
   const std::string what = name_of_peak(run, own, shares.of_machine[rank]);
   const std::optional<KeptPeaks::Entry> known = speaks && !remeasure ? kept.find(what) : std::nullopt;
-  std::vector<std::int64_t> missing(places.size());  // by rank, of those that speak
+  std::vector<std::int64_t> missing(places.size());  // [ranks]: 1 for the first rank of a host without a value
   world.all_gather(std::array{std::int64_t{speaks && !known}}, std::span(missing));
   const bool measures = std::ranges::count(missing, 0) < std::ssize(missing);
   KeptPeaks::Entry entry = known.value_or(KeptPeaks::Entry{});

@@ -6,15 +6,17 @@
 
 namespace lyceum {
 
-/// What MFU counts against: FLOP/s of all ranks together, and where the number comes from.
+/// The peak rate of all ranks together, to which MFU is relative.
 struct RunPeak {
-  double flops = 0;
-  std::string source;  // "as stated for NVIDIA H100 80GB HBM3", "measured on 2026-11-22 …"
+  double flops = 0;    // FLOP/s
+  std::string source;  // "as specified for NVIDIA H100 80GB HBM3 in bf16", "measured on 2026-11-22 …"
 };
-/// Collective. For GPUs that are known, what their maker states. Else the sum of what the machines do in matrix
-/// products with all cores of the job, or all its GPUs (machine_peak.h): measured the first time that this build
-/// runs on these cores, then read from KeptPeaks. It is measured again with `remeasure`, and next time if it was not
-/// steady. If one machine has no value, all are measured together, and those that have one keep it.
+/// Collective over the world. Returns the peak. Its number is equal on all ranks; its text is complete on rank 0.
+///   1. If all ranks have GPUs of known models, it is the sum of the specified peaks.
+///   2. Otherwise it is the sum of the measured peaks of all machines, each with all cores or GPUs of the job
+///      (machine_peak.h). A value that this build measured before on the same cores is read from KeptPeaks.
+///   3. If a machine has no such value, or with `remeasure`, all machines measure at the same time. Values that were
+///      read are kept. Only steady measurements are stored, so the next start repeats others.
 RunPeak peak_of_run(const RunConfig& run, const RunSetup& setup, bool remeasure);
 
 }  // namespace lyceum

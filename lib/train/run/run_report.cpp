@@ -19,7 +19,8 @@ namespace lyceum {
 
 namespace {
 
-/// The stages, and how long they wait for each other by their FLOPs.
+/// Describes the pipeline: its schedule, stages and micro-batches, and the share of the time in which ranks wait, from
+/// a simulation with the FLOPs of the stages.
 std::string pipeline_line(const Config& config, const Mesh& mesh) {
   const Schedule schedule = training_schedule(config, mesh);
   const PipelineShape& shape = schedule.shape;
@@ -70,7 +71,7 @@ void RunReport::attempt(const std::function<void()>& write) {
 }
 
 void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPeak& peak, const PinnedGemms& gemms) {
-  if (!talks()) return;
+  if (!prints()) return;
   for (const std::string& line : rank_lines(setup_)) note(line);
   if (lock && !lock->recovered().empty()) warn(lock->recovered());
   const ModelCounts counts = count_model(config_);
@@ -95,14 +96,14 @@ void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPea
   note(fmt::format("peak       {} of {} matrix products, {}; MFU is relative to it", human_count(peak.flops, "FLOP/s"),
                    name_of(config_.run.precision), peak.source));
   note("saves      " + saves_text(config_));
-  if (!gemms.told().empty()) note(gemms.told());
+  if (!gemms.report_line().empty()) note(gemms.report_line());
   if (config_.moe.even_routing) {
     warn("moe.even_routing: tokens do not go to the experts of the router; use this only to measure speed");
   }
 }
 
 void RunReport::placement(const RunState& state) {
-  if (!talks() || setup_.mesh.expert.size() == 1) return;
+  if (!prints() || setup_.mesh.expert.size() == 1) return;
   for (const std::string& line : placement_lines(config_, state.placement, state.load)) note(line);
 }
 
@@ -116,8 +117,8 @@ void RunReport::reopened(const MetricsLog& metrics, std::int64_t step) {
 }
 
 void RunReport::step(const StepResult& result, const RunState& state, const Throughput& throughput, double seconds) {
-  if (!talks()) return;
-  // ETA follows a mean over the last twenty steps or so; the first step after a start warms caches and is not in it.
+  if (!prints()) return;
+  // The ETA uses a moving average over about twenty steps. It omits the first step after a start, which warms caches.
   const bool warming = ++steps_ <= 2;
   if (steps_ == 1) note_kernels();
   mean_seconds_ = warming ? seconds : 0.95 * mean_seconds_ + 0.05 * seconds;

@@ -21,53 +21,59 @@
 
 namespace lyceum {
 
-/// What a training run reports to people: its setup, its steps, its warnings. Rank 0 talks, the others are
-/// silent; no call is collective.
+/// Prints the setup, the steps and the warnings of a training run for its user. Rank 0 prints; on other ranks the calls
+/// print nothing. No call is collective.
 class RunReport {
  public:
+  /// All references must outlive this.
   RunReport(const Config& config, const RunSetup& setup, std::ostream& out);
 
-  bool talks() const { return console_.has_value(); }
-  /// A line of words between the steps.
+  /// True on rank 0, which prints.
+  bool prints() const { return console_.has_value(); }
+  /// Prints a line of text between the lines of steps.
   void note(const std::string& text);
   void warn(const std::string& text) { note("warning: " + text); }
-  /// Writes something that training can do without. If that fails, for example on a full disk, the run continues: it is
-  /// reported once, until writing succeeds again. `failing`: whether it failed the last time. Errors other than
-  /// ExitCode::failed, such as that of a damaged log, are thrown.
+  /// Calls `write`, whose effect training can do without. If it fails with ExitCode::failed, for example on a full
+  /// disk, prints a warning and returns, so that the run continues. Rethrows other Errors, such as that of a damaged
+  /// log. `failing`: true if the last call failed; then the warning is not repeated. Updated by this call.
   void attempt(bool& failing, const std::function<void()>& write);
-  /// Writes something that no later step depends on. Each Error is reported, and the run continues.
+  /// Calls `write`, whose effect no later step needs. If it throws an Error, prints a warning and returns.
   void attempt(const std::function<void()>& write);
 
-  /// The ranks, model, mesh, batch, data and peak. `lock` may be null.
+  /// Prints the ranks, model, mesh, batch, data and peak. `lock` may be null.
   void introduce(const RunLock* lock, const RunData& data, const RunPeak& peak, const PinnedGemms& gemms);
-  /// Where the experts lie.
+  /// Prints the placement of the experts on the ranks.
   void placement(const RunState& state);
-  /// What was found in the metrics of a run that resumes after `step`.
+  /// Prints which lines of metrics.jsonl were removed or are missing. `metrics`: as opened to resume after `step`.
   void reopened(const MetricsLog& metrics, std::int64_t step);
-  /// The line of a step, where one is due, and what is new of dead experts. `state`: after the step.
+  /// Prints the line of a step if it is due, and news of dead experts. `state`: the state after the step. `seconds`:
+  /// duration of the step.
   void step(const StepResult& result, const RunState& state, const Throughput& throughput, double seconds);
-  /// A step without an update.
+  /// Warns of a step whose update was skipped.
   void left_out(const StepResult& result, std::int64_t step);
+  /// Prints the losses of a validation after `step`, which took `seconds`.
   void validation(const SourcesEvaluation& evaluation, const RunData& data, std::int64_t step, double seconds);
+  /// Prints the unigram entropy of `tokens` validation tokens, in nats per token, next to the validation loss.
   void entropy(double entropy, std::int64_t tokens, double valid_loss);
-  /// `seconds`: from the beginning of the save until the checkpoint was there, `stopped` of them without a step.
-  /// `unsound`: why the checkpoint is not sound, or empty.
+  /// Prints that a checkpoint was saved. `root`: the folder of checkpoints. `seconds`: from the beginning of the save
+  /// until the checkpoint was complete. `stopped`: the part of them during which training waited. `unsound`: the reason
+  /// why the checkpoint is not sound, or empty.
   void saved(const std::string& root, std::int64_t step, double seconds, double stopped, const std::string& unsound);
-  /// A run whose steps were done before it started.
+  /// Prints that all steps were done before this start.
   void nothing_to_train(std::int64_t step);
-  /// By a signal.
+  /// Prints that the run stopped on request after `step`.
   void stopped(std::int64_t step);
 
  private:
-  /// On a GPU: which kernels multiply matrices of experts.
+  /// Prints which GPU kernels multiplied the matrices of experts.
   void note_kernels();
 
   const Config& config_;
   const RunSetup& setup_;
   std::optional<Console> console_;  // on rank 0
   DeadExperts dead_experts_;
-  std::int64_t steps_ = 0;   // since the start
-  double mean_seconds_ = 0;  // of a step
+  std::int64_t steps_ = 0;   // steps since the start
+  double mean_seconds_ = 0;  // duration of a step: a moving average
 };
 
 }  // namespace lyceum

@@ -20,7 +20,7 @@ Json parse(const std::string& text) {
   return parse_json<Json>(text);
 }
 
-/// An object of a mixture; one that names no site is of an FFN.
+/// Returns a JSON object with the id of a mixture. The site is written only for attention: older checkpoints have none.
 Json object_of(const MixtureId& id) {
   Json json{{"layer", id.layer}};
   if (id.site == Site::attention) json["site"] = "attention";
@@ -33,8 +33,8 @@ MixtureId id_of(const Json& json) {
   return {.layer = Exact(json.at("layer")), .site = site == "ffn" ? Site::ffn : Site::attention};
 }
 
-/// What a step's tokens weigh after one more step.
-constexpr double load_memory = 0.99;
+/// The factor by which the weight of a step's tokens decreases with each later step.
+constexpr double load_decay = 0.99;
 
 void add_load(std::vector<ExpertLoad>& load, const std::vector<RoutingSums>& sums) {
   load.resize(sums.size());
@@ -43,9 +43,9 @@ void add_load(std::vector<ExpertLoad>& load, const std::vector<RoutingSums>& sum
     load[layer].id = sums[layer].id;
     load[layer].tokens.resize(static_cast<std::size_t>(sums[layer].experts), 0.0);
     std::vector<double>& tokens = load[layer].tokens;
-    for (double& weighed : tokens) weighed *= load_memory;
+    for (double& weighed : tokens) weighed *= load_decay;
     for (std::size_t i = 0; i < counts.size(); ++i) tokens[i % tokens.size()] += static_cast<double>(counts[i]);
-    const std::vector<std::int64_t>& dropped = sums[layer].dropped;  // nobody's work
+    const std::vector<std::int64_t>& dropped = sums[layer].dropped;  // no expert computes these
     for (std::size_t i = 0; i < dropped.size(); ++i) tokens[i % tokens.size()] -= static_cast<double>(dropped[i]);
   }
 }
@@ -71,10 +71,10 @@ std::vector<IdleExperts> read_idle(const Json& state, const std::vector<RoutingS
     return a.id == b.id && std::ssize(a.steps) == b.experts &&
            std::ranges::all_of(a.steps, [](std::int64_t n) { return n >= 0; });
   });
-  return fits ? idle : std::vector<IdleExperts>{};  // of another mixture: counted anew
+  return fits ? idle : std::vector<IdleExperts>{};  // counts of other mixtures are dropped, and start from 0
 }
 
-/// A number of steps, samples or tokens.
+/// Returns a number of steps, samples or tokens. Throws a bad_input Error unless it is an integer from 0 to 2^53.
 std::int64_t count_of(const Json& state, const char* key) {
   constexpr auto most = static_cast<double>(std::int64_t{1} << 53);
   const Json& value = state.at(key);
@@ -106,19 +106,19 @@ Json json_of(const std::deque<RoutingRecord>& records) {
   return list;
 }
 
-/// None in an older checkpoint.
+/// Returns the dropped choices; empty for an older checkpoint.
 std::vector<std::int64_t> read_dropped(const Json& layer) {
   return layer.contains("dropped") ? exact_value<std::vector<std::int64_t>>(layer.at("dropped"))
                                    : std::vector<std::int64_t>();
 }
 
-/// NaN in an older checkpoint; and as null, as JSON has no NaN.
+/// Returns a number; NaN if the key is missing, as in an older checkpoint, or null, which is how JSON stores NaN.
 double number_or_nan(const Json& layer, const char* key) {
   const auto found = layer.find(key);
   return found == layer.end() || found->is_null() ? std::numeric_limits<double>::quiet_NaN() : found->get<double>();
 }
 
-/// In an older checkpoint the steps since the last record are unknown, and so is the record that they become part of.
+/// Returns the sums of each step's balance. They are NaN for an older checkpoint, and so is then the next record.
 StepBalanceSums read_steps(const Json& layer) {
   return {.steps = layer.contains("steps") ? count_of(layer, "steps") : 1,
           .max_vio_sum = number_or_nan(layer, "step_max_vio_sum"),
@@ -157,8 +157,9 @@ Soundness read_soundness(const Json& state) {
           .lowest = json.at("lowest_loss")};
 }
 
-/// Over how many ranks experts are placed that these ranks own; 0 where that is no placement.
-int ranks_that_own(const std::vector<int>& owner) {
+/// Returns the number of ranks of a placement. `owner` [experts]: rank of each expert. Returns 0 if the ranks are not
+/// 0, 1, 2, … without gaps.
+int placement_ranks(const std::vector<int>& owner) {
   std::vector<int> sorted = owner;
   std::ranges::sort(sorted);
   int ranks = 0;
@@ -173,7 +174,8 @@ int ranks_that_own(const std::vector<int>& owner) {
   fail(ExitCode::bad_input, "the checkpoint's trainer state cannot be read: {}", error.what());
 }
 
-/// Whether sums or records, whose means have another name, are of a model with the layers of `expected`.
+/// True if routing sums, or records, belong to the mixtures of `expected` and have valid counts. `means`: the member
+/// with one mean per expert, which has another name in sums than in records.
 template <class Layer, class Means>
 bool same_layers(const std::vector<Layer>& layers, Means Layer::*means, const std::vector<RoutingSums>& expected) {
   constexpr std::int64_t most = std::int64_t{1} << 53;
@@ -268,7 +270,7 @@ std::vector<MixturePlacement> RunState::placement_of(const std::string& text) {
     const Json state = parse(text);
     for (const Json& layer : state.value("placement", Json::array())) {
       const std::vector<int> owner = Exact(layer.at("rank_of_expert"));
-      const int ranks = ranks_that_own(owner);
+      const int ranks = placement_ranks(owner);
       require_input(ranks > 0 && (placement.empty() || placement[0].ranks.ranks() == ranks),
                     "the checkpoint's placement of the experts of layer {} fits no mesh", json_text(layer.at("layer")));
       placement.push_back({id_of(layer), Placement::of_owners(owner, ranks)});

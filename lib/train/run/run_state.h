@@ -15,42 +15,46 @@
 
 namespace lyceum {
 
-/// What a checkpoint keeps of a run besides tensors; equal on all ranks but for unwritten_routing.
+/// The state of a training run that a checkpoint keeps in addition to tensors. It is equal on all ranks, except for
+/// unwritten_routing. A vector of routing data has one element per mixture of the model, or is empty.
 struct RunState {
   std::string run_uuid;
   std::int64_t step = 0;            // steps done
-  std::int64_t updates = 0;         // of the optimizer: steps that were not skipped
-  std::int64_t samples = 0;         // position in the order of samples
-  std::int64_t schedule_steps = 0;  // that the learning rate's schedule is made for; 0: an older checkpoint's run.steps
-  std::int64_t skipped = 0, skipped_in_a_row = 0;
-  std::int64_t rollbacks = 0;                  // times that the run returned to a checkpoint
-  std::vector<RoutingSums> routing;            // since the last record, over all ranks
-  std::vector<StepBalanceSums> routing_steps;  // of the same steps one by one, for each mixture
-  std::int64_t routing_tokens = 0;
-  std::deque<RoutingRecord> unwritten_routing;  // that routing.h5 could not take yet, oldest first; rank 0 has them
+  std::int64_t updates = 0;         // updates by the optimizer: steps that were not skipped
+  std::int64_t samples = 0;         // position of the next sample in the order of the training data
+  std::int64_t schedule_steps = 0;  // length of the learning rate's schedule; 0: unknown (old checkpoint)
+  std::int64_t skipped = 0, skipped_in_a_row = 0;  // steps
+  std::int64_t rollbacks = 0;                      // number of times that the run returned to a checkpoint
+  std::vector<RoutingSums> routing;                // sums over all ranks and the steps since the last record
+  std::vector<StepBalanceSums> routing_steps;      // sums over the same steps of each step's balance
+  std::int64_t routing_tokens = 0;                 // tokens of these steps
+  std::deque<RoutingRecord> unwritten_routing;     // records that could not be written yet, oldest first; on rank 0
   Soundness soundness;
-  std::vector<ExpertLoad> load;    // of all steps, the last hundred or so weighing most; by which to place experts
-  std::vector<IdleExperts> idle;   // by steps that were not skipped
-  std::vector<DataIdentity> data;  // that the run reads, as it was when it began
-  std::vector<MixturePlacement> placement;  // that the ranks have; saved in checkpoints, but not used on resume
+  std::vector<ExpertLoad> load;             // decaying sums over steps, for the placement of experts
+  std::vector<IdleExperts> idle;            // steps since each expert last had a token; skipped steps do not count
+  std::vector<DataIdentity> data;           // of the token files as they were at this start
+  std::vector<MixturePlacement> placement;  // of this start; saved in checkpoints, but not used on resume
 
+  /// Adds the routing of one step, over `tokens` tokens, to routing, routing_steps, routing_tokens and load.
   void add_routing(const std::vector<RoutingSums>& sums, std::int64_t tokens);
+  /// Clears routing, routing_steps and routing_tokens.
   void clear_routing();
 
-  /// The load that a checkpoint's state holds, of each mixture that it measured: before there is a model to restore.
+  /// Returns the load of each mixture in a text(); empty for older checkpoints and models without mixtures. This and
+  /// the next three functions need no model. They throw a bad_input Error if `text` has another form.
   static std::vector<ExpertLoad> load_of(const std::string& text);
-  /// Likewise the placement; none of checkpoints without experts.
+  /// Returns the placement of each mixture; empty for checkpoints without experts.
   static std::vector<MixturePlacement> placement_of(const std::string& text);
-  /// Likewise the data; none of checkpoints without them.
+  /// Returns the identities of the token files; empty for checkpoints without them.
   static std::vector<DataIdentity> data_of(const std::string& text);
-
-  /// Returns the length of the schedule likewise; 0: that of run.steps in an older checkpoint.
+  /// Returns schedule_steps; 0 for older checkpoints, whose schedule had run.steps steps.
   static std::int64_t schedule_of(const std::string& text);
 
-  /// All but run_uuid and step, which a checkpoint's header has, as JSON.
+  /// Returns the state as JSON, without run_uuid and step, which are in the header of a checkpoint, and without the
+  /// last update of `soundness`.
   std::string text() const;
-  /// The other way. Throws a bad_input Error for text of another form, and where routing sums are not those of a model
-  /// with the mixtures of `expected`.
+  /// Sets the members that text() contains, except for `data` and `placement`. `expected`: empty sums of each mixture
+  /// of the model. Throws a bad_input Error if `text` has another form or its routing sums are those of other mixtures.
   void restore(const std::string& text, const std::vector<RoutingSums>& expected);
 };
 

@@ -14,11 +14,12 @@ std::string saves_text(const Config& config) {
     return "only at the end: a run that is killed loses all its steps; set checkpoint.minutes or checkpoint.every";
   }
   const std::string steps = count_text(every, "step"), time = fmt::format("{:g} min", config.checkpoint.minutes);
-  const std::string often = by_steps && by_time ? fmt::format("every {} and every {}", steps, time)
-                                                : fmt::format("every {}", by_steps ? steps : time);
-  const std::string most = by_steps && by_time ? fmt::format("{}, or about {} if that is less", steps, time)
-                           : by_steps          ? steps
-                                               : "about " + time;
+  std::string often = "every " + (by_steps ? steps : time);
+  std::string most = by_steps ? steps : "about " + time;
+  if (by_steps && by_time) {
+    often = fmt::format("every {} and every {}", steps, time);
+    most = fmt::format("{}, or about {} if that is less", steps, time);
+  }
   return fmt::format("{}: a run that is killed loses at most {}", often, most);
 }
 

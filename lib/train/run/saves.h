@@ -10,9 +10,10 @@
 
 namespace lyceum {
 
+/// A source of the current time, which tests replace.
 using Now = std::function<Clock::time_point()>;
 
-/// Measures the time since the last checkpoint, for checkpoint.minutes.
+/// Determines when the next checkpoint is due by time, for checkpoint.minutes.
 class SaveTimer {
  public:
   explicit SaveTimer(double minutes, Now now = Clock::now) : interval_(minutes), now_(std::move(now)) { restart(); }
@@ -26,7 +27,7 @@ class SaveTimer {
   Clock::time_point begun_;
 };
 
-/// "every 10 minutes: a run that is killed loses at most about 10 minutes": when a run saves checkpoints.
+/// Describes when a run saves checkpoints: "every 10 min: a run that is killed loses at most about 10 min".
 std::string saves_text(const Config& config);
 
 }  // namespace lyceum

@@ -11,16 +11,17 @@ namespace lyceum {
 
 namespace {
 
-/// A loss counts as no more than this above the lowest, in nats, so that a run that recovers is soon sound again.
+/// A loss is capped at this many nats per token above the lowest smoothed loss. Otherwise one huge loss would keep a
+/// run unsound for long after it has recovered.
 constexpr double most_above = 20;
 constexpr double largest_update = 0.5;
 
-/// Soundness::left_out one step later.
+/// Returns Soundness::left_out after one more step that was not skipped.
 std::int64_t next(std::int64_t left_out) { return (left_out << 1) & ((std::int64_t{1} << Soundness::window) - 1); }
 
 }  // namespace
 
-void Soundness::leave_out() { left_out = next(left_out) | 1; }
+void Soundness::add_skipped() { left_out = next(left_out) | 1; }
 
 void Soundness::add(double loss, double update_norm, double weight_norm) {
   ++steps;

@@ -5,23 +5,28 @@
 
 namespace lyceum {
 
-/// Whether a run trains as it did so far. A checkpoint is *sound* that was saved when
+/// Judges if a run still trains as it did before, from the losses and norms of its steps. A checkpoint is *sound* if,
+/// when it was saved,
 ///   - at most one of the last `window` steps was skipped because a number was not finite: one alone does no harm,
 ///   - the last update was less than half as large as the weights that it made, and
 ///   - the loss, smoothed over `window` steps, was at most `margin` above the lowest such loss of the run.
-/// It goes by numbers that all ranks agree on, so they agree on this.
+/// The losses are equal on all ranks. The norms may differ if copies of weights differ, so ranks must agree on a
+/// decision that depends on problem().
 struct Soundness {
   static constexpr std::int64_t window = 10;  // steps
-  static constexpr double margin = 1;         // nats a token
+  static constexpr double margin = 1;         // nats per token
 
-  std::int64_t steps = 0;           // that were not skipped
-  std::int64_t left_out = 0;        // of the last `window` steps: bit i is set if the one i steps ago was skipped
-  double smoothed = 0, lowest = 0;  // loss in nats a token: mean of the first `window` steps, then exponential
-  double update = 0;                // norm of the last update over that of the weights
+  std::int64_t steps = 0;           // steps that were not skipped
+  std::int64_t left_out = 0;        // bit i, for i < window, is set if the step i steps ago was skipped
+  double smoothed = 0, lowest = 0;  // loss in nats per token: the mean of the first `window` steps, then a moving
+                                    // average; and its minimum
+  double update = 0;                // norm of the last update over the norm of the weights
 
-  void leave_out();
+  /// Adds a step that was skipped because a number was not finite.
+  void add_skipped();
+  /// Adds a step. `loss`: nats per token.
   void add(double loss, double update_norm, double weight_norm);
-  /// Why a checkpoint of now is not sound, or empty.
+  /// Returns why a checkpoint saved now is not sound, or an empty text.
   std::string problem() const;
 };
 

@@ -14,18 +14,19 @@ namespace lyceum {
 
 namespace {
 
-/// Ranks with a row each.
-constexpr std::size_t most_rows = 32;
+/// The largest number of ranks for which tables have one row per rank.
+constexpr std::size_t max_rows = 32;
 
 std::string range(std::size_t first, std::size_t last) {
   return first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
 }
 
-bool alike(const RankPlace& a, const RankPlace& b) {
+/// True if two ranks on the same host can share a row.
+bool can_share_row(const RankPlace& a, const RankPlace& b) {
   return a.host == b.host && a.threads == b.threads && a.memory == b.memory && a.device == b.device;
 }
 
-/// How documents are packed; empty if they are not.
+/// Describes how the documents of a source are packed; empty if they are not.
 std::string packing_line(const TokenSamples& samples) {
   const Packing* packing = samples.packing();
   if (!packing) return "";
@@ -36,7 +37,7 @@ std::string packing_line(const TokenSamples& samples) {
                      packing->cut_documents());
 }
 
-/// "0-3, 7"
+/// Returns ascending experts as text: "0-3, 7".
 std::string text_of(std::span<const std::int32_t> experts) {
   std::string text;
   for (std::size_t first = 0, last = 0; first < experts.size(); first = last + 1) {
@@ -48,7 +49,7 @@ std::string text_of(std::span<const std::int32_t> experts) {
   return text;
 }
 
-/// Which experts a rank has, where they are the same in all layers; else how many.
+/// Returns the experts of a rank if they are the same in all layers, or else their number: "7 to 9 per layer".
 std::string experts_text(std::span<const MixturePlacement> layers, int rank) {
   const std::span<const std::int32_t> experts = layers[0].ranks.experts_of(rank);
   std::size_t least = experts.size(), most = experts.size();
@@ -63,7 +64,7 @@ std::string experts_text(std::span<const MixturePlacement> layers, int rank) {
   return least == most ? fmt::format("{} per layer", most) : fmt::format("{} to {} per layer", least, most);
 }
 
-/// FLOPs of every rank over their mean; all 1 where there are none.
+/// Returns the FLOPs of each expert rank over their mean [expert ranks]; all 1 if no expert has FLOPs.
 std::vector<double> shares(const Config& config, const MixturePlacement& layer, std::span<const ExpertLoad> measured) {
   const std::vector<double> costs = expert_costs(mixture_of(config, layer.id), measured);
   const double mean = std::accumulate(costs.begin(), costs.end(), 0.0) / layer.ranks.ranks();
@@ -74,8 +75,9 @@ std::vector<double> shares(const Config& config, const MixturePlacement& layer, 
   return shares;
 }
 
-std::vector<std::string> rows(const Config& config, std::span<const MixturePlacement> layers,
-                              const std::vector<double>& flops) {
+/// Returns the table of expert ranks. `flops` [expert ranks]: FLOPs over their mean.
+std::vector<std::string> placement_table(const Config& config, std::span<const MixturePlacement> layers,
+                                         const std::vector<double>& flops) {
   std::vector<std::int64_t> width(flops.size(), 0);  // of a rank's experts, over all layers
   for (const MixturePlacement& layer : layers) {
     const Mixture mixture = mixture_of(config, layer.id);
@@ -98,8 +100,8 @@ std::vector<std::string> rank_lines(const RunSetup& setup) {
   Table table({">rank", "host", ">local", "cores", ">threads", ">memory", "device"});
   for (std::size_t first = 0, last = 0; first < places.size(); first = last + 1) {
     last = first;
-    if (places.size() > most_rows) {
-      while (last + 1 < places.size() && alike(places[first], places[last + 1])) ++last;
+    if (places.size() > max_rows) {
+      while (last + 1 < places.size() && can_share_row(places[first], places[last + 1])) ++last;
     }
     const RankPlace& place = places[first];
     const bool same_cores = place.cores == places[last].cores;
@@ -159,7 +161,7 @@ std::vector<std::string> placement_lines(const Config& config, std::span<const M
     worst = std::max(worst, most);
   }
   std::vector<std::string> lines;
-  if (std::cmp_less_equal(ranks, most_rows)) lines = rows(config, layers, flops);
+  if (std::cmp_less_equal(ranks, max_rows)) lines = placement_table(config, layers, flops);
   lines.push_back(fmt::format(
       "placement  {}, {}: the busiest of {} expert ranks has {} times the mean FLOPs, {} in the worst of {}",
       name_of(config.parallel.placement), measured.empty() ? "assuming an even load" : "by the measured load", ranks,

@@ -3,19 +3,21 @@
 #include "model/routing/expert_places.h"
 #include "train/setup/run_setup.h"
 
-/// Tables of the start of a run, as lines of the console.
+/// The tables that a run prints when it starts, as lines of the console.
 namespace lyceum {
 
-/// The batch job, if there is one, and the table of ranks: rank, host, local rank, cores, memory, device. With more
-/// than 32 ranks, one row for each stretch of ranks on one host.
+/// Returns the batch job, if there is one, and the table of ranks: rank, host, local rank, cores, threads, memory,
+/// device. With more than 32 ranks, consecutive ranks that have the same host, threads, memory and device share a row.
 std::vector<std::string> rank_lines(const RunSetup& setup);
 
-/// The data of a run: one line for a single source, else a table of the sources of a mixture; then how documents are
-/// packed. Epochs are counted over the whole run.
+/// Describes the training data: one line for a single source, or a table of several sources; then, for sources with
+/// packed documents, a line on the packing. Epochs are those of the whole run.
 std::vector<std::string> data_lines(const Config& config, const RunData& data);
 
-/// The expert ranks of a placement: experts, their parameters and FLOPs over all layers, one row per rank (none
-/// for more than 32 ranks), and how much busier than the mean the busiest rank is. Empty without experts.
+/// Describes a placement of experts: a table with one row per expert rank (omitted for more than 32 ranks) of its
+/// experts, their parameters and their FLOPs over all layers, and a line on how much busier than the mean the busiest
+/// rank is. `layers`: the placement of each mixture. `measured`: the load of each mixture; empty: an even load is
+/// assumed. Empty without experts.
 std::vector<std::string> placement_lines(const Config& config, std::span<const MixturePlacement> layers,
                                          std::span<const ExpertLoad> measured);
 

@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The token files as rank 0 sees them, on all ranks.
+/// Collective. Returns the identities of the run's token files, as rank 0 reads them, on all ranks.
 std::vector<DataIdentity> files_of(const RunData& data, const DataConfig& config, const ProcessGroup& world) {
   std::vector<std::pair<const char*, const TokenSource*>> sources;
   const auto add = [&](const char* key, const TokenLoader& loader) {
@@ -33,7 +33,7 @@ std::vector<DataIdentity> files_of(const RunData& data, const DataConfig& config
       sources.emplace_back(key, &source.samples->token_source());
   };
   add("data.train", *data.train);
-  if (!config.valid.empty()) {  // else parts of those of data.train
+  if (!config.valid.empty()) {  // otherwise validation samples are parts of the files of data.train
     for (const TokenLoader& loader : data.valid) add("data.valid", loader);
   }
   std::vector<std::string> fingerprints(sources.size());
@@ -48,7 +48,7 @@ std::vector<DataIdentity> files_of(const RunData& data, const DataConfig& config
   return files;
 }
 
-/// The configuration of a checkpoint's run.
+/// Returns the resolved configuration of a checkpoint's run.
 Config config_before(const CheckpointHeader& header) {
   Config config = recall_config(header.config);
   resolve(config, 1);
@@ -57,7 +57,7 @@ Config config_before(const CheckpointHeader& header) {
 
 std::string value_text(const std::string& value) { return value.empty() ? "empty" : value; }
 
-/// "run.seed = 2 (was 1)" for each of them, in a line or several.
+/// Returns one "run.seed = 2 (was 1)" per change. A single change continues the line; several have a line each.
 std::string list_text(std::span<const Change> changes) {
   std::string text;
   const char* separator = changes.size() > 1 ? "\n  " : " ";
@@ -98,7 +98,7 @@ StartingPoint::StartingPoint(const Config& config, const RunSetup& setup, RunRep
   const auto chosen = choose_checkpoint(world, root_, resume_, warn, choice == Choice::sound);
   if (!chosen) return;
   work_on_files(world, [&] { checkpoint_.emplace(*chosen); });
-  look_around();
+  inspect_checkpoint_folder();
   const CheckpointHeader& header = checkpoint_->header();
   before_ = config_before(header);
   const std::vector<DataIdentity> old_files = RunState::data_of(header.trainer_state);
@@ -108,13 +108,13 @@ StartingPoint::StartingPoint(const Config& config, const RunSetup& setup, RunRep
     if (same_sources(key, before, config.data.*member, old_files, files_)) before = config.data.*member;
   }
   changes_ = changes(before_, config);
-  if (choice == Choice::sound) return;  // of this run itself
+  if (choice == Choice::sound) return;  // chosen among the checkpoints of this run itself
   require_same_run();
   require_same_model();
 }
 
-/// Collective. What rank 0 finds of the checkpoint in the run's folder, and of the checkpoints next to it.
-void StartingPoint::look_around() {
+/// Collective. Sets in_run_folder_, newest_ and newest_run_ to what rank 0 finds in the folder of checkpoints.
+void StartingPoint::inspect_checkpoint_folder() {
   std::string own, newest, newest_run;
   work_on_files_of_rank_zero(setup_.mesh.world, [&] {
     std::error_code absent;
@@ -125,29 +125,30 @@ void StartingPoint::look_around() {
     for (auto at = present.begin(); at != present.end() && newest_run.empty(); ++at) {
       try {
         newest_run = CheckpointReader(root_ / *at).header().run_uuid;
-      } catch (const Error&) {  // damaged: an older one says it
+      } catch (const Error&) {  // damaged: read the uuid from an older checkpoint
       }
     }
   });
   const ProcessGroup& world = setup_.mesh.world;
-  own_ = !world.broadcast(own, 0).empty();
+  in_run_folder_ = !world.broadcast(own, 0).empty();
   newest_ = world.broadcast(newest, 0);
   newest_run_ = world.broadcast(newest_run, 0);
 }
 
-/// Refuses what would be mistaken for the run of this configuration, or mixed with another run in its folder. A
-/// checkpoint that the user names is a beginning, and so are converted weights.
+/// Throws a usage Error if the run would be taken for the continuation of another one, or if their checkpoints would be
+/// mixed in one folder. Not if the user names an unfinished checkpoint, or for converted weights: these begin a new
+/// run.
 void StartingPoint::require_same_run() const {
   const std::int64_t step = checkpoint_->header().step, steps = config_.run.steps;
   const bool finished = step >= steps;
   const std::string directory = checkpoint_->directory().string();
-  require_usage(own_ || newest_run_.empty() || newest_run_ == checkpoint_->header().run_uuid,
+  require_usage(in_run_folder_ || newest_run_.empty() || newest_run_ == checkpoint_->header().run_uuid,
                 "{} contains checkpoints of another run than {}: set another run.dir", root_.string(), directory);
-  require_usage(own_ || !finished,
+  require_usage(in_run_folder_ || !finished,
                 "checkpoint.resume = {}, which has {} steps, leaves nothing to train with run.steps = {}: raise "
                 "run.steps above {}",
                 resume_, step, steps, step);
-  if (is_new() || (resume_ != "auto" && !finished)) return;
+  if (is_untrained() || (resume_ != "auto" && !finished)) return;
   std::vector<Change> refused;
   for (const Change& change : changes_) {
     const bool other_data = change.key == "data.train" && config_.data.changed == ChangedData::warn;
@@ -206,12 +207,12 @@ std::vector<ExpertLoad> StartingPoint::expert_load() const {
 RunState StartingPoint::start(const Parts& parts) const {
   RunState state;
   state.data = files_;
-  checkpoint_ ? resume(state, parts) : begin_anew(state, parts);
+  checkpoint_ ? resume(state, parts) : start_new_run(state, parts);
   return state;
 }
 
-void StartingPoint::begin_anew(RunState& state, const Parts& parts) const {
-  // Starting over next to old checkpoints would mix two runs: the newest of them would win at the next start.
+void StartingPoint::start_new_run(RunState& state, const Parts& parts) const {
+  // A new run next to old checkpoints would mix two runs: the next start would resume from the newest of all.
   require_input(list_checkpoints(root_).empty(),
                 resume_ == "none"
                     ? "{} contains checkpoints of an earlier run: set another run.dir, or checkpoint.resume=auto"
@@ -233,11 +234,11 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
       "away",
       root_.string(), newest_,
       newest_run_ == header.run_uuid ? "set checkpoint.resume = auto to continue from it, " : "");
-  const bool same_data = check_data();
+  const bool same_data = compare_data();
   require_input(!reader.has_optimizer_state() || before_.optim.train_only == config_.optim.train_only,
                 "optim.train_only differs from that of {}: start a new run from its weights with lyceum convert reset",
                 directory);
-  parts.zero.await_values();  // of a run that returns to this checkpoint
+  parts.zero.await_values();  // in a rollback, values of the last step may still be in flight
   const std::atomic<std::int64_t> progress = 0;
   SharedWork reading(setup_.mesh.world, progress);
   load_checkpoint(parts.optimizer, reader, [&](const auto& read) { reading.run(read); });
@@ -249,22 +250,24 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   parts.optimizer.set_updates(state.updates);
   report_.note(fmt::format("resumed    {} (mesh {})", directory, header.mesh));
   if (!reader.has_optimizer_state()) report_.note("optimizer  new: the checkpoint contains only weights");
-  if (parts.gemms.anew()) {
+  if (parts.gemms.nothing_pinned()) {
     report_.warn(fmt::format("no GEMM algorithms for this GPU in {}: they are chosen again, the last bits may differ",
                              parts.gemms.file().string()));
   }
   if (resume_ != "auto" && !header.unsound.empty()) {
     report_.warn("this checkpoint is not sound: " + header.unsound);
-    state.soundness = {};  // whoever names it wants it
+    state.soundness = {};  // the user has named it, so the run may continue from it
   }
-  if (!same_data) state.soundness = {};  // losses of another task
-  tell_changes(state);
-  keep_schedule(state);
-  tell_choices(state);
+  if (!same_data) state.soundness = {};  // losses on other data are not comparable
+  report_changes(state);
+  choose_schedule_length(state);
+  report_choices(state);
 }
 
-/// True if the token files are as they were, or others are allowed. Those under another name are changes of a key.
-bool StartingPoint::check_data() const {
+/// Returns true if the token files have the contents that they had when the checkpoint was saved. Warns of files that
+/// have changed if data.changed is `warn`, or else throws a bad_input Error; also throws if data.tokenizer is another
+/// one. Only compares files of equal names: other names are changes of a key.
+bool StartingPoint::compare_data() const {
   const std::string directory = checkpoint_->directory().string(), own = checkpoint_->tokenizer_sha256();
   const std::string& tokenizer = data_.tokenizer;
   require_input(own.empty() || tokenizer.empty() || sha256(tokenizer) == own,
@@ -288,17 +291,18 @@ bool StartingPoint::check_data() const {
   return changed.empty();
 }
 
-/// Sequences that balance.scope = batch counts together: those of all data ranks in one pass. `mesh`:
-/// MeshShape::text().
+/// Returns the number of sequences over which balance.scope = batch counts together: those of all data ranks in one
+/// pass. `mesh`: MeshShape::text(). Returns 0 if the text does not state the data ranks.
 std::int64_t sequences_of_pass(const Config& config, const std::string& mesh) {
   const std::size_t data = mesh.find("dp");
   return data == std::string::npos ? 0 : config.batch.micro * std::atoll(mesh.c_str() + data + 2);
 }
 
-/// A resumed run trains differently from now on. Weights that no run has trained are only those of a model.
-void StartingPoint::tell_changes(RunState& state) const {
+/// Warns of every change that makes a resumed run train differently from now on, and resets the soundness if losses are
+/// no longer comparable. For a checkpoint that no run has trained, only changes of the model matter.
+void StartingPoint::report_changes(RunState& state) const {
   for (const Change& change : changes_) {
-    if (is_new() && !describes_model(change.key)) continue;
+    if (is_untrained() && !describes_model(change.key)) continue;
     report_.warn(
         fmt::format("{} = {} from now on (was {})", change.key, value_text(change.after), value_text(change.before)));
     const bool same_task =
@@ -307,18 +311,19 @@ void StartingPoint::tell_changes(RunState& state) const {
   }
   const std::int64_t was = sequences_of_pass(before_, checkpoint_->header().mesh);
   const std::int64_t now = sequences_of_pass(config_, setup_.mesh.shape.text(setup_.mesh.world.size()));
-  if (is_new() || effective(config_).balance.scope != BalanceScope::batch || was == now) return;
+  if (is_untrained() || effective(config_).balance.scope != BalanceScope::batch || was == now) return;
   report_.warn(fmt::format(
       "balance.scope = batch: losses count the tokens of {} sequences together from now on (was {}): batch.micro times "
       "data ranks",
       now, was));
 }
 
-/// The schedule of the learning rate belongs to the checkpoint: more run.steps alone do not stretch it, which would
-/// raise a rate that had come down.
-void StartingPoint::keep_schedule(RunState& state) const {
+/// Sets state.schedule_steps. A resumed run keeps the length of the checkpoint's schedule unless optim.schedule_steps
+/// is set: if more run.steps stretched the schedule, a learning rate that had decayed would rise again. Reports
+/// differences.
+void StartingPoint::choose_schedule_length(RunState& state) const {
   const std::int64_t given = config_.optim.schedule_steps, steps = config_.run.steps;
-  if (state.step == 0) {  // it has followed none yet
+  if (state.step == 0) {  // no step has used a schedule yet
     state.schedule_steps = given > 0 ? given : steps;
     return;
   }
@@ -345,8 +350,9 @@ void StartingPoint::keep_schedule(RunState& state) const {
   }
 }
 
-/// moe.top_k_start goes by run.steps: with another number of steps tokens choose other numbers of experts.
-void StartingPoint::tell_choices(const RunState& state) const {
+/// Warns if tokens choose another number of experts than in the checkpoint's run: the growth from moe.top_k_start
+/// depends on run.steps.
+void StartingPoint::report_choices(const RunState& state) const {
   const std::int64_t steps = config_.run.steps, own_steps = before_.run.steps;
   if (state.step >= steps) return;
   const std::int64_t now = choices_of_step(config_.moe, state.step, steps);
@@ -356,10 +362,10 @@ void StartingPoint::tell_choices(const RunState& state) const {
                            now, state.step + 1, own_steps, was));
 }
 
-void StartingPoint::tidy() const {
+void StartingPoint::complete_interrupted_save() const {
   work_on_files_of_rank_zero(setup_.mesh.world, [&] {
     report_.attempt([&] {
-      if (own_) set_latest(root_, checkpoint_name(checkpoint_->header().step));
+      if (in_run_folder_) set_latest(root_, checkpoint_name(checkpoint_->header().step));
       prune_checkpoints(root_, config_.checkpoint.keep);
     });
   });

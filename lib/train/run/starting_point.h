@@ -19,55 +19,61 @@
 
 namespace lyceum {
 
-/// Collective: a name that no other run has, the same on all ranks.
+/// Collective. Returns a new unique identifier for a run, equal on all ranks.
 std::string new_run_uuid(const ProcessGroup& world);
 
-/// Where a run keeps its checkpoints.
+/// Returns the folder of a run's checkpoints.
 std::filesystem::path checkpoint_root(const RunConfig& run);
 
-/// What a run begins with: weights that are drawn, or a checkpoint. The checkpoint is chosen before there is a model,
-/// since the placement of its experts may depend on the load in the checkpoint.
+/// The start of a run: from random weights or from a checkpoint. The constructor chooses the checkpoint, start() loads
+/// it. These are separate since the model is built in between: its placement of experts may depend on the load in the
+/// checkpoint.
 class StartingPoint {
  public:
-  /// By checkpoint.resume; or the run's newest sound checkpoint, if there is one.
+  /// `configured`: the checkpoint that checkpoint.resume names. `sound`: the newest sound checkpoint of this run, for a
+  /// rollback. Both may choose no checkpoint.
   enum class Choice { configured, sound };
-  /// Collective. Repairs the run's checkpoints and chooses one. Throws a usage Error that names every key that differs,
-  /// if the checkpoint is of another run than the configuration describes (config/continuation.h), or of another
-  /// model; and if a checkpoint from elsewhere has no step to do, or the folder has checkpoints of another run.
+  /// Collective over the world. Repairs the run's checkpoints and chooses one. All references must outlive this. Throws
+  /// a usage Error if
+  ///   - the checkpoint belongs to another run than the configuration describes (config/continuation.h) or to another
+  ///     model; the message lists all keys that differ,
+  ///   - the checkpoint is not in this run's folder and has no steps left to do, or
+  ///   - the folder contains checkpoints of another run.
   StartingPoint(const Config& config, const RunSetup& setup, RunReport& report, const RunData& data,
                 Choice choice = Choice::configured);
 
   bool is_checkpoint() const { return checkpoint_.has_value(); }
   /// Returns CheckpointReader::transformers(), or an empty text if there is no checkpoint.
   std::string transformers() const { return checkpoint_ ? checkpoint_->transformers() : std::string(); }
-  /// As the checkpoint measured it; empty where there is none.
+  /// Returns the load of each mixture from the checkpoint; empty without a checkpoint.
   std::vector<ExpertLoad> expert_load() const;
 
-  /// What is given its values.
+  /// The objects that start() initialises.
   struct Parts {
     Zero& zero;
     Optimizer& optimizer;
     const PinnedGemms& gemms;
   };
-  /// Collective. Draws the weights, or reads them; returns what the run knows of itself, but for its placement. Throws
-  /// bad_input Errors if newer checkpoints are next to the checkpoint, or the data's files have changed.
+  /// Collective over the world. Initialises the weights, or loads weights and optimizer state from the checkpoint.
+  /// Returns the state of the run; the caller sets its placement. Throws bad_input Errors if the folder contains newer
+  /// checkpoints than the chosen one, or if token files have changed since it was saved.
   RunState start(const Parts& parts) const;
-  /// Collective. Does on rank 0 what a run that was killed while it saved left undone: LATEST names the checkpoint that
-  /// this one resumes from, and old ones are gone.
-  void tidy() const;
+  /// Collective over the world. Completes a save during which an earlier process was killed: on rank 0, points LATEST
+  /// at the checkpoint that this run resumes from, and deletes old checkpoints.
+  void complete_interrupted_save() const;
 
  private:
-  void begin_anew(RunState& state, const Parts& parts) const;
+  void start_new_run(RunState& state, const Parts& parts) const;
   void resume(RunState& state, const Parts& parts) const;
-  /// True if the checkpoint was made from weights by lyceum convert: no run has trained it.
-  bool is_new() const { return checkpoint_->header().step == 0 && !checkpoint_->has_optimizer_state(); }
-  void look_around();
+  /// True if lyceum convert made the checkpoint, and no run has trained it.
+  bool is_untrained() const { return checkpoint_->header().step == 0 && !checkpoint_->has_optimizer_state(); }
+  void inspect_checkpoint_folder();
   void require_same_run() const;
   void require_same_model() const;
-  bool check_data() const;
-  void tell_changes(RunState& state) const;
-  void keep_schedule(RunState& state) const;
-  void tell_choices(const RunState& state) const;
+  bool compare_data() const;
+  void report_changes(RunState& state) const;
+  void choose_schedule_length(RunState& state) const;
+  void report_choices(const RunState& state) const;
 
   const Config& config_;
   const RunSetup& setup_;
@@ -77,11 +83,11 @@ class StartingPoint {
   std::filesystem::path root_;
   std::vector<DataIdentity> files_;
   std::optional<CheckpointReader> checkpoint_;
-  bool own_ = false;             // the checkpoint is in root_
-  std::string newest_;           // name of the newest checkpoint in root_; empty: there is none
-  std::string newest_run_;       // run_uuid of the newest in root_ that can be read
-  Config before_;                // of the checkpoint's run, resolved; data.* as now if it is the same data
-  std::vector<Change> changes_;  // since then
+  bool in_run_folder_ = false;  // the checkpoint is in root_
+  std::string newest_;          // name of the newest checkpoint in root_; empty: there is none
+  std::string newest_run_;      // run_uuid of the newest readable checkpoint in root_
+  Config before_;  // resolved configuration of the checkpoint's run; data.* as now if the data are the same
+  std::vector<Change> changes_;  // from before_ to config_
 };
 
 }  // namespace lyceum

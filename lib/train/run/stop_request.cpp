@@ -20,23 +20,24 @@ namespace lyceum {
 
 namespace {
 
-// Signals belong to the process, and so does what they ask for.
+// Signals are sent to the process, so their state is global, too.
 std::atomic<bool> stop_signalled = false, launcher_signalled = false;
 std::atomic<std::optional<int>> finished_with;
-/// Signals of one kind that follow each other within this time are one request.
+/// Equal signals within this time of each other are one request.
 constexpr std::chrono::milliseconds one_request{500};
 
-void say_to_user(const std::string& text) {
+void print_to_user(const std::string& text) {
   if (launched_rank().value_or(0) != 0) return;
   const std::string line = "lyceum train: " + text + '\n';
   if (write(STDERR_FILENO, line.data(), line.size()) < 0) {
-    // Nobody listens any more.
+    // Standard error is closed: there is nothing else to write to.
   }
 }
 
-/// Another user may name a program so, but not send signals to this one.
+/// True if a process is mpirun or one of its daemons, by the name of its program. Only this user and root can send
+/// signals to this process, so the name suffices.
 bool is_launcher(pid_t process) {
-  if (process == 0) return true;  // outside of this container
+  if (process == 0) return true;  // the sender is outside of this container
   std::ifstream file("/proc/" + std::to_string(process) + "/comm");
   std::string name;
   std::getline(file, name);
@@ -44,8 +45,8 @@ bool is_launcher(pid_t process) {
                              [&](const char* launcher) { return name.starts_with(launcher); });
 }
 
-/// True if a signal is the same request as the one before: timeout(1), for one, sends its signal to the process and
-/// then to the group of the process.
+/// Records a signal. Returns true if it belongs to the same request as the one before: timeout(1), for example, sends a
+/// signal to the process and then to the process group.
 bool repeats_request(int signal) {
   static int last_signal = 0;
   static Clock::time_point since;
@@ -56,19 +57,27 @@ bool repeats_request(int signal) {
   return false;
 }
 
-void take_request(int signal, pid_t sender) {
+std::string name_of_signal(int signal) {
+  switch (signal) {
+    case SIGINT: return "SIGINT";
+    case SIGTERM: return "SIGTERM";
+    default: return "SIGUSR1";
+  }
+}
+
+void handle_signal(int signal, pid_t sender) {
   const bool from_launcher = signal == SIGTERM && launched_by_mpirun() && is_launcher(sender);
   if (from_launcher) launcher_signalled = true;
   if (const std::optional<int> code = finished_with) _exit(*code);
   if (repeats_request(signal)) return;
-  const std::string name = signal == SIGINT ? "SIGINT" : signal == SIGTERM ? "SIGTERM" : "SIGUSR1";
+  const std::string name = name_of_signal(signal);
   if (!stop_signalled.exchange(true)) {
     if (from_launcher) return;
     const std::string again = signal == SIGUSR1 ? "SIGINT or SIGTERM exits at once" : "a second signal exits at once";
-    say_to_user(name + ": saving a checkpoint after this step, then exiting; " + again);
+    print_to_user(name + ": saving a checkpoint after this step, then exiting; " + again);
   } else if (signal != SIGUSR1) {
     if (!from_launcher)
-      say_to_user(name + " again: exiting without saving; the same command resumes from the newest checkpoint");
+      print_to_user(name + " again: exiting without saving; the same command resumes from the newest checkpoint");
     _exit(128 + signal);
   }
 }
@@ -80,19 +89,19 @@ bool ignored_at_start(int signal) {
 
 }  // namespace
 
-/// A thread waits for the signals, and all others block them: not all system calls that a signal would interrupt, in
-/// threads of MPI above all, are written for that.
+/// One thread waits for the signals, and all other threads block them. Otherwise they would interrupt system calls, and
+/// not all code, of MPI in particular, handles that.
 void listen_for_stop_requests() {
   sigset_t requests;
   sigemptyset(&requests);
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) {
     if (!ignored_at_start(signal))
-      sigaddset(&requests, signal);  // as a shell wants of SIGINT in what a script starts with &
+      sigaddset(&requests, signal);  // a shell ignores SIGINT in commands that a script starts with &
   }
   pthread_sigmask(SIG_BLOCK, &requests, nullptr);
   std::thread([requests] {
     for (siginfo_t info{};;) {
-      if (sigwaitinfo(&requests, &info) > 0) take_request(info.si_signo, info.si_pid);
+      if (sigwaitinfo(&requests, &info) > 0) handle_signal(info.si_signo, info.si_pid);
     }
   }).detach();
 }

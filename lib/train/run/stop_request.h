@@ -2,22 +2,24 @@
 
 namespace lyceum {
 
-/// From now on SIGINT, SIGTERM and SIGUSR1 ask to save and stop; a SIGINT or SIGTERM that follows on a request ends
-/// this process at once, with 128 + its number and nothing more written, unless it is the same signal within half a
-/// second. The first process of the job prints a line
-/// each time, unless it is a SIGTERM from mpirun itself: that is how mpirun ends a job in which a rank failed. Must be
-/// the first thing that `main` does: all other threads must inherit that these signals are blocked.
+/// Starts to handle SIGINT, SIGTERM and SIGUSR1. Must be the first call of `main`, since all other threads must inherit
+/// that these signals are blocked.
+///   1. The first signal requests that the run saves a checkpoint and stops, see stop_requested().
+///   2. A SIGINT or SIGTERM after that ends this process at once with exit code 128 + its number, and nothing is saved.
+///      The same signal within half a second is taken for a repetition and ignored.
+/// The first process of the job prints a line for each. It prints none for a SIGTERM from mpirun itself, by which
+/// mpirun ends a job in which a rank has failed.
 void listen_for_stop_requests();
 
-/// Whether such a signal came, or the file exists that the environment names as LYCEUM_STOP_FILE: a batch script's way
-/// to ask, since a signal that comes while a launcher starts is lost, or kills it.
+/// True if such a signal was received, or if the file exists that the environment variable LYCEUM_STOP_FILE names.
+/// Batch scripts use the file: a signal that arrives while the launcher starts is lost or kills the launcher.
 bool stop_requested();
 
-/// True once mpirun itself sent a SIGTERM: it kills this process soon.
+/// True once mpirun itself has sent a SIGTERM. It kills this process soon afterwards.
 bool ended_by_launcher();
 
-/// All work is done, with this exit code: a signal, such as the SIGTERM by which mpirun hurries the last ranks of a
-/// job, has no more to stop and only ends the process with it.
+/// Call when all work is done. From now on a signal, such as the SIGTERM that mpirun sends to the last ranks of a job,
+/// only ends the process with `exit_code`.
 void no_more_stop_requests(int exit_code);
 
 }  // namespace lyceum

@@ -5,16 +5,16 @@
 
 namespace lyceum {
 
-/// How fast all ranks together train, by the seconds that a step takes.
+/// Converts the duration of a training step to the throughput of all ranks together.
 class Throughput {
  public:
   Throughput(const Config& config, const RunPeak& peak);
   double tokens_per_second(double seconds) const { return tokens_ / seconds; }
-  /// Share of the peak that the model's arithmetic takes.
+  /// Returns the model FLOPs utilisation: the model's FLOP/s over the peak.
   double mfu(double seconds) const { return flops_ / seconds / peak_; }
 
  private:
-  double tokens_, flops_;  // of a step
+  double tokens_, flops_;  // per step
   double peak_;            // FLOP/s
 };
 

@@ -29,12 +29,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Steps left out one after another before the run gives up: the weights are then beyond mending.
-constexpr std::int64_t most_skips_in_a_row = 50;
-/// Steps left out one after another at the end of a run that still count as an accident.
-constexpr std::int64_t most_skips_at_the_end = 1;
+/// The number of consecutive skipped steps at which the run fails: its weights will not recover.
+constexpr std::int64_t max_consecutive_skips = 50;
+/// The largest number of skipped steps at the end of a run for which the run succeeds.
+constexpr std::int64_t max_skips_at_end = 1;
 
-/// A validation reads some of the samples, and its loss is of targets.
+/// Throws a bad_input Error if none of the targets that a validation reads from a source counts in the loss. Without
+/// this check the run would fail at its first validation.
 void require_validation_targets(const Config& config, const RunData& data) {
   for (const TokenLoader& loader : data.valid) {
     const std::int64_t samples = evaluated_samples(config, loader, config.eval.batches);
@@ -47,8 +48,8 @@ void require_validation_targets(const Config& config, const RunData& data) {
   }
 }
 
-/// The data of a run whose ranks are going to call what fits together.
-RunData checked_data(const Config& config, const std::string& config_text, const RunSetup& setup) {
+/// Collective. Opens the data of the run, and checks them and the ranks before memory is allocated.
+RunData open_checked_data(const Config& config, const std::string& config_text, const RunSetup& setup) {
   RunData data = open_data(config, true);
   require_validation_targets(config, data);
   preflight(config, config_text, setup.mesh.world, *data.train);
@@ -63,7 +64,7 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       config_text_(std::move(config_text)),
       setup_(setup),
       options_(std::move(options)),
-      data_(checked_data(config, config_text_, setup)),
+      data_(open_checked_data(config, config_text_, setup)),
       report_(config, setup, out),
       starting_point_(std::in_place, config, setup, report_, data_),
       model_(config, setup.stream, setup.mesh, working_type(config.run), true, starting_point_->expert_load()),
@@ -78,39 +79,40 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
 
 ExitCode Trainer::run() {
   start();
-  if (stops()) return ExitCode::resubmit;
+  if (stop_requested_and_saved()) return ExitCode::resubmit;
   if (state_.step >= config_.run.steps) {
     report_.nothing_to_train(state_.step);
     validate();
-    tell_entropy();
-    return finished();
+    report_entropy();
+    return final_exit_code();
   }
   while (state_.step < config_.run.steps) {
-    one_step();
-    if (rolls_back()) continue;
+    make_step();
+    if (roll_back_if_unsound()) continue;
     const bool last = state_.step == config_.run.steps;
     if (is_due(state_.step, config_.routing.every)) logs_.routing(state_);
     if (last || is_due(state_.step, config_.eval.every)) validate();
-    if (last) tell_entropy();
+    if (last) report_entropy();
     logs_.end_step();
     if (last || is_due(state_.step, config_.checkpoint.every)) {
       save({.in_background = !last && config_.checkpoint.background});
     }
-    if (!last && stops()) return ExitCode::resubmit;
+    if (!last && stop_requested_and_saved()) return ExitCode::resubmit;
   }
-  return finished();
+  return final_exit_code();
 }
 
 void Trainer::start() {
   const RunPeak peak = peak_of_run(config_.run, setup_, options_.remeasure);
   throughput_.emplace(config_, peak);
-  gemms_.emplace(config_.run, setup_, fs::path(config_.run.dir) / "gemm.json");  // whose first product is the model's
+  // After the peak was measured, so that the products of the measurement are not among the choices.
+  gemms_.emplace(config_.run, setup_, fs::path(config_.run.dir) / "gemm.json");
   report_.introduce(options_.lock, data_, peak, *gemms_);
   state_ = starting_point_->start({.zero = zero_, .optimizer = optimizer_, .gemms = *gemms_});
   first_step_ = state_.step;
   transformers_ = starting_point_->transformers();
   if (starting_point_->is_checkpoint()) saved_step_ = state_.step;
-  starting_point_->tidy();
+  starting_point_->complete_interrupted_save();
   starting_point_.reset();
   state_.placement = place_all(config_, setup_.mesh.expert.size(), state_.load);
   report_.placement(state_);
@@ -134,22 +136,22 @@ void Trainer::start() {
 
 void Trainer::open_logs() {
   work_on_files_of_rank_zero(setup_.mesh.world, [&] {
-    make_directories(checkpoint_root(config_.run));  // if that fails, the logs of an earlier run stay whole
+    make_directories(checkpoint_root(config_.run));  // first: if it fails, the logs of an earlier run are not cut
     logs_.open(state_, config_text_);
   });
 }
 
-void Trainer::one_step() {
+void Trainer::make_step() {
   const auto start = Clock::now();
   const bool timed_before = state_.step == first_step_ + 1 && config_.run.gemm_choice == GemmChoosing::timed;
   if (timed_before) memory_of(setup_.stream).reset_peaks();  // timing used additional memory
   const double lr = learning_rate(config_.optim, state_.step, state_.schedule_steps);
   const StepResult result = train_step_.run(*data_.train, state_.step, state_.samples, lr);
-  take_over(result);
+  update_state(result);
   if (options_.lock) options_.lock->require_held();
   if (state_.step == first_step_ + 1) agree_on_gemms();
   if (result.skipped) report_.left_out(result, state_.step);
-  require(state_.skipped_in_a_row < most_skips_in_a_row,
+  require(state_.skipped_in_a_row < max_consecutive_skips,
           "{} consecutive steps were not finite: resume from an earlier checkpoint with a lower optim.lr",
           state_.skipped_in_a_row);
   const double seconds = seconds_since(start);
@@ -157,18 +159,18 @@ void Trainer::one_step() {
   report_.step(result, state_, *throughput_, seconds);
 }
 
-/// What a step means for the state of the run.
-void Trainer::take_over(const StepResult& result) {
+/// Updates the state of the run by the results of a step.
+void Trainer::update_state(const StepResult& result) {
   ++state_.step;
   state_.samples += config_.batch.global;
   state_.updates = optimizer_.updates();
   if (result.skipped) {
     ++state_.skipped;
-    if (result.targets > 0) {  // else there was nothing to learn
+    if (result.targets > 0) {  // a step without targets is skipped for a good reason
       ++state_.skipped_in_a_row;
-      state_.soundness.leave_out();
+      state_.soundness.add_skipped();
     }
-    return;  // what the routers did may not be finite
+    return;  // the routing sums may not be finite
   }
   state_.skipped_in_a_row = 0;
   state_.soundness.add(result.loss, result.update_norm, result.weight_norm);
@@ -176,12 +178,13 @@ void Trainer::take_over(const StepResult& result) {
   add_step(state_.idle, result.routing);
 }
 
-/// Collective. Goes back to a sound checkpoint, where the run has had none to save for a while and run.rollback allows
-/// it; the data since then are skipped.
-bool Trainer::rolls_back() {
+/// Collective. Returns to the newest sound checkpoint if the run has been unsound for Soundness::window steps and
+/// run.rollback allows another rollback. The run then skips the data since that checkpoint. Returns true if it did.
+bool Trainer::roll_back_if_unsound() {
   if (state_.rollbacks >= config_.run.rollback) return false;
   const std::string problem = state_.soundness.problem();
-  std::array<std::int64_t, 1> unsound{problem.empty() ? 0 : 1};  // norms of copies that differ may differ
+  // Ranks agree, since the norms in problem() differ between ranks if copies of weights differ.
+  std::array<std::int64_t, 1> unsound{problem.empty() ? 0 : 1};
   setup_.mesh.world.all_reduce(std::span(unsound), Reduction::max);
   unsound_steps_ = unsound[0] == 0 ? 0 : unsound_steps_ + 1;
   if (unsound_steps_ != Soundness::window) return false;
@@ -199,12 +202,12 @@ bool Trainer::rolls_back() {
   state_.rollbacks = before.rollbacks + 1;
   state_.placement = before.placement;
   first_step_ = state_.step;
-  saved_step_ = -1;  // those that were saved since then are no longer of this run
+  saved_step_ = -1;  // checkpoints of later steps no longer belong to this run
   report_.warn(fmt::format(
       "after step {} {}: the run returned to step {} and skips the {} steps of data since then ({} of {} times)",
       before.step, problem, state_.step, before.step - state_.step, state_.rollbacks, config_.run.rollback));
   open_logs();
-  save({});  // a start from here skips the same data
+  save({});  // with this checkpoint a later start skips the same data
   return true;
 }
 
@@ -218,15 +221,16 @@ void Trainer::validate() {
   report_.validation(evaluation, data_, state_.step, seconds_since(start));
 }
 
-void Trainer::tell_entropy() {
+void Trainer::report_entropy() {
   const std::optional<Range> tokens = data_.valid_tokens();
-  if (!report_.talks() || !tokens) return;
+  if (!report_.prints() || !tokens) return;
   const double entropy = unigram_entropy(data_.valid.front().token_source(), tokens->first, tokens->count);
   report_.entropy(entropy, tokens->count, last_valid_loss_);
   logs_.entropy(entropy);
 }
 
-/// A checkpoint's steps, and those that follow it, then have the same algorithms in a run that resumes from it.
+/// Collective. Makes all ranks use the same GEMM algorithms, and stores them, so that a run that resumes from the next
+/// checkpoint uses them, too.
 void Trainer::agree_on_gemms() {
   if (const std::string news = gemms_->agree(); !news.empty()) report_.note(news);
   report_.attempt(gemm_file_failing_, [&] { gemms_->save(); });
@@ -253,7 +257,8 @@ void Trainer::save(SaveOptions options) {
                        .transformers = transformers_},
             .begun = begun,
             .waiting_since = begun};
-  const CheckpointProbe undamaged = [&](std::string_view phase) {  // what was damaged since the audit is not saved
+  // Memory may be damaged after the audit, while the checkpoint reads it. Then the checkpoint is not saved.
+  const CheckpointProbe undamaged = [&](std::string_view phase) {
     if (phase == "read") train_step_.require_undamaged();
   };
   attempt_save([&] {
@@ -262,10 +267,10 @@ void Trainer::save(SaveOptions options) {
       save.waited = seconds_since(begun);
       background_save_.emplace(std::move(save), std::move(checkpoint));
     } else {
-      published(save, write_checkpoint(world, root, save.header, checkpoint_pieces(optimizer_), undamaged));
+      after_publishing(save, write_checkpoint(world, root, save.header, checkpoint_pieces(optimizer_), undamaged));
     }
   });
-  save_timer_.restart();  // also if it failed, or each step would try again
+  save_timer_.restart();  // also if the save failed: otherwise each step would try again
 }
 
 void Trainer::finish_save() {
@@ -273,34 +278,34 @@ void Trainer::finish_save() {
   if (!ending) return;
   if (options_.lock) options_.lock->require_held(true);
   ending->save.waiting_since = Clock::now();
-  attempt_save([&] { published(ending->save, ending->checkpoint.publish()); });
+  attempt_save([&] { after_publishing(ending->save, ending->checkpoint.publish()); });
 }
 
 void Trainer::attempt_save(const std::function<void()>& part) {
   try {
     part();
-  } catch (const CheckpointNotSaved& error) {  // the same on all ranks: training is worth more than this checkpoint
+  } catch (const CheckpointNotSaved& error) {  // on all ranks
     not_saved_ = error.what();
     report_.warn(not_saved_);
-    train_step_.audit(state_.step);  // unless it was not saved because of what is damaged
+    train_step_.audit(state_.step);  // ends the run if damaged memory was the reason
   }
 }
 
-void Trainer::published(const Save& save, const std::string& complaint) {
+void Trainer::after_publishing(const Save& save, const std::string& complaint) {
   saved_step_ = save.header.step;
   const fs::path root = checkpoint_root(config_.run);
   if (!complaint.empty()) report_.warn(complaint);
   work_on_files_of_rank_zero(setup_.mesh.world, [&] {
-    if (config_file_) report_.attempt([&] { config_file_->checkpoint_saved(); });  // first: pruning may take long
+    if (config_file_) report_.attempt([&] { config_file_->checkpoint_saved(); });  // first, since pruning may take long
     if (complaint.empty()) report_.attempt([&] { prune_checkpoints(root, config_.checkpoint.keep); });
   });
   report_.saved(root.string(), save.header.step, seconds_since(save.begun),
                 save.waited + seconds_since(save.waiting_since), save.header.unsound);
 }
 
-bool Trainer::stops() {
+bool Trainer::stop_requested_and_saved() {
   const bool writing = background_save_ && !background_save_->checkpoint.written();
-  const bool due = setup_.mesh.world.rank() == 0 && !background_save_ && save_timer_.is_due();  // by one clock
+  const bool due = setup_.mesh.world.rank() == 0 && !background_save_ && save_timer_.is_due();  // by rank 0's clock
   std::array<std::int64_t, 3> of_any_rank{stop_requested() ? 1 : 0, writing ? 1 : 0, due ? 1 : 0};
   setup_.mesh.world.all_reduce(std::span(of_any_rank), Reduction::max);
   const auto [asked, still_writing, save_due] = of_any_rank;
@@ -322,7 +327,7 @@ bool Trainer::stops() {
   return true;
 }
 
-ExitCode Trainer::finished() const {
+ExitCode Trainer::final_exit_code() const {
   require_input(state_.step == 0 || state_.updates > 0,
                 "all {} steps were skipped, since no token of their batches counts in the loss: the weights are those "
                 "of the beginning; train on data with more trained tokens",
@@ -334,7 +339,7 @@ ExitCode Trainer::finished() const {
                                          resumes ? "resumes from the previous checkpoint" : "starts again"),
                              std::source_location::current());
   }
-  require(state_.skipped_in_a_row <= most_skips_at_the_end,
+  require(state_.skipped_in_a_row <= max_skips_at_end,
           "the last {} steps were skipped, so the run ends without a result: lower optim.lr and run the command again, "
           "which resumes from the newest sound checkpoint",
           state_.skipped_in_a_row);

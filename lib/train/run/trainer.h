@@ -27,50 +27,63 @@
 
 namespace lyceum {
 
-/// A training run from its first or its resumed step to its last: steps, validation, checkpoints. What it reports
-/// is RunReport's, what it logs RunLogs', how it begins StartingPoint's. Every call is collective over the world.
+/// A training run, from its first or resumed step to its last: the loop of steps, validations and checkpoints.
+/// StartingPoint starts the run, RunReport prints, RunLogs writes logs. All calls are collective over the world.
 class Trainer {
  public:
   struct Options {
-    const RunLock* lock = nullptr;  // that holds the run directory, on rank 0
+    const RunLock* lock = nullptr;  // the lock of the run directory on rank 0; null: not checked
     const Config* given = nullptr;  // the configuration before resolve(), for run.dir/config.ini; null: none is written
-    bool remeasure = false;         // as in train/run_peak.h
+    bool remeasure = false;         // see peak_of_run()
     Now now = Clock::now;           // for checkpoint.minutes
   };
-  /// `config`: resolved. `config_text`: the same as INI, kept in every checkpoint.
+  /// Opens the data, checks them and the ranks (preflight()), and allocates the model. `config`: the resolved
+  /// configuration. `config_text`: the same as INI, which every checkpoint contains. `out`: receives the report of rank
+  /// 0. All references and pointers must outlive this.
   Trainer(const Config& config, std::string config_text, const RunSetup& setup, std::ostream& out, Options options);
-  /// `resubmit` when a signal asked to stop: then the step in hand was finished, and a checkpoint holds it.
+  /// Trains. Call once. Returns `done` after the last step, or `resubmit` if a stop was requested and a checkpoint of
+  /// the last step, if there is one, was saved. Throws CheckpointNotSaved if that checkpoint could not be saved.
   ExitCode run();
 
  private:
   void start();
   void open_logs();
-  void one_step();
-  bool rolls_back();
-  void take_over(const StepResult& result);
+  void make_step();
+  bool roll_back_if_unsound();
+  void update_state(const StepResult& result);
   void validate();
-  void tell_entropy();
+  void report_entropy();
   void agree_on_gemms();
   struct SaveOptions {
-    bool in_background = false;  // only begins, and finish_save() does the rest
-    bool timed = false;          // because of checkpoint.minutes
+    bool in_background = false;  // start to save in a thread; finish_save() completes it
+    bool timed = false;          // the save is due by checkpoint.minutes
   };
+  /// Completes the pending save, if there is one, audits the run, and saves a checkpoint or starts to save it.
   void save(SaveOptions options);
+  /// A save that has begun.
   struct Save {
     CheckpointHeader header;
-    Clock::time_point begun, waiting_since;  // waiting: no step is made
-    double waited = 0;                       // seconds before
+    Clock::time_point begun, waiting_since;  // waiting_since: training has waited for the save since then
+    double waited = 0;                       // seconds that training waited for it before
   };
-  /// Publishes the save that is under way, if there is one, as soon as all ranks have written it.
+  /// Waits until all ranks have written the pending save, and publishes it. Does nothing if no save is pending.
   void finish_save();
-  /// Does a part of a save. Where it fails on all ranks, it tells so and the run goes on without this checkpoint.
+  /// Calls `part`, a part of a save. If it throws CheckpointNotSaved, which it does on all ranks or none, warns, and
+  /// the run continues without this checkpoint.
   void attempt_save(const std::function<void()>& part);
-  void published(const Save& save, const std::string& complaint);
-  /// Does what any rank was asked for since the last step. True if that is to stop; then the steps so far are on the
-  /// disk.
-  bool stops();
-  /// The exit code when all steps are done; throws where they left nothing that is worth it.
-  ExitCode finished() const;
+  /// Reports a published checkpoint, updates config.ini and deletes old checkpoints. `complaint`: a warning from
+  /// publishing, or empty.
+  void after_publishing(const Save& save, const std::string& complaint);
+  /// Handles the requests of all ranks since the last step:
+  ///   1. completes a background save that all ranks have written,
+  ///   2. saves a checkpoint if checkpoint.minutes have passed,
+  ///   3. if a stop is requested, saves a checkpoint, unless the last step was saved or none was
+  ///      made, and returns true.
+  /// Throws CheckpointNotSaved if the checkpoint of 3 cannot be saved.
+  bool stop_requested_and_saved();
+  /// Returns the exit code after the last step. Throws if no step made an update, if the last checkpoint was not saved,
+  /// or if the last steps were skipped.
+  ExitCode final_exit_code() const;
 
   const Config& config_;
   const std::string config_text_;
@@ -78,7 +91,7 @@ class Trainer {
   const Options options_;
   RunData data_;
   RunReport report_;
-  std::string transformers_;                     // of the checkpoint that the run began with
+  std::string transformers_;                     // StartingPoint::transformers()
   std::optional<StartingPoint> starting_point_;  // until the run has started
   StagedModel model_;
   Zero zero_;
@@ -89,17 +102,19 @@ class Trainer {
   RunState state_;
   RunLogs logs_;
   std::optional<ConfigFile> config_file_;  // on rank 0
-  SaveTimer save_timer_;                   // rank 0's counts
+  SaveTimer save_timer_;                   // rank 0 decides by its timer
+  // saved_step_: that of the checkpoint which a restart would resume from; -1: there is none. first_step_: the step
+  // after which this process started, or to which it returned in a rollback.
   std::int64_t saved_step_ = -1, first_step_ = 0;
   std::string not_saved_;           // why the last checkpoint that failed was not saved
-  std::int64_t unsound_steps_ = 0;  // one after another
+  std::int64_t unsound_steps_ = 0;  // consecutive steps after which a checkpoint would not have been sound
   double last_valid_loss_ = 0;
   bool gemm_file_failing_ = false;
   struct BackgroundSave {
     Save save;
     BackgroundCheckpoint checkpoint;
   };
-  std::optional<BackgroundSave> background_save_;  // under way
+  std::optional<BackgroundSave> background_save_;  // the pending save
 };
 
 }  // namespace lyceum

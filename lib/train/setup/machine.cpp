@@ -21,14 +21,15 @@ namespace {
 namespace fs = std::filesystem;
 constexpr double no_limit = std::numeric_limits<double>::infinity();
 
-/// The number in a control group's file; "max" and absent files limit nothing.
+/// Returns the number in a control group's file. Returns no_limit for "max" and for an absent file.
 double limit_in(const fs::path& file) {
   std::ifstream stream(file);
   double bytes = 0;
   return stream >> bytes ? bytes : no_limit;
 }
 
-/// [cpu.max of version 2: "150000 100000", microseconds of each period; version 1 has a file for either, -1: no limit]
+/// Returns the limit of a control group on processor time, in cores. Version 2 has the file cpu.max, "150000 100000":
+/// microseconds of processor time per period, and the period. Version 1 has a file for each; a quota of -1 is no limit.
 double cores_in(const fs::path& group) {
   std::ifstream both(group / "cpu.max");
   double quota = 0, period = 0;
@@ -37,7 +38,7 @@ double cores_in(const fs::path& group) {
   return std::isfinite(quota) && std::isfinite(period) && quota > 0 && period > 0 ? quota / period : no_limit;
 }
 
-/// The least limit of a control group and those around it.
+/// Returns the least limit of a control group and of the groups that contain it, up to the root `mount`.
 template <class Limit>
 double least_of_groups(const fs::path& mount, const std::string& group, const Limit& limit) {
   double least = limit(mount);
@@ -46,8 +47,9 @@ double least_of_groups(const fs::path& mount, const std::string& group, const Li
   return least;
 }
 
-/// The least of this process's limits; `limit` reads a group's folder, `controller` names version 1's.
-/// [cgroups(7)]: "0::/path" is version 2, "7:memory:/path" version 1.
+/// Returns the least limit among the control groups of this process. `limit(folder)` returns the limit of one group.
+/// `controller`: the name of the controller in version 1. A line of /proc/self/cgroup is "0::/path" for version 2 and
+/// "7:memory:/path" for version 1 [cgroups(7)].
 template <class Limit>
 double control_group_limit(const std::string& controller, const Limit& limit) {
   std::ifstream groups("/proc/self/cgroup");
@@ -70,7 +72,8 @@ double megabytes(const char* name) {
   return value ? std::atof(value) * 1024 * 1024 : 0;
 }
 
-/// [sbatch(1)]: one of the two is set where memory was asked for; 0 means all of the node.
+/// Returns Slurm's limit on the memory of the job on this node, in bytes. One of the two variables is set if the job
+/// requested memory; 0 means all memory of the node [sbatch(1)].
 double slurm_limit() {
   const char* cores = std::getenv("SLURM_CPUS_ON_NODE");
   const double bytes =

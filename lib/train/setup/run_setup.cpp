@@ -31,19 +31,20 @@ namespace lyceum {
 
 namespace {
 
-/// Bytes of this machine's memory, or of the job's share of it, for each rank that runs on it.
+/// Returns the bytes of job_memory() for one of the job's ranks on this machine.
 double memory_of_rank(const MpiSession& session) { return job_memory() / session.local_size(); }
 
 /// The GPU of a rank that has one.
 struct RankGpu {
   int device;
   Transport transport;
-  double memory;     // bytes: this rank's share of the GPU's
+  double memory;     // bytes: this rank's share of the GPU's memory
   std::string name;  // "NVIDIA H100 80GB HBM3"
-  bool shared;
+  bool shared;       // other ranks use this GPU, too
 };
 
-/// Collective. This rank's GPU where config.run.device says so.
+/// Collective. Returns the GPU of this rank; empty if config.run.device is not `cuda`. Throws a usage Error if ranks
+/// share a GPU and parallel.transport is `nccl`.
 std::optional<RankGpu> gpu_of(const Config& config, const MpiSession& session, const ProcessGroup& world) {
   if constexpr (built_with_cuda) {
     if (config.run.device != DeviceKind::cuda) return {};
@@ -65,19 +66,20 @@ std::optional<RankGpu> gpu_of(const Config& config, const MpiSession& session, c
   return {};
 }
 
-/// Every rank's place. A rank's threads are the cores that it may use, shared with the ranks of the same machine that
-/// may use the same ones: what a launcher binds and what it leaves unbound both come out right.
+/// Collective. Returns the places of all ranks, by rank. Unless run.threads is set, the threads of a rank are the
+/// number of cores that it may use, divided by the number of ranks on its machine with exactly these cores. This is
+/// right both if the launcher binds ranks to cores and if it does not.
 std::vector<RankPlace> places_of(const RunConfig& run, const MpiSession& session, const ProcessGroup& world,
                                  const std::optional<RankGpu>& gpu) {
   const CoreSet cores = own_cores();
   const std::string device =
       gpu ? fmt::format("cuda:{} {}{}", gpu->device, gpu->name, gpu->shared ? ", shared" : "") : "cpu";
-  const std::vector<std::string> told = world.all_gather(
+  const std::vector<std::string> texts = world.all_gather(
       json_text(nlohmann::json{session.host(), cores.text, cores.count, session.local_rank(),
                                gpu ? gpu->memory : memory_of_rank(session), device, gpu ? gpu->name : cpu_name()}));
   std::vector<RankPlace> places;
   std::map<std::pair<std::string, std::string>, int> sharing;
-  for (const std::string& text : told) {
+  for (const std::string& text : texts) {
     const auto json = parse_json<nlohmann::json>(text);
     places.push_back({.host = json[0],
                       .cores = json[1],
@@ -94,7 +96,8 @@ std::vector<RankPlace> places_of(const RunConfig& run, const MpiSession& session
   return places;
 }
 
-/// `key`: that names the file.
+/// Throws a bad_input Error if none of the targets of samples [first, first + count) counts in the loss. `key`: the
+/// configuration key that names the file, for the message.
 void require_targets(const char* key, const TokenSamples& samples, std::int64_t first, std::int64_t count) {
   if (samples.any_target(first, count)) return;
   const TokenSource& tokens = samples.token_source();
@@ -112,7 +115,8 @@ void require_targets(const char* key, const TokenSamples& samples, std::int64_t 
 
 std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, std::optional<Reading> reading) {
   require_none(problems(config, session.size()));
-  if (!reading && !config.optim.train_only.empty()) trained_values(config);  // before memory is taken
+  if (!reading && !config.optim.train_only.empty())
+    trained_values(config);  // throws for bad patterns before memory is allocated
   const ProcessGroup host_world = session.world(config.run.timeout_seconds);
   const std::optional<RankGpu> gpu = gpu_of(config, session, host_world);
   const double memory = gpu ? gpu->memory : memory_of_rank(session);
@@ -129,12 +133,13 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
 }
 
 std::unique_ptr<RunLock> hold_run_directory(const Config& config, const MpiSession& session) {
-  // A batch script takes a refusal for a mistake that a person must mend, so there a job that is dying gets more time.
+  // A batch script does not start the job again after a usage error. So a batch job waits longer for the previous job
+  // in this folder to end.
   RunLock::Timing timing;
   if (batch_job()) timing.patience = std::chrono::seconds(30);
   const ProcessGroup world = session.world(config.run.timeout_seconds);
   std::unique_ptr<RunLock> lock;
-  // Finding out that another job is dead takes a while, in which the other ranks must keep waiting.
+  // It takes some seconds to find out that another job is dead. The other ranks must wait meanwhile.
   work_on_files_of_rank_zero(world, [&] { lock = std::make_unique<RunLock>(config.run.dir, timing); });
   return lock;
 }

@@ -18,45 +18,51 @@
 
 namespace lyceum {
 
-/// Where a rank runs and what it may use there.
+/// The machine on which a rank runs, and the resources that the rank may use there.
 struct RankPlace {
-  std::string host, cores;  // "0-3,8"
+  std::string host, cores;  // cores: see CoreSet::text
   int local_rank = 0, threads = 1;
-  double memory = 0;  // bytes: its share of what the machine, or the job's limit on it, has
-  std::string device;
-  std::string processor;  // the model of the GPU, or of the CPU where there is none
+  double memory = 0;      // bytes: its share of the GPU's memory, or else of job_memory()
+  std::string device;     // "cpu", "cuda:0 NVIDIA H100 80GB HBM3"; ends in ", shared" if ranks share the GPU
+  std::string processor;  // model of the GPU, or of the CPU if the rank has no GPU
 };
 
-/// Device, threads and groups of this rank. Addresses of the groups stay valid as long as the setup.
+/// The device, threads and process groups of this rank. The addresses of the groups stay valid while the setup exists.
 struct RunSetup {
   Stream stream;
   Mesh mesh;
-  std::vector<RankPlace> places{};  // of all ranks
-  std::string program{};            // that runs: its version and commit
+  std::vector<RankPlace> places{};  // [world ranks]
+  std::string program{};            // version and commit of this program
 };
 
-/// Checks the resolved configuration against the world (usage Errors, all at once) and the memory of this machine
-/// before any is taken. `reading`: what a finished model is read for; none: it is trained.
+/// Collective over the world. Makes the setup of this rank. Before memory is allocated, it throws usage Errors if the
+/// resolved configuration does not fit the number of ranks (all problems in one Error) or needs more memory than a rank
+/// has. `reading`: what a finished model is used for; empty: the model is trained.
 std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, std::optional<Reading> reading = {});
 
-/// Collective: keeps other jobs out of config.run.dir; an object on rank 0, null on the others. Throws a usage Error
-/// that names who has it.
+/// Collective over the world. Locks config.run.dir against other jobs. Returns the lock on rank 0, null on the others.
+/// Throws a usage Error that names the owner if another job has the lock.
 std::unique_ptr<RunLock> hold_run_directory(const Config& config, const MpiSession& session);
-/// Training and validation samples as the configuration names them.
+/// The training and validation samples that the configuration names.
 struct RunData {
   std::optional<TokenLoader> train;
-  std::vector<TokenLoader> valid;  // of one source each; none where nothing is held out
-  std::string tokenizer;           // bytes of data.tokenizer; empty when none is named
+  std::vector<TokenLoader> valid;  // one per source; empty if the run has no validation data
+  std::string tokenizer;           // contents of the file data.tokenizer; empty if the key is empty
+  /// Returns the number of samples of all sources of validation.
   std::int64_t valid_samples() const;
-  /// Tokens of the validation file that its samples predict or read, where there is one and all of them count.
+  /// Returns the range of tokens in the validation file that the samples read or predict. Empty unless validation has
+  /// exactly one source and all its targets count in the loss.
   std::optional<Range> valid_tokens() const;
 };
-/// Throws bad_input Errors for missing or damaged files, a tokenizer that is absent, larger than model.vocab or not the
-/// one that made the tokens.
+/// Opens the data of a run. Throws bad_input Errors if files are missing, damaged or too short, if no target counts in
+/// the loss, or if the tokenizer is absent, has more tokens than model.vocab or is not the one of the token files;
+/// usage Errors if data.train is needed and empty, or if data.valid has weights. `need_train`: false opens data.train
+/// only if validation samples are taken from it.
 RunData open_data(const Config& config, bool need_train);
 
-/// Throws a bad_input Error unless the tokens of all `prefixes` were made with one tokenizer, the one that has the
-/// SHA-256 `digest` and is called `name` where that is not empty. Token files without one pass.
+/// Throws a bad_input Error unless the token files of all `prefixes` were made with the same tokenizer. If `digest` is
+/// not empty, that must be the tokenizer with this SHA-256; messages call it `name`. Token files that do not name a
+/// tokenizer are accepted.
 void require_one_tokenizer(std::string name, std::string digest, std::span<const std::string> prefixes);
 
 }  // namespace lyceum

@@ -9,20 +9,20 @@
 
 namespace lyceum {
 
-/// Samples [first, first + count) of a loader's order.
+/// The samples at positions [first, first + count) in the order of a loader, which must outlive this.
 struct Samples {
   const TokenLoader* loader;
   std::int64_t first, count;
 };
 
-/// How the configuration has samples made.
+/// Returns how samples are cut from token files, as the configuration states.
 SampleShape sample_shape(const Config& config);
 
-/// Room for `sequences` samples, where the stream computes: for where their documents begin, if these do not see each
-/// other, and for the tokens if somebody `reads` them.
+/// Returns a batch with uninitialised memory on the stream's device for `sequences` samples. The inputs and targets are
+/// allocated if `reads`, first_keys if data.document_mask is set; else these tensors are undefined.
 TokenBatch empty_batch(const Stream& stream, const Config& config, std::int64_t sequences, bool reads);
-/// Fills the batch. Returns how many targets of each sample count in the loss. `vocab`: tokens from
-/// there on are errors of the data.
+/// Reads the samples and fills the defined tensors of the batch. Returns, for each sample, the number of targets that
+/// count in the loss. Throws a bad_input Error for tokens of `vocab` or more.
 std::vector<std::int64_t> load(const Stream& stream, const Samples& samples, std::int64_t vocab,
                                const TokenBatch& batch);
 

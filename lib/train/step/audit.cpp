@@ -18,21 +18,21 @@ namespace lyceum {
 
 namespace {
 
-std::uint64_t joined(std::span<const std::uint64_t> digests) {
+std::uint64_t digest_of_digests(std::span<const std::uint64_t> digests) {
   return digest_of_bytes(digests.data(), digests.size_bytes());
 }
 
-/// Of blocks of all ranks that are gathered at a time: 64 MiB.
-constexpr std::size_t most_digests = 8 << 20;
+/// The digests of blocks, over all ranks, that are gathered at a time: 64 MiB.
+constexpr std::size_t max_gathered_digests = 8 << 20;
 
-/// Every rank's numbers, rank after rank.
-std::vector<std::uint64_t> all_of(const ProcessGroup& group, std::span<const std::uint64_t> own) {
+/// Collective. Returns the numbers of all ranks, rank after rank. Every rank passes equally many.
+std::vector<std::uint64_t> gather_all(const ProcessGroup& group, std::span<const std::uint64_t> own) {
   std::vector<std::int64_t> sent(own.begin(), own.end()), all(sent.size() * static_cast<std::size_t>(group.size()));
   group.all_gather(std::span<const std::int64_t>(sent), std::span(all));
   return {all.begin(), all.end()};
 }
 
-/// The first of `count` numbers a rank that is not the same on all ranks; `count` where there is none.
+/// Returns the index of the first number that differs between ranks, or `count` if none does. `all` [ranks, count].
 std::size_t first_difference(std::span<const std::uint64_t> all, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     for (std::size_t at = i; at < all.size(); at += count) {
@@ -42,8 +42,10 @@ std::size_t first_difference(std::span<const std::uint64_t> all, std::size_t cou
   return count;
 }
 
-/// Which ranks of the job hold something else than most others do: "rank 3", or "ranks 0 and 1 differ" of two.
-std::string odd_ones(const ProcessGroup& group, std::span<const std::uint64_t> all, std::size_t count, std::size_t i) {
+/// Describes which ranks differ from the majority in number `i` of `all` [ranks, count]: "rank 3 holds a different copy
+/// than ranks 0-2", or "ranks 0-1 hold different copies" without a majority. Ranks are those of the world.
+std::string describe_odd_ranks(const ProcessGroup& group, std::span<const std::uint64_t> all, std::size_t count,
+                               std::size_t i) {
   std::map<std::uint64_t, std::vector<int>> holders;
   for (int rank = 0; rank < group.size(); ++rank) {
     holders[all[static_cast<std::size_t>(rank) * count + i]].push_back(group.members()[static_cast<std::size_t>(rank)]);
@@ -68,19 +70,19 @@ void require_equal_copies(const Stream& stream, const ProcessGroup& group, std::
   if (group.size() == 1 || units.empty()) return;
   std::vector<std::uint64_t> digests;
   for (const ParameterUnit* unit : units) digests.push_back(digest_of(stream, unit->values()));
-  const std::size_t which = first_difference(all_of(group, digests), digests.size());
+  const std::size_t which = first_difference(gather_all(group, digests), digests.size());
   if (which == digests.size()) return;
   const ParameterUnit& unit = *units[which];
   const std::vector<std::uint64_t> own = block_digests(stream, unit.values());
-  const std::size_t at_once = std::max<std::size_t>(1, most_digests / static_cast<std::size_t>(group.size()));
+  const std::size_t at_once = std::max<std::size_t>(1, max_gathered_digests / static_cast<std::size_t>(group.size()));
   for (std::size_t first = 0; first < own.size(); first += at_once) {
     const auto part = std::span(own).subspan(first, std::min(at_once, own.size() - first));
-    const std::vector<std::uint64_t> all = all_of(group, part);
+    const std::vector<std::uint64_t> all = gather_all(group, part);
     const std::size_t block = first_difference(all, part.size());
     if (block == part.size()) continue;
     const Range range{static_cast<std::int64_t>(first + block) * flat_block, flat_block};
     fail(ExitCode::failed, "{} of {}: a fault of memory, network or processor? {}",
-         odd_ones(group, all, part.size(), block), place_in(unit, common(range, {0, unit.size()})),
+         describe_odd_ranks(group, all, part.size(), block), place_in(unit, common(range, {0, unit.size()})),
          advice_on_old_faults(last));
   }
   fail(ExitCode::failed, "copies of {} differed, and are equal when read again", unit.name());
@@ -93,46 +95,48 @@ std::string advice_on_old_faults(std::int64_t step) {
       step);
 }
 
-void GradientDigests::add(Finding place, std::uint64_t digest) { seen_.push_back({std::move(place), digest}); }
+void GradientDigests::add(Finding gradient, std::uint64_t digest) { entries_.push_back({std::move(gradient), digest}); }
 
 Finding GradientDigests::difference(const GradientDigests& other) const {
-  require(seen_.size() == other.seen_.size(), "a step computed {} gradients, and {} when it was repeated", seen_.size(),
-          other.seen_.size());
+  require(entries_.size() == other.entries_.size(), "a step computed {} gradients, and {} when it was repeated",
+          entries_.size(), other.entries_.size());
   Finding most;
-  for (std::size_t i = 0; i < seen_.size(); ++i) {
-    if (seen_[i].digest != other.seen_[i].digest) most.add(seen_[i].place);
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].digest != other.entries_[i].digest) most.add(entries_[i].gradient);
   }
   return most;
 }
 
 std::vector<std::uint64_t> GradientDigests::without_sums() const {
   std::vector<std::uint64_t> digests;
-  for (const Seen& seen : seen_) {
-    if (seen.place.kind != Finding::Kind::sum) digests.push_back(seen.digest);
+  for (const Entry& entry : entries_) {
+    if (entry.gradient.kind != Finding::Kind::sum) digests.push_back(entry.digest);
   }
   return digests;
 }
 
 Finding GradientDigests::difference(const ProcessGroup& group, int shift, const GradientDigests& of_other) const {
   const std::vector<std::uint64_t> own = without_sums(), again = of_other.without_sums();
-  const std::vector<std::uint64_t> all = all_of(group, std::array{joined(own), joined(again)});
+  const std::vector<std::uint64_t> all =
+      gather_all(group, std::array{digest_of_digests(own), digest_of_digests(again)});
   const auto other = [&](int rank) { return (rank + shift) % group.size(); };
   bool same = true;
   for (int rank = 0; rank < group.size(); ++rank) {
     same = same && all[2 * static_cast<std::size_t>(other(rank))] == all[2 * static_cast<std::size_t>(rank) + 1];
   }
   if (same) return {};
-  const std::vector<std::string> told =
+  const std::vector<std::string> texts =
       group.all_gather(std::string(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(std::uint64_t)));
-  const std::string& theirs = told[static_cast<std::size_t>(other(group.rank()))];
+  const std::string& theirs = texts[static_cast<std::size_t>(other(group.rank()))];
   require(theirs.size() == again.size() * sizeof(std::uint64_t), "ranks {} and {} of group {} have other parameters",
           group.rank(), other(group.rank()), group.name());
   std::vector<std::uint64_t> expected(again.size());
   std::memcpy(expected.data(), theirs.data(), theirs.size());
   Finding most;
-  for (std::size_t i = 0, k = 0; i < of_other.seen_.size(); ++i) {
-    const Seen& seen = of_other.seen_[i];
-    if (seen.place.kind != Finding::Kind::sum && seen.digest != expected[k++]) most.add(seen.place);
+  std::size_t next = 0;
+  for (const Entry& entry : of_other.entries_) {
+    if (entry.gradient.kind == Finding::Kind::sum) continue;
+    if (entry.digest != expected[next++]) most.add(entry.gradient);
   }
   return most;
 }

@@ -12,36 +12,40 @@
 
 namespace lyceum {
 
-/// Advice for a fault that was found before any result was affected.
+/// The advice to the user for a fault that was found before it affected any checkpoint.
 inline constexpr std::string_view advice_on_fresh_faults =
     "no checkpoint is affected: run the same command again, without that machine if it happens again";
-/// Advice for a fault that may have affected steps after `step`, the last check.
+/// Returns the advice to the user for a fault that may have affected all steps after `step`, that of the last check
+/// without a finding.
 std::string advice_on_old_faults(std::int64_t step);
 
-/// Collective over a group whose ranks hold copies of these units, whole: throws an Error that names ranks and
-/// parameter unless all have the same bits. `last`: the step after which they had.
+/// Collective over `group`, whose ranks all hold complete copies of `units`. Throws an Error that names the ranks and
+/// the parameter if the copies differ in any bit. `last`: the last step after which they were equal, for the message.
 void require_equal_copies(const Stream& stream, const ProcessGroup& group, std::span<const ParameterUnit* const> units,
                           std::int64_t last);
 
-/// Gradients of a step by their digests, to compare with those of the same step computed again.
+/// The digests of all gradients of a step, for a comparison with the same step computed again.
 class GradientDigests {
  public:
-  /// Of the gradient that `place` names.
-  void add(Finding place, std::uint64_t digest);
-  /// What differs in the other and says most of the cause; none where nothing does.
+  /// Appends a digest. `gradient`: names the gradient, and is the result of difference() if its digest differs.
+  void add(Finding gradient, std::uint64_t digest);
+  /// Returns the differing gradient that says most about the cause, or a Finding of kind `none` if all digests are
+  /// equal. Throws if `other` has another number of gradients.
   Finding difference(const GradientDigests& other) const;
-  /// Collective over a group whose rank r computed the gradients of rank r + shift (modulo its size), `of_other`,
-  /// beside its own: what of them is not what that rank computed. Sums over copies are left out.
+  /// Collective over `group`, in which rank r has computed the gradients of rank r + shift (modulo the group's size),
+  /// `of_other`, in addition to its own ones, `*this`. Compares `of_other` with the digests of that other rank, sums
+  /// over copies excepted, and returns the difference on this rank as above.
   Finding difference(const ProcessGroup& group, int shift, const GradientDigests& of_other) const;
 
  private:
-  struct Seen {
-    Finding place;
+  struct Entry {  // a digest that was added
+    Finding gradient;
     std::uint64_t digest;
   };
+  /// Returns the digests of all gradients but the sums over copies, in the order of add().
   std::vector<std::uint64_t> without_sums() const;
 
-  std::vector<Seen> seen_;
+  std::vector<Entry> entries_;
 };
 
 }  // namespace lyceum

@@ -14,19 +14,19 @@
 namespace lyceum {
 namespace {
 
-/// The smallest says most.
-std::pair<std::int64_t, std::int64_t> merit(const Finding& finding) {
+/// Returns a key by which findings are ordered; the finding with the smallest key says most about the cause.
+std::pair<std::int64_t, std::int64_t> priority(const Finding& finding) {
   return {-static_cast<std::int64_t>(finding.kind), finding.order};
 }
 
 }  // namespace
 
 void Finding::add(Finding other) {
-  if (merit(other) < merit(*this)) *this = std::move(other);
+  if (priority(other) < priority(*this)) *this = std::move(other);
 }
 
 Finding agree(const ProcessGroup& world, const Finding& own) {
-  const auto [kind, order] = merit(own);
+  const auto [kind, order] = priority(own);
   const std::array<std::int64_t, 2> sent{kind, order};
   std::vector<std::int64_t> all(sent.size() * static_cast<std::size_t>(world.size()));
   world.all_gather(std::span<const std::int64_t>(sent), std::span(all));

@@ -8,7 +8,7 @@ namespace lyceum {
 
 namespace {
 
-/// Records the first outputs and gradients that are not finite, in the order of Finding.
+/// Keeps the output or gradient that is not finite and says most about the cause (Finding::add()).
 class NonfiniteObserver final : public PassObserver {
  public:
   NonfiniteObserver(const Stream& stream, int layers) : stream_(stream), layers_(layers) {}
@@ -30,8 +30,8 @@ class NonfiniteObserver final : public PassObserver {
   int layers_;
 };
 
-/// Returns the name of the parameter nearest the loss whose part of `flat` is not finite, or an empty text. Backward
-/// carries NaN from there on.
+/// Returns the name of the last parameter, in forward order, whose part of `flat` is not finite, or an empty text.
+/// `flat`: values or gradients of a share. The last one is nearest to the loss, from where backward spreads NaN.
 std::string nonfinite_parameter(const Stream& stream, std::span<const UnitShare> shares, Tensor UnitShare::*flat) {
   for (auto share = shares.rbegin(); share != shares.rend(); ++share) {
     for (std::size_t p = 0; p < share->unit->parameters().size(); ++p) {
@@ -43,7 +43,7 @@ std::string nonfinite_parameter(const Stream& stream, std::span<const UnitShare>
   return {};
 }
 
-/// Examines the weights and summed gradients of this rank's shares.
+/// Returns the weight, or else the summed gradient, in this rank's shares that is not finite; kind `none` if all are.
 Finding nonfinite_share(const Optimizer& optimizer) {
   const auto search = [&](std::span<const UnitShare> shares, Tensor UnitShare::*flat) {
     return nonfinite_parameter(optimizer.stream(), shares, flat);

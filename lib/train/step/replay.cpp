@@ -15,7 +15,7 @@ namespace lyceum {
 
 namespace {
 
-/// Records the digest of every gradient before it is summed over copies.
+/// Keeps the digest of every gradient as it is before the sum over copies.
 class DigestObserver final : public PassObserver {
  public:
   DigestObserver(const Stream& stream, int layers) : stream_(stream), layers_(layers) {}
@@ -42,14 +42,14 @@ class DigestObserver final : public PassObserver {
 
 }  // namespace
 
-/// How many data ranks away a rank is that can compute this one's step with the same bits: it holds copies of the same
-/// parameters and has the same processor. 0 if there is none.
+/// Returns the distance, in data ranks, to a rank that can compute the step of this rank with the same bits. Such a
+/// rank holds copies of the same parameters and has the same processor. Returns 0 if there is none.
 int Replay::distance_to_copy() const {
   const Mesh& mesh = setup.mesh;
   const auto has_same_processor = [&](const RankPlace& place) {
     return place.processor == setup.places[0].processor && place.threads == setup.places[0].threads;
   };
-  // A loss over the batch adds up in rank order, so its gradients depend on the rank.
+  // A balance loss over the batch is summed over ranks in their order, so its gradients depend on the rank.
   if (first_step || config.balance.scope == BalanceScope::batch ||
       !std::ranges::all_of(setup.places, has_same_processor)) {
     return 0;

@@ -9,19 +9,25 @@
 
 namespace lyceum {
 
-/// Runs the passes of a step twice, and once with the tokens of another rank that has copies of the same parameters and
-/// the same processor, if there is one, and compares all gradients. A step has the same bits whenever and wherever it
-/// is computed: a difference is a fault of a processor, of memory or of a message, and throws an Error that names the
-/// gradient and the ranks.
+/// Detects faults of processors, memory and messages by computing a step several times. A step has the same bits
+/// whenever and wherever it is computed, so any difference is a fault.
+///   1. Runs the passes of the step.
+///   2. Runs them with the tokens of another rank that has copies of the same parameters and the same processor, if
+///      there is such a rank.
+///   3. Runs the passes of the step again. Their gradients must be those of 1.
+///   4. The gradients of 2 must be those that the other rank computed in 3.
 struct Replay {
   const Config& config;
   const RunSetup& setup;
-  std::span<const UnitShare> shares;
-  int layers;       // as of StepEnd
-  bool first_step;  // of this process: algorithms that a rank has just timed are not yet those of all ranks
-
-  /// Collective. `step`: its number, from 1 on, for messages. The last passes are those of the step itself, whose trace
-  /// is returned.
+  std::span<const UnitShare> shares;  // of the trained units
+  int layers;                         // as for StepEnd
+  /// This is the first step of the process, in which ranks may have chosen different GEMM algorithms by timing them.
+  /// Then 2 and 4 are omitted.
+  bool first_step;
+  /// Collective over the world. Computes the step at the samples [first_sample, first_sample + batch.global), and
+  /// leaves the gradients of the last passes in the shares. Returns the trace of these passes, as StepPasses::run().
+  /// `step`: number of the step, from 1 on, for messages. Throws an Error that names the gradient and the ranks if
+  /// gradients differ.
   std::vector<TimedAction> run(StepPasses& passes, const TokenLoader& loader, std::int64_t first_sample,
                                std::int64_t step) const;
 

@@ -9,21 +9,25 @@
 
 namespace lyceum {
 
-/// Learning rate of step `step` (counted from 0) of a schedule of `steps`: linear warm-up, then
+/// Returns the learning rate of step `step` (counted from 0) in a schedule of `steps` steps: a linear warm-up, then
 ///   constant  lr
-///   step      lr, × 0.316 from 80 % of the steps, again from 90 % [DeepSeekMoE]
-///   cosine    from lr to min_lr at the last step
-///   wsd       lr, then straight down to min_lr at the last step, over decay_steps or a tenth [MiniCPM]
-/// Beyond the last step it stays what it was there.
+///   step      lr, times 0.316 from 80 % of the steps on and once more from 90 % on, but at least min_lr [DeepSeekMoE]
+///   cosine    half a cosine from lr to min_lr at the last step
+///   wsd       lr, then linearly to min_lr at the last step, over decay_steps, or over a tenth of the steps if that is
+///   0
+///             [MiniCPM]
+/// After the last step it stays constant.
 double learning_rate(const OptimConfig& optim, std::int64_t step, std::int64_t steps);
 
-/// Returns a warning for each reason why steps `first` to `run_steps` of a schedule of `steps` do not reach optim.lr,
-/// and for each key without effect. A learning rate of 0 has none.
+/// Returns warnings about a run of the steps [first, run_steps) with a schedule of `steps` steps: one for each reason
+/// why the learning rate does not reach optim.lr or drops abruptly, and one for each key without effect. Empty if
+/// optim.lr is 0.
 std::vector<std::string> schedule_doubts(const OptimConfig& optim, std::int64_t run_steps, std::int64_t steps,
                                          std::int64_t first = 0);
 
-/// Experts that a token chooses in step `step` (counted from 0) of `steps`: from top_k_start, if that is above 0, to
-/// top_k on a straight line, rounded half up [SMoE-Dropout]. Beyond the last step it stays.
+/// Returns the number of experts that a token chooses in step `step` (counted from 0) of `steps`. It rises linearly
+/// from top_k_start to top_k at the last step, rounded half up, and then stays constant [SMoE-Dropout]. It is always
+/// top_k if top_k_start is 0.
 std::int64_t choices_of_step(const MoeConfig& moe, std::int64_t step, std::int64_t steps);
 
 }  // namespace lyceum

@@ -37,7 +37,7 @@ ProcessGroup::Traffic TrainStep::shared_table_traffic() const {
   return holders ? holders->traffic() : ProcessGroup::Traffic{};
 }
 
-/// Launches the end of a step. The device decides if there is an update.
+/// Launches the end of a step without waiting for its numbers: the device decides if the weights are updated.
 void TrainStep::update() {
   const ProfileScope timed(profile_of(setup_.stream), "optimizer");
   const Tensor squares = end_.update();
@@ -46,7 +46,7 @@ void TrainStep::update() {
   for (const auto& stage : model_.stages()) stage->update_routers(numbers_.verdict());
 }
 
-/// Waits for the device.
+/// Waits for the device, copies the numbers of the step to `result`, and returns all of them.
 StepNumbers::Values TrainStep::read(StepResult& result) const {
   StepNumbers::Values values = numbers_.read(setup_.stream);
   result.loss = values.cross_entropy;
@@ -62,12 +62,12 @@ StepNumbers::Values TrainStep::read(StepResult& result) const {
   return values;
 }
 
-/// Collective. Throws if ranks that hold copies of units have different bits. `step`: the number of the step that is
-/// being made, or of the last one.
+/// Collective over the world. Throws if copies of units differ between ranks. `step`: number of the step that is being
+/// made, or of the last one, from 1 on.
 void TrainStep::compare_copies(std::int64_t step) const {
   const Mesh& mesh = setup_.mesh;
   const std::int64_t last = std::max<std::int64_t>(0, step - config_.run.audit_every);
-  const auto is_whole = [&](const ParameterUnit& unit) {  // with ZeRO 3 ranks hold parts, and gather them temporarily
+  const auto is_whole = [&](const ParameterUnit& unit) {  // false for units that ZeRO 3 shards: ranks hold only parts
     const bool sharded = config_.parallel.zero >= 3 && copies(mesh, unit.group()).size() > 1;
     return unit.size() > 0 && (!sharded || unit.role() == ParameterUnit::Role::buffer);
   };
@@ -91,7 +91,7 @@ void TrainStep::audit(std::int64_t steps) const {
 }
 
 void TrainStep::require_undamaged(const std::string& damage) const {
-  // The one that reports the error names this rank and its host: `main`, or a checkpoint that is not saved.
+  // The message need not name this rank: `main`, or the checkpoint that fails because of this, adds rank and host.
   require(damage.empty(), "{}: a fault of memory? {}", damage, advice_on_fresh_faults);
 }
 
@@ -132,8 +132,8 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int
     result.load_imbalance = std::max(result.load_imbalance, imbalance(layer));
   }
   result.memory = memory_of(setup_.stream).use();
-  // No rank waits for another one from here on. A number that is not finite may well come from damage, which a skipped
-  // update does not look for.
+  // Ranks no longer wait for each other, so one of them may throw. An update checks the memory that it reads, but a
+  // skipped one does not. Since damage may be the reason why a step is skipped, all memory is examined then.
   require_undamaged(result.skipped ? optimizer_.find_damage() : optimizer_.damage_seen_by_updates());
   if (audited) require_undamaged(optimizer_.find_frozen_damage());
   computed_ = true;

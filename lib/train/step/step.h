@@ -18,58 +18,64 @@
 
 namespace lyceum {
 
-/// What one step did. The same on every rank, but for what is said to be of this rank: whatever is decided by these
-/// numbers (a skipped step, a run that diverged) is decided alike everywhere.
+/// The results of one training step. They are equal on every rank, except for `trace` and `memory`. So all ranks make
+/// the same decisions from them, for example to skip a step.
 struct StepResult {
-  /// A loss of sub-layers: weighted, summed over layers, mean over sequences.
+  /// A loss of sub-layers, for example expert_balance: weighted, summed over layers, mean over the sequences of the
+  /// batch.
   struct LayerLoss {
     LossKind kind;
     double value;
     bool operator==(const LayerLoss&) const = default;
   };
-  double loss = 0;                  // cross-entropy, nats per target of the global batch that counts
-  std::int64_t targets = 0;         // that count
+  double loss = 0;                  // mean cross-entropy of the global batch, nats per target that counts
+  std::int64_t targets = 0;         // targets of the global batch that count
   std::vector<LayerLoss> losses{};  // one per kind, see loss_kinds()
   double grad_norm = 0;             // before clipping
-  double weight_norm = 0;           // of all f32 weights, after the update
-  double update_norm = 0;           // of what the update took from them
+  double weight_norm = 0;           // of all f32 weights after the update
+  double update_norm = 0;           // of the difference between the weights before and after the update
   double lr = 0;
-  double load_imbalance = 0;         // busiest expert's tokens over the mean, worst layer; 0 without experts
-  bool skipped = false;              // no update was made: something was not finite, or no target counts
-  std::string culprit;               // then: what is not finite on which ranks, or empty
-  std::vector<RoutingSums> routing;  // of this step, every mixture, over all ranks
-  /// Of this rank: what its pipeline did and when, in seconds from the step's begin. Empty where the step was one
-  /// launch.
+  double load_imbalance = 0;  // tokens of the busiest expert over the mean, in the worst layer; 0 without experts
+  bool skipped = false;       // no update: loss or gradient norm was not finite, or no target counts
+  std::string culprit;        // if skipped: "the gradient of … on ranks …"; empty if no target counts
+  std::vector<RoutingSums> routing;  // of this step, one per mixture of the model, over all ranks
+  /// The actions of this rank's pipeline, in seconds from the begin of the step. Empty if a recorded step was replayed
+  /// as one launch.
   std::vector<TimedAction> trace;
-  MemoryUse memory;  // of this rank, after the step; peaks since they were last reset
+  MemoryUse memory;  // of this rank, after the step; peaks since the last reset_peaks()
 };
 
-/// True every `every` steps, after `steps` of them; never if `every` is 0.
+/// True if something that is done every `every` steps is due after `steps` steps; never if `every` is 0.
 bool is_due(std::int64_t steps, std::int64_t every);
 
-/// How the memory of a model's units is held on this mesh.
+/// Returns the options of Zero for a training run of this configuration on this mesh.
 Zero::Options zero_options(const Config& config, const Mesh& mesh);
-/// One optimizer step over the mesh: micro-batches through the pipeline, gradients reduced during backward, norm,
-/// clipping, update. A step is skipped on all ranks if its loss or gradient norm is not finite, or if no target of its
-/// batch counts. As run.audit_every and run.replay_every say, memory, copies and arithmetic are checked: a difference
-/// is an Error that names rank and parameter.
+/// Executes training steps:
+///   1. forward and backward passes of all micro-batches through the pipeline, with gradients reduced during backward,
+///   2. the norm of the gradients, clipping and the update of the weights.
+/// All ranks skip the update if the loss or the gradient norm is not finite, or if no target of the batch counts. If
+/// run.audit_every or run.replay_every is set, some steps also check memory, copies or arithmetic (docs/cluster.md).
 class TrainStep {
  public:
-  /// Collective. `zero` and `optimizer` are of the model's units.
+  /// Collective. `zero` and `optimizer` must hold the units of `model`. All references must outlive this.
   TrainStep(const Config& config, const RunSetup& setup, StagedModel& model, Zero& zero, Optimizer& optimizer);
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
 
-  /// Reads the samples at positions [first_sample, first_sample + batch.global). `step`: steps before this one.
+  /// Collective over the world. Makes one step with the samples at positions [first_sample, first_sample +
+  /// batch.global) of the loader. `step`: number of steps before this one. `lr`: learning rate. Throws an Error that
+  /// names the rank and the parameter if a check finds a fault.
   StepResult run(const TokenLoader& loader, std::int64_t step, std::int64_t first_sample, double lr);
-  /// Collective, after `steps` steps, before they are saved: throws if weights or states of this rank are not what
-  /// updates made of them, or if copies differ.
+  /// Collective over the world. Call after `steps` steps, before a checkpoint is saved. Throws as require_undamaged()
+  /// does, and if ranks hold different copies of a unit.
   void audit(std::int64_t steps) const;
-  /// Throws if weights or states of this rank are not what updates made of them.
+  /// Local. Throws if weights or optimizer states of this rank have changed since the last update. Reads all of them.
+  /// Does nothing if run.audit_every is 0.
   void require_undamaged() const { require_undamaged(optimizer_.find_damage()); }
-  /// Frees the memory that a recorded step keeps between steps.
+  /// Frees the memory that a recorded step keeps between steps. The next step is recorded again.
   void release_memory() { recorded_.forget(); }
-  /// Traffic of this rank for the sums of a table that the pipeline's first and last stage share.
+  /// Returns the traffic of this rank for the gradient sums of a tied embedding table that the first and the last
+  /// pipeline stage share.
   ProcessGroup::Traffic shared_table_traffic() const;
 
  private:
@@ -86,8 +92,8 @@ class TrainStep {
   StepNumbers numbers_;
   StepPasses passes_;
   StepEnd end_;
-  RecordedWork recorded_;  // all launches of a step, if no other rank takes part
-  bool computed_ = false;  // a step, since the start
+  RecordedWork recorded_;  // all launches of a step; used only if the world has one rank
+  bool computed_ = false;  // this process has made a step
 };
 
 }  // namespace lyceum

@@ -49,14 +49,15 @@ StepPasses::StepPasses(const Config& config, const RunSetup& setup, StagedModel&
       overlaps_batches(config.parallel) ? &setup.mesh.world.turns() : nullptr);
   if (config.model.tie_embeddings && pipeline.size() > 1) {
     const int last = pipeline.size() - 1;
-    ends_ = pipeline.split([&](int rank) { return rank == 0 || rank == last ? 0 : 1; }, "pipeline ends");
+    pipeline_ends_ = pipeline.split([&](int rank) { return rank == 0 || rank == last ? 0 : 1; }, "pipeline ends");
   }
 }
 
 std::int64_t StepPasses::load(const TokenLoader& loader, std::int64_t first_sample, int data_rank) {
   const ProcessGroup& data = setup_.mesh.data;
   const std::int64_t micro = config_.batch.micro;
-  const bool masked = loader.masked();  // then all stages count the targets, since all ranks must know their number
+  // If the loader masks targets, their number depends on the data. All ranks need it, so all stages load the samples.
+  const bool masked = loader.masked();
   std::array<std::int64_t, 1> targets{0};
   std::int64_t first = data_rank * micro;
   for (TokenBatch& batch : batches_) {
@@ -81,7 +82,7 @@ std::vector<TimedAction> StepPasses::run(PassObserver* observer) {
   observer_ = nullptr;
   const ProfileScope timed(profile_of(setup_.stream), "gradient reduction");
   zero_.finish_gradients();
-  add_shared_table();
+  sum_shared_table_gradients();
   return trace;
 }
 
@@ -112,12 +113,12 @@ TapeStage::Results StepPasses::forward(Transformer& stage, Tape& tape, const Tok
     results.seeds.push_back(tape.seed(loss.value, per_sequence));
     add_loss(loss.value, per_sequence, sums.layer_losses().subspan(index, 1));
   }
-  if (observer_ && !stage.last_stage()) observer_->on_output(number_of(stage), result.y.value);
+  if (observer_ && !stage.last_stage()) observer_->on_output(stage_index(stage), result.y.value);
   tape.on_gradient_final([this](Parameter& parameter) {
     const ProfileScope timed(profile_of(setup_.stream), "gradient reduction");
     if (observer_) {
       ParameterUnit& unit = *parameter.unit;
-      if (unit.memory()) unit.memory()->need_gradients(unit);  // nothing may have been added to it yet
+      if (unit.memory()) unit.memory()->need_gradients(unit);  // allocates them if no pass has added to them yet
       observer_->on_gradient(parameter);
     }
     zero_.gradient_final(parameter);
@@ -125,17 +126,17 @@ TapeStage::Results StepPasses::forward(Transformer& stage, Tape& tape, const Tok
   return results;
 }
 
-/// The number of a stage of this rank among all stages of the model.
-int StepPasses::number_of(const Transformer& stage) const {
+/// Returns the index of a stage of this rank among all stages of the model.
+int StepPasses::stage_index(const Transformer& stage) const {
   const auto at = std::ranges::find(model_.stages(), &stage, &std::unique_ptr<Transformer>::get);
   return static_cast<int>(at - model_.stages().begin()) * setup_.mesh.pipeline.size() + setup_.mesh.pipeline.rank();
 }
 
-/// Both stages that hold a tied table get the sum of the gradients of its two uses.
-void StepPasses::add_shared_table() {
-  if (!ends_ || !model_.shared_table()) return;
+/// Sums the gradient of a tied embedding table over the first and the last stage, which both hold the table.
+void StepPasses::sum_shared_table_gradients() {
+  if (!pipeline_ends_ || !model_.shared_table()) return;
   for (const UnitShare& share : shares_) {
-    if (share.unit == model_.shared_table()) ends_->all_reduce_async(share.gradients).wait();
+    if (share.unit == model_.shared_table()) pipeline_ends_->all_reduce_async(share.gradients).wait();
   }
 }
 

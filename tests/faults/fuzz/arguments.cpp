@@ -1,7 +1,7 @@
 #include "config/binding.h"
 #include "support.h"
 
-/// The arguments of a command, a line each.
+/// Parses the arguments of a command, one per line.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   std::vector<std::string> arguments;

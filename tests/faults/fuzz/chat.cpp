@@ -3,7 +3,7 @@
 #include "io/text/utf8.h"
 #include "support.h"
 
-/// A line of JSON with a chat, by every template.
+/// Parses a line of JSON with a chat, and renders it with every template.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   for (const ChatTemplate& chat : chat_templates()) {

@@ -7,7 +7,7 @@
 namespace lyceum::fuzz {
 namespace {
 
-/// A checkpoint of one rank, whose shard is replaced.
+/// A checkpoint of one rank, whose shard the target replaces.
 struct SavedCheckpoint {
   std::filesystem::path directory = folder() / checkpoint_name(1), shard = directory / shard_name(0);
   std::string bytes;  // of the shard
@@ -36,7 +36,8 @@ void read_all(const SavedCheckpoint& saved) {
 }  // namespace
 }  // namespace lyceum::fuzz
 
-/// A shard of a checkpoint: damaged, which its digest must tell before HDF5 opens it, and forged with a right digest.
+/// Reads a checkpoint whose shard has these bytes: first as a damaged shard, which its digest must reveal before HDF5
+/// opens it; then as a forged shard with the right digest.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   fuzz::reuse_hdf5_memory();

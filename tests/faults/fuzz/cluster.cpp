@@ -2,7 +2,7 @@
 
 #include "support.h"
 
-/// What `lyceum plan --cluster` reads.
+/// Reads a file of `lyceum plan --cluster`.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   const std::string file = fuzz::input_file("cluster.ini", fuzz::text_of(data, size));

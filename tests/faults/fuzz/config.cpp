@@ -2,7 +2,7 @@
 #include "config/check.h"
 #include "support.h"
 
-/// An INI file: as a user's, of which the keys that can be read count, and as a checkpoint's, which must be whole.
+/// Parses an INI file of a checkpoint, which must be complete, and of a user, of which all readable keys are used.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   const std::string text(fuzz::text_of(data, size));

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Unpacks and packs the corpus of the fuzz targets.
 
-    tests/faults/fuzz/corpus.py unpack FOLDER             replaces FOLDER by FOLDER/TARGET/INPUT, all inputs of all targets
-    tests/faults/fuzz/corpus.py pack FOLDER TARGET ...    replaces the archives of these targets by what FOLDER has of them
+    tests/faults/fuzz/corpus.py unpack FOLDER             replaces FOLDER by one with all inputs, FOLDER/TARGET/INPUT
+    tests/faults/fuzz/corpus.py pack FOLDER TARGET ...    replaces the archives of these targets by their inputs in FOLDER
 
-The inputs of a target are those of its archive, corpus/TARGET.zip, and those that seeds.py makes, which no archive has.
-Equal inputs give equal archives.
+The inputs of a target are those in its archive, corpus/TARGET.zip, and the seeds that seeds.py makes. Archives do not
+contain seeds. Equal inputs give equal archives.
 """
 import shutil
 import sys
@@ -41,7 +41,7 @@ def pack(folder, target):
         path.unlink(missing_ok=True)
         return
     path.parent.mkdir(exist_ok=True)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:  # versions of zlib compress differently
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:  # not compressed, since versions of zlib differ
         for file in files:
             archive.writestr(zipfile.ZipInfo(file.name), file.read_bytes())
 

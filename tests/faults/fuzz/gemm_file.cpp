@@ -5,12 +5,12 @@
 #include "io/files/sha256.h"
 #include "support.h"
 
-/// gemm.json as it is, and with the digest that its choices should have.
+/// Parses gemm.json as it is, and with the digest corrected.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   const std::string text(fuzz::text_of(data, size));
   fuzz::refused([&] { parse_gemm_file(text, "input"); });
-  constexpr std::size_t longest = 4096;  // nlohmann's own dump() of a deep one is not what is looked at here
+  constexpr std::size_t longest = 4096;  // dump() of nlohmann is recursive, and is not tested here
   if (size > longest) return 0;
   auto json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("choices")) return 0;

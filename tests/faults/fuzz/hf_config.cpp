@@ -3,7 +3,7 @@
 #include "convert/hugging_face/model_folder.h"
 #include "support.h"
 
-/// config.json of a model in transformers' layout. A model that is taken is described by the config.json made of it.
+/// Imports a config.json of the transformers library. If it is accepted, its export must describe the same model.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   const std::filesystem::path file = fuzz::input_file("config.json", fuzz::text_of(data, size));

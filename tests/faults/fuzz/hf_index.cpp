@@ -3,14 +3,14 @@
 #include "convert/hugging_face/model_folder.h"
 #include "support.h"
 
-/// model.safetensors.index.json, beside a config.json and a file of weights that are sound.
+/// Opens a model whose model.safetensors.index.json has these bytes; config.json and the weights are valid.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   [[maybe_unused]] static const bool ready = [] {
     const std::filesystem::path corpus = LYCEUM_CORPUS;
     std::filesystem::copy_file(corpus / "hf_config/seed-llama", fuzz::folder() / hugging_face::config_name);
     std::filesystem::copy_file(corpus / "safetensors/seed-three", fuzz::folder() / hugging_face::weights_name);
-    hugging_face::ModelFolder{fuzz::folder()};  // throws where anything but the index would be refused
+    hugging_face::ModelFolder{fuzz::folder()};  // throws if anything but the index would be refused
     return true;
   }();
   fuzz::input_file(hugging_face::index_name, fuzz::text_of(data, size));

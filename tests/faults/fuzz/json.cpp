@@ -3,7 +3,7 @@
 #include "io/text/utf8.h"
 #include "support.h"
 
-/// Any string within JSON, and JSON of others.
+/// Writes the bytes as a string in JSON and reads it again; then parses the bytes as JSON.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   const std::string text(fuzz::text_of(data, size));

@@ -1,7 +1,7 @@
 #include "io/checkpoint/checkpoint.h"
 #include "support.h"
 
-/// LATEST of a folder of checkpoints: whatever it says, a checkpoint of that folder is meant.
+/// Resolves LATEST in a folder of checkpoints. With any contents, it must give a checkpoint of that folder.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   [[maybe_unused]] static const bool ready = [] {

@@ -2,7 +2,7 @@
 
 #include "support.h"
 
-/// LOCK of a run's folder, which a new run finds.
+/// Locks a run's folder that already has a file LOCK.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   using namespace std::chrono_literals;

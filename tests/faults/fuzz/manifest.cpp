@@ -3,7 +3,7 @@
 #include "io/checkpoint/read.h"
 #include "support.h"
 
-/// manifest.json of a checkpoint as it is, and with the digest that it should end with.
+/// Reads manifest.json of a checkpoint as it is, and with the digest at its end corrected.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   const std::string_view text = fuzz::text_of(data, size);

@@ -2,7 +2,7 @@
 
 #include "support.h"
 
-/// metrics.jsonl, as a reader takes it and as a resumed run goes on with it.
+/// Reads metrics.jsonl, and opens it to continue it as a resumed run does.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   const std::filesystem::path file = fuzz::input_file("metrics.jsonl", fuzz::text_of(data, size));

@@ -3,7 +3,7 @@
 #include "support.h"
 #include "train/run/kept_peaks.h"
 
-/// The file of measured peaks in the user's cache folder.
+/// Reads and updates the file of measured peaks in the user's cache folder.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   setenv("LYCEUM_CACHE", fuzz::folder().c_str(), 1);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the inputs of the fuzz targets that programs make: HDF5 files, and the files of a run.
+"""Writes the inputs of fuzz targets that must be made by programs: HDF5 files, and the files of a run.
 
     .venv/bin/python tests/faults/fuzz/recordings.py LYCEUM FOLDER
 
-LYCEUM is the program, which trains a model of a few hundred weights. FOLDER is an unpacked corpus: `corpus.py pack` then
-takes the files into the archives. They have dates, so they are recorded again only where a format changes.
+LYCEUM is the program; it trains a model of a few hundred weights. FOLDER is an unpacked corpus. `corpus.py pack` then puts
+the files into the archives. They contain dates, so record them again only if a format changes.
 """
 import json
 import os
@@ -26,7 +26,7 @@ def record(target, name, content):
 
 
 def hdf5(target, name, fill):
-    """As Lyceum's files: format 1.10, whose metadata has checksums."""
+    """Records an HDF5 file that `fill` writes, in format 1.10 as Lyceum's files, whose metadata has checksums."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "seed.h5")
         with h5py.File(path, "w", libver=("v110", "v110"), track_order=False) as file:
@@ -65,7 +65,7 @@ def token_log(file, tokens=5):
 
 
 def replaced(fill, path, **dataset):
-    """`fill`, then a dataset of another kind at the path."""
+    """Returns a function that fills a file as `fill` does, and then replaces the dataset at `path`."""
     def with_other(file):
         fill(file)
         attributes = dict(file[path].attrs)

@@ -2,7 +2,7 @@
 #include "io/text/utf8.h"
 #include "support.h"
 
-/// A line of JSON with a text.
+/// Parses a line of JSON with a text.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   return fuzz::taken_or_refused([&] {

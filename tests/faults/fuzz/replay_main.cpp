@@ -1,5 +1,6 @@
-// Gives every file of a target's corpus to it, and some mutations of each: fuzz_replay TARGET [FILE]
-// with the same seeds every time, so that what was found once stays found without a fuzzer.
+// Usage: fuzz_replay TARGET [FILE]
+// Runs a target on every file of its corpus and on some mutations of each, without a fuzzer. The mutations are the same
+// every time, so that each finding can be reproduced.
 #include <sanitizer/common_interface_defs.h>
 #include <unistd.h>
 
@@ -25,7 +26,7 @@ struct Target {
 };
 #include "fuzz_targets.inc"
 
-/// As fuzz.sh limits a target.
+/// Sets the limits that fuzz.sh sets.
 extern "C" const char* __asan_default_options() { return "hard_rss_limit_mb=2048:max_allocation_size_mb=2048"; }
 
 namespace {
@@ -35,7 +36,7 @@ namespace fs = std::filesystem;
 constexpr unsigned longest_seconds = 10;
 constexpr int all_mutations = 60, most_of_a_file = 20;
 
-/// What runs now, for the report of its death.
+/// The input that is being run, for the report if the process dies.
 struct Execution {
   std::string input, name;
 } now;
@@ -49,7 +50,7 @@ void report_death() {
 void run(const Target& target, std::string input, std::string name) {
   now = {std::move(input), std::move(name)};
   alarm(longest_seconds);
-  // A copy of just these bytes: the sanitizer then sees who reads behind the last one.
+  // An exact copy, so that the sanitizer detects reads beyond the last byte.
   const std::vector<std::uint8_t> bytes(now.input.begin(), now.input.end());
   try {
     target.run(bytes.data(), bytes.size());
@@ -64,7 +65,8 @@ void run(const Target& target, std::string input, std::string name) {
 using Random = std::mt19937_64;
 std::size_t below(Random& random, std::size_t count) { return count == 0 ? 0 : random() % count; }
 
-/// One to four of: a byte of another value, a part left out, cut short, a part twice, a part of another file.
+/// Returns `text` after one to four random changes: a bit or byte is changed, a part is removed, the text is cut short,
+/// a part is repeated, or a part of another file is inserted.
 std::string mutated(std::string text, const std::vector<std::string>& corpus, Random& random) {
   for (std::size_t changes = 1 + below(random, 4); changes > 0; --changes) {
     const std::size_t at = below(random, text.size()),

@@ -5,7 +5,7 @@
 #include "io/routing/text.h"
 #include "support.h"
 
-/// routing.h5, as a reader takes it and as a resumed run goes on with it.
+/// Reads routing.h5, and opens it to continue it as a resumed run does.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   fuzz::reuse_hdf5_memory();

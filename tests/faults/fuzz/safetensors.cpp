@@ -4,7 +4,7 @@
 
 #include "support.h"
 
-/// A file of weights. What is read from it is what a file written of it holds.
+/// Reads a file of weights and writes a copy, which must have the same tensors.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   const std::filesystem::path file = fuzz::input_file("model.safetensors", fuzz::text_of(data, size));

@@ -1,5 +1,6 @@
-"""The seeds of the fuzz targets that follow from this file and others of the sources: well-formed ones (seed-*), and some that
-mean trouble (odd-*). corpus.py writes them next to the inputs of the archives. Recordings of programs are in recordings.py.
+"""The seeds of the fuzz targets: inputs that are made from this file and other sources. Those named seed-* are well-formed,
+those named odd-* are likely to cause errors. corpus.py writes them next to the inputs of the archives. recordings.py makes
+inputs that need programs.
 """
 import gzip
 import hashlib
@@ -9,7 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[3]
-DEEP = 30000  # levels: more than any stack of a recursive reader takes
+DEEP = 30000  # levels of nesting: overflows the stack of a recursive parser
 
 SMALL_RUN = """[run]
 dir = run
@@ -38,7 +39,7 @@ every = 2
 """
 
 
-ALL = defaultdict(dict)  # of a target: name: bytes
+ALL = defaultdict(dict)  # target -> name -> bytes
 
 
 def seed(target, name, content):
@@ -51,7 +52,7 @@ def mixture(site, **more):
 
 
 def tokenizer_json(**parts):
-    """A small tokenizer.json with these parts in place of its own."""
+    """Returns a small tokenizer.json in which `parts` replace the default parts."""
     vocab = {"</s>": 0} | {chr(c): c - 31 for c in range(33, 127)} | {"Ġ": 96, "in": 97, "int": 98, "Ã": 99, "¯": 100, "Ċ": 101}
     token = {"id": 0, "content": "</s>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     return {"version": "1.0", "added_tokens": [token], "normalizer": None, "pre_tokenizer": None, "post_processor": None,

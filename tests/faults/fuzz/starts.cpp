@@ -2,7 +2,7 @@
 
 #include "support.h"
 
-/// starts.jsonl of a run.
+/// Reads starts.jsonl of a run, and writes its records again.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   const std::filesystem::path file = fuzz::input_file("starts.jsonl", fuzz::text_of(data, size));

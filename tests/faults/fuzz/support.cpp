@@ -46,7 +46,7 @@ std::filesystem::path input_file(const std::filesystem::path& name, std::string_
 }
 
 void reuse_hdf5_memory() {
-  H5dont_atexit();  // as the library's user does, which must come first
+  H5dont_atexit();  // lib/io calls this, too; it must be the first call of HDF5
   constexpr int without_limit = -1;
   H5set_free_list_limits(without_limit, without_limit, without_limit, without_limit, without_limit, without_limit);
 }
@@ -58,7 +58,7 @@ void hold(bool condition, const std::string& what) {
 void require_refusal(const Error& error) {
   if (error.code() != ExitCode::usage && error.code() != ExitCode::bad_input) throw error;
   const std::string_view message = error.what();
-  // A message on a configuration has a line a mistake.
+  // Only messages of usage Errors may have several lines: those on a configuration have one per mistake.
   hold(error.code() == ExitCode::usage || message.find('\n') == std::string_view::npos, "a message is not one line");
 }
 

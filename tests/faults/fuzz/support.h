@@ -8,28 +8,29 @@
 
 #include "core/error.h"
 
-/// What fuzz targets share. A target gives bytes to a parser. The parser takes them or refuses them, with a usage or
-/// bad_input Error; anything else is a find: another exception, a crash, a report of a sanitizer, more than
-/// 10 s, more than 2 GB.
+/// Functions shared by the fuzz targets. A target passes bytes to a parser, which must accept them or refuse them with
+/// a usage or bad_input Error. Anything else is a finding: another exception, a crash, a report of a sanitizer, more
+/// than 10 s, more than 2 GB.
 namespace lyceum::fuzz {
 
+/// Returns the input of a target as text. It refers to `data`.
 std::string_view text_of(const std::uint8_t* data, std::size_t size);
 
-/// A folder of this process, removed at its end.
+/// Returns a folder that belongs to this process, which removes it when it ends.
 const std::filesystem::path& folder();
-/// Writes the bytes to that file of the folder.
+/// Writes the bytes to the file `name` in folder(), and returns its path.
 std::filesystem::path input_file(const std::filesystem::path& name, std::string_view bytes);
 
-/// Lets HDF5 reuse what it frees: it takes half a megabyte for each file that it opens.
+/// Makes HDF5 reuse freed memory. Otherwise it takes half a megabyte for each file that it opens.
 void reuse_hdf5_memory();
 
-/// Throws a std::logic_error, which is a find, unless `condition`.
+/// Throws a std::logic_error, which is a finding, unless `condition` is true.
 void hold(bool condition, const std::string& what);
 
-/// Rethrows the Error unless it is a refusal as it should be.
+/// Throws, which is a finding, unless the Error is a usage or bad_input Error with a message of the right form.
 void require_refusal(const Error& error);
 
-/// Calls `parse`. Returns 0, as a target does.
+/// Calls `parse`, which may refuse its input. Returns 0, the result of a target.
 template <class Parse>
 int taken_or_refused(const Parse& parse) {
   try {
@@ -40,7 +41,7 @@ int taken_or_refused(const Parse& parse) {
   return 0;
 }
 
-/// Whether `parse` refuses.
+/// Calls `parse`. Returns true if it refuses its input.
 template <class Parse>
 bool refused(const Parse& parse) {
   try {

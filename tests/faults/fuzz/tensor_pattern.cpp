@@ -2,7 +2,7 @@
 
 #include "support.h"
 
-/// An entry of optim.train_only, and in further lines names of tensors.
+/// Parses an entry of optim.train_only, the first line, and matches it with a tensor's name, the rest.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   const std::string text(fuzz::text_of(data, size));

@@ -3,7 +3,8 @@
 #include "io/text/words.h"
 #include "support.h"
 
-/// A text, which a tokenizer must give back: as it was, but for what is not UTF-8 and for U+2581, its mark of a space.
+/// Encodes and decodes a text. The result must be equal unless the text is not UTF-8 or contains U+2581, by which the
+/// tokenizer represents spaces.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   static const Tokenizer tokenizer(LYCEUM_CORPUS "/tokenizer/small.model");

@@ -4,12 +4,12 @@
 
 #include "support.h"
 
-/// A file that may be compressed.
+/// Reads a file that may be compressed.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   const std::filesystem::path file = fuzz::input_file("text", fuzz::text_of(data, size));
   return fuzz::taken_or_refused([&] {
-    constexpr std::size_t enough = std::size_t{1} << 26;  // a few bytes may stand for very many
+    constexpr std::size_t enough = std::size_t{1} << 26;  // a small file may decompress to a very large one
     std::vector<char> buffer(1000);
     std::string all;
     TextStream stream(file);

@@ -5,7 +5,7 @@
 #include "io/data/tokens/unigram_entropy.h"
 #include "support.h"
 
-/// Token files. The first two bytes say how many of the others are the .idx; the .bin follows.
+/// Opens token files. The first two bytes of the input are the length of the .idx file, which follows, then the .bin.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   const std::string_view bytes = fuzz::text_of(data, size);

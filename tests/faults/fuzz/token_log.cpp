@@ -3,7 +3,7 @@
 #include "io/routing/difficult.h"
 #include "support.h"
 
-/// What `lyceum eval --token-log` writes.
+/// Reads a file that `lyceum eval --token-log` writes.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   fuzz::reuse_hdf5_memory();

@@ -2,7 +2,7 @@
 
 #include "support.h"
 
-/// PREFIX.json beside token files.
+/// Reads PREFIX.json of token files, and writes it again.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   const std::string prefix = (fuzz::folder() / "meta").string();

@@ -2,7 +2,7 @@
 
 #include "support.h"
 
-/// A SentencePiece model.
+/// Loads a SentencePiece model, and encodes and decodes a text.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   const std::filesystem::path file = fuzz::input_file("tokenizer.model", fuzz::text_of(data, size));

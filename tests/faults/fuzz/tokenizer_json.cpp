@@ -2,7 +2,7 @@
 
 #include "support.h"
 
-/// A tokenizer.json.
+/// Loads a tokenizer.json, and encodes and decodes texts with and without a cache of words.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   return fuzz::taken_or_refused([&] {

@@ -1,7 +1,7 @@
 #include "support.h"
 #include "train/run/run_state.h"
 
-/// The trainer's state in a checkpoint of a model with two mixtures.
+/// Restores the trainer's state from a checkpoint of a model with two mixtures.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   const std::string text(fuzz::text_of(data, size));

@@ -29,7 +29,7 @@ Evaluation evaluate_on(Config config, ProcessGroup world, std::int64_t micro, st
 
 TEST(Evaluate, ReadsEverySampleOnceOnEveryMesh) {
   Config config = tiny_config();
-  config.balance = {};  // a lone sample has no part in a batch-wide loss
+  config.balance = {};  // balance losses are not compared
   for (const std::int64_t batches : {0, 1, 100}) {
     const Evaluation serial = evaluate_on(config, ProcessGroup::self(), 8, batches);
     EXPECT_EQ(serial.samples, batches == 1 ? 8 : 46);
@@ -57,7 +57,7 @@ TEST(Evaluate, SpreadsItsSampleAndTellsHowSureItIs) {
   const Evaluation some = evaluate(model, *setup, config, loader, 1);
   ASSERT_EQ(some.samples, 8);
   double sum = 0, squares = 0;
-  for (const std::int64_t position : {2, 7, 13, 19, 25, 30, 36, 42}) {  // of 46: the middle of each eighth
+  for (const std::int64_t position : {2, 7, 13, 19, 25, 30, 36, 42}) {  // the middle of each eighth of 46 samples
     const SampleOrder one(SampleOrder::Kind::sequential, 1, loader.order()(position), 1);
     const TokenLoader alone(open_tokens(data.prefix()), one, config.batch.seq_len);
     const Evaluation evaluation = evaluate(model, *setup, config, alone, 0);
@@ -92,7 +92,7 @@ TEST(TokenLogOf, AnEvaluationIsTheSameOnEveryMesh) {
   }
 }
 
-/// By what else tells the same: the mean loss, the routing counts, the tokens in the file.
+/// Compares the token log with the mean loss, the routing counts and the tokens in the file.
 TEST(TokenLogOf, AnEvaluationAddsUpToIt) {
   const Config config = tiny_config();
   const Logged log = log_tokens(config, ProcessGroup::self(), {.micro = 5});
@@ -119,10 +119,11 @@ TEST(TokenLogOf, AnEvaluationAddsUpToIt) {
     EXPECT_EQ(log.identity[2][i], tokens[place + 1]);
     places.insert(log.identity[0][i]);
   }
-  EXPECT_EQ(places.size(), log.losses.size());  // each token once
+  EXPECT_EQ(places.size(), log.losses.size());  // each token is logged once
 }
 
-/// With all experts chosen, the first mixture tells the order that its router has them in; nothing before it routes.
+/// A run that chooses all experts logs them in the order of the first mixture's scores, from which the choices with
+/// skip_top follow. Only the first mixture is compared, since the input of later ones depends on its choices.
 TEST(SkipTop, TakesTheNextOnesOnEveryMesh) {
   const ProcessGroup world = test_world();
   for (const std::int64_t groups : {0, 2}) {

@@ -36,7 +36,8 @@ TEST_F(KeptPeaksTest, AreNoneWhereTheFileIsDamagedOrCannotBe) {
   std::filesystem::create_directories(kept.file().parent_path());
   for (const char* text :
        {"", "{", "[]", R"({"cpu": 1})", R"({"cpu": {"flops": "x", "date": 1, "build": 2}})",
-        R"({"cpu": {"flops": 5.2e13, "date": "2026-11-22", "build": "build 1"}})",  // an earlier method
+        R"({"cpu": {"flops": 5.2e13, "date": "2026-11-22", "build": "build 1"}})",  // no method: an older version wrote
+                                                                                    // it
         R"({"cpu": {"flops": 5.2e13, "date": "", "method": 1, "build": "build 1"}})",
         R"({"cpu": {"flops": -1, "date": "", "method": 2, "build": "build 1"}})"}) {
     std::ofstream(kept.file()) << text;

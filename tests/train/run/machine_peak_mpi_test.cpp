@@ -34,7 +34,7 @@ std::vector<MachinePeak> measured(const std::vector<RankPlace>& places, const Me
   return measure_machines(test_world(), places, measuring_shares(places, limits), measure);
 }
 
-/// A machine with two cores that nothing disturbs.
+/// A window on a machine on which nothing else runs.
 PeakWindow undisturbed(int threads) {
   return {.flops = rate_of_core * threads, .begin = 7, .end = 8, .core_seconds = static_cast<double>(threads)};
 }
@@ -74,7 +74,7 @@ TEST(MachinePeakOfRanks, EndsOnABusyMachine) {
   for (const MachinePeak& peak : measured(places_on({"a"}), disturbed)) EXPECT_FALSE(peak.steady());
 }
 
-/// A machine that is measured for the sake of another one keeps the value that it has.
+/// If one machine has no stored value, all are measured, but machines with a stored value keep it.
 TEST(MachinePeakOfRanks, IsKeptWhereItIsKnown) {
   const ProcessGroup world = test_world();
   const SharedDirectory cache(world);
@@ -84,7 +84,7 @@ TEST(MachinePeakOfRanks, IsKeptWhereItIsKnown) {
     setup->places.push_back(
         {.host = fmt::format("n{}", rank), .cores = fmt::format("{}", rank), .device = "cpu", .processor = "P"});
   }
-  constexpr double known = 1e30;  // beyond what is measured
+  constexpr double known = 1e30;  // more than any measurement gives
   if (world.rank() == 0) KeptPeaks("n0").keep("P, 1 core, f32", {.flops = known, .date = "2026-11-22"});
   world.barrier();
   const RunPeak peak = peak_of_run(RunConfig{}, *setup, false);

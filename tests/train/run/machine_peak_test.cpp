@@ -69,7 +69,7 @@ TEST(MachinePeak, IsAllWorkOverTheWholeTime) {
   MachinePeak peak;
   EXPECT_EQ(peak.flops(), 0);
   EXPECT_FALSE(peak.steady());
-  // Two workers that took turns on one core: each seems to have had it to itself.
+  // Two workers took turns on one core, so each of them measured the full rate of the core.
   peak.add(std::vector{window(100, 0, 1), window(100, 1, 2)}, 2);
   EXPECT_EQ(peak.flops(), 100);
   peak.add(std::vector{window(100, 5, 6), window(110, 5, 6)}, 2);

@@ -1,4 +1,4 @@
-// What a rehearsal says that a rank will call is what the rank then calls.
+// The operations of a rehearsal are the operations that a rank calls in a real step.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,19 +16,20 @@ namespace {
 
 using testing::HasSubstr;
 
-using Channel = std::tuple<std::string, int, int>;  // group, and of messages: from, to
-/// Operations of each channel in their order, with sizes and places of calls.
+using Channel = std::tuple<std::string, int, int>;  // group; sender and receiver of messages
+/// Returns the operations on each channel in order, as text with sizes and source locations.
 std::map<Channel, std::vector<std::string>> by_channel(const std::vector<LedgerEntry>& entries) {
   std::map<Channel, std::vector<std::string>> channels;
   for (LedgerEntry entry : entries) {
     auto& channel = channels[{entry.group_name.data(), entry.from, entry.to}];
-    entry.index = static_cast<std::int64_t>(channel.size());  // a step does not begin at 0 in a real group
+    entry.index =
+        static_cast<std::int64_t>(channel.size());  // in a real group, operations before the step were counted
     channel.push_back(entry.text() + " of " + std::to_string(entry.members));
   }
   return channels;
 }
 
-/// Bytes, but for those that depend on which experts tokens choose.
+/// Returns the bytes of each kind of operation, except for those that depend on which experts tokens choose.
 std::vector<std::int64_t> fixed_traffic(const ProcessGroup& group) {
   const ProcessGroup::Traffic& traffic = group.traffic();
   return {traffic.all_reduce, traffic.reduce_scatter, traffic.all_gather, traffic.send, traffic.broadcast};
@@ -64,7 +65,7 @@ void expect_step_as_rehearsed(const Config& config, const std::string& name) {
     EXPECT_EQ(operations, expected.at(channel)) << std::get<0>(channel);
   }
   for (std::size_t g = 0; g < before.size(); ++g) {
-    if (groups_of(mesh)[g] == &mesh.expert_tensor) continue;  // all of it depends on what tokens choose
+    if (groups_of(mesh)[g] == &mesh.expert_tensor) continue;  // all its traffic depends on the choices of tokens
     std::vector<std::int64_t> bytes = fixed_traffic(*groups_of(mesh)[g]);
     for (std::size_t kind = 0; kind < bytes.size(); ++kind) bytes[kind] -= before[g][kind];
     EXPECT_EQ(bytes, fixed_traffic(*groups_of(rehearsal.mesh)[g])) << groups_of(mesh)[g]->name();
@@ -163,7 +164,7 @@ TEST(Preflight, OtherPrecisionsAndModelsToo) {
 }
 
 TEST(Preflight, TakesNoMemoryToSpeakOf) {
-  // A model of 40 GB in f32 with gradients and moments.
+  // This model would take 40 GB in f32 with gradients and moments.
   Config config = tiny_config();
   config.model.hidden = 4096;
   config.model.heads = 32;

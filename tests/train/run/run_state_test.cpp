@@ -16,7 +16,7 @@ RoutingSums sums(std::vector<std::int64_t> counts) {
 TEST(RunState, ForgetsSlowlyAndComesBackFromACheckpoint) {
   RunState state;
   state.add_routing({sums({5, 0, 1, 2, 0, 4})}, 6);
-  state.clear_routing();  // a record was written
+  state.clear_routing();  // as after a record was written
   state.add_routing({sums({0, 0, 0, 0, 100, 0})}, 6);
   state.placement = {{{1}, Placement::of_owners({1, 0, 1}, 2)}};
   const std::vector<ExpertLoad> expected{{{1}, {0.99 * 7, 100, 0.99 * 5}}};
@@ -29,7 +29,7 @@ TEST(RunState, ForgetsSlowlyAndComesBackFromACheckpoint) {
 }
 
 TEST(RunState, RefusesWhatIsNoLoad) {
-  EXPECT_TRUE(RunState::load_of("{}").empty());  // of an older checkpoint
+  EXPECT_TRUE(RunState::load_of("{}").empty());  // an older checkpoint
   EXPECT_THROW(RunState::load_of(R"({"expert_load": [{"layer": 1, "tokens": [1, -2]}]})"), Error);
   EXPECT_THROW(RunState::load_of(R"({"expert_load": [{"layer": 1, "tokens": [null]}]})"), Error);
   EXPECT_THROW(RunState::load_of(R"({"expert_load": [{"tokens": [1]}]})"), Error);

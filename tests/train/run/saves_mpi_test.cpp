@@ -15,7 +15,8 @@ namespace {
 using testing::Contains;
 using testing::ElementsAre;
 
-/// The checkpoints of 9 steps, newest first. Rank 0's clock advances by three minutes from one reading to the next.
+/// Trains 9 steps and returns the checkpoints of the run, newest first. Rank 0's clock advances by three minutes from
+/// one reading to the next.
 std::vector<std::string> checkpoints_of(const CheckpointConfig& checkpoint) {
   const ProcessGroup world = test_world();
   const SharedDirectory directory(world);
@@ -32,7 +33,7 @@ std::vector<std::string> checkpoints_of(const CheckpointConfig& checkpoint) {
   const auto setup = make_setup(world, {});
   setup->places.resize(static_cast<std::size_t>(world.size()));
   Clock::time_point time{};
-  const auto now = [&] {  // the other ranks' clocks run fast, but are not asked
+  const auto now = [&] {  // the clocks of other ranks run fast, but must not be used
     return time += world.rank() == 0 ? std::chrono::minutes(3) : std::chrono::hours(1000);
   };
   std::ostringstream out;

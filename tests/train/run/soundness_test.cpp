@@ -14,7 +14,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// `steps` steps from a loss of 6 towards 3.
+/// Returns the soundness after `steps` steps, in which the loss decreases from 6 towards 3.
 Soundness after(int steps) {
   Soundness soundness;
   for (int step = 0; step < steps; ++step) soundness.add(3 + 3 * std::exp(-step / 30.0), 0.01, 1);
@@ -28,9 +28,9 @@ TEST(Soundness, ARunThatLearnsIsSoundFromItsFirstStepOn) {
 
 TEST(Soundness, OneOfTheLastStepsMayBeLeftOut) {
   Soundness soundness = after(300);
-  soundness.leave_out();
+  soundness.add_skipped();
   EXPECT_EQ(soundness.problem(), "") << "one alone does no harm";
-  soundness.leave_out();
+  soundness.add_skipped();
   for (int step = 0; step < Soundness::window - 1; ++step) {
     EXPECT_THAT(soundness.problem(), HasSubstr("skipped")) << step;
     soundness.add(3, 0.01, 1);
@@ -82,7 +82,8 @@ TEST(Soundness, TravelsWithACheckpoint) {
   EXPECT_THAT(error_of([&] { back.restore(state.text(), {}); }, ExitCode::bad_input), HasSubstr("different experts"));
 }
 
-/// A record that a checkpoint interrupts has the extremes of all its steps.
+/// If a checkpoint is saved and restored between two records of routing, the next record contains the mean and the
+/// maximum over all steps, also those before the checkpoint.
 TEST(RunState, HoldsTheBalanceOfSingleSteps) {
   const auto sums = [](std::vector<std::int64_t> counts) {
     return std::vector{
@@ -103,7 +104,7 @@ TEST(RunState, HoldsTheBalanceOfSingleSteps) {
   EXPECT_FLOAT_EQ(balance.max_vio_max, 3);
   EXPECT_FLOAT_EQ(balance.idle_mean, (3 + 3 + 2) / 3.0f);
   EXPECT_FLOAT_EQ(balance.idle_max, 3);
-  // An older checkpoint does not know the steps so far: neither does the record.
+  // An older checkpoint does not contain the balance of single steps, so it is NaN in the next record.
   std::string old = state.text();
   for (const std::string key : {"steps", "step_max_vio_sum", "step_max_vio_max", "step_idle_sum", "step_idle_max"}) {
     const std::size_t begin = old.find(",\"" + key + "\":"), end = old.find_first_of(",}", begin + 1);
@@ -137,7 +138,7 @@ TEST(RunState, TellsTheRoutersOfALayerApart) {
   error_of([&] { back.restore(state.text(), {layers[1], layers[0]}); }, ExitCode::bad_input);
 }
 
-/// A checkpoint of a run without moe.capacity_factor goes on with one, and the other way round.
+/// A run may continue with moe.capacity_factor from a checkpoint without it, and the other way round.
 TEST(RunState, HoldsDroppedChoicesWhereExpertsHaveLimitedRoom) {
   const auto sums = [](std::vector<std::int64_t> dropped) {
     return std::vector{RoutingSums{

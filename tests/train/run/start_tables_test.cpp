@@ -80,7 +80,7 @@ TEST(PlacementLines, CountParametersInTheWidthThatExpertsWorkIn) {
 TEST(PlacementLines, UseMeasuredTokens) {
   Config config = four_experts();
   config.parallel.placement = PlacementKind::cost;
-  // Layer 1: FLOPs 10, 30, 200, 20: the third alone. Layer 2: 400, 30, 20, 20.
+  // Layer 1: FLOPs 10, 30, 200, 20, so the third expert has a rank for itself. Layer 2: 400, 30, 20, 20.
   const std::vector<ExpertLoad> load{{{1}, {1, 1, 10, 1}}, {{2}, {40, 1, 1, 1}}};
   const std::vector<MixturePlacement> places = place_all(config, 2, load);
   ASSERT_THAT(places, SizeIs(2));
@@ -93,7 +93,7 @@ TEST(PlacementLines, UseMeasuredTokens) {
   EXPECT_THAT(lines[2], HasSubstr("3 per layer"));
   EXPECT_THAT(lines[3], HasSubstr("cost, by the measured load"));
   EXPECT_THAT(lines[3],
-              HasSubstr("1.620 times the mean FLOPs, 1.702 in the worst of 2 layers"));  // 200 of 130, 400 of 235
+              HasSubstr("1.620 times the mean FLOPs, 1.702 in the worst of 2 layers"));  // 200 / 130, 400 / 235
 }
 
 TEST(PlacementLines, AreShortForManyRanksAndNoneWithoutExperts) {
@@ -112,7 +112,7 @@ TEST(PlacementLines, LeaveOutExpertsWithoutWeights) {
   config.parallel.placement = PlacementKind::cost;
   const std::vector<ExpertLoad> load{{{1}, {1, 1, 10, 1, 50, 60, 70}}, {{2}, {1, 1, 10, 1, 50, 60, 70}}};
   const std::vector<std::string> lines = placement_lines(config, place_all(config, 2, load), load);
-  ASSERT_THAT(lines, SizeIs(4));  // FLOPs 10, 30, 200, 20: the third alone
+  ASSERT_THAT(lines, SizeIs(4));  // FLOPs 10, 30, 200, 20: the third expert has a rank for itself
   EXPECT_THAT(lines[1], AllOf(HasSubstr("2 "), HasSubstr("1.20 k"), HasSubstr("1.538")));
   EXPECT_THAT(lines[2], AllOf(HasSubstr("0, 1, 3"), HasSubstr("3.60 k"), HasSubstr("0.462")));
 }

@@ -29,7 +29,7 @@ TEST(Machine, LimitsMemoryToWhatSlurmGrants) {
   EXPECT_GT(whole, 1e8);
   setenv("SLURM_MEM_PER_NODE", "64", 1);
   EXPECT_DOUBLE_EQ(job_memory(), 64.0 * 1024 * 1024);
-  setenv("SLURM_MEM_PER_NODE", "0", 1);  // all of the node
+  setenv("SLURM_MEM_PER_NODE", "0", 1);  // the whole memory of the node
   EXPECT_DOUBLE_EQ(job_memory(), whole);
   unsetenv("SLURM_MEM_PER_NODE");
   setenv("SLURM_MEM_PER_CPU", "16", 1);

@@ -1,5 +1,5 @@
-// The equivalence matrix: whatever the mesh, the run is the serial run. Sixteen ranks, cut into as many worlds as a
-// mesh leaves room for, so that many meshes train side by side.
+// The equivalence matrix: a run on any mesh gives the results of the serial run. Sixteen ranks are divided into worlds
+// of the size of a mesh, so that several meshes train at the same time.
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -17,11 +17,11 @@ using enum ScheduleKind;
 
 constexpr int steps = 5;
 
-/// Sizes that no axis divides evenly unless it must: five blocks of which the first is dense, uneven experts, odd
-/// widths, vocabulary and sequences.
+/// A model whose sizes no axis divides evenly unless it must: five blocks of which the first is dense, experts of
+/// different widths, an odd vocabulary, odd widths and sequence lengths.
 Config matrix_config() {
   Config config = tiny_config();
-  config.run.replay_every = 4;  // what ranks compute for each other is what these compute
+  config.run.replay_every = 4;  // one step is also computed by other ranks, with the same bits
   config.batch = {.global = 16, .micro = 2, .seq_len = 7};
   config.model.layers = 5;
   config.model.hidden = 16;
@@ -38,7 +38,7 @@ Config matrix_config() {
   return config;
 }
 
-/// A model whose serial run is worked out once.
+/// A change of matrix_config(). The serial run of each variant is computed once.
 struct Variant {
   std::string name;
   std::function<void(Config&)> change;
@@ -57,7 +57,7 @@ const std::vector<Variant>& variants() {
       {"gelu",
        [](Config& c) {
          c.model.ffn = Activation::gelu;
-         c.run.seed = 5;  // with which no token has two experts that are as good but for rounding
+         c.run.seed = 5;  // a seed for which no token has two experts whose scores are equal within rounding
        }},
       {"mohd",
        [](Config& c) {
@@ -102,7 +102,7 @@ const std::vector<Variant>& variants() {
          c.moe.router = RouterKind::sigmoid;
          c.moe.gates = Gates::renormalized;
          c.balance.z_loss = 0;
-         c.balance.bias_rate = 0.05;  // within five steps of some weight in scores
+         c.balance.bias_rate = 0.05;  // large enough to change choices within five steps
          c.moe.group_limit = 2;
        }},
       {"sqrt_softplus",
@@ -240,18 +240,18 @@ struct MeshCase {
            std::to_string(zero) + " " + name_of(schedule) + (sequence ? " sequence" : "") +
            (recompute ? " recompute" : "") + " micro " + std::to_string(micro) + " " + variant;
   }
-  /// Nothing but the pipeline differs from the serial run: every bit must be the same.
+  /// True if only the pipeline differs from the serial run, so that every bit must be the same.
   bool exact() const { return ranks == pipeline && micro == 2 && std::string(variant) != "tied"; }
 };
 
 const std::vector<MeshCase>& cases() {
   static const std::vector<MeshCase> all{
-      // one rank: how the batch is cut, what is kept
+      // one rank: division into micro-batches, recomputation
       {.ranks = 1, .recompute = true},
       {.ranks = 1, .schedule = gpipe},
       {.ranks = 1, .schedule = zero_bubble, .micro = 16},
       {.ranks = 1, .zero = 3, .micro = 1, .variant = "tied"},
-      // the pipeline alone
+      // only the pipeline
       {.ranks = 2, .pipeline = 2},
       {.ranks = 2, .pipeline = 2, .schedule = gpipe, .recompute = true},
       {.ranks = 2, .pipeline = 2, .schedule = zero_bubble, .variant = "late"},
@@ -261,7 +261,7 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 4, .pipeline = 4, .variant = "late"},
       {.ranks = 4, .pipeline = 4, .schedule = gpipe, .variant = "sparse"},
       {.ranks = 4, .pipeline = 4, .micro = 4, .variant = "tied"},
-      // another axis alone
+      // one other axis
       {.ranks = 2, .zero = 0},
       {.ranks = 2, .zero = 1, .micro = 8},
       {.ranks = 2, .zero = 2},
@@ -273,7 +273,7 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 4, .tensor = 4, .sequence = true, .micro = 1},
       {.ranks = 4, .zero = 3, .variant = "tied"},
       {.ranks = 4, .expert = 4, .zero = 2, .micro = 4},
-      // pairs
+      // pairs of axes
       {.ranks = 4, .pipeline = 2, .zero = 1},
       {.ranks = 4, .pipeline = 2, .zero = 2, .schedule = zero_bubble, .micro = 1},
       {.ranks = 4, .pipeline = 2, .zero = 3, .schedule = interleaved, .virtual_stages = 2},
@@ -285,7 +285,7 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true},
       {.ranks = 4, .tensor = 2, .expert = 4, .zero = 3, .micro = 4},
       {.ranks = 4, .tensor = 2, .zero = 2, .sequence = true, .variant = "dense"},
-      // three and more
+      // three and more axes
       {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2},
       {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .schedule = zero_bubble, .sequence = true},
       {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .recompute = true},
@@ -309,7 +309,7 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 8, .tensor = 2, .expert = 4, .zero = 1, .sequence = true, .recompute = true, .variant = "random"},
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "sqrt_softplus"},
       {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .sequence = true, .variant = "sqrt_softplus"},
-      // experts without weights, and those that work in a width of their own
+      // experts without weights, experts with a hidden width other than the model's
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "weightless"},
       {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true, .variant = "weightless"},
       {.ranks = 8,
@@ -362,7 +362,7 @@ const std::vector<MeshCase>& cases() {
        .schedule = zero_bubble,
        .sequence = true,
        .variant = "normed tokens"},
-      // documents that do not see each other, tokens that do not count
+      // attention within documents, targets that do not count
       {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "documents"},
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "documents"},
       {.ranks = 4, .tensor = 4, .sequence = true, .variant = "documents"},
@@ -370,7 +370,7 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 4, .tensor = 2, .expert = 2, .zero = 3, .micro = 1, .variant = "sticks of documents"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "packed documents"},
       {.ranks = 8, .pipeline = 2, .tensor = 2, .zero = 2, .sequence = true, .micro = 1, .variant = "documents"},
-      // losses of entropies
+      // losses based on entropies
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "information"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "batch information"},
       {.ranks = 8, .tensor = 2, .expert = 4, .zero = 2, .micro = 4, .variant = "information"},
@@ -398,14 +398,14 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "gelu"},
       {.ranks = 2, .pipeline = 2, .variant = "gelu"},
       {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .sequence = true, .variant = "gelu"},
-      // layers that differ in their number of experts
+      // layers with different numbers of experts
       {.ranks = 4, .expert = 4, .zero = 1, .variant = "layers of their own"},
       {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .variant = "layers of their own"},
-      // experts of a token that grow in number
+      // a number of experts per token that grows
       {.ranks = 2, .pipeline = 2, .schedule = gpipe, .recompute = true, .variant = "growing"},
       {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .sequence = true, .variant = "growing"},
       {.ranks = 8, .pipeline = 2, .expert = 4, .zero = 3, .schedule = zero_bubble, .variant = "growing"},
-      // experts with limited room
+      // experts with limited capacity
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "limited"},
       {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "growing and limited"},
       {.ranks = 2, .tensor = 2, .variant = "limited"},
@@ -415,7 +415,7 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 4, .tensor = 4, .sequence = true, .micro = 1, .variant = "limited"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .variant = "growing and limited"},
       {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .micro = 4, .variant = "limited"},
-      // sixteen ranks: everything at once
+      // sixteen ranks: all axes together
       {.ranks = 16, .zero = 3, .micro = 1},
       {.ranks = 16,
        .pipeline = 2,
@@ -453,7 +453,7 @@ const std::vector<MeshCase>& cases() {
        .zero = 1,
        .sequence = true,
        .variant = "late"},
-      // tokens go to each host once, and on from there
+      // two-step dispatch: tokens are sent to each host once and forwarded there
       {.ranks = 4, .expert = 4, .variant = "sparse", .host_ranks = 2},
       {.ranks = 8, .expert = 8, .zero = 1, .variant = "weightless and limited", .host_ranks = 4},
       {.ranks = 8, .tensor = 2, .expert = 4, .expert_tensor = 2, .sequence = true, .recompute = true, .host_ranks = 4},
@@ -490,11 +490,11 @@ Config config_of(const MeshCase& mesh) {
   return config;
 }
 
-/// The serial run of every variant, worked out by one rank and told to the others.
+/// Collective. Returns the serial runs by variant. Rank 0 computes them and broadcasts the results.
 std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& world) {
   std::map<std::string, std::vector<StepResult>> all;
   for (const Variant& variant : variants()) {
-    nlohmann::json told = nlohmann::json::array();
+    nlohmann::json results = nlohmann::json::array();
     if (world.rank() == 0) {
       Config config = matrix_config();
       variant.change(config);
@@ -505,11 +505,11 @@ std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& w
         }
         nlohmann::json losses = nlohmann::json::array();
         for (const auto& [kind, value] : step.losses) losses.push_back({static_cast<int>(kind), value});
-        told.push_back({step.loss, step.grad_norm, losses, counts});
+        results.push_back({step.loss, step.grad_norm, losses, counts});
       }
     }
-    told = nlohmann::json::parse(world.broadcast(told.dump(), 0));
-    for (const nlohmann::json& step : told) {
+    results = nlohmann::json::parse(world.broadcast(results.dump(), 0));
+    for (const nlohmann::json& step : results) {
       StepResult result;
       result.loss = step[0];
       result.grad_norm = step[1];

@@ -1,4 +1,4 @@
-// Rows of experts are padded in memory; the padding is zero, stays zero, and nothing else knows of it.
+// Rows of experts are padded in memory. The padding is zero, stays zero during training, and is not in checkpoints.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -10,7 +10,7 @@
 namespace lyceum {
 namespace {
 
-/// For every element of a parameter: whether a piece has it.
+/// Returns a flag per element of a parameter in memory: true if it belongs to a logical tensor, false if it is padding.
 std::vector<bool> held(const Parameter& parameter) {
   std::vector<bool> all(static_cast<std::size_t>(parameter.shape.size()));
   for (const ParameterPiece& piece : parameter.pieces) {

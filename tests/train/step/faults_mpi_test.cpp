@@ -19,14 +19,14 @@
 namespace lyceum {
 namespace {
 
-/// What is done at the n-th message that this rank sends, counted from 0, and what happens to one that it receives.
+/// The faults that the MPI functions below inject on this rank.
 struct MessageFaults {
-  std::int64_t sent = 0;
-  std::map<std::int64_t, std::function<void()>> at_send = {};
-  std::optional<std::size_t> flipped_bit = {};  // of the next message that arrives
-  void* received = nullptr;
-  std::size_t bytes = 0;
-  MPI_Request request = MPI_REQUEST_NULL;  // of that message
+  std::int64_t sent = 0;                                       // messages sent so far
+  std::map<std::int64_t, std::function<void()>> at_send = {};  // called before message n is sent, n from 0
+  std::optional<std::size_t> flipped_bit = {};                 // bit to flip in the next message that arrives
+  void* received = nullptr;                                    // buffer of that message; null before it is posted
+  std::size_t bytes = 0;                                       // its size
+  MPI_Request request = MPI_REQUEST_NULL;                      // its request
 };
 MessageFaults faults;
 
@@ -38,7 +38,7 @@ void flip(void* memory, std::size_t bit) {
 }  // namespace
 }  // namespace lyceum
 
-// The program's own stand before those of the MPI library, which has them once more under these names.
+// These definitions replace those of the MPI library, which exports the same functions again with the prefix PMPI_.
 extern "C" int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
                          MPI_Request* request) {
   const auto action = lyceum::faults.at_send.find(lyceum::faults.sent++);
@@ -81,7 +81,7 @@ Config watched_config(int zero = 0) {
   return config;
 }
 
-/// What a step's Error said, or empty.
+/// Runs a step, and returns the message of the Error that it throws, or an empty text.
 std::string problem_of(TinyTraining& training, int step) {
   try {
     training.run(step, 1);
@@ -92,8 +92,8 @@ std::string problem_of(TinyTraining& training, int step) {
   }
 }
 
-/// Collective: how many faults of a kind were found; those that did no harm are none.
-void tell(const std::string& kind, std::int64_t found, std::int64_t faults, std::int64_t harmless = 0) {
+/// Collective. Prints how many faults of a kind were found, of those that changed a result.
+void print_found(const std::string& kind, std::int64_t found, std::int64_t faults, std::int64_t harmless = 0) {
   std::array<std::int64_t, 3> all{found, faults, harmless};
   const ProcessGroup world = test_world();
   world.all_reduce(std::span(all));
@@ -130,7 +130,7 @@ TEST(Faults, FlipsBetweenUpdatesAreFound) {
   for (const DType type : {DType::f32, DType::bf16}) {
     for (const int zero : {0, 1, 2, 3}) {
       Config config = watched_config(zero);
-      config.run.audit_every = 1000;  // of copies, which would show as well
+      config.run.audit_every = 1000;  // the comparison of copies would also find the flips
       TinyTraining training(config, test_world(), type);
       training.run(0, 1);
       int step = 1;
@@ -142,7 +142,7 @@ TEST(Faults, FlipsBetweenUpdatesAreFound) {
           std::vector<CheckpointPiece> pieces = checkpoint_pieces(training.optimizer());
           std::erase_if(pieces,
                         [](const CheckpointPiece& piece) { return piece.make || piece.box.extent.size() == 0; });
-          mine = !pieces.empty();  // in ZeRO a rank may own nothing
+          mine = !pieces.empty();  // with ZeRO a rank may own no element
           if (mine) {
             const CheckpointPiece& piece = pieces[random.below(pieces.size(), 1)];
             kind = piece.name.starts_with("optimizer/") ? "moments" : "weights";
@@ -162,7 +162,7 @@ TEST(Faults, FlipsBetweenUpdatesAreFound) {
   }
   for (const auto& [kind, counts] : found) {
     EXPECT_EQ(counts.first, counts.second) << kind;
-    tell(kind, counts.first, counts.second);
+    print_found(kind, counts.first, counts.second);
   }
 }
 
@@ -184,7 +184,7 @@ TEST(Faults, FlipsOfWhatIsNotTrainedAreFound) {
   }
 }
 
-/// Every kind of unit on every axis is audited, saved and computed twice where nothing is wrong.
+/// Audits and replays find no fault in a correct run, with every kind of unit on every axis.
 TEST(Faults, WatchingFitsEveryMesh) {
   const int world = test_world().size();
   for (const int zero : {0, 1, 3}) {
@@ -195,7 +195,7 @@ TEST(Faults, WatchingFitsEveryMesh) {
       if (!tied) config.optim.train_only = {"model/layers/*"};
       config.parallel.pipeline = world >= 2 ? 2 : 1;
       config.parallel.tensor = world >= 8 ? 2 : 1;
-      config.parallel.expert = world >= 4 ? 2 : 1;  // of 8 ranks copies of the experts are left
+      config.parallel.expert = world >= 4 ? 2 : 1;  // with 8 ranks there still are copies of the experts
       config.batch.micro = 1;
       TinyTraining training(config, test_world());
       EXPECT_FALSE(training.run(0, 3).back().skipped);
@@ -226,7 +226,7 @@ TEST(Faults, CopiesThatDifferAreFound) {
   }
 }
 
-/// A step whose first pass meets a fault that is gone when the step is computed again.
+/// A transient fault affects the first computation of a step, but not the second one.
 TEST(Faults, WhatIsComputedTwiceMustAgree) {
   const ProcessGroup world = test_world();
   if (world.size() == 1) return;
@@ -262,7 +262,8 @@ TEST(Faults, WhatIsComputedTwiceMustAgree) {
         EXPECT_EQ(training.weights(), calm.weights()) << "a fault that nobody saw, in trial " << trial;
         ++harmless;
       } else {
-        // Messages go when they can: a weight may be wrong in both passes of its rank, and another rank then finds it.
+        // The time of a message is not fixed. So a weight may be wrong in both computations of its rank; then the
+        // comparison with another rank finds it.
         EXPECT_THAT(problem,
                     testing::AnyOf(HasSubstr("computed twice, step 2 gave two results: the "),
                                    HasSubstr(" computed step 2 from the same tokens, with two results: the ")));
@@ -270,12 +271,12 @@ TEST(Faults, WhatIsComputedTwiceMustAgree) {
       }
     }
     EXPECT_GT(found, 0);
-    const bool tells = world.rank() == 0;  // all ranks found the same
-    tell(gradients ? "gradients" : "passes", tells ? found : 0, tells ? trials : 0, tells ? harmless : 0);
+    const bool tells = world.rank() == 0;  // all ranks have found the same faults: count them once
+    print_found(gradients ? "gradients" : "passes", tells ? found : 0, tells ? trials : 0, tells ? harmless : 0);
   }
 }
 
-/// A wrong weight, which makes the same error each time, as a broken processor may.
+/// A wrong weight gives the same error in each computation, as a defective processor may.
 TEST(Faults, AnErrorThatARankRepeatsIsFoundByAnother) {
   const ProcessGroup world = test_world();
   if (world.size() == 1) return;
@@ -338,7 +339,7 @@ TEST(Faults, ChangedMessagesAreFound) {
     }
   }
   world.set_checksums(false);
-  tell("messages", found, trials);
+  print_found("messages", found, trials);
 }
 
 }  // namespace

@@ -13,7 +13,8 @@
 namespace lyceum {
 namespace {
 
-/// As after `lyceum convert insert`: two experts of nine, their rows of an mlp router, and one of q, k and v.
+/// Trains what a run after `lyceum convert insert` would: two of nine experts and their rows of an mlp router; also one
+/// of the matrices q, k, v, and the shared experts of a layer.
 Config frozen_config() {
   Config config = tiny_config();
   config.moe.router = RouterKind::mlp;
@@ -38,7 +39,8 @@ std::map<std::string, std::vector<float>> by_name(const std::vector<Trajectory::
   return all;
 }
 
-/// Frozen tensors keep their bits and have no moments, rows of a trained one likewise; others move.
+/// Frozen tensors, and frozen rows of a trained tensor, keep their bits. Frozen tensors have no moments. Trained values
+/// change.
 TEST(Frozen, KeepsItsBitsAndHasNoMoments) {
   for (const DType type : {DType::f32, DType::bf16}) {
     TinyTraining training(frozen_config(), ProcessGroup::self(), type);
@@ -49,7 +51,7 @@ TEST(Frozen, KeepsItsBitsAndHasNoMoments) {
     for (const auto& [name, values] : after) {
       const bool moment = is_optimizer_state(name), row = name.ends_with("mlp/gate/weight");
       const std::string tensor = moment ? name.substr(name.find("model/")) : name;
-      // Units are trained as a whole: q and v stay, and have zero moments, beside k.
+      // A unit has moments for all its parameters. So q and v, in the unit of k, have moments, which are zero.
       const bool beside = tensor.starts_with("model/layers/2/self_attn/") && !tensor.ends_with("o_proj/weight");
       EXPECT_TRUE(!moment || is_trained(tensor) || beside) << name;
       const std::size_t still = row ? 7 * 10 : is_trained(tensor) ? 0 : values.size();
@@ -62,10 +64,10 @@ TEST(Frozen, KeepsItsBitsAndHasNoMoments) {
   }
 }
 
-/// The gradient's norm is that of what is trained, whoever else would have had one.
+/// Frozen units have no gradients and no moments in memory, and the gradient norm covers trained elements only.
 TEST(Frozen, NeedsNoMemoryAndHasNoPartInNorms) {
   Config config = frozen_config();
-  config.run.audit_every = 0;  // digests take memory too
+  config.run.audit_every = 0;  // digests would also take memory
   TinyTraining training(config, ProcessGroup::self());
   const MemoryUse use = training.run(0, 1).back().memory;
   std::int64_t trained = 0, all = 0;
@@ -78,7 +80,7 @@ TEST(Frozen, NeedsNoMemoryAndHasNoPartInNorms) {
   EXPECT_EQ(bytes(MemoryKind::weights), 4 * all);
   EXPECT_EQ(bytes(MemoryKind::gradients), 4 * trained);
   EXPECT_EQ(bytes(MemoryKind::optimizer), 8 * trained);
-  // The same steps where all gradients are made and those of what is frozen are passed over in the sum.
+  // The expected norm is computed from a run that trains everything: the sum omits the gradients of frozen elements.
   config.optim.clip_norm = 0;
   const StepResult own = TinyTraining(config, ProcessGroup::self()).run(0, 1).front();
   config.optim.train_only = {};
@@ -99,15 +101,15 @@ TEST(Frozen, NeedsNoMemoryAndHasNoPartInNorms) {
   expect_close(own.grad_norm, std::sqrt(squares), 1e-5, "gradient norm");
 }
 
-/// Every axis and stage takes the steps of one rank.
+/// Runs on meshes of every axis and with every ZeRO stage equal the serial run.
 TEST(Frozen, TrainsTheSameOnEveryMesh) {
   const int world = world_size();
   using enum ScheduleKind;
-  const auto stage = [](Config& config) {  // some train nothing
+  const auto stage = [](Config& config) {  // some pipeline stages train nothing
     config.optim.train_only = {"model/layers/0/*"};
     config.optim.router_penalty_from = 0;
   };
-  const auto vectors = [](Config& config) {  // beside matrices that stay
+  const auto vectors = [](Config& config) {  // vectors in units whose matrices are frozen
     config.model.qkv_bias = config.moe.shared_gate = true;
     config.model.qk_norm = QkNormKind::all;
     config.optim.train_only = {"model/layers/*/self_attn/q_proj/bias", "model/layers/1/self_attn/k_norm/weight",
@@ -139,8 +141,8 @@ TEST(Frozen, TrainsTheSameOnEveryMesh) {
   }
 }
 
-/// Rows of a tensor whose parts lie on several ranks, of which one has none of the rows: it trains, is saved and read
-/// by any mesh all the same.
+/// Trained rows of a tensor that is divided among ranks, one of which has none of these rows. The run trains as the
+/// serial one, and any mesh reads its checkpoint.
 TEST(Frozen, TrainsRowsThatOneTensorRankHas) {
   Config config = tiny_config();
   config.optim.train_only = {"model/embed_tokens/weight[:3]", "model/layers/0/self_attn/q_proj/weight[:2]",
@@ -168,7 +170,7 @@ TEST(Frozen, TrainsRowsThatOneTensorRankHas) {
   }
 }
 
-/// Saved and resumed with the same bits, and without the moments that a checkpoint has of what is frozen now.
+/// A run with frozen elements resumes with the same bits.
 TEST(Frozen, ResumesWithTheSameBits) {
   for (const DType type : {DType::f32, DType::bf16}) {
     Config config = frozen_config();

@@ -1,4 +1,4 @@
-// Training with the logits of some tokens at a time is training with those of all.
+// Training that computes the logits in chunks of tokens gives the results of training with all logits at once.
 #include <gtest/gtest.h>
 
 #include "support/tested_world.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int chunk_steps = 3;
 
-/// Micro-batches of 24 tokens, in chunks of 7: the last one has 3.
+/// Micro-batches of 24 tokens; with chunks of 7 tokens, the last chunk has 3.
 Config chunk_config() {
   Config config = tiny_config();
   config.batch.micro = 2;
@@ -85,7 +85,7 @@ TEST(LossChunk, WithWordsOnTensorRanks) {
   }
 }
 
-/// Stages over all ranks give the serial run with chunks bit for bit; with a tied table, within rounding.
+/// A pipeline over all ranks gives the bits of the serial run with chunks; with a tied table it agrees within rounding.
 TEST(LossChunk, ThroughEverySchedule) {
   Config config = in_chunks(chunk_config());
   config.model.layers = 2 * world_size() + 1;

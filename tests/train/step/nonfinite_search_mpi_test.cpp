@@ -20,12 +20,12 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-/// What of one rank is not finite: a weight in memory; its loss alone; what it adds to a sum of gradients, always or
-/// once; its copy of that sum.
+/// The number of one rank that is not finite. `weight`: a weight in memory. `loss`: its loss only. `gradient`: its
+/// gradient before the sum over copies; `gradient_once`: only in the first computation. `sum`: its copy of that sum.
 enum class Place { weight, loss, gradient, gradient_once, sum };
 constexpr std::array places{Place::weight, Place::loss, Place::gradient, Place::gradient_once, Place::sum};
 
-/// Stands between a tape and a unit's memory, and spoils an element while a step uses it.
+/// Wraps the memory of a unit, and makes one element NaN while a step uses it.
 class SpoiledMemory final : public UnitMemory {
  public:
   SpoiledMemory(ParameterUnit& unit, Place place) : unit_(unit), memory_(unit.memory()), place_(place) {
@@ -53,7 +53,8 @@ class SpoiledMemory final : public UnitMemory {
   bool spoiled_ = false;
 };
 
-/// Spoils the last rank, which owns a part of every sharded unit.
+/// Makes a number of the last rank NaN, which owns a part of every sharded unit. Expects that all ranks skip the step,
+/// agree on the cause, and continue.
 void expect_agreement(Config config, Place place) {
   ProcessGroup world = test_world();
   const int ranks = world.size(), rank = world.rank(), victim = ranks - 1;
@@ -88,7 +89,7 @@ void expect_agreement(Config config, Place place) {
   const std::string on_victim = " on rank " + std::to_string(victim);
   if (place == Place::weight) {
     EXPECT_THAT(bad.culprit, testing::AllOf(StartsWith("the weight "), EndsWith(on_victim)));
-  } else if (place == Place::loss) {  // tensor ranks make a loss together
+  } else if (place == Place::loss) {  // tensor ranks compute a loss together, so all of them have the NaN
     std::vector<int> group;
     for (int r = victim - config.parallel.tensor + 1; r <= victim; ++r) group.push_back(r);
     EXPECT_EQ(bad.culprit,
@@ -98,7 +99,7 @@ void expect_agreement(Config config, Place place) {
   } else {
     EXPECT_THAT(bad.culprit, testing::AllOf(StartsWith("the gradient of "), EndsWith(on_victim)));
   }
-  if (place == Place::sum) return;  // its sums stay apart
+  if (place == Place::sum) return;  // this rank's sums were replaced, so it cannot continue
   spoiled.reset();
   if (rank == victim) head.values.data<float>()[0] = weight;
   zero.values_changed();
@@ -114,7 +115,7 @@ TEST(NonFinite, OneRanksNumberIsEveryRanksDecision) {
   meshes[1].tensor = 2;
   meshes[2].pipeline = 2;
   if (ranks > 2) meshes[3].tensor = meshes[3].pipeline = 2;
-  for (std::size_t k = 0; k < 2 * places.size(); ++k) {  // every place with two stages of ZeRO, on two meshes
+  for (std::size_t k = 0; k < 2 * places.size(); ++k) {  // each place with two stages of ZeRO, on two meshes
     const std::size_t p = k / 2, zero = (p + 2 * (k % 2)) % 4;
     Config config = tiny_config();
     config.parallel = meshes[k % 4 % meshes.size()];

@@ -1,4 +1,4 @@
-// Two micro-batches side by side: the run without, bit for bit.
+// Training with two overlapping micro-batches gives the bits of training without overlap.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int overlap_steps = 2;
 
-/// Three micro-batches of one sequence a step.
+/// A configuration with three micro-batches of one sequence per step.
 Config overlapping_config(const ParallelConfig& parallel) {
   Config config = tiny_config();
   config.parallel = parallel;
@@ -135,7 +135,8 @@ TEST(Overlap, ChangesNoBitOfAnyModel) {
   expect_unchanged(overlapping_config({.expert = world}), "shared", DType::f32, Overlap::shared);
 }
 
-/// Operations of a step that follow from what tokens choose or carry them, by their lines.
+/// Returns the all-to-alls of a step, which exchange tokens or depend on their choices, as "SIZE at LINE" in order.
+/// Also checks that passes overlap exactly if they should.
 std::vector<std::string> exchanges_of(Config config, Overlap overlap) {
   config.parallel.overlap = overlap;
   TinyTraining training(config, test_world());

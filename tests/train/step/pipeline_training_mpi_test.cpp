@@ -1,4 +1,4 @@
-// Training through a pipeline of all ranks: the serial run, bit for bit.
+// Training through a pipeline of all ranks gives the bits of the serial run.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int pipeline_steps = 3;
 
-/// A few more blocks than stages, so that stages are uneven; the first ones are dense.
+/// A model with two more blocks than stages, so that stages are uneven. The first two blocks are dense.
 Config pipeline_config() {
   Config config = tiny_config();
   config.model.layers = world_size() + 2;
@@ -109,7 +109,7 @@ TEST(PipelineTraining, ATiedTableStaysOne) {
     Trajectory run{.steps = training.run(0, pipeline_steps), .weights = training.weights()};
     expect_same_run(run, serial, "tied, " + name_of(schedule));
     training.settle();
-    // The first and the last stage hold the same bits; others give nothing to their sum and difference.
+    // The first and the last stage hold the same bits. Other stages do not affect the maximum and minimum.
     const ParameterUnit* table = training.model().shared_table();
     const ProcessGroup& pipeline = training.setup().mesh.pipeline;
     EXPECT_EQ(table != nullptr,
@@ -145,16 +145,17 @@ TEST(PipelineTraining, DoesWhatTheScheduleSays) {
   }
 }
 
-/// All micro-batches are in flight on every rank, or as many as there are stages from there to the end.
+/// gpipe has all micro-batches in flight on every rank, 1f1b as many as there are stages from this rank to the last.
 TEST(PipelineTraining, TheScheduleDecidesHowMuchIsKept) {
-  if (world_size() == 8) return;  // there are as many micro-batches
+  if (world_size() == 8) return;  // rank 0 then has all 8 micro-batches in flight with both schedules
   std::vector<double> peaks;
   for (const ScheduleKind schedule : {ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward}) {
     TinyTraining training(in_stages(pipeline_config(), schedule), test_world());
     const StepResult result = training.run(0, 1)[0];
     peaks.push_back(static_cast<double>(result.memory.peak[static_cast<std::size_t>(MemoryKind::activations)]));
   }
-  // What a micro-batch keeps, from the difference; besides that there is what is made and gone within a pass.
+  // The memory that one micro-batch keeps follows from the difference. The peak also contains temporary memory of a
+  // pass.
   const int most = 8, fewer = world_size() - test_world().rank();
   const double kept = (peaks[0] - peaks[1]) / (most - fewer);
   EXPECT_NEAR(most * kept, peaks[0], 0.25 * peaks[0]) << peaks[1] << " with " << fewer << " in flight";
@@ -164,7 +165,7 @@ TEST(PipelineTraining, TheScheduleDecidesHowMuchIsKept) {
 TEST(PipelineTraining, ANonFiniteStepIsLeftOutOnAllStages) {
   for (const bool first : {false, true}) {
     Config config = in_stages(pipeline_config());
-    config.run.audit_every = 0;  // finds the poison itself
+    config.run.audit_every = 0;  // an audit would find the changed weight
     TinyTraining training(config, test_world());
     const ProcessGroup& pipeline = training.setup().mesh.pipeline;
     training.run(0, 1);

@@ -9,7 +9,8 @@ namespace {
 constexpr int placement_steps = 4;
 constexpr std::array placements{PlacementKind::contiguous, PlacementKind::pairs, PlacementKind::cost};
 
-/// Pairs of 32 in all, wide, narrow and odd ones, listed apart; a device-level loss of four devices whatever the ranks.
+/// A model whose experts form pairs of width 32, not adjacent in the list. Its device-level loss has four devices on
+/// any mesh.
 Config uneven_config() {
   Config config = tiny_config();
   config.moe.experts = 16;
@@ -40,14 +41,14 @@ TEST(ExpertPlacement, EveryPlacementIsTheSerialRun) {
   }
 }
 
-/// An expert's arithmetic does not know where it is done; only a token's answers, where there are several, and the norm
-/// over all parameters are summed otherwise.
+/// The arithmetic of an expert does not depend on its rank. Only two sums do: over the expert outputs of a token, if it
+/// has several, and the norm over all parameters.
 TEST(ExpertPlacement, GivesTheSameBitsWhereATokenHasOneExpertAndNothingIsClipped) {
   Config config = uneven_config();
   config.moe.top_k = 1;
   config.parallel.expert = world_size();
   config.optim.clip_norm = 0;
-  config.balance.device = 0;  // its groups follow the placement
+  config.balance.device = 0;  // the groups of this loss depend on the placement
   const Trajectory contiguous = train(config, test_world(), placement_steps);
   for (const PlacementKind kind : placements) {
     config.parallel.placement = kind;
@@ -61,7 +62,8 @@ TEST(ExpertPlacement, GoesWithTensorParallelExperts) {
   const int world = world_size();
   for (const PlacementKind kind : placements) {
     Config config = uneven_config();
-    config.moe.expert_sizes = {8, 29, 16, 5, 24, 9, 30, 13, 16, 3, 27, 16, 23, 2, 19, 16};  // two ranks share each
+    config.moe.expert_sizes = {8,  29, 16, 5,  24, 9, 30, 13,
+                               16, 3,  27, 16, 23, 2, 19, 16};  // two ranks hold a part of each expert
     config.parallel.placement = kind;
     config.balance.device_groups = 2;
     const Trajectory serial = train(config, ProcessGroup::self(), 3);
@@ -72,7 +74,8 @@ TEST(ExpertPlacement, GoesWithTensorParallelExperts) {
   }
 }
 
-/// Ranks of one expert group have unequally much; those that hold copies, over which ZeRO shards, equally much.
+/// Ranks of one expert group have different numbers of elements. Ranks that hold copies, over which ZeRO shards, have
+/// equally many.
 TEST(ExpertPlacement, GoesWithZeroAndThePipeline) {
   const int world = world_size();
   for (const PlacementKind kind : placements) {
@@ -94,8 +97,8 @@ TEST(ExpertPlacement, IdleExpertsHoldNobodyUp) {
   Config config = uneven_config();
   config.batch = {.global = 8, .micro = 1, .seq_len = 1};
   config.moe.top_k = 1;
-  // Without a second token to look at, queries have no gradient: AdamW must not make steps of what rounding leaves of
-  // it.
+  // The gradient of queries is zero up to rounding with one token per sequence. A larger eps keeps AdamW from turning
+  // the rounding errors into steps.
   config.optim.eps = 1e-5;
   config.parallel.placement = PlacementKind::pairs;
   const Trajectory serial = train(config, ProcessGroup::self(), 3);
@@ -111,7 +114,7 @@ TEST(ExpertPlacement, AStepThatIsNotFiniteIsLeftOutOnAllRanks) {
   config.parallel.expert = world_size();
   config.optim.schedule = LearningRateSchedule::constant;
   config.optim.warmup_steps = 0;
-  config.optim.lr = 1e30;  // products of such weights are beyond what a float holds
+  config.optim.lr = 1e30;  // after the first step, products of weights overflow
   const Trajectory run = train(config, test_world(), 2);
   EXPECT_FALSE(run.steps[0].skipped);
   EXPECT_TRUE(run.steps[1].skipped);

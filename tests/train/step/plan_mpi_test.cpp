@@ -14,7 +14,7 @@
 namespace lyceum {
 namespace {
 
-/// Bytes that this rank has handed over so far, by group and operation as a plan counts them.
+/// Bytes that this rank has sent so far [axes, operations], counted as a plan counts them.
 using Counted = std::array<std::array<double, transfer_names.size()>, axis_names.size()>;
 
 void add(Counted& counted, Axis axis, const ProcessGroup::Traffic& traffic) {
@@ -42,7 +42,7 @@ Counted counted_by(TinyTraining& training) {
   return counted;
 }
 
-/// Every token goes to every expert: balanced routing, which plans assume, without a choice.
+/// A model in which every token chooses every expert. So routing is balanced, as plans assume.
 Config balanced_config() {
   Config config = tiny_config();
   config.moe.top_k = config.moe.experts = 6;
@@ -62,7 +62,7 @@ std::string name_of(const Config& config, int world) {
   return text.str();
 }
 
-/// Meshes of `world` ranks, each axis alone and together, with every ZeRO stage.
+/// Returns configurations for `world` ranks: each axis alone, several axes together, and every ZeRO stage.
 std::vector<Config> meshes(const Config& base, int world) {
   using enum Recompute;
   std::vector<Config> all;
@@ -130,20 +130,21 @@ std::vector<Config> meshes(const Config& base, int world) {
   return all;
 }
 
-/// Attention experts that every token goes to as well.
+/// Adds attention experts, all of which every token chooses.
 void add_attention_experts(Config& config) {
   config.model.attention = AttentionKind::experts;
   config.attention_experts = {.count = 2, .top_k = 2, .gates = {}};
 }
 
-/// Tokens that choose all experts in the second step alone, each of which has room for all of them.
+/// Limits the capacity of experts, and the choices of the first of two steps to one expert per token. In the second
+/// step tokens choose all experts, and each expert has room for all tokens.
 void limit(MoeConfig& moe, RunConfig& run) {
   run.steps = 2;
   moe.top_k_start = 1;
   moe.capacity_factor = 1;
 }
 
-/// Bytes that a step handed over between two counts, by group and operation.
+/// Expects that the bytes sent between two counts are those of the plan, for each group and operation.
 void expect_traffic(const Traffic& planned, const Counted& before, const Counted& after, const std::string& what) {
   for (std::size_t a = 0; a < axis_names.size(); ++a) {
     for (std::size_t t = 0; t < transfer_names.size(); ++t) {
@@ -155,7 +156,7 @@ void expect_traffic(const Traffic& planned, const Counted& before, const Counted
 
 TEST(Plan, CountsTheBytesThatAStepHandsOver) {
   const int world = test_world().size(), rank = test_world().rank();
-  bool batch = false;  // every second mesh: what counts are summed over
+  bool batch = false;  // balance.scope = batch, on every second mesh
   for (Config config : meshes(balanced_config(), world)) {
     batch = !batch;
     if (batch) {
@@ -175,7 +176,7 @@ TEST(Plan, CountsTheBytesThatAStepHandsOver) {
   }
 }
 
-/// Sums of tensor ranks that norm all heads of a token together, and logits of the shared experts' gate.
+/// Covers the sums over tensor ranks of norms over all heads of a token, and those of the shared experts' gate.
 TEST(Plan, CountsTheBytesOfNormedProjections) {
   const int world = test_world().size(), rank = test_world().rank();
   for (const ParallelConfig& parallel :
@@ -200,7 +201,7 @@ TEST(Plan, CountsTheBytesOfNormedProjections) {
   }
 }
 
-/// Rows of the experts' own width, and none to experts without weights.
+/// Covers rows of a width other than the model's hidden width, and experts without weights, to which no rows are sent.
 TEST(Plan, CountsTheBytesOfExpertsInAWidthOfTheirOwn) {
   const int world = test_world().size(), rank = test_world().rank();
   Config config = balanced_config();
@@ -224,19 +225,19 @@ TEST(Plan, CountsTheBytesOfExpertsInAWidthOfTheirOwn) {
   const auto latent = traffic();
   config.moe.latent_hidden = config.model.hidden / 2;
   const auto half = traffic();
-  // What is not of rows is numbers of rows.
+  // The remaining bytes are the numbers of rows, which do not depend on the width.
   EXPECT_EQ(whole - half, 2 * (half - latent));
   EXPECT_EQ(whole > half, world > 1);
   config.moe.zero_experts = config.moe.experts / 2;
   config.moe.copy_experts = config.moe.experts / 2;
   config.moe.top_k = 2 * config.moe.experts;
-  // Rows of the index and of gates, there and back, have twice as many columns.
+  // Choices, gates and the gradients of gates have twice as many columns per token.
   const std::int64_t tokens = config.batch.global * config.batch.seq_len / world, layers = config.model.layers - 1;
   const double more = number(layers * tokens * (world - 1) * config.moe.experts * 3 * 4);
   EXPECT_EQ(traffic(), half + more);
 }
 
-/// What moves a bias: counts of the layers of a stage.
+/// Covers the all-reduce of the routing counts that determine a bias.
 TEST(Plan, CountsTheBytesOfABias) {
   const int world = test_world().size(), rank = test_world().rank();
   for (const ParallelConfig& parallel :
@@ -271,7 +272,7 @@ TEST(Plan, SaysThePeakOfEveryRanksMemory) {
   int mesh = 0;
   for (const Precision precision : {Precision::f32, Precision::bf16}) {
     for (Config config : meshes(planned_config(), world)) {
-      if (world == 8 && mesh++ % 4 != 0) continue;  // four ranks have shown most of it
+      if (world == 8 && mesh++ % 4 != 0) continue;  // the test with four ranks covers most meshes
       config.run.precision = precision;
       if (config.run.precision == Precision::bf16) add_attention_experts(config);
       if (config.parallel.zero == 2) limit(config.moe, config.run);
@@ -290,7 +291,8 @@ TEST(Plan, SaysThePeakOfEveryRanksMemory) {
   }
 }
 
-/// Memory and bytes of a rank in the second step of a run, where the ranks here can run it.
+/// Expects the planned memory and bytes of this rank in the second step of a run. Does nothing if the configuration
+/// does not fit the number of ranks.
 void expect_as_planned(Config config) {
   const int world = test_world().size(), rank = test_world().rank();
   if (!contradictions(config, world).empty()) return;
@@ -308,7 +310,7 @@ void expect_as_planned(Config config) {
   expect_traffic(planned.traffic(), first, after, what);
 }
 
-/// Memory and bytes of a model that is cut into pieces. Every token chooses all that may be off.
+/// Covers a model with sub-dimensions. Every token chooses all sub-dimensions that are not always active.
 TEST(Plan, SaysWhatSubDimensionsTake) {
   for (const ParallelConfig& parallel :
        {ParallelConfig{.zero = 3}, ParallelConfig{.tensor = 2, .zero = 1, .sequence = true},
@@ -326,7 +328,7 @@ TEST(Plan, SaysWhatSubDimensionsTake) {
   }
 }
 
-/// Memory and bytes of a backward and a forward pass that take turns.
+/// Covers a backward and a forward pass that take turns.
 TEST(Plan, SaysWhatTwoMicroBatchesTake) {
   for (const ParallelConfig& parallel :
        {ParallelConfig{.expert = 2}, ParallelConfig{.expert = 2, .zero = 2}, ParallelConfig{.expert = 4, .zero = 1},
@@ -343,7 +345,7 @@ TEST(Plan, SaysWhatTwoMicroBatchesTake) {
   }
 }
 
-/// A hash spreads tokens as they come: activations are not those of balanced routing.
+/// The activations of the hash router are not compared, since it does not balance the load.
 TEST(Plan, SaysTheMemoryOfEveryRouter) {
   const int world = test_world().size(), rank = test_world().rank();
   for (const RouterKind router : {RouterKind::sigmoid, RouterKind::sqrt_softplus, RouterKind::random, RouterKind::noisy,
@@ -358,7 +360,7 @@ TEST(Plan, SaysTheMemoryOfEveryRouter) {
       config.moe.router_hidden = 40;
       const bool hash = router == RouterKind::hash;
       if (router == RouterKind::sigmoid) config.balance = {.expert = 0.05, .bias_rate = 0.01};
-      if (router == RouterKind::sqrt_softplus) {  // with experts of all kinds
+      if (router == RouterKind::sqrt_softplus) {  // also covers zero and copy experts and latent_hidden
         config.balance = {.expert = 0.05, .bias_rate = 0.01};
         config.moe.zero_experts = config.moe.copy_experts = 2;
         config.moe.top_k += 4;
@@ -384,14 +386,17 @@ TEST(Plan, SaysTheMemoryOfEveryRouter) {
   }
 }
 
-/// All-to-alls of a sparse layer and micro-batch: of rows that a rank sends to others and receives from them, there and
-/// back, forwards and backwards, with k numbers of experts and k gates there and their gradients back.
+/// Returns the bytes that a rank sends in the all-to-alls of one sparse layer and micro-batch. `out`, `in`: rows for
+/// other ranks' experts, and rows that other ranks send to this one.
+///   1. forward: rows with k experts and k gates, then their results,
+///   2. backward: gradients of the results, then gradients of the rows and of the k gates.
 double exchanged_bytes(const Config& config, int ranks, double out, double in) {
   const double row = number(config.model.hidden) * 4, choices = number(config.moe.top_k) * 4;
   return 16 * (ranks - 1) + out * (row + 2 * choices) + in * row + out * row + in * (row + choices);
 }
 
-/// What a rank does in a layer where token t of a run chooses experts (t · k + j) mod E.
+/// Returns exchanged_bytes() of rank `own` in a layer in which token t chooses the experts (t · k + j) mod E, 0 ≤ j <
+/// k.
 double bytes_of_even_routing(const Config& config, const Placement& placement, std::int64_t tokens, int own) {
   std::vector<double> rows(static_cast<std::size_t>(placement.ranks()));
   for (std::int64_t t = 0; t < tokens; ++t) {
@@ -406,8 +411,8 @@ double bytes_of_even_routing(const Config& config, const Placement& placement, s
                          self * (placement.ranks() - 1));
 }
 
-/// What it does on average of all ways to choose: the share of the tokens that need a rank is 1 − C(E − E_r, k) / C(E,
-/// k).
+/// Returns the mean of exchanged_bytes() over all ways to choose k of E experts. The share of the tokens that need rank
+/// r, which has E_r experts, is 1 − C(E − E_r, k) / C(E, k).
 double bytes_of_even_chances(const Config& config, const Placement& placement, std::int64_t tokens, int own) {
   const auto sets = [&](std::int64_t of) {
     return std::exp(std::lgamma(of + 1.0) - std::lgamma(of - number(config.moe.top_k) + 1.0));
@@ -421,8 +426,9 @@ double bytes_of_even_chances(const Config& config, const Placement& placement, s
   return exchanged_bytes(config, placement.ranks(), out, rows(own) * (placement.ranks() - 1));
 }
 
-/// Where choices fall evenly, as plans assume, and layers differ in what there is to choose. Which ranks a token needs
-/// is not left to chance there: bytes between experts are those of the choices, the plan's those of chances.
+/// Layers differ in their number of experts. With moe.even_routing all experts are chosen equally often, as plans
+/// assume. But it determines which ranks a token needs, where a plan takes the mean over all ways to choose. So bytes
+/// between expert ranks differ slightly from the plan.
 TEST(Plan, KnowsLayersWithDifferentNumbersOfExperts) {
   const int world = test_world().size(), rank = test_world().rank();
   for (const ParallelConfig& parallel :
@@ -470,7 +476,7 @@ TEST(Plan, KnowsLayersWithDifferentNumbersOfExperts) {
         const std::string where = what + ": " + std::string(transfer_names[t]) + " on " + std::string(axis_names[a]);
         if (a == expert && t == all_to_all) {
           EXPECT_EQ(second[a][t] - first[a][t], counted) << where;
-          EXPECT_NEAR(bytes, chances, parallel.expert * a_row) << where;  // of whole rows
+          EXPECT_NEAR(bytes, chances, parallel.expert * a_row) << where;  // rounded to whole rows
         } else {
           EXPECT_EQ(bytes, second[a][t] - first[a][t]) << where;
         }
@@ -479,7 +485,7 @@ TEST(Plan, KnowsLayersWithDifferentNumbersOfExperts) {
   }
 }
 
-/// An evaluation frees what it has used as it goes: the plan is what it may need at most.
+/// The plan is an upper bound of the memory of an evaluation, which frees memory as early as possible.
 TEST(Plan, CoversWhatAnEvaluationNeeds) {
   const int world = test_world().size(), rank = test_world().rank();
   for (const ParallelConfig& parallel :

@@ -6,7 +6,8 @@
 namespace lyceum {
 namespace {
 
-/// Weights and both moments, hence the gradients, after two steps of two micro-batches: the same bits in every mode.
+/// Expects that weights and moments, and hence gradients, have the same bits with every mode of recomputation, after
+/// two steps of several micro-batches.
 void expect_no_difference(Config config, DType type, const std::string& name) {
   config.batch.micro = 1;
   config.moe.expert_sizes = {5, 11, 7, 4, 16, 9, 33, 6, 8};

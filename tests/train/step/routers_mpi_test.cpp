@@ -23,7 +23,7 @@ Config biased_config(RouterKind router) {
   return config;
 }
 
-/// Values of the tensors whose names end in `ending`, of all ranks, by name.
+/// Returns the values of this rank's tensors whose names end in `ending`. The keys are the names.
 std::map<std::string, std::vector<float>> tensors_of(const TinyTraining& training, const std::string& ending) {
   std::map<std::string, std::vector<float>> all;
   for (const Trajectory::Piece& piece : training.weights()) {
@@ -60,7 +60,7 @@ TEST_P(BiasedRouter, BiasGoesByTheCountsOfTheWholeBatch) {
   }
   ASSERT_EQ(expected.size(), 2u);
   const auto found = tensors_of(training, "mlp/gate/e_score_correction_bias");
-  for (const auto& [name, values] : found) {  // some ranks own none of it
+  for (const auto& [name, values] : found) {  // empty on some ranks
     ASSERT_EQ(values.size(), expected.at(name).size());
     for (std::size_t e = 0; e < values.size(); ++e) EXPECT_NEAR(values[e], expected.at(name)[e], 1e-6) << name;
   }
@@ -71,7 +71,7 @@ TEST_P(BiasedRouter, BiasGoesByTheCountsOfTheWholeBatch) {
 
 TEST_P(BiasedRouter, AStepThatIsLeftOutMovesNoBias) {
   Config config = biased_config(GetParam());
-  config.run.audit_every = 0;  // finds what is done here
+  config.run.audit_every = 0;  // an audit would find the changed weight
   TinyTraining training(config, ProcessGroup::self());
   training.run(0, 1);
   const auto before = tensors_of(training, "bias");
@@ -87,7 +87,7 @@ TEST_P(BiasedRouter, AStepThatIsLeftOutMovesNoBias) {
 INSTANTIATE_TEST_SUITE_P(All, BiasedRouter, testing::Values(RouterKind::sigmoid, RouterKind::sqrt_softplus),
                          [](const auto& info) { return name_of(info.param); });
 
-/// What no gradient moves has a value in a checkpoint, no moments, and no part in norms.
+/// Parameters without gradients are in checkpoints, but have no moments and are not part of norms.
 TEST(UntrainedParameters, AreValuesAlone) {
   Config config = tiny_config();
   config.moe.router = RouterKind::random;
@@ -105,13 +105,13 @@ TEST(UntrainedParameters, AreValuesAlone) {
     for (const float value : piece.values) squares += static_cast<double>(value) * value;
   }
   expect_close(steps.back().weight_norm, std::sqrt(squares), 1e-9, "weight norm");
-  // Drawn as the weights of a router that is trained.
+  // Their initial values are those of a trained router.
   config.moe.router = RouterKind::softmax;
   EXPECT_EQ(tensors_of(TinyTraining(config, ProcessGroup::self()), "layers/1/mlp/gate/weight").begin()->second,
             before.begin()->second);
 }
 
-/// Tokens by the rank of their choice, of each layer.
+/// Returns, for each layer, the number of tokens that have a first, second, … choice [k].
 std::vector<std::vector<std::int64_t>> tokens_by_rank(const std::vector<RoutingSums>& routing) {
   std::vector<std::vector<std::int64_t>> all;
   for (const RoutingSums& layer : routing) {
@@ -146,11 +146,12 @@ TEST(TopKStart, GrowsFromStepToStepAndIsNotForValidation) {
   expect_choices(evaluation.routing, 3, evaluation.tokens);
 }
 
-/// Choices beyond the room are counted, told apart, and none in validation.
+/// Choices beyond an expert's capacity are dropped, and counted both among all choices and separately. Validation drops
+/// none.
 TEST(CapacityFactor, LeavesOutWhatExpertsHaveNoRoomFor) {
   Config config = tiny_config();
   config.parallel.expert = world_size();
-  config.moe.capacity_factor = 0.5;  // ⌈0.5 · 3 · 12 / 9⌉ = 2 of a sequence
+  config.moe.capacity_factor = 0.5;  // ⌈0.5 · 3 · 12 / 9⌉ = 2 tokens of a sequence
   TinyTraining training(config, test_world());
   const StepResult result = training.run(0, 1).front();
   ASSERT_EQ(result.routing.size(), 2u);
@@ -180,7 +181,7 @@ struct RouterCase {
   bool limited = false, attention = false;
 };
 
-/// Saved on one mesh, resumed on it with the very bits, and read by another mesh.
+/// A run resumes with the same bits on the same mesh, and within rounding on another one.
 TEST(Routers, ResumeWithTheSameBits) {
   const int world = world_size();
   for (const auto& [name, kind, limited, attention] :
@@ -198,7 +199,7 @@ TEST(Routers, ResumeWithTheSameBits) {
         config.moe.top_k = 1;
         config.balance = {};
       }
-      if (kind == RouterKind::sqrt_softplus) {  // among experts of all kinds
+      if (kind == RouterKind::sqrt_softplus) {  // also covers experts without weights
         config.moe.zero_experts = config.moe.copy_experts = 2;
         config.moe.latent_hidden = 10;
       }

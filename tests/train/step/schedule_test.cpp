@@ -25,7 +25,7 @@ TEST(ChoicesOfStep, GoEvenlyFromTheFirstStepToTheLast) {
   using Choices = std::vector<std::int64_t>;
   EXPECT_EQ(all(0, 3, 2), (Choices{3, 3, 3, 3}));
   EXPECT_EQ(all(3, 3, 2), (Choices{3, 3, 3, 3}));
-  EXPECT_EQ(all(1, 2, 3), (Choices{1, 2, 2, 2, 2}));  // half up
+  EXPECT_EQ(all(1, 2, 3), (Choices{1, 2, 2, 2, 2}));  // 1.5 is rounded up
   EXPECT_EQ(all(2, 6, 5), (Choices{2, 3, 4, 5, 6, 6, 6}));
   EXPECT_EQ(all(1, 3, 6), (Choices{1, 1, 2, 2, 3, 3, 3, 3}));  // 1, 1.4, 1.8, 2.2, 2.6, 3
   EXPECT_EQ(all(2, 4, 1).front(), 2) << "the first step is the last";
@@ -76,7 +76,7 @@ TEST(ScheduleDoubts, AreNoneOfUsualSchedules) {
           << name_of(schedule);
     }
     EXPECT_THAT(doubts({.lr = 0, .schedule = schedule, .warmup_steps = 2000}, 1000), testing::IsEmpty());
-    // Beyond the warm-up, and beyond the schedule, of which keep_schedule() speaks.
+    // A resumed run after the warm-up, and after the schedule, of which choose_schedule_length() warns.
     EXPECT_THAT(doubts({.lr = 1, .schedule = schedule, .warmup_steps = 50}, 2000, 1000, 1500), testing::IsEmpty());
   }
   EXPECT_THAT(doubts({.lr = 1, .schedule = LearningRateSchedule::wsd}, 1000, 100000), testing::IsEmpty());

@@ -40,7 +40,7 @@ TEST(TrainStep, AccumulationAndRecomputationChangeNothing) {
   }
 }
 
-/// Σ (a − b)² over the weights of the whole model, every logical element once; without b Σ a².
+/// Collective. Returns Σ (a − b)² over the weights of the whole model, each logical element once; Σ a² if `b` is null.
 double squares(const ProcessGroup& world, const std::vector<Trajectory::Piece>& a,
                const std::vector<Trajectory::Piece>* b = nullptr) {
   std::array<double, 1> sum{0};
@@ -61,7 +61,7 @@ TEST(TrainStep, TellsTheNormsOfWeightsAndTheirChange) {
     Config config = tiny_config();
     config.parallel.zero = kind;
     config.model.tie_embeddings = kind > 0;
-    if (kind == 1 && ranks > 1) config.parallel.pipeline = 2;  // the table is held twice and counts once
+    if (kind == 1 && ranks > 1) config.parallel.pipeline = 2;  // two ranks hold the table; it counts once
     if (kind == 3 && ranks > 1) config.parallel.tensor = 2;
     config.parallel.expert = kind % 2 == 0 ? ranks : 1;
     TinyTraining training(config, test_world(), kind == 2 ? DType::bf16 : DType::f32);
@@ -130,7 +130,7 @@ TEST(TrainStep, ANonFiniteGradientIsLeftOutOnAllRanks) {
   Optimizer optimizer(config.optim, setup->stream, zero.shares());
   TrainStep step(config, *setup, model, zero, optimizer);
   const TokenLoader loader = data.loader(config);
-  // The last rank's last expert unit holds a NaN: everybody must leave the step out, and nobody's weights may move.
+  // The last expert unit of the last rank has a NaN. All ranks must skip the step, and no weight may change.
   const ParameterUnit& experts = *model.units()[model.units().size() - 3];  // before the last norm and the head
   ASSERT_EQ(experts.group(), ParameterUnit::Group::expert);
   float& poisoned = experts.values().data<float>()[0];
@@ -139,7 +139,7 @@ TEST(TrainStep, ANonFiniteGradientIsLeftOutOnAllRanks) {
   const StepResult bad = step.run(loader, 0, 0, 1e-2);
   EXPECT_TRUE(bad.skipped);
   EXPECT_EQ(bad.update_norm, 0);
-  EXPECT_TRUE(rank != ranks - 1 || !bad.culprit.empty());  // the poison reaches others through the tokens
+  EXPECT_TRUE(rank != ranks - 1 || !bad.culprit.empty());  // other ranks get NaN through tokens
   EXPECT_EQ(experts.values().data<float>()[1], other);
   EXPECT_EQ(optimizer.updates(), 0);
   poisoned = before;

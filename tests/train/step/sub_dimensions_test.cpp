@@ -22,7 +22,8 @@ Config cut_config(bool attention, bool ffn) {
   return config;
 }
 
-/// With all pieces on, nothing scaled and nothing fused it is the dense model, which has the same initial weights.
+/// A model with all sub-dimensions active, gates of 1 and no fusion equals the dense model with the same initial
+/// weights.
 TEST(SubDimensions, WithAllPiecesOnAreTheDenseModel) {
   Config dense = tiny_config();
   dense.moe = {};
@@ -34,7 +35,7 @@ TEST(SubDimensions, WithAllPiecesOnAreTheDenseModel) {
   }
 }
 
-/// Fusion begins as the identity.
+/// The fusion is the identity before training.
 TEST(SubDimensions, BeginWithoutAnyFusion) {
   Config config = cut_config(true, false);
   const double expected = train(config, ProcessGroup::self(), 1).steps.front().loss;
@@ -46,7 +47,7 @@ TEST(SubDimensions, BeginWithoutAnyFusion) {
   }
 }
 
-/// A router chooses among the pieces that are not always on.
+/// A router chooses among the sub-dimensions that are not always active.
 TEST(SubDimensions, CountChoicesOfThePiecesThatMayBeOff) {
   Config config = tiny_config();
   config.moe = {};
@@ -68,7 +69,7 @@ TEST(SubDimensions, CountChoicesOfThePiecesThatMayBeOff) {
   }
 }
 
-/// What every token has is neither dead nor idle, and no part of what choices could be spread over.
+/// Sub-dimensions that are always active do not count as idle, and have no part in the load imbalance.
 TEST(SubDimensions, ThatAreAlwaysOnAreNotDead) {
   Config config = tiny_config();
   config.moe = {};

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int tensor_steps = 5;
 
-/// Sizes that tensor ranks share unevenly wherever they may: an odd vocabulary, odd widths, experts of many widths,
-/// sequences that no run of tokens ends with.
+/// A model that tensor ranks share unevenly wherever this is possible: an odd vocabulary, odd widths, experts of
+/// different widths, and sequences that do not end at the boundary of a rank's span of tokens.
 Config tensor_config() {
   Config config = tiny_config();
   config.batch.seq_len = 11;
@@ -28,7 +28,7 @@ struct MeshCase {
   }
 };
 
-/// The meshes that this number of ranks can form with at most `most` tensor ranks; expert_tensor at most 4.
+/// Returns the meshes of `world` ranks with at most `most` tensor ranks and expert_tensor of at most 4.
 std::vector<MeshCase> tensor_meshes(int world, int most) {
   std::vector<MeshCase> all;
   for (const int tensor : {1, 2, 4, 8}) {
@@ -50,7 +50,8 @@ Config on_mesh(Config config, const MeshCase& mesh, bool sequence = false) {
   return config;
 }
 
-/// Every mesh with at most `most` tensor ranks, with and without sequence parallelism, gives the serial run.
+/// Expects that every mesh with at most `most` tensor ranks, with and without sequence parallelism, gives the serial
+/// run.
 void expect_every_mesh(const Config& config, int most, int count = tensor_steps) {
   const Trajectory serial = train(config, ProcessGroup::self(), count);
   EXPECT_LT(serial.steps.back().loss, serial.steps.front().loss);
@@ -78,7 +79,7 @@ TEST(TensorMesh, FourTensorRanksHaveAHeadEach) {
   }
 }
 
-/// The mesh that uses every axis that this world has room for.
+/// Returns a mesh of `world` ranks that uses as many axes as possible.
 MeshCase fullest(int world) {
   return {.tensor = std::min(world, 2), .expert = std::max(world / 2, 1), .expert_tensor = std::min(world, 2)};
 }
@@ -155,7 +156,7 @@ TEST(TensorMesh, Bf16FollowsF32) {
   }
 }
 
-/// What all ranks hold alike: norms and routers must stay the same bits on all of them.
+/// Norms and routers, of which all ranks hold copies, keep the same bits on all ranks.
 TEST(TensorMesh, CopiesStayCopies) {
   for (const bool sequence : {false, true}) {
     const Config config = on_mesh(tensor_config(), fullest(world_size()), sequence);

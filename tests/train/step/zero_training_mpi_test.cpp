@@ -1,4 +1,5 @@
-// Training with ZeRO 0 to 3: the same run, less memory, checkpoints that any stage and number of ranks goes on from.
+// Training with ZeRO 0 to 3 gives the same results with less memory. Any stage and number of ranks continues from any
+// checkpoint.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +21,7 @@
 namespace lyceum {
 namespace {
 
-/// A model in training, as the trainer puts it together.
+/// The objects of a training run, constructed as Trainer does.
 struct Training {
   Config config;
   std::unique_ptr<RunSetup> setup;
@@ -51,7 +52,7 @@ struct Training {
     }
     return results;
   }
-  /// Bits of masters and moments that this rank owns, by logical name and box.
+  /// Returns the masters and moments that this rank owns, by logical name and box.
   std::map<std::string, std::vector<float>> owned() const {
     std::map<std::string, std::vector<float>> all;
     for (const CheckpointPiece& piece : checkpoint_pieces(optimizer)) {
@@ -84,7 +85,7 @@ void expect_close(const std::vector<StepResult>& run, const std::vector<StepResu
   }
 }
 
-/// Stages `first` and above.
+/// Expects that the ZeRO stages `first` to `last` give the same bits.
 void expect_stages_agree(const Config& config, int first, int last, const std::string& name) {
   constexpr int steps = 3;
   const int world = world_size();
@@ -103,7 +104,7 @@ void expect_stages_agree(const Config& config, int first, int last, const std::s
       EXPECT_EQ(results[s].update_norm, expected[s].update_norm) << name << " stage " << stage << " step " << s;
     }
     EXPECT_TRUE(same_bits(sharded.owned(), replicated.owned())) << name << " stage " << stage;
-    // What the model reads, too; stage 3 holds it only in use.
+    // Values in the model's precision must be equal, too. Stage 3 holds them only while they are used.
     sharded.zero.await_values();
     for (std::size_t u = 0; u < sharded.model.units().size() && stage < 3; ++u) {
       const Tensor &a = sharded.model.units()[u]->values(), &b = replicated.model.units()[u]->values();
@@ -144,7 +145,7 @@ TEST(ZeroTraining, AccumulationRecomputationAndBf16) {
   expect_stages_agree(config, 0, 3, "bf16, tied");
 }
 
-/// Bytes by kind that a rank must take at its peak, from the sizes of units alone.
+/// The peak of a rank's memory in bytes, computed from the sizes of units.
 struct Need {
   std::size_t weights = 0, gradients = 0, optimizer = 0;
 };
@@ -159,10 +160,10 @@ Need peak_need(const Training& run, int stage, bool accumulates) {
   const std::size_t value = run.config.run.precision == Precision::bf16 ? 2 : 4, sum = 4;
   const std::size_t states = value == 2 ? 3 : 2;
   Need need;
-  std::map<int, std::size_t> layers;  // elements that come and go
+  std::map<int, std::size_t> layers;  // elements per layer that are gathered and released
   for (const auto& unit : run.model.units()) {
     const ProcessGroup& holders = copies(run.setup->mesh, unit->group());
-    // With padding for equal parts, where that takes little.
+    // A unit is padded to equal shards if the padding is at most 1/16 of its size.
     const std::int64_t equal = holders.size() * std::int64_t{1024}, padded = (unit->size() + equal - 1) / equal * equal;
     const bool shards = holders.size() > 1;
     const std::int64_t size = shards && padded - unit->size() <= unit->size() / 16 ? padded : unit->size();
@@ -177,7 +178,7 @@ Need peak_need(const Training& run, int stage, bool accumulates) {
   for (auto layer = layers.begin(); std::next(layer) != layers.end(); ++layer) {
     two = std::max(two, layer->second + std::next(layer)->second);
   }
-  // The first backward after another begins with the last layer while the first one's sum is under way.
+  // When a backward pass follows another, it begins with the last layer while the gradient sum of the first is pending.
   if (accumulates) two = std::max(two, layers.begin()->second + layers.rbegin()->second);
   if (stage == 3) need.weights += value * two;
   if (stage >= 2) need.gradients += sum * two;
@@ -235,7 +236,7 @@ TEST(ZeroTraining, TrafficIsWhatTheStageNeeds) {
       const std::int64_t gathered = after.all_gather - before.all_gather;
       if (stage < 3) {
         EXPECT_EQ(gathered, (stage == 0 ? 4 : 2) * own) << "stage " << stage;
-      } else {  // forward and backward of two micro-batches; the layers at the turns are still here
+      } else {  // twice per micro-batch; less for layers that are still gathered when the direction turns
         EXPECT_GE(gathered, 2 * 2 * own);
         EXPECT_LE(gathered, 2 * 4 * own);
       }
@@ -312,7 +313,7 @@ TEST_F(ZeroCheckpointTest, TrainingGoesOnWhileACheckpointIsWritten) {
     for (const int stage : {0, 1, 3}) {
       Config config = tiny_config();
       config.run.precision = precision;
-      config.optim.train_only = {"model/layers/1/*"};  // what is frozen has values in run.precision alone
+      config.optim.train_only = {"model/layers/1/*"};  // frozen values are stored in run.precision only
       const std::int64_t step = 10 * stage + (config.run.precision == Precision::f32 ? 2 : 3);
       Training run(resolved(config, stage, world.size()), test_world());
       run.initialize();
@@ -347,7 +348,7 @@ TEST_F(ZeroCheckpointTest, AnotherNumberOfRanksReadsTheSameBits) {
   run.initialize();
   run.run(0, 1);
   const CheckpointReader reader = save(run, 1);
-  // One rank alone holds all; then it writes and the others read.
+  // A single rank reads the checkpoint and writes another one, which all ranks read.
   Training alone(resolved(tiny_config(), 2, 1), ProcessGroup::self());
   load(alone, reader, 1);
   for (const auto& [name, values] : alone.owned()) {
