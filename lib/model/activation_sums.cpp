@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t window = longest_window, shared_counts = shared_window + 1;
 
-/// Places of so many consecutive tokens in a sequence.
+/// Returns the number of windows of `tokens` consecutive tokens in a sequence.
 double windows_in(std::int64_t seq_len, std::int64_t tokens) {
   return static_cast<double>(std::max<std::int64_t>(seq_len - tokens + 1, 0));
 }
@@ -114,9 +114,10 @@ ActivationFlow::Values ActivationSums::means(const MixtureId& id, bool output, s
                                 .run = {}};
   for (std::size_t q = 0; q < high_parts.size(); ++q) {
     const std::span<double> runs = all.runs.subspan(q * window, window);
-    const double begun = runs[0];  // each run of high tokens has one first one
+    const double begun = runs[0];  // every range of high tokens has exactly one first token
     values.run.push_back(std::accumulate(runs.begin(), runs.end(), 0.0) / begun);
-    // A dimension is high in all of w tokens where it is so for w or more at the last of them.
+    // A dimension is high in all tokens of a window of w if it is high for the w-th time or more in a row at the
+    // window's last token. So the counts from w on are added up.
     std::partial_sum(runs.rbegin(), runs.rend(), runs.rbegin());
     for (std::size_t w = 0; w < window; ++w) {
       const double count = sequences * windows_in(seq_len, static_cast<std::int64_t>(w) + 1);

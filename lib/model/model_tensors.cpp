@@ -10,7 +10,7 @@ namespace lyceum {
 
 namespace {
 
-/// Calls f(unit, parameter) for the whole model on one rank.
+/// Calls f(unit, parameter) for every parameter of the model, which is built on one rank without a mesh.
 template <class F>
 void for_each_parameter(Config config, F&& f) {
   config.parallel = {};
@@ -21,7 +21,7 @@ void for_each_parameter(Config config, F&& f) {
   }
 }
 
-/// Those that updates move, padding aside.
+/// Returns the number of elements that updates change, without padding.
 std::int64_t moved_elements(const Parameter& parameter) {
   std::int64_t elements = 0;
   for (const ParameterPiece& piece : parameter.pieces) {
@@ -29,7 +29,7 @@ std::int64_t moved_elements(const Parameter& parameter) {
     std::int64_t moved = in_memory.size();
     for (const Range& still : parameter.frozen) moved -= common(still, {piece.first, in_memory.size()}).count;
     const int last = in_memory.rank() - 1;
-    if (moved > 0) elements += moved * piece.extent[last] / in_memory[last];  // frozen are whole rows
+    if (moved > 0) elements += moved * piece.extent[last] / in_memory[last];  // only whole rows are frozen
   }
   return elements;
 }

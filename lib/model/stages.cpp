@@ -8,7 +8,7 @@ namespace lyceum {
 
 namespace {
 
-/// Scores and weighted sums of attention, causal.
+/// Returns the FLOPs of the scores and the weighted sums of causal attention, forward, for one sequence.
 double attention_core_flops(const Config& config, const BlockCounts& counts) {
   const auto tokens = static_cast<double>(config.batch.seq_len);
   return tokens * tokens * static_cast<double>(counts.attention_width + counts.value_width);

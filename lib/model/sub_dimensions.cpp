@@ -18,7 +18,7 @@ PieceScaling scaling_of(const SubDimensionsConfig& config) {
   return config.gates == PieceGates::ones ? PieceScaling::ones : config.scaling;
 }
 
-/// The two factors of the fusion, if there is one: block-diagonal matrices that begin as identity.
+/// Returns the two factors of the fusion, block-diagonal matrices that begin as the identity; empty without a fusion.
 std::vector<SublayerTensor> fusion_tensors(const Config& config, const Mixture& pieces) {
   const std::int64_t b = fusion_width(config, pieces);
   if (b == 0) return {};
@@ -27,7 +27,7 @@ std::vector<SublayerTensor> fusion_tensors(const Config& config, const Mixture& 
           {"fusion/out/weight", shape, Initial::identity(b), TensorPart::fusion}};
 }
 
-/// Router, fusion, and then the matrices.
+/// Returns the tensors of a half in checkpoint order: router, fusion, then `matrices`, which are marked as chosen.
 std::vector<SublayerTensor> with_pieces(const Config& config, const Mixture& pieces,
                                         std::vector<SublayerTensor> matrices) {
   std::vector<SublayerTensor> tensors = router_tensors(config, pieces);
@@ -91,9 +91,9 @@ SubDimensions::Use SubDimensions::use(Tape& tape, const Pass& pass, const Variab
   return use;
 }
 
-/// β · N · Σ f_i P_i over the pieces that are not always on: f_i the share of tokens whose best one is i, P_i the mean
-/// of its share of the probability of the pieces that are on, whatever they are multiplied by [MoHD eq. 13]. It has the
-/// form of the expert-level loss of first choices.
+/// β · N · Σ f_i P_i over the N sub-dimensions that are not always active [MoHD eq. 13]. f_i is the share of tokens
+/// whose first choice is i. P_i is the mean over tokens of the probability of i relative to all active sub-dimensions,
+/// without the factors of sub_dimensions.scaling. This is the expert-level balance loss of first choices.
 std::optional<Loss> SubDimensions::balance(Tape& tape, const Pass& pass, const Router::Choices& chosen) const {
   if (!pass.training() || balance_ == 0) return {};
   const TokenLayout& layout = pass.layout;

@@ -40,7 +40,7 @@ std::vector<TensorPattern> tensor_patterns(const std::vector<std::string>& texts
 
 namespace {
 
-/// Ascending and apart.
+/// Returns the union of ranges as ascending, disjoint ranges.
 std::vector<Range> joined(std::vector<Range> ranges) {
   std::ranges::sort(ranges, {}, &Range::first);
   std::vector<Range> all;

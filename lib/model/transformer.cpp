@@ -105,7 +105,8 @@ void Transformer::freeze() {
     auto frozen = std::make_unique<ParameterUnit>(unit->name() + "/frozen", unit->group(), unit->layer(),
                                                   ParameterUnit::Role::frozen);
     if (unit->trained()) {
-      // By what patterns name anywhere: every rank with a part of a tensor then has moments of it, or none has.
+      // The decision uses whole tensors, not this rank's slices: either every rank with a slice of a tensor has moments
+      // of it, or none has.
       unit->move_to(*frozen, [&](const Parameter& parameter) { return !names_any(parameter, patterns); });
       for (const auto& parameter : unit->parameters()) {
         parameter->frozen = unnamed_elements(*parameter, patterns);
@@ -217,7 +218,8 @@ Variable Transformer::blocks(Tape& tape, Pass pass, Variable x, Losses& losses, 
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     const Block& block = blocks_[b];
     if (!caches.empty()) pass.cache = &caches[b];
-    const auto kinds = std::make_shared<std::vector<LossKind>>();  // of the results after the first
+    const auto kinds =
+        std::make_shared<std::vector<LossKind>>();  // kinds of the losses, which are the results after the first
     const auto run = [this, &block, pass, kinds](Tape& inner, const Variable& input) {
       const auto [y, own] = run_block(inner, pass, block, input);
       std::vector<Variable> results{y};

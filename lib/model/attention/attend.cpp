@@ -27,7 +27,7 @@ StickBreakingAttention sticks(const Pass& pass, const AttentionHeads& heads) {
           .first_keys = pass.batch.first_keys};
 }
 
-/// `again`: makes the same of inputs that `op` has seen.
+/// `again` computes the same result as `op` from inputs to which `op` has been applied (they may be rotated).
 template <class Op, class... Inputs>
 Attended attended(Tape& tape, const Op& op, const Op& again, const Inputs&... inputs) {
   const Variable y = tape.apply(op, inputs...);

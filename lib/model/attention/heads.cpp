@@ -21,7 +21,7 @@ AttentionHeads share_of(const AttentionHeads& heads, const ProcessGroup& tensor)
 }
 
 AttentionCosts costs_of(const AttentionHeads& heads) {
-  const bool positions = heads.weights == AttentionWeights::softmax;  // sticks have none
+  const bool positions = heads.weights == AttentionWeights::softmax;  // stick-breaking attention has no positions
   return {.score_width = heads.queries(),
           .value_width = heads.results(),
           .cache_width = heads.keys() + heads.values(),

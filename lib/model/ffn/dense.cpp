@@ -4,7 +4,7 @@ namespace lyceum {
 
 std::vector<SublayerTensor> ffn_matrices(const ModelConfig& model, const FfnShape& shape) {
   const bool gated = model.ffn == Activation::swiglu;
-  constexpr std::int64_t align = 8;  // 16 bytes, also of bf16: what tensor cores and their copies need
+  constexpr std::int64_t align = 8;  // 16 bytes in bf16, the alignment that tensor cores and their copies need
   const std::string stack = gated ? shape.prefix + "gate_up" : "";
   const Shape in{shape.width, shape.hidden}, out{shape.hidden, shape.width};
   std::vector<SublayerTensor> matrices;

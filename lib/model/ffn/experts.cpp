@@ -18,7 +18,7 @@ FfnShape expert_shape(const Config& config, std::int64_t width) {
   return {.hidden = bank_hidden(config), .width = width, .part = TensorPart::routed};
 }
 
-/// The matrices of routed experts. Neighbours of one width are declared together.
+/// Appends the matrices of routed experts to `tensors`. Adjacent experts of equal width are declared together.
 void add_bank(const Config& config, const Mixture& mixture, std::vector<SublayerTensor>& tensors) {
   for (std::int64_t first = 0, end = 0; first < mixture.weighted(); first = end) {
     const auto width = [&](std::int64_t e) { return mixture.widths[static_cast<std::size_t>(e)]; };
@@ -31,7 +31,7 @@ void add_bank(const Config& config, const Mixture& mixture, std::vector<Sublayer
   }
 }
 
-/// All but the router's.
+/// Returns the tensors of the half without those of the router, in checkpoint order.
 std::vector<SublayerTensor> tensors_of_experts(const Config& config, const Mixture& mixture) {
   const ModelConfig& model = config.model;
   const std::int64_t hidden = model.hidden, latent = config.moe.latent_hidden;

@@ -9,7 +9,7 @@ namespace lyceum {
 
 namespace {
 
-/// The sum of all rows of all ranks, and behind it the number of those rows. [cols + 1]
+/// Returns [cols + 1]: the sum of the rows of all ranks, followed by the number of these rows.
 Tensor sum_over_batch(const Stream& stream, const ProcessGroup& group, const Matrix<const double>& load) {
   std::vector<double> zeros(static_cast<std::size_t>(load.cols) + 1, 0.0);
   zeros.back() = static_cast<double>(load.rows);

@@ -9,9 +9,9 @@
 namespace lyceum {
 namespace {
 
-constexpr std::int64_t most_told_layers = 4;  // in one line; metrics and page have the others
+constexpr std::int64_t most_told_layers = 4;  // in one line; metrics and page report all layers
 
-/// The layers of one line, each with the experts that it is about.
+/// Builds one message: a list of layers, each with the experts that changed.
 class LayersLine {
  public:
   void add(const IdleExperts& layer, const std::vector<std::size_t>& experts, std::int64_t dead) {

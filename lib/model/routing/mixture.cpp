@@ -15,7 +15,7 @@ std::vector<std::int64_t> equal_widths(std::int64_t choices, std::int64_t width)
   return std::vector<std::int64_t>(static_cast<std::size_t>(choices), width);
 }
 
-/// Routed experts of a layer's FFN that is sparse.
+/// Returns the number of routed experts with weights in a layer with a sparse FFN.
 std::int64_t experts_in(const Config& config, std::int64_t layer) {
   const std::vector<std::int64_t>& own = config.moe.experts_of_layers;
   return own.empty() ? config.moe.experts : own.at(static_cast<std::size_t>(layer - config.model.first_dense_layers));

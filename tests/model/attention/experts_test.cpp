@@ -18,10 +18,11 @@
 namespace lyceum {
 namespace {
 
-/// A matrix by its rows.
+/// A matrix as a list of rows.
 using Rows = std::vector<std::vector<double>>;
 
-/// The attention of block 2 alone, in double, of two sequences: three experts of four heads on two of keys.
+/// Runs the attention of block 2 alone, in double, on two sequences. It has three experts with four query heads each
+/// and two key heads.
 struct LoneAttention {
   static constexpr std::int64_t hidden = 6, heads = 4, kv_heads = 2, dim = 4, seq_len = 5, tokens = 2 * seq_len;
   static constexpr std::int64_t layer = 2, experts = 3;
@@ -49,7 +50,7 @@ struct LoneAttention {
     config.moe.router_hidden = 4;
     if (router != RouterKind::hash) {
       config.balance = {.expert = 0.5, .mutual_information = 0.3};
-      config.balance.device = 0.7;  // these experts are on no devices of their own
+      config.balance.device = 0.7;  // ignored: attention experts are not placed on devices
     }
     launch(stream, RopeTable<double>{.table = rope.matrix<double>(), .base = config.model.rope_base});
   }
@@ -77,7 +78,7 @@ struct LoneAttention {
 class RoutedAttention : public testing::TestWithParam<RouterKind> {};
 
 TEST_P(RoutedAttention, HasTheGradientsOfFiniteDifferences) {
-  const bool hash = GetParam() == RouterKind::hash;  // detached gates have a gradient that is no derivative
+  const bool hash = GetParam() == RouterKind::hash;  // the gradient of detached gates is not the derivative
   const auto lone = std::make_shared<LoneAttention>(GetParam(), hash ? Gates::ones : Gates::renormalized);
   check_op({.name = "attention experts",
             .inputs = {{LoneAttention::tokens, LoneAttention::hidden}},
@@ -116,7 +117,7 @@ std::vector<double> product(const Rows& weight, std::span<const double> x) {
   return y;
 }
 
-/// Head `head` of a row, turned to position `at`.
+/// Returns head `head` of a row, rotated by position `at`.
 std::vector<double> turned(const std::vector<double>& row, std::int64_t head, std::int64_t at) {
   constexpr std::int64_t dim = LoneAttention::dim, half = dim / 2;
   std::vector<double> y(dim);
@@ -130,7 +131,7 @@ std::vector<double> turned(const std::vector<double>& row, std::int64_t head, st
   return y;
 }
 
-/// O · attention(Q · x, K, V) of the token at position t of a sequence, by one expert.
+/// Returns O · attention(Q · x, K, V) of one expert for the token at position t of a sequence.
 std::vector<double> naive_answer(std::map<std::string, Rows>& w, int expert, const Rows& sequence, std::int64_t t) {
   const std::string at = "a/experts/" + std::to_string(expert);
   const std::vector<double> q = product(w.at(at + "/q_proj/weight"), sequence[static_cast<std::size_t>(t)]);
@@ -215,7 +216,7 @@ TEST(AttentionExperts, HaveTheTensorsOfTheirNames) {
   EXPECT_EQ(found, expected);
 }
 
-/// Both routers of a block draw their own noise, and what is of FFNs alone passes attention by.
+/// The two routers of a block draw different noise, and settings of FFN experts do not affect attention.
 TEST(AttentionExperts, AreNotWhatFfnsAreTold) {
   Config config = tiny_config();
   config.model.attention = AttentionKind::experts;

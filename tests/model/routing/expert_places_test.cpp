@@ -29,7 +29,7 @@ TEST(ExpertPlaces, DevicesAreThoseOfThePlacementWhateverTheRanks) {
   EXPECT_EQ(alone.ranks.owner, (std::vector<int>{0, 0, 0, 0}));
 }
 
-/// No rank holds them; groups of the device-level loss have them one after the other.
+/// No rank holds experts without weights; they are dealt to the groups of the device-level loss in turn.
 TEST(ExpertPlaces, OfExpertsWithoutWeightsThereAreNone) {
   Config config = four_experts();
   config.moe.zero_experts = 2;
