@@ -7,7 +7,7 @@ namespace lyceum {
 
 namespace {
 
-/// The pieces of a stage whose passes are not recorded.
+/// Returns the parts of a stage in forward order.
 std::vector<const Piece*> pieces_of(const Config& config, const Place& place, const Range& blocks, Pieces& pieces) {
   std::vector<const Piece*> all;
   if (blocks.first == 0) all.push_back(&pieces.input(config, place));
@@ -25,14 +25,15 @@ RankPlan plan_reading_rank(const Config& config, const Place& place, std::span<c
   for (int stage = place.index.pipeline; stage < std::ssize(blocks); stage += config.parallel.pipeline) {
     const Range& own = blocks[static_cast<std::size_t>(stage)];
     plan.stages.push_back(own);
-    double pass = 0;  // an operation's inputs last at most until its piece is done
+    // Maximum of the parts, since the inputs of an operation are freed at the end of its part at the latest.
+    double pass = 0;
     const std::vector<const Piece*> parts = pieces_of(config, place, own, pieces);
     for (const Piece* piece : parts) {
       for (const PlannedUnit& unit : piece->units) {
         if (!unit.twin || own.first > 0) memory.weights += number(unit.size * value_bytes(config, unit));
       }
       const bool head = own.end() == config.model.layers && piece == parts.back();
-      // The head of generated text sees one row.
+      // In generation the head reads only one row.
       if (!head || reading == Reading::evaluate)
         pass = std::max(pass, piece->activations.kept + piece->activations.forward);
       memory.buffers += piece->buffers;

@@ -17,6 +17,7 @@ namespace lyceum {
 
 namespace {
 
+/// True if several ranks hold copies of the unit, so that ZeRO can shard it.
 bool shared(const Place& place, const PlannedUnit& unit) { return place.size(copies_axis(unit.group)) > 1; }
 
 }  // namespace
@@ -26,7 +27,7 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
   const int zero = config.parallel.zero;
   const double sum = number(accumulator_bytes);
   const double state = number(update_rule(config.optim).state_bytes(working_type(config.run)));
-  std::int64_t blocks = 0;  // of what is updated
+  std::int64_t blocks = 0;  // blocks of elements that are updated
   RankMemory memory{.weights = zero >= 3 ? played.values : 0, .gradients = zero >= 2 ? played.gradients : 0};
   if (zero >= 2) memory.passing += played.gradients - played.early_gradients;
   if (zero >= 3) memory.passing += played.values - played.early_values;
@@ -44,14 +45,14 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
     blocks += flat_blocks_of(static_cast<std::int64_t>(updated));
   }
   if (config.run.audit_every > 0) memory.optimizer += number(digest_bytes(blocks));
-  if (overlaps_batches(config.parallel)) memory.passing = 0;  // activations may be at their most at any time
+  if (overlaps_batches(config.parallel)) memory.passing = 0;  // activations may be at their maximum at any time
   return memory;
 }
 
 double rope_bytes(const Config& config) { return number(position_table(config).size() * accumulator_bytes); }
 
 double cache_bytes(const Config& config, const Place& place, const Range& blocks) {
-  std::int64_t width = 0;  // of all blocks
+  std::int64_t width = 0;  // sum over the blocks
   for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
     const AttentionCosts costs = attention_spec(config, layer).costs;
     width += costs.cache_width / (costs.cache_is_cut ? place.size(Axis::tensor) : 1);
@@ -61,7 +62,7 @@ double cache_bytes(const Config& config, const Place& place, const Range& blocks
 
 namespace {
 
-/// What norms depend on, of these units on that rank.
+/// Returns the counts of these units that determine the memory and the traffic of gradient norms.
 NormSums::Counts norm_counts(const Config& config, const Place& place, std::span<const PlannedUnit> units) {
   NormSums::Counts counts{.layers = static_cast<int>(config.model.layers) + 2};
   for (const PlannedUnit& unit : units) {
@@ -98,9 +99,9 @@ std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place
 
 namespace {
 
-/// Losses, norms and routing counts.
+/// Adds the traffic of losses, norms and routing counts.
 void add_end_of_step(const Config& config, const Place& place, std::span<const PlannedUnit> units, Traffic& end) {
-  // The targets that count; the mask of a token file makes ranks agree on them too, but a plan opens none.
+  // The number of trained targets. Ranks also agree on it if a token file has a mask, but a plan does not open files.
   if (config.data.document_mask || config.data.samples == SampleKind::packed) {
     end.add(place, Axis::data, Transfer::all_reduce, sizeof(std::int64_t));
   }
@@ -110,7 +111,7 @@ void add_end_of_step(const Config& config, const Place& place, std::span<const P
   std::int64_t counts = 0, sums = 0;
   for (const RoutingSums& routing : no_routing(config)) {
     counts += std::ssize(routing.counts) + std::ssize(routing.dropped);
-    sums += std::ssize(routing.probability) + 1;  // with the entropy
+    sums += std::ssize(routing.probability) + 1;  // and the entropy
   }
   for (const Axis axis : whole_model) {
     end.add(place, axis, Transfer::all_reduce, number(counts) * sizeof(std::int64_t));

@@ -13,7 +13,7 @@ namespace lyceum {
 
 namespace {
 
-/// Seconds, or units of a million FLOPs.
+/// Returns the duration of matrix products: in seconds, or in millions of FLOPs without a cluster.
 double product_seconds(double flops, const std::optional<Cluster>& cluster) {
   return flops / (cluster ? cluster->flops : 1e6);
 }
@@ -36,11 +36,11 @@ double transfer_seconds(const PlanInput& input, const Cluster& cluster) {
   return seconds(cluster, place, one);
 }
 
-/// One rank's seconds, or their like without a cluster, of all micro-batches.
+/// Durations of one rank's work over all micro-batches: in seconds, or in millions of FLOPs without a cluster.
 struct RankWork {
-  std::vector<StageCosts> costs;  // of a micro-batch in each of its stages
+  std::vector<StageCosts> costs;  // per micro-batch, for each stage of the rank
   double compute = 0, forward = 0, backward = 0;
-  double synchronising = 0, optimizer = 0;  // with a cluster
+  double synchronising = 0, optimizer = 0;  // only with a cluster
   double busy() const { return forward + backward; }
 };
 
@@ -58,7 +58,7 @@ RankWork work_of(const Config& config, const Place& place, const RankLoad& load,
   return work;
 }
 
-/// What a rank does in a step besides its passes.
+/// Adds the time of reductions, gathers and the optimizer, which are not part of passes.
 void add_step_end(const Config& config, const Place& place, const RankPlan& rank, const Cluster& cluster,
                   RankWork& work) {
   const double passes = number(micro_batches(config, place.world));
@@ -73,8 +73,9 @@ void add_step_end(const Config& config, const Place& place, const RankPlan& rank
                    seconds(cluster, place, rank.step.end);
 }
 
-/// Adds the fullest of a row's ranks to the plan; returns the work of the slowest. Ranks of a row wait for each other
-/// in every layer, where tokens go to experts. `kinds`: of each of unlike_ranks(), the same in all rows.
+/// Adds the rank of the row that needs the most memory to the plan, and the costs of the row's stages. Returns the work
+/// of the slowest rank: the ranks of a row wait for each other in every layer whose tokens go to experts. `kinds`: one
+/// entry per rank of unlike_ranks(), shared by all rows.
 RankWork add_row(const PlanInput& input, const std::optional<Cluster>& cluster, int row, std::vector<BlockKinds>& kinds,
                  Pieces& pieces, MeshPlan& plan) {
   const Config& config = input.config;
@@ -113,7 +114,7 @@ StepTime step_time(const MeshPlan& plan, std::span<const RankWork> rows) {
     time.synchronising = std::max(time.synchronising, row.synchronising);
     time.optimizer = std::max(time.optimizer, row.optimizer);
   }
-  // Of sums that were made in another order: what should be nothing is nothing.
+  // The two numbers were summed in different orders: a rounding error counts as zero.
   const auto difference = [](double whole, double part) { return whole - part > 1e-9 * whole ? whole - part : 0; };
   time.transfers = difference(slowest.busy(), slowest.compute);
   time.bubble = difference(plan.timeline.makespan(), slowest.busy() * plan.timeline.shape.microbatches / all);

@@ -21,7 +21,7 @@ namespace lyceum {
 
 namespace {
 
-/// What an operation that a rank noted adds to its traffic.
+/// Adds an operation from the rank's ledger to its traffic.
 void add(Traffic& traffic, const Place& place, const LedgerEntry& entry) {
   const auto axis = std::ranges::find(axis_names, std::string_view(entry.group_name.data()));
   const auto transfer = std::ranges::find(transfer_names, std::string_view(entry.operation.data()));
@@ -30,7 +30,7 @@ void add(Traffic& traffic, const Place& place, const LedgerEntry& entry) {
               static_cast<Transfer>(transfer - transfer_names.begin()), number(entry.bytes));
 }
 
-/// A unit without its parameters.
+/// Returns the size and role of a unit, without its parameters.
 PlannedUnit planned(const ParameterUnit& unit) {
   return {.group = unit.group(),
           .layer = unit.layer(),
@@ -40,7 +40,7 @@ PlannedUnit planned(const ParameterUnit& unit) {
           .role = unit.role()};
 }
 
-/// One rank's part in a pipeline stage whose other ranks are not there.
+/// Runs the code of one rank of a pipeline stage without peers, and measures its memory and its traffic.
 class Rehearsal {
  public:
   Rehearsal(const Config& config, const Place& place, const StageParts& parts)
@@ -112,7 +112,8 @@ class Rehearsal {
     return results;
   }
 
-  /// The other task, which has its turns between those of the pass, looks at the memory.
+  /// Runs `pass` and returns the memory of each of its turns. A second task, whose turns come between those of the
+  /// pass, reads the memory in use.
   std::vector<TurnNeed> turns_of(const std::function<void()>& pass) {
     std::vector<TurnNeed> all;
     const double before = use().in_use;
@@ -152,7 +153,7 @@ class Rehearsal {
     memory_of(stream_).reset_peaks();
     return model_.last_stage() ? Tensor() : between_stages();
   }
-  /// Bytes of activations.
+  /// Bytes of activations: now, and at most since the last reset.
   struct Use {
     double in_use, peak;
   };
@@ -172,8 +173,9 @@ class Rehearsal {
   double buffers_ = 0;
 };
 
-/// The place of a rank like that at `place` in the smallest pipeline stage with groups of the same sizes, but for
-/// copies: there are two at most.
+/// Returns the coordinates of a rank that is equivalent to `place`, in the smallest pipeline stage in which all groups
+/// have the same sizes. Only groups of copies are reduced, to at most two ranks. `experts`: true if the part has expert
+/// groups.
 Place condensed(const Place& place, bool experts) {
   Place small{.shape = {.tensor = place.shape.tensor}, .world = place.shape.tensor, .index = {}};
   if (experts) {
@@ -193,7 +195,7 @@ Place condensed(const Place& place, bool experts) {
 Piece rehearse_piece(const Config& config, const Place& place, const StageParts& parts) {
   try {
     return Rehearsal(config, place, parts).run();
-  } catch (const Error& error) {  // a process may have only so much address space
+  } catch (const Error& error) {  // the process ran out of address space
     if (error.code() != ExitCode::failed) throw;
     fail(ExitCode::usage, "a part of this model is too large to plan on this machine: {}", error.what());
   }

@@ -15,12 +15,13 @@ namespace lyceum {
 
 namespace {
 
-/// Of FLOPs of a sequence, those of a tensor rank for a micro-batch.
+/// Returns the factor from the FLOPs of one sequence to those of one tensor rank for a micro-batch.
 double tensor_share(const Config& config, const Place& place) {
   return number(config.batch.micro) / place.size(Axis::tensor);
 }
 
-/// Tokens that a routed expert gets in a micro-batch from the ranks that share its width, all experts alike.
+/// Returns the tokens that a routed expert receives in a micro-batch from the expert groups of the ranks that share its
+/// width, if all experts are chosen equally often.
 double tokens_of_expert(const Config& config, const Mixture& mixture, const Place& place) {
   double tokens = 0;
   for (int sharer = 0; sharer < place.size(Axis::expert_tensor); ++sharer) {
@@ -33,8 +34,8 @@ double tokens_of_expert(const Config& config, const Mixture& mixture, const Plac
   return tokens * number(mixture.k) / number(mixture.choices());
 }
 
-/// What this rank's experts compute for one micro-batch, in shares of what all experts compute for one sequence:
-/// experts differ in width, and may not divide among the ranks.
+/// Returns the FLOPs of this rank's experts for one micro-batch, relative to those of all experts for one sequence.
+/// Experts may differ in width, and may not divide evenly among the ranks.
 double routed_share(const Config& config, const Mixture& mixture, const Place& place) {
   const Placement placement = place_experts(config, mixture, place.size(Axis::expert), {});
   double all = 0, own = 0;
@@ -47,7 +48,8 @@ double routed_share(const Config& config, const Mixture& mixture, const Place& p
   return tokens_of_expert(config, mixture, place) * own / (tokens * all);
 }
 
-/// Tensor ranks share out a block, the ranks of a stage its routed experts.
+/// Returns the rank's share of the FLOPs of a block: tensor ranks divide the block, all ranks of a stage its routed
+/// experts.
 StageFlops block_share(const Config& config, const Place& place, std::int64_t layer) {
   const double share = tensor_share(config, place);
   double own = block_flops(config, layer) * share;
@@ -70,7 +72,8 @@ const BlockKind& BlockKinds::of(const Config& config, const Place& place, std::i
 
 namespace {
 
-/// Turns of one pass behind another: the last turn of the first goes on as the second.
+/// Concatenates the turns of two consecutive passes. The last turn of the first continues as the first turn of the
+/// second.
 std::vector<TurnNeed> joined(std::vector<TurnNeed> first, std::span<const TurnNeed> second) {
   const double level = first.empty() ? 0 : first.back().kept;
   for (std::size_t t = 0; t < second.size(); ++t) {
@@ -85,7 +88,8 @@ std::vector<TurnNeed> joined(std::vector<TurnNeed> first, std::span<const TurnNe
   return first;
 }
 
-/// Pieces in the order of backward: what is behind a piece was freed, or left for its weight gradients.
+/// Adds the activations of the next part in backward order. At that time the parts after it have been freed, or hold
+/// only the operands of their delayed weight gradients.
 void add_activations(StageLoad& load, const ActivationNeed& need) {
   Kept& behind = load.kept;
   load.forward = std::max(load.forward, need.forward - behind.until_input_gradient);
@@ -106,7 +110,7 @@ StageLoad stage_load(const Config& config, const Place& place, const Range& bloc
     load.buffers += piece.buffers;
     add_activations(load, piece.activations);
     for (PlannedUnit unit : piece.units) {
-      if (unit.twin && blocks.first == 0) continue;  // the input's table
+      if (unit.twin && blocks.first == 0) continue;  // the table of the input, which is already counted
       unit.layer = static_cast<int>(layer);
       if (unit.role != ParameterUnit::Role::buffer) {
         unit.size = padded_for_ranks(unit.size, place.size(copies_axis(unit.group)));
@@ -129,12 +133,12 @@ StageLoad stage_load(const Config& config, const Place& place, const Range& bloc
   if (blocks.first == 0) {
     add(pieces.input(config, place), 0);
   } else {
-    load.kept.until_weight_gradient += boundary_bytes(config, place);  // the gradient of its input stays as long
+    load.kept.until_weight_gradient += boundary_bytes(config, place);  // the gradient of its input is kept as long
   }
   return load;
 }
 
-/// The layers that a rank's program uses, in its order.
+/// Returns the layers that the program of a row uses, in order.
 std::vector<LayerUse> layer_uses(const PlanInput& input, int row) {
   const Config& config = input.config;
   const int output = static_cast<int>(config.model.layers) + 1;
@@ -158,7 +162,8 @@ std::vector<LayerUse> layer_uses(const PlanInput& input, int row) {
   return uses;
 }
 
-/// The most that a backward pass and a forward pass which take turns have on top of what was there before both.
+/// Returns the maximum memory of a backward pass and a forward pass that take turns, on top of what was in use before
+/// both.
 double most_by_turns(const StageLoad& load) {
   double most = 0, backward = 0, forward = 0;
   for (std::size_t t = 0; t < std::max(load.backward_turns.size(), load.forward_turns.size()); ++t) {
@@ -174,7 +179,7 @@ double most_by_turns(const StageLoad& load) {
   return most;
 }
 
-/// The most that a rank's program keeps and works with at any time.
+/// Returns the maximum activations of a rank's program at any time.
 double peak_of_passes(const PlanInput& input, const Place& place, const RankLoad& rank) {
   const bool by_turns = overlaps_batches(input.config.parallel) && input.schedule.shape.microbatches > 1;
   double now = 0, most = 0;
@@ -197,7 +202,7 @@ double peak_of_passes(const PlanInput& input, const Place& place, const RankLoad
   return most;
 }
 
-/// Whether the first rank of an expert group holds as much of the mixture as any.
+/// True if no rank of an expert group holds more of the mixture than the first one.
 bool first_has_most(const Config& config, const Mixture& mixture) {
   const auto widths = std::span(mixture.widths).first(static_cast<std::size_t>(mixture.weighted()));
   const bool alike = std::ranges::adjacent_find(widths, std::ranges::not_equal_to()) == widths.end();
@@ -257,7 +262,7 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
   plan.memory.buffers += update_buffers(config, place, units);
   plan.memory.activations = peak_of_passes(input, place, load);
   if (config.parallel.schedule ==
-      ScheduleKind::gpipe) {  // keeps every micro-batch, also those that its program here leaves out
+      ScheduleKind::gpipe) {  // gpipe keeps every micro-batch, including those that this schedule leaves out
     plan.memory.activations +=
         (passes - input.schedule.shape.microbatches) * load.loads.front().kept.until_input_gradient;
   }

@@ -8,12 +8,13 @@
 
 namespace lyceum {
 
-/// A block of a rank for one micro-batch.
+/// One block on a rank, for one micro-batch.
 struct BlockKind {
   const Piece* piece;
   StageFlops flops;
 };
-/// The kinds of blocks of ranks in the same place of other stages, see Pieces.
+/// Caches BlockKind for ranks that have the same coordinates in different stages. Blocks with the same Piece are of one
+/// kind.
 class BlockKinds {
  public:
   const BlockKind& of(const Config& config, const Place& place, std::int64_t layer, Pieces& pieces);
@@ -22,31 +23,35 @@ class BlockKinds {
   std::map<const Piece*, BlockKind> kinds_;
 };
 
-/// One pipeline stage of a rank for one micro-batch.
+/// One pipeline stage of a rank, for one micro-batch: traffic, bytes of memory, FLOPs.
 struct StageLoad {
   PassTraffic traffic;
-  Traffic update;  // of its routers, at the end of a step
+  Traffic update;  // traffic of its routers at the end of a step
   Kept kept{.until_input_gradient = 0, .until_weight_gradient = 0};
-  double forward = 0;         // the most on top of what is kept then
-  double backward = 0;        // the most on top of what is kept before it
-  double backward_input = 0;  // the same where pieces leave what their weight gradients need
+  double forward = 0;   // maximum during forward, on top of what is kept after it
+  double backward = 0;  // maximum during backward, on top of what is kept before it
+  /// Maximum during a backward pass that delays weight gradients and so keeps their operands.
+  double backward_input = 0;
   std::vector<TurnNeed> forward_turns{}, backward_turns{};
   double buffers = 0;
   std::vector<PlannedUnit> units;
-  StageFlops flops;  // of this rank, one micro-batch
+  StageFlops flops;  // this rank's share, for one micro-batch
 };
 
-/// All stages of a rank.
+/// The loads of all stages of a rank.
 struct RankLoad {
-  std::vector<int> stages;  // by number
+  std::vector<int> stages;  // stage numbers
   std::vector<StageLoad> loads;
 };
 
-/// Ranks of a row, one of which needs the most memory, and one of which takes the longest, but for what a cut leaves
-/// uneven: ranks differ by the experts that they hold, and where these are alike, the first has the most of everything.
+/// Returns candidates for the worst rank of a row: one of them needs the most memory, and one takes the longest, except
+/// for uneven remainders of divisions. Ranks of a row differ by the experts that they hold. If all ranks hold equal
+/// experts, the only candidate is the first rank of the row, which has at least as much of everything as the others.
 std::vector<int> unlike_ranks(const Config& config, int world, int row);
+/// Returns the loads of the stages of the rank `place`. `kinds` must be used only for ranks that differ in the pipeline
+/// coordinate alone.
 RankLoad rank_load(const PlanInput& input, const Place& place, BlockKinds& kinds, Pieces& pieces);
-/// Memory and traffic of the rank at `place`.
+/// Returns memory and traffic of the rank with coordinates `place` and number `rank`.
 RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const RankLoad& load);
 
 }  // namespace lyceum

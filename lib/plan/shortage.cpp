@@ -17,14 +17,14 @@ namespace lyceum {
 
 namespace {
 
-/// A configuration that was planned, the keys that distinguish it from another one, and the bytes of its fullest rank.
+/// A planned configuration: the changes that distinguish it from the given one, and the bytes of its fullest rank.
 struct Way {
   std::vector<std::string> changes;  // "model.recompute = full"
   Config config;
   double need;
 };
 
-/// Finds changes after which a configuration fits into memory, by planning it with each of them.
+/// Finds changes of a configuration after which it fits in memory, by planning it with each of them.
 class WaysOut {
  public:
   WaysOut(const MeshPlan& plan, double available)
@@ -53,7 +53,7 @@ class WaysOut {
  private:
   bool fits(const Way& way) const { return way.need <= available_; }
 
-  /// Changes one key after another, each time the one that saves most.
+  /// Describes changes of several keys: adds the change that saves the most until the configuration fits.
   std::string combined_text() const {
     Way way = given_;
     while (!fits(way)) {
@@ -70,8 +70,8 @@ class WaysOut {
                        fits(way) ? "" : fmt::format(": {}", otherwise));
   }
 
-  /// Sets a key to the first of the values that fits, or else to the one that needs least; nothing if there are no
-  /// values.
+  /// Sets a key to the first of `values` with which the configuration fits, or else to the one that needs the least
+  /// memory. Returns nothing if `values` is empty.
   template <class T, class Section, class Member>
   std::optional<Way> change(const Way& from, const std::string& key, const std::vector<T>& values,
                             Section Config::*section, Member Section::*member) const {
@@ -94,8 +94,8 @@ class WaysOut {
     return best;
   }
 
-  /// For each key that may save memory without a change of the training its change(), if that saves any; those first
-  /// that cost least time.
+  /// Returns change() for each key that can save memory without changing the training, if it does save some. Keys that
+  /// cost the least time come first.
   std::vector<Way> single_changes(const Way& from) const {
     const Config& config = from.config;
     const ParallelConfig& parallel = config.parallel;
@@ -104,7 +104,7 @@ class WaysOut {
       std::optional<Way> way = change(from, key, values, section, member);
       if (way && way->need < from.need) ways.push_back(std::move(*way));
     };
-    constexpr std::int64_t chunk = 1024;  // rows of a product that are fast
+    constexpr std::int64_t chunk = 1024;  // a number of rows with which matrix products are fast
     if (config.model.loss_chunk == 0 || config.model.loss_chunk > chunk)
       add("model.loss_chunk", std::vector{chunk}, &Config::model, &ModelConfig::loss_chunk);
     if (parallel.schedule == ScheduleKind::gpipe)
@@ -123,8 +123,8 @@ class WaysOut {
     return ways;
   }
 
-  /// Takes back what resolve() derived from keys that may change. A micro-batch that was given as it would have been
-  /// derived counts as derived.
+  /// Resets values that resolve() derived from keys that may change. A given micro-batch that equals the derived one
+  /// counts as derived.
   Config undone(Config config) const {
     const std::int64_t micro = std::exchange(config.batch.micro, 0);
     Config derived = config;

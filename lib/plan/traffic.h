@@ -8,17 +8,17 @@
 
 namespace lyceum {
 
-/// What a group is asked to do, with the bytes that ProcessGroup::Traffic counts for it.
+/// The operations of a group whose bytes ProcessGroup::Traffic counts.
 enum class Transfer : std::uint8_t { all_reduce, reduce_scatter, all_gather, all_to_all, send };
 inline constexpr std::array<std::string_view, 5> transfer_names{"all_reduce", "reduce_scatter", "all_gather",
                                                                 "all_to_all", "send"};
 
 struct Volume {
-  double bytes = 0;  // that this rank hands over; exact up to 2^53
+  double bytes = 0;  // sent by this rank; exact up to 2^53
   double calls = 0;
 };
 
-/// What a rank hands to its groups, by group and operation. Groups of one are omitted, as in ProcessGroup.
+/// Bytes and calls of a rank by group and operation. Groups of one rank are omitted, as in ProcessGroup.
 class Traffic {
  public:
   void add(const Place& place, Axis axis, Transfer transfer, double bytes, double calls = 1);
@@ -36,7 +36,7 @@ class Traffic {
   std::array<std::array<Volume, transfer_names.size()>, axis_names.size()> volumes_{};
 };
 
-/// One micro-batch through a part of the model, both ways.
+/// Traffic of one micro-batch through a part of the model, forward and backward.
 struct PassTraffic {
   Traffic forward, backward;
   PassTraffic& operator+=(const PassTraffic& other) {

@@ -38,7 +38,7 @@ TEST(Clusters, TransfersTakeTheSlowestLinkOfTheirGroup) {
   EXPECT_DOUBLE_EQ(seconds(cluster, place, outside), 2 * 1.0 / 2 * 8e9 / cluster.network_bytes);
 }
 
-/// Whether two ranks are in one group of an axis: all that is not the axis's own coordinate is the same.
+/// True if two ranks are in one group of an axis, that is, if all their other coordinates are equal.
 bool together(Axis axis, const MeshIndex& a, const MeshIndex& b, const MeshShape& shape) {
   const int last_stage = shape.pipeline - 1, each = shape.expert / shape.expert_hosts;
   const bool stage = a.pipeline == b.pipeline, dense = a.data == b.data && a.tensor == b.tensor;
@@ -58,7 +58,7 @@ bool together(Axis axis, const MeshIndex& a, const MeshIndex& b, const MeshShape
   }
 }
 
-/// Of a rank's peers, the share on other machines, in the worst case of all ranks: by looking at every pair.
+/// Returns the share of a rank's peers on other machines, for the worst rank, by examining every pair of ranks.
 double worst_share_outside(const MeshShape& shape, int world, int node, Axis axis) {
   const Place place{.shape = shape, .world = world, .index = {}};
   double worst = 0;
@@ -76,7 +76,7 @@ double worst_share_outside(const MeshShape& shape, int world, int node, Axis axi
   return worst;
 }
 
-/// Groups that straddle machines are as slow as the one that is split worst.
+/// The group of an axis that is split worst over machines determines the time of all groups.
 TEST(Clusters, PeersOnOtherMachinesAreThoseOfTheWorstGroup) {
   Cluster cluster = default_cluster(Precision::bf16);
   cluster.node_latency = cluster.network_latency = 0;

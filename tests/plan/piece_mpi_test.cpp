@@ -8,7 +8,7 @@
 namespace lyceum {
 namespace {
 
-/// Every token chooses every expert: balanced routing, which plans assume.
+/// A configuration in which every token chooses every expert, so that routing is balanced, as plans assume.
 Config counted_config() {
   Config config = tiny_config();
   config.batch = {.global = 16, .micro = 2, .seq_len = 64};
@@ -20,7 +20,7 @@ Config counted_config() {
   return config;
 }
 
-/// Bytes that a forward pass of the model with that many layers holds.
+/// Returns the bytes that a forward pass keeps in a model with this number of layers.
 std::int64_t held(Config config, const RunSetup& setup, std::int64_t layers, std::int64_t dense) {
   config.model.layers = layers;
   config.model.first_dense_layers = dense;
@@ -75,10 +75,10 @@ TEST(Pieces, BlocksKeepWhatForwardHolds) {
   config.balance = {.expert = 0, .device = 0, .device_groups = 0, .scope = BalanceScope::batch, .z_loss = 0.01};
   expect_counted(config, "z-loss alone");
   config.balance = {.scope = BalanceScope::batch, .mutual_information = 0.1};
-  config.moe.capacity_factor = 1;  // room for all
+  config.moe.capacity_factor = 1;  // capacity for all choices
   expect_counted(config, "information, limited");
   config.moe.capacity_factor = 0;
-  config.batch.seq_len = 13;  // segments with padding, uneven runs
+  config.batch.seq_len = 13;  // padded segments, and ranks with different numbers of tokens
   expect_counted(config, "odd");
   config.parallel.placement = PlacementKind::cost;
   expect_counted(config, "odd, by cost");
@@ -109,7 +109,7 @@ TEST(Pieces, BlocksKeepWhatForwardHolds) {
   }
 }
 
-/// What the head keeps, by what is there with other words and chunks.
+/// The bytes kept by the head are found by comparing models with different vocabularies and chunks.
 TEST(Pieces, OutputsKeepWhatForwardHolds) {
   const int world = test_world().size();
   for (const bool sequence : {false, true}) {

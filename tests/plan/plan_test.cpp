@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-/// Small, with a dense block, uneven experts and sizes that padding changes.
+/// A small model with a dense block, uneven experts, and sizes that need padding.
 Config small() {
   Config config;
   config.batch = {.global = 16, .micro = 2, .seq_len = 12};
@@ -49,7 +49,7 @@ void expect_same(const Piece& piece, const Piece& expected) {
   for (std::size_t u = 0; u < piece.units.size(); ++u) EXPECT_EQ(piece.units[u].size, expected.units[u].size);
 }
 
-/// What was rehearsed in a small stage holds for every rank of a large one.
+/// The numbers of a part that was rehearsed in a small stage hold for every rank of a large one.
 TEST(Pieces, AreThoseOfAnyStageWithGroupsOfTheirSizes) {
   Config config = small();
   config.batch.global = 48;
@@ -74,7 +74,7 @@ TEST(Pieces, AreThoseOfAnyStageWithGroupsOfTheirSizes) {
   }
 }
 
-/// Three layers, one pass each way: the next layer in the direction of the pass is brought as well.
+/// Three layers, one forward and one backward pass. The next layer in the direction of the pass is gathered, too.
 TEST(ZeroStates, GatherWhatIsUsedAndWhatComesNext) {
   const std::map<int, LayerBytes> layers{{0, {10, 1}}, {1, {20, 2}}, {2, {40, 4}}};
   const std::vector<LayerUse> uses{{0, false}, {1, false}, {2, false}, {2, true}, {1, true}, {0, true}};
@@ -84,11 +84,11 @@ TEST(ZeroStates, GatherWhatIsUsedAndWhatComesNext) {
   EXPECT_EQ(once.gradients, 6);
   std::vector<LayerUse> twice = uses;
   twice.insert(twice.end(), uses.begin(), uses.end());
-  // The first layer is still here when the second micro-batch begins.
+  // The first layer is still gathered when the second micro-batch begins.
   EXPECT_EQ(play_zero(layers, twice).gathers, (std::map<int, double>{{0, 3}, {1, 4}, {2, 2}}));
 }
 
-/// Blocks alike and next to no head: the bubble is that of the literature.
+/// With equal blocks and a negligible head the bubble is that of the literature.
 TEST(MeshPlan, HasTheBubbleOfItsSchedule) {
   Config config = small();
   config.moe = {};
@@ -147,10 +147,10 @@ TEST(MeshPlan, TellsTheFullestRankOfEveryRow) {
     fullest.push_back(plan.ranks[0].rank);
     EXPECT_EQ(plan_inference(own, 12, Reading::evaluate).ranks[0].rank, fullest.back());
   }
-  EXPECT_EQ(fullest[0], 2);  // contiguous: experts of 50 and 20
+  EXPECT_EQ(fullest[0], 2);  // contiguous placement: this rank has the experts of widths 50 and 20
 }
 
-/// What a step does over and over is left out; memory stays what it is.
+/// Repetitions of the steady state are left out of the plan; memory does not change.
 TEST(MeshPlan, FewMicroBatchesHaveTheMemoryOfAll) {
   Config config = small();
   config.model.first_dense_layers = 0;
@@ -169,7 +169,7 @@ TEST(MeshPlan, FewMicroBatchesHaveTheMemoryOfAll) {
   }
 }
 
-/// Where a rank's experts are wider than the mean, all wait for it.
+/// All ranks wait for a rank whose experts are wider than the mean.
 TEST(MeshPlan, TakesTheTimeOfTheSlowestRank) {
   Config config = paper("modse-300mx8");
   config.parallel.expert = 4;
@@ -186,7 +186,7 @@ TEST(MeshPlan, TakesTheTimeOfTheSlowestRank) {
                routed = 6.0 * static_cast<double>(count_model(own).blocks.routed.activated) * 4096;
   const double rate = default_cluster(Precision::bf16).flops;
   EXPECT_NEAR(compute[pairs], steps * whole / rate, 1e-3 * compute[pairs]);
-  // 6912 + 6144 of a mean of 2 · 3840.
+  // The rank's experts have widths 6912 and 6144; the mean of a rank is 2 · 3840.
   EXPECT_NEAR(compute[contiguous], steps * (whole - routed + routed * 13056 / 7680) / rate, 1e-3 * compute[pairs]);
 }
 
@@ -201,7 +201,7 @@ TEST(MeshPlan, CountsExpertsThatDoNotDivide) {
               steps * (whole - routed + routed * 8 / (63.0 / 8)) / cluster.flops, 1e-3);
   config.parallel.tensor = 2;
   config.parallel.expert = 1;
-  config.parallel.expert_tensor = 2;  // half of every expert, for the tokens of both
+  config.parallel.expert_tensor = 2;  // each rank computes half of every expert, for the tokens of both ranks
   EXPECT_NEAR(plan_mesh(resolved(config, 8), 8, cluster).time->compute, steps * whole / cluster.flops, 3e-3);
 }
 
@@ -219,9 +219,9 @@ TEST(MeshPlan, RecomputationTradesMemoryForTime) {
   }
 }
 
-/// Every model of the papers is counted and planned, without a cluster. On one rank, by ZeRO
-/// 0: two bytes of weight, four of gradient, twelve of master and moments for each parameter that count_model() has,
-/// and for what is behind rows of experts up to a multiple of 8.
+/// Every model of the papers is planned on one rank with ZeRO 0, without a cluster. Each of the parameters that
+/// count_model() counts takes two bytes of weights, four of gradients, and twelve of master weights and moments; so
+/// does the padding of expert rows to a multiple of 8.
 TEST(Report, OfEveryPaperModel) {
   for (const auto& entry : fs::directory_iterator(configs() / "papers")) {
     const std::string name = entry.path().stem().string();
@@ -237,7 +237,7 @@ TEST(Report, OfEveryPaperModel) {
     const auto& memory = json.at("memory_bytes_per_rank");
     EXPECT_NEAR(memory.at("weights").get<double>(), 2 * parameters, 2 * 4e-3 * parameters) << name;
     EXPECT_NEAR(memory.at("gradients").get<double>(), 4 * parameters, 4 * 4e-3 * parameters) << name;
-    const double digests = 4.0 / 1024 * parameters;  // of blocks, see run.audit_every
+    const double digests = 4.0 / 1024 * parameters;  // digests of blocks of elements, see run.audit_every
     EXPECT_NEAR(memory.at("optimizer").get<double>(), 12 * parameters + digests, 12 * 4e-3 * parameters) << name;
     const double row = static_cast<double>(config.batch.seq_len * config.model.hidden) * 2;
     EXPECT_GT(memory.at("activations").get<double>(), row * static_cast<double>(config.model.layers)) << name;
