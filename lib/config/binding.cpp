@@ -26,7 +26,7 @@ struct Assignment {
   std::string key, value;
   Origin origin;
   bool has_value = true;
-  bool of_any_build = false;  // another build may have accepted other numbers
+  bool of_any_build = false;  // written by a build that may have accepted other numbers
 };
 
 struct CommandLine {
@@ -38,9 +38,10 @@ std::string where(const Origin& origin) {
   return origin.file.empty() ? "on the command line" : fmt::format("in {} line {}", origin.file, origin.line);
 }
 
-/// The known key that was most likely meant, empty when none is near. A right key in a wrong section is near.
+/// Returns the known key that was most likely meant; empty if none is similar. A correct key in a wrong section is
+/// similar.
 std::string nearest_key(std::span<const ConfigKey> keys, const std::string& key) {
-  constexpr std::size_t longest = 100;  // thrice the longest key
+  constexpr std::size_t longest = 100;  // three times the longest key
   if (key.size() > longest) return {};
   const auto last_word = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
   std::tuple<std::size_t, std::size_t, std::string> best{std::max<std::size_t>(3, key.size() / 3), 0, ""};
@@ -57,7 +58,7 @@ std::string nearest_key(std::span<const ConfigKey> keys, const std::string& key)
   return std::get<2>(best);
 }
 
-/// `--key=` as two arguments: Boost's parser takes an empty value only so.
+/// Splits `--key=` into `--key` and an empty argument, the only form in which Boost's parser accepts an empty value.
 std::vector<std::string> separate_empty_values(std::span<const std::string> arguments) {
   std::vector<std::string> separate;
   for (const std::string& argument : arguments) {
@@ -85,7 +86,7 @@ CommandLine sort_arguments(const std::vector<po::option>& options, LoadedConfig&
       loaded.rest.insert(loaded.rest.end(), option.original_tokens.begin(), option.original_tokens.end());
     } else {
       line.assignments.push_back({key, option.value.empty() ? "" : option.value.front(), {}, !option.value.empty()});
-      // An unknown key's value still follows it, as a separate argument.
+      // The value of an unknown key follows it as a separate argument.
       if (option.unregistered && option.value.empty() && i + 1 < options.size() && options[i + 1].string_key.empty())
         ++i;
     }
@@ -125,7 +126,7 @@ std::string unknown_key(std::span<const ConfigKey> keys, const Assignment& given
                      nearest.empty() ? "see --list-keys" : "did you mean " + nearest + "?");
 }
 
-/// Assigns all, the last one of a key counts, then what aliases among them stand for.
+/// Assigns all values; the last one of a key counts. Aliases are applied afterwards.
 void assign(std::span<const ConfigKey> keys, std::span<const Assignment> all, LoadedConfig& loaded) {
   std::vector<std::string> assigned;
   GivenAliases aliases;
@@ -155,7 +156,7 @@ void assign(std::span<const ConfigKey> keys, std::span<const Assignment> all, Lo
   apply_aliases(keys, aliases, assigned, loaded);
 }
 
-/// Returns the lines of an INI file as assignments; messages call it `name`.
+/// Returns the entries of an INI file as assignments; messages use `name` for the file.
 std::vector<Assignment> assignments_of(const std::vector<IniEntry>& entries, const std::string& name) {
   std::vector<Assignment> all;
   for (const IniEntry& entry : entries) all.push_back({entry.key, entry.value, {name, entry.line}});
@@ -188,7 +189,7 @@ LoadedConfig load_config(std::span<const std::string> arguments) {
 
 namespace {
 
-/// Keys of earlier builds that mean nothing any more; checkpoints may still have them.
+/// True for keys of earlier builds that no longer exist. Checkpoints may contain them.
 bool retired(std::string_view key) { return key == "parallel.bucket_mb" || key == "moe.attention_experts"; }
 
 }  // namespace

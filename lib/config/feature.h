@@ -23,14 +23,14 @@ using ConfigKeys = std::vector<ConfigKey>;
 
 /// The effect of a changed key on a run that continues from its checkpoint.
 enum class KeyRole {
-  operation,  // the same run: where it runs, what it prints, writes and checks
-  reported,   // the same run, but a reader of its log must know
-  tuning,     // the same run that trains differently from now on; of a finished run, another run
-  identity    // another run: other seed, data, model or objective
+  operation,  // does not change training: devices, console, files, checks
+  reported,   // does not change training, but readers of the log must know about it
+  tuning,     // the run continues and trains differently from now on; of a finished run, a new run
+  identity    // makes it another run: seed, data, model or objective
 };
 
-void names_of() = delete;  // the header of an enumeration has an overload for it
-/// Returns what a configuration calls a value of an enumeration.
+void names_of() = delete;  // the header of each enumeration declares an overload
+/// Returns the name of an enumeration value in configurations.
 template <class E>
 requires requires(E value) { names_of(value); }
 std::string name_of(E value) { return names_of(value).at(static_cast<std::size_t>(value)); }

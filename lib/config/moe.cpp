@@ -66,7 +66,7 @@ void declare_keys(ConfigKeys& keys, MoeConfig& moe) {
 
 namespace {
 
-/// Checks moe.experts_of_layers against other keys for the same.
+/// Checks moe.experts_of_layers against the keys that overlap with it.
 void check_experts_of_layers(Findings& findings, const Config& config) {
   const std::vector<std::int64_t>& own = config.moe.experts_of_layers;
   if (own.empty()) return;
@@ -157,7 +157,8 @@ void simplify_experts(MoeConfig& moe) {
   if (moe.top_k_start == moe.top_k) moe.top_k_start = 0;
 }
 
-/// Removes what only routed experts have. Attention experts have a router of the same kind.
+/// Resets the keys that have an effect only with routed experts. Attention experts use the same kind of router, so its
+/// keys are kept if attention has experts.
 void remove_experts(MoeConfig& moe, bool attention_routes) {
   MoeConfig left;
   left.shared_experts = moe.shared_experts;

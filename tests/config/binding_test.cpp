@@ -31,7 +31,7 @@ const std::filesystem::path source_dir = LYCEUM_SOURCE_DIR;
 
 LoadedConfig load(const Arguments& arguments) { return load_config(arguments); }
 
-/// The message of the usage error that these arguments end in.
+/// Returns the message of the usage Error that these arguments cause.
 std::string mistake(const Arguments& arguments) {
   try {
     load(arguments);
@@ -287,10 +287,10 @@ TEST(ConfigValues, malformed_or_out_of_range_are_mistakes) {
     EXPECT_THAT(message, StartsWith(argument.substr(0, argument.find('=')) + " = ")) << argument;
   }
   EXPECT_EQ(load({"--run.seed=18446744073709551615"}).config.run.seed, std::numeric_limits<std::uint64_t>::max());
-  EXPECT_EQ(load({"--data.train=caf\xE9/train"}).config.data.train, "caf\xE9/train");  // as a file may be called
+  EXPECT_EQ(load({"--data.train=caf\xE9/train"}).config.data.train, "caf\xE9/train");  // a valid file name
 }
 
-/// A configuration with no member at its default.
+/// Returns a configuration in which no member has its default.
 Config unusual() {
   Config c;
   c.run = {"runs/a b#c",
@@ -425,7 +425,7 @@ TEST(ConfigText, keys_of_earlier_builds_are_passed_over) {
 
 struct Anything {
   template <class T>
-  operator T() const {  // never called: only sizes of brace lists are asked
+  operator T() const {  // never called: the conversion is used only to count the members of an aggregate
     throw std::logic_error("a value of Anything");
   }
 };
@@ -459,7 +459,7 @@ TEST(ConfigKeys, cover_every_member) {
   EXPECT_EQ(lines_with(list_keys(), is_key), members + static_cast<std::size_t>(aliases));
   EXPECT_EQ(lines_with(print_config({}), is_key), members);
 
-  // Every key reads and writes a member of its own: none keeps its default here.
+  // Every key is bound to a different member: none has its default here.
   std::istringstream initial(to_ini({})), changed(to_ini(unusual()));
   for (std::string a, b; std::getline(initial, a) && std::getline(changed, b);) {
     if (is_key(a)) {

@@ -11,7 +11,7 @@
 
 namespace lyceum {
 
-/// Returns a configuration that is possible on 1, 2, 4 and 8 ranks.
+/// Returns a configuration that is valid on 1, 2, 4 and 8 ranks.
 inline Config sparse() {
   Config config;
   config.moe.experts = 15;
@@ -21,14 +21,14 @@ inline Config sparse() {
   return config;
 }
 
-/// A change that makes a configuration impossible, with what the one message about it must contain.
+/// A change that makes a configuration impossible, and texts that the one message about it must contain.
 struct Impossible {
   std::function<void(Config&)> change;
   std::vector<std::string> told;
   int world = 4;
 };
 
-/// Expects one message for each case, before and after resolve(). `tell`: problems() or contradictions().
+/// Expects exactly one message in each case, before and after resolve(). `tell`: problems() or contradictions().
 inline void expect_each_told(const std::vector<Impossible>& cases,
                              std::vector<std::string> (*tell)(const Config&, int) = problems) {
   for (const Impossible& impossible : cases) {

@@ -15,7 +15,7 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-/// Every value that a message proposes works.
+/// Every value that a message proposes is valid.
 TEST(ConfigProblems, advice_names_values_that_work) {
   const auto told = [](const Config& config, int world) {
     const std::vector<std::string> found = problems(config, world);
@@ -51,7 +51,8 @@ TEST(ConfigProblems, advice_names_values_that_work) {
   EXPECT_THAT(told(config, 4), testing::EndsWith(": set batch.micro = 1 or 3"));
   config = sparse();
   config.parallel.virtual_stages = 2;
-  EXPECT_THAT(told(config, 4), testing::EndsWith("1f1b: set parallel.virtual_stages = 1"));  // one rank in a pipeline
+  EXPECT_THAT(told(config, 4),
+              testing::EndsWith("1f1b: set parallel.virtual_stages = 1"));  // only one rank in the pipeline
   config.parallel.pipeline = 2;
   EXPECT_THAT(told(config, 4),
               testing::EndsWith("set parallel.schedule = interleaved, or parallel.virtual_stages = 1"));

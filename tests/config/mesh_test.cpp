@@ -59,7 +59,7 @@ TEST(ConfigProblems, batches_that_cannot_overlap_are_told) {
     config.parallel.zero = zero;
     EXPECT_THAT(problems(config, 4), IsEmpty());
   }
-  config.parallel = {.pipeline = 2, .zero = 3, .overlap = Overlap::batches};  // no tokens travel
+  config.parallel = {.pipeline = 2, .zero = 3, .overlap = Overlap::batches};  // no tokens are exchanged
   EXPECT_THAT(problems(config, 4), IsEmpty());
 }
 
