@@ -86,7 +86,7 @@ po::options_description convert_options(ConvertOptions& options) {
   return described;
 }
 
-/// Options that belong to one transform, or two.
+/// Returns the options that only some transforms accept: option → transforms.
 const std::map<std::string, std::set<std::string>>& own_options() {
   static const std::map<std::string, std::set<std::string>> all{{"slices", {"upcycle"}},
                                                                 {"experts", {"insert", "modulize"}},
@@ -103,7 +103,7 @@ const std::map<std::string, std::set<std::string>>& own_options() {
   return all;
 }
 
-/// "2" or "1-3", from 0.
+/// Reads a range of layers, "2" or "1-3", counted from 0.
 Range layers_of(const std::string& text) {
   Range range;
   const char *begin = text.data(), *end = begin + text.size();
@@ -122,7 +122,7 @@ Range layers_of(const std::string& text) {
   return range;
 }
 
-/// What the words and options ask for.
+/// Returns the conversion that the words and options request. Throws a usage Error if they are invalid.
 ConversionRequest request_of(const ParsedOptions& parsed, ConvertOptions& options) {
   ConversionRequest request = options.request;
   std::vector<std::string> known(transforms().begin(), transforms().end());
@@ -154,7 +154,7 @@ ConversionRequest request_of(const ParsedOptions& parsed, ConvertOptions& option
   return request;
 }
 
-/// The keys of the model that the transform or the user changed.
+/// Describes the keys of the model that the transform or the user changed.
 std::string changes_of(const Config& own, const Config& made) {
   std::string text;
   for (const Difference& change : differences(own, made)) {
@@ -164,14 +164,14 @@ std::string changes_of(const Config& own, const Config& made) {
   return text;
 }
 
-/// Collective: mean loss of the checkpoint's model, and what its routers chose, on the tokens that the options name.
+/// Evaluates the checkpoint's model on the tokens that the options name: mean loss and routing. Collective.
 Evaluation measured(const MpiSession& session, const CheckpointReader& checkpoint, Config config,
                     const ConvertOptions& options) {
   config.data.valid = options.data;
   config.moe.top_k_start = 0;
   config.moe.capacity_factor = 0;
   const std::int64_t ranks = session.size(), samples = config.batch.global;
-  if (config.batch.micro == 0) config.batch.micro = 1;  // as little memory as can be
+  if (config.batch.micro == 0) config.batch.micro = 1;  // needs the least memory
   if (!checkpoint.tokenizer_sha256().empty()) config.data.tokenizer = checkpoint.tokenizer().string();
   config.batch.global = (samples + ranks - 1) / ranks * ranks;
   require_none(problems(config, session.size()));
@@ -180,17 +180,18 @@ Evaluation measured(const MpiSession& session, const CheckpointReader& checkpoin
   const RunData data = open_data(config, false);
   StagedModel model(config, setup->stream, setup->mesh, working_type(config.run), false);
   load_weights(checkpoint, setup->stream, model.units());
-  config.batch.global = samples;  // --batches means as many on any number of ranks
+  config.batch.global = samples;  // with --batches the number of samples does not depend on the number of ranks
   return evaluate(model, *setup, config, data.valid, options.batches).whole;
 }
 
-/// The checkpoint's configuration for any mesh, with what the arguments say; `given`: they alone.
+/// Returns the checkpoint's configuration without its mesh, changed by the arguments. `given`: the configuration from
+/// the arguments alone.
 LoadedConfig wanted_config(LoadedConfig own, const std::string& out, const Arguments& arguments,
                            const LoadedConfig& given) {
   LoadedConfig base = without_mesh(std::move(own));
   base.config.run.dir = out;
   base.config.checkpoint.resume = CheckpointConfig{}.resume;
-  base.config.optim.train_only = {};  // names of the model that was
+  base.config.optim.train_only = {};  // refers to tensors of the old model
   base.config.optim.router_penalty = 0;
   base.config.optim.router_penalty_from = 0;
   if (!(base.config.balance.device > 0) && base.config.moe.group_limit == 0) base.config.balance.device_groups = 0;

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// "500MB"
+/// Reads a number of bytes, "500MB".
 std::int64_t bytes_of(const std::string& text) {
   std::int64_t number = 0, unit = 1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -50,7 +50,7 @@ safetensors::Type type_named(const std::string& text) {
   fail(ExitCode::usage, "--dtype = {}: must be F32 or BF16", text);
 }
 
-/// The architecture that the user names, or the smallest one.
+/// Returns the architecture named `type`, or if `type` is empty the smallest one that can represent the model.
 hugging_face::Hosting hosting_of(const std::string& type, const Config& resolved) {
   if (type.empty()) return hugging_face::smallest_host(resolved);
   std::vector<std::string> names;
@@ -78,7 +78,7 @@ int import_model(const MpiSession& session, const FromTo& from_to, const Argumen
   const hugging_face::Json side_files = hugging_face::side_files_of(fs::path(from_to.source));
   base.config.data.chat = hugging_face::chat_of(side_files);
   for (const std::int64_t token :
-       hugging_face::end_tokens_of(side_files)) {  // some name one that the model does not have
+       hugging_face::end_tokens_of(side_files)) {  // some files name tokens that the model does not have
     if (token >= 0 && token < model.config().model.vocab) base.config.data.end_tokens.push_back(token);
   }
   NewRun run = import_run(model, read_config(arguments, std::move(base)));

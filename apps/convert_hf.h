@@ -20,7 +20,8 @@ struct ExportOptions {
   std::string architecture, dtype = "F32", shard_size = "5GB";
 };
 
-/// `arguments`: about the configuration; `given`: what they alone say.
+/// Implement `lyceum convert import-hf` and `export-hf`; return the exit code. `arguments`: those of the configuration;
+/// `given`: the configuration that they specify alone; `tell`: prints on one rank.
 int import_model(const MpiSession& session, const FromTo& from_to, const Arguments& arguments,
                  const LoadedConfig& given, const Tell& tell);
 int export_checkpoint(const MpiSession& session, const FromTo& from_to, const ExportOptions& options,

@@ -21,7 +21,7 @@ namespace {
 void require_written(bool written) {
   const int error = errno;
   if (written) return;
-  if (error == EPIPE) {  // where SIGPIPE is not ignored, it has ended the process
+  if (error == EPIPE) {  // reached only if SIGPIPE was ignored
     std::signal(SIGPIPE, SIG_DFL);
     std::raise(SIGPIPE);
   }
