@@ -42,11 +42,11 @@ StageFlops stage_flops(const Config& config, const Range& blocks) {
   StageFlops flops;
   if (blocks.end() == config.model.layers) {
     flops.forward = head_flops(config);
-    flops.again = flops.early = recomputed_head_flops(config);
+    flops.recomputed = flops.early_weights = recomputed_head_flops(config);
   }
   for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
     flops.forward += block_flops(config, layer);
-    flops.again += recomputed_flops(config, layer);
+    flops.recomputed += recomputed_flops(config, layer);
   }
   return flops;
 }

@@ -22,12 +22,12 @@ double recomputed_head_flops(const Config& config);
 /// FLOPs of one sequence in a pipeline stage. Each half of the backward pass (gradients of inputs, gradients of
 /// weights) takes as many as the forward pass; before it, backward repeats a part of the forward pass.
 struct StageFlops {
-  double forward = 0, again = 0;
+  double forward = 0, recomputed = 0;
   /// FLOPs of weight gradients that are spent together with the gradients of inputs (the head with chunked logits).
-  double early = 0;
-  double backward_input() const { return again + forward + early; }
-  double backward_weight() const { return forward - early; }
-  double all() const { return 3 * forward + again; }
+  double early_weights = 0;
+  double backward_input() const { return recomputed + forward + early_weights; }
+  double backward_weight() const { return forward - early_weights; }
+  double all() const { return 3 * forward + recomputed; }
 };
 /// Returns the FLOPs of the stage that consists of `blocks`; the stage with the last block has the head, too.
 StageFlops stage_flops(const Config& config, const Range& blocks);

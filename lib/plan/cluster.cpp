@@ -42,16 +42,16 @@ int fewest_together(int first, int size, int stride, int node) {
 
 /// Returns the share of a rank's peers that are on other machines, in the group of the axis that is split worst, since
 /// all ranks wait for it.
-double share_outside(const Cluster& cluster, const Place& place, Axis axis) {
-  const int size = place.size(axis), stride = place.stride(axis), node = cluster.node_ranks;
+double share_outside(const Cluster& cluster, const MeshRank& mesh_rank, Axis axis) {
+  const int size = mesh_rank.size(axis), stride = mesh_rank.stride(axis), node = cluster.node_ranks;
   // Groups form blocks of `block` consecutive ranks; each of the first `stride` ranks of a block begins a group. The
   // group of the first or of the last of these is split worst.
-  const int block = axis == Axis::pipeline_ends ? place.world : size * stride;
-  if (place.world <= node || node % block == 0) return 0;
+  const int block = axis == Axis::pipeline_ends ? mesh_rank.world : size * stride;
+  if (mesh_rank.world <= node || node % block == 0) return 0;
   const int last = std::min(stride, block - (size - 1) * stride) - 1;
   const int unlike_blocks = node / std::gcd(node, block);  // after this many blocks, their positions on machines repeat
   int fewest = size;
-  for (int b = 0; b < std::min(unlike_blocks, place.world / block) && fewest > 1; ++b) {
+  for (int b = 0; b < std::min(unlike_blocks, mesh_rank.world / block) && fewest > 1; ++b) {
     for (const int first : {b * block, b * block + last}) {
       fewest = std::min(fewest, fewest_together(first, size, stride, node));
     }
@@ -148,13 +148,13 @@ Cluster default_cluster(Precision precision) {
   return cluster_of(entries, mistakes, name, precision);
 }
 
-double seconds(const Cluster& cluster, const Place& place, const Traffic& traffic) {
+double seconds(const Cluster& cluster, const MeshRank& mesh_rank, const Traffic& traffic) {
   double sum = 0;
   for (std::size_t a = 0; a < axis_names.size(); ++a) {
     const auto axis = static_cast<Axis>(a);
-    const double size = place.size(axis);
+    const double size = mesh_rank.size(axis);
     if (size == 1) continue;
-    const double outside = share_outside(cluster, place, axis);
+    const double outside = share_outside(cluster, mesh_rank, axis);
     for (std::size_t t = 0; t < transfer_names.size(); ++t) {
       const auto transfer = static_cast<Transfer>(t);
       const Volume& volume = traffic.of(axis, transfer);

@@ -34,6 +34,6 @@ Cluster default_cluster(Precision precision);
 /// reduce-scatter (n−1)/n, and an all-gather (n−1) times the rank's own bytes. An all-to-all uses the network in
 /// proportion to the peers on other machines. Other operations run at the network's rate if the group spans machines.
 /// Each operation adds ⌈log2 n⌉ latencies.
-double seconds(const Cluster& cluster, const Place& place, const Traffic& traffic);
+double seconds(const Cluster& cluster, const MeshRank& mesh_rank, const Traffic& traffic);
 
 }  // namespace lyceum

@@ -18,22 +18,22 @@ double product_seconds(double flops, const std::optional<Cluster>& cluster) {
   return flops / (cluster ? cluster->flops : 1e6);
 }
 
-StageCosts costs_of(const Place& place, const StageLoad& load, const std::optional<Cluster>& cluster) {
+StageCosts costs_of(const MeshRank& mesh_rank, const StageLoad& load, const std::optional<Cluster>& cluster) {
   StageCosts costs{.forward = product_seconds(load.flops.forward, cluster),
                    .backward_input = product_seconds(load.flops.backward_input(), cluster),
                    .backward_weight = product_seconds(load.flops.backward_weight(), cluster)};
   if (cluster) {
-    costs.forward += seconds(*cluster, place, load.traffic.forward);
-    costs.backward_input += seconds(*cluster, place, load.traffic.backward);
+    costs.forward += seconds(*cluster, mesh_rank, load.traffic.forward);
+    costs.backward_input += seconds(*cluster, mesh_rank, load.traffic.backward);
   }
   return costs;
 }
 
 double transfer_seconds(const PlanInput& input, const Cluster& cluster) {
-  const Place place = Place::of(input.config.parallel, input.world, 0);
+  const MeshRank mesh_rank = MeshRank::of(input.config.parallel, input.world, 0);
   Traffic one;
-  one.add(place, Axis::pipeline, Transfer::send, boundary_bytes(input.config, place));
-  return seconds(cluster, place, one);
+  one.add(mesh_rank, Axis::pipeline, Transfer::send, boundary_bytes(input.config, mesh_rank));
+  return seconds(cluster, mesh_rank, one);
 }
 
 /// Durations of one rank's work over all micro-batches: in seconds, or in millions of FLOPs without a cluster.
@@ -44,12 +44,12 @@ struct RankWork {
   double busy() const { return forward + backward; }
 };
 
-RankWork work_of(const Config& config, const Place& place, const RankLoad& load,
+RankWork work_of(const Config& config, const MeshRank& mesh_rank, const RankLoad& load,
                  const std::optional<Cluster>& cluster) {
-  const double passes = number(micro_batches(config, place.world));
+  const double passes = number(micro_batches(config, mesh_rank.world));
   RankWork work;
   for (const StageLoad& stage : load.loads) {
-    const StageCosts costs = costs_of(place, stage, cluster);
+    const StageCosts costs = costs_of(mesh_rank, stage, cluster);
     work.costs.push_back(costs);
     work.compute += passes * product_seconds(stage.flops.all(), cluster);
     work.forward += passes * costs.forward;
@@ -59,38 +59,39 @@ RankWork work_of(const Config& config, const Place& place, const RankLoad& load,
 }
 
 /// Adds the time of reductions, gathers and the optimizer, which are not part of passes.
-void add_step_end(const Config& config, const Place& place, const RankPlan& rank, const Cluster& cluster,
+void add_step_end(const Config& config, const MeshRank& mesh_rank, const RankPlan& rank, const Cluster& cluster,
                   RankWork& work) {
-  const double passes = number(micro_batches(config, place.world));
+  const double passes = number(micro_batches(config, mesh_rank.world));
   const int zero = config.parallel.zero;
-  const double sums = seconds(cluster, place, rank.step.reductions),
-               gathers = seconds(cluster, place, rank.step.gathers);
+  const double sums = seconds(cluster, mesh_rank, rank.step.reductions),
+               gathers = seconds(cluster, mesh_rank, rank.step.gathers);
   const double behind_sums = cluster.overlap * (zero < 2 ? work.backward / passes : work.backward);
-  const double behind_gathers = zero == 0 ? 0 : cluster.overlap * (zero < 3 ? work.forward / passes : work.forward);
+  double behind_gathers = 0;  // ZeRO 0 gathers summed gradients, which nothing hides
+  if (zero >= 1) behind_gathers = cluster.overlap * (zero < 3 ? work.forward / passes : work.forward);
   work.synchronising = std::max(0.0, sums - behind_sums) + std::max(0.0, gathers - behind_gathers);
   work.optimizer = rank.memory.updated * number(update_rule(config.optim).update_bytes(working_type(config.run))) /
                        cluster.memory_bytes +
-                   seconds(cluster, place, rank.step.end);
+                   seconds(cluster, mesh_rank, rank.step.end);
 }
 
 /// Adds the rank of the row that needs the most memory to the plan, and the costs of the row's stages. Returns the work
 /// of the slowest rank: the ranks of a row wait for each other in every layer whose tokens go to experts. `kinds`: one
-/// entry per rank of unlike_ranks(), shared by all rows.
-RankWork add_row(const PlanInput& input, const std::optional<Cluster>& cluster, int row, std::vector<BlockKinds>& kinds,
-                 Pieces& pieces, MeshPlan& plan) {
+/// entry per rank of candidate_worst_ranks(), shared by all rows.
+RankWork plan_row(const PlanInput& input, const std::optional<Cluster>& cluster, int row,
+                  std::vector<BlockKinds>& kinds, ModelParts& parts, MeshPlan& plan) {
   const Config& config = input.config;
   std::optional<RankPlan> fullest;
   RankWork slowest;
   double synchronising = 0, optimizer = 0;
-  const std::vector<int> ranks = unlike_ranks(config, input.world, row);
+  const std::vector<int> ranks = candidate_worst_ranks(config, input.world, row);
   kinds.resize(ranks.size());
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const int rank = ranks[r];
-    const Place place = Place::of(config.parallel, input.world, rank);
-    const RankLoad load = rank_load(input, place, kinds[r], pieces);
-    RankPlan one = plan_place(input, place, rank, load);
-    RankWork work = work_of(config, place, load, cluster);
-    if (cluster) add_step_end(config, place, one, *cluster, work);
+    const MeshRank mesh_rank = MeshRank::of(config.parallel, input.world, rank);
+    const RankLoad load = rank_load(input, mesh_rank, kinds[r], parts);
+    RankPlan one = plan_loaded_rank(input, mesh_rank, rank, load);
+    RankWork work = work_of(config, mesh_rank, load, cluster);
+    if (cluster) add_step_end(config, mesh_rank, one, *cluster, work);
     synchronising = std::max(synchronising, work.synchronising);
     optimizer = std::max(optimizer, work.optimizer);
     if (slowest.costs.empty() || work.busy() > slowest.busy()) slowest = std::move(work);
@@ -132,7 +133,7 @@ MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>
   std::vector<RankWork> rows;
   std::vector<BlockKinds> kinds;
   for (int row = 0; row < config.parallel.pipeline; ++row) {
-    rows.push_back(add_row(input, cluster, row, kinds, cache.pieces, plan));
+    rows.push_back(plan_row(input, cluster, row, kinds, cache.parts, plan));
     if (!limits.all_rows && plan.ranks.back().memory.total() > limits.memory) return plan;
   }
   if (limits.memory > 0 && plan.peak_memory() > limits.memory) return plan;

@@ -86,7 +86,7 @@ struct MeshPlan {
 /// Caches for plans of configurations that differ only in mesh, batch and recomputation.
 struct PlanCache {
   StageCuts cuts;
-  Pieces pieces;
+  ModelParts parts;
 };
 /// Restrictions that make plans of many meshes faster.
 struct PlanLimits {

@@ -31,26 +31,26 @@ struct ActivationNeed {
 /// One part of a model (input, block or output) as one rank runs it with one micro-batch. The numbers are measured
 /// while the code of the part runs on a RehearsalStream, where the tokens of every rank choose every expert equally
 /// often.
-struct Piece {
+struct ModelPart {
   PassTraffic traffic;  // backward includes what is sent again because of model.recompute
   Traffic update;       // traffic of Transformer::update_routers() at the end of a step
   ActivationNeed activations;
   double buffers = 0;              // bytes that it holds permanently
   std::vector<PlannedUnit> units;  // the units that Transformer creates
 };
-/// Measures one part of the model on the rank `place`. Throws a usage Error if it is too large to rehearse on this
+/// Measures one part of the model on the rank `mesh_rank`. Throws a usage Error if it is too large to rehearse on this
 /// machine.
-Piece rehearse_piece(const Config& config, const Place& place, const StageParts& parts);
+ModelPart rehearse_part(const Config& config, const MeshRank& mesh_rank, const StageParts& parts);
 
 /// Caches the parts of configurations that differ only in mesh, batch and recomputation, so that equal parts are
 /// rehearsed once. References remain valid as long as the cache.
-class Pieces {
+class ModelParts {
  public:
-  const Piece& input(const Config& config, const Place& place);
+  const ModelPart& input(const Config& config, const MeshRank& mesh_rank);
   /// Returns the block `layer`. Blocks with the same number of routed experts are equal, unless optim.train_only
   /// distinguishes layers.
-  const Piece& block(const Config& config, const Place& place, std::int64_t layer);
-  const Piece& output(const Config& config, const Place& place);
+  const ModelPart& block(const Config& config, const MeshRank& mesh_rank, std::int64_t layer);
+  const ModelPart& output(const Config& config, const MeshRank& mesh_rank);
 
  private:
   enum class Kind : std::uint8_t { input, dense, sparse, output };
@@ -59,16 +59,16 @@ class Pieces {
     Kind kind;
     std::int64_t layer;    // 0 if all blocks of a kind train the same tensors
     std::int64_t experts;  // number of routed experts of a sparse block
-    /// Coordinates and sizes in the smallest stage in which all groups have the same sizes, see condensed().
+    /// Coordinates and sizes in the smallest stage in which all groups have the same sizes, see smallest_equivalent().
     int tensor, expert, expert_tensor, expert_hosts, ranks, rank;
     bool sequence;
     std::int64_t micro;
     Recompute recompute;
     auto operator<=>(const Key&) const = default;
   };
-  const Piece& find(const Config& config, const Place& place, Kind kind, const StageParts& parts);
+  const ModelPart& find(const Config& config, const MeshRank& mesh_rank, Kind kind, const StageParts& parts);
 
-  std::map<Key, Piece> pieces_;
+  std::map<Key, ModelPart> parts_;
 };
 
 }  // namespace lyceum

@@ -19,13 +19,13 @@ inline double number(std::int64_t value) { return static_cast<double>(value); }
 MeshShape mesh_shape(const ParallelConfig& parallel);
 
 /// One rank of a planned mesh, by its coordinates. No process belongs to it.
-struct Place {
+struct MeshRank {
   MeshShape shape;
   int world;
   MeshIndex index;
 
   /// Returns rank `rank` of `world` in the mesh of parallel.*. Throws a usage Error if the sizes do not form a mesh.
-  static Place of(const ParallelConfig& parallel, int world, int rank);
+  static MeshRank of(const ParallelConfig& parallel, int world, int rank);
   /// Returns the number of ranks of its group on an axis.
   int size(Axis axis) const;
   /// Returns the difference between the ranks of two adjacent members of its group on an axis.
@@ -38,15 +38,15 @@ struct Place {
 /// Numbers of tokens of one micro-batch on a tensor rank, see TokenLayout.
 struct TokenShare {
   std::int64_t sequences, tokens;  // of the whole micro-batch
-  std::int64_t run;                // in this rank's range
+  std::int64_t own;                // in this rank's range
   std::int64_t rows;  // in the layout between matrices: this rank's range with sequence parallelism, else all
 };
-TokenShare token_share(const Config& config, const Place& place);
+TokenShare token_share(const Config& config, const MeshRank& mesh_rank);
 /// Returns the number of tokens in the range of tensor rank `tensor`.
-std::int64_t run_of(const Config& config, int tensor);
+std::int64_t tokens_of_tensor_rank(const Config& config, int tensor);
 
 /// Returns the bytes of the activations between two parts of the model for one micro-batch, which pipeline stages send.
-double boundary_bytes(const Config& config, const Place& place);
+double boundary_bytes(const Config& config, const MeshRank& mesh_rank);
 /// Returns the bytes of a micro-batch's tokens and targets.
 double token_bytes(const Config& config);
 /// Returns the bytes of the first positions that tokens of a micro-batch attend to; 0 without data.document_mask.

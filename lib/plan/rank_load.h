@@ -10,17 +10,17 @@ namespace lyceum {
 
 /// One block on a rank, for one micro-batch.
 struct BlockKind {
-  const Piece* piece;
+  const ModelPart* part;
   StageFlops flops;
 };
-/// Caches BlockKind for ranks that have the same coordinates in different stages. Blocks with the same Piece are of one
-/// kind.
+/// Caches BlockKind for ranks that have the same coordinates in different stages. Blocks with the same ModelPart are of
+/// one kind.
 class BlockKinds {
  public:
-  const BlockKind& of(const Config& config, const Place& place, std::int64_t layer, Pieces& pieces);
+  const BlockKind& of(const Config& config, const MeshRank& mesh_rank, std::int64_t layer, ModelParts& parts);
 
  private:
-  std::map<const Piece*, BlockKind> kinds_;
+  std::map<const ModelPart*, BlockKind> kinds_;
 };
 
 /// One pipeline stage of a rank, for one micro-batch: traffic, bytes of memory, FLOPs.
@@ -47,11 +47,11 @@ struct RankLoad {
 /// Returns candidates for the worst rank of a row: one of them needs the most memory, and one takes the longest, except
 /// for uneven remainders of divisions. Ranks of a row differ by the experts that they hold. If all ranks hold equal
 /// experts, the only candidate is the first rank of the row, which has at least as much of everything as the others.
-std::vector<int> unlike_ranks(const Config& config, int world, int row);
-/// Returns the loads of the stages of the rank `place`. `kinds` must be used only for ranks that differ in the pipeline
-/// coordinate alone.
-RankLoad rank_load(const PlanInput& input, const Place& place, BlockKinds& kinds, Pieces& pieces);
-/// Returns memory and traffic of the rank with coordinates `place` and number `rank`.
-RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const RankLoad& load);
+std::vector<int> candidate_worst_ranks(const Config& config, int world, int row);
+/// Returns the loads of the stages of the rank `mesh_rank`. `kinds` must be used only for ranks that differ in the
+/// pipeline coordinate alone.
+RankLoad rank_load(const PlanInput& input, const MeshRank& mesh_rank, BlockKinds& kinds, ModelParts& parts);
+/// Returns memory and traffic of the rank with coordinates `mesh_rank` and number `rank`.
+RankPlan plan_loaded_rank(const PlanInput& input, const MeshRank& mesh_rank, int rank, const RankLoad& load);
 
 }  // namespace lyceum

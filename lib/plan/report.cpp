@@ -35,7 +35,7 @@ const RankPlan& busiest(const MeshPlan& plan) {
 std::string traffic_table(const MeshPlan& plan) {
   const RankPlan& rank = busiest(plan);
   const Traffic traffic = rank.traffic();
-  const Place place = Place::of(plan.config.parallel, plan.world, rank.rank);
+  const MeshRank mesh_rank = MeshRank::of(plan.config.parallel, plan.world, rank.rank);
   std::vector<std::string> headings{"group", ">ranks"};
   for (const std::string_view name : transfer_names) headings.push_back(fmt::format(">{}", name));
   headings.emplace_back(">all");
@@ -43,7 +43,7 @@ std::string traffic_table(const MeshPlan& plan) {
   for (std::size_t a = 0; a < axis_names.size(); ++a) {
     const auto axis = static_cast<Axis>(a);
     if (traffic.bytes(axis) == 0) continue;
-    std::vector<std::string> row{std::string(axis_names[a]), fmt::format("{}", place.size(axis))};
+    std::vector<std::string> row{std::string(axis_names[a]), fmt::format("{}", mesh_rank.size(axis))};
     for (std::size_t t = 0; t < transfer_names.size(); ++t) {
       row.push_back(bytes_text(traffic.of(axis, static_cast<Transfer>(t)).bytes));
     }

@@ -37,7 +37,7 @@ std::string loss_against(const MeshPlan& plan, const MeshPlan& best) {
 }
 
 /// Describes the share of computation and the memory of the best plan.
-std::string what_binds(const MeshPlan& plan, const Cluster& cluster) {
+std::string main_cost(const MeshPlan& plan, const Cluster& cluster) {
   const StepTime& time = *plan.time;
   return fmt::format("{:.0f} % of the step is compute; {} of {} are used", 100 * time.compute / time.total(),
                      text_of_bytes(static_cast<std::int64_t>(plan.peak_memory())),
@@ -94,8 +94,8 @@ class Search {
       if (fastest_.empty() && (!nearest_ || plan.peak_memory() < nearest_->peak_memory())) nearest_ = std::move(plan);
       return false;
     }
-    const auto [place, fresh] = fastest_.try_emplace(axes_of(config.parallel), plan);
-    if (!fresh && plan.time->total() < place->second.time->total()) place->second = std::move(plan);
+    const auto [entry, fresh] = fastest_.try_emplace(axes_of(config.parallel), plan);
+    if (!fresh && plan.time->total() < entry->second.time->total()) entry->second = std::move(plan);
     return true;
   }
 
@@ -139,7 +139,7 @@ SearchResult Search::result(std::size_t most) {
   }
   sort();
   if (best.size() > most) best.resize(most);
-  best.front().reason = what_binds(best.front().plan, cluster_);
+  best.front().reason = main_cost(best.front().plan, cluster_);
   for (std::size_t i = 1; i < best.size(); ++i) best[i].reason = loss_against(best[i].plan, best.front().plan);
   return std::move(result_);
 }

@@ -21,7 +21,7 @@ struct Volume {
 /// Bytes and calls of a rank by group and operation. Groups of one rank are omitted, as in ProcessGroup.
 class Traffic {
  public:
-  void add(const Place& place, Axis axis, Transfer transfer, double bytes, double calls = 1);
+  void add(const MeshRank& mesh_rank, Axis axis, Transfer transfer, double bytes, double calls = 1);
   Traffic& operator+=(const Traffic& other);
   Traffic operator+(const Traffic& other) const { return Traffic(*this) += other; }
   Traffic times(double count) const;

@@ -20,10 +20,10 @@ struct PlannedUnit {
 };
 
 /// Returns this rank's index among the ranks that hold copies of such a unit, see copies_axis().
-int copy_index(const Place& place, ParameterUnit::Group group);
+int copy_index(const MeshRank& mesh_rank, ParameterUnit::Group group);
 /// Returns the bytes per element of the unit's values.
 std::int64_t value_bytes(const Config& config, const PlannedUnit& unit);
 /// Returns the number of elements of the unit that this rank owns under ZeRO.
-std::int64_t owned_elements(const PlannedUnit& unit, const Place& place);
+std::int64_t owned_elements(const PlannedUnit& unit, const MeshRank& mesh_rank);
 
 }  // namespace lyceum

@@ -108,7 +108,8 @@ class Finder {
     const ParallelConfig& own = base_.parallel;
     const bool name = given("parallel.schedule"), chunks = given("parallel.virtual_stages");
     if (name) {
-      return {{own.schedule, chunks ? own.virtual_stages : own.schedule == ScheduleKind::interleaved ? 2 : 1}};
+      const int least = own.schedule == ScheduleKind::interleaved ? 2 : 1;
+      return {{own.schedule, chunks ? own.virtual_stages : least}};
     }
     if (chunks && own.virtual_stages != 1) return {{ScheduleKind::interleaved, own.virtual_stages}};
     if (config.parallel.pipeline == 1) return {{ScheduleKind::one_forward_one_backward, 1}};

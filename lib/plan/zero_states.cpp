@@ -40,7 +40,7 @@ class Values {
 
 }  // namespace
 
-ZeroStates play_zero(const std::map<int, LayerBytes>& layers, std::span<const LayerUse> uses, int held) {
+ZeroStates simulate_zero(const std::map<int, LayerBytes>& layers, std::span<const LayerUse> uses, int held) {
   ZeroStates states;
   Values values(layers, states);
   const int last = layers.empty() ? 0 : layers.rbegin()->first;

@@ -28,6 +28,6 @@ struct LayerBytes {
 /// Follows one step through `uses`, the layers in the order of use. `layers`: the bytes of the rank's layers. `held`: a
 /// layer whose gradients stay unsharded from its first use in backward to its last, such as a table that is both
 /// embedding and head; −1: none.
-ZeroStates play_zero(const std::map<int, LayerBytes>& layers, std::span<const LayerUse> uses, int held = -1);
+ZeroStates simulate_zero(const std::map<int, LayerBytes>& layers, std::span<const LayerUse> uses, int held = -1);
 
 }  // namespace lyceum

@@ -163,7 +163,7 @@ TEST(StageBlocks, BackwardDoesAgainWhatIsNotKept) {
   const Range all{0, config.model.layers};
   const auto again = [&](Recompute mode) {
     config.model.recompute = mode;
-    return stage_flops(config, all).again;
+    return stage_flops(config, all).recomputed;
   };
   const auto tokens = static_cast<double>(config.batch.seq_len);
   const auto width = static_cast<double>(config.model.layers * config.model.heads * config.model.head_dim);
@@ -188,7 +188,7 @@ TEST(StageBlocks, BackwardMakesLogitsAgainThatAreNotKept) {
     EXPECT_DOUBLE_EQ(flops.backward_input(), kept.forward + 2 * again);
     EXPECT_DOUBLE_EQ(flops.backward_weight(), kept.forward - again);
     EXPECT_DOUBLE_EQ(flops.all(), kept.all() + again);
-    EXPECT_EQ(stage_flops(config, {0, 1}).again, 0);
+    EXPECT_EQ(stage_flops(config, {0, 1}).recomputed, 0);
   }
 }
 

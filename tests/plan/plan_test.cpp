@@ -35,22 +35,22 @@ Config small() {
   return config;
 }
 
-void expect_same(const Piece& piece, const Piece& expected) {
-  EXPECT_EQ(piece.activations.forward, expected.activations.forward);
-  EXPECT_EQ(piece.activations.kept, expected.activations.kept);
-  EXPECT_EQ(piece.activations.kept_for_weights, expected.activations.kept_for_weights);
-  EXPECT_EQ(piece.activations.backward, expected.activations.backward);
-  EXPECT_EQ(piece.buffers, expected.buffers);
+void expect_same(const ModelPart& part, const ModelPart& expected) {
+  EXPECT_EQ(part.activations.forward, expected.activations.forward);
+  EXPECT_EQ(part.activations.kept, expected.activations.kept);
+  EXPECT_EQ(part.activations.kept_for_weights, expected.activations.kept_for_weights);
+  EXPECT_EQ(part.activations.backward, expected.activations.backward);
+  EXPECT_EQ(part.buffers, expected.buffers);
   for (const Axis axis : {Axis::data, Axis::tensor, Axis::expert, Axis::expert_tensor}) {
-    EXPECT_EQ(piece.traffic.forward.bytes(axis), expected.traffic.forward.bytes(axis));
-    EXPECT_EQ(piece.traffic.backward.bytes(axis), expected.traffic.backward.bytes(axis));
+    EXPECT_EQ(part.traffic.forward.bytes(axis), expected.traffic.forward.bytes(axis));
+    EXPECT_EQ(part.traffic.backward.bytes(axis), expected.traffic.backward.bytes(axis));
   }
-  ASSERT_EQ(piece.units.size(), expected.units.size());
-  for (std::size_t u = 0; u < piece.units.size(); ++u) EXPECT_EQ(piece.units[u].size, expected.units[u].size);
+  ASSERT_EQ(part.units.size(), expected.units.size());
+  for (std::size_t u = 0; u < part.units.size(); ++u) EXPECT_EQ(part.units[u].size, expected.units[u].size);
 }
 
 /// The numbers of a part that was rehearsed in a small stage hold for every rank of a large one.
-TEST(Pieces, AreThoseOfAnyStageWithGroupsOfTheirSizes) {
+TEST(ModelParts, AreThoseOfAnyStageWithGroupsOfTheirSizes) {
   Config config = small();
   config.batch.global = 48;
   config.moe.experts = 6;
@@ -61,15 +61,15 @@ TEST(Pieces, AreThoseOfAnyStageWithGroupsOfTheirSizes) {
         ParallelConfig{.expert = 6, .expert_tensor = 2}, ParallelConfig{}}) {
     config.parallel = parallel;
     const Config own = resolved(config, 24);
-    Pieces pieces;
+    ModelParts parts;
     for (int rank = 0; rank < 24; ++rank) {
       SCOPED_TRACE(mesh_shape(parallel).text(24) + ", rank " + std::to_string(rank));
-      const Place place = Place::of(own.parallel, 24, rank);
-      expect_same(pieces.input(own, place), rehearse_piece(own, place, {true, {0, 0}, false}));
+      const MeshRank mesh_rank = MeshRank::of(own.parallel, 24, rank);
+      expect_same(parts.input(own, mesh_rank), rehearse_part(own, mesh_rank, {true, {0, 0}, false}));
       for (const std::int64_t layer : {std::int64_t{0}, std::int64_t{3}}) {
-        expect_same(pieces.block(own, place, layer), rehearse_piece(own, place, {false, {layer, 1}, false}));
+        expect_same(parts.block(own, mesh_rank, layer), rehearse_part(own, mesh_rank, {false, {layer, 1}, false}));
       }
-      expect_same(pieces.output(own, place), rehearse_piece(own, place, {false, {own.model.layers, 0}, true}));
+      expect_same(parts.output(own, mesh_rank), rehearse_part(own, mesh_rank, {false, {own.model.layers, 0}, true}));
     }
   }
 }
@@ -78,14 +78,14 @@ TEST(Pieces, AreThoseOfAnyStageWithGroupsOfTheirSizes) {
 TEST(ZeroStates, GatherWhatIsUsedAndWhatComesNext) {
   const std::map<int, LayerBytes> layers{{0, {10, 1}}, {1, {20, 2}}, {2, {40, 4}}};
   const std::vector<LayerUse> uses{{0, false}, {1, false}, {2, false}, {2, true}, {1, true}, {0, true}};
-  const ZeroStates once = play_zero(layers, uses);
+  const ZeroStates once = simulate_zero(layers, uses);
   EXPECT_EQ(once.gathers, (std::map<int, double>{{0, 2}, {1, 2}, {2, 1}}));
   EXPECT_EQ(once.values, 60);
   EXPECT_EQ(once.gradients, 6);
   std::vector<LayerUse> twice = uses;
   twice.insert(twice.end(), uses.begin(), uses.end());
   // The first layer is still gathered when the second micro-batch begins.
-  EXPECT_EQ(play_zero(layers, twice).gathers, (std::map<int, double>{{0, 3}, {1, 4}, {2, 2}}));
+  EXPECT_EQ(simulate_zero(layers, twice).gathers, (std::map<int, double>{{0, 3}, {1, 4}, {2, 2}}));
 }
 
 /// With equal blocks and a negligible head the bubble is that of the literature.
