@@ -37,32 +37,32 @@ class EnumMember {
   requires std::is_enum_v<E> EnumMember(E* member)
       : EnumMember(
             E{}, [member] { return static_cast<std::size_t>(*member); },
-            [member](std::size_t place) { *member = static_cast<E>(place); }) {}
+            [member](std::size_t index) { *member = static_cast<E>(index); }) {}
   /// An optional member. No value is written as "auto".
   template <class E>
   requires std::is_enum_v<E> EnumMember(std::optional<E>* member)
       : EnumMember(
             E{}, [member] { return *member ? static_cast<std::size_t>(**member) + 1 : 0; },
-            [member](std::size_t place) {
-              *member = place > 0 ? std::optional(static_cast<E>(place - 1)) : std::nullopt;
+            [member](std::size_t index) {
+              *member = index > 0 ? std::optional(static_cast<E>(index - 1)) : std::nullopt;
             }) {
     names_.insert(names_.begin(), "auto");
   }
 
   const std::vector<std::string>& names() const { return names_; }
-  const std::string& name() const { return names_.at(place_()); }
+  const std::string& name() const { return names_.at(index_()); }
   /// Sets the member to the value with that name, which must be one of names().
   void choose(const std::string& name) const;
 
  private:
   template <class E>
-  EnumMember(E some, std::function<std::size_t()> place, std::function<void(std::size_t)> choose)
-      : place_(std::move(place)), choose_(std::move(choose)) {
+  EnumMember(E some, std::function<std::size_t()> index, std::function<void(std::size_t)> choose)
+      : index_(std::move(index)), choose_(std::move(choose)) {
     for (const char* const name : names_of(some)) names_.emplace_back(name);
   }
 
   std::vector<std::string> names_;
-  std::function<std::size_t()> place_;
+  std::function<std::size_t()> index_;
   std::function<void(std::size_t)> choose_;
 };
 

@@ -24,27 +24,29 @@ class ActivationSums {
   ActivationFlow::Values means(const MixtureId& id, bool output, std::int64_t samples, std::int64_t seq_len) const;
 
  private:
-  struct Parts {                             // Views of numbers_.
+  /// The sections of numbers_.
+  struct Views {
     std::span<double> magnitude, top_share;  // [hidden]
     /// [high_parts, longest_window]: pairs of token and dimension such that the dimension is high for the (r + 1)-th
     /// token in a row; the last entry has all longer ranges.
-    std::span<double> runs;
+    std::span<double> lengths;
     /// [high_parts, shared_window + 1]: pairs of window and dimension such that the dimension is high in n tokens of
     /// the window.
     std::span<double> shared;
     double& median;
   };
-  Parts parts();
+  Views views();
   void add_token(std::span<const float> magnitude);
-  void add_high(std::span<const float> magnitude, std::int64_t place);
+  void add_high(std::span<const float> magnitude, std::int64_t position);
 
   std::int64_t hidden_;
   std::vector<double> numbers_;
   /// x² of one token, [hidden]; sorted_ in descending order.
   std::vector<float> magnitude_, sorted_;
-  // State at the current token, [high_parts, hidden]. run_: for how many tokens in a row the dimension has been high,
-  // at most longest_window. recent_: one bit for each of the last shared_window tokens, set if the dimension was high.
-  std::vector<std::uint8_t> run_, recent_;
+  // State at the current token, [high_parts, hidden]. high_length_: for how many tokens in a row the dimension has been
+  // high, at most longest_window. recently_high_: one bit for each of the last shared_window tokens, set if the
+  // dimension was high.
+  std::vector<std::uint8_t> high_length_, recently_high_;
 };
 
 }  // namespace lyceum

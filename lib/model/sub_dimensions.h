@@ -16,11 +16,11 @@
 
 namespace lyceum {
 
-/// Return the specs of multi-head attention and of a dense FFN with sub-dimensions. `pieces` describes the
+/// Return the specs of multi-head attention and of a dense FFN with sub-dimensions. `mixture` describes the
 /// sub-dimensions of hidden that the half reads and writes. A token uses those that its router chooses and those that
 /// are always active.
-SublayerSpec sub_dimension_attention_spec(const Config& config, const Mixture& pieces);
-SublayerSpec sub_dimension_ffn_spec(const Config& config, const Mixture& pieces);
+SublayerSpec sub_dimension_attention_spec(const Config& config, const Mixture& mixture);
+SublayerSpec sub_dimension_ffn_spec(const Config& config, const Mixture& mixture);
 
 /// The parts of a half with sub-dimensions of hidden [MoHD] that attention and FFN share: the router, which chooses
 /// sub-dimensions for each token; the factors that scale each sub-dimension of the output; and the fusion, a Monarch
@@ -35,7 +35,7 @@ class SubDimensions {
 
   /// The sub-dimensions that the tokens of a pass use. It is about all tokens of the tensor group, not only about this
   /// rank's range.
-  struct Use {
+  struct Routing {
     std::shared_ptr<const PieceChoices> choices;
     /// [tokens, sub-dimensions]: factors of the output; 0 for a sub-dimension that the token does not use.
     Variable factors;
@@ -43,9 +43,9 @@ class SubDimensions {
   };
   /// Routes the tokens and computes the losses of their router. Collective over the tensor group. x: [rows, hidden], in
   /// the layout between matrices. `tally`: takes the routing counts of this rank's range of tokens; null for none.
-  Use use(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const;
+  Routing route(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const;
   /// Returns y after the fusion; y itself without one. y: [rows, hidden], in the layout between matrices.
-  Variable fused(Tape& tape, const TokenLayout& layout, const Variable& y) const;
+  Variable apply_fusion(Tape& tape, const TokenLayout& layout, const Variable& y) const;
 
   const Mixture& mixture() const { return mixture_; }
   const Router& router() const { return router_; }
@@ -56,7 +56,7 @@ class SubDimensions {
 
   Mixture mixture_;
   const Mesh* mesh_;
-  Placement together_;  // one rank holds all sub-dimensions, since every rank has all
+  Placement on_one_rank_;  // one rank holds all sub-dimensions, since every rank has all
   PieceScaling scaling_;
   double balance_;
   bool over_batch_;
@@ -67,22 +67,22 @@ class SubDimensions {
 /// Base of the halves that read and write only the sub-dimensions of hidden that a token uses.
 class SubDimensionHalf : public Sublayer {
  public:
-  const Mixture* mixture() const override { return &pieces_.mixture(); }
-  const Router* router() const override { return &pieces_.router(); }
+  const Mixture* mixture() const override { return &sub_dimensions_.mixture(); }
+  const Router* router() const override { return &sub_dimensions_.router(); }
   void set_tally(const RoutingTally& tally) override { tally_ = tally; }
 
  protected:
   SubDimensionHalf(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
                    const SublayerUnits& units)
-      : pieces_(config, mixture, prefix, mesh, units) {}
-  SubDimensions::Use use(Tape& tape, const Pass& pass, const Variable& x) const {
-    return pieces_.use(tape, pass, x, pass.counts ? &tally_ : nullptr);
+      : sub_dimensions_(config, mixture, prefix, mesh, units) {}
+  SubDimensions::Routing route(Tape& tape, const Pass& pass, const Variable& x) const {
+    return sub_dimensions_.route(tape, pass, x, pass.counts ? &tally_ : nullptr);
   }
-  const SubDimensions& pieces() const { return pieces_; }
+  const SubDimensions& sub_dimensions() const { return sub_dimensions_; }
 
  private:
   RoutingTally tally_{};
-  SubDimensions pieces_;
+  SubDimensions sub_dimensions_;
 };
 
 /// Multi-head attention whose queries, keys and values are made of the sub-dimensions that a token uses, and whose

@@ -29,7 +29,7 @@ struct AttentionCosts {
 };
 
 /// The ranks, units and measured loads with which a sub-layer is constructed.
-struct SublayerPlace {
+struct SublayerContext {
   const Mesh& mesh;
   SublayerUnits units;
   std::span<const ExpertLoad> measured;  // as in Transformer
@@ -40,7 +40,7 @@ struct SublayerPlace {
 /// has a function that returns its spec; attention_spec() and ffn_spec() select the kind.
 struct SublayerSpec {
   using Make = std::unique_ptr<Sublayer> (*)(const Config& config, const SublayerSpec& spec,
-                                             const SublayerPlace& place);
+                                             const SublayerContext& context);
 
   MixtureId id;                         // layer and half
   std::vector<SublayerTensor> tensors;  // in checkpoint order, the tensors of the router first

@@ -117,7 +117,8 @@ class Transformer {
   Variable cross_entropy(Tape& tape, const TokenLayout& layout, const Variable& x, const TokenBatch& batch) const;
 
   ParameterUnit& add_unit(const std::string& name, ParameterUnit::Group group, std::int64_t layer);
-  ParameterUnit& own(std::unique_ptr<ParameterUnit> unit);
+  /// Takes ownership of a unit and appends it to units().
+  ParameterUnit& keep_unit(std::unique_ptr<ParameterUnit> unit);
 
   Config config_;
   Stream stream_;

@@ -37,14 +37,14 @@ AttentionHeads chosen_heads(AttentionHeads heads, const Mixture& mixture) {
 SublayerSpec attention_experts_spec(const Config& config, const Mixture& mixture) {
   std::vector<SublayerTensor> tensors = router_tensors(config, mixture);
   for (SublayerTensor& tensor : tensors_of_experts(config.model, mixture)) tensors.push_back(std::move(tensor));
-  return {
-      .id = mixture.id,
-      .tensors = std::move(tensors),
-      .costs = costs_of(chosen_heads(heads_of(config.model), mixture)),
-      .mixture = mixture,
-      .make = [](const Config& of, const SublayerSpec& spec, const SublayerPlace& place) -> std::unique_ptr<Sublayer> {
-        return std::make_unique<AttentionExperts>(of, *spec.mixture, spec.prefix(), place.mesh, place.units);
-      }};
+  return {.id = mixture.id,
+          .tensors = std::move(tensors),
+          .costs = costs_of(chosen_heads(heads_of(config.model), mixture)),
+          .mixture = mixture,
+          .make = [](const Config& of, const SublayerSpec& spec,
+                     const SublayerContext& context) -> std::unique_ptr<Sublayer> {
+            return std::make_unique<AttentionExperts>(of, *spec.mixture, spec.prefix(), context.mesh, context.units);
+          }};
 }
 
 AttentionExperts::AttentionExperts(const Config& config, const Mixture& mixture, const std::string& prefix,

@@ -25,13 +25,13 @@ FfnShape dense_ffn_shape(const Config& config, std::int64_t layer) {
 }
 
 SublayerSpec dense_ffn_spec(const Config& config, std::int64_t layer) {
-  return {
-      .id = {layer, Site::ffn},
-      .tensors = ffn_matrices(config.model, dense_ffn_shape(config, layer)),
-      .make = [](const Config& of, const SublayerSpec& spec, const SublayerPlace& place) -> std::unique_ptr<Sublayer> {
-        const SublayerParameters parameters(spec.tensors, spec.prefix(), place.mesh, place.units);
-        return std::make_unique<FeedForward>(of.model.ffn, ffn_parameters(parameters));
-      }};
+  return {.id = {layer, Site::ffn},
+          .tensors = ffn_matrices(config.model, dense_ffn_shape(config, layer)),
+          .make = [](const Config& of, const SublayerSpec& spec,
+                     const SublayerContext& context) -> std::unique_ptr<Sublayer> {
+            const SublayerParameters parameters(spec.tensors, spec.prefix(), context.mesh, context.units);
+            return std::make_unique<FeedForward>(of.model.ffn, ffn_parameters(parameters));
+          }};
 }
 
 FeedForward::FeedForward(Activation activation, const ExpertBank::Expert& matrices)

@@ -53,14 +53,15 @@ std::vector<SublayerTensor> tensors_of_experts(const Config& config, const Mixtu
 SublayerSpec ffn_experts_spec(const Config& config, const Mixture& mixture) {
   std::vector<SublayerTensor> tensors = router_tensors(config, mixture);
   for (SublayerTensor& tensor : tensors_of_experts(config, mixture)) tensors.push_back(std::move(tensor));
-  return {
-      .id = mixture.id,
-      .tensors = std::move(tensors),
-      .mixture = mixture,
-      .make = [](const Config& of, const SublayerSpec& spec, const SublayerPlace& place) -> std::unique_ptr<Sublayer> {
-        return std::make_unique<MoeLayer>(of, *spec.mixture, spec.prefix(), place.mesh, place.units,
-                                          expert_places(of, *spec.mixture, place.mesh.expert.size(), place.measured));
-      }};
+  return {.id = mixture.id,
+          .tensors = std::move(tensors),
+          .mixture = mixture,
+          .make = [](const Config& of, const SublayerSpec& spec,
+                     const SublayerContext& context) -> std::unique_ptr<Sublayer> {
+            return std::make_unique<MoeLayer>(
+                of, *spec.mixture, spec.prefix(), context.mesh, context.units,
+                expert_places(of, *spec.mixture, context.mesh.expert.size(), context.measured));
+          }};
 }
 
 SublayerTensor shared_gate_tensor(const ModelConfig& model) {
@@ -106,7 +107,7 @@ Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable&
   const Variable tokens = down_ ? tape.apply(Linear{down_}, run) : run;
   std::optional<Variable> of_shared;
   Variable answers = run_routed(tape, {.x = tokens, .gates = gates, .index = taken}, route_.hops, [&] {
-    if (shared_) of_shared = run_shared(tape, pass, x, run);
+    if (shared_) of_shared = run_shared_experts(tape, pass, x, run);
   });
   if (up_) answers = tape.apply(Linear{up_}, answers);
   if (mixture_.copies > 0) {
@@ -118,7 +119,7 @@ Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable&
   return {y, router_.losses(tape, pass, load, mesh_->data)};
 }
 
-Variable MoeLayer::run_shared(Tape& tape, const Pass& pass, const Variable& x, const Variable& run) const {
+Variable MoeLayer::run_shared_experts(Tape& tape, const Pass& pass, const Variable& x, const Variable& run) const {
   const Variable y = shared_->forward(tape, pass, x).y;
   if (!shared_gate_) return y;
   return tape.apply(RowGate{}, y, pass.layout.from_run(tape, tape.apply(PreciseLinear{shared_gate_}, run)));

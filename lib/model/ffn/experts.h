@@ -56,7 +56,7 @@ class MoeLayer : public Sublayer {
   Tensor drop_over_capacity(const Tape& tape, const Pass& pass, const Tensor& index) const;
   /// Returns the shared experts' output for x, in the layout between matrices. `run`: this rank's range of the tokens
   /// of x.
-  Variable run_shared(Tape& tape, const Pass& pass, const Variable& x, const Variable& run) const;
+  Variable run_shared_experts(Tape& tape, const Pass& pass, const Variable& x, const Variable& run) const;
   /// Sends tokens through `hops`, runs the routed experts with weights, and returns one gated sum per token of
   /// `tokens`. `meanwhile` is called while tokens travel the first hop; without hops, after the experts.
   Variable run_routed(Tape& tape, const TokensAndChoices& tokens, std::span<const Hop> hops,

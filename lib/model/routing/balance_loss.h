@@ -11,18 +11,18 @@
 namespace lyceum {
 
 /// True if the expert-level or the device-level balance loss is on. Both read how often experts were chosen.
-inline bool balances(const BalanceConfig& balance) { return balance.expert > 0 || balance.device > 0; }
+inline bool has_balance_losses(const BalanceConfig& balance) { return balance.expert > 0 || balance.device > 0; }
 /// True if mutual information or concentration is on. Both read entropies of probabilities.
-inline bool informs(const BalanceConfig& balance) {
+inline bool has_information_losses(const BalanceConfig& balance) {
   return balance.mutual_information > 0 || balance.concentration > 0;
 }
 /// True if routers have losses: one of the above or the z-loss.
 inline bool has_losses(const BalanceConfig& balance) {
-  return balances(balance) || informs(balance) || balance.z_loss > 0;
+  return has_balance_losses(balance) || has_information_losses(balance) || balance.z_loss > 0;
 }
 /// True if the counts and probabilities that losses read are summed over the data ranks.
 inline bool is_over_batch(const BalanceConfig& balance) {
-  return balance.scope == BalanceScope::batch && (balances(balance) || informs(balance));
+  return balance.scope == BalanceScope::batch && (has_balance_losses(balance) || has_information_losses(balance));
 }
 
 /// A loss that a sub-layer adds to cross-entropy.
@@ -55,7 +55,7 @@ struct BalanceLoss {
                                  const Tensor& d_z, const Tensor& d_information, const Tensor& d_concentration) const;
 
  private:
-  bool informs() const { return information_factor > 0 || concentration_factor > 0; }
+  bool has_information_losses() const { return information_factor > 0 || concentration_factor > 0; }
 };
 
 }  // namespace lyceum

@@ -31,10 +31,10 @@ class DeadExperts {
   std::vector<std::string> news(std::int64_t step, const std::vector<IdleExperts>& idle);
 
  private:
-  bool dead(std::int64_t idle_steps) const { return window_ > 0 && idle_steps >= window_; }
+  bool is_dead(std::int64_t idle_steps) const { return window_ > 0 && idle_steps >= window_; }
 
   std::int64_t window_;
-  std::vector<std::vector<bool>> told_;  // [mixtures, experts]: true for an expert that was dead at the last call
+  std::vector<std::vector<bool>> reported_;  // [mixtures, experts]: true for an expert that was dead at the last call
 };
 
 }  // namespace lyceum

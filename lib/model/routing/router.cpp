@@ -109,7 +109,7 @@ Router::Choices Router::choose(Tape& tape, const Pass& pass, const Variable& x, 
               .skip = mixture_.placed() ? pass.skip_top : 0,
               .always_on = mixture_.never_chosen(),
               .even = even_,
-              .entropy = informs(balance_) && pass.training(),
+              .entropy = has_information_losses(balance_) && pass.training(),
               .tally = counted};
   if (mixture_.group_limit > 0) {
     route.group = tensor_of(tape.stream(), {mixture_.choices()}, groups_.owner);
@@ -142,7 +142,7 @@ std::vector<Loss> Router::losses(Tape& tape, const Pass& pass, const Variable& l
                               .batch = is_over_batch(balance_) ? &data : nullptr};
     const auto [expert, device, z, information, concentration] =
         tape.apply(balance, pass.layout.sum_of_runs(tape, load));
-    if (balances(balance_)) losses = {{LossKind::expert_balance, expert}, {LossKind::device_balance, device}};
+    if (has_balance_losses(balance_)) losses = {{LossKind::expert_balance, expert}, {LossKind::device_balance, device}};
     if (balance_.z_loss > 0) losses.push_back({LossKind::z, z});
     if (balance_.mutual_information > 0) losses.push_back({LossKind::mutual_information, information});
     if (balance_.concentration > 0) losses.push_back({LossKind::concentration, concentration});

@@ -19,24 +19,25 @@ using Inputs = std::vector<Variable>;
 OpCase balance_case(const std::string& name, const BalanceConfig& weights, const Placement& devices,
                     const ProcessGroup* batch = nullptr, Scores scores = Scores::softmax) {
   const std::int64_t experts = 5, seq_len = 4, k = 2;
-  return {.name = name,
-          .inputs = {{2 * seq_len, experts}},
-          .run = [=](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
-            const Route route{
-                .k = k, .scores = scores, .entropy = informs(weights), .sequences = 2, .seq_len = seq_len};
-            const auto [gates, index, load] = tape.apply(route, x[0]);
-            const BalanceLoss balance{.expert_factor = weights.expert,
-                                      .device_factor = weights.device,
-                                      .z_factor = weights.z_loss,
-                                      .information_factor = weights.mutual_information,
-                                      .concentration_factor = weights.concentration,
-                                      .devices = &devices,
-                                      .top_k = k,
-                                      .seq_len = seq_len,
-                                      .batch = batch};
-            const auto [by_expert, by_device, squares, information, concentration] = tape.apply(balance, load);
-            return {gates, by_expert, by_device, squares, information, concentration};
-          }};
+  return {
+      .name = name,
+      .inputs = {{2 * seq_len, experts}},
+      .run = [=](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
+        const Route route{
+            .k = k, .scores = scores, .entropy = has_information_losses(weights), .sequences = 2, .seq_len = seq_len};
+        const auto [gates, index, load] = tape.apply(route, x[0]);
+        const BalanceLoss balance{.expert_factor = weights.expert,
+                                  .device_factor = weights.device,
+                                  .z_factor = weights.z_loss,
+                                  .information_factor = weights.mutual_information,
+                                  .concentration_factor = weights.concentration,
+                                  .devices = &devices,
+                                  .top_k = k,
+                                  .seq_len = seq_len,
+                                  .batch = batch};
+        const auto [by_expert, by_device, squares, information, concentration] = tape.apply(balance, load);
+        return {gates, by_expert, by_device, squares, information, concentration};
+      }};
 }
 
 TEST(BalanceLoss, GradientsAreThoseOfFiniteDifferences) {
