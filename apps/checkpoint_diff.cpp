@@ -13,8 +13,12 @@
 namespace lyceum {
 namespace {
 
-/// Returns the larger magnitude; NaN if one of them is NaN.
-double larger(double a, double b) { return std::isnan(a) ? std::abs(a) : b > a || std::isnan(b) ? std::abs(b) : a; }
+/// Returns the larger of two numbers that are not negative; NaN if one of them is NaN.
+double larger(double a, double b) {
+  if (std::isnan(a)) return std::abs(a);  // without the sign of NaN
+  if (b > a || std::isnan(b)) return std::abs(b);
+  return a;
+}
 
 void accumulate(TensorDifference& sum, std::span<const float> a, std::span<const float> b) {
   sum.elements += static_cast<std::int64_t>(a.size());

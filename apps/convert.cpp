@@ -218,25 +218,25 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
     return 0;
   }
   const LoadedConfig given = read_config(parsed.rest);
-  const Tell tell = [&](const std::string& text) {
+  const PrintOnce print_once = [&](const std::string& text) {
     if (session.rank() == 0) print(text);
   };
-  if (given.list_keys) return tell(list_keys()), 0;
+  if (given.list_keys) return print_once(list_keys()), 0;
   ConversionRequest request = request_of(parsed, options);
   const bool dry_run = parsed.values.count("dry-run");
   if (request.transform == import_hf) {
-    return import_model(session, {parsed.words[1], options.out, dry_run}, parsed.rest, given, tell);
+    return import_model(session, {parsed.words[1], options.out, dry_run}, parsed.rest, given, print_once);
   }
   if (request.transform == export_hf) {
-    return export_checkpoint(session, {parsed.words[1], options.out, dry_run}, options.exported, given, tell);
+    return export_checkpoint(session, {parsed.words[1], options.out, dry_run}, options.exported, given, print_once);
   }
   require_no_run(options.out);
   const CheckpointReader source(resolve_checkpoint(parsed.words[1]));
   const LoadedConfig own = config_of(source);
   const LoadedConfig wanted = wanted_config(own, options.out, parsed.rest, given);
   const auto tell_loss = [&](const char* when, const Evaluation& evaluation) {
-    tell(fmt::format("{:<10} {} nats per token on {} of {}\n", when, real_text(evaluation.loss, ".6f"),
-                     count_text(evaluation.tokens, "token"), options.data));
+    print_once(fmt::format("{:<10} {} nats per token on {} of {}\n", when, real_text(evaluation.loss, ".6f"),
+                           count_text(evaluation.tokens, "token"), options.data));
   };
   const bool measures = request.transform == "prune" && !options.data.empty();
   if (request.transform == "modulize") {
@@ -251,11 +251,12 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
     };
   }
   const Conversion conversion = convert(request, source, own.config, wanted);
-  if (given.print_config) return tell(print_config({.config = conversion.resolved, .origin = given.origin})), 0;
-  for (const std::string& note : conversion.notes) tell(note + '\n');
+  if (given.print_config) return print_once(print_config({.config = conversion.resolved, .origin = given.origin})), 0;
+  for (const std::string& note : conversion.notes) print_once(note + '\n');
   std::vector<TensorLine> lines;
   for (const Recipe& recipe : conversion.recipes) lines.push_back(line_of(recipe));
-  tell(changes_of(own.config, conversion.resolved) + tensor_table(lines) + left_over_text(source, conversion.recipes));
+  print_once(changes_of(own.config, conversion.resolved) + tensor_table(lines) +
+             left_over_text(source, conversion.recipes));
   if (dry_run) return 0;
   const auto lock = hold_run_directory(conversion.config, session);
   const std::string title =
@@ -265,7 +266,7 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
     const CheckpointReader made(resolve_checkpoint(options.out));
     tell_loss("after", measured(session, made, conversion.config, options));
   }
-  tell(fmt::format("written    {0}: lyceum train --config {0}/config.ini continues from it\n", options.out));
+  print_once(fmt::format("written    {0}: lyceum train --config {0}/config.ini continues from it\n", options.out));
   return 0;
 }
 

@@ -21,10 +21,10 @@ struct ExportOptions {
 };
 
 /// Implement `lyceum convert import-hf` and `export-hf`; return the exit code. `arguments`: those of the configuration;
-/// `given`: the configuration that they specify alone; `tell`: prints on one rank.
+/// `given`: the configuration that they specify alone; `print_once`: prints on one rank.
 int import_model(const MpiSession& session, const FromTo& from_to, const Arguments& arguments,
-                 const LoadedConfig& given, const Tell& tell);
+                 const LoadedConfig& given, const PrintOnce& print_once);
 int export_checkpoint(const MpiSession& session, const FromTo& from_to, const ExportOptions& options,
-                      const LoadedConfig& given, const Tell& tell);
+                      const LoadedConfig& given, const PrintOnce& print_once);
 
 }  // namespace lyceum

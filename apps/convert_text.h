@@ -11,7 +11,7 @@
 namespace lyceum {
 
 /// A function that prints on one rank.
-using Tell = std::function<void(const std::string& text)>;
+using PrintOnce = std::function<void(const std::string& text)>;
 
 /// A tensor that a conversion makes, and a description of its sources.
 struct TensorLine {

@@ -40,14 +40,14 @@ struct EvalOptions {
 
 /// Returns the keys that affect the loss and differ between training and this evaluation.
 std::vector<Difference> changes(const CheckpointRun& run) {
-  constexpr std::array telling{"batch.seq_len", "run.precision", "data.valid"};
-  constexpr std::array silent{"model.recompute", "model.loss_chunk", "model.init_std", "moe.top_k_start"};
+  constexpr std::array relevant{"batch.seq_len", "run.precision", "data.valid"};
+  constexpr std::array irrelevant{"model.recompute", "model.loss_chunk", "model.init_std", "moe.top_k_start"};
   std::vector<Difference> changed = differences(run.own, run.config);
   std::erase_if(changed, [&](const Difference& difference) {
     const auto begins = [&](const char* part) { return difference.key.starts_with(part); };
     const bool no_limit = difference.key == "moe.capacity_factor" && !(run.config.moe.capacity_factor > 0);
-    const bool tells = describes_model(difference.key) || std::ranges::any_of(telling, begins);
-    return no_limit || !tells || std::ranges::any_of(silent, begins);
+    const bool is_relevant = describes_model(difference.key) || std::ranges::any_of(relevant, begins);
+    return no_limit || !is_relevant || std::ranges::any_of(irrelevant, begins);
   });
   return changed;
 }

@@ -135,8 +135,8 @@ int main(int argc, char** argv) {
     }
     // Only errors of the program itself are reported with their source location; a full disk needs none.
     const bool inner = error.code() == ExitCode::failed && !dynamic_cast<const CheckpointNotSaved*>(&error);
-    const std::string place = fmt::format(" [{}:{}]", base_name(error.where().file_name()), error.where().line());
-    end_job(*session, error.code(), name, error.what() + (inner ? place : ""),
+    const std::string location = fmt::format(" [{}:{}]", base_name(error.where().file_name()), error.where().line());
+    end_job(*session, error.code(), name, error.what() + (inner ? location : ""),
             dynamic_cast<const ReportedElsewhere*>(&error));
   } catch (const std::exception& error) {  // an exception of a library
     const std::string message = printable(error.what());

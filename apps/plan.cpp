@@ -218,13 +218,13 @@ CommandHelp plan_help() {
 int plan_command(const MpiSession& session, const Arguments& arguments) {
   const ParsedOptions parsed = parse_options(plan_options(), arguments);
   const po::variables_map& values = parsed.values;
-  const auto tell = [&](const std::string& text) {
+  const auto print_once = [&](const std::string& text) {
     if (session.rank() == 0) print(text);
     return 0;
   };
-  if (parsed.help) return tell(plan_help().text);
+  if (parsed.help) return print_once(plan_help().text);
   const LoadedConfig loaded = read_config(parsed.rest);
-  if (loaded.list_keys) return tell(list_keys());
+  if (loaded.list_keys) return print_once(list_keys());
   const bool searches = values.count("world") > 0;
   const int world = searches ? values["world"].as<int>() : ranks_of(loaded.config, session, values);
   check(loaded, values, world);
@@ -246,7 +246,7 @@ int plan_command(const MpiSession& session, const Arguments& arguments) {
     resolve(config, world);
     plan = plan_mesh(config, world, cluster);
   }
-  tell(shown(loaded, plan, cluster, search, values));
+  print_once(shown(loaded, plan, cluster, search, values));
   if (loaded.print_config) return 0;
   if (values.count("svg") && session.rank() == 0) write_svg(plan, values["svg"].as<std::string>());
   if (!cluster) return 0;

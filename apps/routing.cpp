@@ -208,12 +208,12 @@ Metrics metrics_for(const Request& request, std::vector<std::string>& missing) {
 }
 
 /// The reason why a run has no routing.h5; empty if unknown.
-struct NoRouting {
+struct MissingRouting {
   bool dense = false;
   std::string text;
 };
 
-NoRouting no_routing(const std::filesystem::path& run) {
+MissingRouting reason_without_routing(const std::filesystem::path& run) {
   if (!std::filesystem::exists(run / "starts.jsonl")) return {};
   const std::vector<RunStart> starts = read_starts(run / "starts.jsonl");
   if (starts.empty()) return {};
@@ -253,7 +253,7 @@ void report(const Request& request) {
   require_usage(!request.html.empty() || (request.metrics.empty() && request.title.empty()),
                 "--metrics and --title need --html OUT");
   if (!std::filesystem::exists(request.file)) {
-    const NoRouting none = no_routing(request.file.parent_path());
+    const MissingRouting none = reason_without_routing(request.file.parent_path());
     if (none.dense || (!none.text.empty() && !request.html.empty())) {
       print(none.text + "\n");
       if (!request.html.empty()) write_page(request, {}, {}, none.text);
@@ -268,7 +268,7 @@ void report(const Request& request) {
 
 void dump(const Request& request) {
   if (!std::filesystem::exists(request.file)) {
-    const NoRouting none = no_routing(request.file.parent_path());
+    const MissingRouting none = reason_without_routing(request.file.parent_path());
     require_usage(!none.dense, "{}: {}", request.file.string(), none.text);
   }
   const RoutingHistory history = read_routing(request.file);

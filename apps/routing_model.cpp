@@ -117,8 +117,8 @@ Config counted_config(const CheckpointRun& run) {
 
 /// Writes the requested files and prints the results. Call it on rank 0.
 template <class WriteH5, class Page>
-void tell(const ModelRequest& request, const std::string& told, WriteH5 write_h5, Page page) {
-  print(told);  // printed first, so that the results are not lost if a file cannot be written
+void write_results(const ModelRequest& request, const std::string& text, WriteH5 write_h5, Page page) {
+  print(text);  // printed first, so that the results are not lost if a file cannot be written
   if (!request.h5.empty()) write_h5(request.h5);
   if (!request.html.empty()) replace_file(request.html, page());
   if (request.json) return;
@@ -162,7 +162,7 @@ int routing_domains(const MpiSession& session, const Arguments& arguments) {
     add_domain(domains, std::move(sets[d]), evaluate(model, *setup, counted, loaders[d], request->batches));
   }
   if (session.rank() != 0) return 0;
-  tell(
+  write_results(
       *request, request->json ? domain_json(domains) : domain_text(domains),
       [&](const std::filesystem::path& file) { write_domains(file, domains); }, [&] { return domains_page(domains); });
   return 0;
@@ -189,7 +189,7 @@ int routing_flow(const MpiSession& session, const Arguments& arguments) {
                             .loss = evaluation.loss,
                             .values = collector.values(evaluation)};
   if (session.rank() != 0) return 0;
-  tell(
+  write_results(
       *request, request->json ? flow_json(flow) : flow_text(flow),
       [&](const std::filesystem::path& file) { write_flow(file, flow); }, [&] { return flow_page(flow); });
   return 0;

@@ -19,7 +19,7 @@ namespace lyceum {
 namespace {
 
 /// Prints on rank 0. Returns nothing, for a command that is then finished.
-std::nullopt_t tell(const MpiSession& session, const std::string& text) {
+std::nullopt_t print_and_finish(const MpiSession& session, const std::string& text) {
   if (session.rank() == 0) print_exactly(text);
   return std::nullopt;
 }
@@ -45,7 +45,7 @@ bool check(const MpiSession& session, LoadedConfig& loaded) {
     resolve(loaded.config, ranks);
     const std::string note =
         ranks == session.size() ? "" : fmt::format("# derived for {}\n", count_text(ranks, "rank"));
-    tell(session, note + print_config(loaded));
+    print_and_finish(session, note + print_config(loaded));
     return false;
   }
   require_possible(problems(loaded.config, session.size()));
@@ -100,7 +100,7 @@ void take_tokenizer(const CheckpointReader& reader, LoadedConfig& loaded, const 
 }  // namespace
 
 std::optional<LoadedConfig> configure(const MpiSession& session, LoadedConfig loaded) {
-  if (loaded.list_keys) return tell(session, list_keys());
+  if (loaded.list_keys) return print_and_finish(session, list_keys());
   if (!loaded.print_config) require_own_folder(loaded);
   if (!check(session, loaded)) return {};
   return loaded;
@@ -126,7 +126,7 @@ LoadedConfig without_mesh(LoadedConfig loaded) {
 
 std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::string path, const Arguments& arguments) {
   const LoadedConfig given = read_config(arguments);
-  if (given.list_keys) return tell(session, list_keys());
+  if (given.list_keys) return print_and_finish(session, list_keys());
   if (path.empty()) {
     require_none(given.mistakes);
     require_usage(!given.origin.empty(),

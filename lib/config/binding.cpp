@@ -119,9 +119,9 @@ CommandLine read_command_line(std::span<const ConfigKey> keys, std::span<const s
   }
 }
 
-std::string unknown_key(std::span<const ConfigKey> keys, const Assignment& given, bool told) {
-  const std::string meant = told ? key_of_other_name(given.key) : "";
-  const std::string nearest = told && meant.empty() ? nearest_key(keys, given.key) : meant;
+std::string unknown_key(std::span<const ConfigKey> keys, const Assignment& given, bool suggest) {
+  const std::string meant = suggest ? key_of_other_name(given.key) : "";
+  const std::string nearest = suggest && meant.empty() ? nearest_key(keys, given.key) : meant;
   return fmt::format("unknown key '{}' {}: {}", excerpt(given.key), where(given.origin),
                      nearest.empty() ? "see --list-keys" : "did you mean " + nearest + "?");
 }
@@ -134,7 +134,7 @@ void assign(std::span<const ConfigKey> keys, std::span<const Assignment> all, Lo
     const ConfigKey* const key = find_key(keys, given.key);
     const bool alias = !key && std::ranges::any_of(keys, [&](const auto& k) { return k.alias.name == given.key; });
     if (!key && !alias) {
-      loaded.mistakes.push_back(unknown_key(keys, given, loaded.mistakes.size() < most_told));
+      loaded.mistakes.push_back(unknown_key(keys, given, loaded.mistakes.size() < most_listed));
       continue;
     }
     try {

@@ -22,9 +22,9 @@ std::vector<std::string> problems(const Config& config, int world);
 void resolve(Config& config, int world);
 
 /// Limit of the mistakes that one message lists; of the others it states the number.
-constexpr std::size_t most_told = 20;
+constexpr std::size_t most_listed = 20;
 
-/// Throws one usage Error that lists up to most_told problems; does nothing if there are none.
+/// Throws one usage Error that lists up to most_listed problems; does nothing if there are none.
 void require_none(std::span<const std::string> problems);
 
 }  // namespace lyceum

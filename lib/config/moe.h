@@ -45,8 +45,8 @@ std::int64_t bank_hidden(const Config& config);
 
 /// The number of routed experts of a layer, with its description for messages.
 struct ExpertNumber {
-  std::int64_t experts, choices;   // number of those with weights; number of all
-  std::string told, told_choices;  // "moe.experts = 8", "the 8 experts of layer 3"
+  std::int64_t experts, choices;           // number of those with weights; number of all
+  std::string experts_text, choices_text;  // "moe.experts = 8", "the 8 experts of layer 3"
 };
 /// Returns the numbers of experts that layers with a router have, each number once.
 std::vector<ExpertNumber> expert_numbers(const Config& config);

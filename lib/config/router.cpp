@@ -126,7 +126,7 @@ void check_groups(Findings& findings, const Config& config) {
   for (const ExpertNumber& layer : expert_numbers(config)) {
     findings.unless(divides(groups, layer.experts),
                     "balance.device_groups = {} does not divide {}, which moe.group_limit = {} needs", groups,
-                    layer.told, limit);
+                    layer.experts_text, limit);
     if (!divides(groups, layer.experts) || limit > groups) continue;
     const std::int64_t open = open_choices(config, layer.choices);
     findings.unless(moe.top_k <= open || moe.top_k > layer.choices,

@@ -91,7 +91,7 @@ TEST_F(ConfigFile, is_read_with_comments_spaces_and_foreign_line_ends) {
   EXPECT_EQ(config.data.valid, "");
 }
 
-TEST_F(ConfigFile, unknown_keys_are_told_with_the_nearest_one_and_their_line) {
+TEST_F(ConfigFile, unknown_keys_are_reported_with_the_nearest_one_and_their_line) {
   write("[batch]\n\ngobal = 3\n");
   EXPECT_EQ(mistake({"--config", file_}),
             "unknown key 'batch.gobal' in " + file_ + " line 3: did you mean batch.global?");
@@ -118,13 +118,13 @@ TEST_F(ConfigFile, may_begin_with_a_byte_order_mark) {
   EXPECT_EQ(load({"--config", file_}).config.run.steps, 4);
 }
 
-TEST_F(ConfigFile, long_ones_are_told_briefly) {
+TEST_F(ConfigFile, long_ones_are_reported_briefly) {
   const std::string key(500000, 'k');
   const auto brief = [&](const std::string& text) {
     write(text);
-    const std::string told = mistake({"--config", file_});
-    EXPECT_LT(told.size(), 4000u);
-    return told;
+    const std::string message = mistake({"--config", file_});
+    EXPECT_LT(message.size(), 4000u);
+    return message;
   };
   EXPECT_THAT(brief(key + " = 1\n"), AllOf(HasSubstr("unknown key 'kkkk"), HasSubstr("… (500000 bytes)' in ")));
   EXPECT_THAT(brief(key), HasSubstr("line 1: expected"));
@@ -146,7 +146,7 @@ TEST_F(ConfigFile, that_cannot_be_read_is_a_mistake) {
   EXPECT_THAT(load({"--config", file_}).origin, IsEmpty());
 }
 
-TEST_F(ConfigFile, all_mistakes_are_told_at_once) {
+TEST_F(ConfigFile, all_mistakes_are_reported_at_once) {
   write("[run]\nsteps = many\ndevice = gpu\n[modle]\nlayers = 3\nwhat\n");
   EXPECT_THAT(
       mistake({"--config", file_, "--optim.lr", "-1", "--optim.beta9=0", "--batch.global"}),
@@ -468,7 +468,7 @@ TEST(ConfigKeys, cover_every_member) {
   }
 }
 
-TEST(ConfigKeys, names_of_other_frameworks_are_told) {
+TEST(ConfigKeys, names_of_other_frameworks_are_reported) {
   EXPECT_THAT(mistake({"--optim.learning_rate=1e-3"}), HasSubstr("did you mean optim.lr?"));
   EXPECT_THAT(mistake({"--model.num-layers=3"}), HasSubstr("did you mean model.layers?"));
   EXPECT_THAT(mistake({"--optim.lrr=1e-3"}), HasSubstr("did you mean optim.lr?"));

@@ -20,8 +20,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
 
-TEST(ConfigProblems, impossible_training_is_told) {
-  expect_each_told({
+TEST(ConfigProblems, impossible_training_is_reported) {
+  expect_each_reported({
       {[](Config& c) { c.run.steps = 0; }, {"run.steps = 0: must be >= 1"}},
       {[](Config& c) { c.optim.min_lr = 1; }, {"optim.min_lr = 1 is above optim.lr = 0.001"}},
       {[](Config& c) { c.optim.min_lr = -1; }, {"optim.min_lr = -1: must be in [0, 1e+30]"}},
@@ -37,7 +37,7 @@ TEST(ConfigProblems, impossible_training_is_told) {
   });
 }
 
-TEST(ConfigProblems, are_told_all_at_once) {
+TEST(ConfigProblems, are_reported_all_at_once) {
   Config config = sparse();
   config.model.hidden = 250;
   config.moe.top_k = 99;

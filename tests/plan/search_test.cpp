@@ -101,12 +101,12 @@ TEST(Search, SaysWhatStandsAgainstEveryMesh) {
   EXPECT_THAT(search_problems(config, 16, 8, {}), ElementsAre(HasSubstr("63 experts do not form pairs")));
   config = good;
   config.batch.global = 7;
-  const std::vector<std::string> told = search_problems(config, 4096, 8, {});
-  ASSERT_THAT(told,
+  const std::vector<std::string> problems = search_problems(config, 4096, 8, {});
+  ASSERT_THAT(problems,
               ElementsAre(HasSubstr("batch.global = 7 cannot be divided among the data-parallel ranks of any mesh")));
-  const std::string value = told[0].substr(told[0].rfind(' '));  // the proposed value is the smallest valid one
+  const std::string value = problems[0].substr(problems[0].rfind(' '));  // the proposed value is the smallest valid one
   for (config.batch.global = 8; !search_problems(config, 4096, 8, {}).empty();) ++config.batch.global;
-  EXPECT_EQ(std::stoll(value), config.batch.global) << told[0];
+  EXPECT_EQ(std::stoll(value), config.batch.global) << problems[0];
   config.batch.global = 7;
   config.moe.top_k = 99;  // invalid on every mesh
   EXPECT_THAT(search_problems(config, 4096, 8, {}),
