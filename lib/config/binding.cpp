@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <compare>
 #include <iterator>
 #include <limits>
 #include <sstream>
-#include <tuple>
 #include <utility>
 
 #include "config/aliases.h"
@@ -44,18 +44,24 @@ std::string nearest_key(std::span<const ConfigKey> keys, const std::string& key)
   constexpr std::size_t longest = 100;  // three times the longest key
   if (key.size() > longest) return {};
   const auto last_word = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
-  std::tuple<std::size_t, std::size_t, std::string> best{std::max<std::size_t>(3, key.size() / 3), 0, ""};
+  struct Match {
+    std::size_t rank, distance;  // rank: the distance, but at most 1 for a key with the right last word
+    std::string name;
+    auto operator<=>(const Match&) const = default;
+  };
+  Match best{.rank = std::max<std::size_t>(3, key.size() / 3), .distance = 0, .name = ""};
   const auto consider = [&](const std::string& name) {
     const bool same_word = last_word(key) == last_word(name);
     constexpr std::size_t any = std::numeric_limits<std::size_t>::max();
-    const std::size_t distance = edit_distance(key, name, same_word ? any : std::get<0>(best));
-    best = std::min(best, {same_word ? std::min<std::size_t>(distance, 1) : distance, distance, name});
+    const std::size_t distance = edit_distance(key, name, same_word ? any : best.rank);
+    const std::size_t rank = same_word ? std::min<std::size_t>(distance, 1) : distance;
+    best = std::min(best, Match{.rank = rank, .distance = distance, .name = name});
   };
   for (const ConfigKey& known : keys) {
     consider(known.name);
     if (!known.alias.name.empty()) consider(known.alias.name);
   }
-  return std::get<2>(best);
+  return best.name;
 }
 
 /// Splits `--key=` into `--key` and an empty argument, the only form in which Boost's parser accepts an empty value.
@@ -141,7 +147,7 @@ void assign(std::span<const ConfigKey> keys, std::span<const Assignment> all, Lo
       if (!given.has_value) throw po::error("a value is missing");
       bool on = false;
       const Setting setting = alias ? Setting(&on, {}) : key->setting;
-      given.of_any_build ? setting.recall(given.value) : setting.assign(given.value);
+      given.of_any_build ? setting.assign_leniently(given.value) : setting.assign(given.value);
       if (alias) {
         aliases.insert_or_assign(given.key, GivenAlias{on, given.origin});
       } else {

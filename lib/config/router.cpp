@@ -22,7 +22,7 @@ Gates attention_gates_of(const Config& config) {
   return scores_of(config.moe.router) == Scores::softmax ? Gates::detached : Gates::renormalized;
 }
 
-std::int64_t open_choices(const Config& config, std::int64_t choices) {
+std::int64_t choices_of_allowed_groups(const Config& config, std::int64_t choices) {
   return config.moe.group_limit * (choices / config.balance.device_groups);
 }
 
@@ -128,7 +128,7 @@ void check_groups(Findings& findings, const Config& config) {
                     "balance.device_groups = {} does not divide {}, which moe.group_limit = {} needs", groups,
                     layer.experts_text, limit);
     if (!divides(groups, layer.experts) || limit > groups) continue;
-    const std::int64_t open = open_choices(config, layer.choices);
+    const std::int64_t open = choices_of_allowed_groups(config, layer.choices);
     findings.unless(moe.top_k <= open || moe.top_k > layer.choices,
                     "moe.top_k = {} is more than the {} experts of moe.group_limit = {} groups", moe.top_k, open,
                     limit);

@@ -35,7 +35,7 @@ Gates attention_gates_of(const Config& config);
 
 /// Returns the number of experts, of a router's `choices`, in the groups from which one token may choose
 /// (moe.group_limit).
-std::int64_t open_choices(const Config& config, std::int64_t choices);
+std::int64_t choices_of_allowed_groups(const Config& config, std::int64_t choices);
 
 /// Adds the keys of [moe] that determine how tokens choose experts.
 void declare_router_keys(ConfigKeys& keys, MoeConfig& moe);

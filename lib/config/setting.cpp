@@ -143,11 +143,11 @@ std::string problem_of(const Domain&, const Texts& values) {
 }
 
 /// Returns the reason why a value written by another build is not accepted, or an empty text. Ranges are not checked.
-std::string recalled_problem(const Domain&, double value) { return std::isfinite(value) ? "" : "must be finite"; }
-std::string recalled_problem(const Domain&, std::integral auto) { return {}; }
-std::string recalled_problem(const Domain&, const List&) { return {}; }
-std::string recalled_problem(const Domain& domain, const std::string& value) { return problem_of(domain, value); }
-std::string recalled_problem(const Domain& domain, const Texts& values) { return problem_of(domain, values); }
+std::string lenient_problem(const Domain&, double value) { return std::isfinite(value) ? "" : "must be finite"; }
+std::string lenient_problem(const Domain&, std::integral auto) { return {}; }
+std::string lenient_problem(const Domain&, const List&) { return {}; }
+std::string lenient_problem(const Domain& domain, const std::string& value) { return problem_of(domain, value); }
+std::string lenient_problem(const Domain& domain, const Texts& values) { return problem_of(domain, values); }
 
 std::string kind_text(const Domain& domain, const std::string&) {
   if (!domain.names.empty()) return joined(domain.names, " | ");
@@ -194,12 +194,12 @@ std::string Setting::problem() const {
   return std::visit([&](const auto& member) { return problem_of(domain_, value_of(member)); }, member_);
 }
 
-void Setting::recall(const std::string& text) const {
+void Setting::assign_leniently(const std::string& text) const {
   std::visit(
       [&](const auto& member) {
         auto value = value_of(member);
         read(text, value);
-        const std::string problem = recalled_problem(domain_, value);
+        const std::string problem = lenient_problem(domain_, value);
         if (!problem.empty()) throw po::error(problem);
         set(member, value);
       },

@@ -94,7 +94,7 @@ class Setting final : public boost::program_options::value_semantic {
   void assign(const std::string& text) const;
   /// Sets the member to the value of text that another build wrote. Accepts every finite number, since that build may
   /// have allowed another range.
-  void recall(const std::string& text) const;
+  void assign_leniently(const std::string& text) const;
   /// Returns the member's value as text that assign() accepts.
   std::string text() const;
   /// Returns the reason why the member's value is not allowed; empty if it is allowed.

@@ -125,8 +125,8 @@ StepTime step_time(const MeshPlan& plan, std::span<const RankWork> rows) {
 }  // namespace
 
 MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>& cluster, const PlanLimits& limits) {
-  PlanCache own;
-  PlanCache& cache = limits.cache ? *limits.cache : own;
+  MeshPlanCache own;
+  MeshPlanCache& cache = limits.cache ? *limits.cache : own;
   const PlanInput input = plan_input(config, world, limits.microbatches, &cache.cuts);
   MeshPlan plan{.config = config, .world = world, .ranks = {}, .costs = {}, .timeline = {}, .time = {}};
   plan.costs.stages.resize(input.blocks.size());

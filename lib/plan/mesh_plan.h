@@ -43,11 +43,11 @@ class StageCuts {
 };
 
 /// True if the passes of a step (micro-batches times stages) are few enough to be planned.
-bool step_is_short(const Config& config, int world);
+bool can_plan_step(const Config& config, int world);
 /// Prepares the plan of a resolved configuration. `most`: limit of the micro-batches in the schedule, a multiple of the
 /// pipeline's ranks; 0: none. With a limit, repetitions of the steady state are left out. This changes neither the
 /// peaks of memory (for gpipe, which keeps all micro-batches, the missing ones are added) nor the seconds of the
-/// bubble. `cuts` may be null. Throws a usage Error unless step_is_short().
+/// bubble. `cuts` may be null. Throws a usage Error unless can_plan_step().
 PlanInput plan_input(const Config& config, int world, std::int64_t most = 0, StageCuts* cuts = nullptr);
 /// Plans one rank of the mesh.
 RankPlan plan_rank(const PlanInput& input, int rank);
@@ -84,7 +84,7 @@ struct MeshPlan {
   std::string text() const;  // "pp2 dp4 tp1 · edp4 ep2 etp1, zero 1, 1f1b, micro 2, recompute full"
 };
 /// Caches for plans of configurations that differ only in mesh, batch and recomputation.
-struct PlanCache {
+struct MeshPlanCache {
   StageCuts cuts;
   ModelParts parts;
 };
@@ -95,10 +95,10 @@ struct PlanLimits {
   double memory = 0;
   /// If false, a plan that exceeds `memory` ends at the first row that does.
   bool all_rows = true;
-  PlanCache* cache = nullptr;
+  MeshPlanCache* cache = nullptr;
 };
 /// Plans training on `world` ranks. `config` must be resolved. Without a cluster the plan has no time. Throws a usage
-/// Error unless step_is_short().
+/// Error unless can_plan_step().
 MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>& cluster,
                    const PlanLimits& limits = {});
 /// Returns the plan's pipeline simulated with at most `most` micro-batches, but at least one per pipeline rank, for

@@ -281,7 +281,7 @@ const std::vector<Range>& StageCuts::of(const Config& config) {
   return entry->second;
 }
 
-bool step_is_short(const Config& config, int world) {
+bool can_plan_step(const Config& config, int world) {
   constexpr std::int64_t most = 4'000'000;
   return micro_batches(config, world) <= most / (config.parallel.pipeline * config.parallel.virtual_stages);
 }
@@ -291,7 +291,7 @@ PlanInput plan_input(const Config& config, int world, std::int64_t most, StageCu
   const PipelineShape shape{.ranks = config.parallel.pipeline,
                             .virtual_stages = config.parallel.virtual_stages,
                             .microbatches = static_cast<int>(most > 0 ? std::min(all, most) : all)};
-  require_usage(step_is_short(config, world),
+  require_usage(can_plan_step(config, world),
                 "a step of {} micro-batches through {} stages: raise batch.micro or lower batch.global", all,
                 shape.stages());
   return {.config = config,

@@ -62,7 +62,7 @@ class Search {
   /// Plans `config` with every kind of recomputation, each with the first ZeRO stage that fits, since a higher stage
   /// takes longer.
   void consider(Config config) {
-    if (!step_is_short(config, world_)) return;
+    if (!can_plan_step(config, world_)) return;
     for (const Recompute recompute :
          values("model.recompute", config.model.recompute, {Recompute::none, Recompute::selective, Recompute::full})) {
       Config variant = config;
@@ -102,7 +102,7 @@ class Search {
   int world_;
   const Cluster& cluster_;
   const std::set<std::string>& fixed_;
-  PlanCache cache_;
+  MeshPlanCache cache_;
   std::map<Axes, MeshPlan> fastest_;
   std::optional<MeshPlan> nearest_;
   SearchResult result_;

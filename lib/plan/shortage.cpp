@@ -142,7 +142,7 @@ class ChangeFinder {
     if (!contradictions(config, world_).empty()) return std::numeric_limits<double>::infinity();
     resolve(config, world_);
     if (reading_) return plan_inference(config, world_, *reading_).peak_memory();
-    if (!step_is_short(config, world_)) return std::numeric_limits<double>::infinity();
+    if (!can_plan_step(config, world_)) return std::numeric_limits<double>::infinity();
     return plan_mesh(config, world_, {},
                      {.microbatches = std::int64_t{2} * config.parallel.pipeline, .memory = available_})
         .peak_memory();

@@ -77,16 +77,16 @@ std::int64_t expert_column(const Config& config) {
 }
 
 MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
-                   const SublayerUnits& units, ExpertPlaces places)
+                   const SublayerUnits& units, ExpertPlaces placements)
     : mixture_(mixture),
       mesh_(&mesh),
-      places_(std::move(places)),
-      route_(route_of(places_.ranks, mesh.expert_hops(),
-                      {mixture.k, mixture.choices(), mixture.group_limit, &places_.devices})),
-      router_(config, mixture, prefix, {units.replicated, units.untrained}, places_.devices),
+      placements_(std::move(placements)),
+      route_(route_of(placements_.ranks, mesh.expert_hops(),
+                      {mixture.k, mixture.choices(), mixture.group_limit, &placements_.devices})),
+      router_(config, mixture, prefix, {units.replicated, units.untrained}, placements_.devices),
       overlaps_(config.parallel.overlap != Overlap::none),
       activation_(config.model.ffn) {
-  const std::span<const std::int32_t> own = places_.ranks.experts_of(mesh.expert.rank());
+  const std::span<const std::int32_t> own = placements_.ranks.experts_of(mesh.expert.rank());
   const SublayerParameters parameters(tensors_of_experts(config, mixture), prefix, mesh, units, own);
   down_ = parameters.find("latent/down/weight");
   up_ = parameters.find("latent/up/weight");

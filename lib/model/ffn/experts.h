@@ -40,10 +40,10 @@ std::int64_t expert_column(const Config& config);
 /// σ(x · w), w = shared_expert_gate/weight [1, hidden] [Qwen2-MoE].
 class MoeLayer : public Sublayer {
  public:
-  /// Adds its parameters to `units`. `mixture`: the routed experts; `places`: their placement. `mesh` must outlive
+  /// Adds its parameters to `units`. `mixture`: the routed experts; `placements`: their placement. `mesh` must outlive
   /// this.
   MoeLayer(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
-           const SublayerUnits& units, ExpertPlaces places);
+           const SublayerUnits& units, ExpertPlaces placements);
 
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
   const Mixture* mixture() const override { return &mixture_; }
@@ -70,7 +70,7 @@ class MoeLayer : public Sublayer {
   Mixture mixture_;
   RoutingTally tally_{};
   const Mesh* mesh_;
-  ExpertPlaces places_;
+  ExpertPlaces placements_;
   ExpertRoute route_;
   Router router_;
   Parameter *down_ = nullptr, *up_ = nullptr;  // to and from moe.latent_hidden; null without it

@@ -174,7 +174,7 @@ void require_skippable(const Config& config, std::int64_t skip) {
     require_usage(skip <= left, "--skip-top = {} and moe.top_k = {} are more than {} = {}{}: skip {} at most", skip,
                   mixture.k, choices_keys(moe), experts, of_layer, left);
     if (moe.group_limit == 0) continue;
-    const std::int64_t open = open_choices(config, experts);
+    const std::int64_t open = choices_of_allowed_groups(config, experts);
     require_usage(
         skip <= open - mixture.k,
         "--skip-top = {} and moe.top_k = {} are more than the {} experts of moe.group_limit = {} groups: skip {} "

@@ -40,11 +40,11 @@ TEST(ExpertPlaces, OfExpertsWithoutWeightsThereAreNone) {
                                     {PlacementKind::pairs, std::vector<int>{0, 0, 1, 1}},
                                     {PlacementKind::cost, std::vector<int>{1, 1, 0, 1}}}) {
     config.parallel.placement = kind;
-    const ExpertPlaces places = expert_places(config, experts, 2, load);
-    EXPECT_EQ(places.ranks.owner, owner) << name_of(kind);
+    const ExpertPlaces placements = expert_places(config, experts, 2, load);
+    EXPECT_EQ(placements.ranks.owner, owner) << name_of(kind);
     std::vector<int> group = owner;
     group.insert(group.end(), {0, 1, 0});
-    EXPECT_EQ(places.devices.owner, group) << name_of(kind);
+    EXPECT_EQ(placements.devices.owner, group) << name_of(kind);
     EXPECT_EQ(logged_layers(config, place_all(config, 2, load)).at(0).expert_rank,
               (std::vector<std::int64_t>{owner[0], owner[1], owner[2], owner[3], -1, -1, -1}))
         << name_of(kind);
