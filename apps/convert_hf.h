@@ -11,11 +11,13 @@ namespace lyceum {
 
 constexpr const char *import_hf = "import-hf", *export_hf = "export-hf";
 
+/// The paths of a conversion. With `dry_run` nothing is written.
 struct FromTo {
   std::string source, out;
   bool dry_run;
 };
 
+/// The options of export-hf. `architecture`: empty for the smallest suitable one.
 struct ExportOptions {
   std::string architecture, dtype = "F32", shard_size = "5GB";
 };

@@ -24,6 +24,7 @@ CommandHelp describe_configured(const std::string& usage, const std::string& abo
                                 const boost::program_options::options_description& options,
                                 const char* config_help = "an INI file; its keys override the checkpoint's");
 
+/// Return the descriptions of the commands.
 CommandHelp train_help();
 CommandHelp plan_help();
 CommandHelp eval_help();

@@ -23,6 +23,7 @@ struct BalanceConfig {
 };
 
 void declare_keys(ConfigKeys& keys, BalanceConfig& balance);
+/// Replaces device_groups = 0 by parallel.expert, unless moe.group_limit is set, which requires an explicit number.
 void derive_balance(Config& config);
 void simplify_balance(Config& config);
 /// True if the groups of the device-level loss equal the expert ranks in both configurations, so that they change with

@@ -5,13 +5,14 @@
 #include <vector>
 
 // A feature of the configuration is a pair of files. Its header has a struct of its members with their defaults, its
-// enumerations, the values that follow from them, and what it needs of these functions:
+// enumerations, the functions that derive values from them, and those of the following functions that it needs:
 //
-//   names_of(E)       the names of an enumeration's values, in their order
-//   declare_keys(…)   adds a key for each member: name, values, help, role when a run continues, names elsewhere
-//   check_NAME(…)     finds values that do not go together; each key's own range is checked by its declaration
-//   derive_NAME(…)    replaces 0 and auto by the values that they stand for; does nothing the second time
-//   simplify_NAME(…)  gives keys without effect their defaults, and of two ways to write the same takes one
+//   names_of(E)       returns the names of an enumeration's values, in order
+//   declare_keys(…)   adds a key for each member: name, allowed values, help, role when a run continues, names
+//       elsewhere
+//   check_NAME(…)     finds values that contradict each other; the range of a single key is part of its declaration
+//   derive_NAME(…)    replaces 0 and auto by derived values; a second call changes nothing
+//   simplify_NAME(…)  makes a normal form: keys without effect get their defaults, equivalent notations become one
 //
 // config.h, keys.cpp, check.cpp and continuation.cpp list the features.
 namespace lyceum {

@@ -40,7 +40,9 @@ struct KeyNotes {
 /// Adds the keys of a section to a list. They have the role of the section unless their notes name another one.
 class KeySection {
  public:
+  /// `keys` must outlive this. `role`: that of the section.
   KeySection(ConfigKeys& keys, KeyRole role) : keys_(keys), role_(role) {}
+  /// Adds a key. `name`: "section.key"; `help`: its line in --list-keys.
   void operator()(const char* name, Member member, Domain values, const char* help, KeyNotes notes = {}) const;
   void operator()(const char* name, const EnumMember& member, const char* help, KeyNotes notes = {}) const;
 

@@ -24,6 +24,7 @@ std::optional<RankBatch> rank_batch(const Config& config, int world);
 void check_mesh(Findings& findings, const Config& config, int world);
 /// True if `world` ranks form the mesh and can divide the batch, and every rank has experts and heads.
 bool fits_ranks(const Config& config, int world);
+/// Replaces batch.micro = 0 by the sequences of a data rank; leaves it if they do not divide.
 void derive_micro_batch(Config& config, int world);
 
 }  // namespace lyceum

@@ -53,6 +53,7 @@ void declare_keys(ConfigKeys& keys, ModelConfig& model);
 void check_model(Findings& findings, const ModelConfig& model);
 /// Checks that the numbers of parameters and of their bytes do not overflow.
 void check_size(Findings& findings, const Config& config);
+/// Replaces kv_heads, head_dim and ffn_hidden if they are 0.
 void derive_model(ModelConfig& model);
 void simplify_model(Config& config);
 

@@ -40,6 +40,7 @@ std::int64_t choices_of_allowed_groups(const Config& config, std::int64_t choice
 /// Adds the keys of [moe] that determine how tokens choose experts.
 void declare_router_keys(ConfigKeys& keys, MoeConfig& moe);
 void check_router(Findings& findings, const Config& config);
+/// Replaces unset moe.gates and attention_experts.gates.
 void derive_gates(Config& config);
 
 }  // namespace lyceum

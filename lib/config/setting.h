@@ -49,7 +49,9 @@ class EnumMember {
     names_.insert(names_.begin(), "auto");
   }
 
+  /// Returns the names of all values.
   const std::vector<std::string>& names() const { return names_; }
+  /// Returns the name of the member's current value.
   const std::string& name() const { return names_.at(index_()); }
   /// Sets the member to the value with that name, which must be one of names().
   void choose(const std::string& name) const;

@@ -36,7 +36,9 @@ class ActivationSums {
     double& median;
   };
   Views views();
+  // Adds magnitude, top share and median of one token; fills sorted_. magnitude: [hidden], x².
   void add_token(std::span<const float> magnitude);
+  // Adds the high dimensions of the token whose magnitudes are in sorted_. `position`: its index in the sequence.
   void add_high(std::span<const float> magnitude, std::int64_t position);
 
   std::int64_t hidden_;

@@ -28,6 +28,7 @@ struct BlockCounts {
   /// Sums of AttentionCosts::score_width and of AttentionCosts::value_width.
   std::int64_t attention_width = 0, value_width = 0;
 
+  /// Returns the parameters of the whole block.
   Count sum() const;
 };
 /// Returns the counts of block `layer` of a resolved configuration.
@@ -50,6 +51,7 @@ struct ModelCounts {
   /// The same number with half of attention's FLOPs, since the mask is causal. MFU is computed from this number.
   double causal_flops_per_sequence;
 };
+/// Returns the counts of the model that a resolved configuration describes.
 ModelCounts count_model(const Config& config);
 
 }  // namespace lyceum

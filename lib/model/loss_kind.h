@@ -29,10 +29,12 @@ std::vector<LossKind> loss_kinds(const Config& config);
 /// indices, and losses of one kind are summed in layer order, independently of the division into pipeline stages.
 class LossTable {
  public:
+  /// `layers`: of the whole model.
   LossTable(std::vector<LossKind> kinds, std::int64_t layers) : kinds_(std::move(kinds)), layers_(layers) {}
   explicit LossTable(const Config& config) : LossTable(loss_kinds(config), config.model.layers) {}
 
   const std::vector<LossKind>& kinds() const { return kinds_; }
+  /// Returns the number of losses.
   std::int64_t size() const { return std::ssize(kinds_) * layers_; }
   /// Returns the index of a layer's loss. Throws an Error if the model has no loss of this kind or no such layer.
   std::int64_t index(LossKind kind, std::int64_t layer) const;

@@ -75,6 +75,7 @@ class SubDimensionHalf : public Sublayer {
   SubDimensionHalf(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
                    const SublayerUnits& units)
       : sub_dimensions_(config, mixture, prefix, mesh, units) {}
+  /// Routes the tokens as SubDimensions::route() does, and counts them if the pass is counted.
   SubDimensions::Routing route(Tape& tape, const Pass& pass, const Variable& x) const {
     return sub_dimensions_.route(tape, pass, x, pass.counts ? &tally_ : nullptr);
   }
@@ -89,6 +90,7 @@ class SubDimensionHalf : public Sublayer {
 /// output has only these.
 class SubDimensionAttention : public SubDimensionHalf {
  public:
+  /// Adds its parameters to `units`. `prefix`: of the tensor names. `mesh` must outlive this.
   SubDimensionAttention(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
                         const SublayerUnits& units);
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
@@ -101,6 +103,7 @@ class SubDimensionAttention : public SubDimensionHalf {
 /// A dense FFN that reads and writes only the sub-dimensions that a token uses.
 class SubDimensionFeedForward : public SubDimensionHalf {
  public:
+  /// Adds its parameters to `units`. `prefix`: of the tensor names. `mesh` must outlive this.
   SubDimensionFeedForward(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
                           const SublayerUnits& units);
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;

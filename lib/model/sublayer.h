@@ -27,6 +27,7 @@ struct Pass {
   /// Cache of this block if the pass continues one sequence (generation); such a pass has no gradient. Null otherwise.
   KeyValueCache* cache = nullptr;
 
+  /// True for a pass of a training step.
   bool training() const { return batch.training(); }
 };
 

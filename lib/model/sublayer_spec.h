@@ -48,6 +48,7 @@ struct SublayerSpec {
   std::optional<Mixture> mixture = {};  // description of the choices of its router; none without one
   Make make;
 
+  /// Returns the prefix of its tensor names, without a slash at the end.
   std::string prefix() const { return sublayer_prefix(id); }
   /// True if any of its tensors is held by a unit of this kind.
   bool has(TensorUnit unit) const;

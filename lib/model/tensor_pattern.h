@@ -17,6 +17,7 @@ class TensorPattern {
   /// Throws a usage Error if the brackets at the end do not contain a range of rows.
   explicit TensorPattern(std::string text);
 
+  /// True if it matches the name of a logical tensor, whatever the rows.
   bool matches(const std::string& name) const;
   /// Returns the rows that it names in a tensor of `rows` rows; may be empty.
   Range rows_of(std::int64_t rows) const;
@@ -26,6 +27,7 @@ class TensorPattern {
   std::string text_, name_;
   std::int64_t first_ = 0, last_ = -1;  // the rows [first_, last_); −1: to the end
 };
+/// Parses several patterns. Throws as the constructor does.
 std::vector<TensorPattern> tensor_patterns(const std::vector<std::string>& texts);
 
 /// True if the patterns name rows of any logical tensor of which the parameter holds a slice, even if these rows are on

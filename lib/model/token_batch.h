@@ -48,6 +48,7 @@ struct TokenBatch {
   const SublayerObserver* observer = nullptr;    // if not null, called with the values of each half of each block
 
   std::int64_t tokens() const { return sequences * seq_len; }
+  /// True for a batch of a training step.
   bool training() const { return step.defined(); }
 };
 

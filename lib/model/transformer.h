@@ -33,6 +33,7 @@ class Transformer {
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
 
+  /// Writes the initial values of all parameters, which depend on the seed and the logical tensors only.
   void initialize(std::uint64_t seed);
 
   /// Scalars in accumulator precision. Divide cross_entropy by the tokens and the others by the sequences of the global
@@ -54,6 +55,8 @@ class Transformer {
     Variable y;  // input of the next stage; undefined in the last one, which reads the targets
     Losses losses;
   };
+  /// Throws an Error for sequences longer than batch.seq_len, and if x is missing or unexpected. Collective over the
+  /// ranks of the stage.
   StageResult forward_stage(Tape& tape, const TokenBatch& batch, const Variable& x);
   /// Returns the shape of the activations that are sent between stages for a batch of `tokens`: [rows, hidden], in the
   /// model's type.
@@ -84,9 +87,11 @@ class Transformer {
   std::vector<RoutingSums> routing() const;
   /// Returns the mixtures of the blocks in forward order.
   std::span<const Mixture> mixtures() const { return mixtures_; }
+  /// Switches the counting of routing on or off for later passes. It is on at first.
   void count_routing(bool on) { counting_ = on; }
   /// Makes the routers of FFNs skip this many of the best experts of every token from now on, see Route::skip.
   void skip_top(std::int64_t experts) { skip_top_ = experts; }
+  /// Sets all routing counts and sums to zero.
   void clear_routing();
   /// Adjusts the selection biases of routers by the choices counted since the last clear_routing(), which must be those
   /// of a whole step; see Router::update(). Does nothing if the verdict is to skip the step. Collective over the ranks
@@ -101,10 +106,13 @@ class Transformer {
     Parameter* ffn_norm;
     std::unique_ptr<Sublayer> ffn;
   };
+  // Allocates the tallies of all routers in one tensor per kind and distributes views of them.
   void make_tallies();
   /// Moves the parameters that optim.train_only does not name to frozen units.
   void freeze();
+  // Adds the units, norms and sub-layers of a block.
   void add_block(std::int64_t layer, std::span<const ExpertLoad> measured);
+  // Adds a unit with this rank's rows of a table [vocab, hidden].
   Parameter& add_table(const std::string& name, std::int64_t layer);
   TokenLayout layout_of(std::int64_t tokens, std::int64_t seq_len) const;
   RmsNorm norm(const TokenLayout& layout, Parameter* weight) const;

@@ -6,8 +6,8 @@
 
 namespace lyceum {
 
-/// Rates of the hardware from which step times are estimated, per rank. They are read from an INI file, see
-/// configs/clusters/. Rates are per second.
+/// Rates of the hardware from which step times are estimated, per rank and per second. They are read from an INI file,
+/// see configs/clusters/.
 struct Cluster {
   std::string name;
   int node_ranks = 1;  // ranks per machine; adjacent ranks share a machine

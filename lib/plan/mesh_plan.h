@@ -21,6 +21,7 @@ struct RankPlan {
   RankMemory memory;
   Traffic passes;  // of all micro-batches, including sends between stages
   StepTraffic step;
+  /// Returns all traffic of a step.
   Traffic traffic() const { return passes + step.reductions + step.gathers + step.end; }
 };
 
@@ -35,6 +36,7 @@ struct PlanInput {
 /// Caches stage_blocks() for configurations that differ only in mesh, batch and recomputation.
 class StageCuts {
  public:
+  /// Returns the blocks of each stage. The reference remains valid as long as the cache.
   const std::vector<Range>& of(const Config& config);
 
  private:
@@ -78,8 +80,11 @@ struct MeshPlan {
   Timeline timeline;
   std::optional<StepTime> time;
 
+  /// Returns the bytes of the rank that needs the most memory.
   double peak_memory() const;
+  /// Returns the share of the time, 0 to 1, that ranks wait in the pipeline.
   double bubble() const { return timeline.bubble_fraction(); }
+  /// Returns 0 if the plan has no time.
   double tokens_per_second() const;
   std::string text() const;  // "pp2 dp4 tp1 · edp4 ep2 etp1, zero 1, 1f1b, micro 2, recompute full"
 };

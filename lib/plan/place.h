@@ -30,6 +30,7 @@ struct MeshRank {
   int size(Axis axis) const;
   /// Returns the difference between the ranks of two adjacent members of its group on an axis.
   int stride(Axis axis) const;
+  /// Returns the number of ranks per pipeline stage.
   int stage_ranks() const { return world / shape.pipeline; }
   /// Returns the tensor coordinate of the `e`-th member of this rank's expert group.
   int tensor_index_of_expert_peer(int e) const;
@@ -41,6 +42,7 @@ struct TokenShare {
   std::int64_t own;                // in this rank's range
   std::int64_t rows;  // in the layout between matrices: this rank's range with sequence parallelism, else all
 };
+/// Returns the numbers of tokens of this rank.
 TokenShare token_share(const Config& config, const MeshRank& mesh_rank);
 /// Returns the number of tokens in the range of tensor rank `tensor`.
 std::int64_t tokens_of_tensor_rank(const Config& config, int tensor);

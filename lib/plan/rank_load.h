@@ -17,6 +17,7 @@ struct BlockKind {
 /// one kind.
 class BlockKinds {
  public:
+  /// Returns block `layer` on this rank. `parts` must outlive this.
   const BlockKind& of(const Config& config, const MeshRank& mesh_rank, std::int64_t layer, ModelParts& parts);
 
  private:

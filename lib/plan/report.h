@@ -13,6 +13,7 @@ std::string model_report(const Config& config);
 /// The duration of a training run of `tokens` tokens. The plan must have a time.
 struct Training {
   double tokens = 0, seconds = 0, device_hours = 0;
+  /// `plan` must have a time.
   Training(const MeshPlan& plan, double tokens);
 };
 /// Returns the text of a plan: memory by kind, bytes by group and operation, the pipeline, and, if the plan has a time,

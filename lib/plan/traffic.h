@@ -21,14 +21,17 @@ struct Volume {
 /// Bytes and calls of a rank by group and operation. Groups of one rank are omitted, as in ProcessGroup.
 class Traffic {
  public:
+  /// Adds an operation; does nothing for a group of one rank or for 0 bytes.
   void add(const MeshRank& mesh_rank, Axis axis, Transfer transfer, double bytes, double calls = 1);
   Traffic& operator+=(const Traffic& other);
   Traffic operator+(const Traffic& other) const { return Traffic(*this) += other; }
+  /// Returns the traffic of `count` repetitions.
   Traffic times(double count) const;
 
   const Volume& of(Axis axis, Transfer transfer) const {
     return volumes_[static_cast<std::size_t>(axis)][static_cast<std::size_t>(transfer)];
   }
+  /// Returns the bytes sent on one axis, or on all.
   double bytes(Axis axis) const;
   double bytes() const;
 

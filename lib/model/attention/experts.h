@@ -23,6 +23,7 @@ SublayerSpec attention_experts_spec(const Config& config, const Mixture& mixture
 class AttentionExperts : public Sublayer {
  public:
   using Units = SublayerUnits;
+  /// Adds its parameters to `units`. `prefix`: of the tensor names. `mesh` must outlive this.
   AttentionExperts(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
                    const Units& units);
 

@@ -36,6 +36,7 @@ SublayerSpec dense_ffn_spec(const Config& config, std::int64_t layer);
 /// A dense FFN, computed as an expert bank with one expert that has all rows.
 class FeedForward : public Sublayer {
  public:
+  /// The parameters of `matrices` must outlive this.
   FeedForward(Activation activation, const ExpertBank::Expert& matrices);
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
 

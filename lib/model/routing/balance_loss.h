@@ -50,7 +50,9 @@ struct BalanceLoss {
         device_slope;      // f64 [sequences, experts]: derivatives with respect to the sum of probabilities
     Tensor entropy_slope;  // the same for mutual information and concentration; undefined if both are off
   };
+  /// Returns the five losses, f64 [1] each. Throws an Error if the load has another width.
   std::array<Tensor, 5> forward(const Stream& stream, Saved& saved, const Tensor& load) const;
+  /// Returns the gradient of the load, in which counts have zeros. The d_… may be undefined, which means zero.
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& d_expert, const Tensor& d_device,
                                  const Tensor& d_z, const Tensor& d_information, const Tensor& d_concentration) const;
 

@@ -22,6 +22,7 @@ void add_step(std::vector<IdleExperts>& idle, const std::vector<RoutingSums>& su
 /// counts as dead.
 class DeadExperts {
  public:
+  /// `window`: routing.dead_after.
   explicit DeadExperts(std::int64_t window) : window_(window) {}
 
   /// Returns the number of dead experts of all mixtures.

@@ -73,6 +73,7 @@ class Router {
   /// Returns TokenBatch::choices if it applies to this mixture; otherwise an undefined tensor.
   Tensor step_choices(const Pass& pass) const;
   Choices choose(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const;
+  /// Returns the logits [tokens, choices]. Not for a hash.
   Variable logits(Tape& tape, const Pass& pass, const Variable& x) const;
 
   Mixture mixture_;
