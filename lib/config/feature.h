@@ -8,8 +8,7 @@
 // enumerations, the functions that derive values from them, and those of the following functions that it needs:
 //
 //   names_of(E)       returns the names of an enumeration's values, in order
-//   declare_keys(…)   adds a key for each member: name, allowed values, help, role when a run continues, names
-//       elsewhere
+//   declare_keys(…)   adds a key for each member: name, allowed values, help, role, names in other frameworks
 //   check_NAME(…)     finds values that contradict each other; the range of a single key is part of its declaration
 //   derive_NAME(…)    replaces 0 and auto by derived values; a second call changes nothing
 //   simplify_NAME(…)  makes a normal form: keys without effect get their defaults, equivalent notations become one

@@ -48,7 +48,8 @@ struct ModelCounts {
   /// · T + 6 · T² · (attention_width + value_width, summed over blocks). Attention is counted without a causal mask, as
   /// in the papers.
   double flops_per_sequence;
-  /// The same number with half of attention's FLOPs, since the mask is causal. MFU is computed from this number.
+  /// FLOPs of forward and backward with half of attention's FLOPs, since the mask is causal. MFU is computed from this
+  /// number.
   double causal_flops_per_sequence;
 };
 /// Returns the counts of the model that a resolved configuration describes.

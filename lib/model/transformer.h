@@ -49,14 +49,14 @@ class Transformer {
   /// Runs the whole model. Throws an Error if this is not the last stage or if the first stage is missing.
   Losses forward(Tape& tape, const TokenBatch& batch);
 
-  /// Runs one pipeline stage. x: the result of the previous stage; undefined in the first stage, which reads the
-  /// inputs.
+  /// The result of one pipeline stage.
   struct StageResult {
     Variable y;  // input of the next stage; undefined in the last one, which reads the targets
     Losses losses;
   };
-  /// Throws an Error for sequences longer than batch.seq_len, and if x is missing or unexpected. Collective over the
-  /// ranks of the stage.
+  /// Runs one pipeline stage. x: the result of the previous stage; undefined in the first stage, which reads the inputs
+  /// of the batch. Throws an Error for sequences longer than batch.seq_len, and if x is missing or unexpected.
+  /// Collective over the ranks of the stage.
   StageResult forward_stage(Tape& tape, const TokenBatch& batch, const Variable& x);
   /// Returns the shape of the activations that are sent between stages for a batch of `tokens`: [rows, hidden], in the
   /// model's type.
@@ -145,7 +145,7 @@ class Transformer {
   std::vector<Mixture> mixtures_;  // the mixture of each of these
   // All tallies in the order of routed_: counts i64; probabilities f64, with the entropy after those of each mixture.
   Tensor counts_, probability_;
-  Tensor dropped_;  // the dropped choices, i64, for mixtures with a capacity factor only.
+  Tensor dropped_;  // dropped choices i64, for mixtures with a capacity factor only
   bool counting_ = true, trains_, reads_tokens_;
   std::int64_t skip_top_ = 0;
 };

@@ -14,12 +14,11 @@ struct Cluster {
   double memory = 0;   // bytes of memory per rank
   /// FLOP/s of matrix products that training reaches in run.precision.
   double flops = 0;
-  double memory_bytes = 0;   // bytes/s of memory traffic in the optimizer
-  double node_bytes = 0;     // bytes/s from a rank to ranks of the same machine
-  double network_bytes = 0;  // bytes/s from a rank to ranks of other machines
-  double node_latency = 0;   // seconds per operation within a machine
-  // seconds per operation across machines
-  double network_latency = 0;
+  double memory_bytes = 0;     // bytes/s of memory traffic in the optimizer
+  double node_bytes = 0;       // bytes/s from a rank to ranks of the same machine
+  double network_bytes = 0;    // bytes/s from a rank to ranks of other machines
+  double node_latency = 0;     // seconds per operation within a machine
+  double network_latency = 0;  // seconds per operation across machines
   /// Share of backward, 0 to 1, behind which gradient reductions can be hidden.
   double overlap = 0;
 };

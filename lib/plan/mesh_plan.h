@@ -19,8 +19,8 @@ struct RankPlan {
   int rank = 0;
   std::vector<Range> stages;  // ranges of blocks, one per pipeline stage of the rank
   RankMemory memory;
-  Traffic passes;  // of all micro-batches, including sends between stages
-  StepTraffic step;
+  Traffic passes;    // of all micro-batches, including sends between stages
+  StepTraffic step;  // of the rest of the step
   /// Returns all traffic of a step.
   Traffic traffic() const { return passes + step.reductions + step.gathers + step.end; }
 };
@@ -86,7 +86,8 @@ struct MeshPlan {
   double bubble() const { return timeline.bubble_fraction(); }
   /// Returns 0 if the plan has no time.
   double tokens_per_second() const;
-  std::string text() const;  // "pp2 dp4 tp1 · edp4 ep2 etp1, zero 1, 1f1b, micro 2, recompute full"
+  /// Returns a summary of the mesh: "pp2 dp4 tp1 · edp4 ep2 etp1, zero 1, 1f1b, micro 2, recompute full".
+  std::string text() const;
 };
 /// Caches for plans of configurations that differ only in mesh, batch and recomputation.
 struct MeshPlanCache {

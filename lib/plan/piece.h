@@ -25,6 +25,7 @@ struct ActivationNeed {
   /// Held until delayed weight gradients are computed, without the gradient of the input.
   double kept_for_weights = 0;
   double backward = 0;  // maximum during backward, on top of `kept`
+  /// One entry per turn of the pass, for parallel.overlap = batches.
   std::vector<TurnNeed> forward_turns{}, backward_turns{};
 };
 

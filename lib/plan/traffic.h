@@ -13,6 +13,7 @@ enum class Transfer : std::uint8_t { all_reduce, reduce_scatter, all_gather, all
 inline constexpr std::array<std::string_view, 5> transfer_names{"all_reduce", "reduce_scatter", "all_gather",
                                                                 "all_to_all", "send"};
 
+/// Bytes and calls of one operation.
 struct Volume {
   double bytes = 0;  // sent by this rank; exact up to 2^53
   double calls = 0;

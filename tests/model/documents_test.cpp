@@ -77,29 +77,29 @@ void check(const std::function<void(Config&)>& change) {
   }
 }
 
-TEST(Documents, AreSequencesOfTheirOwnToSoftmax) {
+TEST(Documents, AreSeparateSequencesForSoftmax) {
   check([](Config&) {});
 }
 
-TEST(Documents, AreSequencesOfTheirOwnToSticks) {
+TEST(Documents, AreSeparateSequencesForStickBreaking) {
   check([](Config& c) { c.model.attention_weights = AttentionWeights::stick_breaking; });
 }
 
-TEST(Documents, AreSequencesOfTheirOwnToAttentionExperts) {
+TEST(Documents, AreSeparateSequencesForAttentionExperts) {
   check([](Config& c) {
     c.model.attention = AttentionKind::experts;
     c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
   });
 }
 
-TEST(Documents, AreSequencesOfTheirOwnToSubDimensions) {
+TEST(Documents, AreSeparateSequencesForSubDimensions) {
   check([](Config& c) {
     c.moe = {};
     c.sub_dimensions = {.attention = 4, .ffn = 8, .active = 3, .shared = 1};
   });
 }
 
-TEST(Documents, AreSequencesOfTheirOwnWhenResultsAreMadeAgain) {
+TEST(Documents, AreSeparateSequencesWithRecomputation) {
   for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
     check([&](Config& c) { c.model.recompute = recompute; });
   }

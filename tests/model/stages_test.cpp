@@ -158,7 +158,7 @@ TEST(StageBlocks, CostsAreThoseOfTheModel) {
   }
 }
 
-TEST(StageBlocks, BackwardDoesAgainWhatIsNotKept) {
+TEST(StageBlocks, BackwardRecomputesWhatIsNotKept) {
   Config config = model_config();
   const Range all{0, config.model.layers};
   const auto again = [&](Recompute mode) {
@@ -174,7 +174,7 @@ TEST(StageBlocks, BackwardDoesAgainWhatIsNotKept) {
                    count_model(config).causal_flops_per_sequence + again(Recompute::full));
 }
 
-TEST(StageBlocks, BackwardMakesLogitsAgainThatAreNotKept) {
+TEST(StageBlocks, BackwardRecomputesLogitsThatAreNotKept) {
   Config config = model_config();
   const Range last{1, config.model.layers - 1};
   const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
@@ -194,7 +194,7 @@ TEST(StageBlocks, BackwardMakesLogitsAgainThatAreNotKept) {
 
 /// The head costs 1.2 blocks, three passes each. It shares a stage with three of eight blocks, but not if blocks are
 /// computed a fourth time in backward.
-TEST(StageBlocks, AreCutByWhatBackwardDoesAgain) {
+TEST(StageBlocks, AreCutWithRecomputation) {
   Config config = model_config();
   config.model.layers = 8;
   config.model.first_dense_layers = 0;

@@ -131,7 +131,7 @@ TEST(SublayerSpec, NamesTensorsAsCheckpointsDo) {
   EXPECT_EQ(names(ffn_spec(all[5].config, 1)), (Names{"gate_proj/weight", "up_proj/weight", "down_proj/weight"}));
 }
 
-TEST(SublayerSpec, SaysWhoHoldsTensorsAndWhatMovesThem) {
+TEST(SublayerSpec, DeclaresUnitsAndWeightDecay) {
   const std::vector<Variant> all = variants();
   const auto units = [](const SublayerSpec& spec) {
     std::map<std::string, std::pair<TensorUnit, bool>> map;  // name → unit, and true if weight decay applies

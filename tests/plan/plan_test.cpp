@@ -75,7 +75,7 @@ TEST(ModelParts, AreThoseOfAnyStageWithGroupsOfTheirSizes) {
 }
 
 /// Three layers, one forward and one backward pass. The next layer in the direction of the pass is gathered, too.
-TEST(ZeroStates, GatherWhatIsUsedAndWhatComesNext) {
+TEST(ZeroStates, GatherTheLayerInUseAndTheNextOne) {
   const std::map<int, LayerBytes> layers{{0, {10, 1}}, {1, {20, 2}}, {2, {40, 4}}};
   const std::vector<LayerUse> uses{{0, false}, {1, false}, {2, false}, {2, true}, {1, true}, {0, true}};
   const ZeroStates once = simulate_zero(layers, uses);
@@ -88,7 +88,7 @@ TEST(ZeroStates, GatherWhatIsUsedAndWhatComesNext) {
   EXPECT_EQ(simulate_zero(layers, twice).gathers, (std::map<int, double>{{0, 3}, {1, 4}, {2, 2}}));
 }
 
-/// With equal blocks and a negligible head the bubble is that of the literature.
+/// The bubble is that of the literature if blocks are equal and the head is negligible.
 TEST(MeshPlan, HasTheBubbleOfItsSchedule) {
   Config config = small();
   config.moe = {};
@@ -125,7 +125,7 @@ TEST(MeshPlan, ZeroSharesOutWhatItsStageSays) {
   EXPECT_EQ(stages[0].activations, stages[3].activations);
 }
 
-TEST(MeshPlan, TellsTheFullestRankOfEveryRow) {
+TEST(MeshPlan, ReportsTheFullestRankOfEveryRow) {
   Config config = small();
   config.batch.global = 24;
   config.moe.experts = 6;

@@ -66,7 +66,7 @@ TEST(Search, KnowsWhatGPipeKeeps) {
   expect_sound(result, 8, cluster);
 }
 
-TEST(Search, WhatIsGivenOfAScheduleIsCompleted) {
+TEST(Search, CompletesAPartlyGivenSchedule) {
   const Cluster cluster = default_cluster(Precision::bf16);
   Config config = paper("deepseekmoe-2b");
   config.parallel.pipeline = 4;
@@ -85,7 +85,7 @@ TEST(Search, WhatIsGivenOfAScheduleIsCompleted) {
   }
 }
 
-TEST(Search, SaysWhatStandsAgainstEveryMesh) {
+TEST(Search, ListsTheProblemsIfNoMeshIsPossible) {
   const Config good = paper("deepseekmoe-2b");  // 63 experts
   EXPECT_THAT(search_problems(good, 16, 8, {}), IsEmpty());
   Config config = good;
@@ -116,7 +116,7 @@ TEST(Search, SaysWhatStandsAgainstEveryMesh) {
   EXPECT_THAT(search_problems(config, 16, 8, {"parallel.expert"}), testing::Contains(HasSubstr("parallel.expert = 0")));
 }
 
-TEST(Search, TellsTheNearestMissWithItsTable) {
+TEST(Search, ReportsTheClosestMeshWithItsTable) {
   const Cluster cluster = default_cluster(Precision::bf16);
   try {
     search_meshes(paper("deepseekmoe-145b"), 8, cluster, {});

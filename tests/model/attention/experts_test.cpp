@@ -217,7 +217,7 @@ TEST(AttentionExperts, HaveTheTensorsOfTheirNames) {
 }
 
 /// The two routers of a block draw different noise, and settings of FFN experts do not affect attention.
-TEST(AttentionExperts, AreNotWhatFfnsAreTold) {
+TEST(AttentionExperts, IgnoreSettingsOfFfnExperts) {
   Config config = tiny_config();
   config.model.attention = AttentionKind::experts;
   config.attention_experts = {.count = 5, .top_k = 2, .gates = {}};

@@ -79,7 +79,7 @@ TEST(BalanceLossOnRanks, SharedTokensGiveTheLossOfTheWholeSequences) {
   }
 }
 
-/// With balance.scope = batch, counts are summed over the sequences of all data ranks.
+/// Counts are summed over the sequences of all data ranks with balance.scope = batch.
 TEST(BalanceLossOnRanks, BatchCountsAreOfAllRanks) {
   const ProcessGroup data = test_world(), self = ProcessGroup::self();
   const Stream stream = CpuStream(1);

@@ -19,7 +19,7 @@ Config four_experts() {
   return config;
 }
 
-TEST(ExpertPlaces, DevicesAreThoseOfThePlacementWhateverTheRanks) {
+TEST(ExpertPlaces, DevicesDoNotDependOnTheRanks) {
   Config config = four_experts();
   config.parallel.placement = PlacementKind::pairs;
   const Mixture experts = routed_experts(config, 1).value();
@@ -30,7 +30,7 @@ TEST(ExpertPlaces, DevicesAreThoseOfThePlacementWhateverTheRanks) {
 }
 
 /// No rank holds experts without weights; they are dealt to the groups of the device-level loss in turn.
-TEST(ExpertPlaces, OfExpertsWithoutWeightsThereAreNone) {
+TEST(ExpertPlaces, ExpertsWithoutWeightsAreOnNoRank) {
   Config config = four_experts();
   config.moe.zero_experts = 2;
   config.moe.copy_experts = 1;
