@@ -19,11 +19,11 @@ struct MoeConfig {
   std::int64_t zero_experts = 0, copy_experts = 0;
   std::int64_t latent_hidden = 0;  // width of the routed experts' input and output; 0: model.hidden
   std::int64_t shared_experts = 0;
-  bool shared_gate =
-      false;  // multiply the output of the shared experts by the sigmoid of a product with the token [Qwen2-MoE]
+  /// Multiply the output of the shared experts by the sigmoid of a product with the token [Qwen2-MoE].
+  bool shared_gate = false;
   std::int64_t top_k = 1;
-  std::int64_t top_k_start =
-      0;  // top_k in the first step of a run, which changes to top_k until the last one; 0: always top_k
+  /// top_k in the first step of a run; it changes to top_k until the last one. 0: always top_k.
+  std::int64_t top_k_start = 0;
   std::int64_t expert_hidden = 0;
   std::vector<std::int64_t> expert_sizes;  // width of each expert; overrides expert_hidden
   RouterKind router = RouterKind::softmax;

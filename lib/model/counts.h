@@ -23,8 +23,8 @@ struct BlockCounts {
   Count latent;     // moe.latent_hidden: the projections to the latent width and back
   Count routers;    // routers of experts, attention experts and sub-dimensions, and the gate of shared experts
   Count norms;
-  Count fusion;  // Monarch matrices of sub-dimensions, each of two block-diagonal factors with hidden · fusion_width
-                 // elements
+  /// Monarch matrices of sub-dimensions, each of two block-diagonal factors with hidden · fusion_width elements.
+  Count fusion;
   /// Sums of AttentionCosts::score_width and of AttentionCosts::value_width.
   std::int64_t attention_width = 0, value_width = 0;
 

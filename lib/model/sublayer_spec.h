@@ -23,8 +23,8 @@ struct AttentionCosts {
   /// Elements of the result of one token; weighted sums over T values take 2 · T · value_width FLOPs.
   std::int64_t value_width = 0;
   std::int64_t cache_width = 0;  // elements of a KeyValueCache per position
-  bool cache_is_cut =
-      true;  // true if each tensor rank caches its share of the heads; false if each has the whole cache
+  /// True if each tensor rank caches its share of the heads; false if each has the whole cache.
+  bool cache_is_cut = true;
   std::int64_t position_width = 0;  // columns of the table of rotary positions; 0 if attention has none
 };
 

@@ -222,8 +222,8 @@ Variable Transformer::blocks(Tape& tape, Pass pass, Variable x, Losses& losses, 
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     const Block& block = blocks_[b];
     if (!caches.empty()) pass.cache = &caches[b];
-    const auto kinds =
-        std::make_shared<std::vector<LossKind>>();  // kinds of the losses, which are the results after the first
+    // Kinds of the losses, which are the results after the first.
+    const auto kinds = std::make_shared<std::vector<LossKind>>();
     const auto run = [this, &block, pass, kinds](Tape& inner, const Variable& input) {
       const auto [y, own] = run_block(inner, pass, block, input);
       std::vector<Variable> results{y};

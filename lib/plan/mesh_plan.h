@@ -40,8 +40,8 @@ class StageCuts {
   const std::vector<Range>& of(const Config& config);
 
  private:
-  std::map<std::tuple<int, Recompute, bool>, std::vector<Range>>
-      cuts_;  // key: number of stages; what is recomputed, in blocks and in the head
+  // Key: number of stages; what is recomputed, in blocks and in the head.
+  std::map<std::tuple<int, Recompute, bool>, std::vector<Range>> cuts_;
 };
 
 /// True if the passes of a step (micro-batches times stages) are few enough to be planned.

@@ -52,8 +52,8 @@ TEST(ConfigProblems, advice_names_values_that_work) {
   EXPECT_THAT(problem(config, 4), testing::EndsWith(": set batch.micro = 1 or 3"));
   config = sparse();
   config.parallel.virtual_stages = 2;
-  EXPECT_THAT(problem(config, 4),
-              testing::EndsWith("1f1b: set parallel.virtual_stages = 1"));  // only one rank in the pipeline
+  // There is only one rank in the pipeline.
+  EXPECT_THAT(problem(config, 4), testing::EndsWith("1f1b: set parallel.virtual_stages = 1"));
   config.parallel.pipeline = 2;
   EXPECT_THAT(problem(config, 4),
               testing::EndsWith("set parallel.schedule = interleaved, or parallel.virtual_stages = 1"));

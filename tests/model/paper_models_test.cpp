@@ -162,9 +162,7 @@ TEST(PaperModels, RouteAsTheirPapersSay) {
   using enum RouterKind;
   using enum BalanceScope;
   const std::map<std::string, Routing> papers{
-      {"hash-2b",
-       {hash, Gates::ones, 1,
-        sequence}},  // the assignment is fixed, so there is nothing to balance [Roller et al. 2021]
+      {"hash-2b", {hash, Gates::ones, 1, sequence}},               // nothing to balance [Roller et al. 2021]
       {"switch-2b", {softmax, Gates::raw, 1, batch}},              // [Fedus et al. 2022, 2.2]
       {"gshard-2b", {softmax, Gates::renormalized, 2, sequence}},  // [Lepikhin et al. 2021]
       {"deepseekmoe-2b", {softmax, Gates::raw, 7, sequence}},      // [DeepSeekMoE eq. 9–14]

@@ -78,8 +78,7 @@ class MoeLayer : public Sublayer {
   Activation activation_;
   std::shared_ptr<const std::vector<ExpertBank::Expert>> experts_;
   std::optional<FeedForward> shared_;
-  // null without moe.shared_gate
-  Parameter* shared_gate_ = nullptr;
+  Parameter* shared_gate_ = nullptr;  // null without moe.shared_gate
 };
 
 }  // namespace lyceum

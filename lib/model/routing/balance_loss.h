@@ -46,8 +46,8 @@ struct BalanceLoss {
   const ProcessGroup* batch = nullptr;  // the data ranks for balance.scope = batch; null for sequence
 
   struct Saved {
-    Tensor expert_slope,
-        device_slope;      // f64 [sequences, experts]: derivatives with respect to the sum of probabilities
+    /// f64 [sequences, experts]: derivatives with respect to the sum of probabilities.
+    Tensor expert_slope, device_slope;
     Tensor entropy_slope;  // the same for mutual information and concentration; undefined if both are off
   };
   /// Returns the five losses, f64 [1] each. Throws an Error if the load has another width.

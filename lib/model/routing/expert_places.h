@@ -16,7 +16,7 @@ struct ExpertLoad {
   bool operator==(const ExpertLoad&) const = default;
 };
 
-/// The placement of a mixture's experts.
+/// The two placements of a mixture's experts.
 struct ExpertPlaces {
   Placement ranks;  // experts with weights → ranks of the expert group
   /// All experts → groups of the device-level balance loss: the placement on balance.device_groups ranks, over which

@@ -23,14 +23,14 @@ struct Mixture {
   RouterKind router = RouterKind::softmax;
   Gates gates = Gates::raw;
   std::int64_t k = 1;  // choices per token
-  std::int64_t always_on =
-      0;  // choices that every token uses in addition: the shared experts, or the first sub-dimensions
+  /// Choices that every token uses in addition: the shared experts, or the first sub-dimensions.
+  std::int64_t always_on = 0;
   /// Number of the balance.device_groups groups from which one token may choose; 0: all.
   std::int64_t group_limit = 0;
   /// Limit of a sequence's choices per expert, relative to the mean; 0: no limit.
   double capacity_factor = 0;
-  std::vector<std::int64_t> widths;  // [choices]: hidden width of an FFN expert, elements of an attention expert's
-                                     // queries, width of a sub-dimension
+  /// [choices]: hidden width of an FFN expert, elements of an attention expert's queries, width of a sub-dimension.
+  std::vector<std::int64_t> widths;
   /// Numbers of experts without weights, of width 0: `zeros` that return 0, followed by `copies` that return their
   /// input. They are the last choices.
   std::int64_t zeros = 0, copies = 0;

@@ -72,8 +72,8 @@ Variable Router::logits(Tape& tape, const Pass& pass, const Variable& x) const {
   const Variable logits = tape.apply(PreciseLinear{parameters_[0]}, x);
   if (mixture_.router != RouterKind::noisy || !pass.training()) return logits;
   const Variable noise = tape.apply(PreciseLinear{parameters_[1]}, x);
-  constexpr std::int64_t of_attention =
-      1 << 15;  // more than the number of layers, so the two routers of a block have different noise
+  // More than the number of layers, so that the two routers of a block have different noise.
+  constexpr std::int64_t of_attention = 1 << 15;
   const NoisyLogits noisy{.seed = seed_,
                           .layer = mixture_.id.layer + (mixture_.id.site == Site::attention ? of_attention : 0),
                           .first = pass.batch.first_token + pass.layout.own().first,
