@@ -221,7 +221,10 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
   const PrintOnce print_once = [&](const std::string& text) {
     if (session.rank() == 0) print(text);
   };
-  if (given.list_keys) return print_once(list_keys()), 0;
+  if (given.list_keys) {
+    print_once(list_keys());
+    return 0;
+  }
   ConversionRequest request = request_of(parsed, options);
   const bool dry_run = parsed.values.count("dry-run");
   if (request.transform == import_hf) {
@@ -251,7 +254,10 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
     };
   }
   const Conversion conversion = convert(request, source, own.config, wanted);
-  if (given.print_config) return print_once(print_config({.config = conversion.resolved, .origin = given.origin})), 0;
+  if (given.print_config) {
+    print_once(print_config({.config = conversion.resolved, .origin = given.origin}));
+    return 0;
+  }
   for (const std::string& note : conversion.notes) print_once(note + '\n');
   std::vector<TensorLine> lines;
   for (const Recipe& recipe : conversion.recipes) lines.push_back(line_of(recipe));

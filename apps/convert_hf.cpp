@@ -82,7 +82,10 @@ int import_model(const MpiSession& session, const FromTo& from_to, const Argumen
     if (token >= 0 && token < model.config().model.vocab) base.config.data.end_tokens.push_back(token);
   }
   NewRun run = import_run(model, read_config(arguments, std::move(base)));
-  if (given.print_config) return print_once(print_config({.config = run.resolved, .origin = given.origin})), 0;
+  if (given.print_config) {
+    print_once(print_config({.config = run.resolved, .origin = given.origin}));
+    return 0;
+  }
   print_once(fmt::format("read       {} of {}\n", model.architecture().model, from_to.source));
   std::vector<TensorLine> lines;
   for (const NewRun::Weights& tensor : run.tensors) {

@@ -44,7 +44,11 @@ void print(std::string_view text) { print_bytes(printable_lines(text)); }
 
 void print_exactly(std::string_view text) {
   static const bool terminal = terminal_columns() > 0;
-  terminal ? print(text) : print_bytes(text);
+  if (terminal) {
+    print(text);
+  } else {
+    print_bytes(text);
+  }
 }
 
 void flush_output() {

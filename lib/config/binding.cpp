@@ -147,7 +147,11 @@ void assign(std::span<const ConfigKey> keys, std::span<const Assignment> all, Lo
       if (!given.has_value) throw po::error("a value is missing");
       bool on = false;
       const Setting setting = alias ? Setting(&on, {}) : key->setting;
-      given.of_any_build ? setting.assign_leniently(given.value) : setting.assign(given.value);
+      if (given.of_any_build) {
+        setting.assign_leniently(given.value);
+      } else {
+        setting.assign(given.value);
+      }
       if (alias) {
         aliases.insert_or_assign(given.key, GivenAlias{on, given.origin});
       } else {

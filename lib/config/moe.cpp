@@ -177,7 +177,11 @@ void remove_experts(MoeConfig& moe, bool attention_routes) {
 
 void simplify_moe(Config& config) {
   MoeConfig& moe = config.moe;
-  moe.experts > 0 ? simplify_experts(moe) : remove_experts(moe, config.model.attention == AttentionKind::experts);
+  if (moe.experts > 0) {
+    simplify_experts(moe);
+  } else {
+    remove_experts(moe, config.model.attention == AttentionKind::experts);
+  }
   if (moe.router != RouterKind::mlp) moe.router_hidden = MoeConfig{}.router_hidden;
 }
 
