@@ -139,7 +139,7 @@ TEST(SublayerSpec, DeclaresUnitsAndWeightDecay) {
     return map;
   };
   auto heads = units(attention_spec(all[1].config, 0)), all_heads = units(attention_spec(all[2].config, 0));
-  auto ffn = units(ffn_spec(all[1].config, 1)), pieces = units(ffn_spec(all[4].config, 1));
+  auto ffn = units(ffn_spec(all[1].config, 1)), sub_dimensions = units(ffn_spec(all[4].config, 1));
   EXPECT_EQ(heads["q_proj/weight"], std::pair(TensorUnit::dense, true));
   EXPECT_EQ(heads["q_proj/bias"], std::pair(TensorUnit::dense, false));
   EXPECT_EQ(heads["q_norm/weight"], std::pair(TensorUnit::replicated, false)) << "of a head";
@@ -148,7 +148,7 @@ TEST(SublayerSpec, DeclaresUnitsAndWeightDecay) {
   EXPECT_EQ(ffn["gate/e_score_correction_bias"], std::pair(TensorUnit::untrained, false));
   EXPECT_EQ(ffn["shared_experts/down_proj/weight"], std::pair(TensorUnit::dense, true));
   EXPECT_EQ(ffn["down_proj/weight"], std::pair(TensorUnit::experts, true)) << "of routed experts";
-  EXPECT_EQ(pieces["fusion/in/weight"], std::pair(TensorUnit::replicated, true));
+  EXPECT_EQ(sub_dimensions["fusion/in/weight"], std::pair(TensorUnit::replicated, true));
 }
 
 TEST(SublayerSpec, CachesTakeWhatTheyDeclare) {

@@ -70,7 +70,7 @@ std::optional<Mixture> attention_experts(const Config& config, std::int64_t laye
 std::optional<Mixture> pieces_of(const Config& config, const MixtureId& id);
 /// Returns the rows of one diagonal block of the Monarch matrix that mixes the output of a half with sub-dimensions; 0
 /// without one.
-std::int64_t fusion_width(const Config& config, const Mixture& pieces);
+std::int64_t fusion_width(const Config& config, const Mixture& mixture);
 /// Returns the smallest number of routed experts with weights in any layer's FFN; 0 if no layer has routed experts.
 std::int64_t fewest_experts(const Config& config);
 /// Returns the routed experts of a layer's FFN; nothing if it has none.

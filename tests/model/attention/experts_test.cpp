@@ -100,11 +100,11 @@ INSTANTIATE_TEST_SUITE_P(Routers, RoutedAttention,
 std::map<std::string, Rows> tensors_of(const ParameterUnit& unit) {
   std::map<std::string, Rows> tensors;
   for (const auto& parameter : unit.parameters()) {
-    for (const ParameterPiece& piece : parameter->pieces) {
-      Rows& rows = tensors[piece.name];
-      for (std::int64_t r = 0; r < piece.extent[0]; ++r) {
-        const double* row = parameter->value.data<double>() + piece.first + r * piece.extent[1];
-        rows.emplace_back(row, row + piece.extent[1]);
+    for (const ParameterPiece& slice : parameter->pieces) {
+      Rows& rows = tensors[slice.name];
+      for (std::int64_t r = 0; r < slice.extent[0]; ++r) {
+        const double* row = parameter->value.data<double>() + slice.first + r * slice.extent[1];
+        rows.emplace_back(row, row + slice.extent[1]);
       }
     }
   }
@@ -205,7 +205,7 @@ TEST(AttentionExperts, HaveTheTensorsOfTheirNames) {
   lone.add_parameters(unit);
   std::map<std::string, Shape> found;
   for (const auto& parameter : unit.parameters()) {
-    for (const ParameterPiece& piece : parameter->pieces) found.emplace(piece.name, piece.shape);
+    for (const ParameterPiece& slice : parameter->pieces) found.emplace(slice.name, slice.shape);
   }
   std::map<std::string, Shape> expected{
       {"a/gate/weight", {3, 6}}, {"a/k_proj/weight", {8, 6}}, {"a/v_proj/weight", {8, 6}}};

@@ -93,8 +93,8 @@ TEST_P(RouterOfModel, HasItsTensors) {
   const std::string prefix = "model/layers/1/mlp/";
   for (const ParameterUnit* unit : model.units()) {
     for (const auto& parameter : unit->parameters()) {
-      const ParameterPiece& piece = parameter->pieces.front();
-      if (piece.name.starts_with(prefix + "gate/")) found.emplace_back(piece.name.substr(prefix.size()), piece.shape);
+      const ParameterPiece& slice = parameter->pieces.front();
+      if (slice.name.starts_with(prefix + "gate/")) found.emplace_back(slice.name.substr(prefix.size()), slice.shape);
     }
   }
   EXPECT_EQ(found, GetParam().tensors);
