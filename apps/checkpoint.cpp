@@ -77,7 +77,7 @@ int list(const fs::path& directory) {
   return 0;
 }
 
-/// "model/layers/3", "model/embed_tokens", "optimizer/exp_avg".
+/// Returns the group of a tensor: "model/layers/3", "model/embed_tokens", "optimizer/exp_avg".
 std::string group_of(const std::string& name) {
   const std::size_t parts = name.starts_with("model/layers/") ? 3 : 2;
   std::size_t end = 0;
@@ -85,7 +85,7 @@ std::string group_of(const std::string& name) {
   return name.substr(0, end);
 }
 
-/// Groups in the order of their numbers: layers/2 before layers/10.
+/// True if `a` comes before `b`. Numbers in names are compared as numbers: layers/2 before layers/10.
 bool number_before(const std::string& a, const std::string& b) {
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   for (std::size_t i = 0, j = 0; i < a.size() && j < b.size(); ++i, ++j) {
@@ -106,7 +106,8 @@ struct Group {
   std::map<std::string, std::int64_t> shapes;
 };
 
-/// "[853, 512] x126, [512, 853] x63, [512] x2": the commonest first, at most four.
+/// Formats shapes with their counts, "[853, 512] x126, [512, 853] x63, [512] x2": the most frequent first, at most
+/// four.
 std::string text_of(const std::map<std::string, std::int64_t>& shapes) {
   std::vector<std::pair<std::int64_t, std::string>> sorted;
   for (const auto& [shape, count] : shapes) sorted.emplace_back(-count, shape);
@@ -121,7 +122,8 @@ std::string text_of(const std::map<std::string, std::int64_t>& shapes) {
   return text;
 }
 
-/// The members of the trainer's state that are single values: "updates 12, samples 96"; others are for resuming.
+/// Formats those members of the trainer's state that are single values: "updates 12, samples 96". The others are used
+/// only to resume.
 std::string state_text(const std::string& state) {
   std::string text;
   const auto json = parse_json<nlohmann::ordered_json>(state, /*allow_exceptions=*/false);
@@ -152,7 +154,7 @@ int show(const CheckpointReader& reader, bool all) {
   const CheckpointHeader& header = reader.header();
   print(fmt::format("checkpoint     {}\nrun            {}\nstep           {}\nmesh           {}\n",
                     reader.directory().string(), header.run_uuid, header.step, header.mesh));
-  const bool converted = header.mesh.starts_with("none");  // by no ranks that a legend explains
+  const bool converted = header.mesh.starts_with("none");  // not written by a mesh, so the legend does not apply
   if (!converted) print(fmt::format("               {}\n", mesh_legend));
   print(fmt::format("size           {}\n", text_of_bytes(reader.bytes())));
   print(fmt::format("sound          {}\n", sound_text(header)));

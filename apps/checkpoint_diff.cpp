@@ -13,8 +13,12 @@
 namespace lyceum {
 namespace {
 
-/// The larger one, and NaN once one was NaN.
-double larger(double a, double b) { return std::isnan(a) ? std::abs(a) : b > a || std::isnan(b) ? std::abs(b) : a; }
+/// Returns the larger of two numbers that are not negative; NaN if one of them is NaN.
+double larger(double a, double b) {
+  if (std::isnan(a)) return std::abs(a);  // without the sign of NaN
+  if (b > a || std::isnan(b)) return std::abs(b);
+  return a;
+}
 
 void accumulate(TensorDifference& sum, std::span<const float> a, std::span<const float> b) {
   sum.elements += static_cast<std::int64_t>(a.size());
@@ -58,7 +62,7 @@ TensorDifference difference(const CheckpointReader& a, const CheckpointReader& b
 }
 
 int print_differences(const CheckpointReader& a, const CheckpointReader& b, bool all) {
-  for (const CheckpointReader* reader : {&a, &b}) {  // before memory is taken for what is not there
+  for (const CheckpointReader* reader : {&a, &b}) {  // before memory is allocated for missing data
     const std::string problem = reader->problem(CheckpointReader::Check::sizes);
     require_input(problem.empty(), "{}", problem);
   }

@@ -4,19 +4,19 @@
 
 namespace lyceum {
 
-/// How far two tensors of one shape are apart.
+/// The difference between two tensors of one shape.
 struct TensorDifference {
   std::int64_t elements = 0;
-  std::int64_t equal = 0;   // of the same bits
-  double max_absolute = 0;  // |a − b|; NaN when an element that differs is NaN in one of them
-  double max_relative = 0;  // |a − b| / max(|a|, |b|), likewise
+  std::int64_t equal = 0;   // number of elements with equal bits
+  double max_absolute = 0;  // maximum of |a − b|; NaN if one of two different elements is NaN
+  double max_relative = 0;  // maximum of |a − b| / max(|a|, |b|); NaN likewise
 };
 
-/// Reads both, a slab at a time.
+/// Compares a tensor of two checkpoints, reading both in slabs of rows. Throws the errors of CheckpointReader.
 TensorDifference difference(const CheckpointReader& a, const CheckpointReader& b, const CheckpointReader::Entry& entry);
 
-/// `lyceum checkpoint diff A B`: prints the tensors that differ (all of them with `all`) and a summary; 0 when both
-/// hold the same tensors with the same bits, else 1.
+/// Implements `lyceum checkpoint diff A B`: prints the tensors that differ (with `all` every tensor) and a summary.
+/// Returns 0 if both have the same tensors with the same bits, else 1.
 int print_differences(const CheckpointReader& a, const CheckpointReader& b, bool all);
 
 }  // namespace lyceum

@@ -7,8 +7,8 @@
 
 namespace lyceum {
 
-/// A command of the program: the arguments behind its name → the exit code. Anything that goes wrong is thrown as an
-/// Error.
+/// Implementations of the commands. Each takes the arguments after the command's name and returns the exit code. Errors
+/// are thrown as Error.
 using Arguments = std::vector<std::string>;
 
 int train_command(const MpiSession& session, const Arguments& arguments);
@@ -17,7 +17,7 @@ int eval_command(const MpiSession& session, const Arguments& arguments);
 int generate_command(const MpiSession& session, const Arguments& arguments);
 int convert_command(const MpiSession& session, const Arguments& arguments);
 int routing_command(const MpiSession& session, const Arguments& arguments);
-// These run as one process, without ranks.
+// These commands run as one process, without ranks.
 int tokenize_command(const Arguments& arguments);
 int checkpoint_command(const Arguments& arguments);
 int completion_command(const Arguments& arguments);

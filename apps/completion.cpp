@@ -15,7 +15,7 @@ namespace {
 struct CompletedCommand {
   const char* name;
   CommandHelp (*help)();
-  const char* words;  // that may follow it
+  const char* words;  // words that may follow the command
 };
 constexpr std::array completed_commands = std::to_array<CompletedCommand>({
     {"train", train_help, ""},
@@ -29,7 +29,7 @@ constexpr std::array completed_commands = std::to_array<CompletedCommand>({
     {"completion", completion_help, "bash zsh "},
 });
 
-// `=` ends a word in bash and does not in zsh. What matches nothing is completed as a file.
+// In bash `=` ends a word, in zsh it does not. If nothing matches, file names are completed.
 constexpr const char* script = R"(_lyceum() {
   local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} key='' given='' words='' candidate
   local keys='@KEYS@'

@@ -86,7 +86,7 @@ po::options_description convert_options(ConvertOptions& options) {
   return described;
 }
 
-/// Options that belong to one transform, or two.
+/// Returns the options that only some transforms accept: option → transforms.
 const std::map<std::string, std::set<std::string>>& own_options() {
   static const std::map<std::string, std::set<std::string>> all{{"slices", {"upcycle"}},
                                                                 {"experts", {"insert", "modulize"}},
@@ -103,7 +103,7 @@ const std::map<std::string, std::set<std::string>>& own_options() {
   return all;
 }
 
-/// "2" or "1-3", from 0.
+/// Reads a range of layers, "2" or "1-3", counted from 0.
 Range layers_of(const std::string& text) {
   Range range;
   const char *begin = text.data(), *end = begin + text.size();
@@ -122,7 +122,7 @@ Range layers_of(const std::string& text) {
   return range;
 }
 
-/// What the words and options ask for.
+/// Returns the conversion that the words and options request. Throws a usage Error if they are invalid.
 ConversionRequest request_of(const ParsedOptions& parsed, ConvertOptions& options) {
   ConversionRequest request = options.request;
   std::vector<std::string> known(transforms().begin(), transforms().end());
@@ -154,7 +154,7 @@ ConversionRequest request_of(const ParsedOptions& parsed, ConvertOptions& option
   return request;
 }
 
-/// The keys of the model that the transform or the user changed.
+/// Describes the keys of the model that the transform or the user changed.
 std::string changes_of(const Config& own, const Config& made) {
   std::string text;
   for (const Difference& change : differences(own, made)) {
@@ -164,14 +164,14 @@ std::string changes_of(const Config& own, const Config& made) {
   return text;
 }
 
-/// Collective: mean loss of the checkpoint's model, and what its routers chose, on the tokens that the options name.
+/// Evaluates the checkpoint's model on the tokens that the options name: mean loss and routing. Collective.
 Evaluation measured(const MpiSession& session, const CheckpointReader& checkpoint, Config config,
                     const ConvertOptions& options) {
   config.data.valid = options.data;
   config.moe.top_k_start = 0;
   config.moe.capacity_factor = 0;
   const std::int64_t ranks = session.size(), samples = config.batch.global;
-  if (config.batch.micro == 0) config.batch.micro = 1;  // as little memory as can be
+  if (config.batch.micro == 0) config.batch.micro = 1;  // needs the least memory
   if (!checkpoint.tokenizer_sha256().empty()) config.data.tokenizer = checkpoint.tokenizer().string();
   config.batch.global = (samples + ranks - 1) / ranks * ranks;
   require_none(problems(config, session.size()));
@@ -180,17 +180,18 @@ Evaluation measured(const MpiSession& session, const CheckpointReader& checkpoin
   const RunData data = open_data(config, false);
   StagedModel model(config, setup->stream, setup->mesh, working_type(config.run), false);
   load_weights(checkpoint, setup->stream, model.units());
-  config.batch.global = samples;  // --batches means as many on any number of ranks
+  config.batch.global = samples;  // with --batches the number of samples does not depend on the number of ranks
   return evaluate(model, *setup, config, data.valid, options.batches).whole;
 }
 
-/// The checkpoint's configuration for any mesh, with what the arguments say; `given`: they alone.
+/// Returns the checkpoint's configuration without its mesh, changed by the arguments. `given`: the configuration from
+/// the arguments alone.
 LoadedConfig wanted_config(LoadedConfig own, const std::string& out, const Arguments& arguments,
                            const LoadedConfig& given) {
   LoadedConfig base = without_mesh(std::move(own));
   base.config.run.dir = out;
   base.config.checkpoint.resume = CheckpointConfig{}.resume;
-  base.config.optim.train_only = {};  // names of the model that was
+  base.config.optim.train_only = {};  // refers to tensors of the old model
   base.config.optim.router_penalty = 0;
   base.config.optim.router_penalty_from = 0;
   if (!(base.config.balance.device > 0) && base.config.moe.group_limit == 0) base.config.balance.device_groups = 0;
@@ -217,25 +218,28 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
     return 0;
   }
   const LoadedConfig given = read_config(parsed.rest);
-  const Tell tell = [&](const std::string& text) {
+  const PrintOnce print_once = [&](const std::string& text) {
     if (session.rank() == 0) print(text);
   };
-  if (given.list_keys) return tell(list_keys()), 0;
+  if (given.list_keys) {
+    print_once(list_keys());
+    return 0;
+  }
   ConversionRequest request = request_of(parsed, options);
   const bool dry_run = parsed.values.count("dry-run");
   if (request.transform == import_hf) {
-    return import_model(session, {parsed.words[1], options.out, dry_run}, parsed.rest, given, tell);
+    return import_model(session, {parsed.words[1], options.out, dry_run}, parsed.rest, given, print_once);
   }
   if (request.transform == export_hf) {
-    return export_checkpoint(session, {parsed.words[1], options.out, dry_run}, options.exported, given, tell);
+    return export_checkpoint(session, {parsed.words[1], options.out, dry_run}, options.exported, given, print_once);
   }
   require_no_run(options.out);
   const CheckpointReader source(resolve_checkpoint(parsed.words[1]));
   const LoadedConfig own = config_of(source);
   const LoadedConfig wanted = wanted_config(own, options.out, parsed.rest, given);
   const auto tell_loss = [&](const char* when, const Evaluation& evaluation) {
-    tell(fmt::format("{:<10} {} nats per token on {} of {}\n", when, real_text(evaluation.loss, ".6f"),
-                     count_text(evaluation.tokens, "token"), options.data));
+    print_once(fmt::format("{:<10} {} nats per token on {} of {}\n", when, real_text(evaluation.loss, ".6f"),
+                           count_text(evaluation.tokens, "token"), options.data));
   };
   const bool measures = request.transform == "prune" && !options.data.empty();
   if (request.transform == "modulize") {
@@ -250,11 +254,15 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
     };
   }
   const Conversion conversion = convert(request, source, own.config, wanted);
-  if (given.print_config) return tell(print_config({.config = conversion.resolved, .origin = given.origin})), 0;
-  for (const std::string& note : conversion.notes) tell(note + '\n');
+  if (given.print_config) {
+    print_once(print_config({.config = conversion.resolved, .origin = given.origin}));
+    return 0;
+  }
+  for (const std::string& note : conversion.notes) print_once(note + '\n');
   std::vector<TensorLine> lines;
   for (const Recipe& recipe : conversion.recipes) lines.push_back(line_of(recipe));
-  tell(changes_of(own.config, conversion.resolved) + tensor_table(lines) + left_over_text(source, conversion.recipes));
+  print_once(changes_of(own.config, conversion.resolved) + tensor_table(lines) +
+             left_over_text(source, conversion.recipes));
   if (dry_run) return 0;
   const auto lock = hold_run_directory(conversion.config, session);
   const std::string title =
@@ -264,7 +272,7 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
     const CheckpointReader made(resolve_checkpoint(options.out));
     tell_loss("after", measured(session, made, conversion.config, options));
   }
-  tell(fmt::format("written    {0}: lyceum train --config {0}/config.ini continues from it\n", options.out));
+  print_once(fmt::format("written    {0}: lyceum train --config {0}/config.ini continues from it\n", options.out));
   return 0;
 }
 

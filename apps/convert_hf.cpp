@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// "500MB"
+/// Reads a number of bytes, "500MB".
 std::int64_t bytes_of(const std::string& text) {
   std::int64_t number = 0, unit = 1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -50,7 +50,7 @@ safetensors::Type type_named(const std::string& text) {
   fail(ExitCode::usage, "--dtype = {}: must be F32 or BF16", text);
 }
 
-/// The architecture that the user names, or the smallest one.
+/// Returns the architecture named `type`, or if `type` is empty the smallest one that can represent the model.
 hugging_face::Hosting hosting_of(const std::string& type, const Config& resolved) {
   if (type.empty()) return hugging_face::smallest_host(resolved);
   std::vector<std::string> names;
@@ -66,7 +66,7 @@ hugging_face::Hosting hosting_of(const std::string& type, const Config& resolved
 }  // namespace
 
 int import_model(const MpiSession& session, const FromTo& from_to, const Arguments& arguments,
-                 const LoadedConfig& given, const Tell& tell) {
+                 const LoadedConfig& given, const PrintOnce& print_once) {
   require_no_run(from_to.out);
   require_usage(!given.origin.contains("run.dir"), "run.dir cannot be set here: --out names the folder");
   const hugging_face::ModelFolder model(from_to.source);
@@ -78,18 +78,21 @@ int import_model(const MpiSession& session, const FromTo& from_to, const Argumen
   const hugging_face::Json side_files = hugging_face::side_files_of(fs::path(from_to.source));
   base.config.data.chat = hugging_face::chat_of(side_files);
   for (const std::int64_t token :
-       hugging_face::end_tokens_of(side_files)) {  // some name one that the model does not have
+       hugging_face::end_tokens_of(side_files)) {  // some files name tokens that the model does not have
     if (token >= 0 && token < model.config().model.vocab) base.config.data.end_tokens.push_back(token);
   }
   NewRun run = import_run(model, read_config(arguments, std::move(base)));
-  if (given.print_config) return tell(print_config({.config = run.resolved, .origin = given.origin})), 0;
-  tell(fmt::format("read       {} of {}\n", model.architecture().model, from_to.source));
+  if (given.print_config) {
+    print_once(print_config({.config = run.resolved, .origin = given.origin}));
+    return 0;
+  }
+  print_once(fmt::format("read       {} of {}\n", model.architecture().model, from_to.source));
   std::vector<TensorLine> lines;
   for (const NewRun::Weights& tensor : run.tensors) {
     lines.push_back({tensor.name, tensor.shape, pattern_of(their_name(model.architecture(), tensor.name))});
   }
-  tell(tensor_table(lines));
-  for (const std::string& note : notes) tell(note + '\n');
+  print_once(tensor_table(lines));
+  for (const std::string& note : notes) print_once(note + '\n');
   if (from_to.dry_run) return 0;
   const auto lock = hold_run_directory(run.config, session);
   run.transformers = json_text(side_files);
@@ -104,12 +107,12 @@ int import_model(const MpiSession& session, const FromTo& from_to, const Argumen
     model.require_sound();
     throw;
   }
-  tell(fmt::format("written    {0}: lyceum train --config {0}/config.ini continues from it\n", from_to.out));
+  print_once(fmt::format("written    {0}: lyceum train --config {0}/config.ini continues from it\n", from_to.out));
   return 0;
 }
 
 int export_checkpoint(const MpiSession& session, const FromTo& from_to, const ExportOptions& options,
-                      const LoadedConfig& given, const Tell& tell) {
+                      const LoadedConfig& given, const PrintOnce& print_once) {
   hugging_face::Export made{.folder = from_to.out,
                             .data = {},
                             .type = type_named(options.dtype),
@@ -125,17 +128,17 @@ int export_checkpoint(const MpiSession& session, const FromTo& from_to, const Ex
   resolve(own, 1);
   const hugging_face::Hosting hosting = hosting_of(options.architecture, own);
   const std::vector<Recipe> recipes = host_recipes(hosting, source);
-  tell(fmt::format("exported   {}\n", hosting.architecture->model));
-  for (const std::string& note : hosting.notes) tell(note + '\n');
+  print_once(fmt::format("exported   {}\n", hosting.architecture->model));
+  for (const std::string& note : hosting.notes) print_once(note + '\n');
   std::vector<TensorLine> lines;
   for (const Recipe& recipe : recipes) {
     lines.push_back(line_of(recipe, their_name(*hosting.architecture, recipe.tensor.name)));
   }
-  tell(tensor_table(lines) + left_over_text(source, recipes));
+  print_once(tensor_table(lines) + left_over_text(source, recipes));
   if (from_to.dry_run) return 0;
   const ProcessGroup world = session.world(own.run.timeout_seconds);
-  for (const std::string& note : export_model(hosting, recipes, source, world, made)) tell(note + '\n');
-  tell(fmt::format("written    {}\n", from_to.out));
+  for (const std::string& note : export_model(hosting, recipes, source, world, made)) print_once(note + '\n');
+  print_once(fmt::format("written    {}\n", from_to.out));
   return 0;
 }
 

@@ -11,19 +11,22 @@ namespace lyceum {
 
 constexpr const char *import_hf = "import-hf", *export_hf = "export-hf";
 
+/// The paths of a conversion. With `dry_run` nothing is written.
 struct FromTo {
   std::string source, out;
   bool dry_run;
 };
 
+/// The options of export-hf. `architecture`: empty for the smallest suitable one.
 struct ExportOptions {
   std::string architecture, dtype = "F32", shard_size = "5GB";
 };
 
-/// `arguments`: about the configuration; `given`: what they alone say.
+/// Implement `lyceum convert import-hf` and `export-hf`; return the exit code. `arguments`: those of the configuration;
+/// `given`: the configuration that they specify alone; `print_once`: prints on one rank.
 int import_model(const MpiSession& session, const FromTo& from_to, const Arguments& arguments,
-                 const LoadedConfig& given, const Tell& tell);
+                 const LoadedConfig& given, const PrintOnce& print_once);
 int export_checkpoint(const MpiSession& session, const FromTo& from_to, const ExportOptions& options,
-                      const LoadedConfig& given, const Tell& tell);
+                      const LoadedConfig& given, const PrintOnce& print_once);
 
 }  // namespace lyceum

@@ -13,7 +13,7 @@ namespace lyceum {
 
 namespace {
 
-/// "8 columns of model/layers/#/mlp/down_proj/weight, times 2"
+/// Describes a source, for example "8 columns of model/layers/#/mlp/down_proj/weight, times 2".
 std::string part_text(const RowSource& part, const std::string& made) {
   if (part.scale == 0) return "zeros";
   std::string text = "initial values";

@@ -38,16 +38,16 @@ struct EvalOptions {
   std::int64_t batches = 0, skip_top = 0;
 };
 
-/// Keys that the checkpoint was not trained with and its loss goes by.
+/// Returns the keys that affect the loss and differ between training and this evaluation.
 std::vector<Difference> changes(const CheckpointRun& run) {
-  constexpr std::array telling{"batch.seq_len", "run.precision", "data.valid"};
-  constexpr std::array silent{"model.recompute", "model.loss_chunk", "model.init_std", "moe.top_k_start"};
+  constexpr std::array relevant{"batch.seq_len", "run.precision", "data.valid"};
+  constexpr std::array irrelevant{"model.recompute", "model.loss_chunk", "model.init_std", "moe.top_k_start"};
   std::vector<Difference> changed = differences(run.own, run.config);
   std::erase_if(changed, [&](const Difference& difference) {
     const auto begins = [&](const char* part) { return difference.key.starts_with(part); };
     const bool no_limit = difference.key == "moe.capacity_factor" && !(run.config.moe.capacity_factor > 0);
-    const bool tells = describes_model(difference.key) || std::ranges::any_of(telling, begins);
-    return no_limit || !tells || std::ranges::any_of(silent, begins);
+    const bool is_relevant = describes_model(difference.key) || std::ranges::any_of(relevant, begins);
+    return no_limit || !is_relevant || std::ranges::any_of(irrelevant, begins);
   });
   return changed;
 }
@@ -60,7 +60,7 @@ ChosenWidth width_of(const Config& config, const Evaluation& evaluation) {
   return width;
 }
 
-/// None if the data have no such information, or do not count all tokens of their text.
+/// Returns the tokens per byte of text; nothing if the data do not state their bytes, or if a mask excludes tokens.
 std::optional<double> tokens_per_byte(std::span<const TokenLoader> data) {
   double tokens = 0, bytes = 0;
   for (const TokenLoader& loader : data) {
@@ -72,8 +72,8 @@ std::optional<double> tokens_per_byte(std::span<const TokenLoader> data) {
   return tokens / bytes;
 }
 
-/// bits_per_byte is null if it is unknown how many bytes their tokens came from, chosen_width where there are
-/// no experts.
+/// Returns the results as JSON. bits_per_byte is null if the bytes of the text are unknown; chosen_width is null
+/// without experts.
 nlohmann::ordered_json summary(const CheckpointRun& run, const EvalOptions& options,
                                const SourcesEvaluation& evaluations, std::span<const TokenLoader> data) {
   const CheckpointReader& reader = run.reader;
@@ -105,7 +105,7 @@ nlohmann::ordered_json summary(const CheckpointRun& run, const EvalOptions& opti
   return result;
 }
 
-/// What was evaluated otherwise than trained, one line; empty where nothing was.
+/// Returns one line on the settings that differ from training; empty if none does.
 std::string changes_text(const CheckpointRun& run, const EvalOptions& options) {
   std::string text;
   const auto add = [&](const std::string& change) { text += (text.empty() ? "changed        " : ", ") + change; };
@@ -185,8 +185,8 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   StagedModel model = weights_of(*run, *setup);
   model.skip_top(skip_top);
   Config counted = config;
-  counted.batch.global = global_batch;  // --batches means as many samples on any number of ranks
-  std::optional<RoutingLog> log;        // before the work that it is to hold, as it may not be writable
+  counted.batch.global = global_batch;  // with --batches the number of samples does not depend on the number of ranks
+  std::optional<RoutingLog> log;        // opened before the evaluation, since the file may not be writable
   if (!routing.empty() && session.rank() == 0) {
     log.emplace(routing, logged_layers(config, place_all(config, setup->mesh.expert.size(), {})), -1,
                 RoutingLog::Origin{.run_uuid = reader.header().run_uuid,

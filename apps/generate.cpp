@@ -92,7 +92,7 @@ std::vector<Prompt> prompts_of(const GenerateOptions& options) {
   return {options.chat ? chat_prompt(options.system, options.prompt) : Prompt{.text = options.prompt}};
 }
 
-/// A prompt as the model reads it.
+/// Returns the tokens of a prompt.
 std::vector<std::int32_t> tokens_of(const Prompt& prompt, const ChatTemplate* chat, const Tokenizer& tokenizer) {
   std::vector<std::int32_t> tokens;
   if (chat) {
@@ -102,11 +102,11 @@ std::vector<std::int32_t> tokens_of(const Prompt& prompt, const ChatTemplate* ch
   } else {
     tokens = tokenizer.encode(prompt.text);
   }
-  if (tokens.empty()) tokens.push_back(tokenizer.end_of_document());  // every document follows one
+  if (tokens.empty()) tokens.push_back(tokenizer.end_of_document());  // every document follows an end-of-document token
   return tokens;
 }
 
-/// Calls use(), and turns its Error about a prompt of a file into a bad_input Error that names the line.
+/// Calls use(). Converts its Error about a prompt from a file to a bad_input Error that names the line.
 template <class Use>
 void blame(const Prompt& prompt, std::string_view subject, const Use& use) {
   try {
@@ -117,19 +117,19 @@ void blame(const Prompt& prompt, std::string_view subject, const Use& use) {
   }
 }
 
-/// True for a special token, and for one whose text is its name: the names of others, such as <0x0A> and GPT-2's é for
-/// a byte, are not what users see of them.
+/// True for a special token and for one whose text equals its name. Other names, such as <0x0A> or GPT-2's é for a
+/// byte, differ from the text that users see.
 bool is_named(std::int32_t token, const std::string& name, const Tokenizer& tokenizer) {
   const std::string shown = tokenizer.decode(std::span(&token, 1), true);
   return shown == name || shown != tokenizer.decode(std::span(&token, 1), false);
 }
 
-/// The text that the model generates from a prompt, printed as it grows.
+/// The text that the model generates from a prompt. It is printed as it grows.
 class Answer {
  public:
   struct Shown {
     bool special = false, streamed = true;
-    std::string_view lead = {};  // that belongs to the chat template
+    std::string_view lead = {};  // text at the beginning that belongs to the chat template and is not shown
   };
   Answer(const Tokenizer& tokenizer, std::span<const std::int32_t> given, const StopTexts& stops, const Shown& shown)
       : tokenizer_(tokenizer),
@@ -139,12 +139,12 @@ class Answer {
         given_(given.size()),
         before_(tokenizer.decode(given, shown.special)) {}
 
-  /// Returns false once a text that ends it has come.
+  /// Adds a generated token. Returns false if the text now contains a stop text.
   bool add(std::int32_t token) {
     tokens_.push_back(token);
     read();
     if (found_.stops) return false;
-    if (!text_.ends_with(replacement_character)) print();  // else parts of a letter are still to come
+    if (!text_.ends_with(replacement_character)) print();  // otherwise the rest of a character is missing
     return true;
   }
   void finish(const std::optional<std::int32_t>& end) {
@@ -159,7 +159,7 @@ class Answer {
 
  private:
   void read() {
-    const std::string whole = tokenizer_.decode(tokens_, shown_.special);  // a letter may take several tokens
+    const std::string whole = tokenizer_.decode(tokens_, shown_.special);  // a character may consist of several tokens
     text_ = whole.starts_with(before_) ? whole.substr(before_.size()) : tokenizer_.decode(tokens(), shown_.special);
     if (text_.starts_with(shown_.lead)) text_.erase(0, shown_.lead.size());
     found_ = stops_.find_in(text_);
@@ -186,7 +186,7 @@ std::string json_of(const std::string& prompt, const Answer& answer, const Gener
   return json_text(json);
 }
 
-/// The run's chat template, which its tokenizer must have the tokens of.
+/// Returns the chat template of the run. Throws a usage Error if there is none, or if the tokenizer lacks its tokens.
 const ChatTemplate& template_of(const DataConfig& data, const Tokenizer& tokenizer) {
   require_usage(data.chat != "auto",
                 "--chat: the run was not trained on chats of lyceum tokenize --chat: set data.chat to a chat template");
@@ -239,7 +239,7 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   require_usage(!config.data.tokenizer.empty(), "data.tokenizer is not set: name the tokenizer of these tokens");
   const Tokenizer tokenizer(config.data.tokenizer);
   options.sampling.vocab = tokenizer.vocab();
-  if (run->reader.tokenizer_sha256().empty()) {  // else it is the checkpoint's own
+  if (run->reader.tokenizer_sha256().empty()) {  // otherwise the tokenizer is the checkpoint's own
     std::vector<std::string> prefixes;
     for (const DataSource& source : data_sources("data.train", config.data.train)) prefixes.push_back(source.prefix);
     for (const DataSource& source : data_sources("data.valid", config.data.valid)) prefixes.push_back(source.prefix);
@@ -262,7 +262,7 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   load_weights(run->reader, setup->stream, model.units());
 
   const Sampling& sampling = options.sampling;
-  if (options.timing) {  // memory and plans of both kinds of passes are there then
+  if (options.timing) {  // warms up memory and kernels for both kinds of passes
     Sampling two = sampling;
     two.tokens = 2;
     generate(model, setup->stream, given[0], {}, config.batch.seq_len, two, [](std::int32_t) { return true; });

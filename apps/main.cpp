@@ -32,7 +32,7 @@ struct Command {
   const char* help;
 };
 
-/// A command that needs one rank: others of a job have nothing to do.
+/// Wraps a command that needs one rank: the other ranks of a job return 0 at once.
 auto alone(int (*run)(const Arguments&)) {
   return
       [run](const MpiSession& session, const Arguments& arguments) { return session.rank() == 0 ? run(arguments) : 0; };
@@ -67,14 +67,14 @@ std::string usage() {
          "75 stopped on request after a checkpoint.\n";
 }
 
-/// Returns the text of help or version; empty if `name` is neither.
+/// Returns the text of --help or --version; empty if `name` is another word.
 std::string about_program(const std::string& name) {
   if (name == "--help" || name == "-h" || name == "help") return usage();
   if (name == "--version") return fmt::format("lyceum {}\n{}\n", program_version(), program_build());
   return {};
 }
 
-/// One line on stderr, from one rank if several have the same error.
+/// Reports an error as one line on stderr, once if several ranks have the same error, and ends the job.
 [[noreturn]] void end_job(const MpiSession& session, ExitCode code, const std::string& command,
                           const std::string& message, const ReportedElsewhere* elsewhere = nullptr) {
   no_more_stop_requests(static_cast<int>(code));
@@ -86,7 +86,7 @@ std::string about_program(const std::string& name) {
                   .ended = ended_by_launcher});
 }
 
-/// Reports an error from before there is a session, once per machine, and ends this process.
+/// Reports an error that occurred before there is a session, once per machine, and ends this process.
 [[noreturn]] void end_unstarted(ExitCode code, const std::string& command, const std::string& message) {
   if (LastWord().take()) std::fputs(fmt::format("lyceum {}: {}\n", printable(command), message).c_str(), stderr);
   std::exit(static_cast<int>(code));
@@ -110,7 +110,7 @@ int run(const MpiSession& session, const std::string& name, const Arguments& arg
 
 int main(int argc, char** argv) {
   occupy_standard_streams();
-  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond ulimit -f then fails, and is reported
+  std::signal(SIGXFSZ, SIG_IGN);  // so that a write beyond ulimit -f fails and is reported
   const std::string name = argc > 1 ? argv[1] : "--help";
   let_waiting_threads_sleep();
   if (name == "train") listen_for_stop_requests();
@@ -125,7 +125,7 @@ int main(int argc, char** argv) {
       require_one_program(session->world(RunConfig{}.timeout_seconds), program_version() + ", " + program_build());
     }
     const int code = run(*session, name, Arguments(argv + 2, argv + argc));
-    if (code != static_cast<int>(ExitCode::resubmit)) flush_output();  // a saved checkpoint is worth more than the log
+    if (code != static_cast<int>(ExitCode::resubmit)) flush_output();  // 75 also if stdout fails
     no_more_stop_requests(code);
     if (code == static_cast<int>(ExitCode::resubmit)) session->end(ExitCode::resubmit);
     return code;
@@ -133,12 +133,12 @@ int main(int argc, char** argv) {
     if (!session) {
       end_unstarted(error.code(), name, error.what());
     }
-    // The place in the source helps to repair the program, not to clear a disk.
+    // Only errors of the program itself are reported with their source location; a full disk needs none.
     const bool inner = error.code() == ExitCode::failed && !dynamic_cast<const CheckpointNotSaved*>(&error);
-    const std::string place = fmt::format(" [{}:{}]", base_name(error.where().file_name()), error.where().line());
-    end_job(*session, error.code(), name, error.what() + (inner ? place : ""),
+    const std::string location = fmt::format(" [{}:{}]", base_name(error.where().file_name()), error.where().line());
+    end_job(*session, error.code(), name, error.what() + (inner ? location : ""),
             dynamic_cast<const ReportedElsewhere*>(&error));
-  } catch (const std::exception& error) {  // no Error: of a library, thrown while a command ran
+  } catch (const std::exception& error) {  // an exception of a library
     const std::string message = printable(error.what());
     if (session) end_job(*session, ExitCode::failed, name, message);
     end_unstarted(ExitCode::failed, name, message);

@@ -15,7 +15,7 @@ namespace po = boost::program_options;
 
 namespace {
 
-using HelpRows = std::vector<std::pair<std::string, std::string>>;  // "--tokens N (=100)", what it means
+using HelpRows = std::vector<std::pair<std::string, std::string>>;  // "--tokens N (=100)", and its description
 
 CommandHelp laid_out(const std::string& usage, const std::string& about, const po::options_description& options,
                      const HelpRows& more) {
@@ -35,7 +35,8 @@ CommandHelp laid_out(const std::string& usage, const std::string& about, const p
   return help;
 }
 
-/// "--optim.lr" for "--lr" and "--learning_rate", "--tokens" for "--token"; empty where nothing is near.
+/// Returns the option that was probably meant: "--optim.lr" for "--lr" and "--learning_rate", "--tokens" for "--token";
+/// empty if none is similar.
 std::string meant_option(const po::options_description& options, std::string name) {
   name = name.substr(0, name.find('='));
   name.erase(0, name.find_first_not_of('-'));

@@ -10,20 +10,21 @@
 
 namespace lyceum {
 
-/// A command for its readers.
+/// The description of a command for --help and shell completion.
 struct CommandHelp {
-  std::string text;                  // what --help prints, in the one layout that all commands have
-  std::vector<std::string> options;  // "--tokens": what a shell completes
-  bool configured = false;           // it takes keys of the configuration, too
+  std::string text;                  // the text of --help, in the same layout for all commands
+  std::vector<std::string> options;  // "--tokens": the options for shell completion
+  bool configured = false;           // true if the command accepts keys of the configuration
 };
-/// The layout: usage (without that word), what the command does, its options; --help is added.
+/// Returns the description of a command: usage (without that word), purpose, and options, to which --help is added.
 CommandHelp describe_command(const std::string& usage, const std::string& about,
                              const boost::program_options::options_description& options);
-/// The same of a command that has a configuration.
+/// Returns the description of a command that has a configuration.
 CommandHelp describe_configured(const std::string& usage, const std::string& about,
                                 const boost::program_options::options_description& options,
                                 const char* config_help = "an INI file; its keys override the checkpoint's");
 
+/// Return the descriptions of the commands.
 CommandHelp train_help();
 CommandHelp plan_help();
 CommandHelp eval_help();
@@ -34,16 +35,16 @@ CommandHelp convert_help();
 CommandHelp routing_help();
 CommandHelp completion_help();
 
-/// The arguments of a command that has a configuration, sorted.
+/// The parsed arguments of a command that has a configuration.
 struct ParsedOptions {
   boost::program_options::variables_map values;
-  Arguments words;  // that are no options
-  Arguments rest;   // --config FILE, --section.key=value, --print-config, --list-keys: for read_config
+  Arguments words;  // positional words
+  Arguments rest;   // --config FILE, --section.key=value, --print-config, --list-keys: arguments of read_config()
   bool help = false;
 };
 
-/// Reads `options` (a --help is added) from the arguments, and at most so many words that are none. Throws a usage
-/// Error for anything else that is not about the configuration.
+/// Parses the arguments by `options`, to which --help is added, and at most `most_words` positional words. Throws a
+/// usage Error for any other argument that does not belong to the configuration.
 ParsedOptions parse_options(boost::program_options::options_description options, const Arguments& arguments,
                             std::size_t most_words = 0);
 

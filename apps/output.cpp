@@ -21,7 +21,7 @@ namespace {
 void require_written(bool written) {
   const int error = errno;
   if (written) return;
-  if (error == EPIPE) {  // where SIGPIPE is not ignored, it has ended the process
+  if (error == EPIPE) {  // reached only if SIGPIPE was ignored
     std::signal(SIGPIPE, SIG_DFL);
     std::raise(SIGPIPE);
   }
@@ -44,7 +44,11 @@ void print(std::string_view text) { print_bytes(printable_lines(text)); }
 
 void print_exactly(std::string_view text) {
   static const bool terminal = terminal_columns() > 0;
-  terminal ? print(text) : print_bytes(text);
+  if (terminal) {
+    print(text);
+  } else {
+    print_bytes(text);
+  }
 }
 
 void flush_output() {

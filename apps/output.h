@@ -4,18 +4,19 @@
 
 namespace lyceum {
 
-/// Opens /dev/null as each of standard input, output and error that the program was started without, so that no other
-/// file takes its number. Reading from it, or writing to it, then fails as it would without.
+/// Opens /dev/null in place of each standard stream that the program was started without, so that no other file gets
+/// its descriptor. Reading or writing it still fails.
 void occupy_standard_streams();
 
-/// Writes a text to standard output at once, as printable_lines() shows it: in JSON its escapes mean the characters.
-/// Throws an Error (exit code 4) if it cannot be written; a reader that went away ends the process as `| head` expects.
+/// Writes text to standard output and flushes it. Control characters are escaped by printable_lines(); in JSON the
+/// escapes denote the same characters. Throws an Error (exit code 4) if the text cannot be written. If the reader has
+/// closed the pipe, the process ends by SIGPIPE, as `| head` expects.
 void print(std::string_view text);
-/// Writes text of which every byte counts, such as what a model generates: as it is to a file or another program; to a
-/// terminal as print() does, which nothing in it can act on.
+/// Writes text whose bytes matter, such as generated text: unchanged to a file or a pipe; on a terminal as print()
+/// does, so that control characters cannot act on it. Throws as print() does.
 void print_exactly(std::string_view text);
 
-/// Throws as print() does unless everything that was printed, also to std::cout, has reached the system.
+/// Flushes standard output, including std::cout. Throws as print() does if anything could not be written.
 void flush_output();
 
 }  // namespace lyceum

@@ -36,7 +36,7 @@ constexpr const char* plan_about =
     "volume of every group, the pipeline's timeline and, with rates, the time of a step. --world finds the best mesh;\n"
     "keys on the command line stay fixed. Needs no data, no ranks and little memory.";
 
-/// Ranks of the mesh as it is configured: those that --ranks or mpirun say, or as few as it can have.
+/// Returns the number of ranks of the configured mesh: that of --ranks, else of mpirun, else the smallest possible one.
 int ranks_of(const Config& config, const MpiSession& session, const po::variables_map& values) {
   if (values.count("ranks")) return values["ranks"].as<int>();
   if (session.size() > 1) return session.size();
@@ -54,10 +54,11 @@ std::set<std::string> given_on_command_line(const LoadedConfig& loaded) {
   return keys;
 }
 
-/// Micro-batches of a drawing: more are too narrow to read.
+/// Limit of the micro-batches in a drawing, beyond which it is too narrow to read.
 constexpr int most_drawn = 16;
 
-/// What a drawing's axis counts: milliseconds where rates are known, else the work of a rank; times what in the plan.
+/// Returns the unit of a drawing's time axis and the factor from the plan's numbers: milliseconds if the plan has a
+/// time, else FLOPs of a rank.
 std::pair<std::string, double> drawn_unit(const MeshPlan& plan) {
   if (plan.time) return {"ms", 1e3};
   return plan.timeline.makespan() >= 1e6 ? std::pair{"TFLOP", 1e-6} : std::pair{"GFLOP", 1e-3};
@@ -96,7 +97,7 @@ po::options_description plan_options() {
   return options;
 }
 
-/// "300B" is 3e11.
+/// Reads a number of tokens: "300B" is 3e11.
 std::optional<double> token_count(const std::string& text) {
   char* end = nullptr;
   double count = std::strtod(text.c_str(), &end);
@@ -112,7 +113,7 @@ double tokens_of_run(const Config& config, const po::variables_map& values) {
   return static_cast<double>(config.run.steps) * static_cast<double>(config.batch.global * config.batch.seq_len);
 }
 
-/// What is wrong with the options themselves.
+/// Returns the contradictions among the options themselves.
 std::vector<std::string> option_mistakes(const po::variables_map& values) {
   std::vector<std::string> wrong;
   if (values.count("world") && values.count("ranks")) {
@@ -150,7 +151,7 @@ std::vector<std::string> option_mistakes(const po::variables_map& values) {
   return wrong;
 }
 
-/// Throws everything that is wrong with options and configuration at once.
+/// Throws one usage Error with all mistakes in the options and the configuration.
 void check(const LoadedConfig& loaded, const po::variables_map& values, int world) {
   std::vector<std::string> wrong = option_mistakes(values);
   const bool searches = values.count("world") > 0, counts = world >= 1 && (!searches || world <= most_ranks);
@@ -159,7 +160,7 @@ void check(const LoadedConfig& loaded, const po::variables_map& values, int worl
     std::ranges::move(contradictions(without_mesh(loaded.config), 1), std::back_inserter(wrong));
   } else if (!searches) {
     std::ranges::move(contradictions(loaded.config, world), std::back_inserter(wrong));
-  } else if (!wrong.empty()) {  // a search says the same of a configuration without other mistakes
+  } else if (!wrong.empty()) {  // without other mistakes, the search itself reports these
     const int node_ranks = default_cluster(loaded.config.run.precision).node_ranks;
     std::ranges::move(search_problems(loaded.config, world, node_ranks, given_on_command_line(loaded)),
                       std::back_inserter(wrong));
@@ -167,7 +168,7 @@ void check(const LoadedConfig& loaded, const po::variables_map& values, int worl
   require_none(wrong);
 }
 
-/// What times are estimated from; none where no option asks for any.
+/// Returns the cluster from which times are estimated; nothing if no option requests times.
 std::optional<Cluster> rates(const RunConfig& run, const po::variables_map& values) {
   std::optional<Cluster> cluster;
   if (values.count("cluster")) {
@@ -183,7 +184,7 @@ std::optional<Cluster> rates(const RunConfig& run, const po::variables_map& valu
   return cluster;
 }
 
-/// Returns the warnings about the schedule of a run from its first step on.
+/// Returns warnings about the learning-rate schedule of a run from its first step.
 std::vector<std::string> doubts_of(const Config& config) {
   const std::int64_t steps = config.run.steps, length = config.optim.schedule_steps;
   return schedule_doubts(config.optim, steps, length > 0 ? length : steps);
@@ -217,13 +218,13 @@ CommandHelp plan_help() {
 int plan_command(const MpiSession& session, const Arguments& arguments) {
   const ParsedOptions parsed = parse_options(plan_options(), arguments);
   const po::variables_map& values = parsed.values;
-  const auto tell = [&](const std::string& text) {
+  const auto print_once = [&](const std::string& text) {
     if (session.rank() == 0) print(text);
     return 0;
   };
-  if (parsed.help) return tell(plan_help().text);
+  if (parsed.help) return print_once(plan_help().text);
   const LoadedConfig loaded = read_config(parsed.rest);
-  if (loaded.list_keys) return tell(list_keys());
+  if (loaded.list_keys) return print_once(list_keys());
   const bool searches = values.count("world") > 0;
   const int world = searches ? values["world"].as<int>() : ranks_of(loaded.config, session, values);
   check(loaded, values, world);
@@ -245,12 +246,12 @@ int plan_command(const MpiSession& session, const Arguments& arguments) {
     resolve(config, world);
     plan = plan_mesh(config, world, cluster);
   }
-  tell(shown(loaded, plan, cluster, search, values));
+  print_once(shown(loaded, plan, cluster, search, values));
   if (loaded.print_config) return 0;
   if (values.count("svg") && session.rank() == 0) write_svg(plan, values["svg"].as<std::string>());
   if (!cluster) return 0;
   const std::string short_of = shortage(plan, cluster->memory, "a rank of " + cluster->name);
-  require_usage(short_of.empty(), "{}", short_of);  // the table is above
+  require_usage(short_of.empty(), "{}", short_of);  // the table has been printed
   return 0;
 }
 

@@ -84,7 +84,7 @@ options::options_description described() {
   return list;
 }
 
-/// "2,1.5": numbers, in any order.
+/// Reads comma-separated numbers in any order, "2,1.5".
 std::vector<double> thresholds_of(const std::string& text) {
   std::vector<double> thresholds;
   std::istringstream words(text);
@@ -133,7 +133,7 @@ Request parsed(const Arguments& arguments) {
           .json = values.count("json") > 0};
 }
 
-/// "3" when all are equal, else "1 to 3".
+/// Formats a value of all layers: "3" if all are equal, else "1 to 3".
 template <class Value>
 std::string spread(const RoutingHistory& history, Value value) {
   const auto [low, high] = std::minmax_element(history.layers.begin(), history.layers.end(),
@@ -161,7 +161,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RoutingHistory& 
   return facts;
 }
 
-/// Facts about the run from metrics.jsonl.
+/// Returns facts about the run from metrics.jsonl.
 std::vector<std::pair<std::string, std::string>> facts_of(const Metrics& metrics) {
   std::vector<std::pair<std::string, std::string>> facts;
   if (const auto loss = metrics.find("loss"); loss != metrics.end() && !loss->second.empty()) {
@@ -179,7 +179,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Metrics& metrics
   return facts;
 }
 
-/// The program's words about the run that wrote the log, from the files next to it.
+/// Adds date, program, mesh and configuration of the run from `file` (starts.jsonl), or a note that they are unknown.
 void add_start(const std::filesystem::path& file, ReportInput& input) {
   const std::vector<RunStart> starts = std::filesystem::exists(file) ? read_starts(file) : std::vector<RunStart>{};
   if (starts.empty()) {
@@ -197,7 +197,7 @@ void add_start(const std::filesystem::path& file, ReportInput& input) {
   input.config = last.config;
 }
 
-/// Losses and what else a training run records of each step.
+/// Reads the metrics of a training run, or adds a note to `missing` if there are none.
 Metrics metrics_for(const Request& request, std::vector<std::string>& missing) {
   const std::filesystem::path file =
       request.metrics.empty() ? request.file.parent_path() / "metrics.jsonl" : request.metrics;
@@ -207,13 +207,13 @@ Metrics metrics_for(const Request& request, std::vector<std::string>& missing) {
   return {};
 }
 
-/// Why a run has no routing.h5; empty if that is unknown.
-struct NoRouting {
+/// The reason why a run has no routing.h5; empty if unknown.
+struct MissingRouting {
   bool dense = false;
   std::string text;
 };
 
-NoRouting no_routing(const std::filesystem::path& run) {
+MissingRouting reason_without_routing(const std::filesystem::path& run) {
   if (!std::filesystem::exists(run / "starts.jsonl")) return {};
   const std::vector<RunStart> starts = read_starts(run / "starts.jsonl");
   if (starts.empty()) return {};
@@ -225,7 +225,7 @@ NoRouting no_routing(const std::filesystem::path& run) {
   return {.text = "The run recorded no routing: routing.every is 0."};
 }
 
-/// `history` without records: a page without routing, which says `why`.
+/// Writes the HTML page. If `history` has no records, the page states `why`.
 void write_page(const Request& request, const RoutingHistory& history, std::optional<RecordRange> range,
                 const std::string& why = "") {
   const std::filesystem::path run = std::filesystem::absolute(request.file).lexically_normal().parent_path();
@@ -253,7 +253,7 @@ void report(const Request& request) {
   require_usage(!request.html.empty() || (request.metrics.empty() && request.title.empty()),
                 "--metrics and --title need --html OUT");
   if (!std::filesystem::exists(request.file)) {
-    const NoRouting none = no_routing(request.file.parent_path());
+    const MissingRouting none = reason_without_routing(request.file.parent_path());
     if (none.dense || (!none.text.empty() && !request.html.empty())) {
       print(none.text + "\n");
       if (!request.html.empty()) write_page(request, {}, {}, none.text);
@@ -268,7 +268,7 @@ void report(const Request& request) {
 
 void dump(const Request& request) {
   if (!std::filesystem::exists(request.file)) {
-    const NoRouting none = no_routing(request.file.parent_path());
+    const MissingRouting none = reason_without_routing(request.file.parent_path());
     require_usage(!none.dense, "{}: {}", request.file.string(), none.text);
   }
   const RoutingHistory history = read_routing(request.file);

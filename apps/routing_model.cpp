@@ -39,11 +39,11 @@ struct ModelRequest {
   std::int64_t batches = 0;
   std::filesystem::path h5, html;
   bool json = false;
-  Arguments rest{};  // keys of the configuration
+  Arguments rest{};  // arguments of the configuration
 };
 
-/// Refuses a file that cannot be written, before the model runs. An existing file is replaced, as by the other
-/// commands.
+/// Throws a usage Error for a file that cannot be written, before the model runs. An existing file will be replaced, as
+/// by other commands.
 void require_writable(const char* option, const std::filesystem::path& file) {
   if (file.empty()) return;
   require_usage(!std::filesystem::is_directory(file), "{} {}: is a folder; name a file", option, file.string());
@@ -54,7 +54,7 @@ void require_writable(const char* option, const std::filesystem::path& file) {
                 file.string(), folder.string());
 }
 
-/// None where only help was asked for.
+/// Returns nothing if only help was requested.
 std::optional<ModelRequest> request_of(const MpiSession& session, const Arguments& arguments) {
   po::options_description options = routing_model_options();
   options.add_options()("html", po::value<std::string>())("json", "");
@@ -82,7 +82,7 @@ std::optional<ModelRequest> request_of(const MpiSession& session, const Argument
   return request;
 }
 
-/// "NAME=PREFIX", each name once.
+/// Reads "NAME=PREFIX" texts. Throws a usage Error if a name is repeated.
 std::vector<DomainRouting::DataSet> data_sets_of(const std::vector<std::string>& texts) {
   require_usage(!texts.empty(), "domains needs --data NAME=PREFIX for each data set");
   std::vector<DomainRouting::DataSet> sets;
@@ -99,7 +99,7 @@ std::vector<DomainRouting::DataSet> data_sets_of(const std::vector<std::string>&
   return sets;
 }
 
-/// All samples of a prefix, which must be of the model's tokenizer.
+/// Returns a loader of all samples of a prefix. The data must have been made with the model's tokenizer.
 TokenLoader loader_of(Config config, const std::string& prefix) {
   config.data.valid = prefix;
   RunData data = open_data(config, false);
@@ -107,17 +107,18 @@ TokenLoader loader_of(Config config, const std::string& prefix) {
   return std::move(data.valid.front());
 }
 
-/// As many samples on any number of ranks.
+/// Returns the configuration with the original batch.global, so that the number of samples does not depend on the
+/// number of ranks.
 Config counted_config(const CheckpointRun& run) {
   Config config = run.config;
   config.batch.global = run.global_batch;
   return config;
 }
 
-/// On rank 0: the files that were asked for, and the console.
+/// Writes the requested files and prints the results. Call it on rank 0.
 template <class WriteH5, class Page>
-void tell(const ModelRequest& request, const std::string& told, WriteH5 write_h5, Page page) {
-  print(told);  // first: expensive results are printed even if a file cannot be written
+void write_results(const ModelRequest& request, const std::string& text, WriteH5 write_h5, Page page) {
+  print(text);  // printed first, so that the results are not lost if a file cannot be written
   if (!request.h5.empty()) write_h5(request.h5);
   if (!request.html.empty()) replace_file(request.html, page());
   if (request.json) return;
@@ -161,7 +162,7 @@ int routing_domains(const MpiSession& session, const Arguments& arguments) {
     add_domain(domains, std::move(sets[d]), evaluate(model, *setup, counted, loaders[d], request->batches));
   }
   if (session.rank() != 0) return 0;
-  tell(
+  write_results(
       *request, request->json ? domain_json(domains) : domain_text(domains),
       [&](const std::filesystem::path& file) { write_domains(file, domains); }, [&] { return domains_page(domains); });
   return 0;
@@ -188,7 +189,7 @@ int routing_flow(const MpiSession& session, const Arguments& arguments) {
                             .loss = evaluation.loss,
                             .values = collector.values(evaluation)};
   if (session.rank() != 0) return 0;
-  tell(
+  write_results(
       *request, request->json ? flow_json(flow) : flow_text(flow),
       [&](const std::filesystem::path& file) { write_flow(file, flow); }, [&] { return flow_page(flow); });
   return 0;

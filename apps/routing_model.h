@@ -6,10 +6,11 @@
 
 namespace lyceum {
 
-/// What `lyceum routing domains` and `flow` take besides what other actions do.
+/// Returns the options that `lyceum routing domains` and `flow` have in addition to those of the other actions.
 boost::program_options::options_description routing_model_options();
 
-/// These run a checkpoint's model, on any mesh; the arguments behind the action.
+/// Implement `lyceum routing domains` and `flow`, which run a checkpoint's model on any mesh. `arguments`: those after
+/// the action. Return the exit code.
 int routing_domains(const MpiSession& session, const Arguments& arguments);
 int routing_flow(const MpiSession& session, const Arguments& arguments);
 

@@ -18,33 +18,34 @@ namespace lyceum {
 
 namespace {
 
-/// Says it once; nothing is left to run.
-std::nullopt_t tell(const MpiSession& session, const std::string& text) {
+/// Prints on rank 0. Returns nothing, for a command that is then finished.
+std::nullopt_t print_and_finish(const MpiSession& session, const std::string& text) {
   if (session.rank() == 0) print_exactly(text);
   return std::nullopt;
 }
 
-/// The ranks that run, or if they do not suit the mesh or the batch the fewest that may.
+/// Returns the number of ranks for --print-config: the ranks that run, or the fewest possible ones if these do not suit
+/// the mesh or the batch.
 int ranks_to_print_for(const Config& config, int ranks) {
   if (contradictions(config, ranks).empty()) return ranks;
   return static_cast<int>(std::min<std::int64_t>(fewest_ranks(config.parallel), 1 << 20));
 }
 
-/// Everything that is wrong with it, in one Error; resolves it for this world and its hosts. False when it was only to
-/// be printed.
+/// Throws one usage Error with all mistakes; resolves the configuration for this world and its hosts. Returns false if
+/// it was only to be printed.
 bool check(const MpiSession& session, LoadedConfig& loaded) {
   std::vector<std::string> wrong = loaded.mistakes;
   const auto require_possible = [&](std::vector<std::string> found) {
     std::ranges::move(found, std::back_inserter(wrong));
     require_none(wrong);
   };
-  if (loaded.print_config) {  // on any number of ranks, and in a build for another device
+  if (loaded.print_config) {  // works on any number of ranks, and in a build for another device
     const int ranks = ranks_to_print_for(loaded.config, session.size());
     require_possible(contradictions(loaded.config, ranks));
     resolve(loaded.config, ranks);
     const std::string note =
         ranks == session.size() ? "" : fmt::format("# derived for {}\n", count_text(ranks, "rank"));
-    tell(session, note + print_config(loaded));
+    print_and_finish(session, note + print_config(loaded));
     return false;
   }
   require_possible(problems(loaded.config, session.size()));
@@ -58,8 +59,8 @@ bool check(const MpiSession& session, LoadedConfig& loaded) {
   return true;
 }
 
-/// Numbers of the checkpoint's text that this build refuses, of keys that only training uses, go back to their
-/// defaults.
+/// Resets numbers in the checkpoint's configuration to their defaults if this build refuses them and only training uses
+/// them.
 void drop_refused(LoadedConfig& loaded, const LoadedConfig& given) {
   Config initial;
   const std::vector<ConfigKey> keys = keys_of(loaded.config), defaults = keys_of(initial);
@@ -73,14 +74,14 @@ void drop_refused(LoadedConfig& loaded, const LoadedConfig& given) {
   }
 }
 
-/// A config.ini of a run means the run that it belongs to.
+/// Throws unless a config.ini of a run's folder names that folder as run.dir.
 void require_own_folder(const LoadedConfig& loaded) {
   const auto origin = loaded.origin.find("run.dir");
   if (origin == loaded.origin.end() || origin->second.file.empty()) return;
   lyceum::require_own_folder(origin->second.file, loaded.config.run.dir);
 }
 
-/// The tokenizer that the checkpoint brings is the run's; another one is refused.
+/// Uses the checkpoint's tokenizer. Throws a bad_input Error if the arguments name another one.
 void take_tokenizer(const CheckpointReader& reader, LoadedConfig& loaded, const LoadedConfig& given) {
   if (reader.tokenizer_sha256().empty()) return;
   const std::string own = reader.tokenizer().string();
@@ -99,7 +100,7 @@ void take_tokenizer(const CheckpointReader& reader, LoadedConfig& loaded, const 
 }  // namespace
 
 std::optional<LoadedConfig> configure(const MpiSession& session, LoadedConfig loaded) {
-  if (loaded.list_keys) return tell(session, list_keys());
+  if (loaded.list_keys) return print_and_finish(session, list_keys());
   if (!loaded.print_config) require_own_folder(loaded);
   if (!check(session, loaded)) return {};
   return loaded;
@@ -125,7 +126,7 @@ LoadedConfig without_mesh(LoadedConfig loaded) {
 
 std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::string path, const Arguments& arguments) {
   const LoadedConfig given = read_config(arguments);
-  if (given.list_keys) return tell(session, list_keys());
+  if (given.list_keys) return print_and_finish(session, list_keys());
   if (path.empty()) {
     require_none(given.mistakes);
     require_usage(!given.origin.empty(),
@@ -150,7 +151,8 @@ std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::st
   }
   take_tokenizer(reader, loaded, given);
   const std::int64_t global_batch = loaded.config.batch.global;
-  // A file may be the one of training, made for another number of ranks; the command line is meant for this one.
+  // A --config file may be that of training, made for another number of ranks. The command line is meant for this
+  // number.
   const bool own_batch = std::ranges::any_of(
       given.origin, [](const auto& key) { return key.first.starts_with("batch.") && key.second.file.empty(); });
   if (!own_batch) {

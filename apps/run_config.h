@@ -10,30 +10,34 @@
 
 namespace lyceum {
 
-/// The configuration of a command, checked and resolved for this world. Answers --list-keys and
-/// --print-config itself: then there is nothing to run.
+/// Returns a command's configuration, checked and resolved for this world. Handles --list-keys and --print-config; then
+/// it returns nothing, and the command has nothing left to do. Throws a usage Error with all mistakes.
 std::optional<LoadedConfig> configure(const MpiSession& session, LoadedConfig loaded);
 
-/// The configuration that a checkpoint carries; a bad_input Error where there is none that this build can read.
+/// Returns the configuration stored in a checkpoint. Throws a bad_input Error if this build cannot read it.
 LoadedConfig config_of(const CheckpointReader& reader);
 
-/// What the run that wrote a checkpoint chose for its own machine goes back to its default: any mesh reads it.
+/// Returns the configuration with defaults for the keys that the original run chose for its machine (parallel.*,
+/// run.device, batch.micro), since any mesh can read a checkpoint.
 LoadedConfig without_mesh(LoadedConfig loaded);
 
-/// A checkpoint to be read on this world.
+/// A checkpoint and the configuration with which this world reads it.
 struct CheckpointRun {
   CheckpointReader reader;
   Config config;              // resolved
-  Config own;                 // the one that it carries
-  std::int64_t global_batch;  // batch.global before it was rounded up for the number of ranks
+  Config own;                 // the configuration stored in the checkpoint
+  std::int64_t global_batch;  // batch.global before it was rounded up to the number of ranks
 };
-/// Opens `path`, a checkpoint, a directory of them or a run's (the one that LATEST names), or when empty the run that
-/// the arguments configure. Its own configuration holds, without its mesh, where the arguments say nothing;
-/// data.tokenizer is the one that the checkpoint brings, where it has one, and another one a bad_input Error;
-/// batch.global is rounded up to what the ranks can share unless the command line has a batch.* key. Answers
-/// --list-keys and --print-config itself: then there is nothing to run.
+/// Opens a checkpoint for reading. `path` names a checkpoint, a directory of checkpoints or a run's directory (the
+/// checkpoint in LATEST is opened); if empty, the arguments must configure the run. The configuration is the
+/// checkpoint's without its mesh, overridden by the arguments, with these exceptions:
+///   - data.tokenizer is the checkpoint's own, if it has one; another one is a bad_input Error.
+///   - batch.global is rounded up to a multiple of the ranks, unless the command line has a batch.* key.
+///   - moe.top_k_start is 0, and so is moe.capacity_factor unless the command line has it.
+/// Handles --list-keys and --print-config; then it returns nothing, and the command has nothing left to do.
 std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::string path, const Arguments& arguments);
-/// Its model with its weights, to be evaluated. `setup`: of its configuration; must outlive the model.
+/// Returns the checkpoint's model with its weights, for evaluation. `setup` must be made from `run.config` and must
+/// outlive the model.
 StagedModel weights_of(const CheckpointRun& run, const RunSetup& setup);
 
 }  // namespace lyceum

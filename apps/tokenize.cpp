@@ -89,7 +89,7 @@ Options parse(const Arguments& arguments) {
   po::variables_map values;
   try {
     const auto style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
-    // No positional words: a forgotten `--input` is reported, not guessed.
+    // No positional words are allowed, so that a forgotten `--input` is reported.
     po::store(po::command_line_parser(arguments).options(described).style(style).positional({}).run(), values);
     po::notify(values);
   } catch (const po::error& problem) {
@@ -127,7 +127,7 @@ std::int64_t megabytes(double count) { return static_cast<std::int64_t>(count * 
 
 Tokenizer tokenizer_for(const Options& options, const std::vector<CorpusItem>& files, const ChatTemplate* chat) {
   const std::string& file = options.tokenizer_file();
-  std::error_code ignored;  // of a path that the tokenizer names
+  std::error_code ignored;  // a path that cannot be examined is reported when the tokenizer is opened
   const bool is_absent = std::filesystem::status(file, ignored).type() == std::filesystem::file_type::not_found;
   const bool trains = options.tokenizer.empty() && (options.retrain || is_absent);
   const auto begin = Clock::now();
@@ -149,13 +149,14 @@ Tokenizer tokenizer_for(const Options& options, const std::vector<CorpusItem>& f
   return tokenizer;
 }
 
-/// How far it is, how fast, and how long it will take: one line that changes on a terminal, else a line a minute.
+/// Returns a function that reports progress, speed and remaining time: one line that is updated on a terminal, else one
+/// line per minute.
 std::function<void(const EncodingProgress&)> shown_progress() {
   const bool terminal = isatty(STDERR_FILENO) != 0;
   const double every = terminal ? 0.5 : 60;
   struct Shown {
     Clock::time_point begin = Clock::now(), last = begin;
-    std::int64_t first = -1;  // bytes that were done before
+    std::int64_t first = -1;  // bytes that an earlier run had encoded
   };
   return [=, shown = Shown()](const EncodingProgress& progress) mutable {
     if (shown.first < 0) shown.first = progress.done;

@@ -10,7 +10,7 @@ void declare_keys(ConfigKeys& keys, AttentionExpertsConfig& experts) {
   const KeySection key(keys, KeyRole::identity);
   key("attention_experts.count", &experts.count, {.low = 0, .high = 65536},
       "with model.attention = moa: number of experts, which share keys and values",
-      {.other_names = {"attention_experts"}});  // moe.attention_experts once
+      {.other_names = {"attention_experts"}});  // moe.attention_experts in earlier versions
   key("attention_experts.top_k", &experts.top_k, {.low = 1}, "attention experts that a token chooses, by moe.router");
   key("attention_experts.gates", &experts.gates,
       "as moe.gates; auto: detached with softmax, ones with hash, else renormalized");

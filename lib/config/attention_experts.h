@@ -8,11 +8,11 @@
 
 namespace lyceum {
 
-/// [attention_experts]: the experts of model.attention = moa. Each has its own queries and output, and all have the
-/// same keys and values [ModuleFormer]. Their router is of the kind moe.router.
+/// [attention_experts]: the experts of model.attention = moa. Each has its own query and output projections; all share
+/// keys and values [ModuleFormer]. Their router is of kind moe.router.
 struct AttentionExpertsConfig {
   std::int64_t count = 0, top_k = 1;
-  std::optional<Gates> gates;  // unset: as attention_gates_of() derives
+  std::optional<Gates> gates;  // unset: chosen by attention_gates_of()
 };
 
 void declare_keys(ConfigKeys& keys, AttentionExpertsConfig& experts);

@@ -7,13 +7,13 @@
 
 namespace lyceum {
 
-/// The tokens that balance losses count loads over: each sequence, or a pass over all data ranks.
+/// The tokens over which balance losses sum loads: each sequence separately, or one pass of all data ranks.
 enum class BalanceScope { sequence, batch };
 constexpr auto names_of(BalanceScope) { return std::array{"sequence", "batch"}; }
 
-/// [balance]: weights of the losses that balance experts.
+/// [balance]: factors of the balance losses, and the update of selection biases.
 struct BalanceConfig {
-  double expert = 0, device = 0;   // α₁, α₂
+  double expert = 0, device = 0;   // α₁ and α₂ of DeepSeekMoE
   std::int64_t device_groups = 0;  // 0: parallel.expert
   BalanceScope scope = BalanceScope::sequence;
   double z_loss = 0;
@@ -23,9 +23,11 @@ struct BalanceConfig {
 };
 
 void declare_keys(ConfigKeys& keys, BalanceConfig& balance);
+/// Replaces device_groups = 0 by parallel.expert, unless moe.group_limit is set, which requires an explicit number.
 void derive_balance(Config& config);
 void simplify_balance(Config& config);
-/// True if the groups of the device-level loss are the expert ranks before and now: another mesh has others.
+/// True if the groups of the device-level loss equal the expert ranks in both configurations, so that they change with
+/// the mesh.
 bool groups_follow_mesh(const Config& before, const Config& now);
 
 }  // namespace lyceum

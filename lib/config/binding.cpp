@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <compare>
 #include <iterator>
 #include <limits>
 #include <sstream>
-#include <tuple>
 #include <utility>
 
 #include "config/aliases.h"
@@ -26,7 +26,7 @@ struct Assignment {
   std::string key, value;
   Origin origin;
   bool has_value = true;
-  bool of_any_build = false;  // another build may have accepted other numbers
+  bool of_any_build = false;  // written by a build that may have accepted other numbers
 };
 
 struct CommandLine {
@@ -38,26 +38,33 @@ std::string where(const Origin& origin) {
   return origin.file.empty() ? "on the command line" : fmt::format("in {} line {}", origin.file, origin.line);
 }
 
-/// The known key that was most likely meant, empty when none is near. A right key in a wrong section is near.
+/// Returns the known key that was most likely meant; empty if none is similar. A correct key in a wrong section is
+/// similar.
 std::string nearest_key(std::span<const ConfigKey> keys, const std::string& key) {
-  constexpr std::size_t longest = 100;  // thrice the longest key
+  constexpr std::size_t longest = 100;  // three times the longest key
   if (key.size() > longest) return {};
   const auto last_word = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
-  std::tuple<std::size_t, std::size_t, std::string> best{std::max<std::size_t>(3, key.size() / 3), 0, ""};
+  struct Match {
+    std::size_t rank, distance;  // rank: the distance, but at most 1 for a key with the right last word
+    std::string name;
+    auto operator<=>(const Match&) const = default;
+  };
+  Match best{.rank = std::max<std::size_t>(3, key.size() / 3), .distance = 0, .name = ""};
   const auto consider = [&](const std::string& name) {
     const bool same_word = last_word(key) == last_word(name);
     constexpr std::size_t any = std::numeric_limits<std::size_t>::max();
-    const std::size_t distance = edit_distance(key, name, same_word ? any : std::get<0>(best));
-    best = std::min(best, {same_word ? std::min<std::size_t>(distance, 1) : distance, distance, name});
+    const std::size_t distance = edit_distance(key, name, same_word ? any : best.rank);
+    const std::size_t rank = same_word ? std::min<std::size_t>(distance, 1) : distance;
+    best = std::min(best, Match{.rank = rank, .distance = distance, .name = name});
   };
   for (const ConfigKey& known : keys) {
     consider(known.name);
     if (!known.alias.name.empty()) consider(known.alias.name);
   }
-  return std::get<2>(best);
+  return best.name;
 }
 
-/// `--key=` as two arguments: Boost's parser takes an empty value only so.
+/// Splits `--key=` into `--key` and an empty argument, the only form in which Boost's parser accepts an empty value.
 std::vector<std::string> separate_empty_values(std::span<const std::string> arguments) {
   std::vector<std::string> separate;
   for (const std::string& argument : arguments) {
@@ -85,7 +92,7 @@ CommandLine sort_arguments(const std::vector<po::option>& options, LoadedConfig&
       loaded.rest.insert(loaded.rest.end(), option.original_tokens.begin(), option.original_tokens.end());
     } else {
       line.assignments.push_back({key, option.value.empty() ? "" : option.value.front(), {}, !option.value.empty()});
-      // An unknown key's value still follows it, as a separate argument.
+      // The value of an unknown key follows it as a separate argument.
       if (option.unregistered && option.value.empty() && i + 1 < options.size() && options[i + 1].string_key.empty())
         ++i;
     }
@@ -118,14 +125,14 @@ CommandLine read_command_line(std::span<const ConfigKey> keys, std::span<const s
   }
 }
 
-std::string unknown_key(std::span<const ConfigKey> keys, const Assignment& given, bool told) {
-  const std::string meant = told ? key_of_other_name(given.key) : "";
-  const std::string nearest = told && meant.empty() ? nearest_key(keys, given.key) : meant;
+std::string unknown_key(std::span<const ConfigKey> keys, const Assignment& given, bool suggest) {
+  const std::string meant = suggest ? key_of_other_name(given.key) : "";
+  const std::string nearest = suggest && meant.empty() ? nearest_key(keys, given.key) : meant;
   return fmt::format("unknown key '{}' {}: {}", excerpt(given.key), where(given.origin),
                      nearest.empty() ? "see --list-keys" : "did you mean " + nearest + "?");
 }
 
-/// Assigns all, the last one of a key counts, then what aliases among them stand for.
+/// Assigns all values; the last one of a key counts. Aliases are applied afterwards.
 void assign(std::span<const ConfigKey> keys, std::span<const Assignment> all, LoadedConfig& loaded) {
   std::vector<std::string> assigned;
   GivenAliases aliases;
@@ -133,14 +140,18 @@ void assign(std::span<const ConfigKey> keys, std::span<const Assignment> all, Lo
     const ConfigKey* const key = find_key(keys, given.key);
     const bool alias = !key && std::ranges::any_of(keys, [&](const auto& k) { return k.alias.name == given.key; });
     if (!key && !alias) {
-      loaded.mistakes.push_back(unknown_key(keys, given, loaded.mistakes.size() < most_told));
+      loaded.mistakes.push_back(unknown_key(keys, given, loaded.mistakes.size() < most_listed));
       continue;
     }
     try {
       if (!given.has_value) throw po::error("a value is missing");
       bool on = false;
       const Setting setting = alias ? Setting(&on, {}) : key->setting;
-      given.of_any_build ? setting.recall(given.value) : setting.assign(given.value);
+      if (given.of_any_build) {
+        setting.assign_leniently(given.value);
+      } else {
+        setting.assign(given.value);
+      }
       if (alias) {
         aliases.insert_or_assign(given.key, GivenAlias{on, given.origin});
       } else {
@@ -155,7 +166,7 @@ void assign(std::span<const ConfigKey> keys, std::span<const Assignment> all, Lo
   apply_aliases(keys, aliases, assigned, loaded);
 }
 
-/// Returns the lines of an INI file as assignments; messages call it `name`.
+/// Returns the entries of an INI file as assignments; messages use `name` for the file.
 std::vector<Assignment> assignments_of(const std::vector<IniEntry>& entries, const std::string& name) {
   std::vector<Assignment> all;
   for (const IniEntry& entry : entries) all.push_back({entry.key, entry.value, {name, entry.line}});
@@ -188,7 +199,7 @@ LoadedConfig load_config(std::span<const std::string> arguments) {
 
 namespace {
 
-/// Keys of earlier builds that mean nothing any more; checkpoints may still have them.
+/// True for keys of earlier builds that no longer exist. Checkpoints may contain them.
 bool retired(std::string_view key) { return key == "parallel.bucket_mb" || key == "moe.attention_experts"; }
 
 }  // namespace

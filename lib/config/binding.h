@@ -11,58 +11,58 @@
 
 namespace lyceum {
 
-/// Where a value was given: a line of a file, or the command line (no file).
+/// The source of a value: a line of a file, or the command line (empty `file`).
 struct Origin {
   std::string file = {};
   std::int64_t line = 0;
 };
 
-/// A configuration as the user gave it, not yet resolved for a number of ranks (config_check.h).
+/// A configuration as the user specified it, before resolve() (config/check.h).
 struct LoadedConfig {
   Config config = {};
-  std::map<std::string, Origin> origin = {};  // of every key that was given; the others have their default
-  std::vector<std::string> rest = {};         // arguments that are not about the configuration, in order
-  std::vector<std::string> mistakes = {};     // what could not be read; its keys keep what they had
+  std::map<std::string, Origin> origin = {};  // the source of every key that was set; other keys have their default
+  std::vector<std::string> rest = {};         // arguments that do not belong to the configuration, in order
+  std::vector<std::string> mistakes = {};     // messages about values that could not be read; their keys are unchanged
   bool help = false, print_config = false, list_keys = false;
 };
 
-/// Reads `--config FILE` and `--section.key=value` or `--section.key value` among the arguments of a command (without
-/// the names of program and command): command line over file over default, the last of equal arguments counts.
-/// What cannot be read is in `mistakes`. With --help or --list-keys only those are looked at.
-/// `base`: what holds, and where it came from, where neither says anything.
+/// Reads `--config FILE` and `--section.key=value` or `--section.key value` from the arguments of a command (without
+/// the names of program and command). The command line overrides the file, which overrides `base`; the last of repeated
+/// arguments counts. Errors are collected in `mistakes`. With --help or --list-keys nothing else is read.
 LoadedConfig read_config(std::span<const std::string> arguments, LoadedConfig base = {});
 
-/// The same, but throws one usage Error that lists all mistakes.
+/// Calls read_config() and throws one usage Error that lists all mistakes.
 LoadedConfig load_config(std::span<const std::string> arguments);
 
-/// The whole configuration as an INI file that load_config reads back to the same values.
+/// Returns the whole configuration as an INI file. load_config() reads the same values from it.
 std::string to_ini(const Config& config);
-/// Writes a configuration as it was before resolve(): a key that it derives keeps its 0 or auto, and a comment says the
-/// value in `resolved`. So the file means the same on other ranks.
+/// Returns `given`, a configuration before resolve(), as an INI file that has the same meaning on any number of ranks:
+/// a key that resolve() derives keeps its 0 or auto, and a comment states its value in `resolved`.
 std::string to_ini(const Config& given, const Config& resolved);
 
-/// A key with two values, as text.
+/// A key and its values in two configurations, as text.
 struct Difference {
   std::string key, before, after;
 };
-/// Whether a key is of the sections that say what the model is: model, moe, attention_experts, sub_dimensions.
+/// True if a key is in a section that describes the model: model, moe, attention_experts, sub_dimensions.
 bool describes_model(std::string_view key);
-/// Every key whose values differ, in the order of the configuration.
+/// Returns every key whose values differ, in the order of the configuration.
 std::vector<Difference> differences(const Config& before, const Config& after);
 
-/// A configuration kept as text, such as a checkpoint's; messages call it `name`. Throws as load_config does, except
-/// that numbers of keys that do not describe the model may be out of range: another build may have accepted them.
+/// Reads a configuration from text, for example that of a checkpoint; messages use `name` for its source. Throws the
+/// errors of load_config(), except that numbers of keys that do not describe the model may be out of range: another
+/// build may have accepted them. Keys that no build uses any more are ignored.
 LoadedConfig parse_config(const std::string& text, const std::string& name);
 
-/// A configuration that another build may have written: what this build does not know is left out, and numbers may be
-/// out of range.
+/// Reads a configuration that another build may have written. Unknown keys are ignored, and numbers may be out of
+/// range.
 Config recall_config(const std::string& text);
 
-/// A line a key: `section.key = value  # where the value came from`; also an INI file. Call it with a resolved
-/// configuration: a value that nobody gave and that is not the default is then reported as derived.
+/// Returns one line per key: `section.key = value  # source of the value`. The text is also an INI file. `loaded`
+/// should be resolved; a value that was not set and differs from the default is reported as derived.
 std::string print_config(const LoadedConfig& loaded);
 
-/// A line a key, by section: what it may be, its default, what it means.
+/// Returns the text of --list-keys: one line per key, by section, with its allowed values, default and help.
 std::string list_keys();
 
 }  // namespace lyceum

@@ -7,7 +7,7 @@
 
 namespace lyceum {
 
-/// [eval]: validation during training.
+/// [eval]: validation during training, and at its end.
 struct EvalConfig {
   std::int64_t every = 0;    // steps between validations; 0: only at the end
   std::int64_t batches = 8;  // global batches per validation; 0: all data
@@ -16,8 +16,8 @@ struct EvalConfig {
 /// [checkpoint]: when checkpoints are written, and which one a run resumes from.
 struct CheckpointConfig {
   std::int64_t every = 0;  // steps between checkpoints; 0: no limit
-  double minutes = 10;     // of training between checkpoints; 0: no limit
-  std::int64_t keep = 2;   // newest complete ones to keep; 0: all
+  double minutes = 10;     // minutes of training between checkpoints; 0: no limit
+  std::int64_t keep = 2;   // number of complete checkpoints to keep, the newest; 0: all
   std::string resume = "auto";
   bool at_start = false;
   bool background = false;  // write while training continues, from a copy in host memory
@@ -26,7 +26,7 @@ struct CheckpointConfig {
 /// [routing]: the log of experts' loads.
 struct RoutingConfig {
   std::int64_t every = 10;        // steps between records; 0: none
-  std::int64_t dead_after = 100;  // steps without a token after which an expert is dead; 0: never
+  std::int64_t dead_after = 100;  // consecutive steps without a token after which an expert counts as dead; 0: never
 };
 
 void declare_keys(ConfigKeys& keys, EvalConfig& eval);

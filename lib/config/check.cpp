@@ -63,10 +63,10 @@ void require_none(std::span<const std::string> problems) {
   if (problems.empty()) return;
   if (problems.size() == 1) fail(ExitCode::usage, "{}", printable(problems.front()));
   std::string text = fmt::format("{} mistakes in the configuration:", problems.size());
-  for (const std::string& problem : problems.first(std::min(problems.size(), most_told))) {
+  for (const std::string& problem : problems.first(std::min(problems.size(), most_listed))) {
     text += "\n  " + printable(problem);
   }
-  if (problems.size() > most_told) text += fmt::format("\n  … and {} more", problems.size() - most_told);
+  if (problems.size() > most_listed) text += fmt::format("\n  … and {} more", problems.size() - most_listed);
   fail(ExitCode::usage, "{}", text);
 }
 

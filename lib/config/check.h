@@ -9,22 +9,22 @@
 
 namespace lyceum {
 
-/// Returns everything that makes this configuration impossible on `world` ranks, whatever the build; each text names
-/// the keys, their values and what to set. Files are not read. The same before and after `resolve`, but for advice: a
-/// derived batch.micro then counts as a given one, which other numbers of ranks may not suit.
+/// Returns everything that makes this configuration impossible on `world` ranks in any build. Each text names the keys,
+/// their values and a remedy. No files are read. resolve() does not change the result except for advice: a derived
+/// batch.micro then counts as a given one, which may not suit other numbers of ranks.
 std::vector<std::string> contradictions(const Config& config, int world);
-/// Returns all of these, and a device that this build does not have.
+/// Returns contradictions(), and an entry if this build does not support the device.
 std::vector<std::string> problems(const Config& config, int world);
 
-/// Replaces 0 and "auto" by the values that they stand for: kv_heads, head_dim, ffn_hidden, batch.micro,
-/// balance.device_groups, moe.gates, attention_experts.gates, device. A quotient with a remainder stays 0, and
-/// `problems` reports it. Does nothing the second time.
+/// Replaces 0 and "auto" by derived values: kv_heads, head_dim, ffn_hidden, batch.micro, balance.device_groups,
+/// moe.gates, attention_experts.gates, device. If a quotient has a remainder, the 0 stays, and problems() reports it. A
+/// second call changes nothing.
 void resolve(Config& config, int world);
 
-/// Most mistakes that one message lists in full; of more it gives the number.
-constexpr std::size_t most_told = 20;
+/// Limit of the mistakes that one message lists; of the others it states the number.
+constexpr std::size_t most_listed = 20;
 
-/// Throws one usage Error that lists all problems, at most most_told in words; does nothing if there are none.
+/// Throws one usage Error that lists up to most_listed problems; does nothing if there are none.
 void require_none(std::span<const std::string> problems);
 
 }  // namespace lyceum

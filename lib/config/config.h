@@ -13,8 +13,8 @@
 
 namespace lyceum {
 
-/// The configuration of a run: `section.key` of an INI file or of the command line is the member of the same name.
-/// Defaults are in the structs of the sections and nowhere else. See config/binding.h for how values arrive.
+/// The configuration of a training run. Key `section.key` of an INI file or the command line is the member of that
+/// name. Defaults exist only in the structs of the sections. config/binding.h reads values.
 struct Config {
   RunConfig run;
   DataConfig data;

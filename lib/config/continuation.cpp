@@ -29,7 +29,8 @@ std::vector<Change> changes(const Config& before, const Config& now) {
   for (Difference& difference : differences(effective(before), effective(now))) {
     KeyRole role = role_of(difference.key);
     if (difference.key == "balance.device_groups" && groups_follow_mesh(before, now)) role = KeyRole::reported;
-    if (difference.key == "parallel.placement" && now.moe.experts > 0) {  // it makes balance.device_groups
+    if (difference.key == "parallel.placement" &&
+        now.moe.experts > 0) {  // it determines the groups of balance.device_groups
       if (now.balance.device > 0) role = KeyRole::reported;
       if (now.moe.group_limit > 0) role = KeyRole::identity;
     }

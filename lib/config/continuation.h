@@ -12,16 +12,17 @@ namespace lyceum {
 /// Returns the role of a key; `operation` if there is no such key.
 KeyRole role_of(std::string_view key);
 
-/// Returns the configuration with every key that has no effect at its default, and of two ways to write the same one.
+/// Returns a normal form: every key without effect has its default, and of two equivalent notations one is used.
 /// `config` must be resolved.
 Config effective(Config config);
 
-/// A key that differs in effect.
+/// A key whose difference has an effect.
 struct Change : Difference {
   KeyRole role;
 };
-/// Returns the keys that differ in effect and whose role is not `operation`, in the order of the configuration. Both
-/// must be resolved. optim.schedule_steps is not among them: 0 means the length in the checkpoint.
+/// Returns the keys whose difference has an effect and whose role is not `operation`, in the order of the
+/// configuration. Both configurations must be resolved. optim.schedule_steps is never included, because its 0 means the
+/// length in the checkpoint.
 std::vector<Change> changes(const Config& before, const Config& now);
 
 }  // namespace lyceum

@@ -5,13 +5,13 @@
 #include <vector>
 
 // A feature of the configuration is a pair of files. Its header has a struct of its members with their defaults, its
-// enumerations, the values that follow from them, and what it needs of these functions:
+// enumerations, the functions that derive values from them, and those of the following functions that it needs:
 //
-//   names_of(E)       the names of an enumeration's values, in their order
-//   declare_keys(…)   adds a key for each member: name, values, help, role when a run continues, names elsewhere
-//   check_NAME(…)     finds values that do not go together; each key's own range is checked by its declaration
-//   derive_NAME(…)    replaces 0 and auto by the values that they stand for; does nothing the second time
-//   simplify_NAME(…)  gives keys without effect their defaults, and of two ways to write the same takes one
+//   names_of(E)       returns the names of an enumeration's values, in order
+//   declare_keys(…)   adds a key for each member: name, allowed values, help, role, names in other frameworks
+//   check_NAME(…)     finds values that contradict each other; the range of a single key is part of its declaration
+//   derive_NAME(…)    replaces 0 and auto by derived values; a second call changes nothing
+//   simplify_NAME(…)  makes a normal form: keys without effect get their defaults, equivalent notations become one
 //
 // config.h, keys.cpp, check.cpp and continuation.cpp list the features.
 namespace lyceum {
@@ -23,14 +23,14 @@ using ConfigKeys = std::vector<ConfigKey>;
 
 /// The effect of a changed key on a run that continues from its checkpoint.
 enum class KeyRole {
-  operation,  // the same run: where it runs, what it prints, writes and checks
-  reported,   // the same run, but a reader of its log must know
-  tuning,     // the same run that trains differently from now on; of a finished run, another run
-  identity    // another run: other seed, data, model or objective
+  operation,  // does not change training: devices, console, files, checks
+  reported,   // does not change training, but readers of the log must know about it
+  tuning,     // the run continues and trains differently from now on; of a finished run, a new run
+  identity    // makes it another run: seed, data, model or objective
 };
 
-void names_of() = delete;  // the header of an enumeration has an overload for it
-/// Returns what a configuration calls a value of an enumeration.
+void names_of() = delete;  // the header of each enumeration declares an overload
+/// Returns the name of an enumeration value in configurations.
 template <class E>
 requires requires(E value) { names_of(value); }
 std::string name_of(E value) { return names_of(value).at(static_cast<std::size_t>(value)); }

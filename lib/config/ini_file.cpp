@@ -15,7 +15,7 @@
 namespace lyceum {
 namespace {
 
-constexpr std::size_t most_bytes = 1 << 20;  // of a file: no configuration comes near it
+constexpr std::size_t most_bytes = 1 << 20;  // limit of a file, far beyond the size of any configuration
 
 std::string_view without_comment(std::string_view line) {
   for (std::size_t i = 0; i < line.size(); ++i) {
@@ -34,7 +34,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(space) + 1 - begin);
 }
 
-// Boost's own reader reports no line numbers, ends at the first mistake and cuts every # out of a value.
+// Boost's reader reports no line numbers, stops at the first mistake and removes every # from a value.
 std::vector<IniEntry> read_ini(std::istream& stream, const std::string& file, std::vector<std::string>& mistakes) {
   std::vector<IniEntry> entries;
   std::map<std::string, std::int64_t> first_line;
@@ -70,7 +70,7 @@ std::vector<IniEntry> read_ini(std::istream& stream, const std::string& file, st
 }
 
 std::vector<IniEntry> read_ini(const std::string& file, std::vector<std::string>& mistakes) {
-  std::ifstream stream;  // any file: --config <(generate) is a FIFO
+  std::ifstream stream;  // also a FIFO, as in --config <(generate)
   do {
     errno = 0;
     stream.open(file, std::ios::binary);
@@ -84,7 +84,7 @@ std::vector<IniEntry> read_ini(const std::string& file, std::vector<std::string>
     mistakes.push_back(fmt::format("{} has more than {} bytes: name an INI file", file, most_bytes));
     return {};
   }
-  if (!stream.eof()) {  // never opened, a folder, a broken disk
+  if (!stream.eof()) {  // not opened, a folder, or a read error
     mistakes.push_back(fmt::format("cannot read the file '{}': name an INI file that exists", file));
     return {};
   }

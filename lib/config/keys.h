@@ -14,33 +14,35 @@
 
 namespace lyceum {
 
-/// A yes-or-no key that sets another key: true sets it to `on`, false to `off`. Configurations are written without it.
-/// An empty name means no alias.
+/// A boolean key that sets another key: true sets it to `on`, false to `off`. Configurations are written without it. An
+/// empty name means no alias.
 struct KeyAlias {
   std::string name = {}, on = {}, off = {};
 };
 
-/// A key, bound to its member of a Config.
+/// A key of the configuration, bound to its member of a Config.
 struct ConfigKey {
   std::string name;
   Setting setting;
   std::string help;
   KeyRole role;
-  std::vector<std::string_view> other_names;  // in other frameworks, for messages
+  std::vector<std::string_view> other_names;  // names in other frameworks, for messages
   KeyAlias alias;
 };
 
 /// The optional parts of a declaration.
 struct KeyNotes {
-  std::optional<KeyRole> role = {};  // unset: that of the section
+  std::optional<KeyRole> role = {};  // unset: the role of the section
   std::vector<std::string_view> other_names = {};
   KeyAlias alias = {};
 };
 
-/// Adds the keys of a section, which have the same role unless their notes name another one.
+/// Adds the keys of a section to a list. They have the role of the section unless their notes name another one.
 class KeySection {
  public:
+  /// `keys` must outlive this. `role`: that of the section.
   KeySection(ConfigKeys& keys, KeyRole role) : keys_(keys), role_(role) {}
+  /// Adds a key. `name`: "section.key"; `help`: its line in --list-keys.
   void operator()(const char* name, Member member, Domain values, const char* help, KeyNotes notes = {}) const;
   void operator()(const char* name, const EnumMember& member, const char* help, KeyNotes notes = {}) const;
 
@@ -49,11 +51,11 @@ class KeySection {
   KeyRole role_;
 };
 
-/// The values of a loss's weight. Bounds of real numbers are far beyond sensible values, and far from those at which
-/// f32 overflows.
+/// Allowed values of the factor of a loss. Bounds of real numbers are far beyond sensible values, but far from numbers
+/// with which f32 overflows.
 inline const Domain loss_weight{.low = 0, .high = 1e4};
 
-/// Returns every key of `config`, section by section; `config` must outlive them.
+/// Returns every key of `config`, section by section. `config` must outlive the keys.
 ConfigKeys keys_of(Config& config);
 
 /// Returns the key of that name, or null.

@@ -39,7 +39,7 @@ void check_ranks(Findings& findings, const Config& config, int world) {
       count_text(expert_ranks, "rank"), parallel.host_ranks);
 }
 
-/// Checks that data ranks share the batch, in micro-batches.
+/// Checks that data ranks can divide the batch into micro-batches.
 void check_batch(Findings& findings, const Config& config, int world) {
   const BatchConfig& batch = config.batch;
   const std::int64_t data = data_ranks(config.parallel, world);
@@ -80,7 +80,8 @@ void check_pipeline(Findings& findings, const Config& config, int world) {
                   pipeline, micro > 0 ? share / micro : 0);
 }
 
-/// Checks that there are two micro-batches to run side by side, and that a rank can hold the layers which both are in.
+/// Checks that parallel.overlap = batches is possible: without a pipeline, with the schedule 1f1b, at most ZeRO 2, and
+/// at least two micro-batches per step.
 void check_overlap(Findings& findings, const Config& config, int world) {
   const ParallelConfig& parallel = config.parallel;
   if (!overlaps_batches(parallel)) return;
@@ -104,7 +105,7 @@ void check_overlap(Findings& findings, const Config& config, int world) {
                   count_text(micro, "sequence"));
 }
 
-/// Checks that every rank of a tensor group gets its equal share of the heads, and some of every width.
+/// Checks that every rank of a tensor group gets an equal share of the heads and a part of every width.
 void check_tensor(Findings& findings, const Config& config) {
   const std::int64_t tensor = config.parallel.tensor, expert_tensor = config.parallel.expert_tensor;
   const ModelConfig& model = config.model;

@@ -14,7 +14,7 @@
 namespace lyceum {
 namespace {
 
-/// "1, 2 or 4"
+/// Formats a list of values as "1, 2 or 4".
 std::string alternatives(const std::vector<std::int64_t>& values) {
   std::string text;
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -23,8 +23,8 @@ std::string alternatives(const std::vector<std::int64_t>& values) {
   return text;
 }
 
-/// Returns the divisors of `number` that suit the ranks and the batch as the value which `member` refers to: at most
-/// three, the nearest ones.
+/// Returns the divisors of `number` that are valid values of the key to which `member` refers: at most three, those
+/// nearest to its current value, in ascending order.
 template <class Member>
 std::vector<std::int64_t> values_that_fit(Config config, int world, Member member, std::int64_t number) {
   constexpr std::size_t enough = 3;
@@ -47,8 +47,8 @@ std::vector<std::int64_t> values_that_fit(Config config, int world, Member membe
   return found;
 }
 
-/// Returns a number of ranks that forms this mesh and shares the batch, up to `world` if possible; 0 if there is none.
-/// What does not suit the fewest ranks suits no multiple of them.
+/// Returns a number of ranks that form this mesh and can divide the batch, at most `world` if possible; 0 if there is
+/// none. If the smallest mesh is impossible, its multiples are, too.
 int ranks_that_fit(const Config& config, int world) {
   constexpr int tries = 1000;
   const std::int64_t fewest = fewest_ranks(config.parallel);
@@ -60,7 +60,7 @@ int ranks_that_fit(const Config& config, int world) {
   return static_cast<int>(fewest);
 }
 
-/// Returns the sequences that batch.global must be a multiple of on so many data ranks.
+/// Returns the number of which batch.global must be a multiple on `data` data ranks.
 std::int64_t batch_unit(const Config& config, std::int64_t data) {
   const bool groups = config.parallel.schedule == ScheduleKind::interleaved;
   const std::int64_t passes = groups ? std::max(config.parallel.pipeline, 1) : 1;
@@ -80,7 +80,7 @@ std::string ranks_advice(const Config& config, int world, const char* key, int P
     add(fmt::format("set {} = {}", key, alternatives(values)));
   }
   if (!text.empty()) return text;
-  Config other = config;  // the batch does not suit any number of ranks
+  Config other = config;  // no number of ranks can divide the batch
   const std::int64_t ranks = fewest_ranks(config.parallel), data = data_ranks(config.parallel, static_cast<int>(ranks));
   if (data == 0) return {};
   const std::int64_t unit = data * std::max<std::int64_t>(config.batch.micro, 1);

@@ -8,12 +8,13 @@ namespace lyceum {
 
 struct ParallelConfig;
 
-/// Returns the remedies for ranks that do not form the mesh: ": start 2 ranks (mpirun -n 2), or set parallel.expert = 1
-/// or 4". `key` is the name of `member`. Empty if there are none.
+/// Returns the remedies if the ranks do not form the mesh: ": start 2 ranks (mpirun -n 2), or set parallel.expert = 1
+/// or 4". `key` is the name of `member`. Empty if there is none.
 std::string ranks_advice(const Config& config, int world, const char* key, int ParallelConfig::*member);
-/// Returns the remedy for a batch that data ranks cannot share: ": set a multiple of 6", or nothing.
+/// Returns the remedy if data ranks cannot divide the batch: ": set a multiple of 6"; empty if there is none.
 std::string batch_advice(Config config, int world);
-/// Returns the remedy for micro-batches that do not divide a rank's share: ": set batch.micro = 1, 2 or 4", or nothing.
+/// Returns the remedy if micro-batches do not divide a rank's sequences: ": set batch.micro = 1, 2 or 4"; empty if
+/// there is none.
 std::string micro_batch_advice(const Config& config, int world);
 
 }  // namespace lyceum

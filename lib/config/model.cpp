@@ -105,7 +105,8 @@ void derive_model(ModelConfig& model) {
   if (model.kv_heads == 0) model.kv_heads = model.heads;
   const bool splits = model.heads > 0 && model.hidden % model.heads == 0;
   if (model.head_dim == 0 && splits) model.head_dim = model.hidden / model.heads;
-  if (model.ffn_hidden == 0) model.ffn_hidden = (16 * model.hidden + 3) / 6;  // 8/3, to the nearest: 1280 → 3413
+  if (model.ffn_hidden == 0)
+    model.ffn_hidden = (16 * model.hidden + 3) / 6;  // 8/3 · hidden, rounded to the nearest integer: 1280 → 3413
 }
 
 void simplify_model(Config& config) {

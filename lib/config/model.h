@@ -8,33 +8,34 @@
 
 namespace lyceum {
 
-/// The mixer of a block: multi_head, or grouped-query if kv_heads is less than heads; experts, see
+/// The kind of attention: multi_head, which is grouped-query if kv_heads < heads; or experts, see
 /// AttentionExpertsConfig.
 enum class AttentionKind { multi_head, experts };
 constexpr auto names_of(AttentionKind) { return std::array{"mha", "moa"}; }
 
-/// How a query weighs the values that it sees: AttentionForward or StickBreakingForward.
+/// The weights of values in attention, see the kernels AttentionForward and StickBreakingForward.
 enum class AttentionWeights { softmax, stick_breaking };
 constexpr auto names_of(AttentionWeights) { return std::array{"softmax", "stick_breaking"}; }
 
-/// The span of an RMSNorm of queries and keys: each head [Qwen3], or all heads of a token [OLMoE].
+/// The elements over which an RMSNorm of queries and keys is taken: each head [Qwen3], or all heads of a token [OLMoE].
 enum class QkNormKind { none, head, all };
 constexpr auto names_of(QkNormKind) { return std::array{"none", "head", "all"}; }
 
-/// The part of a block that backward computes again: nothing, what is cheap, or everything from the block's input.
+/// The part of a block that backward recomputes: nothing; results that are cheap to compute; or everything from the
+/// block's input.
 enum class Recompute { none, selective, full };
 constexpr auto names_of(Recompute) { return std::array{"none", "selective", "full"}; }
 
 constexpr auto names_of(Activation) { return std::array{"swiglu", "gelu"}; }
 
-/// [model]: sizes of the model, and the halves of its blocks that have no routers.
+/// [model]: sizes of the model, and its layers without routers.
 struct ModelConfig {
   std::int64_t layers = 4, hidden = 256, heads = 4;
   std::int64_t kv_heads = 0;    // 0: heads
   std::int64_t head_dim = 0;    // 0: hidden / heads
-  std::int64_t ffn_hidden = 0;  // width of a dense FFN; 0: 8/3 hidden, rounded
+  std::int64_t ffn_hidden = 0;  // width of a dense FFN; 0: 8/3 · hidden, rounded
   std::int64_t vocab = 4096;
-  double rope_base = 10000;  // with softmax; stick-breaking has no positions
+  double rope_base = 10000;  // used with softmax; stick-breaking has no positions
   double norm_eps = 1e-6;
   double init_std = 0.006;
   bool tie_embeddings = false;
@@ -45,13 +46,14 @@ struct ModelConfig {
   QkNormKind qk_norm = QkNormKind::none;
   Recompute recompute = Recompute::none;
   Activation ffn = Activation::swiglu;
-  std::int64_t loss_chunk = 0;  // tokens whose logits are in memory at a time; 0: all, kept until backward
+  std::int64_t loss_chunk = 0;  // number of tokens whose logits are in memory at a time; 0: all, kept until backward
 };
 
 void declare_keys(ConfigKeys& keys, ModelConfig& model);
 void check_model(Findings& findings, const ModelConfig& model);
-/// Finds a model whose parameters, and bytes of them, could not be counted.
+/// Checks that the numbers of parameters and of their bytes do not overflow.
 void check_size(Findings& findings, const Config& config);
+/// Replaces kv_heads, head_dim and ffn_hidden if they are 0.
 void derive_model(ModelConfig& model);
 void simplify_model(Config& config);
 

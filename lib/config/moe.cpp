@@ -24,16 +24,17 @@ std::vector<ExpertNumber> expert_numbers(const Config& config) {
   if (own.empty()) {
     return {{.experts = moe.experts,
              .choices = choices_of(moe),
-             .told = fmt::format("moe.experts = {}", moe.experts),
-             .told_choices = fmt::format("{} = {}", choices_keys(moe), choices_of(moe))}};
+             .experts_text = fmt::format("moe.experts = {}", moe.experts),
+             .choices_text = fmt::format("{} = {}", choices_keys(moe), choices_of(moe))}};
   }
   std::vector<ExpertNumber> numbers;
   for (std::size_t i = 0; i < own.size(); ++i) {
     if (std::ranges::find(numbers, own[i], &ExpertNumber::experts) != numbers.end()) continue;
     const std::int64_t layer = config.model.first_dense_layers + static_cast<std::int64_t>(i);
     const std::int64_t choices = own[i] + choices_of(moe) - moe.experts;
-    const auto told = [&](std::int64_t n) { return fmt::format("the {} of layer {}", count_text(n, "expert"), layer); };
-    numbers.push_back({.experts = own[i], .choices = choices, .told = told(own[i]), .told_choices = told(choices)});
+    const auto text = [&](std::int64_t n) { return fmt::format("the {} of layer {}", count_text(n, "expert"), layer); };
+    numbers.push_back(
+        {.experts = own[i], .choices = choices, .experts_text = text(own[i]), .choices_text = text(choices)});
   }
   return numbers;
 }
@@ -66,7 +67,7 @@ void declare_keys(ConfigKeys& keys, MoeConfig& moe) {
 
 namespace {
 
-/// Checks moe.experts_of_layers against other keys for the same.
+/// Checks moe.experts_of_layers against the keys that overlap with it.
 void check_experts_of_layers(Findings& findings, const Config& config) {
   const std::vector<std::int64_t>& own = config.moe.experts_of_layers;
   if (own.empty()) return;
@@ -113,7 +114,7 @@ void check_moe(Findings& findings, const Config& config) {
                   moe.experts, moe.shared_experts);
   if (moe.experts <= 0) return check_no_experts(findings, config);
   for (const ExpertNumber& layer : expert_numbers(config)) {
-    findings.unless(moe.top_k <= layer.choices, "moe.top_k = {} is more than {}", moe.top_k, layer.told_choices);
+    findings.unless(moe.top_k <= layer.choices, "moe.top_k = {} is more than {}", moe.top_k, layer.choices_text);
   }
   findings.unless(
       moe.latent_hidden <= 0 || moe.latent_hidden < config.model.hidden,
@@ -130,10 +131,11 @@ void check_moe(Findings& findings, const Config& config) {
                   "the shared experts have no width: set moe.expert_hidden in addition to moe.expert_sizes");
   for (const ExpertNumber& layer : expert_numbers(config)) {
     findings.unless(config.parallel.expert <= layer.experts,
-                    "parallel.expert = {} is more than {}: a rank would hold none", config.parallel.expert, layer.told);
+                    "parallel.expert = {} is more than {}: a rank would hold none", config.parallel.expert,
+                    layer.experts_text);
     findings.unless(config.balance.device_groups <= layer.experts,
                     "balance.device_groups = {} is more than {}: a group would be empty", config.balance.device_groups,
-                    layer.told);
+                    layer.experts_text);
   }
 }
 
@@ -157,7 +159,8 @@ void simplify_experts(MoeConfig& moe) {
   if (moe.top_k_start == moe.top_k) moe.top_k_start = 0;
 }
 
-/// Removes what only routed experts have. Attention experts have a router of the same kind.
+/// Resets the keys that have an effect only with routed experts. Attention experts use the same kind of router, so its
+/// keys are kept if attention has experts.
 void remove_experts(MoeConfig& moe, bool attention_routes) {
   MoeConfig left;
   left.shared_experts = moe.shared_experts;
@@ -174,7 +177,11 @@ void remove_experts(MoeConfig& moe, bool attention_routes) {
 
 void simplify_moe(Config& config) {
   MoeConfig& moe = config.moe;
-  moe.experts > 0 ? simplify_experts(moe) : remove_experts(moe, config.model.attention == AttentionKind::experts);
+  if (moe.experts > 0) {
+    simplify_experts(moe);
+  } else {
+    remove_experts(moe, config.model.attention == AttentionKind::experts);
+  }
   if (moe.router != RouterKind::mlp) moe.router_hidden = MoeConfig{}.router_hidden;
 }
 

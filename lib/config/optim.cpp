@@ -44,7 +44,7 @@ void declare_keys(ConfigKeys& keys, OptimConfig& optim) {
 
 namespace {
 
-/// Checks that routers have the rows which optim.router_penalty is for.
+/// Checks that routers have the rows to which optim.router_penalty applies.
 void check_router_penalty(Findings& findings, const Config& config) {
   const OptimConfig& optim = config.optim;
   if (!(optim.router_penalty > 0)) {

@@ -9,7 +9,7 @@
 
 namespace lyceum {
 
-/// The learning rate over the steps after the warm-up, see learning_rate() in train/step/schedule.h.
+/// The schedule of the learning rate after the warm-up, see learning_rate() in train/step/schedule.h.
 enum class LearningRateSchedule { step, cosine, wsd, constant };
 constexpr auto names_of(LearningRateSchedule) { return std::array{"step", "cosine", "wsd", "constant"}; }
 
@@ -17,9 +17,9 @@ constexpr auto names_of(LearningRateSchedule) { return std::array{"step", "cosin
 struct OptimConfig {
   double lr = 1e-3, min_lr = 0;
   LearningRateSchedule schedule = LearningRateSchedule::step;
-  std::int64_t schedule_steps = 0;  // length of the schedule; 0: the checkpoint's, else run.steps
+  std::int64_t schedule_steps = 0;  // length of the schedule in steps; 0: the checkpoint's, else run.steps
   std::int64_t warmup_steps = 0;
-  std::int64_t decay_steps = 0;  // last steps of wsd; 0: a tenth of the schedule
+  std::int64_t decay_steps = 0;  // number of decay steps at the end of wsd; 0: a tenth of the schedule
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip_norm = 1.0;
   std::vector<std::string> train_only = {};  // patterns of tensors, see TensorPattern; empty: all
   double router_penalty = 0;                 // λ of λ‖A‖² for rows A of routers' matrices

@@ -60,7 +60,7 @@ void declare_keys(ConfigKeys& keys, ParallelConfig& parallel) {
 void check_placement(Findings& findings, const Config& config) {
   const MoeConfig& moe = config.moe;
   if (config.parallel.placement != PlacementKind::pairs || moe.experts <= 0) return;
-  if (!moe.expert_sizes.empty() && std::ssize(moe.expert_sizes) != moe.experts) return;  // reported already
+  if (!moe.expert_sizes.empty() && std::ssize(moe.expert_sizes) != moe.experts) return;  // reported by check_moe()
   const auto check = [&](const char* key, std::int64_t parts) {
     if (parts < 1) return;
     for (const ExpertNumber& number : expert_numbers(config)) {

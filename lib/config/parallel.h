@@ -14,17 +14,17 @@ constexpr auto names_of(ScheduleKind) { return schedule_names; }
 enum class PlacementKind { contiguous, pairs, cost };
 constexpr auto names_of(PlacementKind) { return std::array{"contiguous", "pairs", "cost"}; }
 
-/// The way of tokens to the ranks of their experts; automatic: by way of hosts if ranks fill several of them.
+/// The route of tokens to the ranks of their experts: direct, or hierarchical in two steps, first between hosts.
+/// automatic: hierarchical if the ranks of an expert group fill several hosts.
 enum class DispatchKind { automatic, direct, hierarchical };
 constexpr auto names_of(DispatchKind) { return std::array{"auto", "direct", "hierarchical"}; }
 
-/// The work of a rank while tokens travel to their experts and back: none, the shared experts, or also another
-/// micro-batch.
+/// The computation that overlaps the exchange of tokens with experts on other ranks: none, the shared experts, or these
+/// and another micro-batch.
 enum class Overlap { none, shared, batches };
 constexpr auto names_of(Overlap) { return std::array{"none", "shared", "batches"}; }
 
-/// The transport of tensors between GPUs; staged: MPI through the host's memory; automatic: nccl unless ranks share a
-/// GPU.
+/// The transport of tensors between GPUs. staged: MPI through host memory; automatic: NCCL unless ranks share a GPU.
 enum class TransportKind { automatic, nccl, staged };
 constexpr auto names_of(TransportKind) { return std::array{"auto", "nccl", "staged"}; }
 
@@ -36,27 +36,28 @@ struct ParallelConfig {
   bool sequence = false;
   PlacementKind placement = PlacementKind::contiguous;
   DispatchKind dispatch = DispatchKind::automatic;
-  int host_ranks = 0;  // consecutive ranks that a host has; 0: not known
+  int host_ranks = 0;  // number of consecutive ranks per host; 0: unknown
   Overlap overlap = Overlap::shared;
   TransportKind transport = TransportKind::automatic;
-  bool checksums = false;  // add one to every message of tensors that is sent by MPI
+  bool checksums = false;  // add a checksum to every message of tensors that is sent with MPI
 };
 
-/// True if a step runs a backward pass and the forward pass of the next micro-batch side by side.
+/// True if a step overlaps the backward pass of a micro-batch with the forward pass of the next one.
 inline bool overlaps_batches(const ParallelConfig& parallel) {
   return parallel.overlap == Overlap::batches && parallel.expert > 1;
 }
 
-/// Returns the fewest ranks that form a mesh of these groups. Any number that suits it is a multiple.
+/// Returns the smallest number of ranks that forms a mesh of these groups. Every valid number of ranks is a multiple of
+/// it.
 std::int64_t fewest_ranks(const ParallelConfig& parallel);
 
-/// Returns the hosts over which tokens go to their experts in two steps: those that the ranks of an expert group fill,
-/// with more than one expert rank on each. 1 if there are none, or parallel.dispatch is direct.
+/// Returns the number of hosts for the exchange of tokens in two steps: those that the ranks of an expert group fill,
+/// with more than one expert rank each. 1 if there are no such hosts, or if parallel.dispatch is direct.
 int expert_hosts(const ParallelConfig& parallel);
 
 void declare_keys(ConfigKeys& keys, ParallelConfig& parallel);
-/// Checks that experts form the pairs of parallel.placement = pairs on every rank and, since pairs number the experts
-/// anew, in every group of the device-level loss.
+/// Checks that the experts of every rank, and of every group of the device-level loss, form the pairs of
+/// parallel.placement = pairs.
 void check_placement(Findings& findings, const Config& config);
 
 }  // namespace lyceum

@@ -22,7 +22,7 @@ Gates attention_gates_of(const Config& config) {
   return scores_of(config.moe.router) == Scores::softmax ? Gates::detached : Gates::renormalized;
 }
 
-std::int64_t open_choices(const Config& config, std::int64_t choices) {
+std::int64_t choices_of_allowed_groups(const Config& config, std::int64_t choices) {
   return config.moe.group_limit * (choices / config.balance.device_groups);
 }
 
@@ -48,14 +48,14 @@ void declare_router_keys(ConfigKeys& keys, MoeConfig& moe) {
 
 namespace {
 
-/// A router's keys for messages, with their values.
+/// A router's keys and their values, for messages.
 struct RouterKeys {
   const char *top_k_key, *gates_key;
   std::int64_t top_k;
   Gates gates;
 };
 
-/// Returns the kinds of routers that the model has: of FFNs, of attention.
+/// Returns the routers that the model has: one entry for FFNs, one for attention.
 std::vector<RouterKeys> routers_of(const Config& config) {
   std::vector<RouterKeys> routers;
   if (config.moe.experts > 0) routers.push_back({"moe.top_k", "moe.gates", config.moe.top_k, gates_of(config.moe)});
@@ -66,7 +66,7 @@ std::vector<RouterKeys> routers_of(const Config& config) {
   return routers;
 }
 
-/// Checks what only scores that are a softmax allow.
+/// Checks settings that are possible only with softmax scores.
 void check_separate_scores(Findings& findings, const Config& config) {
   const std::string kind = name_of(config.moe.router);
   for (const RouterKeys& router : routers_of(config)) {
@@ -78,7 +78,7 @@ void check_separate_scores(Findings& findings, const Config& config) {
                        fmt::format("with moe.router = {}, whose scores have no log-sum-exp", kind));
 }
 
-/// Checks what a router with one choice and no scores does not allow.
+/// Checks settings that are impossible with a hash, which makes one choice and has no scores.
 void check_hash(Findings& findings, const Config& config) {
   const MoeConfig& moe = config.moe;
   const BalanceConfig& balance = config.balance;
@@ -104,7 +104,7 @@ void check_hash(Findings& findings, const Config& config) {
   }
 }
 
-/// Checks that a token finds its experts in the groups that it may choose.
+/// Checks that the groups from which a token may choose have enough experts.
 void check_groups(Findings& findings, const Config& config) {
   const MoeConfig& moe = config.moe;
   const std::int64_t limit = moe.group_limit;
@@ -126,9 +126,9 @@ void check_groups(Findings& findings, const Config& config) {
   for (const ExpertNumber& layer : expert_numbers(config)) {
     findings.unless(divides(groups, layer.experts),
                     "balance.device_groups = {} does not divide {}, which moe.group_limit = {} needs", groups,
-                    layer.told, limit);
+                    layer.experts_text, limit);
     if (!divides(groups, layer.experts) || limit > groups) continue;
-    const std::int64_t open = open_choices(config, layer.choices);
+    const std::int64_t open = choices_of_allowed_groups(config, layer.choices);
     findings.unless(moe.top_k <= open || moe.top_k > layer.choices,
                     "moe.top_k = {} is more than the {} experts of moe.group_limit = {} groups", moe.top_k, open,
                     limit);

@@ -10,7 +10,7 @@ namespace lyceum {
 
 struct MoeConfig;
 
-/// How a router computes its logits, see model/routing/router.h.
+/// The kind of a router, see model/routing/router.h.
 enum class RouterKind { softmax, sigmoid, sqrt_softplus, mlp, noisy, random, hash };
 constexpr auto names_of(RouterKind) {
   return std::array{"softmax", "sigmoid", "sqrt_softplus", "mlp", "noisy", "random", "hash"};
@@ -18,8 +18,8 @@ constexpr auto names_of(RouterKind) {
 
 constexpr auto names_of(Gates) { return std::array{"raw", "renormalized", "detached", "ones"}; }
 
-/// Returns the scores that a router computes from its logits; a hash has none. Scores other than softmax are compared
-/// with a bias.
+/// Returns the scores that a router computes from its logits; softmax for a hash, which has none. Scores other than
+/// softmax are compared with a bias added.
 constexpr Scores scores_of(RouterKind router) {
   switch (router) {
     case RouterKind::sigmoid: return Scores::sigmoid;
@@ -28,17 +28,19 @@ constexpr Scores scores_of(RouterKind router) {
   }
 }
 
-/// Returns moe.gates; if unset, ones for a hash, which has no scores, else raw.
+/// Returns moe.gates. If unset: ones for a hash, which has no scores; raw for the others.
 Gates gates_of(const MoeConfig& moe);
-/// Returns attention_experts.gates; if unset, ones for a hash, detached for a softmax, else renormalized.
+/// Returns attention_experts.gates. If unset: ones for a hash, detached for a softmax, renormalized for the others.
 Gates attention_gates_of(const Config& config);
 
-/// Returns the fewest of a router's `choices` that the groups of moe.group_limit have together.
-std::int64_t open_choices(const Config& config, std::int64_t choices);
+/// Returns the number of experts, of a router's `choices`, in the groups from which one token may choose
+/// (moe.group_limit).
+std::int64_t choices_of_allowed_groups(const Config& config, std::int64_t choices);
 
-/// Adds the keys of [moe] that say how tokens choose experts.
+/// Adds the keys of [moe] that determine how tokens choose experts.
 void declare_router_keys(ConfigKeys& keys, MoeConfig& moe);
 void check_router(Findings& findings, const Config& config);
+/// Replaces unset moe.gates and attention_experts.gates.
 void derive_gates(Config& config);
 
 }  // namespace lyceum

@@ -19,8 +19,8 @@ namespace po = boost::program_options;
 using List = std::vector<std::int64_t>;
 using Texts = std::vector<std::string>;
 
-constexpr std::size_t longest_text = 4095;  // of a path
-constexpr double smallest_number = 1e-30;   // other than 0: not far below, a float is 0
+constexpr std::size_t longest_text = 4095;  // longest path
+constexpr double smallest_number = 1e-30;   // smallest magnitude other than 0; much smaller numbers are 0 as float
 constexpr double largest_integer = std::numeric_limits<std::int32_t>::max();
 
 template <class Number>
@@ -61,7 +61,7 @@ std::string write(bool value) { return value ? "true" : "false"; }
 std::string write(const std::string& value) { return value; }
 template <class Number>
 std::string write(Number value) {
-  return fmt::format("{}", value);  // the shortest text that reads back to the same number
+  return fmt::format("{}", value);  // the shortest text with the same value
 }
 
 template <class Value>
@@ -116,14 +116,14 @@ std::string problem_of(const Domain& domain, const List& values) {
   return {};
 }
 
-/// A text must come back unchanged from an INI file.
+/// Checks that a text is allowed and can be written to an INI file and read back unchanged.
 std::string problem_of(const Domain& domain, const std::string& value) {
   if (!domain.names.empty() && std::find(domain.names.begin(), domain.names.end(), value) == domain.names.end()) {
     return fmt::format("must be {}{}", domain.names.size() > 1 ? "one of " : "", joined(domain.names, ", "));
   }
   if (domain.required && value.empty()) return "must not be empty";
   if (value.size() > longest_text) return fmt::format("must have at most {} bytes", longest_text);
-  const std::string characters = replace_invalid_utf8(value);  // the name of a file may be any bytes
+  const std::string characters = replace_invalid_utf8(value);  // file names may contain any bytes
   if (printable(characters) != characters) return "must not contain control characters";
   if (trimmed(value).size() != value.size()) return "must not begin or end with a space";
   const std::string padded = ' ' + value;
@@ -142,12 +142,12 @@ std::string problem_of(const Domain&, const Texts& values) {
   return {};
 }
 
-/// Returns why a value of another build cannot be taken, or an empty text. The range of numbers is not checked.
-std::string recalled_problem(const Domain&, double value) { return std::isfinite(value) ? "" : "must be finite"; }
-std::string recalled_problem(const Domain&, std::integral auto) { return {}; }
-std::string recalled_problem(const Domain&, const List&) { return {}; }
-std::string recalled_problem(const Domain& domain, const std::string& value) { return problem_of(domain, value); }
-std::string recalled_problem(const Domain& domain, const Texts& values) { return problem_of(domain, values); }
+/// Returns the reason why a value written by another build is not accepted, or an empty text. Ranges are not checked.
+std::string lenient_problem(const Domain&, double value) { return std::isfinite(value) ? "" : "must be finite"; }
+std::string lenient_problem(const Domain&, std::integral auto) { return {}; }
+std::string lenient_problem(const Domain&, const List&) { return {}; }
+std::string lenient_problem(const Domain& domain, const std::string& value) { return problem_of(domain, value); }
+std::string lenient_problem(const Domain& domain, const Texts& values) { return problem_of(domain, values); }
 
 std::string kind_text(const Domain& domain, const std::string&) {
   if (!domain.names.empty()) return joined(domain.names, " | ");
@@ -162,7 +162,7 @@ std::string kind_text(const Domain& domain, const List&) {
   return fmt::format("integers {}, comma-separated", range(domain));
 }
 
-/// A member's value, and another one for it; an enumeration's is a name.
+/// value_of() reads a member, set() writes it; the value of an enumeration is its name.
 template <class Value>
 Value value_of(const Value* member) {
   return *member;
@@ -194,12 +194,12 @@ std::string Setting::problem() const {
   return std::visit([&](const auto& member) { return problem_of(domain_, value_of(member)); }, member_);
 }
 
-void Setting::recall(const std::string& text) const {
+void Setting::assign_leniently(const std::string& text) const {
   std::visit(
       [&](const auto& member) {
         auto value = value_of(member);
         read(text, value);
-        const std::string problem = recalled_problem(domain_, value);
+        const std::string problem = lenient_problem(domain_, value);
         if (!problem.empty()) throw po::error(problem);
         set(member, value);
       },

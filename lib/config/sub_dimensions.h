@@ -10,17 +10,20 @@ namespace lyceum {
 
 constexpr auto names_of(PieceScaling) { return std::array{"restore", "printed", "none"}; }
 
-/// The factors of a token's pieces: their probabilities, which are scaled, or 1 without scaling.
+/// The factors of a token's sub-dimensions: their probabilities, scaled by sub_dimensions.scaling, or 1.
 enum class PieceGates { raw, ones };
 constexpr auto names_of(PieceGates) { return std::array{"raw", "ones"}; }
 
-/// [sub_dimensions]: pieces of the residual stream, of which a token uses some [MoHD].
+/// [sub_dimensions]: equal parts of the residual stream, of which a token uses some [MoHD].
 struct SubDimensionsConfig {
-  std::int64_t attention = 0, ffn = 0;  // pieces that each half of a block divides hidden into; 0: it uses all of it
-  std::int64_t active = 1, shared = 0;  // pieces that a token uses, and those of them that every token uses
+  /// Number of sub-dimensions into which each half of a block divides hidden; 0: the half uses all of hidden.
+  std::int64_t attention = 0, ffn = 0;
+  /// `active`: number of sub-dimensions that a token uses; `shared`: number of those that every token uses.
+  std::int64_t active = 1, shared = 0;
   PieceScaling scaling = PieceScaling::restore;
   PieceGates gates = PieceGates::raw;
-  std::int64_t fusion_width = -1;  // rows per block of the fusion matrices; 0: no fusion; −1: as many as pieces
+  /// Rows per diagonal block of the fusion matrices; 0: no fusion; −1: the number of sub-dimensions.
+  std::int64_t fusion_width = -1;
 };
 
 void declare_keys(ConfigKeys& keys, SubDimensionsConfig& parts);

@@ -12,7 +12,7 @@
 namespace lyceum {
 namespace {
 
-/// Calls `line(section, name, key)` for every key; `name` without its section.
+/// Calls `line(section, name, key)` for every key. `name` is without its section.
 template <class F>
 void for_each_key(std::span<const ConfigKey> keys, F&& line) {
   for (const ConfigKey& key : keys) {
@@ -21,7 +21,7 @@ void for_each_key(std::span<const ConfigKey> keys, F&& line) {
   }
 }
 
-/// Text of a bound configuration, a paragraph a section under its header.
+/// Returns the text of all keys, one paragraph per section under its header.
 template <class F>
 std::string by_section(std::span<const ConfigKey> keys, F&& line) {
   std::string text, current;
@@ -79,7 +79,7 @@ std::string print_config(const LoadedConfig& loaded) {
     const Origin& origin = given->second;
     return origin.file.empty() ? "command line" : fmt::format("{}:{}", origin.file, origin.line);
   };
-  constexpr std::size_t widest = 40;  // a list of widths may be longer, alone
+  constexpr std::size_t widest = 40;  // limit of the column's width; longer values, such as lists of widths, exceed it
   std::size_t key_width = 0, value_width = 0;
   for (const ConfigKey& key : keys) {
     key_width = std::max(key_width, key.name.size());

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t window = longest_window, shared_counts = shared_window + 1;
 
-/// Places of so many consecutive tokens in a sequence.
+/// Returns the number of windows of `tokens` consecutive tokens in a sequence.
 double windows_in(std::int64_t seq_len, std::int64_t tokens) {
   return static_cast<double>(std::max<std::int64_t>(seq_len - tokens + 1, 0));
 }
@@ -28,10 +28,10 @@ ActivationSums::ActivationSums(std::int64_t hidden)
       numbers_(2 * static_cast<std::size_t>(hidden) + high_parts.size() * (window + shared_counts) + 1, 0.0),
       magnitude_(static_cast<std::size_t>(hidden)),
       sorted_(magnitude_.size()),
-      run_(high_parts.size() * magnitude_.size()),
-      recent_(run_.size()) {}
+      high_length_(high_parts.size() * magnitude_.size()),
+      recently_high_(high_length_.size()) {}
 
-ActivationSums::Parts ActivationSums::parts() {
+ActivationSums::Views ActivationSums::views() {
   std::span<double> left = numbers_;
   const auto next = [&](std::size_t count) {
     const std::span<double> part = left.first(count);
@@ -39,14 +39,14 @@ ActivationSums::Parts ActivationSums::parts() {
     return part;
   };
   const std::span<double> magnitude = next(magnitude_.size()), top_share = next(magnitude_.size());
-  const std::span<double> runs = next(high_parts.size() * window), shared = next(high_parts.size() * shared_counts);
-  return {.magnitude = magnitude, .top_share = top_share, .runs = runs, .shared = shared, .median = left.front()};
+  const std::span<double> lengths = next(high_parts.size() * window), shared = next(high_parts.size() * shared_counts);
+  return {.magnitude = magnitude, .top_share = top_share, .lengths = lengths, .shared = shared, .median = left.front()};
 }
 
 void ActivationSums::add_token(std::span<const float> magnitude) {
   std::ranges::copy(magnitude, sorted_.begin());
   std::ranges::sort(sorted_, std::greater());
-  const Parts sums = parts();
+  const Views sums = views();
   const double all = std::accumulate(sorted_.begin(), sorted_.end(), 0.0);
   double held = 0;
   for (std::size_t i = 0; i < sorted_.size(); ++i) {
@@ -58,19 +58,19 @@ void ActivationSums::add_token(std::span<const float> magnitude) {
   sums.median += sorted_.size() % 2 ? double{sorted_[middle]} : (double{sorted_[middle - 1]} + sorted_[middle]) / 2;
 }
 
-void ActivationSums::add_high(std::span<const float> magnitude, std::int64_t place) {
+void ActivationSums::add_high(std::span<const float> magnitude, std::int64_t position) {
   constexpr auto all_recent = static_cast<std::uint8_t>((1 << shared_window) - 1);
-  const Parts sums = parts();
+  const Views sums = views();
   for (std::size_t q = 0; q < high_parts.size(); ++q) {
     const float least = sorted_[static_cast<std::size_t>(dimensions_of(high_parts[q], hidden_)) - 1];
     for (std::size_t i = 0; i < magnitude.size(); ++i) {
       const bool high = magnitude[i] > 0 && magnitude[i] >= least;
-      std::uint8_t& run = run_[q * magnitude.size() + i];
-      std::uint8_t& recent = recent_[q * magnitude.size() + i];
-      run = high ? static_cast<std::uint8_t>(std::min<std::size_t>(run + 1u, window)) : std::uint8_t{0};
+      std::uint8_t& length = high_length_[q * magnitude.size() + i];
+      std::uint8_t& recent = recently_high_[q * magnitude.size() + i];
+      length = high ? static_cast<std::uint8_t>(std::min<std::size_t>(length + 1u, window)) : std::uint8_t{0};
       recent = static_cast<std::uint8_t>((recent << 1 | (high ? 1 : 0)) & all_recent);
-      if (high) sums.runs[q * window + run - 1] += 1;
-      if (place + 1 >= shared_window) {
+      if (high) sums.lengths[q * window + length - 1] += 1;
+      if (position + 1 >= shared_window) {
         sums.shared[q * shared_counts + static_cast<std::size_t>(std::popcount(recent))] += 1;
       }
     }
@@ -80,23 +80,23 @@ void ActivationSums::add_high(std::span<const float> magnitude, std::int64_t pla
 void ActivationSums::add(std::span<const float> x, std::int64_t seq_len) {
   const std::size_t hidden = magnitude_.size();
   for (std::size_t first = 0; first + hidden <= x.size(); first += hidden) {
-    const std::int64_t place = static_cast<std::int64_t>(first / hidden) % seq_len;
-    if (place == 0) {
-      std::ranges::fill(run_, std::uint8_t{0});
-      std::ranges::fill(recent_, std::uint8_t{0});
+    const std::int64_t position = static_cast<std::int64_t>(first / hidden) % seq_len;
+    if (position == 0) {
+      std::ranges::fill(high_length_, std::uint8_t{0});
+      std::ranges::fill(recently_high_, std::uint8_t{0});
     }
     std::ranges::transform(x.subspan(first, hidden), magnitude_.begin(), [](float value) { return value * value; });
     require(std::ranges::all_of(magnitude_, [](float value) { return std::isfinite(value); }),
             "an activation is not finite: check the loss of this checkpoint with lyceum eval");
     add_token(magnitude_);
-    add_high(magnitude_, place);
+    add_high(magnitude_, position);
   }
 }
 
 ActivationFlow::Values ActivationSums::means(const MixtureId& id, bool output, std::int64_t samples,
                                              std::int64_t seq_len) const {
   ActivationSums sums = *this;
-  const Parts all = sums.parts();
+  const Views all = sums.views();
   const auto sequences = static_cast<double>(samples);
   const auto over = [](std::span<const double> part, double count) {
     std::vector<double> means(part.begin(), part.end());
@@ -113,14 +113,15 @@ ActivationFlow::Values ActivationSums::means(const MixtureId& id, bool output, s
                                 .shared = over(all.shared, sequences * windows_in(seq_len, shared_window)),
                                 .run = {}};
   for (std::size_t q = 0; q < high_parts.size(); ++q) {
-    const std::span<double> runs = all.runs.subspan(q * window, window);
-    const double begun = runs[0];  // each run of high tokens has one first one
-    values.run.push_back(std::accumulate(runs.begin(), runs.end(), 0.0) / begun);
-    // A dimension is high in all of w tokens where it is so for w or more at the last of them.
-    std::partial_sum(runs.rbegin(), runs.rend(), runs.rbegin());
+    const std::span<double> lengths = all.lengths.subspan(q * window, window);
+    const double ranges = lengths[0];  // every range of high tokens has exactly one first token
+    values.run.push_back(std::accumulate(lengths.begin(), lengths.end(), 0.0) / ranges);
+    // A dimension is high in all tokens of a window of w if it is high for the w-th time or more in a row at the
+    // window's last token. So the counts from w on are added up.
+    std::partial_sum(lengths.rbegin(), lengths.rend(), lengths.rbegin());
     for (std::size_t w = 0; w < window; ++w) {
       const double count = sequences * windows_in(seq_len, static_cast<std::int64_t>(w) + 1);
-      values.common.push_back(over(runs.subspan(w, 1), count).front());
+      values.common.push_back(over(lengths.subspan(w, 1), count).front());
     }
   }
   return values;

@@ -9,14 +9,15 @@ namespace lyceum {
 
 namespace {
 
-/// In the order of TensorPart.
+/// The counts of a block, indexed by TensorPart.
 constexpr std::array<Count BlockCounts::*, 8> parts{
     &BlockCounts::attention, &BlockCounts::ffn,     &BlockCounts::shared, &BlockCounts::routed,
     &BlockCounts::latent,    &BlockCounts::routers, &BlockCounts::norms,  &BlockCounts::fusion};
 
 Count always(std::int64_t parameters) { return {parameters, parameters}; }
 
-/// Adds a half. What is chosen counts as activated by the share of the choices that a token has.
+/// Adds the tensors and costs of one half. Chosen tensors count as activated in proportion to the choices that one
+/// token uses.
 void add(BlockCounts& counts, const SublayerSpec& spec) {
   std::array<std::int64_t, parts.size()> chosen{};
   for (const SublayerTensor& tensor : spec.tensors) {
@@ -78,7 +79,7 @@ ModelCounts count_model(const Config& config) {
   counts.experts_activated = experts.activated;
 
   const auto tokens = static_cast<double>(config.batch.seq_len);
-  // A tied table still multiplies at the head.
+  // The head multiplies by a tied table, so only an untied input table is left out.
   const std::int64_t multiplied = counts.activated - (model.tie_embeddings ? 0 : table);
   const double linear = 6.0 * static_cast<double>(multiplied) * tokens;
   const std::int64_t widths = counts.blocks.attention_width + counts.blocks.value_width;

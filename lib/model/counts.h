@@ -6,45 +6,53 @@
 
 namespace lyceum {
 
-/// Parameters, and those of them that one token uses: what it chooses on the mean, where choices differ in size.
+/// Number of parameters: all of them, and those that one token activates. If the choices of a router differ in size,
+/// the activated ones are a mean.
 struct Count {
   std::int64_t total = 0, activated = 0;
   Count& operator+=(const Count& other);
   Count operator+(const Count& other) const { return Count(*this) += other; }
 };
 
-/// One block by its parts, from a resolved configuration alone: the sums of the tensors that its halves declare, see
-/// SublayerSpec and TensorPart.
+/// Parameters of one block by kind, see TensorPart: sums over the tensors that the SublayerSpec of each half declares.
 struct BlockCounts {
-  Count attention;  // query, key, value and output matrices, biases of the first three
+  Count attention;  // matrices of queries, keys, values and outputs, and biases of the first three
   Count ffn;        // the dense FFN
   Count shared;     // shared experts
   Count routed;     // routed experts
-  Count latent;     // projections to the width that they work in, and back
-  Count routers;    // of experts, attention experts, sub-dimensions; the gate of shared experts
+  Count latent;     // moe.latent_hidden: the projections to the latent width and back
+  Count routers;    // routers of experts, attention experts and sub-dimensions, and the gate of shared experts
   Count norms;
-  Count fusion;  // Monarch matrices: two block-diagonal factors of hidden · fusion_width each
-  /// AttentionCosts::score_width and value_width.
+  /// Monarch matrices of sub-dimensions, each of two block-diagonal factors with hidden · fusion_width elements.
+  Count fusion;
+  /// Sums of AttentionCosts::score_width and of AttentionCosts::value_width.
   std::int64_t attention_width = 0, value_width = 0;
 
+  /// Returns the parameters of the whole block.
   Count sum() const;
 };
+/// Returns the counts of block `layer` of a resolved configuration.
 BlockCounts count_block(const Config& config, std::int64_t layer);
 
-/// Sizes that follow from a resolved configuration alone.
+/// Parameters and FLOPs of the model that a resolved configuration describes.
 struct ModelCounts {
-  std::int64_t parameters;     // all
-  std::int64_t activated;      // used by one token: the shared and the top_k mean-width experts, both embeddings
-  std::int64_t experts_total;  // parameters of all experts, shared ones too
+  std::int64_t parameters;  // all
+  /// Used by one token: shared experts and top_k routed experts of mean width, and both embedding tables.
+  std::int64_t activated;
+  std::int64_t experts_total;  // parameters of all routed and shared experts
   std::int64_t experts_activated;
-  BlockCounts blocks;       // all of them together
-  Count embedding, output;  // the tables, the final norm with the second; a tied table counts as embedding
-  /// Forward and backward of one sequence: 6 · (activated without the input embedding) · T + 6 · layers · T² ·
-  /// (attention_width + value_width of a block), attention counted in full as the papers do.
+  BlockCounts blocks;  // sum over all blocks
+  /// The embedding table; the output head and the final norm. A tied table is counted in `embedding` only.
+  Count embedding, output;
+  /// FLOPs of forward and backward of one sequence of T tokens: 6 · (activated parameters without the input embedding)
+  /// · T + 6 · T² · (attention_width + value_width, summed over blocks). Attention is counted without a causal mask, as
+  /// in the papers.
   double flops_per_sequence;
-  /// The same with causal attention at half, as MFU counts it.
+  /// FLOPs of forward and backward with half of attention's FLOPs, since the mask is causal. MFU is computed from this
+  /// number.
   double causal_flops_per_sequence;
 };
+/// Returns the counts of the model that a resolved configuration describes.
 ModelCounts count_model(const Config& config);
 
 }  // namespace lyceum

@@ -26,7 +26,7 @@ std::vector<LossKind> loss_kinds(const Config& config) {
   for (std::int64_t layer = config.model.layers; layer-- > 0 && !routes;) routes = !mixtures_of(config, layer).empty();
   if (!routes) return {};
   std::vector<LossKind> kinds;
-  if (balances(config.balance)) kinds = {LossKind::expert_balance, LossKind::device_balance};
+  if (has_balance_losses(config.balance)) kinds = {LossKind::expert_balance, LossKind::device_balance};
   if (config.balance.z_loss > 0) kinds.push_back(LossKind::z);
   if (config.balance.mutual_information > 0) kinds.push_back(LossKind::mutual_information);
   if (config.balance.concentration > 0) kinds.push_back(LossKind::concentration);

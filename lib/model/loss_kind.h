@@ -22,19 +22,21 @@ enum class LossKind : std::uint8_t {
 /// Returns the name of a loss; metrics.jsonl has it as NAME_loss.
 std::string name_of(LossKind kind);
 
-/// Returns the kinds of losses that the sub-layers of a model give, in any layer; none if nothing routes.
+/// Returns the kinds of losses that the sub-layers of the model compute in any layer; empty if no layer has a router.
 std::vector<LossKind> loss_kinds(const Config& config);
 
-/// The order of a step's losses in a list of numbers: one for each kind and each of `layers` layers of the whole model,
-/// so that the sum of a kind has one order whatever the pipeline stages.
+/// Assigns an index to each loss of a step: one for each kind and each layer of the whole model. All ranks agree on the
+/// indices, and losses of one kind are summed in layer order, independently of the division into pipeline stages.
 class LossTable {
  public:
+  /// `layers`: of the whole model.
   LossTable(std::vector<LossKind> kinds, std::int64_t layers) : kinds_(std::move(kinds)), layers_(layers) {}
   explicit LossTable(const Config& config) : LossTable(loss_kinds(config), config.model.layers) {}
 
   const std::vector<LossKind>& kinds() const { return kinds_; }
+  /// Returns the number of losses.
   std::int64_t size() const { return std::ssize(kinds_) * layers_; }
-  /// The index of a layer's loss. Throws if the model has no loss of this kind.
+  /// Returns the index of a layer's loss. Throws an Error if the model has no loss of this kind or no such layer.
   std::int64_t index(LossKind kind, std::int64_t layer) const;
 
  private:

@@ -10,7 +10,7 @@ namespace lyceum {
 
 namespace {
 
-/// Calls f(unit, parameter) for the whole model on one rank.
+/// Calls f(unit, parameter) for every parameter of the model, which is built on one rank without a mesh.
 template <class F>
 void for_each_parameter(Config config, F&& f) {
   config.parallel = {};
@@ -21,15 +21,15 @@ void for_each_parameter(Config config, F&& f) {
   }
 }
 
-/// Those that updates move, padding aside.
+/// Returns the number of elements that updates change, without padding.
 std::int64_t moved_elements(const Parameter& parameter) {
   std::int64_t elements = 0;
-  for (const ParameterPiece& piece : parameter.pieces) {
-    const Shape in_memory = piece.in_memory();
+  for (const ParameterPiece& slice : parameter.pieces) {
+    const Shape in_memory = slice.in_memory();
     std::int64_t moved = in_memory.size();
-    for (const Range& still : parameter.frozen) moved -= common(still, {piece.first, in_memory.size()}).count;
+    for (const Range& still : parameter.frozen) moved -= common(still, {slice.first, in_memory.size()}).count;
     const int last = in_memory.rank() - 1;
-    if (moved > 0) elements += moved * piece.extent[last] / in_memory[last];  // frozen are whole rows
+    if (moved > 0) elements += moved * slice.extent[last] / in_memory[last];  // only whole rows are frozen
   }
   return elements;
 }
@@ -40,8 +40,8 @@ std::vector<ModelTensor> model_tensors(const Config& config) {
   std::vector<ModelTensor> tensors;
   for_each_parameter(config, [&](const ParameterUnit& unit, const Parameter& parameter) {
     const bool buffer = unit.role() == ParameterUnit::Role::buffer;
-    for (const ParameterPiece& piece : parameter.pieces) {
-      tensors.push_back({piece.name, piece.shape, parameter.initial, buffer});
+    for (const ParameterPiece& slice : parameter.pieces) {
+      tensors.push_back({slice.name, slice.shape, parameter.initial, buffer});
     }
   });
   return tensors;

@@ -9,20 +9,23 @@
 
 namespace lyceum {
 
-/// A logical tensor of a model, as its checkpoints have it.
+/// A logical tensor of a model: its name and whole shape in checkpoints.
 struct ModelTensor {
   std::string name;
   Shape shape;
   Initial initial;
-  bool buffer = false;  // of a unit with the role buffer: in accumulator precision in every model
+  /// True for a tensor of a unit with the role `buffer`; it is stored in accumulator precision whatever the model's
+  /// type.
+  bool buffer = false;
 };
 
-/// All values, without moments, of the model that a resolved configuration describes, in the order of forward. They do
-/// not depend on the mesh. They come from the code of the model; nothing is computed and no memory taken.
+/// Returns the tensors of the model that a resolved configuration describes, in forward order and without moments of
+/// the optimiser. They do not depend on the mesh. The model is constructed on a rehearsal stream, so nothing is
+/// computed and no memory is taken.
 std::vector<ModelTensor> model_tensors(const Config& config);
 
-/// Values that gradients move. Throws a usage Error that names the patterns of optim.train_only that name no rows of
-/// any tensor, or where none of what they name is trained.
+/// Returns the number of elements that training updates. Throws a usage Error if a pattern of optim.train_only matches
+/// no rows of any tensor, or if none of the named tensors has a gradient.
 std::int64_t trained_values(const Config& config);
 
 }  // namespace lyceum

@@ -9,26 +9,28 @@
 
 namespace lyceum {
 
-/// What this rank holds of a model that is divided into parallel.pipeline · parallel.virtual_stages stages, see
-/// stage_blocks().
+/// The pipeline stages of a model that are on this rank. The model is divided into parallel.pipeline ·
+/// parallel.virtual_stages stages by stage_blocks(); stage s is on pipeline rank s mod parallel.pipeline.
 class StagedModel {
  public:
-  /// As Transformer's.
+  /// Parameters as for the constructor of Transformer.
   StagedModel(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train,
               std::span<const ExpertLoad> measured = {});
 
-  /// Of this rank, in the order of forward.
+  /// Returns the stages of this rank in forward order.
   std::span<const std::unique_ptr<Transformer>> stages() const { return stages_; }
-  /// Of all its stages, likewise.
+  /// Returns the units of all stages of this rank in forward order.
   std::span<ParameterUnit* const> units() const { return units_; }
-  /// Input, blocks and output of the whole model: ParameterUnit::layer() is below.
+  /// Returns the number of layers of the whole model: input, blocks and output. ParameterUnit::layer() is below this
+  /// number.
   int layers() const { return layers_; }
-  /// The unit with Transformer::shared_table(); null where no stage of this rank has one.
+  /// Returns Transformer::shared_table() of the stage that has one; null if no stage of this rank has one.
   ParameterUnit* shared_table() const;
 
+  /// Writes the initial values of all parameters.
   void initialize(std::uint64_t seed);
 
-  /// As Transformer's, of the mixtures on this rank.
+  /// Each of these does what Transformer's function of that name does, for the mixtures of all stages on this rank.
   std::vector<RoutingSums> routing() const;
   void count_routing(bool on);
   void skip_top(std::int64_t experts);

@@ -8,7 +8,7 @@ namespace lyceum {
 
 namespace {
 
-/// Scores and weighted sums of attention, causal.
+/// Returns the FLOPs of the scores and the weighted sums of causal attention, forward, for one sequence.
 double attention_core_flops(const Config& config, const BlockCounts& counts) {
   const auto tokens = static_cast<double>(config.batch.seq_len);
   return tokens * tokens * static_cast<double>(counts.attention_width + counts.value_width);
@@ -42,11 +42,11 @@ StageFlops stage_flops(const Config& config, const Range& blocks) {
   StageFlops flops;
   if (blocks.end() == config.model.layers) {
     flops.forward = head_flops(config);
-    flops.again = flops.early = recomputed_head_flops(config);
+    flops.recomputed = flops.early_weights = recomputed_head_flops(config);
   }
   for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
     flops.forward += block_flops(config, layer);
-    flops.again += recomputed_flops(config, layer);
+    flops.recomputed += recomputed_flops(config, layer);
   }
   return flops;
 }

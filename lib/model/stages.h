@@ -7,30 +7,34 @@
 
 namespace lyceum {
 
-/// FLOPs of one sequence's forward pass through block `layer` of a resolved configuration, attention causal; a third
-/// of what forward and backward take together, as count_model() counts.
+/// Returns the FLOPs of one sequence's forward pass through block `layer` of a resolved configuration, with causal
+/// attention. This is a third of the causal FLOPs of forward and backward that count_model() counts.
 double block_flops(const Config& config, std::int64_t layer);
-/// Of them, what backward does again by model.recompute: the core of attention, or all.
+/// Returns the FLOPs of block `layer` that backward repeats because of model.recompute: none, scores and weighted sums
+/// of attention (selective), or the whole block (full).
 double recomputed_flops(const Config& config, std::int64_t layer);
-/// FLOPs of one sequence's forward pass through final norm and head.
+/// Returns the FLOPs of one sequence's forward pass through the final norm and the head.
 double head_flops(const Config& config);
-/// Of them, what backward does again by model.loss_chunk: the logits, with which the head's weight gradient is made.
+/// Returns the FLOPs of the head that are repeated because of model.loss_chunk. If logits are made in chunks and not
+/// kept, backward computes them again, and computes the head's weight gradient with them.
 double recomputed_head_flops(const Config& config);
 
-/// FLOPs of one sequence in a pipeline stage: a forward pass, of which each half of backward takes as much, and what
-/// backward does again before it.
+/// FLOPs of one sequence in a pipeline stage. Each half of the backward pass (gradients of inputs, gradients of
+/// weights) takes as many as the forward pass; before it, backward repeats a part of the forward pass.
 struct StageFlops {
-  double forward = 0, again = 0;
-  double early = 0;  // of the half that makes weight gradients, what the half that makes those of inputs does
-  double backward_input() const { return again + forward + early; }
-  double backward_weight() const { return forward - early; }
-  double all() const { return 3 * forward + again; }
+  double forward = 0, recomputed = 0;
+  /// FLOPs of weight gradients that are spent together with the gradients of inputs (the head with chunked logits).
+  double early_weights = 0;
+  double backward_input() const { return recomputed + forward + early_weights; }
+  double backward_weight() const { return forward - early_weights; }
+  double all() const { return 3 * forward + recomputed; }
 };
-/// Of a stage of `blocks`, with the head where it is the last.
+/// Returns the FLOPs of the stage that consists of `blocks`; the stage with the last block has the head, too.
 StageFlops stage_flops(const Config& config, const Range& blocks);
 
-/// The blocks of each of `stages` pipeline stages, cut so that the one with the most FLOPs, forward and backward, has
-/// the least possible; the last one has the head as well. Throws a usage Error where there are more stages than blocks.
+/// Returns the ranges of blocks of `stages` pipeline stages. The ranges minimise the FLOPs, forward and backward, of
+/// the most expensive stage; the last stage also has the head. Throws a usage Error if there are more stages than
+/// blocks.
 std::vector<Range> stage_blocks(const Config& config, int stages);
 
 }  // namespace lyceum

@@ -18,20 +18,20 @@ PieceScaling scaling_of(const SubDimensionsConfig& config) {
   return config.gates == PieceGates::ones ? PieceScaling::ones : config.scaling;
 }
 
-/// The two factors of the fusion, if there is one: block-diagonal matrices that begin as identity.
-std::vector<SublayerTensor> fusion_tensors(const Config& config, const Mixture& pieces) {
-  const std::int64_t b = fusion_width(config, pieces);
+/// Returns the two factors of the fusion, block-diagonal matrices that begin as the identity; empty without a fusion.
+std::vector<SublayerTensor> fusion_tensors(const Config& config, const Mixture& mixture) {
+  const std::int64_t b = fusion_width(config, mixture);
   if (b == 0) return {};
   const Shape shape{config.model.hidden / b, b, b};
   return {{"fusion/in/weight", shape, Initial::identity(b), TensorPart::fusion},
           {"fusion/out/weight", shape, Initial::identity(b), TensorPart::fusion}};
 }
 
-/// Router, fusion, and then the matrices.
-std::vector<SublayerTensor> with_pieces(const Config& config, const Mixture& pieces,
-                                        std::vector<SublayerTensor> matrices) {
-  std::vector<SublayerTensor> tensors = router_tensors(config, pieces);
-  for (SublayerTensor& tensor : fusion_tensors(config, pieces)) tensors.push_back(std::move(tensor));
+/// Returns the tensors of a half in checkpoint order: router, fusion, then `matrices`, which are marked as chosen.
+std::vector<SublayerTensor> with_router_and_fusion(const Config& config, const Mixture& mixture,
+                                                   std::vector<SublayerTensor> matrices) {
+  std::vector<SublayerTensor> tensors = router_tensors(config, mixture);
+  for (SublayerTensor& tensor : fusion_tensors(config, mixture)) tensors.push_back(std::move(tensor));
   for (SublayerTensor& matrix : matrices) {
     matrix.chosen = true;
     tensors.push_back(std::move(matrix));
@@ -40,24 +40,25 @@ std::vector<SublayerTensor> with_pieces(const Config& config, const Mixture& pie
 }
 
 template <class Half>
-std::unique_ptr<Sublayer> make_half(const Config& config, const SublayerSpec& spec, const SublayerPlace& place) {
-  return std::make_unique<Half>(config, *spec.mixture, spec.prefix(), place.mesh, place.units);
+std::unique_ptr<Sublayer> make_half(const Config& config, const SublayerSpec& spec, const SublayerContext& context) {
+  return std::make_unique<Half>(config, *spec.mixture, spec.prefix(), context.mesh, context.units);
 }
 
 }  // namespace
 
-SublayerSpec sub_dimension_attention_spec(const Config& config, const Mixture& pieces) {
-  return {.id = pieces.id,
-          .tensors = with_pieces(config, pieces, attention_matrices(config.model)),
+SublayerSpec sub_dimension_attention_spec(const Config& config, const Mixture& mixture) {
+  return {.id = mixture.id,
+          .tensors = with_router_and_fusion(config, mixture, attention_matrices(config.model)),
           .costs = costs_of(heads_of(config.model)),
-          .mixture = pieces,
+          .mixture = mixture,
           .make = make_half<SubDimensionAttention>};
 }
 
-SublayerSpec sub_dimension_ffn_spec(const Config& config, const Mixture& pieces) {
-  return {.id = pieces.id,
-          .tensors = with_pieces(config, pieces, ffn_matrices(config.model, dense_ffn_shape(config, pieces.id.layer))),
-          .mixture = pieces,
+SublayerSpec sub_dimension_ffn_spec(const Config& config, const Mixture& mixture) {
+  return {.id = mixture.id,
+          .tensors = with_router_and_fusion(config, mixture,
+                                            ffn_matrices(config.model, dense_ffn_shape(config, mixture.id.layer))),
+          .mixture = mixture,
           .make = make_half<SubDimensionFeedForward>};
 }
 
@@ -65,35 +66,35 @@ SubDimensions::SubDimensions(const Config& config, const Mixture& mixture, const
                              const SublayerUnits& units)
     : mixture_(mixture),
       mesh_(&mesh),
-      together_(Placement::contiguous(mixture.choices(), 1)),
+      on_one_rank_(Placement::contiguous(mixture.choices(), 1)),
       scaling_(scaling_of(config.sub_dimensions)),
       balance_(config.balance.sub_dimension),
       over_batch_(config.balance.scope == BalanceScope::batch),
-      router_(config, mixture, prefix, {units.replicated, units.untrained}, together_) {
+      router_(config, mixture, prefix, {units.replicated, units.untrained}, on_one_rank_) {
   const SublayerParameters parameters(fusion_tensors(config, mixture), prefix, mesh, units);
   in_ = parameters.find("fusion/in/weight");
   out_ = parameters.find("fusion/out/weight");
 }
 
-SubDimensions::Use SubDimensions::use(Tape& tape, const Pass& pass, const Variable& x,
-                                      const RoutingTally* tally) const {
+SubDimensions::Routing SubDimensions::route(Tape& tape, const Pass& pass, const Variable& x,
+                                            const RoutingTally* tally) const {
   const TokenLayout& layout = pass.layout;
   const Router::Choices chosen = router_.forward(tape, pass, layout.to_run(tape, x), tally);
   const FactorsOfPieces factors{chosen.index, mixture_.always_on, scaling_};
   const Variable of_run = tape.apply(factors, chosen.logits);
-  Use use{.choices = {}, .factors = layout.gather_runs(tape, of_run), .losses = {}};
-  use.losses = router_.losses(tape, pass, chosen.load, mesh_->data);
-  if (std::optional<Loss> own = balance(tape, pass, chosen)) use.losses.push_back(std::move(*own));
+  Routing route{.choices = {}, .factors = layout.gather_runs(tape, of_run), .losses = {}};
+  route.losses = router_.losses(tape, pass, chosen.load, mesh_->data);
+  if (std::optional<Loss> own = balance(tape, pass, chosen)) route.losses.push_back(std::move(*own));
   const Tensor index = layout.gather_runs(tape.stream(), chosen.index);
   const auto rows = plan_rows(tape.stream(), mixture_.choices(), index);
-  use.choices = std::make_shared<const PieceChoices>(tape.stream(), mixture_.choices(), mixture_.always_on, index,
-                                                     rows->segments, rows->copies);
-  return use;
+  route.choices = std::make_shared<const PieceChoices>(tape.stream(), mixture_.choices(), mixture_.always_on, index,
+                                                       rows->segments, rows->copies);
+  return route;
 }
 
-/// β · N · Σ f_i P_i over the pieces that are not always on: f_i the share of tokens whose best one is i, P_i the mean
-/// of its share of the probability of the pieces that are on, whatever they are multiplied by [MoHD eq. 13]. It has the
-/// form of the expert-level loss of first choices.
+/// β · N · Σ f_i P_i over the N sub-dimensions that are not always active [MoHD eq. 13]. f_i is the share of tokens
+/// whose first choice is i. P_i is the mean over tokens of the probability of i relative to all active sub-dimensions,
+/// without the factors of sub_dimensions.scaling. This is the expert-level balance loss of first choices.
 std::optional<Loss> SubDimensions::balance(Tape& tape, const Pass& pass, const Router::Choices& chosen) const {
   if (!pass.training() || balance_ == 0) return {};
   const TokenLayout& layout = pass.layout;
@@ -102,14 +103,14 @@ std::optional<Loss> SubDimensions::balance(Tape& tape, const Pass& pass, const R
   const LoadOfPieces load{
       .index = chosen.index, .sequences = layout.sequences(), .seq_len = layout.seq_len(), .first = layout.own().first};
   const BalanceLoss loss{.expert_factor = balance_,
-                         .devices = &together_,
+                         .devices = &on_one_rank_,
                          .top_k = 1,
                          .seq_len = layout.seq_len(),
                          .batch = over_batch_ ? &mesh_->data : nullptr};
   return Loss{LossKind::sub_dimension, tape.apply(loss, layout.sum_of_runs(tape, tape.apply(load, probabilities)))[0]};
 }
 
-Variable SubDimensions::fused(Tape& tape, const TokenLayout& layout, const Variable& y) const {
+Variable SubDimensions::apply_fusion(Tape& tape, const TokenLayout& layout, const Variable& y) const {
   return in_ ? tape.apply(Monarch{in_, out_, layout.graded()}, y) : y;
 }
 
@@ -123,13 +124,13 @@ SubDimensionAttention::SubDimensionAttention(const Config& config, const Mixture
 
 Sublayer::Result SubDimensionAttention::forward(Tape& tape, const Pass& pass, const Variable& x) const {
   const TokenLayout& layout = pass.layout;
-  SubDimensions::Use own = use(tape, pass, x);
+  SubDimensions::Routing own = route(tape, pass, x);
   const Variable all = layout.to_matrix(tape, x), qkv = tape.apply(ReadPieces{own.choices, qkv_}, all);
   layout.release_matrix(tape, all, x);
   const Attended attended = attend(tape, pass, heads_, qkv);
   const Variable out = tape.apply(WritePieces{own.choices, out_}, attended.y, own.factors);
   attended.release(tape);
-  return {pieces().fused(tape, layout, layout.from_matrix(tape, out)), std::move(own.losses)};
+  return {sub_dimensions().apply_fusion(tape, layout, layout.from_matrix(tape, out)), std::move(own.losses)};
 }
 
 SubDimensionFeedForward::SubDimensionFeedForward(const Config& config, const Mixture& mixture,
@@ -142,13 +143,13 @@ SubDimensionFeedForward::SubDimensionFeedForward(const Config& config, const Mix
 
 Sublayer::Result SubDimensionFeedForward::forward(Tape& tape, const Pass& pass, const Variable& x) const {
   const TokenLayout& layout = pass.layout;
-  SubDimensions::Use own = use(tape, pass, x);
+  SubDimensions::Routing own = route(tape, pass, x);
   const Variable all = layout.to_matrix(tape, x), inner = tape.apply(ReadPieces{own.choices, matrices_.in}, all);
   layout.release_matrix(tape, all, x);
   const Variable active = tape.apply(Activate{activation_}, inner);
   const Variable y = tape.apply(WritePieces{own.choices, matrices_.down}, active, own.factors);
   tape.release(active, Activate{activation_}, inner);
-  return {pieces().fused(tape, layout, layout.from_matrix(tape, y)), std::move(own.losses)};
+  return {sub_dimensions().apply_fusion(tape, layout, layout.from_matrix(tape, y)), std::move(own.losses)};
 }
 
 }  // namespace lyceum

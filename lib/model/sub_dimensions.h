@@ -16,69 +16,81 @@
 
 namespace lyceum {
 
-/// Multi-head attention and a dense FFN whose matrices have rows and columns of `pieces`, of which a token uses those
-/// that its router chooses and those that are always on.
-SublayerSpec sub_dimension_attention_spec(const Config& config, const Mixture& pieces);
-SublayerSpec sub_dimension_ffn_spec(const Config& config, const Mixture& pieces);
+/// Return the specs of multi-head attention and of a dense FFN with sub-dimensions. `mixture` describes the
+/// sub-dimensions of hidden that the half reads and writes. A token uses those that its router chooses and those that
+/// are always active.
+SublayerSpec sub_dimension_attention_spec(const Config& config, const Mixture& mixture);
+SublayerSpec sub_dimension_ffn_spec(const Config& config, const Mixture& mixture);
 
-/// What a half of a block does with pieces of hidden (sub-dimensions) [MoHD]: a router chooses those of each token, its
-/// matrices read and make these alone, the answer's pieces are scaled, and a Monarch matrix mixes them.
+/// The parts of a half with sub-dimensions of hidden [MoHD] that attention and FFN share: the router, which chooses
+/// sub-dimensions for each token; the factors that scale each sub-dimension of the output; and the fusion, a Monarch
+/// matrix that mixes the sub-dimensions of the output. The matrices of the half read and write only the sub-dimensions
+/// that a token uses.
 class SubDimensions {
  public:
-  /// Where its parameters go: each rank has all of the router and the fusion.
+  /// Adds the parameters of router and fusion to `units`. Every rank holds all of them. `prefix`: of the tensor names.
+  /// `mesh` must outlive this.
   SubDimensions(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
                 const SublayerUnits& units);
 
-  /// What a pass of tokens uses; of all tokens of a tensor group.
-  struct Use {
+  /// The sub-dimensions that the tokens of a pass use. It is about all tokens of the tensor group, not only about this
+  /// rank's range.
+  struct Routing {
     std::shared_ptr<const PieceChoices> choices;
-    Variable factors;  // [tokens, pieces]
+    /// [tokens, sub-dimensions]: factors of the output; 0 for a sub-dimension that the token does not use.
+    Variable factors;
     std::vector<Loss> losses;
   };
-  Use use(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const;
-  /// y, in the layout between matrices, after the fusion.
-  Variable fused(Tape& tape, const TokenLayout& layout, const Variable& y) const;
+  /// Routes the tokens and computes the losses of their router. Collective over the tensor group. x: [rows, hidden], in
+  /// the layout between matrices. `tally`: takes the routing counts of this rank's range of tokens; null for none.
+  Routing route(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const;
+  /// Returns y after the fusion; y itself without one. y: [rows, hidden], in the layout between matrices.
+  Variable apply_fusion(Tape& tape, const TokenLayout& layout, const Variable& y) const;
 
   const Mixture& mixture() const { return mixture_; }
   const Router& router() const { return router_; }
 
  private:
+  /// Returns the balance loss of sub-dimensions; nothing outside of training or if its factor is 0.
   std::optional<Loss> balance(Tape& tape, const Pass& pass, const Router::Choices& chosen) const;
 
   Mixture mixture_;
   const Mesh* mesh_;
-  Placement together_;  // all pieces, on every rank
+  Placement on_one_rank_;  // one rank holds all sub-dimensions, since every rank has all
   PieceScaling scaling_;
   double balance_;
   bool over_batch_;
   Router router_;
-  Parameter *in_ = nullptr, *out_ = nullptr;  // of the fusion, where there is one
+  Parameter *in_ = nullptr, *out_ = nullptr;  // the two factors of the fusion; null without one
 };
 
-/// A half of a block that reads and makes the pieces of hidden that a token uses.
+/// Base of the halves that read and write only the sub-dimensions of hidden that a token uses.
 class SubDimensionHalf : public Sublayer {
  public:
-  const Mixture* mixture() const override { return &pieces_.mixture(); }
-  const Router* router() const override { return &pieces_.router(); }
+  const Mixture* mixture() const override { return &sub_dimensions_.mixture(); }
+  const Router* router() const override { return &sub_dimensions_.router(); }
   void set_tally(const RoutingTally& tally) override { tally_ = tally; }
 
  protected:
   SubDimensionHalf(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
                    const SublayerUnits& units)
-      : pieces_(config, mixture, prefix, mesh, units) {}
-  SubDimensions::Use use(Tape& tape, const Pass& pass, const Variable& x) const {
-    return pieces_.use(tape, pass, x, pass.counts ? &tally_ : nullptr);
+      : sub_dimensions_(config, mixture, prefix, mesh, units) {}
+  /// Routes the tokens as SubDimensions::route() does, and counts them if the pass is counted.
+  SubDimensions::Routing route(Tape& tape, const Pass& pass, const Variable& x) const {
+    return sub_dimensions_.route(tape, pass, x, pass.counts ? &tally_ : nullptr);
   }
-  const SubDimensions& pieces() const { return pieces_; }
+  const SubDimensions& sub_dimensions() const { return sub_dimensions_; }
 
  private:
   RoutingTally tally_{};
-  SubDimensions pieces_;
+  SubDimensions sub_dimensions_;
 };
 
-/// Attention whose queries, keys and values read, and whose output makes, these pieces.
+/// Multi-head attention whose queries, keys and values are made of the sub-dimensions that a token uses, and whose
+/// output has only these.
 class SubDimensionAttention : public SubDimensionHalf {
  public:
+  /// Adds its parameters to `units`. `prefix`: of the tensor names. `mesh` must outlive this.
   SubDimensionAttention(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
                         const SublayerUnits& units);
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
@@ -88,9 +100,10 @@ class SubDimensionAttention : public SubDimensionHalf {
   Parameter *qkv_, *out_;
 };
 
-/// A dense FFN that does.
+/// A dense FFN that reads and writes only the sub-dimensions that a token uses.
 class SubDimensionFeedForward : public SubDimensionHalf {
  public:
+  /// Adds its parameters to `units`. `prefix`: of the tensor names. `mesh` must outlive this.
   SubDimensionFeedForward(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
                           const SublayerUnits& units);
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;

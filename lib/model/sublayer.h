@@ -15,33 +15,40 @@ namespace lyceum {
 
 class Router;
 
-/// A pass of tokens through blocks, as every sub-layer sees it.
+/// One pass of tokens through the blocks, as every sub-layer sees it.
 struct Pass {
   TokenBatch batch;
-  TokenLayout layout;         // of the batch's tokens on the tensor ranks
-  Tensor rope;                // table of RopeTable, accumulator type; undefined if attention has no positions
-  bool counts = true;         // routers add to their tallies
-  bool limits = false;        // moe.capacity_factor applies
-  std::int64_t skip_top = 0;  // best experts of a token that FFNs' routers pass over, to measure what they contribute
-  KeyValueCache* cache = nullptr;  // of this block, if one sequence continues from it; no gradient then
+  TokenLayout layout;   // distribution of the batch's tokens over the tensor ranks
+  Tensor rope;          // table of RopeTable, in accumulator type; undefined if attention has no rotary positions
+  bool counts = true;   // routers add to their tallies
+  bool limits = false;  // moe.capacity_factor applies
+  /// Routers of FFNs skip this many of the best experts of each token, to measure what these contribute.
+  std::int64_t skip_top = 0;
+  /// Cache of this block if the pass continues one sequence (generation); such a pass has no gradient. Null otherwise.
+  KeyValueCache* cache = nullptr;
 
+  /// True for a pass of a training step.
   bool training() const { return batch.training(); }
 };
 
-/// Half of a block: what is between a norm and a residual connection.
+/// Half of a block: attention or FFN, the part between a norm and a residual connection.
 class Sublayer {
  public:
   struct Result {
     Variable y;
-    std::vector<Loss> losses{};  // over the sequences of this rank, the same on all ranks of its tensor group
+    /// Summed over the sequences of this rank; the same on all ranks of its tensor group.
+    std::vector<Loss> losses{};
   };
   virtual ~Sublayer() = default;
-  /// x, and y, as they lie between matrices: [rows, hidden].
+  /// Computes y from x, both [rows, hidden] in the layout between matrices (see TokenLayout). Collective over the ranks
+  /// that share the layer.
   virtual Result forward(Tape& tape, const Pass& pass, const Variable& x) const = 0;
-  /// What its router chooses from; null without one.
+  /// Returns the description of the choices of its router; null if the sub-layer has no router.
   virtual const Mixture* mixture() const { return nullptr; }
+  /// Returns its router; null if it has none.
   virtual const Router* router() const { return nullptr; }
-  /// Where forward adds what the router does with this rank's run of the tokens.
+  /// Sets the tally to which forward adds the routing of this rank's range of tokens. Ignored by sub-layers without a
+  /// router.
   virtual void set_tally(const RoutingTally&) {}
 };
 

@@ -18,13 +18,13 @@ SublayerSpec attention_spec(const Config& config, std::int64_t layer) {
   if (const std::optional<Mixture> experts = attention_experts(config, layer)) {
     return attention_experts_spec(config, *experts);
   }
-  const std::optional<Mixture> pieces = pieces_of(config, {layer, Site::attention});
-  return pieces ? sub_dimension_attention_spec(config, *pieces) : multi_head_spec(config, layer);
+  const std::optional<Mixture> sub_dimensions = pieces_of(config, {layer, Site::attention});
+  return sub_dimensions ? sub_dimension_attention_spec(config, *sub_dimensions) : multi_head_spec(config, layer);
 }
 
 SublayerSpec ffn_spec(const Config& config, std::int64_t layer) {
-  if (const std::optional<Mixture> pieces = pieces_of(config, {layer, Site::ffn})) {
-    return sub_dimension_ffn_spec(config, *pieces);
+  if (const std::optional<Mixture> sub_dimensions = pieces_of(config, {layer, Site::ffn})) {
+    return sub_dimension_ffn_spec(config, *sub_dimensions);
   }
   const std::optional<Mixture> experts = routed_experts(config, layer);
   return experts ? ffn_experts_spec(config, *experts) : dense_ffn_spec(config, layer);

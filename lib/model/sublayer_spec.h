@@ -18,50 +18,54 @@ namespace lyceum {
 
 /// The costs of attention that do not follow from its tensors. All zero for an FFN.
 struct AttentionCosts {
-  std::int64_t score_width = 0;  // elements of a token's queries: its scores of T keys take 2 · T · score_width FLOPs
-  std::int64_t value_width = 0;  // elements of a token's result: its sums over T values take 2 · T · value_width
-  std::int64_t cache_width = 0;  // elements that a KeyValueCache has for each position
-  bool cache_is_cut = true;      // the ranks of a tensor group share out the cache; else each has all of it
-  std::int64_t position_width = 0;  // columns of the table of rotary positions; 0: it has no positions
+  /// Elements of the queries of one token; scores over T keys take 2 · T · score_width FLOPs.
+  std::int64_t score_width = 0;
+  /// Elements of the result of one token; weighted sums over T values take 2 · T · value_width FLOPs.
+  std::int64_t value_width = 0;
+  std::int64_t cache_width = 0;  // elements of a KeyValueCache per position
+  /// True if each tensor rank caches its share of the heads; false if each has the whole cache.
+  bool cache_is_cut = true;
+  std::int64_t position_width = 0;  // columns of the table of rotary positions; 0 if attention has none
 };
 
-/// The ranks and units that a sub-layer is made for.
-struct SublayerPlace {
+/// The ranks, units and measured loads with which a sub-layer is constructed.
+struct SublayerContext {
   const Mesh& mesh;
   SublayerUnits units;
   std::span<const ExpertLoad> measured;  // as in Transformer
 };
 
-/// The declaration of half of a block. Parameters and FLOPs (counts.h), the memory that the planner does not
-/// rehearse, the converter and Transformer follow from it. Each kind of half has a function that returns its spec;
-/// attention_spec() and ffn_spec() select the kind.
+/// The declaration of half of a block, as data that exists before any memory is taken. Parameters and FLOPs (counts.h),
+/// the memory that the planner does not rehearse, the converter and Transformer are derived from it. Each kind of half
+/// has a function that returns its spec; attention_spec() and ffn_spec() select the kind.
 struct SublayerSpec {
   using Make = std::unique_ptr<Sublayer> (*)(const Config& config, const SublayerSpec& spec,
-                                             const SublayerPlace& place);
+                                             const SublayerContext& context);
 
   MixtureId id;                         // layer and half
-  std::vector<SublayerTensor> tensors;  // those of the router first
+  std::vector<SublayerTensor> tensors;  // in checkpoint order, the tensors of the router first
   AttentionCosts costs = {};
-  std::optional<Mixture> mixture = {};  // what its router chooses from
+  std::optional<Mixture> mixture = {};  // description of the choices of its router; none without one
   Make make;
 
+  /// Returns the prefix of its tensor names, without a slash at the end.
   std::string prefix() const { return sublayer_prefix(id); }
-  /// True if it has tensors in such a unit.
+  /// True if any of its tensors is held by a unit of this kind.
   bool has(TensorUnit unit) const;
 };
 
-/// The halves of block `layer` of a resolved configuration.
+/// Return the declarations of the two halves of block `layer` of a resolved configuration.
 SublayerSpec attention_spec(const Config& config, std::int64_t layer);
 SublayerSpec ffn_spec(const Config& config, std::int64_t layer);
 
-/// Returns the norms in front of the two halves of every block. Their names follow block_prefix() and a slash.
+/// The norms in front of the two halves of every block. Each name is preceded by block_prefix() and a slash.
 struct BlockNorms {
   SublayerTensor attention, ffn;
 };
 BlockNorms block_norms(const ModelConfig& model);
 
-/// Shape of the table of rotary positions that all blocks share, [batch.seq_len, columns] in accumulator type; empty if
-/// attention has no positions.
+/// Returns the shape of the table of rotary positions that all blocks share: [batch.seq_len, columns], in accumulator
+/// type. It is empty if attention has no rotary positions.
 Shape position_table(const Config& config);
 
 }  // namespace lyceum

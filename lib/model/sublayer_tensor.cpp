@@ -20,7 +20,7 @@ ParameterUnit& unit_of(const SublayerTensor& tensor, const SublayerUnits& units)
   return *units.experts;
 }
 
-/// Makes one parameter of tensors that are stacked, or of one that is not. `prefix`: with a slash.
+/// Makes one parameter of the tensors of a stack, or of a single tensor. `prefix` ends in a slash.
 Parameter parameter_of(std::span<const SublayerTensor> tensors, const std::string& prefix, const ProcessGroup& group) {
   const SublayerTensor& first = tensors.front();
   const std::string name = prefix + (first.stack.empty() ? first.name : first.stack);
@@ -61,7 +61,7 @@ SublayerParameters::SublayerParameters(const std::vector<SublayerTensor>& tensor
                                        const Mesh& mesh, const SublayerUnits& units,
                                        std::span<const std::int32_t> choices)
     : choices_(choices.begin(), choices.end()) {
-  // `choice`: whose tensors; −1: those of the whole half.
+  // Adds the tensors of one choice, or those of the whole half if `choice` is −1.
   const auto add = [&](std::int64_t choice) {
     const std::string inner = choice < 0 ? "" : expert_tensor_name(choice, "");
     for (auto tensor = tensors.begin(); tensor != tensors.end();) {

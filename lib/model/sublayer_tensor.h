@@ -15,64 +15,71 @@
 
 namespace lyceum {
 
-/// The count of BlockCounts that a tensor adds to.
+/// The count of BlockCounts to which a tensor belongs.
 enum class TensorPart : std::uint8_t { attention, ffn, shared, routed, latent, routers, norms, fusion };
 
 /// The kind of unit that holds a tensor, see ParameterUnit. `untrained` is a replicated unit without gradients.
 enum class TensorUnit : std::uint8_t { dense, replicated, experts, untrained };
 
-/// The axis along which ranks share out a tensor: those of `tensor`, or of expert_tensor in a unit of experts.
+/// The axis that is divided among ranks: those of `tensor`, or those of `expert_tensor` for a tensor in a unit of
+/// experts.
 enum class Cut : std::uint8_t { none, rows, columns };
 
-/// A logical tensor that half of a block declares. Parameters, initial values, counts, and the names that the
-/// converter and Hugging Face's tables use follow from it.
+/// A logical tensor that half of a block declares. Parameters, initial values, counts, and the names used by the
+/// converter and the Hugging Face tables are derived from it.
 struct SublayerTensor {
-  std::string name;  // "q_proj/weight": in a checkpoint it follows sublayer_prefix() and a slash
+  std::string name;  // "q_proj/weight"; in a checkpoint it follows sublayer_prefix() and a slash
   Shape shape;       // of the whole tensor
   Initial initial;
   TensorPart part;
   Cut cut = Cut::none;
-  std::string stack = {};         // neighbours with the same stack are one parameter of this name, one below the other
-  std::int64_t align = 1;         // a rank's rows or columns are padded with zeros to a multiple of this
-  bool trained = true;            // gradients move it
-  bool rows_are_choices = false;  // one row for each choice of the mixture
-  bool chosen = false;            // a token uses only the share of it that its mixture chooses
-  Range choices = {};             // if not empty: each of these choices has such a tensor, named experts/N/NAME
-  bool placed = false;            // the ranks of an expert group share out these choices; else every rank has all
+  /// Adjacent tensors with the same `stack` form one parameter of this name, stacked along rows; empty: not stacked.
+  std::string stack = {};
+  std::int64_t align = 1;         // the rows or columns of a rank are padded with zeros to a multiple of this
+  bool trained = true;            // false: no gradient, updates do not change it
+  bool rows_are_choices = false;  // true if it has one row for each choice of the mixture's router
+  bool chosen = false;            // true if a token uses only the part that belongs to its choices
+  Range choices = {};  // if not empty, one such tensor exists for each of these choices, named experts/N/NAME
+  /// True if these choices are divided among the ranks of an expert group; false if every rank has all of them.
+  bool placed = false;
 
+  /// Returns the kind of unit that holds it.
   TensorUnit unit() const;
-  /// True if weight decay applies: to matrices that are trained.
+  /// True if weight decay applies, which it does to trained matrices.
   bool decays() const { return trained && shape.rank() > 1; }
-  /// Elements of all such tensors of the half.
+  /// Returns the number of elements of this tensor, summed over `choices` if it exists for each of them.
   std::int64_t elements() const { return shape.size() * (choices.count > 0 ? choices.count : 1); }
 };
 
-/// "model/layers/3", and its halves "model/layers/3/self_attn" and "model/layers/3/mlp". `layer` may be a pattern.
+/// Returns the prefix of a block, "model/layers/3", or of a half, "model/layers/3/self_attn" or "model/layers/3/mlp".
+/// `layer` may be a pattern.
 std::string block_prefix(const std::string& layer);
 std::string sublayer_prefix(const std::string& layer, Site site);
 std::string sublayer_prefix(const MixtureId& id);
-/// "experts/17/NAME". `name` may be a pattern.
+/// Returns "experts/17/NAME" for expert 17. `name` may be a pattern.
 std::string expert_tensor_name(std::int64_t expert, const std::string& name);
 
-/// The units that take the parameters of a sub-layer. `experts` is null unless a tensor of the sub-layer needs it.
+/// The units to which the parameters of a sub-layer are added. `experts` may be null if no tensor of the sub-layer is
+/// placed on expert ranks.
 struct SublayerUnits {
   ParameterUnit &dense, &replicated, &untrained;
   ParameterUnit* experts = nullptr;
 };
 
-/// The parameters that hold this rank's parts of a sub-layer's tensors.
+/// This rank's parameters of a sub-layer, by tensor name. The units own the parameters and must outlive this.
 class SublayerParameters {
  public:
-  /// Adds them to their units: tensors of the whole half first, in order, then those of each choice that is on this
-  /// rank. `prefix`: of the names.
+  /// Creates the parameters and adds them to `units`: first the tensors of the whole half in order, then those of each
+  /// choice on this rank. `tensors`: all declared tensors. `prefix`: that of their names, without a slash at the end.
+  /// `choices`: the choices (experts) on this rank.
   SublayerParameters(const std::vector<SublayerTensor>& tensors, const std::string& prefix, const Mesh& mesh,
                      const SublayerUnits& units, std::span<const std::int32_t> choices = {});
 
-  /// Returns the parameter that holds the tensor, by itself or stacked; null if none was declared.
+  /// Returns the parameter that holds the tensor, alone or in a stack; null if no such tensor was declared.
   Parameter* find(const std::string& name) const;
-  /// Returns the same; throws if none was declared.
+  /// Returns the parameter that holds the tensor, alone or in a stack. Throws an Error if no such tensor was declared.
   Parameter& at(const std::string& name) const;
-  /// Returns the parameters of each choice on this rank that hold its tensor `name`.
+  /// Returns the parameters that hold tensor `name`, one for each choice on this rank, in the order of the choices.
   std::vector<Parameter*> of_choices(const std::string& name) const;
 
  private:

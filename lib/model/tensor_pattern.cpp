@@ -40,7 +40,7 @@ std::vector<TensorPattern> tensor_patterns(const std::vector<std::string>& texts
 
 namespace {
 
-/// Ascending and apart.
+/// Returns the union of ranges as ascending, disjoint ranges.
 std::vector<Range> joined(std::vector<Range> ranges) {
   std::ranges::sort(ranges, {}, &Range::first);
   std::vector<Range> all;
@@ -58,23 +58,23 @@ std::vector<Range> joined(std::vector<Range> ranges) {
 }  // namespace
 
 bool names_any(const Parameter& parameter, const std::vector<TensorPattern>& patterns) {
-  return std::ranges::any_of(parameter.pieces, [&](const ParameterPiece& piece) {
+  return std::ranges::any_of(parameter.pieces, [&](const ParameterPiece& slice) {
     return std::ranges::any_of(patterns, [&](const TensorPattern& pattern) {
-      return pattern.matches(piece.name) && pattern.rows_of(piece.shape[0]).count > 0;
+      return pattern.matches(slice.name) && pattern.rows_of(slice.shape[0]).count > 0;
     });
   });
 }
 
 std::vector<Range> named_elements(const Parameter& parameter, const std::vector<TensorPattern>& patterns) {
   std::vector<Range> named;
-  for (const ParameterPiece& piece : parameter.pieces) {
-    const std::int64_t own = piece.extent[0], row = own > 0 ? piece.in_memory().size() / own : 0;
+  for (const ParameterPiece& slice : parameter.pieces) {
+    const std::int64_t own = slice.extent[0], row = own > 0 ? slice.in_memory().size() / own : 0;
     for (const TensorPattern& pattern : patterns) {
-      if (!pattern.matches(piece.name)) continue;
-      const Range rows = pattern.rows_of(piece.shape[0]);
-      const std::int64_t first = std::clamp<std::int64_t>(rows.first - piece.offset[0], 0, own);
-      const std::int64_t last = std::clamp<std::int64_t>(rows.end() - piece.offset[0], 0, own);
-      named.push_back({piece.first + first * row, (last - first) * row});
+      if (!pattern.matches(slice.name)) continue;
+      const Range rows = pattern.rows_of(slice.shape[0]);
+      const std::int64_t first = std::clamp<std::int64_t>(rows.first - slice.offset[0], 0, own);
+      const std::int64_t last = std::clamp<std::int64_t>(rows.end() - slice.offset[0], 0, own);
+      named.push_back({slice.first + first * row, (last - first) * row});
     }
   }
   return joined(std::move(named));
@@ -83,9 +83,9 @@ std::vector<Range> named_elements(const Parameter& parameter, const std::vector<
 std::vector<Range> unnamed_elements(const Parameter& parameter, const std::vector<TensorPattern>& patterns) {
   std::vector<Range> unnamed;
   const std::vector<Range> others = other_elements(parameter.shape.size(), named_elements(parameter, patterns));
-  for (const ParameterPiece& piece : parameter.pieces) {
+  for (const ParameterPiece& slice : parameter.pieces) {
     for (const Range& other : others) {
-      const Range part = common(other, {piece.first, piece.in_memory().size()});
+      const Range part = common(other, {slice.first, slice.in_memory().size()});
       if (part.count > 0) unnamed.push_back(part);
     }
   }

@@ -9,32 +9,35 @@
 
 namespace lyceum {
 
-/// Logical tensors by their names, as optim.train_only writes them: "model/layers/*/mlp/gate/weight", where * is any
-/// characters, ? is one and [0-9] is one of a set; behind it, in brackets, rows of the first axis: "[8:]", "[:8]",
-/// "[8:12]".
+/// A pattern of optim.train_only: names of logical tensors, and optionally a range of rows (the first axis). In
+/// "model/layers/*/mlp/gate/weight" * stands for any characters, ? for one, [0-9] for one of a set. Rows follow in
+/// brackets: "[8:]", "[:8]" or "[8:12]".
 class TensorPattern {
  public:
-  /// Throws a usage Error for brackets that are no rows.
+  /// Throws a usage Error if the brackets at the end do not contain a range of rows.
   explicit TensorPattern(std::string text);
 
+  /// True if it matches the name of a logical tensor, whatever the rows.
   bool matches(const std::string& name) const;
-  /// Those that it names of a tensor of `rows` rows; may be empty.
+  /// Returns the rows that it names in a tensor of `rows` rows; may be empty.
   Range rows_of(std::int64_t rows) const;
   const std::string& text() const { return text_; }
 
  private:
   std::string text_, name_;
-  std::int64_t first_ = 0, last_ = -1;  // −1: to the end
+  std::int64_t first_ = 0, last_ = -1;  // the rows [first_, last_); −1: to the end
 };
+/// Parses several patterns. Throws as the constructor does.
 std::vector<TensorPattern> tensor_patterns(const std::vector<std::string>& texts);
 
-/// Whether patterns name rows of any tensor that the parameter has a part of, on this rank or on another one.
+/// True if the patterns name rows of any logical tensor of which the parameter holds a slice, even if these rows are on
+/// another rank.
 bool names_any(const Parameter& parameter, const std::vector<TensorPattern>& patterns);
-/// Elements of a parameter that belong to rows which patterns name: ascending, apart.
+/// Returns the elements of a parameter that belong to rows which the patterns name, as ascending, disjoint ranges.
 std::vector<Range> named_elements(const Parameter& parameter, const std::vector<TensorPattern>& patterns);
-/// The others, padding aside.
+/// Returns the elements of a parameter that belong to no such row, without padding, as ascending, disjoint ranges.
 std::vector<Range> unnamed_elements(const Parameter& parameter, const std::vector<TensorPattern>& patterns);
-/// The elements of a parameter of `size` that are in none of `ranges`, which are ascending and apart.
+/// Returns the elements of [0, size) that are in none of `ranges`, which must be ascending and disjoint.
 std::vector<Range> other_elements(std::int64_t size, const std::vector<Range>& ranges);
 
 }  // namespace lyceum

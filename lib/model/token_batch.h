@@ -10,14 +10,15 @@
 
 namespace lyceum {
 
-/// The choices of one router for this rank's run of the tokens.
+/// The choices of one router for this rank's range of the tokens.
 struct ChosenExperts {
   MixtureId id;
-  Tensor index, gates;  // as Router::Choices: i32, and the accumulator's type, [tokens, k]
+  /// index: i32 [tokens, k]; gates: [tokens, k] in the accumulator's type; see Router::Choices.
+  Tensor index, gates;
 };
 
-/// Input and output of one half of a block, before the residual is added: [rows, hidden], in the layout between
-/// matrices.
+/// Input and output of one half of a block, before the residual is added. x and y: [rows, hidden], in the layout
+/// between matrices.
 struct SublayerValues {
   MixtureId id;
   TokenLayout layout;
@@ -25,27 +26,29 @@ struct SublayerValues {
 };
 using SublayerObserver = std::function<void(const SublayerValues&)>;
 
-/// The tokens of one pass through the model, and everything else but weights that it depends on. Tensors are in the
-/// memory of the device that computes. All ranks of a tensor group have the same batch.
+/// The tokens of one pass through the model, and everything else that the pass depends on except weights. Tensors are
+/// in the memory of the device that computes. All ranks of a tensor group have the same batch.
 struct TokenBatch {
   /// i32 [sequences · seq_len] each; undefined in stages that do not read tokens. A target may be no_target.
   Tensor inputs, targets;
   std::int64_t sequences, seq_len;
-  /// i32 [sequences · seq_len]: see FirstKeys. Undefined: a sequence is one document.
+  /// i32 [sequences · seq_len]: the first position that each token attends to, see FirstKeys. Undefined if every
+  /// sequence is one document.
   Tensor first_keys = {};
   /// Index of inputs[0] in the step's global batch, among the tokens that an evaluation reads, or in a generated text.
   std::int64_t first_token = 0;
-  /// f64 [1]: training steps before this one. Undefined outside of training. In device memory, so that a recorded step
-  /// reads it anew.
+  /// f64 [1]: number of training steps before this one. Undefined outside of training. It is in device memory, so that
+  /// a step that was recorded as a graph reads the current number.
   Tensor step = {};
-  /// f64 [1]: experts of an FFN that a token chooses. Undefined: as many as the mixture says.
+  /// f64 [1]: number of FFN experts that a token chooses. Undefined: Mixture::k.
   Tensor choices = {};
-  /// Accumulator type [sequences · seq_len]: takes the cross-entropy of each token in the last stage, if defined.
+  /// Accumulator type [sequences · seq_len]; if defined, the last stage writes the cross-entropy of each token to it.
   Tensor token_losses = {};
-  std::vector<ChosenExperts>* chosen = nullptr;  // takes the choices of all routers, if not null
-  const SublayerObserver* observer = nullptr;    // is called with the values of each half of each block, if not null
+  std::vector<ChosenExperts>* chosen = nullptr;  // if not null, each router appends its choices
+  const SublayerObserver* observer = nullptr;    // if not null, called with the values of each half of each block
 
   std::int64_t tokens() const { return sequences * seq_len; }
+  /// True for a batch of a training step.
   bool training() const { return step.defined(); }
 };
 

@@ -16,10 +16,10 @@
 namespace lyceum {
 
 ParameterUnit& Transformer::add_unit(const std::string& name, ParameterUnit::Group group, std::int64_t layer) {
-  return own(std::make_unique<ParameterUnit>(name, group, static_cast<int>(layer)));
+  return keep_unit(std::make_unique<ParameterUnit>(name, group, static_cast<int>(layer)));
 }
 
-ParameterUnit& Transformer::own(std::unique_ptr<ParameterUnit> unit) {
+ParameterUnit& Transformer::keep_unit(std::unique_ptr<ParameterUnit> unit) {
   own_units_.push_back(std::move(unit));
   units_.push_back(own_units_.back().get());
   return *units_.back();
@@ -53,7 +53,11 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
     const std::int64_t output = model.layers + 1;
     final_norm_ = &add_unit("model/norm", ParameterUnit::Group::replicated, output)
                        .add(whole_parameter("model/norm/weight", {model.hidden}, {}, false));
-    head_ = !model.tie_embeddings ? &add_table("lm_head", output) : first ? embedding_ : &add_table(table, output);
+    if (!model.tie_embeddings) {
+      head_ = &add_table("lm_head", output);
+    } else {
+      head_ = first ? embedding_ : &add_table(table, output);
+    }
   }
   if (train) freeze();
   if (model.tie_embeddings && first != last) shared_table_ = (first ? embedding_ : head_)->unit;
@@ -84,7 +88,7 @@ void Transformer::add_block(std::int64_t layer, std::span<const ExpertLoad> meas
     auto untrained = std::make_unique<ParameterUnit>(spec.prefix() + "/untrained", ParameterUnit::Group::replicated,
                                                      static_cast<int>(layer) + 1, ParameterUnit::Role::buffer);
     auto made = spec.make(config_, spec, {*mesh_, {dense, replicated, *untrained, experts}, measured});
-    if (!untrained->parameters().empty()) own(std::move(untrained));
+    if (!untrained->parameters().empty()) keep_unit(std::move(untrained));
     return made;
   };
   const BlockNorms norms = block_norms(config_.model);
@@ -105,14 +109,15 @@ void Transformer::freeze() {
     auto frozen = std::make_unique<ParameterUnit>(unit->name() + "/frozen", unit->group(), unit->layer(),
                                                   ParameterUnit::Role::frozen);
     if (unit->trained()) {
-      // By what patterns name anywhere: every rank with a part of a tensor then has moments of it, or none has.
+      // The decision uses whole tensors, not this rank's slices: either every rank with a slice of a tensor has moments
+      // of it, or none has.
       unit->move_to(*frozen, [&](const Parameter& parameter) { return !names_any(parameter, patterns); });
       for (const auto& parameter : unit->parameters()) {
         parameter->frozen = unnamed_elements(*parameter, patterns);
       }
     }
     if (!unit->parameters().empty()) units_.push_back(unit);
-    if (!frozen->parameters().empty()) own(std::move(frozen));
+    if (!frozen->parameters().empty()) keep_unit(std::move(frozen));
   }
 }
 
@@ -179,11 +184,11 @@ void Transformer::update_routers(std::span<const StepVerdict> verdict) const {
   const Tensor counts = Tensor::empty(stream_, DType::i64, counts_.shape(), MemoryKind::buffers);
   copy_on_device(stream_, counts.raw(), counts_.raw(), counts_.bytes());
   mesh_->data_tensor.all_reduce_async(counts).wait();
-  std::int64_t place = 0;
+  std::int64_t offset = 0;
   for (const Sublayer* sublayer : routed_) {
     const Mixture& mixture = *sublayer->mixture();
-    sublayer->router()->update(stream_, counts.view(place, {mixture.k, mixture.choices()}), verdict);
-    place += mixture.k * mixture.choices();
+    sublayer->router()->update(stream_, counts.view(offset, {mixture.k, mixture.choices()}), verdict);
+    offset += mixture.k * mixture.choices();
   }
 }
 
@@ -217,7 +222,8 @@ Variable Transformer::blocks(Tape& tape, Pass pass, Variable x, Losses& losses, 
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     const Block& block = blocks_[b];
     if (!caches.empty()) pass.cache = &caches[b];
-    const auto kinds = std::make_shared<std::vector<LossKind>>();  // of the results after the first
+    // Kinds of the losses, which are the results after the first.
+    const auto kinds = std::make_shared<std::vector<LossKind>>();
     const auto run = [this, &block, pass, kinds](Tape& inner, const Variable& input) {
       const auto [y, own] = run_block(inner, pass, block, input);
       std::vector<Variable> results{y};

@@ -5,7 +5,7 @@
 
 namespace lyceum {
 
-/// The type of weights and activations that run.precision names.
+/// Returns the type of weights and activations for run.precision.
 inline DType working_type(const RunConfig& run) { return run.precision == Precision::bf16 ? DType::bf16 : DType::f32; }
 
 }  // namespace lyceum

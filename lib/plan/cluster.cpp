@@ -19,7 +19,7 @@ namespace {
 
 constexpr double giga = 1e9, tera = 1e12, micro = 1e-6;
 
-/// Bytes that leave a rank for each byte that Traffic counts, in a group of n.
+/// Returns the bytes that leave a rank for each byte that Traffic counts, in a group of n ranks.
 double wire_share(Transfer transfer, double n) {
   switch (transfer) {
     case Transfer::all_reduce: return 2 * (n - 1) / n;
@@ -29,7 +29,8 @@ double wire_share(Transfer transfer, double n) {
   }
 }
 
-/// The fewest members of a group on one machine that any machine has which the group reaches. `first`: its first rank.
+/// Returns the smallest number of a group's members on one machine, over all machines that have any. `first`: the first
+/// rank of the group; `stride`: distance of its ranks; `node`: ranks per machine.
 int fewest_together(int first, int size, int stride, int node) {
   if (stride >= node) return 1;
   const int on_first = (node - first % node + stride - 1) / stride;
@@ -39,17 +40,18 @@ int fewest_together(int first, int size, int stride, int node) {
   return std::min({on_first, on_last, others ? node / stride : size});
 }
 
-/// Of the peers of a rank, those on other machines, in the group that is split worst: all ranks wait for it.
-double share_outside(const Cluster& cluster, const Place& place, Axis axis) {
-  const int size = place.size(axis), stride = place.stride(axis), node = cluster.node_ranks;
-  // Groups lie in blocks of `block` ranks, a group for each of a block's first ranks; the first or the last of these is
-  // split worst.
-  const int block = axis == Axis::pipeline_ends ? place.world : size * stride;
-  if (place.world <= node || node % block == 0) return 0;
+/// Returns the share of a rank's peers that are on other machines, in the group of the axis that is split worst, since
+/// all ranks wait for it.
+double share_outside(const Cluster& cluster, const MeshRank& mesh_rank, Axis axis) {
+  const int size = mesh_rank.size(axis), stride = mesh_rank.stride(axis), node = cluster.node_ranks;
+  // Groups form blocks of `block` consecutive ranks; each of the first `stride` ranks of a block begins a group. The
+  // group of the first or of the last of these is split worst.
+  const int block = axis == Axis::pipeline_ends ? mesh_rank.world : size * stride;
+  if (mesh_rank.world <= node || node % block == 0) return 0;
   const int last = std::min(stride, block - (size - 1) * stride) - 1;
-  const int unlike_blocks = node / std::gcd(node, block);  // after so many, blocks lie on machines as before
+  const int unlike_blocks = node / std::gcd(node, block);  // after this many blocks, their positions on machines repeat
   int fewest = size;
-  for (int b = 0; b < std::min(unlike_blocks, place.world / block) && fewest > 1; ++b) {
+  for (int b = 0; b < std::min(unlike_blocks, mesh_rank.world / block) && fewest > 1; ++b) {
     for (const int first : {b * block, b * block + last}) {
       fewest = std::min(fewest, fewest_together(first, size, stride, node));
     }
@@ -57,7 +59,7 @@ double share_outside(const Cluster& cluster, const Place& place, Axis axis) {
   return static_cast<double>(size - fewest) / (size - 1);
 }
 
-/// A key of the file.
+/// A key of a cluster file: the variable that it sets, and its unit.
 struct Key {
   double* value;
   double unit;
@@ -66,7 +68,7 @@ struct Key {
 };
 using Keys = std::map<std::string, Key>;
 
-/// What is wrong with an entry, or empty: then its key has the value.
+/// Reads an entry. Returns an error message, or an empty string if the value was stored.
 std::string take(Keys& keys, const IniEntry& entry, const std::string& file) {
   const auto key = keys.find(entry.key);
   if (key == keys.end()) return fmt::format("unknown key '{}' in {} line {}", entry.key, file, entry.line);
@@ -83,7 +85,7 @@ std::string take(Keys& keys, const IniEntry& entry, const std::string& file) {
   return {};
 }
 
-/// What the values together lack.
+/// Checks the values together and appends what is missing or out of range to `mistakes`.
 void check_all(const Keys& keys, const Cluster& cluster, double node_ranks, const std::string& file,
                std::vector<std::string>& mistakes) {
   for (const auto& [name, key] : keys) {
@@ -146,13 +148,13 @@ Cluster default_cluster(Precision precision) {
   return cluster_of(entries, mistakes, name, precision);
 }
 
-double seconds(const Cluster& cluster, const Place& place, const Traffic& traffic) {
+double seconds(const Cluster& cluster, const MeshRank& mesh_rank, const Traffic& traffic) {
   double sum = 0;
   for (std::size_t a = 0; a < axis_names.size(); ++a) {
     const auto axis = static_cast<Axis>(a);
-    const double size = place.size(axis);
+    const double size = mesh_rank.size(axis);
     if (size == 1) continue;
-    const double outside = share_outside(cluster, place, axis);
+    const double outside = share_outside(cluster, mesh_rank, axis);
     for (std::size_t t = 0; t < transfer_names.size(); ++t) {
       const auto transfer = static_cast<Transfer>(t);
       const Volume& volume = traffic.of(axis, transfer);

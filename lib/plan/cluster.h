@@ -6,27 +6,33 @@
 
 namespace lyceum {
 
-/// What step times are estimated from, per rank: an INI file, see configs/clusters/. Rates are per second.
+/// Rates of the hardware from which step times are estimated, per rank and per second. They are read from an INI file,
+/// see configs/clusters/.
 struct Cluster {
   std::string name;
-  int node_ranks = 1;        // ranks of one machine, neighbours first
-  double memory = 0;         // bytes of a rank
-  double flops = 0;          // FLOP of matrix products as training reaches them, in run.precision
-  double memory_bytes = 0;   // bytes of memory traffic, for the optimizer
-  double node_bytes = 0;     // bytes that a rank sends to ranks of its machine
-  double network_bytes = 0;  // and to others
-  double node_latency = 0;   // seconds of one operation
-  double network_latency = 0;
-  double overlap = 0;  // share of backward behind which sums of gradients may hide, 0 to 1
+  int node_ranks = 1;  // ranks per machine; adjacent ranks share a machine
+  double memory = 0;   // bytes of memory per rank
+  /// FLOP/s of matrix products that training reaches in run.precision.
+  double flops = 0;
+  double memory_bytes = 0;     // bytes/s of memory traffic in the optimizer
+  double node_bytes = 0;       // bytes/s from a rank to ranks of the same machine
+  double network_bytes = 0;    // bytes/s from a rank to ranks of other machines
+  double node_latency = 0;     // seconds per operation within a machine
+  double network_latency = 0;  // seconds per operation across machines
+  /// Share of backward, 0 to 1, behind which gradient reductions can be hidden.
+  double overlap = 0;
 };
-/// Throws Errors (bad input) that name the file and every mistake.
+/// Reads a cluster file. `precision` selects between rank.tflops_bf16 and rank.tflops_f32. Throws a bad_input Error
+/// that names the file and all mistakes.
 Cluster read_cluster(const std::string& file, Precision precision);
 
-/// What holds where no file is given: configs/clusters/h100-8x.ini.
+/// Returns the cluster that is used if no file is given: configs/clusters/h100-8x.ini.
 Cluster default_cluster(Precision precision);
 
-/// Seconds that a rank's traffic takes: an all-reduce moves 2(n−1)/n of its bytes, a reduce-scatter (n−1)/n, an
-/// all-gather (n−1) times the own part; of an all-to-all the share of the peers on other machines goes by network.
-double seconds(const Cluster& cluster, const Place& place, const Traffic& traffic);
+/// Returns the seconds that a rank's traffic takes. In a group of n ranks an all-reduce moves 2(n−1)/n of its bytes, a
+/// reduce-scatter (n−1)/n, and an all-gather (n−1) times the rank's own bytes. An all-to-all uses the network in
+/// proportion to the peers on other machines. Other operations run at the network's rate if the group spans machines.
+/// Each operation adds ⌈log2 n⌉ latencies.
+double seconds(const Cluster& cluster, const MeshRank& mesh_rank, const Traffic& traffic);
 
 }  // namespace lyceum

@@ -4,7 +4,7 @@
 
 namespace lyceum {
 
-/// configs/clusters/h100-8x.ini, as it was when this was built.
+/// Returns the text of configs/clusters/h100-8x.ini as of the build.
 std::string default_cluster_text();
 
 }  // namespace lyceum

@@ -7,44 +7,46 @@ namespace lyceum {
 
 namespace {
 
-/// The pieces of a stage whose passes are not recorded.
-std::vector<const Piece*> pieces_of(const Config& config, const Place& place, const Range& blocks, Pieces& pieces) {
-  std::vector<const Piece*> all;
-  if (blocks.first == 0) all.push_back(&pieces.input(config, place));
+/// Returns the parts of a stage in forward order.
+std::vector<const ModelPart*> parts_of_stage(const Config& config, const MeshRank& mesh_rank, const Range& blocks,
+                                             ModelParts& parts) {
+  std::vector<const ModelPart*> all;
+  if (blocks.first == 0) all.push_back(&parts.input(config, mesh_rank));
   for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
-    all.push_back(&pieces.block(config, place, layer));
+    all.push_back(&parts.block(config, mesh_rank, layer));
   }
-  if (blocks.end() == config.model.layers) all.push_back(&pieces.output(config, place));
+  if (blocks.end() == config.model.layers) all.push_back(&parts.output(config, mesh_rank));
   return all;
 }
 
-RankPlan plan_reading_rank(const Config& config, const Place& place, std::span<const Range> blocks, Reading reading,
-                           Pieces& pieces) {
+RankPlan plan_reading_rank(const Config& config, const MeshRank& mesh_rank, std::span<const Range> blocks,
+                           Reading reading, ModelParts& parts) {
   RankPlan plan;
   RankMemory& memory = plan.memory;
-  for (int stage = place.index.pipeline; stage < std::ssize(blocks); stage += config.parallel.pipeline) {
+  for (int stage = mesh_rank.index.pipeline; stage < std::ssize(blocks); stage += config.parallel.pipeline) {
     const Range& own = blocks[static_cast<std::size_t>(stage)];
     plan.stages.push_back(own);
-    double pass = 0;  // an operation's inputs last at most until its piece is done
-    const std::vector<const Piece*> parts = pieces_of(config, place, own, pieces);
-    for (const Piece* piece : parts) {
-      for (const PlannedUnit& unit : piece->units) {
+    // Maximum of the parts, since the inputs of an operation are freed at the end of its part at the latest.
+    double pass = 0;
+    const std::vector<const ModelPart*> stage_parts = parts_of_stage(config, mesh_rank, own, parts);
+    for (const ModelPart* part : stage_parts) {
+      for (const PlannedUnit& unit : part->units) {
         if (!unit.twin || own.first > 0) memory.weights += number(unit.size * value_bytes(config, unit));
       }
-      const bool head = own.end() == config.model.layers && piece == parts.back();
-      // The head of generated text sees one row.
+      const bool head = own.end() == config.model.layers && part == stage_parts.back();
+      // In generation the head reads only one row.
       if (!head || reading == Reading::evaluate)
-        pass = std::max(pass, piece->activations.kept + piece->activations.forward);
-      memory.buffers += piece->buffers;
+        pass = std::max(pass, part->activations.kept + part->activations.forward);
+      memory.buffers += part->buffers;
     }
-    pass += 2 * boundary_bytes(config, place) + token_bytes(config);
+    pass += 2 * boundary_bytes(config, mesh_rank) + token_bytes(config);
     if (reading == Reading::evaluate) pass += document_bytes(config);
     memory.activations = std::max(memory.activations, pass);
     memory.buffers += rope_bytes(config);
-    if (reading == Reading::generate) memory.buffers += cache_bytes(config, place, own);
+    if (reading == Reading::generate) memory.buffers += cache_bytes(config, mesh_rank, own);
   }
   const int waiting = evaluated_at_once(config.parallel.pipeline) - 1;
-  memory.activations += waiting * boundary_bytes(config, place);
+  memory.activations += waiting * boundary_bytes(config, mesh_rank);
   return plan;
 }
 
@@ -57,12 +59,12 @@ MeshPlan plan_inference(const Config& config, int world, Reading reading) {
   if (reading == Reading::generate) one_pass.batch.micro = 1;
   MeshPlan plan{
       .config = config, .world = world, .reading = reading, .ranks = {}, .costs = {}, .timeline = {}, .time = {}};
-  Pieces pieces;
+  ModelParts parts;
   for (int row = 0; row < config.parallel.pipeline; ++row) {
     std::vector<RankPlan> ranks;
-    for (const int rank : unlike_ranks(config, world, row)) {
-      const Place place = Place::of(config.parallel, world, rank);
-      ranks.push_back(plan_reading_rank(one_pass, place, blocks, reading, pieces));
+    for (const int rank : candidate_worst_ranks(config, world, row)) {
+      const MeshRank mesh_rank = MeshRank::of(config.parallel, world, rank);
+      ranks.push_back(plan_reading_rank(one_pass, mesh_rank, blocks, reading, parts));
       ranks.back().rank = rank;
     }
     plan.ranks.push_back(*std::ranges::max_element(ranks, {}, [](const RankPlan& one) { return one.memory.total(); }));

@@ -17,22 +17,23 @@ namespace lyceum {
 
 namespace {
 
-bool shared(const Place& place, const PlannedUnit& unit) { return place.size(copies_axis(unit.group)) > 1; }
+/// True if several ranks hold copies of the unit, so that ZeRO can shard it.
+bool shared(const MeshRank& mesh_rank, const PlannedUnit& unit) { return mesh_rank.size(copies_axis(unit.group)) > 1; }
 
 }  // namespace
 
-RankMemory state_memory(const Config& config, const Place& place, std::span<const PlannedUnit> units,
-                        const ZeroStates& played) {
+RankMemory state_memory(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units,
+                        const ZeroStates& zero_states) {
   const int zero = config.parallel.zero;
   const double sum = number(accumulator_bytes);
   const double state = number(update_rule(config.optim).state_bytes(working_type(config.run)));
-  std::int64_t blocks = 0;  // of what is updated
-  RankMemory memory{.weights = zero >= 3 ? played.values : 0, .gradients = zero >= 2 ? played.gradients : 0};
-  if (zero >= 2) memory.passing += played.gradients - played.early_gradients;
-  if (zero >= 3) memory.passing += played.values - played.early_values;
+  std::int64_t blocks = 0;  // blocks of elements that are updated
+  RankMemory memory{.weights = zero >= 3 ? zero_states.values : 0, .gradients = zero >= 2 ? zero_states.gradients : 0};
+  if (zero >= 2) memory.passing += zero_states.gradients - zero_states.early_gradients;
+  if (zero >= 3) memory.passing += zero_states.values - zero_states.early_values;
   for (const PlannedUnit& unit : units) {
-    const bool cut = shared(place, unit);
-    const double whole = number(unit.size), own = cut ? number(owned_elements(unit, place)) : whole;
+    const bool cut = shared(mesh_rank, unit);
+    const double whole = number(unit.size), own = cut ? number(owned_elements(unit, mesh_rank)) : whole;
     const double element = number(value_bytes(config, unit));
     const bool sharded = cut && zero >= 3 && unit.role != ParameterUnit::Role::buffer;
     memory.weights += element * (sharded ? own : whole);
@@ -44,51 +45,53 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
     blocks += flat_blocks_of(static_cast<std::int64_t>(updated));
   }
   if (config.run.audit_every > 0) memory.optimizer += number(digest_bytes(blocks));
-  if (overlaps_batches(config.parallel)) memory.passing = 0;  // activations may be at their most at any time
+  if (overlaps_batches(config.parallel)) memory.passing = 0;  // activations may be at their maximum at any time
   return memory;
 }
 
 double rope_bytes(const Config& config) { return number(position_table(config).size() * accumulator_bytes); }
 
-double cache_bytes(const Config& config, const Place& place, const Range& blocks) {
-  std::int64_t width = 0;  // of all blocks
+double cache_bytes(const Config& config, const MeshRank& mesh_rank, const Range& blocks) {
+  std::int64_t width = 0;  // sum over the blocks
   for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
     const AttentionCosts costs = attention_spec(config, layer).costs;
-    width += costs.cache_width / (costs.cache_is_cut ? place.size(Axis::tensor) : 1);
+    width += costs.cache_width / (costs.cache_is_cut ? mesh_rank.size(Axis::tensor) : 1);
   }
   return number(config.batch.seq_len * width * element_bytes(config));
 }
 
 namespace {
 
-/// What norms depend on, of these units on that rank.
-NormSums::Counts norm_counts(const Config& config, const Place& place, std::span<const PlannedUnit> units) {
+/// Returns the counts of these units that determine the memory and the traffic of gradient norms.
+NormSums::Counts norm_counts(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units) {
   NormSums::Counts counts{.layers = static_cast<int>(config.model.layers) + 2};
   for (const PlannedUnit& unit : units) {
     if (!unit.trained()) continue;
     ++counts.shares;
     if (unit.twin) continue;
     ++counts.counted;
-    if (config.parallel.zero >= 1 && shared(place, unit)) counts.shared_blocks[unit.group] += flat_blocks_of(unit.size);
+    if (config.parallel.zero >= 1 && shared(mesh_rank, unit))
+      counts.shared_blocks[unit.group] += flat_blocks_of(unit.size);
   }
   return counts;
 }
 
 }  // namespace
 
-double update_buffers(const Config& config, const Place& place, std::span<const PlannedUnit> units) {
-  const NormSums::Counts counts = norm_counts(config, place, units);
+double update_buffers(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units) {
+  const NormSums::Counts counts = norm_counts(config, mesh_rank, units);
   std::int64_t decays = 0;
   for (const PlannedUnit& unit : units) decays += unit.trained() ? unit.decays : 0;
   return number(StepNumbers::bytes(LossTable(config)) + update_rule(config.optim).table_bytes(counts.shares, decays) +
                 StepEnd::kept_bytes(counts));
 }
 
-std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place, std::span<const PlannedUnit> units) {
+std::map<int, LayerBytes> shared_layers(const Config& config, const MeshRank& mesh_rank,
+                                        std::span<const PlannedUnit> units) {
   std::map<int, LayerBytes> layers;
   for (const PlannedUnit& unit : units) {
     LayerBytes& layer = layers[unit.layer];
-    if (unit.role == ParameterUnit::Role::buffer || !shared(place, unit)) continue;
+    if (unit.role == ParameterUnit::Role::buffer || !shared(mesh_rank, unit)) continue;
     layer.values += number(unit.size * element_bytes(config));
     if (!unit.trained()) continue;
     layer.gradients += number(unit.size * accumulator_bytes);
@@ -98,61 +101,63 @@ std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place
 
 namespace {
 
-/// Losses, norms and routing counts.
-void add_end_of_step(const Config& config, const Place& place, std::span<const PlannedUnit> units, Traffic& end) {
-  // The targets that count; the mask of a token file makes ranks agree on them too, but a plan opens none.
+/// Adds the traffic of losses, norms and routing counts.
+void add_end_of_step(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units,
+                     Traffic& end) {
+  // The number of trained targets. Ranks also agree on it if a token file has a mask, but a plan does not open files.
   if (config.data.document_mask || config.data.samples == SampleKind::packed) {
-    end.add(place, Axis::data, Transfer::all_reduce, sizeof(std::int64_t));
+    end.add(mesh_rank, Axis::data, Transfer::all_reduce, sizeof(std::int64_t));
   }
-  for (const auto& [axis, numbers] : StepEnd::exchanges(LossTable(config), norm_counts(config, place, units))) {
-    end.add(place, axis, Transfer::all_reduce, number(numbers) * sizeof(double));
+  for (const auto& [axis, numbers] : StepEnd::exchanges(LossTable(config), norm_counts(config, mesh_rank, units))) {
+    end.add(mesh_rank, axis, Transfer::all_reduce, number(numbers) * sizeof(double));
   }
   std::int64_t counts = 0, sums = 0;
   for (const RoutingSums& routing : no_routing(config)) {
     counts += std::ssize(routing.counts) + std::ssize(routing.dropped);
-    sums += std::ssize(routing.probability) + 1;  // with the entropy
+    sums += std::ssize(routing.probability) + 1;  // and the entropy
   }
   for (const Axis axis : whole_model) {
-    end.add(place, axis, Transfer::all_reduce, number(counts) * sizeof(std::int64_t));
-    end.add(place, axis, Transfer::all_reduce, number(sums) * sizeof(double));
+    end.add(mesh_rank, axis, Transfer::all_reduce, number(counts) * sizeof(std::int64_t));
+    end.add(mesh_rank, axis, Transfer::all_reduce, number(sums) * sizeof(double));
   }
 }
 
 }  // namespace
 
-StepTraffic step_traffic(const Config& config, const Place& place, std::span<const PlannedUnit> units,
-                         const ZeroStates& played) {
+StepTraffic step_traffic(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units,
+                         const ZeroStates& zero_states) {
   const int zero = config.parallel.zero;
-  const double element = number(element_bytes(config)), passes = number(micro_batches(config, place.world));
+  const double element = number(element_bytes(config)), passes = number(micro_batches(config, mesh_rank.world));
   StepTraffic step;
   for (const PlannedUnit& unit : units) {
     if (unit.role == ParameterUnit::Role::buffer) continue;
     const Axis axis = copies_axis(unit.group);
-    const bool cut = shared(place, unit);
-    const double own = number(cut ? owned_elements(unit, place) : unit.size);
+    const bool cut = shared(mesh_rank, unit);
+    const double own = number(cut ? owned_elements(unit, mesh_rank) : unit.size);
     const auto add_gathers = [&] {
-      const auto gathers = played.gathers.find(unit.layer);
-      const double times = zero < 3 ? 1 : gathers == played.gathers.end() ? 0 : gathers->second;
-      step.gathers.add(place, axis, Transfer::all_gather, times * own * element, times);
+      const auto gathers = zero_states.gathers.find(unit.layer);
+      double times = 1;  // in stages 1 and 2, after the update
+      if (zero >= 3) times = gathers == zero_states.gathers.end() ? 0 : gathers->second;
+      step.gathers.add(mesh_rank, axis, Transfer::all_gather, times * own * element, times);
     };
     if (!unit.trained()) {
       if (cut && zero >= 3) add_gathers();
       continue;
     }
     if (config.model.tie_embeddings && (unit.layer == 0 || unit.twin)) {
-      step.end.add(place, Axis::pipeline_ends, Transfer::all_reduce,
+      step.end.add(mesh_rank, Axis::pipeline_ends, Transfer::all_reduce,
                    (zero >= 1 ? own : number(unit.size)) * number(accumulator_bytes));
     }
     if (!cut) continue;
     const double sums = zero < 2 ? 1 : passes;
-    step.reductions.add(place, axis, Transfer::reduce_scatter, sums * number(unit.size * accumulator_bytes), sums);
+    step.reductions.add(mesh_rank, axis, Transfer::reduce_scatter, sums * number(unit.size * accumulator_bytes), sums);
     if (zero == 0) {
-      step.gathers.add(place, axis, Transfer::all_gather, own * number(accumulator_bytes));
+      step.gathers.add(mesh_rank, axis, Transfer::all_gather, own * number(accumulator_bytes));
     } else {
       add_gathers();
     }
   }
-  add_end_of_step(config, place, units, step.end);
+  add_end_of_step(config, mesh_rank, units, step.end);
   return step;
 }
 

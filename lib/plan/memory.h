@@ -11,37 +11,45 @@
 
 namespace lyceum {
 
-/// Bytes of one rank, each MemoryKind at its own most.
+/// Bytes of one rank by MemoryKind; each is the maximum of that kind during a step.
 struct RankMemory {
   double weights = 0, gradients = 0, optimizer = 0, activations = 0, buffers = 0;
-  /// What comes and goes of weights and gradients, and is not there when activations are at their most.
+  /// Bytes of weights and gradients that ZeRO holds only temporarily, in excess of those that it holds when activations
+  /// are at their maximum.
   double passing = 0;
-  double updated = 0;  // weights that the rank's optimizer updates: a number, not bytes
-  /// All of them at their most at one time.
+  double updated = 0;  // number of weights (not bytes) that the rank's optimizer updates
+  /// Returns the maximum of the sum. Temporary weights and gradients are not at their maximum at the same time as
+  /// activations.
   double total() const {
     return weights + gradients + optimizer + activations + buffers - std::min(passing, activations);
   }
 };
 
-/// Weights, gradients and optimizer of a rank's units by parallel.zero. `played`: of a step, where the stage is 2 or 3.
-RankMemory state_memory(const Config& config, const Place& place, std::span<const PlannedUnit> units,
-                        const ZeroStates& played);
-/// The table of rotary positions, which every stage of a model that has them keeps all the time.
+/// Returns weights, gradients and optimizer state of a rank's units according to parallel.zero. `zero_states`: the ZeRO
+/// states of a step; used in stages 2 and 3.
+RankMemory state_memory(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units,
+                        const ZeroStates& zero_states);
+/// Returns the bytes of the table of rotary positions, of which every stage holds a copy; 0 if attention has no rotary
+/// positions.
 double rope_bytes(const Config& config);
-/// The key-value caches of these blocks on this rank, for one sequence of batch.seq_len tokens.
-double cache_bytes(const Config& config, const Place& place, const Range& blocks);
-/// What the end of a step keeps all the time: tables of what it sums and updates, and the numbers that it reports.
-double update_buffers(const Config& config, const Place& place, std::span<const PlannedUnit> units);
-/// What play_zero() wants to know of the units that ZeRO shares out.
-std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place, std::span<const PlannedUnit> units);
+/// Returns the bytes of the key-value caches of `blocks` on this rank, for one sequence of batch.seq_len tokens.
+double cache_bytes(const Config& config, const MeshRank& mesh_rank, const Range& blocks);
+/// Returns the bytes that the end of a step holds permanently: tables of the memory that it sums and updates, and the
+/// numbers that it reports.
+double update_buffers(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units);
+/// Returns the bytes per layer of the units that ZeRO shards, as simulate_zero() needs them. Layers without such units
+/// have 0.
+std::map<int, LayerBytes> shared_layers(const Config& config, const MeshRank& mesh_rank,
+                                        std::span<const PlannedUnit> units);
 
-/// The traffic of a step that is not part of a pass: sums and gathers over copies, and what ends a step.
+/// The traffic of a step outside of its passes: reductions and gathers over copies, and the end of the step.
 struct StepTraffic {
-  Traffic reductions;  // behind backward
-  Traffic gathers;     // values, in stages 1 to 3, and summed gradients in stage 0
-  Traffic end;         // a tied table's two gradients, losses, routing counts, norms, what routers learn from
+  Traffic reductions;  // of gradients; overlap with backward
+  Traffic gathers;     // of values in stages 1 to 3; of summed gradients in stage 0
+  Traffic end;         // the two gradients of a tied table, losses, routing counts, norms, counts for router biases
 };
-StepTraffic step_traffic(const Config& config, const Place& place, std::span<const PlannedUnit> units,
-                         const ZeroStates& played);
+/// Returns the traffic of a step of this rank outside of its passes.
+StepTraffic step_traffic(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units,
+                         const ZeroStates& zero_states);
 
 }  // namespace lyceum

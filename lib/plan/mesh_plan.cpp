@@ -13,43 +13,43 @@ namespace lyceum {
 
 namespace {
 
-/// Seconds, or units of a million FLOPs.
+/// Returns the duration of matrix products: in seconds, or in millions of FLOPs without a cluster.
 double product_seconds(double flops, const std::optional<Cluster>& cluster) {
   return flops / (cluster ? cluster->flops : 1e6);
 }
 
-StageCosts costs_of(const Place& place, const StageLoad& load, const std::optional<Cluster>& cluster) {
+StageCosts costs_of(const MeshRank& mesh_rank, const StageLoad& load, const std::optional<Cluster>& cluster) {
   StageCosts costs{.forward = product_seconds(load.flops.forward, cluster),
                    .backward_input = product_seconds(load.flops.backward_input(), cluster),
                    .backward_weight = product_seconds(load.flops.backward_weight(), cluster)};
   if (cluster) {
-    costs.forward += seconds(*cluster, place, load.traffic.forward);
-    costs.backward_input += seconds(*cluster, place, load.traffic.backward);
+    costs.forward += seconds(*cluster, mesh_rank, load.traffic.forward);
+    costs.backward_input += seconds(*cluster, mesh_rank, load.traffic.backward);
   }
   return costs;
 }
 
 double transfer_seconds(const PlanInput& input, const Cluster& cluster) {
-  const Place place = Place::of(input.config.parallel, input.world, 0);
+  const MeshRank mesh_rank = MeshRank::of(input.config.parallel, input.world, 0);
   Traffic one;
-  one.add(place, Axis::pipeline, Transfer::send, boundary_bytes(input.config, place));
-  return seconds(cluster, place, one);
+  one.add(mesh_rank, Axis::pipeline, Transfer::send, boundary_bytes(input.config, mesh_rank));
+  return seconds(cluster, mesh_rank, one);
 }
 
-/// One rank's seconds, or their like without a cluster, of all micro-batches.
+/// Durations of one rank's work over all micro-batches: in seconds, or in millions of FLOPs without a cluster.
 struct RankWork {
-  std::vector<StageCosts> costs;  // of a micro-batch in each of its stages
+  std::vector<StageCosts> costs;  // per micro-batch, for each stage of the rank
   double compute = 0, forward = 0, backward = 0;
-  double synchronising = 0, optimizer = 0;  // with a cluster
+  double synchronising = 0, optimizer = 0;  // only with a cluster
   double busy() const { return forward + backward; }
 };
 
-RankWork work_of(const Config& config, const Place& place, const RankLoad& load,
+RankWork work_of(const Config& config, const MeshRank& mesh_rank, const RankLoad& load,
                  const std::optional<Cluster>& cluster) {
-  const double passes = number(micro_batches(config, place.world));
+  const double passes = number(micro_batches(config, mesh_rank.world));
   RankWork work;
   for (const StageLoad& stage : load.loads) {
-    const StageCosts costs = costs_of(place, stage, cluster);
+    const StageCosts costs = costs_of(mesh_rank, stage, cluster);
     work.costs.push_back(costs);
     work.compute += passes * product_seconds(stage.flops.all(), cluster);
     work.forward += passes * costs.forward;
@@ -58,38 +58,40 @@ RankWork work_of(const Config& config, const Place& place, const RankLoad& load,
   return work;
 }
 
-/// What a rank does in a step besides its passes.
-void add_step_end(const Config& config, const Place& place, const RankPlan& rank, const Cluster& cluster,
+/// Adds the time of reductions, gathers and the optimizer, which are not part of passes.
+void add_step_end(const Config& config, const MeshRank& mesh_rank, const RankPlan& rank, const Cluster& cluster,
                   RankWork& work) {
-  const double passes = number(micro_batches(config, place.world));
+  const double passes = number(micro_batches(config, mesh_rank.world));
   const int zero = config.parallel.zero;
-  const double sums = seconds(cluster, place, rank.step.reductions),
-               gathers = seconds(cluster, place, rank.step.gathers);
+  const double sums = seconds(cluster, mesh_rank, rank.step.reductions),
+               gathers = seconds(cluster, mesh_rank, rank.step.gathers);
   const double behind_sums = cluster.overlap * (zero < 2 ? work.backward / passes : work.backward);
-  const double behind_gathers = zero == 0 ? 0 : cluster.overlap * (zero < 3 ? work.forward / passes : work.forward);
+  double behind_gathers = 0;  // ZeRO 0 gathers summed gradients, which nothing hides
+  if (zero >= 1) behind_gathers = cluster.overlap * (zero < 3 ? work.forward / passes : work.forward);
   work.synchronising = std::max(0.0, sums - behind_sums) + std::max(0.0, gathers - behind_gathers);
   work.optimizer = rank.memory.updated * number(update_rule(config.optim).update_bytes(working_type(config.run))) /
                        cluster.memory_bytes +
-                   seconds(cluster, place, rank.step.end);
+                   seconds(cluster, mesh_rank, rank.step.end);
 }
 
-/// Adds the fullest of a row's ranks to the plan; returns the work of the slowest. Ranks of a row wait for each other
-/// in every layer, where tokens go to experts. `kinds`: of each of unlike_ranks(), the same in all rows.
-RankWork add_row(const PlanInput& input, const std::optional<Cluster>& cluster, int row, std::vector<BlockKinds>& kinds,
-                 Pieces& pieces, MeshPlan& plan) {
+/// Adds the rank of the row that needs the most memory to the plan, and the costs of the row's stages. Returns the work
+/// of the slowest rank: the ranks of a row wait for each other in every layer whose tokens go to experts. `kinds`: one
+/// entry per rank of candidate_worst_ranks(), shared by all rows.
+RankWork plan_row(const PlanInput& input, const std::optional<Cluster>& cluster, int row,
+                  std::vector<BlockKinds>& kinds, ModelParts& parts, MeshPlan& plan) {
   const Config& config = input.config;
   std::optional<RankPlan> fullest;
   RankWork slowest;
   double synchronising = 0, optimizer = 0;
-  const std::vector<int> ranks = unlike_ranks(config, input.world, row);
+  const std::vector<int> ranks = candidate_worst_ranks(config, input.world, row);
   kinds.resize(ranks.size());
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const int rank = ranks[r];
-    const Place place = Place::of(config.parallel, input.world, rank);
-    const RankLoad load = rank_load(input, place, kinds[r], pieces);
-    RankPlan one = plan_place(input, place, rank, load);
-    RankWork work = work_of(config, place, load, cluster);
-    if (cluster) add_step_end(config, place, one, *cluster, work);
+    const MeshRank mesh_rank = MeshRank::of(config.parallel, input.world, rank);
+    const RankLoad load = rank_load(input, mesh_rank, kinds[r], parts);
+    RankPlan one = plan_loaded_rank(input, mesh_rank, rank, load);
+    RankWork work = work_of(config, mesh_rank, load, cluster);
+    if (cluster) add_step_end(config, mesh_rank, one, *cluster, work);
     synchronising = std::max(synchronising, work.synchronising);
     optimizer = std::max(optimizer, work.optimizer);
     if (slowest.costs.empty() || work.busy() > slowest.busy()) slowest = std::move(work);
@@ -113,7 +115,7 @@ StepTime step_time(const MeshPlan& plan, std::span<const RankWork> rows) {
     time.synchronising = std::max(time.synchronising, row.synchronising);
     time.optimizer = std::max(time.optimizer, row.optimizer);
   }
-  // Of sums that were made in another order: what should be nothing is nothing.
+  // The two numbers were summed in different orders: a rounding error counts as zero.
   const auto difference = [](double whole, double part) { return whole - part > 1e-9 * whole ? whole - part : 0; };
   time.transfers = difference(slowest.busy(), slowest.compute);
   time.bubble = difference(plan.timeline.makespan(), slowest.busy() * plan.timeline.shape.microbatches / all);
@@ -123,15 +125,15 @@ StepTime step_time(const MeshPlan& plan, std::span<const RankWork> rows) {
 }  // namespace
 
 MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>& cluster, const PlanLimits& limits) {
-  PlanCache own;
-  PlanCache& cache = limits.cache ? *limits.cache : own;
+  MeshPlanCache own;
+  MeshPlanCache& cache = limits.cache ? *limits.cache : own;
   const PlanInput input = plan_input(config, world, limits.microbatches, &cache.cuts);
   MeshPlan plan{.config = config, .world = world, .ranks = {}, .costs = {}, .timeline = {}, .time = {}};
   plan.costs.stages.resize(input.blocks.size());
   std::vector<RankWork> rows;
   std::vector<BlockKinds> kinds;
   for (int row = 0; row < config.parallel.pipeline; ++row) {
-    rows.push_back(add_row(input, cluster, row, kinds, cache.pieces, plan));
+    rows.push_back(plan_row(input, cluster, row, kinds, cache.parts, plan));
     if (!limits.all_rows && plan.ranks.back().memory.total() > limits.memory) return plan;
   }
   if (limits.memory > 0 && plan.peak_memory() > limits.memory) return plan;

@@ -14,104 +14,125 @@
 
 namespace lyceum {
 
-/// One rank: what it holds, and what it hands to its groups in one training step.
+/// One planned rank: its memory, and the traffic of one training step.
 struct RankPlan {
   int rank = 0;
-  std::vector<Range> stages;  // the blocks of each of its pipeline stages
+  std::vector<Range> stages;  // ranges of blocks, one per pipeline stage of the rank
   RankMemory memory;
-  Traffic passes;  // of all micro-batches, between stages too
-  StepTraffic step;
+  Traffic passes;    // of all micro-batches, including sends between stages
+  StepTraffic step;  // of the rest of the step
+  /// Returns all traffic of a step.
   Traffic traffic() const { return passes + step.reductions + step.gathers + step.end; }
 };
 
-/// A configuration's mesh of `world` ranks before anything runs.
+/// The mesh of a configuration, cut into stages, with its schedule.
 struct PlanInput {
-  const Config& config;  // resolved for `world`, without contradictions
+  /// Resolved for `world` and free of contradictions; must outlive this.
+  const Config& config;
   int world;
-  std::vector<Range> blocks;  // of every pipeline stage
+  std::vector<Range> blocks;  // one range per pipeline stage
   Schedule schedule;
 };
-/// stage_blocks() of configurations that differ in mesh, batch and recomputation alone: each is cut once.
+/// Caches stage_blocks() for configurations that differ only in mesh, batch and recomputation.
 class StageCuts {
  public:
+  /// Returns the blocks of each stage. The reference remains valid as long as the cache.
   const std::vector<Range>& of(const Config& config);
 
  private:
-  std::map<std::tuple<int, Recompute, bool>, std::vector<Range>> cuts_;  // by stages and what is made again
+  // Key: number of stages; what is recomputed, in blocks and in the head.
+  std::map<std::tuple<int, Recompute, bool>, std::vector<Range>> cuts_;
 };
 
-/// Whether a step of a resolved configuration has no more passes through stages than can be planned.
-bool step_is_short(const Config& config, int world);
-/// `most`: micro-batches that the schedule is made for, where a step has more: what it does over and over is then left
-/// out, which changes neither peaks of memory (with gpipe, which keeps all micro-batches, those left out count as well)
-/// nor the seconds of the bubble. A multiple of the pipeline's ranks; 0: all. `cuts` may be null. Throws a usage Error
-/// unless step_is_short().
+/// True if the passes of a step (micro-batches times stages) are few enough to be planned.
+bool can_plan_step(const Config& config, int world);
+/// Prepares the plan of a resolved configuration. `most`: limit of the micro-batches in the schedule, a multiple of the
+/// pipeline's ranks; 0: none. With a limit, repetitions of the steady state are left out. This changes neither the
+/// peaks of memory (for gpipe, which keeps all micro-batches, the missing ones are added) nor the seconds of the
+/// bubble. `cuts` may be null. Throws a usage Error unless can_plan_step().
 PlanInput plan_input(const Config& config, int world, std::int64_t most = 0, StageCuts* cuts = nullptr);
+/// Plans one rank of the mesh.
 RankPlan plan_rank(const PlanInput& input, int rank);
 
-/// Seconds of a step, by what they are spent on. They sum to the step.
+/// Seconds of a training step by category; their sum is the duration of the step.
 struct StepTime {
-  double compute = 0;        // of the slowest stage, the passes' own transfers aside
-  double transfers = 0;      // inside its passes: tensor ranks, dispatch and combine
-  double bubble = 0;         // what it waits for other stages
-  double synchronising = 0;  // sums and gathers over copies that nothing hides
-  double optimizer = 0;      // update, norm, losses
+  double compute = 0;        // computation of the slowest stage
+  double transfers = 0;      // communication within its passes: between tensor ranks, dispatch and combine
+  double bubble = 0;         // waiting for other stages
+  double synchronising = 0;  // reductions and gathers over copies that are not hidden behind computation
+  double optimizer = 0;      // update, gradient norm, losses
   double total() const { return compute + transfers + bubble + synchronising + optimizer; }
 };
 
-/// The uses of a model that do not train it.
+/// The uses of a model without training.
 enum class Reading { evaluate, generate };
 
+/// The plan of all ranks of a mesh: memory, traffic, pipeline and, with a cluster, the time of a step. A *row* of the
+/// pipeline is the set of ranks with one pipeline coordinate; each row is represented by one rank.
 struct MeshPlan {
   Config config;
   int world = 1;
-  std::optional<Reading> reading{};  // nothing: it trains
-  std::vector<RankPlan> ranks;       // of every row of the pipeline one that needs the most memory
-  Costs costs;                       // of the passes: seconds with a cluster, else units of a million FLOPs of one rank
-  Timeline timeline;                 // of them, with all micro-batches or as many as were asked for
+  std::optional<Reading> reading{};  // none: training
+  std::vector<RankPlan> ranks;       // for every row of the pipeline, the rank that needs the most memory
+  /// Costs of the passes: seconds with a cluster, else millions of FLOPs of one rank.
+  Costs costs;
+  /// The simulated schedule, with all micro-batches or as many as PlanLimits allows.
+  Timeline timeline;
   std::optional<StepTime> time;
 
+  /// Returns the bytes of the rank that needs the most memory.
   double peak_memory() const;
+  /// Returns the share of the time, 0 to 1, that ranks wait in the pipeline.
   double bubble() const { return timeline.bubble_fraction(); }
+  /// Returns 0 if the plan has no time.
   double tokens_per_second() const;
-  std::string text() const;  // "pp2 dp4 tp1 · edp4 ep2 etp1, zero 1, 1f1b, micro 2, recompute full"
+  /// Returns a summary of the mesh: "pp2 dp4 tp1 · edp4 ep2 etp1, zero 1, 1f1b, micro 2, recompute full".
+  std::string text() const;
 };
-/// What plans of configurations have in common that differ in mesh, batch and recomputation alone.
-struct PlanCache {
+/// Caches for plans of configurations that differ only in mesh, batch and recomputation.
+struct MeshPlanCache {
   StageCuts cuts;
-  Pieces pieces;
+  ModelParts parts;
 };
-/// What makes plans of many meshes quick.
+/// Restrictions that make plans of many meshes faster.
 struct PlanLimits {
   std::int64_t microbatches = 0;  // see plan_input
-  double memory = 0;              // bytes of a rank: what needs more is planned without timeline and time; 0: any
-  bool all_rows = true;           // of what needs more; else those up to the first that does
-  PlanCache* cache = nullptr;
+  /// Bytes per rank; a plan that needs more gets no timeline and no time; 0: no limit.
+  double memory = 0;
+  /// If false, a plan that exceeds `memory` ends at the first row that does.
+  bool all_rows = true;
+  MeshPlanCache* cache = nullptr;
 };
+/// Plans training on `world` ranks. `config` must be resolved. Without a cluster the plan has no time. Throws a usage
+/// Error unless can_plan_step().
 MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>& cluster,
                    const PlanLimits& limits = {});
-/// Its pipeline with at most so many micro-batches, or as few more as one for each of its ranks, to be drawn.
+/// Returns the plan's pipeline simulated with at most `most` micro-batches, but at least one per pipeline rank, for
+/// drawing.
 Timeline drawn_timeline(const MeshPlan& plan, int most);
 
-/// Micro-batches that are under way at once in an evaluation: a stage keeps its results until the next one takes them.
+/// Returns the number of micro-batches in flight at once in an evaluation. A stage keeps the results of each until the
+/// next stage takes them.
 inline int evaluated_at_once(int pipeline) { return pipeline == 1 ? 1 : 8 * pipeline; }
-/// The same without training: weights, caches of keys and values, and at most what a forward pass needs at a time. No
-/// timeline.
+/// Plans evaluation or generation: weights, key-value caches, and the maximum activations of a forward pass. The plan
+/// has no timeline.
 MeshPlan plan_inference(const Config& config, int world, Reading reading);
 
-/// A line for every row of the pipeline: the rank that needs the most memory, its blocks, its memory by kind. `most`:
-/// rows, those that need the most; 0: all.
+/// Returns a table with one line per row of the pipeline: the rank that needs the most memory, its blocks, its memory
+/// by kind. `most`: limit of the lines, to the rows that need the most; 0: all.
 std::string memory_table(const MeshPlan& plan, std::size_t most = 0);
-/// The same as the end of a message.
+/// Returns memory_table() as the end of a message: at most 8 rows, without the final newline.
 std::string error_table(const MeshPlan& plan);
 
-/// "rank 4 needs 93 GB of the 76 GB that `whose` has (weights …)": of the rank that needs the most.
+/// Returns "rank 4 needs 93 GB of the 76 GB that `whose` has (weights …)", for the rank that needs the most.
 std::string need_text(const MeshPlan& plan, double available, const std::string& whose);
-/// Returns nothing if every rank's memory is at most `available` bytes. Otherwise need_text() and advice: changes of
-/// one key after which a plan made anew fits, at most three, with the memory that they need; if there are none, changes
-/// of several keys; if these do not fit either, what they need. `whose`: "each of the 8 ranks of this machine".
+/// Returns an empty string if no rank needs more than `available` bytes. Otherwise returns need_text() and advice:
+///   1. changes of a single key after which the plan fits, at most three, with the memory that they need;
+///   2. if there are none, changes of several keys;
+///   3. if these do not fit either, the memory that they need.
+/// `whose`: for example "each of the 8 ranks of this machine".
 std::string shortage(const MeshPlan& plan, double available, const std::string& whose);
-/// Throws a usage Error with shortage() and, below it, the table.
+/// Throws a usage Error with shortage(), followed by error_table(), if a rank needs more than `available` bytes.
 void require_fits(const MeshPlan& plan, double available, const std::string& whose);
 
 }  // namespace lyceum

@@ -21,16 +21,16 @@ namespace lyceum {
 
 namespace {
 
-/// What an operation that a rank noted adds to its traffic.
-void add(Traffic& traffic, const Place& place, const LedgerEntry& entry) {
+/// Adds an operation from the rank's ledger to its traffic.
+void add(Traffic& traffic, const MeshRank& mesh_rank, const LedgerEntry& entry) {
   const auto axis = std::ranges::find(axis_names, std::string_view(entry.group_name.data()));
   const auto transfer = std::ranges::find(transfer_names, std::string_view(entry.operation.data()));
   if (axis == axis_names.end() || transfer == transfer_names.end()) return;
-  traffic.add(place, static_cast<Axis>(axis - axis_names.begin()),
+  traffic.add(mesh_rank, static_cast<Axis>(axis - axis_names.begin()),
               static_cast<Transfer>(transfer - transfer_names.begin()), number(entry.bytes));
 }
 
-/// A unit without its parameters.
+/// Returns the size and role of a unit, without its parameters.
 PlannedUnit planned(const ParameterUnit& unit) {
   return {.group = unit.group(),
           .layer = unit.layer(),
@@ -40,12 +40,13 @@ PlannedUnit planned(const ParameterUnit& unit) {
           .role = unit.role()};
 }
 
-/// One rank's part in a pipeline stage whose other ranks are not there.
+/// Runs the code of one rank of a pipeline stage without peers, and measures its memory and its traffic.
 class Rehearsal {
  public:
-  Rehearsal(const Config& config, const Place& place, const StageParts& parts)
-      : place_(place),
-        mesh_(Mesh::create(ProcessGroup::rehearsal(rank_in_stage(place), place.stage_ranks()), one_stage(place))),
+  Rehearsal(const Config& config, const MeshRank& mesh_rank, const StageParts& parts)
+      : mesh_rank_(mesh_rank),
+        mesh_(Mesh::create(ProcessGroup::rehearsal(rank_in_stage(mesh_rank), mesh_rank.stage_ranks()),
+                           one_stage(mesh_rank))),
         type_(working_type(config.run)),
         model_(config, stream_, mesh_, type_, true, parts),
         stage_(stream_, [this](Tape& tape, int, const Variable& x) { return record(tape, x); }) {
@@ -66,19 +67,19 @@ class Rehearsal {
     model_.clear_routing();
   }
 
-  Piece run() {
-    Piece piece;
+  ModelPart run() {
+    ModelPart part;
     Ledger& ledger = mesh_.world.ledger();
     const auto listen_for = [&](Traffic& traffic) {
-      ledger.listen([&](const LedgerEntry& entry) { add(traffic, place_, entry); });
+      ledger.listen([&](const LedgerEntry& entry) { add(traffic, mesh_rank_, entry); });
     };
-    ActivationNeed& need = piece.activations;
+    ActivationNeed& need = part.activations;
     const double before = use().in_use;
-    listen_for(piece.traffic.forward);
+    listen_for(part.traffic.forward);
     need.forward_turns = turns_of([&] { forward(0); });
     need.kept = use().in_use - before;
     need.forward = most_of(need.forward_turns) - need.kept;
-    listen_for(piece.traffic.backward);
+    listen_for(part.traffic.backward);
     need.backward_turns = turns_of([&] { stage_.backward(0, gradient()); });
     need.backward = most_of(need.backward_turns);
     ledger.listen({});
@@ -87,21 +88,23 @@ class Rehearsal {
     need.kept_for_weights = use().in_use - before - (dx.defined() ? static_cast<double>(dx.bytes()) : 0);
     stage_.backward_weight(1);
     const StepVerdict verdict{};
-    listen_for(piece.update);
+    listen_for(part.update);
     model_.update_routers({&verdict, 1});
     ledger.listen({});
-    piece.buffers = buffers_;
-    for (const ParameterUnit* unit : model_.units()) piece.units.push_back(planned(*unit));
-    return piece;
+    part.buffers = buffers_;
+    for (const ParameterUnit* unit : model_.units()) part.units.push_back(planned(*unit));
+    return part;
   }
 
  private:
-  static int rank_in_stage(const Place& place) { return place.index.data * place.shape.tensor + place.index.tensor; }
-  static MeshShape one_stage(const Place& place) {
-    return {.tensor = place.shape.tensor,
-            .expert = place.shape.expert,
-            .expert_tensor = place.shape.expert_tensor,
-            .expert_hosts = place.shape.expert_hosts};
+  static int rank_in_stage(const MeshRank& mesh_rank) {
+    return mesh_rank.index.data * mesh_rank.shape.tensor + mesh_rank.index.tensor;
+  }
+  static MeshShape one_stage(const MeshRank& mesh_rank) {
+    return {.tensor = mesh_rank.shape.tensor,
+            .expert = mesh_rank.shape.expert,
+            .expert_tensor = mesh_rank.shape.expert_tensor,
+            .expert_hosts = mesh_rank.shape.expert_hosts};
   }
 
   TapeStage::Results record(Tape& tape, const Variable& x) {
@@ -112,7 +115,8 @@ class Rehearsal {
     return results;
   }
 
-  /// The other task, which has its turns between those of the pass, looks at the memory.
+  /// Runs `pass` and returns the memory of each of its turns. A second task, whose turns come between those of the
+  /// pass, reads the memory in use.
   std::vector<TurnNeed> turns_of(const std::function<void()>& pass) {
     std::vector<TurnNeed> all;
     const double before = use().in_use;
@@ -152,7 +156,7 @@ class Rehearsal {
     memory_of(stream_).reset_peaks();
     return model_.last_stage() ? Tensor() : between_stages();
   }
-  /// Bytes of activations.
+  /// Bytes of activations: now, and at most since the last reset.
   struct Use {
     double in_use, peak;
   };
@@ -162,7 +166,7 @@ class Rehearsal {
     return {static_cast<double>(all.in_use[kind]), static_cast<double>(all.peak[kind])};
   }
 
-  const Place& place_;
+  const MeshRank& mesh_rank_;
   RehearsalStream stream_;
   Mesh mesh_;
   DType type_;
@@ -172,63 +176,64 @@ class Rehearsal {
   double buffers_ = 0;
 };
 
-/// The place of a rank like that at `place` in the smallest pipeline stage with groups of the same sizes, but for
-/// copies: there are two at most.
-Place condensed(const Place& place, bool experts) {
-  Place small{.shape = {.tensor = place.shape.tensor}, .world = place.shape.tensor, .index = {}};
+/// Returns the coordinates of a rank that is equivalent to `mesh_rank`, in the smallest pipeline stage in which all
+/// groups have the same sizes. Only groups of copies are reduced, to at most two ranks. `experts`: true if the part has
+/// expert groups.
+MeshRank smallest_equivalent(const MeshRank& mesh_rank, bool experts) {
+  MeshRank small{.shape = {.tensor = mesh_rank.shape.tensor}, .world = mesh_rank.shape.tensor, .index = {}};
   if (experts) {
-    small.shape.expert = place.shape.expert;
-    small.shape.expert_tensor = place.shape.expert_tensor;
-    small.shape.expert_hosts = place.shape.expert_hosts;
-    small.world = std::lcm(place.shape.tensor, place.shape.expert * place.shape.expert_tensor);
+    small.shape.expert = mesh_rank.shape.expert;
+    small.shape.expert_tensor = mesh_rank.shape.expert_tensor;
+    small.shape.expert_hosts = mesh_rank.shape.expert_hosts;
+    small.world = std::lcm(mesh_rank.shape.tensor, mesh_rank.shape.expert * mesh_rank.shape.expert_tensor);
   }
-  if (place.size(Axis::data) > 1 && small.size(Axis::data) == 1) small.world *= 2;
-  small.index =
-      small.shape.index_of((place.index.data * place.shape.tensor + place.index.tensor) % small.world, small.world);
+  if (mesh_rank.size(Axis::data) > 1 && small.size(Axis::data) == 1) small.world *= 2;
+  small.index = small.shape.index_of(
+      (mesh_rank.index.data * mesh_rank.shape.tensor + mesh_rank.index.tensor) % small.world, small.world);
   return small;
 }
 
 }  // namespace
 
-Piece rehearse_piece(const Config& config, const Place& place, const StageParts& parts) {
+ModelPart rehearse_part(const Config& config, const MeshRank& mesh_rank, const StageParts& parts) {
   try {
-    return Rehearsal(config, place, parts).run();
-  } catch (const Error& error) {  // a process may have only so much address space
+    return Rehearsal(config, mesh_rank, parts).run();
+  } catch (const Error& error) {  // the process ran out of address space
     if (error.code() != ExitCode::failed) throw;
     fail(ExitCode::usage, "a part of this model is too large to plan on this machine: {}", error.what());
   }
 }
 
-const Piece& Pieces::input(const Config& config, const Place& place) {
-  return find(config, place, Kind::input, {.input = true, .blocks = {0, 0}, .output = false});
+const ModelPart& ModelParts::input(const Config& config, const MeshRank& mesh_rank) {
+  return find(config, mesh_rank, Kind::input, {.input = true, .blocks = {0, 0}, .output = false});
 }
 
-const Piece& Pieces::block(const Config& config, const Place& place, std::int64_t layer) {
-  return find(config, place, is_sparse(config, layer) ? Kind::sparse : Kind::dense,
+const ModelPart& ModelParts::block(const Config& config, const MeshRank& mesh_rank, std::int64_t layer) {
+  return find(config, mesh_rank, is_sparse(config, layer) ? Kind::sparse : Kind::dense,
               {.input = false, .blocks = {layer, 1}, .output = false});
 }
 
-const Piece& Pieces::output(const Config& config, const Place& place) {
-  return find(config, place, Kind::output, {.input = false, .blocks = {config.model.layers, 0}, .output = true});
+const ModelPart& ModelParts::output(const Config& config, const MeshRank& mesh_rank) {
+  return find(config, mesh_rank, Kind::output, {.input = false, .blocks = {config.model.layers, 0}, .output = true});
 }
 
-const Piece& Pieces::find(const Config& config, const Place& place, Kind kind, const StageParts& parts) {
-  const Place small = condensed(place, kind == Kind::sparse);
+const ModelPart& ModelParts::find(const Config& config, const MeshRank& mesh_rank, Kind kind, const StageParts& parts) {
+  const MeshRank small = smallest_equivalent(mesh_rank, kind == Kind::sparse);
   const std::optional<Mixture> experts =
       kind == Kind::sparse ? routed_experts(config, parts.blocks.first) : std::nullopt;
-  const auto [found, fresh] = pieces_.try_emplace({.kind = kind,
-                                                   .layer = config.optim.train_only.empty() ? 0 : parts.blocks.first,
-                                                   .experts = experts ? experts->choices() : 0,
-                                                   .tensor = small.shape.tensor,
-                                                   .expert = small.shape.expert,
-                                                   .expert_tensor = small.shape.expert_tensor,
-                                                   .expert_hosts = small.shape.expert_hosts,
-                                                   .ranks = small.world,
-                                                   .rank = small.index.data * small.shape.tensor + small.index.tensor,
-                                                   .sequence = config.parallel.sequence,
-                                                   .micro = config.batch.micro,
-                                                   .recompute = config.model.recompute});
-  if (fresh) found->second = rehearse_piece(config, small, parts);
+  const auto [found, fresh] = parts_.try_emplace({.kind = kind,
+                                                  .layer = config.optim.train_only.empty() ? 0 : parts.blocks.first,
+                                                  .experts = experts ? experts->choices() : 0,
+                                                  .tensor = small.shape.tensor,
+                                                  .expert = small.shape.expert,
+                                                  .expert_tensor = small.shape.expert_tensor,
+                                                  .expert_hosts = small.shape.expert_hosts,
+                                                  .ranks = small.world,
+                                                  .rank = small.index.data * small.shape.tensor + small.index.tensor,
+                                                  .sequence = config.parallel.sequence,
+                                                  .micro = config.batch.micro,
+                                                  .recompute = config.model.recompute});
+  if (fresh) found->second = rehearse_part(config, small, parts);
   return found->second;
 }
 

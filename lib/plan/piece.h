@@ -12,57 +12,64 @@
 
 namespace lyceum {
 
-/// What a pass takes from one turn to the next, see Turns: bytes on top of those that were there when it began.
+/// Memory of one turn of a pass (see Turns), in bytes on top of what was in use when the pass began.
 struct TurnNeed {
-  double most, kept;  // at any time of the turn; at its end
+  /// Maximum during the turn; in use at its end.
+  double most, kept;
 };
 
-/// Bytes of activations that a piece of the model takes for one micro-batch on a rank.
+/// Bytes of activations that a part of the model needs for one micro-batch on a rank.
 struct ActivationNeed {
-  double forward = 0;           // the most that forward takes on top of what it keeps
-  double kept = 0;              // from forward until backward, its input among it
-  double kept_for_weights = 0;  // what weight gradients that are put off need, without the gradient of its input
-  double backward = 0;          // the most that backward takes on top of what is kept
+  double forward = 0;  // maximum during forward, on top of `kept`
+  double kept = 0;     // held from forward until backward, including the part's input
+  /// Held until delayed weight gradients are computed, without the gradient of the input.
+  double kept_for_weights = 0;
+  double backward = 0;  // maximum during backward, on top of `kept`
+  /// One entry per turn of the pass, for parallel.overlap = batches.
   std::vector<TurnNeed> forward_turns{}, backward_turns{};
 };
 
-/// Input, block or output of a model as a rank meets it with one micro-batch: not computed from formulas, but seen
-/// while its code runs on a RehearsalStream, where every expert is chosen equally often by the tokens of every rank.
-struct Piece {
-  PassTraffic traffic;  // backward with what it sends again by model.recompute
-  Traffic update;       // what routers send at the end of a step
+/// One part of a model (input, block or output) as one rank runs it with one micro-batch. The numbers are measured
+/// while the code of the part runs on a RehearsalStream, where the tokens of every rank choose every expert equally
+/// often.
+struct ModelPart {
+  PassTraffic traffic;  // backward includes what is sent again because of model.recompute
+  Traffic update;       // traffic of Transformer::update_routers() at the end of a step
   ActivationNeed activations;
-  double buffers = 0;              // bytes that it keeps all the time
-  std::vector<PlannedUnit> units;  // as Transformer makes them
+  double buffers = 0;              // bytes that it holds permanently
+  std::vector<PlannedUnit> units;  // the units that Transformer creates
 };
-Piece rehearse_piece(const Config& config, const Place& place, const StageParts& parts);
+/// Measures one part of the model on the rank `mesh_rank`. Throws a usage Error if it is too large to rehearse on this
+/// machine.
+ModelPart rehearse_part(const Config& config, const MeshRank& mesh_rank, const StageParts& parts);
 
-/// Pieces of configurations that differ in mesh, batch and recomputation alone. Those that are alike are rehearsed
-/// once.
-class Pieces {
+/// Caches the parts of configurations that differ only in mesh, batch and recomputation, so that equal parts are
+/// rehearsed once. References remain valid as long as the cache.
+class ModelParts {
  public:
-  const Piece& input(const Config& config, const Place& place);
-  /// What holds for a block holds for all that have as many routed experts, where optim.train_only distinguishes no
-  /// layers apart.
-  const Piece& block(const Config& config, const Place& place, std::int64_t layer);
-  const Piece& output(const Config& config, const Place& place);
+  const ModelPart& input(const Config& config, const MeshRank& mesh_rank);
+  /// Returns the block `layer`. Blocks with the same number of routed experts are equal, unless optim.train_only
+  /// distinguishes layers.
+  const ModelPart& block(const Config& config, const MeshRank& mesh_rank, std::int64_t layer);
+  const ModelPart& output(const Config& config, const MeshRank& mesh_rank);
 
  private:
   enum class Kind : std::uint8_t { input, dense, sparse, output };
-  /// All that a piece depends on.
+  /// Everything on which a part depends.
   struct Key {
     Kind kind;
-    std::int64_t layer;                                            // 0 where all blocks of a kind train the same
-    std::int64_t experts;                                          // that a sparse block routes to
-    int tensor, expert, expert_tensor, expert_hosts, ranks, rank;  // of a stage that has all groups, as small as can be
+    std::int64_t layer;    // 0 if all blocks of a kind train the same tensors
+    std::int64_t experts;  // number of routed experts of a sparse block
+    /// Coordinates and sizes in the smallest stage in which all groups have the same sizes, see smallest_equivalent().
+    int tensor, expert, expert_tensor, expert_hosts, ranks, rank;
     bool sequence;
     std::int64_t micro;
     Recompute recompute;
     auto operator<=>(const Key&) const = default;
   };
-  const Piece& find(const Config& config, const Place& place, Kind kind, const StageParts& parts);
+  const ModelPart& find(const Config& config, const MeshRank& mesh_rank, Kind kind, const StageParts& parts);
 
-  std::map<Key, Piece> pieces_;
+  std::map<Key, ModelPart> parts_;
 };
 
 }  // namespace lyceum

@@ -15,12 +15,12 @@ MeshShape mesh_shape(const ParallelConfig& parallel) {
           .expert_hosts = expert_hosts(parallel)};
 }
 
-Place Place::of(const ParallelConfig& parallel, int world, int rank) {
+MeshRank MeshRank::of(const ParallelConfig& parallel, int world, int rank) {
   const MeshShape shape = mesh_shape(parallel);
   return {.shape = shape, .world = world, .index = shape.index_of(rank, world)};
 }
 
-int Place::size(Axis axis) const {
+int MeshRank::size(Axis axis) const {
   switch (axis) {
     case Axis::world: return world;
     case Axis::data: return shape.data(world);
@@ -37,7 +37,7 @@ int Place::size(Axis axis) const {
   return 1;
 }
 
-int Place::stride(Axis axis) const {
+int MeshRank::stride(Axis axis) const {
   switch (axis) {
     case Axis::data: return shape.tensor;
     case Axis::pipeline: return stage_ranks();
@@ -50,24 +50,24 @@ int Place::stride(Axis axis) const {
   }
 }
 
-int Place::tensor_index_of_expert_peer(int e) const {
+int MeshRank::tensor_index_of_expert_peer(int e) const {
   const int within = (index.expert_data * shape.expert + e) * shape.expert_tensor + index.expert_tensor;
   return within % shape.tensor;
 }
 
-std::int64_t run_of(const Config& config, int tensor) {
+std::int64_t tokens_of_tensor_rank(const Config& config, int tensor) {
   return part_of(config.batch.micro * config.batch.seq_len, tensor, config.parallel.tensor).count;
 }
 
-TokenShare token_share(const Config& config, const Place& place) {
+TokenShare token_share(const Config& config, const MeshRank& mesh_rank) {
   const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
-  const std::int64_t run = run_of(config, place.index.tensor);
+  const std::int64_t own = tokens_of_tensor_rank(config, mesh_rank.index.tensor);
   return {
-      .sequences = config.batch.micro, .tokens = tokens, .run = run, .rows = config.parallel.sequence ? run : tokens};
+      .sequences = config.batch.micro, .tokens = tokens, .own = own, .rows = config.parallel.sequence ? own : tokens};
 }
 
-double boundary_bytes(const Config& config, const Place& place) {
-  return number(token_share(config, place).rows * config.model.hidden * element_bytes(config));
+double boundary_bytes(const Config& config, const MeshRank& mesh_rank) {
+  return number(token_share(config, mesh_rank).rows * config.model.hidden * element_bytes(config));
 }
 
 double token_bytes(const Config& config) {

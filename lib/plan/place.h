@@ -11,51 +11,54 @@
 
 namespace lyceum {
 
-/// Plans count in double: exact up to 2^53.
+/// Converts a count to double, in which plans count; exact up to 2^53.
 inline double number(std::int64_t value) { return static_cast<double>(value); }
 
-/// Tokens go to their experts by way of hosts where parallel.dispatch lets them and the ranks of an expert group fill
-/// several hosts.
+/// Returns the shape of a configuration's mesh. Tokens travel to their experts in two steps, by hosts, if
+/// parallel.dispatch permits it and the ranks of an expert group fill several hosts.
 MeshShape mesh_shape(const ParallelConfig& parallel);
 
-/// One rank of a mesh that is only thought of.
-struct Place {
+/// One rank of a planned mesh, by its coordinates. No process belongs to it.
+struct MeshRank {
   MeshShape shape;
   int world;
   MeshIndex index;
 
-  /// `rank` of `world` under a configuration's parallel.*. Throws a usage Error where that is no mesh.
-  static Place of(const ParallelConfig& parallel, int world, int rank);
+  /// Returns rank `rank` of `world` in the mesh of parallel.*. Throws a usage Error if the sizes do not form a mesh.
+  static MeshRank of(const ParallelConfig& parallel, int world, int rank);
+  /// Returns the number of ranks of its group on an axis.
   int size(Axis axis) const;
-  /// Ranks from one member of the group to the next.
+  /// Returns the difference between the ranks of two adjacent members of its group on an axis.
   int stride(Axis axis) const;
+  /// Returns the number of ranks per pipeline stage.
   int stage_ranks() const { return world / shape.pipeline; }
-  /// The tensor index of the `e`-th member of this rank's expert group.
+  /// Returns the tensor coordinate of the `e`-th member of this rank's expert group.
   int tensor_index_of_expert_peer(int e) const;
 };
 
-/// Tokens of one micro-batch as a rank of a tensor group sees them, see TokenLayout.
+/// Numbers of tokens of one micro-batch on a tensor rank, see TokenLayout.
 struct TokenShare {
-  std::int64_t sequences, tokens;  // all
-  std::int64_t run;                // this rank's run
-  std::int64_t rows;               // between matrices: the run with sequence parallelism, else all
+  std::int64_t sequences, tokens;  // of the whole micro-batch
+  std::int64_t own;                // in this rank's range
+  std::int64_t rows;  // in the layout between matrices: this rank's range with sequence parallelism, else all
 };
-TokenShare token_share(const Config& config, const Place& place);
-/// The run of rank `tensor` of the group.
-std::int64_t run_of(const Config& config, int tensor);
+/// Returns the numbers of tokens of this rank.
+TokenShare token_share(const Config& config, const MeshRank& mesh_rank);
+/// Returns the number of tokens in the range of tensor rank `tensor`.
+std::int64_t tokens_of_tensor_rank(const Config& config, int tensor);
 
-/// Bytes of what passes between two pieces of the model.
-double boundary_bytes(const Config& config, const Place& place);
-/// Bytes of a micro-batch's tokens and targets.
+/// Returns the bytes of the activations between two parts of the model for one micro-batch, which pipeline stages send.
+double boundary_bytes(const Config& config, const MeshRank& mesh_rank);
+/// Returns the bytes of a micro-batch's tokens and targets.
 double token_bytes(const Config& config);
-/// And of where its documents begin, where these do not see each other.
+/// Returns the bytes of the first positions that tokens of a micro-batch attend to; 0 without data.document_mask.
 double document_bytes(const Config& config);
 
-/// Bytes of an element of weights and activations; accumulators have four.
+/// Returns the bytes per element of weights and activations. Accumulators have accumulator_bytes.
 std::int64_t element_bytes(const Config& config);
 inline constexpr std::int64_t accumulator_bytes = 4;
 
-/// Micro-batches that a rank runs in a step.
+/// Returns the number of micro-batches that a rank runs in a step.
 std::int64_t micro_batches(const Config& config, int world);
 
 }  // namespace lyceum

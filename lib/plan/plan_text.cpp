@@ -63,7 +63,7 @@ std::string memory_table(const MeshPlan& plan, std::size_t most) {
 
 std::string error_table(const MeshPlan& plan) {
   std::string text = memory_table(plan, 8);
-  text.pop_back();  // the line's end
+  text.pop_back();  // the final newline
   return text;
 }
 

@@ -15,62 +15,66 @@ namespace lyceum {
 
 namespace {
 
-/// Of FLOPs of a sequence, those of a tensor rank for a micro-batch.
-double tensor_share(const Config& config, const Place& place) {
-  return number(config.batch.micro) / place.size(Axis::tensor);
+/// Returns the factor from the FLOPs of one sequence to those of one tensor rank for a micro-batch.
+double tensor_share(const Config& config, const MeshRank& mesh_rank) {
+  return number(config.batch.micro) / mesh_rank.size(Axis::tensor);
 }
 
-/// Tokens that a routed expert gets in a micro-batch from the ranks that share its width, all experts alike.
-double tokens_of_expert(const Config& config, const Mixture& mixture, const Place& place) {
+/// Returns the tokens that a routed expert receives in a micro-batch from the expert groups of the ranks that share its
+/// width, if all experts are chosen equally often.
+double tokens_of_expert(const Config& config, const Mixture& mixture, const MeshRank& mesh_rank) {
   double tokens = 0;
-  for (int sharer = 0; sharer < place.size(Axis::expert_tensor); ++sharer) {
-    Place peer = place;
+  for (int sharer = 0; sharer < mesh_rank.size(Axis::expert_tensor); ++sharer) {
+    MeshRank peer = mesh_rank;
     peer.index.expert_tensor = sharer;
-    for (int e = 0; e < place.size(Axis::expert); ++e) {
-      tokens += number(run_of(config, peer.tensor_index_of_expert_peer(e)));
+    for (int e = 0; e < mesh_rank.size(Axis::expert); ++e) {
+      tokens += number(tokens_of_tensor_rank(config, peer.tensor_index_of_expert_peer(e)));
     }
   }
   return tokens * number(mixture.k) / number(mixture.choices());
 }
 
-/// What this rank's experts compute for one micro-batch, in shares of what all experts compute for one sequence:
-/// experts differ in width, and may not divide among the ranks.
-double routed_share(const Config& config, const Mixture& mixture, const Place& place) {
-  const Placement placement = place_experts(config, mixture, place.size(Axis::expert), {});
+/// Returns the FLOPs of this rank's experts for one micro-batch, relative to those of all experts for one sequence.
+/// Experts may differ in width, and may not divide evenly among the ranks.
+double routed_share(const Config& config, const Mixture& mixture, const MeshRank& mesh_rank) {
+  const Placement placement = place_experts(config, mixture, mesh_rank.size(Axis::expert), {});
   double all = 0, own = 0;
   for (const std::int64_t width : mixture.widths) all += number(width);
-  for (const std::int32_t e : placement.experts_of(place.index.expert)) {
+  for (const std::int32_t e : placement.experts_of(mesh_rank.index.expert)) {
     const std::int64_t width = mixture.widths[static_cast<std::size_t>(e)];
-    own += number(part_of(width, place.index.expert_tensor, place.size(Axis::expert_tensor)).count);
+    own += number(part_of(width, mesh_rank.index.expert_tensor, mesh_rank.size(Axis::expert_tensor)).count);
   }
   const double tokens = number(config.batch.seq_len * mixture.k) / number(mixture.choices());
-  return tokens_of_expert(config, mixture, place) * own / (tokens * all);
+  return tokens_of_expert(config, mixture, mesh_rank) * own / (tokens * all);
 }
 
-/// Tensor ranks share out a block, the ranks of a stage its routed experts.
-StageFlops block_share(const Config& config, const Place& place, std::int64_t layer) {
-  const double share = tensor_share(config, place);
+/// Returns the rank's share of the FLOPs of a block: tensor ranks divide the block, all ranks of a stage its routed
+/// experts.
+StageFlops block_share(const Config& config, const MeshRank& mesh_rank, std::int64_t layer) {
+  const double share = tensor_share(config, mesh_rank);
   double own = block_flops(config, layer) * share;
   if (const std::optional<Mixture> experts = routed_experts(config, layer)) {
     const double routed = 2 * number(count_block(config, layer).routed.activated) * number(config.batch.seq_len);
-    own += routed * (routed_share(config, *experts, place) - share);
+    own += routed * (routed_share(config, *experts, mesh_rank) - share);
   }
   return {.forward = own,
-          .again = config.model.recompute == Recompute::full ? own : recomputed_flops(config, layer) * share};
+          .recomputed = config.model.recompute == Recompute::full ? own : recomputed_flops(config, layer) * share};
 }
 
 }  // namespace
 
-const BlockKind& BlockKinds::of(const Config& config, const Place& place, std::int64_t layer, Pieces& pieces) {
-  const Piece* const piece = &pieces.block(config, place, layer);
-  const auto [kind, fresh] = kinds_.try_emplace(piece, BlockKind{.piece = piece, .flops = {}});
-  if (fresh) kind->second.flops = block_share(config, place, layer);
+const BlockKind& BlockKinds::of(const Config& config, const MeshRank& mesh_rank, std::int64_t layer,
+                                ModelParts& parts) {
+  const ModelPart* const part = &parts.block(config, mesh_rank, layer);
+  const auto [kind, fresh] = kinds_.try_emplace(part, BlockKind{.part = part, .flops = {}});
+  if (fresh) kind->second.flops = block_share(config, mesh_rank, layer);
   return kind->second;
 }
 
 namespace {
 
-/// Turns of one pass behind another: the last turn of the first goes on as the second.
+/// Concatenates the turns of two consecutive passes. The last turn of the first continues as the first turn of the
+/// second.
 std::vector<TurnNeed> joined(std::vector<TurnNeed> first, std::span<const TurnNeed> second) {
   const double level = first.empty() ? 0 : first.back().kept;
   for (std::size_t t = 0; t < second.size(); ++t) {
@@ -85,7 +89,8 @@ std::vector<TurnNeed> joined(std::vector<TurnNeed> first, std::span<const TurnNe
   return first;
 }
 
-/// Pieces in the order of backward: what is behind a piece was freed, or left for its weight gradients.
+/// Adds the activations of the next part in backward order. At that time the parts after it have been freed, or hold
+/// only the operands of their delayed weight gradients.
 void add_activations(StageLoad& load, const ActivationNeed& need) {
   Kept& behind = load.kept;
   load.forward = std::max(load.forward, need.forward - behind.until_input_gradient);
@@ -98,43 +103,44 @@ void add_activations(StageLoad& load, const ActivationNeed& need) {
   load.backward_turns = joined(std::move(load.backward_turns), need.backward_turns);
 }
 
-StageLoad stage_load(const Config& config, const Place& place, const Range& blocks, BlockKinds& kinds, Pieces& pieces) {
+StageLoad stage_load(const Config& config, const MeshRank& mesh_rank, const Range& blocks, BlockKinds& kinds,
+                     ModelParts& parts) {
   StageLoad load;
-  const auto add = [&](const Piece& piece, std::int64_t layer) {
-    load.traffic += piece.traffic;
-    load.update += piece.update;
-    load.buffers += piece.buffers;
-    add_activations(load, piece.activations);
-    for (PlannedUnit unit : piece.units) {
-      if (unit.twin && blocks.first == 0) continue;  // the input's table
+  const auto add = [&](const ModelPart& part, std::int64_t layer) {
+    load.traffic += part.traffic;
+    load.update += part.update;
+    load.buffers += part.buffers;
+    add_activations(load, part.activations);
+    for (PlannedUnit unit : part.units) {
+      if (unit.twin && blocks.first == 0) continue;  // the table of the input, which is already counted
       unit.layer = static_cast<int>(layer);
       if (unit.role != ParameterUnit::Role::buffer) {
-        unit.size = padded_for_ranks(unit.size, place.size(copies_axis(unit.group)));
+        unit.size = padded_for_ranks(unit.size, mesh_rank.size(copies_axis(unit.group)));
       }
       load.units.push_back(unit);
     }
   };
   const std::int64_t output = config.model.layers + 1;
   if (blocks.end() == config.model.layers) {
-    add(pieces.output(config, place), output);
-    const double share = tensor_share(config, place), again = recomputed_head_flops(config) * share;
-    load.flops = {.forward = head_flops(config) * share, .again = again, .early = again};
+    add(parts.output(config, mesh_rank), output);
+    const double share = tensor_share(config, mesh_rank), recomputed = recomputed_head_flops(config) * share;
+    load.flops = {.forward = head_flops(config) * share, .recomputed = recomputed, .early_weights = recomputed};
   }
   for (std::int64_t layer = blocks.end() - 1; layer >= blocks.first; --layer) {
-    const BlockKind& kind = kinds.of(config, place, layer, pieces);
-    add(*kind.piece, layer + 1);
+    const BlockKind& kind = kinds.of(config, mesh_rank, layer, parts);
+    add(*kind.part, layer + 1);
     load.flops.forward += kind.flops.forward;
-    load.flops.again += kind.flops.again;
+    load.flops.recomputed += kind.flops.recomputed;
   }
   if (blocks.first == 0) {
-    add(pieces.input(config, place), 0);
+    add(parts.input(config, mesh_rank), 0);
   } else {
-    load.kept.until_weight_gradient += boundary_bytes(config, place);  // the gradient of its input stays as long
+    load.kept.until_weight_gradient += boundary_bytes(config, mesh_rank);  // the gradient of its input is kept as long
   }
   return load;
 }
 
-/// The layers that a rank's program uses, in its order.
+/// Returns the layers that the program of a row uses, in order.
 std::vector<LayerUse> layer_uses(const PlanInput& input, int row) {
   const Config& config = input.config;
   const int output = static_cast<int>(config.model.layers) + 1;
@@ -158,7 +164,8 @@ std::vector<LayerUse> layer_uses(const PlanInput& input, int row) {
   return uses;
 }
 
-/// The most that a backward pass and a forward pass which take turns have on top of what was there before both.
+/// Returns the maximum memory of a backward pass and a forward pass that take turns, on top of what was in use before
+/// both.
 double most_by_turns(const StageLoad& load) {
   double most = 0, backward = 0, forward = 0;
   for (std::size_t t = 0; t < std::max(load.backward_turns.size(), load.forward_turns.size()); ++t) {
@@ -174,11 +181,11 @@ double most_by_turns(const StageLoad& load) {
   return most;
 }
 
-/// The most that a rank's program keeps and works with at any time.
-double peak_of_passes(const PlanInput& input, const Place& place, const RankLoad& rank) {
+/// Returns the maximum activations of a rank's program at any time.
+double peak_of_passes(const PlanInput& input, const MeshRank& mesh_rank, const RankLoad& rank) {
   const bool by_turns = overlaps_batches(input.config.parallel) && input.schedule.shape.microbatches > 1;
   double now = 0, most = 0;
-  for (const Action& action : input.schedule.programs[static_cast<std::size_t>(place.index.pipeline)]) {
+  for (const Action& action : input.schedule.programs[static_cast<std::size_t>(mesh_rank.index.pipeline)]) {
     const StageLoad& load = rank.loads[static_cast<std::size_t>(input.schedule.shape.chunk_of(action.stage))];
     const auto [kept, kept_for_weights] = load.kept;
     const bool put_off = action.kind == Action::Kind::backward_input;
@@ -197,7 +204,7 @@ double peak_of_passes(const PlanInput& input, const Place& place, const RankLoad
   return most;
 }
 
-/// Whether the first rank of an expert group holds as much of the mixture as any.
+/// True if no rank of an expert group holds more of the mixture than the first one.
 bool first_has_most(const Config& config, const Mixture& mixture) {
   const auto widths = std::span(mixture.widths).first(static_cast<std::size_t>(mixture.weighted()));
   const bool alike = std::ranges::adjacent_find(widths, std::ranges::not_equal_to()) == widths.end();
@@ -207,7 +214,7 @@ bool first_has_most(const Config& config, const Mixture& mixture) {
 
 }  // namespace
 
-std::vector<int> unlike_ranks(const Config& config, int world, int row) {
+std::vector<int> candidate_worst_ranks(const Config& config, int world, int row) {
   const int first = row * (world / config.parallel.pipeline);
   std::vector<int> ranks{first};
   const std::vector<Mixture> mixtures = mixtures_of(config);
@@ -218,21 +225,22 @@ std::vector<int> unlike_ranks(const Config& config, int world, int row) {
   return ranks;
 }
 
-RankLoad rank_load(const PlanInput& input, const Place& place, BlockKinds& kinds, Pieces& pieces) {
+RankLoad rank_load(const PlanInput& input, const MeshRank& mesh_rank, BlockKinds& kinds, ModelParts& parts) {
   RankLoad rank;
-  for (int stage = place.index.pipeline; stage < std::ssize(input.blocks); stage += place.shape.pipeline) {
+  for (int stage = mesh_rank.index.pipeline; stage < std::ssize(input.blocks); stage += mesh_rank.shape.pipeline) {
     rank.stages.push_back(stage);
-    rank.loads.push_back(stage_load(input.config, place, input.blocks[static_cast<std::size_t>(stage)], kinds, pieces));
+    rank.loads.push_back(
+        stage_load(input.config, mesh_rank, input.blocks[static_cast<std::size_t>(stage)], kinds, parts));
   }
   return rank;
 }
 
-RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const RankLoad& load) {
+RankPlan plan_loaded_rank(const PlanInput& input, const MeshRank& mesh_rank, int rank, const RankLoad& load) {
   const Config& config = input.config;
   RankPlan plan{.rank = rank, .stages = {}, .memory = {}, .passes = {}, .step = {}};
   std::vector<PlannedUnit> units;
-  const double passes = number(micro_batches(config, input.world)), boundary = boundary_bytes(config, place);
-  const int row = place.index.pipeline, last = static_cast<int>(input.blocks.size()) - 1;
+  const double passes = number(micro_batches(config, input.world)), boundary = boundary_bytes(config, mesh_rank);
+  const int row = mesh_rank.index.pipeline, last = static_cast<int>(input.blocks.size()) - 1;
   for (std::size_t s = 0; s < load.stages.size(); ++s) {
     const int stage = load.stages[s];
     const Range& blocks = input.blocks[static_cast<std::size_t>(stage)];
@@ -240,40 +248,40 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
     units.insert(units.end(), load.loads[s].units.begin(), load.loads[s].units.end());
     plan.passes += (load.loads[s].traffic.forward + load.loads[s].traffic.backward).times(passes);
     const double ways = (stage < last ? 1 : 0) + (stage > 0 ? 1 : 0);
-    plan.passes.add(place, Axis::pipeline, Transfer::send, ways * passes * boundary, ways * passes);
+    plan.passes.add(mesh_rank, Axis::pipeline, Transfer::send, ways * passes * boundary, ways * passes);
   }
-  ZeroStates played;
+  ZeroStates zero_states;
   if (config.parallel.zero >= 2) {
-    const bool tied_here = config.model.tie_embeddings && place.shape.pipeline == 1;
-    played = play_zero(shared_layers(config, place, units), layer_uses(input, row), tied_here ? 0 : -1);
-    for (auto& [layer, gathers] : played.gathers) gathers *= passes / input.schedule.shape.microbatches;
+    const bool tied_here = config.model.tie_embeddings && mesh_rank.shape.pipeline == 1;
+    zero_states = simulate_zero(shared_layers(config, mesh_rank, units), layer_uses(input, row), tied_here ? 0 : -1);
+    for (auto& [layer, gathers] : zero_states.gathers) gathers *= passes / input.schedule.shape.microbatches;
   }
-  plan.memory = state_memory(config, place, units, played);
+  plan.memory = state_memory(config, mesh_rank, units, zero_states);
   for (const StageLoad& stage : load.loads) plan.memory.buffers += rope_bytes(config) + stage.buffers;
   const bool reads = std::ranges::any_of(
       plan.stages, [&](const Range& blocks) { return reads_tokens(config, parts_of(config, blocks)); });
   if (reads) plan.memory.buffers += passes * token_bytes(config);
   plan.memory.buffers += passes * document_bytes(config);
-  plan.memory.buffers += update_buffers(config, place, units);
-  plan.memory.activations = peak_of_passes(input, place, load);
+  plan.memory.buffers += update_buffers(config, mesh_rank, units);
+  plan.memory.activations = peak_of_passes(input, mesh_rank, load);
   if (config.parallel.schedule ==
-      ScheduleKind::gpipe) {  // keeps every micro-batch, also those that its program here leaves out
+      ScheduleKind::gpipe) {  // gpipe keeps every micro-batch, including those that this schedule leaves out
     plan.memory.activations +=
         (passes - input.schedule.shape.microbatches) * load.loads.front().kept.until_input_gradient;
   }
-  plan.step = step_traffic(config, place, units, played);
+  plan.step = step_traffic(config, mesh_rank, units, zero_states);
   for (const StageLoad& stage : load.loads) plan.step.end += stage.update;
   return plan;
 }
 
 const std::vector<Range>& StageCuts::of(const Config& config) {
   const int stages = config.parallel.pipeline * config.parallel.virtual_stages;
-  const auto [place, fresh] = cuts_.try_emplace({stages, config.model.recompute, recomputed_head_flops(config) > 0});
-  if (fresh) place->second = stage_blocks(config, stages);
-  return place->second;
+  const auto [entry, fresh] = cuts_.try_emplace({stages, config.model.recompute, recomputed_head_flops(config) > 0});
+  if (fresh) entry->second = stage_blocks(config, stages);
+  return entry->second;
 }
 
-bool step_is_short(const Config& config, int world) {
+bool can_plan_step(const Config& config, int world) {
   constexpr std::int64_t most = 4'000'000;
   return micro_batches(config, world) <= most / (config.parallel.pipeline * config.parallel.virtual_stages);
 }
@@ -283,7 +291,7 @@ PlanInput plan_input(const Config& config, int world, std::int64_t most, StageCu
   const PipelineShape shape{.ranks = config.parallel.pipeline,
                             .virtual_stages = config.parallel.virtual_stages,
                             .microbatches = static_cast<int>(most > 0 ? std::min(all, most) : all)};
-  require_usage(step_is_short(config, world),
+  require_usage(can_plan_step(config, world),
                 "a step of {} micro-batches through {} stages: raise batch.micro or lower batch.global", all,
                 shape.stages());
   return {.config = config,
@@ -293,10 +301,10 @@ PlanInput plan_input(const Config& config, int world, std::int64_t most, StageCu
 }
 
 RankPlan plan_rank(const PlanInput& input, int rank) {
-  const Place place = Place::of(input.config.parallel, input.world, rank);
+  const MeshRank mesh_rank = MeshRank::of(input.config.parallel, input.world, rank);
   BlockKinds kinds;
-  Pieces pieces;
-  return plan_place(input, place, rank, rank_load(input, place, kinds, pieces));
+  ModelParts parts;
+  return plan_loaded_rank(input, mesh_rank, rank, rank_load(input, mesh_rank, kinds, parts));
 }
 
 }  // namespace lyceum

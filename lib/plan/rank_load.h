@@ -8,45 +8,51 @@
 
 namespace lyceum {
 
-/// A block of a rank for one micro-batch.
+/// One block on a rank, for one micro-batch.
 struct BlockKind {
-  const Piece* piece;
+  const ModelPart* part;
   StageFlops flops;
 };
-/// The kinds of blocks of ranks in the same place of other stages, see Pieces.
+/// Caches BlockKind for ranks that have the same coordinates in different stages. Blocks with the same ModelPart are of
+/// one kind.
 class BlockKinds {
  public:
-  const BlockKind& of(const Config& config, const Place& place, std::int64_t layer, Pieces& pieces);
+  /// Returns block `layer` on this rank. `parts` must outlive this.
+  const BlockKind& of(const Config& config, const MeshRank& mesh_rank, std::int64_t layer, ModelParts& parts);
 
  private:
-  std::map<const Piece*, BlockKind> kinds_;
+  std::map<const ModelPart*, BlockKind> kinds_;
 };
 
-/// One pipeline stage of a rank for one micro-batch.
+/// One pipeline stage of a rank, for one micro-batch: traffic, bytes of memory, FLOPs.
 struct StageLoad {
   PassTraffic traffic;
-  Traffic update;  // of its routers, at the end of a step
+  Traffic update;  // traffic of its routers at the end of a step
   Kept kept{.until_input_gradient = 0, .until_weight_gradient = 0};
-  double forward = 0;         // the most on top of what is kept then
-  double backward = 0;        // the most on top of what is kept before it
-  double backward_input = 0;  // the same where pieces leave what their weight gradients need
+  double forward = 0;   // maximum during forward, on top of what is kept after it
+  double backward = 0;  // maximum during backward, on top of what is kept before it
+  /// Maximum during a backward pass that delays weight gradients and so keeps their operands.
+  double backward_input = 0;
   std::vector<TurnNeed> forward_turns{}, backward_turns{};
   double buffers = 0;
   std::vector<PlannedUnit> units;
-  StageFlops flops;  // of this rank, one micro-batch
+  StageFlops flops;  // this rank's share, for one micro-batch
 };
 
-/// All stages of a rank.
+/// The loads of all stages of a rank.
 struct RankLoad {
-  std::vector<int> stages;  // by number
+  std::vector<int> stages;  // stage numbers
   std::vector<StageLoad> loads;
 };
 
-/// Ranks of a row, one of which needs the most memory, and one of which takes the longest, but for what a cut leaves
-/// uneven: ranks differ by the experts that they hold, and where these are alike, the first has the most of everything.
-std::vector<int> unlike_ranks(const Config& config, int world, int row);
-RankLoad rank_load(const PlanInput& input, const Place& place, BlockKinds& kinds, Pieces& pieces);
-/// Memory and traffic of the rank at `place`.
-RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const RankLoad& load);
+/// Returns candidates for the worst rank of a row: one of them needs the most memory, and one takes the longest, except
+/// for uneven remainders of divisions. Ranks of a row differ by the experts that they hold. If all ranks hold equal
+/// experts, the only candidate is the first rank of the row, which has at least as much of everything as the others.
+std::vector<int> candidate_worst_ranks(const Config& config, int world, int row);
+/// Returns the loads of the stages of the rank `mesh_rank`. `kinds` must be used only for ranks that differ in the
+/// pipeline coordinate alone.
+RankLoad rank_load(const PlanInput& input, const MeshRank& mesh_rank, BlockKinds& kinds, ModelParts& parts);
+/// Returns memory and traffic of the rank with coordinates `mesh_rank` and number `rank`.
+RankPlan plan_loaded_rank(const PlanInput& input, const MeshRank& mesh_rank, int rank, const RankLoad& load);
 
 }  // namespace lyceum

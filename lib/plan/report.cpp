@@ -16,7 +16,7 @@ namespace {
 
 constexpr int most_chart_rows = 16, most_chart_passes = 6;
 
-/// Seconds as a column, or a table, shows them: all in one unit.
+/// Formats the times of a table in one unit: milliseconds if all are below one second, else seconds.
 class TimeUnit {
  public:
   explicit TimeUnit(double most) : milli_(most < 1) {}
@@ -27,7 +27,7 @@ class TimeUnit {
   bool milli_;
 };
 
-/// The rank that hands over most, among the fullest of all rows.
+/// Returns the planned rank that sends the most bytes.
 const RankPlan& busiest(const MeshPlan& plan) {
   return *std::ranges::max_element(plan.ranks, {}, [](const RankPlan& rank) { return rank.traffic().bytes(); });
 }
@@ -35,7 +35,7 @@ const RankPlan& busiest(const MeshPlan& plan) {
 std::string traffic_table(const MeshPlan& plan) {
   const RankPlan& rank = busiest(plan);
   const Traffic traffic = rank.traffic();
-  const Place place = Place::of(plan.config.parallel, plan.world, rank.rank);
+  const MeshRank mesh_rank = MeshRank::of(plan.config.parallel, plan.world, rank.rank);
   std::vector<std::string> headings{"group", ">ranks"};
   for (const std::string_view name : transfer_names) headings.push_back(fmt::format(">{}", name));
   headings.emplace_back(">all");
@@ -43,7 +43,7 @@ std::string traffic_table(const MeshPlan& plan) {
   for (std::size_t a = 0; a < axis_names.size(); ++a) {
     const auto axis = static_cast<Axis>(a);
     if (traffic.bytes(axis) == 0) continue;
-    std::vector<std::string> row{std::string(axis_names[a]), fmt::format("{}", place.size(axis))};
+    std::vector<std::string> row{std::string(axis_names[a]), fmt::format("{}", mesh_rank.size(axis))};
     for (std::size_t t = 0; t < transfer_names.size(); ++t) {
       row.push_back(bytes_text(traffic.of(axis, static_cast<Transfer>(t)).bytes));
     }
@@ -69,7 +69,7 @@ std::string pipeline_text(const MeshPlan& plan) {
   if (drawn.shape.microbatches < timeline.shape.microbatches) {
     text += fmt::format("with {} of the micro-batches:\n", drawn.shape.microbatches);
   }
-  double forward = 0;  // a column: the mean of a forward pass
+  double forward = 0;  // a column of the grid: the mean duration of a forward pass
   for (const StageCosts& stage : plan.costs.stages)
     forward += stage.forward / static_cast<double>(plan.costs.stages.size());
   return text + text_grid(drawn, forward);

@@ -8,20 +8,21 @@
 
 namespace lyceum {
 
-/// Parameters by part of the model, and FLOPs.
+/// Returns a table of the parameters by part of the model, and the FLOPs of a sequence.
 std::string model_report(const Config& config);
-/// What a run of `tokens` takes on a plan that has a time.
+/// The duration of a training run of `tokens` tokens. The plan must have a time.
 struct Training {
   double tokens = 0, seconds = 0, device_hours = 0;
+  /// `plan` must have a time.
   Training(const MeshPlan& plan, double tokens);
 };
-/// Memory by kind, bytes by group and operation, the pipeline, and with rates the time of a step and of a run of
-/// `tokens`.
+/// Returns the text of a plan: memory by kind, bytes by group and operation, the pipeline, and, if the plan has a time,
+/// the times of a step and of a run of `tokens` tokens. `cluster` must be the plan's.
 std::string mesh_report(const MeshPlan& plan, const std::optional<Cluster>& cluster, double tokens);
-/// The meshes that a search found, and why the others are slower.
+/// Returns a table of the meshes that a search found, with the reasons why the others are slower.
 std::string search_report(const SearchResult& result, int world, const Cluster& cluster);
 
-/// All of it as one JSON object; `search` may be null. Keys: docs/planning.md.
+/// Returns all of this as one JSON object. `search` may be null. docs/planning.md lists the keys.
 std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& cluster, const SearchResult* search,
                         double tokens, const std::vector<std::string>& warnings = {});
 

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Bytes are whole numbers in a plan; JSON should show them so.
+/// Converts bytes, which are whole numbers in a plan, to a JSON integer.
 Json whole(double bytes) { return static_cast<std::int64_t>(std::min(bytes, 9e18)); }
 
 Json memory_json(const RankMemory& memory) {
@@ -44,7 +44,7 @@ Json time_json(const StepTime& time) {
           {"bubble", time.bubble}, {"copies", time.synchronising}, {"optimizer", time.optimizer}};
 }
 
-/// Of the rank that hands over most on each group; and by operation.
+/// Adds the bytes of each group, for the rank that sends most on that group, in total and by operation.
 void add_traffic(const MeshPlan& plan, Json& json) {
   Json groups = Json::object(), operations = Json::object();
   for (std::size_t a = 0; a < axis_names.size(); ++a) {

@@ -16,7 +16,8 @@ namespace lyceum {
 
 namespace {
 
-/// What decides where a step of `plan` takes longer than one of the best.
+/// Describes why a step of `plan` takes longer than one of `best`: the category that loses the most and, if relevant,
+/// the one that gains the most.
 std::string loss_against(const MeshPlan& plan, const MeshPlan& best) {
   const StepTime &own = *plan.time, &other = *best.time;
   const std::array<std::pair<const char*, double>, 5> differences{
@@ -35,14 +36,15 @@ std::string loss_against(const MeshPlan& plan, const MeshPlan& best) {
   return text;
 }
 
-std::string what_binds(const MeshPlan& plan, const Cluster& cluster) {
+/// Describes the share of computation and the memory of the best plan.
+std::string main_cost(const MeshPlan& plan, const Cluster& cluster) {
   const StepTime& time = *plan.time;
   return fmt::format("{:.0f} % of the step is compute; {} of {} are used", 100 * time.compute / time.total(),
                      text_of_bytes(static_cast<std::int64_t>(plan.peak_memory())),
                      text_of_bytes(static_cast<std::int64_t>(cluster.memory)));
 }
 
-/// What results differ in; of the same, only the fastest is one.
+/// The axes in which results differ. Of variants with equal axes only the fastest is a result.
 struct Axes {
   int pipeline, tensor, expert, expert_tensor;
   auto operator<=>(const Axes&) const = default;
@@ -57,9 +59,10 @@ class Search {
   Search(int world, const Cluster& cluster, const std::set<std::string>& fixed)
       : world_(world), cluster_(cluster), fixed_(fixed) {}
 
-  /// Every way to recompute, and of the ZeRO stages the first that fits: a higher one takes longer.
+  /// Plans `config` with every kind of recomputation, each with the first ZeRO stage that fits, since a higher stage
+  /// takes longer.
   void consider(Config config) {
-    if (!step_is_short(config, world_)) return;
+    if (!can_plan_step(config, world_)) return;
     for (const Recompute recompute :
          values("model.recompute", config.model.recompute, {Recompute::none, Recompute::selective, Recompute::full})) {
       Config variant = config;
@@ -84,28 +87,29 @@ class Search {
     MeshPlan plan = plan_mesh(config, world_, cluster_,
                               {.microbatches = std::int64_t{2} * config.parallel.pipeline,
                                .memory = cluster_.memory,
-                               .all_rows = fastest_.empty(),  // the nearest miss is reported if nothing fits
+                               .all_rows = fastest_.empty(),  // the closest mesh is reported if none fits
                                .cache = &cache_});
     if (plan.peak_memory() > cluster_.memory) {
       ++result_.too_large;
       if (fastest_.empty() && (!nearest_ || plan.peak_memory() < nearest_->peak_memory())) nearest_ = std::move(plan);
       return false;
     }
-    const auto [place, fresh] = fastest_.try_emplace(axes_of(config.parallel), plan);
-    if (!fresh && plan.time->total() < place->second.time->total()) place->second = std::move(plan);
+    const auto [entry, fresh] = fastest_.try_emplace(axes_of(config.parallel), plan);
+    if (!fresh && plan.time->total() < entry->second.time->total()) entry->second = std::move(plan);
     return true;
   }
 
   int world_;
   const Cluster& cluster_;
   const std::set<std::string>& fixed_;
-  PlanCache cache_;
+  MeshPlanCache cache_;
   std::map<Axes, MeshPlan> fastest_;
   std::optional<MeshPlan> nearest_;
   SearchResult result_;
 };
 
-/// The nearest miss: what a search could have chosen differently is no way out of it.
+/// Throws the Error for a search without a result. Its advice does not contain changes that the search has already
+/// tried.
 [[noreturn]] void fail_too_large(const MeshPlan& nearest, int ways, const Cluster& cluster, bool fixed) {
   fail(ExitCode::usage,
        "none of {} meshes of {} ranks fits in memory; in the closest, {}, {}: use more ranks (--world), or {}\n{}",
@@ -127,7 +131,7 @@ SearchResult Search::result(std::size_t most) {
   };
   for (auto& [axes, plan] : fastest_) best.push_back({.plan = std::move(plan), .reason = {}});
   sort();
-  // With all their micro-batches some may be slower than those behind them.
+  // The order may change when all micro-batches are planned, so some more candidates than `most` are planned again.
   constexpr std::size_t reserve = 4;
   if (best.size() > reserve * most) best.resize(reserve * most);
   for (Candidate& candidate : best) {
@@ -135,7 +139,7 @@ SearchResult Search::result(std::size_t most) {
   }
   sort();
   if (best.size() > most) best.resize(most);
-  best.front().reason = what_binds(best.front().plan, cluster_);
+  best.front().reason = main_cost(best.front().plan, cluster_);
   for (std::size_t i = 1; i < best.size(); ++i) best[i].reason = loss_against(best[i].plan, best.front().plan);
   return std::move(result_);
 }

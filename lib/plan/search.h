@@ -8,29 +8,30 @@
 
 namespace lyceum {
 
-/// A mesh that was considered, and why another one is better.
+/// A planned mesh of a search, and a sentence about its speed.
 struct Candidate {
   MeshPlan plan;
-  std::string reason;  // of the best: what binds it; of the others: what they lose against it
+  /// Main cost of the best plan; for another plan, the category in which it loses the most time against the best.
+  std::string reason;
 };
 
 struct SearchResult {
-  std::vector<Candidate> best;  // fastest first; of equal axes only the fastest variant
-  int considered = 0;           // meshes and variants that a step can be run on
-  int too_large = 0;            // of them, those whose memory does not fit
+  std::vector<Candidate> best;  // fastest first; of variants with equal axes only the fastest
+  int considered = 0;           // number of meshes and variants on which a step is possible
+  int too_large = 0;            // how many of these do not fit in memory
 };
 
-/// The most ranks that a search goes through.
+/// Limit of the ranks in a search.
 inline constexpr int most_ranks = 1'000'000;
 
-/// The fastest ways to train `config` on `world` ranks of a cluster: pipeline, tensor, expert and expert_tensor ranks,
-/// ZeRO, schedule, micro-batch and recomputation, all that divide and fit into memory. Tensor ranks share a machine;
-/// expert_tensor is 1 or parallel.tensor. `fixed`: keys ("parallel.pipeline") whose values are not to be changed; a
-/// batch.micro of 0 is chosen. `most`: results. Throws a usage Error where no mesh is possible, with search_problems(),
-/// and where none fits, with the nearest miss.
+/// Returns the fastest ways to train `config` on `world` ranks of a cluster. The search varies pipeline, tensor, expert
+/// and expert_tensor ranks, ZeRO, schedule, micro-batch and recomputation, over all values that divide and fit in
+/// memory. Tensor ranks are on one machine; expert_tensor is 1 or parallel.tensor. `fixed`: keys ("parallel.pipeline")
+/// whose values stay; batch.micro = 0 means that it is chosen. `most`: limit of the results. Throws a usage Error with
+/// search_problems() if no mesh is possible, and one with the closest mesh if none fits in memory.
 SearchResult search_meshes(const Config& config, int world, const Cluster& cluster, const std::set<std::string>& fixed,
                            std::size_t most = 5);
-/// All problems of the mesh of `world` ranks with the fewest mistakes; empty where one is possible.
+/// Returns all problems of that mesh of `world` ranks which has the fewest; empty if some mesh is possible.
 std::vector<std::string> search_problems(const Config& config, int world, int node_ranks,
                                          const std::set<std::string>& fixed);
 

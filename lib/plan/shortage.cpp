@@ -17,94 +17,96 @@ namespace lyceum {
 
 namespace {
 
-/// A configuration that was planned, the keys that distinguish it from another one, and the bytes of its fullest rank.
-struct Way {
+/// A planned configuration: the changes that distinguish it from the given one, and the bytes of its fullest rank.
+struct ChangedPlan {
   std::vector<std::string> changes;  // "model.recompute = full"
   Config config;
   double need;
 };
 
-/// Finds changes after which a configuration fits into memory, by planning it with each of them.
-class WaysOut {
+/// Finds changes of a configuration after which it fits in memory, by planning it with each of them.
+class ChangeFinder {
  public:
-  WaysOut(const MeshPlan& plan, double available)
+  ChangeFinder(const MeshPlan& plan, double available)
       : world_(plan.world),
         reading_(plan.reading),
         available_(available),
         given_{{}, plan.config, plan.peak_memory()} {}
 
   std::string text() const {
-    constexpr std::size_t most_told = 3;
-    std::vector<Way> ways = single_changes(given_);
-    std::erase_if(ways, [&](const Way& way) { return !fits(way); });
-    if (ways.empty()) {
-      const std::optional<Way> shorter =
+    constexpr std::size_t most_listed = 3;
+    std::vector<ChangedPlan> candidates = single_changes(given_);
+    std::erase_if(candidates, [&](const ChangedPlan& candidate) { return !fits(candidate); });
+    if (candidates.empty()) {
+      const std::optional<ChangedPlan> shorter =
           change(given_, "batch.seq_len", halves(given_.config.batch.seq_len), &Config::batch, &BatchConfig::seq_len);
       if (!shorter || !fits(*shorter)) return combined_text();
-      ways.push_back(*shorter);
+      candidates.push_back(*shorter);
     }
     std::string text = "set ";
-    for (std::size_t i = 0; i < std::min(ways.size(), most_told); ++i) {
-      text += fmt::format("{}{} (needs {})", i == 0 ? "" : ", or ", ways[i].changes[0], bytes_text(ways[i].need));
+    for (std::size_t i = 0; i < std::min(candidates.size(), most_listed); ++i) {
+      text += fmt::format("{}{} (needs {})", i == 0 ? "" : ", or ", candidates[i].changes[0],
+                          bytes_text(candidates[i].need));
     }
     return text;
   }
 
  private:
-  bool fits(const Way& way) const { return way.need <= available_; }
+  bool fits(const ChangedPlan& candidate) const { return candidate.need <= available_; }
 
-  /// Changes one key after another, each time the one that saves most.
+  /// Describes changes of several keys: adds the change that saves the most until the configuration fits.
   std::string combined_text() const {
-    Way way = given_;
-    while (!fits(way)) {
-      std::vector<Way> ways = single_changes(way);
-      const auto best = std::ranges::min_element(ways, {}, &Way::need);
-      if (best == ways.end() || best->need >= way.need) break;
-      way = std::move(*best);
+    ChangedPlan candidate = given_;
+    while (!fits(candidate)) {
+      std::vector<ChangedPlan> candidates = single_changes(candidate);
+      const auto best = std::ranges::min_element(candidates, {}, &ChangedPlan::need);
+      if (best == candidates.end() || best->need >= candidate.need) break;
+      candidate = std::move(*best);
     }
     const char* otherwise = "use more ranks or a smaller model";
-    if (way.changes.empty()) return fmt::format("no change of the mesh, batch or recomputation helps: {}", otherwise);
+    if (candidate.changes.empty())
+      return fmt::format("no change of the mesh, batch or recomputation helps: {}", otherwise);
     std::string changes;
-    for (const std::string& change : way.changes) changes += (changes.empty() ? "" : ", ") + change;
-    return fmt::format("no change of one key is enough; {} needs {}{}", changes, bytes_text(way.need),
-                       fits(way) ? "" : fmt::format(": {}", otherwise));
+    for (const std::string& change : candidate.changes) changes += (changes.empty() ? "" : ", ") + change;
+    return fmt::format("no change of one key is enough; {} needs {}{}", changes, bytes_text(candidate.need),
+                       fits(candidate) ? "" : fmt::format(": {}", otherwise));
   }
 
-  /// Sets a key to the first of the values that fits, or else to the one that needs least; nothing if there are no
-  /// values.
+  /// Sets a key to the first of `values` with which the configuration fits, or else to the one that needs the least
+  /// memory. Returns nothing if `values` is empty.
   template <class T, class Section, class Member>
-  std::optional<Way> change(const Way& from, const std::string& key, const std::vector<T>& values,
-                            Section Config::*section, Member Section::*member) const {
-    std::optional<Way> best;
+  std::optional<ChangedPlan> change(const ChangedPlan& from, const std::string& key, const std::vector<T>& values,
+                                    Section Config::*section, Member Section::*member) const {
+    std::optional<ChangedPlan> best;
     for (const T value : values) {
-      Way way = from;
-      way.config = undone(from.config);
-      way.config.*section.*member = value;
-      way.need = plan(way.config);
-      if (best && way.need >= best->need) continue;
-      std::erase_if(way.changes, [&](const std::string& earlier) { return earlier.starts_with(key + " = "); });
+      ChangedPlan candidate = from;
+      candidate.config = without_derived_values(from.config);
+      candidate.config.*section.*member = value;
+      candidate.need = plan(candidate.config);
+      if (best && candidate.need >= best->need) continue;
+      std::erase_if(candidate.changes, [&](const std::string& earlier) { return earlier.starts_with(key + " = "); });
       if constexpr (std::is_enum_v<T>) {
-        way.changes.push_back(fmt::format("{} = {}", key, name_of(value)));
+        candidate.changes.push_back(fmt::format("{} = {}", key, name_of(value)));
       } else {
-        way.changes.push_back(fmt::format("{} = {}", key, value));
+        candidate.changes.push_back(fmt::format("{} = {}", key, value));
       }
-      best = std::move(way);
+      best = std::move(candidate);
       if (fits(*best)) break;
     }
     return best;
   }
 
-  /// For each key that may save memory without a change of the training its change(), if that saves any; those first
-  /// that cost least time.
-  std::vector<Way> single_changes(const Way& from) const {
+  /// Returns change() for each key that can save memory without changing the training, if it does save some. Keys that
+  /// cost the least time come first.
+  std::vector<ChangedPlan> single_changes(const ChangedPlan& from) const {
     const Config& config = from.config;
     const ParallelConfig& parallel = config.parallel;
-    std::vector<Way> ways;
+    std::vector<ChangedPlan> candidates;
     const auto add = [&](const char* key, const auto& values, auto section, auto member) {
-      std::optional<Way> way = change(from, key, values, section, member);
-      if (way && way->need < from.need) ways.push_back(std::move(*way));
+      std::optional<ChangedPlan> candidate = change(from, key, values, section, member);
+      if (candidate && candidate->need < from.need) candidates.push_back(std::move(*candidate));
     };
-    constexpr std::int64_t chunk = 1024;  // rows of a product that are fast
+    constexpr std::int64_t chunk = 1024;  // a number of rows with which matrix products are fast
     if (config.model.loss_chunk == 0 || config.model.loss_chunk > chunk)
       add("model.loss_chunk", std::vector{chunk}, &Config::model, &ModelConfig::loss_chunk);
     if (parallel.schedule == ScheduleKind::gpipe)
@@ -120,12 +122,12 @@ class WaysOut {
         &ParallelConfig::pipeline);
     add("parallel.tensor", divisors_above(parallel.tensor, parallel.host_ranks > 0 ? parallel.host_ranks : world_),
         &Config::parallel, &ParallelConfig::tensor);
-    return ways;
+    return candidates;
   }
 
-  /// Takes back what resolve() derived from keys that may change. A micro-batch that was given as it would have been
-  /// derived counts as derived.
-  Config undone(Config config) const {
+  /// Resets values that resolve() derived from keys that may change. A given micro-batch that equals the derived one
+  /// counts as derived.
+  Config without_derived_values(Config config) const {
     const std::int64_t micro = std::exchange(config.batch.micro, 0);
     Config derived = config;
     resolve(derived, world_);
@@ -140,7 +142,7 @@ class WaysOut {
     if (!contradictions(config, world_).empty()) return std::numeric_limits<double>::infinity();
     resolve(config, world_);
     if (reading_) return plan_inference(config, world_, *reading_).peak_memory();
-    if (!step_is_short(config, world_)) return std::numeric_limits<double>::infinity();
+    if (!can_plan_step(config, world_)) return std::numeric_limits<double>::infinity();
     return plan_mesh(config, world_, {},
                      {.microbatches = std::int64_t{2} * config.parallel.pipeline, .memory = available_})
         .peak_memory();
@@ -166,14 +168,14 @@ class WaysOut {
   int world_;
   std::optional<Reading> reading_;
   double available_;
-  Way given_;
+  ChangedPlan given_;
 };
 
 }  // namespace
 
 std::string shortage(const MeshPlan& plan, double available, const std::string& whose) {
   if (plan.peak_memory() <= available) return {};
-  return fmt::format("{}: {}", need_text(plan, available, whose), WaysOut(plan, available).text());
+  return fmt::format("{}: {}", need_text(plan, available, whose), ChangeFinder(plan, available).text());
 }
 
 void require_fits(const MeshPlan& plan, double available, const std::string& whose) {

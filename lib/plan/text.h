@@ -4,7 +4,7 @@
 
 namespace lyceum {
 
-/// "1.23 GB"; "-" of none.
+/// Formats bytes as "1.23 GB"; "-" for zero.
 std::string bytes_text(double bytes);
 
 }  // namespace lyceum

@@ -2,8 +2,8 @@
 
 namespace lyceum {
 
-void Traffic::add(const Place& place, Axis axis, Transfer transfer, double bytes, double calls) {
-  if (place.size(axis) == 1 || bytes == 0) return;
+void Traffic::add(const MeshRank& mesh_rank, Axis axis, Transfer transfer, double bytes, double calls) {
+  if (mesh_rank.size(axis) == 1 || bytes == 0) return;
   Volume& volume = volumes_[static_cast<std::size_t>(axis)][static_cast<std::size_t>(transfer)];
   volume.bytes += bytes;
   volume.calls += calls;

@@ -8,27 +8,31 @@
 
 namespace lyceum {
 
-/// What a group is asked to do, with the bytes that ProcessGroup::Traffic counts for it.
+/// The operations of a group whose bytes ProcessGroup::Traffic counts.
 enum class Transfer : std::uint8_t { all_reduce, reduce_scatter, all_gather, all_to_all, send };
 inline constexpr std::array<std::string_view, 5> transfer_names{"all_reduce", "reduce_scatter", "all_gather",
                                                                 "all_to_all", "send"};
 
+/// Bytes and calls of one operation.
 struct Volume {
-  double bytes = 0;  // that this rank hands over; exact up to 2^53
+  double bytes = 0;  // sent by this rank; exact up to 2^53
   double calls = 0;
 };
 
-/// What a rank hands to its groups, by group and operation. Groups of one are omitted, as in ProcessGroup.
+/// Bytes and calls of a rank by group and operation. Groups of one rank are omitted, as in ProcessGroup.
 class Traffic {
  public:
-  void add(const Place& place, Axis axis, Transfer transfer, double bytes, double calls = 1);
+  /// Adds an operation; does nothing for a group of one rank or for 0 bytes.
+  void add(const MeshRank& mesh_rank, Axis axis, Transfer transfer, double bytes, double calls = 1);
   Traffic& operator+=(const Traffic& other);
   Traffic operator+(const Traffic& other) const { return Traffic(*this) += other; }
+  /// Returns the traffic of `count` repetitions.
   Traffic times(double count) const;
 
   const Volume& of(Axis axis, Transfer transfer) const {
     return volumes_[static_cast<std::size_t>(axis)][static_cast<std::size_t>(transfer)];
   }
+  /// Returns the bytes sent on one axis, or on all.
   double bytes(Axis axis) const;
   double bytes() const;
 
@@ -36,7 +40,7 @@ class Traffic {
   std::array<std::array<Volume, transfer_names.size()>, axis_names.size()> volumes_{};
 };
 
-/// One micro-batch through a part of the model, both ways.
+/// Traffic of one micro-batch through a part of the model, forward and backward.
 struct PassTraffic {
   Traffic forward, backward;
   PassTraffic& operator+=(const PassTraffic& other) {

@@ -5,11 +5,12 @@
 
 namespace lyceum {
 
-int copy_index(const Place& place, ParameterUnit::Group group) {
+int copy_index(const MeshRank& mesh_rank, ParameterUnit::Group group) {
   switch (group) {
-    case ParameterUnit::Group::dense: return place.index.data;
-    case ParameterUnit::Group::replicated: return place.index.data * place.shape.tensor + place.index.tensor;
-    default: return place.index.expert_data;
+    case ParameterUnit::Group::dense: return mesh_rank.index.data;
+    case ParameterUnit::Group::replicated:
+      return mesh_rank.index.data * mesh_rank.shape.tensor + mesh_rank.index.tensor;
+    default: return mesh_rank.index.expert_data;
   }
 }
 
@@ -17,8 +18,8 @@ std::int64_t value_bytes(const Config& config, const PlannedUnit& unit) {
   return unit.role == ParameterUnit::Role::buffer ? accumulator_bytes : element_bytes(config);
 }
 
-std::int64_t owned_elements(const PlannedUnit& unit, const Place& place) {
-  return cut_evenly(unit.size, place.size(copies_axis(unit.group)), copy_index(place, unit.group)).count;
+std::int64_t owned_elements(const PlannedUnit& unit, const MeshRank& mesh_rank) {
+  return cut_evenly(unit.size, mesh_rank.size(copies_axis(unit.group)), copy_index(mesh_rank, unit.group)).count;
 }
 
 }  // namespace lyceum

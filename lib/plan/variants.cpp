@@ -46,7 +46,7 @@ class Finder {
   std::vector<T> values(const char* key, T own, std::vector<T> all) const {
     return given(key) ? std::vector<T>{own} : all;
   }
-  /// Ranks for each of so many parts; 1 where that is invalid, which contradictions() reports.
+  /// Returns ranks / parts; 1 if that is invalid, which contradictions() reports.
   static std::int64_t share(std::int64_t ranks, std::int64_t parts) {
     return parts > 0 ? std::max<std::int64_t>(ranks / parts, 1) : 1;
   }
@@ -82,7 +82,8 @@ class Finder {
 
   std::int64_t layers() const { return std::max<std::int64_t>(base_.model.layers, 1); }
 
-  /// Ranks that share a matrix talk in every block: they sit on one machine.
+  /// Returns the numbers of tensor ranks: powers of two within one machine, since tensor ranks communicate in every
+  /// block.
   std::vector<int> tensors(std::int64_t stage) const {
     std::vector<int> all;
     for (const int d : divisors(node_ranks_, stage)) {
@@ -107,7 +108,8 @@ class Finder {
     const ParallelConfig& own = base_.parallel;
     const bool name = given("parallel.schedule"), chunks = given("parallel.virtual_stages");
     if (name) {
-      return {{own.schedule, chunks ? own.virtual_stages : own.schedule == ScheduleKind::interleaved ? 2 : 1}};
+      const int least = own.schedule == ScheduleKind::interleaved ? 2 : 1;
+      return {{own.schedule, chunks ? own.virtual_stages : least}};
     }
     if (chunks && own.virtual_stages != 1) return {{ScheduleKind::interleaved, own.virtual_stages}};
     if (config.parallel.pipeline == 1) return {{ScheduleKind::one_forward_one_backward, 1}};
@@ -116,7 +118,8 @@ class Finder {
     return all;
   }
 
-  /// Schedules with as many stages per rank are valid or invalid together.
+  /// Adds `config` with each schedule that is possible. Schedules with the same number of stages per rank are valid or
+  /// invalid together, so only one of them is checked.
   void add_schedules(Config config) {
     std::map<int, bool> fine;
     for (const auto& [schedule, chunks] : schedules(config)) {
@@ -130,6 +133,7 @@ class Finder {
     }
   }
 
+  /// True if the configuration has no contradictions. Otherwise records its problems if they are the fewest so far.
   bool check(const Config& config) {
     std::vector<std::string> problems = contradictions(config, world_);
     if (problems.empty()) return true;
@@ -138,7 +142,7 @@ class Finder {
     return false;
   }
 
-  /// Notes the values of batch.global next to the given one that this variant is possible with.
+  /// Records the values of batch.global nearest to the given one with which this variant is valid.
   void try_other_batches(Config config) {
     const std::int64_t own = base_.batch.global, axes = std::int64_t{config.parallel.pipeline} * config.parallel.tensor;
     if (axes < 1 || world_ % axes != 0 || own < 1) return;
@@ -151,7 +155,7 @@ class Finder {
     }
   }
 
-  /// "4608 or 4610"
+  /// Returns the nearest valid values as text, "4608 or 4610".
   std::string nearest_batches() const {
     const auto above = batches_.upper_bound(base_.batch.global);
     std::string text = above == batches_.begin() ? "" : fmt::format("{}", *std::prev(above));
@@ -163,7 +167,7 @@ class Finder {
   int world_, node_ranks_;
   const std::set<std::string>& fixed_;
   Variants found_;
-  std::set<std::int64_t> batches_;  // values of batch.global that would do
+  std::set<std::int64_t> batches_;  // values of batch.global with which a variant is valid
 };
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace lyceum {
 
 namespace {
 
-/// Values: those of the layer in use and of the next one in the direction of the pass are whole.
+/// Follows values: those of the layer in use and of the next one in the direction of the pass are gathered.
 class Values {
  public:
   Values(const std::map<int, LayerBytes>& layers, ZeroStates& states) : layers_(layers), states_(states) {}
@@ -40,11 +40,11 @@ class Values {
 
 }  // namespace
 
-ZeroStates play_zero(const std::map<int, LayerBytes>& layers, std::span<const LayerUse> uses, int held) {
+ZeroStates simulate_zero(const std::map<int, LayerBytes>& layers, std::span<const LayerUse> uses, int held) {
   ZeroStates states;
   Values values(layers, states);
   const int last = layers.empty() ? 0 : layers.rbegin()->first;
-  int before = -1, now = -1;  // layers whose gradients are whole
+  int before = -1, now = -1;  // layers whose gradients are unsharded
   for (const LayerUse& use : uses) {
     const bool early = use.backward && use.layer + 1 >= last;
     values.use(use, early);

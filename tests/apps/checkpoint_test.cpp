@@ -25,7 +25,7 @@ struct Outcome {
   std::string text;
 };
 
-/// The command's exit code and what it printed; of an Error, its exit code and message, as main would tell them.
+/// Runs the command. Returns its exit code and output, or those of main() for an Error.
 Outcome run(const std::vector<std::string>& words) {
   testing::internal::CaptureStdout();
   try {
@@ -39,7 +39,7 @@ Outcome run(const std::vector<std::string>& words) {
 
 class CheckpointCommand : public testing::Test {
  protected:
-  /// Saves `w` [2, 3] with these values beside a layer and a moment.
+  /// Saves a checkpoint with `w` [2, 3] of these values, two layers and an optimizer moment.
   void save(const fs::path& root, std::int64_t step, const std::vector<float>& w) {
     TestPieces pieces;
     for (const char* name : {"model/layers/10/mlp/weight", "model/layers/2/mlp/weight", "optimizer/exp_avg/w"}) {
@@ -110,7 +110,7 @@ TEST_F(CheckpointCommand, DiffTellsHowFarApart) {
   save(b_, 2, other);
   EXPECT_EQ(run({"diff", a_, b_}).code, 1);
   EXPECT_THAT(run({"diff", a_, b_}).text, HasSubstr("nan"));
-  EXPECT_EQ(run({"diff", b_, b_}).code, 0);  // NaN of the same bits
+  EXPECT_EQ(run({"diff", b_, b_}).code, 0);  // NaN with equal bits
 }
 
 TEST_F(CheckpointCommand, DiffNamesWhatOnlyOneHas) {
@@ -125,7 +125,7 @@ TEST_F(CheckpointCommand, DiffNamesWhatOnlyOneHas) {
 }
 
 TEST_F(CheckpointCommand, DifferencesAreRightAlsoAcrossSlabs) {
-  const TestTensor tensor{"big", {4100, 4100}};  // more than one slab
+  const TestTensor tensor{"big", {4100, 4100}};  // larger than one slab
   std::vector<float> values(static_cast<std::size_t>(tensor.shape.size()), 1.f);
   const auto save_big = [&](const fs::path& root) {
     const CheckpointPiece piece{"big", tensor.shape, Box::whole(tensor.shape), values.data()};

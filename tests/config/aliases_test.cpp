@@ -51,7 +51,7 @@ TEST(Aliases, MayAgreeWithTheirKeyButNotContradictIt) {
   const auto gates = [](const std::string& lines) { return parse_config("[moe]\n" + lines, "run").config.moe.gates; };
   EXPECT_EQ(gates("gates = auto\nrenormalize = true\n"), Gates::renormalized);
   EXPECT_EQ(gates("renormalize = true\ngates = renormalized\n"), Gates::renormalized);
-  // Earlier versions wrote both, false unless it was given.
+  // Earlier versions wrote both keys, with false if renormalize was not given.
   EXPECT_EQ(gates("gates = auto\nrenormalize = false\n"), std::nullopt);
   EXPECT_EQ(gates("gates = ones\nrenormalize = false\n"), Gates::ones);
   EXPECT_EQ(gates("gates = renormalized\nrenormalize = false\n"), Gates::renormalized);

@@ -31,7 +31,7 @@ const std::filesystem::path source_dir = LYCEUM_SOURCE_DIR;
 
 LoadedConfig load(const Arguments& arguments) { return load_config(arguments); }
 
-/// The message of the usage error that these arguments end in.
+/// Returns the message of the usage Error that these arguments cause.
 std::string mistake(const Arguments& arguments) {
   try {
     load(arguments);
@@ -91,7 +91,7 @@ TEST_F(ConfigFile, is_read_with_comments_spaces_and_foreign_line_ends) {
   EXPECT_EQ(config.data.valid, "");
 }
 
-TEST_F(ConfigFile, unknown_keys_are_told_with_the_nearest_one_and_their_line) {
+TEST_F(ConfigFile, unknown_keys_are_reported_with_the_nearest_one_and_their_line) {
   write("[batch]\n\ngobal = 3\n");
   EXPECT_EQ(mistake({"--config", file_}),
             "unknown key 'batch.gobal' in " + file_ + " line 3: did you mean batch.global?");
@@ -118,13 +118,13 @@ TEST_F(ConfigFile, may_begin_with_a_byte_order_mark) {
   EXPECT_EQ(load({"--config", file_}).config.run.steps, 4);
 }
 
-TEST_F(ConfigFile, long_ones_are_told_briefly) {
+TEST_F(ConfigFile, long_ones_are_reported_briefly) {
   const std::string key(500000, 'k');
   const auto brief = [&](const std::string& text) {
     write(text);
-    const std::string told = mistake({"--config", file_});
-    EXPECT_LT(told.size(), 4000u);
-    return told;
+    const std::string message = mistake({"--config", file_});
+    EXPECT_LT(message.size(), 4000u);
+    return message;
   };
   EXPECT_THAT(brief(key + " = 1\n"), AllOf(HasSubstr("unknown key 'kkkk"), HasSubstr("… (500000 bytes)' in ")));
   EXPECT_THAT(brief(key), HasSubstr("line 1: expected"));
@@ -146,7 +146,7 @@ TEST_F(ConfigFile, that_cannot_be_read_is_a_mistake) {
   EXPECT_THAT(load({"--config", file_}).origin, IsEmpty());
 }
 
-TEST_F(ConfigFile, all_mistakes_are_told_at_once) {
+TEST_F(ConfigFile, all_mistakes_are_reported_at_once) {
   write("[run]\nsteps = many\ndevice = gpu\n[modle]\nlayers = 3\nwhat\n");
   EXPECT_THAT(
       mistake({"--config", file_, "--optim.lr", "-1", "--optim.beta9=0", "--batch.global"}),
@@ -287,10 +287,10 @@ TEST(ConfigValues, malformed_or_out_of_range_are_mistakes) {
     EXPECT_THAT(message, StartsWith(argument.substr(0, argument.find('=')) + " = ")) << argument;
   }
   EXPECT_EQ(load({"--run.seed=18446744073709551615"}).config.run.seed, std::numeric_limits<std::uint64_t>::max());
-  EXPECT_EQ(load({"--data.train=caf\xE9/train"}).config.data.train, "caf\xE9/train");  // as a file may be called
+  EXPECT_EQ(load({"--data.train=caf\xE9/train"}).config.data.train, "caf\xE9/train");  // a valid file name
 }
 
-/// A configuration with no member at its default.
+/// Returns a configuration in which no member has its default.
 Config unusual() {
   Config c;
   c.run = {"runs/a b#c",
@@ -425,7 +425,7 @@ TEST(ConfigText, keys_of_earlier_builds_are_passed_over) {
 
 struct Anything {
   template <class T>
-  operator T() const {  // never called: only sizes of brace lists are asked
+  operator T() const {  // never called: the conversion is used only to count the members of an aggregate
     throw std::logic_error("a value of Anything");
   }
 };
@@ -459,7 +459,7 @@ TEST(ConfigKeys, cover_every_member) {
   EXPECT_EQ(lines_with(list_keys(), is_key), members + static_cast<std::size_t>(aliases));
   EXPECT_EQ(lines_with(print_config({}), is_key), members);
 
-  // Every key reads and writes a member of its own: none keeps its default here.
+  // Every key is bound to a different member: none has its default here.
   std::istringstream initial(to_ini({})), changed(to_ini(unusual()));
   for (std::string a, b; std::getline(initial, a) && std::getline(changed, b);) {
     if (is_key(a)) {
@@ -468,7 +468,7 @@ TEST(ConfigKeys, cover_every_member) {
   }
 }
 
-TEST(ConfigKeys, names_of_other_frameworks_are_told) {
+TEST(ConfigKeys, names_of_other_frameworks_are_reported) {
   EXPECT_THAT(mistake({"--optim.learning_rate=1e-3"}), HasSubstr("did you mean optim.lr?"));
   EXPECT_THAT(mistake({"--model.num-layers=3"}), HasSubstr("did you mean model.layers?"));
   EXPECT_THAT(mistake({"--optim.lrr=1e-3"}), HasSubstr("did you mean optim.lr?"));

@@ -20,8 +20,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
 
-TEST(ConfigProblems, impossible_training_is_told) {
-  expect_each_told({
+TEST(ConfigProblems, impossible_training_is_reported) {
+  expect_each_reported({
       {[](Config& c) { c.run.steps = 0; }, {"run.steps = 0: must be >= 1"}},
       {[](Config& c) { c.optim.min_lr = 1; }, {"optim.min_lr = 1 is above optim.lr = 0.001"}},
       {[](Config& c) { c.optim.min_lr = -1; }, {"optim.min_lr = -1: must be in [0, 1e+30]"}},
@@ -37,7 +37,7 @@ TEST(ConfigProblems, impossible_training_is_told) {
   });
 }
 
-TEST(ConfigProblems, are_told_all_at_once) {
+TEST(ConfigProblems, are_reported_all_at_once) {
   Config config = sparse();
   config.model.hidden = 250;
   config.moe.top_k = 99;
@@ -71,7 +71,7 @@ TEST(ConfigProblems, zero_and_negative_sizes_never_divide) {
 
 TEST(ConfigProblems, odd_but_possible_sizes_pass) {
   Config config = sparse();
-  config.model.head_dim = 50;  // wider or narrower than hidden / heads is a model like any other
+  config.model.head_dim = 50;  // a width other than hidden / heads is allowed
   config.model.kv_heads = 2;
   config.batch.global = 21;
   config.parallel.expert = 7;
@@ -80,7 +80,7 @@ TEST(ConfigProblems, odd_but_possible_sizes_pass) {
   config.balance.device_groups = 15;
   EXPECT_THAT(problems(config, 7), IsEmpty());
   config.model.attention_weights = AttentionWeights::stick_breaking;
-  config.model.head_dim = 51;  // turns no pairs
+  config.model.head_dim = 51;  // odd, which only rotary positions do not allow
   EXPECT_THAT(problems(config, 7), IsEmpty());
 }
 
@@ -93,7 +93,7 @@ TEST(ConfigResolve, fills_derived_values) {
   resolve(config, 4);
   EXPECT_EQ(config.model.kv_heads, 10);
   EXPECT_EQ(config.model.head_dim, 128);
-  EXPECT_EQ(config.model.ffn_hidden, 3413);  // DeepSeekMoE's 2B models
+  EXPECT_EQ(config.model.ffn_hidden, 3413);  // the 2B models of DeepSeekMoE
   EXPECT_EQ(config.batch.micro, 3);
   EXPECT_EQ(config.balance.device_groups, 2);
   EXPECT_EQ(config.run.device, gpu_count() > 0 ? DeviceKind::cuda : DeviceKind::cpu);
@@ -105,7 +105,7 @@ TEST(ConfigResolve, fills_derived_values) {
   Config wide = sparse();
   wide.model.hidden = 4096;
   resolve(wide, 1);
-  EXPECT_EQ(wide.model.ffn_hidden, 10923);  // its 145B models
+  EXPECT_EQ(wide.model.ffn_hidden, 10923);  // the 145B models of DeepSeekMoE
 }
 
 TEST(ConfigResolve, keeps_given_values) {

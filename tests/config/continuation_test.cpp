@@ -21,7 +21,7 @@ Config sparse_run() {
   return config;
 }
 
-/// Keys of the changes, after both are resolved: on one rank and on `ranks`.
+/// Returns the keys of the changes after both are resolved, on one rank and on `ranks` ranks.
 std::vector<std::string> changed(const std::function<void(Config&)>& before, const std::function<void(Config&)>& now,
                                  int ranks = 1) {
   Config old_config = sparse_run(), config = sparse_run();
@@ -93,8 +93,8 @@ TEST(Changes, AreThoseThatHaveAnEffect) {
 
 TEST(Changes, AreNoneWithoutEffect) {
   const std::vector<std::pair<std::function<void(Config&)>, std::function<void(Config&)>>> same = {
-      {nothing, [](Config& c) { c.balance.device_groups = 4; }},            // no loss counts groups
-      {nothing, [](Config& c) { c.balance.scope = BalanceScope::batch; }},  // nor anything else
+      {nothing, [](Config& c) { c.balance.device_groups = 4; }},            // no loss uses groups
+      {nothing, [](Config& c) { c.balance.scope = BalanceScope::batch; }},  // no loss uses counts
       {nothing, [](Config& c) { c.moe.expert_sizes = std::vector<std::int64_t>(8, 64); }},
       {nothing,
        [](Config& c) {
@@ -104,9 +104,9 @@ TEST(Changes, AreNoneWithoutEffect) {
       {nothing, [](Config& c) { c.moe.router_hidden = 7; }},
       {nothing, [](Config& c) { c.attention_experts.top_k = 3; }},
       {nothing, [](Config& c) { c.sub_dimensions.active = 3; }},
-      {nothing, [](Config& c) { c.model.ffn_hidden = 77; }},  // every FFN has experts
-      {nothing, [](Config& c) { c.model.head_dim = 64; }},    // as derived
-      {nothing, [](Config& c) { c.optim.decay_steps = 3; }},  // of another schedule
+      {nothing, [](Config& c) { c.model.ffn_hidden = 77; }},  // every FFN consists of experts
+      {nothing, [](Config& c) { c.model.head_dim = 64; }},    // equals the derived value
+      {nothing, [](Config& c) { c.optim.decay_steps = 3; }},  // belongs to another schedule
       {[](Config& c) { c.moe = {}; }, without_experts},
       {[](Config& c) { c.data.valid = "v"; },
        [](Config& c) {

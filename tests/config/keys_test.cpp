@@ -11,7 +11,7 @@
 namespace lyceum {
 namespace {
 
-/// Names in the configuration and in the code.
+/// The chat templates listed in the configuration are those of the code.
 TEST(Keys, KnowAllChatTemplates) {
   Config config;
   for (const ConfigKey& key : keys_of(config)) {

@@ -13,8 +13,8 @@ namespace {
 
 using testing::IsEmpty;
 
-TEST(ConfigProblems, impossible_meshes_and_batches_are_told) {
-  expect_each_told({
+TEST(ConfigProblems, impossible_meshes_and_batches_are_reported) {
+  expect_each_reported({
       {[](Config& c) { c.batch.global = 6; }, {"batch.global = 6 cannot be divided among 4 data-parallel ranks"}},
       {[](Config& c) { c.batch.global = 3; }, {"batch.global = 3"}, 2},
       {[](Config& c) { c.batch.micro = 4; }, {"batch.micro = 4 does not divide the 2 sequences"}},
@@ -25,13 +25,13 @@ TEST(ConfigProblems, impossible_meshes_and_batches_are_told) {
   });
 }
 
-TEST(ConfigProblems, batches_that_cannot_overlap_are_told) {
+TEST(ConfigProblems, batches_that_cannot_overlap_are_reported) {
   const auto overlapping = [](Config& c) {
     c.parallel.expert = 2;
     c.parallel.overlap = Overlap::batches;
     c.batch.micro = 1;
   };
-  expect_each_told({
+  expect_each_reported({
       {[&](Config& c) {
          overlapping(c);
          c.batch.micro = 0;
@@ -59,12 +59,12 @@ TEST(ConfigProblems, batches_that_cannot_overlap_are_told) {
     config.parallel.zero = zero;
     EXPECT_THAT(problems(config, 4), IsEmpty());
   }
-  config.parallel = {.pipeline = 2, .zero = 3, .overlap = Overlap::batches};  // no tokens travel
+  config.parallel = {.pipeline = 2, .zero = 3, .overlap = Overlap::batches};  // no tokens are exchanged
   EXPECT_THAT(problems(config, 4), IsEmpty());
 }
 
-TEST(ConfigProblems, shares_of_tensor_ranks_that_do_not_come_out_are_told) {
-  expect_each_told({
+TEST(ConfigProblems, shares_of_tensor_ranks_that_do_not_come_out_are_reported) {
+  expect_each_reported({
       {[](Config& c) {
          c.parallel.tensor = 4;
          c.model.heads = 2;
@@ -112,13 +112,13 @@ TEST(ConfigProblems, shares_of_tensor_ranks_that_do_not_come_out_are_told) {
   });
 }
 
-TEST(ConfigProblems, impossible_pipelines_are_told) {
+TEST(ConfigProblems, impossible_pipelines_are_reported) {
   const auto interleave = [](Config& c, int pipeline, int chunks) {
     c.parallel.schedule = ScheduleKind::interleaved;
     c.parallel.pipeline = pipeline;
     c.parallel.virtual_stages = chunks;
   };
-  expect_each_told({
+  expect_each_reported({
       {[](Config& c) { c.parallel.pipeline = 3; }, {"4 ranks do not split into parallel.pipeline = 3"}},
       {[](Config& c) { c.parallel.pipeline = 8; }, {"parallel.pipeline = 8", "more than model.layers = 4"}, 8},
       {[](Config& c) { c.parallel.virtual_stages = 2; }, {"parallel.virtual_stages = 2 with parallel.schedule = 1f1b"}},

@@ -11,8 +11,8 @@
 namespace lyceum {
 namespace {
 
-TEST(ConfigProblems, impossible_models_are_told) {
-  expect_each_told({
+TEST(ConfigProblems, impossible_models_are_reported) {
+  expect_each_reported({
       {[](Config& c) { c.model.hidden = 250; }, {"model.heads = 4 does not divide model.hidden = 250"}},
       {[](Config& c) { c.model.hidden = 252; }, {"heads have the odd width 63", "model.head_dim", "RoPE"}},
       {[](Config& c) { c.model.head_dim = 63; }, {"heads have the odd width 63"}},

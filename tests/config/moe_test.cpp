@@ -11,8 +11,8 @@
 namespace lyceum {
 namespace {
 
-TEST(ConfigProblems, impossible_mixtures_are_told) {
-  expect_each_told({
+TEST(ConfigProblems, impossible_mixtures_are_reported) {
+  expect_each_reported({
       {[](Config& c) { c.moe.top_k = 16; }, {"moe.top_k = 16 is more than moe.experts = 15"}},
       {[](Config& c) { c.moe.top_k = 0; }, {"moe.top_k = 0: must be >= 1"}},
       {[](Config& c) {
@@ -113,12 +113,12 @@ TEST(ConfigProblems, impossible_mixtures_are_told) {
   });
 }
 
-TEST(ConfigProblems, impossible_experts_without_weights_are_told) {
+TEST(ConfigProblems, impossible_experts_without_weights_are_reported) {
   const auto none = [](Config& c) {
     c.moe = {};
     c.balance = {};
   };
-  expect_each_told({
+  expect_each_reported({
       {[](Config& c) {
          c.moe.zero_experts = 2;
          c.moe.top_k = 18;

@@ -18,12 +18,12 @@ void attention_mixture(Config& config, const AttentionExpertsConfig& experts) {
   config.attention_experts = experts;
 }
 
-TEST(ConfigProblems, impossible_routers_are_told) {
+TEST(ConfigProblems, impossible_routers_are_reported) {
   const auto hash = [](Config& c) {
     c.moe.router = RouterKind::hash;
     c.moe.top_k = 1;
   };
-  expect_each_told({
+  expect_each_reported({
       {[](Config& c) { c.moe.router = RouterKind::hash; },
        {"moe.top_k = 3 with moe.router = hash", "set moe.top_k = 1"}},
       {[&](Config& c) {

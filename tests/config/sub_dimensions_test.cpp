@@ -9,8 +9,8 @@
 namespace lyceum {
 namespace {
 
-TEST(ConfigProblems, impossible_pieces_and_attention_experts_are_told) {
-  expect_each_told(
+TEST(ConfigProblems, impossible_sub_dimensions_and_attention_experts_are_reported) {
+  expect_each_reported(
       {
           {[](Config& c) { c.moe = {}, c.sub_dimensions = {.attention = 7}; },
            {"sub_dimensions.attention = 7 does not divide"}},

@@ -14,21 +14,21 @@
 namespace lyceum {
 namespace {
 
-/// [tokens, hidden]; a tenth are zeros, as of dimensions that are off.
+/// Returns [tokens, hidden], of which a tenth are zeros, like dimensions that are switched off.
 std::vector<float> activations(std::int64_t tokens, std::int64_t hidden) {
   std::mt19937 random(7);
   std::normal_distribution<float> normal;
   std::uniform_real_distribution<float> uniform(0, 1);
   std::vector<float> x(static_cast<std::size_t>(tokens * hidden));
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const float level =
-        0.2f + static_cast<float>(i % static_cast<std::size_t>(hidden) % 5);  // some dimensions stay high
+    const float level = 0.2f + static_cast<float>(i % static_cast<std::size_t>(hidden) %
+                                                  5);  // some dimensions are high for several tokens in a row
     x[i] = uniform(random) < 0.1f ? 0 : level * normal(random);
   }
   return x;
 }
 
-/// Whether dimension i of token t is high: fewer than ⌈part · hidden⌉ dimensions of the token are larger.
+/// True if dimension i of token t is high: fewer than ⌈part · hidden⌉ dimensions of the token are larger.
 bool is_high(const std::vector<float>& x, std::int64_t hidden, std::int64_t t, std::int64_t i, double part) {
   const auto at = [&](std::int64_t j) { return std::abs(x[static_cast<std::size_t>(t * hidden + j)]); };
   std::int64_t larger = 0;
@@ -36,7 +36,7 @@ bool is_high(const std::vector<float>& x, std::int64_t hidden, std::int64_t t, s
   return at(i) > 0 && static_cast<double>(larger) < std::ceil(part * static_cast<double>(hidden) - 1e-9);
 }
 
-/// The definitions, word for word, over all windows.
+/// Computes the statistics over all windows directly by their definitions.
 TEST(ActivationSums, AreWhatTheDefinitionsSay) {
   constexpr std::int64_t samples = 3, seq_len = 23, hidden = 17;
   const std::vector<float> x = activations(samples * seq_len, hidden);
@@ -125,7 +125,7 @@ TEST(ActivationSums, ZerosAreNeverHigh) {
   const ActivationFlow::Values values = sums.means({}, false, 1, 2);
   EXPECT_EQ(values.common_part(3, 1), 0);
   EXPECT_TRUE(std::isnan(values.run[3]));
-  EXPECT_EQ(values.share_of_top(0.5), 0.5);  // as of equal ones
+  EXPECT_EQ(values.share_of_top(0.5), 0.5);  // as if all values were equal
 }
 
 TEST(ActivationSums, NumbersThatAreNotFiniteAreRefused) {

@@ -17,7 +17,7 @@ void expect_counted(Config config) {
   std::int64_t built = 0;
   for (const auto& unit : model.units()) {
     for (const auto& parameter : unit->parameters()) {
-      for (const ParameterPiece& piece : parameter->pieces) built += piece.extent.size();
+      for (const ParameterPiece& slice : parameter->pieces) built += slice.extent.size();
     }
   }
   EXPECT_EQ(count_model(config).parameters, built);
@@ -44,7 +44,8 @@ TEST(ModelCounts, AreThoseOfTheModelThatIsBuilt) {
   }
 }
 
-/// By hand, of one block: hidden 8, attention of width 12, four experts of width 5 of which two are used.
+/// The expected numbers were computed by hand. One block has hidden 8, attention of width 12, and four experts of width
+/// 5, of which two are used.
 TEST(ModelCounts, OfModelsThatAreOnlyPlanned) {
   Config config;
   config.model = {.layers = 1, .hidden = 8, .heads = 3, .kv_heads = 3, .head_dim = 4, .ffn_hidden = 7, .vocab = 10};
@@ -66,7 +67,7 @@ TEST(ModelCounts, OfModelsThatAreOnlyPlanned) {
 
   config.moe.router = RouterKind::softmax;
   config.moe.zero_experts = 1;
-  config.moe.copy_experts = 3;  // two of eight are chosen, of which four have weights
+  config.moe.copy_experts = 3;  // two of eight experts are chosen; four of the eight have weights
   EXPECT_EQ(count_block(config, 0).routers.total, 8 * 8);
   EXPECT_EQ(count_block(config, 0).routed.total, 4 * 3 * 8 * 5);
   EXPECT_EQ(count_block(config, 0).routed.activated, 3 * 8 * 5);

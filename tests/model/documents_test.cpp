@@ -1,5 +1,5 @@
-// A sequence of documents that do not see each other has the loss and the gradients of its documents, each in a
-// sequence of its own.
+// A sequence of documents that are masked from each other has the same loss and gradients as separate sequences, one
+// per document.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@
 namespace lyceum {
 namespace {
 
-/// Sums of losses and gradients over passes in double.
+/// Adds up losses and gradients over passes, in double.
 struct Sums {
   const Config& config;
   std::unique_ptr<RunSetup> setup = make_setup(ProcessGroup::self(), {}, CpuStream(1));
@@ -25,7 +25,7 @@ struct Sums {
     for (ParameterUnit* unit : model.units()) unit->allocate(setup->stream, DType::f64, true);
     model.initialize(3);
   }
-  /// One sequence. `first_keys` may be empty.
+  /// Runs one sequence. `first_keys` may be empty.
   void add(const std::vector<std::int32_t>& inputs, const std::vector<std::int32_t>& targets,
            const std::vector<std::int32_t>& first_keys) {
     const auto count = std::ssize(inputs);
@@ -51,10 +51,10 @@ void check(const std::function<void(Config&)>& change) {
   change(config);
   resolve(config, 1);
   const std::vector<std::int32_t> tokens{7, 3, 3, 60, 1, 0, 22, 9, 9, 8, 41, 5, 17, 33, 2, 50, 12};
-  const std::vector<std::int32_t> begins{0, 5, 6, 13, 17};  // the last one is padding's
+  const std::vector<std::int32_t> begins{0, 5, 6, 13, 17};  // the last document is padding
   std::vector<std::int32_t> targets(tokens.begin() + 1, tokens.end()), first_keys(16);
   const std::vector<std::int32_t> inputs(tokens.begin(), tokens.end() - 1);
-  targets[2] = no_target;  // of a mask
+  targets[2] = no_target;  // this token is masked
   Sums alone(config), together(config);
   for (std::size_t d = 0; d + 1 < begins.size(); ++d) {
     const std::int32_t begin = begins[d], end = std::min(begins[d + 1], 16);
@@ -77,29 +77,29 @@ void check(const std::function<void(Config&)>& change) {
   }
 }
 
-TEST(Documents, AreSequencesOfTheirOwnToSoftmax) {
+TEST(Documents, AreSeparateSequencesForSoftmax) {
   check([](Config&) {});
 }
 
-TEST(Documents, AreSequencesOfTheirOwnToSticks) {
+TEST(Documents, AreSeparateSequencesForStickBreaking) {
   check([](Config& c) { c.model.attention_weights = AttentionWeights::stick_breaking; });
 }
 
-TEST(Documents, AreSequencesOfTheirOwnToAttentionExperts) {
+TEST(Documents, AreSeparateSequencesForAttentionExperts) {
   check([](Config& c) {
     c.model.attention = AttentionKind::experts;
     c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
   });
 }
 
-TEST(Documents, AreSequencesOfTheirOwnToSubDimensions) {
+TEST(Documents, AreSeparateSequencesForSubDimensions) {
   check([](Config& c) {
     c.moe = {};
     c.sub_dimensions = {.attention = 4, .ffn = 8, .active = 3, .shared = 1};
   });
 }
 
-TEST(Documents, AreSequencesOfTheirOwnWhenResultsAreMadeAgain) {
+TEST(Documents, AreSeparateSequencesWithRecomputation) {
   for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
     check([&](Config& c) { c.model.recompute = recompute; });
   }

@@ -25,8 +25,8 @@ class Generation : public testing::Test {
   std::unique_ptr<RunSetup> setup_ = make_setup(ProcessGroup::self(), {});
 };
 
-/// Cross-entropy of each of a batch's targets by the logits that tokens in front of it give, one token at a time, and
-/// by a pass over whole sequences.
+/// The cross-entropy of each target is the same from a pass over whole sequences as from next_logits(), one token at a
+/// time.
 TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
   using enum QkNormKind;
   for (const auto& [recompute, weights, cut, norm] :

@@ -16,16 +16,16 @@
 namespace lyceum {
 namespace {
 
-/// A number as a paper prints it, and how far a count may be from it.
+/// A number as printed in a paper, and the tolerance of the count.
 struct Figure {
   double value, slack;
 };
 constexpr double million = 1e6, billion = 1e9, trillion = 1e12;
 
-/// What a paper's number of activated parameters counts.
+/// The parameters that a paper includes in its number of activated parameters.
 enum class Activated {
-  all,       // DeepSeekMoE: both embeddings once each
-  matrices,  // MoHD, ModuleFormer: attention and FFN; without embeddings, routers, norms and fusion
+  all,       // DeepSeekMoE: all parameters, each of the two embeddings once
+  matrices,  // MoHD, ModuleFormer: matrices of attention and FFN, without embeddings, routers, norms and fusion
 };
 
 struct PaperModel {
@@ -35,11 +35,11 @@ struct PaperModel {
   std::optional<Figure> total, activated, experts_total, experts_activated, flops;
 };
 
-/// Parameters, within 1 %.
+/// Parameters in millions or billions, within 1 %.
 constexpr Figure millions(double value) { return {value * million, 0.01 * value * million}; }
 constexpr Figure billions(double value) { return {value * billion, 0.01 * value * billion}; }
-/// Parameters of which the paper prints too few digits for that: the count rounds to the same, and is within 7 %. They
-/// are listed in docs/planning.md.
+/// Parameters of which the paper prints too few digits for 1 %: the count must round to the printed number and be
+/// within 7 %. docs/planning.md lists them.
 constexpr Figure rounded(double billions, double digit) {
   return {billions * billion, std::min(digit / 2, 0.07 * billions) * billion};
 }
@@ -89,7 +89,7 @@ const std::vector<PaperModel>& models() {
       {"molm-4b-k2", "Table 1", matrices, rounded(4, 1), millions(350), none, none, none},
       {"molm-4b-k4", "Table 1", matrices, rounded(4, 1), rounded(0.7, 0.1), none, none, none},
       {"molm-8b-k2", "Table 1", matrices, rounded(8, 1), millions(700), none, none, none},
-      // MoDSE prints no sums; what it says of them is tested below.
+      // MoDSE does not state these numbers; DiverseExpertsHaveTheParametersOfEqualOnes tests the ratios that it states.
       {"moe-300mx8", "Tables 1 and 2", all, none, none, none, none, none},
       {"modse-300mx8", "Tables 1 and 2", all, none, none, none, none, none},
       {"moe-700mx8", "Tables 1 and 2", all, none, none, none, none, none},
@@ -123,7 +123,8 @@ TEST(PaperModels, HaveTheSizesOfTheirTables) {
   }
 }
 
-/// MoDSE, section 3.2: pairs keep the sum of the widths, so the model has the parameters of its baseline.
+/// MoDSE, section 3.2: a pair of experts keeps the sum of the widths, so the model has as many parameters as its
+/// baseline.
 TEST(PaperModels, DiverseExpertsHaveTheParametersOfEqualOnes) {
   for (const std::string size : {"300mx8", "700mx8"}) {
     const ModelCounts equal = count_model(load("moe-" + size)), diverse = count_model(load("modse-" + size));
@@ -133,7 +134,7 @@ TEST(PaperModels, DiverseExpertsHaveTheParametersOfEqualOnes) {
   }
 }
 
-/// MoHD, Table 5: 4 pieces of each half are on, of 4 (100 %), 8 (50 %) or 16 (25 %).
+/// MoHD, Table 5: in each half 4 sub-dimensions are active, of 4 (100 %), 8 (50 %) or 16 (25 %).
 TEST(PaperModels, ActivateAsMuchOfEitherHalfAsMoHDsTable5) {
   struct Row {
     std::int64_t attention, ffn;
@@ -164,8 +165,8 @@ TEST(PaperModels, RouteAsTheirPapersSay) {
       {"hash-2b", {hash, Gates::ones, 1, sequence}},               // nothing to balance [Roller et al. 2021]
       {"switch-2b", {softmax, Gates::raw, 1, batch}},              // [Fedus et al. 2022, 2.2]
       {"gshard-2b", {softmax, Gates::renormalized, 2, sequence}},  // [Lepikhin et al. 2021]
-      {"deepseekmoe-2b", {softmax, Gates::raw, 7, sequence}},      // equations 9 to 14
-      {"moe-300mx8", {noisy, Gates::renormalized, 2, batch}},      // the gate of Shazeer et al. 2017, Switch's loss
+      {"deepseekmoe-2b", {softmax, Gates::raw, 7, sequence}},      // [DeepSeekMoE eq. 9–14]
+      {"moe-300mx8", {noisy, Gates::renormalized, 2, batch}},  // gate of Shazeer et al. 2017, balance loss of Switch
       {"modse-300mx8", {noisy, Gates::renormalized, 2, batch}},
       {"moe-700mx8", {noisy, Gates::renormalized, 2, batch}},
       {"modse-700mx8", {noisy, Gates::renormalized, 2, batch}},
@@ -185,7 +186,8 @@ TEST(PaperModels, AreAllInTheTable) {
   EXPECT_EQ(files, names);
 }
 
-/// The small mixtures in configs/ have equal parameters but for their routers, and the dense model the work of Switch.
+/// The small sparse models in configs/ have equal numbers of parameters except for their routers. The dense one
+/// activates as many as the models that choose one expert.
 TEST(SmallConfigs, HaveEqualParameters) {
   const auto count = [](const std::string& name, const std::vector<std::string>& keys = {}) {
     std::vector<std::string> arguments{"--config", (configs() / (name + "-small.ini")).string()};

@@ -12,7 +12,7 @@
 namespace lyceum {
 namespace {
 
-/// A model with a few more layers than stages, so that stages are uneven.
+/// A model whose layers do not divide evenly into stages.
 Config model_config(int stages) {
   Config config = tiny_config();
   config.model.layers = stages + 2;

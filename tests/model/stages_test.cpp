@@ -21,7 +21,7 @@ Config model_config() {
   return config;
 }
 
-/// A chain of stages that begin at `cuts`, each given what the one before made.
+/// A chain of stages that begin at the blocks `cuts`. Each receives the result of the previous one.
 class Chain {
  public:
   Chain(const Config& config, const RunSetup& setup, DType type, const std::vector<std::int64_t>& cuts) {
@@ -29,7 +29,8 @@ class Chain {
       stages.push_back(std::make_unique<ModelStage>(config, setup, type, Range{cuts[s], cuts[s + 1] - cuts[s]}));
     }
   }
-  /// All forward passes first, then weight gradients after all others: what schedules do at most.
+  /// Runs all forward passes first, then backward, and weight gradients last: the most extreme order that a schedule
+  /// may have.
   void run() {
     for (int m = 0; m < microbatches; ++m) {
       Tensor x;
@@ -48,7 +49,7 @@ class Chain {
   std::vector<std::unique_ptr<ModelStage>> stages;
 };
 
-/// Losses of one name of a micro-batch after another; a chain's stages take turns.
+/// Returns the losses of one name, micro-batch by micro-batch, in each of them the stages in order.
 std::vector<Tensor> losses_of(const Chain& chain, const std::string& name) {
   std::vector<Tensor> all;
   for (std::size_t m = 0; m < microbatches; ++m) {
@@ -92,7 +93,7 @@ TEST(ModelStages, AreTheWholeModelBitForBit) {
 
 TEST(ModelStages, WithoutDenseOrWithoutSparseLayers) {
   Config config = model_config();
-  config.model.first_dense_layers = 2;  // the first stage has no experts, the second nothing else
+  config.model.first_dense_layers = 2;  // the first stage has only dense layers, the second only sparse ones
   expect_equal_to_whole(config, DType::f32, {0, 2, 4});
   config = model_config();
   config.moe.experts = 0;
@@ -157,12 +158,12 @@ TEST(StageBlocks, CostsAreThoseOfTheModel) {
   }
 }
 
-TEST(StageBlocks, BackwardDoesAgainWhatIsNotKept) {
+TEST(StageBlocks, BackwardRecomputesWhatIsNotKept) {
   Config config = model_config();
   const Range all{0, config.model.layers};
   const auto again = [&](Recompute mode) {
     config.model.recompute = mode;
-    return stage_flops(config, all).again;
+    return stage_flops(config, all).recomputed;
   };
   const auto tokens = static_cast<double>(config.batch.seq_len);
   const auto width = static_cast<double>(config.model.layers * config.model.heads * config.model.head_dim);
@@ -173,7 +174,7 @@ TEST(StageBlocks, BackwardDoesAgainWhatIsNotKept) {
                    count_model(config).causal_flops_per_sequence + again(Recompute::full));
 }
 
-TEST(StageBlocks, BackwardMakesLogitsAgainThatAreNotKept) {
+TEST(StageBlocks, BackwardRecomputesLogitsThatAreNotKept) {
   Config config = model_config();
   const Range last{1, config.model.layers - 1};
   const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
@@ -187,12 +188,13 @@ TEST(StageBlocks, BackwardMakesLogitsAgainThatAreNotKept) {
     EXPECT_DOUBLE_EQ(flops.backward_input(), kept.forward + 2 * again);
     EXPECT_DOUBLE_EQ(flops.backward_weight(), kept.forward - again);
     EXPECT_DOUBLE_EQ(flops.all(), kept.all() + again);
-    EXPECT_EQ(stage_flops(config, {0, 1}).again, 0);
+    EXPECT_EQ(stage_flops(config, {0, 1}).recomputed, 0);
   }
 }
 
-/// A head of 1.2 blocks: with three passes each it goes with three blocks of eight, but not where blocks take a fourth.
-TEST(StageBlocks, AreCutByWhatBackwardDoesAgain) {
+/// The head costs 1.2 blocks, three passes each. It shares a stage with three of eight blocks, but not if blocks are
+/// computed a fourth time in backward.
+TEST(StageBlocks, AreCutWithRecomputation) {
   Config config = model_config();
   config.model.layers = 8;
   config.model.first_dense_layers = 0;
@@ -210,7 +212,8 @@ TEST(StageBlocks, TheHeadTakesThePlaceOfBlocks) {
   config.model.first_dense_layers = 0;
   config.model.vocab = 1;
   EXPECT_EQ(stage_blocks(config, 2), (std::vector<Range>{{0, 4}, {4, 4}}));
-  config.model.vocab = static_cast<std::int64_t>(4 * block_flops(config, 0) / head_flops(config));  // two blocks
+  config.model.vocab = static_cast<std::int64_t>(4 * block_flops(config, 0) /
+                                                 head_flops(config));  // the head costs as much as two blocks
   EXPECT_EQ(stage_blocks(config, 2), (std::vector<Range>{{0, 5}, {5, 3}}));
   EXPECT_THROW(stage_blocks(config, 9), Error);
 }

@@ -29,7 +29,7 @@ Variant variant(const std::string& name, const std::function<void(Config&)>& cha
   return {name, std::move(config)};
 }
 
-/// Every kind of either half, with all that it may have.
+/// Every kind of attention and FFN, with all optional tensors.
 std::vector<Variant> variants() {
   return {variant("heads", [](Config&) {}),
           variant("biases, norms of heads",
@@ -64,7 +64,7 @@ std::vector<Variant> variants() {
           })};
 }
 
-/// Names and shapes of the tensors that half of a block declares.
+/// Returns names and shapes of the tensors that half of a block declares.
 std::map<std::string, Shape> declared(const SublayerSpec& spec) {
   std::map<std::string, Shape> tensors;
   for (const SublayerTensor& tensor : spec.tensors) {
@@ -92,7 +92,7 @@ TEST(SublayerSpec, DeclaresTheTensorsThatTheModelHas) {
   }
 }
 
-/// Written out: checkpoints of older versions have these names.
+/// The names are written out here because checkpoints of older versions contain them.
 TEST(SublayerSpec, NamesTensorsAsCheckpointsDo) {
   const auto names = [](const SublayerSpec& spec) {
     std::set<std::string> set;
@@ -131,15 +131,15 @@ TEST(SublayerSpec, NamesTensorsAsCheckpointsDo) {
   EXPECT_EQ(names(ffn_spec(all[5].config, 1)), (Names{"gate_proj/weight", "up_proj/weight", "down_proj/weight"}));
 }
 
-TEST(SublayerSpec, SaysWhoHoldsTensorsAndWhatMovesThem) {
+TEST(SublayerSpec, DeclaresUnitsAndWeightDecay) {
   const std::vector<Variant> all = variants();
   const auto units = [](const SublayerSpec& spec) {
-    std::map<std::string, std::pair<TensorUnit, bool>> map;  // with weight decay
+    std::map<std::string, std::pair<TensorUnit, bool>> map;  // name → unit, and true if weight decay applies
     for (const SublayerTensor& tensor : spec.tensors) map[tensor.name] = {tensor.unit(), tensor.decays()};
     return map;
   };
   auto heads = units(attention_spec(all[1].config, 0)), all_heads = units(attention_spec(all[2].config, 0));
-  auto ffn = units(ffn_spec(all[1].config, 1)), pieces = units(ffn_spec(all[4].config, 1));
+  auto ffn = units(ffn_spec(all[1].config, 1)), sub_dimensions = units(ffn_spec(all[4].config, 1));
   EXPECT_EQ(heads["q_proj/weight"], std::pair(TensorUnit::dense, true));
   EXPECT_EQ(heads["q_proj/bias"], std::pair(TensorUnit::dense, false));
   EXPECT_EQ(heads["q_norm/weight"], std::pair(TensorUnit::replicated, false)) << "of a head";
@@ -148,7 +148,7 @@ TEST(SublayerSpec, SaysWhoHoldsTensorsAndWhatMovesThem) {
   EXPECT_EQ(ffn["gate/e_score_correction_bias"], std::pair(TensorUnit::untrained, false));
   EXPECT_EQ(ffn["shared_experts/down_proj/weight"], std::pair(TensorUnit::dense, true));
   EXPECT_EQ(ffn["down_proj/weight"], std::pair(TensorUnit::experts, true)) << "of routed experts";
-  EXPECT_EQ(pieces["fusion/in/weight"], std::pair(TensorUnit::replicated, true));
+  EXPECT_EQ(sub_dimensions["fusion/in/weight"], std::pair(TensorUnit::replicated, true));
 }
 
 TEST(SublayerSpec, CachesTakeWhatTheyDeclare) {
@@ -170,7 +170,7 @@ TEST(SublayerSpec, CachesTakeWhatTheyDeclare) {
 
 TEST(SublayerSpec, CostsOfAttentionByHand) {
   const auto costs = [](const Variant& of) { return attention_spec(of.config, 0).costs; };
-  const std::vector<Variant> all = variants();  // four heads of six elements on two of keys
+  const std::vector<Variant> all = variants();  // four query heads and two key heads of six elements
   EXPECT_EQ(costs(all[0]).score_width, 24);
   EXPECT_EQ(costs(all[0]).value_width, 24);
   EXPECT_EQ(costs(all[0]).cache_width, 24);

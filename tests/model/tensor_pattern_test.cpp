@@ -32,7 +32,7 @@ TEST(TensorPattern, NamesRows) {
   }
 }
 
-/// Of a part of the rows, of a part of the columns, and where two matrices lie one below the other.
+/// Parameters that hold some rows, or some columns, or two stacked matrices.
 TEST(TensorPattern, FindsElementsOfAParameter) {
   const Parameter rows = sharded_parameter("w", {10, 4}, 0, {6, 3}, 1);
   EXPECT_EQ(named_elements(rows, tensor_patterns({"w[8:]"})), (Ranges{{8, 4}}));
@@ -44,7 +44,7 @@ TEST(TensorPattern, FindsElementsOfAParameter) {
   const Parameter stacked = stacked_parameter("qkv", {{"q", 8, {4, 4}}, {"k", 4, {2, 2}}}, 3, 1);
   EXPECT_EQ(named_elements(stacked, tensor_patterns({"k"})), (Ranges{{12, 6}}));
   EXPECT_EQ(named_elements(stacked, tensor_patterns({"q[5:]", "k"})), (Ranges{{3, 15}}));
-  // Rows of 3 columns in memory for 5, and a matrix of 2 rows in memory for 4.
+  // Rows of 3 columns, padded to 5, and a matrix of 2 rows, padded to 4.
   const Parameter padded = sharded_parameter("w", {10, 4}, 1, {1, 3}, 1, 5);
   EXPECT_EQ(named_elements(padded, tensor_patterns({"w[8:]"})), (Ranges{{40, 10}}));
   EXPECT_EQ(unnamed_elements(padded, tensor_patterns({"w[8:]"})), (Ranges{{0, 40}}));

@@ -30,15 +30,15 @@ TEST(Clusters, TransfersTakeTheSlowestLinkOfTheirGroup) {
   cluster.node_latency = cluster.network_latency = 0;
   ParallelConfig parallel;
   parallel.tensor = 8;
-  const Place place = Place::of(parallel, 16, 0);
+  const MeshRank mesh_rank = MeshRank::of(parallel, 16, 0);
   Traffic inside, outside;
-  inside.add(place, Axis::tensor, Transfer::all_reduce, 8e9);
-  outside.add(place, Axis::data, Transfer::all_reduce, 8e9);
-  EXPECT_DOUBLE_EQ(seconds(cluster, place, inside), 2 * 7.0 / 8 * 8e9 / cluster.node_bytes);
-  EXPECT_DOUBLE_EQ(seconds(cluster, place, outside), 2 * 1.0 / 2 * 8e9 / cluster.network_bytes);
+  inside.add(mesh_rank, Axis::tensor, Transfer::all_reduce, 8e9);
+  outside.add(mesh_rank, Axis::data, Transfer::all_reduce, 8e9);
+  EXPECT_DOUBLE_EQ(seconds(cluster, mesh_rank, inside), 2 * 7.0 / 8 * 8e9 / cluster.node_bytes);
+  EXPECT_DOUBLE_EQ(seconds(cluster, mesh_rank, outside), 2 * 1.0 / 2 * 8e9 / cluster.network_bytes);
 }
 
-/// Whether two ranks are in one group of an axis: all that is not the axis's own coordinate is the same.
+/// True if two ranks are in one group of an axis, that is, if all their other coordinates are equal.
 bool together(Axis axis, const MeshIndex& a, const MeshIndex& b, const MeshShape& shape) {
   const int last_stage = shape.pipeline - 1, each = shape.expert / shape.expert_hosts;
   const bool stage = a.pipeline == b.pipeline, dense = a.data == b.data && a.tensor == b.tensor;
@@ -58,16 +58,16 @@ bool together(Axis axis, const MeshIndex& a, const MeshIndex& b, const MeshShape
   }
 }
 
-/// Of a rank's peers, the share on other machines, in the worst case of all ranks: by looking at every pair.
+/// Returns the share of a rank's peers on other machines, for the worst rank, by examining every pair of ranks.
 double worst_share_outside(const MeshShape& shape, int world, int node, Axis axis) {
-  const Place place{.shape = shape, .world = world, .index = {}};
+  const MeshRank mesh_rank{.shape = shape, .world = world, .index = {}};
   double worst = 0;
   for (int a = 0; a < world; ++a) {
     const MeshIndex own = shape.index_of(a, world);
     if (axis == Axis::pipeline_ends && own.pipeline != 0) continue;
     int peers = 0, outside = 0;
     for (int b = 0; b < world; ++b) {
-      if (a == b || place.size(axis) == 1 || !together(axis, own, shape.index_of(b, world), shape)) continue;
+      if (a == b || mesh_rank.size(axis) == 1 || !together(axis, own, shape.index_of(b, world), shape)) continue;
       ++peers;
       if (a / node != b / node) ++outside;
     }
@@ -76,7 +76,7 @@ double worst_share_outside(const MeshShape& shape, int world, int node, Axis axi
   return worst;
 }
 
-/// Groups that straddle machines are as slow as the one that is split worst.
+/// The group of an axis that is split worst over machines determines the time of all groups.
 TEST(Clusters, PeersOnOtherMachinesAreThoseOfTheWorstGroup) {
   Cluster cluster = default_cluster(Precision::bf16);
   cluster.node_latency = cluster.network_latency = 0;
@@ -99,12 +99,12 @@ TEST(Clusters, PeersOnOtherMachinesAreThoseOfTheWorstGroup) {
   for (const auto& [shape, world] : meshes) {
     for (const int node : {3, 8, 16}) {
       cluster.node_ranks = node;
-      const Place place{.shape = shape, .world = world, .index = {}};
+      const MeshRank mesh_rank{.shape = shape, .world = world, .index = {}};
       for (std::size_t a = 0; a < axis_names.size(); ++a) {
         const auto axis = static_cast<Axis>(a);
         Traffic traffic;
-        traffic.add(place, axis, Transfer::all_to_all, 1e9);
-        EXPECT_NEAR(seconds(cluster, place, traffic) * cluster.network_bytes / 1e9,
+        traffic.add(mesh_rank, axis, Transfer::all_to_all, 1e9);
+        EXPECT_NEAR(seconds(cluster, mesh_rank, traffic) * cluster.network_bytes / 1e9,
                     worst_share_outside(shape, world, node, axis), 1e-12)
             << shape.text(world) << ", " << node << " on a machine: " << axis_names[a];
       }

@@ -8,7 +8,7 @@
 namespace lyceum {
 namespace {
 
-/// Every token chooses every expert: balanced routing, which plans assume.
+/// A configuration in which every token chooses every expert, so that routing is balanced, as plans assume.
 Config counted_config() {
   Config config = tiny_config();
   config.batch = {.global = 16, .micro = 2, .seq_len = 64};
@@ -20,7 +20,7 @@ Config counted_config() {
   return config;
 }
 
-/// Bytes that a forward pass of the model with that many layers holds.
+/// Returns the bytes that a forward pass keeps in a model with this number of layers.
 std::int64_t held(Config config, const RunSetup& setup, std::int64_t layers, std::int64_t dense) {
   config.model.layers = layers;
   config.model.first_dense_layers = dense;
@@ -42,7 +42,7 @@ void expect_counted(Config config, const std::string& name) {
   resolve(config, world.size());
   require_none(problems(config, world.size()));
   const auto setup = make_setup(std::move(world), mesh_shape(config.parallel));
-  const Place place = Place::of(config.parallel, setup->mesh.world.size(), setup->mesh.world.rank());
+  const MeshRank mesh_rank = MeshRank::of(config.parallel, setup->mesh.world.size(), setup->mesh.world.rank());
   for (const Precision precision : {Precision::f32, Precision::bf16}) {
     double before = 1e30;
     for (const Recompute mode : {Recompute::none, Recompute::selective, Recompute::full}) {
@@ -52,16 +52,16 @@ void expect_counted(Config config, const std::string& name) {
       const std::int64_t sparse = held(config, *setup, 3, 1) - held(config, *setup, 2, 1);
       const std::int64_t dense = held(config, *setup, 3, 2) - held(config, *setup, 2, 1);
       config.model.first_dense_layers = 2;
-      Pieces pieces;
-      EXPECT_EQ(static_cast<double>(sparse), pieces.block(config, place, 2).activations.kept);
-      EXPECT_EQ(static_cast<double>(dense), pieces.block(config, place, 1).activations.kept);
+      ModelParts parts;
+      EXPECT_EQ(static_cast<double>(sparse), parts.block(config, mesh_rank, 2).activations.kept);
+      EXPECT_EQ(static_cast<double>(dense), parts.block(config, mesh_rank, 1).activations.kept);
       EXPECT_LT(static_cast<double>(sparse), before);
       before = static_cast<double>(sparse);
     }
   }
 }
 
-TEST(Pieces, BlocksKeepWhatForwardHolds) {
+TEST(ModelParts, BlocksKeepWhatForwardHolds) {
   const int world = test_world().size(), two = std::min(world, 2);
   Config config = counted_config();
   config.parallel.expert = std::min(world, 4);
@@ -75,10 +75,10 @@ TEST(Pieces, BlocksKeepWhatForwardHolds) {
   config.balance = {.expert = 0, .device = 0, .device_groups = 0, .scope = BalanceScope::batch, .z_loss = 0.01};
   expect_counted(config, "z-loss alone");
   config.balance = {.scope = BalanceScope::batch, .mutual_information = 0.1};
-  config.moe.capacity_factor = 1;  // room for all
+  config.moe.capacity_factor = 1;  // capacity for all choices
   expect_counted(config, "information, limited");
   config.moe.capacity_factor = 0;
-  config.batch.seq_len = 13;  // segments with padding, uneven runs
+  config.batch.seq_len = 13;  // padded segments, and ranks with different numbers of tokens
   expect_counted(config, "odd");
   config.parallel.placement = PlacementKind::cost;
   expect_counted(config, "odd, by cost");
@@ -109,8 +109,8 @@ TEST(Pieces, BlocksKeepWhatForwardHolds) {
   }
 }
 
-/// What the head keeps, by what is there with other words and chunks.
-TEST(Pieces, OutputsKeepWhatForwardHolds) {
+/// The bytes kept by the head are found by comparing models with different vocabularies and chunks.
+TEST(ModelParts, OutputsKeepWhatForwardHolds) {
   const int world = test_world().size();
   for (const bool sequence : {false, true}) {
     Config config = counted_config();
@@ -119,7 +119,7 @@ TEST(Pieces, OutputsKeepWhatForwardHolds) {
     ProcessGroup all = test_world();
     resolve(config, all.size());
     const auto setup = make_setup(std::move(all), {.tensor = config.parallel.tensor});
-    const Place place = Place::of(config.parallel, world, setup->mesh.world.rank());
+    const MeshRank mesh_rank = MeshRank::of(config.parallel, world, setup->mesh.world.rank());
     for (const Precision precision : {Precision::f32, Precision::bf16}) {
       config.run.precision = precision;
       const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
@@ -127,7 +127,8 @@ TEST(Pieces, OutputsKeepWhatForwardHolds) {
         Config with = config;
         with.model.vocab = vocab;
         with.model.loss_chunk = chunk;
-        return std::pair(static_cast<double>(held(with, *setup, 2, 1)), Pieces().output(with, place).activations.kept);
+        return std::pair(static_cast<double>(held(with, *setup, 2, 1)),
+                         ModelParts().output(with, mesh_rank).activations.kept);
       };
       const auto [held_first, first] = both(61, 0);
       for (const std::int64_t vocab : {61, 100}) {

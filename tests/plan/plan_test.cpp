@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-/// Small, with a dense block, uneven experts and sizes that padding changes.
+/// A small model with a dense block, uneven experts, and sizes that need padding.
 Config small() {
   Config config;
   config.batch = {.global = 16, .micro = 2, .seq_len = 12};
@@ -35,22 +35,22 @@ Config small() {
   return config;
 }
 
-void expect_same(const Piece& piece, const Piece& expected) {
-  EXPECT_EQ(piece.activations.forward, expected.activations.forward);
-  EXPECT_EQ(piece.activations.kept, expected.activations.kept);
-  EXPECT_EQ(piece.activations.kept_for_weights, expected.activations.kept_for_weights);
-  EXPECT_EQ(piece.activations.backward, expected.activations.backward);
-  EXPECT_EQ(piece.buffers, expected.buffers);
+void expect_same(const ModelPart& part, const ModelPart& expected) {
+  EXPECT_EQ(part.activations.forward, expected.activations.forward);
+  EXPECT_EQ(part.activations.kept, expected.activations.kept);
+  EXPECT_EQ(part.activations.kept_for_weights, expected.activations.kept_for_weights);
+  EXPECT_EQ(part.activations.backward, expected.activations.backward);
+  EXPECT_EQ(part.buffers, expected.buffers);
   for (const Axis axis : {Axis::data, Axis::tensor, Axis::expert, Axis::expert_tensor}) {
-    EXPECT_EQ(piece.traffic.forward.bytes(axis), expected.traffic.forward.bytes(axis));
-    EXPECT_EQ(piece.traffic.backward.bytes(axis), expected.traffic.backward.bytes(axis));
+    EXPECT_EQ(part.traffic.forward.bytes(axis), expected.traffic.forward.bytes(axis));
+    EXPECT_EQ(part.traffic.backward.bytes(axis), expected.traffic.backward.bytes(axis));
   }
-  ASSERT_EQ(piece.units.size(), expected.units.size());
-  for (std::size_t u = 0; u < piece.units.size(); ++u) EXPECT_EQ(piece.units[u].size, expected.units[u].size);
+  ASSERT_EQ(part.units.size(), expected.units.size());
+  for (std::size_t u = 0; u < part.units.size(); ++u) EXPECT_EQ(part.units[u].size, expected.units[u].size);
 }
 
-/// What was rehearsed in a small stage holds for every rank of a large one.
-TEST(Pieces, AreThoseOfAnyStageWithGroupsOfTheirSizes) {
+/// The numbers of a part that was rehearsed in a small stage hold for every rank of a large one.
+TEST(ModelParts, AreThoseOfAnyStageWithGroupsOfTheirSizes) {
   Config config = small();
   config.batch.global = 48;
   config.moe.experts = 6;
@@ -61,34 +61,34 @@ TEST(Pieces, AreThoseOfAnyStageWithGroupsOfTheirSizes) {
         ParallelConfig{.expert = 6, .expert_tensor = 2}, ParallelConfig{}}) {
     config.parallel = parallel;
     const Config own = resolved(config, 24);
-    Pieces pieces;
+    ModelParts parts;
     for (int rank = 0; rank < 24; ++rank) {
       SCOPED_TRACE(mesh_shape(parallel).text(24) + ", rank " + std::to_string(rank));
-      const Place place = Place::of(own.parallel, 24, rank);
-      expect_same(pieces.input(own, place), rehearse_piece(own, place, {true, {0, 0}, false}));
+      const MeshRank mesh_rank = MeshRank::of(own.parallel, 24, rank);
+      expect_same(parts.input(own, mesh_rank), rehearse_part(own, mesh_rank, {true, {0, 0}, false}));
       for (const std::int64_t layer : {std::int64_t{0}, std::int64_t{3}}) {
-        expect_same(pieces.block(own, place, layer), rehearse_piece(own, place, {false, {layer, 1}, false}));
+        expect_same(parts.block(own, mesh_rank, layer), rehearse_part(own, mesh_rank, {false, {layer, 1}, false}));
       }
-      expect_same(pieces.output(own, place), rehearse_piece(own, place, {false, {own.model.layers, 0}, true}));
+      expect_same(parts.output(own, mesh_rank), rehearse_part(own, mesh_rank, {false, {own.model.layers, 0}, true}));
     }
   }
 }
 
-/// Three layers, one pass each way: the next layer in the direction of the pass is brought as well.
-TEST(ZeroStates, GatherWhatIsUsedAndWhatComesNext) {
+/// Three layers, one forward and one backward pass. The next layer in the direction of the pass is gathered, too.
+TEST(ZeroStates, GatherTheLayerInUseAndTheNextOne) {
   const std::map<int, LayerBytes> layers{{0, {10, 1}}, {1, {20, 2}}, {2, {40, 4}}};
   const std::vector<LayerUse> uses{{0, false}, {1, false}, {2, false}, {2, true}, {1, true}, {0, true}};
-  const ZeroStates once = play_zero(layers, uses);
+  const ZeroStates once = simulate_zero(layers, uses);
   EXPECT_EQ(once.gathers, (std::map<int, double>{{0, 2}, {1, 2}, {2, 1}}));
   EXPECT_EQ(once.values, 60);
   EXPECT_EQ(once.gradients, 6);
   std::vector<LayerUse> twice = uses;
   twice.insert(twice.end(), uses.begin(), uses.end());
-  // The first layer is still here when the second micro-batch begins.
-  EXPECT_EQ(play_zero(layers, twice).gathers, (std::map<int, double>{{0, 3}, {1, 4}, {2, 2}}));
+  // The first layer is still gathered when the second micro-batch begins.
+  EXPECT_EQ(simulate_zero(layers, twice).gathers, (std::map<int, double>{{0, 3}, {1, 4}, {2, 2}}));
 }
 
-/// Blocks alike and next to no head: the bubble is that of the literature.
+/// The bubble is that of the literature if blocks are equal and the head is negligible.
 TEST(MeshPlan, HasTheBubbleOfItsSchedule) {
   Config config = small();
   config.moe = {};
@@ -125,7 +125,7 @@ TEST(MeshPlan, ZeroSharesOutWhatItsStageSays) {
   EXPECT_EQ(stages[0].activations, stages[3].activations);
 }
 
-TEST(MeshPlan, TellsTheFullestRankOfEveryRow) {
+TEST(MeshPlan, ReportsTheFullestRankOfEveryRow) {
   Config config = small();
   config.batch.global = 24;
   config.moe.experts = 6;
@@ -147,10 +147,10 @@ TEST(MeshPlan, TellsTheFullestRankOfEveryRow) {
     fullest.push_back(plan.ranks[0].rank);
     EXPECT_EQ(plan_inference(own, 12, Reading::evaluate).ranks[0].rank, fullest.back());
   }
-  EXPECT_EQ(fullest[0], 2);  // contiguous: experts of 50 and 20
+  EXPECT_EQ(fullest[0], 2);  // contiguous placement: this rank has the experts of widths 50 and 20
 }
 
-/// What a step does over and over is left out; memory stays what it is.
+/// Repetitions of the steady state are left out of the plan; memory does not change.
 TEST(MeshPlan, FewMicroBatchesHaveTheMemoryOfAll) {
   Config config = small();
   config.model.first_dense_layers = 0;
@@ -169,7 +169,7 @@ TEST(MeshPlan, FewMicroBatchesHaveTheMemoryOfAll) {
   }
 }
 
-/// Where a rank's experts are wider than the mean, all wait for it.
+/// All ranks wait for a rank whose experts are wider than the mean.
 TEST(MeshPlan, TakesTheTimeOfTheSlowestRank) {
   Config config = paper("modse-300mx8");
   config.parallel.expert = 4;
@@ -186,7 +186,7 @@ TEST(MeshPlan, TakesTheTimeOfTheSlowestRank) {
                routed = 6.0 * static_cast<double>(count_model(own).blocks.routed.activated) * 4096;
   const double rate = default_cluster(Precision::bf16).flops;
   EXPECT_NEAR(compute[pairs], steps * whole / rate, 1e-3 * compute[pairs]);
-  // 6912 + 6144 of a mean of 2 · 3840.
+  // The rank's experts have widths 6912 and 6144; the mean of a rank is 2 · 3840.
   EXPECT_NEAR(compute[contiguous], steps * (whole - routed + routed * 13056 / 7680) / rate, 1e-3 * compute[pairs]);
 }
 
@@ -201,7 +201,7 @@ TEST(MeshPlan, CountsExpertsThatDoNotDivide) {
               steps * (whole - routed + routed * 8 / (63.0 / 8)) / cluster.flops, 1e-3);
   config.parallel.tensor = 2;
   config.parallel.expert = 1;
-  config.parallel.expert_tensor = 2;  // half of every expert, for the tokens of both
+  config.parallel.expert_tensor = 2;  // each rank computes half of every expert, for the tokens of both ranks
   EXPECT_NEAR(plan_mesh(resolved(config, 8), 8, cluster).time->compute, steps * whole / cluster.flops, 3e-3);
 }
 
@@ -219,9 +219,9 @@ TEST(MeshPlan, RecomputationTradesMemoryForTime) {
   }
 }
 
-/// Every model of the papers is counted and planned, without a cluster. On one rank, by ZeRO
-/// 0: two bytes of weight, four of gradient, twelve of master and moments for each parameter that count_model() has,
-/// and for what is behind rows of experts up to a multiple of 8.
+/// Every model of the papers is planned on one rank with ZeRO 0, without a cluster. Each of the parameters that
+/// count_model() counts takes two bytes of weights, four of gradients, and twelve of master weights and moments; so
+/// does the padding of expert rows to a multiple of 8.
 TEST(Report, OfEveryPaperModel) {
   for (const auto& entry : fs::directory_iterator(configs() / "papers")) {
     const std::string name = entry.path().stem().string();
@@ -237,7 +237,7 @@ TEST(Report, OfEveryPaperModel) {
     const auto& memory = json.at("memory_bytes_per_rank");
     EXPECT_NEAR(memory.at("weights").get<double>(), 2 * parameters, 2 * 4e-3 * parameters) << name;
     EXPECT_NEAR(memory.at("gradients").get<double>(), 4 * parameters, 4 * 4e-3 * parameters) << name;
-    const double digests = 4.0 / 1024 * parameters;  // of blocks, see run.audit_every
+    const double digests = 4.0 / 1024 * parameters;  // digests of blocks of elements, see run.audit_every
     EXPECT_NEAR(memory.at("optimizer").get<double>(), 12 * parameters + digests, 12 * 4e-3 * parameters) << name;
     const double row = static_cast<double>(config.batch.seq_len * config.model.hidden) * 2;
     EXPECT_GT(memory.at("activations").get<double>(), row * static_cast<double>(config.model.layers)) << name;

@@ -13,7 +13,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-/// Every result fits and is planned with all its micro-batches; the fastest comes first.
+/// Expects that every result fits, that it is planned with all its micro-batches, and that the fastest comes first.
 void expect_sound(const SearchResult& result, int world, const Cluster& cluster) {
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const MeshPlan& plan = result.best[i].plan;
@@ -43,10 +43,10 @@ TEST(Search, FindsMeshesThatFitFastestFirst) {
     EXPECT_EQ(candidate.plan.config.parallel.pipeline, 4);
     EXPECT_EQ(candidate.plan.config.parallel.zero, 2);
   }
-  EXPECT_THROW(search_meshes(config, 1 << 19, cluster, {}), Error);  // nothing divides
+  EXPECT_THROW(search_meshes(config, 1 << 19, cluster, {}), Error);  // no mesh divides
 }
 
-/// With few micro-batches another one of these is faster than with all of them.
+/// For some of these meshes the order differs between a few micro-batches and all of them.
 TEST(Search, SortsByWholeSteps) {
   Config config = paper("gshard-137b");
   config.parallel.pipeline = 2;
@@ -54,7 +54,7 @@ TEST(Search, SortsByWholeSteps) {
   expect_sound(search_meshes(config, 256, cluster, {"parallel.pipeline"}), 256, cluster);
 }
 
-/// GPipe keeps all micro-batches of a step, of which a search looks at few.
+/// GPipe keeps all micro-batches of a step, although a search simulates only a few.
 TEST(Search, KnowsWhatGPipeKeeps) {
   Config config = paper("deepseekmoe-2b");
   config.parallel.schedule = ScheduleKind::gpipe;
@@ -66,7 +66,7 @@ TEST(Search, KnowsWhatGPipeKeeps) {
   expect_sound(result, 8, cluster);
 }
 
-TEST(Search, WhatIsGivenOfAScheduleIsCompleted) {
+TEST(Search, CompletesAPartlyGivenSchedule) {
   const Cluster cluster = default_cluster(Precision::bf16);
   Config config = paper("deepseekmoe-2b");
   config.parallel.pipeline = 4;
@@ -77,7 +77,7 @@ TEST(Search, WhatIsGivenOfAScheduleIsCompleted) {
   }
   config.parallel.schedule = ScheduleKind::one_forward_one_backward;
   config.parallel.virtual_stages = 2;
-  config.batch.micro = 0;  // chosen
+  config.batch.micro = 0;  // the search chooses it
   for (const Candidate& candidate :
        search_meshes(config, 16, cluster, {"parallel.virtual_stages", "parallel.pipeline", "batch.micro"}).best) {
     EXPECT_EQ(candidate.plan.config.parallel.schedule, ScheduleKind::interleaved);
@@ -85,7 +85,7 @@ TEST(Search, WhatIsGivenOfAScheduleIsCompleted) {
   }
 }
 
-TEST(Search, SaysWhatStandsAgainstEveryMesh) {
+TEST(Search, ListsTheProblemsIfNoMeshIsPossible) {
   const Config good = paper("deepseekmoe-2b");  // 63 experts
   EXPECT_THAT(search_problems(good, 16, 8, {}), IsEmpty());
   Config config = good;
@@ -101,14 +101,14 @@ TEST(Search, SaysWhatStandsAgainstEveryMesh) {
   EXPECT_THAT(search_problems(config, 16, 8, {}), ElementsAre(HasSubstr("63 experts do not form pairs")));
   config = good;
   config.batch.global = 7;
-  const std::vector<std::string> told = search_problems(config, 4096, 8, {});
-  ASSERT_THAT(told,
+  const std::vector<std::string> problems = search_problems(config, 4096, 8, {});
+  ASSERT_THAT(problems,
               ElementsAre(HasSubstr("batch.global = 7 cannot be divided among the data-parallel ranks of any mesh")));
-  const std::string value = told[0].substr(told[0].rfind(' '));  // what is proposed works, and nothing in between
+  const std::string value = problems[0].substr(problems[0].rfind(' '));  // the proposed value is the smallest valid one
   for (config.batch.global = 8; !search_problems(config, 4096, 8, {}).empty();) ++config.batch.global;
-  EXPECT_EQ(std::stoll(value), config.batch.global) << told[0];
+  EXPECT_EQ(std::stoll(value), config.batch.global) << problems[0];
   config.batch.global = 7;
-  config.moe.top_k = 99;  // wrong on every mesh
+  config.moe.top_k = 99;  // invalid on every mesh
   EXPECT_THAT(search_problems(config, 4096, 8, {}),
               ElementsAre(testing::StartsWith("moe.top_k = 99"), testing::StartsWith("no valid mesh of 4096 ranks: ")));
   config = good;
@@ -116,7 +116,7 @@ TEST(Search, SaysWhatStandsAgainstEveryMesh) {
   EXPECT_THAT(search_problems(config, 16, 8, {"parallel.expert"}), testing::Contains(HasSubstr("parallel.expert = 0")));
 }
 
-TEST(Search, TellsTheNearestMissWithItsTable) {
+TEST(Search, ReportsTheClosestMeshWithItsTable) {
   const Cluster cluster = default_cluster(Precision::bf16);
   try {
     search_meshes(paper("deepseekmoe-145b"), 8, cluster, {});
@@ -128,7 +128,7 @@ TEST(Search, TellsTheNearestMissWithItsTable) {
   }
 }
 
-/// Numbers of ranks with as many divisors as there are, and with none.
+/// 720720 has more divisors than any smaller number; 999983 is prime.
 TEST(Search, TakesManyRanks) {
   Config config = paper("deepseekmoe-2b");
   config.batch.global = 720720 * 4;

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 using testing::MatchesRegex;
 using testing::Not;
 
-/// Changes as a message gives them, "key = value", several comma-separated, and what they need ("61.2 GB").
+/// Changes as a message states them ("key = value", separated by commas), and the memory that they need ("61.2 GB").
 struct Advice {
   std::string changes, need;
 };
@@ -32,7 +32,7 @@ std::vector<Advice> advice_of(const std::string& message) {
   return all;
 }
 
-/// A configuration with the changes, as a user would set them.
+/// Returns the configuration with these changes, as a user would set them.
 Config changed(const Config& config, const std::string& changes) {
   static const std::regex change("([a-z_.]+) = ([a-z0-9]+)");
   std::vector<std::string> arguments;
@@ -43,13 +43,13 @@ Config changed(const Config& config, const std::string& changes) {
   return loaded.config;
 }
 
-/// A mesh of the 16B model that needs more than there is: of each kind of advice.
+/// A mesh of the 16B model that does not fit, with the kind of advice that is expected.
 struct Case {
   const char* name;
   std::vector<std::string> given;
   int world;
   double available;
-  bool fits;  // with changes
+  bool fits;  // true if the advised changes make it fit
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
@@ -120,7 +120,7 @@ TEST(Shortage, EndsARunWithTheNeedTheAdviceAndTheTable) {
   }
 }
 
-/// Reading has neither gradients nor activations to recompute.
+/// Evaluation and generation have no gradients, and no activations to recompute.
 TEST(Shortage, OfReadingHasOnlyWhatHelpsReading) {
   Config config = paper("deepseekmoe-16b");
   config.batch.micro = 4;
@@ -135,7 +135,7 @@ TEST(Shortage, OfReadingHasOnlyWhatHelpsReading) {
   }
 }
 
-/// If the length alone matters, a shorter one is advised.
+/// If only the sequence length matters, a shorter one is advised.
 TEST(Shortage, ALongSequenceIsCut) {
   Config config = paper("deepseekmoe-2b");
   config.batch.micro = 1;

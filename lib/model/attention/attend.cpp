@@ -6,7 +6,7 @@ namespace lyceum {
 
 namespace {
 
-RotaryAttention rotary(const Pass& pass, const AttentionHeads& heads) {
+RotaryAttention rotary_op(const Pass& pass, const AttentionHeads& heads) {
   return {.seq_len = pass.layout.seq_len(),
           .heads = heads.heads,
           .kv_heads = heads.kv_heads,
@@ -17,7 +17,7 @@ RotaryAttention rotary(const Pass& pass, const AttentionHeads& heads) {
           .first_keys = pass.batch.first_keys};
 }
 
-StickBreakingAttention sticks(const Pass& pass, const AttentionHeads& heads) {
+StickBreakingAttention stick_breaking_op(const Pass& pass, const AttentionHeads& heads) {
   return {.seq_len = pass.layout.seq_len(),
           .heads = heads.heads,
           .kv_heads = heads.kv_heads,
@@ -27,11 +27,11 @@ StickBreakingAttention sticks(const Pass& pass, const AttentionHeads& heads) {
           .first_keys = pass.batch.first_keys};
 }
 
-/// `again`: makes the same of inputs that `op` has seen.
+/// `repeated` computes the same result as `op` from inputs to which `op` has been applied (they may be rotated).
 template <class Op, class... Inputs>
-Attended attended(Tape& tape, const Op& op, const Op& again, const Inputs&... inputs) {
+Attended attend_with(Tape& tape, const Op& op, const Op& repeated, const Inputs&... inputs) {
   const Variable y = tape.apply(op, inputs...);
-  return {y, [=](Tape& on) { on.release(y, again, inputs...); }};
+  return {y, [=](Tape& on) { on.release(y, repeated, inputs...); }};
 }
 
 RotaryAttention rotated(RotaryAttention attention) {
@@ -43,19 +43,19 @@ RotaryAttention rotated(RotaryAttention attention) {
 
 Attended attend(Tape& tape, const Pass& pass, const AttentionHeads& heads, const Variable& qkv, bool released) {
   if (heads.weights == AttentionWeights::stick_breaking) {
-    return attended(tape, sticks(pass, heads), sticks(pass, heads), qkv);
+    return attend_with(tape, stick_breaking_op(pass, heads), stick_breaking_op(pass, heads), qkv);
   }
-  const RotaryAttention attention = rotary(pass, heads);
-  return attended(tape, attention, released ? attention : rotated(attention), qkv);
+  const RotaryAttention attention = rotary_op(pass, heads);
+  return attend_with(tape, attention, released ? attention : rotated(attention), qkv);
 }
 
 Attended attend(Tape& tape, const Pass& pass, const AttentionHeads& heads, const Variable& q, const Variable& kv) {
   if (heads.weights == AttentionWeights::stick_breaking) {
-    const SplitProjections<StickBreakingAttention> attention{sticks(pass, heads)};
-    return attended(tape, attention, attention, q, kv);
+    const SplitProjections<StickBreakingAttention> attention{stick_breaking_op(pass, heads)};
+    return attend_with(tape, attention, attention, q, kv);
   }
-  const SplitProjections<RotaryAttention> attention{rotary(pass, heads)}, again{rotated(attention.attention)};
-  return attended(tape, attention, again, q, kv);
+  const SplitProjections<RotaryAttention> attention{rotary_op(pass, heads)}, repeated{rotated(attention.attention)};
+  return attend_with(tape, attention, repeated, q, kv);
 }
 
 }  // namespace lyceum

@@ -13,7 +13,7 @@ namespace lyceum {
 
 namespace {
 
-/// All but the router's.
+/// Returns the tensors of the half without those of the router.
 std::vector<SublayerTensor> tensors_of_experts(const ModelConfig& config, const Mixture& mixture) {
   const AttentionHeads heads = heads_of(config);
   const auto of_expert = [&](SublayerTensor tensor) {
@@ -26,7 +26,7 @@ std::vector<SublayerTensor> tensors_of_experts(const ModelConfig& config, const 
           of_expert(projection_of(config, "q_proj/weight", heads.queries())), of_expert(output_of(config, heads))};
 }
 
-/// The heads that a token has: those of each expert that it chooses.
+/// Returns the heads of one token: those of each of the k experts that it chooses.
 AttentionHeads chosen_heads(AttentionHeads heads, const Mixture& mixture) {
   heads.heads *= mixture.k;
   return heads;
@@ -37,14 +37,14 @@ AttentionHeads chosen_heads(AttentionHeads heads, const Mixture& mixture) {
 SublayerSpec attention_experts_spec(const Config& config, const Mixture& mixture) {
   std::vector<SublayerTensor> tensors = router_tensors(config, mixture);
   for (SublayerTensor& tensor : tensors_of_experts(config.model, mixture)) tensors.push_back(std::move(tensor));
-  return {
-      .id = mixture.id,
-      .tensors = std::move(tensors),
-      .costs = costs_of(chosen_heads(heads_of(config.model), mixture)),
-      .mixture = mixture,
-      .make = [](const Config& of, const SublayerSpec& spec, const SublayerPlace& place) -> std::unique_ptr<Sublayer> {
-        return std::make_unique<AttentionExperts>(of, *spec.mixture, spec.prefix(), place.mesh, place.units);
-      }};
+  return {.id = mixture.id,
+          .tensors = std::move(tensors),
+          .costs = costs_of(chosen_heads(heads_of(config.model), mixture)),
+          .mixture = mixture,
+          .make = [](const Config& of, const SublayerSpec& spec,
+                     const SublayerContext& context) -> std::unique_ptr<Sublayer> {
+            return std::make_unique<AttentionExperts>(of, *spec.mixture, spec.prefix(), context.mesh, context.units);
+          }};
 }
 
 AttentionExperts::AttentionExperts(const Config& config, const Mixture& mixture, const std::string& prefix,

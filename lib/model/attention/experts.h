@@ -13,16 +13,17 @@
 
 namespace lyceum {
 
-/// `mixture`: the experts of a layer's attention.
+/// Returns the declaration of an attention with experts. `mixture`: its experts.
 SublayerSpec attention_experts_spec(const Config& config, const Mixture& mixture);
 
-/// Attention experts: each has its own queries and output, experts/N/q_proj and experts/N/o_proj, and all of them the
-/// same keys and values, k_proj and v_proj. A token's router chooses k, whose queries act as separate heads:
-/// y = Σ gate · O_e · attention(Q_e · x, K, V) [ModuleFormer].
-/// The ranks of the tensor group share the heads of every expert; each has all tokens, of which it routes its run.
+/// Attention experts [ModuleFormer]. Each expert has its own query and output projections, experts/N/q_proj and
+/// experts/N/o_proj; all share the keys and values of k_proj and v_proj. A router chooses k experts for each token, and
+/// their queries act as separate heads: y = Σ gate · O_e · attention(Q_e · x, K, V). Each rank of the tensor group
+/// holds its share of the heads of every expert. Every rank has all tokens but routes only its range of them.
 class AttentionExperts : public Sublayer {
  public:
   using Units = SublayerUnits;
+  /// Adds its parameters to `units`. `prefix`: of the tensor names. `mesh` must outlive this.
   AttentionExperts(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
                    const Units& units);
 
@@ -32,15 +33,16 @@ class AttentionExperts : public Sublayer {
   void set_tally(const RoutingTally& tally) override { tally_ = tally; }
 
  private:
-  using Weights = std::shared_ptr<const std::vector<Parameter*>>;  // one per expert
+  using Weights = std::shared_ptr<const std::vector<Parameter*>>;  // one parameter per expert
 
-  /// Returns the chosen experts' answers to all tokens, each by the heads of this rank.
+  /// Returns the sum of the chosen experts' outputs for all tokens, as far as this rank's heads contribute to it.
+  /// gates, index: [tokens, k], of all tokens.
   Variable chosen(Tape& tape, const Pass& pass, const Variable& x, const Variable& gates, const Tensor& index) const;
 
   Mixture mixture_;
   RoutingTally tally_{};
   const Mesh* mesh_;
-  AttentionHeads heads_;  // of all chosen experts of a token
+  AttentionHeads heads_;  // this rank's heads of one token: those of all k chosen experts
   Router router_;
   Parameter* keys_values_;
   Weights queries_, outputs_;

@@ -7,7 +7,11 @@
 namespace lyceum {
 
 AttentionHeads heads_of(const ModelConfig& config) {
-  return {config.heads, config.kv_heads, config.head_dim, config.head_dim, config.attention_weights};
+  return {.heads = config.heads,
+          .kv_heads = config.kv_heads,
+          .head_dim = config.head_dim,
+          .value_dim = config.head_dim,
+          .weights = config.attention_weights};
 }
 
 AttentionHeads share_of(const AttentionHeads& heads, const ProcessGroup& tensor) {
@@ -21,7 +25,7 @@ AttentionHeads share_of(const AttentionHeads& heads, const ProcessGroup& tensor)
 }
 
 AttentionCosts costs_of(const AttentionHeads& heads) {
-  const bool positions = heads.weights == AttentionWeights::softmax;  // sticks have none
+  const bool positions = heads.weights == AttentionWeights::softmax;  // stick-breaking attention has no positions
   return {.score_width = heads.queries(),
           .value_width = heads.results(),
           .cache_width = heads.keys() + heads.values(),

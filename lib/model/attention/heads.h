@@ -9,28 +9,31 @@
 
 namespace lyceum {
 
-/// Heads of queries, and of the keys and values that they share; how a query weighs these.
+/// Numbers and widths of attention heads, and the way in which queries weigh keys.
 struct AttentionHeads {
   std::int64_t heads, kv_heads;
-  std::int64_t head_dim;   // of queries and keys
-  std::int64_t value_dim;  // of values and results; so far attention's kernels require head_dim
+  std::int64_t head_dim;  // width of a head of queries or keys
+  std::int64_t
+      value_dim;  // width of a head of values or results; the kernels of attention require value_dim = head_dim so far
   AttentionWeights weights;
 
-  /// Elements of a token.
+  /// Elements per token of queries, keys, values and results.
   std::int64_t queries() const { return heads * head_dim; }
   std::int64_t keys() const { return kv_heads * head_dim; }
   std::int64_t values() const { return kv_heads * value_dim; }
   std::int64_t results() const { return heads * value_dim; }
 };
+/// Returns the heads of the whole model.
 AttentionHeads heads_of(const ModelConfig& config);
-/// Returns this rank's share. Throws a usage Error if the heads do not divide.
+/// Returns this rank's share of the heads. Throws a usage Error if they cannot be divided among the ranks of `tensor`.
 AttentionHeads share_of(const AttentionHeads& heads, const ProcessGroup& tensor);
 
+/// Returns the costs of attention with these heads.
 AttentionCosts costs_of(const AttentionHeads& heads);
 
-/// A matrix [rows, hidden] whose rows are those of heads.
+/// Returns a projection [rows, hidden] whose rows belong to heads and are divided among tensor ranks.
 SublayerTensor projection_of(const ModelConfig& config, std::string name, std::int64_t rows, std::string stack = "");
-/// The matrix [hidden, heads.results()] from results to hidden.
+/// Returns the output projection [hidden, heads.results()], whose columns are divided among tensor ranks.
 SublayerTensor output_of(const ModelConfig& config, const AttentionHeads& heads);
 
 }  // namespace lyceum

@@ -20,8 +20,9 @@ std::vector<SublayerTensor> tensors_of(const ModelConfig& config) {
   }
   const auto add_norm = [&](const char* name, std::int64_t width) {
     const bool by_head = config.qk_norm == QkNormKind::head;
-    tensors.push_back(
-        {name, {by_head ? heads.head_dim : width}, {}, TensorPart::norms, by_head ? Cut::none : Cut::rows});
+    const Shape shape{by_head ? heads.head_dim : width};
+    const Cut cut = by_head ? Cut::none : Cut::rows;
+    tensors.push_back({name, shape, {}, TensorPart::norms, cut});
   };
   if (config.qk_norm != QkNormKind::none) {
     add_norm("q_norm/weight", heads.queries());
@@ -40,13 +41,13 @@ std::vector<SublayerTensor> attention_matrices(const ModelConfig& config) {
 }
 
 SublayerSpec multi_head_spec(const Config& config, std::int64_t layer) {
-  return {
-      .id = {layer, Site::attention},
-      .tensors = tensors_of(config.model),
-      .costs = costs_of(heads_of(config.model)),
-      .make = [](const Config& of, const SublayerSpec& spec, const SublayerPlace& place) -> std::unique_ptr<Sublayer> {
-        return std::make_unique<AttentionLayer>(of.model, spec.prefix(), place.mesh, place.units);
-      }};
+  return {.id = {layer, Site::attention},
+          .tensors = tensors_of(config.model),
+          .costs = costs_of(heads_of(config.model)),
+          .make = [](const Config& of, const SublayerSpec& spec,
+                     const SublayerContext& context) -> std::unique_ptr<Sublayer> {
+            return std::make_unique<AttentionLayer>(of.model, spec.prefix(), context.mesh, context.units);
+          }};
 }
 
 AttentionLayer::AttentionLayer(const ModelConfig& config, const std::string& prefix, const Mesh& mesh,

@@ -13,17 +13,19 @@
 
 namespace lyceum {
 
-/// q_proj, k_proj and v_proj, stacked as "qkv" [queries + keys + values, hidden], and o_proj [hidden, results].
+/// Returns q_proj, k_proj and v_proj, stacked as "qkv" [queries + keys + values, hidden], and o_proj [hidden, results].
 std::vector<SublayerTensor> attention_matrices(const ModelConfig& config);
+/// Returns the declaration of the attention of block `layer`.
 SublayerSpec multi_head_spec(const Config& config, std::int64_t layer);
 
-/// Causal self-attention with grouped queries, by softmax with rotary positions or by breaking sticks; the ranks of
-/// the tensor group share the heads. With model.qkv_bias the projections have biases q_proj/bias, k_proj/bias,
-/// v_proj/bias, cut as their rows. With model.qk_norm queries and keys are normed, by the weights q_norm/weight and
-/// k_norm/weight: of a head, which all ranks have, or of all heads, cut as they are.
+/// Causal self-attention with grouped queries, by softmax with rotary positions or by stick-breaking. Tensor ranks
+/// share the heads. With model.qkv_bias the projections have biases q_proj/bias, k_proj/bias and v_proj/bias, divided
+/// like their rows. With model.qk_norm queries and keys are normalised, with weights q_norm/weight and k_norm/weight:
+/// either [head_dim], which every rank has, or for all heads, divided like the heads.
 class AttentionLayer : public Sublayer {
  public:
-  /// Throws a usage Error if the heads do not divide.
+  /// Adds its parameters to `units`. Throws a usage Error if the heads cannot be divided among the tensor ranks. `mesh`
+  /// must outlive this.
   AttentionLayer(const ModelConfig& config, const std::string& prefix, const Mesh& mesh, const SublayerUnits& units);
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
 

@@ -4,7 +4,7 @@ namespace lyceum {
 
 std::vector<SublayerTensor> ffn_matrices(const ModelConfig& model, const FfnShape& shape) {
   const bool gated = model.ffn == Activation::swiglu;
-  constexpr std::int64_t align = 8;  // 16 bytes, also of bf16: what tensor cores and their copies need
+  constexpr std::int64_t align = 8;  // 16 bytes in bf16, the alignment that tensor cores and their copies need
   const std::string stack = gated ? shape.prefix + "gate_up" : "";
   const Shape in{shape.width, shape.hidden}, out{shape.hidden, shape.width};
   std::vector<SublayerTensor> matrices;
@@ -25,13 +25,13 @@ FfnShape dense_ffn_shape(const Config& config, std::int64_t layer) {
 }
 
 SublayerSpec dense_ffn_spec(const Config& config, std::int64_t layer) {
-  return {
-      .id = {layer, Site::ffn},
-      .tensors = ffn_matrices(config.model, dense_ffn_shape(config, layer)),
-      .make = [](const Config& of, const SublayerSpec& spec, const SublayerPlace& place) -> std::unique_ptr<Sublayer> {
-        const SublayerParameters parameters(spec.tensors, spec.prefix(), place.mesh, place.units);
-        return std::make_unique<FeedForward>(of.model.ffn, ffn_parameters(parameters));
-      }};
+  return {.id = {layer, Site::ffn},
+          .tensors = ffn_matrices(config.model, dense_ffn_shape(config, layer)),
+          .make = [](const Config& of, const SublayerSpec& spec,
+                     const SublayerContext& context) -> std::unique_ptr<Sublayer> {
+            const SublayerParameters parameters(spec.tensors, spec.prefix(), context.mesh, context.units);
+            return std::make_unique<FeedForward>(of.model.ffn, ffn_parameters(parameters));
+          }};
 }
 
 FeedForward::FeedForward(Activation activation, const ExpertBank::Expert& matrices)

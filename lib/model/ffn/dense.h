@@ -11,29 +11,32 @@
 
 namespace lyceum {
 
-/// Names of an FFN's matrices.
+/// The names of an FFN's matrices.
 inline constexpr const char *gate_proj = "gate_proj/weight", *up_proj = "up_proj/weight",
                             *down_proj = "down_proj/weight";
 
-/// An FFN of `width` on rows of `hidden`. Its tensors count as `part`; their names begin with `prefix`.
+/// The shape of an FFN: `hidden` inputs and outputs, `width` inner units. Its tensors count as `part`; their names
+/// begin with `prefix`.
 struct FfnShape {
   std::int64_t hidden, width;
   TensorPart part;
   std::string prefix = {};
 };
-/// The matrices of an FFN: gate_proj (of SwiGLU, stacked with the next as "gate_up") and up_proj [width, hidden],
-/// down_proj [hidden, width]. Ranks share out the width, which is the axis of Cut.
+/// Returns the matrices of an FFN: gate_proj (SwiGLU only, stacked with up_proj as "gate_up") and up_proj, [width,
+/// hidden], and down_proj [hidden, width]. The width is divided among ranks, by rows or columns (SublayerTensor::cut).
 std::vector<SublayerTensor> ffn_matrices(const ModelConfig& model, const FfnShape& shape);
-/// The parameters of those that `parameters` has under `prefix`.
+/// Returns the parameters of the FFN whose tensor names begin with `prefix`. Throws an Error if there is none.
 ExpertBank::Expert ffn_parameters(const SublayerParameters& parameters, const std::string& prefix = "");
 
-/// The FFN that every token of a layer passes: the dense one, or shared experts if there are no routed ones.
+/// Returns the FFN that every token of a layer passes: the dense one, or the shared experts as one FFN.
 FfnShape dense_ffn_shape(const Config& config, std::int64_t layer);
+/// Returns the declaration of an FFN without routed experts: the dense one, or shared experts alone.
 SublayerSpec dense_ffn_spec(const Config& config, std::int64_t layer);
 
-/// A dense FFN: a bank of one expert on all rows.
+/// A dense FFN, computed as an expert bank with one expert that has all rows.
 class FeedForward : public Sublayer {
  public:
+  /// The parameters of `matrices` must outlive this.
   FeedForward(Activation activation, const ExpertBank::Expert& matrices);
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
 

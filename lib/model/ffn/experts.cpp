@@ -18,7 +18,7 @@ FfnShape expert_shape(const Config& config, std::int64_t width) {
   return {.hidden = bank_hidden(config), .width = width, .part = TensorPart::routed};
 }
 
-/// The matrices of routed experts. Neighbours of one width are declared together.
+/// Appends the matrices of routed experts to `tensors`. Adjacent experts of equal width are declared together.
 void add_bank(const Config& config, const Mixture& mixture, std::vector<SublayerTensor>& tensors) {
   for (std::int64_t first = 0, end = 0; first < mixture.weighted(); first = end) {
     const auto width = [&](std::int64_t e) { return mixture.widths[static_cast<std::size_t>(e)]; };
@@ -31,7 +31,7 @@ void add_bank(const Config& config, const Mixture& mixture, std::vector<Sublayer
   }
 }
 
-/// All but the router's.
+/// Returns the tensors of the half without those of the router, in checkpoint order.
 std::vector<SublayerTensor> tensors_of_experts(const Config& config, const Mixture& mixture) {
   const ModelConfig& model = config.model;
   const std::int64_t hidden = model.hidden, latent = config.moe.latent_hidden;
@@ -53,14 +53,15 @@ std::vector<SublayerTensor> tensors_of_experts(const Config& config, const Mixtu
 SublayerSpec ffn_experts_spec(const Config& config, const Mixture& mixture) {
   std::vector<SublayerTensor> tensors = router_tensors(config, mixture);
   for (SublayerTensor& tensor : tensors_of_experts(config, mixture)) tensors.push_back(std::move(tensor));
-  return {
-      .id = mixture.id,
-      .tensors = std::move(tensors),
-      .mixture = mixture,
-      .make = [](const Config& of, const SublayerSpec& spec, const SublayerPlace& place) -> std::unique_ptr<Sublayer> {
-        return std::make_unique<MoeLayer>(of, *spec.mixture, spec.prefix(), place.mesh, place.units,
-                                          expert_places(of, *spec.mixture, place.mesh.expert.size(), place.measured));
-      }};
+  return {.id = mixture.id,
+          .tensors = std::move(tensors),
+          .mixture = mixture,
+          .make = [](const Config& of, const SublayerSpec& spec,
+                     const SublayerContext& context) -> std::unique_ptr<Sublayer> {
+            return std::make_unique<MoeLayer>(
+                of, *spec.mixture, spec.prefix(), context.mesh, context.units,
+                expert_places(of, *spec.mixture, context.mesh.expert.size(), context.measured));
+          }};
 }
 
 SublayerTensor shared_gate_tensor(const ModelConfig& model) {
@@ -76,16 +77,16 @@ std::int64_t expert_column(const Config& config) {
 }
 
 MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
-                   const SublayerUnits& units, ExpertPlaces places)
+                   const SublayerUnits& units, ExpertPlaces placements)
     : mixture_(mixture),
       mesh_(&mesh),
-      places_(std::move(places)),
-      route_(route_of(places_.ranks, mesh.expert_hops(),
-                      {mixture.k, mixture.choices(), mixture.group_limit, &places_.devices})),
-      router_(config, mixture, prefix, {units.replicated, units.untrained}, places_.devices),
+      placements_(std::move(placements)),
+      route_(route_of(placements_.ranks, mesh.expert_hops(),
+                      {mixture.k, mixture.choices(), mixture.group_limit, &placements_.devices})),
+      router_(config, mixture, prefix, {units.replicated, units.untrained}, placements_.devices),
       overlaps_(config.parallel.overlap != Overlap::none),
       activation_(config.model.ffn) {
-  const std::span<const std::int32_t> own = places_.ranks.experts_of(mesh.expert.rank());
+  const std::span<const std::int32_t> own = placements_.ranks.experts_of(mesh.expert.rank());
   const SublayerParameters parameters(tensors_of_experts(config, mixture), prefix, mesh, units, own);
   down_ = parameters.find("latent/down/weight");
   up_ = parameters.find("latent/up/weight");
@@ -106,7 +107,7 @@ Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable&
   const Variable tokens = down_ ? tape.apply(Linear{down_}, run) : run;
   std::optional<Variable> of_shared;
   Variable answers = run_routed(tape, {.x = tokens, .gates = gates, .index = taken}, route_.hops, [&] {
-    if (shared_) of_shared = run_shared(tape, pass, x, run);
+    if (shared_) of_shared = run_shared_experts(tape, pass, x, run);
   });
   if (up_) answers = tape.apply(Linear{up_}, answers);
   if (mixture_.copies > 0) {
@@ -118,7 +119,7 @@ Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable&
   return {y, router_.losses(tape, pass, load, mesh_->data)};
 }
 
-Variable MoeLayer::run_shared(Tape& tape, const Pass& pass, const Variable& x, const Variable& run) const {
+Variable MoeLayer::run_shared_experts(Tape& tape, const Pass& pass, const Variable& x, const Variable& run) const {
   const Variable y = shared_->forward(tape, pass, x).y;
   if (!shared_gate_) return y;
   return tape.apply(RowGate{}, y, pass.layout.from_run(tape, tape.apply(PreciseLinear{shared_gate_}, run)));

@@ -19,25 +19,31 @@
 
 namespace lyceum {
 
-/// `mixture`: the routed experts of a layer's FFN.
+/// Returns the declaration of an FFN with routed experts. `mixture`: these experts.
 SublayerSpec ffn_experts_spec(const Config& config, const Mixture& mixture);
 
-/// The gate of shared experts, [1, hidden].
+/// Returns the tensor of the gate of shared experts, [1, hidden].
 SublayerTensor shared_gate_tensor(const ModelConfig& model);
-/// Parameters of a routed expert for each unit of its width.
+/// Returns the parameters that a routed expert has per unit of its width.
 std::int64_t expert_column(const Config& config);
 
-/// Shared experts plus a routed bank: router → dispatch → experts → combine. [DeepSeekMoE eq. 9–11]
-/// Each tensor rank routes its own run of the tokens, to experts all over the expert group; the ranks of an
-/// expert_tensor group share the widths of the same experts. With moe.latent_hidden = d the bank works on W_down · x
-/// and its sum goes through W_up; W_down = latent/down/weight [d, hidden], W_up = latent/up/weight [hidden, d]
-/// [LatentMoE]. Experts without weights give nothing, or x, where the token is [MoE++]. With moe.shared_gate the answer
-/// of the shared experts is multiplied by σ(x · w), w = shared_expert_gate/weight [1, hidden] [Qwen2-MoE].
+/// Shared experts plus routed experts [DeepSeekMoE eq. 9–11]. The steps of forward:
+///   1. Each tensor rank routes its own range of the tokens.
+///   2. Tokens are sent to the ranks of the expert group that hold their experts, in one or two hops. Shared experts
+///      run in the meantime.
+///   3. Each rank runs its experts (the ranks of an expert_tensor group share the width of the same experts),
+///      multiplies their outputs by the gates and sums them per token.
+///   4. The sums return to the tokens' ranks, where the shared experts' output is added.
+/// With moe.latent_hidden = d the routed experts work on W_down · x, and their sum is multiplied by W_up:
+/// latent/down/weight [d, hidden], latent/up/weight [hidden, d] [LatentMoE]. Experts without weights contribute 0, or
+/// gate · x, on the token's own rank [MoE++]. With moe.shared_gate the output of the shared experts is multiplied by
+/// σ(x · w), w = shared_expert_gate/weight [1, hidden] [Qwen2-MoE].
 class MoeLayer : public Sublayer {
  public:
-  /// `mixture`: the routed experts.
+  /// Adds its parameters to `units`. `mixture`: the routed experts; `placements`: their placement. `mesh` must outlive
+  /// this.
   MoeLayer(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
-           const SublayerUnits& units, ExpertPlaces places);
+           const SublayerUnits& units, ExpertPlaces placements);
 
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
   const Mixture* mixture() const override { return &mixture_; }
@@ -45,31 +51,34 @@ class MoeLayer : public Sublayer {
   void set_tally(const RoutingTally& tally) override { tally_ = tally; }
 
  private:
-  /// Returns the choices of this rank's run, those beyond an expert's capacity replaced by choices of no expert.
+  /// Returns index, [tokens, k] of this rank's range of tokens, in which choices beyond an expert's capacity are
+  /// replaced by choices of no expert. Collective over the ranks that share a sequence.
   Tensor drop_over_capacity(const Tape& tape, const Pass& pass, const Tensor& index) const;
-  /// Returns the shared experts' answers to x; `run` is this rank's run of it.
-  Variable run_shared(Tape& tape, const Pass& pass, const Variable& x, const Variable& run) const;
-  /// Returns the answers of the routed experts with weights to tokens that have `hops` before them. What `meanwhile`
-  /// applies runs while tokens travel the first hop; without hops, after the experts.
+  /// Returns the shared experts' output for x, in the layout between matrices. `run`: this rank's range of the tokens
+  /// of x.
+  Variable run_shared_experts(Tape& tape, const Pass& pass, const Variable& x, const Variable& run) const;
+  /// Sends tokens through `hops`, runs the routed experts with weights, and returns one gated sum per token of
+  /// `tokens`. `meanwhile` is called while tokens travel the first hop; without hops, after the experts.
   Variable run_routed(Tape& tape, const TokensAndChoices& tokens, std::span<const Hop> hops,
                       const std::function<void()>& meanwhile) const;
-  /// Returns the answers of this rank's experts to tokens that are on this rank: summed over the ranks that share the
-  /// experts' widths, or of the part that this rank holds.
+  /// Returns the gated sums of this rank's experts for tokens that are on this rank. run_sharded_experts gathers the
+  /// tokens of the expert_tensor group, whose ranks share the width of the experts, and sums over its ranks.
+  /// run_local_experts uses only the part of the width that this rank holds.
   Variable run_sharded_experts(Tape& tape, const TokensAndChoices& tokens) const;
   Variable run_local_experts(Tape& tape, const TokensAndChoices& tokens) const;
 
   Mixture mixture_;
   RoutingTally tally_{};
   const Mesh* mesh_;
-  ExpertPlaces places_;
+  ExpertPlaces placements_;
   ExpertRoute route_;
   Router router_;
   Parameter *down_ = nullptr, *up_ = nullptr;  // to and from moe.latent_hidden; null without it
-  bool overlaps_;                              // true if something is computed while tokens travel
+  bool overlaps_;                              // true if other computation overlaps the exchange of tokens
   Activation activation_;
   std::shared_ptr<const std::vector<ExpertBank::Expert>> experts_;
   std::optional<FeedForward> shared_;
-  Parameter* shared_gate_ = nullptr;
+  Parameter* shared_gate_ = nullptr;  // null without moe.shared_gate
 };
 
 }  // namespace lyceum

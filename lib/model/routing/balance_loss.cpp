@@ -9,7 +9,7 @@ namespace lyceum {
 
 namespace {
 
-/// The sum of all rows of all ranks, and behind it the number of those rows. [cols + 1]
+/// Returns [cols + 1]: the sum of the rows of all ranks, followed by the number of these rows.
 Tensor sum_over_batch(const Stream& stream, const ProcessGroup& group, const Matrix<const double>& load) {
   std::vector<double> zeros(static_cast<std::size_t>(load.cols) + 1, 0.0);
   zeros.back() = static_cast<double>(load.rows);
@@ -28,42 +28,44 @@ Matrix<double> matrix_or_none(const Tensor& tensor) {
 std::array<Tensor, 5> BalanceLoss::forward(const Stream& stream, Saved& saved, const Tensor& load) const {
   const std::int64_t sequences = load.shape()[0], experts = devices->experts();
   require(load.shape()[1] == load_width(experts), "a load {} of {} experts", load.shape(), experts);
-  saved = {.expert_slope = Tensor::empty(stream, DType::f64, {sequences, experts}),
-           .device_slope = Tensor::empty(stream, DType::f64, {sequences, experts}),
-           .entropy_slope = informs() ? Tensor::empty(stream, DType::f64, {sequences, experts}) : Tensor()};
+  saved = {
+      .expert_slope = Tensor::empty(stream, DType::f64, {sequences, experts}),
+      .device_slope = Tensor::empty(stream, DType::f64, {sequences, experts}),
+      .entropy_slope = has_information_losses() ? Tensor::empty(stream, DType::f64, {sequences, experts}) : Tensor()};
   const Tensor losses = Tensor::empty(stream, DType::f64, {5});
-  const auto loss = [&](std::int64_t place) { return losses.slice(place, 1).span<double>(); };
+  const auto loss = [&](std::int64_t index) { return losses.slice(index, 1).span<double>(); };
   const Tensor order = tensor_of(stream, {experts}, devices->order),
                first = tensor_of(stream, {std::ssize(devices->first)}, devices->first);
   const Matrix<const double> all = load.matrix<const double>();
-  BalanceLosses balance{.count = all.cols_from(0, experts),
-                        .probability = informs() ? all.cols_from(experts, experts) : Matrix<const double>{},
-                        .count_of = {},
-                        .sums = all.cols_from(experts, experts + 2),
-                        .order = order.span<const std::int32_t>(),
-                        .first = first.span<const std::int64_t>(),
-                        .top_k = top_k,
-                        .seq_len = seq_len,
-                        .choices = choices.defined() ? choices.span<const double>() : std::span<const double>(),
-                        .expert_factor = expert_factor,
-                        .device_factor = device_factor,
-                        .z_factor = z_factor,
-                        .information_factor = information_factor,
-                        .concentration_factor = concentration_factor,
-                        .expert_slope = saved.expert_slope.matrix<double>(),
-                        .device_slope = saved.device_slope.matrix<double>(),
-                        .entropy_slope = matrix_or_none(saved.entropy_slope),
-                        .expert_loss = loss(0),
-                        .device_loss = loss(1),
-                        .z_loss = loss(2),
-                        .information_loss = loss(3),
-                        .concentration_loss = loss(4)};
+  BalanceLosses balance{
+      .count = all.cols_from(0, experts),
+      .probability = has_information_losses() ? all.cols_from(experts, experts) : Matrix<const double>{},
+      .count_of = {},
+      .sums = all.cols_from(experts, experts + 2),
+      .order = order.span<const std::int32_t>(),
+      .first = first.span<const std::int64_t>(),
+      .top_k = top_k,
+      .seq_len = seq_len,
+      .choices = choices.defined() ? choices.span<const double>() : std::span<const double>(),
+      .expert_factor = expert_factor,
+      .device_factor = device_factor,
+      .z_factor = z_factor,
+      .information_factor = information_factor,
+      .concentration_factor = concentration_factor,
+      .expert_slope = saved.expert_slope.matrix<double>(),
+      .device_slope = saved.device_slope.matrix<double>(),
+      .entropy_slope = matrix_or_none(saved.entropy_slope),
+      .expert_loss = loss(0),
+      .device_loss = loss(1),
+      .z_loss = loss(2),
+      .information_loss = loss(3),
+      .concentration_loss = loss(4)};
   Tensor sums;
   if (batch) {
-    sums = sum_over_batch(stream, *batch, all.cols_from(0, informs() ? 2 * experts : experts));
+    sums = sum_over_batch(stream, *batch, all.cols_from(0, has_information_losses() ? 2 * experts : experts));
     const auto numbers = sums.span<const double>();
     balance.count = {numbers.data(), sequences, experts, 0};  // the same row for every sequence
-    if (informs()) balance.probability = {numbers.data() + experts, sequences, experts, 0};
+    if (has_information_losses()) balance.probability = {numbers.data() + experts, sequences, experts, 0};
     balance.count_of = numbers.last(1);
   }
   launch(stream, balance);

@@ -10,49 +10,54 @@
 
 namespace lyceum {
 
-/// Whether a layer with experts has its own losses, and whether they read how often experts were chosen, or
-/// entropies of probabilities.
-inline bool balances(const BalanceConfig& balance) { return balance.expert > 0 || balance.device > 0; }
-inline bool informs(const BalanceConfig& balance) {
+/// True if the expert-level or the device-level balance loss is on. Both read how often experts were chosen.
+inline bool has_balance_losses(const BalanceConfig& balance) { return balance.expert > 0 || balance.device > 0; }
+/// True if mutual information or concentration is on. Both read entropies of probabilities.
+inline bool has_information_losses(const BalanceConfig& balance) {
   return balance.mutual_information > 0 || balance.concentration > 0;
 }
+/// True if routers have losses: one of the above or the z-loss.
 inline bool has_losses(const BalanceConfig& balance) {
-  return balances(balance) || informs(balance) || balance.z_loss > 0;
+  return has_balance_losses(balance) || has_information_losses(balance) || balance.z_loss > 0;
 }
-/// Whether what they read is added up over the data ranks.
+/// True if the counts and probabilities that losses read are summed over the data ranks.
 inline bool is_over_batch(const BalanceConfig& balance) {
-  return balance.scope == BalanceScope::batch && (balances(balance) || informs(balance));
+  return balance.scope == BalanceScope::batch && (has_balance_losses(balance) || has_information_losses(balance));
 }
 
 /// A loss that a sub-layer adds to cross-entropy.
 struct Loss {
   LossKind kind;
-  Variable value;  // a weighted scalar, summed over sequences
+  Variable value;  // scalar, multiplied by its factor and summed over sequences
 };
 
-/// Expert-level and device-level balance losses, the router z-loss, mutual information and concentration, see
-/// kernels/balance.h: five scalars f64, each summed over the sequences, so that dividing by the sequences of the global
-/// batch gives the mean over sequences. Counts and probabilities are a sequence's own; with `batch` the counts, and the
-/// probabilities of the last two, are those of all sequences that the data ranks run now.
-/// Input: the load of whole sequences that Route gives; where ranks share the tokens, the sum of theirs, so that all
-/// get the same losses, which count once.
+/// Computes five losses: expert-level balance, device-level balance, router z-loss, mutual information and
+/// concentration; kernels/balance.h has the formulas. Each is a scalar f64, summed over the sequences; divided by the
+/// sequences of the global batch it is the mean over sequences. Counts and probabilities are those of one sequence.
+/// With `batch` the counts, and the probabilities in the last two losses, are those of all sequences in the current
+/// pass of the data ranks. Input: the load of whole sequences that Route computes, f64 [sequences,
+/// load_width(experts)]. If ranks share the tokens of a sequence, it must be the sum over these ranks, so that all get
+/// the same losses. Collective over `batch`, if set.
 struct BalanceLoss {
   double expert_factor = 0, device_factor = 0, z_factor = 0, information_factor = 0, concentration_factor = 0;
   const Placement* devices;  // must outlive this
   std::int64_t top_k, seq_len;
-  Tensor choices{};                     // f64 [1]: k, where it is not top_k
-  const ProcessGroup* batch = nullptr;  // data ranks, for the batch scope
+  Tensor choices{};                     // f64 [1]: k, if it differs from top_k
+  const ProcessGroup* batch = nullptr;  // the data ranks for balance.scope = batch; null for sequence
 
   struct Saved {
-    Tensor expert_slope, device_slope;  // f64 [sequences, experts]: derivatives by the sum of probabilities
-    Tensor entropy_slope;               // likewise, where the last two are there
+    /// f64 [sequences, experts]: derivatives with respect to the sum of probabilities.
+    Tensor expert_slope, device_slope;
+    Tensor entropy_slope;  // the same for mutual information and concentration; undefined if both are off
   };
+  /// Returns the five losses, f64 [1] each. Throws an Error if the load has another width.
   std::array<Tensor, 5> forward(const Stream& stream, Saved& saved, const Tensor& load) const;
+  /// Returns the gradient of the load, in which counts have zeros. The d_… may be undefined, which means zero.
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& d_expert, const Tensor& d_device,
                                  const Tensor& d_z, const Tensor& d_information, const Tensor& d_concentration) const;
 
  private:
-  bool informs() const { return information_factor > 0 || concentration_factor > 0; }
+  bool has_information_losses() const { return information_factor > 0 || concentration_factor > 0; }
 };
 
 }  // namespace lyceum

@@ -9,21 +9,21 @@
 namespace lyceum {
 namespace {
 
-constexpr std::int64_t most_told_layers = 4;  // in one line; metrics and page have the others
+constexpr std::int64_t most_listed_layers = 4;  // in one line; metrics and page report all layers
 
-/// The layers of one line, each with the experts that it is about.
+/// Builds one message: a list of layers, each with the experts that changed.
 class LayersLine {
  public:
   void add(const IdleExperts& layer, const std::vector<std::size_t>& experts, std::int64_t dead) {
     if (experts.empty()) return;
-    if (++layers_ > most_told_layers) return;
+    if (++layers_ > most_listed_layers) return;
     text_ += fmt::format("{}layer {}: {} ({} of {} dead)", text_.empty() ? "" : "; ", label_of(layer.id),
                          ranges_text(experts), dead, layer.steps.size());
   }
   bool empty() const { return layers_ == 0; }
   std::string text() const {
-    if (layers_ <= most_told_layers) return text_;
-    return fmt::format("{}; and in {}", text_, count_text(layers_ - most_told_layers, "more layer"));
+    if (layers_ <= most_listed_layers) return text_;
+    return fmt::format("{}; and in {}", text_, count_text(layers_ - most_listed_layers, "more layer"));
   }
 
  private:
@@ -50,21 +50,21 @@ void add_step(std::vector<IdleExperts>& idle, const std::vector<RoutingSums>& su
 std::int64_t DeadExperts::count(const std::vector<IdleExperts>& idle) const {
   std::int64_t count = 0;
   for (const IdleExperts& layer : idle) {
-    count += std::ranges::count_if(layer.steps, [&](std::int64_t steps) { return dead(steps); });
+    count += std::ranges::count_if(layer.steps, [&](std::int64_t steps) { return is_dead(steps); });
   }
   return count;
 }
 
 std::vector<std::string> DeadExperts::news(std::int64_t step, const std::vector<IdleExperts>& idle) {
   LayersLine died, back;
-  told_.resize(idle.size());
+  reported_.resize(idle.size());
   for (std::size_t l = 0; l < idle.size(); ++l) {
-    told_[l].resize(idle[l].steps.size());
+    reported_[l].resize(idle[l].steps.size());
     std::vector<std::size_t> new_dead, new_living;
-    for (std::size_t e = 0; e < told_[l].size(); ++e) {
-      const bool now = dead(idle[l].steps[e]);
-      if (now != told_[l][e]) (now ? new_dead : new_living).push_back(e);
-      told_[l][e] = now;
+    for (std::size_t e = 0; e < reported_[l].size(); ++e) {
+      const bool now = is_dead(idle[l].steps[e]);
+      if (now != reported_[l][e]) (now ? new_dead : new_living).push_back(e);
+      reported_[l][e] = now;
     }
     const std::int64_t all = count({idle[l]});
     died.add(idle[l], new_dead, all);

@@ -8,32 +8,34 @@
 
 namespace lyceum {
 
-/// The number of steps for which each expert of a mixture has been idle: chosen by no token.
+/// For each expert of a mixture, the number of consecutive steps up to now in which no token chose it (idle).
 struct IdleExperts {
   MixtureId id;
   std::vector<std::int64_t> steps;  // [experts]
   bool operator==(const IdleExperts&) const = default;
 };
 
-/// Adds one step's counts, of all ranks.
+/// Updates `idle` with the routing of one step, summed over all ranks. An empty `idle` is filled.
 void add_step(std::vector<IdleExperts>& idle, const std::vector<RoutingSums>& sums);
 
-/// Reports dead experts: those that have been idle for `window` steps in a row. With a window of 0 there are none.
+/// Reports dead experts: those that have been idle for `window` or more consecutive steps. If `window` is 0, no expert
+/// counts as dead.
 class DeadExperts {
  public:
+  /// `window`: routing.dead_after.
   explicit DeadExperts(std::int64_t window) : window_(window) {}
 
-  /// Of all mixtures.
+  /// Returns the number of dead experts of all mixtures.
   std::int64_t count(const std::vector<IdleExperts>& idle) const;
-  /// What has changed since the last call, after `step`: at most a line on experts that died, then one on those that
-  /// came back.
+  /// Returns messages about changes since the last call, as of `step`: at most one line on experts that died, then at
+  /// most one on experts that are chosen again.
   std::vector<std::string> news(std::int64_t step, const std::vector<IdleExperts>& idle);
 
  private:
-  bool dead(std::int64_t idle_steps) const { return window_ > 0 && idle_steps >= window_; }
+  bool is_dead(std::int64_t idle_steps) const { return window_ > 0 && idle_steps >= window_; }
 
   std::int64_t window_;
-  std::vector<std::vector<bool>> told_;  // dead at the last call: [mixtures, experts]
+  std::vector<std::vector<bool>> reported_;  // [mixtures, experts]: true for an expert that was dead at the last call
 };
 
 }  // namespace lyceum

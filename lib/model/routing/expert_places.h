@@ -9,33 +9,37 @@
 
 namespace lyceum {
 
-/// Tokens that each choice of a mixture has taken, on any scale: what parallel.placement = cost goes by.
+/// Measured load of the experts of a mixture, for parallel.placement = cost: tokens per expert, on any scale.
 struct ExpertLoad {
   MixtureId id;
   std::vector<double> tokens;  // [experts]
   bool operator==(const ExpertLoad&) const = default;
 };
 
-/// Where the experts of a mixture lie.
+/// The two placements of a mixture's experts.
 struct ExpertPlaces {
-  Placement ranks;    // of the expert group: experts with weights
-  Placement devices;  // groups of the device-level balance loss: as if balance.device_groups ranks held the experts,
-                      // those without weights one after the other
+  Placement ranks;  // experts with weights → ranks of the expert group
+  /// All experts → groups of the device-level balance loss: the placement on balance.device_groups ranks, over which
+  /// experts without weights are dealt round-robin.
+  Placement devices;
 };
 
-/// FLOPs of each expert relative to the others, width times tokens; every expert takes as many tokens where the mixture
-/// was not measured. Throws a bad_input Error for a measurement of another number of experts.
+/// Returns the relative FLOPs of each expert: width times tokens. Every expert counts as having the same number of
+/// tokens if `measured` does not contain the mixture. Throws a bad_input Error if the measurement has another number of
+/// experts.
 std::vector<double> expert_costs(const Mixture& mixture, std::span<const ExpertLoad> measured);
 
-/// Of the experts with weights, as parallel.placement says; no rank holds the others. A pure function, so that all
-/// ranks agree.
+/// Returns the placement of the experts with weights on `ranks` ranks, according to parallel.placement. Experts without
+/// weights are on no rank. A pure function of its arguments, so all ranks agree.
 Placement place_experts(const Config& config, const Mixture& mixture, int ranks, std::span<const ExpertLoad> measured);
+/// Experts of one mixture → ranks of the expert group.
 struct MixturePlacement {
   MixtureId id;
   Placement ranks;
 };
-/// Of all mixtures of the model whose choices are shared out to ranks.
+/// Returns the placement of every mixture of the model whose choices are divided among the ranks of the expert group.
 std::vector<MixturePlacement> place_all(const Config& config, int ranks, std::span<const ExpertLoad> measured);
+/// Returns both placements of a mixture for an expert group of `ranks` ranks.
 ExpertPlaces expert_places(const Config& config, const Mixture& mixture, int ranks,
                            std::span<const ExpertLoad> measured);
 

@@ -15,7 +15,7 @@ std::vector<std::int64_t> equal_widths(std::int64_t choices, std::int64_t width)
   return std::vector<std::int64_t>(static_cast<std::size_t>(choices), width);
 }
 
-/// Routed experts of a layer's FFN that is sparse.
+/// Returns the number of routed experts with weights in a layer with a sparse FFN.
 std::int64_t experts_in(const Config& config, std::int64_t layer) {
   const std::vector<std::int64_t>& own = config.moe.experts_of_layers;
   return own.empty() ? config.moe.experts : own.at(static_cast<std::size_t>(layer - config.model.first_dense_layers));
@@ -61,20 +61,20 @@ std::optional<Mixture> routed_experts(const Config& config, std::int64_t layer) 
 
 std::optional<Mixture> pieces_of(const Config& config, const MixtureId& id) {
   const SubDimensionsConfig& parts = config.sub_dimensions;
-  const std::int64_t pieces = id.site == Site::attention ? parts.attention : parts.ffn;
-  if (pieces == 0) return {};
+  const std::int64_t count = id.site == Site::attention ? parts.attention : parts.ffn;
+  if (count == 0) return {};
   return Mixture{.id = id,
                  .kind = Mixture::Kind::pieces,
                  .router = RouterKind::softmax,
                  .gates = Gates::raw,
                  .k = parts.active - parts.shared,
                  .always_on = parts.shared,
-                 .widths = equal_widths(pieces, config.model.hidden / pieces)};
+                 .widths = equal_widths(count, config.model.hidden / count)};
 }
 
-std::int64_t fusion_width(const Config& config, const Mixture& pieces) {
+std::int64_t fusion_width(const Config& config, const Mixture& mixture) {
   const std::int64_t width = config.sub_dimensions.fusion_width;
-  return width < 0 ? pieces.choices() : width;
+  return width < 0 ? mixture.choices() : width;
 }
 
 std::int64_t fewest_experts(const Config& config) {
@@ -86,10 +86,11 @@ std::int64_t fewest_experts(const Config& config) {
 std::vector<Mixture> mixtures_of(const Config& config, std::int64_t layer) {
   std::vector<Mixture> mixtures;
   if (std::optional<Mixture> experts = attention_experts(config, layer)) mixtures.push_back(std::move(*experts));
-  if (std::optional<Mixture> pieces = pieces_of(config, {layer, Site::attention}))
-    mixtures.push_back(std::move(*pieces));
+  if (std::optional<Mixture> sub_dimensions = pieces_of(config, {layer, Site::attention}))
+    mixtures.push_back(std::move(*sub_dimensions));
   if (std::optional<Mixture> experts = routed_experts(config, layer)) mixtures.push_back(std::move(*experts));
-  if (std::optional<Mixture> pieces = pieces_of(config, {layer, Site::ffn})) mixtures.push_back(std::move(*pieces));
+  if (std::optional<Mixture> sub_dimensions = pieces_of(config, {layer, Site::ffn}))
+    mixtures.push_back(std::move(*sub_dimensions));
   return mixtures;
 }
 

@@ -11,64 +11,74 @@
 
 namespace lyceum {
 
-/// What a router of a resolved configuration chooses from. Everything that is reported of routing (tallies, logs,
-/// loads, placement, losses, counts, plan) goes by these descriptions.
+/// Describes what one router of a resolved configuration chooses from. Tallies, logs, loads, placement, losses, counts
+/// and the plan use these descriptions.
 struct Mixture {
   enum class Kind : std::uint8_t {
-    experts,  // weights of their own
-    pieces,   // equal parts of hidden, which matrices have rows and columns for [MoHD]
+    experts,  // each choice has its own weights
+    pieces,   // equal parts of hidden (sub-dimensions [MoHD]), for which matrices have rows and columns
   };
   MixtureId id;
   Kind kind = Kind::experts;
   RouterKind router = RouterKind::softmax;
   Gates gates = Gates::raw;
-  std::int64_t k = 1;                  // that the router chooses for a token
-  std::int64_t always_on = 0;          // that every token has besides: shared experts, or the first pieces
-  std::int64_t group_limit = 0;        // of balance.device_groups, those that a token's choices lie in; 0: all
-  double capacity_factor = 0;          // limits how many of a sequence's choices one takes in training; 0: no limit
-  std::vector<std::int64_t> widths;    // of each choice: hidden width of an FFN's expert, queries of an attention's
-  std::int64_t zeros = 0, copies = 0;  // the last choices, of width 0: that give 0, and behind them their input
+  std::int64_t k = 1;  // choices per token
+  /// Choices that every token uses in addition: the shared experts, or the first sub-dimensions.
+  std::int64_t always_on = 0;
+  /// Number of the balance.device_groups groups from which one token may choose; 0: all.
+  std::int64_t group_limit = 0;
+  /// Limit of a sequence's choices per expert, relative to the mean; 0: no limit.
+  double capacity_factor = 0;
+  /// [choices]: hidden width of an FFN expert, elements of an attention expert's queries, width of a sub-dimension.
+  std::vector<std::int64_t> widths;
+  /// Numbers of experts without weights, of width 0: `zeros` that return 0, followed by `copies` that return their
+  /// input. They are the last choices.
+  std::int64_t zeros = 0, copies = 0;
 
   std::int64_t choices() const { return static_cast<std::int64_t>(widths.size()); }
-  /// Of the choices, the first ones that every token has and none chooses: pieces that are always on.
+  /// Returns the number of choices that every token uses and the router cannot choose: the sub-dimensions that are
+  /// always active. They are the first ones.
   std::int64_t never_chosen() const { return kind == Kind::pieces ? always_on : 0; }
-  /// Those of them that have weights: the first ones.
+  /// Returns the number of choices with weights, which are the first ones.
   std::int64_t weighted() const { return choices() - zeros - copies; }
-  /// Whether the choices are shared out to the ranks of the expert group; else every rank has all of them.
+  /// True if the choices are divided among the ranks of the expert group; otherwise every rank has all of them.
   bool placed() const { return kind == Kind::experts && id.site == Site::ffn; }
 };
 
-/// Of a layer, in the order of forward; none where nothing routes.
+/// Returns the mixtures of one layer in forward order; empty if the layer has no router.
 std::vector<Mixture> mixtures_of(const Config& config, std::int64_t layer);
-/// Of the whole model.
+/// Returns the mixtures of all layers in forward order.
 std::vector<Mixture> mixtures_of(const Config& config);
-/// The mixture of that name. Throws a bad_input Error where the model has none.
+/// Returns the mixture with this id. Throws a bad_input Error if the model has none.
 Mixture mixture_of(const Config& config, const MixtureId& id);
 
-/// What a pipeline stage holds of a model.
+/// The parts of a model that a pipeline stage holds.
 struct StageParts {
   bool input = true;  // the embedding
   Range blocks;
   bool output = true;  // final norm and head
 };
-/// Of the stage of these blocks: the first one has the input, the last one the output.
+/// Returns the parts of the stage that has these blocks: the stage with the first block has the input, the one with the
+/// last block the output.
 StageParts parts_of(const Config& config, const Range& blocks);
-/// Whether a stage needs the tokens: input and output do, and routers that go by what a token is.
+/// True if a stage reads the tokens of the batch: for its input or output, or for a router that chooses by token id.
 bool reads_tokens(const Config& config, const StageParts& stage);
 
-/// The experts of a layer's attention; none where it has none.
+/// Returns the attention experts of a layer; nothing if it has none.
 std::optional<Mixture> attention_experts(const Config& config, std::int64_t layer);
-/// The pieces of hidden that a half of a block uses; none where it uses all.
+/// Returns the sub-dimensions of the half `id` of a block; nothing if the half uses all of hidden.
 std::optional<Mixture> pieces_of(const Config& config, const MixtureId& id);
-/// Rows of a block of the Monarch matrix behind that half; 0 for none.
-std::int64_t fusion_width(const Config& config, const Mixture& pieces);
-/// The fewest routed experts with weights of any layer's FFN; 0 where none has some.
+/// Returns the rows of one diagonal block of the Monarch matrix that mixes the output of a half with sub-dimensions; 0
+/// without one.
+std::int64_t fusion_width(const Config& config, const Mixture& mixture);
+/// Returns the smallest number of routed experts with weights in any layer's FFN; 0 if no layer has routed experts.
 std::int64_t fewest_experts(const Config& config);
-/// The routed experts of a layer's FFN; none where it has none.
+/// Returns the routed experts of a layer's FFN; nothing if it has none.
 std::optional<Mixture> routed_experts(const Config& config, std::int64_t layer);
-/// Whether the layer's FFN is made of experts, routed or shared.
+/// True if the layer's FFN consists of experts, routed or shared.
 bool is_sparse(const Config& config, std::int64_t layer);
-/// Width of the FFN that every token of the layer passes: the dense one, or all shared experts together; 0 for none.
+/// Returns the width of the FFN that every token of the layer passes: the dense one, or all shared experts together; 0
+/// without either.
 std::int64_t dense_width(const Config& config, std::int64_t layer);
 
 }  // namespace lyceum

@@ -72,7 +72,8 @@ Variable Router::logits(Tape& tape, const Pass& pass, const Variable& x) const {
   const Variable logits = tape.apply(PreciseLinear{parameters_[0]}, x);
   if (mixture_.router != RouterKind::noisy || !pass.training()) return logits;
   const Variable noise = tape.apply(PreciseLinear{parameters_[1]}, x);
-  constexpr std::int64_t of_attention = 1 << 15;  // layers are fewer: both routers of a block have noise of their own
+  // More than the number of layers, so that the two routers of a block have different noise.
+  constexpr std::int64_t of_attention = 1 << 15;
   const NoisyLogits noisy{.seed = seed_,
                           .layer = mixture_.id.layer + (mixture_.id.site == Site::attention ? of_attention : 0),
                           .first = pass.batch.first_token + pass.layout.own().first,
@@ -108,7 +109,7 @@ Router::Choices Router::choose(Tape& tape, const Pass& pass, const Variable& x, 
               .skip = mixture_.placed() ? pass.skip_top : 0,
               .always_on = mixture_.never_chosen(),
               .even = even_,
-              .entropy = informs(balance_) && pass.training(),
+              .entropy = has_information_losses(balance_) && pass.training(),
               .tally = counted};
   if (mixture_.group_limit > 0) {
     route.group = tensor_of(tape.stream(), {mixture_.choices()}, groups_.owner);
@@ -141,7 +142,7 @@ std::vector<Loss> Router::losses(Tape& tape, const Pass& pass, const Variable& l
                               .batch = is_over_batch(balance_) ? &data : nullptr};
     const auto [expert, device, z, information, concentration] =
         tape.apply(balance, pass.layout.sum_of_runs(tape, load));
-    if (balances(balance_)) losses = {{LossKind::expert_balance, expert}, {LossKind::device_balance, device}};
+    if (has_balance_losses(balance_)) losses = {{LossKind::expert_balance, expert}, {LossKind::device_balance, device}};
     if (balance_.z_loss > 0) losses.push_back({LossKind::z, z});
     if (balance_.mutual_information > 0) losses.push_back({LossKind::mutual_information, information});
     if (balance_.concentration > 0) losses.push_back({LossKind::concentration, concentration});
@@ -173,7 +174,7 @@ void require_skippable(const Config& config, std::int64_t skip) {
     require_usage(skip <= left, "--skip-top = {} and moe.top_k = {} are more than {} = {}{}: skip {} at most", skip,
                   mixture.k, choices_keys(moe), experts, of_layer, left);
     if (moe.group_limit == 0) continue;
-    const std::int64_t open = open_choices(config, experts);
+    const std::int64_t open = choices_of_allowed_groups(config, experts);
     require_usage(
         skip <= open - mixture.k,
         "--skip-top = {} and moe.top_k = {} are more than the {} experts of moe.group_limit = {} groups: skip {} "

@@ -18,57 +18,62 @@ namespace lyceum {
 /// Returns the tensors of a mixture's router, in checkpoint order.
 std::vector<SublayerTensor> router_tensors(const Config& config, const Mixture& mixture);
 
-/// Throws a usage Error unless every router of the configuration can pass over a token's `skip` best experts and have
-/// moe.top_k others.
+/// Throws a usage Error unless every router of the configuration can skip the `skip` best experts of a token and still
+/// choose moe.top_k others.
 void require_skippable(const Config& config, std::int64_t skip);
 
-/// Chooses the experts of tokens: makes logits as its mixture's router does, and one pass over them makes gates and
-/// choices. What follows does not know which router it was.
-///   softmax  x · Wᵀ; W = gate/weight [experts, hidden]
-///   sigmoid  the same, by sigmoid scores; chosen by score + b with b = gate/e_score_correction_bias [experts], which
-///            counts of choices move and no gradient does [DeepSeek-V3]
-///   sqrt_softplus  as sigmoid, by scores √softplus [DeepSeek-V4]
-///   random   as softmax, and W stays as it was drawn [SMoE-Dropout]
-///   mlp      A · ReLU(B · x); B = gate/in/weight [router_hidden, hidden], A = gate/weight [experts, router_hidden]
-///   noisy    x · Wᵀ + ε ⊙ softplus(γ ⊙ RMSNorm(x · W_nᵀ)) with W_n = gate/noise/weight [experts, hidden], γ =
-///            gate/noise_scale [experts], ε ~ N(0, 1); x · Wᵀ where nothing is random [Shazeer et al. 2017, MoDSE]
-///   hash     no logits: an expert is a function of token and layer, see HashTokens
+/// Chooses experts (or other choices of a mixture) for each token. A router computes logits as its kind requires; one
+/// pass over them then makes choices and gates. Later computation does not depend on the kind of router. By kind:
+///   softmax: logits x · Wᵀ with W = gate/weight [experts, hidden]
+///   sigmoid: the same logits, with sigmoid scores. Experts are chosen by score + b with b =
+///       gate/e_score_correction_bias [experts], which has no gradient; update() adjusts it from routing counts
+///       [DeepSeek-V3]
+///   sqrt_softplus: as sigmoid, with scores √softplus [DeepSeek-V4]
+///   random: as softmax, but W keeps its random initial values [SMoE-Dropout]
+///   mlp: A · ReLU(B · x) with B = gate/in/weight [router_hidden, hidden], A = gate/weight [experts, router_hidden]
+///   noisy: x · Wᵀ + ε ⊙ softplus(γ ⊙ RMSNorm(x · W_nᵀ)) with W_n = gate/noise/weight [experts, hidden], γ =
+///       gate/noise_scale [experts], ε ~ N(0, 1); x · Wᵀ outside of training [Shazeer et al. 2017, MoDSE]
+///   hash: no logits; the expert is a function of token id and layer, see HashTokens
 class Router {
  public:
-  /// Where the parameters go: those that are trained, and the others.
+  /// The units that take the parameters with and without gradients.
   struct Units {
     ParameterUnit &trained, &untrained;
   };
-  /// Of a mixture in the half of a block whose tensors are under `prefix`. `groups`: of its choices, for
-  /// moe.group_limit and the device-level balance loss.
+  /// Creates the router of `mixture` and adds its parameters to `units`. `prefix`: of the tensor names of the half of a
+  /// block. `groups`: groups of the choices, for moe.group_limit and the device-level balance loss.
   Router(const Config& config, const Mixture& mixture, const std::string& prefix, const Units& units,
          const Placement& groups);
 
   struct Choices {
-    Variable gates;        // [tokens, top_k], best choice first
-    Tensor index;          // i32 [tokens, top_k]: the experts that they belong to
-    Variable load;         // as Route's, where there are losses or a tally; undefined of a hash
-    Variable logits = {};  // [tokens, choices]; undefined of a hash
+    Variable gates;  // [tokens, top_k], the best choice first
+    Tensor index;    // i32 [tokens, top_k]: the expert of each gate
+    /// The load that Route returns; undefined for a hash, or without losses and tally.
+    Variable load;
+    Variable logits = {};  // [tokens, choices]; undefined for a hash
   };
-  /// x: this rank's run of the pass, [tokens, hidden]. `tally`: of this layer, or null; not counted where the tape
-  /// replays.
+  /// Routes this rank's range of the tokens. x: [tokens, hidden]. `tally`: takes the routing counts of this mixture;
+  /// null for none. A pass that the tape replays for recomputation is not counted.
   Choices forward(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const;
 
-  /// In training, of the load of its choices in this pass, and of its weights; `data`: the ranks that run other
-  /// sequences at the same time.
+  /// Returns the losses of this pass, computed from the load of its choices and from the router's weights; empty
+  /// outside of training. `data`: the ranks that compute other sequences at the same time. Collective over the tensor
+  /// group, and over `data` with balance.scope = batch.
   std::vector<Loss> losses(Tape& tape, const Pass& pass, const Variable& load, const ProcessGroup& data) const;
 
   /// True if update() adjusts the selection bias from routing counts.
   bool learns_from_counts() const { return bias_ && balance_.bias_rate > 0; }
-  /// Adjusts the selection bias by the choices of a whole step, i64 [top_k, experts], unless the step is skipped.
+  /// Adjusts the selection bias by the choices of a whole step, i64 [top_k, experts], unless the verdict is to skip the
+  /// step.
   void update(const Stream& stream, const Tensor& counts, std::span<const StepVerdict> verdict) const;
 
  private:
-  /// gate/weight, whose rows are choices; null of a hash.
+  /// Returns gate/weight, which has one row per choice; null for a hash.
   Parameter* choice_rows() const;
-  /// Pass::choices, where it is about this mixture.
+  /// Returns TokenBatch::choices if it applies to this mixture; otherwise an undefined tensor.
   Tensor step_choices(const Pass& pass) const;
   Choices choose(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const;
+  /// Returns the logits [tokens, choices]. Not for a hash.
   Variable logits(Tape& tape, const Pass& pass, const Variable& x) const;
 
   Mixture mixture_;
@@ -76,10 +81,10 @@ class Router {
   bool even_;
   double norm_eps_;
   std::uint64_t seed_;
-  double penalty_;  // optim.router_penalty, for the rows from penalty_from_ on
+  double penalty_;  // optim.router_penalty; it applies to rows from penalty_from_ on
   std::int64_t penalty_from_;
-  std::vector<Parameter*> parameters_;  // in the order of router_tensors()
-  Parameter* bias_ = nullptr;           // where scores are no softmax; the last of them
+  std::vector<Parameter*> parameters_;  // in the order of router_tensors(); owned by the units
+  Parameter* bias_ = nullptr;           // selection bias, the last parameter; null for softmax scores
   Placement groups_;
 };
 

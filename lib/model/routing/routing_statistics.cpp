@@ -25,7 +25,7 @@ std::vector<RoutingSums> no_routing(const Config& config) {
 
 namespace {
 
-/// [experts]: tokens of each expert, whatever its rank among a token's choices.
+/// Returns the tokens of each expert, [experts], summed over the k choices.
 std::vector<std::int64_t> load_of(const RoutingSums& sums) {
   std::vector<std::int64_t> load(static_cast<std::size_t>(sums.experts), 0);
   for (std::size_t i = 0; i < sums.counts.size(); ++i) load[i % load.size()] += sums.counts[i];

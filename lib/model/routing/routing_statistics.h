@@ -7,28 +7,30 @@
 
 namespace lyceum {
 
-/// What a router did with the tokens of a pass, or of several.
+/// Routing counts and sums of one router over the tokens of one or several passes.
 struct RoutingSums {
   MixtureId id;
   std::int64_t top_k = 0, experts = 0;
-  std::int64_t always_on = 0;           // the first experts, which every token has and none chooses: not in counts
-  std::vector<std::int64_t> counts;     // [top_k · experts]: tokens whose k-th choice is that expert
-  std::vector<double> probability;      // [experts]: sum of probabilities over tokens
-  double entropy = 0;                   // sum over tokens of −Σ p log p, in nats; NaN where that is not known
-  std::vector<std::int64_t> dropped{};  // of counts, those beyond the experts' capacity; none where that is not limited
+  /// The first choices, which every token uses and the router cannot choose; their counts are 0.
+  std::int64_t always_on = 0;
+  std::vector<std::int64_t> counts;  // [top_k · experts], row-major: tokens whose k-th choice is that expert
+  std::vector<double> probability;   // [experts]: sum of probabilities over tokens
+  double entropy = 0;                // sum over tokens of −Σ p log p, in nats; NaN if unknown
+  /// [top_k · experts]: how many of `counts` were dropped beyond an expert's capacity; empty without a capacity factor.
+  std::vector<std::int64_t> dropped{};
 };
 
-/// The sums of no tokens yet.
+/// Returns the zero sums of a mixture.
 RoutingSums no_routing(const Mixture& mixture);
-/// Of every mixture of the model, in the order of forward.
+/// Returns the zero sums of every mixture of the model, in forward order.
 std::vector<RoutingSums> no_routing(const Config& config);
 
-/// Tokens of the busiest expert over the mean of all that may be chosen, whatever their rank among a token's choices; 0
-/// of no tokens.
+/// Returns the tokens of the busiest expert divided by the mean over the experts that can be chosen. All k choices of a
+/// token count. 0 without tokens.
 double imbalance(const RoutingSums& sums);
-/// Experts that may be chosen and that no token chose.
+/// Returns the number of experts that can be chosen but were chosen by no token.
 std::int64_t idle_experts(const RoutingSums& sums);
-/// The sum over all mixtures.
+/// Returns the number of idle experts of all mixtures.
 std::int64_t idle_experts(const std::vector<RoutingSums>& mixtures);
 
 }  // namespace lyceum

@@ -19,7 +19,7 @@ std::vector<RoutingSums> whole_routing(const Config& config, const Mesh& mesh, c
     probability.insert(probability.end(), layer.probability.begin(), layer.probability.end());
     probability.push_back(layer.entropy);
   }
-  // A layer has its sums on one stage and zeros on the others: the pipeline changes no bit.
+  // One stage has the sums of a layer and the others have zeros, so the pipeline changes no bit.
   for (const Axis axis : whole_model) {
     mesh.group(axis).all_reduce(std::span(counts));
     mesh.group(axis).all_reduce(std::span(probability));

@@ -12,30 +12,33 @@
 
 namespace lyceum {
 
-/// Collective over the world: the sums over all tokens of every mixture of the model, from each rank's own.
+/// Returns the routing of every mixture of the model, summed over the tokens of all ranks, in forward order. `own`: the
+/// sums of this rank's mixtures. Collective over the world; all ranks get the same result.
 std::vector<RoutingSums> whole_routing(const Config& config, const Mesh& mesh, const std::vector<RoutingSums>& own);
 
-/// sums += more, mixture by mixture; `sums` may have none yet.
+/// Adds `more` to `sums`, mixture by mixture. If `sums` is empty, it becomes a copy of `more`.
 void add(std::vector<RoutingSums>& sums, const std::vector<RoutingSums>& more);
 
-/// Accumulates the balance of single steps of one mixture.
+/// Accumulates the balance of single steps of one mixture: their MaxVio (imbalance − 1) and their idle experts.
 struct StepBalanceSums {
   std::int64_t steps = 0;
   double max_vio_sum = 0, max_vio_max = 0;
   double idle_sum = 0, idle_max = 0;
 
-  /// Adds one step, whose counts are over all ranks.
+  /// Adds one step. Its counts must be summed over all ranks.
   void add(const RoutingSums& step);
-  /// Unknown without steps.
+  /// Returns means and maxima over the steps; unknown values if there were none.
   StepBalance balance() const;
   bool operator==(const StepBalanceSums&) const = default;
 };
 
-/// As a routing log records them; the sums are over `tokens` tokens. `steps`: for each layer, or empty if unknown.
+/// Returns the sums of `layers` over `tokens` tokens in the form of a routing log. `steps`: one entry per element of
+/// `layers`, or empty if unknown.
 std::vector<LayerRouting> routing_record(const std::vector<RoutingSums>& layers, std::int64_t tokens,
                                          std::span<const StepBalanceSums> steps = {});
 
-/// The layers of a routing log of a model whose experts lie so; a mixture that is not placed counts as rank 0's.
+/// Returns the layers of a routing log, with the rank of each expert from `placement`. Experts of a mixture that is not
+/// in `placement` are recorded as rank 0's, experts without weights as rank −1's.
 std::vector<RoutingLog::Layer> logged_layers(const Config& config, std::span<const MixturePlacement> placement);
 
 }  // namespace lyceum

@@ -18,10 +18,11 @@
 namespace lyceum {
 namespace {
 
-/// A matrix by its rows.
+/// A matrix as a list of rows.
 using Rows = std::vector<std::vector<double>>;
 
-/// The attention of block 2 alone, in double, of two sequences: three experts of four heads on two of keys.
+/// Runs the attention of block 2 alone, in double, on two sequences. It has three experts with four query heads each
+/// and two key heads.
 struct LoneAttention {
   static constexpr std::int64_t hidden = 6, heads = 4, kv_heads = 2, dim = 4, seq_len = 5, tokens = 2 * seq_len;
   static constexpr std::int64_t layer = 2, experts = 3;
@@ -49,7 +50,7 @@ struct LoneAttention {
     config.moe.router_hidden = 4;
     if (router != RouterKind::hash) {
       config.balance = {.expert = 0.5, .mutual_information = 0.3};
-      config.balance.device = 0.7;  // these experts are on no devices of their own
+      config.balance.device = 0.7;  // ignored: attention experts are not placed on devices
     }
     launch(stream, RopeTable<double>{.table = rope.matrix<double>(), .base = config.model.rope_base});
   }
@@ -77,7 +78,7 @@ struct LoneAttention {
 class RoutedAttention : public testing::TestWithParam<RouterKind> {};
 
 TEST_P(RoutedAttention, HasTheGradientsOfFiniteDifferences) {
-  const bool hash = GetParam() == RouterKind::hash;  // detached gates have a gradient that is no derivative
+  const bool hash = GetParam() == RouterKind::hash;  // the gradient of detached gates is not the derivative
   const auto lone = std::make_shared<LoneAttention>(GetParam(), hash ? Gates::ones : Gates::renormalized);
   check_op({.name = "attention experts",
             .inputs = {{LoneAttention::tokens, LoneAttention::hidden}},
@@ -99,11 +100,11 @@ INSTANTIATE_TEST_SUITE_P(Routers, RoutedAttention,
 std::map<std::string, Rows> tensors_of(const ParameterUnit& unit) {
   std::map<std::string, Rows> tensors;
   for (const auto& parameter : unit.parameters()) {
-    for (const ParameterPiece& piece : parameter->pieces) {
-      Rows& rows = tensors[piece.name];
-      for (std::int64_t r = 0; r < piece.extent[0]; ++r) {
-        const double* row = parameter->value.data<double>() + piece.first + r * piece.extent[1];
-        rows.emplace_back(row, row + piece.extent[1]);
+    for (const ParameterPiece& slice : parameter->pieces) {
+      Rows& rows = tensors[slice.name];
+      for (std::int64_t r = 0; r < slice.extent[0]; ++r) {
+        const double* row = parameter->value.data<double>() + slice.first + r * slice.extent[1];
+        rows.emplace_back(row, row + slice.extent[1]);
       }
     }
   }
@@ -116,7 +117,7 @@ std::vector<double> product(const Rows& weight, std::span<const double> x) {
   return y;
 }
 
-/// Head `head` of a row, turned to position `at`.
+/// Returns head `head` of a row, rotated by position `at`.
 std::vector<double> turned(const std::vector<double>& row, std::int64_t head, std::int64_t at) {
   constexpr std::int64_t dim = LoneAttention::dim, half = dim / 2;
   std::vector<double> y(dim);
@@ -130,7 +131,7 @@ std::vector<double> turned(const std::vector<double>& row, std::int64_t head, st
   return y;
 }
 
-/// O · attention(Q · x, K, V) of the token at position t of a sequence, by one expert.
+/// Returns O · attention(Q · x, K, V) of one expert for the token at position t of a sequence.
 std::vector<double> naive_answer(std::map<std::string, Rows>& w, int expert, const Rows& sequence, std::int64_t t) {
   const std::string at = "a/experts/" + std::to_string(expert);
   const std::vector<double> q = product(w.at(at + "/q_proj/weight"), sequence[static_cast<std::size_t>(t)]);
@@ -204,7 +205,7 @@ TEST(AttentionExperts, HaveTheTensorsOfTheirNames) {
   lone.add_parameters(unit);
   std::map<std::string, Shape> found;
   for (const auto& parameter : unit.parameters()) {
-    for (const ParameterPiece& piece : parameter->pieces) found.emplace(piece.name, piece.shape);
+    for (const ParameterPiece& slice : parameter->pieces) found.emplace(slice.name, slice.shape);
   }
   std::map<std::string, Shape> expected{
       {"a/gate/weight", {3, 6}}, {"a/k_proj/weight", {8, 6}}, {"a/v_proj/weight", {8, 6}}};
@@ -215,8 +216,8 @@ TEST(AttentionExperts, HaveTheTensorsOfTheirNames) {
   EXPECT_EQ(found, expected);
 }
 
-/// Both routers of a block draw their own noise, and what is of FFNs alone passes attention by.
-TEST(AttentionExperts, AreNotWhatFfnsAreTold) {
+/// The two routers of a block draw different noise, and settings of FFN experts do not affect attention.
+TEST(AttentionExperts, IgnoreSettingsOfFfnExperts) {
   Config config = tiny_config();
   config.model.attention = AttentionKind::experts;
   config.attention_experts = {.count = 5, .top_k = 2, .gates = {}};

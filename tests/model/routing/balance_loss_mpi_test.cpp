@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t experts = 5, top_k = 2, sequences = 3;
 
-/// Logits of all tokens, the same on all ranks; some experts are preferred.
+/// Returns the logits of all tokens, the same on all ranks. Some experts are preferred.
 Tensor logits_of(const Stream& stream, std::int64_t tokens) {
   const Philox random(4, "routing");
   std::vector<double> logits(static_cast<std::size_t>(tokens * experts));
@@ -26,7 +26,7 @@ struct Results {
   std::vector<double> d_logits;
 };
 
-/// The losses of the tokens `run`, and their gradients with weights of their own.
+/// Returns the losses of the tokens of range `run`, and the gradient of their weighted sum, with different weights.
 Results losses_of(const Stream& stream, const Tensor& all, const TokenLayout& layout, const ProcessGroup* batch) {
   const Range run = layout.own();
   const Placement devices = Placement::contiguous(experts, 2);
@@ -59,7 +59,7 @@ Results losses_of(const Stream& stream, const Tensor& all, const TokenLayout& la
   return results;
 }
 
-/// Runs of tokens end anywhere in a sequence, some ranks have none.
+/// A rank's range of tokens may end anywhere in a sequence; some ranks have no tokens.
 TEST(BalanceLossOnRanks, SharedTokensGiveTheLossOfTheWholeSequences) {
   const ProcessGroup group = test_world(), self = ProcessGroup::self();
   const Stream stream = CpuStream(1);
@@ -79,7 +79,7 @@ TEST(BalanceLossOnRanks, SharedTokensGiveTheLossOfTheWholeSequences) {
   }
 }
 
-/// The batch's counts are those of all data ranks' sequences.
+/// Counts are summed over the sequences of all data ranks with balance.scope = batch.
 TEST(BalanceLossOnRanks, BatchCountsAreOfAllRanks) {
   const ProcessGroup data = test_world(), self = ProcessGroup::self();
   const Stream stream = CpuStream(1);

@@ -14,7 +14,7 @@ RoutingSums one_choice(std::int64_t layer, std::vector<std::int64_t> counts) {
 
 using Lines = std::vector<std::string>;
 
-TEST(DeadExperts, AreToldOnceAndWhenTheyComeBack) {
+TEST(DeadExperts, AreReportedOnceAndWhenTheyComeBack) {
   std::vector<IdleExperts> idle;
   DeadExperts dead(2);
   add_step(idle, {one_choice(1, {1, 0, 0, 0}), one_choice(3, {1, 1, 1, 1})});
@@ -25,7 +25,7 @@ TEST(DeadExperts, AreToldOnceAndWhenTheyComeBack) {
             Lines{"warning: step 2: dead experts, no token for 2 steps: layer 1: 1, 2 (2 of 4 dead)"});
   EXPECT_EQ(dead.count(idle), 2);
   add_step(idle, {one_choice(1, {1, 0, 0, 5}), one_choice(3, {0, 1, 1, 1})});
-  EXPECT_EQ(dead.news(3, idle), Lines{}) << "told once";
+  EXPECT_EQ(dead.news(3, idle), Lines{}) << "reported once";
   add_step(idle, {one_choice(1, {1, 0, 9, 5}), one_choice(3, {0, 1, 1, 1})});
   EXPECT_EQ(dead.news(4, idle), (Lines{"warning: step 4: dead experts, no token for 2 steps: layer 3: 0 (1 of 4 dead)",
                                        "step 4: experts that have tokens again: layer 1: 2 (1 of 4 dead)"}));

@@ -19,7 +19,7 @@ Config four_experts() {
   return config;
 }
 
-TEST(ExpertPlaces, DevicesAreThoseOfThePlacementWhateverTheRanks) {
+TEST(ExpertPlaces, DevicesDoNotDependOnTheRanks) {
   Config config = four_experts();
   config.parallel.placement = PlacementKind::pairs;
   const Mixture experts = routed_experts(config, 1).value();
@@ -29,8 +29,8 @@ TEST(ExpertPlaces, DevicesAreThoseOfThePlacementWhateverTheRanks) {
   EXPECT_EQ(alone.ranks.owner, (std::vector<int>{0, 0, 0, 0}));
 }
 
-/// No rank holds them; groups of the device-level loss have them one after the other.
-TEST(ExpertPlaces, OfExpertsWithoutWeightsThereAreNone) {
+/// No rank holds experts without weights; they are dealt to the groups of the device-level loss in turn.
+TEST(ExpertPlaces, ExpertsWithoutWeightsAreOnNoRank) {
   Config config = four_experts();
   config.moe.zero_experts = 2;
   config.moe.copy_experts = 1;
@@ -40,11 +40,11 @@ TEST(ExpertPlaces, OfExpertsWithoutWeightsThereAreNone) {
                                     {PlacementKind::pairs, std::vector<int>{0, 0, 1, 1}},
                                     {PlacementKind::cost, std::vector<int>{1, 1, 0, 1}}}) {
     config.parallel.placement = kind;
-    const ExpertPlaces places = expert_places(config, experts, 2, load);
-    EXPECT_EQ(places.ranks.owner, owner) << name_of(kind);
+    const ExpertPlaces placements = expert_places(config, experts, 2, load);
+    EXPECT_EQ(placements.ranks.owner, owner) << name_of(kind);
     std::vector<int> group = owner;
     group.insert(group.end(), {0, 1, 0});
-    EXPECT_EQ(places.devices.owner, group) << name_of(kind);
+    EXPECT_EQ(placements.devices.owner, group) << name_of(kind);
     EXPECT_EQ(logged_layers(config, place_all(config, 2, load)).at(0).expert_rank,
               (std::vector<std::int64_t>{owner[0], owner[1], owner[2], owner[3], -1, -1, -1}))
         << name_of(kind);

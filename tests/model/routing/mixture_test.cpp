@@ -69,7 +69,7 @@ TEST(Mixtures, WithoutRoutedExpertsSharedOnesAreTheFfn) {
   EXPECT_EQ(dense_width(config, 2), 7);
 }
 
-/// Attention experts and the FFN's in one layer, in the order of forward.
+/// One layer has attention experts and FFN experts; they are listed in forward order.
 TEST(Mixtures, SeveralOfALayer) {
   Config config = two_experts();
   config.model.attention = AttentionKind::experts;

@@ -23,7 +23,7 @@ namespace {
 struct RouterCase {
   const char* name;
   std::function<void(Config&)> change;
-  std::vector<std::pair<std::string, Shape>> tensors;  // of a layer, behind its prefix: 9 experts, hidden 24
+  std::vector<std::pair<std::string, Shape>> tensors;  // of one layer, without its prefix: 9 experts, hidden 24
 };
 void PrintTo(const RouterCase& router, std::ostream* out) { *out << router.name; }
 
@@ -93,14 +93,14 @@ TEST_P(RouterOfModel, HasItsTensors) {
   const std::string prefix = "model/layers/1/mlp/";
   for (const ParameterUnit* unit : model.units()) {
     for (const auto& parameter : unit->parameters()) {
-      const ParameterPiece& piece = parameter->pieces.front();
-      if (piece.name.starts_with(prefix + "gate/")) found.emplace_back(piece.name.substr(prefix.size()), piece.shape);
+      const ParameterPiece& slice = parameter->pieces.front();
+      if (slice.name.starts_with(prefix + "gate/")) found.emplace_back(slice.name.substr(prefix.size()), slice.shape);
     }
   }
   EXPECT_EQ(found, GetParam().tensors);
 }
 
-/// What comes next after each token, in one pass over a sequence and token after token.
+/// The cross-entropy of each target is the same from one pass over a sequence as from next_logits(), token by token.
 TEST_P(RouterOfModel, GeneratesByTheForwardPass) {
   const auto setup = make_setup(ProcessGroup::self(), {}, CpuStream(1));
   const Stream& stream = setup->stream;
@@ -123,8 +123,8 @@ TEST_P(RouterOfModel, GeneratesByTheForwardPass) {
   }
 }
 
-/// A router alone, in double: of layer 3, for tokens of width 5 and four experts in two groups; 12 tokens of its batch
-/// are elsewhere.
+/// A router of layer 3 alone, in double. Tokens have width 5; there are four experts in two groups. The batch has 12
+/// more tokens in front of those of this rank.
 struct LoneRouter {
   static constexpr std::int64_t tokens = 6, hidden = 5, experts = 4, layer = 3, first = 12;
   Config config;
@@ -220,10 +220,10 @@ TEST_P(RouterAlone, HasTheGradientsOfFiniteDifferences) {
             }});
 }
 
-/// A matrix by its rows.
+/// A matrix as a list of rows.
 using Rows = std::vector<std::vector<double>>;
 
-/// x · Wᵀ, for the tensor of that name behind "layer/".
+/// Returns x · Wᵀ for the tensor of that name, to which "layer/" is prefixed.
 Rows product(const Rows& x, const std::map<std::string, Rows>& tensors, const std::string& name) {
   Rows y;
   for (const std::vector<double>& row : x) {
@@ -235,8 +235,8 @@ Rows product(const Rows& x, const std::map<std::string, Rows>& tensors, const st
   return y;
 }
 
-/// The logits of every router by their formulas; none of a hash. ε as the kernel gives it for x = 0 and softplus(s)
-/// = 1.
+/// Returns the logits by the formula of each kind of router; empty for a hash. ε are the kernel's values for x = 0 and
+/// softplus(s) = 1.
 Rows naive_logits(const LoneRouter& lone, const Rows& x, const std::map<std::string, Rows>& tensors) {
   const MoeConfig& moe = lone.config.moe;
   if (moe.router == RouterKind::mlp) {
@@ -329,7 +329,7 @@ TEST_P(RouterAlone, FollowsItsFormula) {
       keys.push_back(scores[e] + (sigmoid || root ? tensors.at("gate/e_score_correction_bias")[0][e] : 0));
     }
     std::vector<std::int32_t> order{0, 1, 2, 3};
-    if (moe.group_limit == 1) {  // of the groups {0, 1} and {2, 3}
+    if (moe.group_limit == 1) {  // the groups are {0, 1} and {2, 3}
       order =
           keys[0] + keys[1] >= keys[2] + keys[3] ? std::vector<std::int32_t>{0, 1} : std::vector<std::int32_t>{2, 3};
     }
@@ -344,7 +344,7 @@ TEST_P(RouterAlone, FollowsItsFormula) {
       EXPECT_NEAR(gates[t * 2 + j], divided ? score / chosen : score, 1e-12) << t << " behind " << skip;
     }
   };
-  // Two of four, or of the two of a group: so many are left to be passed over.
+  // Number of choices that can be skipped: two of four experts are chosen, or two of the experts of the allowed groups.
   for (std::size_t skip = 0; skip <= (moe.group_limit == 1 ? 0 : 2); ++skip) {
     route(static_cast<std::int64_t>(skip));
     for (std::size_t t = 0; t < logits.size(); ++t) expect_route(t, skip);
