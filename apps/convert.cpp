@@ -264,7 +264,7 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
   print_once(changes_of(own.config, conversion.resolved) + tensor_table(lines) +
              left_over_text(source, conversion.recipes));
   if (dry_run) return 0;
-  const auto lock = hold_run_directory(conversion.config, session);
+  const auto lock = lock_run_directory(conversion.config, session);
   const std::string title =
       fmt::format("lyceum {}: convert {} {}", program_version(), request.transform, source.directory().string());
   write_run(conversion, source, session.world(conversion.config.run.timeout_seconds), title);

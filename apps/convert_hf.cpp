@@ -52,7 +52,7 @@ safetensors::Type type_named(const std::string& text) {
 
 /// Returns the architecture named `type`, or if `type` is empty the smallest one that can represent the model.
 hugging_face::Hosting hosting_of(const std::string& type, const Config& resolved) {
-  if (type.empty()) return hugging_face::smallest_host(resolved);
+  if (type.empty()) return hugging_face::first_exact_host(resolved);
   std::vector<std::string> names;
   for (const hugging_face::Architecture& each : hugging_face::architectures()) names.emplace_back(each.type);
   const hugging_face::Architecture* const architecture = hugging_face::find_architecture(type);
@@ -71,7 +71,7 @@ int import_model(const MpiSession& session, const FromTo& from_to, const Argumen
   require_usage(!given.origin.contains("run.dir"), "run.dir cannot be set here: --out names the folder");
   const hugging_face::ModelFolder model(from_to.source);
   std::vector<std::string> notes;
-  const fs::path tokenizer = tokenizer_of(model, notes);
+  const fs::path tokenizer = find_tokenizer_file(model, notes);
   LoadedConfig base{.config = model.config()};
   base.config.run.dir = from_to.out;
   if (!tokenizer.empty()) base.config.data.tokenizer = (fs::path(from_to.out) / tokenizer.filename()).string();
@@ -89,12 +89,12 @@ int import_model(const MpiSession& session, const FromTo& from_to, const Argumen
   print_once(fmt::format("read       {} of {}\n", model.architecture().model, from_to.source));
   std::vector<TensorLine> lines;
   for (const NewRun::Weights& tensor : run.tensors) {
-    lines.push_back({tensor.name, tensor.shape, pattern_of(their_name(model.architecture(), tensor.name))});
+    lines.push_back({tensor.name, tensor.shape, pattern_of(name_in_transformers(model.architecture(), tensor.name))});
   }
   print_once(tensor_table(lines));
   for (const std::string& note : notes) print_once(note + '\n');
   if (from_to.dry_run) return 0;
-  const auto lock = hold_run_directory(run.config, session);
+  const auto lock = lock_run_directory(run.config, session);
   run.transformers = json_text(side_files);
   if (!tokenizer.empty() && !given.origin.contains("data.tokenizer")) {
     run.tokenizer = read_whole_file(tokenizer);
@@ -132,7 +132,7 @@ int export_checkpoint(const MpiSession& session, const FromTo& from_to, const Ex
   for (const std::string& note : hosting.notes) print_once(note + '\n');
   std::vector<TensorLine> lines;
   for (const Recipe& recipe : recipes) {
-    lines.push_back(line_of(recipe, their_name(*hosting.architecture, recipe.tensor.name)));
+    lines.push_back(line_of(recipe, name_in_transformers(*hosting.architecture, recipe.tensor.name)));
   }
   print_once(tensor_table(lines) + left_over_text(source, recipes));
   if (from_to.dry_run) return 0;

@@ -75,7 +75,7 @@ TensorLine line_of(const Recipe& recipe, const std::string& name) {
 
 std::string left_over_text(const CheckpointReader& source, std::span<const Recipe> recipes) {
   std::map<std::string, std::int64_t> patterns;
-  for (const std::string& name : left_over(source, recipes)) ++patterns[pattern_of(name)];
+  for (const std::string& name : unread_weights(source, recipes)) ++patterns[pattern_of(name)];
   std::string text;
   for (const auto& [pattern, number] : patterns)
     text += fmt::format("left over  {} ({})\n", pattern, count_text(number, "tensor"));

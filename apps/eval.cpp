@@ -188,7 +188,7 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   counted.batch.global = global_batch;  // with --batches the number of samples does not depend on the number of ranks
   std::optional<RoutingLog> log;        // opened before the evaluation, since the file may not be writable
   if (!routing.empty() && session.rank() == 0) {
-    log.emplace(routing, logged_layers(config, place_all(config, setup->mesh.expert.size(), {})), -1,
+    log.emplace(routing, logged_layers(config, place_all_experts(config, setup->mesh.expert.size(), {})), -1,
                 RoutingLog::Origin{.run_uuid = reader.header().run_uuid,
                                    .description = "Tokens that each expert received in an evaluation of " +
                                                   reader.directory().string() + " on " + config.data.valid});

@@ -98,7 +98,7 @@ std::vector<std::int32_t> tokens_of(const Prompt& prompt, const ChatTemplate* ch
   if (chat) {
     TextEncoder encoder(tokenizer);
     std::vector<std::uint8_t> trained;
-    encode_chat(rendered_prompt(prompt.messages, *chat), tokenizer, encoder, tokens, trained);
+    encode_chat(render_prompt(prompt.messages, *chat), tokenizer, encoder, tokens, trained);
   } else {
     tokens = tokenizer.encode(prompt.text);
   }
@@ -191,7 +191,7 @@ const ChatTemplate& template_of(const DataConfig& data, const Tokenizer& tokeniz
   require_usage(data.chat != "auto",
                 "--chat: the run was not trained on chats of lyceum tokenize --chat: set data.chat to a chat template");
   const ChatTemplate& chat = chat_template(data.chat);
-  require_tokens(chat, tokenizer, data.tokenizer);
+  require_template_tokens(chat, tokenizer, data.tokenizer);
   return chat;
 }
 

@@ -187,7 +187,7 @@ std::optional<Cluster> rates(const RunConfig& run, const po::variables_map& valu
 /// Returns warnings about the learning-rate schedule of a run from its first step.
 std::vector<std::string> doubts_of(const Config& config) {
   const std::int64_t steps = config.run.steps, length = config.optim.schedule_steps;
-  return schedule_doubts(config.optim, steps, length > 0 ? length : steps);
+  return schedule_warnings(config.optim, steps, length > 0 ? length : steps);
 }
 
 std::string shown(const LoadedConfig& loaded, const MeshPlan& plan, const std::optional<Cluster>& cluster,
@@ -231,7 +231,7 @@ int plan_command(const MpiSession& session, const Arguments& arguments) {
   if (!loaded.config.optim.train_only.empty()) {
     Config alone = without_mesh(loaded.config);
     resolve(alone, 1);
-    trained_values(alone);
+    count_trained_values(alone);
   }
   const std::optional<Cluster> cluster = rates(loaded.config.run, values);
   std::optional<SearchResult> search;

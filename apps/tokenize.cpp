@@ -203,10 +203,10 @@ void tokenize(const Options& options) {
   const CorpusFiles found = find_corpus_files(options.input, options.json_key_given || !options.chat.empty());
   require_input(!found.files.empty(), "no UTF-8 text file under {}{}{}", boost::algorithm::join(options.input, ", "),
                 found.skipped.count() > 0 ? "; skipped " : "", found.skipped.text());
-  warn_of_records(found.like_records);
+  warn_of_records(found.texts_like_records);
   const ChatTemplate* const chat = options.chat.empty() ? nullptr : &chat_template(options.chat);
   const Tokenizer tokenizer = tokenizer_for(options, found.files, chat);
-  if (chat) require_tokens(*chat, tokenizer, options.tokenizer_file());
+  if (chat) require_template_tokens(*chat, tokenizer, options.tokenizer_file());
   const CorpusChoice choice{.most_bytes = megabytes(options.max_mb),
                             .valid_fraction = options.valid.empty() ? 0 : options.valid_fraction,
                             .seed = options.seed};

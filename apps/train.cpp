@@ -48,10 +48,10 @@ int train_command(const MpiSession& session, const Arguments& arguments) {
   const LoadedConfig given = read_config(parsed.rest);
   std::optional<LoadedConfig> loaded = configure(session, given);
   if (!loaded) return 0;
-  loaded->config.data.chat = chat_of_run(loaded->config.data.chat, loaded->config.data.train);
+  loaded->config.data.chat = chat_template_of_run(loaded->config.data.chat, loaded->config.data.train);
   const auto setup = set_up(loaded->config, session);
   setup->program = program_version();
-  const auto lock = hold_run_directory(loaded->config, session);
+  const auto lock = lock_run_directory(loaded->config, session);
   Trainer trainer(loaded->config, to_ini(loaded->config), *setup, std::cout,
                   {.lock = lock.get(), .given = &given.config, .remeasure = parsed.values.count("remeasure") > 0});
   return static_cast<int>(trainer.run());

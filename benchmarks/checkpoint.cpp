@@ -21,12 +21,12 @@ namespace {
 
 /// Returns this rank's share of `tensors` logical tensors of about `bytes` bytes in total, assigned round-robin. Every
 /// fourth is a vector. All refer to the memory of `values`, which is overwritten.
-std::vector<CheckpointPiece> make_slices(const ProcessGroup& group, std::int64_t tensors, double bytes,
+std::vector<CheckpointSlice> make_slices(const ProcessGroup& group, std::int64_t tensors, double bytes,
                                          std::vector<float>& values) {
   const std::int64_t cols = 512;
   const auto rows = std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes / 4 / cols / (0.75 * double(tensors))));
   values.assign(static_cast<std::size_t>(rows * cols), 0.5f);
-  std::vector<CheckpointPiece> slices;
+  std::vector<CheckpointSlice> slices;
   for (std::int64_t i = 0; i < tensors; ++i) {
     if (i % group.size() != group.rank()) continue;
     constexpr std::array parts{"", "optimizer/exp_avg/", "optimizer/exp_avg_sq/"};
@@ -51,7 +51,7 @@ double most(const ProcessGroup& group, double seconds) {
 /// Measures a background checkpoint. `plain` is the time in seconds of write_checkpoint() with the same slices.
 /// Collective.
 void measure_background(const ProcessGroup& group, const std::filesystem::path& root,
-                        std::span<const CheckpointPiece> slices, double plain) {
+                        std::span<const CheckpointSlice> slices, double plain) {
   const auto begin = Clock::now();
   BackgroundCheckpoint checkpoint(group, root, header(2), slices);
   const double begun = most(group, seconds_since(begin));
@@ -70,7 +70,7 @@ void measure(std::int64_t tensors, double megabytes) {
   const ProcessGroup group = ProcessGroup::world(600);
   const std::filesystem::path root = "checkpoint-benchmark";
   std::vector<float> values;
-  const std::vector<CheckpointPiece> slices = make_slices(group, tensors, megabytes * 1e6, values);
+  const std::vector<CheckpointSlice> slices = make_slices(group, tensors, megabytes * 1e6, values);
   const auto report = [&](const char* what, Clock::time_point begin) {
     group.barrier();
     if (group.rank() == 0) fmt::print("{:28} {:7.3f} s\n", what, seconds_since(begin));
@@ -92,7 +92,7 @@ void measure(std::int64_t tensors, double megabytes) {
   const auto begin_read = Clock::now();
   const CheckpointReader reader(path.value());
   std::vector<float> out(values.size());
-  for (const CheckpointPiece& slice : slices) reader.read(slice.name, slice.box, out.data());
+  for (const CheckpointSlice& slice : slices) reader.read(slice.name, slice.box, out.data());
   report("read own", begin_read);
   const auto begin_others = Clock::now();
   const CheckpointReader again(path.value());

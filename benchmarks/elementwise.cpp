@@ -90,7 +90,7 @@ void triad(Table& table, const CpuStream& stream) {
     float* to = a[set].data<float>();
     const float* from = b[set].data<float>();
     const float* scaled = c[set].data<float>();
-    parallel_for(stream, elements, elements_a_thread, [&](std::int64_t first, std::int64_t last) {
+    parallel_for(stream, elements, elements_per_thread, [&](std::int64_t first, std::int64_t last) {
 #pragma omp simd
       for (std::int64_t i = first; i < last; ++i) to[i] = from[i] + 3.0f * scaled[i];
     });
@@ -289,8 +289,8 @@ void optimizer(Table& table) {
                        .blocks = blocks,
                        .rule = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .numbers = rows_of<AdamW::Numbers>(numbers)},
                        .verdict = rows_of<StepVerdict>(verdict),
-                       .weight_places = rows_of<std::int64_t>(places).first(1),
-                       .update_places = rows_of<std::int64_t>(places).last(1),
+                       .weight_offsets = rows_of<std::int64_t>(places).first(1),
+                       .update_offsets = rows_of<std::int64_t>(places).last(1),
                        .sums = sums.span<double>()});
   });
 }

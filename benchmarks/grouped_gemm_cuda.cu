@@ -178,7 +178,7 @@ class Copies {
     for (std::size_t e = 0; e < counts.size(); ++e) {
       for (std::int64_t r = 0; r < counts[e]; ++r) {
         const std::int64_t token = r * options.tokens / counts[e];
-        source[static_cast<std::size_t>(table.known_begin()[e] + r)] =
+        source[static_cast<std::size_t>(table.begin_on_host()[e] + r)] =
             token * top_k_ + used[static_cast<std::size_t>(token)]++ % top_k_;
       }
     }
@@ -369,7 +369,7 @@ int measure(int argc, char** argv) {
            {std::pair{grouped::Kernel::automatic, "automatic"}, std::pair{grouped::Kernel::clustered, "clustered"},
             std::pair{grouped::Kernel::mma_sync, "mma.sync"}}) {
         const bool aligned = width % 8 == 0 && options.hidden % 8 == 0;
-        if (kernel == grouped::Kernel::clustered && !(aligned && hopper_is_here(stream))) continue;
+        if (kernel == grouped::Kernel::clustered && !(aligned && can_run_hopper_kernels(stream))) continue;
         Projection up(stream, options, rows, options.hidden, 2 * width);
         up.measure("up", options.rounds, kernel, name);
         up.measure_picked("up", false, options, rows, kernel, name);

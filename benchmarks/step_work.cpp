@@ -8,7 +8,7 @@
 
 #include "core/profile.h"
 #include "model/counts.h"
-#include "model/routing/expert_places.h"
+#include "model/routing/expert_placements.h"
 #include "model/routing/mixture.h"
 #include "parallel/expert/expert_route.h"
 
@@ -24,11 +24,11 @@ constexpr auto phase_of_operation = std::to_array<std::pair<std::string_view, st
     {"ExpertBank", "experts"},
     {"GatedBank", "experts"},
     {"Linear", "projections, head"},
-    {"ReadPieces", "sub-dimensions"},
-    {"WritePieces", "sub-dimensions"},
+    {"ReadSubDimensions", "sub-dimensions"},
+    {"WriteSubDimensions", "sub-dimensions"},
     {"Monarch", "fusion"},
-    {"FactorsOfPieces", "router, balance"},
-    {"LoadOfPieces", "router, balance"},
+    {"FactorsOfSubDimensions", "router, balance"},
+    {"LoadOfSubDimensions", "router, balance"},
     {"RotaryAttention", "attention"},
     {"StickBreakingAttention", "attention"},
     {"PreciseLinear", "router, balance"},
@@ -66,7 +66,8 @@ std::string_view phase_of(std::string_view path) {
   }
   if (path.find("/Activation") != path.npos) return activation;  // none if the products' kernels include the activation
   if (path.find("/CrossEntropy") != path.npos) return loss;
-  for (const std::string_view copying : {"/CombineRows", "/GatherRows", "/AddPairs", "/PlacePieces", "/PieceRows"}) {
+  for (const std::string_view copying :
+       {"/CombineRows", "/GatherRows", "/AddPairs", "/PlaceSubDimensions", "/SubDimensionRows"}) {
     if (path.find(copying) != path.npos) return copies;
   }
   if (path.find("/Rope") != path.npos) return norms;
@@ -108,7 +109,7 @@ struct Sizes {
       const bool routed = mixture.has_value();
       sparse_layers += routed;
       if (const int ranks = config.parallel.expert; routed && ranks > 1) {
-        const ExpertPlaces places = expert_places(config, *mixture, ranks, {});
+        const ExpertPlacements places = expert_placements(config, *mixture, ranks, {});
         const ChoiceNumbers numbers{mixture->k, mixture->choices(), mixture->group_limit, &places.devices};
         dispatched += 1;
         for (int rank = 0; rank < ranks; ++rank) dispatched += share_of_tokens(places.ranks.experts_of(rank), numbers);

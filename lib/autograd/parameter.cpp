@@ -50,7 +50,7 @@ void ParameterUnit::set_gradients(Tensor gradients) {
   }
 }
 
-Shape ParameterPiece::in_memory() const {
+Shape ParameterSlice::in_memory() const {
   Shape padded = extent;
   if (pitch > 0) padded[extent.rank() - 1] = pitch;
   return padded;
@@ -61,19 +61,19 @@ namespace {
 /// Calls f(first, length, global) for each row (last dimension) of a slice: its offset from the beginning of the slice
 /// in the parameter, its length, and the index of its first element in the whole logical tensor.
 template <class F>
-void for_each_row(const ParameterPiece& piece, F&& f) {
-  const int rank = piece.shape.rank();
-  const std::int64_t length = rank ? piece.extent[rank - 1] : 1;
-  const std::int64_t rows = length ? piece.extent.size() / length : 0;
-  const std::int64_t pitch = rows ? piece.in_memory().size() / rows : 0;
+void for_each_row(const ParameterSlice& slice, F&& f) {
+  const int rank = slice.shape.rank();
+  const std::int64_t length = rank ? slice.extent[rank - 1] : 1;
+  const std::int64_t rows = length ? slice.extent.size() / length : 0;
+  const std::int64_t pitch = rows ? slice.in_memory().size() / rows : 0;
   for (std::int64_t row = 0; row < rows; ++row) {
     std::int64_t rest = row;
-    std::int64_t global = rank ? piece.offset[rank - 1] : 0;
-    std::int64_t stride = rank ? piece.shape[rank - 1] : 1;
+    std::int64_t global = rank ? slice.offset[rank - 1] : 0;
+    std::int64_t stride = rank ? slice.shape[rank - 1] : 1;
     for (int axis = rank - 2; axis >= 0; --axis) {
-      global += (piece.offset[axis] + rest % piece.extent[axis]) * stride;
-      rest /= piece.extent[axis];
-      stride *= piece.shape[axis];
+      global += (slice.offset[axis] + rest % slice.extent[axis]) * stride;
+      rest /= slice.extent[axis];
+      stride *= slice.shape[axis];
     }
     f(row * pitch, length, global);
   }
@@ -92,10 +92,10 @@ void initialize_parameter(const Stream& stream, const Parameter& parameter, std:
     copy_to_device(stream, values + (next - std::ssize(chunk) - range.first), chunk.data(), chunk.size() * sizeof(T));
     chunk.clear();
   };
-  for (const ParameterPiece& piece : parameter.pieces) {
-    const Philox random(seed, piece.name);
-    for_each_row(piece, [&](std::int64_t first, std::int64_t length, std::int64_t global) {
-      const std::int64_t at = piece.first + first;
+  for (const ParameterSlice& slice : parameter.slices) {
+    const Philox random(seed, slice.name);
+    for_each_row(slice, [&](std::int64_t first, std::int64_t length, std::int64_t global) {
+      const std::int64_t at = slice.first + first;
       const std::int64_t from = std::max(at, range.first), to = std::min(at + length, range.end());
       if (from >= to) return;
       row.resize(static_cast<std::size_t>(to - from));
@@ -130,7 +130,7 @@ void ParameterUnit::initialize(const Stream& stream, std::uint64_t seed, std::in
   }
 }
 
-std::string place_in(const ParameterUnit& unit, const Range& range) {
+std::string describe_range(const ParameterUnit& unit, const Range& range) {
   std::string text;
   for (std::size_t p = 0; p < unit.parameters().size(); ++p) {
     const Parameter& parameter = *unit.parameters()[p];
@@ -143,8 +143,8 @@ std::string place_in(const ParameterUnit& unit, const Range& range) {
   return text.empty() ? "the padding of " + unit.name() : text;
 }
 
-std::vector<DecayedRun> decayed_runs(const ParameterUnit& unit) {
-  std::vector<DecayedRun> ranges;
+std::vector<DecayRange> decay_ranges(const ParameterUnit& unit) {
+  std::vector<DecayRange> ranges;
   const auto append = [&](std::int64_t end, bool decays) {
     if (ranges.empty() || ranges.back().decays != decays) ranges.emplace_back();
     ranges.back() = {end, decays};
@@ -183,38 +183,38 @@ Parameter whole_parameter(std::string name, Shape shape, const Initial& initial,
     for (int axis = 0; axis < zero.rank(); ++axis) zero[axis] = 0;
     return zero;
   }();
-  std::vector<ParameterPiece> pieces{{name, shape, origin, shape, 0}};
-  return {std::move(name), shape, std::move(pieces), initial, decay, {}, {}, {}};
+  std::vector<ParameterSlice> slices{{name, shape, origin, shape, 0}};
+  return {std::move(name), shape, std::move(slices), initial, decay, {}, {}, {}};
 }
 
 Parameter sharded_parameter(std::string name, Shape shape, int axis, Range part, double init_std, std::int64_t room) {
   Shape offset{0, 0}, extent = shape;
   offset[axis] = part.first;
   extent[axis] = part.count;
-  std::vector<ParameterPiece> pieces{{name, shape, offset, extent, 0, room}};
-  const Shape in_memory = pieces.front().in_memory();
-  return {std::move(name), in_memory, std::move(pieces), init_std, true, {}, {}, {}};
+  std::vector<ParameterSlice> slices{{name, shape, offset, extent, 0, room}};
+  const Shape in_memory = slices.front().in_memory();
+  return {std::move(name), in_memory, std::move(slices), init_std, true, {}, {}, {}};
 }
 
 Parameter stacked_parameter(std::string name, const std::vector<RowsOf>& matrices, std::int64_t cols, double init_std) {
-  std::vector<ParameterPiece> pieces;
+  std::vector<ParameterSlice> slices;
   std::int64_t rows = 0;
   for (const RowsOf& matrix : matrices) {
     const Shape shape{matrix.rows, cols}, extent{matrix.part.count, cols};
-    pieces.push_back({matrix.name, shape, {matrix.part.first, 0}, extent, rows * cols});
+    slices.push_back({matrix.name, shape, {matrix.part.first, 0}, extent, rows * cols});
     rows += std::max(matrix.room, matrix.part.count);
   }
-  return {std::move(name), {rows, cols}, std::move(pieces), init_std, true, {}, {}, {}};
+  return {std::move(name), {rows, cols}, std::move(slices), init_std, true, {}, {}, {}};
 }
 
 Parameter stacked_vector(std::string name, const std::vector<RowsOf>& vectors, const Initial& initial) {
-  std::vector<ParameterPiece> pieces;
+  std::vector<ParameterSlice> slices;
   std::int64_t size = 0;
   for (const RowsOf& vector : vectors) {
-    pieces.push_back({vector.name, {vector.rows}, {vector.part.first}, {vector.part.count}, size});
+    slices.push_back({vector.name, {vector.rows}, {vector.part.first}, {vector.part.count}, size});
     size += vector.part.count;
   }
-  return {std::move(name), {size}, std::move(pieces), initial, false, {}, {}, {}};
+  return {std::move(name), {size}, std::move(slices), initial, false, {}, {}, {}};
 }
 
 }  // namespace lyceum

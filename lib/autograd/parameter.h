@@ -17,7 +17,7 @@ namespace lyceum {
 /// parameter that stacks several logical tensors, such as q, k and v, has a slice of each; a sharded parameter has
 /// slices of parts of them. Elements in no slice are padding: they are zero, and updates keep them zero since their
 /// gradient is zero.
-struct ParameterPiece {
+struct ParameterSlice {
   std::string name;        // logical name
   Shape shape;             // of the whole logical tensor
   Shape offset, extent;    // of the slice within the logical tensor
@@ -54,7 +54,7 @@ class ParameterUnit;
 struct Parameter {
   std::string name;  // for messages
   Shape shape;
-  std::vector<ParameterPiece> pieces;
+  std::vector<ParameterSlice> slices;
   Initial initial;
   bool decay = false;              // weight decay applies
   std::vector<Range> frozen = {};  // elements that updates leave unchanged: ascending, disjoint
@@ -166,17 +166,17 @@ class ParameterUnit {
 
 /// Returns text for messages about a range of a unit's flat memory: "elements 1024 to 2047 of NAME", several such if
 /// the range covers several parameters, or "the padding of UNIT".
-std::string place_in(const ParameterUnit& unit, const Range& range);
+std::string describe_range(const ParameterUnit& unit, const Range& range);
 
 /// A range of a unit's flat memory in which weight decay applies to all elements or to none. It begins at the end of
 /// the previous range (0 for the first).
-struct DecayedRun {
+struct DecayRange {
   std::int64_t end;
   bool decays;
 };
 /// Returns the ranges of the whole unit in order, alternating between decayed and not decayed. Frozen elements are not
 /// decayed.
-std::vector<DecayedRun> decayed_runs(const ParameterUnit& unit);
+std::vector<DecayRange> decay_ranges(const ParameterUnit& unit);
 
 /// Writes the initial values of elements [first, first + values.size()) of a logical tensor. `random` must be
 /// Philox(seed, name of the logical tensor).

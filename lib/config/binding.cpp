@@ -216,7 +216,7 @@ LoadedConfig parse_config(const std::string& text, const std::string& name) {
   return loaded;
 }
 
-Config recall_config(const std::string& text) {
+Config parse_config_leniently(const std::string& text) {
   LoadedConfig loaded;
   const std::vector<ConfigKey> keys = keys_of(loaded.config);
   std::istringstream stream(text);

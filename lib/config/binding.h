@@ -56,7 +56,7 @@ LoadedConfig parse_config(const std::string& text, const std::string& name);
 
 /// Reads a configuration that another build may have written. Unknown keys are ignored, and numbers may be out of
 /// range.
-Config recall_config(const std::string& text);
+Config parse_config_leniently(const std::string& text);
 
 /// Returns one line per key: `section.key = value  # source of the value`. The text is also an INI file. `loaded`
 /// should be resolved; a value that was not set and differs from the default is reported as derived.

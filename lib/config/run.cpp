@@ -45,7 +45,7 @@ void check_run(Findings& findings, const RunConfig& run) {
   findings.unless(run.prometheus.empty() || run.prometheus.ends_with(".prom"),
                   "run.prometheus = {}: the name must end with .prom, since node_exporter reads only such files",
                   run.prometheus);
-  findings.unless(run.gemm_file.empty() || run.gemm_choice == GemmChoosing::timed,
+  findings.unless(run.gemm_file.empty() || run.gemm_choice == GemmChoiceMethod::timed,
                   "run.gemm_file = {} has no effect without run.gemm_choice = timed", run.gemm_file);
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "config/feature.h"
-#include "kernels/gemm_choosing.h"
+#include "kernels/gemm_choice_method.h"
 
 namespace lyceum {
 
@@ -15,7 +15,7 @@ constexpr auto names_of(DeviceKind) { return std::array{"auto", "cpu", "cuda"}; 
 enum class Precision { f32, bf16 };
 constexpr auto names_of(Precision) { return std::array{"f32", "bf16"}; }
 
-constexpr auto names_of(GemmChoosing) { return std::array{"heuristic", "timed"}; }
+constexpr auto names_of(GemmChoiceMethod) { return std::array{"heuristic", "timed"}; }
 
 /// [run]: folder, duration and device of a training run, and what it prints and checks.
 struct RunConfig {
@@ -31,7 +31,7 @@ struct RunConfig {
   std::int64_t replay_every = 1000;  // steps between those that are computed twice and compared; 0: none
   std::int64_t rollback = 0;         // how many times an unsound run may return to a sound checkpoint
   bool cuda_graph = true;            // record the step of a single rank once, then launch it as a CUDA graph
-  GemmChoosing gemm_choice = GemmChoosing::heuristic;
+  GemmChoiceMethod gemm_choice = GemmChoiceMethod::heuristic;
   std::string gemm_file;     // gemm.json of another run, for gemm_choice = timed
   bool tensorboard = false;  // write events to dir/tensorboard
   std::string prometheus;    // file that receives the metrics of the latest step as text; empty: none

@@ -11,16 +11,17 @@ namespace lyceum {
 void declare_keys(ConfigKeys& keys, SubDimensionsConfig& parts) {
   const KeySection key(keys, KeyRole::identity);
   key("sub_dimensions.attention", &parts.attention, {.low = 0, .high = 64},
-      "pieces that attention divides hidden into; 0: not divided");
+      "sub-dimensions that attention divides hidden into; 0: not divided");
   key("sub_dimensions.ffn", &parts.ffn, {.low = 0, .high = 64},
-      "pieces that the FFN divides hidden into; 0: not divided");
-  key("sub_dimensions.active", &parts.active, {.low = 1}, "pieces that a token uses");
-  key("sub_dimensions.shared", &parts.shared, {.low = 0}, "pieces, of the active ones, that every token uses");
+      "sub-dimensions that the FFN divides hidden into; 0: not divided");
+  key("sub_dimensions.active", &parts.active, {.low = 1}, "sub-dimensions that a token uses");
+  key("sub_dimensions.shared", &parts.shared, {.low = 0}, "sub-dimensions, of the active ones, that every token uses");
   key("sub_dimensions.scaling", &parts.scaling,
-      "scaling of the chosen pieces' probabilities: restore, to a sum of all pieces; printed, by the paper's formula");
-  key("sub_dimensions.gates", &parts.gates, "factor of a piece: its probability, or 1 without scaling");
+      "scaling of the chosen sub-dimensions' probabilities: restore, to the sum of all; printed, by the paper's "
+      "formula");
+  key("sub_dimensions.gates", &parts.gates, "factor of a sub-dimension: its probability, or 1 without scaling");
   key("sub_dimensions.fusion_width", &parts.fusion_width, {.low = -1},
-      "rows per block of the fusion matrices after each half; 0: no fusion; -1: as many as pieces");
+      "rows per block of the fusion matrices after each half; 0: no fusion; -1: as many as sub-dimensions");
 }
 
 void check_sub_dimensions(Findings& findings, const Config& config) {
@@ -41,9 +42,10 @@ void check_sub_dimensions(Findings& findings, const Config& config) {
                   name_of(model.qk_norm));
   findings.unless(!attention || model.attention != AttentionKind::experts,
                   "sub_dimensions.attention = {} with model.attention = moa: set one or the other", parts.attention);
-  findings.unless(parts.shared < parts.active,
-                  "sub_dimensions.shared = {} of sub_dimensions.active = {} leaves no piece to choose: lower it",
-                  parts.shared, parts.active);
+  findings.unless(
+      parts.shared < parts.active,
+      "sub_dimensions.shared = {} of sub_dimensions.active = {} leaves no sub-dimension to choose: lower it",
+      parts.shared, parts.active);
   findings.unless(
       config.moe.experts <= 0 && config.moe.shared_experts <= 0,
       "moe.experts = {} and moe.shared_experts = {} with sub_dimensions: an FFN is divided or has experts, set "
@@ -63,7 +65,7 @@ void check_sub_dimensions(Findings& findings, const Config& config) {
 
 void simplify_sub_dimensions(SubDimensionsConfig& parts) {
   if (parts.attention == 0 && parts.ffn == 0) parts = {};
-  if (parts.gates == PieceGates::ones) parts.scaling = SubDimensionsConfig{}.scaling;
+  if (parts.gates == SubDimensionGates::ones) parts.scaling = SubDimensionsConfig{}.scaling;
 }
 
 }  // namespace lyceum

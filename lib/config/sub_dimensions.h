@@ -4,15 +4,15 @@
 #include <cstdint>
 
 #include "config/feature.h"
-#include "kernels/piece_scaling.h"
+#include "kernels/sub_dimension_scaling.h"
 
 namespace lyceum {
 
-constexpr auto names_of(PieceScaling) { return std::array{"restore", "printed", "none"}; }
+constexpr auto names_of(SubDimensionScaling) { return std::array{"restore", "printed", "none"}; }
 
 /// The factors of a token's sub-dimensions: their probabilities, scaled by sub_dimensions.scaling, or 1.
-enum class PieceGates { raw, ones };
-constexpr auto names_of(PieceGates) { return std::array{"raw", "ones"}; }
+enum class SubDimensionGates { raw, ones };
+constexpr auto names_of(SubDimensionGates) { return std::array{"raw", "ones"}; }
 
 /// [sub_dimensions]: equal parts of the residual stream, of which a token uses some [MoHD].
 struct SubDimensionsConfig {
@@ -20,8 +20,8 @@ struct SubDimensionsConfig {
   std::int64_t attention = 0, ffn = 0;
   /// `active`: number of sub-dimensions that a token uses; `shared`: number of those that every token uses.
   std::int64_t active = 1, shared = 0;
-  PieceScaling scaling = PieceScaling::restore;
-  PieceGates gates = PieceGates::raw;
+  SubDimensionScaling scaling = SubDimensionScaling::restore;
+  SubDimensionGates gates = SubDimensionGates::raw;
   /// Rows per diagonal block of the fusion matrices; 0: no fusion; −1: the number of sub-dimensions.
   std::int64_t fusion_width = -1;
 };

@@ -240,7 +240,7 @@ void Allocator::stop_reserving() {
   last = std::move(reserving_);
 }
 
-void Allocator::count_again(const Reserve& reserve) {
+void Allocator::count_replay(const Reserve& reserve) {
   const std::lock_guard lock(mutex_);
   reserve.raise_peaks(use_);
 }

@@ -98,7 +98,7 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   void stop_reserving();
   /// Raises the peaks as if the blocks of the reserve were allocated again now. Call it for each replay of recorded
   /// work.
-  void count_again(const Reserve& reserve);
+  void count_replay(const Reserve& reserve);
 
  private:
   Allocator(std::unique_ptr<MemorySource> source, std::size_t limit) : source_(std::move(source)), limit_(limit) {}

@@ -14,7 +14,7 @@ namespace lyceum {
 enum class BlockOrder { neighbours, strided };
 
 /// Maps column c of block g to the index of its element in a row of `blocks` blocks of b elements.
-struct BlockPlaces {
+struct BlockElements {
   std::int64_t blocks, b;
   BlockOrder order;
 
@@ -24,7 +24,7 @@ struct BlockPlaces {
 };
 
 /// Multiplies rows by a block-diagonal matrix of blocks M_g: y[t, (g, r)] = Σ_c M_g[r, c] · x[t, (g, c)], or M_g[c, r]
-/// with `transpose`. (g, c) is the element that BlockPlaces returns. Sums are accumulated in Accumulator<T>.
+/// with `transpose`. (g, c) is the element that BlockElements returns. Sums are accumulated in Accumulator<T>.
 template <class T>
 struct BlockDiagonal {
   Matrix<const T> x;        // [rows, blocks · b]

@@ -10,7 +10,7 @@ namespace lyceum {
 // to elements of a row.
 
 template <class T>
-BlockPlaces require_fitting(const BlockDiagonal<T>& product) {
+BlockElements require_fitting(const BlockDiagonal<T>& product) {
   const std::int64_t b = product.weights.cols;
   require(b > 0 && product.x.cols % b == 0, "BlockDiagonal: rows of {} in blocks of {}", product.x.cols, b);
   require_extents("BlockDiagonal", "weights", product.weights, product.x.cols, b);
@@ -19,7 +19,7 @@ BlockPlaces require_fitting(const BlockDiagonal<T>& product) {
 }
 
 template <class T>
-BlockPlaces require_fitting(const BlockDiagonalWeightGrad<T>& grad) {
+BlockElements require_fitting(const BlockDiagonalWeightGrad<T>& grad) {
   const std::int64_t b = grad.d_weights.cols;
   require(b > 0 && grad.x.cols % b == 0, "BlockDiagonalWeightGrad: rows of {} in blocks of {}", grad.x.cols, b);
   require_extents("BlockDiagonalWeightGrad", "dy", grad.dy, grad.x.rows, grad.x.cols);

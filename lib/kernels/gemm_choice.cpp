@@ -19,7 +19,7 @@ Blas* blas_of(const Stream& stream) {
 
 }  // namespace
 
-void set_gemm_choosing(const Stream& stream, GemmChoosing choosing) {
+void set_gemm_choice_method(const Stream& stream, GemmChoiceMethod choosing) {
   if (Blas* blas = blas_of(stream)) blas->set_choosing(choosing);
 }
 
@@ -40,7 +40,7 @@ void pin_gemms(const Stream& stream, const GemmChoices& choices) {
 
 #else
 
-void set_gemm_choosing(const Stream&, GemmChoosing) {}
+void set_gemm_choice_method(const Stream&, GemmChoiceMethod) {}
 std::string gemm_device(const Stream&) { return {}; }
 GemmChoices gemm_choices(const Stream&) { return {}; }
 void pin_gemms(const Stream&, const GemmChoices&) {}

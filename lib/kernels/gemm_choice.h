@@ -8,7 +8,7 @@
 
 #include "core/dtype.h"
 #include "core/stream.h"
-#include "kernels/gemm_choosing.h"
+#include "kernels/gemm_choice_method.h"
 
 // The choice of the cuBLASLt algorithm for matrix products on a GPU. An algorithm is chosen once per shape and stored
 // in the stream. Choices are plain data: a caller can send them to other ranks or save them for later runs, which then
@@ -38,7 +38,7 @@ struct GemmAlgorithm {
 using GemmChoices = std::map<GemmShape, GemmAlgorithm>;
 
 /// Sets how algorithms are chosen from now on, and discards all choices made so far.
-void set_gemm_choosing(const Stream& stream, GemmChoosing choosing);
+void set_gemm_choice_method(const Stream& stream, GemmChoiceMethod choosing);
 /// Returns the device and library version for which the stream's choices are valid: "NVIDIA H100 80GB HBM3, cuBLASLt
 /// 130100". Empty unless the stream is a CUDA stream.
 std::string gemm_device(const Stream& stream);

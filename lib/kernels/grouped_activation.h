@@ -61,7 +61,7 @@ struct GemmThenActivationBackward {
 
 /// Launches the two kernels of a description above in succession.
 template <class Work>
-void launch_in_turns(const Stream& stream, const Work& work) {
+void launch_both(const Stream& stream, const Work& work) {
   launch(stream, work.product());
   launch(stream, work.activation());
 }

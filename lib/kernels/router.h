@@ -69,7 +69,7 @@ struct RouteTokens {
 
 /// Returns the number of experts that a token chooses. Reads `choices`: call it on the stream's device only.
 template <class Route>
-constexpr std::int64_t chosen_of(const Route& route) {
+constexpr std::int64_t choices_per_token(const Route& route) {
   return route.choices.empty() ? route.index.cols : static_cast<std::int64_t>(route.choices[0]);
 }
 

@@ -56,7 +56,7 @@ SegmentLayout::SegmentLayout(const Stream& stream, const SegmentTable& table, co
   launch(stream,
          LayOutSegments{
              .segments = segments, .width = width_.span<const std::int64_t>(), .offset = offset_.span<std::int64_t>()});
-  const std::span<const std::int64_t> begin = table.known_begin();
+  const std::span<const std::int64_t> begin = table.begin_on_host();
   if (begin.empty()) {
     size_ = table.total() * *std::max_element(widths.begin(), widths.end());
   } else {

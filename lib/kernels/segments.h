@@ -77,7 +77,7 @@ class SegmentTable {
   /// bound if only the device knows the end. Kernels neither read nor write rows after that end.
   std::int64_t total() const { return total_; }
   /// Returns Segments::begin in host memory; empty if only the device knows the values.
-  std::span<const std::int64_t> known_begin() const { return known_begin_; }
+  std::span<const std::int64_t> begin_on_host() const { return known_begin_; }
   /// Returns Segments::rows. Waits for the device and copies if only the device knows the values.
   std::vector<std::int64_t> rows_on_host(const Stream& stream) const;
 

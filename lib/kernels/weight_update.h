@@ -67,8 +67,8 @@ inline constexpr std::uint32_t weight_factor = 15;
 ///   master −= update;  weight = master rounded to T
 /// The same pass computes two sums for each block b of tensor t, in double and in an order that depends only on the
 /// device and the decay spans. A sum is not stored if its offset is negative.
-///   sums[weight_places[t] + b] = Σ master², after the update
-///   sums[update_places[t] + b] = Σ update²
+///   sums[weight_offsets[t] + b] = Σ master², after the update
+///   sums[update_offsets[t] + b] = Σ update²
 /// If verdict.skip is not 0, only the masters are read and every update is 0. Otherwise, and if digests.kept is not
 /// empty, the digests are compared with the memory before the update and replaced by those of the memory after it.
 /// All spans are in the memory of the stream's device, also those inside the rule.
@@ -83,8 +83,8 @@ struct UpdateWeights {
   std::span<const DecaySpan> decay;  // spans of all tensors, see UpdatedTensor::first_span
   std::int64_t blocks;               // number of blocks of all tensors
   Rule rule;
-  std::span<const StepVerdict> verdict;                        // [1]
-  std::span<const std::int64_t> weight_places, update_places;  // [tensors]: offsets in `sums`, or negative
+  std::span<const StepVerdict> verdict;                          // [1]
+  std::span<const std::int64_t> weight_offsets, update_offsets;  // [tensors]: offsets in `sums`, or negative
   std::span<double> sums;
   UpdateDigests digests = {};
 };

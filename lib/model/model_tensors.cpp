@@ -24,7 +24,7 @@ void for_each_parameter(Config config, F&& f) {
 /// Returns the number of elements that updates change, without padding.
 std::int64_t moved_elements(const Parameter& parameter) {
   std::int64_t elements = 0;
-  for (const ParameterPiece& slice : parameter.pieces) {
+  for (const ParameterSlice& slice : parameter.slices) {
     const Shape in_memory = slice.in_memory();
     std::int64_t moved = in_memory.size();
     for (const Range& still : parameter.frozen) moved -= common(still, {slice.first, in_memory.size()}).count;
@@ -40,14 +40,14 @@ std::vector<ModelTensor> model_tensors(const Config& config) {
   std::vector<ModelTensor> tensors;
   for_each_parameter(config, [&](const ParameterUnit& unit, const Parameter& parameter) {
     const bool buffer = unit.role() == ParameterUnit::Role::buffer;
-    for (const ParameterPiece& slice : parameter.pieces) {
+    for (const ParameterSlice& slice : parameter.slices) {
       tensors.push_back({slice.name, slice.shape, parameter.initial, buffer});
     }
   });
   return tensors;
 }
 
-std::int64_t trained_values(const Config& config) {
+std::int64_t count_trained_values(const Config& config) {
   std::vector<TensorPattern> unused = tensor_patterns(config.optim.train_only);
   std::int64_t trained = 0;
   for_each_parameter(config, [&](const ParameterUnit& unit, const Parameter& parameter) {

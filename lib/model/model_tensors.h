@@ -26,6 +26,6 @@ std::vector<ModelTensor> model_tensors(const Config& config);
 
 /// Returns the number of elements that training updates. Throws a usage Error if a pattern of optim.train_only matches
 /// no rows of any tensor, or if none of the named tensors has a gradient.
-std::int64_t trained_values(const Config& config);
+std::int64_t count_trained_values(const Config& config);
 
 }  // namespace lyceum

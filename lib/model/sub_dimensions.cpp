@@ -14,8 +14,8 @@ namespace lyceum {
 
 namespace {
 
-PieceScaling scaling_of(const SubDimensionsConfig& config) {
-  return config.gates == PieceGates::ones ? PieceScaling::ones : config.scaling;
+SubDimensionScaling scaling_of(const SubDimensionsConfig& config) {
+  return config.gates == SubDimensionGates::ones ? SubDimensionScaling::ones : config.scaling;
 }
 
 /// Returns the two factors of the fusion, block-diagonal matrices that begin as the identity; empty without a fusion.
@@ -79,16 +79,16 @@ SubDimensions::SubDimensions(const Config& config, const Mixture& mixture, const
 SubDimensions::Routing SubDimensions::route(Tape& tape, const Pass& pass, const Variable& x,
                                             const RoutingTally* tally) const {
   const TokenLayout& layout = pass.layout;
-  const Router::Choices chosen = router_.forward(tape, pass, layout.to_run(tape, x), tally);
-  const FactorsOfPieces factors{chosen.index, mixture_.always_on, scaling_};
+  const Router::Choices chosen = router_.forward(tape, pass, layout.to_own_tokens(tape, x), tally);
+  const FactorsOfSubDimensions factors{chosen.index, mixture_.always_on, scaling_};
   const Variable of_run = tape.apply(factors, chosen.logits);
-  Routing route{.choices = {}, .factors = layout.gather_runs(tape, of_run), .losses = {}};
+  Routing route{.choices = {}, .factors = layout.gather_own_tokens(tape, of_run), .losses = {}};
   route.losses = router_.losses(tape, pass, chosen.load, mesh_->data);
   if (std::optional<Loss> own = balance(tape, pass, chosen)) route.losses.push_back(std::move(*own));
-  const Tensor index = layout.gather_runs(tape.stream(), chosen.index);
+  const Tensor index = layout.gather_own_tokens(tape.stream(), chosen.index);
   const auto rows = plan_rows(tape.stream(), mixture_.choices(), index);
-  route.choices = std::make_shared<const PieceChoices>(tape.stream(), mixture_.choices(), mixture_.always_on, index,
-                                                       rows->segments, rows->copies);
+  route.choices = std::make_shared<const SubDimensionChoices>(tape.stream(), mixture_.choices(), mixture_.always_on,
+                                                              index, rows->segments, rows->copies);
   return route;
 }
 
@@ -99,15 +99,16 @@ std::optional<Loss> SubDimensions::balance(Tape& tape, const Pass& pass, const R
   if (!pass.training() || balance_ == 0) return {};
   const TokenLayout& layout = pass.layout;
   const Variable probabilities =
-      tape.apply(FactorsOfPieces{chosen.index, mixture_.always_on, PieceScaling::none}, chosen.logits);
-  const LoadOfPieces load{
+      tape.apply(FactorsOfSubDimensions{chosen.index, mixture_.always_on, SubDimensionScaling::none}, chosen.logits);
+  const LoadOfSubDimensions load{
       .index = chosen.index, .sequences = layout.sequences(), .seq_len = layout.seq_len(), .first = layout.own().first};
   const BalanceLoss loss{.expert_factor = balance_,
                          .devices = &on_one_rank_,
                          .top_k = 1,
                          .seq_len = layout.seq_len(),
                          .batch = over_batch_ ? &mesh_->data : nullptr};
-  return Loss{LossKind::sub_dimension, tape.apply(loss, layout.sum_of_runs(tape, tape.apply(load, probabilities)))[0]};
+  return Loss{LossKind::sub_dimension,
+              tape.apply(loss, layout.sum_over_ranks(tape, tape.apply(load, probabilities)))[0]};
 }
 
 Variable SubDimensions::apply_fusion(Tape& tape, const TokenLayout& layout, const Variable& y) const {
@@ -125,10 +126,10 @@ SubDimensionAttention::SubDimensionAttention(const Config& config, const Mixture
 Sublayer::Result SubDimensionAttention::forward(Tape& tape, const Pass& pass, const Variable& x) const {
   const TokenLayout& layout = pass.layout;
   SubDimensions::Routing own = route(tape, pass, x);
-  const Variable all = layout.to_matrix(tape, x), qkv = tape.apply(ReadPieces{own.choices, qkv_}, all);
+  const Variable all = layout.to_matrix(tape, x), qkv = tape.apply(ReadSubDimensions{own.choices, qkv_}, all);
   layout.release_matrix(tape, all, x);
   const Attended attended = attend(tape, pass, heads_, qkv);
-  const Variable out = tape.apply(WritePieces{own.choices, out_}, attended.y, own.factors);
+  const Variable out = tape.apply(WriteSubDimensions{own.choices, out_}, attended.y, own.factors);
   attended.release(tape);
   return {sub_dimensions().apply_fusion(tape, layout, layout.from_matrix(tape, out)), std::move(own.losses)};
 }
@@ -144,10 +145,10 @@ SubDimensionFeedForward::SubDimensionFeedForward(const Config& config, const Mix
 Sublayer::Result SubDimensionFeedForward::forward(Tape& tape, const Pass& pass, const Variable& x) const {
   const TokenLayout& layout = pass.layout;
   SubDimensions::Routing own = route(tape, pass, x);
-  const Variable all = layout.to_matrix(tape, x), inner = tape.apply(ReadPieces{own.choices, matrices_.in}, all);
+  const Variable all = layout.to_matrix(tape, x), inner = tape.apply(ReadSubDimensions{own.choices, matrices_.in}, all);
   layout.release_matrix(tape, all, x);
   const Variable active = tape.apply(Activate{activation_}, inner);
-  const Variable y = tape.apply(WritePieces{own.choices, matrices_.down}, active, own.factors);
+  const Variable y = tape.apply(WriteSubDimensions{own.choices, matrices_.down}, active, own.factors);
   tape.release(active, Activate{activation_}, inner);
   return {sub_dimensions().apply_fusion(tape, layout, layout.from_matrix(tape, y)), std::move(own.losses)};
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "autograd/expert_bank.h"
-#include "autograd/pieces.h"
+#include "autograd/sub_dimensions.h"
 #include "config/config.h"
 #include "model/attention/heads.h"
 #include "model/routing/router.h"
@@ -36,7 +36,7 @@ class SubDimensions {
   /// The sub-dimensions that the tokens of a pass use. It is about all tokens of the tensor group, not only about this
   /// rank's range.
   struct Routing {
-    std::shared_ptr<const PieceChoices> choices;
+    std::shared_ptr<const SubDimensionChoices> choices;
     /// [tokens, sub-dimensions]: factors of the output; 0 for a sub-dimension that the token does not use.
     Variable factors;
     std::vector<Loss> losses;
@@ -57,7 +57,7 @@ class SubDimensions {
   Mixture mixture_;
   const Mesh* mesh_;
   Placement on_one_rank_;  // one rank holds all sub-dimensions, since every rank has all
-  PieceScaling scaling_;
+  SubDimensionScaling scaling_;
   double balance_;
   bool over_batch_;
   Router router_;

@@ -18,12 +18,12 @@ SublayerSpec attention_spec(const Config& config, std::int64_t layer) {
   if (const std::optional<Mixture> experts = attention_experts(config, layer)) {
     return attention_experts_spec(config, *experts);
   }
-  const std::optional<Mixture> sub_dimensions = pieces_of(config, {layer, Site::attention});
+  const std::optional<Mixture> sub_dimensions = sub_dimensions_of(config, {layer, Site::attention});
   return sub_dimensions ? sub_dimension_attention_spec(config, *sub_dimensions) : multi_head_spec(config, layer);
 }
 
 SublayerSpec ffn_spec(const Config& config, std::int64_t layer) {
-  if (const std::optional<Mixture> sub_dimensions = pieces_of(config, {layer, Site::ffn})) {
+  if (const std::optional<Mixture> sub_dimensions = sub_dimensions_of(config, {layer, Site::ffn})) {
     return sub_dimension_ffn_spec(config, *sub_dimensions);
   }
   const std::optional<Mixture> experts = routed_experts(config, layer);
@@ -36,7 +36,7 @@ BlockNorms block_norms(const ModelConfig& model) {
           {"post_attention_layernorm/weight", shape, {}, TensorPart::norms}};
 }
 
-Shape position_table(const Config& config) {
+Shape position_table_shape(const Config& config) {
   const std::int64_t width = attention_spec(config, 0).costs.position_width;
   return {width > 0 ? config.batch.seq_len : 0, width};
 }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "config/config.h"
-#include "model/routing/expert_places.h"
+#include "model/routing/expert_placements.h"
 #include "model/routing/mixture.h"
 #include "model/sublayer.h"
 #include "model/sublayer_tensor.h"
@@ -66,6 +66,6 @@ BlockNorms block_norms(const ModelConfig& model);
 
 /// Returns the shape of the table of rotary positions that all blocks share: [batch.seq_len, columns], in accumulator
 /// type. It is empty if attention has no rotary positions.
-Shape position_table(const Config& config);
+Shape position_table_shape(const Config& config);
 
 }  // namespace lyceum

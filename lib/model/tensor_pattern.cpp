@@ -58,7 +58,7 @@ std::vector<Range> joined(std::vector<Range> ranges) {
 }  // namespace
 
 bool names_any(const Parameter& parameter, const std::vector<TensorPattern>& patterns) {
-  return std::ranges::any_of(parameter.pieces, [&](const ParameterPiece& slice) {
+  return std::ranges::any_of(parameter.slices, [&](const ParameterSlice& slice) {
     return std::ranges::any_of(patterns, [&](const TensorPattern& pattern) {
       return pattern.matches(slice.name) && pattern.rows_of(slice.shape[0]).count > 0;
     });
@@ -67,7 +67,7 @@ bool names_any(const Parameter& parameter, const std::vector<TensorPattern>& pat
 
 std::vector<Range> named_elements(const Parameter& parameter, const std::vector<TensorPattern>& patterns) {
   std::vector<Range> named;
-  for (const ParameterPiece& slice : parameter.pieces) {
+  for (const ParameterSlice& slice : parameter.slices) {
     const std::int64_t own = slice.extent[0], row = own > 0 ? slice.in_memory().size() / own : 0;
     for (const TensorPattern& pattern : patterns) {
       if (!pattern.matches(slice.name)) continue;
@@ -83,7 +83,7 @@ std::vector<Range> named_elements(const Parameter& parameter, const std::vector<
 std::vector<Range> unnamed_elements(const Parameter& parameter, const std::vector<TensorPattern>& patterns) {
   std::vector<Range> unnamed;
   const std::vector<Range> others = other_elements(parameter.shape.size(), named_elements(parameter, patterns));
-  for (const ParameterPiece& slice : parameter.pieces) {
+  for (const ParameterSlice& slice : parameter.slices) {
     for (const Range& other : others) {
       const Range part = common(other, {slice.first, slice.in_memory().size()});
       if (part.count > 0) unnamed.push_back(part);

@@ -66,7 +66,7 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
     for (ParameterUnit* unit : units_) unit->allocate(stream, type, false);
   }
 
-  if (const Shape table = position_table(config); table.size() > 0) {
+  if (const Shape table = position_table_shape(config); table.size() > 0) {
     rope_ = Tensor::empty(stream, accumulator_of(type), table, MemoryKind::buffers);
     dispatch_accumulator(rope_.dtype(), [&]<class A>() {
       launch(stream, RopeTable<A>{.table = rope_.matrix<A>(), .base = model.rope_base});

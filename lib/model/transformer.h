@@ -10,7 +10,7 @@
 #include "autograd/tape.h"
 #include "config/config.h"
 #include "kernels/weight_update.h"
-#include "model/routing/expert_places.h"
+#include "model/routing/expert_placements.h"
 #include "model/routing/routing_statistics.h"
 #include "model/sublayer.h"
 #include "parallel/comm/mesh.h"

@@ -12,12 +12,12 @@ std::string state_prefix(std::string_view state) { return std::string(optimizer_
 
 }  // namespace
 
-std::vector<CheckpointPiece> checkpoint_pieces(const Optimizer& optimizer) {
+std::vector<CheckpointSlice> checkpoint_slices(const Optimizer& optimizer) {
   const auto names = update_rule(optimizer.config()).states;
-  std::vector<CheckpointPiece> pieces;
+  std::vector<CheckpointSlice> slices;
   const auto append = [&](const UnitShare& share, std::string_view prefix, const Tensor& values) {
     if (share.unit->twin()) return;
-    append_pieces(optimizer.stream(), *share.unit, prefix, share.owned, values, share.updated.first, pieces);
+    append_slices(optimizer.stream(), *share.unit, prefix, share.owned, values, share.updated.first, slices);
   };
   for (const UpdatedShare& updated : optimizer.updated()) {
     append(updated.share, "", updated.master);
@@ -26,7 +26,7 @@ std::vector<CheckpointPiece> checkpoint_pieces(const Optimizer& optimizer) {
     }
   }
   for (const UnitShare& share : optimizer.untrained()) append(share, "", share.values);
-  return pieces;
+  return slices;
 }
 
 void load_checkpoint(Optimizer& optimizer, const CheckpointReader& reader, const RunOnFiles& read_files) {

@@ -46,8 +46,8 @@ Optimizer::Optimizer(const OptimConfig& config, Stream stream, std::vector<UnitS
 
 void Optimizer::update(std::span<const StepVerdict> verdict, const NormSums& norms, const Tensor& sums) const {
   rule_->launch({.verdict = verdict,
-                 .weight_places = norms.places(0),
-                 .update_places = norms.places(1),
+                 .weight_offsets = norms.places(0),
+                 .update_offsets = norms.places(1),
                  .sums = sums.span<double>()});
 }
 
@@ -86,7 +86,8 @@ std::string Optimizer::damage_seen_by_updates() const {
   if (!damage) return {};
   const UnitShare& share = shares_[damage->share];
   return "weights or moments changed in memory between two updates: " +
-         place_in(*share.unit, common({share.updated.first + damage->block * flat_block, flat_block}, share.updated));
+         describe_range(*share.unit,
+                        common({share.updated.first + damage->block * flat_block, flat_block}, share.updated));
 }
 
 std::string Optimizer::find_damage() const {

@@ -30,11 +30,11 @@ class UpdateRule {
   /// everything that reads the numbers of the previous step.
   virtual void prepare(double lr, std::int64_t n) const = 0;
 
-  /// Launches the step. Writes Σ master² and Σ update² of each block of share s to `sums`, from index weight_places[s]
-  /// and update_places[s] on, see UpdateWeights. The launch may be repeated. The host does not wait.
+  /// Launches the step. Writes Σ master² and Σ update² of each block of share s to `sums`, from index weight_offsets[s]
+  /// and update_offsets[s] on, see UpdateWeights. The launch may be repeated. The host does not wait.
   struct Launch {
-    std::span<const StepVerdict> verdict;                        // [1], in device memory
-    std::span<const std::int64_t> weight_places, update_places;  // [shares], in device memory
+    std::span<const StepVerdict> verdict;                          // [1], in device memory
+    std::span<const std::int64_t> weight_offsets, update_offsets;  // [shares], in device memory
     std::span<double> sums;
   };
   virtual void launch(const Launch& launch) const = 0;

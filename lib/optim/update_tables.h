@@ -39,8 +39,8 @@ class UpdateTables {
                                              .blocks = blocks_,
                                              .rule = rule,
                                              .verdict = launched.verdict,
-                                             .weight_places = launched.weight_places,
-                                             .update_places = launched.update_places,
+                                             .weight_offsets = launched.weight_offsets,
+                                             .update_offsets = launched.update_offsets,
                                              .sums = launched.sums,
                                              .digests = digests()});
     });
@@ -88,7 +88,7 @@ class UpdateTables {
       tensors.push_back(tensor);
       first_block_.push_back(blocks_);
       blocks_ += flat_blocks_of(share.updated.count);
-      for (const DecayedRun& run : decayed_runs(*share.unit)) {  // some spans may be outside the updated range
+      for (const DecayRange& run : decay_ranges(*share.unit)) {  // some spans may be outside the updated range
         decay.push_back({.end = run.end - share.updated.first, .weight_decay = run.decays ? weight_decay : 0});
       }
       if (share.unit->size() > 0) decay.back().end = share.size - share.updated.first;  // include the padding

@@ -45,7 +45,7 @@ RankPlan plan_reading_rank(const Config& config, const MeshRank& mesh_rank, std:
     memory.buffers += rope_bytes(config);
     if (reading == Reading::generate) memory.buffers += cache_bytes(config, mesh_rank, own);
   }
-  const int waiting = evaluated_at_once(config.parallel.pipeline) - 1;
+  const int waiting = micro_batches_in_flight(config.parallel.pipeline) - 1;
   memory.activations += waiting * boundary_bytes(config, mesh_rank);
   return plan;
 }

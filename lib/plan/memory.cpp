@@ -49,7 +49,7 @@ RankMemory state_memory(const Config& config, const MeshRank& mesh_rank, std::sp
   return memory;
 }
 
-double rope_bytes(const Config& config) { return number(position_table(config).size() * accumulator_bytes); }
+double rope_bytes(const Config& config) { return number(position_table_shape(config).size() * accumulator_bytes); }
 
 double cache_bytes(const Config& config, const MeshRank& mesh_rank, const Range& blocks) {
   std::int64_t width = 0;  // sum over the blocks

@@ -4,7 +4,7 @@
 #include <functional>
 #include <span>
 
-#include "model/routing/expert_places.h"
+#include "model/routing/expert_placements.h"
 #include "model/working_type.h"
 #include "optim/update_rule.h"
 #include "plan/rank_load.h"

@@ -10,7 +10,7 @@
 #include "parallel/pipeline/timeline.h"
 #include "plan/cluster.h"
 #include "plan/memory.h"
-#include "plan/piece.h"
+#include "plan/model_part.h"
 
 namespace lyceum {
 
@@ -113,7 +113,7 @@ Timeline drawn_timeline(const MeshPlan& plan, int most);
 
 /// Returns the number of micro-batches in flight at once in an evaluation. A stage keeps the results of each until the
 /// next stage takes them.
-inline int evaluated_at_once(int pipeline) { return pipeline == 1 ? 1 : 8 * pipeline; }
+inline int micro_batches_in_flight(int pipeline) { return pipeline == 1 ? 1 : 8 * pipeline; }
 /// Plans evaluation or generation: weights, key-value caches, and the maximum activations of a forward pass. The plan
 /// has no timeline.
 MeshPlan plan_inference(const Config& config, int world, Reading reading);

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "model/counts.h"
-#include "model/routing/expert_places.h"
+#include "model/routing/expert_placements.h"
 #include "model/routing/mixture.h"
 #include "parallel/data/copies.h"
 #include "parallel/data/flat_range.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "plan/place.h"
+#include "plan/mesh_rank.h"
 
 namespace lyceum {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "autograd/parameter.h"
-#include "plan/place.h"
+#include "plan/mesh_rank.h"
 
 namespace lyceum {
 
@@ -13,7 +13,7 @@ struct PlannedUnit {
   int layer;          // ParameterUnit::layer()
   std::int64_t size;  // elements of flat memory, including padding
   bool twin = false;  // ParameterUnit::twin()
-  int decays = 1;     // decayed_runs()
+  int decays = 1;     // decay_ranges()
   ParameterUnit::Role role = ParameterUnit::Role::trained;
 
   bool trained() const { return role == ParameterUnit::Role::trained; }

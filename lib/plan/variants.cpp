@@ -9,7 +9,7 @@
 
 #include "config/check.h"
 #include "model/routing/mixture.h"
-#include "plan/place.h"
+#include "plan/mesh_rank.h"
 
 namespace lyceum {
 

@@ -41,14 +41,14 @@ class CheckpointCommand : public testing::Test {
  protected:
   /// Saves a checkpoint with `w` [2, 3] of these values, two layers and an optimizer moment.
   void save(const fs::path& root, std::int64_t step, const std::vector<float>& w) {
-    TestPieces pieces;
+    TestSlices slices;
     for (const char* name : {"model/layers/10/mlp/weight", "model/layers/2/mlp/weight", "optimizer/exp_avg/w"}) {
-      pieces.add({name, {4, 5}});
+      slices.add({name, {4, 5}});
     }
-    pieces.get().push_back({"w", {2, 3}, Box::whole({2, 3}), w.data()});
+    slices.get().push_back({"w", {2, 3}, Box::whole({2, 3}), w.data()});
     write_checkpoint(ProcessGroup::self(), root,
                      {.run_uuid = "f00d", .step = step, .mesh = "dp 2", .config = "[run]\n", .trainer_state = "{}"},
-                     pieces.get());
+                     slices.get());
   }
   TemporaryDirectory directory_;
   fs::path a_ = directory_.path() / "a", b_ = directory_.path() / "b";
@@ -115,10 +115,10 @@ TEST_F(CheckpointCommand, DiffTellsHowFarApart) {
 
 TEST_F(CheckpointCommand, DiffNamesWhatOnlyOneHas) {
   save(a_, 1, values_);
-  TestPieces pieces;
-  pieces.add({"w", {6}});
-  pieces.add({"extra", {1}});
-  write_checkpoint(ProcessGroup::self(), b_, {}, pieces.get());
+  TestSlices slices;
+  slices.add({"w", {6}});
+  slices.add({"extra", {1}});
+  write_checkpoint(ProcessGroup::self(), b_, {}, slices.get());
   const Outcome outcome = run({"diff", a_, b_});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_THAT(outcome.text, AllOf(HasSubstr("only in A"), HasSubstr("only in B"), HasSubstr("[2, 3] in A, [6] in B")));
@@ -128,8 +128,8 @@ TEST_F(CheckpointCommand, DifferencesAreRightAlsoAcrossSlabs) {
   const TestTensor tensor{"big", {4100, 4100}};  // larger than one slab
   std::vector<float> values(static_cast<std::size_t>(tensor.shape.size()), 1.f);
   const auto save_big = [&](const fs::path& root) {
-    const CheckpointPiece piece{"big", tensor.shape, Box::whole(tensor.shape), values.data()};
-    write_checkpoint(ProcessGroup::self(), root, {}, std::span(&piece, 1));
+    const CheckpointSlice slice{"big", tensor.shape, Box::whole(tensor.shape), values.data()};
+    write_checkpoint(ProcessGroup::self(), root, {}, std::span(&slice, 1));
   };
   save_big(a_);
   values.front() = 1.25f;

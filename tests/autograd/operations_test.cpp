@@ -10,11 +10,11 @@
 #include "autograd/linear.h"
 #include "autograd/monarch.h"
 #include "autograd/noise.h"
-#include "autograd/pieces.h"
 #include "autograd/rms_norm.h"
 #include "autograd/routing.h"
 #include "autograd/row_gate.h"
 #include "autograd/row_penalty.h"
+#include "autograd/sub_dimensions.h"
 #include "autograd/sum.h"
 #include "core/copy.h"
 #include "kernels/rope.h"
@@ -137,7 +137,7 @@ Copies copies_of(const Stream& stream, const std::vector<std::int64_t>& rows, st
   std::int64_t next = 0;
   for (std::size_t e = 0; e < rows.size(); ++e) {
     for (std::int64_t r = 0; r < rows[e]; ++r, ++next) {
-      const std::int64_t pair = next % 3 * top_k + next / 3, row = table->known_begin()[e] + r;
+      const std::int64_t pair = next % 3 * top_k + next / 3, row = table->begin_on_host()[e] + r;
       pair_of_row[static_cast<std::size_t>(row)] = pair;
       row_of_pair[static_cast<std::size_t>(pair)] = row;
     }
@@ -171,20 +171,20 @@ OpCase gated_case(const std::string& name, Activation activation, const std::vec
 }
 
 /// Three tokens with four sub-dimensions of width 3. Each uses the first `always_on` ones and the two that it chose.
-std::shared_ptr<const PieceChoices> piece_choices(const Stream& stream, std::int64_t always_on) {
+std::shared_ptr<const SubDimensionChoices> sub_dimension_choices(const Stream& stream, std::int64_t always_on) {
   const std::vector<std::vector<std::int32_t>> chosen =
       always_on ? std::vector<std::vector<std::int32_t>>{{3, 1}, {1, 3}, {2, 3}}
                 : std::vector<std::vector<std::int32_t>>{{3, 0}, {1, 3}, {0, 3}};
   std::vector<std::int64_t> rows(4, 0);
   std::vector<std::int32_t> index;
   for (const auto& of_token : chosen) {
-    for (const std::int32_t piece : of_token) {
-      index.push_back(piece);
-      ++rows[static_cast<std::size_t>(piece)];
+    for (const std::int32_t sub_dimension : of_token) {
+      index.push_back(sub_dimension);
+      ++rows[static_cast<std::size_t>(sub_dimension)];
     }
   }
   auto table = std::make_shared<SegmentTable>(stream, rows);
-  std::vector<std::int64_t> next(table->known_begin().begin(), table->known_begin().end());
+  std::vector<std::int64_t> next(table->begin_on_host().begin(), table->begin_on_host().end());
   std::vector<std::int64_t> pair_of_row(static_cast<std::size_t>(table->total()), -1), row_of_pair;
   for (std::size_t pair = 0; pair < index.size(); ++pair) {
     const std::int64_t row = next[static_cast<std::size_t>(index[pair])]++;
@@ -193,45 +193,49 @@ std::shared_ptr<const PieceChoices> piece_choices(const Stream& stream, std::int
   }
   const TokenRows copies{tensor_of(stream, {std::ssize(pair_of_row)}, pair_of_row),
                          tensor_of(stream, {std::ssize(row_of_pair)}, row_of_pair), 2};
-  return std::make_shared<const PieceChoices>(stream, 4, always_on, i32_tensor(stream, {3, 2}, index), table, copies);
+  return std::make_shared<const SubDimensionChoices>(stream, 4, always_on, i32_tensor(stream, {3, 2}, index), table,
+                                                     copies);
 }
 
 void add_piece_cases(std::vector<OpCase>& cases) {
   for (const std::int64_t always_on : {0, 1}) {
     const std::string some = always_on ? "SomeAlwaysOn" : "";
     cases.push_back(
-        {.name = "ReadPieces" + some,
+        {.name = "ReadSubDimensions" + some,
          .inputs = {{3, 12}},
          .add_parameters = [](ParameterUnit& unit) { add_matrix(unit, 5, 12); },
          .run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
-           return {tape.apply(ReadPieces{piece_choices(tape.stream(), always_on), parameter(unit, 0)}, x[0])};
+           return {tape.apply(ReadSubDimensions{sub_dimension_choices(tape.stream(), always_on), parameter(unit, 0)},
+                              x[0])};
          }});
     cases.push_back(
-        {.name = "WritePieces" + some,
+        {.name = "WriteSubDimensions" + some,
          .inputs = {{3, 5}, {3, 4}},
          .add_parameters = [](ParameterUnit& unit) { add_matrix(unit, 12, 5); },
          .run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
-           return {tape.apply(WritePieces{piece_choices(tape.stream(), always_on), parameter(unit, 0)}, x[0], x[1])};
+           return {tape.apply(WriteSubDimensions{sub_dimension_choices(tape.stream(), always_on), parameter(unit, 0)},
+                              x[0], x[1])};
          }});
   }
-  for (const auto& [name, scaling] : {std::pair{"Restore", PieceScaling::restore},
-                                      {"Printed", PieceScaling::printed},
-                                      {"None", PieceScaling::none},
-                                      {"Ones", PieceScaling::ones}}) {
-    cases.push_back({.name = std::string("FactorsOfPieces") + name,
+  for (const auto& [name, scaling] : {std::pair{"Restore", SubDimensionScaling::restore},
+                                      {"Printed", SubDimensionScaling::printed},
+                                      {"None", SubDimensionScaling::none},
+                                      {"Ones", SubDimensionScaling::ones}}) {
+    cases.push_back({.name = std::string("FactorsOfSubDimensions") + name,
                      .inputs = {{3, 4}},
                      .run = [scaling](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
                        const Tensor index = i32_tensor(tape.stream(), {3, 2}, {3, 1, 1, 3, 2, 3});
-                       return {tape.apply(FactorsOfPieces{index, 1, scaling}, x[0])};
+                       return {tape.apply(FactorsOfSubDimensions{index, 1, scaling}, x[0])};
                      }});
   }
-  cases.push_back({.name = "LoadOfPieces",
-                   .inputs = {{5, 4}},
-                   .run = [](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
-                     const Tensor index = i32_tensor(tape.stream(), {5, 1}, {3, 1, 1, 2, 3});
-                     const Variable factors = tape.apply(FactorsOfPieces{index, 1, PieceScaling::restore}, x[0]);
-                     return {tape.apply(LoadOfPieces{index, 3, 3, 2}, factors)};
-                   }});
+  cases.push_back(
+      {.name = "LoadOfSubDimensions",
+       .inputs = {{5, 4}},
+       .run = [](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
+         const Tensor index = i32_tensor(tape.stream(), {5, 1}, {3, 1, 1, 2, 3});
+         const Variable factors = tape.apply(FactorsOfSubDimensions{index, 1, SubDimensionScaling::restore}, x[0]);
+         return {tape.apply(LoadOfSubDimensions{index, 3, 3, 2}, factors)};
+       }});
   cases.push_back({.name = "Monarch",
                    .inputs = {{4, 6}},
                    .add_parameters =

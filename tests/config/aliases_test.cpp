@@ -55,7 +55,7 @@ TEST(Aliases, MayAgreeWithTheirKeyButNotContradictIt) {
   EXPECT_EQ(gates("gates = auto\nrenormalize = false\n"), std::nullopt);
   EXPECT_EQ(gates("gates = ones\nrenormalize = false\n"), Gates::ones);
   EXPECT_EQ(gates("gates = renormalized\nrenormalize = false\n"), Gates::renormalized);
-  EXPECT_EQ(recall_config("[moe]\ngates = detached\nrenormalize = false\n").moe.gates, Gates::detached);
+  EXPECT_EQ(parse_config_leniently("[moe]\ngates = detached\nrenormalize = false\n").moe.gates, Gates::detached);
   for (const std::vector<std::string>& both : {std::vector<std::string>{"--moe.renormalize=true", "--moe.gates=raw"},
                                                {"--moe.gates=raw", "--moe.renormalize=true"}}) {
     EXPECT_THAT(read(both).mistakes, ElementsAre("moe.renormalize = true with moe.gates = raw: set moe.renormalize = "

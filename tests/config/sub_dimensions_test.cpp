@@ -19,7 +19,7 @@ TEST(ConfigProblems, impossible_sub_dimensions_and_attention_experts_are_reporte
           {[](Config& c) { c.moe = {}, c.sub_dimensions = {.ffn = 4, .active = 2, .shared = 3}; },
            {"sub_dimensions.shared = 3"}},
           {[](Config& c) { c.moe = {}, c.sub_dimensions = {.ffn = 4, .active = 3, .shared = 3}; },
-           {"leaves no piece to choose"}},
+           {"leaves no sub-dimension to choose"}},
           {[](Config& c) { c.moe = {}, c.sub_dimensions = {.ffn = 4, .fusion_width = 3}; },
            {"sub_dimensions.fusion_width = 3"}},
           {[](Config& c) { c.sub_dimensions = {.attention = 4}; }, {"moe.experts = ", "set one or the other"}},

@@ -82,7 +82,7 @@ TEST(Allocator, WorkThatRunsAgainCountsForPeaksAgain) {
   memory->stop_reserving();
   memory->reset_peaks();
   const auto more = memory->allocate(50, weights);
-  memory->count_again(*reserve);
+  memory->count_replay(*reserve);
   const MemoryUse use = memory->use();
   EXPECT_EQ(use.peak[index_of(weights)], 150u);
   EXPECT_EQ(use.peak[index_of(activations)], 1700u);  // c is in use, and 1000 more were at the peak

@@ -20,7 +20,7 @@ namespace {
 using namespace lyceum;
 
 std::string start_in(const ProcessGroup& alone, const std::filesystem::path& root) {
-  mend_checkpoints(root);
+  repair_checkpoints(root);
   const auto chosen = choose_checkpoint(alone, root, "auto", {});
   if (!chosen) return "none";
   const std::string name = chosen->filename().string();

@@ -28,7 +28,7 @@ class GemmChoice : public testing::Test {
   static void let_be_fastest(int proposal) { setenv("HOST_CUDA_FASTEST_GEMM", std::to_string(proposal).c_str(), 1); }
   static Stream timing_stream() {
     const Stream stream = CudaStream();
-    set_gemm_choosing(stream, GemmChoosing::timed);
+    set_gemm_choice_method(stream, GemmChoiceMethod::timed);
     return stream;
   }
 };
@@ -152,7 +152,7 @@ TEST_F(GemmChoice, DoesWithoutTimesWhereMemoryIsShort) {
   let_be_fastest(1);
   constexpr std::size_t limit = (std::size_t{32} << 20) + (std::size_t{6} << 20);  // workspace and one result
   const Stream stream = CudaStream(0, limit);
-  set_gemm_choosing(stream, GemmChoosing::timed);
+  set_gemm_choice_method(stream, GemmChoiceMethod::timed);
   product(stream, {1024, 8, 1024, true});
   ASSERT_EQ(gemm_choices(stream).size(), 1u);
   EXPECT_EQ(gemm_choices(stream).begin()->second.proposal, 0);
@@ -176,7 +176,7 @@ TEST_F(GemmChoice, ThatTheLibraryRefusesIsNamed) {
 
 TEST_F(GemmChoice, IsAMatterOfGpusOnly) {
   const Stream cpu = CpuStream(1);
-  set_gemm_choosing(cpu, GemmChoosing::timed);
+  set_gemm_choice_method(cpu, GemmChoiceMethod::timed);
   EXPECT_EQ(gemm_device(cpu), "");
   EXPECT_TRUE(gemm_choices(cpu).empty());
   EXPECT_THAT(gemm_device(CudaStream()), testing::ContainsRegex(".+, cuBLASLt [0-9]+"));

@@ -14,7 +14,7 @@
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/grouped_gemm.cuh"
 #include "kernels/grouped_bank.h"
-#include "kernels/product_kernels.h"
+#include "kernels/product_kernel_counts.h"
 #include "support/launch_on.h"
 
 namespace lyceum {
@@ -135,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, TensorCorePicked,
 class HopperGrouped : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    if (!hopper_is_here(std::get<CudaStream>(tested_stream()))) GTEST_SKIP() << "no device of sm_90";
+    if (!can_run_hopper_kernels(std::get<CudaStream>(tested_stream()))) GTEST_SKIP() << "no device of sm_90";
   }
 };
 
@@ -143,7 +143,7 @@ TEST_P(HopperGrouped, CooperativeAgreesWithTheReference) { check(GetParam(), Ker
 TEST_P(HopperGrouped, PingPongAgreesWithTheReference) { check(GetParam(), Kernel::ping_pong); }
 TEST_P(HopperGrouped, ClusteredAgreesWithTheReference) {
   check(GetParam(), Kernel::clustered);
-  EXPECT_GT(product_kernels(tested_stream())["wgmma 128 x 256 in clusters"], 0);
+  EXPECT_GT(product_kernel_counts(tested_stream())["wgmma 128 x 256 in clusters"], 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, HopperGrouped, testing::Values(aligned, wide, many));
@@ -167,7 +167,7 @@ TEST_P(TensorCorePicked, ActivationsAgreeWithTheFormulas) {
 TEST_P(HopperGrouped, ActivationsAgreeWithTheFormulas) {
   check_activations(GetParam(), Kernel::cooperative, false);
   check_activations(GetParam(), Kernel::ping_pong, false);
-  std::map<std::string, std::int64_t> kernels = product_kernels(tested_stream());
+  std::map<std::string, std::int64_t> kernels = product_kernel_counts(tested_stream());
   EXPECT_GT(kernels["wgmma 128 x 256 with activation"], 0);
   EXPECT_GT(kernels["wgmma 128 x 192 with activation"], 0);
 }

@@ -45,7 +45,7 @@ struct Problem {
   std::vector<std::int64_t> sizes, begin, first_block;
   std::int64_t blocks = 0, length = 0;
   std::vector<std::vector<DecaySpan>> decay_spans;  // one list per tensor
-  std::vector<std::int64_t> places;                 // weight_places of all tensors, then update_places
+  std::vector<std::int64_t> places;                 // weight_offsets of all tensors, then update_offsets
   Mirrored<A> master, exp_avg, exp_avg_sq;
   Mirrored<T> weight;
   std::vector<double> sums;                           // result of the last step
@@ -110,8 +110,8 @@ struct Problem {
                .blocks = blocks,
                .rule = {.beta1 = beta1, .beta2 = beta2, .eps = eps, .numbers = rows_of<AdamW::Numbers>(numbers)},
                .verdict = rows_of<StepVerdict>(verdict),
-               .weight_places = all_places.first(sizes.size()),
-               .update_places = all_places.subspan(sizes.size()),
+               .weight_offsets = all_places.first(sizes.size()),
+               .update_offsets = all_places.subspan(sizes.size()),
                .sums = {reinterpret_cast<double*>(sum_table.raw()), sums.size()},
                .digests = {words_of(digest_table), words_of(damage_table)}});
     copy_to_host(stream, sums.data(), sum_table.raw(), sum_table.bytes());

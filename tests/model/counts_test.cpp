@@ -17,7 +17,7 @@ void expect_counted(Config config) {
   std::int64_t built = 0;
   for (const auto& unit : model.units()) {
     for (const auto& parameter : unit->parameters()) {
-      for (const ParameterPiece& slice : parameter->pieces) built += slice.extent.size();
+      for (const ParameterSlice& slice : parameter->slices) built += slice.extent.size();
     }
   }
   EXPECT_EQ(count_model(config).parameters, built);

@@ -13,7 +13,7 @@ TEST(TrainedValues, AreThoseThatPatternsName) {
   resolve(config, 1);
   const auto trained = [&](const std::string& pattern) {
     config.optim.train_only = {pattern};
-    return trained_values(config);
+    return count_trained_values(config);
   };
   const std::int64_t hidden = config.model.hidden, width = config.moe.expert_sizes[0];
   ASSERT_NE(width % 8, 0);

@@ -147,7 +147,7 @@ TEST(PaperModels, ActivateAsMuchOfEitherHalfAsMoHDsTable5) {
     config.sub_dimensions.ffn = row.ffn;
     const BlockCounts blocks = count_model(resolved(config, 1)).blocks;
     expect_figure(number(blocks.attention.activated + blocks.ffn.activated), millions(row.activated),
-                  "4 of " + std::to_string(row.attention) + " and 4 of " + std::to_string(row.ffn) + " pieces");
+                  "4 of " + std::to_string(row.attention) + " and 4 of " + std::to_string(row.ffn) + " sub-dimensions");
   }
 }
 

@@ -174,8 +174,8 @@ TEST(SublayerSpec, CostsOfAttentionByHand) {
   EXPECT_EQ(costs(all[0]).score_width, 24);
   EXPECT_EQ(costs(all[0]).value_width, 24);
   EXPECT_EQ(costs(all[0]).cache_width, 24);
-  EXPECT_EQ(position_table(all[0].config), (Shape{12, 6}));
-  EXPECT_EQ(position_table(all[2].config).size(), 0) << "sticks have no positions";
+  EXPECT_EQ(position_table_shape(all[0].config), (Shape{12, 6}));
+  EXPECT_EQ(position_table_shape(all[2].config).size(), 0) << "sticks have no positions";
   EXPECT_EQ(costs(all[3]).score_width, 48) << "two of three experts";
   EXPECT_EQ(costs(all[3]).cache_width, 24) << "which share keys and values";
 }

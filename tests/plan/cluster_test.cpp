@@ -39,7 +39,7 @@ TEST(Clusters, TransfersTakeTheSlowestLinkOfTheirGroup) {
 }
 
 /// True if two ranks are in one group of an axis, that is, if all their other coordinates are equal.
-bool together(Axis axis, const MeshIndex& a, const MeshIndex& b, const MeshShape& shape) {
+bool together(Axis axis, const MeshCoordinates& a, const MeshCoordinates& b, const MeshShape& shape) {
   const int last_stage = shape.pipeline - 1, each = shape.expert / shape.expert_hosts;
   const bool stage = a.pipeline == b.pipeline, dense = a.data == b.data && a.tensor == b.tensor;
   switch (axis) {
@@ -63,7 +63,7 @@ double worst_share_outside(const MeshShape& shape, int world, int node, Axis axi
   const MeshRank mesh_rank{.shape = shape, .world = world, .index = {}};
   double worst = 0;
   for (int a = 0; a < world; ++a) {
-    const MeshIndex own = shape.index_of(a, world);
+    const MeshCoordinates own = shape.index_of(a, world);
     if (axis == Axis::pipeline_ends && own.pipeline != 0) continue;
     int peers = 0, outside = 0;
     for (int b = 0; b < world; ++b) {

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "model/counts.h"
-#include "plan/piece.h"
+#include "plan/model_part.h"
 #include "plan/report.h"
 #include "support/paper_models.h"
 

@@ -45,7 +45,7 @@ inline std::vector<float> test_values(const TestTensor& tensor, const Box& box) 
 }
 
 /// Slices of a checkpoint whose values this object owns.
-class TestPieces {
+class TestSlices {
  public:
   void add(const TestTensor& tensor, const Box& box) {
     values_.push_back(test_values(tensor, box));
@@ -56,12 +56,12 @@ class TestPieces {
   void clear() {
     for (std::vector<float>& values : values_) std::ranges::fill(values, 0.f);
   }
-  const std::vector<CheckpointPiece>& get() const { return pieces_; }
-  std::vector<CheckpointPiece>& get() { return pieces_; }
+  const std::vector<CheckpointSlice>& get() const { return pieces_; }
+  std::vector<CheckpointSlice>& get() { return pieces_; }
 
  private:
   std::vector<std::vector<float>> values_;
-  std::vector<CheckpointPiece> pieces_;
+  std::vector<CheckpointSlice> pieces_;
 };
 
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {

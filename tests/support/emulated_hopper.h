@@ -33,7 +33,7 @@ class EmulatedHopper : public EmulatedMachine {
   std::int32_t block_index() const { return block().index_; }
   std::int32_t blocks() const { return block().blocks_; }
   int uniform(int value) const { return value; }
-  int known_here(int value) const { return value; }
+  int hide_origin(int value) const { return value; }
   std::uint32_t shared_address(int offset) const { return static_cast<std::uint32_t>(offset); }
   template <class T>
   void write_shared(int to, const T& value) const {
@@ -84,7 +84,7 @@ class EmulatedHopper : public EmulatedMachine {
     });
   }
 
-  void begin_barrier(int offset, int arrivals) const {
+  void initialise_barrier(int offset, int arrivals) const {
     require(offset % 8 == 0, "a barrier at {}", offset);
     block().barriers_[offset] = {arrivals, arrivals, 0, 0, {}};
   }
@@ -181,9 +181,9 @@ class EmulatedHopper : public EmulatedMachine {
   }
 
   template <int count>
-  void give_registers() const {}
+  void decrease_registers() const {}
   template <int count>
-  void take_registers() const {}
+  void increase_registers() const {}
   template <class T>
   T read_only(const T* from) const {
     return read<T>(from);

@@ -23,9 +23,9 @@ inline Transport tested_transport() {
 inline ProcessGroup tested(const ProcessGroup& group) { return group.on(tested_stream(), tested_transport()); }
 
 /// True if sums are bit-identical to sums in rank order.
-inline bool exact_sums() { return tested_transport() != Transport::nccl; }
+inline bool sums_in_rank_order() { return tested_transport() != Transport::nccl; }
 /// True if ranks detect that they disagree on sizes.
-inline bool notices_sizes() { return tested_transport() != Transport::nccl; }
+inline bool detects_size_mismatch() { return tested_transport() != Transport::nccl; }
 /// Returns a timeout in seconds for a rank that never arrives: long enough for the other ranks to begin the call.
 inline double short_time() { return 1.5; }
 

@@ -10,7 +10,7 @@
 
 #include "io/checkpoint/checkpoint.h"
 #include "optim/checkpoint.h"
-#include "plan/place.h"
+#include "plan/mesh_rank.h"
 #include "support/checkpoint_values.h"
 #include "support/tiny_run.h"
 #include "train/step/step.h"
@@ -19,15 +19,15 @@ namespace lyceum {
 
 /// The results of a short training run, and the weights and moments that this rank owned at its end.
 struct Trajectory {
-  struct Piece {
+  struct Slice {
     std::string name;  // of the logical tensor: a weight or one of its moments
     Shape shape;       // of the whole logical tensor
     Box box;
     std::vector<float> values;
-    bool operator==(const Piece&) const = default;
+    bool operator==(const Slice&) const = default;
   };
   std::vector<StepResult> steps;
-  std::vector<Piece> weights;
+  std::vector<Slice> weights;
 };
 
 /// A model with its optimizer on the mesh of `config.parallel`.
@@ -58,10 +58,10 @@ class TinyTraining {
     return results;
   }
   /// Returns the slices that this rank owns. The slices of all ranks cover the model once.
-  std::vector<Trajectory::Piece> weights() const {
-    std::vector<Trajectory::Piece> all;
-    for (const CheckpointPiece& piece : checkpoint_pieces(optimizer_)) {
-      all.push_back({piece.name, piece.shape, piece.box, checkpoint_values(piece)});
+  std::vector<Trajectory::Slice> weights() const {
+    std::vector<Trajectory::Slice> all;
+    for (const CheckpointSlice& slice : checkpoint_slices(optimizer_)) {
+      all.push_back({slice.name, slice.shape, slice.box, checkpoint_values(slice)});
     }
     return all;
   }
@@ -110,7 +110,7 @@ inline Trajectory train(const Config& config, ProcessGroup world, int steps, DTy
 /// Writes a checkpoint of `training`.
 inline void save(const TinyTraining& training, const std::filesystem::path& root, int step) {
   const CheckpointHeader header{.run_uuid = "u", .step = step, .mesh = "m", .config = "", .trainer_state = "{}"};
-  write_checkpoint(training.setup().mesh.world, root, header, checkpoint_pieces(training.optimizer()));
+  write_checkpoint(training.setup().mesh.world, root, header, checkpoint_slices(training.optimizer()));
 }
 inline std::vector<StepResult> resume(TinyTraining& training, const std::filesystem::path& root, int first, int count) {
   training.load(CheckpointReader(resolve_checkpoint(root)), first);
@@ -146,7 +146,7 @@ inline void expect_same_steps(const std::vector<StepResult>& run, const std::vec
 }
 
 /// Returns the elements of `box` of a whole tensor.
-inline std::vector<float> values_in_box(const Trajectory::Piece& whole, const Box& box) {
+inline std::vector<float> values_in_box(const Trajectory::Slice& whole, const Box& box) {
   std::vector<float> part;
   for (std::int64_t i = 0; i < box.extent.size(); ++i) {
     std::int64_t rest = i, flat = 0, stride = 1;
@@ -164,19 +164,19 @@ inline std::vector<float> values_in_box(const Trajectory::Piece& whole, const Bo
 /// of the serial run.
 inline void expect_same_run(const Trajectory& run, const Trajectory& serial, const std::string& name) {
   expect_same_steps(run.steps, serial.steps, name);
-  std::map<std::string, const Trajectory::Piece*> whole;
-  for (const Trajectory::Piece& piece : serial.weights) whole[piece.name] = &piece;
-  for (const Trajectory::Piece& piece : run.weights) {
-    ASSERT_TRUE(whole.contains(piece.name)) << piece.name;
-    ASSERT_EQ(piece.shape, whole.at(piece.name)->shape) << piece.name;
-    const std::vector<float> expected = values_in_box(*whole.at(piece.name), piece.box);
-    ASSERT_EQ(piece.values.size(), expected.size()) << piece.name;
+  std::map<std::string, const Trajectory::Slice*> whole;
+  for (const Trajectory::Slice& slice : serial.weights) whole[slice.name] = &slice;
+  for (const Trajectory::Slice& slice : run.weights) {
+    ASSERT_TRUE(whole.contains(slice.name)) << slice.name;
+    ASSERT_EQ(slice.shape, whole.at(slice.name)->shape) << slice.name;
+    const std::vector<float> expected = values_in_box(*whole.at(slice.name), slice.box);
+    ASSERT_EQ(slice.values.size(), expected.size()) << slice.name;
     double difference = 0, size = 0;
     for (std::size_t i = 0; i < expected.size(); ++i) {
-      difference += std::pow(static_cast<double>(piece.values[i]) - expected[i], 2);
+      difference += std::pow(static_cast<double>(slice.values[i]) - expected[i], 2);
       size += std::pow(static_cast<double>(expected[i]), 2);
     }
-    EXPECT_TRUE(std::sqrt(difference) <= 1e-3 * std::sqrt(size) + 1e-7) << name << " " << piece.name;
+    EXPECT_TRUE(std::sqrt(difference) <= 1e-3 * std::sqrt(size) + 1e-7) << name << " " << slice.name;
   }
 }
 

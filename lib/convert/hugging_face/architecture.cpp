@@ -114,7 +114,7 @@ std::vector<Field> sigmoid_experts(std::int64_t shared, std::int64_t dense, bool
           always(&Config::moe, &MoeConfig::router, RouterKind::sigmoid),
           gates({.absent = sum}),
           expert_groups(),
-          shared_always(shared),
+          required_shared_experts(shared),
           dense_layers_counted(dense),
           only("routed_scaling_factor", 1.0, 1.0)};
 }
@@ -195,7 +195,7 @@ std::vector<Architecture> make_architectures() {
        .native = true,
        .fields = any_model({.norm_eps = 1e-5, .share = 0.5, .kv_heads = 8, .null_kv_heads = false}) +
                  sigmoid_experts(1, 1, true) +
-                 std::vector<Field>{head_dim(), bias(), norm_chosen(), only("num_nextn_predict_layers", 0, 0),
+                 std::vector<Field>{head_dim(), bias(), optional_qk_norm(), only("num_nextn_predict_layers", 0, 0),
                                     required("num_mtp_layers", 0)},
        .renames = {}},
       {.type = "dots1",
@@ -242,14 +242,14 @@ Json json_of(const Architecture& architecture, const Config& resolved) {
   return json;
 }
 
-std::string their_name(const Architecture& architecture, std::string name) {
+std::string name_in_transformers(const Architecture& architecture, std::string name) {
   std::ranges::replace(name, '/', '.');
   for (const auto& [ours, theirs] : architecture.renames) boost::replace_all(name, ours, theirs);
   return name;
 }
 
 std::string output_bias_name(const Architecture& architecture, std::int64_t layer) {
-  return their_name(architecture, sublayer_prefix({layer, Site::attention}) + "/o_proj/bias");
+  return name_in_transformers(architecture, sublayer_prefix({layer, Site::attention}) + "/o_proj/bias");
 }
 
 }  // namespace lyceum::hugging_face

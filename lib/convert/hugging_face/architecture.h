@@ -55,7 +55,7 @@ Config config_of(const Architecture& architecture, const Json& json);
 Json json_of(const Architecture& architecture, const Config& resolved);
 
 /// Returns the name in transformers of one of Lyceum's tensors.
-std::string their_name(const Architecture& architecture, std::string name);
+std::string name_in_transformers(const Architecture& architecture, std::string name);
 /// Returns the name in transformers of a layer's bias of the output projection (see Architecture::output_bias).
 std::string output_bias_name(const Architecture& architecture, std::int64_t layer);
 

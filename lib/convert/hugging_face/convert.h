@@ -19,7 +19,7 @@ NewRun import_run(const ModelFolder& model, LoadedConfig wanted);
 
 /// Returns the folder's tokenizer file, for data.tokenizer; empty if it has none that Lyceum can read. Adds lines for
 /// the user to `notes`.
-std::filesystem::path tokenizer_of(const ModelFolder& model, std::vector<std::string>& notes);
+std::filesystem::path find_tokenizer_file(const ModelFolder& model, std::vector<std::string>& notes);
 
 /// The destination and the options of an export.
 struct Export {

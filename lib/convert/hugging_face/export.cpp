@@ -43,7 +43,7 @@ std::vector<Shard> shards_of(const Hosting& hosting, const std::vector<Recipe>& 
   for (const Recipe& recipe : recipes) {
     const ModelTensor& tensor = recipe.tensor;
     // A buffer, such as the bias of expert selection, is f32 in transformers too.
-    add({{.name = their_name(*hosting.architecture, tensor.name),
+    add({{.name = name_in_transformers(*hosting.architecture, tensor.name),
           .type = tensor.buffer ? safetensors::Type::f32 : made.type,
           .shape = tensor.shape},
          &recipe});

@@ -168,7 +168,7 @@ Field shared_width() {
   return {.keys = {key}, .read = read, .write = write};
 }
 
-Field shared_always(std::int64_t absent) {
+Field required_shared_experts(std::int64_t absent) {
   static constexpr const char* key = "n_shared_experts";
   const auto read = [=](const Json& json, Config& config) {
     config.moe.shared_experts = number_of<std::int64_t>(value_or(json, key, absent), key);
@@ -180,7 +180,7 @@ Field shared_always(std::int64_t absent) {
   return {.keys = {key}, .read = read, .write = write};
 }
 
-Field norm_chosen() {
+Field optional_qk_norm() {
   static constexpr const char* key = "use_qk_norm";
   const auto read = [](const Json& json, Config& config) {
     const bool normed = number_of<bool>(value_or(json, key, false), key);

@@ -99,10 +99,10 @@ Field dense_layers_listed();
 Field shared_width();
 
 /// n_shared_experts, which must be at least 1.
-Field shared_always(std::int64_t absent);
+Field required_shared_experts(std::int64_t absent);
 
 /// use_qk_norm: queries and keys of each head are normalised.
-Field norm_chosen();
+Field optional_qk_norm();
 
 /// n_group and topk_group: experts are divided into groups, and a token chooses from the experts of topk_group groups.
 Field expert_groups();

@@ -111,7 +111,7 @@ Hosting host(const Architecture& architecture, const Config& resolved) {
   return hosting;
 }
 
-Hosting smallest_host(const Config& resolved) {
+Hosting first_exact_host(const Config& resolved) {
   std::vector<Hosting> all;
   for (const Architecture& architecture : architectures()) {
     if (!architecture.native) continue;

@@ -25,7 +25,7 @@ Hosting host(const Architecture& architecture, const Config& resolved);
 /// Returns the model in the first architecture that represents it exactly. Throws a usage Error that names the closest
 /// architecture and the keys that it cannot represent. Tries only native architectures; others must be requested with
 /// host().
-Hosting smallest_host(const Config& resolved);
+Hosting first_exact_host(const Config& resolved);
 
 /// Returns a recipe for each tensor of the hosting model. Tensors that are smaller in the checkpoint are padded with
 /// zeros, and those that it does not have are zero.

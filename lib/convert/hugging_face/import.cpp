@@ -77,7 +77,7 @@ NewRun import_run(const ModelFolder& model, LoadedConfig wanted) {
   require_tensors_for(run.resolved, model);
   std::set<std::string> read;
   for (const ModelTensor& tensor : model_tensors(run.resolved)) {
-    const std::string name = their_name(model.architecture(), tensor.name);
+    const std::string name = name_in_transformers(model.architecture(), tensor.name);
     const auto found = model.tensors().find(name);
     require_input(found != model.tensors().end(), "{} has no tensor {}, which its {} describes", model.path().string(),
                   name, config_name);
@@ -91,7 +91,7 @@ NewRun import_run(const ModelFolder& model, LoadedConfig wanted) {
   return run;
 }
 
-fs::path tokenizer_of(const ModelFolder& model, std::vector<std::string>& notes) {
+fs::path find_tokenizer_file(const ModelFolder& model, std::vector<std::string>& notes) {
   for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
     const fs::path file = model.path() / name;
     if (!has_file(file)) continue;

@@ -140,7 +140,7 @@ SpecialPartsOf inserted(const Task& task) {
   task.require_free({"moe.experts", "moe.experts_of_layers"});
   const std::vector<std::int64_t> layers =
       request.layers ? numbers_from(request.layers->first, request.layers->count) : sparse_layers(task.own);
-  const ExpertOrigins origins = with_inserted(task.own, request.experts, layers);
+  const ExpertOrigins origins = origins_with_insertions(task.own, request.experts, layers);
   set_experts(task.wanted.config, origins);
   if (task.wanted.config.optim.train_only.empty()) {
     task.notes.push_back(insertion_text(task.wanted.config, origins));
@@ -177,7 +177,7 @@ SpecialPartsOf pruned(const Task& task) {
   task.require_free({"moe.experts", "moe.experts_of_layers"});
   require_changeable(task.own);
   const ExpertTokens tokens = request.count ? request.count() : logged_tokens(task.own, request.routing);
-  const ExpertOrigins origins = with_pruned(
+  const ExpertOrigins origins = origins_after_pruning(
       task.own, tokens, {.threshold = request.threshold, .over_model = request.over_model, .keep = task.moe().top_k});
   for (const auto& [layer, kept] : origins) task.notes.push_back(pruned_text(layer, tokens.at(layer), kept));
   set_experts(task.wanted.config, origins);
@@ -210,8 +210,8 @@ SpecialPartsOf modulized(const Task& task) {
             ? std::nullopt
             : std::optional<FfnInputs>(std::in_place, source, own, request.coactivation, request.sequences);
     for (const std::int64_t layer : sparse_layers(resolved)) {
-      cut.layers[layer] =
-          active ? units_active_together(source, *active, layer, experts) : units_alike(source, own, layer, experts);
+      cut.layers[layer] = active ? group_units_by_coactivation(source, *active, layer, experts)
+                                 : group_units_by_weights(source, own, layer, experts);
     }
     return experts_of_ffns(resolved, cut);
   };
@@ -245,7 +245,7 @@ Conversion convert(const ConversionRequest& request, const CheckpointReader& sou
   require_none(problems(wanted.config, ranks));
   conversion.config = conversion.resolved = std::move(wanted.config);
   resolve(conversion.resolved, ranks);
-  if (!conversion.resolved.optim.train_only.empty()) trained_values(conversion.resolved);
+  if (!conversion.resolved.optim.train_only.empty()) count_trained_values(conversion.resolved);
   conversion.recipes = recipes_of(conversion.resolved, source, special_parts_of(conversion.resolved));
   return conversion;
 }

@@ -67,7 +67,8 @@ std::vector<std::int64_t> over_choices(const std::vector<std::int64_t>& counts, 
 
 void require_changeable(const Config& source) { changeable_experts(source); }
 
-ExpertOrigins with_inserted(const Config& source, std::int64_t count, const std::vector<std::int64_t>& layers) {
+ExpertOrigins origins_with_insertions(const Config& source, std::int64_t count,
+                                      const std::vector<std::int64_t>& layers) {
   const std::map<std::int64_t, Mixture> routed = changeable_experts(source);
   ExpertOrigins origins;
   for (const auto& [layer, experts] : routed) origins[layer] = numbers_from(0, experts.choices());
@@ -79,7 +80,7 @@ ExpertOrigins with_inserted(const Config& source, std::int64_t count, const std:
   return origins;
 }
 
-ExpertOrigins with_pruned(const Config& source, const ExpertTokens& tokens, const PruneRule& rule) {
+ExpertOrigins origins_after_pruning(const Config& source, const ExpertTokens& tokens, const PruneRule& rule) {
   std::int64_t most_of_model = 0;
   for (const auto& [layer, counts] : tokens) most_of_model = std::max(most_of_model, std::ranges::max(counts));
   ExpertOrigins origins;

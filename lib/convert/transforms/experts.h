@@ -22,7 +22,8 @@ constexpr std::int64_t new_expert = -1;  // in ExpertOrigins: not a copy of an o
 void require_changeable(const Config& source);
 /// Returns origins with `count` new experts after the old ones in each layer of `layers`. Throws a usage Error if one
 /// of these layers has no routed experts, and as require_changeable() does.
-ExpertOrigins with_inserted(const Config& source, std::int64_t count, const std::vector<std::int64_t>& layers);
+ExpertOrigins origins_with_insertions(const Config& source, std::int64_t count,
+                                      const std::vector<std::int64_t>& layers);
 
 /// Determines which experts are pruned: those with fewer tokens than `threshold` times those of the most used expert.
 struct PruneRule {
@@ -33,7 +34,7 @@ struct PruneRule {
 /// For each layer with routed experts: the number of tokens of each expert.
 using ExpertTokens = std::map<std::int64_t, std::vector<std::int64_t>>;
 /// Returns origins with the experts that remain. Throws as require_changeable() does.
-ExpertOrigins with_pruned(const Config& source, const ExpertTokens& tokens, const PruneRule& rule);
+ExpertOrigins origins_after_pruning(const Config& source, const ExpertTokens& tokens, const PruneRule& rule);
 /// Returns the sums over all records and choices of a log. `file` is its name for messages. Throws a bad_input Error if
 /// the log is of another model, and as require_changeable() does.
 ExpertTokens tokens_of_experts(const Config& source, const RoutingHistory& history, const std::string& file);

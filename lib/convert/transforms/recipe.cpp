@@ -155,7 +155,7 @@ void make_tensor(const Recipe& recipe, const CheckpointReader& source, std::uint
   }
 }
 
-std::vector<std::string> left_over(const CheckpointReader& source, std::span<const Recipe> recipes) {
+std::vector<std::string> unread_weights(const CheckpointReader& source, std::span<const Recipe> recipes) {
   std::set<std::string> read;
   for (const Recipe& recipe : recipes) {
     for (const RowSource& part : recipe.parts) read.insert(part.tensor);

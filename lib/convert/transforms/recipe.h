@@ -49,7 +49,7 @@ std::vector<Recipe> recipes_of(const Config& resolved, const CheckpointReader& s
 void make_tensor(const Recipe& recipe, const CheckpointReader& source, std::uint64_t seed, std::span<float> values);
 
 /// Returns the names of the checkpoint's weights that no recipe reads, in alphabetical order.
-std::vector<std::string> left_over(const CheckpointReader& source, std::span<const Recipe> recipes);
+std::vector<std::string> unread_weights(const CheckpointReader& source, std::span<const Recipe> recipes);
 
 /// Returns `count` consecutive numbers: first, first + 1, ….
 std::vector<std::int64_t> numbers_from(std::int64_t first, std::int64_t count);

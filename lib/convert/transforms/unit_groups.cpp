@@ -24,8 +24,8 @@ std::string ffn_of(std::int64_t layer) { return sublayer_prefix({layer, Site::ff
 
 }  // namespace
 
-FfnParts units_alike(const CheckpointReader& checkpoint, const Config& config, std::int64_t layer,
-                     std::int64_t experts) {
+FfnParts group_units_by_weights(const CheckpointReader& checkpoint, const Config& config, std::int64_t layer,
+                                std::int64_t experts) {
   std::vector<SublayerTensor> matrices = ffn_spec(config, layer).tensors;
   std::erase_if(matrices, [](const SublayerTensor& tensor) { return tensor.cut != Cut::rows; });
   require(!matrices.empty(), "layer {} has no dense FFN", layer);
@@ -60,7 +60,7 @@ FfnInputs::FfnInputs(const CheckpointReader& checkpoint, const Config& config, c
   load_weights(checkpoint, stream, model.units());
   for (std::int64_t sample = 0; sample < read; ++sample) {
     Tape tape(stream, Tape::Mode::inference);
-    TokenBatch batch = empty_batch(stream, config, 1, true);
+    TokenBatch batch = allocate_batch(stream, config, 1, true);
     load(stream, {&loader, sample, 1}, config.model.vocab, batch);
     const SublayerObserver keep = [&](const SublayerValues& half) {
       if (half.id.site != Site::ffn) return;
@@ -78,8 +78,8 @@ Matrix<const float> FfnInputs::of(std::int64_t layer) const {
   return {values.data(), std::ssize(values) / hidden_, hidden_};
 }
 
-FfnParts units_active_together(const CheckpointReader& checkpoint, const FfnInputs& inputs, std::int64_t layer,
-                               std::int64_t experts) {
+FfnParts group_units_by_coactivation(const CheckpointReader& checkpoint, const FfnInputs& inputs, std::int64_t layer,
+                                     std::int64_t experts) {
   const CpuStream stream;
   const Matrix<const float> x = inputs.of(layer);
   const std::string prefix = ffn_of(layer);

@@ -15,8 +15,8 @@ namespace lyceum {
 /// Returns the units of a layer's dense FFN in `experts` groups of equal size. The units of a group have similar
 /// weights: their rows of all matrices before the activation are near each other. `config` is the checkpoint's,
 /// resolved.
-FfnParts units_alike(const CheckpointReader& checkpoint, const Config& config, std::int64_t layer,
-                     std::int64_t experts);
+FfnParts group_units_by_weights(const CheckpointReader& checkpoint, const Config& config, std::int64_t layer,
+                                std::int64_t experts);
 
 /// The inputs of all FFNs of a checkpoint's model on some tokens, in memory.
 class FfnInputs {
@@ -39,7 +39,7 @@ class FfnInputs {
 /// weight of units i and j in the co-activation graph is Σ |h_i|·|h_j| over tokens, h = silu(gate·x) ⊙ (up·x); the
 /// groups keep most of the total weight. For groups of one size, balanced_clusters() of the rows a_i = |h_i| optimises
 /// this, since Σ |a_i − mean|² = Σ |a_i|² − Σ over groups of Σ a_i·a_j / size.
-FfnParts units_active_together(const CheckpointReader& checkpoint, const FfnInputs& inputs, std::int64_t layer,
-                               std::int64_t experts);
+FfnParts group_units_by_coactivation(const CheckpointReader& checkpoint, const FfnInputs& inputs, std::int64_t layer,
+                                     std::int64_t experts);
 
 }  // namespace lyceum

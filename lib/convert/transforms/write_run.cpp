@@ -18,12 +18,12 @@ namespace fs = std::filesystem;
 fs::path config_file(const RunConfig& run) { return fs::path(run.dir) / "config.ini"; }
 
 /// Returns the tensors that this rank writes: every world.size()-th one.
-std::vector<CheckpointPiece> slices_of(const NewRun& run, const ProcessGroup& world) {
-  std::vector<CheckpointPiece> slices;
+std::vector<CheckpointSlice> slices_of(const NewRun& run, const ProcessGroup& world) {
+  std::vector<CheckpointSlice> slices;
   for (auto i = static_cast<std::size_t>(world.rank()); i < run.tensors.size();
        i += static_cast<std::size_t>(world.size())) {
     const NewRun::Weights& tensor = run.tensors[i];
-    CheckpointPiece slice{.name = tensor.name, .shape = tensor.shape, .box = Box::whole(tensor.shape)};
+    CheckpointSlice slice{.name = tensor.name, .shape = tensor.shape, .box = Box::whole(tensor.shape)};
     slice.make = tensor.make;
     slices.push_back(std::move(slice));
   }

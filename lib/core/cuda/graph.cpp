@@ -62,7 +62,7 @@ CudaGraph::~CudaGraph() {
 
 void CudaGraph::launch() const {
   check(cudaGraphLaunch(executable_, stream_.handle()), "cudaGraphLaunch");
-  stream_.memory().count_again(*memory_);
+  stream_.memory().count_replay(*memory_);
 }
 
 }  // namespace lyceum

@@ -14,7 +14,7 @@ namespace lyceum {
 
 /// The slice of one logical tensor that one rank saves: a box of f32 values, row-major within the box. `values`,
 /// `stream` and whatever `make` refers to must stay valid until the slice is written or copied.
-struct CheckpointPiece {
+struct CheckpointSlice {
   std::string name;  // of the tensor, such as "model/layers/3/mlp/experts/17/gate_proj/weight"
   Shape shape;       // of the whole tensor
   Box box;

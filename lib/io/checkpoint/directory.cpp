@@ -215,7 +215,7 @@ std::vector<std::string> list_checkpoints(const std::filesystem::path& root) {
   return names;
 }
 
-void mend_checkpoints(const std::filesystem::path& root) {
+void repair_checkpoints(const std::filesystem::path& root) {
   std::error_code error;
   for (const fs::path& path : entries_of(root)) {
     const fs::path name = path.parent_path() / path.stem();
@@ -237,7 +237,7 @@ void set_latest(const std::filesystem::path& root, const std::string& name) {
 }
 
 void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep) {
-  mend_checkpoints(root);
+  repair_checkpoints(root);
   const bool keep_all = keep <= 0;
   const std::string current = latest_checkpoint(root);
   std::int64_t intact = 0, lasting = 0;  // kept checkpoints, and those of them that are not timed

@@ -49,13 +49,13 @@ std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group
 ///   otherwise.
 /// Throws a failed Error if `root` exists and cannot be listed, or if such a renaming fails: no checkpoint may be
 /// overlooked.
-void mend_checkpoints(const std::filesystem::path& root);
+void repair_checkpoints(const std::filesystem::path& root);
 
 /// Writes `name`, a checkpoint of `root`, to the file LATEST. To be called by one rank. Throws a failed Error if the
 /// file cannot be written.
 void set_latest(const std::filesystem::path& root, const std::string& name);
 
-/// Calls mend_checkpoints(), then removes old checkpoints. To be called by one rank.
+/// Calls repair_checkpoints(), then removes old checkpoints. To be called by one rank.
 /// - The newest `keep` complete checkpoints are kept, not counting timed ones; 0 keeps all. A checkpoint is complete if
 ///   all its files have their full length.
 /// - A timed checkpoint is removed once `keep` newer ones of any kind exist, or one if `keep` is 0.

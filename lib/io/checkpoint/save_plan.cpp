@@ -34,16 +34,16 @@ Shape parse_shape(const Json& json) {
 
 }  // namespace
 
-std::string describe_pieces(const CheckpointHeader& header, std::span<const CheckpointPiece> slices) {
+std::string describe_slices(const CheckpointHeader& header, std::span<const CheckpointSlice> slices) {
   require(header.step >= 0, "step {} is negative", header.step);
   Json list = Json::array();
-  for (const CheckpointPiece& slice : slices) {
+  for (const CheckpointSlice& slice : slices) {
     check_name(slice.name);
     require(slice.shape.rank() > 0, "tensor {} has no dimensions: save it as [1]", slice.name);
     require(slice.values || slice.make || slice.box.extent.size() == 0, "tensor {} has no values", slice.name);
     list.push_back({slice.name, numbers(slice.shape), numbers(slice.box.offset), numbers(slice.box.extent)});
   }
-  return json_text(Json{{"step", header.step}, {"run_uuid", header.run_uuid}, {"pieces", std::move(list)}});
+  return json_text(Json{{"step", header.step}, {"run_uuid", header.run_uuid}, {"slices", std::move(list)}});
 }
 
 std::vector<StoredTensor> plan_tensors(const CheckpointHeader& header, const std::vector<std::string>& descriptions) {
@@ -52,7 +52,7 @@ std::vector<StoredTensor> plan_tensors(const CheckpointHeader& header, const std
     const Json description = parse_json<Json>(descriptions[rank]);
     require(description.at("step") == header.step && description.at("run_uuid") == header.run_uuid,
             "rank {} saves a different step or run than rank 0", rank);
-    for (const Json& slice : description.at("pieces")) {
+    for (const Json& slice : description.at("slices")) {
       const std::string name = slice.at(0);
       const Shape shape = parse_shape(slice.at(1));
       const Box box{parse_shape(slice.at(2)), parse_shape(slice.at(3))};

@@ -16,9 +16,9 @@ namespace {
 namespace fs = std::filesystem;
 
 /// True if the values are in the host's memory and can be written without a copy.
-bool on_host(const CheckpointPiece& slice) { return slice.values && !(slice.stream && asynchronous(*slice.stream)); }
+bool on_host(const CheckpointSlice& slice) { return slice.values && !(slice.stream && asynchronous(*slice.stream)); }
 
-void copy_values(const CheckpointPiece& slice, std::span<float> copy) {
+void copy_values(const CheckpointSlice& slice, std::span<float> copy) {
   if (copy.empty()) return;
   if (!slice.values) {
     slice.make(copy);
@@ -29,13 +29,13 @@ void copy_values(const CheckpointPiece& slice, std::span<float> copy) {
   }
 }
 
-std::size_t values_in(const CheckpointPiece& slice) { return static_cast<std::size_t>(slice.box.extent.size()); }
+std::size_t values_in(const CheckpointSlice& slice) { return static_cast<std::size_t>(slice.box.extent.size()); }
 
 }  // namespace
 
-HostCopy::HostCopy(std::span<const CheckpointPiece> from) {
+HostCopy::HostCopy(std::span<const CheckpointSlice> from) {
   std::size_t count = 0;
-  for (const CheckpointPiece& slice : from) count += values_in(slice);
+  for (const CheckpointSlice& slice : from) count += values_in(slice);
   try {
     values = std::make_unique_for_overwrite<float[]>(count);
   } catch (const std::bad_alloc&) {
@@ -43,7 +43,7 @@ HostCopy::HostCopy(std::span<const CheckpointPiece> from) {
          count * sizeof(float));
   }
   std::span<float> rest(values.get(), count);
-  for (const CheckpointPiece& slice : from) {
+  for (const CheckpointSlice& slice : from) {
     const std::span<float> copy = rest.first(values_in(slice));
     copy_values(slice, copy);
     slices.push_back({.name = slice.name, .shape = slice.shape, .box = slice.box, .values = copy.data()});
@@ -51,12 +51,12 @@ HostCopy::HostCopy(std::span<const CheckpointPiece> from) {
   }
 }
 
-void write_shard(const fs::path& path, std::span<const CheckpointPiece> slices, const std::stop_token& stop,
+void write_shard(const fs::path& path, std::span<const CheckpointSlice> slices, const std::stop_token& stop,
                  const RunOnFiles& run, const std::function<void()>& before_each) {
   std::optional<hdf5::File> file;
   run([&] { file.emplace(hdf5::File::create(path)); });
   std::vector<float> copy;
-  for (const CheckpointPiece& slice : slices) {
+  for (const CheckpointSlice& slice : slices) {
     if (values_in(slice) == 0) continue;
     require(!stop.stop_requested(), "{}: asked to stop", path.string());
     const float* values = slice.values;

@@ -9,16 +9,16 @@ namespace lyceum {
 /// A copy of checkpoint slices with their values in the host's memory. The constructor throws a failed Error if there
 /// is not enough memory.
 struct HostCopy {
-  explicit HostCopy(std::span<const CheckpointPiece> from);
+  explicit HostCopy(std::span<const CheckpointSlice> from);
 
   std::unique_ptr<float[]> values;      // of all slices, one after the other
-  std::vector<CheckpointPiece> slices;  // refer to `values`
+  std::vector<CheckpointSlice> slices;  // refer to `values`
 };
 
 /// Writes the slices of a rank to an HDF5 file, one dataset per slice. Does not fsync. `run` executes every action that
 /// may wait for the file system, possibly in another thread; in such an action `before_each` is called before the
 /// values of each slice are written. Throws a failed Error if a stop is requested or the file cannot be written.
-void write_shard(const std::filesystem::path& path, std::span<const CheckpointPiece> slices,
+void write_shard(const std::filesystem::path& path, std::span<const CheckpointSlice> slices,
                  const std::stop_token& stop, const RunOnFiles& run, const std::function<void()>& before_each);
 
 /// Writes index.h5, in which every logical tensor is one virtual dataset that refers to the shards in the same

@@ -28,7 +28,7 @@ struct HeldBox {
 template <class F>
 void for_each_box(const ParameterUnit& unit, const Range& range, F&& f) {
   for (std::size_t p = 0; p < unit.parameters().size(); ++p) {
-    for (const ParameterPiece& slice : unit.parameters()[p]->pieces) {
+    for (const ParameterSlice& slice : unit.parameters()[p]->slices) {
       const Shape in_memory = slice.in_memory();
       const Range whole{unit.first_of(p) + slice.first, in_memory.size()};
       const Range part = common(whole, range);
@@ -47,7 +47,7 @@ void for_each_box(const ParameterUnit& unit, const Range& range, F&& f) {
 
 void require_tensors(const CheckpointReader& reader, const ParameterUnit& unit, const std::string& prefix) {
   for (const auto& parameter : unit.parameters()) {
-    for (const ParameterPiece& slice : parameter->pieces) {
+    for (const ParameterSlice& slice : parameter->slices) {
       const std::string name = prefix + slice.name;
       const CheckpointReader::Entry* entry = reader.find(name);
       require_input(entry, "{}: no tensor {}: was it written by another model?", reader.directory().string(), name);
@@ -58,9 +58,9 @@ void require_tensors(const CheckpointReader& reader, const ParameterUnit& unit, 
   }
 }
 
-CheckpointPiece slice_of(const Stream& stream, std::string_view prefix, const ParameterPiece& slice,
+CheckpointSlice slice_of(const Stream& stream, std::string_view prefix, const ParameterSlice& slice,
                          const HeldBox& held, const Tensor& values, std::int64_t begin) {
-  CheckpointPiece made{.name = std::string(prefix) + slice.name, .shape = slice.shape, .box = held.box};
+  CheckpointSlice made{.name = std::string(prefix) + slice.name, .shape = slice.shape, .box = held.box};
   const std::int64_t first = held.first - begin;
   if (values.dtype() == DType::f32 && held.contiguous()) {
     made.values = values.data<float>() + first;
@@ -86,7 +86,7 @@ void read_range(const CheckpointReader& reader, const Stream& stream, const Para
   const std::string before(prefix);
   require_tensors(reader, unit, before);
   std::vector<float> read, padded;
-  for_each_box(unit, range, [&](const ParameterPiece& slice, const HeldBox& held) {
+  for_each_box(unit, range, [&](const ParameterSlice& slice, const HeldBox& held) {
     read.resize(static_cast<std::size_t>(held.box.extent.size()));
     read_files([&] { reader.read(before + slice.name, held.box, read.data()); });
     if (!held.contiguous()) {
@@ -112,9 +112,9 @@ void load_weights(const CheckpointReader& reader, const Stream& stream, std::spa
   for (const ParameterUnit* unit : units) read_weights(reader, stream, *unit, {0, unit->size()}, unit->values());
 }
 
-void append_pieces(const Stream& stream, const ParameterUnit& unit, std::string_view prefix, const Range& range,
-                   const Tensor& values, std::int64_t begin, std::vector<CheckpointPiece>& slices) {
-  for_each_box(unit, range, [&](const ParameterPiece& slice, const HeldBox& held) {
+void append_slices(const Stream& stream, const ParameterUnit& unit, std::string_view prefix, const Range& range,
+                   const Tensor& values, std::int64_t begin, std::vector<CheckpointSlice>& slices) {
+  for_each_box(unit, range, [&](const ParameterSlice& slice, const HeldBox& held) {
     slices.push_back(slice_of(stream, prefix, slice, held, values, begin));
   });
 }

@@ -30,7 +30,7 @@ void load_weights(const CheckpointReader& reader, const Stream& stream, std::spa
 /// Appends to `slices` the checkpoint slices of elements `range` of a unit, named `prefix` + NAME. `values` is flat
 /// memory of any float type whose first element is element `begin` of the unit. The slices refer to `stream` and to the
 /// memory of `values`, which must outlive them.
-void append_pieces(const Stream& stream, const ParameterUnit& unit, std::string_view prefix, const Range& range,
-                   const Tensor& values, std::int64_t begin, std::vector<CheckpointPiece>& slices);
+void append_slices(const Stream& stream, const ParameterUnit& unit, std::string_view prefix, const Range& range,
+                   const Tensor& values, std::int64_t begin, std::vector<CheckpointSlice>& slices);
 
 }  // namespace lyceum

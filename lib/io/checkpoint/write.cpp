@@ -46,7 +46,7 @@ void require_known_format(const fs::path& directory) {
 class Writer {
  public:
   Writer(const ProcessGroup& group, const fs::path& root, const CheckpointHeader& header,
-         std::span<const CheckpointPiece> slices, CheckpointProbe probe)
+         std::span<const CheckpointSlice> slices, CheckpointProbe probe)
       : group_(group),
         root_(root),
         name_(checkpoint_name(header.step)),
@@ -60,7 +60,7 @@ class Writer {
   void begin() {
     const auto descriptions = gather_or_fail(attempt([&] {
       probe("plan");
-      return describe_pieces(manifest_.header, slices_);
+      return describe_slices(manifest_.header, slices_);
     }));
     run_on_rank_zero("prepare", [&] { prepare(descriptions); });
   }
@@ -246,7 +246,7 @@ class Writer {
   fs::path root_;
   std::string name_;
   fs::path partial_;
-  std::span<const CheckpointPiece> slices_;
+  std::span<const CheckpointSlice> slices_;
   std::optional<HostCopy> copy_;
   const CheckpointProbe probe_;
   Manifest manifest_;                       // its files and tensors are set on rank 0 only
@@ -258,7 +258,7 @@ class Writer {
 }  // namespace
 
 std::string write_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,
-                             const CheckpointHeader& header, std::span<const CheckpointPiece> slices,
+                             const CheckpointHeader& header, std::span<const CheckpointSlice> slices,
                              const CheckpointProbe& probe) {
   Writer writer(group, root, header, slices, probe);
   writer.begin();
@@ -273,7 +273,7 @@ struct BackgroundCheckpoint::Implementation {
 };
 
 BackgroundCheckpoint::BackgroundCheckpoint(const ProcessGroup& group, const std::filesystem::path& root,
-                                           const CheckpointHeader& header, std::span<const CheckpointPiece> slices,
+                                           const CheckpointHeader& header, std::span<const CheckpointSlice> slices,
                                            const CheckpointProbe& probe)
     : implementation_(new Implementation{.writer = {group, root, header, slices, probe}, .answer = {}}) {
   Implementation& self = *implementation_;

@@ -35,7 +35,7 @@ class CheckpointNotSaved : public Error {
 /// Returns on every rank what went wrong after the renaming, for example while LATEST was written; normally an empty
 /// string.
 std::string write_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,
-                             const CheckpointHeader& header, std::span<const CheckpointPiece> slices,
+                             const CheckpointHeader& header, std::span<const CheckpointSlice> slices,
                              const CheckpointProbe& probe = {});
 
 /// A save that runs in the background, with the files, errors and guarantees of write_checkpoint(). On each rank a
@@ -47,9 +47,9 @@ class BackgroundCheckpoint {
   /// must outlive the object. Throws CheckpointNotSaved if the save cannot begin. Errors of copying and writing are
   /// thrown by publish().
   BackgroundCheckpoint(const ProcessGroup& group, const std::filesystem::path& root, const CheckpointHeader& header,
-                       std::span<const CheckpointPiece> slices, const CheckpointProbe& probe = {});
+                       std::span<const CheckpointSlice> slices, const CheckpointProbe& probe = {});
   /// Abandons the save if it has not been published: asks the thread to stop and waits for it briefly. The
-  /// `.partial` directory is left for mend_checkpoints() to remove.
+  /// `.partial` directory is left for repair_checkpoints() to remove.
   ~BackgroundCheckpoint();
   BackgroundCheckpoint(BackgroundCheckpoint&&) noexcept;
 

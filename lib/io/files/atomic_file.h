@@ -10,8 +10,6 @@ namespace lyceum {
 
 /// Creates or truncates a file and writes `text`. Then fsyncs it if `durable`.
 void write_file(const std::filesystem::path& path, std::string_view text, bool durable = true);
-/// Returns the contents of a file. Throws a bad_input Error that names the file if it cannot be read.
-std::string read_file(const std::filesystem::path& path);
 /// Fsyncs a file or a directory: waits until its data or its entries are on the disk.
 void sync_path(const std::filesystem::path& path);
 /// Creates a directory and its missing parents, and syncs their entries to the disk. Returns true if `path` was

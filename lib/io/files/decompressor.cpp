@@ -49,7 +49,7 @@ void fail_damaged(const RawInput& input, std::string_view why) {
   fail(ExitCode::bad_input, "{} is damaged at byte {}: {}; copy it again", input.file.path(), input.position(), why);
 }
 
-void fail_behind(const RawInput& input, std::int64_t position, std::string_view program) {
+void fail_trailing_data(const RawInput& input, std::int64_t position, std::string_view program) {
   fail(ExitCode::bad_input,
        "{0} is damaged at byte {1}: what follows is not {2} data; copy it again, or keep what precedes it: {2} -dc {0}",
        input.file.path(), position, program);

@@ -59,7 +59,7 @@ class Decompressor {
 [[noreturn]] void fail_damaged(const RawInput& input, std::string_view why);
 /// Throws a bad_input Error: the bytes from offset `position` on, after the compressed data, are not in the format of
 /// `program` (the command that decompresses the data, such as "gzip").
-[[noreturn]] void fail_behind(const RawInput& input, std::int64_t position, std::string_view program);
+[[noreturn]] void fail_trailing_data(const RawInput& input, std::int64_t position, std::string_view program);
 /// Throws a bad_input Error: the file ends within compressed data.
 [[noreturn]] void fail_truncated(const RawInput& input);
 

@@ -31,7 +31,7 @@ class Gzip : public Decompressor {
         return 0;
       }
       if (!within_) {
-        if (input.buffer[input.begin] != '\x1F') fail_behind(input, input.position(), "gzip");
+        if (input.buffer[input.begin] != '\x1F') fail_trailing_data(input, input.position(), "gzip");
         inflateReset(&stream_);
       }
       within_ = true;

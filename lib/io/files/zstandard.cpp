@@ -45,7 +45,7 @@ class Zstandard : public Decompressor {
   [[noreturn]] void fail_by(ZSTD_ErrorCode error, const RawInput& input) const {
     const std::string& path = input.file.path();
     switch (error) {
-      case ZSTD_error_prefix_unknown: fail_behind(input, frame_begin_, "zstd");
+      case ZSTD_error_prefix_unknown: fail_trailing_data(input, frame_begin_, "zstd");
       case ZSTD_error_dictionary_wrong:
         fail(ExitCode::bad_input, "{} is compressed with a dictionary: decompress it with zstd -d -D DICTIONARY", path);
       case ZSTD_error_frameParameter_windowTooLarge:

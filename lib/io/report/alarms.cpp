@@ -84,7 +84,7 @@ Unevenness unevenness(const RoutingHistory& history, const RoutingHistory::Layer
   Unevenness result{.violation = load.max_violation(), .sum = load.max_violation()};
   const auto steps = static_cast<double>(history.steps[record] - step_before(history, record));
   const StepBalance balance = step_balance(layer, record);
-  if (std::isnan(balance.max_vio_mean) || !(load.mean() / steps >= telling_tokens)) return result;
+  if (std::isnan(balance.max_vio_mean) || !(load.mean() / steps >= least_judged_tokens)) return result;
   const auto covers = [&](const StarvedSpan& span) { return span.begin <= record && record < span.end; };
   result.violation = double{balance.max_vio_mean};
   result.of_steps = true;

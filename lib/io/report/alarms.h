@@ -32,10 +32,10 @@ struct Alarm {
 /// - Starved experts (see StarvedSpan).
 /// - Uneven records: MaxVio is above alarming_violation(), or at least half of the experts are idle in a step without
 ///   being starved. Both numbers are means over the record's steps, if the log has them and an even load gives each
-///   expert at least `telling_tokens` per step. Otherwise only MaxVio of the sum of the record's steps is judged.
+///   expert at least `least_judged_tokens` per step. Otherwise only MaxVio of the sum of the record's steps is judged.
 std::vector<Alarm> routing_alarms(const RoutingHistory& history);
 
-constexpr double telling_tokens = 10;  // with fewer, a load is uneven by chance
+constexpr double least_judged_tokens = 10;  // with fewer, a load is uneven by chance
 
 /// Returns the MaxVio above which a load is an alarm: 4, or half of the largest possible value if a layer has few
 /// experts.

@@ -42,7 +42,7 @@ std::string evenness_over_training(const RoutingHistory& routing) {
 }
 
 std::string steps_over_training(const RoutingHistory& routing) {
-  if (!tells_steps(routing, {0, routing.steps.size()})) return "";
+  if (!has_step_balance(routing, {0, routing.steps.size()})) return "";
   LineChart violation{
       .title = "MaxVio of single steps",
       .note = "MaxVio: load of the busiest expert over the mean of its layer, minus 1; each step by itself",
@@ -80,7 +80,7 @@ std::string steps_over_training(const RoutingHistory& routing) {
 }
 
 std::string dropped_over_training(const RoutingHistory& routing) {
-  if (!tells_dropped(routing)) return "";
+  if (!has_dropped_counts(routing)) return "";
   LineChart chart{.title = "Dropped choices over training",
                   .note = "Share of a layer's choices that exceeded the capacity of their expert",
                   .x_name = "step",

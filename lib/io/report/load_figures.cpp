@@ -80,7 +80,7 @@ std::string ratio_chart(const RoutingHistory& routing, RecordRange range) {
 }
 
 std::string load_table(const RoutingHistory& routing, RecordRange range) {
-  const bool dropped = tells_dropped(routing);
+  const bool dropped = has_dropped_counts(routing);
   std::string rows;
   for (const RoutedTokens& load : loads_by_choice(routing, range)) {
     rows += fmt::format(

@@ -88,14 +88,14 @@ std::string number_tiles(const ReportInput& input, std::optional<RecordRange> ra
       choices += load.total();
       dropped += load.dropped;
     }
-    if (tells_steps(input.routing, *range)) {
+    if (has_step_balance(input.routing, *range)) {
       html += tile("MaxVio of a step, mean of the layers",
                    real_text(mean_of_layers(input.routing, *range, &StepBalance::max_vio_mean), ".2f"));
       html += tile("Idle experts in a step, mean of the layers", idle_in_a_step(input.routing, *range));
     }
     html += tile("MaxVio of the sum, mean of the layers", real_text(sum / static_cast<double>(loads.size()), ".2f"));
     html += tile("Starved experts, all layers", starved_now(input.routing));
-    if (tells_dropped(input.routing) && choices > 0) {
+    if (has_dropped_counts(input.routing) && choices > 0) {
       html += tile("Dropped choices",
                    real_text(100 * static_cast<double>(dropped) / static_cast<double>(choices), ".2f") + " %");
     }

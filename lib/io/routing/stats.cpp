@@ -24,7 +24,7 @@ void add_counts(const RoutingHistory::Layer& layer, std::size_t record, std::int
 
 }  // namespace
 
-bool tells_dropped(const RoutingHistory& history) {
+bool has_dropped_counts(const RoutingHistory& history) {
   return std::ranges::any_of(history.layers, &RoutingHistory::Layer::drops);
 }
 
@@ -146,7 +146,7 @@ StepBalance step_balance(const RoutingHistory::Layer& layer, RecordRange range) 
   return result;
 }
 
-bool tells_steps(const RoutingHistory& history, RecordRange range) {
+bool has_step_balance(const RoutingHistory& history, RecordRange range) {
   return std::ranges::any_of(history.layers,
                              [&](const auto& layer) { return !std::isnan(step_balance(layer, range).max_vio_mean); });
 }
@@ -199,7 +199,7 @@ Information information(const RoutingHistory::Layer& layer, RecordRange range) {
   return {entropy, of_token / all};
 }
 
-bool tells_information(const RoutingHistory& history, RecordRange range) {
+bool has_information(const RoutingHistory& history, RecordRange range) {
   return std::ranges::any_of(history.layers,
                              [&](const auto& layer) { return !std::isnan(information(layer, range).entropy); });
 }

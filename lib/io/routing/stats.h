@@ -21,7 +21,7 @@ RecordRange select_records(const RoutingHistory& history, std::optional<std::int
                            std::optional<std::int64_t> to = {});
 
 /// True if the capacity of some router's experts is limited, so that the log has counts of dropped choices.
-bool tells_dropped(const RoutingHistory& history);
+bool has_dropped_counts(const RoutingHistory& history);
 
 /// The number of tokens that a router sent to each expert, summed over a range of records, for one of a token's choices
 /// or for all of them. All statistics except total() and busiest() leave out experts that are always active. "Load"
@@ -88,7 +88,7 @@ struct Information {
 /// Returns the information over the records in a range that have entropies.
 Information information(const RoutingHistory::Layer& layer, RecordRange range);
 /// True if information() is known for some router.
-bool tells_information(const RoutingHistory& history, RecordRange range);
+bool has_information(const RoutingHistory& history, RecordRange range);
 
 /// Returns the balance of the single steps of a record; unknown (NaN) in a log of an older version.
 StepBalance step_balance(const RoutingHistory::Layer& layer, std::size_t record);
@@ -96,7 +96,7 @@ StepBalance step_balance(const RoutingHistory::Layer& layer, std::size_t record)
 /// none.
 StepBalance step_balance(const RoutingHistory::Layer& layer, RecordRange range);
 /// True if the balance of single steps is known for some router and record in the range.
-bool tells_steps(const RoutingHistory& history, RecordRange range);
+bool has_step_balance(const RoutingHistory& history, RecordRange range);
 
 /// Returns the load of a router over a range of records, of one choice or of all.
 RoutedTokens layer_load(const RoutingHistory::Layer& layer, RecordRange range, std::optional<std::int64_t> choice = {});

@@ -108,7 +108,7 @@ std::string routing_table(const RoutingHistory& history, RecordRange range, bool
   std::string text = fmt::format("Tokens per expert, summed over {}, steps {}{}; top0 is a token's first choice\n",
                                  count_text(records, "record"), first, history.steps[range.end - 1]);
   const std::vector<RoutedTokens> loads = loads_by_choice(history, range);
-  const bool dropped = tells_dropped(history);
+  const bool dropped = has_dropped_counts(history);
   std::vector<Row> rows;
   const RoutingHistory::Layer* above = nullptr;
   auto load = loads.begin();
@@ -122,14 +122,14 @@ std::string routing_table(const RoutingHistory& history, RecordRange range, bool
     for (std::int64_t k = 0; k < layer.top_k; ++k) rows.push_back(row_of(*load++, experts, dropped));
   }
   text += rows.empty() ? "" : aligned(rows);
-  if (tells_steps(history, range)) text += '\n' + steps_table(history, range);
-  if (tells_information(history, range)) text += '\n' + information_table(history, range);
+  if (has_step_balance(history, range)) text += '\n' + steps_table(history, range);
+  if (has_information(history, range)) text += '\n' + information_table(history, range);
   if (const ChosenWidth width = chosen_width(history, range); width.varies()) text += '\n' + width_text(width) + '\n';
   return text;
 }
 
 void write_routing_csv(const RoutingHistory& history, std::ostream& out) {
-  const bool dropped = tells_dropped(history);
+  const bool dropped = has_dropped_counts(history);
   out << "step,layer,choice,expert,expert_size,expert_rank,tokens,mean_probability,site"
       << (dropped ? ",dropped\n" : "\n");
   for (std::size_t r = 0; r < history.steps.size(); ++r) {

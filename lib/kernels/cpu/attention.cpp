@@ -6,7 +6,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "kernels/attention_check.h"
+#include "kernels/attention_checks.h"
 #include "kernels/cpu/attention_panels.h"
 #include "kernels/cpu/reference_attention.h"
 #include "kernels/cpu/vector_math.h"

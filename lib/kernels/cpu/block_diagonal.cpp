@@ -13,7 +13,7 @@ constexpr std::int64_t panel = 16;  // blocks whose gradients a thread computes 
 /// Returns the elements (g, r, c) of all blocks, transposed with `transpose`, in the order in which the inner loops
 /// read them: [g][c][r] for neighbours, so that r is contiguous, and [r][c][g] for strided, so that g is contiguous.
 template <class T>
-std::vector<Accumulator<T>> in_order(const BlockDiagonal<T>& product, const BlockPlaces& places) {
+std::vector<Accumulator<T>> in_order(const BlockDiagonal<T>& product, const BlockElements& places) {
   using A = Accumulator<T>;
   const std::int64_t b = places.b, blocks = places.blocks;
   std::vector<A> ordered(static_cast<std::size_t>(blocks * b * b));
@@ -55,7 +55,7 @@ void multiply_add(std::int64_t count, std::int64_t b, const Accumulator<T>* w, s
 template <class T>
 void run(const CpuStream& stream, const BlockDiagonal<T>& product) {
   using A = Accumulator<T>;
-  const BlockPlaces places = require_fitting(product);
+  const BlockElements places = require_fitting(product);
   const std::int64_t b = places.b, blocks = places.blocks;
   const std::vector<A> weights = in_order(product, places);
   const bool neighbours = places.order == BlockOrder::neighbours;
@@ -80,7 +80,7 @@ namespace {
 
 /// Adds the gradients of blocks [begin, begin + panel), or up to the last block.
 template <class T>
-void add_gradients(const BlockDiagonalWeightGrad<T>& grad, const BlockPlaces& places, std::int64_t begin) {
+void add_gradients(const BlockDiagonalWeightGrad<T>& grad, const BlockElements& places, std::int64_t begin) {
   using A = Accumulator<T>;
   const std::int64_t b = places.b, count = std::min(panel, places.blocks - begin);
   const bool neighbours = places.order == BlockOrder::neighbours;
@@ -119,7 +119,7 @@ void add_gradients(const BlockDiagonalWeightGrad<T>& grad, const BlockPlaces& pl
 
 template <class T>
 void run(const CpuStream& stream, const BlockDiagonalWeightGrad<T>& grad) {
-  const BlockPlaces places = require_fitting(grad);
+  const BlockElements places = require_fitting(grad);
   parallel_for_dynamic(stream, places.blocks, panel, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t begin = first; begin < last; begin += panel) add_gradients(grad, places, begin);
   });

@@ -52,7 +52,7 @@ void run(const CpuStream& stream, const CrossEntropyJoin<A>& join) {
   const std::int64_t rows = std::ssize(join.loss);
   require_fitting(join);
   const std::int64_t parts = rows ? join.statistics.rows / rows : 0;
-  parallel_for(stream, rows, elements_a_thread, [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, rows, elements_per_thread, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
       A largest = -std::numeric_limits<A>::infinity(), sum = 0, target = 0;
       for (std::int64_t p = 0; p < parts; ++p) largest = std::max(largest, join.statistics.row(p * rows + r)[0]);

@@ -24,7 +24,7 @@ template <class T>
 void run(const CpuStream& stream, const DigestBlocks<T>& digest) {
   const std::int64_t size = std::ssize(digest.x), blocks = flat_blocks_of(size);
   require_length("DigestBlocks", "digests", digest.digests, blocks);
-  parallel_for(stream, blocks, elements_a_thread / flat_block, [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, blocks, elements_per_thread / flat_block, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t b = first; b < last; ++b) {
       const std::int64_t begin = b * flat_block;
       digest.digests[static_cast<std::size_t>(b)] =

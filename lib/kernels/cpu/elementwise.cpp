@@ -43,7 +43,7 @@ void run(const CpuStream& stream, const Add<T>& add) {
   require_length("Add", "a", add.a, count);
   require_length("Add", "b", add.b, count);
   using A = Accumulator<T>;
-  parallel_for(stream, count, elements_a_thread, [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, count, elements_per_thread, [&](std::int64_t first, std::int64_t last) {
     const T* a = add.a.data();
     const T* b = add.b.data();
     T* y = add.y.data();
@@ -57,7 +57,7 @@ void run(const CpuStream& stream, const Scale<T>& scale) {
   const auto count = static_cast<std::int64_t>(scale.y.size());
   require_length("Scale", "x", scale.x, count);
   using A = Accumulator<T>;
-  parallel_for(stream, count, elements_a_thread, [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, count, elements_per_thread, [&](std::int64_t first, std::int64_t last) {
     const T* x = scale.x.data();
     T* y = scale.y.data();
     const A factor = static_cast<A>(scale.factor);
@@ -71,7 +71,7 @@ void run(const CpuStream& stream, const ReluForward<T>& relu) {
   const auto count = static_cast<std::int64_t>(relu.y.size());
   require_length("ReluForward", "x", relu.x, count);
   using A = Accumulator<T>;
-  parallel_for(stream, count, elements_a_thread, [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, count, elements_per_thread, [&](std::int64_t first, std::int64_t last) {
     const T* x = relu.x.data();
     T* y = relu.y.data();
 #pragma omp simd
@@ -85,7 +85,7 @@ void run(const CpuStream& stream, const ReluBackward<T>& relu) {
   require_length("ReluBackward", "y", relu.y, count);
   require_length("ReluBackward", "dy", relu.dy, count);
   using A = Accumulator<T>;
-  parallel_for(stream, count, elements_a_thread, [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, count, elements_per_thread, [&](std::int64_t first, std::int64_t last) {
     const T* y = relu.y.data();
     const T* dy = relu.dy.data();
     T* dx = relu.dx.data();
@@ -97,7 +97,7 @@ void run(const CpuStream& stream, const ReluBackward<T>& relu) {
 template <class T>
 void run(const CpuStream& stream, const Clear<T>& clear) {
   parallel_for(
-      stream, static_cast<std::int64_t>(clear.y.size()), elements_a_thread,
+      stream, static_cast<std::int64_t>(clear.y.size()), elements_per_thread,
       [&](std::int64_t first, std::int64_t last) { std::fill(clear.y.data() + first, clear.y.data() + last, T{}); });
 }
 
@@ -137,7 +137,7 @@ template <class From, class To>
 void run(const CpuStream& stream, const Cast<From, To>& cast) {
   const auto count = static_cast<std::int64_t>(cast.y.size());
   require_length("Cast", "x", cast.x, count);
-  parallel_for(stream, count, elements_a_thread, [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, count, elements_per_thread, [&](std::int64_t first, std::int64_t last) {
     const From* x = cast.x.data();
     To* y = cast.y.data();
 #pragma omp simd

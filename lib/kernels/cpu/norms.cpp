@@ -13,7 +13,7 @@ namespace lyceum {
 template <class A>
 void run(const CpuStream& stream, const SquaresOfTensors<A>& squares) {
   require_length("SquaresOfTensors", "places", squares.places, std::ssize(squares.tensors));
-  parallel_for(stream, squares.blocks, elements_a_thread / flat_block, [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, squares.blocks, elements_per_thread / flat_block, [&](std::int64_t first, std::int64_t last) {
     BlockWalk walk(squares.tensors, first);
     for (std::int64_t at = first; at < last; ++at, walk.next()) {
       const std::int64_t place = squares.places[walk.row()], begin = walk.block() * flat_block;

@@ -10,11 +10,11 @@
 namespace lyceum {
 
 /// Smallest number of elements of simple arithmetic for which another thread is worth its start.
-constexpr std::int64_t elements_a_thread = 16384;
+constexpr std::int64_t elements_per_thread = 16384;
 
 /// Returns the smallest number of rows of `cols` elements for which another thread is worth its start.
 inline std::int64_t rows_per_thread(std::int64_t cols) {
-  return std::max<std::int64_t>(1, elements_a_thread / std::max<std::int64_t>(1, cols));
+  return std::max<std::int64_t>(1, elements_per_thread / std::max<std::int64_t>(1, cols));
 }
 
 /// Returns the number of threads for `items` items of work: at most one per item, and 1 inside a parallel region,

@@ -125,7 +125,7 @@ void run(const CpuStream&, const PlaceInSegments& place) {
 void run(const CpuStream& stream, const ComposeIndices& compose) {
   require_length("ComposeIndices", "map", compose.map, std::ssize(compose.y));
   require_indices("ComposeIndices", "map", compose.map, any_negative, std::ssize(compose.through));
-  parallel_for(stream, std::ssize(compose.y), elements_a_thread, [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, std::ssize(compose.y), elements_per_thread, [&](std::int64_t first, std::int64_t last) {
     for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(last); ++i) {
       const std::int64_t at = compose.map[i];
       compose.y[i] = at < 0 ? -1 : compose.through[static_cast<std::size_t>(at)];
@@ -138,7 +138,7 @@ void run(const CpuStream& stream, const SplitPairs& split) {
   require_indices("SplitPairs", "slot_of_pair", split.slot_of_pair, any_negative, std::ssize(split.pair_of_slot));
   require_indices("SplitPairs", "pair_of_slot", split.pair_of_slot, any_negative, std::ssize(split.slot_of_pair));
   const auto fill = [&](std::span<std::int64_t> all, const auto& value) {
-    parallel_for(stream, std::ssize(all), elements_a_thread, [&](std::int64_t first, std::int64_t last) {
+    parallel_for(stream, std::ssize(all), elements_per_thread, [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t i = first; i < last; ++i) all[static_cast<std::size_t>(i)] = value(i);
     });
   };
@@ -211,7 +211,7 @@ void run(const CpuStream& stream, const CombineRowsBackward<T>& combine) {
   for (const std::int64_t slot : combine.slot) {
     if (slot >= 0) named[static_cast<std::size_t>(slot)] = 1;
   }
-  parallel_for(stream, slots, elements_a_thread, [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, slots, elements_per_thread, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t s = first; s < last; ++s) {
       if (!named[static_cast<std::size_t>(s)]) std::fill_n(combine.dx.row(s), cols, T{});
     }

@@ -76,7 +76,7 @@ struct Best {
 /// + k experts if route.skip > 0.
 template <class A>
 void choose(const RouteTokens<A>& route, std::int64_t t, const A* keys, const A* scores, A scale, Best<A>& best) {
-  const std::int64_t always = route.always_on, experts = route.logits.cols - always, k = chosen_of(route);
+  const std::int64_t always = route.always_on, experts = route.logits.cols - always, k = choices_per_token(route);
   std::int32_t* index = route.index.row(t);
   A* gates = route.gates.row(t);
   std::fill(index + k, index + route.index.cols, -1);
@@ -106,7 +106,7 @@ void choose(const RouteTokens<A>& route, std::int64_t t, const A* keys, const A*
 template <class A>
 void add_to_load(const RouteTokens<A>& route, std::int64_t t, const A* scores, A inverse, double* load) {
   const std::int64_t experts = route.logits.cols;
-  for (std::int64_t j = 0; j < chosen_of(route); ++j) load[route.index.row(t)[j]] += 1;
+  for (std::int64_t j = 0; j < choices_per_token(route); ++j) load[route.index.row(t)[j]] += 1;
   double* sums = load + experts;
 #pragma omp simd
   for (std::int64_t e = 0; e < experts; ++e) sums[e] += static_cast<double>(scores[e] * inverse);
@@ -224,7 +224,7 @@ void add_chunks(const std::vector<double>& partial, const RouterChunks& chunks, 
 template <class A>
 void count_choices(const CpuStream& stream, const RouteTokens<A>& route) {
   const std::int64_t rows = route.index.rows;
-  parallel_for(stream, route.counts.rows > 0 ? chosen_of(route) : 0, rows_per_thread(rows),
+  parallel_for(stream, route.counts.rows > 0 ? choices_per_token(route) : 0, rows_per_thread(rows),
                [&](std::int64_t first, std::int64_t last) {
                  for (std::int64_t r = 0; r < rows; ++r) {
                    for (std::int64_t j = first; j < last; ++j) ++route.counts.row(j)[route.index.row(r)[j]];
@@ -237,8 +237,9 @@ void count_choices(const CpuStream& stream, const RouteTokens<A>& route) {
 template <class A>
 void run(const CpuStream& stream, const RouteTokens<A>& route) {
   require_fitting(route);
-  require(route.choices.empty() || (chosen_of(route) >= 1 && chosen_of(route) <= route.index.cols),
-          "RouteTokens: {} choices of a token; the result has columns for {}", chosen_of(route), route.index.cols);
+  require(route.choices.empty() || (choices_per_token(route) >= 1 && choices_per_token(route) <= route.index.cols),
+          "RouteTokens: {} choices of a token; the result has columns for {}", choices_per_token(route),
+          route.index.cols);
   const std::int64_t experts = route.logits.cols;
   const RouterChunks chunks = chunks_of(route, route.load);
   const auto width = static_cast<std::size_t>(route.load.cols);

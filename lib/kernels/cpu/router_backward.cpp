@@ -27,7 +27,7 @@ struct TokenGradient {
       : route(route),
         slopes(static_cast<std::size_t>(route.logits.cols), A{0}),
         scores(slopes.size()),
-        d_chosen(static_cast<std::size_t>(route.d_gates.cols > 0 ? chosen_of(route) : 0)) {}
+        d_chosen(static_cast<std::size_t>(route.d_gates.cols > 0 ? choices_per_token(route) : 0)) {}
 
   /// Reads d_load of a sequence.
   void begin_sequence(std::int64_t sequence) {

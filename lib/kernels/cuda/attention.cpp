@@ -3,7 +3,7 @@
 #include <type_traits>
 
 #include "core/allocator.h"
-#include "kernels/attention_check.h"
+#include "kernels/attention_checks.h"
 #include "kernels/cuda/attention_kernels.cuh"
 #include "kernels/stick_breaking.h"
 

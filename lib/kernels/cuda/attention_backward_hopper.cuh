@@ -65,14 +65,14 @@ struct HopperBackwardTiling {
 
   /// Initialises the barriers. One thread calls it, before the block's first barrier.
   template <class Machine>
-  LYCEUM_DEVICE static void begin_barriers(const Machine& m) {
-    m.begin_barrier(keys_loaded, loaders);
-    m.begin_barrier(ds_written, 8);
+  LYCEUM_DEVICE static void initialise_barriers(const Machine& m) {
+    m.initialise_barrier(keys_loaded, loaders);
+    m.initialise_barrier(ds_written, 8);
     for (int i = 0; i < 2; ++i) {
-      m.begin_barrier(loaded(i), loaders);
-      m.begin_barrier(used(i), 8);
-      m.begin_barrier(sub_tile_written(i), 4);
-      m.begin_barrier(sub_tile_read(i), 1);
+      m.initialise_barrier(loaded(i), loaders);
+      m.initialise_barrier(used(i), 8);
+      m.initialise_barrier(sub_tile_written(i), 4);
+      m.initialise_barrier(sub_tile_read(i), 1);
     }
     m.publish_barriers();
   }
@@ -170,14 +170,14 @@ LYCEUM_DEVICE void block_gradients(const Machine& m, const BackwardTask<bfloat16
   ds = Operand<1, 64>(m, dp);
 }
 
-/// Writes a warp's ds to shared memory, at the rows of its keys, from `row` on, of a panel of 64 queries. known_here()
+/// Writes a warp's ds to shared memory, at the rows of its keys, from `row` on, of a panel of 64 queries. hide_origin()
 /// makes the compiler compute the offsets anew in each step: that takes few instructions, while keeping them would take
 /// too many registers.
 template <class Panels, class Machine>
 LYCEUM_DEVICE void share_ds(const Machine& m, const Operand<1, 64>& ds, int panel, int row) {
   const int lane = m.thread() % 32;
   const MatrixPosition at = MmaLayout::a(lane, 0);
-  const int first = m.known_here(Panels::offset(row + at.row, 0) + 2 * at.col);
+  const int first = m.hide_origin(Panels::offset(row + at.row, 0) + 2 * at.col);
   LYCEUM_UNROLL
   for (int k = 0; k < 4; ++k) {
     LYCEUM_UNROLL
@@ -289,19 +289,19 @@ LYCEUM_DEVICE void multiply_backward(const Machine& m, const BackwardTask<bfloat
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void attention_backward_hopper(const Machine& m, const HopperBackwardTask& task,
                                              const BlockOrder::Block& block) {
-  if (m.thread() == 0) Tiling::begin_barriers(m);
+  if (m.thread() == 0) Tiling::initialise_barriers(m);
   m.sync();
   const int first = block.tile * Tiling::rows, warp = m.uniform(m.thread() / 32);
   const QueryWalk walk(task.of, block, first, Tiling::rows, Tiling::queries);
   if (warp < 4) {
-    m.template give_registers<40>();
+    m.template decrease_registers<40>();
     if (warp < 2) {
       load_backward<Tiling>(m, task.of, walk, first);
     } else {
       add_up_dq<Tiling>(m, task, walk, block.tile, warp - 2);
     }
   } else {
-    m.template take_registers<232>();
+    m.template increase_registers<232>();
     multiply_backward<Tiling>(m, task.of, walk, first, warp / 4 - 1);
   }
 }

@@ -74,7 +74,7 @@ void start_hopper(const CudaStream& stream, const BackwardTask<bfloat16>& task) 
 bool run_on_tensor_cores(const CudaStream& stream, const BackwardTask<bfloat16>& task) {
   const std::int64_t dim = task.shape.head_dim;
   if (dim > max_tiled_dim) return false;
-  if (fits_hopper(dim) && hopper_is_here(stream)) {
+  if (fits_hopper(dim) && can_run_hopper_kernels(stream)) {
     with_hopper_tilings(dim, [&]<class Tilings>() { start_hopper<typename Tilings::Backward>(stream, task); });
   } else {
     with_tilings(dim, [&]<class Tilings>() { start_dq_and_dkv<Tilings>(stream, task); });

@@ -37,7 +37,7 @@ void start_forward(const CudaStream& stream, Kernel* kernel, const ForwardTask<b
 bool run_on_tensor_cores(const CudaStream& stream, const ForwardTask<bfloat16>& task) {
   const std::int64_t dim = task.shape.head_dim;
   if (dim > max_tiled_dim) return false;
-  if (fits_hopper(dim) && hopper_is_here(stream)) {
+  if (fits_hopper(dim) && can_run_hopper_kernels(stream)) {
     with_hopper_tilings(dim, [&]<class Tilings>() {
       using Tiling = typename Tilings::Forward;
       start_forward<Tiling>(stream, hopper_attention_kernel<HopperForward<Tiling>>, task);

@@ -21,7 +21,7 @@ class Blas {
   Blas& operator=(const Blas&) = delete;
 
   // Selection of algorithms, see gemm_choice.h.
-  void set_choosing(GemmChoosing choosing);
+  void set_choosing(GemmChoiceMethod choosing);
   const GemmChoices& choices() const { return choices_; }
   void pin(const GemmChoices& choices);
 
@@ -56,7 +56,7 @@ class Blas {
 
   cublasLtHandle_t handle_ = nullptr;
   std::shared_ptr<std::byte> workspace_;
-  GemmChoosing choosing_ = GemmChoosing::heuristic;
+  GemmChoiceMethod choosing_ = GemmChoiceMethod::heuristic;
   GemmChoices choices_;
   PlanCache<GemmShape, std::shared_ptr<Plan>> plans_;
 };

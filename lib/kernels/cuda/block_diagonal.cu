@@ -10,7 +10,7 @@ constexpr int block_threads = 128;
 
 /// One thread block per row of x, one thread per element of y.
 template <class T>
-__global__ void __launch_bounds__(block_threads) multiply_blocks(BlockDiagonal<T> product, BlockPlaces places) {
+__global__ void __launch_bounds__(block_threads) multiply_blocks(BlockDiagonal<T> product, BlockElements places) {
   for (std::int64_t t = blockIdx.x; t < product.x.rows; t += gridDim.x) {
     for (std::int64_t at = threadIdx.x; at < product.x.cols; at += block_threads) {
       const std::int64_t g = at / places.b, r = at % places.b;
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(block_threads) multiply_blocks(BlockDiagonal<T
 /// One thread block per block of the matrix, one thread per element of that block; it sums over the rows in order.
 template <class T>
 __global__ void __launch_bounds__(block_threads)
-    add_block_gradients(BlockDiagonalWeightGrad<T> grad, BlockPlaces places) {
+    add_block_gradients(BlockDiagonalWeightGrad<T> grad, BlockElements places) {
   const std::int64_t g = blockIdx.x;
   for (std::int64_t at = threadIdx.x; at < places.b * places.b; at += block_threads) {
     const std::int64_t r = at / places.b, c = at % places.b, out = places(g, r), in = places(g, c);
@@ -42,13 +42,13 @@ __global__ void __launch_bounds__(block_threads)
 
 template <class T>
 void run(const CudaStream& stream, const BlockDiagonal<T>& product) {
-  const BlockPlaces places = require_fitting(product);
+  const BlockElements places = require_fitting(product);
   start(stream, "BlockDiagonal", multiply_blocks<T>, blocks_for(product.x.rows), block_threads, product, places);
 }
 
 template <class T>
 void run(const CudaStream& stream, const BlockDiagonalWeightGrad<T>& grad) {
-  const BlockPlaces places = require_fitting(grad);
+  const BlockElements places = require_fitting(grad);
   start(stream, "BlockDiagonalWeightGrad", add_block_gradients<T>, blocks_for(places.blocks), block_threads, grad,
         places);
 }

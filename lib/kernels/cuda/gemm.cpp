@@ -154,7 +154,7 @@ std::byte* Blas::workspace(const CudaStream& stream) {
   return workspace_.get();
 }
 
-void Blas::set_choosing(GemmChoosing choosing) {
+void Blas::set_choosing(GemmChoiceMethod choosing) {
   choosing_ = choosing;
   choices_.clear();
   plans_.clear();
@@ -216,7 +216,7 @@ std::shared_ptr<Blas::Plan> Blas::make_plan(const CudaStream& stream, const Gemm
   const std::vector<cublasLtMatmulAlgo_t> proposals = plan->proposals(handle_);
   require(!proposals.empty(), "cuBLASLt has no algorithm with a fixed order of sums for {} x {} x {} from {} to {}",
           shape.m, shape.k, shape.n, name_of(shape.in), name_of(shape.out));
-  const bool timed = choosing_ == GemmChoosing::timed && proposals.size() > 1;
+  const bool timed = choosing_ == GemmChoiceMethod::timed && proposals.size() > 1;
   const std::size_t chosen = timed ? time(stream, *plan, proposals, operands) : 0;
   plan->algorithm = proposals[chosen];
   choices_[shape] = {.bits = std::bit_cast<decltype(GemmAlgorithm::bits)>(plan->algorithm),

@@ -6,6 +6,6 @@ namespace lyceum {
 
 /// True if the stream's GPU is sm_90 (which has TMA and warpgroup products) and this program contains sm_90a code.
 /// Cached per stream.
-bool hopper_is_here(const CudaStream& stream);
+bool can_run_hopper_kernels(const CudaStream& stream);
 
 }  // namespace lyceum

@@ -154,12 +154,12 @@ void run(const CudaStream& stream, const GroupedWeightGrad<T>& grouped) {
 
 template <class T>
 void run(const CudaStream& stream, const GemmThenActivation<T>& work) {
-  if (!grouped::run_fused(stream, work, grouped::Kernel::automatic)) launch_in_turns(stream, work);
+  if (!grouped::run_fused(stream, work, grouped::Kernel::automatic)) launch_both(stream, work);
 }
 
 template <class T>
 void run(const CudaStream& stream, const GemmThenActivationBackward<T>& work) {
-  if (!grouped::run_fused(stream, work, grouped::Kernel::automatic)) launch_in_turns(stream, work);
+  if (!grouped::run_fused(stream, work, grouped::Kernel::automatic)) launch_both(stream, work);
 }
 
 LYCEUM_GROUPED_GEMM_KERNELS(LYCEUM_CUDA_INSTANCE)

@@ -74,7 +74,7 @@ bool run_on_tensor_cores(const Launch& launch, const Rows<bfloat16>& rows, std::
                          Kernel kernel);
 /// Runs the product with mma.sync. Rows may have any alignment.
 void run_mma(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights);
-/// Runs the product with wgmma. Every weight must be empty or satisfy wgmma_takes().
+/// Runs the product with wgmma. Every weight must be empty or satisfy wgmma_supports().
 void run_wgmma(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights, Kernel kernel);
 /// Runs a product combined with an activation, with wgmma for all experts. If `picked` is not empty, rows.x must be the
 /// matrix that the rows are picked from; if `gates` is not empty, results are multiplied by gates, whose gradients are
@@ -88,6 +88,6 @@ void run_wgmma_activation(const Launch& launch, const Rows<bfloat16>& rows, std:
 void run_wgmma_activation_backward(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights,
                                    Kernel kernel);
 /// True if TMA can load the operands of this expert: rows begin at multiples of 16 bytes, and the weight is not empty.
-bool wgmma_takes(Product product, const Rows<bfloat16>& rows, const Weight& weight);
+bool wgmma_supports(Product product, const Rows<bfloat16>& rows, const Weight& weight);
 
 }  // namespace lyceum::grouped

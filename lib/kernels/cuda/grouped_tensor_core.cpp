@@ -23,13 +23,13 @@ bool rows_are_aligned(const Launch& launch, const Rows<bfloat16>& rows, const We
 bool run_with_activation(const Launch& launch, Rows<bfloat16> rows, std::span<const Weight> weights,
                          const PickedRows<bfloat16>& picked, const RowGates<float>& gates, Kernel kernel) {
   if (kernel == Kernel::plain || kernel == Kernel::mma_sync || kernel == Kernel::clustered) return false;
-  if (!hopper_is_here(launch.stream)) return false;
+  if (!can_run_hopper_kernels(launch.stream)) return false;
   std::vector<Weight> filled(weights.size());  // empty where a weight has no columns
   std::int32_t widest = 0;
   for (std::size_t e = 0; e < weights.size(); ++e) {
     const std::int32_t width = activated_width(launch.product, weights[e], rows.activated.inputs);
     if (width == 0) continue;
-    if (!wgmma_takes(launch.product, rows, weights[e]) || !rows_are_aligned(launch, rows, weights[e])) return false;
+    if (!wgmma_supports(launch.product, rows, weights[e]) || !rows_are_aligned(launch, rows, weights[e])) return false;
     filled[e] = weights[e];
     widest = std::max(widest, width);
   }
@@ -59,9 +59,9 @@ bool run_on_tensor_cores(const Launch& launch, const Rows<bfloat16>& rows, std::
                          Kernel kernel) {
   std::vector<Weight> fast(weights.size()), others(weights.begin(), weights.end());
   bool any_fast = false, any_other = false;
-  const bool wgmma = kernel != Kernel::mma_sync && hopper_is_here(launch.stream);
+  const bool wgmma = kernel != Kernel::mma_sync && can_run_hopper_kernels(launch.stream);
   for (std::size_t e = 0; e < weights.size(); ++e) {
-    const bool takes = wgmma && wgmma_takes(launch.product, rows, weights[e]);
+    const bool takes = wgmma && wgmma_supports(launch.product, rows, weights[e]);
     require(takes || kernel == Kernel::automatic || kernel == Kernel::mma_sync,
             "expert {} cannot be computed by wgmma: its rows are not aligned, or the device is not sm_90", e);
     if (takes) std::swap(fast[e], others[e]);

@@ -38,10 +38,10 @@ struct StageOffsets {
   template <class Machine>
   LYCEUM_DEVICE static void initialise(const Machine& m, int loaders) {
     for (int stage = 0; stage < Tiling::stages; ++stage) {
-      m.begin_barrier(full(stage), loaders);
-      m.begin_barrier(empty(stage), Tiling::arrivals);
+      m.initialise_barrier(full(stage), loaders);
+      m.initialise_barrier(empty(stage), Tiling::arrivals);
     }
-    for (int group = 0; group < 2; ++group) m.begin_barrier(order(group), 4);
+    for (int group = 0; group < 2; ++group) m.initialise_barrier(order(group), 4);
     m.publish_barriers();
   }
 };
@@ -303,14 +303,14 @@ LYCEUM_DEVICE void run_block(const Machine& m, const Plan& plan, const MapsBySlo
   const int group = m.thread() / 128;
   if (group == 0) {
     if constexpr (copies) {
-      m.template give_registers<40>();
+      m.template decrease_registers<40>();
       produce_picked<product, picked, Act, Tiling>(m, plan, picked == Pick::a ? maps.b : maps.a);
     } else {
-      m.template give_registers<24>();
+      m.template decrease_registers<24>();
       if (m.thread() == 0) produce<product, Act, Tiling>(m, plan, maps);
     }
   } else {
-    m.template take_registers<copies ? 232 : 240>();
+    m.template increase_registers<copies ? 232 : 240>();
     consume<product, picked, Act, Tiling>(m, plan, maps.c, group - 1);
   }
   // A block must not end while others may still load into its memory or arrive at its barriers.

@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(Tiling::threads, 1) wgmma_kernel(Plan plan, Ma
 #ifdef LYCEUM_HOPPER
   run_block<product, picked, Act, Tiling>(cuda::HopperMachine(launched_shared()), plan, maps);
 #else
-  __trap();  // never launched: hopper_is_here() is false
+  __trap();  // never launched: can_run_hopper_kernels() is false
 #endif
 }
 

@@ -44,7 +44,7 @@ bool aligned(const void* data, std::int64_t stride) {
 
 }  // namespace
 
-bool wgmma_takes(Product product, const Rows<bfloat16>& rows, const Weight& weight) {
+bool wgmma_supports(Product product, const Rows<bfloat16>& rows, const Weight& weight) {
   if (weight.rows == 0 || weight.cols == 0) return false;
   // Segments begin at multiples of 32 rows, so every offset is aligned if the width of rows is.
   const auto takes = [](const void* data, std::int64_t width, const PickedFrom& from) {
@@ -82,8 +82,8 @@ namespace lyceum {
 
 namespace {
 
-/// Caches hopper_is_here(). A build for another architecture may also run on an sm_90 GPU, but then the wgmma kernel is
-/// the empty variant, which is recognised by its few registers.
+/// Caches can_run_hopper_kernels(). A build for another architecture may also run on an sm_90 GPU, but then the wgmma
+/// kernel is the empty variant, which is recognised by its few registers.
 struct Hopper {
   std::optional<bool> here;
 
@@ -102,7 +102,7 @@ struct Hopper {
 
 }  // namespace
 
-bool hopper_is_here(const CudaStream& stream) {
+bool can_run_hopper_kernels(const CudaStream& stream) {
   std::optional<bool>& here = stream.keep<Hopper>().here;
   if (!here) here = Hopper::look(stream.device());
   return *here;

@@ -163,11 +163,11 @@ __device__ __forceinline__ void tensor_map_acquire(const void* map) {
 /// Changes the number of registers per thread of this warpgroup: fewer for loading warpgroups, more for multiplying
 /// ones.
 template <int Count>
-__device__ __forceinline__ void give_registers() {
+__device__ __forceinline__ void decrease_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count));
 }
 template <int Count>
-__device__ __forceinline__ void take_registers() {
+__device__ __forceinline__ void increase_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Count));
 }
 

@@ -66,7 +66,7 @@ class HopperMachine : public Machine {
 
   /// Returns `value` and hides its origin from the compiler, so that values derived from it are recomputed instead of
   /// kept in registers.
-  __device__ __forceinline__ int known_here(int value) const {
+  __device__ __forceinline__ int hide_origin(int value) const {
     asm volatile("" : "+r"(value));
     return value;
   }
@@ -86,7 +86,7 @@ class HopperMachine : public Machine {
   }
 
   /// Initialises a barrier, whose phases complete after `arrivals` arrivals.
-  __device__ __forceinline__ void begin_barrier(int barrier, int arrivals) const {
+  __device__ __forceinline__ void initialise_barrier(int barrier, int arrivals) const {
     hopper::mbarrier_init(address(barrier), static_cast<std::uint32_t>(arrivals));
   }
   /// Makes initialised barriers visible to TMA. For the other threads, sync() does so.
@@ -181,12 +181,12 @@ class HopperMachine : public Machine {
 
   /// Change the number of registers of each thread of this warpgroup, down (give) or up (take).
   template <int count>
-  __device__ __forceinline__ void give_registers() const {
-    hopper::give_registers<count>();
+  __device__ __forceinline__ void decrease_registers() const {
+    hopper::decrease_registers<count>();
   }
   template <int count>
-  __device__ __forceinline__ void take_registers() const {
-    hopper::take_registers<count>();
+  __device__ __forceinline__ void increase_registers() const {
+    hopper::increase_registers<count>();
   }
 
   /// Reads memory that no thread writes during the kernel, through the read-only cache.

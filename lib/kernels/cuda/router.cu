@@ -140,7 +140,7 @@ struct Counts {
 template <class A, int held, class Key, class Score>
 __device__ void choose(const RouteTokens<A>& route, const Row<A, held>& logits, std::int64_t t, const Key& key,
                        const Score& score, const Counts& counts) {
-  const std::int64_t k = chosen_of(route);
+  const std::int64_t k = choices_per_token(route);
   auto rank = static_cast<decltype(rank_of(A{}))>(-1);
   int expert = -1;
   for (std::int64_t j = 0; j < route.skip; ++j) to_next_choice(logits, key, route.always_on, rank, expert);

@@ -69,7 +69,7 @@ template <class A, int held, Scores kind, bool entropy>
 __global__ void __launch_bounds__(router_threads)
     route_tokens_backward(RouteTokensBackward<A> route, RouterChunks chunks) {
   constexpr int held_columns = held ? held : 1;
-  const std::int64_t experts = route.logits.cols, k = route.d_gates.cols > 0 ? chosen_of(route) : 0;
+  const std::int64_t experts = route.logits.cols, k = route.d_gates.cols > 0 ? choices_per_token(route) : 0;
   const std::int64_t begin = chunks.begin(blockIdx.x), end = chunks.end(blockIdx.x);
   const double* d_load = route.d_load.rows ? route.d_load.row(blockIdx.x / chunks.of_sequence()) + experts : nullptr;
   const auto slope = [&](std::int64_t c) { return d_load ? static_cast<A>(d_load[c]) : A{0}; };

@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(threads) update_tensors(UpdateWeights<T, Rule>
     const std::int64_t i = walk.block() * flat_block + threadIdx.x * width;
     const ThreadSums own =
         skip ? skip_elements(walk.tensor(), i) : update_elements<T, Rule>(update, walk.tensor(), k, i);
-    const std::int64_t weights = update.weight_places[walk.row()], updates = update.update_places[walk.row()];
+    const std::int64_t weights = update.weight_offsets[walk.row()], updates = update.update_offsets[walk.row()];
     if (weights >= 0) {
       const double sum = join_block<threads>(own.weights, Sum{});
       if (threadIdx.x == 0) update.sums[weights + walk.block()] = sum;
@@ -175,8 +175,8 @@ template <class T, class Rule>
 void run(const CudaStream& stream, const UpdateWeights<T, Rule>& update) {
   const auto tensors = static_cast<std::int64_t>(update.tensors.size());
   require_length("UpdateWeights", "verdict", update.verdict, 1);
-  require_length("UpdateWeights", "weight places", update.weight_places, tensors);
-  require_length("UpdateWeights", "update places", update.update_places, tensors);
+  require_length("UpdateWeights", "weight places", update.weight_offsets, tensors);
+  require_length("UpdateWeights", "update places", update.update_offsets, tensors);
   if (!update.digests.kept.empty()) {
     require_length("UpdateWeights", "kept digests", update.digests.kept, update.blocks);
   }

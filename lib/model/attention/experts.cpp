@@ -65,8 +65,9 @@ AttentionExperts::AttentionExperts(const Config& config, const Mixture& mixture,
 Sublayer::Result AttentionExperts::forward(Tape& tape, const Pass& pass, const Variable& x) const {
   const TokenLayout& layout = pass.layout;
   const auto [gates, index, load, logits] =
-      router_.forward(tape, pass, layout.to_run(tape, x), pass.counts ? &tally_ : nullptr);
-  const Variable y = chosen(tape, pass, x, layout.gather_runs(tape, gates), layout.gather_runs(tape.stream(), index));
+      router_.forward(tape, pass, layout.to_own_tokens(tape, x), pass.counts ? &tally_ : nullptr);
+  const Variable y =
+      chosen(tape, pass, x, layout.gather_own_tokens(tape, gates), layout.gather_own_tokens(tape.stream(), index));
   return {layout.from_matrix(tape, y), router_.losses(tape, pass, load, mesh_->data)};
 }
 

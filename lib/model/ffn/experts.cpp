@@ -60,7 +60,7 @@ SublayerSpec ffn_experts_spec(const Config& config, const Mixture& mixture) {
                      const SublayerContext& context) -> std::unique_ptr<Sublayer> {
             return std::make_unique<MoeLayer>(
                 of, *spec.mixture, spec.prefix(), context.mesh, context.units,
-                expert_places(of, *spec.mixture, context.mesh.expert.size(), context.measured));
+                expert_placements(of, *spec.mixture, context.mesh.expert.size(), context.measured));
           }};
 }
 
@@ -77,7 +77,7 @@ std::int64_t expert_column(const Config& config) {
 }
 
 MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
-                   const SublayerUnits& units, ExpertPlaces placements)
+                   const SublayerUnits& units, ExpertPlacements placements)
     : mixture_(mixture),
       mesh_(&mesh),
       placements_(std::move(placements)),
@@ -101,7 +101,7 @@ MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::stri
 
 Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable& x) const {
   const TokenLayout& layout = pass.layout;
-  const Variable run = layout.to_run(tape, x);
+  const Variable run = layout.to_own_tokens(tape, x);
   const auto [gates, index, load, logits] = router_.forward(tape, pass, run, pass.counts ? &tally_ : nullptr);
   const Tensor taken = mixture_.capacity_factor > 0 && pass.limits ? drop_over_capacity(tape, pass, index) : index;
   const Variable tokens = down_ ? tape.apply(Linear{down_}, run) : run;
@@ -114,7 +114,7 @@ Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable&
     const CopyTokens copy{taken, mixture_.choices() - mixture_.copies};
     answers = tape.apply(Sum{}, answers, tape.apply(copy, run, gates));
   }
-  Variable y = layout.from_run(tape, answers);
+  Variable y = layout.from_own_tokens(tape, answers);
   if (of_shared) y = tape.apply(Sum{}, y, *of_shared);
   return {y, router_.losses(tape, pass, load, mesh_->data)};
 }
@@ -122,7 +122,7 @@ Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable&
 Variable MoeLayer::run_shared_experts(Tape& tape, const Pass& pass, const Variable& x, const Variable& run) const {
   const Variable y = shared_->forward(tape, pass, x).y;
   if (!shared_gate_) return y;
-  return tape.apply(RowGate{}, y, pass.layout.from_run(tape, tape.apply(PreciseLinear{shared_gate_}, run)));
+  return tape.apply(RowGate{}, y, pass.layout.from_own_tokens(tape, tape.apply(PreciseLinear{shared_gate_}, run)));
 }
 
 Tensor MoeLayer::drop_over_capacity(const Tape& tape, const Pass& pass, const Tensor& index) const {

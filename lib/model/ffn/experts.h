@@ -10,7 +10,7 @@
 #include "autograd/expert_bank.h"
 #include "config/config.h"
 #include "model/ffn/dense.h"
-#include "model/routing/expert_places.h"
+#include "model/routing/expert_placements.h"
 #include "model/routing/router.h"
 #include "model/sublayer.h"
 #include "model/sublayer_spec.h"
@@ -43,7 +43,7 @@ class MoeLayer : public Sublayer {
   /// Adds its parameters to `units`. `mixture`: the routed experts; `placements`: their placement. `mesh` must outlive
   /// this.
   MoeLayer(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
-           const SublayerUnits& units, ExpertPlaces placements);
+           const SublayerUnits& units, ExpertPlacements placements);
 
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
   const Mixture* mixture() const override { return &mixture_; }
@@ -70,7 +70,7 @@ class MoeLayer : public Sublayer {
   Mixture mixture_;
   RoutingTally tally_{};
   const Mesh* mesh_;
-  ExpertPlaces placements_;
+  ExpertPlacements placements_;
   ExpertRoute route_;
   Router router_;
   Parameter *down_ = nullptr, *up_ = nullptr;  // to and from moe.latent_hidden; null without it

@@ -59,12 +59,12 @@ std::optional<Mixture> routed_experts(const Config& config, std::int64_t layer) 
                  .copies = moe.copy_experts};
 }
 
-std::optional<Mixture> pieces_of(const Config& config, const MixtureId& id) {
+std::optional<Mixture> sub_dimensions_of(const Config& config, const MixtureId& id) {
   const SubDimensionsConfig& parts = config.sub_dimensions;
   const std::int64_t count = id.site == Site::attention ? parts.attention : parts.ffn;
   if (count == 0) return {};
   return Mixture{.id = id,
-                 .kind = Mixture::Kind::pieces,
+                 .kind = Mixture::Kind::sub_dimensions,
                  .router = RouterKind::softmax,
                  .gates = Gates::raw,
                  .k = parts.active - parts.shared,
@@ -86,10 +86,10 @@ std::int64_t fewest_experts(const Config& config) {
 std::vector<Mixture> mixtures_of(const Config& config, std::int64_t layer) {
   std::vector<Mixture> mixtures;
   if (std::optional<Mixture> experts = attention_experts(config, layer)) mixtures.push_back(std::move(*experts));
-  if (std::optional<Mixture> sub_dimensions = pieces_of(config, {layer, Site::attention}))
+  if (std::optional<Mixture> sub_dimensions = sub_dimensions_of(config, {layer, Site::attention}))
     mixtures.push_back(std::move(*sub_dimensions));
   if (std::optional<Mixture> experts = routed_experts(config, layer)) mixtures.push_back(std::move(*experts));
-  if (std::optional<Mixture> sub_dimensions = pieces_of(config, {layer, Site::ffn}))
+  if (std::optional<Mixture> sub_dimensions = sub_dimensions_of(config, {layer, Site::ffn}))
     mixtures.push_back(std::move(*sub_dimensions));
   return mixtures;
 }

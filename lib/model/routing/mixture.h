@@ -15,8 +15,8 @@ namespace lyceum {
 /// and the plan use these descriptions.
 struct Mixture {
   enum class Kind : std::uint8_t {
-    experts,  // each choice has its own weights
-    pieces,   // equal parts of hidden (sub-dimensions [MoHD]), for which matrices have rows and columns
+    experts,         // each choice has its own weights
+    sub_dimensions,  // equal parts of hidden [MoHD], for which matrices have rows and columns
   };
   MixtureId id;
   Kind kind = Kind::experts;
@@ -38,7 +38,7 @@ struct Mixture {
   std::int64_t choices() const { return static_cast<std::int64_t>(widths.size()); }
   /// Returns the number of choices that every token uses and the router cannot choose: the sub-dimensions that are
   /// always active. They are the first ones.
-  std::int64_t never_chosen() const { return kind == Kind::pieces ? always_on : 0; }
+  std::int64_t never_chosen() const { return kind == Kind::sub_dimensions ? always_on : 0; }
   /// Returns the number of choices with weights, which are the first ones.
   std::int64_t weighted() const { return choices() - zeros - copies; }
   /// True if the choices are divided among the ranks of the expert group; otherwise every rank has all of them.
@@ -67,7 +67,7 @@ bool reads_tokens(const Config& config, const StageParts& stage);
 /// Returns the attention experts of a layer; nothing if it has none.
 std::optional<Mixture> attention_experts(const Config& config, std::int64_t layer);
 /// Returns the sub-dimensions of the half `id` of a block; nothing if the half uses all of hidden.
-std::optional<Mixture> pieces_of(const Config& config, const MixtureId& id);
+std::optional<Mixture> sub_dimensions_of(const Config& config, const MixtureId& id);
 /// Returns the rows of one diagonal block of the Monarch matrix that mixes the output of a half with sub-dimensions; 0
 /// without one.
 std::int64_t fusion_width(const Config& config, const Mixture& mixture);

@@ -141,7 +141,7 @@ std::vector<Loss> Router::losses(Tape& tape, const Pass& pass, const Variable& l
                               .choices = step_choices(pass),
                               .batch = is_over_batch(balance_) ? &data : nullptr};
     const auto [expert, device, z, information, concentration] =
-        tape.apply(balance, pass.layout.sum_of_runs(tape, load));
+        tape.apply(balance, pass.layout.sum_over_ranks(tape, load));
     if (has_balance_losses(balance_)) losses = {{LossKind::expert_balance, expert}, {LossKind::device_balance, device}};
     if (balance_.z_loss > 0) losses.push_back({LossKind::z, z});
     if (balance_.mutual_information > 0) losses.push_back({LossKind::mutual_information, information});

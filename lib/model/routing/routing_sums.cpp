@@ -5,7 +5,8 @@
 
 namespace lyceum {
 
-std::vector<RoutingSums> whole_routing(const Config& config, const Mesh& mesh, const std::vector<RoutingSums>& own) {
+std::vector<RoutingSums> sum_routing_over_ranks(const Config& config, const Mesh& mesh,
+                                                const std::vector<RoutingSums>& own) {
   std::vector<RoutingSums> layers = no_routing(config);
   if (layers.empty()) return layers;
   for (const RoutingSums& sums : own) {

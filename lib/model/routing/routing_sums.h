@@ -6,7 +6,7 @@
 
 #include "config/config.h"
 #include "io/routing/log.h"
-#include "model/routing/expert_places.h"
+#include "model/routing/expert_placements.h"
 #include "model/routing/routing_statistics.h"
 #include "parallel/comm/mesh.h"
 
@@ -14,7 +14,8 @@ namespace lyceum {
 
 /// Returns the routing of every mixture of the model, summed over the tokens of all ranks, in forward order. `own`: the
 /// sums of this rank's mixtures. Collective over the world; all ranks get the same result.
-std::vector<RoutingSums> whole_routing(const Config& config, const Mesh& mesh, const std::vector<RoutingSums>& own);
+std::vector<RoutingSums> sum_routing_over_ranks(const Config& config, const Mesh& mesh,
+                                                const std::vector<RoutingSums>& own);
 
 /// Adds `more` to `sums`, mixture by mixture. If `sums` is empty, it becomes a copy of `more`.
 void add(std::vector<RoutingSums>& sums, const std::vector<RoutingSums>& more);

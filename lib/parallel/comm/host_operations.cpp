@@ -6,8 +6,8 @@
 #include <string>
 
 #include "parallel/comm/all_reduce.h"
+#include "parallel/comm/chunks.h"
 #include "parallel/comm/group_implementation.h"
-#include "parallel/comm/pieces.h"
 #include "parallel/comm/tree.h"
 
 // The operations of a group on host memory. They use MPI, whatever the transport of the group's tensors.
@@ -59,7 +59,7 @@ void ProcessGroup::broadcast(std::span<std::byte> bytes, int root, Where where) 
       {.name = "broadcast", .bytes = std::ssize(bytes), .size = std::ssize(bytes), .where = where},
       rank() == root ? implementation_->traffic.broadcast : nothing);
   if (!state) return;
-  for_pieces(std::ssize(bytes), [&](std::int64_t first, int count) {
+  for_chunks(std::ssize(bytes), [&](std::int64_t first, int count) {
     state->check(MPI_Ibcast(bytes.data() + first, count, MPI_BYTE, root, communicator.handle(), state->request()));
   });
   Pending(std::move(state)).wait();

@@ -36,7 +36,7 @@ std::string MeshShape::text(int world) const {
                         {pipeline, data(world), tensor, expert_data(world), expert, hosts, expert_tensor});
 }
 
-MeshIndex MeshShape::index_of(int rank, int world) const {
+MeshCoordinates MeshShape::index_of(int rank, int world) const {
   require_usage(problem(world).empty(), "the mesh does not fit: {}", problem(world));
   require(rank >= 0 && rank < world, "rank {} of {} ranks", rank, world);
   const int stage_ranks = world / pipeline, within = rank % stage_ranks;
@@ -64,7 +64,7 @@ const ProcessGroup& Mesh::group(Axis axis) const {
 
 Mesh Mesh::create(ProcessGroup world, MeshShape shape) {
   const int ranks = world.size();
-  const MeshIndex own = shape.index_of(world.rank(), ranks);
+  const MeshCoordinates own = shape.index_of(world.rank(), ranks);
   const int dp = shape.data(ranks), tp = shape.tensor;
   const int edp = shape.expert_data(ranks), ep = shape.expert, etp = shape.expert_tensor;
   // A group contains the ranks that differ only in its own coordinate; the colour numbers the other coordinates. Within
@@ -72,7 +72,7 @@ Mesh Mesh::create(ProcessGroup world, MeshShape shape) {
   const auto along = [&](const char* name, auto colour) {
     return world.split([&](int rank) { return colour(shape.index_of(rank, ranks)); }, name);
   };
-  using At = const MeshIndex&;
+  using At = const MeshCoordinates&;
   ProcessGroup data = along("data", [&](At at) { return at.pipeline * tp + at.tensor; });
   ProcessGroup tensor = along("tensor", [&](At at) { return at.pipeline * dp + at.data; });
   ProcessGroup pipeline = along("pipeline", [&](At at) { return at.data * tp + at.tensor; });

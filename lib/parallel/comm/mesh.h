@@ -13,9 +13,9 @@ namespace lyceum {
 /// A rank's coordinates on all axes of the mesh, with dp, tp, ep, etp the sizes of the axes:
 ///     rank = (pipeline · dp + data) · tp + tensor
 ///          = pipeline · dp · tp + (expert_data · ep + expert) · etp + expert_tensor
-struct MeshIndex {
+struct MeshCoordinates {
   int pipeline = 0, data = 0, tensor = 0, expert_data = 0, expert = 0, expert_tensor = 0;
-  bool operator==(const MeshIndex&) const = default;
+  bool operator==(const MeshCoordinates&) const = default;
 };
 
 /// The number of ranks of each kind of parallelism. The world has pipeline · data · tensor ranks. The data · tensor
@@ -32,7 +32,7 @@ struct MeshShape {
   std::string problem(int world) const;
   std::string text(int world) const;  // e.g. "pp1 dp4 tp1 · edp2 ep2 etp1"
   /// Returns the coordinates of rank `rank` of `world`. Throws a usage Error if the shape does not fit.
-  MeshIndex index_of(int rank, int world) const;
+  MeshCoordinates index_of(int rank, int world) const;
 };
 
 /// The meaning of the abbreviations in MeshShape::text(), printed beside it.
@@ -42,10 +42,10 @@ constexpr std::string_view mesh_legend =
     "ranks";
 
 /// This rank's groups: one for each axis or combination of axes. All ranks make all communicators at the start, in the
-/// same order. See MeshIndex for the order of ranks.
+/// same order. See MeshCoordinates for the order of ranks.
 struct Mesh {
   MeshShape shape;
-  MeshIndex index;  // of this rank
+  MeshCoordinates index;  // of this rank
   ProcessGroup world;
   ProcessGroup data;           // same stage and tensor index; holds copies of dense parameters
   ProcessGroup tensor;         // same stage and data index; dense matrices are divided among its ranks

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "parallel/comm/all_reduce.h"
-#include "parallel/comm/pieces.h"
+#include "parallel/comm/chunks.h"
 #include "parallel/comm/reduce_scatter.h"
 
 namespace lyceum {

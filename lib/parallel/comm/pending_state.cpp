@@ -5,7 +5,7 @@
 #include "core/clock.h"
 #include "core/polling.h"
 #include "kernels/digest.h"
-#include "parallel/comm/pieces.h"
+#include "parallel/comm/chunks.h"
 #include "parallel/comm/watch.h"
 
 namespace lyceum {
@@ -91,7 +91,7 @@ void Messages::send_message(const void* from, int bytes, int to, int tag) {
 // Messages between two ranks with one tag keep their order, so a checksum arrives directly after its data.
 void Messages::receive(void* to, std::int64_t bytes, int from, int tag) {
   if (bytes == 0) return receive_message(to, 0, from, tag);
-  for_pieces(bytes, [&](std::int64_t first, int count) {
+  for_chunks(bytes, [&](std::int64_t first, int count) {
     std::byte* const chunk = static_cast<std::byte*>(to) + first;
     receive_message(chunk, count, from, tag);
     if (!communicator().shared()->checksums) return;
@@ -102,7 +102,7 @@ void Messages::receive(void* to, std::int64_t bytes, int from, int tag) {
 
 void Messages::send(const void* from, std::int64_t bytes, int to, int tag) {
   if (bytes == 0) return send_message(from, 0, to, tag);
-  for_pieces(bytes, [&](std::int64_t first, int count) {
+  for_chunks(bytes, [&](std::int64_t first, int count) {
     const std::byte* const chunk = static_cast<const std::byte*>(from) + first;
     send_message(chunk, count, to, tag);
     if (!communicator().shared()->checksums) return;

@@ -1,5 +1,5 @@
+#include "parallel/comm/chunks.h"
 #include "parallel/comm/group_implementation.h"
-#include "parallel/comm/pieces.h"
 #include "parallel/comm/reduce_in_order.h"
 
 // The operations of a group on tensors. They use the group's transport.

@@ -57,7 +57,7 @@ Tensor mapped(const Stream& stream, const Tensor& index, const std::vector<std::
 
 }  // namespace
 
-RowsUnderWay::RowsUnderWay(const Stream& stream, const ProcessGroup& group, Tensor rows,
+RowsInFlight::RowsInFlight(const Stream& stream, const ProcessGroup& group, Tensor rows,
                            std::span<const std::int64_t> send_rows, std::span<const std::int64_t> receive_rows)
     : group_(&group),
       sent_(std::move(rows)),
@@ -72,26 +72,26 @@ RowsUnderWay::RowsUnderWay(const Stream& stream, const ProcessGroup& group, Tens
   group.turns().note_start();
 }
 
-void RowsUnderWay::wait(const Stream& stream) {
+void RowsInFlight::wait(const Stream& stream) {
   const ProfileScope timed(profile_of(stream), "all-to-all");
   pending_.wait();
 }
 
-Tensor RowsUnderWay::arrived(const Stream& stream, bool ends_turn) {
+Tensor RowsInFlight::arrived(const Stream& stream, bool ends_turn) {
   if (ends_turn) group_->turns().before_wait();
   wait(stream);
   sent_ = {};
   return std::exchange(received_, {});
 }
 
-RowsUnderWay TokenExchange::send(const Stream& stream, const Tensor& x) const {
-  RowsUnderWay rows(stream, *group, gather_rows(stream, x, copies.pair_of_row, copies.top_k), send_rows, receive_rows);
+RowsInFlight TokenExchange::send(const Stream& stream, const Tensor& x) const {
+  RowsInFlight rows(stream, *group, gather_rows(stream, x, copies.pair_of_row, copies.top_k), send_rows, receive_rows);
   if (!overlaps) rows.wait(stream);
   return rows;
 }
 
-RowsUnderWay TokenExchange::answer(const Stream& stream, const Tensor& y) const {
-  RowsUnderWay rows(stream, *group, y, receive_rows, send_rows);
+RowsInFlight TokenExchange::answer(const Stream& stream, const Tensor& y) const {
+  RowsInFlight rows(stream, *group, y, receive_rows, send_rows);
   if (!overlaps) rows.wait(stream);
   return rows;
 }
@@ -168,10 +168,10 @@ std::array<Tensor, 1> SumAnswers::backward(const Stream& stream, Saved&, const T
 
 TokensAndChoices dispatched(Tape& tape, const std::shared_ptr<const TokenExchange>& exchange,
                             const TokensAndChoices& tokens, const std::function<void()>& meanwhile) {
-  const auto x = std::make_shared<RowsUnderWay>(), gates = std::make_shared<RowsUnderWay>();
+  const auto x = std::make_shared<RowsInFlight>(), gates = std::make_shared<RowsInFlight>();
   const Variable sent_x = tape.apply(SendTokens{exchange, x}, tokens.x);
   const Variable sent_gates = tape.apply(SendTokens{exchange, gates}, tokens.gates);
-  RowsUnderWay index = exchange->send(tape.stream(), tokens.index);
+  RowsInFlight index = exchange->send(tape.stream(), tokens.index);
   meanwhile();
   const bool ends_turn = !tape.replaying();
   return {.x = tape.apply(TakeTokens{exchange, x, ends_turn}, sent_x),

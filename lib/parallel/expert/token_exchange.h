@@ -18,11 +18,11 @@ namespace lyceum {
 /// With two alternating tasks (ProcessGroup::turns()), the other task continues when one is about to wait for rows.
 /// Exchanges of a recomputation (Tape::recompute()) must not end a turn: backward passes would have more turns than
 /// forward passes. Forward passes would run ahead, which hides no more exchanges but keeps the results of more layers.
-class RowsUnderWay {
+class RowsInFlight {
  public:
-  RowsUnderWay() = default;
+  RowsInFlight() = default;
   /// Collective. Starts to send `send_rows[r]` rows to each rank r, in rank order, and to receive `receive_rows[r]`.
-  RowsUnderWay(const Stream& stream, const ProcessGroup& group, Tensor rows, std::span<const std::int64_t> send_rows,
+  RowsInFlight(const Stream& stream, const ProcessGroup& group, Tensor rows, std::span<const std::int64_t> send_rows,
                std::span<const std::int64_t> receive_rows);
 
   /// Returns the memory of the received rows; it must not be read yet.
@@ -51,9 +51,9 @@ struct TokenExchange {
   bool overlaps = true;  // false: send() and answer() wait for the transfer
 
   /// Starts to send rows of any type. [tokens, width] → [received, width]
-  RowsUnderWay send(const Stream& stream, const Tensor& x) const;
+  RowsInFlight send(const Stream& stream, const Tensor& x) const;
   /// Starts to return rows to the ranks they came from. [received, width] → [sent, width]
-  RowsUnderWay answer(const Stream& stream, const Tensor& y) const;
+  RowsInFlight answer(const Stream& stream, const Tensor& y) const;
   /// Returns, for each token, the sum of its rows from all ranks that it was sent to, in the order of its first choices
   /// behind these ranks. bf16 rows are rounded before they are sent, and summed in f32. [sent, width] → [tokens, width]
   Tensor sums(const Stream& stream, const Tensor& answers) const { return copies.sums(stream, answers); }
@@ -69,7 +69,7 @@ std::shared_ptr<const TokenExchange> plan_exchange(const Stream& stream, const H
 /// sums them for each token. Only TakeTokens may read the result of SendTokens.
 struct SendTokens {
   std::shared_ptr<const TokenExchange> exchange;
-  std::shared_ptr<RowsUnderWay> in_flight;  // shared with the matching TakeTokens
+  std::shared_ptr<RowsInFlight> in_flight;  // shared with the matching TakeTokens
 
   struct Saved {};
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& x) const;
@@ -77,8 +77,8 @@ struct SendTokens {
 };
 struct TakeTokens {
   std::shared_ptr<const TokenExchange> exchange;
-  std::shared_ptr<RowsUnderWay> in_flight;
-  bool ends_turn = true;  // in the forward pass, see RowsUnderWay::arrived()
+  std::shared_ptr<RowsInFlight> in_flight;
+  bool ends_turn = true;  // in the forward pass, see RowsInFlight::arrived()
 
   struct Saved {};
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& sent) const;
@@ -96,7 +96,7 @@ struct SendTokensAgain {
 /// gradient of each token to the ranks of its experts.
 struct SumAnswers {
   std::shared_ptr<const TokenExchange> exchange;
-  bool ends_turn = true;  // in the forward pass, see RowsUnderWay::arrived()
+  bool ends_turn = true;  // in the forward pass, see RowsInFlight::arrived()
 
   struct Saved {};
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& answers) const;

@@ -26,23 +26,23 @@ Variable TokenLayout::from_matrix(Tape& tape, const Variable& partial) const {
                    : tape.apply(AllReduceIdentity{*shards_}, partial);
 }
 
-Variable TokenLayout::to_run(Tape& tape, const Variable& x) const {
+Variable TokenLayout::to_own_tokens(Tape& tape, const Variable& x) const {
   return !shards_ || sequence_ ? x : tape.apply(SliceAllGather{*shards_}, x);
 }
 
-Variable TokenLayout::from_run(Tape& tape, const Variable& y) const {
+Variable TokenLayout::from_own_tokens(Tape& tape, const Variable& y) const {
   return !shards_ || sequence_ ? y : tape.apply(AllGatherSlice{*shards_}, y);
 }
 
-Variable TokenLayout::gather_runs(Tape& tape, const Variable& own_rows) const {
+Variable TokenLayout::gather_own_tokens(Tape& tape, const Variable& own_rows) const {
   return shards_ ? tape.apply(AllGatherReduceScatter{*shards_}, own_rows) : own_rows;
 }
 
-Tensor TokenLayout::gather_runs(const Stream& stream, const Tensor& own_rows) const {
+Tensor TokenLayout::gather_own_tokens(const Stream& stream, const Tensor& own_rows) const {
   return shards_ ? all_gather(stream, *shards_, own_rows) : own_rows;
 }
 
-Variable TokenLayout::sum_of_runs(Tape& tape, const Variable& own_rows) const {
+Variable TokenLayout::sum_over_ranks(Tape& tape, const Variable& own_rows) const {
   if (!shards_) return own_rows;
   return tape.apply(AllReduceIdentity{RowShards::even(*shards_->group, own_rows.value.shape()[0])}, own_rows);
 }

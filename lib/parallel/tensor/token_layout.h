@@ -33,15 +33,15 @@ class TokenLayout {
   /// Converts the partial sums of a matrix that is divided by inputs to the layout between matrices.
   Variable from_matrix(Tape& tape, const Variable& partial) const;
   /// Convert between the layout between matrices and this rank's range of the tokens.
-  Variable to_run(Tape& tape, const Variable& x) const;
-  Variable from_run(Tape& tape, const Variable& y) const;
+  Variable to_own_tokens(Tape& tape, const Variable& x) const;
+  Variable from_own_tokens(Tape& tape, const Variable& y) const;
   /// Gathers the rows that each rank has computed for its range, on all ranks, which then divide the work on every
   /// token. The first overload is differentiable: gradients of the ranks are summed.
-  Variable gather_runs(Tape& tape, const Variable& own_rows) const;
-  Tensor gather_runs(const Stream& stream, const Tensor& own_rows) const;
+  Variable gather_own_tokens(Tape& tape, const Variable& own_rows) const;
+  Tensor gather_own_tokens(const Stream& stream, const Tensor& own_rows) const;
   /// Sums matrices of one shape, each computed by a rank for its range, over the group. All ranks then continue with
   /// the same value.
-  Variable sum_of_runs(Tape& tape, const Variable& own_rows) const;
+  Variable sum_over_ranks(Tape& tape, const Variable& own_rows) const;
   /// Gathers matrices of one shape, each computed by a rank for its range: [ranks · rows, cols], in rank order.
   Tensor of_all_ranks(const Stream& stream, const Tensor& own_rows) const;
   /// Returns the rows for which this rank computes the weight gradients of operations between matrices, if every rank

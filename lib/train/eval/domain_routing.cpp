@@ -14,7 +14,7 @@ std::vector<DomainRouting::Router> domain_routers(const Config& config) {
   for (const Mixture& mixture : mixtures_of(config)) {
     routers.push_back({.id = mixture.id,
                        .kind = name_of(mixture.router),
-                       .choice = mixture.kind == Mixture::Kind::pieces ? "sub-dimension" : "expert",
+                       .choice = mixture.kind == Mixture::Kind::sub_dimensions ? "sub-dimension" : "expert",
                        .top_k = mixture.k,
                        .always_on = mixture.never_chosen(),
                        .widths = mixture.widths});

@@ -70,7 +70,7 @@ void forward(StagedModel& model, const RunSetup& setup, const Config& config, st
       TokenCollector::MicroBatchRecord* asked =
           watched.seen.empty() ? nullptr : &watched.seen[static_cast<std::size_t>(microbatch)];
       const bool reads = stage->reads_tokens();
-      TokenBatch batch = empty_batch(setup.stream, config, samples.count, reads);
+      TokenBatch batch = allocate_batch(setup.stream, config, samples.count, reads);
       std::vector<std::int64_t> targets;
       if (reads || batch.first_keys.defined()) targets = load(setup.stream, samples, config.model.vocab, batch);
       batch.first_token = samples.first * config.batch.seq_len;
@@ -108,7 +108,7 @@ std::int64_t evaluated_samples(const Config& config, const TokenLoader& loader, 
 
 Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& config, const TokenLoader& loader,
                     std::int64_t batches, const EvaluationWatch& watch) {
-  const auto group = static_cast<std::size_t>(evaluated_at_once(setup.mesh.pipeline.size()));
+  const auto group = static_cast<std::size_t>(micro_batches_in_flight(setup.mesh.pipeline.size()));
   const std::int64_t ranks = setup.mesh.data.size(), rank = setup.mesh.data.rank(), micro = config.batch.micro;
   const std::int64_t samples = evaluated_samples(config, loader, batches);
   const TokenLoader read = loader.spread(samples);
@@ -155,7 +155,7 @@ Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& con
                     .samples = samples,
                     .tokens = std::llround(own.targets()),
                     .positions = samples * config.batch.seq_len,
-                    .routing = whole_routing(config, setup.mesh, model.routing())};
+                    .routing = sum_routing_over_ranks(config, setup.mesh, model.routing())};
   model.clear_routing();
   return result;
 }

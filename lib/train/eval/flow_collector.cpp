@@ -35,7 +35,7 @@ ActivationSums& FlowCollector::sums_of(const MixtureId& id, bool output) {
 void FlowCollector::add(const SublayerValues& half) {
   for (const bool output : {false, true}) {
     const Tensor& own = output ? half.y : half.x;
-    const Tensor rows = config_.parallel.sequence ? half.layout.gather_runs(setup_.stream, own) : own;
+    const Tensor rows = config_.parallel.sequence ? half.layout.gather_own_tokens(setup_.stream, own) : own;
     if (setup_.mesh.tensor.rank() != 0) continue;  // all tensor ranks have the same rows
     sums_of(half.id, output).add(floats_in(setup_.stream, rows), half.layout.seq_len());
   }

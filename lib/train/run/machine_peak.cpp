@@ -20,7 +20,7 @@ constexpr double undisturbed_share = 0.85;  // least processor time per thread a
 
 /// Adds one thread per core of a host to `threads` [ranks of the job], for at most `limit` cores. Each core is given to
 /// the rank that has fewest so far among the ranks that may use it. `ranks`: those of the host.
-void share_cores(std::span<const RankPlace> places, const std::vector<std::size_t>& ranks, double limit,
+void share_cores(std::span<const RankResources> places, const std::vector<std::size_t>& ranks, double limit,
                  std::vector<int>& threads) {
   std::map<int, std::vector<std::size_t>> users;  // by core
   for (const std::size_t rank : ranks) {
@@ -36,7 +36,7 @@ void share_cores(std::span<const RankPlace> places, const std::vector<std::size_
 
 }  // namespace
 
-MeasuringShares measuring_shares(std::span<const RankPlace> places, std::span<const double> core_limit) {
+MeasuringShares measuring_shares(std::span<const RankResources> places, std::span<const double> core_limit) {
   std::map<std::string, std::vector<std::size_t>> hosts;
   for (std::size_t rank = 0; rank < places.size(); ++rank) hosts[places[rank].host].push_back(rank);
   MeasuringShares shares{std::vector<int>(places.size()), std::vector<int>(places.size())};
@@ -81,7 +81,7 @@ bool MachinePeak::steady() const {
   return rates[0] == flops() && rates[1] >= (1 - agreement) * rates[0];
 }
 
-std::vector<MachinePeak> measure_machines(const ProcessGroup& world, std::span<const RankPlace> places,
+std::vector<MachinePeak> measure_machines(const ProcessGroup& world, std::span<const RankResources> places,
                                           const MeasuringShares& shares, const MeasureWindow& measure) {
   const int own = shares.threads[static_cast<std::size_t>(world.rank())];
   std::map<std::string, MachinePeak> machines;
@@ -106,7 +106,7 @@ std::vector<MachinePeak> measure_machines(const ProcessGroup& world, std::span<c
     for (const auto& [host, of_host] : windows) machines[host].add(of_host, threads[host]);
   }
   std::vector<MachinePeak> peaks;
-  for (const RankPlace& place : places) peaks.push_back(machines[place.host]);
+  for (const RankResources& place : places) peaks.push_back(machines[place.host]);
   return peaks;
 }
 

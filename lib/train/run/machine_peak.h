@@ -27,7 +27,7 @@ struct MeasuringShares {
   std::vector<int> of_machine;  // [ranks]: the sum of `threads` over the ranks of its host
 };
 /// Returns the shares of all ranks. `places` [ranks]. `core_limit` [ranks]: core_quota() of each rank.
-MeasuringShares measuring_shares(std::span<const RankPlace> places, std::span<const double> core_limit);
+MeasuringShares measuring_shares(std::span<const RankResources> places, std::span<const double> core_limit);
 
 /// The measured rate of one machine.
 class MachinePeak {
@@ -48,7 +48,7 @@ class MachinePeak {
 
 /// Collective over the world. Returns the peak of each rank's machine, by rank. Calls `measure` on the ranks that have
 /// threads in `shares`, until all machines are steady, in at most 12 windows.
-std::vector<MachinePeak> measure_machines(const ProcessGroup& world, std::span<const RankPlace> places,
+std::vector<MachinePeak> measure_machines(const ProcessGroup& world, std::span<const RankResources> places,
                                           const MeasuringShares& shares, const MeasureWindow& measure);
 
 }  // namespace lyceum

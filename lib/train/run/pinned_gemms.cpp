@@ -8,10 +8,10 @@ namespace lyceum {
 
 PinnedGemms::PinnedGemms(const RunConfig& run, const RunSetup& setup, std::filesystem::path file)
     : stream_(setup.stream), world_(setup.mesh.world), file_(std::move(file)) {
-  if (run.gemm_choice != GemmChoosing::timed) return;
+  if (run.gemm_choice != GemmChoiceMethod::timed) return;
   device_ = gemm_device(stream_);
   if (device_.empty()) return;
-  set_gemm_choosing(stream_, run.gemm_choice);
+  set_gemm_choice_method(stream_, run.gemm_choice);
   const std::string text = world_.broadcast(world_.rank() == 0 ? read(run.gemm_file) : "", 0);
   pins_ = parse_gemm_file(text, "rank 0's GEMM algorithms");
   pin_gemms(stream_, pins_[device_]);

@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "parallel/comm/sequences.h"
 #include "parallel/comm/verdict.h"
-#include "plan/place.h"
+#include "plan/mesh_rank.h"
 #include "train/step/step.h"
 
 namespace lyceum {

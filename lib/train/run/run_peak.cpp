@@ -16,8 +16,8 @@
 #include "core/clock.h"
 #include "io/text/table.h"
 #include "train/run/device_peak.h"
-#include "train/run/kept_peaks.h"
 #include "train/run/machine_peak.h"
+#include "train/run/peak_cache.h"
 #include "train/setup/machine.h"
 
 namespace lyceum {
@@ -28,22 +28,22 @@ std::string date_of_today() { return fmt::format("{:%Y-%m-%d}", fmt::localtime(s
 
 /// Returns the sum of the specified peaks of all ranks' GPUs; a GPU that ranks share counts once. Returns nothing if a
 /// rank has no GPU or one of an unknown model.
-std::optional<RunPeak> stated_peak(const RunConfig& run, const std::vector<RankPlace>& places) {
+std::optional<RunPeak> stated_peak(const RunConfig& run, const std::vector<RankResources>& places) {
   RunPeak peak;
-  for (const RankPlace& place : places) {
+  for (const RankResources& place : places) {
     const StatedPeaks stated = place.device == "cpu" ? StatedPeaks{} : stated_peaks(place.processor);
     const double flops = run.precision == Precision::bf16 ? stated.bf16_flops : stated.f32_flops;
     if (flops == 0) return {};
     const auto sharers = std::ranges::count_if(
-        places, [&](const RankPlace& other) { return other.host == place.host && other.device == place.device; });
+        places, [&](const RankResources& other) { return other.host == place.host && other.device == place.device; });
     peak.flops += flops / static_cast<double>(sharers);
   }
   peak.source = fmt::format("as specified for {} in {}", places.front().processor, name_of(run.precision));
   return peak;
 }
 
-/// Returns the key of a measured peak in KeptPeaks: "Intel(R) Xeon(R), 2 cores, f32".
-std::string name_of_peak(const RunConfig& run, const RankPlace& own, int workers) {
+/// Returns the key of a measured peak in PeakCache: "Intel(R) Xeon(R), 2 cores, f32".
+std::string name_of_peak(const RunConfig& run, const RankResources& own, int workers) {
   return fmt::format("{}, {}, {}", own.processor, count_text(workers, own.device == "cpu" ? "core" : "GPU"),
                      name_of(run.precision));
 }
@@ -79,10 +79,10 @@ MeasureWindow gemm_windows(const Stream& stream, DType type) {
 RunPeak peak_of_run(const RunConfig& run, const RunSetup& setup, bool remeasure) {
   if (const auto stated = stated_peak(run, setup.places)) return *stated;
   const ProcessGroup& world = setup.mesh.world;
-  const std::vector<RankPlace>& places = setup.places;
+  const std::vector<RankResources>& places = setup.places;
   const auto rank = static_cast<std::size_t>(world.rank());
-  const RankPlace& own = places[rank];
-  const bool speaks = std::ranges::find(places, own.host, &RankPlace::host) == places.begin() + world.rank();
+  const RankResources& own = places[rank];
+  const bool speaks = std::ranges::find(places, own.host, &RankResources::host) == places.begin() + world.rank();
   const double quota = core_quota();
   std::vector<std::int64_t> quotas(places.size());
   world.all_gather(std::array{std::bit_cast<std::int64_t>(quota)}, std::span(quotas));
@@ -90,13 +90,13 @@ RunPeak peak_of_run(const RunConfig& run, const RunSetup& setup, bool remeasure)
   for (const std::int64_t bits : quotas) limits.push_back(std::bit_cast<double>(bits));
   const MeasuringShares shares = measuring_shares(places, limits);
 
-  const KeptPeaks kept(own.host);
+  const PeakCache kept(own.host);
   const std::string what = name_of_peak(run, own, shares.of_machine[rank]);
-  const std::optional<KeptPeaks::Entry> known = speaks && !remeasure ? kept.find(what) : std::nullopt;
+  const std::optional<PeakCache::Entry> known = speaks && !remeasure ? kept.find(what) : std::nullopt;
   std::vector<std::int64_t> missing(places.size());  // [ranks]: 1 for the first rank of a host without a value
   world.all_gather(std::array{std::int64_t{speaks && !known}}, std::span(missing));
   const bool measures = std::ranges::count(missing, 0) < std::ssize(missing);
-  KeptPeaks::Entry entry = known.value_or(KeptPeaks::Entry{});
+  PeakCache::Entry entry = known.value_or(PeakCache::Entry{});
   bool steady = true;
   if (measures) {
     const std::vector<MachinePeak> peaks =

@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/real_text.h"
 #include "io/text/table.h"
-#include "kernels/product_kernels.h"
+#include "kernels/product_kernel_counts.h"
 #include "model/counts.h"
 #include "model/model_tensors.h"
 #include "model/stages.h"
@@ -82,7 +82,7 @@ void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPea
                    human_count(counts.causal_flops_per_sequence, "FLOP"), config_.batch.seq_len));
   if (!config_.optim.train_only.empty()) {
     note(fmt::format("trained    {} parameters, those that optim.train_only names; MFU counts all parameters",
-                     human_count(static_cast<double>(trained_values(config_)))));
+                     human_count(static_cast<double>(count_trained_values(config_)))));
   }
   note(fmt::format("mesh       {} · {} · {} per rank · {}", count_text(world, "rank"), setup_.mesh.shape.text(world),
                    count_text(setup_.places[static_cast<std::size_t>(setup_.mesh.world.rank())].threads, "thread"),
@@ -146,7 +146,7 @@ void RunReport::step(const StepResult& result, const RunState& state, const Thro
 
 void RunReport::note_kernels() {
   std::string text;
-  for (const auto& [kernel, products] : product_kernels(setup_.stream)) {
+  for (const auto& [kernel, products] : product_kernel_counts(setup_.stream)) {
     text += fmt::format("{}{} by {}", text.empty() ? "" : ", ", products, kernel);
   }
   if (!text.empty()) note("kernels    products of experts in the first step: " + text);

@@ -8,7 +8,7 @@
 #include "io/data/tokens/data_identity.h"
 #include "io/routing/log.h"
 #include "model/routing/dead_experts.h"
-#include "model/routing/expert_places.h"
+#include "model/routing/expert_placements.h"
 #include "model/routing/routing_statistics.h"
 #include "model/routing/routing_sums.h"
 #include "train/run/soundness.h"

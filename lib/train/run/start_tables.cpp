@@ -22,7 +22,7 @@ std::string range(std::size_t first, std::size_t last) {
 }
 
 /// True if two ranks on the same host can share a row.
-bool can_share_row(const RankPlace& a, const RankPlace& b) {
+bool can_share_row(const RankResources& a, const RankResources& b) {
   return a.host == b.host && a.threads == b.threads && a.memory == b.memory && a.device == b.device;
 }
 
@@ -96,14 +96,14 @@ std::vector<std::string> placement_table(const Config& config, std::span<const M
 }  // namespace
 
 std::vector<std::string> rank_lines(const RunSetup& setup) {
-  const std::vector<RankPlace>& places = setup.places;
+  const std::vector<RankResources>& places = setup.places;
   Table table({">rank", "host", ">local", "cores", ">threads", ">memory", "device"});
   for (std::size_t first = 0, last = 0; first < places.size(); first = last + 1) {
     last = first;
     if (places.size() > max_rows) {
       while (last + 1 < places.size() && can_share_row(places[first], places[last + 1])) ++last;
     }
-    const RankPlace& place = places[first];
+    const RankResources& place = places[first];
     const bool same_cores = place.cores == places[last].cores;
     table.add({range(first, last), place.host,
                range(static_cast<std::size_t>(place.local_rank), static_cast<std::size_t>(places[last].local_rank)),

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "model/routing/expert_places.h"
+#include "model/routing/expert_placements.h"
 #include "train/setup/run_setup.h"
 
 /// The tables that a run prints when it starts, as lines of the console.

@@ -50,7 +50,7 @@ std::vector<DataIdentity> files_of(const RunData& data, const DataConfig& config
 
 /// Returns the resolved configuration of a checkpoint's run.
 Config config_before(const CheckpointHeader& header) {
-  Config config = recall_config(header.config);
+  Config config = parse_config_leniently(header.config);
   resolve(config, 1);
   return config;
 }
@@ -93,7 +93,7 @@ StartingPoint::StartingPoint(const Config& config, const RunSetup& setup, RunRep
       root_(checkpoint_root(config.run)),
       files_(files_of(data, config.data, setup.mesh.world)) {
   const ProcessGroup& world = setup.mesh.world;
-  work_on_files_of_rank_zero(world, [&] { mend_checkpoints(root_); });
+  work_on_files_of_rank_zero(world, [&] { repair_checkpoints(root_); });
   const auto warn = [&](const std::string& warning) { report.warn(warning); };
   const auto chosen = choose_checkpoint(world, root_, resume_, warn, choice == Choice::sound);
   if (!chosen) return;

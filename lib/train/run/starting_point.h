@@ -9,7 +9,7 @@
 #include "config/config.h"
 #include "config/continuation.h"
 #include "io/checkpoint/checkpoint.h"
-#include "model/routing/expert_places.h"
+#include "model/routing/expert_placements.h"
 #include "optim/optimizer.h"
 #include "parallel/data/zero.h"
 #include "train/run/pinned_gemms.h"

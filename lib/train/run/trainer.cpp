@@ -14,7 +14,7 @@
 #include "io/files/atomic_file.h"
 #include "io/run/batch_job.h"
 #include "model/routing/dead_experts.h"
-#include "model/routing/expert_places.h"
+#include "model/routing/expert_placements.h"
 #include "optim/checkpoint.h"
 #include "parallel/comm/shared_work.h"
 #include "train/eval/evaluator.h"
@@ -114,12 +114,12 @@ void Trainer::start() {
   if (starting_point_->is_checkpoint()) saved_step_ = state_.step;
   starting_point_->complete_interrupted_save();
   starting_point_.reset();
-  state_.placement = place_all(config_, setup_.mesh.expert.size(), state_.load);
+  state_.placement = place_all_experts(config_, setup_.mesh.expert.size(), state_.load);
   report_.placement(state_);
   open_logs();
   if (state_.step < config_.run.steps) {
     for (const std::string& doubt :
-         schedule_doubts(config_.optim, config_.run.steps, state_.schedule_steps, state_.step)) {
+         schedule_warnings(config_.optim, config_.run.steps, state_.schedule_steps, state_.step)) {
       report_.warn(doubt);
     }
     if (options_.given) {
@@ -143,7 +143,7 @@ void Trainer::open_logs() {
 
 void Trainer::make_step() {
   const auto start = Clock::now();
-  const bool timed_before = state_.step == first_step_ + 1 && config_.run.gemm_choice == GemmChoosing::timed;
+  const bool timed_before = state_.step == first_step_ + 1 && config_.run.gemm_choice == GemmChoiceMethod::timed;
   if (timed_before) memory_of(setup_.stream).reset_peaks();  // timing used additional memory
   const double lr = learning_rate(config_.optim, state_.step, state_.schedule_steps);
   const StepResult result = train_step_.run(*data_.train, state_.step, state_.samples, lr);
@@ -263,11 +263,11 @@ void Trainer::save(SaveOptions options) {
   };
   attempt_save([&] {
     if (options.in_background) {
-      BackgroundCheckpoint checkpoint(world, root, save.header, checkpoint_pieces(optimizer_), undamaged);
+      BackgroundCheckpoint checkpoint(world, root, save.header, checkpoint_slices(optimizer_), undamaged);
       save.waited = seconds_since(begun);
       background_save_.emplace(std::move(save), std::move(checkpoint));
     } else {
-      after_publishing(save, write_checkpoint(world, root, save.header, checkpoint_pieces(optimizer_), undamaged));
+      after_publishing(save, write_checkpoint(world, root, save.header, checkpoint_slices(optimizer_), undamaged));
     }
   });
   save_timer_.restart();  // also if the save failed: otherwise each step would try again

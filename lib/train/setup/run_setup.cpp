@@ -22,7 +22,7 @@
 #include "io/text/json.h"
 #include "io/text/table.h"
 #include "model/model_tensors.h"
-#include "parallel/comm/gpu_place.h"
+#include "parallel/comm/gpu_assignment.h"
 #include "parallel/comm/shared_work.h"
 #include "train/setup/machine.h"
 #include "train/setup/samples.h"
@@ -48,7 +48,7 @@ struct RankGpu {
 std::optional<RankGpu> gpu_of(const Config& config, const MpiSession& session, const ProcessGroup& world) {
   if constexpr (built_with_cuda) {
     if (config.run.device != DeviceKind::cuda) return {};
-    const auto [device, shared] = place_on_gpus(world);
+    const auto [device, shared] = assign_gpus(world);
     const TransportKind transport = config.parallel.transport;
     require_usage(transport != TransportKind::nccl || !shared,
                   "parallel.transport = nccl: ranks share GPU {} of {}, which NCCL does not support: start one rank "
@@ -69,15 +69,15 @@ std::optional<RankGpu> gpu_of(const Config& config, const MpiSession& session, c
 /// Collective. Returns the places of all ranks, by rank. Unless run.threads is set, the threads of a rank are the
 /// number of cores that it may use, divided by the number of ranks on its machine with exactly these cores. This is
 /// right both if the launcher binds ranks to cores and if it does not.
-std::vector<RankPlace> places_of(const RunConfig& run, const MpiSession& session, const ProcessGroup& world,
-                                 const std::optional<RankGpu>& gpu) {
+std::vector<RankResources> places_of(const RunConfig& run, const MpiSession& session, const ProcessGroup& world,
+                                     const std::optional<RankGpu>& gpu) {
   const CoreSet cores = own_cores();
   const std::string device =
       gpu ? fmt::format("cuda:{} {}{}", gpu->device, gpu->name, gpu->shared ? ", shared" : "") : "cpu";
   const std::vector<std::string> texts = world.all_gather(
       json_text(nlohmann::json{session.host(), cores.text, cores.count, session.local_rank(),
                                gpu ? gpu->memory : memory_of_rank(session), device, gpu ? gpu->name : cpu_name()}));
-  std::vector<RankPlace> places;
+  std::vector<RankResources> places;
   std::map<std::pair<std::string, std::string>, int> sharing;
   for (const std::string& text : texts) {
     const auto json = parse_json<nlohmann::json>(text);
@@ -90,7 +90,7 @@ std::vector<RankPlace> places_of(const RunConfig& run, const MpiSession& session
                       .processor = json[6]});
     ++sharing[{places.back().host, places.back().cores}];
   }
-  for (RankPlace& place : places) {
+  for (RankResources& place : places) {
     place.threads = run.threads > 0 ? run.threads : std::max(1, place.threads / sharing[{place.host, place.cores}]);
   }
   return places;
@@ -116,13 +116,13 @@ void require_targets(const char* key, const TokenSamples& samples, std::int64_t 
 std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, std::optional<Reading> reading) {
   require_none(problems(config, session.size()));
   if (!reading && !config.optim.train_only.empty())
-    trained_values(config);  // throws for bad patterns before memory is allocated
+    count_trained_values(config);  // throws for bad patterns before memory is allocated
   const ProcessGroup host_world = session.world(config.run.timeout_seconds);
   const std::optional<RankGpu> gpu = gpu_of(config, session, host_world);
   const double memory = gpu ? gpu->memory : memory_of_rank(session);
   require_fits(reading ? plan_inference(config, session.size(), *reading) : plan_mesh(config, session.size(), {}),
                memory, format_message("each of this machine's {} ranks", {session.local_size()}));
-  std::vector<RankPlace> places = places_of(config.run, session, host_world, gpu);
+  std::vector<RankResources> places = places_of(config.run, session, host_world, gpu);
   const int threads = places[static_cast<std::size_t>(host_world.rank())].threads;
   const Stream stream = gpu ? gpu_stream(gpu->device) : CpuStream(threads);
   host_world.set_checksums(config.parallel.checksums);
@@ -132,7 +132,7 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
                                              .places = std::move(places)});
 }
 
-std::unique_ptr<RunLock> hold_run_directory(const Config& config, const MpiSession& session) {
+std::unique_ptr<RunLock> lock_run_directory(const Config& config, const MpiSession& session) {
   // A batch script does not start the job again after a usage error. So a batch job waits longer for the previous job
   // in this folder to end.
   RunLock::Timing timing;

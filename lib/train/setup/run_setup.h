@@ -19,7 +19,7 @@
 namespace lyceum {
 
 /// The machine on which a rank runs, and the resources that the rank may use there.
-struct RankPlace {
+struct RankResources {
   std::string host, cores;  // cores: see CoreSet::text
   int local_rank = 0, threads = 1;
   double memory = 0;      // bytes: its share of the GPU's memory, or else of job_memory()
@@ -31,8 +31,8 @@ struct RankPlace {
 struct RunSetup {
   Stream stream;
   Mesh mesh;
-  std::vector<RankPlace> places{};  // [world ranks]
-  std::string program{};            // version and commit of this program
+  std::vector<RankResources> places{};  // [world ranks]
+  std::string program{};                // version and commit of this program
 };
 
 /// Collective over the world. Makes the setup of this rank. Before memory is allocated, it throws usage Errors if the
@@ -42,7 +42,7 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
 
 /// Collective over the world. Locks config.run.dir against other jobs. Returns the lock on rank 0, null on the others.
 /// Throws a usage Error that names the owner if another job has the lock.
-std::unique_ptr<RunLock> hold_run_directory(const Config& config, const MpiSession& session);
+std::unique_ptr<RunLock> lock_run_directory(const Config& config, const MpiSession& session);
 /// The training and validation samples that the configuration names.
 struct RunData {
   std::optional<TokenLoader> train;

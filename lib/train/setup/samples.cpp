@@ -13,7 +13,7 @@ SampleShape sample_shape(const Config& config) {
           .documents = config.data.document_mask};
 }
 
-TokenBatch empty_batch(const Stream& stream, const Config& config, std::int64_t sequences, bool reads) {
+TokenBatch allocate_batch(const Stream& stream, const Config& config, std::int64_t sequences, bool reads) {
   const auto numbers = [&](bool wanted) {
     return !wanted ? Tensor()
                    : Tensor::empty(stream, DType::i32, {sequences * config.batch.seq_len}, MemoryKind::buffers);

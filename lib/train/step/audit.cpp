@@ -82,7 +82,7 @@ void require_equal_copies(const Stream& stream, const ProcessGroup& group, std::
     if (block == part.size()) continue;
     const Range range{static_cast<std::int64_t>(first + block) * flat_block, flat_block};
     fail(ExitCode::failed, "{} of {}: a fault of memory, network or processor? {}",
-         describe_odd_ranks(group, all, part.size(), block), place_in(unit, common(range, {0, unit.size()})),
+         describe_odd_ranks(group, all, part.size(), block), describe_range(unit, common(range, {0, unit.size()})),
          advice_on_old_faults(last));
   }
   fail(ExitCode::failed, "copies of {} differed, and are equal when read again", unit.name());

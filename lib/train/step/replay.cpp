@@ -46,7 +46,7 @@ class DigestObserver final : public PassObserver {
 /// rank holds copies of the same parameters and has the same processor. Returns 0 if there is none.
 int Replay::distance_to_copy() const {
   const Mesh& mesh = setup.mesh;
-  const auto has_same_processor = [&](const RankPlace& place) {
+  const auto has_same_processor = [&](const RankResources& place) {
     return place.processor == setup.places[0].processor && place.threads == setup.places[0].threads;
   };
   // A balance loss over the batch is summed over ranks in their order, so its gradients depend on the rank.

@@ -34,8 +34,8 @@ double learning_rate(const OptimConfig& optim, std::int64_t step, std::int64_t s
   }
 }
 
-std::vector<std::string> schedule_doubts(const OptimConfig& optim, std::int64_t run_steps, std::int64_t steps,
-                                         std::int64_t first) {
+std::vector<std::string> schedule_warnings(const OptimConfig& optim, std::int64_t run_steps, std::int64_t steps,
+                                           std::int64_t first) {
   std::vector<std::string> doubts;
   const auto doubt = [&]<class... Args>(bool is, fmt::format_string<Args...> text, Args&&... args) {
     if (is) doubts.push_back(fmt::format(text, std::forward<Args>(args)...));

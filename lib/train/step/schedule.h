@@ -22,8 +22,8 @@ double learning_rate(const OptimConfig& optim, std::int64_t step, std::int64_t s
 /// Returns warnings about a run of the steps [first, run_steps) with a schedule of `steps` steps: one for each reason
 /// why the learning rate does not reach optim.lr or drops abruptly, and one for each key without effect. Empty if
 /// optim.lr is 0.
-std::vector<std::string> schedule_doubts(const OptimConfig& optim, std::int64_t run_steps, std::int64_t steps,
-                                         std::int64_t first = 0);
+std::vector<std::string> schedule_warnings(const OptimConfig& optim, std::int64_t run_steps, std::int64_t steps,
+                                           std::int64_t first = 0);
 
 /// Returns the number of experts that a token chooses in step `step` (counted from 0) of `steps`. It rises linearly
 /// from top_k_start to top_k at the last step, rounded half up, and then stays constant [SMoE-Dropout]. It is always

@@ -5,7 +5,7 @@
 
 #include "model/routing/routing_sums.h"
 #include "parallel/data/copies.h"
-#include "plan/place.h"
+#include "plan/mesh_rank.h"
 #include "train/step/audit.h"
 #include "train/step/nonfinite_search.h"
 #include "train/step/replay.h"
@@ -127,7 +127,7 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int
   } else if (result.targets > 0) {
     result.culprit = find_nonfinite(setup_.mesh.world, passes_, optimizer_, values, model_.layers());
   }
-  result.routing = whole_routing(config_, setup_.mesh, model_.routing());
+  result.routing = sum_routing_over_ranks(config_, setup_.mesh, model_.routing());
   for (const RoutingSums& layer : result.routing) {
     result.load_imbalance = std::max(result.load_imbalance, imbalance(layer));
   }

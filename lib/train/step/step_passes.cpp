@@ -8,7 +8,7 @@
 #include "kernels/tensor_kernels.h"
 #include "parallel/pipeline/check.h"
 #include "parallel/pipeline/transfers.h"
-#include "plan/place.h"
+#include "plan/mesh_rank.h"
 #include "train/setup/samples.h"
 
 namespace lyceum {
@@ -37,7 +37,7 @@ StepPasses::StepPasses(const Config& config, const RunSetup& setup, StagedModel&
   const bool reads = std::ranges::any_of(model.stages(), [](const auto& stage) { return stage->reads_tokens(); });
   const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
   for (std::int64_t m = 0; m < micro_batches(config, setup.mesh.world.size()); ++m) {
-    batches_.push_back(empty_batch(setup.stream, config, config.batch.micro, reads));
+    batches_.push_back(allocate_batch(setup.stream, config, config.batch.micro, reads));
     batches_.back().step = numbers_.step();
     if (config.moe.top_k_start > 0) batches_.back().choices = numbers_.choices();
   }

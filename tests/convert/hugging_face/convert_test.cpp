@@ -49,7 +49,7 @@ Config resolved(Config config) {
   return config;
 }
 
-Hosting smallest(const Config& config) { return smallest_host(resolved(config)); }
+Hosting smallest(const Config& config) { return first_exact_host(resolved(config)); }
 
 /// Returns the message that says why no architecture can represent a model.
 std::string nowhere(const Config& config) {
@@ -181,7 +181,7 @@ class Checkpoint {
  public:
   /// `odd` replaces one value of lm_head/weight.
   explicit Checkpoint(const Config& config, std::optional<float> odd = {}) : config_(resolved(config)) {
-    std::vector<CheckpointPiece> slices;
+    std::vector<CheckpointSlice> slices;
     for (const ModelTensor& tensor : model_tensors(config_)) {
       std::vector<float>& values = values_[tensor.name];
       values.resize(static_cast<std::size_t>(tensor.shape.size()));
@@ -264,7 +264,7 @@ TEST(HuggingFace, UnevenExpertsArePadded) {
   config.moe.gates = Gates::renormalized;
   config.moe.expert_sizes = {2, 3, 3, 1};
   const Checkpoint checkpoint(config);
-  const Hosting hosting = smallest_host(checkpoint.config());
+  const Hosting hosting = first_exact_host(checkpoint.config());
   EXPECT_THAT(hosting.notes, ElementsAre(HasSubstr("experts of 1 to 3 units to 3")));
   EXPECT_EQ(hosting.config.moe.expert_hidden, 3);
   checkpoint.exports(hosting);
@@ -283,7 +283,7 @@ TEST(HuggingFace, SharedExpertsGetAGateOfOneHalf) {
   Config config = sparse_model();
   config.moe.shared_experts = 2;
   const Checkpoint checkpoint(config);
-  const Hosting hosting = smallest_host(checkpoint.config());
+  const Hosting hosting = first_exact_host(checkpoint.config());
   EXPECT_EQ(hosting.architecture->type, "qwen2_moe");
   checkpoint.exports(hosting);
   const std::string mlp = "model.layers.0.mlp.";
@@ -298,14 +298,14 @@ TEST(HuggingFace, BiasesOfTheOutputMustBeZero) {
   config.model.qkv_bias = true;
   config.model.qk_norm = QkNormKind::head;
   const Checkpoint checkpoint(config);
-  checkpoint.exports(smallest_host(checkpoint.config()));
+  checkpoint.exports(first_exact_host(checkpoint.config()));
   EXPECT_EQ(checkpoint.exported("model.layers.1.self_attn.o_proj.bias"), std::vector<float>(8, 0.f));
   checkpoint.expect_import_gives_it_back();
 }
 
 TEST(HuggingFace, AFolderThatIsNotWholeIsRefused) {
   const Checkpoint checkpoint(dense());
-  const Hosting hosting = smallest_host(checkpoint.config());
+  const Hosting hosting = first_exact_host(checkpoint.config());
   checkpoint.exports(hosting);
   const fs::path folder = checkpoint.target(), weights = folder / "model.safetensors", json = folder / "config.json";
   const auto import = [&] {
@@ -343,7 +343,7 @@ class Weights : public testing::Test {
   using Tensors = std::map<std::string, std::vector<float>>;
 
   Weights() {
-    checkpoint_.exports(smallest_host(checkpoint_.config()));
+    checkpoint_.exports(first_exact_host(checkpoint_.config()));
     const ModelFolder model(folder_);
     for (const auto& [name, tensor] : model.tensors()) {
       values_[name].resize(static_cast<std::size_t>(tensor.entry->shape.size()));
@@ -478,7 +478,7 @@ TEST_F(Weights, AndOtherFilesMayNotBeLinksToNothing) {
     expect_bad_input([&] { has_file(file); }, std::string(name) + " is a link to a file that does not exist");
     std::vector<std::string> notes;
     if (fs::path(name).stem() == "tokenizer") {
-      expect_bad_input([&] { tokenizer_of(ModelFolder(folder_), notes); }, "tokenizer.json is a link");
+      expect_bad_input([&] { find_tokenizer_file(ModelFolder(folder_), notes); }, "tokenizer.json is a link");
     } else if (name != std::string(index_name)) {
       expect_bad_input([&] { side_files_of(folder_); }, std::string(name) + " is a link");
     }

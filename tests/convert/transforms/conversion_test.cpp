@@ -53,7 +53,7 @@ class Source {
  public:
   explicit Source(const Config& config, const Change& change = {}) : config_(config) {
     resolve(config_, 1);
-    std::vector<CheckpointPiece> slices;
+    std::vector<CheckpointSlice> slices;
     for (const ModelTensor& tensor : model_tensors(config_)) {
       std::vector<float>& values = values_[tensor.name];
       values.resize(static_cast<std::size_t>(tensor.shape.size()));
@@ -127,7 +127,7 @@ TEST(Conversion, UpcyclingCopiesSlicesOfTheFfn) {
   EXPECT_FALSE(std::equal(router.begin(), router.begin() + 8, router.begin() + 24)) << "of two copies";
   EXPECT_EQ(values_of(made, source, "model/layers/0/mlp/up_proj/weight")[9],
             source.at("model/layers/0/mlp/up_proj/weight", 9));
-  EXPECT_EQ(left_over(source.reader(), made.recipes).size(), 0u);
+  EXPECT_EQ(unread_weights(source.reader(), made.recipes).size(), 0u);
 }
 
 TEST(Conversion, InsertedExpertsStandBehindTheOthers) {
@@ -161,15 +161,15 @@ TEST(Conversion, PruningKeepsTheMostUsed) {
   Config config = sparse_model();
   resolve(config, 1);
   const auto kept = [&](std::vector<std::int64_t> counts, const PruneRule& rule) {
-    return with_pruned(config, tokens_of(std::move(counts)), rule).at(1);
+    return origins_after_pruning(config, tokens_of(std::move(counts)), rule).at(1);
   };
   EXPECT_THAT(kept({5, 100, 49, 50}, {.threshold = 0.5}), ElementsAre(1, 3));
   EXPECT_THAT(kept({0, 3, 0, 0}, {.threshold = 1e-9}), ElementsAre(1));
   EXPECT_THAT(kept({0, 3, 0, 0}, {.threshold = 1e-9, .keep = 3}), ElementsAre(0, 1, 2));
   EXPECT_THAT(kept({7, 7, 7, 7}, {.threshold = 1}), ElementsAre(0, 1, 2, 3));
   config.model.layers = 3;
-  const ExpertOrigins of_model =
-      with_pruned(config, {{1, {90, 80, 20, 10}}, {2, {400, 50, 250, 150}}}, {.threshold = 0.2, .over_model = true});
+  const ExpertOrigins of_model = origins_after_pruning(config, {{1, {90, 80, 20, 10}}, {2, {400, 50, 250, 150}}},
+                                                       {.threshold = 0.2, .over_model = true});
   EXPECT_THAT(of_model.at(1), ElementsAre(0, 1));
   EXPECT_THAT(of_model.at(2), ElementsAre(0, 2, 3));
   set_experts(config, of_model);
@@ -192,7 +192,7 @@ TEST(Conversion, PrunedExpertsMoveUpWithTheirRowsOfTheRouter) {
   EXPECT_EQ(router[15], source.at("model/layers/1/mlp/gate/weight", 31));
   EXPECT_EQ(values_of(made, source, expert(1, 1) + "down_proj/weight")[3],
             source.at(expert(1, 3) + "down_proj/weight", 3));
-  EXPECT_THAT(left_over(source.reader(), made.recipes),
+  EXPECT_THAT(unread_weights(source.reader(), made.recipes),
               ElementsAre(expert(1, 0) + "down_proj/weight", expert(1, 0) + "gate_proj/weight",
                           expert(1, 0) + "up_proj/weight", expert(1, 2) + "down_proj/weight",
                           expert(1, 2) + "gate_proj/weight", expert(1, 2) + "up_proj/weight"));
@@ -256,7 +256,7 @@ TEST(Conversion, CoactivationGroupsUnitsByTheTokensThatTheyAnswer) {
   for (const std::int64_t sequences : {0, 3}) {
     const FfnInputs inputs(source.reader(), source.config(), prefix, sequences);
     ASSERT_EQ(inputs.of(1).rows, sequences > 0 ? 30 : 100);
-    FfnParts groups = units_active_together(source.reader(), inputs, 1, 2);
+    FfnParts groups = group_units_by_coactivation(source.reader(), inputs, 1, 2);
     std::ranges::sort(groups);
     EXPECT_THAT(groups, ElementsAre(ElementsAre(0, 2, 4, 6, 8, 10), ElementsAre(1, 3, 5, 7, 9, 11)));
   }

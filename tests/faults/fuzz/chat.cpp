@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const ChatTemplate& chat : chat_templates()) {
     fuzz::taken_or_refused([&] {
       const std::vector<ChatMessage> messages = messages_of_chat(fuzz::text_of(data, size));
-      for (const ChatStretch& stretch : rendered(messages, chat)) {
+      for (const ChatSegment& stretch : rendered(messages, chat)) {
         fuzz::hold(is_utf8(stretch.text), "a stretch that is no text");
         fuzz::hold(!stretch.text.empty() || stretch.ends_text, "a stretch without tokens");
         fuzz::hold(stretch.ends_text || !stretch.end_trained, "an end that is trained and not there");
@@ -22,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     });
     fuzz::taken_or_refused([&] {
       const std::vector<ChatMessage> messages = messages_of_prompt(fuzz::text_of(data, size));
-      fuzz::hold(is_utf8(rendered_prompt(messages, chat).back().text), "a prompt that is no text");
+      fuzz::hold(is_utf8(render_prompt(messages, chat).back().text), "a prompt that is no text");
     });
   }
   return 0;

@@ -15,11 +15,11 @@ struct SavedCheckpoint {
 
   SavedCheckpoint() {
     const std::vector<float> values{0, 1, 2, 3, 4, 5};
-    const std::vector<CheckpointPiece> pieces{
+    const std::vector<CheckpointSlice> slices{
         {.name = "model/norm/weight", .shape = {6}, .box = Box::whole({6}), .values = values.data()},
         {.name = "w", .shape = {2, 3}, .box = Box::whole({2, 3}), .values = values.data()}};
     write_checkpoint(ProcessGroup::self(), folder(),
-                     {.run_uuid = "f00d", .step = 1, .mesh = "", .config = "", .trainer_state = "{}"}, pieces);
+                     {.run_uuid = "f00d", .step = 1, .mesh = "", .config = "", .trainer_state = "{}"}, slices);
     bytes = read_whole_file(shard);
     manifest = read_manifest(directory);
   }

@@ -1,7 +1,7 @@
 #include <stdlib.h>
 
 #include "support.h"
-#include "train/run/kept_peaks.h"
+#include "train/run/peak_cache.h"
 
 /// Reads and updates the file of measured peaks in the user's cache folder.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   setenv("LYCEUM_CACHE", fuzz::folder().c_str(), 1);
   fuzz::input_file("peak-host.json", fuzz::text_of(data, size));
   return fuzz::taken_or_refused([&] {
-    const KeptPeaks peaks("host", "build");
+    const PeakCache peaks("host", "build");
     const auto found = peaks.find("cpu");
     fuzz::hold(!found || found->flops > 0, "a peak of no use");
     peaks.keep("gpu", {.flops = 1e12, .date = "2026-11-22"});

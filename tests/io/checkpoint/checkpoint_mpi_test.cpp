@@ -53,8 +53,8 @@ Box part_of(const Shape& shape, int axis, int part, int parts) {
 
 /// Returns the slices that this rank saves. Depending on the tensor's number, it is saved whole by one rank, or split
 /// by rows or by columns.
-TestPieces own_slices(const ProcessGroup& group) {
-  TestPieces slices;
+TestSlices own_slices(const ProcessGroup& group) {
+  TestSlices slices;
   for (std::size_t i = 0; i < model().size(); ++i) {
     const TestTensor& tensor = model()[i];
     const int kind = static_cast<int>(i % 3);
@@ -73,7 +73,7 @@ CheckpointHeader header(std::int64_t step) {
 }
 
 void write(const ProcessGroup& group, const fs::path& root, std::int64_t step, const CheckpointProbe& probe = {}) {
-  const TestPieces slices = own_slices(group);
+  const TestSlices slices = own_slices(group);
   write_checkpoint(group, root, header(step), slices.get(), probe);
 }
 
@@ -196,7 +196,7 @@ class HeldCheckpoint {
 
  private:
   std::latch held_{1};
-  TestPieces slices_;
+  TestSlices slices_;
   BackgroundCheckpoint checkpoint_;
 };
 
@@ -257,7 +257,7 @@ TEST(CheckpointRanks, WhatIsNotPublishedIsMended) {
   EXPECT_TRUE(fs::exists(root.path() / "step-00000002.partial"));
   EXPECT_EQ(list_checkpoints(root.path()), std::vector<std::string>{"step-00000001"});
   world.barrier();
-  if (world.rank() == 0) mend_checkpoints(root.path());
+  if (world.rank() == 0) repair_checkpoints(root.path());
   world.barrier();
   EXPECT_FALSE(fs::exists(root.path() / "step-00000002.partial"));
   EXPECT_EQ(HeldCheckpoint(world, root.path(), 2).publish(), "");
@@ -268,28 +268,28 @@ TEST(CheckpointRanks, PiecesThatDoNotCoverOnceAreNamed) {
   const ProcessGroup world = test_world();
   if (world.size() == 1) GTEST_SKIP() << "needs two ranks";
   const SharedDirectory root(world);
-  const auto save = [&](const std::function<void(TestPieces&)>& change) {
+  const auto save = [&](const std::function<void(TestSlices&)>& change) {
     return common_error(
         world,
         [&] {
-          TestPieces slices = own_slices(world);
+          TestSlices slices = own_slices(world);
           change(slices);
           write_checkpoint(world, root.path(), header(1), slices.get());
         },
         ExitCode::failed);
   };
   const TestTensor tensor = model()[2];  // saved whole by one rank
-  const std::string twice = save([&](TestPieces& slices) {
+  const std::string twice = save([&](TestSlices& slices) {
     const bool owner = 2 % world.size() == world.rank();
     if (!owner && world.rank() == (2 + 1) % world.size()) slices.add(tensor, part_of(tensor.shape, 0, 1, 2));
   });
   EXPECT_THAT(twice, testing::AllOf(HasSubstr(tensor.name), HasSubstr("overlap"), HasSubstr("rank 0")));
-  const std::string hole = save([&](TestPieces& slices) {
-    std::erase_if(slices.get(), [&](const CheckpointPiece& slice) { return slice.name == tensor.name; });
+  const std::string hole = save([&](TestSlices& slices) {
+    std::erase_if(slices.get(), [&](const CheckpointSlice& slice) { return slice.name == tensor.name; });
     if (world.rank() == 1) slices.add(tensor, part_of(tensor.shape, 0, 1, 2));
   });
   EXPECT_THAT(hole, testing::AllOf(HasSubstr(tensor.name), HasSubstr("36 of 156 elements are in no box")));
-  const std::string shapes = save([&](TestPieces& slices) {
+  const std::string shapes = save([&](TestSlices& slices) {
     if (world.rank() == 1) slices.add({tensor.name, {2, 2}});
   });
   EXPECT_THAT(shapes, testing::AllOf(HasSubstr(tensor.name), HasSubstr("[13, 12]"), HasSubstr("[2, 2]")));

@@ -41,8 +41,8 @@ const std::vector<TestTensor>& model() {
   return tensors;
 }
 
-TestPieces model_slices() {
-  TestPieces slices;
+TestSlices model_slices() {
+  TestSlices slices;
   for (const TestTensor& tensor : model()) slices.add(tensor);
   return slices;
 }
@@ -63,7 +63,7 @@ const CheckpointHeader header = {.run_uuid = "5e1f",
 class Checkpoint : public testing::Test {
  protected:
   std::string save(std::int64_t step, const CheckpointProbe& probe = {}, const std::string& unsound = {}) {
-    static const TestPieces slices = model_slices();
+    static const TestSlices slices = model_slices();
     CheckpointHeader head = header;
     head.step = step;
     head.unsound = unsound;
@@ -110,7 +110,7 @@ TEST_F(Checkpoint, TakesItsTokenizerAlong) {
   save(100);
   EXPECT_EQ(CheckpointReader(at(100)).tokenizer_sha256(), "");
   EXPECT_THROW(CheckpointReader(at(100)).tokenizer(), Error);
-  static const TestPieces slices = model_slices();
+  static const TestSlices slices = model_slices();
   CheckpointHeader head = header;
   head.tokenizer = std::string("a model\0of words", 16);
   write_checkpoint(group_, root(), head, slices.get());
@@ -180,7 +180,7 @@ TEST_F(Checkpoint, BoxesInTheMiddleAreRead) {
 
 TEST_F(Checkpoint, SeveralBoxesOfOneTensorOnOneRank) {
   const TestTensor tensor{"w", {5, 6}};
-  TestPieces slices;
+  TestSlices slices;
   for (const Box& box :
        {Box{{0, 0}, {2, 4}}, Box{{0, 4}, {5, 2}}, Box{{2, 0}, {3, 1}}, Box{{2, 1}, {3, 3}}, Box{{3, 3}, {0, 2}}}) {
     slices.add(tensor, box);
@@ -195,7 +195,7 @@ TEST_F(Checkpoint, SeveralBoxesOfOneTensorOnOneRank) {
 TEST_F(Checkpoint, WrongPiecesAreNamed) {
   const TestTensor w{"w", {4, 4}};
   const auto save_boxes = [&](std::initializer_list<Box> boxes) {
-    TestPieces slices;
+    TestSlices slices;
     for (const Box& box : boxes) slices.add(w, box);
     return error_of([&] { write_checkpoint(group_, root(), header, slices.get()); }, ExitCode::failed);
   };
@@ -207,7 +207,7 @@ TEST_F(Checkpoint, WrongPiecesAreNamed) {
   // The number of elements is right, but one row is covered twice and one is not covered.
   EXPECT_THAT(save_boxes({{{0, 0}, {2, 4}}, {{1, 0}, {2, 4}}}), HasSubstr("overlap"));
   const auto save_named = [&](std::initializer_list<std::string> names) {
-    TestPieces slices;
+    TestSlices slices;
     for (const std::string& name : names) slices.add({name, {2}});
     return error_of([&] { write_checkpoint(group_, root(), header, slices.get()); }, ExitCode::failed);
   };
@@ -420,7 +420,7 @@ TEST_F(Checkpoint, TheNewestSoundOneIsKeptAndGoneBackTo) {
 }
 
 TEST_F(Checkpoint, TimedOnesAreNotCountedAgainstTheOthers) {
-  static const TestPieces slices = model_slices();
+  static const TestSlices slices = model_slices();
   const auto save_timed = [&](std::int64_t step) {
     CheckpointHeader head = header;
     head.step = step;
@@ -484,7 +484,7 @@ TEST_F(Checkpoint, LeftoversOfKilledRunsAreMended) {
   fs::create_directory(at(8));
   std::ofstream(at(8) / "notes") << "somebody's";
   fs::create_directory_symlink(at(3), at(9));
-  mend_checkpoints(root());
+  repair_checkpoints(root());
   EXPECT_THAT(list_checkpoint_directories(root()),
               ElementsAre("step-00000009", "step-00000008", "step-00000003", "step-00000002", "step-00000001"));
   EXPECT_EQ(CheckpointReader(at(2)).problem(), "");
@@ -496,7 +496,7 @@ TEST_F(Checkpoint, WhatCannotBeListedIsNotTakenForEmpty) {
   EXPECT_TRUE(list_checkpoints(root()).empty());
   fs::create_symlink(root().filename(), root());  // a link to itself cannot be read by any user, not even root
   for (const auto& act :
-       {+[](const fs::path& at) { list_checkpoints(at); }, +[](const fs::path& at) { mend_checkpoints(at); },
+       {+[](const fs::path& at) { list_checkpoints(at); }, +[](const fs::path& at) { repair_checkpoints(at); },
         +[](const fs::path& at) { prune_checkpoints(at, 1); }}) {
     expect_failure([&] { act(root()); }, root().string() + ": cannot be listed: ");
   }
@@ -524,9 +524,9 @@ TEST_F(Checkpoint, OneThatDoesNotGetItsNameBackIsTold) {
   save(1);
   fs::rename(at(1), root() / "step-00000001.replaced");
   fs::create_symlink("nowhere", at(1));
-  expect_failure([&] { mend_checkpoints(root()); }, "step-00000001.replaced: cannot rename to step-00000001: ");
+  expect_failure([&] { repair_checkpoints(root()); }, "step-00000001.replaced: cannot rename to step-00000001: ");
   fs::remove(at(1));
-  mend_checkpoints(root());
+  repair_checkpoints(root());
   EXPECT_EQ(choose("auto"), at(1));
 }
 
@@ -619,7 +619,7 @@ TEST_F(Checkpoint, ACrashOfTheThreadThatWritesLeavesTheOldOne) {
   for (const std::string phase : {"shard", "digest"}) {
     const pid_t child = fork();
     if (child == 0) {
-      const TestPieces slices = model_slices();
+      const TestSlices slices = model_slices();
       CheckpointHeader head = header;
       head.step = 2;
       BackgroundCheckpoint checkpoint(group_, root(), head, slices.get(), [&](std::string_view now) {
@@ -656,7 +656,7 @@ TEST_F(Checkpoint, AStepSavedAgainReplacesTheOldOne) {
 
 TEST_F(Checkpoint, ManifestIsJsonThatNamesEveryBox) {
   const TestTensor tensor{"a/b", {4, 2}};
-  TestPieces slices;
+  TestSlices slices;
   slices.add(tensor, {{0, 0}, {1, 2}});
   slices.add(tensor, {{1, 0}, {3, 2}});
   write_checkpoint(group_, root(), header, slices.get());

@@ -395,7 +395,7 @@ TEST_F(RoutingLogTest, AnOlderFileGetsFiguresOfStepsAndItsOriginFromNowOn) {
   });
   const RoutingHistory old = read_routing(file_);
   EXPECT_TRUE(old.layers[0].steps.empty());
-  EXPECT_FALSE(tells_steps(old, {0, 2}));
+  EXPECT_FALSE(has_step_balance(old, {0, 2}));
   EXPECT_EQ(routing_table(old, {0, 2}, false).find("Single steps"), std::string::npos);
   {
     RoutingLog log(file_, two_layers(), 2, origin);
@@ -426,7 +426,7 @@ TEST_F(RoutingLogTest, AFileWithoutEntropiesGetsThemFromNowOn) {
   remove("/layers/001/mean_entropy");
   remove("/layers/012/mean_entropy");
   EXPECT_TRUE(read_routing(file_).layers[0].mean_entropy.empty());
-  EXPECT_FALSE(tells_information(read_routing(file_), {0, 3}));
+  EXPECT_FALSE(has_information(read_routing(file_), {0, 3}));
   {
     RoutingLog log(file_, two_layers(), 2);
     append(log, 4);
@@ -435,8 +435,8 @@ TEST_F(RoutingLogTest, AFileWithoutEntropiesGetsThemFromNowOn) {
   ASSERT_EQ(entropy.size(), 3u);
   EXPECT_TRUE(std::isnan(entropy[0]) && std::isnan(entropy[1]));
   EXPECT_EQ(entropy[2], 4.0f / 15);
-  EXPECT_FALSE(tells_information(read_routing(file_), {0, 2}));
-  EXPECT_TRUE(tells_information(read_routing(file_), {0, 3}));
+  EXPECT_FALSE(has_information(read_routing(file_), {0, 2}));
+  EXPECT_TRUE(has_information(read_routing(file_), {0, 3}));
 }
 
 RoutingHistory small_history() {

@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Routers, RoutedAttention,
 std::map<std::string, Rows> tensors_of(const ParameterUnit& unit) {
   std::map<std::string, Rows> tensors;
   for (const auto& parameter : unit.parameters()) {
-    for (const ParameterPiece& slice : parameter->pieces) {
+    for (const ParameterSlice& slice : parameter->slices) {
       Rows& rows = tensors[slice.name];
       for (std::int64_t r = 0; r < slice.extent[0]; ++r) {
         const double* row = parameter->value.data<double>() + slice.first + r * slice.extent[1];
@@ -205,7 +205,7 @@ TEST(AttentionExperts, HaveTheTensorsOfTheirNames) {
   lone.add_parameters(unit);
   std::map<std::string, Shape> found;
   for (const auto& parameter : unit.parameters()) {
-    for (const ParameterPiece& slice : parameter->pieces) found.emplace(slice.name, slice.shape);
+    for (const ParameterSlice& slice : parameter->slices) found.emplace(slice.name, slice.shape);
   }
   std::map<std::string, Shape> expected{
       {"a/gate/weight", {3, 6}}, {"a/k_proj/weight", {8, 6}}, {"a/v_proj/weight", {8, 6}}};

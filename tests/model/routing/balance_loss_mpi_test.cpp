@@ -47,7 +47,7 @@ Results losses_of(const Stream& stream, const Tensor& all, const TokenLayout& la
                                              .top_k = top_k,
                                              .seq_len = layout.seq_len(),
                                              .batch = batch},
-                                 layout.sum_of_runs(tape, load));
+                                 layout.sum_over_ranks(tape, load));
   Results results;
   std::vector<Tape::Seed> seeds;
   for (const Variable& loss : losses) {

@@ -93,7 +93,7 @@ TEST_P(RouterOfModel, HasItsTensors) {
   const std::string prefix = "model/layers/1/mlp/";
   for (const ParameterUnit* unit : model.units()) {
     for (const auto& parameter : unit->parameters()) {
-      const ParameterPiece& slice = parameter->pieces.front();
+      const ParameterSlice& slice = parameter->slices.front();
       if (slice.name.starts_with(prefix + "gate/")) found.emplace_back(slice.name.substr(prefix.size()), slice.shape);
     }
   }

@@ -41,36 +41,44 @@ TEST(MeshMpiTest, GroupsJoinTheRanksThatDifferOnOneAxis) {
     ++tried;
     const Mesh mesh = Mesh::create(std::move(world), shape);
     const int rank = mesh.world.rank();
-    EXPECT_EQ(members(mesh.data, rank), expected_members(mesh, [](const MeshIndex& a, const MeshIndex& b) {
+    EXPECT_EQ(members(mesh.data, rank), expected_members(mesh, [](const MeshCoordinates& a, const MeshCoordinates& b) {
                 return a.pipeline == b.pipeline && a.tensor == b.tensor;
               }));
-    EXPECT_EQ(members(mesh.tensor, rank), expected_members(mesh, [](const MeshIndex& a, const MeshIndex& b) {
+    EXPECT_EQ(members(mesh.tensor, rank),
+              expected_members(mesh, [](const MeshCoordinates& a, const MeshCoordinates& b) {
                 return a.pipeline == b.pipeline && a.data == b.data;
               }));
-    EXPECT_EQ(members(mesh.pipeline, rank), expected_members(mesh, [](const MeshIndex& a, const MeshIndex& b) {
+    EXPECT_EQ(members(mesh.pipeline, rank),
+              expected_members(mesh, [](const MeshCoordinates& a, const MeshCoordinates& b) {
                 return a.data == b.data && a.tensor == b.tensor;
               }));
     EXPECT_EQ(members(mesh.data_tensor, rank),
-              expected_members(mesh, [](const MeshIndex& a, const MeshIndex& b) { return a.pipeline == b.pipeline; }));
-    EXPECT_EQ(members(mesh.expert_tensor, rank), expected_members(mesh, [](const MeshIndex& a, const MeshIndex& b) {
+              expected_members(
+                  mesh, [](const MeshCoordinates& a, const MeshCoordinates& b) { return a.pipeline == b.pipeline; }));
+    EXPECT_EQ(members(mesh.expert_tensor, rank),
+              expected_members(mesh, [](const MeshCoordinates& a, const MeshCoordinates& b) {
                 return a.pipeline == b.pipeline && a.expert_data == b.expert_data && a.expert == b.expert;
               }));
-    EXPECT_EQ(members(mesh.expert, rank), expected_members(mesh, [](const MeshIndex& a, const MeshIndex& b) {
+    EXPECT_EQ(members(mesh.expert, rank),
+              expected_members(mesh, [](const MeshCoordinates& a, const MeshCoordinates& b) {
                 return a.pipeline == b.pipeline && a.expert_data == b.expert_data && a.expert_tensor == b.expert_tensor;
               }));
-    EXPECT_EQ(members(mesh.expert_data, rank), expected_members(mesh, [](const MeshIndex& a, const MeshIndex& b) {
+    EXPECT_EQ(members(mesh.expert_data, rank),
+              expected_members(mesh, [](const MeshCoordinates& a, const MeshCoordinates& b) {
                 return a.pipeline == b.pipeline && a.expert == b.expert && a.expert_tensor == b.expert_tensor;
               }));
     ASSERT_EQ(mesh.expert_hosts.has_value(), shape.expert_hosts > 1);
     if (const auto& hosts = mesh.expert_hosts) {
       const int each = shape.expert / shape.expert_hosts;
-      const auto same_experts = [](const MeshIndex& a, const MeshIndex& b) {
+      const auto same_experts = [](const MeshCoordinates& a, const MeshCoordinates& b) {
         return a.pipeline == b.pipeline && a.expert_data == b.expert_data && a.expert_tensor == b.expert_tensor;
       };
-      EXPECT_EQ(members(hosts->across, rank), expected_members(mesh, [&](const MeshIndex& a, const MeshIndex& b) {
+      EXPECT_EQ(members(hosts->across, rank),
+                expected_members(mesh, [&](const MeshCoordinates& a, const MeshCoordinates& b) {
                   return same_experts(a, b) && a.expert % each == b.expert % each;
                 }));
-      EXPECT_EQ(members(hosts->within, rank), expected_members(mesh, [&](const MeshIndex& a, const MeshIndex& b) {
+      EXPECT_EQ(members(hosts->within, rank),
+                expected_members(mesh, [&](const MeshCoordinates& a, const MeshCoordinates& b) {
                   return same_experts(a, b) && a.expert / each == b.expert / each;
                 }));
       EXPECT_EQ(hosts->across.rank(), mesh.index.expert / each);

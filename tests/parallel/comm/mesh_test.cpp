@@ -21,23 +21,23 @@ TEST(MeshTest, SixteenRanksByHand) {
   EXPECT_EQ(shape.expert_data(16), 2);
   EXPECT_EQ(shape.text(16), "pp2 dp4 tp2 · edp2 ep4 etp1");
   // pipeline, data, tensor, expert_data, expert, expert_tensor
-  const MeshIndex table[16] = {{0, 0, 0, 0, 0, 0}, {0, 0, 1, 0, 1, 0}, {0, 1, 0, 0, 2, 0}, {0, 1, 1, 0, 3, 0},
-                               {0, 2, 0, 1, 0, 0}, {0, 2, 1, 1, 1, 0}, {0, 3, 0, 1, 2, 0}, {0, 3, 1, 1, 3, 0},
-                               {1, 0, 0, 0, 0, 0}, {1, 0, 1, 0, 1, 0}, {1, 1, 0, 0, 2, 0}, {1, 1, 1, 0, 3, 0},
-                               {1, 2, 0, 1, 0, 0}, {1, 2, 1, 1, 1, 0}, {1, 3, 0, 1, 2, 0}, {1, 3, 1, 1, 3, 0}};
+  const MeshCoordinates table[16] = {{0, 0, 0, 0, 0, 0}, {0, 0, 1, 0, 1, 0}, {0, 1, 0, 0, 2, 0}, {0, 1, 1, 0, 3, 0},
+                                     {0, 2, 0, 1, 0, 0}, {0, 2, 1, 1, 1, 0}, {0, 3, 0, 1, 2, 0}, {0, 3, 1, 1, 3, 0},
+                                     {1, 0, 0, 0, 0, 0}, {1, 0, 1, 0, 1, 0}, {1, 1, 0, 0, 2, 0}, {1, 1, 1, 0, 3, 0},
+                                     {1, 2, 0, 1, 0, 0}, {1, 2, 1, 1, 1, 0}, {1, 3, 0, 1, 2, 0}, {1, 3, 1, 1, 3, 0}};
   for (int rank = 0; rank < 16; ++rank) EXPECT_EQ(shape.index_of(rank, 16), table[rank]) << "rank " << rank;
 }
 
 TEST(MeshTest, ExpertTensorRanksAreAdjacent) {
   const MeshShape shape{.expert = 2, .expert_tensor = 2};
-  const MeshIndex table[8] = {{0, 0, 0, 0, 0, 0}, {0, 1, 0, 0, 0, 1}, {0, 2, 0, 0, 1, 0}, {0, 3, 0, 0, 1, 1},
-                              {0, 4, 0, 1, 0, 0}, {0, 5, 0, 1, 0, 1}, {0, 6, 0, 1, 1, 0}, {0, 7, 0, 1, 1, 1}};
+  const MeshCoordinates table[8] = {{0, 0, 0, 0, 0, 0}, {0, 1, 0, 0, 0, 1}, {0, 2, 0, 0, 1, 0}, {0, 3, 0, 0, 1, 1},
+                                    {0, 4, 0, 1, 0, 0}, {0, 5, 0, 1, 0, 1}, {0, 6, 0, 1, 1, 0}, {0, 7, 0, 1, 1, 1}};
   for (int rank = 0; rank < 8; ++rank) EXPECT_EQ(shape.index_of(rank, 8), table[rank]) << "rank " << rank;
 }
 
 TEST(MeshTest, OneRank) {
   EXPECT_EQ(MeshShape{}.problem(1), "");
-  EXPECT_EQ(MeshShape{}.index_of(0, 1), MeshIndex{});
+  EXPECT_EQ(MeshShape{}.index_of(0, 1), MeshCoordinates{});
   EXPECT_EQ(MeshShape{}.text(1), "pp1 dp1 tp1 · edp1 ep1 etp1");
 }
 
@@ -51,7 +51,7 @@ TEST(MeshTest, RandomShapesObeyTheFormulasAndMissNoPlace) {
     const int dp = stage / shape.tensor, ep = shape.expert, etp = shape.expert_tensor;
     std::set<std::tuple<int, int, int>> dense, sparse;
     for (int rank = 0; rank < world; ++rank) {
-      const MeshIndex at = shape.index_of(rank, world);
+      const MeshCoordinates at = shape.index_of(rank, world);
       ASSERT_EQ(rank, (at.pipeline * dp + at.data) * shape.tensor + at.tensor);
       ASSERT_EQ(rank % stage, (at.expert_data * ep + at.expert) * etp + at.expert_tensor);
       ASSERT_TRUE(at.data < dp && at.tensor < shape.tensor && at.expert < ep && at.expert_tensor < etp);

@@ -44,7 +44,7 @@ class RowsTest : public testing::Test {
     }
     return one;
   }
-  RowsUnderWay start(const Exchange& one) const {
+  RowsInFlight start(const Exchange& one) const {
     const Tensor sent = tensor_of(one.sent);
     return {stream, world, sent.view(0, {std::ssize(one.sent) / width, width}), one.sends, one.receives};
   }
@@ -52,7 +52,7 @@ class RowsTest : public testing::Test {
 
 TEST_F(RowsTest, ArriveWhereTheyBelong) {
   const Exchange one = exchange(1), other = exchange(2);
-  RowsUnderWay rows = start(one), more = start(other);
+  RowsInFlight rows = start(one), more = start(other);
   more.wait(stream);
   EXPECT_EQ(values_of<float>(rows.arrived(stream)), one.expected);
   EXPECT_EQ(values_of<float>(more.arrived(stream)), other.expected);
@@ -66,7 +66,7 @@ TEST_F(RowsTest, OfTwoTasksOneStartsWhereTheOtherWouldWait) {
       for (int i = 0; i < 3; ++i) {
         const Exchange one = exchange(salt + 2 * i);
         log += std::string("start ") + name + ", ";
-        RowsUnderWay rows = start(one);
+        RowsInFlight rows = start(one);
         const Tensor received = rows.arrived(stream);
         log += std::string("take ") + name + ", ";
         EXPECT_EQ(values_of<float>(received), one.expected) << name << i;
@@ -84,7 +84,7 @@ TEST_F(RowsTest, WhatTheOtherTaskComputesDoesNotWaitForThem) {
   const Exchange one = exchange(1);
   const auto travel = [&] {
     if (rank > 0) others.barrier();
-    RowsUnderWay rows = start(one);
+    RowsInFlight rows = start(one);
     EXPECT_EQ(values_of<float>(rows.arrived(stream)), one.expected);
   };
   const auto compute = [&] {
@@ -100,7 +100,7 @@ TEST_F(RowsTest, AnErrorOfOneTaskAbandonsExchangesOfTheOther) {
   const ProcessGroup own = tested(test_world());
   const auto waits = [&] {
     const Exchange one = exchange(1);
-    RowsUnderWay rows(stream, own, tensor_of(one.sent).view(0, {std::ssize(one.sent) / width, width}), one.sends,
+    RowsInFlight rows(stream, own, tensor_of(one.sent).view(0, {std::ssize(one.sent) / width, width}), one.sends,
                       one.receives);
     rows.arrived(stream);
     ADD_FAILURE() << "went on";

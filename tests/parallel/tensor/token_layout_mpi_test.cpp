@@ -27,7 +27,7 @@ TEST(TokenLayoutOnRanks, AddsUpWhatRanksMakeOfTheirRuns) {
   Tape tape(stream);
   const Variable part =
       tape.leaf(tensor_of(stream, {2, 3}, std::vector<double>(6, static_cast<double>(group.rank() + 1))));
-  const Variable sum = layout.sum_of_runs(tape, part);
+  const Variable sum = layout.sum_over_ranks(tape, part);
   const double ranks = group.size();
   EXPECT_EQ(values_of<double>(stream, sum.value), std::vector<double>(6, ranks * (ranks + 1) / 2));
   tape.backward({{sum, tensor_of(stream, {2, 3}, std::vector<double>{1, 2, 3, 4, 5, 6})}});

@@ -9,8 +9,8 @@
 #include "support/shared_directory.h"
 #include "support/tested_world.h"
 #include "support/tiny_run.h"
-#include "train/run/kept_peaks.h"
 #include "train/run/machine_peak.h"
+#include "train/run/peak_cache.h"
 #include "train/run/run_peak.h"
 
 namespace lyceum {
@@ -18,8 +18,8 @@ namespace {
 
 constexpr double rate_of_core = 100;
 
-std::vector<RankPlace> places_on(const std::vector<std::string>& hosts) {
-  std::vector<RankPlace> places;
+std::vector<RankResources> places_on(const std::vector<std::string>& hosts) {
+  std::vector<RankResources> places;
   for (int rank = 0; rank < test_world().size(); ++rank) {
     places.push_back({.host = hosts[static_cast<std::size_t>(rank) % hosts.size()],
                       .cores = "0-1",
@@ -29,7 +29,7 @@ std::vector<RankPlace> places_on(const std::vector<std::string>& hosts) {
   return places;
 }
 
-std::vector<MachinePeak> measured(const std::vector<RankPlace>& places, const MeasureWindow& measure) {
+std::vector<MachinePeak> measured(const std::vector<RankResources>& places, const MeasureWindow& measure) {
   const std::vector<double> limits(places.size(), 1e9);
   return measure_machines(test_world(), places, measuring_shares(places, limits), measure);
 }
@@ -47,7 +47,7 @@ TEST(MachinePeakOfRanks, IsThatOfItsCores) {
 }
 
 TEST(MachinePeakOfRanks, IsOfEachHost) {
-  const std::vector<RankPlace> places = places_on({"a", "b"});
+  const std::vector<RankResources> places = places_on({"a", "b"});
   const std::vector<MachinePeak> peaks = measured(places, undisturbed);
   for (std::size_t rank = 0; rank < places.size(); ++rank) EXPECT_EQ(peaks[rank].flops(), 2 * rate_of_core);
 }
@@ -85,7 +85,7 @@ TEST(MachinePeakOfRanks, IsKeptWhereItIsKnown) {
         {.host = fmt::format("n{}", rank), .cores = fmt::format("{}", rank), .device = "cpu", .processor = "P"});
   }
   constexpr double known = 1e30;  // more than any measurement gives
-  if (world.rank() == 0) KeptPeaks("n0").keep("P, 1 core, f32", {.flops = known, .date = "2026-11-22"});
+  if (world.rank() == 0) PeakCache("n0").keep("P, 1 core, f32", {.flops = known, .date = "2026-11-22"});
   world.barrier();
   const RunPeak peak = peak_of_run(RunConfig{}, *setup, false);
   EXPECT_DOUBLE_EQ(peak.flops, known);

@@ -12,11 +12,11 @@ namespace {
 
 constexpr double no_limit = std::numeric_limits<double>::infinity();
 
-RankPlace place(const std::string& host, const std::string& cores, const std::string& device = "cpu") {
+RankResources place(const std::string& host, const std::string& cores, const std::string& device = "cpu") {
   return {.host = host, .cores = cores, .device = device, .processor = {}};
 }
 
-MeasuringShares shares(const std::vector<RankPlace>& places, double limit = no_limit) {
+MeasuringShares shares(const std::vector<RankResources>& places, double limit = no_limit) {
   return measuring_shares(places, std::vector<double>(places.size(), limit));
 }
 
@@ -33,7 +33,7 @@ TEST(MeasuringShares, CountEveryCoreOnceHoweverManyRanksUseIt) {
   EXPECT_EQ(shares({place("a", "0-3"), place("a", "0-3")}).threads, Counts({2, 2}));
   EXPECT_EQ(shares({place("a", "0,1"), place("a", "0,1"), place("a", "0,1"), place("a", "0,1")}).threads,
             Counts({1, 1, 0, 0}));
-  EXPECT_EQ(shares(std::vector<RankPlace>(256, place("a", "0-1"))).of_machine, Counts(256, 2));
+  EXPECT_EQ(shares(std::vector<RankResources>(256, place("a", "0-1"))).of_machine, Counts(256, 2));
 }
 
 TEST(MeasuringShares, FollowBindingOfRanks) {

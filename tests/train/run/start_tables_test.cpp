@@ -15,7 +15,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-RankPlace place(const std::string& host, int local_rank) {
+RankResources place(const std::string& host, int local_rank) {
   return {.host = host,
           .cores = "0-3",
           .local_rank = local_rank,
@@ -25,7 +25,7 @@ RankPlace place(const std::string& host, int local_rank) {
           .processor = "EPYC"};
 }
 
-std::unique_ptr<RunSetup> setup_with(std::vector<RankPlace> places) {
+std::unique_ptr<RunSetup> setup_with(std::vector<RankResources> places) {
   auto setup = make_setup(ProcessGroup::self(), {});
   setup->places = std::move(places);
   return setup;
@@ -41,7 +41,7 @@ TEST(RankLines, HaveARowPerRank) {
 }
 
 TEST(RankLines, FoldManyRanksToARowPerHost) {
-  std::vector<RankPlace> places;
+  std::vector<RankResources> places;
   for (int rank = 0; rank < 64; ++rank) places.push_back(place(rank < 40 ? "n1" : "n2", rank < 40 ? rank : rank - 40));
   EXPECT_THAT(rank_lines(*setup_with(places)),
               testing::ElementsAre(" rank  host  local  cores  threads   memory  device",
@@ -63,7 +63,7 @@ Config four_experts() {
 TEST(PlacementLines, HaveExpertsParametersAndShares) {
   const Config config = four_experts();
   EXPECT_THAT(
-      placement_lines(config, place_all(config, 2, {}), {}),
+      placement_lines(config, place_all_experts(config, 2, {}), {}),
       ElementsAre(
           "expert rank  experts  parameters  FLOPs / mean", "          0  0, 1         2.40 k         1.000",
           "          1  2, 3         2.40 k         1.000",
@@ -74,7 +74,7 @@ TEST(PlacementLines, HaveExpertsParametersAndShares) {
 TEST(PlacementLines, CountParametersInTheWidthThatExpertsWorkIn) {
   Config config = four_experts();
   config.moe.latent_hidden = 5;
-  EXPECT_THAT(placement_lines(config, place_all(config, 2, {}), {})[1], HasSubstr("1.20 k"));
+  EXPECT_THAT(placement_lines(config, place_all_experts(config, 2, {}), {})[1], HasSubstr("1.20 k"));
 }
 
 TEST(PlacementLines, UseMeasuredTokens) {
@@ -82,7 +82,7 @@ TEST(PlacementLines, UseMeasuredTokens) {
   config.parallel.placement = PlacementKind::cost;
   // Layer 1: FLOPs 10, 30, 200, 20, so the third expert has a rank for itself. Layer 2: 400, 30, 20, 20.
   const std::vector<ExpertLoad> load{{{1}, {1, 1, 10, 1}}, {{2}, {40, 1, 1, 1}}};
-  const std::vector<MixturePlacement> places = place_all(config, 2, load);
+  const std::vector<MixturePlacement> places = place_all_experts(config, 2, load);
   ASSERT_THAT(places, SizeIs(2));
   EXPECT_EQ(places[0].id, MixtureId{1});
   EXPECT_EQ(places[0].ranks.owner, (std::vector<int>{1, 1, 0, 1}));
@@ -100,9 +100,9 @@ TEST(PlacementLines, AreShortForManyRanksAndNoneWithoutExperts) {
   Config config = four_experts();
   config.moe.experts = 40;
   config.moe.expert_sizes = std::vector<std::int64_t>(40, 3);
-  EXPECT_THAT(placement_lines(config, place_all(config, 40, {}), {}), SizeIs(1));
+  EXPECT_THAT(placement_lines(config, place_all_experts(config, 40, {}), {}), SizeIs(1));
   config.moe = {};
-  EXPECT_THAT(placement_lines(config, place_all(config, 1, {}), {}), SizeIs(0));
+  EXPECT_THAT(placement_lines(config, place_all_experts(config, 1, {}), {}), SizeIs(0));
 }
 
 TEST(PlacementLines, LeaveOutExpertsWithoutWeights) {
@@ -111,7 +111,7 @@ TEST(PlacementLines, LeaveOutExpertsWithoutWeights) {
   config.moe.copy_experts = 1;
   config.parallel.placement = PlacementKind::cost;
   const std::vector<ExpertLoad> load{{{1}, {1, 1, 10, 1, 50, 60, 70}}, {{2}, {1, 1, 10, 1, 50, 60, 70}}};
-  const std::vector<std::string> lines = placement_lines(config, place_all(config, 2, load), load);
+  const std::vector<std::string> lines = placement_lines(config, place_all_experts(config, 2, load), load);
   ASSERT_THAT(lines, SizeIs(4));  // FLOPs 10, 30, 200, 20: the third expert has a rank for itself
   EXPECT_THAT(lines[1], AllOf(HasSubstr("2 "), HasSubstr("1.20 k"), HasSubstr("1.538")));
   EXPECT_THAT(lines[2], AllOf(HasSubstr("0, 1, 3"), HasSubstr("3.60 k"), HasSubstr("0.462")));

@@ -68,7 +68,7 @@ const std::vector<Variant>& variants() {
       {"mohd, batch",
        [](Config& c) {
          c.moe = {};
-         c.sub_dimensions = {.ffn = 8, .active = 6, .scaling = PieceScaling::printed, .fusion_width = 0};
+         c.sub_dimensions = {.ffn = 8, .active = 6, .scaling = SubDimensionScaling::printed, .fusion_width = 0};
          c.balance = {.expert = 0.05, .scope = BalanceScope::batch, .mutual_information = 0.1, .sub_dimension = 0.05};
          c.model.ffn = Activation::gelu;
          c.optim.router_penalty = 0.1;

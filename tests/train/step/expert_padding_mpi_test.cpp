@@ -13,12 +13,12 @@ namespace {
 /// Returns a flag per element of a parameter in memory: true if it belongs to a logical tensor, false if it is padding.
 std::vector<bool> held(const Parameter& parameter) {
   std::vector<bool> all(static_cast<std::size_t>(parameter.shape.size()));
-  for (const ParameterPiece& piece : parameter.pieces) {
-    const std::int64_t columns = piece.extent[piece.extent.rank() - 1],
-                       padded = piece.in_memory()[piece.extent.rank() - 1];
-    for (std::int64_t row = 0; columns > 0 && row < piece.extent.size() / columns; ++row) {
+  for (const ParameterSlice& slice : parameter.slices) {
+    const std::int64_t columns = slice.extent[slice.extent.rank() - 1],
+                       padded = slice.in_memory()[slice.extent.rank() - 1];
+    for (std::int64_t row = 0; columns > 0 && row < slice.extent.size() / columns; ++row) {
       for (std::int64_t c = 0; c < columns; ++c) {
-        const auto at = static_cast<std::size_t>(piece.first + row * padded + c);
+        const auto at = static_cast<std::size_t>(slice.first + row * padded + c);
         EXPECT_FALSE(all[at]) << parameter.name;
         all[at] = true;
       }

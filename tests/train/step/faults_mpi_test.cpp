@@ -139,15 +139,15 @@ TEST(Faults, FlipsBetweenUpdatesAreFound) {
         bool mine = static_cast<int>(random.below(static_cast<std::uint64_t>(world.size()), 0)) == world.rank();
         std::string kind;
         if (mine) {
-          std::vector<CheckpointPiece> pieces = checkpoint_pieces(training.optimizer());
-          std::erase_if(pieces,
-                        [](const CheckpointPiece& piece) { return piece.make || piece.box.extent.size() == 0; });
-          mine = !pieces.empty();  // with ZeRO a rank may own no element
+          std::vector<CheckpointSlice> slices = checkpoint_slices(training.optimizer());
+          std::erase_if(slices,
+                        [](const CheckpointSlice& slice) { return slice.make || slice.box.extent.size() == 0; });
+          mine = !slices.empty();  // with ZeRO a rank may own no element
           if (mine) {
-            const CheckpointPiece& piece = pieces[random.below(pieces.size(), 1)];
-            kind = piece.name.starts_with("optimizer/") ? "moments" : "weights";
-            flip(const_cast<float*>(piece.values),
-                 random.below(32 * static_cast<std::uint64_t>(piece.box.extent.size()), 2));
+            const CheckpointSlice& slice = slices[random.below(slices.size(), 1)];
+            kind = slice.name.starts_with("optimizer/") ? "moments" : "weights";
+            flip(const_cast<float*>(slice.values),
+                 random.below(32 * static_cast<std::uint64_t>(slice.box.extent.size()), 2));
           }
         }
         const std::string problem = problem_of(training, step);

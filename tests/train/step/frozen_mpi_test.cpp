@@ -33,9 +33,9 @@ bool is_trained(const std::string& name) {
          name.starts_with("model/layers/2/mlp/shared_experts");
 }
 
-std::map<std::string, std::vector<float>> by_name(const std::vector<Trajectory::Piece>& pieces) {
+std::map<std::string, std::vector<float>> by_name(const std::vector<Trajectory::Slice>& slices) {
   std::map<std::string, std::vector<float>> all;
-  for (const Trajectory::Piece& piece : pieces) all[piece.name] = piece.values;
+  for (const Trajectory::Slice& slice : slices) all[slice.name] = slice.values;
   return all;
 }
 

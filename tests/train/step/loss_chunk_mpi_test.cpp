@@ -30,8 +30,8 @@ void expect_equal_runs(const Trajectory& run, const Trajectory& expected, const 
     EXPECT_EQ(run.steps[s].loss, expected.steps[s].loss) << name;
     EXPECT_EQ(run.steps[s].grad_norm, expected.steps[s].grad_norm) << name;
   }
-  for (const Trajectory::Piece& piece : run.weights) {
-    EXPECT_TRUE(std::ranges::find(expected.weights, piece) != expected.weights.end()) << name << " " << piece.name;
+  for (const Trajectory::Slice& slice : run.weights) {
+    EXPECT_TRUE(std::ranges::find(expected.weights, slice) != expected.weights.end()) << name << " " << slice.name;
   }
 }
 

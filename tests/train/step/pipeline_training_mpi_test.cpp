@@ -51,8 +51,8 @@ void expect_same_bits(const Trajectory& run, const Trajectory& serial, const std
       EXPECT_EQ(a.routing[layer].probability, b.routing[layer].probability) << where << " layer " << layer;
     }
   }
-  for (const Trajectory::Piece& piece : run.weights) {
-    EXPECT_TRUE(std::ranges::find(serial.weights, piece) != serial.weights.end()) << name << " " << piece.name;
+  for (const Trajectory::Slice& slice : run.weights) {
+    EXPECT_TRUE(std::ranges::find(serial.weights, slice) != serial.weights.end()) << name << " " << slice.name;
   }
 }
 
@@ -169,7 +169,7 @@ TEST(PipelineTraining, ANonFiniteStepIsLeftOutOnAllStages) {
     TinyTraining training(config, test_world());
     const ProcessGroup& pipeline = training.setup().mesh.pipeline;
     training.run(0, 1);
-    const std::vector<Trajectory::Piece> weights = training.weights();
+    const std::vector<Trajectory::Slice> weights = training.weights();
     float& poisoned = training.model().units()[0]->values().data<float>()[0];
     const float before = poisoned;
     if (pipeline.rank() == (first ? 0 : pipeline.size() - 1)) poisoned = NAN;

@@ -458,7 +458,7 @@ TEST(Plan, KnowsLayersWithDifferentNumbersOfExperts) {
                all_to_all = static_cast<std::size_t>(Transfer::all_to_all);
     const double passes = number(micro_batches(config, world));
     const std::int64_t run = config.batch.seq_len / parallel.tensor;
-    const MeshIndex& at = training.setup().mesh.index;
+    const MeshCoordinates& at = training.setup().mesh.index;
     const std::vector<Range> stages = stage_blocks(config, parallel.pipeline);
     double counted = 0, chances = 0, a_row = 0;
     for (std::int64_t layer = 1; layer < config.model.layers && parallel.expert > 1; ++layer) {

@@ -26,8 +26,8 @@ Config biased_config(RouterKind router) {
 /// Returns the values of this rank's tensors whose names end in `ending`. The keys are the names.
 std::map<std::string, std::vector<float>> tensors_of(const TinyTraining& training, const std::string& ending) {
   std::map<std::string, std::vector<float>> all;
-  for (const Trajectory::Piece& piece : training.weights()) {
-    if (piece.name.ends_with(ending)) all[piece.name] = piece.values;
+  for (const Trajectory::Slice& slice : training.weights()) {
+    if (slice.name.ends_with(ending)) all[slice.name] = slice.values;
   }
   return all;
 }
@@ -99,10 +99,10 @@ TEST(UntrainedParameters, AreValuesAlone) {
   const auto after = tensors_of(training, "mlp/gate/weight");
   EXPECT_EQ(after, before);
   double squares = 0;
-  for (const Trajectory::Piece& piece : training.weights()) {
-    EXPECT_FALSE(piece.name.starts_with("optimizer/") && piece.name.ends_with("mlp/gate/weight")) << piece.name;
-    if (piece.name.starts_with("optimizer/") || piece.name.ends_with("mlp/gate/weight")) continue;
-    for (const float value : piece.values) squares += static_cast<double>(value) * value;
+  for (const Trajectory::Slice& slice : training.weights()) {
+    EXPECT_FALSE(slice.name.starts_with("optimizer/") && slice.name.ends_with("mlp/gate/weight")) << slice.name;
+    if (slice.name.starts_with("optimizer/") || slice.name.ends_with("mlp/gate/weight")) continue;
+    for (const float value : slice.values) squares += static_cast<double>(value) * value;
   }
   expect_close(steps.back().weight_norm, std::sqrt(squares), 1e-9, "weight norm");
   // Their initial values are those of a trained router.

@@ -34,13 +34,13 @@ TEST(ChoicesOfStep, GoEvenlyFromTheFirstStepToTheLast) {
 /// Returns the warnings about a schedule, whose length is that of the run unless `schedule_steps` is given.
 std::vector<std::string> doubts(const OptimConfig& optim, std::int64_t steps, std::int64_t schedule_steps = 0,
                                 std::int64_t first = 0) {
-  return schedule_doubts(optim, steps, schedule_steps > 0 ? schedule_steps : steps, first);
+  return schedule_warnings(optim, steps, schedule_steps > 0 ? schedule_steps : steps, first);
 }
 
 constexpr std::array schedules{LearningRateSchedule::step, LearningRateSchedule::cosine, LearningRateSchedule::wsd,
                                LearningRateSchedule::constant};
 
-TEST(ScheduleDoubts, AreOfRatesThatAreNotReached) {
+TEST(ScheduleWarnings, AreOfRatesThatAreNotReached) {
   const auto expect = [](const std::vector<std::string>& found, const char* text) {
     ASSERT_EQ(found.size(), 1u) << text << testing::PrintToString(found);
     EXPECT_THAT(found[0], testing::HasSubstr(text));
@@ -69,7 +69,7 @@ TEST(ScheduleDoubts, AreOfRatesThatAreNotReached) {
          "optim.min_lr = 0.1 has no effect");
 }
 
-TEST(ScheduleDoubts, AreNoneOfUsualSchedules) {
+TEST(ScheduleWarnings, AreNoneOfUsualSchedules) {
   for (const LearningRateSchedule schedule : schedules) {
     for (const std::int64_t warmup : {0, 1, 100, 800}) {
       EXPECT_THAT(doubts({.lr = 1, .schedule = schedule, .warmup_steps = warmup}, 1000), testing::IsEmpty())
@@ -84,7 +84,7 @@ TEST(ScheduleDoubts, AreNoneOfUsualSchedules) {
       << "a tenth of the rate is left";
 }
 
-TEST(ScheduleDoubts, AreNoneOfTheShippedConfigurations) {
+TEST(ScheduleWarnings, AreNoneOfTheShippedConfigurations) {
   namespace fs = std::filesystem;
   int files = 0;
   for (const auto& entry : fs::recursive_directory_iterator(fs::path(LYCEUM_SOURCE_DIR) / "configs")) {

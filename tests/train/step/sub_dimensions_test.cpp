@@ -17,7 +17,7 @@ Config cut_config(bool attention, bool ffn) {
   config.sub_dimensions = {.attention = attention ? 4 : 0,
                            .ffn = ffn ? 6 : 0,
                            .active = attention ? 4 : 6,
-                           .gates = PieceGates::ones,
+                           .gates = SubDimensionGates::ones,
                            .fusion_width = 0};
   return config;
 }
@@ -74,7 +74,7 @@ TEST(SubDimensions, ThatAreAlwaysOnAreNotDead) {
   Config config = tiny_config();
   config.moe = {};
   config.sub_dimensions = {.attention = 4, .active = 2, .shared = 1};
-  RoutingSums sums = no_routing(*pieces_of(config, {0, Site::attention}));
+  RoutingSums sums = no_routing(*sub_dimensions_of(config, {0, Site::attention}));
   sums.counts = {0, 5, 5, 5};
   EXPECT_EQ(imbalance(sums), 1);
   std::vector<IdleExperts> idle;

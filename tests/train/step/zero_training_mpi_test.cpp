@@ -55,8 +55,8 @@ struct Training {
   /// Returns the masters and moments that this rank owns, by logical name and box.
   std::map<std::string, std::vector<float>> owned() const {
     std::map<std::string, std::vector<float>> all;
-    for (const CheckpointPiece& piece : checkpoint_pieces(optimizer)) {
-      all[piece.name + piece.box.text()] = checkpoint_values(piece);
+    for (const CheckpointSlice& slice : checkpoint_slices(optimizer)) {
+      all[slice.name + slice.box.text()] = checkpoint_values(slice);
     }
     return all;
   }
@@ -253,7 +253,7 @@ class ZeroCheckpointTest : public testing::Test {
   CheckpointReader save(const Training& run, std::int64_t step) const {
     const ProcessGroup& group = run.setup->mesh.world;
     write_checkpoint(group, root, {.run_uuid = "test", .step = step, .mesh = "", .config = "", .trainer_state = "{}"},
-                     checkpoint_pieces(run.optimizer));
+                     checkpoint_slices(run.optimizer));
     group.barrier();
     return CheckpointReader(root / checkpoint_name(step));
   }
@@ -292,8 +292,8 @@ TEST_F(ZeroCheckpointTest, ARunThatReturnsToWeightsAloneForgetsItsMoments) {
     const Config config = resolved(tiny_config(), stage, world.size());
     Training run(config, test_world());
     run.initialize();
-    std::vector<CheckpointPiece> weights = checkpoint_pieces(run.optimizer);
-    std::erase_if(weights, [](const CheckpointPiece& piece) { return is_optimizer_state(piece.name); });
+    std::vector<CheckpointSlice> weights = checkpoint_slices(run.optimizer);
+    std::erase_if(weights, [](const CheckpointSlice& slice) { return is_optimizer_state(slice.name); });
     write_checkpoint(run.setup->mesh.world, root,
                      {.run_uuid = "test", .step = stage, .mesh = "", .config = "", .trainer_state = "{}"}, weights);
     run.run(0, 2);
@@ -323,7 +323,7 @@ TEST_F(ZeroCheckpointTest, TrainingGoesOnWhileACheckpointIsWritten) {
       BackgroundCheckpoint checkpoint(
           run.setup->mesh.world, root / "background",
           {.run_uuid = "test", .step = step, .mesh = "", .config = "", .trainer_state = "{}"},
-          checkpoint_pieces(run.optimizer), [&](std::string_view phase) {
+          checkpoint_slices(run.optimizer), [&](std::string_view phase) {
             if (phase == "shard") held.wait();
           });
       const std::vector<StepResult> went_on = run.run(2, 2);

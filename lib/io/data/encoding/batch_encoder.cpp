@@ -53,11 +53,11 @@ void BatchEncoder::add(const Record& record, const CorpusItem& item, EncodedBatc
                            .ends_document = record.part.ends});
 }
 
-void BatchEncoder::add_chat(std::span<const ChatStretch> chat, std::size_t output, EncodedBatch& out) {
+void BatchEncoder::add_chat(std::span<const ChatSegment> chat, std::size_t output, EncodedBatch& out) {
   const std::size_t before = out.tokens.size();
   encode_chat(chat, tokenizer_, encoder_, out.tokens, out.trained);
   std::int64_t bytes = 0;
-  for (const ChatStretch& segment : chat) bytes += std::ssize(segment.text);
+  for (const ChatSegment& segment : chat) bytes += std::ssize(segment.text);
   if (out.tokens.back() != tokenizer_.end_of_document()) {
     out.tokens.push_back(tokenizer_.end_of_document());
     out.trained.push_back(0);

@@ -46,7 +46,7 @@ class BatchEncoder {
  private:
   std::size_t output_of(const CorpusItem& item, std::int64_t record) const;
   void add(const Record& record, const CorpusItem& item, EncodedBatch& out);
-  void add_chat(std::span<const ChatStretch> chat, std::size_t output, EncodedBatch& out);
+  void add_chat(std::span<const ChatSegment> chat, std::size_t output, EncodedBatch& out);
 
   const Tokenizer& tokenizer_;
   const Encoding& encoding_;

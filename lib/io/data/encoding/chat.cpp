@@ -92,7 +92,7 @@ const ChatTemplate::Role& ChatTemplate::role(const std::string& wanted) const {
   return *found;
 }
 
-void require_tokens(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::string& tokenizer_name) {
+void require_template_tokens(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::string& tokenizer_name) {
   TextEncoder encoder(tokenizer);
   for (const std::string_view token : chat.tokens) {
     const std::optional<std::int32_t> id = tokenizer.token(token);
@@ -106,8 +106,8 @@ void require_tokens(const ChatTemplate& chat, const Tokenizer& tokenizer, const 
   }
 }
 
-std::vector<ChatStretch> rendered(std::span<const ChatMessage> messages, const ChatTemplate& chat) {
-  std::vector<ChatStretch> segments(1);
+std::vector<ChatSegment> rendered(std::span<const ChatMessage> messages, const ChatTemplate& chat) {
+  std::vector<ChatSegment> segments(1);
   segments.back().text = chat.begin;
   for (const ChatMessage& message : messages) {
     const ChatTemplate::Role& role = chat.role(message.role);
@@ -127,14 +127,14 @@ std::vector<ChatStretch> rendered(std::span<const ChatMessage> messages, const C
   return segments;
 }
 
-std::vector<ChatStretch> rendered_prompt(std::span<const ChatMessage> messages, const ChatTemplate& chat) {
-  std::vector<ChatStretch> segments = rendered(messages, chat);
+std::vector<ChatSegment> render_prompt(std::span<const ChatMessage> messages, const ChatTemplate& chat) {
+  std::vector<ChatSegment> segments = rendered(messages, chat);
   if (segments.empty() || segments.back().ends_text) segments.emplace_back();
   segments.back().text += chat.role(std::string(assistant_role)).before;
   return segments;
 }
 
-void encode_chat(std::span<const ChatStretch> segments, const Tokenizer& tokenizer, TextEncoder& encoder,
+void encode_chat(std::span<const ChatSegment> segments, const Tokenizer& tokenizer, TextEncoder& encoder,
                  std::vector<std::int32_t>& tokens, std::vector<std::uint8_t>& trained) {
   for (std::size_t i = 0; i < segments.size(); ++i) {
     const auto& [text, ranges, ends_text, end_trained] = segments[i];
@@ -165,7 +165,7 @@ std::vector<std::int32_t> end_tokens(const std::string& chat, std::span<const st
   return ends;
 }
 
-std::string chat_of_run(const std::string& chat, const std::string& train) {
+std::string chat_template_of_run(const std::string& chat, const std::string& train) {
   std::string found, first;  // the template, and the prefix of the first files with it
   for (const auto& [prefix, weight] : data_sources("data.train", train)) {
     const std::optional<TokenMeta> meta = read_token_meta(prefix);

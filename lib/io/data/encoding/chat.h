@@ -39,22 +39,22 @@ std::span<const ChatTemplate> chat_templates();
 const ChatTemplate& chat_template(std::string_view name);
 /// Throws a bad_input Error if the tokenizer does not encode each of the template's tokens as one token.
 /// `tokenizer_name` is for the message.
-void require_tokens(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::string& tokenizer_name);
+void require_template_tokens(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::string& tokenizer_name);
 
 /// A part of a chat's document. Only end-of-text tokens are between the parts.
-struct ChatStretch {
+struct ChatSegment {
   std::string text{};
   std::vector<TextRange> trained{};  // the trained ranges of the text; sorted, disjoint
   bool ends_text = false;            // an end-of-text token follows the text
   bool end_trained = false;          // that token is trained
 };
 /// Formats a chat as a document. Throws a bad_input Error if the template does not have a message's role.
-std::vector<ChatStretch> rendered(std::span<const ChatMessage> messages, const ChatTemplate& chat);
+std::vector<ChatSegment> rendered(std::span<const ChatMessage> messages, const ChatTemplate& chat);
 /// Formats a chat as a prompt: the document, followed by the beginning of a message of the assistant.
-std::vector<ChatStretch> rendered_prompt(std::span<const ChatMessage> messages, const ChatTemplate& chat);
+std::vector<ChatSegment> render_prompt(std::span<const ChatMessage> messages, const ChatTemplate& chat);
 
 /// Appends the tokens of a document to `tokens`, and for each of them 1 (trained) or 0 to `trained`.
-void encode_chat(std::span<const ChatStretch> segments, const Tokenizer& tokenizer, TextEncoder& encoder,
+void encode_chat(std::span<const ChatSegment> segments, const Tokenizer& tokenizer, TextEncoder& encoder,
                  std::vector<std::int32_t>& tokens, std::vector<std::uint8_t>& trained);
 
 /// Returns the tokens at which generation ends, without duplicates: the token that ends an answer in the template of
@@ -65,6 +65,6 @@ std::vector<std::int32_t> end_tokens(const std::string& chat, std::span<const st
 /// Returns the name of the chat template of a run: data.chat (`chat`) unless it is `auto`, else the template of the
 /// token files of data.train (`train`), or `auto` if they have none. Throws a usage Error if data.chat differs from
 /// that of the files, or if files have different templates.
-std::string chat_of_run(const std::string& chat, const std::string& train);
+std::string chat_template_of_run(const std::string& chat, const std::string& train);
 
 }  // namespace lyceum

@@ -77,7 +77,7 @@ void count_in_beginning(WordCounts& counts, CorpusItem item, std::int64_t taken,
   const auto take = [&](const Record& record) {
     if (!training.chat) return count_words(counts, record.text);
     try {
-      for (const ChatStretch& segment : rendered(record.messages, *training.chat)) count_words(counts, segment.text);
+      for (const ChatSegment& segment : rendered(record.messages, *training.chat)) count_words(counts, segment.text);
     } catch (const Error&) {  // the template does not have the message's role
     }
   };

@@ -83,7 +83,7 @@ class FileSearch {
     for (auto& [path, item] : items) result.files.push_back(std::move(item));
     for (const auto& [path, why] : skipped_) result.skipped.add(why, path.native());
     std::ranges::sort(like_records_);
-    result.like_records = std::move(like_records_);
+    result.texts_like_records = std::move(like_records_);
     return result;
   }
 

@@ -14,7 +14,7 @@ namespace lyceum {
 struct CorpusFiles {
   std::vector<CorpusItem> files;  // one item per file, sorted by path
   Skipped skipped;
-  std::vector<std::filesystem::path> like_records;  // plain texts whose first line is a JSON object
+  std::vector<std::filesystem::path> texts_like_records;  // plain texts whose first line is a JSON object
 };
 
 /// Finds all files under `roots` (files or folders) that, once uncompressed, look like UTF-8 text. If `all_records` is

@@ -4,10 +4,10 @@
 
 #include "core/allocator.h"
 #include "core/cuda_event.h"
+#include "parallel/comm/chunks.h"
 #include "parallel/comm/cuda/make_transport.h"
 #include "parallel/comm/mpi_carrier.h"
 #include "parallel/comm/pending_state.h"
-#include "parallel/comm/pieces.h"
 
 namespace lyceum {
 namespace {

@@ -34,9 +34,9 @@ const char* const two_answers =
         {"role": "assistant", "content": "A1"}, {"role": "user", "content": "Q2"}, {"role": "assistant", "content": "A2"}]})";
 
 /// Returns the text of a document with its trained ranges in braces, and with $ for each end-of-text token.
-std::string shown(const std::vector<ChatStretch>& segments) {
+std::string shown(const std::vector<ChatSegment>& segments) {
   std::string text;
-  for (const ChatStretch& segment : segments) {
+  for (const ChatSegment& segment : segments) {
     std::size_t at = 0;
     for (const TextRange& range : segment.trained) {
       text += segment.text.substr(at, range.begin - at) + "{" +
@@ -74,7 +74,7 @@ TEST(Chat, TemplatesAreThoseOfTheirModels) {
 TEST(Chat, PromptsEndWhereTheAssistantAnswers) {
   const std::vector<ChatMessage> messages =
       messages_of_prompt(R"({"system": "S", "messages": [{"role": "user", "content": "Q"}]})");
-  const auto prompt = [&](std::string_view name) { return shown(rendered_prompt(messages, chat_template(name))); };
+  const auto prompt = [&](std::string_view name) { return shown(render_prompt(messages, chat_template(name))); };
   EXPECT_EQ(prompt("chatml"),
             "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n");
   EXPECT_EQ(prompt("deepseek"), "<｜begin▁of▁sentence｜>S\n\nUser: Q\n\nAssistant:");
@@ -251,7 +251,7 @@ TEST(Chat, TokensAreThoseOfTheWholeText) {
     for (const json& one : json::parse(read_whole_file(entry.path()))) {
       const std::string record = one.at("record");
       const ChatTemplate& chat = chat_template(one.at("chat").get<std::string>());
-      require_tokens(chat, tokenizer, file.string());
+      require_template_tokens(chat, tokenizer, file.string());
       std::vector<ChatMessage> messages = messages_of_chat(record);
       std::vector<std::int32_t> tokens, prompt;
       std::vector<std::uint8_t> trained, none;
@@ -261,7 +261,7 @@ TEST(Chat, TokensAreThoseOfTheWholeText) {
         trained.push_back(0);
       }
       messages.pop_back();
-      encode_chat(rendered_prompt(messages, chat), tokenizer, encoder, prompt, none);
+      encode_chat(render_prompt(messages, chat), tokenizer, encoder, prompt, none);
       if (json(tokens) == one.at("ids") && json(trained) == one.at("trained") && json(prompt) == one.at("prompt"))
         continue;
       ADD_FAILURE() << entry.path().stem() << " differs: " << one.dump().substr(0, 1500) << "\nfrom " << json(tokens)
@@ -277,8 +277,8 @@ TEST(Chat, TokensAreThoseOfTheWholeText) {
 TEST(Chat, ATokenizerWithoutTheTokensOfATemplateIsRefused) {
   const TemporaryDirectory directory;
   const Tokenizer tokenizer = tokenizer_with({"</s>", "<|im_start|>"}, directory);
-  require_tokens(chat_template("plain"), tokenizer, "mine.json");
-  expect_bad_input([&] { require_tokens(chat_template("chatml"), tokenizer, "mine.json"); },
+  require_template_tokens(chat_template("plain"), tokenizer, "mine.json");
+  expect_bad_input([&] { require_template_tokens(chat_template("chatml"), tokenizer, "mine.json"); },
                    "mine.json has no token <|im_end|>, which the chat template chatml needs");
 }
 
@@ -302,7 +302,9 @@ TEST(Chat, ARunHasTheTemplateOfItsData) {
     return made;
   };
   const std::string text = prefix("text", ""), one = prefix("one", "chatml"), other = prefix("other", "llama3");
-  const auto of = [](const std::string& train, const std::string& chat = "auto") { return chat_of_run(chat, train); };
+  const auto of = [](const std::string& train, const std::string& chat = "auto") {
+    return chat_template_of_run(chat, train);
+  };
   EXPECT_EQ(of(""), "auto");
   EXPECT_EQ(of(text), "auto");
   EXPECT_EQ(of(text, "plain"), "plain");
@@ -332,7 +334,7 @@ TEST(Chat, ATokenizerThatIsTrainedOnChatsHasTheTokensOfTheTemplate) {
                      .model = model,
                      .vocab = 365});
     const Tokenizer tokenizer(model);
-    require_tokens(chat, tokenizer, model.string());
+    require_template_tokens(chat, tokenizer, model.string());
     EXPECT_LT(tokenizer.encode(" plus one?").size(), 6u);  // a frequent text in the chats
   }
 }

@@ -66,10 +66,10 @@ TEST(FindCorpusFiles, SkipsBinariesAndLoops) {
   EXPECT_TRUE(found.files[2].compressed);
   EXPECT_EQ(found.files[3].format, &plain_text);
   EXPECT_EQ(found.files[4].format, &plain_text);
-  EXPECT_THAT(found.like_records, ElementsAre(root / "in/d.json"));
+  EXPECT_THAT(found.texts_like_records, ElementsAre(root / "in/d.json"));
   const CorpusFiles records = find_corpus_files(roots, true);
   for (const CorpusItem& item : records.files) EXPECT_EQ(item.format, &json_lines);
-  EXPECT_TRUE(records.like_records.empty());
+  EXPECT_TRUE(records.texts_like_records.empty());
 }
 
 TEST(FindCorpusFiles, ACharacterThatEndsWithTheFileIsNotText) {

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "io/data/tokenizer/sentencepiece/best_pieces.h"
 #include "io/data/tokenizer/sentencepiece/byte_pairs.h"
 #include "io/data/tokenizer/sentencepiece/neighbours.h"
 #include "io/data/tokenizer/sentencepiece/piece_table.h"
+#include "io/data/tokenizer/sentencepiece/unigram_segmentation.h"
 
 namespace lyceum {
 

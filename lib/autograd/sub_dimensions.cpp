@@ -1,12 +1,12 @@
-#include "autograd/pieces.h"
+#include "autograd/sub_dimensions.h"
 
 #include <utility>
 
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 #include "kernels/grouped_gemm.h"
-#include "kernels/pieces.h"
 #include "kernels/router.h"
+#include "kernels/sub_dimensions.h"
 
 namespace lyceum {
 
@@ -29,14 +29,14 @@ std::vector<Matrix<const T>> split_values(const Tensor& weight, Cut cut, std::in
   return {parts.begin(), parts.end()};
 }
 
-SegmentLayout layout_of(const Stream& stream, const PieceChoices& choices, std::int64_t width) {
+SegmentLayout layout_of(const Stream& stream, const SubDimensionChoices& choices, std::int64_t width) {
   return {stream, *choices.segments,
           std::vector<std::int64_t>(static_cast<std::size_t>(choices.sub_dimensions), width)};
 }
 
 /// Returns the rows of a grouped product: the chosen sub-dimensions of tokens x, read in place.
 template <class T>
-PickedRows<T> picked_sub_dimensions(const PieceChoices& choices, const Tensor& x) {
+PickedRows<T> picked_sub_dimensions(const SubDimensionChoices& choices, const Tensor& x) {
   const std::int64_t rows = x.shape()[0] * choices.sub_dimensions;
   return {.x = {x.data<const T>(), rows, x.size() / std::max<std::int64_t>(rows, 1)},
           .source = choices.source.span<const std::int64_t>(),
@@ -51,7 +51,7 @@ Matrix<T> matrix_if_any(const Tensor& tensor) {
 /// Sums the rows of each token, in the order of its choices, into y [tokens, columns]. If `add` is true, adds the sum
 /// to y.
 template <class T>
-void sum_rows(const Stream& stream, const PieceChoices& choices, const Tensor& rows, const Tensor& y, bool add) {
+void sum_rows(const Stream& stream, const SubDimensionChoices& choices, const Tensor& rows, const Tensor& y, bool add) {
   const auto slot = choices.rows.row_of_pair.span<const std::int64_t>();
   if (add) {
     launch(stream, AddPairs<T>{.rows = rows.matrix<T>(), .slot = slot, .k = choices.rows.top_k, .y = y.matrix<T>()});
@@ -63,24 +63,24 @@ void sum_rows(const Stream& stream, const PieceChoices& choices, const Tensor& r
 
 }  // namespace
 
-PieceChoices::PieceChoices(const Stream& stream, std::int64_t sub_dimensions, std::int64_t always_on, Tensor index,
-                           std::shared_ptr<const SegmentTable> segments, TokenRows rows)
+SubDimensionChoices::SubDimensionChoices(const Stream& stream, std::int64_t sub_dimensions, std::int64_t always_on,
+                                         Tensor index, std::shared_ptr<const SegmentTable> segments, TokenRows rows)
     : sub_dimensions(sub_dimensions),
       always_on(always_on),
       index(std::move(index)),
       segments(std::move(segments)),
       rows(std::move(rows)),
       source(Tensor::empty(stream, DType::i64, {this->rows.pair_of_row.size()})) {
-  launch(stream, PieceRows{.pair_of_row = this->rows.pair_of_row.span<const std::int64_t>(),
-                           .index = this->index.matrix<const std::int32_t>(),
-                           .pieces = sub_dimensions,
-                           .source = source.span<std::int64_t>()});
+  launch(stream, SubDimensionRows{.pair_of_row = this->rows.pair_of_row.span<const std::int64_t>(),
+                                  .index = this->index.matrix<const std::int32_t>(),
+                                  .sub_dimensions = sub_dimensions,
+                                  .source = source.span<std::int64_t>()});
 }
 
-Tensor ReadPieces::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
+Tensor ReadSubDimensions::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
   const std::int64_t tokens = x.shape()[0], hidden = x.shape()[1], out = weight->shape[0];
   const std::int64_t width = hidden / choices->sub_dimensions, shared = choices->always_on * width;
-  require(weight->shape[1] == hidden && width * choices->sub_dimensions == hidden, "x {} in {} pieces and W {}",
+  require(weight->shape[1] == hidden && width * choices->sub_dimensions == hidden, "x {} in {} sub-dimensions and W {}",
           x.shape(), choices->sub_dimensions, weight->shape);
   saved = {.x = x,
            .d_rows = {},
@@ -106,7 +106,7 @@ Tensor ReadPieces::forward(const Stream& stream, Saved& saved, const Tensor& x) 
   return y;
 }
 
-std::array<Tensor, 1> ReadPieces::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
+std::array<Tensor, 1> ReadSubDimensions::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
   const std::int64_t hidden = saved.x.shape()[1], width = hidden / choices->sub_dimensions,
                      shared = choices->always_on * width;
   const std::int64_t rows = choices->source.size();
@@ -127,18 +127,18 @@ std::array<Tensor, 1> ReadPieces::backward(const Stream& stream, Saved& saved, c
                                   .x = saved.out.over(saved.d_rows.data<const T>()),
                                   .weights = split_values<T>(weight->value, Cut::columns, choices->sub_dimensions),
                                   .y = saved.sub_dimension.over(dx_rows.data<T>())});
-    launch(stream, PlacePieces<T>{.dense = {},
-                                  .rows = dx_rows.matrix<T>(),
-                                  .slot = choices->rows.row_of_pair.span<const std::int64_t>(),
-                                  .index = choices->index.matrix<const std::int32_t>(),
-                                  .always_on = choices->always_on,
-                                  .factors = {},
-                                  .y = dx.matrix<T>()});
+    launch(stream, PlaceSubDimensions<T>{.dense = {},
+                                         .rows = dx_rows.matrix<T>(),
+                                         .slot = choices->rows.row_of_pair.span<const std::int64_t>(),
+                                         .index = choices->index.matrix<const std::int32_t>(),
+                                         .always_on = choices->always_on,
+                                         .factors = {},
+                                         .y = dx.matrix<T>()});
   });
   return {dx};
 }
 
-void ReadPieces::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
+void ReadSubDimensions::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
   const std::int64_t shared = choices->always_on * (saved.x.shape()[1] / choices->sub_dimensions);
   dispatch_float(dy.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
@@ -159,11 +159,11 @@ void ReadPieces::weight_grad(const Stream& stream, Saved& saved, const Tensor& d
   saved.d_rows = {};
 }
 
-Tensor WritePieces::forward(const Stream& stream, Saved& saved, const Tensor& z, const Tensor& factors) const {
+Tensor WriteSubDimensions::forward(const Stream& stream, Saved& saved, const Tensor& z, const Tensor& factors) const {
   const std::int64_t tokens = z.shape()[0], in = z.shape()[1], hidden = weight->shape[0];
   const std::int64_t width = hidden / choices->sub_dimensions, shared = choices->always_on * width;
-  require(weight->shape[1] == in && width * choices->sub_dimensions == hidden, "z {}, W {} in {} pieces", z.shape(),
-          weight->shape, choices->sub_dimensions);
+  require(weight->shape[1] == in && width * choices->sub_dimensions == hidden, "z {}, W {} in {} sub-dimensions",
+          z.shape(), weight->shape, choices->sub_dimensions);
   saved = {.z = z,
            .factors = factors,
            .dense = Tensor::empty(stream, z.dtype(), {tokens, shared}),
@@ -186,18 +186,18 @@ Tensor WritePieces::forward(const Stream& stream, Saved& saved, const Tensor& z,
                                   .y = saved.sub_dimension.over(saved.rows.data<T>()),
                                   .transpose_weights = true,
                                   .picked = choices->rows.picked<T>(z)});
-    launch(stream, PlacePieces<T>{.dense = matrix_if_any<T>(saved.dense),
-                                  .rows = saved.rows.matrix<T>(),
-                                  .slot = choices->rows.row_of_pair.span<const std::int64_t>(),
-                                  .index = choices->index.matrix<const std::int32_t>(),
-                                  .always_on = choices->always_on,
-                                  .factors = factors.matrix<Accumulator<T>>(),
-                                  .y = y.matrix<T>()});
+    launch(stream, PlaceSubDimensions<T>{.dense = matrix_if_any<T>(saved.dense),
+                                         .rows = saved.rows.matrix<T>(),
+                                         .slot = choices->rows.row_of_pair.span<const std::int64_t>(),
+                                         .index = choices->index.matrix<const std::int32_t>(),
+                                         .always_on = choices->always_on,
+                                         .factors = factors.matrix<Accumulator<T>>(),
+                                         .y = y.matrix<T>()});
   });
   return y;
 }
 
-std::array<Tensor, 2> WritePieces::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
+std::array<Tensor, 2> WriteSubDimensions::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
   const std::int64_t shared = saved.dense.shape()[1];
   saved.d_dense = Tensor::empty(stream, dy.dtype(), saved.dense.shape());
   saved.d_rows = Tensor::zeros(stream, dy.dtype(), saved.rows.shape());  // rows of padding are not written below
@@ -205,16 +205,16 @@ std::array<Tensor, 2> WritePieces::backward(const Stream& stream, Saved& saved, 
   const Tensor dz = Tensor::empty(stream, dy.dtype(), saved.z.shape());
   const Tensor dz_rows = Tensor::empty(stream, dy.dtype(), {saved.rows.shape()[0], saved.z.shape()[1]});
   dispatch_float(dy.dtype(), [&]<class T>() {
-    launch(stream, PlacePiecesBackward<T>{.dense = matrix_if_any<T>(saved.dense),
-                                          .rows = saved.rows.matrix<T>(),
-                                          .slot = choices->rows.row_of_pair.span<const std::int64_t>(),
-                                          .index = choices->index.matrix<const std::int32_t>(),
-                                          .always_on = choices->always_on,
-                                          .factors = saved.factors.matrix<Accumulator<T>>(),
-                                          .dy = dy.matrix<T>(),
-                                          .d_dense = matrix_if_any<T>(saved.d_dense),
-                                          .d_rows = saved.d_rows.matrix<T>(),
-                                          .d_factors = d_factors.matrix<Accumulator<T>>()});
+    launch(stream, PlaceSubDimensionsBackward<T>{.dense = matrix_if_any<T>(saved.dense),
+                                                 .rows = saved.rows.matrix<T>(),
+                                                 .slot = choices->rows.row_of_pair.span<const std::int64_t>(),
+                                                 .index = choices->index.matrix<const std::int32_t>(),
+                                                 .always_on = choices->always_on,
+                                                 .factors = saved.factors.matrix<Accumulator<T>>(),
+                                                 .dy = dy.matrix<T>(),
+                                                 .d_dense = matrix_if_any<T>(saved.d_dense),
+                                                 .d_rows = saved.d_rows.matrix<T>(),
+                                                 .d_factors = d_factors.matrix<Accumulator<T>>()});
     if (shared > 0) {
       launch(stream, Gemm<T>{.a = saved.d_dense.matrix<T>(),
                              .b = weight->value.matrix<T>().rows_from(0, shared),
@@ -230,7 +230,7 @@ std::array<Tensor, 2> WritePieces::backward(const Stream& stream, Saved& saved, 
   return {dz, d_factors};
 }
 
-void WritePieces::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
+void WriteSubDimensions::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
   dispatch_float(dy.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const Matrix<A> gradient = weight->gradient.matrix<A>();
@@ -251,54 +251,55 @@ void WritePieces::weight_grad(const Stream& stream, Saved& saved, const Tensor& 
   saved.d_dense = saved.d_rows = {};
 }
 
-Tensor FactorsOfPieces::forward(const Stream& stream, Saved& saved, const Tensor& logits) const {
+Tensor FactorsOfSubDimensions::forward(const Stream& stream, Saved& saved, const Tensor& logits) const {
   saved.logits = logits;
   const Tensor factors = Tensor::empty(stream, logits.dtype(), logits.shape());
   dispatch_accumulator(logits.dtype(), [&]<class A>() {
-    launch(stream, PieceFactors<A>{.logits = logits.matrix<A>(),
-                                   .index = index.matrix<const std::int32_t>(),
-                                   .always_on = always_on,
-                                   .scaling = scaling,
-                                   .factors = factors.matrix<A>()});
+    launch(stream, SubDimensionFactors<A>{.logits = logits.matrix<A>(),
+                                          .index = index.matrix<const std::int32_t>(),
+                                          .always_on = always_on,
+                                          .scaling = scaling,
+                                          .factors = factors.matrix<A>()});
   });
   return factors;
 }
 
-std::array<Tensor, 1> FactorsOfPieces::backward(const Stream& stream, Saved& saved, const Tensor& d_factors) const {
-  if (scaling == PieceScaling::ones) return {};
+std::array<Tensor, 1> FactorsOfSubDimensions::backward(const Stream& stream, Saved& saved,
+                                                       const Tensor& d_factors) const {
+  if (scaling == SubDimensionScaling::ones) return {};
   const Tensor d_logits = Tensor::empty(stream, d_factors.dtype(), d_factors.shape());
   dispatch_accumulator(d_factors.dtype(), [&]<class A>() {
-    launch(stream, PieceFactorsBackward<A>{.logits = saved.logits.matrix<A>(),
-                                           .index = index.matrix<const std::int32_t>(),
-                                           .always_on = always_on,
-                                           .scaling = scaling,
-                                           .d_factors = d_factors.matrix<A>(),
-                                           .d_logits = d_logits.matrix<A>()});
+    launch(stream, SubDimensionFactorsBackward<A>{.logits = saved.logits.matrix<A>(),
+                                                  .index = index.matrix<const std::int32_t>(),
+                                                  .always_on = always_on,
+                                                  .scaling = scaling,
+                                                  .d_factors = d_factors.matrix<A>(),
+                                                  .d_logits = d_logits.matrix<A>()});
   });
   return {d_logits};
 }
 
-Tensor LoadOfPieces::forward(const Stream& stream, Saved& saved, const Tensor& factors) const {
+Tensor LoadOfSubDimensions::forward(const Stream& stream, Saved& saved, const Tensor& factors) const {
   saved.factors = factors;
   const Tensor load = Tensor::empty(stream, DType::f64, {sequences, load_width(factors.shape()[1])});
   dispatch_accumulator(factors.dtype(), [&]<class A>() {
-    launch(stream, PieceLoad<A>{.factors = factors.matrix<A>(),
-                                .index = index.matrix<const std::int32_t>(),
-                                .seq_len = seq_len,
-                                .first = first,
-                                .load = load.matrix<double>()});
+    launch(stream, SubDimensionLoad<A>{.factors = factors.matrix<A>(),
+                                       .index = index.matrix<const std::int32_t>(),
+                                       .seq_len = seq_len,
+                                       .first = first,
+                                       .load = load.matrix<double>()});
   });
   return load;
 }
 
-std::array<Tensor, 1> LoadOfPieces::backward(const Stream& stream, Saved& saved, const Tensor& d_load) const {
+std::array<Tensor, 1> LoadOfSubDimensions::backward(const Stream& stream, Saved& saved, const Tensor& d_load) const {
   const Tensor d_factors = Tensor::empty(stream, saved.factors.dtype(), saved.factors.shape());
   dispatch_accumulator(saved.factors.dtype(), [&]<class A>() {
-    launch(stream, PieceLoadBackward<A>{.factors = saved.factors.matrix<A>(),
-                                        .d_load = d_load.matrix<double>(),
-                                        .seq_len = seq_len,
-                                        .first = first,
-                                        .d_factors = d_factors.matrix<A>()});
+    launch(stream, SubDimensionLoadBackward<A>{.factors = saved.factors.matrix<A>(),
+                                               .d_load = d_load.matrix<double>(),
+                                               .seq_len = seq_len,
+                                               .first = first,
+                                               .d_factors = d_factors.matrix<A>()});
   });
   return {d_factors};
 }

@@ -1,4 +1,4 @@
-#include "model/routing/expert_places.h"
+#include "model/routing/expert_placements.h"
 
 #include <gtest/gtest.h>
 
@@ -19,18 +19,19 @@ Config four_experts() {
   return config;
 }
 
-TEST(ExpertPlaces, DevicesDoNotDependOnTheRanks) {
+TEST(ExpertPlacements, DevicesDoNotDependOnTheRanks) {
   Config config = four_experts();
   config.parallel.placement = PlacementKind::pairs;
   const Mixture experts = routed_experts(config, 1).value();
-  const ExpertPlaces alone = expert_places(config, experts, 1, {}), spread = expert_places(config, experts, 2, {});
+  const ExpertPlacements alone = expert_placements(config, experts, 1, {}),
+                         spread = expert_placements(config, experts, 2, {});
   EXPECT_EQ(alone.devices, spread.ranks);
   EXPECT_EQ(spread.devices, spread.ranks);
   EXPECT_EQ(alone.ranks.owner, (std::vector<int>{0, 0, 0, 0}));
 }
 
 /// No rank holds experts without weights; they are dealt to the groups of the device-level loss in turn.
-TEST(ExpertPlaces, ExpertsWithoutWeightsAreOnNoRank) {
+TEST(ExpertPlacements, ExpertsWithoutWeightsAreOnNoRank) {
   Config config = four_experts();
   config.moe.zero_experts = 2;
   config.moe.copy_experts = 1;
@@ -40,18 +41,18 @@ TEST(ExpertPlaces, ExpertsWithoutWeightsAreOnNoRank) {
                                     {PlacementKind::pairs, std::vector<int>{0, 0, 1, 1}},
                                     {PlacementKind::cost, std::vector<int>{1, 1, 0, 1}}}) {
     config.parallel.placement = kind;
-    const ExpertPlaces placements = expert_places(config, experts, 2, load);
+    const ExpertPlacements placements = expert_placements(config, experts, 2, load);
     EXPECT_EQ(placements.ranks.owner, owner) << name_of(kind);
     std::vector<int> group = owner;
     group.insert(group.end(), {0, 1, 0});
     EXPECT_EQ(placements.devices.owner, group) << name_of(kind);
-    EXPECT_EQ(logged_layers(config, place_all(config, 2, load)).at(0).expert_rank,
+    EXPECT_EQ(logged_layers(config, place_all_experts(config, 2, load)).at(0).expert_rank,
               (std::vector<std::int64_t>{owner[0], owner[1], owner[2], owner[3], -1, -1, -1}))
         << name_of(kind);
   }
 }
 
-TEST(ExpertPlaces, RefuseTheLoadOfAnotherMixture) {
+TEST(ExpertPlacements, RefuseTheLoadOfAnotherMixture) {
   Config config = four_experts();
   config.parallel.placement = PlacementKind::cost;
   const Mixture experts = routed_experts(config, 1).value();

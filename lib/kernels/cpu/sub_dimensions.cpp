@@ -1,49 +1,49 @@
-#include "kernels/pieces.h"
+#include "kernels/sub_dimensions.h"
 
 #include <algorithm>
 
 #include "kernels/cpu/parallel_for.h"
-#include "kernels/pieces_checks.h"
+#include "kernels/sub_dimensions_checks.h"
 
 namespace lyceum {
 
 template <class A>
-void run(const CpuStream& stream, const PieceFactors<A>& pieces) {
-  require_fitting(pieces);
-  parallel_for(stream, pieces.logits.rows, rows_per_thread(32 * pieces.logits.cols),
+void run(const CpuStream& stream, const SubDimensionFactors<A>& work) {
+  require_fitting(work);
+  parallel_for(stream, work.logits.rows, rows_per_thread(32 * work.logits.cols),
                [&](std::int64_t first, std::int64_t last) {
                  for (std::int64_t t = first; t < last; ++t) {
-                   const std::uint64_t on = pieces_on(pieces.always_on, pieces.index.row(t), pieces.index.cols);
-                   factors_of(pieces.logits.row(t), pieces.logits.cols, on, pieces.scaling, pieces.factors.row(t));
+                   const std::uint64_t on = active_sub_dimensions(work.always_on, work.index.row(t), work.index.cols);
+                   compute_factors(work.logits.row(t), work.logits.cols, on, work.scaling, work.factors.row(t));
                  }
                });
 }
 
 template <class A>
-void run(const CpuStream& stream, const PieceFactorsBackward<A>& pieces) {
-  require_fitting(pieces);
-  parallel_for(stream, pieces.logits.rows, rows_per_thread(32 * pieces.logits.cols),
+void run(const CpuStream& stream, const SubDimensionFactorsBackward<A>& work) {
+  require_fitting(work);
+  parallel_for(stream, work.logits.rows, rows_per_thread(32 * work.logits.cols),
                [&](std::int64_t first, std::int64_t last) {
                  for (std::int64_t t = first; t < last; ++t) {
-                   const std::uint64_t on = pieces_on(pieces.always_on, pieces.index.row(t), pieces.index.cols);
-                   factors_slope(pieces.logits.row(t), pieces.logits.cols, on, pieces.scaling, pieces.d_factors.row(t),
-                                 pieces.d_logits.row(t));
+                   const std::uint64_t on = active_sub_dimensions(work.always_on, work.index.row(t), work.index.cols);
+                   factors_gradient(work.logits.row(t), work.logits.cols, on, work.scaling, work.d_factors.row(t),
+                                    work.d_logits.row(t));
                  }
                });
 }
 
 template <class A>
-void run(const CpuStream& stream, const PieceLoad<A>& pieces) {
-  require_fitting(pieces);
-  const auto& factors = pieces.factors;
-  parallel_for(stream, pieces.load.rows, 1, [&](std::int64_t first, std::int64_t last) {
+void run(const CpuStream& stream, const SubDimensionLoad<A>& work) {
+  require_fitting(work);
+  const auto& factors = work.factors;
+  parallel_for(stream, work.load.rows, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t s = first; s < last; ++s) {
-      double* load = pieces.load.row(s);
-      std::fill_n(load, pieces.load.cols, 0.0);
-      const std::int64_t begin = std::clamp<std::int64_t>(s * pieces.seq_len - pieces.first, 0, factors.rows);
-      const std::int64_t end = std::clamp<std::int64_t>((s + 1) * pieces.seq_len - pieces.first, 0, factors.rows);
+      double* load = work.load.row(s);
+      std::fill_n(load, work.load.cols, 0.0);
+      const std::int64_t begin = std::clamp<std::int64_t>(s * work.seq_len - work.first, 0, factors.rows);
+      const std::int64_t end = std::clamp<std::int64_t>((s + 1) * work.seq_len - work.first, 0, factors.rows);
       for (std::int64_t t = begin; t < end; ++t) {
-        if (pieces.index.cols > 0 && pieces.index.row(t)[0] >= 0) load[pieces.index.row(t)[0]] += 1;
+        if (work.index.cols > 0 && work.index.row(t)[0] >= 0) load[work.index.row(t)[0]] += 1;
         double sum = 0;
         for (std::int64_t i = 0; i < factors.cols; ++i) sum += static_cast<double>(factors.row(t)[i]);
         for (std::int64_t i = 0; i < factors.cols; ++i) {
@@ -55,20 +55,20 @@ void run(const CpuStream& stream, const PieceLoad<A>& pieces) {
 }
 
 template <class A>
-void run(const CpuStream& stream, const PieceLoadBackward<A>& pieces) {
-  require_fitting(pieces);
-  const auto& factors = pieces.factors;
+void run(const CpuStream& stream, const SubDimensionLoadBackward<A>& work) {
+  require_fitting(work);
+  const auto& factors = work.factors;
   parallel_for(stream, factors.rows, rows_per_thread(4 * factors.cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t t = first; t < last; ++t) {
-      const double* slope = pieces.d_load.row((pieces.first + t) / pieces.seq_len) + factors.cols;
-      share_slope(factors.row(t), factors.cols, slope, pieces.d_factors.row(t));
+      const double* slope = work.d_load.row((work.first + t) / work.seq_len) + factors.cols;
+      shares_gradient(factors.row(t), factors.cols, slope, work.d_factors.row(t));
     }
   });
 }
 
-void run(const CpuStream& stream, const PieceRows& rows) {
+void run(const CpuStream& stream, const SubDimensionRows& rows) {
   require_fitting(rows);
-  parallel_for(stream, std::ssize(rows.source), elements_a_thread, [&](std::int64_t first, std::int64_t last) {
+  parallel_for(stream, std::ssize(rows.source), elements_per_thread, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
       const auto at = static_cast<std::size_t>(r);
       rows.source[at] = source_of(rows, rows.pair_of_row[at]);
@@ -77,12 +77,12 @@ void run(const CpuStream& stream, const PieceRows& rows) {
 }
 
 template <class T>
-void run(const CpuStream& stream, const PlacePieces<T>& place) {
+void run(const CpuStream& stream, const PlaceSubDimensions<T>& place) {
   using A = Accumulator<T>;
-  const std::int64_t pieces = require_fitting(place), width = place.rows.cols;
+  const std::int64_t sub_dimensions = require_fitting(place), width = place.rows.cols;
   parallel_for(stream, place.y.rows, rows_per_thread(place.y.cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t t = first; t < last; ++t) {
-      for (std::int64_t i = 0; i < pieces; ++i) {
+      for (std::int64_t i = 0; i < sub_dimensions; ++i) {
         T* y = place.y.row(t) + i * width;
         const T* x = nullptr;
         if (i < place.always_on) {
@@ -106,12 +106,12 @@ void run(const CpuStream& stream, const PlacePieces<T>& place) {
 }
 
 template <class T>
-void run(const CpuStream& stream, const PlacePiecesBackward<T>& place) {
+void run(const CpuStream& stream, const PlaceSubDimensionsBackward<T>& place) {
   using A = Accumulator<T>;
-  const std::int64_t pieces = require_fitting(place), width = place.rows.cols;
+  const std::int64_t sub_dimensions = require_fitting(place), width = place.rows.cols;
   parallel_for(stream, place.dy.rows, rows_per_thread(2 * place.dy.cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t t = first; t < last; ++t) {
-      for (std::int64_t i = 0; i < pieces; ++i) {
+      for (std::int64_t i = 0; i < sub_dimensions; ++i) {
         const T *dy = place.dy.row(t) + i * width, *x = nullptr;
         T* dx = nullptr;
         if (i < place.always_on) {
@@ -142,7 +142,7 @@ void run(const CpuStream& stream, const AddPairs<T>& add) {
   require_fitting(add);
   parallel_for(stream, add.y.rows, rows_per_thread(add.y.cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t t = first; t < last; ++t) {
-      const T* terms[most_pieces];
+      const T* terms[max_sub_dimensions];
       int count = 0;
       for (std::int64_t j = 0; j < add.k; ++j) {
         const std::int64_t slot = add.slot[static_cast<std::size_t>(t * add.k + j)];
@@ -159,6 +159,6 @@ void run(const CpuStream& stream, const AddPairs<T>& add) {
   });
 }
 
-LYCEUM_PIECES_KERNELS(LYCEUM_CPU_INSTANCE)
+LYCEUM_SUB_DIMENSION_KERNELS(LYCEUM_CPU_INSTANCE)
 
 }  // namespace lyceum

@@ -1,4 +1,4 @@
-#include "train/run/kept_peaks.h"
+#include "train/run/peak_cache.h"
 
 #include <gtest/gtest.h>
 
@@ -10,15 +10,15 @@
 namespace lyceum {
 namespace {
 
-class KeptPeaksTest : public testing::Test {
+class PeakCacheTest : public testing::Test {
  protected:
   void SetUp() override { setenv("LYCEUM_CACHE", (directory_.path() / "cache").c_str(), 1); }
   void TearDown() override { unsetenv("LYCEUM_CACHE"); }
   TemporaryDirectory directory_;
 };
 
-TEST_F(KeptPeaksTest, HoldForOneBuildAndOneWayOfMeasuring) {
-  const KeptPeaks kept("n1", "build 1");
+TEST_F(PeakCacheTest, HoldForOneBuildAndOneWayOfMeasuring) {
+  const PeakCache kept("n1", "build 1");
   EXPECT_FALSE(kept.find("cpu, 2 ranks"));
   kept.keep("cpu, 2 ranks", {.flops = 3.5e11, .date = "2026-11-22"});
   kept.keep("cpu, 4 ranks", {.flops = 5e11, .date = "2026-11-23"});
@@ -27,12 +27,12 @@ TEST_F(KeptPeaksTest, HoldForOneBuildAndOneWayOfMeasuring) {
   EXPECT_EQ(kept.find("cpu, 2 ranks")->date, "2026-11-22");
   EXPECT_EQ(kept.find("cpu, 4 ranks")->flops, 5e11);
   EXPECT_FALSE(kept.find("cpu, 1 rank"));
-  EXPECT_FALSE(KeptPeaks("n1", "build 2").find("cpu, 2 ranks"));
-  EXPECT_FALSE(KeptPeaks("n2", "build 1").find("cpu, 2 ranks"));
+  EXPECT_FALSE(PeakCache("n1", "build 2").find("cpu, 2 ranks"));
+  EXPECT_FALSE(PeakCache("n2", "build 1").find("cpu, 2 ranks"));
 }
 
-TEST_F(KeptPeaksTest, AreNoneWhereTheFileIsDamagedOrCannotBe) {
-  const KeptPeaks kept("n1", "build 1");
+TEST_F(PeakCacheTest, AreNoneWhereTheFileIsDamagedOrCannotBe) {
+  const PeakCache kept("n1", "build 1");
   std::filesystem::create_directories(kept.file().parent_path());
   for (const char* text :
        {"", "{", "[]", R"({"cpu": 1})", R"({"cpu": {"flops": "x", "date": 1, "build": 2}})",
@@ -48,7 +48,7 @@ TEST_F(KeptPeaksTest, AreNoneWhereTheFileIsDamagedOrCannotBe) {
 
   std::ofstream(directory_.path() / "file") << "no folder";
   setenv("LYCEUM_CACHE", (directory_.path() / "file").c_str(), 1);
-  const KeptPeaks nowhere("n1", "build 1");
+  const PeakCache nowhere("n1", "build 1");
   nowhere.keep("cpu", {.flops = 1, .date = "2026-11-22"});
   EXPECT_FALSE(nowhere.find("cpu"));
 }

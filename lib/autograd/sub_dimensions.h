@@ -4,29 +4,29 @@
 
 #include "autograd/tape.h"
 #include "autograd/token_rows.h"
-#include "kernels/piece_factors.h"
 #include "kernels/segments.h"
+#include "kernels/sub_dimension_factors.h"
 
 namespace lyceum {
 
 /// The sub-dimensions that each token of a pass uses. MoHD divides the hidden width into `sub_dimensions` equal
 /// sub-dimensions. Every token uses the first `always_on` of them and the k that its router chose.
-struct PieceChoices {
+struct SubDimensionChoices {
   std::int64_t sub_dimensions, always_on;
   Tensor index;                                  // i32 [tokens, k]
   std::shared_ptr<const SegmentTable> segments;  // one segment per sub-dimension: the rows of the tokens that chose it
   TokenRows rows;                                // the token of each row
-  Tensor source;                                 // i64 [rows], see PieceRows::source
+  Tensor source;                                 // i64 [rows], see SubDimensionRows::source
 
-  PieceChoices(const Stream& stream, std::int64_t sub_dimensions, std::int64_t always_on, Tensor index,
-               std::shared_ptr<const SegmentTable> segments, TokenRows rows);
+  SubDimensionChoices(const Stream& stream, std::int64_t sub_dimensions, std::int64_t always_on, Tensor index,
+                      std::shared_ptr<const SegmentTable> segments, TokenRows rows);
 };
 
 /// y = x · Wᵀ with only those sub-dimensions of x that a token uses; the others count as zero but are not multiplied.
 /// One product computes the sub-dimensions that are always on, and a grouped product the chosen ones. x [tokens,
 /// hidden], W [out, hidden], y [tokens, out].
-struct ReadPieces {
-  std::shared_ptr<const PieceChoices> choices;
+struct ReadSubDimensions {
+  std::shared_ptr<const SubDimensionChoices> choices;
   Parameter* weight;
 
   /// `d_rows`: dy of each row, computed by backward for weight_grad.
@@ -43,8 +43,8 @@ struct ReadPieces {
 /// y = z · Wᵀ, computed only for the sub-dimensions that a token uses and zero in the others. Sub-dimension i is
 /// multiplied by factors[t, i]. z [tokens, in], factors [tokens, sub_dimensions] in accumulator precision, W [hidden,
 /// in], y [tokens, hidden].
-struct WritePieces {
-  std::shared_ptr<const PieceChoices> choices;
+struct WriteSubDimensions {
+  std::shared_ptr<const SubDimensionChoices> choices;
   Parameter* weight;
 
   /// `dense`, `rows`: results before the factors, for the sub-dimensions that are always on and the chosen ones.
@@ -59,12 +59,12 @@ struct WritePieces {
   void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const;
 };
 
-/// Computes the factors [tokens, sub_dimensions] of WritePieces from the router's logits of the same shape, see
-/// factors_of().
-struct FactorsOfPieces {
+/// Computes the factors [tokens, sub_dimensions] of WriteSubDimensions from the router's logits of the same shape, see
+/// compute_factors().
+struct FactorsOfSubDimensions {
   Tensor index;  // i32 [tokens, k]
   std::int64_t always_on;
-  PieceScaling scaling;
+  SubDimensionScaling scaling;
 
   struct Saved {
     Tensor logits;
@@ -74,8 +74,8 @@ struct FactorsOfPieces {
 };
 
 /// Computes load, f64 [sequences, load_width(sub_dimensions)], from factors [tokens, sub_dimensions], for the balance
-/// loss; see PieceLoad. Row 0 of the factors is token `first` of `sequences` sequences of seq_len tokens each.
-struct LoadOfPieces {
+/// loss; see SubDimensionLoad. Row 0 of the factors is token `first` of `sequences` sequences of seq_len tokens each.
+struct LoadOfSubDimensions {
   Tensor index;
   std::int64_t sequences, seq_len, first;
 

@@ -1,4 +1,4 @@
-#include "kernels/pieces.h"
+#include "kernels/sub_dimensions.h"
 
 #include <cmath>
 #include <numeric>
@@ -13,10 +13,10 @@ namespace {
 
 /// The sub-dimensions of tokens: the first always_on, and k of the others, which depend on the token.
 struct Chosen {
-  std::int64_t tokens, pieces, always_on, k;
+  std::int64_t tokens, sub_dimensions, always_on, k;
 
   std::int32_t choice(std::int64_t t, std::int64_t j) const {
-    return static_cast<std::int32_t>(always_on + (t * 3 + j) % (pieces - always_on));
+    return static_cast<std::int32_t>(always_on + (t * 3 + j) % (sub_dimensions - always_on));
   }
   Grid<std::int32_t> index() const {
     Grid<std::int32_t> grid(tokens, k, 1);
@@ -52,22 +52,22 @@ const std::vector<Chosen>& all_chosen() {
   return all;
 }
 
-/// Returns the factors of one token by the formulas of PieceScaling.
+/// Returns the factors of one token by the formulas of SubDimensionScaling.
 std::vector<double> expected_factors(const Chosen& chosen, std::int64_t t, const std::vector<double>& logits,
-                                     PieceScaling scaling) {
+                                     SubDimensionScaling scaling) {
   double sum = 0, on = 0;
   for (const double x : logits) sum += std::exp(x);
-  for (std::int64_t i = 0; i < chosen.pieces; ++i) {
+  for (std::int64_t i = 0; i < chosen.sub_dimensions; ++i) {
     if (chosen.on(t, i)) on += std::exp(logits[static_cast<std::size_t>(i)]) / sum;
   }
-  const double n = static_cast<double>(chosen.pieces);
+  const double n = static_cast<double>(chosen.sub_dimensions);
   std::vector<double> factors;
-  for (std::int64_t i = 0; i < chosen.pieces; ++i) {
+  for (std::int64_t i = 0; i < chosen.sub_dimensions; ++i) {
     const double p = std::exp(logits[static_cast<std::size_t>(i)]) / sum;
-    const double factor = scaling == PieceScaling::restore   ? n / on * p
-                          : scaling == PieceScaling::printed ? n * on * p
-                          : scaling == PieceScaling::none    ? p
-                                                             : 1;
+    const double factor = scaling == SubDimensionScaling::restore   ? n / on * p
+                          : scaling == SubDimensionScaling::printed ? n * on * p
+                          : scaling == SubDimensionScaling::none    ? p
+                                                                    : 1;
     factors.push_back(chosen.on(t, i) ? factor : 0);
   }
   return factors;
@@ -81,25 +81,26 @@ std::vector<double> row_of(const Grid<A>& grid, std::int64_t t, std::int64_t col
 }
 
 template <class A>
-class PieceFactorsTest : public testing::Test {};
+class SubDimensionFactorsTest : public testing::Test {};
 using Accumulators = testing::Types<float, double>;
-TYPED_TEST_SUITE(PieceFactorsTest, Accumulators);
+TYPED_TEST_SUITE(SubDimensionFactorsTest, Accumulators);
 
-TYPED_TEST(PieceFactorsTest, FollowTheFormulas) {
+TYPED_TEST(SubDimensionFactorsTest, FollowTheFormulas) {
   using A = TypeParam;
   for (const Chosen& chosen : all_chosen()) {
     const auto index = chosen.index();
-    const auto logits = Grid<A>::random(chosen.tokens, chosen.pieces, "logits", 3);
-    const auto slope = Grid<A>::random(chosen.tokens, chosen.pieces, "slope", 1);
-    for (const PieceScaling scaling :
-         {PieceScaling::restore, PieceScaling::printed, PieceScaling::none, PieceScaling::ones}) {
-      Grid<A> factors(chosen.tokens, chosen.pieces, 1), d_logits(chosen.tokens, chosen.pieces, 2);
-      launch_on(2, PieceFactors<A>{logits.matrix(), index.matrix(), chosen.always_on, scaling, factors.matrix()});
-      launch_on(2, PieceFactorsBackward<A>{logits.matrix(), index.matrix(), chosen.always_on, scaling, slope.matrix(),
-                                           d_logits.matrix()});
+    const auto logits = Grid<A>::random(chosen.tokens, chosen.sub_dimensions, "logits", 3);
+    const auto slope = Grid<A>::random(chosen.tokens, chosen.sub_dimensions, "slope", 1);
+    for (const SubDimensionScaling scaling : {SubDimensionScaling::restore, SubDimensionScaling::printed,
+                                              SubDimensionScaling::none, SubDimensionScaling::ones}) {
+      Grid<A> factors(chosen.tokens, chosen.sub_dimensions, 1), d_logits(chosen.tokens, chosen.sub_dimensions, 2);
+      launch_on(2,
+                SubDimensionFactors<A>{logits.matrix(), index.matrix(), chosen.always_on, scaling, factors.matrix()});
+      launch_on(2, SubDimensionFactorsBackward<A>{logits.matrix(), index.matrix(), chosen.always_on, scaling,
+                                                  slope.matrix(), d_logits.matrix()});
       std::vector<double> expected, gradient;
       for (std::int64_t t = 0; t < chosen.tokens; ++t) {
-        const std::vector<double> x = row_of(logits, t, chosen.pieces);
+        const std::vector<double> x = row_of(logits, t, chosen.sub_dimensions);
         const std::vector<double> own = expected_factors(chosen, t, x, scaling);
         expected.insert(expected.end(), own.begin(), own.end());
         for (std::size_t i = 0; i < x.size(); ++i) {  // compare with central differences
@@ -112,7 +113,7 @@ TYPED_TEST(PieceFactorsTest, FollowTheFormulas) {
               difference += there[j] * slope.at(t, static_cast<std::int64_t>(j)) / (2 * step);
             }
           }
-          gradient.push_back(scaling == PieceScaling::ones ? 0 : difference);
+          gradient.push_back(scaling == SubDimensionScaling::ones ? 0 : difference);
         }
       }
       expect_close(factors, expected, 20 * tolerance_of<A> + 1e-12);
@@ -122,12 +123,12 @@ TYPED_TEST(PieceFactorsTest, FollowTheFormulas) {
   }
 }
 
-/// Checks PieceLoad and its backward on rows that begin within the first sequence.
-TYPED_TEST(PieceFactorsTest, AddUpToALoad) {
+/// Checks SubDimensionLoad and its backward on rows that begin within the first sequence.
+TYPED_TEST(SubDimensionFactorsTest, AddUpToALoad) {
   using A = TypeParam;
   for (const Chosen& chosen : all_chosen()) {
     const std::int64_t seq_len = 6, first = 4, sequences = (first + chosen.tokens + seq_len - 1) / seq_len;
-    const std::int64_t width = load_width(chosen.pieces), n = chosen.pieces;
+    const std::int64_t width = load_width(chosen.sub_dimensions), n = chosen.sub_dimensions;
     const auto index = chosen.index();
     auto factors = Grid<A>::random(chosen.tokens, n, "factors", 1);
     for (std::int64_t t = 0; t < chosen.tokens; ++t) {
@@ -136,8 +137,8 @@ TYPED_TEST(PieceFactorsTest, AddUpToALoad) {
     const auto d_load = Grid<double>::random(sequences, width, "d_load", 1);
     Grid<double> load(sequences, width, 1);
     Grid<A> d_factors(chosen.tokens, n, 3);
-    launch_on(2, PieceLoad<A>{factors.matrix(), index.matrix(), seq_len, first, load.matrix()});
-    launch_on(2, PieceLoadBackward<A>{factors.matrix(), d_load.matrix(), seq_len, first, d_factors.matrix()});
+    launch_on(2, SubDimensionLoad<A>{factors.matrix(), index.matrix(), seq_len, first, load.matrix()});
+    launch_on(2, SubDimensionLoadBackward<A>{factors.matrix(), d_load.matrix(), seq_len, first, d_factors.matrix()});
     std::vector<double> expected(static_cast<std::size_t>(sequences * width)), gradient;
     for (std::int64_t t = 0; t < chosen.tokens; ++t) {
       const std::int64_t sequence = (first + t) / seq_len;
@@ -158,16 +159,16 @@ TYPED_TEST(PieceFactorsTest, AddUpToALoad) {
 }
 
 template <class T>
-class PiecesTest : public testing::Test {};
+class SubDimensionsTest : public testing::Test {};
 using Types = testing::Types<float, bfloat16, double>;
-TYPED_TEST_SUITE(PiecesTest, Types);
+TYPED_TEST_SUITE(SubDimensionsTest, Types);
 
-TYPED_TEST(PiecesTest, ArePlacedWithTheirFactors) {
+TYPED_TEST(SubDimensionsTest, ArePlacedWithTheirFactors) {
   using T = TypeParam;
   using A = Accumulator<T>;
   for (const Chosen& chosen : all_chosen()) {
     for (const std::int64_t width : {1, 5, 130}) {
-      const std::int64_t tokens = chosen.tokens, n = chosen.pieces, always = chosen.always_on;
+      const std::int64_t tokens = chosen.tokens, n = chosen.sub_dimensions, always = chosen.always_on;
       const auto dense = Grid<T>::random(tokens, always * width, "dense", 1);
       const auto rows = Grid<T>::random(chosen.slots(), width, "rows", 2),
                  dy = Grid<T>::random(tokens, n * width, "dy");
@@ -198,11 +199,11 @@ TYPED_TEST(PiecesTest, ArePlacedWithTheirFactors) {
         for (std::int64_t s = 0; s < chosen.slots(); ++s) {
           for (std::int64_t c = 0; c < width; ++c) own_rows(s, c) = T(7);
         }
-        launch_on(threads, PlacePieces<T>{dense.matrix(), rows.matrix(), slot, index.matrix(), always, factors.matrix(),
-                                          own.matrix()});
-        launch_on(threads,
-                  PlacePiecesBackward<T>{dense.matrix(), rows.matrix(), slot, index.matrix(), always, factors.matrix(),
-                                         dy.matrix(), own_dense.matrix(), own_rows.matrix(), own_factors.matrix()});
+        launch_on(threads, PlaceSubDimensions<T>{dense.matrix(), rows.matrix(), slot, index.matrix(), always,
+                                                 factors.matrix(), own.matrix()});
+        launch_on(threads, PlaceSubDimensionsBackward<T>{dense.matrix(), rows.matrix(), slot, index.matrix(), always,
+                                                         factors.matrix(), dy.matrix(), own_dense.matrix(),
+                                                         own_rows.matrix(), own_factors.matrix()});
         return std::tuple{own, own_dense, own_rows, own_factors};
       };
       const auto [own, own_dense, own_rows, own_factors] = run_on(1);
@@ -217,7 +218,7 @@ TYPED_TEST(PiecesTest, ArePlacedWithTheirFactors) {
       // Without factors and dense: the sub-dimensions that are always on keep their contents.
       auto kept = Grid<T>::random(tokens, n * width, "there", 1);
       const Grid<T> before = kept;
-      launch_on(2, PlacePieces<T>{{}, rows.matrix(), slot, index.matrix(), always, {}, kept.matrix()});
+      launch_on(2, PlaceSubDimensions<T>{{}, rows.matrix(), slot, index.matrix(), always, {}, kept.matrix()});
       for (std::int64_t t = 0; t < tokens; ++t) {
         for (std::int64_t at = 0; at < n * width; ++at) {
           const std::int64_t i = at / width, from = chosen.slot_of(t, i);
@@ -230,7 +231,7 @@ TYPED_TEST(PiecesTest, ArePlacedWithTheirFactors) {
   }
 }
 
-TYPED_TEST(PiecesTest, AreFoundAndAddedUp) {
+TYPED_TEST(SubDimensionsTest, AreFoundAndAddedUp) {
   using T = TypeParam;
   for (const Chosen& chosen : all_chosen()) {
     const std::int64_t cols = 37;
@@ -258,11 +259,11 @@ TYPED_TEST(PiecesTest, AreFoundAndAddedUp) {
       pair_of_row[static_cast<std::size_t>(chosen.slot()[pair])] = static_cast<std::int64_t>(pair);
     }
     const auto index = chosen.index();
-    launch_on(2, PieceRows{pair_of_row, index.matrix(), chosen.pieces, source});
+    launch_on(2, SubDimensionRows{pair_of_row, index.matrix(), chosen.sub_dimensions, source});
     for (std::size_t r = 0; r < source.size(); ++r) {
       const std::int64_t pair = pair_of_row[r];
       const std::int64_t token = pair < 0 ? 0 : pair / chosen.k;
-      EXPECT_EQ(source[r], pair < 0 ? -1 : token * chosen.pieces + chosen.choice(token, pair % chosen.k));
+      EXPECT_EQ(source[r], pair < 0 ? -1 : token * chosen.sub_dimensions + chosen.choice(token, pair % chosen.k));
     }
   }
 }
@@ -270,9 +271,9 @@ TYPED_TEST(PiecesTest, AreFoundAndAddedUp) {
 TEST(Pieces, RefuseWhatDoesNotFit) {
   Grid<float> logits(2, 65), factors(2, 65);
   Grid<std::int32_t> index = Grid<std::int32_t>::zeros(2, 1, 0);
-  EXPECT_THROW(
-      launch_on(1, PieceFactors<float>{logits.matrix(), index.matrix(), 0, PieceScaling::none, factors.matrix()}),
-      Error);
+  EXPECT_THROW(launch_on(1, SubDimensionFactors<float>{logits.matrix(), index.matrix(), 0, SubDimensionScaling::none,
+                                                       factors.matrix()}),
+               Error);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "model/routing/expert_places.h"
+#include "model/routing/expert_placements.h"
 
 #include <algorithm>
 #include <utility>
@@ -31,7 +31,7 @@ Placement place_experts(const Config& config, const Mixture& mixture, int ranks,
   return Placement::contiguous(mixture.weighted(), ranks);
 }
 
-std::vector<MixturePlacement> place_all(const Config& config, int ranks, std::span<const ExpertLoad> measured) {
+std::vector<MixturePlacement> place_all_experts(const Config& config, int ranks, std::span<const ExpertLoad> measured) {
   std::vector<MixturePlacement> all;
   for (const Mixture& mixture : mixtures_of(config)) {
     if (mixture.placed()) all.push_back({mixture.id, place_experts(config, mixture, ranks, measured)});
@@ -39,8 +39,8 @@ std::vector<MixturePlacement> place_all(const Config& config, int ranks, std::sp
   return all;
 }
 
-ExpertPlaces expert_places(const Config& config, const Mixture& mixture, int ranks,
-                           std::span<const ExpertLoad> measured) {
+ExpertPlacements expert_placements(const Config& config, const Mixture& mixture, int ranks,
+                                   std::span<const ExpertLoad> measured) {
   const auto groups = static_cast<int>(config.balance.device_groups);
   std::vector<int> group = place_experts(config, mixture, groups, measured).owner;
   for (int next = 0; std::ssize(group) < mixture.choices(); ++next) group.push_back(next % groups);

@@ -1,4 +1,4 @@
-#include "io/data/tokenizer/sentencepiece/best_pieces.h"
+#include "io/data/tokenizer/sentencepiece/unigram_segmentation.h"
 
 #include <algorithm>
 #include <cmath>

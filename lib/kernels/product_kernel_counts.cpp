@@ -1,4 +1,4 @@
-#include "kernels/product_kernels.h"
+#include "kernels/product_kernel_counts.h"
 
 #ifdef LYCEUM_CUDA
 #include "core/error.h"
@@ -10,7 +10,7 @@ namespace lyceum {
 
 #ifdef LYCEUM_CUDA
 
-std::map<std::string, std::int64_t> product_kernels(const Stream& stream) {
+std::map<std::string, std::int64_t> product_kernel_counts(const Stream& stream) {
   const auto* gpu = std::get_if<CudaStream>(&stream);
   if (!gpu) return {};
   const auto& [products, with_activation] = gpu->keep<grouped::KernelCounts>();
@@ -31,7 +31,7 @@ std::map<std::string, std::int64_t> product_kernels(const Stream& stream) {
 
 #else
 
-std::map<std::string, std::int64_t> product_kernels(const Stream&) { return {}; }
+std::map<std::string, std::int64_t> product_kernel_counts(const Stream&) { return {}; }
 
 #endif
 

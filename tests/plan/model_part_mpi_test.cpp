@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "core/allocator.h"
-#include "plan/piece.h"
+#include "plan/model_part.h"
 #include "support/model_stage.h"
 #include "support/tested_world.h"
 

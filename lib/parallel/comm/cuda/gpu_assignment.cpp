@@ -1,4 +1,4 @@
-#include "parallel/comm/gpu_place.h"
+#include "parallel/comm/gpu_assignment.h"
 
 #include <unistd.h>
 
@@ -29,7 +29,7 @@ std::string bus_place(int device) {
 
 }  // namespace
 
-GpuPlace place_on_gpus(const ProcessGroup& world) {
+GpuAssignment assign_gpus(const ProcessGroup& world) {
   const int seen = CudaStream::device_count();
   std::vector<std::int64_t> counts(static_cast<std::size_t>(world.size()));
   const std::int64_t own[] = {seen};

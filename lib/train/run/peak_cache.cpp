@@ -1,4 +1,4 @@
-#include "train/run/kept_peaks.h"
+#include "train/run/peak_cache.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -55,14 +55,14 @@ Json read_peaks(const fs::path& file) {
 
 }  // namespace
 
-KeptPeaks::KeptPeaks(const std::string& host) : KeptPeaks(host, own_build()) {}
+PeakCache::PeakCache(const std::string& host) : PeakCache(host, own_build()) {}
 
-KeptPeaks::KeptPeaks(const std::string& host, std::string build) : build_(std::move(build)) {
+PeakCache::PeakCache(const std::string& host, std::string build) : build_(std::move(build)) {
   const fs::path folder = cache_folder();
   if (!folder.empty()) file_ = folder / ("peak-" + host + ".json");
 }
 
-std::optional<KeptPeaks::Entry> KeptPeaks::find(const std::string& what) const {
+std::optional<PeakCache::Entry> PeakCache::find(const std::string& what) const {
   const Json all = read_peaks(file_);
   if (!all.is_object() || !all.contains(what)) return {};
   try {
@@ -77,7 +77,7 @@ std::optional<KeptPeaks::Entry> KeptPeaks::find(const std::string& what) const {
   }
 }
 
-void KeptPeaks::keep(const std::string& what, const Entry& entry) const {
+void PeakCache::keep(const std::string& what, const Entry& entry) const {
   if (file_.empty()) return;
   Json all = read_peaks(file_);
   if (!all.is_object()) all = Json::object();

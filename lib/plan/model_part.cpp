@@ -1,4 +1,4 @@
-#include "plan/piece.h"
+#include "plan/model_part.h"
 
 #include <algorithm>
 #include <functional>
@@ -36,7 +36,7 @@ PlannedUnit planned(const ParameterUnit& unit) {
           .layer = unit.layer(),
           .size = unit.size(),
           .twin = unit.twin(),
-          .decays = static_cast<int>(decayed_runs(unit).size()),
+          .decays = static_cast<int>(decay_ranges(unit).size()),
           .role = unit.role()};
 }
 

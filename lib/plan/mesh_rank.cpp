@@ -1,4 +1,4 @@
-#include "plan/place.h"
+#include "plan/mesh_rank.h"
 
 #include <algorithm>
 

@@ -22,7 +22,7 @@ MeshShape mesh_shape(const ParallelConfig& parallel);
 struct MeshRank {
   MeshShape shape;
   int world;
-  MeshIndex index;
+  MeshCoordinates index;
 
   /// Returns rank `rank` of `world` in the mesh of parallel.*. Throws a usage Error if the sizes do not form a mesh.
   static MeshRank of(const ParallelConfig& parallel, int world, int rank);

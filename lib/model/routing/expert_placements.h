@@ -17,7 +17,7 @@ struct ExpertLoad {
 };
 
 /// The two placements of a mixture's experts.
-struct ExpertPlaces {
+struct ExpertPlacements {
   Placement ranks;  // experts with weights → ranks of the expert group
   /// All experts → groups of the device-level balance loss: the placement on balance.device_groups ranks, over which
   /// experts without weights are dealt round-robin.
@@ -38,9 +38,9 @@ struct MixturePlacement {
   Placement ranks;
 };
 /// Returns the placement of every mixture of the model whose choices are divided among the ranks of the expert group.
-std::vector<MixturePlacement> place_all(const Config& config, int ranks, std::span<const ExpertLoad> measured);
+std::vector<MixturePlacement> place_all_experts(const Config& config, int ranks, std::span<const ExpertLoad> measured);
 /// Returns both placements of a mixture for an expert group of `ranks` ranks.
-ExpertPlaces expert_places(const Config& config, const Mixture& mixture, int ranks,
-                           std::span<const ExpertLoad> measured);
+ExpertPlacements expert_placements(const Config& config, const Mixture& mixture, int ranks,
+                                   std::span<const ExpertLoad> measured);
 
 }  // namespace lyceum

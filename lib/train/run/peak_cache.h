@@ -9,15 +9,15 @@ namespace lyceum {
 /// A cache of the measured peaks of a machine. It is a file in the user's cache folder: $LYCEUM_CACHE, else
 /// $XDG_CACHE_HOME/lyceum, else ~/.cache/lyceum. An entry is valid only for the build of the program that measured it.
 /// A file that cannot be read is treated as empty; one that cannot be written is left as it is.
-class KeptPeaks {
+class PeakCache {
  public:
   struct Entry {
     double flops = 0;  // FLOP/s
     std::string date;  // of the measurement, "2026-11-22"
   };
   /// `host`: names the file. `build`: identifies the build; by default that of this program.
-  explicit KeptPeaks(const std::string& host);
-  KeptPeaks(const std::string& host, std::string build);
+  explicit PeakCache(const std::string& host);
+  PeakCache(const std::string& host, std::string build);
   /// Returns the entry for `what`, which names the processor, the number of cores and the number type; empty if this
   /// build has not measured it.
   std::optional<Entry> find(const std::string& what) const;
