@@ -41,8 +41,8 @@ TEST(TrainStep, AccumulationAndRecomputationChangeNothing) {
 }
 
 /// Collective. Returns Σ (a − b)² over the weights of the whole model, each logical element once; Σ a² if `b` is null.
-double squares(const ProcessGroup& world, const std::vector<Trajectory::Piece>& a,
-               const std::vector<Trajectory::Piece>* b = nullptr) {
+double squares(const ProcessGroup& world, const std::vector<Trajectory::Slice>& a,
+               const std::vector<Trajectory::Slice>* b = nullptr) {
   std::array<double, 1> sum{0};
   for (std::size_t p = 0; p < a.size(); ++p) {
     if (a[p].name.starts_with("optimizer/")) continue;
@@ -67,9 +67,9 @@ TEST(TrainStep, TellsTheNormsOfWeightsAndTheirChange) {
     TinyTraining training(config, test_world(), kind == 2 ? DType::bf16 : DType::f32);
     const ProcessGroup& world = training.setup().mesh.world;
     for (int step = 0; step < 2; ++step) {
-      const std::vector<Trajectory::Piece> before = training.weights();
+      const std::vector<Trajectory::Slice> before = training.weights();
       const StepResult result = training.run(step, 1).front();
-      const std::vector<Trajectory::Piece> after = training.weights();
+      const std::vector<Trajectory::Slice> after = training.weights();
       const std::string where = "zero " + std::to_string(kind) + " step " + std::to_string(step);
       expect_close(result.weight_norm, std::sqrt(squares(world, after)), 1e-12, where + " weight norm");
       expect_close(result.update_norm, std::sqrt(squares(world, after, &before)), 1e-4, where + " update norm");
