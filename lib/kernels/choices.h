@@ -17,7 +17,8 @@ struct MapChoices {
   Matrix<std::int32_t> y;               // [tokens, k]
   bool once = false;
   std::span<std::int64_t> count = {};     // [destinations], or empty if not needed
-  std::span<const double> expected = {};  // [destinations], host memory: average counts, read by a rehearsal only
+  std::span<const double> expected = {};  // [destinations], host memory: average counts. A rehearsal needs them if
+                                          // `count` is not empty; other streams do not read them
 };
 
 void run(const CpuStream& stream, const MapChoices& map);
