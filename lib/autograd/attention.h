@@ -8,9 +8,9 @@ namespace lyceum {
 
 /// Results that attention keeps for backward, in addition to its inputs.
 struct AttentionKept {
-  Tensor out;       // [tokens, heads · value_dim]; undefined if backward does not read it
-  Tensor row_sums;  // [tokens, heads]: log_sum_exp (accumulator type) of AttentionForward or log_rest (f64) of
-                    // StickBreakingForward
+  Tensor out;  // [tokens, heads · value_dim]; undefined if backward does not read it
+  /// [tokens, heads]: log_sum_exp of AttentionForward (accumulator type), or log_rest of StickBreakingForward (f64).
+  Tensor row_sums;
 };
 
 /// Causal attention with rotary positions on fused projections. qkv [sequences · seq_len, (heads + kv_heads) · head_dim

@@ -23,7 +23,7 @@ class ProfileClock {
   /// Returns the time of each stamp, in seconds since the first one. Waits for the device. Discards the stamps: the
   /// next one has index 0.
   virtual std::vector<double> times() = 0;
-  /// Mark the begin and the end of a scope for an external timeline viewer, such as NVTX ranges for Nsight.
+  /// Mark the start and the end of a scope for an external timeline viewer, such as NVTX ranges for Nsight.
   virtual void open(const char* name) = 0;
   virtual void close() = 0;
 };

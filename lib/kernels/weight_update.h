@@ -54,9 +54,10 @@ struct DecaySpan {
 /// master are the same memory. A change of a single word always changes the digest; changes of several words may cancel
 /// out. The update reads and writes this memory in any case, so digests cause no additional memory traffic.
 struct UpdateDigests {
-  std::span<std::uint32_t> kept = {};     // [blocks of all tensors]: digests after the last update; empty: no checks
-  std::span<std::uint32_t> damaged = {};  // [1]: blocks − b for the first block b found changed. Kernels only
-                                          // increase it; the caller sets it to 0 at first
+  std::span<std::uint32_t> kept = {};  // [blocks of all tensors]: digests after the last update; empty: no checks
+  /// [1]: 0, or blocks − b for the first block b that was found changed. Kernels only increase it; the caller sets it
+  /// to 0.
+  std::span<std::uint32_t> damaged = {};
 };
 /// The factors of UpdateDigests. They are odd, so a changed word always changes the digest, and distinct, so a word
 /// that moves to another array changes it as well.
