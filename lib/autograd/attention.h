@@ -8,21 +8,25 @@ namespace lyceum {
 
 /// Results that attention keeps for backward, in addition to its inputs.
 struct AttentionKept {
-  Tensor out;       // [tokens, heads · value_dim]; undefined if backward does not read it
-  Tensor row_sums;  // [tokens, heads]: log_sum_exp of AttentionForward, log_rest of StickBreakingForward
+  Tensor out;  // [tokens, heads · value_dim]; undefined if backward does not read it
+  /// [tokens, heads]: log_sum_exp of AttentionForward (accumulator type), or log_rest of StickBreakingForward (f64).
+  Tensor row_sums;
 };
 
 /// Causal attention with rotary positions on fused projections. qkv [sequences · seq_len, (heads + kv_heads) · head_dim
 /// + kv_heads · value_dim] with columns q | k | v; the result is [sequences · seq_len, heads · value_dim].
 ///
 /// Rotates q and k in place, so nothing else may read qkv afterwards. It consists of three steps that other kinds of
-/// attention can combine differently: the kernel Rope, continue_from() a cache, and the kernels AttentionForward and
-/// AttentionBackward. Throws an Error if value_dim differs from head_dim, which the kernels do not support.
+/// attention can combine differently: the kernel Rope, continue_from() if there is a cache, and the kernels
+/// AttentionForward and AttentionBackward. Throws an Error if value_dim differs from head_dim, which the kernels do not
+/// support.
 struct RotaryAttention {
   std::int64_t seq_len, heads, kv_heads, head_dim;
-  std::int64_t value_dim = 0;      // 0: head_dim, the only width that the kernels support
-  Tensor rope_table;               // accumulator type [≥ seq_len, head_dim], see RopeTable
-  bool rotated = false;            // q and k are already rotated, since a released result is computed again
+  std::int64_t value_dim = 0;  // 0: head_dim, the only width that the kernels support
+  Tensor rope_table;           // accumulator type [≥ seq_len, head_dim], see RopeTable
+  /// True if q and k are rotated already. Set it in the operation that Tape::release() gets to compute the result
+  /// again.
+  bool rotated = false;
   KeyValueCache* cache = nullptr;  // past of the one sequence that qkv continues; no backward then. Null: no past
   Tensor first_keys = {};          // i32 [tokens], see FirstKeys; undefined: each sequence is one document
 
@@ -51,7 +55,8 @@ struct StickBreakingAttention {
 };
 
 /// RotaryAttention or StickBreakingAttention with separate projections: q [sequences · seq_len, heads · head_dim] and
-/// kv [sequences · seq_len, kv_heads · (head_dim + value_dim)] with columns k | v.
+/// kv [sequences · seq_len, kv_heads · (head_dim + value_dim)] with columns k | v. With RotaryAttention, q and the
+/// columns k are rotated in place, so nothing else may read them afterwards.
 template <class Attention>
 struct SplitProjections {
   Attention attention;

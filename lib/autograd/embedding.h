@@ -4,8 +4,8 @@
 
 namespace lyceum {
 
-/// y[t] = table[tokens[t]], y [tokens, hidden]. The table may be a part of the vocabulary. Tokens of other parts give
-/// zeros, so the sum over all ranks' parts is the embedding.
+/// y[t] = table[tokens[t]], y [tokens, hidden]. The table may be one rank's slice of the vocabulary. Tokens outside it
+/// give zeros, so the sum of y over all slices is the embedding.
 struct Embedding {
   Parameter* table;         // [words, hidden]
   Tensor tokens;            // i32 [tokens], each below vocab

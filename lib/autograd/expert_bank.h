@@ -13,7 +13,9 @@ namespace lyceum {
 /// segment e:
 ///   SwiGLU  W_down · (silu(W_gate x) ⊙ W_up x)
 ///   GELU    W_down · gelu(W_up x)
-/// x, y [rows, hidden], with rows sorted by expert. A dense FFN is a bank of one expert.
+/// x, y [rows, hidden], with rows sorted by expert. Their number is segments->total(): it includes the padding of
+/// segments (see Segments), which must be zero in x and is zero in y. Throws an Error if the numbers of rows or experts
+/// differ. A dense FFN is a bank of one expert.
 struct ExpertBank {
   struct Expert {
     Parameter* in;    // SwiGLU: [2 · width, hidden], gate above up; GELU: [width, hidden]

@@ -9,8 +9,8 @@
 namespace lyceum {
 
 /// One linear layer per expert: y = x · W_eᵀ for the rows of segment e. x [rows, in], W_e [out, in], y [rows, out],
-/// with rows sorted by expert. If `copies` is set, x is [tokens, in]: the products read each token in place instead of
-/// a copy per row.
+/// with rows sorted by expert and the padding of segments (see Segments). If `copies` is set, x is [tokens, in]: the
+/// products read each token in place instead of a copy per row.
 struct GroupedLinear {
   std::shared_ptr<const std::vector<Parameter*>> weights;  // one per expert, of equal shape
   std::shared_ptr<const SegmentTable> segments;

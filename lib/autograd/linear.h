@@ -27,7 +27,7 @@ struct Linear {
   void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const;
 };
 
-/// A linear layer without bias whose result has accumulator precision, also if x and W are bf16. For router logits,
+/// A linear layer without bias whose result has accumulator precision, even if x and W are bf16. For router logits,
 /// whose rounding would change the choice of experts. In backward, a bf16 product reads dy as the sum of two bf16
 /// numbers, with 16 bits of its mantissa. A weight with accumulator precision (a buffer) is rounded to the type of x.
 struct PreciseLinear {

@@ -32,7 +32,7 @@ struct ParameterSlice {
 ///   std > 0            normal with this standard deviation and mean 0
 ///   std = 0            zeros
 ///   std unset          ones
-///   identity_rows = b  identity matrices [b, b], one after another; `std` is ignored
+///   identity_rows = b  identity matrices [b, b], one after another; `std` must be unset
 struct Initial {
   std::optional<double> std = {};
   std::int64_t identity_rows = 0;
@@ -49,8 +49,9 @@ struct Initial {
 
 class ParameterUnit;
 
-/// A weight and its gradient. The value has working precision; the gradient sum has accumulator precision
-/// (AccumulatorOf). A parameter of a unit that is not trained has no gradient.
+/// A weight and its gradient. The value has working precision, or accumulator precision in a buffer
+/// (ParameterUnit::Role). The gradient sum has accumulator precision (AccumulatorOf). A parameter of a unit that is not
+/// trained has no gradient.
 struct Parameter {
   std::string name;  // for messages
   Shape shape;
@@ -100,7 +101,8 @@ class ParameterUnit {
   ///            every rank that holds a copy holds all of it
   enum class Role { trained, frozen, buffer };
 
-  /// `layer`: index in the whole model, 0 for the input, then the blocks. Units of one layer are used together.
+  /// `layer`: index in the whole model: 0 for the embedding, 1 + b for block b, then the final norm and the head. Units
+  /// of one layer are used together, and layers in ascending order in the forward pass.
   ParameterUnit(std::string name, Group group, int layer = 0, Role role = Role::trained)
       : name_(std::move(name)), group_(group), layer_(layer), role_(role) {}
   ParameterUnit(const ParameterUnit&) = delete;
@@ -144,7 +146,7 @@ class ParameterUnit {
   int layer() const { return layer_; }
   std::int64_t size() const { return size_; }
   const std::vector<std::unique_ptr<Parameter>>& parameters() const { return parameters_; }
-  /// Flat tensor [size()]; the elements of parameters()[p] begin at first_of(p).
+  /// Return the flat tensors [size()]; the elements of parameters()[p] begin at first_of(p).
   const Tensor& values() const { return values_; }
   const Tensor& gradients() const { return gradients_; }
   std::int64_t first_of(std::size_t parameter) const { return first_[parameter]; }
@@ -185,8 +187,9 @@ void draw_initial(std::span<float> values, const Initial& initial, const Philox&
 /// Returns a parameter that is one whole logical tensor.
 Parameter whole_parameter(std::string name, Shape shape, const Initial& initial, bool decay);
 
-/// Returns a parameter that is a slice of one logical matrix: rows (`axis` 0) or columns (`axis` 1) `part`. `room`:
-/// columns in memory, at least as many as the slice has, the rest being padding; 0 for no padding.
+/// Returns a parameter, with weight decay, that is a slice of one logical matrix [shape]: rows (`axis` 0) or columns
+/// (`axis` 1) `part`. `room`: columns in memory, at least as many as the slice has, the rest being padding; 0 for no
+/// padding.
 Parameter sharded_parameter(std::string name, Shape shape, int axis, Range part, double init_std,
                             std::int64_t room = 0);
 
@@ -197,7 +200,8 @@ struct RowsOf {
   Range part;
   std::int64_t room = 0;  // for a matrix: rows in memory, at least part.count; 0: part.count
 };
-/// Returns a parameter [Σ room, cols] that stacks rows of several logical matrices.
+/// Returns a parameter [Σ room, cols] that stacks rows of several logical matrices with `cols` columns. It has weight
+/// decay.
 Parameter stacked_parameter(std::string name, const std::vector<RowsOf>& matrices, std::int64_t cols, double init_std);
 /// Returns a parameter [Σ part.count] that concatenates elements of several logical vectors. It has no weight decay.
 Parameter stacked_vector(std::string name, const std::vector<RowsOf>& vectors, const Initial& initial);

@@ -23,7 +23,8 @@ struct RmsNorm {
   void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const;
 };
 
-/// A residual connection followed by a norm: returns {x + added, RmsNorm(x + added)}.
+/// A residual connection followed by a norm: returns {x + added, RmsNorm(x + added)}, from x and added [tokens,
+/// hidden]. All tensors, the weight included, have one type.
 struct SumNorm {
   RmsNorm norm;
 

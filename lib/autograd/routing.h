@@ -10,7 +10,7 @@ struct RoutingTally {
   Tensor counts;       // i64 [top_k, experts]: number of tokens whose k-th choice is that expert
   Tensor probability;  // f64 [experts]: sum over tokens of each expert's probability
   Tensor entropy;      // f64 [1]: sum over tokens of the entropy of their probabilities
-  Tensor dropped{};    // i64 [top_k, experts]: those of counts that were dropped for capacity; undefined: not counted
+  Tensor dropped{};    // i64 [top_k, experts]: the part of counts that was dropped for capacity; undefined: not counted
 };
 
 /// Chooses the experts of each token from a router's logits [tokens, experts] in accumulator precision, by the formulas
@@ -27,9 +27,13 @@ struct Route {
   Tensor bias{};     // accumulator type [experts]: added to scores for the choice only; undefined: none
   Tensor group{};    // i32 [experts]: the group of each expert, if group_limit > 0
   std::int64_t groups = 0, group_limit = 0;  // number of groups; groups that a token chooses from, 0: all
-  std::int64_t skip = 0, always_on = 0;      // best experts that a token skips; first experts, never chosen
-  bool even = false;                         // replace choices so that all experts get equally many, to measure speed
-  bool entropy = false;                      // load contains entropies; implied by tally.entropy
+  /// `skip`: number of best experts that a token passes over. `always_on`: number of first experts, which every token
+  /// uses without choosing them.
+  std::int64_t skip = 0, always_on = 0;
+  bool even = false;  // replace choices so that all experts get equally many, to measure speed
+  /// True if load contains entropies and their gradient reaches the logits. With tally.entropy alone, load contains
+  /// entropies, but their gradient is ignored.
+  bool entropy = false;
   /// Row 0 of the logits is token `first` of `sequences` sequences of seq_len tokens each.
   std::int64_t sequences = 0, seq_len = 1, first = 0;
   RoutingTally tally{};  // statistics to add to, which needs sequences > 0; undefined: none
@@ -42,13 +46,13 @@ struct Route {
                                  const Tensor& d_load) const;
 };
 
-/// Hash routing: the token id alone determines the expert (HashTokens) [Roller et al. 2021]. Results: gates in `type`
-/// [tokens, 1], index i32 [tokens, 1]. No gradients.
+/// Hash routing: the token id alone determines the expert (HashTokens) [Roller et al. 2021]. Results: gates [tokens,
+/// 1], all 1, and index i32 [tokens, 1]. No gradients.
 struct RouteByHash {
   Tensor tokens;  // i32 [tokens]
   std::int64_t layer, experts;
-  DType type;
-  RoutingTally tally{};  // statistics to add to; undefined: none
+  DType type;            // of the gates: an accumulator type, f32 or f64
+  RoutingTally tally{};  // counts and probability to add to; undefined: none
 
   struct Saved {};
   std::array<Tensor, 2> forward(const Stream& stream, Saved& saved) const;

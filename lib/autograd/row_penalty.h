@@ -19,7 +19,8 @@ struct RowPenalty {
   void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const;
 
  private:
-  /// Returns the rows from `first` on of `whole` (shaped like W) as one row [1, elements].
+  /// Returns a view of the rows from `first` on of `whole` (shaped like W) as one row [1, elements]. Throws an Error if
+  /// there are none.
   Tensor rows_of(const Tensor& whole) const;
 };
 

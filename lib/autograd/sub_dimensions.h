@@ -76,7 +76,7 @@ struct FactorsOfSubDimensions {
 /// Computes load, f64 [sequences, load_width(sub_dimensions)], from factors [tokens, sub_dimensions], for the balance
 /// loss; see SubDimensionLoad. Row 0 of the factors is token `first` of `sequences` sequences of seq_len tokens each.
 struct LoadOfSubDimensions {
-  Tensor index;
+  Tensor index;  // i32 [tokens, k]
   std::int64_t sequences, seq_len, first;
 
   struct Saved {

@@ -102,12 +102,14 @@ class Tape {
   Variable leaf(Tensor value);
 
   /// Runs op.forward() and records the operation if the tape records and a gradient is needed. Returns one Variable, or
-  /// std::array<Variable, N> if the operation has N results.
+  /// std::array<Variable, N> if the operation has N results. The tape copies `op`, whose parameters must stay valid
+  /// until their weight gradients have been computed.
   template <class Op, class... Inputs>
   auto apply(Op op, const Inputs&... inputs);
 
-  /// Runs `block` on x and keeps only x; backward() runs the block a second time. Everything that the block computes
-  /// for use outside must be among its results, in the same order both times.
+  /// Runs `block` on x and keeps only x; backward() runs the block a second time, so what the block refers to must stay
+  /// valid until then. Everything that the block computes for use outside must be among its results, in the same order
+  /// both times.
   using Block = std::function<std::vector<Variable>(Tape&, const Variable&)>;
   std::vector<Variable> recompute(Block block, const Variable& x);
 
@@ -127,7 +129,7 @@ class Tape {
   /// Returns the seed of a loss: gradient `scale` for a Variable with one element. Throws an Error if it has more.
   Seed seed(const Variable& scalar, double scale) const;
   /// Runs the backward pass. Can be called once; afterwards gradient() has the gradients of leaves. With
-  /// WeightGrad::later, weight gradients wait for weight_gradients().
+  /// WeightGrad::later, weight gradients wait for weight_gradients(). Throws an Error on a tape for inference.
   void backward(const std::vector<Seed>& seeds, WeightGrad weight_grad = WeightGrad::now);
   /// Computes the delayed weight gradients, in the order of the backward pass.
   void weight_gradients();

@@ -13,7 +13,7 @@
 
 namespace lyceum {
 
-/// Bytes that an Allocator has handed out and holds.
+/// Bytes that an Allocator has handed out (in use) and bytes that it has taken from its source (held).
 struct MemoryUse {
   std::array<std::size_t, memory_kinds> in_use{};  // bytes, by kind
   std::array<std::size_t, memory_kinds> peak{};    // bytes, each kind's peak; the kinds may peak at different times
@@ -69,10 +69,10 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
  public:
   /// Returns an allocator of host memory. `limit`: the most bytes that it may hold, in use and pooled; 0 for no limit.
   static std::shared_ptr<Allocator> create(std::size_t limit = 0);
-  /// Returns an allocator for rehearsals, which must not write to large blocks. All blocks of 1 MiB or more share one
-  /// range of addresses without memory behind it; smaller ones are host memory, initially zero.
+  /// Returns an allocator for rehearsals, which must not write to large blocks. All blocks of 1 MiB or more (after
+  /// rounding up) share one range of addresses without memory behind it; smaller ones are host memory, initially zero.
   static std::shared_ptr<Allocator> create_untouched();
-  /// Returns an allocator of memory from `source`; `limit` as above.
+  /// Returns an allocator of memory from `source`; `limit` as for the first function.
   static std::shared_ptr<Allocator> create(std::unique_ptr<MemorySource> source, std::size_t limit = 0);
   ~Allocator();
   Allocator(const Allocator&) = delete;

@@ -19,9 +19,9 @@ class CudaEvent {
   CudaEvent(CudaEvent&& other) noexcept : event_(other.event_) { other.event_ = nullptr; }
   CudaEvent& operator=(CudaEvent&&) = delete;
 
-  /// Records the event after all work that `stream` has now, replacing an earlier recording.
+  /// Records the event after all work submitted to `stream` so far, replacing an earlier recording.
   void record(cudaStream_t stream) const { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
-  /// Makes work that `stream` gets from now on wait for the event.
+  /// Makes all work submitted to `stream` from now on wait for the event. Does nothing if the event was never recorded.
   void hold(cudaStream_t stream) const { check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent"); }
   /// Blocks the host until the event is reached. Returns at once for an event that was never recorded.
   void wait() const { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }

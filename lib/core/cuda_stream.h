@@ -32,7 +32,8 @@ class CudaStream {
   /// Returns the allocator of device memory. A freed block may be used by later work of this stream at once. Before
   /// freeing a block that other streams use, wait for their work on the host or make this stream wait for it.
   Allocator& memory() const;
-  /// Records the time of every launch in `profile` from now on, with events on the device; null to stop.
+  /// Records the time of every launch in `profile` from now on, with events on the device; null to stop. Call it only
+  /// while the old and the new profile have no open scope.
   void set_profile(std::shared_ptr<Profile> profile) const;
   Profile* profile() const;
 
@@ -45,8 +46,8 @@ class CudaStream {
     return *static_cast<T*>(slot.get());
   }
 
-  /// Waits until all work is done. Throws an Error if any of it failed, for example with an index out of bounds
-  /// (cuda_fault.h).
+  /// Waits until all work is done. Throws an Error if any of it failed, for example because a kernel met an index out
+  /// of bounds (cuda_fault.h).
   void synchronise() const;
   /// Waits on the host until `reached()` is true, which this stream's work must bring about. Every wait for the stream
   /// uses this function; while it waits it calls the observers, which can end it by throwing.

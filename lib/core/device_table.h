@@ -8,7 +8,8 @@
 
 namespace lyceum {
 
-/// Returns a tensor of bytes on the stream's device that contains `rows`, for kernels to read with rows_of().
+/// Returns a tensor of bytes on the stream's device that contains a copy of `rows`, for kernels to read through
+/// rows_of().
 template <class Row>
 Tensor table_of(const Stream& stream, const std::vector<Row>& rows, MemoryKind kind = MemoryKind::buffers) {
   static_assert(std::is_trivially_copyable_v<Row>);
@@ -18,7 +19,8 @@ Tensor table_of(const Stream& stream, const std::vector<Row>& rows, MemoryKind k
   return table;
 }
 
-/// Returns the rows of a tensor made by table_of<Row>().
+/// Returns the rows of a tensor made by table_of<Row>(). The span is in device memory, so on a GPU only kernels may
+/// read it, and it does not keep the tensor alive.
 template <class Row>
 std::span<const Row> rows_of(const Tensor& table) {
   return {reinterpret_cast<const Row*>(table.raw()), table.bytes() / sizeof(Row)};

@@ -34,6 +34,7 @@ T round_to(From value) {
 
 enum class DType : std::uint8_t { f32, bf16, f64, i32, i64, u8 };
 
+/// Returns the size of an element in bytes.
 constexpr std::size_t size_of(DType type) {
   switch (type) {
     case DType::f64:
@@ -77,8 +78,7 @@ struct DTypeOf<std::uint8_t> {
 template <class T>
 constexpr DType dtype_of = DTypeOf<std::remove_cv_t<T>>::value;
 
-/// The type in which sums over elements of T are kept, and which gradients of parameters of type T have: float for
-/// bfloat16, else T.
+/// The type of sums over elements of T, and of the gradients of parameters of type T: float for bfloat16, else T.
 template <class T>
 struct AccumulatorOf {
   using type = T;
@@ -92,7 +92,7 @@ using Accumulator = typename AccumulatorOf<std::remove_cv_t<T>>::type;
 
 constexpr DType accumulator_of(DType type) { return type == DType::bf16 ? DType::f32 : type; }
 
-/// Calls `f.template operator()<A>()` with A = float or double, according to `type`. Throws an Error for other types.
+/// Returns `f.template operator()<A>()` with A = float or double, according to `type`. Throws an Error for other types.
 template <class F>
 decltype(auto) dispatch_accumulator(DType type, F&& f) {
   if (type == DType::f64) return f.template operator()<double>();
@@ -100,7 +100,7 @@ decltype(auto) dispatch_accumulator(DType type, F&& f) {
   return f.template operator()<float>();
 }
 
-/// Calls `f.template operator()<T>()` with T = float, bfloat16 or double, according to `type`. Throws an Error for
+/// Returns `f.template operator()<T>()` with T = float, bfloat16 or double, according to `type`. Throws an Error for
 /// integer types.
 template <class F>
 decltype(auto) dispatch_float(DType type, F&& f) {

@@ -12,6 +12,11 @@
 namespace lyceum {
 
 /// Exit codes of the program. Each Error carries the one that the job ends with.
+///   done       success
+///   usage      the command line or the configuration is wrong
+///   bad_input  an input file or a checkpoint is missing or bad
+///   failed     anything else that went wrong while running
+///   resubmit   training stopped on request after it saved a checkpoint; the same command resumes. Not an error
 enum class ExitCode { done = 0, usage = 2, bad_input = 3, failed = 4, resubmit = 75 };
 
 /// The exception that `main` catches. Its message is one line with the cause and, if known, the remedy. It carries the
@@ -83,7 +88,8 @@ class MessageArgument {
   };
 };
 
-/// A format string such as "rows {} of {}", and its source location.
+/// A format string in the syntax of fmt, such as "rows {} of {}", and the location of the call. It does not own the
+/// string. Text from elsewhere belongs in an argument, because braces in a format string are interpreted.
 struct Message {
   template <std::convertible_to<std::string_view> Text>
   Message(const Text& text, std::source_location where = std::source_location::current())  // NOLINT: implicit
@@ -92,7 +98,8 @@ struct Message {
   std::source_location where;
 };
 
-/// Returns `text` with each {} replaced by the next of `arguments`.
+/// Returns `text` with each {} (or {:format}) replaced by the next of `arguments`. Throws fmt::format_error if `text`
+/// is not a valid format string or has more fields than there are arguments.
 std::string format_message(std::string_view text, std::initializer_list<MessageArgument> arguments);
 
 /// Throws an Error with the formatted message. Control characters are escaped: by printable() for ExitCode::bad_input,
@@ -105,19 +112,19 @@ template <class... Args>
   fail_with(code, message, {MessageArgument(args)...});
 }
 
-/// Throws unless `condition`: something went wrong while running (exit code 4).
+/// Throws an Error with ExitCode::failed unless `condition`, for anything that goes wrong while running.
 template <class... Args>
 void require(bool condition, const Message& message, const Args&... args) {
   if (!condition) fail(ExitCode::failed, message, args...);
 }
 
-/// Throws unless `condition`: a file or checkpoint is bad (exit code 3).
+/// Throws an Error with ExitCode::bad_input unless `condition`, for bad files and checkpoints.
 template <class... Args>
 void require_input(bool condition, const Message& message, const Args&... args) {
   if (!condition) fail(ExitCode::bad_input, message, args...);
 }
 
-/// Throws unless `condition`: the command line or configuration is wrong (exit code 2).
+/// Throws an Error with ExitCode::usage unless `condition`, for mistakes in the command line or configuration.
 template <class... Args>
 void require_usage(bool condition, const Message& message, const Args&... args) {
   if (!condition) fail(ExitCode::usage, message, args...);

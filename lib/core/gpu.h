@@ -25,9 +25,9 @@ struct GpuInfo {
   std::string name;        // "NVIDIA H100 80GB HBM3"
   std::size_t memory = 0;  // total bytes of device memory
 };
-/// Returns name and memory of GPU `device`. Throws an Error if there is no such GPU.
+/// Returns name and memory of GPU `device`. Throws an Error if there is no such GPU or the build has no CUDA.
 GpuInfo gpu_info(int device);
-/// Returns a stream on GPU `device` (CudaStream). Throws an Error if there is no such GPU.
+/// Returns a stream on GPU `device` (CudaStream). Throws an Error if there is no such GPU or the build has no CUDA.
 Stream gpu_stream(int device);
 
 }  // namespace lyceum

@@ -23,7 +23,7 @@ class ProfileClock {
   /// Returns the time of each stamp, in seconds since the first one. Waits for the device. Discards the stamps: the
   /// next one has index 0.
   virtual std::vector<double> times() = 0;
-  /// Marks a scope's begin and end for an external timeline viewer, such as NVTX ranges for Nsight.
+  /// Mark the start and the end of a scope for an external timeline viewer, such as NVTX ranges for Nsight.
   virtual void open(const char* name) = 0;
   virtual void close() = 0;
 };
@@ -42,14 +42,15 @@ class Profile {
   void leave();
   /// Returns the paths of the open scopes, outermost first.
   const std::vector<std::string>& scopes() const { return open_; }
-  /// Swaps the open scopes with `other`. Lets a thread alternate between tasks (Fibre) that each have their own open
-  /// scopes.
+  /// Swaps the open scopes with `other`. Allows a thread to alternate between tasks (Fibre) that each have their own
+  /// open scopes.
   void change_scopes(std::vector<std::string>& other);
   /// Returns the entries by path ("outer/inner"). With a device clock, call it only while no scope is open.
   const std::map<std::string, Entry>& entries() {
     settle();
     return entries_;
   }
+  /// Removes all entries. Call it only while no scope is open.
   void clear() {
     settle();
     entries_.clear();

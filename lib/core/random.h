@@ -7,7 +7,7 @@
 
 namespace lyceum {
 
-/// Returns a bijective mix of all bits of `z` [Steele et al. 2014].
+/// Mixes all bits of `z`; a bijection [Steele et al. 2014].
 constexpr std::uint64_t splitmix64(std::uint64_t z) {
   z += 0x9E3779B97F4A7C15u;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -29,7 +29,8 @@ constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> x
 }
 
 /// Counter-based random numbers. A stream of numbers is named by (seed, purpose); each number is a pure function of
-/// seed, purpose and index, so any rank can compute any slice.
+/// seed, purpose and index, so any rank can compute any slice. All functions read the same blocks, so their numbers are
+/// not independent of each other. Give each use a different purpose.
 class Philox {
  public:
   Philox(std::uint64_t seed, std::string_view purpose);
@@ -54,7 +55,7 @@ class Philox {
 class Permutation {
  public:
   Permutation(std::uint64_t seed, std::string_view purpose, std::uint64_t size);
-  /// Returns the image of `index` < size. Throws an Error if it is out of range.
+  /// Returns the image of `index`. Throws an Error unless index < size.
   std::uint64_t operator()(std::uint64_t index) const;
 
  private:

@@ -19,7 +19,7 @@ inline Range common(const Range& a, const Range& b) {
 }
 
 /// Divides [0, size) into `parts` contiguous ranges whose sizes differ by at most one, the larger ones first, and
-/// returns range `part`.
+/// returns range `part`, 0 <= part < parts.
 inline Range part_of(std::int64_t size, std::int64_t part, std::int64_t parts) {
   return {part * (size / parts) + std::min(part, size % parts), size / parts + (part < size % parts ? 1 : 0)};
 }

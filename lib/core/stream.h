@@ -18,11 +18,13 @@ class Allocator;
 /// time.
 class CpuStream {
  public:
-  /// `threads`: the number of OpenMP threads of this rank, 0 for all that the process may use. `memory`: null for a new
-  /// allocator.
+  /// `threads`: the number of OpenMP threads of this rank, 0 for all cores that the process may use. It also becomes
+  /// the calling thread's number of threads for other OpenMP code (omp_set_num_threads). `memory`: null for a new
+  /// allocator. Throws an Error if `threads` is negative.
   explicit CpuStream(int threads = 0, std::shared_ptr<Allocator> memory = nullptr);
 
   int threads() const;
+  /// Returns the allocator of results.
   Allocator& memory() const;
   /// Records the time of every launch in `profile` from now on; null to stop.
   void set_profile(std::shared_ptr<Profile> profile) const;

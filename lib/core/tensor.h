@@ -30,7 +30,7 @@ class Shape {
   std::int64_t size() const;
   std::span<const std::int64_t> extents() const { return {extents_.data(), static_cast<std::size_t>(rank_)}; }
   bool operator==(const Shape& other) const = default;
-  /// "[2, 3]"
+  /// Returns the extents as text, for example "[2, 3]".
   std::string text() const;
 
  private:
@@ -65,11 +65,12 @@ struct Matrix {
 class Tensor {
  public:
   Tensor() = default;
-  /// Returns an uninitialised tensor in the stream's memory. Throws an Error if memory is exhausted, as do the next
-  /// two.
+  /// Returns an uninitialised (empty) or zero (zeros) tensor in the stream's memory. `kind`: the counter of MemoryUse.
+  /// Throws an Error if memory is exhausted.
   static Tensor empty(const Stream& stream, DType type, const Shape& shape, MemoryKind kind = MemoryKind::activations);
   static Tensor zeros(const Stream& stream, DType type, const Shape& shape, MemoryKind kind = MemoryKind::activations);
-  /// Returns an uninitialised tensor in memory of any allocator, for example of pinned host memory.
+  /// Returns an uninitialised tensor in memory of any allocator, for example of pinned host memory. Throws an Error if
+  /// memory is exhausted.
   static Tensor empty(Allocator& memory, DType type, const Shape& shape, MemoryKind kind);
 
   bool defined() const { return storage_ != nullptr; }
@@ -78,10 +79,11 @@ class Tensor {
   /// Returns the number of elements; 0 for an undefined tensor.
   std::int64_t size() const { return defined() ? shape_.size() : 0; }
   std::size_t bytes() const { return static_cast<std::size_t>(size()) * size_of(type_); }
-  /// True if no other tensor shares this memory. The owner of such a tensor may overwrite it.
+  /// True if no other tensor shares this memory, so that its owner may overwrite it.
   bool unique() const { return storage_.use_count() == 1; }
 
-  /// Returns the first element. Throws an Error if T does not match the dtype, or if the memory has been released.
+  /// Returns the address of the first element, in memory of the device. Throws an Error if T does not match the dtype,
+  /// or if the memory is freed (free_memory()).
   template <class T>
   T* data() const {
     require(dtype_of<T> == type_, "a tensor of {} read as {}", name_of(type_), name_of(dtype_of<T>));
@@ -99,11 +101,13 @@ class Tensor {
     return {data<T>(), cols ? size() / cols : 0, cols};
   }
 
-  /// Returns the same elements with another shape of equal size; shares memory.
+  /// Returns the same elements with another shape; shares memory. Throws an Error unless the sizes are equal.
   Tensor reshaped(const Shape& shape) const;
-  /// Returns elements [first, first + count) of the first dimension; shares memory.
+  /// Returns elements [first, first + count) of the first dimension; shares memory. Throws an Error if they are out of
+  /// range.
   Tensor slice(std::int64_t first, std::int64_t count) const;
-  /// Returns elements [first, first + shape.size()) of the flat memory with shape `shape`; shares memory.
+  /// Returns elements [first, first + shape.size()) of the flat memory with shape `shape`; shares memory. Throws an
+  /// Error if they are out of range.
   Tensor view(std::int64_t first, const Shape& shape) const;
 
   /// Frees the memory of this tensor, and so of all its copies and views. None of them may be read until

@@ -17,7 +17,7 @@ struct AttentionShape {
 };
 
 /// For sequences that consist of several documents: the index in its sequence of the first key that each query sees,
-/// which is where the query's document begins. [sequences · query_len], ascending within a sequence, at most the
+/// which is where the query's document begins. [sequences · query_len], never descending within a sequence, at most the
 /// query's own position. Empty: all queries see their sequence from key 0 on. Kernels skip tiles of keys that no query
 /// sees.
 using FirstKeys = std::span<const std::int32_t>;

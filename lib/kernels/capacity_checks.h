@@ -6,7 +6,7 @@
 
 namespace lyceum {
 
-/// Throws an Error unless the operands fit together, on every device. Returns the number of sequences.
+/// Throws an Error unless the operands fit together. Used by all devices. Returns the number of sequences.
 inline std::int64_t require_fitting(const CountChoices& count) {
   const std::int64_t k = count.index.cols, sequences = k > 0 ? count.counts.rows / k : 0;
   require_extents("CountChoices", "counts", count.counts, sequences * k, count.counts.cols);
@@ -16,7 +16,7 @@ inline std::int64_t require_fitting(const CountChoices& count) {
   return sequences;
 }
 
-/// Throws an Error unless the operands fit together, on every device. Returns the number of sequences.
+/// Throws an Error unless the operands fit together. Used by all devices. Returns the number of sequences.
 inline std::int64_t require_fitting(const DropChoices& drop) {
   const std::int64_t k = drop.index.cols, sequences = k > 0 ? drop.counts.rows / (drop.ranks * k) : 0;
   require_extents("DropChoices", "counts", drop.counts, drop.ranks * sequences * k, drop.counts.cols);

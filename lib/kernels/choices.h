@@ -16,8 +16,10 @@ struct MapChoices {
   std::span<const std::int32_t> place;  // [choices]: destination of each, in [0, count.size()), or −1 for none
   Matrix<std::int32_t> y;               // [tokens, k]
   bool once = false;
-  std::span<std::int64_t> count = {};     // [destinations], or empty if not needed
-  std::span<const double> expected = {};  // [destinations], host memory: average counts, read by a rehearsal only
+  std::span<std::int64_t> count = {};  // [destinations], or empty if not needed
+  /// [destinations], host memory: average counts. A rehearsal needs them if `count` is not empty; other streams do not
+  /// read them.
+  std::span<const double> expected = {};
 };
 
 void run(const CpuStream& stream, const MapChoices& map);

@@ -6,7 +6,7 @@
 
 namespace lyceum {
 
-/// Throws an Error unless the extents of the operands fit together, on every device.
+/// Throws an Error unless the extents of the operands fit together. Used by all devices.
 inline void require_fitting(const MapChoices& map) {
   require_extents("MapChoices", "y", map.y, map.index.rows, map.index.cols);
 }

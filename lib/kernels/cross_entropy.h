@@ -35,7 +35,7 @@ struct CrossEntropyPart {
 /// the slices. A is float or double.
 template <class A>
 struct CrossEntropyJoin {
-  Matrix<const A> statistics;             // [slices · tokens, 3]: those of all tokens for the first slice, and so on
+  Matrix<const A> statistics;  // [slices · tokens, 3]: all tokens of the first slice, then of the second, and so on
   std::span<const std::int32_t> targets;  // [tokens], as in CrossEntropyPart
   std::span<A> loss;                      // [tokens]
   std::span<A> log_sum_exp;               // [tokens]

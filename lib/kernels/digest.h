@@ -40,7 +40,8 @@ LYCEUM_HOST_DEVICE std::uint32_t word_of(T x) {
   }
 }
 
-/// Returns the terms of a block's digest for its element number `index`.
+/// Returns what element number `index` of a block adds to the block's digest: the term of its word, or the sum of both
+/// terms for a double.
 template <class T>
 LYCEUM_HOST_DEVICE std::uint64_t digest_of_element(T x, std::uint32_t index) {
   if constexpr (sizeof(T) == sizeof(std::uint64_t)) {

@@ -15,7 +15,7 @@ template <class T>
 struct GemmThenActivation {
   Activation kind;
   Segments segments;
-  SegmentedMatrix<const T> x;
+  SegmentedMatrix<const T> x;                // [rows, in_e]
   std::span<const Matrix<const T>> weights;  // [inputs_of(kind) · width_e, in_e], gate above up
   SegmentedMatrix<T> hidden;                 // [rows, inputs_of(kind) · width_e]
   SegmentedMatrix<T> activated;              // [rows, width_e]
@@ -35,7 +35,7 @@ template <class T>
 struct GemmThenActivationBackward {
   Activation kind;
   Segments segments;
-  SegmentedMatrix<const T> dy;
+  SegmentedMatrix<const T> dy;               // [rows, out_e]
   std::span<const Matrix<const T>> weights;  // [out_e, width_e]
   SegmentedMatrix<const T> hidden;           // [rows, inputs_of(kind) · width_e]
   SegmentedMatrix<T> d_hidden;               // like hidden; must not overlap it

@@ -27,9 +27,9 @@ struct PickedRows {
 template <class T>
 struct GroupedGemm {
   Segments segments;
-  SegmentedMatrix<const T> x;
+  SegmentedMatrix<const T> x;                // [rows, in_e]
   std::span<const Matrix<const T>> weights;  // [in_e, out_e], or [out_e, in_e] with transpose_weights
-  SegmentedMatrix<T> y;
+  SegmentedMatrix<T> y;                      // [rows, out_e]
   bool transpose_weights = false;
   PickedRows<T> picked = {};  // if set, replaces x
 };

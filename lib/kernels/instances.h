@@ -5,8 +5,9 @@
 // How a kernel is declared, implemented and launched. The family `bias` is the example.
 //
 // 1. kernels/bias.h declares a description: a plain struct with the operands and options of one launch. Spans and
-//    matrices are views of memory that the caller owns, in the memory of the stream's device. The struct allocates
-//    nothing and may be copied freely.
+//    matrices are views of memory that the caller owns, in the memory of the stream's device. An operand that is
+//    described as "or none" is optional: leave its span or matrix empty. The struct allocates nothing and may be copied
+//    freely.
 //
 //      template <class T>
 //      struct AddBias {
@@ -23,8 +24,10 @@
 //      void run(const CudaStream& stream, const AddBias<T>& add);
 //
 // 3. kernels/cpu/bias.cpp and kernels/cuda/bias.cu define the overloads. Each one checks the extents of the operands
-//    first, with kernels/checks.h, and throws an Error with exit code 4 if they do not fit. A build without CUDA has
-//    neither the second file nor CudaStream in the variant Stream.
+//    first, with kernels/checks.h, and throws an Error with exit code 4 if they do not fit. Values in device memory,
+//    such as indices, are checked by the kernel: if one is out of range, run() throws on the CPU, and the next
+//    CudaStream::synchronise() throws on a GPU. A build without CUDA has neither the second file nor CudaStream in the
+//    variant Stream.
 //
 //      template <class T>
 //      void run(const CpuStream& stream, const AddBias<T>& add) {

@@ -6,7 +6,8 @@
 
 namespace lyceum {
 
-/// Sets the padding rows of x to 0: the rows from the end of each segment to the begin of the next one.
+/// Sets the padding rows of x to 0: the rows from the end of each segment to the start of the next one (after the last
+/// segment, to segments.total()).
 template <class T>
 struct ClearPadding {
   Segments segments;

@@ -13,8 +13,9 @@ namespace lyceum {
 /// `order` (−1, or an index of the `others`) has no slot: pair_slot is −1, and the unused slots at the end have
 /// slot_pair −1.
 struct SortByExpert {
-  Matrix<const std::int32_t> index;     // [tokens, k]: experts in [0, choices()), or −1
-  std::span<const std::int32_t> order;  // [experts]: experts in the order of their slots (by owner rank, then by index)
+  Matrix<const std::int32_t> index;  // [tokens, k]: experts in [0, choices()), or −1
+  /// [experts]: a permutation of [0, experts), the order in which experts get slots (by owner rank, then by index).
+  std::span<const std::int32_t> order;
   std::span<std::int64_t> begin;  // [experts + 1]: first slot of expert order[i]; the last one: number of used slots
   std::span<std::int64_t> slot_pair;  // [tokens · k]
   std::span<std::int64_t> pair_slot;  // [tokens · k]
@@ -32,8 +33,9 @@ struct SortByExpert {
 struct PlaceInSegments {
   std::span<const std::int64_t> arrived;  // [sources · experts + 1]: first row of source s for expert e at s·experts+e
   std::span<std::int64_t> begin, rows;    // [experts + 1], [experts]: the results, see Segments
-  std::span<std::int64_t> arrived_of_segment;  // [≥ begin[experts]]: arrived row of each segment row; −1 for padding
-                                               // and after the last segment
+  /// Arrived row of each segment row; −1 for padding and after the last segment. Its length must be at least
+  /// begin[experts], for example arrived rows + experts · (Segments::alignment − 1).
+  std::span<std::int64_t> arrived_of_segment;
   std::span<std::int64_t> segment_of_arrived;  // [arrived rows]: the inverse
 };
 
@@ -81,12 +83,12 @@ struct CombineRows {
 /// may occur twice. Rows of dx that no slot refers to (padding) become zero. Without gates, d_gate is not written.
 template <class T>
 struct CombineRowsBackward {
-  Matrix<const T> x, dy;
+  Matrix<const T> x, dy;  // as x and y of CombineRows
   std::span<const std::int64_t> slot;
   std::int64_t k;
   Matrix<const Accumulator<T>> gate;
-  Matrix<T> dx;
-  Matrix<Accumulator<T>> d_gate;
+  Matrix<T> dx;                   // like x
+  Matrix<Accumulator<T>> d_gate;  // like gate
 };
 
 void run(const CpuStream& stream, const SortByExpert& sort);

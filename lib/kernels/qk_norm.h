@@ -88,8 +88,8 @@ struct QkNormBackward {
   Matrix<T> dx;                                    // [tokens, width]
 };
 
-/// d_weight += Σ dy · x · inverse_rms, over tokens and over the heads that share a weight. The order of summation does
-/// not depend on the number of threads.
+/// d_weight += Σ dy · x · inverse_rms, over this rank's tokens and over its heads that share a weight. The order of
+/// summation does not depend on the number of threads.
 template <class T>
 struct QkNormWeightGrad {
   QkNormShape shape;

@@ -21,7 +21,7 @@ constexpr std::int64_t load_width(std::int64_t experts) { return 2 * experts + 2
 constexpr std::int64_t most_groups = 64;  // largest number of groups of RouteTokens
 
 /// Sigmoid and sqrt_softplus scores clamp logits to at least this value, which keeps the sum of a token's scores away
-/// from 0, so that it can be divided by.
+/// from 0, since probabilities and renormalized gates are divided by such sums.
 constexpr int least_logit = -64;
 
 /// Routes tokens: computes scores from the logits, chooses k experts per token and their gates, and adds up the load.
@@ -54,8 +54,8 @@ struct RouteTokens {
   std::int64_t skip = 0;
   std::int64_t always_on = 0;  // number of first experts that every token uses; they are not chosen by tokens
   /// If true, choices are replaced, after the search, by an even distribution: choice j of token t is expert
-  /// always_on + (t · k + j) mod (experts − always_on). Benchmarks use it to measure speed independently of what the
-  /// router has learnt.
+  /// always_on + (t · k + j) mod (experts − always_on), with k the number of choices per token. Benchmarks use it to
+  /// measure speed independently of what the router has learnt.
   bool even = false;
   bool entropy = false;  // true if the load includes entropies
   /// Row t is token first + t of consecutive sequences of seq_len tokens, of which other ranks may hold the rest.

@@ -6,8 +6,8 @@ namespace lyceum {
 
 /// Divides a span of tokens into chunks of at most 64 tokens, each within one sequence. Sums over a sequence are
 /// computed chunk by chunk and then added up in order, so they do not depend on the distribution of chunks to threads.
-/// Row t of the span is token first + t of `sequences` sequences of seq_len tokens; chunks are numbered through all
-/// sequences, also through tokens outside the span.
+/// Row t of the span is token first + t of `sequences` sequences of seq_len tokens; chunks of all sequences are
+/// numbered consecutively, including chunks without tokens of the span.
 struct RouterChunks {
   static constexpr std::int64_t rows = 64;  // most tokens of a chunk
 

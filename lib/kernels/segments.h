@@ -8,10 +8,11 @@
 
 namespace lyceum {
 
-/// The rows of a matrix, sorted by expert. Segment e, the rows of expert e, is [begin[e], begin[e] + rows[e]). Begins
-/// are multiples of `alignment`, and begin[count] is the total number of rows. The rows from the end of a segment to
-/// the begin of the next one are padding and contain zeros. Example with rows = {3, 0, 40}: begin = {0, 32, 32, 96}. A
-/// view: both spans are in the memory of the stream's device and are owned by a SegmentTable.
+/// The rows of a matrix, sorted by expert. Segment e, the rows of expert e, is [begin[e], begin[e] + rows[e]). All
+/// begin[e] are multiples of `alignment` (except at the end of SegmentTable::whole()), and begin[count] is the total
+/// number of rows. The rows from the end of a segment to the start of the next one are padding and contain zeros.
+/// Example with rows = {3, 0, 40}: begin = {0, 32, 32, 96}. A view: both spans are in the memory of the stream's device
+/// and are owned by a SegmentTable.
 struct Segments {
   /// The padding limits the number of distinct GEMM shapes, and so of compiled GEMMs.
   static constexpr std::int64_t alignment = 32;

@@ -19,7 +19,7 @@ LYCEUM_HOST_DEVICE std::int64_t part_by_token(const SplitPairs& split, std::int6
   return pair < 0 ? -1 : (pair / split.k * split.parts + i % split.parts) * split.k + pair % split.k;
 }
 
-/// Throws an Error unless the operands fit together, on every device.
+/// Throws an Error unless the operands fit together. Used by all devices.
 inline void require_fitting(const SplitPairs& split) {
   const std::int64_t pairs = std::ssize(split.slot_of_pair);
   require(split.k > 0 && split.parts > 0 && pairs % split.k == 0, "SplitPairs: {} pairs of {} choices in {} parts",

@@ -37,7 +37,7 @@ LYCEUM_HOST_DEVICE std::array<A, 4> token_noise(std::uint64_t key, std::int64_t 
   return normal;
 }
 
-/// Throws an Error unless the operands fit together and layer and first are in range, on every device.
+/// Throws an Error unless `step` has one element and layer and first are in range. Used by all devices.
 inline void require_fitting(const char* kernel, const TokenNoise& noise) {
   constexpr std::int64_t most_layers = std::int64_t{1} << 16, most_tokens = std::int64_t{1} << 48;
   require(noise.layer >= 0 && noise.layer < most_layers && noise.first >= 0 && noise.first < most_tokens,

@@ -54,11 +54,13 @@ struct DecaySpan {
 /// master are the same memory. A change of a single word always changes the digest; changes of several words may cancel
 /// out. The update reads and writes this memory in any case, so digests cause no additional memory traffic.
 struct UpdateDigests {
-  std::span<std::uint32_t> kept = {};     // [blocks of all tensors]: digests after the last update; empty: no checks
-  std::span<std::uint32_t> damaged = {};  // [1]: 0, or blocks − b for the first block b whose digest has changed
+  std::span<std::uint32_t> kept = {};  // [blocks of all tensors]: digests after the last update; empty: no checks
+  /// [1]: 0, or blocks − b for the first block b that was found changed. Kernels only increase it; the caller sets it
+  /// to 0.
+  std::span<std::uint32_t> damaged = {};
 };
 /// The factors of UpdateDigests. They are odd, so a changed word always changes the digest, and distinct, so a word
-/// that moves to another array does, too.
+/// that moves to another array changes it as well.
 constexpr std::uint32_t state_factor(std::size_t i) { return static_cast<std::uint32_t>(3 + 2 * i); }
 inline constexpr std::uint32_t weight_factor = 15;
 
@@ -90,7 +92,7 @@ struct UpdateWeights {
 };
 
 /// Checks or renews the digests without an update: with `renew`, stores the digests of the present memory; otherwise
-/// compares them with the memory and reports a difference in digests.damaged.
+/// compares them with the memory and reports a difference in digests.damaged. digests.kept must not be empty.
 template <class T, std::size_t states>
 struct CheckDigests {
   std::span<const UpdatedTensor<T, states>> tensors;

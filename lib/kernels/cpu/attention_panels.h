@@ -25,9 +25,11 @@
 namespace lyceum {
 
 /// Allocates matrices from a thread's scratch memory, one after the other. A copy of a ScratchAllocator allocates from
-/// the same position on, so memory taken from the copy is free again when the copy is discarded.
+/// the same position on, so memory taken from the copy is free again when the copy is discarded. Nothing checks that
+/// the memory suffices: the owner provides at least the sum of bytes() of all matrices.
 class ScratchAllocator {
  public:
+  /// `memory` must outlive all matrices. They are 64-byte aligned if it is.
   explicit ScratchAllocator(std::byte* memory) : memory_(memory) {}
   /// Returns an uninitialised matrix without gaps between rows.
   template <class E>

@@ -45,7 +45,7 @@ class TileGemm {
 
  private:
   TileGemm(const CpuStream& stream, bool convert, std::int64_t max_rows, std::int64_t max_cols);
-  /// Converts operands to float slice by slice, multiplies, and rounds the sum once.
+  /// Converts and multiplies slices of the summed dimension in float, one after the other, and rounds the sum once.
   template <class Out>
   void multiply_converted(const Gemm<bfloat16, Out>& tile, int thread) const;
   /// Calls oneDNN's bf16 primitive.
