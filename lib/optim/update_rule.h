@@ -30,13 +30,14 @@ class UpdateRule {
   /// everything that reads the numbers of the previous step.
   virtual void prepare(double lr, std::int64_t n) const = 0;
 
-  /// Launches the step. Writes Σ master² and Σ update² of each block of share s to `sums`, from index weight_offsets[s]
-  /// and update_offsets[s] on, see UpdateWeights. The launch may be repeated. The host does not wait.
+  /// The arguments of launch(). Σ master² and Σ update² of block b of share s are written to sums[weight_offsets[s] +
+  /// b] and sums[update_offsets[s] + b], see UpdateWeights.
   struct Launch {
     std::span<const StepVerdict> verdict;                          // [1], in device memory
     std::span<const std::int64_t> weight_offsets, update_offsets;  // [shares], in device memory
     std::span<double> sums;
   };
+  /// Launches one update of all shares. The host does not wait. The launch may be recorded in a graph and repeated.
   virtual void launch(const Launch& launch) const = 0;
 
   /// Stores new digests of all memory that the rule changes (`renew`), or compares the memory with the stored digests.
@@ -52,7 +53,8 @@ class UpdateRule {
   virtual std::optional<Damage> damage() const = 0;
 };
 
-/// The properties of a rule that do not require its memory, and the function that makes it.
+/// An update rule as a kind: the properties that do not depend on the weights, and the function that makes an
+/// UpdateRule for given shares.
 struct UpdateRuleKind {
   /// The names of the state tensors of each weight; in checkpoints they are optimizer/NAME/WEIGHT.
   std::span<const std::string_view> states;
