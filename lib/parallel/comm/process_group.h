@@ -22,8 +22,8 @@ enum class Reduction { sum, max, min };
 struct Where {
   Where(std::source_location location, std::int64_t unit = 0) : location(location), unit(unit) {}  // NOLINT: implicit
   std::source_location location;
-  /// Bytes that all ranks must pass equally, if the size of the payload depends on the data (such as the size of one
-  /// row). 0: all ranks pass payloads of the same size.
+  /// If the size of the payload depends on the data: the size in bytes on which all ranks must agree, such as that of
+  /// one row. 0: all ranks pass payloads of the same size.
   std::int64_t unit;
 };
 /// Thrown by a rank whose wait timed out, if another rank has found the cause and reports it.

@@ -66,7 +66,9 @@ struct Handover {
   int from, to, microbatch;  // `from` and `to` are stages
   auto operator<=>(const Handover&) const = default;
 };
-/// Return the handover that a computing action needs, or the one that it produces; nothing at the ends of the pipeline.
+/// needed_by() returns the data that an action needs from another stage, made_by() the data that it produces for
+/// another stage. Both return nothing for a W, for sends and receives, and where the pipeline ends: the first stage's F
+/// and the last stage's B or I need nothing, the last stage's F and the first stage's B or I produce nothing.
 std::optional<Handover> needed_by(const Action& action, const PipelineShape& shape);
 std::optional<Handover> made_by(const Action& action, const PipelineShape& shape);
 /// Returns the handover that a sending or receiving action transfers. Throws for an action that computes.

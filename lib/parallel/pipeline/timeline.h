@@ -23,8 +23,8 @@ struct Timeline {
   double makespan() const;
   /// Returns the total time in which a rank computes.
   double busy(int rank) const;
-  /// Return the idle time divided by the makespan, of one rank or on average. For 1F1B and GPipe with equal costs, p
-  /// ranks and m micro-batches it is (p−1)/(m+p−1).
+  /// Return the idle time of one rank divided by the makespan, and the average of this over the ranks. For 1F1B and
+  /// GPipe with equal costs, p ranks and m micro-batches it is (p−1)/(m+p−1).
   double bubble_fraction(int rank) const;
   double bubble_fraction() const;
   /// Returns the bubble as defined in the literature: idle time divided by busy time, summed over all ranks. With equal
@@ -45,7 +45,7 @@ int peak_in_flight(std::span<const Action> program);
 
 /// Returns a grid of characters with one row per rank and one column per `unit` of time; dots mark idle time. The first
 /// column of an action shows its name, its other columns dashes. `unit` 0: the duration of the shortest action. Actions
-/// shorter than half a unit may be omitted.
+/// shorter than half a unit may be omitted. Throws a usage Error if the grid has more than 10,000 columns.
 std::string text_grid(const Timeline& timeline, double unit = 0);
 
 }  // namespace lyceum
