@@ -47,12 +47,13 @@ struct SumsAround {
 
 /// A query's span of 16 keys, as mma leaves it in a row (`width` 2) or a column (`width` 1) of its results. Element
 /// [block][i] is key 8 · block + width · (index of this lane within the row or column) + i of the span. All lanes of
-/// the row or column must take part.
+/// the row or column must take part. In this file, `behind` means newer: keys behind a span come after it in the
+/// sequence, and take their shares of the stick before it.
 template <int width>
 struct Span {
   static constexpr int nearest = width == 2 ? 1 : 4, farthest = width == 2 ? 2 : 16;
   float log_share[2][width];  // log β
-  float log_part[2][width];   // log p if no key behind the span took anything
+  float log_part[2][width];   // log p if the keys behind the span took nothing of the stick
   float cost;                 // sum over all keys of the span
 
   /// `score` is scaled. A score of minus infinity has p = 0 and cost 0.
