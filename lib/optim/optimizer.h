@@ -23,8 +23,8 @@ class Optimizer {
   /// changes that were not made by updates.
   Optimizer(const OptimConfig& config, Stream stream, std::vector<UnitShare> shares, bool watched = false);
 
-  /// Uploads the learning rate and bias corrections of the next update. Call before update(), and after everything that
-  /// reads the values of the previous update.
+  /// Uploads the learning rate and bias corrections of the next update. Call before update(), and after launching
+  /// everything that reads the values of the previous update.
   void prepare(double lr) const { rule_->prepare(lr, updates_ + 1); }
   /// Zeroes the gradients of frozen elements. Call before anything reads the gradients of a step.
   void clear_frozen_gradients() const { frozen_elements_.clear_gradients(stream_, updated_); }

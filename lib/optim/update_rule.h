@@ -27,7 +27,7 @@ class UpdateRule {
   virtual ~UpdateRule() = default;
 
   /// Uploads the learning rate and the number n of the next update, counted from 1. Call before launch(), and after
-  /// everything that reads the numbers of the previous step.
+  /// launching everything that reads the numbers of the previous step.
   virtual void prepare(double lr, std::int64_t n) const = 0;
 
   /// The arguments of launch(). Σ master² and Σ update² of block b of share s are written to sums[weight_offsets[s] +
@@ -41,7 +41,8 @@ class UpdateRule {
   virtual void launch(const Launch& launch) const = 0;
 
   /// Stores new digests of all memory that the rule changes (`renew`), or compares the memory with the stored digests.
-  /// Each launch also compares, and then stores new digests. Has no effect unless the rule was made with `watched`.
+  /// Each launch also compares, and then stores new digests, unless its verdict skips the update. Has no effect unless
+  /// the rule was made with `watched`.
   virtual void check_digests(bool renew) const = 0;
 
   /// The first block of flat_block elements that was changed by anything but a launch.

@@ -120,7 +120,8 @@ struct PartOfRow {
   }
 };
 
-/// Writes this thread's part of a row of y.
+/// Writes this thread's part of a row of y; zeros in rows from expert.filled on. `sums` is the row in RoundedSums. All
+/// lanes of the warp must call it, since they exchange words.
 template <class Tile, int chunks, class Machine>
 LYCEUM_DEVICE void write_row(const Machine& m, const std::uint32_t (&sums)[chunks][4], const Expert& expert,
                              const PartOfRow& part) {
@@ -210,8 +211,8 @@ LYCEUM_DEVICE Chunk activated_again(const Machine& m, const Chunk (&x)[Act::inpu
   return y;
 }
 
-/// Forward product: writes this thread's part of a row of the activation's inputs and results. Rows must consist of
-/// whole 16-byte chunks.
+/// Forward product: writes this thread's part of a row of the activation's inputs and results; inputs are zero in rows
+/// from expert.filled on. Rows must consist of whole 16-byte chunks. All lanes of the warp must call it.
 template <class Act, class Tile, int chunks, class Machine>
 LYCEUM_DEVICE void write_activated(const Machine& m, const std::uint32_t (&sums)[chunks][4], const Expert& expert,
                                    const PartOfRow& part) {
@@ -233,7 +234,8 @@ LYCEUM_DEVICE void write_activated(const Machine& m, const std::uint32_t (&sums)
 
 /// dgrad with an activation: `sums` is a row of the gradient of the activation's results. Writes the gradient of its
 /// inputs and the recomputed results. With gates, the results are multiplied by the gate, and this tile's part of the
-/// gate's gradient is written to d_gate. The loads of half a row are issued together, to overlap their latency.
+/// gate's gradient is written to d_gate. The loads of half a row are issued together, to overlap their latency. All
+/// lanes of the warp must call it.
 template <class Act, class Tile, int chunks, class Machine>
 LYCEUM_DEVICE void write_activation_gradients(const Machine& m, const std::uint32_t (&sums)[chunks][4],
                                               const Expert& expert, const PartOfRow& part) {

@@ -282,7 +282,8 @@ struct CarriedRows {
 };
 
 /// Computes the contribution of a section's keys to dq of one tile of queries of one head, over those keys that they
-/// see, the oldest first. Writes dq after the queries' last section. One thread block per call.
+/// see, the oldest first. Stores the StickAt that stick_dkv() needs for the section. Writes dq after the queries' last
+/// section. One thread block per call.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void stick_dq(const Machine& m, const StickSectionTask& task, const BlockOrder::Block& block) {
   constexpr int keys = Tiling::keys, tiles = Tiling::tiles;
@@ -329,8 +330,8 @@ LYCEUM_DEVICE void stick_dq(const Machine& m, const StickSectionTask& task, cons
   }
 }
 
-/// Computes dk and dv of one tile of a section's keys of one key head, over all queries that see them. One thread block
-/// per call.
+/// Computes dk and dv of one tile of a section's keys of one key head, over all queries that see them. Launch it after
+/// stick_dq() of the same section, whose StickAt it reads. One thread block per call.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void stick_dkv(const Machine& m, const StickSectionTask& task, const BlockOrder::Block& block) {
   constexpr int tiles = Tiling::tiles, queries = Tiling::queries;

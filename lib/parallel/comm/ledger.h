@@ -34,8 +34,8 @@ struct LedgerEntry {
   std::string text() const;
 };
 
-/// The memory of one rank's ledger: its last operations in a ring, and the number of operations that it has started on
-/// each of its groups.
+/// The memory of one rank's ledger: its last 64 operations in a ring, and the number of collective operations that it
+/// has started on each of its groups.
 struct LedgerPage {
   static constexpr std::size_t entries = 64, groups = 64;
   struct Position {

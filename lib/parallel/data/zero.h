@@ -66,8 +66,8 @@ class Zero final : private UnitMemory {
   /// Advances all transfers, and finishes reductions that have completed.
   void progress();
   /// True if the unit's reduction is waited for at a fixed point of the backward pass: if waiting frees memory, so that
-  /// the peak does not depend on timing, or if all operations must have the same order. Otherwise its next transfer
-  /// starts as soon as it is found to be complete.
+  /// the peak does not depend on timing, or if all operations must have the same order on all ranks. Otherwise
+  /// progress() finishes the reduction as soon as it is complete, which in stage 0 starts the gather of the sums.
   bool at_fixed_point(const ShardedUnit& unit) const { return one_order_ || unit.frees_gradients(); }
   /// Waits for the reductions with a fixed point, except those of two layers.
   void finish_sums_except(int layer, int other);

@@ -43,7 +43,7 @@ struct Action {
   bool gives_input_gradient() const { return kind == Kind::backward || kind == Kind::backward_input; }
   /// True if the action adds to weight gradients. It is the last action that needs the activations kept by forward.
   bool gives_weight_gradient() const { return kind == Kind::backward || kind == Kind::backward_weight; }
-  /// Returns the change of the number of micro-batches whose activations the rank keeps: 1, −1 or 0.
+  /// Returns by how much the action changes the number of micro-batches whose activations the rank keeps: 1, −1 or 0.
   int in_flight_change() const {
     if (kind == Kind::forward) return 1;
     return gives_weight_gradient() ? -1 : 0;
