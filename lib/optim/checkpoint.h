@@ -10,14 +10,20 @@
 
 namespace lyceum {
 
-/// Returns this rank's contribution to a checkpoint: the master weights and states that it owns, and its parts of
-/// frozen units and buffers. Together, the slices of all ranks cover the model once. Twins of another stage's units are
-/// left out. The slices are views that are valid until the next update.
+/// Returns this rank's contribution to a checkpoint: the master weights and states that it owns, and its slices of
+/// frozen units and buffers. Local. Together, the slices of all ranks cover every tensor of the model once. Units that
+/// duplicate those of another pipeline stage (ParameterUnit::twin()) are left out. The slices are views of the
+/// optimizer's memory, on its device, and refer to its stream: write or copy them before the next update, and keep
+/// `optimizer` until then.
 std::vector<CheckpointSlice> checkpoint_slices(const Optimizer& optimizer);
 
-/// Loads masters, states and weights of the shares from a checkpoint. States are set to zero if the checkpoint has
-/// none; states of frozen elements always. `read_files` is called with each read. Throws a bad_input Error if tensors
-/// are missing or have other shapes.
+/// Loads the masters, states and weights of this rank's shares from a checkpoint, and renews the digests. Local, unless
+/// `read_files` is collective: it is called with each function that reads files, and must run it. All states are set to
+/// zero if the checkpoint has none, and those of frozen elements in any case. Throws a bad_input Error if tensors are
+/// missing or have other shapes.
+///
+/// Before the call, no transfer of weights may be in flight (Zero::await_values()). After it, the caller sends the new
+/// weights to other copies (Zero::values_changed()) and restores the number of updates (Optimizer::set_updates()).
 void load_checkpoint(Optimizer& optimizer, const CheckpointReader& reader, const RunOnFiles& read_files = run_at_once);
 
 }  // namespace lyceum

@@ -9,13 +9,16 @@
 namespace lyceum {
 
 /// The elements of trained units that optim.train_only leaves frozen, such as some rows of a router's matrix. Their
-/// gradients and states are zero, so updates do not move them.
+/// gradients and states are kept at zero, so updates do not change them. The functions take the same shares, in the
+/// same order, as the constructor.
 class FrozenElements {
  public:
   explicit FrozenElements(std::span<const UpdatedShare> shares);
-  /// Zeroes their gradients. Call before anything reads the gradients of a step: norms must not include them.
+  /// Sets the gradients of the frozen elements to zero. Call before anything reads the gradients of a step: norms must
+  /// not include them.
   void clear_gradients(const Stream& stream, std::span<const UpdatedShare> shares) const;
-  /// Zeroes their states, which a checkpoint of a run that trained them may have filled.
+  /// Sets the states of the frozen elements to zero. Call after loading a checkpoint: a run that trained these elements
+  /// may have saved other states.
   void clear_states(const Stream& stream, std::span<const UpdatedShare> shares) const;
 
  private:

@@ -14,21 +14,23 @@
 
 namespace lyceum {
 
-/// Updates this rank's shares of parameter units. Owns the master weights and the state of the update rule, and counts
-/// updates. optim/checkpoint.h saves and loads them.
+/// Updates this rank's shares of parameter units. Owns the master weights and the states of the update rule, and counts
+/// updates. All functions are local. optim/checkpoint.h saves and loads the weights and states.
 class Optimizer {
  public:
-  /// `shares`: the shares of all units of the model, including units that are not trained. `watched`: keep digests of
-  /// the memory, so that find_damage() can report changes between updates.
+  /// `shares`: the shares of all units of the model, including units that are not trained; the units must outlive the
+  /// object. `watched`: keep digests of the memory, with which damage_seen_by_updates() and find_damage() detect
+  /// changes that were not made by updates.
   Optimizer(const OptimConfig& config, Stream stream, std::vector<UnitShare> shares, bool watched = false);
 
-  /// Uploads the learning rate and bias corrections of the next update. Call before update(), and after everything that
-  /// reads the values of the previous update.
+  /// Uploads the learning rate and bias corrections of the next update. Call before update(), and after launching
+  /// everything that reads the values of the previous update.
   void prepare(double lr) const { rule_->prepare(lr, updates_ + 1); }
   /// Zeroes the gradients of frozen elements. Call before anything reads the gradients of a step.
   void clear_frozen_gradients() const { frozen_elements_.clear_gradients(stream_, updated_); }
-  /// Launches the update that `verdict` allows. Writes the sums of squares of weights and updates to columns 0 and 1 of
-  /// `sums`, see NormSums. The host does not wait. The launch may be repeated with other gradients.
+  /// Launches one update, which does nothing to weights and states if `verdict` says to skip it. Writes the sums of
+  /// squares of the weights and of the update to columns 0 and 1 of `sums`, see NormSums. The host does not wait. The
+  /// launch may be recorded in a graph and repeated with other gradients.
   void update(std::span<const StepVerdict> verdict, const NormSums& norms, const Tensor& sums) const;
   /// Counts an update. Call if the launched update was not skipped.
   void count_update() { ++updates_; }
@@ -39,21 +41,22 @@ class Optimizer {
   std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates) { updates_ = updates; }
 
-  /// Describes weights or states whose memory was changed between two updates by anything else, as detected by the
-  /// updates so far; empty if there are none. Waits for the stream.
+  /// Describes the first block of weights or states that was changed between two updates by anything else, if an update
+  /// so far has detected such a change; empty if not, or if the object is not watched. Waits for the stream.
   std::string damage_seen_by_updates() const;
-  /// Checks all memory now, including frozen units, and describes such a change; empty if there is none. Reads all of
-  /// it and waits for the stream.
+  /// Compares all weights and states, including frozen units, with their digests now, and describes the first such
+  /// change; empty if there is none or the object is not watched. Reads all of this memory and waits for the stream.
   std::string find_damage() const;
-  /// Checks frozen units only. Buffers are not checked, since other code updates them.
+  /// find_damage() for frozen units only. Buffers are not checked, since other code updates them.
   std::string find_frozen_damage() const;
   /// Stores new digests of the memory. Call after weights or states were changed by anything but an update.
   void renew_digests();
 
   const Stream& stream() const { return stream_; }
-  /// Returns the shares of the trained units.
+  /// Returns the shares of the trained units, in the order in which the constructor was given them.
   std::span<const UnitShare> shares() const { return shares_; }
-  /// Returns the masters and states of shares(), in the same order.
+  /// Returns the masters and states of shares(), in the same order. Valid as long as the optimizer; the memory does not
+  /// move.
   std::span<const UpdatedShare> updated() const { return updated_; }
   /// Returns the shares of frozen units and buffers.
   std::span<const UnitShare> untrained() const { return untrained_; }

@@ -22,14 +22,17 @@ class StepEnd {
   /// references must outlive the object.
   StepEnd(const Mesh& mesh, const Optimizer& optimizer, const StepNumbers& numbers, int layers, double clip_norm);
 
-  /// Runs steps 1 to 4. Returns the sums of squares for measure().
+  /// Runs steps 1 to 4. Call once the gradients are complete (Zero::finish_gradients()). Returns the sums of squares of
+  /// weights and update, for measure().
   Tensor update() const;
-  /// Runs step 5. It is separate so that updated weights can be sent to other ranks at the same time.
+  /// Runs step 5: writes StepNumbers::weight_norms(). `squares` is the result of update(). This step is separate so
+  /// that the updated weights can be sent to other ranks at the same time.
   void measure(const Tensor& squares) const { weight_norms_.norms(squares, numbers_.weight_norms()); }
 
   /// Returns the all-reduces of update() and measure(), in order, for cost estimates.
   static std::vector<NormSums::Exchange> exchanges(const LossTable& losses, const NormSums::Counts& counts);
-  /// Returns the bytes of device tables that the object keeps, without StepNumbers.
+  /// Returns the bytes of device memory for the tables that the object keeps, for cost estimates. Does not include
+  /// StepNumbers.
   static std::int64_t kept_bytes(const NormSums::Counts& counts) {
     return GradientNorm::kept_bytes(counts) + NormSums::kept_bytes(counts, weight_norm_columns);
   }

@@ -17,8 +17,9 @@ namespace lyceum {
 /// all ranks agree on, and the verdict. The host reads them once, after everything was launched.
 class StepNumbers {
  public:
-  /// The sums of one rank, or of all ranks: the norm of the gradient, the cross-entropy, and the losses of sub-layers
-  /// in the order of the LossTable.
+  /// The sums of one rank, or those on which all ranks agree: f64 [2 + LossTable::size()], the norm of the gradient,
+  /// the cross-entropy, and the losses of sub-layers in the order of the LossTable. The norm is that of the whole
+  /// model, also in the sums of one rank: it is that rank's copy.
   class Sums {
    public:
     explicit Sums(Tensor all) : all_(std::move(all)) {}
@@ -28,7 +29,7 @@ class StepNumbers {
     std::span<double> cross_entropy() const { return all_.span<double>().subspan(1, 1); }
     /// [LossTable::size()]
     std::span<double> layer_losses() const { return all_.span<double>().subspan(2); }
-    /// Cross-entropy and the losses of sub-layers.
+    /// Cross-entropy, then the losses of sub-layers: [1 + LossTable::size()]
     std::span<double> losses() const { return all_.span<double>().subspan(1); }
 
    private:
@@ -62,12 +63,15 @@ class StepNumbers {
   std::span<StepVerdict> verdict() const { return writable_rows_of<StepVerdict>(verdict_); }
   /// Returns the norms of the weights after the update, and of the update. [2]
   std::span<double> weight_norms() const { return all_.span<double>().first(2); }
-  /// Returns the sums of this rank; losses are weighted sums over its tokens.
+  /// Returns the sums of this rank. Cross-entropy is summed over its tokens and weighted by loss_weight(); the losses
+  /// of sub-layers are summed over its sequences and divided by the number of sequences of the global batch.
   Sums own() const { return Sums(all_.slice(own_first, size_)); }
   /// Returns the sums on which all ranks agree.
   Sums agreed() const { return Sums(all_.slice(own_first + size_, size_)); }
 
-  /// Copies of the numbers on the host.
+  /// Copies of the numbers on the host. Cross-entropy is in nats per target. The two `own_` numbers are those of this
+  /// rank's sums, see own(): `own_gradient_norm` also is the norm of the whole model, and differs from that of other
+  /// ranks only after a fault of memory or network.
   struct Values {
     bool skipped;
     double own_gradient_norm, own_cross_entropy;

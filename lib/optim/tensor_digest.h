@@ -8,10 +8,11 @@
 
 namespace lyceum {
 
-/// Returns the digest of each block of flat_block elements of a tensor, see DigestBlocks. Waits for the stream.
+/// Returns the digest of each block of flat_block elements of a tensor of a float type, see DigestBlocks: [⌈size /
+/// flat_block⌉]. Waits for the stream.
 std::vector<std::uint64_t> block_digests(const Stream& stream, const Tensor& values);
 
-/// Returns one digest of all elements of a tensor. Waits for the stream.
+/// Returns one digest of all elements of a tensor of a float type. Waits for the stream.
 std::uint64_t digest_of(const Stream& stream, const Tensor& values);
 
 }  // namespace lyceum

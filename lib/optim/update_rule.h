@@ -27,20 +27,22 @@ class UpdateRule {
   virtual ~UpdateRule() = default;
 
   /// Uploads the learning rate and the number n of the next update, counted from 1. Call before launch(), and after
-  /// everything that reads the numbers of the previous step.
+  /// launching everything that reads the numbers of the previous step.
   virtual void prepare(double lr, std::int64_t n) const = 0;
 
-  /// Launches the step. Writes Σ master² and Σ update² of each block of share s to `sums`, from index weight_offsets[s]
-  /// and update_offsets[s] on, see UpdateWeights. The launch may be repeated. The host does not wait.
+  /// The arguments of launch(). Σ master² and Σ update² of block b of share s are written to sums[weight_offsets[s] +
+  /// b] and sums[update_offsets[s] + b], see UpdateWeights.
   struct Launch {
     std::span<const StepVerdict> verdict;                          // [1], in device memory
     std::span<const std::int64_t> weight_offsets, update_offsets;  // [shares], in device memory
     std::span<double> sums;
   };
+  /// Launches one update of all shares. The host does not wait. The launch may be recorded in a graph and repeated.
   virtual void launch(const Launch& launch) const = 0;
 
   /// Stores new digests of all memory that the rule changes (`renew`), or compares the memory with the stored digests.
-  /// Each launch also compares, and then stores new digests. Has no effect unless the rule was made with `watched`.
+  /// Each launch also compares, and then stores new digests, unless its verdict skips the update. Has no effect unless
+  /// the rule was made with `watched`.
   virtual void check_digests(bool renew) const = 0;
 
   /// The first block of flat_block elements that was changed by anything but a launch.
@@ -52,7 +54,8 @@ class UpdateRule {
   virtual std::optional<Damage> damage() const = 0;
 };
 
-/// The properties of a rule that do not require its memory, and the function that makes it.
+/// An update rule as a kind: the properties that do not depend on the weights, and the function that makes an
+/// UpdateRule for given shares.
 struct UpdateRuleKind {
   /// The names of the state tensors of each weight; in checkpoints they are optimizer/NAME/WEIGHT.
   std::span<const std::string_view> states;

@@ -14,8 +14,8 @@
 namespace lyceum {
 
 /// The device tables of an elementwise rule with `states` state tensors, see UpdateWeights: pointers to the memory of
-/// its shares, their spans of weight decay and, if watched, the digests of their memory. The memory of the shares must
-/// not move.
+/// its shares, their spans of weight decay and, if `watched`, the digests of their memory. The values of all shares
+/// must have one type, and the memory of the shares must not move.
 template <std::size_t states>
 class UpdateTables {
  public:
@@ -26,11 +26,13 @@ class UpdateTables {
     if (watched) digests_ = Tensor::zeros(stream_, DType::i32, {blocks_ + 1}, MemoryKind::optimizer);
   }
 
-  /// Returns the bytes of the tables, without digests.
+  /// Returns the bytes of the tables for `shares` shares with `decay_spans` spans of weight decay in total. Does not
+  /// include digests, see digest_bytes().
   static std::int64_t bytes(std::int64_t shares, std::int64_t decay_spans) {
     return shares * std::int64_t{sizeof(UpdatedTensor<float, states>)} + decay_spans * std::int64_t{sizeof(DecaySpan)};
   }
 
+  /// Launches one update of all shares.
   template <class Rule>
   void update(const Rule& rule, const UpdateRule::Launch& launched) const {
     dispatch_float(type_, [&]<class T>() {
@@ -46,6 +48,7 @@ class UpdateTables {
     });
   }
 
+  /// See UpdateRule::check_digests() and damage().
   void check_digests(bool renew) const {
     constexpr std::uint32_t none = 0;
     if (!digests_.defined()) return;

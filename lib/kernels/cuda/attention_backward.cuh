@@ -259,7 +259,7 @@ struct QueryWalk {
 };
 
 /// Computes dk and dv of a block's keys, which begin at `first`, over all queries that see them, one query head after
-/// another. StridedMatrix of a warp's products are its keys, columns are queries.
+/// another. The rows of a warp's products are its keys, the columns are queries.
 /// - load_sums(head, query, to) begins copying the values per query that `gradients` needs to shared memory at `to`.
 /// - gradients(mask, sums, scores, dp) replaces scores by p, and dp = v·d_outᵀ by ds.
 /// Query tiles are double-buffered: the next one is copied while this one is used. All threads of the block call it.

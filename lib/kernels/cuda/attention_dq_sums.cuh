@@ -56,7 +56,8 @@ struct HopperBackwardTask {
   DqSums dq;
 };
 
-/// Four accumulators of a lane, and the two of them that are in one row.
+/// Types for 16-byte and 8-byte accesses to a sub-tile: the four accumulators of a lane for one n (see MmaLayout::c),
+/// and the two of them that are in one row.
 struct alignas(16) Four {
   float of[4];
 };
@@ -71,7 +72,8 @@ LYCEUM_DEVICE void arrive_as_warp(const Machine& m, int barrier) {
   if (m.thread() % 32 == 0) m.arrive(barrier);
 }
 
-/// Begins copying this lane's share of a sub-tile of the earlier blocks' sums from global to shared memory.
+/// Begins copying a sub-tile of the earlier blocks' sums from global to shared memory. All lanes of one warp call it;
+/// each copies the share that it reads in write_sub_tile(), and must call wait() before that.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void load_sums_before(const Machine& m, int sub_tile, const float* sums) {
   LYCEUM_NO_UNROLL

@@ -18,8 +18,8 @@ struct ForwardTiling {
   static constexpr int shared_bytes = v_tile + SwizzledTile<dim>::bytes(keys);
 };
 
-/// Sets the elements whose key is later than the query to `nothing`. StridedMatrix are queries from `query` on, columns
-/// are keys from `key` on.
+/// Sets the elements whose key is later than the query to `nothing`. Row 0 of `values` is query `query`, column 0 is
+/// key `key`.
 template <int tiles, int columns>
 LYCEUM_DEVICE void mask_future(const CausalOrder& order, int query, int key, int lane, float nothing,
                                Accumulators<tiles, columns>& values) {
@@ -37,7 +37,7 @@ LYCEUM_DEVICE void mask_future(const CausalOrder& order, int query, int key, int
   }
 }
 
-/// Sets the elements whose key is in a document before the query's own to `nothing`. StridedMatrix and columns as in
+/// Sets the elements whose key is in a document before the query's own to `nothing`. Rows and columns as in
 /// mask_future().
 template <int tiles, int columns>
 LYCEUM_DEVICE void mask_documents(const CausalOrder& order, int query, int key, int lane, float nothing,
@@ -57,7 +57,8 @@ LYCEUM_DEVICE void mask_documents(const CausalOrder& order, int query, int key, 
   }
 }
 
-/// Sets the elements of all keys that a query does not see to `nothing`: mask_future() and mask_documents().
+/// Sets the elements of all keys that a query does not see to `nothing`: mask_future() and mask_documents(). Each is
+/// skipped if it would not change anything.
 template <int tiles, int columns>
 LYCEUM_DEVICE void mask(const CausalOrder& order, int query, int key, int lane, float nothing,
                         Accumulators<tiles, columns>& values) {
@@ -80,9 +81,10 @@ struct OnlineSoftmax {
     }
   }
 
-  /// Replaces scores by 2^(scale · (scores - largest)) and updates the row's maximum and sum. The caller must multiply
-  /// whatever it summed under the older maximum by `shrink`. The maximum ignores a NaN, which then propagates through
-  /// the exponential. A row without visible keys so far has the maximum minus infinity and gets zeros.
+  /// Replaces scores by 2^(scale · (scores - largest)) and updates the row's maximum and sum. The caller must then
+  /// multiply by `shrink` what it has summed in earlier steps, see rescale(). The maximum ignores a NaN, which then
+  /// propagates through the exponential. A row without visible keys so far has the maximum minus infinity and gets
+  /// zeros.
   template <int keys, class Machine>
   LYCEUM_DEVICE void step(const Machine& m, float scale, Accumulators<tiles, keys>& scores) {
     LYCEUM_UNROLL
@@ -115,7 +117,7 @@ struct OnlineSoftmax {
     }
   }
 
-  /// Multiplies what was summed before the last step() by that step's `shrink`.
+  /// Multiplies `out`, a sum over the key tiles before the last step(), by that step's `shrink`.
   template <int dim>
   LYCEUM_DEVICE void rescale(Accumulators<tiles, dim>& out) const {
     LYCEUM_UNROLL
@@ -128,7 +130,8 @@ struct OnlineSoftmax {
     }
   }
 
-  /// Adds up the four lanes' parts of each row's sum.
+  /// Adds up the four lanes' parts of each row's sum; afterwards all four lanes hold the row's sum in `sum`. Call once,
+  /// after the last step(), in all lanes of the warp.
   template <class Machine>
   LYCEUM_DEVICE void finish(const Machine& m) {
     LYCEUM_UNROLL

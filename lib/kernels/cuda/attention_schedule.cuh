@@ -8,8 +8,8 @@ namespace lyceum::cuda {
 
 /// Maps a block index of a launch to a head of a sequence and a tile of rows. Heads are grouped into sections whose
 /// keys and values fit into the L2 cache together. Within a section, the tile with the most work comes first for all
-/// heads, so that the last blocks to run are short. If blocks wait for other blocks (later_keys_first()), the last tile
-/// comes first.
+/// heads, so that the last blocks to run are short. If blocks wait for other blocks, those with the last tile must come
+/// first, see later_keys_first().
 struct BlockOrder {
   std::int64_t heads, tiles;  // over all sequences; per head
   std::int64_t section;       // heads per section

@@ -80,8 +80,8 @@ inline BlockOrder later_keys_first(const AttentionShape& shape, int rows, std::i
   return order;
 }
 
-/// Number of heads per section such that two matrices of `rows` rows and `head_bytes` bytes per row take about 16 MB
-/// per section, a third of an H100's L2 cache; at least 1.
+/// Number of heads per section such that two matrices (keys and values, or queries and d_out) of `rows` rows, with
+/// `head_bytes` bytes per row and head, take about 16 MB per section, a third of an H100's L2 cache; at least 1.
 inline std::int64_t section_of(std::int64_t rows, std::int64_t head_bytes) {
   const std::int64_t bytes = 2 * rows * head_bytes;
   return bytes == 0 ? 1 : 1 + (16 << 20) / bytes;

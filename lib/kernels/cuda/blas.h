@@ -29,9 +29,10 @@ class Blas {
   /// exists.
   template <class T, class Out>
   void multiply(const CudaStream& stream, const Gemm<T, Out>& gemm);
-  /// Computes the product with its sum over k split as cut_sum() says: each part goes to its own memory, then the parts
-  /// are added in order. op(a) may have several times `height` rows: the blocks of `height` rows of the result are
-  /// added up as well, and c receives the first c.rows rows of that sum.
+  /// Computes the product with its sum over k split by cut_sum(): each part is computed into separate scratch memory,
+  /// then the parts are added in order. op(a) may have several times `height` rows. The corresponding blocks of
+  /// `height` rows of the result are also added up, and c receives the first c.rows rows of the total. Otherwise
+  /// `height` is the number of rows of op(a).
   template <class T>
   void multiply_in_parts(const CudaStream& stream, const Gemm<T, float>& gemm, std::int64_t height);
 

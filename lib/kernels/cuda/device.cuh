@@ -82,7 +82,8 @@ struct Sum {
     return a + b;
   }
 };
-/// Returns the larger number; NaN only if both are NaN.
+/// Returns the larger number. A NaN in `b` is ignored, but a NaN in `a` is returned: start from a number, such as minus
+/// infinity, to ignore every NaN.
 struct Largest {
   template <class A>
   __device__ A operator()(A a, A b) const {

@@ -102,7 +102,7 @@ class MmaTile {
     for (int step = 0; step < steps; ++step) {
       machine_.template wait<Tiling::stages - 2>();
       machine_.sync();
-      // Its stage was used in the step before, which all warps have finished.
+      // Step `next` overwrites the stage that the step before this one used; all warps have finished that step.
       const int next = step + Tiling::stages - 1;
       load(a_, next, steps, a_at(next), [&] { multiply(step, 0); });
       load(b_, next, steps, b_at(next), [&] { multiply(step, 16); });
@@ -114,7 +114,7 @@ class MmaTile {
   }
 
  private:
-  /// Shared-memory offsets of the operands of a step: a ring of `stages` stages.
+  /// Shared-memory offsets of the operands of a step. Steps use the `stages` stages in turns.
   LYCEUM_DEVICE static int a_at(int step) { return step % Tiling::stages * 2 * Tiling::operand_bytes; }
   LYCEUM_DEVICE static int b_at(int step) { return a_at(step) + Tiling::operand_bytes; }
 
@@ -165,7 +165,7 @@ class MmaTile {
     }
   }
 
-  /// c += a · b for 16 of k of a step, from `k` on.
+  /// Adds to c the product over 16 of the 32 indices of k of a step, from index `k` on.
   LYCEUM_DEVICE void multiply(int step, int k) {
     machine_.each([&](MmaThread& t) {
       const int lane = t.index % 32, row = row_of(t), col = col_of(t);
@@ -187,8 +187,8 @@ class MmaTile {
   LYCEUM_DEVICE static int row_of(const MmaThread& t) { return t.index / 32 / Tiling::warps_n * Tiling::warp_m; }
   LYCEUM_DEVICE static int col_of(const MmaThread& t) { return t.index / 32 % Tiling::warps_n * Tiling::warp_n; }
 
-  /// Writes a thread's elements of c: adds them to a weight gradient, rounds results to bf16, and zeroes rows from
-  /// `filled` on.
+  /// Writes a thread's elements of c. A weight gradient is f32, and the elements are added to it. Other results are
+  /// rounded to bf16, and rows from `filled` on are set to zero.
   LYCEUM_DEVICE void write(const MmaThread& t) {
     const int lane = t.index % 32;
     const std::uintptr_t pair = product == Product::weight_grad ? 8 : 4;  // bytes
@@ -214,8 +214,8 @@ class MmaTile {
     }
   }
 
-  /// Adds, or writes, the element at offset `at` and, if `two`, the next one. Both are accessed at once if `pairs`: all
-  /// pairs are aligned.
+  /// add_pair() adds to, and write_pair() writes, the element of c at offset `at` and, if `two`, the next one. `pairs`:
+  /// all pairs of elements are aligned, so both are accessed at once. write_pair() writes zeros if not `filled`.
   LYCEUM_DEVICE void add_pair(std::int64_t at, const float* value, bool two, bool pairs) {
     struct alignas(8) Pair {
       float first, second;

@@ -20,7 +20,7 @@ struct MapsBySlot {
   const TensorMap *a, *b, *c;
 };
 
-/// Byte offsets of stages, results and barriers in shared memory.
+/// Byte offsets of stages, results and barriers in shared memory. The barriers are:
 /// - full(stage): a and b are loaded. Loading threads arrive and TMA counts its bytes; multiplying warps wait.
 /// - empty(stage): the stage may be overwritten. Multiplying warps arrive, the loading threads wait.
 /// - order(group): ping-pong only: warpgroup `group` may begin to multiply. The other warpgroup arrives.
@@ -34,7 +34,8 @@ struct StageOffsets {
   LYCEUM_HOST_DEVICE static int empty(int stage) { return full(stage) + 8 * Tiling::stages; }
   LYCEUM_HOST_DEVICE static int order(int group) { return empty(Tiling::stages) + 8 * group; }
 
-  /// Initialises the barriers; one thread calls it. `loaders` is the number of threads that arrive at a full barrier.
+  /// Initialises the barriers. One thread of the block calls it; then the block, or the cluster, must synchronise
+  /// before any thread uses them. `loaders` is the number of threads that arrive at a full barrier.
   template <class Machine>
   LYCEUM_DEVICE static void initialise(const Machine& m, int loaders) {
     for (int stage = 0; stage < Tiling::stages; ++stage) {
@@ -178,7 +179,8 @@ LYCEUM_DEVICE void produce_picked(const Machine& m, const Plan& plan, const Tens
   m.wait();
 }
 
-/// Releases a stage for its loaders: in all blocks of the cluster, one lane for each.
+/// Releases a stage for its loaders, by an arrival of this warp at the empty barrier of each block of the cluster.
+/// Called by lanes 0 to cluster − 1 of a multiplying warp; lane `lane` arrives in block `lane` of the cluster.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void release_stage(const Machine& m, int stage, int lane) {
   if constexpr (Tiling::cluster == 1) {
@@ -188,9 +190,9 @@ LYCEUM_DEVICE void release_stage(const Machine& m, int stage, int lane) {
   }
 }
 
-/// Computes the first `width` columns of the product for a warpgroup's rows, from `row` of the tile on. A stage is
-/// released one step late, when its products are known to be complete. Calls seen() when the last stage has arrived,
-/// before its products are complete.
+/// Computes the first `width` columns of the product for a warpgroup's rows, from `row` of the tile on, over `depth`
+/// indices of k. A stage is released one step late, when its products are known to be complete. Calls seen() when the
+/// last stage has arrived, before its products are complete.
 template <Product product, Pick picked, class Tiling, int width, class Machine, class Seen>
 LYCEUM_DEVICE void multiply(const Machine& m, TileSums<Tiling>& c, Turn<Tiling::stages>& turn, int row,
                             std::int32_t depth, Seen&& seen) {

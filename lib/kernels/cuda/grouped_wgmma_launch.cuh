@@ -113,7 +113,7 @@ void run_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const
                    MapsBySlot<CUtensorMap>{a, b, clustered ? c : nullptr});
 }
 
-/// Elements that are written or read per sum when a tile is finished.
+/// Number of elements that are read or written, per computed sum, when the results of a tile are written.
 template <Product product, class Act>
 constexpr double moved_numbers() {
   if (std::is_same_v<Act, NoActivation>) return 1;
@@ -139,8 +139,8 @@ double cost(std::span<const Weight> weights) {
   return sum;
 }
 
-/// Runs the forward product or the dgrad in the cheaper tiles. Weight gradients are excluded: their sums run over the
-/// rows and are long.
+/// Runs the forward product or the dgrad with `kernel`; Kernel::automatic selects the cheaper of cooperative and
+/// ping-pong tiles, see cost(). Not for weight gradients, whose sums run over the rows and are long.
 template <Product product, Pick picked, class Act>
 void run_cheaper_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights,
                        Kernel kernel) {

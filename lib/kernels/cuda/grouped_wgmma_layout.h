@@ -19,8 +19,8 @@ struct WgmmaTiling {
   static_assert(N % 64 == 0 && N <= 256);
   static constexpr bool ping_pong = PingPong;
   static constexpr int m = 128, n = N, k = 64, threads = 384;
-  /// Number of columns that are computed if no more than that many of a tile are inside the matrix. If b is not stored
-  /// along k, its layout consists of blocks of 64 columns.
+  /// Number of columns to compute for a tile at the edge of the matrix, if it has no more columns than this inside the
+  /// matrix; otherwise all N are computed. If b is not stored along k, its layout consists of blocks of 64 columns.
   static constexpr int narrow(bool b_along_k) { return b_along_k ? n / 2 : round_up(n / 2, 64); }
   static constexpr int blocks = PingPong ? 2 : 1;          // blocks of 64 rows per warpgroup
   static constexpr int arrivals = (PingPong ? 1 : 2) * 4;  // warps that arrive at an empty barrier
@@ -61,8 +61,8 @@ struct TileOf {
   static constexpr bool gated = product == Product::forward && Act::inputs == 2;
   static constexpr int cluster = Tiling::cluster, block_m = Tiling::m;
   static constexpr int m = cluster * block_m, n = gated ? Tiling::n / 2 : Tiling::n;
-  /// Number of sums that are computed if no more of a tile are inside the matrix, and the number of columns that they
-  /// make.
+  /// Number of sums per row to compute for a tile at the edge of the matrix (WgmmaTiling::narrow), and the number of
+  /// columns of results that they give.
   static constexpr int narrow_sums = Tiling::narrow(b_along_k(product)), narrow = gated ? narrow_sums / 2 : narrow_sums;
   static_assert(!gated || narrow_sums == Tiling::n / 2);
   /// Lines per box, and the number of boxes of b per stage.
@@ -139,11 +139,12 @@ struct PickedCopies {
   static constexpr int lines = AlongK ? Extent : 64, boxes = AlongK ? 1 : Extent / 64;
   static constexpr int count = lines / 16;  // lines per box and thread
 
-  /// Line of a box that thread `thread` copies as its i-th.
+  /// Line, within its box, of the i-th copy of thread `thread`; i < count.
   LYCEUM_HOST_DEVICE static int line(int thread, int i) { return thread / 8 + 16 * i; }
-  /// First of the eight elements within the row in memory.
+  /// First of the eight elements that the thread copies of a line, relative to the element of the line where the stage
+  /// begins.
   LYCEUM_HOST_DEVICE static int element(int thread, int box) { return box * 64 + thread % 8 * 8; }
-  /// Byte offset within the stage that the thread copies its chunk of that line to.
+  /// Byte offset, within the stage, to which the thread copies its i-th chunk of a box.
   LYCEUM_HOST_DEVICE static std::uint32_t offset(int thread, int i, int box) {
     return static_cast<std::uint32_t>(box) * (64 * 128) +
            tma_swizzle(static_cast<std::uint32_t>(line(thread, i)), static_cast<std::uint32_t>(thread % 8 * 16));
@@ -161,8 +162,8 @@ struct QuadTranspose {
   bool upper, odd;  // lane q of the quad is 2 · upper + odd
 
   LYCEUM_HOST_DEVICE explicit QuadTranspose(int lane) : upper(lane & 2), odd(lane & 1) {}
-  /// give_far() returns the words for the lane two away, take_far() stores the words received from it. give_near() and
-  /// take_near() do so for the neighbour.
+  /// give_far() selects the words for the lane two away, take_far() stores the words received from it. give_near() and
+  /// take_near() do the same for the neighbour.
   LYCEUM_HOST_DEVICE void give_far(const std::uint32_t (&word)[4], std::uint32_t (&give)[2]) const {
     give[0] = upper ? word[0] : word[2];
     give[1] = upper ? word[1] : word[3];

@@ -23,8 +23,8 @@ LYCEUM_DEVICE int thread_in_group(const Machine& m) {
 template <class Tiling>
 using TileSums = cuda::Accumulators<Tiling::blocks, Tiling::n>;
 
-/// Writes the first min(left, 8) elements of a chunk. Stores are `unit` elements (8, 2 or 1) wide, which the address
-/// must be aligned to.
+/// Writes the first min(left, 8) elements of a chunk, none if left ≤ 0. Stores are `unit` elements (8, 2 or 1) wide;
+/// `to` must be aligned to that width.
 template <class Machine>
 LYCEUM_DEVICE void write_eight(const Machine& m, std::uint16_t* to, const Chunk& chunk, int left, int unit) {
   if (unit == 8 && left >= 8) return m.write(to, chunk);
@@ -40,7 +40,8 @@ LYCEUM_DEVICE void write_eight(const Machine& m, std::uint16_t* to, const Chunk&
   }
 }
 
-/// Returns how many elements of c may be written at once at multiples of that number in any row: 8, 2 or 1.
+/// Returns the width, in elements, of the widest aligned stores to c: 8, 2 or 1. A store of that width may begin at any
+/// multiple of it in any row.
 LYCEUM_DEVICE int unit_of(const Expert& expert) {
   const auto address = reinterpret_cast<std::uintptr_t>(expert.c);
   if (expert.c_stride % 8 == 0 && address % 16 == 0) return 8;
@@ -119,7 +120,8 @@ struct PartOfRow {
   }
 };
 
-/// Writes this thread's part of a row of y.
+/// Writes this thread's part of a row of y; zeros in rows from expert.filled on. `sums` is the row in RoundedSums. All
+/// lanes of the warp must call it, since they exchange words.
 template <class Tile, int chunks, class Machine>
 LYCEUM_DEVICE void write_row(const Machine& m, const std::uint32_t (&sums)[chunks][4], const Expert& expert,
                              const PartOfRow& part) {
@@ -142,9 +144,9 @@ struct StoredRows {
   std::int32_t row, col;
 };
 
-/// Writes a warp's rows of y with TMA stores, which skip elements outside m x n. Rows of c must consist of whole
-/// 16-byte chunks. The two boxes are used in turns: before a box is overwritten, the store that read it before has
-/// finished reading.
+/// Begins to write a warp's rows of y with TMA stores, which skip elements outside m x n. All lanes of the warp call
+/// it, and must call wait_bulk() before the block ends. Rows of c must consist of whole 16-byte chunks. The two boxes
+/// are used in turns: before a box is overwritten, the store that read it before has finished reading.
 template <class Tiling, class Machine, class TensorMap>
 LYCEUM_DEVICE void store_rows(const Machine& m, const TileSums<Tiling>& c, const Expert& expert,
                               const StoredRows<TensorMap>& to) {
@@ -209,8 +211,8 @@ LYCEUM_DEVICE Chunk activated_again(const Machine& m, const Chunk (&x)[Act::inpu
   return y;
 }
 
-/// Forward product: writes this thread's part of a row of the activation's inputs and results. Rows must consist of
-/// whole 16-byte chunks.
+/// Forward product: writes this thread's part of a row of the activation's inputs and results; inputs are zero in rows
+/// from expert.filled on. Rows must consist of whole 16-byte chunks. All lanes of the warp must call it.
 template <class Act, class Tile, int chunks, class Machine>
 LYCEUM_DEVICE void write_activated(const Machine& m, const std::uint32_t (&sums)[chunks][4], const Expert& expert,
                                    const PartOfRow& part) {
@@ -232,7 +234,8 @@ LYCEUM_DEVICE void write_activated(const Machine& m, const std::uint32_t (&sums)
 
 /// dgrad with an activation: `sums` is a row of the gradient of the activation's results. Writes the gradient of its
 /// inputs and the recomputed results. With gates, the results are multiplied by the gate, and this tile's part of the
-/// gate's gradient is written to d_gate. The loads of half a row are issued together, to overlap their latency.
+/// gate's gradient is written to d_gate. The loads of half a row are issued together, to overlap their latency. All
+/// lanes of the warp must call it.
 template <class Act, class Tile, int chunks, class Machine>
 LYCEUM_DEVICE void write_activation_gradients(const Machine& m, const std::uint32_t (&sums)[chunks][4],
                                               const Expert& expert, const PartOfRow& part) {

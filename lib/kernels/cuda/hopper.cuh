@@ -160,8 +160,8 @@ __device__ __forceinline__ void tensor_map_acquire(const void* map) {
   asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
 }
 
-/// Changes the number of registers per thread of this warpgroup: fewer for loading warpgroups, more for multiplying
-/// ones.
+/// Change the number of registers per thread of this warpgroup to `Count`. Loading warpgroups decrease it, so that
+/// multiplying ones can increase it. All warps of the warpgroup must execute it.
 template <int Count>
 __device__ __forceinline__ void decrease_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count));

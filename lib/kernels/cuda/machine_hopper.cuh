@@ -71,8 +71,9 @@ class HopperMachine : public Machine {
     return value;
   }
 
-  /// Begins d = a · b, or d += a · b if `add`, for operands [64, 16] and [16, columns] in shared memory. Their lines
-  /// run along the 16, or along m if `a_across`, along n if `b_across`. Further columns of d are unchanged.
+  /// Begins d = a · b, or d += a · b if `add`, for operands a [64, 16] and b [16, columns] in shared memory. The lines
+  /// of an operand run along the 16 indices that are summed over. With `a_across`, the lines of a run along its 64
+  /// rows; with `b_across`, those of b along its columns. Elements of d beyond `columns` columns are unchanged.
   template <int columns, bool a_across, bool b_across, int count>
   __device__ __forceinline__ void multiply_shared(float (&d)[count][4], std::uint64_t a, std::uint64_t b,
                                                   bool add) const {
@@ -124,8 +125,8 @@ class HopperMachine : public Machine {
   __device__ __forceinline__ void load_box(int to, const void* map, int barrier, int x, int y) const {
     hopper::tma_load(address(to), map, address(barrier), x, y);
   }
-  /// load_box() for the first `cluster` blocks of the cluster: to the same offset in each, counted by the barrier at
-  /// the same offset in each.
+  /// load_box() for the first `cluster` blocks of the cluster: writes to the same offset in each. In each, the barrier
+  /// at the same offset counts the bytes, and must expect them (arrive_expecting()).
   template <int cluster>
   __device__ __forceinline__ void load_box_for_all(int to, const void* map, int barrier, int x, int y) const {
     if constexpr (cluster == 1) {
@@ -135,8 +136,8 @@ class HopperMachine : public Machine {
       hopper::tma_load_multicast(address(to), map, address(barrier), x, y, blocks);
     }
   }
-  /// Begins storing a box from shared memory; elements outside the tensor map are skipped. wait_bulk_reads() counts it
-  /// as one group.
+  /// Begins storing a box from shared memory, as one group for wait_bulk_reads(). Elements outside the tensor map are
+  /// skipped.
   __device__ __forceinline__ void begin_store_box(const void* map, int from, int x, int y) const {
     hopper::tma_store(map, address(from), x, y);
     hopper::bulk_commit();
@@ -179,7 +180,8 @@ class HopperMachine : public Machine {
     hopper::store_release(turns, static_cast<std::uint32_t>(turn) + 1);
   }
 
-  /// Change the number of registers of each thread of this warpgroup, down (give) or up (take).
+  /// Change the number of registers of each thread of this warpgroup to `count`: fewer for loading warpgroups, so that
+  /// multiplying ones can have more. All warps of the warpgroup must call it.
   template <int count>
   __device__ __forceinline__ void decrease_registers() const {
     hopper::decrease_registers<count>();

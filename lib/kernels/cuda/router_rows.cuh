@@ -22,8 +22,8 @@ constexpr int router_threads = 256, router_warps = router_threads / warp_size;
 __device__ inline int warp() { return static_cast<int>(threadIdx.x) / warp_size; }
 __device__ inline int lane() { return static_cast<int>(threadIdx.x) % warp_size; }
 
-/// A row of logits, shared out over a warp: lane l has columns l, l + 32, …. Each lane holds up to `held` of them in
-/// registers; if `held` is 0, it reads them from memory.
+/// A row of logits, distributed over the lanes of a warp: lane l has columns l, l + 32, …. Each lane holds up to `held`
+/// of them in registers; if `held` is 0, it reads them from memory.
 template <class A, int held>
 struct Row {
   A values[held];

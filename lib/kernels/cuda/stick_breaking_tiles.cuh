@@ -47,12 +47,13 @@ struct SumsAround {
 
 /// A query's span of 16 keys, as mma leaves it in a row (`width` 2) or a column (`width` 1) of its results. Element
 /// [block][i] is key 8 · block + width · (index of this lane within the row or column) + i of the span. All lanes of
-/// the row or column must take part.
+/// the row or column must take part. In this file, `behind` means newer: keys behind a span come after it in the
+/// sequence, and take their shares of the stick before it.
 template <int width>
 struct Span {
   static constexpr int nearest = width == 2 ? 1 : 4, farthest = width == 2 ? 2 : 16;
   float log_share[2][width];  // log β
-  float log_part[2][width];   // log p if no key behind the span took anything
+  float log_part[2][width];   // log p if the keys behind the span took nothing of the stick
   float cost;                 // sum over all keys of the span
 
   /// `score` is scaled. A score of minus infinity has p = 0 and cost 0.
@@ -281,7 +282,8 @@ struct CarriedRows {
 };
 
 /// Computes the contribution of a section's keys to dq of one tile of queries of one head, over those keys that they
-/// see, the oldest first. Writes dq after the queries' last section. One thread block per call.
+/// see, the oldest first. Stores the StickAt that stick_dkv() needs for the section. Writes dq after the queries' last
+/// section. One thread block per call.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void stick_dq(const Machine& m, const StickSectionTask& task, const BlockOrder::Block& block) {
   constexpr int keys = Tiling::keys, tiles = Tiling::tiles;
@@ -328,8 +330,8 @@ LYCEUM_DEVICE void stick_dq(const Machine& m, const StickSectionTask& task, cons
   }
 }
 
-/// Computes dk and dv of one tile of a section's keys of one key head, over all queries that see them. One thread block
-/// per call.
+/// Computes dk and dv of one tile of a section's keys of one key head, over all queries that see them. Launch it after
+/// stick_dq() of the same section, whose StickAt it reads. One thread block per call.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void stick_dkv(const Machine& m, const StickSectionTask& task, const BlockOrder::Block& block) {
   constexpr int tiles = Tiling::tiles, queries = Tiling::queries;

@@ -9,9 +9,9 @@ namespace lyceum {
 
 constexpr int sum_columns_threads = 256, sum_columns_warps = sum_columns_threads / warp_size;
 
-/// Calls take(c, sum of column c) once for each of the warp_size columns that thread block `block` has. Warp w sums
-/// every sum_columns_warps-th row, from row w on; then the warps' sums are added in order. All threads of the block
-/// must call it.
+/// Calls take(c, sum of column c) for each of the warp_size columns that belong to thread block `block`, once per
+/// column, in one lane of warp 0. Warp w sums every sum_columns_warps-th row, from row w on; then the warps' sums are
+/// added in order. All threads of the block must call it.
 template <class Take>
 __device__ void sum_columns_of(const Matrix<const double>& x, unsigned block, const Take& take) {
   __shared__ double partial[sum_columns_warps][warp_size];

@@ -5,7 +5,7 @@
 
 namespace lyceum {
 
-/// c = the sum of `parts`, added in order; c += that sum with `accumulate`.
+/// Sets c to the sum of `parts`, added in order; with `accumulate`, adds that sum to c.
 struct SumParts {
   Matrix<const float> parts;  // matrices with the columns of c, stacked
   std::int64_t height;        // rows per part; those after the first c.rows are ignored

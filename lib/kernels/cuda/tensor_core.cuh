@@ -27,13 +27,15 @@ struct MmaLayout {
   }
 };
 
-/// The row and the 16-byte chunk of a tile whose address each lane passes to ldmatrix.x4.
+/// The addresses that the lanes of a warp pass to ldmatrix.x4: each function returns the row and, as `col`, the 16-byte
+/// chunk of the tile that lane `lane` addresses.
 struct LoadLayout {
-  /// Gives the four words of A [16, 16], from a tile stored by rows of A. With .trans, gives the words of B of two
-  /// adjacent tiles [16, 8] of n, from a tile stored by rows of k: words 0 and 1 of the left one, 2 and 3 of the right
-  /// one.
+  /// Addresses from which ldmatrix loads the four words of A [16, 16], of a tile stored by rows of A. With .trans, it
+  /// loads the words of B of two adjacent tiles [16, 8] of n, of a tile stored by rows of k: words 0 and 1 of the left
+  /// one, 2 and 3 of the right one.
   static constexpr LYCEUM_HOST_DEVICE MatrixPosition a_or_transposed_b(int lane) { return {lane % 16, lane / 16}; }
-  /// Gives the words of B of two adjacent tiles [16, 8] of n, from a tile stored by rows of n.
+  /// Addresses from which ldmatrix loads the words of B of two adjacent tiles [16, 8] of n, of a tile stored by rows of
+  /// n: words 0 and 1 of the left one, 2 and 3 of the right one.
   static constexpr LYCEUM_HOST_DEVICE MatrixPosition b(int lane) { return {lane / 16 * 8 + lane % 8, lane / 8 % 2}; }
 };
 

@@ -12,7 +12,8 @@
 
 namespace lyceum::weight_update {
 
-/// One thread block processes one block of a tensor at a time, each of its threads `width` consecutive elements.
+/// A thread block processes one block (flat_block elements) of a tensor at a time; each of its threads processes
+/// `width` consecutive elements.
 constexpr int width = 4, threads = flat_block / width;
 
 /// One thread's sums over its elements: Σ weights², Σ updates², and the digests of the memory before (found) and after

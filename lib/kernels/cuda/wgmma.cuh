@@ -4,9 +4,11 @@
 
 namespace lyceum::hopper {
 
-/// Begins d += a · b, or d = a · b if `accumulate` is 0, on the tensor cores of a warpgroup: 64 x N, 16 of k, bf16
-/// operands, f32 sums. `a` and `b` are shared-memory descriptors; an operand is transposed if its lines run along m or
-/// n. Asynchronous: d must not be accessed before wgmma_wait(). Uses the first N / 2 registers of d.
+/// Begins d += a · b, or d = a · b if `accumulate` is 0, on the tensor cores of a warpgroup: a [64, 16] and b [16, N]
+/// in bf16, d [64, N] in f32. `a` and `b` are shared-memory descriptors. By default the lines of both operands run
+/// along the 16 indices that are summed over; an operand is transposed if its lines run along the 64 rows of a, or
+/// along the N columns of b. Asynchronous: d must not be accessed before wgmma_wait(). Uses the first N / 2 registers
+/// of d.
 template <int N, bool TransposeA, bool TransposeB, int Count>
 __device__ __forceinline__ void wgmma(float (&d)[Count], std::uint64_t a, std::uint64_t b, int accumulate) {
   static_assert(N / 2 <= Count);
@@ -115,7 +117,8 @@ __device__ __forceinline__ void wgmma(float (&d)[Count], std::uint64_t a, std::u
   }
 }
 
-/// wgmma() with a [64, 16] in registers and the lines of b along n. Always adds to d.
+/// wgmma() for a [64, 16] in registers, and b with lines along its columns. Always adds to d. `a` must not change
+/// before wgmma_wait().
 template <int N, int Count>
 __device__ __forceinline__ void wgmma_words(float (&d)[Count], const std::uint32_t (&a)[4], std::uint64_t b) {
   static_assert(N / 2 <= Count);

@@ -14,16 +14,17 @@ struct ReducedValues {
   DType type;         // one of f32, bf16, f64, i32, i64
 };
 
-/// Starts an in-place all-reduce over MPI. The result is x_0 + x_1 + … in rank order for every size, so the bits are
-/// the same on every rank and in every run. There are three algorithms:
+/// Starts an in-place all-reduce over MPI. The caller must keep the memory of `values` alive until the operation has
+/// ended (Pending::State::keep()). The result is x_0 + x_1 + … in rank order for every size, so the bits are the same
+/// on every rank and in every run. There are three algorithms:
 ///
-/// 1. In a large_group(), values of up to 1 MiB (counting the values of all ranks) are collected along a tree, reduced
-///   at its root, and the result is distributed along the tree.
-/// 2. Otherwise, values of up to 64 KiB (counting all ranks): each rank sends its values to all others and reduces the
-///   received ones.
-/// 3. Larger values, in chunks of 1 MiB, each divided into one slice per rank: each rank receives its slice from all
-///   others, reduces it, and sends the result to all. While a chunk is reduced, the previous result is being sent. The
-///   scratch memory is that of one chunk. A rank sends up to 2 · (ranks − 1) messages per chunk.
+/// 1. In a large_group(), if the values of all ranks together have at most 1 MiB: they are collected along a tree and
+///   reduced at its root, and the result is distributed along the tree.
+/// 2. Otherwise, if the values of all ranks together have at most 64 KiB: each rank sends its values to all others and
+///   reduces the received ones.
+/// 3. Otherwise the values are processed in chunks of 1 MiB, each divided into one slice per rank: each rank receives
+///   its slice from all others, reduces it, and sends the result to all. While a chunk is reduced, the previous result
+///   is being sent. The scratch memory is that of one chunk. A rank sends up to 2 · (ranks − 1) messages per chunk.
 ///
 /// MPI_Iallreduce (Open MPI 4.1, in place) sends whole vectors up and down a tree; it is up to six times slower (64 MB,
 /// 8 ranks on 2 cores).

@@ -25,8 +25,8 @@ inline constexpr std::array<std::string_view, 11> axis_names{
     "world",         "data",        "tensor",        "pipeline",      "data_tensor",  "expert",
     "expert_tensor", "expert_data", "expert_across", "expert_within", "pipeline_ends"};
 
-/// The groups over which a rank's values are summed, one after the other, to obtain the sum of the whole model: first
-/// the ranks of a stage, then the stages.
+/// The groups over which a rank's values are summed, one after the other, to obtain the sum over the whole model: first
+/// over the ranks of a stage, then over the stages.
 inline constexpr std::array whole_model{Axis::data_tensor, Axis::pipeline};
 
 }  // namespace lyceum

@@ -12,7 +12,7 @@
 namespace lyceum {
 
 /// The arguments of a reduce-scatter or an all-gather: the tensor with the parts of all ranks, in rank order, and this
-/// rank's part, which may be memory of the former.
+/// rank's part, which may be the memory of that part in `all`.
 struct Parts {
   Tensor all, own;
   std::vector<std::int64_t> extents;  // elements of each rank's part
@@ -41,7 +41,7 @@ class Carrier {
   virtual std::unique_ptr<Carrier> split(const std::shared_ptr<Communicator>& child, int colour, Where where) = 0;
 };
 
-/// Makes carriers for tensors in the memory of one stream, and owns what these carriers share.
+/// Makes carriers for the tensors of one stream's device, and owns what these carriers share.
 class TensorTransport {
  public:
   explicit TensorTransport(Stream stream) : stream(std::move(stream)) {}

@@ -17,17 +17,17 @@
 
 namespace lyceum {
 
-/// MPI tags. Messages of one kind between two ranks keep their order, so one tag per kind is enough. Only operations
-/// that exchange several rounds of messages (reductions and exchanges along a tree) need a tag that distinguishes them
-/// from others in flight: Communicator::next_reduce_tag().
+/// MPI tags. Messages between two ranks with the same tag keep their order, so one tag per kind of operation is enough.
+/// Only operations that exchange several rounds of messages (reductions and exchanges along a tree) need a tag that
+/// distinguishes them from others in flight: Communicator::next_reduce_tag().
 constexpr int all_to_all_tag = 0, all_gather_tag = 1, point_to_point_tag = 2, connect_tag = 3, connect_pair_tag = 4,
               gather_tag = 5, first_reduce_tag = 6;
 
 /// A description of an operation, for error messages and the ledger.
 struct Operation {
   const char* name;
-  std::int64_t bytes;  // passed by this rank, as counted by ProcessGroup::Traffic
-  std::int64_t size;   // bytes that all ranks must pass equally, see LedgerEntry::size
+  std::int64_t bytes;  // bytes that this rank passes, as counted by ProcessGroup::Traffic
+  std::int64_t size;   // size in bytes on which all ranks must agree, see LedgerEntry::size
   Where where;
   int peer = -1;  // rank of the other side of a send or receive; -1 for collective operations
 };
@@ -83,7 +83,8 @@ class Communicator {
   /// Records the start of an operation in the ledger. Returns the number of its entry.
   std::int64_t note(const Operation& operation);
 
-  /// Throws an Error with MPI's text and a description of the operation, unless `code` is MPI_SUCCESS.
+  /// Throws an Error with MPI's text and a description of the operation, unless `code` is MPI_SUCCESS. Does not mark
+  /// the group as broken.
   void check(int code, const Operation& operation) const;
   /// Throws an Error for a timeout, or ReportedElsewhere if another rank has found the cause.
   [[noreturn]] void fail_timeout(const Operation& operation, const Watch::Finding& finding) const;

@@ -7,8 +7,9 @@
 namespace lyceum {
 
 /// Ends the process unless the object is destroyed within `seconds`: a limit for calls that cannot be interrupted. On
-/// expiry `line` is printed to stderr and the process ends with exit code 4 (failed). If `may_print()` returns false,
-/// another process prints and the launcher is expected to end this one; otherwise it ends itself after another minute.
+/// expiry, a thread prints `line` to stderr and ends the process with exit code 4 (failed). If `may_print` is set and
+/// returns false, another process prints: this one prints nothing and leaves the launcher a minute to end it before it
+/// ends itself.
 class Deadline {
  public:
   Deadline(double seconds, std::string line, std::function<bool()> may_print = {});

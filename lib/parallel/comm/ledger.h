@@ -16,7 +16,7 @@ struct LedgerEntry {
   std::uint64_t group = 0;  // identity of the group: the same on all its members, and unique in the job
   /// Number among the collective operations of the group, or among its messages with the same from and to
   std::int64_t index = -1;
-  std::int64_t size = 0;                     // bytes that all ranks must pass equally (all_to_all: the size of a row)
+  std::int64_t size = 0;                     // bytes on which all ranks must agree (all_to_all: the size of a row)
   std::int64_t bytes = 0;                    // bytes that this rank passes, as counted by ProcessGroup::Traffic
   std::int32_t from = -1, to = -1;           // messages only: sender and receiver, as ranks of the job
   std::int32_t members = 0, group_rank = 0;  // size of the group, and this rank's rank in it
@@ -34,8 +34,8 @@ struct LedgerEntry {
   std::string text() const;
 };
 
-/// The memory of one rank's ledger: its last operations in a ring, and the number of operations that it has started on
-/// each of its groups.
+/// The memory of one rank's ledger: its last 64 operations in a ring, and the number of collective operations that it
+/// has started on each of its groups.
 struct LedgerPage {
   static constexpr std::size_t entries = 64, groups = 64;
   struct Position {

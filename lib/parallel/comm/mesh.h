@@ -22,8 +22,8 @@ struct MeshCoordinates {
 /// ranks of a stage are factored a second time for experts: data · tensor = expert_data · expert · expert_tensor.
 struct MeshShape {
   int pipeline = 1, tensor = 1, expert = 1, expert_tensor = 1;
-  /// Number of hosts over which an expert group is distributed, with equally many consecutive ranks on each. If greater
-  /// than 1, tokens are sent to their experts in two steps (Mesh::expert_hosts).
+  /// Number of hosts over which an expert group is distributed, with the same number of consecutive ranks on each. If
+  /// greater than 1, tokens are sent to their experts in two steps (Mesh::expert_hosts).
   int expert_hosts = 1;
 
   int data(int world) const { return world / (pipeline * tensor); }
@@ -61,7 +61,8 @@ struct Mesh {
   };
   std::optional<ExpertHosts> expert_hosts;  // set if expert groups extend over several hosts
 
-  /// Returns the group of this name. Throws if the mesh does not have it.
+  /// Returns the group of this axis. Throws an Error for expert_across and expert_within, which are only in
+  /// `expert_hosts`, and for pipeline_ends, which is not a group of the mesh.
   const ProcessGroup& group(Axis axis) const;
   /// Returns the groups over which tokens are sent to their experts, in order: {across, within} or {expert}.
   std::vector<const ProcessGroup*> expert_hops() const;

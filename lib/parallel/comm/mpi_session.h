@@ -12,7 +12,7 @@ namespace lyceum {
 
 /// Initialises MPI for the lifetime of the program and finalises it at the end, if the process was started by a
 /// launcher (mpirun, srun --mpi=pmix). Otherwise the process is a job of one rank, and MPI is not used. Make one object
-/// per process, before any threads.
+/// per process, before any threads. Only the thread that made it may use MPI (MPI_THREAD_FUNNELED).
 class MpiSession {
  public:
   /// Throws a usage Error if srun started several ranks without MPI, since each would be a separate job of one rank.
@@ -53,8 +53,9 @@ class MpiSession {
   [[noreturn]] void report(const Failure& failure) const;
   /// Ends all ranks of the job at once with this exit code. For errors that only this rank has.
   [[noreturn]] void abort(ExitCode code) const;
-  /// Collective. Ends the job with an exit code other than 0 that is the same on all ranks. Unlike a return from
-  /// `main`, this does not make Open MPI's mpirun print two banners. Returns if the launcher is not mpirun.
+  /// Collective over the job. Ends the job with `code`, which must not be 0 and must be the same on all ranks. Unlike a
+  /// return from `main`, this does not make Open MPI's mpirun print two banners. Returns without effect if the launcher
+  /// is not mpirun; the caller then returns `code` from `main`.
   void end(ExitCode code) const;
 
  private:

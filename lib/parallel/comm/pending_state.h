@@ -30,7 +30,8 @@ class Pending::State : private Progress::Task {
   bool test();
   /// Blocks until the result can be used by work added to the compute stream. Throws on failure or timeout.
   void wait();
-  /// Stops waiting for the operation and marks its group as broken.
+  /// Stops waiting for the operation and marks its group as broken. Also ends what other operations of the world wait
+  /// for on a device (Progress::give_up()): with NCCL, all communicators are aborted.
   void abandon();
 
  protected:
@@ -108,8 +109,9 @@ class Messages : public Pending::State {
   std::deque<Checksum> checksums_;
 };
 
-/// Polls until `reached()` returns true. Answers queries of other ranks (Watch) meanwhile. Throws once the group's
-/// timeout has expired, with the cause if it can be determined.
+/// Calls `reached()` repeatedly until it returns true. Meanwhile answers queries of other ranks (Watch), but does not
+/// advance operations: `reached` must do so (Progress::poll()) if it depends on them. Throws an Error once the group's
+/// timeout has expired, with the cause if it can be determined, or ReportedElsewhere.
 void wait_until(const std::function<bool()>& reached, const Communicator& communicator, const Operation& operation);
 
 }  // namespace lyceum

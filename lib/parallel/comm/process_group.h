@@ -22,8 +22,8 @@ enum class Reduction { sum, max, min };
 struct Where {
   Where(std::source_location location, std::int64_t unit = 0) : location(location), unit(unit) {}  // NOLINT: implicit
   std::source_location location;
-  /// Bytes that all ranks must pass equally, if the size of the payload depends on the data (such as the size of one
-  /// row). 0: all ranks pass payloads of the same size.
+  /// If the size of the payload depends on the data: the size in bytes on which all ranks must agree, such as that of
+  /// one row. 0: all ranks pass payloads of the same size.
   std::int64_t unit;
 };
 /// Thrown by a rank whose wait timed out, if another rank has found the cause and reports it.
@@ -83,9 +83,9 @@ class Turns;
 ///     // on rank 2 of `world`: parity.rank() == 1, parity.size() == 2, parity.members() == {0, 2}
 class ProcessGroup {
  public:
-  /// Returns the group of all ranks of the job. MPI must be initialised. `timeout`: maximum duration of a wait, in
-  /// seconds. Ranks with the same `machine` read each other's ledgers in shared memory, other ranks query them by
-  /// messages. Default for `machine`: the host name.
+  /// Collective over the job. Returns the group of all its ranks. MPI must be initialised. `timeout`: maximum duration
+  /// of a wait, in seconds; throws a usage Error unless it is positive. Ranks with the same `machine` read each other's
+  /// ledgers in shared memory, other ranks query them by messages. Default for `machine`: the host name.
   static ProcessGroup world(double timeout, const std::string& machine = {});
   /// Returns a group of this rank alone, which does not need MPI. Operations copy; no traffic is counted.
   static ProcessGroup self(std::string name = "self");

@@ -9,8 +9,9 @@ namespace lyceum {
 /// processes and initially all zero. At most one process completes the task; timing only decides which one.
 class SharedTask {
  public:
-  /// True if this process is to do the task: no process has taken it yet, or the one that took it is gone or has had it
-  /// for more than `patience` seconds. False if another process has it or the task is done.
+  /// True if this process is to do the task: it has taken the task already, or no process has, or the process that has
+  /// taken it is gone or has had it for more than `patience` seconds. False if another process has it or the task is
+  /// done.
   bool take(double patience);
   /// Marks the task as done. False if another process has taken it from this one in the meantime.
   bool finish();

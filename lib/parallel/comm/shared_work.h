@@ -48,8 +48,8 @@ using RunOnFiles = std::function<void(const std::function<void()>&)>;
 inline void run_at_once(const std::function<void()>& action) { action(); }
 
 /// Collective. Calls `action`, which may access files but must not send messages, on every rank, and returns when all
-/// ranks have finished it. Rethrows the exception of `action` on this rank. Uses SharedWork, without a progress
-/// counter.
+/// ranks have finished it. Rethrows the exception of `action` on this rank. Uses SharedWork without a progress counter,
+/// so an action of more than half an hour counts as stuck.
 void work_on_files(const ProcessGroup& group, const std::function<void()>& action);
 /// Collective. As work_on_files(), but only rank 0 calls `action`.
 void work_on_files_of_rank_zero(const ProcessGroup& group, const std::function<void()>& action);

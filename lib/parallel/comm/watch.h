@@ -34,8 +34,9 @@ class Watch {
     bool found_by_other = false;  // another rank has found the cause and reports it
     int finder = 0;               // process id of that rank; 0 if it is on another machine
   };
-  /// Reads all ledgers that can be obtained within a few seconds and determines the cause. One rank of the job does so;
-  /// on other ranks the call returns when that rank has finished. If it ends or stops before, another rank takes over.
+  /// Reads all ledgers that can be obtained within a few seconds and determines the cause. Not collective: call it on a
+  /// rank whose wait has timed out. One rank of the job does the work; on other ranks the call returns when that rank
+  /// has finished. If that rank ends or stops before, another one takes over.
   Finding find_cause();
 
  private:
@@ -58,9 +59,11 @@ class Watch {
   /// True if a rank of another machine has found the cause. Waits for a rank that has asked this one. If both have
   /// asked (`asked_too`), the lower rank wins and does not wait.
   bool other_machine_found(bool asked_too);
-  /// True if a rank of another machine has notified this one that it has found the cause.
+  /// True if a rank of another machine has notified this one that it has found the cause, or if MPI fails. Does not
+  /// block.
   bool notified() const;
-  /// Notifies the ranks of other machines that this rank has found the cause.
+  /// Sends a message to every rank of other machines: this rank has found the cause. Waits at most half a second for
+  /// the messages to be sent.
   void notify() const;
 
   int rank_;

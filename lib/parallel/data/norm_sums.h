@@ -13,32 +13,35 @@
 namespace lyceum {
 
 /// Computes Euclidean norms over the whole model from sums of squares of blocks of flat_block elements. Every logical
-/// element counts once (twins do not count). All computation is on the device; the host waits only for other ranks. The
-/// result has the same bits on every rank; NaN and infinity propagate.
+/// element counts once: units that duplicate those of another pipeline stage (ParameterUnit::twin()) do not count. All
+/// computation is on the device; the host waits only for other ranks. The result has the same bits on every rank; NaN
+/// and infinity propagate.
 ///
 /// Squares are summed in double, in a fixed order: within a block; over the blocks of a unit; over the ranks among
-/// which matrices or experts are divided, in rank order; over the layers. The result does not depend on the ZeRO stage
-/// or the number of pipeline stages.
+/// which matrices or experts are divided (in rank order over MPI; NCCL has its own order, see Transport); over the
+/// layers. The result does not depend on the ZeRO stage or the number of pipeline stages.
 class NormSums {
  public:
-  /// Prepares `columns` norms that are computed together. `layers`: number of layers of the whole model; throws unless
-  /// ParameterUnit::layer() of every unit is less. `mesh` and the units of the shares must outlive the object.
+  /// Prepares `columns` norms that are computed together. `shares`: this rank's shares of the trained units. `layers`:
+  /// number of layers of the whole model; throws unless ParameterUnit::layer() of every unit is less. `mesh` and the
+  /// units of the shares must outlive the object.
   NormSums(Stream stream, const Mesh& mesh, std::span<const UnitShare> shares, int layers, int columns);
 
-  /// Returns a zeroed buffer for the sums of all blocks and columns. Sums that no share of this rank writes must stay
-  /// 0, since other ranks provide them.
+  /// Returns a zeroed buffer for the sums of all blocks and columns, f64, to be filled at the indices of places(). Sums
+  /// that no share of this rank writes must stay 0, since other ranks provide them.
   Tensor zeros() const;
   /// Returns, for each share, the index in the buffer of the sum of its first block in a column; the other blocks of
   /// the share follow. Negative for a twin, which has no sums. [shares], in device memory.
   std::span<const std::int64_t> places(int column) const;
-  /// Collective over the mesh. Writes the norm of each column to `norms` [columns], in device memory. Overwrites
-  /// `sums`.
+  /// Collective over the mesh. Writes the norm of each column, the square root of the total of its sums, to `norms`
+  /// [columns], in device memory. `sums` is a buffer of zeros() that has been filled; it is overwritten.
   void norms(const Tensor& sums, std::span<double> norms) const;
 
   /// The sizes on which the buffers and all-reduces of a rank depend, for cost estimates without the units.
   struct Counts {
     std::int64_t shares = 0, counted = 0;  // number of shares, and of those that are not twins
-    /// Blocks of units whose sums are divided among the copies.
+    /// Number of blocks, per group, of the units whose sums are divided among the ranks that hold copies (ZeRO stages 1
+    /// to 3).
     std::map<ParameterUnit::Group, std::int64_t> shared_blocks{};
     int layers = 0;  // of the whole model
   };

@@ -16,7 +16,8 @@ struct CopyGroups {
   ProcessGroup reductions, gathers;
 };
 
-/// The part of a unit that this rank updates. The tensors keep their memory as long as the unit.
+/// The part of a unit that this rank updates. The memory of the tensors does not move as long as the ShardedUnit
+/// exists.
 struct UnitShare {
   const ParameterUnit* unit;
   const ProcessGroup* copies;  // the ranks that hold copies
@@ -61,28 +62,31 @@ class ShardedUnit {
   /// Initialises the values this rank keeps, see ParameterUnit::initialize().
   void initialize(std::uint64_t seed);
 
-  /// Starts to gather the values, if they are not on this rank (stage 3).
+  /// Collective over the copies in stage 3: starts to gather the values, unless they have been gathered or are being
+  /// gathered. No effect in other stages.
   void start_gather();
-  /// Blocks until all values are on this rank and up to date.
+  /// Calls start_gather(), then blocks until all values are on this rank and up to date.
   void await_values();
-  /// Frees the gathered values (stage 3).
+  /// Frees the gathered values in stage 3, after waiting for a gather in flight. No effect in other stages.
   void release_values();
-  /// Call after the owned values have changed. Stages 1 and 2 start to gather them; stage 3 gathers before the next
-  /// use.
+  /// Call after the owned values have changed, on all copies. Starts to gather the new values in stages 1 and 2. In
+  /// stage 3, frees gathered values, so that the next use gathers the new ones.
   void values_changed();
-  /// Advances the transfer of values. True if none is in flight.
+  /// Advances the gather of values that is in flight, if any. True if none is in flight any more.
   bool poll_values() { return gather_.test(); }
-  /// Waits for the transfer of values in flight, if any.
+  /// Waits for the gather of values that is in flight, if any. Unlike await_values(), does not start one.
   void wait_for_values() { gather_.wait(); }
 
-  /// Call before the first contribution of a micro-batch: provides zeroed memory for all gradients. Further calls have
-  /// no effect.
+  /// Call before the first contribution of a micro-batch: waits for the previous sum over copies, and provides zeroed
+  /// memory for all gradients (stages 0 and 1 keep the sum of earlier micro-batches of the step). Further calls in the
+  /// same micro-batch have no effect.
   void begin_gradients();
   /// Records that the gradient of one more parameter is complete for this micro-batch. True if it was the last one and
   /// the sum over copies has been started. Throws if called for more micro-batches than planned.
   bool count_final_parameter();
   /// Waits for the sum over copies in flight, if any, and adds it to the kept sum (stages 2 and 3).
   void finish_reduction();
+  /// True from the start of a sum over copies until finish_reduction().
   bool reducing() const { return reducing_; }
   /// Advances the sum over copies. True if it has completed.
   bool poll_reduction() { return reduction_.test(); }

@@ -44,28 +44,30 @@ class Zero final : private UnitMemory {
   /// Records that a tape has made its last contribution to the parameter's gradient. Call once per parameter and
   /// micro-batch.
   void gradient_final(Parameter& parameter);
-  /// Waits for all sums, after which the shares hold the gradients of this step. Throws if a unit's gradient was not
-  /// complete in every micro-batch.
+  /// Collective over the mesh. Waits for all sums over copies, after which the shares hold the gradients of this step.
+  /// Throws if a unit's gradient was not complete in every micro-batch.
   void finish_gradients();
   /// Call after the values of the shares were updated or loaded. Starts to send them to the other copies.
   void values_changed();
-  /// Waits for these transfers. In stages 0 to 2, every unit then has all its values.
+  /// Waits for the transfers that values_changed() started. In stages 0 to 2, every unit then has all its values; in
+  /// stage 3, values are gathered when they are needed.
   void await_values();
 
-  /// Returns the bytes that this rank has passed to reductions and gathers of units of this group.
+  /// Returns the bytes that this rank has passed to the reductions and gathers of the units of one group of parameters.
   ProcessGroup::Traffic traffic(ParameterUnit::Group group) const;
 
  private:
   using Layer = std::vector<ShardedUnit*>;
   void need_values(ParameterUnit& unit, Pass pass) override;
   void need_gradients(ParameterUnit& unit) override;
-  /// Called when a pass first needs values of a layer: releases other layers and starts to gather the next one.
+  /// Called when a pass first needs values of a layer. Starts to gather this layer and the next one in the direction of
+  /// the pass, and releases all others.
   void enter(int layer, Pass pass);
   /// Advances all transfers, and finishes reductions that have completed.
   void progress();
   /// True if the unit's reduction is waited for at a fixed point of the backward pass: if waiting frees memory, so that
-  /// the peak does not depend on timing, or if all operations must have the same order. Otherwise its next transfer
-  /// starts as soon as it is found to be complete.
+  /// the peak does not depend on timing, or if all operations must have the same order on all ranks. Otherwise
+  /// progress() finishes the reduction as soon as it is complete, which in stage 0 starts the gather of the sums.
   bool at_fixed_point(const ShardedUnit& unit) const { return one_order_ || unit.frees_gradients(); }
   /// Waits for the reductions with a fixed point, except those of two layers.
   void finish_sums_except(int layer, int other);

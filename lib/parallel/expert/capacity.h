@@ -5,7 +5,7 @@
 
 namespace lyceum {
 
-/// Limits the number of choices per expert and sequence, see DropChoices.
+/// Limits the number of choices per expert and sequence to ⌈factor · k · seq_len / experts⌉, see DropChoices.
 struct Capacity {
   double factor;
   std::int64_t experts;

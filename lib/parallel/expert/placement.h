@@ -14,7 +14,8 @@ struct Placement {
   std::vector<std::int32_t> order;  // [experts]: experts sorted by owner, then by index
   std::vector<std::int64_t> first;  // [ranks + 1]: rank r holds order[first[r]] … order[first[r + 1] − 1]
 
-  /// Makes a placement from the owner of every expert. Throws a usage Error if a rank owns none.
+  /// Makes a placement from the owner of every expert, which must be less than `ranks`. Throws a usage Error if a rank
+  /// owns no expert, as the following functions do.
   static Placement of_owners(std::vector<int> owner, int ranks);
   /// Assigns consecutive experts to each rank, as evenly as possible; the first ranks have one more.
   static Placement contiguous(std::int64_t experts, int ranks);

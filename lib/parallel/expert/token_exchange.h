@@ -29,7 +29,8 @@ class RowsInFlight {
   const Tensor& destination() const { return received_; }
   /// Waits until the rows have been received. Further calls have no effect.
   void wait(const Stream& stream);
-  /// Waits for the rows and returns them. To be called once. `ends_turn`: another task may run before.
+  /// Waits for the rows and returns them. Call once. With `ends_turn`, first lets the other of two alternating tasks
+  /// continue (Turns::before_wait()).
   Tensor arrived(const Stream& stream, bool ends_turn = true);
 
  private:
@@ -110,9 +111,9 @@ struct TokensAndChoices {
   std::int64_t pairs = -1;  // number of choices of experts behind this rank; -1: unknown
 };
 
-/// Sends tokens to the ranks of `exchange` and returns the received ones. Operations that `meanwhile` adds to the tape
-/// run while tokens (or their gradients) are in flight. The gradient of a gate is 0 on all ranks but that of its
-/// expert, so the sum of these gradients is exact.
+/// Collective over the group of `exchange`. Sends tokens, gates and choices to the ranks of `exchange` and returns the
+/// received ones. Operations that `meanwhile` adds to the tape run while tokens (or their gradients) are in flight. The
+/// gradient of a gate is 0 on all ranks but that of its expert, so the sum of these gradients is exact.
 TokensAndChoices dispatched(
     Tape& tape, const std::shared_ptr<const TokenExchange>& exchange, const TokensAndChoices& tokens,
     const std::function<void()>& meanwhile = [] {});
@@ -121,7 +122,8 @@ struct GatheredTokens {
   RowShards shards;
   TokensAndChoices all;
 };
-/// Collective over `group`. Gathers the tokens; in the backward pass their gradients are summed over the ranks.
+/// Collective over `group`. Gathers the tokens, gates and choices of all ranks on every rank. In the backward pass,
+/// each rank gets, for its own tokens, the sum of the gradients of all ranks.
 GatheredTokens gathered(Tape& tape, const ProcessGroup& group, const TokensAndChoices& tokens);
 
 /// Assigns rows to the choices of this rank's experts, for tokens that have passed all hops of the route.

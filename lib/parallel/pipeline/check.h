@@ -12,7 +12,8 @@ namespace lyceum {
 ///   needs its data. Data between stages on different ranks has both. Any two ranks agree on the order of their
 ///   messages.
 /// - No rank waits forever.
-/// - No rank holds more than `most_in_flight` micro-batches, counted for each of its stages; 0: unlimited.
+/// - No rank keeps the activations of more than `most_in_flight` micro-batches at a time, see peak_in_flight();
+///   0: unlimited.
 void check_schedule(const Schedule& schedule, int most_in_flight = 0);
 
 }  // namespace lyceum

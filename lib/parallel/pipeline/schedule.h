@@ -43,7 +43,7 @@ struct Action {
   bool gives_input_gradient() const { return kind == Kind::backward || kind == Kind::backward_input; }
   /// True if the action adds to weight gradients. It is the last action that needs the activations kept by forward.
   bool gives_weight_gradient() const { return kind == Kind::backward || kind == Kind::backward_weight; }
-  /// Returns the change of the number of micro-batches whose activations the rank keeps: 1, −1 or 0.
+  /// Returns by how much the action changes the number of micro-batches whose activations the rank keeps: 1, −1 or 0.
   int in_flight_change() const {
     if (kind == Kind::forward) return 1;
     return gives_weight_gradient() ? -1 : 0;
@@ -66,7 +66,9 @@ struct Handover {
   int from, to, microbatch;  // `from` and `to` are stages
   auto operator<=>(const Handover&) const = default;
 };
-/// Return the handover that a computing action needs, or the one that it produces; nothing at the ends of the pipeline.
+/// needed_by() returns the data that an action needs from another stage, made_by() the data that it produces for
+/// another stage. Both return nothing for a W, for sends and receives, and where the pipeline ends: the first stage's F
+/// and the last stage's B or I need nothing, the last stage's F and the first stage's B or I produce nothing.
 std::optional<Handover> needed_by(const Action& action, const PipelineShape& shape);
 std::optional<Handover> made_by(const Action& action, const PipelineShape& shape);
 /// Returns the handover that a sending or receiving action transfers. Throws for an action that computes.

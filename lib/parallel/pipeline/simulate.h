@@ -16,9 +16,9 @@ struct Costs {
 /// Returns equal costs for every stage.
 Costs equal_costs(const PipelineShape& shape, const StageCosts& stage, double transfer = 0);
 
-/// Computes when each action of the schedule starts and ends, as early as the costs allow. The schedule may contain
-/// sends and receives or not; they take no time on their rank. Throws an Error "rank 0 is stuck at B0: …" on a
-/// deadlock.
+/// Computes when each action of the schedule starts and ends, as early as the costs allow. costs.stages has one element
+/// per stage. If the schedule contains sends and receives, they take no time on their rank; if not, results are
+/// transferred as soon as they exist. Throws an Error "rank 0 is stuck at B0: …" on a deadlock.
 Timeline simulate(const Schedule& schedule, const Costs& costs);
 
 }  // namespace lyceum

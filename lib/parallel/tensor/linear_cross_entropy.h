@@ -6,10 +6,11 @@
 
 namespace lyceum {
 
-/// Computes Σ_t −log softmax(x[t] · Wᵀ)[targets[t]], a scalar in accumulator precision, in nats. x [tokens, hidden], W
-/// [words of this rank, hidden]. The words are divided among the ranks of `group`. The ranks exchange three numbers per
-/// token in the forward pass, and none in the backward pass. All ranks get the same loss, which counts once, and
-/// partial sums of dx.
+/// Computes Σ_t −log softmax(x[t] · Wᵀ)[targets[t]], a scalar in accumulator precision, in nats. Tokens whose target is
+/// no_target do not count. x [tokens, hidden], W [words of this rank, hidden]. The words are divided among the ranks of
+/// `group`. The ranks exchange three numbers per token in the forward pass, and none in the backward pass. All ranks
+/// get the same loss, which is a single loss and not one per rank, and partial sums of dx, which the caller must sum
+/// over the group.
 ///
 /// At most `chunk` tokens have logits at a time. If one chunk contains all tokens, the logits are kept, and the
 /// backward pass overwrites them with their gradient. Otherwise the backward pass recomputes the logits chunk by chunk,

@@ -35,17 +35,21 @@ class TokenLayout {
   /// Convert between the layout between matrices and this rank's range of the tokens.
   Variable to_own_tokens(Tape& tape, const Variable& x) const;
   Variable from_own_tokens(Tape& tape, const Variable& y) const;
-  /// Gathers the rows that each rank has computed for its range, on all ranks, which then divide the work on every
-  /// token. The first overload is differentiable: gradients of the ranks are summed.
+  /// Gathers on all ranks the rows that each rank has computed for its range. The first overload is differentiable; it
+  /// is for work on all tokens that is divided among the ranks, so it sums the gradients of the ranks.
   Variable gather_own_tokens(Tape& tape, const Variable& own_rows) const;
   Tensor gather_own_tokens(const Stream& stream, const Tensor& own_rows) const;
-  /// Sums matrices of one shape, each computed by a rank for its range, over the group. All ranks then continue with
-  /// the same value.
+  /// Returns the sum over the group of matrices of one shape, each computed by a rank from its range of the tokens. All
+  /// ranks then compute the same from it, so in the backward pass each rank's matrix gets the gradient of the sum as
+  /// its own.
   Variable sum_over_ranks(Tape& tape, const Variable& own_rows) const;
-  /// Gathers matrices of one shape, each computed by a rank for its range: [ranks · rows, cols], in rank order.
+  /// Gathers matrices of one shape, each computed by a rank from its range of the tokens: [ranks · rows, cols], in rank
+  /// order. Not differentiable.
   Tensor of_all_ranks(const Stream& stream, const Tensor& own_rows) const;
-  /// Returns the rows for which this rank computes the weight gradients of operations between matrices, if every rank
-  /// holds the same rows (see RmsNorm::graded); nothing if it computes them for all its rows.
+  /// For the parameters of operations between matrices (such as norms), whose gradients are summed over the ranks of
+  /// the group. Without sequence parallelism all ranks hold the same rows, and each row must count once: returns this
+  /// rank's range, to which it restricts its weight gradients (see RmsNorm::graded). Returns nothing if all rows of the
+  /// rank count.
   std::optional<Range> graded() const;
 
  private:

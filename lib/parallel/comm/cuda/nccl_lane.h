@@ -12,7 +12,8 @@
 namespace lyceum {
 
 /// An NCCL communicator of some ranks of a group, with its own CUDA stream. Operations in one lane run one after the
-/// other; different lanes are independent. No function blocks the host, except the destructor for a few seconds.
+/// other; different lanes are independent. No function blocks the host except the destructor, which waits for the other
+/// ranks for up to 10 s.
 class NcclLane {
  public:
   /// An operation that was passed to NCCL and may not have completed on the GPU yet.
@@ -22,11 +23,13 @@ class NcclLane {
     Operation operation;
   };
 
-  /// Starts to connect `ranks` of the group, which include this rank. All of them must do so at the same position in
-  /// the order of MPI messages with tag `tag`.
+  /// Starts to connect `ranks`, ranks of the group that include this one. All of them must construct their lanes in the
+  /// same order, relative to other lanes that use the same `tag`: the first rank sends the NCCL unique id to the others
+  /// in MPI messages with this tag.
   NcclLane(std::shared_ptr<Communicator> group, std::vector<int> ranks, int tag);
-  /// Starts to split `parent`, which must be idle, on all its ranks. The new lane has the ranks of `group`, which have
-  /// passed the same colour. `parent` must not be used until the new lane is connected.
+  /// Starts to split `parent`, which must be idle() on all its ranks. Collective over the ranks of `parent`. The new
+  /// lane has the ranks of `group`, which must pass the same colour. `parent` must not be used until the new lane is
+  /// connected.
   NcclLane(std::shared_ptr<NcclLane> parent, std::shared_ptr<Communicator> group, int colour);
   /// Finalises the communicator together with the other ranks. Aborts it if they do not finalise theirs in time, if it
   /// is not connected, or if the group is broken.
@@ -34,17 +37,20 @@ class NcclLane {
   NcclLane(const NcclLane&) = delete;
   NcclLane& operator=(const NcclLane&) = delete;
 
-  /// Takes all steps of connecting that are possible without waiting. True once the communicator exists.
+  /// Takes all steps of connecting that are possible without waiting. True once the communicator exists. Throws an
+  /// Error if NCCL or MPI fails.
   bool try_connect();
-  /// True if NCCL has put all operations that it was given into the stream. Throws NCCL's asynchronous errors.
+  /// True if NCCL has put all operations that were passed to it into the stream. Throws NCCL's asynchronous errors.
   bool enqueued() const;
   /// True if no operation is waiting or in flight.
   bool idle() { return line_.empty() && !oldest_flight() && enqueued(); }
-  /// Operations queue up, so that they are passed to NCCL in the order in which they were made.
+  /// The queue of operations that have not been passed to NCCL yet, in the order in which they were started;
+  /// `operation` identifies one. line_up() appends it. It may be passed to NCCL once first() is true, and then calls
+  /// leave(), as does an operation that ends without having been passed. first() requires that the queue is not empty.
   void line_up(const void* operation) { line_.push_back(operation); }
   bool first(const void* operation) const { return line_.front() == operation; }
   void leave(const void* operation) { std::erase(line_, operation); }
-  /// Records that an operation was passed to NCCL.
+  /// Records that an operation was passed to NCCL, so that oldest_flight() can return it.
   void fly(Flight flight) { flights_.push_back(std::move(flight)); }
   /// Returns the oldest operation that has not completed on the GPU; null if there is none. Records completed ones in
   /// the ledger.
@@ -58,7 +64,7 @@ class NcclLane {
   const Communicator& group() const { return *group_; }
   ncclComm_t handle() const { return handle_; }
   cudaStream_t stream() const { return stream_; }
-  /// Returns the rank in the lane of a rank of the group.
+  /// Returns the rank, within this lane's communicator, of a rank of the group that is one of the lane's ranks.
   int rank_of(int group_rank) const;
 
  private:
