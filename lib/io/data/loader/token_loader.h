@@ -16,14 +16,14 @@ namespace lyceum {
 /// the position.
 class TokenLoader {
  public:
-  /// A source of the samples.
+  /// A source of the samples, and the order in which they are read from it.
   struct Source {
     std::shared_ptr<const TokenSamples> samples;
     SampleOrder order;
     double weight = 1;  // in a mixture: relative share of the samples; divided by the sum of the weights
   };
-  /// All sources must have the same seq_len. Throws a usage Error if an order is empty or exceeds the samples of its
-  /// source.
+  /// There must be at least one source, and all must have the same seq_len. Throws a usage Error if an order is empty
+  /// or exceeds the samples of its source.
   explicit TokenLoader(std::vector<Source> sources);
   /// Loads the samples of one source, neither packed nor with separate documents.
   TokenLoader(std::shared_ptr<const TokenSource> source, SampleOrder order, std::int64_t seq_len);

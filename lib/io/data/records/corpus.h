@@ -25,14 +25,16 @@ DocumentChoice choose_documents(std::vector<TextDocument> documents, std::int64_
 
 /// How much of a corpus to read, and how much of that to hold out for validation.
 struct CorpusChoice {
-  std::int64_t most_bytes = 0;  // to read, approximately, as stored; 0: all
+  std::int64_t most_bytes = 0;  // approximate size of the part to read, as stored (compressed); 0: all
   double valid_fraction = 0;    // share of the bytes to hold out; 0: none
   std::uint64_t seed = 1;
 };
-/// Divides whole files into the items to read, those for training first. Of texts that are not compressed, whole
-/// documents are chosen by choose_documents(). Of each other file, the same share is read from its beginning, and a
-/// random draw decides for each record whether it is held out. Throws a bad_input Error if the texts are too few to
-/// hold some out.
+/// Divides whole files into the items to read:
+/// 1. Texts that are not compressed: choose_documents() chooses whole documents. Those for training come first, then
+///    those that are held out.
+/// 2. All other files: the same share of each is read from its beginning, and a random draw decides for each record
+///    whether it is held out.
+/// Throws a bad_input Error if the texts are too few to hold some out.
 std::vector<CorpusItem> choose_items(std::vector<CorpusItem> files, const CorpusChoice& choice);
 
 }  // namespace lyceum
