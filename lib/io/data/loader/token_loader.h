@@ -44,7 +44,8 @@ class TokenLoader {
   /// Return the order and the tokens of the source. Precondition: there is one source.
   const SampleOrder& order() const { return only().order; }
   const TokenSource& token_source() const { return only().samples->token_source(); }
-  /// Returns the sum of the samples per epoch of all sources.
+  /// Returns the sum of SampleOrder::count() of all sources. It is the number of samples per epoch unless the loader is
+  /// a result of spread().
   std::int64_t samples() const;
   /// Returns the share of a source in the samples, 0 to 1.
   double weight(std::size_t source) const { return blend_ ? blend_->weights()[source] : 1; }
