@@ -54,8 +54,8 @@ std::vector<Difference> differences(const Config& before, const Config& after);
 /// build may have accepted them. Keys that no build uses any more are ignored.
 LoadedConfig parse_config(const std::string& text, const std::string& name);
 
-/// Reads a configuration that another build may have written. Unknown keys are ignored, and numbers may be out of
-/// range.
+/// Reads a configuration that another build may have written. Does not throw: unknown keys and values that cannot be
+/// read are ignored, and numbers may be out of range.
 Config parse_config_leniently(const std::string& text);
 
 /// Returns one line per key: `section.key = value  # source of the value`. The text is also an INI file. `loaded`

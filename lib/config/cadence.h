@@ -15,12 +15,14 @@ struct EvalConfig {
 
 /// [checkpoint]: when checkpoints are written, and which one a run resumes from.
 struct CheckpointConfig {
-  std::int64_t every = 0;  // steps between checkpoints; 0: no limit
-  double minutes = 10;     // minutes of training between checkpoints; 0: no limit
-  std::int64_t keep = 2;   // number of complete checkpoints to keep, the newest; 0: all
-  std::string resume = "auto";
-  bool at_start = false;
-  bool background = false;  // write while training continues, from a copy in host memory
+  /// A checkpoint is written after `every` steps, and also when `minutes` of training have passed since the last one.
+  /// 0: the condition does not apply.
+  std::int64_t every = 0;
+  double minutes = 10;
+  std::int64_t keep = 2;        // number of complete checkpoints to keep, the newest; 0: all
+  std::string resume = "auto";  // auto, none or a path, see choose_checkpoint()
+  bool at_start = false;        // also save a checkpoint at step 0
+  bool background = false;      // write while training continues, from a copy in host memory
 };
 
 /// [routing]: the log of experts' loads.

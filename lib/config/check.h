@@ -21,7 +21,7 @@ std::vector<std::string> problems(const Config& config, int world);
 /// second call changes nothing.
 void resolve(Config& config, int world);
 
-/// Limit of the mistakes that one message lists; of the others it states the number.
+/// Largest number of mistakes that one message lists. It states how many others there are.
 constexpr std::size_t most_listed = 20;
 
 /// Throws one usage Error that lists up to most_listed problems; does nothing if there are none.

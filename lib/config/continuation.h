@@ -12,7 +12,8 @@ namespace lyceum {
 /// Returns the role of a key; `operation` if there is no such key.
 KeyRole role_of(std::string_view key);
 
-/// Returns a normal form: every key without effect has its default, and of two equivalent notations one is used.
+/// Returns a normal form of a configuration: keys without effect have their defaults, and equivalent notations are
+/// replaced by one of them. So two configurations of the same training compare equal.
 /// `config` must be resolved.
 Config effective(Config config);
 
@@ -22,7 +23,9 @@ struct Change : Difference {
 };
 /// Returns the keys whose difference has an effect and whose role is not `operation`, in the order of the
 /// configuration. Both configurations must be resolved. optim.schedule_steps is never included, because its 0 means the
-/// length in the checkpoint.
+/// length in the checkpoint. The roles are those of role_of(), except for
+/// - balance.device_groups: `reported` if groups_follow_mesh();
+/// - parallel.placement: `reported` if it determines the groups of a balance loss, `identity` with moe.group_limit.
 std::vector<Change> changes(const Config& before, const Config& now);
 
 }  // namespace lyceum

@@ -27,18 +27,19 @@ struct DataConfig {
   std::string train, valid;   // prefixes of .bin/.idx files, see data_sources()
   std::string tokenizer;      // SentencePiece .model or tokenizer.json
   std::string chat = "auto";  // name of one of chat_templates(); auto: the template of the files of data.train
-  std::vector<std::int64_t> end_tokens;  // ids of the tokens that end a generated text, see end_tokens()
+  std::vector<std::int64_t> end_tokens;  // ids of additional tokens that end a generated text, see end_tokens()
   DataOrder order = DataOrder::shuffled;
   SampleKind samples = SampleKind::stream;
-  bool document_mask = false;  // tokens attend only to their own document
+  bool document_mask = false;  // tokens attend only to their own document, in which positions count from 0
   double valid_fraction = 0;   // if data.valid is empty: share of train's samples that is held out, the last ones
   ChangedData changed = ChangedData::refuse;
 };
 
 /// [batch]: the number and length of the sequences of a step.
 struct BatchConfig {
-  std::int64_t global = 8, micro = 0;  // in sequences; micro = 0: global / data ranks
-  std::int64_t seq_len = 512;
+  /// Sequences per step over all ranks, and sequences that a rank processes at once (0: global / data ranks).
+  std::int64_t global = 8, micro = 0;
+  std::int64_t seq_len = 512;  // tokens per sequence
 };
 
 void declare_keys(ConfigKeys& keys, DataConfig& data);

@@ -39,7 +39,7 @@ class Findings {
   bool advice_;
 };
 
-/// True if d divides n, and also if d < 1, because the range of the key refuses that.
+/// True if d divides n, and also if d < 1, which the check of the key's range reports.
 inline bool divides(std::int64_t d, std::int64_t n) { return d < 1 || n % d == 0; }
 
 }  // namespace lyceum

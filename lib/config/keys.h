@@ -26,7 +26,7 @@ struct ConfigKey {
   Setting setting;
   std::string help;
   KeyRole role;
-  std::vector<std::string_view> other_names;  // names in other frameworks, for messages
+  std::vector<std::string_view> other_names;  // the key's names in other frameworks, see key_of_other_name()
   KeyAlias alias;
 };
 
@@ -51,14 +51,14 @@ class KeySection {
   KeyRole role_;
 };
 
-/// Allowed values of the factor of a loss. Bounds of real numbers are far beyond sensible values, but far from numbers
-/// with which f32 overflows.
+/// Allowed values of the weight of a loss. The upper bound is far beyond sensible values, but small enough that f32
+/// does not overflow; the same holds for the bounds of other keys with real numbers.
 inline const Domain loss_weight{.low = 0, .high = 1e4};
 
 /// Returns every key of `config`, section by section. `config` must outlive the keys.
 ConfigKeys keys_of(Config& config);
 
-/// Returns the key of that name, or null.
+/// Returns the key of that name, or null. Aliases are not found.
 const ConfigKey* find_key(std::span<const ConfigKey> keys, std::string_view name);
 
 /// Returns the keys and their aliases as options of a command line.

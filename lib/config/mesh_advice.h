@@ -11,10 +11,11 @@ struct ParallelConfig;
 /// Returns the remedies if the ranks do not form the mesh: ": start 2 ranks (mpirun -n 2), or set parallel.expert = 1
 /// or 4". `key` is the name of `member`. Empty if there is none.
 std::string ranks_advice(const Config& config, int world, const char* key, int ParallelConfig::*member);
-/// Returns the remedy if data ranks cannot divide the batch: ": set a multiple of 6"; empty if there is none.
+/// Returns the remedy if data ranks cannot divide batch.global: ": set a multiple of 6"; empty if there is none.
+/// Precondition: data_ranks() is not 0.
 std::string batch_advice(Config config, int world);
 /// Returns the remedy if micro-batches do not divide a rank's sequences: ": set batch.micro = 1, 2 or 4"; empty if
-/// there is none.
+/// there is none. Precondition: data_ranks() is not 0.
 std::string micro_batch_advice(const Config& config, int world);
 
 }  // namespace lyceum

@@ -33,25 +33,26 @@ struct ModelConfig {
   std::int64_t layers = 4, hidden = 256, heads = 4;
   std::int64_t kv_heads = 0;    // 0: heads
   std::int64_t head_dim = 0;    // 0: hidden / heads
-  std::int64_t ffn_hidden = 0;  // width of a dense FFN; 0: 8/3 · hidden, rounded
+  std::int64_t ffn_hidden = 0;  // width of a dense FFN; 0: 8/3 · hidden, rounded to the nearest integer
   std::int64_t vocab = 4096;
   double rope_base = 10000;  // used with softmax; stick-breaking has no positions
   double norm_eps = 1e-6;
   double init_std = 0.006;
   bool tie_embeddings = false;
-  std::int64_t first_dense_layers = 0;
+  std::int64_t first_dense_layers = 0;  // number of first blocks whose FFN has no experts
   AttentionKind attention = AttentionKind::multi_head;
   AttentionWeights attention_weights = AttentionWeights::softmax;
   bool qkv_bias = false;
   QkNormKind qk_norm = QkNormKind::none;
   Recompute recompute = Recompute::none;
   Activation ffn = Activation::swiglu;
-  std::int64_t loss_chunk = 0;  // number of tokens whose logits are in memory at a time; 0: all, kept until backward
+  /// Number of tokens whose logits are in memory at a time; backward computes them again. 0: all, kept until backward.
+  std::int64_t loss_chunk = 0;
 };
 
 void declare_keys(ConfigKeys& keys, ModelConfig& model);
 void check_model(Findings& findings, const ModelConfig& model);
-/// Checks that the numbers of parameters and of their bytes do not overflow.
+/// Checks that the model has at most 10^15 parameters, so that numbers of parameters and bytes do not overflow.
 void check_size(Findings& findings, const Config& config);
 /// Replaces kv_heads, head_dim and ffn_hidden if they are 0.
 void derive_model(ModelConfig& model);

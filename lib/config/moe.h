@@ -12,8 +12,9 @@ namespace lyceum {
 
 /// [moe]: the experts of FFNs, and the router by which tokens choose them.
 struct MoeConfig {
-  std::int64_t experts = 0;                     // number of routed experts; 0: every FFN is dense
-  std::vector<std::int64_t> experts_of_layers;  // for each layer with a router; overrides `experts`
+  std::int64_t experts = 0;  // number of routed experts; 0: every FFN is dense
+  /// Number of routed experts of each layer after model.first_dense_layers; overrides `experts`. Empty: all equal.
+  std::vector<std::int64_t> experts_of_layers;
   /// Numbers of routed experts without weights, which follow those with weights: first those that output 0, then those
   /// that output their input.
   std::int64_t zero_experts = 0, copy_experts = 0;
@@ -22,10 +23,10 @@ struct MoeConfig {
   /// Multiply the output of the shared experts by the sigmoid of a product with the token [Qwen2-MoE].
   bool shared_gate = false;
   std::int64_t top_k = 1;
-  /// top_k in the first step of a run; it changes to top_k until the last one. 0: always top_k.
+  /// Number of chosen experts in the first step of a run; it grows linearly to top_k in the last one. 0: always top_k.
   std::int64_t top_k_start = 0;
-  std::int64_t expert_hidden = 0;
-  std::vector<std::int64_t> expert_sizes;  // width of each expert; overrides expert_hidden
+  std::int64_t expert_hidden = 0;          // width of each expert, also of shared ones
+  std::vector<std::int64_t> expert_sizes;  // width of each routed expert; overrides expert_hidden
   RouterKind router = RouterKind::softmax;
   std::optional<Gates> gates;    // unset: chosen by gates_of()
   std::int64_t group_limit = 0;  // number of the balance.device_groups groups from which one token may choose; 0: all
@@ -43,12 +44,13 @@ inline const char* choices_keys(const MoeConfig& moe) {
 /// Returns the width of the routed experts' input and output.
 std::int64_t bank_hidden(const Config& config);
 
-/// The number of routed experts of a layer, with its description for messages.
+/// The number of routed experts of a layer, and descriptions of it for messages.
 struct ExpertNumber {
-  std::int64_t experts, choices;           // number of those with weights; number of all
+  std::int64_t experts, choices;           // with weights; all that a token chooses from
   std::string experts_text, choices_text;  // "moe.experts = 8", "the 8 experts of layer 3"
 };
-/// Returns the numbers of experts that layers with a router have, each number once.
+/// Returns the numbers of experts that layers with a router have, each number once. A dense model has one entry, with
+/// moe.experts = 0.
 std::vector<ExpertNumber> expert_numbers(const Config& config);
 
 void declare_keys(ConfigKeys& keys, MoeConfig& moe);

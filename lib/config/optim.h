@@ -15,13 +15,13 @@ constexpr auto names_of(LearningRateSchedule) { return std::array{"step", "cosin
 
 /// [optim]: the update of the weights, and the learning rate of each step.
 struct OptimConfig {
-  double lr = 1e-3, min_lr = 0;
+  double lr = 1e-3, min_lr = 0;  // the largest, and the final one of cosine and wsd
   LearningRateSchedule schedule = LearningRateSchedule::step;
   std::int64_t schedule_steps = 0;  // length of the schedule in steps; 0: the checkpoint's, else run.steps
   std::int64_t warmup_steps = 0;
   std::int64_t decay_steps = 0;  // number of decay steps at the end of wsd; 0: a tenth of the schedule
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip_norm = 1.0;
-  std::vector<std::string> train_only = {};  // patterns of tensors, see TensorPattern; empty: all
+  std::vector<std::string> train_only = {};  // patterns of names, see TensorPattern; empty: all
   double router_penalty = 0;                 // λ of λ‖A‖² for rows A of routers' matrices
   std::int64_t router_penalty_from = 0;      // first expert whose row is penalised
 };

@@ -19,8 +19,8 @@ constexpr auto names_of(PlacementKind) { return std::array{"contiguous", "pairs"
 enum class DispatchKind { automatic, direct, hierarchical };
 constexpr auto names_of(DispatchKind) { return std::array{"auto", "direct", "hierarchical"}; }
 
-/// The computation that overlaps the exchange of tokens with experts on other ranks: none, the shared experts, or these
-/// and another micro-batch.
+/// The computation that overlaps the exchange of tokens with experts on other ranks. none: nothing; shared: the shared
+/// experts; batches: these and another micro-batch.
 enum class Overlap { none, shared, batches };
 constexpr auto names_of(Overlap) { return std::array{"none", "shared", "batches"}; }
 
@@ -30,13 +30,15 @@ constexpr auto names_of(TransportKind) { return std::array{"auto", "nccl", "stag
 
 /// [parallel]: the mesh of ranks, and how they exchange tensors.
 struct ParallelConfig {
+  /// Sizes of the groups of ranks that divide the layers, each dense matrix, the experts of a layer, and each matrix of
+  /// an expert; and the ZeRO stage (0 to 3).
   int pipeline = 1, tensor = 1, expert = 1, expert_tensor = 1, zero = 0;
   ScheduleKind schedule = ScheduleKind::one_forward_one_backward;
-  int virtual_stages = 1;
-  bool sequence = false;
+  int virtual_stages = 1;  // pipeline stages per rank, for the interleaved schedule
+  bool sequence = false;   // sequence parallelism over the tensor ranks
   PlacementKind placement = PlacementKind::contiguous;
   DispatchKind dispatch = DispatchKind::automatic;
-  int host_ranks = 0;  // number of consecutive ranks per host; 0: unknown
+  int host_ranks = 0;  // number of consecutive ranks per host; 0: as started; stays 0 if hosts differ
   Overlap overlap = Overlap::shared;
   TransportKind transport = TransportKind::automatic;
   bool checksums = false;  // add a checksum to every message of tensors that is sent with MPI

@@ -18,8 +18,8 @@ constexpr auto names_of(RouterKind) {
 
 constexpr auto names_of(Gates) { return std::array{"raw", "renormalized", "detached", "ones"}; }
 
-/// Returns the scores that a router computes from its logits; softmax for a hash, which has none. Scores other than
-/// softmax are compared with a bias added.
+/// Returns the scores that a router computes from its logits; softmax for a hash, which has none. With sigmoid and
+/// sqrt_softplus, experts are selected by score + bias (balance.bias_rate).
 constexpr Scores scores_of(RouterKind router) {
   switch (router) {
     case RouterKind::sigmoid: return Scores::sigmoid;
@@ -34,13 +34,13 @@ Gates gates_of(const MoeConfig& moe);
 Gates attention_gates_of(const Config& config);
 
 /// Returns the number of experts, of a router's `choices`, in the groups from which one token may choose
-/// (moe.group_limit).
+/// (moe.group_limit). Precondition: balance.device_groups > 0.
 std::int64_t choices_of_allowed_groups(const Config& config, std::int64_t choices);
 
 /// Adds the keys of [moe] that determine how tokens choose experts.
 void declare_router_keys(ConfigKeys& keys, MoeConfig& moe);
 void check_router(Findings& findings, const Config& config);
-/// Replaces unset moe.gates and attention_experts.gates.
+/// Replaces moe.gates and, if attention has experts, attention_experts.gates if they are unset.
 void derive_gates(Config& config);
 
 }  // namespace lyceum

@@ -24,12 +24,14 @@ struct RunConfig {
   std::uint64_t seed = 1;
   DeviceKind device = DeviceKind::automatic;
   Precision precision = Precision::f32;
-  int threads = 0;                   // OpenMP threads per rank; 0: the node's cores divided among its ranks
-  std::int64_t log_every = 0;        // steps between console lines; 0: chosen by log_every_of()
-  double timeout_seconds = 600;      // limit of a wait for another rank
-  std::int64_t audit_every = 10;     // steps between comparisons of copies of weights; 0: memory is never checked
-  std::int64_t replay_every = 1000;  // steps between those that are computed twice and compared; 0: none
-  std::int64_t rollback = 0;         // how many times an unsound run may return to a sound checkpoint
+  int threads = 0;               // OpenMP threads per rank; 0: the node's cores divided among its ranks
+  std::int64_t log_every = 0;    // steps between console lines; 0: chosen by log_every_of()
+  double timeout_seconds = 600;  // limit of a wait for another rank
+  /// Steps between comparisons of the weights that several ranks hold. If above 0, each update also checks that memory
+  /// has not changed since the last one. 0: neither is checked.
+  std::int64_t audit_every = 10;
+  std::int64_t replay_every = 1000;  // steps between those whose gradients are computed twice and compared; 0: none
+  std::int64_t rollback = 0;         // how often an unsound run may return to a sound checkpoint
   bool cuda_graph = true;            // record the step of a single rank once, then launch it as a CUDA graph
   GemmChoiceMethod gemm_choice = GemmChoiceMethod::heuristic;
   std::string gemm_file;     // gemm.json of another run, for gemm_choice = timed

@@ -68,7 +68,7 @@ class EnumMember {
   std::function<void(std::size_t)> choose_;
 };
 
-/// The member of a Config that a key sets.
+/// The member of a Config that a key sets. The Config must outlive it.
 using Member = std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
                             std::vector<std::int64_t>*, std::vector<std::string>*, EnumMember>;
 
@@ -95,11 +95,11 @@ class Setting final : public boost::program_options::value_semantic {
   /// Sets the member to the value of `text`: parse() and notify() in one. Throws as parse() does.
   void assign(const std::string& text) const;
   /// Sets the member to the value of text that another build wrote. Accepts every finite number, since that build may
-  /// have allowed another range.
+  /// have allowed another range. Throws as parse() does if the text is not a value of the type.
   void assign_leniently(const std::string& text) const;
   /// Returns the member's value as text that assign() accepts.
   std::string text() const;
-  /// Returns the reason why the member's value is not allowed; empty if it is allowed.
+  /// Returns the reason why the member's value is not allowed, such as "must be >= 1"; empty if it is allowed.
   std::string problem() const;
 
  private:

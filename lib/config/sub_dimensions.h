@@ -18,7 +18,8 @@ constexpr auto names_of(SubDimensionGates) { return std::array{"raw", "ones"}; }
 struct SubDimensionsConfig {
   /// Number of sub-dimensions into which each half of a block divides hidden; 0: the half uses all of hidden.
   std::int64_t attention = 0, ffn = 0;
-  /// `active`: number of sub-dimensions that a token uses; `shared`: number of those that every token uses.
+  /// `active`: number of sub-dimensions that a token uses. `shared`: how many of these are the same for every token,
+  /// the first ones.
   std::int64_t active = 1, shared = 0;
   SubDimensionScaling scaling = SubDimensionScaling::restore;
   SubDimensionGates gates = SubDimensionGates::raw;

@@ -21,12 +21,12 @@ using Json = nlohmann::ordered_json;
 struct Field {
   std::vector<std::string_view> keys;
   /// Sets members of `config`. Throws a bad_input Error if Lyceum has no such model. The fields of an architecture are
-  /// read in order.
+  /// read in order, so a field can use members that earlier ones have set.
   std::function<void(const Json& json, Config& config)> read;
   std::function<void(const Config& config, Json& json)> write;  // config: resolved
 };
 
-/// A part of tensor names that differs: `ours` in Lyceum, `theirs` in transformers.
+/// A part of tensor names that differs: `ours` in Lyceum, `theirs` in transformers. Every occurrence is replaced.
 struct Rename {
   std::string_view ours, theirs;
 };
@@ -47,8 +47,9 @@ std::span<const Architecture> architectures();
 const Architecture* find_architecture(std::string_view type);
 
 /// Returns the model that config.json describes, not resolved. Keys that do not describe the model have their defaults,
-/// except batch.seq_len. Throws a bad_input Error that names the first key that is unknown, or whose value no model of
-/// Lyceum has.
+/// except batch.seq_len. Keys that do not change what the model computes, and unknown keys that are null or false, are
+/// ignored. Throws a bad_input Error that names the first other unknown key, or a key whose value Lyceum does not
+/// support.
 Config config_of(const Architecture& architecture, const Json& json);
 /// Returns the keys of config.json that describe a resolved model, as far as the architecture has keys for its
 /// properties. The model is of this architecture only if config_of() gives the same model again.

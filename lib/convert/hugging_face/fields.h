@@ -11,7 +11,8 @@
 #include "io/text/utf8.h"
 
 /// The kinds of fields from which architectures are composed. `absent` is the value of the model's class for a key that
-/// config.json does not have. A null value is different: it is an error, unless the class gives it a meaning.
+/// config.json does not have. A null value is different: it is an error, unless the class gives it a meaning. Some
+/// fields use members of the Config that other fields must have set before; their comments name these.
 namespace lyceum::hugging_face {
 
 /// Returns the value of a key; JSON null if config.json does not have it.
@@ -19,6 +20,7 @@ const Json& value_of(const Json& json, std::string_view key);
 /// Returns the value of a key; `absent` if config.json does not have it. Throws a bad_input Error if it is null.
 Json value_or(const Json& json, std::string_view key, const Json& absent);
 
+/// Returns the value of `key` as a T, with exact_value(). Throws a bad_input Error that names the key.
 template <class T>
 T number_of(const Json& value, std::string_view key) {
   try {
@@ -68,34 +70,39 @@ Field required(std::string_view key, const Json& value);
 
 /// Unscaled rotary positions that rotate the halves of a head, with base `absent` by default. The keys are those of
 /// transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters); rope_scaling takes precedence, as in transformers.
-/// `share_absent` is the class's share of a head that is rotated; only 1 is supported.
+/// `share_absent` is the class's share of a head that is rotated; only 1 is supported, so with another default the key
+/// is required.
 Field rope(double absent, double share_absent = 1);
 
 /// How a class determines which layers have a sliding window.
 struct Windows {
-  bool optional = true;  // the class has use_sliding_window; if that is false, no layer has a window
+  bool optional = true;  // the class has use_sliding_window; if that is false or missing, no layer has a window
   bool listed = true;    // layer_types, if present, determines the layers
-  std::optional<std::int64_t> absent = 4096;      // default of sliding_window; nothing: no window
-  std::optional<std::int64_t> first_absent = {};  // default of max_window_layers, the first layer with a window
-  bool alternating = false;                       // instead, layers 0, 2, 4 … below max_window_layers have one
+  std::optional<std::int64_t> absent = 4096;  // default of sliding_window; nothing: no window
+  std::optional<std::int64_t> first_absent =
+      {};                    // default of max_window_layers, the first layer with a window; nothing: no key
+  bool alternating = false;  // instead, layers 0, 2, 4 … below max_window_layers have one
 };
-/// Requires that attention sees all previous tokens: no layer may have a window shorter than max_position_embeddings.
+/// Requires that attention sees all previous tokens: layer_types may list only full_attention, and no layer may have a
+/// window shorter than max_position_embeddings. Uses model.layers and batch.seq_len.
 Field no_window(const Windows& windows);
 
-/// Requires that model.heads divides model.hidden.
+/// Requires that model.heads divides model.hidden, which it uses.
 Field heads_divide();
 
 /// Properties of norm_topk_prob: the value without the key, and whether it applies only if a token has several experts.
 struct GateSum {
   bool absent = false, of_several = false;
 };
-/// norm_topk_prob: gates are divided by their sum.
+/// norm_topk_prob: gates are divided by their sum. Uses moe.top_k.
 Field gates(const GateSum& sum = {});
 
-/// mlp_only_layers, the list of layers without experts, which must be the first layers: model.first_dense_layers.
+/// mlp_only_layers, the list of layers without experts, which must be the first layers: model.first_dense_layers. Also
+/// requires that decoder_sparse_step, if present, is 1.
 Field dense_layers_listed();
 
-/// shared_expert_intermediate_size: the width of all shared experts together, a multiple of an expert's width.
+/// shared_expert_intermediate_size, a required key: the width of all shared experts together. It must be a multiple of
+/// moe.expert_hidden, which it uses; the quotient is moe.shared_experts.
 Field shared_width();
 
 /// n_shared_experts, which must be at least 1.
@@ -104,7 +111,8 @@ Field required_shared_experts(std::int64_t absent);
 /// use_qk_norm: queries and keys of each head are normalised.
 Field optional_qk_norm();
 
-/// n_group and topk_group: experts are divided into groups, and a token chooses from the experts of topk_group groups.
+/// n_group and topk_group: experts are divided into groups of two or more, and a token chooses from the experts of
+/// topk_group groups. Uses moe.experts.
 Field expert_groups();
 
 }  // namespace lyceum::hugging_face

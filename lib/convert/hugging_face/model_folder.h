@@ -19,14 +19,16 @@ constexpr const char *config_name = "config.json", *weights_name = "model.safete
 /// file, as incomplete downloads leave them.
 bool has_file(const std::filesystem::path& file);
 
-/// Reads a JSON object from a file. Throws a bad_input Error that names the file.
+/// Reads a JSON object from a file. Throws a bad_input Error that names the file if it cannot be read or has another
+/// form.
 Json read_object(const std::filesystem::path& file);
 
 /// A model in a folder, as transformers saves it: config.json and either model.safetensors or several such files that
 /// model.safetensors.index.json names.
 class ModelFolder {
  public:
-  /// Reads everything except the values of the weights. Throws a bad_input Error that names the file.
+  /// Reads everything except the values of the weights. Throws a bad_input Error that names the file if it is missing
+  /// or damaged, or if Lyceum does not support the model.
   explicit ModelFolder(std::filesystem::path folder);
 
   const std::filesystem::path& path() const { return path_; }

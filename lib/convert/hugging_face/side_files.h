@@ -34,7 +34,8 @@ struct SideFiles {
 };
 /// Returns the side files of an exported model. `imported` is side_files_of() the checkpoint. `tokenizer` is null if
 /// the checkpoint has none. `tokenizer_config` is the tokenizer_config.json of tokenizer_files(). Imported files are
-/// unchanged, unless the run ends texts with other tokens or was trained with another chat template.
+/// unchanged, unless the run ends texts with other tokens or was trained with another chat template. Throws the errors
+/// of end_tokens() and chat_template().
 SideFiles exported_side_files(const Json& imported, const DataConfig& data, const Tokenizer* tokenizer,
                               const std::string& tokenizer_config);
 

@@ -21,16 +21,22 @@ struct ConversionRequest {
   std::optional<Range> layers = {};    // insert: layers that get experts; by default all with routed experts
   std::int64_t slices = 1;             // upcycle: slices per copy of an FFN
   std::filesystem::path routing = {};  // prune: a routing log or a run's folder; empty if `count` is set
-  /// prune: counts choices if there is no log. Called after the request has been checked.
+  /// prune: returns the tokens of each expert if there is no log; set if and only if `routing` is empty. convert()
+  /// calls it after it has checked the request, so it may take long.
   std::function<ExpertTokens()> count = {};
   /// modulize: path prefix of the tokens on which co-activation of units is measured; empty: units are grouped by
   /// weights.
   std::string coactivation = {};
   std::int64_t sequences = 0;  // modulize: number of samples of these tokens to use; 0: all
-  double threshold = 0;        // prune: see PruneRule
+  double threshold = 0;        // prune: see PruneRule; above 0, at most 1
   bool over_model = false;     // prune: see PruneRule
 };
-/// Returns the names of all transforms.
+/// Returns the names of all transforms:
+/// - reset: copies the weights unchanged;
+/// - upcycle: makes experts of copies of dense FFNs;
+/// - insert: adds experts with initial values;
+/// - prune: removes rarely used experts;
+/// - modulize: divides dense FFNs into experts.
 std::span<const char* const> transforms();
 
 /// The result of a transform: a new run that is not written yet.
@@ -44,7 +50,7 @@ struct Conversion {
 /// Plans a transform of the checkpoint `source`, whose resolved configuration is `own`. `wanted` is that configuration
 /// with the user's changes (only these keys have an origin), to which the transform adds its own. Throws a usage Error
 /// for an invalid request or configuration, and a bad_input Error if the checkpoint is incomplete or the routing log is
-/// of another model.
+/// of another model. Throws a failed Error if `transform` is not one of transforms().
 Conversion convert(const ConversionRequest& request, const CheckpointReader& source, const Config& own,
                    LoadedConfig wanted);
 
@@ -68,10 +74,10 @@ struct NewRun {
   std::vector<Weights> tensors;
   std::string tokenizer = {};     // bytes of the checkpoint's tokenizer.model; empty if none
   std::string transformers = {};  // text of the checkpoint's transformers.json; empty if none
-  std::string copied_as = {};     // file name of a copy of the tokenizer in config.run.dir; empty if none
+  std::string copied_as = {};     // file in config.run.dir to which `tokenizer` is also written; empty: none
 };
 
-/// Collective. Writes such a run as the function above does. Throws the errors of `make` and of writing.
+/// Collective. Writes such a run as the function above does. Throws the errors of `make` and of write_checkpoint().
 void write_run(const NewRun& run, const ProcessGroup& world, const std::string& title);
 
 /// Throws a usage Error if the folder has checkpoints or a config.ini, which write_run() would replace.

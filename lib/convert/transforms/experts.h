@@ -33,23 +33,26 @@ struct PruneRule {
 };
 /// For each layer with routed experts: the number of tokens of each expert.
 using ExpertTokens = std::map<std::int64_t, std::vector<std::int64_t>>;
-/// Returns origins with the experts that remain. Throws as require_changeable() does.
+/// Returns origins with the experts that remain. `tokens` must have all layers with routed experts. Throws as
+/// require_changeable() does.
 ExpertOrigins origins_after_pruning(const Config& source, const ExpertTokens& tokens, const PruneRule& rule);
 /// Returns the sums over all records and choices of a log. `file` is its name for messages. Throws a bad_input Error if
-/// the log is of another model, and as require_changeable() does.
+/// the log is of another model or a layer has no tokens, and as require_changeable() does.
 ExpertTokens tokens_of_experts(const Config& source, const RoutingHistory& history, const std::string& file);
-/// Returns the sums over all choices of a measurement.
+/// Returns the same sums of the routing of an evaluation.
 ExpertTokens tokens_of_experts(const std::vector<RoutingSums>& routing);
 
-/// Sets moe.experts and moe.experts_of_layers to the numbers of experts in `origins`.
+/// Sets moe.experts and moe.experts_of_layers to the numbers of experts in `origins`. If layers differ, moe.experts is
+/// the largest number.
 void set_experts(Config& config, const ExpertOrigins& origins);
-/// Returns the sources of the tensors of the new experts and their routers. `target` is the new configuration.
+/// Returns the sources of the tensors of all experts of the new model, and of their routers. `target` is the new
+/// configuration.
 SpecialParts rearranged_experts(const Config& target, const ExpertOrigins& origins);
 
 /// For each expert, the units (of the width of a dense FFN) that it has, in order.
 using FfnParts = std::vector<std::vector<std::int64_t>>;
 /// Returns the units of experts that are slices of copies of an FFN: the `slices` equal, contiguous slices of the first
-/// copy, then those of the second, and so on.
+/// copy, then those of the second, and so on. `width` is the width of the FFN, a multiple of `slices`.
 FfnParts copies_in_slices(std::int64_t width, std::int64_t copies, std::int64_t slices);
 
 /// How dense FFNs are cut into experts.

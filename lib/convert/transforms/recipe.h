@@ -21,12 +21,12 @@ struct Pick {
   bool operator==(const Pick&) const = default;
 };
 
-/// The source of some rows of a new tensor.
+/// The source of some rows of a new tensor. The members apply in order: pick, scale, pad.
 struct RowSource {
   std::string tensor = {};        // name in the checkpoint; empty: initial values of the new tensor
   std::optional<Pick> pick = {};  // the selected part; nothing: all of it
   float scale = 1;                // factor; 0 gives zeros
-  Shape padded = {};              // padded with zeros to this shape; rank 0: not padded
+  Shape padded = {};              // shape of a vector or matrix that is padded with zeros; rank 0: not padded
   bool operator==(const RowSource&) const = default;
 };
 
@@ -41,11 +41,12 @@ struct Recipe {
 using SpecialParts = std::map<std::string, std::vector<RowSource>>;
 
 /// Returns a recipe for each tensor of the model. Throws a usage Error if the checkpoint lacks the source of a part, or
-/// if the parts do not add up to the tensor's shape.
+/// if the parts do not add up to the tensor's shape; and a failed Error if `special` has a tensor that is not of the
+/// model.
 std::vector<Recipe> recipes_of(const Config& resolved, const CheckpointReader& source, SpecialParts special);
 
-/// Computes a tensor into `values`, which must have its number of elements. Initial values depend on (seed, name,
-/// element), as in a run that begins.
+/// Computes a tensor into `values`, which must have as many elements as the tensor. Initial values depend on (seed,
+/// name, element), as in a run that begins. Throws as CheckpointReader::read() does.
 void make_tensor(const Recipe& recipe, const CheckpointReader& source, std::uint64_t seed, std::span<float> values);
 
 /// Returns the names of the checkpoint's weights that no recipe reads, in alphabetical order.

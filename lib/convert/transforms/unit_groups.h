@@ -14,16 +14,17 @@ namespace lyceum {
 
 /// Returns the units of a layer's dense FFN in `experts` groups of equal size. The units of a group have similar
 /// weights: their rows of all matrices before the activation are near each other. `config` is the checkpoint's,
-/// resolved.
+/// resolved. Precondition: the layer's FFN is dense. Throws a failed Error unless `experts` divides its
+/// width.
 FfnParts group_units_by_weights(const CheckpointReader& checkpoint, const Config& config, std::int64_t layer,
                                 std::int64_t experts);
 
-/// The inputs of all FFNs of a checkpoint's model on some tokens, in memory.
+/// The inputs of all FFNs of a checkpoint's model on some tokens, in memory: f32, layers · tokens · hidden.
 class FfnInputs {
  public:
   /// Runs the whole model on the CPU of this process. `config` is the checkpoint's, resolved. `prefix` is the path
-  /// prefix of the tokens, of which `sequences` samples, spread evenly, are read; 0 reads all. Throws as open_tokens()
-  /// and load_weights() do.
+  /// prefix of the tokens, of which `sequences` samples of batch.seq_len, spread evenly, are read; 0 reads all. Throws
+  /// as open_tokens() and load_weights() do.
   FfnInputs(const CheckpointReader& checkpoint, const Config& config, const std::string& prefix,
             std::int64_t sequences);
 

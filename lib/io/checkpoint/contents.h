@@ -36,7 +36,7 @@ inline bool is_optimizer_state(std::string_view name) { return name.starts_with(
 struct CheckpointHeader {
   std::string run_uuid;
   std::int64_t step = 0;
-  std::string mesh;               // of the run that wrote it, as text
+  std::string mesh;               // of the run that wrote it: "pp1 dp4 tp1 · edp2 ep2 etp1"
   std::string config;             // resolved configuration in INI syntax
   std::string trainer_state;      // JSON, from rank 0: samples seen, skipped steps, last losses …
   std::optional<BatchJob> job{};  // the batch job that wrote it

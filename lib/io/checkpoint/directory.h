@@ -18,15 +18,16 @@ std::vector<std::string> list_checkpoint_directories(const std::filesystem::path
 /// returns, those with a manifest. Their files are not checked. Throws as that function does.
 std::vector<std::string> list_checkpoints(const std::filesystem::path& root);
 
-/// Returns the directory of checkpoints that the user means by `path`: `path`/checkpoints if `path` is the folder of a
-/// run, else `path`.
+/// Returns the directory of checkpoints that the user means by `path`: `path`/checkpoints if that exists and `path` has
+/// no checkpoint directories itself, else `path`. Throws as list_checkpoint_directories() does.
 std::filesystem::path checkpoint_root_in(const std::filesystem::path& path);
 
 /// Returns the checkpoint that the user means by `path`, which may be
 /// - a checkpoint, which is returned, or
 /// - a directory of checkpoints or the folder of a run: the checkpoint that LATEST names, or the newest one if there is
 ///   no valid LATEST.
-/// Throws a bad_input Error if there is no checkpoint.
+/// Checks only that it has a manifest. Throws a bad_input Error if there is no checkpoint, and as list_checkpoints()
+/// does.
 std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
 
 /// Collective. Chooses the checkpoint that a run resumes from; returns nothing if it starts anew. `resume` is the value
@@ -43,8 +44,8 @@ std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group
                                                        bool sound_only = false);
 
 /// Repairs `root` after runs were killed. To be called by one rank.
-/// - Removes `.partial` and `.removing` directories and empty directories named like checkpoints. Those that cannot be
-///   removed now are left.
+/// - Removes `.partial` and `.removing` directories, empty directories named like checkpoints, and LATEST.partial.
+///   Leaves those that cannot be removed now.
 /// - Renames STEP.replaced to STEP if the run was killed before the new checkpoint STEP had its name; removes it
 ///   otherwise.
 /// Throws a failed Error if `root` exists and cannot be listed, or if such a renaming fails: no checkpoint may be

@@ -28,8 +28,9 @@ void read_weights(const CheckpointReader& reader, const Stream& stream, const Pa
 void load_weights(const CheckpointReader& reader, const Stream& stream, std::span<ParameterUnit* const> units);
 
 /// Appends to `slices` the checkpoint slices of elements `range` of a unit, named `prefix` + NAME. `values` is flat
-/// memory of any float type whose first element is element `begin` of the unit. The slices refer to `stream` and to the
-/// memory of `values`, which must outlive them.
+/// memory of any float type whose first element is element `begin` of the unit. Padding is left out. The slices refer
+/// to `stream` and to the memory of `values`, which must outlive them and must not change until they are written or
+/// copied.
 void append_slices(const Stream& stream, const ParameterUnit& unit, std::string_view prefix, const Range& range,
                    const Tensor& values, std::int64_t begin, std::vector<CheckpointSlice>& slices);
 

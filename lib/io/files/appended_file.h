@@ -17,9 +17,9 @@ class AppendedFile {
   AppendedFile(const AppendedFile&) = delete;
   AppendedFile& operator=(const AppendedFile&) = delete;
 
-  /// Writes one record to the file, without syncing it. If that fails, for example because the disk is full, removes
-  /// the part of the record that was written, keeps the record in memory, and throws. The next successful append() or
-  /// sync() writes kept records first.
+  /// Writes one record to the file as given, without adding a newline and without syncing. If that fails, for example
+  /// because the disk is full, removes the part of the record that was written, keeps the record in memory, and throws.
+  /// The next successful append() or sync() writes kept records first.
   void append(std::string_view record);
 
   /// Writes the records that could not be written before, and fsyncs the file. Throws if that fails.

@@ -39,7 +39,8 @@ class Dataset : public Object {
   /// Reads a box into the part of a row-major array of shape `shape` that begins at `offset`. The other elements of the
   /// array are unchanged.
   void read_into(const Box& box, DType type, void* values, const Shape& shape, const Shape& offset) const;
-  /// Changes the extent of axis 0. The dataset must have been created with Layout::growing.
+  /// Changes the extent of axis 0 to shape[0]; the other extents must be unchanged. The dataset must have been created
+  /// with Layout::growing.
   void resize(const Shape& shape);
 
   /// Makes this dataset a dimension scale with a name. attach_scale() then attaches it to an axis of another dataset,

@@ -42,7 +42,7 @@ class Object {
   void set(const std::string& name, std::span<const std::string> texts);
   /// True if the object has this attribute.
   bool has_attribute(const std::string& name) const;
-  /// These return the value of an attribute. They throw if it is missing, has another type or is not a single value.
+  /// Return the value of an attribute. Throw if it is missing, has another type or is not a single value.
   std::string text(const std::string& name) const;
   std::int64_t integer(const std::string& name) const;
   double number(const std::string& name) const;

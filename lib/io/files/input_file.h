@@ -45,13 +45,14 @@ class InputFile {
 };
 
 /// An array of `count` values of a file, from byte `begin` on, that is read in blocks of 64 KiB. Efficient for
-/// sequential access. `file` must outlive it.
+/// sequential access. `file` must outlive it. Not thread-safe.
 template <class T>
 class FileValues {
  public:
   FileValues(const InputFile& file, std::uint64_t begin, std::int64_t count)
       : file_(file), begin_(begin), count_(count) {}
 
+  /// Returns value i, 0 ≤ i < count. Throws as InputFile::read() does.
   T operator[](std::int64_t i) {
     if (i < first_ || i - first_ >= std::ssize(block_)) load(i);
     return block_[static_cast<std::size_t>(i - first_)];

@@ -5,8 +5,8 @@
 
 namespace lyceum {
 
-/// Tells open_regular() if it follows a symbolic link that is the last component of a path. Links to folders above it
-/// are always followed.
+/// The treatment of a symbolic link that is the last component of a path: open_regular() refuses or follows it. Links
+/// to folders above it are always followed.
 enum class Links { refused, followed };
 
 /// Opens a regular file as open(2) does, with O_CLOEXEC and mode 0666. Returns its descriptor, or -1 with the reason in

@@ -20,7 +20,7 @@ class PartialFile {
   PartialFile(const PartialFile&) = delete;
   PartialFile& operator=(const PartialFile&) = delete;
 
-  /// These append bytes or values to the file.
+  /// Append bytes or values to the file.
   void write(const void* data, std::size_t bytes);
   template <class T>
   void write_value(T value) {
@@ -42,7 +42,7 @@ class PartialFile {
   void drop() { kept_ = false; }
   /// Fsyncs and closes the file.
   void close();
-  /// Renames the closed file to `path`.
+  /// Renames the closed file to `path`, and replaces an existing one. Does not fsync the folder.
   void publish() const;
 
   /// Returns the temporary name of a file.

@@ -45,7 +45,8 @@ class Reader {
   const std::string& path() const { return file_.path(); }
   /// Returns all tensors in alphabetical order.
   const std::vector<Entry>& tensors() const { return tensors_; }
-  /// Reads a tensor and converts it to f32. `values` must have as many elements as the tensor.
+  /// Reads a tensor and converts it to f32. `values` must have as many elements as the tensor. Does not check them for
+  /// NaN. Throws as InputFile::read() does.
   void read(const Entry& tensor, std::span<float> values) const;
 
  private:
@@ -59,7 +60,8 @@ class Writer {
  public:
   /// Begins a file and writes its header. `tensors` is in the order of the file. Throws as PartialFile does.
   Writer(const std::filesystem::path& file, std::vector<Entry> tensors);
-  /// Writes the next tensor, rounded to its type. Throws for f16, which cannot be written.
+  /// Writes the next tensor, rounded to its type. Throws a failed Error for f16, which cannot be written, or if the
+  /// number of values is not that of the tensor.
   void write(std::span<const float> values);
   /// Closes and publishes the file. Throws unless all tensors have been written.
   void finish();

@@ -23,7 +23,8 @@ class TextStream {
   /// Reads up to out.size() bytes and returns how many it read; fewer only at the end of the file. Throws a bad_input
   /// Error that names the file and the offset if the file is damaged, truncated or cannot be read.
   std::size_t read(std::span<char> out);
-  /// Skips the next `bytes` bytes, by seeking if the file is not compressed. Throws as read() does.
+  /// Skips the next `bytes` bytes, by seeking if the file is not compressed. Throws as read() does, also if a
+  /// compressed file has fewer.
   void skip(std::int64_t bytes);
   /// Returns how many bytes of the file, as it is stored, have been consumed.
   std::int64_t file_position() const;

@@ -38,7 +38,7 @@ std::vector<Alarm> routing_alarms(const RoutingHistory& history);
 constexpr double least_judged_tokens = 10;  // with fewer, a load is uneven by chance
 
 /// Returns the MaxVio above which a load is an alarm: 4, or half of the largest possible value if a layer has few
-/// experts.
+/// experts. If it is 0, because tokens choose all experts, there are no alarms.
 double alarming_violation(const RoutingHistory::Layer& layer);
 
 /// Returns the last step at which an expert had tokens if it is starved from record `begin` on: "step 4,000", or "the

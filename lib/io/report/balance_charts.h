@@ -4,7 +4,8 @@
 
 namespace lyceum {
 
-/// Returns two charts of MaxVio and entropy over training: the mean and the worst of the layers for each record.
+/// Returns two charts over training, of MaxVio and of the entropy of each record's sum: the mean and the worst of the
+/// layers.
 std::string evenness_over_training(const RoutingHistory& routing);
 /// Returns two charts of MaxVio and idle experts of single steps over training; empty if the log does not have them.
 std::string steps_over_training(const RoutingHistory& routing);

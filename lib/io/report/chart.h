@@ -15,7 +15,7 @@ namespace lyceum {
 /// Escapes text for an HTML page that is also valid XML: & < > " ' become entities, and control characters are written
 /// as printable_lines() does.
 std::string escape_xml(std::string_view text);
-/// Formats a number with a few significant digits: 3.142, 12,345, ∞, NaN.
+/// Formats a number with four significant digits, or as a whole number from 1,000 on: 3.142, 12,345, ∞, NaN.
 std::string short_number(double value);
 /// Formats a number with thousands separators: 1,234,567.
 std::string grouped_number(std::int64_t value);
@@ -40,8 +40,8 @@ struct ChartLine {
 struct LineChart {
   std::string title, note, x_name;
   std::vector<ChartLine> lines = {};
-  std::optional<double> level = {};  // draws a horizontal line at this value …
-  std::string level_name = {};       // … with this label
+  std::optional<double> level = {};  // value at which a horizontal line is drawn
+  std::string level_name = {};       // label of that line
   bool log = false;                  // logarithmic y axis
 };
 /// Returns the HTML of a chart; empty if no line has a point.

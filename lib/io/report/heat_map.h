@@ -13,7 +13,7 @@ struct HeatMap {
   std::vector<std::string> rows = {};
   std::size_t columns = 0;
   std::vector<std::vector<double>> values = {};       // [rows][up to columns]
-  std::vector<std::vector<std::string>> titles = {};  // shown when the pointer rests on a cell
+  std::vector<std::vector<std::string>> titles = {};  // as `values`: shown when the pointer rests on the cell
   bool legend = true;
 };
 /// Returns the HTML of a map.

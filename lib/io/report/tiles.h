@@ -5,8 +5,8 @@
 
 namespace lyceum {
 
-/// Returns the numbers at the top of a report; empty if there are none. Those of routing are computed over the records
-/// in `range` and omitted without one.
+/// Returns the HTML of the numbers at the top of a report; empty if there are none. Numbers about routing are computed
+/// over the records in `range` (starved experts: for the newest record), and are omitted without a range.
 std::string number_tiles(const ReportInput& input, std::optional<RecordRange> range);
 
 }  // namespace lyceum

@@ -10,8 +10,9 @@
 
 namespace lyceum {
 
-/// Returns the records of each column of a page's maps. Neighbouring records share a column if there are more than 256,
-/// or fewer if layers, experts and choices are so many that the page would exceed a few megabytes.
+/// Returns the records of each column of a page's maps. There are at most 256 columns, and fewer (at least 24) if
+/// layers, experts and choices are so many that the page would exceed a few megabytes. If there are more records,
+/// neighbouring ones share a column.
 std::vector<RecordRange> time_columns(const RoutingHistory& history);
 
 /// An image with one row per expert or layer and one column per group of records (see time_columns()).
@@ -24,7 +25,8 @@ struct TimeMap {
   std::vector<std::uint8_t> cells = {};  // [rows, steps], row-major: results of load_cell() or share_cell()
   int height = 0;                        // pixels
 };
-/// Returns the HTML of the image with its axes, without a frame, heading or legend.
+/// Returns the HTML of the image with its axes, without a frame, heading or legend. Precondition: the map has a row and
+/// a column.
 std::string time_map(const TimeMap& map);
 
 /// Returns the cell for a load relative to an even spread. 0 is shown as "no tokens"; NaN (the layer had no tokens) is

@@ -33,7 +33,9 @@ struct ActivationFlow {
     std::vector<double> top_share;  // [hidden]: share of Σ x_i² in the m + 1 largest dimensions of a token
     std::vector<double> common;     // [high_parts, longest_window]: number of dimensions high in all of w + 1 tokens
     std::vector<double> shared;     // [high_parts, shared_window + 1]: number high in n of shared_window tokens
-    std::vector<double> run;        // [high_parts]: consecutive tokens that a dimension stays high; NaN if none is
+    /// [high_parts]: number of consecutive tokens that a dimension stays high, mean over all such ranges; NaN if no
+    /// dimension is ever high.
+    std::vector<double> run;
 
     /// Returns the mean of x_i² over the dimensions.
     double mean_magnitude() const;

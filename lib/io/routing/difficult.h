@@ -27,7 +27,7 @@ struct DifficultTokens {
   };
   /// The choices of B among the FFN experts of one width, in all layers.
   struct Width {
-    std::int64_t width, experts = 0;              // number of experts of this width
+    std::int64_t width, experts = 0;              // experts: the number of experts of this width
     std::int64_t choices = 0, first = 0;          // choices of the difficult tokens: all, and first choices only
     std::int64_t all_choices = 0, all_first = 0;  // choices of all tokens
   };

@@ -25,7 +25,7 @@ struct DomainRouting {
     std::string kind;               // value of moe.router
     std::string choice = "expert";  // what the router chooses: "expert" or "sub-dimension"
     std::int64_t top_k = 0;
-    std::int64_t always_on = 0;              // number of choices, the first ones, that every token has without choosing
+    std::int64_t always_on = 0;              // the number of first choices that every token has without choosing
     std::vector<std::int64_t> widths;        // [choices]: width of each expert or sub-dimension
     std::vector<LayerRouting> routing = {};  // one per data set
 
@@ -52,7 +52,8 @@ struct DomainDistance {
 /// Returns the distances of the data sets for one router.
 DomainDistance distance_of(const DomainRouting& domains, const DomainRouting::Router& router);
 
-/// A choice of a router, and the indices of the data sets with its lowest and highest share.
+/// The index of an expert or sub-dimension of a router, and the indices of the data sets with its lowest and highest
+/// share.
 struct DomainSpread {
   std::size_t choice = 0, lowest = 0, highest = 0;
   double low = 0, high = 0;  // their shares

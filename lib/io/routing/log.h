@@ -66,7 +66,7 @@ class RoutingLog {
     MixtureId id;
     std::int64_t top_k;
     bool drops = false;                      // capacity is limited, so records have `dropped`
-    std::int64_t always_on = 0;              // number of experts, the first ones, that are always active
+    std::int64_t always_on = 0;              // the number of first experts that are always active
     std::vector<std::int64_t> expert_sizes;  // width of each routed expert
     std::vector<std::int64_t> expert_rank;   // expert-parallel rank that holds it; −1 if it has no weights
     bool operator==(const Layer&) const = default;
@@ -76,9 +76,9 @@ class RoutingLog {
     std::string run_uuid;     // of the run that trained the model
     std::string description;  // one sentence
   };
-  /// Opens or creates the file. Removes records of steps after `resume_step`, since a resumed run writes them again; −1
-  /// replaces the file. Throws a bad_input Error if the remaining records are damaged or of another model. If
-  /// expert_rank has changed, the new ranks are written.
+  /// Opens or creates the file. Removes records of steps after `resume_step`, since a resumed run writes them again.
+  /// Replaces the file if no record remains, or if `resume_step` is −1. Throws a bad_input Error if the remaining
+  /// records are damaged or of another model. If expert_rank has changed, the new ranks are written.
   RoutingLog(std::filesystem::path file, std::vector<Layer> layers, std::int64_t resume_step, Origin origin = {});
   ~RoutingLog();
   RoutingLog(const RoutingLog&) = delete;
@@ -86,7 +86,7 @@ class RoutingLog {
 
   /// Appends a record. `step` must be larger than that of the last record; `layers` must match those of the
   /// constructor, in the same order. Throws if it cannot be written; the file then keeps its old records. last_step()
-  /// tells if the record was published before the error.
+  /// then says whether the record was published before the error.
   void append(std::int64_t step, std::span<const LayerRouting> layers);
   /// Returns the step of the newest record in the file; −1 if it has none.
   std::int64_t last_step() const { return last_step_; }

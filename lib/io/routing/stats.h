@@ -31,7 +31,7 @@ struct RoutedTokens {
   std::optional<std::int64_t> choice;  // 0 for the first choice; nothing for all choices together
   std::vector<std::int64_t> tokens;    // [experts]
   std::int64_t dropped = 0;            // choices beyond capacity, of all experts
-  std::int64_t always_on = 0;          // number of experts, the first ones, that are always active
+  std::int64_t always_on = 0;          // the number of first experts that are always active
 
   /// Returns the number of tokens of all experts together.
   std::int64_t total() const;

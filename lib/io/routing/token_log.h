@@ -44,11 +44,12 @@ class TokenLog {
   };
   /// Creates `.NAME.partial` next to the file NAME; finish() renames it. Throws if it cannot be created.
   TokenLog(std::filesystem::path file, Header header);
+  /// Removes the partial file unless finish() has published it.
   ~TokenLog();
   TokenLog(const TokenLog&) = delete;
   TokenLog& operator=(const TokenLog&) = delete;
 
-  /// These write rows from `first` on. Every row must be written exactly once, in any order.
+  /// Write rows from `first` on. Every row must be written exactly once, in any order. `positions`: /token.
   void write_tokens(std::int64_t first, std::span<const std::int64_t> positions, std::span<const std::int32_t> sources,
                     std::span<const std::int32_t> targets);
   void write_losses(std::int64_t first, std::span<const float> losses);

@@ -8,7 +8,7 @@
 
 namespace lyceum {
 
-/// Algorithms for matrix products on GPUs, by the gemm_device() on which they were chosen.
+/// Algorithms for matrix products on GPUs, keyed by the gemm_device() on which they were chosen.
 using GemmPins = std::map<std::string, GemmChoices>;
 
 /// Returns a summary: "12 algorithms chosen by timing, 3 of them not cuBLASLt's first proposal".

@@ -7,11 +7,12 @@
 
 namespace lyceum {
 
-/// An open lock file. Opening it makes an NFS client ask the server for the current state. Failures are failed Errors
-/// that name the file.
+/// A lock file. Opening it makes an NFS client ask the server for the current state. Failures are failed Errors that
+/// name the file. All functions except is_open() and is_gone() require that the file is open.
 class LockFile {
  public:
-  /// Opens the file. If `create`, creates it if it is missing; its folder must exist.
+  /// Opens the file. If `create`, creates it if it is missing, and throws if it cannot be opened for a reason other
+  /// than a missing folder. Otherwise does not throw: see is_open() and is_gone().
   LockFile(const std::filesystem::path& path, bool create);
   ~LockFile();
   LockFile(const LockFile&) = delete;

@@ -18,9 +18,9 @@ namespace lyceum {
 /// file.
 class MetricsLog {
  public:
-  /// Opens or creates the file. Removes lines of steps after `resume_step`, since a resumed run writes them again, and
-  /// an incomplete last line of a killed run or zeros left by a power failure. With −1 the file is emptied. Throws a
-  /// bad_input Error if a line before those is damaged.
+  /// Opens or creates the file. Removes all lines from the first step after `resume_step` on, since a resumed run
+  /// writes them again, and an incomplete last line of a killed run or zeros left by a power failure. With −1 the file
+  /// is emptied. Throws a bad_input Error if a line before those is damaged.
   MetricsLog(const std::filesystem::path& file, std::int64_t resume_step);
 
   /// Writes one line. `record` must have an integer "step". If writing fails, for example because the disk is full,
@@ -30,7 +30,7 @@ class MetricsLog {
   /// Fsyncs all lines. Throws a failed Error if that fails.
   void sync() { lines_->sync(); }
 
-  /// The step of the last line that the constructor kept (−1 if none), and the number of lines that it removed.
+  /// Return the step of the last line that the constructor kept (−1 if none), and the number of lines that it removed.
   std::int64_t resumed_at() const { return resumed_at_; }
   std::int64_t lines_cut() const { return lines_cut_; }
 

@@ -13,7 +13,8 @@ namespace lyceum {
 std::string prometheus_text(const nlohmann::ordered_json& record, const std::string& run);
 
 /// Replaces `file` atomically for the textfile collector of a node exporter, which thus never reads an incomplete file.
-/// Does not fsync, since the file need not survive a power failure. Throws a failed Error that names the file.
+/// Does not fsync, since the file need not survive a power failure. `record` and `run`: as in prometheus_text(). Throws
+/// a failed Error that names the file.
 void write_prometheus(const std::filesystem::path& file, const nlohmann::ordered_json& record, const std::string& run);
 
 }  // namespace lyceum

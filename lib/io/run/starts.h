@@ -16,8 +16,8 @@ struct RunStart {
   std::string config = {};  // resolved, in INI syntax
 };
 
-/// Appends a start to `starts.jsonl` of a run's directory, one JSON object per line. Removes starts after `start.step`,
-/// since their steps are done again. Throws as MetricsLog does.
+/// Appends a start to `file`, starts.jsonl of a run's directory, one JSON object per line. Removes starts after
+/// `start.step`, since their steps are done again; a start at step 0 replaces the file. Throws as MetricsLog does.
 void record_start(const std::filesystem::path& file, const RunStart& start);
 
 /// Reads all starts, oldest first; skips an incomplete last line. Throws a bad_input Error that names file and line.

@@ -8,8 +8,8 @@
 
 namespace lyceum {
 
-/// Formats a duration in two units: "42s", "3m05s", "1h02m", "2d03h"; "<1s" for less than a second, "-" if it is
-/// negative or not finite.
+/// Formats a duration in seconds with at most two units: "42s", "3m05s", "1h02m", "2d03h". Returns "<1s" for less than
+/// a second, ">30y" from 10^9 seconds on, and "-" if it is negative or not finite.
 std::string human_duration(double seconds);
 
 /// The numbers of a training step that the console shows.
@@ -19,13 +19,13 @@ struct ProgressLine {
   double step_seconds = 0, tokens_per_second = 0;
   std::optional<double> mfu;             // model FLOP/s over the stated peak, 0 to 1
   std::optional<double> eta_seconds;     // time until step `steps`, in seconds
-  std::optional<double> load_imbalance;  // busiest expert's load over the mean, worst layer
+  std::optional<double> load_imbalance;  // load of the busiest expert over the mean, in the worst layer
   std::int64_t skipped = 0;              // steps skipped by the NaN guard so far
 };
 
 /// Returns the names of the columns, aligned with progress_text() of a run of that many steps.
 std::string progress_header(std::int64_t steps);
-/// Returns the values of a step, aligned in columns. Unknown values are "-".
+/// Returns the values of a step as a line without newline, aligned in columns. Unknown values are "-".
 std::string progress_text(const ProgressLine& line);
 /// Returns a progress bar, "[=======>      ] 53%  ETA 1h02m", at most `columns` wide. `columns` is at least 20.
 std::string progress_bar(const ProgressLine& line, int columns);

@@ -11,7 +11,8 @@ namespace lyceum {
 constexpr std::string_view byte_order_mark =
     "\xEF\xBB\xBF";  // U+FEFF; some editors write it at the beginning of a text
 
-/// True if the first bytes of a file are UTF-8 text: not empty, and without NUL. They must end with a whole character.
+/// True if the first bytes of a file are UTF-8 text: not empty, valid, without NUL and without an incomplete character
+/// at their end.
 bool looks_like_text(std::string_view beginning);
 
 /// Returns the number of bytes at the end of a text that are an incomplete UTF-8 character: 0 to 3.

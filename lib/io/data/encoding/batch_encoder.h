@@ -15,12 +15,12 @@ namespace lyceum {
 
 /// The encoded documents of a batch: the tokens of all sequences, concatenated.
 struct EncodedBatch {
-  /// A document, or a part of one that is too long for memory.
+  /// The tokens of a document, or of a part of one that is too long for memory.
   struct Sequence {
     /// Index of the output: 0 for train, 1 for valid.
     std::size_t output;
     std::int64_t tokens, bytes;  // bytes: UTF-8 bytes of the text
-    bool ends_document;
+    bool ends_document;          // true for a whole document and for its last part
   };
   std::vector<std::int32_t> tokens{};
   std::vector<std::uint8_t> trained{};  // for chats: 1 for each trained token, else 0; empty for texts
@@ -28,7 +28,7 @@ struct EncodedBatch {
   /// Records that could not be read or encoded.
   Skipped skipped{};
   ReplacedBytes replaced{};
-  /// See CorpusBatch.
+  /// The position after the batch, and the bytes of all items up to it, as in CorpusBatch.
   CorpusPosition end{};
   std::int64_t bytes_done = 0;
 };
@@ -40,7 +40,8 @@ class BatchEncoder {
   BatchEncoder(const Tokenizer& tokenizer, const Encoding& encoding)
       : tokenizer_(tokenizer), encoding_(encoding), encoder_(tokenizer) {}
 
-  /// Skips and counts records that cannot be encoded. If the record is one of several parts of a text, throws instead.
+  /// Encodes a batch of encoding.items. Skips and counts records that cannot be encoded. If such a record is one of
+  /// several parts of a text, throws a bad_input Error that names the file instead.
   EncodedBatch encode(const CorpusBatch& batch);
 
  private:

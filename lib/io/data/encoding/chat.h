@@ -25,9 +25,10 @@ struct ChatTemplate {
   std::vector<Role> roles{};
   bool trims = false;      // whitespace at both ends of texts is removed
   bool ends_text = false;  // the end-of-text token follows the assistant's `end`, and is trained if the message is
-  std::string_view jinja;  // the same template for transformers, where `eos_token` is the end-of-text token
+  std::string_view jinja;  // the same template in Jinja, for transformers; its `eos_token` is the end-of-text token
 
-  /// Returns the role of this name. Throws a bad_input Error if the template does not have it.
+  /// Returns the role of this name. Throws a bad_input Error, whose message is a reason for Skipped, if the template
+  /// does not have it.
   const Role& role(const std::string& name) const;
   /// Returns the text of the token that ends an answer; empty if that is the end-of-text token.
   std::string_view answer_end() const { return role(std::string(assistant_role)).end; }
@@ -48,9 +49,11 @@ struct ChatSegment {
   bool ends_text = false;            // an end-of-text token follows the text
   bool end_trained = false;          // that token is trained
 };
-/// Formats a chat as a document. Throws a bad_input Error if the template does not have a message's role.
+/// Formats a chat as a document. Throws the error of ChatTemplate::role() if the template does not have a message's
+/// role.
 std::vector<ChatSegment> rendered(std::span<const ChatMessage> messages, const ChatTemplate& chat);
-/// Formats a chat as a prompt: the document, followed by the beginning of a message of the assistant.
+/// Formats a chat as a prompt: the document, followed by the beginning of a message of the assistant. Throws as
+/// rendered() does.
 std::vector<ChatSegment> render_prompt(std::span<const ChatMessage> messages, const ChatTemplate& chat);
 
 /// Appends the tokens of a document to `tokens`, and for each of them 1 (trained) or 0 to `trained`.
@@ -58,13 +61,13 @@ void encode_chat(std::span<const ChatSegment> segments, const Tokenizer& tokeniz
                  std::vector<std::int32_t>& tokens, std::vector<std::uint8_t>& trained);
 
 /// Returns the tokens at which generation ends, without duplicates: the token that ends an answer in the template of
-/// data.chat (`chat`), those of data.end_tokens (`more`), and the end-of-text token. Throws a usage Error if one is not
-/// in the vocabulary.
+/// data.chat (`chat`) if it is not `auto` and the tokenizer has that token, those of data.end_tokens (`more`), and the
+/// end-of-text token. Throws a usage Error if one of `more` is not in the vocabulary.
 std::vector<std::int32_t> end_tokens(const std::string& chat, std::span<const std::int64_t> more,
                                      const Tokenizer& tokenizer);
 /// Returns the name of the chat template of a run: data.chat (`chat`) unless it is `auto`, else the template of the
-/// token files of data.train (`train`), or `auto` if they have none. Throws a usage Error if data.chat differs from
-/// that of the files, or if files have different templates.
+/// token files of data.train (`train`), or `auto` if they have none. Throws a usage Error if some files have chats but
+/// none has the template data.chat, or if data.chat is `auto` and files have different templates.
 std::string chat_template_of_run(const std::string& chat, const std::string& train);
 
 }  // namespace lyceum

@@ -17,8 +17,8 @@ namespace lyceum {
 
 /// The size of an output of an encoding.
 struct EncodedSize {
-  std::int64_t documents = 0, bytes = 0, tokens = 0;
-  std::int64_t trained = 0;  // tokens that count in the loss: all of them, except in chats
+  std::int64_t documents = 0, bytes = 0, tokens = 0;  // bytes: UTF-8 bytes of text
+  std::int64_t trained = 0;                           // tokens that count in the loss: all of them, except in chats
   bool operator==(const EncodedSize&) const = default;
 };
 
@@ -43,7 +43,7 @@ struct EncodingProgress {
 struct Encoding {
   std::vector<CorpusItem> items{};
   std::string json_key = "text";
-  const ChatTemplate* chat = nullptr;  // null for texts; else all items are records with chats
+  const ChatTemplate* chat = nullptr;  // null: items have texts; else all items have records with chats
   std::string train{}, valid{};        // prefixes of the outputs; `valid` may be empty if no item goes there
   double valid_fraction = 0;           // share of the records of `drawn` items that go to `valid`
   std::uint64_t seed = 1;
@@ -70,7 +70,8 @@ struct EncodingResult {
 /// of the same sizes and times) resumes from there.
 ///
 /// A record that the tokenizer cannot encode is skipped. Throws a bad_input Error that names file and position if a
-/// file cannot be read or a text in several parts cannot be encoded, or if an output receives no document.
+/// file cannot be read or a text in several parts cannot be encoded, or if an output receives no document; and the
+/// errors of MegatronWriter.
 EncodingResult encode_corpus(const Tokenizer& tokenizer, const Encoding& encoding);
 
 /// True if encode_corpus() would resume an interrupted encoding.

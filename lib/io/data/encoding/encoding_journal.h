@@ -30,8 +30,8 @@ std::string encoding_identity(const Encoding& encoding);
 
 /// Returns the path of the journal, from which an interrupted encoding resumes: TRAIN.progress.
 std::string journal_path(const Encoding& encoding);
-/// Writes the journal. `identity`: encoding_identity(encoding). Call it after MegatronWriter::save(), which makes the
-/// outputs durable.
+/// Replaces the journal atomically. `identity`: encoding_identity(encoding). Call it after MegatronWriter::save(),
+/// which makes the outputs durable. Throws a failed Error if the file cannot be written.
 void write_journal(const Encoding& encoding, const std::string& identity, const EncodingState& state);
 /// Returns the progress to resume from; nothing if there is no journal, or if it is damaged, belongs to another
 /// encoding, or states more than the unfinished files contain. `vocab`: the size of the vocabulary.

@@ -13,9 +13,10 @@ struct TokenSpan {
   bool operator==(const TokenSpan&) const = default;
 };
 
-/// Packs the documents of a source into sequences of seq_len tokens. Each document is placed into the open sequence in
-/// which it leaves the least room, or into a new one (best fit), in the order of the documents. A document that is
-/// longer than a sequence is cut into several spans. A document of fewer than two tokens has no target and is skipped.
+/// Packs the documents of a source into sequences of seq_len inputs. A document of n tokens has n − 1 inputs; if these
+/// are more than seq_len, it is cut into several spans. In the order of the documents, each span is placed into the
+/// open sequence in which it leaves the least room, or into a new one (best fit). A document of fewer than two tokens
+/// has no target and is skipped.
 class Packing {
  public:
   /// `begins`: the position of the first token of each document, then the number of tokens

@@ -13,8 +13,8 @@ class SampleOrder {
   /// `first`, `count`: the range of samples that this split owns. An order of an empty range can be constructed but not
   /// read. `source`: the index of the source in a mixture; each source has its own permutations.
   SampleOrder(Kind kind, std::uint64_t seed, std::int64_t first, std::int64_t count, std::size_t source = 0);
-  /// Returns the sample at a global position: `index` is step · global batch + position in the batch. Depends only on
-  /// the arguments of the constructor and `index`.
+  /// Returns the sample at a global position ≥ 0: `index` is step · global batch + position in the batch. Depends only
+  /// on the arguments of the constructor and `index`.
   std::int64_t operator()(std::int64_t index) const;
   /// Return the range of samples, as given to the constructor.
   std::int64_t first() const { return first_; }
@@ -28,7 +28,7 @@ class SampleOrder {
   std::uint64_t seed_;
   std::int64_t first_, count_;
   std::size_t source_;
-  std::int64_t taken_;  // positions per epoch, of count_
+  std::int64_t taken_;  // positions per epoch: count_, or less after spread()
 };
 
 }  // namespace lyceum

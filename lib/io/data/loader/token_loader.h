@@ -16,14 +16,14 @@ namespace lyceum {
 /// the position.
 class TokenLoader {
  public:
-  /// A source of the samples.
+  /// A source of the samples, and the order in which they are read from it.
   struct Source {
     std::shared_ptr<const TokenSamples> samples;
     SampleOrder order;
     double weight = 1;  // in a mixture: relative share of the samples; divided by the sum of the weights
   };
-  /// All sources must have the same seq_len. Throws a usage Error if an order is empty or exceeds the samples of its
-  /// source.
+  /// There must be at least one source, and all must have the same seq_len. Throws a usage Error if an order is empty
+  /// or exceeds the samples of its source.
   explicit TokenLoader(std::vector<Source> sources);
   /// Loads the samples of one source, neither packed nor with separate documents.
   TokenLoader(std::shared_ptr<const TokenSource> source, SampleOrder order, std::int64_t seq_len);
@@ -44,7 +44,8 @@ class TokenLoader {
   /// Return the order and the tokens of the source. Precondition: there is one source.
   const SampleOrder& order() const { return only().order; }
   const TokenSource& token_source() const { return only().samples->token_source(); }
-  /// Returns the sum of the samples per epoch of all sources.
+  /// Returns the sum of SampleOrder::count() of all sources. It is the number of samples per epoch unless the loader is
+  /// a result of spread().
   std::int64_t samples() const;
   /// Returns the share of a source in the samples, 0 to 1.
   double weight(std::size_t source) const { return blend_ ? blend_->weights()[source] : 1; }

@@ -12,6 +12,7 @@
 namespace lyceum {
 
 /// Returns how many samples of seq_len inputs fit into `tokens` tokens. The last sample needs one more token as target.
+/// Throws a usage Error unless seq_len > 0.
 std::int64_t samples_in(std::int64_t tokens, std::int64_t seq_len);
 
 /// How a source is divided into samples, and what their tokens attend to.
@@ -28,7 +29,8 @@ struct SampleShape {
 struct SampleTokens {
   std::span<std::int32_t> inputs;   // 0 for the padding of packed samples
   std::span<std::int32_t> targets;  // no_target if the prediction does not count in the loss
-  /// The first position in its sequence to which each input attends, see FirstKeys. May be empty.
+  /// The first position in its sequence to which each input attends, see FirstKeys. May be empty. Left unchanged unless
+  /// SampleShape::packed or SampleShape::documents is set.
   std::span<std::int32_t> first_keys = {};
 };
 
@@ -50,7 +52,7 @@ class TokenSamples {
   /// True if at least one target of the samples [first, first + count) counts. Reads the mask, but no tokens.
   bool any_target(std::int64_t first, std::int64_t count) const;
   /// Reads one sample; the spans of `out` have seq_len elements. Throws a bad_input Error that names the file and the
-  /// position if a token is not below `vocab`.
+  /// position if a token is not in [0, vocab).
   void read(std::int64_t sample, std::int64_t vocab, const SampleTokens& out) const;
   /// Returns the position of each input of a sample in the source, [seq_len]; −1 for padding.
   std::vector<std::int64_t> places(std::int64_t sample) const;

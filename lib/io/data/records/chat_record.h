@@ -22,11 +22,12 @@ constexpr std::string_view assistant_role = "assistant";
 /// …, "completion": …}, of which each is a text or a list of messages. Either may have a "system" text. A mark of a
 /// message, such as "weight": 0 or "masked": true, determines whether the message is trained.
 ///
-/// Throws a bad_input Error that describes the problem in a few words, as in Skipped. It also rejects fields that would
-/// change the text of the document but that no chat template supports, such as "tool_calls".
+/// Throws a bad_input Error that describes the problem in a few words, as in Skipped. It also rejects
+/// - a record without an answer of the assistant, or of which no message is trained;
+/// - fields that would change the text of the document but that no chat template supports, such as "tool_calls".
 std::vector<ChatMessage> messages_of_chat(std::string_view line);
-/// Returns the messages of a record that asks for an answer: `messages`, or a `prompt` without a `completion`. Throws
-/// as messages_of_chat() does.
+/// Returns the messages of a record that asks for an answer: `messages`, or a `prompt` without a `completion`. Throws a
+/// bad_input Error as above, also if the last message is the assistant's.
 std::vector<ChatMessage> messages_of_prompt(std::string_view line);
 
 }  // namespace lyceum

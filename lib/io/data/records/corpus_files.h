@@ -27,7 +27,8 @@ struct CorpusFiles {
 /// - Files and folders below a root whose names begin with a dot are left out.
 /// - Everything that is left out is counted in `skipped`.
 ///
-/// Throws a bad_input Error if a root does not exist or is neither a file nor a folder.
+/// Throws a bad_input Error if a root does not exist or is neither a file nor a folder, or if a file cannot be read;
+/// and a usage Error for the root "-" (standard input).
 CorpusFiles find_corpus_files(std::span<const std::string> roots, bool all_records);
 
 }  // namespace lyceum

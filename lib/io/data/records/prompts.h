@@ -13,7 +13,7 @@ namespace lyceum {
 struct Prompt {
   std::string text{};                   // empty if it is a chat
   std::vector<ChatMessage> messages{};  // empty if it is not a chat
-  std::string place{};                  // "FILE:LINE" for messages; empty if it is not from a file
+  std::string place{};                  // "FILE:LINE", for messages; empty if it is not from a file
 };
 
 /// Returns a chat that consists of a user's text, preceded by the system text `system` unless that is empty. Replaces
@@ -23,7 +23,7 @@ Prompt chat_prompt(std::string_view system, std::string_view text);
 /// Reads the prompts of a UTF-8 file, which may be compressed and begin with a byte order mark. If its name has an
 /// ending of json_lines, each line is a record: {"prompt": …}, or, if `chat` is true, also {"messages": […]}. Otherwise
 /// each line is a prompt. Blank lines are skipped. `system` is the system text of chats that have none. Throws a
-/// bad_input Error that names the line and the problem.
+/// bad_input Error that names the line and the problem, or if the file has no prompts.
 std::vector<Prompt> read_prompts(const std::filesystem::path& file, bool chat, std::string_view system);
 
 }  // namespace lyceum

@@ -42,7 +42,7 @@ struct RecordBlock {
   /// Passes the records to a sink, in order. Any thread may call it, also after the source was destroyed.
   std::function<void(const RecordSink&)> read;
   RecordPosition end{};  // position after the block
-  bool last = false;     // no block follows in the item
+  bool last = false;     // true: no block follows in the item; false: unknown
 };
 
 /// Reads an item of a corpus, one block at a time.
@@ -62,7 +62,7 @@ using TextCut = std::function<std::size_t(std::string_view)>;
 /// The sizes of blocks, in bytes.
 struct BatchSizes {
   std::size_t records = std::size_t{1} << 20;  // of a block of whole records, approximately
-  std::size_t text = std::size_t{1} << 24;     // a longer text is read in parts of this size, cut by TextCut
+  std::size_t text = std::size_t{1} << 24;     // a longer text is read in parts of about this size, cut by TextCut
   /// Limit of a text without a possible cut, beyond which reading fails, and of a line with a record, beyond which it
   /// is skipped.
   std::size_t document = 64'000'000;

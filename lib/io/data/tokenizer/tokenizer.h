@@ -57,8 +57,8 @@ class TextEncoder {
   explicit TextEncoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
   /// Appends the tokens of a document, or of a part of one that was cut at offsets returned by Tokenizer::cut().
   void encode(std::string_view text, std::vector<std::int32_t>& tokens, TextPart part = {});
-  /// Appends the tokens of a document or a part of one, which must be UTF-8. Appends to `marks` 1 for each token that
-  /// covers a byte of a marked range, else 0.
+  /// Appends the tokens of a document or a part of one, as encode() without marks does, and appends to `marks` 1 for
+  /// each token that covers a byte of a marked range, else 0. Precondition: the text is UTF-8.
   void encode(const MarkedText& text, TextPart part, std::vector<std::int32_t>& tokens,
               std::vector<std::uint8_t>& marks);
 

@@ -18,7 +18,7 @@ class Trie {
   /// `keys`: distinct keys with values ≥ 0. Empty keys are ignored.
   explicit Trie(std::vector<std::pair<std::string, std::int32_t>> keys) : Trie() {
     std::ranges::sort(keys);
-    /// a node whose children are yet to be made from keys [begin, end), which share their first `depth` bytes
+    /// A node whose children are yet to be made from keys [begin, end), which share their first `depth` bytes
     struct Open {
       std::size_t node, begin, end, depth;
     };

@@ -18,7 +18,7 @@ std::vector<DataIdentity> changed_data(std::span<const DataIdentity> before, std
 
 /// True if two values of `key`, such as data.train, name the same sources in the same order with the same shares. Two
 /// sources are the same if they have the same prefix or the same known fingerprint. `known_before`, `known_now`: the
-/// identities of the sources of all keys.
+/// identities of the sources of all keys. Throws as data_sources() does if `now` is invalid.
 bool same_sources(const std::string& key, const std::string& before, const std::string& now,
                   std::span<const DataIdentity> known_before, std::span<const DataIdentity> known_now);
 

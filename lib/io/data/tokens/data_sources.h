@@ -14,8 +14,8 @@ struct DataSource {
 };
 
 /// Parses the value of a key: "PREFIX", "WEIGHT PREFIX WEIGHT PREFIX …", or "PREFIX PREFIX …" without weights. A value
-/// with spaces is a single prefix if token files with that prefix exist. Throws a usage Error that names `key` if a
-/// weight is not positive, only some sources have a weight, or a prefix occurs twice.
+/// with spaces is a single prefix if token files with that prefix exist. Returns nothing for an empty value. Throws a
+/// usage Error that names `key` if a weight is not positive, only some sources have a weight, or a prefix occurs twice.
 std::vector<DataSource> data_sources(std::string_view key, const std::string& text);
 
 }  // namespace lyceum

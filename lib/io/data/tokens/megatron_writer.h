@@ -14,15 +14,15 @@ namespace lyceum {
 /// and, if no document has a mask, PREFIX.mask of an earlier writer. The use of memory does not grow with the files.
 class MegatronWriter {
  public:
-  /// How much was written; `masked`: a document had a mask.
+  /// The amount of data that was written, and whether (`masked`) a document had a mask.
   struct Progress {
     std::int64_t documents = 0, sequences = 0, tokens = 0;
     bool masked = false;
     bool operator==(const Progress&) const = default;
   };
 
-  /// `vocab`: the size of the vocabulary, greater than each token. Creates the folder if it is missing. Throws an Error
-  /// if another process writes `prefix`.
+  /// `vocab`: the size of the vocabulary, greater than each token. Creates the folder if it is missing. Throws a
+  /// failed Error if the files cannot be written, for example because another process writes them.
   MegatronWriter(std::string prefix, std::int64_t vocab) : MegatronWriter(std::move(prefix), vocab, {}) {}
   /// Continues after the documents that an earlier writer saved: `from` is a result of its save(). Precondition:
   /// can_resume() returns true for it.
@@ -30,7 +30,8 @@ class MegatronWriter {
   ~MegatronWriter();
   MegatronWriter(MegatronWriter&&) noexcept;
 
-  /// Adds a whole document, all tokens of which are trained. Throws if a token is not below `vocab`.
+  /// Adds a whole document, all tokens of which are trained. Throws a failed Error if a token is not in [0, vocab), or
+  /// if the file cannot be written.
   void add_document(std::span<const std::int32_t> tokens) { add_sequence(tokens, std::nullopt, true); }
   /// Adds a whole document. `trained`: for each token, 1 if its prediction counts in the loss, else 0. The files then
   /// have a mask, in which all tokens of documents that were added without `trained` count.
@@ -45,7 +46,8 @@ class MegatronWriter {
   Progress save();
   /// True if the unfinished files of `prefix` have at least the sizes that `progress` requires.
   static bool can_resume(const std::string& prefix, std::int64_t vocab, const Progress& progress);
-  /// Publishes the files. Throws a bad_input Error if no token was added.
+  /// Publishes the files. Throws a bad_input Error if no token was added, and a failed Error if the last document has
+  /// no end.
   void finish();
 
  private:

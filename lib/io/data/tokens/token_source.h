@@ -41,7 +41,8 @@ class TokenSource {
   const std::string& prefix() const { return prefix_; }
   /// Returns the positions in [first, end) at which documents begin, ascending and without repetitions.
   std::vector<std::int64_t> document_begins(std::int64_t first, std::int64_t end) const;
-  /// Copies tokens [first, first + out.size()), converted to 32 bits. Throws a bad_input Error if a token does not fit.
+  /// Copies tokens [first, first + out.size()), converted to 32 bits. Throws a bad_input Error if a token does not fit,
+  /// and a failed Error if the range is not within the tokens.
   void read(std::int64_t first, std::span<std::int32_t> out) const;
   /// True if there is a mask.
   bool has_mask() const { return mask_.has_value(); }

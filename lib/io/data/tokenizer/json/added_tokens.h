@@ -15,13 +15,14 @@
 
 namespace lyceum {
 
-/// A part of a text: either an added token or the text between two of them. `text` refers to the text that was split.
+/// A part of a text: either an added token, whose id is `token`, or the text between two of them. `text` refers to the
+/// text that was split.
 struct TextSegment {
   std::string_view text;
   std::optional<std::int32_t> token;
 };
 
-/// Finds the added tokens of a text, which are never passed to the model.
+/// The added tokens of a tokenizer. They are found in a text before the rest of it is passed to the model.
 class AddedTokens {
  public:
   /// Reads the `added_tokens` of a tokenizer.json. `model`: the model's vocabulary. `normalizers` are applied to tokens

@@ -11,8 +11,9 @@
 
 namespace lyceum {
 
-/// A text, which is valid UTF-8, and the words into which it is split (called "splits" by `tokenizers`). Words are in
-/// order and not empty, and each is encoded separately by the model. They need not be words of a language.
+/// A text in valid UTF-8 and the words into which it is split (`tokenizers` calls them splits). The words are in order
+/// and not empty, and the model encodes each of them separately. They need not be words of a language or cover the
+/// text.
 struct WordList {
   std::string text;
   std::vector<TextRange> words;
@@ -28,7 +29,7 @@ class PreTokenizer {
   virtual void apply(WordList& list) const = 0;
 };
 
-/// A whole pre-tokenizer.
+/// A pre-tokenizer, as a list of steps.
 struct PreTokenization {
   std::vector<std::unique_ptr<PreTokenizer>> steps;  // in the order of application
   /// True if the last step is ByteLevel: the model encodes byte_characters() of each word instead of the word.

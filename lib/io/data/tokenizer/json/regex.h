@@ -10,8 +10,8 @@
 
 namespace lyceum {
 
-/// The number of steps that regular expressions may still take on one document. It begins with 10 million and 100 for
-/// each of the document's bytes, and all searches in the document share it.
+/// The number of steps that regular expressions may still take on one document. It begins with 10 million, plus 100
+/// for each of the document's bytes, and all searches in the document share it.
 struct RegexBudget {
   explicit RegexBudget(std::size_t bytes) : left(10'000'000 + 100 * bytes) {}
   std::size_t left;

@@ -37,8 +37,8 @@ class TokenizerJson {
   /// between two words or lines, where the pre-tokenizers of all published models begin a word. Returns 0 for a
   /// tokenizer that adds something in front of a text or does not split it: it must encode whole documents.
   std::size_t cut(std::string_view text) const;
-  /// Encodes a document or a part of one, which must be UTF-8. Appends to `marks` 1 for each id that covers a byte of a
-  /// marked range, else 0.
+  /// Appends the ids of a document or of a part of one, as encode() without marks does, and appends to `marks` 1 for
+  /// each id that covers a byte of a marked range, else 0. Throws a bad_input Error if the text is not UTF-8.
   void encode(const MarkedText& text, TextPart part, WordCache* words, std::vector<std::int32_t>& ids,
               std::vector<std::uint8_t>& marks) const;
   /// Returns the text of ids, which must be below vocab(). Special tokens are left out unless `show_special` is true.

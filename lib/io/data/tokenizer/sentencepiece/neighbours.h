@@ -22,8 +22,10 @@ class Neighbours {
   }
   /// Adds all pairs.
   void join_all() { joined_.set(); }
+  /// True if a piece has this pair.
   bool joined(char left, char right) const { return joined_.test(pair_of(left, right)); }
   /// Returns the end of the longest part of a text, from `begin` on, in which all adjacent characters are joined.
+  /// Precondition: begin < text.size().
   std::size_t end_of_part(std::string_view text, std::size_t begin) const {
     const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
     std::size_t at = begin, length = piece_character_bytes(text, at);

@@ -19,6 +19,7 @@ class PieceSegmentation {
 
   virtual ~PieceSegmentation() = default;
   /// Appends the tokens of a text. `words` caches the tokens of parts, or is null; it does not change the result.
+  /// Throws a bad_input Error if a byte-pair model would have to encode 2 GiB in one part.
   virtual void encode(std::string_view text, WordCache* words, std::vector<std::int32_t>& tokens) const = 0;
   /// True if a text can be cut between two bytes `left` and `right`, of which the first ends a character, without
   /// changing its tokens.

@@ -17,6 +17,7 @@ namespace lyceum {
 /// Looks up the pieces of a model. Used by the segmentations of all types.
 class PieceTable {
  public:
+  /// Keeps references to `bytes` and to the serialised model, which must outlive it.
   PieceTable(const PieceModel& model, const PieceSegmentation::Bytes& bytes) : bytes_(bytes) {
     std::vector<std::pair<std::string, std::int32_t>> symbols;
     for (std::size_t i = 0; i < model.pieces.size(); ++i) {

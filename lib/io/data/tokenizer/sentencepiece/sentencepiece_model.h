@@ -20,21 +20,24 @@ namespace lyceum {
 /// it.
 class SentencePieceModel {
  public:
-  /// Loads a serialised model. `name`: file name for messages. Throws a bad_input Error if the bytes are not a model,
-  /// or if it lacks an end-of-text token or a token for each byte.
+  /// Loads a copy of a serialised model. `name`: file name for messages. Throws a bad_input Error if the bytes are not
+  /// a model, or if it lacks an end-of-text token or a token for each byte.
   SentencePieceModel(std::string_view bytes, const std::string& name);
   ~SentencePieceModel();
   SentencePieceModel(SentencePieceModel&&) noexcept;
 
+  /// Returns the size of the vocabulary: each token is below it.
   std::int64_t vocab() const;
+  /// Returns the end-of-text token.
   std::int32_t end_of_document() const;
   /// Appends the tokens of a document, or of a part of one between offsets returned by cut(). If `words` is not null,
   /// it caches tokens, which makes encoding much faster.
   void encode(std::string_view text, TextPart part, WordCache* words, std::vector<std::int32_t>& tokens) const;
   /// Returns the last offset at which a document that continues after `text` can be cut without changing its tokens; 0
-  /// if there is none.
+  /// if there is none, always so for unigram and word models.
   std::size_t cut(std::string_view text) const;
-  /// Encodes as above. Appends to `marks` 1 for each token that covers a byte of a marked range, else 0.
+  /// Appends the tokens of a text, as encode() without marks does, and appends to `marks` 1 for each token that covers
+  /// a byte of a marked range, else 0. Precondition: the text is UTF-8.
   void encode(const MarkedText& text, TextPart part, WordCache* words, std::vector<std::int32_t>& tokens,
               std::vector<std::uint8_t>& marks) const;
   /// Returns the text of tokens, which must be below vocab(). Control tokens are left out unless `show_special` is
