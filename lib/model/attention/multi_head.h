@@ -13,7 +13,8 @@
 
 namespace lyceum {
 
-/// Returns q_proj, k_proj and v_proj, stacked as "qkv" [queries + keys + values, hidden], and o_proj [hidden, results].
+/// Returns the declarations of q_proj, k_proj and v_proj, stacked as "qkv" [queries + keys + values, hidden], and of
+/// o_proj [hidden, results].
 std::vector<SublayerTensor> attention_matrices(const ModelConfig& config);
 /// Returns the declaration of the attention of block `layer`.
 SublayerSpec multi_head_spec(const Config& config, std::int64_t layer);
