@@ -40,10 +40,11 @@ struct RunState {
   /// Clears routing, routing_steps and routing_tokens.
   void clear_routing();
 
-  /// Returns the load of each mixture in a text(); empty for older checkpoints and models without mixtures. This and
-  /// the next three functions need no model. They throw a bad_input Error if `text` has another form.
+  /// Returns the load of each mixture in `text`, the text() that a checkpoint contains; empty for older checkpoints and
+  /// models without mixtures. This and the next three functions need no model. They throw a bad_input Error if `text`
+  /// has another form.
   static std::vector<ExpertLoad> load_of(const std::string& text);
-  /// Returns the placement of each mixture; empty for checkpoints without experts.
+  /// Returns the placement of each mixture whose experts are divided among ranks; empty for checkpoints without any.
   static std::vector<MixturePlacement> placement_of(const std::string& text);
   /// Returns the identities of the token files; empty for checkpoints without them.
   static std::vector<DataIdentity> data_of(const std::string& text);

@@ -64,13 +64,14 @@ class TrainStep {
 
   /// Collective over the world. Makes one step with the samples at positions [first_sample, first_sample +
   /// batch.global) of the loader. `step`: number of steps before this one. `lr`: learning rate. Throws an Error that
-  /// names the rank and the parameter if a check finds a fault.
+  /// names what is damaged or differs if a check finds a fault.
   StepResult run(const TokenLoader& loader, std::int64_t step, std::int64_t first_sample, double lr);
-  /// Collective over the world. Call after `steps` steps, before a checkpoint is saved. Throws as require_undamaged()
-  /// does, and if ranks hold different copies of a unit.
+  /// Collective over the world. Checks the memory of all ranks after `steps` steps, before a checkpoint is saved.
+  /// Throws as require_undamaged() does, and if ranks hold different copies of a unit. Does nothing if run.audit_every
+  /// is 0.
   void audit(std::int64_t steps) const;
-  /// Local. Throws if weights or optimizer states of this rank have changed since the last update. Reads all of them.
-  /// Does nothing if run.audit_every is 0.
+  /// Local. Throws an Error if weights or optimizer states of this rank have changed in memory since the last update.
+  /// Reads all of them. Does nothing if run.audit_every is 0.
   void require_undamaged() const { require_undamaged(optimizer_.find_damage()); }
   /// Frees the memory that a recorded step keeps between steps. The next step is recorded again.
   void release_memory() { recorded_.forget(); }
