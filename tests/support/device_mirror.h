@@ -190,8 +190,8 @@ class MirroredFields {
   std::vector<std::shared_ptr<void>> lists_;
 };
 
-/// Calls run(stream, description) with copies of all operands on the device of tested_stream(), then copies results
-/// back.
+/// Calls run(stream, description) with copies of all operands on the device of tested_stream(), then copies the results
+/// back to `description`. Expects that nothing else was written.
 template <class Description, class Run>
 void run_mirrored(const Description& description, Run&& run) {
   const Stream& stream = tested_stream();

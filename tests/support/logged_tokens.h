@@ -32,7 +32,7 @@ struct TokenLogCase {
   bool sequence = true;
 };
 
-/// Evaluates a model with a token log on `world`. Collective.
+/// Collective over `world`. Evaluates a model on the mesh of `how`, writes a token log, and reads it back.
 inline Logged log_tokens(Config config, const ProcessGroup& world, const TokenLogCase& how,
                          const Stream& stream = fresh_stream()) {
   const int experts_over = world.size() / how.pipeline;
