@@ -37,14 +37,14 @@ class ActivationSums {
     double& median;
   };
   Views views();
-  // Adds magnitude, top share and median of one token; fills sorted_. magnitude: [hidden], x².
+  // Adds magnitude, top share and median of one token, and fills sorted_. magnitude: [hidden], x² of the token.
   void add_token(std::span<const float> magnitude);
   // Adds the high dimensions of the token whose magnitudes are in sorted_. `position`: its index in the sequence.
   void add_high(std::span<const float> magnitude, std::int64_t position);
 
   std::int64_t hidden_;
   std::vector<double> numbers_;
-  /// x² of one token, [hidden]; sorted_ in descending order.
+  /// magnitude_: x² of the current token, [hidden]; sorted_: the same in descending order.
   std::vector<float> magnitude_, sorted_;
   // State at the current token, [high_parts, hidden]. high_length_: for how many tokens in a row the dimension has been
   // high, at most longest_window. recently_high_: one bit for each of the last shared_window tokens, set if the

@@ -32,7 +32,7 @@ struct AttentionCosts {
 struct SublayerContext {
   const Mesh& mesh;
   SublayerUnits units;
-  std::span<const ExpertLoad> measured;  // as in Transformer
+  std::span<const ExpertLoad> measured;  // loads of the experts, see Transformer()
 };
 
 /// The declaration of half of a block: data that exists before any memory is taken. Other code derives from it the

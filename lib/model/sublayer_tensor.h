@@ -29,7 +29,7 @@ enum class Cut : std::uint8_t { none, rows, columns };
 /// converter and the Hugging Face tables are derived from it.
 struct SublayerTensor {
   std::string name;  // "q_proj/weight"; in a checkpoint it follows sublayer_prefix() and a slash
-  Shape shape;       // of the whole tensor
+  Shape shape;       // shape of the whole tensor, on all ranks together
   Initial initial;
   TensorPart part;
   Cut cut = Cut::none;

@@ -45,7 +45,7 @@ class Transformer {
       std::int64_t layer;
       Loss loss;
     };
-    std::vector<OfLayer> layers;  // of the blocks, in forward order
+    std::vector<OfLayer> layers;  // losses of the blocks, in forward order
   };
   /// Runs the whole model. Throws an Error if this is not the last stage or if the first stage is missing.
   Losses forward(Tape& tape, const TokenBatch& batch);

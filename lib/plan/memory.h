@@ -25,8 +25,9 @@ struct RankMemory {
   }
 };
 
-/// Returns the weights, gradients and optimizer state of a rank's units according to parallel.zero; other members are
-/// 0. `zero_states`: the ZeRO states of a step, used with ZeRO 2 and 3 only.
+/// Returns the memory of a rank's weights, gradients and optimizer state according to parallel.zero, with `passing` and
+/// `updated`; activations and buffers are 0. `units`: the units of the rank. `zero_states`: the ZeRO states of a step,
+/// used with ZeRO 2 and 3 only.
 RankMemory state_memory(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units,
                         const ZeroStates& zero_states);
 /// Returns the bytes of the table of rotary positions, of which every stage holds a copy; 0 if attention has no rotary
@@ -45,7 +46,7 @@ std::map<int, LayerBytes> shared_layers(const Config& config, const MeshRank& me
 /// The traffic of a step outside of its passes.
 struct StepTraffic {
   Traffic reductions;  // sums of gradients over copies; overlap with backward
-  Traffic gathers;     // of values with ZeRO 1 to 3; of summed gradients with ZeRO 0
+  Traffic gathers;     // gathers of values with ZeRO 1 to 3, of summed gradients with ZeRO 0
   Traffic end;         // gradient sum of a tied table, losses, norms, routing counts, counts for router biases
 };
 /// Returns the traffic of this rank in one step, except that of Transformer::update_routers().

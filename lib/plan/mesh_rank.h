@@ -38,9 +38,9 @@ struct MeshRank {
 
 /// Numbers of tokens of one micro-batch on a tensor rank, see TokenLayout.
 struct TokenShare {
-  std::int64_t sequences, tokens;  // of the whole micro-batch
-  std::int64_t own;                // in this rank's range
-  std::int64_t rows;  // in the layout between matrices: this rank's range with sequence parallelism, else all
+  std::int64_t sequences, tokens;  // sequences and tokens of the whole micro-batch
+  std::int64_t own;                // tokens in this rank's range
+  std::int64_t rows;  // tokens in the layout between matrices: this rank's range with sequence parallelism, else all
 };
 /// Returns the numbers of tokens of this rank.
 TokenShare token_share(const Config& config, const MeshRank& mesh_rank);

@@ -41,8 +41,8 @@ struct StageLoad {
 
 /// The loads of all stages of a rank.
 struct RankLoad {
-  std::vector<int> stages;  // stage numbers
-  std::vector<StageLoad> loads;
+  std::vector<int> stages;       // indices of the stages in the pipeline, ascending
+  std::vector<StageLoad> loads;  // one per element of `stages`
 };
 
 /// Returns candidates for the worst rank of a row: one of them needs the most memory, and one takes the longest, except

@@ -11,7 +11,8 @@ namespace lyceum {
 /// A planned mesh of a search, and a sentence about its speed.
 struct Candidate {
   MeshPlan plan;
-  /// Main cost of the best plan; for another plan, the category in which it loses the most time against the best.
+  /// For the best plan, the share of computation and the memory. For another plan, the category in which it loses the
+  /// most time against the best.
   std::string reason;
 };
 

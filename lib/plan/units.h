@@ -19,7 +19,7 @@ struct PlannedUnit {
   bool trained() const { return role == ParameterUnit::Role::trained; }
 };
 
-/// Returns this rank's index among the ranks that hold copies of such a unit, see copies_axis().
+/// Returns the rank's index among the ranks that hold copies of the units of `group`, see copies_axis().
 int copy_index(const MeshRank& mesh_rank, ParameterUnit::Group group);
 /// Returns the bytes per element of the unit's values.
 std::int64_t value_bytes(const Config& config, const PlannedUnit& unit);

@@ -17,7 +17,8 @@ struct ZeroStates {
   std::map<int, double> gathers;  // layer → number of times that its values are gathered
   double values = 0;              // maximum bytes of gathered values at a time
   double gradients = 0;           // maximum bytes of unsharded gradients at a time
-  /// `values` and `gradients` while backward is in the rank's last two layers, when the most activations are kept.
+  /// Maxima of `values` and `gradients` while backward is in the rank's last two layers, when the most activations are
+  /// kept.
   double early_values = 0;
   double early_gradients = 0;
 };

@@ -23,9 +23,10 @@
 
 namespace lyceum {
 
-/// Copies of spans of host memory on a device. Overlapping spans, such as an input that is also the output, share one
-/// copy. A copy has the same offset from a multiple of 64 bytes as its original. There are guard bytes before and after
-/// each copy, and download() expects them to be unchanged.
+/// Copies of spans of host memory on a device. Call note() for every span, upload(), translate() for each pointer that
+/// a kernel uses, and after the kernel download(). Overlapping spans, such as an input that is also the output, share
+/// one copy. A copy has the same offset from a multiple of 64 bytes as its original. There are guard bytes before and
+/// after each copy, and download() expects them to be unchanged.
 class DeviceMirror {
  public:
   explicit DeviceMirror(const Stream& stream) : stream_(stream) {}

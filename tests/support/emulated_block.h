@@ -77,7 +77,8 @@ class EmulatedBlock {
     std::size_t arrived = 0;
     std::uint64_t meetings = 0;
   };
-  /// The products that a warpgroup has begun and not waited for, by group. The last group is still open.
+  /// The products that a warpgroup has begun and not waited for, by group of products (wgmma.commit_group). The last
+  /// group is still open.
   using Products = std::vector<std::vector<std::function<void()>>>;
   struct Copy {
     int to, bytes;

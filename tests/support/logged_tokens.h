@@ -22,7 +22,7 @@ struct Logged {
   Evaluation evaluation;
   std::vector<float> losses{};
   std::array<std::vector<std::int64_t>, 3> identity{};
-  std::vector<std::vector<std::int32_t>> chosen{};  // by layer
+  std::vector<std::vector<std::int32_t>> chosen{};  // [layers][tokens · k], in the order of the log
   std::vector<std::vector<float>> gates{};
 };
 

@@ -20,8 +20,8 @@ namespace lyceum {
 /// The results of a short training run, and the weights and moments that this rank owned at its end.
 struct Trajectory {
   struct Slice {
-    std::string name;  // of the logical tensor: a weight or one of its moments
-    Shape shape;       // of the whole logical tensor
+    std::string name;  // name of the logical tensor: a weight or one of its moments
+    Shape shape;       // shape of the whole logical tensor
     Box box;
     std::vector<float> values;
     bool operator==(const Slice&) const = default;

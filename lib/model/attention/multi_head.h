@@ -25,8 +25,8 @@ SublayerSpec multi_head_spec(const Config& config, std::int64_t layer);
 /// either [head_dim], which every rank has, or for all heads, divided like the heads.
 class AttentionLayer : public Sublayer {
  public:
-  /// Adds its parameters to `units`. Throws a usage Error if the heads cannot be divided among the tensor ranks. `mesh`
-  /// must outlive this.
+  /// Adds its parameters to `units`. `prefix`: prefix of the tensor names, without a slash at the end. Throws a usage
+  /// Error if the heads cannot be divided among the tensor ranks. `mesh` must outlive this.
   AttentionLayer(const ModelConfig& config, const std::string& prefix, const Mesh& mesh, const SublayerUnits& units);
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
 

@@ -74,7 +74,7 @@ class MoeLayer : public Sublayer {
   ExpertPlacements placements_;
   ExpertRoute route_;
   Router router_;
-  Parameter *down_ = nullptr, *up_ = nullptr;  // to and from moe.latent_hidden; null without it
+  Parameter *down_ = nullptr, *up_ = nullptr;  // projections to moe.latent_hidden and back; null without it
   bool overlaps_;                              // true if other computation overlaps the exchange of tokens
   Activation activation_;
   std::shared_ptr<const std::vector<ExpertBank::Expert>> experts_;

@@ -55,8 +55,8 @@ struct BalanceLoss {
   };
   /// Returns the five losses, f64 [1] each. Throws an Error if the load has another width.
   std::array<Tensor, 5> forward(const Stream& stream, Saved& saved, const Tensor& load) const;
-  /// Returns the gradient of the load, which is 0 for the counts. Each d_… [1] is the gradient of one loss; undefined
-  /// means 0.
+  /// Returns the gradient with respect to the load, which is 0 for its counts. Each d_… [1] is the gradient with
+  /// respect to one loss; undefined means 0.
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& d_expert, const Tensor& d_device,
                                  const Tensor& d_z, const Tensor& d_information, const Tensor& d_concentration) const;
 

@@ -13,7 +13,7 @@ class PeakCache {
  public:
   struct Entry {
     double flops = 0;  // FLOP/s
-    std::string date;  // of the measurement, "2026-11-22"
+    std::string date;  // date of the measurement, "2026-11-22"
   };
   /// `host`: names the file. `build`: identifies the build; by default that of this program.
   explicit PeakCache(const std::string& host);

@@ -32,8 +32,8 @@ struct RunState {
   Soundness soundness;
   std::vector<ExpertLoad> load;             // decaying sums over steps, for the placement of experts
   std::vector<IdleExperts> idle;            // steps since each expert last had a token; skipped steps do not count
-  std::vector<DataIdentity> data;           // of the token files as they were at this start
-  std::vector<MixturePlacement> placement;  // of this start; saved in checkpoints, but not used on resume
+  std::vector<DataIdentity> data;           // identities of the token files at this start
+  std::vector<MixturePlacement> placement;  // placement at this start; saved in checkpoints, but not used on resume
 
   /// Adds the routing of one step, over `tokens` tokens, to routing, routing_steps, routing_tokens and load.
   void add_routing(const std::vector<RoutingSums>& sums, std::int64_t tokens);

@@ -43,7 +43,8 @@ class StartingPoint {
                 Choice choice = Choice::configured);
 
   bool is_checkpoint() const { return checkpoint_.has_value(); }
-  /// Returns CheckpointReader::transformers(), or an empty text if there is no checkpoint.
+  /// Returns CheckpointReader::transformers(), the files of an imported model that later checkpoints of the run must
+  /// contain, too. Empty without a checkpoint.
   std::string transformers() const { return checkpoint_ ? checkpoint_->transformers() : std::string(); }
   /// Returns the load of each mixture as the checkpoint states it; empty without a checkpoint and for older ones.
   std::vector<ExpertLoad> expert_load() const;

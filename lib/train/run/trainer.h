@@ -35,7 +35,7 @@ class Trainer {
     const RunLock* lock = nullptr;  // the lock of the run directory on rank 0; null: not checked
     const Config* given = nullptr;  // the configuration before resolve(), for run.dir/config.ini; null: none is written
     bool remeasure = false;         // see peak_of_run()
-    Now now = Clock::now;           // for checkpoint.minutes
+    Now now = Clock::now;           // clock for checkpoint.minutes
   };
   /// Opens the data, checks them and the ranks (preflight()), and allocates the model. `config`: the resolved
   /// configuration. `config_text`: the same as INI, which every checkpoint contains. `out`: receives the report of rank

@@ -35,8 +35,8 @@ class GradientDigests {
   Finding difference(const GradientDigests& other) const;
   /// Collective over `group`. Each rank r has computed its own gradients, with the digests `*this`, and again the
   /// gradients of rank r + shift (modulo the group's size), with the digests `of_other`. Compares `of_other` with the
-  /// digests of that rank, except those of sums over copies, and returns the difference that says most about the cause.
-  /// A Finding of kind `none` if no rank differs.
+  /// digests of that rank, except those of sums over copies. Returns the difference on this rank that says most about
+  /// the cause, or a Finding of kind `none`.
   Finding difference(const ProcessGroup& group, int shift, const GradientDigests& of_other) const;
 
  private:

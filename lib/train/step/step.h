@@ -32,17 +32,17 @@ struct StepResult {
   std::int64_t targets = 0;         // targets of the global batch that count
   std::vector<LayerLoss> losses{};  // one per kind, see loss_kinds()
   double grad_norm = 0;             // before clipping
-  double weight_norm = 0;           // of all f32 weights after the update
-  double update_norm = 0;           // of the difference between the weights before and after the update
+  double weight_norm = 0;           // norm of all f32 weights after the update
+  double update_norm = 0;           // norm of the difference between the weights before and after the update
   double lr = 0;
   double load_imbalance = 0;  // tokens of the busiest expert over the mean, in the worst layer; 0 without experts
   bool skipped = false;       // no update: loss or gradient norm was not finite, or no target counts
   std::string culprit;        // if skipped: "the gradient of … on ranks …"; empty if no target counts
-  std::vector<RoutingSums> routing;  // of this step, one per mixture of the model, over all ranks
-  /// The actions of this rank's pipeline, in seconds from the begin of the step. Empty if a recorded step was replayed
-  /// as one launch.
+  std::vector<RoutingSums> routing;  // routing of this step, one per mixture of the model, summed over all ranks
+  /// The actions of this rank's pipeline with their times in the step. Empty if a recorded step was replayed as one
+  /// launch.
   std::vector<TimedAction> trace;
-  MemoryUse memory;  // of this rank, after the step; peaks since the last reset_peaks()
+  MemoryUse memory;  // memory of this rank, after the step; peaks since the last reset_peaks()
 };
 
 /// True if something that is done every `every` steps is due after `steps` steps; never if `every` is 0.
