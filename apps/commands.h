@@ -7,17 +7,17 @@
 
 namespace lyceum {
 
-/// Implementations of the commands. Each takes the arguments after the command's name and returns the exit code. Errors
-/// are thrown as Error.
+/// The arguments after a command's name.
 using Arguments = std::vector<std::string>;
 
+/// Implement the commands. All ranks call them. Return the exit code; errors are thrown as Error.
 int train_command(const MpiSession& session, const Arguments& arguments);
 int plan_command(const MpiSession& session, const Arguments& arguments);
 int eval_command(const MpiSession& session, const Arguments& arguments);
 int generate_command(const MpiSession& session, const Arguments& arguments);
 int convert_command(const MpiSession& session, const Arguments& arguments);
 int routing_command(const MpiSession& session, const Arguments& arguments);
-// These commands run as one process, without ranks.
+/// Implement the commands that run as one process, without MPI.
 int tokenize_command(const Arguments& arguments);
 int checkpoint_command(const Arguments& arguments);
 int completion_command(const Arguments& arguments);

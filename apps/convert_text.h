@@ -10,23 +10,25 @@
 /// The texts that `lyceum convert` prints.
 namespace lyceum {
 
-/// A function that prints on one rank.
+/// A function that prints a text on one rank and does nothing on the others.
 using PrintOnce = std::function<void(const std::string& text)>;
 
-/// A tensor that a conversion makes, and a description of its sources.
+/// A tensor that a conversion makes.
 struct TensorLine {
   std::string name;
   Shape shape;
-  std::string of;
+  std::string of;  // its sources: "8 columns of model/layers/#/mlp/down_proj/weight, times 2"
 };
-/// Returns a table with one line for all tensors that are made in the same way.
+/// Returns a table with one line for all tensors whose pattern_of() and sources are equal: their number, elements and
+/// shape.
 std::string tensor_table(std::span<const TensorLine> tensors);
-/// Returns a tensor name in which the numbers of layers and experts are replaced by '#'.
+/// Returns a tensor name in which the numbers of layers and experts are replaced by '#':
+/// "model/layers/#/mlp/experts/#/up_proj/weight".
 std::string pattern_of(const std::string& name);
 
-/// Describes a recipe. `name`: name of the result; empty: the recipe's tensor.
+/// Describes the tensor that a recipe makes. `name`: its name; if empty, that of the recipe's tensor.
 TensorLine line_of(const Recipe& recipe, const std::string& name = {});
-/// Lists the tensors of `source` that no recipe reads, by pattern.
+/// Returns lines about the weights of `source` that no recipe reads, one per pattern_of(); empty if there are none.
 std::string left_over_text(const CheckpointReader& source, std::span<const Recipe> recipes);
 
 }  // namespace lyceum

@@ -16,10 +16,11 @@ struct CommandHelp {
   std::vector<std::string> options;  // "--tokens": the options for shell completion
   bool configured = false;           // true if the command accepts keys of the configuration
 };
-/// Returns the description of a command: usage (without that word), purpose, and options, to which --help is added.
+/// Returns the description of a command. `usage`: the line after "usage: ". `about`: its purpose. `options`: all
+/// options but --help, which is added.
 CommandHelp describe_command(const std::string& usage, const std::string& about,
                              const boost::program_options::options_description& options);
-/// Returns the description of a command that has a configuration.
+/// Does the same for a command that accepts keys of the configuration. `config_help`: the description of --config.
 CommandHelp describe_configured(const std::string& usage, const std::string& about,
                                 const boost::program_options::options_description& options,
                                 const char* config_help = "an INI file; its keys override the checkpoint's");

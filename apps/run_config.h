@@ -10,8 +10,8 @@
 
 namespace lyceum {
 
-/// Returns a command's configuration, checked and resolved for this world. Handles --list-keys and --print-config; then
-/// it returns nothing, and the command has nothing left to do. Throws a usage Error with all mistakes.
+/// Returns a command's configuration, checked and resolved for this world. If the arguments contain --list-keys or
+/// --print-config, prints and returns nothing; the command is then finished. Throws a usage Error with all mistakes.
 std::optional<LoadedConfig> configure(const MpiSession& session, LoadedConfig loaded);
 
 /// Returns the configuration stored in a checkpoint. Throws a bad_input Error if this build cannot read it.
@@ -34,7 +34,7 @@ struct CheckpointRun {
 ///   - data.tokenizer is the checkpoint's own, if it has one; another one is a bad_input Error.
 ///   - batch.global is rounded up to a multiple of the ranks, unless the command line has a batch.* key.
 ///   - moe.top_k_start is 0, and so is moe.capacity_factor unless the command line has it.
-/// Handles --list-keys and --print-config; then it returns nothing, and the command has nothing left to do.
+/// If the arguments contain --list-keys or --print-config, prints and returns nothing; the command is then finished.
 std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::string path, const Arguments& arguments);
 /// Returns the checkpoint's model with its weights, for evaluation. `setup` must be made from `run.config` and must
 /// outlive the model.

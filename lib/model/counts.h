@@ -25,23 +25,24 @@ struct BlockCounts {
   Count norms;
   /// Monarch matrices of sub-dimensions, each of two block-diagonal factors with hidden · fusion_width elements.
   Count fusion;
-  /// Sums of AttentionCosts::score_width and of AttentionCosts::value_width.
+  /// AttentionCosts::score_width and AttentionCosts::value_width of the block's attention.
   std::int64_t attention_width = 0, value_width = 0;
 
   /// Returns the parameters of the whole block.
   Count sum() const;
 };
-/// Returns the counts of block `layer` of a resolved configuration.
+/// Returns the counts of block `layer`, from 0 on, of a resolved configuration.
 BlockCounts count_block(const Config& config, std::int64_t layer);
 
 /// Parameters and FLOPs of the model that a resolved configuration describes.
 struct ModelCounts {
   std::int64_t parameters;  // all
-  /// Used by one token: shared experts and top_k routed experts of mean width, and both embedding tables.
+  /// Parameters that one token uses: all but those of experts and sub-dimensions that it does not choose. Experts count
+  /// with their mean width. Both embedding tables are included.
   std::int64_t activated;
-  std::int64_t experts_total;  // parameters of all routed and shared experts
-  std::int64_t experts_activated;
-  BlockCounts blocks;  // sum over all blocks
+  std::int64_t experts_total;      // parameters of all routed and shared experts
+  std::int64_t experts_activated;  // the part of experts_total that one token uses
+  BlockCounts blocks;              // sum over all blocks
   /// The embedding table; the output head and the final norm. A tied table is counted in `embedding` only.
   Count embedding, output;
   /// FLOPs of forward and backward of one sequence of T tokens: 6 · (activated parameters without the input embedding)

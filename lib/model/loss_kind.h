@@ -8,7 +8,7 @@
 
 namespace lyceum {
 
-/// A loss that sub-layers add to cross-entropy.
+/// The kind of a loss that sub-layers add to cross-entropy.
 enum class LossKind : std::uint8_t {
   expert_balance,
   device_balance,
@@ -19,17 +19,18 @@ enum class LossKind : std::uint8_t {
   router_penalty
 };
 
-/// Returns the name of a loss; metrics.jsonl has it as NAME_loss.
+/// Returns the name of a loss, for example "expert_balance". The key in metrics.jsonl is this name followed by "_loss".
 std::string name_of(LossKind kind);
 
-/// Returns the kinds of losses that the sub-layers of the model compute in any layer; empty if no layer has a router.
+/// Returns the kinds of losses that sub-layers compute in training, in the order of LossKind. Losses whose factor is 0
+/// are omitted, but the two balance losses come together. Empty if no layer has a router.
 std::vector<LossKind> loss_kinds(const Config& config);
 
 /// Assigns an index to each loss of a step: one for each kind and each layer of the whole model. All ranks agree on the
 /// indices, and losses of one kind are summed in layer order, independently of the division into pipeline stages.
 class LossTable {
  public:
-  /// `layers`: of the whole model.
+  /// `layers`: number of layers of the whole model.
   LossTable(std::vector<LossKind> kinds, std::int64_t layers) : kinds_(std::move(kinds)), layers_(layers) {}
   explicit LossTable(const Config& config) : LossTable(loss_kinds(config), config.model.layers) {}
 

@@ -30,7 +30,8 @@ class StagedModel {
   /// Writes the initial values of all parameters.
   void initialize(std::uint64_t seed);
 
-  /// Each of these does what Transformer's function of that name does, for the mixtures of all stages on this rank.
+  /// These functions call the function of Transformer with the same name on every stage of this rank. routing()
+  /// concatenates the results in forward order.
   std::vector<RoutingSums> routing() const;
   void count_routing(bool on);
   void skip_top(std::int64_t experts);

@@ -10,13 +10,14 @@ namespace lyceum {
 /// Returns the FLOPs of one sequence's forward pass through block `layer` of a resolved configuration, with causal
 /// attention. This is a third of the causal FLOPs of forward and backward that count_model() counts.
 double block_flops(const Config& config, std::int64_t layer);
-/// Returns the FLOPs of block `layer` that backward repeats because of model.recompute: none, scores and weighted sums
-/// of attention (selective), or the whole block (full).
+/// Returns the FLOPs of one sequence in block `layer` that backward repeats because of model.recompute: none, those of
+/// scores and weighted sums of attention (selective), or those of the whole block (full).
 double recomputed_flops(const Config& config, std::int64_t layer);
 /// Returns the FLOPs of one sequence's forward pass through the final norm and the head.
 double head_flops(const Config& config);
-/// Returns the FLOPs of the head that are repeated because of model.loss_chunk. If logits are made in chunks and not
-/// kept, backward computes them again, and computes the head's weight gradient with them.
+/// Returns the FLOPs of one sequence in the head that backward repeats because of model.loss_chunk; 0 if the logits of
+/// all tokens are kept. If logits are made in chunks and not kept, backward computes them again. It then also computes
+/// the head's weight gradient, whatever the schedule.
 double recomputed_head_flops(const Config& config);
 
 /// FLOPs of one sequence in a pipeline stage. Each half of the backward pass (gradients of inputs, gradients of
@@ -32,9 +33,9 @@ struct StageFlops {
 /// Returns the FLOPs of the stage that consists of `blocks`; the stage with the last block has the head, too.
 StageFlops stage_flops(const Config& config, const Range& blocks);
 
-/// Returns the ranges of blocks of `stages` pipeline stages. The ranges minimise the FLOPs, forward and backward, of
-/// the most expensive stage; the last stage also has the head. Throws a usage Error if there are more stages than
-/// blocks.
+/// Returns one contiguous range of blocks, not empty, for each of `stages` pipeline stages. The ranges minimise the
+/// FLOPs, forward and backward, of the most expensive stage; the last stage also has the head. Throws a usage Error if
+/// there are more stages than blocks.
 std::vector<Range> stage_blocks(const Config& config, int stages);
 
 }  // namespace lyceum

@@ -22,19 +22,19 @@ namespace lyceum {
 SublayerSpec sub_dimension_attention_spec(const Config& config, const Mixture& mixture);
 SublayerSpec sub_dimension_ffn_spec(const Config& config, const Mixture& mixture);
 
-/// The parts of a half with sub-dimensions of hidden [MoHD] that attention and FFN share: the router, which chooses
-/// sub-dimensions for each token; the factors that scale each sub-dimension of the output; and the fusion, a Monarch
-/// matrix that mixes the sub-dimensions of the output. The matrices of the half read and write only the sub-dimensions
-/// that a token uses.
+/// Routing and mixing of sub-dimensions [MoHD], for a half of a block whose matrices read and write only the
+/// sub-dimensions of hidden that a token uses. Attention and FFN share this class. It has three parts: the router,
+/// which chooses sub-dimensions for each token; the factors that scale each sub-dimension of the output; and the
+/// fusion, a Monarch matrix that mixes the sub-dimensions of the output.
 class SubDimensions {
  public:
-  /// Adds the parameters of router and fusion to `units`. Every rank holds all of them. `prefix`: of the tensor names.
-  /// `mesh` must outlive this.
+  /// Adds the parameters of router and fusion to `units`. Every rank holds all of them. `prefix`: prefix of the tensor
+  /// names, without a slash at the end. `mesh` must outlive this.
   SubDimensions(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
                 const SublayerUnits& units);
 
-  /// The sub-dimensions that the tokens of a pass use. It is about all tokens of the tensor group, not only about this
-  /// rank's range.
+  /// The sub-dimensions that the tokens of a pass use. Covers all tokens of the tensor group, not only this rank's
+  /// range.
   struct Routing {
     std::shared_ptr<const SubDimensionChoices> choices;
     /// [tokens, sub-dimensions]: factors of the output; 0 for a sub-dimension that the token does not use.
@@ -86,11 +86,11 @@ class SubDimensionHalf : public Sublayer {
   SubDimensions sub_dimensions_;
 };
 
-/// Multi-head attention whose queries, keys and values are made of the sub-dimensions that a token uses, and whose
-/// output has only these.
+/// Multi-head attention whose queries, keys and values are computed from the sub-dimensions that a token uses. Before
+/// the fusion, the output is 0 in all other sub-dimensions.
 class SubDimensionAttention : public SubDimensionHalf {
  public:
-  /// Adds its parameters to `units`. `prefix`: of the tensor names. `mesh` must outlive this.
+  /// Adds its parameters to `units`. `prefix`: prefix of the tensor names. `mesh` must outlive this.
   SubDimensionAttention(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
                         const SublayerUnits& units);
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
@@ -103,7 +103,7 @@ class SubDimensionAttention : public SubDimensionHalf {
 /// A dense FFN that reads and writes only the sub-dimensions that a token uses.
 class SubDimensionFeedForward : public SubDimensionHalf {
  public:
-  /// Adds its parameters to `units`. `prefix`: of the tensor names. `mesh` must outlive this.
+  /// Adds its parameters to `units`. `prefix`: prefix of the tensor names. `mesh` must outlive this.
   SubDimensionFeedForward(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
                           const SublayerUnits& units);
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;

@@ -36,7 +36,7 @@ class Sublayer {
  public:
   struct Result {
     Variable y;
-    /// Summed over the sequences of this rank; the same on all ranks of its tensor group.
+    /// Each loss is summed over the sequences of the pass; it is the same on all ranks of the tensor group.
     std::vector<Loss> losses{};
   };
   virtual ~Sublayer() = default;

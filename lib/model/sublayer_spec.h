@@ -32,12 +32,13 @@ struct AttentionCosts {
 struct SublayerContext {
   const Mesh& mesh;
   SublayerUnits units;
-  std::span<const ExpertLoad> measured;  // as in Transformer
+  std::span<const ExpertLoad> measured;  // loads of the experts, see Transformer()
 };
 
-/// The declaration of half of a block, as data that exists before any memory is taken. Parameters and FLOPs (counts.h),
-/// the memory that the planner does not rehearse, the converter and Transformer are derived from it. Each kind of half
-/// has a function that returns its spec; attention_spec() and ffn_spec() select the kind.
+/// The declaration of half of a block: data that exists before any memory is taken. Other code derives from it the
+/// parameters and FLOPs (counts.h), the memory that the planner does not rehearse, the names for the converter, and the
+/// sub-layer of Transformer. Each kind of half has a function that returns its spec; attention_spec() and ffn_spec()
+/// select the kind.
 struct SublayerSpec {
   using Make = std::unique_ptr<Sublayer> (*)(const Config& config, const SublayerSpec& spec,
                                              const SublayerContext& context);
@@ -58,7 +59,8 @@ struct SublayerSpec {
 SublayerSpec attention_spec(const Config& config, std::int64_t layer);
 SublayerSpec ffn_spec(const Config& config, std::int64_t layer);
 
-/// The norms in front of the two halves of every block. Each name is preceded by block_prefix() and a slash.
+/// The declarations of the norms in front of the two halves of every block. In a checkpoint, block_prefix() and a slash
+/// precede each name.
 struct BlockNorms {
   SublayerTensor attention, ffn;
 };

@@ -29,7 +29,7 @@ enum class Cut : std::uint8_t { none, rows, columns };
 /// converter and the Hugging Face tables are derived from it.
 struct SublayerTensor {
   std::string name;  // "q_proj/weight"; in a checkpoint it follows sublayer_prefix() and a slash
-  Shape shape;       // of the whole tensor
+  Shape shape;       // shape of the whole tensor, on all ranks together
   Initial initial;
   TensorPart part;
   Cut cut = Cut::none;
@@ -70,7 +70,7 @@ struct SublayerUnits {
 class SublayerParameters {
  public:
   /// Creates the parameters and adds them to `units`: first the tensors of the whole half in order, then those of each
-  /// choice on this rank. `tensors`: all declared tensors. `prefix`: that of their names, without a slash at the end.
+  /// choice on this rank. `tensors`: all declared tensors. `prefix`: prefix of their names, without a slash at the end.
   /// `choices`: the choices (experts) on this rank.
   SublayerParameters(const std::vector<SublayerTensor>& tensors, const std::string& prefix, const Mesh& mesh,
                      const SublayerUnits& units, std::span<const std::int32_t> choices = {});
@@ -79,7 +79,8 @@ class SublayerParameters {
   Parameter* find(const std::string& name) const;
   /// Returns the parameter that holds the tensor, alone or in a stack. Throws an Error if no such tensor was declared.
   Parameter& at(const std::string& name) const;
-  /// Returns the parameters that hold tensor `name`, one for each choice on this rank, in the order of the choices.
+  /// Returns the parameters that hold tensor `name` of each choice on this rank, in the order of the choices. `name`:
+  /// the part after "experts/N/". Throws an Error if a choice has no such tensor.
   std::vector<Parameter*> of_choices(const std::string& name) const;
 
  private:

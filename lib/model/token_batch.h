@@ -40,7 +40,8 @@ struct TokenBatch {
   /// f64 [1]: number of training steps before this one. Undefined outside of training. It is in device memory, so that
   /// a step that was recorded as a graph reads the current number.
   Tensor step = {};
-  /// f64 [1]: number of FFN experts that a token chooses. Undefined: Mixture::k.
+  /// f64 [1]: number of FFN experts that a token chooses in this step, at most Mixture::k. If undefined, it is
+  /// Mixture::k.
   Tensor choices = {};
   /// Accumulator type [sequences · seq_len]; if defined, the last stage writes the cross-entropy of each token to it.
   Tensor token_losses = {};

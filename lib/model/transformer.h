@@ -24,10 +24,10 @@ namespace lyceum {
 /// resolved and checked.
 class Transformer {
  public:
-  /// `train`: true if units get their memory later from the trainer (Zero), and moe.capacity_factor applies to training
-  /// passes only. If false, the constructor allocates values without initialising them (call initialize() or load
-  /// them), and moe.capacity_factor applies to every pass. `parts`: the parts of this stage, at least one; none: the
-  /// whole model. `measured`: loads of the experts, for parallel.placement = cost. `mesh` must outlive this.
+  /// `train`: true for training. The trainer (Zero) then allocates the units later, and moe.capacity_factor applies to
+  /// training passes only. If false, the constructor allocates zeroed values (call initialize() or load them), and
+  /// moe.capacity_factor applies to every pass. `parts`: the parts of this stage, at least one; if empty, the whole
+  /// model. `measured`: loads of the experts, for parallel.placement = cost. `mesh` must outlive this.
   Transformer(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train,
               std::optional<StageParts> parts = {}, std::span<const ExpertLoad> measured = {});
   Transformer(const Transformer&) = delete;
@@ -36,15 +36,16 @@ class Transformer {
   /// Writes the initial values of all parameters, which depend on the seed and the logical tensors only.
   void initialize(std::uint64_t seed);
 
-  /// Scalars in accumulator precision. Divide cross_entropy by the tokens and the others by the sequences of the global
-  /// batch. All ranks of a tensor group work on the same batch and get the same values.
+  /// The losses of one pass, scalars in accumulator precision, as sums: divide cross_entropy by the tokens and the
+  /// others by the sequences of the global batch to get means. All ranks of a tensor group work on the same batch and
+  /// get the same values.
   struct Losses {
     Variable cross_entropy;  // sum over the batch's tokens, in nats; undefined except in the last stage
     struct OfLayer {
       std::int64_t layer;
       Loss loss;
     };
-    std::vector<OfLayer> layers;  // of the blocks, in forward order
+    std::vector<OfLayer> layers;  // losses of the blocks, in forward order
   };
   /// Runs the whole model. Throws an Error if this is not the last stage or if the first stage is missing.
   Losses forward(Tape& tape, const TokenBatch& batch);
@@ -71,21 +72,23 @@ class Transformer {
   /// sum of both gradients before an update. The unit of the last stage is the twin.
   ParameterUnit* shared_table() const { return shared_table_; }
 
-  /// Returns the logits [1, vocab] of the last of `tokens`, which continue the sequence in the caches. The tokens are
-  /// added to the caches. Throws a usage Error unless all blocks and heads are on this rank.
+  /// Returns the logits [1, vocab], in the model's type, that follow the last of `tokens`. The tokens continue the
+  /// sequence in the caches (new_caches()) and are added to them. Throws a usage Error unless all blocks and heads are
+  /// on this rank, and an Error if the sequence becomes longer than batch.seq_len.
   Tensor next_logits(std::span<const std::int32_t> tokens, std::vector<KeyValueCache>& caches) const;
-  /// Returns one empty cache per block, for a sequence of at most `capacity` positions.
+  /// Returns one empty cache per block, for a sequence of at most `capacity` positions. The first pass allocates their
+  /// memory.
   std::vector<KeyValueCache> new_caches(std::int64_t capacity) const {
     return std::vector<KeyValueCache>(blocks_.size(), KeyValueCache{.capacity = capacity});
   }
 
-  /// Returns the units of this rank in forward order.
+  /// Returns the units of this rank in forward order, including those that are not trained. The model owns them.
   std::span<ParameterUnit* const> units() const { return units_; }
 
   /// Returns the routing of all counted forward passes since the last clear_routing(), one entry per mixture, for this
   /// rank's tokens. Passes are not counted after count_routing(false). Waits for the device.
   std::vector<RoutingSums> routing() const;
-  /// Returns the mixtures of the blocks in forward order.
+  /// Returns the mixtures of this stage's blocks in forward order.
   std::span<const Mixture> mixtures() const { return mixtures_; }
   /// Switches the counting of routing on or off for later passes. It is on at first.
   void count_routing(bool on) { counting_ = on; }

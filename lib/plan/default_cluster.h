@@ -4,7 +4,7 @@
 
 namespace lyceum {
 
-/// Returns the text of configs/clusters/h100-8x.ini as of the build.
+/// Returns the text of configs/clusters/h100-8x.ini as it was when the program was built.
 std::string default_cluster_text();
 
 }  // namespace lyceum

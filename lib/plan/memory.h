@@ -18,15 +18,16 @@ struct RankMemory {
   /// are at their maximum.
   double passing = 0;
   double updated = 0;  // number of weights (not bytes) that the rank's optimizer updates
-  /// Returns the maximum of the sum. Temporary weights and gradients are not at their maximum at the same time as
-  /// activations.
+  /// Returns the maximum of the sum of all kinds. Temporary weights and gradients are not at their maximum at the same
+  /// time as activations, so the smaller of `passing` and `activations` is not counted.
   double total() const {
     return weights + gradients + optimizer + activations + buffers - std::min(passing, activations);
   }
 };
 
-/// Returns weights, gradients and optimizer state of a rank's units according to parallel.zero. `zero_states`: the ZeRO
-/// states of a step; used in stages 2 and 3.
+/// Returns the memory of a rank's weights, gradients and optimizer state according to parallel.zero, with `passing` and
+/// `updated`; activations and buffers are 0. `units`: the units of the rank. `zero_states`: the ZeRO states of a step,
+/// used with ZeRO 2 and 3 only.
 RankMemory state_memory(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units,
                         const ZeroStates& zero_states);
 /// Returns the bytes of the table of rotary positions, of which every stage holds a copy; 0 if attention has no rotary
@@ -37,18 +38,18 @@ double cache_bytes(const Config& config, const MeshRank& mesh_rank, const Range&
 /// Returns the bytes that the end of a step holds permanently: tables of the memory that it sums and updates, and the
 /// numbers that it reports.
 double update_buffers(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units);
-/// Returns the bytes per layer of the units that ZeRO shards, as simulate_zero() needs them. Layers without such units
-/// have 0.
+/// Returns the bytes of each layer's values and gradients, by ParameterUnit::layer(), as simulate_zero() needs them.
+/// Only units that several ranks hold copies of count, since ZeRO shards only these; other layers have 0.
 std::map<int, LayerBytes> shared_layers(const Config& config, const MeshRank& mesh_rank,
                                         std::span<const PlannedUnit> units);
 
-/// The traffic of a step outside of its passes: reductions and gathers over copies, and the end of the step.
+/// The traffic of a step outside of its passes.
 struct StepTraffic {
-  Traffic reductions;  // of gradients; overlap with backward
-  Traffic gathers;     // of values in stages 1 to 3; of summed gradients in stage 0
-  Traffic end;         // the two gradients of a tied table, losses, routing counts, norms, counts for router biases
+  Traffic reductions;  // sums of gradients over copies; overlap with backward
+  Traffic gathers;     // gathers of values with ZeRO 1 to 3, of summed gradients with ZeRO 0
+  Traffic end;         // gradient sum of a tied table, losses, norms, routing counts, counts for router biases
 };
-/// Returns the traffic of a step of this rank outside of its passes.
+/// Returns the traffic of this rank in one step, except that of Transformer::update_routers().
 StepTraffic step_traffic(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units,
                          const ZeroStates& zero_states);
 

@@ -19,8 +19,8 @@ struct RankPlan {
   int rank = 0;
   std::vector<Range> stages;  // ranges of blocks, one per pipeline stage of the rank
   RankMemory memory;
-  Traffic passes;    // of all micro-batches, including sends between stages
-  StepTraffic step;  // of the rest of the step
+  Traffic passes;    // traffic of all micro-batches, including sends between stages
+  StepTraffic step;  // traffic of the rest of the step
   /// Returns all traffic of a step.
   Traffic traffic() const { return passes + step.reductions + step.gathers + step.end; }
 };
@@ -33,14 +33,14 @@ struct PlanInput {
   std::vector<Range> blocks;  // one range per pipeline stage
   Schedule schedule;
 };
-/// Caches stage_blocks() for configurations that differ only in mesh, batch and recomputation.
+/// Caches stage_blocks() for configurations that differ only in mesh, batch.global, batch.micro and recomputation.
 class StageCuts {
  public:
   /// Returns the blocks of each stage. The reference remains valid as long as the cache.
   const std::vector<Range>& of(const Config& config);
 
  private:
-  // Key: number of stages; what is recomputed, in blocks and in the head.
+  // Key: number of stages; kind of recomputation in blocks; true if the head recomputes.
   std::map<std::tuple<int, Recompute, bool>, std::vector<Range>> cuts_;
 };
 
@@ -51,7 +51,7 @@ bool can_plan_step(const Config& config, int world);
 /// peaks of memory (for gpipe, which keeps all micro-batches, the missing ones are added) nor the seconds of the
 /// bubble. `cuts` may be null. Throws a usage Error unless can_plan_step().
 PlanInput plan_input(const Config& config, int world, std::int64_t most = 0, StageCuts* cuts = nullptr);
-/// Plans one rank of the mesh.
+/// Returns the plan of rank `rank` of the mesh. Caches nothing: for many ranks use plan_mesh().
 RankPlan plan_rank(const PlanInput& input, int rank);
 
 /// Seconds of a training step by category; their sum is the duration of the step.
@@ -80,16 +80,16 @@ struct MeshPlan {
   Timeline timeline;
   std::optional<StepTime> time;
 
-  /// Returns the bytes of the rank that needs the most memory.
+  /// Returns RankMemory::total() of the rank that needs the most memory, in bytes.
   double peak_memory() const;
   /// Returns the share of the time, 0 to 1, that ranks wait in the pipeline.
   double bubble() const { return timeline.bubble_fraction(); }
-  /// Returns 0 if the plan has no time.
+  /// Returns the tokens of a global batch per second; 0 if the plan has no time.
   double tokens_per_second() const;
-  /// Returns a summary of the mesh: "pp2 dp4 tp1 · edp4 ep2 etp1, zero 1, 1f1b, micro 2, recompute full".
+  /// Returns a summary of the mesh: "pp2 dp4 tp1 · edp4 ep2 etp1, 1f1b, zero 1, micro 2, recompute full".
   std::string text() const;
 };
-/// Caches for plans of configurations that differ only in mesh, batch and recomputation.
+/// Caches for plans of configurations that differ only in mesh, batch.global, batch.micro and recomputation.
 struct MeshPlanCache {
   StageCuts cuts;
   ModelParts parts;

@@ -26,28 +26,29 @@ struct MeshRank {
 
   /// Returns rank `rank` of `world` in the mesh of parallel.*. Throws a usage Error if the sizes do not form a mesh.
   static MeshRank of(const ParallelConfig& parallel, int world, int rank);
-  /// Returns the number of ranks of its group on an axis.
+  /// Returns the number of ranks in this rank's group on an axis.
   int size(Axis axis) const;
-  /// Returns the difference between the ranks of two adjacent members of its group on an axis.
+  /// Returns the distance, in ranks of the world, between two adjacent members of this rank's group on an axis.
   int stride(Axis axis) const;
   /// Returns the number of ranks per pipeline stage.
   int stage_ranks() const { return world / shape.pipeline; }
-  /// Returns the tensor coordinate of the `e`-th member of this rank's expert group.
+  /// Returns the tensor coordinate of the `e`-th member, from 0 on, of this rank's expert group.
   int tensor_index_of_expert_peer(int e) const;
 };
 
 /// Numbers of tokens of one micro-batch on a tensor rank, see TokenLayout.
 struct TokenShare {
-  std::int64_t sequences, tokens;  // of the whole micro-batch
-  std::int64_t own;                // in this rank's range
-  std::int64_t rows;  // in the layout between matrices: this rank's range with sequence parallelism, else all
+  std::int64_t sequences, tokens;  // sequences and tokens of the whole micro-batch
+  std::int64_t own;                // tokens in this rank's range
+  std::int64_t rows;  // tokens in the layout between matrices: this rank's range with sequence parallelism, else all
 };
 /// Returns the numbers of tokens of this rank.
 TokenShare token_share(const Config& config, const MeshRank& mesh_rank);
 /// Returns the number of tokens in the range of tensor rank `tensor`.
 std::int64_t tokens_of_tensor_rank(const Config& config, int tensor);
 
-/// Returns the bytes of the activations between two parts of the model for one micro-batch, which pipeline stages send.
+/// Returns the bytes of the activations between two blocks for one micro-batch on this rank, which a pipeline stage
+/// sends to the next one.
 double boundary_bytes(const Config& config, const MeshRank& mesh_rank);
 /// Returns the bytes of a micro-batch's tokens and targets.
 double token_bytes(const Config& config);

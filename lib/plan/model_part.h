@@ -39,12 +39,12 @@ struct ModelPart {
   double buffers = 0;              // bytes that it holds permanently
   std::vector<PlannedUnit> units;  // the units that Transformer creates
 };
-/// Measures one part of the model on the rank `mesh_rank`. Throws a usage Error if it is too large to rehearse on this
-/// machine.
+/// Measures one part of the model on the rank `mesh_rank`, by running its code on a RehearsalStream without other
+/// ranks. Throws a usage Error if the part is too large to rehearse on this machine.
 ModelPart rehearse_part(const Config& config, const MeshRank& mesh_rank, const StageParts& parts);
 
-/// Caches the parts of configurations that differ only in mesh, batch and recomputation, so that equal parts are
-/// rehearsed once. References remain valid as long as the cache.
+/// Caches the parts of configurations that differ only in mesh, batch.global, batch.micro and recomputation, so that
+/// equal parts are rehearsed once. References remain valid as long as the cache.
 class ModelParts {
  public:
   const ModelPart& input(const Config& config, const MeshRank& mesh_rank);
@@ -55,11 +55,11 @@ class ModelParts {
 
  private:
   enum class Kind : std::uint8_t { input, dense, sparse, output };
-  /// Everything on which a part depends.
+  /// Everything on which a part depends, among such configurations.
   struct Key {
     Kind kind;
     std::int64_t layer;    // 0 if all blocks of a kind train the same tensors
-    std::int64_t experts;  // number of routed experts of a sparse block
+    std::int64_t experts;  // number of routed experts of a sparse block, else 0
     /// Coordinates and sizes in the smallest stage in which all groups have the same sizes, see smallest_equivalent().
     int tensor, expert, expert_tensor, expert_hosts, ranks, rank;
     bool sequence;

@@ -31,7 +31,7 @@ struct StageLoad {
   Kept kept{.until_input_gradient = 0, .until_weight_gradient = 0};
   double forward = 0;   // maximum during forward, on top of what is kept after it
   double backward = 0;  // maximum during backward, on top of what is kept before it
-  /// Maximum during a backward pass that delays weight gradients and so keeps their operands.
+  /// Maximum as in `backward`, but during a backward pass that delays weight gradients and so keeps their operands.
   double backward_input = 0;
   std::vector<TurnNeed> forward_turns{}, backward_turns{};
   double buffers = 0;
@@ -41,18 +41,18 @@ struct StageLoad {
 
 /// The loads of all stages of a rank.
 struct RankLoad {
-  std::vector<int> stages;  // stage numbers
-  std::vector<StageLoad> loads;
+  std::vector<int> stages;       // indices of the stages in the pipeline, ascending
+  std::vector<StageLoad> loads;  // one per element of `stages`
 };
 
 /// Returns candidates for the worst rank of a row: one of them needs the most memory, and one takes the longest, except
 /// for uneven remainders of divisions. Ranks of a row differ by the experts that they hold. If all ranks hold equal
 /// experts, the only candidate is the first rank of the row, which has at least as much of everything as the others.
 std::vector<int> candidate_worst_ranks(const Config& config, int world, int row);
-/// Returns the loads of the stages of the rank `mesh_rank`. `kinds` must be used only for ranks that differ in the
-/// pipeline coordinate alone.
+/// Returns the loads of all stages of the rank `mesh_rank`. Use `kinds` only for ranks that differ in nothing but the
+/// pipeline coordinate.
 RankLoad rank_load(const PlanInput& input, const MeshRank& mesh_rank, BlockKinds& kinds, ModelParts& parts);
-/// Returns memory and traffic of the rank with coordinates `mesh_rank` and number `rank`.
+/// Returns the plan of the rank with coordinates `mesh_rank`, whose number in the world is `rank`, from its `load`.
 RankPlan plan_loaded_rank(const PlanInput& input, const MeshRank& mesh_rank, int rank, const RankLoad& load);
 
 }  // namespace lyceum

@@ -19,10 +19,12 @@ struct Training {
 /// Returns the text of a plan: memory by kind, bytes by group and operation, the pipeline, and, if the plan has a time,
 /// the times of a step and of a run of `tokens` tokens. `cluster` must be the plan's.
 std::string mesh_report(const MeshPlan& plan, const std::optional<Cluster>& cluster, double tokens);
-/// Returns a table of the meshes that a search found, with the reasons why the others are slower.
+/// Returns a table of the meshes that a search found, with the reasons why the others are slower than the best.
+/// `cluster` must be that of the search.
 std::string search_report(const SearchResult& result, int world, const Cluster& cluster);
 
-/// Returns all of this as one JSON object. `search` may be null. docs/planning.md lists the keys.
+/// Returns the contents of model_report(), mesh_report() and search_report(), and `warnings`, as one JSON object;
+/// docs/planning.md lists the keys. `search`: null if the mesh was not searched. `cluster` must be the plan's.
 std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& cluster, const SearchResult* search,
                         double tokens, const std::vector<std::string>& warnings = {});
 

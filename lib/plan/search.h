@@ -11,7 +11,8 @@ namespace lyceum {
 /// A planned mesh of a search, and a sentence about its speed.
 struct Candidate {
   MeshPlan plan;
-  /// Main cost of the best plan; for another plan, the category in which it loses the most time against the best.
+  /// For the best plan, the share of computation and the memory. For another plan, the category in which it loses the
+  /// most time against the best.
   std::string reason;
 };
 
@@ -21,17 +22,23 @@ struct SearchResult {
   int too_large = 0;            // how many of these do not fit in memory
 };
 
-/// Limit of the ranks in a search.
+/// The largest number of ranks for which a search is allowed.
 inline constexpr int most_ranks = 1'000'000;
 
-/// Returns the fastest ways to train `config` on `world` ranks of a cluster. The search varies pipeline, tensor, expert
-/// and expert_tensor ranks, ZeRO, schedule, micro-batch and recomputation, over all values that divide and fit in
-/// memory. Tensor ranks are on one machine; expert_tensor is 1 or parallel.tensor. `fixed`: keys ("parallel.pipeline")
-/// whose values stay; batch.micro = 0 means that it is chosen. `most`: limit of the results. Throws a usage Error with
-/// search_problems() if no mesh is possible, and one with the closest mesh if none fits in memory.
+/// Returns the fastest ways to train `config` on `world` ranks of a cluster. `fixed`: keys ("parallel.pipeline") whose
+/// values stay; batch.micro = 0 means that it is chosen. `most`: limit of the results. The search varies
+///   - pipeline, tensor, expert and expert_tensor ranks: divisors; tensor is a power of two within one machine,
+///     expert_tensor is 1 or parallel.tensor,
+///   - ZeRO 1 to 3, of which the lowest that fits in memory is used, and all kinds of recomputation,
+///   - the schedules 1f1b, zero_bubble and interleaved with two stages per rank, and micro-batches of 1, 2, 4 and 8
+///     sequences.
+/// Throws a usage Error with search_problems() if no mesh is possible, one with the closest mesh if none fits in
+/// memory, and one if every step has too many micro-batches (can_plan_step()).
 SearchResult search_meshes(const Config& config, int world, const Cluster& cluster, const std::set<std::string>& fixed,
                            std::size_t most = 5);
-/// Returns all problems of that mesh of `world` ranks which has the fewest; empty if some mesh is possible.
+/// Returns the problems of the mesh of `world` ranks that has the fewest; empty if some mesh is possible. If another
+/// batch.global would make a mesh possible, the only message names the nearest such values. Parameters as for
+/// search_meshes().
 std::vector<std::string> search_problems(const Config& config, int world, int node_ranks,
                                          const std::set<std::string>& fixed);
 

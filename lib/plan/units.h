@@ -7,7 +7,7 @@
 
 namespace lyceum {
 
-/// The description of a ParameterUnit without its parameters.
+/// The size and role of a ParameterUnit, without its parameters.
 struct PlannedUnit {
   ParameterUnit::Group group;
   int layer;          // ParameterUnit::layer()
@@ -19,11 +19,12 @@ struct PlannedUnit {
   bool trained() const { return role == ParameterUnit::Role::trained; }
 };
 
-/// Returns this rank's index among the ranks that hold copies of such a unit, see copies_axis().
+/// Returns the rank's index among the ranks that hold copies of the units of `group`, see copies_axis().
 int copy_index(const MeshRank& mesh_rank, ParameterUnit::Group group);
 /// Returns the bytes per element of the unit's values.
 std::int64_t value_bytes(const Config& config, const PlannedUnit& unit);
-/// Returns the number of elements of the unit that this rank owns under ZeRO.
+/// Returns the number of elements in the part of the unit that this rank owns if the ranks with copies shard it (ZeRO):
+/// the part whose gradients it sums and, with ZeRO 1 to 3, whose values it updates.
 std::int64_t owned_elements(const PlannedUnit& unit, const MeshRank& mesh_rank);
 
 }  // namespace lyceum

@@ -6,18 +6,19 @@
 
 namespace lyceum {
 
-/// One use of a layer, ParameterUnit::layer(), in a forward or backward pass.
+/// A use of layer `layer` (ParameterUnit::layer()) in a forward or backward pass.
 struct LayerUse {
   int layer;
   bool backward;
 };
 
-/// Memory and gathers of sharded parameters in one step, found by following the rules of Zero.
+/// Memory and gathers of sharded parameters in one step on one rank, found by a simulation of Zero.
 struct ZeroStates {
   std::map<int, double> gathers;  // layer → number of times that its values are gathered
   double values = 0;              // maximum bytes of gathered values at a time
   double gradients = 0;           // maximum bytes of unsharded gradients at a time
-  /// `values` and `gradients` while backward is in the rank's last two layers, when the most activations are kept.
+  /// Maxima of `values` and `gradients` while backward is in the rank's last two layers, when the most activations are
+  /// kept.
   double early_values = 0;
   double early_gradients = 0;
 };
@@ -25,9 +26,9 @@ struct ZeroStates {
 struct LayerBytes {
   double values, gradients;
 };
-/// Follows one step through `uses`, the layers in the order of use. `layers`: the bytes of the rank's layers. `held`: a
-/// layer whose gradients stay unsharded from its first use in backward to its last, such as a table that is both
-/// embedding and head; −1: none.
+/// Simulates one step that uses layers in the order of `uses`. `layers`: the bytes of the rank's layers, by index.
+/// `held`: a layer whose gradients stay unsharded from its first use in backward to its last, such as a table that is
+/// both embedding and head; −1: none.
 ZeroStates simulate_zero(const std::map<int, LayerBytes>& layers, std::span<const LayerUse> uses, int held = -1);
 
 }  // namespace lyceum

@@ -44,7 +44,7 @@ inline std::vector<float> test_values(const TestTensor& tensor, const Box& box) 
   return values;
 }
 
-/// Slices of a checkpoint whose values this object owns.
+/// The slices of a checkpoint that one rank writes. This object owns their values.
 class TestSlices {
  public:
   void add(const TestTensor& tensor, const Box& box) {
@@ -70,16 +70,16 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
   });
 }
 
-/// Returns the box as the reader reads it. Elements that the reader does not fill are −12345, which no test tensor
-/// contains.
+/// Returns the values of a box as the reader reads it. Elements that the reader does not fill are −12345, which no test
+/// tensor contains.
 inline std::vector<float> read_box(const CheckpointReader& reader, const std::string& name, const Box& box) {
   std::vector<float> values(static_cast<std::size_t>(box.extent.size()), -12345.f);
   reader.read(name, box, values.data());
   return values;
 }
 
-/// Expects two checkpoints to have equal contents in equal files. (Their bytes differ, since HDF5 stores when a group
-/// was created.)
+/// Expects two intact checkpoints with equal steps, states and tensors, in files of equal names and sizes. Bytes of the
+/// files may differ, since HDF5 stores when a group was created.
 inline void expect_same_checkpoint(const std::filesystem::path& a, const std::filesystem::path& b) {
   const CheckpointReader one(a), other(b);
   EXPECT_EQ(one.problem(), "");

@@ -23,9 +23,10 @@
 
 namespace lyceum {
 
-/// Copies of spans of host memory on a device. Overlapping spans, such as an input that is also the output, share one
-/// copy. A copy has the same offset from a multiple of 64 bytes as its original. There are guard bytes before and after
-/// each copy, and download() expects them to be unchanged.
+/// Copies of spans of host memory on a device. Call note() for every span, upload(), translate() for each pointer that
+/// a kernel uses, and after the kernel download(). Overlapping spans, such as an input that is also the output, share
+/// one copy. A copy has the same offset from a multiple of 64 bytes as its original. There are guard bytes before and
+/// after each copy, and download() expects them to be unchanged.
 class DeviceMirror {
  public:
   explicit DeviceMirror(const Stream& stream) : stream_(stream) {}
@@ -190,8 +191,8 @@ class MirroredFields {
   std::vector<std::shared_ptr<void>> lists_;
 };
 
-/// Calls run(stream, description) with copies of all operands on the device of tested_stream(), then copies results
-/// back.
+/// Calls run(stream, description) with copies of all operands on the device of tested_stream(), then copies the results
+/// back to `description`. Expects that nothing else was written.
 template <class Description, class Run>
 void run_mirrored(const Description& description, Run&& run) {
   const Stream& stream = tested_stream();

@@ -46,13 +46,13 @@ class EmulatedBlock {
     require(threads % warp == 0, "{} threads are no whole warps", threads);
   }
 
-  /// Runs `body(Machine)` for every thread of block `index` of `blocks`. May be called again; shared memory then
-  /// contains NaN again.
+  /// Runs `body(Machine)` for every thread of block `index` in a grid of `blocks` blocks. Throws what a thread throws.
+  /// May be called again; shared memory then contains NaN again.
   template <class Machine, class Body>
   void run(Body&& body, int index = 0, int blocks = 1) {
     run_cluster<Machine>({this}, body, index, blocks);
   }
-  /// Does the same for every thread of the blocks of a cluster, whose first block is `index`.
+  /// Does the same for every thread of the consecutive blocks of a cluster. `index`: that of its first block.
   template <class Machine, class Body>
   static void run_cluster(const Cluster& cluster, Body&& body, int index, int blocks) {
     for (EmulatedBlock* block : cluster) {
@@ -77,7 +77,8 @@ class EmulatedBlock {
     std::size_t arrived = 0;
     std::uint64_t meetings = 0;
   };
-  /// The products that a warpgroup has begun and not waited for, by group. The last group is still open.
+  /// The products that a warpgroup has begun and not waited for, by group of products (wgmma.commit_group). The last
+  /// group is still open.
   using Products = std::vector<std::vector<std::function<void()>>>;
   struct Copy {
     int to, bytes;
@@ -338,8 +339,9 @@ class EmulatedMachine {
     self().copies.push_back({to, bytes, present ? from : nullptr});
   }
 
-  /// [PTX ISA, ldmatrix]: lane 8 i + r gives the address of row r of matrix i. Word i of lane l contains elements 2 (l
-  /// % 4) and 2 (l % 4) + 1 of row l / 4 of matrix i; with .trans, of its column l / 4.
+  /// Loads four 8 × 8 matrices of 16-bit elements as ldmatrix does [PTX ISA, ldmatrix]. Lane 8 i + r passes the address
+  /// of row r of matrix i. Word i of lane l receives elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4 of matrix i;
+  /// with `transposed`, of its column l / 4.
   void load(std::uint32_t (&words)[4], int offset, bool transposed) const {
     struct Mine {
       const std::byte* row;
@@ -362,8 +364,8 @@ class EmulatedMachine {
     });
   }
 
-  /// [PTX ISA, Matrix Fragments for mma.m16n8k16 with floating point type], as its formulas state, with groupID = lane
-  /// >> 2 and threadID_in_group = lane % 4.
+  /// Multiplies the matrices in the registers of a warp, as the formulas of [PTX ISA, Matrix Fragments for mma.m16n8k16
+  /// with floating point type] state, with groupID = lane >> 2 and threadID_in_group = lane % 4.
   static void multiply(const std::vector<const void*>& all) {
     float a[16][16], b[16][8];
     for (int lane = 0; lane < 32; ++lane) {

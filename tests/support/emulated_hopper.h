@@ -141,7 +141,8 @@ class EmulatedHopper : public EmulatedMachine {
       });
     });
   }
-  /// [PTX ISA, stmatrix]: the inverse of ldmatrix.
+  /// Stores four 8 × 8 matrices to shared memory, the inverse of ldmatrix [PTX ISA, stmatrix]. Each lane passes the
+  /// offset `to` of one row.
   void store_matrices(int to, const std::uint32_t (&words)[4]) const {
     struct Mine {
       EmulatedHopper machine;
@@ -209,7 +210,8 @@ class EmulatedHopper : public EmulatedMachine {
   void require_acquired(const EmulatedMap* map) const {
     require(self().acquired.contains(map), "uses a map that it has not acquired");
   }
-  /// Loads a box [PTX ISA, tensors]: elements outside the matrix are zero; the layout is swizzled as wgmma reads it.
+  /// Loads a box of a matrix into shared memory at `to` [PTX ISA, tensors], and signals the barrier at `offset`.
+  /// Elements outside the matrix are zero. The layout is swizzled as wgmma reads it.
   void load(int to, const EmulatedMap& map, int offset, int x, int y) const {
     require(to % 1024 == 0 && x >= 0 && y >= 0, "a box at {}, from {}, {}", to, x, y);
     const auto each_load = [machine = *this, to, lines = map.box_lines](const auto& f) {
@@ -242,7 +244,8 @@ class EmulatedHopper : public EmulatedMachine {
   EmulatedBlock::Loads& loads_at(int offset) const {
     return block().loads_of_[static_cast<std::size_t>(offset) / 1024];
   }
-  /// Calls f(line, element, address) for each element of a box; the address is null outside the matrix.
+  /// Calls f(line, element, address) for each element of the box that begins at column `x` of line `y`. The address is
+  /// null outside the matrix.
   template <class F>
   static void each_element(const EmulatedMap& map, int x, int y, const F& f) {
     for (int line = 0; line < map.box_lines; ++line) {
@@ -257,8 +260,8 @@ class EmulatedHopper : public EmulatedMachine {
     require(found != block().barriers_.end(), "no barrier at {}", offset);
     return found->second;
   }
-  /// Work that the hardware does asynchronously: executed when a thread waits for the barrier, or at once in descending
-  /// order.
+  /// Does work that the hardware does asynchronously: with Order::descending at once, otherwise when a thread waits for
+  /// the barrier at `offset`.
   template <class Work>
   void later(int offset, Work&& work) const {
     if (block().order_ == EmulatedBlock::Order::descending) return work();
@@ -294,7 +297,8 @@ class EmulatedHopper : public EmulatedMachine {
     });
   }
 
-  /// Computes d (+)= a · b with d [64, 8 · count] in registers of the threads `to`; a(row, k), b(col, k).
+  /// Computes d = a · b, or d += a · b if `add`. d [64, 8 · count] is in registers of the threads `to`; a(row, k) and
+  /// b(col, k) return elements, for k < 16.
   template <int count, class A, class B>
   static void multiply(const std::vector<float*>& to, bool add, A&& a, B&& b) {
     std::array<std::array<float, 16>, 64> rows;
@@ -313,7 +317,8 @@ class EmulatedHopper : public EmulatedMachine {
     }
   }
 
-  /// [PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16"]: D and A; warp w holds rows 16 w to 16 w + 15.
+  /// Returns element (row, col) of D, [64, cols], in the registers of a warpgroup's threads; word_of does the same for
+  /// A. Warp w holds rows 16 w to 16 w + 15 [PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16"].
   static float& number(const std::vector<float*>& threads, int row, int col) {
     const int thread = row / 16 * 32 + row % 8 * 4 + col % 8 / 2;
     return threads[static_cast<std::size_t>(thread)][col / 8 * 4 + row % 16 / 8 * 2 + col % 2];
@@ -323,9 +328,11 @@ class EmulatedHopper : public EmulatedMachine {
     return half(threads[static_cast<std::size_t>(thread)][k / 8 * 2 + row % 16 / 8], k % 2);
   }
 
-  /// [PTX ISA, "Matrix-descriptor format", "Shared Memory Matrix Layout"]: address bits 4-6 are exclusive-ored with
-  /// bits 7-9 (128-byte swizzle); eight rows of 128 bytes follow each other.
-  /// `now`: number of loads that had begun when the product began.
+  /// Returns a bf16 element of the matrix in shared memory that `descriptor` describes [PTX ISA, "Matrix-descriptor
+  /// format", "Shared Memory Matrix Layout"]. `bytes`: its distance from the first element before swizzling. Eight rows
+  /// of 128 bytes follow each other, and bits 4-6 of an address are exclusive-ored with bits 7-9 (128-byte swizzle).
+  /// Throws an Error if the element was not published to the product, or if a load into it was pending or began after
+  /// the product. `now`: number of loads that had begun when the product began.
   float element(std::uint64_t descriptor, int bytes, std::uint64_t now) const {
     require(descriptor >> 62 == 1, "no 128-byte swizzle");
     const int offset = swizzled(field(descriptor, 0) + bytes);

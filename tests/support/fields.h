@@ -5,8 +5,8 @@
 
 namespace lyceum {
 
-/// Converts to any type, in unevaluated code. The largest number of AnyField that an aggregate can be initialised from
-/// is its number of members.
+/// Converts to any type, in unevaluated code. The number of members of an aggregate is the largest number of AnyField
+/// that it can be initialised from.
 struct AnyField {
   template <class T>
   operator T() const;  // NOLINT: must be implicit
@@ -26,7 +26,7 @@ constexpr std::size_t fields_of() {
   }
 }
 
-/// Calls f(member) for every member of an aggregate, in order.
+/// Calls f(member) for every member of an aggregate of 1 to 22 members, in order.
 template <class Aggregate, class F>
 void for_each_field(Aggregate& aggregate, const F& f) {
   constexpr std::size_t count = fields_of<Aggregate>();

@@ -22,7 +22,7 @@ struct Logged {
   Evaluation evaluation;
   std::vector<float> losses{};
   std::array<std::vector<std::int64_t>, 3> identity{};
-  std::vector<std::vector<std::int32_t>> chosen{};  // by layer
+  std::vector<std::vector<std::int32_t>> chosen{};  // [layers][tokens · k], in the order of the log
   std::vector<std::vector<float>> gates{};
 };
 
@@ -32,7 +32,7 @@ struct TokenLogCase {
   bool sequence = true;
 };
 
-/// Evaluates a model with a token log on `world`. Collective.
+/// Collective over `world`. Evaluates a model on the mesh of `how`, writes a token log, and reads it back.
 inline Logged log_tokens(Config config, const ProcessGroup& world, const TokenLogCase& how,
                          const Stream& stream = fresh_stream()) {
   const int experts_over = world.size() / how.pipeline;

@@ -31,7 +31,8 @@ inline TokenBatch random_batch(const Stream& stream, const Config& config, int m
   return {.inputs = make(0), .targets = make(1), .sequences = config.batch.micro, .seq_len = config.batch.seq_len};
 }
 
-/// A pipeline stage with some blocks of a model. Its losses have the same seeds as in training.
+/// A pipeline stage with some blocks of a model, or the whole model, initialised and with memory for gradients. It
+/// reads random_batch(). Its losses are scaled as in training.
 struct ModelStage {
   ModelStage(const Config& config, const RunSetup& setup, DType type, std::optional<Range> blocks = {})
       : model(config, setup.stream, setup.mesh, type, true,
@@ -57,7 +58,7 @@ struct ModelStage {
     model.clear_routing();
   }
 
-  /// Runs forward and backward of `microbatches` micro-batches. Requires that the stage is the whole model.
+  /// Runs forward and backward of micro-batches 0 to `microbatches` − 1. The stage must be the whole model.
   void run(int microbatches) {
     for (int m = 0; m < microbatches; ++m) {
       stage.forward(m, {});
@@ -87,7 +88,8 @@ inline double size_of_gradient(const ParameterUnit& unit) {
   return sum;
 }
 
-/// Expects values, gradients and routing of a stage to be bit-identical to those of the whole model.
+/// Expects values, gradients and routing counts of a stage to be bit-identical to those of the whole model, and its
+/// gradients not to be 0. Does not compare the gradient of a tied table, of which each stage has only a part.
 inline void expect_part_of(ModelStage& whole, ModelStage& part) {
   for (const ParameterUnit* unit : part.model.units()) {
     const ParameterUnit* expected = whole.unit(unit->name());

@@ -14,8 +14,8 @@
 
 namespace lyceum {
 
-/// One operation, or a composition of several, to be checked in double precision. `run` computes results from inputs
-/// and parameters.
+/// An operation, or a composition of several, to be checked in double precision. `run` computes results from inputs and
+/// parameters. `input_scale`: standard deviation of the random inputs and parameters.
 struct OpCase {
   std::string name;
   std::vector<Shape> inputs;

@@ -22,9 +22,9 @@ inline Transport tested_transport() {
 /// Returns the group with tensors on tested_stream() and the tested transport.
 inline ProcessGroup tested(const ProcessGroup& group) { return group.on(tested_stream(), tested_transport()); }
 
-/// True if sums are bit-identical to sums in rank order.
+/// True if the tested transport adds in the order of ranks, so that sums are bit-identical to serial ones.
 inline bool sums_in_rank_order() { return tested_transport() != Transport::nccl; }
-/// True if ranks detect that they disagree on sizes.
+/// True if the tested transport detects that ranks pass different sizes to an operation.
 inline bool detects_size_mismatch() { return tested_transport() != Transport::nccl; }
 /// Returns a timeout in seconds for a rank that never arrives: long enough for the other ranks to begin the call.
 inline double short_time() { return 1.5; }

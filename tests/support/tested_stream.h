@@ -8,8 +8,8 @@
 
 namespace lyceum {
 
-/// Returns a new stream on the tested device: on the CPU with one thread, or in a program of GPU tests on one of the
-/// GPUs, which the ranks of a machine share in turn.
+/// Returns a new stream on the tested device: on the CPU with one thread, or in a program of GPU tests on a GPU. The
+/// ranks of a machine are assigned to its GPUs in turn.
 inline Stream fresh_stream() {
 #ifdef LYCEUM_CUDA
   if (tests_run_on_gpu()) {

@@ -18,8 +18,8 @@
 
 namespace lyceum {
 
-/// A small DeepSeekMoE with awkward sizes: one dense layer, experts of different widths whose number no mesh divides,
-/// grouped queries.
+/// Returns the configuration of a small DeepSeekMoE with awkward sizes: one dense layer, grouped queries, and 9 experts
+/// of different widths, which 2, 4 or 8 ranks do not share evenly. It must still be resolved.
 inline Config tiny_config() {
   Config config;
   config.batch = {.global = 8, .micro = 0, .seq_len = 12};
@@ -44,11 +44,12 @@ inline Config tiny_config() {
   return config;
 }
 
-/// A token file of random tokens with some structure, equal on every rank.
+/// A temporary token file of random tokens with some structure. Each rank has its own file, with equal contents. The
+/// destructor deletes it.
 class TinyData {
  public:
-  /// Creates the data that the configuration needs. With data.document_mask, documents have a few tokens each and there
-  /// is a mask of trained tokens.
+  /// Creates the data for a model of this vocabulary. With data.document_mask, documents have a few tokens each and
+  /// there is a mask of trained tokens.
   explicit TinyData(const Config& config)
       : TinyData(config.model.vocab, 2000, config.data.document_mask ? 3 : 97, config.data.document_mask) {}
   explicit TinyData(std::int64_t vocab, std::int64_t tokens = 2000, std::int64_t length = 97, bool mask = false) {

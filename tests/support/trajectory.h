@@ -20,8 +20,8 @@ namespace lyceum {
 /// The results of a short training run, and the weights and moments that this rank owned at its end.
 struct Trajectory {
   struct Slice {
-    std::string name;  // of the logical tensor: a weight or one of its moments
-    Shape shape;       // of the whole logical tensor
+    std::string name;  // name of the logical tensor: a weight or one of its moments
+    Shape shape;       // shape of the whole logical tensor
     Box box;
     std::vector<float> values;
     bool operator==(const Slice&) const = default;
@@ -30,7 +30,9 @@ struct Trajectory {
   std::vector<Slice> weights;
 };
 
-/// A model with its optimizer on the mesh of `config.parallel`.
+/// A model with its optimizer on the mesh of `config.parallel`, initialised from run.seed, and data to train it. The
+/// constructor resolves the configuration and throws a usage Error if it does not fit the world. Construction, run()
+/// and load() are collective.
 class TinyTraining {
  public:
   TinyTraining(const Config& config, ProcessGroup world, DType type = DType::f32, const Stream& stream = fresh_stream())
@@ -57,7 +59,8 @@ class TinyTraining {
     }
     return results;
   }
-  /// Returns the slices that this rank owns. The slices of all ranks cover the model once.
+  /// Returns this rank's slices of weights and moments, as a checkpoint would contain them. Together, the slices of all
+  /// ranks cover the model once.
   std::vector<Trajectory::Slice> weights() const {
     std::vector<Trajectory::Slice> all;
     for (const CheckpointSlice& slice : checkpoint_slices(optimizer_)) {
@@ -70,7 +73,7 @@ class TinyTraining {
     zero_.values_changed();
     optimizer_.set_updates(updates);
   }
-  /// Lets the optimizer continue from the current weights of the model.
+  /// Makes the optimizer continue from the current weights of the model.
   void adopt() { optimizer_.adopt_weights(); }
   const Optimizer& optimizer() const { return optimizer_; }
   StagedModel& model() { return model_; }
@@ -145,7 +148,7 @@ inline void expect_same_steps(const std::vector<StepResult>& run, const std::vec
   }
 }
 
-/// Returns the elements of `box` of a whole tensor.
+/// Returns the elements of `box` from a slice that contains the whole tensor, in row-major order.
 inline std::vector<float> values_in_box(const Trajectory::Slice& whole, const Box& box) {
   std::vector<float> part;
   for (std::int64_t i = 0; i < box.extent.size(); ++i) {
@@ -160,8 +163,8 @@ inline std::vector<float> values_in_box(const Trajectory::Slice& whole, const Bo
   return part;
 }
 
-/// Compares losses, norms and routing of every step, and compares this rank's weights and moments with the same slices
-/// of the serial run.
+/// Expects losses, norms and routing of every step, and this rank's weights and moments, to equal those of the serial
+/// run up to rounding. `serial`: a run of one rank, whose slices are whole tensors.
 inline void expect_same_run(const Trajectory& run, const Trajectory& serial, const std::string& name) {
   expect_same_steps(run.steps, serial.steps, name);
   std::map<std::string, const Trajectory::Slice*> whole;

@@ -7,16 +7,18 @@
 
 namespace lyceum {
 
-/// The result of attention, [tokens, heads.results()], and the function that frees it. Call release() after the last
-/// use of y; backward then computes it again, see Tape::release().
+/// The result of attention, [tokens, heads.results()], and a function that frees its memory until backward. Call
+/// release() after the last use of y in forward; backward then computes y again, see Tape::release().
 struct Attended {
   Variable y;
   std::function<void(Tape&)> release;
 };
-/// Applies causal attention to all tokens of a pass, within sequences and after the positions in the pass's cache.
-/// `heads`: this rank's. qkv: [tokens, queries + keys + values], with columns q | k | v; no other operation may read
-/// it, since it is rotated in place. `released`: true if the caller releases qkv after this result, so that a
-/// recomputation starts from unrotated values.
+/// Applies causal attention to all tokens of a pass. A token attends to itself and to the earlier tokens of its
+/// sequence, or of its document if the batch has first_keys, including those in the pass's cache. `heads`: the heads of
+/// this rank. qkv: [tokens, queries + keys + values], with columns q | k | v. No other operation may read qkv, since
+/// rotary positions are applied to it in place. `released`: true if the caller also releases qkv, after it has called
+/// release() of the result. Backward then recomputes qkv, so the repeated attention starts from values without
+/// rotation.
 Attended attend(Tape& tape, const Pass& pass, const AttentionHeads& heads, const Variable& qkv, bool released = false);
 /// Applies the same attention to queries q [tokens, queries] and to kv [tokens, keys + values] with columns k | v.
 Attended attend(Tape& tape, const Pass& pass, const AttentionHeads& heads, const Variable& q, const Variable& kv);

@@ -13,7 +13,7 @@
 
 namespace lyceum {
 
-/// Returns the declaration of an attention with experts. `mixture`: its experts.
+/// Returns the declaration of an attention with experts, which `mixture` describes.
 SublayerSpec attention_experts_spec(const Config& config, const Mixture& mixture);
 
 /// Attention experts [ModuleFormer]. Each expert has its own query and output projections, experts/N/q_proj and
@@ -23,7 +23,8 @@ SublayerSpec attention_experts_spec(const Config& config, const Mixture& mixture
 class AttentionExperts : public Sublayer {
  public:
   using Units = SublayerUnits;
-  /// Adds its parameters to `units`. `prefix`: of the tensor names. `mesh` must outlive this.
+  /// Adds its parameters to `units`. `prefix`: prefix of the tensor names, without a slash at the end. `mesh` must
+  /// outlive this.
   AttentionExperts(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
                    const Units& units);
 
@@ -35,8 +36,8 @@ class AttentionExperts : public Sublayer {
  private:
   using Weights = std::shared_ptr<const std::vector<Parameter*>>;  // one parameter per expert
 
-  /// Returns the sum of the chosen experts' outputs for all tokens, as far as this rank's heads contribute to it.
-  /// gates, index: [tokens, k], of all tokens.
+  /// Returns the gated sum of the chosen experts' outputs for all tokens. It contains only the contribution of this
+  /// rank's heads. gates, index: [tokens, k], for all tokens of the tensor group.
   Variable chosen(Tape& tape, const Pass& pass, const Variable& x, const Variable& gates, const Tensor& index) const;
 
   Mixture mixture_;

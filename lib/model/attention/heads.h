@@ -23,7 +23,7 @@ struct AttentionHeads {
   std::int64_t values() const { return kv_heads * value_dim; }
   std::int64_t results() const { return heads * value_dim; }
 };
-/// Returns the heads of the whole model.
+/// Returns the heads of the whole model. For attention experts, these are the heads of one expert.
 AttentionHeads heads_of(const ModelConfig& config);
 /// Returns this rank's share of the heads. Throws a usage Error if they cannot be divided among the ranks of `tensor`.
 AttentionHeads share_of(const AttentionHeads& heads, const ProcessGroup& tensor);
@@ -31,9 +31,11 @@ AttentionHeads share_of(const AttentionHeads& heads, const ProcessGroup& tensor)
 /// Returns the costs of attention with these heads.
 AttentionCosts costs_of(const AttentionHeads& heads);
 
-/// Returns a projection [rows, hidden] whose rows belong to heads and are divided among tensor ranks.
+/// Returns the declaration of a projection [rows, hidden] whose rows belong to heads and are divided among tensor
+/// ranks. `stack`: see SublayerTensor::stack.
 SublayerTensor projection_of(const ModelConfig& config, std::string name, std::int64_t rows, std::string stack = "");
-/// Returns the output projection [hidden, heads.results()], whose columns are divided among tensor ranks.
+/// Returns the declaration of the output projection [hidden, heads.results()], whose columns are divided among tensor
+/// ranks.
 SublayerTensor output_of(const ModelConfig& config, const AttentionHeads& heads);
 
 }  // namespace lyceum

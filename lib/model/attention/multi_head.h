@@ -13,7 +13,8 @@
 
 namespace lyceum {
 
-/// Returns q_proj, k_proj and v_proj, stacked as "qkv" [queries + keys + values, hidden], and o_proj [hidden, results].
+/// Returns the declarations of q_proj, k_proj and v_proj, stacked as "qkv" [queries + keys + values, hidden], and of
+/// o_proj [hidden, results].
 std::vector<SublayerTensor> attention_matrices(const ModelConfig& config);
 /// Returns the declaration of the attention of block `layer`.
 SublayerSpec multi_head_spec(const Config& config, std::int64_t layer);
@@ -24,8 +25,8 @@ SublayerSpec multi_head_spec(const Config& config, std::int64_t layer);
 /// either [head_dim], which every rank has, or for all heads, divided like the heads.
 class AttentionLayer : public Sublayer {
  public:
-  /// Adds its parameters to `units`. Throws a usage Error if the heads cannot be divided among the tensor ranks. `mesh`
-  /// must outlive this.
+  /// Adds its parameters to `units`. `prefix`: prefix of the tensor names, without a slash at the end. Throws a usage
+  /// Error if the heads cannot be divided among the tensor ranks. `mesh` must outlive this.
   AttentionLayer(const ModelConfig& config, const std::string& prefix, const Mesh& mesh, const SublayerUnits& units);
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
 

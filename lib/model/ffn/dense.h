@@ -11,7 +11,7 @@
 
 namespace lyceum {
 
-/// The names of an FFN's matrices.
+/// The names of an FFN's matrices, without the prefix of the half, the expert or the shared experts.
 inline constexpr const char *gate_proj = "gate_proj/weight", *up_proj = "up_proj/weight",
                             *down_proj = "down_proj/weight";
 
@@ -25,12 +25,15 @@ struct FfnShape {
 /// Returns the matrices of an FFN: gate_proj (SwiGLU only, stacked with up_proj as "gate_up") and up_proj, [width,
 /// hidden], and down_proj [hidden, width]. The width is divided among ranks, by rows or columns (SublayerTensor::cut).
 std::vector<SublayerTensor> ffn_matrices(const ModelConfig& model, const FfnShape& shape);
-/// Returns the parameters of the FFN whose tensor names begin with `prefix`. Throws an Error if there is none.
+/// Returns the parameters of the FFN whose tensor names begin with `prefix`, which ends in a slash unless it is empty.
+/// Throws an Error if there is no such FFN.
 ExpertBank::Expert ffn_parameters(const SublayerParameters& parameters, const std::string& prefix = "");
 
-/// Returns the FFN that every token of a layer passes: the dense one, or the shared experts as one FFN.
+/// Returns the shape of the FFN that every token of a layer passes: the dense FFN, or the shared experts as one FFN.
+/// Its tensor names have no prefix.
 FfnShape dense_ffn_shape(const Config& config, std::int64_t layer);
-/// Returns the declaration of an FFN without routed experts: the dense one, or shared experts alone.
+/// Returns the declaration of an FFN without routed experts: the dense FFN, or the shared experts of a layer that has
+/// no routed ones.
 SublayerSpec dense_ffn_spec(const Config& config, std::int64_t layer);
 
 /// A dense FFN, computed as an expert bank with one expert that has all rows.

@@ -19,12 +19,12 @@
 
 namespace lyceum {
 
-/// Returns the declaration of an FFN with routed experts. `mixture`: these experts.
+/// Returns the declaration of an FFN with the routed experts that `mixture` describes.
 SublayerSpec ffn_experts_spec(const Config& config, const Mixture& mixture);
 
 /// Returns the tensor of the gate of shared experts, [1, hidden].
 SublayerTensor shared_gate_tensor(const ModelConfig& model);
-/// Returns the parameters that a routed expert has per unit of its width.
+/// Returns the number of parameters of a routed expert per unit of its width, for example 3 · hidden for SwiGLU.
 std::int64_t expert_column(const Config& config);
 
 /// Shared experts plus routed experts [DeepSeekMoE eq. 9–11]. The steps of forward:
@@ -40,8 +40,8 @@ std::int64_t expert_column(const Config& config);
 /// σ(x · w), w = shared_expert_gate/weight [1, hidden] [Qwen2-MoE].
 class MoeLayer : public Sublayer {
  public:
-  /// Adds its parameters to `units`. `mixture`: the routed experts; `placements`: their placement. `mesh` must outlive
-  /// this.
+  /// Adds its parameters to `units`. `mixture`: the routed experts; `placements`: their placements. `prefix`: prefix of
+  /// the tensor names, without a slash at the end. `mesh` must outlive this.
   MoeLayer(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
            const SublayerUnits& units, ExpertPlacements placements);
 
@@ -51,11 +51,12 @@ class MoeLayer : public Sublayer {
   void set_tally(const RoutingTally& tally) override { tally_ = tally; }
 
  private:
-  /// Returns index, [tokens, k] of this rank's range of tokens, in which choices beyond an expert's capacity are
-  /// replaced by choices of no expert. Collective over the ranks that share a sequence.
+  /// Returns a copy of `index` [tokens, k] in which choices beyond an expert's capacity are −1, which means no expert.
+  /// The tokens are those in this rank's range. Counts the dropped choices in the tally. Collective over the ranks that
+  /// share a sequence.
   Tensor drop_over_capacity(const Tape& tape, const Pass& pass, const Tensor& index) const;
-  /// Returns the shared experts' output for x, in the layout between matrices. `run`: this rank's range of the tokens
-  /// of x.
+  /// Returns the shared experts' output for x, which is in the layout between matrices. `run`: the rows of x in this
+  /// rank's range of tokens.
   Variable run_shared_experts(Tape& tape, const Pass& pass, const Variable& x, const Variable& run) const;
   /// Sends tokens through `hops`, runs the routed experts with weights, and returns one gated sum per token of
   /// `tokens`. `meanwhile` is called while tokens travel the first hop; without hops, after the experts.
@@ -73,7 +74,7 @@ class MoeLayer : public Sublayer {
   ExpertPlacements placements_;
   ExpertRoute route_;
   Router router_;
-  Parameter *down_ = nullptr, *up_ = nullptr;  // to and from moe.latent_hidden; null without it
+  Parameter *down_ = nullptr, *up_ = nullptr;  // projections to moe.latent_hidden and back; null without it
   bool overlaps_;                              // true if other computation overlaps the exchange of tokens
   Activation activation_;
   std::shared_ptr<const std::vector<ExpertBank::Expert>> experts_;

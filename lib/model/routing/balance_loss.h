@@ -10,9 +10,9 @@
 
 namespace lyceum {
 
-/// True if the expert-level or the device-level balance loss is on. Both read how often experts were chosen.
+/// True if the expert-level or the device-level balance loss is on. Both depend on how often experts were chosen.
 inline bool has_balance_losses(const BalanceConfig& balance) { return balance.expert > 0 || balance.device > 0; }
-/// True if mutual information or concentration is on. Both read entropies of probabilities.
+/// True if the mutual information or the concentration loss is on. Both depend on the entropies of probabilities.
 inline bool has_information_losses(const BalanceConfig& balance) {
   return balance.mutual_information > 0 || balance.concentration > 0;
 }
@@ -32,15 +32,18 @@ struct Loss {
 };
 
 /// Computes five losses: expert-level balance, device-level balance, router z-loss, mutual information and
-/// concentration; kernels/balance.h has the formulas. Each is a scalar f64, summed over the sequences; divided by the
-/// sequences of the global batch it is the mean over sequences. Counts and probabilities are those of one sequence.
-/// With `batch` the counts, and the probabilities in the last two losses, are those of all sequences in the current
-/// pass of the data ranks. Input: the load of whole sequences that Route computes, f64 [sequences,
-/// load_width(experts)]. If ranks share the tokens of a sequence, it must be the sum over these ranks, so that all get
-/// the same losses. Collective over `batch`, if set.
+/// concentration; kernels/balance.h has the formulas.
+///   - Each loss is a scalar f64, multiplied by its factor and summed over the sequences. Divided by the sequences of
+///     the global batch, it is a mean over sequences.
+///   - The input is the load that Route computes, f64 [sequences, load_width(experts)]. If ranks share the tokens of a
+///     sequence, it must be the sum over these ranks, so that all of them get the same losses.
+///   - Without `batch`, a loss reads the counts and probabilities of one sequence. With `batch`, it reads the counts of
+///     all sequences in the current pass of the data ranks, and the last two losses also read the probabilities of all
+///     of them.
+/// Collective over `batch`, if set.
 struct BalanceLoss {
   double expert_factor = 0, device_factor = 0, z_factor = 0, information_factor = 0, concentration_factor = 0;
-  const Placement* devices;  // must outlive this
+  const Placement* devices;  // groups of experts for device-level balance; must outlive this
   std::int64_t top_k, seq_len;
   Tensor choices{};                     // f64 [1]: k, if it differs from top_k
   const ProcessGroup* batch = nullptr;  // the data ranks for balance.scope = batch; null for sequence
@@ -52,7 +55,8 @@ struct BalanceLoss {
   };
   /// Returns the five losses, f64 [1] each. Throws an Error if the load has another width.
   std::array<Tensor, 5> forward(const Stream& stream, Saved& saved, const Tensor& load) const;
-  /// Returns the gradient of the load, in which counts have zeros. The d_… may be undefined, which means zero.
+  /// Returns the gradient with respect to the load, which is 0 for its counts. Each d_… [1] is the gradient with
+  /// respect to one loss; undefined means 0.
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& d_expert, const Tensor& d_device,
                                  const Tensor& d_z, const Tensor& d_information, const Tensor& d_concentration) const;
 

@@ -15,7 +15,8 @@ struct IdleExperts {
   bool operator==(const IdleExperts&) const = default;
 };
 
-/// Updates `idle` with the routing of one step, summed over all ranks. An empty `idle` is filled.
+/// Updates `idle` with the routing of one step, summed over all ranks: one element of `sums` per mixture, always in the
+/// same order. If `idle` is empty, counting begins.
 void add_step(std::vector<IdleExperts>& idle, const std::vector<RoutingSums>& sums);
 
 /// Reports dead experts: those that have been idle for `window` or more consecutive steps. If `window` is 0, no expert

@@ -37,7 +37,8 @@ struct MixturePlacement {
   MixtureId id;
   Placement ranks;
 };
-/// Returns the placement of every mixture of the model whose choices are divided among the ranks of the expert group.
+/// Returns the placement of every mixture whose choices are divided among the ranks of the expert group
+/// (Mixture::placed()), in forward order.
 std::vector<MixturePlacement> place_all_experts(const Config& config, int ranks, std::span<const ExpertLoad> measured);
 /// Returns both placements of a mixture for an expert group of `ranks` ranks.
 ExpertPlacements expert_placements(const Config& config, const Mixture& mixture, int ranks,

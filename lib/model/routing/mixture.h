@@ -58,8 +58,8 @@ struct StageParts {
   Range blocks;
   bool output = true;  // final norm and head
 };
-/// Returns the parts of the stage that has these blocks: the stage with the first block has the input, the one with the
-/// last block the output.
+/// Returns the parts of the stage with these consecutive blocks. The stage with the first block also has the input, the
+/// stage with the last block the output.
 StageParts parts_of(const Config& config, const Range& blocks);
 /// True if a stage reads the tokens of the batch: for its input or output, or for a router that chooses by token id.
 bool reads_tokens(const Config& config, const StageParts& stage);

@@ -40,17 +40,18 @@ class Router {
   struct Units {
     ParameterUnit &trained, &untrained;
   };
-  /// Creates the router of `mixture` and adds its parameters to `units`. `prefix`: of the tensor names of the half of a
-  /// block. `groups`: groups of the choices, for moe.group_limit and the device-level balance loss.
+  /// Creates the router of `mixture` and adds its parameters to `units`. `prefix`: prefix of the tensor names, that of
+  /// the half of the block. `groups`: the group of each choice, for moe.group_limit and the device-level balance loss.
   Router(const Config& config, const Mixture& mixture, const std::string& prefix, const Units& units,
          const Placement& groups);
 
   struct Choices {
     Variable gates;  // [tokens, top_k], the best choice first
     Tensor index;    // i32 [tokens, top_k]: the expert of each gate
-    /// The load that Route returns; undefined for a hash, or without losses and tally.
+    /// The load that Route returns, over this rank's tokens. Undefined for the hash router, and if neither losses nor a
+    /// tally need it.
     Variable load;
-    Variable logits = {};  // [tokens, choices]; undefined for a hash
+    Variable logits = {};  // [tokens, choices]; undefined for the hash router
   };
   /// Routes this rank's range of the tokens. x: [tokens, hidden]. `tally`: takes the routing counts of this mixture;
   /// null for none. A pass that the tape replays for recomputation is not counted.
@@ -63,17 +64,17 @@ class Router {
 
   /// True if update() adjusts the selection bias from routing counts.
   bool learns_from_counts() const { return bias_ && balance_.bias_rate > 0; }
-  /// Adjusts the selection bias by the choices of a whole step, i64 [top_k, experts], unless the verdict is to skip the
-  /// step.
+  /// Adjusts the selection bias by the choices of a whole step, i64 [top_k, experts], summed over the ranks of the
+  /// stage. Does nothing if the verdict is to skip the step, or unless learns_from_counts().
   void update(const Stream& stream, const Tensor& counts, std::span<const StepVerdict> verdict) const;
 
  private:
-  /// Returns gate/weight, which has one row per choice; null for a hash.
+  /// Returns gate/weight, which has one row per choice; null for the hash router.
   Parameter* choice_rows() const;
   /// Returns TokenBatch::choices if it applies to this mixture; otherwise an undefined tensor.
   Tensor step_choices(const Pass& pass) const;
   Choices choose(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const;
-  /// Returns the logits [tokens, choices]. Not for a hash.
+  /// Returns the logits [tokens, choices]. Must not be called for the hash router, which has none.
   Variable logits(Tape& tape, const Pass& pass, const Variable& x) const;
 
   Mixture mixture_;

@@ -20,13 +20,13 @@ struct RoutingSums {
   std::vector<std::int64_t> dropped{};
 };
 
-/// Returns the zero sums of a mixture.
+/// Returns the sums of a mixture before any token was routed: all numbers are 0.
 RoutingSums no_routing(const Mixture& mixture);
-/// Returns the zero sums of every mixture of the model, in forward order.
+/// Returns such sums for every mixture of the model, in forward order.
 std::vector<RoutingSums> no_routing(const Config& config);
 
-/// Returns the tokens of the busiest expert divided by the mean over the experts that can be chosen. All k choices of a
-/// token count. 0 without tokens.
+/// Returns the load of the busiest expert divided by the mean over the experts that can be chosen, at least 1. The load
+/// of an expert is the number of tokens that chose it as any of their k choices. Returns 0 without tokens.
 double imbalance(const RoutingSums& sums);
 /// Returns the number of experts that can be chosen but were chosen by no token.
 std::int64_t idle_experts(const RoutingSums& sums);

@@ -20,7 +20,8 @@ std::vector<RoutingSums> sum_routing_over_ranks(const Config& config, const Mesh
 /// Adds `more` to `sums`, mixture by mixture. If `sums` is empty, it becomes a copy of `more`.
 void add(std::vector<RoutingSums>& sums, const std::vector<RoutingSums>& more);
 
-/// Accumulates the balance of single steps of one mixture: their MaxVio (imbalance − 1) and their idle experts.
+/// Sums and maxima over steps of the balance of one mixture in each step: MaxVio (imbalance − 1) and the number of idle
+/// experts.
 struct StepBalanceSums {
   std::int64_t steps = 0;
   double max_vio_sum = 0, max_vio_max = 0;
@@ -33,13 +34,13 @@ struct StepBalanceSums {
   bool operator==(const StepBalanceSums&) const = default;
 };
 
-/// Returns the sums of `layers` over `tokens` tokens in the form of a routing log. `steps`: one entry per element of
-/// `layers`, or empty if unknown.
+/// Returns a record for the routing log: the counts of `layers`, and their probabilities and entropies as means over
+/// `tokens`, the number of tokens that were summed. `steps`: one entry per element of `layers`; empty if unknown.
 std::vector<LayerRouting> routing_record(const std::vector<RoutingSums>& layers, std::int64_t tokens,
                                          std::span<const StepBalanceSums> steps = {});
 
-/// Returns the layers of a routing log, with the rank of each expert from `placement`. Experts of a mixture that is not
-/// in `placement` are recorded as rank 0's, experts without weights as rank −1's.
+/// Returns the descriptions of the mixtures for a routing log. The rank of each expert is taken from `placement`; it is
+/// 0 for experts of a mixture that is not in `placement`, and −1 for experts without weights.
 std::vector<RoutingLog::Layer> logged_layers(const Config& config, std::span<const MixturePlacement> placement);
 
 }  // namespace lyceum

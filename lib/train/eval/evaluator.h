@@ -15,7 +15,7 @@ namespace lyceum {
 /// The loss and the routing of a model on some sequences. Equal on all ranks.
 struct Evaluation {
   double loss = 0;                     // mean cross-entropy, nats per target that counts
-  double standard_error = 0;           // of the loss, estimated from the spread over sequences; 0 for one sequence
+  double standard_error = 0;           // standard error of the loss, from the spread over sequences; 0 for one sequence
   std::int64_t samples = 0;            // sequences read
   std::int64_t tokens = 0;             // targets that count in the loss
   std::int64_t positions = 0;          // samples · seq_len

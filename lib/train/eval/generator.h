@@ -31,7 +31,7 @@ struct GenerationTimes {
   GenerationEnd end = GenerationEnd::length;
   std::optional<std::int32_t> end_token;  // the token of `ends` that was drawn, for GenerationEnd::token
   double decoding() const;                // sum of `tokens`
-  double median() const;                  // of `tokens`; NaN if empty
+  double median() const;                  // median of `tokens`; NaN if empty
 };
 
 /// Returns the token that a random number in [0, 1) draws. `logits` [vocab]. Throws if the largest logit is not finite.

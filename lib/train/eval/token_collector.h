@@ -42,9 +42,9 @@ class TokenCollector {
 
   const RunSetup& setup_;
   const Config& config_;
-  DType type_;  // of losses and gates
+  DType type_;  // type of losses and gates
   TokenLog* log_;
-  std::vector<Mixture> mixtures_;   // of the whole model, in forward order
+  std::vector<Mixture> mixtures_;   // mixtures of the whole model, in forward order
   std::vector<std::int64_t> held_;  // [ranks, mixtures + 1]: 1 if the rank has choices of the mixture; 1 if it sends
                                     // losses
 };

@@ -21,11 +21,12 @@ struct GemmPeak {
 };
 
 /// Returns the number of rows of square matrices whose product reaches the peak of a stream. On a CPU, 512 for one
-/// thread and more for more threads, so that a product takes some milliseconds. On a GPU, the least power of two for
-/// which a product takes a millisecond, between 512 and 8192; this is measured.
+/// thread and more for more threads, so that a product takes some milliseconds. On a GPU, the least power of two, from
+/// 512 to 8192, for which a product takes at least a millisecond; this is measured.
 std::int64_t peak_gemm_size(const Stream& stream, DType type);
 
-/// Measures the rate of square GEMMs in `type` on this stream. Takes about 0.2 s.
+/// Measures the rate of square GEMMs of peak_gemm_size() in `type` on this stream. Takes about 0.2 s, and more on a
+/// GPU, where the size is measured first.
 GemmPeak measure_gemm_peak(const Stream& stream, DType type);
 
 /// The operands of a matrix product that is repeated for measurements: three square matrices.

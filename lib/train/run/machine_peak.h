@@ -17,24 +17,26 @@ struct PeakWindow {
   double begin = 0, end = 0;  // seconds, by a clock that all ranks of a host share
   double core_seconds = 0;    // processor time used; negative if it has no meaning, as on a GPU
 };
-/// Computes for one window with `threads` threads.
+/// Multiplies matrices with `threads` threads for the time of one window, and returns the work.
 using MeasureWindow = std::function<PeakWindow(int threads)>;
 
-/// The number of threads with which each rank takes part in measuring. The threads of a machine are as many as the
-/// cores that the job may use there, even if ranks share cores; or as many as the GPUs.
+/// The number of threads with which each rank takes part in measuring. On a machine with GPUs, one rank per GPU
+/// measures, with one thread. On other machines there is one thread for each core that the job may use, even if ranks
+/// share cores.
 struct MeasuringShares {
   std::vector<int> threads;     // [ranks]: threads of the rank; 0: it does not measure
   std::vector<int> of_machine;  // [ranks]: the sum of `threads` over the ranks of its host
 };
-/// Returns the shares of all ranks. `places` [ranks]. `core_limit` [ranks]: core_quota() of each rank.
+/// Returns the shares of all ranks, by rank. `places` [ranks]: the machine, cores and device of each rank. `core_limit`
+/// [ranks]: core_quota() of each rank.
 MeasuringShares measuring_shares(std::span<const RankResources> places, std::span<const double> core_limit);
 
 /// The measured rate of one machine.
 class MachinePeak {
  public:
   /// Adds a window. `ranks`: the work of all ranks of the machine that measured, with `threads` threads altogether. The
-  /// rate is the sum of their FLOPs over the time from the first begin to the last end. So it does not count twice what
-  /// two workers do by turns on one core.
+  /// rate is the sum of their FLOPs over the time from the first begin to the last end, so that two threads that take
+  /// turns on one core do not count twice.
   void add(std::span<const PeakWindow> ranks, int threads);
   /// Returns the rate of the best window in FLOP/s; 0 without windows.
   double flops() const;
@@ -46,8 +48,9 @@ class MachinePeak {
   std::vector<double> all_, undisturbed_;  // FLOP/s of each window
 };
 
-/// Collective over the world. Returns the peak of each rank's machine, by rank. Calls `measure` on the ranks that have
-/// threads in `shares`, until all machines are steady, in at most 12 windows.
+/// Collective over the world. Returns the peak of each rank's machine, by rank. In each window, calls `measure` on the
+/// ranks that have threads in `shares`. Ends once all machines are steady, or after 12 windows. `places`: as for
+/// measuring_shares().
 std::vector<MachinePeak> measure_machines(const ProcessGroup& world, std::span<const RankResources> places,
                                           const MeasuringShares& shares, const MeasureWindow& measure);
 

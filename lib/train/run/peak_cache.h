@@ -13,15 +13,15 @@ class PeakCache {
  public:
   struct Entry {
     double flops = 0;  // FLOP/s
-    std::string date;  // of the measurement, "2026-11-22"
+    std::string date;  // date of the measurement, "2026-11-22"
   };
   /// `host`: names the file. `build`: identifies the build; by default that of this program.
   explicit PeakCache(const std::string& host);
   PeakCache(const std::string& host, std::string build);
-  /// Returns the entry for `what`, which names the processor, the number of cores and the number type; empty if this
-  /// build has not measured it.
+  /// Returns the entry for `what`, which names the processor, the number of cores or GPUs, and the number type:
+  /// "Intel(R) Xeon(R), 2 cores, f32". Empty if this build has not measured it.
   std::optional<Entry> find(const std::string& what) const;
-  /// Stores an entry. Does nothing if the file cannot be written.
+  /// Stores an entry with this build, and replaces an older one. Does nothing if the file cannot be written.
   void keep(const std::string& what, const Entry& entry) const;
   /// Returns the path of the file; empty if the user has no cache folder.
   const std::filesystem::path& file() const { return file_; }

@@ -38,9 +38,10 @@ class RunLogs {
 
   /// Begins the record of a step for metrics.jsonl. `state`: the state after the step. `seconds`: duration of the step.
   void step(const StepResult& result, const RunState& state, const Throughput& throughput, double seconds);
-  /// Adds validation losses to the record. `sources`: the loaders that were evaluated.
+  /// Adds validation losses to the record, between step() and end_step(). `sources`: the loaders that were evaluated.
   void validation(const SourcesEvaluation& evaluation, std::span<const TokenLoader> sources);
-  /// Adds the unigram entropy of the validation tokens, in nats per token, to the record.
+  /// Adds the unigram entropy of the validation tokens, in nats per token, to the record, between step() and
+  /// end_step().
   void entropy(double entropy);
   /// Writes the record to metrics.jsonl, TensorBoard and Prometheus.
   void end_step();

@@ -37,7 +37,7 @@ class RunReport {
   /// disk, prints a warning and returns, so that the run continues. Rethrows other Errors, such as that of a damaged
   /// log. `failing`: true if the last call failed; then the warning is not repeated. Updated by this call.
   void attempt(bool& failing, const std::function<void()>& write);
-  /// Calls `write`, whose effect no later step needs. If it throws an Error, prints a warning and returns.
+  /// Calls `write`, whose effect no later step needs. If it throws any Error, prints a warning and returns.
   void attempt(const std::function<void()>& write);
 
   /// Prints the ranks, model, mesh, batch, data and peak. `lock` may be null.

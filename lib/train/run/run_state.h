@@ -32,18 +32,19 @@ struct RunState {
   Soundness soundness;
   std::vector<ExpertLoad> load;             // decaying sums over steps, for the placement of experts
   std::vector<IdleExperts> idle;            // steps since each expert last had a token; skipped steps do not count
-  std::vector<DataIdentity> data;           // of the token files as they were at this start
-  std::vector<MixturePlacement> placement;  // of this start; saved in checkpoints, but not used on resume
+  std::vector<DataIdentity> data;           // identities of the token files at this start
+  std::vector<MixturePlacement> placement;  // placement at this start; saved in checkpoints, but not used on resume
 
   /// Adds the routing of one step, over `tokens` tokens, to routing, routing_steps, routing_tokens and load.
   void add_routing(const std::vector<RoutingSums>& sums, std::int64_t tokens);
   /// Clears routing, routing_steps and routing_tokens.
   void clear_routing();
 
-  /// Returns the load of each mixture in a text(); empty for older checkpoints and models without mixtures. This and
-  /// the next three functions need no model. They throw a bad_input Error if `text` has another form.
+  /// Returns the load of each mixture in `text`, the text() that a checkpoint contains; empty for older checkpoints and
+  /// models without mixtures. This and the next three functions need no model. They throw a bad_input Error if `text`
+  /// has another form.
   static std::vector<ExpertLoad> load_of(const std::string& text);
-  /// Returns the placement of each mixture; empty for checkpoints without experts.
+  /// Returns the placement of each mixture whose experts are divided among ranks; empty for checkpoints without any.
   static std::vector<MixturePlacement> placement_of(const std::string& text);
   /// Returns the identities of the token files; empty for checkpoints without them.
   static std::vector<DataIdentity> data_of(const std::string& text);

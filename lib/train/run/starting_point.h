@@ -36,16 +36,17 @@ class StartingPoint {
   /// Collective over the world. Repairs the run's checkpoints and chooses one. All references must outlive this. Throws
   /// a usage Error if
   ///   - the checkpoint belongs to another run than the configuration describes (config/continuation.h) or to another
-  ///     model; the message lists all keys that differ,
+  ///     model; the message lists all keys that differ (a bad_input Error if the model differs, but no key),
   ///   - the checkpoint is not in this run's folder and has no steps left to do, or
   ///   - the folder contains checkpoints of another run.
   StartingPoint(const Config& config, const RunSetup& setup, RunReport& report, const RunData& data,
                 Choice choice = Choice::configured);
 
   bool is_checkpoint() const { return checkpoint_.has_value(); }
-  /// Returns CheckpointReader::transformers(), or an empty text if there is no checkpoint.
+  /// Returns CheckpointReader::transformers(), the files of an imported model that later checkpoints of the run must
+  /// contain, too. Empty without a checkpoint.
   std::string transformers() const { return checkpoint_ ? checkpoint_->transformers() : std::string(); }
-  /// Returns the load of each mixture from the checkpoint; empty without a checkpoint.
+  /// Returns the load of each mixture as the checkpoint states it; empty without a checkpoint and for older ones.
   std::vector<ExpertLoad> expert_load() const;
 
   /// The objects that start() initialises.
@@ -55,8 +56,15 @@ class StartingPoint {
     const PinnedGemms& gemms;
   };
   /// Collective over the world. Initialises the weights, or loads weights and optimizer state from the checkpoint.
-  /// Returns the state of the run; the caller sets its placement. Throws bad_input Errors if the folder contains newer
-  /// checkpoints than the chosen one, or if token files have changed since it was saved.
+  /// Returns the state of the run; the caller sets its placement. Reports what differs from the checkpoint's run.
+  /// Throws bad_input Errors if
+  ///   - there is no checkpoint to start from but the run's folder contains some, or it contains newer ones than the
+  ///     named checkpoint,
+  ///   - token files have changed since the checkpoint was saved, unless data.changed is `warn` and its run is
+  ///     unfinished,
+  ///   - the tokenizer is another one, or optim.train_only has another value than in the checkpoint with its optimizer
+  ///     state, or
+  ///   - the state in the checkpoint cannot be read.
   RunState start(const Parts& parts) const;
   /// Collective over the world. Completes a save during which an earlier process was killed: on rank 0, points LATEST
   /// at the checkpoint that this run resumes from, and deletes old checkpoints.

@@ -2,8 +2,8 @@
 
 namespace lyceum {
 
-/// Starts to handle SIGINT, SIGTERM and SIGUSR1. Must be the first call of `main`, since all other threads must inherit
-/// that these signals are blocked.
+/// Starts a thread that handles SIGINT, SIGTERM and SIGUSR1, except those that the process ignored at its start. Must
+/// be the first call of `main`, since all other threads must inherit that these signals are blocked.
 ///   1. The first signal requests that the run saves a checkpoint and stops, see stop_requested().
 ///   2. A SIGINT or SIGTERM after that ends this process at once with exit code 128 + its number, and nothing is saved.
 ///      The same signal within half a second is taken for a repetition and ignored.

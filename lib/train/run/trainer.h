@@ -35,7 +35,7 @@ class Trainer {
     const RunLock* lock = nullptr;  // the lock of the run directory on rank 0; null: not checked
     const Config* given = nullptr;  // the configuration before resolve(), for run.dir/config.ini; null: none is written
     bool remeasure = false;         // see peak_of_run()
-    Now now = Clock::now;           // for checkpoint.minutes
+    Now now = Clock::now;           // clock for checkpoint.minutes
   };
   /// Opens the data, checks them and the ranks (preflight()), and allocates the model. `config`: the resolved
   /// configuration. `config_text`: the same as INI, which every checkpoint contains. `out`: receives the report of rank
@@ -60,7 +60,7 @@ class Trainer {
   };
   /// Completes the pending save, if there is one, audits the run, and saves a checkpoint or starts to save it.
   void save(SaveOptions options);
-  /// A save that has begun.
+  /// A save that has begun and is not yet reported.
   struct Save {
     CheckpointHeader header;
     Clock::time_point begun, waiting_since;  // waiting_since: training has waited for the save since then
@@ -68,8 +68,8 @@ class Trainer {
   };
   /// Waits until all ranks have written the pending save, and publishes it. Does nothing if no save is pending.
   void finish_save();
-  /// Calls `part`, a part of a save. If it throws CheckpointNotSaved, which it does on all ranks or none, warns, and
-  /// the run continues without this checkpoint.
+  /// Calls `part`, a part of a save. `part` may throw CheckpointNotSaved, on all ranks or on none. The run then
+  /// continues without this checkpoint: prints a warning and audits the memory, which may have been the reason.
   void attempt_save(const std::function<void()>& part);
   /// Reports a published checkpoint, updates config.ini and deletes old checkpoints. `complaint`: a warning from
   /// publishing, or empty.
@@ -81,8 +81,9 @@ class Trainer {
   ///      made, and returns true.
   /// Throws CheckpointNotSaved if the checkpoint of 3 cannot be saved.
   bool stop_requested_and_saved();
-  /// Returns the exit code after the last step. Throws if no step made an update, if the last checkpoint was not saved,
-  /// or if the last steps were skipped.
+  /// Returns `done` after the last step. Throws a bad_input Error if steps were made but none made an update,
+  /// CheckpointNotSaved if there is no checkpoint of the last step, and an Error if more than one step at the end was
+  /// skipped.
   ExitCode final_exit_code() const;
 
   const Config& config_;

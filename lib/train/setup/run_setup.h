@@ -32,16 +32,16 @@ struct RunSetup {
   Stream stream;
   Mesh mesh;
   std::vector<RankResources> places{};  // [world ranks]
-  std::string program{};                // version and commit of this program
+  std::string program{};                // version and commit of this program; empty until `train` sets it
 };
 
-/// Collective over the world. Makes the setup of this rank. Before memory is allocated, it throws usage Errors if the
-/// resolved configuration does not fit the number of ranks (all problems in one Error) or needs more memory than a rank
-/// has. `reading`: what a finished model is used for; empty: the model is trained.
+/// Collective over the world. Returns the setup of this rank, without `program`. Before memory is allocated, it throws
+/// usage Errors if the resolved configuration does not fit the number of ranks (all problems in one Error) or needs
+/// more memory than a rank has. `reading`: the use of a finished model; empty: the model is trained.
 std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, std::optional<Reading> reading = {});
 
 /// Collective over the world. Locks config.run.dir against other jobs. Returns the lock on rank 0, null on the others.
-/// Throws a usage Error that names the owner if another job has the lock.
+/// Throws a usage Error that names the owner if another job still has the lock after some seconds (30 in a batch job).
 std::unique_ptr<RunLock> lock_run_directory(const Config& config, const MpiSession& session);
 /// The training and validation samples that the configuration names.
 struct RunData {

@@ -21,8 +21,8 @@ SampleShape sample_shape(const Config& config);
 /// Returns a batch with uninitialised memory on the stream's device for `sequences` samples. The inputs and targets are
 /// allocated if `reads`, first_keys if data.document_mask is set; else these tensors are undefined.
 TokenBatch allocate_batch(const Stream& stream, const Config& config, std::int64_t sequences, bool reads);
-/// Reads the samples and fills the defined tensors of the batch. Returns, for each sample, the number of targets that
-/// count in the loss. Throws a bad_input Error for tokens of `vocab` or more.
+/// Reads the samples and fills the defined tensors of the batch, which must have as many sequences. Returns, for each
+/// sample, the number of targets that count in the loss. Throws a bad_input Error if a token id is not below `vocab`.
 std::vector<std::int64_t> load(const Stream& stream, const Samples& samples, std::int64_t vocab,
                                const TokenBatch& batch);
 

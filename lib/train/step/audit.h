@@ -15,16 +15,17 @@ namespace lyceum {
 /// The advice to the user for a fault that was found before it affected any checkpoint.
 inline constexpr std::string_view advice_on_fresh_faults =
     "no checkpoint is affected: run the same command again, without that machine if it happens again";
-/// Returns the advice to the user for a fault that may have affected all steps after `step`, that of the last check
-/// without a finding.
+/// Returns the advice to the user for a fault that may have affected all steps after `step`, the last step at which a
+/// check found nothing.
 std::string advice_on_old_faults(std::int64_t step);
 
 /// Collective over `group`, whose ranks all hold complete copies of `units`. Throws an Error that names the ranks and
-/// the parameter if the copies differ in any bit. `last`: the last step after which they were equal, for the message.
+/// the parameter if the copies differ in any bit. `last`: the last step at which they were found equal, for the
+/// message.
 void require_equal_copies(const Stream& stream, const ProcessGroup& group, std::span<const ParameterUnit* const> units,
                           std::int64_t last);
 
-/// The digests of all gradients of a step, for a comparison with the same step computed again.
+/// The digests of all gradients of a step, to compare them with those of the same step computed again.
 class GradientDigests {
  public:
   /// Appends a digest. `gradient`: names the gradient, and is the result of difference() if its digest differs.
@@ -32,9 +33,10 @@ class GradientDigests {
   /// Returns the differing gradient that says most about the cause, or a Finding of kind `none` if all digests are
   /// equal. Throws if `other` has another number of gradients.
   Finding difference(const GradientDigests& other) const;
-  /// Collective over `group`, in which rank r has computed the gradients of rank r + shift (modulo the group's size),
-  /// `of_other`, in addition to its own ones, `*this`. Compares `of_other` with the digests of that other rank, sums
-  /// over copies excepted, and returns the difference on this rank as above.
+  /// Collective over `group`. Each rank r has computed its own gradients, with the digests `*this`, and again the
+  /// gradients of rank r + shift (modulo the group's size), with the digests `of_other`. Compares `of_other` with the
+  /// digests of that rank, except those of sums over copies. Returns the difference on this rank that says most about
+  /// the cause, or a Finding of kind `none`.
   Finding difference(const ProcessGroup& group, int shift, const GradientDigests& of_other) const;
 
  private:

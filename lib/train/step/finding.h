@@ -29,7 +29,8 @@ struct Finding {
 /// the ranks that have it to the text: "the loss of its tokens on ranks 0-3".
 Finding agree(const ProcessGroup& world, const Finding& own);
 
-/// True if the elements `part` of `values`, taken as a flat tensor, are all finite. Waits for the stream.
+/// True if the elements [part.first, part.end()) of `values`, taken as a flat tensor, are all finite. Waits for the
+/// stream.
 bool all_finite(const Stream& stream, const Tensor& values, const Range& part);
 
 }  // namespace lyceum

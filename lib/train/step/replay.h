@@ -19,8 +19,8 @@ namespace lyceum {
 struct Replay {
   const Config& config;
   const RunSetup& setup;
-  std::span<const UnitShare> shares;  // of the trained units
-  int layers;                         // as for StepEnd
+  std::span<const UnitShare> shares;  // shares of the trained units
+  int layers;                         // number of layers, see StepEnd
   /// This is the first step of the process, in which ranks may have chosen different GEMM algorithms by timing them.
   /// Then 2 and 4 are omitted.
   bool first_step;

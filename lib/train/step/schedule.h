@@ -9,14 +9,14 @@
 
 namespace lyceum {
 
-/// Returns the learning rate of step `step` (counted from 0) in a schedule of `steps` steps: a linear warm-up, then
+/// Returns the learning rate of step `step` (counted from 0) in a schedule of `steps` steps. It first rises linearly to
+/// lr over warmup_steps. From then on it depends on optim.schedule:
 ///   constant  lr
 ///   step      lr, times 0.316 from 80 % of the steps on and once more from 90 % on, but at least min_lr [DeepSeekMoE]
 ///   cosine    half a cosine from lr to min_lr at the last step
-///   wsd       lr, then linearly to min_lr at the last step, over decay_steps, or over a tenth of the steps if that is
-///   0
-///             [MiniCPM]
-/// After the last step it stays constant.
+///   wsd       lr, then linearly to min_lr at the last step [MiniCPM]; the decay takes decay_steps steps, or a tenth of
+///             all steps if that is 0
+/// It stays constant after the last step.
 double learning_rate(const OptimConfig& optim, std::int64_t step, std::int64_t steps);
 
 /// Returns warnings about a run of the steps [first, run_steps) with a schedule of `steps` steps: one for each reason

@@ -32,17 +32,17 @@ struct StepResult {
   std::int64_t targets = 0;         // targets of the global batch that count
   std::vector<LayerLoss> losses{};  // one per kind, see loss_kinds()
   double grad_norm = 0;             // before clipping
-  double weight_norm = 0;           // of all f32 weights after the update
-  double update_norm = 0;           // of the difference between the weights before and after the update
+  double weight_norm = 0;           // norm of all f32 weights after the update
+  double update_norm = 0;           // norm of the difference between the weights before and after the update
   double lr = 0;
   double load_imbalance = 0;  // tokens of the busiest expert over the mean, in the worst layer; 0 without experts
   bool skipped = false;       // no update: loss or gradient norm was not finite, or no target counts
   std::string culprit;        // if skipped: "the gradient of … on ranks …"; empty if no target counts
-  std::vector<RoutingSums> routing;  // of this step, one per mixture of the model, over all ranks
-  /// The actions of this rank's pipeline, in seconds from the begin of the step. Empty if a recorded step was replayed
-  /// as one launch.
+  std::vector<RoutingSums> routing;  // routing of this step, one per mixture of the model, summed over all ranks
+  /// The actions of this rank's pipeline with their times in the step. Empty if a recorded step was replayed as one
+  /// launch.
   std::vector<TimedAction> trace;
-  MemoryUse memory;  // of this rank, after the step; peaks since the last reset_peaks()
+  MemoryUse memory;  // memory of this rank, after the step; peaks since the last reset_peaks()
 };
 
 /// True if something that is done every `every` steps is due after `steps` steps; never if `every` is 0.
@@ -64,13 +64,14 @@ class TrainStep {
 
   /// Collective over the world. Makes one step with the samples at positions [first_sample, first_sample +
   /// batch.global) of the loader. `step`: number of steps before this one. `lr`: learning rate. Throws an Error that
-  /// names the rank and the parameter if a check finds a fault.
+  /// names what is damaged or differs if a check finds a fault.
   StepResult run(const TokenLoader& loader, std::int64_t step, std::int64_t first_sample, double lr);
-  /// Collective over the world. Call after `steps` steps, before a checkpoint is saved. Throws as require_undamaged()
-  /// does, and if ranks hold different copies of a unit.
+  /// Collective over the world. Checks the memory of all ranks after `steps` steps, before a checkpoint is saved.
+  /// Throws as require_undamaged() does, and if ranks hold different copies of a unit. Does nothing if run.audit_every
+  /// is 0.
   void audit(std::int64_t steps) const;
-  /// Local. Throws if weights or optimizer states of this rank have changed since the last update. Reads all of them.
-  /// Does nothing if run.audit_every is 0.
+  /// Local. Throws an Error if weights or optimizer states of this rank have changed in memory since the last update.
+  /// Reads all of them. Does nothing if run.audit_every is 0.
   void require_undamaged() const { require_undamaged(optimizer_.find_damage()); }
   /// Frees the memory that a recorded step keeps between steps. The next step is recorded again.
   void release_memory() { recorded_.forget(); }

@@ -46,7 +46,7 @@ class StepPasses {
   std::int64_t load(const TokenLoader& loader, std::int64_t first_sample, int data_rank);
 
   /// Collective. Runs all passes of the loaded micro-batches. Afterwards the shares of this rank hold the sums of all
-  /// gradients. Returns the actions of this rank's pipeline, in seconds from the begin. `observer` may be null.
+  /// gradients. Returns the actions of this rank's pipeline with their times. `observer` may be null.
   std::vector<TimedAction> run(PassObserver* observer = nullptr);
 
   /// Returns the group of the first and the last pipeline rank if they share a tied embedding table, or else null. On

@@ -4,8 +4,9 @@
 
 namespace host_cuda {
 
-/// Makes device memory accessible while an object of this class exists: while a kernel, a copy or a library of the
-/// device works. At other times it is protected, so host code that touches it crashes, as it would with a GPU.
+/// Makes device memory accessible to this thread while an object of this class exists, that is while a kernel, a copy
+/// or a library of the device works. Objects may be nested. At other times device memory is protected, so host code
+/// that touches it crashes, as it would with a GPU.
 class DeviceAccess {
  public:
   DeviceAccess();
@@ -14,7 +15,8 @@ class DeviceAccess {
   DeviceAccess& operator=(const DeviceAccess&) = delete;
 };
 
-/// Returns device memory filled with 0xff bytes; null if there is none left.
+/// Returns a block of device memory filled with 0xff bytes, to be returned by give_back_device_memory(); null if there
+/// is none left.
 void* take_device_memory(std::size_t bytes);
 void give_back_device_memory(void* block);
 

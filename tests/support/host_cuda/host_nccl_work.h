@@ -14,15 +14,15 @@ using Bytes = std::vector<std::byte>;
 
 std::size_t width_of(ncclDataType_t type);
 
-/// State of a communicator that all its work shares.
+/// The state of a communicator, shared by all its Work objects.
 struct Ranks {
   int rank, tag;
   std::vector<int> world;  // for each rank of the communicator, its rank in the job
   bool aborted = false;
-  int pending = 0;  // number of works pending
+  int pending = 0;  // number of Work objects that are not done
 };
 
-/// One call of a group of calls. `root`: −1 if every rank is a root.
+/// One call to NCCL. `root`: the root of a reduction or broadcast; −1 if every rank is a root.
 struct Call {
   enum class Kind { reduce, broadcast, send, receive } kind;
   const void* from;
@@ -37,14 +37,15 @@ struct Call {
   std::size_t bytes() const { return count * width_of(type); }
 };
 
-/// The calls of a group of calls, as work of a stream.
+/// The calls between ncclGroupStart and ncclGroupEnd on one communicator, as work of a stream (host_stream.h).
 class Work {
  public:
   Work(std::shared_ptr<Ranks> ranks, std::vector<Call> calls);
   ~Work();
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
-  /// Does what is possible without blocking. Returns true once all calls are done.
+  /// Sends and receives what is possible without blocking. Returns true once all calls are done or the communicator is
+  /// aborted.
   bool operator()();
 
  private:

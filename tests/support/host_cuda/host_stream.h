@@ -18,7 +18,8 @@ using Work = std::function<bool()>;
 void enqueue(cudaStream_t stream, Work work);
 /// Runs the work of all streams as far as possible.
 void advance();
-/// Adds `works`, which may be negative, to the number of works in streams that wait for other ranks.
+/// Adds `works`, which may be negative, to the number of items of work in streams that wait for other ranks, see
+/// load().
 void await_others(int works);
 /// Loads the kernel and returns true, or returns false with a message. With CUDA_MODULE_LOADING=LAZY a GPU loads code
 /// at a kernel's first launch, which may wait for the whole device. If work on the device waits for other ranks,
@@ -26,7 +27,8 @@ void await_others(int works);
 bool load(const void* kernel);
 /// True if CUDA_MODULE_LOADING was EAGER when the process first called CUDA.
 bool loads_eagerly();
-/// Waits until all streams are empty. Invalidates captures.
+/// Waits until all streams are empty. Streams that are being captured fail, as with CUDA: their captures become
+/// invalid.
 void wait_for_device();
 /// Advances the clock of events by `time`, as if work had taken that much longer.
 void pretend_to_take(std::chrono::nanoseconds time);
