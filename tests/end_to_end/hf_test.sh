@@ -75,7 +75,7 @@ expect 0 "$lyceum" convert import-hf "$chat" --out "$work/chat"
 grep -qx "end_tokens = 26,24" "$work/chat/config.ini" || fail "the run does not know its end tokens"
 expect 0 "$lyceum" train --config "$work/chat/config.ini" "--data.train=$models/valid" --batch.seq_len=8 --batch.global=2 \
   --run.steps=2
-expect 0 "$lyceum" convert export-hf "$work/chat" --out "$work/back/chat"
+expect 0 "$lyceum" convert export-hf "$work/chat" --out "$work/back/chat/"
 python3 - "$chat" "$work/back/chat" <<'END' || fail "side files of the model changed"
 import json, sys
 a, b = ({name: open(f"{folder}/{name}").read() for name in
@@ -157,6 +157,7 @@ refused 2 "shard-size = 5XB" export-hf "$work/llama" --shard-size=5XB
 refused 2 "architecture does not apply to import-hf" import-hf "$models/llama" --architecture=llama
 refused 2 "LlamaForCausalLM cannot represent this model exactly: .*moe.experts = 4" export-hf "$work/mixtral" --architecture=llama
 expect 2 "$lyceum" convert export-hf "$work/llama" --out "$work/back/llama"
+touch "$work/empty" && expect 2 "$lyceum" convert export-hf "$work/llama" --out "$work/empty"
 says err "already exists: name another folder"
 (ulimit -f 4 && exec "$lyceum" convert export-hf "$work/llama" --out "$work/none") >"$work/out" 2>"$work/err" &&
   fail "no space"

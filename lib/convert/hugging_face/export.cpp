@@ -121,7 +121,8 @@ std::vector<std::string> write_small_files(const fs::path& folder, const Hosting
 
 std::vector<std::string> export_model(const Hosting& hosting, const std::vector<Recipe>& recipes,
                                       const CheckpointReader& source, const ProcessGroup& world, const Export& made) {
-  const fs::path partial = made.folder.string() + ".partial";
+  const fs::path folder = made.folder.has_filename() ? made.folder : made.folder.parent_path();  // "model/" is "model"
+  const fs::path partial = folder.string() + ".partial";
   const std::vector<Shard> shards = shards_of(hosting, recipes, made);
   std::vector<std::string> notes;
   try {
@@ -140,7 +141,7 @@ std::vector<std::string> export_model(const Hosting& hosting, const std::vector<
       sync_path(partial);
     }
     world.barrier();
-    if (world.rank() == 0) rename_path(partial, made.folder);
+    if (world.rank() == 0) rename_path(partial, folder);
   } catch (const Error&) {
     std::error_code ignored;
     fs::remove_all(partial, ignored);
@@ -151,8 +152,8 @@ std::vector<std::string> export_model(const Hosting& hosting, const std::vector<
 }
 
 void require_no_model(const fs::path& folder) {
-  require_usage(!fs::exists(folder) || fs::is_empty(folder), "{} already exists: name another folder with --out",
-                folder.string());
+  const bool is_free = !fs::exists(folder) || (fs::is_directory(folder) && fs::is_empty(folder));
+  require_usage(is_free, "{} already exists: name another folder with --out", folder.string());
 }
 
 }  // namespace lyceum::hugging_face

@@ -1,7 +1,6 @@
 #include "io/files/whole_file.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,9 +10,9 @@
 #include <system_error>
 
 #include "core/error.h"
+#include "io/files/atomic_file.h"
 #include "io/files/open_regular.h"
 #include "io/files/system_reason.h"
-#include "io/files/uninterrupted.h"
 
 namespace lyceum {
 
@@ -24,15 +23,15 @@ struct Close {
 };
 using FileHandle = std::unique_ptr<std::FILE, Close>;
 
-FileHandle opened(const std::filesystem::path& path, int flags, Links links, const char* mode) {
-  const int descriptor = open_regular(path, flags, links);
-  return FileHandle(descriptor < 0 ? nullptr : fdopen(descriptor, mode));
+FileHandle open_for_reading(const std::filesystem::path& path) {
+  const int descriptor = open_regular(path, O_RDONLY, Links::followed);
+  return FileHandle(descriptor < 0 ? nullptr : fdopen(descriptor, "rb"));
 }
 
 }  // namespace
 
 std::string read_part_of_file(const std::filesystem::path& path, std::int64_t first, std::int64_t count) {
-  const FileHandle file = opened(path, O_RDONLY, Links::followed, "rb");
+  const FileHandle file = open_for_reading(path);
   require_input(file != nullptr, "{} cannot be opened: {}", path.native(), system_reason(errno));
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(path, error);
@@ -51,21 +50,13 @@ std::string read_whole_file(const std::filesystem::path& path) {
 }
 
 void write_whole_file(const std::filesystem::path& path, std::string_view bytes) {
-  std::error_code error;
-  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
-  require(!error, "cannot create the folder of {}: {}", path.native(), system_reason(error));
-  const std::filesystem::path partial = path.native() + ".partial";
-  FileHandle file = opened(partial, O_WRONLY | O_CREAT | O_TRUNC, Links::refused, "wb");
-  require(file != nullptr, "{} cannot be written: {}", path.native(), system_reason(errno));
-  const bool written = std::fwrite(bytes.data(), 1, bytes.size(), file.get()) == bytes.size() &&
-                       std::fflush(file.get()) == 0 && uninterrupted([&] { return fsync(fileno(file.get())); }) == 0;
-  const std::string reason = written ? "" : system_reason(errno);
-  file.reset();
-  if (written) std::filesystem::rename(partial, path, error);
-  if (!written || error) {
-    const std::string cause = written ? system_reason(error) : reason;
-    std::filesystem::remove(partial, error);
-    fail(ExitCode::failed, "{} cannot be written: {}", path.native(), cause);
+  if (path.has_parent_path()) make_directories(path.parent_path());
+  try {
+    replace_file(path, bytes);
+  } catch (const Error&) {
+    std::error_code ignored;
+    std::filesystem::remove(path.native() + ".partial", ignored);
+    throw;
   }
 }
 
