@@ -63,7 +63,7 @@ Columns<T> columns_of(const Op& op, const Tensor& q, const Tensor& kv) {
 template <class Op>
 std::int64_t past_of(const Op& op, std::int64_t tokens) {
   require(tokens % op.seq_len == 0, "{} tokens are not a whole number of sequences of {}", tokens, op.seq_len);
-  require(!op.cache || tokens == op.seq_len, "{} tokens that continue one sequence, in pieces of {}", tokens,
+  require(!op.cache || tokens == op.seq_len, "{} tokens that continue one sequence, in sequences of {}", tokens,
           op.seq_len);
   require(!op.cache || !op.first_keys.defined(), "a sequence that a cache continues is one document");
   return op.cache ? op.cache->length : 0;

@@ -22,15 +22,14 @@ std::vector<std::int64_t> begins(const std::vector<std::int64_t>& rows) {
 
 }  // namespace
 
-SegmentTable::SegmentTable(const Stream& stream, std::vector<std::int64_t> begin, std::vector<std::int64_t> rows)
+SegmentTable::SegmentTable(const Stream& stream, std::vector<std::int64_t> begin, const std::vector<std::int64_t>& rows)
     : known_begin_(std::move(begin)),
-      known_rows_(std::move(rows)),
       begin_(tensor_of(stream, {std::ssize(known_begin_)}, known_begin_)),
-      rows_(tensor_of(stream, {std::ssize(known_rows_)}, known_rows_)),
+      rows_(tensor_of(stream, {std::ssize(rows)}, rows)),
       total_(known_begin_.back()) {}
 
-SegmentTable::SegmentTable(const Stream& stream, std::vector<std::int64_t> rows)
-    : SegmentTable(stream, begins(rows), std::vector(rows)) {}
+SegmentTable::SegmentTable(const Stream& stream, const std::vector<std::int64_t>& rows)
+    : SegmentTable(stream, begins(rows), rows) {}
 
 SegmentTable::SegmentTable(Tensor begin, Tensor rows, std::int64_t most)
     : begin_(std::move(begin)), rows_(std::move(rows)), total_(most) {}
@@ -40,11 +39,6 @@ SegmentTable SegmentTable::whole(const Stream& stream, std::int64_t rows) { retu
 Segments SegmentTable::view() const {
   if (!begin_.defined()) return {};
   return {begin_.span<const std::int64_t>(), rows_.span<const std::int64_t>()};
-}
-
-std::vector<std::int64_t> SegmentTable::rows_on_host(const Stream& stream) const {
-  if (!known_begin_.empty()) return known_rows_;
-  return values_of<std::int64_t>(stream, rows_);
 }
 
 SegmentLayout::SegmentLayout(const Stream& stream, const SegmentTable& table, const std::vector<std::int64_t>& widths)

@@ -66,7 +66,7 @@ class SegmentTable {
   SegmentTable() = default;
   /// Creates a table of rows.size() segments with rows[e] rows each, padded to Segments::alignment. Throws an Error if
   /// a count is negative.
-  SegmentTable(const Stream& stream, std::vector<std::int64_t> rows);
+  SegmentTable(const Stream& stream, const std::vector<std::int64_t>& rows);
   /// Creates a table from tensors that kernels write and whose values the host does not know: begin i64 [count + 1],
   /// rows i64 [count]. `most` is an upper bound of the total number of rows, padding included.
   SegmentTable(Tensor begin, Tensor rows, std::int64_t most);
@@ -79,13 +79,11 @@ class SegmentTable {
   std::int64_t total() const { return total_; }
   /// Returns Segments::begin in host memory; empty if only the device knows the values.
   std::span<const std::int64_t> begin_on_host() const { return known_begin_; }
-  /// Returns Segments::rows. Waits for the device and copies if only the device knows the values.
-  std::vector<std::int64_t> rows_on_host(const Stream& stream) const;
 
  private:
-  SegmentTable(const Stream& stream, std::vector<std::int64_t> begin, std::vector<std::int64_t> rows);
+  SegmentTable(const Stream& stream, std::vector<std::int64_t> begin, const std::vector<std::int64_t>& rows);
 
-  std::vector<std::int64_t> known_begin_, known_rows_;
+  std::vector<std::int64_t> known_begin_;
   Tensor begin_, rows_;
   std::int64_t total_ = 0;
 };

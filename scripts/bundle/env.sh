@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Makes Open MPI and PMIx find their files in this folder, wherever it is. The programs in bin/ source this file themselves.
 # Source it before programs in tests/ and benchmarks/, and set LYCEUM_ENVIRONMENT to its path for the batch scripts:
-#   . env.sh && mpirun -n 2 tests/mesh_mpi_test
+#   . env.sh && mpirun -n 2 tests/parallel_mpi_test
 lyceum_bundle=$(cd "${BASH_SOURCE[0]%/*}" && pwd -P)
 case ":$PATH:" in
   ":$lyceum_bundle/bin:"*) ;;

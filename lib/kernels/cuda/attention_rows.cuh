@@ -130,7 +130,7 @@ void start_rows(const CudaStream& stream, const char* name, void (*kernel)(Task,
   start_shared(stream, name, kernel, static_cast<unsigned>(blocks), plain_threads, shared, task, rows);
 }
 
-/// Bytes of dynamic shared memory per thread block for its WarpRows.
+/// Returns the bytes of dynamic shared memory per thread block for the WarpRow of each warp.
 template <class T>
 std::size_t warp_row_bytes(const AttentionShape& shape) {
   return plain_warps * static_cast<std::size_t>(WarpRow<Accumulator<T>>::size(shape.head_dim)) * sizeof(Accumulator<T>);

@@ -36,7 +36,6 @@ class Pending::State : private Progress::Task {
 
  protected:
   Communicator& communicator() const { return *communicator_; }
-  const std::shared_ptr<Communicator>& shared_communicator() const { return communicator_; }
   const Operation& operation() const { return operation_; }
   /// Returns the number of the operation's entry in the ledger.
   std::int64_t noted() const { return noted_; }
