@@ -86,7 +86,7 @@ TEST_F(NcclCarrierTest, ManyPendingOperationsKeepTheirOrder) {
 TEST_F(NcclCarrierTest, ALaneIsSplitOffAnIdleOne) {
   const auto lanes = std::make_shared<NcclTransport>(std::get<CudaStream>(stream), shared);
   const auto connected = [&](const std::shared_ptr<NcclLane>& lane) {
-    wait_until([&] { return lane->connected(); }, *alone, operation("connecting", 0));
+    wait_until([&] { return lane->try_connect(); }, *alone, operation("connecting", 0));
     return lane;
   };
   std::shared_ptr<NcclLane> parent = connected(lanes->lane(alone, {0}, connect_tag));
