@@ -39,7 +39,7 @@ class HostNccl : public testing::Test {
     std::vector<int> ranks(static_cast<std::size_t>(group->size()));
     std::iota(ranks.begin(), ranks.end(), 0);
     auto lane = transport->lane(group, std::move(ranks), connect_tag);
-    wait_until([&] { return lane->connected(); }, *group, connecting);
+    wait_until([&] { return lane->try_connect(); }, *group, connecting);
     return lane;
   }
 
@@ -73,7 +73,7 @@ TEST_F(HostNccl, ASplitThatOneRankStaysAwayFromCanBeAborted) {
   if (size > 1 && rank != size - 1) {
     const auto lane = transport->lane(parent, child, 0);
     const double begin = monotonic_seconds();
-    while (monotonic_seconds() - begin < 0.2) ASSERT_FALSE(lane->connected());
+    while (monotonic_seconds() - begin < 0.2) ASSERT_FALSE(lane->try_connect());
     EXPECT_EQ(lane->handle(), nullptr);
     shared->progress.give_up();
     EXPECT_EQ(lane->handle(), nullptr);
@@ -120,7 +120,7 @@ TEST_F(HostNccl, ASplitIsRejectedWhileOperationsArePending) {
   wait_until([&] { return parent->enqueued(); }, *group, connecting);
   check(cudaStreamSynchronize(parent->stream()), "cudaStreamSynchronize");
   const auto lane = transport->lane(parent, child, 0);
-  wait_until([&] { return lane->connected(); }, *group, connecting);
+  wait_until([&] { return lane->try_connect(); }, *group, connecting);
   EXPECT_EQ(values_of<float>(values), std::vector<float>(8, static_cast<float>(size)));
 }
 
