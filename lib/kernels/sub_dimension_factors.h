@@ -30,8 +30,8 @@ LYCEUM_HOST_DEVICE std::int64_t source_of(const Rows& rows, std::int64_t pair) {
   return pair < 0 ? -1 : pair / k * rows.sub_dimensions + rows.index.row(pair / k)[pair % k];
 }
 
-/// Returns the row of PlaceSubDimensions::rows with the sub-dimension `sub_dimension` of token t; −1 if the token has
-/// not chosen this sub-dimension or the choice has no row (slot −1).
+/// Returns the row of PlaceSubDimensions::rows for one sub-dimension of token t; −1 if the token has not chosen it or
+/// the choice has no row (slot −1).
 template <class Place>
 LYCEUM_HOST_DEVICE std::int64_t slot_of(const Place& place, std::int64_t t, std::int64_t sub_dimension) {
   const std::int64_t k = place.index.cols;

@@ -8,8 +8,8 @@
 #include "kernels/instances.h"
 #include "kernels/sub_dimension_factors.h"
 
-// Kernels for the sub-dimensions of MoHD. The hidden width is cut into `sub_dimensions` equal
-// sub-dimensions. The active ones of a token are the first `always_on` and the k others that its router chooses.
+// Kernels for the sub-dimensions of MoHD, which are `sub_dimensions` equal parts of the hidden width. The active ones
+// of a token are the first `always_on` and the k others that its router chooses.
 namespace lyceum {
 
 /// Computes the factor of each sub-dimension of a token's output from the router logits, see compute_factors(). A is

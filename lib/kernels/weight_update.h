@@ -67,7 +67,7 @@ inline constexpr std::uint32_t weight_factor = 15;
 /// One step of an elementwise update rule over many flat tensors. For each element:
 ///   update = rule(gradient · gradient_scale, states) + lr · weight_decay · master
 ///   master −= update;  weight = master rounded to T
-/// The same pass computes two sums for each block b of tensor t, in double and in an order that depends only on the
+/// An update also computes two sums for each block b of tensor t, in double and in an order that depends only on the
 /// device and the decay spans. A sum is not stored if its offset is negative.
 ///   sums[weight_offsets[t] + b] = Σ master², after the update
 ///   sums[update_offsets[t] + b] = Σ update²
