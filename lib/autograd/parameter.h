@@ -73,9 +73,12 @@ struct Parameter {
 class UnitMemory {
  public:
   enum class Pass { forward, backward };
-  /// The unit's values must be in memory from now on, until values of a unit of another layer are needed.
+  /// Called before an operation reads the unit's values. When it returns, all values are in memory; they must stay
+  /// there until values of another layer are needed. `pass`: the direction of the pass, and so of the next layer; a
+  /// recomputation belongs to the backward pass.
   virtual void need_values(ParameterUnit& unit, Pass pass) = 0;
-  /// The unit's gradients must be in memory from now on, until all of them are final.
+  /// Called before an operation adds to the unit's gradients. When it returns, all gradients are in memory; they must
+  /// stay there until all of them are final.
   virtual void need_gradients(ParameterUnit& unit) = 0;
 
  protected:
@@ -101,8 +104,8 @@ class ParameterUnit {
   ///            every rank that holds a copy holds all of it
   enum class Role { trained, frozen, buffer };
 
-  /// `layer`: index in the whole model: 0 for the embedding, 1 + b for block b, then the final norm and the head. Units
-  /// of one layer are used together, and layers in ascending order in the forward pass.
+  /// `layer`: index in the whole model: 0 for the embedding, 1 + b for block b, and one more index for the final norm
+  /// and the head together. Units of one layer are used together, and layers in ascending order in the forward pass.
   ParameterUnit(std::string name, Group group, int layer = 0, Role role = Role::trained)
       : name_(std::move(name)), group_(group), layer_(layer), role_(role) {}
   ParameterUnit(const ParameterUnit&) = delete;

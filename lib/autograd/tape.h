@@ -108,8 +108,9 @@ class Tape {
   auto apply(Op op, const Inputs&... inputs);
 
   /// Runs `block` on x and keeps only x; backward() runs the block a second time, so what the block refers to must stay
-  /// valid until then. Everything that the block computes for use outside must be among its results, in the same order
-  /// both times.
+  /// valid until then. The block must use the tape that it receives, and x must be the only Variable with a gradient
+  /// that it reads from outside. Everything that the block computes for use outside must be among its results, in the
+  /// same order both times.
   using Block = std::function<std::vector<Variable>(Tape&, const Variable&)>;
   std::vector<Variable> recompute(Block block, const Variable& x);
 

@@ -23,13 +23,14 @@ struct MemoryUse {
   std::size_t held_peak = 0;
 };
 
-/// The source that an allocator takes its blocks from: host memory, or the memory of one device.
+/// The source that an allocator takes its blocks from: host memory, or the memory of one device. Calls of take() and
+/// give_back() never overlap; clear() and prepare() may run on several threads at once.
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
   /// Returns a block of `bytes`, 64-byte aligned; null if out of memory.
   virtual std::byte* take(std::size_t bytes) = 0;
-  /// Returns a block of take(bytes) to the system. Must not throw.
+  /// Frees a block that take(bytes) has returned. Must not throw.
   virtual void give_back(std::byte* block, std::size_t bytes) = 0;
   /// Sets the first `bytes` of a block to zero.
   virtual void clear(std::byte* block, std::size_t bytes) = 0;

@@ -25,7 +25,8 @@ class CudaEvent {
   void hold(cudaStream_t stream) const { check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent"); }
   /// Blocks the host until the event is reached. Returns at once for an event that was never recorded.
   void wait() const { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
-  /// True if all work before the event is done. Throws an Error if the device has failed.
+  /// True if all work before the event is done, or if the event was never recorded. Throws an Error if the device has
+  /// failed.
   bool reached() const {
     const cudaError_t state = cudaEventQuery(event_);
     if (state == cudaErrorNotReady) return false;

@@ -40,8 +40,8 @@ void require_fitting(const Attention& attention) {
   }
 }
 
-/// Throws an Error if the shape is too large for the 32-bit indices of the CUDA kernels, which also number the rows of
-/// tiles after the end of a sequence.
+/// Throws an Error if sequences have more than 2³⁰ keys, or all sequences together more than 2³⁰ heads. The CUDA
+/// kernels use 32-bit indices, also for the rows of the last tile that are beyond the end of a sequence.
 inline void require_countable(const AttentionShape& shape) {
   constexpr std::int64_t most = 1 << 30;
   require(shape.key_len <= most, "attention: sequences of {} tokens; at most {}", shape.key_len, most);

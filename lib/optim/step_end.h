@@ -22,8 +22,9 @@ class StepEnd {
   /// references must outlive the object.
   StepEnd(const Mesh& mesh, const Optimizer& optimizer, const StepNumbers& numbers, int layers, double clip_norm);
 
-  /// Runs steps 1 to 4. Call once the gradients are complete (Zero::finish_gradients()). Returns the sums of squares of
-  /// weights and update, for measure().
+  /// Runs steps 1 to 4. Call after Optimizer::prepare(), once StepNumbers::own() has the losses and the gradients are
+  /// complete (Zero::finish_gradients()). Returns the sums of squares of weights and update, for measure(). The caller
+  /// calls Optimizer::count_update() if the verdict does not skip the update.
   Tensor update() const;
   /// Runs step 5: writes StepNumbers::weight_norms(). `squares` is the result of update(). This step is separate so
   /// that the updated weights can be sent to other ranks at the same time.

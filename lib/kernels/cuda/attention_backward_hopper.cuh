@@ -112,7 +112,8 @@ LYCEUM_DEVICE void load_backward(const Machine& m, const BackwardTask<bfloat16>&
   m.wait();
 }
 
-/// The queries that see a lane's two keys among the warp's 16, which begin at `key`: [begin[i], end[i]) for each.
+/// The queries that see the keys of a lane. A lane holds two of the warp's 16 keys, which begin at `key`; queries
+/// [begin[i], end[i]) see the lane's key i.
 struct LaneKeys {
   int key, begin[2], end[2];
   LYCEUM_DEVICE LaneKeys(const CausalOrder& order, int key, int lane) : key(key) {

@@ -10,10 +10,10 @@ namespace lyceum::grouped {
 
 /// The registers of one thread of MmaTile.
 struct MmaThread {
-  int index = 0;
-  float c[4][4][4] = {};  // [16 rows][8 columns][this lane's elements]
-  std::uint32_t a[4][4];
-  std::uint32_t b[2][4];
+  int index = 0;           // in the block
+  float c[4][4][4] = {};   // [16 rows][8 columns][this lane's elements]
+  std::uint32_t a[4][4];   // [16 rows of c][this lane's words], for 16 indices of k
+  std::uint32_t b[2][4];   // [16 columns of c][this lane's words], for 16 indices of k
   Chunk fetched[2];        // chunks of one operand that are loaded through registers, if rows are not aligned
   std::int32_t picked[2];  // row indices of the chunks that the next load() copies, if rows are picked
 };

@@ -77,7 +77,8 @@ struct Expert {
   std::int64_t a_stride = 0, b_stride = 0, c_stride = 0;
   std::int32_t m = 0, n = 0, k = 0;
   std::int32_t filled = 0;  // rows [filled, m) of c become zero, and those rows of a are not read
-  /// Row of the operand's matrix for each row, −1 for zeros; null: rows are contiguous.
+  /// If set, the operand's rows are picked from the matrix `a` (`b`): the index of each one, −1 for a row of zeros.
+  /// Null: the operand consists of consecutive rows.
   const std::int32_t *a_picked = nullptr, *b_picked = nullptr;
   void* activated = nullptr;     // the activation's output, [m, n], contiguous
   const void* hidden = nullptr;  // dgrad: the activation's input, in the layout of c

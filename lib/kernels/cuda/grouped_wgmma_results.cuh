@@ -232,10 +232,11 @@ LYCEUM_DEVICE void write_activated(const Machine& m, const std::uint32_t (&sums)
   }
 }
 
-/// dgrad with an activation: `sums` is a row of the gradient of the activation's results. Writes the gradient of its
-/// inputs and the recomputed results. With gates, the results are multiplied by the gate, and this tile's part of the
-/// gate's gradient is written to d_gate. The loads of half a row are issued together, to overlap their latency. All
-/// lanes of the warp must call it.
+/// dgrad with an activation: writes this thread's part of a row of the gradient of the activation's inputs and of the
+/// recomputed results; zeros in rows from expert.filled on. `sums` is the row of the gradient of the results, in
+/// RoundedSums. With gates, the results are multiplied by the row's gate, and this tile's part of the gate's gradient
+/// is written to expert.d_gate. Rows must consist of whole 16-byte chunks. All lanes of the warp must call it. The
+/// loads of half a row are issued together, to overlap their latency.
 template <class Act, class Tile, int chunks, class Machine>
 LYCEUM_DEVICE void write_activation_gradients(const Machine& m, const std::uint32_t (&sums)[chunks][4],
                                               const Expert& expert, const PartOfRow& part) {

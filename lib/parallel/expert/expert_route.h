@@ -27,9 +27,9 @@ struct ExpertRoute {
   std::int64_t local = 0;  // number of experts on this rank
 };
 
-/// The choices of a token: k out of `choices`. The first `choices` are the experts of a placement, the others (zero
-/// and copy experts) have no rows. If `limit` > 0, a token chooses from at most `limit` of `groups`, which have equal
-/// size.
+/// The numbers that define a router's choice: a token chooses k of `choices`. The first of these are the experts of a
+/// placement; the others (zero and copy experts) have no rows. If `limit` > 0, all choices of a token are in at most
+/// `limit` of the groups of `groups`, which have equal sizes.
 struct ChoiceNumbers {
   std::int64_t k, choices;
   std::int64_t limit = 0;

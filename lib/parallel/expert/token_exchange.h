@@ -27,7 +27,8 @@ class RowsInFlight {
 
   /// Returns the memory of the received rows; it must not be read yet.
   const Tensor& destination() const { return received_; }
-  /// Waits until the rows have been received. Further calls have no effect.
+  /// Waits for the transfer, see Pending::wait(): work added to the stream afterwards can read the rows. Further calls
+  /// have no effect.
   void wait(const Stream& stream);
   /// Waits for the rows and returns them. Call once. With `ends_turn`, first lets the other of two alternating tasks
   /// continue (Turns::before_wait()).

@@ -25,7 +25,8 @@ class TapeStage {
   TapeStage(Stream stream, Run run, Tape::Mode mode = Tape::Mode::record)
       : stream_(std::move(stream)), run_(std::move(run)), mode_(mode) {}
 
-  /// See PipelineStage.
+  /// See PipelineStage. Throw an Error if forward() is called twice for a micro-batch before its backward pass has
+  /// ended, or a backward function for a micro-batch without a recorded forward pass.
   Tensor forward(int microbatch, const Tensor& x);
   Tensor backward(int microbatch, const Tensor& dy);
   Tensor backward_input(int microbatch, const Tensor& dy);
