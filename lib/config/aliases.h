@@ -17,9 +17,11 @@ struct GivenAlias {
 };
 using GivenAliases = std::map<std::string, GivenAlias>;
 
-/// Sets each key whose alias is in `aliases` to the value that the alias stands for. `given`: the keys set in the same
-/// file and command line, in any order. If the key itself is among them, an alias of false has no effect, and an alias
-/// of true is a mistake unless the key has the value for true or the one for false.
+/// Applies the aliases that were given, `aliases`, to their keys. `keys`: keys_of(loaded.config). `given`: the names of
+/// the keys that the same file and command line set, in any order.
+/// - A key that is not in `given` is set to the value that the alias stands for, with the origin of the alias.
+/// - If the key is in `given`, an alias of false has no effect. An alias of true replaces the value for false; for any
+///   other value except the one for true, a message is added to loaded.mistakes.
 void apply_aliases(std::span<const ConfigKey> keys, const GivenAliases& aliases, std::span<const std::string> given,
                    LoadedConfig& loaded);
 

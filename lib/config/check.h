@@ -9,9 +9,10 @@
 
 namespace lyceum {
 
-/// Returns everything that makes this configuration impossible on `world` ranks in any build. Each text names the keys,
-/// their values and a remedy. No files are read. resolve() does not change the result except for advice: a derived
-/// batch.micro then counts as a given one, which may not suit other numbers of ranks.
+/// Returns everything that makes this configuration impossible on `world` ranks in any build. Each text names the keys
+/// and their values, and a remedy if one is known. Reads no files. The configuration may be resolved or not: only the
+/// remedies differ, since those for other numbers of ranks take a derived batch.micro for a given one. Throws a failed
+/// Error if `world` is less than 1.
 std::vector<std::string> contradictions(const Config& config, int world);
 /// Returns contradictions(), and an entry if this build does not support the device.
 std::vector<std::string> problems(const Config& config, int world);

@@ -22,7 +22,8 @@ struct RankBatch {
 std::optional<RankBatch> rank_batch(const Config& config, int world);
 
 /// Checks that `world` ranks form the mesh and can divide the batch, that the schedule of the pipeline and the overlap
-/// of micro-batches are possible, and that each tensor rank gets a share of every width.
+/// of micro-batches are possible, that tensor ranks get equal shares of the heads, and that every rank of a tensor or
+/// expert-tensor group gets a part of every other width (parts may differ in size).
 void check_mesh(Findings& findings, const Config& config, int world);
 /// True if `world` ranks form the mesh and can divide the batch, the schedule and the overlap are possible, every
 /// expert rank has experts, and tensor ranks have equal shares of the heads. Unlike check_mesh(), ignores other widths.

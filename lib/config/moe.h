@@ -20,7 +20,8 @@ struct MoeConfig {
   std::int64_t zero_experts = 0, copy_experts = 0;
   std::int64_t latent_hidden = 0;  // width of the routed experts' input and output; 0: model.hidden
   std::int64_t shared_experts = 0;
-  /// Multiply the output of the shared experts by the sigmoid of a product with the token [Qwen2-MoE].
+  /// True: the output of the shared experts is multiplied by sigmoid(w · x), with the token x and a learned vector w
+  /// [Qwen2-MoE].
   bool shared_gate = false;
   std::int64_t top_k = 1;
   /// Number of chosen experts in the first step of a run; it grows linearly to top_k in the last one. 0: always top_k.

@@ -30,7 +30,8 @@ constexpr Scores scores_of(RouterKind router) {
 
 /// Returns moe.gates. If unset: ones for a hash, which has no scores; raw for the others.
 Gates gates_of(const MoeConfig& moe);
-/// Returns attention_experts.gates. If unset: ones for a hash, detached for a softmax, renormalized for the others.
+/// Returns attention_experts.gates. If unset, the default for moe.router: ones for a hash, detached for all other kinds
+/// whose scores_of() is softmax, renormalized for sigmoid and sqrt_softplus.
 Gates attention_gates_of(const Config& config);
 
 /// Returns the number of experts, of a router's `choices`, in the groups from which one token may choose
@@ -40,7 +41,7 @@ std::int64_t choices_of_allowed_groups(const Config& config, std::int64_t choice
 /// Adds the keys of [moe] that determine how tokens choose experts.
 void declare_router_keys(ConfigKeys& keys, MoeConfig& moe);
 void check_router(Findings& findings, const Config& config);
-/// Replaces moe.gates and, if attention has experts, attention_experts.gates if they are unset.
+/// Sets moe.gates to gates_of() and, if attention has experts, attention_experts.gates to attention_gates_of().
 void derive_gates(Config& config);
 
 }  // namespace lyceum

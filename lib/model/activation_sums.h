@@ -20,7 +20,8 @@ class ActivationSums {
   /// Returns all sums in a fixed order, for an all-reduce. If the caller replaces them by their totals over ranks,
   /// means() returns the means over the tokens of all ranks.
   std::span<double> numbers() { return numbers_; }
-  /// Returns the means over `samples` ≥ 1 sequences of `seq_len` tokens. `id` and `output` are copied to the result.
+  /// Returns the means over all sequences that were added. `samples` ≥ 1 is the number of these sequences, on all ranks
+  /// whose numbers() were added up, and `seq_len` their length. `id` and `output` are copied to the result.
   ActivationFlow::Values means(const MixtureId& id, bool output, std::int64_t samples, std::int64_t seq_len) const;
 
  private:

@@ -41,8 +41,9 @@ class SubDimensions {
     Variable factors;
     std::vector<Loss> losses;
   };
-  /// Routes the tokens and computes the losses of their router. Collective over the tensor group. x: [rows, hidden], in
-  /// the layout between matrices. `tally`: takes the routing counts of this rank's range of tokens; null for none.
+  /// Routes the tokens and computes the losses of their router. Collective over the tensor group, and in training with
+  /// balance.scope = batch also over the data ranks. x: [rows, hidden], in the layout between matrices. `tally`: takes
+  /// the routing counts of this rank's range of tokens; null for none.
   Routing route(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const;
   /// Returns y after the fusion; y itself without one. y: [rows, hidden], in the layout between matrices.
   Variable apply_fusion(Tape& tape, const TokenLayout& layout, const Variable& y) const;
@@ -51,7 +52,8 @@ class SubDimensions {
   const Router& router() const { return router_; }
 
  private:
-  /// Returns the balance loss of sub-dimensions; nothing outside of training or if its factor is 0.
+  /// Returns the balance loss of sub-dimensions; nothing outside of training or if its factor is 0. Collective as
+  /// route() is.
   std::optional<Loss> balance(Tape& tape, const Pass& pass, const Router::Choices& chosen) const;
 
   Mixture mixture_;

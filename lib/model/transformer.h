@@ -33,7 +33,8 @@ class Transformer {
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
 
-  /// Writes the initial values of all parameters, which depend on the seed and the logical tensors only.
+  /// Writes the initial values of all parameters, which depend on the seed and the logical tensors only. Every unit
+  /// must have memory for all its values; in training, use Zero::initialize() instead.
   void initialize(std::uint64_t seed);
 
   /// The losses of one pass, scalars in accumulator precision, as sums: divide cross_entropy by the tokens and the
@@ -111,7 +112,8 @@ class Transformer {
   };
   // Allocates the tallies of all routers in one tensor per kind and distributes views of them.
   void make_tallies();
-  /// Moves the parameters that optim.train_only does not name to frozen units.
+  /// Moves the parameters of which optim.train_only names no rows to frozen units. In the others, marks the elements of
+  /// unnamed rows as frozen (Parameter::frozen). Does nothing if optim.train_only is empty.
   void freeze();
   // Adds the units, norms and sub-layers of a block.
   void add_block(std::int64_t layer, std::span<const ExpertLoad> measured);

@@ -57,7 +57,8 @@ Json json_of(const Architecture& architecture, const Config& resolved);
 
 /// Returns the name in transformers of one of Lyceum's tensors.
 std::string name_in_transformers(const Architecture& architecture, std::string name);
-/// Returns the name in transformers of a layer's bias of the output projection (see Architecture::output_bias).
+/// Returns the name in transformers of the bias of o_proj, the output projection of a layer's attention (see
+/// Architecture::output_bias).
 std::string output_bias_name(const Architecture& architecture, std::int64_t layer);
 
 }  // namespace lyceum::hugging_face

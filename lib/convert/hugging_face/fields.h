@@ -101,8 +101,8 @@ Field gates(const GateSum& sum = {});
 /// requires that decoder_sparse_step, if present, is 1.
 Field dense_layers_listed();
 
-/// shared_expert_intermediate_size, a required key: the width of all shared experts together. It must be a multiple of
-/// moe.expert_hidden, which it uses; the quotient is moe.shared_experts.
+/// shared_expert_intermediate_size, a required key: the width of all shared experts together. Sets moe.shared_experts
+/// to this width divided by moe.expert_hidden, of which it must be a multiple. Uses moe.expert_hidden.
 Field shared_width();
 
 /// n_shared_experts, which must be at least 1.

@@ -47,10 +47,12 @@ struct Conversion {
   std::vector<std::string> notes;  // lines for the user
 };
 
-/// Plans a transform of the checkpoint `source`, whose resolved configuration is `own`. `wanted` is that configuration
-/// with the user's changes (only these keys have an origin), to which the transform adds its own. Throws a usage Error
-/// for an invalid request or configuration, and a bad_input Error if the checkpoint is incomplete or the routing log is
-/// of another model. Throws a failed Error if `transform` is not one of transforms().
+/// Plans a transform of the checkpoint `source`, whose resolved configuration is `own`. `wanted` is the configuration
+/// of the new run before the transform's own changes: `own` with the user's changes, which alone have an origin. The
+/// caller sets run.dir, and resets keys that refer to the old mesh or to tensors of the old model (optim.train_only,
+/// optim.router_penalty). Throws a usage Error for an invalid request or configuration, and a bad_input Error if the
+/// checkpoint is incomplete or the routing log is of another model. Throws a failed Error if `transform` is not one of
+/// transforms().
 Conversion convert(const ConversionRequest& request, const CheckpointReader& source, const Config& own,
                    LoadedConfig wanted);
 
@@ -77,7 +79,8 @@ struct NewRun {
   std::string copied_as = {};     // file in config.run.dir to which `tokenizer` is also written; empty: none
 };
 
-/// Collective. Writes such a run as the function above does. Throws the errors of `make` and of write_checkpoint().
+/// Collective. Writes `run` as the overload above writes a Conversion, and also removes its files if anything fails.
+/// Throws the errors of `make` and of write_checkpoint().
 void write_run(const NewRun& run, const ProcessGroup& world, const std::string& title);
 
 /// Throws a usage Error if the folder has checkpoints or a config.ini, which write_run() would replace.

@@ -18,7 +18,8 @@ namespace lyceum {
 using ExpertOrigins = std::map<std::int64_t, std::vector<std::int64_t>>;
 constexpr std::int64_t new_expert = -1;  // in ExpertOrigins: not a copy of an old expert
 
-/// Throws a usage Error if the model has no routed experts, or experts whose number cannot be changed.
+/// Throws a usage Error if the model has no routed experts, or if their number cannot be changed: moe.router = hash,
+/// moe.expert_sizes, moe.zero_experts and moe.copy_experts rule that out.
 void require_changeable(const Config& source);
 /// Returns origins with `count` new experts after the old ones in each layer of `layers`. Throws a usage Error if one
 /// of these layers has no routed experts, and as require_changeable() does.
@@ -39,7 +40,8 @@ ExpertOrigins origins_after_pruning(const Config& source, const ExpertTokens& to
 /// Returns the sums over all records and choices of a log. `file` is its name for messages. Throws a bad_input Error if
 /// the log is of another model or a layer has no tokens, and as require_changeable() does.
 ExpertTokens tokens_of_experts(const Config& source, const RoutingHistory& history, const std::string& file);
-/// Returns the same sums of the routing of an evaluation.
+/// Returns the sums over all choices of an evaluation. `routing` must be summed over all ranks; attention experts are
+/// left out. Does not throw if a layer has no tokens or the routing is of another model.
 ExpertTokens tokens_of_experts(const std::vector<RoutingSums>& routing);
 
 /// Sets moe.experts and moe.experts_of_layers to the numbers of experts in `origins`. If layers differ, moe.experts is

@@ -49,9 +49,12 @@ struct BalanceLoss {
   const ProcessGroup* batch = nullptr;  // the data ranks for balance.scope = batch; null for sequence
 
   struct Saved {
-    /// f64 [sequences, experts]: derivatives with respect to the sum of probabilities.
+    /// f64 [sequences, experts]: derivatives of the two balance losses, with their factors, with respect to the
+    /// sequence's sums of probabilities.
     Tensor expert_slope, device_slope;
-    Tensor entropy_slope;  // the same for mutual information and concentration; undefined if both are off
+    /// f64 [sequences, experts]: derivatives of Σ H(P) over sequences (kernels/balance.h), without a factor, with
+    /// respect to the same sums; undefined if mutual information and concentration are off.
+    Tensor entropy_slope;
   };
   /// Returns the five losses, f64 [1] each. Throws an Error if the load has another width.
   std::array<Tensor, 5> forward(const Stream& stream, Saved& saved, const Tensor& load) const;

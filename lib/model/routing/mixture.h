@@ -68,8 +68,8 @@ bool reads_tokens(const Config& config, const StageParts& stage);
 std::optional<Mixture> attention_experts(const Config& config, std::int64_t layer);
 /// Returns the sub-dimensions of the half `id` of a block; nothing if the half uses all of hidden.
 std::optional<Mixture> sub_dimensions_of(const Config& config, const MixtureId& id);
-/// Returns the rows of one diagonal block of the Monarch matrix that mixes the output of a half with sub-dimensions; 0
-/// without one.
+/// Returns the number of rows of each square diagonal block in the two factors of the fusion, the Monarch matrix that
+/// mixes the output of a half with sub-dimensions; 0 if there is no fusion.
 std::int64_t fusion_width(const Config& config, const Mixture& mixture);
 /// Returns the smallest number of routed experts with weights in any layer's FFN; 0 if no layer has routed experts.
 std::int64_t fewest_experts(const Config& config);

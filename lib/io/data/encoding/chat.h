@@ -60,9 +60,12 @@ std::vector<ChatSegment> render_prompt(std::span<const ChatMessage> messages, co
 void encode_chat(std::span<const ChatSegment> segments, const Tokenizer& tokenizer, TextEncoder& encoder,
                  std::vector<std::int32_t>& tokens, std::vector<std::uint8_t>& trained);
 
-/// Returns the tokens at which generation ends, without duplicates: the token that ends an answer in the template of
-/// data.chat (`chat`) if it is not `auto` and the tokenizer has that token, those of data.end_tokens (`more`), and the
-/// end-of-text token. Throws a usage Error if one of `more` is not in the vocabulary.
+/// Returns the tokens at which generation ends, without duplicates:
+/// 1. the token that ends an answer in the template `chat` (data.chat), unless `chat` is `auto` or the tokenizer lacks
+///    that token;
+/// 2. the tokens `more` (data.end_tokens), which must be at least 0;
+/// 3. the end-of-text token.
+/// Throws a usage Error if there is no such template, or if one of `more` is not in the vocabulary.
 std::vector<std::int32_t> end_tokens(const std::string& chat, std::span<const std::int64_t> more,
                                      const Tokenizer& tokenizer);
 /// Returns the name of the chat template of a run: data.chat (`chat`) unless it is `auto`, else the template of the

@@ -21,7 +21,9 @@ class MegatronIndex {
   const megatron::Type& type() const { return *type_; }
   std::int64_t sequences() const { return sequences_; }
   std::int64_t documents() const { return boundaries_ - 1; }
-  /// Returns the position of the first token of document d. document_begin(documents()) is the number of tokens.
+  /// Returns the position of the first token of document d. document_begin(documents()) is the number of tokens. Reads
+  /// the file on each call; for all documents, document_begins() is faster. Throws a failed Error unless 0 ≤ d ≤
+  /// documents().
   std::int64_t document_begin(std::int64_t d) const;
   /// Returns document_begin() of 0 to documents().
   std::vector<std::int64_t> document_begins() const;

@@ -46,8 +46,9 @@ class TokenSource {
   void read(std::int64_t first, std::span<std::int32_t> out) const;
   /// True if there is a mask.
   bool has_mask() const { return mask_.has_value(); }
-  /// Writes 1 for each of the tokens [first, first + out.size()) that is trained, else 0. Without a mask, all are
-  /// trained.
+  /// Writes the mask of the tokens [first, first + out.size()): 1 for a token that is trained, else 0. Without a mask,
+  /// all are trained. Throws a bad_input Error if the mask has another value, and a failed Error if the range is not
+  /// within the tokens.
   void read_trained(std::int64_t first, std::span<std::uint8_t> out) const;
   /// Returns the identity of the contents: a SHA-256 of the sizes of the files and of up to 1 MiB of each, spread
   /// evenly. Takes milliseconds. A change within a large file may go unnoticed if it is between the blocks read.
