@@ -17,7 +17,7 @@ int eval_command(const MpiSession& session, const Arguments& arguments);
 int generate_command(const MpiSession& session, const Arguments& arguments);
 int convert_command(const MpiSession& session, const Arguments& arguments);
 int routing_command(const MpiSession& session, const Arguments& arguments);
-/// Implement the commands that run as one process, without MPI.
+/// Implement the commands that need no other rank: only rank 0 of a job calls them. Return and throw as above.
 int tokenize_command(const Arguments& arguments);
 int checkpoint_command(const Arguments& arguments);
 int completion_command(const Arguments& arguments);

@@ -12,7 +12,8 @@ namespace lyceum {
 
 constexpr const char *import_hf = "import-hf", *export_hf = "export-hf";
 
-/// The paths of a conversion. With `dry_run` nothing is written.
+/// The paths of a conversion. import-hf reads a folder of transformers and writes the folder of a new run; export-hf
+/// reads a checkpoint or a run's folder and writes a folder of transformers. With `dry_run` nothing is written.
 struct FromTo {
   std::string source, out;
   bool dry_run;
@@ -24,8 +25,10 @@ struct ExportOptions {
   std::string architecture, dtype = "F32", shard_size = "5GB";
 };
 
-/// Implement `lyceum convert import-hf` and `export-hf`; return the exit code. `arguments`: the arguments that belong
-/// to the configuration. `given`: the configuration from these arguments alone. `print_once`: prints on one rank.
+/// Implement `lyceum convert import-hf` and `export-hf`. Collective over the session. Return the exit code.
+/// `arguments`: the arguments that belong to the configuration. `given`: the configuration from these arguments alone;
+/// for export-hf it must set no key. `print_once`: prints on one rank. Throw usage
+/// Errors as require_no_run() and require_no_model() do, and bad_input Errors if the source cannot be read.
 int import_model(const MpiSession& session, const FromTo& from_to, const Arguments& arguments,
                  const LoadedConfig& given, const PrintOnce& print_once);
 int export_checkpoint(const MpiSession& session, const FromTo& from_to, const ExportOptions& options,

@@ -19,8 +19,8 @@ struct TensorLine {
   Shape shape;
   std::string of;  // its sources: "8 columns of model/layers/#/mlp/down_proj/weight, times 2"
 };
-/// Returns a table with one line for all tensors whose pattern_of() and sources are equal: their number, elements and
-/// shape.
+/// Returns a table with one line for all tensors whose pattern_of() and sources are equal: their number, the sum of
+/// their elements, and their shape, or "several" if their shapes differ.
 std::string tensor_table(std::span<const TensorLine> tensors);
 /// Returns a tensor name in which the numbers of layers and experts are replaced by '#':
 /// "model/layers/#/mlp/experts/#/up_proj/weight".

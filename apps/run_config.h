@@ -37,7 +37,7 @@ struct CheckpointRun {
 /// If the arguments contain --list-keys or --print-config, prints and returns nothing; the command is then finished.
 std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::string path, const Arguments& arguments);
 /// Returns the checkpoint's model with its weights, for evaluation. `setup` must be made from `run.config` and must
-/// outlive the model.
+/// outlive the model. Throws as load_weights() does.
 StagedModel weights_of(const CheckpointRun& run, const RunSetup& setup);
 
 }  // namespace lyceum

@@ -99,7 +99,8 @@ struct PlanLimits {
   std::int64_t microbatches = 0;  // see plan_input
   /// Bytes per rank; a plan that needs more gets no timeline and no time; 0: no limit.
   double memory = 0;
-  /// If false, a plan that exceeds `memory` ends at the first row that does.
+  /// If false, planning stops at the first row that needs more than `memory`, and MeshPlan::ranks lacks the later rows.
+  /// `memory` must then not be 0.
   bool all_rows = true;
   MeshPlanCache* cache = nullptr;
 };
@@ -126,10 +127,13 @@ std::string error_table(const MeshPlan& plan);
 
 /// Returns "rank 4 needs 93 GB of the 76 GB that `whose` has (weights …)", for the rank that needs the most.
 std::string need_text(const MeshPlan& plan, double available, const std::string& whose);
-/// Returns an empty string if no rank needs more than `available` bytes. Otherwise returns need_text() and advice:
-///   1. changes of a single key after which the plan fits, at most three, with the memory that they need;
-///   2. if there are none, changes of several keys;
-///   3. if these do not fit either, the memory that they need.
+/// Returns an empty string if no rank needs more than `available` bytes. Otherwise returns need_text() and the first of
+/// these that exists:
+///   1. changes of a single key after which the plan fits, at most three, with the memory that they need. They change
+///      the mesh, ZeRO, the schedule, the micro-batch, recomputation or the loss chunk, so training is the same;
+///   2. a batch.seq_len with which the plan fits;
+///   3. changes of several keys of 1, with the memory that they need, and a note if they do not fit either;
+///   4. a note that no change helps.
 /// `whose`: for example "each of the 8 ranks of this machine".
 std::string shortage(const MeshPlan& plan, double available, const std::string& whose);
 /// Throws a usage Error with shortage(), followed by error_table(), if a rank needs more than `available` bytes.

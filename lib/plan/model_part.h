@@ -14,7 +14,7 @@ namespace lyceum {
 
 /// Memory of one turn of a pass (see Turns), in bytes on top of what was in use when the pass began.
 struct TurnNeed {
-  /// Maximum during the turn; in use at its end.
+  /// `most`: maximum during the turn. `kept`: in use at its end.
   double most, kept;
 };
 
@@ -36,8 +36,10 @@ struct ModelPart {
   PassTraffic traffic;  // backward includes what is sent again because of model.recompute
   Traffic update;       // traffic of Transformer::update_routers() at the end of a step
   ActivationNeed activations;
-  double buffers = 0;              // bytes that it holds permanently
-  std::vector<PlannedUnit> units;  // the units that Transformer creates
+  double buffers = 0;  // bytes that it holds permanently
+  /// The units that Transformer creates. A cached part may have been measured for another block, so the caller must set
+  /// their `layer`.
+  std::vector<PlannedUnit> units;
 };
 /// Measures one part of the model on the rank `mesh_rank`, by running its code on a RehearsalStream without other
 /// ranks. Throws a usage Error if the part is too large to rehearse on this machine.
@@ -55,7 +57,7 @@ class ModelParts {
 
  private:
   enum class Kind : std::uint8_t { input, dense, sparse, output };
-  /// Everything on which a part depends, among such configurations.
+  /// All properties that may change a part if configurations differ only as the class allows.
   struct Key {
     Kind kind;
     std::int64_t layer;    // 0 if all blocks of a kind train the same tensors

@@ -8,7 +8,8 @@
 
 namespace lyceum {
 
-/// One block on a rank, for one micro-batch.
+/// The measured part and the FLOPs of a block on one rank, for one micro-batch. `part` points into ModelParts; `flops`
+/// is the share of this rank.
 struct BlockKind {
   const ModelPart* part;
   StageFlops flops;
@@ -45,9 +46,10 @@ struct RankLoad {
   std::vector<StageLoad> loads;  // one per element of `stages`
 };
 
-/// Returns candidates for the worst rank of a row: one of them needs the most memory, and one takes the longest, except
-/// for uneven remainders of divisions. Ranks of a row differ by the experts that they hold. If all ranks hold equal
-/// experts, the only candidate is the first rank of the row, which has at least as much of everything as the others.
+/// Returns the world ranks that may be the worst of a row: one of them needs the most memory, and one takes the
+/// longest, except for uneven remainders of divisions. Ranks of a row differ by the experts that they hold. If experts
+/// have equal widths and no rank holds more of them than the first rank of the row, that rank is the only candidate.
+/// Otherwise there is one candidate per rank of the first expert group.
 std::vector<int> candidate_worst_ranks(const Config& config, int world, int row);
 /// Returns the loads of all stages of the rank `mesh_rank`. Use `kinds` only for ranks that differ in nothing but the
 /// pipeline coordinate.

@@ -25,10 +25,11 @@ struct SearchResult {
 /// The largest number of ranks for which a search is allowed.
 inline constexpr int most_ranks = 1'000'000;
 
-/// Returns the fastest ways to train `config` on `world` ranks of a cluster. `fixed`: keys ("parallel.pipeline") whose
-/// values stay; batch.micro = 0 means that it is chosen. `most`: limit of the results. The search varies
-///   - pipeline, tensor, expert and expert_tensor ranks: divisors; tensor is a power of two within one machine,
-///     expert_tensor is 1 or parallel.tensor,
+/// Returns the fastest ways to train `config` on `world` ranks of a cluster. `config` must not be resolved; the results
+/// are. `fixed`: keys ("parallel.pipeline") whose values stay; batch.micro = 0 means that it is chosen. `most`: limit
+/// of the results. The search varies
+///   - pipeline, tensor, expert and expert_tensor ranks: divisors of the ranks; tensor is a power of two within one
+///     machine, expert_tensor is 1 or parallel.tensor; parallel.sequence is on if tensor > 1,
 ///   - ZeRO 1 to 3, of which the lowest that fits in memory is used, and all kinds of recomputation,
 ///   - the schedules 1f1b, zero_bubble and interleaved with two stages per rank, and micro-batches of 1, 2, 4 and 8
 ///     sequences.

@@ -6,7 +6,8 @@
 
 namespace lyceum {
 
-/// A use of layer `layer` (ParameterUnit::layer()) in a forward or backward pass.
+/// A use of one layer in a forward or backward pass. `layer`: index as in the constructor of ParameterUnit, which is 0
+/// for the embedding and 1 + b for block b.
 struct LayerUse {
   int layer;
   bool backward;

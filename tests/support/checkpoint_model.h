@@ -27,7 +27,8 @@ inline float test_value(const std::string& name, std::int64_t index) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(word >> 32 ^ word));
 }
 
-/// Returns the values of a box of the tensor, by index arithmetic that shares no code with the code under test.
+/// Returns the values of a box of the tensor in row-major order, by index arithmetic that shares no code with the code
+/// under test.
 inline std::vector<float> test_values(const TestTensor& tensor, const Box& box) {
   std::vector<float> values;
   const int rank = tensor.shape.rank();

@@ -21,8 +21,8 @@ struct EmulatedMap {
 /// One thread of an EmulatedBlock with the warpgroup products, barriers and loads of a Hopper GPU. It has the members
 /// of lib/kernels/cuda/machine_hopper.cuh. It makes wrong synchronisation visible:
 /// - A product is computed only when a thread waits for it, from the contents of registers and shared memory at that
-///   time. The same holds for copies from shared to global memory. Code that changes operands or reads results too
-///   early gets wrong numbers.
+///   time. Copies from shared to global memory are delayed in the same way in ascending order, and are done at once in
+///   descending order (EmulatedBlock::Order). Code that changes operands or reads results too early gets wrong numbers.
 /// - Loading a box while a product reads it is an error.
 /// - Using the memory of another block before its barriers exist or after it has ended is an error.
 /// - Clusters run one after another, so waiting for a block of a later cluster is an error.

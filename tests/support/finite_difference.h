@@ -31,8 +31,8 @@ inline std::vector<double> finite_difference(const ScalarFunction& f, std::vecto
   return gradient;
 }
 
-/// Expects `gradient` to be the gradient of f at `x`, within `tolerance` relative to its largest component plus the
-/// error that rounding of f causes in the differences. NaN fails.
+/// Expects `gradient` to equal finite_difference(f, x, step). Each component may differ by `tolerance` times the
+/// largest finite difference, plus the error that rounding of f causes in the differences. NaN fails.
 inline void expect_gradient(const ScalarFunction& f, const std::vector<double>& x, const std::vector<double>& gradient,
                             double tolerance = 1e-6, double step = 1e-3) {
   ASSERT_EQ(gradient.size(), x.size());

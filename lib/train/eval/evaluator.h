@@ -22,7 +22,8 @@ struct Evaluation {
   std::vector<RoutingSums> routing{};  // one per mixture of the model, over all positions
 };
 
-/// Returns the number of sequences that evaluate() reads from `loader` for `batches` global batches (0: all of them).
+/// Returns the number of sequences that evaluate() reads from `loader`: `batches` global batches, but at most all of
+/// the loader's sequences; 0 batches mean all.
 std::int64_t evaluated_samples(const Config& config, const TokenLoader& loader, std::int64_t batches);
 
 /// Optional receivers of data about each evaluated token. Each token is passed to them once. Either pointer is set on

@@ -17,7 +17,8 @@ struct PeakWindow {
   double begin = 0, end = 0;  // seconds, by a clock that all ranks of a host share
   double core_seconds = 0;    // processor time used; negative if it has no meaning, as on a GPU
 };
-/// Multiplies matrices with `threads` threads for the time of one window, and returns the work.
+/// A callback that multiplies matrices with `threads` threads for one window and returns the work. It determines the
+/// length of the window, which should be equal on all ranks.
 using MeasureWindow = std::function<PeakWindow(int threads)>;
 
 /// The number of threads with which each rank takes part in measuring. On a machine with GPUs, one rank per GPU

@@ -5,10 +5,10 @@
 
 namespace lyceum {
 
-/// Judges from the losses and norms of a run's steps if the run still trains as well as before. A checkpoint is *sound*
+/// Tracks the losses and norms of a run to decide whether it still trains as well as before. A checkpoint is *sound*
 /// if, when it was saved,
-///   - at most one of the last `window` steps was skipped because a number was not finite: one alone does no harm,
-///   - the norm of the last update was at most half of the norm of the weights that it made, and
+///   - at most one of the last `window` steps was skipped because a number was not finite (a single one is harmless),
+///   - the norm of the last update was at most half of the norm of the updated weights, and
 ///   - the loss, smoothed over `window` steps, was at most `margin` above the lowest such loss of the run.
 /// The losses are equal on all ranks. The norms may differ if copies of weights differ, so ranks must agree on a
 /// decision that depends on problem().

@@ -60,10 +60,10 @@ class StartingPoint {
   /// Throws bad_input Errors if
   ///   - there is no checkpoint to start from but the run's folder contains some, or it contains newer ones than the
   ///     named checkpoint,
-  ///   - token files have changed since the checkpoint was saved, unless data.changed is `warn` and its run is
-  ///     unfinished,
-  ///   - the tokenizer is another one, or optim.train_only has another value than in the checkpoint with its optimizer
-  ///     state, or
+  ///   - token files have changed since the checkpoint was saved, unless data.changed is `warn` and, for data.train,
+  ///     the checkpoint has fewer than run.steps steps,
+  ///   - data.tokenizer is not the tokenizer of the checkpoint,
+  ///   - the checkpoint has optimizer state, and optim.train_only differs from its value there, or
   ///   - the state in the checkpoint cannot be read.
   RunState start(const Parts& parts) const;
   /// Collective over the world. Completes a save during which an earlier process was killed: on rank 0, points LATEST

@@ -71,8 +71,8 @@ class Trainer {
   /// Calls `part`, a part of a save. `part` may throw CheckpointNotSaved, on all ranks or on none. The run then
   /// continues without this checkpoint: prints a warning and audits the memory, which may have been the reason.
   void attempt_save(const std::function<void()>& part);
-  /// Reports a published checkpoint, updates config.ini and deletes old checkpoints. `complaint`: a warning from
-  /// publishing, or empty.
+  /// Reports a published checkpoint, updates config.ini and, if there is no complaint, deletes old checkpoints.
+  /// `complaint`: a warning from publishing, or empty.
   void after_publishing(const Save& save, const std::string& complaint);
   /// Handles the requests of all ranks since the last step:
   ///   1. completes a background save that all ranks have written,

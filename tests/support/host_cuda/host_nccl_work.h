@@ -22,7 +22,8 @@ struct Ranks {
   int pending = 0;  // number of Work objects that are not done
 };
 
-/// One call to NCCL. `root`: the root of a reduction or broadcast; −1 if every rank is a root.
+/// A reduction, broadcast, send or receive. An all-reduce is a reduction with root −1: every rank is a root. A
+/// reduce-scatter is one reduction to each rank, and an all-gather one broadcast from each rank.
 struct Call {
   enum class Kind { reduce, broadcast, send, receive } kind;
   const void* from;

@@ -12,9 +12,9 @@ namespace host_cuda {
 /// until then.
 using Work = std::function<bool()>;
 
-/// Appends work to a stream. It normally runs at once if the stream has no earlier work. With HOST_CUDA_LAZY in the
-/// environment it runs only when the host queries the device or waits for it, so code that forgets to wait reads no
-/// results.
+/// Appends work to a stream, or to the graph into which the stream is being captured. Work of a stream normally runs at
+/// once if the stream has no earlier work. With HOST_CUDA_LAZY in the environment it runs only when the host queries
+/// the device, waits for it or uses the default stream (null), so code that forgets to wait reads no results.
 void enqueue(cudaStream_t stream, Work work);
 /// Runs the work of all streams as far as possible.
 void advance();

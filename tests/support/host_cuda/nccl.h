@@ -42,7 +42,8 @@ const char* ncclGetErrorString(ncclResult_t);
 const char* ncclGetLastError(ncclComm_t);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config);
-/// Fails for a communicator with pending work, and if splitShare (shared resources) is requested.
+/// Returns ncclInvalidUsage if the communicator has pending work or a call in progress, which may hang in NCCL, and
+/// ncclInvalidArgument unless config->blocking is 0 or if splitShare (shared resources) is 1.
 ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t* child, ncclConfig_t* config);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state);
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
