@@ -18,6 +18,7 @@ void apply_aliases(std::span<const ConfigKey> keys, const GivenAliases& aliases,
     if (!both || (is_on && own == off)) {
       key.setting.assign(is_on ? on : off);
       loaded.origin[key.name] = origin;
+      loaded.origin[key.name].alias = name;
     } else if (is_on && own != on) {
       loaded.mistakes.push_back(
           fmt::format("{0} = true with {1} = {2}: set {0} = false, or {1} = {3}", name, key.name, own, on));

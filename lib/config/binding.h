@@ -15,6 +15,7 @@ namespace lyceum {
 struct Origin {
   std::string file = {};
   std::int64_t line = 0;
+  std::string alias = {};  // the alias that set the value, see KeyAlias; empty if the key itself did
 };
 
 /// A configuration as the user specified it, before resolve() (config/check.h).

@@ -504,7 +504,7 @@ TEST(ConfigKeys, documentation_lists_them_all) {
 
 TEST_F(ConfigFile, print_config_tells_where_values_come_from) {
   write("[model]\nhidden = 96\nheads = 6\n");
-  LoadedConfig loaded = load({"--config", file_, "--run.steps=5"});
+  LoadedConfig loaded = load({"--config", file_, "--run.steps=5", "--moe.renormalize=true"});
   resolve(loaded.config, 2);
   const std::string text = print_config(loaded);
   std::map<std::string, std::string> lines;
@@ -512,6 +512,7 @@ TEST_F(ConfigFile, print_config_tells_where_values_come_from) {
   for (std::string line; std::getline(stream, line);) lines[line.substr(0, line.find(' '))] = line;
   EXPECT_THAT(lines["model.hidden"], AllOf(HasSubstr(" = 96 "), HasSubstr("# " + file_ + ":2")));
   EXPECT_THAT(lines["run.steps"], AllOf(HasSubstr(" = 5 "), HasSubstr("# command line")));
+  EXPECT_THAT(lines["moe.gates"], AllOf(HasSubstr(" = renormalized "), HasSubstr("# command line, by moe.renormalize")));
   EXPECT_THAT(lines["model.head_dim"], AllOf(HasSubstr(" = 16 "), HasSubstr("# derived")));
   EXPECT_THAT(lines["batch.global"], AllOf(HasSubstr(" = 8 "), HasSubstr("# default")));
   const std::size_t column = lines["model.hidden"].find('#');

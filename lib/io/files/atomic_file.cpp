@@ -72,8 +72,14 @@ void rename_path(const std::filesystem::path& from, const std::filesystem::path&
 void replace_file(const std::filesystem::path& path, std::string_view text) {
   std::filesystem::path fresh = path;
   fresh += ".partial";
-  write_file(fresh, text);
-  rename_path(fresh, path);
+  try {
+    write_file(fresh, text);
+    rename_path(fresh, path);
+  } catch (const Error&) {
+    std::error_code ignored;
+    std::filesystem::remove(fresh, ignored);
+    throw;
+  }
   sync_path(path.has_parent_path() ? path.parent_path() : ".");
 }
 

@@ -18,7 +18,8 @@ bool make_directories(const std::filesystem::path& path);
 /// Renames a file or directory atomically; replaces `to` if it is a file. Does not fsync the directory.
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
 /// Replaces the contents of a file atomically: after a crash it has either its old or its new text. Writes
-/// `path`.partial, fsyncs and renames it, and fsyncs the directory.
+/// `path`.partial, fsyncs and renames it, and fsyncs the directory. If writing fails, the old file stays as it is and
+/// `path`.partial is removed.
 void replace_file(const std::filesystem::path& path, std::string_view text);
 /// Renames the finished directory `fresh` to `name`, and replaces a directory of that name. Returns the new path of the
 /// replaced directory, which the caller should remove after syncing the parent; or an empty path. If it throws, `fresh`

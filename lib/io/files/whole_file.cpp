@@ -51,13 +51,7 @@ std::string read_whole_file(const std::filesystem::path& path) {
 
 void write_whole_file(const std::filesystem::path& path, std::string_view bytes) {
   if (path.has_parent_path()) make_directories(path.parent_path());
-  try {
-    replace_file(path, bytes);
-  } catch (const Error&) {
-    std::error_code ignored;
-    std::filesystem::remove(path.native() + ".partial", ignored);
-    throw;
-  }
+  replace_file(path, bytes);
 }
 
 }  // namespace lyceum

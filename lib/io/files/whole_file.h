@@ -13,9 +13,8 @@ std::string read_whole_file(const std::filesystem::path& file);
 /// Returns bytes [first, first + count) of a file; fewer if the file ends before. Throws as read_whole_file() does.
 std::string read_part_of_file(const std::filesystem::path& file, std::int64_t first, std::int64_t count);
 
-/// Creates or replaces a file atomically and durably, and creates its folder if it is missing: after a crash or a power
-/// failure the file has either its old or its new contents. If writing fails, the old file stays as it is. Throws a
-/// failed Error that names the file and the system's reason.
+/// Calls replace_file() (io/files/atomic_file.h), and first creates the file's folder if it is missing. Throws a failed
+/// Error that names the file and the system's reason.
 void write_whole_file(const std::filesystem::path& file, std::string_view bytes);
 
 }  // namespace lyceum
