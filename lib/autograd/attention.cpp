@@ -36,7 +36,8 @@ Widths widths_of(const Op& op) {
 
 template <class Op>
 void require_width(const Op& op, const Tensor& projections, std::int64_t width) {
-  require(projections.shape()[1] == width, "projections {} for {} heads of {}, and {} of keys and values of {}",
+  require(projections.shape()[1] == width,
+          "projections {} do not match {} heads of width {} with {} key and value heads of width {}",
           projections.shape(), op.heads, op.head_dim, op.kv_heads, value_dim_of(op));
 }
 
@@ -63,9 +64,9 @@ Columns<T> columns_of(const Op& op, const Tensor& q, const Tensor& kv) {
 template <class Op>
 std::int64_t past_of(const Op& op, std::int64_t tokens) {
   require(tokens % op.seq_len == 0, "{} tokens are not a whole number of sequences of {}", tokens, op.seq_len);
-  require(!op.cache || tokens == op.seq_len, "{} tokens that continue one sequence, in sequences of {}", tokens,
-          op.seq_len);
-  require(!op.cache || !op.first_keys.defined(), "a sequence that a cache continues is one document");
+  require(!op.cache || tokens == op.seq_len,
+          "{} tokens continue a cache: they must be one sequence, not sequences of {}", tokens, op.seq_len);
+  require(!op.cache || !op.first_keys.defined(), "a sequence that continues a cache must be one document");
   return op.cache ? op.cache->length : 0;
 }
 
@@ -73,7 +74,7 @@ std::int64_t past_of(const Op& op, std::int64_t tokens) {
 /// that.
 template <class Op>
 AttentionShape shape_of(const Op& op, std::int64_t tokens, std::int64_t past) {
-  require(value_dim_of(op) == op.head_dim, "heads of {} elements with values of {}: attention needs equal widths",
+  require(value_dim_of(op) == op.head_dim, "keys of width {} with values of width {}: attention needs equal widths",
           op.head_dim, value_dim_of(op));
   return {tokens / op.seq_len, op.seq_len, past + op.seq_len, op.heads, op.kv_heads, op.head_dim};
 }
@@ -184,7 +185,7 @@ Tensor forward_of(const Stream& stream, const Op& op, AttentionKept& kept, const
 template <class Op, class... Projections>
 std::array<Tensor, sizeof...(Projections)> backward_of(const Stream& stream, const Op& op, const AttentionKept& kept,
                                                        const Tensor& dy, const Projections&... projections) {
-  require(!op.cache, "the gradient of attention to a cache");
+  require(!op.cache, "attention with a cache has no backward pass");
   const std::array gradients{Tensor::empty(stream, dy.dtype(), projections.shape())...};
   dispatch_float(dy.dtype(), [&]<class T>() {
     const auto columns = [&](const auto&... of) { return columns_of<T>(op, of...); };

@@ -135,7 +135,7 @@ END
 few=("${tiny[@]}" "--run.dir=$work/few" --moe.experts=64 --batch.global=2 --routing.every=1 --routing.dead_after=2)
 expect 0 "$lyceum" "${few[@]}"
 says out "^warning: step [0-9]+: dead experts, no token for 2 steps: layer [12]: [0-9].* of 64 dead\)$"
-says out "^step [0-9]+: experts that have tokens again: layer [12]: [0-9].* of 64 dead\)$"
+says out "^step [0-9]+: experts that receive tokens again: layer [12]: [0-9].* of 64 dead\)$"
 "$python" - "$work/few" <<'END' || fail "dead_experts is not what routing.h5 tells"
 import json, sys
 import h5py

@@ -62,7 +62,7 @@ refused 2 ".*model.hiden.*model.hidden" --model.hiden=64
 refused_by_ranks 2 ".*model.hiden.*model.hidden" --model.hiden=64
 refused 2 ".*optim.lr.*" --optim.lr=fast
 refused 2 "moe.top_k = 9 is more than moe.experts = 8" --moe.top_k=9
-refused 2 "optim.train_only: no tensor of the model has this name and these rows: model/\*/gates/\*, x\[1:\]; " \
+refused 2 "optim.train_only: the model has no tensor with this name and these rows: model/\*/gates/\*, x\[1:\]; " \
   "--optim.train_only=model/*/gates/*,*/norm/weight,x[1:]"
 refused 2 "optim.train_only: 'x\[1:y\]': write rows as" "--optim.train_only=x[1:y]"
 refused 2 "optim.router_penalty_from = 8: routers have 8 rows" --optim.router_penalty=0.1 --optim.router_penalty_from=8
