@@ -66,7 +66,7 @@ TEST(ConfigProblems, impossible_routers_are_reported) {
          c.moe.group_limit = 2;
          c.balance.device_groups = 4;
        },
-       {"balance.device_groups = 4 does not divide moe.experts = 15, which moe.group_limit = 2 needs"}},
+       {"balance.device_groups = 4 does not divide moe.experts = 15, as moe.group_limit = 2 requires"}},
       {[](Config& c) {
          c.moe.group_limit = 2;
          c.balance.device_groups = 15;

@@ -85,7 +85,7 @@ refused 2 "parallel.expert = 2 .*does not divide the 1 rank of a stage: start 2 
 refused 2 "unknown key .optim.learning_rate. on the command line: did you mean optim.lr\?" --optim.learning_rate=1
 # A model of petabytes, a batch of terabytes: valid sizes, but too large for this machine.
 refused 2 "model.heads = 7 does not divide" --model.hidden=1000000 --model.heads=7
-refused 2 "a model of about .* parameters" --model.hidden=2000000000 --model.heads=100
+refused 2 "the model has about .* parameters" --model.hidden=2000000000 --model.heads=100
 # The cause is in one line, followed by the table of the plan.
 too_large() {
   expect 2 "$lyceum" "${tiny[@]}" "--run.dir=$work/refused" "${@:2}"
