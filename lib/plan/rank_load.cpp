@@ -291,9 +291,10 @@ PlanInput plan_input(const Config& config, int world, std::int64_t most, StageCu
   const PipelineShape shape{.ranks = config.parallel.pipeline,
                             .virtual_stages = config.parallel.virtual_stages,
                             .microbatches = static_cast<int>(most > 0 ? std::min(all, most) : all)};
-  require_usage(can_plan_step(config, world),
-                "a step of {} micro-batches through {} stages: raise batch.micro or lower batch.global", all,
-                shape.stages());
+  require_usage(
+      can_plan_step(config, world),
+      "a step of {} micro-batches through {} stages is too long to plan: raise batch.micro or lower batch.global", all,
+      shape.stages());
   return {.config = config,
           .world = world,
           .blocks = cuts ? cuts->of(config) : stage_blocks(config, shape.stages()),
