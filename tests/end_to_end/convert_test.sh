@@ -102,7 +102,7 @@ expect 0 ranks 2 eval --checkpoint "$work/grown" --parallel.expert=2 --batches=1
 
 # With the line that insert prints, only new tensors and rows are trained; all others keep their bits.
 convert insert sparse larger --experts=2
-only=$(sed -n 's/^To train only what is new: optim.train_only = //p' "$work/told")
+only=$(sed -n 's/^To train only the new tensors and rows: optim.train_only = //p' "$work/told")
 [[ $only == *"experts/17/"* ]] || fail "insert tells '$only'"
 expect 0 ranks 2 train --config "$work/larger/config.ini" --run.steps=2 --parallel.expert=2 "--optim.train_only=$only" \
   --optim.router_penalty=0.25 --optim.router_penalty_from=16

@@ -332,7 +332,7 @@ TEST(HuggingFace, AFolderThatIsNotWholeIsRefused) {
   fs::rename(weights, folder / "model-1.safetensors");
   expect_bad_input(import, "has neither model.safetensors nor");
   std::ofstream(folder / index_name) << R"({"weight_map":{"a":"../model-1.safetensors"}})";
-  expect_bad_input(import, "which is not a file next to it");
+  expect_bad_input(import, "which is not a file of the same folder");
   fs::remove(json);
   expect_bad_input(import, "config.json does not exist");
 }
