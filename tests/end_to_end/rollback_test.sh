@@ -28,9 +28,9 @@ options=("${tiny[@]}" --data.order=sequential --data.valid= --data.tokenizer= --
   --batch.global=4 --run.steps=120 --checkpoint.every=20 --optim.schedule=constant --optim.warmup_steps=0 --optim.lr=0.01)
 
 expect 0 ranks 2 "${options[@]}" --run.dir="$work/noisy-run" --data.train="$work/noisy" --run.rollback=2
-says out '^warning: after step [0-9]+ the smoothed loss was .*: the run returned to step 60 and skips the [0-9]+ steps of data since then \(1 of 2 times\)'
+says out '^warning: after step [0-9]+, the smoothed loss was .*: the run returned to step 60 and skips the data of the [0-9]+ steps since then \(rollback 1 of 2\)'
 equal "times that it went back" "$(grep -c 'the run returned' "$work/out")" 1
-step=$(sed -nE 's/^warning: after step ([0-9]+) .* returned .*/\1/p' "$work/out")
+step=$(sed -nE 's/^warning: after step ([0-9]+), .* returned .*/\1/p' "$work/out")
 python3 - "$work/noisy-run/metrics.jsonl" <<'END' || fail "metrics.jsonl does not tell what happened"
 import json, sys
 lines = [json.loads(line) for line in open(sys.argv[1])]
@@ -48,7 +48,7 @@ expect 0 ranks 2 "${options[@]}" --run.dir="$work/before" --data.train="$work/no
 for name in imported expected; do expect 0 "$lyceum" convert reset "$work/before" --out "$work/$name"; done
 late=("${options[@]}" --run.steps=90 --checkpoint.every=1000)
 expect 0 ranks 2 "${late[@]}" --run.dir="$work/imported" --data.train="$work/noisy" --run.rollback=1
-step=$(sed -nE 's/^warning: after step ([0-9]+) .* returned to step 0 .*/\1/p' "$work/out")
+step=$(sed -nE 's/^warning: after step ([0-9]+), .* returned to step 0 .*/\1/p' "$work/out")
 [[ -n $step ]] || fail "it did not return to the weights that it began with"
 write_tokens "$work/late" 0 $((4 * step))
 expect 0 ranks 2 "${late[@]}" --run.dir="$work/expected" --data.train="$work/late"

@@ -17,7 +17,7 @@ before=$(sha256sum "$run/metrics.jsonl" "$run/config.ini" "$run"/checkpoints/*/m
 # other_run OPTION WAS: with this option, the finished run is refused as another run.
 other_run() {
   expect 2 "$lyceum" "${few[@]}" "--$1"
-  says err "^lyceum train: $run/checkpoints/step-00000005 is the end of another run .*set another run.dir.*: ${1%%=*} = ${1#*=} \(was $2\)$"
+  says err "^lyceum train: $run/checkpoints/step-00000005 is the end of a run with another configuration .*set another run.dir.*: ${1%%=*} = ${1#*=} \(was $2\)$"
   equal "lines of stderr" "$(wc -l <"$work/err")" 1
 }
 other_run run.seed=2 1
@@ -47,7 +47,7 @@ says out "^warning: optim.lr = 0.002 from now on \(was 0.003\)$"
 says out "^warning: batch.global = 4 from now on \(was 8\)$"
 for option in run.seed=2 balance.expert=0.02 batch.seq_len=16 "data.train=$work/data/valid"; do
   expect 2 "$lyceum" "${few[@]}" --run.steps=7 "--$option" --optim.lr=0.002 --batch.global=4
-  says err "^lyceum train: $run/checkpoints/step-00000006 belongs to another run .*set another run.dir, with checkpoint.resume = $run/checkpoints/step-00000006 .*: ${option%%=*} = "
+  says err "^lyceum train: $run/checkpoints/step-00000006 belongs to a run with another configuration .*set another run.dir, with checkpoint.resume = $run/checkpoints/step-00000006 .*: ${option%%=*} = "
 done
 says err "or data.changed = warn to continue with this data.train, such as the same files at another path"
 expect 0 "$lyceum" "${few[@]}" --run.steps=7 "--data.train=$work/data/valid" --data.changed=warn
@@ -57,9 +57,9 @@ from=--checkpoint.resume=$run/checkpoints/step-00000007
 expect 0 "$lyceum" "${few[@]}" --run.steps=8 --run.seed=2 --balance.expert=0.5 "--run.dir=$work/branch" "$from"
 says out "^warning: balance.expert = 0.5 from now on \(was 0.01\)$"
 expect 2 "$lyceum" "${few[@]}" --run.steps=8 --model.layers=4 "--run.dir=$work/branched" "$from"
-says err "^lyceum train: $run/checkpoints/step-00000007 is of another model \(.*it has no model/layers/3/.*: model.layers = 4 \(was 3\)$"
+says err "^lyceum train: $run/checkpoints/step-00000007 contains another model \(.*it has no model/layers/3/.*: model.layers = 4 \(was 3\)$"
 expect 2 "$lyceum" "${few[@]}" --run.steps=8 --moe.expert_hidden=16 "--run.dir=$work/branched" "$from"
-says err "is of another model \(model/layers/1/.* in this model \[16, 32\]\).*: moe.expert_hidden = 16 \(was 24\)$"
+says err "contains another model \(model/layers/1/.* but \[16, 32\] in this model\).*: moe.expert_hidden = 16 \(was 24\)$"
 
 # It must have steps left to do, and the folder must not contain another run.
 expect 2 "$lyceum" "${few[@]}" --run.steps=7 "--run.dir=$work/nothing" "$from"
@@ -77,7 +77,7 @@ expect 0 "$lyceum" "${batch[@]}" --run.steps=1
 expect 0 ranks 2 "${batch[@]}" --run.steps=2 --parallel.expert=2
 silent_about "balance.scope"
 expect 0 "$lyceum" "${batch[@]}" --run.steps=3 --batch.micro=2
-says out "^warning: balance.scope = batch: losses count the tokens of 2 sequences together from now on \(was 8\)"
+says out "^warning: balance.scope = batch: from now on, losses count the tokens of 2 sequences together \(was 8\)"
 
 # --- the folder of checkpoints is a link to a missing folder: no log is cut, and the run does not start again
 mkdir "$work/linked" "$work/scratch"
@@ -100,7 +100,7 @@ expect 0 "$lyceum" convert reset "$run" --out "$work/reset" "--data.train=$work/
 expect 0 "$lyceum" train --config "$work/reset/config.ini" "--data.train=$work/data/train" --run.seed=9 --optim.lr=0.5 \
   --run.steps=2 --checkpoint.every=0
 silent_about "from now on"
-says out "^config     $work/reset/config.ini is not of lyceum train and stays as it is"
+says out "^config     $work/reset/config.ini was not written by lyceum train and is left unchanged"
 grep -q "^train = $work/data/valid$" "$work/reset/config.ini" || fail "the file of convert was replaced"
 
 # --- config.ini: has the configuration of the latest start, and can be used with any number of ranks

@@ -29,7 +29,7 @@ Json object_of(const MixtureId& id) {
 
 MixtureId id_of(const Json& json) {
   const std::string site = json.value("site", "ffn");
-  require_input(site == "ffn" || site == "attention", "the checkpoint's trainer state has the site {}", site);
+  require_input(site == "ffn" || site == "attention", "the checkpoint's trainer state has the unknown site {}", site);
   return {.layer = Exact(json.at("layer")), .site = site == "ffn" ? Site::ffn : Site::attention};
 }
 
@@ -56,8 +56,7 @@ std::vector<ExpertLoad> read_load(const Json& state) {
     load.push_back({.id = id_of(layer), .tokens = layer.at("tokens")});
     const std::vector<double>& tokens = load.back().tokens;
     require_input(std::ranges::all_of(tokens, [](double n) { return n >= 0 && std::isfinite(n); }),
-                  "the checkpoint's load of the experts of layer {} is not a number of tokens",
-                  label_of(load.back().id));
+                  "the checkpoint's expert loads of layer {} are not numbers of tokens", label_of(load.back().id));
   }
   return load;
 }
@@ -79,8 +78,8 @@ std::int64_t count_of(const Json& state, const char* key) {
   constexpr auto most = static_cast<double>(std::int64_t{1} << 53);
   const Json& value = state.at(key);
   const double count = value;
-  require_input(value.is_number_integer() && count >= 0 && count <= most, "the checkpoint's trainer state has {} = {}",
-                key, json_text(value));
+  require_input(value.is_number_integer() && count >= 0 && count <= most,
+                "the checkpoint's trainer state has {} = {}, which is not a count", key, json_text(value));
   return value;
 }
 

@@ -102,11 +102,12 @@ void require_targets(const char* key, const TokenSamples& samples, std::int64_t 
   if (samples.any_target(first, count)) return;
   const TokenSource& tokens = samples.token_source();
   const std::string cause =
-      tokens.has_mask() ? fmt::format(
-                              "{} leaves none: tokenise again so that it marks tokens to train, or remove it to train "
-                              "all",
-                              mask_path(tokens.prefix()))
-                        : "data.document_mask leaves none, since its documents have one token each";
+      tokens.has_mask()
+          ? fmt::format(
+                "{} excludes all tokens: tokenise again so that it marks tokens to train, or remove it to "
+                "train all",
+                mask_path(tokens.prefix()))
+          : "data.document_mask excludes all tokens, since each document has only one";
   fail(ExitCode::bad_input, "{} = {}: no token of its {} counts in the loss: {}", key, tokens.prefix(),
        count_text(count, "sample"), cause);
 }
@@ -151,7 +152,7 @@ void require_one_tokenizer(std::string name, std::string digest, std::span<const
     require_input(
         digest.empty() || meta->tokenizer_sha256 == digest,
         "{} was encoded with a different tokenizer than {}: {} names {} of SHA-256 {}…, this one has {}…; tokenise "
-        "again, or, without a checkpoint that contains a tokenizer, name the one of the tokens",
+        "again, or, if no checkpoint contains a tokenizer, set data.tokenizer to the one that encoded these tokens",
         token_path(prefix), name, meta_path(prefix), meta->tokenizer, meta->tokenizer_sha256.substr(0, 12),
         digest.substr(0, 12));
     if (digest.empty()) name = token_path(prefix);

@@ -81,8 +81,8 @@ std::vector<TimedAction> Replay::run(StepPasses& passes, const TokenLoader& load
   const GradientDigests again = digests_of_passes();
   const Finding changed = agree(world, first.difference(again));
   require(changed.kind == Finding::Kind::none,
-          "computed twice, step {} gave two results: {}: a fault of a processor, memory or network? {}", step,
-          changed.what, advice);
+          "step {} gave different results when computed twice: {}: possible processor, memory or network fault; {}",
+          step, changed.what, advice);
   if (distance == 0) return trace;
   const Finding differs = agree(world, again.difference(data, distance, of_other));
   if (differs.kind == Finding::Kind::none) return trace;
@@ -94,8 +94,8 @@ std::vector<TimedAction> Replay::run(StepPasses& passes, const TokenLoader& load
   std::string ranks;
   for (const auto& [one, other] : pairs) ranks += fmt::format("{}{} and {}", ranks.empty() ? "" : ", ", one, other);
   fail(ExitCode::failed,
-       "ranks {} computed step {} from the same tokens, with two results: {}: a fault of a processor? {}", ranks, step,
-       differs.what, advice);
+       "ranks {} computed step {} from the same tokens, with different results: {}: possible processor fault; {}",
+       ranks, step, differs.what, advice);
 }
 
 }  // namespace lyceum

@@ -63,8 +63,8 @@ std::vector<std::string> schedule_warnings(const OptimConfig& optim, std::int64_
         decay, warm, steps, optim.lr, learning_rate(optim, warm, steps));
     doubt(optim.schedule == LearningRateSchedule::step && steps > warm &&
               static_cast<double>(warm) > 0.8 * static_cast<double>(steps),
-          "optim.warmup_steps = {} ends after 80 % of the schedule of {} steps, where the learning rate is divided "
-          "already: it falls to {:.3g} after the warm-up",
+          "optim.warmup_steps = {} ends after 80 % of the schedule of {} steps, when the learning rate has "
+          "been reduced already: it falls to {:.3g} after the warm-up",
           warm, steps, learning_rate(optim, warm, steps));
   }
   doubt(first == 0 && warm < steps && steps < run_steps && decays && learning_rate(optim, steps, steps) == 0,
