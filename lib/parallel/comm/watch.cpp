@@ -117,7 +117,7 @@ void Watch::share_pages(const ProcessGroup& world, const std::string& machine) {
     neighbours_ = {rank_};
     memory = {std::aligned_alloc(alignof(Segment), sizeof(Segment) + round_up<std::size_t>(sizeof(LedgerPage), 64)),
               std::free};
-    require(memory != nullptr, "out of memory for a ledger");
+    require(memory != nullptr, "out of memory for the ledger of operations");
     std::memset(memory.get(), 0, sizeof(Segment) + sizeof(LedgerPage));
   }
   segment_ = std::shared_ptr<Segment>(memory, static_cast<Segment*>(memory.get()));

@@ -45,7 +45,7 @@ NormSums::NormSums(Stream stream, const Mesh& mesh, std::span<const UnitShare> s
     for (const std::size_t s : own) {
       const UnitShare& share = shares[s];
       const int layer = share.unit->layer();
-      require(layer < layers, "{} is in layer {} of {}", share.unit->name(), layer, layers);
+      require(layer < layers, "{} is in layer {}, but the model has {}", share.unit->name(), layer, layers);
       if (share.sharded) kind.copies = share.copies;
       of_layers[static_cast<std::size_t>(layer)].push_back({kind.blocks, flat_blocks_of(share.size)});
       in_column[s] = kind.blocks + share.updated.first / flat_block;

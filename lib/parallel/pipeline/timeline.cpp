@@ -87,7 +87,7 @@ double shortest_action(const Timeline& timeline) {
 std::string text_grid(const Timeline& timeline, double unit) {
   if (!(unit > 0)) unit = shortest_action(timeline);
   const double columns = std::round(timeline.makespan() / unit);
-  require_usage(columns <= 10000, "a timeline of {} columns: choose a longer unit of time", columns);
+  require_usage(columns <= 10000, "the timeline has {} columns: choose a longer unit of time", columns);
   std::size_t width = 1;
   for (const auto& actions : timeline.ranks) {
     for (const TimedAction& timed : actions) {

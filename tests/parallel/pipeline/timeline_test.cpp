@@ -98,16 +98,16 @@ TEST(Timeline, DeadlocksAreNamed) {
   EXPECT_EQ(stuck(schedule), "it ran");
   std::swap(schedule.programs[1][0], schedule.programs[1][2]);  // but not together with F1 B0 F0 B1.
   EXPECT_EQ(stuck(schedule),
-            "rank 0 is stuck at B0: nothing comes from stage 1, rank 1, which is stuck at F1\n"
+            "rank 0 is stuck at B0: it waits for stage 1, rank 1, which is stuck at F1\n"
             "rank 0:  F0 [B0] F1  B1\n"
             "rank 1:  F1  B0  F0  B1");
 
   schedule = gpipe({.ranks = 2, .microbatches = 1});
   std::swap(schedule.programs[1][0], schedule.programs[1][1]);
-  EXPECT_THAT(stuck(schedule), testing::StartsWith("rank 0 is stuck at B0: nothing comes from stage 1, rank 1, which "
+  EXPECT_THAT(stuck(schedule), testing::StartsWith("rank 0 is stuck at B0: it waits for stage 1, rank 1, which "
                                                    "is stuck at B0\n"));
   schedule.programs[1].clear();
-  EXPECT_THAT(stuck(schedule), testing::StartsWith("rank 0 is stuck at B0: nothing comes from stage 1, rank 1, which "
+  EXPECT_THAT(stuck(schedule), testing::StartsWith("rank 0 is stuck at B0: it waits for stage 1, rank 1, which "
                                                    "has finished\n"));
   schedule = zero_bubble({.ranks = 1, .microbatches = 1});
   std::swap(schedule.programs[0][1], schedule.programs[0][2]);
