@@ -240,7 +240,7 @@ TEST(Allocator, TakesItsBlocksFromAnySource) {
     memory->allocate(300000, weights);
     ADD_FAILURE();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("out of memory on GPU 5: 0 MB more for weights"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("out of memory on GPU 5: cannot allocate 0 MB more for weights"));
   }
   second.reset();
   memory.reset();

@@ -123,8 +123,8 @@ void require_widths(std::string_view kernel, Activation kind, const Segments& se
   require_length(kernel, "width of y", width, segments.count());
   require_length(kernel, "width of x", given, segments.count());
   for (std::size_t e = 0; e < width.size(); ++e) {
-    require(given[e] == inputs_of(kind) * width[e], "{}: segment {} has rows of {} columns for results of {}", kernel,
-            e, given[e], width[e]);
+    require(given[e] == inputs_of(kind) * width[e],
+            "{}: segment {} has inputs of {} columns, which do not match results of {}", kernel, e, given[e], width[e]);
   }
 }
 
@@ -132,7 +132,7 @@ void require_widths(std::string_view kernel, Activation kind, const Segments& se
 template <class A>
 void check_gates(std::string_view kernel, const RowGates<A>& gates, const Segments& segments) {
   require_length(kernel, "d_gate", gates.d_gate, std::ssize(gates.gate));
-  require(std::ssize(gates.index) >= segments.total(), "{}: {} indices of gates for {} rows", kernel,
+  require(std::ssize(gates.index) >= segments.total(), "{}: there are {} indices of gates for {} rows", kernel,
           gates.index.size(), segments.total());
   require_indices(kernel, "index of a gate", gates.index, std::numeric_limits<std::int64_t>::min(),
                   std::ssize(gates.gate));

@@ -112,7 +112,7 @@ void require_documents(const Attention& attention) {
     const std::int64_t query = row % shape.query_len, first = attention.first_keys[static_cast<std::size_t>(row)];
     const std::int64_t least = query > 0 ? attention.first_keys[static_cast<std::size_t>(row - 1)] : 0;
     require(first >= least && first <= shape.key_len - shape.query_len + query,
-            "attention: query {} of a sequence sees keys from {} on", query, first);
+            "attention: query {} of a sequence cannot begin with key {}", query, first);
   }
 }
 
