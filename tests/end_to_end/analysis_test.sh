@@ -155,7 +155,7 @@ for what in metrics.jsonl starts.jsonl; do
 done
 printf '{"step": 0\n' >"$work/alone/starts.jsonl"
 expect 3 "$lyceum" routing report "$work/alone" --html "$work/page.html"
-says err "starts.jsonl: line 1 does not describe a start of a run"
+says err "starts.jsonl: line 1 is damaged, since it does not describe a start of a run"
 
 expect 0 "$python" "$source/scripts/analysis/routing.py" "$work/run/routing.h5" --out "$work/routing.png"
 [[ $(head -c 8 "$work/routing.png" | od -An -tx1) == " 89 50 4e 47 0d 0a 1a 0a" ]] || fail "no PNG was drawn"

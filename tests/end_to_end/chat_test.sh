@@ -18,7 +18,7 @@ with open(sys.argv[1], "w") as file:
 CHAT
 expect 0 "$lyceum" tokenize --input "$work/chats.jsonl" --chat chatml --model "$work/data/chat.model" --vocab 400 \
   --output "$work/data/chat" --threads 1
-says out "1 records?: 1 with \"tool_calls\", which no chat template here has \($work/chats.jsonl:301\)"
+says out "1 records?: 1 with \"tool_calls\", which no supported chat template has \($work/chats.jsonl:301\)"
 grep -q '"chat": "chatml"' "$work/data/chat.json" || fail "the token files do not name their template"
 expect 3 "$lyceum" tokenize --input "$work/chats.jsonl" --chat llama3 --model "$work/data/chat.model" --output "$work/data/other"
 says err "has no token <\|begin_of_text\|>"

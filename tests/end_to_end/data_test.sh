@@ -19,7 +19,7 @@ cut_short() {
   truncate -s 1000 "$data/train.bin"
   finish
   equal "exit code of $2" "$code" 3
-  says err "^lyceum $2: rank [0-9] on [^:]+: $data/train.bin.*(are missing: the file has 1000 bytes now, it had|truncated)"
+  says err "^lyceum $2: rank [0-9] on [^:]+: $data/train.bin.*(are missing: the file has 1000 bytes now, but had|truncated)"
   if grep -Eiq 'bus error|exited on signal' "$work/err"; then fail "a signal ended $2"; fi
 }
 cut_short 4 "${mine[@]}" --run.dir="$work/cut" --run.steps=100000

@@ -103,7 +103,7 @@ with open("large.jsonl", "w") as file:
     for one in ["a lamp", text, "two lamps"]: file.write(json.dumps({"text": one}) + "\n")
 END
 whole() { "$lyceum" tokenize --tokenizer whole.json --threads 1 --output limited "$@"; }
-expect_exit 3 "large.txt has more than 17 MB of text behind byte 0 that cannot be encoded in parts: split it into documents, or raise --max-document-mb" \
+expect_exit 3 "large.txt has more than 17 MB of text after byte 0 that cannot be encoded in parts: split it into documents, or raise --max-document-mb" \
   whole --input large.txt --max-document-mb 17
 [ ! -e limited.idx ] || fail "tokens of a text that is too large"
 whole --input large.txt --max-document-mb 18 >/dev/null

@@ -76,7 +76,8 @@ std::string starved_list(const RoutingHistory& history, const RoutingHistory::La
                          ranges_text(numbers), starved_since(history, span.first), until);
   }
   if (experts.size() > most_starved_lines) {
-    items += fmt::format("<li>and {} more such spans: lyceum routing dump</li>\n", experts.size() - most_starved_lines);
+    items += fmt::format("<li>and {} more such spans; lyceum routing dump writes all counts</li>\n",
+                         experts.size() - most_starved_lines);
   }
   return items.empty() ? "" : fmt::format("<ul class=\"starved\">\n{}</ul>\n", items);
 }

@@ -161,7 +161,7 @@ TEST(Hdf5, AttributesAndScales) {
   EXPECT_FALSE(file.has_attribute("none"));
   EXPECT_THAT(file.dataset("counts").read<std::int64_t>(), ElementsAre(0, 0, 0, 0, 5, 6));
   EXPECT_EQ(file.dataset("counts").text("units"), "tokens");
-  EXPECT_THAT(error_of([&] { file.integer("text"); }, ExitCode::bad_input), HasSubstr("another type"));
+  EXPECT_THAT(error_of([&] { file.integer("text"); }, ExitCode::bad_input), HasSubstr("an unexpected type"));
 }
 
 TEST(Hdf5, ErrorsNameFileAndCause) {

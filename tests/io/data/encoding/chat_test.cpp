@@ -150,7 +150,9 @@ TEST(Chat, BadRecordsAreRefusedWithTheReason) {
         R"({"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A")";
     refused((message + more + "}]}").c_str(), words);
   };
-  const auto unread = [](const std::string& key) { return "with \"" + key + "\", which no chat template here has"; };
+  const auto unread = [](const std::string& key) {
+    return "with \"" + key + "\", which no supported chat template has";
+  };
   answer(R"(, "tool_calls": [{"id": "1"}])", unread("tool_calls"));
   answer(R"(, "function_call": {"name": "f"})", unread("function_call"));
   answer(R"(, "reasoning_content": "hm")", unread("reasoning_content"));
