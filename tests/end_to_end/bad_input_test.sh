@@ -94,7 +94,7 @@ too_large() {
   equal "lines of stderr" "$(wc -l <"$work/err")" 3
   [[ ! -e $work/refused ]] || fail "a refused run left $work/refused behind"
 }
-too_large "rank 0 needs [0-9.]+ [TP]B of the .* GB that .*\(weights .*, optimizer .*\): no change .*: use more ranks or a smaller model$" \
+too_large "rank 0 needs [0-9.]+ [TP]B \(weights .*, optimizer .*\), but .* has only .* GB: no change .*: use more ranks or a smaller model$" \
   --model.hidden=1000000 --model.heads=100
 too_large "rank 0 needs .*: set batch.seq_len = [0-9]+ \(needs [0-9.]+ .?B\)$" --batch.seq_len=2000000000 --batch.micro=1 --model.recompute=full
 refused_by_ranks 2 "rank 0 needs [0-9.]+ [TP]B .* each of this machine's 2 ranks" --model.hidden=1000000 --model.heads=100

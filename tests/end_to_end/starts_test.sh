@@ -137,7 +137,7 @@ expect 3 "$lyceum" "${few[@]}" --run.steps=9 "--run.dir=$work/named" "--checkpoi
 expect 0 "$lyceum" "${few[@]}" --run.steps=8 "--run.dir=$work/named" "--checkpoint.resume=$work/six"
 grep -q "^resume = auto$" "$work/named/config.ini" || fail "config.ini would go back to $work/six"
 expect 3 "$lyceum" "${few[@]}" --run.steps=9 "--run.dir=$work/named" "--checkpoint.resume=$work/six"
-says err "contains step-00000008, newer than the checkpoint to resume from: set checkpoint.resume = auto to continue from it"
+says err "contains step-00000008, which is newer than the checkpoint to resume from: set checkpoint.resume = auto to continue from it"
 sed -i '1i damaged' "$work/named/starts.jsonl"
 expect 0 "$lyceum" train --config "$work/named/config.ini" --run.steps=9
 says out "^resumed    $work/named/checkpoints/step-00000008"
