@@ -145,8 +145,8 @@ ConversionRequest request_of(const ParsedOptions& parsed, ConvertOptions& option
   const bool together = options.by == "coactivation";
   require_usage(options.by == "weights" || together, "--by = {}: must be weights or coactivation", options.by);
   require_usage(request.transform != "modulize" || together != options.data.empty(),
-                "--data: modulize uses it with --by = coactivation only, and needs it there");
-  require_usage(options.batches >= 0, "--batches = {}: 0 (all of the data) or more", options.batches);
+                "--data: modulize needs it with --by = coactivation, and does not use it otherwise");
+  require_usage(options.batches >= 0, "--batches = {}: must be 0 (all of the data) or more", options.batches);
   require_usage(!options.data.empty() || options.batches == 0, "--batches needs --data");
   if (!options.layers.empty()) request.layers = layers_of(options.layers);
   if (parsed.values.count("routing")) request.routing = parsed.values["routing"].as<std::string>();

@@ -120,9 +120,9 @@ python3 -c 'print("x\n" + "word " * 5000)' >"$work/long.txt"
 expect 3 "$lyceum" generate --checkpoint "$work/run" --chat --prompts "$work/long.txt"
 says err "^lyceum generate: $work/long.txt:2: a prompt of [0-9]+ tokens"
 expect 2 "$lyceum" generate --checkpoint "$work/run" --prompt x --prompts "$work/prompts.txt"
-says err "^lyceum generate: --prompt and --prompts: give one of them"
+says err "^lyceum generate: --prompt and --prompts: give only one of them"
 expect 2 "$lyceum" generate --checkpoint "$work/run" --prompt x --system y
-says err "^lyceum generate: --system without --chat"
+says err "^lyceum generate: --system needs --chat"
 expect 3 "$lyceum" generate --checkpoint "$work/run" --prompt x --chat --data.chat=llama3
 says err "has no token <\|begin_of_text\|>, which the chat template llama3 needs"
 expect 0 "$lyceum" tokenize --input "$source/docs" --tokenizer "$work/data/chat.model" --output "$work/data/text"

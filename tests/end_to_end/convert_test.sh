@@ -132,7 +132,7 @@ refused 2 "slices does not apply to insert" insert "$work/sparse" --slices=2
 refused 2 "threshold = 2" prune "$work/sparse" "${prune[@]}" 2
 refused 2 "moe.top_k = 17 is more than moe.experts = 16" prune "$work/sparse" "${prune[@]}" 1 --moe.top_k=17
 refused 2 "_proj/weight would be \[9, 32\] but is created from .* \[24, 32\]" reset "$work/sparse" --moe.expert_hidden=9
-refused 2 "data: modulize uses it with --by = coactivation only" modulize "$work/dense" --experts=6 --by=coactivation
+refused 2 "data: modulize needs it with --by = coactivation" modulize "$work/dense" --experts=6 --by=coactivation
 refused 2 "a divisor of its width 96" modulize "$work/dense" --experts=7
 refused 2 "moe.experts cannot be set: modulize determines it" modulize "$work/dense" --experts=6 --moe.experts=3
 refused 2 "give either --routing" prune "$work/sparse" --threshold=0.5
