@@ -21,7 +21,7 @@ diff <(sed '1,/^$/d' "$work/out") "$work/results/summary.txt" || fail "summary.t
 expect 1 "${gpu[@]}" --device cpu --only '^mesh-equality$'
 says out '^mesh-equality +[0-9]+ s  FAILED: exit code 1$'
 expect 1 "${gpu[@]}" --device cpu --only '^cpu$' --budget 5
-says out '^cpu +-  skipped: 5 s are over$'
+says out '^cpu +-  skipped: the budget of 5 s is used up$'
 expect 2 "${gpu[@]}" --no-such-option
 expect 1 "$source/scripts/gpu.sh" --bundle "$work"
 says err 'is not a bundle with tests and benchmarks'
