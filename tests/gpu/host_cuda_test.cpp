@@ -81,7 +81,7 @@ TEST_F(HostCuda, AMissingBarrierShows) {
 
 TEST_F(HostCuda, LanesThatStayAwayEndTheProgram) {
   EXPECT_DEATH(start(stream_, "some_lanes_stay_away", some_lanes_stay_away, 1, 32),
-               "threads wait for some that do not");
+               "threads wait at a barrier that others do not reach");
 }
 
 }  // namespace

@@ -369,7 +369,7 @@ TYPED_TEST(AdamWTest, FindsWhatChangesBetweenUpdates) {
       one.damaged[0] = 0;
       Problem<T> stepped = one;
       stepped.step(4, stepped.gradient(4), true);
-      EXPECT_EQ(stepped.damaged[0], 0u) << "a step that is left out does not look";
+      EXPECT_EQ(stepped.damaged[0], 0u) << "a skipped step does not check digests";
       flip();
       one.check(false);
       EXPECT_EQ(one.damaged[0], 0u);

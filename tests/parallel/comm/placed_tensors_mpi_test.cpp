@@ -220,7 +220,8 @@ TEST_F(PlacedTensors, MemoryMayBeUsedAgainAfterTheWait) {
     }
     const Tensor next = tensor_of(std::vector<float>(count, 7.0F));
     EXPECT_EQ(next.raw(), place) << "a freed block is used again";
-    EXPECT_EQ(values_of<float>(next), std::vector<float>(count, 7.0F)) << "written by what was waited for";
+    EXPECT_EQ(values_of<float>(next), std::vector<float>(count, 7.0F))
+        << "written by the operation that was waited for";
     expect_sums(values_of<float>(copy), reduced<float>(size, count, Reduction::sum), size);
   }
 }

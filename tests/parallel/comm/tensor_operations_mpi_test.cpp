@@ -201,7 +201,7 @@ TEST_F(TensorOperations, AnOperationInFlightHoldsUpNothingElse) {
   if (rank == size - 1) MPI_Barrier(MPI_COMM_WORLD);
   Pending pending = world.all_reduce_async(sum);
   if (rank < size - 1) {
-    for (int i = 0; i < 100; ++i) EXPECT_FALSE(pending.test()) << "rank " << size - 1 << " has not come yet";
+    for (int i = 0; i < 100; ++i) EXPECT_FALSE(pending.test()) << "rank " << size - 1 << " has not joined yet";
     const std::vector<float> other(100, 2.0F);
     EXPECT_EQ(values_of<float>(tensor_of(other)), other);  // waits for all work in the stream
     MPI_Barrier(MPI_COMM_WORLD);
@@ -244,7 +244,7 @@ TEST_F(TensorOperations, WhatDoesNotFitIsRefused) {
   const Tensor all = make(DType::f32, 3 * size), own = make(DType::f32, 3);
   expect_failure([&] { world.reduce_scatter(all, make(DType::f32, 2), extents); },
                  "has 3 elements, but its tensor has 2");
-  expect_failure([&] { world.reduce_scatter(make(DType::f32, 1), own, extents); }, "a tensor of 1");
+  expect_failure([&] { world.reduce_scatter(make(DType::f32, 1), own, extents); }, "but the tensor has 1");
   expect_failure([&] { world.all_gather(make(DType::f64, 3), all, extents); },
                  "the part is f64, but the whole tensor f32");
   expect_failure([&] { world.reduce_scatter(make(DType::u8, 3 * size), make(DType::u8, 3), extents); }, "u8");

@@ -79,7 +79,7 @@ TEST(MachinePeak, IsAllWorkOverTheWholeTime) {
 TEST(MachinePeak, IsSteadyOnceUndisturbedWindowsAgree) {
   MachinePeak peak;
   for (const double flops : {80.0, 100.0}) peak.add(std::vector{window(flops, 0, 1, 0.99)}, 1);
-  EXPECT_FALSE(peak.steady()) << "too few, and they differ";
+  EXPECT_FALSE(peak.steady()) << "too few windows, and they differ";
   peak.add(std::vector{window(90, 0, 1, 0.99)}, 1);
   EXPECT_FALSE(peak.steady());
   peak.add(std::vector{window(97, 0, 1, 0.99)}, 1);

@@ -152,7 +152,7 @@ TEST(Faults, FlipsBetweenUpdatesAreFound) {
         }
         const std::string problem = problem_of(training, step);
         EXPECT_EQ(!problem.empty(), mine) << problem;
-        EXPECT_FALSE(problem.starts_with("rank ")) << "whoever reports it says so: " << problem;
+        EXPECT_FALSE(problem.starts_with("rank ")) << "the caller adds the rank: " << problem;
         if (!mine) continue;
         found[kind].first += problem.find("changed in memory between two updates") != std::string::npos;
         ++found[kind].second;
@@ -259,7 +259,7 @@ TEST(Faults, WhatIsComputedTwiceMustAgree) {
       const std::string problem = problem_of(training, 1);
       faults.at_send.clear();
       if (problem.empty()) {
-        EXPECT_EQ(training.weights(), calm.weights()) << "a fault that nobody saw, in trial " << trial;
+        EXPECT_EQ(training.weights(), calm.weights()) << "an undetected fault, in trial " << trial;
         ++harmless;
       } else {
         // The time of a message is not fixed. So a weight may be wrong in both computations of its rank; then the
