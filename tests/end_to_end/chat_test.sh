@@ -88,7 +88,7 @@ with open(f"{work}/prompts.jsonl", "w") as file:
         file.write(json.dumps(record) + "\n")
 CHAT
 ask --chat --prompts "$work/prompts.jsonl" --json
-python3 - "$work" <<'CHAT' || fail "tokens or answers of --prompts"
+python3 - "$work" <<'CHAT' || fail "--prompts gives other tokens or answers"
 import json, struct, sys
 work = sys.argv[1]
 stream = open(f"{work}/data/chat.bin", "rb").read()
@@ -108,7 +108,7 @@ It is green."
 # Bytes that are not UTF-8 are replaced, a control character gives valid JSON, and the name of a byte token is no stop text.
 ask --chat --prompt $'Which color\xff has snow?' --json
 ask --prompt $'a\x7fb\xc2\x85' --tokens 1 --json
-python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["prompt"] == "a\x7fb\x85"' "$work/out" || fail "no JSON"
+python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["prompt"] == "a\x7fb\x85"' "$work/out" || fail "the output is not JSON"
 ask --chat --system "Short answers." --prompt "Which color has snow?" --stop "<0x0A>" --stop "▁is"
 answer "stops" "It is white."
 

@@ -14,7 +14,7 @@ holds_open() { [[ -n $(find /proc/[0-9]*/fd -lname "$1" 2>/dev/null || true) ]];
 # cut_short RANKS COMMAND …: truncates the file during COMMAND, which must end with 3 and a line that names the file.
 cut_short() {
   start "$@"
-  wait_for 60 holds_open "$data/train.bin" || fail "nobody reads $data/train.bin"
+  wait_for 60 holds_open "$data/train.bin" || fail "no process reads $data/train.bin"
   [[ $2 != train ]] || wait_for 60 grep -Eq '^ *2/' "$work/out" || fail "no step was made"
   truncate -s 1000 "$data/train.bin"
   finish
@@ -91,7 +91,7 @@ cp "$work/out" "$work/before"
 mv "$work/moved" "$work/elsewhere" && mv "$work/data" "$work/gone" && rm -r "$data"
 cd "$work/elsewhere"
 expect 0 "$lyceum" "${say[@]}" --checkpoint=run
-cmp -s "$work/out" "$work/before" || fail "the moved run writes another text"
+cmp -s "$work/out" "$work/before" || fail "the moved run generates another text"
 expect 0 "$lyceum" eval --checkpoint=run --data.valid="$work/gone/valid" --json
 expect 0 "$lyceum" checkpoint ls run
 says out "^step-00000014 "
@@ -113,6 +113,6 @@ open(sys.argv[1], "w").write(f'{text}"manifest_sha256": "{hashlib.sha256(text.en
 END
 rm run/checkpoints/step-00000014/tokenizer.model
 expect 0 "$lyceum" "${say[@]}" --checkpoint=run "--data.train=$work/gone/train" "--data.tokenizer=$work/gone/tokenizer.model"
-cmp -s "$work/out" "$work/before" || fail "the checkpoint without a tokenizer writes another text"
+cmp -s "$work/out" "$work/before" || fail "the checkpoint without a tokenizer generates another text"
 not_made_with "$work/gone/train.bin was encoded with a different tokenizer than $work/other.model" \
   "${say[@]}" --checkpoint=run "--data.train=$work/gone/train" "--data.tokenizer=$work/other.model"

@@ -64,7 +64,7 @@ says err "contains another model \(model/layers/1/.* but \[16, 32\] in this mode
 # It must have steps left to do, and the folder must not contain another run.
 expect 2 "$lyceum" "${few[@]}" --run.steps=7 "--run.dir=$work/nothing" "$from"
 says err "^lyceum train: checkpoint.resume = $run/checkpoints/step-00000007, .*: raise run.steps above 7$"
-[[ ! -e $work/nothing ]] || fail "a start without steps to do left files"
+[[ ! -e $work/nothing ]] || fail "a start without remaining steps left files"
 expect 0 "$lyceum" "${few[@]}" --run.seed=2 "--run.dir=$work/apart"
 logs=$(sha256sum "$work"/apart/{metrics.jsonl,starts.jsonl,routing.h5})
 expect 2 "$lyceum" "${few[@]}" --run.steps=9 "--run.dir=$work/apart" "$from"
@@ -114,8 +114,8 @@ for ranks in 4 2; do
   says out "^nothing to train: 5 of 5 steps are done$"
 done
 expect 0 ranks 4 train --config "$own" --run.steps=6
-grep -q "^steps = 6$" "$own" || fail "config.ini is not of the last start"
-grep -q "^micro = 0  # derived here: 2$" "$own" || fail "a derived value was taken for a given one"
+grep -q "^steps = 6$" "$own" || fail "config.ini is not from the last start"
+grep -q "^micro = 0  # derived here: 2$" "$own" || fail "a derived value was taken for an explicit one"
 expect 0 ranks 2 eval --config "$own" --json
 expect 0 "$lyceum" plan --config "$own"
 # In a run that was moved, config.ini is refused, since it names the old folder. A copy of the file elsewhere is accepted.
@@ -135,7 +135,7 @@ cp -r "$work/own/checkpoints/step-00000006" "$work/six"
 expect 3 "$lyceum" "${few[@]}" --run.steps=9 "--run.dir=$work/named" "--checkpoint.resume=$work/six" --data.valid="$work/absent"
 [[ ! -e $work/named/config.ini ]] || fail "a refused start left config.ini"
 expect 0 "$lyceum" "${few[@]}" --run.steps=8 "--run.dir=$work/named" "--checkpoint.resume=$work/six"
-grep -q "^resume = auto$" "$work/named/config.ini" || fail "config.ini would go back to $work/six"
+grep -q "^resume = auto$" "$work/named/config.ini" || fail "config.ini would resume from $work/six"
 expect 3 "$lyceum" "${few[@]}" --run.steps=9 "--run.dir=$work/named" "--checkpoint.resume=$work/six"
 says err "contains step-00000008, which is newer than the checkpoint to resume from: set checkpoint.resume = auto to continue from it"
 sed -i '1i damaged' "$work/named/starts.jsonl"
@@ -197,7 +197,7 @@ expect 0 "$lyceum" plan "--config=$config" --optim.warmup_steps=50
 says out "^warning: optim.warmup_steps = 50 is more than run.steps = 12"
 says out "^checkpoints every 5 steps and every 10 min"
 expect 0 "$lyceum" plan "--config=$config" --json
-python3 -c 'import json, sys; sys.exit(json.load(open(sys.argv[1]))["warnings"] != [])' "$work/out" || fail "warnings of a usual schedule"
+python3 -c 'import json, sys; sys.exit(json.load(open(sys.argv[1]))["warnings"] != [])' "$work/out" || fail "warnings for a usual schedule"
 
 # --- the configuration is printed on any number of ranks, and its mistakes once
 for ranks in 1 2 3 4; do

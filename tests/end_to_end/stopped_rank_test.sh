@@ -23,7 +23,7 @@ stop_rank() {
   wait_for 30 gone || {
     left=$(mine | wc -l)
     for process in $(mine); do kill -KILL "$process" || true; done
-    fail "$left processes are still there thirty seconds after rank $1 was stopped"
+    fail "$left processes still run thirty seconds after rank $1 was stopped"
   }
   finish
   equal "exit code" "$code" 4
