@@ -141,9 +141,9 @@ import json, sys
 import h5py
 with h5py.File(sys.argv[1] + "/routing.h5") as log:
     counts = [log[f"layers/{layer:03}/counts"][:].sum(axis=1) for layer in (1, 2)]
-told = [json.loads(line)["dead_experts"] for line in open(sys.argv[1] + "/metrics.jsonl")]
+reported = [json.loads(line)["dead_experts"] for line in open(sys.argv[1] + "/metrics.jsonl")]
 expected = [int(sum(((c[step] == 0) & (c[step - 1] == 0)).sum() for c in counts)) if step else 0 for step in range(12)]
-assert told == expected and max(told) > 0, (told, expected)
+assert reported == expected and max(reported) > 0, (reported, expected)
 END
 # A finished run records no further start. A page of a log without the run's other files states which files are missing.
 expect 0 "$lyceum" "${few[@]}"
@@ -199,22 +199,22 @@ for layer in "layers/001", "layers/002":
     assert gate.attrs["units"] == "1" and (gate.attrs["expert_sizes"] == sizes).all()
 assert new["loss"].attrs["units"] == "nats" and new.attrs["step"] == 12 and old.attrs["step"] == 5
 
-told = json.load(open(f"{work}/out"))
+reported = json.load(open(f"{work}/out"))
 a, b = old["loss"][:].astype(float), new["loss"][:].astype(float)
-assert [row["threshold"] for row in told["loss_reduction"]] == [5.9, 5.7, 3]
-for row in told["loss_reduction"]:
+assert [row["threshold"] for row in reported["loss_reduction"]] == [5.9, 5.7, 3]
+for row in reported["loss_reduction"]:
     hard = a > row["threshold"]
     assert row["tokens"] == hard.sum() > 0, row
     assert abs(row["reduction"] - (a[hard].mean() - b[hard].mean())) < 1e-9, row
 hard = a > 5.9
 chosen = np.stack([new[f"layers/{layer:03}/chosen"][:] for layer in (1, 2)])
-for row in told["widths"]:
+for row in reported["widths"]:
     here = sizes[chosen] == row["width"]
     assert row["choices"] == here[:, hard].sum() and row["first_choices"] == here[:, hard, 0].sum(), row
     assert row["all_choices"] == here.sum() and row["experts"] == 2 * (sizes == row["width"]).sum(), row
-assert [row["width"] for row in told["widths"]] == [48, 32, 24, 16]
-assert told["wider"]["choices"] == (sizes[chosen][:, hard] > 24).sum()
-assert told["narrower"]["choices"] == (sizes[chosen][:, hard] < 24).sum()
+assert [row["width"] for row in reported["widths"]] == [48, 32, 24, 16]
+assert reported["wider"]["choices"] == (sizes[chosen][:, hard] > 24).sum()
+assert reported["narrower"]["choices"] == (sizes[chosen][:, hard] < 24).sum()
 END
 expect 0 "$lyceum" routing difficult "$work/old.h5" "$work/new.h5" --layers
 says out '^ *all tokens +512 +100.0 %'
@@ -260,22 +260,22 @@ import xml.etree.ElementTree as tree
 import h5py
 import numpy as np
 work = sys.argv[1]
-file, told = h5py.File(f"{work}/domains.h5"), json.load(open(f"{work}/domains.json"))
-assert list(file.attrs["data_sets"]) == ["valid", "code"] == [each["name"] for each in told["data_sets"]]
+file, reported = h5py.File(f"{work}/domains.h5"), json.load(open(f"{work}/domains.json"))
+assert list(file.attrs["data_sets"]) == ["valid", "code"] == [each["name"] for each in reported["data_sets"]]
 table = open(f"{work}/domains.txt").read()
 shares = {}
 for d, name in enumerate(("valid", "code")):
     log, evaluation = h5py.File(f"{work}/{name}.h5"), json.load(open(f"{work}/{name}.json"))
     assert file["tokens"][d] == evaluation["tokens"] == 512 and abs(file["loss"][d] - evaluation["loss"]) < 1e-9
-    assert abs(told["data_sets"][d]["loss"] - evaluation["loss"]) < 1e-5
+    assert abs(reported["data_sets"][d]["loss"] - evaluation["loss"]) < 1e-5
     for i, layer in enumerate(("layers/001", "layers/002")):
         counts = log[f"{layer}/counts"][0]
         assert (file[f"{layer}/counts"][d] == counts).all()
         assert (file[f"{layer}/mean_probability"][d] == log[f"{layer}/mean_probability"][0]).all()
         share = shares[layer, name] = counts.sum(axis=0) / counts.sum()
         assert np.abs(file[f"{layer}/share"][d] - share).max() < 1e-12
-        assert np.abs(told["routers"][i]["share"][name] - share).max() < 2.5 / 1024  # one or two ties within rounding
-        assert np.abs(told["routers"][i]["mean_probability"][name] - log[f"{layer}/mean_probability"][0]).max() < 1e-5
+        assert np.abs(reported["routers"][i]["share"][name] - share).max() < 2.5 / 1024  # one or two ties within rounding
+        assert np.abs(reported["routers"][i]["mean_probability"][name] - log[f"{layer}/mean_probability"][0]).max() < 1e-5
 page = tree.parse(f"{work}/domains.html").getroot()
 titles = [each.text for each in page.iter() if each.tag.endswith("}title")]
 for layer in "layers/001", "layers/002":

@@ -14,7 +14,7 @@ loss() {
 # convert TRANSFORM SOURCE RUN [option …]: makes $work/RUN of $work/SOURCE, which must verify.
 convert() {
   expect 0 "$lyceum" convert "$1" "$work/$2" --out "$work/$3" "${@:4}"
-  cp "$work/out" "$work/told"
+  cp "$work/out" "$work/printed"
   expect 0 "$lyceum" checkpoint verify "$work/$3"
   equal "newest of $3" "$(cat "$work/$3/checkpoints/LATEST")" step-00000000
 }
@@ -49,7 +49,7 @@ close "loss of copies" "$(loss "$work/copies")" "$dense" 1e-5
 trains copies --parallel.expert=2
 
 convert upcycle dense slices --slices=4 --moe.experts=3 --moe.top_k=2 --balance.expert=0
-grep -q "times 4" "$work/told" || fail "the table does not show the scale"
+grep -q "times 4" "$work/printed" || fail "the table does not show the scale"
 close "loss of slices" "$(loss "$work/slices")" "$dense" 1e-5
 trains slices --parallel.expert=2 --parallel.zero=3
 
@@ -78,13 +78,13 @@ trains pruned --parallel.expert=2 --parallel.zero=1
 
 # The same with tokens that the conversion routes itself.
 convert prune sparse counted --data "$work/data/valid" --batches=1 --batch.global=1 --threshold=1e-6
-equal "loss before pruning" "$(sed -n 's/^before *\([0-9.]*\) nats.*/\1/p' "$work/told")" \
+equal "loss before pruning" "$(sed -n 's/^before *\([0-9.]*\) nats.*/\1/p' "$work/printed")" \
   "$(printf %.6f "$(cat "$work/before")")"
-equal "loss after pruning" "$(sed -n 's/^after *\([0-9.]*\) nats.*/\1/p' "$work/told")" \
+equal "loss after pruning" "$(sed -n 's/^after *\([0-9.]*\) nats.*/\1/p' "$work/printed")" \
   "$(printf %.6f "$(cat "$work/before")")"
 convert prune sparse half --data "$work/data/valid" --threshold=0.5 --scope=model
-equal "layers told" "$(grep -c '^layer [12]: .* removed' "$work/told")" 2
-grep -q '^layer [12]: [1-9][0-9]* of 16 experts removed' "$work/told" || fail "no expert is removed with --scope model"
+equal "layers reported" "$(grep -c '^layer [12]: .* removed' "$work/printed")" 2
+grep -q '^layer [12]: [1-9][0-9]* of 16 experts removed' "$work/printed" || fail "no expert is removed with --scope model"
 
 # Layers have different numbers of experts: all commands that read a run accept them.
 convert insert counted grown --experts=17 --layers=2 --batch.global=8
@@ -102,7 +102,7 @@ expect 0 ranks 2 eval --checkpoint "$work/grown" --parallel.expert=2 --batches=1
 
 # With the line that insert prints, only new tensors and rows are trained; all others keep their bits.
 convert insert sparse larger --experts=2
-only=$(sed -n 's/^To train only the new tensors and rows: optim.train_only = //p' "$work/told")
+only=$(sed -n 's/^To train only the new tensors and rows: optim.train_only = //p' "$work/printed")
 [[ $only == *"experts/17/"* ]] || fail "insert suggests '$only'"
 expect 0 ranks 2 train --config "$work/larger/config.ini" --run.steps=2 --parallel.expert=2 "--optim.train_only=$only" \
   --optim.router_penalty=0.25 --optim.router_penalty_from=16

@@ -84,11 +84,11 @@ same_weights "$work/calm-2/checkpoints/step-00000120" "$work/back/checkpoints/st
 # --- two signals during a long step: the second one ends the run at once
 long=("${run_of[@]}" --batch.global=20480)
 in_step() { [[ -f $1/metrics.jsonl ]] && sleep 1; }  # the file is made just before the first step
-told() { grep -q "saving a checkpoint after this step" "$work/err"; }
+reported() { grep -q "saving a checkpoint after this step" "$work/err"; }
 begin "$lyceum" "${long[@]}" "--run.dir=$work/twice"
 wait_for 30 in_step "$work/twice" || fail "the long step does not start"
 kill -TERM "$job"
-wait_for 10 told || fail "no message for SIGTERM"
+wait_for 10 reported || fail "no message for SIGTERM"
 sleep 1  # signals within half a second count as one request
 kill -TERM "$job"
 finish
@@ -97,7 +97,7 @@ says err "^lyceum train: SIGTERM again: exiting without saving"
 begin two_ranks "${long[@]}" "--run.dir=$work/twice-2"
 wait_for 30 in_step "$work/twice-2" || fail "the long step of two ranks does not start"
 kill -INT -- "-$job"
-wait_for 10 told || fail "no message for Ctrl-C"
+wait_for 10 reported || fail "no message for Ctrl-C"
 sleep 1
 kill -INT -- "-$job"
 finish
