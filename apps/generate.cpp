@@ -112,8 +112,8 @@ void blame(const Prompt& prompt, std::string_view subject, const Use& use) {
   try {
     use();
   } catch (const Error& error) {
-    if (prompt.place.empty()) throw;
-    fail(ExitCode::bad_input, "{}: {}{}", prompt.place, subject, error.what());
+    if (prompt.location.empty()) throw;
+    fail(ExitCode::bad_input, "{}: {}{}", prompt.location, subject, error.what());
   }
 }
 

@@ -46,8 +46,8 @@ Optimizer::Optimizer(const OptimConfig& config, Stream stream, std::vector<UnitS
 
 void Optimizer::update(std::span<const StepVerdict> verdict, const NormSums& norms, const Tensor& sums) const {
   rule_->launch({.verdict = verdict,
-                 .weight_offsets = norms.places(0),
-                 .update_offsets = norms.places(1),
+                 .weight_offsets = norms.offsets(0),
+                 .update_offsets = norms.offsets(1),
                  .sums = sums.span<double>()});
 }
 

@@ -177,12 +177,12 @@ void run(const CpuStream& stream, const ActivationBackward<T>& work) {
       for (std::int64_t r = first; r < std::min(rows, last); ++r) {
         if (shared) std::copy_n(dy.row(r), dy.cols, copy.data());
         const std::int64_t index = gates ? gates.index[static_cast<std::size_t>(work.segments.begin[e] + r)] : -1;
-        const auto place = static_cast<std::size_t>(index);
+        const auto position = static_cast<std::size_t>(index);
         Accumulator<T> gate = gates ? 0 : 1;
-        if (index >= 0) gate = gates.gate[place];
+        if (index >= 0) gate = gates.gate[position];
         const Accumulator<T> d_gate =
             Rows::backward(x.row(r), shared ? copy.data() : dy.row(r), gate, y.cols, dx.row(r), y.row(r));
-        if (index >= 0) gates.d_gate[place] = d_gate;
+        if (index >= 0) gates.d_gate[position] = d_gate;
       }
       for (std::int64_t r = std::max(first, rows); r < last; ++r) {
         std::fill_n(dx.row(r), dx.cols, T{});

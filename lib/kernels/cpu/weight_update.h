@@ -148,8 +148,8 @@ void run(const CpuStream& stream, const UpdateWeights<T, Rule>& update) {
         update.digests.kept[static_cast<std::size_t>(at)] =
             sums.left + weight_update::weight_digest(tensor, begin, end - begin);
       }
-      const auto store = [&](std::int64_t place, double sum) {
-        if (place >= 0) update.sums[static_cast<std::size_t>(place + walk.block())] = sum;
+      const auto store = [&](std::int64_t offset, double sum) {
+        if (offset >= 0) update.sums[static_cast<std::size_t>(offset + walk.block())] = sum;
       };
       store(update.weight_offsets[walk.row()], sums.weights);
       store(update.update_offsets[walk.row()], sums.updates);

@@ -34,7 +34,7 @@ std::vector<std::size_t> counted(std::span<const UnitShare> shares, ParameterUni
 
 NormSums::NormSums(Stream stream, const Mesh& mesh, std::span<const UnitShare> shares, int layers, int columns)
     : stream_(std::move(stream)), mesh_(mesh), layers_(layers), columns_(columns), shares_(shares.size()) {
-  std::vector<std::int64_t> places(static_cast<std::size_t>(columns) * shares_, -1), begin{0};
+  std::vector<std::int64_t> offsets(static_cast<std::size_t>(columns) * shares_, -1), begin{0};
   std::vector<std::int64_t> in_column(shares_);
   std::vector<SumRange> ranges;
   for (std::size_t k = 0; k < kinds; ++k) {
@@ -52,22 +52,22 @@ NormSums::NormSums(Stream stream, const Mesh& mesh, std::span<const UnitShare> s
       kind.blocks += flat_blocks_of(share.size);
     }
     for (int column = 0; column < columns; ++column, size_ += kind.blocks) {
-      for (const std::size_t s : own) places[static_cast<std::size_t>(column) * shares_ + s] = size_ + in_column[s];
+      for (const std::size_t s : own) offsets[static_cast<std::size_t>(column) * shares_ + s] = size_ + in_column[s];
       for (const std::vector<SumRange>& layer : of_layers) {
         for (const SumRange& range : layer) ranges.push_back({size_ + range.first, range.count});
         begin.push_back(std::ssize(ranges));
       }
     }
   }
-  places_ = table_of(stream_, places);
+  offsets_ = table_of(stream_, offsets);
   ranges_ = table_of(stream_, ranges);
   begin_ = table_of(stream_, begin);
 }
 
 Tensor NormSums::zeros() const { return Tensor::zeros(stream_, DType::f64, {size_}, MemoryKind::buffers); }
 
-std::span<const std::int64_t> NormSums::places(int column) const {
-  return rows_of<std::int64_t>(places_).subspan(static_cast<std::size_t>(column) * shares_, shares_);
+std::span<const std::int64_t> NormSums::offsets(int column) const {
+  return rows_of<std::int64_t>(offsets_).subspan(static_cast<std::size_t>(column) * shares_, shares_);
 }
 
 void NormSums::norms(const Tensor& sums, std::span<double> norms) const {
@@ -127,7 +127,7 @@ void GradientNorm::launch(std::span<double> norm) const {
   dispatch_accumulator(type_, [&]<class A>() {
     lyceum::launch(stream_, SquaresOfTensors<A>{.tensors = rows_of<TensorRow<A>>(tensors_),
                                                 .blocks = blocks_,
-                                                .places = sums_.places(0),
+                                                .offsets = sums_.offsets(0),
                                                 .sums = sums.span<double>()});
   });
   sums_.norms(sums, norm);

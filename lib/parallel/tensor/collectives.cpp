@@ -24,8 +24,8 @@ void require_rows(const RowShards& shards, const Tensor& x, std::int64_t rows) {
           x.shape(), shards.group->rank(), shards.group->name(), rows);
 }
 
-Where here(const RowShards& shards, const Tensor& x, std::source_location place = std::source_location::current()) {
-  return {place, shards.routed ? x.shape()[1] * static_cast<std::int64_t>(size_of(x.dtype())) : 0};
+Where here(const RowShards& shards, const Tensor& x, std::source_location location = std::source_location::current()) {
+  return {location, shards.routed ? x.shape()[1] * static_cast<std::int64_t>(size_of(x.dtype())) : 0};
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPea
                      human_count(static_cast<double>(count_trained_values(config_)))));
   }
   note(fmt::format("mesh       {} · {} · {} per rank · {}", count_text(world, "rank"), setup_.mesh.shape.text(world),
-                   count_text(setup_.places[static_cast<std::size_t>(setup_.mesh.world.rank())].threads, "thread"),
+                   count_text(setup_.resources[static_cast<std::size_t>(setup_.mesh.world.rank())].threads, "thread"),
                    name_of(config_.run.precision)));
   note(fmt::format("           {}", mesh_legend));
   if (setup_.mesh.pipeline.size() > 1) note(pipeline_line(config_, setup_.mesh));

@@ -227,9 +227,9 @@ std::string RunState::text() const {
   for (const ExpertLoad& layer : load) loads.emplace_back(object_of(layer.id))["tokens"] = layer.tokens;
   Json idles = Json::array();
   for (const IdleExperts& layer : idle) idles.emplace_back(object_of(layer.id))["steps"] = layer.steps;
-  Json places = Json::array();
+  Json placements = Json::array();
   for (const MixturePlacement& layer : placement) {
-    places.emplace_back(object_of(layer.id))["rank_of_expert"] = layer.ranks.owner;
+    placements.emplace_back(object_of(layer.id))["rank_of_expert"] = layer.ranks.owner;
   }
   Json files = Json::array();
   for (const DataIdentity& each : data) {
@@ -251,7 +251,7 @@ std::string RunState::text() const {
                           {"lowest_loss", soundness.lowest}}},
                         {"expert_load", loads},
                         {"idle_experts", idles},
-                        {"placement", places},
+                        {"placement", placements},
                         {"data", files}});
 }
 

@@ -66,34 +66,34 @@ std::optional<RankGpu> gpu_of(const Config& config, const MpiSession& session, c
   return {};
 }
 
-/// Collective. Returns the places of all ranks, by rank. Unless run.threads is set, the threads of a rank are the
+/// Collective. Returns the resources of all ranks, by rank. Unless run.threads is set, the threads of a rank are the
 /// number of cores that it may use, divided by the number of ranks on its machine with exactly these cores. This is
 /// right both if the launcher binds ranks to cores and if it does not.
-std::vector<RankResources> places_of(const RunConfig& run, const MpiSession& session, const ProcessGroup& world,
-                                     const std::optional<RankGpu>& gpu) {
+std::vector<RankResources> resources_of(const RunConfig& run, const MpiSession& session, const ProcessGroup& world,
+                                        const std::optional<RankGpu>& gpu) {
   const CoreSet cores = own_cores();
   const std::string device =
       gpu ? fmt::format("cuda:{} {}{}", gpu->device, gpu->name, gpu->shared ? ", shared" : "") : "cpu";
   const std::vector<std::string> texts = world.all_gather(
       json_text(nlohmann::json{session.host(), cores.text, cores.count, session.local_rank(),
                                gpu ? gpu->memory : memory_of_rank(session), device, gpu ? gpu->name : cpu_name()}));
-  std::vector<RankResources> places;
+  std::vector<RankResources> resources;
   std::map<std::pair<std::string, std::string>, int> sharing;
   for (const std::string& text : texts) {
     const auto json = parse_json<nlohmann::json>(text);
-    places.push_back({.host = json[0],
-                      .cores = json[1],
-                      .local_rank = json[3],
-                      .threads = json[2],
-                      .memory = json[4],
-                      .device = json[5],
-                      .processor = json[6]});
-    ++sharing[{places.back().host, places.back().cores}];
+    resources.push_back({.host = json[0],
+                         .cores = json[1],
+                         .local_rank = json[3],
+                         .threads = json[2],
+                         .memory = json[4],
+                         .device = json[5],
+                         .processor = json[6]});
+    ++sharing[{resources.back().host, resources.back().cores}];
   }
-  for (RankResources& place : places) {
-    place.threads = run.threads > 0 ? run.threads : std::max(1, place.threads / sharing[{place.host, place.cores}]);
+  for (RankResources& each : resources) {
+    each.threads = run.threads > 0 ? run.threads : std::max(1, each.threads / sharing[{each.host, each.cores}]);
   }
-  return places;
+  return resources;
 }
 
 /// Throws a bad_input Error if none of the targets of samples [first, first + count) counts in the loss. `key`: the
@@ -123,14 +123,14 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
   const double memory = gpu ? gpu->memory : memory_of_rank(session);
   require_fits(reading ? plan_inference(config, session.size(), *reading) : plan_mesh(config, session.size(), {}),
                memory, format_message("each of this machine's {} ranks", {session.local_size()}));
-  std::vector<RankResources> places = places_of(config.run, session, host_world, gpu);
-  const int threads = places[static_cast<std::size_t>(host_world.rank())].threads;
+  std::vector<RankResources> resources = resources_of(config.run, session, host_world, gpu);
+  const int threads = resources[static_cast<std::size_t>(host_world.rank())].threads;
   const Stream stream = gpu ? gpu_stream(gpu->device) : CpuStream(threads);
   host_world.set_checksums(config.parallel.checksums);
   ProcessGroup world = host_world.on(stream, gpu ? gpu->transport : Transport::mpi);
   return std::make_unique<RunSetup>(RunSetup{.stream = stream,
                                              .mesh = Mesh::create(std::move(world), mesh_shape(config.parallel)),
-                                             .places = std::move(places)});
+                                             .resources = std::move(resources)});
 }
 
 std::unique_ptr<RunLock> lock_run_directory(const Config& config, const MpiSession& session) {

@@ -46,12 +46,13 @@ class DigestObserver final : public PassObserver {
 /// rank holds copies of the same parameters and has the same processor. Returns 0 if there is none.
 int Replay::distance_to_copy() const {
   const Mesh& mesh = setup.mesh;
-  const auto has_same_processor = [&](const RankResources& place) {
-    return place.processor == setup.places[0].processor && place.threads == setup.places[0].threads;
+  const auto has_same_processor = [&](const RankResources& rank_resources) {
+    return rank_resources.processor == setup.resources[0].processor &&
+           rank_resources.threads == setup.resources[0].threads;
   };
   // A balance loss over the batch is summed over ranks in their order, so its gradients depend on the rank.
   if (first_step || config.balance.scope == BalanceScope::batch ||
-      !std::ranges::all_of(setup.places, has_same_processor)) {
+      !std::ranges::all_of(setup.resources, has_same_processor)) {
     return 0;
   }
   const int tensor = mesh.tensor.size();

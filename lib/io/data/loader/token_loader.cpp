@@ -55,9 +55,9 @@ bool TokenLoader::masked() const {
   return std::ranges::any_of(sources_, [](const Source& source) { return source.samples->masked(); });
 }
 
-std::vector<std::int64_t> TokenLoader::places(std::int64_t index) const {
+std::vector<std::int64_t> TokenLoader::token_positions(std::int64_t index) const {
   const auto [source, sample] = source_sample(index);
-  return sources_[source].samples->places(sources_[source].order(sample));
+  return sources_[source].samples->token_positions(sources_[source].order(sample));
 }
 
 TokenLoader TokenLoader::spread(std::int64_t samples) const {

@@ -109,14 +109,14 @@ void TokenSamples::read(std::int64_t sample, std::int64_t vocab, const SampleTok
   std::ranges::fill(padding.first_keys, static_cast<std::int32_t>(at));
 }
 
-std::vector<std::int64_t> TokenSamples::places(std::int64_t sample) const {
+std::vector<std::int64_t> TokenSamples::token_positions(std::int64_t sample) const {
   TokenSpan whole{};
-  std::vector<std::int64_t> places;
+  std::vector<std::int64_t> positions;
   for (const TokenSpan& span : spans_of(sample, whole)) {
-    for (std::int64_t i = 0; i < span.inputs; ++i) places.push_back(span.begin + i);
+    for (std::int64_t i = 0; i < span.inputs; ++i) positions.push_back(span.begin + i);
   }
-  places.resize(static_cast<std::size_t>(shape_.seq_len), -1);
-  return places;
+  positions.resize(static_cast<std::size_t>(shape_.seq_len), -1);
+  return positions;
 }
 
 }  // namespace lyceum
