@@ -89,7 +89,7 @@ void NormSums::norms(const Tensor& sums, std::span<double> norms) const {
   launch(stream_, NormsOfLayers{.x = layers.span<double>(), .layers = layers_, .norms = norms});
 }
 
-std::int64_t NormSums::kept_bytes(const Counts& counts, int columns) {
+std::int64_t NormSums::table_bytes(const Counts& counts, int columns) {
   const std::int64_t outputs = static_cast<std::int64_t>(kinds) * columns * counts.layers;
   return columns *
              (counts.shares * std::int64_t{sizeof(std::int64_t)} + counts.counted * std::int64_t{sizeof(SumRange)}) +
@@ -133,8 +133,8 @@ void GradientNorm::launch(std::span<double> norm) const {
   sums_.norms(sums, norm);
 }
 
-std::int64_t GradientNorm::kept_bytes(const NormSums::Counts& counts) {
-  return NormSums::kept_bytes(counts, 1) + counts.shares * std::int64_t{sizeof(TensorRow<float>)};
+std::int64_t GradientNorm::table_bytes(const NormSums::Counts& counts) {
+  return NormSums::table_bytes(counts, 1) + counts.shares * std::int64_t{sizeof(TensorRow<float>)};
 }
 
 }  // namespace lyceum

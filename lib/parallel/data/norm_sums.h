@@ -46,7 +46,7 @@ class NormSums {
     int layers = 0;  // of the whole model
   };
   /// Returns the bytes of the tables that the object keeps.
-  static std::int64_t kept_bytes(const Counts& counts, int columns);
+  static std::int64_t table_bytes(const Counts& counts, int columns);
   /// An all-reduce in norms(): its axis and the number of f64 values.
   struct Exchange {
     Axis axis;
@@ -82,7 +82,7 @@ class GradientNorm {
   void launch(std::span<double> norm) const;
 
   /// Returns the bytes of the tables that the object keeps.
-  static std::int64_t kept_bytes(const NormSums::Counts& counts);
+  static std::int64_t table_bytes(const NormSums::Counts& counts);
 
  private:
   Stream stream_;

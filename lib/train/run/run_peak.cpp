@@ -92,9 +92,9 @@ RunPeak peak_of_run(const RunConfig& run, const RunSetup& setup, bool remeasure)
   for (const std::int64_t bits : quotas) limits.push_back(std::bit_cast<double>(bits));
   const MeasuringShares shares = measuring_shares(resources, limits);
 
-  const PeakCache kept(own.host);
+  const PeakCache cache(own.host);
   const std::string what = name_of_peak(run, own, shares.of_machine[rank]);
-  const std::optional<PeakCache::Entry> known = is_first_on_host && !remeasure ? kept.find(what) : std::nullopt;
+  const std::optional<PeakCache::Entry> known = is_first_on_host && !remeasure ? cache.find(what) : std::nullopt;
   std::vector<std::int64_t> missing(resources.size());  // [ranks]: 1 for the first rank of a host without a value
   world.all_gather(std::array{std::int64_t{is_first_on_host && !known}}, std::span(missing));
   const bool measures = std::ranges::count(missing, 0) < std::ssize(missing);
@@ -105,7 +105,7 @@ RunPeak peak_of_run(const RunConfig& run, const RunSetup& setup, bool remeasure)
         measure_machines(world, resources, shares, gemm_windows(setup.stream, working_type(run)));
     for (std::size_t r = 0; r < peaks.size(); ++r) steady = steady && (missing[r] == 0 || peaks[r].steady());
     if (!known) entry = {.flops = peaks[rank].flops(), .date = date_of_today()};
-    if (missing[rank] != 0 && peaks[rank].steady()) kept.keep(what, entry);
+    if (missing[rank] != 0 && peaks[rank].steady()) cache.keep(what, entry);
   }
   std::array<double, 1> sum{is_first_on_host ? entry.flops : 0};
   world.all_reduce(std::span(sum));

@@ -135,7 +135,7 @@ TEST(PeakActivations, OfEverySchedule) {
 TEST(PeakActivations, InBytesOfEachStage) {
   // Rank 1 of ZB-H1: F0 I0 F1 I1 W0 W1.
   const Schedule schedule = zero_bubble({.ranks = 2, .microbatches = 2});
-  const std::vector<Kept> stages{{100, 100}, {10, 4}};
+  const std::vector<SavedActivations> stages{{100, 100}, {10, 4}};
   EXPECT_EQ(peak_activations(schedule.programs[1], stages), 14);
   EXPECT_EQ(peak_activations(schedule.programs[0], stages), 200);
   EXPECT_EQ(peak_activations({}, stages), 0);
