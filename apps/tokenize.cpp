@@ -60,8 +60,7 @@ po::options_description bind(Options& options) {
       "field of a line that contains the text; if given, every file has one document per line, whatever its name");
   add("chat", po::value(&options.chat)->value_name("TEMPLATE"),
       "lines of every file contain chats, and only the assistant's tokens are trained: chatml, llama3, deepseek or "
-      "plain; "
-      "a SentencePiece model that is trained gets the template's tokens");
+      "plain; a SentencePiece model that is trained gets the template's tokens");
   add("tokenizer", po::value(&options.tokenizer)->value_name("FILE"),
       "SentencePiece model, or tokenizer.json of Hugging Face's tokenizers");
   add("model", po::value(&options.model)->value_name("FILE"),

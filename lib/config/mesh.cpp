@@ -35,8 +35,7 @@ void check_ranks(Findings& findings, const Config& config, int world) {
   findings.unless(
       parallel.dispatch != DispatchKind::hierarchical || parallel.host_ranks == 0 || expert_hosts(parallel) > 1,
       "parallel.dispatch = hierarchical: {} of parallel.expert times parallel.expert_tensor do not fill several hosts "
-      "of "
-      "parallel.host_ranks = {} with more than one expert rank on each: set parallel.dispatch = auto",
+      "of parallel.host_ranks = {} with more than one expert rank on each: set parallel.dispatch = auto",
       count_text(expert_ranks, "rank"), parallel.host_ranks);
 }
 

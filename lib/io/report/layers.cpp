@@ -174,9 +174,8 @@ std::string layer_card(const RoutingHistory& history, const RoutingHistory::Laye
                                                                              real_text(newest.max_vio_mean, ".3g"),
                                                                              real_text(newest.max_vio_max, ".3g"));
   return fmt::format(
-      "<section class=\"card{}\">\n<h3 id=\"{}\">Layer {}</h3>\n{}<p class=\"numbers\">{}of the sum "
-      "{} · entropy {}</p>\n{}"
-      "<details>\n<summary>{}percentiles, MaxVio, idle experts, entropy</summary>\n{}{}<div "
+      "<section class=\"card{}\">\n<h3 id=\"{}\">Layer {}</h3>\n{}<p class=\"numbers\">{}of the sum {} · entropy "
+      "{}</p>\n{}<details>\n<summary>{}percentiles, MaxVio, idle experts, entropy</summary>\n{}{}<div "
       "class=\"trio\">\n{}{}{}</div>\n</details>\n"
       "</section>\n",
       current_alarms.empty() ? "" : " alarmed", anchor_of(layer.id), label_of(layer.id), current_alarms,

@@ -230,8 +230,7 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   const std::string directory = reader.directory().string();
   require_input(resume_ == "auto" || newest_ <= checkpoint_name(header.step),
                 "{} contains {}, which is newer than the checkpoint to resume from: {}set another run.dir, or move the "
-                "newer ones "
-                "away",
+                "newer ones away",
                 root_.string(), newest_,
                 newest_run_ == header.run_uuid ? "set checkpoint.resume = auto to continue from it, " : "");
   const bool same_data = compare_data();
@@ -315,8 +314,7 @@ void StartingPoint::report_changes(RunState& state) const {
   if (is_untrained() || effective(config_).balance.scope != BalanceScope::batch || was == now) return;
   report_.warn(
       fmt::format("balance.scope = batch: from now on, losses count the tokens of {} sequences together (was {}): "
-                  "batch.micro times "
-                  "the data ranks",
+                  "batch.micro times the data ranks",
                   now, was));
 }
 

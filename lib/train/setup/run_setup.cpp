@@ -52,8 +52,7 @@ std::optional<RankGpu> gpu_of(const Config& config, const MpiSession& session, c
     const TransportKind transport = config.parallel.transport;
     require_usage(transport != TransportKind::nccl || !shared,
                   "parallel.transport = nccl: ranks share GPU {} of {}, which NCCL does not support: start one rank "
-                  "per GPU, or set "
-                  "parallel.transport = staged",
+                  "per GPU, or set parallel.transport = staged",
                   device, session.host());
     const GpuInfo info = gpu_info(device);
     const int sharers = (session.local_size() + gpu_count() - 1) / gpu_count();

@@ -51,8 +51,7 @@ std::vector<std::string> schedule_warnings(const OptimConfig& optim, std::int64_
   } else if (first <= warm) {
     doubt(decays && warm > 0 && steps <= warm,
           "optim.warmup_steps = {} fills the schedule of {} steps: the learning rate falls to {:.3g} as soon as it "
-          "reaches "
-          "optim.lr = {:.3g}",
+          "reaches optim.lr = {:.3g}",
           warm, steps, learning_rate(optim, warm, steps), optim.lr);
     const double decay =
         optim.decay_steps > 0 ? static_cast<double>(optim.decay_steps) : 0.1 * static_cast<double>(steps);

@@ -192,8 +192,7 @@ TokenizerFiles tokenizer_files(const std::filesystem::path& file) {
   } else {
     made.notes.push_back(
         "tokenizer  tokenizer.model only: tokenizer.json cannot represent it, so encode with the package "
-        "sentencepiece; "
-        "transformers converts it, which may give different tokens");
+        "sentencepiece; transformers converts it, which may give different tokens");
   }
   return made;
 }

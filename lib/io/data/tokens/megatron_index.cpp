@@ -86,8 +86,7 @@ void MegatronIndex::check_lengths() const {
     const auto same = std::ranges::find(megatron::types, other->megatron_code, &megatron::Type::code);
     fail(ExitCode::bad_input,
          "{}: type {} with {} bytes per token is DeepSpeed's {} (for Megatron, it is {}): set byte {} of the file to "
-         "{}, "
-         "Megatron's {}",
+         "{}, Megatron's {}",
          path, other->code, other->bytes, other->name, type_->name, megatron::code_at, other->megatron_code,
          same->name);
   }
