@@ -76,8 +76,7 @@ TEST(ConfigProblems, impossible_routers_are_reported) {
          c.parallel.dispatch = DispatchKind::hierarchical;
          c.parallel.host_ranks = 8;
        },
-       {"parallel.dispatch = hierarchical: 1 rank of parallel.expert times parallel.expert_tensor",
-        "host_ranks = 8"}},
+       {"parallel.dispatch = hierarchical: 1 rank of parallel.expert times parallel.expert_tensor", "host_ranks = 8"}},
       {[](Config& c) {
          c.moe.group_limit = 1;
          c.balance.device_groups = 3;
