@@ -141,7 +141,7 @@ void print_placement(const CheckpointReader& reader) {
   const Config config = config_of(reader).config;
   for (const MixturePlacement& layer : placement) {
     const std::int64_t experts = mixture_of(config, layer.id).weighted();
-    require_input(layer.ranks.experts() == experts, "{}: places {} experts in layer {}, its configuration has {}",
+    require_input(layer.ranks.experts() == experts, "{}: places {} experts in layer {}, but its configuration has {}",
                   reader.directory().string(), layer.ranks.experts(), label_of(layer.id), experts);
   }
   for (const std::string& line : placement_lines(config, placement, RunState::load_of(header.trainer_state))) {

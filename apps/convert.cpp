@@ -145,8 +145,8 @@ ConversionRequest request_of(const ParsedOptions& parsed, ConvertOptions& option
   const bool together = options.by == "coactivation";
   require_usage(options.by == "weights" || together, "--by = {}: must be weights or coactivation", options.by);
   require_usage(request.transform != "modulize" || together != options.data.empty(),
-                "--data: modulize uses it with --by = coactivation only, and needs it there");
-  require_usage(options.batches >= 0, "--batches = {}: 0 (all of the data) or more", options.batches);
+                "--data: modulize needs it with --by = coactivation, and does not use it otherwise");
+  require_usage(options.batches >= 0, "--batches = {}: must be 0 (all of the data) or more", options.batches);
   require_usage(!options.data.empty() || options.batches == 0, "--batches needs --data");
   if (!options.layers.empty()) request.layers = layers_of(options.layers);
   if (parsed.values.count("routing")) request.routing = parsed.values["routing"].as<std::string>();
@@ -237,7 +237,7 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
   const CheckpointReader source(resolve_checkpoint(parsed.words[1]));
   const LoadedConfig own = config_of(source);
   const LoadedConfig wanted = wanted_config(own, options.out, parsed.rest, given);
-  const auto tell_loss = [&](const char* when, const Evaluation& evaluation) {
+  const auto print_loss = [&](const char* when, const Evaluation& evaluation) {
     print_once(fmt::format("{:<10} {} nats per token on {} of {}\n", when, real_text(evaluation.loss, ".6f"),
                            count_text(evaluation.tokens, "token"), options.data));
   };
@@ -249,7 +249,7 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
   if (measures) {
     request.count = [&] {
       const Evaluation before = measured(session, source, wanted.config, options);
-      tell_loss("before", before);
+      print_loss("before", before);
       return tokens_of_experts(before.routing);
     };
   }
@@ -270,7 +270,7 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
   write_run(conversion, source, session.world(conversion.config.run.timeout_seconds), title);
   if (measures) {
     const CheckpointReader made(resolve_checkpoint(options.out));
-    tell_loss("after", measured(session, made, conversion.config, options));
+    print_loss("after", measured(session, made, conversion.config, options));
   }
   print_once(fmt::format("written    {0}: lyceum train --config {0}/config.ini continues from it\n", options.out));
   return 0;

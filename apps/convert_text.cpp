@@ -59,7 +59,7 @@ std::string tensor_table(std::span<const TensorLine> tensors) {
     ++line.tensors;
     line.elements += tensor.shape.size();
   }
-  Table table({"made", ">tensors", ">elements", "shape", "of"});
+  Table table({"created", ">tensors", ">elements", "shape", "from"});
   for (const auto& [key, line] : lines) {
     table.add({key.first, fmt::to_string(line.tensors), human_count(static_cast<double>(line.elements)), line.shape,
                key.second});

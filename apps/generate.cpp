@@ -81,8 +81,8 @@ void check_sampling(const Sampling& sampling) {
 }
 
 void check(const GenerateOptions& options, const po::variables_map& values) {
-  require_usage(values.count("prompt") + values.count("prompts") < 2, "--prompt and --prompts: give one of them");
-  require_usage(options.system.empty() || options.chat, "--system without --chat, which renders it");
+  require_usage(values.count("prompt") + values.count("prompts") < 2, "--prompt and --prompts: give only one of them");
+  require_usage(options.system.empty() || options.chat, "--system needs --chat, which renders it");
   require_usage(!options.timing || options.prompts.empty(), "--timing measures one prompt: give --prompt");
   require_usage(std::ranges::find(options.stops, "") == options.stops.end(), "--stop '' would end every text");
 }
@@ -112,8 +112,8 @@ void blame(const Prompt& prompt, std::string_view subject, const Use& use) {
   try {
     use();
   } catch (const Error& error) {
-    if (prompt.place.empty()) throw;
-    fail(ExitCode::bad_input, "{}: {}{}", prompt.place, subject, error.what());
+    if (prompt.location.empty()) throw;
+    fail(ExitCode::bad_input, "{}: {}{}", prompt.location, subject, error.what());
   }
 }
 

@@ -126,7 +126,8 @@ std::vector<std::string> option_mistakes(const po::variables_map& values) {
     if (ranks > most_ranks) wrong.push_back(fmt::format("--{} = {}: must be at most {}", option, ranks, most_ranks));
   }
   if (values.count("measure") && !values.count("cluster") && !values.count("world")) {
-    wrong.emplace_back("--measure needs --cluster FILE or --world N: it replaces their rate of products");
+    wrong.emplace_back(
+        "--measure needs --cluster FILE or --world N: it replaces the rate of matrix products of that cluster");
   }
   if (values.count("tokens") && !token_count(values["tokens"].as<std::string>())) {
     wrong.push_back(fmt::format("--tokens {}: must be a number above 0, optionally followed by k, M, B or T",

@@ -77,7 +77,7 @@ options::options_description described() {
       "report: losses and learning rate for the page (default: metrics.jsonl next to FILE, if it exists)");
   add("title", options::value<std::string>()->value_name("TEXT"), "report: heading of the page");
   add("thresholds", options::value<std::string>()->value_name("X,…"),
-      "difficult: losses in A, nats (default: 1, 1.2 … 2 times A's mean)");
+      "difficult: thresholds of the loss in A, nats (default: 1, 1.2 … 2 times A's mean)");
   add("layers", "difficult: also print a row for each layer and choice");
   add("json", "difficult, domains, flow: print one JSON object instead of the tables");
   add("csv", options::value<std::string>()->value_name("OUT"), "dump: the file to write (default: -, standard output)");
@@ -156,8 +156,8 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RoutingHistory& 
     facts.emplace_back("Mean width of the chosen experts",
                        fmt::format("{} (of all: {})", real_text(width.mean(), ".1f"), real_text(width.even(), ".1f")));
   }
-  facts.emplace_back("Routing records",
-                     fmt::format("{}; figures sum the last {}", history.steps.size(), range.end - range.begin));
+  facts.emplace_back("Routing records", fmt::format("{}; counts are summed over the last {}", history.steps.size(),
+                                                    range.end - range.begin));
   return facts;
 }
 
@@ -249,7 +249,7 @@ void write_page(const Request& request, const RoutingHistory& history, std::opti
 }
 
 void report(const Request& request) {
-  require_usage(request.csv.empty(), "--csv belongs to lyceum routing dump");
+  require_usage(request.csv.empty(), "--csv applies only to lyceum routing dump");
   require_usage(!request.html.empty() || (request.metrics.empty() && request.title.empty()),
                 "--metrics and --title need --html OUT");
   if (!std::filesystem::exists(request.file)) {
@@ -319,12 +319,12 @@ int routing_command(const MpiSession& session, const Arguments& arguments) {
                 "no such command \"{}\": expected report, dump, difficult, domains or flow; see lyceum routing --help",
                 request.action);
   require_usage(compares || (request.thresholds.empty() && !request.layers && !request.json),
-                "--thresholds, --layers and --json belong to lyceum routing difficult");
+                "--thresholds, --layers and --json apply only to lyceum routing difficult");
   const bool reports = request.from || request.to || request.experts || !request.html.empty() ||
                        !request.metrics.empty() || !request.title.empty();
   require_usage(!reports || request.action == "report",
-                "--from, --to, --experts, --html, --metrics and --title belong to lyceum routing report");
-  require_usage(request.csv.empty() || request.action == "dump", "--csv belongs to lyceum routing dump");
+                "--from, --to, --experts, --html, --metrics and --title apply only to lyceum routing report");
+  require_usage(request.csv.empty() || request.action == "dump", "--csv applies only to lyceum routing dump");
   if (compares) {
     difficult(request);
     return static_cast<int>(ExitCode::done);

@@ -103,7 +103,7 @@ std::vector<DomainRouting::DataSet> data_sets_of(const std::vector<std::string>&
 TokenLoader loader_of(Config config, const std::string& prefix) {
   config.data.valid = prefix;
   RunData data = open_data(config, false);
-  require_usage(data.valid.size() == 1, "--data {}: give one prefix", prefix);
+  require_usage(data.valid.size() == 1, "--data {}: give a single prefix", prefix);
   return std::move(data.valid.front());
 }
 

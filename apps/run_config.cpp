@@ -54,7 +54,7 @@ bool check(const MpiSession& session, LoadedConfig& loaded) {
   if (parallel.host_ranks == 0) parallel.host_ranks = session.host_ranks();
   require_usage(
       parallel.dispatch != DispatchKind::hierarchical || parallel.host_ranks > 0,
-      "parallel.dispatch = hierarchical, but hosts have different numbers of ranks, or no consecutive ranks: "
+      "parallel.dispatch = hierarchical, but hosts have different numbers of ranks, or ranks that are not consecutive: "
       "start the same number of consecutive ranks on each (mpirun --map-by core), or set parallel.host_ranks");
   return true;
 }

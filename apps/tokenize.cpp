@@ -57,10 +57,10 @@ po::options_description bind(Options& options) {
       "UTF-8 text file, or folder of such files; may be repeated. Each file is a document, or each line of .jsonl, "
       ".ndjson, .jsonlines and .ldjson files; any may be compressed with gzip or zstd. Links are followed");
   add("json-key", with_default(options.json_key)->value_name("KEY"),
-      "field of a line that holds the text; if given, every file has one document per line, whatever its name");
+      "field of a line that contains the text; if given, every file has one document per line, whatever its name");
   add("chat", po::value(&options.chat)->value_name("TEMPLATE"),
-      "lines of every file hold chats, and only the assistant's tokens are trained: chatml, llama3, deepseek or plain; "
-      "a model that is trained gets the template's tokens");
+      "lines of every file contain chats, and only the assistant's tokens are trained: chatml, llama3, deepseek or "
+      "plain; a SentencePiece model that is trained gets the template's tokens");
   add("tokenizer", po::value(&options.tokenizer)->value_name("FILE"),
       "SentencePiece model, or tokenizer.json of Hugging Face's tokenizers");
   add("model", po::value(&options.model)->value_name("FILE"),
@@ -108,7 +108,7 @@ void check(const Options& options) {
   }
   require_usage(
       options.tokenizer.empty() || (options.model.empty() && !options.retrain && !options.vocab_given),
-      "--tokenizer names an existing tokenizer, --model, --vocab and --retrain train one: use one or the other");
+      "--tokenizer names an existing tokenizer, but --model, --vocab and --retrain train one: use one or the other");
   require_usage(options.chat.empty() || !options.json_key_given,
                 "--json-key {} with --chat: chats are read from \"messages\" or \"prompt\"; omit --json-key",
                 options.json_key);
@@ -222,7 +222,7 @@ void tokenize(const Options& options) {
                           .batches = {.document = static_cast<std::size_t>(megabytes(options.max_document_mb))},
                           .save_seconds = options.save_every,
                           .progress = shown_progress()};
-  if (resumes(tokenizer, encoding)) print("resumes where the same command was interrupted\n");
+  if (resumes(tokenizer, encoding)) print("resuming where the same command was interrupted\n");
   std::fflush(stdout);
   const auto begin = Clock::now();
   const EncodingResult result = encode_corpus(tokenizer, encoding);
@@ -251,8 +251,8 @@ CommandHelp tokenize_help() {
   return describe_command(
       "lyceum tokenize --input PATH [--input PATH …] --tokenizer FILE --output PREFIX [--valid PREFIX]",
       "Encodes text files and JSON lines, with an end-of-document token after each document, and writes them as\n"
-      "Megatron .bin/.idx. With --model instead of --tokenizer it first trains a SentencePiece BPE model unless it "
-      "exists.",
+      "Megatron .bin/.idx. With --model instead of --tokenizer it first trains a SentencePiece BPE model unless "
+      "that file exists.",
       bind(defaults));
 }
 

@@ -300,13 +300,13 @@ void norms_and_casts(Table& table) {
   const Tensors x = rotating<float>(stream, {elements});
   const Tensors y = rotating<bfloat16>(stream, {elements});
   const Tensor sums = Tensor::empty(stream, DType::f64, {flat_blocks_of(elements)});
-  const Tensor place = table_of(stream, std::vector<std::int64_t>{0});
+  const Tensor offset = table_of(stream, std::vector<std::int64_t>{0});
   constexpr auto count = static_cast<double>(elements);
   table.add("sum of squares", DType::f32, 4 * count, [&](std::size_t s) {
     const Tensor row = table_of(stream, std::vector<TensorRow<float>>{{x[s].data<const float>(), elements, 0}});
     launch(stream, SquaresOfTensors<float>{.tensors = rows_of<TensorRow<float>>(row),
                                            .blocks = flat_blocks_of(elements),
-                                           .places = rows_of<std::int64_t>(place),
+                                           .offsets = rows_of<std::int64_t>(offset),
                                            .sums = sums.span<double>()});
   });
   table.add("cast f32 to bf16", DType::bf16, 6 * count, [&](std::size_t s) {

@@ -156,7 +156,7 @@ fi
   elif ((needs_cuda)); then
     wanted=$(ldd "$build/apps/lyceum" | awk '{ print $1 }' | grep -E "$cuda" | paste -sd' ')
     echo "Built for NVIDIA GPUs: it needs $wanted, even without a GPU, and $cublaslt_name on a GPU. They"
-    echo "are searched in LD_LIBRARY_PATH, \$CUDA_HOME/lib64, /usr/local/cuda/lib64 and the system's folders."
+    echo "are searched for in LD_LIBRARY_PATH, \$CUDA_HOME/lib64, /usr/local/cuda/lib64 and the system's folders."
   fi
 } >"$partial/README"
 

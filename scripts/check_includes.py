@@ -153,7 +153,7 @@ def violations(tree):
             header = HEADER_OF.get(match.group(1))
             if header and header not in standard and header not in said:
                 said.add(header)
-                yield path, line_of(code, match), f"std::{match.group(1)} without <{header}>"
+                yield path, line_of(code, match), f"uses std::{match.group(1)}, but does not include <{header}>"
         known = set().union(*(tree.introduced(p) for p in {path, *project}))
         for match in WORD.finditer(code):
             name, call = match.groups()
@@ -162,7 +162,7 @@ def violations(tree):
             headers = [h for h in tree.declared_in.get(name, ()) if may_include(path, h)]
             if headers:
                 said.add(name)
-                yield path, line_of(code, match), f'{name} without "{min(headers)}"'
+                yield path, line_of(code, match), f'uses {name}, but does not include "{min(headers)}"'
 
 
 def may_include(path, header):
@@ -178,7 +178,7 @@ def line_of(text, match):
 
 def main(arguments):
     tree = Tree(root_of(arguments))
-    return print_violations("check_includes.py", tree.root, tree.files, violations(tree), "include what they name")
+    return print_violations("check_includes.py", tree.root, tree.files, violations(tree), "include what they use")
 
 
 if __name__ == "__main__":

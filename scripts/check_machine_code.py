@@ -122,7 +122,7 @@ def moved_registers(kernel: Kernel) -> list[str]:
     problems = []
     total = WARPGROUP * (CONSUMERS * of(more[0]) + PRODUCERS * of(fewer[0]))
     if total > (there := WARPGROUP * (CONSUMERS + PRODUCERS) * kernel.registers):
-        problems.append(f"its warpgroups ask for {total} registers, its block starts with {there}")
+        problems.append(f"its warpgroups request {total} registers, but its block starts with {there}")
     for who, line in (("consumers", more[0]), ("producers", fewer[0])):
         if (highest := highest_register(kernel.reachable(line))) >= of(line):
             problems.append(f"{who} use R{highest}, but have {of(line)} registers")
@@ -134,16 +134,16 @@ def problems_of(kernel: Kernel) -> list[str]:
         return []
     problems, events = [], kernel.events()
     if not kernel.registers:
-        problems.append("cuobjdump -res-usage does not say how many registers it has")
+        problems.append("cuobjdump -res-usage does not report its number of registers")
     if kernel.stack > next((known for name, known in KNOWN_SPILLS.items() if name in kernel.readable), 0):
-        problems.append(f"{kernel.stack} bytes of a thread's values lie in memory, not in registers")
+        problems.append(f"{kernel.stack} bytes of a thread's values are in memory, not in registers")
     products = re.sub("[^APG]", "", events)
     if products and not re.fullmatch(r"(AP+G)+", products):
-        problems.append("products of a warpgroup wait for each other one by one")
+        problems.append("products of a warpgroup are serialised: they wait for each other one by one")
     if "HopperForward" in kernel.readable and not re.search(r"AP+GAP+GWE{66,}W", events):
-        problems.append("exponentials of the next scores do not run beside the products of the probabilities before")
+        problems.append("exponentials of the next scores do not overlap the products of the previous probabilities")
     if (barriers := kernel.all("UCGABAR_ARV")) and len(kernel.all("MEMBAR.ALL.GPU")) > len(barriers):
-        problems.append("waits for the whole GPU's memory outside of the barriers of its cluster")
+        problems.append("waits until the whole GPU sees its writes, outside of the barriers of its cluster")
     return problems + moved_registers(kernel)
 
 
@@ -160,7 +160,7 @@ def disassembler() -> Path:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("objects", type=Path, nargs="+", metavar="OBJECT")
-    parser.add_argument("--table", action="store_true", help="print a line a kernel")
+    parser.add_argument("--table", action="store_true", help="print one line per kernel")
     given = parser.parse_args()
     tool = disassembler()
     environment = os.environ | {"PATH": f"{tool.parent}:{os.environ['PATH']}"}  # cuobjdump runs nvdisasm from PATH
@@ -182,14 +182,14 @@ def main() -> int:
                         *((f"{name}, of KNOWN_SPILLS", any(name in kernel.readable for kernel in kernels)) for name in KNOWN_SPILLS)):
         if not there:
             bad += 1
-            print(f"{what} is not in these files: nothing was checked of it", file=sys.stderr)
+            print(f"{what} is not in these files, so it was not checked", file=sys.stderr)
     for kernel in kernels:
         if given.table:
             print(f"{kernel.readable[:90]:<90} {kernel.registers:>4} registers {len(kernel.code):>6} instructions")
         for problem in problems_of(kernel):
             bad += 1
             print(f"{kernel.readable}: {problem}", file=sys.stderr)
-    print(f"{len(kernels)} kernels of tensor cores, {bad} problems")
+    print(f"{len(kernels)} tensor-core kernels, {bad} problems")
     return 1 if bad else 0
 
 

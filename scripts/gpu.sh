@@ -88,7 +88,7 @@ step() {
     return 0
   fi
   if ((left < 10)); then
-    row "$name" - "skipped: $budget s are over"
+    row "$name" - "skipped: the budget of $budget s is used up"
     failed=1
     return 0
   fi
@@ -110,7 +110,7 @@ step() {
 # the GPU was busy are added to the table and to the JSON of the step.
 bench() {
   [[ $1 =~ $only ]] || return 0
-  local told
+  local clocks
   if ((!dry)) && command -v nvidia-smi >/dev/null; then
     nvidia-smi -i "${gpu%%,*}" --query-gpu=timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu \
       --format=csv,noheader,nounits -lms 200 >"$out/$1.clocks.csv" 2>/dev/null &
@@ -121,7 +121,7 @@ bench() {
   kill "$watcher" 2>/dev/null
   wait "$watcher" 2>/dev/null
   watcher=
-  told=$(python3 "$work/clocks.py" "$out/$1") && table[-1]+=$told
+  clocks=$(python3 "$work/clocks.py" "$out/$1") && table[-1]+=$clocks
 }
 gpu=${CUDA_VISIBLE_DEVICES:-0}
 

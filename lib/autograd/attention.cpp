@@ -36,7 +36,8 @@ Widths widths_of(const Op& op) {
 
 template <class Op>
 void require_width(const Op& op, const Tensor& projections, std::int64_t width) {
-  require(projections.shape()[1] == width, "projections {} for {} heads of {}, and {} of keys and values of {}",
+  require(projections.shape()[1] == width,
+          "projections {} do not match {} heads of width {} with {} key and value heads of width {}",
           projections.shape(), op.heads, op.head_dim, op.kv_heads, value_dim_of(op));
 }
 
@@ -63,9 +64,9 @@ Columns<T> columns_of(const Op& op, const Tensor& q, const Tensor& kv) {
 template <class Op>
 std::int64_t past_of(const Op& op, std::int64_t tokens) {
   require(tokens % op.seq_len == 0, "{} tokens are not a whole number of sequences of {}", tokens, op.seq_len);
-  require(!op.cache || tokens == op.seq_len, "{} tokens that continue one sequence, in sequences of {}", tokens,
-          op.seq_len);
-  require(!op.cache || !op.first_keys.defined(), "a sequence that a cache continues is one document");
+  require(!op.cache || tokens == op.seq_len,
+          "{} tokens continue a cache: they must be one sequence, not sequences of {}", tokens, op.seq_len);
+  require(!op.cache || !op.first_keys.defined(), "a sequence that continues a cache must be one document");
   return op.cache ? op.cache->length : 0;
 }
 
@@ -73,7 +74,7 @@ std::int64_t past_of(const Op& op, std::int64_t tokens) {
 /// that.
 template <class Op>
 AttentionShape shape_of(const Op& op, std::int64_t tokens, std::int64_t past) {
-  require(value_dim_of(op) == op.head_dim, "heads of {} elements with values of {}: attention needs equal widths",
+  require(value_dim_of(op) == op.head_dim, "keys of width {} with values of width {}: attention needs equal widths",
           op.head_dim, value_dim_of(op));
   return {tokens / op.seq_len, op.seq_len, past + op.seq_len, op.heads, op.kv_heads, op.head_dim};
 }
@@ -105,8 +106,8 @@ void rotate(const Stream& stream, const RotaryAttention& op, const Columns<T>& c
 /// attends to all its positions.
 template <class T>
 void attend(const Stream& stream, const RotaryAttention& op, Columns<T> columns, std::int64_t past, const Tensor& out,
-            AttentionKept& kept) {
-  kept = {.out = out, .row_sums = Tensor::empty(stream, dtype_of<Accumulator<T>>, {columns.q.rows, op.heads})};
+            AttentionResults& results) {
+  results = {.out = out, .row_sums = Tensor::empty(stream, dtype_of<Accumulator<T>>, {columns.q.rows, op.heads})};
   const AttentionShape shape = shape_of(op, columns.q.rows, past);
   if (!op.rotated) rotate(stream, op, columns, past, false);
   if (op.cache) continue_from(stream, *op.cache, columns.k, columns.v);
@@ -115,15 +116,15 @@ void attend(const Stream& stream, const RotaryAttention& op, Columns<T> columns,
                                      .k = columns.k,
                                      .v = columns.v,
                                      .out = out.matrix<T>(),
-                                     .log_sum_exp = kept.row_sums.matrix<Accumulator<T>>(),
+                                     .log_sum_exp = results.row_sums.matrix<Accumulator<T>>(),
                                      .scale = scale_of(op),
                                      .first_keys = first_keys_of(op)});
 }
 
 template <class T>
 void attend(const Stream& stream, const StickBreakingAttention& op, Columns<T> columns, std::int64_t past,
-            const Tensor& out, AttentionKept& kept) {
-  kept.row_sums = Tensor::empty(stream, DType::f64, {columns.q.rows, op.heads});
+            const Tensor& out, AttentionResults& results) {
+  results.row_sums = Tensor::empty(stream, DType::f64, {columns.q.rows, op.heads});
   const AttentionShape shape = shape_of(op, columns.q.rows, past);
   if (op.cache) continue_from(stream, *op.cache, columns.k, columns.v);
   launch(stream, StickBreakingForward<T>{.shape = shape,
@@ -131,21 +132,21 @@ void attend(const Stream& stream, const StickBreakingAttention& op, Columns<T> c
                                          .k = columns.k,
                                          .v = columns.v,
                                          .out = out.matrix<T>(),
-                                         .log_rest = kept.row_sums.matrix<double>(),
+                                         .log_rest = results.row_sums.matrix<double>(),
                                          .scale = scale_of(op),
                                          .first_keys = first_keys_of(op)});
 }
 
 template <class T>
 void attend_backward(const Stream& stream, const RotaryAttention& op, const Columns<T>& columns,
-                     const AttentionKept& kept, const Tensor& dy, const Columns<T>& d_columns) {
+                     const AttentionResults& results, const Tensor& dy, const Columns<T>& d_columns) {
   launch(stream, AttentionBackward<T>{.shape = shape_of(op, columns.q.rows, 0),
                                       .q = columns.q,
                                       .k = columns.k,
                                       .v = columns.v,
-                                      .out = kept.out.matrix<T>(),
+                                      .out = results.out.matrix<T>(),
                                       .d_out = dy.matrix<T>(),
-                                      .log_sum_exp = kept.row_sums.matrix<Accumulator<T>>(),
+                                      .log_sum_exp = results.row_sums.matrix<Accumulator<T>>(),
                                       .dq = d_columns.q,
                                       .dk = d_columns.k,
                                       .dv = d_columns.v,
@@ -156,13 +157,13 @@ void attend_backward(const Stream& stream, const RotaryAttention& op, const Colu
 
 template <class T>
 void attend_backward(const Stream& stream, const StickBreakingAttention& op, const Columns<T>& columns,
-                     const AttentionKept& kept, const Tensor& dy, const Columns<T>& d_columns) {
+                     const AttentionResults& results, const Tensor& dy, const Columns<T>& d_columns) {
   launch(stream, StickBreakingBackward<T>{.shape = shape_of(op, columns.q.rows, 0),
                                           .q = columns.q,
                                           .k = columns.k,
                                           .v = columns.v,
                                           .d_out = dy.matrix<T>(),
-                                          .log_rest = kept.row_sums.matrix<double>(),
+                                          .log_rest = results.row_sums.matrix<double>(),
                                           .dq = d_columns.q,
                                           .dk = d_columns.k,
                                           .dv = d_columns.v,
@@ -172,23 +173,24 @@ void attend_backward(const Stream& stream, const StickBreakingAttention& op, con
 
 /// Allocates and returns the result. `projections`: qkv, or q and kv.
 template <class Op, class... Projections>
-Tensor forward_of(const Stream& stream, const Op& op, AttentionKept& kept, const Projections&... projections) {
+Tensor forward_of(const Stream& stream, const Op& op, AttentionResults& results, const Projections&... projections) {
   const Tensor& first = std::get<0>(std::tie(projections...));
   const std::int64_t tokens = first.shape()[0], past = past_of(op, tokens);
   const Tensor out = Tensor::empty(stream, first.dtype(), {tokens, op.heads * value_dim_of(op)});
   dispatch_float(first.dtype(),
-                 [&]<class T>() { attend(stream, op, columns_of<T>(op, projections...), past, out, kept); });
+                 [&]<class T>() { attend(stream, op, columns_of<T>(op, projections...), past, out, results); });
   return out;
 }
 
 template <class Op, class... Projections>
-std::array<Tensor, sizeof...(Projections)> backward_of(const Stream& stream, const Op& op, const AttentionKept& kept,
-                                                       const Tensor& dy, const Projections&... projections) {
-  require(!op.cache, "the gradient of attention to a cache");
+std::array<Tensor, sizeof...(Projections)> backward_of(const Stream& stream, const Op& op,
+                                                       const AttentionResults& results, const Tensor& dy,
+                                                       const Projections&... projections) {
+  require(!op.cache, "attention with a cache has no backward pass");
   const std::array gradients{Tensor::empty(stream, dy.dtype(), projections.shape())...};
   dispatch_float(dy.dtype(), [&]<class T>() {
     const auto columns = [&](const auto&... of) { return columns_of<T>(op, of...); };
-    attend_backward(stream, op, columns(projections...), kept, dy, std::apply(columns, gradients));
+    attend_backward(stream, op, columns(projections...), results, dy, std::apply(columns, gradients));
   });
   return gradients;
 }
@@ -197,20 +199,20 @@ std::array<Tensor, sizeof...(Projections)> backward_of(const Stream& stream, con
 
 Tensor RotaryAttention::forward(const Stream& stream, Saved& saved, const Tensor& qkv) const {
   saved.qkv = qkv;
-  return forward_of(stream, *this, saved.kept, qkv);
+  return forward_of(stream, *this, saved.results, qkv);
 }
 
 std::array<Tensor, 1> RotaryAttention::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
-  return backward_of(stream, *this, saved.kept, dy, saved.qkv);
+  return backward_of(stream, *this, saved.results, dy, saved.qkv);
 }
 
 Tensor StickBreakingAttention::forward(const Stream& stream, Saved& saved, const Tensor& qkv) const {
   saved.qkv = qkv;
-  return forward_of(stream, *this, saved.kept, qkv);
+  return forward_of(stream, *this, saved.results, qkv);
 }
 
 std::array<Tensor, 1> StickBreakingAttention::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
-  return backward_of(stream, *this, saved.kept, dy, saved.qkv);
+  return backward_of(stream, *this, saved.results, dy, saved.qkv);
 }
 
 template <class Attention>
@@ -218,13 +220,13 @@ Tensor SplitProjections<Attention>::forward(const Stream& stream, Saved& saved, 
                                             const Tensor& kv) const {
   saved.q = q;
   saved.kv = kv;
-  return forward_of(stream, attention, saved.kept, q, kv);
+  return forward_of(stream, attention, saved.results, q, kv);
 }
 
 template <class Attention>
 std::array<Tensor, 2> SplitProjections<Attention>::backward(const Stream& stream, Saved& saved,
                                                             const Tensor& dy) const {
-  return backward_of(stream, attention, saved.kept, dy, saved.q, saved.kv);
+  return backward_of(stream, attention, saved.results, dy, saved.q, saved.kv);
 }
 
 template struct SplitProjections<RotaryAttention>;

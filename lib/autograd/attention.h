@@ -7,7 +7,7 @@
 namespace lyceum {
 
 /// Results that attention keeps for backward, in addition to its inputs.
-struct AttentionKept {
+struct AttentionResults {
   Tensor out;  // [tokens, heads · value_dim]; undefined if backward does not read it
   /// [tokens, heads]: log_sum_exp of AttentionForward (accumulator type), or log_rest of StickBreakingForward (f64).
   Tensor row_sums;
@@ -32,7 +32,7 @@ struct RotaryAttention {
 
   struct Saved {
     Tensor qkv;
-    AttentionKept kept;
+    AttentionResults results;
   };
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& qkv) const;
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
@@ -48,7 +48,7 @@ struct StickBreakingAttention {
 
   struct Saved {
     Tensor qkv;
-    AttentionKept kept;
+    AttentionResults results;
   };
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& qkv) const;
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
@@ -63,7 +63,7 @@ struct SplitProjections {
 
   struct Saved {
     Tensor q, kv;
-    AttentionKept kept;
+    AttentionResults results;
   };
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& q, const Tensor& kv) const;
   std::array<Tensor, 2> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;

@@ -15,8 +15,9 @@ Tensor outputs_of(const Stream& stream, const ExpertBank& bank, const TokenRows&
   const Segments rows = bank.segments->view();
   const auto& experts = *bank.experts;
   const std::int64_t hidden = x.shape()[1], given = copies.rows(x), total = bank.segments->total();
-  require(total == given && rows.count() == std::ssize(experts), "{} rows in {} segments for {} experts and {} rows",
-          total, rows.count(), experts.size(), given);
+  require(total == given && rows.count() == std::ssize(experts),
+          "{} rows in {} segments do not match {} experts and {} rows of input", total, rows.count(), experts.size(),
+          given);
   std::vector<std::int64_t> outer(experts.size(), hidden), in, inner;
   for (const Expert& expert : experts) {
     inner.push_back(expert.down->shape[1]);

@@ -10,8 +10,8 @@ Tensor GroupedLinear::forward(const Stream& stream, Saved& saved, const Tensor& 
   const std::size_t experts = weights->size();
   const std::int64_t rows = copies.rows(x);
   require(experts > 0 && segments->view().count() == std::ssize(*weights) && segments->total() == rows,
-          "{} rows in {} segments for {} matrices and {} rows", segments->total(), segments->view().count(), experts,
-          rows);
+          "{} rows in {} segments do not match {} matrices and {} rows of input", segments->total(),
+          segments->view().count(), experts, rows);
   const Shape shape = weights->front()->shape;
   saved = {.x = x,
            .in = SegmentLayout(stream, *segments, std::vector<std::int64_t>(experts, shape[1])),

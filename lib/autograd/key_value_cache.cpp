@@ -6,8 +6,8 @@ namespace lyceum {
 
 template <class T>
 void continue_from(const Stream& stream, KeyValueCache& cache, Matrix<T>& k, Matrix<T>& v) {
-  require(cache.length + k.rows <= cache.capacity, "{} + {} positions in a cache for {}", cache.length, k.rows,
-          cache.capacity);
+  require(cache.length + k.rows <= cache.capacity, "{} + {} positions exceed the cache's capacity of {}", cache.length,
+          k.rows, cache.capacity);
   const auto append = [&](Tensor& cached, Matrix<T>& added) {
     if (!cached.defined()) {
       cached = Tensor::empty(stream, dtype_of<T>, {cache.capacity, added.cols}, MemoryKind::buffers);

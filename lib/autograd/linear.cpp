@@ -35,7 +35,7 @@ void add_weight_grad(const Stream& stream, const Tensor& dy, const Tensor& x, co
 namespace {
 
 Tensor result_of(const Stream& stream, const Tensor& x, const Tensor& weight) {
-  require(x.shape()[1] == weight.shape()[1], "a linear layer {} on {}", weight.shape(), x.shape());
+  require(x.shape()[1] == weight.shape()[1], "a weight {} cannot multiply an input {}", weight.shape(), x.shape());
   const Tensor y = Tensor::empty(stream, x.dtype(), {x.shape()[0], weight.shape()[0]});
   multiply_transposed(stream, x, weight, y);
   return y;

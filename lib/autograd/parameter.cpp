@@ -12,7 +12,7 @@ namespace lyceum {
 Parameter& ParameterUnit::add(Parameter parameter) { return append(std::make_unique<Parameter>(std::move(parameter))); }
 
 Parameter& ParameterUnit::append(std::unique_ptr<Parameter> parameter) {
-  require(!values_.defined(), "{} already has its memory: {} comes too late", name_, parameter->name);
+  require(!values_.defined(), "cannot add {1} to {0}, whose memory is already allocated", name_, parameter->name);
   // Aligns every parameter to a cache line, also in bf16.
   constexpr std::int64_t alignment = 32;
   first_.push_back(size_);

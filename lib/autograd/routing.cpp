@@ -22,7 +22,7 @@ std::span<T> span_or_none(const Tensor& tensor) {
 
 std::array<Tensor, 3> Route::forward(const Stream& stream, Saved& saved, const Tensor& logits) const {
   const std::int64_t tokens = logits.shape()[0], experts = logits.shape()[1];
-  require(k >= 1 && k <= experts - skip, "top {} of {} experts after {} that are skipped", k, experts, skip);
+  require(k >= 1 && k <= experts - skip, "cannot choose the top {} of {} experts after skipping {}", k, experts, skip);
   saved = {.logits = logits,
            .norms = Tensor::empty(stream, logits.dtype(), {tokens, 2}),
            .index = Tensor::empty(stream, DType::i32, {tokens, k})};

@@ -18,7 +18,7 @@ void scale(const Stream& stream, const Tensor& x, double factor, const Tensor& y
 
 Tensor RowPenalty::rows_of(const Tensor& whole) const {
   const Shape& shape = weight->shape;
-  require(first >= 0 && first < shape[0], "rows from {} on of {}", first, shape);
+  require(first >= 0 && first < shape[0], "the penalised rows begin at {}, but the matrix has {}", first, shape);
   return whole.view(first * shape[1], {1, (shape[0] - first) * shape[1]});
 }
 

@@ -80,8 +80,9 @@ SubDimensionChoices::SubDimensionChoices(const Stream& stream, std::int64_t sub_
 Tensor ReadSubDimensions::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
   const std::int64_t tokens = x.shape()[0], hidden = x.shape()[1], out = weight->shape[0];
   const std::int64_t width = hidden / choices->sub_dimensions, shared = choices->always_on * width;
-  require(weight->shape[1] == hidden && width * choices->sub_dimensions == hidden, "x {} in {} sub-dimensions and W {}",
-          x.shape(), choices->sub_dimensions, weight->shape);
+  require(weight->shape[1] == hidden && width * choices->sub_dimensions == hidden,
+          "an input {} in {} sub-dimensions does not match the weight {}", x.shape(), choices->sub_dimensions,
+          weight->shape);
   saved = {.x = x,
            .d_rows = {},
            .sub_dimension = layout_of(stream, *choices, width),
@@ -162,8 +163,9 @@ void ReadSubDimensions::weight_grad(const Stream& stream, Saved& saved, const Te
 Tensor WriteSubDimensions::forward(const Stream& stream, Saved& saved, const Tensor& z, const Tensor& factors) const {
   const std::int64_t tokens = z.shape()[0], in = z.shape()[1], hidden = weight->shape[0];
   const std::int64_t width = hidden / choices->sub_dimensions, shared = choices->always_on * width;
-  require(weight->shape[1] == in && width * choices->sub_dimensions == hidden, "z {}, W {} in {} sub-dimensions",
-          z.shape(), weight->shape, choices->sub_dimensions);
+  require(weight->shape[1] == in && width * choices->sub_dimensions == hidden,
+          "an input {} does not match the weight {} in {} sub-dimensions", z.shape(), weight->shape,
+          choices->sub_dimensions);
   saved = {.z = z,
            .factors = factors,
            .dense = Tensor::empty(stream, z.dtype(), {tokens, shared}),

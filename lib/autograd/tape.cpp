@@ -15,8 +15,8 @@ void Tape::accumulate(int id, Tensor gradient) {
     return;
   }
   require(sum.shape() == gradient.shape() && sum.dtype() == gradient.dtype(),
-          "gradients {} {} and {} {} of one variable", name_of(sum.dtype()), sum.shape(), name_of(gradient.dtype()),
-          gradient.shape());
+          "a variable received gradients that differ in type or shape: {} {} and {} {}", name_of(sum.dtype()),
+          sum.shape(), name_of(gradient.dtype()), gradient.shape());
   // Sum::backward returns one tensor for both inputs, so a gradient that is shared must not be overwritten.
   Tensor result;
   if (sum.unique()) {
@@ -73,7 +73,7 @@ void Tape::contributed(Parameter& parameter) {
 }
 
 Tape::Seed Tape::seed(const Variable& scalar, double scale) const {
-  require(scalar.value.size() == 1, "a seed for a tensor {}: only scalars have one", scalar.value.shape());
+  require(scalar.value.size() == 1, "backward cannot start from a tensor {}: it needs a scalar", scalar.value.shape());
   const Tensor gradient = Tensor::empty(stream_, scalar.value.dtype(), scalar.value.shape());
   dispatch_float(gradient.dtype(), [&]<class T>() {
     const T value = static_cast<T>(scale);
@@ -83,7 +83,7 @@ Tape::Seed Tape::seed(const Variable& scalar, double scale) const {
 }
 
 void Tape::backward(const std::vector<Seed>& seeds, WeightGrad weight_grad) {
-  require(recording(), "backward on a tape that did not record");
+  require(recording(), "backward needs a tape that recorded its forward pass");
   for (const Seed& seed : seeds) accumulate(seed.root.id, seed.gradient);
   while (!nodes_.empty()) {
     std::unique_ptr<Node> node = std::move(nodes_.back());
@@ -117,7 +117,8 @@ struct Tape::RecomputeNode final : Node {
     inner->on_gradient_final([&tape](Parameter& parameter) { tape.contributed(parameter); });
     const Variable x = inner->leaf(std::move(input));
     const std::vector<Variable> results = block(*inner, x);
-    require(results.size() == outputs.size(), "a recomputed block gave {} results, then {}", outputs.size(),
+    require(results.size() == outputs.size(),
+            "a recomputed block returned {} results in the forward pass and {} in the backward pass", outputs.size(),
             results.size());
     std::vector<Seed> seeds;
     for (std::size_t o = 0; o < outputs.size(); ++o) {

@@ -198,7 +198,7 @@ struct Tape::OpNode final : Node {
       if (!may_delay()) need_gradients(trained(op.parameters()));
     }
     auto d_inputs = std::apply([&](const auto&... dy) { return op.backward(tape.stream(), saved, dy...); }, d_outputs);
-    static_assert(std::tuple_size_v<decltype(d_inputs)> == Inputs, "backward returns a gradient for every input");
+    static_assert(std::tuple_size_v<decltype(d_inputs)> == Inputs, "backward must return one gradient per input");
     for (std::size_t i = 0; i < Inputs; ++i) {
       if (d_inputs[i].defined()) tape.accumulate(inputs[i], std::move(d_inputs[i]));
     }
@@ -236,7 +236,7 @@ struct Tape::OpNode final : Node {
 
 template <class Op, class... Inputs>
 auto Tape::apply(Op op, const Inputs&... inputs) {
-  static_assert((std::is_same_v<Inputs, Variable> && ...), "the inputs of an operation are Variables");
+  static_assert((std::is_same_v<Inputs, Variable> && ...), "the inputs of an operation must be Variables");
   using Result = decltype(op.forward(stream_, std::declval<typename Op::Saved&>(), inputs.value...));
   constexpr std::size_t count = detail::Results<Result>::count;
 

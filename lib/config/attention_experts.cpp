@@ -24,8 +24,10 @@ void check_attention_experts(Findings& findings, const Config& config) {
   findings.unless(!mixture || experts.count <= 0 || experts.top_k <= experts.count,
                   "attention_experts.top_k = {} is more than attention_experts.count = {}", experts.top_k,
                   experts.count);
-  findings.unless(mixture || experts.count == 0,
-                  "attention_experts.count = {} without model.attention = moa: set one or the other", experts.count);
+  findings.unless(
+      mixture || experts.count == 0,
+      "attention_experts.count = {} without model.attention = moa: set both, or attention_experts.count = 0",
+      experts.count);
 }
 
 void simplify_attention_experts(Config& config) {

@@ -25,7 +25,7 @@ void check_ranges(Findings& findings, const Config& config) {
 }  // namespace
 
 std::vector<std::string> contradictions(const Config& config, int world) {
-  require(world >= 1, "a configuration checked for {} ranks", world);
+  require(world >= 1, "a configuration cannot be checked for {} ranks", world);
   Findings findings;
   check_ranges(findings, config);
   check_model(findings, config.model);
@@ -51,7 +51,7 @@ std::vector<std::string> problems(const Config& config, int world) {
 }
 
 void resolve(Config& config, int world) {
-  require(world >= 1, "a configuration resolved for {} ranks", world);
+  require(world >= 1, "a configuration cannot be resolved for {} ranks", world);
   derive_device(config.run);
   derive_micro_batch(config, world);
   derive_model(config.model);

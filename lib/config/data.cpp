@@ -17,7 +17,7 @@ void declare_keys(ConfigKeys& keys, DataConfig& data) {
   key("data.chat", &data.chat, {.names = {"auto", "chatml", "llama3", "deepseek", "plain"}},
       "chat template, for generate; auto: the one that data.train was encoded with, if any", {.role = operation});
   key("data.end_tokens", &data.end_tokens, {.low = 0},
-      "token ids that end a generated text, besides the end of an answer and the end-of-text token",
+      "token ids that end a generated text, in addition to the end of an answer and the end-of-text token",
       {.role = operation});
   key("data.order", &data.order, "order of the training samples");
   key("data.samples", &data.samples,
@@ -27,7 +27,7 @@ void declare_keys(ConfigKeys& keys, DataConfig& data) {
   key("data.valid_fraction", &data.valid_fraction, {.low = 0, .high = 1, .high_open = true},
       "without data.valid: share of data.train to hold out, from its end");
   key("data.changed", &data.changed,
-      "on resume: what to do if token files are not those that the checkpoint's run read", {.role = operation});
+      "on resume: what to do if the token files differ from those that the checkpoint's run read", {.role = operation});
 }
 
 void declare_keys(ConfigKeys& keys, BatchConfig& batch) {

@@ -34,8 +34,8 @@ void check_ranks(Findings& findings, const Config& config, int world) {
                   advice(shared, "parallel.expert", &ParallelConfig::expert));
   findings.unless(
       parallel.dispatch != DispatchKind::hierarchical || parallel.host_ranks == 0 || expert_hosts(parallel) > 1,
-      "parallel.dispatch = hierarchical with {} of parallel.expert times parallel.expert_tensor, which do not "
-      "fill several hosts of parallel.host_ranks = {} with more than one expert rank on each: set auto",
+      "parallel.dispatch = hierarchical: {} of parallel.expert times parallel.expert_tensor do not fill several hosts "
+      "of parallel.host_ranks = {} with more than one expert rank on each: set parallel.dispatch = auto",
       count_text(expert_ranks, "rank"), parallel.host_ranks);
 }
 
@@ -58,8 +58,8 @@ void check_pipeline(Findings& findings, const Config& config, int world) {
   const ParallelConfig& parallel = config.parallel;
   const std::int64_t pipeline = parallel.pipeline, chunks = parallel.virtual_stages;
   findings.unless(pipeline <= 0 || chunks <= 0 || config.model.layers <= 0 || pipeline * chunks <= config.model.layers,
-                  "parallel.pipeline = {} times parallel.virtual_stages = {} is more than model.layers = {}: a stage "
-                  "would have no block",
+                  "parallel.pipeline = {} times parallel.virtual_stages = {} is more than model.layers = {}: some "
+                  "stages would have no block",
                   pipeline, chunks, config.model.layers);
   if (parallel.schedule != ScheduleKind::interleaved) {
     findings.unless(chunks <= 1,
@@ -86,8 +86,8 @@ void check_overlap(Findings& findings, const Config& config, int world) {
   const ParallelConfig& parallel = config.parallel;
   if (!overlaps_batches(parallel)) return;
   findings.unless(parallel.pipeline <= 1,
-                  "parallel.overlap = batches with parallel.pipeline = {}, which has a schedule of micro-batches "
-                  "already: set parallel.overlap = shared, or parallel.pipeline = 1",
+                  "parallel.overlap = batches with parallel.pipeline = {}, which has its own schedule of "
+                  "micro-batches: set parallel.overlap = shared, or parallel.pipeline = 1",
                   parallel.pipeline);
   findings.unless(parallel.schedule == ScheduleKind::one_forward_one_backward || parallel.pipeline > 1,
                   "parallel.overlap = batches with parallel.schedule = {}: set parallel.schedule = 1f1b",
@@ -100,8 +100,8 @@ void check_overlap(Findings& findings, const Config& config, int world) {
   if (!batch) return;
   const auto [share, micro] = *batch;
   findings.unless(share != micro,
-                  "parallel.overlap = batches with one micro-batch of {} per step, which has no other to run beside "
-                  "it: set a smaller batch.micro, or parallel.overlap = shared",
+                  "parallel.overlap = batches with one micro-batch of {} per step, which leaves none to overlap it "
+                  "with: set a smaller batch.micro, or parallel.overlap = shared",
                   count_text(micro, "sequence"));
 }
 
@@ -115,8 +115,8 @@ void check_tensor(Findings& findings, const Config& config) {
   findings.unless(model.kv_heads == 0 || model.kv_heads == model.heads || divides(tensor, model.kv_heads),
                   "parallel.tensor = {} does not divide model.kv_heads = {}", tensor, model.kv_heads);
   const auto check_width = [&](const char* axis, std::int64_t ranks, const char* key, std::int64_t width) {
-    findings.unless(width <= 0 || ranks <= width, "{} = {} is more than {} = {}: a rank would hold none of it", axis,
-                    ranks, key, width);
+    findings.unless(width <= 0 || ranks <= width, "{} = {} is more than {} = {}: some ranks would hold no part of it",
+                    axis, ranks, key, width);
   };
   check_width("parallel.tensor", tensor, "model.vocab", model.vocab);
   check_width("parallel.tensor", tensor, "model.ffn_hidden", model.ffn_hidden);

@@ -72,10 +72,11 @@ void check_model(Findings& findings, const ModelConfig& model) {
                   "remove model.rope_base",
                   model.rope_base);
   const bool mixture = model.attention == AttentionKind::experts;
-  findings.unless(!mixture || !model.qkv_bias,
-                  "model.qkv_bias = true with model.attention = moa, whose experts have none: set one or the other");
+  findings.unless(
+      !mixture || !model.qkv_bias,
+      "model.qkv_bias = true with model.attention = moa, whose experts have no biases: set one or the other");
   findings.unless(!mixture || model.qk_norm == QkNormKind::none,
-                  "model.qk_norm = {} with model.attention = moa, whose experts have none: set one or the other",
+                  "model.qk_norm = {} with model.attention = moa, whose experts have no norms: set one or the other",
                   name_of(model.qk_norm));
   findings.unless(model.first_dense_layers <= model.layers,
                   "model.first_dense_layers = {} is more than model.layers = {}", model.first_dense_layers,
@@ -96,8 +97,8 @@ void check_size(Findings& findings, const Config& config) {
   const double attention = 4 * number(model.heads) * head_dim * (1 + number(config.attention_experts.count));
   const double size = number(model.hidden) * (2 * number(model.vocab) + number(model.layers) * (attention + 3 * width));
   findings.unless(!(size > most),
-                  "a model of about {:.2g} parameters: at most {:.0g} are supported, make "
-                  "model.hidden, model.layers, model.vocab or its widths smaller",
+                  "the model has about {:.2g} parameters: at most {:.0g} are supported, lower "
+                  "model.hidden, model.layers, model.vocab or other widths",
                   size, most);
 }
 

@@ -96,7 +96,7 @@ void check_no_experts(Findings& findings, const Config& config) {
                   "parallel.expert = {} with no experts to divide: set parallel.expert = 1, or moe.experts",
                   config.parallel.expert);
   constexpr const char* alternative = ", or moe.experts";
-  findings.unless_zero("moe.top_k_start", moe.top_k_start, "with no experts to choose", alternative);
+  findings.unless_zero("moe.top_k_start", moe.top_k_start, "with no experts to choose from", alternative);
   findings.unless_zero("moe.zero_experts", moe.zero_experts, "with no routed experts", alternative);
   findings.unless_zero("moe.copy_experts", moe.copy_experts, "with no routed experts", alternative);
   findings.unless_zero("moe.latent_hidden", moe.latent_hidden, "with no routed experts", alternative);
@@ -131,11 +131,11 @@ void check_moe(Findings& findings, const Config& config) {
                   "the shared experts have no width: set moe.expert_hidden in addition to moe.expert_sizes");
   for (const ExpertNumber& layer : expert_numbers(config)) {
     findings.unless(config.parallel.expert <= layer.experts,
-                    "parallel.expert = {} is more than {}: a rank would hold none", config.parallel.expert,
+                    "parallel.expert = {} is more than {}: some ranks would hold no expert", config.parallel.expert,
                     layer.experts_text);
     findings.unless(config.balance.device_groups <= layer.experts,
-                    "balance.device_groups = {} is more than {}: a group would be empty", config.balance.device_groups,
-                    layer.experts_text);
+                    "balance.device_groups = {} is more than {}: some groups would be empty",
+                    config.balance.device_groups, layer.experts_text);
   }
 }
 

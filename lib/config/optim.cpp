@@ -16,7 +16,7 @@ void declare_keys(ConfigKeys& keys, OptimConfig& optim) {
   key("optim.lr", &optim.lr, rate, "largest learning rate", {.other_names = {"lr", "learning_rate", "max_lr"}});
   key("optim.min_lr", &optim.min_lr, rate, "final learning rate of cosine and wsd");
   key("optim.schedule", &optim.schedule,
-      "step: times 0.316 at 80 % and at 90 % of the steps; wsd: constant, then linear decay to min_lr",
+      "step: multiplied by 0.316 at 80 % and at 90 % of the steps; wsd: constant, then linear decay to min_lr",
       {.other_names = {"lr_scheduler", "lr_scheduler_type", "lr_decay_style"}});
   key("optim.schedule_steps", &optim.schedule_steps, {.low = 0},
       "length of the schedule in steps; 0: that of the resumed checkpoint, or else run.steps",

@@ -40,7 +40,7 @@ void declare_keys(ConfigKeys& keys, ParallelConfig& parallel) {
       "ZeRO stage: data ranks shard 1 the optimizer state, 2 also gradients, 3 also weights",
       {.other_names = {"zero_stage", "zero_optimization"}});
   key("parallel.schedule", &parallel.schedule, "pipeline schedule");
-  key("parallel.virtual_stages", &parallel.virtual_stages, {.low = 1}, "model chunks per pipeline rank",
+  key("parallel.virtual_stages", &parallel.virtual_stages, {.low = 1}, "stages per pipeline rank",
       {.other_names = {"num_virtual_stages_per_pipeline_rank"}});
   key("parallel.sequence", &parallel.sequence, {}, "sequence parallelism over the tensor ranks",
       {.other_names = {"sequence_parallel"}});

@@ -93,7 +93,7 @@ void check_hash(Findings& findings, const Config& config) {
                        "with moe.router = hash, which chooses one expert per token");
   for (const auto& [key, value] :
        {std::pair{"moe.zero_experts", moe.zero_experts}, std::pair{"moe.copy_experts", moe.copy_experts}}) {
-    findings.unless_zero(key, value, "with moe.router = hash, which spreads tokens over moe.experts");
+    findings.unless_zero(key, value, "with moe.router = hash, which chooses only from moe.experts");
   }
   for (const auto& [key, value] :
        {std::pair{"balance.expert", balance.expert}, std::pair{"balance.device", balance.device},
@@ -113,8 +113,9 @@ void check_groups(Findings& findings, const Config& config) {
                   "moe.group_limit = {} with moe.router = hash: set moe.group_limit = 0", limit);
   if (moe.router == RouterKind::hash) return;
   findings.unless(config.parallel.placement == PlacementKind::contiguous,
-                  "moe.group_limit = {} with parallel.placement = {}, which has other groups: set contiguous", limit,
-                  name_of(config.parallel.placement));
+                  "moe.group_limit = {} with parallel.placement = {}, which does not keep these groups together: set "
+                  "parallel.placement = contiguous",
+                  limit, name_of(config.parallel.placement));
   findings.unless(groups > 0,
                   "moe.group_limit = {} needs balance.device_groups: set the number of groups, the same for every "
                   "mesh",
@@ -125,7 +126,7 @@ void check_groups(Findings& findings, const Config& config) {
                   groups, limit, most_groups);
   for (const ExpertNumber& layer : expert_numbers(config)) {
     findings.unless(divides(groups, layer.experts),
-                    "balance.device_groups = {} does not divide {}, which moe.group_limit = {} needs", groups,
+                    "balance.device_groups = {} does not divide {}, as moe.group_limit = {} requires", groups,
                     layer.experts_text, limit);
     if (!divides(groups, layer.experts) || limit > groups) continue;
     const std::int64_t open = choices_of_allowed_groups(config, layer.choices);

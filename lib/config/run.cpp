@@ -27,10 +27,10 @@ void declare_keys(ConfigKeys& keys, RunConfig& run) {
   key("run.audit_every", &run.audit_every, {.low = 0},
       "steps between comparisons of the weights that several ranks hold; if above 0, each update also checks memory");
   key("run.replay_every", &run.replay_every, {.low = 0},
-      "steps between those whose gradients are computed again, also on another rank if possible, and compared; 0: "
+      "steps between checks that compute the gradients again, also on another rank if possible, and compare them; 0: "
       "never");
   key("run.rollback", &run.rollback, {.low = 0},
-      "how often an unsound run may return to a sound checkpoint and skip the data since then");
+      "how many times an unsound run may return to a sound checkpoint and skip the data since then");
   key("run.cuda_graph", &run.cuda_graph, {}, "on a single rank: launch a step on its GPU as one CUDA graph");
   key("run.gemm_choice", &run.gemm_choice,
       "on GPUs: for a matrix product use the first algorithm that cuBLASLt proposes, or the fastest of its proposals",

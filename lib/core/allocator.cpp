@@ -173,7 +173,8 @@ std::shared_ptr<std::byte> Allocator::allocate(std::size_t bytes, MemoryKind kin
       table += format_message("{}{} {} MB", {k ? ", " : "", name_of(static_cast<MemoryKind>(k)), use_.in_use[k] >> 20});
     }
     const std::string limit = limit_ ? format_message(", limit of {} MB", {limit_ >> 20}) : "";
-    fail(ExitCode::failed, "out of {}: {} MB more for {} (in use: {}{}); lower batch.micro or use more ranks",
+    fail(ExitCode::failed,
+         "out of {}: cannot allocate {} MB more for {} (in use: {}{}); lower batch.micro or use more ranks",
          source_->name(), bytes >> 20, name_of(kind), table, limit);
   }
   const auto k = static_cast<std::size_t>(kind);

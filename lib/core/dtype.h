@@ -96,7 +96,7 @@ constexpr DType accumulator_of(DType type) { return type == DType::bf16 ? DType:
 template <class F>
 decltype(auto) dispatch_accumulator(DType type, F&& f) {
   if (type == DType::f64) return f.template operator()<double>();
-  require(type == DType::f32, "{} where sums are kept in f32 or f64", name_of(type));
+  require(type == DType::f32, "sums cannot be kept in {}, only in f32 or f64", name_of(type));
   return f.template operator()<float>();
 }
 
@@ -108,7 +108,7 @@ decltype(auto) dispatch_float(DType type, F&& f) {
     case DType::f32: return f.template operator()<float>();
     case DType::bf16: return f.template operator()<bfloat16>();
     case DType::f64: return f.template operator()<double>();
-    default: fail(ExitCode::failed, "{} is not a floating type", name_of(type));
+    default: fail(ExitCode::failed, "{} is not a floating-point type", name_of(type));
   }
 }
 

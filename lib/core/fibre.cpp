@@ -29,11 +29,11 @@ constexpr std::size_t stack_bytes = std::size_t{8} << 20;
 /// swapcontext(), before which AddressSanitizer prints a warning.
 [[gnu::noinline, gnu::no_sanitize_address]] void switch_context(ucontext_t& from, const ucontext_t& to) {
   volatile bool back = false;
-  if (getcontext(&from) != 0) fail(ExitCode::failed, "getcontext failed: no fibre can be left");
+  if (getcontext(&from) != 0) fail(ExitCode::failed, "getcontext failed: cannot suspend the current fibre");
   if (back) return;
   back = true;
   setcontext(&to);
-  fail(ExitCode::failed, "setcontext failed: no fibre can be entered");
+  fail(ExitCode::failed, "setcontext failed: cannot switch to the fibre");
 }
 
 }  // namespace
@@ -58,9 +58,9 @@ struct Fibre::State {
 void Fibre::State::make_stack() {
   void* const space = mmap(nullptr, guard() + stack_bytes, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-  require(space != MAP_FAILED, "no address space for a stack of {} B", stack_bytes);
+  require(space != MAP_FAILED, "cannot map {} B for the stack of a fibre", stack_bytes);
   stack = static_cast<std::byte*>(space) + guard();
-  require(mprotect(space, guard(), PROT_NONE) == 0, "a stack's last page cannot be protected");
+  require(mprotect(space, guard(), PROT_NONE) == 0, "cannot protect the guard page of a fibre's stack");
 }
 
 void Fibre::State::leave(void** left) {
@@ -94,10 +94,10 @@ bool Fibre::ended() const { return state_->ended; }
 
 void Fibre::resume() {
   State& own = *state_;
-  require(!own.ended, "a fibre that has ended was resumed");
+  require(!own.ended, "cannot resume a fibre that has ended");
   if (!own.started) {
     own.make_stack();
-    require(getcontext(&own.inside) == 0, "getcontext failed: no fibre can be made");
+    require(getcontext(&own.inside) == 0, "getcontext failed: cannot create a fibre");
     own.inside.uc_stack.ss_sp = own.stack;
     own.inside.uc_stack.ss_size = stack_bytes;
     const std::uint64_t address = reinterpret_cast<std::uintptr_t>(&own);

@@ -45,7 +45,7 @@ double Philox::normal(std::uint64_t index) const {
 }
 
 std::uint64_t Philox::below(std::uint64_t bound, std::uint64_t index) const {
-  require(bound > 0, "a random number below 0");
+  require(bound > 0, "a random number below {}: the bound must be positive", bound);
   const auto words = block(index);
   const unsigned __int128 product = static_cast<unsigned __int128>(std::uint64_t{words[0]} << 32 | words[1]) * bound;
   return static_cast<std::uint64_t>(product >> 64);

@@ -21,7 +21,7 @@ CpuStream::CpuStream(int threads, std::shared_ptr<Allocator> memory)
                                            .memory = memory ? std::move(memory) : Allocator::create(),
                                            .profile = nullptr,
                                            .kernel_state = {}})) {
-  require(threads >= 0, "a stream of {} threads: give a positive number, or 0 for all", threads);
+  require(threads >= 0, "a stream with {} threads: set a positive number, or 0 for all cores", threads);
   omp_set_num_threads(state_->threads);
 }
 

@@ -17,10 +17,10 @@ std::string_view name_of(DType type) {
 }
 
 Shape::Shape(std::span<const std::int64_t> extents) : rank_(static_cast<int>(extents.size())) {
-  require(rank_ <= max_rank, "{} dimensions: at most {}", rank_, max_rank);
+  require(rank_ <= max_rank, "a shape of {} dimensions: at most {} are supported", rank_, max_rank);
   for (int axis = 0; axis < rank_; ++axis) {
     const std::int64_t extent = extents[static_cast<std::size_t>(axis)];
-    require(extent >= 0, "dimension {} has extent {}", axis, extent);
+    require(extent >= 0, "dimension {} has the negative extent {}", axis, extent);
     extents_[static_cast<std::size_t>(axis)] = extent;
   }
 }
@@ -30,7 +30,7 @@ std::int64_t Shape::size() const {
   std::int64_t product = 1;
   for (const std::int64_t extent : extents()) {
     require(!__builtin_mul_overflow(product, extent, &product) && product <= most,
-            "a tensor {} has more elements than any memory", *this);
+            "a tensor {} has more elements than any memory can hold", *this);
   }
   return product;
 }
@@ -64,7 +64,7 @@ Tensor Tensor::zeros(const Stream& stream, DType type, const Shape& shape, Memor
 }
 
 Tensor Tensor::reshaped(const Shape& shape) const {
-  require(shape.size() == size(), "{} elements of {} seen as {}", size(), shape_, shape);
+  require(shape.size() == size(), "cannot reshape {} elements of {} to {}", size(), shape_, shape);
   Tensor tensor = *this;
   tensor.shape_ = shape;
   return tensor;
@@ -72,15 +72,15 @@ Tensor Tensor::reshaped(const Shape& shape) const {
 
 Tensor Tensor::slice(std::int64_t first, std::int64_t count) const {
   require(shape_.rank() > 0 && first >= 0 && count >= 0 && first <= shape_[0] - count,
-          "{} slices from {} of a tensor {}", count, first, shape_);
+          "cannot take {} slices, beginning with {}, of a tensor {}", count, first, shape_);
   Shape shape = shape_;
   shape[0] = count;
   return view(first * (shape_[0] ? size() / shape_[0] : 0), shape);
 }
 
 Tensor Tensor::view(std::int64_t first, const Shape& shape) const {
-  require(first >= 0 && first <= size() - shape.size(), "{} elements from {} of a tensor {}", shape.size(), first,
-          shape_);
+  require(first >= 0 && first <= size() - shape.size(), "cannot view {} elements, beginning with {}, of a tensor {}",
+          shape.size(), first, shape_);
   Tensor tensor = *this;
   tensor.shape_ = shape;
   tensor.offset_ += static_cast<std::size_t>(first) * size_of(type_);
@@ -89,14 +89,15 @@ Tensor Tensor::view(std::int64_t first, const Shape& shape) const {
 
 void Tensor::free_memory() const {
   require(defined() && storage_->memory && bytes() == storage_->bytes,
-          "a tensor {} cannot give its memory up: it is a part of another, or has none", shape_);
+          "cannot free the memory of a tensor {}: it is a view of another tensor, or has no memory", shape_);
   storage_->memory = nullptr;
 }
 
 void Tensor::adopt_memory(const Tensor& other) const {
-  require(defined() && !storage_->memory, "a tensor {} takes memory back that it did not give up", shape_);
-  require(other.type_ == type_ && other.shape_ == shape_ && other.offset_ == 0, "a tensor {} {} takes that of {} {}",
-          name_of(type_), shape_, name_of(other.type_), other.shape_);
+  require(defined() && !storage_->memory, "a tensor {} cannot adopt memory: it has not freed its own", shape_);
+  require(other.type_ == type_ && other.shape_ == shape_ && other.offset_ == 0,
+          "a tensor {} {} cannot adopt the memory of a tensor {} {}", name_of(type_), shape_, name_of(other.type_),
+          other.shape_);
   storage_->memory = other.storage_->memory;
 }
 

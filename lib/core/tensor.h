@@ -86,7 +86,7 @@ class Tensor {
   /// or if the memory is freed (free_memory()).
   template <class T>
   T* data() const {
-    require(dtype_of<T> == type_, "a tensor of {} read as {}", name_of(type_), name_of(dtype_of<T>));
+    require(dtype_of<T> == type_, "a tensor of {} cannot be accessed as {}", name_of(type_), name_of(dtype_of<T>));
     return reinterpret_cast<T*>(begin());
   }
   void* raw() const { return begin(); }
@@ -124,7 +124,7 @@ class Tensor {
   };
   std::byte* begin() const {
     if (!storage_) return nullptr;
-    require(storage_->memory != nullptr, "a tensor {} is read while its memory is given up", shape_);
+    require(storage_->memory != nullptr, "a tensor {} is accessed after its memory was freed", shape_);
     return storage_->memory.get() + offset_;
   }
 

@@ -7,20 +7,21 @@ namespace lyceum {
 /// Throws an Error unless `matrix` is [rows, cols]. `name` is used in the message.
 template <class T>
 void require_size(const char* name, const Matrix<T>& matrix, std::int64_t rows, std::int64_t cols) {
-  require(matrix.rows == rows && matrix.cols == cols, "attention: {} is {} x {}, should be {} x {}", name, matrix.rows,
-          matrix.cols, rows, cols);
+  require(matrix.rows == rows && matrix.cols == cols, "attention: {} is {} x {}, but must be {} x {}", name,
+          matrix.rows, matrix.cols, rows, cols);
 }
 
 /// Throws an Error unless the matrices of an attention, forward or backward, have the extents that its shape requires.
 template <class Attention>
 void require_fitting(const Attention& attention) {
   const auto& [sequences, query_len, key_len, heads, kv_heads, head_dim] = attention.shape;
-  require(attention.scale > 0, "attention scores are scaled by {}: must be positive", attention.scale);
-  require(kv_heads > 0 && heads % kv_heads == 0, "{} query heads over {} key heads: must be a multiple", heads,
+  require(attention.scale > 0, "attention: the scale of scores is {}, but must be positive", attention.scale);
+  require(kv_heads > 0 && heads % kv_heads == 0, "attention: {} query heads are not a multiple of {} key heads", heads,
           kv_heads);
-  require(query_len <= key_len, "{} queries after {} keys: keys include the queries' own", query_len, key_len);
+  require(query_len <= key_len, "attention: {} queries and only {} keys: the keys must include those of the queries",
+          query_len, key_len);
   require(attention.first_keys.empty() || std::ssize(attention.first_keys) == sequences * query_len,
-          "attention: {} first keys for {} queries", attention.first_keys.size(), sequences * query_len);
+          "attention: there are {} first keys for {} queries", attention.first_keys.size(), sequences * query_len);
   require_size("q", attention.q, sequences * query_len, heads * head_dim);
   require_size("k", attention.k, sequences * key_len, kv_heads * head_dim);
   require_size("v", attention.v, sequences * key_len, kv_heads * head_dim);
@@ -44,9 +45,10 @@ void require_fitting(const Attention& attention) {
 /// kernels use 32-bit indices, also for the rows of the last tile that are beyond the end of a sequence.
 inline void require_countable(const AttentionShape& shape) {
   constexpr std::int64_t most = 1 << 30;
-  require(shape.key_len <= most, "attention: sequences of {} tokens; at most {}", shape.key_len, most);
+  require(shape.key_len <= most, "attention: sequences of {} tokens are too long, at most {} are supported",
+          shape.key_len, most);
   const std::int64_t heads = shape.sequences * shape.heads;
-  require(heads <= most, "attention: {} heads in all sequences; at most {}", heads, most);
+  require(heads <= most, "attention: {} heads in all sequences are too many, at most {} are supported", heads, most);
 }
 
 }  // namespace lyceum

@@ -12,7 +12,8 @@ namespace lyceum {
 template <class T>
 BlockElements require_fitting(const BlockDiagonal<T>& product) {
   const std::int64_t b = product.weights.cols;
-  require(b > 0 && product.x.cols % b == 0, "BlockDiagonal: rows of {} in blocks of {}", product.x.cols, b);
+  require(b > 0 && product.x.cols % b == 0, "BlockDiagonal: rows of {} elements cannot be divided into blocks of {}",
+          product.x.cols, b);
   require_extents("BlockDiagonal", "weights", product.weights, product.x.cols, b);
   require_extents("BlockDiagonal", "y", product.y, product.x.rows, product.x.cols);
   return {product.x.cols / b, b, product.order};
@@ -21,7 +22,8 @@ BlockElements require_fitting(const BlockDiagonal<T>& product) {
 template <class T>
 BlockElements require_fitting(const BlockDiagonalWeightGrad<T>& grad) {
   const std::int64_t b = grad.d_weights.cols;
-  require(b > 0 && grad.x.cols % b == 0, "BlockDiagonalWeightGrad: rows of {} in blocks of {}", grad.x.cols, b);
+  require(b > 0 && grad.x.cols % b == 0,
+          "BlockDiagonalWeightGrad: rows of {} elements cannot be divided into blocks of {}", grad.x.cols, b);
   require_extents("BlockDiagonalWeightGrad", "dy", grad.dy, grad.x.rows, grad.x.cols);
   require_extents("BlockDiagonalWeightGrad", "d_weights", grad.d_weights, grad.x.cols, b);
   return {grad.x.cols / b, b, grad.order};

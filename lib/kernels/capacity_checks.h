@@ -11,8 +11,8 @@ inline std::int64_t require_fitting(const CountChoices& count) {
   const std::int64_t k = count.index.cols, sequences = k > 0 ? count.counts.rows / k : 0;
   require_extents("CountChoices", "counts", count.counts, sequences * k, count.counts.cols);
   require(count.seq_len > 0 && count.first >= 0 && count.first + count.index.rows <= sequences * count.seq_len,
-          "CountChoices: tokens {} to {} of {} sequences of {}", count.first, count.first + count.index.rows, sequences,
-          count.seq_len);
+          "CountChoices: tokens {} to {} are not in {} sequences of {}", count.first, count.first + count.index.rows,
+          sequences, count.seq_len);
   return sequences;
 }
 
@@ -23,10 +23,11 @@ inline std::int64_t require_fitting(const DropChoices& drop) {
   require_extents("DropChoices", "kept", drop.kept, drop.index.rows, k);
   if (drop.dropped.rows > 0) require_extents("DropChoices", "dropped", drop.dropped, k, drop.counts.cols);
   if (!drop.choices.empty()) require_length("DropChoices", "choices", drop.choices, 1);
-  require(drop.rank >= 0 && drop.rank < drop.ranks, "DropChoices: rank {} of {}", drop.rank, drop.ranks);
+  require(drop.rank >= 0 && drop.rank < drop.ranks, "DropChoices: rank {} is not one of {} ranks", drop.rank,
+          drop.ranks);
   require(drop.seq_len > 0 && drop.first >= 0 && drop.first + drop.index.rows <= sequences * drop.seq_len,
-          "DropChoices: tokens {} to {} of {} sequences of {}", drop.first, drop.first + drop.index.rows, sequences,
-          drop.seq_len);
+          "DropChoices: tokens {} to {} are not in {} sequences of {}", drop.first, drop.first + drop.index.rows,
+          sequences, drop.seq_len);
   return sequences;
 }
 

@@ -12,7 +12,7 @@ namespace lyceum {
 template <class T>
 void require_extents(std::string_view kernel, std::string_view name, const Matrix<T>& matrix, std::int64_t rows,
                      std::int64_t cols) {
-  require(matrix.rows == rows && matrix.cols == cols, "{}: {} is [{}, {}], should be [{}, {}]", kernel, name,
+  require(matrix.rows == rows && matrix.cols == cols, "{}: {} is [{}, {}], but must be [{}, {}]", kernel, name,
           matrix.rows, matrix.cols, rows, cols);
 }
 
@@ -20,15 +20,15 @@ void require_extents(std::string_view kernel, std::string_view name, const Matri
 template <class T>
 std::int64_t require_halves(std::string_view kernel, const Matrix<T>& parts, std::int64_t rows, std::int64_t cols) {
   const std::int64_t width = parts.cols / 2;
-  require(parts.rows == rows && parts.cols % 2 == 0 && width >= cols, "{}: parts are [{}, {}], of [{}, {}]", kernel,
-          parts.rows, parts.cols, rows, cols);
+  require(parts.rows == rows && parts.cols % 2 == 0 && width >= cols,
+          "{}: parts [{}, {}] do not match a matrix [{}, {}]", kernel, parts.rows, parts.cols, rows, cols);
   return width;
 }
 
 /// Throws an Error unless `values` has `length` elements. The message quotes the kernel and the name of the operand.
 template <class T>
 void require_length(std::string_view kernel, std::string_view name, std::span<T> values, std::int64_t length) {
-  require(static_cast<std::int64_t>(values.size()) == length, "{}: {} has {} elements, should have {}", kernel, name,
+  require(static_cast<std::int64_t>(values.size()) == length, "{}: {} has {} elements, but must have {}", kernel, name,
           values.size(), length);
 }
 

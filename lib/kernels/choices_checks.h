@@ -12,12 +12,14 @@ inline void require_fitting(const MapChoices& map) {
 }
 
 /// Returns MapChoices::y[t, j]: the destination of choice j of token t, or −1. The indices must have been checked.
-LYCEUM_HOST_DEVICE std::int32_t place_of(const MapChoices& map, std::int64_t t, std::int64_t j) {
+LYCEUM_HOST_DEVICE std::int32_t destination_of(const MapChoices& map, std::int64_t t, std::int64_t j) {
   const std::int32_t* index = map.index.row(t);
-  const auto place = [&](std::int64_t i) { return index[i] < 0 ? -1 : map.place[static_cast<std::size_t>(index[i])]; };
-  const std::int32_t own = place(j);
+  const auto destination = [&](std::int64_t i) {
+    return index[i] < 0 ? -1 : map.destination[static_cast<std::size_t>(index[i])];
+  };
+  const std::int32_t own = destination(j);
   for (std::int64_t earlier = 0; map.once && own >= 0 && earlier < j; ++earlier) {
-    if (place(earlier) == own) return -1;
+    if (destination(earlier) == own) return -1;
   }
   return own;
 }

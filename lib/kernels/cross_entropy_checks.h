@@ -21,15 +21,15 @@ void require_fitting(const CrossEntropyPart<T>& part) {
   const std::int64_t rows = part.logits.rows, cols = part.logits.cols;
   require_length("CrossEntropyPart", "targets", part.targets, rows);
   require_extents("CrossEntropyPart", "statistics", part.statistics, rows, 3);
-  require(part.first >= 0 && part.first + cols <= part.vocab, "CrossEntropyPart: words [{}, {}) of {}", part.first,
-          part.first + cols, part.vocab);
+  require(part.first >= 0 && part.first + cols <= part.vocab,
+          "CrossEntropyPart: words [{}, {}) are not in a vocabulary of {}", part.first, part.first + cols, part.vocab);
 }
 
 template <class A>
 void require_fitting(const CrossEntropyJoin<A>& join) {
   const std::int64_t rows = std::ssize(join.loss);
   require(rows == 0 || (join.statistics.rows > 0 && join.statistics.rows % rows == 0),
-          "CrossEntropyJoin: statistics of {} rows for {} tokens", join.statistics.rows, rows);
+          "CrossEntropyJoin: {} rows of statistics do not match {} tokens", join.statistics.rows, rows);
   require_extents("CrossEntropyJoin", "statistics", join.statistics, join.statistics.rows, 3);
   require_length("CrossEntropyJoin", "targets", join.targets, rows);
   require_length("CrossEntropyJoin", "log_sum_exp", join.log_sum_exp, rows);
@@ -48,8 +48,9 @@ void require_fitting(const CrossEntropyBackward<T>& loss) {
   require_length("CrossEntropyBackward", "targets", loss.targets, rows);
   require_length("CrossEntropyBackward", "log_sum_exp", loss.log_sum_exp, rows);
   require_length("CrossEntropyBackward", "scale", loss.scale, 1);
-  require(loss.first >= 0 && loss.first + cols <= words_of(loss), "CrossEntropyBackward: words [{}, {}) of {}",
-          loss.first, loss.first + cols, words_of(loss));
+  require(loss.first >= 0 && loss.first + cols <= words_of(loss),
+          "CrossEntropyBackward: words [{}, {}) are not in a vocabulary of {}", loss.first, loss.first + cols,
+          words_of(loss));
 }
 
 }  // namespace lyceum

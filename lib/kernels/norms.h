@@ -18,13 +18,13 @@ struct TensorRow {
 };
 
 /// Computes Σ x² in double for every block (flat_block elements) of many tensors. The sum of block b of tensor t is
-/// written to sums[places[t] + b], or not at all if places[t] is negative. The order of summation depends only on the
-/// length of the block. NaN and infinity propagate. The table and `places` are in memory of the stream's device.
+/// written to sums[offsets[t] + b], or not at all if offsets[t] is negative. The order of summation depends only on the
+/// length of the block. NaN and infinity propagate. The table and `offsets` are in memory of the stream's device.
 template <class A>
 struct SquaresOfTensors {
   std::span<const TensorRow<A>> tensors;
-  std::int64_t blocks;                   // number of blocks of all tensors
-  std::span<const std::int64_t> places;  // [tensors]: offset in `sums`, or negative
+  std::int64_t blocks;                    // number of blocks of all tensors
+  std::span<const std::int64_t> offsets;  // [tensors]: offset in `sums`, or negative
   std::span<double> sums;
 };
 

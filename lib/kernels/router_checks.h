@@ -19,8 +19,8 @@ void require_sequences(const char* kernel, const Route& route, const Load& load)
   if (load.rows == 0) return;
   require_extents(kernel, "load", load, load.rows, load_width(route.logits.cols));
   require(route.seq_len > 0 && route.first >= 0 && route.first + route.logits.rows <= load.rows * route.seq_len,
-          "{}: tokens {} to {} of {} sequences of {}", kernel, route.first, route.first + route.logits.rows, load.rows,
-          route.seq_len);
+          "{}: tokens {} to {} are not in {} sequences of {}", kernel, route.first, route.first + route.logits.rows,
+          load.rows, route.seq_len);
 }
 
 template <class A>
@@ -30,23 +30,23 @@ void require_fitting(const RouteTokens<A>& route) {
   require_extents("RouteTokens", "gates", route.gates, tokens, k);
   require_extents("RouteTokens", "norms", route.norms, tokens, 2);
   require(route.always_on >= 0 && k <= experts - route.always_on,
-          "RouteTokens: {} experts per token out of {}, {} of them always active", k, experts, route.always_on);
+          "RouteTokens: cannot choose {} of {} experts, of which {} are always active", k, experts, route.always_on);
   if (!route.choices.empty()) require_length("RouteTokens", "choices", route.choices, 1);
   require_sequences("RouteTokens", route, route.load);
   if (route.counts.rows > 0) require_extents("RouteTokens", "counts", route.counts, k, experts);
   if (!route.probability.empty()) require_length("RouteTokens", "probability", route.probability, experts);
   if (!route.entropies.empty()) require_length("RouteTokens", "entropies", route.entropies, 1);
   require(route.entropies.empty() || (route.entropy && route.load.rows > 0),
-          "RouteTokens: a sum of entropies without a load that has them");
+          "RouteTokens: a sum of entropies needs a load that contains entropies");
   require(tokens == 0 || route.load.rows > 0 || (route.counts.rows == 0 && route.probability.empty()),
-          "RouteTokens: counts and probability without a load");
+          "RouteTokens: counts and probabilities need a load");
   require(route.skip >= 0 && route.skip <= experts - route.always_on - k,
-          "RouteTokens: {} experts per token out of {}, {} of them skipped", k, experts, route.skip);
+          "RouteTokens: cannot choose {} of {} experts, of which {} are skipped", k, experts, route.skip);
   if (route.group_limit > 0) require_length("RouteTokens", "group", route.group, experts);
   require(route.group_limit == 0 || (route.group_limit <= route.groups && route.groups <= most_groups),
-          "RouteTokens: {} of {} groups", route.group_limit, route.groups);
+          "RouteTokens: cannot limit choices to {} of {} groups", route.group_limit, route.groups);
   if (!route.bias.empty()) require_length("RouteTokens", "bias", route.bias, experts);
-  require(route.bias.empty() || route.scores != Scores::softmax, "RouteTokens: a bias of softmax scores");
+  require(route.bias.empty() || route.scores != Scores::softmax, "RouteTokens: softmax scores cannot have a bias");
 }
 
 template <class A>
@@ -69,7 +69,8 @@ void require_fitting(const HashTokens<A>& hash) {
   require_length("HashTokens", "gates", hash.gates, tokens);
   if (!hash.counts.empty()) require_length("HashTokens", "counts", hash.counts, hash.experts);
   if (!hash.probability.empty()) require_length("HashTokens", "probability", hash.probability, hash.experts);
-  require(hash.experts > 0 && hash.layer >= 0, "HashTokens: layer {} of {} experts", hash.layer, hash.experts);
+  require(hash.experts > 0 && hash.layer >= 0, "HashTokens: there can be no layer {} with {} experts", hash.layer,
+          hash.experts);
 }
 
 template <class A>

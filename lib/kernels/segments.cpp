@@ -14,7 +14,7 @@ std::vector<std::int64_t> begins(const std::vector<std::int64_t>& rows) {
   constexpr std::int64_t alignment = Segments::alignment;
   std::vector<std::int64_t> begin{0};
   for (const std::int64_t count : rows) {
-    require(count >= 0, "a segment of {} rows", count);
+    require(count >= 0, "a segment cannot have {} rows", count);
     begin.push_back(begin.back() + round_up(count, alignment));
   }
   return begin;
@@ -44,7 +44,8 @@ Segments SegmentTable::view() const {
 SegmentLayout::SegmentLayout(const Stream& stream, const SegmentTable& table, const std::vector<std::int64_t>& widths)
     : width_(tensor_of(stream, {std::ssize(widths)}, widths)) {
   const Segments segments = table.view();
-  require(std::ssize(widths) == segments.count(), "{} widths for {} segments", widths.size(), segments.count());
+  require(std::ssize(widths) == segments.count(), "there are {} widths for {} segments", widths.size(),
+          segments.count());
   if (widths.empty()) return;
   offset_ = Tensor::empty(stream, DType::i64, {segments.count() + 1});
   launch(stream,

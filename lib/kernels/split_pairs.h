@@ -22,8 +22,8 @@ LYCEUM_HOST_DEVICE std::int64_t part_by_token(const SplitPairs& split, std::int6
 /// Throws an Error unless the operands fit together. Used by all devices.
 inline void require_fitting(const SplitPairs& split) {
   const std::int64_t pairs = std::ssize(split.slot_of_pair);
-  require(split.k > 0 && split.parts > 0 && pairs % split.k == 0, "SplitPairs: {} pairs of {} choices in {} parts",
-          pairs, split.k, split.parts);
+  require(split.k > 0 && split.parts > 0 && pairs % split.k == 0,
+          "SplitPairs: {} pairs of {} choices cannot be split into {} parts", pairs, split.k, split.parts);
   require_length("SplitPairs", "in_slots", split.in_slots, pairs * split.parts);
   require_length("SplitPairs", "by_token", split.by_token, std::ssize(split.pair_of_slot) * split.parts);
 }

@@ -13,8 +13,8 @@ namespace lyceum {
 /// <= max_sub_dimensions.
 inline void require_sub_dimensions(const char* kernel, std::int64_t sub_dimensions, std::int64_t always_on) {
   require(sub_dimensions > 0 && sub_dimensions <= max_sub_dimensions && always_on >= 0 && always_on <= sub_dimensions,
-          "{}: {} sub_dimensions, {} of them always active; at most {}", kernel, sub_dimensions, always_on,
-          max_sub_dimensions);
+          "{}: cannot have {} sub-dimensions, {} of them always active: at most {} are supported", kernel,
+          sub_dimensions, always_on, max_sub_dimensions);
 }
 
 template <class A>
@@ -39,8 +39,8 @@ template <class Load, class Sums>
 void require_load(const char* kernel, const Load& load, const Sums& sums) {
   require_extents(kernel, "load", sums, sums.rows, load_width(load.factors.cols));
   require(load.seq_len > 0 && load.first >= 0 && load.first + load.factors.rows <= sums.rows * load.seq_len,
-          "{}: tokens {} to {} of {} sequences of {}", kernel, load.first, load.first + load.factors.rows, sums.rows,
-          load.seq_len);
+          "{}: tokens {} to {} are not in {} sequences of {}", kernel, load.first, load.first + load.factors.rows,
+          sums.rows, load.seq_len);
 }
 
 template <class A>
@@ -92,8 +92,8 @@ std::int64_t require_fitting(const PlaceSubDimensionsBackward<T>& place) {
 
 template <class T>
 void require_fitting(const AddPairs<T>& add) {
-  require(add.k >= 0 && add.k <= max_sub_dimensions, "AddPairs: {} rows per token; at most {}", add.k,
-          max_sub_dimensions);
+  require(add.k >= 0 && add.k <= max_sub_dimensions,
+          "AddPairs: {} rows per token are not possible, at most {} are supported", add.k, max_sub_dimensions);
   require_length("AddPairs", "slot", add.slot, add.y.rows * add.k);
   require_extents("AddPairs", "rows", add.rows, add.rows.rows, add.y.cols);
 }

@@ -41,7 +41,7 @@ LYCEUM_HOST_DEVICE std::array<A, 4> token_noise(std::uint64_t key, std::int64_t 
 inline void require_fitting(const char* kernel, const TokenNoise& noise) {
   constexpr std::int64_t most_layers = std::int64_t{1} << 16, most_tokens = std::int64_t{1} << 48;
   require(noise.layer >= 0 && noise.layer < most_layers && noise.first >= 0 && noise.first < most_tokens,
-          "{}: noise of layer {} from token {} on", kernel, noise.layer, noise.first);
+          "{}: no noise is defined for layer {} and token {}", kernel, noise.layer, noise.first);
   require_length(kernel, "step", noise.step, 1);
 }
 template <class A>

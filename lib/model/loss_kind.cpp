@@ -18,7 +18,7 @@ std::string name_of(LossKind kind) {
     case LossKind::sub_dimension: return "sub_dimension";
     case LossKind::router_penalty: return "router_penalty";
   }
-  fail(ExitCode::failed, "loss kind {}", static_cast<int>(kind));
+  fail(ExitCode::failed, "unknown kind of loss {}", static_cast<int>(kind));
 }
 
 std::vector<LossKind> loss_kinds(const Config& config) {

@@ -58,8 +58,8 @@ std::int64_t count_trained_values(const Config& config) {
   for (const TensorPattern& pattern : unused) names += (names.empty() ? "" : ", ") + pattern.text();
   require_usage(
       unused.empty(),
-      "optim.train_only: no tensor of the model has this name and these rows: {}; docs/checkpoints.md lists the "
-      "names",
+      "optim.train_only: the model has no tensor with this name and these rows: {}; docs/checkpoints.md lists "
+      "the names",
       names);
   require_usage(trained > 0, "optim.train_only names no tensor that has a gradient");
   return trained;

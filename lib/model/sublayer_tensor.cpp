@@ -16,7 +16,7 @@ ParameterUnit& unit_of(const SublayerTensor& tensor, const SublayerUnits& units)
     case TensorUnit::untrained: return units.untrained;
     case TensorUnit::experts: break;
   }
-  require(units.experts, "{} has no unit of experts", tensor.name);
+  require(units.experts, "{} belongs to the unit of experts, which this sub-layer does not have", tensor.name);
   return *units.experts;
 }
 
@@ -89,7 +89,7 @@ Parameter* SublayerParameters::find(const std::string& name) const {
 
 Parameter& SublayerParameters::at(const std::string& name) const {
   Parameter* const found = find(name);
-  require(found, "a sub-layer without {}", name);
+  require(found, "this sub-layer has no parameter {}", name);
   return *found;
 }
 

@@ -42,7 +42,7 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
   const StageParts own = parts.value_or(parts_of(config, {0, model.layers}));
   const auto& [first, range, last] = own;
   require(range.first >= 0 && range.count >= 0 && range.end() <= model.layers && (first || range.count > 0 || last),
-          "a stage of blocks {} to {} of {}", range.first, range.end(), model.layers);
+          "a stage cannot have blocks {} to {} of {}", range.first, range.end(), model.layers);
   trains_ = train;
   reads_tokens_ = lyceum::reads_tokens(config_, own);
   const std::string table = "model/embed_tokens";
@@ -269,11 +269,11 @@ Shape Transformer::boundary(std::int64_t tokens, std::int64_t seq_len) const {
 }
 
 Transformer::StageResult Transformer::forward_stage(Tape& tape, const TokenBatch& batch, const Variable& x) {
-  require(batch.seq_len <= config_.batch.seq_len, "sequences of {} tokens: this model supports {}", batch.seq_len,
-          config_.batch.seq_len);
-  require(x.value.defined() != first_stage(), "a pipeline stage {}",
-          first_stage() ? "begins with tokens, but received another stage's result"
-                        : "in the middle of the model received no result of another stage");
+  require(batch.seq_len <= config_.batch.seq_len, "sequences of {} tokens: this model supports at most {}",
+          batch.seq_len, config_.batch.seq_len);
+  require(x.value.defined() != first_stage(), "{}",
+          first_stage() ? "the first pipeline stage reads tokens, but received the result of another stage"
+                        : "a later pipeline stage received no result of the previous stage");
   const Pass pass{.batch = batch,
                   .layout = layout_of(batch.tokens(), batch.seq_len),
                   .rope = rope_,
@@ -292,7 +292,7 @@ Transformer::StageResult Transformer::forward_stage(Tape& tape, const TokenBatch
 }
 
 Transformer::Losses Transformer::forward(Tape& tape, const TokenBatch& batch) {
-  require(last_stage(), "losses of a pipeline stage that is not the last");
+  require(last_stage(), "only the last pipeline stage computes losses");
   return forward_stage(tape, batch, {}).losses;
 }
 
@@ -300,8 +300,9 @@ Tensor Transformer::next_logits(std::span<const std::int32_t> tokens, std::vecto
   const auto count = static_cast<std::int64_t>(tokens.size());
   require_usage(first_stage() && last_stage(), "generation needs all blocks on one rank: set parallel.pipeline = 1");
   require_usage(mesh_->tensor.size() == 1, "generation needs all heads on one rank: set parallel.tensor = 1");
-  require(count > 0 && caches.at(0).length + count <= config_.batch.seq_len, "{} + {} tokens: the model supports {}",
-          caches.at(0).length, tokens.size(), config_.batch.seq_len);
+  require(count > 0 && caches.at(0).length + count <= config_.batch.seq_len,
+          "{} tokens of context and {} new ones: the model supports {} in all", caches.at(0).length, tokens.size(),
+          config_.batch.seq_len);
   Tape tape(stream_, Tape::Mode::inference);
   const Tensor inputs = Tensor::empty(stream_, DType::i32, {count});
   copy_to_device(stream_, inputs.span<std::int32_t>(), tokens);

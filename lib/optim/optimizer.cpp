@@ -46,8 +46,8 @@ Optimizer::Optimizer(const OptimConfig& config, Stream stream, std::vector<UnitS
 
 void Optimizer::update(std::span<const StepVerdict> verdict, const NormSums& norms, const Tensor& sums) const {
   rule_->launch({.verdict = verdict,
-                 .weight_offsets = norms.places(0),
-                 .update_offsets = norms.places(1),
+                 .weight_offsets = norms.offsets(0),
+                 .update_offsets = norms.offsets(1),
                  .sums = sums.span<double>()});
 }
 
@@ -75,9 +75,9 @@ std::vector<std::uint64_t> Optimizer::frozen_digests() const {
 
 std::string Optimizer::find_frozen_damage() const {
   const std::vector<std::uint64_t> now = frozen_digests();
-  const auto [kept, found] = std::ranges::mismatch(frozen_digests_, now);
-  if (kept == frozen_digests_.end()) return {};
-  return "parameters of " + untrained_[static_cast<std::size_t>(kept - frozen_digests_.begin())].unit->name() +
+  const auto [before, after] = std::ranges::mismatch(frozen_digests_, now);
+  if (before == frozen_digests_.end()) return {};
+  return "parameters of " + untrained_[static_cast<std::size_t>(before - frozen_digests_.begin())].unit->name() +
          ", which are frozen, changed in memory";
 }
 

@@ -34,8 +34,8 @@ class StepEnd {
   static std::vector<NormSums::Exchange> exchanges(const LossTable& losses, const NormSums::Counts& counts);
   /// Returns the bytes of device memory for the tables that the object keeps, for cost estimates. Does not include
   /// StepNumbers.
-  static std::int64_t kept_bytes(const NormSums::Counts& counts) {
-    return GradientNorm::kept_bytes(counts) + NormSums::kept_bytes(counts, weight_norm_columns);
+  static std::int64_t table_bytes(const NormSums::Counts& counts) {
+    return GradientNorm::table_bytes(counts) + NormSums::table_bytes(counts, weight_norm_columns);
   }
 
  private:

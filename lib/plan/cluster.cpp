@@ -89,7 +89,7 @@ std::string take(Keys& keys, const IniEntry& entry, const std::string& file) {
 void check_all(const Keys& keys, const Cluster& cluster, double node_ranks, const std::string& file,
                std::vector<std::string>& mistakes) {
   for (const auto& [name, key] : keys) {
-    if (!key.given) mistakes.push_back(fmt::format("{}: {} is not given", file, name));
+    if (!key.given) mistakes.push_back(fmt::format("{}: {} is missing", file, name));
   }
   if (cluster.overlap > 1) mistakes.push_back(fmt::format("{}: overlap.share must be at most 1", file));
   constexpr double most_node_ranks = 4096;

@@ -36,7 +36,7 @@ RankPlan plan_reading_rank(const Config& config, const MeshRank& mesh_rank, std:
       const bool head = own.end() == config.model.layers && part == stage_parts.back();
       // In generation the head reads only one row.
       if (!head || reading == Reading::evaluate)
-        pass = std::max(pass, part->activations.kept + part->activations.forward);
+        pass = std::max(pass, part->activations.saved + part->activations.forward);
       memory.buffers += part->buffers;
     }
     pass += 2 * boundary_bytes(config, mesh_rank) + token_bytes(config);

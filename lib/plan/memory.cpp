@@ -83,7 +83,7 @@ double update_buffers(const Config& config, const MeshRank& mesh_rank, std::span
   std::int64_t decays = 0;
   for (const PlannedUnit& unit : units) decays += unit.trained() ? unit.decays : 0;
   return number(StepNumbers::bytes(LossTable(config)) + update_rule(config.optim).table_bytes(counts.shares, decays) +
-                StepEnd::kept_bytes(counts));
+                StepEnd::table_bytes(counts));
 }
 
 std::map<int, LayerBytes> shared_layers(const Config& config, const MeshRank& mesh_rank,

@@ -125,7 +125,7 @@ std::string memory_table(const MeshPlan& plan, std::size_t most = 0);
 /// Returns memory_table() as the end of a message: at most 8 rows, without the final newline.
 std::string error_table(const MeshPlan& plan);
 
-/// Returns "rank 4 needs 93 GB of the 76 GB that `whose` has (weights …)", for the rank that needs the most.
+/// Returns "rank 4 needs 93 GB (weights …), but `whose` has only 76 GB", for the rank that needs the most.
 std::string need_text(const MeshPlan& plan, double available, const std::string& whose);
 /// Returns an empty string if no rank needs more than `available` bytes. Otherwise returns need_text() and the first of
 /// these that exists:

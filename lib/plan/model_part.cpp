@@ -77,15 +77,15 @@ class Rehearsal {
     const double before = use().in_use;
     listen_for(part.traffic.forward);
     need.forward_turns = turns_of([&] { forward(0); });
-    need.kept = use().in_use - before;
-    need.forward = most_of(need.forward_turns) - need.kept;
+    need.saved = use().in_use - before;
+    need.forward = most_of(need.forward_turns) - need.saved;
     listen_for(part.traffic.backward);
     need.backward_turns = turns_of([&] { stage_.backward(0, gradient()); });
     need.backward = most_of(need.backward_turns);
     ledger.listen({});
     forward(1);
     const Tensor dx = stage_.backward_input(1, gradient());
-    need.kept_for_weights = use().in_use - before - (dx.defined() ? static_cast<double>(dx.bytes()) : 0);
+    need.saved_for_weights = use().in_use - before - (dx.defined() ? static_cast<double>(dx.bytes()) : 0);
     stage_.backward_weight(1);
     const StepVerdict verdict{};
     listen_for(part.update);
@@ -124,7 +124,7 @@ class Rehearsal {
     Turns& turns = mesh_.world.turns();
     const auto note = [&] {
       const auto [in_use, peak] = use();
-      all.push_back({.most = peak - before, .kept = in_use - before});
+      all.push_back({.most = peak - before, .at_end = in_use - before});
       memory_of(stream_).reset_peaks();
     };
     const auto look = [&] {

@@ -14,17 +14,17 @@ namespace lyceum {
 
 /// Memory of one turn of a pass (see Turns), in bytes on top of what was in use when the pass began.
 struct TurnNeed {
-  /// `most`: maximum during the turn. `kept`: in use at its end.
-  double most, kept;
+  /// `most`: maximum during the turn. `at_end`: in use at its end.
+  double most, at_end;
 };
 
 /// Bytes of activations that a part of the model needs for one micro-batch on a rank.
 struct ActivationNeed {
-  double forward = 0;  // maximum during forward, on top of `kept`
-  double kept = 0;     // held from forward until backward, including the part's input
+  double forward = 0;  // maximum during forward, on top of `saved`
+  double saved = 0;    // held from forward until backward, including the part's input
   /// Held until delayed weight gradients are computed, without the gradient of the input.
-  double kept_for_weights = 0;
-  double backward = 0;  // maximum during backward, on top of `kept`
+  double saved_for_weights = 0;
+  double backward = 0;  // maximum during backward, on top of `saved`
   /// One entry per turn of the pass, for parallel.overlap = batches.
   std::vector<TurnNeed> forward_turns{}, backward_turns{};
 };

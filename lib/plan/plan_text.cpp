@@ -58,7 +58,8 @@ std::string memory_table(const MeshPlan& plan, std::size_t most) {
                bytes_text(memory.buffers), bytes_text(memory.total())});
   }
   const std::size_t others = plan.ranks.size() - rows.size();
-  return table.text() + (others > 0 ? fmt::format("and {} that need no more\n", count_text(others, "row")) : "");
+  return table.text() +
+         (others > 0 ? fmt::format("and {} that do not need more than these\n", count_text(others, "row")) : "");
 }
 
 std::string error_table(const MeshPlan& plan) {
@@ -71,9 +72,9 @@ std::string need_text(const MeshPlan& plan, double available, const std::string&
   const RankPlan& rank = fullest_rank(plan);
   const RankMemory& need = rank.memory;
   return fmt::format(
-      "rank {} needs {} of the {} that {} has (weights {}, gradients {}, optimizer {}, activations {}, buffers {})",
-      rank.rank, bytes_text(need.total()), bytes_text(available), whose, bytes_text(need.weights),
-      bytes_text(need.gradients), bytes_text(need.optimizer), bytes_text(need.activations), bytes_text(need.buffers));
+      "rank {} needs {} (weights {}, gradients {}, optimizer {}, activations {}, buffers {}), but {} has only {}",
+      rank.rank, bytes_text(need.total()), bytes_text(need.weights), bytes_text(need.gradients),
+      bytes_text(need.optimizer), bytes_text(need.activations), bytes_text(need.buffers), whose, bytes_text(available));
 }
 
 }  // namespace lyceum

@@ -76,9 +76,9 @@ namespace {
 /// Concatenates the turns of two consecutive passes. The last turn of the first continues as the first turn of the
 /// second.
 std::vector<TurnNeed> joined(std::vector<TurnNeed> first, std::span<const TurnNeed> second) {
-  const double level = first.empty() ? 0 : first.back().kept;
+  const double level = first.empty() ? 0 : first.back().at_end;
   for (std::size_t t = 0; t < second.size(); ++t) {
-    TurnNeed turn{.most = level + second[t].most, .kept = level + second[t].kept};
+    TurnNeed turn{.most = level + second[t].most, .at_end = level + second[t].at_end};
     if (t == 0 && !first.empty()) {
       turn.most = std::max(turn.most, first.back().most);
       first.back() = turn;
@@ -92,13 +92,13 @@ std::vector<TurnNeed> joined(std::vector<TurnNeed> first, std::span<const TurnNe
 /// Adds the activations of the next part in backward order. At that time the parts after it have been freed, or hold
 /// only the operands of their delayed weight gradients.
 void add_activations(StageLoad& load, const ActivationNeed& need) {
-  Kept& behind = load.kept;
-  load.forward = std::max(load.forward, need.forward - behind.until_input_gradient);
-  load.backward = std::max(load.backward, need.backward - behind.until_input_gradient);
+  SavedActivations& saved = load.saved;
+  load.forward = std::max(load.forward, need.forward - saved.until_input_gradient);
+  load.backward = std::max(load.backward, need.backward - saved.until_input_gradient);
   load.backward_input =
-      std::max(load.backward_input, need.backward - behind.until_input_gradient + behind.until_weight_gradient);
-  behind.until_input_gradient += need.kept;
-  behind.until_weight_gradient += need.kept_for_weights;
+      std::max(load.backward_input, need.backward - saved.until_input_gradient + saved.until_weight_gradient);
+  saved.until_input_gradient += need.saved;
+  saved.until_weight_gradient += need.saved_for_weights;
   load.forward_turns = joined(need.forward_turns, load.forward_turns);
   load.backward_turns = joined(std::move(load.backward_turns), need.backward_turns);
 }
@@ -135,7 +135,7 @@ StageLoad stage_load(const Config& config, const MeshRank& mesh_rank, const Rang
   if (blocks.first == 0) {
     add(parts.input(config, mesh_rank), 0);
   } else {
-    load.kept.until_weight_gradient += boundary_bytes(config, mesh_rank);  // the gradient of its input is kept as long
+    load.saved.until_weight_gradient += boundary_bytes(config, mesh_rank);  // the gradient of its input is kept as long
   }
   return load;
 }
@@ -171,11 +171,11 @@ double most_by_turns(const StageLoad& load) {
   for (std::size_t t = 0; t < std::max(load.backward_turns.size(), load.forward_turns.size()); ++t) {
     if (t < load.backward_turns.size()) {
       most = std::max(most, load.backward_turns[t].most + forward);
-      backward = load.backward_turns[t].kept;
+      backward = load.backward_turns[t].at_end;
     }
     if (t < load.forward_turns.size()) {
       most = std::max(most, load.forward_turns[t].most + backward);
-      forward = load.forward_turns[t].kept;
+      forward = load.forward_turns[t].at_end;
     }
   }
   return most;
@@ -187,18 +187,18 @@ double peak_of_passes(const PlanInput& input, const MeshRank& mesh_rank, const R
   double now = 0, most = 0;
   for (const Action& action : input.schedule.programs[static_cast<std::size_t>(mesh_rank.index.pipeline)]) {
     const StageLoad& load = rank.loads[static_cast<std::size_t>(input.schedule.shape.chunk_of(action.stage))];
-    const auto [kept, kept_for_weights] = load.kept;
-    const bool put_off = action.kind == Action::Kind::backward_input;
+    const auto [saved, saved_for_weights] = load.saved;
+    const bool delays_weights = action.kind == Action::Kind::backward_input;
     if (action.kind == Action::Kind::forward) {
-      now += kept;
+      now += saved;
       most = std::max(most, now + load.forward);
     } else if (action.gives_input_gradient()) {
-      most = std::max(most, now + (put_off ? load.backward_input : load.backward));
+      most = std::max(most, now + (delays_weights ? load.backward_input : load.backward));
       if (by_turns) most = std::max(most, now + most_by_turns(load));
-      now -= kept;
+      now -= saved;
     }
-    if (put_off) now += kept_for_weights;
-    if (action.kind == Action::Kind::backward_weight) now -= kept_for_weights;
+    if (delays_weights) now += saved_for_weights;
+    if (action.kind == Action::Kind::backward_weight) now -= saved_for_weights;
     most = std::max(most, now);
   }
   return most;
@@ -267,7 +267,7 @@ RankPlan plan_loaded_rank(const PlanInput& input, const MeshRank& mesh_rank, int
   if (config.parallel.schedule ==
       ScheduleKind::gpipe) {  // gpipe keeps every micro-batch, including those that this schedule leaves out
     plan.memory.activations +=
-        (passes - input.schedule.shape.microbatches) * load.loads.front().kept.until_input_gradient;
+        (passes - input.schedule.shape.microbatches) * load.loads.front().saved.until_input_gradient;
   }
   plan.step = step_traffic(config, mesh_rank, units, zero_states);
   for (const StageLoad& stage : load.loads) plan.step.end += stage.update;
@@ -291,9 +291,10 @@ PlanInput plan_input(const Config& config, int world, std::int64_t most, StageCu
   const PipelineShape shape{.ranks = config.parallel.pipeline,
                             .virtual_stages = config.parallel.virtual_stages,
                             .microbatches = static_cast<int>(most > 0 ? std::min(all, most) : all)};
-  require_usage(can_plan_step(config, world),
-                "a step of {} micro-batches through {} stages: raise batch.micro or lower batch.global", all,
-                shape.stages());
+  require_usage(
+      can_plan_step(config, world),
+      "a step of {} micro-batches through {} stages is too long to plan: raise batch.micro or lower batch.global", all,
+      shape.stages());
   return {.config = config,
           .world = world,
           .blocks = cuts ? cuts->of(config) : stage_blocks(config, shape.stages()),

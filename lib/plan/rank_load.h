@@ -29,7 +29,7 @@ class BlockKinds {
 struct StageLoad {
   PassTraffic traffic;
   Traffic update;  // traffic of its routers at the end of a step
-  Kept kept{.until_input_gradient = 0, .until_weight_gradient = 0};
+  SavedActivations saved{.until_input_gradient = 0, .until_weight_gradient = 0};
   double forward = 0;   // maximum during forward, on top of what is kept after it
   double backward = 0;  // maximum during backward, on top of what is kept before it
   /// Maximum as in `backward`, but during a backward pass that delays weight gradients and so keeps their operands.

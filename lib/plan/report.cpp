@@ -58,8 +58,8 @@ std::string pipeline_text(const MeshPlan& plan) {
   const ParallelConfig& parallel = plan.config.parallel;
   const Timeline& timeline = plan.timeline;
   std::string text = fmt::format(
-      "{} of ranks, {}, {}, schedule {}: ranks wait {:.1f} % of the time (bubble), also because stages take different "
-      "times\n",
+      "{} of ranks, {}, {}, schedule {}: ranks wait {:.1f} % of the time (bubble, including the imbalance of "
+      "stages)\n",
       count_text(parallel.pipeline, "row"), count_text(parallel.pipeline * parallel.virtual_stages, "stage"),
       count_text(timeline.shape.microbatches, "micro-batch"), name_of(parallel.schedule), 100 * plan.bubble());
   if (parallel.pipeline > most_chart_rows) {
@@ -67,7 +67,7 @@ std::string pipeline_text(const MeshPlan& plan) {
   }
   const Timeline drawn = drawn_timeline(plan, most_chart_passes);
   if (drawn.shape.microbatches < timeline.shape.microbatches) {
-    text += fmt::format("with {} of the micro-batches:\n", drawn.shape.microbatches);
+    text += fmt::format("shown with {} of the micro-batches:\n", drawn.shape.microbatches);
   }
   double forward = 0;  // a column of the grid: the mean duration of a forward pass
   for (const StageCosts& stage : plan.costs.stages)
@@ -78,7 +78,7 @@ std::string pipeline_text(const MeshPlan& plan) {
 std::string time_table(const MeshPlan& plan, const Cluster& cluster) {
   const StepTime& time = *plan.time;
   const TimeUnit unit(time.total());
-  Table table({"", unit.heading("time"), ">share", "what it is"});
+  Table table({"", unit.heading("time"), ">share", "description"});
   const auto add = [&](const char* name, double seconds, const char* what) {
     table.add({name, unit.text(seconds), fmt::format("{:.1f} %", 100 * seconds / time.total()), what});
   };
@@ -142,7 +142,7 @@ std::string mesh_report(const MeshPlan& plan, const std::optional<Cluster>& clus
                   count_text(plan.world, "rank"), plan.text(), mesh_legend, count_text(batch.global, "sequence"),
                   batch.seq_len, count_text(plan.timeline.shape.microbatches, "micro-batch"), batch.micro);
   text +=
-      "\npeak memory per rank, without scratch memory of kernels; of each pipeline row, the rank that needs most\n" +
+      "\npeak memory per rank, without scratch memory of kernels: for each pipeline row, the rank that needs most\n" +
       memory_table(plan);
   text += "\nbytes sent per step" + traffic_table(plan);
   if (plan.config.parallel.pipeline > 1) text += "\npipeline: " + pipeline_text(plan);

@@ -121,8 +121,8 @@ class Search {
 
 SearchResult Search::result(std::size_t most) {
   if (result_.considered == 0) {
-    fail(ExitCode::usage, "a step on {} ranks takes too many micro-batches: raise batch.micro or lower batch.global",
-         world_);
+    fail(ExitCode::usage,
+         "a step on {} ranks has too many micro-batches to plan: raise batch.micro or lower batch.global", world_);
   }
   if (fastest_.empty()) fail_too_large(*nearest_, result_.considered, cluster_, !fixed_.empty());
   std::vector<Candidate>& best = result_.best;

@@ -68,7 +68,7 @@ class ChangeFinder {
       return fmt::format("no change of the mesh, batch or recomputation helps: {}", otherwise);
     std::string changes;
     for (const std::string& change : candidate.changes) changes += (changes.empty() ? "" : ", ") + change;
-    return fmt::format("no change of one key is enough; {} needs {}{}", changes, bytes_text(candidate.need),
+    return fmt::format("no change of a single key is enough; {} needs {}{}", changes, bytes_text(candidate.need),
                        fits(candidate) ? "" : fmt::format(": {}", otherwise));
   }
 

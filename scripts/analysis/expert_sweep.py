@@ -154,18 +154,18 @@ class StoredEvaluations:
         fresh.replace(self.path)
 
 
-def evaluate_all(lyceum: Lyceum, kept: StoredEvaluations, runs: list[Run], ratios: list[Fraction] | None) -> None:
+def evaluate_all(lyceum: Lyceum, stored: StoredEvaluations, runs: list[Run], ratios: list[Fraction] | None) -> None:
     wanted = [(run, change) for run in runs for change in evaluations(run, ratios)]
     for number, (run, change) in enumerate(wanted, 1):
         arguments = [*lyceum.arguments, *change]
-        result = kept.find(run.identity, arguments)
+        result = stored.find(run.identity, arguments)
         known = result is not None
         if not known:
             result = lyceum.evaluate(run.checkpoint, change)
-            kept.add(run.identity, arguments, result)
+            stored.add(run.identity, arguments, result)
         run.losses[change] = result["loss"]
         print(f"{number:3}/{len(wanted)}  {run.label}  {' '.join(change) or 'as trained'}: {result['loss']:.4f}"
-              + (" (kept)" if known else ""), flush=True)
+              + (" (stored)" if known else ""), flush=True)
 
 
 def draw_line(axes, run: Run, colour, points: list[tuple[float, tuple[str, ...]]]) -> None:
@@ -302,9 +302,9 @@ def main() -> int:
     plt.rcParams.update({"font.size": 10, "axes.titlesize": 11})
     lyceum = Lyceum(program, arguments.ranks, [f"--batches={arguments.batches}", *keys])
     try:
-        kept = StoredEvaluations(arguments.out.with_suffix(".json"))
+        stored = StoredEvaluations(arguments.out.with_suffix(".json"))
         runs = [describe(lyceum, label, directory) for label, directory in arguments.runs]
-        evaluate_all(lyceum, kept, runs, ratios)
+        evaluate_all(lyceum, stored, runs, ratios)
     except Failed as error:
         print(f"expert_sweep.py: {error}", file=sys.stderr)
         return error.code
@@ -313,7 +313,7 @@ def main() -> int:
         draw_every_k(runs, arguments.out)
     else:
         draw(runs, arguments.ratios, arguments.out)
-    print(f"wrote {arguments.out} and {kept.path}")
+    print(f"wrote {arguments.out} and {stored.path}")
     return 0
 
 

@@ -106,7 +106,7 @@ def draw_ratios(axes, steps, layers) -> None:
     if len(steps) == 1:
         axes.set_xticks(steps)
     axes.set(xlabel="step", ylabel="max / min")
-    axes.set_title("Max / min tokens of an expert, median of the layers (▲ an expert got nothing)", loc="left")
+    axes.set_title("Max / min tokens of an expert, median of the layers (▲: an expert received no tokens)", loc="left")
     axes.legend(frameon=False, ncols=min(choices, 8), loc="upper right")
     axes.grid(alpha=0.25, which="both")
     axes.spines[["top", "right"]].set_visible(False)

@@ -32,11 +32,11 @@ def run(lab: Lab) -> Page:
     violation = {model.name: [max_violation(lab, model, seed) for seed in lab.seeds] for model in models}
     quarter = lambda model: [float(values[-max(1, len(values) // 4):].mean()) for _, values in violation[model.name]]
     page = Page("Auxiliary-loss-free load balancing (arXiv:2408.15664), Table 2 and Figure 3; DeepSeekMoE (arXiv:2401.06066), section 3.3",
-                "DeepSeekMoE's balance loss pulls the router away from what the language loss wants. A bias on the scores that only chooses "
-                "experts, and moves after each step against their load, balances without a gradient (scores as in DeepSeek-V3: sigmoid, "
+                "DeepSeekMoE's balance loss pulls the router away from the optimum of the language loss. A bias that affects only the choice of "
+                "experts, and is adjusted against their load after each step, balances without a gradient (scores as in DeepSeek-V3: sigmoid, "
                 "normalised over the chosen experts). The paper reports a lower loss and a more "
-                "even load than with the balance loss. MaxVio is the load of the busiest expert over the mean, minus 1; here of the tokens of "
-                f"{counted(lab.routing_every, 'step')}, mean of the layers and of the last quarter of training.")
+                "even load than with the balance loss. MaxVio is the load of the busiest expert over the mean, minus 1; here it is computed over "
+                f"{counted(lab.routing_every, 'step')} and averaged over the layers and the last quarter of training.")
     page.claims += [
         Claim.above("balance loss: a higher loss than balancing by bias", "perplexity 9.56 against 9.50 (1B model)", losses[by_loss.name],
                     losses[by_bias.name]),
@@ -59,8 +59,8 @@ def run(lab: Lab) -> Page:
     page.section("Loss and load", page.figure("balance.png", "MaxVio and held-out loss over training", figure),
                  table(["model", "loss, mean ± sd", "MaxVio, mean ± sd"],
                        [[model.name, Spread.of(losses[model.name]), Spread.of(quarter(model))] for model in models]),
-                 "The bias moves by 0.001 a step, as published for runs of many thousand steps; it has moved by at most "
-                 f"{0.001 * lab.steps:g} in these.")
+                 "The bias changes by 0.001 per step, as published for runs of many thousand steps; in these runs it has changed by at most "
+                 f"{0.001 * lab.steps:g}.")
     page.results |= {"loss": losses, "max_violation": {model.name: quarter(model) for model in models}}
     page.models = models
     return page

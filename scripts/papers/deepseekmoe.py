@@ -70,7 +70,7 @@ def ablation(lab: Lab) -> Page:
                 "The paper's Figure 3: starting from GShard (0 shared + 2 of 16 routed experts), a shared expert helps (1 + 1 of 15), and "
                 "finer experts help further (1 + 3 of 31 of half the width, 1 + 7 of 63 of a quarter). Parameters and activated parameters "
                 "are the same in all. The paper shows accuracies of six benchmarks, normalised; here it is the loss. The first step also "
-                "changes the gates: GShard's two add up to 1, the others are the router's probabilities as they are.")
+                "changes the gates: GShard's two add up to 1, the others are the router's unchanged probabilities.")
     compared(lab, page, "deepseekmoe-ablation", ablation_models, list(itertools.pairwise(ablation_models)), "Figure 3")
     return page
 
@@ -117,13 +117,13 @@ def redundancy(lab: Lab) -> Page:
     right.plot(ks, [statistics.fmean(loss(deepseekmoe, active[k])) for k in ks], marker="o", color="C1", label="deepseekmoe")
     right.axhline(statistics.fmean(trained["gshard"]), color="C2", linestyle="--", label="gshard")
     right.axhline(statistics.fmean(trained[fewer.name]), color="C3", linestyle=":", label="trained with 1 + 3 of 63")
-    right.set_xlabel("routed experts of a token, trained with 7")
+    right.set_xlabel("routed experts per token, trained with 7")
     right.legend(frameon=False)
     page.section("Figures 4 and 5", page.figure("deepseekmoe-redundancy.png", "Loss with experts disabled, and with fewer", figure),
                  table(["disabled top experts", *[f"{n}/16" for n in sixteenths]],
                        [[name, *[Spread.of(loss(model, skips[name][n])) for n in sixteenths]] for name, model in
                         (("gshard-x1.5", gshard_wide), ("deepseekmoe", deepseekmoe))]),
-                 table(["routed experts of a token", *[str(k) for k in ks]],
+                 table(["routed experts per token", *[str(k) for k in ks]],
                        [["deepseekmoe", *[Spread.of(loss(deepseekmoe, active[k])) for k in ks]]]),
                  "In the paper, DeepSeekMoE with 4 of its 7 routed experts is about as good as GShard; here its loss differs from GShard's by "
                  f"{Difference.of(loss(deepseekmoe, active[4]), trained['gshard'])} nats.")

@@ -36,7 +36,7 @@ def plot_losses(lab: Lab, axis, models: list[Model]) -> None:
         axis.plot(steps, [statistics.fmean(losses) for losses in at], label=model.name, linewidth=1.5)
         axis.fill_between(steps, [min(losses) for losses in at], [max(losses) for losses in at], alpha=0.2, linewidth=0)
     axis.set_xlabel("step")
-    axis.set_ylabel("held-out loss, nats a token")
+    axis.set_ylabel("held-out loss, nats per token")
 
 
 def curves(lab: Lab, page: Page, models: list[Model], file: str) -> str:

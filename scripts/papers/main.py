@@ -17,13 +17,13 @@ project = Path(__file__).resolve().parents[2]
 
 
 def arguments():
-    parser = argparse.ArgumentParser(prog="scripts/papers/run.sh", description="Trains what a table or figure of a paper needs, at small size.")
+    parser = argparse.ArgumentParser(prog="scripts/papers/run.sh", description="Trains the models of a table or figure of a paper, at a small size.")
     parser.add_argument("name", choices=[*experiments.all_of_them, "all"], metavar="NAME", help=", ".join(experiments.all_of_them) + "; or all")
-    parser.add_argument("--minutes", type=float, help="train for as many steps as fit into so many minutes for one NAME (default: 2400 steps)")
-    parser.add_argument("--seeds", type=int, help="of each model (default: 3, with --quick 2)")
-    parser.add_argument("--first-seed", type=int, default=1, metavar="SEED", help="seeds are SEED, SEED + 1, … (default: 1); others than 1 add a column to the table of all claims, and leave the page as it is")
-    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="runs at a time (default: the cores of this machine)")
-    parser.add_argument("--quick", action="store_true", help="a few steps of tiny models: whether everything works, not what the papers claim")
+    parser.add_argument("--minutes", type=float, help="train for as many steps as fit into this time for each NAME (default: 2400 steps)")
+    parser.add_argument("--seeds", type=int, help="number of seeds of each model (default: 3, with --quick 2)")
+    parser.add_argument("--first-seed", type=int, default=1, metavar="SEED", help="seeds are SEED, SEED + 1, … (default: 1); other values add a column to the table of all claims, and leave the page unchanged")
+    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="number of simultaneous runs (default: the cores of this machine)")
+    parser.add_argument("--quick", action="store_true", help="train tiny models for a few steps, to test the scripts; the results say nothing about the papers")
     parser.add_argument("--out", type=Path, help="folder of the pages (default: docs/papers; with --quick: pages in the --work folder)")
     parser.add_argument("--work", type=Path, help="folder of text, models and evaluations (default: runs/papers, with --quick runs/papers-quick)")
     parser.add_argument("--lyceum", help="the program (default: that of build/cpu or build/cuda, or the one on PATH)")
@@ -31,11 +31,11 @@ def arguments():
     if given.seeds is None:
         given.seeds = 2 if given.quick else 3
     if given.minutes is not None and not given.minutes > 0:
-        parser.error(f"--minutes {given.minutes:g}: more than 0")
+        parser.error(f"--minutes {given.minutes:g}: must be above 0")
     if not 1 <= given.seeds <= 10 or given.cores < 1:
-        parser.error("--seeds is 1 to 10, --cores at least 1")
+        parser.error("--seeds must be 1 to 10, and --cores at least 1")
     if given.first_seed < 0:
-        parser.error(f"--first-seed {given.first_seed}: at least 0")
+        parser.error(f"--first-seed {given.first_seed}: must be at least 0")
     return given
 
 
@@ -43,7 +43,7 @@ def path_of(named: str | None) -> str:
     for candidate in [named] if named else [project / "build/cpu/apps/lyceum", project / "build/cuda/apps/lyceum", "lyceum"]:
         if found := shutil.which(str(candidate)):
             return found
-    raise Failed(f"there is no program {named}" if named else "lyceum is not built: run scripts/test.sh or cmake --build, or give --lyceum", 2)
+    raise Failed(f"the program {named} does not exist: check --lyceum" if named else "lyceum is not built: run scripts/test.sh or cmake --build, or set --lyceum", 2)
 
 
 def command_of(given, name: str) -> str:

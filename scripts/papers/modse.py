@@ -48,7 +48,7 @@ def run(lab: Lab) -> Page:
     logs = {(model.name, seed): log_of(lab, model, seed) for model in (uniform, diverse) for seed in lab.seeds}
     page = Page("Mixture of Diverse Size Experts (arXiv:2409.12210), Figure 2, Tables 5, 6, 8, section 4.2",
                 "Half of the experts are wider than the baseline's, half narrower, in pairs whose mean is the same, so both models have the same "
-                "number of parameters. The paper claims a lower loss at every time of training, most of all on tokens that the baseline finds "
+                "number of parameters. The paper claims a lower loss throughout training, most of all on tokens that the baseline finds "
                 "difficult, which choose wider experts; a mean width of the chosen experts of 1.05 times the baseline's, which is not the "
                 "reason (a baseline of that width is no better than the baseline); and loads that become even by the end.")
 
@@ -93,11 +93,11 @@ def run(lab: Lab) -> Page:
     page.section("Difficult tokens (Table 5)",
                  "Tokens on which the baseline's loss is above a threshold, relative to its mean loss, and by how much MoDSE's is lower. The paper "
                  "compares the models on the tokens that the baseline itself chose. Tokens chosen for a high loss have a lower one in any other "
-                 "model, so the last column compares both models in another seed than the one that chose.",
+                 "model, so the last column compares both models with another seed than the one that selected the tokens.",
                  table(["threshold / mean", "tokens", "paper", "same seed", "another seed"],
                        [[f"{threshold:.2f}", f"{100 * statistics.fmean(share[threshold]):.1f} %", paper_reduction[threshold],
                          Spread.of(reduction[threshold]), Spread.of(fair[threshold])] for threshold in reversed(shown)]))
-    page.section("What difficult tokens choose (Table 6)", table(["share of choices that are wider than the mean", "all tokens", "difficult tokens"],
+    page.section("Choices of difficult tokens (Table 6)", table(["share of choices that are wider than the mean", "all tokens", "difficult tokens"],
                  [["any choice", Spread.of(wide["all"]), Spread.of(wide["difficult"])],
                   ["first choice", Spread.of(wide["all, first choice"]), Spread.of(wide["difficult, first choice"])]]))
     early, late = (loads(lab, diverse, lab.seeds[0], part) for part in (False, True))

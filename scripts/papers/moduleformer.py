@@ -105,7 +105,7 @@ def run(lab: Lab) -> Page:
         Claim.above("with λ = 1 less is forgotten than with λ = 0", "−2.2 against −6.4 points", forgotten[lightest], forgotten[heaviest]),
         Claim.above("with λ = 1 less is learned than with λ = 0", "+4.6 against +9.6 points", gain[lightest], gain[heaviest]),
     ]
-    page.section("Mutual information", "Over the last quarter of pre-training, routers of the FFNs; log 16 = 2.77 nats is the most.",
+    page.section("Mutual information", "Over the last quarter of pre-training, routers of the FFNs; the maximum is log 16 = 2.77 nats.",
                  table(["model", "parameters", "activated", "loss", "H(m)", "H(m|x)", "MI"],
                        [[model.name, *parameters(lab, model), Spread.of(losses[model.name]), *[Spread.of(of(model, figure)) for figure in
                          ("H(m)", "H(m|x)", "MI")]] for model in (informed, loaded)]))
@@ -114,7 +114,7 @@ def run(lab: Lab) -> Page:
         left.plot([1, *[statistics.fmean(remaining[model.name, t]) for t in thresholds]],
                   [statistics.fmean(tuned_loss[name]) for name in (model.name, *[pruned[model.name, t].name for t in thresholds])], marker="o", label=text)
     left.invert_xaxis()
-    left.set_xlabel("share of experts that are left")
+    left.set_xlabel("share of experts that remain")
     left.set_ylabel(f"held-out loss on {tuned_domain}")
     left.legend(frameon=False)
     for model, text in ((whole, "everything trained"), *((grown[p], f"new experts, λ = {p:g}") for p in penalties)):
@@ -124,14 +124,14 @@ def run(lab: Lab) -> Page:
     right.legend(frameon=False, fontsize=8)
     page.section("Pruning and growing", page.figure("moduleformer.png", "Pruning curve; what is learned against what is forgotten", figure))
     page.section("Pruning (Figure 2)", f"Fine-tuned on {tuned_domain} for {tuning} steps with and without load concentration (weight 0.01), then "
-                 f"experts go whose tokens, counted on 8 batches of {tuned_domain}'s training text, are fewer than a threshold times those of the "
-                 "most used one of their layer.",
+                 f"experts are removed whose tokens, counted on 8 batches of {tuned_domain}'s training text, are fewer than a threshold times those of the "
+                 "most used expert of their layer.",
                  table(["threshold", *[f"{t:g}" for t in thresholds]],
                        [row for model, text in ((plain, "fine-tuned"), (concentrated, "with concentration")) for row in
                         ([f"{text}: experts left", *[f"{100 * statistics.fmean(remaining[model.name, t]):.0f} %" for t in thresholds]],
                          [f"{text}: loss", *[Spread.of(tuned_loss[pruned[model.name, t].name]) for t in thresholds]])]),
                  f"Without pruning: {Spread.of(tuned_loss[plain.name])} and {Spread.of(tuned_loss[concentrated.name])}.")
-    page.section("A new domain (Table 5)", f"{inserted} experts a layer are added, and {new_domain}, which was held back, is learned for {tuning} steps.",
+    page.section("A new domain (Table 5)", f"{inserted} experts are added to each layer, and {new_domain}, which pre-training did not use, is learned for {tuning} steps.",
                  table(["trained", "loss on the new domain", "learned", "forgotten"],
                        [["nothing", Spread.of(new_loss[informed.name]), "", ""],
                         *[[text, Spread.of(new_loss[model.name]), Difference.of(gain[model.name], [0] * len(lab.seeds)),

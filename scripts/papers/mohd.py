@@ -12,13 +12,13 @@ from page import Page, subplots, table
 
 # The proportions of LLaMA 2 in the paper's 355M model: an FFN of 2.5 times the hidden width, heads of width 32.
 _llama = {"model.hidden": 192, "model.heads": 6, "model.head_dim": 32, "model.ffn_hidden": 480, "optim.schedule": "cosine", "optim.min_lr": 2e-4}
-_pieces = {"sub_dimensions.attention": 8, "sub_dimensions.ffn": 8, "sub_dimensions.active": 4, "sub_dimensions.shared": 3,
-           "sub_dimensions.fusion_width": 8, "balance.sub_dimension": 0.01}
-_twice = _llama | _pieces | {"model.hidden": 384}
+_sub_dimensions = {"sub_dimensions.attention": 8, "sub_dimensions.ffn": 8, "sub_dimensions.active": 4, "sub_dimensions.shared": 3,
+                   "sub_dimensions.fusion_width": 8, "balance.sub_dimension": 0.01}
+_twice = _llama | _sub_dimensions | {"model.hidden": 384}
 
 llama = Model("llama", _llama)
-half = Model("mohd-50", _llama | _pieces)
-three_quarters = Model("mohd-75", _llama | _pieces | {"sub_dimensions.active": 6})
+half = Model("mohd-50", _llama | _sub_dimensions)
+three_quarters = Model("mohd-75", _llama | _sub_dimensions | {"sub_dimensions.active": 6})
 double = Model("mohd-x2", _twice)
 ablations = {
     "mixed activated sub-dimensions": Model("mohd-x2-no-shared", _twice | {"sub_dimensions.shared": 0}),
@@ -52,9 +52,9 @@ def run(lab: Lab) -> Page:
     lab.train(models)
     losses = lab.losses(models)
     page = Page("MoHD (arXiv:2412.05644), Tables 4 and 5, Figure 11",
-                "The hidden dimension is cut into 8 pieces, of which every token uses 3 and chooses one more, in attention and in FFNs. With twice "
+                "The hidden dimension is divided into 8 sub-dimensions, of which every token uses 3 and chooses one more, in attention and in FFNs. With twice "
                 "the hidden dimension, the model activates as many parameters of blocks as LLaMA; with the same one, half of them, or three "
-                "quarters (here 6 of 8 pieces: the paper's 4 of 12 would be a third). Embedding and output head are as wide as the hidden "
+                "quarters (here 6 of 8 sub-dimensions: the paper's 4 of 12 would be a third). Embedding and output head are as wide as the hidden "
                 "dimension, so those of MoHD ×2 have twice as many parameters, which at this size is much of the model. The paper claims a "
                 "lower perplexity for MoHD ×2, that every part of the method is needed for it (Table 4), that three quarters are better than "
                 "LLaMA and half cost little, and that domains choose different sub-dimensions (Figure 11). At the start, a half's output enters the "
@@ -79,10 +79,10 @@ def run(lab: Lab) -> Page:
     routed = [domains(lab, double, seed) for seed in lab.seeds]
     names = lab.corpus.names
     figure, (axis,) = subplots()
-    pieces = np.arange(3, 8)
+    chosen = np.arange(3, 8)
     for i, name in enumerate(names):
-        axis.bar(pieces + (i - len(names) / 2 + 0.5) * 0.16, routed[0]["share"][i, 3:8], width=0.15, label=name)
-    axis.set_xticks(pieces)
+        axis.bar(chosen + (i - len(names) / 2 + 0.5) * 0.16, routed[0]["share"][i, 3:8], width=0.15, label=name)
+    axis.set_xticks(chosen)
     axis.set_xlabel("sub-dimension; 0 to 2 are used by every token")
     axis.set_ylabel("share of the choices")
     axis.legend(frameon=False, fontsize=8)
@@ -92,10 +92,10 @@ def run(lab: Lab) -> Page:
     page.claims.append(Claim.above("two domains differ more in their choices than held-out and training text of one", "Figure 11", between, within,
                                    unit="of total variation"))
     mean = lambda i, j: f"{statistics.fmean(float(r['distance'][i, j]) for r in routed):.3f}"
-    page.section("Domains (Figure 11)", f"Which piece tokens of five domains choose in the attention of layer 1 of {double.name}, seed {lab.seeds[0]}:",
+    page.section("Domains (Figure 11)", f"Sub-dimensions that tokens of five domains choose in the attention of layer 1 of {double.name}, seed {lab.seeds[0]}:",
                  page.figure("mohd-domains.png", "Shares of sub-dimensions by domain", figure),
-                 "Total-variation distance of two texts, mean over seeds (0: alike, 1: nothing in common); the first column, of a domain's held-out "
-                 "and training text, says how much of it is chance:",
+                 "Total-variation distance of two texts, mean over seeds (0: equal, 1: disjoint); the first column, of a domain's held-out "
+                 "and training text, shows how much of it is due to chance:",
                  table(["", "its training text", *names[:-1]],
                        [[names[i], mean(i, i + len(names)), *[mean(i, j) if j < i else "" for j in range(len(names) - 1)]] for i in range(len(names))]))
     page.results |= {"loss": losses, "total_variation": {f"{names[i]}, {names[j]}": [float(r["distance"][i, j]) for r in routed] for i, j in pairs},

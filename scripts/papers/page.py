@@ -104,8 +104,8 @@ def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> Pa
             f"Claims and differences are mean ± half of the 95 % confidence interval over {counted(len(lab.seeds), 'seed')}, paired by seed; "
             "losses and other values are mean ± standard deviation. [README.md](README.md) defines the verdicts.", *page.sections]
     configurations = "\n\n".join(f"```ini\n; {model.name}\n{lab.configuration(model)}\n```" for model in page.models)
-    text += ["## How it was made",
-             f"`{command}`, on {made['date']} on {made['machine']}; models are trained by the program of commit {made['commit']}, the page is made by "
+    text += ["## How this page was made",
+             f"`{command}`, on {made['date']} on {made['machine']}; the models were trained by the program of commit {made['commit']}, and the page was made by "
              f"scripts of commit {made['scripts']}. {lab.steps} steps (pre-training) of {lab.base['batch.global']} sequences of {lab.base['batch.seq_len']} "
              f"tokens ({tokens / 1e6:.2f} M tokens) for each model and seed; all steps together took {_duration(seconds)} of one core. Text "
              f"{made['text_digest'][:8]}: {sum(lab.corpus.tokens.values()) / 1e6:.1f} M tokens for training ({domains}), {made['held_out'] / 1e6:.2f} M held "

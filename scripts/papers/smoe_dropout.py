@@ -23,10 +23,10 @@ def run(lab: Lab) -> Page:
     loss = lambda model, k: [results[model.name, seed, arguments(model, k)]["loss"] for seed in lab.seeds]
     dense_loss = [results[dense.name, seed, ()]["loss"] for seed in lab.seeds]
     page = Page("SMoE-Dropout (arXiv:2303.01610), Table 1 and Figure 3",
-                "A dense FFN is cut into 16 experts. A random router that is not trained chooses k of them, and k grows evenly from 2 to all "
+                "A dense FFN is divided into 16 experts. A random router that is not trained chooses k of them, and k grows evenly from 2 to all "
                 "during training. The paper claims that the loss then falls with every expert that is added (\"self-slimmable\"), that all "
-                "experts beat the dense model of the same size, and that half of them come close. Its dense baseline has dropout, which Lyceum "
-                "does not have; here it is without.")
+                "experts beat the dense model of the same size, and that half of them come close. Its dense baseline uses dropout, which Lyceum "
+                "does not have; the one here is trained without.")
     # The claim is about all steps, so it is tested for the step whose confidence interval has the lowest end.
     gain = lambda step: Difference.of(loss(dropout, step[0]), loss(dropout, step[1]))
     least = min(zip(ks, ks[1:]), key=lambda step: gain(step).mean - gain(step).half_width)
@@ -44,11 +44,11 @@ def run(lab: Lab) -> Page:
     for model, text in ((dropout, "random router, k grows"), (learned, "learned router, k = 8")):
         axis.plot(ks, [statistics.fmean(loss(model, k)) for k in ks], marker="o", label=text)
     axis.axhline(statistics.fmean(dense_loss), color="C3", linestyle="--", label="dense")
-    axis.set_xlabel("experts of a token, of 16")
-    axis.set_ylabel("held-out loss, nats a token")
+    axis.set_xlabel("experts per token, of 16")
+    axis.set_ylabel("held-out loss, nats per token")
     axis.legend(frameon=False)
     page.section("Loss against the number of experts", page.figure("smoe-dropout.png", "Loss against the number of experts", figure),
-                 table(["experts of a token", *[str(k) for k in ks]],
+                 table(["experts per token", *[str(k) for k in ks]],
                        [[model.name, *[Spread.of(loss(model, k)) for k in ks]] for model in (dropout, learned)]),
                  f"The dense model: {Spread.of(dense_loss)}.")
     with_all = loss(dropout, experts)

@@ -135,7 +135,7 @@ def prepare(lyceum, project: Path, folder: Path, size: Size) -> Corpus:
     if record.exists():
         known = json.loads(record.read_text())
         if known["size"] != asdict(size):
-            raise Failed(f"{folder} holds another amount of text ({known['size']}): name another --work, or remove it", 2)
+            raise Failed(f"{folder} contains a different amount of text ({known['size']}): name another --work, or remove it", 2)
         return Corpus(folder, tuple(known["tokens"]), known["tokens"], known["digest"])
     folder.mkdir(parents=True, exist_ok=True)
     all_domains = domains(project)

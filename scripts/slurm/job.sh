@@ -49,7 +49,7 @@ end_abandoned() {
     elif [[ $ended == never ]]; then
       ended=$SECONDS
     elif [[ -n $ended ]] && ((SECONDS - ended > 30)); then
-      say "mpirun lost a host while it started, and does not end: killed"
+      say "mpirun lost a host during startup and did not end: killed"
       kill -KILL "$mpirun"
     fi
   done

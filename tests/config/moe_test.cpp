@@ -67,7 +67,7 @@ TEST(ConfigProblems, impossible_mixtures_are_reported) {
          c.parallel.expert = 4;
          c.balance.device_groups = 1;
        },
-       {"parallel.expert = 4 is more than the 3 experts of layer 1: a rank would hold none"}},
+       {"parallel.expert = 4 is more than the 3 experts of layer 1: some ranks would hold no expert"}},
       {[](Config& c) {
          c.moe.experts_of_layers = {15, 15, 15, 2};
        },
@@ -92,7 +92,7 @@ TEST(ConfigProblems, impossible_mixtures_are_reported) {
          c.balance.device_groups = 4;
          c.moe.group_limit = 2;
        },
-       {"balance.device_groups = 4 does not divide the 9 experts of layer 1, which moe.group_limit = 2 needs"}},
+       {"balance.device_groups = 4 does not divide the 9 experts of layer 1, as moe.group_limit = 2 requires"}},
       {[](Config& c) { c.balance.device_groups = 16; }, {"balance.device_groups = 16 is more than moe.experts = 15"}},
       {[](Config& c) { c.parallel.placement = PlacementKind::pairs; },
        {"parallel.placement = pairs with parallel.expert = 1: 15 experts do not form pairs", "placement = cost"}},

@@ -66,7 +66,7 @@ TEST(ConfigProblems, impossible_routers_are_reported) {
          c.moe.group_limit = 2;
          c.balance.device_groups = 4;
        },
-       {"balance.device_groups = 4 does not divide moe.experts = 15, which moe.group_limit = 2 needs"}},
+       {"balance.device_groups = 4 does not divide moe.experts = 15, as moe.group_limit = 2 requires"}},
       {[](Config& c) {
          c.moe.group_limit = 2;
          c.balance.device_groups = 15;
@@ -76,8 +76,7 @@ TEST(ConfigProblems, impossible_routers_are_reported) {
          c.parallel.dispatch = DispatchKind::hierarchical;
          c.parallel.host_ranks = 8;
        },
-       {"parallel.dispatch = hierarchical with 1 rank of parallel.expert times parallel.expert_tensor",
-        "host_ranks = 8"}},
+       {"parallel.dispatch = hierarchical: 1 rank of parallel.expert times parallel.expert_tensor", "host_ranks = 8"}},
       {[](Config& c) {
          c.moe.group_limit = 1;
          c.balance.device_groups = 3;

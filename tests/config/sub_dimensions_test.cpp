@@ -35,7 +35,7 @@ TEST(ConfigProblems, impossible_sub_dimensions_and_attention_experts_are_reporte
              c.sub_dimensions.attention = 4;
            },
            {"sub_dimensions.attention = 4 with model.attention = moa"}},
-          {[](Config& c) { c.model.hidden = 20000000; }, {"a model of about"}},
+          {[](Config& c) { c.model.hidden = 20000000; }, {"the model has about"}},
       },
       contradictions);
 }

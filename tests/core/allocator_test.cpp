@@ -54,7 +54,7 @@ TEST(Allocator, ReservedBlocksStayWithTheirReserve) {
   auto b = memory->allocate(5000, activations);
   const std::byte *first = a.get(), *second = b.get();
   a.reset();
-  EXPECT_EQ((a = memory->allocate(1000, activations)).get(), first) << "the reserve's own blocks serve again";
+  EXPECT_EQ((a = memory->allocate(1000, activations)).get(), first) << "the blocks of the reserve are used again";
   b.reset();
   memory->stop_reserving();
   a.reset();
@@ -66,9 +66,9 @@ TEST(Allocator, ReservedBlocksStayWithTheirReserve) {
   const std::size_t held = memory->use().held;
   memory->trim();
   EXPECT_GT(held, memory->use().held);
-  EXPECT_GE(memory->use().held, 6000u) << "what is reserved is not given back";
+  EXPECT_GE(memory->use().held, 6000u) << "reserved memory is not released";
   reserve.reset();
-  EXPECT_EQ(memory->allocate(5000, weights).get(), second) << "with the reserve gone anybody may have its blocks";
+  EXPECT_EQ(memory->allocate(5000, weights).get(), second) << "without the reserve, its blocks are free for all uses";
   memory->trim();
   EXPECT_EQ(memory->use().held, 0u);
 }
@@ -113,13 +113,13 @@ TEST(Allocator, UsesFreedBlocksAgain) {
     std::byte* first = memory->allocate(size, weights).get();
     const std::size_t held = memory->use().held;
     EXPECT_EQ(memory->allocate(size, activations).get(), first);
-    EXPECT_EQ(memory->allocate(size - size / 20, activations).get(), first) << "a little less fits too";
+    EXPECT_EQ(memory->allocate(size - size / 20, activations).get(), first) << "a slightly smaller request fits, too";
     EXPECT_EQ(memory->use().held, held);
   }
   const auto large = memory->allocate(1 << 16, weights);
   const std::size_t held = memory->use().held;
   const auto small = memory->allocate(1 << 15, weights);
-  EXPECT_GT(memory->use().held, held) << "half of a large block is not given away";
+  EXPECT_GT(memory->use().held, held) << "a large block is not split for a request of half its size";
 }
 
 TEST(Allocator, TheLimitIsNamedAndThePoolYieldsFirst) {
@@ -240,7 +240,7 @@ TEST(Allocator, TakesItsBlocksFromAnySource) {
     memory->allocate(300000, weights);
     ADD_FAILURE();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("out of memory on GPU 5: 0 MB more for weights"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("out of memory on GPU 5: cannot allocate 0 MB more for weights"));
   }
   second.reset();
   memory.reset();

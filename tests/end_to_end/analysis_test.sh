@@ -12,11 +12,11 @@ expect 0 ranks 2 "${tiny[@]}" --parallel.expert=2 --moe.expert_sizes=16,16,16,16
 if LC_ALL=C grep -q $'[\r\033]' "$work/out"; then fail "console output in a file has terminal codes"; fi
 equal "lines of steps" "$(grep -Ec '^ *[0-9]+/12 ' "$work/out")" 12
 says out "validation loss [0-9.]+ nats per token · unigram entropy of all [0-9]+ validation tokens [0-9.]+"
-[[ ! -s $work/err ]] || fail "a good run speaks on stderr"
+[[ ! -s $work/err ]] || fail "a successful run prints to stderr"
 
 # Two layers with experts, top-2, 8 experts; 12 steps of 256 tokens in records of 4 steps.
 expect 0 "$lyceum" routing dump "$work/run" --csv -
-"$python" - "$work/out" "$work/run/routing.h5" <<'END' || fail "the CSV is not what routing.h5 holds"
+"$python" - "$work/out" "$work/run/routing.h5" <<'END' || fail "the CSV differs from routing.h5"
 import collections, csv, sys
 import h5py
 totals = collections.Counter()
@@ -37,9 +37,9 @@ END
 
 cp "$work/out" "$work/dumped.csv"
 expect 0 "$lyceum" routing dump "$work/run" -
-cmp "$work/out" "$work/dumped.csv" || fail "dump RUN - prints something else"
+cmp "$work/out" "$work/dumped.csv" || fail "dump RUN - prints different output"
 expect 0 "$lyceum" routing dump "$work/run"
-cmp "$work/out" "$work/dumped.csv" || fail "dump without --csv prints something else"
+cmp "$work/out" "$work/dumped.csv" || fail "dump without --csv prints different output"
 
 # The values of single steps in routing.h5 are those in metrics.jsonl.
 "$python" - "$work/run" <<'END' || fail "the figures of single steps differ between routing.h5 and metrics.jsonl"
@@ -63,7 +63,7 @@ END
 expect 0 "$lyceum" routing report "$work/run"
 says out "top0"
 says out "^Single steps: MaxVio and idle experts"
-width=$(grep -oP '^mean width of the chosen experts \K[0-9.]+(?=, of all experts 24.0$)' "$work/out") || fail "no width"
+width=$(grep -oP '^mean width of the chosen experts \K[0-9.]+(?=, of all experts 24.0$)' "$work/out") || fail "no mean width was printed"
 "$python" - "$work/run/routing.h5" "$width" <<'END' || fail "the mean width is not that of the choices"
 import sys
 import h5py
@@ -73,7 +73,7 @@ with h5py.File(sys.argv[1]) as log:
 assert abs(mean - float(sys.argv[2])) <= 0.06, (mean, sys.argv[2])
 END
 expect 0 "$lyceum" routing report "$work/run/routing.h5" --html "$work/page.html" --title "A run <of> ours"
-"$python" - "$work/page.html" "$("$lyceum" --version | head -n 1 | cut -d ' ' -f 2-)" <<'END' || fail "the page is not whole"
+"$python" - "$work/page.html" "$("$lyceum" --version | head -n 1 | cut -d ' ' -f 2-)" <<'END' || fail "the page is incomplete"
 import html.parser, sys
 text = open(sys.argv[1], encoding="utf-8").read()
 assert "A run &lt;of&gt; ours" in text
@@ -96,7 +96,7 @@ for fact in ("<dt>Program</dt><dd>" + sys.argv[2], "<dt>Mesh</dt>", "expert_size
     assert fact in text, fact
 END
 # The pictures of the maps, read by another decoder, are black exactly at experts without tokens in routing.h5.
-"$python" - "$work/page.html" "$work/run/routing.h5" <<'END' || fail "the maps are not what routing.h5 holds"
+"$python" - "$work/page.html" "$work/run/routing.h5" <<'END' || fail "the maps differ from routing.h5"
 import base64, re, struct, sys, zlib
 import h5py
 
@@ -135,15 +135,15 @@ END
 few=("${tiny[@]}" "--run.dir=$work/few" --moe.experts=64 --batch.global=2 --routing.every=1 --routing.dead_after=2)
 expect 0 "$lyceum" "${few[@]}"
 says out "^warning: step [0-9]+: dead experts, no token for 2 steps: layer [12]: [0-9].* of 64 dead\)$"
-says out "^step [0-9]+: experts that have tokens again: layer [12]: [0-9].* of 64 dead\)$"
-"$python" - "$work/few" <<'END' || fail "dead_experts is not what routing.h5 tells"
+says out "^step [0-9]+: experts that receive tokens again: layer [12]: [0-9].* of 64 dead\)$"
+"$python" - "$work/few" <<'END' || fail "dead_experts differs from routing.h5"
 import json, sys
 import h5py
 with h5py.File(sys.argv[1] + "/routing.h5") as log:
     counts = [log[f"layers/{layer:03}/counts"][:].sum(axis=1) for layer in (1, 2)]
-told = [json.loads(line)["dead_experts"] for line in open(sys.argv[1] + "/metrics.jsonl")]
+reported = [json.loads(line)["dead_experts"] for line in open(sys.argv[1] + "/metrics.jsonl")]
 expected = [int(sum(((c[step] == 0) & (c[step - 1] == 0)).sum() for c in counts)) if step else 0 for step in range(12)]
-assert told == expected and max(told) > 0, (told, expected)
+assert reported == expected and max(reported) > 0, (reported, expected)
 END
 # A finished run records no further start. A page of a log without the run's other files states which files are missing.
 expect 0 "$lyceum" "${few[@]}"
@@ -151,11 +151,11 @@ equal "starts" "$(wc -l <"$work/few/starts.jsonl")" 1
 mkdir "$work/alone" && cp "$work/few/routing.h5" "$work/alone"
 expect 0 "$lyceum" routing report "$work/alone" --html "$work/page.html"
 for what in metrics.jsonl starts.jsonl; do
-  grep -q "<p class=\"missing\">No $work/alone/$what: " "$work/page.html" || fail "the page does not say that it lacks $what"
+  grep -q "<p class=\"missing\">No $work/alone/$what: " "$work/page.html" || fail "the page does not report that $what is missing"
 done
 printf '{"step": 0\n' >"$work/alone/starts.jsonl"
 expect 3 "$lyceum" routing report "$work/alone" --html "$work/page.html"
-says err "starts.jsonl: line 1 does not describe a start of a run"
+says err "starts.jsonl: line 1 is damaged, since it does not describe a start of a run"
 
 expect 0 "$python" "$source/scripts/analysis/routing.py" "$work/run/routing.h5" --out "$work/routing.png"
 [[ $(head -c 8 "$work/routing.png" | od -An -tx1) == " 89 50 4e 47 0d 0a 1a 0a" ]] || fail "no PNG was drawn"
@@ -170,7 +170,7 @@ four=(--parallel.pipeline=2 --parallel.tensor=2 --parallel.expert=2 --batch.micr
 expect 0 ranks 4 eval "--checkpoint=$work/run" --batches=2 "--token-log=$work/four.h5" "${four[@]}" "--routing=$work/counts.h5"
 cp "$work/out" "$work/four.json"
 expect 0 "$lyceum" routing difficult "$work/old.h5" "$work/new.h5" --thresholds=3,5.9,5.7 --json
-"$python" - "$work" <<'END' || fail "the token logs and what is made of them"
+"$python" - "$work" <<'END' || fail "wrong token logs or results from them"
 import json, sys
 import h5py
 import numpy as np
@@ -199,22 +199,22 @@ for layer in "layers/001", "layers/002":
     assert gate.attrs["units"] == "1" and (gate.attrs["expert_sizes"] == sizes).all()
 assert new["loss"].attrs["units"] == "nats" and new.attrs["step"] == 12 and old.attrs["step"] == 5
 
-told = json.load(open(f"{work}/out"))
+reported = json.load(open(f"{work}/out"))
 a, b = old["loss"][:].astype(float), new["loss"][:].astype(float)
-assert [row["threshold"] for row in told["loss_reduction"]] == [5.9, 5.7, 3]
-for row in told["loss_reduction"]:
+assert [row["threshold"] for row in reported["loss_reduction"]] == [5.9, 5.7, 3]
+for row in reported["loss_reduction"]:
     hard = a > row["threshold"]
     assert row["tokens"] == hard.sum() > 0, row
     assert abs(row["reduction"] - (a[hard].mean() - b[hard].mean())) < 1e-9, row
 hard = a > 5.9
 chosen = np.stack([new[f"layers/{layer:03}/chosen"][:] for layer in (1, 2)])
-for row in told["widths"]:
+for row in reported["widths"]:
     here = sizes[chosen] == row["width"]
     assert row["choices"] == here[:, hard].sum() and row["first_choices"] == here[:, hard, 0].sum(), row
     assert row["all_choices"] == here.sum() and row["experts"] == 2 * (sizes == row["width"]).sum(), row
-assert [row["width"] for row in told["widths"]] == [48, 32, 24, 16]
-assert told["wider"]["choices"] == (sizes[chosen][:, hard] > 24).sum()
-assert told["narrower"]["choices"] == (sizes[chosen][:, hard] < 24).sum()
+assert [row["width"] for row in reported["widths"]] == [48, 32, 24, 16]
+assert reported["wider"]["choices"] == (sizes[chosen][:, hard] > 24).sum()
+assert reported["narrower"]["choices"] == (sizes[chosen][:, hard] < 24).sum()
 END
 expect 0 "$lyceum" routing difficult "$work/old.h5" "$work/new.h5" --layers
 says out '^ *all tokens +512 +100.0 %'
@@ -231,7 +231,7 @@ expect 0 "${sweep[@]}" "twelve=$work/run"
 says out "4/4  twelve  --moe.shared_experts=0 --moe.top_k=3: "
 for change in --skip-top=2 --moe.top_k=1; do
   expect 0 "$lyceum" eval "--checkpoint=$work/run" --batches=1 "$change" --json
-  "$python" - "$work" "$change" <<'END' || fail "the sweep's loss with $change"
+  "$python" - "$work" "$change" <<'END' || fail "wrong loss of the sweep with $change"
 import json, sys
 kept = json.load(open(sys.argv[1] + "/sweep.json"))["evaluations"]
 found = [each["result"] for each in kept if each["arguments"] == ["--batches=1", sys.argv[2]]]
@@ -254,28 +254,28 @@ for set in valid code; do
   expect 0 "$lyceum" eval "--checkpoint=$work/run" --batches=2 "--data.valid=$work/data/$set" "--routing=$work/$set.h5" --json
   cp "$work/out" "$work/$set.json"
 done
-"$python" - "$work" <<'END_PYTHON' || fail "routing by data set"
+"$python" - "$work" <<'END_PYTHON' || fail "wrong routing by data set"
 import json, re, sys
 import xml.etree.ElementTree as tree
 import h5py
 import numpy as np
 work = sys.argv[1]
-file, told = h5py.File(f"{work}/domains.h5"), json.load(open(f"{work}/domains.json"))
-assert list(file.attrs["data_sets"]) == ["valid", "code"] == [each["name"] for each in told["data_sets"]]
+file, reported = h5py.File(f"{work}/domains.h5"), json.load(open(f"{work}/domains.json"))
+assert list(file.attrs["data_sets"]) == ["valid", "code"] == [each["name"] for each in reported["data_sets"]]
 table = open(f"{work}/domains.txt").read()
 shares = {}
 for d, name in enumerate(("valid", "code")):
     log, evaluation = h5py.File(f"{work}/{name}.h5"), json.load(open(f"{work}/{name}.json"))
     assert file["tokens"][d] == evaluation["tokens"] == 512 and abs(file["loss"][d] - evaluation["loss"]) < 1e-9
-    assert abs(told["data_sets"][d]["loss"] - evaluation["loss"]) < 1e-5
+    assert abs(reported["data_sets"][d]["loss"] - evaluation["loss"]) < 1e-5
     for i, layer in enumerate(("layers/001", "layers/002")):
         counts = log[f"{layer}/counts"][0]
         assert (file[f"{layer}/counts"][d] == counts).all()
         assert (file[f"{layer}/mean_probability"][d] == log[f"{layer}/mean_probability"][0]).all()
         share = shares[layer, name] = counts.sum(axis=0) / counts.sum()
         assert np.abs(file[f"{layer}/share"][d] - share).max() < 1e-12
-        assert np.abs(told["routers"][i]["share"][name] - share).max() < 2.5 / 1024  # one or two ties within rounding
-        assert np.abs(told["routers"][i]["mean_probability"][name] - log[f"{layer}/mean_probability"][0]).max() < 1e-5
+        assert np.abs(reported["routers"][i]["share"][name] - share).max() < 2.5 / 1024  # one or two ties within rounding
+        assert np.abs(reported["routers"][i]["mean_probability"][name] - log[f"{layer}/mean_probability"][0]).max() < 1e-5
 page = tree.parse(f"{work}/domains.html").getroot()
 titles = [each.text for each in page.iter() if each.tag.endswith("}title")]
 for layer in "layers/001", "layers/002":
@@ -295,7 +295,7 @@ expect 0 "$lyceum" "${few_steps[@]}" "--run.dir=$work/hash" --moe.router=hash --
 for model in moa hash; do
   expect 0 "$lyceum" routing domains "--checkpoint=$work/$model" "${sets[@]}" --h5 "$work/$model.h5"
 done
-"$python" - "$work" <<'END_PYTHON' || fail "routing of attention experts and by hash"
+"$python" - "$work" <<'END_PYTHON' || fail "wrong routing of attention experts or by hash"
 import sys
 import h5py
 import numpy as np
@@ -314,7 +314,7 @@ flow=("$lyceum" routing flow "--checkpoint=$work/run" --data "$work/data/valid")
 expect 0 "${flow[@]}" --h5 "$work/flow.h5" --html "$work/flow.html"
 says out '^2 +FFN output +[0-9.]+ +[0-9.]+ % '
 expect 0 ranks 4 routing flow "--checkpoint=$work/run" --data "$work/data/valid" --h5 "$work/flow4.h5" "${four[@]}" --parallel.sequence=true
-"$python" - "$work" <<'END_PYTHON' || fail "activation flow"
+"$python" - "$work" <<'END_PYTHON' || fail "wrong activation flow"
 import json, sys
 import xml.etree.ElementTree as tree
 import h5py
@@ -348,7 +348,7 @@ for name in names:
     assert np.allclose(one[name][:], four[name][:], rtol=2e-3, atol=1e-3), name  # except for ties within rounding
 END_PYTHON
 expect 0 "${flow[@]}" --batches=1 --json
-"$python" -c 'import json, sys; assert len(json.load(open(sys.argv[1]))["values"]) == 12' "$work/out" || fail "flow as JSON"
+"$python" -c 'import json, sys; assert len(json.load(open(sys.argv[1]))["values"]) == 12' "$work/out" || fail "wrong JSON of flow"
 
 # Mistakes are reported in one line, and nothing is written.
 wrong() {
@@ -362,7 +362,7 @@ expect 0 "$lyceum" "${few_steps[@]}" "--run.dir=$work/dense" --moe.experts=0 --m
 expect 0 "$lyceum" routing report "$work/dense" --html "$work/dense.html"
 says out "^The model is dense: it has no router, so there is nothing to route"
 grep -q "<h2>Loss</h2>" "$work/dense.html" || fail "the page of a dense run has no loss"
-grep -q "The model is dense" "$work/dense.html" || fail "the page does not say why it has no routing"
+grep -q "The model is dense" "$work/dense.html" || fail "the page does not explain why it has no routing"
 expect 2 "$lyceum" routing dump "$work/dense"
 says err "routing.h5: The model is dense"
 wrong 2 "this model has no experts to route to" domains "--checkpoint=$work/dense" --data "valid=$work/data/valid"

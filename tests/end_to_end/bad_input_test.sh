@@ -62,7 +62,7 @@ refused 2 ".*model.hiden.*model.hidden" --model.hiden=64
 refused_by_ranks 2 ".*model.hiden.*model.hidden" --model.hiden=64
 refused 2 ".*optim.lr.*" --optim.lr=fast
 refused 2 "moe.top_k = 9 is more than moe.experts = 8" --moe.top_k=9
-refused 2 "optim.train_only: no tensor of the model has this name and these rows: model/\*/gates/\*, x\[1:\]; " \
+refused 2 "optim.train_only: the model has no tensor with this name and these rows: model/\*/gates/\*, x\[1:\]; " \
   "--optim.train_only=model/*/gates/*,*/norm/weight,x[1:]"
 refused 2 "optim.train_only: 'x\[1:y\]': write rows as" "--optim.train_only=x[1:y]"
 refused 2 "optim.router_penalty_from = 8: routers have 8 rows" --optim.router_penalty=0.1 --optim.router_penalty_from=8
@@ -85,7 +85,7 @@ refused 2 "parallel.expert = 2 .*does not divide the 1 rank of a stage: start 2 
 refused 2 "unknown key .optim.learning_rate. on the command line: did you mean optim.lr\?" --optim.learning_rate=1
 # A model of petabytes, a batch of terabytes: valid sizes, but too large for this machine.
 refused 2 "model.heads = 7 does not divide" --model.hidden=1000000 --model.heads=7
-refused 2 "a model of about .* parameters" --model.hidden=2000000000 --model.heads=100
+refused 2 "the model has about .* parameters" --model.hidden=2000000000 --model.heads=100
 # The cause is in one line, followed by the table of the plan.
 too_large() {
   expect 2 "$lyceum" "${tiny[@]}" "--run.dir=$work/refused" "${@:2}"
@@ -94,7 +94,7 @@ too_large() {
   equal "lines of stderr" "$(wc -l <"$work/err")" 3
   [[ ! -e $work/refused ]] || fail "a refused run left $work/refused behind"
 }
-too_large "rank 0 needs [0-9.]+ [TP]B of the .* GB that .*\(weights .*, optimizer .*\): no change .*: use more ranks or a smaller model$" \
+too_large "rank 0 needs [0-9.]+ [TP]B \(weights .*, optimizer .*\), but .* has only .* GB: no change .*: use more ranks or a smaller model$" \
   --model.hidden=1000000 --model.heads=100
 too_large "rank 0 needs .*: set batch.seq_len = [0-9]+ \(needs [0-9.]+ .?B\)$" --batch.seq_len=2000000000 --batch.micro=1 --model.recompute=full
 refused_by_ranks 2 "rank 0 needs [0-9.]+ [TP]B .* each of this machine's 2 ranks" --model.hidden=1000000 --model.heads=100

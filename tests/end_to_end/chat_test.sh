@@ -18,7 +18,7 @@ with open(sys.argv[1], "w") as file:
 CHAT
 expect 0 "$lyceum" tokenize --input "$work/chats.jsonl" --chat chatml --model "$work/data/chat.model" --vocab 400 \
   --output "$work/data/chat" --threads 1
-says out "1 records?: 1 with \"tool_calls\", which no chat template here has \($work/chats.jsonl:301\)"
+says out "1 records?: 1 with \"tool_calls\", which no supported chat template has \($work/chats.jsonl:301\)"
 grep -q '"chat": "chatml"' "$work/data/chat.json" || fail "the token files do not name their template"
 expect 3 "$lyceum" tokenize --input "$work/chats.jsonl" --chat llama3 --model "$work/data/chat.model" --output "$work/data/other"
 says err "has no token <\|begin_of_text\|>"
@@ -88,7 +88,7 @@ with open(f"{work}/prompts.jsonl", "w") as file:
         file.write(json.dumps(record) + "\n")
 CHAT
 ask --chat --prompts "$work/prompts.jsonl" --json
-python3 - "$work" <<'CHAT' || fail "tokens or answers of --prompts"
+python3 - "$work" <<'CHAT' || fail "--prompts gives other tokens or answers"
 import json, struct, sys
 work = sys.argv[1]
 stream = open(f"{work}/data/chat.bin", "rb").read()
@@ -108,7 +108,7 @@ It is green."
 # Bytes that are not UTF-8 are replaced, a control character gives valid JSON, and the name of a byte token is no stop text.
 ask --chat --prompt $'Which color\xff has snow?' --json
 ask --prompt $'a\x7fb\xc2\x85' --tokens 1 --json
-python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["prompt"] == "a\x7fb\x85"' "$work/out" || fail "no JSON"
+python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["prompt"] == "a\x7fb\x85"' "$work/out" || fail "the output is not JSON"
 ask --chat --system "Short answers." --prompt "Which color has snow?" --stop "<0x0A>" --stop "▁is"
 answer "stops" "It is white."
 
@@ -120,9 +120,9 @@ python3 -c 'print("x\n" + "word " * 5000)' >"$work/long.txt"
 expect 3 "$lyceum" generate --checkpoint "$work/run" --chat --prompts "$work/long.txt"
 says err "^lyceum generate: $work/long.txt:2: a prompt of [0-9]+ tokens"
 expect 2 "$lyceum" generate --checkpoint "$work/run" --prompt x --prompts "$work/prompts.txt"
-says err "^lyceum generate: --prompt and --prompts: give one of them"
+says err "^lyceum generate: --prompt and --prompts: give only one of them"
 expect 2 "$lyceum" generate --checkpoint "$work/run" --prompt x --system y
-says err "^lyceum generate: --system without --chat"
+says err "^lyceum generate: --system needs --chat"
 expect 3 "$lyceum" generate --checkpoint "$work/run" --prompt x --chat --data.chat=llama3
 says err "has no token <\|begin_of_text\|>, which the chat template llama3 needs"
 expect 0 "$lyceum" tokenize --input "$source/docs" --tokenizer "$work/data/chat.model" --output "$work/data/text"

@@ -14,7 +14,7 @@ loss() {
 # convert TRANSFORM SOURCE RUN [option …]: makes $work/RUN of $work/SOURCE, which must verify.
 convert() {
   expect 0 "$lyceum" convert "$1" "$work/$2" --out "$work/$3" "${@:4}"
-  cp "$work/out" "$work/told"
+  cp "$work/out" "$work/printed"
   expect 0 "$lyceum" checkpoint verify "$work/$3"
   equal "newest of $3" "$(cat "$work/$3/checkpoints/LATEST")" step-00000000
 }
@@ -41,7 +41,7 @@ dense=$(loss "$work/dense")
 
 convert reset dense reset --optim.lr=1e-4
 equal "loss of the same weights" "$(loss "$work/reset")" "$dense"
-grep -q '^lr *= *1e-04\|^lr *= *0.0001' "$work/reset/config.ini" || fail "config.ini has not the learning rate"
+grep -q '^lr *= *1e-04\|^lr *= *0.0001' "$work/reset/config.ini" || fail "config.ini lacks the learning rate"
 trains reset --parallel.pipeline=2
 
 convert upcycle dense copies --moe.experts=4 --moe.top_k=2
@@ -49,7 +49,7 @@ close "loss of copies" "$(loss "$work/copies")" "$dense" 1e-5
 trains copies --parallel.expert=2
 
 convert upcycle dense slices --slices=4 --moe.experts=3 --moe.top_k=2 --balance.expert=0
-grep -q "times 4" "$work/told" || fail "the table does not tell the scale"
+grep -q "times 4" "$work/printed" || fail "the table does not show the scale"
 close "loss of slices" "$(loss "$work/slices")" "$dense" 1e-5
 trains slices --parallel.expert=2 --parallel.zero=3
 
@@ -78,13 +78,13 @@ trains pruned --parallel.expert=2 --parallel.zero=1
 
 # The same with tokens that the conversion routes itself.
 convert prune sparse counted --data "$work/data/valid" --batches=1 --batch.global=1 --threshold=1e-6
-equal "loss before pruning" "$(sed -n 's/^before *\([0-9.]*\) nats.*/\1/p' "$work/told")" \
+equal "loss before pruning" "$(sed -n 's/^before *\([0-9.]*\) nats.*/\1/p' "$work/printed")" \
   "$(printf %.6f "$(cat "$work/before")")"
-equal "loss after pruning" "$(sed -n 's/^after *\([0-9.]*\) nats.*/\1/p' "$work/told")" \
+equal "loss after pruning" "$(sed -n 's/^after *\([0-9.]*\) nats.*/\1/p' "$work/printed")" \
   "$(printf %.6f "$(cat "$work/before")")"
 convert prune sparse half --data "$work/data/valid" --threshold=0.5 --scope=model
-equal "layers told" "$(grep -c '^layer [12]: .* removed' "$work/told")" 2
-grep -q '^layer [12]: [1-9][0-9]* of 16 experts removed' "$work/told" || fail "no expert of the whole model goes"
+equal "layers reported" "$(grep -c '^layer [12]: .* removed' "$work/printed")" 2
+grep -q '^layer [12]: [1-9][0-9]* of 16 experts removed' "$work/printed" || fail "no expert is removed with --scope model"
 
 # Layers have different numbers of experts: all commands that read a run accept them.
 convert insert counted grown --experts=17 --layers=2 --batch.global=8
@@ -102,8 +102,8 @@ expect 0 ranks 2 eval --checkpoint "$work/grown" --parallel.expert=2 --batches=1
 
 # With the line that insert prints, only new tensors and rows are trained; all others keep their bits.
 convert insert sparse larger --experts=2
-only=$(sed -n 's/^To train only what is new: optim.train_only = //p' "$work/told")
-[[ $only == *"experts/17/"* ]] || fail "insert tells '$only'"
+only=$(sed -n 's/^To train only the new tensors and rows: optim.train_only = //p' "$work/printed")
+[[ $only == *"experts/17/"* ]] || fail "insert suggests '$only'"
 expect 0 ranks 2 train --config "$work/larger/config.ini" --run.steps=2 --parallel.expert=2 "--optim.train_only=$only" \
   --optim.router_penalty=0.25 --optim.router_penalty_from=16
 says out "^trained "
@@ -132,7 +132,7 @@ refused 2 "slices does not apply to insert" insert "$work/sparse" --slices=2
 refused 2 "threshold = 2" prune "$work/sparse" "${prune[@]}" 2
 refused 2 "moe.top_k = 17 is more than moe.experts = 16" prune "$work/sparse" "${prune[@]}" 1 --moe.top_k=17
 refused 2 "_proj/weight would be \[9, 32\] but is created from .* \[24, 32\]" reset "$work/sparse" --moe.expert_hidden=9
-refused 2 "data: modulize uses it with --by = coactivation only" modulize "$work/dense" --experts=6 --by=coactivation
+refused 2 "data: modulize needs it with --by = coactivation" modulize "$work/dense" --experts=6 --by=coactivation
 refused 2 "a divisor of its width 96" modulize "$work/dense" --experts=7
 refused 2 "moe.experts cannot be set: modulize determines it" modulize "$work/dense" --experts=6 --moe.experts=3
 refused 2 "give either --routing" prune "$work/sparse" --threshold=0.5
@@ -142,8 +142,8 @@ refused 3 "has no layer 1|has [0-9]+ experts in layer" prune "$work/pruned" "${p
 refused 3 "neither a checkpoint|no such" reset "$work/data"
 expect 2 "$lyceum" convert reset "$work/dense" --out "$work/sparse"
 says err "contains checkpoints: name another folder"
-(ulimit -f 24 && exec "$lyceum" convert reset "$work/dense" --out "$work/none") >"$work/out" 2>"$work/err" && fail "no space"
+(ulimit -f 24 && exec "$lyceum" convert reset "$work/dense" --out "$work/none") >"$work/out" 2>"$work/err" && fail "the error does not report the full disk"
 says err "not saved: "
-[[ ! -e $work/none ]] || fail "a full disk left $(find "$work/none")"
+[[ ! -e $work/none ]] || fail "files are left after a conversion on a full disk: $(find "$work/none")"
 printf x | dd of="$work/reset/checkpoints/step-00000000/rank-00000.h5" bs=1 seek=9000 conv=notrunc status=none
 refused 3 "damaged: its SHA-256" reset "$work/reset/checkpoints/step-00000000"

@@ -14,12 +14,12 @@ holds_open() { [[ -n $(find /proc/[0-9]*/fd -lname "$1" 2>/dev/null || true) ]];
 # cut_short RANKS COMMAND …: truncates the file during COMMAND, which must end with 3 and a line that names the file.
 cut_short() {
   start "$@"
-  wait_for 60 holds_open "$data/train.bin" || fail "nobody reads $data/train.bin"
+  wait_for 60 holds_open "$data/train.bin" || fail "no process reads $data/train.bin"
   [[ $2 != train ]] || wait_for 60 grep -Eq '^ *2/' "$work/out" || fail "no step was made"
   truncate -s 1000 "$data/train.bin"
   finish
   equal "exit code of $2" "$code" 3
-  says err "^lyceum $2: rank [0-9] on [^:]+: $data/train.bin.*(are missing: the file has 1000 bytes now, it had|truncated)"
+  says err "^lyceum $2: rank [0-9] on [^:]+: $data/train.bin.*(are missing: the file has 1000 bytes now, but had|truncated)"
   if grep -Eiq 'bus error|exited on signal' "$work/err"; then fail "a signal ended $2"; fi
 }
 cut_short 4 "${mine[@]}" --run.dir="$work/cut" --run.steps=100000
@@ -55,7 +55,7 @@ says err "was saved, and its run is finished: restore the old ones, or set anoth
 copy_data
 for kind in bin idx json; do mv "$data/train.$kind" "$data/other.$kind"; done
 expect 2 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=14 --data.train="$data/other"
-says err "belongs to another run .*: data.train = $data/other \(was $data/train\)"
+says err "belongs to a run with another configuration .*: data.train = $data/other \(was $data/train\)"
 expect 0 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=14 --data.train="$data/other" --data.changed=warn
 says out "warning: data.train = $data/other from now on"
 
@@ -91,7 +91,7 @@ cp "$work/out" "$work/before"
 mv "$work/moved" "$work/elsewhere" && mv "$work/data" "$work/gone" && rm -r "$data"
 cd "$work/elsewhere"
 expect 0 "$lyceum" "${say[@]}" --checkpoint=run
-cmp -s "$work/out" "$work/before" || fail "the moved run writes another text"
+cmp -s "$work/out" "$work/before" || fail "the moved run generates another text"
 expect 0 "$lyceum" eval --checkpoint=run --data.valid="$work/gone/valid" --json
 expect 0 "$lyceum" checkpoint ls run
 says out "^step-00000014 "
@@ -113,6 +113,6 @@ open(sys.argv[1], "w").write(f'{text}"manifest_sha256": "{hashlib.sha256(text.en
 END
 rm run/checkpoints/step-00000014/tokenizer.model
 expect 0 "$lyceum" "${say[@]}" --checkpoint=run "--data.train=$work/gone/train" "--data.tokenizer=$work/gone/tokenizer.model"
-cmp -s "$work/out" "$work/before" || fail "the checkpoint without a tokenizer writes another text"
+cmp -s "$work/out" "$work/before" || fail "the checkpoint without a tokenizer generates another text"
 not_made_with "$work/gone/train.bin was encoded with a different tokenizer than $work/other.model" \
   "${say[@]}" --checkpoint=run "--data.train=$work/gone/train" "--data.tokenizer=$work/other.model"

@@ -57,7 +57,7 @@ blocked=$work/blocked
 mkdir -p "$blocked/.routing.h5.next/in-the-way"
 expect 0 "${one[@]}" "--run.dir=$blocked"
 equal "warnings of routing" "$(warnings routing.h5)" 1
-[[ ! -e $blocked/routing.h5 ]] || fail "routing.h5 was written all the same"
+[[ ! -e $blocked/routing.h5 ]] || fail "routing.h5 was written on a full disk"
 rm -r "$blocked/.routing.h5.next"
 sed -i 10,12d "$blocked/metrics.jsonl"
 echo step-00000010 >"$blocked/checkpoints/LATEST"
@@ -68,7 +68,7 @@ says out "^nothing to train"
 equal "LATEST" "$(cat "$blocked/checkpoints/LATEST")" step-00000012
 equal "checkpoints" "$(ls "$blocked/checkpoints")" $'LATEST\nstep-00000005\nstep-00000010\nstep-00000012'
 for run in calm blocked; do expect 0 "$lyceum" routing dump "$work/$run" --csv "$work/$run.csv"; done
-cmp "$work"/{calm,blocked}.csv || fail "the routing log lacks what could not be written"
+cmp "$work"/{calm,blocked}.csv || fail "the routing log lacks records that could not be written at first"
 
 [[ $OWN_MOUNTS == yes ]] || { echo "no file system of its own can be mounted here: the rest is not tried" && exit 0; }
 

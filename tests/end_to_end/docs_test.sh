@@ -30,7 +30,7 @@ chmod +x "$work/bin/lyceum"
 ln -s "$work/bin/lyceum" "$clone/build/cpu/apps/lyceum"
 
 # --- writes every block to a file PAGE.LINE.KIND, those of `sh` to one script per page; lists blocks that are not run
-python3 - "$source" "$work" <<'END' || fail "a fence of README or docs does not say what it holds"
+python3 - "$source" "$work" <<'END' || fail "a fence of README or docs has no label"
 import pathlib, re, sys
 source, work = map(pathlib.Path, sys.argv[1:])
 (work / "pages").mkdir()

@@ -34,7 +34,7 @@ few=$(grep -oP '^loss +\K[0-9.]+' "$work/out")
 expect 0 ranks 2 eval "--checkpoint=$checkpoint" --batches=2 --skip-top=2 --moe.top_k=3 --moe.shared_experts=0 \
   --parallel.expert=2 --json
 close "loss with some of the experts on two ranks" "$(value loss)" "$few" 1e-6
-python3 -c "import sys; sys.exit(not abs($few - $loss) > 2e-6)" || fail "a loss of $loss, whichever the experts"
+python3 -c "import sys; sys.exit(not abs($few - $loss) > 2e-6)" || fail "the same loss $loss with some of the experts"
 expect 2 "$lyceum" eval "--checkpoint=$checkpoint" --skip-top=7
 says err "^lyceum eval: --skip-top = 7 and moe.top_k = 2 are more than moe.experts = 8: skip 6 at most"
 
@@ -42,7 +42,7 @@ says err "^lyceum eval: --skip-top = 7 and moe.top_k = 2 are more than moe.exper
 expect 0 "$lyceum" eval "--checkpoint=$checkpoint" --batches=2 --moe.capacity_factor=0.5
 says out '^changed +moe.capacity_factor = 0.5 \(trained with 0\)$'
 tight=$(grep -oP '^loss +\K[0-9.]+' "$work/out")
-python3 -c "import sys; sys.exit(not abs($tight - $loss) > 2e-6)" || fail "a loss of $loss, however much room"
+python3 -c "import sys; sys.exit(not abs($tight - $loss) > 2e-6)" || fail "the same loss $loss with a limited capacity"
 expect 0 ranks 2 eval "--checkpoint=$checkpoint" --batches=2 --moe.capacity_factor=0.5 --parallel.expert=2 --json
 close "loss with little room on two ranks" "$(value loss)" "$tight" 1e-6
 expect 2 "$lyceum" eval "--checkpoint=$checkpoint" --moe.top_k_start=1
@@ -116,7 +116,7 @@ cp "$work/out" "$work/greedy"
 write --prompt "one two three four five" --temperature 0 --tokens 24 --seed 9
 cmp -s "$work/out" "$work/greedy" || fail "greedy text depends on the seed"
 write --prompt "one two three four five" --top-k 1 --temperature 3 --tokens 24
-cmp -s "$work/out" "$work/greedy" || fail "drawing from the likeliest token alone is not greedy"
+cmp -s "$work/out" "$work/greedy" || fail "sampling from the most likely token alone is not greedy"
 
 # Random: a seed always gives the same text, other seeds give others; with a high temperature the text deviates.
 write --prompt "one two" --temperature 3 --top-k 0 --tokens 40 --seed 1 && cp "$work/out" "$work/drawn"

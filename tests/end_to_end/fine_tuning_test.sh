@@ -75,7 +75,7 @@ says err "all 2 steps were skipped, since no token of their batches counts in th
 equal "skipped steps" "$(metric "$work/silent/metrics.jsonl" 2 skipped)" 2
 equal "loss of weights that no step has changed" "$(metric "$work/silent/metrics.jsonl" 2 valid_loss)" \
   "$(python3 -c 'import json, sys; print(json.loads(sys.argv[1])["loss"])' "$before")"
-grep -q '"sound": true' "$work/silent/checkpoints/step-00000002/manifest.json" || fail "batches without targets made it unsound"
+grep -q '"sound": true' "$work/silent/checkpoints/step-00000002/manifest.json" || fail "batches without targets made the run unsound"
 
 # --- a mask that is missing
 mv "$work/data/chat.mask" "$work/data/kept.mask"
@@ -94,7 +94,7 @@ expect 0 "$lyceum" "${mixed[@]}" "--run.dir=$work/mixed-part" --run.steps=4
 expect 0 ranks 2 "${mixed[@]}" "--run.dir=$work/mixed-part" --run.steps=9
 close "resumed mixture" "$(metric "$work/mixed-part/metrics.jsonl" 9 loss)" "$(metric "$work/mixed/metrics.jsonl" 9 loss)" 1e-4
 expect 0 "$lyceum" eval --checkpoint="$work/mixed" --data.valid="$work/data/valid $work/data/chat-valid" --json
-python3 - "$work" <<'END' || fail "eval --json has not the sources"
+python3 - "$work" <<'END' || fail "eval --json lacks the sources"
 import json, sys
 work = sys.argv[1]
 whole = json.load(open(f"{work}/out"))

@@ -7,7 +7,7 @@ gpu=("$source/scripts/gpu.sh" --build "$build" --out "$work/results" --text "$so
 
 expect 0 "${gpu[@]}" --dry-run
 for step in gpu_test mesh-8-all same-bits train_step-2b pytorch-speed racecheck-bf16; do says out "^$step +[0-9]+ s at most: "; done
-[[ ! -e $work/results ]] || fail "a dry run leaves something behind"
+[[ ! -e $work/results ]] || fail "a dry run leaves files"
 if ! nvidia-smi --list-gpus 2>/dev/null | grep -q .; then
   expect 1 "${gpu[@]}"
   says err 'nvidia-smi lists no GPU'
@@ -21,7 +21,7 @@ diff <(sed '1,/^$/d' "$work/out") "$work/results/summary.txt" || fail "summary.t
 expect 1 "${gpu[@]}" --device cpu --only '^mesh-equality$'
 says out '^mesh-equality +[0-9]+ s  FAILED: exit code 1$'
 expect 1 "${gpu[@]}" --device cpu --only '^cpu$' --budget 5
-says out '^cpu +-  skipped: 5 s are over$'
+says out '^cpu +-  skipped: the budget of 5 s is used up$'
 expect 2 "${gpu[@]}" --no-such-option
 expect 1 "$source/scripts/gpu.sh" --bundle "$work"
 says err 'is not a bundle with tests and benchmarks'
@@ -52,8 +52,8 @@ chmod +x "$work/fake/benchmarks/bench_train_step" "$work/bin/nvidia-smi"
 export NVIDIA_SMI_PID=$work/nvidia-smi.pid
 PATH=$work/bin:$PATH expect 0 "$source/scripts/gpu.sh" --build "$work/fake" --out "$work/bench" --only '^train_step-2b$'
 says out '^train_step-2b +[0-9]+ s  ok; SM 1755/1830/1980 MHz, 676/684/698 W, 60/60/65 C'
-! kill -0 "$(cat "$NVIDIA_SMI_PID")" 2>/dev/null || fail "nvidia-smi goes on after the benchmark"
-python3 - "$work/bench/train_step-2b.json" <<'END' || fail "the JSON tells other clocks"
+! kill -0 "$(cat "$NVIDIA_SMI_PID")" 2>/dev/null || fail "nvidia-smi still runs after the benchmark"
+python3 - "$work/bench/train_step-2b.json" <<'END' || fail "the JSON contains other clocks"
 import json, sys
 for one, routing in zip(json.load(open(sys.argv[1])), ("real", "even"), strict=True):
     assert one["routing"] == routing
@@ -61,5 +61,5 @@ for one, routing in zip(json.load(open(sys.argv[1])), ("real", "even"), strict=T
     assert one["clocks"]["sm_mhz"] == {"min": 1755, "median": 1830, "max": 1980}, one
 END
 for name in train_step-2b train_step-2b-864; do
-  "${gpu[@]}" --dry-run --only "^$name\$" | grep -q -- '--routing both' || fail "$name has one routing only"
+  "${gpu[@]}" --dry-run --only "^$name\$" | grep -q -- '--routing both' || fail "$name contains only one routing"
 done

@@ -91,7 +91,7 @@ for files in {5..12}; do # limits from the least with which the program can be l
   says err "Too many open files \(.*ulimit -n\)"
   equal "lines of stderr" "$(wc -l <"$work/err")" 1
 done
-((failed > 0)) || fail "no limit of open files was met"
+((failed > 0)) || fail "the limit of open files was not reached"
 
 # --- a run's folder is removed while it trains
 "${one[@]}" "--run.dir=$work/gone" --run.steps=1000000 --checkpoint.every=20 >"$work/out" 2>"$work/err" &

@@ -40,7 +40,7 @@ for folder in "$models"/*/; do
     --token-log "$work/$name.h5"
   same_losses "$folder/losses.json" "$work/$name.h5" || fail "$name has other losses than transformers"
   expect 0 "$lyceum" convert export-hf "$work/$name" --out "$work/back/$name" --architecture "$name"
-  cmp <(tensors "$folder") <(tensors "$work/back/$name") || fail "$name comes back with other tensors"
+  cmp <(tensors "$folder") <(tensors "$work/back/$name") || fail "$name has other tensors after export and import"
   [[ $(tensors "$folder" | wc -l) -gt 10 ]] || fail "$name has no tensors"
 done
 
@@ -72,7 +72,7 @@ write("tokenizer_config.json", named | {"tokenizer_class": "PreTrainedTokenizerF
 open(f"{folder}/chat_template.jinja", "w").write("{% for m in messages %}{{ m['content'] }}{% endfor %}")
 END
 expect 0 "$lyceum" convert import-hf "$chat" --out "$work/chat"
-grep -qx "end_tokens = 26,24" "$work/chat/config.ini" || fail "the run does not know its end tokens"
+grep -qx "end_tokens = 26,24" "$work/chat/config.ini" || fail "the run lacks its end tokens"
 expect 0 "$lyceum" train --config "$work/chat/config.ini" "--data.train=$models/valid" --batch.seq_len=8 --batch.global=2 \
   --run.steps=2
 expect 0 "$lyceum" convert export-hf "$work/chat" --out "$work/back/chat/"
@@ -94,7 +94,7 @@ same_weights "$work"/{shared,mixtral}/checkpoints/step-00000000
 expect 0 ranks 2 convert export-hf "$work/shared" --out "$work/back/shared" --shard-size=5KB
 says out "^exported   MixtralForCausalLM"
 [[ -s $work/back/shared/model.safetensors.index.json ]] || fail "no index of several files"
-cmp <(tensors "$models/mixtral") <(tensors "$work/back/shared" | sort) || fail "several files have other tensors"
+cmp <(tensors "$models/mixtral") <(tensors "$work/back/shared" | sort) || fail "the model in several files has other tensors"
 expect 0 "$lyceum" convert import-hf "$work/back/shared" --out "$work/again"
 same_weights "$work"/{again,mixtral}/checkpoints/step-00000000
 expect 0 ranks 2 train --config "$work/mixtral/config.ini" "--data.train=$models/valid" --batch.seq_len=8 --batch.global=2 \
@@ -160,6 +160,6 @@ expect 2 "$lyceum" convert export-hf "$work/llama" --out "$work/back/llama"
 touch "$work/empty" && expect 2 "$lyceum" convert export-hf "$work/llama" --out "$work/empty"
 says err "already exists: name another folder"
 (ulimit -f 4 && exec "$lyceum" convert export-hf "$work/llama" --out "$work/none") >"$work/out" 2>"$work/err" &&
-  fail "no space"
+  fail "the error does not report the full disk"
 says err "model.safetensors cannot be written: File too large"
-[[ ! -e $work/none && ! -e $work/none.partial ]] || fail "a full disk left something"
+[[ ! -e $work/none && ! -e $work/none.partial ]] || fail "files are left after an export to a full disk"

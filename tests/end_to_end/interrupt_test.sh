@@ -24,7 +24,7 @@ saved() {
   step=$(grep -Eo "stopped on request after step [0-9]+" "$work/out" | grep -Eo "[0-9]+")
   ((step < 120)) || fail "$1 was over before it was interrupted"
   equal "newest checkpoint of $1" "$(<"$work/$1/checkpoints/LATEST")" "$(printf 'step-%08d' "$step")"
-  ! grep -Eq -- "-----|MPI_ABORT|Exit code" "$work/err" || fail "Open MPI has banners for $1"
+  ! grep -Eq -- "-----|MPI_ABORT|Exit code" "$work/err" || fail "Open MPI printed banners for $1"
 }
 
 # --- Ctrl-C, one rank
@@ -84,11 +84,11 @@ same_weights "$work/calm-2/checkpoints/step-00000120" "$work/back/checkpoints/st
 # --- two signals during a long step: the second one ends the run at once
 long=("${run_of[@]}" --batch.global=20480)
 in_step() { [[ -f $1/metrics.jsonl ]] && sleep 1; }  # the file is made just before the first step
-told() { grep -q "saving a checkpoint after this step" "$work/err"; }
+reported() { grep -q "saving a checkpoint after this step" "$work/err"; }
 begin "$lyceum" "${long[@]}" "--run.dir=$work/twice"
 wait_for 30 in_step "$work/twice" || fail "the long step does not start"
 kill -TERM "$job"
-wait_for 10 told || fail "no line for SIGTERM"
+wait_for 10 reported || fail "no message for SIGTERM"
 sleep 1  # signals within half a second count as one request
 kill -TERM "$job"
 finish
@@ -97,12 +97,12 @@ says err "^lyceum train: SIGTERM again: exiting without saving"
 begin two_ranks "${long[@]}" "--run.dir=$work/twice-2"
 wait_for 30 in_step "$work/twice-2" || fail "the long step of two ranks does not start"
 kill -INT -- "-$job"
-wait_for 10 told || fail "no line for Ctrl-C"
+wait_for 10 reported || fail "no message for Ctrl-C"
 sleep 1
 kill -INT -- "-$job"
 finish
 equal "exit code after the second Ctrl-C" "$code" 130
-! grep -q "SIGTERM again" "$work/err" || fail "a line for a signal that mpirun sent"
+! grep -q "SIGTERM again" "$work/err" || fail "a message for a signal that mpirun sent"
 for run in twice twice-2; do
   [[ ! -e $work/$run/checkpoints/LATEST ]] || fail "$run saved a checkpoint"
 done
@@ -110,7 +110,7 @@ done
 # --- commands other than train end at the first signal; after an error of all ranks there is no banner of mpirun
 reads() { [[ -n $(find "/proc/$job/fd" -lname "$1" 2>/dev/null || true) ]]; }
 begin "$lyceum" eval "--checkpoint=$work/calm-1/checkpoints" "--data.valid=$work/data/train" --batch.global=8
-poll=0.01 wait_for 60 reads "$work/data/train.bin" || fail "eval does not begin"
+poll=0.01 wait_for 60 reads "$work/data/train.bin" || fail "eval does not start"
 kill -INT "$job"
 finish
 equal "exit code of an interrupted eval" "$code" 130

@@ -19,10 +19,10 @@ kill -KILL "${victim:?no process is rank 2}"
 wait_for 10 gone || {
   left=$(mine | wc -l)
   for process in $(mine); do kill -KILL "$process" || true; done
-  fail "$left ranks are still there ten seconds after rank 2 was killed"
+  fail "$left ranks still run ten seconds after rank 2 was killed"
 }
 finish
-((code != 0)) || fail "mpirun says that all went well"
+((code != 0)) || fail "mpirun exits with code 0"
 says err "process rank 2 .*signal 9"
 
 export LYCEUM_START_TIMEOUT=1

@@ -11,7 +11,7 @@ expect 0 "$lyceum" "${watched[@]}" --run.steps=7
 rm -r "$work/run/checkpoints/step-00000007"
 expect 0 "$lyceum" "${watched[@]}" --run.steps=9
 says out "resumed .*step-00000004"
-"$python" - "$work/run" "$work/lyceum.prom" >"$work/out" 2>"$work/err" <<'END' || fail "the readers find something else"
+"$python" - "$work/run" "$work/lyceum.prom" >"$work/out" 2>"$work/err" <<'END' || fail "the readers find other values"
 import json, math, struct, sys
 from prometheus_client.parser import text_string_to_metric_families
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -8,7 +8,7 @@ expect 4 ranks 2 "${tiny[@]}" --run.dir="$work/run" --parallel.expert=2 --run.st
   --optim.schedule=constant --optim.warmup_steps=0 --optim.lr=1e30 --optim.clip_norm=0
 says out 'warning: step [0-9]+ skipped on all ranks .*: first non-finite value: the .* on ranks? [01]'
 says err 'consecutive steps were not finite: resume from an earlier checkpoint'
-python3 - "$work/run/metrics.jsonl" <<'END' || fail "metrics.jsonl does not tell of the steps left out"
+python3 - "$work/run/metrics.jsonl" <<'END' || fail "metrics.jsonl does not contain the skipped steps"
 import json, sys
 lines = [json.loads(line) for line in open(sys.argv[1])]
 assert [line["step"] for line in lines] == list(range(1, len(lines) + 1)), "not one line a step"
@@ -17,7 +17,7 @@ assert len(bad) >= 49, f"{len(bad)} lines name what is not finite"
 assert lines[-1]["skipped"] >= 49, lines[-1]
 END
 
-grep -q ' nan \|(loss nan' "$work/out" || fail "no number is NaN"
+grep -q ' nan \|(loss nan' "$work/out" || fail "no value is printed as NaN"
 ! grep -e -nan "$work/out" "$work/err" || fail "NaN has a sign"
 
 # Checkpoints keep the number of consecutive bad steps and the bad weights, so a resumed run fails in the same way, earlier.

@@ -16,7 +16,7 @@ says out "^best meshes of 16 ranks"
 says out "^2 .* \+[0-9.]+ %: .* pp2 dp[0-9]"
 says out "^best: [0-9]+ % of the step is compute"
 says out "^row 1 \|"
-grep -q "</svg>" "$work/pipeline.svg" || fail "no drawing"
+grep -q "</svg>" "$work/pipeline.svg" || fail "no drawing was written"
 grep -q "makespan [0-9.e+-]* ms" "$work/pipeline.svg" || fail "a drawing of times without their unit"
 expect 0 "$lyceum" plan --config "$papers/deepseekmoe-2b.ini" --parallel.pipeline=2 --svg "$work/pipeline.svg"
 grep -Eq "makespan [0-9.,e+-]+ TFLOP" "$work/pipeline.svg" || fail "a drawing without rates and without a unit"
@@ -27,7 +27,7 @@ for key in '"total": 16' '"flops_per_sequence"' '"memory_bytes_per_rank"' '"comm
 done
 
 expect 0 "$lyceum" plan --config "$source/configs/quickstart.ini" --ranks=2 --cluster "$clusters/cpu-2-cores.ini" --measure
-says out "^step on 2 cores, one rank a core, products as measured here"
+says out "^step on 2 cores, one rank per core, products as measured here"
 says out "^step +[0-9.]+ +100.0 %"
 expect 2 "$lyceum" plan --measure
 says err "needs --cluster FILE or --world N"
@@ -35,7 +35,7 @@ says err "needs --cluster FILE or --world N"
 # A plan that does not fit is printed, then refused with advice.
 expect 2 "$lyceum" plan --config "$papers/deepseekmoe-16b.ini" --cluster "$clusters/h100-8x.ini" --batch.micro=1
 says out "^peak memory per rank"
-says err "^lyceum plan: rank 0 needs [0-9.]+ GB of the 76.0 GB .*: no change .*: use more ranks or a smaller model$"
+says err "^lyceum plan: rank 0 needs [0-9.]+ GB .* has only 76.0 GB: no change .*: use more ranks or a smaller model$"
 expect 2 "$lyceum" plan --config "$papers/deepseekmoe-145b.ini" --world 8
 says err "^lyceum plan: none of [0-9]+ meshes .* in the closest, pp[0-9]+ .*, rank [0-9]+ needs .*: use more ranks"
 says err "^row +rank +blocks"

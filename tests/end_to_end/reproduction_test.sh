@@ -10,9 +10,9 @@ pages=$work/papers/pages
 expect 2 "${reproduce[@]}" no-such-name
 says err "invalid choice: 'no-such-name' .*smoe-dropout"
 expect 2 "${reproduce[@]}" balance --minutes 0
-says err "^scripts/papers/run.sh: error: --minutes 0: more than 0"
+says err "^scripts/papers/run.sh: error: --minutes 0: must be above 0"
 expect 2 "$source/scripts/papers/run.sh" balance --quick --lyceum "$work/no-program"
-says err "^run.sh: there is no program $work/no-program"
+says err "^run.sh: the program $work/no-program does not exist"
 
 # Ctrl-C while models are trained: their checkpoints are saved, and no incomplete page is written.
 "${reproduce[@]}" moduleformer >"$work/out" 2>"$work/err" &
@@ -32,7 +32,7 @@ for name in moduleformer smoe-dropout; do
   expect 0 "${reproduce[@]}" "$name"
   says out "^$name: $pages/$name.md$"
 done
-"$python" - "$pages" <<'END' || fail "the pages are not what the runs gave"
+"$python" - "$pages" <<'END' || fail "the pages differ from the results of the runs"
 import json, math, pathlib, sys
 pages = pathlib.Path(sys.argv[1])
 for name, claims in (("moduleformer", 7), ("smoe-dropout", 5)):
@@ -51,7 +51,7 @@ assert summary.count("not run") == 6 and "[SMoE-Dropout" in summary, summary
 END
 cp "$pages/smoe-dropout.json" "$work/first.json"
 expect 0 "${reproduce[@]}" smoe-dropout
-! grep -q '^training' "$work/out" || fail "trained again"
+! grep -q '^training' "$work/out" || fail "finished models were trained again"
 "$python" -c 'import json, sys; a, b = (json.load(open(path))["results"] for path in sys.argv[1:]); sys.exit(a != b)' \
   "$pages/smoe-dropout.json" "$work/first.json" || fail "the same command gave other figures"
 

@@ -56,7 +56,7 @@ head -n 1 "$work/whole-grown.csv" | grep -q ",dropped$" || fail "the routing has
 awk -F, 'NR > 1 && $10 > 0 { found = 1 } END { exit !found }' "$work/whole-grown.csv" || fail "no choice was dropped"
 expect 0 "$lyceum" routing report "$work/whole-grown" --html "$work/grown.html"
 says out " busiest +dropped$"
-grep -q "Dropped choices over training" "$work/grown.html" || fail "the page tells no dropped choices"
+grep -q "Dropped choices over training" "$work/grown.html" || fail "the page does not show dropped choices"
 # An evaluation drops no choices, and accepts another number of experts per token.
 for k in 1 3; do
   expect 0 "$lyceum" eval --checkpoint "$work/whole-grown" --moe.top_k=$k --routing "$work/eval-$k.h5"
@@ -89,7 +89,7 @@ goes_on tensor "$pair_step" 2 --parallel.tensor=2
 goes_on stages "$pair_step" 2 --parallel.pipeline=2 --parallel.schedule=gpipe --batch.micro=2
 # Keys that only trade memory for time do not make another run, and cause no warning.
 goes_on chunks "$pair_step" 2 --parallel.tensor=2 --model.loss_chunk=50 --model.recompute=full
-! grep -q "warning: model" "$work/out" || fail "loss_chunk and recompute are told as another run"
+! grep -q "warning: model" "$work/out" || fail "loss_chunk and recompute are reported as changes of the run"
 
 # A mesh with all axes: a run ends early and continues; then one rank continues it, and the mesh continues another run.
 axes=(--parallel.pipeline=2 --parallel.tensor=2 --parallel.sequence=true --parallel.expert=2 --parallel.zero=3
@@ -113,7 +113,7 @@ start 2 "${long[@]}" "--run.dir=$work/killed"
 wait_for 30 beyond "$work/killed" || fail "the run to kill does not start"
 for process in $(pgrep -f -- "--run.dir=$work/killed"); do kill -KILL "$process" 2>/dev/null || true; done
 finish
-((code != 0)) || fail "a killed run ended well"
+((code != 0)) || fail "a killed run exited with code 0"
 [[ ! -d $work/killed/checkpoints/step-00000160 ]] || fail "the run was over before it was killed"
 expect 0 ranks 2 "${long[@]}" "--run.dir=$work/killed"
 says out "resumed .*step-000"
@@ -146,4 +146,4 @@ for step in 12 13 16; do equal "learning rate of step $step" "$(lr $step)" 0.000
 expect 0 "${short[@]}" --run.steps=17 --optim.schedule_steps=40
 says out "^warning: the learning rate of step 17 is 0.00[0-9]+; by the checkpoint's schedule, cosine over 12 steps, it would be 0.0001$"
 expect 0 "${short[@]}" --run.steps=18 --optim.schedule_steps=40
-! grep -q "warning: the learning rate" "$work/out" || fail "a schedule that goes on is told as another one"
+! grep -q "warning: the learning rate" "$work/out" || fail "an unchanged schedule is reported as changed"

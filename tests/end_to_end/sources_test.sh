@@ -135,7 +135,7 @@ mkdir around
 mv links around
 tokens linked around
 same linked sound
-says out "1 linked in a circle \\($work/around/links/circle\\), 1 linked to nothing \\($work/around/links/dangling\\), \
+says out "1 linked in a cycle \\($work/around/links/circle\\), 1 linked to a missing file \\($work/around/links/dangling\\), \
 1 read under another name \\($work/around/links/loop\\)"
 
 # --- other kinds of files, and files that are not read

@@ -17,7 +17,7 @@ before=$(sha256sum "$run/metrics.jsonl" "$run/config.ini" "$run"/checkpoints/*/m
 # other_run OPTION WAS: with this option, the finished run is refused as another run.
 other_run() {
   expect 2 "$lyceum" "${few[@]}" "--$1"
-  says err "^lyceum train: $run/checkpoints/step-00000005 is the end of another run .*set another run.dir.*: ${1%%=*} = ${1#*=} \(was $2\)$"
+  says err "^lyceum train: $run/checkpoints/step-00000005 is the end of a run with another configuration .*set another run.dir.*: ${1%%=*} = ${1#*=} \(was $2\)$"
   equal "lines of stderr" "$(wc -l <"$work/err")" 1
 }
 other_run run.seed=2 1
@@ -47,7 +47,7 @@ says out "^warning: optim.lr = 0.002 from now on \(was 0.003\)$"
 says out "^warning: batch.global = 4 from now on \(was 8\)$"
 for option in run.seed=2 balance.expert=0.02 batch.seq_len=16 "data.train=$work/data/valid"; do
   expect 2 "$lyceum" "${few[@]}" --run.steps=7 "--$option" --optim.lr=0.002 --batch.global=4
-  says err "^lyceum train: $run/checkpoints/step-00000006 belongs to another run .*set another run.dir, with checkpoint.resume = $run/checkpoints/step-00000006 .*: ${option%%=*} = "
+  says err "^lyceum train: $run/checkpoints/step-00000006 belongs to a run with another configuration .*set another run.dir, with checkpoint.resume = $run/checkpoints/step-00000006 .*: ${option%%=*} = "
 done
 says err "or data.changed = warn to continue with this data.train, such as the same files at another path"
 expect 0 "$lyceum" "${few[@]}" --run.steps=7 "--data.train=$work/data/valid" --data.changed=warn
@@ -57,14 +57,14 @@ from=--checkpoint.resume=$run/checkpoints/step-00000007
 expect 0 "$lyceum" "${few[@]}" --run.steps=8 --run.seed=2 --balance.expert=0.5 "--run.dir=$work/branch" "$from"
 says out "^warning: balance.expert = 0.5 from now on \(was 0.01\)$"
 expect 2 "$lyceum" "${few[@]}" --run.steps=8 --model.layers=4 "--run.dir=$work/branched" "$from"
-says err "^lyceum train: $run/checkpoints/step-00000007 is of another model \(.*it has no model/layers/3/.*: model.layers = 4 \(was 3\)$"
+says err "^lyceum train: $run/checkpoints/step-00000007 contains another model \(.*it has no model/layers/3/.*: model.layers = 4 \(was 3\)$"
 expect 2 "$lyceum" "${few[@]}" --run.steps=8 --moe.expert_hidden=16 "--run.dir=$work/branched" "$from"
-says err "is of another model \(model/layers/1/.* in this model \[16, 32\]\).*: moe.expert_hidden = 16 \(was 24\)$"
+says err "contains another model \(model/layers/1/.* but \[16, 32\] in this model\).*: moe.expert_hidden = 16 \(was 24\)$"
 
 # It must have steps left to do, and the folder must not contain another run.
 expect 2 "$lyceum" "${few[@]}" --run.steps=7 "--run.dir=$work/nothing" "$from"
 says err "^lyceum train: checkpoint.resume = $run/checkpoints/step-00000007, .*: raise run.steps above 7$"
-[[ ! -e $work/nothing ]] || fail "a start without steps to do left files"
+[[ ! -e $work/nothing ]] || fail "a start without remaining steps left files"
 expect 0 "$lyceum" "${few[@]}" --run.seed=2 "--run.dir=$work/apart"
 logs=$(sha256sum "$work"/apart/{metrics.jsonl,starts.jsonl,routing.h5})
 expect 2 "$lyceum" "${few[@]}" --run.steps=9 "--run.dir=$work/apart" "$from"
@@ -77,7 +77,7 @@ expect 0 "$lyceum" "${batch[@]}" --run.steps=1
 expect 0 ranks 2 "${batch[@]}" --run.steps=2 --parallel.expert=2
 silent_about "balance.scope"
 expect 0 "$lyceum" "${batch[@]}" --run.steps=3 --batch.micro=2
-says out "^warning: balance.scope = batch: losses count the tokens of 2 sequences together from now on \(was 8\)"
+says out "^warning: balance.scope = batch: from now on, losses count the tokens of 2 sequences together \(was 8\)"
 
 # --- the folder of checkpoints is a link to a missing folder: no log is cut, and the run does not start again
 mkdir "$work/linked" "$work/scratch"
@@ -100,7 +100,7 @@ expect 0 "$lyceum" convert reset "$run" --out "$work/reset" "--data.train=$work/
 expect 0 "$lyceum" train --config "$work/reset/config.ini" "--data.train=$work/data/train" --run.seed=9 --optim.lr=0.5 \
   --run.steps=2 --checkpoint.every=0
 silent_about "from now on"
-says out "^config     $work/reset/config.ini is not of lyceum train and stays as it is"
+says out "^config     $work/reset/config.ini was not written by lyceum train and is left unchanged"
 grep -q "^train = $work/data/valid$" "$work/reset/config.ini" || fail "the file of convert was replaced"
 
 # --- config.ini: has the configuration of the latest start, and can be used with any number of ranks
@@ -114,8 +114,8 @@ for ranks in 4 2; do
   says out "^nothing to train: 5 of 5 steps are done$"
 done
 expect 0 ranks 4 train --config "$own" --run.steps=6
-grep -q "^steps = 6$" "$own" || fail "config.ini is not of the last start"
-grep -q "^micro = 0  # derived here: 2$" "$own" || fail "a derived value was taken for a given one"
+grep -q "^steps = 6$" "$own" || fail "config.ini is not from the last start"
+grep -q "^micro = 0  # derived here: 2$" "$own" || fail "a derived value was taken for an explicit one"
 expect 0 ranks 2 eval --config "$own" --json
 expect 0 "$lyceum" plan --config "$own"
 # In a run that was moved, config.ini is refused, since it names the old folder. A copy of the file elsewhere is accepted.
@@ -135,9 +135,9 @@ cp -r "$work/own/checkpoints/step-00000006" "$work/six"
 expect 3 "$lyceum" "${few[@]}" --run.steps=9 "--run.dir=$work/named" "--checkpoint.resume=$work/six" --data.valid="$work/absent"
 [[ ! -e $work/named/config.ini ]] || fail "a refused start left config.ini"
 expect 0 "$lyceum" "${few[@]}" --run.steps=8 "--run.dir=$work/named" "--checkpoint.resume=$work/six"
-grep -q "^resume = auto$" "$work/named/config.ini" || fail "config.ini would go back to $work/six"
+grep -q "^resume = auto$" "$work/named/config.ini" || fail "config.ini would resume from $work/six"
 expect 3 "$lyceum" "${few[@]}" --run.steps=9 "--run.dir=$work/named" "--checkpoint.resume=$work/six"
-says err "contains step-00000008, newer than the checkpoint to resume from: set checkpoint.resume = auto to continue from it"
+says err "contains step-00000008, which is newer than the checkpoint to resume from: set checkpoint.resume = auto to continue from it"
 sed -i '1i damaged' "$work/named/starts.jsonl"
 expect 0 "$lyceum" train --config "$work/named/config.ini" --run.steps=9
 says out "^resumed    $work/named/checkpoints/step-00000008"
@@ -197,7 +197,7 @@ expect 0 "$lyceum" plan "--config=$config" --optim.warmup_steps=50
 says out "^warning: optim.warmup_steps = 50 is more than run.steps = 12"
 says out "^checkpoints every 5 steps and every 10 min"
 expect 0 "$lyceum" plan "--config=$config" --json
-python3 -c 'import json, sys; sys.exit(json.load(open(sys.argv[1]))["warnings"] != [])' "$work/out" || fail "warnings of a usual schedule"
+python3 -c 'import json, sys; sys.exit(json.load(open(sys.argv[1]))["warnings"] != [])' "$work/out" || fail "warnings for a usual schedule"
 
 # --- the configuration is printed on any number of ranks, and its mistakes once
 for ranks in 1 2 3 4; do

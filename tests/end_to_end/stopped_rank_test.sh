@@ -23,11 +23,11 @@ stop_rank() {
   wait_for 30 gone || {
     left=$(mine | wc -l)
     for process in $(mine); do kill -KILL "$process" || true; done
-    fail "$left processes are still there thirty seconds after rank $1 was stopped"
+    fail "$left processes still run thirty seconds after rank $1 was stopped"
   }
   finish
   equal "exit code" "$code" 4
-  says err "^lyceum train: rank [0-9] on .* waited 6 s: rank $1 on .* \(process $victim is stopped\) .*#[0-9]+ of [0-9]+ B.* on group .*\([a-z_]+\.(cpp|h):[0-9]+\), which ranks? [0-9,-]+ entered [0-9.]+ s ago; its last: "
+  says err "^lyceum train: rank [0-9] on .* waited 6 s: rank $1 on .* \(process $victim is stopped\) .*#[0-9]+ of [0-9]+ B.* on group .*\([a-z_]+\.(cpp|h):[0-9]+\), which ranks? [0-9,-]+ entered [0-9.]+ s ago; its last operation: "
   equal "lines that say why" "$(grep -c '^lyceum train: ' "$work/err")" 1
 }
 

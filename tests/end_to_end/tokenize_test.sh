@@ -80,13 +80,13 @@ for delay in 0.03 0.06 0.1 0.15 0.2 0.3 0.5; do
   timeout -s KILL "$delay" "${many[@]}" --output cut --valid cut-valid >/dev/null 2>&1 && break
   killed=$((killed + 1))
   if [ -e cut.idx ]; then  # killed after the last byte
-    { cmp whole.bin cut.bin && cmp whole.idx cut.idx; } || fail "half of it looks whole"
+    { cmp whole.bin cut.bin && cmp whole.idx cut.idx; } || fail "an interrupted encoding looks complete"
   fi
 done
 "${many[@]}" --output cut --valid cut-valid >summary
 echo "killed $killed times; then: $(head -n 2 summary | tail -n 1)"
 for file in .bin .idx -valid.bin -valid.idx; do cmp "whole$file" "cut$file"; done
-[ -z "$(find . -name 'cut*.partial' -o -name 'cut*.progress')" ] || fail "something is left over"
+[ -z "$(find . -name 'cut*.partial' -o -name 'cut*.progress')" ] || fail "temporary files are left"
 
 # --- texts that must be encoded as a whole, since this tokenizer puts a space before each text
 python3 - <<'END'
@@ -103,18 +103,18 @@ with open("large.jsonl", "w") as file:
     for one in ["a lamp", text, "two lamps"]: file.write(json.dumps({"text": one}) + "\n")
 END
 whole() { "$lyceum" tokenize --tokenizer whole.json --threads 1 --output limited "$@"; }
-expect_exit 3 "large.txt has more than 17 MB of text behind byte 0 that cannot be encoded in parts: split it into documents, or raise --max-document-mb" \
+expect_exit 3 "large.txt has more than 17 MB of text after byte 0 that cannot be encoded in parts: split it into documents, or raise --max-document-mb" \
   whole --input large.txt --max-document-mb 17
-[ ! -e limited.idx ] || fail "tokens of a text that is too large"
+[ ! -e limited.idx ] || fail "a text that is too large was encoded"
 whole --input large.txt --max-document-mb 18 >/dev/null
-[ "$(stat -c %s limited.bin)" = $((2 * (4 * 3500000 + 1))) ] || fail "the tokens of a large text"
+[ "$(stat -c %s limited.bin)" = $((2 * (4 * 3500000 + 1))) ] || fail "wrong tokens of a large text"
 rm limited.*
 whole --input large.jsonl --max-document-mb 17 >summary
-grep -q "skipped 1 record: 1 too long (.*/large.jsonl:2)$" summary || fail "no word of a record that is too long: $(cat summary)"
-grep -q '"documents": 2' limited.json || fail "records beside one that is too long"
+grep -q "skipped 1 record: 1 too long (.*/large.jsonl:2)$" summary || fail "a record that is too long is not reported: $(cat summary)"
+grep -q '"documents": 2' limited.json || fail "wrong records next to one that is too long"
 rm limited.*
 whole --input large.jsonl --max-document-mb 18 >summary
-grep -q '"documents": 3' limited.json || fail "a record within --max-document-mb"
+grep -q '"documents": 3' limited.json || fail "wrong tokens of a record within --max-document-mb"
 for limit in 16 2001 nan; do
   expect_exit 2 "--max-document-mb $limit" whole --input large.txt --max-document-mb $limit
 done

@@ -25,7 +25,7 @@ host() {
     exec sleep infinity" </dev/null >/dev/null 2>&1 &
   local parent=$!
   disown
-  wait_for 10 test -e "$work/$name.ready" || fail "no namespaces for $name: is unshare allowed here?"
+  wait_for 10 test -e "$work/$name.ready" || fail "cannot create namespaces for $name: is unshare allowed here?"
   pgrep -P "$parent" >"$work/$name.pid"
 }
 # h2 has a process namespace, so that all its processes can be killed together. h1 has none: it must see the process of h2 to
@@ -98,7 +98,7 @@ for accident in killed cut; do
   else
     "$work/on" h2 "ip link set eth0 down"
   fi
-  wait_for 30 gone || fail "still there 30 seconds after h2 was $accident"
+  wait_for 30 gone || fail "the job still runs 30 seconds after h2 was $accident"
   finish
   ((code != 0)) || fail "exit code 0 after h2 was $accident"
   [[ $accident == cut ]] || { stop_hosts; two_hosts; }

@@ -121,7 +121,7 @@ TEST(CudaStream, ObserversAreNotifiedOfWaitsAndMayEndThem) {
   Counter counter;
   stream.add_observer(counter);
   stream.wait_until([] { return true; });
-  EXPECT_EQ(counter.waits, 0) << "nothing was waited for";
+  EXPECT_EQ(counter.waits, 0) << "the condition was true at once";
   stream.wait_until([&] { return counter.looks == 3; });
   EXPECT_EQ(counter.waits, 1);
   counter.patience = 10;
@@ -189,7 +189,7 @@ TEST(CudaGraph, ReplaysItsWorkOnTheCurrentContentsOfMemory) {
   const Tensor x = Tensor::empty(stream, DType::f32, {graph_size}), y = Tensor::zeros(stream, DType::f32, {graph_size});
   fill(stream, x, 1);
   const CudaGraph graph(std::get<CudaStream>(stream), [&] { add_and_triple(stream, x, y); });
-  EXPECT_EQ(fetch<float>(stream, y), std::vector<float>(graph_size)) << "recording does nothing yet";
+  EXPECT_EQ(fetch<float>(stream, y), std::vector<float>(graph_size)) << "recording does not run the kernels";
   for (const float value : {1.0f, 5.0f, -2.0f}) {
     fill(stream, x, value);
     const Tensor other = Tensor::empty(stream, DType::f32, {graph_size});  // must not reuse the graph's memory
@@ -207,7 +207,7 @@ TEST(CudaGraph, WorkThatWaitsCannotBeRecorded) {
   EXPECT_THROW(CudaGraph(cuda, [&] { fetch<float>(stream, x); }), Error);
   EXPECT_THROW(CudaGraph(cuda, [&] { cuda.synchronise(); }), Error);
   add_and_triple(stream, x, y);
-  EXPECT_EQ(fetch<float>(stream, y), tripled_sums(0)) << "the stream goes on";
+  EXPECT_EQ(fetch<float>(stream, y), tripled_sums(0)) << "the stream is still usable";
 }
 
 TEST(RecordedWork, RunsOnceIsRecordedAndLaunchedFromThenOn) {
@@ -227,7 +227,7 @@ TEST(RecordedWork, RunsOnceIsRecordedAndLaunchedFromThenOn) {
   EXPECT_FALSE(plain.recorded());
   std::get<CudaStream>(stream).set_profile(std::make_shared<Profile>());
   work.run([&] { ++visits; });
-  EXPECT_EQ(visits, 3) << "times of single launches are wanted";
+  EXPECT_EQ(visits, 3) << "a profile needs the times of single launches";
   EXPECT_FALSE(work.recorded());
   std::get<CudaStream>(stream).set_profile(nullptr);
 }

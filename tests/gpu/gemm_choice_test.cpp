@@ -80,7 +80,7 @@ TEST_F(GemmChoice, OfOneStreamGivesTheSameBitsOnAnother) {
   ASSERT_EQ(choices.size(), std::size(some));
   if (stand_in()) {
     for (const auto& [shape, algorithm] : choices) EXPECT_EQ(algorithm.proposal, 2);
-    EXPECT_NE(product(CudaStream(), some[0]), results[0]) << "another algorithm has other bits";
+    EXPECT_NE(product(CudaStream(), some[0]), results[0]) << "another algorithm gives different bits";
   }
 
   let_be_fastest(1);
@@ -89,7 +89,7 @@ TEST_F(GemmChoice, OfOneStreamGivesTheSameBitsOnAnother) {
   for (std::size_t i = 0; i < std::size(some); ++i) EXPECT_EQ(product(pinned, some[i]), results[i]);
   EXPECT_EQ(gemm_choices(pinned), choices) << "nothing is timed again";
   product(pinned, {5, 6, 7});
-  EXPECT_EQ(gemm_choices(pinned).size(), choices.size() + 1) << "a shape that nobody chose for";
+  EXPECT_EQ(gemm_choices(pinned).size(), choices.size() + 1) << "a shape without a pinned algorithm";
 }
 
 TEST_F(GemmChoice, ThatIsPinnedReplacesAnother) {
@@ -101,7 +101,7 @@ TEST_F(GemmChoice, ThatIsPinnedReplacesAnother) {
   pin_gemms(other, gemm_choices(one));
   EXPECT_EQ(product(other, some[0]), wanted);
   const GemmChoices choices = gemm_choices(other);
-  EXPECT_EQ(choices.size(), 2u) << "what was chosen for other shapes stays";
+  EXPECT_EQ(choices.size(), 2u) << "choices for other shapes are kept";
   for (const auto& [shape, algorithm] : gemm_choices(one)) EXPECT_EQ(choices.at(shape), algorithm);
 }
 
@@ -159,7 +159,7 @@ TEST_F(GemmChoice, DoesWithoutTimesWhereMemoryIsShort) {
 }
 
 TEST_F(GemmChoice, ThatTheLibraryRefusesIsNamed) {
-  if (!stand_in()) GTEST_SKIP() << "what the library says of bytes that are no algorithm is not documented";
+  if (!stand_in()) GTEST_SKIP() << "the response of cuBLASLt to invalid algorithms is not documented";
   const Stream stream = CudaStream();
   product(stream, some[0]);
   GemmChoices choices = gemm_choices(stream);

@@ -47,14 +47,14 @@ TEST_F(HostCuda, TheHostCannotTouchDeviceMemory) {
   int* const values = allocate(64);
   start(stream_, "count_up", count_up, 1, 64, values);
   EXPECT_EQ(read(values + 63), 1);
-  EXPECT_DEATH(values[63] = 2, "code of the host touches device memory");
+  EXPECT_DEATH(values[63] = 2, "host code accesses device memory");
 }
 
 TEST_F(HostCuda, EveryThreadOfTheHostHasItsTurn) {
   int* const values = allocate(64);
   std::thread([&] { start(stream_, "count_up", count_up, 1, 64, values); }).join();
   EXPECT_EQ(read(values), 1);
-  EXPECT_DEATH(values[0] = 2, "code of the host touches device memory");
+  EXPECT_DEATH(values[0] = 2, "host code accesses device memory");
 }
 
 __global__ void never_launched_before() {}
@@ -81,7 +81,7 @@ TEST_F(HostCuda, AMissingBarrierShows) {
 
 TEST_F(HostCuda, LanesThatStayAwayEndTheProgram) {
   EXPECT_DEATH(start(stream_, "some_lanes_stay_away", some_lanes_stay_away, 1, 32),
-               "threads wait for some that do not");
+               "threads wait at a barrier that others do not reach");
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ losses() {
 
 expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/cpu"
 expect 0 "$lyceum" "${gpu[@]}" "--run.dir=$work/gpu"
-says out '^kernels +products of experts in the first step: [0-9]+ by (wgmma|mma.sync|plain)'
+says out '^kernels +expert GEMMs in the first step: [0-9]+ by (wgmma|mma.sync|plain)'
 losses gpu 1
 
 # A run that was stopped and resumed equals an uninterrupted one bit for bit. A CPU resumes from a GPU's checkpoint, and

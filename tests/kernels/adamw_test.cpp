@@ -45,7 +45,7 @@ struct Problem {
   std::vector<std::int64_t> sizes, begin, first_block;
   std::int64_t blocks = 0, length = 0;
   std::vector<std::vector<DecaySpan>> decay_spans;  // one list per tensor
-  std::vector<std::int64_t> places;                 // weight_offsets of all tensors, then update_offsets
+  std::vector<std::int64_t> offsets;                // weight_offsets of all tensors, then update_offsets
   Mirrored<A> master, exp_avg, exp_avg_sq;
   Mirrored<T> weight;
   std::vector<double> sums;                           // result of the last step
@@ -61,9 +61,9 @@ struct Problem {
         weight(stream, Grid<T>(1, length)) {
     for (std::size_t t = 0; t < this->sizes.size(); ++t) {
       decay_spans.push_back({{.end = this->sizes[t], .weight_decay = decay}});
-      places.push_back(first_block[t]);
+      offsets.push_back(first_block[t]);
     }
-    for (std::size_t t = 0; t < this->sizes.size(); ++t) places.push_back(blocks + first_block[t]);
+    for (std::size_t t = 0; t < this->sizes.size(); ++t) offsets.push_back(blocks + first_block[t]);
   }
   std::int64_t lay_out(std::int64_t gap) {
     std::int64_t at = gap;
@@ -94,7 +94,7 @@ struct Problem {
     }
     sums.assign(static_cast<std::size_t>(2 * blocks), poison<double>());
     const Tensor row_table = table_of(stream, rows), span_table = table_of(stream, all_spans),
-                 place_table = table_of(stream, places), sum_table = table_of(stream, sums),
+                 offset_table = table_of(stream, offsets), sum_table = table_of(stream, sums),
                  digest_table = table_of(stream, digests), damage_table = table_of(stream, damaged);
     const Tensor numbers =
                      table_of(stream, std::vector<AdamW::Numbers>{{.lr = lr,
@@ -102,7 +102,7 @@ struct Problem {
                                                                    .inverse_bias2 = 1 / (1 - std::pow(beta2, n))}}),
                  verdict =
                      table_of(stream, std::vector<StepVerdict>{{.gradient_scale = clip, .skip = skip ? 1.0 : 0.0}});
-    const auto all_places = rows_of<std::int64_t>(place_table);
+    const auto all_offsets = rows_of<std::int64_t>(offset_table);
     launch(stream,
            UpdateWeights<T, AdamW>{
                .tensors = rows_of<UpdatedTensor<T, AdamW::states>>(row_table),
@@ -110,8 +110,8 @@ struct Problem {
                .blocks = blocks,
                .rule = {.beta1 = beta1, .beta2 = beta2, .eps = eps, .numbers = rows_of<AdamW::Numbers>(numbers)},
                .verdict = rows_of<StepVerdict>(verdict),
-               .weight_offsets = all_places.first(sizes.size()),
-               .update_offsets = all_places.subspan(sizes.size()),
+               .weight_offsets = all_offsets.first(sizes.size()),
+               .update_offsets = all_offsets.subspan(sizes.size()),
                .sums = {reinterpret_cast<double*>(sum_table.raw()), sums.size()},
                .digests = {words_of(digest_table), words_of(damage_table)}});
     copy_to_host(stream, sums.data(), sum_table.raw(), sum_table.bytes());
@@ -278,7 +278,7 @@ TYPED_TEST(AdamWTest, AStepThatIsLeftOutChangesNothing) {
 
 TEST(AdamW, SumsOfTensorsWithoutAPlaceAreLeftOut) {
   Problem<float> problem(1, {2000, 3000});
-  problem.places[0] = problem.places[3] = -1;  // no sums for weights of the first and updates of the second tensor
+  problem.offsets[0] = problem.offsets[3] = -1;  // no sums for weights of the first and updates of the second tensor
   problem.step(1, problem.gradient(1));
   for (std::size_t b = 0; b < 5; ++b) {
     EXPECT_EQ(is_nan(problem.sums[b]), b < 2) << b;
@@ -314,7 +314,7 @@ TEST(AdamW, NothingToUpdate) {
 
 TEST(AdamW, RefusesOtherLengths) {
   Problem<float> problem(1, {3, 4});
-  problem.places.pop_back();
+  problem.offsets.pop_back();
   EXPECT_THROW(problem.step(1, problem.gradient(1)), Error);
 }
 
@@ -369,7 +369,7 @@ TYPED_TEST(AdamWTest, FindsWhatChangesBetweenUpdates) {
       one.damaged[0] = 0;
       Problem<T> stepped = one;
       stepped.step(4, stepped.gradient(4), true);
-      EXPECT_EQ(stepped.damaged[0], 0u) << "a step that is left out does not look";
+      EXPECT_EQ(stepped.damaged[0], 0u) << "a skipped step does not check digests";
       flip();
       one.check(false);
       EXPECT_EQ(one.damaged[0], 0u);

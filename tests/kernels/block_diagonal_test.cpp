@@ -22,7 +22,7 @@ TYPED_TEST(BlockDiagonalTest, FollowsTheFormulas) {
       const auto x = Grid<T>::random(rows, cols, "x", 1), dy = Grid<T>::random(rows, cols, "dy", 2);
       const auto weights = Grid<T>::random(cols, width, "weights", 1);
       const auto start = Grid<A>::random(cols, width, "start", 1);
-      const auto place = [&](std::int64_t g, std::int64_t c) {
+      const auto element = [&](std::int64_t g, std::int64_t c) {
         return order == BlockOrder::neighbours ? g * width + c : g + c * count;
       };
       std::vector<double> y(static_cast<std::size_t>(rows * cols)), dx(y.size()), d_weights;
@@ -31,8 +31,8 @@ TYPED_TEST(BlockDiagonalTest, FollowsTheFormulas) {
           for (std::int64_t r = 0; r < width; ++r) {
             for (std::int64_t c = 0; c < width; ++c) {
               const double w = weights.at(g * width + r, c);
-              y[static_cast<std::size_t>(t * cols + place(g, r))] += w * x.at(t, place(g, c));
-              dx[static_cast<std::size_t>(t * cols + place(g, c))] += w * dy.at(t, place(g, r));
+              y[static_cast<std::size_t>(t * cols + element(g, r))] += w * x.at(t, element(g, c));
+              dx[static_cast<std::size_t>(t * cols + element(g, c))] += w * dy.at(t, element(g, r));
             }
           }
         }
@@ -41,7 +41,7 @@ TYPED_TEST(BlockDiagonalTest, FollowsTheFormulas) {
         for (std::int64_t c = 0; c < width; ++c) {
           const std::int64_t g = row / width, r = row % width;
           double sum = start.at(row, c);
-          for (std::int64_t t = 0; t < rows; ++t) sum += dy.at(t, place(g, r)) * x.at(t, place(g, c));
+          for (std::int64_t t = 0; t < rows; ++t) sum += dy.at(t, element(g, r)) * x.at(t, element(g, c));
           d_weights.push_back(sum);
         }
       }

@@ -21,15 +21,16 @@ Grid<std::int32_t> random_choices(std::int64_t tokens, std::int64_t k, std::uint
 }
 
 TEST(MapChoices, LeadsToPlacesOnceOrEveryTimeAndCounts) {
-  const Numbers place{2, -1, 0, 2, 2, -1, 3, 0};  // no choice has destination 1
+  const Numbers destination{2, -1, 0, 2, 2, -1, 3, 0};  // no choice has destination 1
   for (const auto& [tokens, k] : {std::pair{0, 2}, {1, 1}, {7, 3}, {341, 7}, {5000, 2}}) {
-    const Grid<std::int32_t> index = random_choices(tokens, k, place.size());
+    const Grid<std::int32_t> index = random_choices(tokens, k, destination.size());
     std::vector<std::int64_t> expected_count(4);
     Grid<std::int32_t> each(tokens, k), first(tokens, k);
     for (std::int64_t t = 0; t < tokens; ++t) {
       std::vector<bool> seen(4);
       for (std::int64_t j = 0; j < k; ++j) {
-        const std::int32_t choice = index.at(t, j), leads = choice < 0 ? -1 : place[static_cast<std::size_t>(choice)];
+        const std::int32_t choice = index.at(t, j),
+                           leads = choice < 0 ? -1 : destination[static_cast<std::size_t>(choice)];
         each(t, j) = first(t, j) = leads;
         if (leads < 0) continue;
         const auto p = static_cast<std::size_t>(leads);
@@ -42,7 +43,7 @@ TEST(MapChoices, LeadsToPlacesOnceOrEveryTimeAndCounts) {
       for (const int threads : {1, 3}) {
         Grid<std::int32_t> y(tokens, k, 1);
         std::vector<std::int64_t> count(4, -7);
-        launch_on(threads, MapChoices{index.matrix(), place, y.matrix(), once, count});
+        launch_on(threads, MapChoices{index.matrix(), destination, y.matrix(), once, count});
         for (std::int64_t t = 0; t < tokens; ++t) {
           for (std::int64_t j = 0; j < k; ++j) EXPECT_EQ(y.at(t, j), once ? first.at(t, j) : each.at(t, j));
         }

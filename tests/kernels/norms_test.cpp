@@ -22,20 +22,20 @@ std::vector<double> sums_of_tensors(const Grid<A>& x, const std::vector<std::int
                                     const Stream& stream = tested_stream()) {
   const Tensor memory = table_of(stream, x.values);
   std::vector<TensorRow<A>> rows;
-  std::vector<std::int64_t> places;
+  std::vector<std::int64_t> offsets;
   std::int64_t blocks = 0, at = 0;
   for (const std::int64_t size : sizes) {
     rows.push_back({rows_of<A>(memory).data() + at, size, blocks});
-    places.push_back(places.size() == without ? -1 : blocks);
+    offsets.push_back(offsets.size() == without ? -1 : blocks);
     at += size;
     blocks += flat_blocks_of(size);
   }
   std::vector<double> sums(static_cast<std::size_t>(blocks), poison<double>());
-  const Tensor row_table = table_of(stream, rows), place_table = table_of(stream, places),
+  const Tensor row_table = table_of(stream, rows), offset_table = table_of(stream, offsets),
                sum_table = table_of(stream, sums);
   launch(stream, SquaresOfTensors<A>{.tensors = rows_of<TensorRow<A>>(row_table),
                                      .blocks = blocks,
-                                     .places = rows_of<std::int64_t>(place_table),
+                                     .offsets = rows_of<std::int64_t>(offset_table),
                                      .sums = {reinterpret_cast<double*>(sum_table.raw()), sums.size()}});
   copy_to_host(stream, sums.data(), sum_table.raw(), sum_table.bytes());
   return sums;

@@ -53,8 +53,8 @@ void expect_counted(Config config, const std::string& name) {
       const std::int64_t dense = held(config, *setup, 3, 2) - held(config, *setup, 2, 1);
       config.model.first_dense_layers = 2;
       ModelParts parts;
-      EXPECT_EQ(static_cast<double>(sparse), parts.block(config, mesh_rank, 2).activations.kept);
-      EXPECT_EQ(static_cast<double>(dense), parts.block(config, mesh_rank, 1).activations.kept);
+      EXPECT_EQ(static_cast<double>(sparse), parts.block(config, mesh_rank, 2).activations.saved);
+      EXPECT_EQ(static_cast<double>(dense), parts.block(config, mesh_rank, 1).activations.saved);
       EXPECT_LT(static_cast<double>(sparse), before);
       before = static_cast<double>(sparse);
     }
@@ -128,7 +128,7 @@ TEST(ModelParts, OutputsKeepWhatForwardHolds) {
         with.model.vocab = vocab;
         with.model.loss_chunk = chunk;
         return std::pair(static_cast<double>(held(with, *setup, 2, 1)),
-                         ModelParts().output(with, mesh_rank).activations.kept);
+                         ModelParts().output(with, mesh_rank).activations.saved);
       };
       const auto [held_first, first] = both(61, 0);
       for (const std::int64_t vocab : {61, 100}) {

@@ -37,8 +37,8 @@ Config small() {
 
 void expect_same(const ModelPart& part, const ModelPart& expected) {
   EXPECT_EQ(part.activations.forward, expected.activations.forward);
-  EXPECT_EQ(part.activations.kept, expected.activations.kept);
-  EXPECT_EQ(part.activations.kept_for_weights, expected.activations.kept_for_weights);
+  EXPECT_EQ(part.activations.saved, expected.activations.saved);
+  EXPECT_EQ(part.activations.saved_for_weights, expected.activations.saved_for_weights);
   EXPECT_EQ(part.activations.backward, expected.activations.backward);
   EXPECT_EQ(part.buffers, expected.buffers);
   for (const Axis axis : {Axis::data, Axis::tensor, Axis::expert, Axis::expert_tensor}) {

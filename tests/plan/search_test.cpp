@@ -123,7 +123,7 @@ TEST(Search, ReportsTheClosestMeshWithItsTable) {
     FAIL() << "it fits";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::usage);
-    EXPECT_THAT(error.what(), testing::ContainsRegex("closest, pp[0-9]+ .* needs .* of the 76.0 GB .*use more ranks"));
+    EXPECT_THAT(error.what(), testing::ContainsRegex("closest, pp[0-9]+ .* needs .* has only 76.0 GB: use more ranks"));
     EXPECT_THAT(error.what(), HasSubstr("\nrow  rank  blocks"));
   }
 }

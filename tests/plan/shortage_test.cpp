@@ -114,9 +114,10 @@ TEST(Shortage, EndsARunWithTheNeedTheAdviceAndTheTable) {
     FAIL() << "it fits";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::usage);
-    EXPECT_THAT(error.what(), testing::ContainsRegex("^rank 0 needs .* GB of the 80.0 GB that a rank of this test has "
-                                                     "\\(weights .*, activations .*\\): set parallel.zero = .*\n"
-                                                     "row +rank +blocks"));
+    EXPECT_THAT(error.what(),
+                testing::ContainsRegex("^rank 0 needs .* GB \\(weights .*, activations .*\\), but a rank of "
+                                       "this test has only 80.0 GB: set parallel.zero = .*\n"
+                                       "row +rank +blocks"));
   }
 }
 

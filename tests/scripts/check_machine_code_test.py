@@ -27,7 +27,7 @@ class MachineCode(unittest.TestCase):
         self.assertIn("one by one", problems("k", [ARRIVE, LAST, WAIT, ARRIVE, LAST, WAIT, EXIT])[0])
 
     def test_values_stay_in_registers(self):
-        self.assertEqual(problems("k", [*GROUP, WAIT], stack=8), ["8 bytes of a thread's values lie in memory, not in registers"])
+        self.assertEqual(problems("k", [*GROUP, WAIT], stack=8), ["8 bytes of a thread's values are in memory, not in registers"])
         self.assertEqual(problems("k", ["FADD R1, R2, R3", EXIT], stack=8), [], "no kernel of the tensor cores")
 
     def test_exponentials_run_beside_products(self):
@@ -47,7 +47,7 @@ class MachineCode(unittest.TestCase):
         self.assertEqual(problems("k", code(239, 23)), [])
         self.assertEqual(problems("k", code(240, 23)), ["consumers use R240, but have 240 registers"])
         self.assertEqual(problems("k", code(239, 24)), ["producers use R24, but have 24 registers"])
-        self.assertEqual(problems("k", code(9, 9, "0xf8", "0x28")), ["its warpgroups ask for 68608 registers, its block starts with 64512"])
+        self.assertEqual(problems("k", code(9, 9, "0xf8", "0x28")), ["its warpgroups request 68608 registers, but its block starts with 64512"])
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ ends_as CANCELLED 60 "$first"
 sleep 2
 in_state "$first" CANCELLED || fail_job "$first" "was cancelled and is $(state "$first")"
 kept=$(ls "$work/shared/checkpoints" | sort | tail -n 1)
-[[ $kept == LATEST || $kept == step-????????.partial || $kept == step-???????? ]] || fail "checkpoints hold $kept"
+[[ $kept == LATEST || $kept == step-????????.partial || $kept == step-???????? ]] || fail "checkpoints contain $kept"
 
 # --- the newest checkpoint is damaged; two ranks continue the run of a killed job with four
 newest=$(ls -d "$work/hopeless/checkpoints/"step-???????? | sort | tail -n 1)

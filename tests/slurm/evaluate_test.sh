@@ -17,7 +17,7 @@ submit "${job[@]}" "$scripts/routing.sbatch" "$work/run/checkpoints" "$work/rout
 complete 60 "$id"
 expect_log "$id" "^layer1 top0 +[0-9]"
 [[ -s $work/routing.h5 && -s $work/routing.html ]] || fail "routing.h5 or routing.html is missing"
-python3 - "$work/routing.csv" $((3 * 8 * 32)) <<'END' || fail "routing.csv does not count every token of the corpus once a choice"
+python3 - "$work/routing.csv" $((3 * 8 * 32)) <<'END' || fail "routing.csv does not count every token of the corpus once per choice"
 import csv, sys
 rows = list(csv.DictReader(open(sys.argv[1])))
 tokens, chances = {}, {}

@@ -110,7 +110,7 @@ start_lab() {
     --log-file="$lab/munged.log" --seed-file="$lab/munged.seed"
   slurmctld -i -c
   for node in "${nodes[@]}"; do boot "$node"; done
-  wait_for 30 all_idle || { tail -n 5 "$lab"/*.log "$lab"/n*/out >&2; fail "Slurm does not come up"; }
+  wait_for 30 all_idle || { tail -n 5 "$lab"/*.log "$lab"/n*/out >&2; fail "Slurm does not start"; }
 }
 
 stop_lab() {

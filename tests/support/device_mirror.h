@@ -60,7 +60,7 @@ class DeviceMirror {
         return std::all_of(begin, end, [](std::byte b) { return b == mark; });
       };
       EXPECT_TRUE(marked(image.begin(), image.begin() + guard)) << "written before an operand";
-      EXPECT_TRUE(marked(image.end() - guard, image.end())) << "written behind an operand";
+      EXPECT_TRUE(marked(image.end() - guard, image.end())) << "written after an operand";
       if (span.written) {
         std::copy(image.begin() + guard, image.end() - guard, const_cast<std::byte*>(span.begin));
       } else {

@@ -43,7 +43,7 @@ class EmulatedBlock {
         warps_(static_cast<std::size_t>(threads / warp)),
         groups_(static_cast<std::size_t>(threads / warpgroup)),
         order_(order) {
-    require(threads % warp == 0, "{} threads are no whole warps", threads);
+    require(threads % warp == 0, "{} threads are not a multiple of a warp", threads);
   }
 
   /// Runs `body(Machine)` for every thread of block `index` in a grid of `blocks` blocks. Throws what a thread throws.
@@ -298,10 +298,11 @@ class EmulatedMachine {
   void require_published(int offset) const {
     require(block_->copied_[static_cast<std::size_t>(offset) / 16] <=
                 block_->published_[static_cast<std::size_t>(thread_ / EmulatedBlock::warpgroup)],
-            "reads what was copied or written and not published");
+            "reads memory whose writes are not visible yet: a barrier or fence is missing");
   }
   void require_published_by_writer(int offset) const {
-    require(block_->copied_[static_cast<std::size_t>(offset) / 16] == 0, "copies what its writer has not published");
+    require(block_->copied_[static_cast<std::size_t>(offset) / 16] == 0,
+            "copies memory whose writes are not visible yet: a fence of the writer is missing");
   }
   void publish() const {
     for (const std::size_t chunk : std::exchange(self().unpublished, {})) block_->copied_[chunk] = 0;
@@ -316,7 +317,8 @@ class EmulatedMachine {
   std::byte* address_of(int offset, std::size_t bytes) const {
     require(offset >= 0 && static_cast<std::size_t>(offset) + bytes <= block_->shared_.size() &&
                 static_cast<std::size_t>(offset) % bytes == 0,
-            "{} bytes at {} of {} bytes of shared memory", bytes, offset, block_->shared_.size());
+            "{} bytes at offset {} are misaligned or outside of {} bytes of shared memory", bytes, offset,
+            block_->shared_.size());
     return block_->shared_.data() + offset;
   }
   static float half(std::uint32_t word, int which) {
@@ -335,7 +337,7 @@ class EmulatedMachine {
 
   void copy(int to, int bytes, const void* from, bool present) const {
     require(reinterpret_cast<std::uintptr_t>(from) % static_cast<std::uintptr_t>(bytes) == 0,
-            "a copy of {} bytes from {}", bytes, reinterpret_cast<std::uintptr_t>(from));
+            "a copy of {} bytes from the misaligned address {}", bytes, reinterpret_cast<std::uintptr_t>(from));
     self().copies.push_back({to, bytes, present ? from : nullptr});
   }
 
@@ -497,7 +499,7 @@ inline void EmulatedBlock::schedule(const Cluster& cluster) {
     if (std::ranges::all_of(turns, &EmulatedBlock::ended)) break;
     for (EmulatedBlock* block : turns) {  // [PTX ISA, barrier.cluster]: waits for all threads that have not ended
       for (Thread& thread : block->threads_) {
-        require(thread.done || thread.at_cluster_barrier, "threads wait for a warp or a barrier that others miss");
+        require(thread.done || thread.at_cluster_barrier, "threads wait at a warp or barrier that others never reach");
         thread.at_cluster_barrier = false;
       }
     }
@@ -507,11 +509,12 @@ inline void EmulatedBlock::schedule(const Cluster& cluster) {
 
 inline void EmulatedBlock::check_ended() const {
   for (const Thread& thread : threads_) {
-    require(thread.copies.empty() && !thread.bulk_pending, "copies that nobody waited for");
+    require(thread.copies.empty() && !thread.bulk_pending, "a thread ended without waiting for its copies");
   }
-  for (const auto& [offset, barrier] : barriers_) require(barrier.pending.empty(), "loads that nobody waited for");
+  for (const auto& [offset, barrier] : barriers_)
+    require(barrier.pending.empty(), "the block ended without waiting for its loads");
   for (const Products& products : products_) {
-    require(products.size() == 1 && products[0].empty(), "products that nobody waited for");
+    require(products.size() == 1 && products[0].empty(), "the block ended without waiting for its products");
   }
 }
 

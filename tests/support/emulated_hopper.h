@@ -85,7 +85,7 @@ class EmulatedHopper : public EmulatedMachine {
   }
 
   void initialise_barrier(int offset, int arrivals) const {
-    require(offset % 8 == 0, "a barrier at {}", offset);
+    require(offset % 8 == 0, "a barrier at the misaligned offset {}", offset);
     block().barriers_[offset] = {arrivals, arrivals, 0, 0, {}};
   }
   void publish_barriers() const {}
@@ -131,7 +131,7 @@ class EmulatedHopper : public EmulatedMachine {
     for (int rank = 0; rank < cluster; ++rank) in_block(rank).load(to, *map, offset, x, y);
   }
   void begin_store_box(const EmulatedMap* map, int from, int x, int y) const {
-    require(from % 1024 == 0 && x >= 0 && y >= 0, "a box at {}, to {}, {}", from, x, y);
+    require(from % 1024 == 0 && x >= 0 && y >= 0, "a box cannot be stored from offset {} to {}, {}", from, x, y);
     require_acquired(map);
     require(map->stride % 16 == 0, "rows of {} bytes", map->stride);
     require_aligned(map->data, 16);
@@ -173,11 +173,11 @@ class EmulatedHopper : public EmulatedMachine {
     self().bulk_pending = false;
   }
   void wait_turn(const std::uint32_t* turns, int turn) const {
-    require(*turns == static_cast<std::uint32_t>(turn), "waits at turn {} for turn {}: for a block that runs later",
+    require(*turns == static_cast<std::uint32_t>(turn), "waits at turn {} for turn {} of a block that runs later",
             *turns, turn);
   }
   void pass_turn(std::uint32_t* turns, int turn) const {
-    require(!self().bulk_pending, "a turn ends before what was copied in it is there");
+    require(!self().bulk_pending, "a turn ends before its copies have arrived");
     *turns = static_cast<std::uint32_t>(turn) + 1;
   }
 
@@ -213,7 +213,7 @@ class EmulatedHopper : public EmulatedMachine {
   /// Loads a box of a matrix into shared memory at `to` [PTX ISA, tensors], and signals the barrier at `offset`.
   /// Elements outside the matrix are zero. The layout is swizzled as wgmma reads it.
   void load(int to, const EmulatedMap& map, int offset, int x, int y) const {
-    require(to % 1024 == 0 && x >= 0 && y >= 0, "a box at {}, from {}, {}", to, x, y);
+    require(to % 1024 == 0 && x >= 0 && y >= 0, "a box cannot be loaded to offset {} from {}, {}", to, x, y);
     const auto each_load = [machine = *this, to, lines = map.box_lines](const auto& f) {
       for (int at = to; at < to + lines * 128; at += 1024) f(machine.loads_at(at));
     };
@@ -257,7 +257,7 @@ class EmulatedHopper : public EmulatedMachine {
   }
   EmulatedBlock::Barrier& barrier_at(int offset) const {
     const auto found = block().barriers_.find(offset);
-    require(found != block().barriers_.end(), "no barrier at {}", offset);
+    require(found != block().barriers_.end(), "there is no barrier at offset {}", offset);
     return found->second;
   }
   /// Does work that the hardware does asynchronously: with Order::descending at once, otherwise when a thread waits for
@@ -268,7 +268,7 @@ class EmulatedHopper : public EmulatedMachine {
     barrier_at(offset).pending.push_back(work);
   }
   void begin_bulk_sums(float* to, int from, int bytes, bool add) const {
-    require(bytes % 16 == 0, "{} bytes in bulk", bytes);
+    require(bytes % 16 == 0, "a bulk copy of {} bytes is not a multiple of 16", bytes);
     require_aligned(to, 16);
     begin_bulk(from, bytes, [machine = *this, to, from, bytes, add] {
       for (int i = 0; i < bytes / 4; ++i) to[i] = *machine.shared<float>(from + 4 * i) + (add ? to[i] : 0.0f);
@@ -338,7 +338,7 @@ class EmulatedHopper : public EmulatedMachine {
     const int offset = swizzled(field(descriptor, 0) + bytes);
     require_published(offset);
     const EmulatedBlock::Loads& loads = loads_at(offset);
-    require(loads.pending == 0 && loads.last <= now, "reads a box that is being loaded, or was loaded meanwhile");
+    require(loads.pending == 0 && loads.last <= now, "reads a box whose load is pending, or was not waited for");
     const std::byte* at = address_of(offset, 2);
     std::uint16_t bits;
     std::memcpy(&bits, at, 2);

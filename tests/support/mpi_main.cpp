@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
   // CTest sets it to the number of ranks to start. A launcher of another MPI would start independent processes instead.
   const char* expected = std::getenv("LYCEUM_TEST_RANKS");
   if (expected && std::atoi(expected) != size) {
-    std::fprintf(stderr, "%d ranks where the test wants %s\n", size, expected);
+    std::fprintf(stderr, "%d ranks, but the test needs %s\n", size, expected);
     return 1;
   }
 #ifdef LYCEUM_TEST_DEVICE

@@ -128,7 +128,7 @@ inline void check_op(const OpCase& op) {
   const std::vector<double> x = checker.point();
   const std::vector<double> gradient = checker.gradient(x);
   expect_gradient([&](const std::vector<double>& at) { return checker.value(at); }, x, gradient, 1e-6);
-  EXPECT_EQ(gradient, checker.gradient(x, Tape::WeightGrad::later)) << "put-off weight gradients differ";
+  EXPECT_EQ(gradient, checker.gradient(x, Tape::WeightGrad::later)) << "delayed weight gradients differ";
   EXPECT_EQ(gradient, checker.gradient(x)) << "a second run differs";
 }
 

@@ -9,7 +9,7 @@ namespace lyceum {
 
 TemporaryDirectory::TemporaryDirectory() {
   std::string pattern = (std::filesystem::temp_directory_path() / "lyceum-test-XXXXXX").string();
-  if (!mkdtemp(pattern.data())) throw std::runtime_error("no temporary directory can be made: " + pattern);
+  if (!mkdtemp(pattern.data())) throw std::runtime_error("cannot create a temporary directory: " + pattern);
   path_ = pattern;
 }
 

@@ -113,7 +113,7 @@ std::vector<std::string> write_small_files(const fs::path& folder, const Hosting
   config.update(side.special_tokens);
   config["torch_dtype"] = made.type == safetensors::Type::f32 ? "float32" : "bfloat16";
   write_file(folder / config_name, json_text(config, 2) + '\n');
-  if (!tokenizer) return {"tokenizer  none: the checkpoint has none"};
+  if (!tokenizer) return {"tokenizer  none: the checkpoint does not contain one"};
   return files.notes;
 }
 
@@ -147,7 +147,7 @@ std::vector<std::string> export_model(const Hosting& hosting, const std::vector<
     fs::remove_all(partial, ignored);
     throw;
   }
-  notes.push_back(fmt::format("files      {}", count_text(std::ssize(shards), "file of tensors")));
+  notes.push_back(fmt::format("files      {}", count_text(std::ssize(shards), "safetensors file")));
   return notes;
 }
 

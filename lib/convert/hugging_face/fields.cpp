@@ -113,8 +113,8 @@ Field heads_divide() {
   const auto read = [](const Json&, Config& config) {
     const ModelConfig& model = config.model;
     require_input(model.heads > 0 && model.hidden % model.heads == 0,
-                  "num_attention_heads = {} does not divide hidden_size = {}, as the class requires", model.heads,
-                  model.hidden);
+                  "num_attention_heads = {} does not divide hidden_size = {}, as this class of models requires",
+                  model.heads, model.hidden);
   };
   return {.keys = {}, .read = read, .write = [](const Config&, Json&) {}};
 }

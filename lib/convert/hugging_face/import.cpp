@@ -82,7 +82,7 @@ NewRun import_run(const ModelFolder& model, LoadedConfig wanted) {
     require_input(found != model.tensors().end(), "{} has no tensor {}, which its {} describes", model.path().string(),
                   name, config_name);
     const ModelFolder::Tensor theirs = found->second;
-    require_input(theirs.entry->shape == tensor.shape, "{}: {} is {}, but {} according to the configuration",
+    require_input(theirs.entry->shape == tensor.shape, "{}: {} has the shape {}, but the configuration requires {}",
                   theirs.file->path(), name, theirs.entry->shape, tensor.shape);
     read.insert(name);
     run.tensors.push_back({tensor.name, tensor.shape, [theirs](std::span<float> values) { theirs.read(values); }});

@@ -50,8 +50,9 @@ std::map<std::string, std::string> files_of_tensors(const Json& index) {
   require_input(value_of(index, "weight_map").is_object(), "it has no weight_map");
   for (const auto& [tensor, file] : index["weight_map"].items()) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
-    require_input(!name.empty() && name.find('/') == std::string::npos, "{} is in {}, which is not a file next to it",
-                  excerpt(tensor), excerpt(json_text(file)));
+    require_input(!name.empty() && name.find('/') == std::string::npos,
+                  "it lists {} in {}, which is not a file of the same folder", excerpt(tensor),
+                  excerpt(json_text(file)));
     files[tensor] = name;
   }
   return files;
@@ -95,7 +96,7 @@ ModelFolder::ModelFolder(fs::path folder) : path_(std::move(folder)) {
     architecture_ = &architecture_of(json);
     config_ = config_of(*architecture_, json);
     const std::vector<std::string> wrong = problems(config_, 1);
-    require_input(wrong.empty(), "the model that it describes cannot be: {}", boost::join(wrong, "; "));
+    require_input(wrong.empty(), "the model that it describes is impossible: {}", boost::join(wrong, "; "));
   });
   open_files();
 }
@@ -131,7 +132,7 @@ void ModelFolder::open_files() {
   for (const auto& [tensor, file] : files) {
     const auto found = tensors_.find(tensor);
     require_input(found != tensors_.end() && fs::path(found->second.file->path()).filename() == file,
-                  "{} has no tensor {}, which {} says it has", (path_ / file).string(), excerpt(tensor),
+                  "{} has no tensor {}, although {} lists it there", (path_ / file).string(), excerpt(tensor),
                   index.string());
   }
   for (const auto& [name, tensor] : tensors_) {

@@ -133,8 +133,8 @@ class Clusters {
 
 std::vector<std::vector<std::int64_t>> balanced_clusters(const CpuStream& stream, Matrix<const float> rows,
                                                          std::int64_t clusters) {
-  require(clusters > 0 && rows.rows > 0 && rows.rows % clusters == 0, "{} rows in {} equal groups", rows.rows,
-          clusters);
+  require(clusters > 0 && rows.rows > 0 && rows.rows % clusters == 0, "{} rows cannot be divided into {} equal groups",
+          rows.rows, clusters);
   return Clusters(stream, rows, clusters).run();
 }
 

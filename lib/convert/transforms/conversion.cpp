@@ -126,7 +126,7 @@ std::string insertion_text(const Config& config, const ExpertOrigins& origins) {
       }
     }
   }
-  return fmt::format("To train only what is new: optim.train_only = {}", fmt::join(patterns, ","));
+  return fmt::format("To train only the new tensors and rows: optim.train_only = {}", fmt::join(patterns, ","));
 }
 
 SpecialPartsOf inserted(const Task& task) {
@@ -171,8 +171,8 @@ SpecialPartsOf pruned(const Task& task) {
   require_usage(request.routing.empty() == static_cast<bool>(request.count),
                 "give either --routing, a run's routing.h5, or --data, tokens to count choices on");
   require_usage(request.threshold > 0 && request.threshold <= 1,
-                "--threshold = {}: must be above 0 and at most 1, the share of the most used expert's tokens that "
-                "experts need to stay",
+                "--threshold = {}: must be above 0 and at most 1; experts are kept if they have at least this share of "
+                "the most used expert's tokens",
                 request.threshold);
   task.require_free({"moe.experts", "moe.experts_of_layers"});
   require_changeable(task.own);
@@ -198,7 +198,7 @@ SpecialPartsOf modulized(const Task& task) {
   if (!task.given("moe.gates")) moe.gates = Gates::ones;
   if (!task.given("moe.top_k")) moe.top_k = experts;
   require_usage(task.own.model.attention != AttentionKind::experts || moe.router == task.own.moe.router,
-                "moe.router = {}: the attention experts have the same kind of router, {}: set moe.router = "
+                "moe.router = {}: the attention experts use the same kind of router, which is {}: set moe.router = "
                 "{}",
                 name_of(moe.router), name_of(task.own.moe.router), name_of(task.own.moe.router));
   require_usage(task.request.coactivation.empty() || task.own.model.ffn == Activation::swiglu,

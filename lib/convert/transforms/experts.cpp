@@ -74,7 +74,7 @@ ExpertOrigins origins_with_insertions(const Config& source, std::int64_t count,
   for (const auto& [layer, experts] : routed) origins[layer] = numbers_from(0, experts.choices());
   for (const std::int64_t layer : layers) {
     const auto found = origins.find(layer);
-    require_usage(found != origins.end(), "layer {} has no routed experts to insert others next to", layer);
+    require_usage(found != origins.end(), "layer {} has no routed experts, so none can be inserted", layer);
     found->second.insert(found->second.end(), static_cast<std::size_t>(count), new_expert);
   }
   return origins;

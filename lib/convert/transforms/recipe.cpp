@@ -85,7 +85,7 @@ std::vector<float> whole_source(const RowSource& part, const ModelTensor& tensor
 /// Pads a matrix or vector in place: moves the values of shape `from` at the beginning of `values` to the upper left
 /// corner of shape `to`, and sets all others to 0.
 void pad(const Shape& from, const Shape& to, std::span<float> values) {
-  require(to.rank() <= 2, "a tensor {} padded to {}", from, to);
+  require(to.rank() <= 2, "a tensor {} cannot be padded to {}: only vectors and matrices can", from, to);
   const bool matrix = to.rank() == 2;
   const std::int64_t rows = matrix ? from[0] : 1, columns = from[matrix ? 1 : 0], stride = to[matrix ? 1 : 0];
   std::fill(values.begin() + rows * columns, values.end(), 0.f);
@@ -142,7 +142,7 @@ std::vector<Recipe> recipes_of(const Config& resolved, const CheckpointReader& s
     recipes.push_back({std::move(tensor), std::move(parts)});
     require_whole(recipes.back(), source);
   }
-  require(special.empty(), "a recipe for {}, which the model does not have",
+  require(special.empty(), "there is a recipe for {}, which the model does not have",
           special.empty() ? "" : special.begin()->first);
   return recipes;
 }

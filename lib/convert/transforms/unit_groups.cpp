@@ -85,7 +85,7 @@ FfnParts group_units_by_coactivation(const CheckpointReader& checkpoint, const F
   const std::string prefix = ffn_of(layer);
   const auto product = [&](const char* name) {  // [width, tokens]
     const CheckpointReader::Entry* const entry = checkpoint.find(prefix + name);
-    require_input(entry, "{}: no tensor {}{}", checkpoint.directory().string(), prefix, name);
+    require_input(entry, "{} has no tensor {}{}", checkpoint.directory().string(), prefix, name);
     std::vector<float> weights(static_cast<std::size_t>(entry->shape.size()));
     checkpoint.read(entry->name, Box::whole(entry->shape), weights.data());
     const std::int64_t width = entry->shape[0];

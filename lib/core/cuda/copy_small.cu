@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(threads) write_payload(std::byte* to, const Pa
 }  // namespace
 
 void copy_small(const CudaStream& stream, void* device, const void* host, std::size_t bytes) {
-  require(bytes <= small_copy, "a small copy of {} B: {} are the most", bytes, small_copy);
+  require(bytes <= small_copy, "a small copy of {} B: the limit is {} B", bytes, small_copy);
   Payload payload;
   std::memcpy(payload.bytes, host, bytes);
   cudaLaunchConfig_t config{};

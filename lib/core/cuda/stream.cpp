@@ -72,7 +72,8 @@ int CudaStream::device_count() {
 
 CudaStream::CudaStream(int device, std::size_t limit) : state_(std::make_shared<State>()) {
   const int devices = device_count();
-  require(device >= 0 && device < devices, "no GPU {}: this process sees {}; set run.device = cpu", device, devices);
+  require(device >= 0 && device < devices, "GPU {} does not exist: this process sees {}; set run.device = cpu", device,
+          devices);
   state_->device = device;
   check(cudaSetDevice(device), "cudaSetDevice");
   check(cudaDeviceGetAttribute(&state_->processors, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
@@ -135,7 +136,8 @@ void CudaStream::State::wait_until(const std::function<bool()>& reached) const {
 
 void CudaStream::synchronise() const {
   DeviceFault& seen = *state_->seen;
-  check(cudaMemcpyAsync(&seen, fault(), sizeof seen, cudaMemcpyDeviceToHost, handle()), "reading the device's fault");
+  check(cudaMemcpyAsync(&seen, fault(), sizeof seen, cudaMemcpyDeviceToHost, handle()),
+        "reading the error record of the device");
   wait_until([&] {
     const cudaError_t state = cudaStreamQuery(handle());
     if (state == cudaErrorNotReady) return false;

@@ -273,8 +273,8 @@ std::filesystem::path resolve_checkpoint(const std::filesystem::path& path) {
   const fs::path root = checkpoint_root_in(path);
   if (const std::string name = latest_checkpoint(root); !name.empty()) return root / name;
   const std::vector<std::string> names = list_checkpoints(root);
-  require_input(!names.empty(), "{}: neither a checkpoint (no {}) nor a directory of checkpoints", root.string(),
-                manifest_name);
+  require_input(!names.empty(), "{} is neither a checkpoint (it has no {}) nor a directory of checkpoints",
+                root.string(), manifest_name);
   return root / names.front();
 }
 

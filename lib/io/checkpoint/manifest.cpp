@@ -24,8 +24,9 @@ Json json_of(const Shape& shape) {
 
 Shape shape_of(const Json& json) {
   const auto extents = exact_value<std::vector<std::int64_t>>(json);
-  require_input(extents.size() <= Shape::max_rank, "a shape has {} dimensions", extents.size());
-  for (const std::int64_t extent : extents) require_input(extent >= 0, "a shape has extent {}", extent);
+  require_input(extents.size() <= Shape::max_rank, "a shape has {} dimensions, at most {} are supported",
+                extents.size(), Shape::max_rank);
+  for (const std::int64_t extent : extents) require_input(extent >= 0, "a shape has the negative extent {}", extent);
   return Shape(std::span(extents));
 }
 
@@ -42,8 +43,9 @@ StoredTensor tensor_of(const Json& json, std::size_t files) {
   for (const Json& entry : json.at("boxes")) {
     StoredBox stored{
         .file = Exact(entry.at(0)), .dataset = entry.at(1), .box = {shape_of(entry.at(2)), shape_of(entry.at(3))}};
-    require_input(stored.file < files, "tensor {} is in file {} of {}", tensor.name, stored.file, files);
-    require_input(inside(stored.box, tensor.shape), "tensor {} {} has a box outside of it", tensor.name,
+    require_input(stored.file < files, "tensor {} is in file {}, but there are only {}", tensor.name, stored.file,
+                  files);
+    require_input(inside(stored.box, tensor.shape), "tensor {} {} has a box that is not inside it", tensor.name,
                   tensor.shape.text());
     tensor.boxes.push_back(std::move(stored));
   }
@@ -94,7 +96,7 @@ void check_digest(std::string_view text) {
   const std::size_t at = text.rfind(digest_key);
   require_input(at != std::string_view::npos &&
                     text.substr(at + digest_key.size()) == fmt::format("\"{}\"\n}}\n", sha256(text.substr(0, at))),
-                "it was changed after it was written (its own SHA-256 differs)");
+                "it was changed after it was written (it differs from the SHA-256 at its end)");
 }
 
 Manifest parse(std::string_view text) {
@@ -106,8 +108,8 @@ Manifest parse(std::string_view text) {
   require_known(json.at("format") == checkpoint_format, fmt::format("its format is not {}", checkpoint_format));
   const std::int64_t version = Exact(json.at("format_version"));
   require_known(version == checkpoint_format_version,
-                fmt::format("unknown format_version {}, this program reads {}: use the lyceum that wrote it", version,
-                            checkpoint_format_version));
+                fmt::format("unknown format_version {}, this program reads {}: use the version of lyceum that wrote it",
+                            version, checkpoint_format_version));
   check_digest(text);
   Manifest manifest;
   manifest.header = {.run_uuid = json.at("run_uuid"),

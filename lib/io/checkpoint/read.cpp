@@ -96,7 +96,7 @@ void CheckpointReader::read(const std::string& name, const Box& box, float* valu
   Implementation& self = *implementation_;
   const Entry* entry = find(name);
   require_input(entry, "{}: tensor {} is not in this checkpoint", (self.directory / manifest_name).string(), name);
-  require_input(inside(box, entry->shape), "{}: tensor {} is {}, {} was requested",
+  require_input(inside(box, entry->shape), "{}: tensor {} is {}, but {} was requested",
                 (self.directory / manifest_name).string(), name, entry->shape.text(), box.text());
   const std::scoped_lock lock(self.mutex);
   std::int64_t filled = 0;

@@ -57,7 +57,8 @@ std::vector<StoredTensor> plan_tensors(const CheckpointHeader& header, const std
       const Shape shape = parse_shape(slice.at(1));
       const Box box{parse_shape(slice.at(2)), parse_shape(slice.at(3))};
       StoredTensor& tensor = tensors.try_emplace(name, StoredTensor{name, shape, {}}).first->second;
-      require(tensor.shape == shape, "tensor {} is {} on rank {} and {} on another", name, shape, rank, tensor.shape);
+      require(tensor.shape == shape, "tensor {} is {} on rank {}, but {} on another rank", name, shape, rank,
+              tensor.shape);
       if (inside(box, shape) && box.extent.size() == 0) continue;  // this rank has no elements of the tensor
       tensor.boxes.push_back({rank, dataset_name(name, shape, box), box});
     }

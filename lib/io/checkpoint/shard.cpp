@@ -39,7 +39,7 @@ HostCopy::HostCopy(std::span<const CheckpointSlice> from) {
   try {
     values = std::make_unique_for_overwrite<float[]>(count);
   } catch (const std::bad_alloc&) {
-    fail(ExitCode::failed, "no memory for a copy of {} bytes: set checkpoint.background = false",
+    fail(ExitCode::failed, "not enough memory for a copy of {} bytes: set checkpoint.background = false",
          count * sizeof(float));
   }
   std::span<float> rest(values.get(), count);
@@ -58,7 +58,7 @@ void write_shard(const fs::path& path, std::span<const CheckpointSlice> slices, 
   std::vector<float> copy;
   for (const CheckpointSlice& slice : slices) {
     if (values_in(slice) == 0) continue;
-    require(!stop.stop_requested(), "{}: asked to stop", path.string());
+    require(!stop.stop_requested(), "{}: stopped on request", path.string());
     const float* values = slice.values;
     if (!on_host(slice)) {
       copy.resize(values_in(slice));

@@ -50,7 +50,7 @@ void require_tensors(const CheckpointReader& reader, const ParameterUnit& unit, 
     for (const ParameterSlice& slice : parameter->slices) {
       const std::string name = prefix + slice.name;
       const CheckpointReader::Entry* entry = reader.find(name);
-      require_input(entry, "{}: no tensor {}: was it written by another model?", reader.directory().string(), name);
+      require_input(entry, "{} has no tensor {}: was it written by another model?", reader.directory().string(), name);
       require_input(entry->shape == slice.shape,
                     "{}: {} is {}, this model has {}: use the configuration of the checkpoint",
                     reader.directory().string(), name, entry->shape.text(), slice.shape.text());

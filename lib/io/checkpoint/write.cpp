@@ -203,7 +203,7 @@ class Writer {
     std::error_code error;
     fs::remove_all(partial_, error);
     if (!error) fs::create_directory(partial_, error);
-    require(!error, "{}: cannot be made anew: {}", partial_.string(), system_reason(error));
+    require(!error, "{}: cannot be created again: {}", partial_.string(), system_reason(error));
   }
 
   void write_manifest(const std::vector<std::string>& digests) {
@@ -238,7 +238,7 @@ class Writer {
       sync_path(root_);
       if (!replaced.empty()) fs::remove_all(replaced);
     } catch (const std::exception& error) {
-      complaint_ = fmt::format("checkpoint {} is saved, but: {} (the next start repairs this)", name_, error.what());
+      complaint_ = fmt::format("checkpoint {} was saved, but: {} (the next start repairs this)", name_, error.what());
     }
   }
 

@@ -52,7 +52,7 @@ void add_boxes(const Shape& shape, int axis, Box box, std::int64_t first, std::i
 }  // namespace
 
 std::vector<Box> boxes_of_range(const Shape& shape, std::int64_t first, std::int64_t count) {
-  require(first >= 0 && count >= 0 && first + count <= shape.size(), "elements [{}, {}) of a tensor {}", first,
+  require(first >= 0 && count >= 0 && first + count <= shape.size(), "elements [{}, {}) are not in a tensor {}", first,
           first + count, shape.text());
   std::vector<Box> boxes;
   if (shape.rank() == 0) {

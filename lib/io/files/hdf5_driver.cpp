@@ -112,7 +112,7 @@ herr_t read_bytes(H5FD_t* file, H5FD_mem_t type, hid_t, haddr_t address, size_t 
   // A local heap has the names of external files or of the members of an old-style group. Lyceum writes neither. HDF5
   // reads beyond the end of damaged heaps, so they are rejected.
   H5Epush2(H5E_DEFAULT, __FILE__, __func__, __LINE__, H5E_ERR_CLS, H5E_VFL, H5E_READERROR,
-           "external files, and groups of HDF5 before 1.8, are not read: write the file with libver='latest'");
+           "external files, and groups of HDF5 before 1.8, are not supported: write the file with libver='latest'");
   return -1;
 }
 

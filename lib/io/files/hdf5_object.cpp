@@ -45,7 +45,7 @@ Handle open_attribute(const FileState& file, std::int64_t owner, const std::stri
 std::size_t expect(const FileState& file, const Handle& attribute, H5T_class_t kind, const std::string& name) {
   const std::string action = "read attribute " + name;
   const Handle type(check(H5Aget_type(attribute.id()), file, action), H5Tclose);
-  if (H5Tget_class(type.id()) != kind) fail_file(file, action, "it has another type");
+  if (H5Tget_class(type.id()) != kind) fail_file(file, action, "it has an unexpected type");
   const Handle space(check(H5Aget_space(attribute.id()), file, action), H5Sclose);
   return static_cast<std::size_t>(check(H5Sget_simple_extent_npoints(space.id()), file, action));
 }

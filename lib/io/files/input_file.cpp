@@ -32,17 +32,18 @@ InputFile::InputFile(std::string path, const std::string& advice)
 InputFile::~InputFile() { close(descriptor_); }
 
 void InputFile::read(std::uint64_t at, std::span<std::byte> out) const {
-  require(at <= size_ && out.size() <= size_ - at, "bytes {} to {} of {}, which has {}", at, at + out.size(), path_,
-          size_);
+  require(at <= size_ && out.size() <= size_ - at, "bytes {} to {} are not in {}, which has {}", at, at + out.size(),
+          path_, size_);
   const std::uint64_t first = at, end = at + out.size();
   while (!out.empty()) {
     const ssize_t got =
         uninterrupted([&] { return pread(descriptor_, out.data(), out.size(), static_cast<off_t>(at)); });
     require(got >= 0, "{}: bytes {} to {} cannot be read: {}", path_, first, end, system_reason(errno));
-    require_input(got > 0,
-                  "{}: bytes {} to {} are missing: the file has {} bytes now, it had {} when it was opened; restore it "
-                  "and run the same command again",
-                  path_, first, end, size_of(descriptor_), size_);
+    require_input(
+        got > 0,
+        "{}: bytes {} to {} are missing: the file has {} bytes now, but had {} when it was opened; restore it "
+        "and run the same command again",
+        path_, first, end, size_of(descriptor_), size_);
     at += static_cast<std::uint64_t>(got);
     out = out.subspan(static_cast<std::size_t>(got));
   }

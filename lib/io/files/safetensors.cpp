@@ -64,7 +64,7 @@ Entry entry_of(const std::string& name, const Json& json, std::uint64_t data, st
     }
     require_input(elements <= static_cast<std::int64_t>(bytes) &&
                       static_cast<std::uint64_t>(bytes_of(entry.type, entry.shape)) == end - begin,
-                  "it is {} of {} in {} bytes", entry.shape, name_of(entry.type), end - begin);
+                  "its shape {} of {} does not match its {} bytes", entry.shape, name_of(entry.type), end - begin);
     return {.name = name, .type = entry.type, .shape = entry.shape, .begin = data + begin};
   } catch (const std::exception& problem) {
     fail(ExitCode::bad_input, "tensor {}: {}", excerpt(name), excerpt(problem.what(), 200));
@@ -75,19 +75,19 @@ Entry entry_of(const std::string& name, const Json& json, std::uint64_t data, st
 void require_gapless(std::vector<Entry> tensors, std::uint64_t at, std::uint64_t end) {
   std::ranges::sort(tensors, {}, [](const Entry& each) { return std::pair(each.begin, each.shape.size()); });
   for (const Entry& each : tensors) {
-    require_input(each.begin == at, "tensor {} begins {} byte {}, where the one before it ends", excerpt(each.name),
-                  each.begin < at ? "before" : "behind", at);
+    require_input(each.begin == at, "tensor {} begins {} byte {}, where the previous one ends", excerpt(each.name),
+                  each.begin < at ? "before" : "after", at);
     at += static_cast<std::uint64_t>(bytes_of(each.type, each.shape));
   }
-  require_input(at == end, "its tensors end at byte {} of {}", at, end);
+  require_input(at == end, "its tensors end at byte {}, but the file has {}", at, end);
 }
 
 std::vector<Entry> read_header(const InputFile& file) {
   constexpr std::uint64_t prefix = sizeof(std::uint64_t);
-  require_input(file.size() >= prefix, "it has {} bytes", file.size());
+  require_input(file.size() >= prefix, "it has only {} bytes", file.size());
   const auto length = file.get<std::uint64_t>(0);
   require_input(length <= std::min(most_header_bytes, file.size() - prefix),
-                "its header would have {} bytes; a file of {} can hold at most {}", length, file.size(),
+                "its header would have {} bytes, but a file of {} can contain at most {}", length, file.size(),
                 std::min(most_header_bytes, file.size() - prefix));
   std::string text(length, '\0');
   file.read_values(prefix, std::span(text));
@@ -124,7 +124,8 @@ std::string_view name_of(Type type) {
 
 std::int64_t bytes_of(Type type, const Shape& shape) { return shape.size() * (type == Type::f32 ? 4 : 2); }
 
-Reader::Reader(const std::filesystem::path& file) : file_(file.string(), "give a folder of a model in safetensors") {
+Reader::Reader(const std::filesystem::path& file)
+    : file_(file.string(), "name a folder that contains a model in safetensors") {
   try {
     tensors_ = read_header(file_);
   } catch (const std::exception& problem) {
@@ -134,8 +135,8 @@ Reader::Reader(const std::filesystem::path& file) : file_(file.string(), "give a
 }
 
 void Reader::read(const Entry& tensor, std::span<float> values) const {
-  require(std::ssize(values) == tensor.shape.size(), "memory for {} values of {} {}", values.size(), tensor.name,
-          tensor.shape);
+  require(std::ssize(values) == tensor.shape.size(), "memory for {} values does not fit {} {}", values.size(),
+          tensor.name, tensor.shape);
   if (tensor.type == Type::f32) return file_.read_values(tensor.begin, values);
   FileValues<std::uint16_t> stored(file_, tensor.begin, tensor.shape.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -161,7 +162,8 @@ Writer::Writer(const std::filesystem::path& file, std::vector<Entry> tensors)
 
 void Writer::write(std::span<const float> values) {
   const Entry& tensor = tensors_.at(written_++);
-  require(std::ssize(values) == tensor.shape.size(), "{} values for {} {}", values.size(), tensor.name, tensor.shape);
+  require(std::ssize(values) == tensor.shape.size(), "{} values do not fit {} {}", values.size(), tensor.name,
+          tensor.shape);
   switch (tensor.type) {
     case Type::f32: return file_.write(values.data(), values.size_bytes());
     case Type::bf16: return write_rounded<bfloat16>(file_, values);
@@ -170,7 +172,7 @@ void Writer::write(std::span<const float> values) {
 }
 
 void Writer::finish() {
-  require(written_ == tensors_.size(), "{} of {} tensors are written", written_, tensors_.size());
+  require(written_ == tensors_.size(), "only {} of {} tensors were written", written_, tensors_.size());
   file_.close();
   file_.publish();
 }

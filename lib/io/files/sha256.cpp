@@ -61,7 +61,7 @@ FileDigest digest_of_file(const std::filesystem::path& path, const std::stop_tok
   FileDigest digest;
   std::vector<std::byte> buffer(read_buffer_bytes(descriptor, 1 << 20));
   while (true) {
-    require(!stop.stop_requested(), "{}: asked to stop", path.string());
+    require(!stop.stop_requested(), "{}: stopped on request", path.string());
     const ssize_t got = uninterrupted([&] { return ::read(descriptor, buffer.data(), buffer.size()); });
     require_input(got >= 0, "{}: cannot read: {}", path.string(), system_reason(errno));
     if (got == 0) break;

@@ -11,7 +11,7 @@ std::string system_reason(int error) {
     case ENFILE: return reason + " (the limit of this machine: fs.file-max)";
     case EFBIG: return reason + " (the limit of a file: ulimit -f, or the file system's)";
     case ENOSPC: return reason + " (space or inodes: df, df -i)";
-    case ELOOP: return "it is a symbolic link, which is not followed here, or one to itself";
+    case ELOOP: return "it is a symbolic link, which is not followed here, or part of a cycle of links";
     case ENXIO: return "it is not a regular file, but a FIFO, a device or a socket";
     default: return reason;
   }

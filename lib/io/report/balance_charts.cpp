@@ -12,7 +12,9 @@ namespace lyceum {
 std::string evenness_over_training(const RoutingHistory& routing) {
   LineChart violation{
       .title = "MaxVio of each record's sum",
-      .note = "The same for all steps of a record together: busy experts that change from step to step do not show",
+      .note =
+          "MaxVio of the load summed over the steps of a record, which hides busy experts that change from step to "
+          "step",
       .x_name = "step",
       .lines = {{.name = "mean of the layers", .style = "mean"}, {.name = "worst layer", .style = "worst"}},
       .level = 0,

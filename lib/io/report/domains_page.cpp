@@ -48,15 +48,17 @@ std::string distance_chart(const DomainRouting& domains) {
 template <class Share>
 std::string domain_map(const DomainRouting& domains, const DomainRouting::Router& router, const char* what,
                        std::int64_t first, Share share) {
-  HeatMap map{.title = fmt::format("Layer {}: {}", label_of(router.id), what),
-              .note = fmt::format(
-                  "{} router, {} of {} {}s per token{}", router.kind, router.top_k,
-                  std::ssize(router.widths) - router.always_on, router.choice,
-                  router.always_on > 0 ? fmt::format("; the first {} are always active", router.always_on) : ""),
-              .row_name = "",
-              .column_name = router.choice,
-              .columns = router.choices(),
-              .legend = false};
+  HeatMap map{
+      .title = fmt::format("Layer {}: {}", label_of(router.id), what),
+      .note = fmt::format("{} router, {} of {} {}s per token{}", router.kind, router.top_k,
+                          std::ssize(router.widths) - router.always_on, router.choice,
+                          router.always_on > 1   ? fmt::format("; the first {} are always active", router.always_on)
+                          : router.always_on > 0 ? "; the first is always active"
+                                                 : ""),
+      .row_name = "",
+      .column_name = router.choice,
+      .columns = router.choices(),
+      .legend = false};
   const auto even = static_cast<double>(std::ssize(router.widths) - first);
   for (std::size_t d = 0; d < domains.data_sets.size(); ++d) {
     const std::string& name = domains.data_sets[d].name;

@@ -73,11 +73,11 @@ std::string over_layers_at(const ActivationFlow& flow, LineChart chart, std::int
 /// Returns a chart of the number of consecutive tokens in which dimensions are high, with one line per threshold of
 /// `high_parts`.
 std::string shared_chart(const ActivationFlow& flow, const FlowKind& kind) {
-  LineChart chart{
-      .title = fmt::format("High in n of {} consecutive tokens: {}", shared_window, kind.name),
-      .note = fmt::format("Percent of the dimensions, mean of the layers; {}: shared by all, 1: of only one",
-                          shared_window),
-      .x_name = "tokens"};
+  LineChart chart{.title = fmt::format("High in n of {} consecutive tokens: {}", shared_window, kind.name),
+                  .note = fmt::format(
+                      "Percent of the dimensions, mean of the layers; {}: shared by all tokens, 1: of only one token",
+                      shared_window),
+                  .x_name = "tokens"};
   for (std::size_t q = 0; q < high_parts.size(); ++q) {
     ChartLine line{
         .name = fmt::format("largest {:.0f} %", 100 * high_parts[q]), .style = fmt::format("k{}", 2 * q), .dots = true};
@@ -131,8 +131,9 @@ std::string flow_page(const ActivationFlow& flow) {
                           .x_name = "consecutive tokens"},
                          1, longest_window,
                          [](const auto& values, std::int64_t x) { return 100 * values.common_part(shown_part, x); });
-  body += by_layer(flow, "Consecutive tokens that a dimension stays high", high + "; mean of the runs",
-                   [](const auto& values) { return values.run[shown_part]; });
+  body +=
+      by_layer(flow, "Consecutive tokens that a dimension stays high", high + "; mean over runs of consecutive tokens",
+               [](const auto& values) { return values.run[shown_part]; });
   body += "<div class=\"pair\">\n" + shared_chart(flow, flow_kinds[0]) + shared_chart(flow, flow_kinds[1]) + "</div>\n";
   return html_page(title, body);
 }

@@ -76,7 +76,8 @@ std::string starved_list(const RoutingHistory& history, const RoutingHistory::La
                          ranges_text(numbers), starved_since(history, span.first), until);
   }
   if (experts.size() > most_starved_lines) {
-    items += fmt::format("<li>and {} more such spans: lyceum routing dump</li>\n", experts.size() - most_starved_lines);
+    items += fmt::format("<li>and {} more such spans; lyceum routing dump writes all counts</li>\n",
+                         experts.size() - most_starved_lines);
   }
   return items.empty() ? "" : fmt::format("<ul class=\"starved\">\n{}</ul>\n", items);
 }
@@ -173,9 +174,8 @@ std::string layer_card(const RoutingHistory& history, const RoutingHistory::Laye
                                                                              real_text(newest.max_vio_mean, ".3g"),
                                                                              real_text(newest.max_vio_max, ".3g"));
   return fmt::format(
-      "<section class=\"card{}\">\n<h3 id=\"{}\">Layer {}</h3>\n{}<p class=\"numbers\">{}of the sum "
-      "{} · entropy {}</p>\n{}"
-      "<details>\n<summary>{}percentiles, MaxVio, idle experts, entropy</summary>\n{}{}<div "
+      "<section class=\"card{}\">\n<h3 id=\"{}\">Layer {}</h3>\n{}<p class=\"numbers\">{}of the sum {} · entropy "
+      "{}</p>\n{}<details>\n<summary>{}percentiles, MaxVio, idle experts, entropy</summary>\n{}{}<div "
       "class=\"trio\">\n{}{}{}</div>\n</details>\n"
       "</section>\n",
       current_alarms.empty() ? "" : " alarmed", anchor_of(layer.id), label_of(layer.id), current_alarms,

@@ -64,7 +64,7 @@ std::string zlib_stored(std::string_view bytes) {
 std::string palette_png(std::size_t width, std::size_t height, std::span<const std::uint8_t> pixels,
                         std::span<const Rgb8> palette) {
   require(width > 0 && height > 0 && pixels.size() == width * height && palette.size() <= most_palette_colours,
-          "a picture of {} by {} has {} pixels of {} colours", width, height, pixels.size(), palette.size());
+          "a picture of {} by {} cannot have {} pixels of {} colours", width, height, pixels.size(), palette.size());
   std::string header;
   append_big_endian(header, static_cast<std::uint32_t>(width));
   append_big_endian(header, static_cast<std::uint32_t>(height));

@@ -79,7 +79,7 @@ RoutingHistory::Layer read_router(const hdf5::File& file, const MixtureId& id, s
                   where, attribute, values->size(), layer.experts);
   }
   if (group.has_attribute("always_on")) layer.always_on = group.integer("always_on");
-  require_input(layer.always_on >= 0 && layer.always_on < layer.experts, "{}: {} of {} experts are always active",
+  require_input(layer.always_on >= 0 && layer.always_on < layer.experts, "{}: {} of {} experts cannot be always active",
                 where, layer.always_on, layer.experts);
   return layer;
 }
@@ -103,7 +103,7 @@ RoutingHistory read_routing(const std::filesystem::path& file) {
                 file.string(), step.shape().text());
   history.steps = step.read<std::int64_t>();
   require_input(std::is_sorted(history.steps.begin(), history.steps.end(), std::less_equal<>()),
-                "{}: /step does not grow from record to record", file.string());
+                "{}: /step does not increase from record to record", file.string());
   for (const MixtureId& id : routers_in(in)) history.layers.push_back(read_router(in, id, std::ssize(history.steps)));
   return history;
 }

@@ -177,11 +177,11 @@ void require_record(const RoutingLog::Layer& expected, const LayerRouting& layer
           layer.top_k, layer.experts, label_of(expected.id), expected.top_k, experts);
   require(static_cast<std::int64_t>(layer.counts.size()) == layer.top_k * experts &&
               static_cast<std::int64_t>(layer.mean_probability.size()) == experts,
-          "routing of layer {}: {} counts and {} probabilities for top {} of {} experts", label_of(layer.id),
+          "routing of layer {}: {} counts and {} probabilities do not match top {} of {} experts", label_of(layer.id),
           layer.counts.size(), layer.mean_probability.size(), layer.top_k, experts);
   require(layer.dropped.size() == (expected.drops ? layer.counts.size() : 0),
-          "routing of layer {}: {} counts of dropped choices for {} counts", label_of(layer.id), layer.dropped.size(),
-          layer.counts.size());
+          "routing of layer {}: there are {} counts of dropped choices for {} counts", label_of(layer.id),
+          layer.dropped.size(), layer.counts.size());
 }
 
 }  // namespace
@@ -195,8 +195,8 @@ RoutingLog::RoutingLog(std::filesystem::path file, std::vector<Layer> layers, st
   require(!layers_.empty(), "{}: a model without experts has no routing to log", file_.string());
   for (const Layer& layer : layers_) {
     require(layer.top_k > 0 && !layer.expert_sizes.empty() && layer.expert_rank.size() == layer.expert_sizes.size(),
-            "routing log: layer {} has top {} of {} experts, placed on {} ranks", label_of(layer.id), layer.top_k,
-            layer.expert_sizes.size(), layer.expert_rank.size());
+            "routing log: layer {} cannot have top {} of {} experts with {} ranks of experts", label_of(layer.id),
+            layer.top_k, layer.expert_sizes.size(), layer.expert_rank.size());
   }
   std::error_code ignored;  // if a file cannot be removed, writing it fails and reports the error
   std::filesystem::remove(spare_, ignored);
@@ -276,8 +276,9 @@ void RoutingLog::resume(std::int64_t resume_step) {
 }
 
 void RoutingLog::append(std::int64_t step, std::span<const LayerRouting> layers) {
-  require(step > last_step_, "routing log: step {} comes after step {}", step, last_step_);
-  require(layers.size() == layers_.size(), "routing log: {} layers were given for {}", layers.size(), layers_.size());
+  require(step > last_step_, "routing log: step {} cannot follow step {}", step, last_step_);
+  require(layers.size() == layers_.size(), "routing log: {} layers were given instead of {}", layers.size(),
+          layers_.size());
   for (std::size_t i = 0; i < layers.size(); ++i) require_record(layers_[i], layers[i]);
   recent_.push_back({step, {layers.begin(), layers.end()}});
   const std::int64_t before = std::exchange(last_step_, step);

@@ -82,7 +82,8 @@ void TokenLog::write_tokens(std::int64_t first, std::span<const std::int64_t> po
                             std::span<const std::int32_t> sources, std::span<const std::int32_t> targets) {
   const Box rows = rows_of({first, std::ssize(positions)});
   require(sources.size() == positions.size() && targets.size() == positions.size(),
-          "token log: {} places, {} sources, {} targets", positions.size(), sources.size(), targets.size());
+          "token log: numbers of positions ({}), sources ({}) and targets ({}) differ", positions.size(),
+          sources.size(), targets.size());
   token_->write(rows, positions.data());
   source_->write(rows, sources.data());
   target_->write(rows, targets.data());
@@ -98,7 +99,7 @@ void TokenLog::write_choices(std::size_t layer, std::int64_t first, std::span<co
                              std::span<const float> gates) {
   const std::int64_t k = header_.layers.at(layer).top_k, rows = std::ssize(chosen) / k;
   require(std::ssize(chosen) == rows * k && gates.size() == chosen.size(),
-          "token log: {} choices and {} gates, {} per token", chosen.size(), gates.size(), k);
+          "token log: {} choices and {} gates do not match {} per token", chosen.size(), gates.size(), k);
   if (rows == 0) return;
   layers_[layer].chosen.write(rows_of({first, rows}, k), chosen.data());
   layers_[layer].gate.write(rows_of({first, rows}, k), gates.data());
@@ -107,9 +108,9 @@ void TokenLog::write_choices(std::size_t layer, std::int64_t first, std::span<co
 
 void TokenLog::finish() {
   const auto require_whole = [&](const std::string& what, std::int64_t rows) {
-    require(rows == header_.tokens, "{}: {} of {} tokens have {}", file_.string(), rows, header_.tokens, what);
+    require(rows == header_.tokens, "{}: only {} of {} tokens have {}", file_.string(), rows, header_.tokens, what);
   };
-  require_whole("names", token_rows_);
+  require_whole("positions", token_rows_);
   require_whole("losses", loss_rows_);
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     require_whole("choices of layer " + label_of(header_.layers[l].id), layers_[l].rows);
@@ -179,8 +180,8 @@ std::vector<std::int32_t> TokenLogFile::chosen(std::size_t layer, const Range& r
   file_.dataset(group_of(of.id) + "/chosen").read(rows_of(rows, of.top_k), values.data());
   const auto experts = std::ssize(of.expert_sizes);
   const auto bad = std::ranges::find_if_not(values, [&](std::int32_t e) { return e >= 0 && e < experts; });
-  require_input(bad == values.end(), "{}: {}/chosen names an expert {} of {}", path().string(), group_of(of.id),
-                bad == values.end() ? 0 : *bad, experts);
+  require_input(bad == values.end(), "{}: {}/chosen names an expert {}, but there are only {}", path().string(),
+                group_of(of.id), bad == values.end() ? 0 : *bad, experts);
   return values;
 }
 

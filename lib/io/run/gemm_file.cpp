@@ -64,7 +64,7 @@ GemmPins pins_of(const Json& file) {
                 "it is not a file of chosen GEMM algorithms, version {}", version);
   const Json& choices = file.at("choices");
   require_input(file.at("sha256") == sha256(json_text(choices)),
-                "it was changed after it was written (its own SHA-256 differs)");
+                "it was changed after it was written (it differs from the SHA-256 at its end)");
   GemmPins pins;
   for (const Json& json : choices) {
     pins[json.at("device")][gemm_shape(json)] = {.bits = Exact(json.at("algorithm")),

@@ -168,7 +168,7 @@ void RunLock::require_held(bool read_now) const {
            folder);
     case Loss::other:
       fail(ExitCode::failed,
-           "another job took over {} while this one did not run, or could not reach the file "
+           "another job took over {} while this one was suspended or could not reach the file "
            "system: this job ends without further writes",
            folder);
   }

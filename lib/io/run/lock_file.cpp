@@ -43,7 +43,8 @@ bool LockFile::guard() const {
     if (fcntl(descriptor_, F_OFD_SETLK, &whole) == 0) break;
     // Other errors mean that the file system has no locks, so the time stamps must suffice.
     if (errno != EAGAIN && errno != EACCES && errno != EINTR) break;
-    require(attempt < 1000, "{}: another process keeps it locked: is a process that reads it stopped?", path_.string());
+    require(attempt < 1000, "{}: another process keeps it locked: check for a stopped process that has it open",
+            path_.string());
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   struct stat here {
@@ -63,7 +64,7 @@ void LockFile::write(const std::string& text) const {
   for (std::size_t done = 0; done < text.size();) {
     const auto put = persist(
         "write", [&] { return pwrite(descriptor_, text.data() + done, text.size() - done, static_cast<off_t>(done)); });
-    require(put > 0, "{}: cannot write: nothing was taken", path_.string());
+    require(put > 0, "{}: cannot write: the system accepted no bytes", path_.string());
     done += static_cast<std::size_t>(put);
   }
   persist("write to disk", [&] { return fsync(descriptor_); });

@@ -31,8 +31,8 @@ void for_each_line(const std::filesystem::path& file,
     ++number;
     const OrderedJson record = parse_json<OrderedJson>(line, /*allow_exceptions=*/false);
     require_input(record.is_object() && record.contains("step") && record["step"].is_number_integer(),
-                  "{}: line {} is not an object with a step: damaged, remove the line or the file", file.string(),
-                  number);
+                  "{}: line {} is damaged, since it is not an object with a step: remove the line or the file",
+                  file.string(), number);
     if (!use(record, bytes)) return;
   }
   require_input(!in.bad(), "{}: cannot be read", file.string());

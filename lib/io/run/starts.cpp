@@ -39,7 +39,8 @@ std::vector<RunStart> read_starts(const std::filesystem::path& file) {
                         .mesh = start.at("mesh"),
                         .config = start.at("config")});
     } catch (const std::exception&) {
-      fail(ExitCode::bad_input, "{}: line {} does not describe a start of a run: damaged, remove the line or the file",
+      fail(ExitCode::bad_input,
+           "{}: line {} is damaged, since it does not describe a start of a run: remove the line or the file",
            file.string(), starts.size() + 1);
     }
   }

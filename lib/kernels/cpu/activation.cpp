@@ -123,8 +123,8 @@ void require_widths(std::string_view kernel, Activation kind, const Segments& se
   require_length(kernel, "width of y", width, segments.count());
   require_length(kernel, "width of x", given, segments.count());
   for (std::size_t e = 0; e < width.size(); ++e) {
-    require(given[e] == inputs_of(kind) * width[e], "{}: segment {} has rows of {} columns for results of {}", kernel,
-            e, given[e], width[e]);
+    require(given[e] == inputs_of(kind) * width[e],
+            "{}: segment {} has inputs of {} columns, which do not match results of {}", kernel, e, given[e], width[e]);
   }
 }
 
@@ -132,7 +132,7 @@ void require_widths(std::string_view kernel, Activation kind, const Segments& se
 template <class A>
 void check_gates(std::string_view kernel, const RowGates<A>& gates, const Segments& segments) {
   require_length(kernel, "d_gate", gates.d_gate, std::ssize(gates.gate));
-  require(std::ssize(gates.index) >= segments.total(), "{}: {} indices of gates for {} rows", kernel,
+  require(std::ssize(gates.index) >= segments.total(), "{}: there are {} indices of gates for {} rows", kernel,
           gates.index.size(), segments.total());
   require_indices(kernel, "index of a gate", gates.index, std::numeric_limits<std::int64_t>::min(),
                   std::ssize(gates.gate));
@@ -177,12 +177,12 @@ void run(const CpuStream& stream, const ActivationBackward<T>& work) {
       for (std::int64_t r = first; r < std::min(rows, last); ++r) {
         if (shared) std::copy_n(dy.row(r), dy.cols, copy.data());
         const std::int64_t index = gates ? gates.index[static_cast<std::size_t>(work.segments.begin[e] + r)] : -1;
-        const auto place = static_cast<std::size_t>(index);
+        const auto position = static_cast<std::size_t>(index);
         Accumulator<T> gate = gates ? 0 : 1;
-        if (index >= 0) gate = gates.gate[place];
+        if (index >= 0) gate = gates.gate[position];
         const Accumulator<T> d_gate =
             Rows::backward(x.row(r), shared ? copy.data() : dy.row(r), gate, y.cols, dx.row(r), y.row(r));
-        if (index >= 0) gates.d_gate[place] = d_gate;
+        if (index >= 0) gates.d_gate[position] = d_gate;
       }
       for (std::int64_t r = std::max(first, rows); r < last; ++r) {
         std::fill_n(dx.row(r), dx.cols, T{});

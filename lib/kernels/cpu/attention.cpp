@@ -81,21 +81,21 @@ class SoftmaxForward {
   }
 
   void operator()(const ForwardPanel<T, E>& panel, int thread, ScratchAllocator scratch) const {
-    const auto& [place, row, head, q, k, v, result] = panel;
+    const auto& [extent, row, head, q, k, v, result] = panel;
     const std::int64_t dim = result.cols;
-    const Matrix<float> out = scratch.take_padded<float>(place.rows, dim);
-    const Matrix<float> scores = scratch.take<float>(place.keys, Products::width(place.rows));
-    const Matrix<E> room = scratch.take<E>(place.keys, panel_rows);
-    const Products products(multiply_, thread, place.before, place.rows,
+    const Matrix<float> out = scratch.take_padded<float>(extent.rows, dim);
+    const Matrix<float> scores = scratch.take<float>(extent.keys, Products::width(extent.rows));
+    const Matrix<E> room = scratch.take<E>(extent.keys, panel_rows);
+    const Products products(multiply_, thread, extent.before, extent.rows,
                             scratch.take<float>(1, Products::scratch(dim)).data);
     products.scores(k, q, scores);
-    hide_unseen(place, 0, scores);
+    hide_unseen(extent, 0, scores);
     const auto scale = static_cast<float>(attention_.scale);
     PerQuery most = largest(products, scores);
     for (float& each : most) each *= scale;
     const PerQuery sums = exponentials(products, scores, scale, most);
     products.over_keys(rounded(scores, room), v, out, false);
-    for (std::int64_t r = 0; r < place.rows; ++r) {
+    for (std::int64_t r = 0; r < extent.rows; ++r) {
       const auto query = static_cast<std::size_t>(r);
       attention_.log_sum_exp.row(row + r)[head] = most[query] + std::log(sums[query]);
       scaled(Matrix<const float>(out.row(r), 1, dim), 1.0f / sums[query], result.rows_from(r, 1));
@@ -125,20 +125,20 @@ class SoftmaxBackward {
   }
 
   void operator()(const BackwardPanel<T, E>& panel, int thread, ScratchAllocator scratch) const {
-    const auto& [place, row, head, q, k, v, d_out, dk, dv, dq] = panel;
+    const auto& [extent, row, head, q, k, v, d_out, dk, dv, dq] = panel;
     const std::int64_t dim = dq.cols, column = head * dim;
-    const Matrix<float> dq_sum = scratch.take_padded<float>(place.rows, dim);
-    const Matrix<float> scores = scratch.take<float>(place.keys, Products::width(place.rows));
+    const Matrix<float> dq_sum = scratch.take_padded<float>(extent.rows, dim);
+    const Matrix<float> scores = scratch.take<float>(extent.keys, Products::width(extent.rows));
     const Matrix<float> d_scores = scratch.take<float>(scores.rows, scores.cols);
-    const Matrix<E> room = scratch.take<E>(place.keys, panel_rows);
-    const Products products(multiply_, thread, place.before, place.rows,
+    const Matrix<E> room = scratch.take<E>(extent.keys, panel_rows);
+    const Products products(multiply_, thread, extent.before, extent.rows,
                             scratch.take<float>(1, Products::scratch(dim)).data);
     products.scores(k, q, scores);
     products.scores(v, d_out, d_scores);
-    hide_unseen(place, 0, scores);
+    hide_unseen(extent, 0, scores);
     const auto scale = static_cast<float>(attention_.scale);
     PerQuery log_sums{}, means{};
-    for (std::int64_t r = 0; r < place.rows; ++r) {
+    for (std::int64_t r = 0; r < extent.rows; ++r) {
       const auto query = static_cast<std::size_t>(r);
       log_sums[query] = attention_.log_sum_exp.row(row + r)[head];
       means[query] = dot(attention_.out.row(row + r) + column, attention_.d_out.row(row + r) + column, dim);

@@ -82,15 +82,15 @@ struct Panel {
 
 /// Sets scores to minus infinity where a query does not see a key. Row i of `scores` [keys, queries or more] belongs to
 /// key first + i of the panel.
-inline void hide_unseen(const Panel& place, std::int64_t first, const Matrix<float>& scores) {
+inline void hide_unseen(const Panel& extent, std::int64_t first, const Matrix<float>& scores) {
   constexpr float nothing = -std::numeric_limits<float>::infinity();
-  const std::int64_t unseen = place.before - first + 1;  // the first key that not all queries see
+  const std::int64_t unseen = extent.before - first + 1;  // the first key that not all queries see
   for (std::int64_t i = std::max<std::int64_t>(unseen, 0); i < scores.rows; ++i) {
     std::fill_n(scores.row(i), std::min(i - unseen + 1, scores.cols), nothing);
   }
   // Descending, because begin(r) increases with r: the loop stops at the first query that sees key `first`.
-  for (std::int64_t r = place.rows - 1; r >= 0 && place.begin(r) > first; --r) {
-    const std::int64_t hidden = std::min(place.begin(r) - first, scores.rows);
+  for (std::int64_t r = extent.rows - 1; r >= 0 && extent.begin(r) > first; --r) {
+    const std::int64_t hidden = std::min(extent.begin(r) - first, scores.rows);
     for (std::int64_t i = 0; i < hidden; ++i) scores.row(i)[r] = nothing;
   }
 }
@@ -112,7 +112,7 @@ void require_documents(const Attention& attention) {
     const std::int64_t query = row % shape.query_len, first = attention.first_keys[static_cast<std::size_t>(row)];
     const std::int64_t least = query > 0 ? attention.first_keys[static_cast<std::size_t>(row - 1)] : 0;
     require(first >= least && first <= shape.key_len - shape.query_len + query,
-            "attention: query {} of a sequence sees keys from {} on", query, first);
+            "attention: query {} of a sequence cannot begin with key {}", query, first);
   }
 }
 
@@ -141,7 +141,7 @@ void scaled(const Matrix<const From>& from, float factor, const Matrix<To>& to) 
 /// The operands of a Core in a forward pass, for one panel of one head.
 template <class T, class E>
 struct ForwardPanel {
-  Panel place;
+  Panel extent;
   std::int64_t row, head;  // row of the panel's first query in q and out of the attention; query head
   Matrix<E> q, k, v;       // [rows, head_dim], [keys, head_dim]
   Matrix<T> out;           // [rows, head_dim], a view of the result
@@ -150,7 +150,7 @@ struct ForwardPanel {
 /// The operands of a Core in a backward pass, for one panel of one head.
 template <class T, class E>
 struct BackwardPanel {
-  Panel place;
+  Panel extent;
   std::int64_t row, head;
   Matrix<E> q, k, v, d_out;  // q, d_out: [rows, head_dim]; k, v: [keys, head_dim]
   Matrix<float> dk, dv;      // [keys, head_dim]: sums to add to; the task multiplies dk by the scale at the end
@@ -188,13 +188,13 @@ class ForwardTask {
     convert(head_of(attention_.v, key_row, keys, kv_head, dim), v);
     for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
       for (std::int64_t index = first_panel; index < last_panel; ++index) {
-        const Panel place(shape_, index, first_keys);
-        const std::int64_t row = sequence * shape_.query_len + place.first;
+        const Panel extent(shape_, index, first_keys);
+        const std::int64_t row = sequence * shape_.query_len + extent.first;
         ScratchAllocator rest = allocator;
-        const Matrix<E> q = rest.take_padded<E>(place.rows, dim);
-        convert(head_of(attention_.q, row, place.rows, head, dim), q);
-        core_({place, row, head, q, place.of(k, first_key), place.of(v, first_key),
-               head_of(attention_.out, row, place.rows, head, dim)},
+        const Matrix<E> q = rest.take_padded<E>(extent.rows, dim);
+        convert(head_of(attention_.q, row, extent.rows, head, dim), q);
+        core_({extent, row, head, q, extent.of(k, first_key), extent.of(v, first_key),
+               head_of(attention_.out, row, extent.rows, head, dim)},
               thread, rest);
       }
     }
@@ -232,14 +232,14 @@ class BackwardTask {
     std::fill_n(dv.data, keys * dv.stride, 0.0f);
     for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
       for (std::int64_t index = 0; index < Panel::count(shape_); ++index) {
-        const Panel place(shape_, index, first_keys_of(attention_, sequence));
-        const std::int64_t row = sequence * shape_.query_len + place.first;
+        const Panel extent(shape_, index, first_keys_of(attention_, sequence));
+        const std::int64_t row = sequence * shape_.query_len + extent.first;
         ScratchAllocator rest = allocator;
-        const Matrix<E> q = rest.take_padded<E>(place.rows, dim), d_out = rest.take_padded<E>(place.rows, dim);
-        convert(head_of(attention_.q, row, place.rows, head, dim), q);
-        convert(head_of(attention_.d_out, row, place.rows, head, dim), d_out);
-        core_({place, row, head, q, place.of(k), place.of(v), d_out, place.of(dk), place.of(dv),
-               head_of(attention_.dq, row, place.rows, head, dim)},
+        const Matrix<E> q = rest.take_padded<E>(extent.rows, dim), d_out = rest.take_padded<E>(extent.rows, dim);
+        convert(head_of(attention_.q, row, extent.rows, head, dim), q);
+        convert(head_of(attention_.d_out, row, extent.rows, head, dim), d_out);
+        core_({extent, row, head, q, extent.of(k), extent.of(v), d_out, extent.of(dk), extent.of(dv),
+               head_of(attention_.dq, row, extent.rows, head, dim)},
               thread, rest);
       }
     }

@@ -13,16 +13,16 @@ constexpr std::int64_t panel = 16;  // blocks whose gradients a thread computes 
 /// Returns the elements (g, r, c) of all blocks, transposed with `transpose`, in the order in which the inner loops
 /// read them: [g][c][r] for neighbours, so that r is contiguous, and [r][c][g] for strided, so that g is contiguous.
 template <class T>
-std::vector<Accumulator<T>> in_order(const BlockDiagonal<T>& product, const BlockElements& places) {
+std::vector<Accumulator<T>> in_order(const BlockDiagonal<T>& product, const BlockElements& elements) {
   using A = Accumulator<T>;
-  const std::int64_t b = places.b, blocks = places.blocks;
+  const std::int64_t b = elements.b, blocks = elements.blocks;
   std::vector<A> ordered(static_cast<std::size_t>(blocks * b * b));
   for (std::int64_t g = 0; g < blocks; ++g) {
     for (std::int64_t r = 0; r < b; ++r) {
       for (std::int64_t c = 0; c < b; ++c) {
         const T own = product.transpose ? product.weights.row(g * b + c)[r] : product.weights.row(g * b + r)[c];
         const std::int64_t position =
-            places.order == BlockOrder::neighbours ? (g * b + c) * b + r : (r * b + c) * blocks + g;
+            elements.order == BlockOrder::neighbours ? (g * b + c) * b + r : (r * b + c) * blocks + g;
         ordered[static_cast<std::size_t>(position)] = static_cast<A>(own);
       }
     }
@@ -55,10 +55,10 @@ void multiply_add(std::int64_t count, std::int64_t b, const Accumulator<T>* w, s
 template <class T>
 void run(const CpuStream& stream, const BlockDiagonal<T>& product) {
   using A = Accumulator<T>;
-  const BlockElements places = require_fitting(product);
-  const std::int64_t b = places.b, blocks = places.blocks;
-  const std::vector<A> weights = in_order(product, places);
-  const bool neighbours = places.order == BlockOrder::neighbours;
+  const BlockElements elements = require_fitting(product);
+  const std::int64_t b = elements.b, blocks = elements.blocks;
+  const std::vector<A> weights = in_order(product, elements);
+  const bool neighbours = elements.order == BlockOrder::neighbours;
   parallel_for(stream, product.x.rows, rows_per_thread(product.x.cols * b), [&](std::int64_t first, std::int64_t last) {
     const std::int64_t count = neighbours ? b : blocks;
     std::vector<A> sums(static_cast<std::size_t>(count));
@@ -80,10 +80,10 @@ namespace {
 
 /// Adds the gradients of blocks [begin, begin + panel), or up to the last block.
 template <class T>
-void add_gradients(const BlockDiagonalWeightGrad<T>& grad, const BlockElements& places, std::int64_t begin) {
+void add_gradients(const BlockDiagonalWeightGrad<T>& grad, const BlockElements& elements, std::int64_t begin) {
   using A = Accumulator<T>;
-  const std::int64_t b = places.b, count = std::min(panel, places.blocks - begin);
-  const bool neighbours = places.order == BlockOrder::neighbours;
+  const std::int64_t b = elements.b, count = std::min(panel, elements.blocks - begin);
+  const bool neighbours = elements.order == BlockOrder::neighbours;
   std::vector<A> sums(static_cast<std::size_t>(b * b * panel), A{0});  // neighbours: [g, r, c]; strided: [r, c, g]
   for (std::int64_t t = 0; t < grad.x.rows; ++t) {
     const T *x = grad.x.row(t), *dy = grad.dy.row(t);
@@ -98,9 +98,9 @@ void add_gradients(const BlockDiagonalWeightGrad<T>& grad, const BlockElements& 
       continue;
     }
     for (std::int64_t r = 0; r < b; ++r) {
-      const T* const slopes = dy + r * places.blocks + begin;
+      const T* const slopes = dy + r * elements.blocks + begin;
       for (std::int64_t c = 0; c < b; ++c) {
-        const T* const from = x + c * places.blocks + begin;
+        const T* const from = x + c * elements.blocks + begin;
         A* const sum = sums.data() + (r * b + c) * panel;
 #pragma omp simd
         for (std::int64_t g = 0; g < count; ++g) sum[g] += static_cast<A>(slopes[g]) * static_cast<A>(from[g]);
@@ -119,9 +119,9 @@ void add_gradients(const BlockDiagonalWeightGrad<T>& grad, const BlockElements& 
 
 template <class T>
 void run(const CpuStream& stream, const BlockDiagonalWeightGrad<T>& grad) {
-  const BlockElements places = require_fitting(grad);
-  parallel_for_dynamic(stream, places.blocks, panel, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t begin = first; begin < last; begin += panel) add_gradients(grad, places, begin);
+  const BlockElements elements = require_fitting(grad);
+  parallel_for_dynamic(stream, elements.blocks, panel, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t begin = first; begin < last; begin += panel) add_gradients(grad, elements, begin);
   });
 }
 

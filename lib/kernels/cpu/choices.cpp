@@ -14,19 +14,19 @@ void run(const CpuStream& stream, const MapChoices& map) {
   require_fitting(map);
   for (std::int64_t t = 0; t < tokens; ++t) {
     require_indices("MapChoices", "index", std::span(map.index.row(t), static_cast<std::size_t>(k)), -1,
-                    std::ssize(map.place));
+                    std::ssize(map.destination));
   }
-  if (counts) require_indices("MapChoices", "place", map.place, -1, std::ssize(map.count));
+  if (counts) require_indices("MapChoices", "destination", map.destination, -1, std::ssize(map.count));
   for_each_row(stream, tokens, k, [&](std::int64_t t) {
-    for (std::int64_t j = 0; j < k; ++j) map.y.row(t)[j] = place_of(map, t, j);
+    for (std::int64_t j = 0; j < k; ++j) map.y.row(t)[j] = destination_of(map, t, j);
   });
   if (!counts) return;
   std::ranges::fill(map.count, 0);
   for (std::int64_t t = 0; t < tokens; ++t) {
     for (std::int64_t j = 0; j < k; ++j) {
       const std::int32_t choice = map.index.row(t)[j],
-                         place = choice < 0 ? -1 : map.place[static_cast<std::size_t>(choice)];
-      if (place >= 0) ++map.count[static_cast<std::size_t>(place)];
+                         destination = choice < 0 ? -1 : map.destination[static_cast<std::size_t>(choice)];
+      if (destination >= 0) ++map.count[static_cast<std::size_t>(destination)];
     }
   }
 }

@@ -11,7 +11,8 @@ namespace {
 void require_words(std::string_view kernel, std::span<const std::int32_t> tokens, std::int64_t first,
                    std::int64_t words, std::int64_t vocab) {
   const std::int64_t all = vocab < 0 ? first + words : vocab;
-  require(first >= 0 && first + words <= all, "{}: words [{}, {}) of {}", kernel, first, first + words, all);
+  require(first >= 0 && first + words <= all, "{}: words [{}, {}) are not in a vocabulary of {}", kernel, first,
+          first + words, all);
   require_indices(kernel, "tokens", tokens, 0, all);
 }
 

@@ -14,8 +14,8 @@ void run(const CpuStream& stream, const Gemm<T, Out>& gemm) {
   const auto& [a, b, c, transpose_a, transpose_b, accumulate] = gemm;
   const std::int64_t a_depth = transpose_a ? a.rows : a.cols, b_depth = transpose_b ? b.cols : b.rows;
   require(c.rows == (transpose_a ? a.cols : a.rows) && c.cols == (transpose_b ? b.rows : b.cols) && a_depth == b_depth,
-          "GEMM of {} x {}{} and {} x {}{} into {} x {}", a.rows, a.cols, transpose_a ? " transposed" : "", b.rows,
-          b.cols, transpose_b ? " transposed" : "", c.rows, c.cols);
+          "GEMM: {} x {}{} times {} x {}{} does not fit a result of {} x {}", a.rows, a.cols,
+          transpose_a ? " transposed" : "", b.rows, b.cols, transpose_b ? " transposed" : "", c.rows, c.cols);
   if constexpr (std::is_same_v<T, double>) {
     reference::run(stream, gemm);
   } else {

@@ -136,8 +136,8 @@ bool includes_padding(const CpuStream& stream) {
 template <class T>
 void check_picked(const PickedRows<T>& picked, const Segments& segments) {
   if (!picked) return;
-  require(std::ssize(picked.source) >= segments.total(), "{} sources for {} rows", picked.source.size(),
-          segments.total());
+  require(std::ssize(picked.source) >= segments.total(), "a grouped product has {} sources for {} rows",
+          picked.source.size(), segments.total());
   require_indices("PickedRows", "source", picked.source, std::numeric_limits<std::int64_t>::min(),
                   picked.x.rows * picked.divisor);
 }
@@ -164,8 +164,8 @@ template <class T>
 void run(const CpuStream& stream, const GroupedGemm<T>& grouped) {
   const Segments& segments = grouped.segments;
   const PickedRows<T>& picked = grouped.picked;
-  require(grouped.weights.size() == segments.rows.size(), "{} weights for {} segments", grouped.weights.size(),
-          segments.rows.size());
+  require(grouped.weights.size() == segments.rows.size(), "a grouped product has {} weights for {} segments",
+          grouped.weights.size(), segments.rows.size());
   check_picked(picked, segments);
   std::vector<Product<T, T>> products;
   for (std::int64_t e = 0; e < segments.count(); ++e) {
@@ -174,8 +174,8 @@ void run(const CpuStream& stream, const GroupedGemm<T>& grouped) {
     const Matrix<T> y = grouped.y.segment(segments, e);
     const std::int64_t in = grouped.transpose_weights ? weight.cols : weight.rows;
     const std::int64_t out = grouped.transpose_weights ? weight.rows : weight.cols;
-    require(in == x.cols && out == y.cols, "expert {} takes {} to {} columns, its rows are {} and {} wide", e, in, out,
-            x.cols, y.cols);
+    require(in == x.cols && out == y.cols, "the weight of expert {} maps {} to {} columns, but its rows have {} and {}",
+            e, in, out, x.cols, y.cols);
     const std::int64_t filled = segments.rows[static_cast<std::size_t>(e)];
     const std::int64_t rows = includes_padding<T>(stream) ? y.rows : filled;
     products.push_back(
@@ -197,9 +197,9 @@ void run(const CpuStream& stream, const GroupedGemm<T>& grouped) {
 template <class T>
 void run(const CpuStream& stream, const GroupedWeightGrad<T>& grouped) {
   const Segments& segments = grouped.segments;
-  require(grouped.d_weights.size() == segments.rows.size(), "{} weight gradients for {} segments",
+  require(grouped.d_weights.size() == segments.rows.size(), "a grouped product has {} weight gradients for {} segments",
           grouped.d_weights.size(), segments.rows.size());
-  require(!grouped.picked || !grouped.picked_dy, "a weight gradient of which rows of both operands are picked");
+  require(!grouped.picked || !grouped.picked_dy, "a weight gradient can pick the rows of only one operand");
   const bool of_dy = static_cast<bool>(grouped.picked_dy);
   const PickedRows<T>& picked = of_dy ? grouped.picked_dy : grouped.picked;
   check_picked(picked, segments);
@@ -209,8 +209,8 @@ void run(const CpuStream& stream, const GroupedWeightGrad<T>& grouped) {
     const Matrix<const T> dy = rows_of(grouped.dy, grouped.picked_dy, segments, e);
     const Matrix<const T> x = rows_of(grouped.x, grouped.picked, segments, e);
     require(d_weight.rows == dy.cols && d_weight.cols == x.cols,
-            "the gradient of expert {} is {} x {}, its rows are {} and {} wide", e, d_weight.rows, d_weight.cols,
-            dy.cols, x.cols);
+            "the weight gradient of expert {} is {} x {}, but its rows have {} and {} columns", e, d_weight.rows,
+            d_weight.cols, dy.cols, x.cols);
     const std::int64_t filled = segments.rows[static_cast<std::size_t>(e)];
     const std::int64_t rows = includes_padding<T>(stream) ? dy.rows : filled;
     if (rows == 0) continue;

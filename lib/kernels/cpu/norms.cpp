@@ -12,13 +12,13 @@ namespace lyceum {
 
 template <class A>
 void run(const CpuStream& stream, const SquaresOfTensors<A>& squares) {
-  require_length("SquaresOfTensors", "places", squares.places, std::ssize(squares.tensors));
+  require_length("SquaresOfTensors", "offsets", squares.offsets, std::ssize(squares.tensors));
   parallel_for(stream, squares.blocks, elements_per_thread / flat_block, [&](std::int64_t first, std::int64_t last) {
     BlockWalk walk(squares.tensors, first);
     for (std::int64_t at = first; at < last; ++at, walk.next()) {
-      const std::int64_t place = squares.places[walk.row()], begin = walk.block() * flat_block;
-      if (place < 0) continue;
-      squares.sums[static_cast<std::size_t>(place + walk.block())] =
+      const std::int64_t offset = squares.offsets[walk.row()], begin = walk.block() * flat_block;
+      if (offset < 0) continue;
+      squares.sums[static_cast<std::size_t>(offset + walk.block())] =
           sum_of_squares(walk.tensor().x + begin, std::min(flat_block, walk.tensor().count - begin));
     }
   });

@@ -24,7 +24,7 @@ std::vector<std::size_t> positions_of(std::span<const std::int32_t> order) {
   std::vector<std::size_t> position(order.size(), order.size());
   for (std::size_t p = 0; p < order.size(); ++p) {
     const auto expert = static_cast<std::size_t>(order[p]);
-    require(position[expert] == order.size(), "SortByExpert: expert {} occurs in the order twice", expert);
+    require(position[expert] == order.size(), "SortByExpert: expert {} occurs twice in the order", expert);
     position[expert] = p;
   }
   return position;
@@ -149,7 +149,7 @@ void run(const CpuStream& stream, const SplitPairs& split) {
 template <class T>
 void run(const CpuStream& stream, const GatherRows<T>& gather) {
   const std::int64_t rows = gather.y.rows, cols = gather.y.cols, divisor = gather.divisor;
-  require(divisor > 0, "GatherRows: sources divided by {}", divisor);
+  require(divisor > 0, "GatherRows: the divisor of sources is {}, but must be positive", divisor);
   require_extents("GatherRows", "x", gather.x, gather.x.rows, cols);
   require_length("GatherRows", "source", gather.source, rows);
   require_indices("GatherRows", "source", gather.source, any_negative, gather.x.rows * divisor);

@@ -31,12 +31,12 @@ void run(const CpuStream& stream, const Rope<T>& rope) {
   if (rope.x.size() == 0) return;
   require(dim > 0 && dim % 2 == 0 && cols % dim == 0, "Rope: rows of {} columns are not a whole number of heads of {}",
           cols, dim);
-  require(rope.seq_len > 0 && rope.first_position >= 0, "Rope: sequences of {} rows from position {}", rope.seq_len,
-          rope.first_position);
+  require(rope.seq_len > 0 && rope.first_position >= 0, "Rope: sequences cannot have {} rows and begin at position {}",
+          rope.seq_len, rope.first_position);
   require(rope.first_position + std::min(rope.seq_len, rows) <= rope.table.rows,
-          "Rope: positions up to {}, the table has {}", rope.first_position + std::min(rope.seq_len, rows),
+          "Rope: {} positions are needed, but the table has {}", rope.first_position + std::min(rope.seq_len, rows),
           rope.table.rows);
-  require(rope.first_keys.empty() || std::ssize(rope.first_keys) == rows, "Rope: {} first keys for {} rows",
+  require(rope.first_keys.empty() || std::ssize(rope.first_keys) == rows, "Rope: there are {} first keys for {} rows",
           rope.first_keys.size(), rows);
   const A turn = rope.inverse ? A{-1} : A{1};
   parallel_for(stream, rows, rows_per_thread(cols), [&](std::int64_t first, std::int64_t last) {

@@ -238,7 +238,7 @@ template <class A>
 void run(const CpuStream& stream, const RouteTokens<A>& route) {
   require_fitting(route);
   require(route.choices.empty() || (choices_per_token(route) >= 1 && choices_per_token(route) <= route.index.cols),
-          "RouteTokens: {} choices of a token; the result has columns for {}", choices_per_token(route),
+          "RouteTokens: a token cannot make {} choices: the result has {} columns", choices_per_token(route),
           route.index.cols);
   const std::int64_t experts = route.logits.cols;
   const RouterChunks chunks = chunks_of(route, route.load);

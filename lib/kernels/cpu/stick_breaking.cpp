@@ -30,18 +30,18 @@ template <class E>
 class StickTile {
  public:
   static std::int64_t scratch_bytes() { return 2 * ScratchAllocator::bytes<float>(tile_keys, panel_rows); }
-  static std::int64_t count(const Panel& place) { return (place.keys + tile_keys - 1) / tile_keys; }
+  static std::int64_t count(const Panel& extent) { return (extent.keys + tile_keys - 1) / tile_keys; }
 
-  /// `index`: number of the tile, from the oldest keys on. `place` must outlive the tile.
-  StickTile(const Panel& place, std::int64_t index, ScratchAllocator& scratch)
-      : place_(place),
+  /// `index`: number of the tile, from the oldest keys on. `extent` must outlive the tile.
+  StickTile(const Panel& extent, std::int64_t index, ScratchAllocator& scratch)
+      : extent_(extent),
         first_(index * tile_keys),
-        keys_(std::min(tile_keys, place.keys - first_)),
-        scores_(scratch.take<float>(keys_, PanelProducts<E>::width(place.rows))),
+        keys_(std::min(tile_keys, extent.keys - first_)),
+        scores_(scratch.take<float>(keys_, PanelProducts<E>::width(extent.rows))),
         costs_(scratch.take<float>(scores_.rows, scores_.cols)) {}
 
   PanelProducts<E> products(const TileGemm& multiply, int thread, float* scratch) const {
-    return {multiply, thread, place_.before - first_, place_.rows, scratch};
+    return {multiply, thread, extent_.before - first_, extent_.rows, scratch};
   }
 
   /// Returns the tile's rows of a matrix with one row per key of the panel.
@@ -54,7 +54,7 @@ class StickTile {
   /// scores = scale · scores, or minus infinity if the query does not see the key (its part and its cost are then 0);
   /// costs = softplus(scores).
   void compute_costs(float scale) const {
-    hide_unseen(place_, first_, scores_);
+    hide_unseen(extent_, first_, scores_);
     float *z = scores_.data, *cost = costs_.data;
 #pragma omp simd
     for (std::int64_t i = 0; i < scores_.size(); ++i) {
@@ -65,7 +65,7 @@ class StickTile {
 
   /// Computes scores and costs as above, and the share β of each key.
   void compute_costs(float scale, const Matrix<float>& shares) const {
-    hide_unseen(place_, first_, scores_);
+    hide_unseen(extent_, first_, scores_);
     float *z = scores_.data, *cost = costs_.data, *share = shares.data;
 #pragma omp simd
     for (std::int64_t i = 0; i < scores_.size(); ++i) {
@@ -105,7 +105,7 @@ class StickTile {
   }
 
  private:
-  const Panel& place_;
+  const Panel& extent_;
   std::int64_t first_, keys_;
   Matrix<float> scores_, costs_;  // [keys, queries], as PanelProducts has them
 };
@@ -134,15 +134,15 @@ class StickForward {
 
   /// Processes the tiles from the newest keys to the oldest.
   void operator()(const ForwardPanel<T, E>& panel, int thread, ScratchAllocator scratch) const {
-    const Panel& place = panel.place;
-    const Matrix<float> out = scratch.take_padded<float>(place.rows, panel.out.cols);
+    const Panel& extent = panel.extent;
+    const Matrix<float> out = scratch.take_padded<float>(extent.rows, panel.out.cols);
     const Matrix<E> room = scratch.take<E>(tile_keys, panel_rows);
     float* transposed = scratch.take<float>(1, PanelProducts<E>::scratch(panel.out.cols)).data;
-    const std::int64_t tiles = StickTile<E>::count(place);
+    const std::int64_t tiles = StickTile<E>::count(extent);
     CostSums newer{};
     for (std::int64_t index = tiles - 1; index >= 0; --index) {
       ScratchAllocator rest = scratch;
-      const StickTile<E> tile(place, index, rest);
+      const StickTile<E> tile(extent, index, rest);
       const PanelProducts<E> products = tile.products(multiply_, thread, transposed);
       products.scores(tile.of(panel.k), panel.q, tile.scores());
       tile.compute_costs(static_cast<float>(attention_.scale));
@@ -152,7 +152,7 @@ class StickForward {
       products.over_keys(rounded(tile.scores(), room), tile.of(panel.v), out, index < tiles - 1);
     }
     convert(Matrix<const float>(out), panel.out);
-    for (std::int64_t r = 0; r < place.rows; ++r) {
+    for (std::int64_t r = 0; r < extent.rows; ++r) {
       attention_.log_rest.row(panel.row + r)[panel.head] = -newer[static_cast<std::size_t>(r)];
     }
   }
@@ -179,19 +179,19 @@ class StickBackward {
 
   /// Processes the tiles from the oldest keys to the newest.
   void operator()(const BackwardPanel<T, E>& panel, int thread, ScratchAllocator scratch) const {
-    const Panel& place = panel.place;
+    const Panel& extent = panel.extent;
     const auto scale = static_cast<float>(attention_.scale);
-    const Matrix<float> dq = scratch.take_padded<float>(place.rows, panel.dq.cols);
+    const Matrix<float> dq = scratch.take_padded<float>(extent.rows, panel.dq.cols);
     const Matrix<E> room = scratch.take<E>(tile_keys, panel_rows);
     float* transposed = scratch.take<float>(1, PanelProducts<E>::scratch(panel.dq.cols)).data;
     CostSums newer{};
-    for (std::int64_t r = 0; r < place.rows; ++r) {
+    for (std::int64_t r = 0; r < extent.rows; ++r) {
       newer[static_cast<std::size_t>(r)] = -attention_.log_rest.row(panel.row + r)[panel.head];
     }
     PerQuery older{};
-    for (std::int64_t index = 0; index < StickTile<E>::count(place); ++index) {
+    for (std::int64_t index = 0; index < StickTile<E>::count(extent); ++index) {
       ScratchAllocator rest = scratch;
-      const StickTile<E> tile(place, index, rest);
+      const StickTile<E> tile(extent, index, rest);
       const Matrix<float>& parts = tile.scores();
       const Matrix<float> shares = rest.take<float>(parts.rows, parts.cols);
       const Matrix<float> d_parts = rest.take<float>(parts.rows, parts.cols);

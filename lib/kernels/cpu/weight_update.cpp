@@ -7,7 +7,7 @@ namespace lyceum {
 template <class T, std::size_t states>
 void run(const CpuStream& stream, const CheckDigests<T, states>& check) {
   using A = Accumulator<T>;
-  require_length("CheckDigests", "kept digests", check.digests.kept, check.blocks);
+  require_length("CheckDigests", "digests.kept", check.digests.kept, check.blocks);
   parallel_for(stream, check.blocks, elements_per_thread / flat_block, [&](std::int64_t first, std::int64_t last) {
     BlockWalk walk(check.tensors, first);
     for (std::int64_t at = first; at < last; ++at, walk.next()) {

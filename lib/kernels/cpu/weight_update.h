@@ -131,11 +131,11 @@ namespace lyceum {
 template <class T, class Rule>
 void run(const CpuStream& stream, const UpdateWeights<T, Rule>& update) {
   require_length("UpdateWeights", "verdict", update.verdict, 1);
-  require_length("UpdateWeights", "weight places", update.weight_offsets, std::ssize(update.tensors));
-  require_length("UpdateWeights", "update places", update.update_offsets, std::ssize(update.tensors));
+  require_length("UpdateWeights", "weight_offsets", update.weight_offsets, std::ssize(update.tensors));
+  require_length("UpdateWeights", "update_offsets", update.update_offsets, std::ssize(update.tensors));
   const auto rule = update.rule.template element<Accumulator<T>>();
   const bool watched = !update.digests.kept.empty() && update.verdict[0].skip == 0;
-  if (watched) require_length("UpdateWeights", "kept digests", update.digests.kept, update.blocks);
+  if (watched) require_length("UpdateWeights", "digests.kept", update.digests.kept, update.blocks);
   parallel_for(stream, update.blocks, elements_per_thread / flat_block, [&](std::int64_t first, std::int64_t last) {
     BlockWalk walk(update.tensors, first);
     for (std::int64_t at = first; at < last; ++at, walk.next()) {
@@ -148,8 +148,8 @@ void run(const CpuStream& stream, const UpdateWeights<T, Rule>& update) {
         update.digests.kept[static_cast<std::size_t>(at)] =
             sums.left + weight_update::weight_digest(tensor, begin, end - begin);
       }
-      const auto store = [&](std::int64_t place, double sum) {
-        if (place >= 0) update.sums[static_cast<std::size_t>(place + walk.block())] = sum;
+      const auto store = [&](std::int64_t offset, double sum) {
+        if (offset >= 0) update.sums[static_cast<std::size_t>(offset + walk.block())] = sum;
       };
       store(update.weight_offsets[walk.row()], sums.weights);
       store(update.update_offsets[walk.row()], sums.updates);

@@ -128,7 +128,7 @@ void require_layouts(std::string_view kernel, const Segments& segments, std::spa
 /// Checks the widths of rows, which are in device memory: rows of the wrong width are skipped, and the fault is
 /// recorded.
 IndexCheck excess_width(const CudaStream& stream, const char* kernel) {
-  return {stream, kernel, "the width of a row, less what it should be,", 0, 1};
+  return {stream, kernel, "the width of a row, minus the required width,", 0, 1};
 }
 
 }  // namespace

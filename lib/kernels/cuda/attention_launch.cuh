@@ -45,8 +45,7 @@ __global__ void __launch_bounds__(Work::threads, 1)
 template <class Task>
 void start_blocks(const CudaStream& stream, const char* name, void (*kernel)(Task, BlockOrder), int threads,
                   int shared_bytes, const Task& task, const BlockOrder& order) {
-  require(order.blocks() <= 0x7fffffff, "{}: {} blocks of threads are more than a launch may have", name,
-          order.blocks());
+  require(order.blocks() <= 0x7fffffff, "{}: a launch cannot have {} thread blocks", name, order.blocks());
   start_shared(stream, name, kernel, static_cast<unsigned>(order.blocks()), static_cast<unsigned>(threads),
                static_cast<std::size_t>(shared_bytes), task, order);
 }

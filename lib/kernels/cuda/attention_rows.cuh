@@ -126,7 +126,7 @@ template <class Task>
 void start_rows(const CudaStream& stream, const char* name, void (*kernel)(Task, std::int64_t), std::int64_t rows,
                 std::size_t shared, const Task& task) {
   const std::int64_t blocks = (rows + plain_warps - 1) / plain_warps;
-  require(blocks <= 0x7fffffff, "{}: {} blocks of threads are more than a launch may have", name, blocks);
+  require(blocks <= 0x7fffffff, "{}: a launch cannot have {} thread blocks", name, blocks);
   start_shared(stream, name, kernel, static_cast<unsigned>(blocks), plain_threads, shared, task, rows);
 }
 

@@ -59,7 +59,7 @@ void add_column_sums(const CudaStream& stream, std::string_view kernel, std::int
                      const Terms& terms) {
   const std::int64_t cols = std::ssize(sums), chunks = (rows + column_chunk - 1) / column_chunk;
   if (chunks == 0) return;
-  require(chunks <= 65535, "{}: {} rows; at most {}", kernel, rows, 65535 * column_chunk);
+  require(chunks <= 65535, "{}: {} rows are too many, at most {} are supported", kernel, rows, 65535 * column_chunk);
   const auto memory =
       stream.memory().allocate(static_cast<std::size_t>(chunks * cols) * sizeof(A), MemoryKind::buffers);
   A* partial = reinterpret_cast<A*>(memory.get());

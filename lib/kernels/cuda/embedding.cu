@@ -132,7 +132,8 @@ __global__ void __launch_bounds__(embedding_threads) add_gradients(EmbeddingWeig
 
 std::int64_t vocabulary_of(std::string_view kernel, std::int64_t first, std::int64_t words, std::int64_t vocab) {
   const std::int64_t all = vocab < 0 ? first + words : vocab;
-  require(first >= 0 && first + words <= all, "{}: words [{}, {}) of {}", kernel, first, first + words, all);
+  require(first >= 0 && first + words <= all, "{}: words [{}, {}) are not in a vocabulary of {}", kernel, first,
+          first + words, all);
   return all;
 }
 
@@ -156,7 +157,8 @@ void run(const CudaStream& stream, const EmbeddingWeightGrad<T>& embedding) {
   const std::int64_t rows = embedding.dy.rows, cols = embedding.dy.cols, words = embedding.d_table.rows;
   require_length("EmbeddingWeightGrad", "tokens", embedding.tokens, rows);
   require_extents("EmbeddingWeightGrad", "d_table", embedding.d_table, words, cols);
-  require(rows < std::int64_t{1} << 31, "EmbeddingWeightGrad: {} tokens", rows);
+  require(rows < std::int64_t{1} << 31, "EmbeddingWeightGrad: {} tokens are too many, at most 2^31 - 1 are supported",
+          rows);
   const std::int64_t vocab = vocabulary_of("EmbeddingWeightGrad", embedding.first, words, embedding.vocab);
   const auto buffer = [&](std::int64_t count, std::size_t size) {
     return stream.memory().allocate_zeros(static_cast<std::size_t>(count) * size, MemoryKind::buffers);

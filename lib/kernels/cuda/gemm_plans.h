@@ -30,7 +30,7 @@ class PlanCache {
 /// earlier one only if it is 2 % faster, so that noise does not decide.
 template <class Seconds>
 std::size_t choose_fastest(std::size_t candidates, const Seconds& seconds, std::size_t repeats = 5) {
-  require(candidates > 0 && repeats > 0, "nothing to choose from");
+  require(candidates > 0 && repeats > 0, "there are no candidates to choose from");
   std::vector<double> medians;
   for (std::size_t i = 0; i < candidates; ++i) {
     seconds(i);  // warm

@@ -13,8 +13,10 @@ namespace {
 
 template <class M>
 std::vector<Weight> weights_of(std::span<const M> matrices, const Segments& segments) {
-  require(matrices.size() == segments.rows.size(), "{} weights for {} segments", matrices.size(), segments.rows.size());
-  require(matrices.size() <= max_experts, "a grouped product of {} experts; at most {}", matrices.size(), max_experts);
+  require(matrices.size() == segments.rows.size(), "a grouped product has {} weights for {} segments", matrices.size(),
+          segments.rows.size());
+  require(matrices.size() <= max_experts, "a grouped product of {} experts is too large, at most {} are supported",
+          matrices.size(), max_experts);
   std::vector<Weight> weights;
   for (const M& matrix : matrices) {
     weights.push_back({const_cast<void*>(static_cast<const void*>(matrix.data)), matrix.stride,
@@ -37,7 +39,8 @@ void read_picked(const Launch& launch, Rows<T>& rows, const PickedRows<T>& picke
   if (!picked) return;
   for (const Weight& weight : weights) {
     const std::int64_t width = of_dy ? y_width(launch.product, weight) : x_width(launch.product, weight);
-    require(picked.x.cols == width, "{}: picked rows of {} columns for {}", launch.name, picked.x.cols, width);
+    require(picked.x.cols == width, "{}: picked rows have {} columns, but must have {}", launch.name, picked.x.cols,
+            width);
   }
   if (of_dy) {
     rows.y = const_cast<T*>(picked.x.data);
@@ -60,7 +63,8 @@ void run_product(const Launch& launch, Rows<T> rows, const std::vector<Weight>& 
   if constexpr (std::is_same_v<T, bfloat16>) {
     if (kernel != Kernel::plain && run_on_tensor_cores(launch, rows, weights, kernel)) return;
   }
-  require(kernel == Kernel::automatic || kernel == Kernel::plain, "this GPU has no tensor cores for the chosen kernel");
+  require(kernel == Kernel::automatic || kernel == Kernel::plain,
+          "this GPU lacks the tensor cores that the chosen kernel needs");
   count_product(launch, Kernel::plain);
   run_plain(launch, rows, weights);
 }
@@ -75,7 +79,8 @@ bool run_fused(const CudaStream& stream, const GemmThenActivation<bfloat16>& wor
   const auto& [values, offset, width] = work.activated;
   rows.activated = {.inputs = inputs, .values = values, .offset = offset.data(), .width = width.data()};
   for (const Weight& weight : weights) {
-    require(weight.rows % inputs == 0, "{}: a weight of {} rows for gates and ups", launch.name, weight.rows);
+    require(weight.rows % inputs == 0, "{}: a weight of {} rows cannot be divided into gate and up projections",
+            launch.name, weight.rows);
   }
   read_picked<bfloat16>(launch, rows, work.picked, false, weights);
   return run_with_activation(launch, rows, weights, work.picked, {}, kernel);
@@ -114,7 +119,7 @@ void run(const CudaStream& stream, const GroupedGemm<T>& grouped, Kernel kernel)
 template <class T>
 void run(const CudaStream& stream, const GroupedWeightGrad<T>& grouped, Kernel kernel) {
   const auto& [segments, dy, x, d_weights, picked, picked_dy] = grouped;
-  require(!picked || !picked_dy, "a weight gradient of which rows of both operands are picked");
+  require(!picked || !picked_dy, "a weight gradient can pick the rows of only one operand");
   const SegmentedMatrix<T> y{const_cast<T*>(dy.data), dy.offset, dy.width};
   const Launch launch{stream, "GroupedWeightGrad", Product::weight_grad};
   const bool of_dy = static_cast<bool>(picked_dy);

@@ -29,7 +29,8 @@ __global__ void __launch_bounds__(pick_threads)
 
 PickedIndices pick(const CudaStream& stream, const char* name, std::span<const std::int64_t> source,
                    std::int64_t divisor, std::int64_t rows) {
-  require(rows <= std::numeric_limits<std::int32_t>::max(), "{}: rows picked out of {}", name, rows);
+  require(rows <= std::numeric_limits<std::int32_t>::max(),
+          "{}: rows cannot be picked from {}, which is more than 2^31 - 1", name, rows);
   PickedIndices picked;
   picked.memory =
       stream.memory().allocate(std::max<std::size_t>(source.size(), 1) * sizeof(std::int32_t), MemoryKind::buffers);

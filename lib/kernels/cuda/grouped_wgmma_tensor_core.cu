@@ -36,7 +36,7 @@ CUtensorMap map_of(int lines, void* somewhere) {
 namespace {
 
 /// Upper bound of the size of a matrix that rows are picked from: their offsets are 32-bit counts of 16 bytes.
-constexpr std::int64_t max_place = 0xffffffff;
+constexpr std::int64_t max_picked_units = 0xffffffff;
 
 bool aligned(const void* data, std::int64_t stride) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && stride % 8 == 0;
@@ -49,7 +49,7 @@ bool wgmma_supports(Product product, const Rows<bfloat16>& rows, const Weight& w
   // Segments begin at multiples of 32 rows, so every offset is aligned if the width of rows is.
   const auto takes = [](const void* data, std::int64_t width, const PickedFrom& from) {
     // Stride is 0 if rows are not picked.
-    return aligned(data, width) && from.stride % 8 == 0 && from.rows * from.stride / 8 < max_place;
+    return aligned(data, width) && from.stride % 8 == 0 && from.rows * from.stride / 8 < max_picked_units;
   };
   const bool x_rows = takes(rows.x, x_width(product, weight), rows.picked_x);
   switch (product) {

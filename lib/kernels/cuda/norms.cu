@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(norms_threads) sum_squares_of_tensors(SquaresO
   if (first == last) return;
   BlockWalk<TensorRow<A>> walk(squares.tensors, first);
   for (std::int64_t at = first; at < last; ++at, walk.next()) {
-    const std::int64_t offset = squares.places[walk.row()], begin = walk.block() * flat_block;
+    const std::int64_t offset = squares.offsets[walk.row()], begin = walk.block() * flat_block;
     if (offset < 0) continue;
     const std::int64_t rest = walk.tensor().count - begin;
     const double sum = squares_of_block(walk.tensor().x + begin, rest < flat_block ? rest : flat_block);
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(warp_size) norms_of_layers(NormsOfLayers join)
 
 template <class A>
 void run(const CudaStream& stream, const SquaresOfTensors<A>& squares) {
-  require_length("SquaresOfTensors", "places", squares.places, static_cast<std::int64_t>(squares.tensors.size()));
+  require_length("SquaresOfTensors", "offsets", squares.offsets, static_cast<std::int64_t>(squares.tensors.size()));
   // Enough warps for every multiprocessor. Each processes a contiguous range of blocks and therefore searches the
   // table only once.
   const std::int64_t most = std::int64_t{stream.processors()} * 32;

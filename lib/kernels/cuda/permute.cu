@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(permute_threads)
 template <class T>
 void run(const CudaStream& stream, const GatherRows<T>& gather_rows) {
   const std::int64_t rows = gather_rows.y.rows, cols = gather_rows.y.cols, divisor = gather_rows.divisor;
-  require(divisor > 0, "GatherRows: sources divided by {}", divisor);
+  require(divisor > 0, "GatherRows: the divisor of sources is {}, but must be positive", divisor);
   require_extents("GatherRows", "x", gather_rows.x, gather_rows.x.rows, cols);
   require_length("GatherRows", "source", gather_rows.source, rows);
   const IndexCheck check(stream, "GatherRows", "source", any_negative, gather_rows.x.rows * divisor);

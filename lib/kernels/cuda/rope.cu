@@ -64,12 +64,12 @@ void run(const CudaStream& stream, const Rope<T>& rope) {
   if (rope.x.size() == 0) return;
   require(dim > 0 && dim % 2 == 0 && cols % dim == 0, "Rope: rows of {} columns are not a whole number of heads of {}",
           cols, dim);
-  require(rope.seq_len > 0 && rope.first_position >= 0, "Rope: sequences of {} rows from position {}", rope.seq_len,
-          rope.first_position);
+  require(rope.seq_len > 0 && rope.first_position >= 0, "Rope: sequences cannot have {} rows and begin at position {}",
+          rope.seq_len, rope.first_position);
   require(rope.first_position + std::min(rope.seq_len, rows) <= rope.table.rows,
-          "Rope: positions up to {}, the table has {}", rope.first_position + std::min(rope.seq_len, rows),
+          "Rope: {} positions are needed, but the table has {}", rope.first_position + std::min(rope.seq_len, rows),
           rope.table.rows);
-  require(rope.first_keys.empty() || std::ssize(rope.first_keys) == rows, "Rope: {} first keys for {} rows",
+  require(rope.first_keys.empty() || std::ssize(rope.first_keys) == rows, "Rope: there are {} first keys for {} rows",
           rope.first_keys.size(), rows);
   constexpr int width = pack_width<T>;
   const bool packed = half % width == 0 && fits_packs(rope.x, width) && fits_packs(rope.table, width);

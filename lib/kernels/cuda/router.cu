@@ -42,20 +42,20 @@ __device__ std::uint64_t largest_of_warp(std::uint64_t rank) { return join_warp(
 template <class A, int held, class Key, class Rank>
 __device__ void to_next_choice(const Row<A, held>& logits, const Key& key, std::int64_t first, Rank& rank,
                                int& expert) {
-  constexpr unsigned nobody = ~0u;
+  constexpr unsigned no_expert = ~0u;
   Rank best = 0;
-  unsigned own = nobody;
+  unsigned own = no_expert;
   logits.each([&](std::int64_t c, A x, int i) {
     if (c < first) return;
     const Rank here = rank_of(key(c, x, i));
     const bool behind = here < rank || (here == rank && c > expert);
-    if (behind && (own == nobody || here > best)) {
+    if (behind && (own == no_expert || here > best)) {
       best = here;
       own = static_cast<unsigned>(c);
     }
   });
   rank = largest_of_warp(best);
-  expert = static_cast<int>(__reduce_min_sync(whole_warp, best == rank ? own : nobody));
+  expert = static_cast<int>(__reduce_min_sync(whole_warp, best == rank ? own : no_expert));
 }
 
 /// Returns the set of groups that a token may choose from, one bit per group, the same in all lanes: the group_limit

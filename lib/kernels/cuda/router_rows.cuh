@@ -104,8 +104,8 @@ void with_kernel(const Route& route, const F& f) {
 
 /// Number of thread blocks: one per chunk. Throws an Error if these are too many for a launch.
 inline unsigned blocks_of(const RouterChunks& chunks) {
-  require(chunks.count() <= std::numeric_limits<std::int32_t>::max(), "RouteTokens: {} chunks of sequences",
-          chunks.count());
+  require(chunks.count() <= std::numeric_limits<std::int32_t>::max(),
+          "RouteTokens: {} chunks of sequences are too many for a launch", chunks.count());
   return static_cast<unsigned>(chunks.count());
 }
 

@@ -118,7 +118,7 @@ void run(const CudaStream& stream, const SortByExpert& sort) {
   require_length("SortByExpert", "slot_pair", sort.slot_pair, pairs);
   require_length("SortByExpert", "pair_slot", sort.pair_slot, pairs);
   const std::int64_t chunks = (pairs + chunk - 1) / chunk;
-  require(chunks < 1 << 30, "SortByExpert: {} pairs", pairs);
+  require(chunks < 1 << 30, "SortByExpert: {} pairs are too many", pairs);
   const auto memory = stream.memory().allocate(
       static_cast<std::size_t>(chunks * (positions + 1)) * sizeof(std::int64_t), MemoryKind::buffers);
   auto* next = reinterpret_cast<std::int64_t*>(memory.get());

@@ -120,8 +120,8 @@ __global__ void __launch_bounds__(plain_threads) stick_key_kernel(PlainStickTask
   const AttentionShape& shape = task.shape;
   const WarpRow<Accumulator<T>> warp(shape.head_dim);
   if (warp.index >= rows) return;
-  const std::int64_t kv_head = warp.index % shape.kv_heads, place = warp.index / shape.kv_heads;
-  const std::int64_t keys = keys_of_task(task), key = place % keys, sequence = place / keys;
+  const std::int64_t kv_head = warp.index % shape.kv_heads, row = warp.index / shape.kv_heads;
+  const std::int64_t keys = keys_of_task(task), key = row % keys, sequence = row / keys;
   const std::int64_t group = shape.heads / shape.kv_heads, first_row = sequence * shape.query_len;
   const SeeingQueries seeing(task, sequence, task.first + key);
   for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {

@@ -36,8 +36,8 @@ void run(const CudaStream& stream, const SumParts& sum) {
   const Matrix<float>& c = sum.c;
   require(sum.parts.cols == c.cols && c.rows > 0 && sum.height >= c.rows && sum.parts.rows >= sum.height &&
               sum.parts.rows % sum.height == 0,
-          "SumParts: parts [{}, {}] of height {} of [{}, {}]", sum.parts.rows, sum.parts.cols, sum.height, c.rows,
-          c.cols);
+          "SumParts: parts [{}, {}] of height {} do not match a result [{}, {}]", sum.parts.rows, sum.parts.cols,
+          sum.height, c.rows, c.cols);
   constexpr int width = pack_width<float>;
   if (fits_packs(sum.parts, width) && fits_packs(c, width)) {
     start(stream, "SumParts", sum_parts<width>, blocks_for(c.size() / width, sum_threads), sum_threads, sum);

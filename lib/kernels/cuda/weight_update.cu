@@ -40,7 +40,7 @@ __global__ void judge_step(JudgeStep judge) {
 
 template <class T, std::size_t states>
 void run(const CudaStream& stream, const CheckDigests<T, states>& check) {
-  require_length("CheckDigests", "kept digests", check.digests.kept, check.blocks);
+  require_length("CheckDigests", "digests.kept", check.digests.kept, check.blocks);
   start(stream, "CheckDigests", check_tensors<T, states>, weight_update::grid_of(stream, check.blocks),
         weight_update::threads, check);
 }

@@ -176,10 +176,10 @@ template <class T, class Rule>
 void run(const CudaStream& stream, const UpdateWeights<T, Rule>& update) {
   const auto tensors = static_cast<std::int64_t>(update.tensors.size());
   require_length("UpdateWeights", "verdict", update.verdict, 1);
-  require_length("UpdateWeights", "weight places", update.weight_offsets, tensors);
-  require_length("UpdateWeights", "update places", update.update_offsets, tensors);
+  require_length("UpdateWeights", "weight_offsets", update.weight_offsets, tensors);
+  require_length("UpdateWeights", "update_offsets", update.update_offsets, tensors);
   if (!update.digests.kept.empty()) {
-    require_length("UpdateWeights", "kept digests", update.digests.kept, update.blocks);
+    require_length("UpdateWeights", "digests.kept", update.digests.kept, update.blocks);
   }
   start(stream, "UpdateWeights", weight_update::update_tensors<T, Rule>, weight_update::grid_of(stream, update.blocks),
         weight_update::threads, update);

@@ -27,7 +27,8 @@ Matrix<double> matrix_or_none(const Tensor& tensor) {
 
 std::array<Tensor, 5> BalanceLoss::forward(const Stream& stream, Saved& saved, const Tensor& load) const {
   const std::int64_t sequences = load.shape()[0], experts = devices->experts();
-  require(load.shape()[1] == load_width(experts), "a load {} of {} experts", load.shape(), experts);
+  require(load.shape()[1] == load_width(experts), "a table of loads {} does not match {} experts", load.shape(),
+          experts);
   saved = {
       .expert_slope = Tensor::empty(stream, DType::f64, {sequences, experts}),
       .device_slope = Tensor::empty(stream, DType::f64, {sequences, experts}),

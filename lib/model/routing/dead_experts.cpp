@@ -75,7 +75,7 @@ std::vector<std::string> DeadExperts::news(std::int64_t step, const std::vector<
     lines.push_back(fmt::format("warning: step {}: dead experts, no token for {}: {}", step,
                                 count_text(window_, "step"), died.text()));
   }
-  if (!back.empty()) lines.push_back(fmt::format("step {}: experts that have tokens again: {}", step, back.text()));
+  if (!back.empty()) lines.push_back(fmt::format("step {}: experts that receive tokens again: {}", step, back.text()));
   return lines;
 }
 

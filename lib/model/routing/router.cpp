@@ -92,7 +92,8 @@ Router::Choices Router::forward(Tape& tape, const Pass& pass, const Variable& x,
 Router::Choices Router::choose(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const {
   const RoutingTally counted = tally && !tape.replaying() ? *tally : RoutingTally{};
   if (mixture_.router == RouterKind::hash) {
-    require(pass.batch.inputs.defined(), "layer {} routes by token ids, but has none", mixture_.id.layer);
+    require(pass.batch.inputs.defined(), "layer {} routes by token ids, but the batch contains none",
+            mixture_.id.layer);
     const Range own = pass.layout.own();
     const auto [gates, index] = tape.apply(RouteByHash{.tokens = pass.batch.inputs.slice(own.first, own.count),
                                                        .layer = mixture_.id.layer,

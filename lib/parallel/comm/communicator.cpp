@@ -33,7 +33,7 @@ Communicator::Communicator(MPI_Comm handle, Identity identity, std::shared_ptr<S
     : Communicator(std::move(identity), std::move(shared), std::vector<int>(static_cast<std::size_t>(size_of(handle))),
                    0) {
   handle_ = handle;
-  const Operation made{"making a communicator", 0, 0, std::source_location::current()};
+  const Operation made{"creating a communicator", 0, 0, std::source_location::current()};
   check(MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN), made);
   check(MPI_Comm_rank(handle_, &rank_), made);
   entry_.group_rank = rank_;
@@ -80,7 +80,7 @@ std::int64_t Communicator::note(const Operation& operation) {
 
 void Communicator::check(int code, const Operation& operation) const {
   if (code == MPI_SUCCESS) return;
-  fail(ExitCode::failed, "{}: {}; every rank of the group must call it with sizes that agree", describe(operation),
+  fail(ExitCode::failed, "{}: {}; all ranks of the group must call it, with matching sizes", describe(operation),
        mpi_error_text(code));
 }
 
@@ -95,7 +95,8 @@ void Communicator::fail_timeout(const Operation& operation, const Watch::Finding
 
 void Communicator::require_intact(const Operation& operation) const {
   if (!broken_) return;
-  fail(ExitCode::failed, "{}: an earlier operation on this group was aborted, its ranks are out of step; end the job",
+  fail(ExitCode::failed,
+       "{}: an earlier operation on this group was aborted, so its ranks are no longer in step; end the job",
        describe(operation));
 }
 

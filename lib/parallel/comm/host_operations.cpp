@@ -52,7 +52,8 @@ void ProcessGroup::all_reduce(std::span<std::int64_t> values, Reduction reductio
 
 void ProcessGroup::broadcast(std::span<std::byte> bytes, int root, Where where) const {
   const Communicator& communicator = *implementation_->communicator;
-  require(root >= 0 && root < size(), "broadcast on group {}: root {} of {} ranks", name(), root, size());
+  require(root >= 0 && root < size(), "broadcast on group {}: root {} is not one of its {} ranks", name(), root,
+          size());
   if (communicator.alone() || bytes.empty()) return;
   std::int64_t nothing = 0;
   auto state = implementation_->start(
@@ -77,7 +78,7 @@ void ProcessGroup::all_gather(std::span<const std::int64_t> sent, std::span<std:
   require(received.size() == sent.size() * static_cast<std::size_t>(size()),
           "all_gather on group {}: {} numbers of each of {} ranks do not fill {}", name(), sent.size(), size(),
           received.size());
-  require(received.size_bytes() <= INT_MAX, "all_gather on group {}: {} B in all are more than 2 GB", name(),
+  require(received.size_bytes() <= INT_MAX, "all_gather on group {}: {} B in total exceed 2 GB", name(),
           received.size_bytes());
   if (sent.empty()) return;
   if (size() == 1 || implementation_->communicator->rehearses()) {
@@ -128,7 +129,7 @@ std::vector<std::string> ProcessGroup::all_gather(const std::string& text, Where
 }
 
 std::vector<std::string> ProcessGroup::gather(const std::string& text, int root, Where where) const {
-  require(root >= 0 && root < size(), "gather on group {}: root {} of {} ranks", name(), root, size());
+  require(root >= 0 && root < size(), "gather on group {}: root {} is not one of its {} ranks", name(), root, size());
   const JoinedTexts texts = gathered(*implementation_, text, root, where);
   return rank() == root ? texts.parted() : std::vector<std::string>();
 }
@@ -136,7 +137,7 @@ std::vector<std::string> ProcessGroup::gather(const std::string& text, int root,
 void ProcessGroup::all_to_all(const NumbersToAll& exchange, Where where) const {
   require(std::ssize(exchange.sent) == total(exchange.send_counts) &&
               std::ssize(exchange.received) == total(exchange.receive_counts),
-          "all_to_all on group {}: {} numbers to send and {} to receive, counts of {} and {}", name(),
+          "all_to_all on group {}: {} numbers to send and {} to receive, but the counts sum to {} and {}", name(),
           exchange.sent.size(), exchange.received.size(), total(exchange.send_counts), total(exchange.receive_counts));
   if (implementation_->communicator->rehearses()) {
     const auto self = static_cast<std::size_t>(rank());

@@ -22,7 +22,7 @@ class HostTransport final : public TensorTransport {
 std::shared_ptr<TensorTransport> make_transport(Stream stream, Transport transport, const Communicator& world) {
   const bool rehearses = std::holds_alternative<RehearsalStream>(stream);
   require(!rehearses || world.rehearses() || world.alone(),
-          "the groups of a job that computes, on a rehearsal's stream");
+          "the groups of a job that computes cannot use the stream of a rehearsal");
 #ifdef LYCEUM_CUDA
   if (const auto* cuda = std::get_if<CudaStream>(&stream)) {
     require_usage(transport != Transport::mpi,
@@ -32,7 +32,7 @@ std::shared_ptr<TensorTransport> make_transport(Stream stream, Transport transpo
   }
 #endif
   require_usage(rehearses || transport == Transport::mpi,
-                "tensors in host memory are sent by MPI: nccl and staged are for tensors on a GPU");
+                "tensors in host memory are sent by MPI: nccl and staged apply only to tensors on a GPU");
   return std::make_shared<HostTransport>(std::move(stream));
 }
 

@@ -38,7 +38,7 @@ std::string MeshShape::text(int world) const {
 
 MeshCoordinates MeshShape::index_of(int rank, int world) const {
   require_usage(problem(world).empty(), "the mesh does not fit: {}", problem(world));
-  require(rank >= 0 && rank < world, "rank {} of {} ranks", rank, world);
+  require(rank >= 0 && rank < world, "rank {} is not one of the {} ranks of the mesh", rank, world);
   const int stage_ranks = world / pipeline, within = rank % stage_ranks;
   return {.pipeline = rank / stage_ranks,
           .data = within / tensor,

@@ -116,8 +116,8 @@ void Messages::check_checksums() const {
     if (!checksum.data || digest_of_bytes(checksum.data, checksum.bytes) == checksum.value) continue;
     const int from = communicator().members()[static_cast<std::size_t>(checksum.from)];
     fail(ExitCode::failed,
-         "{}: {} B from rank {} of the job were corrupted: a fault of memory or network? "
-         "No checkpoint is affected: run the same command again",
+         "{}: {} B from rank {} of the job were corrupted: possible memory or network fault; "
+         "no checkpoint is affected: run the same command again",
          communicator().describe(operation()), checksum.bytes, from);
   }
 }

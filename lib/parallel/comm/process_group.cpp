@@ -17,7 +17,7 @@ constexpr std::uint64_t world_number = 1;
 MPI_Comm duplicate(MPI_Comm of, const std::shared_ptr<SharedState>& shared) {
   // Until the duplicate exists, errors name a placeholder group of one rank.
   const Operation making{
-      .name = "making a communicator", .bytes = 0, .size = 0, .where = std::source_location::current()};
+      .name = "creating a communicator", .bytes = 0, .size = 0, .where = std::source_location::current()};
   const auto maker =
       std::make_shared<Communicator>(Communicator::Identity{"world", world_number + 1}, shared, std::vector<int>{0}, 0);
   const auto handle = std::make_shared<MPI_Comm>(MPI_COMM_NULL);
@@ -68,7 +68,7 @@ ProcessGroup ProcessGroup::create(std::shared_ptr<Communicator> communicator,
 }
 
 ProcessGroup ProcessGroup::world(double timeout, const std::string& machine) {
-  require_usage(timeout > 0, "a timeout of {} s: it must be positive", timeout);
+  require_usage(timeout > 0, "the timeout must be positive, but is {} s", timeout);
   require(mpi_running(), "a process group of all ranks needs MPI to be initialised");
   const auto shared = std::make_shared<SharedState>();
   shared->timeout = timeout;
@@ -89,7 +89,7 @@ ProcessGroup ProcessGroup::self(std::string name) {
 }
 
 ProcessGroup ProcessGroup::rehearsal(int rank, int ranks) {
-  require(rank >= 0 && rank < ranks, "rank {} of {} ranks", rank, ranks);
+  require(rank >= 0 && rank < ranks, "rank {} is not one of {} ranks", rank, ranks);
   std::vector<int> members(static_cast<std::size_t>(ranks));
   std::iota(members.begin(), members.end(), 0);
   return create(std::make_shared<Communicator>(Communicator::Identity{"world", world_number},
@@ -138,7 +138,7 @@ ProcessGroup ProcessGroup::split(int colour, int key, std::string name, Where wh
   require(colour >= 0, "group {}: colour {} must not be negative", name, colour);
   if (parent.handle() == MPI_COMM_NULL) {
     require(parent.alone() || (colour == 0 && key == parent.rank()),
-            "group {}: in a rehearsal groups are split by a function of the rank", name);
+            "group {}: in a rehearsal, split the group by a function of the rank", name);
     return split([](int) { return 0; }, std::move(name), where);
   }
   barrier(where);  // MPI_Comm_split has no timeout, so first make sure that all ranks have arrived

@@ -55,7 +55,7 @@ void reduce_in_order(std::span<const std::byte* const> sources, std::byte* out, 
     case DType::f64: return reduce_typed<double>(sources, out, count, reduction);
     case DType::i32: return reduce_typed<std::int32_t>(sources, out, count, reduction);
     case DType::i64: return reduce_typed<std::int64_t>(sources, out, count, reduction);
-    case DType::u8: fail(ExitCode::failed, "u8 is not reduced: only f32, bf16, f64, i32 and i64 are");
+    case DType::u8: fail(ExitCode::failed, "u8 cannot be reduced: only f32, bf16, f64, i32 and i64 can");
   }
 }
 

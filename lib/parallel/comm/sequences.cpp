@@ -145,7 +145,7 @@ void require_matching(const ProcessGroup& world, std::span<const LedgerEntry> ow
   } else {
     std::vector<int> ranks;
     for (const Part& part : parts) ranks.push_back(part.rank);
-    reason = format_message("rank {} calls {}, and of its {} ranks only {} would take part",
+    reason = format_message("rank {} calls {}, but of its {} ranks only {} would take part",
                             {first.rank, entry_text(entries, 0), first.participants, rank_ranges(ranks)});
   }
   fail(ExitCode::failed, "{}: nothing was started; start every rank with the same program", reason);

@@ -7,7 +7,7 @@ namespace lyceum {
 namespace {
 
 void require_reducible(const char* operation, DType type) {
-  require(reducible(type), "{} of {}: only f32, bf16, f64, i32 and i64 are reduced", operation, name_of(type));
+  require(reducible(type), "{} of {}: only f32, bf16, f64, i32 and i64 can be reduced", operation, name_of(type));
 }
 
 /// Throws if the parts, sizes and types of a reduce-scatter or all-gather do not agree.
@@ -16,15 +16,15 @@ void require_parts(const ProcessGroup& group, const char* operation, const Tenso
   require(std::ssize(extents) == group.size(), "{} on group {}: {} extents for {} ranks", operation, group.name(),
           extents.size(), group.size());
   for (const std::int64_t extent : extents) {
-    require(extent >= 0, "{} on group {}: an extent of {}", operation, group.name(), extent);
+    require(extent >= 0, "{} on group {}: the extent {} is negative", operation, group.name(), extent);
   }
   const std::int64_t part = extents[static_cast<std::size_t>(group.rank())];
-  require(values.size() == total(extents), "{} on group {}: extents of {} elements, a tensor of {}", operation,
-          group.name(), total(extents), values.size());
-  require(own.size() == part, "{} on group {}: rank {} has a part of {} elements, a tensor of {}", operation,
+  require(values.size() == total(extents), "{} on group {}: the extents sum to {} elements, but the tensor has {}",
+          operation, group.name(), total(extents), values.size());
+  require(own.size() == part, "{} on group {}: the part of rank {} has {} elements, but its tensor has {}", operation,
           group.name(), group.rank(), part, own.size());
-  require(part == 0 || own.dtype() == values.dtype(), "{} on group {}: a part of {}, a tensor of {}", operation,
-          group.name(), name_of(own.dtype()), name_of(values.dtype()));
+  require(part == 0 || own.dtype() == values.dtype(), "{} on group {}: the part is {}, but the whole tensor {}",
+          operation, group.name(), name_of(own.dtype()), name_of(values.dtype()));
 }
 
 Parts parts_of(const Tensor& own, const Tensor& values, std::span<const std::int64_t> extents) {
@@ -35,8 +35,8 @@ Parts parts_of(const Tensor& own, const Tensor& values, std::span<const std::int
 Operation message(const Communicator& communicator, const char* name, const Tensor& values, int peer, Where where) {
   const auto bytes = static_cast<std::int64_t>(values.bytes());
   const Operation operation{.name = name, .bytes = bytes, .size = bytes, .where = where, .peer = peer};
-  require(peer >= 0 && peer < communicator.size() && peer != communicator.rank(), "{}: no such rank, or this one",
-          communicator.describe(operation));
+  require(peer >= 0 && peer < communicator.size() && peer != communicator.rank(),
+          "{}: the group has no such rank, or it is this rank itself", communicator.describe(operation));
   return operation;
 }
 
@@ -110,14 +110,14 @@ void require_fitting(const ProcessGroup& group, const ProcessGroup::AllToAll& ex
   require(std::ssize(exchange.send_rows) == group.size() && std::ssize(exchange.receive_rows) == group.size(),
           "all_to_all on group {}: {} counts to send and {} to receive for {} ranks", group.name(),
           exchange.send_rows.size(), exchange.receive_rows.size(), group.size());
-  require(exchange.row_bytes > 0, "all_to_all on group {}: rows of {} B", group.name(), exchange.row_bytes);
+  require(exchange.row_bytes > 0, "all_to_all on group {}: a row cannot have {} B", group.name(), exchange.row_bytes);
   for (const std::span<const std::int64_t> rows : {exchange.send_rows, exchange.receive_rows}) {
     for (const std::int64_t count : rows) {
-      require(count >= 0, "all_to_all on group {}: a count of {} rows", group.name(), count);
+      require(count >= 0, "all_to_all on group {}: the count {} is negative", group.name(), count);
     }
   }
   require(exchange.send_rows[self] == exchange.receive_rows[self],
-          "all_to_all on group {}: rank {} sends itself {} rows and expects {}", group.name(), self,
+          "all_to_all on group {}: rank {} sends {} rows to itself, but expects {}", group.name(), self,
           exchange.send_rows[self], exchange.receive_rows[self]);
 }
 

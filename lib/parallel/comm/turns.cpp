@@ -56,7 +56,7 @@ void Turns::before_wait() {
 }
 
 void Turns::run(const std::function<void()>& first, const std::function<void()>& second, Profile* profile) {
-  require(!pair_, "two tasks take turns already");
+  require(!pair_, "two tasks already take turns");
   std::exception_ptr error, error_of_second;
   const auto guarded = [&] {
     try {

@@ -48,12 +48,12 @@ std::string name_of(Pages pages, Hosts hosts, int rank) {
   return text("rank {} on {} (process {} {})", rank, host, page.process, std::string(state_text(page)));
 }
 
-/// Returns e.g. "; its last: reduce_scatter #40 of …, finished 31 s ago".
+/// Returns e.g. "; its last operation: reduce_scatter #40 of …, finished 31 s ago".
 std::string last_operation_text(const LedgerPage& page) {
   const LedgerEntry* last = known(page) ? page.entry(page.noted - 1) : nullptr;
   if (!last) return "";
   const bool done = last->finished > 0;
-  return text("; its last: {}, {} {} s ago", last->text(), done ? "finished" : "started and not finished",
+  return text("; its last operation: {}, {} {} s ago", last->text(), done ? "finished" : "started but not finished",
               tenths(page.copied - (done ? last->finished : last->started)));
 }
 
@@ -190,7 +190,7 @@ std::string verdict(Pages pages, Hosts hosts, int asker) {
     if (members.missing.empty() && members.unknown) return unanswered_text(pages, hosts, *waits, members);
     const std::vector<int> late =
         members.missing.empty() ? blocking_members(pages, *waits, members.entered) : members.missing;
-    if (late.empty()) return text("all ranks entered {} and none makes progress: check the network", waits->text());
+    if (late.empty()) return text("all ranks entered {}, but none makes progress: check the network", waits->text());
     const int next = likeliest_cause(pages, late);
     if (does_not_wait(page_of(pages, next))) return culprit_text(pages, hosts, next, *waits, members);
     if (const auto met = std::ranges::find(path, next); met != path.end()) {

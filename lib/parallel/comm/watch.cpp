@@ -117,12 +117,12 @@ void Watch::share_pages(const ProcessGroup& world, const std::string& machine) {
     neighbours_ = {rank_};
     memory = {std::aligned_alloc(alignof(Segment), sizeof(Segment) + round_up<std::size_t>(sizeof(LedgerPage), 64)),
               std::free};
-    require(memory != nullptr, "out of memory for a ledger");
+    require(memory != nullptr, "out of memory for the ledger of operations");
     std::memset(memory.get(), 0, sizeof(Segment) + sizeof(LedgerPage));
   }
   segment_ = std::shared_ptr<Segment>(memory, static_cast<Segment*>(memory.get()));
-  const auto place = static_cast<std::size_t>(std::ranges::find(neighbours_, rank_) - neighbours_.begin());
-  auto* page = new (segment_->page(place)) LedgerPage;
+  const auto index = static_cast<std::size_t>(std::ranges::find(neighbours_, rank_) - neighbours_.begin());
+  auto* page = new (segment_->page(index)) LedgerPage;
   ledger_.move_to(std::shared_ptr<LedgerPage>(memory, page), rank_);
 }
 
@@ -225,8 +225,8 @@ std::optional<std::string> Watch::search() {
   if (machines.size() > 1) {
     // Waits usually time out on all machines at the same time, but one machine is enough to ask all others. The first
     // machine starts at once, and after each further pause the next 1, 2, 4, … machines.
-    const auto place = static_cast<std::uint64_t>(std::distance(machines.begin(), machines.find(machine_)));
-    const double turn = monotonic_seconds() + pause_between * static_cast<double>(std::bit_width(place));
+    const auto index = static_cast<std::uint64_t>(std::distance(machines.begin(), machines.find(machine_)));
+    const double turn = monotonic_seconds() + pause_between * static_cast<double>(std::bit_width(index));
     do {
       if (other_machine_found(false)) return std::nullopt;
       wait_a_little();

@@ -8,7 +8,7 @@ Axis copies_axis(ParameterUnit::Group group) {
     case ParameterUnit::Group::replicated: return Axis::data_tensor;
     case ParameterUnit::Group::expert: return Axis::expert_data;
   }
-  fail(ExitCode::failed, "no such group of parameters");
+  fail(ExitCode::failed, "unknown group of parameters");
 }
 
 }  // namespace lyceum

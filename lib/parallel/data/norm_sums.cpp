@@ -34,7 +34,7 @@ std::vector<std::size_t> counted(std::span<const UnitShare> shares, ParameterUni
 
 NormSums::NormSums(Stream stream, const Mesh& mesh, std::span<const UnitShare> shares, int layers, int columns)
     : stream_(std::move(stream)), mesh_(mesh), layers_(layers), columns_(columns), shares_(shares.size()) {
-  std::vector<std::int64_t> places(static_cast<std::size_t>(columns) * shares_, -1), begin{0};
+  std::vector<std::int64_t> offsets(static_cast<std::size_t>(columns) * shares_, -1), begin{0};
   std::vector<std::int64_t> in_column(shares_);
   std::vector<SumRange> ranges;
   for (std::size_t k = 0; k < kinds; ++k) {
@@ -45,29 +45,29 @@ NormSums::NormSums(Stream stream, const Mesh& mesh, std::span<const UnitShare> s
     for (const std::size_t s : own) {
       const UnitShare& share = shares[s];
       const int layer = share.unit->layer();
-      require(layer < layers, "{} is in layer {} of {}", share.unit->name(), layer, layers);
+      require(layer < layers, "{} is in layer {}, but the model has {}", share.unit->name(), layer, layers);
       if (share.sharded) kind.copies = share.copies;
       of_layers[static_cast<std::size_t>(layer)].push_back({kind.blocks, flat_blocks_of(share.size)});
       in_column[s] = kind.blocks + share.updated.first / flat_block;
       kind.blocks += flat_blocks_of(share.size);
     }
     for (int column = 0; column < columns; ++column, size_ += kind.blocks) {
-      for (const std::size_t s : own) places[static_cast<std::size_t>(column) * shares_ + s] = size_ + in_column[s];
+      for (const std::size_t s : own) offsets[static_cast<std::size_t>(column) * shares_ + s] = size_ + in_column[s];
       for (const std::vector<SumRange>& layer : of_layers) {
         for (const SumRange& range : layer) ranges.push_back({size_ + range.first, range.count});
         begin.push_back(std::ssize(ranges));
       }
     }
   }
-  places_ = table_of(stream_, places);
+  offsets_ = table_of(stream_, offsets);
   ranges_ = table_of(stream_, ranges);
   begin_ = table_of(stream_, begin);
 }
 
 Tensor NormSums::zeros() const { return Tensor::zeros(stream_, DType::f64, {size_}, MemoryKind::buffers); }
 
-std::span<const std::int64_t> NormSums::places(int column) const {
-  return rows_of<std::int64_t>(places_).subspan(static_cast<std::size_t>(column) * shares_, shares_);
+std::span<const std::int64_t> NormSums::offsets(int column) const {
+  return rows_of<std::int64_t>(offsets_).subspan(static_cast<std::size_t>(column) * shares_, shares_);
 }
 
 void NormSums::norms(const Tensor& sums, std::span<double> norms) const {
@@ -89,7 +89,7 @@ void NormSums::norms(const Tensor& sums, std::span<double> norms) const {
   launch(stream_, NormsOfLayers{.x = layers.span<double>(), .layers = layers_, .norms = norms});
 }
 
-std::int64_t NormSums::kept_bytes(const Counts& counts, int columns) {
+std::int64_t NormSums::table_bytes(const Counts& counts, int columns) {
   const std::int64_t outputs = static_cast<std::int64_t>(kinds) * columns * counts.layers;
   return columns *
              (counts.shares * std::int64_t{sizeof(std::int64_t)} + counts.counted * std::int64_t{sizeof(SumRange)}) +
@@ -127,14 +127,14 @@ void GradientNorm::launch(std::span<double> norm) const {
   dispatch_accumulator(type_, [&]<class A>() {
     lyceum::launch(stream_, SquaresOfTensors<A>{.tensors = rows_of<TensorRow<A>>(tensors_),
                                                 .blocks = blocks_,
-                                                .places = sums_.places(0),
+                                                .offsets = sums_.offsets(0),
                                                 .sums = sums.span<double>()});
   });
   sums_.norms(sums, norm);
 }
 
-std::int64_t GradientNorm::kept_bytes(const NormSums::Counts& counts) {
-  return NormSums::kept_bytes(counts, 1) + counts.shares * std::int64_t{sizeof(TensorRow<float>)};
+std::int64_t GradientNorm::table_bytes(const NormSums::Counts& counts) {
+  return NormSums::table_bytes(counts, 1) + counts.shares * std::int64_t{sizeof(TensorRow<float>)};
 }
 
 }  // namespace lyceum

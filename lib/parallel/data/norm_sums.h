@@ -27,12 +27,12 @@ class NormSums {
   /// units of the shares must outlive the object.
   NormSums(Stream stream, const Mesh& mesh, std::span<const UnitShare> shares, int layers, int columns);
 
-  /// Returns a zeroed buffer for the sums of all blocks and columns, f64, to be filled at the indices of places(). Sums
-  /// that no share of this rank writes must stay 0, since other ranks provide them.
+  /// Returns a zeroed buffer for the sums of all blocks and columns, f64, to be filled at the indices of offsets().
+  /// Sums that no share of this rank writes must stay 0, since other ranks provide them.
   Tensor zeros() const;
   /// Returns, for each share, the index in the buffer of the sum of its first block in a column; the other blocks of
   /// the share follow. Negative for a twin, which has no sums. [shares], in device memory.
-  std::span<const std::int64_t> places(int column) const;
+  std::span<const std::int64_t> offsets(int column) const;
   /// Collective over the mesh. Writes the norm of each column, the square root of the total of its sums, to `norms`
   /// [columns], in device memory. `sums` is a buffer of zeros() that has been filled; it is overwritten.
   void norms(const Tensor& sums, std::span<double> norms) const;
@@ -46,7 +46,7 @@ class NormSums {
     int layers = 0;  // of the whole model
   };
   /// Returns the bytes of the tables that the object keeps.
-  static std::int64_t kept_bytes(const Counts& counts, int columns);
+  static std::int64_t table_bytes(const Counts& counts, int columns);
   /// An all-reduce in norms(): its axis and the number of f64 values.
   struct Exchange {
     Axis axis;
@@ -69,8 +69,8 @@ class NormSums {
   int layers_, columns_;
   std::array<Kind, kinds> kinds_;
   std::size_t shares_;
-  std::int64_t size_ = 0;           // number of sums in the buffer
-  Tensor places_, ranges_, begin_;  // device tables, see places() and SumRanges
+  std::int64_t size_ = 0;            // number of sums in the buffer
+  Tensor offsets_, ranges_, begin_;  // device tables, see offsets() and SumRanges
 };
 
 /// Computes the norm of all gradients from the gradients of the shares.
@@ -82,7 +82,7 @@ class GradientNorm {
   void launch(std::span<double> norm) const;
 
   /// Returns the bytes of the tables that the object keeps.
-  static std::int64_t kept_bytes(const NormSums::Counts& counts);
+  static std::int64_t table_bytes(const NormSums::Counts& counts);
 
  private:
   Stream stream_;

@@ -7,7 +7,7 @@
 namespace lyceum {
 Zero::Zero(std::span<ParameterUnit* const> units, const Mesh& mesh, const Stream& stream, const Options& options)
     : stream_(stream), overlap_(options.overlap), one_order_(asynchronous(stream)) {
-  require(options.micro_batches > 0, "{} micro-batches per step", options.micro_batches);
+  require(options.micro_batches > 0, "a step cannot have {} micro-batches", options.micro_batches);
   for (const ParameterUnit::Group group : parameter_groups) {
     const ProcessGroup& holders = copies(mesh, group);
     const auto named = [&](const char* use) { return holders.split(0, holders.rank(), holders.name() + use); };

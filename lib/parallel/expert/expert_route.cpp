@@ -55,8 +55,8 @@ ExpertRoute route_of(const Placement& placement, std::span<const ProcessGroup* c
   Range block{0, placement.ranks()};  // ranks of the placement that the tokens on this rank can still be sent to
   double reached = 1;                 // fraction of the tokens that arrive at these ranks
   for (const ProcessGroup* group : groups) {
-    require(block.count % group->size() == 0, "a placement over {} ranks on group {} of {}", block.count, group->name(),
-            group->size());
+    require(block.count % group->size() == 0, "a placement over {} ranks cannot be divided by group {} of {} ranks",
+            block.count, group->name(), group->size());
     if (group->size() == 1) continue;
     const std::int64_t part = block.count / group->size();
     Hop hop{.group = group, .rank_of = nowhere(), .rows = {}, .pairs = {}};
@@ -71,7 +71,7 @@ ExpertRoute route_of(const Placement& placement, std::span<const ProcessGroup* c
     block = {block.first + group->rank() * part, part};
     route.hops.push_back(std::move(hop));
   }
-  require(block.count == 1, "a placement over {} ranks goes beyond its groups", placement.ranks());
+  require(block.count == 1, "a placement over {} ranks has more ranks than its groups", placement.ranks());
   route.local_of = nowhere();
   for (const std::int32_t expert : experts_of(placement, block)) {
     route.local_of[static_cast<std::size_t>(expert)] = static_cast<std::int32_t>(route.local++);

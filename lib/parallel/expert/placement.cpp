@@ -40,7 +40,7 @@ std::vector<Pair> pairs_of(std::span<const std::int64_t> widths) {
 }  // namespace
 
 Placement Placement::of_owners(std::vector<int> owner, int ranks) {
-  require(ranks > 0, "experts placed over {} ranks", ranks);
+  require(ranks > 0, "experts cannot be placed on {} ranks", ranks);
   Placement placement;
   placement.owner = std::move(owner);
   placement.first.push_back(0);
@@ -52,7 +52,8 @@ Placement Placement::of_owners(std::vector<int> owner, int ranks) {
     const auto end = std::ranges::upper_bound(placement.order, rank, {}, owner_of);
     placement.first.push_back(end - placement.order.begin());
     require_usage(!placement.experts_of(rank).empty(),
-                  "{} experts over {} ranks: every rank needs one; lower parallel.expert", placement.experts(), ranks);
+                  "{} experts on {} ranks: every rank needs at least one; lower parallel.expert", placement.experts(),
+                  ranks);
   }
   require(
       placement.order.empty() || (owner_of(placement.order.front()) >= 0 && owner_of(placement.order.back()) < ranks),
@@ -85,7 +86,7 @@ std::string pairs_problem(std::span<const std::int64_t> widths, int ranks) {
 
 Placement Placement::pairs(std::span<const std::int64_t> widths, int ranks) {
   const std::string problem = pairs_problem(widths, ranks);
-  require_usage(problem.empty(), "no placement in pairs: {}", problem);
+  require_usage(problem.empty(), "experts cannot be placed in pairs: {}", problem);
   const std::vector<Pair> pairs = pairs_of(widths);
   const std::size_t per_rank = pairs.size() / static_cast<std::size_t>(ranks);
   std::vector<int> owner(widths.size());

@@ -46,12 +46,13 @@ std::int64_t sum(std::span<const std::int64_t> numbers) {
   return std::accumulate(numbers.begin(), numbers.end(), std::int64_t{0});
 }
 
-/// Returns y[t, j] = place[index[t, j]].
-Tensor mapped(const Stream& stream, const Tensor& index, const std::vector<std::int32_t>& place) {
+/// Returns y[t, j] = destination[index[t, j]].
+Tensor mapped(const Stream& stream, const Tensor& index, const std::vector<std::int32_t>& destination) {
   const Tensor y = Tensor::empty(stream, DType::i32, index.shape());
-  launch(stream, MapChoices{.index = index.matrix<const std::int32_t>(),
-                            .place = tensor_of(stream, {std::ssize(place)}, place).span<const std::int32_t>(),
-                            .y = y.matrix<std::int32_t>()});
+  launch(stream,
+         MapChoices{.index = index.matrix<const std::int32_t>(),
+                    .destination = tensor_of(stream, {std::ssize(destination)}, destination).span<const std::int32_t>(),
+                    .y = y.matrix<std::int32_t>()});
   return y;
 }
 
@@ -106,7 +107,7 @@ std::shared_ptr<const TokenExchange> plan_exchange(const Stream& stream, const H
   const Tensor rank_of = tensor_of(stream, {std::ssize(hop.rank_of)}, hop.rank_of);
   const std::vector<double> expected_pairs = of_all(hop.pairs, tokens), expected_rows = of_all(hop.rows, tokens);
   launch(stream, MapChoices{.index = index.matrix<const std::int32_t>(),
-                            .place = rank_of.span<const std::int32_t>(),
+                            .destination = rank_of.span<const std::int32_t>(),
                             .y = rank_of_choice.matrix<std::int32_t>(),
                             .once = true,
                             .count = pairs.span<std::int64_t>(),

@@ -40,7 +40,7 @@ class ProgramCheck {
       done_.insert(action);
       in_flight += action.in_flight_change();
       ensure(most_in_flight == 0 || in_flight <= most_in_flight,
-             fmt::format("keeps {} micro-batches, {} are allowed", in_flight, most_in_flight));
+             fmt::format("keeps {} micro-batches in memory, but only {} are allowed", in_flight, most_in_flight));
     }
     check_complete();
   }
@@ -53,11 +53,11 @@ class ProgramCheck {
 
   void check_target(const Action& action) const {
     ensure(action.stage >= 0 && action.stage < shape_.stages(),
-           fmt::format("no stage {} of {}", action.stage, shape_.stages()));
+           fmt::format("there is no stage {} of {}", action.stage, shape_.stages()));
     ensure(shape_.rank_of(action.stage) == rank_,
            fmt::format("stage {} is on rank {}", action.stage, shape_.rank_of(action.stage)));
     ensure(action.microbatch >= 0 && action.microbatch < shape_.microbatches,
-           fmt::format("no micro-batch {} of {}", action.microbatch, shape_.microbatches));
+           fmt::format("there is no micro-batch {} of {}", action.microbatch, shape_.microbatches));
     ensure(!done_.contains(action), "runs a second time");
     if (action.computes()) return;
     const Handover moved = moved_by(action);

@@ -69,9 +69,10 @@ class PipelineExecutor {
         turns_(turns),
         arrivals_(table_size(shape_)),
         results_(table_size(shape_)) {
-    require(static_cast<int>(stages_.size()) == shape_.virtual_stages, "{} stages for a pipeline rank of {}",
-            stages_.size(), shape_.virtual_stages);
-    require(!turns_ || shape_.stages() == 1, "passes that take turns in a pipeline of {} stages", shape_.stages());
+    require(static_cast<int>(stages_.size()) == shape_.virtual_stages,
+            "a pipeline rank received {} stages instead of {}", stages_.size(), shape_.virtual_stages);
+    require(!turns_ || shape_.stages() == 1,
+            "passes cannot take turns in a pipeline of {} stages, only without a pipeline", shape_.stages());
   }
 
   /// Runs one step. Returns the actions with their start and end, in seconds from the beginning of the step. Waiting
@@ -159,7 +160,7 @@ class PipelineExecutor {
     require(result.defined(), "pipeline rank {}, {}: stage {} returned no result for stage {}", rank_,
             text(action, shape_), made->from, made->to);
     require(result.shape() == boundary_.shape && result.dtype() == boundary_.type,
-            "pipeline rank {}, {}: stage {} returned {} {}, stages exchange {} {}", rank_, text(action, shape_),
+            "pipeline rank {}, {}: stage {} returned {} {}, but stages exchange {} {}", rank_, text(action, shape_),
             made->from, name_of(result.dtype()), result.shape().text(), name_of(boundary_.type),
             boundary_.shape.text());
     if (crosses_ranks(*made, shape_)) {

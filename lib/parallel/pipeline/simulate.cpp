@@ -29,8 +29,8 @@ class Simulation {
         const bool inside =
             a.stage >= 0 && a.stage < shape_.stages() && a.microbatch >= 0 && a.microbatch < shape_.microbatches;
         if (inside) continue;  // the common case; `text()` below is expensive
-        fail(ExitCode::failed, "{} in a pipeline of {} stages and {} micro-batches", text(a, shape_), shape_.stages(),
-             shape_.microbatches);
+        fail(ExitCode::failed, "{} does not exist in a pipeline of {} stages and {} micro-batches", text(a, shape_),
+             shape_.stages(), shape_.microbatches);
       }
       has_sends_ = has_sends_ || std::any_of(program.begin(), program.end(), [](const Action& a) {
                      return a.kind == Kind::send_activation || a.kind == Kind::send_gradient;
@@ -124,7 +124,7 @@ class Simulation {
       const Handover needed = *needed_by(action, shape_);
       const auto from = static_cast<std::size_t>(shape_.rank_of(needed.from));
       const Program& program = schedule_.programs[from];
-      cause = format_message("nothing comes from stage {}, rank {}, which ", {needed.from, from});
+      cause = format_message("it waits for stage {}, rank {}, which ", {needed.from, from});
       cause += next_[from] < program.size() ? "is stuck at " + text(program[next_[from]], shape_) : "has finished";
     }
     fail(ExitCode::failed, "rank {} is stuck at {}: {}{}", rank, text(action, shape_), cause,
@@ -150,7 +150,7 @@ Costs equal_costs(const PipelineShape& shape, const StageCosts& stage, double tr
 
 Timeline simulate(const Schedule& schedule, const Costs& costs) {
   require(costs.stages.size() == static_cast<std::size_t>(schedule.shape.stages()),
-          "costs of {} stages for a pipeline of {}", costs.stages.size(), schedule.shape.stages());
+          "there are costs of {} stages for a pipeline of {}", costs.stages.size(), schedule.shape.stages());
   return Simulation(schedule, costs).run();
 }
 

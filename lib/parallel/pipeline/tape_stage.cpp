@@ -18,7 +18,8 @@ Tensor TapeStage::forward(int microbatch, const Tensor& x) {
   if (mode_ == Tape::Mode::inference) return y;
   record.x.value = {};  // the tape keeps the parts of these values that backward needs
   record.results.y.value = {};
-  require(records_.emplace(microbatch, std::move(record)).second, "micro-batch {} ran forward twice", microbatch);
+  require(records_.emplace(microbatch, std::move(record)).second, "the forward pass of micro-batch {} ran twice",
+          microbatch);
   return y;
 }
 

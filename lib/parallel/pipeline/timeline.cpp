@@ -44,16 +44,16 @@ double Timeline::bubble_ratio() const {
   return idle > 1e-9 * all ? idle / all : 0;  // absorbs rounding: the sums are added in different orders
 }
 
-double peak_activations(std::span<const Action> program, std::span<const Kept> stages) {
+double peak_activations(std::span<const Action> program, std::span<const SavedActivations> stages) {
   double now = 0, peak = 0;
   for (const Action& action : program) {
     if (!action.computes()) continue;
-    const Kept& kept = stages[static_cast<std::size_t>(action.stage)];
+    const SavedActivations& saved = stages[static_cast<std::size_t>(action.stage)];
     switch (action.kind) {
-      case Action::Kind::forward: now += kept.until_input_gradient; break;
-      case Action::Kind::backward: now -= kept.until_input_gradient; break;
-      case Action::Kind::backward_input: now -= kept.until_input_gradient - kept.until_weight_gradient; break;
-      default: now -= kept.until_weight_gradient; break;
+      case Action::Kind::forward: now += saved.until_input_gradient; break;
+      case Action::Kind::backward: now -= saved.until_input_gradient; break;
+      case Action::Kind::backward_input: now -= saved.until_input_gradient - saved.until_weight_gradient; break;
+      default: now -= saved.until_weight_gradient; break;
     }
     peak = std::max(peak, now);
   }
@@ -87,7 +87,7 @@ double shortest_action(const Timeline& timeline) {
 std::string text_grid(const Timeline& timeline, double unit) {
   if (!(unit > 0)) unit = shortest_action(timeline);
   const double columns = std::round(timeline.makespan() / unit);
-  require_usage(columns <= 10000, "a timeline of {} columns: choose a longer unit of time", columns);
+  require_usage(columns <= 10000, "the timeline has {} columns: choose a longer unit of time", columns);
   std::size_t width = 1;
   for (const auto& actions : timeline.ranks) {
     for (const TimedAction& timed : actions) {

@@ -33,13 +33,13 @@ struct Timeline {
 };
 
 /// The activations that forward keeps for one micro-batch in one stage: in bytes, or 1 each to count micro-batches.
-struct Kept {
+struct SavedActivations {
   double until_input_gradient = 1;   // all that the backward pass needs
   double until_weight_gradient = 1;  // the part that remains until the weight gradients are computed
 };
 /// Returns the peak of the activations that a rank keeps, in the unit of `stages`; it depends only on the order of the
 /// rank's program. `stages` has one element per stage of the whole pipeline.
-double peak_activations(std::span<const Action> program, std::span<const Kept> stages);
+double peak_activations(std::span<const Action> program, std::span<const SavedActivations> stages);
 /// Returns the maximum number of micro-batches whose activations a rank keeps at a time. A micro-batch counts once for
 /// each stage of the rank that keeps it.
 int peak_in_flight(std::span<const Action> program);

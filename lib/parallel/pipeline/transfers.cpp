@@ -32,7 +32,7 @@ std::vector<std::size_t> indices_of_need(const Schedule& computing) {
   std::vector<std::size_t> indices(table_size(computing.shape), nowhere);
   for (const Program& program : computing.programs) {
     for (std::size_t i = 0; i < program.size(); ++i) {
-      require(program[i].computes(), "{} in a schedule that must not contain sends and receives yet",
+      require(program[i].computes(), "{}: the schedule must not contain sends and receives yet",
               text(program[i], computing.shape));
       const auto needed = needed_by(program[i], computing.shape);
       if (needed) indices[table_index(*needed, computing.shape)] = i;
@@ -52,7 +52,7 @@ std::vector<std::vector<InsertedReceive>> receives_of_ranks(const Schedule& comp
       const auto made = made_by(action, shape);
       if (!made || !crosses_ranks(*made, shape)) continue;
       const std::size_t index = indices[table_index(*made, shape)];
-      require(index != nowhere, "nothing needs the result of {} of stage {}", text(action, shape), action.stage);
+      require(index != nowhere, "no action needs the result of {} of stage {}", text(action, shape), action.stage);
       receives[shape.rank_of(made->to)].push_back({receiving(*made), index > 0 ? index - 1 : 0});
     }
     for (auto& [to, messages] : receives) {

@@ -20,12 +20,12 @@ Tensor empty_rows(const Stream& stream, const Tensor& x, std::int64_t rows) {
 }
 
 void require_rows(const RowShards& shards, const Tensor& x, std::int64_t rows) {
-  require(x.shape().rank() == 2 && x.shape()[0] == rows, "{} where rank {} of group {} has {} rows", x.shape(),
-          shards.group->rank(), shards.group->name(), rows);
+  require(x.shape().rank() == 2 && x.shape()[0] == rows, "a tensor {} does not fit: rank {} of group {} has {} rows",
+          x.shape(), shards.group->rank(), shards.group->name(), rows);
 }
 
-Where here(const RowShards& shards, const Tensor& x, std::source_location place = std::source_location::current()) {
-  return {place, shards.routed ? x.shape()[1] * static_cast<std::int64_t>(size_of(x.dtype())) : 0};
+Where here(const RowShards& shards, const Tensor& x, std::source_location location = std::source_location::current()) {
+  return {location, shards.routed ? x.shape()[1] * static_cast<std::int64_t>(size_of(x.dtype())) : 0};
 }
 
 }  // namespace

@@ -101,8 +101,8 @@ Tensor LinearCrossEntropy::forward(const Stream& stream, Saved& saved, const Ten
   const std::int64_t tokens = x.shape()[0];
   const DType type = accumulator_of(x.dtype());
   require(targets.size() == tokens && weight->shape[0] == words.count && weight->shape[1] == x.shape()[1],
-          "{} targets and {} of {} words for x {} and W {}", targets.size(), words.count, vocab, x.shape().text(),
-          weight->shape.text());
+          "{} targets and {} of {} words do not match the input {} and the weight {}", targets.size(), words.count,
+          vocab, x.shape().text(), weight->shape.text());
   saved = {.x = x, .log_sum_exp = Tensor::empty(stream, type, {tokens}), .logits = {}};
   const Tensor sum = Tensor::empty(stream, type, {1});
   dispatch_float(x.dtype(), [&]<class T>() {

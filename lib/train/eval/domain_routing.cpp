@@ -26,7 +26,7 @@ void add_domain(DomainRouting& domains, DomainRouting::DataSet data_set, const E
   data_set.tokens = evaluation.positions;
   data_set.loss = evaluation.loss;
   std::vector<LayerRouting> record = routing_record(evaluation.routing, evaluation.positions);
-  require(record.size() == domains.routers.size(), "an evaluation of {} routers, of {}", record.size(),
+  require(record.size() == domains.routers.size(), "an evaluation has {} routers instead of {}", record.size(),
           domains.routers.size());
   for (std::size_t r = 0; r < record.size(); ++r) domains.routers[r].routing.push_back(std::move(record[r]));
   domains.data_sets.push_back(std::move(data_set));

@@ -67,7 +67,7 @@ void forward(StagedModel& model, const RunSetup& setup, const Config& config, st
   for (const auto& stage : model.stages()) {
     const auto run_stage = [&](Tape& tape, int microbatch, const Variable& x) {
       const Samples& samples = micro_batches[static_cast<std::size_t>(microbatch)];
-      TokenCollector::MicroBatchRecord* asked =
+      TokenCollector::MicroBatchRecord* record =
           watched.seen.empty() ? nullptr : &watched.seen[static_cast<std::size_t>(microbatch)];
       const bool reads = stage->reads_tokens();
       TokenBatch batch = allocate_batch(setup.stream, config, samples.count, reads);
@@ -78,11 +78,11 @@ void forward(StagedModel& model, const RunSetup& setup, const Config& config, st
         batch.token_losses =
             Tensor::empty(setup.stream, accumulator_of(stage->type()), {batch.tokens()}, MemoryKind::buffers);
       }
-      if (asked) batch.chosen = &asked->chosen;
+      if (record) batch.chosen = &record->chosen;
       batch.observer = watched.observer;
       const Transformer::StageResult result = stage->forward_stage(tape, batch, x);
       if (stage->last_stage()) add(sums, setup.stream, batch.token_losses, targets);
-      if (asked && stage->last_stage()) asked->losses = batch.token_losses;
+      if (record && stage->last_stage()) record->losses = batch.token_losses;
       return TapeStage::Results{.y = result.y};
     };
     stages.push_back(std::make_unique<TapeStage>(setup.stream, run_stage, Tape::Mode::inference));

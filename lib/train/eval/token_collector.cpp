@@ -47,12 +47,12 @@ void TokenCollector::write_tokens(const TokenLoader& loader, const Range& sample
   const std::int64_t seq_len = config_.batch.seq_len;
   std::vector<std::int32_t> sources(static_cast<std::size_t>(samples.count * seq_len)), targets(sources.size());
   loader.load(samples.first, samples.count, config_.model.vocab, {.inputs = sources, .targets = targets});
-  std::vector<std::int64_t> places;
+  std::vector<std::int64_t> positions;
   for (std::int64_t s = samples.first; s < samples.end(); ++s) {
-    const std::vector<std::int64_t> of_sample = loader.places(s);
-    places.insert(places.end(), of_sample.begin(), of_sample.end());
+    const std::vector<std::int64_t> of_sample = loader.token_positions(s);
+    positions.insert(positions.end(), of_sample.begin(), of_sample.end());
   }
-  log_->write_tokens(samples.first * seq_len, places, sources, targets);
+  log_->write_tokens(samples.first * seq_len, positions, sources, targets);
 }
 
 void TokenCollector::collect(const TokenLoader& loader, std::span<const MicroBatchRecord> seen) {

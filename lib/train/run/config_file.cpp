@@ -60,7 +60,7 @@ std::string ConfigFile::write() {
       return same_values(text, given_, path_.string())
                  ? ""
                  : fmt::format(
-                       "config     {} is not of lyceum train and stays as it is; starts.jsonl has the "
+                       "config     {} was not written by lyceum train and is left unchanged; starts.jsonl has the "
                        "configuration of this start",
                        path_.string());
     }
@@ -80,7 +80,7 @@ void ConfigFile::replace() const {
   Config resolved = resolved_;
   resolved.checkpoint.resume = given_.checkpoint.resume;
   replace_file(path_,
-               fmt::format("{} ({}), and does so at each start: edit a copy.\n# It continues the run: lyceum train "
+               fmt::format("{} ({}), and replaces it at each start: edit a copy.\n# To continue the run: lyceum train "
                            "--config {}\n{}",
                            mark, program_, path_.string(), to_ini(given_, resolved)));
 }

@@ -20,11 +20,11 @@ constexpr double undisturbed_share = 0.85;  // least processor time per thread a
 
 /// Adds one thread per core of a host to `threads` [ranks of the job], for at most `limit` cores. Each core is given to
 /// the rank that has fewest so far among the ranks that may use it. `ranks`: those of the host.
-void share_cores(std::span<const RankResources> places, const std::vector<std::size_t>& ranks, double limit,
+void share_cores(std::span<const RankResources> resources, const std::vector<std::size_t>& ranks, double limit,
                  std::vector<int>& threads) {
   std::map<int, std::vector<std::size_t>> users;  // by core
   for (const std::size_t rank : ranks) {
-    for (const int core : core_numbers(places[rank].cores)) users[core].push_back(rank);
+    for (const int core : core_numbers(resources[rank].cores)) users[core].push_back(rank);
   }
   int left =
       static_cast<int>(std::clamp(std::floor(limit), 1.0, static_cast<double>(std::max<std::size_t>(1, users.size()))));
@@ -36,18 +36,18 @@ void share_cores(std::span<const RankResources> places, const std::vector<std::s
 
 }  // namespace
 
-MeasuringShares measuring_shares(std::span<const RankResources> places, std::span<const double> core_limit) {
+MeasuringShares measuring_shares(std::span<const RankResources> resources, std::span<const double> core_limit) {
   std::map<std::string, std::vector<std::size_t>> hosts;
-  for (std::size_t rank = 0; rank < places.size(); ++rank) hosts[places[rank].host].push_back(rank);
-  MeasuringShares shares{std::vector<int>(places.size()), std::vector<int>(places.size())};
+  for (std::size_t rank = 0; rank < resources.size(); ++rank) hosts[resources[rank].host].push_back(rank);
+  MeasuringShares shares{std::vector<int>(resources.size()), std::vector<int>(resources.size())};
   for (const auto& [host, ranks] : hosts) {
-    if (places[ranks.front()].device == "cpu") {
+    if (resources[ranks.front()].device == "cpu") {
       double limit = 0;
       for (const std::size_t rank : ranks) limit = std::max(limit, core_limit[rank]);
-      share_cores(places, ranks, limit, shares.threads);
+      share_cores(resources, ranks, limit, shares.threads);
     } else {
       std::set<std::string> devices;  // the first rank of each GPU measures it
-      for (const std::size_t rank : ranks) shares.threads[rank] = devices.insert(places[rank].device).second ? 1 : 0;
+      for (const std::size_t rank : ranks) shares.threads[rank] = devices.insert(resources[rank].device).second ? 1 : 0;
     }
     int sum = 0;
     for (const std::size_t rank : ranks) sum += shares.threads[rank];
@@ -81,7 +81,7 @@ bool MachinePeak::steady() const {
   return rates[0] == flops() && rates[1] >= (1 - agreement) * rates[0];
 }
 
-std::vector<MachinePeak> measure_machines(const ProcessGroup& world, std::span<const RankResources> places,
+std::vector<MachinePeak> measure_machines(const ProcessGroup& world, std::span<const RankResources> resources,
                                           const MeasuringShares& shares, const MeasureWindow& measure) {
   const int own = shares.threads[static_cast<std::size_t>(world.rank())];
   std::map<std::string, MachinePeak> machines;
@@ -92,21 +92,21 @@ std::vector<MachinePeak> measure_machines(const ProcessGroup& world, std::span<c
     world.barrier();
     const PeakWindow mine = own > 0 ? measure(own) : PeakWindow{};
     const auto bits = std::bit_cast<std::array<std::int64_t, 4>>(mine);
-    std::vector<std::int64_t> gathered(places.size() * bits.size());
+    std::vector<std::int64_t> gathered(resources.size() * bits.size());
     world.all_gather(std::span<const std::int64_t>(bits), std::span(gathered));
     std::map<std::string, std::vector<PeakWindow>> windows;
     std::map<std::string, int> threads;
-    for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    for (std::size_t rank = 0; rank < resources.size(); ++rank) {
       if (shares.threads[rank] == 0) continue;
       std::array<std::int64_t, 4> of_rank;
       std::copy_n(gathered.begin() + static_cast<std::ptrdiff_t>(4 * rank), 4, of_rank.begin());
-      windows[places[rank].host].push_back(std::bit_cast<PeakWindow>(of_rank));
-      threads[places[rank].host] = shares.of_machine[rank];
+      windows[resources[rank].host].push_back(std::bit_cast<PeakWindow>(of_rank));
+      threads[resources[rank].host] = shares.of_machine[rank];
     }
     for (const auto& [host, of_host] : windows) machines[host].add(of_host, threads[host]);
   }
   std::vector<MachinePeak> peaks;
-  for (const RankResources& place : places) peaks.push_back(machines[place.host]);
+  for (const RankResources& rank_resources : resources) peaks.push_back(machines[rank_resources.host]);
   return peaks;
 }
 

@@ -28,9 +28,9 @@ struct MeasuringShares {
   std::vector<int> threads;     // [ranks]: threads of the rank; 0: it does not measure
   std::vector<int> of_machine;  // [ranks]: the sum of `threads` over the ranks of its host
 };
-/// Returns the shares of all ranks, by rank. `places` [ranks]: the machine, cores and device of each rank. `core_limit`
-/// [ranks]: core_quota() of each rank.
-MeasuringShares measuring_shares(std::span<const RankResources> places, std::span<const double> core_limit);
+/// Returns the shares of all ranks, by rank. `resources` [ranks]: the machine, cores and device of each rank.
+/// `core_limit` [ranks]: core_quota() of each rank.
+MeasuringShares measuring_shares(std::span<const RankResources> resources, std::span<const double> core_limit);
 
 /// The measured rate of one machine.
 class MachinePeak {
@@ -50,9 +50,9 @@ class MachinePeak {
 };
 
 /// Collective over the world. Returns the peak of each rank's machine, by rank. In each window, calls `measure` on the
-/// ranks that have threads in `shares`. Ends once all machines are steady, or after 12 windows. `places`: as for
+/// ranks that have threads in `shares`. Ends once all machines are steady, or after 12 windows. `resources`: as for
 /// measuring_shares().
-std::vector<MachinePeak> measure_machines(const ProcessGroup& world, std::span<const RankResources> places,
+std::vector<MachinePeak> measure_machines(const ProcessGroup& world, std::span<const RankResources> resources,
                                           const MeasuringShares& shares, const MeasureWindow& measure);
 
 }  // namespace lyceum

@@ -28,17 +28,18 @@ std::string date_of_today() { return fmt::format("{:%Y-%m-%d}", fmt::localtime(s
 
 /// Returns the sum of the specified peaks of all ranks' GPUs; a GPU that ranks share counts once. Returns nothing if a
 /// rank has no GPU or one of an unknown model.
-std::optional<RunPeak> stated_peak(const RunConfig& run, const std::vector<RankResources>& places) {
+std::optional<RunPeak> stated_peak(const RunConfig& run, const std::vector<RankResources>& resources) {
   RunPeak peak;
-  for (const RankResources& place : places) {
-    const StatedPeaks stated = place.device == "cpu" ? StatedPeaks{} : stated_peaks(place.processor);
+  for (const RankResources& rank_resources : resources) {
+    const StatedPeaks stated = rank_resources.device == "cpu" ? StatedPeaks{} : stated_peaks(rank_resources.processor);
     const double flops = run.precision == Precision::bf16 ? stated.bf16_flops : stated.f32_flops;
     if (flops == 0) return {};
-    const auto sharers = std::ranges::count_if(
-        places, [&](const RankResources& other) { return other.host == place.host && other.device == place.device; });
+    const auto sharers = std::ranges::count_if(resources, [&](const RankResources& other) {
+      return other.host == rank_resources.host && other.device == rank_resources.device;
+    });
     peak.flops += flops / static_cast<double>(sharers);
   }
-  peak.source = fmt::format("as specified for {} in {}", places.front().processor, name_of(run.precision));
+  peak.source = fmt::format("as specified for {} in {}", resources.front().processor, name_of(run.precision));
   return peak;
 }
 
@@ -77,35 +78,36 @@ MeasureWindow gemm_windows(const Stream& stream, DType type) {
 }  // namespace
 
 RunPeak peak_of_run(const RunConfig& run, const RunSetup& setup, bool remeasure) {
-  if (const auto stated = stated_peak(run, setup.places)) return *stated;
+  if (const auto stated = stated_peak(run, setup.resources)) return *stated;
   const ProcessGroup& world = setup.mesh.world;
-  const std::vector<RankResources>& places = setup.places;
+  const std::vector<RankResources>& resources = setup.resources;
   const auto rank = static_cast<std::size_t>(world.rank());
-  const RankResources& own = places[rank];
-  const bool speaks = std::ranges::find(places, own.host, &RankResources::host) == places.begin() + world.rank();
+  const RankResources& own = resources[rank];
+  const bool is_first_on_host =
+      std::ranges::find(resources, own.host, &RankResources::host) == resources.begin() + world.rank();
   const double quota = core_quota();
-  std::vector<std::int64_t> quotas(places.size());
+  std::vector<std::int64_t> quotas(resources.size());
   world.all_gather(std::array{std::bit_cast<std::int64_t>(quota)}, std::span(quotas));
   std::vector<double> limits;
   for (const std::int64_t bits : quotas) limits.push_back(std::bit_cast<double>(bits));
-  const MeasuringShares shares = measuring_shares(places, limits);
+  const MeasuringShares shares = measuring_shares(resources, limits);
 
-  const PeakCache kept(own.host);
+  const PeakCache cache(own.host);
   const std::string what = name_of_peak(run, own, shares.of_machine[rank]);
-  const std::optional<PeakCache::Entry> known = speaks && !remeasure ? kept.find(what) : std::nullopt;
-  std::vector<std::int64_t> missing(places.size());  // [ranks]: 1 for the first rank of a host without a value
-  world.all_gather(std::array{std::int64_t{speaks && !known}}, std::span(missing));
+  const std::optional<PeakCache::Entry> known = is_first_on_host && !remeasure ? cache.find(what) : std::nullopt;
+  std::vector<std::int64_t> missing(resources.size());  // [ranks]: 1 for the first rank of a host without a value
+  world.all_gather(std::array{std::int64_t{is_first_on_host && !known}}, std::span(missing));
   const bool measures = std::ranges::count(missing, 0) < std::ssize(missing);
   PeakCache::Entry entry = known.value_or(PeakCache::Entry{});
   bool steady = true;
   if (measures) {
     const std::vector<MachinePeak> peaks =
-        measure_machines(world, places, shares, gemm_windows(setup.stream, working_type(run)));
+        measure_machines(world, resources, shares, gemm_windows(setup.stream, working_type(run)));
     for (std::size_t r = 0; r < peaks.size(); ++r) steady = steady && (missing[r] == 0 || peaks[r].steady());
     if (!known) entry = {.flops = peaks[rank].flops(), .date = date_of_today()};
-    if (missing[rank] != 0 && peaks[rank].steady()) kept.keep(what, entry);
+    if (missing[rank] != 0 && peaks[rank].steady()) cache.keep(what, entry);
   }
-  std::array<double, 1> sum{speaks ? entry.flops : 0};
+  std::array<double, 1> sum{is_first_on_host ? entry.flops : 0};
   world.all_reduce(std::span(sum));
   if (!measures) {
     return {.flops = sum[0], .source = fmt::format("measured on {} (--remeasure repeats this)", entry.date)};

@@ -81,11 +81,11 @@ void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPea
                    human_count(static_cast<double>(counts.activated)),
                    human_count(counts.causal_flops_per_sequence, "FLOP"), config_.batch.seq_len));
   if (!config_.optim.train_only.empty()) {
-    note(fmt::format("trained    {} parameters, those that optim.train_only names; MFU counts all parameters",
+    note(fmt::format("trained    {} parameters, selected by optim.train_only; MFU counts all parameters",
                      human_count(static_cast<double>(count_trained_values(config_)))));
   }
   note(fmt::format("mesh       {} · {} · {} per rank · {}", count_text(world, "rank"), setup_.mesh.shape.text(world),
-                   count_text(setup_.places[static_cast<std::size_t>(setup_.mesh.world.rank())].threads, "thread"),
+                   count_text(setup_.resources[static_cast<std::size_t>(setup_.mesh.world.rank())].threads, "thread"),
                    name_of(config_.run.precision)));
   note(fmt::format("           {}", mesh_legend));
   if (setup_.mesh.pipeline.size() > 1) note(pipeline_line(config_, setup_.mesh));
@@ -98,7 +98,8 @@ void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPea
   note("saves      " + saves_text(config_));
   if (!gemms.report_line().empty()) note(gemms.report_line());
   if (config_.moe.even_routing) {
-    warn("moe.even_routing: tokens do not go to the experts of the router; use this only to measure speed");
+    warn(
+        "moe.even_routing: tokens are not sent to the experts that the router chooses; use this only to measure speed");
   }
 }
 
@@ -111,7 +112,7 @@ void RunReport::reopened(const MetricsLog& metrics, std::int64_t step) {
   const std::int64_t last = metrics.resumed_at(), cut = metrics.lines_cut();
   if (cut > 0) note(fmt::format("metrics    {} removed: steps after {} are repeated", count_text(cut, "line"), step));
   if (last >= 0 && last < step) {
-    warn(fmt::format("metrics.jsonl lacks steps {} to {}: they could not be written, or were made in another folder",
+    warn(fmt::format("metrics.jsonl lacks steps {} to {}: they could not be written, or were written in another folder",
                      last + 1, step));
   }
 }
@@ -149,7 +150,7 @@ void RunReport::note_kernels() {
   for (const auto& [kernel, products] : product_kernel_counts(setup_.stream)) {
     text += fmt::format("{}{} by {}", text.empty() ? "" : ", ", products, kernel);
   }
-  if (!text.empty()) note("kernels    products of experts in the first step: " + text);
+  if (!text.empty()) note("kernels    expert GEMMs in the first step: " + text);
 }
 
 void RunReport::left_out(const StepResult& result, std::int64_t step) {

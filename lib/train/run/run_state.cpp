@@ -29,7 +29,7 @@ Json object_of(const MixtureId& id) {
 
 MixtureId id_of(const Json& json) {
   const std::string site = json.value("site", "ffn");
-  require_input(site == "ffn" || site == "attention", "the checkpoint's trainer state has the site {}", site);
+  require_input(site == "ffn" || site == "attention", "the checkpoint's trainer state has the unknown site {}", site);
   return {.layer = Exact(json.at("layer")), .site = site == "ffn" ? Site::ffn : Site::attention};
 }
 
@@ -56,8 +56,7 @@ std::vector<ExpertLoad> read_load(const Json& state) {
     load.push_back({.id = id_of(layer), .tokens = layer.at("tokens")});
     const std::vector<double>& tokens = load.back().tokens;
     require_input(std::ranges::all_of(tokens, [](double n) { return n >= 0 && std::isfinite(n); }),
-                  "the checkpoint's load of the experts of layer {} is not a number of tokens",
-                  label_of(load.back().id));
+                  "the checkpoint's expert loads of layer {} are not numbers of tokens", label_of(load.back().id));
   }
   return load;
 }
@@ -79,8 +78,8 @@ std::int64_t count_of(const Json& state, const char* key) {
   constexpr auto most = static_cast<double>(std::int64_t{1} << 53);
   const Json& value = state.at(key);
   const double count = value;
-  require_input(value.is_number_integer() && count >= 0 && count <= most, "the checkpoint's trainer state has {} = {}",
-                key, json_text(value));
+  require_input(value.is_number_integer() && count >= 0 && count <= most,
+                "the checkpoint's trainer state has {} = {}, which is not a count", key, json_text(value));
   return value;
 }
 
@@ -228,9 +227,9 @@ std::string RunState::text() const {
   for (const ExpertLoad& layer : load) loads.emplace_back(object_of(layer.id))["tokens"] = layer.tokens;
   Json idles = Json::array();
   for (const IdleExperts& layer : idle) idles.emplace_back(object_of(layer.id))["steps"] = layer.steps;
-  Json places = Json::array();
+  Json placements = Json::array();
   for (const MixturePlacement& layer : placement) {
-    places.emplace_back(object_of(layer.id))["rank_of_expert"] = layer.ranks.owner;
+    placements.emplace_back(object_of(layer.id))["rank_of_expert"] = layer.ranks.owner;
   }
   Json files = Json::array();
   for (const DataIdentity& each : data) {
@@ -252,7 +251,7 @@ std::string RunState::text() const {
                           {"lowest_loss", soundness.lowest}}},
                         {"expert_load", loads},
                         {"idle_experts", idles},
-                        {"placement", places},
+                        {"placement", placements},
                         {"data", files}});
 }
 

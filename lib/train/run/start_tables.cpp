@@ -96,19 +96,21 @@ std::vector<std::string> placement_table(const Config& config, std::span<const M
 }  // namespace
 
 std::vector<std::string> rank_lines(const RunSetup& setup) {
-  const std::vector<RankResources>& places = setup.places;
+  const std::vector<RankResources>& resources = setup.resources;
   Table table({">rank", "host", ">local", "cores", ">threads", ">memory", "device"});
-  for (std::size_t first = 0, last = 0; first < places.size(); first = last + 1) {
+  for (std::size_t first = 0, last = 0; first < resources.size(); first = last + 1) {
     last = first;
-    if (places.size() > max_rows) {
-      while (last + 1 < places.size() && can_share_row(places[first], places[last + 1])) ++last;
+    if (resources.size() > max_rows) {
+      while (last + 1 < resources.size() && can_share_row(resources[first], resources[last + 1])) ++last;
     }
-    const RankResources& place = places[first];
-    const bool same_cores = place.cores == places[last].cores;
-    table.add({range(first, last), place.host,
-               range(static_cast<std::size_t>(place.local_rank), static_cast<std::size_t>(places[last].local_rank)),
-               same_cores ? place.cores : fmt::format("{} … {}", place.cores, places[last].cores),
-               fmt::format("{}", place.threads), text_of_bytes(static_cast<std::int64_t>(place.memory)), place.device});
+    const RankResources& rank_resources = resources[first];
+    const bool same_cores = rank_resources.cores == resources[last].cores;
+    table.add({range(first, last), rank_resources.host,
+               range(static_cast<std::size_t>(rank_resources.local_rank),
+                     static_cast<std::size_t>(resources[last].local_rank)),
+               same_cores ? rank_resources.cores : fmt::format("{} … {}", rank_resources.cores, resources[last].cores),
+               fmt::format("{}", rank_resources.threads),
+               text_of_bytes(static_cast<std::int64_t>(rank_resources.memory)), rank_resources.device});
   }
   std::vector<std::string> lines;
   if (const auto job = batch_job()) lines.push_back("job        " + text_of(*job));

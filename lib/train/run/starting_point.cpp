@@ -171,7 +171,7 @@ void StartingPoint::require_same_run() const {
   if (!finished && std::ranges::count(refused, "data.train", &Change::key) > 0) {
     way_out += ", or data.changed = warn to continue with this data.train, such as the same files at another path";
   }
-  fail(ExitCode::usage, "{} {} another run than this configuration; {}; other values:{}", directory,
+  fail(ExitCode::usage, "{} {} a run with another configuration; {}; values that differ:{}", directory,
        finished ? "is the end of" : "belongs to", way_out, list_text(refused));
 }
 
@@ -182,7 +182,7 @@ void StartingPoint::require_same_model() const {
     const CheckpointReader::Entry* entry = checkpoint_->find(tensor.name);
     names.insert(tensor.name);
     if (!wrong.empty() || (entry && entry->shape == tensor.shape)) continue;
-    wrong = entry ? fmt::format("{} is {}, in this model {}", tensor.name, entry->shape.text(), tensor.shape.text())
+    wrong = entry ? fmt::format("{} is {}, but {} in this model", tensor.name, entry->shape.text(), tensor.shape.text())
                   : fmt::format("it has no {}", tensor.name);
   }
   for (const CheckpointReader::Entry& entry : checkpoint_->tensors()) {
@@ -193,9 +193,9 @@ void StartingPoint::require_same_model() const {
   std::vector<Change> model = changes_;
   std::erase_if(model, [](const Change& change) { return !describes_model(change.key); });
   const std::string directory = checkpoint_->directory().string();
-  require_input(!model.empty(), "{} is of another model: {}: use the configuration of the checkpoint", directory,
+  require_input(!model.empty(), "{} contains another model: {}: use the configuration of the checkpoint", directory,
                 wrong);
-  fail(ExitCode::usage, "{} is of another model ({}): set these keys as in its run:{}", directory, wrong,
+  fail(ExitCode::usage, "{} contains another model ({}): set these keys as in its run:{}", directory, wrong,
        list_text(model));
 }
 
@@ -228,12 +228,11 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   const CheckpointReader& reader = *checkpoint_;
   const CheckpointHeader& header = reader.header();
   const std::string directory = reader.directory().string();
-  require_input(
-      resume_ == "auto" || newest_ <= checkpoint_name(header.step),
-      "{} contains {}, newer than the checkpoint to resume from: {}set another run.dir, or move the newer ones "
-      "away",
-      root_.string(), newest_,
-      newest_run_ == header.run_uuid ? "set checkpoint.resume = auto to continue from it, " : "");
+  require_input(resume_ == "auto" || newest_ <= checkpoint_name(header.step),
+                "{} contains {}, which is newer than the checkpoint to resume from: {}set another run.dir, or move the "
+                "newer ones away",
+                root_.string(), newest_,
+                newest_run_ == header.run_uuid ? "set checkpoint.resume = auto to continue from it, " : "");
   const bool same_data = compare_data();
   require_input(!reader.has_optimizer_state() || before_.optim.train_only == config_.optim.train_only,
                 "optim.train_only differs from that of {}: start a new run from its weights with lyceum convert reset",
@@ -251,8 +250,9 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   report_.note(fmt::format("resumed    {} (mesh {})", directory, header.mesh));
   if (!reader.has_optimizer_state()) report_.note("optimizer  new: the checkpoint contains only weights");
   if (parts.gemms.nothing_pinned()) {
-    report_.warn(fmt::format("no GEMM algorithms for this GPU in {}: they are chosen again, the last bits may differ",
-                             parts.gemms.file().string()));
+    report_.warn(fmt::format(
+        "no GEMM algorithms for this GPU in {}: they are chosen again, so results may differ in the last bits",
+        parts.gemms.file().string()));
   }
   if (resume_ != "auto" && !header.unsound.empty()) {
     report_.warn("this checkpoint is not sound: " + header.unsound);
@@ -272,7 +272,7 @@ bool StartingPoint::compare_data() const {
   const std::string& tokenizer = data_.tokenizer;
   require_input(own.empty() || tokenizer.empty() || sha256(tokenizer) == own,
                 "data.tokenizer = {} is not the tokenizer of {}: copy {}/{} to another folder, since later checkpoints "
-                "replace it, and set data.tokenizer to the copy and the data that it encoded",
+                "replace it, set data.tokenizer to the copy, and use data that it encoded",
                 config_.data.tokenizer, directory, directory, tokenizer_name);
   const bool finished = checkpoint_->header().step >= config_.run.steps;
   const std::vector<DataIdentity> changed =
@@ -312,10 +312,10 @@ void StartingPoint::report_changes(RunState& state) const {
   const std::int64_t was = sequences_of_pass(before_, checkpoint_->header().mesh);
   const std::int64_t now = sequences_of_pass(config_, setup_.mesh.shape.text(setup_.mesh.world.size()));
   if (is_untrained() || effective(config_).balance.scope != BalanceScope::batch || was == now) return;
-  report_.warn(fmt::format(
-      "balance.scope = batch: losses count the tokens of {} sequences together from now on (was {}): batch.micro times "
-      "data ranks",
-      now, was));
+  report_.warn(
+      fmt::format("balance.scope = batch: from now on, losses count the tokens of {} sequences together (was {}): "
+                  "batch.micro times the data ranks",
+                  now, was));
 }
 
 /// Sets state.schedule_steps. A resumed run keeps the length of the checkpoint's schedule unless optim.schedule_steps

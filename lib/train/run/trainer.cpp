@@ -204,7 +204,8 @@ bool Trainer::roll_back_if_unsound() {
   first_step_ = state_.step;
   saved_step_ = -1;  // checkpoints of later steps no longer belong to this run
   report_.warn(fmt::format(
-      "after step {} {}: the run returned to step {} and skips the {} steps of data since then ({} of {} times)",
+      "after step {}, {}: the run returned to step {} and skips the data of the {} steps since then (rollback {} of "
+      "{})",
       before.step, problem, state_.step, before.step - state_.step, state_.rollbacks, config_.run.rollback));
   open_logs();
   save({});  // with this checkpoint a later start skips the same data
@@ -329,8 +330,8 @@ bool Trainer::stop_requested_and_saved() {
 
 ExitCode Trainer::final_exit_code() const {
   require_input(state_.step == 0 || state_.updates > 0,
-                "all {} steps were skipped, since no token of their batches counts in the loss: the weights are those "
-                "of the beginning; train on data with more trained tokens",
+                "all {} steps were skipped, since no token of their batches counts in the loss: the weights "
+                "are unchanged; train on data with more trained tokens",
                 state_.step);
   if (saved_step_ != state_.step) {
     const bool resumes = saved_step_ >= 0 || first_step_ > 0;

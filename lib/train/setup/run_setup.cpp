@@ -52,8 +52,7 @@ std::optional<RankGpu> gpu_of(const Config& config, const MpiSession& session, c
     const TransportKind transport = config.parallel.transport;
     require_usage(transport != TransportKind::nccl || !shared,
                   "parallel.transport = nccl: ranks share GPU {} of {}, which NCCL does not support: start one rank "
-                  "per GPU, or set "
-                  "parallel.transport = staged",
+                  "per GPU, or set parallel.transport = staged",
                   device, session.host());
     const GpuInfo info = gpu_info(device);
     const int sharers = (session.local_size() + gpu_count() - 1) / gpu_count();
@@ -66,34 +65,34 @@ std::optional<RankGpu> gpu_of(const Config& config, const MpiSession& session, c
   return {};
 }
 
-/// Collective. Returns the places of all ranks, by rank. Unless run.threads is set, the threads of a rank are the
+/// Collective. Returns the resources of all ranks, by rank. Unless run.threads is set, the threads of a rank are the
 /// number of cores that it may use, divided by the number of ranks on its machine with exactly these cores. This is
 /// right both if the launcher binds ranks to cores and if it does not.
-std::vector<RankResources> places_of(const RunConfig& run, const MpiSession& session, const ProcessGroup& world,
-                                     const std::optional<RankGpu>& gpu) {
+std::vector<RankResources> resources_of(const RunConfig& run, const MpiSession& session, const ProcessGroup& world,
+                                        const std::optional<RankGpu>& gpu) {
   const CoreSet cores = own_cores();
   const std::string device =
       gpu ? fmt::format("cuda:{} {}{}", gpu->device, gpu->name, gpu->shared ? ", shared" : "") : "cpu";
   const std::vector<std::string> texts = world.all_gather(
       json_text(nlohmann::json{session.host(), cores.text, cores.count, session.local_rank(),
                                gpu ? gpu->memory : memory_of_rank(session), device, gpu ? gpu->name : cpu_name()}));
-  std::vector<RankResources> places;
+  std::vector<RankResources> resources;
   std::map<std::pair<std::string, std::string>, int> sharing;
   for (const std::string& text : texts) {
     const auto json = parse_json<nlohmann::json>(text);
-    places.push_back({.host = json[0],
-                      .cores = json[1],
-                      .local_rank = json[3],
-                      .threads = json[2],
-                      .memory = json[4],
-                      .device = json[5],
-                      .processor = json[6]});
-    ++sharing[{places.back().host, places.back().cores}];
+    resources.push_back({.host = json[0],
+                         .cores = json[1],
+                         .local_rank = json[3],
+                         .threads = json[2],
+                         .memory = json[4],
+                         .device = json[5],
+                         .processor = json[6]});
+    ++sharing[{resources.back().host, resources.back().cores}];
   }
-  for (RankResources& place : places) {
-    place.threads = run.threads > 0 ? run.threads : std::max(1, place.threads / sharing[{place.host, place.cores}]);
+  for (RankResources& each : resources) {
+    each.threads = run.threads > 0 ? run.threads : std::max(1, each.threads / sharing[{each.host, each.cores}]);
   }
-  return places;
+  return resources;
 }
 
 /// Throws a bad_input Error if none of the targets of samples [first, first + count) counts in the loss. `key`: the
@@ -102,11 +101,12 @@ void require_targets(const char* key, const TokenSamples& samples, std::int64_t 
   if (samples.any_target(first, count)) return;
   const TokenSource& tokens = samples.token_source();
   const std::string cause =
-      tokens.has_mask() ? fmt::format(
-                              "{} leaves none: tokenise again so that it marks tokens to train, or remove it to train "
-                              "all",
-                              mask_path(tokens.prefix()))
-                        : "data.document_mask leaves none, since its documents have one token each";
+      tokens.has_mask()
+          ? fmt::format(
+                "{} excludes all tokens: tokenise again so that it marks tokens to train, or remove it to "
+                "train all",
+                mask_path(tokens.prefix()))
+          : "data.document_mask excludes all tokens, since each document has only one";
   fail(ExitCode::bad_input, "{} = {}: no token of its {} counts in the loss: {}", key, tokens.prefix(),
        count_text(count, "sample"), cause);
 }
@@ -122,14 +122,14 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
   const double memory = gpu ? gpu->memory : memory_of_rank(session);
   require_fits(reading ? plan_inference(config, session.size(), *reading) : plan_mesh(config, session.size(), {}),
                memory, format_message("each of this machine's {} ranks", {session.local_size()}));
-  std::vector<RankResources> places = places_of(config.run, session, host_world, gpu);
-  const int threads = places[static_cast<std::size_t>(host_world.rank())].threads;
+  std::vector<RankResources> resources = resources_of(config.run, session, host_world, gpu);
+  const int threads = resources[static_cast<std::size_t>(host_world.rank())].threads;
   const Stream stream = gpu ? gpu_stream(gpu->device) : CpuStream(threads);
   host_world.set_checksums(config.parallel.checksums);
   ProcessGroup world = host_world.on(stream, gpu ? gpu->transport : Transport::mpi);
   return std::make_unique<RunSetup>(RunSetup{.stream = stream,
                                              .mesh = Mesh::create(std::move(world), mesh_shape(config.parallel)),
-                                             .places = std::move(places)});
+                                             .resources = std::move(resources)});
 }
 
 std::unique_ptr<RunLock> lock_run_directory(const Config& config, const MpiSession& session) {
@@ -151,7 +151,7 @@ void require_one_tokenizer(std::string name, std::string digest, std::span<const
     require_input(
         digest.empty() || meta->tokenizer_sha256 == digest,
         "{} was encoded with a different tokenizer than {}: {} names {} of SHA-256 {}…, this one has {}…; tokenise "
-        "again, or, without a checkpoint that contains a tokenizer, name the one of the tokens",
+        "again, or, if no checkpoint contains a tokenizer, set data.tokenizer to the one that encoded these tokens",
         token_path(prefix), name, meta_path(prefix), meta->tokenizer, meta->tokenizer_sha256.substr(0, 12),
         digest.substr(0, 12));
     if (digest.empty()) name = token_path(prefix);

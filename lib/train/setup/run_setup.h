@@ -31,8 +31,8 @@ struct RankResources {
 struct RunSetup {
   Stream stream;
   Mesh mesh;
-  std::vector<RankResources> places{};  // [world ranks]
-  std::string program{};                // version and commit of this program; empty until `train` sets it
+  std::vector<RankResources> resources{};  // [world ranks]
+  std::string program{};                   // version and commit of this program; empty until `train` sets it
 };
 
 /// Collective over the world. Returns the setup of this rank, without `program`. Before memory is allocated, it throws

@@ -81,17 +81,17 @@ void require_equal_copies(const Stream& stream, const ProcessGroup& group, std::
     const std::size_t block = first_difference(all, part.size());
     if (block == part.size()) continue;
     const Range range{static_cast<std::int64_t>(first + block) * flat_block, flat_block};
-    fail(ExitCode::failed, "{} of {}: a fault of memory, network or processor? {}",
+    fail(ExitCode::failed, "{} of {}: possible memory, network or processor fault; {}",
          describe_odd_ranks(group, all, part.size(), block), describe_range(unit, common(range, {0, unit.size()})),
          advice_on_old_faults(last));
   }
-  fail(ExitCode::failed, "copies of {} differed, and are equal when read again", unit.name());
+  fail(ExitCode::failed, "copies of {} differed, but are equal when read again", unit.name());
 }
 
 std::string advice_on_old_faults(std::int64_t step) {
   return fmt::format(
-      "steps after {} may be affected: resume from a checkpoint up to there (checkpoint.resume = PATH), without "
-      "that machine if it happens again",
+      "steps after {} may be affected: resume from a checkpoint of that step or before (checkpoint.resume = PATH), "
+      "without that machine if it happens again",
       step);
 }
 
@@ -128,8 +128,8 @@ Finding GradientDigests::difference(const ProcessGroup& group, int shift, const 
   const std::vector<std::string> texts =
       group.all_gather(std::string(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(std::uint64_t)));
   const std::string& theirs = texts[static_cast<std::size_t>(other(group.rank()))];
-  require(theirs.size() == again.size() * sizeof(std::uint64_t), "ranks {} and {} of group {} have other parameters",
-          group.rank(), other(group.rank()), group.name());
+  require(theirs.size() == again.size() * sizeof(std::uint64_t),
+          "ranks {} and {} of group {} have different parameters", group.rank(), other(group.rank()), group.name());
   std::vector<std::uint64_t> expected(again.size());
   std::memcpy(expected.data(), theirs.data(), theirs.size());
   Finding most;

@@ -73,7 +73,7 @@ std::string find_nonfinite(const ProcessGroup& world, StepPasses& passes, const 
   observer.found.add(nonfinite_share(optimizer));
   const Finding second = agree(world, observer.found);
   if (second.kind == Kind::none) {
-    return first.what + " (not when the step was computed again: a fault of memory or network?)";
+    return first.what + " (finite when the step was computed again: possible memory or network fault)";
   }
   return second.kind > first.kind ? second.what : first.what;
 }

@@ -46,12 +46,13 @@ class DigestObserver final : public PassObserver {
 /// rank holds copies of the same parameters and has the same processor. Returns 0 if there is none.
 int Replay::distance_to_copy() const {
   const Mesh& mesh = setup.mesh;
-  const auto has_same_processor = [&](const RankResources& place) {
-    return place.processor == setup.places[0].processor && place.threads == setup.places[0].threads;
+  const auto has_same_processor = [&](const RankResources& rank_resources) {
+    return rank_resources.processor == setup.resources[0].processor &&
+           rank_resources.threads == setup.resources[0].threads;
   };
   // A balance loss over the batch is summed over ranks in their order, so its gradients depend on the rank.
   if (first_step || config.balance.scope == BalanceScope::batch ||
-      !std::ranges::all_of(setup.places, has_same_processor)) {
+      !std::ranges::all_of(setup.resources, has_same_processor)) {
     return 0;
   }
   const int tensor = mesh.tensor.size();
@@ -81,8 +82,8 @@ std::vector<TimedAction> Replay::run(StepPasses& passes, const TokenLoader& load
   const GradientDigests again = digests_of_passes();
   const Finding changed = agree(world, first.difference(again));
   require(changed.kind == Finding::Kind::none,
-          "computed twice, step {} gave two results: {}: a fault of a processor, memory or network? {}", step,
-          changed.what, advice);
+          "step {} gave different results when computed twice: {}: possible processor, memory or network fault; {}",
+          step, changed.what, advice);
   if (distance == 0) return trace;
   const Finding differs = agree(world, again.difference(data, distance, of_other));
   if (differs.kind == Finding::Kind::none) return trace;
@@ -94,8 +95,8 @@ std::vector<TimedAction> Replay::run(StepPasses& passes, const TokenLoader& load
   std::string ranks;
   for (const auto& [one, other] : pairs) ranks += fmt::format("{}{} and {}", ranks.empty() ? "" : ", ", one, other);
   fail(ExitCode::failed,
-       "ranks {} computed step {} from the same tokens, with two results: {}: a fault of a processor? {}", ranks, step,
-       differs.what, advice);
+       "ranks {} computed step {} from the same tokens, with different results: {}: possible processor fault; {}",
+       ranks, step, differs.what, advice);
 }
 
 }  // namespace lyceum

@@ -51,8 +51,7 @@ std::vector<std::string> schedule_warnings(const OptimConfig& optim, std::int64_
   } else if (first <= warm) {
     doubt(decays && warm > 0 && steps <= warm,
           "optim.warmup_steps = {} fills the schedule of {} steps: the learning rate falls to {:.3g} as soon as it "
-          "reaches "
-          "optim.lr = {:.3g}",
+          "reaches optim.lr = {:.3g}",
           warm, steps, learning_rate(optim, warm, steps), optim.lr);
     const double decay =
         optim.decay_steps > 0 ? static_cast<double>(optim.decay_steps) : 0.1 * static_cast<double>(steps);
@@ -63,8 +62,8 @@ std::vector<std::string> schedule_warnings(const OptimConfig& optim, std::int64_
         decay, warm, steps, optim.lr, learning_rate(optim, warm, steps));
     doubt(optim.schedule == LearningRateSchedule::step && steps > warm &&
               static_cast<double>(warm) > 0.8 * static_cast<double>(steps),
-          "optim.warmup_steps = {} ends after 80 % of the schedule of {} steps, where the learning rate is divided "
-          "already: it falls to {:.3g} after the warm-up",
+          "optim.warmup_steps = {} ends after 80 % of the schedule of {} steps, when the learning rate has "
+          "been reduced already: it falls to {:.3g} after the warm-up",
           warm, steps, learning_rate(optim, warm, steps));
   }
   doubt(first == 0 && warm < steps && steps < run_steps && decays && learning_rate(optim, steps, steps) == 0,

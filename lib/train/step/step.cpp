@@ -92,7 +92,7 @@ void TrainStep::audit(std::int64_t steps) const {
 
 void TrainStep::require_undamaged(const std::string& damage) const {
   // The message need not name this rank: `main`, or the checkpoint that fails because of this, adds rank and host.
-  require(damage.empty(), "{}: a fault of memory? {}", damage, advice_on_fresh_faults);
+  require(damage.empty(), "{}: possible memory fault; {}", damage, advice_on_fresh_faults);
 }
 
 StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int64_t first_sample, double lr) {

@@ -86,7 +86,7 @@ TEST(HuggingFace, ChoosesTheSmallestArchitecture) {
   config.moe.router = RouterKind::noisy;
   config.moe.capacity_factor = 1.5;
   config.moe.top_k_start = 4;
-  EXPECT_EQ(smallest(config).architecture->type, "mixtral") << "the same where nothing is trained";
+  EXPECT_EQ(smallest(config).architecture->type, "mixtral") << "the same model without training";
   config = dense();
   config.model.qkv_bias = true;
   EXPECT_EQ(smallest(config).architecture->type, "qwen2");
@@ -332,7 +332,7 @@ TEST(HuggingFace, AFolderThatIsNotWholeIsRefused) {
   fs::rename(weights, folder / "model-1.safetensors");
   expect_bad_input(import, "has neither model.safetensors nor");
   std::ofstream(folder / index_name) << R"({"weight_map":{"a":"../model-1.safetensors"}})";
-  expect_bad_input(import, "which is not a file next to it");
+  expect_bad_input(import, "which is not a file of the same folder");
   fs::remove(json);
   expect_bad_input(import, "config.json does not exist");
 }
@@ -427,7 +427,7 @@ TEST_F(Weights, AreWhereTheIndexSays) {
   EXPECT_EQ(import().size(), all.size());
   std::swap(files[first[0]], files[rest[0]]);
   write_index(files);
-  expect_refused("has no tensor lm_head.weight, which ");
+  expect_refused("has no tensor lm_head.weight, although ");
   std::swap(files[first[0]], files[rest[0]]);
   files.erase(rest[1]);
   write_index(files);

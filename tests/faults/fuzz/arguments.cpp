@@ -14,7 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   return fuzz::taken_or_refused([&] {
     const LoadedConfig loaded = read_config(arguments);
     const std::string written = to_ini(loaded.config);
-    fuzz::hold(to_ini(parse_config(written, "what was written").config) == written, "a configuration changes");
+    fuzz::hold(to_ini(parse_config(written, "what was written").config) == written,
+               "a configuration changes when it is written and read");
     load_config(arguments);
   });
 }

@@ -10,7 +10,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   return fuzz::taken_or_refused([&] {
     LoadedConfig loaded = read_config(std::vector<std::string>{"--config", fuzz::input_file("run.ini", text)});
     const std::string written = to_ini(loaded.config);
-    fuzz::hold(to_ini(parse_config(written, "what was written").config) == written, "a configuration changes");
+    fuzz::hold(to_ini(parse_config(written, "what was written").config) == written,
+               "a configuration changes when it is written and read");
     print_config(loaded);
     for (const int ranks : {1, 8}) {
       Config config = loaded.config;
@@ -18,9 +19,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       resolve(config, ranks);
       const std::string once = to_ini(config);
       resolve(config, ranks);
-      fuzz::hold(to_ini(config) == once, "a resolved configuration changes");
+      fuzz::hold(to_ini(config) == once, "a second resolve() changes a configuration");
       fuzz::hold(contradictions(config, ranks).size() == before.size(),
-                 "a resolved configuration has other contradictions");
+                 "resolve() changes the contradictions of a configuration");
     }
     require_none(loaded.mistakes);
   });

@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         resolve(config, 1);
         Config again = config_of(architecture, json_of(architecture, config));
         resolve(again, 1);
-        fuzz::hold(differences(config, again).empty(), "a model changes");
+        fuzz::hold(differences(config, again).empty(), "a model changes when it is written and read");
       });
     }
   });

@@ -16,6 +16,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::input_file(hugging_face::index_name, fuzz::text_of(data, size));
   return fuzz::taken_or_refused([] {
     const hugging_face::ModelFolder model(fuzz::folder());
-    fuzz::hold(model.tensors().empty() || model.tensors().size() == 3, "tensors that no file has");
+    fuzz::hold(model.tensors().empty() || model.tensors().size() == 3, "the index adds or removes tensors");
   });
 }

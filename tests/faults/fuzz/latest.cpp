@@ -14,6 +14,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::input_file("LATEST", fuzz::text_of(data, size));
   const std::filesystem::path found = resolve_checkpoint(fuzz::folder());
   fuzz::hold(found == fuzz::folder() / checkpoint_name(1) || found == fuzz::folder() / checkpoint_name(20),
-             "a checkpoint of another folder");
+             "LATEST names a checkpoint of another folder");
   return 0;
 }

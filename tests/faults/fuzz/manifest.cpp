@@ -21,6 +21,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const CheckpointReader reader(fuzz::folder());
     reader.problem();
     fuzz::refused([&] { reader.tokenizer(); });
-    fuzz::hold(manifest_text(read(written)) == written, "a manifest changes");
+    fuzz::hold(manifest_text(read(written)) == written, "a manifest changes when it is written and read");
   });
 }

@@ -10,9 +10,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   return fuzz::taken_or_refused([&] {
     constexpr std::int64_t step = 5;
     const MetricsLog log(file, step);
-    fuzz::hold(log.resumed_at() <= step, "a log goes on behind its step");
+    fuzz::hold(log.resumed_at() <= step, "a log resumes after the requested step");
     for (const auto& [key, points] : read_metrics(file)) {
-      for (const MetricPoint& point : points) fuzz::hold(point.step <= step, "a later step stays");
+      for (const MetricPoint& point : points) fuzz::hold(point.step <= step, "a step after the requested one is kept");
     }
   });
 }

@@ -11,9 +11,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   return fuzz::taken_or_refused([&] {
     const PeakCache peaks("host", "build");
     const auto found = peaks.find("cpu");
-    fuzz::hold(!found || found->flops > 0, "a peak of no use");
+    fuzz::hold(!found || found->flops > 0, "a peak is not positive");
     peaks.keep("gpu", {.flops = 1e12, .date = "2026-11-22"});
     const auto kept = peaks.find("gpu");
-    fuzz::hold(kept && kept->flops == 1e12, "a peak is not kept");
+    fuzz::hold(kept && kept->flops == 1e12, "a stored peak is not found");
   });
 }

@@ -22,6 +22,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     const std::int64_t step = history.steps[(history.steps.size() - 1) / 2];
     const RoutingLog log(file, layers, step);
-    fuzz::hold(log.last_step() == step && read_routing(file).steps.back() == step, "a log goes on at another step");
+    fuzz::hold(log.last_step() == step && read_routing(file).steps.back() == step, "a log resumes at another step");
   });
 }

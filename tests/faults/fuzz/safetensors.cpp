@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (std::size_t i = 0; i < entries.size(); ++i) {
       const std::vector<float> first = values_of(reader, i), second = values_of(again, i);
       fuzz::hold(again.tensors()[i].name == entries[i].name && again.tensors()[i].shape == entries[i].shape,
-                 "a tensor changes its name or shape");
+                 "the name or shape of a tensor changes");
       for (std::size_t at = 0; at < first.size(); ++at) {
         fuzz::hold(first[at] == second[at] || (first[at] != first[at] && second[at] != second[at]), "a value changes");
       }

@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       fuzz::hold(again.size() == 1 && again[0].step == start.step && again[0].date == start.date &&
                      again[0].program == start.program && again[0].mesh == start.mesh &&
                      again[0].config == start.config,
-                 "a start changes");
+                 "a start changes when it is written and read");
     }
   });
 }

@@ -15,7 +15,7 @@ struct Folder {
   std::filesystem::path path;
   Folder() {
     std::string name = (std::filesystem::temp_directory_path() / "lyceum-fuzz-XXXXXX").string();
-    if (!mkdtemp(name.data())) throw std::runtime_error("no temporary folder can be made: " + name);
+    if (!mkdtemp(name.data())) throw std::runtime_error("cannot create a temporary folder: " + name);
     path = name;
   }
   ~Folder() {
@@ -59,7 +59,8 @@ void require_refusal(const Error& error) {
   if (error.code() != ExitCode::usage && error.code() != ExitCode::bad_input) throw error;
   const std::string_view message = error.what();
   // Only messages of usage Errors may have several lines: those on a configuration have one per mistake.
-  hold(error.code() == ExitCode::usage || message.find('\n') == std::string_view::npos, "a message is not one line");
+  hold(error.code() == ExitCode::usage || message.find('\n') == std::string_view::npos,
+       "a message has more than one line");
 }
 
 }  // namespace lyceum::fuzz

@@ -13,8 +13,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     pattern.matches("model/layers/31/mlp/experts/127/gate_proj/weight");
     for (const std::int64_t rows : {0, 1, 8, 1 << 30}) {
       const Range range = pattern.rows_of(rows);
-      fuzz::hold(range.first >= 0 && range.count >= 0 && range.end() <= rows, "rows outside of a tensor");
+      fuzz::hold(range.first >= 0 && range.count >= 0 && range.end() <= rows,
+                 "a pattern selects rows outside of the tensor");
     }
-    fuzz::hold(TensorPattern(pattern.text()).text() == text.substr(0, end), "a pattern changes");
+    fuzz::hold(TensorPattern(pattern.text()).text() == text.substr(0, end),
+               "a pattern changes when it is written and read");
   });
 }

@@ -17,12 +17,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       bytes = stream.read(buffer);
       all.append(buffer.data(), bytes);
     }
-    fuzz::hold(stream.compressed() || all == fuzz::text_of(data, size), "a text changes");
+    fuzz::hold(stream.compressed() || all == fuzz::text_of(data, size),
+               "a stream returns other bytes than its file has");
     if (all.size() < 2) return;
     TextStream again(file);
     again.skip(static_cast<std::int64_t>(all.size() / 2));
     std::vector<char> rest(all.size() - all.size() / 2);
     fuzz::hold(again.read(rest) == rest.size() && std::string(rest.begin(), rest.end()) == all.substr(all.size() / 2),
-               "what is behind skipped bytes changes");
+               "bytes after skipped ones change");
   });
 }

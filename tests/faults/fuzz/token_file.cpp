@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   return fuzz::taken_or_refused([&] {
     const auto file = open_tokens((fuzz::folder() / "tokens").string());
     for (std::int64_t d = 0; d < file->documents(); ++d) {
-      fuzz::hold(file->document_begin(d) <= file->document_begin(d + 1), "a document of fewer than no tokens");
+      fuzz::hold(file->document_begin(d) <= file->document_begin(d + 1), "a document has a negative length");
     }
     fuzz::hold(file->document_begin(0) == 0 && file->document_begin(file->documents()) == file->tokens(),
                "documents do not fill the file");

@@ -10,6 +10,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   return fuzz::taken_or_refused([&] {
     const std::optional<TokenMeta> meta = read_token_meta(prefix);
     write_token_meta(prefix, meta.value());
-    fuzz::hold(read_token_meta(prefix) == meta, "what is known of tokens changes");
+    fuzz::hold(read_token_meta(prefix) == meta, "a description of tokens changes when it is written and read");
   });
 }

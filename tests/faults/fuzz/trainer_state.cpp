@@ -26,6 +26,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     again.restore(written, expected);
     again.placement = RunState::placement_of(written);
     again.data = RunState::data_of(written);
-    fuzz::hold(again.text() == written, "a trainer's state changes");
+    fuzz::hold(again.text() == written, "the state of a trainer changes when it is written and read");
   });
 }

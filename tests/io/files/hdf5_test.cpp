@@ -161,7 +161,7 @@ TEST(Hdf5, AttributesAndScales) {
   EXPECT_FALSE(file.has_attribute("none"));
   EXPECT_THAT(file.dataset("counts").read<std::int64_t>(), ElementsAre(0, 0, 0, 0, 5, 6));
   EXPECT_EQ(file.dataset("counts").text("units"), "tokens");
-  EXPECT_THAT(error_of([&] { file.integer("text"); }, ExitCode::bad_input), HasSubstr("another type"));
+  EXPECT_THAT(error_of([&] { file.integer("text"); }, ExitCode::bad_input), HasSubstr("an unexpected type"));
 }
 
 TEST(Hdf5, ErrorsNameFileAndCause) {
@@ -228,7 +228,7 @@ TEST(Hdf5, DatasetsWhoseNumbersLieInOtherFoldersAreRefused) {
   EXPECT_THAT(file.dataset("beside").read<float>(), ElementsAre(1, 2, 3, 4));
   EXPECT_THAT(error_of([&] { file.dataset("external"); }, ExitCode::bad_input),
               testing::AllOf(HasSubstr(path.string()),
-                             HasSubstr("external files, and groups of HDF5 before 1.8, are not read")));
+                             HasSubstr("external files, and groups of HDF5 before 1.8, are not supported")));
   for (const char* name : {"above", "absolute", "linked"}) {
     EXPECT_THAT(error_of([&] { file.dataset(name); }, ExitCode::bad_input),
                 testing::AllOf(HasSubstr(path.string()), HasSubstr(name), HasSubstr("outside of this file's folder")));

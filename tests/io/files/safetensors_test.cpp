@@ -82,7 +82,7 @@ TEST_F(SafetensorsFile, ReadsHalfPrecision) {
 
 TEST_F(SafetensorsFile, RefusesWhatIsNotSound) {
   write_bytes("1234567");
-  expect_refused("it has 7 bytes");
+  expect_refused("it has only 7 bytes");
   write_bytes(std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8) + "{}");
   expect_refused("its header would have 9223372036854775807 bytes");
   write("{]");
@@ -96,7 +96,7 @@ TEST_F(SafetensorsFile, RefusesWhatIsNotSound) {
   write(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", 8);
   expect_refused("are outside the data");
   write(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8);
-  expect_refused("[3] of F32 in 8 bytes");
+  expect_refused("[3] of F32 does not match its 8 bytes");
   write(R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})");
   expect_refused("too large for any file");
   write(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4);
@@ -114,7 +114,7 @@ TEST_F(SafetensorsFile, RefusesWhatIsNotSound) {
       8);
   expect_refused("tensor b begins before byte");
   write(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8);
-  expect_refused("tensor a begins behind byte");
+  expect_refused("tensor a begins after byte");
   write(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 8);
   expect_refused("its tensors end at byte");
   std::filesystem::remove(file());

@@ -113,7 +113,7 @@ TEST(DomainRouting, FixedChoicesHaveNoShare) {
   domains.routers[0].always_on = 1;
   domains.routers[0].routing[0] = routing({0, 4, 0, 0, 0, 0, 4, 0});
   const std::string page = domains_page(domains);
-  EXPECT_THAT(page, HasSubstr("softmax router, 2 of 3 experts per token; the first 1 are always active"));
+  EXPECT_THAT(page, HasSubstr("softmax router, 2 of 3 experts per token; the first is always active"));
   EXPECT_THAT(page, HasSubstr("a&lt;b, expert 1 of width 8: 50.00 %, 1.500 × even"));
   EXPECT_THAT(page, HasSubstr("a&lt;b, expert 0 of width 8: 40.00 %, 1.600 × even"));  // its mean probability
 }

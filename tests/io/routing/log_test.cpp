@@ -405,7 +405,7 @@ TEST_F(RoutingLogTest, AnOlderFileGetsFiguresOfStepsAndItsOriginFromNowOn) {
   ASSERT_EQ(now.layers[1].steps.size(), 3u);
   EXPECT_TRUE(std::isnan(now.layers[1].steps[1].max_vio_mean));
   EXPECT_EQ(now.layers[1].steps[2].max_vio_max, 17);
-  EXPECT_EQ(step_balance(now.layers[1], {0, 3}).idle_mean, 8) << "of the records that know it";
+  EXPECT_EQ(step_balance(now.layers[1], {0, 3}).idle_mean, 8) << "over the records that contain it";
   EXPECT_NE(routing_table(now, {0, 3}, false).find("Single steps"), std::string::npos);
   const hdf5::File file = hdf5::File::open(file_);
   EXPECT_EQ(file.text("run_uuid"), "12-34");
@@ -543,7 +543,7 @@ TEST(RoutingText, CsvHoldsEveryCount) {
     EXPECT_EQ(size, expert == 2 ? 16 : 8);
     EXPECT_EQ(rank, expert == 2 ? 1 : 0);
     EXPECT_EQ(tokens, history.layers[0].counts[i]);
-    EXPECT_EQ(probability, history.layers[0].mean_probability[i / 6 * 3 + i % 3]) << "digits enough for every float";
+    EXPECT_EQ(probability, history.layers[0].mean_probability[i / 6 * 3 + i % 3]) << "enough digits for every float";
   }
   EXPECT_FALSE(std::getline(in, line));
 }

@@ -160,7 +160,7 @@ TEST_F(TokenLogTest, RefusesOtherDataAndOtherFiles) {
   write(b_, {.losses = {1, std::numeric_limits<float>::quiet_NaN(), 3}});
   expect_bad_input(compare, "b.h5: the loss of row 1 is not finite");
   write(b_, {.losses = {1, 2, 3}, .layers = {{{0}, 1, {8, 8}}}, .chosen = {{0, 1, 2}}});
-  expect_bad_input(compare, "b.h5: /layers/000/chosen names an expert 2 of 2");
+  expect_bad_input(compare, "b.h5: /layers/000/chosen names an expert 2, but there are only 2");
   std::filesystem::remove(b_);
   expect_bad_input(compare, "b.h5: no such file");
   hdf5::File::create(b_).close();

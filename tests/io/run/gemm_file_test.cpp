@@ -88,8 +88,8 @@ TEST(GemmFile, DamageIsToldInALineThatNamesTheFile) {
     EXPECT_NE(at, std::string::npos) << part;
     return told_of(text.replace(at, part.size(), instead));
   };
-  EXPECT_THAT(with("853", "854"), HasSubstr("its own SHA-256 differs"));
-  EXPECT_THAT(with("\"proposal\":3", "\"proposal\":2"), HasSubstr("its own SHA-256 differs"));
+  EXPECT_THAT(with("853", "854"), HasSubstr("it differs from the SHA-256 at its end"));
+  EXPECT_THAT(with("\"proposal\":3", "\"proposal\":2"), HasSubstr("it differs from the SHA-256 at its end"));
   EXPECT_THAT(with("lyceum-gemm-choices", "something"), HasSubstr("not a file of chosen GEMM algorithms, version 1"));
   EXPECT_THAT(with("\"version\": 1", "\"version\": 2"), HasSubstr("not a file of chosen GEMM algorithms, version 1"));
   EXPECT_THAT(with("\"choices\"", "\"others\""), HasSubstr("remove it, and run.gemm_file if that names it"));

@@ -41,7 +41,7 @@ TEST_F(MetricsLogTest, KeepsEveryBitAndTheOrderOfKeys) {
   {
     MetricsLog log(file_, -1);
     log.append({{"step", 1}, {"loss", third}, {"lr", tiny}, {"tokens", std::int64_t{9007199254740993}}});
-    EXPECT_EQ(content(file_).back(), '\n') << "a line is with the system as soon as append returns";
+    EXPECT_EQ(content(file_).back(), '\n') << "a line is written to the file before append returns";
     log.append({{"step", 2}, {"loss", large}});
   }
   std::istringstream lines(content(file_));
@@ -75,13 +75,13 @@ TEST_F(MetricsLogTest, ResumeCutsLaterStepsAndATornLine) {
   }
   const std::string whole = content(file_);
   std::ofstream(file_, std::ios::app) << R"({"step":6,"lo)";
-  EXPECT_EQ(read_metrics(file_).at("loss").size(), 6u) << "a torn line is passed over";
+  EXPECT_EQ(read_metrics(file_).at("loss").size(), 6u) << "an incomplete line is skipped";
   {
     const MetricsLog log(file_, 7);
     EXPECT_EQ(log.resumed_at(), 5) << "so 6 and 7 are missing";
     EXPECT_EQ(log.lines_cut(), 1);
   }
-  EXPECT_EQ(content(file_), whole) << "and cut off on resume";
+  EXPECT_EQ(content(file_), whole) << "and removed on resume";
   {
     MetricsLog log(file_, 3);
     EXPECT_EQ(log.resumed_at(), 3);

@@ -125,7 +125,7 @@ TEST(Console, ATerminalGetsHeadersNowAndThenAndTheBarLast) {
     EXPECT_TRUE(out.str().ends_with(progress_bar(example(), 79)));
   }
   EXPECT_EQ(occurrences(out.str(), "grad norm"), 3u);
-  EXPECT_TRUE(out.str().ends_with("\r\x1b[K")) << "the bar goes at the end";
+  EXPECT_TRUE(out.str().ends_with("\r\x1b[K")) << "the bar is cleared at the end";
 }
 
 }  // namespace

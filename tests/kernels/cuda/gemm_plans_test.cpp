@@ -150,7 +150,7 @@ TEST(ChooseFastest, TakesTheLeastMedianAndTheFirstOfLikeOnes) {
   };
   EXPECT_EQ(choose({{2}, {1}, {3}}), 1u);
   EXPECT_EQ(choose({{1.0}, {0.99}, {0.985}}), 0u) << "within noise";
-  EXPECT_EQ(choose({{1}, {0.1, 5, 5, 5}}), 0u) << "one fast run is no fast algorithm";
+  EXPECT_EQ(choose({{1}, {0.1, 5, 5, 5}}), 0u) << "a single fast run does not make an algorithm fast";
   EXPECT_EQ(choose({{4}}), 0u);
   EXPECT_THROW(choose({}), Error);
 }

@@ -28,7 +28,7 @@ TEST(DeadExperts, AreReportedOnceAndWhenTheyComeBack) {
   EXPECT_EQ(dead.news(3, idle), Lines{}) << "reported once";
   add_step(idle, {one_choice(1, {1, 0, 9, 5}), one_choice(3, {0, 1, 1, 1})});
   EXPECT_EQ(dead.news(4, idle), (Lines{"warning: step 4: dead experts, no token for 2 steps: layer 3: 0 (1 of 4 dead)",
-                                       "step 4: experts that have tokens again: layer 1: 2 (1 of 4 dead)"}));
+                                       "step 4: experts that receive tokens again: layer 1: 2 (1 of 4 dead)"}));
   EXPECT_EQ(dead.count(idle), 2);
 }
 

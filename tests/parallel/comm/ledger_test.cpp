@@ -134,10 +134,11 @@ TEST(Verdict, NamesTheRankThatStaysAway) {
   ranks.page(3).state = 'T';
   for (const int rank : {0, 1, 2}) ranks.wait(rank, reduce, 70 + rank);
   const std::string line = ranks.verdict(0);
-  EXPECT_EQ(line,
-            "rank 3 on node (process 1003 is stopped) has not entered all_reduce #12 of 4096 B on group data "
-            "(step.cpp:47), which ranks 0-2 entered 30 s ago; its last: reduce_scatter #40 of 8 B on group tensor "
-            "(step.cpp:61), finished 31 s ago");
+  EXPECT_EQ(
+      line,
+      "rank 3 on node (process 1003 is stopped) has not entered all_reduce #12 of 4096 B on group data "
+      "(step.cpp:47), which ranks 0-2 entered 30 s ago; its last operation: reduce_scatter #40 of 8 B on group tensor "
+      "(step.cpp:61), finished 31 s ago");
   EXPECT_EQ(ranks.verdict(2), line);
   ranks.page(3).state = 'R';
   EXPECT_THAT(ranks.verdict(1), StartsWith("rank 3 on node (process 1003 is not waiting for others) has not entered"));

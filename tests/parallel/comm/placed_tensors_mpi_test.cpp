@@ -209,18 +209,19 @@ TEST_F(PlacedTensors, GroupsOfUnevenSizesAndGroupsOfThese) {
 
 TEST_F(PlacedTensors, MemoryMayBeUsedAgainAfterTheWait) {
   const std::int64_t count = 50000;
-  const void* place = nullptr;
+  const void* address = nullptr;
   for (int repeat = 0; repeat < 5; ++repeat) {
     const Tensor copy = Tensor::empty(stream, DType::f32, {count});
     {
       const Tensor values = tensor_of(numbers_of<float>(rank, count));
-      place = values.raw();
+      address = values.raw();
       world.all_reduce_async(values).wait();
       copy_on_device(stream, copy.raw(), values.raw(), values.bytes());
     }
     const Tensor next = tensor_of(std::vector<float>(count, 7.0F));
-    EXPECT_EQ(next.raw(), place) << "a freed block is used again";
-    EXPECT_EQ(values_of<float>(next), std::vector<float>(count, 7.0F)) << "written by what was waited for";
+    EXPECT_EQ(next.raw(), address) << "a freed block is used again";
+    EXPECT_EQ(values_of<float>(next), std::vector<float>(count, 7.0F))
+        << "written by the operation that was waited for";
     expect_sums(values_of<float>(copy), reduced<float>(size, count, Reduction::sum), size);
   }
 }
@@ -354,9 +355,9 @@ TEST_F(PlacedTensors, StreamsAndTransportsMustFit) {
   if (!tests_run_on_gpu()) return;
   EXPECT_THROW(static_cast<void>(host.on(stream, Transport::mpi)), Error);
   const ProcessGroup all = test_world();
-  const GpuAssignment place = assign_gpus(all);
-  EXPECT_EQ(place.device, all.rank() % CudaStream::device_count());  // all ranks are on one machine
-  EXPECT_EQ(place.shared, all.size() > CudaStream::device_count());
+  const GpuAssignment assigned = assign_gpus(all);
+  EXPECT_EQ(assigned.device, all.rank() % CudaStream::device_count());  // all ranks are on one machine
+  EXPECT_EQ(assigned.shared, all.size() > CudaStream::device_count());
 #endif
 }
 

@@ -201,7 +201,7 @@ TEST_F(TensorOperations, AnOperationInFlightHoldsUpNothingElse) {
   if (rank == size - 1) MPI_Barrier(MPI_COMM_WORLD);
   Pending pending = world.all_reduce_async(sum);
   if (rank < size - 1) {
-    for (int i = 0; i < 100; ++i) EXPECT_FALSE(pending.test()) << "rank " << size - 1 << " has not come yet";
+    for (int i = 0; i < 100; ++i) EXPECT_FALSE(pending.test()) << "rank " << size - 1 << " has not joined yet";
     const std::vector<float> other(100, 2.0F);
     EXPECT_EQ(values_of<float>(tensor_of(other)), other);  // waits for all work in the stream
     MPI_Barrier(MPI_COMM_WORLD);
@@ -243,17 +243,18 @@ TEST_F(TensorOperations, WhatDoesNotFitIsRefused) {
   const auto make = [&](DType type, std::int64_t count) { return Tensor::zeros(stream, type, {count}); };
   const Tensor all = make(DType::f32, 3 * size), own = make(DType::f32, 3);
   expect_failure([&] { world.reduce_scatter(all, make(DType::f32, 2), extents); },
-                 "a part of 3 elements, a tensor of 2");
-  expect_failure([&] { world.reduce_scatter(make(DType::f32, 1), own, extents); }, "a tensor of 1");
-  expect_failure([&] { world.all_gather(make(DType::f64, 3), all, extents); }, "a part of f64, a tensor of f32");
+                 "has 3 elements, but its tensor has 2");
+  expect_failure([&] { world.reduce_scatter(make(DType::f32, 1), own, extents); }, "but the tensor has 1");
+  expect_failure([&] { world.all_gather(make(DType::f64, 3), all, extents); },
+                 "the part is f64, but the whole tensor f32");
   expect_failure([&] { world.reduce_scatter(make(DType::u8, 3 * size), make(DType::u8, 3), extents); }, "u8");
   extents[0] = -3;
-  expect_failure([&] { world.all_gather(own, all, extents); }, "an extent of -3");
+  expect_failure([&] { world.all_gather(own, all, extents); }, "the extent -3 is negative");
   extents.push_back(1);
   expect_failure([&] { world.all_gather(own, all, extents); }, "extents for");
-  expect_failure([&] { world.send_async(own, rank).wait(); }, "no such rank, or this one");
-  expect_failure([&] { world.receive_async(own, size).wait(); }, "no such rank, or this one");
-  expect_failure([&] { world.receive_async(own, -1).wait(); }, "no such rank, or this one");
+  expect_failure([&] { world.send_async(own, rank).wait(); }, "the group has no such rank");
+  expect_failure([&] { world.receive_async(own, size).wait(); }, "the group has no such rank");
+  expect_failure([&] { world.receive_async(own, -1).wait(); }, "the group has no such rank");
 }
 
 TEST_F(TensorOperations, AMessageOfAnotherSizeIsNamedAtItsReceiver) {

@@ -60,7 +60,7 @@ TEST_F(WatchTest, OneRankTellsWhoStaysAway) {
   EXPECT_EQ(count_with(reports, culprit), 1);
   EXPECT_EQ(count_with(reports, "waited 2 s"), last);
   EXPECT_EQ(count_with(reports, " has not entered all_reduce #"), 1);
-  EXPECT_EQ(count_with(reports, "its last: barrier #"), 1);
+  EXPECT_EQ(count_with(reports, "its last operation: barrier #"), 1);
   EXPECT_TRUE(reports.back().empty());
 }
 

@@ -147,7 +147,7 @@ TEST_F(ZeroTest, ColumnsGiveANormEach) {
     const std::span<const float> gradients = shares[s].gradients.span<float>();
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       for (int column = 0; column < 2; ++column) {
-        sums.span<double>()[static_cast<std::size_t>(norms.places(column)[s]) + i / flat_block] +=
+        sums.span<double>()[static_cast<std::size_t>(norms.offsets(column)[s]) + i / flat_block] +=
             (column + 1) * std::pow(static_cast<double>(gradients[i]), 2);
       }
     }

@@ -53,7 +53,7 @@ TEST(CapacityOnRanks, SharedTokensAreDroppedAsOneRankDoes) {
       EXPECT_EQ(run.index, std::vector<std::int32_t>(begin, begin + 2 * layout.own().count)) << factor;
       group.all_reduce(std::span(run.dropped));
       EXPECT_EQ(run.dropped, whole.dropped) << factor;
-      EXPECT_EQ(whole.index == index, factor == 100) << "a limit that none feels";
+      EXPECT_EQ(whole.index == index, factor == 100) << "a limit that no expert reaches";
     }
   }
 }

@@ -171,24 +171,27 @@ void expect_bytes(const Mesh& mesh, const Placement& placement, const std::vecto
   const MeshShape& shape = mesh.shape;
   const int world = mesh.world.size(), each = shape.expert / shape.expert_hosts;
   const auto own = static_cast<std::size_t>(mesh.world.rank());
-  const auto place = [&](std::size_t rank) { return shape.index_of(static_cast<int>(rank), world); };
+  const auto coordinates = [&](std::size_t rank) { return shape.index_of(static_cast<int>(rank), world); };
   const auto group = [&](std::size_t a, std::size_t b) {
-    return place(a).expert_data == place(b).expert_data && place(a).expert_tensor == place(b).expert_tensor;
+    return coordinates(a).expert_data == coordinates(b).expert_data &&
+           coordinates(a).expert_tensor == coordinates(b).expert_tensor;
   };
-  const auto host = [&](std::size_t rank) { return place(rank).expert / each; };
+  const auto host = [&](std::size_t rank) { return coordinates(rank).expert / each; };
   Walk walk(world, crowded);
   std::size_t hop = 0;
   if (shape.expert_hosts > 1) {
     walk.hop(
         placement,
-        [&](std::size_t a, std::size_t b) { return group(a, b) && place(a).expert % each == place(b).expert % each; },
+        [&](std::size_t a, std::size_t b) {
+          return group(a, b) && coordinates(a).expert % each == coordinates(b).expert % each;
+        },
         [&](int owner, std::size_t rank) { return owner / each == host(rank); });
     EXPECT_EQ(counted[hop++], bytes_of(shape.expert_hosts, walk.out[own], walk.in[own])) << "across hosts";
   }
   if (each > 1) {
     walk.hop(
         placement, [&](std::size_t a, std::size_t b) { return group(a, b) && host(a) == host(b); },
-        [&](int owner, std::size_t rank) { return owner == place(rank).expert; });
+        [&](int owner, std::size_t rank) { return owner == coordinates(rank).expert; });
     EXPECT_EQ(counted[hop++], bytes_of(each, walk.out[own], walk.in[own])) << "between ranks";
   }
 }

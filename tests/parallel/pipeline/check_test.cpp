@@ -95,13 +95,14 @@ TEST(CheckSchedule, WeightGradientsInTheOrderOfMicrobatches) {
 
 TEST(CheckSchedule, MostInFlight) {
   EXPECT_EQ(fault(sound(), 2), "none");
-  EXPECT_THAT(fault(sound(), 1), HasSubstr("rank 0, action 1, F1: keeps 2 micro-batches, 1 are allowed"));
+  EXPECT_THAT(fault(sound(), 1),
+              HasSubstr("rank 0, action 1, F1: keeps 2 micro-batches in memory, but only 1 are allowed"));
 }
 
 TEST(CheckSchedule, Deadlock) {
   Schedule schedule = gpipe({.ranks = 2, .microbatches = 2});  // F0 F1 B0 B1
   std::swap(schedule.programs[0][1], schedule.programs[0][2]);
-  EXPECT_THAT(fault(schedule), StartsWith("rank 0 is stuck at B0: nothing comes from stage 1, rank 1, which is stuck "
+  EXPECT_THAT(fault(schedule), StartsWith("rank 0 is stuck at B0: it waits for stage 1, rank 1, which is stuck "
                                           "at F1\n"));
 }
 

@@ -326,7 +326,7 @@ TEST(PipelineExecutor, AResultOfAnotherShapeIsNamed) {
     });
     FAIL();
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "pipeline rank 0, F1: stage 0 returned f64 [2], stages exchange f64 [5]");
+    EXPECT_STREQ(error.what(), "pipeline rank 0, F1: stage 0 returned f64 [2], but stages exchange f64 [5]");
   }
 }
 

@@ -98,16 +98,16 @@ TEST(Timeline, DeadlocksAreNamed) {
   EXPECT_EQ(stuck(schedule), "it ran");
   std::swap(schedule.programs[1][0], schedule.programs[1][2]);  // but not together with F1 B0 F0 B1.
   EXPECT_EQ(stuck(schedule),
-            "rank 0 is stuck at B0: nothing comes from stage 1, rank 1, which is stuck at F1\n"
+            "rank 0 is stuck at B0: it waits for stage 1, rank 1, which is stuck at F1\n"
             "rank 0:  F0 [B0] F1  B1\n"
             "rank 1:  F1  B0  F0  B1");
 
   schedule = gpipe({.ranks = 2, .microbatches = 1});
   std::swap(schedule.programs[1][0], schedule.programs[1][1]);
-  EXPECT_THAT(stuck(schedule), testing::StartsWith("rank 0 is stuck at B0: nothing comes from stage 1, rank 1, which "
+  EXPECT_THAT(stuck(schedule), testing::StartsWith("rank 0 is stuck at B0: it waits for stage 1, rank 1, which "
                                                    "is stuck at B0\n"));
   schedule.programs[1].clear();
-  EXPECT_THAT(stuck(schedule), testing::StartsWith("rank 0 is stuck at B0: nothing comes from stage 1, rank 1, which "
+  EXPECT_THAT(stuck(schedule), testing::StartsWith("rank 0 is stuck at B0: it waits for stage 1, rank 1, which "
                                                    "has finished\n"));
   schedule = zero_bubble({.ranks = 1, .microbatches = 1});
   std::swap(schedule.programs[0][1], schedule.programs[0][2]);
@@ -135,7 +135,7 @@ TEST(PeakActivations, OfEverySchedule) {
 TEST(PeakActivations, InBytesOfEachStage) {
   // Rank 1 of ZB-H1: F0 I0 F1 I1 W0 W1.
   const Schedule schedule = zero_bubble({.ranks = 2, .microbatches = 2});
-  const std::vector<Kept> stages{{100, 100}, {10, 4}};
+  const std::vector<SavedActivations> stages{{100, 100}, {10, 4}};
   EXPECT_EQ(peak_activations(schedule.programs[1], stages), 14);
   EXPECT_EQ(peak_activations(schedule.programs[0], stages), 200);
   EXPECT_EQ(peak_activations({}, stages), 0);

@@ -97,7 +97,7 @@ DeviceMemory& memory() {
 }
 
 void DeviceMemory::explain(int, siginfo_t* info, void*) {
-  constexpr char line[] = "host_cuda: code of the host touches device memory\n";
+  constexpr char line[] = "host_cuda: host code accesses device memory\n";
   if (memory().holds(info->si_addr)) static_cast<void>(!write(STDERR_FILENO, line, sizeof line - 1));
 }
 

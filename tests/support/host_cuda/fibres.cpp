@@ -75,7 +75,7 @@ class Stacks {
   /// Allocates a stack and returns its upper end.
   std::byte* fresh() {
     void* space = mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (space == MAP_FAILED) abort_with("no memory for a thread's stack");
+    if (space == MAP_FAILED) abort_with("not enough memory for a thread's stack");
     // Staggers the stacks by cache lines; otherwise their ends would all map to the same few lines of the cache.
     return static_cast<std::byte*>(space) + stack_bytes - made_++ % 32 * 128;
   }
@@ -175,7 +175,7 @@ bool run_warp(unsigned first, unsigned end, bool forwards) {
       at_block += fibres[t].state == Fibre::State::waits_for_block;
     }
     if (at_warp == 0) return at_block > 0;
-    if (at_warp != end - first) abort_with("threads wait for some that do not come");
+    if (at_warp != end - first) abort_with("threads wait at a barrier that others do not reach");
     for (unsigned t = first; t < end; ++t) fibres[t].state = Fibre::State::runs;
   }
 }

@@ -112,14 +112,14 @@ TEST(TokenLogOf, AnEvaluationAddsUpToIt) {
   const auto file = open_tokens(data.prefix());
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(file->tokens()));
   file->read(0, tokens);
-  std::set<std::int64_t> places;
+  std::set<std::int64_t> positions;
   for (std::size_t i = 0; i < log.losses.size(); ++i) {
-    const auto place = static_cast<std::size_t>(log.identity[0][i]);
-    EXPECT_EQ(log.identity[1][i], tokens[place]);
-    EXPECT_EQ(log.identity[2][i], tokens[place + 1]);
-    places.insert(log.identity[0][i]);
+    const auto position = static_cast<std::size_t>(log.identity[0][i]);
+    EXPECT_EQ(log.identity[1][i], tokens[position]);
+    EXPECT_EQ(log.identity[2][i], tokens[position + 1]);
+    positions.insert(log.identity[0][i]);
   }
-  EXPECT_EQ(places.size(), log.losses.size());  // each token is logged once
+  EXPECT_EQ(positions.size(), log.losses.size());  // each token is logged once
 }
 
 /// A run that chooses all experts logs them in the order of the first mixture's scores, from which the choices with

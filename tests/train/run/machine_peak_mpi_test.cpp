@@ -18,20 +18,20 @@ namespace {
 
 constexpr double rate_of_core = 100;
 
-std::vector<RankResources> places_on(const std::vector<std::string>& hosts) {
-  std::vector<RankResources> places;
+std::vector<RankResources> resources_on(const std::vector<std::string>& hosts) {
+  std::vector<RankResources> resources;
   for (int rank = 0; rank < test_world().size(); ++rank) {
-    places.push_back({.host = hosts[static_cast<std::size_t>(rank) % hosts.size()],
-                      .cores = "0-1",
-                      .device = "cpu",
-                      .processor = {}});
+    resources.push_back({.host = hosts[static_cast<std::size_t>(rank) % hosts.size()],
+                         .cores = "0-1",
+                         .device = "cpu",
+                         .processor = {}});
   }
-  return places;
+  return resources;
 }
 
-std::vector<MachinePeak> measured(const std::vector<RankResources>& places, const MeasureWindow& measure) {
-  const std::vector<double> limits(places.size(), 1e9);
-  return measure_machines(test_world(), places, measuring_shares(places, limits), measure);
+std::vector<MachinePeak> measured(const std::vector<RankResources>& resources, const MeasureWindow& measure) {
+  const std::vector<double> limits(resources.size(), 1e9);
+  return measure_machines(test_world(), resources, measuring_shares(resources, limits), measure);
 }
 
 /// A window on a machine on which nothing else runs.
@@ -40,16 +40,16 @@ PeakWindow undisturbed(int threads) {
 }
 
 TEST(MachinePeakOfRanks, IsThatOfItsCores) {
-  for (const MachinePeak& peak : measured(places_on({"a"}), undisturbed)) {
+  for (const MachinePeak& peak : measured(resources_on({"a"}), undisturbed)) {
     EXPECT_EQ(peak.flops(), 2 * rate_of_core);
     EXPECT_TRUE(peak.steady());
   }
 }
 
 TEST(MachinePeakOfRanks, IsOfEachHost) {
-  const std::vector<RankResources> places = places_on({"a", "b"});
-  const std::vector<MachinePeak> peaks = measured(places, undisturbed);
-  for (std::size_t rank = 0; rank < places.size(); ++rank) EXPECT_EQ(peaks[rank].flops(), 2 * rate_of_core);
+  const std::vector<RankResources> resources = resources_on({"a", "b"});
+  const std::vector<MachinePeak> peaks = measured(resources, undisturbed);
+  for (std::size_t rank = 0; rank < resources.size(); ++rank) EXPECT_EQ(peaks[rank].flops(), 2 * rate_of_core);
 }
 
 TEST(MachinePeakOfRanks, IsMeasuredAgainUntilItIsSteady) {
@@ -59,7 +59,7 @@ TEST(MachinePeakOfRanks, IsMeasuredAgainUntilItIsSteady) {
     window.flops *= std::min(1.0, 0.2 * ++windows);
     return window;
   };
-  for (const MachinePeak& peak : measured(places_on({"a"}), warming)) {
+  for (const MachinePeak& peak : measured(resources_on({"a"}), warming)) {
     EXPECT_EQ(peak.flops(), 2 * rate_of_core);
     EXPECT_TRUE(peak.steady());
   }
@@ -71,7 +71,7 @@ TEST(MachinePeakOfRanks, EndsOnABusyMachine) {
     window.core_seconds /= 2;
     return window;
   };
-  for (const MachinePeak& peak : measured(places_on({"a"}), disturbed)) EXPECT_FALSE(peak.steady());
+  for (const MachinePeak& peak : measured(resources_on({"a"}), disturbed)) EXPECT_FALSE(peak.steady());
 }
 
 /// If one machine has no stored value, all are measured, but machines with a stored value keep it.
@@ -81,7 +81,7 @@ TEST(MachinePeakOfRanks, IsKeptWhereItIsKnown) {
   setenv("LYCEUM_CACHE", cache.path().c_str(), 1);
   const auto setup = make_setup(world, {});
   for (int rank = 0; rank < world.size(); ++rank) {
-    setup->places.push_back(
+    setup->resources.push_back(
         {.host = fmt::format("n{}", rank), .cores = fmt::format("{}", rank), .device = "cpu", .processor = "P"});
   }
   constexpr double known = 1e30;  // more than any measurement gives

@@ -12,12 +12,12 @@ namespace {
 
 constexpr double no_limit = std::numeric_limits<double>::infinity();
 
-RankResources place(const std::string& host, const std::string& cores, const std::string& device = "cpu") {
+RankResources rank_on(const std::string& host, const std::string& cores, const std::string& device = "cpu") {
   return {.host = host, .cores = cores, .device = device, .processor = {}};
 }
 
-MeasuringShares shares(const std::vector<RankResources>& places, double limit = no_limit) {
-  return measuring_shares(places, std::vector<double>(places.size(), limit));
+MeasuringShares shares(const std::vector<RankResources>& resources, double limit = no_limit) {
+  return measuring_shares(resources, std::vector<double>(resources.size(), limit));
 }
 
 using Counts = std::vector<int>;
@@ -29,34 +29,35 @@ TEST(CoreNumbers, AreThoseOfTheText) {
 }
 
 TEST(MeasuringShares, CountEveryCoreOnceHoweverManyRanksUseIt) {
-  EXPECT_EQ(shares({place("a", "0-3")}).threads, Counts({4}));
-  EXPECT_EQ(shares({place("a", "0-3"), place("a", "0-3")}).threads, Counts({2, 2}));
-  EXPECT_EQ(shares({place("a", "0,1"), place("a", "0,1"), place("a", "0,1"), place("a", "0,1")}).threads,
+  EXPECT_EQ(shares({rank_on("a", "0-3")}).threads, Counts({4}));
+  EXPECT_EQ(shares({rank_on("a", "0-3"), rank_on("a", "0-3")}).threads, Counts({2, 2}));
+  EXPECT_EQ(shares({rank_on("a", "0,1"), rank_on("a", "0,1"), rank_on("a", "0,1"), rank_on("a", "0,1")}).threads,
             Counts({1, 1, 0, 0}));
-  EXPECT_EQ(shares(std::vector<RankResources>(256, place("a", "0-1"))).of_machine, Counts(256, 2));
+  EXPECT_EQ(shares(std::vector<RankResources>(256, rank_on("a", "0-1"))).of_machine, Counts(256, 2));
 }
 
 TEST(MeasuringShares, FollowBindingOfRanks) {
-  EXPECT_EQ(shares({place("a", "0-1"), place("a", "2-3"), place("a", "5")}).threads, Counts({2, 2, 1}));
-  EXPECT_EQ(shares({place("a", "0-1"), place("a", "1-2")}).of_machine, Counts({3, 3}));
+  EXPECT_EQ(shares({rank_on("a", "0-1"), rank_on("a", "2-3"), rank_on("a", "5")}).threads, Counts({2, 2, 1}));
+  EXPECT_EQ(shares({rank_on("a", "0-1"), rank_on("a", "1-2")}).of_machine, Counts({3, 3}));
 }
 
 TEST(MeasuringShares, CountHostsApart) {
-  const MeasuringShares all = shares({place("a", "0-1"), place("b", "0-3"), place("a", "0-1"), place("b", "0-3")});
+  const MeasuringShares all =
+      shares({rank_on("a", "0-1"), rank_on("b", "0-3"), rank_on("a", "0-1"), rank_on("b", "0-3")});
   EXPECT_EQ(all.threads, Counts({1, 2, 1, 2}));
   EXPECT_EQ(all.of_machine, Counts({2, 4, 2, 4}));
 }
 
 TEST(MeasuringShares, StayWithinTheQuotaOfAContainer) {
-  EXPECT_EQ(shares({place("a", "0-63")}, 2).threads, Counts({2}));
-  EXPECT_EQ(shares({place("a", "0-63"), place("a", "0-63")}, 3.5).of_machine, Counts({3, 3}));
-  EXPECT_EQ(shares({place("a", "0-63")}, 0.5).threads, Counts({1}));
-  EXPECT_EQ(shares({place("a", "0-1")}, 8).threads, Counts({2}));
+  EXPECT_EQ(shares({rank_on("a", "0-63")}, 2).threads, Counts({2}));
+  EXPECT_EQ(shares({rank_on("a", "0-63"), rank_on("a", "0-63")}, 3.5).of_machine, Counts({3, 3}));
+  EXPECT_EQ(shares({rank_on("a", "0-63")}, 0.5).threads, Counts({1}));
+  EXPECT_EQ(shares({rank_on("a", "0-1")}, 8).threads, Counts({2}));
 }
 
 TEST(MeasuringShares, CountAGpuOnce) {
-  EXPECT_EQ(shares({place("a", "0", "cuda:0 X, shared"), place("a", "1", "cuda:0 X, shared"),
-                    place("a", "2", "cuda:1 X"), place("b", "2", "cuda:0 X")})
+  EXPECT_EQ(shares({rank_on("a", "0", "cuda:0 X, shared"), rank_on("a", "1", "cuda:0 X, shared"),
+                    rank_on("a", "2", "cuda:1 X"), rank_on("b", "2", "cuda:0 X")})
                 .threads,
             Counts({1, 0, 1, 1}));
 }
@@ -79,7 +80,7 @@ TEST(MachinePeak, IsAllWorkOverTheWholeTime) {
 TEST(MachinePeak, IsSteadyOnceUndisturbedWindowsAgree) {
   MachinePeak peak;
   for (const double flops : {80.0, 100.0}) peak.add(std::vector{window(flops, 0, 1, 0.99)}, 1);
-  EXPECT_FALSE(peak.steady()) << "too few, and they differ";
+  EXPECT_FALSE(peak.steady()) << "too few windows, and they differ";
   peak.add(std::vector{window(90, 0, 1, 0.99)}, 1);
   EXPECT_FALSE(peak.steady());
   peak.add(std::vector{window(97, 0, 1, 0.99)}, 1);

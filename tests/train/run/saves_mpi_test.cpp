@@ -31,7 +31,7 @@ std::vector<std::string> checkpoints_of(const CheckpointConfig& checkpoint) {
   config.checkpoint = checkpoint;
   resolve(config, world.size());
   const auto setup = make_setup(world, {});
-  setup->places.resize(static_cast<std::size_t>(world.size()));
+  setup->resources.resize(static_cast<std::size_t>(world.size()));
   Clock::time_point time{};
   const auto now = [&] {  // the clocks of other ranks run fast, but must not be used
     return time += world.rank() == 0 ? std::chrono::minutes(3) : std::chrono::hours(1000);

@@ -29,7 +29,7 @@ TEST(Soundness, ARunThatLearnsIsSoundFromItsFirstStepOn) {
 TEST(Soundness, OneOfTheLastStepsMayBeLeftOut) {
   Soundness soundness = after(300);
   soundness.add_skipped();
-  EXPECT_EQ(soundness.problem(), "") << "one alone does no harm";
+  EXPECT_EQ(soundness.problem(), "") << "a single skipped step is harmless";
   soundness.add_skipped();
   for (int step = 0; step < Soundness::window - 1; ++step) {
     EXPECT_THAT(soundness.problem(), HasSubstr("skipped")) << step;

@@ -15,7 +15,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-RankResources place(const std::string& host, int local_rank) {
+RankResources rank_on(const std::string& host, int local_rank) {
   return {.host = host,
           .cores = "0-3",
           .local_rank = local_rank,
@@ -25,15 +25,15 @@ RankResources place(const std::string& host, int local_rank) {
           .processor = "EPYC"};
 }
 
-std::unique_ptr<RunSetup> setup_with(std::vector<RankResources> places) {
+std::unique_ptr<RunSetup> setup_with(std::vector<RankResources> resources) {
   auto setup = make_setup(ProcessGroup::self(), {});
-  setup->places = std::move(places);
+  setup->resources = std::move(resources);
   return setup;
 }
 
 TEST(RankLines, HaveARowPerRank) {
   unsetenv("SLURM_JOB_ID");
-  EXPECT_THAT(rank_lines(*setup_with({place("n1", 0), place("n1", 1), place("n2", 0)})),
+  EXPECT_THAT(rank_lines(*setup_with({rank_on("n1", 0), rank_on("n1", 1), rank_on("n2", 0)})),
               testing::ElementsAre("rank  host  local  cores  threads   memory  device",
                                    "   0  n1        0  0-3          4  8.00 GB  cpu",
                                    "   1  n1        1  0-3          4  8.00 GB  cpu",
@@ -41,9 +41,10 @@ TEST(RankLines, HaveARowPerRank) {
 }
 
 TEST(RankLines, FoldManyRanksToARowPerHost) {
-  std::vector<RankResources> places;
-  for (int rank = 0; rank < 64; ++rank) places.push_back(place(rank < 40 ? "n1" : "n2", rank < 40 ? rank : rank - 40));
-  EXPECT_THAT(rank_lines(*setup_with(places)),
+  std::vector<RankResources> resources;
+  for (int rank = 0; rank < 64; ++rank)
+    resources.push_back(rank_on(rank < 40 ? "n1" : "n2", rank < 40 ? rank : rank - 40));
+  EXPECT_THAT(rank_lines(*setup_with(resources)),
               testing::ElementsAre(" rank  host  local  cores  threads   memory  device",
                                    " 0-39  n1     0-39  0-3          4  8.00 GB  cpu",
                                    "40-63  n2     0-23  0-3          4  8.00 GB  cpu"));
@@ -82,12 +83,12 @@ TEST(PlacementLines, UseMeasuredTokens) {
   config.parallel.placement = PlacementKind::cost;
   // Layer 1: FLOPs 10, 30, 200, 20, so the third expert has a rank for itself. Layer 2: 400, 30, 20, 20.
   const std::vector<ExpertLoad> load{{{1}, {1, 1, 10, 1}}, {{2}, {40, 1, 1, 1}}};
-  const std::vector<MixturePlacement> places = place_all_experts(config, 2, load);
-  ASSERT_THAT(places, SizeIs(2));
-  EXPECT_EQ(places[0].id, MixtureId{1});
-  EXPECT_EQ(places[0].ranks.owner, (std::vector<int>{1, 1, 0, 1}));
-  EXPECT_EQ(places[1].ranks.owner, (std::vector<int>{0, 1, 1, 1}));
-  const std::vector<std::string> lines = placement_lines(config, places, load);
+  const std::vector<MixturePlacement> placements = place_all_experts(config, 2, load);
+  ASSERT_THAT(placements, SizeIs(2));
+  EXPECT_EQ(placements[0].id, MixtureId{1});
+  EXPECT_EQ(placements[0].ranks.owner, (std::vector<int>{1, 1, 0, 1}));
+  EXPECT_EQ(placements[1].ranks.owner, (std::vector<int>{0, 1, 1, 1}));
+  const std::vector<std::string> lines = placement_lines(config, placements, load);
   ASSERT_THAT(lines, SizeIs(4));
   EXPECT_THAT(lines[1], HasSubstr("1 per layer"));
   EXPECT_THAT(lines[2], HasSubstr("3 per layer"));

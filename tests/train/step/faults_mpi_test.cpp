@@ -152,7 +152,7 @@ TEST(Faults, FlipsBetweenUpdatesAreFound) {
         }
         const std::string problem = problem_of(training, step);
         EXPECT_EQ(!problem.empty(), mine) << problem;
-        EXPECT_FALSE(problem.starts_with("rank ")) << "whoever reports it says so: " << problem;
+        EXPECT_FALSE(problem.starts_with("rank ")) << "the caller adds the rank: " << problem;
         if (!mine) continue;
         found[kind].first += problem.find("changed in memory between two updates") != std::string::npos;
         ++found[kind].second;
@@ -259,14 +259,14 @@ TEST(Faults, WhatIsComputedTwiceMustAgree) {
       const std::string problem = problem_of(training, 1);
       faults.at_send.clear();
       if (problem.empty()) {
-        EXPECT_EQ(training.weights(), calm.weights()) << "a fault that nobody saw, in trial " << trial;
+        EXPECT_EQ(training.weights(), calm.weights()) << "an undetected fault, in trial " << trial;
         ++harmless;
       } else {
         // The time of a message is not fixed. So a weight may be wrong in both computations of its rank; then the
         // comparison with another rank finds it.
         EXPECT_THAT(problem,
-                    testing::AnyOf(HasSubstr("computed twice, step 2 gave two results: the "),
-                                   HasSubstr(" computed step 2 from the same tokens, with two results: the ")));
+                    testing::AnyOf(HasSubstr("step 2 gave different results when computed twice: the "),
+                                   HasSubstr(" computed step 2 from the same tokens, with different results: the ")));
         ++found;
       }
     }
@@ -294,7 +294,7 @@ TEST(Faults, AnErrorThatARankRepeatsIsFoundByAnother) {
       for (const auto& [low, high] : {std::minmax(rank, other), std::minmax(before, rank)}) {
         EXPECT_NE(problem.find(fmt::format("{} and {}", low, high)), std::string::npos) << problem;
       }
-      EXPECT_NE(problem.find(" computed step 2 from the same tokens, with two results: the gradient of "),
+      EXPECT_NE(problem.find(" computed step 2 from the same tokens, with different results: the gradient of "),
                 std::string::npos)
           << problem;
     }
@@ -333,7 +333,7 @@ TEST(Faults, ChangedMessagesAreFound) {
         problem = error.what();
       }
       faults = {.sent = faults.sent};
-      EXPECT_EQ(problem.find("were corrupted: a fault of memory or network?") != std::string::npos, mine) << problem;
+      EXPECT_EQ(problem.find("were corrupted: possible memory or network fault") != std::string::npos, mine) << problem;
       trials += mine;
       found += mine && !problem.empty();
     }

@@ -79,7 +79,7 @@ TEST(Overlap, ChangesNoBitOnAnyMesh) {
   expect_unchanged(overlapping_config({}), "all experts on every rank");
   Config twice = overlapping_config({.expert = 2});
   twice.run.replay_every = 2;
-  expect_unchanged(twice, "passes made again");
+  expect_unchanged(twice, "repeated passes");
 }
 
 TEST(Overlap, ChangesNoBitOfAnyModel) {
@@ -154,7 +154,7 @@ std::vector<std::string> exchanges_of(Config config, Overlap overlap) {
     const bool by_turns = overlap == Overlap::batches && config.parallel.expert > 1 &&
                           action.kind == Action::Kind::backward && next.action.kind == Action::Kind::forward;
     if (by_turns) {
-      EXPECT_LE(next.start, end) << "the next pass begins where this one would wait";
+      EXPECT_LE(next.start, end) << "the next pass begins while this one would wait";
     } else {
       EXPECT_LE(end, next.start);
     }

@@ -134,7 +134,7 @@ TEST(ZeroTraining, AccumulationRecomputationAndBf16) {
   Training each(resolved(config, 2, world_size()), test_world());
   once.initialize();
   each.initialize();
-  expect_close(each.run(0, 3), once.run(0, 3), 1e-6, "a sum a step, a sum a micro-batch");
+  expect_close(each.run(0, 3), once.run(0, 3), 1e-6, "one sum per step, one sum per micro-batch");
   config.model.recompute = Recompute::full;
   config.run.precision = Precision::bf16;
   expect_stages_agree(config, 0, 1, "accumulation, recomputation, bf16");

@@ -157,8 +157,8 @@ std::vector<std::int32_t> end_tokens(const std::string& chat, std::span<const st
     if (const std::optional<std::int32_t> token = name.empty() ? std::nullopt : tokenizer.token(name)) add(*token);
   }
   for (const std::int64_t token : more) {
-    require_usage(token < tokenizer.vocab(), "data.end_tokens = {}: the tokenizer has {} tokens", token,
-                  tokenizer.vocab());
+    require_usage(token < tokenizer.vocab(), "data.end_tokens = {}: the tokenizer has only {} tokens, counted from 0",
+                  token, tokenizer.vocab());
     add(static_cast<std::int32_t>(token));
   }
   add(tokenizer.end_of_document());
@@ -172,8 +172,8 @@ std::string chat_template_of_run(const std::string& chat, const std::string& tra
     if (!meta || meta->chat.empty()) continue;
     if (chat != "auto" && chat == meta->chat) return chat;
     require_usage(chat != "auto" || found.empty() || found == meta->chat,
-                  "the chats of {} are in the format {}, those of {} in {}: set data.chat to the one that the run's "
-                  "model is to have",
+                  "the chats of {} are in the format {}, those of {} in {}: set data.chat to the one that the "
+                  "model should use",
                   first, found, prefix, meta->chat);
     found = meta->chat;
     first = prefix;

@@ -67,7 +67,7 @@ class OrderedEncoding {
     }
     if (failure_) std::rethrow_exception(failure_);
     require_input(state_.size[0].documents > 0, "there is no text to encode: {}",
-                  state_.skipped.count() > 0 ? "skipped records: " + state_.skipped.text() : "the files have none");
+                  state_.skipped.count() > 0 ? "skipped records: " + state_.skipped.text() : "the files contain none");
     require_input(encoding_.valid.empty() || state_.size[1].documents > 0,
                   "no record was held out for {}: {} are too few, hold out a larger share", encoding_.valid,
                   state_.size[0].documents);
@@ -159,7 +159,7 @@ bool resumes(const Tokenizer& tokenizer, const Encoding& encoding) {
 }
 
 EncodingResult encode_corpus(const Tokenizer& tokenizer, const Encoding& encoding) {
-  require_usage(encoding.threads > 0, "encoding with {} threads: at least one is needed", encoding.threads);
+  require_usage(encoding.threads > 0, "cannot encode with {} threads: at least one is needed", encoding.threads);
   const std::optional<EncodingState> kept = read_journal(encoding, tokenizer.vocab());
   // Otherwise, after an interruption, a journal of another encoding could be applied to the files of this one.
   std::error_code ignored;

@@ -166,8 +166,10 @@ std::string ascii_in(const WordCounts& counts) {
 }  // namespace
 
 void train_tokenizer(const TokenizerTraining& training) {
-  require_usage(training.vocab > 0, "a tokenizer with a vocabulary of {}: set some thousands", training.vocab);
-  require_usage(training.sample_bytes > 0, "a tokenizer trained on {} bytes: set some millions", training.sample_bytes);
+  require_usage(training.vocab > 0, "the vocabulary of a tokenizer cannot have {} tokens: set a few thousand or more",
+                training.vocab);
+  require_usage(training.sample_bytes > 0, "a tokenizer cannot be trained on {} bytes: set a few million or more",
+                training.sample_bytes);
   const WordCounts counts = sample_words(training);
   const std::vector<std::string> lines = sorted_lines(counts);
   require_input(!lines.empty(), "no text to train the tokenizer {} on in {} files", training.model.native(),

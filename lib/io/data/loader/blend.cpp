@@ -9,7 +9,7 @@ namespace lyceum {
 
 Blend::Blend(std::vector<double> weights) : weights_(std::move(weights)) {
   require(!weights_.empty() && std::ranges::all_of(weights_, [](double w) { return w > 0; }),
-          "a mixture of {} sources, or one whose weight is not positive", weights_.size());
+          "a mixture of {} sources must have at least one source and only positive weights", weights_.size());
   const double sum = std::accumulate(weights_.begin(), weights_.end(), 0.0);
   for (double& weight : weights_) weight /= sum;
   taken_.emplace_back(weights_.size(), 0);
@@ -39,7 +39,7 @@ std::vector<std::int64_t> Blend::take_block(std::int64_t block, std::vector<Samp
 }
 
 Blend::Sample Blend::at(std::int64_t sample) const {
-  require(sample >= 0, "sample {} of a mixture", sample);
+  require(sample >= 0, "a mixture has no sample {}", sample);
   const std::lock_guard lock(mutex_);
   const std::int64_t block = sample / block_samples;
   if (block != block_) {

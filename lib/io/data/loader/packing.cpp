@@ -9,7 +9,7 @@
 namespace lyceum {
 
 Packing::Packing(std::span<const std::int64_t> begins, std::int64_t seq_len) {
-  require_usage(seq_len > 0, "batch.seq_len={}: a sample has at least one token", seq_len);
+  require_usage(seq_len > 0, "batch.seq_len={}: a sample must have at least one token", seq_len);
   std::vector<std::pair<std::int64_t, TokenSpan>> assigned;  // (sequence, span)
   std::set<std::pair<std::int64_t, std::int64_t>> open;      // (room, sequence)
   std::int64_t sequences = 0;

@@ -9,11 +9,11 @@ namespace lyceum {
 
 SampleOrder::SampleOrder(Kind kind, std::uint64_t seed, std::int64_t first, std::int64_t count, std::size_t source)
     : kind_(kind), seed_(seed), first_(first), count_(count), source_(source), taken_(count) {
-  require(first >= 0 && count >= 0, "a range of {} samples from sample {}", count, first);
+  require(first >= 0 && count >= 0, "a range cannot have {} samples from sample {} on", count, first);
 }
 
 std::int64_t SampleOrder::operator()(std::int64_t index) const {
-  require(index >= 0 && count_ > 0, "position {} in an order of {} samples", index, count_);
+  require(index >= 0 && count_ > 0, "there is no position {} in an order of {} samples", index, count_);
   const std::int64_t epoch = index / taken_, taken = index % taken_;
   // The count_ positions are divided into taken_ parts that are as equal as integers allow. `within` is the middle of
   // part `taken`.
@@ -25,7 +25,7 @@ std::int64_t SampleOrder::operator()(std::int64_t index) const {
 }
 
 SampleOrder SampleOrder::spread(std::int64_t samples) const {
-  require(samples >= 1 && samples <= count_, "{} positions of an order of {} samples", samples, count_);
+  require(samples >= 1 && samples <= count_, "cannot spread {} positions over an order of {} samples", samples, count_);
   SampleOrder order = *this;
   order.taken_ = samples;
   return order;

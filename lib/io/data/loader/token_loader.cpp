@@ -13,10 +13,11 @@ TokenLoader::TokenLoader(std::vector<Source> sources) : sources_(std::move(sourc
   for (const auto& [samples, order, weight] : sources_) {
     const std::string& prefix = samples->token_source().prefix();
     const std::int64_t seq_len = samples->shape().seq_len;
-    require_usage(order.count() > 0, "no sample of batch.seq_len={} is left of the {} in {}: lower it or add text",
-                  seq_len, samples->count(), prefix);
+    require_usage(order.count() > 0,
+                  "no sample of batch.seq_len={} is left of the {} in {}: lower batch.seq_len or add text", seq_len,
+                  samples->count(), prefix);
     require_usage(order.first() <= samples->count() - order.count(),
-                  "samples {} to {} of {}, which has {} of batch.seq_len={}", order.first(),
+                  "samples {} to {} are not in {}, which has {} of batch.seq_len={}", order.first(),
                   order.first() + order.count(), prefix, samples->count(), seq_len);
     weights.push_back(weight);
   }
@@ -35,9 +36,9 @@ void TokenLoader::load(std::int64_t index, std::int64_t sequences, std::int64_t 
   const auto length = static_cast<std::size_t>(sources_.front().samples->shape().seq_len);
   require(sequences >= 0 && out.inputs.size() == static_cast<std::size_t>(sequences) * length &&
               out.targets.size() == out.inputs.size(),
-          "{} sequences of {} tokens into {} inputs and {} targets", sequences, length, out.inputs.size(),
+          "{} sequences of {} tokens do not fit {} inputs and {} targets", sequences, length, out.inputs.size(),
           out.targets.size());
-  require(out.first_keys.empty() || out.first_keys.size() == out.inputs.size(), "{} first keys for {} inputs",
+  require(out.first_keys.empty() || out.first_keys.size() == out.inputs.size(), "there are {} first keys for {} inputs",
           out.first_keys.size(), out.inputs.size());
   for (std::int64_t s = 0; s < sequences; ++s) {
     const auto at = static_cast<std::size_t>(s) * length;
@@ -54,9 +55,9 @@ bool TokenLoader::masked() const {
   return std::ranges::any_of(sources_, [](const Source& source) { return source.samples->masked(); });
 }
 
-std::vector<std::int64_t> TokenLoader::places(std::int64_t index) const {
+std::vector<std::int64_t> TokenLoader::token_positions(std::int64_t index) const {
   const auto [source, sample] = source_sample(index);
-  return sources_[source].samples->places(sources_[source].order(sample));
+  return sources_[source].samples->token_positions(sources_[source].order(sample));
 }
 
 TokenLoader TokenLoader::spread(std::int64_t samples) const {
@@ -64,7 +65,7 @@ TokenLoader TokenLoader::spread(std::int64_t samples) const {
 }
 
 const TokenLoader::Source& TokenLoader::only() const {
-  require(sources_.size() == 1, "one of {} sources must be given", sources_.size());
+  require(sources_.size() == 1, "the loader must have a single source, but has {}", sources_.size());
   return sources_.front();
 }
 

@@ -32,8 +32,8 @@ class TokenLoader {
   void load(std::int64_t index, std::int64_t sequences, std::int64_t vocab, const SampleTokens& out) const;
   /// True if some targets may not count in the loss.
   bool masked() const;
-  /// Returns TokenSamples::places() of the sample at a position.
-  std::vector<std::int64_t> places(std::int64_t index) const;
+  /// Returns TokenSamples::token_positions() of the sample at a position.
+  std::vector<std::int64_t> token_positions(std::int64_t index) const;
   /// Returns the source of the sample at a position, and the sample's index in the order of that source.
   Blend::Sample source_sample(std::int64_t index) const;
   /// Returns a loader with `samples` samples per epoch, which are evenly spaced among this loader's, see

@@ -9,7 +9,7 @@
 namespace lyceum {
 
 std::int64_t samples_in(std::int64_t tokens, std::int64_t seq_len) {
-  require_usage(seq_len > 0, "batch.seq_len={}: a sample has at least one token", seq_len);
+  require_usage(seq_len > 0, "batch.seq_len={}: a sample must have at least one token", seq_len);
   return std::max<std::int64_t>(0, tokens - 1) / seq_len;
 }
 
@@ -17,7 +17,7 @@ TokenSamples::TokenSamples(std::shared_ptr<const TokenSource> source, const Samp
     : source_(std::move(source)), shape_(shape) {
   if (shape_.packed) packing_.emplace(source_->document_begins(), shape_.seq_len);
   require_usage(shape_.packed || count() > 0,
-                "{} has {} tokens, and one sample of batch.seq_len={} needs {}: lower batch.seq_len or add text",
+                "{} has {} tokens, but one sample of batch.seq_len={} needs {}: lower batch.seq_len or add text",
                 source_->prefix(), source_->tokens(), shape_.seq_len, shape_.seq_len + 1);
   require_usage(count() > 0, "{} has no document of at least two tokens", source_->prefix());
 }
@@ -109,14 +109,14 @@ void TokenSamples::read(std::int64_t sample, std::int64_t vocab, const SampleTok
   std::ranges::fill(padding.first_keys, static_cast<std::int32_t>(at));
 }
 
-std::vector<std::int64_t> TokenSamples::places(std::int64_t sample) const {
+std::vector<std::int64_t> TokenSamples::token_positions(std::int64_t sample) const {
   TokenSpan whole{};
-  std::vector<std::int64_t> places;
+  std::vector<std::int64_t> positions;
   for (const TokenSpan& span : spans_of(sample, whole)) {
-    for (std::int64_t i = 0; i < span.inputs; ++i) places.push_back(span.begin + i);
+    for (std::int64_t i = 0; i < span.inputs; ++i) positions.push_back(span.begin + i);
   }
-  places.resize(static_cast<std::size_t>(shape_.seq_len), -1);
-  return places;
+  positions.resize(static_cast<std::size_t>(shape_.seq_len), -1);
+  return positions;
 }
 
 }  // namespace lyceum

@@ -55,7 +55,7 @@ class TokenSamples {
   /// position if a token is not in [0, vocab).
   void read(std::int64_t sample, std::int64_t vocab, const SampleTokens& out) const;
   /// Returns the position of each input of a sample in the source, [seq_len]; −1 for padding.
-  std::vector<std::int64_t> places(std::int64_t sample) const;
+  std::vector<std::int64_t> token_positions(std::int64_t sample) const;
 
   const TokenSource& token_source() const { return *source_; }
   const SampleShape& shape() const { return shape_; }

@@ -56,7 +56,8 @@ template <std::size_t n>
 void require_read(const json& object, const std::array<const char*, n>& unread) {
   for (const char* key : unread) {
     const auto found = object.find(key);
-    require_input(found == object.end() || is_nothing(*found), "with \"{}\", which no chat template here has", key);
+    require_input(found == object.end() || is_nothing(*found), "with \"{}\", which no supported chat template has",
+                  key);
   }
 }
 

@@ -38,8 +38,8 @@ const RecordFormat& format_of(const fs::path& path, std::string_view beginning, 
 
 /// Returns why stat() failed with `error`. `linked`: the path leads through a link.
 const char* why_not_found(int error, bool linked) {
-  if (error == ELOOP) return "linked in a circle";
-  if (linked && (error == ENOENT || error == ENOTDIR)) return "linked to nothing";
+  if (error == ELOOP) return "linked in a cycle";
+  if (linked && (error == ENOENT || error == ENOTDIR)) return "linked to a missing file";
   return "not readable";
 }
 
@@ -50,7 +50,7 @@ class FileSearch {
     const fs::path path(root);
     struct stat status {};
     require_usage(root != "-" || ::stat("-", &status) == 0,
-                  "standard input (-) cannot be read, since it can be read only once: write it to a file");
+                  "standard input (-) is not supported, since the input is read more than once: write it to a file");
     // Before the call below, since its arguments are evaluated in any order and one of them reads errno.
     const bool exists = ::stat(path.c_str(), &status) == 0;
     require_input(exists, "{} cannot be read: {}", root, system_reason(errno));
@@ -59,8 +59,7 @@ class FileSearch {
       return;
     }
     require_input(S_ISREG(status.st_mode),
-                  "{} is not a regular file, and what can be read only once is not supported: write it to a file",
-                  root);
+                  "{} is not a regular file, but the input is read more than once: write it to a file", root);
     // The given name, after the canonical name of its folder.
     const fs::path absolute = fs::absolute(path);
     add_name(fs::canonical(absolute.parent_path()) / absolute.filename(), status, fs::is_symlink(path));

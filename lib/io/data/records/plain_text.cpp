@@ -44,7 +44,7 @@ class PlainText : public RecordSource {
     bool goes_on = true;
     for (std::size_t bytes = reading_.sizes.text; end == 0; bytes = std::min(2 * bytes, reading_.sizes.document)) {
       require_input(rest_.size() <= reading_.sizes.document,
-                    "{} has more than {:g} MB of text behind byte {} that cannot be encoded in parts: split it into "
+                    "{} has more than {:g} MB of text after byte {} that cannot be encoded in parts: split it into "
                     "documents, or raise --max-document-mb",
                     item_.document.file.native(), static_cast<double>(reading_.sizes.document) / 1e6,
                     item_.document.begin + at_.bytes);

@@ -67,7 +67,7 @@ std::vector<Prompt> read_prompts(const std::filesystem::path& file, bool chat, s
       } else {
         prompts.push_back({.text = std::string(line)});
       }
-      prompts.back().place = file.string() + ":" + std::to_string(number);
+      prompts.back().location = file.string() + ":" + std::to_string(number);
     } catch (const Error& error) {
       const std::string_view problem = error.what();
       if (problem == "empty") {

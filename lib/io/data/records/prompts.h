@@ -13,7 +13,7 @@ namespace lyceum {
 struct Prompt {
   std::string text{};                   // empty if it is a chat
   std::vector<ChatMessage> messages{};  // empty if it is not a chat
-  std::string place{};                  // "FILE:LINE", for messages; empty if it is not from a file
+  std::string location{};               // "FILE:LINE", for messages; empty if it is not from a file
 };
 
 /// Returns a chat that consists of a user's text, preceded by the system text `system` unless that is empty. Replaces

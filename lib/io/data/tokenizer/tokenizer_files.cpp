@@ -191,8 +191,8 @@ TokenizerFiles tokenizer_files(const std::filesystem::path& file) {
     made.files["tokenizer.json"] = json_text(tokenizer_json(model), 1) + '\n';
   } else {
     made.notes.push_back(
-        "tokenizer  tokenizer.model only: tokenizer.json cannot express it, so encode with the package sentencepiece; "
-        "transformers converts it, which may give other tokens");
+        "tokenizer  tokenizer.model only: tokenizer.json cannot represent it, so encode with the package "
+        "sentencepiece; transformers converts it, which may give different tokens");
   }
   return made;
 }

@@ -43,7 +43,7 @@ std::vector<DataSource> data_sources(std::string_view key, const std::string& te
   }
   for (auto at = sources.begin(); at != sources.end(); ++at) {
     require_usage(std::ranges::find(sources.begin(), at, at->prefix, &DataSource::prefix) == at,
-                  "{} = {}: {} occurs twice; add its weights", key, text, at->prefix);
+                  "{} = {}: {} occurs twice; give it once, with the sum of its weights", key, text, at->prefix);
   }
   return sources;
 }

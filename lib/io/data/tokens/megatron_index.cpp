@@ -28,7 +28,7 @@ void MegatronIndex::read_header() {
   std::string beginning(std::min<std::size_t>(file_.size(), magic.size()), '\0');
   file_.read_values(0, std::span(beginning));
   require_input(!beginning.starts_with("TNTIDX"),
-                "{} is an index of the older kind, TNTIDX: write the data again with --dataset-impl mmap", path);
+                "{} is an index in the older format TNTIDX: write the data again with --dataset-impl mmap", path);
   require_input(!beginning.empty() && magic.starts_with(beginning),
                 "{} is not a Megatron index: it does not begin with MMIDIDX", path);
   require_input(file_.size() >= header_bytes, "{} is truncated: {} bytes, the header alone has {}; copy it again", path,
@@ -54,8 +54,8 @@ void MegatronIndex::read_header() {
                 sequences, boundaries, possible ? expected : sequences);
   sequences_ = static_cast<std::int64_t>(sequences);
   boundaries_ = static_cast<std::int64_t>(boundaries);
-  require_input(sequences_ > 0 && bin_bytes_ > 0, "{} holds no tokens: {} sequences, {} bytes in {}", path, sequences_,
-                bin_bytes_, bin_);
+  require_input(sequences_ > 0 && bin_bytes_ > 0, "{} contains no tokens: {} sequences, {} bytes in {}", path,
+                sequences_, bin_bytes_, bin_);
 }
 
 FileValues<std::int32_t> MegatronIndex::lengths() const { return {file_, megatron::header_bytes, sequences_}; }
@@ -86,8 +86,7 @@ void MegatronIndex::check_lengths() const {
     const auto same = std::ranges::find(megatron::types, other->megatron_code, &megatron::Type::code);
     fail(ExitCode::bad_input,
          "{}: type {} with {} bytes per token is DeepSpeed's {} (for Megatron, it is {}): set byte {} of the file to "
-         "{}, "
-         "Megatron's {}",
+         "{}, Megatron's {}",
          path, other->code, other->bytes, other->name, type_->name, megatron::code_at, other->megatron_code,
          same->name);
   }
@@ -95,7 +94,7 @@ void MegatronIndex::check_lengths() const {
   require_input(
       total * bytes == bin_bytes_,
       "{} has {} bytes, but {} describes {} tokens of {} bytes, which is {} bytes: one of the two is truncated "
-      "or belongs to another; copy both again",
+      "or belongs to another data set; copy both again",
       bin_, bin_bytes_, path, total, bytes, total * bytes);
   FileValues<std::int64_t> offset = offsets();
   std::int64_t expected = 0;

@@ -60,7 +60,7 @@ struct MegatronWriter::Implementation {
 };
 
 MegatronWriter::MegatronWriter(std::string prefix, std::int64_t vocab, const Progress& from) {
-  require_usage(vocab > 0 && vocab <= std::int64_t{1} << 31, "token files for a vocabulary of {}", vocab);
+  require_usage(vocab > 0 && vocab <= std::int64_t{1} << 31, "token files cannot have a vocabulary of {}", vocab);
   make_folder_of(prefix);
   implementation_.reset(
       new Implementation{.prefix = prefix,
@@ -79,7 +79,7 @@ void MegatronWriter::add_sequence(std::span<const std::int32_t> tokens,
   Implementation& out = *implementation_;
   require(tokens.size() <= std::size_t{0x7fffffff}, "sequence {} of {} has {} tokens; split it", out.done.sequences,
           out.prefix, tokens.size());
-  require(!trained || trained->size() == tokens.size(), "sequence {} of {} has {} tokens and a mask of {}",
+  require(!trained || trained->size() == tokens.size(), "sequence {} of {} has {} tokens, but a mask of {}",
           out.done.sequences, out.prefix, tokens.size(), trained ? trained->size() : 0);
   require(!trained || std::ranges::all_of(*trained, [](std::uint8_t value) { return value <= 1; }),
           "the mask of sequence {} of {} has values other than 0 and 1", out.done.sequences, out.prefix);
@@ -171,8 +171,8 @@ void MegatronWriter::Implementation::write_index(PartialFile& idx) {
 
 void MegatronWriter::finish() {
   Implementation& out = *implementation_;
-  require_input(out.done.tokens > 0, "{}: {} documents without a token, a token file needs at least one", out.prefix,
-                out.done.documents);
+  require_input(out.done.tokens > 0, "{}: {} documents contain no token, but a token file needs at least one",
+                out.prefix, out.done.documents);
   require(!out.within_document, "{}: the last document has no end", out.prefix);
   save();
   PartialFile idx(out.prefix + megatron::index_ending, 0);

@@ -25,7 +25,7 @@ void TokenSource::open_mask() {
   mask_.emplace(mask, "copy it again, or tokenise again");
   require_input(mask_->size() == static_cast<std::uint64_t>(tokens()),
                 "{} has {} bytes, but needs one for each of the {} tokens of {}: one of the two is truncated or "
-                "belongs to another; copy both again",
+                "belongs to another data set; copy both again",
                 mask, mask_->size(), tokens(), path());
 }
 
@@ -50,7 +50,7 @@ std::vector<std::int64_t> TokenSource::document_begins(std::int64_t first, std::
 
 void TokenSource::require_within(std::int64_t first, std::int64_t count) const {
   const std::int64_t all = tokens();
-  require(first >= 0 && count <= all && first <= all - count, "tokens {} to {} of {}, which holds {}", first,
+  require(first >= 0 && count <= all && first <= all - count, "tokens {} to {} are not in {}, which has {}", first,
           first + count, path(), all);
 }
 

@@ -10,7 +10,7 @@ namespace lyceum {
 
 double unigram_entropy(const TokenSource& source, std::int64_t first, std::int64_t count) {
   constexpr std::int64_t most_tokens = std::int64_t{1} << 24;
-  require(count > 0, "the entropy of {} tokens", count);
+  require(count > 0, "the entropy of {} tokens is not defined", count);
   std::vector<std::int64_t> counts;
   std::vector<std::int32_t> chunk(std::size_t{1} << 16);
   for (std::int64_t at = first; at < first + count; at += static_cast<std::int64_t>(chunk.size())) {

@@ -21,7 +21,7 @@ std::string machine() {
   return host_name();
 }
 
-std::string bus_place(int device) {
+std::string pci_bus_id(int device) {
   char id[64] = "";
   check(cudaDeviceGetPCIBusId(id, sizeof id, device), "cudaDeviceGetPCIBusId");
   return id;
@@ -42,7 +42,7 @@ GpuAssignment assign_gpus(const ProcessGroup& world) {
   const std::vector<std::string> machines = world.all_gather(machine());
   const auto self = machines.begin() + world.rank();
   const int device = static_cast<int>(std::count(machines.begin(), self, *self)) % seen;
-  const std::vector<std::string> gpus = world.all_gather(*self + " " + bus_place(device));
+  const std::vector<std::string> gpus = world.all_gather(*self + " " + pci_bus_id(device));
   return {device, std::set<std::string>(gpus.begin(), gpus.end()).size() < gpus.size()};
 }
 

@@ -48,7 +48,7 @@ std::vector<std::shared_ptr<NcclLane>> NcclTransport::lanes() const {
 }
 
 void NcclTransport::require_intact(const Communicator& group, const Operation& operation) const {
-  require(!given_up_, "{}: an earlier operation was aborted, and NCCL's communicators with it; end the job",
+  require(!given_up_, "{}: an earlier operation was aborted, which also aborted the NCCL communicators; end the job",
           group.describe(operation));
 }
 

@@ -150,7 +150,9 @@ TEST(Chat, BadRecordsAreRefusedWithTheReason) {
         R"({"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A")";
     refused((message + more + "}]}").c_str(), words);
   };
-  const auto unread = [](const std::string& key) { return "with \"" + key + "\", which no chat template here has"; };
+  const auto unread = [](const std::string& key) {
+    return "with \"" + key + "\", which no supported chat template has";
+  };
   answer(R"(, "tool_calls": [{"id": "1"}])", unread("tool_calls"));
   answer(R"(, "function_call": {"name": "f"})", unread("function_call"));
   answer(R"(, "reasoning_content": "hm")", unread("reasoning_content"));
@@ -289,7 +291,7 @@ TEST(Chat, GenerationEndsAtTheEndOfAnAnswerOrOfTheText) {
   EXPECT_THAT(end_tokens("chatml", {}, tokenizer), ElementsAre(130, 128));
   EXPECT_THAT(end_tokens("plain", std::vector<std::int64_t>{7, 128, 7}, tokenizer), ElementsAre(7, 128));
   EXPECT_THAT(error_of([&] { end_tokens("auto", std::vector<std::int64_t>{131}, tokenizer); }, ExitCode::usage),
-              HasSubstr("data.end_tokens = 131: the tokenizer has 131 tokens"));
+              HasSubstr("data.end_tokens = 131: the tokenizer has only 131 tokens"));
   EXPECT_EQ(tokenizer.decode(std::vector<std::int32_t>{'a', 130, 'b'}), "ab");
   EXPECT_EQ(tokenizer.decode(std::vector<std::int32_t>{'a', 130, 'b'}, true), "a<|im_end|>b");
 }

@@ -174,7 +174,7 @@ TEST_F(TokenLoaderTest, DocumentsOfTheStreamAreKeptApart) {
   EXPECT_EQ(two.first_keys, (Ids{0, 0, 0, 3, 0, 0, 0, 0}));
   EXPECT_EQ(Read(loader, 2, 4).targets, (Ids{none, 10, 11, none}));
   EXPECT_EQ(Read(loader, 2, 4).first_keys, (Ids{0, 1, 1, 1}));
-  EXPECT_EQ(loader.places(2), (std::vector<std::int64_t>{8, 9, 10, 11}));
+  EXPECT_EQ(loader.token_positions(2), (std::vector<std::int64_t>{8, 9, 10, 11}));
 }
 
 TEST_F(TokenLoaderTest, SamplesWithoutATargetAreFound) {
@@ -219,7 +219,7 @@ TEST_F(TokenLoaderTest, PackedSamplesHoldWholeDocumentsAndPadding) {
   EXPECT_EQ(all.targets,
             (Ids{none, 2, none, 4, 20, 6, none, 22, none, 24, none, 10, none, 12, none, 14, none, 16, none, none}));
   EXPECT_EQ(all.first_keys, (Ids{0, 0, 0, 0, 4, 0, 0, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4}));
-  EXPECT_EQ(loader.places(3), (std::vector<std::int64_t>{13, 14, 15, 16, -1}));
+  EXPECT_EQ(loader.token_positions(3), (std::vector<std::int64_t>{13, 14, 15, 16, -1}));
 }
 
 TEST_F(TokenLoaderTest, AMixtureTakesEachSourceInItsOwnOrder) {

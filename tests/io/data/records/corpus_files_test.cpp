@@ -59,9 +59,10 @@ TEST(FindCorpusFiles, SkipsBinariesAndLoops) {
   const auto named = [&](const char* name) { return (root / name).string(); };
   const CorpusFiles found = find_corpus_files(roots, false);
   EXPECT_EQ(found.skipped.text(), "1 binary (" + named("in/nul.bin") + "), 1 empty (" + named("in/empty.txt") +
-                                      "), 1 linked to nothing (" + named("in/dangling.txt") + "), 1 not UTF-8 (" +
-                                      named("in/latin1.txt") + "), 3 read under another name (" + named("in/a/loop") +
-                                      ", " + named("in/leaves.txt") + ", " + named("in/stays.txt") + ")");
+                                      "), 1 linked to a missing file (" + named("in/dangling.txt") +
+                                      "), 1 not UTF-8 (" + named("in/latin1.txt") + "), 3 read under another name (" +
+                                      named("in/a/loop") + ", " + named("in/leaves.txt") + ", " +
+                                      named("in/stays.txt") + ")");
   EXPECT_EQ(found.files[2].format, &json_lines);
   EXPECT_TRUE(found.files[2].compressed);
   EXPECT_EQ(found.files[3].format, &plain_text);

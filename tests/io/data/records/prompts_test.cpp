@@ -40,7 +40,7 @@ TEST_F(Prompts, AreReadAsTokenizeReadsFiles) {
     EXPECT_EQ(read(name, bom + line, false).at(0).text, "a") << name;
   }
   EXPECT_EQ(read("p.jsonl.gz", gzip(line), false).at(0).text, "a");
-  EXPECT_TRUE(read("p.txt", "a\n\nb\n", true).at(1).place.ends_with("p.txt:3"));
+  EXPECT_TRUE(read("p.txt", "a\n\nb\n", true).at(1).location.ends_with("p.txt:3"));
 }
 
 TEST_F(Prompts, CommandLineTextsAreMadeUtf8) {

@@ -49,7 +49,7 @@ TEST_F(TokenSourceTest, AFileThatIsCutShortWhileItIsOpenIsAnError) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::bad_input);
       EXPECT_THAT(error.what(), HasSubstr(bin + ": bytes " + std::to_string(2 * first) + " to "));
-      EXPECT_THAT(error.what(), HasSubstr("has 120001 bytes now, it had 200000 when it was opened"));
+      EXPECT_THAT(error.what(), HasSubstr("has 120001 bytes now, but had 200000 when it was opened"));
     }
   }
   EXPECT_THROW(unigram_entropy(*file, 0, 100000), Error);

@@ -10,7 +10,8 @@
 namespace lyceum {
 
 Regex read_pattern(const nlohmann::json& json) {
-  require_input(json.size() == 1, "a pattern has {} members, not \"String\" or \"Regex\" alone", json.size());
+  require_input(json.size() == 1, "a pattern must have only the member \"String\" or \"Regex\", but has {} members",
+                json.size());
   if (json.contains("String")) return Regex::literal(json.at("String").get<std::string>());
   return Regex(json.at("Regex").get<std::string>());
 }

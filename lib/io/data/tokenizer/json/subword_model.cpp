@@ -16,7 +16,7 @@ void Vocabulary::add(std::string token, std::int64_t id) {
   require_input(id >= 0 && id < most_ids, "the token {} has the id {}: ids are 0 to {}", excerpt(token), id,
                 most_ids - 1);
   require_input(!contains(id), "two tokens have the id {}", id);
-  require_input(ids_.emplace(token, static_cast<std::int32_t>(id)).second, "two tokens are {}", excerpt(token));
+  require_input(ids_.emplace(token, static_cast<std::int32_t>(id)).second, "the token {} occurs twice", excerpt(token));
   const auto at = static_cast<std::size_t>(id);
   if (at >= tokens_.size()) {
     tokens_.resize(at + 1);

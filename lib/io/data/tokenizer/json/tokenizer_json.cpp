@@ -85,7 +85,7 @@ struct TokenizerJson::Implementation {
         added(member(json, "added_tokens"), model->vocabulary(), normalizers),
         decoders(read_decoders(member(json, "decoder"))) {
     require_known(json);
-    require_input(model->vocabulary().size() > 0, "the model has no token");
+    require_input(model->vocabulary().size() > 0, "the model has no tokens");
     read_texts();
     find_spanning_tokens();
     end = end_of_text(member(json, "post_processor"), [this](std::string_view token) { return id_of(token); });

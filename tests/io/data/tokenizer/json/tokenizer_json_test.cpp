@@ -166,7 +166,7 @@ TEST(TokenizerJson, UnsupportedOrInvalidPartsAreNamed) {
   refused("/foo", 1, "it has the unknown member foo");
   refused("/model/byte_fallback", "yes", "file.json is not a tokenizer.json");
   refused("/normalizer", {{"type", "Replace"}, {"pattern", {{"String", "a"}, {"Regex", "b"}}}, {"content", ""}},
-          "a pattern has 2 members");
+          "but has 2 members");
   refused("/pre_tokenizer",
           {{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "first"}, {"add_prefix_space", false}},
           "contradict each other");
