@@ -40,10 +40,8 @@ const Variant variants[] = {
      }},
     {"InterleavedPositions",
      [](Config& c) {
-       c.model.positions = {.scaling = RopeScalingKind::yarn,
-                            .factor = 4,
-                            .original_length = 16,
-                            .layout = RopeLayout::interleaved};
+       c.model.positions = {
+           .scaling = RopeScalingKind::yarn, .factor = 4, .original_length = 16, .layout = RopeLayout::interleaved};
        c.model.qk_norm = QkNormKind::head;
        c.model.recompute = Recompute::selective;
      }},

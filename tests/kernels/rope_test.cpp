@@ -79,8 +79,17 @@ TYPED_TEST(RopeTest, TurnsTheFirstColumnsOfHeadsAndNeighbours) {
   using T = TypeParam;
   using enum RopeLayout;
   // Widths that fit into the packs of a GPU, and widths that do not.
-  for (const Heads& heads : {Heads{4, 2}, {6, 4}, {7, 4}, {32, 16}, {40, 32}, {64, 20}, {8, 8, interleaved},
-                             {64, 64, interleaved}, {64, 16, interleaved}, {10, 6, interleaved}, {7, 6, interleaved}}) {
+  for (const Heads& heads : {Heads{4, 2},
+                             {6, 4},
+                             {7, 4},
+                             {32, 16},
+                             {40, 32},
+                             {64, 20},
+                             {8, 8, interleaved},
+                             {64, 64, interleaved},
+                             {64, 16, interleaved},
+                             {10, 6, interleaved},
+                             {7, 6, interleaved}}) {
     for (const std::int64_t gap : {0, 3, 8}) {
       SCOPED_TRACE(testing::Message() << heads.dim << " of " << heads.head << ", gap " << gap);
       const auto table = table_of<Accumulator<T>>(14, heads.dim);
@@ -177,7 +186,8 @@ TEST(Rope, TableIsExactFarOut) {
 /// Returns the frequency of pair i as the papers define the scalings, case by case.
 long double frequency_by_cases(std::int64_t dim, const RopeScaling& scaling, std::int64_t i) {
   const long double turn = 2 * std::numbers::pi_v<long double>;
-  const long double plain = std::pow(static_cast<long double>(base), -2.0L * static_cast<long double>(i) / static_cast<long double>(dim));
+  const long double plain =
+      std::pow(static_cast<long double>(base), -2.0L * static_cast<long double>(i) / static_cast<long double>(dim));
   const long double divided = plain / scaling.factor, length = scaling.original_length;
   switch (scaling.kind) {
     case RopeScalingKind::none: return plain;
@@ -202,13 +212,12 @@ long double frequency_by_cases(std::int64_t dim, const RopeScaling& scaling, std
 TEST(Rope, TablesOfScaledPositions) {
   using enum RopeScalingKind;
   const std::int64_t positions = 300;
-  for (const RopeScaling& scaling :
-       {RopeScaling{.kind = linear, .factor = 4},
-        {.kind = llama3, .factor = 8, .low = 1, .high = 4, .original_length = 100},
-        {.kind = llama3, .factor = 1, .low = 1, .high = 1.5, .original_length = 8192},
-        {.kind = yarn, .factor = 40, .low = 1, .high = 6, .attention_factor = 1.37},
-        {.kind = yarn, .factor = 4, .low = 2.3, .high = 2.301, .attention_factor = 0.5},
-        {.kind = yarn, .factor = 16, .low = 0, .high = 0.001}}) {
+  for (const RopeScaling& scaling : {RopeScaling{.kind = linear, .factor = 4},
+                                     {.kind = llama3, .factor = 8, .low = 1, .high = 4, .original_length = 100},
+                                     {.kind = llama3, .factor = 1, .low = 1, .high = 1.5, .original_length = 8192},
+                                     {.kind = yarn, .factor = 40, .low = 1, .high = 6, .attention_factor = 1.37},
+                                     {.kind = yarn, .factor = 4, .low = 2.3, .high = 2.301, .attention_factor = 0.5},
+                                     {.kind = yarn, .factor = 16, .low = 0, .high = 0.001}}) {
     for (const std::int64_t dim : {16, 15, 2}) {
       Grid<float> table(positions, (dim + 1) / 2 * 2, 3);
       launch_on(2, RopeTable<float>{table.matrix(), base, scaling, dim});

@@ -30,10 +30,10 @@ class Generation : public testing::Test {
 TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
   using enum QkNormKind;
   const PositionsConfig plain{}, scaled{.scaling = RopeScalingKind::yarn,
-                                      .factor = 4,
-                                      .original_length = 16,
-                                      .rotary_fraction = 0.7,
-                                      .layout = RopeLayout::interleaved};
+                                        .factor = 4,
+                                        .original_length = 16,
+                                        .rotary_fraction = 0.7,
+                                        .layout = RopeLayout::interleaved};
   for (const auto& [recompute, weights, cut, norm, positions] :
        {std::tuple{Recompute::none, AttentionWeights::softmax, false, none, plain},
         std::tuple{Recompute::full, AttentionWeights::softmax, false, none, plain},
@@ -68,8 +68,7 @@ TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
       const double loss = std::log(sum) - logits[static_cast<std::size_t>(targets[t])];
       EXPECT_TRUE(std::abs(loss - batch.token_losses.span<float>()[t]) <= 1e-4)
           << name_of(recompute) << ", " << name_of(weights) << (cut ? ", cut" : "") << ", norms of " << name_of(norm)
-          << ", positions " << name_of(positions.scaling)
-          << ", token " << t;
+          << ", positions " << name_of(positions.scaling) << ", token " << t;
     }
     EXPECT_EQ(caches.front().length, config.batch.seq_len);
     EXPECT_THROW(next(model, inputs.first(1), caches), Error) << "the sequence is full";

@@ -175,8 +175,8 @@ Field rotary_positions(const RotaryClass& of_class) {
     json[base_key] = config.model.rope_base;
     json[newer] = positions;
     if (own.scaling == RopeScalingKind::none) return;
-    // Versions of transformers before 4.43 know only `type`, and classes with their own code accept no other key beside
-    // `factor`.
+    // Versions of transformers before 4.43 know only `type`, and classes whose code comes with a model accept no key
+    // beside `factor`.
     json[older] = {{own.scaling == RopeScalingKind::linear ? "type" : "rope_type", type}};
     json[older].update(scaling);
   };

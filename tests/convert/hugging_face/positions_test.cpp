@@ -63,8 +63,9 @@ const Json llama3{{"rope_type", "llama3"},
                   {"original_max_position_embeddings", 16}};
 const Json yarn{{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 16}};
 
-// The frequencies and attention factors that transformers computes in f32, written by benchmarks/transformers_positions.py.
-// The exponents, the powers and the reciprocals are rounded to f32 there, each by 2⁻²⁴ or more.
+// The frequencies and attention factors that transformers computes in f32, written by
+// benchmarks/transformers_positions.py. The exponents, the powers and the reciprocals are rounded to f32 there, each by
+// 2⁻²⁴ or more.
 TEST(RotaryPositions, FrequenciesAreThoseOfTransformers) {
   const Json cases = read_object(models / "positions.json")["cases"];
   EXPECT_GE(cases.size(), 20u);
@@ -119,7 +120,7 @@ TEST(RotaryPositions, EveryValueIsWrittenAgain) {
   EXPECT_FALSE(json_of(*find_architecture("glm4_moe"), imported("glm4_moe", json)).contains("rope_scaling"));
 }
 
-// Classes with code of their own, such as DeepseekForCausalLM, accept no other keys.
+// Classes whose code comes with a model, such as DeepseekForCausalLM, accept no other keys.
 TEST(RotaryPositions, LinearScalingIsWrittenAsTheOldestVersionsReadIt) {
   Json json = fixture("deepseek");
   json["rope_scaling"] = {{"type", "linear"}, {"factor", 2.5}};
@@ -183,8 +184,10 @@ TEST(RotaryPositions, ValuesThatMakeNoSenseArePossibleInNoModel) {
     const std::vector<std::string> found = problems(config_of(*find_architecture("llama"), json), 1);
     return found.size() == 1 ? found.front() : std::to_string(found.size()) + " problems";
   };
-  EXPECT_THAT(problem(changed(linear, {{"factor", 0.5}})), HasSubstr("model.rope_factor = 0.5: must be in [1, 1000000]"));
-  EXPECT_THAT(problem(changed(llama3, {{"high_freq_factor", 1}})), HasSubstr("is not below model.rope_high_freq_factor"));
+  EXPECT_THAT(problem(changed(linear, {{"factor", 0.5}})),
+              HasSubstr("model.rope_factor = 0.5: must be in [1, 1000000]"));
+  EXPECT_THAT(problem(changed(llama3, {{"high_freq_factor", 1}})),
+              HasSubstr("is not below model.rope_high_freq_factor"));
   EXPECT_THAT(problem(changed(yarn, {{"beta_slow", 40}})), HasSubstr("model.rope_beta_slow = 40 is more than"));
 }
 

@@ -175,8 +175,8 @@ const std::vector<Variant>& variants() {
        }},
       {"scaled positions of experts",
        [](Config& c) {
-         c.model.positions = {.scaling = RopeScalingKind::llama3, .factor = 8, .original_length = 16,
-                              .rotary_fraction = 0.7};
+         c.model.positions = {
+             .scaling = RopeScalingKind::llama3, .factor = 8, .original_length = 16, .rotary_fraction = 0.7};
          c.data.document_mask = true;
          c.model.attention = AttentionKind::experts;
          c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
