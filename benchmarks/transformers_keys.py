@@ -142,8 +142,10 @@ def rope_changes(kind: str) -> tuple[list, list]:
     spellings = [lambda each: {"rope_parameters": plain | {"rope_theta": 500.0}, OLD_ROPE: each | whole},
                  lambda each: {"rope_parameters": each | {"rope_theta": 500.0} | whole},
                  lambda each: {"rope_parameters": ABSENT, "rope_theta": 500.0, OLD_ROPE: each} | whole]  # fmt: skip
-    read += [spelling(each) for spelling in spellings for each in scaled]
-    read += [{"rope_parameters": each, length: 8} | whole for each in (yarn, llama3, plain)]
+    # With yarn, transformers cannot load a Mixtral without head_dim.
+    sized = {"head_dim": 4} if kind == "mixtral" else {}
+    read += [spelling(each) | sized for spelling in spellings for each in scaled]
+    read += [{"rope_parameters": each, length: 8} | whole | sized for each in (yarn, llama3, plain)]
     refused = [spelling(each) for spelling in spellings for each in unlike]
     refused += [{"rope_parameters": {"full_attention": plain | {"rope_theta": 100.0}}}, {"rope_parameters": 1},
                 {"rope_parameters": plain, "rope_theta": None}, {"rope_parameters": plain | {"rope_theta": None}},
