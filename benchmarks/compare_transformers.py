@@ -16,6 +16,7 @@ without transformers. --write-changes writes only the changes of config.json tha
 `scripts/install-deps.sh --torch` and a built program.
 """
 import argparse
+import copy
 import json
 import os
 import re
@@ -173,6 +174,7 @@ def deepseek(settings: dict) -> nn.Module:
 
 def new_model(kind: str, settings: dict, seed: int) -> nn.Module:
     """Returns a model of transformers with random weights. Norms and biases differ from their usual initial values."""
+    settings = copy.deepcopy(settings)  # transformers adds keys to dictionaries of rotary positions
     if kind == "deepseek":
         model = deepseek(SIZES | settings)
     else:
