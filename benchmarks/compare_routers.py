@@ -35,13 +35,16 @@ BASE = {
     "run.steps": 16, "run.seed": 7,
     "batch.global": 4, "batch.micro": 2, "batch.seq_len": 32,
     "model.layers": 2, "model.hidden": 32, "model.heads": 4, "model.kv_heads": 2, "model.head_dim": 0,
-    "model.ffn_hidden": 48, "model.vocab": 64, "model.rope_base": 10000, "model.norm_eps": 1e-6, "model.init_std": 0.2,
+    "model.ffn_hidden": 48, "model.vocab": 64, "model.norm_eps": 1e-6, "model.init_std": 0.2,
     "model.tie_embeddings": 0, "model.first_dense_layers": 0, "model.ffn": "swiglu", "model.attention": "mha",
     "model.attention_weights": "softmax", "model.qkv_bias": 0, "model.qk_norm": "none",
+    "model.rope_base": 10000, "model.rope_scaling": "none", "model.rope_factor": 1, "model.rope_original_length": 0,
+    "model.rope_low_freq_factor": 1, "model.rope_high_freq_factor": 4, "model.rope_beta_fast": 32, "model.rope_beta_slow": 1,
+    "model.rope_truncate": 1, "model.rope_attention_factor": 0, "model.rotary_fraction": 1, "model.rope_layout": "half",
     "attention_experts.count": 0, "attention_experts.top_k": 1, "attention_experts.gates": "detached",
     "moe.experts": 8, "moe.shared_experts": 0, "moe.shared_gate": 0, "moe.top_k": 2, "moe.top_k_start": 0, "moe.expert_hidden": 24,
     "moe.zero_experts": 0, "moe.copy_experts": 0, "moe.latent_hidden": 0,
-    "moe.router": "softmax", "moe.router_hidden": 16, "moe.gates": "raw",
+    "moe.router": "softmax", "moe.router_hidden": 16, "moe.gates": "raw", "moe.routed_scale": 1,
     "moe.group_limit": 0, "moe.capacity_factor": 0,
     "sub_dimensions.attention": 0, "sub_dimensions.ffn": 0, "sub_dimensions.active": 1, "sub_dimensions.shared": 0,
     "sub_dimensions.scaling": "restore", "sub_dimensions.gates": "raw", "sub_dimensions.fusion_width": 0,
@@ -84,6 +87,8 @@ GROUPS = keys(balance_device_groups=4, moe_group_limit=2, moe_top_k=3)
 BIAS = keys(moe_router="sigmoid", moe_gates="renormalized", balance_bias_rate=0.02)
 SIZES = keys(moe_expert_sizes="40,8, 36,12, 30,18, 24,24")
 HASH = keys(moe_router="hash", moe_top_k=1, moe_gates="ones")
+LLAMA3 = keys(model_rope_scaling="llama3", model_rope_factor=8, model_rope_original_length=16, model_rope_base=100)
+YARN = keys(model_rope_scaling="yarn", model_rope_factor=4, model_rope_original_length=16, model_rope_beta_fast=2, model_rope_base=100)
 LOSSES = {
     "expert loss": keys(balance_expert=0.05),
     "device loss": keys(balance_device=0.1, balance_device_groups=3),
@@ -108,6 +113,9 @@ CASES = {
     "random": EVEN | keys(moe_router="random"),
     "hash": HASH | keys(moe_experts=5),
     "renormalized": EVEN | keys(moe_gates="renormalized"),
+    "scaled": EVEN | keys(moe_routed_scale=2.5, moe_shared_experts=1),
+    "scaled, sigmoid, bias": BIAS | keys(moe_routed_scale=2.5, moe_copy_experts=1),
+    "scaled, attention experts": EVEN | attention_experts(count=5, top_k=2) | keys(moe_routed_scale=0.5),
     "detached": EVEN | keys(moe_gates="detached"),
     "ones": EVEN | keys(moe_gates="ones"),
     "k grows": EVEN | keys(moe_top_k_start=1, moe_top_k=5),
@@ -143,6 +151,16 @@ CASES = {
     "router penalty": EVEN | keys(optim_router_penalty=0.02),
     "train only": keys(moe_router="mlp", optim_router_penalty=0.05, optim_router_penalty_from=5,
                        optim_train_only="*/experts/[5-7]/*,*/gate/weight[5:],model/layers/1/self_attn/*"),
+    "positions, linear": EVEN | keys(model_rope_scaling="linear", model_rope_factor=4),
+    "positions, llama3": EVEN | LLAMA3,
+    "positions, yarn": EVEN | YARN,
+    "positions, yarn, factor of attention": EVEN | YARN | keys(model_rope_attention_factor=0.8, model_rope_truncate=0),
+    "positions, half of a head": EVEN | keys(model_rotary_fraction=0.5, model_qk_norm="head"),
+    "positions, an odd number": EVEN | keys(model_rotary_fraction=0.4),
+    "positions, neighbours": EVEN | keys(model_rope_layout="interleaved"),
+    "positions, neighbours, yarn, attention experts": EVEN | YARN | attention_experts(count=5, top_k=2)
+    | keys(model_rope_layout="interleaved", model_rotary_fraction=0.75),
+    "positions, sub-dimensions": sub_dimensions() | LLAMA3 | keys(model_rotary_fraction=0.5),
     "stick-breaking": EVEN | keys(model_attention_weights="stick_breaking"),
     "stick-breaking, dense": keys(model_attention_weights="stick_breaking", moe_experts=0, model_kv_heads=1),
     "stick-breaking, attention experts": EVEN | keys(model_attention_weights="stick_breaking", model_ffn="gelu",
@@ -180,6 +198,8 @@ CASES = {
     "Qwen2-MoE": EVEN_BATCH | BIASES | keys(moe_gates="renormalized", moe_shared_experts=4, moe_shared_gate=1),
     "Qwen3-MoE": EVEN_BATCH | keys(moe_gates="renormalized", model_qk_norm="head", model_head_dim=12),
     "OLMoE": EVEN_BATCH | keys(model_qk_norm="all", model_kv_heads=4, balance_z_loss=0.001),
+    "GLM-4.5": EVEN | BIAS | keys(moe_shared_experts=1, moe_routed_scale=2.5, model_rotary_fraction=0.5,
+                                  model_qk_norm="head", model_first_dense_layers=1),
     "DeepSeek-V3": EVEN | BIAS | GROUPS | keys(moe_shared_experts=1),
     "MoDSE": EVEN_BATCH | SIZES | keys(moe_router="noisy", moe_gates="renormalized", optim_schedule="cosine"),
     "ModuleFormer": keys(moe_router="mlp", moe_gates="detached", balance_mutual_information=0.1,

@@ -12,10 +12,11 @@ exported case is a model that Lyceum has trained for some steps; transformers lo
 tokenizer of an export must give the same tokens in transformers as in Lyceum, and decode to the same text.
 
 --write-fixtures writes the models that tests/end_to_end/hf_test.sh and tests/convert/hugging_face/architecture_test.cpp import
-without transformers. --write-changes writes only the changes of config.json that the latter tries. Needs
+without transformers. --write-changes writes only the changes of config.json that the latter tries, and positions.json. Needs
 `scripts/install-deps.sh --torch` and a built program.
 """
 import argparse
+import copy
 import json
 import os
 import re
@@ -34,6 +35,7 @@ from torch import nn
 
 from compare_pytorch import ROOT, conclude, read_tokens, relative, write_tokens
 from transformers_keys import fixture
+from transformers_positions import write_positions
 
 # Largest relative difference allowed between the mean losses of two programs in f32. Typical is 1e-7.
 LIMIT = 2e-5
@@ -45,6 +47,12 @@ SIZES = {"vocab_size": VOCAB, "hidden_size": 8, "num_hidden_layers": 2, "num_att
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
 DEEPSEEK = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "n_shared_experts": 2,
             "first_k_dense_replace": 1, "intermediate_size": 20}
+LINEAR = {"type": "linear", "factor": 2.5}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 16}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 2.0}
+MSCALE = {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 0.7, "mscale_all_dim": 1.0,
+          "original_max_position_embeddings": 16, "truncate": False}
 SIGMOID = DEEPSEEK | {"norm_topk_prob": True, "n_group": 2, "topk_group": 1}
 # name: (model_type, settings of its config.json in addition to SIZES). The first case of an architecture is also a
 # fixture.
@@ -64,9 +72,28 @@ IMPORTED = {
     "qwen3_moe": ("qwen3_moe", EXPERTS | {"intermediate_size": 10, "head_dim": 6, "norm_topk_prob": True,
                                           "mlp_only_layers": [0]}),
     "olmoe": ("olmoe", {"intermediate_size": 8, "num_experts": 4, "num_experts_per_tok": 3, "pad_token_id": None}),
-    "glm4_moe": ("glm4_moe", SIGMOID | {"partial_rotary_factor": 1.0, "use_qk_norm": True, "attention_bias": True,
-                                      "num_mtp_layers": 0}),
-    "dots1": ("dots1", SIGMOID | {"sliding_window": None, "norm_topk_prob": False, "n_group": 1, "topk_group": 1}),
+    # With the partial rotary positions and the scale of the gates that the published model has.
+    "glm4_moe": ("glm4_moe", SIGMOID | {"partial_rotary_factor": 0.5, "use_qk_norm": True, "attention_bias": True,
+                                      "num_mtp_layers": 0, "routed_scaling_factor": 2.5}),
+    "dots1": ("dots1", SIGMOID | {"sliding_window": None, "norm_topk_prob": False, "n_group": 1, "topk_group": 1,
+                                  "routed_scaling_factor": 2.5}),
+    "glm4_moe, whole heads": ("glm4_moe", SIGMOID | {"partial_rotary_factor": 1.0, "num_mtp_layers": 0}),
+    "glm4_moe, odd dimensions": ("glm4_moe", SIGMOID | {"partial_rotary_factor": 0.5, "head_dim": 6, "num_mtp_layers": 0}),
+    "glm4_moe, yarn": ("glm4_moe", SIGMOID | {"rope_scaling": YARN, "partial_rotary_factor": 0.5, "head_dim": 16,
+                                            "num_mtp_layers": 0}),
+    "llama, linear": ("llama", {"intermediate_size": 12, "head_dim": 16, "rope_scaling": LINEAR}),
+    "llama, llama3": ("llama", {"intermediate_size": 12, "head_dim": 16, "rope_scaling": LLAMA3}),
+    "llama, yarn": ("llama", {"intermediate_size": 12, "head_dim": 16, "rope_scaling": YARN}),
+    "qwen3, yarn of DeepSeek": ("qwen3", {"intermediate_size": 12, "head_dim": 16, "rope_scaling": MSCALE}),
+    "qwen2, yarn": ("qwen2", {"intermediate_size": 12, "head_dim": 16, "rope_scaling": YARN}),
+    "mixtral, linear": ("mixtral", {"intermediate_size": 8, "num_local_experts": 4, "head_dim": 16, "rope_scaling": LINEAR}),
+    "qwen2_moe, llama3": ("qwen2_moe", EXPERTS | {"shared_expert_intermediate_size": 16, "head_dim": 16,
+                                                  "rope_scaling": LLAMA3}),
+    "qwen3_moe, yarn": ("qwen3_moe", EXPERTS | {"head_dim": 16, "rope_scaling": YARN}),
+    "olmoe, llama3": ("olmoe", {"intermediate_size": 8, "num_experts": 4, "num_experts_per_tok": 3, "pad_token_id": None,
+                                "rope_scaling": LLAMA3}),
+    "dots1, yarn": ("dots1", SIGMOID | {"sliding_window": None, "head_dim": 16, "rope_scaling": YARN}),
+    "deepseek, linear": ("deepseek", DEEPSEEK | {"rope_scaling": LINEAR}),
     "deepseek, normalised": ("deepseek", DEEPSEEK | {"norm_topk_prob": True, "n_shared_experts": None}),
 }
 
@@ -89,6 +116,11 @@ EXPORTED = {
     "norms of all heads": (SPARSE | {"model.qk_norm": "all"}, None, "olmoe"),
     "sigmoid": (SPARSE | {"moe.router": "sigmoid", "moe.gates": "renormalized", "balance.bias_rate": 0.05,
                           "moe.shared_experts": 1, "moe.group_limit": 2, "balance.device_groups": 3}, None, "glm4_moe"),
+    "sigmoid, scaled": (SPARSE | {"moe.router": "sigmoid", "moe.gates": "renormalized", "moe.shared_experts": 1,
+                                  "moe.routed_scale": 2.5, "model.rotary_fraction": 0.5, "model.rope_scaling": "yarn",
+                                  "model.rope_factor": 4, "model.rope_original_length": 16}, None, "glm4_moe"),
+    "dense, llama3": ({"model.rope_scaling": "llama3", "model.rope_factor": 8, "model.rope_original_length": 16,
+                       "model.head_dim": 16}, None, "llama"),
     "sigmoid, raw, no shared": (SPARSE | {"moe.router": "sigmoid", "moe.gates": "raw", "balance.bias_rate": 0.05,
                                           "model.first_dense_layers": 1}, None, "glm4_moe"),
     "shared, first dense": (SPARSE | {"moe.shared_experts": 2, "model.first_dense_layers": 1}, None, "qwen2_moe"),
@@ -142,6 +174,7 @@ def deepseek(settings: dict) -> nn.Module:
 
 def new_model(kind: str, settings: dict, seed: int) -> nn.Module:
     """Returns a model of transformers with random weights. Norms and biases differ from their usual initial values."""
+    settings = copy.deepcopy(settings)  # transformers adds keys to dictionaries of rotary positions
     if kind == "deepseek":
         model = deepseek(SIZES | settings)
     else:
@@ -325,7 +358,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--program", default=str(ROOT / "build/cuda/apps/lyceum"))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--write-fixtures", type=Path, metavar="FOLDER")
-    parser.add_argument("--write-changes", type=Path, metavar="FOLDER", help="keys.json of the fixtures that are there")
+    parser.add_argument("--write-changes", type=Path, metavar="FOLDER", help="keys.json and positions.json of the fixtures that are there")
     return parser.parse_args()
 
 
@@ -339,6 +372,7 @@ def main() -> int:
         write_fixtures(arguments.write_fixtures, arguments.seed)
     if folder := arguments.write_fixtures or arguments.write_changes:
         write_changes(folder)
+        write_positions(folder)
         return 0
     program = str(Path(arguments.program).resolve())
     version = subprocess.run([program, "--version"], capture_output=True, text=True).stdout.strip()

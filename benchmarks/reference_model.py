@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pytorch_model import learning_rate
+from reference_positions import rotate
 
 Weights = dict[str, Tensor]
 
@@ -80,15 +81,6 @@ def ffn(config: dict, w: Weights, at: str, x: Tensor) -> Tensor:
     return inner @ w[f"{at}/down_proj/weight"].T
 
 
-def rotate(x: Tensor, base: float) -> Tensor:
-    """Applies RoPE, rotating the first half of a head against the second; x is [..., tokens, head_dim]."""
-    half = x.shape[-1] // 2
-    rate = base ** (-torch.arange(half, dtype=x.dtype) / half)
-    angle = torch.arange(x.shape[-2], dtype=x.dtype)[:, None] * rate
-    low, high = x.split(half, -1)
-    return torch.cat((low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()), -1)
-
-
 def attention(config: dict, w: Weights, at: str, x: Tensor, expert: str = "") -> Tensor:
     """Causal attention; query heads may share heads of keys and values. `expert` selects the matrices of q and output."""
     dim = config["model.head_dim"] or config["model.hidden"] // config["model.heads"]
@@ -100,7 +92,7 @@ def attention(config: dict, w: Weights, at: str, x: Tensor, expert: str = "") ->
     q, k, v = (part.unflatten(-1, (-1, dim)).transpose(1, 2) for part in (q, k, v))  # [sequences, heads, tokens, dim]
     sticks = config["model.attention_weights"] == "stick_breaking"
     if not sticks:
-        q, k = rotate(q, config["model.rope_base"]), rotate(k, config["model.rope_base"])
+        q, k = rotate(config, q), rotate(config, k)
     k, v = (part.repeat_interleave(config["model.heads"] // config["model.kv_heads"], 1) for part in (k, v))
     scores = q @ k.transpose(2, 3) / math.sqrt(dim)
     future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
@@ -329,6 +321,8 @@ class Model:
             "detached": best / total.detach(),
             "ones": torch.ones_like(best),
         }[router.gates]
+        if router.half == "mlp":
+            gates = gates * self.config["moe.routed_scale"]  # [DeepSeek-V2]
         return Routing(chosen, gates, p, logits, self.within_capacity(work, router, chosen))
 
     def choices(self, work: Pass, router: Router) -> int:

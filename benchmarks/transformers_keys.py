@@ -44,7 +44,7 @@ EXPERTS = {"num_experts_per_tok": [0, 5, None, ABSENT], "moe_intermediate_size":
 LISTED = {"decoder_sparse_step": [2, 0, None], "mlp_only_layers": [[], [1], [1, 0], ABSENT], "num_experts": [3, 5],
           "num_local_experts": [3]}  # fmt: skip
 SIGMOID = EXPERTS | {"n_routed_experts": [3, 5, None, ABSENT], "num_local_experts": [3, None],
-                     "routed_scaling_factor": [2.5, None], "n_group": [3, 4, 0],
+                     "routed_scaling_factor": [None, "2.5", 0], "n_group": [3, 4, 0],
                      "topk_group": [0, 3], "first_k_dense_replace": [0, 2], "n_shared_experts": [1, 3, 0, None]}  # fmt: skip
 WINDOW = {"sliding_window": [], "use_sliding_window": [None], "layer_types": [["sliding_attention"] * 2, ["full_attention"]],
           "max_window_layers": []}  # fmt: skip
@@ -74,7 +74,7 @@ READ = [
     {"num_experts_per_tok": 1}, {"num_experts_per_tok": 3}, {"num_experts_per_tok": 4}, {"norm_topk_prob": True},
     {"norm_topk_prob": False}, {"norm_topk_prob": ABSENT}, {"norm_topk_prob": True, "num_experts_per_tok": 1},
     {"decoder_sparse_step": ABSENT}, {"clip_qkv": ABSENT}, {"clip_qkv": None},
-    {"mlp_bias": ABSENT}, {"routed_scaling_factor": ABSENT}, {"n_group": 1, "topk_group": 1}, {"n_group": 2, "topk_group": 2},
+    {"mlp_bias": ABSENT}, {"routed_scaling_factor": ABSENT}, {"routed_scaling_factor": 1.5}, {"n_group": 1, "topk_group": 1}, {"n_group": 2, "topk_group": 2},
     {"n_group": 2, "topk_group": 1}, {"topk_group": ABSENT}, {"n_group": ABSENT, "topk_group": ABSENT},
     {"use_sliding_window": False, "sliding_window": 16}, {"use_sliding_window": ABSENT, "sliding_window": 16},
     {"use_sliding_window": True, "sliding_window": 32},
@@ -127,20 +127,39 @@ def rope_changes(kind: str) -> tuple[list, list]:
         {"rope_parameters": plain | {"rope_theta": 500.0}, OLD_ROPE: None}, {"rope_parameters": plain | {"rope_theta": 500.0}, OLD_ROPE: {}},
         {"rope_theta": 100.0, "rope_parameters": ABSENT, OLD_ROPE: None} | whole, {"partial_rotary_factor": 1.0},
     ]  # fmt: skip
-    scaled = [{"rope_type": "linear", "factor": 2.0}, {"type": "linear", "factor": 2.0}, {"rope_type": "dynamic", "factor": 2.0},
-              {"rope_type": "yarn", "factor": 2.0}, {"type": "yarn", "factor": 2.0, "original_max_position_embeddings": 16},
-              {"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-               "original_max_position_embeddings": 16}]  # fmt: skip
-    refused = [{"rope_parameters": plain | {"rope_theta": 500.0}, OLD_ROPE: each | whole} for each in scaled]
-    refused += [{"rope_parameters": each | {"rope_theta": 500.0} | whole} for each in scaled]
-    refused += [{"rope_parameters": ABSENT, "rope_theta": 500.0, OLD_ROPE: each} | whole for each in scaled]
+    length = "original_max_position_embeddings"
+    linear, llama3 = {"rope_type": "linear", "factor": 2.0}, {"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 1.0,
+                                                             "high_freq_factor": 4.0, length: 16}
+    yarn = {"rope_type": "yarn", "factor": 3.0, length: 16}
+    scaled = [linear, {"type": "linear", "factor": 3}, llama3, yarn, {"rope_type": "yarn", "factor": 2.0},
+              {"type": "yarn", "factor": 2.0, length: 16, "truncate": False}, yarn | {"factor": None},
+              yarn | {"beta_fast": 1.5, "beta_slow": 0.5, "truncate": None}, yarn | {"attention_factor": 0.8, "mscale": 2.0},
+              yarn | {"mscale": 0.7, "mscale_all_dim": 1.5}, yarn | {"mscale": 0.7, "beta_fast": None}]
+    unlike = [{"rope_type": "dynamic", "factor": 2.0}, linear | {"factor": 0.5}, linear | {"factor": None}, {"rope_type": "linear"},
+              linear | {"low_freq_factor": 1.0}, llama3 | {"high_freq_factor": 1.0}, llama3 | {length: None},
+              {"rope_type": "llama3", "factor": 2.0}, yarn | {"attention_factor": 0.0}, yarn | {"beta_slow": 50.0},
+              {"rope_type": None}]  # fmt: skip
+    spellings = [lambda each: {"rope_parameters": plain | {"rope_theta": 500.0}, OLD_ROPE: each | whole},
+                 lambda each: {"rope_parameters": each | {"rope_theta": 500.0} | whole},
+                 lambda each: {"rope_parameters": ABSENT, "rope_theta": 500.0, OLD_ROPE: each} | whole]  # fmt: skip
+    # With yarn, transformers cannot load a Mixtral without head_dim.
+    sized = {"head_dim": 4} if kind == "mixtral" else {}
+    read += [spelling(each) | sized for spelling in spellings for each in scaled]
+    read += [{"rope_parameters": each, length: 8} | whole | sized for each in (yarn, llama3, plain)]
+    refused = [spelling(each) for spelling in spellings for each in unlike]
     refused += [{"rope_parameters": {"full_attention": plain | {"rope_theta": 100.0}}}, {"rope_parameters": 1},
                 {"rope_parameters": plain, "rope_theta": None}, {"rope_parameters": plain | {"rope_theta": None}},
-                {"rope_parameters": plain | {"rope_theta": 500.0, "partial_rotary_factor": 0.5}},
-                {"rope_parameters": ABSENT, "rope_theta": 500.0, "partial_rotary_factor": 0.5},
-                {"rope_parameters": ABSENT, "rope_theta": "500", **whole}]  # fmt: skip
+                {"rope_parameters": ABSENT, "rope_theta": "500", **whole}, {"rope_parameters": yarn, length: None}]  # fmt: skip
+    partial = [{"rope_parameters": plain | {"rope_theta": 500.0, "partial_rotary_factor": 0.5}},
+               {"rope_parameters": ABSENT, "rope_theta": 500.0, "partial_rotary_factor": 0.5},
+               {"rope_parameters": yarn | {"partial_rotary_factor": 0.5}, "rope_theta": 500.0},
+               {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}, "partial_rotary_factor": 0.75}]
     if kind == "glm4_moe":
-        refused += [{"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}]
+        read += [*partial, {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}]
+        refused += [{"rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": value}}
+                    for value in (0.0, 0.1, 1.5, None)]  # fmt: skip
+    else:
+        refused += partial
     return read, refused
 
 

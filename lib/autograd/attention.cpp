@@ -98,7 +98,9 @@ void rotate(const Stream& stream, const RotaryAttention& op, const Columns<T>& c
                            .seq_len = op.seq_len,
                            .first_position = past,
                            .inverse = inverse,
-                           .first_keys = first_keys_of(op)});
+                           .first_keys = first_keys_of(op),
+                           .head_dim = op.head_dim,
+                           .layout = op.rope_layout});
   }
 }
 

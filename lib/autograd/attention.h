@@ -3,6 +3,7 @@
 #include "autograd/key_value_cache.h"
 #include "autograd/tape.h"
 #include "kernels/attention.h"
+#include "kernels/rope_scaling.h"
 
 namespace lyceum {
 
@@ -23,12 +24,13 @@ struct AttentionResults {
 struct RotaryAttention {
   std::int64_t seq_len, heads, kv_heads, head_dim;
   std::int64_t value_dim = 0;  // 0: head_dim, the only width that the kernels support
-  Tensor rope_table;           // accumulator type [≥ seq_len, head_dim], see RopeTable
+  Tensor rope_table;  // accumulator type [≥ seq_len, rotated columns of a head, at most head_dim], see RopeTable
   /// True if q and k are rotated already. Set it in the operation that Tape::release() gets to compute the result
   /// again.
   bool rotated = false;
   KeyValueCache* cache = nullptr;  // past of the one sequence that qkv continues; no backward then. Null: no past
   Tensor first_keys = {};          // i32 [tokens], see FirstKeys; undefined: each sequence is one document
+  RopeLayout rope_layout = RopeLayout::half;
 
   struct Saved {
     Tensor qkv;

@@ -23,9 +23,10 @@ struct Route {
   std::int64_t k;
   Scores scores = Scores::softmax;
   Gates rule = Gates::raw;
-  Tensor choices{};  // f64 [1]: choices per token, at most k; undefined: k
-  Tensor bias{};     // accumulator type [experts]: added to scores for the choice only; undefined: none
-  Tensor group{};    // i32 [experts]: the group of each expert, if group_limit > 0
+  double gate_scale = 1;  // factor of the gates
+  Tensor choices{};       // f64 [1]: choices per token, at most k; undefined: k
+  Tensor bias{};          // accumulator type [experts]: added to scores for the choice only; undefined: none
+  Tensor group{};         // i32 [experts]: the group of each expert, if group_limit > 0
   std::int64_t groups = 0, group_limit = 0;  // number of groups; groups that a token chooses from, 0: all
   /// `skip`: number of best experts that a token passes over. `always_on`: number of first experts, which every token
   /// uses without choosing them.

@@ -27,6 +27,7 @@ void declare_keys(ConfigKeys& keys, ModelConfig& model) {
   key("model.vocab", &model.vocab, {.low = 2}, "size of the vocabulary", {.other_names = {"vocab_size"}});
   key("model.rope_base", &model.rope_base, {.low = 1, .high = 1e12}, "base of the rotary angles",
       {.other_names = {"rope_theta", "rotary_base"}});
+  declare_position_keys(keys, model.positions);
   key("model.norm_eps", &model.norm_eps, {.low = 1e-20, .high = 1}, "added to the mean square in RMSNorm",
       {.other_names = {"rms_norm_eps", "norm_epsilon", "layernorm_epsilon"}});
   key("model.init_std", &model.init_std, {.low = 0, .high = 10}, "standard deviation of initial weights",
@@ -64,13 +65,7 @@ void check_model(Findings& findings, const ModelConfig& model) {
                   "model.heads = {} does not divide model.hidden = {}: change one, or set model.head_dim", model.heads,
                   model.hidden);
   const std::int64_t head_dim = derived && splits && model.heads > 0 ? model.hidden / model.heads : model.head_dim;
-  const bool rotary = model.attention_weights == AttentionWeights::softmax;
-  findings.unless(!rotary || divides(2, head_dim),
-                  "heads have the odd width {} (model.head_dim): RoPE rotates pairs, set an even width", head_dim);
-  findings.unless(rotary || model.rope_base == ModelConfig{}.rope_base,
-                  "model.rope_base = {} with model.attention_weights = stick_breaking, which has no rotary positions: "
-                  "remove model.rope_base",
-                  model.rope_base);
+  check_positions(findings, model, head_dim);
   const bool mixture = model.attention == AttentionKind::experts;
   findings.unless(
       !mixture || !model.qkv_bias,
@@ -112,6 +107,7 @@ void derive_model(ModelConfig& model) {
 
 void simplify_model(Config& config) {
   ModelConfig& model = config.model;
+  simplify_positions(model.positions);
   const bool sparse = config.moe.experts > 0 || config.moe.shared_experts > 0;
   if (!sparse) model.first_dense_layers = 0;
   if (sparse && model.first_dense_layers == 0) model.ffn_hidden = 0;

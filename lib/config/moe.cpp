@@ -101,6 +101,8 @@ void check_no_experts(Findings& findings, const Config& config) {
   findings.unless_zero("moe.copy_experts", moe.copy_experts, "with no routed experts", alternative);
   findings.unless_zero("moe.latent_hidden", moe.latent_hidden, "with no routed experts", alternative);
   findings.unless_zero("moe.capacity_factor", moe.capacity_factor, "with no experts to limit", alternative);
+  findings.unless(moe.routed_scale == 1, "moe.routed_scale = {} with no routed experts: set moe.routed_scale = 1{}",
+                  moe.routed_scale, alternative);
 }
 
 }  // namespace

@@ -30,6 +30,7 @@ struct MoeConfig {
   std::vector<std::int64_t> expert_sizes;  // width of each routed expert; overrides expert_hidden
   RouterKind router = RouterKind::softmax;
   std::optional<Gates> gates;    // unset: chosen by gates_of()
+  double routed_scale = 1;       // factor of the gates of routed experts [DeepSeek-V2]
   std::int64_t group_limit = 0;  // number of the balance.device_groups groups from which one token may choose; 0: all
   double capacity_factor = 0;  // choices of a sequence that an expert accepts, relative to an even distribution; 0: all
   std::int64_t router_hidden = 256;  // width between the two matrices of an mlp router

@@ -37,6 +37,9 @@ void declare_router_keys(ConfigKeys& keys, MoeConfig& moe) {
       "factors of the chosen experts' outputs: raw scores, renormalized to a sum of 1, detached (no gradient of the "
       "sum), ones",
       {.other_names = {"norm_topk_prob"}, .alias = {.name = "moe.renormalize", .on = "renormalized", .off = "auto"}});
+  key("moe.routed_scale", &moe.routed_scale, {.low = 0, .high = 1e4, .low_open = true},
+      "factor of the gates, after they are renormalized",
+      {.other_names = {"routed_scaling_factor", "moe_router_topk_scaling_factor"}});
   key("moe.group_limit", &moe.group_limit, {.low = 0},
       "most groups (balance.device_groups) that a token's experts may be in; 0: no limit",
       {.other_names = {"topk_group", "moe_router_group_topk"}});
@@ -89,6 +92,9 @@ void check_hash(Findings& findings, const Config& config) {
                     router.gates_key, name_of(router.gates), router.gates_key);
   }
   findings.unless(!moe.even_routing, "moe.even_routing = true with moe.router = hash: set one or the other");
+  findings.unless(moe.experts <= 0 || moe.routed_scale == 1,
+                  "moe.routed_scale = {} with moe.router = hash, whose gates are ones: set moe.routed_scale = 1",
+                  moe.routed_scale);
   findings.unless_zero("moe.top_k_start", moe.top_k_start,
                        "with moe.router = hash, which chooses one expert per token");
   for (const auto& [key, value] :

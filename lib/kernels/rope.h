@@ -5,29 +5,38 @@
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "kernels/instances.h"
+#include "kernels/rope_scaling.h"
 
 namespace lyceum {
 
-/// Computes the table of rotary position embedding [Su et al. 2021]: table[p, i] = cos(p · base^(−2i/dim)) and
-/// table[p, dim/2 + i] = sin(p · base^(−2i/dim)) for i < dim/2. dim must be even.
+/// Computes the table of rotary position embedding [Su et al. 2021] for n pairs of columns: table[p, i] = a · cos(p ·
+/// f_i) and table[p, n + i] = a · sin(p · f_i) for i < n, with f_i = rope_frequency() and a = scaling.attention_factor.
+/// Angles are computed in double.
 template <class A>
 struct RopeTable {
-  Matrix<A> table;  // [positions, dim]
+  Matrix<A> table;  // [positions, 2n]
   double base;
+  RopeScaling scaling = {};
+  /// Number of dimensions over which frequencies are spread: 2n, or 2n − 1 if a head has an odd number of rotated
+  /// dimensions. 0: 2n.
+  std::int64_t dim = 0;
 };
 
-/// Rotates the pairs (x_i, x_{i + dim/2}) of every head in place (the half-split convention, not the interleaved one).
-/// `inverse` rotates in the opposite direction, which computes the gradient.
+/// Rotates the first columns of every head in place: n pairs of columns, placed as `layout` says, by the angles of a
+/// RopeTable. The other columns of a head are unchanged. `inverse` transposes the rotation, which computes the
+/// gradient.
 template <class T>
 struct Rope {
-  Matrix<T> x;                         // [sequences · seq_len, heads · dim]
-  Matrix<const Accumulator<T>> table;  // [≥ first_position + seq_len, dim]
+  Matrix<T> x;                         // [sequences · seq_len, heads · head_dim]
+  Matrix<const Accumulator<T>> table;  // [≥ first_position + seq_len, 2n]
   std::int64_t seq_len;                // rows per sequence
   std::int64_t first_position = 0;     // position of the first row of each sequence
   bool inverse = false;
   /// [rows of x], or empty for sequences of one document. The offset in its sequence at which a row's document begins
   /// (see FirstKeys); it is subtracted from the row's position, so positions count from 0 in each document.
   std::span<const std::int32_t> first_keys = {};
+  std::int64_t head_dim = 0;  // columns of a head, at least 2n; 0: 2n
+  RopeLayout layout = RopeLayout::half;
 };
 
 template <class A>

@@ -33,7 +33,7 @@ constexpr int least_logit = -64;
 /// 2. Choice: the k experts with the largest keys, in descending order; equal keys in the order of their index. The key
 ///    is x_i for softmax and s_i + bias_i otherwise. NaN is less than any number.
 /// 3. Gates: computed from the scores of the chosen experts by `rule` [DeepSeekMoE eq. 9–10]. They are NaN (except with
-///    Gates::ones) if a row has a NaN or, for softmax, a +∞ or only −∞.
+///    Gates::ones) if a row has a NaN or, for softmax, a +∞ or only −∞. Finally they are multiplied by gate_scale.
 template <class A>
 struct RouteTokens {
   Matrix<const A> logits;      // [tokens, experts]
@@ -42,6 +42,7 @@ struct RouteTokens {
   Matrix<A> norms;             // [tokens, 2]: m and z, for backward
   Scores scores = Scores::softmax;
   Gates rule = Gates::raw;
+  double gate_scale = 1;
   std::span<const double> choices = {};  // [1], on the device: experts that a token chooses, 1 … k; or none: k
   std::span<const A> bias = {};          // [experts], or none: zeros; not allowed for softmax
   /// If group_limit > 0, a token chooses only from that many groups of experts. Step 2 then selects the groups first:

@@ -20,6 +20,7 @@ struct RouteTokensBackward {
   Matrix<const double> d_load;       // [sequences, load_width(experts)], or none: zero
   Scores scores = Scores::softmax;
   Gates rule = Gates::raw;
+  double gate_scale = 1;
   std::span<const double> choices = {};
   bool entropy = false;
   std::int64_t seq_len = 1, first = 0;

@@ -30,9 +30,9 @@ void add_matrix(ParameterUnit& unit, std::int64_t rows, std::int64_t cols) {
   unit.add(whole_parameter("w" + std::to_string(unit.parameters().size()), {rows, cols}, 1.0, true));
 }
 
-Tensor rope_table(const Stream& stream, std::int64_t positions, std::int64_t dim) {
+Tensor rope_table(const Stream& stream, std::int64_t positions, std::int64_t dim, const RopeScaling& scaling = {}) {
   const Tensor table = Tensor::empty(stream, DType::f64, {positions, dim});
-  launch(stream, RopeTable<double>{.table = table.matrix<double>(), .base = 100});
+  launch(stream, RopeTable<double>{.table = table.matrix<double>(), .base = 100, .scaling = scaling});
   return table;
 }
 
@@ -42,7 +42,15 @@ std::shared_ptr<const std::vector<Parameter*>> all_parameters(const ParameterUni
   return std::make_shared<const std::vector<Parameter*>>(std::move(all));
 }
 
-enum AttentionKind { rotary, sticks };
+/// `scaled`: rotary attention in which two neighbours of the four columns of a head are rotated and scaled.
+enum AttentionKind { rotary, sticks, scaled };
+
+Tensor rope_table(const Stream& stream, std::int64_t positions, std::int64_t dim, AttentionKind kind) {
+  if (kind == rotary) return rope_table(stream, positions, dim);
+  return rope_table(stream, positions, dim / 2,
+                    {.kind = RopeScalingKind::linear, .factor = 2, .attention_factor = 1.5});
+}
+RopeLayout layout_of(AttentionKind kind) { return kind == scaled ? RopeLayout::interleaved : RopeLayout::half; }
 
 OpCase split_attention_case(const std::string& name, std::int64_t heads, std::int64_t kv_heads, AttentionKind kind) {
   const std::int64_t seq_len = 5, dim = 4;
@@ -53,11 +61,14 @@ OpCase split_attention_case(const std::string& name, std::int64_t heads, std::in
         if (kind == sticks) {
           return {tape.apply(SplitProjections<StickBreakingAttention>{{seq_len, heads, kv_heads, dim}}, x[0], x[1])};
         }
-        const Tensor table = rope_table(tape.stream(), seq_len, dim);
-        return {tape.apply(
-            SplitProjections<RotaryAttention>{
-                {.seq_len = seq_len, .heads = heads, .kv_heads = kv_heads, .head_dim = dim, .rope_table = table}},
-            x[0], x[1])};
+        const Tensor table = rope_table(tape.stream(), seq_len, dim, kind);
+        return {tape.apply(SplitProjections<RotaryAttention>{{.seq_len = seq_len,
+                                                              .heads = heads,
+                                                              .kv_heads = kv_heads,
+                                                              .head_dim = dim,
+                                                              .rope_table = table,
+                                                              .rope_layout = layout_of(kind)}},
+                           x[0], x[1])};
       }};
 }
 
@@ -67,11 +78,14 @@ OpCase attention_case(const std::string& name, std::int64_t heads, std::int64_t 
           .inputs = {{2 * seq_len, (heads + 2 * kv_heads) * dim}},
           .run = [=](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
             if (kind == sticks) return {tape.apply(StickBreakingAttention{seq_len, heads, kv_heads, dim}, x[0])};
-            const Tensor table = rope_table(tape.stream(), seq_len, dim);
-            return {tape.apply(
-                RotaryAttention{
-                    .seq_len = seq_len, .heads = heads, .kv_heads = kv_heads, .head_dim = dim, .rope_table = table},
-                x[0])};
+            const Tensor table = rope_table(tape.stream(), seq_len, dim, kind);
+            return {tape.apply(RotaryAttention{.seq_len = seq_len,
+                                               .heads = heads,
+                                               .kv_heads = kv_heads,
+                                               .head_dim = dim,
+                                               .rope_table = table,
+                                               .rope_layout = layout_of(kind)},
+                               x[0])};
           }};
 }
 
@@ -351,7 +365,9 @@ std::vector<OpCase> all_cases() {
   cases.push_back(attention_case("RotaryAttention", 2, 2));
   cases.push_back(attention_case("RotaryAttentionGroupedQueries", 4, 2));
   cases.push_back(attention_case("RotaryAttentionOneKeyHead", 3, 1));
+  cases.push_back(attention_case("ScaledRotaryAttention", 4, 2, scaled));
   cases.push_back(split_attention_case("SplitRotaryAttention", 4, 2, rotary));
+  cases.push_back(split_attention_case("SplitScaledRotaryAttention", 4, 2, scaled));
   cases.push_back(attention_case("StickBreakingAttention", 2, 2, sticks));
   cases.push_back(attention_case("StickBreakingAttentionGroupedQueries", 4, 2, sticks));
   cases.push_back(split_attention_case("SplitStickBreakingAttention", 4, 2, sticks));

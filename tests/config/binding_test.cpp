@@ -312,27 +312,30 @@ Config unusual() {
   c.data = {"train ü",          "valid", "t.model", "llama3",         {3, 1, 4}, DataOrder::sequential,
             SampleKind::packed, true,    1.0 / 3,   ChangedData::warn};
   c.batch = {24, 3, 77};
-  c.model = {3,
-             96,
-             6,
-             2,
-             16,
-             100,
-             333,
-             12345.678,
-             3e-7,
-             0.1 + 0.2,
-             true,
-             1,
-             AttentionKind::experts,
-             AttentionWeights::stick_breaking,
-             true,
-             QkNormKind::all,
-             Recompute::full,
-             Activation::gelu,
-             128};
-  c.moe = {5, {5, 9, 4}, 4,  3,   6, 2, true, 3, 2, 7, {1, 2, 3, 4, 2147483647}, RouterKind::noisy, Gates::detached,
-           2, 1.25,      17, true};
+  c.model = {
+      3,
+      96,
+      6,
+      2,
+      16,
+      100,
+      333,
+      12345.678,
+      {RopeScalingKind::yarn, 40, 4096, 31.5, 0.75, false, 1.5, 5, 1.25, 0.707, 0.8, 0.25, RopeLayout::interleaved},
+      3e-7,
+      0.1 + 0.2,
+      true,
+      1,
+      AttentionKind::experts,
+      AttentionWeights::stick_breaking,
+      true,
+      QkNormKind::all,
+      Recompute::full,
+      Activation::gelu,
+      128};
+  c.moe = {
+      5,   {5, 9, 4}, 4,    3,  6,   2, true, 3, 2, 7, {1, 2, 3, 4, 2147483647}, RouterKind::noisy, Gates::detached,
+      2.5, 2,         1.25, 17, true};
   c.attention_experts = {6, 4, Gates::raw};
   c.sub_dimensions = {4, 5, 3, 2, SubDimensionScaling::printed, SubDimensionGates::ones, 6};
   c.balance = {1e-30, 0.05, 4, BalanceScope::batch, 1e-3, 0.2, 0.7, 0.03, 2e-3};

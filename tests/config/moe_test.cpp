@@ -57,6 +57,11 @@ TEST(ConfigProblems, impossible_mixtures_are_reported) {
        },
        {"moe.capacity_factor = 1.25 with no experts", "set moe.capacity_factor = 0"}},
       {[](Config& c) {
+         c.moe = {};
+         c.moe.routed_scale = 2.5;
+       },
+       {"moe.routed_scale = 2.5 with no routed experts", "set moe.routed_scale = 1"}},
+      {[](Config& c) {
          c.moe.experts = 3;
          c.parallel.expert = 4;
          c.balance.device_groups = 1;

@@ -94,6 +94,12 @@ TEST(ConfigProblems, impossible_routers_are_reported) {
        },
        {"balance.device_groups = 65 with moe.group_limit = 4: set at most 64 groups"}},
       {[](Config& c) { c.balance.bias_rate = -1; }, {"balance.bias_rate = -1: must be in [0, 10]"}},
+      {[](Config& c) { c.moe.routed_scale = 0; }, {"moe.routed_scale = 0: must be in (0, 10000]"}},
+      {[&](Config& c) {
+         hash(c);
+         c.moe.routed_scale = 2.5;
+       },
+       {"moe.routed_scale = 2.5 with moe.router = hash", "set moe.routed_scale = 1"}},
       {[](Config& c) {
          c.moe.router = RouterKind::sigmoid;
          c.moe.gates = Gates::ones;

@@ -30,6 +30,21 @@ const Variant variants[] = {
        c.moe.gates = Gates::renormalized;
      }},
     {"Documents", [](Config& c) { c.data.document_mask = true; }},
+    {"ScaledPositions",
+     [](Config& c) {
+       c.model.positions = {
+           .scaling = RopeScalingKind::llama3, .factor = 4, .original_length = 16, .rotary_fraction = 0.7};
+       c.data.document_mask = true;
+       c.model.recompute = Recompute::selective;
+       c.moe.routed_scale = 2.5;
+     }},
+    {"InterleavedPositions",
+     [](Config& c) {
+       c.model.positions = {
+           .scaling = RopeScalingKind::yarn, .factor = 4, .original_length = 16, .layout = RopeLayout::interleaved};
+       c.model.qk_norm = QkNormKind::head;
+       c.model.recompute = Recompute::selective;
+     }},
     {"PackedDocuments",
      [](Config& c) {
        c.data.document_mask = true;

@@ -35,6 +35,7 @@ TYPED_TEST(RouterBackwardTest, IsTheDerivativeOfGatesScoresAndSquares) {
                                                 .d_load = load ? d_load.matrix() : Matrix<double>{},
                                                 .scores = c.scores,
                                                 .rule = c.rule,
+                                                .gate_scale = c.gate_scale,
                                                 .choices = choices,
                                                 .entropy = c.entropy,
                                                 .seq_len = c.seq_len,
@@ -56,10 +57,10 @@ TYPED_TEST(RouterBackwardTest, IsTheDerivativeOfGatesScoresAndSquares) {
       for (std::int64_t j = 0; j < c.chosen(); ++j) {
         const double chosen = s[static_cast<std::size_t>(routed.index(t, j))];
         sum += chosen;
-        weighted += chosen * d_gates.at(t, j);
+        weighted += chosen * c.gate_scale * d_gates.at(t, j);
       }
       for (std::int64_t j = 0; j < c.chosen(); ++j) {
-        const double dg = d_gates.at(t, j);
+        const double dg = c.gate_scale * d_gates.at(t, j);
         ds[static_cast<std::size_t>(routed.index(t, j))] = c.rule == Gates::raw ? dg
                                                            : c.rule == Gates::renormalized
                                                                ? dg / sum - weighted / (sum * sum)
@@ -110,6 +111,7 @@ TEST(RouterBackward, AgreesWithFiniteDifferences) {
         all.push_back(c);
         c.entropy = true;
         c.choices = 1;
+        c.gate_scale = 2.5;
         all.push_back(c);
       }
     }
@@ -137,6 +139,7 @@ TEST(RouterBackward, AgreesWithFiniteDifferences) {
                                              .d_load = d_load.matrix(),
                                              .scores = c.scores,
                                              .rule = c.rule,
+                                             .gate_scale = c.gate_scale,
                                              .choices = choices,
                                              .entropy = c.entropy,
                                              .seq_len = c.seq_len,

@@ -22,6 +22,7 @@ struct Case {
   bool entropy = false;
   std::int64_t choices = 0;  // number of choices of a token; 0: k, and RouteTokens::choices is empty
   std::int64_t skip = 0;
+  double gate_scale = 1;
 
   std::int64_t chosen() const { return choices ? choices : k; }
   std::vector<double> stated_choices() const {
@@ -32,7 +33,8 @@ inline std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << c.tokens << " tokens from " << c.first << " of " << c.sequences << " x " << c.seq_len << ", top " << c.k
              << " of " << c.experts << ", gates " << static_cast<int>(c.rule) << (c.even ? ", even" : "") << ", scores "
              << static_cast<int>(c.scores) << (c.biased ? ", biased" : "") << ", " << c.group_limit << " groups of "
-             << c.groups << ", " << c.chosen() << " chosen behind " << c.skip << (c.entropy ? ", entropies" : "");
+             << c.groups << ", " << c.chosen() << " chosen behind " << c.skip << (c.entropy ? ", entropies" : "")
+             << ", gates times " << c.gate_scale;
 }
 
 /// Shapes with few and many experts, with and without loads that begin within a sequence, and all options.
@@ -177,6 +179,16 @@ inline const std::vector<Case> cases{
      .even = true,
      .scores = Scores::sqrt_softplus,
      .entropy = true},
+    {.tokens = 20, .experts = 7, .k = 3, .sequences = 4, .seq_len = 5, .gate_scale = 2.5},
+    {.tokens = 20, .experts = 7, .k = 3, .rule = Gates::ones, .gate_scale = 0.5},
+    {.tokens = 9, .experts = 300, .k = 40, .rule = Gates::detached, .choices = 33, .gate_scale = 16},
+    {.tokens = 70,
+     .experts = 64,
+     .k = 6,
+     .rule = Gates::renormalized,
+     .scores = Scores::sigmoid,
+     .biased = true,
+     .gate_scale = 2.5},
 };
 
 /// Returns the bias of a case; empty without one. Its values are large enough to change choices.
@@ -221,6 +233,7 @@ struct Routed {
                                       .norms = norms.matrix(),
                                       .scores = c.scores,
                                       .rule = c.rule,
+                                      .gate_scale = c.gate_scale,
                                       .choices = choices,
                                       .bias = bias,
                                       .group = group,
@@ -374,7 +387,7 @@ struct ExpectedRoutes {
       index.push_back(e);
       chosen.push_back(token.scores[static_cast<std::size_t>(e)]);
     }
-    for (const double gate : naive_gates(c.rule, chosen, sum)) gates.push_back(gate);
+    for (const double gate : naive_gates(c.rule, chosen, sum)) gates.push_back(c.gate_scale * gate);
     for (std::int64_t j = c.chosen(); j < c.k; ++j) {
       index.push_back(-1);
       gates.push_back(0);

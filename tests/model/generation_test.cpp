@@ -29,18 +29,25 @@ class Generation : public testing::Test {
 /// time.
 TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
   using enum QkNormKind;
-  for (const auto& [recompute, weights, cut, norm] :
-       {std::tuple{Recompute::none, AttentionWeights::softmax, false, none},
-        std::tuple{Recompute::full, AttentionWeights::softmax, false, none},
-        std::tuple{Recompute::none, AttentionWeights::stick_breaking, false, none},
-        std::tuple{Recompute::none, AttentionWeights::softmax, false, head},
-        std::tuple{Recompute::none, AttentionWeights::stick_breaking, false, all},
-        std::tuple{Recompute::none, AttentionWeights::softmax, true, none}}) {
+  const PositionsConfig plain{}, scaled{.scaling = RopeScalingKind::yarn,
+                                        .factor = 4,
+                                        .original_length = 16,
+                                        .rotary_fraction = 0.7,
+                                        .layout = RopeLayout::interleaved};
+  for (const auto& [recompute, weights, cut, norm, positions] :
+       {std::tuple{Recompute::none, AttentionWeights::softmax, false, none, plain},
+        std::tuple{Recompute::full, AttentionWeights::softmax, false, none, plain},
+        std::tuple{Recompute::none, AttentionWeights::stick_breaking, false, none, plain},
+        std::tuple{Recompute::none, AttentionWeights::softmax, false, head, plain},
+        std::tuple{Recompute::none, AttentionWeights::softmax, false, head, scaled},
+        std::tuple{Recompute::none, AttentionWeights::stick_breaking, false, all, plain},
+        std::tuple{Recompute::none, AttentionWeights::softmax, true, none, plain}}) {
     Config config = this->config();
     config.batch.micro = 1;
     config.model.recompute = recompute;
     config.model.attention_weights = weights;
     config.model.qk_norm = norm;
+    config.model.positions = positions;
     config.model.qkv_bias = config.moe.shared_gate = norm != none;
     if (cut) {
       config.moe = {};
@@ -61,7 +68,7 @@ TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
       const double loss = std::log(sum) - logits[static_cast<std::size_t>(targets[t])];
       EXPECT_TRUE(std::abs(loss - batch.token_losses.span<float>()[t]) <= 1e-4)
           << name_of(recompute) << ", " << name_of(weights) << (cut ? ", cut" : "") << ", norms of " << name_of(norm)
-          << ", token " << t;
+          << ", positions " << name_of(positions.scaling) << ", token " << t;
     }
     EXPECT_EQ(caches.front().length, config.batch.seq_len);
     EXPECT_THROW(next(model, inputs.first(1), caches), Error) << "the sequence is full";

@@ -58,10 +58,12 @@ std::vector<Variant> variants() {
                     config.moe = {};
                     config.sub_dimensions = {.attention = 4, .ffn = 6, .active = 3, .shared = 1, .fusion_width = 4};
                   }),
-          variant("shared experts alone", [](Config& config) {
-            config.moe.experts = 0;
-            config.moe.expert_sizes = {};
-          })};
+          variant("shared experts alone",
+                  [](Config& config) {
+                    config.moe.experts = 0;
+                    config.moe.expert_sizes = {};
+                  }),
+          variant("some rotary columns", [](Config& config) { config.model.positions.rotary_fraction = 0.5; })};
 }
 
 /// Returns names and shapes of the tensors that half of a block declares.
@@ -176,6 +178,8 @@ TEST(SublayerSpec, CostsOfAttentionByHand) {
   EXPECT_EQ(costs(all[0]).cache_width, 24);
   EXPECT_EQ(position_table_shape(all[0].config), (Shape{12, 6}));
   EXPECT_EQ(position_table_shape(all[2].config).size(), 0) << "sticks have no positions";
+  EXPECT_EQ(position_table_shape(all[6].config), (Shape{12, 4})) << "half of six columns, rounded up to pairs";
+  EXPECT_EQ(costs(all[6]).cache_width, 24);
   EXPECT_EQ(costs(all[3]).score_width, 48) << "two of three experts";
   EXPECT_EQ(costs(all[3]).cache_width, 24) << "which share keys and values";
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "convert/hugging_face/fields.h"
+#include "convert/hugging_face/positions.h"
 #include "io/text/json.h"
 #include "model/sublayer_tensor.h"
 
@@ -53,7 +54,8 @@ std::vector<Field> operator+(std::vector<Field> fields, std::vector<Field> more)
 /// The values of a model class for keys that config.json does not have. `null_kv_heads`: num_key_value_heads may be
 /// null, which means as many as num_attention_heads (0 in a Config).
 struct Absent {
-  double norm_eps, rope_base = 10000, share = 1;
+  double norm_eps;
+  RotaryClass rotary = {};
   std::int64_t kv_heads = 0;
   bool null_kv_heads = true;
 };
@@ -71,7 +73,7 @@ std::vector<Field> any_model(const Absent& absent) {
           same("tie_word_embeddings", &Config::model, &ModelConfig::tie_embeddings, false),
           only("hidden_act", "silu", "silu"),
           required("is_causal", true),
-          rope(absent.rope_base, absent.share)};
+          rotary_positions(absent.rotary)};
 }
 
 /// `absent` is the class's value without the key. 0 means hidden_size / num_attention_heads; null means the same,
@@ -116,7 +118,7 @@ std::vector<Field> sigmoid_experts(std::int64_t shared, std::int64_t dense, bool
           expert_groups(),
           required_shared_experts(shared),
           dense_layers_counted(dense),
-          only("routed_scaling_factor", 1.0, 1.0)};
+          same("routed_scaling_factor", &Config::moe, &MoeConfig::routed_scale, 1.0)};
 }
 
 std::vector<Architecture> make_architectures() {
@@ -146,7 +148,7 @@ std::vector<Architecture> make_architectures() {
       {.type = "mixtral",
        .model = "MixtralForCausalLM",
        .native = true,
-       .fields = any_model({.norm_eps = 1e-5, .rope_base = 1e6, .kv_heads = 8}) +
+       .fields = any_model({.norm_eps = 1e-5, .rotary = {.base = 1e6}, .kv_heads = 8}) +
                  std::vector<Field>{head_dim(), expert_width("intermediate_size"),
                                     experts("num_local_experts", "num_experts"), top_k(),
                                     always(&Config::moe, &MoeConfig::gates, Gates::renormalized),
@@ -193,7 +195,10 @@ std::vector<Architecture> make_architectures() {
       {.type = "glm4_moe",
        .model = "Glm4MoeForCausalLM",
        .native = true,
-       .fields = any_model({.norm_eps = 1e-5, .share = 0.5, .kv_heads = 8, .null_kv_heads = false}) +
+       .fields = any_model({.norm_eps = 1e-5,
+                            .rotary = {.partial = true, .fraction = 0.5},
+                            .kv_heads = 8,
+                            .null_kv_heads = false}) +
                  sigmoid_experts(1, 1, true) +
                  std::vector<Field>{head_dim(), bias(), optional_qk_norm(), only("num_nextn_predict_layers", 0, 0),
                                     required("num_mtp_layers", 0)},

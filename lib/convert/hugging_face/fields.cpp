@@ -6,15 +6,6 @@
 
 namespace lyceum::hugging_face {
 
-namespace {
-
-/// Returns the value of a key in `positions` or, if that does not have it, in config.json (`json`), or `absent`.
-Json of_positions(const Json& json, const Json& positions, std::string_view key, const Json& absent) {
-  return positions.contains(std::string(key)) ? value_or(positions, key, absent) : value_or(json, key, absent);
-}
-
-}  // namespace
-
 const Json& value_of(const Json& json, std::string_view key) {
   static const Json null;
   const auto found = json.find(std::string(key));
@@ -43,35 +34,6 @@ Field required(std::string_view key, const Json& value) {
   Field field = only(key, value, value);
   field.write = [](const Config&, Json&) {};
   return field;
-}
-
-Field rope(double absent, double share_absent) {
-  static constexpr const char *base = "rope_theta", *share = "partial_rotary_factor", *older = "rope_scaling",
-                              *newer = "rope_parameters";
-  const auto read = [=](const Json& json, Config& config) {
-    const Json &scaling = value_of(json, older), &parameters = value_of(json, newer);
-    const bool is_old = !scaling.empty();
-    const char* const name = is_old ? older : newer;
-    Json positions = is_old ? scaling : parameters;
-    if (positions.is_null()) positions = Json::object();
-    require_input(positions.is_object(), "{} = {} is not an object", name, excerpt(json_text(positions)));
-    for (const auto& [key, value] : positions.items()) {
-      const bool plain = (key == "rope_type" || key == "type") && value == "default";
-      require_input(plain || key == base || key == share || value.is_null(),
-                    "{} has {} = {}: Lyceum does not support scaled rotary positions", name, excerpt(key),
-                    excerpt(json_text(value)));
-    }
-    config.model.rope_base = number_of<double>(of_positions(json, positions, base, absent), base);
-    require_input(number_of<double>(of_positions(json, positions, share, share_absent), share) == 1,
-                  "{} is not 1: Lyceum's rotary positions rotate whole heads", share);
-  };
-  const auto write = [=](const Config& config, Json& json) {
-    Json positions{{"rope_type", "default"}, {base, config.model.rope_base}};
-    if (share_absent != 1) json[share] = positions[share] = 1.0;
-    json[base] = config.model.rope_base;
-    json[newer] = positions;
-  };
-  return {.keys = {base, share, older, newer}, .read = read, .write = write};
 }
 
 Field no_window(const Windows& windows) {

@@ -68,12 +68,6 @@ Field only(std::string_view key, Json value, Json absent);
 /// written.
 Field required(std::string_view key, const Json& value);
 
-/// Unscaled rotary positions that rotate the halves of a head, with base `absent` by default. The keys are those of
-/// transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters); rope_scaling takes precedence, as in transformers.
-/// `share_absent` is the class's share of a head that is rotated; only 1 is supported, so with another default the key
-/// is required.
-Field rope(double absent, double share_absent = 1);
-
 /// How a class determines which layers have a sliding window.
 struct Windows {
   bool optional = true;  // the class has use_sliding_window; if that is false or missing, no layer has a window

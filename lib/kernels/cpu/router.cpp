@@ -100,6 +100,7 @@ void choose(const RouteTokens<A>& route, std::int64_t t, const A* keys, const A*
   } else if (route.rule != Gates::raw) {
     for (std::int64_t j = 0; j < k; ++j) gates[j] /= sum;
   }
+  for (std::int64_t j = 0; j < k; ++j) gates[j] *= static_cast<A>(route.gate_scale);
 }
 
 /// Adds token t, whose probabilities are scores · inverse, to the load of its sequence or chunk.

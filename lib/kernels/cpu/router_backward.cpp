@@ -38,7 +38,8 @@ struct TokenGradient {
     entropy_slope = static_cast<A>(*from);
   }
 
-  /// Computes d_chosen, the derivatives by the scores v of the chosen experts:
+  /// Computes d_chosen, the derivatives by the scores v of the chosen experts. With dg the gradient of the gates before
+  /// they are scaled:
   ///   raw           dv_j = dg_j
   ///   renormalized  dv_j = (dg_j − Σ_i g_i dg_i) / Σv, with g = v / Σv
   ///   detached      dv_j = dg_j / Σv
@@ -47,17 +48,19 @@ struct TokenGradient {
   A through_gates(std::int64_t t) {
     const std::int32_t* index = route.index.row(t);
     const A* d_gates = route.d_gates.row(t);
+    const auto scale = static_cast<A>(route.gate_scale);
     A sum = 0, weighted = 0, dot = 0;
     for (std::size_t j = 0; j < d_chosen.size(); ++j) {
       const A score = scores[static_cast<std::size_t>(index[j])];
       sum += score;
-      weighted += score * d_gates[j];
+      weighted += score * (scale * d_gates[j]);
     }
     for (std::size_t j = 0; j < d_chosen.size(); ++j) {
+      const A d_gate = scale * d_gates[j];
       switch (route.rule) {
-        case Gates::raw: d_chosen[j] = d_gates[j]; break;
-        case Gates::renormalized: d_chosen[j] = (d_gates[j] - weighted / sum) / sum; break;
-        case Gates::detached: d_chosen[j] = d_gates[j] / sum; break;
+        case Gates::raw: d_chosen[j] = d_gate; break;
+        case Gates::renormalized: d_chosen[j] = (d_gate - weighted / sum) / sum; break;
+        case Gates::detached: d_chosen[j] = d_gate / sum; break;
         case Gates::ones: d_chosen[j] = 0; break;
       }
       dot += d_chosen[j] * scores[static_cast<std::size_t>(index[j])];

@@ -144,6 +144,8 @@ __device__ void choose(const RouteTokens<A>& route, const Row<A, held>& logits, 
   auto rank = static_cast<decltype(rank_of(A{}))>(-1);
   int expert = -1;
   for (std::int64_t j = 0; j < route.skip; ++j) to_next_choice(logits, key, route.always_on, rank, expert);
+  const bool divided = route.rule == Gates::renormalized || route.rule == Gates::detached;
+  const A scale = static_cast<A>(route.gate_scale), undivided_scale = divided ? A{1} : scale;
   A sum = 0;
   for (std::int64_t from = 0; from < k; from += warp_size) {
     std::int64_t own = 0;
@@ -156,7 +158,7 @@ __device__ void choose(const RouteTokens<A>& route, const Row<A, held>& logits, 
     if (route.even) own = route.always_on + (t * k + j) % (route.logits.cols - route.always_on);
     const A gate = score(route.logits.row(t)[own]);
     route.index.row(t)[j] = static_cast<std::int32_t>(own);
-    route.gates.row(t)[j] = route.rule == Gates::ones ? A{1} : gate;
+    route.gates.row(t)[j] = (route.rule == Gates::ones ? A{1} : gate) * undivided_scale;
     sum += gate;
     counts.add(j, own);
   }
@@ -164,9 +166,11 @@ __device__ void choose(const RouteTokens<A>& route, const Row<A, held>& logits, 
     route.index.row(t)[j] = -1;
     route.gates.row(t)[j] = 0;
   }
-  if (route.rule != Gates::renormalized && route.rule != Gates::detached) return;
+  if (!divided) return;
   sum = join_warp(sum, Sum{});
-  for (std::int64_t j = lane(); j < k; j += warp_size) route.gates.row(t)[j] /= sum;  // the same lane wrote these gates
+  for (std::int64_t j = lane(); j < k; j += warp_size) {  // the same lane wrote these gates
+    route.gates.row(t)[j] = route.gates.row(t)[j] / sum * scale;
+  }
 }
 
 /// Sums the probabilities of a block's tokens over its warps, for kernels that hold rows in registers: each warp brings

@@ -12,7 +12,7 @@ namespace lyceum {
 
 namespace {
 
-/// A chosen expert of a token, its score, and the gradient of its gate.
+/// A chosen expert of a token, its score, and the gradient of its gate before it is scaled.
 template <class A>
 struct Choice {
   std::int64_t expert;
@@ -23,7 +23,8 @@ template <Scores scores, class A>
 __device__ Choice<A> choice_of(const RouteTokensBackward<A>& route, std::int64_t t, std::int64_t j, A largest,
                                A inverse) {
   const std::int32_t expert = route.index.row(t)[j];
-  return {expert, score_of<scores>(route.logits.row(t)[expert], largest, inverse), route.d_gates.row(t)[j]};
+  return {expert, score_of<scores>(route.logits.row(t)[expert], largest, inverse),
+          static_cast<A>(route.gate_scale) * route.d_gates.row(t)[j]};
 }
 
 /// The gradient of the scores v of a token's chosen experts through the gates g, with dg the gradient of the gates. It

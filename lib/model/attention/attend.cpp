@@ -14,7 +14,8 @@ RotaryAttention rotary_op(const Pass& pass, const AttentionHeads& heads) {
           .value_dim = heads.value_dim,
           .rope_table = pass.rope,
           .cache = pass.cache,
-          .first_keys = pass.batch.first_keys};
+          .first_keys = pass.batch.first_keys,
+          .rope_layout = heads.rope_layout};
 }
 
 StickBreakingAttention stick_breaking_op(const Pass& pass, const AttentionHeads& heads) {

@@ -11,7 +11,9 @@ AttentionHeads heads_of(const ModelConfig& config) {
           .kv_heads = config.kv_heads,
           .head_dim = config.head_dim,
           .value_dim = config.head_dim,
-          .weights = config.attention_weights};
+          .weights = config.attention_weights,
+          .rotary_columns = rotary_columns(config),
+          .rope_layout = config.positions.layout};
 }
 
 AttentionHeads share_of(const AttentionHeads& heads, const ProcessGroup& tensor) {
@@ -25,11 +27,10 @@ AttentionHeads share_of(const AttentionHeads& heads, const ProcessGroup& tensor)
 }
 
 AttentionCosts costs_of(const AttentionHeads& heads) {
-  const bool positions = heads.weights == AttentionWeights::softmax;  // stick-breaking attention has no positions
   return {.score_width = heads.queries(),
           .value_width = heads.results(),
           .cache_width = heads.keys() + heads.values(),
-          .position_width = positions ? heads.head_dim : 0};
+          .position_width = heads.rotary_columns};
 }
 
 SublayerTensor projection_of(const ModelConfig& config, std::string name, std::int64_t rows, std::string stack) {

@@ -16,6 +16,8 @@ struct AttentionHeads {
   std::int64_t
       value_dim;  // width of a head of values or results; the kernels of attention require value_dim = head_dim so far
   AttentionWeights weights;
+  std::int64_t rotary_columns = 0;  // first columns of a head of queries or keys that rotary positions rotate; 0: none
+  RopeLayout rope_layout = RopeLayout::half;
 
   /// Elements per token of queries, keys, values and results.
   std::int64_t queries() const { return heads * head_dim; }

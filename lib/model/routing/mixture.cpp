@@ -50,6 +50,7 @@ std::optional<Mixture> routed_experts(const Config& config, std::int64_t layer) 
   return Mixture{.id = {layer, Site::ffn},
                  .router = moe.router,
                  .gates = gates_of(moe),
+                 .gate_scale = moe.routed_scale,
                  .k = moe.top_k,
                  .always_on = moe.shared_experts,
                  .group_limit = moe.group_limit,

@@ -22,7 +22,8 @@ struct Mixture {
   Kind kind = Kind::experts;
   RouterKind router = RouterKind::softmax;
   Gates gates = Gates::raw;
-  std::int64_t k = 1;  // choices per token
+  double gate_scale = 1;  // factor of the gates
+  std::int64_t k = 1;     // choices per token
   /// Choices that every token uses in addition: the shared experts, or the first sub-dimensions.
   std::int64_t always_on = 0;
   /// Number of the balance.device_groups groups from which one token may choose; 0: all.

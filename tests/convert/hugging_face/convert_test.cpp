@@ -67,7 +67,10 @@ Json described(const char* type) {
   config.model.qkv_bias = named(type).type == "qwen2";
   if (among(with_head_norms)) config.model.qk_norm = QkNormKind::head;
   if (named(type).type == "olmoe") config.model.qk_norm = QkNormKind::all;
-  if (named(type).type == "glm4_moe" || named(type).type == "dots1") config.moe.router = RouterKind::sigmoid;
+  if (named(type).type == "glm4_moe" || named(type).type == "dots1") {
+    config.moe.router = RouterKind::sigmoid;
+    config.moe.routed_scale = 2.5;
+  }
   const Hosting hosting = host(named(type), resolved(config));
   EXPECT_THAT(hosting.wrong, IsEmpty()) << type;
   return json_of(named(type), hosting.config);
@@ -98,6 +101,12 @@ TEST(HuggingFace, ChoosesTheSmallestArchitecture) {
   EXPECT_EQ(smallest(config).architecture->type, "qwen3_moe");
   config.moe.router = RouterKind::sigmoid;
   EXPECT_EQ(smallest(config).architecture->type, "glm4_moe");
+  config.model.positions.rotary_fraction = 0.5;
+  config.moe.routed_scale = 2.5;
+  EXPECT_EQ(smallest(config).architecture->type, "glm4_moe");
+  config = dense();
+  config.model.positions = {.scaling = RopeScalingKind::llama3, .factor = 8, .original_length = 8};
+  EXPECT_EQ(smallest(config).architecture->type, "llama");
 }
 
 TEST(HuggingFace, NamesTheKeysThatNoArchitectureHas) {
@@ -110,6 +119,15 @@ TEST(HuggingFace, NamesTheKeysThatNoArchitectureHas) {
   config = dense();
   config.model.attention_weights = AttentionWeights::stick_breaking;
   EXPECT_THAT(nowhere(config), HasSubstr("model.attention_weights = stick_breaking"));
+  config = dense();
+  config.model.positions.rotary_fraction = 0.5;
+  EXPECT_THAT(nowhere(config), HasSubstr("model.rotary_fraction = 0.5"));
+  config = dense();
+  config.model.positions.layout = RopeLayout::interleaved;
+  EXPECT_THAT(nowhere(config), HasSubstr("model.rope_layout = interleaved"));
+  config = sparse_model();
+  config.moe.routed_scale = 2;
+  EXPECT_THAT(nowhere(config), HasSubstr("moe.routed_scale = 2"));
   config = sparse_model();
   config.moe.copy_experts = 1;
   EXPECT_THAT(nowhere(config), HasSubstr("moe.copy_experts = 1"));
@@ -145,13 +163,7 @@ TEST(HuggingFace, WhatLyceumHasNoModelForIsRefusedByName) {
   EXPECT_THAT(with("hidden_size", 8.5), HasSubstr("8.5 is not an integer"));
   EXPECT_THAT(with("vocab_size", "16"), HasSubstr("vocab_size: "));
   EXPECT_THAT(with("quantization_config", {{"bits", 4}}), HasSubstr("quantization_config = {\"bits\":4}"));
-  EXPECT_THAT(with("rope_parameters", {{"rope_type", "yarn"}}), HasSubstr("rope_parameters has rope_type = \"yarn\""));
-  EXPECT_THAT(with("partial_rotary_factor", 0.5), HasSubstr("partial_rotary_factor is not 1"));
   EXPECT_THAT(with("num_attention_heads", 3), HasSubstr("num_attention_heads = 3 does not divide"));
-  Json older = described("llama");
-  older.erase("rope_parameters");
-  older["rope_scaling"] = {{"type", "linear"}, {"factor", 2}};
-  EXPECT_THAT(refusal("llama", older), HasSubstr("rope_scaling has type = \"linear\""));
   Json windows = described("mixtral");
   windows["sliding_window"] = 32;
   EXPECT_THAT(refusal("mixtral", windows), HasSubstr("sliding_window = 32 is less than max_position_embeddings = 64"));

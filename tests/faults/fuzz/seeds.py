@@ -212,6 +212,11 @@ def seed_hugging_face():
     for file in sorted(fixtures.glob("*/config.json")):
         seed("hf_config", "seed-" + file.parent.name, file.read_text())
     llama = json.loads((fixtures / "llama/config.json").read_text())
+    yarn = {"rope_type": "yarn", "factor": 40, "original_max_position_embeddings": 16, "beta_fast": 32, "beta_slow": 1.5,
+            "mscale": 0.7, "mscale_all_dim": 1.0, "truncate": False, "attention_factor": None}
+    llama3 = {"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_theta": 1e6}
+    seed("hf_config", "seed-yarn", json.dumps(llama | {"rope_scaling": yarn, "original_max_position_embeddings": 8}))
+    seed("hf_config", "seed-llama3", json.dumps(llama | {"rope_parameters": llama3, "partial_rotary_factor": 0.5}))
     weights = "model.safetensors"
     seed("hf_index", "seed-one", json.dumps({"metadata": {"total_size": 14}, "weight_map": {"a": weights, "b": weights}}, indent=1))
     seed("hf_index", "odd-folder", '{"weight_map": {"a": ".."}}')

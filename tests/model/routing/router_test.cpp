@@ -182,6 +182,13 @@ const LoneCase lone_routers[] = {{"Softmax", [](Config&) {}},
                                     c.moe.gates = Gates::renormalized;
                                     c.moe.group_limit = 1;
                                   }},
+                                 {"ScaledSigmoid",
+                                  [](Config& c) {
+                                    c.moe.router = RouterKind::sigmoid;
+                                    c.moe.gates = Gates::renormalized;
+                                    c.moe.routed_scale = 2.5;
+                                  }},
+                                 {"ScaledSoftmax", [](Config& c) { c.moe.routed_scale = 16; }},
                                  {"SqrtSoftplus", [](Config& c) { c.moe.router = RouterKind::sqrt_softplus; }},
                                  {"SqrtSoftplusInAGroup",
                                   [](Config& c) {
@@ -341,7 +348,8 @@ TEST_P(RouterAlone, FollowsItsFormula) {
       EXPECT_EQ(index[t * 2 + j], order[j]) << t << " behind " << skip;
       const double score = scores[static_cast<std::size_t>(order[j])];
       const bool divided = moe.gates == Gates::renormalized;
-      EXPECT_NEAR(gates[t * 2 + j], divided ? score / chosen : score, 1e-12) << t << " behind " << skip;
+      const double gate = moe.routed_scale * (divided ? score / chosen : score);
+      EXPECT_NEAR(gates[t * 2 + j], gate, 1e-12) << t << " behind " << skip;
     }
   };
   // Number of choices that can be skipped: two of four experts are chosen, or two of the experts of the allowed groups.

@@ -160,6 +160,28 @@ const std::vector<Variant>& variants() {
          c.model.kv_heads = 2;
          c.model.head_dim = 5;
        }},
+      {"scaled positions",  // four of six columns of a head are rotated, since half of them is an odd number
+       [](Config& c) {
+         c.model.positions = {.scaling = RopeScalingKind::yarn,
+                              .factor = 4,
+                              .original_length = 16,
+                              .rotary_fraction = 0.5,
+                              .layout = RopeLayout::interleaved};
+         c.model.qk_norm = QkNormKind::head;
+         c.moe.router = RouterKind::sigmoid;
+         c.moe.gates = Gates::renormalized;
+         c.moe.routed_scale = 2.5;
+         c.balance.z_loss = 0;
+       }},
+      {"scaled positions of experts",
+       [](Config& c) {
+         c.model.positions = {
+             .scaling = RopeScalingKind::llama3, .factor = 8, .original_length = 16, .rotary_fraction = 0.7};
+         c.data.document_mask = true;
+         c.model.attention = AttentionKind::experts;
+         c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
+         c.moe.routed_scale = 0.5;
+       }},
       {"documents", [](Config& c) { c.data.document_mask = true; }},
       {"packed documents",
        [](Config& c) {
@@ -370,6 +392,16 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 4, .tensor = 2, .expert = 2, .zero = 3, .micro = 1, .variant = "sticks of documents"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "packed documents"},
       {.ranks = 8, .pipeline = 2, .tensor = 2, .zero = 2, .sequence = true, .micro = 1, .variant = "documents"},
+      // scaled and partial rotary positions
+      {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "scaled positions"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "scaled positions"},
+      {.ranks = 2, .tensor = 2, .variant = "scaled positions"},
+      {.ranks = 4, .tensor = 4, .zero = 1, .sequence = true, .variant = "scaled positions"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true, .variant = "scaled positions"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .sequence = true, .variant = "scaled positions"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "scaled positions of experts"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "scaled positions of experts"},
+      {.ranks = 8, .tensor = 2, .expert = 4, .zero = 2, .micro = 4, .variant = "scaled positions of experts"},
       // losses based on entropies
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "information"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "batch information"},

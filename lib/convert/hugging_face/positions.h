@@ -1,0 +1,24 @@
+#pragma once
+
+#include "convert/hugging_face/architecture.h"
+
+namespace lyceum::hugging_face {
+
+/// The values of a model class for keys of rotary positions that config.json does not have.
+struct RotaryClass {
+  double base = 10000;
+  /// The class rotates only the first partial_rotary_factor of each head. Otherwise a factor other than 1 is refused:
+  /// transformers ignores it, or fails.
+  bool partial = false;
+  double fraction = 1;
+};
+
+/// Rotary positions of pairs (x_i, x_{i + n}), unscaled or scaled by `linear`, `llama3` or `yarn`: model.rope_base and
+/// model.positions. The keys are those of transformers 4 (rope_theta, partial_rotary_factor, rope_scaling) or 5
+/// (rope_parameters, which may have all of them). rope_scaling takes precedence, as in transformers, and so does an
+/// original_max_position_embeddings outside of the two. Other types (dynamic, longrope, …) are refused, as are keys
+/// that have no effect with the type. Uses batch.seq_len. Written are the keys of both versions, with rope_scaling only
+/// if the positions are scaled.
+Field rotary_positions(const RotaryClass& of_class);
+
+}  // namespace lyceum::hugging_face
