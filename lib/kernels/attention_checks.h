@@ -14,11 +14,12 @@ void require_size(const char* name, const Matrix<T>& matrix, std::int64_t rows, 
 /// Throws an Error unless the matrices of an attention, forward or backward, have the extents that its shape requires.
 template <class Attention>
 void require_fitting(const Attention& attention) {
-  const auto& [sequences, query_len, key_len, heads, kv_heads, head_dim] = attention.shape;
+  const auto& [sequences, query_len, key_len, heads, kv_heads, head_dim, window] = attention.shape;
   require(attention.scale > 0, "attention scores are scaled by {}: must be positive", attention.scale);
   require(kv_heads > 0 && heads % kv_heads == 0, "{} query heads over {} key heads: must be a multiple", heads,
           kv_heads);
   require(query_len <= key_len, "{} queries after {} keys: keys include the queries' own", query_len, key_len);
+  require(window >= 0, "attention: a window of {} keys", window);
   require(attention.first_keys.empty() || std::ssize(attention.first_keys) == sequences * query_len,
           "attention: {} first keys for {} queries", attention.first_keys.size(), sequences * query_len);
   require_size("q", attention.q, sequences * query_len, heads * head_dim);

@@ -43,9 +43,10 @@ void for_each_query(const Attention& attention, Visit&& visit) {
     for (std::int64_t h = 0; h < shape.heads; ++h) {
       for (std::int64_t i = 0; i < shape.query_len; ++i) {
         const std::int64_t row = s * shape.query_len + i;
-        const std::int64_t first =
-            attention.first_keys.empty() ? 0 : attention.first_keys[static_cast<std::size_t>(row)];
-        visit(h, row, s * shape.key_len + first, shape.key_len - shape.query_len + i + 1 - first, h * shape.head_dim,
+        const std::int64_t end = shape.key_len - shape.query_len + i + 1;
+        std::int64_t first = attention.first_keys.empty() ? 0 : attention.first_keys[static_cast<std::size_t>(row)];
+        if (shape.window > 0 && end - first > shape.window) first = end - shape.window;
+        visit(h, row, s * shape.key_len + first, end - first, h * shape.head_dim,
               h * shape.kv_heads / shape.heads * shape.head_dim);
       }
     }
