@@ -6,12 +6,13 @@
 
 namespace lyceum {
 
-AttentionHeads heads_of(const ModelConfig& config) {
+AttentionHeads heads_of(const ModelConfig& config, std::int64_t layer) {
   return {.heads = config.heads,
           .kv_heads = config.kv_heads,
           .head_dim = config.head_dim,
           .value_dim = config.head_dim,
-          .weights = config.attention_weights};
+          .weights = config.attention_weights,
+          .window = window_of(config, layer)};
 }
 
 AttentionHeads share_of(const AttentionHeads& heads, const ProcessGroup& tensor) {
@@ -28,6 +29,7 @@ AttentionCosts costs_of(const AttentionHeads& heads) {
   const bool positions = heads.weights == AttentionWeights::softmax;  // stick-breaking attention has no positions
   return {.score_width = heads.queries(),
           .value_width = heads.results(),
+          .window = heads.window,
           .cache_width = heads.keys() + heads.values(),
           .position_width = positions ? heads.head_dim : 0};
 }
