@@ -146,8 +146,8 @@ void attend(const Stream& stream, const RotaryAttention& op, Columns<T> columns,
 }
 
 template <class T>
-void attend(const Stream& stream, const StickBreakingAttention& op, Columns<T> columns, std::int64_t,
-            const Tensor& out, AttentionKept& kept) {
+void attend(const Stream& stream, const StickBreakingAttention& op, Columns<T> columns, std::int64_t, const Tensor& out,
+            AttentionKept& kept) {
   kept.row_sums = Tensor::empty(stream, DType::f64, {columns.q.rows, op.heads});
   const SeenRows<T> seen(stream, op, columns);
   launch(stream, StickBreakingForward<T>{.shape = shape_of(op, columns.q.rows, seen.key_len),

@@ -41,7 +41,7 @@ struct RotaryAttention {
     AttentionKept kept;
   };
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& qkv) const;
-  /// Also adds the gradient of the sinks.
+  /// Returns the gradient of qkv and adds that of the sinks.
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
   std::vector<Parameter*> parameters() const { return sinks ? std::vector{sinks} : std::vector<Parameter*>(); }
   bool weights_in_backward() const { return true; }

@@ -60,10 +60,10 @@ void declare_keys(ConfigKeys& keys, ModelConfig& model) {
       {.other_names = {"qk_layernorm", "use_qk_norm"}});
   key("model.window", &model.window, {.low = 0},
       "tokens that a token attends to at most, itself included (sliding window); 0: all earlier tokens",
-      {.role = tuning, .other_names = {"sliding_window", "window_size"}});
+      {.other_names = {"sliding_window", "window_size"}});
   key("model.window_layers", &model.window_layers, {.low = 0, .high = 1},
       "layers with the window: 1 with, 0 without, repeated over all layers, such as 1,0; empty: all layers",
-      {.role = tuning, .other_names = {"layer_types", "window_pattern"}});
+      {.other_names = {"layer_types", "window_pattern"}});
   key("model.sinks", &model.sinks, {}, "add a learned logit per head to the softmax of attention, without a value",
       {.other_names = {"attention_sinks", "sink_attention"}});
   key("model.ffn", &model.ffn, "FFNs of three matrices (swiglu) or of two (gelu)", {.other_names = {"hidden_act"}});

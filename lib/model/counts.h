@@ -27,8 +27,8 @@ struct BlockCounts {
   Count fusion;
   /// FLOPs of the scores and the weighted sums of values of a sequence of T = batch.seq_len tokens, forward. Each of
   /// T · W pairs of a query and a key, where W is the window or, without one, T, takes 2 FLOPs for each element of
-  /// AttentionCosts::score_width and AttentionCosts::value_width. With the causal mask, a query does not see later keys,
-  /// and T · W − W²/2 pairs remain.
+  /// AttentionCosts::score_width and AttentionCosts::value_width. With the causal mask, a query does not see later
+  /// keys, and T · W − W²/2 pairs remain.
   double attention_flops = 0, causal_attention_flops = 0;
 
   /// Returns the parameters of the whole block.

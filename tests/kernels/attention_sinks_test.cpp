@@ -57,8 +57,8 @@ struct WithSinks {
 };
 
 constexpr AttentionShape shapes[] = {
-    {1, 1, 1, 1, 1, 1},     {2, 7, 7, 3, 3, 5},      {2, 33, 33, 4, 2, 16},
-    {1, 70, 70, 2, 1, 64},  {1, 5, 70, 2, 1, 8, 20}, {2, 65, 65, 4, 4, 33, 10},
+    {1, 1, 1, 1, 1, 1},    {2, 7, 7, 3, 3, 5},      {2, 33, 33, 4, 2, 16},
+    {1, 70, 70, 2, 1, 64}, {1, 5, 70, 2, 1, 8, 20}, {2, 65, 65, 4, 4, 33, 10},
 };
 
 /// Compares with a softmax over the visible scores and the sink, computed here.
@@ -78,7 +78,8 @@ TEST(AttentionSinks, AreALogitWithoutAValue) {
           const std::int64_t key_row = row / shape.query_len * shape.key_len + key;
           double score = 0;
           for (std::int64_t d = 0; d < dim; ++d) {
-            score += all.attention->q.view().row(row)[head * dim + d] * all.attention->k.view().row(key_row)[column + d];
+            score +=
+                all.attention->q.view().row(row)[head * dim + d] * all.attention->k.view().row(key_row)[column + d];
           }
           const double weight = std::exp(score * all.attention->scale);
           sum += weight;

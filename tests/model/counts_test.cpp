@@ -68,7 +68,8 @@ TEST(ModelCounts, AttentionIsLinearInTheWindow) {
   EXPECT_EQ(flops(1000), flops(0));
   EXPECT_EQ(causal(0), 1000.0 * 500 * width);
   EXPECT_EQ(causal(1000), causal(0));
-  // The first 20 queries see 1 to 20 keys, the others 20 each. The count leaves out half a pair per query, as T²/2 does.
+  // The first 20 queries see 1 to 20 keys, the others 20 each. The count leaves out half a pair per query, as T²/2
+  // does.
   double pairs = 0;
   for (int query = 0; query < 1000; ++query) pairs += std::min(query + 1, 20);
   EXPECT_EQ(causal(20), (pairs - 20 / 2.0) * width);

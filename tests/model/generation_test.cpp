@@ -75,8 +75,9 @@ TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
 }
 
 TEST_F(Generation, APromptMayComeInPieces) {
-  for (const auto& [weights, window] :
-       {std::pair{AttentionWeights::softmax, 0}, {AttentionWeights::stick_breaking, 0}, {AttentionWeights::softmax, 2}}) {
+  for (const auto& [weights, window] : {std::pair{AttentionWeights::softmax, 0},
+                                        {AttentionWeights::stick_breaking, 0},
+                                        {AttentionWeights::softmax, 2}}) {
     Config config = this->config();
     config.model.attention_weights = weights;
     config.model.window = window;

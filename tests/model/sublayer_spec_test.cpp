@@ -172,8 +172,7 @@ TEST(SublayerSpec, CachesTakeWhatTheyDeclare) {
       const KeyValueCache& cache = caches[static_cast<std::size_t>(layer)];
       const AttentionCosts costs = attention_spec(config, layer).costs;
       const std::int64_t positions = costs.window > 0 ? costs.window : config.batch.seq_len;
-      EXPECT_EQ(cache.keys.size() + cache.values.size(), positions * costs.cache_width)
-          << name << ", layer " << layer;
+      EXPECT_EQ(cache.keys.size() + cache.values.size(), positions * costs.cache_width) << name << ", layer " << layer;
     }
   }
 }

@@ -166,9 +166,9 @@ std::vector<Architecture> make_architectures() {
        .model = "Qwen3MoeForCausalLM",
        .native = true,
        .fields = any_model({.norm_eps = 1e-6, .kv_heads = 4, .null_kv_heads = false}) +
-                 std::vector<Field>{
-                     head_dim(), dense_width(), expert_width(), experts("num_experts", "num_local_experts"), top_k(),
-                     gates(), dense_layers_listed(), bias(), norm(QkNormKind::head), window({.listed = false})},
+                 std::vector<Field>{head_dim(), dense_width(), expert_width(),
+                                    experts("num_experts", "num_local_experts"), top_k(), gates(),
+                                    dense_layers_listed(), bias(), norm(QkNormKind::head), window({.listed = false})},
        .renames = {},
        .output_bias = true},
       {.type = "olmoe",

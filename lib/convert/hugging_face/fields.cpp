@@ -76,8 +76,8 @@ Field rope(double absent, double share_absent) {
 
 namespace {
 
-constexpr const char *use_window = "use_sliding_window", *window_tokens = "sliding_window", *layer_types = "layer_types",
-                     *first_window_layer = "max_window_layers";
+constexpr const char *use_window = "use_sliding_window", *window_tokens = "sliding_window",
+                     *layer_types = "layer_types", *first_window_layer = "max_window_layers";
 constexpr const char *with_window = "sliding_attention", *without_window = "full_attention";
 
 /// Returns 1 for each layer with a window and 0 for each other layer, as layer_types lists them; empty if config.json

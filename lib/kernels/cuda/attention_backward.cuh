@@ -206,7 +206,7 @@ LYCEUM_DEVICE void for_each_by_column(int lane, F&& f) {
 /// Sets the elements whose key is before the query's document or window to `nothing`.
 template <int tiles, int queries>
 LYCEUM_DEVICE void mask_past(const TransposedMask& mask, int lane, float nothing,
-                                  Accumulators<tiles, queries>& values) {
+                             Accumulators<tiles, queries>& values) {
   if (!mask.hides) return;
   for_each_by_column<tiles, queries>(lane, [&](int t, int n, int i, int row, int col) {
     if (mask.hidden(row, col)) values.at[t][n][i] = nothing;

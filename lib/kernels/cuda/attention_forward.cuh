@@ -41,7 +41,7 @@ LYCEUM_DEVICE void mask_future(const CausalOrder& order, int query, int key, int
 /// mask_future().
 template <int tiles, int columns>
 LYCEUM_DEVICE void mask_past(const CausalOrder& order, int query, int key, int lane, float nothing,
-                                  Accumulators<tiles, columns>& values) {
+                             Accumulators<tiles, columns>& values) {
   if (!order.hides(query + 16 * tiles, key)) return;
   LYCEUM_UNROLL
   for (int t = 0; t < tiles; ++t) {

@@ -28,8 +28,9 @@ SublayerSpec multi_head_spec(const Config& config, std::int64_t layer);
 /// sees.
 class AttentionLayer : public Sublayer {
  public:
-  /// Adds its parameters to `units`. `layer`: number of the block; `prefix`: prefix of the tensor names, without a slash
-  /// at the end. Throws a usage Error if the heads cannot be divided among the tensor ranks. `mesh` must outlive this.
+  /// Adds its parameters to `units`. `layer`: number of the block; `prefix`: prefix of the tensor names, without a
+  /// slash at the end. Throws a usage Error if the heads cannot be divided among the tensor ranks. `mesh` must outlive
+  /// this.
   AttentionLayer(const ModelConfig& config, std::int64_t layer, const std::string& prefix, const Mesh& mesh,
                  const SublayerUnits& units);
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;

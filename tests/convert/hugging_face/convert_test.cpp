@@ -203,8 +203,9 @@ TEST(HuggingFace, WindowsAreThoseOfTheClass) {
     EXPECT_THAT(refusal(type, with(type, {{"layer_types", listed}})), HasSubstr("use_sliding_window is not true"));
     EXPECT_THAT(refusal(type, windows({{"layer_types", Json::array({"full_attention"})}})),
                 HasSubstr("layer_types does not have num_hidden_layers = 2 entries"));
-    EXPECT_THAT(refusal(type, windows({{"layer_types", Json::array({"full_attention", "chunked_attention"})}})),
-                HasSubstr("layer_types has \"chunked_attention\": Lyceum supports full_attention and sliding_attention"));
+    EXPECT_THAT(
+        refusal(type, windows({{"layer_types", Json::array({"full_attention", "chunked_attention"})}})),
+        HasSubstr("layer_types has \"chunked_attention\": Lyceum supports full_attention and sliding_attention"));
   }
   const auto moe = [&](std::initializer_list<std::pair<const char*, Json>> keys) {
     Json json = with("qwen2_moe", keys);

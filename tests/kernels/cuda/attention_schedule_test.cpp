@@ -159,7 +159,8 @@ TEST(CudaLayout, WindowsLimitKeysAndQueries) {
           for (int key = 0; key < keys + 8; ++key) {
             int end = 0;
             while (end < queries && begin(end) <= key) ++end;
-            EXPECT_EQ(order.end_query(key), end) << queries << " of " << keys << ", window " << window << ", key " << key;
+            EXPECT_EQ(order.end_query(key), end)
+                << queries << " of " << keys << ", window " << window << ", key " << key;
           }
         }
       }

@@ -117,8 +117,8 @@ template <class Device = Ampere>
 void check_tensor_cores(const AttentionShape& shape, std::int64_t gap,
                         const std::vector<std::int32_t>& documents = {}) {
   SCOPED_TRACE(testing::Message() << shape.sequences << " x " << shape.query_len << " of " << shape.key_len << ", "
-                                  << shape.heads << "/" << shape.kv_heads << " x " << shape.head_dim << ", gap "
-                                  << gap << ", window " << shape.window);
+                                  << shape.heads << "/" << shape.kv_heads << " x " << shape.head_dim << ", gap " << gap
+                                  << ", window " << shape.window);
   const auto fast = make_attention<bfloat16>(shape, gap), again = make_attention<bfloat16>(shape, gap);
   fast->first_keys = again->first_keys = documents;
   for (const auto& [problem, order] : {std::pair{fast.get(), Order::ascending}, {again.get(), Order::descending}}) {
