@@ -61,7 +61,7 @@ std::array<Tensor, 2> continue_from(const Stream& stream, KeyValueCache& cache, 
   require(cache.length + k.rows <= cache.capacity, "{} + {} positions in a cache for {}", cache.length, k.rows,
           cache.capacity);
   const std::int64_t rows = k.rows;
-  const std::array joined{append(stream, cache, cache.keys, k), append(stream, cache, cache.values, v)};
+  std::array joined{append(stream, cache, cache.keys, k), append(stream, cache, cache.values, v)};
   cache.length += rows;
   return joined;
 }
