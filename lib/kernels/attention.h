@@ -42,7 +42,7 @@ template <class T>
 struct AttentionBackward {
   AttentionShape shape;
   Matrix<const T> q, k, v, out, d_out;       // as in AttentionForward; d_out like out
-  Matrix<const Accumulator<T>> log_sum_exp;  // the result of AttentionForward
+  Matrix<const Accumulator<T>> log_sum_exp;  // the result of AttentionForward, or with sinks of ApplySinks
   Matrix<T> dq, dk, dv;                      // like q, k, v
   double scale;
   FirstKeys first_keys = {};
