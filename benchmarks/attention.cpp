@@ -1,7 +1,8 @@
 // Measures GFLOP/s of causal attention with softmax and with stick-breaking (work above the diagonal is not counted),
 // their share of oneDNN's best 512^3 rate of the same precision in the same run, and the ratio of the two. Then
-// compares attention experts, forward and backward with all their matrices, with dense attention of as many FLOPs.
-// Usage: bench_attention [threads]
+// compares attention in a window of 512 of 8,192 tokens with attention to all of them; the window's rate counts only
+// its own work. Then compares attention experts, forward and backward with all their matrices, with dense attention of
+// as many FLOPs. Usage: bench_attention [threads]
 
 #include "kernels/attention.h"
 
@@ -49,13 +50,13 @@ struct Table {
   double product;  // FLOPs of one of the matrix products
   double best;
 
-  void line(const char* weights, const char* pass, double products, const Timing& timing) const {
+  void line(const std::string& weights, const char* pass, double products, const Timing& timing) const {
     const double flops = products * product;
     fmt::print("  {:>9} {:>7} {:>6} {:>8} {:>4}  {:<8} {:<8} {:>9.3f} {:>5.0f} {:>9.1f} {:>6.0f}%\n", shape.sequences,
                shape.key_len, shape.heads, shape.kv_heads, shape.head_dim, weights, pass, 1e3 * timing.median,
                100 * timing.spread, flops / timing.median * 1e-9, 100 * flops / timing.median / best);
   }
-  void lines(const char* weights, const Passes& passes) const {
+  void lines(const std::string& weights, const Passes& passes) const {
     line(weights, "forward", 2, passes.forward);
     if (passes.backward.median == 0) return;
     line(weights, "backward", 5, passes.backward);
@@ -95,31 +96,85 @@ double ratio(const CpuStream& stream, const A& a, const B& b) {
   return ratios[ratios.size() / 2];
 }
 
+/// Random operands of all kinds of attention for a shape, and memory for their results.
+template <class T>
+class Operands {
+ public:
+  Operands(const CpuStream& stream, const AttentionShape& shape)
+      : shape_(shape),
+        q_(queries(stream, "q")),
+        k_(keys(stream, "k")),
+        v_(keys(stream, "v")),
+        d_out_(queries(stream, "d")),
+        out_(queries(stream, "o")),
+        dq_(queries(stream, "o")),
+        dk_(keys(stream, "o")),
+        dv_(keys(stream, "o")),
+        log_sum_exp_(random_tensor<Accumulator<T>>(stream, rows(), shape.heads, "l")),
+        log_rest_(random_tensor<double>(stream, rows(), shape.heads, "l")) {}
+
+  auto softmax(std::int64_t window = 0) const {
+    AttentionShape shape = shape_;
+    shape.window = window;
+    const Matrix<Accumulator<T>> sums = log_sum_exp_.matrix<Accumulator<T>>();
+    return Kind{AttentionForward<T>{shape, view(q_), view(k_), view(v_), out_.matrix<T>(), sums, scale()},
+                AttentionBackward<T>{shape, view(q_), view(k_), view(v_), out_.matrix<T>(), view(d_out_), sums,
+                                     dq_.matrix<T>(), dk_.matrix<T>(), dv_.matrix<T>(), scale()}};
+  }
+  auto sticks() const {
+    const Matrix<double> rests = log_rest_.matrix<double>();
+    return Kind{StickBreakingForward<T>{shape_, view(q_), view(k_), view(v_), out_.matrix<T>(), rests, scale()},
+                StickBreakingBackward<T>{shape_, view(q_), view(k_), view(v_), view(d_out_), rests, dq_.matrix<T>(),
+                                         dk_.matrix<T>(), dv_.matrix<T>(), scale()}};
+  }
+  /// Returns the FLOPs of one matrix product over all pairs of a query and a key that it sees.
+  double product(std::int64_t window = 0) const {
+    double pairs = 0;
+    for (std::int64_t query = 0; query < shape_.query_len; ++query) {
+      const std::int64_t seen = shape_.key_len - shape_.query_len + query + 1;
+      pairs += static_cast<double>(window > 0 ? std::min(window, seen) : seen);
+    }
+    return 2 * static_cast<double>(shape_.sequences * shape_.heads * shape_.head_dim) * pairs;
+  }
+
+ private:
+  std::int64_t rows() const { return shape_.sequences * shape_.query_len; }
+  double scale() const { return 1 / std::sqrt(static_cast<double>(shape_.head_dim)); }
+  static Matrix<const T> view(const Tensor& tensor) { return tensor.matrix<T>(); }
+  Tensor queries(const CpuStream& stream, const char* name) const {
+    return random_tensor<T>(stream, rows(), shape_.heads * shape_.head_dim, name);
+  }
+  Tensor keys(const CpuStream& stream, const char* name) const {
+    return random_tensor<T>(stream, shape_.sequences * shape_.key_len, shape_.kv_heads * shape_.head_dim, name);
+  }
+
+  AttentionShape shape_;
+  Tensor q_, k_, v_, d_out_, out_, dq_, dk_, dv_, log_sum_exp_, log_rest_;
+};
+
 /// Measures both kinds for shape `s`, prints a line for each pass, and the rate of stick-breaking relative to softmax.
 template <class T>
 void shape(const CpuStream& stream, const AttentionShape& s, double best) {
-  const std::int64_t queries = s.sequences * s.query_len, keys = s.sequences * s.key_len;
-  const std::int64_t q_cols = s.heads * s.head_dim, k_cols = s.kv_heads * s.head_dim;
-  const Tensor q = random_tensor<T>(stream, queries, q_cols, "q"), k = random_tensor<T>(stream, keys, k_cols, "k");
-  const Tensor v = random_tensor<T>(stream, keys, k_cols, "v"), d_out = random_tensor<T>(stream, queries, q_cols, "d");
-  const Tensor out = random_tensor<T>(stream, queries, q_cols, "o"),
-               dq = random_tensor<T>(stream, queries, q_cols, "o");
-  const Tensor dk = random_tensor<T>(stream, keys, k_cols, "o"), dv = random_tensor<T>(stream, keys, k_cols, "o");
-  const Tensor log_sum_exp = random_tensor<Accumulator<T>>(stream, queries, s.heads, "l");
-  const Tensor log_rest = random_tensor<double>(stream, queries, s.heads, "l");
-  const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
-  const auto pairs = static_cast<double>(queries) * static_cast<double>(2 * s.key_len - s.query_len + 1) / 2;
-  const Table table{.shape = s, .product = 2 * pairs * static_cast<double>(q_cols), .best = best};
-  const Matrix<const T> a = q.matrix<T>(), b = k.matrix<T>(), c = v.matrix<T>(), d = d_out.matrix<T>();
-  const Kind softmax{AttentionForward<T>{s, a, b, c, out.matrix<T>(), log_sum_exp.matrix<Accumulator<T>>(), scale},
-                     AttentionBackward<T>{s, a, b, c, out.matrix<T>(), d, log_sum_exp.matrix<Accumulator<T>>(),
-                                          dq.matrix<T>(), dk.matrix<T>(), dv.matrix<T>(), scale}};
-  const Kind sticks{StickBreakingForward<T>{s, a, b, c, out.matrix<T>(), log_rest.matrix<double>(), scale},
-                    StickBreakingBackward<T>{s, a, b, c, d, log_rest.matrix<double>(), dq.matrix<T>(), dk.matrix<T>(),
-                                             dv.matrix<T>(), scale}};
+  const Operands<T> operands(stream, s);
+  const Table table{.shape = s, .product = operands.product(), .best = best};
+  const auto softmax = operands.softmax();
+  const auto sticks = operands.sticks();
   table.lines("softmax", softmax.measured(stream));
   table.lines("sticks", sticks.measured(stream));
   fmt::print("  stick-breaking at {:.2f} of softmax's rate\n", ratio(stream, softmax, sticks));
+}
+
+/// Measures softmax attention with and without a window, and prints the ratio of the two times, forward and backward
+/// together.
+template <class T>
+void in_window(const CpuStream& stream, const AttentionShape& s, std::int64_t window, double best) {
+  const Operands<T> operands(stream, s);
+  const auto all = operands.softmax(), windowed = operands.softmax(window);
+  Table{.shape = s, .product = operands.product(), .best = best}.lines("softmax", all.measured(stream));
+  Table{.shape = s, .product = operands.product(window), .best = best}.lines(fmt::format("w. {}", window),
+                                                                             windowed.measured(stream));
+  fmt::print("  a window of {} takes {:.3f} of the time of attention to all {} tokens\n", window,
+             ratio(stream, windowed, all), s.key_len);
 }
 
 template <class T>
@@ -133,6 +188,7 @@ void all(const CpuStream& stream, const std::string& type, dnnl::memory::data_ty
   shape<T>(stream, {1, 2048, 2048, 8, 8, 64}, best);
   shape<T>(stream, {2, 1000, 1000, 4, 4, 128}, best);
   shape<T>(stream, {1, 1, 1024, 8, 8, 64}, best);
+  in_window<T>(stream, {1, 8192, 8192, 2, 2, 64}, 512, best);
   fmt::print("\n");
 }
 

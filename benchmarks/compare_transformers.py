@@ -54,6 +54,7 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 MSCALE = {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 0.7, "mscale_all_dim": 1.0,
           "original_max_position_embeddings": 16, "truncate": False}
 SIGMOID = DEEPSEEK | {"norm_topk_prob": True, "n_group": 2, "topk_group": 1}
+WINDOWS = {"use_sliding_window": True, "sliding_window": 5}
 # name: (model_type, settings of its config.json in addition to SIZES). The first case of an architecture is also a
 # fixture.
 IMPORTED = {
@@ -94,6 +95,13 @@ IMPORTED = {
                                 "rope_scaling": LLAMA3}),
     "dots1, yarn": ("dots1", SIGMOID | {"sliding_window": None, "head_dim": 16, "rope_scaling": YARN}),
     "deepseek, linear": ("deepseek", DEEPSEEK | {"rope_scaling": LINEAR}),
+    "mixtral, window": ("mixtral", {"intermediate_size": 8, "num_local_experts": 4, "sliding_window": 7}),
+    "qwen2, windows": ("qwen2", {"intermediate_size": 12} | WINDOWS | {"max_window_layers": 1}),
+    "qwen3, windows": ("qwen3", {"intermediate_size": 12, "num_hidden_layers": 4} | WINDOWS
+                       | {"layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]}),
+    "qwen2_moe, windows": ("qwen2_moe", EXPERTS | {"shared_expert_intermediate_size": 16, "num_hidden_layers": 3} | WINDOWS),
+    "qwen3_moe, window": ("qwen3_moe", EXPERTS | {"head_dim": 6} | WINDOWS),
+    "dots1, windows": ("dots1", SIGMOID | {"sliding_window": 9, "max_window_layers": 1, "n_group": 1, "topk_group": 1}),
     "deepseek, normalised": ("deepseek", DEEPSEEK | {"norm_topk_prob": True, "n_shared_experts": None}),
 }
 
@@ -114,6 +122,9 @@ EXPORTED = {
                             "qwen2_moe"),
     "norms of heads": (SPARSE | {"model.qk_norm": "head", "model.qkv_bias": "true"}, None, "qwen3_moe"),
     "norms of all heads": (SPARSE | {"model.qk_norm": "all"}, None, "olmoe"),
+    "window": (SPARSE | {"moe.gates": "renormalized", "model.window": 6}, None, "mixtral"),
+    "alternating windows": (SPARSE | {"model.window": 6, "model.window_layers": "1,0"}, None, "qwen2_moe"),
+    "windows, norms of heads": ({"model.qk_norm": "head", "model.window": 6, "model.window_layers": "0,1"}, None, "qwen3"),
     "sigmoid": (SPARSE | {"moe.router": "sigmoid", "moe.gates": "renormalized", "balance.bias_rate": 0.05,
                           "moe.shared_experts": 1, "moe.group_limit": 2, "balance.device_groups": 3}, None, "glm4_moe"),
     "sigmoid, scaled": (SPARSE | {"moe.router": "sigmoid", "moe.gates": "renormalized", "moe.shared_experts": 1,

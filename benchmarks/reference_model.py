@@ -96,8 +96,20 @@ def attention(config: dict, w: Weights, at: str, x: Tensor, expert: str = "") ->
     k, v = (part.repeat_interleave(config["model.heads"] // config["model.kv_heads"], 1) for part in (k, v))
     scores = q @ k.transpose(2, 3) / math.sqrt(dim)
     future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
-    p = break_sticks(scores, future) if sticks else scores.masked_fill(future, -torch.inf).softmax(-1)
+    unseen = future | future.new_ones(future.shape).tril(-window(config, at)) if window(config, at) else future
+    if config["model.sinks"]:  # a score per head without a value
+        scores = torch.cat((scores, w[f"{at}/sinks"][:, None, None].expand(*scores.shape[:3], 1)), -1)
+        unseen = F.pad(unseen, (0, 1), value=False)
+    p = break_sticks(scores, future) if sticks else scores.masked_fill(unseen, -torch.inf).softmax(-1)
+    p = p[..., : x.shape[1]]
     return (p @ v).transpose(1, 2).flatten(2) @ w[f"{at}{expert}/o_proj/weight"].T
+
+
+def window(config: dict, at: str) -> int:
+    """Returns the number of tokens that a token of the layer sees at most, its own included; 0: all before it."""
+    pattern = [int(number) for number in config["model.window_layers"].split(",") if number] or [1]
+    layer = int(at.split("/")[2])
+    return config["model.window"] * pattern[layer % len(pattern)]
 
 
 def qk_norm(config: dict, x: Tensor, weight: Tensor, dim: int) -> Tensor:

@@ -53,7 +53,7 @@ OF_CLASS = {
     "qwen2": WINDOW | {"head_dim": [6]},
     "qwen3": WINDOW | {"attention_bias": [False, None, ABSENT], "head_dim": [4, None, ABSENT]},
     "mixtral": EXPERTS | {"num_local_experts": [3, 5, None, ABSENT], "num_experts": [3, None], "head_dim": [6],
-                          "sliding_window": [16], "moe_intermediate_size": [16], "norm_topk_prob": [True]},
+                          "sliding_window": [0], "moe_intermediate_size": [16], "norm_topk_prob": [True]},
     "deepseek": BIAS | EXPERTS | {"n_routed_experts": [3, 5, None, ABSENT], "first_k_dense_replace": [0, 2, ABSENT],
                                   "n_shared_experts": [1, 3, None, ABSENT], "moe_layer_freq": [2],
                                   "scoring_func": ["sigmoid"]},
@@ -83,33 +83,39 @@ READ = [
     {"max_window_layers": ABSENT}, {"is_causal": True}, {"num_nextn_predict_layers": ABSENT}, {"moe_layer_freq": 1},
     {"scoring_func": "softmax"}, {"qkv_bias": ABSENT},
 ]  # fmt: skip
+WINDOWED = {"use_sliding_window": True, "sliding_window": 5}
+# Windows of some layers, for classes that have layer_types.
+LAYERS = [WINDOWED | {"layer_types": ABSENT, "max_window_layers": first} for first in (0, 1, 2)]
+LAYERS += [WINDOWED | {"layer_types": types}
+           for types in (["sliding_attention", "full_attention"], ["full_attention", "sliding_attention"],
+                         ["sliding_attention"] * 2)]  # fmt: skip
 READ_OF_CLASS = {
-    "qwen2": [{"use_sliding_window": True, "sliding_window": 16, "layer_types": ABSENT, "max_window_layers": 2},
-              {"num_attention_heads": 4, "num_key_value_heads": 2}],
-    "qwen3": [{"use_sliding_window": True, "sliding_window": 16, "layer_types": ABSENT, "max_window_layers": 2}],
-    "qwen2_moe": [{"use_sliding_window": True, "sliding_window": 16, "layer_types": ABSENT, "max_window_layers": 0},
-                  {"num_attention_heads": 4, "num_key_value_heads": 2}],
+    "qwen2": LAYERS + [{"num_attention_heads": 4, "num_key_value_heads": 2}],
+    "qwen3": LAYERS,
+    "qwen2_moe": LAYERS + [{"num_attention_heads": 4, "num_key_value_heads": 2}],
     "mixtral": [{"sliding_window": 32}, {"sliding_window": None}, {"sliding_window": ABSENT}, {"head_dim": 4}, {"head_dim": ABSENT},
+                {"sliding_window": 16}, {"sliding_window": 3}, {"sliding_window": 1}, {"sliding_window": 16, "use_sliding_window": False},
+                {"sliding_window": 16, "layer_types": ["full_attention"] * 2},
                 {"num_attention_heads": 4, "num_key_value_heads": 2}, {"num_experts": 4}, {"num_experts": 4, "num_local_experts": 8}],
     "deepseek": [{"num_attention_heads": 4, "num_key_value_heads": 2}],
     "olmoe": [{"num_local_experts": 4}, {"num_local_experts": 4, "num_experts": 8}, {"num_attention_heads": 4, "num_key_value_heads": 2}],
-    "qwen3_moe": [{"num_experts": 4}, {"num_experts": 9}],
+    "qwen3_moe": [{"num_experts": 4}, {"num_experts": 9}, {"use_sliding_window": True, "sliding_window": 16},
+                  {"use_sliding_window": True, "sliding_window": 5},
+                  {"use_sliding_window": True, "sliding_window": 16, "layer_types": ["full_attention"] * 2}],
     "glm4_moe": [{"num_local_experts": 4}, {"num_local_experts": 4, "n_routed_experts": 8}, {"num_mtp_layers": 0}, {"head_dim": 4}],
     "dots1": [{"num_local_experts": 4}, {"sliding_window": 16}, {"sliding_window": ABSENT}, {"head_dim": 4},
-              {"sliding_window": 16, "layer_types": ABSENT, "max_window_layers": 2}, {"sliding_window": 16, "layer_types": ABSENT}],
+              {"sliding_window": 16, "layer_types": ABSENT, "max_window_layers": 2}, {"sliding_window": 16, "layer_types": ABSENT},
+              {"sliding_window": 16, "layer_types": ABSENT, "max_window_layers": 0},
+              {"sliding_window": 5, "layer_types": ABSENT, "max_window_layers": 1},
+              {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]},
+              {"sliding_window": ABSENT, "layer_types": ABSENT, "max_window_layers": 0, "max_position_embeddings": 8192}],
 }  # fmt: skip
 REFUSED_OF_CLASS = {
     # Groups have two experts, so a limit of one group leaves only two to choose from.
     "glm4_moe": [{"num_experts_per_tok": 3}, {"num_experts_per_tok": 4}],
-    "qwen2": [{"use_sliding_window": True, "sliding_window": 16, "layer_types": ABSENT, "max_window_layers": 1}],
-    "qwen2_moe": [{"use_sliding_window": True, "sliding_window": 16, "layer_types": ABSENT, "max_window_layers": 1},
-                  {"use_sliding_window": True, "sliding_window": None}],
-    "qwen3_moe": [{"use_sliding_window": True, "sliding_window": 16},
-                  {"use_sliding_window": True, "sliding_window": 16, "layer_types": ["full_attention"] * 2}],
-    "mixtral": [{"sliding_window": 16, "use_sliding_window": False}, {"sliding_window": 16, "layer_types": ["full_attention"] * 2}],
-    "dots1": [{"sliding_window": 16, "layer_types": ABSENT, "max_window_layers": 0},
-              {"sliding_window": ABSENT, "layer_types": ABSENT, "max_window_layers": 0, "max_position_embeddings": 8192},
-              {"n_group": 1, "topk_group": 2}],
+    "qwen2_moe": [{"use_sliding_window": True, "sliding_window": None}],
+    "mixtral": [{"sliding_window": 16, "layer_types": ["sliding_attention"] * 2}],
+    "dots1": [{"n_group": 1, "topk_group": 2}],
 }  # fmt: skip
 
 

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/attention_sinks.h"
+#include "kernels/bias.h"
 #include "kernels/rope.h"
 #include "kernels/stick_breaking.h"
 
@@ -70,14 +72,34 @@ std::int64_t past_of(const Op& op, std::int64_t tokens) {
   return op.cache ? op.cache->length : 0;
 }
 
-/// Returns the shape for the kernels. Throws an Error if value_dim differs from head_dim; only this function checks
-/// that.
+std::int64_t window_of(const RotaryAttention& op) { return op.window; }
+std::int64_t window_of(const StickBreakingAttention&) { return 0; }
+
+/// Returns the shape for the kernels. `key_len`: keys per sequence. Throws an Error if value_dim differs from head_dim;
+/// only this function checks that.
 template <class Op>
-AttentionShape shape_of(const Op& op, std::int64_t tokens, std::int64_t past) {
+AttentionShape shape_of(const Op& op, std::int64_t tokens, std::int64_t key_len) {
   require(value_dim_of(op) == op.head_dim, "keys of width {} with values of width {}: attention needs equal widths",
           op.head_dim, value_dim_of(op));
-  return {tokens / op.seq_len, op.seq_len, past + op.seq_len, op.heads, op.kv_heads, op.head_dim};
+  return {tokens / op.seq_len, op.seq_len, key_len, op.heads, op.kv_heads, op.head_dim, window_of(op)};
 }
+
+/// Views of the keys and values that queries attend to.
+template <class T>
+struct SeenRows {
+  std::int64_t key_len;          // per sequence
+  std::array<Tensor, 2> joined;  // see continue_from()
+
+  /// Appends k and v of `columns` to the cache, if there is one, and replaces them by views of all that queries see.
+  template <class Op>
+  SeenRows(const Stream& stream, const Op& op, Columns<T>& columns) : key_len(op.seq_len) {
+    if (!op.cache) return;
+    require(op.cache->window == window_of(op), "a cache for a window of {} with one of {}", op.cache->window,
+            window_of(op));
+    joined = continue_from(stream, *op.cache, columns.k, columns.v);
+    key_len = columns.k.rows;
+  }
+};
 
 template <class Op>
 FirstKeys first_keys_of(const Op& op) {
@@ -110,10 +132,9 @@ template <class T>
 void attend(const Stream& stream, const RotaryAttention& op, Columns<T> columns, std::int64_t past, const Tensor& out,
             AttentionResults& results) {
   results = {.out = out, .row_sums = Tensor::empty(stream, dtype_of<Accumulator<T>>, {columns.q.rows, op.heads})};
-  const AttentionShape shape = shape_of(op, columns.q.rows, past);
   if (!op.rotated) rotate(stream, op, columns, past, false);
-  if (op.cache) continue_from(stream, *op.cache, columns.k, columns.v);
-  launch(stream, AttentionForward<T>{.shape = shape,
+  const SeenRows<T> seen(stream, op, columns);
+  launch(stream, AttentionForward<T>{.shape = shape_of(op, columns.q.rows, seen.key_len),
                                      .q = columns.q,
                                      .k = columns.k,
                                      .v = columns.v,
@@ -121,15 +142,18 @@ void attend(const Stream& stream, const RotaryAttention& op, Columns<T> columns,
                                      .log_sum_exp = results.row_sums.matrix<Accumulator<T>>(),
                                      .scale = scale_of(op),
                                      .first_keys = first_keys_of(op)});
+  if (!op.sinks) return;
+  launch(stream, ApplySinks<T>{.sinks = op.sinks->value.template span<const T>(),
+                               .out = out.matrix<T>(),
+                               .log_sum_exp = results.row_sums.matrix<Accumulator<T>>()});
 }
 
 template <class T>
-void attend(const Stream& stream, const StickBreakingAttention& op, Columns<T> columns, std::int64_t past,
-            const Tensor& out, AttentionResults& results) {
+void attend(const Stream& stream, const StickBreakingAttention& op, Columns<T> columns, std::int64_t, const Tensor& out,
+            AttentionResults& results) {
   results.row_sums = Tensor::empty(stream, DType::f64, {columns.q.rows, op.heads});
-  const AttentionShape shape = shape_of(op, columns.q.rows, past);
-  if (op.cache) continue_from(stream, *op.cache, columns.k, columns.v);
-  launch(stream, StickBreakingForward<T>{.shape = shape,
+  const SeenRows<T> seen(stream, op, columns);
+  launch(stream, StickBreakingForward<T>{.shape = shape_of(op, columns.q.rows, seen.key_len),
                                          .q = columns.q,
                                          .k = columns.k,
                                          .v = columns.v,
@@ -139,10 +163,24 @@ void attend(const Stream& stream, const StickBreakingAttention& op, Columns<T> c
                                          .first_keys = first_keys_of(op)});
 }
 
+/// Adds the gradient of the sinks: the sum over all tokens of SinkGradients.
+template <class T>
+void add_sink_gradient(const Stream& stream, const RotaryAttention& op, const AttentionResults& results, const Tensor& dy) {
+  using A = Accumulator<T>;
+  const Tensor of_tokens = Tensor::empty(stream, dtype_of<A>, results.row_sums.shape());
+  launch(stream, SinkGradients<T>{.sinks = op.sinks->value.template span<const T>(),
+                                  .out = results.out.matrix<T>(),
+                                  .d_out = dy.matrix<T>(),
+                                  .log_sum_exp = results.row_sums.matrix<A>(),
+                                  .d_sinks = of_tokens.matrix<A>()});
+  launch(stream, BiasGrad<A>{.dy = of_tokens.matrix<A>(), .d_bias = op.sinks->gradient.template span<A>()});
+}
+
 template <class T>
 void attend_backward(const Stream& stream, const RotaryAttention& op, const Columns<T>& columns,
                      const AttentionResults& results, const Tensor& dy, const Columns<T>& d_columns) {
-  launch(stream, AttentionBackward<T>{.shape = shape_of(op, columns.q.rows, 0),
+  if (op.sinks && op.sinks->trained()) add_sink_gradient<T>(stream, op, results, dy);
+  launch(stream, AttentionBackward<T>{.shape = shape_of(op, columns.q.rows, op.seq_len),
                                       .q = columns.q,
                                       .k = columns.k,
                                       .v = columns.v,
@@ -160,7 +198,7 @@ void attend_backward(const Stream& stream, const RotaryAttention& op, const Colu
 template <class T>
 void attend_backward(const Stream& stream, const StickBreakingAttention& op, const Columns<T>& columns,
                      const AttentionResults& results, const Tensor& dy, const Columns<T>& d_columns) {
-  launch(stream, StickBreakingBackward<T>{.shape = shape_of(op, columns.q.rows, 0),
+  launch(stream, StickBreakingBackward<T>{.shape = shape_of(op, columns.q.rows, op.seq_len),
                                           .q = columns.q,
                                           .k = columns.k,
                                           .v = columns.v,
@@ -220,6 +258,7 @@ std::array<Tensor, 1> StickBreakingAttention::backward(const Stream& stream, Sav
 template <class Attention>
 Tensor SplitProjections<Attention>::forward(const Stream& stream, Saved& saved, const Tensor& q,
                                             const Tensor& kv) const {
+  if constexpr (requires { attention.sinks; }) require(!attention.sinks, "sinks of attention to separate projections");
   saved.q = q;
   saved.kv = kv;
   return forward_of(stream, attention, saved.results, q, kv);

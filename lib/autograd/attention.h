@@ -1,5 +1,8 @@
 #pragma once
 
+#include <array>
+#include <vector>
+
 #include "autograd/key_value_cache.h"
 #include "autograd/tape.h"
 #include "kernels/attention.h"
@@ -10,7 +13,8 @@ namespace lyceum {
 /// Results that attention keeps for backward, in addition to its inputs.
 struct AttentionResults {
   Tensor out;  // [tokens, heads · value_dim]; undefined if backward does not read it
-  /// [tokens, heads]: log_sum_exp of AttentionForward (accumulator type), or log_rest of StickBreakingForward (f64).
+  /// [tokens, heads]: log_sum_exp of AttentionForward (accumulator type), with sinks that of ApplySinks; or log_rest of
+  /// StickBreakingForward (f64).
   Tensor row_sums;
 };
 
@@ -31,13 +35,19 @@ struct RotaryAttention {
   KeyValueCache* cache = nullptr;  // past of the one sequence that qkv continues; no backward then. Null: no past
   Tensor first_keys = {};          // i32 [tokens], see FirstKeys; undefined: each sequence is one document
   RopeLayout rope_layout = RopeLayout::half;
+  std::int64_t window = 0;         // see AttentionShape; a cache must have the same window
+  Parameter* sinks = nullptr;      // [heads], see ApplySinks; null: no sinks
 
   struct Saved {
     Tensor qkv;
     AttentionResults results;
   };
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& qkv) const;
+  /// Returns the gradient of qkv and adds that of the sinks.
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
+  std::vector<Parameter*> parameters() const { return sinks ? std::vector{sinks} : std::vector<Parameter*>(); }
+  bool weights_in_backward() const { return true; }
+  void weight_grad(const Stream&, Saved&, const Tensor&) const {}
 };
 
 /// Stick-breaking attention (StickBreakingForward), with the shapes of RotaryAttention. It has no positions: each query
@@ -58,7 +68,7 @@ struct StickBreakingAttention {
 
 /// RotaryAttention or StickBreakingAttention with separate projections: q [sequences · seq_len, heads · head_dim] and
 /// kv [sequences · seq_len, kv_heads · (head_dim + value_dim)] with columns k | v. With RotaryAttention, q and the
-/// columns k are rotated in place, so nothing else may read them afterwards.
+/// columns k are rotated in place, so nothing else may read them afterwards; it must have no sinks.
 template <class Attention>
 struct SplitProjections {
   Attention attention;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include "core/stream.h"
@@ -8,17 +10,26 @@
 namespace lyceum {
 
 /// Keys and values of the past positions of one sequence in one layer. Each pass that continues the sequence appends
-/// the rows of its positions. RotaryAttention stores rotated keys. Keys and values may differ in width.
+/// the rows of its positions. RotaryAttention stores rotated keys. Keys and values may differ in width. With a window,
+/// keys and values are ring buffers: position p is in row p % rows(), and a new position replaces the oldest one.
 struct KeyValueCache {
-  std::int64_t capacity;    // positions
-  Tensor keys{}, values{};  // [capacity, columns]; allocated by the first pass
-  std::int64_t length = 0;  // positions stored so far; 0 for a new sequence
+  std::int64_t capacity;    // positions of the longest sequence
+  std::int64_t window = 0;  // positions that a query sees at most, see AttentionShape; 0: all
+  Tensor keys{}, values{};  // [rows(), columns]; allocated by the first pass
+  std::int64_t length = 0;  // positions appended so far; 0 for a new sequence
+
+  /// Returns the number of positions that are stored.
+  std::int64_t rows() const { return window > 0 ? std::min(window, capacity) : capacity; }
 };
 
-/// Appends the rows of `k` and `v`, one per new position, to the cache. Afterwards `k` and `v` are views of all
-/// `length` positions in the cache, and no longer of the new rows alone. Throws an Error if the cache has too little
-/// room.
+/// Appends the rows of `k` and `v`, one per new position, to the cache. Afterwards `k` and `v` are views of the rows
+/// that the new positions attend to: all positions so far or, with a window, at least those that some new position
+/// sees. They are in the order of positions and end with the last one, except that the rows that one new position sees
+/// in a full ring buffer are in the order of the buffer, since a softmax does not depend on the order. The views are of
+/// the cache, of the new rows, or of the two returned tensors, which must be kept until the views have been used.
+/// Throws an Error if the sequence becomes longer than the capacity.
 template <class T>
-void continue_from(const Stream& stream, KeyValueCache& cache, Matrix<T>& k, Matrix<T>& v);
+[[nodiscard]] std::array<Tensor, 2> continue_from(const Stream& stream, KeyValueCache& cache, Matrix<T>& k,
+                                                  Matrix<T>& v);
 
 }  // namespace lyceum

@@ -29,6 +29,7 @@ std::vector<std::string> contradictions(const Config& config, int world) {
   Findings findings;
   check_ranges(findings, config);
   check_model(findings, config.model);
+  check_windows(findings, config);
   check_size(findings, config);
   check_moe(findings, config);
   check_router(findings, config);

@@ -9,6 +9,20 @@
 
 namespace lyceum {
 
+std::int64_t window_of(const ModelConfig& model, std::int64_t layer) {
+  const std::vector<std::int64_t>& layers = model.window_layers;
+  if (layers.empty()) return model.window;
+  return layers[static_cast<std::size_t>(layer) % layers.size()] != 0 ? model.window : 0;
+}
+
+std::vector<std::int64_t> shortest_window_layers(const std::vector<std::int64_t>& layers) {
+  if (std::ranges::all_of(layers, [](std::int64_t layer) { return layer != 0; })) return {};
+  std::size_t period = 1;
+  // The period is right if each number equals the one a period before it.
+  while (!std::equal(layers.begin() + static_cast<std::ptrdiff_t>(period), layers.end(), layers.begin())) ++period;
+  return {layers.begin(), layers.begin() + static_cast<std::ptrdiff_t>(period)};
+}
+
 void declare_keys(ConfigKeys& keys, ModelConfig& model) {
   using enum KeyRole;
   const KeySection key(keys, identity);
@@ -45,6 +59,14 @@ void declare_keys(ConfigKeys& keys, ModelConfig& model) {
   key("model.qk_norm", &model.qk_norm,
       "RMSNorm of queries and keys before rotary positions: per head, or over all heads of a token",
       {.other_names = {"qk_layernorm", "use_qk_norm"}});
+  key("model.window", &model.window, {.low = 0},
+      "tokens that a token attends to at most, itself included (sliding window); 0: all earlier tokens",
+      {.other_names = {"sliding_window", "window_size"}});
+  key("model.window_layers", &model.window_layers, {.low = 0, .high = 1},
+      "layers with the window: 1 with, 0 without, repeated over all layers, such as 1,0; empty: all layers",
+      {.other_names = {"layer_types", "window_pattern"}});
+  key("model.sinks", &model.sinks, {}, "add a learned logit per head to the softmax of attention, without a value",
+      {.other_names = {"attention_sinks", "sink_attention"}});
   key("model.ffn", &model.ffn, "FFNs of three matrices (swiglu) or of two (gelu)", {.other_names = {"hidden_act"}});
   key("model.recompute", &model.recompute,
       "in backward, selective: recompute what is cheap; full: recompute all of a block from its input",
@@ -76,6 +98,35 @@ void check_model(Findings& findings, const ModelConfig& model) {
   findings.unless(model.first_dense_layers <= model.layers,
                   "model.first_dense_layers = {} is more than model.layers = {}", model.first_dense_layers,
                   model.layers);
+}
+
+void check_windows(Findings& findings, const Config& config) {
+  const ModelConfig& model = config.model;
+  const bool sticks = model.attention_weights == AttentionWeights::stick_breaking;
+  findings.unless(!sticks || model.window <= 0,
+                  "model.window = {} with model.attention_weights = stick_breaking: set model.window = 0, or "
+                  "model.attention_weights = softmax",
+                  model.window);
+  findings.unless(model.window <= config.batch.seq_len || config.batch.seq_len <= 0,
+                  "model.window = {} is more than batch.seq_len = {}: set model.window = 0, which is the same for such "
+                  "sequences",
+                  model.window, config.batch.seq_len);
+  const std::vector<std::int64_t>& layers = model.window_layers;
+  findings.unless(layers.empty() || model.window != 0,
+                  "model.window_layers without a window: set model.window, or remove model.window_layers");
+  findings.unless(std::ssize(layers) <= model.layers || model.layers <= 0,
+                  "model.window_layers has {} numbers for model.layers = {}: give at most one per layer", layers.size(),
+                  model.layers);
+  findings.unless(layers.empty() || std::ranges::any_of(layers, [](std::int64_t layer) { return layer != 0; }),
+                  "model.window_layers has no 1, so no layer has the window: set model.window = 0 instead");
+  findings.unless(!model.sinks || !sticks,
+                  "model.sinks = true with model.attention_weights = stick_breaking, which is not a softmax: set "
+                  "model.sinks = false");
+  findings.unless(!model.sinks || model.attention != AttentionKind::experts,
+                  "model.sinks = true with model.attention = moa, whose experts have none: set one or the other");
+  findings.unless(!model.sinks || config.sub_dimensions.attention <= 0,
+                  "model.sinks = true with sub_dimensions.attention = {}: set one or the other",
+                  config.sub_dimensions.attention);
 }
 
 void check_size(Findings& findings, const Config& config) {
@@ -111,6 +162,13 @@ void simplify_model(Config& config) {
   const bool sparse = config.moe.experts > 0 || config.moe.shared_experts > 0;
   if (!sparse) model.first_dense_layers = 0;
   if (sparse && model.first_dense_layers == 0) model.ffn_hidden = 0;
+  simplify_windows(model);
+}
+
+void simplify_windows(ModelConfig& model) {
+  std::vector<std::int64_t> layers;
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) layers.push_back(window_of(model, layer) > 0 ? 1 : 0);
+  model.window_layers = model.window > 0 ? shortest_window_layers(layers) : std::vector<std::int64_t>();
 }
 
 }  // namespace lyceum

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "config/feature.h"
 #include "config/positions.h"
@@ -46,18 +47,32 @@ struct ModelConfig {
   AttentionWeights attention_weights = AttentionWeights::softmax;
   bool qkv_bias = false;
   QkNormKind qk_norm = QkNormKind::none;
+  std::int64_t window = 0;  // tokens that a query sees at most, its own included; 0: all earlier tokens
+  /// 1 for a layer with the window, 0 for one without; repeated over all layers. Empty: every layer has it.
+  std::vector<std::int64_t> window_layers = {};
+  bool sinks = false;  // one more logit per head in the softmax, see ApplySinks
   Recompute recompute = Recompute::none;
   Activation ffn = Activation::swiglu;
   /// Number of tokens whose logits are in memory at a time; backward computes them again. 0: all, kept until backward.
   std::int64_t loss_chunk = 0;
 };
 
+/// Returns the window of the attention of block `layer`; 0 if it has none.
+std::int64_t window_of(const ModelConfig& model, std::int64_t layer);
+/// Returns the shortest model.window_layers that gives every layer the same window as `layers`, which has one number
+/// per layer: 1 with the window, 0 without. Empty if all have it.
+std::vector<std::int64_t> shortest_window_layers(const std::vector<std::int64_t>& layers);
+
 void declare_keys(ConfigKeys& keys, ModelConfig& model);
 void check_model(Findings& findings, const ModelConfig& model);
+/// Checks model.window, model.window_layers and model.sinks.
+void check_windows(Findings& findings, const Config& config);
 /// Checks that the model has at most 10^15 parameters, so that numbers of parameters and bytes do not overflow.
 void check_size(Findings& findings, const Config& config);
 /// Replaces kv_heads, head_dim and ffn_hidden if they are 0.
 void derive_model(ModelConfig& model);
 void simplify_model(Config& config);
+/// Gives model.window_layers its shortest form; empty without a window.
+void simplify_windows(ModelConfig& model);
 
 }  // namespace lyceum

@@ -9,17 +9,19 @@
 namespace lyceum {
 
 /// The division of an attention's matrices into sequences (rows) and heads (columns). Queries are the last query_len
-/// of key_len positions: query i of a sequence sees keys up to key_len − query_len + i. Query head h uses key head
-/// h · kv_heads / heads.
+/// of key_len positions: query i of a sequence is at position p = key_len − query_len + i and sees keys up to p. With a
+/// window w > 0 it sees only the last w of these, from key max(0, p − w + 1) on. Query head h uses key head
+/// h · kv_heads / heads. Kernels skip tiles of keys that no query sees, so their work is linear in the window.
 struct AttentionShape {
   std::int64_t sequences, query_len, key_len;
   std::int64_t heads, kv_heads, head_dim;
+  std::int64_t window = 0;  // keys that a query sees at most, its own included; 0: all
 };
 
 /// For sequences that consist of several documents: the index in its sequence of the first key that each query sees,
 /// which is where the query's document begins. [sequences · query_len], never descending within a sequence, at most the
-/// query's own position. Empty: all queries see their sequence from key 0 on. Kernels skip tiles of keys that no query
-/// sees.
+/// query's own position. Empty: all queries see their sequence from key 0 on. With a window, a query sees the keys that
+/// both allow. Kernels skip tiles of keys that no query sees.
 using FirstKeys = std::span<const std::int32_t>;
 
 /// out = softmax(scale · q·kᵀ, causal) · v for each sequence and head. Computed for one panel of queries after the
@@ -40,7 +42,7 @@ template <class T>
 struct AttentionBackward {
   AttentionShape shape;
   Matrix<const T> q, k, v, out, d_out;       // as in AttentionForward; d_out like out
-  Matrix<const Accumulator<T>> log_sum_exp;  // the result of AttentionForward
+  Matrix<const Accumulator<T>> log_sum_exp;  // the result of AttentionForward, or with sinks of ApplySinks
   Matrix<T> dq, dk, dv;                      // like q, k, v
   double scale;
   FirstKeys first_keys = {};

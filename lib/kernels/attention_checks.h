@@ -14,12 +14,13 @@ void require_size(const char* name, const Matrix<T>& matrix, std::int64_t rows, 
 /// Throws an Error unless the matrices of an attention, forward or backward, have the extents that its shape requires.
 template <class Attention>
 void require_fitting(const Attention& attention) {
-  const auto& [sequences, query_len, key_len, heads, kv_heads, head_dim] = attention.shape;
+  const auto& [sequences, query_len, key_len, heads, kv_heads, head_dim, window] = attention.shape;
   require(attention.scale > 0, "attention: the scale of scores is {}, but must be positive", attention.scale);
   require(kv_heads > 0 && heads % kv_heads == 0, "attention: {} query heads are not a multiple of {} key heads", heads,
           kv_heads);
   require(query_len <= key_len, "attention: {} queries and only {} keys: the keys must include those of the queries",
           query_len, key_len);
+  require(window >= 0, "attention: the window is {} keys, but must not be negative", window);
   require(attention.first_keys.empty() || std::ssize(attention.first_keys) == sequences * query_len,
           "attention: there are {} first keys for {} queries", attention.first_keys.size(), sequences * query_len);
   require_size("q", attention.q, sequences * query_len, heads * head_dim);

@@ -1,5 +1,6 @@
 #include "model/counts.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 
@@ -16,9 +17,18 @@ constexpr std::array<Count BlockCounts::*, 8> parts{
 
 Count always(std::int64_t parameters) { return {parameters, parameters}; }
 
+/// Adds the FLOPs of scores and weighted sums, forward, for one sequence.
+void add(BlockCounts& counts, const AttentionCosts& costs, std::int64_t seq_len) {
+  const auto tokens = static_cast<double>(seq_len);
+  const auto seen = static_cast<double>(costs.window > 0 ? std::min(costs.window, seq_len) : seq_len);
+  const auto pair = 2 * static_cast<double>(costs.score_width + costs.value_width);
+  counts.attention_flops += tokens * seen * pair;
+  counts.causal_attention_flops += (tokens * seen - seen * seen / 2) * pair;
+}
+
 /// Adds the tensors and costs of one half. Chosen tensors count as activated in proportion to the choices that one
 /// token uses.
-void add(BlockCounts& counts, const SublayerSpec& spec) {
+void add(BlockCounts& counts, const SublayerSpec& spec, std::int64_t seq_len) {
   std::array<std::int64_t, parts.size()> chosen{};
   for (const SublayerTensor& tensor : spec.tensors) {
     const auto part = static_cast<std::size_t>(tensor.part);
@@ -30,14 +40,13 @@ void add(BlockCounts& counts, const SublayerSpec& spec) {
     const std::int64_t used = spec.mixture->k + spec.mixture->never_chosen();
     counts.*parts[part] += {0, chosen[part] * used / spec.mixture->choices()};
   }
-  counts.attention_width += spec.costs.score_width;
-  counts.value_width += spec.costs.value_width;
+  add(counts, spec.costs, seq_len);
 }
 
 BlockCounts& operator+=(BlockCounts& sum, const BlockCounts& block) {
   for (const auto part : parts) sum.*part += block.*part;
-  sum.attention_width += block.attention_width;
-  sum.value_width += block.value_width;
+  sum.attention_flops += block.attention_flops;
+  sum.causal_attention_flops += block.causal_attention_flops;
   return sum;
 }
 
@@ -59,8 +68,8 @@ BlockCounts count_block(const Config& config, std::int64_t layer) {
   const BlockNorms norms = block_norms(config.model);
   BlockCounts counts;
   counts.norms = always(norms.attention.elements() + norms.ffn.elements());
-  add(counts, attention_spec(config, layer));
-  add(counts, ffn_spec(config, layer));
+  add(counts, attention_spec(config, layer), config.batch.seq_len);
+  add(counts, ffn_spec(config, layer), config.batch.seq_len);
   return counts;
 }
 
@@ -82,10 +91,8 @@ ModelCounts count_model(const Config& config) {
   // The head multiplies by a tied table, so only an untied input table is left out.
   const std::int64_t multiplied = counts.activated - (model.tie_embeddings ? 0 : table);
   const double linear = 6.0 * static_cast<double>(multiplied) * tokens;
-  const std::int64_t widths = counts.blocks.attention_width + counts.blocks.value_width;
-  const double attention = 6.0 * tokens * tokens * static_cast<double>(widths);
-  counts.flops_per_sequence = linear + attention;
-  counts.causal_flops_per_sequence = linear + attention / 2;
+  counts.flops_per_sequence = linear + 3 * counts.blocks.attention_flops;
+  counts.causal_flops_per_sequence = linear + 3 * counts.blocks.causal_attention_flops;
   return counts;
 }
 

@@ -25,8 +25,11 @@ struct BlockCounts {
   Count norms;
   /// Monarch matrices of sub-dimensions, each of two block-diagonal factors with hidden · fusion_width elements.
   Count fusion;
-  /// AttentionCosts::score_width and AttentionCosts::value_width of the block's attention.
-  std::int64_t attention_width = 0, value_width = 0;
+  /// FLOPs of the scores and the weighted sums of values of a sequence of T = batch.seq_len tokens, forward. Each of
+  /// T · W pairs of a query and a key, where W is the window or, without one, T, takes 2 FLOPs for each element of
+  /// AttentionCosts::score_width and AttentionCosts::value_width. With the causal mask, a query does not see later
+  /// keys, and T · W − W²/2 pairs remain.
+  double attention_flops = 0, causal_attention_flops = 0;
 
   /// Returns the parameters of the whole block.
   Count sum() const;
@@ -46,11 +49,10 @@ struct ModelCounts {
   /// The embedding table; the output head and the final norm. A tied table is counted in `embedding` only.
   Count embedding, output;
   /// FLOPs of forward and backward of one sequence of T tokens: 6 · (activated parameters without the input embedding)
-  /// · T + 6 · T² · (attention_width + value_width, summed over blocks). Attention is counted without a causal mask, as
-  /// in the papers.
+  /// · T + 3 · BlockCounts::attention_flops. Attention is counted without a causal mask, as in the papers.
   double flops_per_sequence;
-  /// FLOPs of forward and backward with half of attention's FLOPs, since the mask is causal. MFU is computed from this
-  /// number.
+  /// FLOPs of forward and backward with 3 · BlockCounts::causal_attention_flops, since the mask is causal. MFU is
+  /// computed from this number.
   double causal_flops_per_sequence;
 };
 /// Returns the counts of the model that a resolved configuration describes.

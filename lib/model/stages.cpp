@@ -6,25 +6,15 @@
 
 namespace lyceum {
 
-namespace {
-
-/// Returns the FLOPs of the scores and the weighted sums of causal attention, forward, for one sequence.
-double attention_core_flops(const Config& config, const BlockCounts& counts) {
-  const auto tokens = static_cast<double>(config.batch.seq_len);
-  return tokens * tokens * static_cast<double>(counts.attention_width + counts.value_width);
-}
-
-}  // namespace
-
 double block_flops(const Config& config, std::int64_t layer) {
   const BlockCounts counts = count_block(config, layer);
   const auto tokens = static_cast<double>(config.batch.seq_len);
-  return 2 * static_cast<double>(counts.sum().activated) * tokens + attention_core_flops(config, counts);
+  return 2 * static_cast<double>(counts.sum().activated) * tokens + counts.causal_attention_flops;
 }
 
 double recomputed_flops(const Config& config, std::int64_t layer) {
   if (config.model.recompute == Recompute::full) return block_flops(config, layer);
-  return config.model.recompute == Recompute::selective ? attention_core_flops(config, count_block(config, layer)) : 0;
+  return config.model.recompute == Recompute::selective ? count_block(config, layer).causal_attention_flops : 0;
 }
 
 double head_flops(const Config& config) {

@@ -49,7 +49,7 @@ std::unique_ptr<Sublayer> make_half(const Config& config, const SublayerSpec& sp
 SublayerSpec sub_dimension_attention_spec(const Config& config, const Mixture& mixture) {
   return {.id = mixture.id,
           .tensors = with_router_and_fusion(config, mixture, attention_matrices(config.model)),
-          .costs = costs_of(heads_of(config.model)),
+          .costs = costs_of(heads_of(config.model, mixture.id.layer)),
           .mixture = mixture,
           .make = make_half<SubDimensionAttention>};
 }
@@ -117,7 +117,8 @@ Variable SubDimensions::apply_fusion(Tape& tape, const TokenLayout& layout, cons
 
 SubDimensionAttention::SubDimensionAttention(const Config& config, const Mixture& mixture, const std::string& prefix,
                                              const Mesh& mesh, const SublayerUnits& units)
-    : SubDimensionHalf(config, mixture, prefix, mesh, units), heads_(share_of(heads_of(config.model), mesh.tensor)) {
+    : SubDimensionHalf(config, mixture, prefix, mesh, units),
+      heads_(share_of(heads_of(config.model, mixture.id.layer), mesh.tensor)) {
   const SublayerParameters parameters(attention_matrices(config.model), prefix, mesh, units);
   qkv_ = &parameters.at("q_proj/weight");
   out_ = &parameters.at("o_proj/weight");

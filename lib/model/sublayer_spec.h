@@ -22,6 +22,7 @@ struct AttentionCosts {
   std::int64_t score_width = 0;
   /// Elements of the result of one token; weighted sums over T values take 2 · T · value_width FLOPs.
   std::int64_t value_width = 0;
+  std::int64_t window = 0;       // keys that a query sees at most, and positions of a KeyValueCache; 0: all
   std::int64_t cache_width = 0;  // elements of a KeyValueCache per position
   /// True if each tensor rank caches its share of the heads; false if each has the whole cache.
   bool cache_is_cut = true;

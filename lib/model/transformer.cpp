@@ -299,6 +299,14 @@ Transformer::Losses Transformer::forward(Tape& tape, const TokenBatch& batch) {
   return forward_stage(tape, batch, {}).losses;
 }
 
+std::vector<KeyValueCache> Transformer::new_caches(std::int64_t capacity) const {
+  std::vector<KeyValueCache> caches;
+  for (const Block& block : blocks_) {
+    caches.push_back({.capacity = capacity, .window = window_of(config_.model, block.layer)});
+  }
+  return caches;
+}
+
 Tensor Transformer::next_logits(std::span<const std::int32_t> tokens, std::vector<KeyValueCache>& caches) const {
   const auto count = static_cast<std::int64_t>(tokens.size());
   require_usage(first_stage() && last_stage(), "generation needs all blocks on one rank: set parallel.pipeline = 1");

@@ -79,9 +79,7 @@ class Transformer {
   Tensor next_logits(std::span<const std::int32_t> tokens, std::vector<KeyValueCache>& caches) const;
   /// Returns one empty cache per block, for a sequence of at most `capacity` positions. The first pass allocates their
   /// memory.
-  std::vector<KeyValueCache> new_caches(std::int64_t capacity) const {
-    return std::vector<KeyValueCache>(blocks_.size(), KeyValueCache{.capacity = capacity});
-  }
+  std::vector<KeyValueCache> new_caches(std::int64_t capacity) const;
 
   /// Returns the units of this rank in forward order, including those that are not trained. The model owns them.
   std::span<ParameterUnit* const> units() const { return units_; }

@@ -2,6 +2,7 @@
 
 #include <iterator>
 
+#include "autograd/key_value_cache.h"
 #include "model/loss_kind.h"
 #include "model/routing/routing_statistics.h"
 #include "model/sublayer_spec.h"
@@ -52,12 +53,13 @@ RankMemory state_memory(const Config& config, const MeshRank& mesh_rank, std::sp
 double rope_bytes(const Config& config) { return number(position_table_shape(config).size() * accumulator_bytes); }
 
 double cache_bytes(const Config& config, const MeshRank& mesh_rank, const Range& blocks) {
-  std::int64_t width = 0;  // sum over the blocks
+  std::int64_t elements = 0;
   for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
     const AttentionCosts costs = attention_spec(config, layer).costs;
-    width += costs.cache_width / (costs.cache_is_cut ? mesh_rank.size(Axis::tensor) : 1);
+    const KeyValueCache cache{.capacity = config.batch.seq_len, .window = costs.window};
+    elements += cache.rows() * (costs.cache_width / (costs.cache_is_cut ? mesh_rank.size(Axis::tensor) : 1));
   }
-  return number(config.batch.seq_len * width * element_bytes(config));
+  return number(elements * element_bytes(config));
 }
 
 namespace {

@@ -89,6 +89,27 @@ OpCase attention_case(const std::string& name, std::int64_t heads, std::int64_t 
           }};
 }
 
+/// Attention with a window of three tokens, and with sinks.
+OpCase windowed_attention_case(const std::string& name, bool sinks, bool window) {
+  const std::int64_t seq_len = 5, heads = 4, kv_heads = 2, dim = 4;
+  return {.name = name,
+          .inputs = {{2 * seq_len, (heads + 2 * kv_heads) * dim}},
+          .add_parameters =
+              [=](ParameterUnit& unit) {
+                if (sinks) unit.add(whole_parameter("sinks", {heads}, 1.0, false));
+              },
+          .run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+            return {tape.apply(RotaryAttention{.seq_len = seq_len,
+                                               .heads = heads,
+                                               .kv_heads = kv_heads,
+                                               .head_dim = dim,
+                                               .rope_table = rope_table(tape.stream(), seq_len, dim),
+                                               .window = window ? 3 : 0,
+                                               .sinks = sinks ? parameter(unit, 0) : nullptr},
+                               x[0])};
+          }};
+}
+
 std::shared_ptr<const std::vector<ExpertBank::Expert>> experts_of(const ParameterUnit& unit) {
   auto experts = std::make_shared<std::vector<ExpertBank::Expert>>();
   for (std::size_t e = 0; e < unit.parameters().size() / 2; ++e) {
@@ -368,6 +389,9 @@ std::vector<OpCase> all_cases() {
   cases.push_back(attention_case("ScaledRotaryAttention", 4, 2, scaled));
   cases.push_back(split_attention_case("SplitRotaryAttention", 4, 2, rotary));
   cases.push_back(split_attention_case("SplitScaledRotaryAttention", 4, 2, scaled));
+  cases.push_back(windowed_attention_case("RotaryAttentionInAWindow", false, true));
+  cases.push_back(windowed_attention_case("RotaryAttentionWithSinks", true, false));
+  cases.push_back(windowed_attention_case("RotaryAttentionInAWindowWithSinks", true, true));
   cases.push_back(attention_case("StickBreakingAttention", 2, 2, sticks));
   cases.push_back(attention_case("StickBreakingAttentionGroupedQueries", 4, 2, sticks));
   cases.push_back(split_attention_case("SplitStickBreakingAttention", 4, 2, sticks));

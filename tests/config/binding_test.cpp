@@ -330,6 +330,9 @@ Config unusual() {
       AttentionWeights::stick_breaking,
       true,
       QkNormKind::all,
+      77,
+      {1, 0, 0},
+      true,
       Recompute::full,
       Activation::gelu,
       128};

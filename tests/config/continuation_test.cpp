@@ -114,6 +114,11 @@ TEST(Changes, AreNoneWithoutEffect) {
          c.data.valid_fraction = 0.1;
        }},
       {nothing, [](Config& c) { c.parallel.tensor = 2; }},
+      {[](Config& c) { c.model.window = 9; },
+       [](Config& c) {
+         c.model.window = 9;
+         c.model.window_layers = {1, 1};
+       }},
   };
   for (std::size_t i = 0; i < same.size(); ++i) {
     EXPECT_THAT(changed(same[i].first, same[i].second), IsEmpty()) << i;

@@ -148,6 +148,13 @@ const Variant variants[] = {
        c.moe = {};
        c.balance = {};
      }},
+    {"WindowsAndSinks",
+     [](Config& c) {
+       c.model.window = 5;
+       c.model.window_layers = {1, 0};
+       c.model.sinks = true;
+       c.model.recompute = Recompute::selective;
+     }},
     {"StickBreaking",
      [](Config& c) {
        c.model.attention_weights = AttentionWeights::stick_breaking;

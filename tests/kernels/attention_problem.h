@@ -113,7 +113,8 @@ template <class Kind, class T, class Run>
 void expect_right_attention(const AttentionShape& shape, double tolerance, Run&& run,
                             const std::vector<std::int32_t>& first_keys = {}) {
   SCOPED_TRACE(testing::Message() << shape.sequences << " x " << shape.query_len << " of " << shape.key_len << ", "
-                                  << shape.heads << "/" << shape.kv_heads << " x " << shape.head_dim);
+                                  << shape.heads << "/" << shape.kv_heads << " x " << shape.head_dim << ", window "
+                                  << shape.window);
   const auto fast = make_attention<T>(shape, 3);
   const auto exact = make_attention<double, T>(shape);
   fast->first_keys = exact->first_keys = first_keys;

@@ -99,12 +99,13 @@ TYPED_TEST(Attention, EmptyInputs) {
 }
 
 /// Compares gradients with central differences of L = Σ d_out · out.
-TYPED_TEST(Attention, GradientsAreDerivatives) {
-  const auto problem = make_attention<double>({2, 5, 7, 4, 2, 3});
-  launch_on(2, TypeParam::forward(*problem));
-  launch_on(2, TypeParam::backward(*problem));
+template <class Kind>
+void expect_derivatives(const AttentionShape& shape) {
+  const auto problem = make_attention<double>(shape);
+  launch_on(2, Kind::forward(*problem));
+  launch_on(2, Kind::backward(*problem));
   const auto loss = [&] {
-    launch_on(2, TypeParam::forward(*problem));
+    launch_on(2, Kind::forward(*problem));
     double sum = 0;
     for (std::int64_t i = 0; i < problem->out.view().size(); ++i) {
       sum += problem->out.view().data[i] * problem->d_out.view().data[i];
@@ -126,6 +127,11 @@ TYPED_TEST(Attention, GradientsAreDerivatives) {
   compare(problem->q.view(), problem->dq.view());
   compare(problem->k.view(), problem->dk.view());
   compare(problem->v.view(), problem->dv.view());
+}
+
+TYPED_TEST(Attention, GradientsAreDerivatives) {
+  expect_derivatives<TypeParam>({2, 5, 7, 4, 2, 3});
+  expect_derivatives<TypeParam>({2, 5, 7, 4, 2, 3, 3});
 }
 
 TYPED_TEST(Attention, FutureTokensHaveNoInfluence) {
@@ -174,6 +180,9 @@ TYPED_TEST(Attention, RefusesShapesThatDoNotFit) {
   EXPECT_THROW(launch_on(2, attention), Error);
   attention = TypeParam::forward(*problem);
   attention.shape.key_len = 3;
+  EXPECT_THROW(launch_on(2, attention), Error);
+  attention = TypeParam::forward(*problem);
+  attention.shape.window = -1;
   EXPECT_THROW(launch_on(2, attention), Error);
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "config/check.h"
 #include "model/transformer.h"
 #include "support/tiny_run.h"
@@ -42,6 +44,37 @@ TEST(ModelCounts, AreThoseOfTheModelThatIsBuilt) {
     config.model.qk_norm = kind;
     expect_counted(config);
   }
+  config.model.window = 5;
+  config.model.sinks = true;
+  expect_counted(config);
+}
+
+/// The FLOPs of attention are linear in the window, and those of a window of the whole sequence are those of none.
+TEST(ModelCounts, AttentionIsLinearInTheWindow) {
+  Config config;
+  config.model = {.layers = 3, .hidden = 8, .heads = 3, .kv_heads = 3, .head_dim = 4, .ffn_hidden = 7, .vocab = 10};
+  config.batch.seq_len = 1000;
+  const auto flops = [&](std::int64_t window) {
+    config.model.window = window;
+    return count_block(config, 0).attention_flops;
+  };
+  const auto causal = [&](std::int64_t window) {
+    config.model.window = window;
+    return count_block(config, 0).causal_attention_flops;
+  };
+  constexpr double width = 2 * (12 + 12);
+  EXPECT_EQ(flops(0), 1000.0 * 1000 * width);
+  EXPECT_EQ(flops(20), 1000.0 * 20 * width);
+  EXPECT_EQ(flops(1000), flops(0));
+  EXPECT_EQ(causal(0), 1000.0 * 500 * width);
+  EXPECT_EQ(causal(1000), causal(0));
+  // The first 20 queries see 1 to 20 keys, the others 20 each. The count leaves out half a pair per query, as T²/2
+  // does.
+  double pairs = 0;
+  for (int query = 0; query < 1000; ++query) pairs += std::min(query + 1, 20);
+  EXPECT_EQ(causal(20), (pairs - 20 / 2.0) * width);
+  config.model.window_layers = {1, 0};
+  EXPECT_EQ(count_model(config).blocks.attention_flops, (2 * 20 + 1000) * 1000.0 * width);
 }
 
 /// The expected numbers were computed by hand. One block has hidden 8, attention of width 12, and four experts of width
@@ -86,7 +119,10 @@ TEST(ModelCounts, OfModelsThatAreOnlyPlanned) {
   const BlockCounts moa = count_block(config, 0);
   EXPECT_EQ(moa.attention.total, 2 * 8 * 12 + 3 * 2 * 8 * 12);
   EXPECT_EQ(moa.attention.activated, 2 * 8 * 12 + 2 * 2 * 8 * 12);
-  EXPECT_EQ(moa.attention_width, 2 * 12);
+  const double pairs = 2 * 2048.0 * 2048;  // FLOPs for each element of all scores of a sequence
+  config.batch.seq_len = 2048;
+  EXPECT_EQ(count_block(config, 0).attention_flops, pairs * (2 * 12 + 2 * 12));
+  EXPECT_EQ(count_block(config, 0).causal_attention_flops, pairs / 2 * (2 * 12 + 2 * 12));
 
   config.model.attention = AttentionKind::multi_head;
   config.moe = {};

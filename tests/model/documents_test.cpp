@@ -81,6 +81,15 @@ TEST(Documents, AreSeparateSequencesForSoftmax) {
   check([](Config&) {});
 }
 
+TEST(Documents, AreSeparateSequencesInAWindow) {
+  check([](Config& c) { c.model.window = 3; });
+  check([](Config& c) {
+    c.model.window = 6;
+    c.model.window_layers = {0, 1};
+    c.model.sinks = true;
+  });
+}
+
 TEST(Documents, AreSeparateSequencesForStickBreaking) {
   check([](Config& c) { c.model.attention_weights = AttentionWeights::stick_breaking; });
 }

@@ -34,14 +34,17 @@ TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
                                         .original_length = 16,
                                         .rotary_fraction = 0.7,
                                         .layout = RopeLayout::interleaved};
-  for (const auto& [recompute, weights, cut, norm, positions] :
-       {std::tuple{Recompute::none, AttentionWeights::softmax, false, none, plain},
-        std::tuple{Recompute::full, AttentionWeights::softmax, false, none, plain},
-        std::tuple{Recompute::none, AttentionWeights::stick_breaking, false, none, plain},
-        std::tuple{Recompute::none, AttentionWeights::softmax, false, head, plain},
-        std::tuple{Recompute::none, AttentionWeights::softmax, false, head, scaled},
-        std::tuple{Recompute::none, AttentionWeights::stick_breaking, false, all, plain},
-        std::tuple{Recompute::none, AttentionWeights::softmax, true, none, plain}}) {
+  for (const auto& [recompute, weights, cut, norm, positions, window] :
+       {std::tuple{Recompute::none, AttentionWeights::softmax, false, none, plain, 0},
+        std::tuple{Recompute::full, AttentionWeights::softmax, false, none, plain, 0},
+        std::tuple{Recompute::none, AttentionWeights::stick_breaking, false, none, plain, 0},
+        std::tuple{Recompute::none, AttentionWeights::softmax, false, head, plain, 0},
+        std::tuple{Recompute::none, AttentionWeights::softmax, false, head, scaled, 0},
+        std::tuple{Recompute::none, AttentionWeights::stick_breaking, false, all, plain, 0},
+        std::tuple{Recompute::none, AttentionWeights::softmax, true, none, plain, 0},
+        std::tuple{Recompute::none, AttentionWeights::softmax, false, none, plain, 1},
+        std::tuple{Recompute::none, AttentionWeights::softmax, false, head, scaled, 5},
+        std::tuple{Recompute::none, AttentionWeights::softmax, true, none, plain, 12}}) {
     Config config = this->config();
     config.batch.micro = 1;
     config.model.recompute = recompute;
@@ -49,6 +52,9 @@ TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
     config.model.qk_norm = norm;
     config.model.positions = positions;
     config.model.qkv_bias = config.moe.shared_gate = norm != none;
+    config.model.window = window;
+    if (window == 5) config.model.window_layers = {1, 0};
+    config.model.sinks = window > 0 && !cut;
     if (cut) {
       config.moe = {};
       config.sub_dimensions = {.attention = 4, .ffn = 6, .active = 3, .shared = 1};
@@ -68,7 +74,7 @@ TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
       const double loss = std::log(sum) - logits[static_cast<std::size_t>(targets[t])];
       EXPECT_TRUE(std::abs(loss - batch.token_losses.span<float>()[t]) <= 1e-4)
           << name_of(recompute) << ", " << name_of(weights) << (cut ? ", cut" : "") << ", norms of " << name_of(norm)
-          << ", positions " << name_of(positions.scaling) << ", token " << t;
+          << ", positions " << name_of(positions.scaling) << ", window " << window << ", token " << t;
     }
     EXPECT_EQ(caches.front().length, config.batch.seq_len);
     EXPECT_THROW(next(model, inputs.first(1), caches), Error) << "the sequence is full";
@@ -76,9 +82,13 @@ TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
 }
 
 TEST_F(Generation, APromptMayComeInPieces) {
-  for (const AttentionWeights weights : {AttentionWeights::softmax, AttentionWeights::stick_breaking}) {
+  for (const auto& [weights, window] : {std::pair{AttentionWeights::softmax, 0},
+                                        {AttentionWeights::stick_breaking, 0},
+                                        {AttentionWeights::softmax, 2}}) {
     Config config = this->config();
     config.model.attention_weights = weights;
+    config.model.window = window;
+    config.model.sinks = window > 0;
     Transformer model(config, setup_->stream, setup_->mesh, DType::f32, false);
     model.initialize(1);
     model.clear_routing();

@@ -63,7 +63,12 @@ std::vector<Variant> variants() {
                     config.moe.experts = 0;
                     config.moe.expert_sizes = {};
                   }),
-          variant("some rotary columns", [](Config& config) { config.model.positions.rotary_fraction = 0.5; })};
+          variant("some rotary columns", [](Config& config) { config.model.positions.rotary_fraction = 0.5; }),
+          variant("windows and sinks", [](Config& config) {
+            config.model.window = 5;
+            config.model.window_layers = {1, 0};
+            config.model.sinks = true;
+          })};
 }
 
 /// Returns names and shapes of the tensors that half of a block declares.
@@ -131,6 +136,8 @@ TEST(SublayerSpec, NamesTensorsAsCheckpointsDo) {
   EXPECT_EQ(names(ffn_spec(all[4].config, 0)), (Names{"gate/weight", "fusion/in/weight", "fusion/out/weight",
                                                       "gate_proj/weight", "up_proj/weight", "down_proj/weight"}));
   EXPECT_EQ(names(ffn_spec(all[5].config, 1)), (Names{"gate_proj/weight", "up_proj/weight", "down_proj/weight"}));
+  EXPECT_EQ(names(attention_spec(all[6].config, 0)),
+            (Names{"q_proj/weight", "k_proj/weight", "v_proj/weight", "o_proj/weight", "sinks"}));
 }
 
 TEST(SublayerSpec, DeclaresUnitsAndWeightDecay) {
@@ -145,6 +152,7 @@ TEST(SublayerSpec, DeclaresUnitsAndWeightDecay) {
   EXPECT_EQ(heads["q_proj/weight"], std::pair(TensorUnit::dense, true));
   EXPECT_EQ(heads["q_proj/bias"], std::pair(TensorUnit::dense, false));
   EXPECT_EQ(heads["q_norm/weight"], std::pair(TensorUnit::replicated, false)) << "of a head";
+  EXPECT_EQ(units(attention_spec(all[6].config, 0))["sinks"], std::pair(TensorUnit::dense, false));
   EXPECT_EQ(all_heads["q_norm/weight"], std::pair(TensorUnit::dense, false)) << "of all heads";
   EXPECT_EQ(ffn["gate/weight"], std::pair(TensorUnit::replicated, true));
   EXPECT_EQ(ffn["gate/e_score_correction_bias"], std::pair(TensorUnit::untrained, false));
@@ -163,9 +171,9 @@ TEST(SublayerSpec, CachesTakeWhatTheyDeclare) {
     model.next_logits(prompt, caches);
     for (std::int64_t layer = 0; layer < config.model.layers; ++layer) {
       const KeyValueCache& cache = caches[static_cast<std::size_t>(layer)];
-      EXPECT_EQ(cache.keys.size() + cache.values.size(),
-                config.batch.seq_len * attention_spec(config, layer).costs.cache_width)
-          << name << ", layer " << layer;
+      const AttentionCosts costs = attention_spec(config, layer).costs;
+      const std::int64_t positions = costs.window > 0 ? costs.window : config.batch.seq_len;
+      EXPECT_EQ(cache.keys.size() + cache.values.size(), positions * costs.cache_width) << name << ", layer " << layer;
     }
   }
 }
@@ -182,6 +190,10 @@ TEST(SublayerSpec, CostsOfAttentionByHand) {
   EXPECT_EQ(costs(all[6]).cache_width, 24);
   EXPECT_EQ(costs(all[3]).score_width, 48) << "two of three experts";
   EXPECT_EQ(costs(all[3]).cache_width, 24) << "which share keys and values";
+  EXPECT_EQ(costs(all[0]).window, 0);
+  for (const std::int64_t layer : {0, 1, 2}) {
+    EXPECT_EQ(attention_spec(all[7].config, layer).costs.window, layer == 1 ? 0 : 5) << layer;
+  }
 }
 
 }  // namespace

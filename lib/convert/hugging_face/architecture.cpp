@@ -128,7 +128,7 @@ std::vector<Architecture> make_architectures() {
        .native = true,
        .fields = any_model({.norm_eps = 1e-6, .kv_heads = 32}) +
                  std::vector<Field>{head_dim(), dense_width(), always(&Config::model, &ModelConfig::qkv_bias, true),
-                                    no_window({.first_absent = 28})},
+                                    window({.first_absent = 28})},
        .renames = {}},
       {.type = "llama",
        .model = "LlamaForCausalLM",
@@ -142,7 +142,7 @@ std::vector<Architecture> make_architectures() {
        .native = true,
        .fields = any_model({.norm_eps = 1e-6, .kv_heads = 32}) + std::vector<Field>{head_dim(128), dense_width(),
                                                                                     bias(), norm(QkNormKind::head),
-                                                                                    no_window({.first_absent = 28})},
+                                                                                    window({.first_absent = 28})},
        .renames = {},
        .output_bias = true},
       {.type = "mixtral",
@@ -152,7 +152,7 @@ std::vector<Architecture> make_architectures() {
                  std::vector<Field>{head_dim(), expert_width("intermediate_size"),
                                     experts("num_local_experts", "num_experts"), top_k(),
                                     always(&Config::moe, &MoeConfig::gates, Gates::renormalized),
-                                    no_window({.optional = false, .listed = false, .absent = {}})},
+                                    window({.optional = false, .listed = false, .absent = {}})},
        .renames =
            {{".mlp.", ".block_sparse_moe."}, {".gate_proj.", ".w1."}, {".down_proj.", ".w2."}, {".up_proj.", ".w3."}}},
       {.type = "deepseek",
@@ -168,9 +168,9 @@ std::vector<Architecture> make_architectures() {
        .model = "Qwen3MoeForCausalLM",
        .native = true,
        .fields = any_model({.norm_eps = 1e-6, .kv_heads = 4, .null_kv_heads = false}) +
-                 std::vector<Field>{
-                     head_dim(), dense_width(), expert_width(), experts("num_experts", "num_local_experts"), top_k(),
-                     gates(), dense_layers_listed(), bias(), norm(QkNormKind::head), no_window({.listed = false})},
+                 std::vector<Field>{head_dim(), dense_width(), expert_width(),
+                                    experts("num_experts", "num_local_experts"), top_k(), gates(),
+                                    dense_layers_listed(), bias(), norm(QkNormKind::head), window({.listed = false})},
        .renames = {},
        .output_bias = true},
       {.type = "olmoe",
@@ -190,7 +190,7 @@ std::vector<Architecture> make_architectures() {
                                     dense_layers_listed(), shared_width(),
                                     always(&Config::moe, &MoeConfig::shared_gate, true),
                                     same("qkv_bias", &Config::model, &ModelConfig::qkv_bias, true),
-                                    no_window({.first_absent = 28, .alternating = true})},
+                                    window({.first_absent = 28, .alternating = true})},
        .renames = {{".shared_experts.", ".shared_expert."}}},
       {.type = "glm4_moe",
        .model = "Glm4MoeForCausalLM",
@@ -208,7 +208,7 @@ std::vector<Architecture> make_architectures() {
        .native = true,
        .fields = any_model({.norm_eps = 1e-6, .kv_heads = 32}) + sigmoid_experts(0, 0, false) +
                  std::vector<Field>{head_dim(), bias(), norm(QkNormKind::head),
-                                    no_window({.optional = false, .first_absent = 62})},
+                                    window({.optional = false, .first_absent = 62})},
        .renames = {},
        .output_bias = true},
   };

@@ -36,39 +36,89 @@ Field required(std::string_view key, const Json& value) {
   return field;
 }
 
-Field no_window(const Windows& windows) {
-  static constexpr const char *use = "use_sliding_window", *window = "sliding_window", *types = "layer_types",
-                              *first = "max_window_layers";
-  const auto read = [=](const Json& json, Config& config) {
-    const Json& listed = value_of(json, types);
-    for (const Json& type : listed) {
-      require_input(type == "full_attention", "{} has {}: Lyceum supports only full_attention", types,
-                    excerpt(json_text(type)));
-    }
-    require_input(listed.is_null() || (listed.is_array() && std::ssize(listed) == config.model.layers),
-                  "{} does not have num_hidden_layers = {} entries", types, config.model.layers);
-    if (windows.optional && !number_of<bool>(value_or(json, use, false), use)) return;
-    const Json absent = windows.absent ? Json(*windows.absent) : Json();
-    const Json& reach = json.contains(window) ? value_of(json, window) : absent;
-    require_input(!windows.optional || !reach.is_null(), "{} is null, but {} = true", window, use);
-    if (reach.is_null() || (windows.listed && !listed.is_null())) return;
-    if (windows.first_absent) {
-      const auto from = number_of<std::int64_t>(value_or(json, first, *windows.first_absent), first);
-      if (windows.alternating ? from <= 0 : from >= config.model.layers) return;
-    }
-    const auto tokens = number_of<std::int64_t>(reach, window);
-    require_input(tokens >= config.batch.seq_len,
-                  "{} = {} is less than max_position_embeddings = {}: Lyceum does not support sliding windows", window,
-                  tokens, config.batch.seq_len);
-  };
-  const auto write = [=](const Config&, Json& json) {
-    if (windows.optional) json[use] = false;
-    json[window] = nullptr;
-  };
-  std::vector<std::string_view> keys{window, types};
-  if (windows.optional) keys.emplace_back(use);
-  if (windows.first_absent) keys.emplace_back(first);
-  return {.keys = keys, .read = read, .write = write};
+namespace {
+
+constexpr const char *use_window = "use_sliding_window", *window_tokens = "sliding_window",
+                     *layer_types = "layer_types", *first_window_layer = "max_window_layers";
+constexpr const char *with_window = "sliding_attention", *without_window = "full_attention";
+
+/// Returns 1 for each layer with a window and 0 for each other layer, as layer_types lists them; empty if config.json
+/// does not have the key.
+std::vector<std::int64_t> listed_window_layers(const Json& json, const Windows& windows, std::int64_t layers) {
+  const Json& listed = value_of(json, layer_types);
+  if (listed.is_null()) return {};
+  require_input(listed.is_array() && std::ssize(listed) == layers, "{} does not have num_hidden_layers = {} entries",
+                layer_types, layers);
+  std::vector<std::int64_t> all;
+  for (const Json& type : listed) {
+    require_input(type == without_window || (type == with_window && windows.listed), "{} has {}: Lyceum supports {}{}",
+                  layer_types, excerpt(json_text(type)), without_window,
+                  windows.listed ? " and sliding_attention" : " only, since the class has no such key");
+    all.push_back(type == with_window ? 1 : 0);
+  }
+  return all;
+}
+
+/// Returns the layers with a window, as above, for a class that is `windows`, without layer_types.
+std::vector<std::int64_t> default_window_layers(const Json& json, const Windows& windows, std::int64_t layers) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(layers), 1);
+  if (!windows.first_absent) return all;
+  const auto first =
+      number_of<std::int64_t>(value_or(json, first_window_layer, *windows.first_absent), first_window_layer);
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    const bool has = windows.alternating ? layer < first && layer % 2 == 0 : layer >= first;
+    all[static_cast<std::size_t>(layer)] = has ? 1 : 0;
+  }
+  return all;
+}
+
+bool any_window(const std::vector<std::int64_t>& layers) { return std::ranges::find(layers, 1) != layers.end(); }
+
+void read_window(const Windows& windows, const Json& json, Config& config) {
+  ModelConfig& model = config.model;
+  std::vector<std::int64_t> layers = listed_window_layers(json, windows, model.layers);
+  const bool used = !windows.optional || number_of<bool>(value_or(json, use_window, false), use_window);
+  const Json absent = windows.absent ? Json(*windows.absent) : Json();
+  const Json& reach = json.contains(window_tokens) ? value_of(json, window_tokens) : absent;
+  require_input(!used || !windows.optional || !reach.is_null(), "{} is null, but {} = true", window_tokens, use_window);
+  if (!used || reach.is_null()) {
+    require_input(!any_window(layers), "{} has {}, but {}", layer_types, with_window,
+                  used ? "sliding_window is null" : "use_sliding_window is not true");
+    return;
+  }
+  if (layers.empty() || !windows.listed) layers = default_window_layers(json, windows, model.layers);
+  if (!any_window(layers)) return;
+  const auto tokens = number_of<std::int64_t>(reach, window_tokens);
+  require_input(tokens > 0, "{} = {}: must be above 0", window_tokens, tokens);
+  if (tokens >= config.batch.seq_len) return;
+  model.window = tokens;
+  model.window_layers = shortest_window_layers(layers);
+}
+
+void write_window(const Windows& windows, const ModelConfig& model, Json& json) {
+  std::vector<std::int64_t> layers;
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) layers.push_back(window_of(model, layer) > 0 ? 1 : 0);
+  // A class without layer_types has a window in all layers or in none.
+  const bool has = any_window(layers) && (windows.listed || std::ranges::find(layers, 0) == layers.end());
+  if (windows.optional) json[use_window] = has;
+  json[window_tokens] = has ? Json(model.window) : Json();
+  if (!has || !windows.listed) return;
+  for (const std::int64_t layer : layers) json[layer_types].push_back(layer != 0 ? with_window : without_window);
+  // For programs that do not read layer_types
+  if (windows.first_absent && !windows.alternating && std::ranges::is_sorted(layers)) {
+    json[first_window_layer] = std::ranges::find(layers, 1) - layers.begin();
+  }
+}
+
+}  // namespace
+
+Field window(const Windows& windows) {
+  std::vector<std::string_view> keys{window_tokens, layer_types};
+  if (windows.optional) keys.emplace_back(use_window);
+  if (windows.first_absent) keys.emplace_back(first_window_layer);
+  return {.keys = keys,
+          .read = [=](const Json& json, Config& config) { read_window(windows, json, config); },
+          .write = [=](const Config& config, Json& json) { write_window(windows, config.model, json); }};
 }
 
 Field heads_divide() {

@@ -71,15 +71,15 @@ Field required(std::string_view key, const Json& value);
 /// How a class determines which layers have a sliding window.
 struct Windows {
   bool optional = true;  // the class has use_sliding_window; if that is false or missing, no layer has a window
-  bool listed = true;    // layer_types, if present, determines the layers
+  bool listed = true;    // layer_types, if present, determines the layers; else the class has no such key
   std::optional<std::int64_t> absent = 4096;  // default of sliding_window; nothing: no window
   std::optional<std::int64_t> first_absent =
       {};                    // default of max_window_layers, the first layer with a window; nothing: no key
   bool alternating = false;  // instead, layers 0, 2, 4 … below max_window_layers have one
 };
-/// Requires that attention sees all previous tokens: layer_types may list only full_attention, and no layer may have a
-/// window shorter than max_position_embeddings. Uses model.layers and batch.seq_len.
-Field no_window(const Windows& windows);
+/// sliding_window and the keys that determine its layers: model.window and model.window_layers. A window of
+/// max_position_embeddings or more is none. Uses model.layers and batch.seq_len.
+Field window(const Windows& windows);
 
 /// Requires that model.heads divides model.hidden, which it uses.
 Field heads_divide();

@@ -75,8 +75,8 @@ class SoftmaxForward {
 
   static std::int64_t scratch_bytes(const AttentionShape& shape) {
     return ScratchAllocator::bytes<float>(panel_rows, shape.head_dim) +
-           ScratchAllocator::bytes<float>(shape.key_len, panel_rows) +
-           ScratchAllocator::bytes<E>(shape.key_len, panel_rows) +
+           ScratchAllocator::bytes<float>(Panel::most_keys(shape), panel_rows) +
+           ScratchAllocator::bytes<E>(Panel::most_keys(shape), panel_rows) +
            ScratchAllocator::bytes<float>(1, Products::scratch(shape.head_dim));
   }
 
@@ -119,8 +119,8 @@ class SoftmaxBackward {
 
   static std::int64_t scratch_bytes(const AttentionShape& shape) {
     return ScratchAllocator::bytes<float>(panel_rows, shape.head_dim) +
-           2 * ScratchAllocator::bytes<float>(shape.key_len, panel_rows) +
-           ScratchAllocator::bytes<E>(shape.key_len, panel_rows) +
+           2 * ScratchAllocator::bytes<float>(Panel::most_keys(shape), panel_rows) +
+           ScratchAllocator::bytes<E>(Panel::most_keys(shape), panel_rows) +
            ScratchAllocator::bytes<float>(1, Products::scratch(shape.head_dim));
   }
 

@@ -60,23 +60,39 @@ class ScratchAllocator {
 struct Panel {
   std::int64_t first, rows, first_key, before, keys;  // before: number of the panel's keys that precede its first query
   const std::int32_t* first_keys;                     // [rows], see FirstKeys; null: 0 for all
+  std::int64_t window;                                // see AttentionShape
 
   /// `index`: number of the panel in its sequence. `all_first_keys`: FirstKeys of the whole sequence, or null.
   Panel(const AttentionShape& shape, std::int64_t index, const std::int32_t* all_first_keys)
       : first(index * panel_rows),
         rows(std::min(panel_rows, shape.query_len - first)),
         // Rounded down to a multiple of panel_rows, so that GEMMs have few distinct shapes.
-        first_key(all_first_keys ? all_first_keys[first] / panel_rows * panel_rows : 0),
+        first_key(first_key_of(shape, first, all_first_keys) / panel_rows * panel_rows),
         before(shape.key_len - shape.query_len + first - first_key),
         keys(before + rows),
-        first_keys(all_first_keys ? all_first_keys + first : nullptr) {}
+        first_keys(all_first_keys ? all_first_keys + first : nullptr),
+        window(shape.window) {}
   static std::int64_t count(const AttentionShape& shape) { return (shape.query_len + panel_rows - 1) / panel_rows; }
-  std::int64_t begin(std::int64_t row) const { return first_keys ? first_keys[row] - first_key : 0; }
+  /// Returns the number of keys that a panel has at most.
+  static std::int64_t most_keys(const AttentionShape& shape) {
+    return shape.window > 0 ? std::min(shape.key_len, shape.window + 2 * panel_rows) : shape.key_len;
+  }
+  std::int64_t begin(std::int64_t row) const {
+    const std::int64_t document = first_keys ? first_keys[row] - first_key : 0;
+    return window > 0 ? std::max(document, before + row + 1 - window) : document;
+  }
   std::int64_t end(std::int64_t row) const { return before + row + 1; }
   /// Returns the rows of the panel's keys in a matrix whose row 0 is key `from` of the sequence.
   template <class E>
   Matrix<E> of(const Matrix<E>& all, std::int64_t from = 0) const {
     return all.rows_from(first_key - from, keys);
+  }
+
+ private:
+  /// Returns the first key that a query sees, counted from that of the sequence.
+  static std::int64_t first_key_of(const AttentionShape& shape, std::int64_t query, const std::int32_t* first_keys) {
+    const std::int64_t document = first_keys ? first_keys[query] : 0;
+    return shape.window > 0 ? std::max(document, shape.key_len - shape.query_len + query + 1 - shape.window) : document;
   }
 };
 

@@ -11,25 +11,42 @@ namespace lyceum::reference {
 
 // Attention as plain loops. It computes the instances for double and is the reference in tests of the fast versions.
 
-/// The softmax of one query over the keys that it sees: probability[i] = exp(scale · q·k_i - log_sum_exp).
+/// The weights of the keys that one query sees: probability[i] = exp(scale · q·k_i - log_sum_exp).
 template <class T>
 struct AttentionRow {
   using Sum = Accumulator<T>;
   std::vector<Sum> probability;
   Sum log_sum_exp;
 
-  AttentionRow(const T* query, const Matrix<const T>& keys, Sum scale) {
+  /// Computes the softmax over the keys.
+  AttentionRow(const T* query, const Matrix<const T>& keys, Sum scale) : probability(scores(query, keys, scale)) {
     Sum largest = -std::numeric_limits<Sum>::infinity();
-    for (std::int64_t j = 0; j < keys.rows; ++j) {
-      Sum score = 0;
-      for (std::int64_t d = 0; d < keys.cols; ++d)
-        score += static_cast<Sum>(query[d]) * static_cast<Sum>(keys.row(j)[d]);
-      probability.push_back(score * scale);
-      if (probability.back() > largest) largest = probability.back();
+    for (const Sum score : probability) {
+      if (score > largest) largest = score;
     }
     Sum sum = 0;
     for (const Sum score : probability) sum += std::exp(score - largest);
     log_sum_exp = largest + std::log(sum);
+    exponentiate();
+  }
+  /// Uses a given log_sum_exp, which may include more than the keys.
+  AttentionRow(const T* query, const Matrix<const T>& keys, Sum scale, Sum log_sum_exp)
+      : probability(scores(query, keys, scale)), log_sum_exp(log_sum_exp) {
+    exponentiate();
+  }
+
+ private:
+  static std::vector<Sum> scores(const T* query, const Matrix<const T>& keys, Sum scale) {
+    std::vector<Sum> all;
+    for (std::int64_t j = 0; j < keys.rows; ++j) {
+      Sum score = 0;
+      for (std::int64_t d = 0; d < keys.cols; ++d)
+        score += static_cast<Sum>(query[d]) * static_cast<Sum>(keys.row(j)[d]);
+      all.push_back(score * scale);
+    }
+    return all;
+  }
+  void exponentiate() {
     for (Sum& value : probability) value = std::exp(value - log_sum_exp);
   }
 };
@@ -43,9 +60,10 @@ void for_each_query(const Attention& attention, Visit&& visit) {
     for (std::int64_t h = 0; h < shape.heads; ++h) {
       for (std::int64_t i = 0; i < shape.query_len; ++i) {
         const std::int64_t row = s * shape.query_len + i;
-        const std::int64_t first =
-            attention.first_keys.empty() ? 0 : attention.first_keys[static_cast<std::size_t>(row)];
-        visit(h, row, s * shape.key_len + first, shape.key_len - shape.query_len + i + 1 - first, h * shape.head_dim,
+        const std::int64_t end = shape.key_len - shape.query_len + i + 1;
+        std::int64_t first = attention.first_keys.empty() ? 0 : attention.first_keys[static_cast<std::size_t>(row)];
+        if (shape.window > 0 && end - first > shape.window) first = end - shape.window;
+        visit(h, row, s * shape.key_len + first, end - first, h * shape.head_dim,
               h * shape.kv_heads / shape.heads * shape.head_dim);
       }
     }
@@ -136,9 +154,10 @@ void run(const CpuStream&, const AttentionBackward<T>& attention) {
   const std::int64_t dim = attention.shape.head_dim;
   const auto scale = static_cast<Sum>(attention.scale);
   QueryGradients<T, AttentionBackward<T>> gradients(attention);
-  for_each_query(attention, [&](auto, auto row, auto first, auto seen, auto q_col, auto k_col) {
+  for_each_query(attention, [&](auto head, auto row, auto first, auto seen, auto q_col, auto k_col) {
     const AttentionRow<T> softmax(attention.q.row(row) + q_col,
-                                  attention.k.rows_from(first, seen).cols_from(k_col, dim), scale);
+                                  attention.k.rows_from(first, seen).cols_from(k_col, dim), scale,
+                                  attention.log_sum_exp.row(row)[head]);
     Sum mean = 0;
     for (std::int64_t d = 0; d < dim; ++d) {
       mean +=

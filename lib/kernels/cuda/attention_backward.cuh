@@ -66,7 +66,7 @@ LYCEUM_DEVICE void score_gradients(const Machine& m, float scale, const CausalOr
       }
     }
   }
-  mask_documents(order, first + row, key, m.thread() % 32, 0, dp);
+  mask_past(order, first + row, key, m.thread() % 32, 0, dp);
 }
 
 /// Multiplies all accumulators by `factor`.
@@ -165,11 +165,11 @@ struct DkvTiling {
   static constexpr int shared_bytes = stages + 2 * stage_bytes;
 };
 
-/// The causal and document masks of a warp's transposed scores: row r is key `key` + r, column c is query `query` + c.
+/// The masks of a warp's transposed scores: row r is key `key` + r, column c is query `query` + c.
 struct TransposedMask {
   CausalOrder order;
   int key, query;
-  // Some keys are later than some query (masked), or are in a document before some query's own (hides).
+  // Some keys are later than some query (masked), or before the document or the window of some query (hides).
   bool masked, hides;
   int first_seen;  // keys [key, key + first_seen) are not later than query `query`
   LYCEUM_DEVICE TransposedMask(const CausalOrder& order, int key, int query, int rows, int columns)
@@ -181,7 +181,7 @@ struct TransposedMask {
         first_seen(order.seen(query) - key) {}
   /// True if the key is not later than the query.
   LYCEUM_DEVICE bool seen(int row, int col) const { return !masked || row < first_seen + col; }
-  /// True if the key is in a document before the query's own.
+  /// True if the key is before the query's document or window.
   LYCEUM_DEVICE bool hidden(int row, int col) const { return hides && row < order.first_key(query + col) - key; }
 };
 
@@ -203,10 +203,10 @@ LYCEUM_DEVICE void for_each_by_column(int lane, F&& f) {
   }
 }
 
-/// Sets the elements whose key is in a document before the query's own to `nothing`.
+/// Sets the elements whose key is before the query's document or window to `nothing`.
 template <int tiles, int queries>
-LYCEUM_DEVICE void mask_documents(const TransposedMask& mask, int lane, float nothing,
-                                  Accumulators<tiles, queries>& values) {
+LYCEUM_DEVICE void mask_past(const TransposedMask& mask, int lane, float nothing,
+                             Accumulators<tiles, queries>& values) {
   if (!mask.hides) return;
   for_each_by_column<tiles, queries>(lane, [&](int t, int n, int i, int row, int col) {
     if (mask.hidden(row, col)) values.at[t][n][i] = nothing;
@@ -223,7 +223,7 @@ LYCEUM_DEVICE void transposed_probabilities(const Machine& m, float scale, const
     float& score = scores.at[t][n][i];
     score = mask.seen(row, col) ? m.exp2(score * scale - log_sum_exp) : 0.0f;
   });
-  mask_documents(mask, m.thread() % 32, 0, scores);
+  mask_past(mask, m.thread() % 32, 0, scores);
 }
 
 /// Replaces dp by ds = p ∘ (dp - delta).

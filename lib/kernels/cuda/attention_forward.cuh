@@ -37,11 +37,11 @@ LYCEUM_DEVICE void mask_future(const CausalOrder& order, int query, int key, int
   }
 }
 
-/// Sets the elements whose key is in a document before the query's own to `nothing`. Rows and columns as in
+/// Sets the elements whose key is before the query's document or window to `nothing`. Rows and columns as in
 /// mask_future().
 template <int tiles, int columns>
-LYCEUM_DEVICE void mask_documents(const CausalOrder& order, int query, int key, int lane, float nothing,
-                                  Accumulators<tiles, columns>& values) {
+LYCEUM_DEVICE void mask_past(const CausalOrder& order, int query, int key, int lane, float nothing,
+                             Accumulators<tiles, columns>& values) {
   if (!order.hides(query + 16 * tiles, key)) return;
   LYCEUM_UNROLL
   for (int t = 0; t < tiles; ++t) {
@@ -57,13 +57,13 @@ LYCEUM_DEVICE void mask_documents(const CausalOrder& order, int query, int key, 
   }
 }
 
-/// Sets the elements of all keys that a query does not see to `nothing`: mask_future() and mask_documents(). Each is
+/// Sets the elements of all keys that a query does not see to `nothing`: mask_future() and mask_past(). Each is
 /// skipped if it would not change anything.
 template <int tiles, int columns>
 LYCEUM_DEVICE void mask(const CausalOrder& order, int query, int key, int lane, float nothing,
                         Accumulators<tiles, columns>& values) {
   if (order.crosses(query, key + columns)) mask_future(order, query, key, lane, nothing, values);
-  mask_documents(order, query, key, lane, nothing, values);
+  mask_past(order, query, key, lane, nothing, values);
 }
 
 /// Online softmax of a warp's rows over key tiles that arrive one after another. [Milakov & Gimelshein 2018; Dao 2023]

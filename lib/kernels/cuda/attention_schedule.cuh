@@ -30,13 +30,20 @@ struct BlockOrder {
 };
 
 /// Causal order between the queries of a sequence and its keys: the queries are the last `queries` of `keys` positions.
-/// If the sequence consists of several documents, a query sees only keys of the same document.
+/// If the sequence consists of several documents, a query sees only keys of the same document. With a window, it sees
+/// only the last `window` of its keys.
 struct CausalOrder {
   int queries, keys;
   const std::int32_t* first_keys;  // [queries] of this sequence, see FirstKeys; null: 0 for all
-  /// The query sees keys [first_key(query), seen(query)). Both also accept rows that pad the last tile.
+  int window = 0;                  // less than `keys`; 0: no window
+  /// The query sees keys [first_key(query), seen(query)). Both also accept rows that pad the last tile. first_key()
+  /// never descends within a sequence.
   LYCEUM_HOST_DEVICE int first_key(int query) const {
-    return first_keys ? first_keys[query < queries ? query : queries - 1] : 0;
+    const int row = query < queries ? query : queries - 1;
+    const int document = first_keys ? first_keys[row] : 0;
+    if (window == 0) return document;
+    const int begin = seen(row) - window;
+    return begin > document ? begin : document;
   }
   LYCEUM_HOST_DEVICE int seen(int query) const { return keys - queries + query + 1; }
   /// Index of the first tile, of `tile` keys, that any query from `first` on sees part of.
@@ -51,10 +58,10 @@ struct CausalOrder {
     const int query = key - (keys - queries);
     return query < 0 ? 0 : query;
   }
-  /// End of the queries that may see `key`: documents of later queries begin after it.
+  /// End of the queries that may see `key`: documents or windows of later queries begin after it.
   LYCEUM_HOST_DEVICE int end_query(int key) const {
-    if (!first_keys) return queries;
-    int low = 0, high = queries;
+    int low = 0, high = window == 0 ? queries : end_of_windows(key);
+    if (!first_keys) return high;
     while (low < high) {
       const int middle = low + (high - low) / 2;
       if (first_keys[middle] > key) {
@@ -67,8 +74,17 @@ struct CausalOrder {
   }
   /// True if some key before `end` is later than some query at or after `query`, so that a causal mask is needed.
   LYCEUM_HOST_DEVICE bool crosses(int query, int end) const { return end > seen(query); }
-  /// True if `key` is in a document before that of some query before `end`, so that a document mask is needed.
+  /// True if `key` is before the document or the window of some query before `end`, so that a mask of early keys is
+  /// needed.
   LYCEUM_HOST_DEVICE bool hides(int end, int key) const { return first_key(end - 1) > key; }
+
+ private:
+  /// End of the queries whose window contains `key` or a later key.
+  LYCEUM_HOST_DEVICE int end_of_windows(int key) const {
+    const int ahead = window - (keys - queries);  // query key + ahead − 1 is the last one whose window contains `key`
+    if (key >= queries - ahead) return queries;
+    return key + ahead > 0 ? key + ahead : 0;
+  }
 };
 
 }  // namespace lyceum::cuda

@@ -108,7 +108,8 @@ template <class Task>
 LYCEUM_HOST_DEVICE CausalOrder causal_order(const Task& task, std::int64_t sequence) {
   const AttentionShape& shape = task.shape;
   return {static_cast<int>(shape.query_len), static_cast<int>(shape.key_len),
-          task.first_keys ? task.first_keys + sequence * shape.query_len : nullptr};
+          task.first_keys ? task.first_keys + sequence * shape.query_len : nullptr,
+          static_cast<int>(shape.window < shape.key_len ? shape.window : 0)};
 }
 
 /// Returns rows [first, length) of one sequence, restricted to the columns of one head. Each sequence has `length`

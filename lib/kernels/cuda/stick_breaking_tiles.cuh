@@ -349,8 +349,8 @@ LYCEUM_DEVICE void stick_dkv(const Machine& m, const StickSectionTask& task, con
   };
   write_dkv<Tiling>(
       m, task, walk, first, load_spans, [&](const TransposedMask& mask, int spans, Scores& scores, Scores& dp) {
-        mask_documents(mask, lane, -__builtin_huge_valf(), scores);
-        mask_documents(mask, lane, 0, dp);
+        mask_past(mask, lane, -__builtin_huge_valf(), scores);
+        mask_past(mask, lane, 0, dp);
         LYCEUM_UNROLL
         for (int n = 0; n < queries / 8 * 2; ++n) {
           const int i = n % 2, col = n / 2 * 8 + MmaLayout::c(lane, i).col;

@@ -6,7 +6,7 @@ namespace lyceum {
 
 namespace {
 
-RotaryAttention rotary_op(const Pass& pass, const AttentionHeads& heads) {
+RotaryAttention rotary_op(const Pass& pass, const AttentionHeads& heads, Parameter* sinks = nullptr) {
   return {.seq_len = pass.layout.seq_len(),
           .heads = heads.heads,
           .kv_heads = heads.kv_heads,
@@ -15,7 +15,9 @@ RotaryAttention rotary_op(const Pass& pass, const AttentionHeads& heads) {
           .rope_table = pass.rope,
           .cache = pass.cache,
           .first_keys = pass.batch.first_keys,
-          .rope_layout = heads.rope_layout};
+          .rope_layout = heads.rope_layout,
+          .window = heads.window,
+          .sinks = sinks};
 }
 
 StickBreakingAttention stick_breaking_op(const Pass& pass, const AttentionHeads& heads) {
@@ -42,11 +44,12 @@ RotaryAttention rotated(RotaryAttention attention) {
 
 }  // namespace
 
-Attended attend(Tape& tape, const Pass& pass, const AttentionHeads& heads, const Variable& qkv, bool released) {
+Attended attend(Tape& tape, const Pass& pass, const AttentionHeads& heads, const Variable& qkv, bool released,
+                Parameter* sinks) {
   if (heads.weights == AttentionWeights::stick_breaking) {
     return attend_with(tape, stick_breaking_op(pass, heads), stick_breaking_op(pass, heads), qkv);
   }
-  const RotaryAttention attention = rotary_op(pass, heads);
+  const RotaryAttention attention = rotary_op(pass, heads, sinks);
   return attend_with(tape, attention, released ? attention : rotated(attention), qkv);
 }
 

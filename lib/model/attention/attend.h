@@ -18,8 +18,9 @@ struct Attended {
 /// this rank. qkv: [tokens, queries + keys + values], with columns q | k | v. No other operation may read qkv, since
 /// rotary positions are applied to it in place. `released`: true if the caller also releases qkv, after it has called
 /// release() of the result. Backward then recomputes qkv, so the repeated attention starts from values without
-/// rotation.
-Attended attend(Tape& tape, const Pass& pass, const AttentionHeads& heads, const Variable& qkv, bool released = false);
+/// rotation. `sinks`: [heads], see ApplySinks; null for none, and for stick-breaking.
+Attended attend(Tape& tape, const Pass& pass, const AttentionHeads& heads, const Variable& qkv, bool released = false,
+                Parameter* sinks = nullptr);
 /// Applies the same attention to queries q [tokens, queries] and to kv [tokens, keys + values] with columns k | v.
 Attended attend(Tape& tape, const Pass& pass, const AttentionHeads& heads, const Variable& q, const Variable& kv);
 

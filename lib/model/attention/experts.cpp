@@ -15,7 +15,7 @@ namespace {
 
 /// Returns the tensors of the half without those of the router.
 std::vector<SublayerTensor> tensors_of_experts(const ModelConfig& config, const Mixture& mixture) {
-  const AttentionHeads heads = heads_of(config);
+  const AttentionHeads heads = heads_of(config, mixture.id.layer);
   const auto of_expert = [&](SublayerTensor tensor) {
     tensor.chosen = true;
     tensor.choices = {0, mixture.choices()};
@@ -39,7 +39,7 @@ SublayerSpec attention_experts_spec(const Config& config, const Mixture& mixture
   for (SublayerTensor& tensor : tensors_of_experts(config.model, mixture)) tensors.push_back(std::move(tensor));
   return {.id = mixture.id,
           .tensors = std::move(tensors),
-          .costs = costs_of(chosen_heads(heads_of(config.model), mixture)),
+          .costs = costs_of(chosen_heads(heads_of(config.model, mixture.id.layer), mixture)),
           .mixture = mixture,
           .make = [](const Config& of, const SublayerSpec& spec,
                      const SublayerContext& context) -> std::unique_ptr<Sublayer> {
@@ -51,7 +51,7 @@ AttentionExperts::AttentionExperts(const Config& config, const Mixture& mixture,
                                    const Mesh& mesh, const Units& units)
     : mixture_(mixture),
       mesh_(&mesh),
-      heads_(chosen_heads(share_of(heads_of(config.model), mesh.tensor), mixture)),
+      heads_(chosen_heads(share_of(heads_of(config.model, mixture.id.layer), mesh.tensor), mixture)),
       router_(config, mixture, prefix, {units.replicated, units.untrained},
               Placement::contiguous(mixture.choices(), 1)) {
   std::vector<std::int32_t> all(static_cast<std::size_t>(mixture.choices()));

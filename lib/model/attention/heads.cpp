@@ -6,14 +6,15 @@
 
 namespace lyceum {
 
-AttentionHeads heads_of(const ModelConfig& config) {
+AttentionHeads heads_of(const ModelConfig& config, std::int64_t layer) {
   return {.heads = config.heads,
           .kv_heads = config.kv_heads,
           .head_dim = config.head_dim,
           .value_dim = config.head_dim,
           .weights = config.attention_weights,
           .rotary_columns = rotary_columns(config),
-          .rope_layout = config.positions.layout};
+          .rope_layout = config.positions.layout,
+          .window = window_of(config, layer)};
 }
 
 AttentionHeads share_of(const AttentionHeads& heads, const ProcessGroup& tensor) {
@@ -29,6 +30,7 @@ AttentionHeads share_of(const AttentionHeads& heads, const ProcessGroup& tensor)
 AttentionCosts costs_of(const AttentionHeads& heads) {
   return {.score_width = heads.queries(),
           .value_width = heads.results(),
+          .window = heads.window,
           .cache_width = heads.keys() + heads.values(),
           .position_width = heads.rotary_columns};
 }

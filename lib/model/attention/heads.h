@@ -18,6 +18,7 @@ struct AttentionHeads {
   AttentionWeights weights;
   std::int64_t rotary_columns = 0;  // first columns of a head of queries or keys that rotary positions rotate; 0: none
   RopeLayout rope_layout = RopeLayout::half;
+  std::int64_t window;  // tokens that a query sees at most, see AttentionShape; 0: all
 
   /// Elements per token of queries, keys, values and results.
   std::int64_t queries() const { return heads * head_dim; }
@@ -25,8 +26,8 @@ struct AttentionHeads {
   std::int64_t values() const { return kv_heads * value_dim; }
   std::int64_t results() const { return heads * value_dim; }
 };
-/// Returns the heads of the whole model. For attention experts, these are the heads of one expert.
-AttentionHeads heads_of(const ModelConfig& config);
+/// Returns the heads of block `layer` on all ranks. For attention experts, these are the heads of one expert.
+AttentionHeads heads_of(const ModelConfig& config, std::int64_t layer);
 /// Returns this rank's share of the heads. Throws a usage Error if they cannot be divided among the ranks of `tensor`.
 AttentionHeads share_of(const AttentionHeads& heads, const ProcessGroup& tensor);
 

@@ -8,7 +8,7 @@ namespace lyceum {
 namespace {
 
 std::vector<SublayerTensor> tensors_of(const ModelConfig& config) {
-  const AttentionHeads heads = heads_of(config);
+  const AttentionHeads heads = heads_of(config, 0);  // all layers have the same heads
   std::vector<SublayerTensor> tensors = attention_matrices(config);
   const auto add_bias = [&](const char* name, std::int64_t rows) {
     tensors.push_back({name, {rows}, 0.0, TensorPart::attention, Cut::rows, "qkv_bias"});
@@ -28,13 +28,16 @@ std::vector<SublayerTensor> tensors_of(const ModelConfig& config) {
     add_norm("q_norm/weight", heads.queries());
     add_norm("k_norm/weight", heads.keys());
   }
+  if (config.sinks) {
+    tensors.push_back({"sinks", {heads.heads}, config.init_std, TensorPart::attention, Cut::rows});
+  }
   return tensors;
 }
 
 }  // namespace
 
 std::vector<SublayerTensor> attention_matrices(const ModelConfig& config) {
-  const AttentionHeads heads = heads_of(config);
+  const AttentionHeads heads = heads_of(config, 0);
   return {projection_of(config, "q_proj/weight", heads.queries(), "qkv"),
           projection_of(config, "k_proj/weight", heads.keys(), "qkv"),
           projection_of(config, "v_proj/weight", heads.values(), "qkv"), output_of(config, heads)};
@@ -43,20 +46,22 @@ std::vector<SublayerTensor> attention_matrices(const ModelConfig& config) {
 SublayerSpec multi_head_spec(const Config& config, std::int64_t layer) {
   return {.id = {layer, Site::attention},
           .tensors = tensors_of(config.model),
-          .costs = costs_of(heads_of(config.model)),
+          .costs = costs_of(heads_of(config.model, layer)),
           .make = [](const Config& of, const SublayerSpec& spec,
                      const SublayerContext& context) -> std::unique_ptr<Sublayer> {
-            return std::make_unique<AttentionLayer>(of.model, spec.prefix(), context.mesh, context.units);
+            return std::make_unique<AttentionLayer>(of.model, spec.id.layer, spec.prefix(), context.mesh,
+                                                    context.units);
           }};
 }
 
-AttentionLayer::AttentionLayer(const ModelConfig& config, const std::string& prefix, const Mesh& mesh,
-                               const SublayerUnits& units)
-    : heads_(share_of(heads_of(config), mesh.tensor)) {
+AttentionLayer::AttentionLayer(const ModelConfig& config, std::int64_t layer, const std::string& prefix,
+                               const Mesh& mesh, const SublayerUnits& units)
+    : heads_(share_of(heads_of(config, layer), mesh.tensor)) {
   const SublayerParameters parameters(tensors_of(config), prefix, mesh, units);
   qkv_ = &parameters.at("q_proj/weight");
   out_ = &parameters.at("o_proj/weight");
   bias_ = parameters.find("q_proj/bias");
+  sinks_ = parameters.find("sinks");
   if (config.qk_norm == QkNormKind::none) return;
   norm_ = QkNorm{.q = &parameters.at("q_norm/weight"),
                  .k = &parameters.at("k_norm/weight"),
@@ -74,7 +79,7 @@ Sublayer::Result AttentionLayer::forward(Tape& tape, const Pass& pass, const Var
   const Variable all = layout.to_matrix(tape, x), qkv = tape.apply(Linear{qkv_, bias_}, all);
   layout.release_matrix(tape, all, x);
   const Variable normed = norm_ ? tape.apply(*norm_, qkv) : qkv;
-  const Attended attended = attend(tape, pass, heads_, normed, norm_.has_value());
+  const Attended attended = attend(tape, pass, heads_, normed, norm_.has_value(), sinks_);
   const Variable out = tape.apply(Linear{out_}, attended.y);
   attended.release(tape);
   if (norm_) tape.release(normed, *norm_, qkv);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,18 +23,23 @@ SublayerSpec multi_head_spec(const Config& config, std::int64_t layer);
 /// Causal self-attention with grouped queries, by softmax with rotary positions or by stick-breaking. Tensor ranks
 /// share the heads. With model.qkv_bias the projections have biases q_proj/bias, k_proj/bias and v_proj/bias, divided
 /// like their rows. With model.qk_norm queries and keys are normalised, with weights q_norm/weight and k_norm/weight:
-/// either [head_dim], which every rank has, or for all heads, divided like the heads.
+/// either [head_dim], which every rank has, or for all heads, divided like the heads. With model.sinks each head has a
+/// sink (ApplySinks), initially normal with model.init_std as in gpt-oss. model.window limits the tokens that a query
+/// sees.
 class AttentionLayer : public Sublayer {
  public:
-  /// Adds its parameters to `units`. `prefix`: prefix of the tensor names, without a slash at the end. Throws a usage
-  /// Error if the heads cannot be divided among the tensor ranks. `mesh` must outlive this.
-  AttentionLayer(const ModelConfig& config, const std::string& prefix, const Mesh& mesh, const SublayerUnits& units);
+  /// Adds its parameters to `units`. `layer`: number of the block; `prefix`: prefix of the tensor names, without a
+  /// slash at the end. Throws a usage Error if the heads cannot be divided among the tensor ranks. `mesh` must outlive
+  /// this.
+  AttentionLayer(const ModelConfig& config, std::int64_t layer, const std::string& prefix, const Mesh& mesh,
+                 const SublayerUnits& units);
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
 
  private:
   AttentionHeads heads_;
   Parameter *qkv_, *out_;
-  Parameter* bias_;  // [queries + keys + values]; null without biases
+  Parameter* bias_;   // [queries + keys + values]; null without biases
+  Parameter* sinks_;  // [heads]; null without sinks
   std::optional<QkNorm> norm_;
 };
 

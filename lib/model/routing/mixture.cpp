@@ -38,7 +38,7 @@ std::optional<Mixture> attention_experts(const Config& config, std::int64_t laye
                  .router = config.moe.router,
                  .gates = attention_gates_of(config),
                  .k = experts.top_k,
-                 .widths = equal_widths(experts.count, heads_of(config.model).queries())};
+                 .widths = equal_widths(experts.count, heads_of(config.model, layer).queries())};
 }
 
 std::optional<Mixture> routed_experts(const Config& config, std::int64_t layer) {

@@ -164,14 +164,93 @@ TEST(HuggingFace, WhatLyceumHasNoModelForIsRefusedByName) {
   EXPECT_THAT(with("vocab_size", "16"), HasSubstr("vocab_size: "));
   EXPECT_THAT(with("quantization_config", {{"bits", 4}}), HasSubstr("quantization_config = {\"bits\":4}"));
   EXPECT_THAT(with("num_attention_heads", 3), HasSubstr("num_attention_heads = 3 does not divide"));
-  Json windows = described("mixtral");
-  windows["sliding_window"] = 32;
-  EXPECT_THAT(refusal("mixtral", windows), HasSubstr("sliding_window = 32 is less than max_position_embeddings = 64"));
-  windows["sliding_window"] = 64;
-  EXPECT_EQ(config_of(named("mixtral"), windows).batch.seq_len, 64);
   Json scores = described("deepseek");
   scores["scoring_func"] = "sigmoid";
   EXPECT_THAT(refusal("deepseek", scores), HasSubstr("scoring_func = \"sigmoid\""));
+}
+
+/// A window and its layers in Lyceum; json describes two layers of 64 tokens.
+using Window = std::pair<std::int64_t, std::vector<std::int64_t>>;
+Window window_in(const char* type, const Json& json) {
+  const Config config = config_of(named(type), json);
+  return {config.model.window, config.model.window_layers};
+}
+
+TEST(HuggingFace, WindowsAreThoseOfTheClass) {
+  const auto with = [](const char* type, std::initializer_list<std::pair<const char*, Json>> keys) {
+    Json json = described(type);
+    for (const auto& [key, value] : keys) json[key] = value;
+    return json;
+  };
+  const Json listed = Json::array({"full_attention", "sliding_attention"});
+  const Json none = Json::array({"full_attention", "full_attention"});
+  for (const char* type : {"mixtral", "qwen3_moe"}) {
+    const auto windows = [&](int tokens) {
+      Json json = with(type, {{"sliding_window", tokens}});
+      if (json.contains("use_sliding_window")) json["use_sliding_window"] = true;
+      return json;
+    };
+    EXPECT_EQ(window_in(type, windows(32)), Window(32, {}));
+    EXPECT_EQ(window_in(type, windows(64)), Window(0, {})) << "as long as a sequence";
+    EXPECT_THAT(refusal(type, with(type, {{"sliding_window", 32}, {"layer_types", listed}})),
+                HasSubstr("layer_types has \"sliding_attention\": Lyceum supports full_attention only"));
+  }
+  EXPECT_EQ(window_in("qwen3_moe", with("qwen3_moe", {{"sliding_window", 32}})), Window(0, {})) << "not used";
+  for (const char* type : {"qwen2", "qwen3"}) {
+    const auto windows = [&](std::initializer_list<std::pair<const char*, Json>> keys) {
+      Json json = with(type, keys);
+      json["use_sliding_window"] = true;
+      return json;
+    };
+    EXPECT_EQ(window_in(type, windows({{"sliding_window", 32}})), Window(0, {})) << "from layer 28 on";
+    EXPECT_EQ(window_in(type, windows({{"sliding_window", 32}, {"max_window_layers", 1}})), Window(32, {0, 1}));
+    EXPECT_EQ(window_in(type, windows({{"sliding_window", 32}, {"max_window_layers", 0}})), Window(32, {}));
+    EXPECT_EQ(window_in(type, windows({{"sliding_window", 32}, {"max_window_layers", 0}, {"layer_types", listed}})),
+              Window(32, {0, 1}));
+    EXPECT_EQ(window_in(type, windows({{"sliding_window", 32}, {"max_window_layers", 0}, {"layer_types", none}})),
+              Window(0, {}));
+    EXPECT_THAT(refusal(type, windows({{"sliding_window", nullptr}})), HasSubstr("sliding_window is null"));
+    EXPECT_THAT(refusal(type, windows({{"sliding_window", 0}, {"max_window_layers", 0}})),
+                HasSubstr("sliding_window = 0: must be above 0"));
+    EXPECT_THAT(refusal(type, with(type, {{"layer_types", listed}})), HasSubstr("use_sliding_window is not true"));
+    EXPECT_THAT(refusal(type, windows({{"layer_types", Json::array({"full_attention"})}})),
+                HasSubstr("layer_types does not have num_hidden_layers = 2 entries"));
+    EXPECT_THAT(
+        refusal(type, windows({{"layer_types", Json::array({"full_attention", "chunked_attention"})}})),
+        HasSubstr("layer_types has \"chunked_attention\": Lyceum supports full_attention and sliding_attention"));
+  }
+  const auto moe = [&](std::initializer_list<std::pair<const char*, Json>> keys) {
+    Json json = with("qwen2_moe", keys);
+    json["use_sliding_window"] = true;
+    return json;
+  };
+  EXPECT_EQ(window_in("qwen2_moe", moe({{"sliding_window", 32}})), Window(32, {1, 0}));
+  EXPECT_EQ(window_in("qwen2_moe", moe({{"sliding_window", 32}, {"max_window_layers", 0}})), Window(0, {}));
+  EXPECT_EQ(window_in("qwen2_moe", moe({{"sliding_window", 32}, {"layer_types", listed}})), Window(32, {0, 1}));
+  EXPECT_EQ(window_in("dots1", with("dots1", {{"sliding_window", 32}})), Window(0, {})) << "from layer 62 on";
+  EXPECT_EQ(window_in("dots1", with("dots1", {{"sliding_window", 32}, {"max_window_layers", 1}})), Window(32, {0, 1}));
+}
+
+TEST(HuggingFace, WindowsAreReadBack) {
+  const auto wrong = [](const char* type, std::vector<std::int64_t> layers) {
+    Config config = config_of(named(type), described(type));
+    config.model.window = 16;
+    config.model.window_layers = std::move(layers);
+    return host(named(type), resolved(config)).wrong;
+  };
+  for (const char* type : {"qwen2", "qwen3", "qwen2_moe", "dots1"}) {
+    for (const std::vector<std::int64_t>& layers : {std::vector<std::int64_t>{}, {1, 0}, {0, 1}, {1, 1}}) {
+      EXPECT_THAT(wrong(type, layers), IsEmpty()) << type;
+    }
+  }
+  for (const char* type : {"mixtral", "qwen3_moe"}) {
+    EXPECT_THAT(wrong(type, {}), IsEmpty()) << type;
+    EXPECT_THAT(wrong(type, {1, 0}), ElementsAre("model.window = 16", "model.window_layers = 1,0")) << type;
+  }
+  for (const char* type : {"llama", "glm4_moe"}) EXPECT_THAT(wrong(type, {}), ElementsAre("model.window = 16")) << type;
+  Config config = config_of(named("qwen2"), described("qwen2"));
+  config.model.sinks = true;
+  EXPECT_THAT(nowhere(config), HasSubstr("model.sinks = true"));
 }
 
 TEST(HuggingFace, AbsentKeysMeanWhatTheClassHas) {

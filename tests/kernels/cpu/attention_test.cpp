@@ -19,12 +19,15 @@ TEST(CpuAttention, NativeBf16AgreesWithTheReference) {
     test::expect_right_attention<test::Sticks, bfloat16>(shape, 0.04, by);
     test::expect_right_attention<test::Softmax, bfloat16>(shape, 0.04, by, test::documents_in(shape));
     test::expect_right_attention<test::Sticks, bfloat16>(shape, 0.04, by, test::documents_in(shape));
+    AttentionShape windowed = shape;
+    windowed.window = 40;
+    test::expect_right_attention<test::Softmax, bfloat16>(windowed, 0.04, by);
   }
 }
 
 template <class Kind, class T>
-void check_bits_do_not_depend_on_threads() {
-  const AttentionShape shape{2, 150, 150, 4, 2, 32};
+void check_bits_do_not_depend_on_threads(std::int64_t window = 0) {
+  const AttentionShape shape{2, 150, 150, 4, 2, 32, window};
   const auto one = make_attention<T>(shape), two = make_attention<T>(shape);
   for (const auto& [problem, threads] : {std::pair{one.get(), 1}, std::pair{two.get(), 2}}) {
     const CpuStream stream(threads);
@@ -40,6 +43,7 @@ void check_bits_do_not_depend_on_threads() {
 TEST(CpuAttention, BitsDoNotDependOnTheNumberOfThreads) {
   check_bits_do_not_depend_on_threads<test::Softmax, float>();
   check_bits_do_not_depend_on_threads<test::Softmax, bfloat16>();
+  check_bits_do_not_depend_on_threads<test::Softmax, float>(70);
   check_bits_do_not_depend_on_threads<test::Sticks, float>();
   check_bits_do_not_depend_on_threads<test::Sticks, bfloat16>();
 }

@@ -142,6 +142,32 @@ TEST(CudaLayout, TilesCoverExactlyTheKeysThatAreSeen) {
   }
 }
 
+/// Compares with the definition: the query at position p sees keys from max(its document, p − window + 1) on.
+TEST(CudaLayout, WindowsLimitKeysAndQueries) {
+  for (int queries = 1; queries < 12; ++queries) {
+    for (int keys = queries; keys < 20; ++keys) {
+      for (int window = 1; window < keys; ++window) {
+        for (const int document : {0, 2}) {  // begins at this key, or at the query's own position if that is earlier
+          std::vector<std::int32_t> first_keys;
+          for (int query = 0; query < queries; ++query) first_keys.push_back(std::min(document, keys - queries));
+          const CausalOrder order{queries, keys, document > 0 ? first_keys.data() : nullptr, window};
+          const auto begin = [&](int query) {
+            return std::max(document > 0 ? first_keys.front() : 0, keys - queries + query - window + 1);
+          };
+          for (int query = 0; query < queries; ++query) EXPECT_EQ(order.first_key(query), begin(query));
+          EXPECT_EQ(order.first_key(queries + 5), begin(queries - 1)) << "padding of the last tile";
+          for (int key = 0; key < keys + 8; ++key) {
+            int end = 0;
+            while (end < queries && begin(end) <= key) ++end;
+            EXPECT_EQ(order.end_query(key), end)
+                << queries << " of " << keys << ", window " << window << ", key " << key;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(CudaLayout, QueriesOfAKeyEndWithItsDocument) {
   const std::vector<std::int32_t> first_keys{0, 0, 0, 3, 4, 4, 4, 4, 8, 8};
   const CausalOrder order{10, 10, first_keys.data()};

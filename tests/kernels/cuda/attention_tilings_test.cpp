@@ -117,8 +117,8 @@ template <class Device = Ampere>
 void check_tensor_cores(const AttentionShape& shape, std::int64_t gap,
                         const std::vector<std::int32_t>& documents = {}) {
   SCOPED_TRACE(testing::Message() << shape.sequences << " x " << shape.query_len << " of " << shape.key_len << ", "
-                                  << shape.heads << "/" << shape.kv_heads << " x " << shape.head_dim << ", gap "
-                                  << gap);
+                                  << shape.heads << "/" << shape.kv_heads << " x " << shape.head_dim << ", gap " << gap
+                                  << ", window " << shape.window);
   const auto fast = make_attention<bfloat16>(shape, gap), again = make_attention<bfloat16>(shape, gap);
   fast->first_keys = again->first_keys = documents;
   for (const auto& [problem, order] : {std::pair{fast.get(), Order::ascending}, {again.get(), Order::descending}}) {
@@ -209,8 +209,11 @@ TEST(CudaAttention, HopperBlocksTakeTurns) {
   for (const std::int64_t key_len : {1, 64, 128, 129, 200, 640, 1000}) {
     for (const std::int64_t query_len : {std::int64_t{1}, key_len / 3 + 1, key_len - key_len / 7, key_len}) {
       const AttentionShape shape{3, query_len, key_len, 1, 1, 1};
-      check_turns(shape, {});
-      check_turns(shape, test::documents_in(shape));
+      for (const std::int64_t window : {0, 1, 63, 128, 150, 500}) {
+        const AttentionShape windowed{3, query_len, key_len, 1, 1, 1, window};
+        check_turns(windowed, {});
+        check_turns(windowed, test::documents_in(shape));
+      }
     }
   }
 }
@@ -250,6 +253,24 @@ TEST(CudaAttention, KeepsDocumentsApart) {
 TEST(CudaAttention, HopperKeepsDocumentsApart) {
   check_documents<Hopper>({2, 70, 300, 2, 1, 64}, 8);
   check_documents<Hopper>({1, 150, 280, 1, 1, 128}, 0);
+}
+
+TEST(CudaAttention, SeesOnlyItsWindow) {
+  check_tensor_cores({2, 33, 33, 4, 2, 16, 5}, 8);
+  check_tensor_cores({1, 140, 290, 2, 1, 32, 70}, 8);
+  check_tensor_cores({1, 131, 131, 2, 1, 64, 64}, 8);
+  check_tensor_cores({1, 130, 140, 1, 1, 128, 1}, 8);
+  check_tensor_cores({1, 60, 140, 1, 1, 256, 45}, 8);
+  const AttentionShape documents{2, 140, 200, 2, 1, 32, 33};
+  check_tensor_cores(documents, 8, test::documents_in(documents));
+}
+
+TEST(CudaAttention, HopperSeesOnlyItsWindow) {
+  check_tensor_cores<Hopper>({1, 300, 300, 2, 1, 64, 40}, 8);
+  check_tensor_cores<Hopper>({1, 150, 400, 1, 1, 64, 130}, 8);
+  check_tensor_cores<Hopper>({1, 260, 260, 2, 1, 128, 100}, 8);
+  const AttentionShape documents{1, 150, 280, 1, 1, 128, 33};
+  check_tensor_cores<Hopper>(documents, 0, test::documents_in(documents));
 }
 
 template <class Device>

@@ -154,6 +154,26 @@ const std::vector<Variant>& variants() {
          c.model.attention_weights = AttentionWeights::stick_breaking;
          c.model.qk_norm = QkNormKind::all;
        }},
+      {"windows and sinks",
+       [](Config& c) {
+         c.model.window = 3;
+         c.model.window_layers = {1, 0};
+         c.model.sinks = true;
+         c.model.qkv_bias = true;
+       }},
+      {"windows of documents",
+       [](Config& c) {
+         c.data.document_mask = true;
+         c.model.window = 2;
+         c.model.sinks = true;
+         c.model.qk_norm = QkNormKind::head;
+       }},
+      {"moa in windows",
+       [](Config& c) {
+         c.model.attention = AttentionKind::experts;
+         c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
+         c.model.window = 4;
+       }},
       {"sticks",
        [](Config& c) {
          c.model.attention_weights = AttentionWeights::stick_breaking;
@@ -384,6 +404,23 @@ const std::vector<MeshCase>& cases() {
        .schedule = zero_bubble,
        .sequence = true,
        .variant = "normed tokens"},
+      // windows and sinks
+      {.ranks = 1, .zero = 3, .schedule = zero_bubble, .recompute = true, .micro = 1, .variant = "windows and sinks"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "windows and sinks"},
+      {.ranks = 2, .tensor = 2, .variant = "windows and sinks"},
+      {.ranks = 2, .tensor = 2, .sequence = true, .variant = "moa in windows"},
+      {.ranks = 4, .tensor = 4, .sequence = true, .micro = 1, .variant = "windows of documents"},
+      {.ranks = 4, .pipeline = 4, .schedule = zero_bubble, .variant = "windows and sinks"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .recompute = true, .variant = "windows of documents"},
+      {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .micro = 4, .variant = "windows and sinks"},
+      {.ranks = 8,
+       .pipeline = 2,
+       .tensor = 2,
+       .expert = 4,
+       .zero = 3,
+       .schedule = zero_bubble,
+       .sequence = true,
+       .variant = "windows and sinks"},
       // attention within documents, targets that do not count
       {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "documents"},
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "documents"},

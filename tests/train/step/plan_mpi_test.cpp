@@ -127,6 +127,13 @@ std::vector<Config> meshes(const Config& base, int world) {
   }
   add({}, Recompute::selective, 1);
   if (!all.empty()) all.back().model.attention_weights = AttentionWeights::stick_breaking;
+  for (const Recompute recompute : {none, Recompute::selective}) {
+    const std::size_t before = all.size();
+    add({.tensor = std::min(world, 2), .zero = world > 2 ? 2 : 0}, recompute, 1);
+    if (all.size() == before) continue;
+    all.back().model.window = 4;
+    all.back().model.sinks = true;
+  }
   return all;
 }
 
@@ -134,6 +141,7 @@ std::vector<Config> meshes(const Config& base, int world) {
 void add_attention_experts(Config& config) {
   config.model.attention = AttentionKind::experts;
   config.attention_experts = {.count = 2, .top_k = 2, .gates = {}};
+  config.model.sinks = false;  // attention experts have none
 }
 
 /// Limits the capacity of experts, and the choices of the first of two steps to one expert per token. In the second

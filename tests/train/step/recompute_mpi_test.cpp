@@ -122,6 +122,18 @@ TEST(Recomputation, GivesTheSameBitsWithNormedProjections) {
   expect_no_difference(config, DType::f32, "normed tokens, sticks");
 }
 
+TEST(Recomputation, GivesTheSameBitsWithWindowsAndSinks) {
+  Config config = tiny_config();
+  config.model.window = 4;
+  config.model.window_layers = {1, 0};
+  config.model.sinks = true;
+  expect_no_difference(config, DType::bf16, "windows and sinks");
+  config.parallel.tensor = std::min(world_size(), 2);
+  config.parallel.sequence = config.parallel.tensor > 1;
+  config.parallel.zero = 3;
+  expect_no_difference(config, DType::f32, "windows and sinks, tp");
+}
+
 TEST(Recomputation, GivesTheSameBitsWithStickBreaking) {
   Config config = tiny_config();
   config.model.attention_weights = AttentionWeights::stick_breaking;
