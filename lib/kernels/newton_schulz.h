@@ -20,6 +20,12 @@ struct SquaresOfBatch {
   Matrix<double> sums;  // [matrices, flat_blocks_of(elements)]
 };
 
+/// y[i] = Σ x[i, j] over j. The order of summation depends only on the device and the number of columns.
+struct SumRows {
+  Matrix<const double> x;  // [rows, cols]
+  std::span<double> y;     // [rows]
+};
+
 /// x[i] = x[i] / (√squares[i] + eps): a matrix of zeros remains one.
 template <class T>
 struct NormalizeBatch {
@@ -38,6 +44,7 @@ struct Combine {
 
 template <class T>
 void run(const CpuStream& stream, const SquaresOfBatch<T>& squares);
+void run(const CpuStream& stream, const SumRows& sum);
 template <class T>
 void run(const CpuStream& stream, const NormalizeBatch<T>& normalize);
 template <class T>
@@ -45,6 +52,7 @@ void run(const CpuStream& stream, const Combine<T>& combine);
 
 template <class T>
 void run(const CudaStream& stream, const SquaresOfBatch<T>& squares);
+void run(const CudaStream& stream, const SumRows& sum);
 template <class T>
 void run(const CudaStream& stream, const NormalizeBatch<T>& normalize);
 template <class T>

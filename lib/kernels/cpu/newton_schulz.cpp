@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/parallel_for.h"
@@ -36,6 +37,13 @@ void run(const CpuStream& stream, const SquaresOfBatch<T>& squares) {
                        squares_of(squares.x.row(matrix) + begin, std::min(flat_block, squares.x.cols - begin));
                  }
                });
+}
+
+void run(const CpuStream& stream, const SumRows& sum) {
+  require_length("SumRows", "y", sum.y, sum.x.rows);
+  for_each_row(stream, sum.x.rows, sum.x.cols, [&](std::int64_t r) {
+    sum.y[static_cast<std::size_t>(r)] = std::accumulate(sum.x.row(r), sum.x.row(r) + sum.x.cols, 0.0);
+  });
 }
 
 template <class T>

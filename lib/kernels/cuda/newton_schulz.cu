@@ -26,6 +26,16 @@ __global__ void __launch_bounds__(batch_threads) squares_of_batch(SquaresOfBatch
   }
 }
 
+/// One thread block per row.
+__global__ void __launch_bounds__(batch_threads) sum_rows(SumRows sum) {
+  for (std::int64_t r = blockIdx.x; r < sum.x.rows; r += gridDim.x) {
+    double all = 0;
+    for (std::int64_t i = threadIdx.x; i < sum.x.cols; i += batch_threads) all += sum.x.row(r)[i];
+    all = join_block<batch_threads>(all, Sum{});
+    if (threadIdx.x == 0) sum.y[r] = all;
+  }
+}
+
 /// One thread block per block of flat_block elements.
 template <class T>
 __global__ void __launch_bounds__(batch_threads) normalize_batch(NormalizeBatch<T> normalize) {
@@ -59,6 +69,11 @@ void run(const CudaStream& stream, const SquaresOfBatch<T>& squares) {
   const std::int64_t blocks = flat_blocks_of(squares.x.cols);
   require_extents("SquaresOfBatch", "sums", squares.sums, squares.x.rows, blocks);
   start(stream, "SquaresOfBatch", squares_of_batch<T>, blocks_for(squares.x.rows * blocks), batch_threads, squares);
+}
+
+void run(const CudaStream& stream, const SumRows& sum) {
+  require_length("SumRows", "y", sum.y, sum.x.rows);
+  start(stream, "SumRows", sum_rows, blocks_for(sum.x.rows), batch_threads, sum);
 }
 
 template <class T>
