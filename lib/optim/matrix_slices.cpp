@@ -52,12 +52,6 @@ std::vector<HeldRows> held_rows(const MatrixSlice& slice, const Range& range) {
   return rows;
 }
 
-std::int64_t held_elements(const MatrixSlice& slice, const Range& range) {
-  std::int64_t elements = 0;
-  for (const HeldRows& held : held_rows(slice, range)) elements += held.rows * held.cols;
-  return elements;
-}
-
 double newton_schulz_flops(std::int64_t rows, std::int64_t cols) {
   const auto k = static_cast<double>(std::min(rows, cols)), n = static_cast<double>(std::max(rows, cols));
   return 5 * (4 * k * k * n + 2 * k * k * k);

@@ -37,8 +37,6 @@ struct HeldRows {
 };
 /// Returns the elements of a slice that lie in elements `range` of the unit, in order; at most three rectangles.
 std::vector<HeldRows> held_rows(const MatrixSlice& slice, const Range& range);
-/// Returns the number of these elements.
-std::int64_t held_elements(const MatrixSlice& slice, const Range& range);
 
 /// Returns the FLOPs of orthogonalising a matrix: 5 · (4 k² n + 2 k³) with k = min(rows, cols), n = max(rows, cols).
 double newton_schulz_flops(std::int64_t rows, std::int64_t cols);

@@ -197,6 +197,30 @@ std::int64_t product_bytes(const MuonRound::Batch& batch, DType type) {
   return batch.count * (batch.rows * batch.cols * sums + k * k * (bytes(type) + sums));
 }
 
+namespace {
+
+/// Returns the bytes of the tables of boxes of matrix `m`, see MuonRound, if all sharers have the slice of this one.
+double table_bytes(const MuonLayout& layout, const MatrixSlice& slice, std::size_t unit, int owner) {
+  const MatrixSharing& sharing = layout.sharing;
+  const int copy = sharing.copy_of(layout.rank), sharer = sharing.sharer_of(layout.rank);
+  const auto boxes = [&](int of_copy) {
+    return static_cast<double>(held_rows(slice, layout.updated_by(of_copy * sharing.sharers + sharer, unit)).size());
+  };
+  const bool sends = sharing.sharded || sharing.copy_of(owner) == copy;
+  if (owner != layout.rank) {
+    return boxes(copy) * sizeof(StoredBox<float>) * (sends && !sharing.gathers() ? 2 : 1);  // sent, taken
+  }
+  double bytes = boxes(copy) * sizeof(StoredBox<float>);  // own
+  for (int rank = 0; rank < sharing.ranks() && !sharing.gathers(); ++rank) {
+    if (rank == layout.rank) continue;
+    const bool receives = sharing.sharded || sharing.copy_of(rank) == copy;
+    bytes += boxes(sharing.copy_of(rank)) * sizeof(MovedBox) * (receives ? 2 : 1);  // received, returned
+  }
+  return bytes;
+}
+
+}  // namespace
+
 MuonLoad muon_load(const MuonLayout& layout, std::span<const int> owners, DType type, std::int64_t limit) {
   const MatrixSharing& sharing = layout.sharing;
   const std::vector<MatrixSlice>& slices = layout.slices[static_cast<std::size_t>(sharing.sharer_of(layout.rank))];
@@ -205,18 +229,22 @@ MuonLoad muon_load(const MuonLayout& layout, std::span<const int> owners, DType 
     std::vector<MuonRound::Batch> batches;
     std::int64_t elements = 0, products = 0, sent = 0, received = 0, returned = 0, taken = 0;
     for (const std::size_t m : matrices) {
-      const std::int64_t held = held_elements(slices[m], layout.updated_by(layout.rank, layout.unit_of[m]));
+      const MatrixSlice& slice = slices[m];
+      const std::size_t unit = layout.unit_of[m];
+      std::int64_t held = 0;
+      for (const HeldRows& rows : held_rows(slice, layout.updated_by(layout.rank, unit))) held += rows.rows * rows.cols;
       const bool own = owners[m] == layout.rank;
+      load.table_bytes += table_bytes(layout, slice, unit, owners[m]);
       if (own) {
-        add_matrix(slices[m], batches, elements);
-        load.flops += newton_schulz_flops(slices[m].rows, slices[m].cols);
+        add_matrix(slice, batches, elements);
+        load.flops += newton_schulz_flops(slice.rows, slice.cols);
       }
       if (sharing.gathers()) {
-        taken += slices[m].elements();
-        load.gathered += own ? static_cast<double>(slices[m].elements()) : 0;
+        taken += slice.elements();
+        load.gathered += own ? static_cast<double>(slice.elements()) : 0;
       } else if (own) {
-        received += slices[m].elements() - held;
-        returned += (sharing.sharded ? 1 : sharing.copies) * slices[m].elements() - held;
+        received += slice.elements() - held;
+        returned += (sharing.sharded ? 1 : sharing.copies) * slice.elements() - held;
       } else {
         sent += sharing.sharded || sharing.copy_of(owners[m]) == sharing.copy_of(layout.rank) ? held : 0;
         taken += held;

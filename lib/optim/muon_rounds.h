@@ -66,14 +66,15 @@ inline constexpr std::int64_t muon_round_bytes = std::int64_t{256} << 20;
 /// Returns the bytes of the products of a batch, see orthogonalize().
 std::int64_t product_bytes(const MuonRound::Batch& batch, DType type);
 
-/// The work of Muon on one rank, for one group of units. `layout` needs the slices of this rank only, as those of its
-/// own sharer; the slices of other sharers do not matter.
+/// The work of Muon on one rank, for one group of units. `layout` needs the slices of this rank's own sharer only. Exact,
+/// except `table_bytes` if the slices of other sharers consist of more or fewer boxes.
 struct MuonLoad {
   double flops = 0;
   double exchanged = 0;  // elements that this rank sends to other ranks, in both directions
   double gathered = 0;   // elements that this rank contributes to all-gathers
   double rounds = 0;
-  double peak_bytes = 0;  // of matrices, products and messages, in the largest round
+  double peak_bytes = 0;   // of matrices, products and messages, in the largest round
+  double table_bytes = 0;  // of the tables of boxes
 };
 MuonLoad muon_load(const MuonLayout& layout, std::span<const int> owners, DType type, std::int64_t limit);
 
