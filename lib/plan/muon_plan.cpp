@@ -30,15 +30,13 @@ MuonLayout own_layout(const MuonGroup& group, std::span<const PlannedUnit> units
   return layout;
 }
 
-/// Returns the smallest group of the mesh whose ranks exchange the parts of these units. Parts of experts are exchanged
-/// among the ranks of expert_data and expert_tensor; if there are several of both, these are some of data_tensor.
-Axis exchange_axis(const MeshRank& mesh_rank, ParameterUnit::Group group) {
+}  // namespace
+
+Axis muon_axis(const MeshRank& mesh_rank, ParameterUnit::Group group) {
   if (group != ParameterUnit::Group::expert) return Axis::data_tensor;
   if (mesh_rank.size(Axis::expert_tensor) == 1) return Axis::expert_data;
   return mesh_rank.size(Axis::expert_data) == 1 ? Axis::expert_tensor : Axis::data_tensor;
 }
-
-}  // namespace
 
 MuonPlan plan_muon(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units) {
   MuonPlan plan;
@@ -54,7 +52,7 @@ MuonPlan plan_muon(const Config& config, const MeshRank& mesh_rank, std::span<co
     const std::vector<int> owners = group.choose_owners(slices, loads);
     const MuonLoad load = muon_load(layout, owners, type, muon_round_bytes);
     const double element = number(element_bytes(config));
-    const Axis axis = exchange_axis(mesh_rank, of);
+    const Axis axis = muon_axis(mesh_rank, of);
     plan.traffic.add(mesh_rank, axis, Transfer::all_to_all, load.exchanged * element, 2 * load.rounds);
     plan.traffic.add(mesh_rank, axis, Transfer::all_gather, load.gathered * element, load.rounds);
     plan.peak_bytes = std::max(plan.peak_bytes, load.peak_bytes);
