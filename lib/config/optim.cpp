@@ -13,8 +13,7 @@ void declare_keys(ConfigKeys& keys, OptimConfig& optim) {
   const KeySection key(keys, tuning);
   const Domain rate{.low = 0, .high = 1e30};
   const Domain moment{.low = 0, .high = 1, .high_open = true};
-  key("optim.rule", &optim.rule,
-      "muon: orthogonalised updates of the matrices of blocks, AdamW for all other weights",
+  key("optim.rule", &optim.rule, "muon: orthogonalised updates of the matrices of blocks, AdamW for all other weights",
       {.other_names = {"optimizer"}});
   key("optim.lr", &optim.lr, rate, "largest learning rate", {.other_names = {"lr", "learning_rate", "max_lr"}});
   key("optim.min_lr", &optim.min_lr, rate, "final learning rate of cosine and wsd");

@@ -56,8 +56,8 @@ template <class T, class Out>
 void run(const CudaStream& stream, const GemmBatch<T, Out>& batch);
 void run(const CudaStream& stream, const SplitWeightGrad& grad);
 
-#define LYCEUM_GEMM_KERNELS(INSTANCE)                                      \
-  LYCEUM_FLOATS(INSTANCE, Gemm) INSTANCE(Gemm<bfloat16, float>) \
-  LYCEUM_FLOATS(INSTANCE, GemmBatch) INSTANCE(GemmBatch<bfloat16, float>)
+#define LYCEUM_GEMM_KERNELS(INSTANCE) \
+  LYCEUM_FLOATS(INSTANCE, Gemm)       \
+  INSTANCE(Gemm<bfloat16, float>) LYCEUM_FLOATS(INSTANCE, GemmBatch) INSTANCE(GemmBatch<bfloat16, float>)
 
 }  // namespace lyceum

@@ -15,12 +15,12 @@ namespace lyceum {
 /// row of a table for BlockWalk. Elements of a row are adjacent in both places.
 template <class A>
 struct StoredBox {
-  A* memory;                    // its first element
-  std::int64_t memory_stride;   // elements from one row to the next in memory
-  std::int64_t first, stride;   // its first element in the buffer, and elements from one row to the next there
-  std::int64_t rows, cols;      // not 0
-  std::int64_t first_block;     // number of its first block of flat_block elements among the blocks of all boxes
-  double factor = 1;            // applied by UnpackBoxes
+  A* memory;                   // its first element
+  std::int64_t memory_stride;  // elements from one row to the next in memory
+  std::int64_t first, stride;  // its first element in the buffer, and elements from one row to the next there
+  std::int64_t rows, cols;     // not 0
+  std::int64_t first_block;    // number of its first block of flat_block elements among the blocks of all boxes
+  double factor = 1;           // applied by UnpackBoxes
 };
 
 /// Copies boxes from memory to a buffer of type T, and rounds.

@@ -46,9 +46,9 @@ inline constexpr std::int32_t muon_span = 1;
 template <class T>
 struct UpdateMomentum {
   std::span<const UpdatedTensor<T, AdamWOrMuon::states>> tensors;
-  std::span<const UpdateSpan> spans;  // spans of all tensors
-  std::int64_t blocks;                // number of blocks of all tensors
-  double momentum;                    // μ
+  std::span<const UpdateSpan> spans;     // spans of all tensors
+  std::int64_t blocks;                   // number of blocks of all tensors
+  double momentum;                       // μ
   std::span<const StepVerdict> verdict;  // [1]
   UpdateDigests digests = {};
 };
@@ -58,7 +58,7 @@ void run(const CpuStream& stream, const UpdateMomentum<T>& update);
 template <class T>
 void run(const CudaStream& stream, const UpdateMomentum<T>& update);
 
-#define LYCEUM_MUON_KERNELS(INSTANCE)   \
+#define LYCEUM_MUON_KERNELS(INSTANCE)     \
   LYCEUM_FLOATS(INSTANCE, UpdateMomentum) \
   LYCEUM_UPDATE_RULE_KERNELS(INSTANCE, AdamWOrMuon)
 

@@ -44,8 +44,9 @@ struct UpdatedTensor {
   std::int64_t first_span;          // index of the tensor's first span among the spans of all tensors
 };
 
-/// A range of elements of a tensor that are updated alike. It begins where the tensor's previous span ends (at 0 for
-/// the first one) and ends before element `end`. The last span of a tensor ends at the tensor's end or after it.
+/// A range of elements of a tensor with the same rule and weight decay. It begins where the tensor's previous span ends
+/// (at 0 for the first one) and ends before element `end`. The last span of a tensor ends at the tensor's end or after
+/// it.
 struct UpdateSpan {
   std::int64_t end;
   double weight_decay;

@@ -13,8 +13,8 @@ namespace {
 /// Returns e.g. "optimizer/exp_avg/", which precedes the name of a weight.
 std::string state_prefix(std::string_view state) { return std::string(optimizer_prefix).append(state) + "/"; }
 
-/// True if the checkpoint has this state of a tensor, false if it has only the state of another rule. Throws a bad_input
-/// Error if it has no state of the tensor.
+/// True if the checkpoint has this state of a tensor, false if it has only the state of another rule. Throws a
+/// bad_input Error if it has no state of the tensor.
 bool has_state(const CheckpointReader& reader, std::string_view state, const std::string& tensor) {
   const std::string name = state_prefix(state) + tensor;
   if (reader.find(name)) return true;

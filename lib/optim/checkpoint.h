@@ -20,9 +20,9 @@ namespace lyceum {
 std::vector<CheckpointSlice> checkpoint_slices(const Optimizer& optimizer);
 
 /// Loads the masters, states and weights of this rank's shares from a checkpoint, and renews the digests. Local, unless
-/// `read_files` is collective: it is called with each function that reads files, and must run it. States are set to zero
-/// if the checkpoint has none, or has only those of another rule for a tensor, and those of frozen elements in any case.
-/// Throws a bad_input Error if tensors are missing or have other shapes.
+/// `read_files` is collective: it is called with each function that reads files, and must run it. States are set to
+/// zero if the checkpoint has none, or has only those of another rule for a tensor, and those of frozen elements in any
+/// case. Throws a bad_input Error if tensors are missing or have other shapes.
 ///
 /// Before the call, no transfer of weights may be in flight (Zero::await_values()). After it, the caller sends the new
 /// weights to other copies (Zero::values_changed()) and restores the number of updates (Optimizer::set_updates()).

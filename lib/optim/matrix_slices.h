@@ -32,10 +32,10 @@ std::vector<MatrixSlice> matrix_slices(const RuleAssignment& rules, const Parame
 
 /// A rectangle of a matrix that is contiguous row by row in the memory of a unit.
 struct HeldRows {
-  std::int64_t first, stride;          // its first element in the unit, and elements from one row to the next
-  std::int64_t row, col, rows, cols;   // position in the matrix, and extents
+  std::int64_t first, stride;         // its first element in the unit, and elements from one row to the next
+  std::int64_t row, col, rows, cols;  // position in the matrix, and extents
 };
-/// Returns the elements of a slice that lie in elements `range` of the unit, in order; at most three rectangles.
+/// Returns the elements of a slice that are among elements `range` of the unit, in order; at most three rectangles.
 std::vector<HeldRows> held_rows(const MatrixSlice& slice, const Range& range);
 
 /// Returns the FLOPs of orthogonalising a matrix: 5 · (4 k² n + 2 k³) with k = min(rows, cols), n = max(rows, cols).

@@ -16,8 +16,8 @@ namespace lyceum {
 /// and the results back, in rounds (MuonRound). With a single rank the launches may be recorded in a graph.
 class MuonExchange {
  public:
-  /// Collective over the ranks of a pipeline stage. `shares`: all trained shares of this rank; those of other groups are
-  /// ignored. Their gradient memory must outlive this and must not move. `loads` [ranks of the stage]: FLOPs of the
+  /// Collective over the ranks of a pipeline stage. `shares`: all trained shares of this rank; those of other groups
+  /// are ignored. Their gradient memory must outlive this and must not move. `loads` [ranks of the stage]: FLOPs of the
   /// matrices of other groups, by owner; those of this group are added.
   MuonExchange(const Stream& stream, const Mesh& mesh, std::span<const UpdatedShare> shares,
                const RuleAssignment& rules, ParameterUnit::Group group, std::vector<double>& loads);
@@ -40,8 +40,7 @@ class MuonExchange {
     Boxes own, sent, received, returned, taken;
   };
   using Shares = std::vector<const UpdatedShare*>;
-  MuonLayout layout_of(const Shares& shares, const RuleAssignment& rules, int rank,
-                       const ProcessGroup* sharers) const;
+  MuonLayout layout_of(const Shares& shares, const RuleAssignment& rules, int rank, const ProcessGroup* sharers) const;
   Boxes table_of_boxes(std::span<const ShareBox> boxes, const Shares& shares) const;
   Boxes table_of_boxes(std::vector<MovedBox> boxes) const;
   template <class T>

@@ -59,9 +59,8 @@ std::vector<Matrices> cut_rounds(std::span<const MatrixSlice> matrices, std::spa
     rounds[round].push_back(m);
   }
   for (Matrices& round : rounds) {
-    std::ranges::stable_sort(round, {}, [&](std::size_t m) {
-      return std::tuple(owners[m], matrices[m].rows, matrices[m].cols);
-    });
+    std::ranges::stable_sort(round, {},
+                             [&](std::size_t m) { return std::tuple(owners[m], matrices[m].rows, matrices[m].cols); });
   }
   return rounds;
 }
@@ -97,7 +96,8 @@ class RoundBuilder {
     for (int rank = 0; rank < layout_.sharing.ranks(); ++rank) {
       const auto r = static_cast<std::size_t>(rank);
       const bool other = rank != layout_.rank;
-      const bool sends = layout_.sharing.sharded || layout_.sharing.copy_of(rank) == layout_.sharing.copy_of(layout_.rank);
+      const bool sends =
+          layout_.sharing.sharded || layout_.sharing.copy_of(rank) == layout_.sharing.copy_of(layout_.rank);
       if (other && sends) {
         round_.sent[r] = pack_for(rank, sent, round_.sent_boxes);
         round_.received[r] = move_of(rank, received, false, round_.received_boxes);

@@ -13,10 +13,10 @@ namespace lyceum {
 /// The parts of matrices that the ranks of a group hold, as one of these ranks sees them.
 struct MuonLayout {
   MatrixSharing sharing;
-  int rank = 0;  // of this rank in the group
-  std::vector<std::vector<MatrixSlice>> slices;    // [sharers][matrices]
+  int rank = 0;                                       // of this rank in the group
+  std::vector<std::vector<MatrixSlice>> slices;       // [sharers][matrices]
   std::vector<std::vector<std::int64_t>> unit_sizes;  // [sharers][units]: elements, including padding for equal parts
-  std::vector<std::size_t> unit_of;                // [matrices]: index of the unit
+  std::vector<std::size_t> unit_of;                   // [matrices]: index of the unit
 
   /// Returns the elements that rank `rank` holds of a matrix and updates.
   std::vector<HeldRows> held_by(int rank, std::size_t matrix) const;
@@ -44,14 +44,14 @@ struct MuonRound {
     std::int64_t rows, cols, count, first;  // first element in the buffer
   };
   std::vector<Batch> batches;
-  std::int64_t elements = 0;                    // of the buffer of matrices
-  std::vector<std::int64_t> sent, received;     // [ranks]: step 1, without parts of this rank's own matrices
-  std::vector<std::int64_t> returned, taken;    // [ranks]: step 3; if gathered, `taken` has the buffers of all ranks
-  std::vector<ShareBox> own;                    // shares and buffer of matrices
-  std::vector<ShareBox> sent_boxes;             // shares and buffer to send
-  std::vector<MovedBox> received_boxes;         // received buffer to buffer of matrices
-  std::vector<MovedBox> returned_boxes;         // buffer of matrices to buffer to return
-  std::vector<ShareBox> taken_boxes;            // shares and buffer that was returned or gathered
+  std::int64_t elements = 0;                  // of the buffer of matrices
+  std::vector<std::int64_t> sent, received;   // [ranks]: step 1, without parts of this rank's own matrices
+  std::vector<std::int64_t> returned, taken;  // [ranks]: step 3; if gathered, `taken` has the buffers of all ranks
+  std::vector<ShareBox> own;                  // shares and buffer of matrices
+  std::vector<ShareBox> sent_boxes;           // shares and buffer to send
+  std::vector<MovedBox> received_boxes;       // received buffer to buffer of matrices
+  std::vector<MovedBox> returned_boxes;       // buffer of matrices to buffer to return
+  std::vector<ShareBox> taken_boxes;          // shares and buffer that was returned or gathered
 };
 
 /// Returns the rounds of a rank. All ranks of the group have equally many. `owners`: as of choose_owners(). `type`: the
@@ -66,8 +66,8 @@ inline constexpr std::int64_t muon_round_bytes = std::int64_t{256} << 20;
 /// Returns the bytes of the products of a batch, see orthogonalize().
 std::int64_t product_bytes(const MuonRound::Batch& batch, DType type);
 
-/// The work of Muon on one rank, for one group of units. `layout` needs the slices of this rank's own sharer only. Exact,
-/// except `table_bytes` if the slices of other sharers consist of more or fewer boxes.
+/// The work of Muon on one rank, for one group of units. `layout` needs the slices of this rank's own sharer only.
+/// Exact, except `table_bytes` if the slices of other sharers consist of more or fewer boxes.
 struct MuonLoad {
   double flops = 0;
   double exchanged = 0;  // elements that this rank sends to other ranks, in both directions

@@ -39,7 +39,8 @@ void orthogonalize_batch(const Stream& stream, const Tensor& x, std::int64_t cou
   const Matrix<T> of_x(x.data<T>(), rows, cols), of_gram(gram.data<T>(), k, k);
   const Matrix<A> of_square(square.data<A>(), k, k), of_product(product.data<A>(), rows, cols);
   for (int i = 0; i < iterations; ++i) {
-    launch(stream, GemmBatch<T>{{.a = of_x, .b = of_x, .c = of_gram, .transpose_a = !wide, .transpose_b = wide}, count});
+    launch(stream,
+           GemmBatch<T>{{.a = of_x, .b = of_x, .c = of_gram, .transpose_a = !wide, .transpose_b = wide}, count});
     launch(stream, GemmBatch<T, A>{{.a = of_gram, .b = of_gram, .c = of_square}, count});
     launch(stream, Combine<T>{.a = b, .b = c, .z = square.span<const A>(), .y = gram.span<T>()});
     launch(stream, GemmBatch<T, A>{{.a = wide ? of_gram : of_x, .b = wide ? of_x : of_gram, .c = of_product}, count});

@@ -38,9 +38,7 @@ std::vector<UpdatedShare> with_states(const OptimConfig& config, const Stream& s
   std::vector<UpdatedShare> updated;
   for (const UnitShare& share : shares) {
     const DType type = share.gradients.dtype();
-    const auto flat = [&](std::int64_t count) {
-      return Tensor::zeros(stream, type, {count}, MemoryKind::optimizer);
-    };
+    const auto flat = [&](std::int64_t count) { return Tensor::zeros(stream, type, {count}, MemoryKind::optimizer); };
     const std::vector<RuleRange> ranges = rule_ranges(update_ranges(rules, *share.unit), share.updated);
     UpdatedShare one{.share = share,
                      .master = share.values.dtype() == type ? share.values : flat(share.updated.count),

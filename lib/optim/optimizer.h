@@ -15,7 +15,8 @@
 namespace lyceum {
 
 /// Updates this rank's shares of parameter units. Owns the master weights and the states of the update rule, and counts
-/// updates. All functions are local, except the constructor and update(). optim/checkpoint.h saves and loads the weights and states.
+/// updates. All functions are local, except the constructor and update(). optim/checkpoint.h saves and loads the
+/// weights and states.
 class Optimizer {
  public:
   /// `shares`: the shares of all units of the model, including units that are not trained; the units and the mesh must

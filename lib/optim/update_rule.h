@@ -69,7 +69,7 @@ class UpdateRule {
   virtual ProcessGroup::Traffic traffic(ParameterUnit::Group) const { return {}; }
 };
 
-/// What an UpdateRule is made of. The shares' memory must outlive it, and must not move.
+/// The arguments with which an UpdateRule is made. The shares' memory must outlive it, and must not move.
 struct UpdateRuleInput {
   const OptimConfig& config;
   const Mesh& mesh;

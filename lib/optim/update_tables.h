@@ -14,8 +14,9 @@
 
 namespace lyceum {
 
-/// The device tables of an update, see UpdateWeights: pointers to the memory of its shares, their spans and, if watched,
-/// the digests of their memory. The values of all shares must have one type, and the memory of the shares must not move.
+/// The device tables of an update, see UpdateWeights: pointers to the memory of its shares, their spans and, if
+/// watched, the digests of their memory. The values of all shares must have one type, and the memory of the shares must
+/// not move.
 class UpdateTables {
  public:
   /// The largest number of states of a rule.

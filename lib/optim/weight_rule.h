@@ -21,8 +21,9 @@ enum class WeightRule : std::uint8_t { adamw, muon };
 /// Every rule has at least one state.
 std::span<const std::string_view> states_of(WeightRule rule);
 
-/// Assigns rules to logical tensors. With optim.rule = adamw, AdamW updates all. With muon, Muon updates every matrix of
-/// a block, that is, every tensor with two dimensions under "model/layers/", except those that optim.adamw_only names.
+/// Assigns rules to logical tensors. With optim.rule = adamw, AdamW updates all. With muon, Muon updates every matrix
+/// of a block, that is, every tensor with two dimensions under "model/layers/", except those that optim.adamw_only
+/// names.
 class RuleAssignment {
  public:
   /// Throws a usage Error if a pattern of optim.adamw_only contains a range of rows.
@@ -41,8 +42,8 @@ class RuleAssignment {
 /// Does nothing with optim.rule = adamw. `config` must be resolved.
 void require_ruled_tensors(const Config& config);
 
-/// A range of a unit's flat memory whose elements are updated alike. It begins at the end of the previous range (0 for
-/// the first).
+/// A range of a unit's flat memory whose elements have the same rule and weight decay. It begins at the end of the
+/// previous range (0 for the first).
 struct UpdateRange {
   std::int64_t end;
   bool decays;

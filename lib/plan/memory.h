@@ -27,8 +27,8 @@ struct RankMemory {
 };
 
 /// Returns the memory of a rank's weights, gradients and optimizer state according to parallel.zero, with `passing` and
-/// `update_bytes`; activations and buffers are 0. `units`: the units of the rank. `zero_states`: the ZeRO states of a step,
-/// used with ZeRO 2 and 3 only.
+/// `update_bytes`; activations and buffers are 0. `units`: the units of the rank. `zero_states`: the ZeRO states of a
+/// step, used with ZeRO 2 and 3 only.
 RankMemory state_memory(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units,
                         const ZeroStates& zero_states);
 /// Returns the bytes of the table of rotary positions, of which every stage holds a copy; 0 if attention has no rotary

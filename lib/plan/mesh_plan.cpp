@@ -67,8 +67,7 @@ void add_step_end(const Config& config, const MeshRank& mesh_rank, const RankPla
   double behind_gathers = 0;  // ZeRO 0 gathers summed gradients, which nothing hides
   if (zero >= 1) behind_gathers = cluster.overlap * (zero < 3 ? work.forward / passes : work.forward);
   work.synchronising = std::max(0.0, sums - behind_sums) + std::max(0.0, gathers - behind_gathers);
-  work.optimizer =
-      rank.memory.update_bytes / cluster.memory_bytes + seconds(cluster, mesh_rank, rank.step.end);
+  work.optimizer = rank.memory.update_bytes / cluster.memory_bytes + seconds(cluster, mesh_rank, rank.step.end);
   work.muon = rank.muon_flops / cluster.flops + seconds(cluster, mesh_rank, rank.step.matrices);
 }
 

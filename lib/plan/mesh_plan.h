@@ -19,8 +19,8 @@ struct RankPlan {
   int rank = 0;
   std::vector<Range> stages;  // ranges of blocks, one per pipeline stage of the rank
   RankMemory memory;
-  Traffic passes;    // traffic of all micro-batches, including sends between stages
-  StepTraffic step;  // traffic of the rest of the step
+  Traffic passes;         // traffic of all micro-batches, including sends between stages
+  StepTraffic step;       // traffic of the rest of the step
   double muon_flops = 0;  // of Muon's products, on the rank of the stage that has most
   /// Returns all traffic of a step.
   Traffic traffic() const { return passes + step.reductions + step.gathers + step.end + step.matrices; }

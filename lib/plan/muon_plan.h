@@ -16,8 +16,8 @@ struct MuonPlan {
   /// if tensor or expert-tensor ranks share matrices.
   double peak_bytes = 0, table_bytes = 0;
 };
-/// Returns the smallest group of the mesh whose ranks exchange the matrices of a group of units. Matrices of experts are
-/// exchanged among the ranks of expert_data and expert_tensor; if there are several of both, these are some of
+/// Returns the smallest group of the mesh whose ranks exchange the matrices of a group of units. Matrices of experts
+/// are exchanged among the ranks of expert_data and expert_tensor; if there are several of both, these are some of
 /// data_tensor.
 Axis muon_axis(const MeshRank& mesh_rank, ParameterUnit::Group group);
 /// Plans it for the rank `mesh_rank`, whose units are `units`. Everything is 0 with optim.rule = adamw.

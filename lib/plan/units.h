@@ -14,9 +14,9 @@ namespace lyceum {
 /// The size and role of a ParameterUnit, without its parameters.
 struct PlannedUnit {
   ParameterUnit::Group group;
-  int layer;          // ParameterUnit::layer()
-  std::int64_t size;  // elements of flat memory, including padding
-  bool twin = false;  // ParameterUnit::twin()
+  int layer;                               // ParameterUnit::layer()
+  std::int64_t size;                       // elements of flat memory, including padding
+  bool twin = false;                       // ParameterUnit::twin()
   std::vector<UpdateRange> updates = {};   // update_ranges()
   std::vector<MatrixSlice> matrices = {};  // matrix_slices()
   ParameterUnit::Role role = ParameterUnit::Role::trained;

@@ -73,8 +73,7 @@ TYPED_TEST(MatrixBoxesTest, PacksEveryElementAndNoOther) {
   const std::vector<A> memory = boxes.template read<A>(boxes.memory);
   boxes.for_each([&](const auto&, std::size_t m, std::size_t b) { expected[b] = static_cast<T>(memory[m]); });
   const Tensor table = table_of(boxes.stream, boxes.boxes);
-  launch(boxes.stream,
-         PackBoxes<T>{rows_of<StoredBox<A>>(table), boxes.blocks, writable_rows_of<T>(boxes.buffer)});
+  launch(boxes.stream, PackBoxes<T>{rows_of<StoredBox<A>>(table), boxes.blocks, writable_rows_of<T>(boxes.buffer)});
   const std::vector<T> buffer = boxes.template read<T>(boxes.buffer);
   EXPECT_EQ(std::memcmp(buffer.data(), expected.data(), boxes.buffer.bytes()), 0);
 }
@@ -107,12 +106,11 @@ TYPED_TEST(MatrixBoxesTest, MovesEveryElementAndNoOther) {
   std::vector<MovedBox> moved;
   for (std::size_t b = 0; b < boxes.boxes.size(); ++b) {
     const auto& box = boxes.boxes[b];
-    moved.push_back(
-        {box.first, box.stride, boxes.starts[b], box.memory_stride, box.rows, box.cols, box.first_block});
+    moved.push_back({box.first, box.stride, boxes.starts[b], box.memory_stride, box.rows, box.cols, box.first_block});
   }
   const Tensor table = table_of(boxes.stream, moved);
-  launch(boxes.stream, MoveBoxes<T>{rows_of<MovedBox>(table), boxes.blocks, rows_of<T>(boxes.buffer),
-                                    writable_rows_of<T>(y)});
+  launch(boxes.stream,
+         MoveBoxes<T>{rows_of<MovedBox>(table), boxes.blocks, rows_of<T>(boxes.buffer), writable_rows_of<T>(y)});
   const std::vector<T> after = boxes.template read<T>(y);
   EXPECT_EQ(std::memcmp(after.data(), expected.data(), y.bytes()), 0);
 }

@@ -1,5 +1,7 @@
 #include "kernels/muon.h"
 
+#include <tuple>
+
 #include "core/device_table.h"
 #include "support/grid.h"
 #include "support/tested_stream.h"
@@ -34,14 +36,13 @@ struct Problem {
          damaged = table_of(stream, std::vector<std::uint32_t>(1)),
          sums = table_of(stream, std::vector<double>(static_cast<std::size_t>(2 * blocks), poison<double>()));
   Tensor span_table = table_of(stream, spans);
-  Tensor rows = table_of(
-      stream, std::vector<UpdatedTensor<T, 2>>{{.master = at<A>(master),
-                                                .state = {at<A>(first_state), at<A>(second_state)},
-                                                .gradient = at<A>(gradient),
-                                                .weight = at<T>(weight),
-                                                .count = count,
-                                                .first_block = 0,
-                                                .first_span = 0}});
+  Tensor rows = table_of(stream, std::vector<UpdatedTensor<T, 2>>{{.master = at<A>(master),
+                                                                   .state = {at<A>(first_state), at<A>(second_state)},
+                                                                   .gradient = at<A>(gradient),
+                                                                   .weight = at<T>(weight),
+                                                                   .count = count,
+                                                                   .first_block = 0,
+                                                                   .first_span = 0}});
   Tensor numbers = table_of(stream, std::vector<AdamW::Numbers>{{lr, lr / (1 - beta1), 1 / (1 - beta2)}});
 
   template <class X>
@@ -109,7 +110,8 @@ void expect_near(A value, double expected, const char* what, std::int64_t i) {
 TYPED_TEST(MuonTest, UpdatesMomentumOfItsSpansOnly) {
   using A = Accumulator<TypeParam>;
   Problem<TypeParam> problem;
-  const auto gradient = problem.template read<A>(problem.gradient), before = problem.template read<A>(problem.first_state);
+  const auto gradient = problem.template read<A>(problem.gradient),
+             before = problem.template read<A>(problem.first_state);
   problem.update_momentum();
   const auto u = problem.template read<A>(problem.gradient), after = problem.template read<A>(problem.first_state);
   for (std::size_t i = 0; i < u.size(); ++i) {
@@ -188,7 +190,8 @@ TYPED_TEST(MuonTest, DigestsFollowBothPartsOfAStep) {
   }
 }
 
-/// A change of the momentum before a step is found at its end, although the first part of the step has changed it since.
+/// A change of the momentum before a step is found at its end, although the first part of the step has changed it
+/// since.
 TYPED_TEST(MuonTest, FindsAChangeBeforeTheStep) {
   using A = Accumulator<TypeParam>;
   for (const std::int64_t element : {50, 2000, 3003, 4999}) {  // of both rules
@@ -199,7 +202,8 @@ TYPED_TEST(MuonTest, FindsAChangeBeforeTheStep) {
     copy_to_device(problem.stream, problem.first_state.raw(), momentum.data(), problem.first_state.bytes());
     problem.update_momentum(true);
     problem.update_weights(true);
-    EXPECT_EQ(problem.template read<std::uint32_t>(problem.damaged)[0], problem.blocks - element / flat_block) << element;
+    EXPECT_EQ(problem.template read<std::uint32_t>(problem.damaged)[0], problem.blocks - element / flat_block)
+        << element;
   }
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/newton_schulz.h"
 
 #include <utility>
+
 #include "support/grid.h"
 #include "support/launch_on.h"
 
@@ -47,7 +48,8 @@ TYPED_TEST(NewtonSchulzKernelsTest, NormalizeLeavesZerosAndKeepsNan) {
           continue;
         }
         const double expected = to_double(
-            static_cast<TypeParam>(static_cast<A>(before.at(m, i)) * static_cast<A>(1 / (std::sqrt(squares[static_cast<std::size_t>(m)]) + 0.5))));
+            static_cast<TypeParam>(static_cast<A>(before.at(m, i)) *
+                                   static_cast<A>(1 / (std::sqrt(squares[static_cast<std::size_t>(m)]) + 0.5))));
         EXPECT_EQ(x.at(m, i), expected);
       }
     }

@@ -67,7 +67,7 @@ std::vector<MatrixSharing> sharings() {
 struct Group {
   MuonLayout layout;
   std::vector<int> owners;
-  std::vector<std::vector<MuonRound>> rounds;                // [ranks]
+  std::vector<std::vector<MuonRound>> rounds;               // [ranks]
   std::vector<std::vector<std::vector<double>>> gradients;  // [ranks][units]
 
   Group(const MatrixSharing& sharing, std::int64_t limit) : layout(layout_of(sharing)) {
@@ -149,8 +149,8 @@ Buffers all_to_all(const Buffers& sent, const std::vector<std::vector<std::int64
     std::vector<double>& own = received.emplace_back();
     for (std::size_t from = 0; from < sent.size(); ++from) {
       EXPECT_EQ(send[from][to], receive[to][from]) << from << " to " << to;
-      const auto first = std::accumulate(send[from].begin(), send[from].begin() + static_cast<std::ptrdiff_t>(to),
-                                         std::int64_t{0});
+      const auto first =
+          std::accumulate(send[from].begin(), send[from].begin() + static_cast<std::ptrdiff_t>(to), std::int64_t{0});
       own.insert(own.end(), sent[from].begin() + first, sent[from].begin() + first + send[from][to]);
     }
   }
@@ -249,8 +249,8 @@ TEST(MuonRounds, TakeWhatTheirLoadSays) {
           gathered += sharing.gathers() ? static_cast<double>(round.elements) : 0;
           std::int64_t products = 0;
           for (const auto& batch : round.batches) products = std::max(products, product_bytes(batch, DType::f32));
-          const std::int64_t messages = 4 * std::max(sum(round.sent) + sum(round.received),
-                                                     sum(round.returned) + sum(round.taken));
+          const std::int64_t messages =
+              4 * std::max(sum(round.sent) + sum(round.received), sum(round.returned) + sum(round.taken));
           peak = std::max(peak, static_cast<double>(4 * round.elements + std::max(products, messages)));
         }
         EXPECT_EQ(load.gathered, gathered);
@@ -294,7 +294,8 @@ TEST(ChooseOwners, CountsEarlierLoads) {
 }
 
 TEST(HeldRows, LeavesOutPaddingAndOtherElements) {
-  const MatrixSlice slice{.rows = 6, .cols = 20, .first = 100, .pitch = 8, .row = 2, .col = 5, .own_rows = 4, .own_cols = 6, .place = 0};
+  const MatrixSlice slice{
+      .rows = 6, .cols = 20, .first = 100, .pitch = 8, .row = 2, .col = 5, .own_rows = 4, .own_cols = 6, .place = 0};
   const std::vector<HeldRows> all = held_rows(slice, {0, 1000});
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all[0].first, 100);

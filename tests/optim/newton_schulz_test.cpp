@@ -60,11 +60,14 @@ std::vector<T> orthogonalized(const std::vector<T>& u, std::int64_t count, std::
 
 /// bf16 rounds X and products in each of five iterations, which increase small singular values 3.4 times.
 template <class T>
-constexpr double tolerance = std::is_same_v<T, double> ? 1e-9 : std::is_same_v<T, float> ? 2e-4 : 0.12;
+constexpr double tolerance = std::is_same_v<T, double>  ? 1e-9
+                             : std::is_same_v<T, float> ? 2e-4
+                                                        : 0.12;
 
 TYPED_TEST(NewtonSchulzTest, AgreesWithTheFormulaForEveryMatrixOfABatch) {
   using T = TypeParam;
-  constexpr std::int64_t sizes[][3] = {{1, 1, 1}, {3, 1, 7}, {2, 7, 1}, {4, 33, 48}, {3, 48, 33}, {2, 40, 40}, {0, 3, 3}};
+  constexpr std::int64_t sizes[][3] = {{1, 1, 1},   {3, 1, 7},   {2, 7, 1}, {4, 33, 48},
+                                       {3, 48, 33}, {2, 40, 40}, {0, 3, 3}};
   for (const auto& [count, rows, cols] : sizes) {
     const auto u = Grid<T>::random(count * rows, cols, "u", 0, 1e-3);
     const std::vector<T> x = orthogonalized(u.values, count, rows, cols);

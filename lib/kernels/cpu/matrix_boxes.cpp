@@ -20,7 +20,8 @@ void for_each_row_part(const CpuStream& stream, std::span<const Box> boxes, std:
       std::int64_t begin = walk.block() * flat_block;
       const std::int64_t end = std::min(begin + flat_block, box.rows * box.cols);
       while (begin < end) {
-        const std::int64_t row = begin / box.cols, col = begin % box.cols, count = std::min(box.cols - col, end - begin);
+        const std::int64_t row = begin / box.cols, col = begin % box.cols,
+                           count = std::min(box.cols - col, end - begin);
         f(box, row, col, count);
         begin += count;
       }

@@ -41,7 +41,8 @@ void run(const CpuStream& stream, const UpdateMomentum<T>& update) {
       weight_update::for_each_span(update.spans.data() + tensor.first_span, begin, end,
                                    [&](const UpdateSpan& span, std::int64_t from, std::int64_t to) {
                                      if (span.rule != muon_span) return;
-                                     change += update_momentum(tensor.state[0], tensor.gradient, scale, mu, rest, from, to);
+                                     change +=
+                                         update_momentum(tensor.state[0], tensor.gradient, scale, mu, rest, from, to);
                                    });
       if (watched) update.digests.kept[static_cast<std::size_t>(at)] += state_factor(0) * change;
     }

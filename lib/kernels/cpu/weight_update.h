@@ -40,8 +40,8 @@ std::uint32_t weight_digest(const UpdatedTensor<T, states>& tensor, std::int64_t
   return weight_factor * sum;
 }
 
-/// The arrays of a range of elements that are updated alike, each indexed by the element's index in the tensor, and
-/// the constants of its rule.
+/// The arrays of a range of elements that are updated with the same rule and decay, each indexed by the element's index
+/// in the tensor, and the constants of its rule.
 template <class T, class Rule>
 struct UpdatedRange {
   Accumulator<T>* master;
@@ -93,7 +93,7 @@ void update_range(const UpdatedRange<T, Rule>& whole, std::int64_t first, std::i
   sums.left += left;
 }
 
-/// Calls f(span, first, last) for each part of elements [first, last) of a tensor that lies in one span.
+/// Calls f(span, first, last) for each part of elements [first, last) of a tensor that belongs to one span.
 template <class F>
 void for_each_span(const UpdateSpan* span, std::int64_t first, std::int64_t last, const F& f) {
   for (; first < last; ++span) {

@@ -91,8 +91,8 @@ __device__ bool is_packed(const UpdatedTensor<T, most_states>& tensor, const Upd
 /// not depend on alignment.
 template <class T, class Rule>
 __device__ ThreadSums update_elements(const UpdateWeights<T, Rule>& update,
-                                      const UpdatedTensor<T, Rule::states>& tensor,
-                                      const Constants<Accumulator<T>>& k, std::int64_t i) {
+                                      const UpdatedTensor<T, Rule::states>& tensor, const Constants<Accumulator<T>>& k,
+                                      std::int64_t i) {
   ThreadSums sums;
   if (i >= tensor.count) return sums;
   const UpdateSpan* span = update.spans.data() + tensor.first_span;

@@ -142,7 +142,8 @@ TEST(Muon, ContinuesFromAdamWAndBack) {
     return states_of_other_rules(after.config(), reader);
   };
   const auto missing = expect_taken_over(adamw, muon, 0);
-  // 3 · 4 matrices of attention, 3 of the dense FFN; in each sparse block a router, 3 of shared and 27 of routed experts
+  // 3 · 4 matrices of attention, 3 of the dense FFN; in each sparse block a router, 3 of shared and 27 of routed
+  // experts
   EXPECT_EQ(missing, (std::map<std::string, std::int64_t>{{"momentum", 12 + 3 + 2 * 31}}));
   TinyTraining trained(muon, test_world());
   trained.load(CheckpointReader(resolve_checkpoint(directory.path())), 2);

@@ -321,8 +321,7 @@ TEST(Plan, SaysWhatMuonTakes) {
   for (int zero = 0; zero <= 3; ++zero) {
     for (const ParallelConfig& parallel :
          {ParallelConfig{.zero = zero}, ParallelConfig{.expert = 2, .zero = zero},
-          ParallelConfig{.tensor = 2, .zero = zero, .sequence = true},
-          ParallelConfig{.expert_tensor = 2, .zero = zero},
+          ParallelConfig{.tensor = 2, .zero = zero, .sequence = true}, ParallelConfig{.expert_tensor = 2, .zero = zero},
           ParallelConfig{.pipeline = 2, .tensor = 2, .expert = 2, .zero = zero}}) {
       Config config = planned_config();
       config.parallel = parallel;
