@@ -96,7 +96,7 @@ ALL_LOSSES = {key: value for loss in LOSSES.values() for key, value in loss.item
 
 MUON = EVEN | keys(optim_rule="muon", model_hidden=24, model_head_dim=10, moe_experts=6, moe_expert_hidden=20,
                    moe_shared_experts=1, model_layers=3, model_first_dense_layers=1, batch_global=8)
-MUON_SIZES = MUON | keys(moe_expert_sizes="40,8, 36,12, 30,18", model_qkv_bias=1, optim_eps=1e-3)
+MUON_SIZES = MUON | keys(moe_expert_sizes="40,8, 36,12, 26,22", model_qkv_bias=1, optim_eps=1e-3)
 
 
 def on_ranks(ranks: int, **parallel) -> dict:

@@ -122,7 +122,8 @@ void check_batch(std::int64_t count, const test::GemmCase& c) {
                       (c.transpose_b ? b.at(i * c.n + col, k) : b.at(i * c.k + k, col));
         }
         const double error = std::abs(result.at(i * c.m + row, col) - expected);
-        ASSERT_TRUE(error <= test::gemm_tolerance<T, Out>(c.k)) << i << ": " << row << ", " << col;
+        const double tolerance = test::gemm_tolerance<T, Out>(c.k);
+        ASSERT_TRUE(error <= tolerance) << i << ": " << row << ", " << col;
       }
     }
   }

@@ -211,7 +211,9 @@ TEST(MuonRounds, BringEveryElementToItsOwnerAndBack) {
                                       << sharing.sharded << ", limit " << limit);
       Group group(sharing, limit);
       for (const auto& rounds : group.rounds) EXPECT_EQ(rounds.size(), group.rounds.front().size());
-      if (limit == muon_round_bytes) EXPECT_EQ(group.rounds.front().size(), 1u);
+      if (limit == muon_round_bytes) {
+        EXPECT_EQ(group.rounds.front().size(), 1u);
+      }
       execute(group, 0.5);
       for (std::size_t m = 0; m < group.owners.size(); ++m) {
         group.for_each(m, [&](double& element, double value) {
@@ -276,7 +278,7 @@ TEST(ChooseOwners, BalancesFlopsAndPrefersRanksThatHoldTheMatrix) {
   EXPECT_EQ(std::ranges::count(loads, loads.front()), 8);
   // One large matrix: its owner gets no other, although some are in its memory.
   std::vector<MatrixSlice> mixed{whole(512, 512, 0.1)};
-  for (int m = 0; m < 6; ++m) mixed.push_back(whole(64, 64, 0.1 + 0.05 * m));
+  for (int m = 0; m < 6; ++m) mixed.push_back(whole(64, 64, 0.02 + 0.05 * m));
   std::vector<double> other(3);
   const std::vector<int> uneven = choose_owners(mixed, {.copies = 3, .sharers = 1, .sharded = true}, other);
   EXPECT_EQ(std::ranges::count(uneven, uneven.front()), 1);

@@ -102,7 +102,9 @@ TYPED_TEST(NewtonSchulzTest, LeavesZerosAndDoesNotMixMatrices) {
   for (std::size_t i = 0; i < x.size(); ++i) {
     const std::size_t matrix = i / 54;
     EXPECT_EQ(is_nan(to_double(x[i])), matrix == 2);
-    if (matrix == 1) EXPECT_EQ(to_double(x[i]), 0);
+    if (matrix == 1) {
+      EXPECT_EQ(to_double(x[i]), 0);
+    }
   }
 }
 
