@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compares Lyceum with PyTorch in float64 (reference_model.py) on the CPU: every router, gate, loss and baseline, every kind
-of attention, and sub-dimensions.
+of attention, sub-dimensions, and Muon, also on meshes of up to 8 ranks.
 
     .venv/bin/python benchmarks/compare_routers.py [--cases REGEX] [--seed N] [--program PATH] [--json OUT]
 
@@ -53,7 +53,7 @@ BASE = {
     "balance.z_loss": 0, "balance.mutual_information": 0, "balance.concentration": 0, "balance.bias_rate": 0,
     "balance.sub_dimension": 0,
     "optim.lr": 5e-3, "optim.min_lr": 5e-4, "optim.schedule": "step", "optim.schedule_steps": 0,
-    "optim.warmup_steps": 4, "optim.decay_steps": 5, "optim.beta1": 0.9, "optim.beta2": 0.95, "optim.eps": 1e-5,
+    "optim.rule": "adamw", "optim.momentum": 0.95, "optim.adamw_only": "", "optim.warmup_steps": 4, "optim.decay_steps": 5, "optim.beta1": 0.9, "optim.beta2": 0.95, "optim.eps": 1e-5,
     "optim.weight_decay": 0.1, "optim.clip_norm": 1,
     "optim.train_only": "", "optim.router_penalty": 0, "optim.router_penalty_from": 0,
 }  # fmt: skip
@@ -99,6 +99,29 @@ LOSSES = {
 }
 SUB_DIMENSION_LOSSES = {key: value for name in LOSSES if name != "device loss" for key, value in LOSSES[name].items()}
 ALL_LOSSES = {key: value for loss in LOSSES.values() for key, value in loss.items()}
+
+MUON = EVEN | keys(optim_rule="muon", model_hidden=24, model_head_dim=10, moe_experts=6, moe_expert_hidden=20,
+                   moe_shared_experts=1, model_layers=3, model_first_dense_layers=1, batch_global=8)
+MUON_SIZES = MUON | keys(moe_expert_sizes="40,8, 36,12, 26,22", model_qkv_bias=1, optim_eps=1e-3)
+
+
+def on_ranks(ranks: int, **parallel) -> dict:
+    """A mesh; every rank computes one sequence at a time."""
+    return {"ranks": ranks, "batch.micro": 1} | {f"parallel.{key}": value for key, value in parallel.items()}
+
+
+# Muon on the ranks of every axis, with every ZeRO stage.
+MESHES = {
+    **{f"data, ZeRO {zero}": on_ranks(ranks, zero=zero) for ranks, zero in ((2, 0), (4, 1), (2, 2), (8, 3))},
+    "tensor": on_ranks(2, tensor=2),
+    "tensor, ZeRO 0": on_ranks(4, tensor=2, zero=0),
+    "tensor, ZeRO 3": on_ranks(4, tensor=2, zero=3, sequence=1),
+    "expert, ZeRO 1": on_ranks(4, expert=2, zero=1),
+    "expert tensor": on_ranks(4, expert_tensor=2, zero=0),
+    "expert and expert tensor, ZeRO 2": on_ranks(8, expert=2, expert_tensor=2, tensor=2, zero=2),
+    "pipeline, ZeRO 1": on_ranks(4, pipeline=2, zero=1),
+    "all": on_ranks(8, pipeline=2, tensor=2, expert=2, zero=3, sequence=1),
+}  # fmt: skip
 
 CASES = {
     "softmax": EVEN,
@@ -214,6 +237,14 @@ CASES = {
                          balance_scope="batch", optim_schedule="wsd", model_ffn="gelu")
     | attention_experts(count=6, top_k=2),
     "MoHD": sub_dimensions() | keys(model_kv_heads=4, balance_sub_dimension=0.01, optim_schedule="cosine"),
+    "Muon": MUON,
+    "Muon, sizes and biases": MUON_SIZES,
+    "Muon, some AdamW": MUON | keys(optim_adamw_only="*/mlp/gate/weight,*/k_proj/weight", optim_momentum=0.9),
+    "Muon, dense": MUON | keys(moe_experts=0, moe_shared_experts=0, model_tie_embeddings=1, optim_weight_decay=0.3),
+    "Muon, attention experts": MUON | attention_experts(count=5, top_k=2) | keys(moe_router="mlp"),
+    "Muon, train only": MUON | keys(optim_train_only="*/experts/[2-5]/*,*/gate/weight[3:],model/layers/1/self_attn/*"),
+    **{f"Muon, {mesh}": MUON | changes for mesh, changes in MESHES.items()},
+    **{f"Muon, sizes and biases, {mesh}": MUON_SIZES | MESHES[mesh] for mesh in ("data, ZeRO 1", "tensor, ZeRO 3")},
     "SMoE-Dropout": keys(moe_router="random", moe_gates="renormalized", moe_top_k_start=2, moe_top_k=8),
 }  # fmt: skip
 
@@ -255,8 +286,13 @@ class Comparison:
             "data.train": self.directory / "train", "data.valid": self.directory / "valid", "data.order": "sequential",
             "eval.batches": 0, "routing.every": 1, "checkpoint.at_start": 1, "checkpoint.keep": 0,
         }  # fmt: skip
-        options = [f"--{key}={value}" for key, value in (self.config | own).items()]
-        ended = subprocess.run([self.program, "train", *options], capture_output=True, text=True)
+        changes = self.config | own
+        ranks = changes.pop("ranks", 1)
+        command = [self.program, "train", *(f"--{key}={value}" for key, value in changes.items())]
+        if ranks > 1:
+            script = '. "$1/scripts/mpi-env.sh"; shift; exec mpirun -n "$@"'
+            command = ["bash", "-c", script, "bash", str(ROOT), str(ranks), *command]
+        ended = subprocess.run(command, capture_output=True, text=True)
         if ended.returncode:
             raise RuntimeError(ended.stderr.strip() or f"lyceum ended with {ended.returncode}")
         steps = [json.loads(line) for line in (self.run / "metrics.jsonl").read_text().splitlines()]

@@ -103,7 +103,7 @@ Curve train(const MpiSession& session, Config config, const TokenLoader& loader,
   Zero zero(model.units(), setup->mesh, setup->stream, zero_options(config, setup->mesh));
   zero.initialize(config.run.seed);
   prefer_first_group(model, config.moe.experts, config.parallel.expert);
-  Optimizer optimizer(config.optim, setup->stream, zero.shares());
+  Optimizer optimizer(config.optim, setup->mesh, setup->stream, zero.shares());
   optimizer.adopt_weights();
   TrainStep step(config, *setup, model, zero, optimizer);
   Curve curve;

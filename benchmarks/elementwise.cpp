@@ -276,7 +276,7 @@ void optimizer(Table& table) {
                                                               .first_span = 0}}));
   }
   constexpr std::int64_t blocks = flat_blocks_of(elements);
-  const Tensor runs = table_of(stream, std::vector<DecaySpan>{{.end = elements, .weight_decay = 0.1}}),
+  const Tensor runs = table_of(stream, std::vector<UpdateSpan>{{.end = elements, .weight_decay = 0.1}}),
                places = table_of(stream, std::vector<std::int64_t>{0, blocks}),
                numbers = table_of(stream, std::vector<AdamW::Numbers>{{1e-4, 1e-3, 20}}),
                verdict = table_of(stream, std::vector<StepVerdict>{{.gradient_scale = 1, .skip = 0}}),
@@ -285,7 +285,7 @@ void optimizer(Table& table) {
   table.add("AdamW", dtype_of<T>, (7 * 4.0 + sizeof(T)) * count, [&](std::size_t s) {
     launch(stream, UpdateWeights<T, AdamW>{
                        .tensors = rows_of<UpdatedTensor<T, AdamW::states>>(rows[s]),
-                       .decay = rows_of<DecaySpan>(runs),
+                       .spans = rows_of<UpdateSpan>(runs),
                        .blocks = blocks,
                        .rule = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .numbers = rows_of<AdamW::Numbers>(numbers)},
                        .verdict = rows_of<StepVerdict>(verdict),

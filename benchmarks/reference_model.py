@@ -419,8 +419,44 @@ class Model:
         return F.pad(counts, (0, 0, 0, router.top_k - counts.shape[1]))
 
 
+class Muon:
+    """Muon [Jordan 2024; Liu et al. 2025] on whole matrices, without weight decay of frozen rows."""
+
+    def __init__(self, matrices: list[Tensor], momentum: float, weight_decay: float):
+        self.matrices, self.momentum, self.weight_decay = matrices, momentum, weight_decay
+        self.states = [torch.zeros_like(w) for w in matrices]
+
+    @torch.no_grad()
+    def step(self, lr: float) -> None:
+        mu = self.momentum
+        for w, m in zip(self.matrices, self.states):
+            m.copy_(mu * m + (1 - mu) * w.grad)
+            update = self.orthogonalised((1 - mu) * w.grad + mu * m)
+            w.mul_(1 - lr * self.weight_decay)
+            w.sub_(lr * 0.2 * math.sqrt(max(w.shape)) * update)
+            w.grad = None
+
+    @staticmethod
+    def orthogonalised(u: Tensor) -> Tensor:
+        x = u / (u.norm() + 1e-7)
+        tall = x.shape[0] > x.shape[1]
+        x = x.T if tall else x
+        for _ in range(5):
+            gram = x @ x.T
+            x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+        return x.T if tall else x
+
+
+def updated_by_muon(config: dict, name: str, tensor: Tensor) -> bool:
+    """True for matrices of blocks, unless optim.adamw_only names them."""
+    if config["optim.rule"] != "muon" or tensor.dim() != 2 or not name.startswith("model/layers/"):
+        return False
+    patterns = config["optim.adamw_only"].split(",")
+    return not any(fnmatch.fnmatchcase(name, pattern.strip()) for pattern in patterns)
+
+
 class Training:
-    """Training of a model: AdamW on the trained tensors, clipping, the learning rate schedule, and the router biases that are
+    """Training of a model: AdamW or Muon on the trained tensors, clipping, the learning rate schedule, and the router biases that are
     adjusted from counts of choices."""
 
     def __init__(self, config: dict, weights: Weights):
@@ -430,10 +466,13 @@ class Training:
         trained = [name for name in weights if not name.endswith(fixed) and moved[name].any()]
         self.trained = [weights[name].requires_grad_() for name in trained]
         self.still = [(weights[name], ~moved[name]) for name in trained if not moved[name].all()]
+        matrices = [weights[name] for name in trained if updated_by_muon(config, name, weights[name])]
+        self.muon = Muon(matrices, config["optim.momentum"], config["optim.weight_decay"])
+        others = [weights[name] for name in trained if not updated_by_muon(config, name, weights[name])]
         self.optimizer = torch.optim.AdamW(
             [
-                {"params": [p for p in self.trained if p.dim() > 1]},
-                {"params": [p for p in self.trained if p.dim() <= 1], "weight_decay": 0.0},
+                {"params": [p for p in others if p.dim() > 1]},
+                {"params": [p for p in others if p.dim() <= 1], "weight_decay": 0.0},
             ],
             betas=(config["optim.beta1"], config["optim.beta2"]),
             eps=config["optim.eps"],
@@ -475,6 +514,7 @@ class Training:
         kept = [p[rows].detach().clone() for p, rows in self.still]  # weight decay would change them
         self.optimizer.step()
         self.optimizer.zero_grad()
+        self.muon.step(learning_rate(self.config, step))
         with torch.no_grad():
             for (p, rows), values in zip(self.still, kept):
                 p[rows] = values

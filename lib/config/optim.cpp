@@ -13,6 +13,8 @@ void declare_keys(ConfigKeys& keys, OptimConfig& optim) {
   const KeySection key(keys, tuning);
   const Domain rate{.low = 0, .high = 1e30};
   const Domain moment{.low = 0, .high = 1, .high_open = true};
+  key("optim.rule", &optim.rule, "muon: orthogonalised updates of the matrices of blocks, AdamW for all other weights",
+      {.other_names = {"optimizer"}});
   key("optim.lr", &optim.lr, rate, "largest learning rate", {.other_names = {"lr", "learning_rate", "max_lr"}});
   key("optim.min_lr", &optim.min_lr, rate, "final learning rate of cosine and wsd");
   key("optim.schedule", &optim.schedule,
@@ -29,6 +31,9 @@ void declare_keys(ConfigKeys& keys, OptimConfig& optim) {
   key("optim.beta2", &optim.beta2, moment, "decay of AdamW's second moment", {.other_names = {"adam_beta2"}});
   key("optim.eps", &optim.eps, {.low = 1e-30, .high = 1}, "added to the root of the second moment",
       {.other_names = {"adam_eps", "adam_epsilon"}});
+  key("optim.momentum", &optim.momentum, moment, "decay of Muon's momentum", {.other_names = {"muon_momentum"}});
+  key("optim.adamw_only", &optim.adamw_only, {.hint = "names with *, comma-separated"},
+      "with rule = muon, matrices of blocks that AdamW updates all the same: model/layers/*/mlp/gate/weight");
   key("optim.weight_decay", &optim.weight_decay, {.low = 0, .high = 100},
       "weight decay of matrices; norm weights are not decayed", {.other_names = {"wd"}});
   key("optim.clip_norm", &optim.clip_norm, {.low = 0, .high = 1e9}, "largest global gradient norm; 0: no clipping",
@@ -75,6 +80,10 @@ void check_optim(Findings& findings, const Config& config) {
 }
 
 void simplify_optim(OptimConfig& optim) {
+  if (optim.rule == UpdateRuleName::adamw) {
+    optim.momentum = OptimConfig{}.momentum;
+    optim.adamw_only.clear();
+  }
   if (optim.schedule == LearningRateSchedule::constant) optim.min_lr = 0;
   if (optim.schedule != LearningRateSchedule::wsd) optim.decay_steps = 0;
 }

@@ -9,18 +9,25 @@
 
 namespace lyceum {
 
+/// The rule that updates matrices of blocks; AdamW updates all other weights, see optim/weight_rule.h.
+enum class UpdateRuleName { adamw, muon };
+constexpr auto names_of(UpdateRuleName) { return std::array{"adamw", "muon"}; }
+
 /// The schedule of the learning rate after the warm-up, see learning_rate() in train/step/schedule.h.
 enum class LearningRateSchedule { step, cosine, wsd, constant };
 constexpr auto names_of(LearningRateSchedule) { return std::array{"step", "cosine", "wsd", "constant"}; }
 
 /// [optim]: the update of the weights, and the learning rate of each step.
 struct OptimConfig {
+  UpdateRuleName rule = UpdateRuleName::adamw;
   double lr = 1e-3, min_lr = 0;  // the largest, and the final one of cosine and wsd
   LearningRateSchedule schedule = LearningRateSchedule::step;
   std::int64_t schedule_steps = 0;  // length of the schedule in steps; 0: the checkpoint's, else run.steps
   std::int64_t warmup_steps = 0;
   std::int64_t decay_steps = 0;  // number of decay steps at the end of wsd; 0: a tenth of the schedule
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip_norm = 1.0;
+  double momentum = 0.95;                    // of Muon
+  std::vector<std::string> adamw_only = {};  // with rule = muon: patterns of further tensors that AdamW updates
   std::vector<std::string> train_only = {};  // patterns of names, see TensorPattern; empty: all
   double router_penalty = 0;                 // λ of λ‖A‖² for rows A of routers' matrices
   std::int64_t router_penalty_from = 0;      // first expert whose row is penalised

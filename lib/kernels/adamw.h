@@ -15,6 +15,7 @@ namespace lyceum {
 ///   update = η · (m / (1 − β₁ⁿ)) / (√(v / (1 − β₂ⁿ)) + eps),  where n counts updates from 1
 struct AdamW {
   static constexpr std::size_t states = 2;  // m, v
+  static constexpr bool scales_gradient = true;
 
   /// Numbers of one step that are known before its gradients. They are read from device memory, because a recorded
   /// graph of a step is replayed with new numbers.

@@ -18,6 +18,25 @@ struct Gemm {
   bool accumulate = false;
 };
 
+/// `count` independent products of one shape. The matrices a, b and c of product i follow those of product i − 1 in
+/// memory without a gap: they begin rows · stride elements after them. `first` is product 0.
+template <class T, class Out = T>
+struct GemmBatch {
+  Gemm<T, Out> first;
+  std::int64_t count;
+
+  /// Returns product i.
+  Gemm<T, Out> at(std::int64_t i) const {
+    const auto moved = [&](auto matrix) {
+      matrix.data += i * matrix.rows * matrix.stride;
+      return matrix;
+    };
+    Gemm<T, Out> gemm = first;
+    gemm.a = moved(first.a), gemm.b = moved(first.b), gemm.c = moved(first.c);
+    return gemm;
+  }
+};
+
 /// dw += (high + low)ᵀ · x: a weight gradient whose dy was split by SplitFloat into parts = [high | low].
 struct SplitWeightGrad {
   Matrix<const bfloat16> parts;  // [rows, 2 · width], width ≥ out
@@ -27,12 +46,18 @@ struct SplitWeightGrad {
 
 template <class T, class Out>
 void run(const CpuStream& stream, const Gemm<T, Out>& gemm);
+template <class T, class Out>
+void run(const CpuStream& stream, const GemmBatch<T, Out>& batch);
 void run(const CpuStream& stream, const SplitWeightGrad& grad);
 
 template <class T, class Out>
 void run(const CudaStream& stream, const Gemm<T, Out>& gemm);
+template <class T, class Out>
+void run(const CudaStream& stream, const GemmBatch<T, Out>& batch);
 void run(const CudaStream& stream, const SplitWeightGrad& grad);
 
-#define LYCEUM_GEMM_KERNELS(INSTANCE) LYCEUM_FLOATS(INSTANCE, Gemm) INSTANCE(Gemm<bfloat16, float>)
+#define LYCEUM_GEMM_KERNELS(INSTANCE) \
+  LYCEUM_FLOATS(INSTANCE, Gemm)       \
+  INSTANCE(Gemm<bfloat16, float>) LYCEUM_FLOATS(INSTANCE, GemmBatch) INSTANCE(GemmBatch<bfloat16, float>)
 
 }  // namespace lyceum

@@ -22,9 +22,10 @@ struct GemmShape {
   bool transpose_a, transpose_b, accumulate;
   DType in, out;
   std::uint32_t a_alignment, b_alignment, c_alignment;  // of the first element: bytes, a power of two up to 256
-  /// The number of products computed together. If it is more than 1, a sum of depth batch · k is divided into `batch`
-  /// chunks: product i reads a and b from depth i · k on, and its result follows that of product i − 1 in memory.
+  /// The number of products computed together; the result of product i follows that of product i − 1 in memory. Unless
+  /// `separate`, a sum of depth batch · k is divided into `batch` chunks: product i reads a and b from depth i · k on.
   std::int32_t batch = 1;
+  bool separate = false;  // a batch of independent products, whose matrices a and b follow each other in memory, too
   auto operator<=>(const GemmShape&) const = default;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -7,6 +8,7 @@
 
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "kernels/cuda/host_device.h"
 #include "kernels/flat_blocks.h"
 #include "kernels/instances.h"
 
@@ -29,23 +31,37 @@ struct JudgeStep {
 };
 
 /// One tensor in the table of flat tensors (see BlockWalk) that UpdateWeights updates. T is the type of the weights
-/// that the model reads. `states` is the number of tensors that the rule keeps between steps (2 for AdamW: m and v).
+/// that the model reads. `states` is the largest number of states that a rule keeps per element (2 for AdamW: m and v).
 template <class T, std::size_t states>
 struct UpdatedTensor {
-  Accumulator<T>* master;                     // [count]: f32 (f64) weights; may be `weight` if T is the same type
-  std::array<Accumulator<T>*, states> state;  // [count] each
-  const Accumulator<T>* gradient;             // [count]
-  T* weight;                                  // [count]
-  std::int64_t count, first_block;            // elements; index of the first block among the blocks of all tensors
-  std::int64_t first_span;                    // index of the tensor's first span in UpdateWeights::decay
+  Accumulator<T>* master;  // [count]: f32 (f64) weights; may be `weight` if T is the same type
+  /// state[0] has an element for every element of the tensor. The others have only those of elements whose rule keeps
+  /// so many states, in order; see UpdateSpan::without.
+  std::array<Accumulator<T>*, states> state;
+  Accumulator<T>* gradient;         // [count]
+  T* weight;                        // [count]
+  std::int64_t count, first_block;  // elements; index of the first block among the blocks of all tensors
+  std::int64_t first_span;          // index of the tensor's first span among the spans of all tensors
 };
 
-/// A range of elements of a tensor with the same weight decay. It begins where the tensor's previous span ends (at 0
-/// for the first one) and ends before element `end`. The last span of a tensor ends at the tensor's end or after it.
-struct DecaySpan {
+/// A range of elements of a tensor with the same rule and weight decay. It begins where the tensor's previous span ends
+/// (at 0 for the first one) and ends before element `end`. The last span of a tensor ends at the tensor's end or after
+/// it.
+struct UpdateSpan {
   std::int64_t end;
   double weight_decay;
+  std::int32_t rule = 0;    // index of the rule in EitherRule; 0 if all elements have one rule
+  std::int32_t states = 2;  // states that the rule keeps per element
+  /// Elements of the tensor before the span that have only one state: element i has its other states at i − without.
+  std::int64_t without = 0;
 };
+
+/// Returns the address of state `s` of element 0 of a span, with which the element i of the tensor has the index i.
+template <class T, std::size_t states>
+LYCEUM_HOST_DEVICE Accumulator<T>* state_of(const UpdatedTensor<T, states>& tensor, const UpdateSpan& span,
+                                            std::size_t s) {
+  return tensor.state[s] - (s > 0 ? span.without : 0);
+}
 
 /// Checksums that reveal a change of weights or optimizer state between two updates, such as a memory fault. The digest
 /// of a block (flat_block elements of one tensor) is
@@ -64,11 +80,28 @@ struct UpdateDigests {
 constexpr std::uint32_t state_factor(std::size_t i) { return static_cast<std::uint32_t>(3 + 2 * i); }
 inline constexpr std::uint32_t weight_factor = 15;
 
+/// Two rules for the elements of one launch: UpdateSpan::rule selects the first (0) or the second (1) for each span.
+template <class First, class Second>
+struct EitherRule {
+  static constexpr std::size_t states = std::max(First::states, Second::states);
+  First first;
+  Second second;
+};
+/// Calls f(rule) with the rule of a span.
+template <class Rule, class F>
+LYCEUM_HOST_DEVICE void with_rule_of(const UpdateSpan&, const Rule& rule, const F& f) {
+  f(rule);
+}
+template <class First, class Second, class F>
+LYCEUM_HOST_DEVICE void with_rule_of(const UpdateSpan& span, const EitherRule<First, Second>& rules, const F& f) {
+  span.rule == 0 ? f(rules.first) : f(rules.second);
+}
+
 /// One step of an elementwise update rule over many flat tensors. For each element:
 ///   update = rule(gradient · gradient_scale, states) + lr · weight_decay · master
 ///   master −= update;  weight = master rounded to T
 /// An update also computes two sums for each block b of tensor t, in double and in an order that depends only on the
-/// device and the decay spans. A sum is not stored if its offset is negative.
+/// device and the spans. A sum is not stored if its offset is negative.
 ///   sums[weight_offsets[t] + b] = Σ master², after the update
 ///   sums[update_offsets[t] + b] = Σ update²
 /// If verdict.skip is not 0, only the masters are read and every update is 0. Otherwise, and if digests.kept is not
@@ -77,13 +110,15 @@ inline constexpr std::uint32_t weight_factor = 15;
 ///
 /// A rule, for example AdamW, has
 /// - `states`, a constant;
+/// - `scales_gradient`, a constant: false if the gradient is not multiplied by StepVerdict::gradient_scale;
 /// - `Element<A>`, a callable (A gradient, std::array<A, states>& state) → A update, which also updates the state;
 /// - `element<A>()`, which makes an Element<A>, and `lr()`, the learning rate. Both are called on the device.
+/// `Rule` may also be an EitherRule of two such rules.
 template <class T, class Rule>
 struct UpdateWeights {
   std::span<const UpdatedTensor<T, Rule::states>> tensors;
-  std::span<const DecaySpan> decay;  // spans of all tensors, see UpdatedTensor::first_span
-  std::int64_t blocks;               // number of blocks of all tensors
+  std::span<const UpdateSpan> spans;  // spans of all tensors, see UpdatedTensor::first_span
+  std::int64_t blocks;                // number of blocks of all tensors
   Rule rule;
   std::span<const StepVerdict> verdict;                          // [1]
   std::span<const std::int64_t> weight_offsets, update_offsets;  // [tensors]: offsets in `sums`, or negative
@@ -96,7 +131,8 @@ struct UpdateWeights {
 template <class T, std::size_t states>
 struct CheckDigests {
   std::span<const UpdatedTensor<T, states>> tensors;
-  std::int64_t blocks;  // number of blocks of all tensors
+  std::span<const UpdateSpan> spans;  // spans of all tensors
+  std::int64_t blocks;                // number of blocks of all tensors
   UpdateDigests digests = {};
   bool renew;
 };

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <memory>
+
 #include "optim/update_rule.h"
 
 namespace lyceum {
 
-/// AdamW [Loshchilov and Hutter 2019]; kernels/adamw.h has the formula. States: exp_avg and exp_avg_sq, the moments.
-extern const UpdateRuleKind adamw_rule;
+/// Makes AdamW [Loshchilov and Hutter 2019] for all weights; kernels/adamw.h has the formula.
+std::unique_ptr<UpdateRule> make_adamw_rule(const UpdateRuleInput& input);
 
 }  // namespace lyceum

@@ -1,7 +1,10 @@
 #include "optim/checkpoint.h"
 
+#include <algorithm>
+
 #include "io/checkpoint/unit_tensors.h"
 #include "kernels/tensor_kernels.h"
+#include "model/model_tensors.h"
 
 namespace lyceum {
 
@@ -10,37 +13,53 @@ namespace {
 /// Returns e.g. "optimizer/exp_avg/", which precedes the name of a weight.
 std::string state_prefix(std::string_view state) { return std::string(optimizer_prefix).append(state) + "/"; }
 
+/// True if the checkpoint has this state of a tensor, false if it has only the state of another rule. Throws a
+/// bad_input Error if it has no state of the tensor.
+bool has_state(const CheckpointReader& reader, std::string_view state, const std::string& tensor) {
+  const std::string name = state_prefix(state) + tensor;
+  if (reader.find(name)) return true;
+  for (const WeightRule rule : {WeightRule::adamw, WeightRule::muon}) {
+    for (const std::string_view other : states_of(rule)) {
+      if (reader.find(state_prefix(other) + tensor)) return false;
+    }
+  }
+  fail(ExitCode::bad_input, "{}: no tensor {}: was it written by another model?", reader.directory().string(), name);
+}
+
 }  // namespace
 
 std::vector<CheckpointSlice> checkpoint_slices(const Optimizer& optimizer) {
-  const auto names = update_rule(optimizer.config()).states;
   std::vector<CheckpointSlice> slices;
-  const auto append = [&](const UnitShare& share, std::string_view prefix, const Tensor& values) {
+  // `values`: those of elements `range` of the unit.
+  const auto append = [&](const UnitShare& share, std::string_view prefix, const Range& range, const Tensor& values) {
     if (share.unit->twin()) return;
-    append_slices(optimizer.stream(), *share.unit, prefix, share.owned, values, share.updated.first, slices);
+    append_slices(optimizer.stream(), *share.unit, prefix, common(share.owned, range), values, range.first, slices);
   };
   for (const UpdatedShare& updated : optimizer.updated()) {
-    append(updated.share, "", updated.master);
-    for (std::size_t s = 0; s < updated.states.size(); ++s) {
-      append(updated.share, state_prefix(names[s]), updated.states[s]);
+    append(updated.share, "", updated.share.updated, updated.master);
+    for (const UpdatedShare::Part& part : updated.parts) {
+      const auto names = states_of(part.rule);
+      for (std::size_t s = 0; s < names.size(); ++s) {
+        append(updated.share, state_prefix(names[s]), part.range, part.states[s]);
+      }
     }
   }
-  for (const UnitShare& share : optimizer.untrained()) append(share, "", share.values);
+  for (const UnitShare& share : optimizer.untrained()) append(share, "", share.updated, share.values);
   return slices;
 }
 
 void load_checkpoint(Optimizer& optimizer, const CheckpointReader& reader, const RunOnFiles& read_files) {
   const Stream& stream = optimizer.stream();
-  const auto names = update_rule(optimizer.config()).states;
   const bool has_states = reader.has_optimizer_state();
   for (const UpdatedShare& updated : optimizer.updated()) {
     const UnitShare& share = updated.share;
     read_range(reader, stream, *share.unit, "", share.updated, updated.master, read_files);
-    for (std::size_t s = 0; s < updated.states.size(); ++s) {
-      if (has_states) {
-        read_range(reader, stream, *share.unit, state_prefix(names[s]), share.updated, updated.states[s], read_files);
-      } else {  // a run that rolls back to this checkpoint must not keep its later states
-        clear(stream, updated.states[s]);
+    for (const UpdatedShare::Part& part : updated.parts) {
+      const auto names = states_of(part.rule);
+      for (std::size_t s = 0; s < names.size(); ++s) {
+        // A run that rolls back to a checkpoint without a state must not keep its later state.
+        const auto reads = [&](const std::string& tensor) { return has_states && has_state(reader, names[s], tensor); };
+        read_states(reader, stream, *share.unit, state_prefix(names[s]), part.range, part.states[s], reads, read_files);
       }
     }
     if (updated.master.dtype() != share.values.dtype()) convert(stream, updated.master, share.values);
@@ -50,6 +69,22 @@ void load_checkpoint(Optimizer& optimizer, const CheckpointReader& reader, const
   }
   optimizer.frozen_elements().clear_states(stream, optimizer.updated());
   optimizer.renew_digests();
+}
+
+std::map<std::string, std::int64_t> states_of_other_rules(const Config& config, const CheckpointReader& reader) {
+  std::map<std::string, std::int64_t> missing;
+  if (!reader.has_optimizer_state()) return missing;
+  const RuleAssignment rules(config.optim);
+  for (const ModelTensor& tensor : model_tensors(config)) {
+    const auto present = [&](std::string_view state) { return reader.find(state_prefix(state) + tensor.name); };
+    const WeightRule rule = rules.rule_of(tensor.name, tensor.shape);
+    const auto others = states_of(rule == WeightRule::muon ? WeightRule::adamw : WeightRule::muon);
+    if (!std::ranges::any_of(others, present)) continue;  // not trained, or only by this rule
+    for (const std::string_view state : states_of(rule)) {
+      if (!present(state)) ++missing[std::string(state)];
+    }
+  }
+  return missing;
 }
 
 }  // namespace lyceum

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,12 +20,16 @@ namespace lyceum {
 std::vector<CheckpointSlice> checkpoint_slices(const Optimizer& optimizer);
 
 /// Loads the masters, states and weights of this rank's shares from a checkpoint, and renews the digests. Local, unless
-/// `read_files` is collective: it is called with each function that reads files, and must run it. All states are set to
-/// zero if the checkpoint has none, and those of frozen elements in any case. Throws a bad_input Error if tensors are
-/// missing or have other shapes.
+/// `read_files` is collective: it is called with each function that reads files, and must run it. States are set to
+/// zero if the checkpoint has none, or has only those of another rule for a tensor, and those of frozen elements in any
+/// case. Throws a bad_input Error if tensors are missing or have other shapes.
 ///
 /// Before the call, no transfer of weights may be in flight (Zero::await_values()). After it, the caller sends the new
 /// weights to other copies (Zero::values_changed()) and restores the number of updates (Optimizer::set_updates()).
 void load_checkpoint(Optimizer& optimizer, const CheckpointReader& reader, const RunOnFiles& read_files = run_at_once);
+
+/// Returns the number of tensors for which load_checkpoint() sets a state to zero because the checkpoint has the state
+/// of another rule, by the name of the missing state. Empty if the checkpoint has no states at all.
+std::map<std::string, std::int64_t> states_of_other_rules(const Config& config, const CheckpointReader& reader);
 
 }  // namespace lyceum

@@ -23,7 +23,12 @@ void FrozenElements::clear_gradients(const Stream& stream, std::span<const Updat
 
 void FrozenElements::clear_states(const Stream& stream, std::span<const UpdatedShare> shares) const {
   for (const auto& [share, range] : parts_) {
-    for (const Tensor& state : shares[share].states) clear(stream, state.slice(range.first, range.count));
+    const std::int64_t begin = shares[share].share.updated.first + range.first;  // in the unit
+    for (const UpdatedShare::Part& part : shares[share].parts) {
+      const Range both = common({begin, range.count}, part.range);
+      if (both.count == 0) continue;
+      for (const Tensor& state : part.states) clear(stream, state.slice(both.first - part.range.first, both.count));
+    }
   }
 }
 

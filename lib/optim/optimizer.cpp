@@ -6,6 +6,7 @@
 
 #include "kernels/tensor_kernels.h"
 #include "optim/tensor_digest.h"
+#include "optim/update_tables.h"
 
 namespace lyceum {
 
@@ -18,13 +19,33 @@ std::vector<UnitShare> shares_where(std::span<const UnitShare> shares, bool trai
   return chosen;
 }
 
-std::vector<UpdatedShare> with_states(const Stream& stream, std::span<const UnitShare> shares, std::size_t states) {
+/// Divides a share's updated range by rule, with views of the states that the rules keep.
+std::vector<UpdatedShare::Part> parts_of(std::span<const RuleRange> ranges, std::span<const Tensor> states) {
+  std::vector<UpdatedShare::Part> parts;
+  std::vector<std::int64_t> next(states.size());
+  for (const auto& [range, rule] : ranges) {
+    UpdatedShare::Part& part = parts.emplace_back(UpdatedShare::Part{range, rule, {}});
+    for (std::size_t s = 0; s < states_of(rule).size(); ++s) {
+      part.states.push_back(states[s].slice(std::exchange(next[s], next[s] + range.count), range.count));
+    }
+  }
+  return parts;
+}
+
+std::vector<UpdatedShare> with_states(const OptimConfig& config, const Stream& stream,
+                                      std::span<const UnitShare> shares) {
+  const RuleAssignment rules(config);
   std::vector<UpdatedShare> updated;
   for (const UnitShare& share : shares) {
     const DType type = share.gradients.dtype();
-    const auto flat = [&] { return Tensor::zeros(stream, type, {share.updated.count}, MemoryKind::optimizer); };
-    UpdatedShare one{.share = share, .master = share.values.dtype() == type ? share.values : flat(), .states = {}};
-    for (std::size_t s = 0; s < states; ++s) one.states.push_back(flat());
+    const auto flat = [&](std::int64_t count) { return Tensor::zeros(stream, type, {count}, MemoryKind::optimizer); };
+    const std::vector<RuleRange> ranges = rule_ranges(update_ranges(rules, *share.unit), share.updated);
+    UpdatedShare one{.share = share,
+                     .master = share.values.dtype() == type ? share.values : flat(share.updated.count),
+                     .states = {},
+                     .parts = {}};
+    for (std::size_t s = 0; s < UpdateTables::states; ++s) one.states.push_back(flat(elements_with_state(ranges, s)));
+    one.parts = parts_of(ranges, one.states);
     updated.push_back(std::move(one));
   }
   return updated;
@@ -32,15 +53,17 @@ std::vector<UpdatedShare> with_states(const Stream& stream, std::span<const Unit
 
 }  // namespace
 
-Optimizer::Optimizer(const OptimConfig& config, Stream stream, std::vector<UnitShare> shares, bool watched)
+Optimizer::Optimizer(const OptimConfig& config, const Mesh& mesh, Stream stream, std::vector<UnitShare> shares,
+                     bool watched)
     : config_(config),
       stream_(std::move(stream)),
       shares_(shares_where(shares, true)),
       untrained_(shares_where(shares, false)),
-      updated_(with_states(stream_, shares_, update_rule(config).states.size())),
+      updated_(with_states(config, stream_, shares_)),
       frozen_elements_(updated_),
       watched_(watched),
-      rule_(update_rule(config).make(config, stream_, updated_, watched)) {
+      rule_(make_update_rule(
+          {.config = config, .mesh = mesh, .stream = stream_, .shares = updated_, .watched = watched})) {
   renew_digests();
 }
 

@@ -15,13 +15,15 @@
 namespace lyceum {
 
 /// Updates this rank's shares of parameter units. Owns the master weights and the states of the update rule, and counts
-/// updates. All functions are local. optim/checkpoint.h saves and loads the weights and states.
+/// updates. All functions are local, except the constructor and update(). optim/checkpoint.h saves and loads the
+/// weights and states.
 class Optimizer {
  public:
-  /// `shares`: the shares of all units of the model, including units that are not trained; the units must outlive the
-  /// object. `watched`: keep digests of the memory, with which damage_seen_by_updates() and find_damage() detect
-  /// changes that were not made by updates.
-  Optimizer(const OptimConfig& config, Stream stream, std::vector<UnitShare> shares, bool watched = false);
+  /// `shares`: the shares of all units of the model, including units that are not trained; the units and the mesh must
+  /// outlive the object. `watched`: keep digests of the memory, with which damage_seen_by_updates() and find_damage()
+  /// detect changes that were not made by updates. Collective over the ranks of a pipeline stage.
+  Optimizer(const OptimConfig& config, const Mesh& mesh, Stream stream, std::vector<UnitShare> shares,
+            bool watched = false);
 
   /// Uploads the learning rate and bias corrections of the next update. Call before update(), and after launching
   /// everything that reads the values of the previous update.
@@ -29,9 +31,12 @@ class Optimizer {
   /// Zeroes the gradients of frozen elements. Call before anything reads the gradients of a step.
   void clear_frozen_gradients() const { frozen_elements_.clear_gradients(stream_, updated_); }
   /// Launches one update, which does nothing to weights and states if `verdict` says to skip it. Writes the sums of
-  /// squares of the weights and of the update to columns 0 and 1 of `sums`, see NormSums. The host does not wait. The
-  /// launch may be recorded in a graph and repeated with other gradients.
+  /// squares of the weights and of the update to columns 0 and 1 of `sums`, see NormSums. Gradients may be overwritten
+  /// if the update is not skipped. The host does not wait, except for other ranks with Muon. The launch of a single
+  /// rank may be recorded in a graph and repeated with other gradients. Collective over the ranks of a pipeline stage.
   void update(std::span<const StepVerdict> verdict, const NormSums& norms, const Tensor& sums) const;
+  /// Returns the bytes that this rank has sent for updates of units of one group; see UpdateRule::traffic().
+  ProcessGroup::Traffic traffic(ParameterUnit::Group group) const { return rule_->traffic(group); }
   /// Counts an update. Call if the launched update was not skipped.
   void count_update() { ++updates_; }
 

@@ -1,26 +1,17 @@
 #include "optim/update_rule.h"
 
 #include "optim/adamw_rule.h"
+#include "optim/muon_rule.h"
+#include "optim/update_tables.h"
 
 namespace lyceum {
 
-namespace {
-
-std::int64_t bytes(DType type) { return static_cast<std::int64_t>(size_of(type)); }
-
-}  // namespace
-
-const UpdateRuleKind& update_rule(const OptimConfig&) { return adamw_rule; }
-
-std::int64_t UpdateRuleKind::state_bytes(DType type) const {
-  const DType sums = accumulator_of(type);
-  return bytes(sums) * (std::ssize(states) + (type == sums ? 0 : 1));
+std::unique_ptr<UpdateRule> make_update_rule(const UpdateRuleInput& input) {
+  return input.config.rule == UpdateRuleName::muon ? make_muon_rule(input) : make_adamw_rule(input);
 }
 
-std::int64_t UpdateRuleKind::update_bytes(DType type) const {
-  const DType sums = accumulator_of(type);
-  const std::int64_t read_and_written = 1 + std::ssize(states);  // master, states
-  return bytes(sums) * (2 * read_and_written + 1) + (type == sums ? 0 : bytes(type));
+std::int64_t update_table_bytes(std::int64_t shares, std::int64_t spans) {
+  return std::int64_t{sizeof(AdamW::Numbers)} + UpdateTables::bytes(shares, spans);
 }
 
 std::int64_t digest_bytes(std::int64_t blocks) { return (blocks + 1) * std::int64_t{sizeof(std::uint32_t)}; }

@@ -4,20 +4,31 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "config/optim.h"
 #include "kernels/weight_update.h"
+#include "optim/weight_rule.h"
+#include "parallel/comm/mesh.h"
 #include "parallel/data/sharded_unit.h"
 
 namespace lyceum {
 
-/// The memory of an update rule for one unit share: flat tensors over the share's updated range.
+/// The memory of an update rule for one unit share: flat tensors over the share's updated range, in accumulator
+/// precision.
 struct UpdatedShare {
   UnitShare share;
-  Tensor master;               // weights in accumulator precision; share.values itself if it has that type
-  std::vector<Tensor> states;  // in the order of UpdateRuleKind::states, in accumulator precision
+  Tensor master;  // weights; share.values itself if it has accumulator precision
+  /// states[s] has one element for every updated element whose rule keeps more than s states, in order.
+  std::vector<Tensor> states;
+  /// The updated range by rule, in order; part.states[s] is a view of states[s], [part.range.count], in the order of
+  /// states_of(part.rule).
+  struct Part {
+    Range range;  // of the unit
+    WeightRule rule;
+    std::vector<Tensor> states;
+  };
+  std::vector<Part> parts;
 };
 
 /// A rule for updating weights from gradients, such as AdamW: its state tensors and its step. It works on the unit
@@ -52,30 +63,28 @@ class UpdateRule {
   };
   /// Returns the result of all comparisons since the digests were renewed. Waits for the stream.
   virtual std::optional<Damage> damage() const = 0;
+
+  /// Returns the bytes that this rank has sent for updates, by group of parameters; none for a rule that works on each
+  /// element by itself.
+  virtual ProcessGroup::Traffic traffic(ParameterUnit::Group) const { return {}; }
 };
 
-/// An update rule as a kind: the properties that do not depend on the weights, and the function that makes an
-/// UpdateRule for given shares.
-struct UpdateRuleKind {
-  /// The names of the state tensors of each weight; in checkpoints they are optimizer/NAME/WEIGHT.
-  std::span<const std::string_view> states;
-  /// Returns the bytes of device tables that an update needs, for `shares` unit shares with `decay_spans` spans of
-  /// weight decay in total.
-  std::int64_t (*table_bytes)(std::int64_t shares, std::int64_t decay_spans);
-  /// Makes the rule for these shares; their memory and the span itself must outlive it. `watched`: it keeps digests,
-  /// see UpdateRule::check_digests().
-  std::unique_ptr<UpdateRule> (*make)(const OptimConfig& config, const Stream& stream,
-                                      std::span<const UpdatedShare> shares, bool watched);
-
-  /// Returns the bytes of optimizer memory per weight of type `type`: states, and a master unless the weight itself has
-  /// accumulator precision.
-  std::int64_t state_bytes(DType type) const;
-  /// Returns the bytes that an update reads and writes per weight of type `type`: gradient, weight, master and states.
-  std::int64_t update_bytes(DType type) const;
+/// The arguments with which an UpdateRule is made. The shares' memory must outlive it, and must not move.
+struct UpdateRuleInput {
+  const OptimConfig& config;
+  const Mesh& mesh;
+  const Stream& stream;
+  std::span<const UpdatedShare> shares;
+  bool watched;  // keep digests, see UpdateRule::check_digests()
 };
 
-/// Returns the rule that a configuration selects. New rules are added in its definition.
-const UpdateRuleKind& update_rule(const OptimConfig& config);
+/// Makes the update of all weights that a configuration selects: AdamW, or Muon for some weights and AdamW for the
+/// others. New rules are added in its definition. Collective over the ranks of a pipeline stage with optim.rule = muon.
+std::unique_ptr<UpdateRule> make_update_rule(const UpdateRuleInput& input);
+
+/// Returns the bytes of device tables that an update needs, for `shares` unit shares with `spans` update ranges (see
+/// update_ranges()) in total. Does not include the tables of Muon's exchange.
+std::int64_t update_table_bytes(std::int64_t shares, std::int64_t spans);
 
 /// Returns the bytes of the digests of watched shares with a total of `blocks` blocks of flat_block elements.
 std::int64_t digest_bytes(std::int64_t blocks);

@@ -9,27 +9,29 @@
 
 #include "core/copy.h"
 #include "core/device_table.h"
+#include "kernels/muon.h"
 #include "optim/update_rule.h"
 
 namespace lyceum {
 
-/// The device tables of an elementwise rule with `states` state tensors, see UpdateWeights: pointers to the memory of
-/// its shares, their spans of weight decay and, if `watched`, the digests of their memory. The values of all shares
-/// must have one type, and the memory of the shares must not move.
-template <std::size_t states>
+/// The device tables of an update, see UpdateWeights: pointers to the memory of its shares, their spans and, if
+/// watched, the digests of their memory. The values of all shares must have one type, and the memory of the shares must
+/// not move.
 class UpdateTables {
  public:
-  UpdateTables(const Stream& stream, std::span<const UpdatedShare> shares, double weight_decay, bool watched)
-      : stream_(stream) {
-    if (!shares.empty()) type_ = shares.front().share.values.dtype();
-    dispatch_float(type_, [&]<class T>() { fill<T>(shares, weight_decay); });
-    if (watched) digests_ = Tensor::zeros(stream_, DType::i32, {blocks_ + 1}, MemoryKind::optimizer);
+  /// The largest number of states of a rule.
+  static constexpr std::size_t states = AdamWOrMuon::states;
+
+  explicit UpdateTables(const UpdateRuleInput& input) : stream_(input.stream) {
+    if (!input.shares.empty()) type_ = input.shares.front().share.values.dtype();
+    dispatch_float(type_, [&]<class T>() { fill<T>(input); });
+    if (input.watched) digests_ = Tensor::zeros(stream_, DType::i32, {blocks_ + 1}, MemoryKind::optimizer);
   }
 
-  /// Returns the bytes of the tables for `shares` shares with `decay_spans` spans of weight decay in total. Does not
-  /// include digests, see digest_bytes().
-  static std::int64_t bytes(std::int64_t shares, std::int64_t decay_spans) {
-    return shares * std::int64_t{sizeof(UpdatedTensor<float, states>)} + decay_spans * std::int64_t{sizeof(DecaySpan)};
+  /// Returns the bytes of the tables for `shares` shares with `spans` update ranges in total. Does not include digests,
+  /// see digest_bytes().
+  static std::int64_t bytes(std::int64_t shares, std::int64_t spans) {
+    return shares * std::int64_t{sizeof(UpdatedTensor<float, states>)} + spans * std::int64_t{sizeof(UpdateSpan)};
   }
 
   /// Launches one update of all shares.
@@ -37,7 +39,7 @@ class UpdateTables {
   void update(const Rule& rule, const UpdateRule::Launch& launched) const {
     dispatch_float(type_, [&]<class T>() {
       launch(stream_, UpdateWeights<T, Rule>{.tensors = rows_of<UpdatedTensor<T, states>>(tensors_),
-                                             .decay = rows_of<DecaySpan>(decay_),
+                                             .spans = rows_of<UpdateSpan>(spans_),
                                              .blocks = blocks_,
                                              .rule = rule,
                                              .verdict = launched.verdict,
@@ -45,6 +47,17 @@ class UpdateTables {
                                              .update_offsets = launched.update_offsets,
                                              .sums = launched.sums,
                                              .digests = digests()});
+    });
+  }
+  /// Launches UpdateMomentum.
+  void update_momentum(double momentum, std::span<const StepVerdict> verdict) const {
+    dispatch_float(type_, [&]<class T>() {
+      launch(stream_, UpdateMomentum<T>{.tensors = rows_of<UpdatedTensor<T, states>>(tensors_),
+                                        .spans = rows_of<UpdateSpan>(spans_),
+                                        .blocks = blocks_,
+                                        .momentum = momentum,
+                                        .verdict = verdict,
+                                        .digests = digests()});
     });
   }
 
@@ -55,6 +68,7 @@ class UpdateTables {
     if (renew) copy_to_device(stream_, digests().damaged.data(), &none, sizeof none);
     dispatch_float(type_, [&]<class T>() {
       launch(stream_, CheckDigests<T, states>{.tensors = rows_of<UpdatedTensor<T, states>>(tensors_),
+                                              .spans = rows_of<UpdateSpan>(spans_),
                                               .blocks = blocks_,
                                               .digests = digests(),
                                               .renew = renew});
@@ -74,11 +88,12 @@ class UpdateTables {
 
  private:
   template <class T>
-  void fill(std::span<const UpdatedShare> shares, double weight_decay) {
+  void fill(const UpdateRuleInput& input) {
     using A = Accumulator<T>;
+    const RuleAssignment rules(input.config);
     std::vector<UpdatedTensor<T, states>> tensors;
-    std::vector<DecaySpan> decay;
-    for (const UpdatedShare& updated : shares) {
+    std::vector<UpdateSpan> spans;
+    for (const UpdatedShare& updated : input.shares) {
       const UnitShare& share = updated.share;
       UpdatedTensor<T, states> tensor{.master = updated.master.data<A>(),
                                       .state = {},
@@ -86,18 +101,26 @@ class UpdateTables {
                                       .weight = share.values.data<T>(),
                                       .count = share.updated.count,
                                       .first_block = blocks_,
-                                      .first_span = std::ssize(decay)};
+                                      .first_span = std::ssize(spans)};
       for (std::size_t s = 0; s < states; ++s) tensor.state[s] = updated.states[s].template data<A>();
       tensors.push_back(tensor);
       first_block_.push_back(blocks_);
       blocks_ += flat_blocks_of(share.updated.count);
-      for (const DecayRange& run : decay_ranges(*share.unit)) {  // some spans may be outside the updated range
-        decay.push_back({.end = run.end - share.updated.first, .weight_decay = run.decays ? weight_decay : 0});
+      std::int64_t begin = 0, without = 0;
+      for (const UpdateRange& range : update_ranges(rules, *share.unit)) {  // some may be outside the updated range
+        const auto kept = static_cast<std::int32_t>(states_of(range.rule).size());
+        spans.push_back({.end = range.end - share.updated.first,
+                         .weight_decay = range.decays ? input.config.weight_decay : 0,
+                         .rule = range.rule == WeightRule::muon ? muon_span : 0,
+                         .states = kept,
+                         .without = without});
+        if (kept == 1) without += common({begin, range.end - begin}, share.updated).count;
+        begin = range.end;
       }
-      if (share.unit->size() > 0) decay.back().end = share.size - share.updated.first;  // include the padding
+      if (share.unit->size() > 0) spans.back().end = share.size - share.updated.first;  // include the padding
     }
     tensors_ = table_of(stream_, tensors);
-    decay_ = table_of(stream_, decay);
+    spans_ = table_of(stream_, spans);
   }
 
   UpdateDigests digests() const {
@@ -110,7 +133,7 @@ class UpdateTables {
   DType type_ = DType::f32;                // type of the values of all shares
   std::vector<std::int64_t> first_block_;  // [shares]
   std::int64_t blocks_ = 0;
-  Tensor tensors_, decay_;
+  Tensor tensors_, spans_;
   Tensor digests_;  // i32 [blocks + 1]: digest of each block, then UpdateDigests::damaged; undefined if not watched
 };
 

@@ -27,7 +27,7 @@ RankMemory state_memory(const Config& config, const MeshRank& mesh_rank, std::sp
                         const ZeroStates& zero_states) {
   const int zero = config.parallel.zero;
   const double sum = number(accumulator_bytes);
-  const double state = number(update_rule(config.optim).state_bytes(working_type(config.run)));
+  const DType type = working_type(config.run);
   std::int64_t blocks = 0;  // blocks of elements that are updated
   RankMemory memory{.weights = zero >= 3 ? zero_states.values : 0, .gradients = zero >= 2 ? zero_states.gradients : 0};
   if (zero >= 2) memory.passing += zero_states.gradients - zero_states.early_gradients;
@@ -40,10 +40,12 @@ RankMemory state_memory(const Config& config, const MeshRank& mesh_rank, std::sp
     memory.weights += element * (sharded ? own : whole);
     if (!unit.trained()) continue;
     memory.gradients += sum * (cut && zero >= 2 ? own : whole);
-    const double updated = cut && zero >= 1 ? own : whole;
-    memory.updated += updated;
-    memory.optimizer += state * updated;
-    blocks += flat_blocks_of(static_cast<std::int64_t>(updated));
+    const Range updated = updated_range(unit, mesh_rank, zero);
+    for (const auto& [range, rule] : rule_ranges(unit.updates, updated)) {
+      memory.optimizer += number(state_bytes(rule, type) * range.count);
+      memory.update_bytes += number(update_bytes(rule, type) * range.count);
+    }
+    blocks += flat_blocks_of(updated.count);
   }
   if (config.run.audit_every > 0) memory.optimizer += number(digest_bytes(blocks));
   if (overlaps_batches(config.parallel)) memory.passing = 0;  // activations may be at their maximum at any time
@@ -82,9 +84,9 @@ NormSums::Counts norm_counts(const Config& config, const MeshRank& mesh_rank, st
 
 double update_buffers(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units) {
   const NormSums::Counts counts = norm_counts(config, mesh_rank, units);
-  std::int64_t decays = 0;
-  for (const PlannedUnit& unit : units) decays += unit.trained() ? unit.decays : 0;
-  return number(StepNumbers::bytes(LossTable(config)) + update_rule(config.optim).table_bytes(counts.shares, decays) +
+  std::int64_t spans = 0;
+  for (const PlannedUnit& unit : units) spans += unit.trained() ? std::ssize(unit.updates) : 0;
+  return number(StepNumbers::bytes(LossTable(config)) + update_table_bytes(counts.shares, spans) +
                 StepEnd::table_bytes(counts));
 }
 

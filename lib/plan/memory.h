@@ -17,7 +17,8 @@ struct RankMemory {
   /// Bytes of weights and gradients that ZeRO holds only temporarily, in excess of those that it holds when activations
   /// are at their maximum.
   double passing = 0;
-  double updated = 0;  // number of weights (not bytes) that the rank's optimizer updates
+  /// Bytes that the rank's optimizer reads and writes in an update, without those of Muon's products.
+  double update_bytes = 0;
   /// Returns the maximum of the sum of all kinds. Temporary weights and gradients are not at their maximum at the same
   /// time as activations, so the smaller of `passing` and `activations` is not counted.
   double total() const {
@@ -26,8 +27,8 @@ struct RankMemory {
 };
 
 /// Returns the memory of a rank's weights, gradients and optimizer state according to parallel.zero, with `passing` and
-/// `updated`; activations and buffers are 0. `units`: the units of the rank. `zero_states`: the ZeRO states of a step,
-/// used with ZeRO 2 and 3 only.
+/// `update_bytes`; activations and buffers are 0. `units`: the units of the rank. `zero_states`: the ZeRO states of a
+/// step, used with ZeRO 2 and 3 only.
 RankMemory state_memory(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units,
                         const ZeroStates& zero_states);
 /// Returns the bytes of the table of rotary positions, of which every stage holds a copy; 0 if attention has no rotary
@@ -36,7 +37,7 @@ double rope_bytes(const Config& config);
 /// Returns the bytes of the key-value caches of `blocks` on this rank, for one sequence of batch.seq_len tokens.
 double cache_bytes(const Config& config, const MeshRank& mesh_rank, const Range& blocks);
 /// Returns the bytes that the end of a step holds permanently: tables of the memory that it sums and updates, and the
-/// numbers that it reports.
+/// numbers that it reports. Does not include Muon's tables, see plan_muon().
 double update_buffers(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units);
 /// Returns the bytes of each layer's values and gradients, by ParameterUnit::layer(), as simulate_zero() needs them.
 /// Only units that several ranks hold copies of count, since ZeRO shards only these; other layers have 0.
@@ -48,8 +49,9 @@ struct StepTraffic {
   Traffic reductions;  // sums of gradients over copies; overlap with backward
   Traffic gathers;     // gathers of values with ZeRO 1 to 3, of summed gradients with ZeRO 0
   Traffic end;         // gradient sum of a tied table, losses, norms, routing counts, counts for router biases
+  Traffic matrices;    // parts of matrices that Muon orthogonalises, and its results, see plan_muon()
 };
-/// Returns the traffic of this rank in one step, except that of Transformer::update_routers().
+/// Returns the traffic of this rank in one step, except that of Transformer::update_routers() and of Muon.
 StepTraffic step_traffic(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units,
                          const ZeroStates& zero_states);
 

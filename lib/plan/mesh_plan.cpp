@@ -5,8 +5,6 @@
 #include <span>
 
 #include "model/routing/expert_placements.h"
-#include "model/working_type.h"
-#include "optim/update_rule.h"
 #include "plan/rank_load.h"
 
 namespace lyceum {
@@ -40,7 +38,7 @@ double transfer_seconds(const PlanInput& input, const Cluster& cluster) {
 struct RankWork {
   std::vector<StageCosts> costs;  // per micro-batch, for each stage of the rank
   double compute = 0, forward = 0, backward = 0;
-  double synchronising = 0, optimizer = 0;  // only with a cluster
+  double synchronising = 0, optimizer = 0, muon = 0;  // only with a cluster
   double busy() const { return forward + backward; }
 };
 
@@ -69,9 +67,8 @@ void add_step_end(const Config& config, const MeshRank& mesh_rank, const RankPla
   double behind_gathers = 0;  // ZeRO 0 gathers summed gradients, which nothing hides
   if (zero >= 1) behind_gathers = cluster.overlap * (zero < 3 ? work.forward / passes : work.forward);
   work.synchronising = std::max(0.0, sums - behind_sums) + std::max(0.0, gathers - behind_gathers);
-  work.optimizer = rank.memory.updated * number(update_rule(config.optim).update_bytes(working_type(config.run))) /
-                       cluster.memory_bytes +
-                   seconds(cluster, mesh_rank, rank.step.end);
+  work.optimizer = rank.memory.update_bytes / cluster.memory_bytes + seconds(cluster, mesh_rank, rank.step.end);
+  work.muon = rank.muon_flops / cluster.flops + seconds(cluster, mesh_rank, rank.step.matrices);
 }
 
 /// Adds the rank of the row that needs the most memory to the plan, and the costs of the row's stages. Returns the work
@@ -82,7 +79,7 @@ RankWork plan_row(const PlanInput& input, const std::optional<Cluster>& cluster,
   const Config& config = input.config;
   std::optional<RankPlan> fullest;
   RankWork slowest;
-  double synchronising = 0, optimizer = 0;
+  double synchronising = 0, optimizer = 0, muon = 0;
   const std::vector<int> ranks = candidate_worst_ranks(config, input.world, row);
   kinds.resize(ranks.size());
   for (std::size_t r = 0; r < ranks.size(); ++r) {
@@ -94,11 +91,13 @@ RankWork plan_row(const PlanInput& input, const std::optional<Cluster>& cluster,
     if (cluster) add_step_end(config, mesh_rank, one, *cluster, work);
     synchronising = std::max(synchronising, work.synchronising);
     optimizer = std::max(optimizer, work.optimizer);
+    muon = std::max(muon, work.muon);
     if (slowest.costs.empty() || work.busy() > slowest.busy()) slowest = std::move(work);
     if (!fullest || one.memory.total() > fullest->memory.total()) fullest = std::move(one);
   }
   slowest.synchronising = synchronising;
   slowest.optimizer = optimizer;
+  slowest.muon = muon;
   for (std::size_t s = 0; s < slowest.costs.size(); ++s) {
     const std::size_t stage = s * static_cast<std::size_t>(config.parallel.pipeline) + static_cast<std::size_t>(row);
     plan.costs.stages[stage] = slowest.costs[s];
@@ -114,6 +113,7 @@ StepTime step_time(const MeshPlan& plan, std::span<const RankWork> rows) {
   for (const RankWork& row : rows) {
     time.synchronising = std::max(time.synchronising, row.synchronising);
     time.optimizer = std::max(time.optimizer, row.optimizer);
+    time.muon = std::max(time.muon, row.muon);
   }
   // The two numbers were summed in different orders: a rounding error counts as zero.
   const auto difference = [](double whole, double part) { return whole - part > 1e-9 * whole ? whole - part : 0; };

@@ -19,10 +19,11 @@ struct RankPlan {
   int rank = 0;
   std::vector<Range> stages;  // ranges of blocks, one per pipeline stage of the rank
   RankMemory memory;
-  Traffic passes;    // traffic of all micro-batches, including sends between stages
-  StepTraffic step;  // traffic of the rest of the step
+  Traffic passes;         // traffic of all micro-batches, including sends between stages
+  StepTraffic step;       // traffic of the rest of the step
+  double muon_flops = 0;  // of Muon's products, on the rank of the stage that has most
   /// Returns all traffic of a step.
-  Traffic traffic() const { return passes + step.reductions + step.gathers + step.end; }
+  Traffic traffic() const { return passes + step.reductions + step.gathers + step.end + step.matrices; }
 };
 
 /// The mesh of a configuration, cut into stages, with its schedule.
@@ -61,7 +62,8 @@ struct StepTime {
   double bubble = 0;         // waiting for other stages
   double synchronising = 0;  // reductions and gathers over copies that are not hidden behind computation
   double optimizer = 0;      // update, gradient norm, losses
-  double total() const { return compute + transfers + bubble + synchronising + optimizer; }
+  double muon = 0;           // Muon's products, and the exchange of matrices
+  double total() const { return compute + transfers + bubble + synchronising + optimizer + muon; }
 };
 
 /// The uses of a model without training.

@@ -30,13 +30,14 @@ void add(Traffic& traffic, const MeshRank& mesh_rank, const LedgerEntry& entry) 
               static_cast<Transfer>(transfer - transfer_names.begin()), number(entry.bytes));
 }
 
-/// Returns the size and role of a unit, without its parameters.
-PlannedUnit planned(const ParameterUnit& unit) {
+/// Returns the size, role and updates of a unit, without its parameters.
+PlannedUnit planned(const RuleAssignment& rules, const ParameterUnit& unit) {
   return {.group = unit.group(),
           .layer = unit.layer(),
           .size = unit.size(),
           .twin = unit.twin(),
-          .decays = static_cast<int>(decay_ranges(unit).size()),
+          .updates = update_ranges(rules, unit),
+          .matrices = unit.trained() ? matrix_slices(rules, unit) : std::vector<MatrixSlice>{},
           .role = unit.role()};
 }
 
@@ -48,6 +49,7 @@ class Rehearsal {
         mesh_(Mesh::create(ProcessGroup::rehearsal(rank_in_stage(mesh_rank), mesh_rank.stage_ranks()),
                            one_stage(mesh_rank))),
         type_(working_type(config.run)),
+        rules_(config.optim),
         model_(config, stream_, mesh_, type_, true, parts),
         stage_(stream_, [this](Tape& tape, int, const Variable& x) { return record(tape, x); }) {
     buffers_ =
@@ -92,7 +94,7 @@ class Rehearsal {
     model_.update_routers({&verdict, 1});
     ledger.listen({});
     part.buffers = buffers_;
-    for (const ParameterUnit* unit : model_.units()) part.units.push_back(planned(*unit));
+    for (const ParameterUnit* unit : model_.units()) part.units.push_back(planned(rules_, *unit));
     return part;
   }
 
@@ -170,6 +172,7 @@ class Rehearsal {
   RehearsalStream stream_;
   Mesh mesh_;
   DType type_;
+  RuleAssignment rules_;
   Transformer model_;
   TapeStage stage_;
   TokenBatch batch_;
@@ -192,6 +195,9 @@ MeshRank smallest_equivalent(const MeshRank& mesh_rank, bool experts) {
       (mesh_rank.index.data * mesh_rank.shape.tensor + mesh_rank.index.tensor) % small.world, small.world);
   return small;
 }
+
+/// True if no pattern can treat tensors of one block in another way than those of another block.
+bool blocks_are_alike(const OptimConfig& optim) { return optim.train_only.empty() && optim.adamw_only.empty(); }
 
 }  // namespace
 
@@ -222,7 +228,7 @@ const ModelPart& ModelParts::find(const Config& config, const MeshRank& mesh_ran
   const std::optional<Mixture> experts =
       kind == Kind::sparse ? routed_experts(config, parts.blocks.first) : std::nullopt;
   const auto [found, fresh] = parts_.try_emplace({.kind = kind,
-                                                  .layer = config.optim.train_only.empty() ? 0 : parts.blocks.first,
+                                                  .layer = blocks_are_alike(config.optim) ? 0 : parts.blocks.first,
                                                   .experts = experts ? experts->choices() : 0,
                                                   .tensor = small.shape.tensor,
                                                   .expert = small.shape.expert,

@@ -51,7 +51,7 @@ class ModelParts {
  public:
   const ModelPart& input(const Config& config, const MeshRank& mesh_rank);
   /// Returns the block `layer`. Blocks with the same number of routed experts are equal, unless optim.train_only
-  /// distinguishes layers.
+  /// or optim.adamw_only may distinguish layers.
   const ModelPart& block(const Config& config, const MeshRank& mesh_rank, std::int64_t layer);
   const ModelPart& output(const Config& config, const MeshRank& mesh_rank);
 

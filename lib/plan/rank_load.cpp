@@ -10,6 +10,7 @@
 #include "model/routing/mixture.h"
 #include "parallel/data/copies.h"
 #include "parallel/data/flat_range.h"
+#include "plan/muon_plan.h"
 
 namespace lyceum {
 
@@ -270,6 +271,11 @@ RankPlan plan_loaded_rank(const PlanInput& input, const MeshRank& mesh_rank, int
         (passes - input.schedule.shape.microbatches) * load.loads.front().saved.until_input_gradient;
   }
   plan.step = step_traffic(config, mesh_rank, units, zero_states);
+  const MuonPlan muon = plan_muon(config, mesh_rank, units);
+  plan.muon_flops = muon.flops;
+  plan.step.matrices = muon.traffic;
+  plan.memory.buffers += muon.table_bytes;
+  plan.memory.activations = std::max(plan.memory.activations, muon.peak_bytes);  // after the passes
   for (const StageLoad& stage : load.loads) plan.step.end += stage.update;
   return plan;
 }

@@ -88,6 +88,7 @@ std::string time_table(const MeshPlan& plan, const Cluster& cluster) {
   add("copies", time.synchronising,
       "gradients and weights exchanged between copies of the model, if not hidden behind compute");
   add("optimizer", time.optimizer, "weight update, gradient norm, sums of losses");
+  if (time.muon > 0) add("muon", time.muon, "products that orthogonalise matrices, and the exchange of matrices");
   add("step", time.total(), "");
   const double flops =
       count_model(plan.config).causal_flops_per_sequence * static_cast<double>(plan.config.batch.global);

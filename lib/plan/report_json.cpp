@@ -41,7 +41,8 @@ Json mesh_json(const MeshPlan& plan) {
 
 Json time_json(const StepTime& time) {
   return {{"total", time.total()}, {"compute", time.compute},      {"transfers", time.transfers},
-          {"bubble", time.bubble}, {"copies", time.synchronising}, {"optimizer", time.optimizer}};
+          {"bubble", time.bubble}, {"copies", time.synchronising}, {"optimizer", time.optimizer},
+          {"muon", time.muon}};
 }
 
 /// Adds the bytes of each group, for the rank that sends most on that group, in total and by operation.

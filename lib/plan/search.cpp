@@ -20,12 +20,13 @@ namespace {
 /// the one that gains the most.
 std::string loss_against(const MeshPlan& plan, const MeshPlan& best) {
   const StepTime &own = *plan.time, &other = *best.time;
-  const std::array<std::pair<const char*, double>, 5> differences{
+  const std::array<std::pair<const char*, double>, 6> differences{
       {{"compute", own.compute - other.compute},
        {"tensor and expert transfers", own.transfers - other.transfers},
        {"pipeline bubble", own.bubble - other.bubble},
        {"reductions and gathers over copies", own.synchronising - other.synchronising},
-       {"optimizer", own.optimizer - other.optimizer}}};
+       {"optimizer", own.optimizer - other.optimizer},
+       {"Muon", own.muon - other.muon}}};
   const auto more = std::max_element(differences.begin(), differences.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   const auto less = std::min_element(differences.begin(), differences.end(),

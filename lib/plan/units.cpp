@@ -22,4 +22,10 @@ std::int64_t owned_elements(const PlannedUnit& unit, const MeshRank& mesh_rank) 
   return cut_evenly(unit.size, mesh_rank.size(copies_axis(unit.group)), copy_index(mesh_rank, unit.group)).count;
 }
 
+Range updated_range(const PlannedUnit& unit, const MeshRank& mesh_rank, int zero) {
+  const int copies = mesh_rank.size(copies_axis(unit.group));
+  return zero >= 1 && copies > 1 ? cut_evenly(unit.size, copies, copy_index(mesh_rank, unit.group))
+                                 : Range{0, unit.size};
+}
+
 }  // namespace lyceum

@@ -1,8 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "autograd/parameter.h"
+#include "core/range.h"
+#include "optim/matrix_slices.h"
+#include "optim/weight_rule.h"
 #include "plan/mesh_rank.h"
 
 namespace lyceum {
@@ -10,10 +14,11 @@ namespace lyceum {
 /// The size and role of a ParameterUnit, without its parameters.
 struct PlannedUnit {
   ParameterUnit::Group group;
-  int layer;          // ParameterUnit::layer()
-  std::int64_t size;  // elements of flat memory, including padding
-  bool twin = false;  // ParameterUnit::twin()
-  int decays = 1;     // decay_ranges()
+  int layer;                               // ParameterUnit::layer()
+  std::int64_t size;                       // elements of flat memory, including padding
+  bool twin = false;                       // ParameterUnit::twin()
+  std::vector<UpdateRange> updates = {};   // update_ranges()
+  std::vector<MatrixSlice> matrices = {};  // matrix_slices()
   ParameterUnit::Role role = ParameterUnit::Role::trained;
 
   bool trained() const { return role == ParameterUnit::Role::trained; }
@@ -26,5 +31,7 @@ std::int64_t value_bytes(const Config& config, const PlannedUnit& unit);
 /// Returns the number of elements in the part of the unit that this rank owns if the ranks with copies shard it (ZeRO):
 /// the part whose gradients it sums and, with ZeRO 1 to 3, whose values it updates.
 std::int64_t owned_elements(const PlannedUnit& unit, const MeshRank& mesh_rank);
+/// Returns the range of the unit that this rank's optimizer updates. `zero`: parallel.zero.
+Range updated_range(const PlannedUnit& unit, const MeshRank& mesh_rank, int zero);
 
 }  // namespace lyceum

@@ -65,6 +65,11 @@ refused 2 "moe.top_k = 9 is more than moe.experts = 8" --moe.top_k=9
 refused 2 "optim.train_only: the model has no tensor with this name and these rows: model/\*/gates/\*, x\[1:\]; " \
   "--optim.train_only=model/*/gates/*,*/norm/weight,x[1:]"
 refused 2 "optim.train_only: 'x\[1:y\]': write rows as" "--optim.train_only=x[1:y]"
+refused 2 "optim.rule = sgd.*adamw.*muon" --optim.rule=sgd
+refused 2 "optim.momentum.*" --optim.rule=muon --optim.momentum=1
+refused 2 "optim.adamw_only: no tensor of the model has this name: model/\*/gates/\*; docs/checkpoints.md lists the names" \
+  --optim.rule=muon "--optim.adamw_only=model/*/gates/*,*/norm/weight"
+refused 2 "optim.adamw_only: 'x\[1:\]' names rows of a tensor: name whole tensors" --optim.rule=muon "--optim.adamw_only=x[1:]"
 refused 2 "optim.router_penalty_from = 8: routers have 8 rows" --optim.router_penalty=0.1 --optim.router_penalty_from=8
 refused 2 "optim.router_penalty = 0.1 with moe.router = random" --optim.router_penalty=0.1 --moe.router=random
 refused 2 "model.heads = 3 does not divide model.hidden = 32" --model.heads=3

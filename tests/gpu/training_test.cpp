@@ -180,6 +180,13 @@ const Variant variants[] = {
        c.batch.micro = 2;
        c.moe.router = RouterKind::random;
      }},
+    {"Muon",
+     [](Config& c) {
+       c.optim.rule = UpdateRuleName::muon;
+       c.optim.adamw_only = {"*/k_proj/weight"};
+       c.model.qkv_bias = true;
+       c.run.audit_every = 1;
+     }},
     {"ZbH1AndHash", [](Config& c) {
        c.parallel.schedule = ScheduleKind::zero_bubble;
        c.batch.micro = 4;

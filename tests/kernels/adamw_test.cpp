@@ -44,7 +44,7 @@ struct Problem {
   Stream stream;
   std::vector<std::int64_t> sizes, begin, first_block;
   std::int64_t blocks = 0, length = 0;
-  std::vector<std::vector<DecaySpan>> decay_spans;  // one list per tensor
+  std::vector<std::vector<UpdateSpan>> decay_spans;  // one list per tensor
   std::vector<std::int64_t> offsets;                // weight_offsets of all tensors, then update_offsets
   Mirrored<A> master, exp_avg, exp_avg_sq;
   Mirrored<T> weight;
@@ -80,7 +80,7 @@ struct Problem {
   void step(int n, const Grid<A>& gradient, bool skip = false) {
     const Mirrored<A> gradients(stream, gradient);
     std::vector<UpdatedTensor<T, AdamW::states>> rows;
-    std::vector<DecaySpan> all_spans;
+    std::vector<UpdateSpan> all_spans;
     for (std::size_t t = 0; t < sizes.size(); ++t) {
       const std::int64_t at = begin[t];
       rows.push_back({master.data() + at,
@@ -106,7 +106,7 @@ struct Problem {
     launch(stream,
            UpdateWeights<T, AdamW>{
                .tensors = rows_of<UpdatedTensor<T, AdamW::states>>(row_table),
-               .decay = rows_of<DecaySpan>(span_table),
+               .spans = rows_of<UpdateSpan>(span_table),
                .blocks = blocks,
                .rule = {.beta1 = beta1, .beta2 = beta2, .eps = eps, .numbers = rows_of<AdamW::Numbers>(numbers)},
                .verdict = rows_of<StepVerdict>(verdict),
@@ -120,6 +120,7 @@ struct Problem {
   /// Runs CheckDigests on all tensors.
   void check(bool renew) {
     std::vector<UpdatedTensor<T, AdamW::states>> rows;
+    std::vector<UpdateSpan> all_spans;
     for (std::size_t t = 0; t < sizes.size(); ++t) {
       const std::int64_t at = begin[t];
       rows.push_back({master.data() + at,
@@ -128,12 +129,14 @@ struct Problem {
                       weight.data() + at,
                       sizes[t],
                       first_block[t],
-                      0});
+                      std::ssize(all_spans)});
+      all_spans.insert(all_spans.end(), decay_spans[t].begin(), decay_spans[t].end());
     }
     digests.resize(static_cast<std::size_t>(blocks));
-    const Tensor row_table = table_of(stream, rows), digest_table = table_of(stream, digests),
-                 damage_table = table_of(stream, damaged);
+    const Tensor row_table = table_of(stream, rows), span_table = table_of(stream, all_spans),
+                 digest_table = table_of(stream, digests), damage_table = table_of(stream, damaged);
     launch(stream, CheckDigests<T, AdamW::states>{.tensors = rows_of<UpdatedTensor<T, AdamW::states>>(row_table),
+                                                  .spans = rows_of<UpdateSpan>(span_table),
                                                   .blocks = blocks,
                                                   .digests = {words_of(digest_table), words_of(damage_table)},
                                                   .renew = renew});
@@ -152,7 +155,7 @@ struct Problem {
   }
   /// Returns the weight decay of element i of tensor t.
   double decay_of(std::size_t t, std::int64_t i) const {
-    return std::ranges::find_if(decay_spans[t], [&](const DecaySpan& span) { return span.end > i; })->weight_decay;
+    return std::ranges::find_if(decay_spans[t], [&](const UpdateSpan& span) { return span.end > i; })->weight_decay;
   }
 };
 

@@ -3,8 +3,11 @@
 #include <cmath>
 #include <limits>
 
+#include "core/device_table.h"
 #include "kernels/gemm_cases.h"
+#include "support/grid.h"
 #include "support/launch_on.h"
+#include "support/tested_stream.h"
 
 namespace lyceum {
 namespace {
@@ -86,6 +89,59 @@ TEST(Gemm, GivesTheSameBitsTwice) {
 TEST(Gemm, RefusesShapesThatDoNotFit) {
   OwnedMatrix<float> a(3, 4), b(5, 6), c(3, 6);
   EXPECT_THROW(launch_on(2, Gemm<float>{a.view(), b.view(), c.view()}), Error);
+}
+
+/// Computes a batch of stacked products, with every combination of transposes, and compares it with single products.
+template <class T, class Out>
+void check_batch(std::int64_t count, const test::GemmCase& c) {
+  SCOPED_TRACE(testing::Message() << count << " products " << c.m << " x " << c.k << " x " << c.n);
+  const std::int64_t a_rows = c.transpose_a ? c.k : c.m, a_cols = c.transpose_a ? c.m : c.k;
+  const std::int64_t b_rows = c.transpose_b ? c.n : c.k, b_cols = c.transpose_b ? c.k : c.n;
+  const auto a = Grid<T>::random(count * a_rows, a_cols, "a", c.gap),
+             b = Grid<T>::random(count * b_rows, b_cols, "b", c.gap);
+  const auto start = Grid<Out>::random(count * c.m, c.n, "c", c.gap);
+  const Stream& stream = tested_stream();
+  const Tensor a_memory = table_of(stream, a.values), b_memory = table_of(stream, b.values),
+               c_memory = table_of(stream, start.values);
+  launch(stream, GemmBatch<T, Out>{{.a = {rows_of<T>(a_memory).data(), a_rows, a_cols, a.stride},
+                                    .b = {rows_of<T>(b_memory).data(), b_rows, b_cols, b.stride},
+                                    .c = {writable_rows_of<Out>(c_memory).data(), c.m, c.n, start.stride},
+                                    .transpose_a = c.transpose_a,
+                                    .transpose_b = c.transpose_b,
+                                    .accumulate = c.accumulate},
+                                   count});
+  Grid<Out> result = start;
+  copy_to_host(stream, result.values.data(), c_memory.raw(), c_memory.bytes());
+  EXPECT_TRUE(result.gaps_untouched());
+  for (std::int64_t i = 0; i < count; ++i) {
+    for (std::int64_t row = 0; row < c.m; ++row) {
+      for (std::int64_t col = 0; col < c.n; ++col) {
+        double expected = c.accumulate ? start.at(i * c.m + row, col) : 0;
+        for (std::int64_t k = 0; k < c.k; ++k) {
+          expected += (c.transpose_a ? a.at(i * c.k + k, row) : a.at(i * c.m + row, k)) *
+                      (c.transpose_b ? b.at(i * c.n + col, k) : b.at(i * c.k + k, col));
+        }
+        const double error = std::abs(result.at(i * c.m + row, col) - expected);
+        const double tolerance = test::gemm_tolerance<T, Out>(c.k);
+        ASSERT_TRUE(error <= tolerance) << i << ": " << row << ", " << col;
+      }
+    }
+  }
+}
+
+TEST(GemmBatch, AgreesWithProductsInDouble) {
+  for (const std::int64_t count : {0, 1, 2, 7}) {
+    for (int flags = 0; flags < 8; ++flags) {
+      const bool a = (flags & 1) != 0, b = (flags & 2) != 0, accumulate = (flags & 4) != 0;
+      for (const auto& c : {test::GemmCase{33, 20, 17, a, b, accumulate, flags % 3},
+                            test::GemmCase{64, 64, 64, a, b, accumulate}, test::GemmCase{3, 0, 5, a, b, accumulate}}) {
+        check_batch<float, float>(count, c);
+        check_batch<double, double>(count, c);
+        check_batch<bfloat16, bfloat16>(count, c);
+        check_batch<bfloat16, float>(count, c);
+      }
+    }
+  }
 }
 
 /// Compares SplitWeightGrad, dw += dyᵀ · x with dy split into two parts, with the sum in double.

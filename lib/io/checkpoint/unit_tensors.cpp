@@ -45,17 +45,26 @@ void for_each_box(const ParameterUnit& unit, const Range& range, F&& f) {
   }
 }
 
-void require_tensors(const CheckpointReader& reader, const ParameterUnit& unit, const std::string& prefix) {
-  for (const auto& parameter : unit.parameters()) {
-    for (const ParameterSlice& slice : parameter->slices) {
-      const std::string name = prefix + slice.name;
-      const CheckpointReader::Entry* entry = reader.find(name);
-      require_input(entry, "{} has no tensor {}: was it written by another model?", reader.directory().string(), name);
-      require_input(entry->shape == slice.shape,
-                    "{}: {} is {}, this model has {}: use the configuration of the checkpoint",
-                    reader.directory().string(), name, entry->shape.text(), slice.shape.text());
+void require_tensor(const CheckpointReader& reader, const std::string& name, const Shape& shape) {
+  const CheckpointReader::Entry* entry = reader.find(name);
+  require_input(entry, "{} has no tensor {}: was it written by another model?", reader.directory().string(), name);
+  require_input(entry->shape == shape, "{}: {} is {}, this model has {}: use the configuration of the checkpoint",
+                reader.directory().string(), name, entry->shape.text(), shape.text());
+}
+
+/// Reads one box of the tensor `name` to `values`, whose first element is element `begin` of the unit.
+void read_box(const CheckpointReader& reader, const Stream& stream, const std::string& name, const HeldBox& held,
+              const Tensor& values, std::int64_t begin, const RunOnFiles& read_files) {
+  std::vector<float> read(static_cast<std::size_t>(held.box.extent.size())), padded;
+  read_files([&] { reader.read(name, held.box, read.data()); });
+  if (!held.contiguous()) {
+    padded.resize(static_cast<std::size_t>(held.span()));
+    for (std::int64_t row = 0; row < held.rows(); ++row) {
+      std::copy_n(read.data() + row * held.columns(), held.columns(), padded.data() + row * held.pitch);
     }
   }
+  const std::vector<float>& made = held.contiguous() ? read : padded;
+  copy_to_device(stream, values.data<float>() + (held.first - begin), made.data(), made.size() * sizeof(float));
 }
 
 CheckpointSlice slice_of(const Stream& stream, std::string_view prefix, const ParameterSlice& slice,
@@ -84,19 +93,23 @@ CheckpointSlice slice_of(const Stream& stream, std::string_view prefix, const Pa
 void read_range(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit,
                 std::string_view prefix, const Range& range, const Tensor& values, const RunOnFiles& read_files) {
   const std::string before(prefix);
-  require_tensors(reader, unit, before);
-  std::vector<float> read, padded;
+  for (const auto& parameter : unit.parameters()) {
+    for (const ParameterSlice& slice : parameter->slices) require_tensor(reader, before + slice.name, slice.shape);
+  }
   for_each_box(unit, range, [&](const ParameterSlice& slice, const HeldBox& held) {
-    read.resize(static_cast<std::size_t>(held.box.extent.size()));
-    read_files([&] { reader.read(before + slice.name, held.box, read.data()); });
-    if (!held.contiguous()) {
-      padded.assign(static_cast<std::size_t>(held.span()), 0.0f);
-      for (std::int64_t row = 0; row < held.rows(); ++row) {
-        std::copy_n(read.data() + row * held.columns(), held.columns(), padded.data() + row * held.pitch);
-      }
-    }
-    const std::vector<float>& made = held.contiguous() ? read : padded;
-    copy_to_device(stream, values.data<float>() + (held.first - range.first), made.data(), made.size() * sizeof(float));
+    read_box(reader, stream, before + slice.name, held, values, range.first, read_files);
+  });
+}
+
+void read_states(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit,
+                 std::string_view prefix, const Range& range, const Tensor& values,
+                 const std::function<bool(const std::string&)>& reads, const RunOnFiles& read_files) {
+  const std::string before(prefix);
+  clear(stream, values);
+  for_each_box(unit, range, [&](const ParameterSlice& slice, const HeldBox& held) {
+    if (!reads(slice.name)) return;
+    require_tensor(reader, before + slice.name, slice.shape);
+    read_box(reader, stream, before + slice.name, held, values, range.first, read_files);
   });
 }
 

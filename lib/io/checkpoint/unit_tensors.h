@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,6 +20,12 @@ namespace lyceum {
 void read_range(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit,
                 std::string_view prefix, const Range& range, const Tensor& values,
                 const RunOnFiles& read_files = run_at_once);
+
+/// Reads optimizer state as read_range() does, but only of the tensors for which reads(NAME) is true; NAME is without
+/// `prefix`. Sets all other elements of `values` to 0.
+void read_states(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit,
+                 std::string_view prefix, const Range& range, const Tensor& values,
+                 const std::function<bool(const std::string&)>& reads, const RunOnFiles& read_files = run_at_once);
 
 /// Reads weights as read_range() does with an empty prefix, into `values` of any float type.
 void read_weights(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit, const Range& range,

@@ -36,6 +36,7 @@ Json choice_json(const std::string& device, const GemmShape& s, const GemmAlgori
             {"proposal", algorithm.proposal},
             {"algorithm", algorithm.bits}};
   if (s.batch > 1) json["batch"] = s.batch;
+  if (s.separate) json["separate"] = true;
   return json;
 }
 
@@ -56,7 +57,8 @@ GemmShape gemm_shape(const Json& json) {
           .a_alignment = Exact(alignments.at(0)),
           .b_alignment = Exact(alignments.at(1)),
           .c_alignment = Exact(alignments.at(2)),
-          .batch = json.contains("batch") ? Exact(json.at("batch")) : std::int32_t{1}};
+          .batch = json.contains("batch") ? Exact(json.at("batch")) : std::int32_t{1},
+          .separate = json.contains("separate") && json.at("separate").get<bool>()};
 }
 
 GemmPins pins_of(const Json& file) {

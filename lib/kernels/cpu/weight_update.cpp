@@ -6,7 +6,6 @@ namespace lyceum {
 
 template <class T, std::size_t states>
 void run(const CpuStream& stream, const CheckDigests<T, states>& check) {
-  using A = Accumulator<T>;
   require_length("CheckDigests", "digests.kept", check.digests.kept, check.blocks);
   parallel_for(stream, check.blocks, elements_per_thread / flat_block, [&](std::int64_t first, std::int64_t last) {
     BlockWalk walk(check.tensors, first);
@@ -14,11 +13,15 @@ void run(const CpuStream& stream, const CheckDigests<T, states>& check) {
       const UpdatedTensor<T, states>& tensor = walk.tensor();
       const std::int64_t begin = walk.block() * flat_block, end = std::min(begin + flat_block, tensor.count);
       std::uint32_t found = 0;
-      for (std::int64_t i = begin; i < end; ++i) {
-        std::array<A, states> state;
-        for (std::size_t s = 0; s < states; ++s) state[s] = tensor.state[s][i];
-        found += weight_update::digest_of(tensor.master[i], state);
-      }
+      weight_update::for_each_span(check.spans.data() + tensor.first_span, begin, end,
+                                   [&](const UpdateSpan& span, std::int64_t from, std::int64_t to) {
+                                     for (std::int64_t i = from; i < to; ++i) found += word_of(tensor.master[i]);
+                                     for (std::size_t s = 0; s < static_cast<std::size_t>(span.states); ++s) {
+                                       const Accumulator<T>* const state = state_of(tensor, span, s);
+                                       for (std::int64_t i = from; i < to; ++i)
+                                         found += state_factor(s) * word_of(state[i]);
+                                     }
+                                   });
       found += weight_update::weight_digest(tensor, begin, end - begin);
       if (check.renew) {
         check.digests.kept[static_cast<std::size_t>(at)] = found;

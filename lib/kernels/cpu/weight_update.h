@@ -40,46 +40,48 @@ std::uint32_t weight_digest(const UpdatedTensor<T, states>& tensor, std::int64_t
   return weight_factor * sum;
 }
 
-/// Constants of the elements of a range with one weight decay.
-template <class A, class Rule>
-struct Constants {
-  typename Rule::template Element<A> rule;
-  A gradient_scale, decay;  // decay: lr · weight decay
+/// The arrays of a range of elements that are updated with the same rule and decay, each indexed by the element's index
+/// in the tensor, and the constants of its rule.
+template <class T, class Rule>
+struct UpdatedRange {
+  Accumulator<T>* master;
+  std::array<Accumulator<T>*, Rule::states> state;
+  const Accumulator<T>* gradient;
+  T* weight;
+  typename Rule::template Element<Accumulator<T>> rule;
+  Accumulator<T> gradient_scale, decay;  // decay: lr · weight decay
 };
 
 /// Updates element i and returns its contributions to the sums. A separate function that is inlined later, because GCC
 /// does not vectorize an omp simd loop whose body has local arrays.
 template <class T, class Rule>
-[[gnu::always_inline]] inline BlockSums update_element(const UpdatedTensor<T, Rule::states>& tensor,
-                                                       const Constants<Accumulator<T>, Rule>& k, std::int64_t i) {
+[[gnu::always_inline]] inline BlockSums update_element(const UpdatedRange<T, Rule>& range, std::int64_t i) {
   using A = Accumulator<T>;
   std::array<A, Rule::states> state;
-  for (std::size_t s = 0; s < Rule::states; ++s) state[s] = tensor.state[s][i];
-  const A before = tensor.master[i];
+  for (std::size_t s = 0; s < Rule::states; ++s) state[s] = range.state[s][i];
+  const A before = range.master[i];
   const std::uint32_t found = digest_of(before, state);
-  const A update = k.rule(tensor.gradient[i] * k.gradient_scale, state) + k.decay * before;
+  const A update = range.rule(range.gradient[i] * range.gradient_scale, state) + range.decay * before;
   const A after = before - update;
-  for (std::size_t s = 0; s < Rule::states; ++s) tensor.state[s][i] = state[s];
-  tensor.master[i] = after;
-  tensor.weight[i] = round_to<T>(after);
+  for (std::size_t s = 0; s < Rule::states; ++s) range.state[s][i] = state[s];
+  range.master[i] = after;
+  range.weight[i] = round_to<T>(after);
   return {.weights = static_cast<double>(after) * static_cast<double>(after),
           .updates = static_cast<double>(update) * static_cast<double>(update),
           .found = found,
           .left = digest_of(after, state)};
 }
 
-/// Updates elements [first, last), which have one weight decay.
+/// Updates elements [first, last) of `whole`.
 template <class T, class Rule>
-void update_range(const UpdatedTensor<T, Rule::states>& row, const Constants<Accumulator<T>, Rule>& constants,
-                  std::int64_t first, std::int64_t last, BlockSums& sums) {
-  // Local copies, because the compiler then knows that no store in the loop changes them.
-  const UpdatedTensor<T, Rule::states> tensor = row;
-  const Constants<Accumulator<T>, Rule> k = constants;
+void update_range(const UpdatedRange<T, Rule>& whole, std::int64_t first, std::int64_t last, BlockSums& sums) {
+  // A local copy, because the compiler then knows that no store in the loop changes it.
+  const UpdatedRange<T, Rule> range = whole;
   double weights = 0, updates = 0;
   std::uint32_t found = 0, left = 0;
 #pragma omp simd reduction(+ : weights, updates, found, left)
   for (std::int64_t i = first; i < last; ++i) {
-    const BlockSums one = update_element<T, Rule>(tensor, k, i);
+    const BlockSums one = update_element<T, Rule>(range, i);
     weights += one.weights;
     updates += one.updates;
     found += one.found;
@@ -91,11 +93,21 @@ void update_range(const UpdatedTensor<T, Rule::states>& row, const Constants<Acc
   sums.left += left;
 }
 
+/// Calls f(span, first, last) for each part of elements [first, last) of a tensor that belongs to one span.
+template <class F>
+void for_each_span(const UpdateSpan* span, std::int64_t first, std::int64_t last, const F& f) {
+  for (; first < last; ++span) {
+    const std::int64_t end = std::min(last, span->end);
+    if (end <= first) continue;
+    f(*span, first, end);
+    first = end;
+  }
+}
+
 /// Updates one block, elements [first, last) of a tensor, or only sums up its weights if the step is skipped.
 template <class T, class Rule>
 BlockSums update_block(const UpdateWeights<T, Rule>& update, const UpdatedTensor<T, Rule::states>& tensor,
-                       const typename Rule::template Element<Accumulator<T>>& rule, std::int64_t first,
-                       std::int64_t last) {
+                       std::int64_t first, std::int64_t last) {
   using A = Accumulator<T>;
   BlockSums sums;
   if (update.verdict[0].skip != 0) {
@@ -103,15 +115,20 @@ BlockSums update_block(const UpdateWeights<T, Rule>& update, const UpdatedTensor
     return sums;
   }
   const A gradient_scale = static_cast<A>(update.verdict[0].gradient_scale);
-  const double lr = update.rule.lr();
-  for (const DecaySpan* span = update.decay.data() + tensor.first_span; first < last; ++span) {
-    const std::int64_t end = std::min(last, span->end);
-    if (end <= first) continue;
-    const Constants<A, Rule> k{
-        .rule = rule, .gradient_scale = gradient_scale, .decay = static_cast<A>(lr * span->weight_decay)};
-    update_range<T, Rule>(tensor, k, first, end, sums);
-    first = end;
-  }
+  for_each_span(update.spans.data() + tensor.first_span, first, last,
+                [&](const UpdateSpan& span, std::int64_t begin, std::int64_t end) {
+                  with_rule_of(span, update.rule, [&]<class Own>(const Own& rule) {
+                    UpdatedRange<T, Own> range{.master = tensor.master,
+                                               .state = {},
+                                               .gradient = tensor.gradient,
+                                               .weight = tensor.weight,
+                                               .rule = rule.template element<A>(),
+                                               .gradient_scale = Own::scales_gradient ? gradient_scale : A{1},
+                                               .decay = static_cast<A>(rule.lr() * span.weight_decay)};
+                    for (std::size_t s = 0; s < Own::states; ++s) range.state[s] = state_of(tensor, span, s);
+                    update_range(range, begin, end, sums);
+                  });
+                });
   return sums;
 }
 
@@ -133,7 +150,6 @@ void run(const CpuStream& stream, const UpdateWeights<T, Rule>& update) {
   require_length("UpdateWeights", "verdict", update.verdict, 1);
   require_length("UpdateWeights", "weight_offsets", update.weight_offsets, std::ssize(update.tensors));
   require_length("UpdateWeights", "update_offsets", update.update_offsets, std::ssize(update.tensors));
-  const auto rule = update.rule.template element<Accumulator<T>>();
   const bool watched = !update.digests.kept.empty() && update.verdict[0].skip == 0;
   if (watched) require_length("UpdateWeights", "digests.kept", update.digests.kept, update.blocks);
   parallel_for(stream, update.blocks, elements_per_thread / flat_block, [&](std::int64_t first, std::int64_t last) {
@@ -142,7 +158,7 @@ void run(const CpuStream& stream, const UpdateWeights<T, Rule>& update) {
       const auto& tensor = walk.tensor();
       const std::int64_t begin = walk.block() * flat_block, end = std::min(begin + flat_block, tensor.count);
       const std::uint32_t weights = watched ? weight_update::weight_digest(tensor, begin, end - begin) : 0;
-      const weight_update::BlockSums sums = weight_update::update_block(update, tensor, rule, begin, end);
+      const weight_update::BlockSums sums = weight_update::update_block(update, tensor, begin, end);
       if (watched) {
         weight_update::compare(update.digests, at, sums.found + weights);
         update.digests.kept[static_cast<std::size_t>(at)] =

@@ -29,6 +29,9 @@ class Blas {
   /// exists.
   template <class T, class Out>
   void multiply(const CudaStream& stream, const Gemm<T, Out>& gemm);
+  /// Computes all products of a batch. Throws as multiply() does.
+  template <class T, class Out>
+  void multiply(const CudaStream& stream, const GemmBatch<T, Out>& batch);
   /// Computes the product with its sum over k split by cut_sum(): each part is computed into separate scratch memory,
   /// then the parts are added in order. op(a) may have several times `height` rows. The corresponding blocks of
   /// `height` rows of the result are also added up, and c receives the first c.rows rows of the total. Otherwise
@@ -44,8 +47,9 @@ class Blas {
     void* c;
   };
 
+  /// Computes `batch` products, of which `gemm` is the first, see GemmShape::batch and separate.
   template <class T, class Out>
-  void multiply_batch(const CudaStream& stream, const Gemm<T, Out>& gemm, std::int32_t batch);
+  void multiply_batch(const CudaStream& stream, const Gemm<T, Out>& gemm, std::int32_t batch, bool separate = false);
   /// Returns the plan of a shape, with the pinned, the timed or the proposed algorithm.
   std::shared_ptr<Plan> make_plan(const CudaStream& stream, const GemmShape& shape, const Operands& operands);
   std::size_t time(const CudaStream& stream, const Plan& plan, std::span<const cublasLtMatmulAlgo_t> proposals,

@@ -1,5 +1,6 @@
 #include "kernels/gemm.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <type_traits>
@@ -187,7 +188,7 @@ std::size_t Blas::time(const CudaStream& stream, const Plan& plan, std::span<con
   const GemmShape& shape = plan.shape;
   std::shared_ptr<std::byte> scratch;
   if (shape.accumulate) {
-    const auto bytes = static_cast<std::size_t>(shape.m * shape.c_stride) * size_of(shape.out) + 256;
+    const auto bytes = static_cast<std::size_t>(shape.batch * shape.m * shape.c_stride) * size_of(shape.out) + 256;
     try {
       scratch = stream.memory().allocate_zeros(bytes, MemoryKind::buffers);
     } catch (const Error&) {
@@ -243,11 +244,22 @@ void Blas::multiply(const CudaStream& stream, const Gemm<T, Out>& gemm) {
   multiply_batch(stream, gemm, 1);
 }
 
-/// Computes `batch` products, of which `gemm` is the first, see GemmShape::batch.
 template <class T, class Out>
-void Blas::multiply_batch(const CudaStream& stream, const Gemm<T, Out>& gemm, std::int32_t batch) {
+void Blas::multiply(const CudaStream& stream, const GemmBatch<T, Out>& batch) {
+  const GemmShape shape = shape_of(batch.first);
+  if (shape.m == 0 || shape.n == 0) return;
+  constexpr std::int64_t most = 1 << 15;  // products of one call of the library
+  const bool together = batch.count > 1 && shape.k > 0;
+  for (std::int64_t i = 0; i < batch.count; i += together ? most : 1) {
+    const auto count = static_cast<std::int32_t>(std::min(most, batch.count - i));
+    together ? multiply_batch(stream, batch.at(i), count, true) : multiply(stream, batch.at(i));
+  }
+}
+
+template <class T, class Out>
+void Blas::multiply_batch(const CudaStream& stream, const Gemm<T, Out>& gemm, std::int32_t batch, bool separate) {
   workspace(stream);
-  const GemmShape shape = batch_of(shape_of(gemm), batch);
+  const GemmShape shape = batch_of(shape_of(gemm), batch, separate);
   const Operands operands{.a = gemm.a.data, .b = gemm.b.data, .c = gemm.c.data};
   const auto& plan = plans_.get(shape, [&] { return make_plan(stream, shape, operands); });
   execute(stream, *plan, plan->algorithm, operands);
@@ -269,6 +281,11 @@ void Blas::multiply_in_parts(const CudaStream& stream, const Gemm<T, float>& gem
 template <class T, class Out>
 void run(const CudaStream& stream, const Gemm<T, Out>& gemm) {
   stream.keep<Blas>().multiply(stream, gemm);
+}
+
+template <class T, class Out>
+void run(const CudaStream& stream, const GemmBatch<T, Out>& batch) {
+  stream.keep<Blas>().multiply(stream, batch);
 }
 
 void run(const CudaStream& stream, const SplitWeightGrad& grad) {

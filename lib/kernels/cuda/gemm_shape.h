@@ -56,10 +56,14 @@ struct BlasGemm {
 
   explicit BlasGemm(const GemmShape& s)
       : first{s.transpose_b ? s.k : s.n, s.transpose_b ? s.n : s.k, s.b_stride, s.transpose_b,
-              s.transpose_b ? s.k : s.k * s.b_stride},
+              (s.transpose_b ? s.n : s.k) * s.b_stride},
         second{s.transpose_a ? s.m : s.k, s.transpose_a ? s.k : s.m, s.a_stride, s.transpose_a,
-               s.transpose_a ? s.k * s.a_stride : s.k},
-        result{s.n, s.m, s.c_stride, false, s.m * s.c_stride} {}
+               (s.transpose_a ? s.k : s.m) * s.a_stride},
+        result{s.n, s.m, s.c_stride, false, s.m * s.c_stride} {
+    if (s.separate) return;
+    if (s.transpose_b) first.next = s.k;
+    if (!s.transpose_a) second.next = s.k;
+  }
 };
 
 /// How a sum over k is split: `parts` products of `depth` each, and one of the `rest`. Their results are added in
@@ -92,9 +96,10 @@ Gemm<T, float> slice_of(const Gemm<T, float>& gemm, const Range& k, const Matrix
 }
 
 /// Returns the shape of `batch` products at once; `shape` is that of the first. Alignments are those that hold for all.
-inline GemmShape batch_of(GemmShape shape, std::int32_t batch) {
+inline GemmShape batch_of(GemmShape shape, std::int32_t batch, bool separate = false) {
   shape.batch = batch;
   if (batch == 1) return shape;
+  shape.separate = separate;
   const BlasGemm blas(shape);
   const auto lower = [](std::uint32_t& alignment, const ColumnMajor& matrix, DType type) {
     alignment = std::min(alignment, alignment_of(static_cast<std::uintptr_t>(matrix.next) * size_of(type)));

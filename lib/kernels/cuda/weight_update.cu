@@ -6,17 +6,17 @@ namespace {
 
 template <class T, std::size_t states>
 __global__ void __launch_bounds__(weight_update::threads) check_tensors(CheckDigests<T, states> check) {
-  using A = Accumulator<T>;
   const std::int64_t first = check.blocks * blockIdx.x / gridDim.x, last = check.blocks * (blockIdx.x + 1) / gridDim.x;
   BlockWalk<UpdatedTensor<T, states>> walk(check.tensors, first);
   for (std::int64_t at = first; at < last; ++at, walk.next()) {
     const UpdatedTensor<T, states>& tensor = walk.tensor();
     const std::int64_t i = walk.block() * flat_block + threadIdx.x * weight_update::width;
+    const UpdateSpan* span = check.spans.data() + tensor.first_span;
     std::uint32_t own = 0;
     for (int e = 0; e < weight_update::width && i + e < tensor.count; ++e) {
-      std::array<A, states> state;
-      for (std::size_t s = 0; s < states; ++s) state[s] = tensor.state[s][i + e];
-      own += weight_update::digest_of(tensor.master[i + e], state);
+      while (span->end <= i + e) ++span;
+      own += word_of(tensor.master[i + e]);
+      for (int s = 0; s < span->states; ++s) own += state_factor(s) * word_of(state_of(tensor, *span, s)[i + e]);
       if (weight_update::weight_is_apart(tensor)) own += weight_factor * word_of(tensor.weight[i + e]);
     }
     const std::uint32_t found = join_block<weight_update::threads>(own, Sum{});

@@ -38,24 +38,24 @@ __device__ bool weight_is_apart(const UpdatedTensor<T, states>& tensor) {
 }
 
 /// Constants that are the same for all elements of a launch.
-template <class A, class Rule>
+template <class A>
 struct Constants {
-  typename Rule::template Element<A> rule;
   A gradient_scale;
-  double lr;
   bool watched;
 };
 
-/// Updates `count` consecutive elements, from element i on, with the same weight decay.
-template <int count, class T, class Rule>
-__device__ void update_pack(const UpdatedTensor<T, Rule::states>& tensor, const Constants<Accumulator<T>, Rule>& k,
-                            double weight_decay, std::int64_t i, ThreadSums& sums) {
+/// Updates `count` consecutive elements of a span, from element i on.
+template <int count, class T, class Rule, std::size_t most_states>
+__device__ void update_pack(const UpdatedTensor<T, most_states>& tensor, const UpdateSpan& span, const Rule& rule,
+                            const Constants<Accumulator<T>>& k, std::int64_t i, ThreadSums& sums) {
   using A = Accumulator<T>;
-  const auto decay = static_cast<A>(k.lr * weight_decay);
+  const auto element = rule.template element<A>();
+  const auto decay = static_cast<A>(rule.lr() * span.weight_decay);
+  const A scale = Rule::scales_gradient ? k.gradient_scale : A{1};
   const auto gradient = load<count>(tensor.gradient + i);
   auto master = load<count>(tensor.master + i);
   std::array<Pack<A, count>, Rule::states> states;
-  for (std::size_t s = 0; s < Rule::states; ++s) states[s] = load<count>(tensor.state[s] + i);
+  for (std::size_t s = 0; s < Rule::states; ++s) states[s] = load<count>(state_of(tensor, span, s) + i);
   const bool apart = k.watched && weight_is_apart(tensor);
   Pack<T, count> weight{};
   if (apart) weight = load<count>(tensor.weight + i);
@@ -65,7 +65,7 @@ __device__ void update_pack(const UpdatedTensor<T, Rule::states>& tensor, const 
     const A before = master[e];
     sums.found += digest_of(before, state);
     if (apart) sums.found += weight_factor * word_of(weight[e]);
-    const A update = k.rule(gradient[e] * k.gradient_scale, state) + decay * before;
+    const A update = element(gradient[e] * scale, state) + decay * before;
     master[e] = before - update;
     for (std::size_t s = 0; s < Rule::states; ++s) states[s][e] = state[s];
     weight[e] = narrow<T>(master[e]);
@@ -74,16 +74,16 @@ __device__ void update_pack(const UpdatedTensor<T, Rule::states>& tensor, const 
     sums.weights += static_cast<double>(master[e]) * static_cast<double>(master[e]);
     sums.updates += static_cast<double>(update) * static_cast<double>(update);
   }
-  for (std::size_t s = 0; s < Rule::states; ++s) store(tensor.state[s] + i, states[s]);
+  for (std::size_t s = 0; s < Rule::states; ++s) store(state_of(tensor, span, s) + i, states[s]);
   store(tensor.master + i, master);
   store(tensor.weight + i, weight);
 }
 
-/// True if all memory of the tensor is aligned to 16 bytes.
-template <class T, std::size_t states>
-__device__ bool is_packed(const UpdatedTensor<T, states>& tensor) {
+/// True if all memory of the tensor that the span's elements need is aligned to 16 bytes.
+template <class T, std::size_t most_states>
+__device__ bool is_packed(const UpdatedTensor<T, most_states>& tensor, const UpdateSpan& span, std::size_t states) {
   bool aligned = is_aligned(tensor.master) && is_aligned(tensor.gradient) && is_aligned(tensor.weight);
-  for (std::size_t s = 0; s < states; ++s) aligned = aligned && is_aligned(tensor.state[s]);
+  for (std::size_t s = 0; s < states; ++s) aligned = aligned && is_aligned(state_of(tensor, span, s));
   return aligned;
 }
 
@@ -91,19 +91,21 @@ __device__ bool is_packed(const UpdatedTensor<T, states>& tensor) {
 /// not depend on alignment.
 template <class T, class Rule>
 __device__ ThreadSums update_elements(const UpdateWeights<T, Rule>& update,
-                                      const UpdatedTensor<T, Rule::states>& tensor,
-                                      const Constants<Accumulator<T>, Rule>& k, std::int64_t i) {
+                                      const UpdatedTensor<T, Rule::states>& tensor, const Constants<Accumulator<T>>& k,
+                                      std::int64_t i) {
   ThreadSums sums;
   if (i >= tensor.count) return sums;
-  const DecaySpan* span = update.decay.data() + tensor.first_span;
+  const UpdateSpan* span = update.spans.data() + tensor.first_span;
   while (span->end <= i) ++span;
-  if (i + width <= tensor.count && i + width <= span->end && is_packed(tensor)) {
-    update_pack<width, T, Rule>(tensor, k, span->weight_decay, i, sums);
-    return sums;
-  }
-  for (int e = 0; e < width && i + e < tensor.count; ++e) {
+  bool together = i + width <= tensor.count && i + width <= span->end;
+  with_rule_of(*span, update.rule, [&]<class Own>(const Own& rule) {
+    together = together && is_packed(tensor, *span, Own::states);
+    if (together) update_pack<width>(tensor, *span, rule, k, i, sums);
+  });
+  for (int e = 0; !together && e < width && i + e < tensor.count; ++e) {
     while (span->end <= i + e) ++span;
-    update_pack<1, T, Rule>(tensor, k, span->weight_decay, i + e, sums);
+    with_rule_of(*span, update.rule,
+                 [&]<class Own>(const Own& rule) { update_pack<1>(tensor, *span, rule, k, i + e, sums); });
   }
   return sums;
 }
@@ -132,10 +134,8 @@ __global__ void __launch_bounds__(threads) update_tensors(UpdateWeights<T, Rule>
   using A = Accumulator<T>;
   const StepVerdict verdict = update.verdict[0];
   const bool skip = verdict.skip != 0;
-  const Constants<A, Rule> k{.rule = update.rule.template element<A>(),
-                             .gradient_scale = static_cast<A>(verdict.gradient_scale),
-                             .lr = update.rule.lr(),
-                             .watched = !skip && !update.digests.kept.empty()};
+  const Constants<A> k{.gradient_scale = static_cast<A>(verdict.gradient_scale),
+                       .watched = !skip && !update.digests.kept.empty()};
   const std::int64_t first = update.blocks * blockIdx.x / gridDim.x,
                      last = update.blocks * (blockIdx.x + 1) / gridDim.x;
   BlockWalk<UpdatedTensor<T, Rule::states>> walk(update.tensors, first);

@@ -13,6 +13,7 @@
 #include "config/check.h"
 #include "core/error.h"
 #include "io/files/sha256.h"
+#include "io/text/table.h"
 #include "model/model_tensors.h"
 #include "model/routing/routing_statistics.h"
 #include "optim/checkpoint.h"
@@ -249,6 +250,10 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   parts.optimizer.set_updates(state.updates);
   report_.note(fmt::format("resumed    {} (mesh {})", directory, header.mesh));
   if (!reader.has_optimizer_state()) report_.note("optimizer  new: the checkpoint contains only weights");
+  for (const auto& [name, tensors] : states_of_other_rules(config_, reader)) {
+    report_.note(fmt::format("optimizer  {} of {} is zero: the checkpoint has the state of another rule", name,
+                             count_text(tensors, "tensor")));
+  }
   if (parts.gemms.nothing_pinned()) {
     report_.warn(fmt::format(
         "no GEMM algorithms for this GPU in {}: they are chosen again, so results may differ in the last bits",

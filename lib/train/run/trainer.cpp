@@ -69,7 +69,7 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       starting_point_(std::in_place, config, setup, report_, data_),
       model_(config, setup.stream, setup.mesh, working_type(config.run), true, starting_point_->expert_load()),
       zero_(model_.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh)),
-      optimizer_(config.optim, setup.stream, zero_.shares(), config.run.audit_every > 0),
+      optimizer_(config.optim, setup.mesh, setup.stream, zero_.shares(), config.run.audit_every > 0),
       train_step_(config, setup, model_, zero_, optimizer_),
       logs_(config, setup, report_),
       save_timer_(config.checkpoint.minutes, options_.now) {

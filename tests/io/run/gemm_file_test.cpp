@@ -37,10 +37,12 @@ GemmPins some_pins() {
   other.in = other.out = DType::f64;
   GemmShape parts = shape;
   parts.batch = 8;
+  GemmShape stacked = parts;
+  stacked.separate = true;
   const GemmAlgorithm algorithm{{1, 2, std::numeric_limits<std::uint64_t>::max(), 0, 5, 6, 7, std::uint64_t{1} << 63},
                                 3};
   return {{"GPU \"A\", cuBLASLt 1", {{shape, algorithm}, {other, {}}}},
-          {"GPU B, cuBLASLt 2", {{shape, {}}, {parts, {}}}}};
+          {"GPU B, cuBLASLt 2", {{shape, {}}, {parts, {}}, {stacked, {}}}}};
 }
 
 TEST(GemmFile, ComesBackAsItWas) {
@@ -65,7 +67,7 @@ TEST(GemmFile, WithoutBatchesHasSingleProducts) {
 }
 
 TEST(GemmFile, CountsItsChoices) {
-  EXPECT_EQ(choices_text(some_pins()), "4 algorithms chosen by timing, 1 of them not cuBLASLt's first proposal");
+  EXPECT_EQ(choices_text(some_pins()), "5 algorithms chosen by timing, 1 of them not cuBLASLt's first proposal");
 }
 
 std::string told_of(const std::string& text) {

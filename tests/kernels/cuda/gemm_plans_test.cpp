@@ -113,6 +113,26 @@ TEST(GemmShape, OfABatchHasTheAlignmentOfAllItsMatrices) {
   EXPECT_NE(batch_of(shape_of(one), 2), shape_of(one));
 }
 
+TEST(GemmShape, OfSeparateProductsStepsByWholeMatrices) {
+  std::array<float, 64> memory{};
+  float* const x = memory.data();
+  const auto of = [&](bool transpose_a, bool transpose_b) {
+    const Gemm<float> gemm{.a = transpose_a ? Matrix<float>(x, 4, 2, 7) : Matrix<float>(x, 2, 4, 7),
+                           .b = transpose_b ? Matrix<float>(x, 3, 4, 5) : Matrix<float>(x, 4, 3, 5),
+                           .c = {x, 2, 3},
+                           .transpose_a = transpose_a,
+                           .transpose_b = transpose_b};
+    return BlasGemm(batch_of(shape_of(gemm), 3, true));
+  };
+  for (const bool a : {false, true}) {
+    for (const bool b : {false, true}) {
+      EXPECT_EQ(of(a, b).second.next, (a ? 4 : 2) * 7);
+      EXPECT_EQ(of(a, b).first.next, (b ? 3 : 4) * 5);
+      EXPECT_EQ(of(a, b).result.next, 6);
+    }
+  }
+}
+
 TEST(GemmShape, TellsApartWhatAnAlgorithmDependsOn) {
   alignas(512) float memory[64];
   EXPECT_EQ(alignment_of(memory), 256u);

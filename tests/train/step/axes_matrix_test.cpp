@@ -257,6 +257,13 @@ const std::vector<Variant>& variants() {
          c.moe.top_k = 1;
          c.balance = {};
        }},
+      {"muon",
+       [](Config& c) {
+         c.optim.rule = UpdateRuleName::muon;
+         c.optim.lr = 3e-3;
+         c.model.qkv_bias = true;
+         c.optim.adamw_only = {"*/v_proj/weight"};
+       }},
       {"layers of their own",
        [](Config& c) {
          c.moe.expert_sizes.clear();
@@ -467,6 +474,23 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "gelu"},
       {.ranks = 2, .pipeline = 2, .variant = "gelu"},
       {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .sequence = true, .variant = "gelu"},
+      // another update rule
+      {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "muon"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "muon"},
+      {.ranks = 4, .zero = 0, .variant = "muon"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "muon"},
+      {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 0, .sequence = true, .variant = "muon"},
+      {.ranks = 8, .tensor = 2, .expert = 4, .zero = 2, .micro = 4, .variant = "muon"},
+      {.ranks = 16,
+       .pipeline = 2,
+       .tensor = 2,
+       .expert = 2,
+       .expert_tensor = 2,
+       .zero = 1,
+       .schedule = zero_bubble,
+       .sequence = true,
+       .micro = 1,
+       .variant = "muon"},
       // layers with different numbers of experts
       {.ranks = 4, .expert = 4, .zero = 1, .variant = "layers of their own"},
       {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .variant = "layers of their own"},

@@ -71,7 +71,7 @@ void expect_agreement(Config config, Place place) {
     shares.back().gradients = Tensor::zeros(setup->stream, DType::f32, {head.updated.count});
     shares.back().gradients.data<float>()[0] = static_cast<float>(nan);
   }
-  Optimizer optimizer(config.optim, setup->stream, shares);
+  Optimizer optimizer(config.optim, setup->mesh, setup->stream, shares);
   TrainStep step(config, *setup, model, zero, optimizer);
 
   std::optional<SpoiledMemory> spoiled;

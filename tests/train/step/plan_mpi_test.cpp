@@ -7,6 +7,8 @@
 
 #include "core/allocator.h"
 #include "model/stages.h"
+#include "parallel/data/copies.h"
+#include "plan/muon_plan.h"
 #include "support/planned_peaks.h"
 #include "support/tested_world.h"
 #include "train/eval/evaluator.h"
@@ -39,6 +41,10 @@ Counted counted_by(TinyTraining& training) {
   add(counted, Axis::data_tensor, training.zero().traffic(ParameterUnit::Group::replicated));
   add(counted, Axis::expert_data, training.zero().traffic(ParameterUnit::Group::expert));
   add(counted, Axis::pipeline_ends, training.step().shared_table_traffic());
+  const MeshRank mesh_rank{.shape = mesh.shape, .world = mesh.world.size(), .index = mesh.index};
+  for (const ParameterUnit::Group group : parameter_groups) {
+    add(counted, muon_axis(mesh_rank, group), training.optimizer().traffic(group));
+  }
   return counted;
 }
 
@@ -316,6 +322,24 @@ void expect_as_planned(Config config) {
   const double kept = static_cast<double>(before.in_use[static_cast<std::size_t>(MemoryKind::buffers)]);
   expect_planned(planned.memory, use, kept, what);
   expect_traffic(planned.traffic(), first, after, what);
+}
+
+/// Covers the momentum, the exchange of matrices and the memory of its rounds and tables.
+TEST(Plan, SaysWhatMuonTakes) {
+  for (int zero = 0; zero <= 3; ++zero) {
+    for (const ParallelConfig& parallel :
+         {ParallelConfig{.zero = zero}, ParallelConfig{.expert = 2, .zero = zero},
+          ParallelConfig{.tensor = 2, .zero = zero, .sequence = true}, ParallelConfig{.expert_tensor = 2, .zero = zero},
+          ParallelConfig{.pipeline = 2, .tensor = 2, .expert = 2, .zero = zero}}) {
+      Config config = planned_config();
+      config.parallel = parallel;
+      config.batch.micro = 1;
+      config.optim.rule = UpdateRuleName::muon;
+      config.optim.adamw_only = {"*/mlp/gate/weight", "*/k_proj/weight"};
+      config.run.audit_every = 1 + zero;
+      expect_as_planned(config);
+    }
+  }
 }
 
 /// Covers a model with sub-dimensions. Every token chooses all sub-dimensions that are not always active.

@@ -127,7 +127,7 @@ TEST(TrainStep, ANonFiniteGradientIsLeftOutOnAllRanks) {
   StagedModel model(config, setup->stream, setup->mesh, DType::f32, true);
   Zero zero(model.units(), setup->mesh, setup->stream, zero_options(config, setup->mesh));
   zero.initialize(1);
-  Optimizer optimizer(config.optim, setup->stream, zero.shares());
+  Optimizer optimizer(config.optim, setup->mesh, setup->stream, zero.shares());
   TrainStep step(config, *setup, model, zero, optimizer);
   const TokenLoader loader = data.loader(config);
   // The last expert unit of the last rank has a NaN. All ranks must skip the step, and no weight may change.

@@ -37,7 +37,7 @@ struct Training {
         data(config.model.vocab),
         model(config, setup->stream, setup->mesh, working_type(config.run), true),
         zero(model.units(), setup->mesh, setup->stream, zero_options(config, setup->mesh)),
-        optimizer(config.optim, setup->stream, zero.shares()),
+        optimizer(config.optim, setup->mesh, setup->stream, zero.shares()),
         step(config, *setup, model, zero, optimizer) {}
 
   void initialize() {

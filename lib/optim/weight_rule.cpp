@@ -1,0 +1,121 @@
+#include "optim/weight_rule.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/error.h"
+#include "kernels/muon.h"
+#include "model/model_tensors.h"
+
+namespace lyceum {
+
+namespace {
+
+constexpr std::array<std::string_view, AdamW::states> adamw_states{"exp_avg", "exp_avg_sq"};
+constexpr std::array<std::string_view, Muon::states> muon_states{"momentum"};
+constexpr std::string_view block_tensors = "model/layers/";
+
+std::int64_t bytes(DType type) { return static_cast<std::int64_t>(size_of(type)); }
+
+std::vector<TensorPattern> whole_tensor_patterns(const std::vector<std::string>& texts) {
+  for (const std::string& text : texts) {
+    const std::size_t open = text.rfind('['), colon = text.rfind(':');
+    const bool rows = open != std::string::npos && colon != std::string::npos && colon > open;
+    require_usage(!rows, "optim.adamw_only: '{}' names rows of a tensor: name whole tensors", text);
+  }
+  return tensor_patterns(texts);
+}
+
+}  // namespace
+
+std::span<const std::string_view> states_of(WeightRule rule) {
+  if (rule == WeightRule::muon) return muon_states;
+  return adamw_states;
+}
+
+RuleAssignment::RuleAssignment(const OptimConfig& optim) : muon_(optim.rule == UpdateRuleName::muon) {
+  if (muon_) adamw_only_ = whole_tensor_patterns(optim.adamw_only);
+}
+
+WeightRule RuleAssignment::rule_of(const std::string& name, const Shape& shape) const {
+  const bool matrix_of_block = shape.rank() == 2 && name.starts_with(block_tensors);
+  if (!muon_ || !matrix_of_block) return WeightRule::adamw;
+  const bool named = std::ranges::any_of(adamw_only_, [&](const TensorPattern& each) { return each.matches(name); });
+  return named ? WeightRule::adamw : WeightRule::muon;
+}
+
+void require_ruled_tensors(const Config& config) {
+  std::vector<TensorPattern> unused = RuleAssignment(config.optim).adamw_only();
+  if (unused.empty()) return;
+  for (const ModelTensor& tensor : model_tensors(config)) {
+    std::erase_if(unused, [&](const TensorPattern& pattern) { return pattern.matches(tensor.name); });
+  }
+  std::string names;
+  for (const TensorPattern& pattern : unused) names += (names.empty() ? "" : ", ") + pattern.text();
+  require_usage(unused.empty(),
+                "optim.adamw_only: no tensor of the model has this name: {}; docs/checkpoints.md lists the names",
+                names);
+}
+
+std::vector<UpdateRange> update_ranges(const RuleAssignment& rules, const ParameterUnit& unit) {
+  std::vector<RuleRange> by_rule;  // of each slice, up to the next one
+  for (std::size_t p = 0; p < unit.parameters().size(); ++p) {
+    for (const ParameterSlice& slice : unit.parameters()[p]->slices) {
+      const std::int64_t first = by_rule.empty() ? 0 : unit.first_of(p) + slice.first;
+      if (!by_rule.empty()) by_rule.back().range.count = first - by_rule.back().range.first;
+      by_rule.push_back({{first, 0}, rules.rule_of(slice.name, slice.shape)});
+    }
+  }
+  if (!by_rule.empty()) by_rule.back().range.count = unit.size() - by_rule.back().range.first;
+  std::vector<UpdateRange> ranges;
+  std::int64_t begin = 0;
+  for (const DecayRange& decay : decay_ranges(unit)) {
+    for (const RuleRange& ruled : by_rule) {
+      const Range part = common(ruled.range, {begin, decay.end - begin});
+      if (part.count == 0) continue;
+      const bool like = !ranges.empty() && ranges.back().decays == decay.decays && ranges.back().rule == ruled.rule;
+      if (!like) ranges.push_back({part.end(), decay.decays, ruled.rule});
+      ranges.back().end = part.end();
+    }
+    begin = decay.end;
+  }
+  return ranges;
+}
+
+std::vector<RuleRange> rule_ranges(std::span<const UpdateRange> updates, const Range& range) {
+  std::vector<RuleRange> ranges;
+  std::int64_t begin = 0;
+  for (std::size_t u = 0; u < updates.size(); ++u) {
+    const std::int64_t end = u + 1 < updates.size() ? updates[u].end : std::max(range.end(), updates[u].end);
+    const Range part = common({begin, end - begin}, range);
+    begin = end;
+    if (part.count == 0) continue;
+    if (!ranges.empty() && ranges.back().rule == updates[u].rule) {
+      ranges.back().range.count += part.count;
+    } else {
+      ranges.push_back({part, updates[u].rule});
+    }
+  }
+  return ranges;
+}
+
+std::int64_t elements_with_state(std::span<const RuleRange> ranges, std::size_t state) {
+  std::int64_t elements = 0;
+  for (const RuleRange& each : ranges) elements += states_of(each.rule).size() > state ? each.range.count : 0;
+  return elements;
+}
+
+std::int64_t state_bytes(WeightRule rule, DType type) {
+  const DType sums = accumulator_of(type);
+  return bytes(sums) * (std::ssize(states_of(rule)) + (type == sums ? 0 : 1));
+}
+
+std::int64_t update_bytes(WeightRule rule, DType type) {
+  const DType sums = accumulator_of(type);
+  const std::int64_t read_and_written = 1 + std::ssize(states_of(rule));  // master, states
+  const std::int64_t update = bytes(sums) * (2 * read_and_written + 1) + (type == sums ? 0 : bytes(type));
+  // The first half of a step reads and writes gradient and momentum; packing and unpacking do so once more.
+  return rule == WeightRule::muon ? update + 6 * bytes(sums) + 2 * bytes(type) : update;
+}
+
+}  // namespace lyceum
