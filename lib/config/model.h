@@ -38,7 +38,7 @@ struct ModelConfig {
   std::int64_t ffn_hidden = 0;  // width of a dense FFN; 0: 8/3 · hidden, rounded to the nearest integer
   std::int64_t vocab = 4096;
   double rope_base = 10000;  // used with softmax; stick-breaking has no positions
-  PositionsConfig positions;
+  PositionsConfig positions = {};
   double norm_eps = 1e-6;
   double init_std = 0.006;
   bool tie_embeddings = false;
