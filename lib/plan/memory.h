@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <span>
 
 #include "core/range.h"
@@ -19,10 +20,20 @@ struct RankMemory {
   double passing = 0;
   /// Bytes that the rank's optimizer reads and writes in an update, without those of Muon's products.
   double update_bytes = 0;
+  /// Bytes of an update (Muon's rounds), which are part of the activations: these are the larger of them and
+  /// `pass_activations`. `freed`: bytes of gradients that ZeRO holds temporarily, but not during an update.
+  struct Update {
+    double activations, pass_activations, freed;
+  };
+  std::optional<Update> update = {};  // none if an update takes no memory of its own
+
   /// Returns the maximum of the sum of all kinds. Temporary weights and gradients are not at their maximum at the same
-  /// time as activations, so the smaller of `passing` and `activations` is not counted.
+  /// time as activations, so the smaller of `passing` and the activations of passes is not counted.
   double total() const {
-    return weights + gradients + optimizer + activations + buffers - std::min(passing, activations);
+    const double passes = update ? update->pass_activations : activations;
+    const double most = passes - std::min(passing, passes);
+    return weights + gradients + optimizer + buffers +
+           (update ? std::max(most, update->activations - update->freed) : most);
   }
 };
 

@@ -38,9 +38,11 @@ Axis muon_axis(const MeshRank& mesh_rank, ParameterUnit::Group group) {
   return mesh_rank.size(Axis::expert_data) == 1 ? Axis::expert_tensor : Axis::data_tensor;
 }
 
-MuonPlan plan_muon(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units) {
+MuonPlan plan_muon(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> all_units) {
   MuonPlan plan;
   if (config.optim.rule != UpdateRuleName::muon) return plan;
+  std::vector<PlannedUnit> units(all_units.begin(), all_units.end());
+  std::ranges::stable_sort(units, {}, &PlannedUnit::layer);  // the order of a run, on which owners depend
   const DType type = working_type(config.run);
   std::vector<double> loads(static_cast<std::size_t>(mesh_rank.stage_ranks()));
   for (const ParameterUnit::Group of : parameter_groups) {

@@ -275,7 +275,11 @@ RankPlan plan_loaded_rank(const PlanInput& input, const MeshRank& mesh_rank, int
   plan.muon_flops = muon.flops;
   plan.step.matrices = muon.traffic;
   plan.memory.buffers += muon.table_bytes;
-  plan.memory.activations = std::max(plan.memory.activations, muon.peak_bytes);  // after the passes
+  if (muon.peak_bytes > 0) {
+    plan.memory.update = {
+        .activations = muon.peak_bytes, .pass_activations = plan.memory.activations, .freed = zero_states.gradients};
+    plan.memory.activations = std::max(plan.memory.activations, muon.peak_bytes);
+  }
   for (const StageLoad& stage : load.loads) plan.step.end += stage.update;
   return plan;
 }

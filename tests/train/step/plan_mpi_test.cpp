@@ -336,7 +336,7 @@ TEST(Plan, SaysWhatMuonTakes) {
       config.batch.micro = 1;
       config.optim.rule = UpdateRuleName::muon;
       config.optim.adamw_only = {"*/mlp/gate/weight", "*/k_proj/weight"};
-      config.run.audit_every = 1 + zero;
+      config.run.audit_every = zero % 2 ? 100 : 0;  // digests take memory; comparisons of copies are not planned
       expect_as_planned(config);
     }
   }
