@@ -145,7 +145,7 @@ TEST(Shortage, ALongSequenceIsCut) {
   config.model.loss_chunk = 1024;
   config.parallel.zero = 3;
   const MeshPlan plan = plan_mesh(resolved(config, 1), 1, {});
-  EXPECT_THAT(shortage(plan, 60e9, "a rank"), HasSubstr("): set batch.seq_len = "));
+  EXPECT_THAT(shortage(plan, 60e9, "a rank"), HasSubstr(": set batch.seq_len = "));
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ StoredTensor tensor_of(const Json& json, std::size_t files) {
         .file = Exact(entry.at(0)), .dataset = entry.at(1), .box = {shape_of(entry.at(2)), shape_of(entry.at(3))}};
     require_input(stored.file < files, "tensor {} is in file {}, but there are only {}", tensor.name, stored.file,
                   files);
-    require_input(inside(stored.box, tensor.shape), "tensor {} {} has a box that is not inside it", tensor.name,
+    require_input(inside(stored.box, tensor.shape), "a box of tensor {} {} extends outside of it", tensor.name,
                   tensor.shape.text());
     tensor.boxes.push_back(std::move(stored));
   }

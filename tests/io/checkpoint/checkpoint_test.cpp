@@ -467,7 +467,7 @@ TEST_F(Checkpoint, AFailureAfterPublicationIsNoFailureToSave) {
   const std::string complaint = save(2, [](std::string_view phase) {
     if (phase == "latest") throw std::runtime_error("lightning");
   });
-  EXPECT_THAT(complaint, AllOf(HasSubstr("step-00000002 is saved"), HasSubstr("lightning")));
+  EXPECT_THAT(complaint, AllOf(HasSubstr("step-00000002 was saved"), HasSubstr("lightning")));
   EXPECT_EQ(latest(), "step-00000001\n");
   EXPECT_EQ(choose("auto"), at(2));
   set_latest(root(), "step-00000002");
