@@ -8,8 +8,11 @@
 
 #include "core/profile.h"
 #include "model/counts.h"
+#include "model/model_tensors.h"
 #include "model/routing/expert_placements.h"
 #include "model/routing/mixture.h"
+#include "optim/matrix_slices.h"
+#include "optim/weight_rule.h"
 #include "parallel/expert/expert_route.h"
 
 namespace lyceum {
@@ -17,7 +20,7 @@ namespace lyceum {
 namespace {
 
 constexpr std::string_view communication = "communication", activation = "activation", norms = "norms, RoPE, sums",
-                           loss = "embedding, loss", copies = "permute, combine";
+                           loss = "embedding, loss", copies = "permute, combine", orthogonalization = "orthogonalize";
 
 /// Operations as profiles name them, and the phase that each belongs to.
 constexpr auto phase_of_operation = std::to_array<std::pair<std::string_view, std::string_view>>({
@@ -64,6 +67,7 @@ std::string_view phase_of(std::string_view path) {
   for (const std::string_view waiting : {"gradient reduction", "all-to-all", "pipeline wait"}) {
     if (path.find(waiting) != path.npos) return communication;
   }
+  if (path.find("orthogonalize") != path.npos) return orthogonalization;
   if (path.find("/Activation") != path.npos) return activation;  // none if the products' kernels include the activation
   if (path.find("/CrossEntropy") != path.npos) return loss;
   for (const std::string_view copying :
@@ -199,6 +203,17 @@ Work norms_work(const Sizes& s) {
 
 Work embedding_and_loss(const Sizes& s) { return {0, s.element * s.tokens * (3 * s.hidden + 3 * s.vocab)}; }
 
+/// Products of Muon. Their operands are counted by no bytes: there are many products of each.
+Work orthogonalize(const Config& config) {
+  const RuleAssignment rules(config.optim);
+  Work work;
+  for (const ModelTensor& tensor : model_tensors(config)) {
+    if (rules.rule_of(tensor.name, tensor.shape) != WeightRule::muon || tensor.buffer) continue;
+    work.flops += newton_schulz_flops(tensor.shape[0], tensor.shape[1]);
+  }
+  return work;
+}
+
 Work optimizer(const Sizes& s) {  // f32: weights, two moments, gradients read twice and cleared; also bf16 weights
   return {0, static_cast<double>(s.counts.parameters) * (24 + 12 + (s.element == 2 ? 2 : 0))};
 }
@@ -218,6 +233,7 @@ std::vector<Phase> phases_of_step(const Config& config, int ranks) {
                             {std::string(norms), norms_work(sizes)},
                             {"embedding, loss", embedding_and_loss(sizes)},
                             {"optimizer", optimizer(sizes)},
+                            {std::string(orthogonalization), orthogonalize(config)},
                             {std::string(communication), {}},
                             {"other", {}}};
   for (Phase& phase : phases) {

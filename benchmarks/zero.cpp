@@ -39,7 +39,7 @@ class Case {
     model_ = std::make_unique<StagedModel>(config_, setup_->stream, setup_->mesh, working_type(config_.run), true);
     zero_ = std::make_unique<Zero>(model_->units(), setup_->mesh, setup_->stream, options);
     zero_->initialize(config_.run.seed);
-    optimizer_ = std::make_unique<Optimizer>(config_.optim, setup_->stream, zero_->shares());
+    optimizer_ = std::make_unique<Optimizer>(config_.optim, setup_->mesh, setup_->stream, zero_->shares());
     optimizer_->adopt_weights();
     step_ = std::make_unique<TrainStep>(config_, *setup_, *model_, *zero_, *optimizer_);
   }

@@ -342,8 +342,23 @@ Config unusual() {
   c.attention_experts = {6, 4, Gates::raw};
   c.sub_dimensions = {4, 5, 3, 2, SubDimensionScaling::printed, SubDimensionGates::ones, 6};
   c.balance = {1e-30, 0.05, 4, BalanceScope::batch, 1e-3, 0.2, 0.7, 0.03, 2e-3};
-  c.optim = {1.08e-3, 1e-5, LearningRateSchedule::cosine, 900,  17, 90, 0, 0.999, 1e-12,
-             0,       0.5,  {"a[8:]", "b/*[0-9]?"},       0.25, 3};
+  c.optim = {UpdateRuleName::muon,
+             1.08e-3,
+             1e-5,
+             LearningRateSchedule::cosine,
+             900,
+             17,
+             90,
+             0,
+             0.999,
+             1e-12,
+             0,
+             0.5,
+             0.875,
+             {"c", "d/*"},
+             {"a[8:]", "b/*[0-9]?"},
+             0.25,
+             3};
   c.parallel = {2,
                 3,
                 4,

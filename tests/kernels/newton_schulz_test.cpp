@@ -13,10 +13,10 @@ class NewtonSchulzKernelsTest : public testing::Test {};
 using Types = testing::Types<float, bfloat16, double>;
 TYPED_TEST_SUITE(NewtonSchulzKernelsTest, Types);
 
-constexpr std::int64_t sizes[][2] = {{1, 1}, {3, 5}, {2, 1024}, {5, 3001}, {0, 8}};
+constexpr std::int64_t batches_of_matrices[][2] = {{1, 1}, {3, 5}, {2, 1024}, {5, 3001}, {0, 8}};
 
 TYPED_TEST(NewtonSchulzKernelsTest, SumSquaresOfEveryMatrix) {
-  for (const auto& [matrices, elements] : sizes) {
+  for (const auto& [matrices, elements] : batches_of_matrices) {
     const auto x = Grid<TypeParam>::random(matrices, elements, "x", 2);
     auto sums = Grid<double>(matrices, flat_blocks_of(elements));
     std::vector<double> all(static_cast<std::size_t>(matrices), poison<double>());
@@ -32,7 +32,7 @@ TYPED_TEST(NewtonSchulzKernelsTest, SumSquaresOfEveryMatrix) {
 
 TYPED_TEST(NewtonSchulzKernelsTest, NormalizeLeavesZerosAndKeepsNan) {
   using A = Accumulator<TypeParam>;
-  for (const auto& [matrices, elements] : sizes) {
+  for (const auto& [matrices, elements] : batches_of_matrices) {
     auto x = Grid<TypeParam>::random(matrices, elements, "x", 2);
     if (matrices > 1) {
       for (std::int64_t i = 0; i < elements; ++i) x(1, i) = TypeParam(0.0f);

@@ -250,10 +250,11 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   parts.optimizer.set_updates(state.updates);
   report_.note(fmt::format("resumed    {} (mesh {})", directory, header.mesh));
   if (!reader.has_optimizer_state()) report_.note("optimizer  new: the checkpoint contains only weights");
+  std::string zero;
   for (const auto& [name, tensors] : states_of_other_rules(config_, reader)) {
-    report_.note(fmt::format("optimizer  {} of {} is zero: the checkpoint has the state of another rule", name,
-                             count_text(tensors, "tensor")));
+    zero += fmt::format("{}{} of {}", zero.empty() ? "" : ", ", name, count_text(tensors, "tensor"));
   }
+  if (!zero.empty()) report_.note("optimizer  starts at zero: " + zero + "; the checkpoint has states of another rule");
   if (parts.gemms.nothing_pinned()) {
     report_.warn(fmt::format(
         "no GEMM algorithms for this GPU in {}: they are chosen again, so results may differ in the last bits",
