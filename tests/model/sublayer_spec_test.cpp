@@ -136,7 +136,7 @@ TEST(SublayerSpec, NamesTensorsAsCheckpointsDo) {
   EXPECT_EQ(names(ffn_spec(all[4].config, 0)), (Names{"gate/weight", "fusion/in/weight", "fusion/out/weight",
                                                       "gate_proj/weight", "up_proj/weight", "down_proj/weight"}));
   EXPECT_EQ(names(ffn_spec(all[5].config, 1)), (Names{"gate_proj/weight", "up_proj/weight", "down_proj/weight"}));
-  EXPECT_EQ(names(attention_spec(all[6].config, 0)),
+  EXPECT_EQ(names(attention_spec(all[7].config, 0)),
             (Names{"q_proj/weight", "k_proj/weight", "v_proj/weight", "o_proj/weight", "sinks"}));
 }
 
