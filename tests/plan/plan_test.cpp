@@ -6,6 +6,8 @@
 #include <map>
 
 #include "model/counts.h"
+#include "plan/memory.h"
+#include "plan/mesh_plan.h"
 #include "plan/model_part.h"
 #include "plan/report.h"
 #include "support/paper_models.h"
@@ -203,6 +205,24 @@ TEST(MeshPlan, CountsExpertsThatDoNotDivide) {
   config.parallel.expert = 1;
   config.parallel.expert_tensor = 2;  // each rank computes half of every expert, for the tokens of both ranks
   EXPECT_NEAR(plan_mesh(resolved(config, 8), 8, cluster).time->compute, steps * whole / cluster.flops, 3e-3);
+}
+
+/// Four of eight layers have a window of 5 tokens, so their keys and values have 5 positions instead of 12, and their
+/// queries see fewer keys.
+TEST(MeshPlan, CachesAndFlopsFollowTheWindow) {
+  Config config = resolved(small(), 1);
+  const MeshRank one = MeshRank::of(config.parallel, 1, 0);
+  const Range blocks{0, config.model.layers};
+  const double position = 2 * 4 * 6 * sizeof(float);  // of one layer: keys and values of four heads
+  const double memory = plan_inference(config, 1, Reading::generate).ranks[0].memory.total();
+  const double flops = count_model(config).causal_flops_per_sequence;
+  EXPECT_EQ(cache_bytes(config, one, blocks), 8 * 12 * position);
+  config.model.window = 5;
+  config.model.window_layers = {1, 0};
+  EXPECT_EQ(cache_bytes(config, one, blocks), (4 * 12 + 4 * 5) * position);
+  EXPECT_EQ(memory - plan_inference(config, 1, Reading::generate).ranks[0].memory.total(), 4 * (12 - 5) * position);
+  const double pairs = 12 * 12 / 2.0 - (12 * 5 - 5 * 5 / 2.0);  // fewer pairs of a query and a key per layer
+  EXPECT_DOUBLE_EQ(flops - count_model(config).causal_flops_per_sequence, 4 * 3 * pairs * 2 * (24 + 24));
 }
 
 TEST(MeshPlan, RecomputationTradesMemoryForTime) {
