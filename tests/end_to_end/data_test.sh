@@ -55,7 +55,7 @@ says err "was saved, and its run is finished: restore the old ones, or set anoth
 copy_data
 for kind in bin idx json; do mv "$data/train.$kind" "$data/other.$kind"; done
 expect 2 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=14 --data.train="$data/other"
-says err "belongs to a run with another configuration .*: data.train = $data/other \(was $data/train\)"
+says err "belongs to a run with another configuration; .*: data.train = $data/other \(was $data/train\)"
 expect 0 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=14 --data.train="$data/other" --data.changed=warn
 says out "warning: data.train = $data/other from now on"
 

@@ -17,7 +17,7 @@ before=$(sha256sum "$run/metrics.jsonl" "$run/config.ini" "$run"/checkpoints/*/m
 # other_run OPTION WAS: with this option, the finished run is refused as another run.
 other_run() {
   expect 2 "$lyceum" "${few[@]}" "--$1"
-  says err "^lyceum train: $run/checkpoints/step-00000005 is the end of a run with another configuration .*set another run.dir.*: ${1%%=*} = ${1#*=} \(was $2\)$"
+  says err "^lyceum train: $run/checkpoints/step-00000005 is the end of a run with another configuration; set another run.dir.*: ${1%%=*} = ${1#*=} \(was $2\)$"
   equal "lines of stderr" "$(wc -l <"$work/err")" 1
 }
 other_run run.seed=2 1
@@ -47,7 +47,7 @@ says out "^warning: optim.lr = 0.002 from now on \(was 0.003\)$"
 says out "^warning: batch.global = 4 from now on \(was 8\)$"
 for option in run.seed=2 balance.expert=0.02 batch.seq_len=16 "data.train=$work/data/valid"; do
   expect 2 "$lyceum" "${few[@]}" --run.steps=7 "--$option" --optim.lr=0.002 --batch.global=4
-  says err "^lyceum train: $run/checkpoints/step-00000006 belongs to a run with another configuration .*set another run.dir, with checkpoint.resume = $run/checkpoints/step-00000006 .*: ${option%%=*} = "
+  says err "^lyceum train: $run/checkpoints/step-00000006 belongs to a run with another configuration; set another run.dir, with checkpoint.resume = $run/checkpoints/step-00000006 .*: ${option%%=*} = "
 done
 says err "or data.changed = warn to continue with this data.train, such as the same files at another path"
 expect 0 "$lyceum" "${few[@]}" --run.steps=7 "--data.train=$work/data/valid" --data.changed=warn

@@ -415,7 +415,7 @@ TEST(HuggingFace, AFolderThatIsNotWholeIsRefused) {
   rewritten("num_hidden_layers", 9999);
   expect_bad_input(import, "9999 layers");
   rewritten("intermediate_size", 13);
-  expect_bad_input(import, "_proj.weight is [12, 8], but [13, 8]");
+  expect_bad_input(import, "_proj.weight has the shape [12, 8], but the configuration requires [13, 8]");
   rewritten("model_type", "bert");
   expect_bad_input(import, "model_type = \"bert\": must be one of qwen2, llama");
   rewritten("vocab_size", 16);
