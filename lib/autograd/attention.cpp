@@ -165,7 +165,8 @@ void attend(const Stream& stream, const StickBreakingAttention& op, Columns<T> c
 
 /// Adds the gradient of the sinks: the sum over all tokens of SinkGradients.
 template <class T>
-void add_sink_gradient(const Stream& stream, const RotaryAttention& op, const AttentionResults& results, const Tensor& dy) {
+void add_sink_gradient(const Stream& stream, const RotaryAttention& op, const AttentionResults& results,
+                       const Tensor& dy) {
   using A = Accumulator<T>;
   const Tensor of_tokens = Tensor::empty(stream, dtype_of<A>, results.row_sums.shape());
   launch(stream, SinkGradients<T>{.sinks = op.sinks->value.template span<const T>(),

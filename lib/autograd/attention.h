@@ -35,8 +35,8 @@ struct RotaryAttention {
   KeyValueCache* cache = nullptr;  // past of the one sequence that qkv continues; no backward then. Null: no past
   Tensor first_keys = {};          // i32 [tokens], see FirstKeys; undefined: each sequence is one document
   RopeLayout rope_layout = RopeLayout::half;
-  std::int64_t window = 0;         // see AttentionShape; a cache must have the same window
-  Parameter* sinks = nullptr;      // [heads], see ApplySinks; null: no sinks
+  std::int64_t window = 0;     // see AttentionShape; a cache must have the same window
+  Parameter* sinks = nullptr;  // [heads], see ApplySinks; null: no sinks
 
   struct Saved {
     Tensor qkv;

@@ -77,8 +77,7 @@ std::string print_config(const LoadedConfig& loaded) {
     const auto given = loaded.origin.find(key);
     if (given == loaded.origin.end()) return value == by_default ? "default" : "derived";
     const Origin& origin = given->second;
-    const std::string source =
-        origin.file.empty() ? "command line" : fmt::format("{}:{}", origin.file, origin.line);
+    const std::string source = origin.file.empty() ? "command line" : fmt::format("{}:{}", origin.file, origin.line);
     return origin.alias.empty() ? source : fmt::format("{}, by {}", source, origin.alias);
   };
   constexpr std::size_t widest = 40;  // limit of the column's width; longer values, such as lists of widths, exceed it

@@ -534,7 +534,8 @@ TEST_F(ConfigFile, print_config_tells_where_values_come_from) {
   for (std::string line; std::getline(stream, line);) lines[line.substr(0, line.find(' '))] = line;
   EXPECT_THAT(lines["model.hidden"], AllOf(HasSubstr(" = 96 "), HasSubstr("# " + file_ + ":2")));
   EXPECT_THAT(lines["run.steps"], AllOf(HasSubstr(" = 5 "), HasSubstr("# command line")));
-  EXPECT_THAT(lines["moe.gates"], AllOf(HasSubstr(" = renormalized "), HasSubstr("# command line, by moe.renormalize")));
+  EXPECT_THAT(lines["moe.gates"],
+              AllOf(HasSubstr(" = renormalized "), HasSubstr("# command line, by moe.renormalize")));
   EXPECT_THAT(lines["model.head_dim"], AllOf(HasSubstr(" = 16 "), HasSubstr("# derived")));
   EXPECT_THAT(lines["batch.global"], AllOf(HasSubstr(" = 8 "), HasSubstr("# default")));
   const std::size_t column = lines["model.hidden"].find('#');

@@ -45,7 +45,7 @@ struct Problem {
   std::vector<std::int64_t> sizes, begin, first_block;
   std::int64_t blocks = 0, length = 0;
   std::vector<std::vector<UpdateSpan>> decay_spans;  // one list per tensor
-  std::vector<std::int64_t> offsets;                // weight_offsets of all tensors, then update_offsets
+  std::vector<std::int64_t> offsets;                 // weight_offsets of all tensors, then update_offsets
   Mirrored<A> master, exp_avg, exp_avg_sq;
   Mirrored<T> weight;
   std::vector<double> sums;                           // result of the last step
