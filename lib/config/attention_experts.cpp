@@ -13,7 +13,7 @@ void declare_keys(ConfigKeys& keys, AttentionExpertsConfig& experts) {
       {.other_names = {"attention_experts"}});  // moe.attention_experts in earlier versions
   key("attention_experts.top_k", &experts.top_k, {.low = 1}, "attention experts that a token chooses, by moe.router");
   key("attention_experts.gates", &experts.gates,
-      "as moe.gates; auto: detached with softmax, ones with hash, else renormalized");
+      "as moe.gates; auto: renormalized for a sigmoid or sqrt_softplus router, ones for hash, else detached");
 }
 
 void check_attention_experts(Findings& findings, const Config& config) {

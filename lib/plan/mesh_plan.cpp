@@ -134,7 +134,7 @@ MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>
   std::vector<BlockKinds> kinds;
   for (int row = 0; row < config.parallel.pipeline; ++row) {
     rows.push_back(plan_row(input, cluster, row, kinds, cache.parts, plan));
-    if (!limits.all_rows && plan.ranks.back().memory.total() > limits.memory) return plan;
+    if (!limits.all_rows && limits.memory > 0 && plan.ranks.back().memory.total() > limits.memory) return plan;
   }
   if (limits.memory > 0 && plan.peak_memory() > limits.memory) return plan;
   if (cluster) plan.costs.transfer = transfer_seconds(input, *cluster);

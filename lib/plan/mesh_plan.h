@@ -102,7 +102,6 @@ struct PlanLimits {
   /// Bytes per rank; a plan that needs more gets no timeline and no time; 0: no limit.
   double memory = 0;
   /// If false, planning stops at the first row that needs more than `memory`, and MeshPlan::ranks lacks the later rows.
-  /// `memory` must then not be 0.
   bool all_rows = true;
   MeshPlanCache* cache = nullptr;
 };

@@ -50,19 +50,19 @@ class TestSlices {
  public:
   void add(const TestTensor& tensor, const Box& box) {
     values_.push_back(test_values(tensor, box));
-    pieces_.push_back({tensor.name, tensor.shape, box, values_.back().data()});
+    slices_.push_back({tensor.name, tensor.shape, box, values_.back().data()});
   }
   void add(const TestTensor& tensor) { add(tensor, Box::whole(tensor.shape)); }
   /// Sets all values to 0, for example while a copy of them is being written.
   void clear() {
     for (std::vector<float>& values : values_) std::ranges::fill(values, 0.f);
   }
-  const std::vector<CheckpointSlice>& get() const { return pieces_; }
-  std::vector<CheckpointSlice>& get() { return pieces_; }
+  const std::vector<CheckpointSlice>& get() const { return slices_; }
+  std::vector<CheckpointSlice>& get() { return slices_; }
 
  private:
   std::vector<std::vector<float>> values_;
-  std::vector<CheckpointSlice> pieces_;
+  std::vector<CheckpointSlice> slices_;
 };
 
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {

@@ -125,13 +125,13 @@ std::vector<std::string> ProcessGroup::all_gather(const std::string& text, Where
   broadcast(std::as_writable_bytes(std::span(texts.lengths)), 0, where);
   texts.bytes.resize(static_cast<std::size_t>(total(texts.lengths)));
   broadcast(std::as_writable_bytes(std::span(texts.bytes)), 0, where);
-  return texts.parted();
+  return texts.split();
 }
 
 std::vector<std::string> ProcessGroup::gather(const std::string& text, int root, Where where) const {
   require(root >= 0 && root < size(), "gather on group {}: root {} is not one of its {} ranks", name(), root, size());
   const JoinedTexts texts = gathered(*implementation_, text, root, where);
-  return rank() == root ? texts.parted() : std::vector<std::string>();
+  return rank() == root ? texts.split() : std::vector<std::string>();
 }
 
 void ProcessGroup::all_to_all(const NumbersToAll& exchange, Where where) const {

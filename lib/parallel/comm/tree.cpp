@@ -53,7 +53,7 @@ bool TreeExchange::next() {
   return pending();
 }
 
-std::vector<std::string> JoinedTexts::parted() const {
+std::vector<std::string> JoinedTexts::split() const {
   std::vector<std::string> texts;
   std::size_t begin = 0;
   for (const std::int64_t length : lengths) {

@@ -54,7 +54,7 @@ struct JoinedTexts {
   std::string bytes{};
 
   /// Returns the separate texts.
-  std::vector<std::string> parted() const;
+  std::vector<std::string> split() const;
 };
 
 /// Collects every rank's text on `root` along a tree. A rank sends two messages and receives at most 2 · ⌈log2(ranks)⌉.
