@@ -17,6 +17,7 @@
 #include "io/files/atomic_file.h"
 #include "io/report/timeline_svg.h"
 #include "model/model_tensors.h"
+#include "optim/weight_rule.h"
 #include "plan/report.h"
 #include "plan/variants.h"
 #include "train/run/device_peak.h"
@@ -229,10 +230,11 @@ int plan_command(const MpiSession& session, const Arguments& arguments) {
   const bool searches = values.count("world") > 0;
   const int world = searches ? values["world"].as<int>() : ranks_of(loaded.config, session, values);
   check(loaded, values, world);
-  if (!loaded.config.optim.train_only.empty()) {
+  if (!loaded.config.optim.train_only.empty() || !loaded.config.optim.adamw_only.empty()) {  // bad patterns throw
     Config alone = without_mesh(loaded.config);
     resolve(alone, 1);
-    count_trained_values(alone);
+    if (!alone.optim.train_only.empty()) count_trained_values(alone);
+    require_ruled_tensors(alone);
   }
   const std::optional<Cluster> cluster = rates(loaded.config.run, values);
   std::optional<SearchResult> search;

@@ -13,15 +13,17 @@ namespace {
 /// Returns e.g. "optimizer/exp_avg/", which precedes the name of a weight.
 std::string state_prefix(std::string_view state) { return std::string(optimizer_prefix).append(state) + "/"; }
 
-/// True if the checkpoint has this state of a tensor, false if it has only the state of another rule. Throws a
-/// bad_input Error if it has no state of the tensor.
-bool has_state(const CheckpointReader& reader, std::string_view state, const std::string& tensor) {
+/// Returns the rule that is not `rule`.
+WeightRule other_rule(WeightRule rule) { return rule == WeightRule::muon ? WeightRule::adamw : WeightRule::muon; }
+
+/// True if the checkpoint has this state of `rule` of a tensor, false if it has only states of another rule. Throws a
+/// bad_input Error if it has neither, or some states of `rule` but not this one.
+bool has_state(const CheckpointReader& reader, WeightRule rule, std::string_view state, const std::string& tensor) {
   const std::string name = state_prefix(state) + tensor;
   if (reader.find(name)) return true;
-  for (const WeightRule rule : {WeightRule::adamw, WeightRule::muon}) {
-    for (const std::string_view other : states_of(rule)) {
-      if (reader.find(state_prefix(other) + tensor)) return false;
-    }
+  const auto present = [&](std::string_view each) { return reader.find(state_prefix(each) + tensor) != nullptr; };
+  if (std::ranges::none_of(states_of(rule), present) && std::ranges::any_of(states_of(other_rule(rule)), present)) {
+    return false;
   }
   fail(ExitCode::bad_input, "{}: no tensor {}: was it written by another model?", reader.directory().string(), name);
 }
@@ -58,7 +60,9 @@ void load_checkpoint(Optimizer& optimizer, const CheckpointReader& reader, const
       const auto names = states_of(part.rule);
       for (std::size_t s = 0; s < names.size(); ++s) {
         // A run that rolls back to a checkpoint without a state must not keep its later state.
-        const auto reads = [&](const std::string& tensor) { return has_states && has_state(reader, names[s], tensor); };
+        const auto reads = [&](const std::string& tensor) {
+          return has_states && has_state(reader, part.rule, names[s], tensor);
+        };
         read_states(reader, stream, *share.unit, state_prefix(names[s]), part.range, part.states[s], reads, read_files);
       }
     }
@@ -78,8 +82,7 @@ std::map<std::string, std::int64_t> states_of_other_rules(const Config& config, 
   for (const ModelTensor& tensor : model_tensors(config)) {
     const auto present = [&](std::string_view state) { return reader.find(state_prefix(state) + tensor.name); };
     const WeightRule rule = rules.rule_of(tensor.name, tensor.shape);
-    const auto others = states_of(rule == WeightRule::muon ? WeightRule::adamw : WeightRule::muon);
-    if (!std::ranges::any_of(others, present)) continue;  // not trained, or only by this rule
+    if (!std::ranges::any_of(states_of(other_rule(rule)), present)) continue;  // not trained, or only by this rule
     for (const std::string_view state : states_of(rule)) {
       if (!present(state)) ++missing[std::string(state)];
     }

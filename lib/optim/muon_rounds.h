@@ -60,7 +60,8 @@ struct MuonRound {
 std::vector<MuonRound> muon_rounds(const MuonLayout& layout, std::span<const int> owners, DType type,
                                    std::int64_t limit);
 
-/// The bytes that each owner uses per round for its matrices, their products and its messages.
+/// The bytes that each owner uses per round for its matrices, their products and its messages; more if one matrix needs
+/// more. Without ZeRO the messages of one matrix grow with the number of copies.
 inline constexpr std::int64_t muon_round_bytes = std::int64_t{256} << 20;
 
 /// Returns the bytes of the products of a batch, see orthogonalize().

@@ -48,7 +48,8 @@ class UpdateRule {
     std::span<const std::int64_t> weight_offsets, update_offsets;  // [shares], in device memory
     std::span<double> sums;
   };
-  /// Launches one update of all shares. The host does not wait. The launch may be recorded in a graph and repeated.
+  /// Launches one update of all shares. The host does not wait, except for other ranks with Muon. The launch of a
+  /// single rank may be recorded in a graph and repeated. Gradients may be overwritten if the update is not skipped.
   virtual void launch(const Launch& launch) const = 0;
 
   /// Stores new digests of all memory that the rule changes (`renew`), or compares the memory with the stored digests.

@@ -30,7 +30,7 @@ class RuleAssignment {
   explicit RuleAssignment(const OptimConfig& optim);
   /// Returns the rule of a logical tensor.
   WeightRule rule_of(const std::string& name, const Shape& shape) const;
-  /// True if any pattern of optim.adamw_only matches this name, whatever its rule would be without.
+  /// Returns the patterns of optim.adamw_only; none with optim.rule = adamw.
   const std::vector<TensorPattern>& adamw_only() const { return adamw_only_; }
 
  private:

@@ -41,6 +41,8 @@ says err "^lyceum plan: none of [0-9]+ meshes .* in the closest, pp[0-9]+ .*, ra
 says err "^row +rank +blocks"
 expect 2 "$lyceum" plan --config "$papers/deepseekmoe-16b.ini" --ranks=8 --parallel.tensor=3
 says err "do not split"
+expect 2 "$lyceum" plan --config "$source/configs/quickstart.ini" --optim.rule=muon "--optim.adamw_only=*/no_such/weight"
+says err "^lyceum plan: optim.adamw_only: no tensor of the model has this name: "
 expect 2 "$lyceum" plan --world 8 --ranks=8
 says err "give only one of them"
 expect 2 "$lyceum" plan --world 0 --parallel.tenser=2

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "core/round_up.h"
@@ -157,12 +158,12 @@ Buffers all_to_all(const Buffers& sent, const std::vector<std::vector<std::int64
   return received;
 }
 
-/// Executes all rounds, in which each owner adds `change` to all elements of its matrices. Returns the elements that
-/// each rank has sent to others, apart from gathers.
-std::vector<double> execute(Group& group, double change) {
+/// Executes all rounds, in which each owner adds `change` to all elements of its matrices. Sets `exchanged` to the
+/// elements that each rank has sent to others, apart from gathers.
+void execute(Group& group, double change, std::vector<double>& exchanged) {
   const MatrixSharing& sharing = group.layout.sharing;
   const auto ranks = static_cast<std::size_t>(sharing.ranks());
-  std::vector<double> exchanged(ranks);
+  exchanged.assign(ranks, 0);
   for (std::size_t k = 0; k < group.rounds.front().size(); ++k) {
     Buffers matrices, sent;
     std::vector<std::vector<std::int64_t>> send, receive, back, take;
@@ -180,7 +181,15 @@ std::vector<double> execute(Group& group, double change) {
       const MuonRound& round = group.rounds[r][k];
       move(round.received_boxes, received[r], matrices[r]);
       for (const MuonRound::Batch& batch : round.batches) {
-        EXPECT_LE(batch.first + batch.count * batch.rows * batch.cols, round.elements);
+        const std::int64_t elements = batch.rows * batch.cols;
+        ASSERT_LE(batch.first + batch.count * elements, round.elements);
+        for (std::int64_t i = 0; i < batch.count * elements; ++i) {  // whole matrices, row by row
+          const double value = matrices[r][static_cast<std::size_t>(batch.first + i)];
+          ASSERT_EQ(std::fmod(value, 1e6), static_cast<double>(i % elements)) << batch.rows << " x " << batch.cols;
+          const auto m = static_cast<std::size_t>(value / 1e6);
+          ASSERT_EQ(group.owners[m], static_cast<int>(r));
+          ASSERT_EQ(group.layout.slices.front()[m].rows, batch.rows);
+        }
       }
       for (double& element : matrices[r]) {
         EXPECT_GE(element, 0) << "an element of a matrix that no rank sent";
@@ -201,7 +210,6 @@ std::vector<double> execute(Group& group, double change) {
       for (std::size_t r = 0; r < ranks; ++r) unpack(group.rounds[r][k].taken_boxes, taken[r], group.gradients[r]);
     }
   }
-  return exchanged;
 }
 
 TEST(MuonRounds, BringEveryElementToItsOwnerAndBack) {
@@ -214,7 +222,8 @@ TEST(MuonRounds, BringEveryElementToItsOwnerAndBack) {
       if (limit == muon_round_bytes) {
         EXPECT_EQ(group.rounds.front().size(), 1u);
       }
-      execute(group, 0.5);
+      std::vector<double> exchanged;
+      ASSERT_NO_FATAL_FAILURE(execute(group, 0.5, exchanged));
       for (std::size_t m = 0; m < group.owners.size(); ++m) {
         group.for_each(m, [&](double& element, double value) {
           EXPECT_EQ(element, value + 0.5);
@@ -233,7 +242,8 @@ TEST(MuonRounds, TakeWhatTheirLoadSays) {
   for (const MatrixSharing& sharing : sharings()) {
     for (const std::int64_t limit : {std::int64_t{200'000}, muon_round_bytes}) {
       Group group(sharing, limit);
-      const std::vector<double> exchanged = execute(group, 0);
+      std::vector<double> exchanged;
+      ASSERT_NO_FATAL_FAILURE(execute(group, 0, exchanged));
       double flops = 0;
       for (int rank = 0; rank < sharing.ranks(); ++rank) {
         const auto r = static_cast<std::size_t>(rank), own = static_cast<std::size_t>(sharing.sharer_of(rank));

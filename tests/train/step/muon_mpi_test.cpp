@@ -154,6 +154,31 @@ TEST(Muon, ContinuesFromAdamWAndBack) {
   EXPECT_TRUE(states_of_other_rules(trained.config(), CheckpointReader(resolve_checkpoint(directory.path()))).empty());
 }
 
+/// Only the states of another rule make up for a missing one: a checkpoint with half of a rule's states is refused.
+TEST(Muon, RefusesACheckpointWithSomeStatesOfARule) {
+  const ProcessGroup all = test_world();
+  const SharedDirectory directory(all);
+  Config config = tiny_config();
+  config.parallel = {.expert = world_size(), .zero = 1};
+  TinyTraining training(config, test_world());
+  training.run(0, 1);
+  std::vector<CheckpointSlice> slices = checkpoint_slices(training.optimizer());
+  std::erase_if(slices, [](const CheckpointSlice& slice) {
+    return slice.name.starts_with("optimizer/exp_avg_sq/model/layers/");
+  });
+  const CheckpointHeader header{.run_uuid = "u", .step = 1, .mesh = "m", .config = "", .trainer_state = "{}"};
+  write_checkpoint(training.setup().mesh.world, directory.path(), header, slices);
+  TinyTraining after(config, test_world());
+  const CheckpointReader reader(resolve_checkpoint(directory.path()));
+  try {
+    after.load(reader, 1);
+    FAIL() << "it was loaded";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::bad_input);
+    EXPECT_NE(std::string(error.what()).find("no tensor optimizer/exp_avg_sq/model/layers/"), std::string::npos);
+  }
+}
+
 TEST(Muon, ASkippedStepChangesNothing) {
   Config config = muon_run();
   config.run.audit_every = 0;  // the test changes a weight
@@ -192,7 +217,7 @@ TEST(Muon, FindsDamageOfTheMomentum) {
   }
 }
 
-/// A model in bf16 makes updates of about the same size in almost the same direction as in f32.
+/// A model in bf16 has about the losses of f32, and updates of about the same size.
 TEST(Muon, TrainsInBf16) {
   Config config = muon_run();
   config.parallel = {.zero = 2};
