@@ -99,6 +99,22 @@ TEST(Preflight, EveryMeshDoesWhatItsRehearsalSays) {
   }
 }
 
+/// Muon's rounds are operations of groups that ranks of other stages and experts do not have.
+TEST(Preflight, MatricesForMuonToo) {
+  const int world = test_world().size();
+  for (int zero = 0; zero <= 3; ++zero) {
+    for (const ParallelConfig& parallel :
+         {ParallelConfig{.zero = zero}, ParallelConfig{.tensor = 2, .expert_tensor = 2, .zero = zero},
+          ParallelConfig{.pipeline = 2, .expert = 2, .zero = zero}}) {
+      Config config = tiny_config();
+      config.parallel = parallel;
+      config.optim.rule = UpdateRuleName::muon;
+      if (!contradictions(config, world).empty()) continue;
+      expect_step_as_rehearsed(config, "zero " + std::to_string(zero));
+    }
+  }
+}
+
 TEST(Preflight, PipelinesToo) {
   const int world = test_world().size();
   const std::vector schedules{ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward, ScheduleKind::zero_bubble,
