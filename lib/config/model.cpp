@@ -26,7 +26,7 @@ std::vector<std::int64_t> shortest_window_layers(const std::vector<std::int64_t>
 void declare_keys(ConfigKeys& keys, ModelConfig& model) {
   using enum KeyRole;
   const KeySection key(keys, identity);
-  key("model.layers", &model.layers, {.low = 1, .high = 10000}, "number of transformer blocks",
+  key("model.layers", &model.layers, {.low = 1, .high = most_layers}, "number of transformer blocks",
       {.other_names = {"num_layers", "n_layer", "n_layers", "num_hidden_layers"}});
   key("model.hidden", &model.hidden, {.low = 1}, "width of the residual stream",
       {.other_names = {"hidden_size", "d_model", "n_embd"}});

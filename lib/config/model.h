@@ -30,6 +30,9 @@ constexpr auto names_of(Recompute) { return std::array{"none", "selective", "ful
 
 constexpr auto names_of(Activation) { return std::array{"swiglu", "gelu"}; }
 
+/// The largest model.layers.
+inline constexpr std::int64_t most_layers = 10000;
+
 /// [model]: sizes of the model, and its layers without routers.
 struct ModelConfig {
   std::int64_t layers = 4, hidden = 256, heads = 4;

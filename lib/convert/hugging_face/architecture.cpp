@@ -208,7 +208,9 @@ std::vector<Architecture> make_architectures() {
        .native = true,
        .fields = any_model({.norm_eps = 1e-6, .kv_heads = 32}) + sigmoid_experts(0, 0, false) +
                  std::vector<Field>{head_dim(), bias(), norm(QkNormKind::head),
-                                    window({.optional = false, .first_absent = 62})},
+                                    window({.optional = false, .first_absent = 62}),
+                                    // Keys of the published models that transformers does not read.
+                                    required("scoring_func", "noaux_tc"), required("moe_layer_freq", 1)},
        .renames = {},
        .output_bias = true},
   };

@@ -61,6 +61,8 @@ std::vector<std::int64_t> listed_window_layers(const Json& json, const Windows& 
 
 /// Returns the layers with a window, as above, for a class that is `windows`, without layer_types.
 std::vector<std::int64_t> default_window_layers(const Json& json, const Windows& windows, std::int64_t layers) {
+  require_input(layers >= 1 && layers <= most_layers, "num_hidden_layers = {}: must be in [1, {}]", layers,
+                most_layers);
   std::vector<std::int64_t> all(static_cast<std::size_t>(layers), 1);
   if (!windows.first_absent) return all;
   const auto first =
@@ -115,7 +117,8 @@ void write_window(const Windows& windows, const ModelConfig& model, Json& json) 
 Field window(const Windows& windows) {
   std::vector<std::string_view> keys{window_tokens, layer_types};
   if (windows.optional) keys.emplace_back(use_window);
-  if (windows.first_absent) keys.emplace_back(first_window_layer);
+  // The published models of every class with use_sliding_window have this key, also where the class ignores it.
+  if (windows.first_absent || windows.optional) keys.emplace_back(first_window_layer);
   return {.keys = keys,
           .read = [=](const Json& json, Config& config) { read_window(windows, json, config); },
           .write = [=](const Config& config, Json& json) { write_window(windows, config.model, json); }};

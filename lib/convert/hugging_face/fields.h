@@ -74,7 +74,7 @@ struct Windows {
   bool listed = true;    // layer_types, if present, determines the layers; else the class has no such key
   std::optional<std::int64_t> absent = 4096;  // default of sliding_window; nothing: no window
   std::optional<std::int64_t> first_absent =
-      {};                    // default of max_window_layers, the first layer with a window; nothing: no key
+      {};                    // default of max_window_layers, the first layer with a window; nothing: it is ignored
   bool alternating = false;  // instead, layers 0, 2, 4 … below max_window_layers have one
 };
 /// sliding_window and the keys that determine its layers: model.window and model.window_layers. A window of

@@ -33,6 +33,7 @@ Config essence(const Config& resolved) {
   MoeConfig& moe = config.moe;
   model.recompute = {};
   model.loss_chunk = 0;
+  if (model.window >= config.batch.seq_len) model.window = 0;  // it limits nothing
   simplify_windows(model);
   if (model.attention == AttentionKind::experts) config.attention_experts = resolved.attention_experts;
   if (resolved.sub_dimensions.attention > 0 || resolved.sub_dimensions.ffn > 0) {

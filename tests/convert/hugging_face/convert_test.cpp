@@ -231,6 +231,32 @@ TEST(HuggingFace, WindowsAreThoseOfTheClass) {
   EXPECT_EQ(window_in("dots1", with("dots1", {{"sliding_window", 32}, {"max_window_layers", 1}})), Window(32, {0, 1}));
 }
 
+TEST(HuggingFace, WindowsOfAnImpossibleNumberOfLayersAreRefused) {
+  for (const std::int64_t layers : {std::int64_t{-1}, std::int64_t{0}, std::int64_t{1} << 60}) {
+    Json json = described("mixtral");
+    json["sliding_window"] = 32;
+    json["num_hidden_layers"] = layers;
+    EXPECT_THAT(refusal("mixtral", json), HasSubstr("num_hidden_layers = " + std::to_string(layers)));
+  }
+}
+
+TEST(HuggingFace, KeysOfPublishedModelsThatTheirClassIgnoresAreAccepted) {
+  Json qwen = described("qwen3_moe");
+  const std::string before = to_ini(config_of(named("qwen3_moe"), qwen));
+  qwen["max_window_layers"] = 48;
+  EXPECT_EQ(to_ini(config_of(named("qwen3_moe"), qwen)), before);
+  qwen["use_sliding_window"] = true;
+  qwen["sliding_window"] = 32;
+  EXPECT_EQ(window_in("qwen3_moe", qwen), Window(32, {})) << "all layers, as in transformers";
+  Json dots = described("dots1");
+  const std::string same = to_ini(config_of(named("dots1"), dots));
+  dots["scoring_func"] = "noaux_tc";
+  dots["moe_layer_freq"] = 1;
+  EXPECT_EQ(to_ini(config_of(named("dots1"), dots)), same);
+  dots["moe_layer_freq"] = 2;
+  EXPECT_THAT(refusal("dots1", dots), HasSubstr("moe_layer_freq = 2"));
+}
+
 TEST(HuggingFace, WindowsAreReadBack) {
   const auto wrong = [](const char* type, std::vector<std::int64_t> layers) {
     Config config = config_of(named(type), described(type));
@@ -248,6 +274,12 @@ TEST(HuggingFace, WindowsAreReadBack) {
     EXPECT_THAT(wrong(type, {1, 0}), ElementsAre("model.window = 16", "model.window_layers = 1,0")) << type;
   }
   for (const char* type : {"llama", "glm4_moe"}) EXPECT_THAT(wrong(type, {}), ElementsAre("model.window = 16")) << type;
+  for (const std::vector<std::int64_t>& layers : {std::vector<std::int64_t>{}, {1, 0}}) {
+    Config whole = config_of(named("llama"), described("llama"));
+    whole.model.window = whole.batch.seq_len;
+    whole.model.window_layers = layers;
+    EXPECT_THAT(host(named("llama"), resolved(whole)).wrong, IsEmpty()) << "a window as long as a sequence is none";
+  }
   Config config = config_of(named("qwen2"), described("qwen2"));
   config.model.sinks = true;
   EXPECT_THAT(nowhere(config), HasSubstr("model.sinks = true"));
