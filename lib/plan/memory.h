@@ -25,7 +25,7 @@ struct RankMemory {
   struct Update {
     double activations, pass_activations, freed;
   };
-  std::optional<Update> update = {};  // none if an update takes no memory of its own
+  std::optional<Update> update = {};  // none if an update takes no additional memory
 
   /// Returns the maximum of the sum of all kinds. Temporary weights and gradients are not at their maximum at the same
   /// time as activations, so the smaller of `passing` and the activations of passes is not counted.
