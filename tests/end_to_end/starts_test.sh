@@ -141,7 +141,7 @@ says err "contains step-00000008, which is newer than the checkpoint to resume f
 sed -i '1i damaged' "$work/named/starts.jsonl"
 expect 0 "$lyceum" train --config "$work/named/config.ini" --run.steps=9
 says out "^resumed    $work/named/checkpoints/step-00000008"
-says out "^warning: $work/named/starts.jsonl: line 1 is not .*; training continues$"
+says out "^warning: $work/named/starts.jsonl: line 1 is damaged, .*; training continues$"
 # If config.ini cannot be read, it is not replaced. This needs a file that even root cannot read:
 unreadable=$(find /sys/bus -maxdepth 2 -name drivers_probe 2>/dev/null | head -n 1)
 if [[ -n $unreadable ]]; then
