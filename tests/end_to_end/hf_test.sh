@@ -119,7 +119,7 @@ refused 3 'hidden_act = "gelu"' import-hf "$work/odd"
 with 's/"default"/"dynamic"/'
 refused 3 'rope_parameters has rope_type = "dynamic": Lyceum supports' import-hf "$work/odd"
 with 's/"default"/"linear", "factor": 0.5/'
-refused 3 'the model that it describes cannot be: model.rope_factor = 0.5: must be in' import-hf "$work/odd"
+refused 3 'the model that it describes is impossible: model.rope_factor = 0.5: must be in' import-hf "$work/odd"
 refused 2 'model.rope_factor = 2 with model.rope_scaling = none: set' import-hf "$models/llama" --model.rope_factor=2
 with 's/"llama"/"gpt2"/'
 refused 3 'model_type = "gpt2": must be one of qwen2, llama, ' import-hf "$work/odd"

@@ -103,13 +103,17 @@ struct HeadIndices {
   }
 };
 
-/// Returns the causal order of one sequence of the task.
+/// Returns the causal order of one sequence of the task. For a task with a constant `windowless` = true the window is a
+/// constant 0, which saves registers.
 template <class Task>
 LYCEUM_HOST_DEVICE CausalOrder causal_order(const Task& task, std::int64_t sequence) {
   const AttentionShape& shape = task.shape;
-  return {static_cast<int>(shape.query_len), static_cast<int>(shape.key_len),
-          task.first_keys ? task.first_keys + sequence * shape.query_len : nullptr,
-          static_cast<int>(shape.window < shape.key_len ? shape.window : 0)};
+  CausalOrder order{static_cast<int>(shape.query_len), static_cast<int>(shape.key_len),
+                    task.first_keys ? task.first_keys + sequence * shape.query_len : nullptr};
+  if constexpr (!requires { requires Task::windowless; }) {
+    order.window = static_cast<int>(shape.window < shape.key_len ? shape.window : 0);
+  }
+  return order;
 }
 
 /// Returns rows [first, length) of one sequence, restricted to the columns of one head. Each sequence has `length`

@@ -12,7 +12,7 @@ constexpr int section_keys = 1024;
 
 template <class Tiling>
 struct StickForward {
-  using Task = StickForwardTask<bfloat16>;
+  using Task = StickTilesTask;
   static constexpr int threads = Tiling::threads;
   static constexpr bool not_on_hopper = false;
   static __device__ __forceinline__ void run(const Machine& m, const Task& task, const BlockOrder::Block& block) {
@@ -66,18 +66,18 @@ void start_sections(const CudaStream& stream, const StickBackwardTask<bfloat16>&
 
 bool run_on_tensor_cores(const CudaStream& stream, const StickForwardTask<bfloat16>& task) {
   const AttentionShape& shape = task.shape;
-  if (shape.head_dim > max_tiled_dim) return false;
+  if (shape.head_dim > max_tiled_dim || shape.window > 0) return false;
   with_tilings(shape.head_dim, [&]<class Tilings>() {
     using Tiling = typename Tilings::Forward;
     start_blocks(stream, "StickBreakingForward", attention_kernel<StickForward<Tiling>>, Tiling::threads,
-                 Tiling::shared_bytes, task,
+                 Tiling::shared_bytes, StickTilesTask{task},
                  query_order(shape, Tiling::rows, section_of(shape.key_len, 2 * shape.head_dim)));
   });
   return true;
 }
 
 bool run_on_tensor_cores(const CudaStream& stream, const StickBackwardTask<bfloat16>& task) {
-  if (task.shape.head_dim > max_tiled_dim) return false;
+  if (task.shape.head_dim > max_tiled_dim || task.shape.window > 0) return false;
   with_tilings(task.shape.head_dim, [&]<class Tilings>() {
     start_sections<typename Tilings::Dq, StickDkvTiling<typename Tilings::Dkv>>(stream, task);
   });

@@ -144,11 +144,16 @@ LYCEUM_DEVICE void put_span(const float (&from)[2][2], int t, int half, int span
   for (int i = 0; i < 4; ++i) to.at[t][2 * span + i / 2][2 * half + i % 2] = from[i / 2][i % 2];
 }
 
+/// The task of stick_forward(). Tiles of stick-breaking attention have no window: with it, they would not have enough
+/// registers.
+struct StickTilesTask : StickForwardTask<bfloat16> {
+  static constexpr bool windowless = true;
+};
+
 /// Computes out and log_rest of one tile of queries of one head, over all keys that they see, the newest first. One
 /// thread block per call.
 template <class Tiling, class Machine>
-LYCEUM_DEVICE void stick_forward(const Machine& m, const StickForwardTask<bfloat16>& task,
-                                 const BlockOrder::Block& block) {
+LYCEUM_DEVICE void stick_forward(const Machine& m, const StickTilesTask& task, const BlockOrder::Block& block) {
   constexpr int keys = Tiling::keys, tiles = Tiling::tiles;
   const AttentionShape& shape = task.shape;
   const HeadIndices indices = HeadIndices::of_query_head(shape, block.head);
@@ -201,7 +206,8 @@ struct alignas(8) StickAt {
 /// counts the queries of all heads of all sequences, padded to whole tiles per head; in the padding rows nothing is
 /// left of the stick.
 struct StickSectionTask : StickBackwardTask<bfloat16> {
-  std::int64_t queries;  // per head, padded to whole tiles
+  static constexpr bool windowless = true;  // see StickTilesTask
+  std::int64_t queries;                     // per head, padded to whole tiles
   int section, first = 0;
   StickAt* at = nullptr;     // [heads of all sequences, section / span_keys, queries]
   double* behind = nullptr;  // [rows]: cost of the keys from `first` on

@@ -26,7 +26,7 @@ using Order = test::EmulatedBlock::Order;
 using Problem = AttentionProblem<bfloat16>;
 
 void forward(Problem& problem, Order order) {
-  const auto task = cuda::task_of(problem.stick_forward());
+  const cuda::StickTilesTask task{cuda::task_of(problem.stick_forward())};
   cuda::with_tilings(task.shape.head_dim, [&]<class Tilings>() {
     using Tiling = typename Tilings::Forward;
     launch_emulated<Tiling>(cuda::query_order(task.shape, Tiling::rows, 2), order,
