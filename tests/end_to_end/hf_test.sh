@@ -154,7 +154,7 @@ for json in "" --json; do
   [[ ! -s $work/out ]] || fail "eval prints a result that is not finite"
 done
 refused 3 "config.json does not exist" import-hf "$work"
-refused 3 "q_proj.weight is .12, 8., but .18, 8. according" import-hf "$models/llama" --model.heads=3
+refused 3 "q_proj.weight has the shape .12, 8., but the configuration requires .18, 8." import-hf "$models/llama" --model.heads=3
 refused 2 "dtype = F64: must be F32 or BF16" export-hf "$work/llama" --dtype=F64
 refused 2 "shard-size = 5XB" export-hf "$work/llama" --shard-size=5XB
 refused 2 "architecture does not apply to import-hf" import-hf "$models/llama" --architecture=llama
