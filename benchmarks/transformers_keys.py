@@ -101,21 +101,23 @@ READ_OF_CLASS = {
     "olmoe": [{"num_local_experts": 4}, {"num_local_experts": 4, "num_experts": 8}, {"num_attention_heads": 4, "num_key_value_heads": 2}],
     "qwen3_moe": [{"num_experts": 4}, {"num_experts": 9}, {"use_sliding_window": True, "sliding_window": 16},
                   {"use_sliding_window": True, "sliding_window": 5},
-                  {"use_sliding_window": True, "sliding_window": 16, "layer_types": ["full_attention"] * 2}],
+                  {"use_sliding_window": True, "sliding_window": 16, "layer_types": ["full_attention"] * 2},
+                  {"max_window_layers": 1}, {"max_window_layers": 1, "use_sliding_window": True, "sliding_window": 5}],
     "glm4_moe": [{"num_local_experts": 4}, {"num_local_experts": 4, "n_routed_experts": 8}, {"num_mtp_layers": 0}, {"head_dim": 4}],
     "dots1": [{"num_local_experts": 4}, {"sliding_window": 16}, {"sliding_window": ABSENT}, {"head_dim": 4},
               {"sliding_window": 16, "layer_types": ABSENT, "max_window_layers": 2}, {"sliding_window": 16, "layer_types": ABSENT},
               {"sliding_window": 16, "layer_types": ABSENT, "max_window_layers": 0},
               {"sliding_window": 5, "layer_types": ABSENT, "max_window_layers": 1},
               {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]},
-              {"sliding_window": ABSENT, "layer_types": ABSENT, "max_window_layers": 0, "max_position_embeddings": 8192}],
+              {"sliding_window": ABSENT, "layer_types": ABSENT, "max_window_layers": 0, "max_position_embeddings": 8192},
+              {"scoring_func": "noaux_tc"}, {"moe_layer_freq": 1}],
 }  # fmt: skip
 REFUSED_OF_CLASS = {
     # Groups have two experts, so a limit of one group leaves only two to choose from.
     "glm4_moe": [{"num_experts_per_tok": 3}, {"num_experts_per_tok": 4}],
     "qwen2_moe": [{"use_sliding_window": True, "sliding_window": None}],
     "mixtral": [{"sliding_window": 16, "layer_types": ["sliding_attention"] * 2}],
-    "dots1": [{"n_group": 1, "topk_group": 2}],
+    "dots1": [{"n_group": 1, "topk_group": 2}, {"scoring_func": "softmax"}, {"moe_layer_freq": 2}],
 }  # fmt: skip
 
 
