@@ -40,13 +40,15 @@ BASE = {
     "model.attention_weights": "softmax", "model.qkv_bias": 0, "model.qk_norm": "none",
     "model.rope_base": 10000, "model.rope_scaling": "none", "model.rope_factor": 1, "model.rope_original_length": 0,
     "model.rope_low_freq_factor": 1, "model.rope_high_freq_factor": 4, "model.rope_beta_fast": 32, "model.rope_beta_slow": 1,
-    "model.rope_truncate": 1, "model.rope_attention_factor": 0, "model.rotary_fraction": 1, "model.rope_layout": "half",
+    "model.rope_truncate": 1, "model.rope_attention_factor": 0, "model.rope_mscale_all_dim": 0, "model.rotary_fraction": 1, "model.rope_layout": "half",
     "model.window": 0, "model.window_layers": "", "model.sinks": 0,
+    "latent_attention.query_rank": 0, "latent_attention.key_value_rank": 0, "latent_attention.nope_dim": 0,
+    "latent_attention.rope_dim": 0, "latent_attention.value_dim": 0, "latent_attention.norm_eps": 1e-6,
     "attention_experts.count": 0, "attention_experts.top_k": 1, "attention_experts.gates": "detached",
     "moe.experts": 8, "moe.shared_experts": 0, "moe.shared_gate": 0, "moe.top_k": 2, "moe.top_k_start": 0, "moe.expert_hidden": 24,
     "moe.zero_experts": 0, "moe.copy_experts": 0, "moe.latent_hidden": 0,
     "moe.router": "softmax", "moe.router_hidden": 16, "moe.gates": "raw", "moe.routed_scale": 1,
-    "moe.group_limit": 0, "moe.capacity_factor": 0,
+    "moe.group_limit": 0, "moe.group_score": "top2", "moe.capacity_factor": 0,
     "sub_dimensions.attention": 0, "sub_dimensions.ffn": 0, "sub_dimensions.active": 1, "sub_dimensions.shared": 0,
     "sub_dimensions.scaling": "restore", "sub_dimensions.gates": "raw", "sub_dimensions.fusion_width": 0,
     "balance.expert": 0, "balance.device": 0, "balance.device_groups": 1, "balance.scope": "sequence",
@@ -67,6 +69,13 @@ def keys(**changes) -> dict:
 def attention_experts(**changes) -> dict:
     own = {f"attention_experts.{key}": value for key, value in changes.items()}
     return keys(model_attention="moa") | own
+
+
+def latents(**changes) -> dict:
+    """Latent attention, by default as in DeepSeek-V3: with a latent of queries, and positions of neighbouring columns."""
+    paper = {"query_rank": 12, "key_value_rank": 10, "nope_dim": 6, "rope_dim": 4, "value_dim": 5}
+    own = {f"latent_attention.{key}": value for key, value in (paper | changes).items()}
+    return keys(model_attention="mla", model_kv_heads=0, model_rope_layout="interleaved") | own
 
 
 def sub_dimensions(**changes) -> dict:
@@ -128,7 +137,9 @@ CASES = {
     "softmax, groups": EVEN | GROUPS,
     "sigmoid": EVEN | keys(moe_router="sigmoid"),
     "sigmoid, bias": BIAS,
+    "softmax, groups by maximum": EVEN | GROUPS | keys(moe_group_score="maximum"),
     "sigmoid, bias, groups": BIAS | GROUPS,
+    "sigmoid, bias, groups by maximum": BIAS | GROUPS | keys(moe_group_score="maximum"),
     "sqrt_softplus": EVEN | keys(moe_router="sqrt_softplus"),
     "sqrt_softplus, bias": BIAS | keys(moe_router="sqrt_softplus"),
     "sqrt_softplus, bias, groups": BIAS | GROUPS | keys(moe_router="sqrt_softplus", moe_gates="raw"),
@@ -193,6 +204,10 @@ CASES = {
     | keys(model_rope_layout="interleaved", model_rotary_fraction=0.75),
     "positions, sub-dimensions": sub_dimensions() | LLAMA3 | keys(model_rotary_fraction=0.5),
     "stick-breaking": EVEN | keys(model_attention_weights="stick_breaking"),
+    "latents": EVEN | latents(),
+    "latents, without those of queries": EVEN | latents(query_rank=0, norm_eps=1e-3) | keys(model_rope_layout="half"),
+    "latents, yarn, window": EVEN | YARN | latents() | keys(model_rope_mscale_all_dim=1.3, model_window=9),
+    "latents, Muon": EVEN | latents() | keys(optim_rule="muon"),
     "stick-breaking, dense": keys(model_attention_weights="stick_breaking", moe_experts=0, model_kv_heads=1),
     "stick-breaking, attention experts": EVEN | keys(model_attention_weights="stick_breaking", model_ffn="gelu",
                                                      moe_router="mlp", moe_gates="detached",
@@ -231,7 +246,8 @@ CASES = {
     "OLMoE": EVEN_BATCH | keys(model_qk_norm="all", model_kv_heads=4, balance_z_loss=0.001),
     "GLM-4.5": EVEN | BIAS | keys(moe_shared_experts=1, moe_routed_scale=2.5, model_rotary_fraction=0.5,
                                   model_qk_norm="head", model_first_dense_layers=1),
-    "DeepSeek-V3": EVEN | BIAS | GROUPS | keys(moe_shared_experts=1),
+    "DeepSeek-V2": EVEN | GROUPS | latents() | keys(moe_shared_experts=2, moe_group_score="maximum", moe_routed_scale=16),
+    "DeepSeek-V3": EVEN | BIAS | GROUPS | latents() | keys(moe_shared_experts=1, moe_routed_scale=2.5),
     "MoDSE": EVEN_BATCH | SIZES | keys(moe_router="noisy", moe_gates="renormalized", optim_schedule="cosine"),
     "ModuleFormer": keys(moe_router="mlp", moe_gates="detached", balance_mutual_information=0.1,
                          balance_scope="batch", optim_schedule="wsd", model_ffn="gelu")

@@ -54,6 +54,9 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 MSCALE = {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 0.7, "mscale_all_dim": 1.0,
           "original_max_position_embeddings": 16, "truncate": False}
 SIGMOID = DEEPSEEK | {"norm_topk_prob": True, "n_group": 2, "topk_group": 1}
+LATENT = {"q_lora_rank": 5, "kv_lora_rank": 6, "qk_nope_head_dim": 4, "qk_rope_head_dim": 4, "v_head_dim": 3,
+          "num_key_value_heads": 2}
+GROUPED = DEEPSEEK | LATENT | {"topk_method": "group_limited_greedy", "n_group": 2, "topk_group": 1}
 WINDOWS = {"use_sliding_window": True, "sliding_window": 5}
 # name: (model_type, settings of its config.json in addition to SIZES). The first case of an architecture is also a
 # fixture.
@@ -102,6 +105,17 @@ IMPORTED = {
     "qwen2_moe, windows": ("qwen2_moe", EXPERTS | {"shared_expert_intermediate_size": 16, "num_hidden_layers": 3} | WINDOWS),
     "qwen3_moe, window": ("qwen3_moe", EXPERTS | {"head_dim": 6} | WINDOWS),
     "dots1, windows": ("dots1", SIGMOID | {"sliding_window": 9, "max_window_layers": 1, "n_group": 1, "topk_group": 1}),
+    "deepseek_v2": ("deepseek_v2", GROUPED | {"routed_scaling_factor": 1.5}),
+    "deepseek_v3": ("deepseek_v3", SIGMOID | LATENT | {"routed_scaling_factor": 2.5}),
+    # As DeepSeek-V2-Lite: queries without a latent, no groups, scaled positions
+    "deepseek_v2, greedy": ("deepseek_v2", DEEPSEEK | LATENT | {"q_lora_rank": None, "rope_scaling": MSCALE}),
+    "deepseek_v2, single experts": ("deepseek_v2", GROUPED | {"n_group": 4, "topk_group": 3, "n_routed_experts": 4}),
+    "deepseek_v2, BF16": ("deepseek_v2", GROUPED | {"dtype": "bfloat16"}),
+    "deepseek_v2, linear": ("deepseek_v2", GROUPED | {"rope_scaling": LINEAR}),
+    "deepseek_v3, no latent of queries": ("deepseek_v3", SIGMOID | LATENT | {"q_lora_rank": None, "n_group": 1, "topk_group": 1}),
+    "deepseek_v3, halves": ("deepseek_v3", SIGMOID | LATENT | {"rope_interleave": False, "norm_topk_prob": False}),
+    "deepseek_v3, yarn": ("deepseek_v3", SIGMOID | LATENT | {"rope_scaling": MSCALE | {"mscale": 1.0}, "qk_rope_head_dim": 16}),
+    "deepseek_v3, llama3": ("deepseek_v3", SIGMOID | LATENT | {"rope_scaling": LLAMA3, "qk_rope_head_dim": 16}),
     "deepseek, normalised": ("deepseek", DEEPSEEK | {"norm_topk_prob": True, "n_shared_experts": None}),
 }
 
@@ -109,6 +123,8 @@ TRAINED = {"run.steps": 4, "run.seed": 5, "run.device": "cpu", "batch.global": 4
            "model.layers": 2, "model.hidden": 16, "model.heads": 4, "model.kv_heads": 2, "model.vocab": VOCAB,
            "model.ffn_hidden": 24, "model.init_std": 0.3, "optim.lr": 0.05}  # fmt: skip
 SPARSE = {"moe.experts": 6, "moe.top_k": 2, "moe.expert_hidden": 12}
+MLA = {"model.attention": "mla", "model.kv_heads": 0, "model.rope_layout": "interleaved", "latent_attention.key_value_rank": 8,
+       "latent_attention.nope_dim": 6, "latent_attention.rope_dim": 4, "latent_attention.value_dim": 5}
 # name: (keys of the trained model, architecture to export to or None for Lyceum's choice, expected architecture).
 EXPORTED = {
     "dense": ({}, None, "llama"),
@@ -134,6 +150,12 @@ EXPORTED = {
                        "model.head_dim": 16}, None, "llama"),
     "sigmoid, raw, no shared": (SPARSE | {"moe.router": "sigmoid", "moe.gates": "raw", "balance.bias_rate": 0.05,
                                           "model.first_dense_layers": 1}, None, "glm4_moe"),
+    "latents, sigmoid": (SPARSE | MLA | {"moe.router": "sigmoid", "moe.gates": "renormalized", "moe.shared_experts": 1,
+                                         "latent_attention.query_rank": 9, "moe.group_limit": 2, "balance.device_groups": 3,
+                                         "model.rope_layout": "half"}, None, "deepseek_v3"),
+    "latents, softmax": (SPARSE | MLA | {"model.rope_scaling": "yarn", "model.rope_factor": 4, "model.rope_mscale_all_dim": 1,
+                                         "model.rope_original_length": 16, "moe.group_limit": 2, "balance.device_groups": 3,
+                                         "moe.group_score": "maximum", "moe.shared_experts": 2}, None, "deepseek_v2"),
     "shared, first dense": (SPARSE | {"moe.shared_experts": 2, "model.first_dense_layers": 1}, None, "qwen2_moe"),
     "the same by name": (SPARSE | {"moe.shared_experts": 2, "model.first_dense_layers": 1}, "deepseek", "deepseek"),
 }

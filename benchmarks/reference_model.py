@@ -105,6 +105,32 @@ def attention(config: dict, w: Weights, at: str, x: Tensor, expert: str = "") ->
     return (p @ v).transpose(1, 2).flatten(2) @ w[f"{at}{expert}/o_proj/weight"].T
 
 
+def latent_attention(config: dict, w: Weights, at: str, x: Tensor) -> Tensor:
+    """Multi-head latent attention [DeepSeek-V2, equations 9-19, 37-47]: keys and values of all heads come from a latent, and one
+    key with positions is shared by all heads."""
+    own = {name: config[f"latent_attention.{name}"] for name in ("query_rank", "key_value_rank", "nope_dim", "rope_dim", "value_dim")}
+    heads, eps, nope, rank = config["model.heads"], config["latent_attention.norm_eps"], own["nope_dim"], own["key_value_rank"]
+    if own["query_rank"]:
+        latent = rms_norm(x @ w[f"{at}/q_a_proj/weight"].T, eps) * w[f"{at}/q_a_layernorm/weight"]
+        q = latent @ w[f"{at}/q_b_proj/weight"].T
+    else:
+        q = x @ w[f"{at}/q_proj/weight"].T
+    latent, key = (x @ w[f"{at}/kv_a_proj_with_mqa/weight"].T).split((rank, own["rope_dim"]), -1)
+    kv = (rms_norm(latent, eps) * w[f"{at}/kv_a_layernorm/weight"]) @ w[f"{at}/kv_b_proj/weight"].T
+    q, kv = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in (q, kv))  # [sequences, heads, tokens, dim]
+    rotated = rotate(config, q[..., nope:]), rotate(config, key[:, None])
+    q = torch.cat((q[..., :nope], rotated[0]), -1)
+    k = torch.cat((kv[..., :nope], rotated[1].expand(-1, heads, -1, -1)), -1)
+    scale = 1 / math.sqrt(nope + own["rope_dim"])
+    if config["model.rope_scaling"] == "yarn" and config["model.rope_mscale_all_dim"]:
+        scale *= (0.1 * config["model.rope_mscale_all_dim"] * math.log(config["model.rope_factor"]) + 1) ** 2
+    unseen = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+    if window(config, at):
+        unseen = unseen | torch.ones_like(unseen).tril(-window(config, at))
+    p = (q @ k.transpose(2, 3) * scale).masked_fill(unseen, -torch.inf).softmax(-1)
+    return (p @ kv[..., nope:]).transpose(1, 2).flatten(2) @ w[f"{at}/o_proj/weight"].T
+
+
 def window(config: dict, at: str) -> int:
     """Returns the number of tokens that a token of the layer sees at most, its own included; 0: all before it."""
     pattern = [int(number) for number in config["model.window_layers"].split(",") if number] or [1]
@@ -193,7 +219,8 @@ class Model:
                 routings[router] = self.route_sub_dimensions(router, normed)
                 x = x + self.run_on_sub_dimensions(attention, router, normed, routings[router])
             else:
-                x = x + attention(config, w, f"{at}/self_attn", normed)
+                kind = latent_attention if config["model.attention"] == "mla" else attention
+                x = x + kind(config, w, f"{at}/self_attn", normed)
             normed = rms_norm(x, eps) * w[f"{at}/post_attention_layernorm/weight"]
             if router := self.ffn_router(layer):
                 routings[router] = self.route(work, router, normed)
@@ -353,11 +380,13 @@ class Model:
         return groups
 
     def limited(self, router: Router, wanted: Tensor) -> Tensor:
-        """Returns `wanted` with -∞ outside the groups with the largest sums of their two best [DeepSeek-V3, 2.1.2]."""
+        """Returns `wanted` with -∞ outside the groups with the largest sums of their two best [DeepSeek-V3, 2.1.2], or with the
+        best of all [DeepSeek-V2, 2.2.2]."""
         if not router.group_limit:
             return wanted
         groups = self.groups(router)
-        sums = torch.stack([wanted[..., group].topk(min(2, len(group))).values.sum(-1) for group in groups], -1)
+        count = 1 if self.config["moe.group_score"] == "maximum" else 2
+        sums = torch.stack([wanted[..., group].topk(min(count, len(group))).values.sum(-1) for group in groups], -1)
         best = torch.zeros_like(sums).scatter(-1, sums.topk(router.group_limit).indices, 1).bool()
         allowed = torch.zeros_like(wanted, dtype=torch.bool)
         for i, group in enumerate(groups):

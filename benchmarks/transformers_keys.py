@@ -68,6 +68,17 @@ OF_CLASS = {
     "dots1": SIGMOID | BIAS | {"first_k_dense_replace": [0, 2, ABSENT], "layer_types": [["sliding_attention"] * 2],
                                "n_shared_experts": [1, 3, None, ABSENT], "head_dim": [6]},
 }  # fmt: skip
+MLA = {"q_lora_rank": [None, 6, "5", ABSENT], "kv_lora_rank": [4, 0, None, ABSENT], "qk_nope_head_dim": [3, 0, None, ABSENT],
+       "qk_rope_head_dim": [2, 3, 0, None, ABSENT], "v_head_dim": [2, 0, None, ABSENT], "qk_head_dim": [7], "head_dim": [3, 8],
+       "num_key_value_heads": [1, 4, 0], "attention_bias": [True, None], "moe_layer_freq": [2]}  # fmt: skip
+OF_CLASS |= {
+    "deepseek_v2": MLA | EXPERTS | {"n_routed_experts": [3, 5, None, ABSENT], "num_experts": [3, None], "n_group": [3, 0, None],
+                                    "topk_group": [0, 3, None], "topk_method": ["noaux_tc", None],
+                                    "routed_scaling_factor": [None, "2.5", 0], "first_k_dense_replace": [0, 2, ABSENT],
+                                    "n_shared_experts": [1, 3, 0, None], "mlp_bias": [True, None], "scoring_func": ["sigmoid"]},
+    "deepseek_v3": MLA | SIGMOID | {"rope_interleave": [None, 1], "topk_method": ["greedy"], "scoring_func": ["softmax"],
+                                    "num_nextn_predict_layers": [], "num_mtp_layers": []},
+}  # fmt: skip
 # Changes that are read, for the architectures that have the first key of the change.
 READ = [
     {"rms_norm_eps": 0.01}, {"rms_norm_eps": ABSENT}, {"hidden_act": ABSENT}, {"tie_word_embeddings": ABSENT},
@@ -112,7 +123,22 @@ READ_OF_CLASS = {
               {"sliding_window": ABSENT, "layer_types": ABSENT, "max_window_layers": 0, "max_position_embeddings": 8192},
               {"scoring_func": "noaux_tc"}, {"moe_layer_freq": 1}],
 }  # fmt: skip
+READ_OF_CLASS |= {
+    "deepseek_v2": [{"num_key_value_heads": None}, {"num_key_value_heads": ABSENT}, {"topk_method": "greedy"}, {"topk_method": ABSENT},
+                    {"topk_method": "greedy", "n_group": None, "topk_group": None}, {"num_experts": 4}, {"moe_layer_freq": 1},
+                    {"head_dim": ABSENT}, {"qk_head_dim": ABSENT}, {"rope_theta": 100.0, "rope_parameters": ABSENT},
+                    {"rms_norm_eps": 0.1}, {"topk_method": "greedy", "num_experts_per_tok": 3}],
+    "deepseek_v3": [{"num_key_value_heads": None}, {"rope_interleave": False}, {"rope_interleave": ABSENT}, {"moe_layer_freq": 1},
+                    {"num_local_experts": 4}, {"num_nextn_predict_layers": 1}, {"num_mtp_layers": 2}, {"topk_method": "noaux_tc"},
+                    {"scoring_func": "sigmoid"}, {"head_dim": ABSENT}, {"qk_head_dim": ABSENT}, {"rms_norm_eps": 0.1}],
+}  # fmt: skip
 REFUSED_OF_CLASS = {
+    # Groups have two experts, and other implementations of DeepSeek-V2 than transformers divide gates by their sum.
+    "deepseek_v2": [{"num_experts_per_tok": 3}, {"num_experts_per_tok": 4}, {"norm_topk_prob": True}, {"topk_group": ABSENT},
+                    {"norm_topk_prob": True, "num_experts_per_tok": 1}, {"n_group": ABSENT, "topk_group": ABSENT}],
+    # The class has 8 groups, of which 4 are chosen, if config.json does not say otherwise.
+    "deepseek_v3": [{"num_experts_per_tok": 3}, {"num_experts_per_tok": 4}, {"topk_group": ABSENT},
+                    {"n_group": ABSENT, "topk_group": ABSENT}],
     # Groups have two experts, so a limit of one group leaves only two to choose from.
     "glm4_moe": [{"num_experts_per_tok": 3}, {"num_experts_per_tok": 4}],
     "qwen2_moe": [{"use_sliding_window": True, "sliding_window": None}],

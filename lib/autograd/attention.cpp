@@ -75,13 +75,10 @@ std::int64_t past_of(const Op& op, std::int64_t tokens) {
 std::int64_t window_of(const RotaryAttention& op) { return op.window; }
 std::int64_t window_of(const StickBreakingAttention&) { return 0; }
 
-/// Returns the shape for the kernels. `key_len`: keys per sequence. Throws an Error if value_dim differs from head_dim;
-/// only this function checks that.
+/// Returns the shape for the kernels. `key_len`: keys per sequence.
 template <class Op>
 AttentionShape shape_of(const Op& op, std::int64_t tokens, std::int64_t key_len) {
-  require(value_dim_of(op) == op.head_dim, "keys of width {} with values of width {}: attention needs equal widths",
-          op.head_dim, value_dim_of(op));
-  return {tokens / op.seq_len, op.seq_len, key_len, op.heads, op.kv_heads, op.head_dim, window_of(op)};
+  return {tokens / op.seq_len, op.seq_len, key_len, op.heads, op.kv_heads, op.head_dim, window_of(op), op.value_dim};
 }
 
 /// Views of the keys and values that queries attend to.

@@ -23,11 +23,10 @@ struct AttentionResults {
 ///
 /// Rotates q and k in place, so nothing else may read qkv afterwards. It consists of three steps that other kinds of
 /// attention can combine differently: the kernel Rope, continue_from() if there is a cache, and the kernels
-/// AttentionForward and AttentionBackward. Throws an Error if value_dim differs from head_dim, which the kernels do not
-/// support.
+/// AttentionForward and AttentionBackward.
 struct RotaryAttention {
   std::int64_t seq_len, heads, kv_heads, head_dim;
-  std::int64_t value_dim = 0;  // 0: head_dim, the only width that the kernels support
+  std::int64_t value_dim = 0;  // columns of a head of values; 0: head_dim
   Tensor rope_table;  // accumulator type [≥ seq_len, rotated columns of a head, at most head_dim], see RopeTable
   /// True if q and k are rotated already. Set it in the operation that Tape::release() gets to compute the result
   /// again.

@@ -54,13 +54,31 @@ Tensor append(const Stream& stream, const KeyValueCache& cache, Tensor& cached, 
   return joined;
 }
 
+/// Throws an Error if the cache has no room for `rows` more positions.
+void require_room(const KeyValueCache& cache, std::int64_t rows) {
+  require(cache.length + rows <= cache.capacity, "{} + {} positions exceed the cache's capacity of {}", cache.length,
+          rows, cache.capacity);
+}
+
 }  // namespace
 
 template <class T>
+Tensor continue_from(const Stream& stream, KeyValueCache& cache, Matrix<T>& rows) {
+  const std::int64_t added = rows.rows;
+  require_room(cache, added);
+  const Tensor joined = append(stream, cache, cache.keys, rows);
+  cache.length += added;
+  return joined;
+}
+
+template Tensor continue_from(const Stream&, KeyValueCache&, Matrix<float>&);
+template Tensor continue_from(const Stream&, KeyValueCache&, Matrix<bfloat16>&);
+template Tensor continue_from(const Stream&, KeyValueCache&, Matrix<double>&);
+
+template <class T>
 std::array<Tensor, 2> continue_from(const Stream& stream, KeyValueCache& cache, Matrix<T>& k, Matrix<T>& v) {
-  require(cache.length + k.rows <= cache.capacity, "{} + {} positions exceed the cache's capacity of {}", cache.length,
-          k.rows, cache.capacity);
   const std::int64_t rows = k.rows;
+  require_room(cache, rows);
   std::array joined{append(stream, cache, cache.keys, k), append(stream, cache, cache.values, v)};
   cache.length += rows;
   return joined;

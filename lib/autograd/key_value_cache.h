@@ -10,8 +10,10 @@
 namespace lyceum {
 
 /// Keys and values of the past positions of one sequence in one layer. Each pass that continues the sequence appends
-/// the rows of its positions. RotaryAttention stores rotated keys. Keys and values may differ in width. With a window,
-/// keys and values are ring buffers: position p is in row p % rows(), and a new position replaces the oldest one.
+/// the rows of its positions. RotaryAttention stores rotated keys. Keys and values may differ in width. Latent
+/// attention stores one row per position in `keys`, from which it computes both, and leaves `values` undefined. With a
+/// window, keys and values are ring buffers: position p is in row p % rows(), and a new position replaces the oldest
+/// one.
 struct KeyValueCache {
   std::int64_t capacity;    // positions of the longest sequence
   std::int64_t window = 0;  // positions that a query sees at most, see AttentionShape; 0: all
@@ -31,5 +33,9 @@ struct KeyValueCache {
 template <class T>
 [[nodiscard]] std::array<Tensor, 2> continue_from(const Stream& stream, KeyValueCache& cache, Matrix<T>& k,
                                                   Matrix<T>& v);
+/// Appends `rows` to a cache that uses only `keys`, and lets `rows` refer to the rows that the new positions attend to,
+/// as above. Returns the tensor that must be kept.
+template <class T>
+[[nodiscard]] Tensor continue_from(const Stream& stream, KeyValueCache& cache, Matrix<T>& rows);
 
 }  // namespace lyceum

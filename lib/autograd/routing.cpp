@@ -41,6 +41,7 @@ std::array<Tensor, 3> Route::forward(const Stream& stream, Saved& saved, const T
                                   .group = span_or_none<const std::int32_t>(group),
                                   .groups = groups,
                                   .group_limit = group_limit,
+                                  .group_score = group_score,
                                   .skip = skip,
                                   .always_on = always_on,
                                   .even = even,

@@ -28,6 +28,7 @@ struct Route {
   Tensor bias{};          // accumulator type [experts]: added to scores for the choice only; undefined: none
   Tensor group{};         // i32 [experts]: the group of each expert, if group_limit > 0
   std::int64_t groups = 0, group_limit = 0;  // number of groups; groups that a token chooses from, 0: all
+  GroupScore group_score = GroupScore::top2;
   /// `skip`: number of best experts that a token passes over. `always_on`: number of first experts, which every token
   /// uses without choosing them.
   std::int64_t skip = 0, always_on = 0;

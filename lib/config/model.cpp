@@ -35,7 +35,8 @@ void declare_keys(ConfigKeys& keys, ModelConfig& model) {
   key("model.kv_heads", &model.kv_heads, {.low = 0}, "heads of keys and values; 0: model.heads",
       {.other_names = {"num_key_value_heads", "num_query_groups", "n_kv_heads"}});
   key("model.head_dim", &model.head_dim, {.low = 0},
-      "width of a head, must be even for rotary positions; 0: hidden / heads", {.other_names = {"kv_channels"}});
+      "width of a head, must be even for rotary positions; 0: hidden / heads, or follows from [latent_attention]",
+      {.other_names = {"kv_channels"}});
   key("model.ffn_hidden", &model.ffn_hidden, {.low = 0}, "width of a dense FFN; 0: 8/3 hidden, rounded",
       {.other_names = {"ffn_hidden_size", "intermediate_size"}});
   key("model.vocab", &model.vocab, {.low = 2}, "size of the vocabulary", {.other_names = {"vocab_size"}});
@@ -51,7 +52,7 @@ void declare_keys(ConfigKeys& keys, ModelConfig& model) {
   key("model.first_dense_layers", &model.first_dense_layers, {.low = 0}, "number of first blocks that keep a dense FFN",
       {.other_names = {"first_k_dense_replace"}});
   key("model.attention", &model.attention,
-      "mha: multi-head, or grouped-query with kv_heads; moa: a mixture of attention experts");
+      "mha: multi-head, or grouped-query with kv_heads; moa: a mixture of attention experts; mla: latent attention");
   key("model.attention_weights", &model.attention_weights,
       "softmax: of the scores, with rotary positions; stick_breaking: each key takes a share of what newer keys left");
   key("model.qkv_bias", &model.qkv_bias, {}, "add biases to the projections to queries, keys and values",
@@ -75,19 +76,23 @@ void declare_keys(ConfigKeys& keys, ModelConfig& model) {
   key("model.loss_chunk", &model.loss_chunk, {.low = 0},
       "tokens whose logits are in memory at a time, recomputed in backward; 0: all tokens, not recomputed",
       {.role = operation});
+  declare_latent_keys(keys, model.latent);
 }
 
 void check_model(Findings& findings, const ModelConfig& model) {
   findings.unless(divides(model.kv_heads, model.heads),
                   "model.kv_heads = {} does not divide model.heads = {}: each must serve the same number of heads",
                   model.kv_heads, model.heads);
-  const bool derived = model.head_dim == 0;
+  const bool latent = model.attention == AttentionKind::latent;
+  const bool derived = model.head_dim == 0 && !latent;
   const bool splits = divides(model.heads, model.hidden);
   findings.unless(!derived || splits,
                   "model.heads = {} does not divide model.hidden = {}: change one, or set model.head_dim", model.heads,
                   model.hidden);
-  const std::int64_t head_dim = derived && splits && model.heads > 0 ? model.hidden / model.heads : model.head_dim;
+  std::int64_t head_dim = derived && splits && model.heads > 0 ? model.hidden / model.heads : model.head_dim;
+  if (latent) head_dim = 0;  // check_latent_attention() checks its columns with positions
   check_positions(findings, model, head_dim);
+  check_latent_attention(findings, model);
   const bool mixture = model.attention == AttentionKind::experts;
   findings.unless(
       !mixture || !model.qkv_bias,
@@ -134,14 +139,20 @@ void check_size(Findings& findings, const Config& config) {
   const ModelConfig& model = config.model;
   const MoeConfig& moe = config.moe;
   const auto number = [](std::int64_t value) { return static_cast<double>(value); };
-  const double head_dim = model.head_dim > 0 ? number(model.head_dim) : number(model.hidden) / number(model.heads);
+  const LatentAttentionConfig& latent = model.latent;
+  double head_dim = model.head_dim > 0 ? number(model.head_dim) : number(model.hidden) / number(model.heads);
+  head_dim = std::max(head_dim, number(latent.nope_dim) + number(latent.rope_dim) + number(latent.value_dim));
   double width = std::max(number(model.ffn_hidden), 8.0 / 3 * number(model.hidden));
   for (const ExpertNumber& layer : expert_numbers(config)) {
     width = std::max(width, (number(layer.experts) + number(moe.shared_experts)) * (number(moe.expert_hidden) + 1));
   }
   width = std::max(width, std::accumulate(moe.expert_sizes.begin(), moe.expert_sizes.end(), 0.0));
   const double attention = 4 * number(model.heads) * head_dim * (1 + number(config.attention_experts.count));
-  const double size = number(model.hidden) * (2 * number(model.vocab) + number(model.layers) * (attention + 3 * width));
+  const double ranks = number(latent.query_rank) + number(latent.key_value_rank) + number(latent.rope_dim);
+  const double latents = ranks * (number(model.hidden) + number(model.heads) * head_dim);
+  const double size =
+      number(model.hidden) * (2 * number(model.vocab) + number(model.layers) * (attention + 3 * width)) +
+      number(model.layers) * latents;
   findings.unless(!(size > most),
                   "the model has about {:.2g} parameters: at most {:.0g} are supported, lower "
                   "model.hidden, model.layers, model.vocab or other widths",
@@ -149,6 +160,7 @@ void check_size(Findings& findings, const Config& config) {
 }
 
 void derive_model(ModelConfig& model) {
+  derive_latent_attention(model);
   if (model.kv_heads == 0) model.kv_heads = model.heads;
   const bool splits = model.heads > 0 && model.hidden % model.heads == 0;
   if (model.head_dim == 0 && splits) model.head_dim = model.hidden / model.heads;
@@ -159,6 +171,7 @@ void derive_model(ModelConfig& model) {
 void simplify_model(Config& config) {
   ModelConfig& model = config.model;
   simplify_positions(model.positions);
+  if (model.attention != AttentionKind::latent) model.latent = {};
   const bool sparse = config.moe.experts > 0 || config.moe.shared_experts > 0;
   if (!sparse) model.first_dense_layers = 0;
   if (sparse && model.first_dense_layers == 0) model.ffn_hidden = 0;

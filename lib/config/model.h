@@ -5,15 +5,16 @@
 #include <vector>
 
 #include "config/feature.h"
+#include "config/latent_attention.h"
 #include "config/positions.h"
 #include "kernels/activation_kind.h"
 
 namespace lyceum {
 
-/// The kind of attention: multi_head, which is grouped-query if kv_heads < heads; or experts, see
-/// AttentionExpertsConfig.
-enum class AttentionKind { multi_head, experts };
-constexpr auto names_of(AttentionKind) { return std::array{"mha", "moa"}; }
+/// The kind of attention: multi_head, which is grouped-query if kv_heads < heads; experts, see AttentionExpertsConfig;
+/// or latent, see LatentAttentionConfig.
+enum class AttentionKind { multi_head, experts, latent };
+constexpr auto names_of(AttentionKind) { return std::array{"mha", "moa", "mla"}; }
 
 /// The weights of values in attention, see the kernels AttentionForward and StickBreakingForward.
 enum class AttentionWeights { softmax, stick_breaking };
@@ -37,7 +38,7 @@ inline constexpr std::int64_t most_layers = 10000;
 struct ModelConfig {
   std::int64_t layers = 4, hidden = 256, heads = 4;
   std::int64_t kv_heads = 0;    // 0: heads
-  std::int64_t head_dim = 0;    // 0: hidden / heads
+  std::int64_t head_dim = 0;    // 0: hidden / heads, or with latent attention nope_dim + rope_dim
   std::int64_t ffn_hidden = 0;  // width of a dense FFN; 0: 8/3 · hidden, rounded to the nearest integer
   std::int64_t vocab = 4096;
   double rope_base = 10000;  // used with softmax; stick-breaking has no positions
@@ -47,6 +48,7 @@ struct ModelConfig {
   bool tie_embeddings = false;
   std::int64_t first_dense_layers = 0;  // number of first blocks whose FFN has no experts
   AttentionKind attention = AttentionKind::multi_head;
+  LatentAttentionConfig latent = {};  // with attention = latent
   AttentionWeights attention_weights = AttentionWeights::softmax;
   bool qkv_bias = false;
   QkNormKind qk_norm = QkNormKind::none;

@@ -159,6 +159,7 @@ void simplify_experts(MoeConfig& moe) {
   }
   if (!moe.expert_sizes.empty() && moe.shared_experts == 0) moe.expert_hidden = 0;
   if (moe.top_k_start == moe.top_k) moe.top_k_start = 0;
+  if (moe.group_limit == 0) moe.group_score = MoeConfig{}.group_score;
 }
 
 /// Resets the keys that have an effect only with routed experts. Attention experts use the same kind of router, so its

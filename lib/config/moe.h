@@ -32,6 +32,7 @@ struct MoeConfig {
   std::optional<Gates> gates;    // unset: chosen by gates_of()
   double routed_scale = 1;       // factor of the gates of routed experts [DeepSeek-V2]
   std::int64_t group_limit = 0;  // number of the balance.device_groups groups from which one token may choose; 0: all
+  GroupScore group_score = GroupScore::top2;  // the score by which a token chooses these groups
   double capacity_factor = 0;  // choices of a sequence that an expert accepts, relative to an even distribution; 0: all
   std::int64_t router_hidden = 256;  // width between the two matrices of an mlp router
   bool even_routing = false;  // distribute choices evenly over all experts regardless of scores, to measure speed

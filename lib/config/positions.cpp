@@ -22,17 +22,23 @@ std::int64_t rotary_dim(const PositionsConfig& positions, std::int64_t head_dim)
   return whole ? head_dim : static_cast<std::int64_t>(static_cast<double>(head_dim) * fraction);
 }
 
+std::int64_t rotary_dim(const ModelConfig& model) {
+  return model.attention == AttentionKind::latent ? model.latent.rope_dim : rotary_dim(model.positions, model.head_dim);
+}
+
 std::int64_t rotary_columns(const ModelConfig& model) {
   if (model.attention_weights != AttentionWeights::softmax) return 0;
-  return (rotary_dim(model.positions, model.head_dim) + 1) / 2 * 2;
+  return (rotary_dim(model) + 1) / 2 * 2;
+}
+
+double rope_magnitude(const PositionsConfig& positions, double scale) {
+  return positions.factor <= 1 ? 1.0 : 0.1 * scale * std::log(positions.factor) + 1.0;
 }
 
 double rope_attention_factor(const PositionsConfig& positions) {
   if (positions.scaling != RopeScalingKind::yarn) return 1;
   if (positions.attention_factor > 0) return positions.attention_factor;
-  const auto magnitude = [&](double scale) {
-    return positions.factor <= 1 ? 1.0 : 0.1 * scale * std::log(positions.factor) + 1.0;
-  };
+  const auto magnitude = [&](double scale) { return rope_magnitude(positions, scale); };
   const bool both = positions.mscale > 0 && positions.mscale_all_dim > 0;
   return both ? magnitude(positions.mscale) / magnitude(positions.mscale_all_dim) : magnitude(1);
 }

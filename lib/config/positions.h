@@ -34,12 +34,16 @@ struct PositionsConfig {
 
 /// Returns the number d of dimensions of a head that are rotated: ⌊head_dim · rotary_fraction⌋.
 std::int64_t rotary_dim(const PositionsConfig& positions, std::int64_t head_dim);
+/// Returns the same number for the heads of a resolved model; latent_attention.rope_dim for latent attention.
+std::int64_t rotary_dim(const ModelConfig& model);
 /// Returns the number of columns of a head that are rotated: d rounded up to an even number. 0 for attention without
 /// rotary positions. `model` must be resolved.
 std::int64_t rotary_columns(const ModelConfig& model);
 
+/// Returns m(scale) = 0.1 · scale · ln(factor) + 1, or 1 if the factor is at most 1 [Peng et al. 2023, eq. 22].
+double rope_magnitude(const PositionsConfig& positions, double scale);
 /// Returns the factor of cos and sin: attention_factor if set; otherwise m(1) or, if both are set, m(mscale) /
-/// m(mscale_all_dim), with m(s) = 0.1 · s · ln(factor) + 1 [Peng et al. 2023, eq. 22; DeepSeek-V2]. 1 except with yarn.
+/// m(mscale_all_dim), with m as in rope_magnitude() [DeepSeek-V2]. 1 except with yarn.
 double rope_attention_factor(const PositionsConfig& positions);
 /// Returns the scaling of a table of rotary positions for heads of which `dim` dimensions are rotated.
 RopeScaling rope_scaling(const ModelConfig& model, std::int64_t dim);

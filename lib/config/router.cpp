@@ -43,6 +43,9 @@ void declare_router_keys(ConfigKeys& keys, MoeConfig& moe) {
   key("moe.group_limit", &moe.group_limit, {.low = 0},
       "most groups (balance.device_groups) that a token's experts may be in; 0: no limit",
       {.other_names = {"topk_group", "moe_router_group_topk"}});
+  key("moe.group_score", &moe.group_score,
+      "with moe.group_limit, a token chooses the groups with the largest sums of their two best scores (top2), or with "
+      "the best scores (maximum)");
   key("moe.even_routing", &moe.even_routing, {}, "send equally many tokens to all experts, to measure speed");
   key("moe.capacity_factor", &moe.capacity_factor, {.low = 0, .high = 1e6},
       "in training, an expert accepts at most this multiple of its even share of a sequence's choices; 0: no limit",

@@ -16,6 +16,8 @@ constexpr auto names_of(RouterKind) {
   return std::array{"softmax", "sigmoid", "sqrt_softplus", "mlp", "noisy", "random", "hash"};
 }
 
+constexpr auto names_of(GroupScore) { return std::array{"top2", "maximum"}; }
+
 constexpr auto names_of(Gates) { return std::array{"raw", "renormalized", "detached", "ones"}; }
 
 /// Returns the scores that a router computes from its logits; softmax for a hash, which has none. With sigmoid and

@@ -40,8 +40,9 @@ void check_sub_dimensions(Findings& findings, const Config& config) {
   findings.unless(!attention || model.qk_norm == QkNormKind::none,
                   "sub_dimensions.attention = {} with model.qk_norm = {}: set one or the other", parts.attention,
                   name_of(model.qk_norm));
-  findings.unless(!attention || model.attention != AttentionKind::experts,
-                  "sub_dimensions.attention = {} with model.attention = moa: set one or the other", parts.attention);
+  findings.unless(!attention || model.attention == AttentionKind::multi_head,
+                  "sub_dimensions.attention = {} with model.attention = {}: set one or the other", parts.attention,
+                  name_of(model.attention));
   findings.unless(
       parts.shared < parts.active,
       "sub_dimensions.shared = {} of sub_dimensions.active = {} leaves no sub-dimension to choose: lower it",

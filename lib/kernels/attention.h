@@ -4,6 +4,7 @@
 
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "kernels/cuda/host_device.h"
 #include "kernels/instances.h"
 
 namespace lyceum {
@@ -14,8 +15,14 @@ namespace lyceum {
 /// h · kv_heads / heads. Kernels skip tiles of keys that no query sees, so their work is linear in the window.
 struct AttentionShape {
   std::int64_t sequences, query_len, key_len;
-  std::int64_t heads, kv_heads, head_dim;
-  std::int64_t window = 0;  // keys that a query sees at most, its own included; 0: all
+  std::int64_t heads, kv_heads, head_dim;  // head_dim: columns of a head of queries and keys
+  std::int64_t window = 0;                 // keys that a query sees at most, its own included; 0: all
+  std::int64_t value_dim = 0;              // columns of a head of values and results; 0: head_dim
+
+  /// Returns the number of columns of a head of values and results.
+  LYCEUM_HOST_DEVICE std::int64_t value_cols() const { return value_dim > 0 ? value_dim : head_dim; }
+  /// Returns the larger of the two widths of a head.
+  LYCEUM_HOST_DEVICE std::int64_t widest() const { return value_cols() > head_dim ? value_cols() : head_dim; }
 };
 
 /// For sequences that consist of several documents: the index in its sequence of the first key that each query sees,
@@ -30,8 +37,9 @@ template <class T>
 struct AttentionForward {
   AttentionShape shape;
   Matrix<const T> q;                   // [sequences · query_len, heads · head_dim]
-  Matrix<const T> k, v;                // [sequences · key_len, kv_heads · head_dim]
-  Matrix<T> out;                       // like q
+  Matrix<const T> k;                   // [sequences · key_len, kv_heads · head_dim]
+  Matrix<const T> v;                   // [sequences · key_len, kv_heads · value_cols()]
+  Matrix<T> out;                       // [sequences · query_len, heads · value_cols()]
   Matrix<Accumulator<T>> log_sum_exp;  // [sequences · query_len, heads], kept for backward
   double scale;
   FirstKeys first_keys = {};

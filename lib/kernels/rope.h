@@ -22,7 +22,7 @@ struct RopeTable {
   std::int64_t dim = 0;
 };
 
-/// Rotates the first columns of every head in place: n pairs of columns, placed as `layout` says, by the angles of a
+/// Rotates 2n adjacent columns of every head in place: n pairs of columns, placed as `layout` says, by the angles of a
 /// RopeTable. The other columns of a head are unchanged. `inverse` transposes the rotation, which computes the
 /// gradient.
 template <class T>
@@ -35,8 +35,9 @@ struct Rope {
   /// [rows of x], or empty for sequences of one document. The offset in its sequence at which a row's document begins
   /// (see FirstKeys); it is subtracted from the row's position, so positions count from 0 in each document.
   std::span<const std::int32_t> first_keys = {};
-  std::int64_t head_dim = 0;  // columns of a head, at least 2n; 0: 2n
+  std::int64_t head_dim = 0;  // columns of a head, at least first_column + 2n; 0: 2n
   RopeLayout layout = RopeLayout::half;
+  std::int64_t first_column = 0;  // the first column of a head that is rotated
 };
 
 template <class A>

@@ -34,7 +34,8 @@ std::int64_t head_columns(const Rope<T>& rope) {
 template <class T>
 void require_fitting(const Rope<T>& rope) {
   const std::int64_t rows = rope.x.rows, cols = rope.x.cols, dim = rope.table.cols, head = head_columns(rope);
-  require(dim > 0 && dim % 2 == 0 && dim <= head, "Rope: {} rotated columns of heads of {}", dim, head);
+  require(dim > 0 && dim % 2 == 0 && rope.first_column >= 0 && rope.first_column + dim <= head,
+          "Rope: {} rotated columns, from column {} on, of heads of {}", dim, rope.first_column, head);
   require(cols % head == 0, "Rope: rows of {} columns are not a whole number of heads of {}", cols, head);
   require(rope.seq_len > 0 && rope.first_position >= 0, "Rope: sequences of {} rows from position {}", rope.seq_len,
           rope.first_position);

@@ -46,10 +46,12 @@ struct RouteTokens {
   std::span<const double> choices = {};  // [1], on the device: experts that a token chooses, 1 … k; or none: k
   std::span<const A> bias = {};          // [experts], or none: zeros; not allowed for softmax
   /// If group_limit > 0, a token chooses only from that many groups of experts. Step 2 then selects the groups first:
-  /// those with the largest sums of their two best s_i + bias_i (of one, if they have one expert), equal ones in the
-  /// order of their index [DeepSeek-V3 §2.1.2].
+  /// those with the largest GroupScore, equal ones in the order of their index. With top2 it is the sum of their two
+  /// best s_i + bias_i (of one, if they have one expert) [DeepSeek-V3 §2.1.2], with maximum their best s_i + bias_i
+  /// [DeepSeek-V2 §2.2.2].
   std::span<const std::int32_t> group = {};  // [experts]: the group of each expert, in [0, groups)
   std::int64_t groups = 0, group_limit = 0;  // group_limit <= groups <= most_groups
+  GroupScore group_score = GroupScore::top2;
   /// Number of best experts to pass over: a token chooses the next k in the same order. Does not affect the choice of
   /// groups. The groups that a token may choose from must have at least skip + k experts.
   std::int64_t skip = 0;

@@ -13,4 +13,10 @@ enum class Gates {
   ones,          // 1
 };
 
+/// The score of a group of experts, by which a token chooses groups (RouteTokens::group_limit).
+enum class GroupScore {
+  top2,     // the sum of the scores of its two best experts [DeepSeek-V3]
+  maximum,  // the score of its best expert [DeepSeek-V2]
+};
+
 }  // namespace lyceum

@@ -13,9 +13,8 @@ namespace lyceum {
 template <class T>
 struct StickBreakingForward {
   AttentionShape shape;
-  Matrix<const T> q;        // [sequences · query_len, heads · head_dim]
-  Matrix<const T> k, v;     // [sequences · key_len, kv_heads · head_dim]
-  Matrix<T> out;            // like q
+  Matrix<const T> q, k, v;  // as in AttentionForward
+  Matrix<T> out;            // as in AttentionForward
   Matrix<double> log_rest;  // [sequences · query_len, heads]: Σ_i log(1 - β_i), the log of the rest, kept for backward
   double scale;
   FirstKeys first_keys = {};

@@ -1,6 +1,7 @@
 #include "model/stages.h"
 
 #include "model/counts.h"
+#include "model/sublayer_spec.h"
 #include "parallel/pipeline/balance.h"
 #include "parallel/tensor/linear_cross_entropy.h"
 
@@ -14,7 +15,9 @@ double block_flops(const Config& config, std::int64_t layer) {
 
 double recomputed_flops(const Config& config, std::int64_t layer) {
   if (config.model.recompute == Recompute::full) return block_flops(config, layer);
-  return config.model.recompute == Recompute::selective ? count_block(config, layer).causal_attention_flops : 0;
+  if (config.model.recompute == Recompute::none) return 0;
+  const std::int64_t products = 2 * attention_spec(config, layer).costs.repeated_parameters * config.batch.seq_len;
+  return count_block(config, layer).causal_attention_flops + static_cast<double>(products);
 }
 
 double head_flops(const Config& config) {

@@ -11,7 +11,8 @@ namespace lyceum {
 /// attention. This is a third of the causal FLOPs of forward and backward that count_model() counts.
 double block_flops(const Config& config, std::int64_t layer);
 /// Returns the FLOPs of one sequence in block `layer` that backward repeats because of model.recompute: none, those of
-/// scores and weighted sums of attention (selective), or those of the whole block (full).
+/// scores and weighted sums of attention and of AttentionCosts::repeated_parameters (selective), or those of the whole
+/// block (full).
 double recomputed_flops(const Config& config, std::int64_t layer);
 /// Returns the FLOPs of one sequence's forward pass through the final norm and the head.
 double head_flops(const Config& config);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/attention/experts.h"
+#include "model/attention/latent.h"
 #include "model/attention/multi_head.h"
 #include "model/ffn/dense.h"
 #include "model/ffn/experts.h"
@@ -18,6 +19,7 @@ SublayerSpec attention_spec(const Config& config, std::int64_t layer) {
   if (const std::optional<Mixture> experts = attention_experts(config, layer)) {
     return attention_experts_spec(config, *experts);
   }
+  if (config.model.attention == AttentionKind::latent) return latent_attention_spec(config, layer);
   const std::optional<Mixture> sub_dimensions = sub_dimensions_of(config, {layer, Site::attention});
   return sub_dimensions ? sub_dimension_attention_spec(config, *sub_dimensions) : multi_head_spec(config, layer);
 }

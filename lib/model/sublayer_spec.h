@@ -27,6 +27,8 @@ struct AttentionCosts {
   /// True if each tensor rank caches its share of the heads; false if each has the whole cache.
   bool cache_is_cut = true;
   std::int64_t position_width = 0;  // columns of the table of rotary positions; 0 if attention has none
+  /// Parameters of the matrices whose products backward computes again with model.recompute = selective.
+  std::int64_t repeated_parameters = 0;
 };
 
 /// The ranks, units and measured loads with which a sub-layer is constructed.

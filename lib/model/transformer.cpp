@@ -69,7 +69,7 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
   if (const Shape table = position_table_shape(config); table.size() > 0) {
     rope_ = Tensor::empty(stream, accumulator_of(type), table, MemoryKind::buffers);
     dispatch_accumulator(rope_.dtype(), [&]<class A>() {
-      const std::int64_t dim = rotary_dim(model.positions, model.head_dim);
+      const std::int64_t dim = rotary_dim(model);
       launch(stream,
              RopeTable<A>{
                  .table = rope_.matrix<A>(), .base = model.rope_base, .scaling = rope_scaling(model, dim), .dim = dim});

@@ -86,14 +86,5 @@ TEST(Attention, RefusesACacheOfAnotherWindow) {
   EXPECT_THROW(attention.forward(stream, saved, qkv), Error);
 }
 
-TEST(Attention, RefusesValuesOfAnotherWidthThanKeys) {
-  const Stream stream = CpuStream(1);
-  const Tensor table = Tensor::zeros(stream, DType::f64, {2, 4}), qkv = Tensor::zeros(stream, DType::f64, {2, 10});
-  const RotaryAttention attention{
-      .seq_len = 2, .heads = 1, .kv_heads = 1, .head_dim = 4, .value_dim = 2, .rope_table = table};
-  RotaryAttention::Saved saved;
-  EXPECT_THROW(attention.forward(stream, saved, qkv), Error);
-}
-
 }  // namespace
 }  // namespace lyceum

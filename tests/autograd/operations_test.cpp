@@ -7,6 +7,7 @@
 #include "autograd/embedding.h"
 #include "autograd/expert_bank.h"
 #include "autograd/grouped_linear.h"
+#include "autograd/latent_attention.h"
 #include "autograd/linear.h"
 #include "autograd/monarch.h"
 #include "autograd/noise.h"
@@ -107,6 +108,25 @@ OpCase windowed_attention_case(const std::string& name, bool sinks, bool window)
                                                .window = window ? 3 : 0,
                                                .sinks = sinks ? parameter(unit, 0) : nullptr},
                                x[0])};
+          }};
+}
+
+/// Latent attention of three heads with 4 + 2 columns of queries and keys and 3 of values.
+OpCase latent_attention_case(const std::string& name, RopeLayout layout, std::int64_t window) {
+  const std::int64_t seq_len = 5;
+  const LatentHeads heads{.heads = 3, .nope_dim = 4, .rope_dim = 2, .value_dim = 3};
+  return {.name = name,
+          .inputs = {{2 * seq_len, heads.heads * heads.head_dim()},
+                     {2 * seq_len, heads.heads * heads.up_dim()},
+                     {2 * seq_len, heads.rope_dim}},
+          .run = [=](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
+            return {tape.apply(LatentAttention{.heads = heads,
+                                               .seq_len = seq_len,
+                                               .scale = 0.4,
+                                               .rope_table = rope_table(tape.stream(), seq_len, heads.rope_dim),
+                                               .rope_layout = layout,
+                                               .window = window},
+                               x[0], x[1], x[2])};
           }};
 }
 
@@ -392,6 +412,15 @@ std::vector<OpCase> all_cases() {
   cases.push_back(windowed_attention_case("RotaryAttentionInAWindow", false, true));
   cases.push_back(windowed_attention_case("RotaryAttentionWithSinks", true, false));
   cases.push_back(windowed_attention_case("RotaryAttentionInAWindowWithSinks", true, true));
+  cases.push_back(latent_attention_case("LatentAttention", RopeLayout::interleaved, 0));
+  cases.push_back(latent_attention_case("LatentAttentionInAWindow", RopeLayout::half, 3));
+  cases.push_back({.name = "SplitLatent",
+                   .inputs = {{4, 7}},
+                   .add_parameters = [](ParameterUnit& unit) { unit.add(whole_parameter("norm", {5}, {}, false)); },
+                   .run = [](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+                     const auto [latent, key] = tape.apply(SplitLatent{parameter(unit, 0), 1e-3}, x[0]);
+                     return {latent, key};
+                   }});
   cases.push_back(attention_case("StickBreakingAttention", 2, 2, sticks));
   cases.push_back(attention_case("StickBreakingAttentionGroupedQueries", 4, 2, sticks));
   cases.push_back(split_attention_case("SplitStickBreakingAttention", 4, 2, sticks));

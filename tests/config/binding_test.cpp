@@ -327,6 +327,7 @@ Config unusual() {
       true,
       1,
       AttentionKind::experts,
+      {6, 5, 4, 2, 3, 1e-7},
       AttentionWeights::stick_breaking,
       true,
       QkNormKind::all,
@@ -336,9 +337,25 @@ Config unusual() {
       Recompute::full,
       Activation::gelu,
       128};
-  c.moe = {
-      5,   {5, 9, 4}, 4,    3,  6,   2, true, 3, 2, 7, {1, 2, 3, 4, 2147483647}, RouterKind::noisy, Gates::detached,
-      2.5, 2,         1.25, 17, true};
+  c.moe = {5,
+           {5, 9, 4},
+           4,
+           3,
+           6,
+           2,
+           true,
+           3,
+           2,
+           7,
+           {1, 2, 3, 4, 2147483647},
+           RouterKind::noisy,
+           Gates::detached,
+           2.5,
+           2,
+           GroupScore::maximum,
+           1.25,
+           17,
+           true};
   c.attention_experts = {6, 4, Gates::raw};
   c.sub_dimensions = {4, 5, 3, 2, SubDimensionScaling::printed, SubDimensionGates::ones, 6};
   c.balance = {1e-30, 0.05, 4, BalanceScope::batch, 1e-3, 0.2, 0.7, 0.03, 2e-3};
@@ -473,7 +490,7 @@ TEST(ConfigKeys, cover_every_member) {
       field_count<MoeConfig>() + field_count<AttentionExpertsConfig>() + field_count<SubDimensionsConfig>() +
       field_count<BalanceConfig>() + field_count<OptimConfig>() + field_count<ParallelConfig>() +
       field_count<EvalConfig>() + field_count<CheckpointConfig>() + field_count<RoutingConfig>() +
-      field_count<PositionsConfig>() - 1;  // it is one of the members of ModelConfig
+      field_count<PositionsConfig>() + field_count<LatentAttentionConfig>() - 2;  // the last two are in ModelConfig
   const auto is_key = [](const std::string& line) { return !line.empty() && line.front() != '['; };
   EXPECT_EQ(lines_with(to_ini({}), is_key), members);
   Config config;

@@ -44,6 +44,66 @@ for folder in "$models"/*/; do
   [[ $(tensors "$folder" | wc -l) -gt 10 ]] || fail "$name has no tensors"
 done
 
+# Weights in FP8 with a factor for each block: the import equals that of the same numbers in F32. The blocks divide no matrix
+# evenly. NAME.py OLD NEW FORM writes the deepseek_v3 model in a form: fp8, f32, or fp8 with one fault.
+cat >"$work/quantize.py" <<'END'
+import json, pathlib, random, shutil, struct, sys
+old, new, form = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
+rows, cols = 3, 5
+shutil.rmtree(new, ignore_errors=True)
+shutil.copytree(old, new)
+config = json.loads((old / "config.json").read_text())
+data = (old / "model.safetensors").read_bytes()
+begin = 8 + struct.unpack("<Q", data[:8])[0]
+random.seed(3)
+def e4m3(byte):
+    exponent, mantissa = byte >> 3 & 15, byte & 7
+    value = mantissa * 2.0**-9 if exponent == 0 else (8 + mantissa) * 2.0 ** (exponent - 10)
+    return -value if byte & 128 else value
+f32 = lambda x: struct.unpack("<f", struct.pack("<f", x))[0]
+tensors = {}
+for name, tensor in json.loads(data[8:begin]).items():
+    if name == "__metadata__":
+        continue
+    first, last = tensor["data_offsets"]
+    if "_proj" not in name:
+        tensors[name] = tensor["dtype"], tensor["shape"], data[begin + first : begin + last]
+        continue
+    height, width = tensor["shape"]
+    numbers = [random.choice([i for i in range(256) if i & 127 != 127 and i & 127 < 100]) for _ in range(height * width)]
+    across = -(-width // cols)
+    scales = [f32(random.uniform(0.001, 0.01)) for _ in range(-(-height // rows) * across)]
+    if form == "f32":
+        values = [f32(e4m3(n) * scales[i // width // rows * across + i % width // cols]) for i, n in enumerate(numbers)]
+        tensors[name] = "F32", [height, width], struct.pack(f"<{len(values)}f", *values)
+        continue
+    if form == "nan" and "kv_b_proj" in name:
+        numbers[7] = 127
+    tensors[name] = "F8_E4M3", [height, width], bytes(numbers)
+    shape = [len(scales) // across, across]
+    if form == "shape" and "kv_b_proj" in name:
+        scales, shape = scales[: across], [1, across]
+    if form != "scales" or "kv_b_proj" not in name:
+        tensors[name + "_scale_inv"] = "F32", shape, struct.pack(f"<{len(scales)}f", *scales)
+if form == "later":
+    tensors["model.layers.2.eh_proj.weight"] = "F32", [1], bytes(4)
+if form not in ("f32", "config"):
+    config["quantization_config"] = {"activation_scheme": "dynamic", "fmt": "e5m2" if form == "format" else "e4m3",
+                                     "quant_method": "fp8", "weight_block_size": [rows, cols]}
+header, at = {}, 0
+for name, (dtype, shape, content) in tensors.items():
+    header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(content)]}
+    at += len(content)
+text = json.dumps(header).encode()
+(new / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(each[2] for each in tensors.values()))
+(new / "config.json").write_text(json.dumps(config))
+END
+for form in fp8 f32; do
+  python3 "$work/quantize.py" "$models/deepseek_v3" "$work/$form-model" "$form"
+  expect 0 "$lyceum" convert import-hf "$work/$form-model" --out "$work/$form"
+done
+same_weights "$work"/{fp8,f32}/checkpoints/step-00000000
+
 # The additional files of a chat model are exported again after training, with the end tokens of the run.
 chat=$work/chat-model
 cp -r "$models/llama" "$chat"
@@ -136,6 +196,17 @@ data[-2:] = b"\xc0\xff"  # the last value is a NaN
 open(sys.argv[1], "wb").write(data)
 END
 refused 3 "odd/model.safetensors: .* is not finite: element [0-9]* is NaN$" import-hf "$work/odd"
+# odd_fp8 FORM PATTERN: expects that a faulty model in FP8 is refused.
+odd_fp8() {
+  python3 "$work/quantize.py" "$models/deepseek_v3" "$work/odd" "$1"
+  refused 3 "$2" import-hf "$work/odd"
+}
+odd_fp8 nan "kv_b_proj.weight is not finite: element 7 is NaN$"
+odd_fp8 scales "kv_b_proj.weight has the type F8_E4M3, but there is no tensor .*kv_b_proj.weight_scale_inv$"
+odd_fp8 shape "kv_b_proj.weight_scale_inv is F32 .1, .., but the factors of .* must be "
+odd_fp8 format 'quantization_config has fmt = "e5m2": Lyceum reads quantized weights only with fmt = "e4m3"'
+odd_fp8 config "has the type F8_E4M3, but config.json has no quantization_config$"
+odd_fp8 later "model.layers.2.eh_proj.weight belongs to a layer for multi-token prediction, which Lyceum does not support"
 # Finite weights that give logits that are not finite.
 with ''
 python3 - "$work/odd/model.safetensors" <<'END'

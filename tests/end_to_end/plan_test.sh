@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Usage: plan_test.sh LYCEUM SOURCE_DIR. Tests `lyceum plan`: the models of all papers without a cluster, the search for a
+# Usage: plan_test.sh LYCEUM SOURCE_DIR. Tests `lyceum plan`: the models of all papers and the published models without a cluster, the search for a
 # mesh, the drawing, and refusals.
 . "$(dirname "$0")/lib.sh" "$@"
 papers=$source/configs/papers
 clusters=$source/configs/clusters
 
-for file in "$papers"/*.ini; do
+for file in "$papers"/*.ini "$source"/configs/models/*.ini; do
   expect 0 "$lyceum" plan --config "$file"
   says out "^all +[0-9.]+ [MG]"
 done

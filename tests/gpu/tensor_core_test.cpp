@@ -216,6 +216,8 @@ TYPED_TEST(TensorCoreAttention, LongSequencesAgreeWithThePlainKernels) {
   check_long<TypeParam>({1, 1000, 1300, 4, 1, 128}, 8);
   check_long<TypeParam>({1, 300, 300, 3, 3, 24}, 3);
   check_long<TypeParam>({1, 300, 500, 2, 2, 192}, 8);
+  check_long<TypeParam>({1, 600, 700, 4, 4, 192, 0, 128}, 8);
+  check_long<TypeParam>({1, 300, 300, 2, 1, 190, 0, 100}, 3);
 }
 
 TYPED_TEST(TensorCoreAttention, LongSequencesOfDocumentsAgreeWithThePlainKernels) {
@@ -223,6 +225,7 @@ TYPED_TEST(TensorCoreAttention, LongSequencesOfDocumentsAgreeWithThePlainKernels
   check({2, 600, 600, 4, 2, 64});
   check({1, 1000, 1300, 4, 1, 128});
   check({1, 2100, 2100, 2, 2, 24});
+  check({1, 1000, 1000, 2, 2, 192, 0, 128});
 }
 
 }  // namespace

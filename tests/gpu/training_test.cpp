@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/allocator.h"
+#include "support/latent_model.h"
 #include "support/logged_tokens.h"
 #include "support/planned_peaks.h"
 #include "support/temporary_directory.h"
@@ -154,6 +155,17 @@ const Variant variants[] = {
        c.model.window_layers = {1, 0};
        c.model.sinks = true;
        c.model.recompute = Recompute::selective;
+     }},
+    {"Latents",
+     [](Config& c) {
+       make_latent(c.model, 5);
+       c.model.recompute = Recompute::selective;
+       c.moe.shared_experts = 1;
+     }},
+    {"LatentsWithoutThoseOfQueries",
+     [](Config& c) {
+       make_latent(c.model, 0);
+       c.data.document_mask = true;
      }},
     {"StickBreaking",
      [](Config& c) {

@@ -51,12 +51,12 @@ struct AttentionProblem {
         scale(1.0 / std::sqrt(static_cast<double>(s.head_dim))),
         q(s.sequences * s.query_len, s.heads * s.head_dim, gap),
         k(s.sequences * s.key_len, s.kv_heads * s.head_dim, gap),
-        v(s.sequences * s.key_len, s.kv_heads * s.head_dim, 2 * gap),
-        out(s.sequences * s.query_len, s.heads * s.head_dim, gap),
-        d_out(s.sequences * s.query_len, s.heads * s.head_dim, 0),
+        v(s.sequences * s.key_len, s.kv_heads * s.value_cols(), 2 * gap),
+        out(s.sequences * s.query_len, s.heads * s.value_cols(), gap),
+        d_out(s.sequences * s.query_len, s.heads * s.value_cols(), 0),
         dq(s.sequences * s.query_len, s.heads * s.head_dim, gap),
         dk(s.sequences * s.key_len, s.kv_heads * s.head_dim, gap),
-        dv(s.sequences * s.key_len, s.kv_heads * s.head_dim, 0),
+        dv(s.sequences * s.key_len, s.kv_heads * s.value_cols(), 0),
         log_sum_exp(s.sequences * s.query_len, s.heads, gap),
         log_rest(s.sequences * s.query_len, s.heads, gap) {}
 };
@@ -90,8 +90,19 @@ struct AttentionKindNames {
 };
 
 inline constexpr AttentionShape attention_shapes[] = {
-    {1, 1, 1, 1, 1, 1},      {2, 7, 7, 3, 3, 5},  {3, 33, 33, 4, 2, 16}, {1, 64, 64, 2, 1, 64},  {2, 65, 65, 2, 2, 33},
-    {1, 200, 200, 4, 1, 32}, {2, 5, 70, 2, 1, 8}, {1, 1, 131, 4, 2, 16}, {1, 100, 131, 1, 1, 8},
+    {1, 1, 1, 1, 1, 1},
+    {2, 7, 7, 3, 3, 5},
+    {3, 33, 33, 4, 2, 16},
+    {1, 64, 64, 2, 1, 64},
+    {2, 65, 65, 2, 2, 33},
+    {1, 200, 200, 4, 1, 32},
+    {2, 5, 70, 2, 1, 8},
+    {1, 1, 131, 4, 2, 16},
+    {1, 100, 131, 1, 1, 8},
+    // Heads of values of another width
+    {2, 33, 40, 4, 2, 24, 0, 16},
+    {1, 70, 70, 2, 1, 7, 0, 18},
+    {1, 1, 90, 4, 1, 36, 0, 33},
 };
 
 /// Returns FirstKeys for sequences that consist of documents of 1 to 150 keys; the lengths differ between sequences.
@@ -113,8 +124,8 @@ template <class Kind, class T, class Run>
 void expect_right_attention(const AttentionShape& shape, double tolerance, Run&& run,
                             const std::vector<std::int32_t>& first_keys = {}) {
   SCOPED_TRACE(testing::Message() << shape.sequences << " x " << shape.query_len << " of " << shape.key_len << ", "
-                                  << shape.heads << "/" << shape.kv_heads << " x " << shape.head_dim << ", window "
-                                  << shape.window);
+                                  << shape.heads << "/" << shape.kv_heads << " x " << shape.head_dim << "/"
+                                  << shape.value_cols() << ", window " << shape.window);
   const auto fast = make_attention<T>(shape, 3);
   const auto exact = make_attention<double, T>(shape);
   fast->first_keys = exact->first_keys = first_keys;

@@ -79,6 +79,9 @@ TYPED_TEST(Attention, TakesLongHeads) {
   this->template check<bfloat16>({1, 20, 30, 1, 1, 200}, 0.03);
   this->template check<bfloat16>({1, 4, 6, 2, 1, 260}, 0.03);
   this->template check<float>({1, 4, 6, 2, 1, 260}, 1e-5);
+  this->template check<bfloat16>({1, 40, 70, 2, 2, 192, 0, 128}, 0.03);
+  this->template check<float>({1, 40, 70, 2, 2, 192, 0, 128}, 1e-5);
+  this->template check<bfloat16>({1, 4, 6, 4, 1, 576, 0, 512}, 0.03);
 }
 
 TYPED_TEST(Attention, EmptyInputs) {
@@ -132,6 +135,8 @@ void expect_derivatives(const AttentionShape& shape) {
 TYPED_TEST(Attention, GradientsAreDerivatives) {
   expect_derivatives<TypeParam>({2, 5, 7, 4, 2, 3});
   expect_derivatives<TypeParam>({2, 5, 7, 4, 2, 3, 3});
+  expect_derivatives<TypeParam>({2, 5, 7, 4, 2, 3, 0, 5});
+  expect_derivatives<TypeParam>({1, 5, 7, 4, 2, 5, 3, 2});
 }
 
 TYPED_TEST(Attention, FutureTokensHaveNoInfluence) {
@@ -183,6 +188,9 @@ TYPED_TEST(Attention, RefusesShapesThatDoNotFit) {
   EXPECT_THROW(launch_on(2, attention), Error);
   attention = TypeParam::forward(*problem);
   attention.shape.window = -1;
+  EXPECT_THROW(launch_on(2, attention), Error);
+  attention = TypeParam::forward(*problem);
+  attention.shape.value_dim = 7;
   EXPECT_THROW(launch_on(2, attention), Error);
 }
 

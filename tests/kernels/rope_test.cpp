@@ -21,10 +21,11 @@ Grid<A> table_of(std::int64_t positions, std::int64_t dim) {
   return table;
 }
 
-/// The shape of heads: `dim` of `head` columns are rotated.
+/// The shape of heads: `dim` of `head` columns are rotated, from column `first` on.
 struct Heads {
   std::int64_t head, dim;
   RopeLayout layout = RopeLayout::half;
+  std::int64_t first = 0;
 };
 
 /// Returns the expected result: each pair as a complex number, multiplied by e^(i·position·rate).
@@ -34,7 +35,7 @@ std::vector<double> naive(const Grid<double>& x, const Heads& heads, std::int64_
   const std::int64_t dim = heads.dim;
   const bool halves = heads.layout == RopeLayout::half;
   for (std::int64_t r = 0; r < x.rows; ++r) {
-    for (std::int64_t head = 0; head < x.cols; head += heads.head) {
+    for (std::int64_t head = heads.first; head < x.cols; head += heads.head) {
       for (std::int64_t i = 0; i < dim / 2; ++i) {
         const double rate = std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(dim));
         const double position = static_cast<double>(first + r % seq_len);
@@ -75,7 +76,7 @@ TYPED_TEST(RopeTest, TurnsPairsOfHalvesByPosition) {
   }
 }
 
-TYPED_TEST(RopeTest, TurnsTheFirstColumnsOfHeadsAndNeighbours) {
+TYPED_TEST(RopeTest, TurnsSomeColumnsOfHeadsAndNeighbours) {
   using T = TypeParam;
   using enum RopeLayout;
   // Widths that fit into the packs of a GPU, and widths that do not.
@@ -89,9 +90,14 @@ TYPED_TEST(RopeTest, TurnsTheFirstColumnsOfHeadsAndNeighbours) {
                              {64, 64, interleaved},
                              {64, 16, interleaved},
                              {10, 6, interleaved},
-                             {7, 6, interleaved}}) {
+                             {7, 6, interleaved},
+                             {6, 4, RopeLayout::half, 2},
+                             {192, 64, interleaved, 128},
+                             {40, 32, RopeLayout::half, 8},
+                             {9, 4, interleaved, 3}}) {
     for (const std::int64_t gap : {0, 3, 8}) {
-      SCOPED_TRACE(testing::Message() << heads.dim << " of " << heads.head << ", gap " << gap);
+      SCOPED_TRACE(testing::Message() << heads.dim << " of " << heads.head << " from " << heads.first << ", gap "
+                                      << gap);
       const auto table = table_of<Accumulator<T>>(14, heads.dim);
       auto x = Grid<T>::random(18, 3 * heads.head, "x", gap);
       const Grid<double> before = x.widened();
@@ -103,7 +109,8 @@ TYPED_TEST(RopeTest, TurnsTheFirstColumnsOfHeadsAndNeighbours) {
                        .first_position = 5,
                        .inverse = inverse,
                        .head_dim = heads.head,
-                       .layout = heads.layout};
+                       .layout = heads.layout,
+                       .first_column = heads.first};
       };
       launch_on(1, rope(x));
       expect_close(x, naive(before, heads, 9, 5));

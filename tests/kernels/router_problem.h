@@ -23,6 +23,7 @@ struct Case {
   std::int64_t choices = 0;  // number of choices of a token; 0: k, and RouteTokens::choices is empty
   std::int64_t skip = 0;
   double gate_scale = 1;
+  GroupScore group_score = GroupScore::top2;
 
   std::int64_t chosen() const { return choices ? choices : k; }
   std::vector<double> stated_choices() const {
@@ -34,7 +35,7 @@ inline std::ostream& operator<<(std::ostream& out, const Case& c) {
              << " of " << c.experts << ", gates " << static_cast<int>(c.rule) << (c.even ? ", even" : "") << ", scores "
              << static_cast<int>(c.scores) << (c.biased ? ", biased" : "") << ", " << c.group_limit << " groups of "
              << c.groups << ", " << c.chosen() << " chosen behind " << c.skip << (c.entropy ? ", entropies" : "")
-             << ", gates times " << c.gate_scale;
+             << ", gates times " << c.gate_scale << (c.group_score == GroupScore::maximum ? ", groups by maximum" : "");
 }
 
 /// Shapes with few and many experts, with and without loads that begin within a sequence, and all options.
@@ -97,6 +98,24 @@ inline const std::vector<Case> cases{
      .group_limit = 4},
     {.tokens = 9, .experts = 300, .k = 8, .groups = 10, .group_limit = 1},
     {.tokens = 9, .experts = 300, .k = 8, .scores = Scores::sigmoid, .biased = true, .groups = 40, .group_limit = 7},
+    {.tokens = 66,
+     .experts = 12,
+     .k = 3,
+     .sequences = 2,
+     .seq_len = 33,
+     .groups = 4,
+     .group_limit = 2,
+     .group_score = GroupScore::maximum},
+    {.tokens = 9, .experts = 300, .k = 8, .groups = 40, .group_limit = 7, .group_score = GroupScore::maximum},
+    {.tokens = 70,
+     .experts = 256,
+     .k = 8,
+     .rule = Gates::renormalized,
+     .scores = Scores::sigmoid,
+     .biased = true,
+     .groups = 8,
+     .group_limit = 4,
+     .group_score = GroupScore::maximum},
     {.tokens = 1, .experts = 1, .k = 1, .sequences = 1, .seq_len = 1, .entropy = true},
     {.tokens = 10, .experts = 33, .k = 2, .sequences = 3, .seq_len = 7, .first = 5, .entropy = true},
     {.tokens = 66,
@@ -239,6 +258,7 @@ struct Routed {
                                       .group = group,
                                       .groups = c.groups,
                                       .group_limit = c.group_limit,
+                                      .group_score = c.group_score,
                                       .skip = c.skip,
                                       .even = c.even,
                                       .entropy = c.entropy,
@@ -311,7 +331,8 @@ std::vector<bool> naive_groups(const Case& c, const Grid<A>& logits, std::int64_
   std::vector<std::pair<double, std::size_t>> order;
   for (std::size_t g = 0; g < scores.size(); ++g) {
     std::sort(scores[g].rbegin(), scores[g].rend());
-    order.emplace_back(-scores[g][0] - (scores[g].size() > 1 ? scores[g][1] : 0), g);
+    const bool two = c.group_score == GroupScore::top2 && scores[g].size() > 1;
+    order.emplace_back(-scores[g][0] - (two ? scores[g][1] : 0), g);
   }
   std::sort(order.begin(), order.end());
   std::vector<bool> allowed(scores.size(), c.group_limit == 0);

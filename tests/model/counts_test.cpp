@@ -6,6 +6,7 @@
 
 #include "config/check.h"
 #include "model/transformer.h"
+#include "support/latent_model.h"
 #include "support/tiny_run.h"
 
 namespace lyceum {
@@ -47,6 +48,28 @@ TEST(ModelCounts, AreThoseOfTheModelThatIsBuilt) {
   config.model.window = 5;
   config.model.sinks = true;
   expect_counted(config);
+  config.model.qkv_bias = config.model.sinks = false;
+  config.model.qk_norm = QkNormKind::none;
+  for (const std::int64_t query_rank : {0, 5}) {
+    make_latent(config.model, query_rank);
+    expect_counted(config);
+  }
+}
+
+/// The expected numbers were computed by hand.
+TEST(ModelCounts, OfLatentAttention) {
+  Config config;
+  config.model = {.layers = 1, .hidden = 8, .heads = 3, .ffn_hidden = 7, .vocab = 10};
+  config.batch.seq_len = 100;
+  make_latent(config.model, 0);
+  resolve(config, 1);
+  constexpr std::int64_t rest = (7 + 2) * 8 + 3 * (4 + 5) * 7 + 8 * 3 * 5;
+  EXPECT_EQ(count_block(config, 0).attention.total, 3 * (4 + 2) * 8 + rest);
+  EXPECT_EQ(count_block(config, 0).norms.total, 2 * 8 + 7);
+  EXPECT_EQ(count_block(config, 0).attention_flops, 100.0 * 100 * 2 * 3 * (4 + 2 + 5));
+  config.model.latent.query_rank = 6;
+  EXPECT_EQ(count_block(config, 0).attention.total, 6 * 8 + 3 * (4 + 2) * 6 + rest);
+  EXPECT_EQ(count_block(config, 0).norms.total, 2 * 8 + 7 + 6);
 }
 
 /// The FLOPs of attention are linear in the window, and those of a window of the whole sequence are those of none.

@@ -6,6 +6,7 @@
 
 #include "autograd/cast.h"
 #include "core/copy.h"
+#include "support/latent_model.h"
 #include "support/model_stage.h"
 
 namespace lyceum {
@@ -78,6 +79,47 @@ TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
     }
     EXPECT_EQ(caches.front().length, config.batch.seq_len);
     EXPECT_THROW(next(model, inputs.first(1), caches), Error) << "the sequence is full";
+  }
+}
+
+/// The losses of latent attention, whose cache has latents and shared keys, are those of a pass over the sequence: one
+/// token at a time, where the matrix of keys and values is absorbed, and several at a time, where it is not.
+TEST_F(Generation, LatentsGiveThePassOverTheSequence) {
+  for (const auto& [query_rank, window, scaling, latent] :
+       {std::tuple{0, 0, RopeScalingKind::none, 7}, std::tuple{5, 0, RopeScalingKind::none, 7},
+        std::tuple{5, 3, RopeScalingKind::none, 40}, std::tuple{5, 0, RopeScalingKind::yarn, 3}}) {
+    Config config = tiny_config();
+    config.batch.micro = 1;
+    make_latent(config.model, query_rank);
+    config.model.latent.key_value_rank = latent;
+    config.model.window = window;
+    if (scaling == RopeScalingKind::yarn) {
+      config.model.positions = {
+          .scaling = scaling, .factor = 4, .original_length = 16, .mscale = 0.7, .mscale_all_dim = 1.3};
+    }
+    resolve(config, 1);
+    Transformer model(config, setup_->stream, setup_->mesh, DType::f32, false);
+    model.initialize(1);
+    TokenBatch batch = random_batch(setup_->stream, config, 0);
+    batch.token_losses = Tensor::empty(setup_->stream, DType::f32, {batch.tokens()});
+    Tape tape(setup_->stream, Tape::Mode::inference);
+    model.forward(tape, batch);
+    const auto inputs = batch.inputs.span<std::int32_t>(), targets = batch.targets.span<std::int32_t>();
+    for (const std::size_t at_once : {std::size_t{1}, std::size_t{4}, inputs.size()}) {
+      std::vector<KeyValueCache> caches = model.new_caches(config.batch.seq_len);
+      for (std::size_t t = 0; t < inputs.size(); t += at_once) {
+        const std::vector<float> logits = next(model, inputs.subspan(t, at_once), caches);
+        const std::size_t last = t + at_once - 1;
+        const double sum = std::accumulate(logits.begin(), logits.end(), 0.0,
+                                           [](double all, float logit) { return all + std::exp(double{logit}); });
+        const double loss = std::log(sum) - logits[static_cast<std::size_t>(targets[last])];
+        EXPECT_TRUE(std::abs(loss - batch.token_losses.span<float>()[last]) <= 1e-4)
+            << "rank " << query_rank << ", window " << window << ", latent " << latent << ", " << at_once
+            << " at once, token " << last;
+      }
+      EXPECT_EQ(caches.front().length, config.batch.seq_len);
+      EXPECT_EQ(caches.front().keys.shape()[1], latent + 2);
+    }
   }
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "model/counts.h"
+#include "model/sublayer_spec.h"
 
 namespace lyceum {
 namespace {
@@ -184,6 +185,46 @@ TEST(PaperModels, AreAllInTheTable) {
     files.insert(entry.path().stem().string());
   for (const PaperModel& model : models()) names.insert(model.name);
   EXPECT_EQ(files, names);
+}
+
+/// Figures of published models, which count activated parameters with the output head but without the input embedding.
+TEST(PublishedModels, HaveTheirSizes) {
+  struct Published {
+    const char* name;
+    double total, activated;  // in billions
+    double digit;             // one unit of the last digit of `activated`, which is partly rounded down
+    double without_tables;    // activated without both embedding tables, if it is published; else 0
+  };
+  for (const Published& model : {Published{"deepseek-v2-lite", 15.7, 2.4, 0.1, 0},
+                                 {"deepseek-v3", 671, 37, 1, 0},
+                                 {"moonlight", 16, 3, 1, 2.24}}) {
+    const Config config = resolved(published(model.name), 1);
+    const ModelCounts counts = count_model(config);
+    const double table = number(config.model.vocab * config.model.hidden);
+    EXPECT_TRUE(std::abs(number(counts.parameters) / (model.total * billion) - 1) <= 0.01)
+        << model.name << ": " << counts.parameters;
+    EXPECT_TRUE(std::abs(number(counts.activated) - table - model.activated * billion) < model.digit * billion)
+        << model.name << ": " << counts.activated;
+    if (model.without_tables > 0) {
+      const double activated = number(counts.activated) - 2 * table;
+      EXPECT_TRUE(std::abs(activated / (model.without_tables * billion) - 1) <= 0.01)
+          << model.name << ": " << activated;
+    }
+  }
+}
+
+/// A cache has the latent and the shared key of each position, 576 numbers.
+TEST(PublishedModels, HaveCachesOfLatents) {
+  for (const char* name : {"deepseek-v2-lite", "deepseek-v3", "moonlight"}) {
+    EXPECT_EQ(attention_spec(resolved(published(name), 1), 0).costs.cache_width, 576) << name;
+  }
+}
+
+TEST(PublishedModels, AreAllInTheTable) {
+  std::set<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(configs() / "models"))
+    files.insert(entry.path().stem().string());
+  EXPECT_EQ(files, (std::set<std::string>{"deepseek-v2-lite", "deepseek-v3", "moonlight"}));
 }
 
 /// The small sparse models in configs/ have equal numbers of parameters except for their routers. The dense one

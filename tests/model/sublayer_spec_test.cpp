@@ -12,6 +12,7 @@
 
 #include "model/model_tensors.h"
 #include "model/transformer.h"
+#include "support/latent_model.h"
 #include "support/tiny_run.h"
 
 namespace lyceum {
@@ -64,10 +65,16 @@ std::vector<Variant> variants() {
                     config.moe.expert_sizes = {};
                   }),
           variant("some rotary columns", [](Config& config) { config.model.positions.rotary_fraction = 0.5; }),
-          variant("windows and sinks", [](Config& config) {
+          variant("windows and sinks",
+                  [](Config& config) {
+                    config.model.window = 5;
+                    config.model.window_layers = {1, 0};
+                    config.model.sinks = true;
+                  }),
+          variant("latents", [](Config& config) { make_latent(config.model, 0); }),
+          variant("latents of queries in windows", [](Config& config) {
+            make_latent(config.model, 5);
             config.model.window = 5;
-            config.model.window_layers = {1, 0};
-            config.model.sinks = true;
           })};
 }
 
@@ -138,6 +145,12 @@ TEST(SublayerSpec, NamesTensorsAsCheckpointsDo) {
   EXPECT_EQ(names(ffn_spec(all[5].config, 1)), (Names{"gate_proj/weight", "up_proj/weight", "down_proj/weight"}));
   EXPECT_EQ(names(attention_spec(all[7].config, 0)),
             (Names{"q_proj/weight", "k_proj/weight", "v_proj/weight", "o_proj/weight", "sinks"}));
+  EXPECT_EQ(names(attention_spec(all[8].config, 0)),
+            (Names{"q_proj/weight", "kv_a_proj_with_mqa/weight", "kv_a_layernorm/weight", "kv_b_proj/weight",
+                   "o_proj/weight"}));
+  EXPECT_EQ(names(attention_spec(all[9].config, 0)),
+            (Names{"q_a_proj/weight", "q_a_layernorm/weight", "q_b_proj/weight", "kv_a_proj_with_mqa/weight",
+                   "kv_a_layernorm/weight", "kv_b_proj/weight", "o_proj/weight"}));
 }
 
 TEST(SublayerSpec, DeclaresUnitsAndWeightDecay) {
@@ -147,6 +160,10 @@ TEST(SublayerSpec, DeclaresUnitsAndWeightDecay) {
     for (const SublayerTensor& tensor : spec.tensors) map[tensor.name] = {tensor.unit(), tensor.decays()};
     return map;
   };
+  auto latents = units(attention_spec(all[9].config, 0));
+  EXPECT_EQ(latents["q_a_proj/weight"], std::pair(TensorUnit::replicated, true));
+  EXPECT_EQ(latents["kv_a_layernorm/weight"], std::pair(TensorUnit::replicated, false));
+  EXPECT_EQ(latents["kv_b_proj/weight"], std::pair(TensorUnit::dense, true));
   auto heads = units(attention_spec(all[1].config, 0)), all_heads = units(attention_spec(all[2].config, 0));
   auto ffn = units(ffn_spec(all[1].config, 1)), sub_dimensions = units(ffn_spec(all[4].config, 1));
   EXPECT_EQ(heads["q_proj/weight"], std::pair(TensorUnit::dense, true));
@@ -190,6 +207,14 @@ TEST(SublayerSpec, CostsOfAttentionByHand) {
   EXPECT_EQ(costs(all[6]).cache_width, 24);
   EXPECT_EQ(costs(all[3]).score_width, 48) << "two of three experts";
   EXPECT_EQ(costs(all[3]).cache_width, 24) << "which share keys and values";
+  // Four heads of 4 + 2 elements of queries and keys and 5 of values; a latent of 7 elements
+  EXPECT_EQ(costs(all[8]).score_width, 24);
+  EXPECT_EQ(costs(all[8]).value_width, 20);
+  EXPECT_EQ(costs(all[8]).cache_width, 9);
+  EXPECT_FALSE(costs(all[8]).cache_is_cut);
+  EXPECT_EQ(costs(all[8]).repeated_parameters, 4 * (4 + 5) * 7);
+  EXPECT_EQ(costs(all[9]).repeated_parameters, 4 * (4 + 5) * 7 + 4 * (4 + 2) * 5);
+  EXPECT_EQ(position_table_shape(all[8].config), (Shape{12, 2}));
   EXPECT_EQ(costs(all[0]).window, 0);
   for (const std::int64_t layer : {0, 1, 2}) {
     EXPECT_EQ(attention_spec(all[7].config, layer).costs.window, layer == 1 ? 0 : 5) << layer;

@@ -6,10 +6,12 @@
 #include <map>
 
 #include "model/counts.h"
+#include "model/stages.h"
 #include "plan/memory.h"
 #include "plan/mesh_plan.h"
 #include "plan/model_part.h"
 #include "plan/report.h"
+#include "support/latent_model.h"
 #include "support/paper_models.h"
 
 namespace lyceum {
@@ -223,6 +225,22 @@ TEST(MeshPlan, CachesAndFlopsFollowTheWindow) {
   EXPECT_EQ(memory - plan_inference(config, 1, Reading::generate).ranks[0].memory.total(), 4 * (12 - 5) * position);
   const double pairs = 12 * 12 / 2.0 - (12 * 5 - 5 * 5 / 2.0);  // fewer pairs of a query and a key per layer
   EXPECT_DOUBLE_EQ(flops - count_model(config).causal_flops_per_sequence, 4 * 3 * pairs * 2 * (24 + 24));
+}
+
+/// The cache of latent attention has 7 + 2 numbers for each position of a layer, and each tensor rank has all of them.
+/// Scores have heads of 4 + 2 numbers, values of 5; selective recomputation repeats two products.
+TEST(MeshPlan, CachesAndFlopsFollowTheLatents) {
+  Config config = small();
+  config.parallel.tensor = 2;
+  make_latent(config.model, 5);
+  config.model.recompute = Recompute::selective;
+  config = resolved(config, 2);
+  const MeshRank first = MeshRank::of(config.parallel, 2, 0);
+  EXPECT_EQ(cache_bytes(config, first, {0, config.model.layers}), 8.0 * 12 * (7 + 2) * sizeof(float));
+  const BlockCounts counts = count_block(config, 0);
+  EXPECT_DOUBLE_EQ(counts.attention_flops, 12 * 12 * 2 * 4 * (4 + 2 + 5));
+  EXPECT_DOUBLE_EQ(recomputed_flops(config, 0),
+                   counts.causal_attention_flops + 2 * 12 * 4 * ((4 + 5) * 7 + (4 + 2) * 5));
 }
 
 TEST(MeshPlan, RecomputationTradesMemoryForTime) {

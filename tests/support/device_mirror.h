@@ -16,6 +16,7 @@
 #include "core/tensor.h"
 #include "kernels/activation.h"
 #include "kernels/grouped_gemm.h"
+#include "kernels/head_columns.h"
 #include "kernels/noise.h"
 #include "kernels/segments.h"
 #include "support/fields.h"
@@ -116,6 +117,10 @@ class MirroredFields {
   template <class T>
   void note(const T&) const {}
   template <class T>
+  void note(const HeadColumns<T>& columns) const {
+    note(columns.of);
+  }
+  template <class T>
   void note(const std::span<T>& values) const {
     mirror_.note(values.data(), values.size_bytes(), !std::is_const_v<T>);
   }
@@ -164,6 +169,10 @@ class MirroredFields {
   template <class T>
   void point(Matrix<T>& m) const {
     m.data = mirror_.translate(m.data);
+  }
+  template <class T>
+  void point(HeadColumns<T>& columns) const {
+    point(columns.of);
   }
   void point(TokenNoise& noise) const { point(noise.step); }
   void point(Segments& segments) const { point(segments.begin), point(segments.rows); }

@@ -17,6 +17,11 @@ inline Config paper(const std::string& name) {
   return load_config(std::vector<std::string>{"--config", (configs() / "papers" / (name + ".ini")).string()}).config;
 }
 
+/// Returns the configuration configs/models/NAME.ini, without derived values.
+inline Config published(const std::string& name) {
+  return load_config(std::vector<std::string>{"--config", (configs() / "models" / (name + ".ini")).string()}).config;
+}
+
 inline Config resolved(Config config, int world) {
   const std::vector<std::string> problems = contradictions(config, world);
   EXPECT_TRUE(problems.empty()) << problems.front();

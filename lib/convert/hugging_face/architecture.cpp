@@ -106,19 +106,104 @@ Field dense_layers_counted(std::int64_t absent) {
   return same("first_k_dense_replace", &Config::model, &ModelConfig::first_dense_layers, absent);
 }
 
-/// Returns the fields of mixtures like those of DeepSeek-V3. The parameters are the class's values without the keys:
-/// number of shared experts, number of dense layers, and whether the gates are divided by their sum.
-std::vector<Field> sigmoid_experts(std::int64_t shared, std::int64_t dense, bool sum) {
+/// The values of a class with mixtures like those of DeepSeek-V3 for keys that config.json does not have: number of
+/// shared experts, number of dense layers, whether the gates are divided by their sum, their factor, and groups.
+struct AbsentExperts {
+  std::int64_t shared, dense;
+  bool sum;
+  double scale = 1;
+  std::int64_t groups = 1, chosen_groups = 1;
+};
+/// Returns the fields of mixtures like those of DeepSeek-V3.
+std::vector<Field> sigmoid_experts(const AbsentExperts& absent) {
   return {dense_width(),
           expert_width(),
           experts("n_routed_experts", "num_local_experts"),
           top_k(),
           always(&Config::moe, &MoeConfig::router, RouterKind::sigmoid),
-          gates({.absent = sum}),
-          expert_groups(),
-          required_shared_experts(shared),
-          dense_layers_counted(dense),
-          same("routed_scaling_factor", &Config::moe, &MoeConfig::routed_scale, 1.0)};
+          gates({.absent = absent.sum}),
+          expert_groups(absent.groups, absent.chosen_groups),
+          required_shared_experts(absent.shared),
+          dense_layers_counted(absent.dense),
+          same("routed_scaling_factor", &Config::moe, &MoeConfig::routed_scale, absent.scale)};
+}
+
+/// A width of latent attention. `absent`: the class's value without the key. `null`: what null means, if it is allowed;
+/// then 0 is written as null.
+Field latent_width(std::string_view key, std::int64_t LatentAttentionConfig::*member, std::int64_t absent,
+                   bool null_is_zero = false) {
+  const auto read = [=](const Json& json, Config& config) {
+    const Json& value = value_of(json, key);
+    const bool zero = null_is_zero && json.contains(std::string(key)) && value.is_null();
+    config.model.latent.*member = zero ? 0 : number_of<std::int64_t>(value_or(json, key, absent), key);
+  };
+  const auto write = [=](const Config& config, Json& json) {
+    const std::int64_t width = config.model.latent.*member;
+    json[std::string(key)] = width == 0 && null_is_zero ? Json() : Json(width);
+  };
+  return {.keys = {key}, .read = read, .write = write};
+}
+
+/// Numbers that follow from others: widths, and the number of heads of keys.
+Field derived_numbers() {
+  const auto read = [](const Json& json, Config& config) {
+    const LatentAttentionConfig& latent = config.model.latent;
+    for (const auto& [key, implied] :
+         {std::pair{"qk_head_dim", latent.nope_dim + latent.rope_dim}, std::pair{"head_dim", latent.rope_dim},
+          std::pair{"num_key_value_heads", config.model.heads}}) {
+      const Json& value = value_of(json, key);
+      require_input(value.is_null() || value == implied, "{} = {}: must be {} in this class", key,
+                    excerpt(json_text(value)), implied);
+    }
+  };
+  const auto write = [](const Config& config, Json& json) {
+    const LatentAttentionConfig& latent = config.model.latent;
+    json["qk_head_dim"] = latent.nope_dim + latent.rope_dim;
+    json["head_dim"] = latent.rope_dim;
+  };
+  return {.keys = {"qk_head_dim", "head_dim"}, .read = read, .write = write};
+}
+
+/// Positions of pairs of neighbouring columns. `key`: a key that, if false, means pairs of columns i and i + n; empty:
+/// the class has no such key. Add it after rotary_positions().
+Field interleaved_positions(std::string_view key = {}) {
+  const auto read = [=](const Json& json, Config& config) {
+    const bool half = !key.empty() && !number_of<bool>(value_or(json, key, true), key);
+    config.model.positions.layout = half ? RopeLayout::half : RopeLayout::interleaved;
+  };
+  const auto write = [=](const Config& config, Json& json) {
+    if (!key.empty()) json[std::string(key)] = config.model.positions.layout == RopeLayout::interleaved;
+  };
+  return {.keys = key.empty() ? std::vector<std::string_view>{} : std::vector{key}, .read = read, .write = write};
+}
+
+/// Returns the fields of latent attention. The norms of its latents have the epsilon 1e-6 whatever rms_norm_eps is.
+std::vector<Field> latent_attention() {
+  return {always(&Config::model, &ModelConfig::attention, AttentionKind::latent),
+          latent_width("q_lora_rank", &LatentAttentionConfig::query_rank, 1536, true),
+          latent_width("kv_lora_rank", &LatentAttentionConfig::key_value_rank, 512),
+          latent_width("qk_nope_head_dim", &LatentAttentionConfig::nope_dim, 128),
+          latent_width("qk_rope_head_dim", &LatentAttentionConfig::rope_dim, 64),
+          latent_width("v_head_dim", &LatentAttentionConfig::value_dim, 128),
+          derived_numbers(),
+          only("attention_bias", false, false),
+          only("moe_layer_freq", 1, 1)};
+}
+
+/// The number of layers that predict further tokens. Such layers are refused if the files have their tensors (see
+/// import_run()); without them, transformers computes the model without these layers, whatever the number.
+Field prediction_layers() {
+  return {.keys = {"num_nextn_predict_layers", "num_mtp_layers"},
+          .read = [](const Json&, Config&) {},
+          .write = [](const Config&, Json& json) { json["num_nextn_predict_layers"] = 0; }};
+}
+
+std::vector<Field> deepseek_v3_fields() {
+  return any_model({.norm_eps = 1e-6, .kv_heads = 128}) +
+         sigmoid_experts({.shared = 1, .dense = 3, .sum = true, .scale = 2.5, .groups = 8, .chosen_groups = 4}) +
+         latent_attention() +
+         std::vector<Field>{interleaved_positions("rope_interleave"), prediction_layers(),
+                            only("scoring_func", "sigmoid", "sigmoid"), only("topk_method", "noaux_tc", "noaux_tc")};
 }
 
 std::vector<Architecture> make_architectures() {
@@ -199,20 +284,47 @@ std::vector<Architecture> make_architectures() {
                             .rotary = {.partial = true, .fraction = 0.5},
                             .kv_heads = 8,
                             .null_kv_heads = false}) +
-                 sigmoid_experts(1, 1, true) +
+                 sigmoid_experts({.shared = 1, .dense = 1, .sum = true}) +
                  std::vector<Field>{head_dim(), bias(), optional_qk_norm(), only("num_nextn_predict_layers", 0, 0),
                                     required("num_mtp_layers", 0)},
        .renames = {}},
       {.type = "dots1",
        .model = "Dots1ForCausalLM",
        .native = true,
-       .fields = any_model({.norm_eps = 1e-6, .kv_heads = 32}) + sigmoid_experts(0, 0, false) +
+       .fields = any_model({.norm_eps = 1e-6, .kv_heads = 32}) +
+                 sigmoid_experts({.shared = 0, .dense = 0, .sum = false}) +
                  std::vector<Field>{head_dim(), bias(), norm(QkNormKind::head),
                                     window({.optional = false, .first_absent = 62}),
                                     // Keys of the published models that transformers does not read.
                                     required("scoring_func", "noaux_tc"), required("moe_layer_freq", 1)},
        .renames = {},
        .output_bias = true},
+      {.type = "deepseek_v2",
+       .model = "DeepseekV2ForCausalLM",
+       .native = true,
+       .fields =
+           any_model({.norm_eps = 1e-6}) +
+           std::vector<Field>{dense_width(), expert_width(), experts("n_routed_experts", "num_experts"), top_k(),
+                              always(&Config::moe, &MoeConfig::router, RouterKind::softmax),
+                              always(&Config::moe, &MoeConfig::gates, Gates::raw), only("norm_topk_prob", false, false),
+                              greedy_groups(), required_shared_experts(2), dense_layers_counted(0),
+                              same("routed_scaling_factor", &Config::moe, &MoeConfig::routed_scale, 1.0)} +
+           latent_attention() +
+           std::vector<Field>{interleaved_positions(), only("mlp_bias", false, false),
+                              only("scoring_func", "softmax", "softmax")},
+       .renames = {}},
+      {.type = "deepseek_v3",
+       .model = "DeepseekV3ForCausalLM",
+       .native = true,
+       .fields = deepseek_v3_fields(),
+       .renames = {},
+       .prediction_layers = true},
+      {.type = "kimi_k2",
+       .model = "DeepseekV3ForCausalLM",
+       .native = false,
+       .fields = deepseek_v3_fields(),
+       .renames = {},
+       .prediction_layers = true},
   };
 }
 

@@ -39,6 +39,8 @@ struct Architecture {
   std::vector<Field> fields;
   std::vector<Rename> renames;  // applied in order, after '/' is replaced by '.'
   bool output_bias = false;     // if model.qkv_bias, the output projection has a bias too, which must be zero
+  /// True if files may have further layers, behind those of the model, that predict further tokens.
+  bool prediction_layers = false;
 };
 
 /// Returns all architectures, in the order in which export-hf tries them.

@@ -205,25 +205,60 @@ Field optional_qk_norm() {
   return {.keys = {key}, .read = read, .write = write};
 }
 
-Field expert_groups() {
-  static constexpr const char *groups = "n_group", *chosen = "topk_group";
-  const auto read = [](const Json& json, Config& config) {
-    const auto count = [&](const char* key) { return number_of<std::int64_t>(value_or(json, key, 1), key); };
-    const std::int64_t all = count(groups), some = count(chosen), experts = config.moe.experts;
+namespace {
+
+constexpr const char *all_groups = "n_group", *chosen_groups = "topk_group", *choice_method = "topk_method";
+
+/// Sets the groups of experts. `least`: the smallest number of experts of a group.
+void set_groups(Config& config, std::int64_t all, std::int64_t some, std::int64_t least, GroupScore score) {
+  const std::int64_t experts = config.moe.experts;
+  require_input(all >= 1 && experts % all == 0 && (all == 1 || experts / all >= least),
+                "{} = {} does not divide {} experts into groups of {} or more", all_groups, all, experts, least);
+  require_input(some >= 1 && some <= all, "{} = {} is not between 1 and {} = {}", chosen_groups, some, all_groups, all);
+  if (all == 1) return;
+  config.balance.device_groups = all;
+  config.moe.group_limit = some;
+  config.moe.group_score = score;
+}
+
+void write_groups(const Config& config, Json& json) {
+  const bool limited = config.moe.group_limit > 0;
+  json[all_groups] = limited ? config.balance.device_groups : 1;
+  json[chosen_groups] = limited ? config.moe.group_limit : 1;
+}
+
+}  // namespace
+
+Field expert_groups(std::int64_t groups, std::int64_t chosen) {
+  const auto read = [=](const Json& json, Config& config) {
+    const auto count = [&](const char* key, std::int64_t absent) {
+      return number_of<std::int64_t>(value_or(json, key, absent), key);
+    };
     // The score of a group is the sum of its two best experts, so it must have two.
-    require_input(all >= 1 && experts % all == 0 && (all == 1 || experts / all >= 2),
-                  "{} = {} does not divide {} experts into groups of two or more", groups, all, experts);
-    require_input(some >= 1 && some <= all, "{} = {} is not between 1 and {} = {}", chosen, some, groups, all);
-    if (all == 1) return;
-    config.balance.device_groups = all;
-    config.moe.group_limit = some;
+    set_groups(config, count(all_groups, groups), count(chosen_groups, chosen), 2, GroupScore::top2);
+  };
+  return {.keys = {all_groups, chosen_groups}, .read = read, .write = write_groups};
+}
+
+Field greedy_groups() {
+  static constexpr const char *plain = "greedy", *limited = "group_limited_greedy";
+  const auto read = [](const Json& json, Config& config) {
+    const Json method = value_or(json, choice_method, plain);
+    require_input(method == plain || method == limited, "{} = {}: Lyceum supports {} and {}", choice_method,
+                  excerpt(json_text(method)), plain, limited);
+    if (method == plain) return;
+    const auto count = [&](const char* key) {
+      const Json& value = value_of(json, key);
+      require_input(!value.is_null(), "{} is missing, but {} = {}", key, choice_method, limited);
+      return number_of<std::int64_t>(value, key);
+    };
+    set_groups(config, count(all_groups), count(chosen_groups), 1, GroupScore::maximum);
   };
   const auto write = [](const Config& config, Json& json) {
-    const bool limited = config.moe.group_limit > 0;
-    json[groups] = limited ? config.balance.device_groups : 1;
-    json[chosen] = limited ? config.moe.group_limit : 1;
+    json[choice_method] = config.moe.group_limit > 0 ? limited : plain;
+    write_groups(config, json);
   };
-  return {.keys = {groups, chosen}, .read = read, .write = write};
+  return {.keys = {choice_method, all_groups, chosen_groups}, .read = read, .write = write};
 }
 
 }  // namespace lyceum::hugging_face

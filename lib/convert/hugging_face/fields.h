@@ -106,7 +106,11 @@ Field required_shared_experts(std::int64_t absent);
 Field optional_qk_norm();
 
 /// n_group and topk_group: experts are divided into groups of two or more, and a token chooses from the experts of
-/// topk_group groups. Uses moe.experts.
-Field expert_groups();
+/// topk_group groups, those with the largest sums of their two best scores. Uses moe.experts. The parameters are the
+/// class's values without the keys.
+Field expert_groups(std::int64_t groups = 1, std::int64_t chosen = 1);
+/// topk_method, n_group and topk_group of DeepSeek-V2. `greedy`: the groups have no effect. `group_limited_greedy`: a
+/// token chooses from the experts of the topk_group groups with the best scores. Uses moe.experts.
+Field greedy_groups();
 
 }  // namespace lyceum::hugging_face

@@ -51,7 +51,11 @@ Config essence(const Config& resolved) {
   if (moe.router != RouterKind::mlp) moe.router_hidden = MoeConfig{}.router_hidden;
   if (moe.router == RouterKind::noisy || moe.router == RouterKind::random) moe.router = RouterKind::softmax;
   if (gates_of(moe) == Gates::detached) moe.gates = Gates::renormalized;
-  if (moe.group_limit > 0) config.balance.device_groups = resolved.balance.device_groups;
+  if (moe.group_limit > 0) {
+    config.balance.device_groups = resolved.balance.device_groups;
+  } else {
+    moe.group_score = MoeConfig{}.group_score;
+  }
   resolve(config, 1);
   return config;
 }

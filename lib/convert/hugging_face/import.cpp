@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <set>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "config/check.h"
@@ -47,6 +50,15 @@ void require_same_head(const ModelFolder& model, const ModelFolder::Tensor& head
                 head.file->path(), head_name, embedding_name, config_name, head_name);
 }
 
+/// True if the tensor belongs to a layer after the last one of the model: one that predicts further tokens.
+bool is_of_later_layer(const std::string& name, std::int64_t layers) {
+  constexpr std::string_view prefix = "model.layers.";
+  std::int64_t layer = 0;
+  if (!name.starts_with(prefix)) return false;
+  const auto [end, error] = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer);
+  return error == std::errc() && end != name.data() + name.size() && *end == '.' && layer >= layers;
+}
+
 /// Throws unless every tensor of the files was read, or can be left out because it equals the embedding or must be zero
 /// and is.
 void require_all_read(const ModelFolder& model, const Config& config, const std::set<std::string>& read) {
@@ -60,6 +72,10 @@ void require_all_read(const ModelFolder& model, const Config& config, const std:
       require_same_head(model, tensor);
       continue;
     }
+    require_input(!model.architecture().prediction_layers || !is_of_later_layer(name, config.model.layers),
+                  "{}: {} belongs to a layer for multi-token prediction, which Lyceum does not support: save the model "
+                  "without such layers",
+                  tensor.file->path(), name);
     require_input(zero.contains(name), "{}: Lyceum's models have no tensor {}", tensor.file->path(), name);
     require_input(std::ranges::all_of(values_of(tensor), [](float value) { return value == 0; }),
                   "{}: {} is not zero: Lyceum's attention has biases only for queries, keys and values",

@@ -91,18 +91,26 @@ ModelFolder::ModelFolder(fs::path folder) : path_(std::move(folder)) {
       !has_file(adapter),
       "{}: the folder holds an adapter of another model: merge it (merge_and_unload) and save the whole model",
       adapter.string());
-  const Json json = read_object(file);
+  Json json = read_object(file);
   name_file_in_errors(file, [&] {
+    blocks_ = weight_blocks_of(json);
+    json.erase("quantization_config");
     architecture_ = &architecture_of(json);
     config_ = config_of(*architecture_, json);
     const std::vector<std::string> wrong = problems(config_, 1);
     require_input(wrong.empty(), "the model that it describes is impossible: {}", boost::join(wrong, "; "));
   });
   open_files();
+  find_scales();
 }
 
 void ModelFolder::Tensor::read(std::span<float> values) const {
   file->read(*entry, values);
+  if (scales) {
+    std::vector<float> factors(static_cast<std::size_t>(scales->shape.size()));
+    scales_file->read(*scales, factors);
+    apply_scales(blocks, entry->shape, factors, values);
+  }
   const auto wrong = std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
   if (wrong == values.end()) return;
   const std::string value = std::isnan(*wrong) ? "NaN" : "infinite";
@@ -139,6 +147,32 @@ void ModelFolder::open_files() {
     require_input(files.contains(name), "{} has the tensor {}, which {} does not name", tensor.file->path(),
                   excerpt(name), index.string());
   }
+}
+
+void ModelFolder::find_scales() {
+  std::set<std::string> used;
+  for (auto& [name, tensor] : tensors_) {
+    if (tensor.entry->type != safetensors::Type::f8_e4m3) continue;
+    const std::string file = tensor.file->path(), theirs = name + std::string(scales_suffix);
+    require_input(blocks_.has_value(), "{}: {} has the type F8_E4M3, but {} has no quantization_config", file, name,
+                  config_name);
+    const auto found = tensors_.find(theirs);
+    require_input(found != tensors_.end(), "{}: {} has the type F8_E4M3, but there is no tensor {}", file, name,
+                  theirs);
+    const safetensors::Entry& scales = *found->second.entry;
+    const Shape shape =
+        name_file_in_errors(file + ": " + name, [&] { return scales_shape(*blocks_, tensor.entry->shape); });
+    require_input(scales.shape == shape && scales.type != safetensors::Type::f8_e4m3,
+                  "{}: {} is {} {}, but the factors of {} {} must be {}", found->second.file->path(), theirs,
+                  safetensors::name_of(scales.type), scales.shape, name, tensor.entry->shape, shape);
+    tensor.scales_file = found->second.file;
+    tensor.scales = &scales;
+    tensor.blocks = *blocks_;
+    used.insert(theirs);
+  }
+  require_input(!blocks_ || !used.empty(), "{} has a quantization_config, but no tensor has the type F8_E4M3",
+                (path_ / config_name).string());
+  for (const std::string& name : used) tensors_.erase(name);
 }
 
 void ModelFolder::open_file(const fs::path& file) {

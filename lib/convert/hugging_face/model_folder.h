@@ -3,11 +3,13 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "convert/hugging_face/architecture.h"
+#include "convert/hugging_face/block_scales.h"
 #include "io/files/safetensors.h"
 
 namespace lyceum::hugging_face {
@@ -24,7 +26,7 @@ bool has_file(const std::filesystem::path& file);
 Json read_object(const std::filesystem::path& file);
 
 /// A model in a folder, as transformers saves it: config.json and either model.safetensors or several such files that
-/// model.safetensors.index.json names.
+/// model.safetensors.index.json names. Weights in FP8 with factors for blocks are read as f32.
 class ModelFolder {
  public:
   /// Reads everything except the values of the weights. Throws a bad_input Error that names the file if it is missing
@@ -40,6 +42,10 @@ class ModelFolder {
   struct Tensor {
     const safetensors::Reader* file;
     const safetensors::Entry* entry;
+    /// Factors of a tensor in FP8, see block_scales.h; null for other types.
+    const safetensors::Reader* scales_file = nullptr;
+    const safetensors::Entry* scales = nullptr;
+    WeightBlocks blocks = {};
     /// Reads the tensor as f32. `values` must have as many elements as the tensor. Throws a bad_input Error for NaN and
     /// infinity.
     void read(std::span<float> values) const;
@@ -47,16 +53,19 @@ class ModelFolder {
   /// Reads all weights, to check them. Throws a bad_input Error that names the first tensor that cannot be read or is
   /// not finite.
   void require_sound() const;
-  /// All tensors, keyed by their names in transformers.
+  /// All tensors, keyed by their names in transformers. Factors of other tensors are not among them.
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
 
  private:
   void open_files();
   void open_file(const std::filesystem::path& file);
+  /// Gives each tensor in FP8 its factors. Throws a bad_input Error that names a tensor without matching factors.
+  void find_scales();
 
   std::filesystem::path path_;
   const Architecture* architecture_ = nullptr;
   Config config_;
+  std::optional<WeightBlocks> blocks_;  // of weights in FP8; none if there are no such weights
   std::vector<std::unique_ptr<safetensors::Reader>> files_;
   std::map<std::string, Tensor> tensors_;
 };

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "core/dtype.h"
@@ -21,8 +23,8 @@ using Json = nlohmann::json;
 
 constexpr std::uint64_t most_header_bytes = 100'000'000;  // the limit of Hugging Face's library
 constexpr std::size_t alignment = 8;                      // of the tensors' data, in bytes
-constexpr std::array<std::pair<Type, std::string_view>, 3> type_names{
-    {{Type::f32, "F32"}, {Type::bf16, "BF16"}, {Type::f16, "F16"}}};
+constexpr std::array<std::pair<Type, std::string_view>, 4> type_names{
+    {{Type::f32, "F32"}, {Type::bf16, "BF16"}, {Type::f16, "F16"}, {Type::f8_e4m3, "F8_E4M3"}}};
 static_assert(std::endian::native == std::endian::little, "numbers are stored in the file as in memory");
 
 /// Converts an IEEE 754 binary16 number: 5 exponent bits, 10 mantissa bits.
@@ -38,9 +40,19 @@ float from_half(std::uint16_t bits) {
   return std::bit_cast<float>(sign | ((magnitude << 13) + (bias << 23)));
 }
 
+/// Converts a number of 1 sign bit, 4 exponent bits with a bias of 7, and 3 mantissa bits, without infinities
+/// [Micikevicius et al. 2022].
+float from_e4m3(std::uint8_t bits) {
+  const int magnitude = bits & 0x7f, exponent = magnitude >> 3, mantissa = magnitude & 7;
+  if (magnitude == 0x7f) return std::numeric_limits<float>::quiet_NaN();
+  const float value = exponent == 0 ? static_cast<float>(mantissa) * 0x1p-9f
+                                    : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+  return bits & 0x80 ? -value : value;
+}
+
 Type type_of(const std::string& name) {
   const auto known = std::ranges::find(type_names, name, &std::pair<Type, std::string_view>::second);
-  require_input(known != type_names.end(), "its type is {}, must be F32, BF16 or F16", excerpt(name, 20));
+  require_input(known != type_names.end(), "its type is {}, must be F32, BF16, F16 or F8_E4M3", excerpt(name, 20));
   return known->first;
 }
 
@@ -122,7 +134,13 @@ std::string_view name_of(Type type) {
   return std::ranges::find(type_names, type, &std::pair<Type, std::string_view>::first)->second;
 }
 
-std::int64_t bytes_of(Type type, const Shape& shape) { return shape.size() * (type == Type::f32 ? 4 : 2); }
+std::int64_t bytes_of(Type type, const Shape& shape) {
+  switch (type) {
+    case Type::f32: return shape.size() * 4;
+    case Type::f8_e4m3: return shape.size();
+    default: return shape.size() * 2;
+  }
+}
 
 Reader::Reader(const std::filesystem::path& file)
     : file_(file.string(), "name a folder that contains a model in safetensors") {
@@ -138,6 +156,11 @@ void Reader::read(const Entry& tensor, std::span<float> values) const {
   require(std::ssize(values) == tensor.shape.size(), "memory for {} values does not fit {} {}", values.size(),
           tensor.name, tensor.shape);
   if (tensor.type == Type::f32) return file_.read_values(tensor.begin, values);
+  if (tensor.type == Type::f8_e4m3) {
+    FileValues<std::uint8_t> stored(file_, tensor.begin, tensor.shape.size());
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = from_e4m3(stored[static_cast<std::int64_t>(i)]);
+    return;
+  }
   FileValues<std::uint16_t> stored(file_, tensor.begin, tensor.shape.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
     const std::uint16_t bits = stored[static_cast<std::int64_t>(i)];
@@ -167,7 +190,8 @@ void Writer::write(std::span<const float> values) {
   switch (tensor.type) {
     case Type::f32: return file_.write(values.data(), values.size_bytes());
     case Type::bf16: return write_rounded<bfloat16>(file_, values);
-    case Type::f16: fail(ExitCode::failed, "{}: F16 cannot be written", tensor.name);
+    case Type::f16:
+    case Type::f8_e4m3: fail(ExitCode::failed, "{}: {} cannot be written", tensor.name, name_of(tensor.type));
   }
 }
 

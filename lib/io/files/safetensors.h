@@ -19,8 +19,8 @@
 /// 3. the tensors, row-major, one after the other.
 namespace lyceum::safetensors {
 
-/// The number types that Lyceum can read. F16 is only read, not written.
-enum class Type { f32, bf16, f16 };
+/// The number types that Lyceum can read. F16 and F8_E4M3 are only read, not written.
+enum class Type { f32, bf16, f16, f8_e4m3 };
 
 /// Returns the type's name in the header, such as "F32".
 std::string_view name_of(Type type);
@@ -60,7 +60,7 @@ class Writer {
  public:
   /// Begins a file and writes its header. `tensors` is in the order of the file. Throws as PartialFile does.
   Writer(const std::filesystem::path& file, std::vector<Entry> tensors);
-  /// Writes the next tensor, rounded to its type. Throws a failed Error for f16, which cannot be written, or if the
+  /// Writes the next tensor, rounded to its type. Throws a failed Error for types that cannot be written, or if the
   /// number of values is not that of the tensor.
   void write(std::span<const float> values);
   /// Closes and publishes the file. Throws unless all tensors have been written.

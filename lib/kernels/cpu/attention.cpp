@@ -74,7 +74,7 @@ class SoftmaxForward {
       : attention_(attention), multiply_(multiply) {}
 
   static std::int64_t scratch_bytes(const AttentionShape& shape) {
-    return ScratchAllocator::bytes<float>(panel_rows, shape.head_dim) +
+    return ScratchAllocator::bytes<float>(panel_rows, shape.value_cols()) +
            ScratchAllocator::bytes<float>(Panel::most_keys(shape), panel_rows) +
            ScratchAllocator::bytes<E>(Panel::most_keys(shape), panel_rows) +
            ScratchAllocator::bytes<float>(1, Products::scratch(shape.head_dim));
@@ -82,12 +82,12 @@ class SoftmaxForward {
 
   void operator()(const ForwardPanel<T, E>& panel, int thread, ScratchAllocator scratch) const {
     const auto& [extent, row, head, q, k, v, result] = panel;
-    const std::int64_t dim = result.cols;
-    const Matrix<float> out = scratch.take_padded<float>(extent.rows, dim);
+    const std::int64_t value_dim = result.cols;
+    const Matrix<float> out = scratch.take_padded<float>(extent.rows, value_dim);
     const Matrix<float> scores = scratch.take<float>(extent.keys, Products::width(extent.rows));
     const Matrix<E> room = scratch.take<E>(extent.keys, panel_rows);
     const Products products(multiply_, thread, extent.before, extent.rows,
-                            scratch.take<float>(1, Products::scratch(dim)).data);
+                            scratch.take<float>(1, Products::scratch(q.cols)).data);
     products.scores(k, q, scores);
     hide_unseen(extent, 0, scores);
     const auto scale = static_cast<float>(attention_.scale);
@@ -98,7 +98,7 @@ class SoftmaxForward {
     for (std::int64_t r = 0; r < extent.rows; ++r) {
       const auto query = static_cast<std::size_t>(r);
       attention_.log_sum_exp.row(row + r)[head] = most[query] + std::log(sums[query]);
-      scaled(Matrix<const float>(out.row(r), 1, dim), 1.0f / sums[query], result.rows_from(r, 1));
+      scaled(Matrix<const float>(out.row(r), 1, value_dim), 1.0f / sums[query], result.rows_from(r, 1));
     }
   }
 
@@ -121,18 +121,18 @@ class SoftmaxBackward {
     return ScratchAllocator::bytes<float>(panel_rows, shape.head_dim) +
            2 * ScratchAllocator::bytes<float>(Panel::most_keys(shape), panel_rows) +
            ScratchAllocator::bytes<E>(Panel::most_keys(shape), panel_rows) +
-           ScratchAllocator::bytes<float>(1, Products::scratch(shape.head_dim));
+           ScratchAllocator::bytes<float>(1, Products::scratch(shape.widest()));
   }
 
   void operator()(const BackwardPanel<T, E>& panel, int thread, ScratchAllocator scratch) const {
     const auto& [extent, row, head, q, k, v, d_out, dk, dv, dq] = panel;
-    const std::int64_t dim = dq.cols, column = head * dim;
-    const Matrix<float> dq_sum = scratch.take_padded<float>(extent.rows, dim);
+    const std::int64_t value_dim = d_out.cols, column = head * value_dim;
+    const Matrix<float> dq_sum = scratch.take_padded<float>(extent.rows, dq.cols);
     const Matrix<float> scores = scratch.take<float>(extent.keys, Products::width(extent.rows));
     const Matrix<float> d_scores = scratch.take<float>(scores.rows, scores.cols);
     const Matrix<E> room = scratch.take<E>(extent.keys, panel_rows);
     const Products products(multiply_, thread, extent.before, extent.rows,
-                            scratch.take<float>(1, Products::scratch(dim)).data);
+                            scratch.take<float>(1, Products::scratch(std::max(q.cols, value_dim))).data);
     products.scores(k, q, scores);
     products.scores(v, d_out, d_scores);
     hide_unseen(extent, 0, scores);
@@ -141,7 +141,7 @@ class SoftmaxBackward {
     for (std::int64_t r = 0; r < extent.rows; ++r) {
       const auto query = static_cast<std::size_t>(r);
       log_sums[query] = attention_.log_sum_exp.row(row + r)[head];
-      means[query] = dot(attention_.out.row(row + r) + column, attention_.d_out.row(row + r) + column, dim);
+      means[query] = dot(attention_.out.row(row + r) + column, attention_.d_out.row(row + r) + column, value_dim);
     }
     exponentials(products, scores, scale, log_sums);
     softmax_gradient(products, scores, means, d_scores);

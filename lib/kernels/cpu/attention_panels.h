@@ -159,8 +159,8 @@ template <class T, class E>
 struct ForwardPanel {
   Panel extent;
   std::int64_t row, head;  // row of the panel's first query in q and out of the attention; query head
-  Matrix<E> q, k, v;       // [rows, head_dim], [keys, head_dim]
-  Matrix<T> out;           // [rows, head_dim], a view of the result
+  Matrix<E> q, k, v;       // [rows, head_dim], [keys, head_dim], [keys, value_cols()]
+  Matrix<T> out;           // [rows, value_cols()], a view of the result
 };
 
 /// The operands of a Core in a backward pass, for one panel of one head.
@@ -168,8 +168,8 @@ template <class T, class E>
 struct BackwardPanel {
   Panel extent;
   std::int64_t row, head;
-  Matrix<E> q, k, v, d_out;  // q, d_out: [rows, head_dim]; k, v: [keys, head_dim]
-  Matrix<float> dk, dv;      // [keys, head_dim]: sums to add to; the task multiplies dk by the scale at the end
+  Matrix<E> q, k, v, d_out;  // as in ForwardPanel; d_out like out
+  Matrix<float> dk, dv;      // like k, v: sums to add to; the task multiplies dk by the scale at the end
   Matrix<T> dq;              // [rows, head_dim], a view of the result
 };
 
@@ -187,21 +187,22 @@ class ForwardTask {
       : attention_(attention), shape_(attention.shape), core_(attention, multiply) {}
 
   static std::int64_t scratch_bytes(const AttentionShape& shape) {
-    return 2 * ScratchAllocator::bytes<E>(shape.key_len, shape.head_dim) +
+    return ScratchAllocator::bytes<E>(shape.key_len, shape.head_dim) +
+           ScratchAllocator::bytes<E>(shape.key_len, shape.value_cols()) +
            ScratchAllocator::bytes<E>(panel_rows, shape.head_dim) + Core::scratch_bytes(shape);
   }
 
   void operator()(std::int64_t sequence, std::int64_t kv_head, std::int64_t first_panel, std::int64_t last_panel,
                   int thread, std::byte* scratch) const {
-    const std::int64_t dim = shape_.head_dim, group = shape_.heads / shape_.kv_heads;
+    const std::int64_t dim = shape_.head_dim, value_dim = shape_.value_cols(), group = shape_.heads / shape_.kv_heads;
     const std::int32_t* first_keys = first_keys_of(attention_, sequence);
     const Panel last(shape_, last_panel - 1, first_keys);
     const std::int64_t first_key = Panel(shape_, first_panel, first_keys).first_key;
     const std::int64_t keys = last.first_key + last.keys - first_key, key_row = sequence * shape_.key_len + first_key;
     ScratchAllocator allocator(scratch);
-    const Matrix<E> k = allocator.take_padded<E>(keys, dim), v = allocator.take_padded<E>(keys, dim);
+    const Matrix<E> k = allocator.take_padded<E>(keys, dim), v = allocator.take_padded<E>(keys, value_dim);
     convert(head_of(attention_.k, key_row, keys, kv_head, dim), k);
-    convert(head_of(attention_.v, key_row, keys, kv_head, dim), v);
+    convert(head_of(attention_.v, key_row, keys, kv_head, value_dim), v);
     for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
       for (std::int64_t index = first_panel; index < last_panel; ++index) {
         const Panel extent(shape_, index, first_keys);
@@ -210,7 +211,7 @@ class ForwardTask {
         const Matrix<E> q = rest.take_padded<E>(extent.rows, dim);
         convert(head_of(attention_.q, row, extent.rows, head, dim), q);
         core_({extent, row, head, q, extent.of(k, first_key), extent.of(v, first_key),
-               head_of(attention_.out, row, extent.rows, head, dim)},
+               head_of(attention_.out, row, extent.rows, head, value_dim)},
               thread, rest);
       }
     }
@@ -231,19 +232,23 @@ class BackwardTask {
       : attention_(attention), shape_(attention.shape), core_(attention, multiply) {}
 
   static std::int64_t scratch_bytes(const AttentionShape& shape) {
-    const std::int64_t dim = shape.head_dim;
-    return 2 * ScratchAllocator::bytes<E>(shape.key_len, dim) + 2 * ScratchAllocator::bytes<float>(shape.key_len, dim) +
-           2 * ScratchAllocator::bytes<E>(panel_rows, dim) + Core::scratch_bytes(shape);
+    std::int64_t bytes = Core::scratch_bytes(shape);
+    for (const std::int64_t dim : {shape.head_dim, shape.value_cols()}) {
+      bytes += ScratchAllocator::bytes<E>(shape.key_len, dim) + ScratchAllocator::bytes<float>(shape.key_len, dim) +
+               ScratchAllocator::bytes<E>(panel_rows, dim);
+    }
+    return bytes;
   }
 
   void operator()(std::int64_t sequence, std::int64_t kv_head, int thread, std::byte* scratch) const {
-    const std::int64_t dim = shape_.head_dim, keys = shape_.key_len, group = shape_.heads / shape_.kv_heads;
-    const std::int64_t first_key = sequence * keys;
+    const std::int64_t dim = shape_.head_dim, value_dim = shape_.value_cols();
+    const std::int64_t keys = shape_.key_len, group = shape_.heads / shape_.kv_heads, first_key = sequence * keys;
     ScratchAllocator allocator(scratch);
-    const Matrix<E> k = allocator.take_padded<E>(keys, dim), v = allocator.take_padded<E>(keys, dim);
-    const Matrix<float> dk = allocator.take_padded<float>(keys, dim), dv = allocator.take_padded<float>(keys, dim);
+    const Matrix<E> k = allocator.take_padded<E>(keys, dim), v = allocator.take_padded<E>(keys, value_dim);
+    const Matrix<float> dk = allocator.take_padded<float>(keys, dim),
+                        dv = allocator.take_padded<float>(keys, value_dim);
     convert(head_of(attention_.k, first_key, keys, kv_head, dim), k);
-    convert(head_of(attention_.v, first_key, keys, kv_head, dim), v);
+    convert(head_of(attention_.v, first_key, keys, kv_head, value_dim), v);
     std::fill_n(dk.data, keys * dk.stride, 0.0f);
     std::fill_n(dv.data, keys * dv.stride, 0.0f);
     for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
@@ -251,9 +256,9 @@ class BackwardTask {
         const Panel extent(shape_, index, first_keys_of(attention_, sequence));
         const std::int64_t row = sequence * shape_.query_len + extent.first;
         ScratchAllocator rest = allocator;
-        const Matrix<E> q = rest.take_padded<E>(extent.rows, dim), d_out = rest.take_padded<E>(extent.rows, dim);
+        const Matrix<E> q = rest.take_padded<E>(extent.rows, dim), d_out = rest.take_padded<E>(extent.rows, value_dim);
         convert(head_of(attention_.q, row, extent.rows, head, dim), q);
-        convert(head_of(attention_.d_out, row, extent.rows, head, dim), d_out);
+        convert(head_of(attention_.d_out, row, extent.rows, head, value_dim), d_out);
         core_({extent, row, head, q, extent.of(k), extent.of(v), d_out, extent.of(dk), extent.of(dv),
                head_of(attention_.dq, row, extent.rows, head, dim)},
               thread, rest);
@@ -261,7 +266,7 @@ class BackwardTask {
     }
     scaled(Matrix<const float>(dk), static_cast<float>(attention_.scale),
            head_of(attention_.dk, first_key, keys, kv_head, dim));
-    convert(Matrix<const float>(dv), head_of(attention_.dv, first_key, keys, kv_head, dim));
+    convert(Matrix<const float>(dv), head_of(attention_.dv, first_key, keys, kv_head, value_dim));
   }
 
  private:

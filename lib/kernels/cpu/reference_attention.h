@@ -51,11 +51,19 @@ struct AttentionRow {
   }
 };
 
-/// Calls visit(head, row of q, first row of k that the query sees, number of keys it sees, first column of the head in
-/// q, first column of its key head in k) for every query of every head.
+/// One query of one head, and the rows and columns that it uses.
+struct QueryAt {
+  std::int64_t head, row;       // head, and row of q
+  std::int64_t first, seen;     // first row of k that the query sees, and number of keys that it sees
+  std::int64_t q_col, k_col;    // first column of the head in q, and of its key head in k
+  std::int64_t out_col, v_col;  // first column of the head in out, and of its key head in v
+};
+
+/// Calls visit(QueryAt) for every query of every head.
 template <class Attention, class Visit>
 void for_each_query(const Attention& attention, Visit&& visit) {
   const AttentionShape& shape = attention.shape;
+  const std::int64_t dim = shape.head_dim, value_dim = shape.value_cols();
   for (std::int64_t s = 0; s < shape.sequences; ++s) {
     for (std::int64_t h = 0; h < shape.heads; ++h) {
       for (std::int64_t i = 0; i < shape.query_len; ++i) {
@@ -63,11 +71,28 @@ void for_each_query(const Attention& attention, Visit&& visit) {
         const std::int64_t end = shape.key_len - shape.query_len + i + 1;
         std::int64_t first = attention.first_keys.empty() ? 0 : attention.first_keys[static_cast<std::size_t>(row)];
         if (shape.window > 0 && end - first > shape.window) first = end - shape.window;
-        visit(h, row, s * shape.key_len + first, end - first, h * shape.head_dim,
-              h * shape.kv_heads / shape.heads * shape.head_dim);
+        const std::int64_t kv_head = h * shape.kv_heads / shape.heads;
+        visit(QueryAt{.head = h,
+                      .row = row,
+                      .first = s * shape.key_len + first,
+                      .seen = end - first,
+                      .q_col = h * dim,
+                      .k_col = kv_head * dim,
+                      .out_col = h * value_dim,
+                      .v_col = kv_head * value_dim});
       }
     }
   }
+}
+
+/// Return the keys and the values that a query sees, restricted to the columns of its key head.
+template <class Attention>
+auto keys_of(const Attention& attention, const QueryAt& at) {
+  return attention.k.rows_from(at.first, at.seen).cols_from(at.k_col, attention.shape.head_dim);
+}
+template <class Attention>
+auto values_of(const Attention& attention, const QueryAt& at) {
+  return attention.v.rows_from(at.first, at.seen).cols_from(at.v_col, attention.shape.value_cols());
 }
 
 /// out = Σ_i weights[i] · values[i].
@@ -89,45 +114,52 @@ class QueryGradients {
  public:
   using Sum = Accumulator<T>;
   explicit QueryGradients(const Backward& attention)
-      : attention_(attention), dk_(static_cast<std::size_t>(attention.k.size())), dv_(dk_) {}
+      : attention_(attention),
+        dk_(static_cast<std::size_t>(attention.k.size())),
+        dv_(static_cast<std::size_t>(attention.v.size())) {}
 
-  /// Adds one query; the arguments are those of for_each_query(), and the weights of the keys. d_score(i, derivative of
-  /// weight i) returns the derivative of q·k_i; it is called for the keys in ascending order. Writes dq.
+  /// Adds one query with the weights of its keys. d_score(i, derivative of weight i) returns the derivative of q·k_i;
+  /// it is called for the keys in ascending order. Writes dq.
   template <class DScore>
-  void add(std::int64_t row, std::int64_t first, std::int64_t seen, std::int64_t q_col, std::int64_t k_col,
-           const std::vector<Sum>& weights, DScore&& d_score) {
-    const T *query = attention_.q.row(row) + q_col, *d_out = attention_.d_out.row(row) + q_col;
-    const std::int64_t dim = attention_.shape.head_dim;
+  void add(const QueryAt& at, const std::vector<Sum>& weights, DScore&& d_score) {
+    const T *query = attention_.q.row(at.row) + at.q_col, *d_out = attention_.d_out.row(at.row) + at.out_col;
+    const std::int64_t dim = attention_.shape.head_dim, value_dim = attention_.shape.value_cols();
     std::vector<Sum> dq(static_cast<std::size_t>(dim));
-    for (std::int64_t j = 0; j < seen; ++j) {
-      const auto at = static_cast<std::size_t>(j);
-      const T *key = attention_.k.row(first + j) + k_col, *value = attention_.v.row(first + j) + k_col;
+    for (std::int64_t j = 0; j < at.seen; ++j) {
+      const auto index = static_cast<std::size_t>(j);
+      const std::int64_t row = at.first + j;
+      const T *key = attention_.k.row(row) + at.k_col, *value = attention_.v.row(row) + at.v_col;
       Sum d_weight = 0;
-      for (std::int64_t d = 0; d < dim; ++d) d_weight += static_cast<Sum>(d_out[d]) * static_cast<Sum>(value[d]);
-      const Sum ds = d_score(at, d_weight);
+      for (std::int64_t d = 0; d < value_dim; ++d) {
+        d_weight += static_cast<Sum>(d_out[d]) * static_cast<Sum>(value[d]);
+        dv_[static_cast<std::size_t>(row * attention_.v.cols + at.v_col + d)] +=
+            weights[index] * static_cast<Sum>(d_out[d]);
+      }
+      const Sum ds = d_score(index, d_weight);
       for (std::int64_t d = 0; d < dim; ++d) {
-        const auto cell = static_cast<std::size_t>((first + j) * attention_.k.cols + k_col + d);
         dq[static_cast<std::size_t>(d)] += ds * static_cast<Sum>(key[d]);
-        dk_[cell] += ds * static_cast<Sum>(query[d]);
-        dv_[cell] += weights[at] * static_cast<Sum>(d_out[d]);
+        dk_[static_cast<std::size_t>(row * attention_.k.cols + at.k_col + d)] += ds * static_cast<Sum>(query[d]);
       }
     }
     for (std::int64_t d = 0; d < dim; ++d)
-      attention_.dq.row(row)[q_col + d] = static_cast<T>(dq[static_cast<std::size_t>(d)]);
+      attention_.dq.row(at.row)[at.q_col + d] = static_cast<T>(dq[static_cast<std::size_t>(d)]);
   }
 
   /// Writes dk and dv, after all queries have been added.
   void write() const {
-    for (std::int64_t r = 0; r < attention_.k.rows; ++r) {
-      for (std::int64_t c = 0; c < attention_.k.cols; ++c) {
-        const auto cell = static_cast<std::size_t>(r * attention_.k.cols + c);
-        attention_.dk.row(r)[c] = static_cast<T>(dk_[cell]);
-        attention_.dv.row(r)[c] = static_cast<T>(dv_[cell]);
+    write(dk_, attention_.dk);
+    write(dv_, attention_.dv);
+  }
+
+ private:
+  static void write(const std::vector<Sum>& sums, const Matrix<T>& to) {
+    for (std::int64_t r = 0; r < to.rows; ++r) {
+      for (std::int64_t c = 0; c < to.cols; ++c) {
+        to.row(r)[c] = static_cast<T>(sums[static_cast<std::size_t>(r * to.cols + c)]);
       }
     }
   }
 
- private:
   const Backward& attention_;
   std::vector<Sum> dk_, dv_;
 };
@@ -135,14 +167,11 @@ class QueryGradients {
 template <class T>
 void run(const CpuStream&, const AttentionForward<T>& attention) {
   using Sum = Accumulator<T>;
-  const std::int64_t dim = attention.shape.head_dim;
-  for_each_query(attention, [&](auto head, auto row, auto first, auto seen, auto q_col, auto k_col) {
-    const AttentionRow<T> softmax(attention.q.row(row) + q_col,
-                                  attention.k.rows_from(first, seen).cols_from(k_col, dim),
+  for_each_query(attention, [&](const QueryAt& at) {
+    const AttentionRow<T> softmax(attention.q.row(at.row) + at.q_col, keys_of(attention, at),
                                   static_cast<Sum>(attention.scale));
-    attention.log_sum_exp.row(row)[head] = softmax.log_sum_exp;
-    weighted_sum(softmax.probability, attention.v.rows_from(first, seen).cols_from(k_col, dim),
-                 attention.out.row(row) + q_col);
+    attention.log_sum_exp.row(at.row)[at.head] = softmax.log_sum_exp;
+    weighted_sum(softmax.probability, values_of(attention, at), attention.out.row(at.row) + at.out_col);
   });
 }
 
@@ -151,19 +180,17 @@ void run(const CpuStream&, const AttentionForward<T>& attention) {
 template <class T>
 void run(const CpuStream&, const AttentionBackward<T>& attention) {
   using Sum = Accumulator<T>;
-  const std::int64_t dim = attention.shape.head_dim;
   const auto scale = static_cast<Sum>(attention.scale);
   QueryGradients<T, AttentionBackward<T>> gradients(attention);
-  for_each_query(attention, [&](auto head, auto row, auto first, auto seen, auto q_col, auto k_col) {
-    const AttentionRow<T> softmax(attention.q.row(row) + q_col,
-                                  attention.k.rows_from(first, seen).cols_from(k_col, dim), scale,
-                                  attention.log_sum_exp.row(row)[head]);
+  for_each_query(attention, [&](const QueryAt& at) {
+    const AttentionRow<T> softmax(attention.q.row(at.row) + at.q_col, keys_of(attention, at), scale,
+                                  attention.log_sum_exp.row(at.row)[at.head]);
+    const T *d_out = attention.d_out.row(at.row) + at.out_col, *out = attention.out.row(at.row) + at.out_col;
     Sum mean = 0;
-    for (std::int64_t d = 0; d < dim; ++d) {
-      mean +=
-          static_cast<Sum>(attention.d_out.row(row)[q_col + d]) * static_cast<Sum>(attention.out.row(row)[q_col + d]);
+    for (std::int64_t d = 0; d < attention.shape.value_cols(); ++d) {
+      mean += static_cast<Sum>(d_out[d]) * static_cast<Sum>(out[d]);
     }
-    gradients.add(row, first, seen, q_col, k_col, softmax.probability, [&](std::size_t i, Sum d_probability) {
+    gradients.add(at, softmax.probability, [&](std::size_t i, Sum d_probability) {
       return scale * softmax.probability[i] * (d_probability - mean);
     });
   });

@@ -33,12 +33,11 @@ struct BrokenStick {
 template <class T>
 void run(const CpuStream&, const StickBreakingForward<T>& attention) {
   using Sum = Accumulator<T>;
-  const std::int64_t dim = attention.shape.head_dim;
-  for_each_query(attention, [&](auto head, auto row, auto first, auto seen, auto q_col, auto k_col) {
-    const BrokenStick<T> stick(attention.q.row(row) + q_col, attention.k.rows_from(first, seen).cols_from(k_col, dim),
+  for_each_query(attention, [&](const QueryAt& at) {
+    const BrokenStick<T> stick(attention.q.row(at.row) + at.q_col, keys_of(attention, at),
                                static_cast<Sum>(attention.scale));
-    attention.log_rest.row(row)[head] = stick.log_rest;
-    weighted_sum(stick.part, attention.v.rows_from(first, seen).cols_from(k_col, dim), attention.out.row(row) + q_col);
+    attention.log_rest.row(at.row)[at.head] = stick.log_rest;
+    weighted_sum(stick.part, values_of(attention, at), attention.out.row(at.row) + at.out_col);
   });
 }
 
@@ -47,14 +46,12 @@ void run(const CpuStream&, const StickBreakingForward<T>& attention) {
 template <class T>
 void run(const CpuStream&, const StickBreakingBackward<T>& attention) {
   using Sum = Accumulator<T>;
-  const std::int64_t dim = attention.shape.head_dim;
   const auto scale = static_cast<Sum>(attention.scale);
   QueryGradients<T, StickBreakingBackward<T>> gradients(attention);
-  for_each_query(attention, [&](auto, auto row, auto first, auto seen, auto q_col, auto k_col) {
-    const BrokenStick<T> stick(attention.q.row(row) + q_col, attention.k.rows_from(first, seen).cols_from(k_col, dim),
-                               scale);
+  for_each_query(attention, [&](const QueryAt& at) {
+    const BrokenStick<T> stick(attention.q.row(at.row) + at.q_col, keys_of(attention, at), scale);
     Sum older = 0;
-    gradients.add(row, first, seen, q_col, k_col, stick.part, [&](std::size_t i, Sum d_part) {
+    gradients.add(at, stick.part, [&](std::size_t i, Sum d_part) {
       older += stick.part[i] * d_part;
       return scale * (stick.part[i] * d_part - stick.share[i] * older);
     });

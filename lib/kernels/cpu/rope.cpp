@@ -68,7 +68,7 @@ void run(const CpuStream& stream, const Rope<T>& rope) {
       for (std::int64_t r = first; r < last; ++r) {
         const std::int64_t begin = rope.first_keys.empty() ? 0 : rope.first_keys[static_cast<std::size_t>(r)];
         const A* cosine = rope.table.row(rope.first_position + r % rope.seq_len - begin);
-        for (T* x = rope.x.row(r); x < rope.x.row(r) + cols; x += head) rotate(x, cosine);
+        for (T* x = rope.x.row(r); x < rope.x.row(r) + cols; x += head) rotate(x + rope.first_column, cosine);
       }
     });
   };

@@ -130,7 +130,7 @@ struct TwoBest {
       second = score;
     }
   }
-  A sum() const { return std::isinf(second) ? best : best + second; }
+  A score(GroupScore by) const { return by == GroupScore::maximum || std::isinf(second) ? best : best + second; }
 };
 
 /// Routes one token at a time, as RouteTokens describes. Owns memory for intermediate results, so each thread needs
@@ -163,7 +163,8 @@ struct TokenRouter {
     for (std::int64_t chosen = 0; chosen < route.group_limit; ++chosen) {
       std::size_t best = allowed.size();
       for (std::size_t g = 0; g < allowed.size(); ++g) {
-        if (!allowed[g] && (best == allowed.size() || of_group[g].sum() > of_group[best].sum())) best = g;
+        const auto score = [&](std::size_t group) { return of_group[group].score(route.group_score); };
+        if (!allowed[g] && (best == allowed.size() || score(g) > score(best))) best = g;
       }
       allowed[best] = true;
     }

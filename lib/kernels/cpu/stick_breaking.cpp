@@ -127,7 +127,7 @@ class StickForward {
       : attention_(attention), multiply_(multiply) {}
 
   static std::int64_t scratch_bytes(const AttentionShape& shape) {
-    return ScratchAllocator::bytes<float>(panel_rows, shape.head_dim) +
+    return ScratchAllocator::bytes<float>(panel_rows, shape.value_cols()) +
            ScratchAllocator::bytes<E>(tile_keys, panel_rows) +
            ScratchAllocator::bytes<float>(1, PanelProducts<E>::scratch(shape.head_dim)) + StickTile<E>::scratch_bytes();
   }
@@ -137,7 +137,7 @@ class StickForward {
     const Panel& extent = panel.extent;
     const Matrix<float> out = scratch.take_padded<float>(extent.rows, panel.out.cols);
     const Matrix<E> room = scratch.take<E>(tile_keys, panel_rows);
-    float* transposed = scratch.take<float>(1, PanelProducts<E>::scratch(panel.out.cols)).data;
+    float* transposed = scratch.take<float>(1, PanelProducts<E>::scratch(panel.q.cols)).data;
     const std::int64_t tiles = StickTile<E>::count(extent);
     CostSums newer{};
     for (std::int64_t index = tiles - 1; index >= 0; --index) {
@@ -173,7 +173,7 @@ class StickBackward {
   static std::int64_t scratch_bytes(const AttentionShape& shape) {
     return ScratchAllocator::bytes<float>(panel_rows, shape.head_dim) +
            ScratchAllocator::bytes<E>(tile_keys, panel_rows) +
-           ScratchAllocator::bytes<float>(1, PanelProducts<E>::scratch(shape.head_dim)) +
+           ScratchAllocator::bytes<float>(1, PanelProducts<E>::scratch(shape.widest())) +
            2 * ScratchAllocator::bytes<float>(tile_keys, panel_rows) + StickTile<E>::scratch_bytes();
   }
 
@@ -183,7 +183,8 @@ class StickBackward {
     const auto scale = static_cast<float>(attention_.scale);
     const Matrix<float> dq = scratch.take_padded<float>(extent.rows, panel.dq.cols);
     const Matrix<E> room = scratch.take<E>(tile_keys, panel_rows);
-    float* transposed = scratch.take<float>(1, PanelProducts<E>::scratch(panel.dq.cols)).data;
+    const std::int64_t widest = std::max(panel.dq.cols, panel.d_out.cols);
+    float* transposed = scratch.take<float>(1, PanelProducts<E>::scratch(widest)).data;
     CostSums newer{};
     for (std::int64_t r = 0; r < extent.rows; ++r) {
       newer[static_cast<std::size_t>(r)] = -attention_.log_rest.row(panel.row + r)[panel.head];

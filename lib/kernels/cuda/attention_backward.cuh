@@ -27,15 +27,17 @@ LYCEUM_DEVICE void load_sums(const Machine& m, const BackwardTask<bfloat16>& tas
   }
 }
 
-/// Tile extents of the dq kernel. A block has `warps` warps, each warp holds 16 · tiles queries, and the block loops
-/// over the keys in tiles of `keys`. Shared memory holds the tiles of q and d_out, then two stages of (k, v), then
-/// log_sum_exp and delta of the queries.
-template <int dim_, int warps_, int tiles_, int keys_>
+/// Tile extents of the dq kernel, for heads as in ForwardTiling. A block has `warps` warps, each warp holds 16 · tiles
+/// queries, and the block loops over the keys in tiles of `keys`. Shared memory holds the tiles of q and d_out, then
+/// two stages of (k, v), then log_sum_exp and delta of the queries.
+template <int dim_, int warps_, int tiles_, int keys_, int value_dim_ = dim_>
 struct DqTiling {
-  static constexpr int dim = dim_, warps = warps_, tiles = tiles_, keys = keys_;
+  static constexpr int dim = dim_, value_dim = value_dim_, warps = warps_, tiles = tiles_, keys = keys_;
   static constexpr int threads = 32 * warps, rows = 16 * tiles * warps;
-  static constexpr int q_tile = 0, d_out_tile = SwizzledTile<dim>::bytes(rows), stages = 2 * d_out_tile;
-  static constexpr int stage_bytes = 2 * SwizzledTile<dim>::bytes(keys), v_in_stage = stage_bytes / 2;
+  static constexpr int q_tile = 0, d_out_tile = SwizzledTile<dim>::bytes(rows),
+                       stages = d_out_tile + SwizzledTile<value_dim>::bytes(rows);
+  static constexpr int v_in_stage = SwizzledTile<dim>::bytes(keys),
+                       stage_bytes = v_in_stage + SwizzledTile<value_dim>::bytes(keys);
   static constexpr int sums = stages + 2 * stage_bytes, shared_bytes = sums + 2 * 4 * rows;
 };
 
@@ -88,22 +90,23 @@ LYCEUM_DEVICE void scale_all(Accumulators<tiles, columns>& values, float factor)
 template <class Tiling, class Machine, class Task, class Gradients>
 LYCEUM_DEVICE void add_to_dq(const Machine& m, const Task& task, const HeadIndices& indices, int first, int begin,
                              int end, Accumulators<Tiling::tiles, Tiling::dim>& dq, Gradients&& gradients) {
-  constexpr int dim = Tiling::dim, keys = Tiling::keys, tiles = Tiling::tiles;
+  constexpr int dim = Tiling::dim, value_dim = Tiling::value_dim, keys = Tiling::keys, tiles = Tiling::tiles;
   const AttentionShape& shape = task.shape;
-  const auto queries = [&](const auto& matrix) {
-    return panel_of(matrix, indices.sequence, shape.query_len, first, indices.head, shape.head_dim, task.aligned);
+  const auto queries = [&](const auto& matrix, std::int64_t cols) {
+    return panel_of(matrix, indices.sequence, shape.query_len, first, indices.head, cols, task.aligned);
   };
   const auto load_keys = [&](int step) {
     const int stage = Tiling::stages + step % 2 * Tiling::stage_bytes;
-    const auto keys_of = [&](const StridedMatrix<const bfloat16>& matrix) {
-      return panel_of(matrix, indices.sequence, shape.key_len, step * keys, indices.kv_head, shape.head_dim,
-                      task.aligned);
+    const auto keys_of = [&](const StridedMatrix<const bfloat16>& matrix, std::int64_t cols) {
+      return panel_of(matrix, indices.sequence, shape.key_len, step * keys, indices.kv_head, cols, task.aligned);
     };
-    load_tile<SwizzledTile<dim>, keys, Tiling::threads>(m, stage, keys_of(task.k));
-    load_tile<SwizzledTile<dim>, keys, Tiling::threads>(m, stage + Tiling::v_in_stage, keys_of(task.v));
+    load_tile<SwizzledTile<dim>, keys, Tiling::threads>(m, stage, keys_of(task.k, shape.head_dim));
+    load_tile<SwizzledTile<value_dim>, keys, Tiling::threads>(m, stage + Tiling::v_in_stage,
+                                                              keys_of(task.v, value_cols(task)));
   };
-  load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(m, Tiling::q_tile, queries(task.q));
-  load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(m, Tiling::d_out_tile, queries(task.d_out));
+  load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(m, Tiling::q_tile, queries(task.q, shape.head_dim));
+  load_tile<SwizzledTile<value_dim>, Tiling::rows, Tiling::threads>(m, Tiling::d_out_tile,
+                                                                    queries(task.d_out, value_cols(task)));
   load_keys(begin);
 
   const int row = m.thread() / 32 * 16 * tiles;
@@ -114,7 +117,7 @@ LYCEUM_DEVICE void add_to_dq(const Machine& m, const Task& task, const HeadIndic
     const int k_tile = Tiling::stages + step % 2 * Tiling::stage_bytes;
     Accumulators<tiles, keys> scores, dp;
     multiply<dim>(m, Tiling::q_tile, row, k_tile, scores);
-    multiply<dim>(m, Tiling::d_out_tile, row, k_tile + Tiling::v_in_stage, dp);
+    multiply<value_dim>(m, Tiling::d_out_tile, row, k_tile + Tiling::v_in_stage, dp);
     gradients(step * keys, scores, dp);
     const Operand<tiles, keys> ds(m, dp);
     multiply_add<dim>(m, ds, k_tile, 0, dq);
@@ -151,16 +154,20 @@ LYCEUM_DEVICE void attention_dq(const Machine& m, const BackwardTask<bfloat16>& 
   store_dq<Tiling>(m, task, indices, first, dq);
 }
 
-/// Tile extents of the dk and dv kernel. Groups of `splits` warps share 16 · tiles keys; the block loops over the
-/// queries in tiles of `queries`. All warps of a group compute the same scores, and each sums dim / splits columns of
-/// dk and dv, which is what its registers can hold.
-template <int dim_, int warps_, int tiles_, int splits_, int queries_>
+/// Tile extents of the dk and dv kernel, for heads as in ForwardTiling. Groups of `splits` warps share 16 · tiles keys;
+/// the block loops over the queries in tiles of `queries`. All warps of a group compute the same scores, and each sums
+/// dim / splits columns of dk and value_dim / splits columns of dv, which is what its registers can hold.
+template <int dim_, int warps_, int tiles_, int splits_, int queries_, int value_dim_ = dim_>
 struct DkvTiling {
-  static constexpr int dim = dim_, warps = warps_, tiles = tiles_, splits = splits_, queries = queries_;
-  static constexpr int threads = 32 * warps, rows = 16 * tiles * warps / splits, columns = dim / splits;
-  static constexpr int k_tile = 0, v_tile = SwizzledTile<dim>::bytes(rows), stages = 2 * v_tile;
+  static constexpr int dim = dim_, value_dim = value_dim_, warps = warps_, tiles = tiles_, splits = splits_,
+                       queries = queries_;
+  static constexpr int threads = 32 * warps, rows = 16 * tiles * warps / splits;
+  static constexpr int columns = dim / splits, value_columns = value_dim / splits;
+  static constexpr int k_tile = 0, v_tile = SwizzledTile<dim>::bytes(rows),
+                       stages = v_tile + SwizzledTile<value_dim>::bytes(rows);
   // Layout of a stage: q, d_out, log_sum_exp, delta.
-  static constexpr int d_out_in_stage = SwizzledTile<dim>::bytes(queries), sums_in_stage = 2 * d_out_in_stage;
+  static constexpr int d_out_in_stage = SwizzledTile<dim>::bytes(queries),
+                       sums_in_stage = d_out_in_stage + SwizzledTile<value_dim>::bytes(queries);
   static constexpr int stage_bytes = sums_in_stage + 2 * 4 * queries;
   static constexpr int shared_bytes = stages + 2 * stage_bytes;
 };
@@ -266,30 +273,33 @@ struct QueryWalk {
 template <class Tiling, class Machine, class Task, class LoadSums, class Gradients>
 LYCEUM_DEVICE void write_dkv(const Machine& m, const Task& task, const QueryWalk& walk, int first, LoadSums&& load_sums,
                              Gradients&& gradients) {
-  constexpr int dim = Tiling::dim, queries = Tiling::queries, tiles = Tiling::tiles;
+  constexpr int dim = Tiling::dim, value_dim = Tiling::value_dim, queries = Tiling::queries, tiles = Tiling::tiles;
   const AttentionShape& shape = task.shape;
   const CausalOrder order = causal_order(task, walk.sequence);
   const int steps = walk.steps();
-  const auto keys = [&](const auto& matrix) {
-    return panel_of(matrix, walk.sequence, shape.key_len, first, walk.kv_head, shape.head_dim, task.aligned);
+  const auto keys = [&](const auto& matrix, std::int64_t cols) {
+    return panel_of(matrix, walk.sequence, shape.key_len, first, walk.kv_head, cols, task.aligned);
   };
   const auto load_queries = [&](int step) {
     const int head = walk.head(step), query = walk.tile(step) * queries;
     const int stage = Tiling::stages + step % 2 * Tiling::stage_bytes;
-    const auto queries_of = [&](const StridedMatrix<const bfloat16>& matrix) {
-      return panel_of(matrix, walk.sequence, shape.query_len, query, head, shape.head_dim, task.aligned);
+    const auto queries_of = [&](const StridedMatrix<const bfloat16>& matrix, std::int64_t cols) {
+      return panel_of(matrix, walk.sequence, shape.query_len, query, head, cols, task.aligned);
     };
-    load_tile<SwizzledTile<dim>, queries, Tiling::threads>(m, stage, queries_of(task.q));
-    load_tile<SwizzledTile<dim>, queries, Tiling::threads>(m, stage + Tiling::d_out_in_stage, queries_of(task.d_out));
+    load_tile<SwizzledTile<dim>, queries, Tiling::threads>(m, stage, queries_of(task.q, shape.head_dim));
+    load_tile<SwizzledTile<value_dim>, queries, Tiling::threads>(m, stage + Tiling::d_out_in_stage,
+                                                                 queries_of(task.d_out, value_cols(task)));
     load_sums(head, query, stage + Tiling::sums_in_stage);
   };
-  load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(m, Tiling::k_tile, keys(task.k));
-  load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(m, Tiling::v_tile, keys(task.v));
+  load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(m, Tiling::k_tile, keys(task.k, shape.head_dim));
+  load_tile<SwizzledTile<value_dim>, Tiling::rows, Tiling::threads>(m, Tiling::v_tile, keys(task.v, value_cols(task)));
   if (steps > 0) load_queries(0);
 
   const int warp = m.thread() / 32, row = warp / Tiling::splits * 16 * tiles;
   const int chunk = warp % Tiling::splits * Tiling::columns / 8;
-  Accumulators<tiles, Tiling::columns> dk, dv;
+  const int value_chunk = warp % Tiling::splits * Tiling::value_columns / 8;
+  Accumulators<tiles, Tiling::columns> dk;
+  Accumulators<tiles, Tiling::value_columns> dv;
   dk.clear();
   dv.clear();
   for (int step = 0; step < steps; ++step) {
@@ -299,19 +309,19 @@ LYCEUM_DEVICE void write_dkv(const Machine& m, const Task& task, const QueryWalk
     const int stage = Tiling::stages + step % 2 * Tiling::stage_bytes;
     Accumulators<tiles, queries> scores, dp;
     multiply<dim>(m, Tiling::k_tile, row, stage, scores);
-    multiply<dim>(m, Tiling::v_tile, row, stage + Tiling::d_out_in_stage, dp);
+    multiply<value_dim>(m, Tiling::v_tile, row, stage + Tiling::d_out_in_stage, dp);
     const TransposedMask mask(order, first + row, walk.tile(step) * queries, 16 * tiles, queries);
     gradients(mask, stage + Tiling::sums_in_stage, scores, dp);
     const Operand<tiles, queries> p(m, scores);
-    multiply_add<dim>(m, p, stage + Tiling::d_out_in_stage, chunk, dv);
+    multiply_add<value_dim>(m, p, stage + Tiling::d_out_in_stage, value_chunk, dv);
     const Operand<tiles, queries> ds(m, dp);
     multiply_add<dim>(m, ds, stage, chunk, dk);
   }
   m.wait();
   m.sync();  // all warps are done with the k and v tiles, which now stage dk and dv
   scale_all(dk, task.scale);
-  store<SwizzledTile<dim>>(m, dk, Tiling::k_tile, row, chunk, keys(task.dk));
-  store<SwizzledTile<dim>>(m, dv, Tiling::v_tile, row, chunk, keys(task.dv));
+  store<SwizzledTile<dim>>(m, dk, Tiling::k_tile, row, chunk, keys(task.dk, shape.head_dim));
+  store<SwizzledTile<value_dim>>(m, dv, Tiling::v_tile, row, value_chunk, keys(task.dv, value_cols(task)));
 }
 
 /// Computes dk and dv of one tile of keys of one key head. One thread block per call.

@@ -8,7 +8,8 @@
 
 namespace lyceum::cuda {
 
-/// Tile extents of the backward kernel for Hopper GPUs (sm_90a). A block has three warpgroups and 128 keys:
+/// Tile extents of the backward kernel for Hopper GPUs (sm_90a), for heads of queries, keys and values of up to `dim`
+/// columns. A block has three warpgroups and 128 keys:
 /// - Warpgroup 0: warps 0 and 1 (`loaders` threads) load tiles; warps 2 and 3 each add one half of the block's dq to
 ///   global memory.
 /// - Warpgroups 1 and 2 multiply. Each holds dk and dv of 64 keys in registers and loops over the queries in tiles of
@@ -90,22 +91,22 @@ LYCEUM_DEVICE void load_backward(const Machine& m, const BackwardTask<bfloat16>&
     m.wait();  // the copies were ordinary stores, which arrive_after_copies() does not wait for
     m.arrive(barrier);
   };
-  const auto load_keys = [&](int tile, const StridedMatrix<const bfloat16>& from) {
+  const auto load_keys = [&](int tile, const StridedMatrix<const bfloat16>& from, std::int64_t cols) {
     load_tile<typename Tiling::KeyTile, Tiling::rows, loaders>(
-        m, tile, panel_of(from, walk.sequence, shape.key_len, first, walk.kv_head, shape.head_dim, task.aligned));
+        m, tile, panel_of(from, walk.sequence, shape.key_len, first, walk.kv_head, cols, task.aligned));
   };
-  load_keys(Tiling::k_tile, task.k);
-  load_keys(Tiling::v_tile, task.v);
+  load_keys(Tiling::k_tile, task.k, shape.head_dim);
+  load_keys(Tiling::v_tile, task.v, value_cols(task));
   arrive(Tiling::keys_loaded);
   for (int step = 0; step < walk.steps(); ++step) {
     const int head = walk.head(step), query = walk.tile(step) * Tiling::queries, stage = Tiling::stage(step);
-    const auto load_queries = [&](int tile, const StridedMatrix<const bfloat16>& from) {
+    const auto load_queries = [&](int tile, const StridedMatrix<const bfloat16>& from, std::int64_t cols) {
       load_tile<typename Tiling::QueryTile, Tiling::queries, loaders>(
-          m, tile, panel_of(from, walk.sequence, shape.query_len, query, head, shape.head_dim, task.aligned));
+          m, tile, panel_of(from, walk.sequence, shape.query_len, query, head, cols, task.aligned));
     };
     m.wait_barrier(Tiling::used(step), Tiling::stage_parity(step) ^ 1u);
-    load_queries(stage, task.q);
-    load_queries(stage + Tiling::d_out_in_stage, task.d_out);
+    load_queries(stage, task.q, shape.head_dim);
+    load_queries(stage + Tiling::d_out_in_stage, task.d_out, value_cols(task));
     load_sums<Tiling::queries, loaders>(m, task, walk.sequence, head, query, stage + Tiling::sums_in_stage);
     arrive(Tiling::loaded(step));
   }
@@ -277,12 +278,12 @@ LYCEUM_DEVICE void multiply_backward(const Machine& m, const BackwardTask<bfloat
   arrive_as_warp(m, Tiling::ds_written);
   // Both warpgroups are done with the k and v tiles, which now stage dk and dv.
   m.wait_barrier(Tiling::ds_written, Tiling::parity(walk.steps()));
-  const auto keys = [&](const StridedMatrix<bfloat16>& matrix) {
-    return panel_of(matrix, walk.sequence, task.shape.key_len, first, walk.kv_head, task.shape.head_dim, task.aligned);
+  const auto keys = [&](const StridedMatrix<bfloat16>& matrix, std::int64_t cols) {
+    return panel_of(matrix, walk.sequence, task.shape.key_len, first, walk.kv_head, cols, task.aligned);
   };
   scale_all(dk, task.scale);
-  store<KeyTile>(m, dk, Tiling::k_tile, row, 0, keys(task.dk));
-  store<KeyTile>(m, dv, Tiling::v_tile, row, 0, keys(task.dv));
+  store<KeyTile>(m, dk, Tiling::k_tile, row, 0, keys(task.dk, task.shape.head_dim));
+  store<KeyTile>(m, dv, Tiling::v_tile, row, 0, keys(task.dv, value_cols(task)));
 }
 
 /// Computes dk and dv of one tile of 128 keys of one key head, and adds their contribution to dq. One thread block per

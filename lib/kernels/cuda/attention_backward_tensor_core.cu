@@ -11,7 +11,7 @@ template <class Tiling>
 struct Dq {
   using Task = BackwardTask<bfloat16>;
   static constexpr int threads = Tiling::threads;
-  static constexpr bool not_on_hopper = fits_hopper(Tiling::dim);
+  static constexpr bool not_on_hopper = fits_hopper_backward(Tiling::dim);
   static __device__ __forceinline__ void run(const Machine& m, const Task& task, const BlockOrder::Block& block) {
     attention_dq<Tiling>(m, task, block);
   }
@@ -21,7 +21,7 @@ template <class Tiling>
 struct Dkv {
   using Task = BackwardTask<bfloat16>;
   static constexpr int threads = Tiling::threads;
-  static constexpr bool not_on_hopper = fits_hopper(Tiling::dim);
+  static constexpr bool not_on_hopper = fits_hopper_backward(Tiling::dim);
   static __device__ __forceinline__ void run(const Machine& m, const Task& task, const BlockOrder::Block& block) {
     attention_dkv<Tiling>(m, task, block);
   }
@@ -44,7 +44,7 @@ void start_dq_and_dkv(const CudaStream& stream, const BackwardTask<bfloat16>& ta
   using DqTiles = typename Tilings::Dq;
   using DkvTiles = typename Tilings::Dkv;
   const AttentionShape& shape = task.shape;
-  const std::int64_t head_bytes = 2 * shape.head_dim;
+  const std::int64_t head_bytes = shape.head_dim + shape.value_cols();  // mean of two matrices with 2 bytes per element
   start_blocks(stream, "AttentionBackward", attention_kernel<Dq<DqTiles>>, DqTiles::threads, DqTiles::shared_bytes,
                task, query_order(shape, DqTiles::rows, section_of(shape.key_len, head_bytes)));
   start_blocks(stream, "AttentionBackward", attention_kernel<Dkv<DkvTiles>>, DkvTiles::threads, DkvTiles::shared_bytes,
@@ -63,7 +63,7 @@ void start_hopper(const CudaStream& stream, const BackwardTask<bfloat16>& task) 
   const DqSums dq{reinterpret_cast<float*>(sums.get()), reinterpret_cast<std::uint32_t*>(turns.get()),
                   static_cast<int>(DqSums::tiles_of(shape, Tiling::queries))};
   // Two matrices with 4 bytes per element: q and d_out (bf16) together, and dq (f32).
-  const std::int64_t head_bytes = 4 * shape.head_dim;
+  const std::int64_t head_bytes = 3 * shape.head_dim + shape.value_cols();
   start_blocks(stream, "AttentionBackward", hopper_attention_kernel<HopperBackward<Tiling>>, Tiling::threads,
                Tiling::shared_bytes, HopperBackwardTask{task, dq},
                later_keys_first(shape, Tiling::rows, section_of(queries_of_key(shape), head_bytes)));
@@ -72,12 +72,11 @@ void start_hopper(const CudaStream& stream, const BackwardTask<bfloat16>& task) 
 }  // namespace
 
 bool run_on_tensor_cores(const CudaStream& stream, const BackwardTask<bfloat16>& task) {
-  const std::int64_t dim = task.shape.head_dim;
-  if (dim > max_tiled_dim) return false;
-  if (fits_hopper(dim) && can_run_hopper_kernels(stream)) {
-    with_hopper_tilings(dim, [&]<class Tilings>() { start_hopper<typename Tilings::Backward>(stream, task); });
+  if (task.shape.widest() > max_tiled_dim) return false;
+  if (fits_hopper_backward(task.shape) && can_run_hopper_kernels(stream)) {
+    with_hopper_backward_tiling(task.shape, [&]<class Tiling>() { start_hopper<Tiling>(stream, task); });
   } else {
-    with_tilings(dim, [&]<class Tilings>() { start_dq_and_dkv<Tilings>(stream, task); });
+    with_tilings(task.shape, [&]<class Tilings>() { start_dq_and_dkv<Tilings>(stream, task); });
   }
   return true;
 }

@@ -6,16 +6,18 @@
 
 namespace lyceum::cuda {
 
-/// Tile extents of the forward kernel. A block has `warps` warps, each warp holds 16 · tiles queries, and the block
-/// loops over the keys in tiles of `keys`. Shared memory holds one tile each of q, k and v.
-template <int dim_, int warps_, int tiles_, int keys_>
+/// Tile extents of the forward kernel for heads of `dim` columns of queries and keys and `value_dim` columns of values.
+/// A block has `warps` warps, each warp holds 16 · tiles queries, and the block loops over the keys in tiles of `keys`.
+/// Shared memory holds one tile each of q, k and v. The tile of q later stages the results.
+template <int dim_, int warps_, int tiles_, int keys_, int value_dim_ = dim_>
 struct ForwardTiling {
-  static constexpr int dim = dim_, warps = warps_, tiles = tiles_, keys = keys_;
+  static constexpr int dim = dim_, value_dim = value_dim_, warps = warps_, tiles = tiles_, keys = keys_;
+  static_assert(value_dim <= dim);
   static constexpr int threads = 32 * warps, rows = 16 * tiles * warps;
-  using QueryTile = SwizzledTile<dim>;
+  using OutTile = SwizzledTile<value_dim>;
   static constexpr int q_tile = 0, k_tile = SwizzledTile<dim>::bytes(rows);
   static constexpr int v_tile = k_tile + SwizzledTile<dim>::bytes(keys);
-  static constexpr int shared_bytes = v_tile + SwizzledTile<dim>::bytes(keys);
+  static constexpr int shared_bytes = v_tile + SwizzledTile<value_dim>::bytes(keys);
 };
 
 /// Sets the elements whose key is later than the query to `nothing`. Row 0 of `values` is query `query`, column 0 is
@@ -150,7 +152,7 @@ struct OnlineSoftmax {
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& task, const HeadIndices& indices,
                                int first, int row, OnlineSoftmax<Tiling::tiles>& softmax,
-                               Accumulators<Tiling::tiles, Tiling::dim>& out) {
+                               Accumulators<Tiling::tiles, Tiling::value_dim>& out) {
   const AttentionShape& shape = task.shape;
   const int lane = m.thread() % 32;
   softmax.finish(m);
@@ -160,7 +162,7 @@ LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& ta
     for (int half = 0; half < 2; ++half) {
       const float sum = softmax.sum[t][half], inverse = 1.0f / sum;
       LYCEUM_UNROLL
-      for (int n = 0; n < Tiling::dim / 8; ++n) {
+      for (int n = 0; n < Tiling::value_dim / 8; ++n) {
         LYCEUM_UNROLL
         for (int i = 2 * half; i < 2 * half + 2; ++i) out.at[t][n][i] *= inverse;
       }
@@ -171,9 +173,9 @@ LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& ta
       }
     }
   }
-  store<typename Tiling::QueryTile>(
+  store<typename Tiling::OutTile>(
       m, out, Tiling::q_tile, row, 0,
-      panel_of(task.out, indices.sequence, shape.query_len, first, indices.head, shape.head_dim, task.aligned));
+      panel_of(task.out, indices.sequence, shape.query_len, first, indices.head, value_cols(task), task.aligned));
 }
 
 /// Adds p·v to `out` for the block's queries, which begin at `first`, over `steps` key tiles; step s uses tile
@@ -182,33 +184,39 @@ LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& ta
 /// block call it.
 template <class Tiling, class Machine, class Task, class TileOf, class Parts>
 LYCEUM_DEVICE void add_values(const Machine& m, const Task& task, const HeadIndices& indices, int first, int steps,
-                              TileOf&& tile_of, Accumulators<Tiling::tiles, Tiling::dim>& out, Parts&& parts) {
-  constexpr int dim = Tiling::dim, keys = Tiling::keys;
+                              TileOf&& tile_of, Accumulators<Tiling::tiles, Tiling::value_dim>& out, Parts&& parts) {
+  constexpr int dim = Tiling::dim, value_dim = Tiling::value_dim, keys = Tiling::keys;
   const AttentionShape& shape = task.shape;
-  const auto load_keys = [&](int tile, const StridedMatrix<const bfloat16>& from, int step) {
+  const auto load_keys = [&](int step) {
     load_tile<SwizzledTile<dim>, keys, Tiling::threads>(
-        m, tile,
-        panel_of(from, indices.sequence, shape.key_len, tile_of(step) * keys, indices.kv_head, shape.head_dim,
+        m, Tiling::k_tile,
+        panel_of(task.k, indices.sequence, shape.key_len, tile_of(step) * keys, indices.kv_head, shape.head_dim,
+                 task.aligned));
+  };
+  const auto load_values = [&](int step) {
+    load_tile<SwizzledTile<value_dim>, keys, Tiling::threads>(
+        m, Tiling::v_tile,
+        panel_of(task.v, indices.sequence, shape.key_len, tile_of(step) * keys, indices.kv_head, value_cols(task),
                  task.aligned));
   };
   load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(
       m, Tiling::q_tile,
       panel_of(task.q, indices.sequence, shape.query_len, first, indices.head, shape.head_dim, task.aligned));
-  load_keys(Tiling::k_tile, task.k, 0);
+  load_keys(0);
 
   const int row = m.thread() / 32 * 16 * Tiling::tiles;
   for (int step = 0; step < steps; ++step) {
     m.wait();
     m.sync();  // k of this step has arrived, and every warp is done with v of the step before
-    load_keys(Tiling::v_tile, task.v, step);
+    load_values(step);
     Accumulators<Tiling::tiles, keys> scores;
     multiply<dim>(m, Tiling::q_tile, row, Tiling::k_tile, scores);
     m.wait();
     m.sync();  // v of this step has arrived, and every warp is done with k of this step
-    if (step + 1 < steps) load_keys(Tiling::k_tile, task.k, step + 1);
+    if (step + 1 < steps) load_keys(step + 1);
     parts(tile_of(step) * keys, scores);
     const Operand<Tiling::tiles, keys> p(m, scores);
-    multiply_add<dim>(m, p, Tiling::v_tile, 0, out);
+    multiply_add<value_dim>(m, p, Tiling::v_tile, 0, out);
   }
 }
 
@@ -222,7 +230,7 @@ LYCEUM_DEVICE void attention_forward(const Machine& m, const ForwardTask<bfloat1
   const CausalOrder order = causal_order(task, indices.sequence);
   const int first = block.tile * Tiling::rows, row = m.thread() / 32 * 16 * Tiling::tiles;
   const int begin = order.first_tile(first, keys), steps = order.end_tile(first, Tiling::rows, keys) - begin;
-  Accumulators<Tiling::tiles, Tiling::dim> out;
+  Accumulators<Tiling::tiles, Tiling::value_dim> out;
   out.clear();
   OnlineSoftmax<Tiling::tiles> softmax;
   const auto in_order = [=](int step) { return begin + step; };

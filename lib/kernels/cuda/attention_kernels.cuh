@@ -21,8 +21,9 @@ void run_plain(const CudaStream& stream, const StickBackwardTask<T>& task);
 template <class T>
 void run_delta(const CudaStream& stream, const BackwardTask<T>& task);
 
-/// Launches the kernels for tensor cores. Returns false and launches nothing if heads are longer than max_tiled_dim, if
-/// stick-breaking attention has a window, or if the build has no such kernels, as in the host stand-in of tests.
+/// Launches the kernels for tensor cores. Returns false and launches nothing if heads are wider than max_tiled_dim, if
+/// stick-breaking attention has a window or values of another width than keys, or if the build has no such kernels, as
+/// in the host stand-in of tests.
 bool run_on_tensor_cores(const CudaStream& stream, const ForwardTask<bfloat16>& task);
 bool run_on_tensor_cores(const CudaStream& stream, const BackwardTask<bfloat16>& task);
 bool run_on_tensor_cores(const CudaStream& stream, const StickForwardTask<bfloat16>& task);

@@ -13,8 +13,8 @@ namespace {
 template <class T>
 __global__ void __launch_bounds__(plain_threads) forward_kernel(ForwardTask<T> task, std::int64_t rows) {
   using A = Accumulator<T>;
-  const std::int64_t dim = task.shape.head_dim;
-  const WarpRow<A> warp(dim);
+  const std::int64_t dim = task.shape.head_dim, value_dim = task.shape.value_dim;
+  const WarpRow<A> warp(task.shape);
   if (warp.index >= rows) return;
   const QueryRow at(task, warp.index);
   const A nothing = -std::numeric_limits<A>::infinity();
@@ -23,8 +23,7 @@ __global__ void __launch_bounds__(plain_threads) forward_kernel(ForwardTask<T> t
     const int count = lanes_for(key, at.end);
     A score = nothing;
     if (warp.lane < count) {
-      score =
-          dot(task.q.at(at.row, at.head * dim), task.k.at(at.first_key + key + warp.lane, at.col), dim) * task.scale;
+      score = dot(task.q.at(at.row, at.q_col), task.k.at(at.first_key + key + warp.lane, at.k_col), dim) * task.scale;
     }
     const A most = join_warp(fmax(largest, score), [](A a, A b) { return fmax(a, b); });
     const A shrink = exp(largest - most), p = warp.lane < count ? exp(score - most) : A(0);
@@ -32,11 +31,11 @@ __global__ void __launch_bounds__(plain_threads) forward_kernel(ForwardTask<T> t
     sum = sum * shrink + join_warp(p, Sum());
     warp.first[warp.lane] = p;
     __syncwarp();
-    add_rows(warp, task.v, at.first_key + key, at.col, count, dim, shrink);
+    add_rows(warp, task.v, at.first_key + key, at.v_col, count, value_dim, shrink);
     __syncwarp();
   }
-  for (std::int64_t d = warp.lane; d < dim; d += warp_size) {
-    *task.out.at(at.row, at.head * dim + d) = narrow<T>(warp.sums[d] / sum);
+  for (std::int64_t d = warp.lane; d < value_dim; d += warp_size) {
+    *task.out.at(at.row, at.out_col + d) = narrow<T>(warp.sums[d] / sum);
   }
   if (warp.lane == 0) *task.log_sum_exp.at(at.row, at.head) = largest + log(sum);
 }
@@ -45,13 +44,13 @@ __global__ void __launch_bounds__(plain_threads) forward_kernel(ForwardTask<T> t
 template <class T>
 __global__ void __launch_bounds__(plain_threads) delta_kernel(BackwardTask<T> task, std::int64_t rows) {
   const std::int64_t index = std::int64_t{blockIdx.x} * plain_warps + threadIdx.x / warp_size,
-                     dim = task.shape.head_dim;
+                     value_dim = task.shape.value_dim;
   if (index >= rows) return;
   const std::int64_t row = index / task.shape.heads, head = index % task.shape.heads;
-  const T *out = task.out.at(row, head * dim), *d_out = task.d_out.at(row, head * dim);
+  const T *out = task.out.at(row, head * value_dim), *d_out = task.d_out.at(row, head * value_dim);
   const int lane = threadIdx.x % warp_size;
   Accumulator<T> sum = 0;
-  for (std::int64_t d = lane; d < dim; d += warp_size) sum += widen(out[d]) * widen(d_out[d]);
+  for (std::int64_t d = lane; d < value_dim; d += warp_size) sum += widen(out[d]) * widen(d_out[d]);
   sum = join_warp(sum, Sum());
   if (lane == 0) *task.delta.at(row, head) = sum;
 }
@@ -61,10 +60,11 @@ template <class T>
 struct Gradient {
   Accumulator<T> p, ds;
   __device__ Gradient(const BackwardTask<T>& task, std::int64_t row, std::int64_t head, std::int64_t key_row,
-                      std::int64_t col) {
-    const std::int64_t dim = task.shape.head_dim;
-    const Accumulator<T> score = dot(task.q.at(row, head * dim), task.k.at(key_row, col), dim) * task.scale;
-    const Accumulator<T> dp = dot(task.d_out.at(row, head * dim), task.v.at(key_row, col), dim);
+                      std::int64_t kv_head) {
+    const std::int64_t dim = task.shape.head_dim, value_dim = task.shape.value_dim;
+    const Accumulator<T> score = dot(task.q.at(row, head * dim), task.k.at(key_row, kv_head * dim), dim) * task.scale;
+    const Accumulator<T> dp =
+        dot(task.d_out.at(row, head * value_dim), task.v.at(key_row, kv_head * value_dim), value_dim);
     p = exp(score - *task.log_sum_exp.at(row, head));
     ds = p * (dp - *task.delta.at(row, head)) * task.scale;
   }
@@ -74,21 +74,21 @@ struct Gradient {
 template <class T>
 __global__ void __launch_bounds__(plain_threads) dq_kernel(BackwardTask<T> task, std::int64_t rows) {
   using A = Accumulator<T>;
-  const std::int64_t dim = task.shape.head_dim;
-  const WarpRow<A> warp(dim);
+  const std::int64_t dim = task.shape.head_dim, group = task.shape.heads / task.shape.kv_heads;
+  const WarpRow<A> warp(task.shape);
   if (warp.index >= rows) return;
   const QueryRow at(task, warp.index);
   for (std::int64_t key = at.begin; key < at.end; key += warp_size) {
     const int count = lanes_for(key, at.end);
     if (warp.lane < count) {
-      warp.first[warp.lane] = Gradient<T>(task, at.row, at.head, at.first_key + key + warp.lane, at.col).ds;
+      warp.first[warp.lane] = Gradient<T>(task, at.row, at.head, at.first_key + key + warp.lane, at.head / group).ds;
     }
     __syncwarp();
-    add_rows(warp, task.k, at.first_key + key, at.col, count, dim);
+    add_rows(warp, task.k, at.first_key + key, at.k_col, count, dim);
     __syncwarp();
   }
   for (std::int64_t d = warp.lane; d < dim; d += warp_size) {
-    *task.dq.at(at.row, at.head * dim + d) = narrow<T>(warp.sums[d]);
+    *task.dq.at(at.row, at.q_col + d) = narrow<T>(warp.sums[d]);
   }
 }
 
@@ -97,8 +97,7 @@ template <class T>
 __global__ void __launch_bounds__(plain_threads) dkv_kernel(BackwardTask<T> task, std::int64_t rows) {
   using A = Accumulator<T>;
   const AttentionShape& shape = task.shape;
-  const std::int64_t dim = shape.head_dim;
-  const WarpRow<A> warp(dim);
+  const WarpRow<A> warp(shape);
   if (warp.index >= rows) return;
   const std::int64_t key_row = warp.index / shape.kv_heads, kv_head = warp.index % shape.kv_heads;
   const std::int64_t sequence = key_row / shape.key_len, first = sequence * shape.query_len;
@@ -108,7 +107,7 @@ __global__ void __launch_bounds__(plain_threads) dkv_kernel(BackwardTask<T> task
     for (std::int64_t query = seeing.begin; query < seeing.end; query += warp_size) {
       const int count = lanes_for(query, seeing.end);
       if (warp.lane < count) {
-        const Gradient<T> gradient(task, first + query + warp.lane, head, key_row, kv_head * dim);
+        const Gradient<T> gradient(task, first + query + warp.lane, head, key_row, kv_head);
         warp.first[warp.lane] = gradient.p;
         warp.second[warp.lane] = gradient.ds;
       }

@@ -24,6 +24,12 @@ struct WarpRow {
   A *first, *second;     // [warp_size]
   A *sums, *other_sums;  // [dim]; lane l owns columns l, l + 32, …
 
+  /// `shape`: that of the attention; `dim` is the larger width of its heads.
+  __device__ explicit WarpRow(const AttentionShape& shape) : WarpRow(shape.widest()) {}
+  /// Number of elements of shared memory per warp.
+  __host__ __device__ static std::int64_t size(std::int64_t dim) { return 2 * warp_size + 2 * dim; }
+
+ private:
   __device__ explicit WarpRow(std::int64_t dim)
       : index(std::int64_t{blockIdx.x} * plain_warps + threadIdx.x / warp_size), lane(threadIdx.x % warp_size) {
     first = reinterpret_cast<A*>(launched_shared()) + threadIdx.x / warp_size * size(dim);
@@ -32,8 +38,6 @@ struct WarpRow {
     other_sums = sums + dim;
     for (std::int64_t d = lane; d < dim; d += warp_size) sums[d] = other_sums[d] = 0;
   }
-  /// Number of elements of shared memory per warp.
-  __host__ __device__ static std::int64_t size(std::int64_t dim) { return 2 * warp_size + 2 * dim; }
 };
 
 /// Returns Σ a[d] · b[d] over `count` elements, computed by one thread.
@@ -49,10 +53,11 @@ __device__ inline int lanes_for(std::int64_t first, std::int64_t end) {
   return static_cast<int>(end - first < warp_size ? end - first : warp_size);
 }
 
-/// The position of row `index` of a result over queries and heads: its row and head, the row of its sequence's first
-/// key, the first column of its key head, and the keys [begin, end) that the query sees.
+/// The position of row `index` of a result over queries and heads: its row and head; the first columns of the head in q
+/// and in out; the row of its sequence's first key; the first columns of its key head in k and in v; and the keys
+/// [begin, end) that the query sees.
 struct QueryRow {
-  std::int64_t row, head, first_key, col, begin, end;
+  std::int64_t row, head, q_col, out_col, first_key, k_col, v_col, begin, end;
   template <class Task>
   __device__ QueryRow(const Task& task, std::int64_t index) {
     const AttentionShape& shape = task.shape;
@@ -60,7 +65,11 @@ struct QueryRow {
     head = index % shape.heads;
     const std::int64_t sequence = row / shape.query_len;
     first_key = sequence * shape.key_len;
-    col = head / (shape.heads / shape.kv_heads) * shape.head_dim;
+    const std::int64_t kv_head = head / (shape.heads / shape.kv_heads);
+    q_col = head * shape.head_dim;
+    k_col = kv_head * shape.head_dim;
+    out_col = head * shape.value_dim;
+    v_col = kv_head * shape.value_dim;
     const CausalOrder order = causal_order(task, sequence);
     const int query = static_cast<int>(row % shape.query_len);
     begin = order.first_key(query);
@@ -96,15 +105,16 @@ __device__ void add_rows(const WarpRow<Accumulator<T>>& warp, const StridedMatri
 template <class Task>
 __device__ void add_queries(const WarpRow<decltype(Task::scale)>& warp, const Task& task, std::int64_t row,
                             std::int64_t head, int count) {
-  const std::int64_t dim = task.shape.head_dim;
+  const std::int64_t dim = task.shape.head_dim, value_dim = task.shape.value_dim;
+  for (std::int64_t d = warp.lane; d < value_dim; d += warp_size) {
+    auto total = warp.sums[d];
+    for (int j = 0; j < count; ++j) total += warp.first[j] * widen(*task.d_out.at(row + j, head * value_dim + d));
+    warp.sums[d] = total;
+  }
   for (std::int64_t d = warp.lane; d < dim; d += warp_size) {
-    auto v_total = warp.sums[d], k_total = warp.other_sums[d];
-    for (int j = 0; j < count; ++j) {
-      v_total += warp.first[j] * widen(*task.d_out.at(row + j, head * dim + d));
-      k_total += warp.second[j] * widen(*task.q.at(row + j, head * dim + d));
-    }
-    warp.sums[d] = v_total;
-    warp.other_sums[d] = k_total;
+    auto total = warp.other_sums[d];
+    for (int j = 0; j < count; ++j) total += warp.second[j] * widen(*task.q.at(row + j, head * dim + d));
+    warp.other_sums[d] = total;
   }
 }
 
@@ -113,9 +123,11 @@ template <class Task>
 __device__ void write_key(const WarpRow<decltype(Task::scale)>& warp, const Task& task, std::int64_t row,
                           std::int64_t kv_head) {
   using T = std::remove_reference_t<decltype(*task.dv.data)>;
-  const std::int64_t dim = task.shape.head_dim;
+  const std::int64_t dim = task.shape.head_dim, value_dim = task.shape.value_dim;
+  for (std::int64_t d = warp.lane; d < value_dim; d += warp_size) {
+    *task.dv.at(row, kv_head * value_dim + d) = narrow<T>(warp.sums[d]);
+  }
   for (std::int64_t d = warp.lane; d < dim; d += warp_size) {
-    *task.dv.at(row, kv_head * dim + d) = narrow<T>(warp.sums[d]);
     *task.dk.at(row, kv_head * dim + d) = narrow<T>(warp.other_sums[d]);
   }
 }
@@ -133,7 +145,7 @@ void start_rows(const CudaStream& stream, const char* name, void (*kernel)(Task,
 /// Returns the bytes of dynamic shared memory per thread block for the WarpRow of each warp.
 template <class T>
 std::size_t warp_row_bytes(const AttentionShape& shape) {
-  return plain_warps * static_cast<std::size_t>(WarpRow<Accumulator<T>>::size(shape.head_dim)) * sizeof(Accumulator<T>);
+  return plain_warps * static_cast<std::size_t>(WarpRow<Accumulator<T>>::size(shape.widest())) * sizeof(Accumulator<T>);
 }
 
 }  // namespace lyceum::cuda

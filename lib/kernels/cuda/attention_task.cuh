@@ -21,13 +21,13 @@ struct StridedMatrix {
 /// The fields of AttentionForward as a kernel parameter. Pointers are to device memory.
 template <class T>
 struct ForwardTask {
-  AttentionShape shape;
+  AttentionShape shape;  // with value_dim
   StridedMatrix<const T> q, k, v;
   StridedMatrix<T> out;
   StridedMatrix<Accumulator<T>> log_sum_exp;
   Accumulator<T> scale;
   const std::int32_t* first_keys;  // see FirstKeys; null: 0 for all
-  bool aligned;  // all rows of q, k, v, out begin at multiples of 16 bytes, and head_dim is a multiple of 8
+  bool aligned;  // all rows of q, k, v, out begin at multiples of 16 bytes, and heads have multiples of 8 columns
 };
 
 /// The fields of AttentionBackward as a kernel parameter.
@@ -50,32 +50,47 @@ bool rows_aligned(const Matrix<T>& matrix) {
   return reinterpret_cast<std::uintptr_t>(matrix.data) % 16 == 0 && matrix.stride % 8 == 0;
 }
 
-/// True if rows of all matrices begin at multiples of 16 bytes and head_dim is a multiple of 8, so that rows of heads
-/// are whole 16-byte chunks.
+/// True if the columns of a head are whole 16-byte chunks.
+inline bool heads_aligned(const AttentionShape& shape) {
+  return shape.head_dim % 8 == 0 && shape.value_cols() % 8 == 0;
+}
+
+/// True if rows of all matrices begin at multiples of 16 bytes and rows of heads are whole 16-byte chunks.
 template <class Attention>
 bool forward_aligned(const Attention& a) {
-  return a.shape.head_dim % 8 == 0 && rows_aligned(a.q) && rows_aligned(a.k) && rows_aligned(a.v) &&
-         rows_aligned(a.out);
+  return heads_aligned(a.shape) && rows_aligned(a.q) && rows_aligned(a.k) && rows_aligned(a.v) && rows_aligned(a.out);
 }
 template <class Attention>
 bool backward_aligned(const Attention& a) {
-  return a.shape.head_dim % 8 == 0 && rows_aligned(a.q) && rows_aligned(a.k) && rows_aligned(a.v) &&
+  return heads_aligned(a.shape) && rows_aligned(a.q) && rows_aligned(a.k) && rows_aligned(a.v) &&
          rows_aligned(a.d_out) && rows_aligned(a.dq) && rows_aligned(a.dk) && rows_aligned(a.dv);
+}
+
+/// Returns the shape with value_dim set, as the fields `shape` of tasks have it.
+inline AttentionShape with_value_dim(AttentionShape shape) {
+  shape.value_dim = shape.value_cols();
+  return shape;
 }
 
 /// Returns the kernel parameter for `a`.
 template <class T>
 ForwardTask<T> task_of(const AttentionForward<T>& a) {
-  return {
-      a.shape,           a.q, a.k, a.v, a.out, a.log_sum_exp, static_cast<Accumulator<T>>(a.scale), a.first_keys.data(),
-      forward_aligned(a)};
+  return {with_value_dim(a.shape),
+          a.q,
+          a.k,
+          a.v,
+          a.out,
+          a.log_sum_exp,
+          static_cast<Accumulator<T>>(a.scale),
+          a.first_keys.data(),
+          forward_aligned(a)};
 }
 
 /// Returns the kernel parameter for `a`. `delta` is scratch memory of delta_size(a.shape) elements, which the caller
 /// owns.
 template <class T>
 BackwardTask<T> task_of(const AttentionBackward<T>& a, Accumulator<T>* delta) {
-  return {a.shape,
+  return {with_value_dim(a.shape),
           a.q,
           a.k,
           a.v,
@@ -116,13 +131,24 @@ LYCEUM_HOST_DEVICE CausalOrder causal_order(const Task& task, std::int64_t seque
   return order;
 }
 
-/// Returns rows [first, length) of one sequence, restricted to the columns of one head. Each sequence has `length`
-/// rows.
+/// Returns the number of columns of a head of values and results. For a task with a constant `square` = true it is
+/// head_dim, which saves registers.
+template <class Task>
+LYCEUM_HOST_DEVICE std::int64_t value_cols(const Task& task) {
+  if constexpr (requires { requires Task::square; }) {
+    return task.shape.head_dim;
+  } else {
+    return task.shape.value_dim;
+  }
+}
+
+/// Returns rows [first, length) of one sequence, restricted to the `dim` columns of one head. Each sequence has
+/// `length` rows.
 template <class T>
 LYCEUM_DEVICE Panel<T> panel_of(const StridedMatrix<T>& matrix, int sequence, std::int64_t length, int first, int head,
-                                std::int64_t head_dim, bool aligned) {
-  return {matrix.at(sequence * length + first, head * head_dim), matrix.stride, static_cast<int>(length) - first,
-          static_cast<int>(head_dim), aligned};
+                                std::int64_t dim, bool aligned) {
+  return {matrix.at(sequence * length + first, head * dim), matrix.stride, static_cast<int>(length) - first,
+          static_cast<int>(dim), aligned};
 }
 
 }  // namespace lyceum::cuda

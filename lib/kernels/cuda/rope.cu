@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(rope_threads) rotate_halves(Rope<T> rope, std:
     const A* cosine = angles_of(rope, r);
     for (std::int64_t p = threadIdx.x * width; p < pairs; p += rope_threads * width) {
       const std::int64_t i = p % half;
-      T* low = rope.x.row(r) + p / half * head + i;
+      T* low = rope.x.row(r) + p / half * head + rope.first_column + i;
       const auto a = load<width>(low), b = load<width>(low + half);
       const auto c = load<width>(cosine + i), s = load<width>(cosine + half + i);
       Pack<T, width> turned_low, turned_high;
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(rope_threads) rotate_neighbours(Rope<T> rope, 
     const A* cosine = angles_of(rope, r);
     for (std::int64_t p = threadIdx.x * at_once; p < pairs; p += rope_threads * at_once) {
       const std::int64_t i = p % half;
-      T* at = rope.x.row(r) + p / half * head + 2 * i;
+      T* at = rope.x.row(r) + p / half * head + rope.first_column + 2 * i;
       Pack<T, 2 * at_once> pack;
       if constexpr (width > 0) {
         pack = load<2 * at_once>(at);
@@ -110,7 +110,7 @@ void run(const CudaStream& stream, const Rope<T>& rope) {
     start(stream, "Rope", kernel, blocks_for(rope.x.rows), rope_threads, rope, head);
   };
   constexpr int width = pack_width<T>;
-  const bool packed = head % width == 0 && fits_packs(rope.x, width);
+  const bool packed = head % width == 0 && rope.first_column % width == 0 && fits_packs(rope.x, width);
   if (rope.layout == RopeLayout::interleaved) {
     return begin(packed && 2 * half % width == 0 ? rotate_neighbours<width / 2, T> : rotate_neighbours<0, T>);
   }

@@ -59,12 +59,13 @@ __device__ void to_next_choice(const Row<A, held>& logits, const Key& key, std::
 }
 
 /// Returns the set of groups that a token may choose from, one bit per group, the same in all lanes: the group_limit
-/// groups with the largest sums of their two best score(column, logit, index among the lane's columns). NaN scores are
-/// ignored. All lanes of the warp must call it.
+/// groups with the largest GroupScore of score(column, logit, index among the lane's columns). NaN scores are ignored.
+/// All lanes of the warp must call it.
 template <class A, int held, class Score>
 __device__ std::uint64_t open_groups(const RouteTokens<A>& route, const Row<A, held>& logits, const Score& score) {
   constexpr A none = -std::numeric_limits<A>::infinity();
-  A low = none, high = none;  // sums of groups lane() and lane() + 32
+  A low = none, high = none;  // scores of groups lane() and lane() + 32
+  const bool by_best = route.group_score == GroupScore::maximum;
   for (int g = 0; g < route.groups; ++g) {
     A best = none, second = none;
     logits.each([&](std::int64_t c, A x, int i) {
@@ -80,7 +81,8 @@ __device__ std::uint64_t open_groups(const RouteTokens<A>& route, const Row<A, h
     const A of_group = join_warp(best, Largest{});
     const unsigned holder = __reduce_min_sync(whole_warp, best == of_group ? static_cast<unsigned>(lane()) : ~0u);
     const A next = join_warp(holder == static_cast<unsigned>(lane()) ? second : best, Largest{});
-    if (lane() == g % warp_size) (g < warp_size ? low : high) = std::isinf(next) ? of_group : of_group + next;
+    const A of_two = by_best || std::isinf(next) ? of_group : of_group + next;
+    if (lane() == g % warp_size) (g < warp_size ? low : high) = of_two;
   }
   std::uint64_t open = 0;
   for (std::int64_t chosen = 0; chosen < route.group_limit; ++chosen) {

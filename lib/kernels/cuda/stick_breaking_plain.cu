@@ -42,15 +42,15 @@ __device__ auto score_of(const Task& task, const QueryRow& at, std::int64_t key,
   using A = decltype(task.scale);
   const std::int64_t dim = task.shape.head_dim;
   if (lane >= count || key + lane < at.begin) return -std::numeric_limits<A>::infinity();
-  return dot(task.q.at(at.row, at.head * dim), task.k.at(at.first_key + key + lane, at.col), dim) * task.scale;
+  return dot(task.q.at(at.row, at.q_col), task.k.at(at.first_key + key + lane, at.k_col), dim) * task.scale;
 }
 
 /// Computes one row of out and log_rest per warp, from the newest key to the oldest.
 template <class T>
 __global__ void __launch_bounds__(plain_threads) stick_forward_kernel(StickForwardTask<T> task, std::int64_t rows) {
   using A = Accumulator<T>;
-  const std::int64_t dim = task.shape.head_dim;
-  const WarpRow<A> warp(dim);
+  const std::int64_t value_dim = task.shape.value_dim;
+  const WarpRow<A> warp(task.shape);
   if (warp.index >= rows) return;
   const QueryRow at(task, warp.index);
   double log_left = 0;
@@ -60,11 +60,11 @@ __global__ void __launch_bounds__(plain_threads) stick_forward_kernel(StickForwa
     warp.first[warp.lane] = exp(part.value + static_cast<A>(log_left));
     log_left -= part.total;
     __syncwarp();
-    add_rows(warp, task.v, at.first_key + key, at.col, count, dim);
+    add_rows(warp, task.v, at.first_key + key, at.v_col, count, value_dim);
     __syncwarp();
   }
-  for (std::int64_t d = warp.lane; d < dim; d += warp_size) {
-    *task.out.at(at.row, at.head * dim + d) = narrow<T>(warp.sums[d]);
+  for (std::int64_t d = warp.lane; d < value_dim; d += warp_size) {
+    *task.out.at(at.row, at.out_col + d) = narrow<T>(warp.sums[d]);
   }
   if (warp.lane == 0) *task.log_rest.at(at.row, at.head) = log_left;
 }
@@ -74,7 +74,7 @@ template <class T>
 __global__ void __launch_bounds__(plain_threads) stick_query_kernel(PlainStickTask<T> task, std::int64_t rows) {
   using A = Accumulator<T>;
   const std::int64_t dim = task.shape.head_dim, first = task.first;
-  const WarpRow<A> warp(dim);
+  const WarpRow<A> warp(task.shape);
   if (warp.index >= rows) return;
   const QueryRow at(task, warp.index);
   if (at.end <= first || at.begin >= first + warp_size) return;
@@ -86,7 +86,8 @@ __global__ void __launch_bounds__(plain_threads) stick_query_kernel(PlainStickTa
   const A p = exp(part.value + static_cast<A>(log_left));
   A own = 0;
   if (warp.lane < count) {
-    own = p * dot(task.d_out.at(at.row, at.head * dim), task.v.at(at.first_key + first + warp.lane, at.col), dim);
+    own = p * dot(task.d_out.at(at.row, at.out_col), task.v.at(at.first_key + first + warp.lane, at.v_col),
+                  task.shape.value_dim);
   }
   const A older = (begins ? 0 : task.older[warp.index]) + sum_to_here(own);
   const A ds = (own - logistic(score) * older) * task.scale;
@@ -100,10 +101,10 @@ __global__ void __launch_bounds__(plain_threads) stick_query_kernel(PlainStickTa
   }
   A* sums = task.dq_sums + warp.index * dim;
   for (std::int64_t d = warp.lane; d < dim && !begins; d += warp_size) warp.sums[d] = sums[d];
-  add_rows(warp, task.k, at.first_key + first, at.col, count, dim);
+  add_rows(warp, task.k, at.first_key + first, at.k_col, count, dim);
   for (std::int64_t d = warp.lane; d < dim; d += warp_size) {
     sums[d] = warp.sums[d];
-    if (at.end <= first + warp_size) *task.dq.at(at.row, at.head * dim + d) = narrow<T>(warp.sums[d]);
+    if (at.end <= first + warp_size) *task.dq.at(at.row, at.q_col + d) = narrow<T>(warp.sums[d]);
   }
 }
 
@@ -118,7 +119,7 @@ __host__ __device__ std::int64_t keys_of_task(const PlainStickTask<T>& task) {
 template <class T>
 __global__ void __launch_bounds__(plain_threads) stick_key_kernel(PlainStickTask<T> task, std::int64_t rows) {
   const AttentionShape& shape = task.shape;
-  const WarpRow<Accumulator<T>> warp(shape.head_dim);
+  const WarpRow<Accumulator<T>> warp(shape);
   if (warp.index >= rows) return;
   const std::int64_t kv_head = warp.index % shape.kv_heads, row = warp.index / shape.kv_heads;
   const std::int64_t keys = keys_of_task(task), key = row % keys, sequence = row / keys;

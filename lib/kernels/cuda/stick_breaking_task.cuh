@@ -31,14 +31,20 @@ struct StickBackwardTask {
 
 template <class T>
 StickForwardTask<T> task_of(const StickBreakingForward<T>& a) {
-  return {
-      a.shape,           a.q, a.k, a.v, a.out, a.log_rest, static_cast<Accumulator<T>>(a.scale), a.first_keys.data(),
-      forward_aligned(a)};
+  return {with_value_dim(a.shape),
+          a.q,
+          a.k,
+          a.v,
+          a.out,
+          a.log_rest,
+          static_cast<Accumulator<T>>(a.scale),
+          a.first_keys.data(),
+          forward_aligned(a)};
 }
 
 template <class T>
 StickBackwardTask<T> task_of(const StickBreakingBackward<T>& a) {
-  return {a.shape,
+  return {with_value_dim(a.shape),
           a.q,
           a.k,
           a.v,

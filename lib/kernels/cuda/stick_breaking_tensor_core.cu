@@ -66,8 +66,8 @@ void start_sections(const CudaStream& stream, const StickBackwardTask<bfloat16>&
 
 bool run_on_tensor_cores(const CudaStream& stream, const StickForwardTask<bfloat16>& task) {
   const AttentionShape& shape = task.shape;
-  if (shape.head_dim > max_tiled_dim || shape.window > 0) return false;
-  with_tilings(shape.head_dim, [&]<class Tilings>() {
+  if (!StickTilesTask::fits(shape)) return false;
+  with_square_tilings(shape.head_dim, [&]<class Tilings>() {
     using Tiling = typename Tilings::Forward;
     start_blocks(stream, "StickBreakingForward", attention_kernel<StickForward<Tiling>>, Tiling::threads,
                  Tiling::shared_bytes, StickTilesTask{task},
@@ -77,8 +77,8 @@ bool run_on_tensor_cores(const CudaStream& stream, const StickForwardTask<bfloat
 }
 
 bool run_on_tensor_cores(const CudaStream& stream, const StickBackwardTask<bfloat16>& task) {
-  if (task.shape.head_dim > max_tiled_dim || task.shape.window > 0) return false;
-  with_tilings(task.shape.head_dim, [&]<class Tilings>() {
+  if (!StickTilesTask::fits(task.shape)) return false;
+  with_square_tilings(task.shape.head_dim, [&]<class Tilings>() {
     start_sections<typename Tilings::Dq, StickDkvTiling<typename Tilings::Dkv>>(stream, task);
   });
   return true;

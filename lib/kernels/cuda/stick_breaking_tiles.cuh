@@ -144,10 +144,14 @@ LYCEUM_DEVICE void put_span(const float (&from)[2][2], int t, int half, int span
   for (int i = 0; i < 4; ++i) to.at[t][2 * span + i / 2][2 * half + i % 2] = from[i / 2][i % 2];
 }
 
-/// The task of stick_forward(). Tiles of stick-breaking attention have no window: with it, they would not have enough
-/// registers.
+/// The task of stick_forward(). Tiles of stick-breaking attention have no window, and values as wide as keys: otherwise
+/// they would not have enough registers.
 struct StickTilesTask : StickForwardTask<bfloat16> {
-  static constexpr bool windowless = true;
+  static constexpr bool windowless = true, square = true;
+  /// True if the tiles can be used for an attention of this shape.
+  static bool fits(const AttentionShape& shape) {
+    return shape.widest() <= max_tiled_dim && shape.value_cols() == shape.head_dim && shape.window == 0;
+  }
 };
 
 /// Computes out and log_rest of one tile of queries of one head, over all keys that they see, the newest first. One
@@ -160,7 +164,7 @@ LYCEUM_DEVICE void stick_forward(const Machine& m, const StickTilesTask& task, c
   const CausalOrder order = causal_order(task, indices.sequence);
   const int lane = m.thread() % 32, first = block.tile * Tiling::rows, row = m.thread() / 32 * 16 * tiles;
   const int end = order.end_tile(first, Tiling::rows, keys), steps = end - order.first_tile(first, keys);
-  Accumulators<tiles, Tiling::dim> out;
+  Accumulators<tiles, Tiling::value_dim> out;
   out.clear();
   double behind[tiles][2] = {};  // cost of the keys processed so far
   const auto newest_first = [=](int step) { return end - 1 - step; };
@@ -191,7 +195,7 @@ LYCEUM_DEVICE void stick_forward(const Machine& m, const StickTilesTask& task, c
       }
     }
   }
-  store<SwizzledTile<Tiling::dim>>(
+  store<typename Tiling::OutTile>(
       m, out, Tiling::q_tile, row, 0,
       panel_of(task.out, indices.sequence, shape.query_len, first, indices.head, shape.head_dim, task.aligned));
 }
@@ -206,8 +210,8 @@ struct alignas(8) StickAt {
 /// counts the queries of all heads of all sequences, padded to whole tiles per head; in the padding rows nothing is
 /// left of the stick.
 struct StickSectionTask : StickBackwardTask<bfloat16> {
-  static constexpr bool windowless = true;  // see StickTilesTask
-  std::int64_t queries;                     // per head, padded to whole tiles
+  static constexpr bool windowless = true, square = true;  // see StickTilesTask
+  std::int64_t queries;                                    // per head, padded to whole tiles
   int section, first = 0;
   StickAt* at = nullptr;     // [heads of all sequences, section / span_keys, queries]
   double* behind = nullptr;  // [rows]: cost of the keys from `first` on

@@ -27,10 +27,9 @@ struct Panel {
   bool aligned;
 };
 
-/// Begins copying a panel into a tile of `rows` rows. Elements outside the panel become zero. All `threads` threads
-/// must call it. The tile is complete after each of them has called wait(), followed by sync().
+/// load_tile() if each thread copies the same chunk of every row, which needs the fewest instructions.
 template <class Tile, int rows, int threads, class Machine>
-LYCEUM_DEVICE void load_tile(const Machine& m, int tile, const Panel<const bfloat16>& from) {
+LYCEUM_DEVICE void load_tile_by_columns(const Machine& m, int tile, const Panel<const bfloat16>& from) {
   static_assert(threads % Tile::chunks == 0);
   constexpr int step = threads / Tile::chunks;
   const int chunk = m.thread() % Tile::chunks, first = m.thread() / Tile::chunks;
@@ -50,6 +49,39 @@ LYCEUM_DEVICE void load_tile(const Machine& m, int tile, const Panel<const bfloa
       if (i < cols && row < last) values.bits[i] = at[i].bits;
     }
     *m.template shared<EightElements>(tile + Tile::offset(row, chunk)) = values;
+  }
+}
+
+/// load_tile() if the number of chunks per row does not divide the number of threads: threads take the chunks of the
+/// tile in order, row by row.
+template <class Tile, int rows, int threads, class Machine>
+LYCEUM_DEVICE void load_tile_by_rows(const Machine& m, int tile, const Panel<const bfloat16>& from) {
+  LYCEUM_NO_UNROLL
+  for (int index = m.thread(); index < rows * Tile::chunks; index += threads) {
+    const int row = index / Tile::chunks, chunk = index % Tile::chunks, cols = from.cols - chunk * 8;
+    const bool inside = row < from.rows;
+    const bfloat16* at = from.first + row * from.stride + chunk * 8;
+    const int to = tile + Tile::offset(row, chunk);
+    if (from.aligned) {
+      m.copy_16(to, at, inside && cols > 0);
+      continue;
+    }
+    EightElements values{};
+    for (int i = 0; i < 8; ++i) {
+      if (i < cols && inside) values.bits[i] = at[i].bits;
+    }
+    *m.template shared<EightElements>(to) = values;
+  }
+}
+
+/// Begins copying a panel into a tile of `rows` rows. Elements outside the panel become zero. All `threads` threads
+/// must call it. The tile is complete after each of them has called wait(), followed by sync().
+template <class Tile, int rows, int threads, class Machine>
+LYCEUM_DEVICE void load_tile(const Machine& m, int tile, const Panel<const bfloat16>& from) {
+  if constexpr (threads % Tile::chunks == 0) {
+    load_tile_by_columns<Tile, rows, threads>(m, tile, from);
+  } else {
+    load_tile_by_rows<Tile, rows, threads>(m, tile, from);
   }
 }
 

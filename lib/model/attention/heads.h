@@ -12,9 +12,8 @@ namespace lyceum {
 /// Numbers and widths of attention heads, and the way in which queries weigh keys.
 struct AttentionHeads {
   std::int64_t heads, kv_heads;
-  std::int64_t head_dim;  // width of a head of queries or keys
-  std::int64_t
-      value_dim;  // width of a head of values or results; the kernels of attention require value_dim = head_dim so far
+  std::int64_t head_dim;   // width of a head of queries or keys
+  std::int64_t value_dim;  // width of a head of values or results
   AttentionWeights weights;
   std::int64_t rotary_columns = 0;  // first columns of a head of queries or keys that rotary positions rotate; 0: none
   RopeLayout rope_layout = RopeLayout::half;

@@ -54,6 +54,7 @@ std::optional<Mixture> routed_experts(const Config& config, std::int64_t layer) 
                  .k = moe.top_k,
                  .always_on = moe.shared_experts,
                  .group_limit = moe.group_limit,
+                 .group_score = moe.group_score,
                  .capacity_factor = moe.capacity_factor,
                  .widths = std::move(widths),
                  .zeros = moe.zero_experts,

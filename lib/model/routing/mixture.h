@@ -28,6 +28,7 @@ struct Mixture {
   std::int64_t always_on = 0;
   /// Number of the balance.device_groups groups from which one token may choose; 0: all.
   std::int64_t group_limit = 0;
+  GroupScore group_score = GroupScore::top2;  // how a token chooses these groups
   /// Limit of a sequence's choices per expert, relative to the mean; 0: no limit.
   double capacity_factor = 0;
   /// [choices]: hidden width of an FFN expert, elements of an attention expert's queries, width of a sub-dimension.

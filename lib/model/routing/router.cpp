@@ -117,6 +117,7 @@ Router::Choices Router::choose(Tape& tape, const Pass& pass, const Variable& x, 
     route.group = tensor_of(tape.stream(), {mixture_.choices()}, groups_.owner);
     route.groups = groups_.ranks();
     route.group_limit = mixture_.group_limit;
+    route.group_score = mixture_.group_score;
   }
   if ((has_losses(balance_) && pass.training()) || counted.counts.defined()) {
     route.sequences = pass.layout.sequences();

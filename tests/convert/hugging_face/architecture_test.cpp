@@ -161,9 +161,12 @@ TEST_P(Keys, AllHaveACase) {
   for (const auto& [key, value] : config_.items()) EXPECT_TRUE(tried.contains(key)) << key;
 }
 
+/// Returns all types but kimi_k2, which transformers lacks: it is another name of deepseek_v3.
 std::vector<std::string> types() {
   std::vector<std::string> names;
-  for (const Architecture& each : architectures()) names.emplace_back(each.type);
+  for (const Architecture& each : architectures()) {
+    if (each.type != "kimi_k2") names.emplace_back(each.type);
+  }
   return names;
 }
 

@@ -17,6 +17,7 @@
 #include "convert/hugging_face/model_folder.h"
 #include "convert/hugging_face/side_files.h"
 #include "support/errors.h"
+#include "support/latent_model.h"
 #include "support/temporary_directory.h"
 #include "train/run/run_state.h"
 
@@ -61,16 +62,20 @@ const Architecture& named(const char* type) { return *find_architecture(type); }
 /// Returns config.json of a model of this architecture.
 Json described(const char* type) {
   constexpr std::array dense_ones{"llama", "qwen2", "qwen3"}, with_head_norms{"qwen3", "qwen3_moe", "dots1"};
+  constexpr std::array sigmoid_ones{"glm4_moe", "dots1", "deepseek_v3", "kimi_k2"};
+  constexpr std::array latent_ones{"deepseek_v2", "deepseek_v3", "kimi_k2"};
   const auto among = [&](const auto& names) { return std::ranges::find(names, std::string_view(type)) != names.end(); };
   Config config = among(dense_ones) ? dense() : sparse_model();
   config.moe.gates = Gates::renormalized;
   config.model.qkv_bias = named(type).type == "qwen2";
   if (among(with_head_norms)) config.model.qk_norm = QkNormKind::head;
   if (named(type).type == "olmoe") config.model.qk_norm = QkNormKind::all;
-  if (named(type).type == "glm4_moe" || named(type).type == "dots1") {
+  if (among(sigmoid_ones)) {
     config.moe.router = RouterKind::sigmoid;
     config.moe.routed_scale = 2.5;
   }
+  if (named(type).type == "deepseek_v2") config.moe.gates = Gates::raw;
+  if (among(latent_ones)) make_latent(config.model, 3);
   const Hosting hosting = host(named(type), resolved(config));
   EXPECT_THAT(hosting.wrong, IsEmpty()) << type;
   return json_of(named(type), hosting.config);
@@ -107,6 +112,13 @@ TEST(HuggingFace, ChoosesTheSmallestArchitecture) {
   config = dense();
   config.model.positions = {.scaling = RopeScalingKind::llama3, .factor = 8, .original_length = 8};
   EXPECT_EQ(smallest(config).architecture->type, "llama");
+  config = sparse_model();
+  make_latent(config.model, 0);
+  EXPECT_EQ(smallest(config).architecture->type, "deepseek_v2");
+  config.moe.router = RouterKind::sigmoid;
+  EXPECT_EQ(smallest(config).architecture->type, "deepseek_v3");
+  config.model.positions.layout = RopeLayout::half;
+  EXPECT_EQ(smallest(config).architecture->type, "deepseek_v3") << "not kimi_k2, which transformers lacks";
 }
 
 TEST(HuggingFace, NamesTheKeysThatNoArchitectureHas) {
@@ -134,6 +146,14 @@ TEST(HuggingFace, NamesTheKeysThatNoArchitectureHas) {
   config = sparse_model();
   config.moe.latent_hidden = 4;
   EXPECT_THAT(nowhere(config), HasSubstr("moe.latent_hidden = 4"));
+  config = dense();
+  make_latent(config.model, 0);
+  EXPECT_THAT(nowhere(config), HasSubstr("is the closest"));
+  config = sparse_model();
+  make_latent(config.model, 0);
+  config.moe.router = RouterKind::sigmoid;
+  config.model.latent.norm_eps = 1e-5;
+  EXPECT_THAT(nowhere(config), HasSubstr("latent_attention.norm_eps = 1e-05"));
   config = dense();
   config.sub_dimensions.ffn = 2;
   config.sub_dimensions.active = 2;

@@ -31,14 +31,14 @@ using Order = EmulatedBlock::Order;
 /// The kernels for tensor cores of compute capability 8.0.
 struct Ampere {
   static void forward(const cuda::ForwardTask<bfloat16>& task, Order order) {
-    cuda::with_tilings(task.shape.head_dim, [&]<class Tilings>() {
+    cuda::with_tilings(task.shape, [&]<class Tilings>() {
       using Tiling = typename Tilings::Forward;
       launch_emulated<Tiling>(cuda::query_order(task.shape, Tiling::rows, 2), order,
                               [&](const auto& m, const auto& b) { cuda::attention_forward<Tiling>(m, task, b); });
     });
   }
   static void backward(const cuda::BackwardTask<bfloat16>& task, Order order) {
-    cuda::with_tilings(task.shape.head_dim, [&]<class Tilings>() {
+    cuda::with_tilings(task.shape, [&]<class Tilings>() {
       using Dq = typename Tilings::Dq;
       using Dkv = typename Tilings::Dkv;
       launch_emulated<Dq>(cuda::query_order(task.shape, Dq::rows, 2), order,
@@ -69,16 +69,14 @@ struct HopperBackward {
 
 struct Hopper {
   static void forward(const cuda::ForwardTask<bfloat16>& task, Order order) {
-    cuda::with_hopper_tilings(task.shape.head_dim, [&]<class Tilings>() {
-      using Tiling = typename Tilings::Forward;
+    cuda::with_hopper_forward_tiling(task.shape, [&]<class Tiling>() {
       launch_emulated<Tiling, EmulatedHopper>(
           cuda::query_order(task.shape, Tiling::rows, 2), order,
           [&](const auto& m, const auto& b) { cuda::attention_forward_hopper<Tiling>(m, task, b); });
     });
   }
   static void backward(const cuda::BackwardTask<bfloat16>& task, Order order) {
-    cuda::with_hopper_tilings(task.shape.head_dim, [&]<class Tilings>() {
-      using Tiling = typename Tilings::Backward;
+    cuda::with_hopper_backward_tiling(task.shape, [&]<class Tiling>() {
       HopperBackward<Tiling> memory(task);
       launch_emulated_turns<Tiling, EmulatedHopper>(
           cuda::later_keys_first(task.shape, Tiling::rows, 2), order,
@@ -96,9 +94,9 @@ std::vector<float> delta_of(AttentionProblem<bfloat16>& problem) {
   const AttentionShape& shape = problem.shape;
   std::vector<float> delta(static_cast<std::size_t>(cuda::delta_size(shape)));
   for (std::int64_t i = 0; i < cuda::delta_size(shape); ++i) {
-    const std::int64_t row = i / shape.heads, col = i % shape.heads * shape.head_dim;
+    const std::int64_t row = i / shape.heads, col = i % shape.heads * shape.value_cols();
     const bfloat16 *out = problem.out.view().row(row) + col, *d_out = problem.d_out.view().row(row) + col;
-    for (std::int64_t d = 0; d < shape.head_dim; ++d) {
+    for (std::int64_t d = 0; d < shape.value_cols(); ++d) {
       delta[static_cast<std::size_t>(i)] += static_cast<float>(out[d]) * static_cast<float>(d_out[d]);
     }
   }
@@ -117,8 +115,8 @@ template <class Device = Ampere>
 void check_tensor_cores(const AttentionShape& shape, std::int64_t gap,
                         const std::vector<std::int32_t>& documents = {}) {
   SCOPED_TRACE(testing::Message() << shape.sequences << " x " << shape.query_len << " of " << shape.key_len << ", "
-                                  << shape.heads << "/" << shape.kv_heads << " x " << shape.head_dim << ", gap " << gap
-                                  << ", window " << shape.window);
+                                  << shape.heads << "/" << shape.kv_heads << " x " << shape.head_dim << "/"
+                                  << shape.value_cols() << ", gap " << gap << ", window " << shape.window);
   const auto fast = make_attention<bfloat16>(shape, gap), again = make_attention<bfloat16>(shape, gap);
   fast->first_keys = again->first_keys = documents;
   for (const auto& [problem, order] : {std::pair{fast.get(), Order::ascending}, {again.get(), Order::descending}}) {
@@ -165,6 +163,34 @@ TEST(CudaAttention, AgreesWithTheReferenceForHeadsOf128) {
 TEST(CudaAttention, AgreesWithTheReferenceForHeadsOf256) {
   check_tensor_cores({1, 30, 40, 1, 1, 130}, 3);
   check_tensor_cores({1, 34, 70, 2, 1, 256}, 8);
+}
+
+/// Heads of values narrower or wider than those of queries and keys: 192 and 128 columns have their own tiles.
+TEST(CudaAttention, AgreesWithTheReferenceForValuesOfOtherWidths) {
+  check_tensor_cores({2, 33, 33, 4, 2, 24, 0, 16}, 8);
+  check_tensor_cores({1, 40, 70, 2, 1, 5, 0, 30}, 3);
+  check_tensor_cores({1, 130, 140, 2, 1, 192, 0, 128}, 8);
+  check_tensor_cores({1, 70, 90, 2, 2, 130, 0, 121}, 3);
+  check_tensor_cores({1, 34, 40, 1, 1, 128, 0, 192}, 0);
+  check_tensor_cores({1, 66, 140, 1, 1, 192, 45, 128}, 8);
+  const AttentionShape documents{2, 140, 200, 2, 1, 192, 0, 128};
+  check_tensor_cores(documents, 8, test::documents_in(documents));
+}
+
+/// The kernels for 192 and 128 columns on Hopper GPUs: forward with warpgroup products, backward without.
+struct HopperForward {
+  static void forward(const cuda::ForwardTask<bfloat16>& task, Order order) { Hopper::forward(task, order); }
+  static void backward(const cuda::BackwardTask<bfloat16>& task, Order order) { Ampere::backward(task, order); }
+};
+
+TEST(CudaAttention, HopperAgreesWithTheReferenceForValuesOfOtherWidths) {
+  check_tensor_cores<Hopper>({1, 66, 200, 2, 1, 48, 0, 64}, 8);
+  check_tensor_cores<Hopper>({1, 130, 260, 2, 1, 128, 0, 64}, 8);
+  check_tensor_cores<HopperForward>({1, 66, 260, 2, 1, 192, 0, 128}, 0);
+  check_tensor_cores<HopperForward>({1, 333, 333, 4, 2, 192, 0, 128}, 8);
+  check_tensor_cores<HopperForward>({1, 65, 129, 1, 1, 130, 0, 121}, 3);
+  const AttentionShape documents{1, 150, 280, 1, 1, 192, 33, 128};
+  check_tensor_cores<HopperForward>(documents, 8, test::documents_in(documents));
 }
 
 TEST(CudaAttention, HopperAgreesWithTheReferenceForHeadsOf64) {
@@ -313,7 +339,8 @@ void check_shared_memory(int limit) {
   EXPECT_LE(Tilings::Forward::shared_bytes, limit);
   if constexpr (requires { typename Tilings::Backward; }) {
     EXPECT_LE(Tilings::Backward::shared_bytes, limit);
-  } else {
+  }
+  if constexpr (requires { typename Tilings::Dq; }) {
     EXPECT_LE(Tilings::Dq::shared_bytes, limit);
     EXPECT_LE(Tilings::Dkv::shared_bytes, limit);
   }
@@ -323,9 +350,11 @@ TEST(CudaAttention, TilesFitIntoSharedMemory) {
   check_shared_memory<cuda::AttentionTilings<32>>(163 << 10);
   check_shared_memory<cuda::AttentionTilings<64>>(163 << 10);
   check_shared_memory<cuda::AttentionTilings<128>>(163 << 10);
+  check_shared_memory<cuda::AttentionTilings<192, 128>>(163 << 10);
   check_shared_memory<cuda::AttentionTilings<256>>(163 << 10);
   check_shared_memory<cuda::HopperTilings<64>>(227 << 10);
   check_shared_memory<cuda::HopperTilings<128>>(227 << 10);
+  check_shared_memory<cuda::HopperTilings<192, 128>>(227 << 10);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ using Problem = AttentionProblem<bfloat16>;
 
 void forward(Problem& problem, Order order) {
   const cuda::StickTilesTask task{cuda::task_of(problem.stick_forward())};
-  cuda::with_tilings(task.shape.head_dim, [&]<class Tilings>() {
+  cuda::with_square_tilings(task.shape.head_dim, [&]<class Tilings>() {
     using Tiling = typename Tilings::Forward;
     launch_emulated<Tiling>(cuda::query_order(task.shape, Tiling::rows, 2), order,
                             [&](const auto& m, const auto& b) { cuda::stick_forward<Tiling>(m, task, b); });
@@ -37,7 +37,7 @@ void forward(Problem& problem, Order order) {
 /// Computes the backward pass in sections of `section` keys. Scratch memory is NaN at first.
 void backward(Problem& problem, Order order, int section) {
   const auto whole = cuda::task_of(problem.stick_backward());
-  cuda::with_tilings(whole.shape.head_dim, [&]<class Tilings>() {
+  cuda::with_square_tilings(whole.shape.head_dim, [&]<class Tilings>() {
     using Dq = typename Tilings::Dq;
     using Dkv = cuda::StickDkvTiling<typename Tilings::Dkv>;
     constexpr float nan = std::numeric_limits<float>::quiet_NaN();

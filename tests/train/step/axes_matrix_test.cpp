@@ -7,6 +7,7 @@
 #include <functional>
 #include <iterator>
 
+#include "support/latent_model.h"
 #include "support/tested_world.h"
 #include "support/trajectory.h"
 
@@ -160,6 +161,18 @@ const std::vector<Variant>& variants() {
          c.model.window_layers = {1, 0};
          c.model.sinks = true;
          c.model.qkv_bias = true;
+       }},
+      {"latents", [](Config& c) { make_latent(c.model, 5); }},
+      {"latents of documents",
+       [](Config& c) {
+         make_latent(c.model, 0);
+         c.model.positions.scaling = RopeScalingKind::yarn;
+         c.model.positions.factor = 4;
+         c.model.positions.original_length = 16;
+         c.model.positions.mscale_all_dim = 1;
+         c.data.document_mask = true;
+         c.model.window = 4;
+         c.moe.shared_experts = 1;
        }},
       {"windows of documents",
        [](Config& c) {
@@ -428,6 +441,24 @@ const std::vector<MeshCase>& cases() {
        .schedule = zero_bubble,
        .sequence = true,
        .variant = "windows and sinks"},
+      // latent attention
+      {.ranks = 1, .zero = 3, .schedule = zero_bubble, .recompute = true, .micro = 1, .variant = "latents"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "latents"},
+      {.ranks = 2, .tensor = 2, .variant = "latents"},
+      {.ranks = 2, .tensor = 2, .sequence = true, .variant = "latents of documents"},
+      {.ranks = 2, .zero = 2, .variant = "latents of documents"},
+      {.ranks = 4, .tensor = 4, .sequence = true, .micro = 1, .variant = "latents"},
+      {.ranks = 4, .tensor = 4, .recompute = true, .variant = "latents of documents"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .recompute = true, .variant = "latents of documents"},
+      {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .micro = 4, .variant = "latents"},
+      {.ranks = 8,
+       .pipeline = 2,
+       .tensor = 2,
+       .expert = 4,
+       .zero = 3,
+       .schedule = zero_bubble,
+       .sequence = true,
+       .variant = "latents"},
       // attention within documents, targets that do not count
       {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "documents"},
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "documents"},

@@ -9,6 +9,7 @@
 #include "model/stages.h"
 #include "parallel/data/copies.h"
 #include "plan/muon_plan.h"
+#include "support/latent_model.h"
 #include "support/planned_peaks.h"
 #include "support/tested_world.h"
 #include "train/eval/evaluator.h"
@@ -140,6 +141,13 @@ std::vector<Config> meshes(const Config& base, int world) {
     all.back().model.window = 4;
     all.back().model.sinks = true;
   }
+  for (const Recompute recompute : {none, Recompute::selective}) {
+    for (const std::int64_t query_rank : {0, 5}) {
+      const std::size_t before = all.size();
+      add({.tensor = std::min(world, 2), .sequence = query_rank > 0}, recompute, 1);
+      if (all.size() > before) make_latent(all.back().model, query_rank);
+    }
+  }
   return all;
 }
 
@@ -148,6 +156,8 @@ void add_attention_experts(Config& config) {
   config.model.attention = AttentionKind::experts;
   config.attention_experts = {.count = 2, .top_k = 2, .gates = {}};
   config.model.sinks = false;  // attention experts have none
+  config.model.latent = {};    // and these neither
+  if (config.model.head_dim == 0) config.model.head_dim = 6;
 }
 
 /// Limits the capacity of experts, and the choices of the first of two steps to one expert per token. In the second
@@ -202,6 +212,30 @@ TEST(Plan, CountsTheBytesOfNormedProjections) {
       config.model.qk_norm = kind;
       config.model.recompute = Recompute::selective;
       config.moe.shared_gate = true;
+      if (!contradictions(config, world).empty()) continue;
+      TinyTraining training(config, test_world());
+      resolve(config, world);
+      training.run(0, 1);
+      const Counted before = counted_by(training);
+      training.run(1, 1);
+      const Counted after = counted_by(training);
+      const Traffic planned = plan_rank(plan_input(config, world), rank).traffic();
+      expect_traffic(planned, before, after, name_of(config, world) + ", rank " + std::to_string(rank));
+    }
+  }
+}
+
+/// Covers the gathers of latents.
+TEST(Plan, CountsTheBytesOfLatents) {
+  const int world = test_world().size(), rank = test_world().rank();
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.tensor = 2, .zero = 3}, ParallelConfig{.pipeline = 2, .tensor = 2, .sequence = true},
+        ParallelConfig{.tensor = 2, .sequence = true}}) {
+    for (const std::int64_t query_rank : {0, 5}) {
+      Config config = balanced_config();
+      config.parallel = parallel;
+      make_latent(config.model, query_rank);
+      config.model.recompute = query_rank > 0 ? Recompute::selective : Recompute::none;
       if (!contradictions(config, world).empty()) continue;
       TinyTraining training(config, test_world());
       resolve(config, world);

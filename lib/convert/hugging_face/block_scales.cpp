@@ -1,0 +1,50 @@
+#include "convert/hugging_face/block_scales.h"
+
+#include <cstddef>
+
+#include "convert/hugging_face/fields.h"
+#include "core/error.h"
+#include "io/text/json.h"
+
+namespace lyceum::hugging_face {
+
+namespace {
+
+std::int64_t blocks_for(std::int64_t extent, std::int64_t block) { return (extent + block - 1) / block; }
+
+}  // namespace
+
+std::optional<WeightBlocks> weight_blocks_of(const Json& config) {
+  constexpr const char *key = "quantization_config", *size = "weight_block_size";
+  const Json& given = value_of(config, key);
+  if (given.is_null()) return std::nullopt;
+  require_input(given.is_object(), "{} = {} is not an object", key, excerpt(json_text(given)));
+  const auto require_value = [&](const char* name, const Json& value, const Json& absent) {
+    const Json found = value_or(given, name, absent);
+    require_input(found == value, "{} has {} = {}: Lyceum reads quantized weights only with {} = {}", key, name,
+                  excerpt(json_text(found)), name, json_text(value));
+  };
+  require_value("quant_method", "fp8", Json());
+  require_value("fmt", "e4m3", "e4m3");
+  const auto extents = number_of<std::vector<std::int64_t>>(value_or(given, size, Json::array({128, 128})), size);
+  require_input(extents.size() == 2 && extents[0] > 0 && extents[1] > 0, "{} has {} = {}: must be two numbers above 0",
+                key, size, excerpt(json_text(value_of(given, size))));
+  return WeightBlocks{extents[0], extents[1]};
+}
+
+Shape scales_shape(const WeightBlocks& blocks, const Shape& weights) {
+  require_input(weights.rank() == 2, "its shape is {}, but weights in FP8 must be matrices", weights);
+  return {blocks_for(weights[0], blocks.rows), blocks_for(weights[1], blocks.cols)};
+}
+
+void apply_scales(const WeightBlocks& blocks, const Shape& weights, std::span<const float> scales,
+                  std::span<float> values) {
+  const std::int64_t rows = weights[0], cols = weights[1], across = blocks_for(cols, blocks.cols);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float* scale = scales.data() + r / blocks.rows * across;
+    float* value = values.data() + r * cols;
+    for (std::int64_t c = 0; c < cols; ++c) value[c] *= scale[c / blocks.cols];
+  }
+}
+
+}  // namespace lyceum::hugging_face
