@@ -55,6 +55,8 @@ MSCALE = {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale
           "original_max_position_embeddings": 16, "truncate": False}
 SIGMOID = DEEPSEEK | {"norm_topk_prob": True, "n_group": 2, "topk_group": 1}
 WINDOWS = {"use_sliding_window": True, "sliding_window": 5}
+GPT_OSS = {"intermediate_size": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8, "sliding_window": 7,
+           "swiglu_limit": 0.5}  # fmt: skip
 # name: (model_type, settings of its config.json in addition to SIZES). The first case of an architecture is also a
 # fixture.
 IMPORTED = {
@@ -102,6 +104,12 @@ IMPORTED = {
     "qwen2_moe, windows": ("qwen2_moe", EXPERTS | {"shared_expert_intermediate_size": 16, "num_hidden_layers": 3} | WINDOWS),
     "qwen3_moe, window": ("qwen3_moe", EXPERTS | {"head_dim": 6} | WINDOWS),
     "dots1, windows": ("dots1", SIGMOID | {"sliding_window": 9, "max_window_layers": 1, "n_group": 1, "topk_group": 1}),
+    "llama, biases of FFNs": ("llama", {"intermediate_size": 12, "mlp_bias": True}),
+    "gpt_oss": ("gpt_oss", GPT_OSS),
+    "gpt_oss, no biases": ("gpt_oss", GPT_OSS | {"attention_bias": False, "swiglu_limit": 7.0}),
+    "gpt_oss, all windows": ("gpt_oss", GPT_OSS | {"layer_types": ["sliding_attention"] * 2, "swiglu_alpha": 1.1}),
+    "gpt_oss, three layers, BF16": ("gpt_oss", GPT_OSS | {"num_hidden_layers": 3, "dtype": "bfloat16"}),
+    "gpt_oss, yarn": ("gpt_oss", GPT_OSS | {"head_dim": 16, "rope_parameters": YARN | {"truncate": False, "rope_theta": 500.0}}),
     "deepseek, normalised": ("deepseek", DEEPSEEK | {"norm_topk_prob": True, "n_shared_experts": None}),
 }
 
@@ -135,6 +143,12 @@ EXPORTED = {
     "sigmoid, raw, no shared": (SPARSE | {"moe.router": "sigmoid", "moe.gates": "raw", "balance.bias_rate": 0.05,
                                           "model.first_dense_layers": 1}, None, "glm4_moe"),
     "shared, first dense": (SPARSE | {"moe.shared_experts": 2, "model.first_dense_layers": 1}, None, "qwen2_moe"),
+    "gpt_oss": (SPARSE | {"model.ffn": "clamped_swiglu", "model.swiglu_limit": 0.5, "model.ffn_bias": "true",
+                          "model.qkv_bias": "true", "model.o_bias": "true", "model.sinks": "true", "model.window": 6,
+                          "model.window_layers": "1,0", "moe.gates": "renormalized", "moe.router_bias": "true"}, None, "gpt_oss"),
+    "gpt_oss without windows": (SPARSE | {"model.ffn": "clamped_swiglu", "model.ffn_bias": "true", "model.sinks": "true",
+                                          "moe.gates": "renormalized", "moe.router_bias": "true"}, None, "gpt_oss"),
+    "biases of FFNs": ({"model.ffn_bias": "true"}, None, "llama"),
     "the same by name": (SPARSE | {"moe.shared_experts": 2, "model.first_dense_layers": 1}, "deepseek", "deepseek"),
 }
 
@@ -197,8 +211,7 @@ def new_model(kind: str, settings: dict, seed: int) -> nn.Module:
             if "inv_freq" in name:
                 continue
             noise = 0.3 * torch.randn(value.shape, generator=random)
-            # Lyceum has no bias in the output projection.
-            value.copy_(1 + noise if "norm" in name else torch.zeros_like(noise) if "o_proj.bias" in name else noise)
+            value.copy_(1 + noise if "norm" in name else noise)
     return model.to(getattr(torch, settings.get("dtype", "float32"))).eval()
 
 

@@ -67,6 +67,10 @@ OF_CLASS = {
                            "num_nextn_predict_layers": [1], "num_mtp_layers": [1], "head_dim": [6]},
     "dots1": SIGMOID | BIAS | {"first_k_dense_replace": [0, 2, ABSENT], "layer_types": [["sliding_attention"] * 2],
                                "n_shared_experts": [1, 3, None, ABSENT], "head_dim": [6]},
+    "gpt_oss": EXPERTS | {"num_local_experts": [3, 5, None, ABSENT], "num_experts": [3, None], "attention_bias": [False, None],
+                          "head_dim": [4, None, ABSENT], "swiglu_alpha": [None, "1"], "swiglu_limit": [None, 0, "7"],
+                          "sliding_window": [0, None], "layer_types": [["full_attention"], ["chunked_attention"] * 2],
+                          "moe_intermediate_size": [16], "norm_topk_prob": [True]},
 }  # fmt: skip
 # Changes that are read, for the architectures that have the first key of the change.
 READ = [
@@ -97,6 +101,11 @@ READ_OF_CLASS = {
                 {"sliding_window": 16}, {"sliding_window": 3}, {"sliding_window": 1}, {"sliding_window": 16, "use_sliding_window": False},
                 {"sliding_window": 16, "layer_types": ["full_attention"] * 2},
                 {"num_attention_heads": 4, "num_key_value_heads": 2}, {"num_experts": 4}, {"num_experts": 4, "num_local_experts": 8}],
+    "gpt_oss": [{"num_experts": 4}, {"swiglu_alpha": 1.1}, {"swiglu_alpha": ABSENT}, {"swiglu_limit": 1.5}, {"swiglu_limit": ABSENT},
+                {"sliding_window": 3}, {"sliding_window": 16}, {"sliding_window": 32}, {"sliding_window": ABSENT}, {"layer_types": ABSENT},
+                {"layer_types": ["full_attention"] * 2}, {"layer_types": ["sliding_attention"] * 2},
+                {"layer_types": ["full_attention", "sliding_attention"]}, {"layer_types": ["full_attention"] * 2, "sliding_window": 5},
+                {"initial_context_length": 16}, {"experts_per_token": 3}, {"quantization_config": None}],
     "deepseek": [{"num_attention_heads": 4, "num_key_value_heads": 2}],
     "olmoe": [{"num_local_experts": 4}, {"num_local_experts": 4, "num_experts": 8}, {"num_attention_heads": 4, "num_key_value_heads": 2}],
     "qwen3_moe": [{"num_experts": 4}, {"num_experts": 9}, {"use_sliding_window": True, "sliding_window": 16},

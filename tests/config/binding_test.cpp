@@ -329,16 +329,19 @@ Config unusual() {
       AttentionKind::experts,
       AttentionWeights::stick_breaking,
       true,
+      true,
       QkNormKind::all,
       77,
       {1, 0, 0},
       true,
       Recompute::full,
       Activation::gelu,
+      1.5,
+      6.25,
+      true,
       128};
-  c.moe = {
-      5,   {5, 9, 4}, 4,    3,  6,   2, true, 3, 2, 7, {1, 2, 3, 4, 2147483647}, RouterKind::noisy, Gates::detached,
-      2.5, 2,         1.25, 17, true};
+  c.moe = {5,    {5, 9, 4},       4,   3, 6,    2,  true, 3, 2, 7, {1, 2, 3, 4, 2147483647}, RouterKind::noisy,
+           true, Gates::detached, 2.5, 2, 1.25, 17, true};
   c.attention_experts = {6, 4, Gates::raw};
   c.sub_dimensions = {4, 5, 3, 2, SubDimensionScaling::printed, SubDimensionGates::ones, 6};
   c.balance = {1e-30, 0.05, 4, BalanceScope::batch, 1e-3, 0.2, 0.7, 0.03, 2e-3};

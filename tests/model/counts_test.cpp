@@ -47,6 +47,13 @@ TEST(ModelCounts, AreThoseOfTheModelThatIsBuilt) {
   config.model.window = 5;
   config.model.sinks = true;
   expect_counted(config);
+  config.model.o_bias = config.model.ffn_bias = true;
+  expect_counted(config);
+  config.moe.router = RouterKind::sigmoid;
+  config.moe.router_bias = true;
+  expect_counted(config);
+  config.model.ffn = Activation::gelu;
+  expect_counted(config);
 }
 
 /// The FLOPs of attention are linear in the window, and those of a window of the whole sequence are those of none.
@@ -110,6 +117,15 @@ TEST(ModelCounts, OfModelsThatAreOnlyPlanned) {
   EXPECT_EQ(count_block(config, 0).latent.total, 2 * 2 * 8);
   EXPECT_EQ(count_block(config, 0).latent.activated, 2 * 2 * 8);
   config.moe.zero_experts = config.moe.copy_experts = config.moe.latent_hidden = 0;
+
+  config.model.ffn = Activation::clamped_swiglu;
+  config.model.ffn_bias = config.model.o_bias = config.moe.router_bias = true;
+  const BlockCounts biased = count_block(config, 0);
+  EXPECT_EQ(biased.routed.total, 4 * (3 * 8 * 5 + 2 * 5 + 8));
+  EXPECT_EQ(biased.routed.activated, 2 * (3 * 8 * 5 + 2 * 5 + 8));
+  EXPECT_EQ(biased.routers.total, 8 * 4 + 4);
+  EXPECT_EQ(biased.attention.total, 4 * 8 * 12 + 8);
+  config.model.ffn_bias = config.model.o_bias = config.moe.router_bias = false;
 
   config.model.ffn = Activation::gelu;
   EXPECT_EQ(count_block(config, 0).routed.total, 4 * 2 * 8 * 5);

@@ -178,12 +178,45 @@ TEST(PaperModels, RouteAsTheirPapersSay) {
   }
 }
 
-TEST(PaperModels, AreAllInTheTable) {
-  std::set<std::string> files, names;
-  for (const auto& entry : std::filesystem::directory_iterator(configs() / "papers"))
+std::set<std::string> names_in(const char* folder) {
+  std::set<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(configs() / folder))
     files.insert(entry.path().stem().string());
+  return files;
+}
+
+TEST(PaperModels, AreAllInTheTable) {
+  std::set<std::string> names;
   for (const PaperModel& model : models()) names.insert(model.name);
-  EXPECT_EQ(files, names);
+  EXPECT_EQ(names_in("papers"), names);
+}
+
+TEST(ReleasedModels, HaveTheSizesOfTheirModelCards) {
+  struct Released {
+    Figure total, activated;
+    /// Returns the parameters that the model card includes in its number of activated ones.
+    std::int64_t (*convention)(const ModelCounts&);
+  };
+  const auto all = [](const ModelCounts& counts) { return counts.activated; };
+  const auto without_embedding = [](const ModelCounts& counts) {
+    return counts.activated - counts.embedding.activated;
+  };
+  const auto blocks = [](const ModelCounts& counts) { return counts.blocks.sum().activated; };
+  const std::map<std::string, Released> released{
+      {"gpt-oss-20b", {billions(20.9), billions(3.6), without_embedding}},
+      {"qwen3-30b-a3b", {billions(30.5), rounded(3.3, 0.2), all}},  // the card truncates 3.35
+      {"olmoe-1b-7b", {billions(6.9), rounded(1.3, 0.1), all}},
+      {"mixtral-8x7b", {billions(46.7), billions(12.9), all}},
+      {"glm-4.5-air", {billions(106), rounded(12, 1), blocks}},
+  };
+  std::set<std::string> names;
+  for (const auto& [name, model] : released) {
+    const ModelCounts counts = count_model(resolved(configured("models", name), 1));
+    expect_figure(number(counts.parameters), model.total, name + ", total");
+    expect_figure(number(model.convention(counts)), model.activated, name + ", activated");
+    names.insert(name);
+  }
+  EXPECT_EQ(names_in("models"), names);
 }
 
 /// The small sparse models in configs/ have equal numbers of parameters except for their routers. The dense one

@@ -64,10 +64,18 @@ std::vector<Variant> variants() {
                     config.moe.expert_sizes = {};
                   }),
           variant("some rotary columns", [](Config& config) { config.model.positions.rotary_fraction = 0.5; }),
-          variant("windows and sinks", [](Config& config) {
-            config.model.window = 5;
-            config.model.window_layers = {1, 0};
-            config.model.sinks = true;
+          variant("windows and sinks",
+                  [](Config& config) {
+                    config.model.window = 5;
+                    config.model.window_layers = {1, 0};
+                    config.model.sinks = true;
+                  }),
+          variant("biases of all projections", [](Config& config) {
+            config.model.qkv_bias = config.model.o_bias = config.model.ffn_bias = true;
+            config.model.ffn = Activation::clamped_swiglu;
+            config.moe.router = RouterKind::sigmoid;
+            config.moe.router_bias = true;
+            config.moe.latent_hidden = 10;
           })};
 }
 

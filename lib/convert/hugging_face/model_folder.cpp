@@ -102,12 +102,18 @@ ModelFolder::ModelFolder(fs::path folder) : path_(std::move(folder)) {
 }
 
 void ModelFolder::Tensor::read(std::span<float> values) const {
-  file->read(*entry, values);
+  require(std::ssize(values) == entry->shape.size(), "memory for {} values does not fit {} {}", values.size(),
+          entry->name, entry->shape);
+  read(0, values);
+}
+
+void ModelFolder::Tensor::read(std::int64_t first, std::span<float> values) const {
+  file->read(*entry, first, values);
   const auto wrong = std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
   if (wrong == values.end()) return;
   const std::string value = std::isnan(*wrong) ? "NaN" : "infinite";
-  fail(ExitCode::bad_input, "{}: {} is not finite: element {} is {}", file->path(), entry->name, wrong - values.begin(),
-       value);
+  fail(ExitCode::bad_input, "{}: {} is not finite: element {} is {}", file->path(), entry->name,
+       first + (wrong - values.begin()), value);
 }
 
 void ModelFolder::require_sound() const {

@@ -65,6 +65,12 @@ void require_dense(const Task& task) {
                 "moe.zero_experts and moe.copy_experts: {} creates only experts with weights", task.request.transform);
 }
 
+/// Throws a usage Error if FFNs have biases. Experts that are parts of an FFN would each add the bias of its output.
+void require_no_ffn_bias(const Task& task) {
+  require_usage(!task.own.model.ffn_bias, "model.ffn_bias = true: {} cannot divide FFNs with biases",
+                task.request.transform);
+}
+
 SpecialPartsOf same_tensors(const Task&) {
   return [](const Config&) { return SpecialParts(); };
 }
@@ -84,6 +90,7 @@ SpecialPartsOf upcycled(const Task& task) {
                 width);
   require_usage(slices == 1 || moe.router != RouterKind::hash,
                 "--slices = {} with moe.router = hash, which chooses one expert per token", slices);
+  if (slices > 1) require_no_ffn_bias(task);
   moe.experts *= slices;
   moe.top_k *= slices;
   moe.top_k_start *= slices;
@@ -191,6 +198,7 @@ SpecialPartsOf modulized(const Task& task) {
   require_usage(experts > 0 && width % experts == 0,
                 "--experts = {}: give the number of experts to split each FFN into, a divisor of its width {}", experts,
                 width);
+  require_no_ffn_bias(task);
   MoeConfig& moe = task.moe();
   moe.experts = experts;
   moe.expert_hidden = width / experts;
