@@ -84,8 +84,7 @@ struct Windows {
       {};                    // default of max_window_layers, the first layer with a window; nothing: it is ignored
   bool alternating = false;  // instead, layers 0, 2, 4 … have one; with first_absent, those below max_window_layers
 };
-/// sliding_window and the keys that determine its layers: model.window and model.window_layers. A window of
-/// max_position_embeddings or more is none. Uses model.layers and batch.seq_len.
+/// sliding_window and the keys that determine its layers: model.window and model.window_layers. Uses model.layers.
 Field window(const Windows& windows);
 
 /// Requires that model.heads divides model.hidden, which it uses.

@@ -78,7 +78,8 @@ SpecialPartsOf same_tensors(const Task&) {
 /// Makes experts of E copies of each FFN. With m slices per copy there are m·E experts, of which m·k are chosen. All
 /// slices of a copy begin with the same row of the router, and so have the same score: a token chooses all slices of k
 /// copies. With renormalised gates, the m slices of a copy with gate g have g/m each (Σ g = 1). Their outputs are
-/// therefore scaled by m (FfnCut::down_scale), so that the sum is the output of the FFN.
+/// therefore scaled by m (FfnCut::output_scale), and by the inverse of moe.routed_scale, so that the sum is the output of
+/// the FFN.
 SpecialPartsOf upcycled(const Task& task) {
   const std::int64_t slices = task.request.slices, width = task.own.model.ffn_hidden;
   require_dense(task);
@@ -99,7 +100,9 @@ SpecialPartsOf upcycled(const Task& task) {
     moe.gates = moe.router == RouterKind::hash ? Gates::ones : Gates::renormalized;
   }
   return [=](const Config& resolved) {
-    FfnCut cut{.layers = {}, .down_scale = static_cast<float>(slices), .slices = slices};
+    FfnCut cut{.layers = {},
+               .output_scale = static_cast<float>(static_cast<double>(slices) / resolved.moe.routed_scale),
+               .slices = slices};
     for (const std::int64_t layer : sparse_layers(resolved))
       cut.layers[layer] = copies_in_slices(width, copies, slices);
     return experts_of_ffns(resolved, cut);
@@ -212,7 +215,7 @@ SpecialPartsOf modulized(const Task& task) {
   require_usage(task.request.coactivation.empty() || task.own.model.ffn == Activation::swiglu,
                 "--by = coactivation supports only model.ffn = swiglu");
   return [&source = task.source, &own = task.own, request = task.request, experts](const Config& resolved) {
-    FfnCut cut;
+    FfnCut cut{.layers = {}, .output_scale = static_cast<float>(1 / resolved.moe.routed_scale)};
     const auto active =
         request.coactivation.empty()
             ? std::nullopt
