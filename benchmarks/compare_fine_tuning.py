@@ -4,10 +4,10 @@ CPU.
 
     .venv/bin/python benchmarks/compare_fine_tuning.py [--cases REGEX] [--seed N] [--program PATH] [--json OUT]
 
-A case is a small model of transformers with random weights, norms and router biases, and the plain formulas of attention
+A case is a small model of transformers with random weights, norms, biases and sinks, and the plain formulas of attention
 (attn_implementation = eager). Lyceum imports it, and both train it for STEPS steps on the same batches, without losses of routers.
-The losses, the gradient norms before clipping and the loss of every token before training must agree. Needs
-`scripts/install-deps.sh --torch` and a built program.
+The losses, the gradient norms before clipping, and the log-probabilities of all tokens of the vocabulary at each position, before
+and after training, must agree. Needs `scripts/install-deps.sh --torch` and a built program.
 """
 import argparse
 import json
@@ -18,34 +18,80 @@ import sys
 import tempfile
 from pathlib import Path
 
+import h5py
 import numpy as np
 import torch
 import transformers
 
 from compare_pytorch import ROOT, conclude, relative, write_tokens
-from compare_transformers import DEEPSEEK, GROUPED, LATENT, MSCALE, SEQ_LEN, SIGMOID, VOCAB, Lyceum, load, losses, new_model, save
+from compare_transformers import DEEPSEEK, GPT_OSS, GROUPED, LATENT, MSCALE, SEQ_LEN, SIGMOID, VOCAB, YARN, Lyceum, load, new_model, save
 
-STEPS, BATCH, RATE, CLIP, DECAY = 16, 4, 1e-3, 1.0, 0.1
-# AdamW divides each gradient by its own size, so a large eps keeps those that consist of rounding errors small.
-EPS = 1e-5
-LIMITS = {"token": 1e-4, "loss": 1e-4, "gradient norm": 1e-3}
-WIDE = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 3, "intermediate_size": 48,
-        "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24, "q_lora_rank": 12, "kv_lora_rank": 10,
-        "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 9}  # fmt: skip
+STEPS, BATCH, RATE, CLIP = 16, 4, 1e-3, 1.0
+DECAY = 1.0  # so large that decay of a wrong tensor shows in the trained model
+# AdamW divides each gradient by its own size, so a large eps keeps those that consist of rounding errors small. Those of biases of
+# keys almost do: they add nearly the same number to all scores of a query.
+EPS = 1e-3
+# Training amplifies rounding: transformers in f32 and in f64 differ as much. "trained" is therefore a mean.
+LIMITS = {"logits": 1e-4, "trained": 1e-4, "loss": 1e-4, "gradient norm": 1e-3}
+SEQUENCES = 2  # whose logits are compared
+WIDE = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 8, "num_experts_per_tok": 3,
+        "intermediate_size": 24, "rope_theta": 10000.0}  # fmt: skip
+WIDE_LATENT = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 3, "intermediate_size": 48,
+               "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24, "q_lora_rank": 12, "kv_lora_rank": 10,
+               "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 9}  # fmt: skip
 CASES = {
-    "deepseek_v2": ("deepseek_v2", GROUPED | WIDE | {"n_group": 4, "topk_group": 2}),
-    "deepseek_v2, no latent of queries": ("deepseek_v2", DEEPSEEK | LATENT | WIDE | {"q_lora_rank": None, "rope_scaling": MSCALE}),
-    "deepseek_v3": ("deepseek_v3", SIGMOID | LATENT | WIDE | {"n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5}),
-    "deepseek_v3, no latent of queries": ("deepseek_v3", SIGMOID | LATENT | WIDE | {"q_lora_rank": None, "n_group": 1}),
-    "deepseek_v3, yarn": ("deepseek_v3", SIGMOID | LATENT | WIDE | {"rope_scaling": MSCALE | {"mscale": 1.0}}),
+    "deepseek_v2": ("deepseek_v2", GROUPED | WIDE_LATENT | {"n_group": 4, "topk_group": 2}),
+    "deepseek_v2, no latent of queries": ("deepseek_v2", DEEPSEEK | LATENT | WIDE_LATENT | {"q_lora_rank": None, "rope_scaling": MSCALE}),
+    "deepseek_v3": ("deepseek_v3", SIGMOID | LATENT | WIDE_LATENT | {"n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5}),
+    "deepseek_v3, no latent of queries": ("deepseek_v3", SIGMOID | LATENT | WIDE_LATENT | {"q_lora_rank": None, "n_group": 1}),
+    "deepseek_v3, yarn": ("deepseek_v3", SIGMOID | LATENT | WIDE_LATENT | {"rope_scaling": MSCALE | {"mscale": 1.0}}),
+    "gpt_oss": ("gpt_oss", GPT_OSS | WIDE),
+    "gpt_oss, three layers": ("gpt_oss", GPT_OSS | WIDE | {"num_hidden_layers": 3, "swiglu_limit": 7.0}),
+    "gpt_oss, yarn": ("gpt_oss", GPT_OSS | WIDE | {"head_dim": 16,
+                                                   "rope_parameters": YARN | {"truncate": False, "rope_theta": 10000.0}}),
+    "gpt_oss, no biases of attention": ("gpt_oss", GPT_OSS | WIDE | {"attention_bias": False}),
 }
+
+
+class Predictions:
+    """The log-probabilities of all tokens of the vocabulary after each token but the last of some sequences: logits up to a
+    constant per position."""
+
+    def __init__(self, lyceum: Lyceum):
+        self.lyceum, self.data = lyceum, lyceum.folder / "variants"
+        self.rows = np.random.default_rng(5).integers(0, VOCAB, (SEQUENCES, SEQ_LEN))
+        # Variant [s, t, v] is sequence s with v after token t, so that its loss there is the log-probability of v.
+        variants = np.broadcast_to(self.rows[:, None, None], (SEQUENCES, SEQ_LEN - 1, VOCAB, SEQ_LEN)).copy()
+        for t in range(SEQ_LEN - 1):
+            variants[:, t, :, t + 1] = np.arange(VOCAB)
+        write_tokens(self.data, variants.size + 1, VOCAB)
+        self.data.with_suffix(".bin").write_bytes(np.append(variants, 0).astype("<u2").tobytes())
+        self.shape = variants.shape
+
+    def ours(self, run: Path) -> np.ndarray:
+        log = self.lyceum.folder / "variants.h5"
+        self.lyceum.run("eval", f"--checkpoint={run}", f"--data.valid={self.data}", f"--token-log={log}", f"--batch.seq_len={SEQ_LEN}",
+                        "--batch.global=64", "--batch.micro=64", "--run.threads=1", "--run.device=cpu")  # fmt: skip
+        with h5py.File(log) as file:
+            losses = file["loss"][...].reshape(self.shape)
+        return -np.stack([losses[:, t, :, t] for t in range(SEQ_LEN - 1)], 1)
+
+    @torch.no_grad()
+    def theirs(self, model: torch.nn.Module) -> np.ndarray:
+        return model.eval()(torch.tensor(self.rows)).logits[:, :-1].log_softmax(-1).numpy()
+
+    def differences(self, run: Path, model: torch.nn.Module) -> np.ndarray:
+        return np.abs(self.ours(run) - self.theirs(model))
 
 
 def train_transformers(model: torch.nn.Module, tokens: np.ndarray) -> list[tuple[float, float]]:
     """Returns loss and gradient norm of every step. Makes the updates of `lyceum train` with a constant learning rate."""
     model.train()
     parts = list(model.parameters())
-    groups = [{"params": [p for p in parts if p.dim() > 1]}, {"params": [p for p in parts if p.dim() <= 1], "weight_decay": 0.0}]
+    # Some classes stack the biases of experts in a matrix.
+    matrices = [p for name, p in model.named_parameters() if p.dim() > 1 and not name.endswith("bias")]
+    others = [p for name, p in model.named_parameters() if p.dim() <= 1 or name.endswith("bias")]
+    groups = [{"params": matrices}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.95), eps=EPS, weight_decay=DECAY)
     done = []
     for step in range(STEPS):
@@ -62,14 +108,17 @@ def train_transformers(model: torch.nn.Module, tokens: np.ndarray) -> list[tuple
 
 
 def compare(case: tuple, lyceum: Lyceum, seed: int) -> dict:
-    """Returns the largest difference of a token's loss before training, and the largest relative differences of all steps."""
+    """Returns the largest difference of log-probabilities before training, the mean difference after it, and the largest relative
+    ones of all steps."""
     kind, settings = case
     source, run = lyceum.folder / "source", lyceum.folder / "run"
     save(new_model(kind, settings, seed), kind, settings, source)
     lyceum.run("convert", "import-hf", source, "--out", run)
     model = load(source)
     model.set_attn_implementation("eager")
-    before = float(np.abs(lyceum.losses(run) - losses(model, lyceum.tokens)).max())
+    model.set_experts_implementation("eager")
+    predictions = Predictions(lyceum)
+    before = predictions.differences(run, model).max()
     tokens = write_tokens(lyceum.folder / "train", STEPS * BATCH * SEQ_LEN + 1, VOCAB, seed=3)
     keys = {"run.steps": STEPS, "run.device": "cpu", "run.threads": 1, "run.precision": "f32", "batch.seq_len": SEQ_LEN,
             "batch.global": BATCH, "batch.micro": BATCH, "data.train": lyceum.folder / "train", "data.order": "sequential",
@@ -81,7 +130,8 @@ def compare(case: tuple, lyceum: Lyceum, seed: int) -> dict:
     theirs = train_transformers(model, tokens)
     if len(ours) != len(theirs):
         raise RuntimeError(f"{len(ours)} steps, not {len(theirs)}")
-    return {"token": before, "loss": max(relative(a["loss"], b[0]) for a, b in zip(ours, theirs)),
+    return {"logits": float(before), "trained": float(predictions.differences(run, model).mean()),
+            "loss": max(relative(a["loss"], b[0]) for a, b in zip(ours, theirs)),
             "gradient norm": max(relative(a["grad_norm"], b[1]) for a, b in zip(ours, theirs)),
             "first and last loss": [theirs[0][0], theirs[-1][0]]}  # fmt: skip
 
@@ -104,7 +154,8 @@ def main() -> int:
     program = str(Path(arguments.program).resolve())
     version = subprocess.run([program, "--version"], capture_output=True, text=True).stdout.strip()
     print(f"{version}, transformers {transformers.__version__}, PyTorch {torch.__version__}, seed {arguments.seed}")
-    print(f"{STEPS} steps; largest differences of a token's loss, and relative ones of loss and gradient norm; allowed {LIMITS}\n")
+    print(f"{STEPS} steps; differences of log-probabilities: the largest before training and the mean after it; "
+          f"largest relative ones of loss and gradient norm; allowed {LIMITS}\n")
     results = {}
     for name, case in CASES.items():
         if not re.match(arguments.cases, name):

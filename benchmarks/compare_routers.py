@@ -42,12 +42,13 @@ BASE = {
     "model.rope_low_freq_factor": 1, "model.rope_high_freq_factor": 4, "model.rope_beta_fast": 32, "model.rope_beta_slow": 1,
     "model.rope_truncate": 1, "model.rope_attention_factor": 0, "model.rope_mscale_all_dim": 0, "model.rotary_fraction": 1, "model.rope_layout": "half",
     "model.window": 0, "model.window_layers": "", "model.sinks": 0,
+    "model.swiglu_alpha": 1.702, "model.swiglu_limit": 7, "model.ffn_bias": 0, "model.o_bias": 0,
     "latent_attention.query_rank": 0, "latent_attention.key_value_rank": 0, "latent_attention.nope_dim": 0,
     "latent_attention.rope_dim": 0, "latent_attention.value_dim": 0, "latent_attention.norm_eps": 1e-6,
     "attention_experts.count": 0, "attention_experts.top_k": 1, "attention_experts.gates": "detached",
     "moe.experts": 8, "moe.shared_experts": 0, "moe.shared_gate": 0, "moe.top_k": 2, "moe.top_k_start": 0, "moe.expert_hidden": 24,
     "moe.zero_experts": 0, "moe.copy_experts": 0, "moe.latent_hidden": 0,
-    "moe.router": "softmax", "moe.router_hidden": 16, "moe.gates": "raw", "moe.routed_scale": 1,
+    "moe.router": "softmax", "moe.router_bias": 0, "moe.router_hidden": 16, "moe.gates": "raw", "moe.routed_scale": 1,
     "moe.group_limit": 0, "moe.group_score": "top2", "moe.capacity_factor": 0,
     "sub_dimensions.attention": 0, "sub_dimensions.ffn": 0, "sub_dimensions.active": 1, "sub_dimensions.shared": 0,
     "sub_dimensions.scaling": "restore", "sub_dimensions.gates": "raw", "sub_dimensions.fusion_width": 0,
@@ -92,6 +93,9 @@ def sub_dimensions(**changes) -> dict:
 # its gradient is therefore almost only rounding error, so eps is larger.
 BIASES = keys(model_qkv_bias=1, optim_eps=1e-3)
 EVEN = keys(balance_expert=0.05)
+# A limit that clamps many inputs of these models.
+CLAMPED = keys(model_ffn="clamped_swiglu", model_swiglu_limit=0.7, model_swiglu_alpha=1.5)
+ALL_BIASES = BIASES | keys(model_o_bias=1, model_ffn_bias=1, moe_router_bias=1)
 EVEN_BATCH = keys(balance_expert=0.05, balance_scope="batch")
 GROUPS = keys(balance_device_groups=4, moe_group_limit=2, moe_top_k=3)
 BIAS = keys(moe_router="sigmoid", moe_gates="renormalized", balance_bias_rate=0.02)
@@ -132,6 +136,9 @@ MESHES = {
     "all": on_ranks(8, pipeline=2, tensor=2, expert=2, zero=3, sequence=1),
 }  # fmt: skip
 
+GPT_OSS = EVEN_BATCH | ALL_BIASES | CLAMPED | YARN | keys(
+    moe_gates="renormalized", model_sinks=1, model_window=8, model_window_layers="1,0", model_rope_truncate=0)
+
 CASES = {
     "softmax": EVEN,
     "softmax, groups": EVEN | GROUPS,
@@ -164,6 +171,19 @@ CASES = {
     "shared experts": EVEN | keys(moe_shared_experts=2),
     "shared experts, gated": EVEN | keys(moe_shared_experts=2, moe_shared_gate=1),
     "biases": EVEN | BIASES,
+    "biases of outputs": EVEN | keys(model_o_bias=1),
+    "biases of experts": EVEN | keys(model_ffn_bias=1, moe_gates="renormalized"),
+    "biases of experts, gelu": EVEN | keys(model_ffn_bias=1, model_ffn="gelu", model_layers=3, model_first_dense_layers=1,
+                                           moe_shared_experts=2),
+    "biases of experts, latent, capacity": EVEN | SIZES | keys(model_ffn_bias=1, moe_latent_hidden=12, moe_copy_experts=1,
+                                                               moe_capacity_factor=0.9),
+    "biases of experts, dense": keys(model_ffn_bias=1, moe_experts=0),
+    "bias of the router": EVEN | keys(moe_router_bias=1, optim_router_penalty=0.02),
+    "bias of the router, sigmoid, bias": BIAS | keys(moe_router_bias=1),
+    "bias of the router, attention experts": EVEN | keys(moe_router_bias=1) | attention_experts(count=5, top_k=2),
+    "clamped swiglu": EVEN | CLAMPED,
+    "clamped swiglu, dense": CLAMPED | keys(moe_experts=0),
+    "clamped swiglu, sub-dimensions": sub_dimensions() | CLAMPED,
     "norms of heads": EVEN | keys(model_qk_norm="head"),
     "norms of all heads": EVEN | keys(model_qk_norm="all"),
     "norms of all heads, stick-breaking": keys(model_qk_norm="all", model_attention_weights="stick_breaking",
@@ -248,6 +268,10 @@ CASES = {
                                   model_qk_norm="head", model_first_dense_layers=1),
     "DeepSeek-V2": EVEN | GROUPS | latents() | keys(moe_shared_experts=2, moe_group_score="maximum", moe_routed_scale=16),
     "DeepSeek-V3": EVEN | BIAS | GROUPS | latents() | keys(moe_shared_experts=1, moe_routed_scale=2.5),
+    "gpt-oss": GPT_OSS,
+    # Counts over a sequence, since those of a pass depend on how ranks share the batch.
+    **{f"gpt-oss, {mesh}": GPT_OSS | keys(batch_global=8, balance_scope="sequence") | MESHES[mesh]
+       for mesh in ("data, ZeRO 2", "tensor, ZeRO 3", "expert and expert tensor, ZeRO 2", "all")},
     "MoDSE": EVEN_BATCH | SIZES | keys(moe_router="noisy", moe_gates="renormalized", optim_schedule="cosine"),
     "ModuleFormer": keys(moe_router="mlp", moe_gates="detached", balance_mutual_information=0.1,
                          balance_scope="batch", optim_schedule="wsd", model_ffn="gelu")

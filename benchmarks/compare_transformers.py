@@ -58,6 +58,10 @@ LATENT = {"q_lora_rank": 5, "kv_lora_rank": 6, "qk_nope_head_dim": 4, "qk_rope_h
           "num_key_value_heads": 2}
 GROUPED = DEEPSEEK | LATENT | {"topk_method": "group_limited_greedy", "n_group": 2, "topk_group": 1}
 WINDOWS = {"use_sliding_window": True, "sliding_window": 5}
+GPT_OSS = {"intermediate_size": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8, "sliding_window": 7,
+           "swiglu_limit": 0.5}  # fmt: skip
+MXFP4 = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                                             "model.embed_tokens", "lm_head"]}  # fmt: skip
 # name: (model_type, settings of its config.json in addition to SIZES). The first case of an architecture is also a
 # fixture.
 IMPORTED = {
@@ -116,6 +120,14 @@ IMPORTED = {
     "deepseek_v3, halves": ("deepseek_v3", SIGMOID | LATENT | {"rope_interleave": False, "norm_topk_prob": False}),
     "deepseek_v3, yarn": ("deepseek_v3", SIGMOID | LATENT | {"rope_scaling": MSCALE | {"mscale": 1.0}, "qk_rope_head_dim": 16}),
     "deepseek_v3, llama3": ("deepseek_v3", SIGMOID | LATENT | {"rope_scaling": LLAMA3, "qk_rope_head_dim": 16}),
+    "llama, biases of FFNs": ("llama", {"intermediate_size": 12, "mlp_bias": True}),
+    "gpt_oss": ("gpt_oss", GPT_OSS),
+    "gpt_oss, no biases": ("gpt_oss", GPT_OSS | {"attention_bias": False, "swiglu_limit": 7.0}),
+    "gpt_oss, all windows": ("gpt_oss", GPT_OSS | {"layer_types": ["sliding_attention"] * 2, "swiglu_alpha": 1.1}),
+    "gpt_oss, three layers, BF16": ("gpt_oss", GPT_OSS | {"num_hidden_layers": 3, "dtype": "bfloat16"}),
+    "gpt_oss, yarn": ("gpt_oss", GPT_OSS | {"head_dim": 16, "rope_parameters": YARN | {"truncate": False, "rope_theta": 500.0}}),
+    "gpt_oss, MXFP4": ("gpt_oss", GPT_OSS | {"hidden_size": 64, "intermediate_size": 32, "dtype": "bfloat16",
+                                             "quantization_config": MXFP4}),
     "deepseek, normalised": ("deepseek", DEEPSEEK | {"norm_topk_prob": True, "n_shared_experts": None}),
 }
 
@@ -157,6 +169,12 @@ EXPORTED = {
                                          "model.rope_original_length": 16, "moe.group_limit": 2, "balance.device_groups": 3,
                                          "moe.group_score": "maximum", "moe.shared_experts": 2}, None, "deepseek_v2"),
     "shared, first dense": (SPARSE | {"moe.shared_experts": 2, "model.first_dense_layers": 1}, None, "qwen2_moe"),
+    "gpt_oss": (SPARSE | {"model.ffn": "clamped_swiglu", "model.swiglu_limit": 0.5, "model.ffn_bias": "true",
+                          "model.qkv_bias": "true", "model.o_bias": "true", "model.sinks": "true", "model.window": 6,
+                          "model.window_layers": "1,0", "moe.gates": "renormalized", "moe.router_bias": "true"}, None, "gpt_oss"),
+    "gpt_oss without windows": (SPARSE | {"model.ffn": "clamped_swiglu", "model.ffn_bias": "true", "model.sinks": "true",
+                                          "moe.gates": "renormalized", "moe.router_bias": "true"}, None, "gpt_oss"),
+    "biases of FFNs": ({"model.ffn_bias": "true"}, None, "llama"),
     "the same by name": (SPARSE | {"moe.shared_experts": 2, "model.first_dense_layers": 1}, "deepseek", "deepseek"),
 }
 
@@ -211,7 +229,7 @@ def new_model(kind: str, settings: dict, seed: int) -> nn.Module:
     if kind == "deepseek":
         model = deepseek(SIZES | settings)
     else:
-        known = {key: value for key, value in settings.items() if key != "dtype"}
+        known = {key: value for key, value in settings.items() if key not in ("dtype", "quantization_config")}
         model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(kind, **SIZES | known))
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -219,14 +237,29 @@ def new_model(kind: str, settings: dict, seed: int) -> nn.Module:
             if "inv_freq" in name:
                 continue
             noise = 0.3 * torch.randn(value.shape, generator=random)
-            # Lyceum has no bias in the output projection.
-            value.copy_(1 + noise if "norm" in name else torch.zeros_like(noise) if "o_proj.bias" in name else noise)
+            value.copy_(1 + noise if "norm" in name else noise)
     return model.to(getattr(torch, settings.get("dtype", "float32"))).eval()
+
+
+def quantize(folder: Path, settings: dict) -> None:
+    """Replaces the matrices of experts of a saved gpt_oss by random ones in MXFP4."""
+    found, random = tensors(folder), torch.Generator().manual_seed(3)
+    for name in [name for name in found if name.endswith(("gate_up_proj", "down_proj"))]:
+        experts, cols, rows = found.pop(name).shape
+        shape = (experts, rows, cols // 32)
+        found[f"{name}_blocks"] = torch.randint(0, 256, (*shape, 16), generator=random, dtype=torch.uint8)
+        found[f"{name}_scales"] = torch.randint(118, 124, shape, generator=random, dtype=torch.uint8)
+    save_file(found, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": settings["quantization_config"]}))
 
 
 def save(model: nn.Module, kind: str, settings: dict, folder: Path) -> None:
     if kind != "deepseek":
-        return model.save_pretrained(folder)
+        model.save_pretrained(folder)
+        if "quantization_config" in settings:
+            quantize(folder, settings)
+        return
     folder.mkdir(parents=True)
     save_file({name: value.contiguous() for name, value in model.state_dict().items()}, folder / "model.safetensors")
     named = {"architectures": ["DeepseekForCausalLM"], "model_type": "deepseek", "hidden_act": "silu"}
@@ -237,7 +270,9 @@ def load(folder: Path) -> nn.Module:
     """Loads a saved model. Raises unless its files have exactly the tensors of the model."""
     settings = json.loads((folder / "config.json").read_text())
     if settings["model_type"] != "deepseek":
-        model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+        quantized = {"quantization_config": transformers.Mxfp4Config(dequantize=True)} if "quantization_config" in settings else {}
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True,
+                                                                        **quantized)  # fmt: skip
         wrong = {kind: sorted(map(str, names)) for kind, names in info.items() if names}
         if wrong:
             raise RuntimeError(f"{folder}: {wrong}")
@@ -263,6 +298,12 @@ def differing(a: Path, b: Path) -> list:
             if name not in one or name not in other or one[name].dtype != other[name].dtype
             or one[name].shape != other[name].shape
             or not torch.equal(one[name].view(torch.uint8), other[name].view(torch.uint8))]  # fmt: skip
+
+
+def dequantized(source: Path, back: Path) -> list:
+    """Returns the names of the tensors of which transformers reads other values from the export than from a quantised model."""
+    ours = load(back).state_dict()
+    return [name for name, value in load(source).state_dict().items() if not torch.equal(ours[name], value)]
 
 
 @torch.no_grad()
@@ -307,7 +348,7 @@ def imported(case: tuple, lyceum: Lyceum, seed: int) -> dict:
     dtype = "BF16" if settings.get("dtype") == "bfloat16" else "F32"
     lyceum.run("convert", "export-hf", run, "--out", back, f"--architecture={kind}", f"--dtype={dtype}")
     result["again"] = compare(lyceum.losses(run), losses(load(back), lyceum.tokens))["loss"]
-    result["differing"] = differing(source, back)
+    result["differing"] = dequantized(source, back) if "quantization_config" in settings else differing(source, back)
     return result | {"host": kind}
 
 

@@ -322,6 +322,7 @@ void all_of_type(Table& table) {
   norm_and_rope<T>(table);
   activation<T>(table, Activation::swiglu, "SwiGLU");
   activation<T>(table, Activation::gelu, "GELU");
+  activation<T>(table, Activation::clamped_swiglu, "clamped SwiGLU");
   embedding_and_loss<T>(table);
   permutation<T>(table);
   optimizer<T>(table);

@@ -76,9 +76,19 @@ def rms_norm(x: Tensor, eps: float) -> Tensor:
 
 
 def ffn(config: dict, w: Weights, at: str, x: Tensor) -> Tensor:
-    up = x @ w[f"{at}/up_proj/weight"].T
-    inner = F.gelu(up) if config["model.ffn"] == "gelu" else F.silu(x @ w[f"{at}/gate_proj/weight"].T) * up
-    return inner @ w[f"{at}/down_proj/weight"].T
+    def project(name: str, x: Tensor) -> Tensor:
+        y = x @ w[f"{at}/{name}/weight"].T
+        return y + w[f"{at}/{name}/bias"] if config["model.ffn_bias"] else y
+
+    up = project("up_proj", x)
+    if config["model.ffn"] == "gelu":
+        return project("down_proj", F.gelu(up))
+    gate = project("gate_proj", x)
+    if config["model.ffn"] == "swiglu":
+        return project("down_proj", F.silu(gate) * up)
+    limit = config["model.swiglu_limit"]  # [gpt-oss]
+    gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+    return project("down_proj", gate * (config["model.swiglu_alpha"] * gate).sigmoid() * (up + 1))
 
 
 def attention(config: dict, w: Weights, at: str, x: Tensor, expert: str = "") -> Tensor:
@@ -102,7 +112,8 @@ def attention(config: dict, w: Weights, at: str, x: Tensor, expert: str = "") ->
         unseen = F.pad(unseen, (0, 1), value=False)
     p = break_sticks(scores, future) if sticks else scores.masked_fill(unseen, -torch.inf).softmax(-1)
     p = p[..., : x.shape[1]]
-    return (p @ v).transpose(1, 2).flatten(2) @ w[f"{at}{expert}/o_proj/weight"].T
+    y = (p @ v).transpose(1, 2).flatten(2) @ w[f"{at}{expert}/o_proj/weight"].T
+    return y + w[f"{at}/o_proj/bias"] if config["model.o_bias"] else y
 
 
 def latent_attention(config: dict, w: Weights, at: str, x: Tensor) -> Tensor:
@@ -330,6 +341,8 @@ class Model:
         if self.kind == "mlp":
             return (x @ w[f"{at}/in/weight"].T).relu() @ w[f"{at}/weight"].T
         logits = x @ w[f"{at}/weight"].T
+        if self.config["moe.router_bias"]:
+            logits = logits + w[f"{at}/bias"]
         if self.kind == "noisy" and work.training:
             scale = w[f"{at}/noise_scale"] * rms_norm(x @ w[f"{at}/noise/weight"].T, self.config["model.norm_eps"])
             tokens = x.shape[0] * x.shape[1]

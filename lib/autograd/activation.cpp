@@ -6,14 +6,14 @@
 namespace lyceum {
 
 Tensor Activate::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
-  const std::int64_t tokens = x.shape()[0], width = x.shape()[1] / inputs_of(kind);
+  const std::int64_t tokens = x.shape()[0], width = x.shape()[1] / inputs_of(function.kind);
   saved.x = x;
   saved.all = std::make_shared<SegmentTable>(SegmentTable::whole(stream, tokens));
   saved.in = SegmentLayout(stream, *saved.all, {x.shape()[1]});
   saved.out = SegmentLayout(stream, *saved.all, {width});
   const Tensor y = Tensor::empty(stream, x.dtype(), {tokens, width});
   dispatch_float(x.dtype(), [&]<class T>() {
-    launch(stream, ActivationForward<T>{.kind = kind,
+    launch(stream, ActivationForward<T>{.function = function,
                                         .segments = saved.all->view(),
                                         .x = saved.in.over(x.data<const T>()),
                                         .y = saved.out.over(y.data<T>())});
@@ -25,7 +25,7 @@ std::array<Tensor, 1> Activate::backward(const Stream& stream, Saved& saved, con
   const Tensor dx = Tensor::empty(stream, dy.dtype(), saved.x.shape());
   const Tensor again = Tensor::empty(stream, dy.dtype(), dy.shape());
   dispatch_float(dy.dtype(), [&]<class T>() {
-    launch(stream, ActivationBackward<T>{.kind = kind,
+    launch(stream, ActivationBackward<T>{.function = function,
                                          .segments = saved.all->view(),
                                          .x = saved.in.over(saved.x.data<const T>()),
                                          .dy = saved.out.over(dy.data<const T>()),

@@ -6,10 +6,10 @@
 
 namespace lyceum {
 
-/// The activation of an FFN: silu(gate) ⊙ up for rows [gate | up] (SwiGLU), or gelu(x). x [tokens, inputs_of(kind) ·
-/// width], result [tokens, width].
+/// The activation of an FFN: silu(gate) ⊙ up for rows [gate | up] (SwiGLU), a clamped SwiGLU, or gelu(x), see
+/// ActivationForward. x [tokens, inputs_of(function.kind) · width], result [tokens, width].
 struct Activate {
-  Activation kind;
+  ActivationFunction function;
 
   struct Saved {
     Tensor x;

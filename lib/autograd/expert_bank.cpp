@@ -1,13 +1,59 @@
 #include "autograd/expert_bank.h"
 
 #include "autograd/expert_matrices.h"
+#include "core/device_table.h"
 #include "kernels/grouped_activation.h"
+#include "kernels/segment_bias.h"
 
 namespace lyceum {
 
 namespace {
 
 using Expert = ExpertBank::Expert;
+
+/// A list of vectors, one of each expert, in device memory. Undefined if the experts have none.
+struct VectorTable {
+  Tensor table;
+
+  /// Lists the values of the experts' parameters `which`, if they have such parameters.
+  template <class T>
+  static VectorTable of_values(const Stream& stream, const ExpertBank& bank, Parameter* Expert::*which) {
+    std::vector<const T*> values;
+    for (const Expert& expert : *bank.experts) {
+      if (const Parameter* const bias = expert.*which) values.push_back(bias->value.data<const T>());
+    }
+    return made(stream, bank, values);
+  }
+  /// Lists the gradients of the experts' parameters `which`; null for those that are not trained.
+  template <class A>
+  static VectorTable of_gradients(const Stream& stream, const ExpertBank& bank, Parameter* Expert::*which) {
+    std::vector<A*> gradients;
+    for (const Expert& expert : *bank.experts) {
+      const Parameter* const bias = expert.*which;
+      if (bias) gradients.push_back(bias->trained() ? bias->gradient.data<A>() : nullptr);
+    }
+    return made(stream, bank, gradients);
+  }
+
+  template <class T>
+  SegmentVectors<T> list() const {
+    return table.defined() ? SegmentVectors<T>(rows_of<T*>(table)) : SegmentVectors<T>();
+  }
+
+ private:
+  template <class T>
+  static VectorTable made(const Stream& stream, const ExpertBank& bank, const std::vector<T>& vectors) {
+    if (vectors.empty()) return {};
+    require(vectors.size() == bank.experts->size(), "only {} of {} experts have biases", vectors.size(),
+            bank.experts->size());
+    return {table_of(stream, vectors)};
+  }
+};
+
+/// Returns the columns of y to which the biases of the experts' outputs belong on this rank; none without such biases.
+Range output_bias_columns(const ExpertBank& bank) {
+  return bank.experts->empty() || !bank.experts->front().down_bias ? Range{} : bank.experts->front().down_columns;
+}
 
 /// Returns the output of the bank for each row. The rows are those of x, or those of `copies` if it is set.
 Tensor outputs_of(const Stream& stream, const ExpertBank& bank, const TokenRows& copies, ExpertBank::Saved& saved,
@@ -21,7 +67,7 @@ Tensor outputs_of(const Stream& stream, const ExpertBank& bank, const TokenRows&
   std::vector<std::int64_t> outer(experts.size(), hidden), in, inner;
   for (const Expert& expert : experts) {
     inner.push_back(expert.down->shape[1]);
-    in.push_back(inputs_of(bank.activation) * inner.back());
+    in.push_back(inputs_of(bank.activation.kind) * inner.back());
   }
   saved.x = x;
   saved.outer = SegmentLayout(stream, *bank.segments, outer);
@@ -31,18 +77,27 @@ Tensor outputs_of(const Stream& stream, const ExpertBank& bank, const TokenRows&
   const Tensor activated = Tensor::empty(stream, x.dtype(), {saved.inner.size()});
   const Tensor y = Tensor::empty(stream, x.dtype(), {given, hidden});
   dispatch_float(x.dtype(), [&]<class T>() {
-    launch(stream, GemmThenActivation<T>{.kind = bank.activation,
+    const VectorTable biases = VectorTable::of_values<T>(stream, bank, &Expert::in_bias);
+    launch(stream, GemmThenActivation<T>{.function = bank.activation,
                                          .segments = rows,
                                          .x = saved.outer.over(x.data<const T>()),
                                          .weights = expert_values<T>(experts, &Expert::in),
                                          .hidden = saved.in.over(saved.hidden_rows.data<T>()),
                                          .activated = saved.inner.over(activated.data<T>()),
-                                         .picked = copies.picked<T>(x)});
+                                         .picked = copies.picked<T>(x),
+                                         .bias = biases.list<const T>()});
     launch(stream, GroupedGemm<T>{.segments = rows,
                                   .x = saved.inner.over(activated.data<const T>()),
                                   .weights = expert_values<T>(experts, &Expert::down),
                                   .y = saved.outer.over(y.data<T>()),
                                   .transpose_weights = true});
+    const Range columns = output_bias_columns(bank);
+    if (columns.count == 0) return;
+    const VectorTable of_outputs = VectorTable::of_values<T>(stream, bank, &Expert::down_bias);
+    launch(stream, AddSegmentBias<T>{.segments = rows,
+                                     .y = saved.outer.over(y.data<T>()),
+                                     .bias = of_outputs.list<const T>(),
+                                     .columns = columns});
   });
   return y;
 }
@@ -70,7 +125,8 @@ Tensor input_gradient(const Stream& stream, const ExpertBank& bank, const TokenR
   saved.activated = Tensor::empty(stream, dy.dtype(), {saved.inner.size()});
   saved.d_hidden = Tensor::empty(stream, dy.dtype(), {saved.in.size()});
   dispatch_float(dy.dtype(), [&]<class T>() {
-    launch(stream, GemmThenActivationBackward<T>{.kind = bank.activation,
+    const VectorTable biases = VectorTable::of_values<T>(stream, bank, &Expert::in_bias);
+    launch(stream, GemmThenActivationBackward<T>{.function = bank.activation,
                                                  .segments = rows,
                                                  .dy = saved.outer.over(dy.data<const T>()),
                                                  .weights = expert_values<T>(experts, &Expert::down),
@@ -78,7 +134,17 @@ Tensor input_gradient(const Stream& stream, const ExpertBank& bank, const TokenR
                                                  .d_hidden = saved.in.over(saved.d_hidden.data<T>()),
                                                  .activated = saved.inner.over(saved.activated.data<T>()),
                                                  .picked = copies.picked<T>(dy),
-                                                 .gates = gates.of_rows<T>(copies)});
+                                                 .gates = gates.of_rows<T>(copies),
+                                                 .bias = biases.list<const T>()});
+    const Range columns = output_bias_columns(bank);
+    if (columns.count == 0 || !gates.values.defined()) return;
+    const VectorTable of_outputs = VectorTable::of_values<T>(stream, bank, &Expert::down_bias);
+    launch(stream, SegmentBiasGateGrad<T>{.segments = rows,
+                                          .dy = saved.outer.over(dy.data<const T>()),
+                                          .bias = of_outputs.list<const T>(),
+                                          .gates = gates.of_rows<T>(copies),
+                                          .columns = columns,
+                                          .picked = copies.picked<T>(dy)});
   });
   saved.hidden_rows = {};
   const Tensor d_rows = Tensor::empty(stream, dy.dtype(), {copies.rows(dy), dy.shape()[1]});
@@ -91,11 +157,40 @@ Tensor input_gradient(const Stream& stream, const ExpertBank& bank, const TokenR
   return copies.sums(stream, d_rows);
 }
 
-/// Adds to the weights' gradients. Reads what input_gradient() has saved, so it must run after it.
+/// Adds to the gradients of the biases, see add_weight_gradients(). `gates`: [tokens, k], undefined for a bank without
+/// gates.
+template <class T>
+void add_bias_gradients(const Stream& stream, const ExpertBank& bank, const TokenRows& copies,
+                        const ExpertBank::Saved& saved, const Tensor& gates, const Tensor& dy) {
+  using A = Accumulator<T>;
+  const Segments rows = bank.segments->view();
+  if (const VectorTable in = VectorTable::of_gradients<A>(stream, bank, &Expert::in_bias); in.table.defined()) {
+    launch(stream, SegmentBiasGrad<T>{
+                       .segments = rows, .dy = saved.in.over(saved.d_hidden.data<const T>()), .d_bias = in.list<A>()});
+  }
+  const Range columns = output_bias_columns(bank);
+  if (columns.count == 0) return;
+  SegmentBiasGrad<T> grad{.segments = rows,
+                          .dy = saved.outer.over(dy.data<const T>()),
+                          .d_bias = {},
+                          .columns = columns,
+                          .picked = copies.picked<T>(dy)};
+  const VectorTable down = VectorTable::of_gradients<A>(stream, bank, &Expert::down_bias);
+  grad.d_bias = down.list<A>();
+  if (gates.defined()) {
+    grad.gate_of_row = copies.pair_of_row.span<const std::int64_t>();
+    grad.gate = gates.span<const A>();
+  }
+  launch(stream, grad);
+}
+
+/// Adds to the weights' gradients. Reads what input_gradient() has saved, so it must run after it. `gates`: [tokens,
+/// k], undefined for a bank without gates.
 void add_weight_gradients(const Stream& stream, const ExpertBank& bank, const TokenRows& copies,
-                          const ExpertBank::Saved& saved, const Tensor& dy) {
+                          const ExpertBank::Saved& saved, const Tensor& gates, const Tensor& dy) {
   const Segments rows = bank.segments->view();
   dispatch_float(dy.dtype(), [&]<class T>() {
+    add_bias_gradients<T>(stream, bank, copies, saved, gates, dy);
     add_expert_gradients<T>(stream,
                             {.segments = rows,
                              .dy = saved.in.over(saved.d_hidden.data<const T>()),
@@ -126,14 +221,15 @@ std::array<Tensor, 1> ExpertBank::backward(const Stream& stream, Saved& saved, c
 std::vector<Parameter*> ExpertBank::parameters() const {
   std::vector<Parameter*> all;
   for (const Expert& expert : *experts) {
-    all.push_back(expert.in);
-    all.push_back(expert.down);
+    for (Parameter* const parameter : {expert.in, expert.down, expert.in_bias, expert.down_bias}) {
+      if (parameter) all.push_back(parameter);
+    }
   }
   return all;
 }
 
 void ExpertBank::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
-  add_weight_gradients(stream, *this, {}, saved, dy);
+  add_weight_gradients(stream, *this, {}, saved, {}, dy);
 }
 
 Tensor GatedBank::forward(const Stream& stream, Saved& saved, const Tensor& x, const Tensor& gates) const {
@@ -147,7 +243,7 @@ std::array<Tensor, 2> GatedBank::backward(const Stream& stream, Saved& saved, co
 }
 
 void GatedBank::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
-  add_weight_gradients(stream, bank, copies, saved.bank, dy);
+  add_weight_gradients(stream, bank, copies, saved.bank, saved.gates, dy);
 }
 
 }  // namespace lyceum

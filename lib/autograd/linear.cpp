@@ -47,19 +47,39 @@ Tensor gradient_of(const Stream& stream, const Tensor& dy, const Tensor& weight)
   return dx;
 }
 
+/// Returns columns `columns` of y; y itself if their count is 0.
+template <class T>
+Matrix<T> columns_of(const Matrix<T>& y, const Range& columns) {
+  return columns.count > 0 ? y.cols_from(columns.first, columns.count) : y;
+}
+
+void add_bias(const Stream& stream, const Tensor& bias, const Range& columns, const Tensor& y) {
+  dispatch_float(y.dtype(), [&]<class T>() {
+    launch(stream, AddBias<T>{.bias = bias.span<T>(), .y = columns_of(y.matrix<T>(), columns)});
+  });
+}
+
+void add_bias_grad(const Stream& stream, const Tensor& dy, const Range& columns, const Tensor& gradient) {
+  dispatch_float(dy.dtype(), [&]<class T>() {
+    launch(stream, BiasGrad<T>{.dy = columns_of(Matrix<const T>(dy.matrix<T>()), columns),
+                               .d_bias = gradient.span<Accumulator<T>>()});
+  });
+}
+
+std::vector<Parameter*> with_bias(Parameter* weight, Parameter* bias) {
+  return bias ? std::vector{weight, bias} : std::vector{weight};
+}
+
 }  // namespace
 
 Tensor Linear::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
   saved.x = x;
   const Tensor y = result_of(stream, x, weight->value);
-  if (bias) {
-    dispatch_float(y.dtype(),
-                   [&]<class T>() { launch(stream, AddBias<T>{.bias = bias->value.span<T>(), .y = y.matrix<T>()}); });
-  }
+  if (bias && bias->shape.size() > 0) add_bias(stream, bias->value, bias_columns, y);
   return y;
 }
 
-std::vector<Parameter*> Linear::parameters() const { return bias ? std::vector{weight, bias} : std::vector{weight}; }
+std::vector<Parameter*> Linear::parameters() const { return with_bias(weight, bias); }
 
 std::array<Tensor, 1> Linear::backward(const Stream& stream, Saved&, const Tensor& dy) const {
   return {gradient_of(stream, dy, weight->value)};
@@ -67,23 +87,26 @@ std::array<Tensor, 1> Linear::backward(const Stream& stream, Saved&, const Tenso
 
 void Linear::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
   if (weight->trained()) add_weight_grad(stream, dy, saved.x, weight->gradient);
-  if (bias && bias->trained()) {
-    dispatch_float(dy.dtype(), [&]<class T>() {
-      launch(stream, BiasGrad<T>{.dy = dy.matrix<T>(), .d_bias = bias->gradient.span<Accumulator<T>>()});
-    });
-  }
+  if (bias && bias->trained() && bias->shape.size() > 0) add_bias_grad(stream, dy, bias_columns, bias->gradient);
 }
 
 Tensor PreciseLinear::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
   saved.x = x;
   const Tensor w = cast(stream, weight->value, x.dtype());
-  if (x.dtype() != DType::bf16) return result_of(stream, x, w);
-  const Tensor y = Tensor::empty(stream, DType::f32, {x.shape()[0], weight->shape[0]});
-  launch(stream,
-         Gemm<bfloat16, float>{
-             .a = x.matrix<bfloat16>(), .b = w.matrix<bfloat16>(), .c = y.matrix<float>(), .transpose_b = true});
+  Tensor y;
+  if (x.dtype() != DType::bf16) {
+    y = result_of(stream, x, w);
+  } else {
+    y = Tensor::empty(stream, DType::f32, {x.shape()[0], weight->shape[0]});
+    launch(stream,
+           Gemm<bfloat16, float>{
+               .a = x.matrix<bfloat16>(), .b = w.matrix<bfloat16>(), .c = y.matrix<float>(), .transpose_b = true});
+  }
+  if (bias) add_bias(stream, cast(stream, bias->value, y.dtype()), {}, y);
   return y;
 }
+
+std::vector<Parameter*> PreciseLinear::parameters() const { return with_bias(weight, bias); }
 
 namespace {
 
@@ -113,6 +136,8 @@ std::array<Tensor, 1> PreciseLinear::backward(const Stream& stream, Saved& saved
 }
 
 void PreciseLinear::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
+  if (bias && bias->trained()) add_bias_grad(stream, dy, {}, bias->gradient);
+  if (!weight->trained()) return;
   if (saved.x.dtype() != DType::bf16) return add_weight_grad(stream, dy, saved.x, weight->gradient);
   launch(stream, SplitWeightGrad{.parts = split(stream, dy).matrix<bfloat16>(),
                                  .x = saved.x.matrix<bfloat16>(),

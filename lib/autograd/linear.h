@@ -1,6 +1,7 @@
 #pragma once
 
 #include "autograd/tape.h"
+#include "core/range.h"
 
 namespace lyceum {
 
@@ -17,6 +18,9 @@ void add_weight_grad(const Stream& stream, const Tensor& dy, const Tensor& x, co
 struct Linear {
   Parameter* weight;
   Parameter* bias = nullptr;
+  /// The columns of y to which the bias belongs, if it is only a slice; all of them if the count is 0. Ranks whose y
+  /// are parts of a sum each have a slice, so the sum has the whole bias once.
+  Range bias_columns = {};
 
   struct Saved {
     Tensor x;
@@ -27,18 +31,20 @@ struct Linear {
   void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const;
 };
 
-/// A linear layer without bias whose result has accumulator precision, even if x and W are bf16. For router logits,
-/// whose rounding would change the choice of experts. In backward, a bf16 product reads dy as the sum of two bf16
-/// numbers, with 16 bits of its mantissa. A weight with accumulator precision (a buffer) is rounded to the type of x.
+/// A linear layer whose result has accumulator precision, even if x, W and the bias (or null) are bf16. For router
+/// logits, whose rounding would change the choice of experts. In backward, a bf16 product reads dy as the sum of two
+/// bf16 numbers, with 16 bits of its mantissa. A weight with accumulator precision (a buffer) is rounded to the type of
+/// x.
 struct PreciseLinear {
   Parameter* weight;
+  Parameter* bias = nullptr;  // [out]
 
   struct Saved {
     Tensor x;
   };
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& x) const;
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
-  std::vector<Parameter*> parameters() const { return {weight}; }
+  std::vector<Parameter*> parameters() const;
   void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const;
 };
 

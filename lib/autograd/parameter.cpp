@@ -212,7 +212,7 @@ Parameter stacked_vector(std::string name, const std::vector<RowsOf>& vectors, c
   std::int64_t size = 0;
   for (const RowsOf& vector : vectors) {
     slices.push_back({vector.name, {vector.rows}, {vector.part.first}, {vector.part.count}, size});
-    size += vector.part.count;
+    size += std::max(vector.room, vector.part.count);
   }
   return {std::move(name), {size}, std::move(slices), initial, false, {}, {}, {}};
 }

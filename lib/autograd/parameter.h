@@ -201,12 +201,12 @@ struct RowsOf {
   std::string name;
   std::int64_t rows;
   Range part;
-  std::int64_t room = 0;  // for a matrix: rows in memory, at least part.count; 0: part.count
+  std::int64_t room = 0;  // rows (elements) in memory, at least part.count; 0: part.count
 };
 /// Returns a parameter [Σ room, cols] that stacks rows of several logical matrices with `cols` columns. It has weight
 /// decay.
 Parameter stacked_parameter(std::string name, const std::vector<RowsOf>& matrices, std::int64_t cols, double init_std);
-/// Returns a parameter [Σ part.count] that concatenates elements of several logical vectors. It has no weight decay.
+/// Returns a parameter [Σ room] that concatenates elements of several logical vectors. It has no weight decay.
 Parameter stacked_vector(std::string name, const std::vector<RowsOf>& vectors, const Initial& initial);
 
 }  // namespace lyceum

@@ -30,6 +30,7 @@ std::vector<std::string> contradictions(const Config& config, int world) {
   check_ranges(findings, config);
   check_model(findings, config.model);
   check_windows(findings, config);
+  check_biases(findings, config);
   check_size(findings, config);
   check_moe(findings, config);
   check_router(findings, config);

@@ -9,6 +9,10 @@
 
 namespace lyceum {
 
+ActivationFunction activation_of(const ModelConfig& model) {
+  return {model.ffn, model.swiglu_alpha, model.swiglu_limit};
+}
+
 std::int64_t window_of(const ModelConfig& model, std::int64_t layer) {
   const std::vector<std::int64_t>& layers = model.window_layers;
   if (layers.empty()) return model.window;
@@ -57,6 +61,8 @@ void declare_keys(ConfigKeys& keys, ModelConfig& model) {
       "softmax: of the scores, with rotary positions; stick_breaking: each key takes a share of what newer keys left");
   key("model.qkv_bias", &model.qkv_bias, {}, "add biases to the projections to queries, keys and values",
       {.other_names = {"add_qkv_bias", "attention_bias"}});
+  key("model.o_bias", &model.o_bias, {}, "add a bias to the output projection of attention",
+      {.other_names = {"attention_out_bias", "add_o_bias"}});
   key("model.qk_norm", &model.qk_norm,
       "RMSNorm of queries and keys before rotary positions: per head, or over all heads of a token",
       {.other_names = {"qk_layernorm", "use_qk_norm"}});
@@ -68,7 +74,15 @@ void declare_keys(ConfigKeys& keys, ModelConfig& model) {
       {.other_names = {"layer_types", "window_pattern"}});
   key("model.sinks", &model.sinks, {}, "add a learned logit per head to the softmax of attention, without a value",
       {.other_names = {"attention_sinks", "sink_attention"}});
-  key("model.ffn", &model.ffn, "FFNs of three matrices (swiglu) or of two (gelu)", {.other_names = {"hidden_act"}});
+  key("model.ffn", &model.ffn,
+      "FFNs of three matrices (swiglu, or clamped_swiglu with limited inputs, as in gpt-oss) or of two (gelu)",
+      {.other_names = {"hidden_act"}});
+  key("model.swiglu_alpha", &model.swiglu_alpha, {.low = 0, .high = 1e3, .low_open = true},
+      "with clamped_swiglu: factor of the gate in its sigmoid");
+  key("model.swiglu_limit", &model.swiglu_limit, {.low = 0, .high = 1e6, .low_open = true},
+      "with clamped_swiglu: largest gate, and largest absolute value of the other input");
+  key("model.ffn_bias", &model.ffn_bias, {}, "add biases to the projections of FFNs and experts",
+      {.other_names = {"mlp_bias", "add_bias_linear"}});
   key("model.recompute", &model.recompute,
       "in backward, selective: recompute what is cheap; full: recompute all of a block from its input",
       {.role = operation,
@@ -112,10 +126,6 @@ void check_windows(Findings& findings, const Config& config) {
                   "model.window = {} with model.attention_weights = stick_breaking: set model.window = 0, or "
                   "model.attention_weights = softmax",
                   model.window);
-  findings.unless(model.window <= config.batch.seq_len || config.batch.seq_len <= 0,
-                  "model.window = {} is more than batch.seq_len = {}: set model.window = 0, which is the same for such "
-                  "sequences",
-                  model.window, config.batch.seq_len);
   const std::vector<std::int64_t>& layers = model.window_layers;
   findings.unless(layers.empty() || model.window != 0,
                   "model.window_layers without a window: set model.window, or remove model.window_layers");
@@ -132,6 +142,17 @@ void check_windows(Findings& findings, const Config& config) {
   findings.unless(!model.sinks || config.sub_dimensions.attention <= 0,
                   "model.sinks = true with sub_dimensions.attention = {}: set one or the other",
                   config.sub_dimensions.attention);
+}
+
+void check_biases(Findings& findings, const Config& config) {
+  const ModelConfig& model = config.model;
+  const SubDimensionsConfig& parts = config.sub_dimensions;
+  findings.unless(!model.o_bias || model.attention != AttentionKind::experts,
+                  "model.o_bias = true with model.attention = moa, whose experts have no biases: set one or the other");
+  findings.unless(!model.o_bias || parts.attention <= 0,
+                  "model.o_bias = true with sub_dimensions.attention = {}: set one or the other", parts.attention);
+  findings.unless(!model.ffn_bias || parts.ffn <= 0,
+                  "model.ffn_bias = true with sub_dimensions.ffn = {}: set one or the other", parts.ffn);
 }
 
 void check_size(Findings& findings, const Config& config) {
@@ -176,6 +197,14 @@ void simplify_model(Config& config) {
   if (!sparse) model.first_dense_layers = 0;
   if (sparse && model.first_dense_layers == 0) model.ffn_hidden = 0;
   simplify_windows(model);
+  simplify_activation(model);
+}
+
+void simplify_activation(ModelConfig& model) {
+  if (model.ffn == Activation::clamped_swiglu) return;
+  const ModelConfig defaults;
+  model.swiglu_alpha = defaults.swiglu_alpha;
+  model.swiglu_limit = defaults.swiglu_limit;
 }
 
 void simplify_windows(ModelConfig& model) {

@@ -29,7 +29,7 @@ constexpr auto names_of(QkNormKind) { return std::array{"none", "head", "all"}; 
 enum class Recompute { none, selective, full };
 constexpr auto names_of(Recompute) { return std::array{"none", "selective", "full"}; }
 
-constexpr auto names_of(Activation) { return std::array{"swiglu", "gelu"}; }
+constexpr auto names_of(Activation) { return std::array{"swiglu", "gelu", "clamped_swiglu"}; }
 
 /// The largest model.layers.
 inline constexpr std::int64_t most_layers = 10000;
@@ -51,6 +51,7 @@ struct ModelConfig {
   LatentAttentionConfig latent = {};  // with attention = latent
   AttentionWeights attention_weights = AttentionWeights::softmax;
   bool qkv_bias = false;
+  bool o_bias = false;  // a bias of the output projection
   QkNormKind qk_norm = QkNormKind::none;
   std::int64_t window = 0;  // tokens that a query sees at most, its own included; 0: all earlier tokens
   /// 1 for a layer with the window, 0 for one without; repeated over all layers. Empty: every layer has it.
@@ -58,10 +59,14 @@ struct ModelConfig {
   bool sinks = false;  // one more logit per head in the softmax, see ApplySinks
   Recompute recompute = Recompute::none;
   Activation ffn = Activation::swiglu;
+  double swiglu_alpha = 1.702, swiglu_limit = 7;  // constants of clamped_swiglu, see activation_of()
+  bool ffn_bias = false;                          // biases of all projections of FFNs and experts
   /// Number of tokens whose logits are in memory at a time; backward computes them again. 0: all, kept until backward.
   std::int64_t loss_chunk = 0;
 };
 
+/// Returns the activation of FFNs and experts with its constants.
+ActivationFunction activation_of(const ModelConfig& model);
 /// Returns the window of the attention of block `layer`; 0 if it has none.
 std::int64_t window_of(const ModelConfig& model, std::int64_t layer);
 /// Returns the shortest model.window_layers that gives every layer the same window as `layers`, which has one number
@@ -72,6 +77,8 @@ void declare_keys(ConfigKeys& keys, ModelConfig& model);
 void check_model(Findings& findings, const ModelConfig& model);
 /// Checks model.window, model.window_layers and model.sinks.
 void check_windows(Findings& findings, const Config& config);
+/// Checks model.o_bias, model.ffn_bias and model.ffn against parts of the model that have none of these.
+void check_biases(Findings& findings, const Config& config);
 /// Checks that the model has at most 10^15 parameters, so that numbers of parameters and bytes do not overflow.
 void check_size(Findings& findings, const Config& config);
 /// Replaces kv_heads, head_dim and ffn_hidden if they are 0.
@@ -79,5 +86,7 @@ void derive_model(ModelConfig& model);
 void simplify_model(Config& config);
 /// Gives model.window_layers its shortest form; empty without a window.
 void simplify_windows(ModelConfig& model);
+/// Resets the constants of clamped_swiglu if model.ffn is another activation.
+void simplify_activation(ModelConfig& model);
 
 }  // namespace lyceum

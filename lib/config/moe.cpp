@@ -170,6 +170,7 @@ void remove_experts(MoeConfig& moe, bool attention_routes) {
   if (moe.shared_experts > 0) left.expert_hidden = moe.expert_hidden;
   if (attention_routes) {
     left.router = moe.router;
+    left.router_bias = moe.router_bias;
     left.router_hidden = moe.router_hidden;
     left.even_routing = moe.even_routing;
   }

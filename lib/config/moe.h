@@ -29,6 +29,7 @@ struct MoeConfig {
   std::int64_t expert_hidden = 0;          // width of each expert, also of shared ones
   std::vector<std::int64_t> expert_sizes;  // width of each routed expert; overrides expert_hidden
   RouterKind router = RouterKind::softmax;
+  bool router_bias = false;      // a bias that is added to the logits
   std::optional<Gates> gates;    // unset: chosen by gates_of()
   double routed_scale = 1;       // factor of the gates of routed experts [DeepSeek-V2]
   std::int64_t group_limit = 0;  // number of the balance.device_groups groups from which one token may choose; 0: all

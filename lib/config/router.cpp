@@ -32,6 +32,8 @@ void declare_router_keys(ConfigKeys& keys, MoeConfig& moe) {
       "how a token's experts are chosen: softmax, sigmoid or sqrt_softplus of one matrix; softmax of two (mlp); noisy, "
       "with noise; random, a fixed random matrix; hash, by the token's hash",
       {.other_names = {"scoring_func", "moe_router_score_function"}});
+  key("moe.router_bias", &moe.router_bias, {}, "add a trained bias to the router's logits",
+      {.other_names = {"moe_router_bias", "router_bias"}});
   key("moe.router_hidden", &moe.router_hidden, {.low = 1}, "width between the two matrices of an mlp router");
   key("moe.gates", &moe.gates,
       "factors of the chosen experts' outputs: raw scores, renormalized to a sum of 1, detached (no gradient of the "
@@ -149,12 +151,17 @@ void check_groups(Findings& findings, const Config& config) {
 
 void check_router(Findings& findings, const Config& config) {
   const MoeConfig& moe = config.moe;
-  const bool has_bias = scores_of(moe.router) != Scores::softmax;
+  const bool has_bias = scores_of(moe.router) != Scores::softmax;  // a bias of the selection, not of logits
   findings.unless(!(config.balance.bias_rate > 0) || has_bias,
                   "balance.bias_rate = {} with moe.router = {}, which has no bias: set moe.router = sigmoid or "
                   "sqrt_softplus, or balance.bias_rate = 0",
                   config.balance.bias_rate, name_of(moe.router));
   if (routers_of(config).empty()) return;
+  const bool one_matrix = has_bias || moe.router == RouterKind::softmax;
+  findings.unless(!moe.router_bias || one_matrix,
+                  "moe.router_bias = true with moe.router = {}: set moe.router = softmax, sigmoid or sqrt_softplus, or "
+                  "moe.router_bias = false",
+                  name_of(moe.router));
   if (has_bias) check_separate_scores(findings, config);
   if (moe.router == RouterKind::hash) check_hash(findings, config);
   if (moe.experts > 0 && moe.group_limit > 0) check_groups(findings, config);

@@ -48,6 +48,11 @@ struct SegmentedMatrix {
   }
 };
 
+/// One vector for each segment, such as the biases of a bank of experts. The list and the vectors are in the memory of
+/// the stream's device. An empty list means that there are none.
+template <class T>
+using SegmentVectors = std::span<T* const>;  // [count]
+
 /// Computes the offsets of a SegmentedMatrix: segment e of width[e] columns begins at element offset[e] of flat memory,
 /// and the last segment ends at offset[count].
 struct LayOutSegments {

@@ -57,7 +57,7 @@ SublayerSpec sub_dimension_attention_spec(const Config& config, const Mixture& m
 SublayerSpec sub_dimension_ffn_spec(const Config& config, const Mixture& mixture) {
   return {.id = mixture.id,
           .tensors = with_router_and_fusion(config, mixture,
-                                            ffn_matrices(config.model, dense_ffn_shape(config, mixture.id.layer))),
+                                            ffn_tensors(config.model, dense_ffn_shape(config, mixture.id.layer))),
           .mixture = mixture,
           .make = make_half<SubDimensionFeedForward>};
 }
@@ -139,8 +139,8 @@ SubDimensionFeedForward::SubDimensionFeedForward(const Config& config, const Mix
                                                  const std::string& prefix, const Mesh& mesh,
                                                  const SublayerUnits& units)
     : SubDimensionHalf(config, mixture, prefix, mesh, units),
-      activation_(config.model.ffn),
-      matrices_(ffn_parameters(SublayerParameters(ffn_matrices(config.model, dense_ffn_shape(config, mixture.id.layer)),
+      activation_(activation_of(config.model)),
+      matrices_(ffn_parameters(SublayerParameters(ffn_tensors(config.model, dense_ffn_shape(config, mixture.id.layer)),
                                                   prefix, mesh, units))) {}
 
 Sublayer::Result SubDimensionFeedForward::forward(Tape& tape, const Pass& pass, const Variable& x) const {

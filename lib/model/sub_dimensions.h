@@ -111,7 +111,7 @@ class SubDimensionFeedForward : public SubDimensionHalf {
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
 
  private:
-  Activation activation_;
+  ActivationFunction activation_;
   ExpertBank::Expert matrices_;
 };
 

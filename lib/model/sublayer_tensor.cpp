@@ -82,6 +82,12 @@ SublayerParameters::SublayerParameters(const std::vector<SublayerTensor>& tensor
   for (const std::int32_t choice : choices_) add(choice);
 }
 
+Range elements_of(const Parameter& slice) {
+  const ParameterSlice& only = slice.slices.at(0);
+  require(slice.slices.size() == 1 && only.shape.rank() == 1, "{} is not a slice of a vector", slice.name);
+  return {only.offset[0], only.extent[0]};
+}
+
 Parameter* SublayerParameters::find(const std::string& name) const {
   const auto found = parameters_.find(name);
   return found == parameters_.end() ? nullptr : found->second;

@@ -66,6 +66,9 @@ struct SublayerUnits {
   ParameterUnit* experts = nullptr;
 };
 
+/// Returns the elements of a logical vector that a parameter holds. The parameter must be a slice of one vector.
+Range elements_of(const Parameter& slice);
+
 /// This rank's parameters of a sub-layer, by tensor name. The units own the parameters and must outlive this.
 class SublayerParameters {
  public:

@@ -139,7 +139,7 @@ std::shared_ptr<const std::vector<ExpertBank::Expert>> experts_of(const Paramete
 }
 
 /// A bank of experts of the given widths; expert e has rows[e] rows.
-OpCase bank_case(const std::string& name, Activation activation, const std::vector<std::int64_t>& widths,
+OpCase bank_case(const std::string& name, const ActivationFunction& activation, const std::vector<std::int64_t>& widths,
                  const std::vector<std::int64_t>& rows) {
   const std::int64_t hidden = 3;
   return {.name = name,
@@ -147,13 +147,55 @@ OpCase bank_case(const std::string& name, Activation activation, const std::vect
           .add_parameters =
               [=](ParameterUnit& unit) {
                 for (const std::int64_t width : widths) {
-                  add_matrix(unit, inputs_of(activation) * width, hidden);
+                  add_matrix(unit, inputs_of(activation.kind) * width, hidden);
                   add_matrix(unit, hidden, width);
                 }
               },
           .run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
             const auto table = std::make_shared<SegmentTable>(tape.stream(), rows);
             return {tape.apply(ExpertBank{activation, experts_of(unit), table}, x[0])};
+          }};
+}
+
+// The limit clamps some inputs of tests, and no input is so close to it that a finite difference crosses it.
+// The limit clamps some inputs of tests, and no input is so close to it that a finite difference crosses it.
+constexpr ActivationFunction clamped{Activation::clamped_swiglu, 1.702, 0.65};
+
+/// The columns of the outputs of biased_case() that have a bias: a slice, as a rank of several has it.
+constexpr Range biased_columns{1, 2};
+
+/// The experts of a unit in which each has four parameters.
+std::shared_ptr<const std::vector<ExpertBank::Expert>> biased_experts_of(const ParameterUnit& unit) {
+  auto experts = std::make_shared<std::vector<ExpertBank::Expert>>();
+  for (std::size_t p = 0; p < unit.parameters().size(); p += 4) {
+    experts->push_back({.in = parameter(unit, p),
+                        .down = parameter(unit, p + 1),
+                        .in_bias = parameter(unit, p + 2),
+                        .down_bias = parameter(unit, p + 3),
+                        .down_columns = biased_columns});
+  }
+  return experts;
+}
+void add_biased_experts(ParameterUnit& unit, const ActivationFunction& activation,
+                        const std::vector<std::int64_t>& widths) {
+  for (const std::int64_t width : widths) {
+    const std::int64_t inner = inputs_of(activation.kind) * width;
+    add_matrix(unit, inner, 3);
+    add_matrix(unit, 3, width);
+    unit.add(whole_parameter("in bias", {inner}, {}, false));
+    unit.add(whole_parameter("down bias", {biased_columns.count}, {}, false));
+  }
+}
+
+/// A bank of experts with biases, as bank_case().
+OpCase biased_case(const std::string& name, const ActivationFunction& activation,
+                   const std::vector<std::int64_t>& widths, const std::vector<std::int64_t>& rows) {
+  return {.name = name,
+          .inputs = {{SegmentTable(CpuStream(1), rows).total(), 3}},
+          .add_parameters = [=](ParameterUnit& unit) { add_biased_experts(unit, activation, widths); },
+          .run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+            const auto table = std::make_shared<SegmentTable>(tape.stream(), rows);
+            return {tape.apply(ExpertBank{activation, biased_experts_of(unit), table}, x[0])};
           }};
 }
 
@@ -214,13 +256,25 @@ OpCase grouped_copies_case(const std::string& name, const std::vector<std::int64
 }
 
 /// A bank whose rows are copies of tokens, and the gate-weighted sum of its outputs.
-OpCase gated_case(const std::string& name, Activation activation, const std::vector<std::int64_t>& widths,
-                  const std::vector<std::int64_t>& rows, std::int64_t top_k) {
+OpCase gated_case(const std::string& name, const ActivationFunction& activation,
+                  const std::vector<std::int64_t>& widths, const std::vector<std::int64_t>& rows, std::int64_t top_k) {
   OpCase op = bank_case(name, activation, widths, rows);
   op.inputs = {{3, 3}, {3, top_k}};
   op.run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
     const auto [table, copies] = copies_of(tape.stream(), rows, top_k);
     return {tape.apply(GatedBank{{activation, experts_of(unit), table}, copies}, x[0], x[1])};
+  };
+  return op;
+}
+
+OpCase biased_gated_case(const std::string& name, const ActivationFunction& activation,
+                         const std::vector<std::int64_t>& widths, const std::vector<std::int64_t>& rows,
+                         std::int64_t top_k) {
+  OpCase op = biased_case(name, activation, widths, rows);
+  op.inputs = {{3, 3}, {3, top_k}};
+  op.run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+    const auto [table, copies] = copies_of(tape.stream(), rows, top_k);
+    return {tape.apply(GatedBank{{activation, biased_experts_of(unit), table}, copies}, x[0], x[1])};
   };
   return op;
 }
@@ -300,12 +354,14 @@ void add_piece_cases(std::vector<OpCase>& cases) {
                    .run = [](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
                      return {tape.apply(Monarch{parameter(unit, 0), parameter(unit, 1)}, x[0])};
                    }});
-  for (const auto& [name, kind] :
-       {std::pair{"ActivateSwiglu", Activation::swiglu}, {"ActivateGelu", Activation::gelu}}) {
-    cases.push_back(
-        {.name = name, .inputs = {{5, 6}}, .run = [kind](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
-           return {tape.apply(Activate{kind}, x[0])};
-         }});
+  for (const auto& [name, function] : {std::pair<const char*, ActivationFunction>{"ActivateSwiglu", Activation::swiglu},
+                                       {"ActivateGelu", Activation::gelu},
+                                       {"ActivateClampedSwiglu", clamped}}) {
+    cases.push_back({.name = name,
+                     .inputs = {{5, 6}},
+                     .run = [function](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
+                       return {tape.apply(Activate{function}, x[0])};
+                     }});
   }
 }
 
@@ -326,6 +382,26 @@ std::vector<OpCase> all_cases() {
                        },
                    .run = [](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
                      return {tape.apply(Linear{parameter(unit, 0), parameter(unit, 1)}, x[0])};
+                   }});
+  cases.push_back({.name = "LinearWithASliceOfABias",
+                   .inputs = {{5, 3}},
+                   .add_parameters =
+                       [](ParameterUnit& unit) {
+                         add_matrix(unit, 4, 3);
+                         unit.add(whole_parameter("bias", {2}, {}, false));
+                       },
+                   .run = [](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+                     return {tape.apply(Linear{parameter(unit, 0), parameter(unit, 1), {1, 2}}, x[0])};
+                   }});
+  cases.push_back({.name = "PreciseLinearWithBias",
+                   .inputs = {{5, 3}},
+                   .add_parameters =
+                       [](ParameterUnit& unit) {
+                         add_matrix(unit, 7, 3);
+                         unit.add(whole_parameter("bias", {7}, {}, false));
+                       },
+                   .run = [](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+                     return {tape.apply(PreciseLinear{parameter(unit, 0), parameter(unit, 1)}, x[0])};
                    }});
   cases.push_back({.name = "PreciseLinear",
                    .inputs = {{5, 3}},
@@ -435,6 +511,14 @@ std::vector<OpCase> all_cases() {
     cases.push_back(gated_case(gated, activation, {4, 2, 3}, {4, 0, 2}, 2));
     cases.push_back(gated_case(gated + "ChoicesWithoutRows", activation, {4, 2}, {3, 2}, 3));
   }
+  for (const auto& [name, function] : {std::pair<const char*, ActivationFunction>{"Swiglu", Activation::swiglu},
+                                       {"Gelu", Activation::gelu},
+                                       {"ClampedSwiglu", clamped}}) {
+    cases.push_back(biased_case(std::string("ExpertBankWithBiases") + name, function, {5, 2, 1}, {2, 0, 1}));
+    cases.push_back(biased_gated_case(std::string("GatedBankWithBiases") + name, function, {4, 2, 3}, {4, 0, 2}, 2));
+  }
+  cases.push_back(biased_gated_case("GatedBankWithBiasesChoicesWithoutRows", Activation::swiglu, {4, 2}, {3, 2}, 3));
+  cases.push_back(bank_case("ExpertBankClampedSwiglu", clamped, {4, 4}, {3, 2}));
   for (OpCase& op : cases) {
     if (op.name.starts_with("ExpertBank") || op.name.starts_with("GatedBank")) op.input_scale = 0.5;
   }

@@ -102,6 +102,8 @@ TEST(Changes, AreNoneWithoutEffect) {
        }},
       {nothing, [](Config& c) { c.moe.top_k_start = 2; }},
       {nothing, [](Config& c) { c.moe.router_hidden = 7; }},
+      {nothing, [](Config& c) { c.model.swiglu_limit = 5; }},  // belongs to another activation
+      {nothing, [](Config& c) { c.model.swiglu_alpha = 2; }},
       {nothing, [](Config& c) { c.attention_experts.top_k = 3; }},
       {nothing, [](Config& c) { c.sub_dimensions.active = 3; }},
       {nothing, [](Config& c) { c.model.ffn_hidden = 77; }},  // every FFN consists of experts

@@ -52,11 +52,6 @@ TEST(ConfigProblems, impossible_models_are_reported) {
        {"sub_dimensions.attention = 4 with model.qk_norm = all", "set one or the other"}},
       {[](Config& c) { c.model.window = -1; }, {"model.window = -1: must be >= 0"}},
       {[](Config& c) {
-         c.batch.seq_len = 64;
-         c.model.window = 65;
-       },
-       {"model.window = 65 is more than batch.seq_len = 64", "set model.window = 0"}},
-      {[](Config& c) {
          c.model.attention_weights = AttentionWeights::stick_breaking;
          c.model.window = 8;
        },
@@ -97,6 +92,26 @@ TEST(ConfigProblems, impossible_models_are_reported) {
          c.model.sinks = true;
        },
        {"model.sinks = true with sub_dimensions.attention = 4"}},
+      {[](Config& c) {
+         c.model.attention = AttentionKind::experts;
+         c.attention_experts.count = 4;
+         c.model.o_bias = true;
+       },
+       {"model.o_bias = true with model.attention = moa", "set one or the other"}},
+      {[](Config& c) {
+         c.moe = {};
+         c.sub_dimensions.attention = 4;
+         c.model.o_bias = true;
+       },
+       {"model.o_bias = true with sub_dimensions.attention = 4", "set one or the other"}},
+      {[](Config& c) {
+         c.moe = {};
+         c.sub_dimensions.ffn = 4;
+         c.model.ffn_bias = true;
+       },
+       {"model.ffn_bias = true with sub_dimensions.ffn = 4", "set one or the other"}},
+      {[](Config& c) { c.model.swiglu_limit = 0; }, {"model.swiglu_limit = 0: must be in (0, 1000000]"}},
+      {[](Config& c) { c.model.swiglu_alpha = -1; }, {"model.swiglu_alpha = -1: must be in (0, 1000]"}},
       {[](Config& c) { c.model.layers = 0; }, {"model.layers = 0: must be in [1, 10000]"}},
       {[](Config& c) { c.model.vocab = -3; }, {"model.vocab = -3: must be >= 2"}},
       {[](Config& c) { c.model.init_std = std::numeric_limits<double>::quiet_NaN(); }, {"model.init_std = nan"}},

@@ -53,6 +53,11 @@ TEST(ConfigProblems, impossible_routers_are_reported) {
        {"balance.mutual_information = 0.1 with moe.router = hash", "set balance.mutual_information = 0"}},
       {[](Config& c) { c.balance.concentration = -1; }, {"balance.concentration = -1: must be in [0, 10000]"}},
       {[](Config& c) { c.moe.router_hidden = 0; }, {"moe.router_hidden = 0: must be >= 1"}},
+      {[](Config& c) {
+         c.moe.router = RouterKind::noisy;
+         c.moe.router_bias = true;
+       },
+       {"moe.router_bias = true with moe.router = noisy", "set moe.router = softmax, sigmoid or sqrt_softplus"}},
       {[](Config& c) { c.balance.bias_rate = 0.001; },
        {"balance.bias_rate = 0.001 with moe.router = softmax",
         "set moe.router = sigmoid or sqrt_softplus, or balance.bias_rate = 0"}},

@@ -9,11 +9,13 @@ run_keys=(--run.device=cpu --run.precision=f32 --run.threads=1 --run.steps=12 --
   --data.train="$work/data/train" --data.valid="$work/data/valid" --data.tokenizer="$work/data/tokenizer.model"
   --optim.schedule=constant --optim.warmup_steps=3 --optim.lr=3e-3 --eval.every=0)
 
-# train PAPER KEY…: trains a model, and fails unless its loss decreases from about ln 384. Sets $metrics and $routing.
+folder=papers
+# train PAPER KEY…: trains a model of configs/$folder, and fails unless its loss decreases from about ln 384. Sets $metrics and
+# $routing.
 train() {
   local paper=$1 run=$work/runs/$1
   shift
-  expect 0 ranks 2 train --config "$source/configs/papers/$paper.ini" "${sizes[@]}" "${run_keys[@]}" --run.dir="$run" "$@"
+  expect 0 ranks 2 train --config "$source/configs/$folder/$paper.ini" "${sizes[@]}" "${run_keys[@]}" --run.dir="$run" "$@"
   metrics=$run/metrics.jsonl routing=$run/routing.h5
   python3 - "$metrics" <<'END' || fail "$paper does not learn"
 import json, math, sys
@@ -70,4 +72,23 @@ for paper in molm-4b-k2:2 molm-4b-k4:4 molm-8b-k2:2; do
   chosen "${paper#*:}" 32
   chosen "${paper#*:}" 16 attention
   python3 -c "import sys; sys.exit(not -0.1 < $(metric "$metrics" 12 mutual_information_loss) < 0)" || fail "$paper has no mutual information"
+done
+
+# The models that others have released.
+folder=models
+latent=(--model.first_dense_layers=0 --model.head_dim=0 --latent_attention.key_value_rank=12 --latent_attention.nope_dim=8
+  --latent_attention.rope_dim=8 --latent_attention.value_dim=8)
+for model in gpt-oss-20b qwen3-30b-a3b qwen3-235b-a22b olmoe-1b-7b mixtral-8x7b glm-4.5-air deepseek-v2-lite deepseek-v3 moonlight; do
+  k=$(sed -n 's/^top_k = //p' "$source/configs/models/$model.ini")
+  case $model in
+    gpt-oss-20b) own=(--model.window=8 --moe.experts=8) ;;
+    glm-4.5-air) own=(--moe.experts=16 --model.first_dense_layers=0) ;;
+    deepseek-v3) own=("${latent[@]}" --latent_attention.query_rank=16 --moe.experts=16) ;;
+    deepseek* | moonlight) own=("${latent[@]}" --moe.experts=16) ;;
+    *) own=(--moe.experts=16) ;;
+  esac
+  train "$model" --moe.expert_hidden=24 --parallel.expert=2 "${own[@]}"
+  experts=${own[*]}
+  experts=${experts#*--moe.experts=}
+  chosen "$k" "${experts%% *}"
 done

@@ -144,6 +144,16 @@ const Variant variants[] = {
        c.optim.router_penalty = 0.01;
      }},
     {"Gelu", [](Config& c) { c.model.ffn = Activation::gelu; }},
+    {"Biases",
+     [](Config& c) {
+       c.model.qkv_bias = c.model.o_bias = c.model.ffn_bias = true;
+       c.model.ffn = Activation::clamped_swiglu;
+       c.model.swiglu_limit = 0.3;
+       c.model.sinks = true;
+       c.moe.shared_experts = 1;
+       c.moe.router_bias = true;
+       c.model.recompute = Recompute::selective;
+     }},
     {"Dense",
      [](Config& c) {
        c.moe = {};

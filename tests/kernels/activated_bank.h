@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -13,13 +14,16 @@
 
 namespace lyceum::test {
 
-inline constexpr Activation activations[] = {Activation::swiglu, Activation::gelu};
+inline constexpr Activation activations[] = {Activation::swiglu, Activation::gelu, Activation::clamped_swiglu};
 
 /// Returns the numbers of inputs of activations with these numbers of results.
 inline Widths inputs_for(Activation kind, Widths widths) {
   for (std::int64_t& width : widths) width *= inputs_of(kind);
   return widths;
 }
+
+/// Returns the activation with constants that clamp some inputs of tests.
+inline ActivationFunction tested_function(Activation kind) { return {kind, 1.25, 0.75}; }
 
 /// A Bank whose product is fused with an activation. In a forward problem, `bank` has x and the weights, and the
 /// results are `hidden` (the product) and `activated`. In a backward problem, x of `bank` is dy, `hidden` is an input,
@@ -32,6 +36,8 @@ struct ActivatedBank {
   std::vector<T> hidden, d_hidden, activated;
   std::vector<std::int64_t> gate_of_row;
   std::vector<Accumulator<T>> gate, d_gate;
+  std::vector<std::vector<T>> biases;   // of all experts, or none
+  std::vector<const T*> bias_pointers;  // into `biases`
 
   /// Makes a problem with the rows and widths of `c`: c.in is the width of x (or dy), c.out that of the activation's
   /// results.
@@ -59,17 +65,18 @@ struct ActivatedBank {
 
   GemmThenActivation<T> forward() {
     const GroupedGemm<T> product = bank.product(true);
-    return {.kind = kind,
+    return {.function = tested_function(kind),
             .segments = product.segments,
             .x = product.x,
             .weights = product.weights,
             .hidden = wide.over(hidden.data()),
             .activated = narrow.over(activated.data()),
-            .picked = product.picked};
+            .picked = product.picked,
+            .bias = bias_list()};
   }
   GemmThenActivationBackward<T> backward() {
     const GroupedGemm<T> product = bank.product(false);
-    return {.kind = kind,
+    return {.function = tested_function(kind),
             .segments = product.segments,
             .dy = product.x,
             .weights = product.weights,
@@ -77,7 +84,34 @@ struct ActivatedBank {
             .d_hidden = wide.over(d_hidden.data()),
             .activated = narrow.over(activated.data()),
             .picked = product.picked,
-            .gates = {.index = gate_of_row, .gate = gate, .d_gate = d_gate}};
+            .gates = {.index = gate_of_row, .gate = gate, .d_gate = d_gate},
+            .bias = bias_list()};
+  }
+
+  /// Adds a bias for each expert, [inputs · width], at an address of 16 bytes.
+  void add_biases() {
+    const Philox random(13, "biases");
+    std::int64_t next = 0;
+    for (std::int64_t e = 0; e < bank.table.view().count(); ++e) {
+      const std::int64_t width = hidden_of(e).cols;
+      auto& vector = biases.emplace_back(static_cast<std::size_t>(width + 16));
+      for (T& value : vector) value = static_cast<T>(noise(random, next++));
+    }
+    for (const std::vector<T>& vector : biases) {
+      const auto address = reinterpret_cast<std::uintptr_t>(vector.data());
+      bias_pointers.push_back(vector.data() + (16 - address % 16) % 16 / sizeof(T));
+    }
+  }
+  SegmentVectors<const T> bias_list() const { return bias_pointers; }
+  /// Returns the row of activation inputs, [inputs · width], with the bias of expert `e` if there is one.
+  std::vector<double> inputs_of_row(std::int64_t e, std::int64_t row) {
+    const Matrix<T> of_expert = hidden_of(e);
+    std::vector<double> inputs;
+    for (std::int64_t c = 0; c < of_expert.cols; ++c) {
+      const double bias = bias_pointers.empty() ? 0 : as_double(bias_pointers[static_cast<std::size_t>(e)][c]);
+      inputs.push_back(as_double(of_expert.row(row)[c]) + bias);
+    }
+    return inputs;
   }
 
   /// Makes the rows of dy copies of tokens (Bank::pick) and adds gates. Some rows have no gate, and some gates no row.
@@ -114,9 +148,8 @@ struct ActivatedBank {
 struct ExactActivation {
   double value, d_first, d_second;  // d_second: gradient of `up` of SwiGLU; GELU has one input
 
-  template <class T>
-  ExactActivation(Activation kind, const T* row, std::int64_t width, std::int64_t column, double dy) {
-    const double x = as_double(row[column]);
+  ExactActivation(Activation kind, const std::vector<double>& row, std::int64_t width, std::int64_t column, double dy) {
+    const double x = row[static_cast<std::size_t>(column)];
     if (kind == Activation::gelu) {
       const double below = (1 + std::erf(x / std::sqrt(2.0))) / 2, density = std::exp(-x * x / 2) / std::sqrt(2 * M_PI);
       value = x * below;
@@ -124,7 +157,18 @@ struct ExactActivation {
       d_second = 0;
       return;
     }
-    const double up = as_double(row[column + width]), sigmoid = 1 / (1 + std::exp(-x));
+    const double up = row[static_cast<std::size_t>(column + width)];
+    if (kind == Activation::clamped_swiglu) {
+      const ActivationFunction function = tested_function(kind);
+      const double alpha = function.alpha, limit = function.limit;
+      const double gate = std::fmin(x, limit), linear = std::fmax(-limit, std::fmin(up, limit)) + 1;
+      const double s = 1 / (1 + std::exp(-alpha * gate));
+      value = gate * s * linear;
+      d_first = x > limit ? 0 : dy * linear * (s + gate * alpha * s * (1 - s));
+      d_second = std::abs(up) > limit ? 0 : dy * gate * s;
+      return;
+    }
+    const double sigmoid = 1 / (1 + std::exp(-x));
     value = x * sigmoid * up;
     d_first = dy * up * sigmoid * (1 + x * (1 - sigmoid));
     d_second = dy * x * sigmoid;
@@ -148,22 +192,25 @@ template <class T>
 void expect_right_activated(ActivatedBank<T>& bank) {
   const Segments segments = bank.bank.table.view();
   for (std::int64_t e = 0; e < segments.count(); ++e) {
-    const Matrix<T> hidden = bank.hidden_of(e), activated = bank.activated_of(e);
+    const Matrix<T> activated = bank.activated_of(e);
     for (std::int64_t r = 0; r < activated.rows; ++r) {
       const bool filled = r < segments.rows[static_cast<std::size_t>(e)];
+      const std::vector<double> inputs = bank.inputs_of_row(e, r);
       const double gate = bank.gate_at(segments.begin[static_cast<std::size_t>(e)] + r);
       for (std::int64_t c = 0; c < activated.cols; ++c) {
-        const double exact = filled ? gate * ExactActivation(bank.kind, hidden.row(r), activated.cols, c, 0).value : 0;
+        const double exact = filled ? gate * ExactActivation(bank.kind, inputs, activated.cols, c, 0).value : 0;
         ASSERT_TRUE(nearly(activated.row(r)[c], exact, 1)) << "expert " << e << ", row " << r << ", column " << c;
       }
     }
   }
 }
 
-/// Computes the forward pass with run(bank) and compares the products and the activation with the formulas in double.
+/// Computes the forward pass with run(bank), with biases if `biased`, and compares the products and the activation with
+/// the formulas in double.
 template <class T, class Run>
-void expect_right_forward(Activation kind, const Case& c, bool picked, Run&& run) {
+void expect_right_forward(Activation kind, const Case& c, bool picked, Run&& run, bool biased = false) {
   auto bank = ActivatedBank<T>::template made<T>(kind, c, true);
+  if (biased) bank.add_biases();
   auto exact = Bank<double>::template made<T>(c.rows, c.in, inputs_for(kind, c.out), true, false, c.gap);
   if (picked) {
     bank.bank.template pick<T>(true, c.gap);
@@ -185,16 +232,16 @@ void expect_right_gates(ActivatedBank<T>& bank, Bank<double>& exact) {
   const Segments segments = bank.bank.table.view();
   std::vector<bool> checked(bank.gate.size());
   for (std::int64_t e = 0; e < segments.count(); ++e) {
-    const Matrix<T> hidden = bank.hidden_of(e);
     const Matrix<double> d_activated = exact.y_of(e);
     const auto i = static_cast<std::size_t>(e);
     for (std::int64_t r = 0; r < segments.rows[i]; ++r) {
+      const std::vector<double> inputs = bank.inputs_of_row(e, r);
       const std::int64_t index = bank.gate_of_row[static_cast<std::size_t>(segments.begin[i] + r)];
       if (index < 0) continue;
       double sum = 0, error = 0;  // error: from rounding the gradient of the activation's results, and from the sum
       for (std::int64_t c = 0; c < d_activated.cols; ++c) {
         const double given = d_activated.row(r)[c];
-        const double value = ExactActivation(bank.kind, hidden.row(r), d_activated.cols, c, 0).value;
+        const double value = ExactActivation(bank.kind, inputs, d_activated.cols, c, 0).value;
         sum += given * value;
         error += std::abs(value) * (std::is_same_v<T, double> ? 1e-10 : 5e-4 + std::abs(given) * 1e-5);
         error += std::is_same_v<T, bfloat16> ? 0x1p-8 * std::abs(given * value) : 0;
@@ -211,8 +258,9 @@ void expect_right_gates(ActivatedBank<T>& bank, Bank<double>& exact) {
 /// Computes the backward pass with run(bank) and compares all results with the formulas in double. `picked`: rows of dy
 /// are picked and have gates.
 template <class T, class Run>
-void expect_right_backward(Activation kind, const Case& c, bool picked, Run&& run) {
+void expect_right_backward(Activation kind, const Case& c, bool picked, Run&& run, bool biased = false) {
   auto bank = ActivatedBank<T>::template made<T>(kind, c, false);
+  if (biased) bank.add_biases();
   auto exact = Bank<double>::template made<T>(c.rows, c.in, c.out, false, false, c.gap);
   if (picked) {
     bank.template pick_gated<T>(true, c.gap);
@@ -222,14 +270,15 @@ void expect_right_backward(Activation kind, const Case& c, bool picked, Run&& ru
   lyceum::run(CpuStream(2), exact.product(false));
   const Segments segments = exact.table.view();
   for (std::int64_t e = 0; e < segments.count(); ++e) {
-    const Matrix<T> hidden = bank.hidden_of(e), d_hidden = bank.d_hidden_of(e);
+    const Matrix<T> d_hidden = bank.d_hidden_of(e);
     const Matrix<double> d_activated = exact.y_of(e);
     for (std::int64_t r = 0; r < d_hidden.rows; ++r) {
+      const std::vector<double> inputs = bank.inputs_of_row(e, r);
       const double gate = bank.gate_at(segments.begin[static_cast<std::size_t>(e)] + r);
       for (std::int64_t col = 0; col < d_activated.cols; ++col) {
         SCOPED_TRACE(testing::Message() << "expert " << e << ", row " << r << ", column " << col);
         const bool filled = r < segments.rows[static_cast<std::size_t>(e)];
-        const ExactActivation right(kind, hidden.row(r), d_activated.cols, col, gate * d_activated.row(r)[col]);
+        const ExactActivation right(kind, inputs, d_activated.cols, col, gate * d_activated.row(r)[col]);
         ASSERT_TRUE(nearly(d_hidden.row(r)[col], filled ? right.d_first : 0.0, 2));
         if (kind == Activation::gelu) continue;
         ASSERT_TRUE(nearly(d_hidden.row(r)[col + d_activated.cols], filled ? right.d_second : 0.0, 2));

@@ -9,12 +9,23 @@ namespace {
 
 double swiglu(double gate, double up) { return gate / (1 + std::exp(-gate)) * up; }
 double gelu(double x) { return x * (1 + std::erf(x / std::sqrt(2.0))) / 2; }
+/// Constants of the clamped SwiGLU that clamp some inputs of the tests.
+constexpr double alpha = 1.25, limit = 2.5;
+double clamped_swiglu(double gate, double up) {
+  const double g = std::min(gate, limit);
+  return g / (1 + std::exp(-alpha * g)) * (std::max(-limit, std::min(up, limit)) + 1);
+}
+ActivationFunction function_of(Activation kind) { return {kind, alpha, limit}; }
 /// Returns result `column` of the activation of a row of `given` inputs.
 double naive(Activation kind, const double* row, std::int64_t given, std::int64_t column) {
-  return kind == Activation::swiglu ? swiglu(row[column], row[column + given / 2]) : gelu(row[column]);
+  switch (kind) {
+    case Activation::swiglu: return swiglu(row[column], row[column + given / 2]);
+    case Activation::gelu: return gelu(row[column]);
+    default: return clamped_swiglu(row[column], row[column + given / 2]);
+  }
 }
 
-constexpr Activation kinds[] = {Activation::swiglu, Activation::gelu};
+constexpr Activation kinds[] = {Activation::swiglu, Activation::gelu, Activation::clamped_swiglu};
 
 /// A bank of segments with different numbers of rows and widths. Padding of inputs is NaN. Each Grid is the flat memory
 /// of a segmented matrix, as one row.
@@ -59,12 +70,12 @@ struct Bank {
   }
   void run(int threads = 1) {
     const Segments segments = table.view();
-    launch_on(threads,
-              ActivationForward<T>{kind, segments, wide.over<const T>(x.values.data()), narrow.over(y.values.data())});
+    launch_on(threads, ActivationForward<T>{function_of(kind), segments, wide.over<const T>(x.values.data()),
+                                            narrow.over(y.values.data())});
     launch_on(threads, backward());
   }
   ActivationBackward<T> backward() {
-    return {kind,
+    return {function_of(kind),
             table.view(),
             wide.over<const T>(x.values.data()),
             narrow.over<const T>(dy.values.data()),
@@ -127,7 +138,7 @@ TYPED_TEST(ActivationTest, ResultsMayOverwriteTheirGradients) {
     const SegmentedMatrix<TypeParam> x = shared.wide.over(shared.x.values.data());
     const SegmentedMatrix<TypeParam> dx = shared.wide.over(shared.dx.values.data());
     const SegmentedMatrix<TypeParam> y = shared.narrow.over(shared.dy.values.data());
-    launch_on(2, ActivationBackward<TypeParam>{kind, shared.table.view(), x, y, dx, y});
+    launch_on(2, ActivationBackward<TypeParam>{function_of(kind), shared.table.view(), x, y, dx, y});
     EXPECT_TRUE(shared.dx.same_bits(apart.dx));
     EXPECT_TRUE(shared.dy.same_bits(apart.y));
   }
@@ -190,9 +201,35 @@ TYPED_TEST(ActivationTest, NothingToDo) {
   }
 }
 
+/// Inputs beyond the limit have the value of the limit and no gradient; those at the limit have one.
+TYPED_TEST(ActivationTest, ClampsGatesFromAboveAndUpsOnBothSides) {
+  using T = TypeParam;
+  Bank<T> bank(Activation::clamped_swiglu, {1}, {6});
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const std::vector<double> gates{3, -200, 2.5, 1, 1, nan}, ups{1, 1, 0.5, 2.75, -100, 1};
+  for (std::size_t c = 0; c < 6; ++c) {
+    bank.x.values[c] = static_cast<T>(static_cast<float>(gates[c]));
+    bank.x.values[c + 6] = static_cast<T>(static_cast<float>(ups[c]));
+    bank.dy.values[c] = static_cast<T>(1.0f);
+  }
+  bank.run();
+  for (std::int64_t c = 0; c < 5; ++c) {
+    const auto i = static_cast<std::size_t>(c);
+    EXPECT_NEAR(bank.y.at(0, c), clamped_swiglu(gates[i], ups[i]), 0.05) << c;
+    if (c == 1) {  // far below the limit, derivatives are tiny or underflow
+      EXPECT_NEAR(bank.dx.at(0, c), 0, 1e-30);
+      EXPECT_NEAR(bank.dx.at(0, c + 6), 0, 1e-30);
+      continue;
+    }
+    EXPECT_EQ(bank.dx.at(0, c) == 0, gates[i] > limit) << c;
+    EXPECT_EQ(bank.dx.at(0, c + 6) == 0, std::abs(ups[i]) > limit) << c;
+  }
+  EXPECT_TRUE(is_nan(bank.y.at(0, 5)) && is_nan(bank.dx.at(0, 5)) && is_nan(bank.dx.at(0, 11)));
+}
+
 TYPED_TEST(ActivationTest, LargeNumbersAndNan) {
   using T = TypeParam;
-  for (const Activation kind : kinds) {
+  for (const Activation kind : {Activation::swiglu, Activation::gelu}) {
     Bank<T> bank(kind, {1}, {4});
     const std::vector<float> values{-200, 200, -3e38f, std::numeric_limits<float>::quiet_NaN()};
     for (std::size_t c = 0; c < 4; ++c) {

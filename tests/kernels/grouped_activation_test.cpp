@@ -41,6 +41,21 @@ TYPED_TEST(GroupedActivation, HasTheBitsOfTwoKernels) {
   }
 }
 
+/// The list of biases cannot be mirrored on a device, so these cases always run on the CPU. The gradient checks of
+/// ExpertBank and GatedBank run biases on any device.
+TYPED_TEST(GroupedActivation, AddsBiases) {
+  const auto forward = [](auto& bank) { lyceum::run(CpuStream(2), bank.forward()); };
+  const auto backward = [](auto& bank) { lyceum::run(CpuStream(2), bank.backward()); };
+  for (const Activation kind : activations) {
+    for (const Case& c : {uneven, all_empty, one, aligned}) {
+      expect_right_forward<TypeParam>(kind, c, false, forward, true);
+      expect_right_backward<TypeParam>(kind, c, false, backward, true);
+    }
+    expect_right_forward<TypeParam>(kind, copies, true, forward, true);
+    expect_right_backward<TypeParam>(kind, copies, true, backward, true);
+  }
+}
+
 TYPED_TEST(GroupedActivation, NanStaysInItsRow) {
   const auto is_nan = [](TypeParam value) { return std::isnan(as_double(value)); };
   const TypeParam nan(std::numeric_limits<float>::quiet_NaN());

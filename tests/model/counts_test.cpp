@@ -48,7 +48,14 @@ TEST(ModelCounts, AreThoseOfTheModelThatIsBuilt) {
   config.model.window = 5;
   config.model.sinks = true;
   expect_counted(config);
-  config.model.qkv_bias = config.model.sinks = false;
+  config.model.o_bias = config.model.ffn_bias = true;
+  expect_counted(config);
+  config.moe.router = RouterKind::sigmoid;
+  config.moe.router_bias = true;
+  expect_counted(config);
+  config.model.ffn = Activation::gelu;
+  expect_counted(config);
+  config.model.qkv_bias = config.model.o_bias = config.model.sinks = false;
   config.model.qk_norm = QkNormKind::none;
   for (const std::int64_t query_rank : {0, 5}) {
     make_latent(config.model, query_rank);
@@ -133,6 +140,15 @@ TEST(ModelCounts, OfModelsThatAreOnlyPlanned) {
   EXPECT_EQ(count_block(config, 0).latent.total, 2 * 2 * 8);
   EXPECT_EQ(count_block(config, 0).latent.activated, 2 * 2 * 8);
   config.moe.zero_experts = config.moe.copy_experts = config.moe.latent_hidden = 0;
+
+  config.model.ffn = Activation::clamped_swiglu;
+  config.model.ffn_bias = config.model.o_bias = config.moe.router_bias = true;
+  const BlockCounts biased = count_block(config, 0);
+  EXPECT_EQ(biased.routed.total, 4 * (3 * 8 * 5 + 2 * 5 + 8));
+  EXPECT_EQ(biased.routed.activated, 2 * (3 * 8 * 5 + 2 * 5 + 8));
+  EXPECT_EQ(biased.routers.total, 8 * 4 + 4);
+  EXPECT_EQ(biased.attention.total, 4 * 8 * 12 + 8);
+  config.model.ffn_bias = config.model.o_bias = config.moe.router_bias = false;
 
   config.model.ffn = Activation::gelu;
   EXPECT_EQ(count_block(config, 0).routed.total, 4 * 2 * 8 * 5);

@@ -179,52 +179,56 @@ TEST(PaperModels, RouteAsTheirPapersSay) {
   }
 }
 
-TEST(PaperModels, AreAllInTheTable) {
-  std::set<std::string> files, names;
-  for (const auto& entry : std::filesystem::directory_iterator(configs() / "papers"))
+std::set<std::string> names_in(const char* folder) {
+  std::set<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(configs() / folder))
     files.insert(entry.path().stem().string());
-  for (const PaperModel& model : models()) names.insert(model.name);
-  EXPECT_EQ(files, names);
+  return files;
 }
 
-/// Figures of published models, which count activated parameters with the output head but without the input embedding.
-TEST(PublishedModels, HaveTheirSizes) {
-  struct Published {
-    const char* name;
-    double total, activated;  // in billions
-    double digit;             // one unit of the last digit of `activated`, which is partly rounded down
-    double without_tables;    // activated without both embedding tables, if it is published; else 0
+TEST(PaperModels, AreAllInTheTable) {
+  std::set<std::string> names;
+  for (const PaperModel& model : models()) names.insert(model.name);
+  EXPECT_EQ(names_in("papers"), names);
+}
+
+TEST(ReleasedModels, HaveTheSizesOfTheirModelCards) {
+  struct Released {
+    Figure total, activated;
+    /// Returns the parameters that the model card includes in its number of activated ones.
+    std::int64_t (*convention)(const ModelCounts&);
   };
-  for (const Published& model : {Published{"deepseek-v2-lite", 15.7, 2.4, 0.1, 0},
-                                 {"deepseek-v3", 671, 37, 1, 0},
-                                 {"moonlight", 16, 3, 1, 2.24}}) {
-    const Config config = resolved(published(model.name), 1);
-    const ModelCounts counts = count_model(config);
-    const double table = number(config.model.vocab * config.model.hidden);
-    EXPECT_TRUE(std::abs(number(counts.parameters) / (model.total * billion) - 1) <= 0.01)
-        << model.name << ": " << counts.parameters;
-    EXPECT_TRUE(std::abs(number(counts.activated) - table - model.activated * billion) < model.digit * billion)
-        << model.name << ": " << counts.activated;
-    if (model.without_tables > 0) {
-      const double activated = number(counts.activated) - 2 * table;
-      EXPECT_TRUE(std::abs(activated / (model.without_tables * billion) - 1) <= 0.01)
-          << model.name << ": " << activated;
-    }
+  const auto all = [](const ModelCounts& counts) { return counts.activated; };
+  const auto without_embedding = [](const ModelCounts& counts) {
+    return counts.activated - counts.embedding.activated;
+  };
+  const auto blocks = [](const ModelCounts& counts) { return counts.blocks.sum().activated; };
+  const std::map<std::string, Released> released{
+      {"gpt-oss-20b", {billions(20.9), billions(3.6), without_embedding}},
+      {"qwen3-30b-a3b", {billions(30.5), rounded(3.3, 0.2), all}},  // the card truncates 3.35
+      {"olmoe-1b-7b", {billions(6.9), rounded(1.3, 0.1), all}},
+      {"mixtral-8x7b", {billions(46.7), billions(12.9), all}},
+      {"glm-4.5-air", {billions(106), rounded(12, 1), blocks}},
+      {"qwen3-235b-a22b", {billions(235), rounded(22, 1), all}},
+      {"deepseek-v2-lite", {billions(15.7), rounded(2.4, 0.1), without_embedding}},
+      {"deepseek-v3", {billions(671), rounded(37, 1), without_embedding}},
+      {"moonlight", {billions(16), billions(2.24), blocks}},  // 3B with both embeddings
+  };
+  std::set<std::string> names;
+  for (const auto& [name, model] : released) {
+    const ModelCounts counts = count_model(resolved(configured("models", name), 1));
+    expect_figure(number(counts.parameters), model.total, name + ", total");
+    expect_figure(number(model.convention(counts)), model.activated, name + ", activated");
+    names.insert(name);
   }
+  EXPECT_EQ(names_in("models"), names);
 }
 
 /// A cache has the latent and the shared key of each position, 576 numbers.
-TEST(PublishedModels, HaveCachesOfLatents) {
+TEST(ReleasedModels, HaveCachesOfLatents) {
   for (const char* name : {"deepseek-v2-lite", "deepseek-v3", "moonlight"}) {
-    EXPECT_EQ(attention_spec(resolved(published(name), 1), 0).costs.cache_width, 576) << name;
+    EXPECT_EQ(attention_spec(resolved(configured("models", name), 1), 0).costs.cache_width, 576) << name;
   }
-}
-
-TEST(PublishedModels, AreAllInTheTable) {
-  std::set<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(configs() / "models"))
-    files.insert(entry.path().stem().string());
-  EXPECT_EQ(files, (std::set<std::string>{"deepseek-v2-lite", "deepseek-v3", "moonlight"}));
 }
 
 /// The small sparse models in configs/ have equal numbers of parameters except for their routers. The dense one

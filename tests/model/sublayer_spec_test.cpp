@@ -75,6 +75,13 @@ std::vector<Variant> variants() {
           variant("latents of queries in windows", [](Config& config) {
             make_latent(config.model, 5);
             config.model.window = 5;
+          }),
+          variant("biases of all projections", [](Config& config) {
+            config.model.qkv_bias = config.model.o_bias = config.model.ffn_bias = true;
+            config.model.ffn = Activation::clamped_swiglu;
+            config.moe.router = RouterKind::sigmoid;
+            config.moe.router_bias = true;
+            config.moe.latent_hidden = 10;
           })};
 }
 

@@ -105,6 +105,9 @@ TEST(ModelParts, BlocksKeepWhatForwardHolds) {
       cut.model.qk_norm = sequence ? QkNormKind::head : QkNormKind::all;
       cut.moe.shared_gate = shared > 0;
       expect_counted(cut, sequence ? "normed heads" : "normed tokens");
+      cut.model.o_bias = cut.model.ffn_bias = cut.moe.router_bias = true;
+      cut.model.ffn = Activation::clamped_swiglu;
+      expect_counted(cut, sequence ? "biases, sequence" : "biases");
     }
   }
 }

@@ -99,7 +99,16 @@ Field expert_width(std::string_view key = "moe_intermediate_size") {
   return same(key, &Config::moe, &MoeConfig::expert_hidden);
 }
 
-Field bias() { return same("attention_bias", &Config::model, &ModelConfig::qkv_bias, false); }
+/// attention_bias: biases of the projections to queries, keys and values, and of the output projection if `output`.
+Field bias(bool output = true, bool absent = false) {
+  Field field = same("attention_bias", &Config::model, &ModelConfig::qkv_bias, absent);
+  if (!output) return field;
+  field.read = [read = std::move(field.read)](const Json& json, Config& config) {
+    read(json, config);
+    config.model.o_bias = config.model.qkv_bias;
+  };
+  return field;
+}
 Field norm(QkNormKind kind) { return always(&Config::model, &ModelConfig::qk_norm, kind); }
 Field shared_experts() { return same("n_shared_experts", &Config::moe, &MoeConfig::shared_experts, 0, 0); }
 Field dense_layers_counted(std::int64_t absent) {
@@ -206,6 +215,12 @@ std::vector<Field> deepseek_v3_fields() {
                             only("scoring_func", "sigmoid", "sigmoid"), only("topk_method", "noaux_tc", "noaux_tc")};
 }
 
+/// The rotary positions of gpt_oss if config.json has none.
+Json gpt_oss_positions() {
+  return {{"rope_type", "yarn"}, {"factor", 32.0},    {"beta_fast", 32.0},
+          {"beta_slow", 1.0},    {"truncate", false}, {"original_max_position_embeddings", 4096}};
+}
+
 std::vector<Architecture> make_architectures() {
   return {
       {.type = "qwen2",
@@ -219,17 +234,16 @@ std::vector<Architecture> make_architectures() {
        .model = "LlamaForCausalLM",
        .native = true,
        .fields = any_model({.norm_eps = 1e-6}) +
-                 std::vector<Field>{head_dim(), heads_divide(), dense_width(), bias(), only("mlp_bias", false, false)},
-       .renames = {},
-       .output_bias = true},
+                 std::vector<Field>{head_dim(), heads_divide(), dense_width(), bias(),
+                                    same("mlp_bias", &Config::model, &ModelConfig::ffn_bias, false)},
+       .renames = {}},
       {.type = "qwen3",
        .model = "Qwen3ForCausalLM",
        .native = true,
        .fields = any_model({.norm_eps = 1e-6, .kv_heads = 32}) + std::vector<Field>{head_dim(128), dense_width(),
                                                                                     bias(), norm(QkNormKind::head),
                                                                                     window({.first_absent = 28})},
-       .renames = {},
-       .output_bias = true},
+       .renames = {}},
       {.type = "mixtral",
        .model = "MixtralForCausalLM",
        .native = true,
@@ -247,8 +261,7 @@ std::vector<Architecture> make_architectures() {
                  std::vector<Field>{dense_width(), expert_width(), experts("n_routed_experts"), top_k(),
                                     gates({.of_several = true}), shared_experts(), dense_layers_counted(0), bias(),
                                     only("moe_layer_freq", 1, 1), only("scoring_func", "softmax", "softmax")},
-       .renames = {},
-       .output_bias = true},
+       .renames = {}},
       {.type = "qwen3_moe",
        .model = "Qwen3MoeForCausalLM",
        .native = true,
@@ -256,8 +269,7 @@ std::vector<Architecture> make_architectures() {
                  std::vector<Field>{head_dim(), dense_width(), expert_width(),
                                     experts("num_experts", "num_local_experts"), top_k(), gates(),
                                     dense_layers_listed(), bias(), norm(QkNormKind::head), window({.listed = false})},
-       .renames = {},
-       .output_bias = true},
+       .renames = {}},
       {.type = "olmoe",
        .model = "OlmoeForCausalLM",
        .native = true,
@@ -265,8 +277,7 @@ std::vector<Architecture> make_architectures() {
                                                                     experts("num_experts", "num_local_experts"),
                                                                     top_k(), gates(), bias(), norm(QkNormKind::all),
                                                                     only("clip_qkv", nullptr, nullptr)},
-       .renames = {},
-       .output_bias = true},
+       .renames = {}},
       {.type = "qwen2_moe",
        .model = "Qwen2MoeForCausalLM",
        .native = true,
@@ -285,7 +296,7 @@ std::vector<Architecture> make_architectures() {
                             .kv_heads = 8,
                             .null_kv_heads = false}) +
                  sigmoid_experts({.shared = 1, .dense = 1, .sum = true}) +
-                 std::vector<Field>{head_dim(), bias(), optional_qk_norm(), only("num_nextn_predict_layers", 0, 0),
+                 std::vector<Field>{head_dim(), bias(false), optional_qk_norm(), only("num_nextn_predict_layers", 0, 0),
                                     required("num_mtp_layers", 0)},
        .renames = {}},
       {.type = "dots1",
@@ -297,8 +308,7 @@ std::vector<Architecture> make_architectures() {
                                     window({.optional = false, .first_absent = 62}),
                                     // Keys of the published models that transformers does not read.
                                     required("scoring_func", "noaux_tc"), required("moe_layer_freq", 1)},
-       .renames = {},
-       .output_bias = true},
+       .renames = {}},
       {.type = "deepseek_v2",
        .model = "DeepseekV2ForCausalLM",
        .native = true,
@@ -325,6 +335,26 @@ std::vector<Architecture> make_architectures() {
        .fields = deepseek_v3_fields(),
        .renames = {},
        .prediction_layers = true},
+      {.type = "gpt_oss",
+       .model = "GptOssForCausalLM",
+       .native = true,
+       .fields = any_model({.norm_eps = 1e-5,
+                            .rotary = {.base = 150000, .positions = gpt_oss_positions()},
+                            .kv_heads = 8,
+                            .null_kv_heads = false}) +
+                 std::vector<Field>{head_dim(64), expert_width("intermediate_size"),
+                                    experts("num_local_experts", "num_experts"), top_k(),
+                                    always(&Config::moe, &MoeConfig::gates, Gates::renormalized),
+                                    always(&Config::moe, &MoeConfig::router_bias, true), bias(true, true),
+                                    always(&Config::model, &ModelConfig::sinks, true),
+                                    always(&Config::model, &ModelConfig::ffn, Activation::clamped_swiglu),
+                                    always(&Config::model, &ModelConfig::ffn_bias, true),
+                                    same("swiglu_alpha", &Config::model, &ModelConfig::swiglu_alpha, 1.702),
+                                    same("swiglu_limit", &Config::model, &ModelConfig::swiglu_limit, 7.0),
+                                    window({.optional = false, .absent = 128, .alternating = true}),
+                                    unread("initial_context_length"), unread("experts_per_token"), mxfp4()},
+       .renames = {{".gate.", ".router."}},
+       .stacked_experts = true},
   };
 }
 
@@ -365,10 +395,6 @@ std::string name_in_transformers(const Architecture& architecture, std::string n
   std::ranges::replace(name, '/', '.');
   for (const auto& [ours, theirs] : architecture.renames) boost::replace_all(name, ours, theirs);
   return name;
-}
-
-std::string output_bias_name(const Architecture& architecture, std::int64_t layer) {
-  return name_in_transformers(architecture, sublayer_prefix({layer, Site::attention}) + "/o_proj/bias");
 }
 
 }  // namespace lyceum::hugging_face

@@ -37,8 +37,8 @@ struct Architecture {
   std::string_view model;  // name of the class, in config.json's architectures
   bool native;             // the class is part of transformers, not of code that comes with a model
   std::vector<Field> fields;
-  std::vector<Rename> renames;  // applied in order, after '/' is replaced by '.'
-  bool output_bias = false;     // if model.qkv_bias, the output projection has a bias too, which must be zero
+  std::vector<Rename> renames;   // applied in order, after '/' is replaced by '.'
+  bool stacked_experts = false;  // one tensor has the experts of a layer, see stacked_experts.h
   /// True if files may have further layers, behind those of the model, that predict further tokens.
   bool prediction_layers = false;
 };
@@ -59,8 +59,5 @@ Json json_of(const Architecture& architecture, const Config& resolved);
 
 /// Returns the name in transformers of one of Lyceum's tensors.
 std::string name_in_transformers(const Architecture& architecture, std::string name);
-/// Returns the name in transformers of the bias of o_proj, the output projection of a layer's attention (see
-/// Architecture::output_bias).
-std::string output_bias_name(const Architecture& architecture, std::int64_t layer);
 
 }  // namespace lyceum::hugging_face

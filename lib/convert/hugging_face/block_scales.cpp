@@ -19,6 +19,7 @@ std::optional<WeightBlocks> weight_blocks_of(const Json& config) {
   const Json& given = value_of(config, key);
   if (given.is_null()) return std::nullopt;
   require_input(given.is_object(), "{} = {} is not an object", key, excerpt(json_text(given)));
+  if (value_of(given, "quant_method") == "mxfp4") return std::nullopt;  // of single architectures, see mxfp4()
   const auto require_value = [&](const char* name, const Json& value, const Json& absent) {
     const Json found = value_or(given, name, absent);
     require_input(found == value, "{} has {} = {}: Lyceum reads quantized weights only with {} = {}", key, name,
@@ -37,13 +38,16 @@ Shape scales_shape(const WeightBlocks& blocks, const Shape& weights) {
   return {blocks_for(weights[0], blocks.rows), blocks_for(weights[1], blocks.cols)};
 }
 
-void apply_scales(const WeightBlocks& blocks, const Shape& weights, std::span<const float> scales,
+void apply_scales(const WeightBlocks& blocks, const Shape& weights, std::span<const float> scales, std::int64_t first,
                   std::span<float> values) {
-  const std::int64_t rows = weights[0], cols = weights[1], across = blocks_for(cols, blocks.cols);
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const float* scale = scales.data() + r / blocks.rows * across;
-    float* value = values.data() + r * cols;
-    for (std::int64_t c = 0; c < cols; ++c) value[c] *= scale[c / blocks.cols];
+  const std::int64_t cols = weights[1], across = blocks_for(cols, blocks.cols);
+  std::int64_t row = first / cols, col = first % cols;
+  for (float& value : values) {
+    value *= scales[static_cast<std::size_t>(row / blocks.rows * across + col / blocks.cols)];
+    if (++col == cols) {
+      col = 0;
+      ++row;
+    }
   }
 }
 

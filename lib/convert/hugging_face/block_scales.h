@@ -19,7 +19,8 @@ struct WeightBlocks {
 };
 
 /// Returns the blocks that config.json's quantization_config describes; nothing if config.json has no such key, or if
-/// it is null. Throws a bad_input Error for other methods than FP8 with a factor for each block.
+/// it is null or describes MXFP4 (see stacked_experts.h). Throws a bad_input Error for other methods than FP8 with a
+/// factor for each block.
 std::optional<WeightBlocks> weight_blocks_of(const Json& config);
 
 /// The suffix of the name of a tensor with factors.
@@ -28,8 +29,9 @@ constexpr std::string_view scales_suffix = "_scale_inv";
 /// Returns the shape of the factors of a matrix. Throws a bad_input Error unless `weights` is the shape of a matrix.
 Shape scales_shape(const WeightBlocks& blocks, const Shape& weights);
 
-/// Multiplies each value [rows, cols] by the factor of its block. `weights`: shape of `values`.
-void apply_scales(const WeightBlocks& blocks, const Shape& weights, std::span<const float> scales,
+/// Multiplies each value by the factor of its block. `values`: elements of a flat matrix of shape `weights`, from
+/// element `first` on.
+void apply_scales(const WeightBlocks& blocks, const Shape& weights, std::span<const float> scales, std::int64_t first,
                   std::span<float> values);
 
 }  // namespace lyceum::hugging_face

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <utility>
 
 #include "convert/hugging_face/convert.h"
 #include "convert/hugging_face/side_files.h"
+#include "convert/hugging_face/stacked_experts.h"
 #include "core/error.h"
 #include "io/data/tokenizer/tokenizer_files.h"
 #include "io/files/atomic_file.h"
@@ -20,12 +22,30 @@ namespace fs = std::filesystem;
 
 namespace {
 
+/// A tensor of Lyceum, and its position in a stack of experts if it is in a stack.
+struct Part {
+  const Recipe* recipe;
+  std::optional<StackedPart> stacked = {};
+};
 /// A tensor of a file and how it is computed.
 struct Weights {
   safetensors::Entry entry;
-  const Recipe* recipe;  // null for zeros
+  std::vector<Part> parts;  // one that is not stacked; or all parts of a stack, those of an expert in succession
 };
 using Shard = std::vector<Weights>;
+
+/// Returns the parts of all stacks, by the name of the stack and in the order of experts.
+std::map<std::string, std::vector<Part>> stacks_of(const Hosting& hosting, const std::vector<Recipe>& recipes) {
+  std::map<std::string, std::vector<Part>> stacks;
+  for (const Recipe& recipe : recipes) {
+    auto part = stacked_part(*hosting.architecture, hosting.config.moe.experts, recipe.tensor);
+    if (part) stacks[part->name].push_back({&recipe, part});
+  }
+  for (auto& [name, parts] : stacks) {
+    std::ranges::stable_sort(parts, {}, [](const Part& part) { return part.stacked->expert; });
+  }
+  return stacks;
+}
 
 /// Returns all tensors in order, divided into files of at most made.shard_bytes.
 std::vector<Shard> shards_of(const Hosting& hosting, const std::vector<Recipe>& recipes, const Export& made) {
@@ -40,21 +60,20 @@ std::vector<Shard> shards_of(const Hosting& hosting, const std::vector<Recipe>& 
     bytes += more;
     shards.back().push_back(std::move(weights));
   };
+  std::map<std::string, std::vector<Part>> stacks = stacks_of(hosting, recipes);
   for (const Recipe& recipe : recipes) {
     const ModelTensor& tensor = recipe.tensor;
+    if (const auto part = stacked_part(*hosting.architecture, hosting.config.moe.experts, tensor)) {
+      auto stack = stacks.extract(part->name);
+      if (stack.empty()) continue;  // added with its first part
+      add({{.name = part->name, .type = made.type, .shape = part->stack}, std::move(stack.mapped())});
+      continue;
+    }
     // A buffer, such as the bias of expert selection, is f32 in transformers too.
     add({{.name = name_in_transformers(*hosting.architecture, tensor.name),
           .type = tensor.buffer ? safetensors::Type::f32 : made.type,
           .shape = tensor.shape},
-         &recipe});
-  }
-  if (hosting.architecture->output_bias && hosting.config.model.qkv_bias) {
-    for (std::int64_t layer = 0; layer < hosting.config.model.layers; ++layer) {
-      add({{.name = output_bias_name(*hosting.architecture, layer),
-            .type = made.type,
-            .shape = {hosting.config.model.hidden}},
-           nullptr});
-    }
+         {{&recipe}}});
   }
   return shards;
 }
@@ -67,10 +86,7 @@ void write_shard(const fs::path& file, const Shard& shard, const CheckpointReade
   std::vector<safetensors::Entry> entries;
   for (const Weights& weights : shard) entries.push_back(weights.entry);
   safetensors::Writer writer(file, entries);
-  std::vector<float> values;
-  for (const auto& [entry, recipe] : shard) {
-    values.assign(static_cast<std::size_t>(entry.shape.size()), 0.f);
-    if (recipe) make_tensor(*recipe, source, 0, values);
+  const auto write = [&](const safetensors::Entry& entry, std::span<const float> values) {
     require(std::ranges::all_of(values, [](float value) { return std::isfinite(value); }),
             "{}: {} is not finite: the checkpoint is unusable, export an earlier one", source.directory().string(),
             entry.name);
@@ -79,6 +95,22 @@ void write_shard(const fs::path& file, const Shard& shard, const CheckpointReade
             std::ranges::all_of(values, [](float value) { return std::isfinite(static_cast<float>(bfloat16(value))); }),
         "{}: {} exceeds the range of BF16: export with --dtype=F32", source.directory().string(), entry.name);
     writer.write(values);
+  };
+  std::vector<float> values, slab;
+  for (const auto& [entry, parts] : shard) {
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const auto& [recipe, stacked] = parts[i];
+      values.resize(static_cast<std::size_t>(recipe->tensor.shape.size()));
+      make_tensor(*recipe, source, 0, values);
+      if (!stacked) {
+        write(entry, values);
+        continue;
+      }
+      slab.resize(static_cast<std::size_t>(stacked->slab()));
+      stacked->put(values, slab);
+      const bool complete = i + 1 == parts.size() || parts[i + 1].stacked->expert != stacked->expert;
+      if (complete) write(entry, slab);
+    }
   }
   writer.finish();
 }

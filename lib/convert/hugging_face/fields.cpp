@@ -36,6 +36,20 @@ Field required(std::string_view key, const Json& value) {
   return field;
 }
 
+Field unread(std::string_view key) {
+  return {.keys = {key}, .read = [](const Json&, Config&) {}, .write = [](const Config&, Json&) {}};
+}
+
+Field mxfp4() {
+  static constexpr const char *key = "quantization_config", *method = "quant_method";
+  const auto read = [](const Json& json, Config&) {
+    const Json& value = value_of(json, key);
+    require_input(value.is_null() || (value.is_object() && value_of(value, method) == "mxfp4"),
+                  "{} = {}: Lyceum supports only {} = mxfp4", key, excerpt(json_text(value), 80), method);
+  };
+  return {.keys = {key}, .read = read, .write = [](const Config&, Json&) {}};
+}
+
 namespace {
 
 constexpr const char *use_window = "use_sliding_window", *window_tokens = "sliding_window",
@@ -64,9 +78,11 @@ std::vector<std::int64_t> default_window_layers(const Json& json, const Windows&
   require_input(layers >= 1 && layers <= most_layers, "num_hidden_layers = {}: must be in [1, {}]", layers,
                 most_layers);
   std::vector<std::int64_t> all(static_cast<std::size_t>(layers), 1);
-  if (!windows.first_absent) return all;
+  if (!windows.first_absent && !windows.alternating) return all;
   const auto first =
-      number_of<std::int64_t>(value_or(json, first_window_layer, *windows.first_absent), first_window_layer);
+      windows.first_absent
+          ? number_of<std::int64_t>(value_or(json, first_window_layer, *windows.first_absent), first_window_layer)
+          : layers;
   for (std::int64_t layer = 0; layer < layers; ++layer) {
     const bool has = windows.alternating ? layer < first && layer % 2 == 0 : layer >= first;
     all[static_cast<std::size_t>(layer)] = has ? 1 : 0;
@@ -92,7 +108,6 @@ void read_window(const Windows& windows, const Json& json, Config& config) {
   if (!any_window(layers)) return;
   const auto tokens = number_of<std::int64_t>(reach, window_tokens);
   require_input(tokens > 0, "{} = {}: must be above 0", window_tokens, tokens);
-  if (tokens >= config.batch.seq_len) return;
   model.window = tokens;
   model.window_layers = shortest_window_layers(layers);
 }
@@ -103,8 +118,11 @@ void write_window(const Windows& windows, const ModelConfig& model, Json& json) 
   // A class without layer_types has a window in all layers or in none.
   const bool has = any_window(layers) && (windows.listed || std::ranges::find(layers, 0) == layers.end());
   if (windows.optional) json[use_window] = has;
-  json[window_tokens] = has ? Json(model.window) : Json();
-  if (!has || !windows.listed) return;
+  // A class whose layers alternate needs both keys even if no layer has a window.
+  const bool alternates = windows.alternating && !windows.first_absent;
+  const Json without = alternates ? Json(*windows.absent) : Json();
+  json[window_tokens] = has ? Json(model.window) : without;
+  if (!(has || alternates) || !windows.listed) return;
   for (const std::int64_t layer : layers) json[layer_types].push_back(layer != 0 ? with_window : without_window);
   // For programs that do not read layer_types
   if (windows.first_absent && !windows.alternating && std::ranges::is_sorted(layers)) {

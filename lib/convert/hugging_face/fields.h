@@ -68,6 +68,13 @@ Field only(std::string_view key, Json value, Json absent);
 /// written.
 Field required(std::string_view key, const Json& value);
 
+/// A key that models have although their class does not read it. It is ignored and not written.
+Field unread(std::string_view key);
+
+/// quantization_config, which must have quant_method = mxfp4 if it is there: weights are converted when they are read,
+/// see stacked_experts.h. It is not written.
+Field mxfp4();
+
 /// How a class determines which layers have a sliding window.
 struct Windows {
   bool optional = true;  // the class has use_sliding_window; if that is false or missing, no layer has a window
@@ -75,10 +82,9 @@ struct Windows {
   std::optional<std::int64_t> absent = 4096;  // default of sliding_window; nothing: no window
   std::optional<std::int64_t> first_absent =
       {};                    // default of max_window_layers, the first layer with a window; nothing: it is ignored
-  bool alternating = false;  // instead, layers 0, 2, 4 … below max_window_layers have one
+  bool alternating = false;  // instead, layers 0, 2, 4 … have one; with first_absent, those below max_window_layers
 };
-/// sliding_window and the keys that determine its layers: model.window and model.window_layers. A window of
-/// max_position_embeddings or more is none. Uses model.layers and batch.seq_len.
+/// sliding_window and the keys that determine its layers: model.window and model.window_layers. Uses model.layers.
 Field window(const Windows& windows);
 
 /// Requires that model.heads divides model.hidden, which it uses.

@@ -35,6 +35,7 @@ Config essence(const Config& resolved) {
   model.loss_chunk = 0;
   if (model.window >= config.batch.seq_len) model.window = 0;  // it limits nothing
   simplify_windows(model);
+  simplify_activation(model);
   if (model.attention == AttentionKind::experts) config.attention_experts = resolved.attention_experts;
   if (resolved.sub_dimensions.attention > 0 || resolved.sub_dimensions.ffn > 0) {
     config.sub_dimensions = resolved.sub_dimensions;
@@ -104,7 +105,8 @@ Hosting host(const Architecture& architecture, const Config& resolved) {
           "added      a gate of the shared experts, always 1/2, with their down_proj doubled: {} requires one",
           architecture.model));
     }
-    if (architecture.output_bias && config.model.qkv_bias) {
+    if (!config.model.o_bias && back.model.o_bias && config.model.qkv_bias) {
+      config.model.o_bias = true;
       hosting.notes.push_back(fmt::format("added      a bias of 0 on o_proj, which {} requires", architecture.model));
     }
     for (const auto& [key, before, after] : differences(config, back)) {

@@ -9,6 +9,7 @@
 
 #include "config/check.h"
 #include "convert/hugging_face/convert.h"
+#include "convert/hugging_face/stacked_experts.h"
 #include "core/error.h"
 #include "io/data/tokenizer/tokenizer.h"
 #include "io/text/table.h"
@@ -24,9 +25,11 @@ namespace {
 /// Throws if config.json describes more layers or experts than the files can have, before all tensors of the model are
 /// listed.
 void require_tensors_for(const Config& config, const ModelFolder& model) {
+  if (model.architecture().stacked_experts) require_stacked_experts(model, config.moe.experts);
   const std::int64_t sparse = std::max<std::int64_t>(config.model.layers - config.model.first_dense_layers, 0),
                      there = std::ssize(model.tensors());
-  require_input(config.model.layers <= there && (sparse == 0 || config.moe.experts <= there / sparse),
+  const std::int64_t tensors = model.architecture().stacked_experts ? 1 : config.moe.experts;
+  require_input(config.model.layers <= there && (sparse == 0 || tensors <= there / sparse),
                 "{} describes {} of {}, but the files have only {}", (model.path() / config_name).string(),
                 count_text(config.model.layers, "layer"), count_text(config.moe.experts, "expert"),
                 count_text(there, "tensor"));
@@ -59,13 +62,8 @@ bool is_of_later_layer(const std::string& name, std::int64_t layers) {
   return error == std::errc() && end != name.data() + name.size() && *end == '.' && layer >= layers;
 }
 
-/// Throws unless every tensor of the files was read, or can be left out because it equals the embedding or must be zero
-/// and is.
+/// Throws unless every tensor of the files was read, or can be left out because it equals the embedding.
 void require_all_read(const ModelFolder& model, const Config& config, const std::set<std::string>& read) {
-  std::set<std::string> zero;
-  for (std::int64_t layer = 0; model.architecture().output_bias && layer < config.model.layers; ++layer) {
-    zero.insert(output_bias_name(model.architecture(), layer));
-  }
   for (const auto& [name, tensor] : model.tensors()) {
     if (read.contains(name) || name.ends_with(".rotary_emb.inv_freq")) continue;
     if (config.model.tie_embeddings && name == head_name) {
@@ -76,11 +74,21 @@ void require_all_read(const ModelFolder& model, const Config& config, const std:
                   "{}: {} belongs to a layer for multi-token prediction, which Lyceum does not support: save the model "
                   "without such layers",
                   tensor.file->path(), name);
-    require_input(zero.contains(name), "{}: Lyceum's models have no tensor {}", tensor.file->path(), name);
-    require_input(std::ranges::all_of(values_of(tensor), [](float value) { return value == 0; }),
-                  "{}: {} is not zero: Lyceum's attention has biases only for queries, keys and values",
-                  tensor.file->path(), name);
+    fail(ExitCode::bad_input, "{}: Lyceum's models have no tensor {}", tensor.file->path(), name);
   }
+}
+
+/// Returns the tensor of this name. Throws a bad_input Error if there is none, or if it has another shape or type.
+ModelFolder::Tensor plain_source(const ModelFolder& model, const std::string& name, const Shape& shape) {
+  const auto found = model.tensors().find(name);
+  require_input(found != model.tensors().end(), "{} has no tensor {}, which its {} describes", model.path().string(),
+                name, config_name);
+  const ModelFolder::Tensor& theirs = found->second;
+  require_input(theirs.entry->shape == shape, "{}: {} has the shape {}, but the configuration requires {}",
+                theirs.file->path(), name, theirs.entry->shape, shape);
+  require_input(theirs.entry->type != safetensors::Type::u8, "{}: {} has the type U8, must be F32, BF16 or F16",
+                theirs.file->path(), name);
+  return theirs;
 }
 
 }  // namespace
@@ -93,13 +101,14 @@ NewRun import_run(const ModelFolder& model, LoadedConfig wanted) {
   require_tensors_for(run.resolved, model);
   std::set<std::string> read;
   for (const ModelTensor& tensor : model_tensors(run.resolved)) {
+    if (const auto part = stacked_part(model.architecture(), run.resolved.moe.experts, tensor)) {
+      const StackedSource theirs = stacked_source(model, *part);
+      read.insert(theirs.names.begin(), theirs.names.end());
+      run.tensors.push_back({tensor.name, tensor.shape, theirs.make});
+      continue;
+    }
     const std::string name = name_in_transformers(model.architecture(), tensor.name);
-    const auto found = model.tensors().find(name);
-    require_input(found != model.tensors().end(), "{} has no tensor {}, which its {} describes", model.path().string(),
-                  name, config_name);
-    const ModelFolder::Tensor theirs = found->second;
-    require_input(theirs.entry->shape == tensor.shape, "{}: {} has the shape {}, but the configuration requires {}",
-                  theirs.file->path(), name, theirs.entry->shape, tensor.shape);
+    const ModelFolder::Tensor theirs = plain_source(model, name, tensor.shape);
     read.insert(name);
     run.tensors.push_back({tensor.name, tensor.shape, [theirs](std::span<float> values) { theirs.read(values); }});
   }

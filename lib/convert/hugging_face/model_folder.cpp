@@ -94,7 +94,7 @@ ModelFolder::ModelFolder(fs::path folder) : path_(std::move(folder)) {
   Json json = read_object(file);
   name_file_in_errors(file, [&] {
     blocks_ = weight_blocks_of(json);
-    json.erase("quantization_config");
+    if (blocks_) json.erase("quantization_config");
     architecture_ = &architecture_of(json);
     config_ = config_of(*architecture_, json);
     const std::vector<std::string> wrong = problems(config_, 1);
@@ -105,17 +105,23 @@ ModelFolder::ModelFolder(fs::path folder) : path_(std::move(folder)) {
 }
 
 void ModelFolder::Tensor::read(std::span<float> values) const {
-  file->read(*entry, values);
+  require(std::ssize(values) == entry->shape.size(), "memory for {} values does not fit {} {}", values.size(),
+          entry->name, entry->shape);
+  read(0, values);
+}
+
+void ModelFolder::Tensor::read(std::int64_t first, std::span<float> values) const {
+  file->read(*entry, first, values);
   if (scales) {
     std::vector<float> factors(static_cast<std::size_t>(scales->shape.size()));
     scales_file->read(*scales, factors);
-    apply_scales(blocks, entry->shape, factors, values);
+    apply_scales(blocks, entry->shape, factors, first, values);
   }
   const auto wrong = std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
   if (wrong == values.end()) return;
   const std::string value = std::isnan(*wrong) ? "NaN" : "infinite";
-  fail(ExitCode::bad_input, "{}: {} is not finite: element {} is {}", file->path(), entry->name, wrong - values.begin(),
-       value);
+  fail(ExitCode::bad_input, "{}: {} is not finite: element {} is {}", file->path(), entry->name,
+       first + (wrong - values.begin()), value);
 }
 
 void ModelFolder::require_sound() const {

@@ -49,6 +49,8 @@ class ModelFolder {
     /// Reads the tensor as f32. `values` must have as many elements as the tensor. Throws a bad_input Error for NaN and
     /// infinity.
     void read(std::span<float> values) const;
+    /// Reads elements [first, first + values.size()) of the flat tensor in the same way.
+    void read(std::int64_t first, std::span<float> values) const;
   };
   /// Reads all weights, to check them. Throws a bad_input Error that names the first tensor that cannot be read or is
   /// not finite.

@@ -42,7 +42,8 @@ const ScalingType& type_of(const std::vector<ScalingType>& types, RopeScalingKin
 /// The object of config.json that describes the positions. An empty one means defaults.
 class Positions {
  public:
-  explicit Positions(const Json& json) : json_(json), name_(value_of(json, older).empty() ? newer : older) {
+  Positions(const Json& json, const RotaryClass& of_class)
+      : json_(json), name_(value_of(json, older).empty() ? newer : older), own_(of_class.positions) {
     if (!value_of(json, name_).is_null()) own_ = value_of(json, name_);
     require_input(own_.is_object(), "{} = {} is not an object", name_, excerpt(json_text(own_)));
   }
@@ -99,7 +100,7 @@ class Positions {
  private:
   const Json& json_;
   const char* name_;
-  Json own_ = Json::object();
+  Json own_;
 };
 
 /// Reads the keys of a scaling. `longest`: max_position_embeddings.
@@ -157,7 +158,7 @@ Json scaling_json(const PositionsConfig& config) {
 
 Field rotary_positions(const RotaryClass& of_class) {
   const auto read = [=](const Json& json, Config& config) {
-    const Positions positions(json);
+    const Positions positions(json, of_class);
     const RopeScalingKind kind = positions.type().kind;
     config.model.rope_base = number_of<double>(positions.here_or_beside(base_key, of_class.base), base_key);
     const auto fraction = number_of<double>(positions.here_or_beside(fraction_key, of_class.fraction), fraction_key);

@@ -11,6 +11,7 @@ struct RotaryClass {
   /// transformers ignores it, or fails.
   bool partial = false;
   double fraction = 1;
+  Json positions = Json::object();  // rope_parameters, if config.json has neither them nor rope_scaling
 };
 
 /// Rotary positions of pairs (x_i, x_{i + n}), unscaled or scaled by `linear`, `llama3` or `yarn`: model.rope_base and

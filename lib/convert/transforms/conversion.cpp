@@ -65,6 +65,12 @@ void require_dense(const Task& task) {
                 "moe.zero_experts and moe.copy_experts: {} creates only experts with weights", task.request.transform);
 }
 
+/// Throws a usage Error if FFNs have biases. Experts that are parts of an FFN would each add the bias of its output.
+void require_no_ffn_bias(const Task& task) {
+  require_usage(!task.own.model.ffn_bias, "model.ffn_bias = true: {} cannot divide FFNs with biases",
+                task.request.transform);
+}
+
 SpecialPartsOf same_tensors(const Task&) {
   return [](const Config&) { return SpecialParts(); };
 }
@@ -72,7 +78,8 @@ SpecialPartsOf same_tensors(const Task&) {
 /// Makes experts of E copies of each FFN. With m slices per copy there are m·E experts, of which m·k are chosen. All
 /// slices of a copy begin with the same row of the router, and so have the same score: a token chooses all slices of k
 /// copies. With renormalised gates, the m slices of a copy with gate g have g/m each (Σ g = 1). Their outputs are
-/// therefore scaled by m (FfnCut::down_scale), so that the sum is the output of the FFN.
+/// therefore scaled by m (FfnCut::output_scale), and by the inverse of moe.routed_scale, so that the sum is the output of
+/// the FFN.
 SpecialPartsOf upcycled(const Task& task) {
   const std::int64_t slices = task.request.slices, width = task.own.model.ffn_hidden;
   require_dense(task);
@@ -84,6 +91,7 @@ SpecialPartsOf upcycled(const Task& task) {
                 width);
   require_usage(slices == 1 || moe.router != RouterKind::hash,
                 "--slices = {} with moe.router = hash, which chooses one expert per token", slices);
+  if (slices > 1) require_no_ffn_bias(task);
   moe.experts *= slices;
   moe.top_k *= slices;
   moe.top_k_start *= slices;
@@ -92,7 +100,9 @@ SpecialPartsOf upcycled(const Task& task) {
     moe.gates = moe.router == RouterKind::hash ? Gates::ones : Gates::renormalized;
   }
   return [=](const Config& resolved) {
-    FfnCut cut{.layers = {}, .down_scale = static_cast<float>(slices), .slices = slices};
+    FfnCut cut{.layers = {},
+               .output_scale = static_cast<float>(static_cast<double>(slices) / resolved.moe.routed_scale),
+               .slices = slices};
     for (const std::int64_t layer : sparse_layers(resolved))
       cut.layers[layer] = copies_in_slices(width, copies, slices);
     return experts_of_ffns(resolved, cut);
@@ -191,6 +201,7 @@ SpecialPartsOf modulized(const Task& task) {
   require_usage(experts > 0 && width % experts == 0,
                 "--experts = {}: give the number of experts to split each FFN into, a divisor of its width {}", experts,
                 width);
+  require_no_ffn_bias(task);
   MoeConfig& moe = task.moe();
   moe.experts = experts;
   moe.expert_hidden = width / experts;
@@ -204,7 +215,7 @@ SpecialPartsOf modulized(const Task& task) {
   require_usage(task.request.coactivation.empty() || task.own.model.ffn == Activation::swiglu,
                 "--by = coactivation supports only model.ffn = swiglu");
   return [&source = task.source, &own = task.own, request = task.request, experts](const Config& resolved) {
-    FfnCut cut;
+    FfnCut cut{.layers = {}, .output_scale = static_cast<float>(1 / resolved.moe.routed_scale)};
     const auto active =
         request.coactivation.empty()
             ? std::nullopt

@@ -60,7 +60,7 @@ FfnParts copies_in_slices(std::int64_t width, std::int64_t copies, std::int64_t 
 /// How dense FFNs are cut into experts.
 struct FfnCut {
   std::map<std::int64_t, FfnParts> layers;  // by layer
-  float down_scale = 1;                     // factor of the matrix after the activation
+  float output_scale = 1;                   // factor of what an expert computes: of down_proj and its bias
   /// Number of consecutive experts that begin with the same row of the router, so that a token chooses all or none of
   /// them.
   std::int64_t slices = 1;

@@ -23,8 +23,8 @@ using Json = nlohmann::json;
 
 constexpr std::uint64_t most_header_bytes = 100'000'000;  // the limit of Hugging Face's library
 constexpr std::size_t alignment = 8;                      // of the tensors' data, in bytes
-constexpr std::array<std::pair<Type, std::string_view>, 4> type_names{
-    {{Type::f32, "F32"}, {Type::bf16, "BF16"}, {Type::f16, "F16"}, {Type::f8_e4m3, "F8_E4M3"}}};
+constexpr std::array<std::pair<Type, std::string_view>, 5> type_names{
+    {{Type::f32, "F32"}, {Type::bf16, "BF16"}, {Type::f16, "F16"}, {Type::f8_e4m3, "F8_E4M3"}, {Type::u8, "U8"}}};
 static_assert(std::endian::native == std::endian::little, "numbers are stored in the file as in memory");
 
 /// Converts an IEEE 754 binary16 number: 5 exponent bits, 10 mantissa bits.
@@ -50,9 +50,18 @@ float from_e4m3(std::uint8_t bits) {
   return bits & 0x80 ? -value : value;
 }
 
+std::int64_t element_bytes(Type type) {
+  switch (type) {
+    case Type::f32: return 4;
+    case Type::f8_e4m3:
+    case Type::u8: return 1;
+    default: return 2;
+  }
+}
+
 Type type_of(const std::string& name) {
   const auto known = std::ranges::find(type_names, name, &std::pair<Type, std::string_view>::second);
-  require_input(known != type_names.end(), "its type is {}, must be F32, BF16, F16 or F8_E4M3", excerpt(name, 20));
+  require_input(known != type_names.end(), "its type is {}, must be F32, BF16, F16, F8_E4M3 or U8", excerpt(name, 20));
   return known->first;
 }
 
@@ -134,13 +143,7 @@ std::string_view name_of(Type type) {
   return std::ranges::find(type_names, type, &std::pair<Type, std::string_view>::first)->second;
 }
 
-std::int64_t bytes_of(Type type, const Shape& shape) {
-  switch (type) {
-    case Type::f32: return shape.size() * 4;
-    case Type::f8_e4m3: return shape.size();
-    default: return shape.size() * 2;
-  }
-}
+std::int64_t bytes_of(Type type, const Shape& shape) { return shape.size() * element_bytes(type); }
 
 Reader::Reader(const std::filesystem::path& file)
     : file_(file.string(), "name a folder that contains a model in safetensors") {
@@ -155,13 +158,39 @@ Reader::Reader(const std::filesystem::path& file)
 void Reader::read(const Entry& tensor, std::span<float> values) const {
   require(std::ssize(values) == tensor.shape.size(), "memory for {} values does not fit {} {}", values.size(),
           tensor.name, tensor.shape);
-  if (tensor.type == Type::f32) return file_.read_values(tensor.begin, values);
-  if (tensor.type == Type::f8_e4m3) {
-    FileValues<std::uint8_t> stored(file_, tensor.begin, tensor.shape.size());
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = from_e4m3(stored[static_cast<std::int64_t>(i)]);
+  read(tensor, 0, values);
+}
+
+namespace {
+
+/// Returns the offset in the file of element `first` of a tensor. Throws an Error unless it has `count` elements from
+/// there on.
+std::uint64_t begin_of(const Entry& tensor, std::int64_t first, std::size_t count) {
+  require(first >= 0 && first + static_cast<std::int64_t>(count) <= tensor.shape.size(),
+          "{} {} does not have elements {} to {}", tensor.name, tensor.shape, first,
+          first + static_cast<std::int64_t>(count));
+  return tensor.begin + static_cast<std::uint64_t>(first * element_bytes(tensor.type));
+}
+
+}  // namespace
+
+void Reader::read_bytes(const Entry& tensor, std::int64_t first, std::span<std::uint8_t> values) const {
+  require(tensor.type == Type::u8, "{} is not a tensor of bytes", tensor.name);
+  file_.read_values(begin_of(tensor, first, values.size()), values);
+}
+
+void Reader::read(const Entry& tensor, std::int64_t first, std::span<float> values) const {
+  const std::uint64_t begin = begin_of(tensor, first, values.size());
+  if (tensor.type == Type::f32) return file_.read_values(begin, values);
+  if (element_bytes(tensor.type) == 1) {
+    FileValues<std::uint8_t> stored(file_, begin, std::ssize(values));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const std::uint8_t bits = stored[static_cast<std::int64_t>(i)];
+      values[i] = tensor.type == Type::u8 ? bits : from_e4m3(bits);
+    }
     return;
   }
-  FileValues<std::uint16_t> stored(file_, tensor.begin, tensor.shape.size());
+  FileValues<std::uint16_t> stored(file_, begin, std::ssize(values));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const std::uint16_t bits = stored[static_cast<std::int64_t>(i)];
     values[i] = tensor.type == Type::f16 ? from_half(bits) : static_cast<float>(std::bit_cast<bfloat16>(bits));
@@ -184,14 +213,19 @@ Writer::Writer(const std::filesystem::path& file, std::vector<Entry> tensors)
 }
 
 void Writer::write(std::span<const float> values) {
-  const Entry& tensor = tensors_.at(written_++);
-  require(std::ssize(values) == tensor.shape.size(), "{} values do not fit {} {}", values.size(), tensor.name,
-          tensor.shape);
+  const Entry& tensor = tensors_.at(written_);
+  elements_ += std::ssize(values);
+  require(elements_ <= tensor.shape.size(), "{} values do not fit {} {}", elements_, tensor.name, tensor.shape);
+  if (elements_ == tensor.shape.size()) {
+    ++written_;
+    elements_ = 0;
+  }
   switch (tensor.type) {
     case Type::f32: return file_.write(values.data(), values.size_bytes());
     case Type::bf16: return write_rounded<bfloat16>(file_, values);
     case Type::f16:
-    case Type::f8_e4m3: fail(ExitCode::failed, "{}: {} cannot be written", tensor.name, name_of(tensor.type));
+    case Type::f8_e4m3:
+    case Type::u8: fail(ExitCode::failed, "{}: {} cannot be written", tensor.name, name_of(tensor.type));
   }
 }
 

@@ -19,8 +19,8 @@
 /// 3. the tensors, row-major, one after the other.
 namespace lyceum::safetensors {
 
-/// The number types that Lyceum can read. F16 and F8_E4M3 are only read, not written.
-enum class Type { f32, bf16, f16, f8_e4m3 };
+/// The number types that Lyceum can read. F16, F8_E4M3 and U8 are only read, not written.
+enum class Type { f32, bf16, f16, f8_e4m3, u8 };
 
 /// Returns the type's name in the header, such as "F32".
 std::string_view name_of(Type type);
@@ -48,6 +48,11 @@ class Reader {
   /// Reads a tensor and converts it to f32. `values` must have as many elements as the tensor. Does not check them for
   /// NaN. Throws as InputFile::read() does.
   void read(const Entry& tensor, std::span<float> values) const;
+  /// Reads elements [first, first + values.size()) of the flat tensor as read() does. Throws an Error if they are out
+  /// of range.
+  void read(const Entry& tensor, std::int64_t first, std::span<float> values) const;
+  /// Reads the same elements of a tensor of bytes (U8) as they are.
+  void read_bytes(const Entry& tensor, std::int64_t first, std::span<std::uint8_t> values) const;
 
  private:
   InputFile file_;
@@ -60,8 +65,9 @@ class Writer {
  public:
   /// Begins a file and writes its header. `tensors` is in the order of the file. Throws as PartialFile does.
   Writer(const std::filesystem::path& file, std::vector<Entry> tensors);
-  /// Writes the next tensor, rounded to its type. Throws a failed Error for types that cannot be written, or if the
-  /// number of values is not that of the tensor.
+  /// Writes values, rounded to the type of their tensor. They follow those of the previous call, and begin the next
+  /// tensor if the previous one is complete. Throws a failed Error for types that cannot be written, or if there are more
+  /// values than the tensor has left.
   void write(std::span<const float> values);
   /// Closes and publishes the file. Throws unless all tensors have been written.
   void finish();
@@ -69,7 +75,8 @@ class Writer {
  private:
   PartialFile file_;
   std::vector<Entry> tensors_;
-  std::size_t written_ = 0;
+  std::size_t written_ = 0;    // complete tensors
+  std::int64_t elements_ = 0;  // that have been written of the next one
 };
 
 }  // namespace lyceum::safetensors

@@ -24,33 +24,58 @@ A normal_below(A x) {
   return A{0.5} * fast_erfc(-x * (std::numbers::sqrt2_v<A> / 2));
 }
 
+/// A row of inputs without biases.
+template <class T>
+struct PlainRow {
+  const T* x;
+
+  PlainRow(const T* x, const T*) : x(x) {}
+  PlainRow from(std::int64_t first) const { return {x + first, nullptr}; }
+  Accumulator<T> operator[](std::int64_t c) const { return static_cast<Accumulator<T>>(x[c]); }
+};
+
+/// A row of inputs to which biases are added.
+template <class T>
+struct BiasedRow {
+  const T *x, *bias;
+
+  BiasedRow(const T* x, const T* bias) : x(x), bias(bias) {}
+  BiasedRow from(std::int64_t first) const { return {x + first, bias + first}; }
+  Accumulator<T> operator[](std::int64_t c) const {
+    return static_cast<Accumulator<T>>(x[c]) + static_cast<Accumulator<T>>(bias[c]);
+  }
+};
+
 // The kinds of activation. forward() computes one row y = activation(x). backward() is for y = row_gate ·
-// activation(x): it writes dx and y of one row and returns the gradient of row_gate. `width` is that of y.
+// activation(x): it writes dx and y of one row and returns the gradient of row_gate. `width` is that of y. Input is
+// PlainRow or BiasedRow.
 
 /// Rows of x are [gate | up].
 template <class T>
 struct SwigluRows {
   using A = Accumulator<T>;
 
-  static void forward(const T* x, std::int64_t width, T* y) {
-    const T* gate = x;
-    const T* up = x + width;
+  explicit SwigluRows(const ActivationFunction&) {}
+
+  template <class Input>
+  void forward(const Input& x, std::int64_t width, T* y) const {
+    const Input gate = x, up = x.from(width);
 #pragma omp simd
     for (std::int64_t c = 0; c < width; ++c) {
-      const A g = static_cast<A>(gate[c]);
-      y[c] = round_to<T>(g * sigmoid_of(g) * static_cast<A>(up[c]));
+      const A g = gate[c];
+      y[c] = round_to<T>(g * sigmoid_of(g) * up[c]);
     }
   }
 
-  static A backward(const T* x, const T* dy, A row_gate, std::int64_t width, T* dx, T* y) {
-    const T* gate = x;
-    const T* up = x + width;
+  template <class Input>
+  A backward(const Input& x, const T* dy, A row_gate, std::int64_t width, T* dx, T* y) const {
+    const Input gate = x, up = x.from(width);
     T* d_gate = dx;
     T* d_up = dx + width;
     A dot = 0;
 #pragma omp simd reduction(+ : dot)
     for (std::int64_t c = 0; c < width; ++c) {
-      const A g = static_cast<A>(gate[c]), u = static_cast<A>(up[c]), given = static_cast<A>(dy[c]);
+      const A g = gate[c], u = up[c], given = static_cast<A>(dy[c]);
       const A sigmoid = sigmoid_of(g);
       const A silu = g * sigmoid, result = silu * u, d = row_gate * given;
       dot += given * result;
@@ -62,24 +87,73 @@ struct SwigluRows {
   }
 };
 
+/// Rows of x are [gate | up]. Comparisons are written so that NaN stays NaN.
+template <class T>
+struct ClampedSwigluRows {
+  using A = Accumulator<T>;
+
+  A alpha, limit;
+
+  explicit ClampedSwigluRows(const ActivationFunction& function)
+      : alpha(static_cast<A>(function.alpha)), limit(static_cast<A>(function.limit)) {}
+
+  A below(A x) const { return x > limit ? limit : x; }
+  A within(A x) const { return x < -limit ? -limit : below(x); }
+
+  template <class Input>
+  void forward(const Input& x, std::int64_t width, T* y) const {
+    const Input gate = x, up = x.from(width);
+#pragma omp simd
+    for (std::int64_t c = 0; c < width; ++c) {
+      const A g = below(gate[c]);
+      y[c] = round_to<T>(g * sigmoid_of(alpha * g) * (within(up[c]) + A{1}));
+    }
+  }
+
+  template <class Input>
+  A backward(const Input& x, const T* dy, A row_gate, std::int64_t width, T* dx, T* y) const {
+    const Input gate = x, up = x.from(width);
+    T* d_gate = dx;
+    T* d_up = dx + width;
+    A dot = 0;
+#pragma omp simd reduction(+ : dot)
+    for (std::int64_t c = 0; c < width; ++c) {
+      const A given_gate = gate[c], given_up = up[c], given = static_cast<A>(dy[c]);
+      const A g = below(given_gate), u = within(given_up) + A{1};
+      const A sigmoid = sigmoid_of(alpha * g);
+      const A glu = g * sigmoid, result = glu * u, d = row_gate * given;
+      dot += given * result;
+      y[c] = round_to<T>(row_gate * result);
+      // Clamped inputs have the gradient 0, or NaN if dy is NaN. (g·σ(α·g))' = σ + α·g·σ·(1 − σ)
+      d_up[c] = round_to<T>(d * (given_up > limit || given_up < -limit ? A{0} : glu));
+      d_gate[c] = round_to<T>(d * u * (given_gate > limit ? A{0} : sigmoid + alpha * glu * (A{1} - sigmoid)));
+    }
+    return dot;
+  }
+};
+
 template <class T>
 struct GeluRows {
   using A = Accumulator<T>;
 
-  static void forward(const T* x, std::int64_t width, T* y) {
+  explicit GeluRows(const ActivationFunction&) {}
+
+  template <class Input>
+  void forward(const Input& x, std::int64_t width, T* y) const {
 #pragma omp simd
     for (std::int64_t c = 0; c < width; ++c) {
-      const A u = static_cast<A>(x[c]);
+      const A u = x[c];
       y[c] = round_to<T>(u * normal_below(u));
     }
   }
 
-  static A backward(const T* x, const T* dy, A row_gate, std::int64_t width, T* dx, T* y) {
+  template <class Input>
+  A backward(const Input& x, const T* dy, A row_gate, std::int64_t width, T* dx, T* y) const {
     constexpr A highest = std::numbers::inv_sqrtpi_v<A> * std::numbers::sqrt2_v<A> / 2;  // 1/√(2π)
     A dot = 0;
 #pragma omp simd reduction(+ : dot)
     for (std::int64_t c = 0; c < width; ++c) {
-      const A u = static_cast<A>(x[c]), given = static_cast<A>(dy[c]);
+      const A u = x[c], given = static_cast<A>(dy[c]);
       const A below = normal_below(u), result = u * below;
       dot += given * result;
       y[c] = round_to<T>(row_gate * result);
@@ -89,13 +163,18 @@ struct GeluRows {
   }
 };
 
-/// Calls f with an object of the class of the kind.
+/// Calls f(rows, input), where `rows` computes rows of the function. `input` makes an Input of a row of segment e,
+/// given x and e.
 template <class T, class F>
-void dispatch(Activation kind, const F& f) {
-  if (kind == Activation::swiglu) {
-    f(SwigluRows<T>());
-  } else {
-    f(GeluRows<T>());
+void dispatch(const ActivationFunction& function, SegmentVectors<const T> bias, const F& f) {
+  const auto with = [&]<class Rows>(const Rows& rows) {
+    if (bias.empty()) return f(rows, [](const T* x, std::size_t) { return PlainRow<T>(x, nullptr); });
+    f(rows, [bias](const T* x, std::size_t e) { return BiasedRow<T>(x, bias[e]); });
+  };
+  switch (function.kind) {
+    case Activation::swiglu: return with(SwigluRows<T>(function));
+    case Activation::gelu: return with(GeluRows<T>(function));
+    case Activation::clamped_swiglu: return with(ClampedSwigluRows<T>(function));
   }
 }
 
@@ -116,14 +195,14 @@ void for_rows(const CpuStream& stream, const Segments& segments, const F& f) {
   });
 }
 
-/// Throws an Error unless there is a width per segment and `given` is inputs_of(kind) · width.
-void require_widths(std::string_view kernel, Activation kind, const Segments& segments,
+/// Throws an Error unless there is a width per segment and `given` is inputs_of(function.kind) · width.
+void require_widths(std::string_view kernel, const ActivationFunction& function, const Segments& segments,
                     std::span<const std::int64_t> given, std::span<const std::int64_t> width) {
   require_length(kernel, "begin", segments.begin, segments.count() + 1);
   require_length(kernel, "width of y", width, segments.count());
   require_length(kernel, "width of x", given, segments.count());
   for (std::size_t e = 0; e < width.size(); ++e) {
-    require(given[e] == inputs_of(kind) * width[e],
+    require(given[e] == inputs_of(function.kind) * width[e],
             "{}: segment {} has inputs of {} columns, which do not match results of {}", kernel, e, given[e], width[e]);
   }
 }
@@ -142,14 +221,15 @@ void check_gates(std::string_view kernel, const RowGates<A>& gates, const Segmen
 
 template <class T>
 void run(const CpuStream& stream, const ActivationForward<T>& work) {
-  require_widths("ActivationForward", work.kind, work.segments, work.x.width, work.y.width);
-  dispatch<T>(work.kind, [&]<class Rows>(Rows) {
+  require_widths("ActivationForward", work.function, work.segments, work.x.width, work.y.width);
+  if (!work.bias.empty()) require_length("ActivationForward", "bias", work.bias, work.segments.count());
+  dispatch<T>(work.function, work.bias, [&](const auto& rows_of, const auto& input) {
     for_rows(stream, work.segments, [&](std::size_t e, std::int64_t first, std::int64_t last) {
       const auto segment = static_cast<std::int64_t>(e);
       const Matrix<const T> x = work.x.segment(work.segments, segment);
       const Matrix<T> y = work.y.segment(work.segments, segment);
       const std::int64_t rows = work.segments.rows[e];
-      for (std::int64_t r = first; r < std::min(rows, last); ++r) Rows::forward(x.row(r), y.cols, y.row(r));
+      for (std::int64_t r = first; r < std::min(rows, last); ++r) rows_of.forward(input(x.row(r), e), y.cols, y.row(r));
       for (std::int64_t r = std::max(first, rows); r < last; ++r) std::fill_n(y.row(r), y.cols, T{});
     });
   });
@@ -157,12 +237,13 @@ void run(const CpuStream& stream, const ActivationForward<T>& work) {
 
 template <class T>
 void run(const CpuStream& stream, const ActivationBackward<T>& work) {
-  require_widths("ActivationBackward", work.kind, work.segments, work.x.width, work.y.width);
-  require_widths("ActivationBackward", work.kind, work.segments, work.dx.width, work.dy.width);
+  require_widths("ActivationBackward", work.function, work.segments, work.x.width, work.y.width);
+  require_widths("ActivationBackward", work.function, work.segments, work.dx.width, work.dy.width);
+  if (!work.bias.empty()) require_length("ActivationBackward", "bias", work.bias, work.segments.count());
   const auto& gates = work.gates;
   if (gates) check_gates("ActivationBackward", gates, work.segments);
   std::ranges::fill(gates.d_gate, Accumulator<T>{0});
-  dispatch<T>(work.kind, [&]<class Rows>(Rows) {
+  dispatch<T>(work.function, work.bias, [&](const auto& rows_of, const auto& input) {
     for_rows(stream, work.segments, [&](std::size_t e, std::int64_t first, std::int64_t last) {
       const auto segment = static_cast<std::int64_t>(e);
       const Matrix<const T> x = work.x.segment(work.segments, segment);
@@ -181,7 +262,7 @@ void run(const CpuStream& stream, const ActivationBackward<T>& work) {
         Accumulator<T> gate = gates ? 0 : 1;
         if (index >= 0) gate = gates.gate[position];
         const Accumulator<T> d_gate =
-            Rows::backward(x.row(r), shared ? copy.data() : dy.row(r), gate, y.cols, dx.row(r), y.row(r));
+            rows_of.backward(input(x.row(r), e), shared ? copy.data() : dy.row(r), gate, y.cols, dx.row(r), y.row(r));
         if (index >= 0) gates.d_gate[position] = d_gate;
       }
       for (std::int64_t r = std::max(first, rows); r < last; ++r) {

@@ -11,27 +11,65 @@
 
 namespace lyceum {
 
+template <class A>
+LYCEUM_DEVICE A logistic_of(A x) {
+  return A{1} / (A{1} + std::exp(-x));
+}
+
 /// y = silu(gate) · up.
 struct Swiglu {
   static constexpr int inputs = inputs_of(Activation::swiglu);
 
+  LYCEUM_HOST_DEVICE explicit Swiglu(const ActivationFunction&) {}
+
   template <class A>
-  LYCEUM_DEVICE static A forward(const A (&x)[inputs]) {
-    return x[0] * sigmoid(x[0]) * x[1];
+  LYCEUM_DEVICE A forward(const A (&x)[inputs]) const {
+    return x[0] * logistic_of(x[0]) * x[1];
   }
   /// Writes the gradients of the inputs to dx and returns y.
   template <class A>
-  LYCEUM_DEVICE static A backward(const A (&x)[inputs], A dy, A (&dx)[inputs]) {
-    const A s = sigmoid(x[0]), silu = x[0] * s;
+  LYCEUM_DEVICE A backward(const A (&x)[inputs], A dy, A (&dx)[inputs]) const {
+    const A s = logistic_of(x[0]), silu = x[0] * s;
     dx[0] = dy * x[1] * (s + silu * (A{1} - s));  // silu' = σ + g·σ·(1 − σ)
     dx[1] = dy * silu;
     return silu * x[1];
   }
+};
+
+/// y = g · σ(α · g) · (u + 1), with g = min(gate, limit), u = max(−limit, min(up, limit)). Comparisons are written so
+/// that NaN stays NaN.
+struct ClampedSwiglu {
+  static constexpr int inputs = inputs_of(Activation::clamped_swiglu);
+
+  float alpha, limit;
+
+  LYCEUM_HOST_DEVICE explicit ClampedSwiglu(const ActivationFunction& function)
+      : alpha(function.alpha), limit(function.limit) {}
+
+  template <class A>
+  LYCEUM_DEVICE A forward(const A (&x)[inputs]) const {
+    const A g = below(x[0]);
+    return g * logistic_of(A(alpha) * g) * (within(x[1]) + A{1});
+  }
+  /// Writes the gradients of the inputs to dx and returns y. Clamped inputs have the gradient 0, or NaN if
+  /// dy is NaN.
+  template <class A>
+  LYCEUM_DEVICE A backward(const A (&x)[inputs], A dy, A (&dx)[inputs]) const {
+    const A g = below(x[0]), u = within(x[1]) + A{1}, most(limit), a(alpha);
+    const A s = logistic_of(a * g), glu = g * s;
+    dx[0] = dy * u * (x[0] > most ? A{0} : s + a * glu * (A{1} - s));  // (g·σ(α·g))' = σ + α·g·σ·(1 − σ)
+    dx[1] = dy * (x[1] > most || x[1] < -most ? A{0} : glu);
+    return glu * u;
+  }
 
  private:
   template <class A>
-  LYCEUM_DEVICE static A sigmoid(A x) {
-    return A{1} / (A{1} + std::exp(-x));
+  LYCEUM_DEVICE A below(A x) const {
+    return x > A(limit) ? A(limit) : x;
+  }
+  template <class A>
+  LYCEUM_DEVICE A within(A x) const {
+    return x < -A(limit) ? -A(limit) : below(x);
   }
 };
 
@@ -39,13 +77,15 @@ struct Swiglu {
 struct Gelu {
   static constexpr int inputs = inputs_of(Activation::gelu);
 
+  LYCEUM_HOST_DEVICE explicit Gelu(const ActivationFunction&) {}
+
   template <class A>
-  LYCEUM_DEVICE static A forward(const A (&x)[inputs]) {
+  LYCEUM_DEVICE A forward(const A (&x)[inputs]) const {
     return x[0] * normal_below(x[0]);
   }
   /// Writes the gradient of the input to dx and returns y.
   template <class A>
-  LYCEUM_DEVICE static A backward(const A (&x)[inputs], A dy, A (&dx)[inputs]) {
+  LYCEUM_DEVICE A backward(const A (&x)[inputs], A dy, A (&dx)[inputs]) const {
     constexpr A highest = std::numbers::inv_sqrtpi_v<A> * std::numbers::sqrt2_v<A> / 2;  // 1/√(2π)
     const A below = normal_below(x[0]);
     dx[0] = dy * (below + x[0] * highest * std::exp(-x[0] * x[0] / 2));  // Φ + u·φ
@@ -60,11 +100,12 @@ struct Gelu {
   }
 };
 
-/// Backward pass of one element of y = gate · Kind(x): writes the gradients of the inputs to dx, adds dy · Kind(x) to
+/// Backward pass of one element of y = gate · kind(x): writes the gradients of the inputs to dx, adds dy · kind(x) to
 /// d_gate, and returns y.
 template <class Kind, class A>
-LYCEUM_DEVICE A gated_backward(const A (&x)[Kind::inputs], A dy, A gate, A (&dx)[Kind::inputs], A& d_gate) {
-  const A y = Kind::backward(x, gate * dy, dx);
+LYCEUM_DEVICE A gated_backward(const Kind& kind, const A (&x)[Kind::inputs], A dy, A gate, A (&dx)[Kind::inputs],
+                               A& d_gate) {
+  const A y = kind.backward(x, gate * dy, dx);
   d_gate += dy * y;
   return gate * y;
 }

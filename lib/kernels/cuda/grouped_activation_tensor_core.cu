@@ -5,8 +5,11 @@ namespace lyceum::grouped {
 
 void run_wgmma_activation(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights,
                           Kernel kernel) {
-  *launch.activation == Activation::swiglu ? run_rows<Product::forward, Swiglu>(launch, rows, weights, kernel)
-                                           : run_rows<Product::forward, Gelu>(launch, rows, weights, kernel);
+  switch (launch.activation->kind) {
+    case Activation::swiglu: return run_rows<Product::forward, Swiglu>(launch, rows, weights, kernel);
+    case Activation::gelu: return run_rows<Product::forward, Gelu>(launch, rows, weights, kernel);
+    case Activation::clamped_swiglu: return run_rows<Product::forward, ClampedSwiglu>(launch, rows, weights, kernel);
+  }
 }
 
 }  // namespace lyceum::grouped

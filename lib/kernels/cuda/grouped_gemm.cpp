@@ -69,15 +69,29 @@ void run_product(const Launch& launch, Rows<T> rows, const std::vector<Weight>& 
   run_plain(launch, rows, weights);
 }
 
+/// Returns the list of biases, null if there are none. Throws an Error unless there is one per segment.
+template <class T>
+const T* const* biases_of(const Launch& launch, SegmentVectors<const T> bias, const Segments& segments) {
+  if (bias.empty()) return nullptr;
+  require(bias.size() == segments.rows.size(), "{}: there are {} biases for {} segments", launch.name, bias.size(),
+          segments.rows.size());
+  return bias.data();
+}
+
 /// Launches the product and the activation as one kernel, if there is one for this work. Returns false, having launched
 /// nothing, if there is not.
 bool run_fused(const CudaStream& stream, const GemmThenActivation<bfloat16>& work, Kernel kernel) {
-  const Launch launch{stream, "GemmThenActivation", Product::forward, work.kind};
+  const Launch launch{stream, "GemmThenActivation", Product::forward, work.function};
   const std::vector<Weight> weights = weights_of(work.weights, work.segments);
-  const auto inputs = static_cast<int>(inputs_of(work.kind));
+  const auto inputs = static_cast<int>(inputs_of(work.function.kind));
   Rows<bfloat16> rows = rows_of(work.segments, work.x, work.hidden);
   const auto& [values, offset, width] = work.activated;
-  rows.activated = {.inputs = inputs, .values = values, .offset = offset.data(), .width = width.data()};
+  rows.activated = {.inputs = inputs,
+                    .values = values,
+                    .offset = offset.data(),
+                    .width = width.data(),
+                    .bias = biases_of(launch, work.bias, work.segments),
+                    .function = work.function};
   for (const Weight& weight : weights) {
     require(weight.rows % inputs == 0, "{}: a weight of {} rows cannot be divided into gate and up projections",
             launch.name, weight.rows);
@@ -87,16 +101,18 @@ bool run_fused(const CudaStream& stream, const GemmThenActivation<bfloat16>& wor
 }
 
 bool run_fused(const CudaStream& stream, const GemmThenActivationBackward<bfloat16>& work, Kernel kernel) {
-  const Launch launch{stream, "GemmThenActivationBackward", Product::dgrad, work.kind};
+  const Launch launch{stream, "GemmThenActivationBackward", Product::dgrad, work.function};
   const std::vector<Weight> weights = weights_of(work.weights, work.segments);
   Rows<bfloat16> rows = rows_of(work.segments, work.dy, work.d_hidden);
-  rows.activated = {.inputs = static_cast<int>(inputs_of(work.kind)),
+  rows.activated = {.inputs = static_cast<int>(inputs_of(work.function.kind)),
                     .values = work.activated.data,
                     .offset = work.activated.offset.data(),
                     .width = work.activated.width.data(),
                     .hidden = work.hidden.data,
                     .hidden_offset = work.hidden.offset.data(),
-                    .hidden_width = work.hidden.width.data()};
+                    .hidden_width = work.hidden.width.data(),
+                    .bias = biases_of(launch, work.bias, work.segments),
+                    .function = work.function};
   read_picked<bfloat16>(launch, rows, work.picked, false, weights);
   return run_with_activation(launch, rows, weights, work.picked, work.gates, kernel);
 }

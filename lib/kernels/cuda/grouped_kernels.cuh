@@ -24,7 +24,7 @@ struct Launch {
   const CudaStream& stream;
   const char* name;
   Product product;
-  std::optional<Activation> activation = {};
+  std::optional<ActivationFunction> activation = {};
 };
 
 /// PickedRows::source, divided by PickedRows::divisor, as 32-bit indices for the kernels.

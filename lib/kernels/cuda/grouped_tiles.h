@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/activation_kind.h"
 #include "kernels/cuda/host_device.h"
 
 namespace lyceum::grouped {
@@ -47,8 +48,10 @@ struct ActivatedRows {
   const std::int64_t* hidden_offset = nullptr;  // [experts]
   const std::int64_t* hidden_width = nullptr;   // [experts]
   const float* gate = nullptr;                  // dgrad, [segment rows]: factor of each output row; null: 1
-  float* d_gate = nullptr;  // [segment rows, across]: the part of a gate's gradient from each tile of a row
-  std::int32_t across = 0;  // columns of d_gate, at least the number of tiles per row
+  float* d_gate = nullptr;           // [segment rows, across]: the part of a gate's gradient from each tile of a row
+  std::int32_t across = 0;           // columns of d_gate, at least the number of tiles per row
+  const T* const* bias = nullptr;    // [experts]: vectors that the activation adds to its input; null: none
+  ActivationFunction function = {};  // with its constants
 };
 
 /// The rows of each expert, as known on the device only. All pointers are to device memory; offsets are in elements.
@@ -86,6 +89,8 @@ struct Expert {
   float* d_gate = nullptr;       // [m, across]: the part of the gate's gradient from each tile of a row
   std::int32_t inputs = 1;       // input columns of the activation per output column
   std::int32_t across = 0;
+  const void* bias = nullptr;  // [inputs · n]: what the activation adds to its input; null: nothing
+  ActivationFunction function = {};
 };
 
 /// Returns the operand of the product whose rows are picked.
@@ -132,6 +137,8 @@ LYCEUM_HOST_DEVICE Expert expert_of(Product product, const Rows<T>& rows, const 
   const bool forward = product == Product::forward;
   const auto& activated = rows.activated;
   expert.inputs = activated.inputs;
+  expert.function = activated.function;
+  if (activated.bias) expert.bias = activated.bias[e];
   expert.n = activated_width(product, weight, activated.inputs);
   expert.k = forward ? weight.cols : weight.rows;
   expert.m = static_cast<std::int32_t>(rows.begin[e + 1] - rows.begin[e]);

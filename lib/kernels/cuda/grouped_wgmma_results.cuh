@@ -176,16 +176,49 @@ LYCEUM_DEVICE void store_rows(const Machine& m, const TileSums<Tiling>& c, const
   }
 }
 
+/// The function of an activation of a bank's rows, and the biases of eight of its columns.
+template <class Act>
+struct BiasedFunction {
+  Act act;
+  bool biased;  // false: `bias` is not used
+  Chunk bias[Act::inputs];
+
+  /// `col`: the first of the columns. The biases of rows that are not `filled` are zero.
+  template <class Machine>
+  LYCEUM_DEVICE BiasedFunction(const Machine& m, const Expert& expert, std::int32_t col, bool filled)
+      : act(expert.function), biased(expert.bias && filled) {
+    if (!biased) return;
+    const auto* const from = static_cast<const std::uint16_t*>(expert.bias) + col;
+    LYCEUM_UNROLL
+    for (int input = 0; input < Act::inputs; ++input) {
+      bias[input] = m.read_only(reinterpret_cast<const Chunk*>(from + input * expert.n));
+    }
+  }
+  /// Unpacks two neighbours, word i of each input, and adds their biases.
+  template <class Machine>
+  LYCEUM_DEVICE void unpack(const Machine& m, const Chunk (&x)[Act::inputs], int i, float (&low)[Act::inputs],
+                            float (&high)[Act::inputs]) const {
+    LYCEUM_UNROLL
+    for (int input = 0; input < Act::inputs; ++input) {
+      m.unpack(x[input].word[i], low[input], high[input]);
+      if (!biased) continue;
+      float bias_low, bias_high;
+      m.unpack(bias[input].word[i], bias_low, bias_high);
+      low[input] += bias_low;
+      high[input] += bias_high;
+    }
+  }
+};
+
 /// Returns the activation's results for eight elements.
 template <class Act, class Machine>
-LYCEUM_DEVICE Chunk activated(const Machine& m, const Chunk (&x)[Act::inputs]) {
+LYCEUM_DEVICE Chunk activated(const Machine& m, const BiasedFunction<Act>& function, const Chunk (&x)[Act::inputs]) {
   Chunk y;
   LYCEUM_UNROLL
   for (int i = 0; i < 4; ++i) {
     float low[Act::inputs], high[Act::inputs];
-    LYCEUM_UNROLL
-    for (int input = 0; input < Act::inputs; ++input) m.unpack(x[input].word[i], low[input], high[input]);
-    y.word[i] = m.pack(Act::forward(low), Act::forward(high));
+    function.unpack(m, x, i, low, high);
+    y.word[i] = m.pack(function.act.forward(low), function.act.forward(high));
   }
   return y;
 }
@@ -193,17 +226,17 @@ LYCEUM_DEVICE Chunk activated(const Machine& m, const Chunk (&x)[Act::inputs]) {
 /// Returns the activation's results for eight elements, times the row's gate. Writes the gradient of the inputs to dx
 /// and adds these elements' part of the gate's gradient to d_gate.
 template <class Act, class Machine>
-LYCEUM_DEVICE Chunk activated_again(const Machine& m, const Chunk (&x)[Act::inputs], const Chunk& dy, float gate,
+LYCEUM_DEVICE Chunk activated_again(const Machine& m, const BiasedFunction<Act>& function,
+                                    const Chunk (&x)[Act::inputs], const Chunk& dy, float gate,
                                     Chunk (&dx)[Act::inputs], float& d_gate) {
   Chunk y;
   LYCEUM_UNROLL
   for (int i = 0; i < 4; ++i) {
     float low[Act::inputs], high[Act::inputs], d_low[Act::inputs], d_high[Act::inputs], dy_low, dy_high;
-    LYCEUM_UNROLL
-    for (int input = 0; input < Act::inputs; ++input) m.unpack(x[input].word[i], low[input], high[input]);
+    function.unpack(m, x, i, low, high);
     m.unpack(dy.word[i], dy_low, dy_high);
-    const float y_low = gated_backward<Act>(low, dy_low, gate, d_low, d_gate);
-    const float y_high = gated_backward<Act>(high, dy_high, gate, d_high, d_gate);
+    const float y_low = gated_backward(function.act, low, dy_low, gate, d_low, d_gate);
+    const float y_high = gated_backward(function.act, high, dy_high, gate, d_high, d_gate);
     y.word[i] = m.pack(y_low, y_high);
     LYCEUM_UNROLL
     for (int input = 0; input < Act::inputs; ++input) dx[input].word[i] = m.pack(d_low[input], d_high[input]);
@@ -228,7 +261,8 @@ LYCEUM_DEVICE void write_activated(const Machine& m, const std::uint32_t (&sums)
     if (8 * eight >= left) continue;
     LYCEUM_UNROLL
     for (int i = 0; i < Act::inputs; ++i) m.write(hidden + i * n + 8 * eight, x[i]);
-    m.write(y + 8 * eight, activated<Act>(m, x));
+    const BiasedFunction<Act> function(m, expert, part.col + 8 * eight, filled);
+    m.write(y + 8 * eight, activated(m, function, x));
   }
 }
 
@@ -261,7 +295,8 @@ LYCEUM_DEVICE void write_activation_gradients(const Machine& m, const std::uint3
     }
     const Chunk dy = part.template ordered<Tile>(m, sums, 4 * chunk, 0, filled);
     if (chunk * 32 >= left) continue;
-    const Chunk again = activated_again<Act>(m, x[chunk % batch], dy, gate, dx, d_gate);
+    const BiasedFunction<Act> function(m, expert, part.col + chunk * 32, filled);
+    const Chunk again = activated_again(m, function, x[chunk % batch], dy, gate, dx, d_gate);
     LYCEUM_UNROLL
     for (int i = 0; i < inputs; ++i) m.write(d_hidden + i * n + chunk * 32, dx[i]);
     m.write(y + chunk * 32, again);

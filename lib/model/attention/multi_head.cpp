@@ -18,6 +18,9 @@ std::vector<SublayerTensor> tensors_of(const ModelConfig& config) {
     add_bias("k_proj/bias", heads.keys());
     add_bias("v_proj/bias", heads.values());
   }
+  if (config.o_bias) {
+    tensors.push_back({"o_proj/bias", {config.hidden}, 0.0, TensorPart::attention, Cut::rows});
+  }
   const auto add_norm = [&](const char* name, std::int64_t width) {
     const bool by_head = config.qk_norm == QkNormKind::head;
     const Shape shape{by_head ? heads.head_dim : width};
@@ -61,6 +64,8 @@ AttentionLayer::AttentionLayer(const ModelConfig& config, std::int64_t layer, co
   qkv_ = &parameters.at("q_proj/weight");
   out_ = &parameters.at("o_proj/weight");
   bias_ = parameters.find("q_proj/bias");
+  out_bias_ = parameters.find("o_proj/bias");
+  if (out_bias_) out_columns_ = elements_of(*out_bias_);
   sinks_ = parameters.find("sinks");
   if (config.qk_norm == QkNormKind::none) return;
   norm_ = QkNorm{.q = &parameters.at("q_norm/weight"),
@@ -80,7 +85,7 @@ Sublayer::Result AttentionLayer::forward(Tape& tape, const Pass& pass, const Var
   layout.release_matrix(tape, all, x);
   const Variable normed = norm_ ? tape.apply(*norm_, qkv) : qkv;
   const Attended attended = attend(tape, pass, heads_, normed, norm_.has_value(), sinks_);
-  const Variable out = tape.apply(Linear{out_}, attended.y);
+  const Variable out = tape.apply(Linear{out_, out_bias_, out_columns_}, attended.y);
   attended.release(tape);
   if (norm_) tape.release(normed, *norm_, qkv);
   return {layout.from_matrix(tape, out)};

@@ -18,12 +18,12 @@ FfnShape expert_shape(const Config& config, std::int64_t width) {
   return {.hidden = bank_hidden(config), .width = width, .part = TensorPart::routed};
 }
 
-/// Appends the matrices of routed experts to `tensors`. Adjacent experts of equal width are declared together.
+/// Appends the tensors of routed experts to `tensors`. Adjacent experts of equal width are declared together.
 void add_bank(const Config& config, const Mixture& mixture, std::vector<SublayerTensor>& tensors) {
   for (std::int64_t first = 0, end = 0; first < mixture.weighted(); first = end) {
     const auto width = [&](std::int64_t e) { return mixture.widths[static_cast<std::size_t>(e)]; };
     while (end < mixture.weighted() && width(end) == width(first)) ++end;
-    for (SublayerTensor& tensor : ffn_matrices(config.model, expert_shape(config, width(first)))) {
+    for (SublayerTensor& tensor : ffn_tensors(config.model, expert_shape(config, width(first)))) {
       tensor.chosen = tensor.placed = true;
       tensor.choices = {first, end - first};
       tensors.push_back(std::move(tensor));
@@ -37,7 +37,7 @@ std::vector<SublayerTensor> tensors_of_experts(const Config& config, const Mixtu
   const std::int64_t hidden = model.hidden, latent = config.moe.latent_hidden;
   std::vector<SublayerTensor> tensors;
   if (const std::int64_t width = dense_width(config, mixture.id.layer); width > 0) {
-    tensors = ffn_matrices(model, {hidden, width, TensorPart::shared, shared_prefix});
+    tensors = ffn_tensors(model, {hidden, width, TensorPart::shared, shared_prefix});
   }
   if (config.moe.shared_gate) tensors.push_back(shared_gate_tensor(model));
   if (latent > 0) {
@@ -70,8 +70,8 @@ SublayerTensor shared_gate_tensor(const ModelConfig& model) {
 
 std::int64_t expert_column(const Config& config) {
   std::int64_t parameters = 0;
-  for (const SublayerTensor& tensor : ffn_matrices(config.model, expert_shape(config, 1))) {
-    parameters += tensor.elements();
+  for (const SublayerTensor& tensor : ffn_tensors(config.model, expert_shape(config, 1))) {
+    if (tensor.name != down_bias) parameters += tensor.elements();
   }
   return parameters;
 }
@@ -85,7 +85,7 @@ MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::stri
                       {mixture.k, mixture.choices(), mixture.group_limit, &placements_.devices})),
       router_(config, mixture, prefix, {units.replicated, units.untrained}, placements_.devices),
       overlaps_(config.parallel.overlap != Overlap::none),
-      activation_(config.model.ffn) {
+      activation_(activation_of(config.model)) {
   const std::span<const std::int32_t> own = placements_.ranks.experts_of(mesh.expert.rank());
   const SublayerParameters parameters(tensors_of_experts(config, mixture), prefix, mesh, units, own);
   down_ = parameters.find("latent/down/weight");

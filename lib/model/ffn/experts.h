@@ -24,7 +24,8 @@ SublayerSpec ffn_experts_spec(const Config& config, const Mixture& mixture);
 
 /// Returns the tensor of the gate of shared experts, [1, hidden].
 SublayerTensor shared_gate_tensor(const ModelConfig& model);
-/// Returns the number of parameters of a routed expert per unit of its width, for example 3 · hidden for SwiGLU.
+/// Returns the number of parameters of a routed expert per unit of its width, without the bias of its output: for
+/// example 3 · hidden for SwiGLU.
 std::int64_t expert_column(const Config& config);
 
 /// Shared experts plus routed experts [DeepSeekMoE eq. 9–11]. The steps of forward:
@@ -76,7 +77,7 @@ class MoeLayer : public Sublayer {
   Router router_;
   Parameter *down_ = nullptr, *up_ = nullptr;  // projections to moe.latent_hidden and back; null without it
   bool overlaps_;                              // true if other computation overlaps the exchange of tokens
-  Activation activation_;
+  ActivationFunction activation_;
   std::shared_ptr<const std::vector<ExpertBank::Expert>> experts_;
   std::optional<FeedForward> shared_;
   Parameter* shared_gate_ = nullptr;  // null without moe.shared_gate

@@ -36,6 +36,7 @@ std::optional<Mixture> attention_experts(const Config& config, std::int64_t laye
   if (config.model.attention != AttentionKind::experts || experts.count == 0) return {};
   return Mixture{.id = {layer, Site::attention},
                  .router = config.moe.router,
+                 .router_bias = config.moe.router_bias,
                  .gates = attention_gates_of(config),
                  .k = experts.top_k,
                  .widths = equal_widths(experts.count, heads_of(config.model, layer).queries())};
@@ -49,6 +50,7 @@ std::optional<Mixture> routed_experts(const Config& config, std::int64_t layer) 
   widths.resize(widths.size() + static_cast<std::size_t>(moe.zero_experts + moe.copy_experts), 0);
   return Mixture{.id = {layer, Site::ffn},
                  .router = moe.router,
+                 .router_bias = moe.router_bias,
                  .gates = gates_of(moe),
                  .gate_scale = moe.routed_scale,
                  .k = moe.top_k,

@@ -21,6 +21,7 @@ struct Mixture {
   MixtureId id;
   Kind kind = Kind::experts;
   RouterKind router = RouterKind::softmax;
+  bool router_bias = false;  // the router adds a trained bias to its logits
   Gates gates = Gates::raw;
   double gate_scale = 1;  // factor of the gates
   std::int64_t k = 1;     // choices per token

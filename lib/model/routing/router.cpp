@@ -24,9 +24,13 @@ std::vector<SublayerTensor> router_tensors(const Config& config, const Mixture& 
   };
   const double std = config.model.init_std;
   const SublayerTensor scores = tensor("gate/weight", {choices, hidden}, std);
+  std::vector<SublayerTensor> biased{scores};
+  if (mixture.router_bias) biased.push_back(tensor("gate/bias", {choices}, 0.0));
   switch (mixture.router) {
     case RouterKind::sigmoid:
-    case RouterKind::sqrt_softplus: return {scores, tensor("gate/e_score_correction_bias", {choices}, 0.0, false)};
+    case RouterKind::sqrt_softplus:
+      biased.push_back(tensor("gate/e_score_correction_bias", {choices}, 0.0, false));
+      return biased;
     case RouterKind::random: return {tensor("gate/weight", {choices, hidden}, std, false)};
     case RouterKind::mlp:
       return {{"gate/in/weight", {width, hidden}, std, TensorPart::routers},
@@ -34,7 +38,7 @@ std::vector<SublayerTensor> router_tensors(const Config& config, const Mixture& 
     case RouterKind::noisy:
       return {scores, tensor("gate/noise/weight", {choices, hidden}, std), tensor("gate/noise_scale", {choices}, {})};
     case RouterKind::hash: return {};
-    default: return {scores};
+    default: return biased;
   }
 }
 
@@ -53,6 +57,7 @@ Router::Router(const Config& config, const Mixture& mixture, const std::string& 
     parameters_.push_back(
         &unit.add(whole_parameter(prefix + "/" + tensor.name, tensor.shape, tensor.initial, tensor.decays())));
   }
+  if (mixture_.router_bias) logit_bias_ = parameters_.at(1);
   if (scores_of(mixture_.router) == Scores::softmax) return;
   bias_ = parameters_.back();
   const std::vector<TensorPattern> trained = tensor_patterns(config.optim.train_only);
@@ -69,7 +74,7 @@ Variable Router::logits(Tape& tape, const Pass& pass, const Variable& x) const {
     const Variable inner = tape.apply(Relu{}, tape.apply(Linear{parameters_[0]}, x));
     return tape.apply(PreciseLinear{parameters_[1]}, inner);
   }
-  const Variable logits = tape.apply(PreciseLinear{parameters_[0]}, x);
+  const Variable logits = tape.apply(PreciseLinear{parameters_[0], logit_bias_}, x);
   if (mixture_.router != RouterKind::noisy || !pass.training()) return logits;
   const Variable noise = tape.apply(PreciseLinear{parameters_[1]}, x);
   // More than the number of layers, so that the two routers of a block have different noise.

@@ -24,7 +24,8 @@ void require_skippable(const Config& config, std::int64_t skip);
 
 /// Chooses experts (or other choices of a mixture) for each token. A router computes logits as its kind requires; one
 /// pass over them then makes choices and gates. Later computation does not depend on the kind of router. By kind:
-///   softmax: logits x · Wᵀ with W = gate/weight [experts, hidden]
+///   softmax: logits x · Wᵀ with W = gate/weight [experts, hidden]. With moe.router_bias, this kind and the next two
+///       add gate/bias [experts], a trained vector, initially zero [gpt-oss]
 ///   sigmoid: the same logits, with sigmoid scores. Experts are chosen by score + b with b =
 ///       gate/e_score_correction_bias [experts], which has no gradient; update() adjusts it from routing counts
 ///       [DeepSeek-V3]
@@ -86,6 +87,7 @@ class Router {
   std::int64_t penalty_from_;
   std::vector<Parameter*> parameters_;  // in the order of router_tensors(); owned by the units
   Parameter* bias_ = nullptr;           // selection bias, the last parameter; null for softmax scores
+  Parameter* logit_bias_ = nullptr;     // gate/bias; null without moe.router_bias
   Placement groups_;
 };
 

@@ -12,14 +12,12 @@
 #include <optional>
 #include <utility>
 
-#include "config/binding.h"
 #include "config/check.h"
+#include "convert/hugging_face/exported_model.h"
 #include "convert/hugging_face/model_folder.h"
 #include "convert/hugging_face/side_files.h"
 #include "support/errors.h"
 #include "support/latent_model.h"
-#include "support/temporary_directory.h"
-#include "train/run/run_state.h"
 
 namespace lyceum::hugging_face {
 namespace {
@@ -30,34 +28,12 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 namespace fs = std::filesystem;
 
-Config dense() {
-  Config config;
-  config.model = {.layers = 2, .hidden = 8, .heads = 2, .kv_heads = 1, .ffn_hidden = 12, .vocab = 16, .init_std = 0.5};
-  config.batch.seq_len = 64;
-  return config;
-}
-
-Config sparse_model() {
-  Config config = dense();
-  config.moe.experts = 4;
-  config.moe.top_k = 2;
-  config.moe.expert_hidden = 6;
-  return config;
-}
-
-Config resolved(Config config) {
-  resolve(config, 1);
-  return config;
-}
-
 Hosting smallest(const Config& config) { return first_exact_host(resolved(config)); }
 
 /// Returns the message that says why no architecture can represent a model.
 std::string nowhere(const Config& config) {
   return error_of([&] { smallest(config); }, ExitCode::usage);
 }
-
-const Architecture& named(const char* type) { return *find_architecture(type); }
 
 /// Returns config.json of a model of this architecture.
 Json described(const char* type) {
@@ -76,6 +52,7 @@ Json described(const char* type) {
   }
   if (named(type).type == "deepseek_v2") config.moe.gates = Gates::raw;
   if (among(latent_ones)) make_latent(config.model, 3);
+  if (named(type).type == "gpt_oss") make_gpt_oss(config);
   const Hosting hosting = host(named(type), resolved(config));
   EXPECT_THAT(hosting.wrong, IsEmpty()) << type;
   return json_of(named(type), hosting.config);
@@ -178,7 +155,7 @@ TEST(HuggingFace, WhatLyceumHasNoModelForIsRefusedByName) {
     return refusal("llama", json);
   };
   EXPECT_THAT(with("hidden_act", "gelu"), HasSubstr("hidden_act = \"gelu\""));
-  EXPECT_THAT(with("mlp_bias", true), HasSubstr("mlp_bias = true"));
+  EXPECT_THAT(with("mlp_bias", 2), HasSubstr("mlp_bias: "));
   EXPECT_THAT(with("hidden_size", nullptr), HasSubstr("hidden_size is null"));
   EXPECT_THAT(with("hidden_size", 8.5), HasSubstr("8.5 is not an integer"));
   EXPECT_THAT(with("vocab_size", "16"), HasSubstr("vocab_size: "));
@@ -211,7 +188,8 @@ TEST(HuggingFace, WindowsAreThoseOfTheClass) {
       return json;
     };
     EXPECT_EQ(window_in(type, windows(32)), Window(32, {}));
-    EXPECT_EQ(window_in(type, windows(64)), Window(0, {})) << "as long as a sequence";
+    EXPECT_EQ(window_in(type, windows(64)), Window(64, {})) << "as long as a sequence";
+    EXPECT_EQ(window_in(type, windows(4096)), Window(4096, {})) << "longer than sequences so far";
     EXPECT_THAT(refusal(type, with(type, {{"sliding_window", 32}, {"layer_types", listed}})),
                 HasSubstr("layer_types has \"sliding_attention\": Lyceum supports full_attention only"));
   }
@@ -319,58 +297,6 @@ TEST(HuggingFace, AbsentKeysMeanWhatTheClassHas) {
   EXPECT_EQ(resolved(config_of(named("mixtral"), json)).model.kv_heads, 2);
 }
 
-/// A checkpoint whose tensors have whole numbers as values.
-class Checkpoint {
- public:
-  /// `odd` replaces one value of lm_head/weight.
-  explicit Checkpoint(const Config& config, std::optional<float> odd = {}) : config_(resolved(config)) {
-    std::vector<CheckpointSlice> slices;
-    for (const ModelTensor& tensor : model_tensors(config_)) {
-      std::vector<float>& values = values_[tensor.name];
-      values.resize(static_cast<std::size_t>(tensor.shape.size()));
-      std::iota(values.begin(), values.end(), 1.f);
-      if (odd && tensor.name == "lm_head/weight") values[3] = *odd;
-      slices.push_back({tensor.name, tensor.shape, Box::whole(tensor.shape), values.data()});
-    }
-    const CheckpointHeader header{
-        .run_uuid = "source", .mesh = "any", .config = to_ini(config_), .trainer_state = RunState().text()};
-    write_checkpoint(ProcessGroup::self(), folder_.path(), header, slices);
-    reader_.emplace(folder_.path() / checkpoint_name(0));
-  }
-
-  const Config& config() const { return config_; }
-  fs::path target() const { return folder_.path() / "model"; }
-  void exports(const Hosting& hosting, const Export& options = {}) const {
-    Export made = options;
-    made.folder = target();
-    export_model(hosting, host_recipes(hosting, *reader_), *reader_, ProcessGroup::self(), made);
-  }
-  std::vector<float> exported(const std::string& name) const {
-    const ModelFolder model(target());
-    const ModelFolder::Tensor& tensor = model.tensors().at(name);
-    std::vector<float> values(static_cast<std::size_t>(tensor.entry->shape.size()));
-    tensor.read(values);
-    return values;
-  }
-  /// Expects that an import has exactly the same tensors and configuration.
-  void expect_import_gives_it_back() const {
-    const ModelFolder model(target());
-    const NewRun run = import_run(model, {.config = model.config()});
-    EXPECT_EQ(run.tensors.size(), values_.size());
-    for (const NewRun::Weights& tensor : run.tensors) {
-      std::vector<float> values(static_cast<std::size_t>(tensor.shape.size()));
-      tensor.make(values);
-      EXPECT_EQ(values, values_.at(tensor.name)) << tensor.name;
-    }
-  }
-
- private:
-  TemporaryDirectory folder_;
-  Config config_;
-  std::map<std::string, std::vector<float>> values_;
-  std::optional<CheckpointReader> reader_;
-};
-
 TEST(HuggingFace, AnExportIsImportedAgain) {
   Config config = sparse_model();
   config.model.first_dense_layers = 1;
@@ -436,13 +362,31 @@ TEST(HuggingFace, SharedExpertsGetAGateOfOneHalf) {
   EXPECT_THAT(checkpoint.exported(mlp + "experts.0.down_proj.weight")[5], 6);
 }
 
-TEST(HuggingFace, BiasesOfTheOutputMustBeZero) {
+TEST(HuggingFace, BiasesOfTheOutputAreAdded) {
   Config config = dense();
   config.model.qkv_bias = true;
   config.model.qk_norm = QkNormKind::head;
+  const Checkpoint without(config);
+  const Hosting hosting = first_exact_host(without.config());
+  EXPECT_THAT(hosting.notes, ElementsAre(HasSubstr("a bias of 0 on o_proj")));
+  without.exports(hosting);
+  EXPECT_EQ(without.exported("model.layers.1.self_attn.o_proj.bias"), std::vector<float>(8, 0.f));
+  config.model.o_bias = true;
+  const Checkpoint with(config);
+  with.exports(first_exact_host(with.config()));
+  EXPECT_EQ(with.exported("model.layers.1.self_attn.o_proj.bias")[3], 4);
+  with.expect_import_gives_it_back();
+  config.model.qkv_bias = false;
+  EXPECT_THAT(nowhere(config), HasSubstr("model.o_bias = true"));
+}
+
+TEST(HuggingFace, BiasesOfFfns) {
+  Config config = dense();
+  config.model.ffn_bias = true;
   const Checkpoint checkpoint(config);
-  checkpoint.exports(first_exact_host(checkpoint.config()));
-  EXPECT_EQ(checkpoint.exported("model.layers.1.self_attn.o_proj.bias"), std::vector<float>(8, 0.f));
+  const Hosting hosting = first_exact_host(checkpoint.config());
+  EXPECT_EQ(hosting.architecture->type, "llama");
+  checkpoint.exports(hosting);
   checkpoint.expect_import_gives_it_back();
 }
 

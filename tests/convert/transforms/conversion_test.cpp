@@ -130,6 +130,31 @@ TEST(Conversion, UpcyclingCopiesSlicesOfTheFfn) {
   EXPECT_EQ(unread_weights(source.reader(), made.recipes).size(), 0u);
 }
 
+/// What experts compute is divided by moe.routed_scale, which multiplies it: matrix and bias of the output.
+TEST(Conversion, ScaledGatesDoNotChangeWhatExpertsOfAnFfnComputeTogether) {
+  const std::string ffn = "model/layers/1/mlp/";
+  Config config = dense();
+  config.model.ffn_bias = true;
+  const Source biased(config), plain(dense());
+  const auto expect_scaled = [&](const Source& source, const Conversion& made, const char* name, float scale) {
+    const std::vector<float> values = values_of(made, source, expert(1, 0) + name);
+    EXPECT_EQ(values.front(), scale * source.at(ffn + name, 0)) << name;
+  };
+  const Conversion copied = biased.made({.transform = "upcycle"}, {"--moe.experts=2", "--moe.routed_scale=4"});
+  for (const char* name : {"gate_proj/weight", "up_proj/weight", "gate_proj/bias", "up_proj/bias"}) {
+    expect_scaled(biased, copied, name, 1);
+  }
+  for (const char* name : {"down_proj/weight", "down_proj/bias"}) expect_scaled(biased, copied, name, 0.25f);
+  const ConversionRequest slices{.transform = "upcycle", .slices = 2};
+  expect_scaled(plain, plain.made(slices, {"--moe.experts=2", "--moe.routed_scale=0.5"}), "down_proj/weight", 4);
+  // The first column of the first expert is that of the unit whose row is the first one of up_proj.
+  const Conversion divided = plain.made({.transform = "modulize", .experts = 3}, {"--moe.routed_scale=4"});
+  const float up = values_of(divided, plain, expert(1, 0) + "up_proj/weight").front();
+  const auto unit = static_cast<std::int64_t>(up - plain.at(ffn + "up_proj/weight", 0)) / 8;
+  EXPECT_EQ(values_of(divided, plain, expert(1, 0) + "down_proj/weight").front(),
+            plain.at(ffn + "down_proj/weight", unit) / 4);
+}
+
 TEST(Conversion, InsertedExpertsStandBehindTheOthers) {
   Config config = sparse_model();
   config.moe.router = RouterKind::noisy;

@@ -204,6 +204,7 @@ def safetensors_file(tensors, data, **more):
 def seed_hugging_face():
     two = {"model.norm.weight": ("F32", [2], [0, 8]), "a": ("BF16", [1, 3], [8, 14]), "b": ("F16", [2, 0], [14, 14])}
     seed("safetensors", "seed-three", safetensors_file(two, bytes(range(14)), __metadata__={"format": "pt"}))
+    seed("safetensors", "seed-bytes", safetensors_file({"a_blocks": ("U8", [2, 1, 1, 3], [0, 6]), "b": ("F32", [1], [6, 10])}, bytes(10)))
     seed("safetensors", "odd-overlap", safetensors_file(two | {"c": ("F16", [2], [4, 8])}, bytes(14)))
     seed("safetensors", "odd-extents", safetensors_file({"a": ("F32", [1 << 62, 1 << 62, 0], [0, 0])}, b""))
     seed("safetensors", "odd-length", struct.pack("<Q", (1 << 64) - 1) + b"{}")
@@ -217,6 +218,9 @@ def seed_hugging_face():
     llama3 = {"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_theta": 1e6}
     seed("hf_config", "seed-yarn", json.dumps(llama | {"rope_scaling": yarn, "original_max_position_embeddings": 8}))
     seed("hf_config", "seed-llama3", json.dumps(llama | {"rope_parameters": llama3, "partial_rotary_factor": 0.5}))
+    gpt_oss = json.loads((fixtures / "gpt_oss/config.json").read_text())
+    del gpt_oss["rope_parameters"], gpt_oss["layer_types"]
+    seed("hf_config", "seed-mxfp4", json.dumps(gpt_oss | {"quantization_config": {"quant_method": "mxfp4"}, "experts_per_token": 4}))
     weights = "model.safetensors"
     seed("hf_index", "seed-one", json.dumps({"metadata": {"total_size": 14}, "weight_map": {"a": weights, "b": weights}}, indent=1))
     seed("hf_index", "odd-folder", '{"weight_map": {"a": ".."}}')

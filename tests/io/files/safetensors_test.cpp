@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <tuple>
 
 #include "support/errors.h"
 #include "support/temporary_directory.h"
@@ -92,6 +93,35 @@ TEST_F(SafetensorsFile, ReadsNumbersOfEightBits) {
               ElementsAre(1, -1, 0, 0, 0x1p-9f, 7 * 0x1p-9f, 0x1p-6f, 448, -448, 3.25f));
   EXPECT_TRUE(std::signbit(read[3]));
   EXPECT_TRUE(std::isnan(read[10]) && std::isnan(read[11]));
+}
+
+TEST_F(SafetensorsFile, ReadsBytes) {
+  write(R"({"u":{"dtype":"U8","shape":[2,3],"data_offsets":[0,6]}})", 6);
+  EXPECT_THAT(values(0), ElementsAre(0, 1, 2, 3, 4, 5));
+  const Reader reader(file());
+  std::vector<std::uint8_t> bytes(2);
+  reader.read_bytes(reader.tensors()[0], 3, bytes);
+  EXPECT_THAT(bytes, ElementsAre(3, 4));
+  expect_failure([&] { reader.read_bytes(reader.tensors()[0], 5, bytes); }, "u [2, 3] does not have elements 5 to 7");
+}
+
+TEST_F(SafetensorsFile, IsWrittenAndReadInParts) {
+  Writer writer(file(), {{"a", Type::f32, {2, 3}}, {"b", Type::bf16, {4}}});
+  writer.write(std::vector<float>{1, 2});
+  writer.write(std::vector<float>{3, 4, 5, 6});
+  writer.write(std::vector<float>{7});
+  expect_failure([&] { writer.finish(); }, "1 of 2 tensors");
+  writer.write(std::vector<float>{8, 9, 10});
+  writer.finish();
+  const Reader reader(file());
+  for (const auto& [tensor, first, count] : {std::tuple{0, 2, 3}, {1, 1, 2}, {1, 4, 0}}) {
+    std::vector<float> part(static_cast<std::size_t>(count));
+    reader.read(reader.tensors()[static_cast<std::size_t>(tensor)], first, part);
+    for (int i = 0; i < count; ++i) EXPECT_EQ(part[static_cast<std::size_t>(i)], 6 * tensor + first + i + 1);
+  }
+  std::vector<float> part(3);
+  expect_failure([&] { reader.read(reader.tensors()[1], 2, part); }, "does not have elements 2 to 5");
+  expect_failure([&] { reader.read_bytes(reader.tensors()[1], 0, {}); }, "b is not a tensor of bytes");
 }
 
 TEST_F(SafetensorsFile, RefusesWhatIsNotSound) {

@@ -25,7 +25,9 @@ void add_forward(ActivatedBank<bfloat16>& bank, grouped::Rows<bfloat16>& rows) {
   rows.activated = {.inputs = static_cast<int>(inputs_of(bank.kind)),
                     .values = activated.data,
                     .offset = activated.offset.data(),
-                    .width = activated.width.data()};
+                    .width = activated.width.data(),
+                    .bias = bank.bias_pointers.empty() ? nullptr : bank.bias_pointers.data(),
+                    .function = tested_function(bank.kind)};
 }
 void add_backward(ActivatedBank<bfloat16>& bank, grouped::Rows<bfloat16>& rows) {
   add_forward(bank, rows);
@@ -97,7 +99,8 @@ struct Blocks {
   }
 };
 
-/// Calls f(inputs of an element, its result, the index of its result) for all elements except padding.
+/// Calls f(inputs of an element with their biases, its result, the index of its result) for all elements except
+/// padding.
 template <class Act, class F>
 void each_element(ActivatedBank<bfloat16>& bank, const F& f) {
   const Segments segments = bank.bank.table.view();
@@ -106,7 +109,12 @@ void each_element(ActivatedBank<bfloat16>& bank, const F& f) {
     for (std::int64_t r = 0; r < segments.rows[static_cast<std::size_t>(e)]; ++r) {
       for (std::int64_t c = 0; c < activated.cols; ++c) {
         float x[Act::inputs];
-        for (int i = 0; i < Act::inputs; ++i) x[i] = static_cast<float>(hidden.row(r)[c + i * activated.cols]);
+        for (int i = 0; i < Act::inputs; ++i) {
+          const std::int64_t column = c + i * activated.cols;
+          x[i] = static_cast<float>(hidden.row(r)[column]);
+          if (bank.bias_pointers.empty()) continue;
+          x[i] += static_cast<float>(bank.bias_pointers[static_cast<std::size_t>(e)][column]);
+        }
         f(e, r, c, x, activated.row(r)[c]);
       }
     }
@@ -116,43 +124,50 @@ void each_element(ActivatedBank<bfloat16>& bank, const F& f) {
 /// Checks that the fused kernel gives the same bits as the kernel for the product, followed by the formulas on rounded
 /// numbers.
 template <class Tiling, class Act, Pick picked>
-void check_forward(Activation kind, const Case& c, EmulatedBlock::Order order) {
+void check_forward(Activation kind, const Case& c, EmulatedBlock::Order order, bool biased) {
   const Blocks<Tiling, Act> blocks{order};
   constexpr bool copied = picked != Pick::none;
-  expect_right_forward<bfloat16>(kind, c, copied, [&](ActivatedBank<bfloat16>& bank) {
-    blocks.template forward<picked>(bank);
-    auto apart = ActivatedBank<bfloat16>::made<bfloat16>(kind, c, true);
-    if (copied) apart.bank.pick<bfloat16>(true, c.gap);
-    blocks.template product<Product::forward, picked>(apart);
-    EXPECT_TRUE(test::same_bits(bank.hidden, apart.bank.y));
-    each_element<Act>(bank, [](auto, auto, auto, const float(&x)[Act::inputs], bfloat16 y) {
-      ASSERT_EQ(y.bits, bfloat16(Act::forward(x)).bits);
-    });
-  });
+  expect_right_forward<bfloat16>(
+      kind, c, copied,
+      [&](ActivatedBank<bfloat16>& bank) {
+        blocks.template forward<picked>(bank);
+        auto apart = ActivatedBank<bfloat16>::made<bfloat16>(kind, c, true);
+        if (copied) apart.bank.pick<bfloat16>(true, c.gap);
+        blocks.template product<Product::forward, picked>(apart);
+        EXPECT_TRUE(test::same_bits(bank.hidden, apart.bank.y));
+        const Act act(tested_function(kind));
+        each_element<Act>(bank, [&](auto, auto, auto, const float(&x)[Act::inputs], bfloat16 y) {
+          ASSERT_EQ(y.bits, bfloat16(act.forward(x)).bits);
+        });
+      },
+      biased);
 }
 
 template <class Tiling, class Act, Pick picked>
-void check_backward(Activation kind, const Case& c, EmulatedBlock::Order order) {
+void check_backward(Activation kind, const Case& c, EmulatedBlock::Order order, bool biased) {
   const Blocks<Tiling, Act> blocks{order};
   constexpr bool copied = picked != Pick::none;
-  expect_right_backward<bfloat16>(kind, c, copied, [&](ActivatedBank<bfloat16>& bank) {
-    blocks.template backward<picked>(bank);
-    auto apart = ActivatedBank<bfloat16>::made<bfloat16>(kind, c, false);
-    if (copied) apart.bank.pick<bfloat16>(true, c.gap);
-    blocks.template product<Product::dgrad, picked>(apart);
-    const std::span<const std::int64_t> begin = bank.bank.table.view().begin;
-    each_element<Act>(bank,
-                      [&](std::int64_t e, std::int64_t r, std::int64_t col, const float(&x)[Act::inputs], bfloat16 y) {
-                        float dx[Act::inputs], d_gate = 0;
-                        const auto dy = static_cast<float>(apart.bank.y_of(e).row(r)[col]);
-                        const auto gate = static_cast<float>(bank.gate_at(begin[static_cast<std::size_t>(e)] + r));
-                        ASSERT_EQ(y.bits, bfloat16(gated_backward<Act>(x, dy, gate, dx, d_gate)).bits);
-                        const std::int64_t width = bank.activated_of(e).cols;
-                        for (int i = 0; i < Act::inputs; ++i) {
-                          ASSERT_EQ(bank.d_hidden_of(e).row(r)[col + i * width].bits, bfloat16(dx[i]).bits);
-                        }
-                      });
-  });
+  expect_right_backward<bfloat16>(
+      kind, c, copied,
+      [&](ActivatedBank<bfloat16>& bank) {
+        blocks.template backward<picked>(bank);
+        auto apart = ActivatedBank<bfloat16>::made<bfloat16>(kind, c, false);
+        if (copied) apart.bank.pick<bfloat16>(true, c.gap);
+        blocks.template product<Product::dgrad, picked>(apart);
+        const std::span<const std::int64_t> begin = bank.bank.table.view().begin;
+        each_element<Act>(
+            bank, [&](std::int64_t e, std::int64_t r, std::int64_t col, const float(&x)[Act::inputs], bfloat16 y) {
+              float dx[Act::inputs], d_gate = 0;
+              const auto dy = static_cast<float>(apart.bank.y_of(e).row(r)[col]);
+              const auto gate = static_cast<float>(bank.gate_at(begin[static_cast<std::size_t>(e)] + r));
+              ASSERT_EQ(y.bits, bfloat16(gated_backward(Act(tested_function(kind)), x, dy, gate, dx, d_gate)).bits);
+              const std::int64_t width = bank.activated_of(e).cols;
+              for (int i = 0; i < Act::inputs; ++i) {
+                ASSERT_EQ(bank.d_hidden_of(e).row(r)[col + i * width].bits, bfloat16(dx[i]).bits);
+              }
+            });
+      },
+      biased);
 }
 
 template <class Tiling, class Act>
@@ -161,10 +176,10 @@ void check(Activation kind, EmulatedBlock::Order order) {
   /// the pipeline has stages.
   const Case several{{200, 0, 64, 129, 7}, {72, 64, 40, 328, 16}, {136, 64, 8, 200, 24}, 8};
   const Case several_copies{{200, 0, 129, 1, 70}, Widths(5, 72), {136, 64, 328, 24, 40}, 8};
-  check_forward<Tiling, Act, Pick::none>(kind, several, order);
-  check_forward<Tiling, Act, Pick::a>(kind, several_copies, order);
-  check_backward<Tiling, Act, Pick::none>(kind, several, order);
-  check_backward<Tiling, Act, Pick::a>(kind, several_copies, order);
+  check_forward<Tiling, Act, Pick::none>(kind, several, order, false);
+  check_forward<Tiling, Act, Pick::a>(kind, several_copies, order, true);
+  check_backward<Tiling, Act, Pick::none>(kind, several, order, true);
+  check_backward<Tiling, Act, Pick::a>(kind, several_copies, order, false);
 }
 
 /// Checks that a NaN of a token appears in the rows that are copies of it and in the gradients of their gates, and only
@@ -218,16 +233,19 @@ class CudaWgmmaActivation : public testing::TestWithParam<EmulatedBlock::Order> 
 TEST_P(CudaWgmmaActivation, CooperativeGroupsAgreeWithTheFormulas) {
   check<grouped::CooperativeTiling, Swiglu>(Activation::swiglu, GetParam());
   check<grouped::CooperativeTiling, Gelu>(Activation::gelu, GetParam());
+  check<grouped::CooperativeTiling, ClampedSwiglu>(Activation::clamped_swiglu, GetParam());
 }
 
 TEST_P(CudaWgmmaActivation, PingPongGroupsAgreeWithTheFormulas) {
   check<grouped::PingPongTiling, Swiglu>(Activation::swiglu, GetParam());
   check<grouped::PingPongTiling, Gelu>(Activation::gelu, GetParam());
+  check<grouped::PingPongTiling, ClampedSwiglu>(Activation::clamped_swiglu, GetParam());
 }
 
 TEST_P(CudaWgmmaActivation, NanStaysInItsRow) {
   check_nan<grouped::CooperativeTiling, Swiglu>(Activation::swiglu, GetParam());
   check_nan<grouped::PingPongTiling, Gelu>(Activation::gelu, GetParam());
+  check_nan<grouped::PingPongTiling, ClampedSwiglu>(Activation::clamped_swiglu, GetParam());
   check_nan_of_copies<grouped::CooperativeTiling, Swiglu>(Activation::swiglu, GetParam());
   check_nan_of_copies<grouped::PingPongTiling, Gelu>(Activation::gelu, GetParam());
 }

@@ -187,6 +187,30 @@ const std::vector<Variant>& variants() {
          c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
          c.model.window = 4;
        }},
+      {"biases",  // as gpt-oss; the limit clamps some inputs
+       [](Config& c) {
+         c.model.window = 3;
+         c.model.window_layers = {1, 0};
+         c.model.sinks = true;
+         c.model.qkv_bias = c.model.o_bias = c.model.ffn_bias = true;
+         c.model.ffn = Activation::clamped_swiglu;
+         c.model.swiglu_limit = 0.3;
+         c.run.seed = 5;  // a seed for which no input is within rounding of the limit, where the gradient jumps
+         c.moe.router_bias = true;
+         c.moe.gates = Gates::renormalized;
+       }},
+      {"biases of GELU and shared experts",
+       [](Config& c) {
+         c.model.o_bias = c.model.ffn_bias = true;
+         c.model.ffn = Activation::gelu;
+         c.model.hidden = 20;
+         c.moe.shared_experts = 2;
+         c.moe.latent_hidden = 6;
+         c.moe.router = RouterKind::sigmoid;
+         c.moe.router_bias = true;
+         c.moe.capacity_factor = 0.9;
+         c.balance = {.expert = 0.05, .bias_rate = 0.05};
+       }},
       {"sticks",
        [](Config& c) {
          c.model.attention_weights = AttentionWeights::stick_breaking;
@@ -459,6 +483,31 @@ const std::vector<MeshCase>& cases() {
        .schedule = zero_bubble,
        .sequence = true,
        .variant = "latents"},
+      // biases of all projections, clamped activations
+      {.ranks = 1, .zero = 3, .schedule = zero_bubble, .recompute = true, .micro = 1, .variant = "biases"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "biases"},
+      {.ranks = 2, .tensor = 2, .variant = "biases"},
+      {.ranks = 2, .expert_tensor = 2, .zero = 1, .variant = "biases"},
+      {.ranks = 4, .tensor = 4, .sequence = true, .micro = 1, .variant = "biases"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true, .variant = "biases"},
+      {.ranks = 4, .tensor = 2, .expert_tensor = 4, .variant = "biases of GELU and shared experts"},
+      {.ranks = 4, .pipeline = 4, .schedule = zero_bubble, .variant = "biases of GELU and shared experts"},
+      {.ranks = 8,
+       .tensor = 2,
+       .expert = 2,
+       .expert_tensor = 2,
+       .zero = 2,
+       .micro = 4,
+       .variant = "biases of GELU and shared experts"},
+      {.ranks = 8,
+       .pipeline = 2,
+       .tensor = 2,
+       .expert = 4,
+       .zero = 3,
+       .schedule = zero_bubble,
+       .sequence = true,
+       .recompute = true,
+       .variant = "biases"},
       // attention within documents, targets that do not count
       {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "documents"},
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "documents"},

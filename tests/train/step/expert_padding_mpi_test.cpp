@@ -28,9 +28,10 @@ std::vector<bool> held(const Parameter& parameter) {
 }
 
 TEST(ExpertPadding, StaysZeroWhileTheExpertsTrain) {
-  for (const Activation ffn : {Activation::swiglu, Activation::gelu}) {
+  for (const Activation ffn : {Activation::swiglu, Activation::gelu, Activation::clamped_swiglu}) {
     Config config = tiny_config();
     config.model.ffn = ffn;
+    config.model.ffn_bias = ffn != Activation::swiglu;
     config.moe.expert_sizes = {5, 8, 3, 9};
     config.moe.experts = 4;
     config.optim.weight_decay = 0.1;

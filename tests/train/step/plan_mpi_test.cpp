@@ -249,6 +249,29 @@ TEST(Plan, CountsTheBytesOfLatents) {
   }
 }
 
+/// Covers biases, which tensor and expert-tensor ranks divide.
+TEST(Plan, CountsTheBytesOfBiases) {
+  const int world = test_world().size(), rank = test_world().rank();
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.tensor = 2, .expert_tensor = 2, .zero = 3},
+        ParallelConfig{.pipeline = 2, .tensor = 2, .sequence = true}, ParallelConfig{.expert = 2, .zero = 1}}) {
+    Config config = balanced_config();
+    config.parallel = parallel;
+    config.model.qkv_bias = config.model.o_bias = config.model.ffn_bias = true;
+    config.model.ffn = Activation::clamped_swiglu;
+    config.moe.router_bias = true;
+    if (!contradictions(config, world).empty()) continue;
+    TinyTraining training(config, test_world());
+    resolve(config, world);
+    training.run(0, 1);
+    const Counted before = counted_by(training);
+    training.run(1, 1);
+    const Counted after = counted_by(training);
+    const Traffic planned = plan_rank(plan_input(config, world), rank).traffic();
+    expect_traffic(planned, before, after, name_of(config, world) + ", rank " + std::to_string(rank));
+  }
+}
+
 /// Covers rows of a width other than the model's hidden width, and experts without weights, to which no rows are sent.
 TEST(Plan, CountsTheBytesOfExpertsInAWidthOfTheirOwn) {
   const int world = test_world().size(), rank = test_world().rank();

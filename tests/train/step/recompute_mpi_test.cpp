@@ -122,6 +122,19 @@ TEST(Recomputation, GivesTheSameBitsWithNormedProjections) {
   expect_no_difference(config, DType::f32, "normed tokens, sticks");
 }
 
+TEST(Recomputation, GivesTheSameBitsWithBiases) {
+  Config config = tiny_config();
+  config.model.qkv_bias = config.model.o_bias = config.model.ffn_bias = true;
+  config.model.ffn = Activation::clamped_swiglu;
+  config.model.swiglu_limit = 0.3;
+  config.moe.router_bias = true;
+  expect_no_difference(config, DType::bf16, "biases");
+  config.parallel.tensor = config.parallel.expert_tensor = std::min(world_size(), 2);
+  config.parallel.sequence = config.parallel.tensor > 1;
+  config.parallel.zero = 3;
+  expect_no_difference(config, DType::f32, "biases, tp");
+}
+
 TEST(Recomputation, GivesTheSameBitsWithWindowsAndSinks) {
   Config config = tiny_config();
   config.model.window = 4;
