@@ -60,6 +60,7 @@ GROUPED = DEEPSEEK | LATENT | {"topk_method": "group_limited_greedy", "n_group":
 WINDOWS = {"use_sliding_window": True, "sliding_window": 5}
 GPT_OSS = {"intermediate_size": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8, "sliding_window": 7,
            "swiglu_limit": 0.5}  # fmt: skip
+MINIMAX = {"intermediate_size": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8}
 MXFP4 = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
                                                              "model.embed_tokens", "lm_head"]}  # fmt: skip
 # name: (model_type, settings of its config.json in addition to SIZES). The first case of an architecture is also a
@@ -126,6 +127,10 @@ IMPORTED = {
     "gpt_oss, all windows": ("gpt_oss", GPT_OSS | {"layer_types": ["sliding_attention"] * 2, "swiglu_alpha": 1.1}),
     "gpt_oss, three layers, BF16": ("gpt_oss", GPT_OSS | {"num_hidden_layers": 3, "dtype": "bfloat16"}),
     "gpt_oss, yarn": ("gpt_oss", GPT_OSS | {"head_dim": 16, "rope_parameters": YARN | {"truncate": False, "rope_theta": 500.0}}),
+    "minimax_m2": ("minimax_m2", MINIMAX | {"partial_rotary_factor": 0.5}),
+    "minimax_m2, width": ("minimax_m2", MINIMAX | {"rotary_dim": 4}),
+    "minimax_m2, whole heads": ("minimax_m2", MINIMAX | {"num_key_value_heads": 2}),
+    "minimax_m2, yarn": ("minimax_m2", MINIMAX | {"head_dim": 16, "rope_scaling": YARN, "partial_rotary_factor": 0.5}),
     "gpt_oss, MXFP4": ("gpt_oss", GPT_OSS | {"hidden_size": 64, "intermediate_size": 32, "dtype": "bfloat16",
                                              "quantization_config": MXFP4}),
     "deepseek, normalised": ("deepseek", DEEPSEEK | {"norm_topk_prob": True, "n_shared_experts": None}),

@@ -72,6 +72,11 @@ OF_CLASS = {
                           "sliding_window": [0, None], "layer_types": [["full_attention"], ["chunked_attention"] * 2],
                           "moe_intermediate_size": [16], "norm_topk_prob": [True]},
 }  # fmt: skip
+OF_CLASS["minimax_m2"] = EXPERTS | {
+    "num_local_experts": [3, 5, None, ABSENT], "num_experts": [3, None], "head_dim": [4, None, ABSENT], "moe_intermediate_size": [16],
+    "norm_topk_prob": [True], "rotary_dim": [2, 3, 0, "4"], "qk_norm_type": ["per_head"], "scoring_func": ["softmax"],
+    "shared_intermediate_size": [8], "use_qk_norm": [False], "use_routing_bias": [False], "attn_type_list": [[0, 1]],
+}  # fmt: skip
 MLA = {"q_lora_rank": [None, 6, "5", ABSENT], "kv_lora_rank": [4, 0, None, ABSENT], "qk_nope_head_dim": [3, 0, None, ABSENT],
        "qk_rope_head_dim": [2, 3, 0, None, ABSENT], "v_head_dim": [2, 0, None, ABSENT], "qk_head_dim": [7], "head_dim": [3, 8],
        "num_key_value_heads": [1, 4, 0], "attention_bias": [True, None], "moe_layer_freq": [2]}  # fmt: skip
@@ -132,6 +137,16 @@ READ_OF_CLASS = {
               {"sliding_window": ABSENT, "layer_types": ABSENT, "max_window_layers": 0, "max_position_embeddings": 8192},
               {"scoring_func": "noaux_tc"}, {"moe_layer_freq": 1}],
 }  # fmt: skip
+PLAIN = {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}, "partial_rotary_factor": ABSENT}
+READ_OF_CLASS["minimax_m2"] = [
+    {"num_experts": 4}, {"num_experts": 4, "num_local_experts": 8}, {"rotary_dim": 4}, {"rotary_dim": None},
+    *[PLAIN | {"rotary_dim": width} for width in (2, 4, 8)],
+    # As the published model has them.
+    {"attn_type_list": [1, 1], "qk_norm_type": "per_layer", "scoring_func": "sigmoid", "shared_intermediate_size": 0,
+     "use_qk_norm": True, "use_routing_bias": True, "mlp_intermediate_size": 8192, "mtp_transformer_layers": 1, "num_mtp_modules": 3,
+     "use_mtp": True, "shared_moe_mode": "sigmoid", "rope_parameters": ABSENT, "partial_rotary_factor": ABSENT, "rotary_dim": 4,
+     "rope_theta": 500.0},
+]  # fmt: skip
 READ_OF_CLASS |= {
     "deepseek_v2": [{"num_key_value_heads": None}, {"num_key_value_heads": ABSENT}, {"topk_method": "greedy"}, {"topk_method": ABSENT},
                     {"topk_method": "greedy", "n_group": None, "topk_group": None}, {"num_experts": 4}, {"moe_layer_freq": 1},
@@ -156,8 +171,11 @@ REFUSED_OF_CLASS = {
 }  # fmt: skip
 
 
+PARTIAL = ("glm4_moe", "minimax_m2")  # classes that may rotate only a part of each head
+
+
 def rope_changes(kind: str) -> tuple[list, list]:
-    whole = {"partial_rotary_factor": 1.0} if kind == "glm4_moe" else {}
+    whole = {"partial_rotary_factor": 1.0} if kind in PARTIAL else {}
     plain = {"rope_type": "default"} | whole
     beside = {"rope_theta": ABSENT}
     read = [
@@ -197,7 +215,7 @@ def rope_changes(kind: str) -> tuple[list, list]:
                {"rope_parameters": ABSENT, "rope_theta": 500.0, "partial_rotary_factor": 0.5},
                {"rope_parameters": yarn | {"partial_rotary_factor": 0.5}, "rope_theta": 500.0},
                {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}, "partial_rotary_factor": 0.75}]
-    if kind == "glm4_moe":
+    if kind in PARTIAL:
         read += [*partial, {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}]
         refused += [{"rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": value}}
                     for value in (0.0, 0.1, 1.5, None)]  # fmt: skip

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <iterator>
 #include <utility>
 
@@ -215,6 +216,42 @@ std::vector<Field> deepseek_v3_fields() {
                             only("scoring_func", "sigmoid", "sigmoid"), only("topk_method", "noaux_tc", "noaux_tc")};
 }
 
+/// rotary_dim: the rotated columns of a head, as published models of minimax_m2 have them instead of
+/// partial_rotary_factor. If both are there, they must agree. Add it after rotary_positions() and head_dim().
+Field rotary_width() {
+  static constexpr const char *key = "rotary_dim", *fraction_key = "partial_rotary_factor";
+  const auto read = [](const Json& json, Config& config) {
+    const Json& given = value_of(json, key);
+    if (given.is_null()) return;
+    const auto fraction =
+        number_of<double>(given, key) / static_cast<double>(std::max<std::int64_t>(config.model.head_dim, 1));
+    const auto has = [](const Json& part) { return part.is_object() && part.contains(fraction_key); };
+    const bool both = has(json) || has(value_of(json, "rope_parameters")) || has(value_of(json, "rope_scaling"));
+    double& own = config.model.positions.rotary_fraction;
+    require_input(!both || own == fraction, "{} = {} of head_dim = {}, but {} = {}", key, excerpt(json_text(given)),
+                  config.model.head_dim, fraction_key, own);
+    own = fraction;
+  };
+  const auto write = [](const Config& config, Json& json) {
+    const double width = config.model.positions.rotary_fraction * static_cast<double>(config.model.head_dim);
+    if (width == std::floor(width)) json[key] = static_cast<std::int64_t>(width);
+  };
+  return {.keys = {key}, .read = read, .write = write};
+}
+
+/// The kinds of attention of all layers in minimax_m2, which must be 1: softmax.
+Field attention_kinds() {
+  static constexpr const char* key = "attn_type_list";
+  const auto read = [](const Json& json, Config&) {
+    const Json& given = value_of(json, key);
+    require_input(given.is_null() || (given.is_array() && std::ranges::all_of(given, [](const Json& each) {
+                    return each == 1;
+                  })),
+                  "{} = {}: Lyceum supports only 1 for every layer", key, excerpt(json_text(given), 80));
+  };
+  return {.keys = {key}, .read = read, .write = [](const Config&, Json&) {}};
+}
+
 /// The rotary positions of gpt_oss if config.json has none.
 Json gpt_oss_positions() {
   return {{"rope_type", "yarn"}, {"factor", 32.0},    {"beta_fast", 32.0},
@@ -355,6 +392,30 @@ std::vector<Architecture> make_architectures() {
                                     unread("initial_context_length"), unread("experts_per_token"), mxfp4()},
        .renames = {{".gate.", ".router."}},
        .stacked_experts = true},
+      {.type = "minimax_m2",
+       .model = "MiniMaxM2ForCausalLM",
+       .native = true,
+       .fields = any_model({.norm_eps = 1e-6,
+                            .rotary = {.base = 5e6, .partial = true},
+                            .kv_heads = 8,
+                            .null_kv_heads = false}) +
+                 std::vector<Field>{head_dim(128), expert_width("intermediate_size"),
+                                    experts("num_local_experts", "num_experts"), top_k(),
+                                    always(&Config::moe, &MoeConfig::router, RouterKind::sigmoid),
+                                    always(&Config::moe, &MoeConfig::gates, Gates::renormalized),
+                                    norm(QkNormKind::all), rotary_width(), attention_kinds(),
+                                    // Keys of the published models that transformers does not read.
+                                    required("qk_norm_type", "per_layer"), required("scoring_func", "sigmoid"),
+                                    required("shared_intermediate_size", 0), required("use_qk_norm", true),
+                                    required("use_routing_bias", true), unread("mlp_intermediate_size"),
+                                    unread("mtp_transformer_layers"), unread("num_mtp_modules"), unread("use_mtp"),
+                                    unread("shared_moe_mode")},
+       .renames = {{".mlp.", ".block_sparse_moe."},
+                   {".gate_proj.", ".w1."},
+                   {".down_proj.", ".w2."},
+                   {".up_proj.", ".w3."},
+                   {".gate.e_score_correction_bias", ".e_score_correction_bias"}},
+       .prediction_layers = true},
   };
 }
 

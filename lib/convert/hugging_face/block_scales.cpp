@@ -26,7 +26,8 @@ std::optional<WeightBlocks> weight_blocks_of(const Json& config) {
                   excerpt(json_text(found)), name, json_text(value));
   };
   require_value("quant_method", "fp8", Json());
-  require_value("fmt", "e4m3", "e4m3");
+  const Json format = value_or(given, "fmt", "e4m3");
+  if (format != "float8_e4m3fn") require_value("fmt", "e4m3", "e4m3");  // two names of one format
   const auto extents = number_of<std::vector<std::int64_t>>(value_or(given, size, Json::array({128, 128})), size);
   require_input(extents.size() == 2 && extents[0] > 0 && extents[1] > 0, "{} has {} = {}: must be two numbers above 0",
                 key, size, excerpt(json_text(value_of(given, size))));

@@ -38,17 +38,18 @@ std::string nowhere(const Config& config) {
 /// Returns config.json of a model of this architecture.
 Json described(const char* type) {
   constexpr std::array dense_ones{"llama", "qwen2", "qwen3"}, with_head_norms{"qwen3", "qwen3_moe", "dots1"};
-  constexpr std::array sigmoid_ones{"glm4_moe", "dots1", "deepseek_v3", "kimi_k2"};
+  constexpr std::array with_whole_norms{"olmoe", "minimax_m2"};
+  constexpr std::array sigmoid_ones{"glm4_moe", "dots1", "deepseek_v3", "kimi_k2", "minimax_m2"};
   constexpr std::array latent_ones{"deepseek_v2", "deepseek_v3", "kimi_k2"};
   const auto among = [&](const auto& names) { return std::ranges::find(names, std::string_view(type)) != names.end(); };
   Config config = among(dense_ones) ? dense() : sparse_model();
   config.moe.gates = Gates::renormalized;
   config.model.qkv_bias = named(type).type == "qwen2";
   if (among(with_head_norms)) config.model.qk_norm = QkNormKind::head;
-  if (named(type).type == "olmoe") config.model.qk_norm = QkNormKind::all;
+  if (among(with_whole_norms)) config.model.qk_norm = QkNormKind::all;
   if (among(sigmoid_ones)) {
     config.moe.router = RouterKind::sigmoid;
-    config.moe.routed_scale = 2.5;
+    config.moe.routed_scale = named(type).type == "minimax_m2" ? 1 : 2.5;
   }
   if (named(type).type == "deepseek_v2") config.moe.gates = Gates::raw;
   if (among(latent_ones)) make_latent(config.model, 3);
