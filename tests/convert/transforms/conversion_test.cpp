@@ -130,7 +130,7 @@ TEST(Conversion, UpcyclingCopiesSlicesOfTheFfn) {
   EXPECT_EQ(unread_weights(source.reader(), made.recipes).size(), 0u);
 }
 
-/// What experts compute is divided by moe.routed_scale, which multiplies it: matrix and bias of the output.
+/// moe.routed_scale multiplies the outputs of experts, so the matrix and the bias of the output are divided by it.
 TEST(Conversion, ScaledGatesDoNotChangeWhatExpertsOfAnFfnComputeTogether) {
   const std::string ffn = "model/layers/1/mlp/";
   Config config = dense();
