@@ -158,7 +158,6 @@ OpCase bank_case(const std::string& name, const ActivationFunction& activation, 
 }
 
 // The limit clamps some inputs of tests, and no input is so close to it that a finite difference crosses it.
-// The limit clamps some inputs of tests, and no input is so close to it that a finite difference crosses it.
 constexpr ActivationFunction clamped{Activation::clamped_swiglu, 1.702, 0.65};
 
 /// The columns of the outputs of biased_case() that have a bias: a slice, as a rank of several has it.

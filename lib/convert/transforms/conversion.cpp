@@ -78,8 +78,8 @@ SpecialPartsOf same_tensors(const Task&) {
 /// Makes experts of E copies of each FFN. With m slices per copy there are m·E experts, of which m·k are chosen. All
 /// slices of a copy begin with the same row of the router, and so have the same score: a token chooses all slices of k
 /// copies. With renormalised gates, the m slices of a copy with gate g have g/m each (Σ g = 1). Their outputs are
-/// therefore scaled by m (FfnCut::output_scale), and by the inverse of moe.routed_scale, so that the sum is the output of
-/// the FFN.
+/// therefore scaled by m (FfnCut::output_scale), and by the inverse of moe.routed_scale, so that the sum is the output
+/// of the FFN.
 SpecialPartsOf upcycled(const Task& task) {
   const std::int64_t slices = task.request.slices, width = task.own.model.ffn_hidden;
   require_dense(task);

@@ -170,8 +170,7 @@ SpecialParts experts_of_ffns(const Config& target, const FfnCut& cut) {
       const bool down = tensor.cut == Cut::columns;
       for (std::int64_t e = tensor.choices.first; e < tensor.choices.end(); ++e) {
         const std::vector<std::int64_t>& units = parts.at(static_cast<std::size_t>(e));
-        RowSource source{.tensor = names.of(tensor),
-                         .scale = down || tensor.name == down_bias ? cut.output_scale : 1};
+        RowSource source{.tensor = names.of(tensor), .scale = down || tensor.name == down_bias ? cut.output_scale : 1};
         if (units != whole) source.pick = Pick{down ? 1 : 0, units};
         special[names.of_expert(e, tensor)] = {std::move(source)};
       }

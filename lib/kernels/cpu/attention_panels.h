@@ -75,7 +75,7 @@ struct Panel {
   static std::int64_t count(const AttentionShape& shape) { return (shape.query_len + panel_rows - 1) / panel_rows; }
   /// Returns the number of keys that a panel has at most.
   static std::int64_t most_keys(const AttentionShape& shape) {
-    return shape.window > 0 ? std::min(shape.key_len, std::min(shape.window, shape.key_len) + 2 * panel_rows) : shape.key_len;
+    return shape.window > 0 ? std::min(shape.key_len, shape.window + 2 * panel_rows) : shape.key_len;
   }
   std::int64_t begin(std::int64_t row) const {
     const std::int64_t document = first_keys ? first_keys[row] - first_key : 0;

@@ -130,7 +130,7 @@ TEST(Conversion, UpcyclingCopiesSlicesOfTheFfn) {
   EXPECT_EQ(unread_weights(source.reader(), made.recipes).size(), 0u);
 }
 
-/// What experts compute is divided by moe.routed_scale, which multiplies it: matrix and bias of the output.
+/// moe.routed_scale multiplies the outputs of experts, so the matrix and the bias of the output are divided by it.
 TEST(Conversion, ScaledGatesDoNotChangeWhatExpertsOfAnFfnComputeTogether) {
   const std::string ffn = "model/layers/1/mlp/";
   Config config = dense();
@@ -309,6 +309,16 @@ TEST(Conversion, WhatCannotBeIsToldBeforeAnythingIsWritten) {
               HasSubstr("moe.experts cannot be set: insert determines it"));
   EXPECT_THAT(refused(from_dense, {.transform = "upcycle"}, {"--moe.experts=2", "--moe.zero_experts=1"}),
               HasSubstr("upcycle creates only experts with weights"));
+  Config biased = dense();
+  biased.model.ffn_bias = true;
+  const Source from_biased(biased);
+  for (const ConversionRequest& request : {ConversionRequest{.transform = "upcycle", .slices = 2},
+                                           ConversionRequest{.transform = "modulize", .experts = 2}}) {
+    std::vector<std::string> keys;
+    if (request.transform == "upcycle") keys = {"--moe.experts=2"};
+    EXPECT_THAT(refused(from_biased, request, keys),
+                HasSubstr("model.ffn_bias = true: " + request.transform + " cannot divide FFNs with biases"));
+  }
   EXPECT_THAT(refused(from_sparse, {.transform = "reset"}, {"--model.vocab=32"}),
               AllOf(HasSubstr("model/embed_tokens/weight would be [32, 8]"), HasSubstr("do not change the keys")));
   EXPECT_THAT(refused(from_dense, {.transform = "reset"}, {"--moe.experts=2", "--moe.expert_hidden=12"}),
