@@ -33,6 +33,7 @@ constexpr auto phase_of_operation = std::to_array<std::pair<std::string_view, st
     {"FactorsOfSubDimensions", "router, balance"},
     {"LoadOfSubDimensions", "router, balance"},
     {"RotaryAttention", "attention"},
+    {"LatentAttention", "attention"},
     {"StickBreakingAttention", "attention"},
     {"PreciseLinear", "router, balance"},
     {"Route", "router, balance"},
@@ -53,6 +54,7 @@ constexpr auto phase_of_operation = std::to_array<std::pair<std::string_view, st
     {"ComposeIndices", copies},
     {"MapChoices", copies},
     {"RmsNorm", norms},
+    {"SplitLatent", norms},
     {"SumNorm", norms},
     {"Sum", norms},
     {"Embedding", loss},
@@ -89,12 +91,12 @@ std::string_view phase_of(std::string_view path) {
 struct Sizes {
   ModelCounts counts;
   double tokens, sequence, hidden, vocab, layers, top_k;
-  double queries, keys;         // width of all heads, per layer
-  double sparse_layers = 0;     // layers with a router
-  double expert_rows = 0;       // rows of FFNs and experts per token, over all layers
-  double passes;                // micro-batches: each pass reads the weights again
-  double element;               // bytes of a weight or an activation
-  double inputs;                // columns of an FFN's first product per column of its width
+  double queries, keys, values, results;  // width of all heads, per layer
+  double sparse_layers = 0;               // layers with a router
+  double expert_rows = 0;                 // rows of FFNs and experts per token, over all layers
+  double passes;                          // micro-batches: each pass reads the weights again
+  double element;                         // bytes of a weight or an activation
+  double inputs;                          // columns of an FFN's first product per column of its width
   double dispatched = 0;        // rows per token that are written and read when it is sent to ranks, over all layers
   bool cut_attention, cut_ffn;  // attention and FFN use sub-dimensions
 
@@ -108,6 +110,10 @@ struct Sizes {
     top_k = static_cast<double>(config.moe.top_k);
     queries = static_cast<double>(model.heads * model.head_dim);
     keys = static_cast<double>(model.kv_heads * model.head_dim);
+    const bool latent = model.attention == AttentionKind::latent;
+    const std::int64_t value_dim = latent ? model.latent.value_dim : model.head_dim;
+    values = static_cast<double>(model.kv_heads * value_dim);
+    results = static_cast<double>(model.heads * value_dim);
     for (std::int64_t layer = 0; layer < model.layers; ++layer) {
       const std::optional<Mixture> mixture = routed_experts(config, layer);
       const bool routed = mixture.has_value();
@@ -152,7 +158,8 @@ Work experts(const Sizes& s) {
 Work projections(const Sizes& s) {
   const double parameters =
       (s.cut_attention ? 0 : static_cast<double>(s.counts.blocks.attention.total)) + s.vocab * s.hidden;
-  const double widths = (s.cut_attention ? 0 : s.layers * 2 * (s.hidden + s.queries + s.keys)) + s.hidden + s.vocab;
+  const double widths = (s.cut_attention ? 0 : s.layers * (2 * s.hidden + s.queries + s.keys + s.values + s.results)) +
+                        s.hidden + s.vocab;
   return s.matrices(parameters, parameters, widths);
 }
 
@@ -161,7 +168,7 @@ Work sub_dimensions(const Sizes& s) {
   double widths = 0;
   if (s.cut_attention) {
     all += s.counts.blocks.attention;
-    widths += s.layers * 2 * (s.hidden + s.queries + s.keys);
+    widths += s.layers * (2 * s.hidden + s.queries + s.keys + s.values + s.results);
   }
   if (s.cut_ffn) {
     all += s.counts.blocks.ffn;
@@ -171,8 +178,8 @@ Work sub_dimensions(const Sizes& s) {
 }
 
 Work attention(const Sizes& s) {
-  return {6 * s.tokens * s.sequence * s.queries * s.layers,
-          s.element * s.tokens * s.layers * (6 * s.queries + 6 * s.keys)};
+  return {3 * s.tokens * s.sequence * (s.queries + s.results) * s.layers,
+          3 * s.element * s.tokens * s.layers * (s.queries + s.keys + s.values + s.results)};
 }
 
 Work router(const Sizes& s) {

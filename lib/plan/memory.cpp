@@ -64,6 +64,10 @@ double cache_bytes(const Config& config, const MeshRank& mesh_rank, const Range&
   return number(elements * element_bytes(config));
 }
 
+double cache_bytes(const Config& config) {
+  return cache_bytes(config, MeshRank::of(ParallelConfig{}, 1, 0), {0, config.model.layers});
+}
+
 namespace {
 
 /// Returns the counts of these units that determine the memory and the traffic of gradient norms.

@@ -47,6 +47,8 @@ RankMemory state_memory(const Config& config, const MeshRank& mesh_rank, std::sp
 double rope_bytes(const Config& config);
 /// Returns the bytes of the key-value caches of `blocks` on this rank, for one sequence of batch.seq_len tokens.
 double cache_bytes(const Config& config, const MeshRank& mesh_rank, const Range& blocks);
+/// Returns the bytes of the key-value caches of all blocks for such a sequence, without a mesh.
+double cache_bytes(const Config& config);
 /// Returns the bytes that the end of a step holds permanently: tables of the memory that it sums and updates, and the
 /// numbers that it reports. Does not include Muon's tables, see plan_muon().
 double update_buffers(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units);

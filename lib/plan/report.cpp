@@ -8,6 +8,7 @@
 #include "io/text/console.h"
 #include "io/text/table.h"
 #include "model/counts.h"
+#include "plan/memory.h"
 #include "plan/text.h"
 
 namespace lyceum {
@@ -128,9 +129,9 @@ std::string model_report(const Config& config) {
   add("all", {counts.parameters, counts.activated});
   return fmt::format(
       "model\n{}\nFLOPs of a sequence of {} tokens, forward and backward: {} with full attention, {} with causal "
-      "attention counted half\n",
+      "attention counted half\nkey-value cache of such a sequence in generation: {}\n",
       table.text(), config.batch.seq_len, human_count(counts.flops_per_sequence, "FLOP"),
-      human_count(counts.causal_flops_per_sequence, "FLOP"));
+      human_count(counts.causal_flops_per_sequence, "FLOP"), bytes_text(cache_bytes(config)));
 }
 
 Training::Training(const MeshPlan& plan, double tokens)

@@ -8,7 +8,7 @@
 
 namespace lyceum {
 
-/// Returns a table of the parameters by part of the model, and the FLOPs of a sequence.
+/// Returns a table of the parameters by part of the model, and the FLOPs and the key-value cache of a sequence.
 std::string model_report(const Config& config);
 /// The duration of a training run of `tokens` tokens. The plan must have a time.
 struct Training {

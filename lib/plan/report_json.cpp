@@ -4,6 +4,7 @@
 
 #include "io/text/json.h"
 #include "model/counts.h"
+#include "plan/memory.h"
 #include "plan/report.h"
 
 namespace lyceum {
@@ -71,7 +72,8 @@ Json model_json(const Config& config) {
             {"experts_total", counts.experts_total},
             {"experts_activated", counts.experts_activated}}},
           {"flops_per_sequence", counts.flops_per_sequence},
-          {"causal_flops_per_sequence", counts.causal_flops_per_sequence}};
+          {"causal_flops_per_sequence", counts.causal_flops_per_sequence},
+          {"cache_bytes_per_sequence", whole(cache_bytes(config))}};
 }
 
 }  // namespace

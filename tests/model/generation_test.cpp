@@ -83,8 +83,8 @@ TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
   }
 }
 
-/// The losses of latent attention, whose cache has latents and shared keys, are those of a pass over the sequence: one
-/// token at a time, where the matrix of keys and values is absorbed, and several at a time, where it is not.
+/// The losses of latent attention, whose cache has latents and shared keys, are those of a pass over the sequence: for
+/// one token at a time, when the matrix of keys and values is absorbed, and for several at a time, when it is not.
 TEST_F(Generation, LatentsGiveThePassOverTheSequence) {
   for (const auto& [query_rank, window, scaling, latent] :
        {std::tuple{0, 0, RopeScalingKind::none, 7}, std::tuple{5, 0, RopeScalingKind::none, 7},

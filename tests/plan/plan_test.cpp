@@ -237,6 +237,7 @@ TEST(MeshPlan, CachesAndFlopsFollowTheLatents) {
   config = resolved(config, 2);
   const MeshRank first = MeshRank::of(config.parallel, 2, 0);
   EXPECT_EQ(cache_bytes(config, first, {0, config.model.layers}), 8.0 * 12 * (7 + 2) * sizeof(float));
+  EXPECT_EQ(cache_bytes(config), 8.0 * 12 * (7 + 2) * sizeof(float));
   const BlockCounts counts = count_block(config, 0);
   EXPECT_DOUBLE_EQ(counts.attention_flops, 12 * 12 * 2 * 4 * (4 + 2 + 5));
   EXPECT_DOUBLE_EQ(recomputed_flops(config, 0),
@@ -271,7 +272,9 @@ TEST(Report, OfEveryPaperModel) {
     EXPECT_EQ(json.at("parameters").at("total"), counts.parameters) << name;
     EXPECT_EQ(json.at("parameters").at("activated"), counts.activated) << name;
     EXPECT_EQ(json.at("flops_per_sequence"), counts.flops_per_sequence) << name;
-    EXPECT_THAT(model_report(config), HasSubstr("\nall ")) << name;
+    EXPECT_EQ(json.at("cache_bytes_per_sequence"), cache_bytes(config)) << name;
+    EXPECT_THAT(model_report(config), AllOf(HasSubstr("\nall "), HasSubstr("\nkey-value cache of such a sequence")))
+        << name;
     const auto& memory = json.at("memory_bytes_per_rank");
     EXPECT_NEAR(memory.at("weights").get<double>(), 2 * parameters, 2 * 4e-3 * parameters) << name;
     EXPECT_NEAR(memory.at("gradients").get<double>(), 4 * parameters, 4 * 4e-3 * parameters) << name;
