@@ -275,7 +275,7 @@ def load(folder: Path) -> nn.Module:
     """Loads a saved model. Raises unless its files have exactly the tensors of the model."""
     settings = json.loads((folder / "config.json").read_text())
     if settings["model_type"] != "deepseek":
-        quantized = {"quantization_config": transformers.Mxfp4Config(dequantize=True)} if "quantization_config" in settings else {}
+        quantized = {"quantization_config": transformers.Mxfp4Config(dequantize=True)} if settings.get("quantization_config") else {}
         model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True,
                                                                         **quantized)  # fmt: skip
         wrong = {kind: sorted(map(str, names)) for kind, names in info.items() if names}
