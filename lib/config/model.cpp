@@ -12,7 +12,7 @@ namespace lyceum {
 std::int64_t window_of(const ModelConfig& model, std::int64_t layer) {
   const std::vector<std::int64_t>& layers = model.window_layers;
   if (layers.empty()) return model.window;
-  return layers[static_cast<std::size_t>(layer) % layers.size()] != 0 ? model.window : 0;
+  return layers[static_cast<std::size_t>(block_like(model, layer)) % layers.size()] != 0 ? model.window : 0;
 }
 
 std::vector<std::int64_t> shortest_window_layers(const std::vector<std::int64_t>& layers) {
@@ -141,7 +141,8 @@ void check_size(Findings& findings, const Config& config) {
   }
   width = std::max(width, std::accumulate(moe.expert_sizes.begin(), moe.expert_sizes.end(), 0.0));
   const double attention = 4 * number(model.heads) * head_dim * (1 + number(config.attention_experts.count));
-  const double size = number(model.hidden) * (2 * number(model.vocab) + number(model.layers) * (attention + 3 * width));
+  const double size =
+      number(model.hidden) * (2 * number(model.vocab) + number(all_blocks(config)) * (attention + 3 * width));
   findings.unless(!(size > most),
                   "the model has about {:.2g} parameters: at most {:.0g} are supported, lower "
                   "model.hidden, model.layers, model.vocab or other widths",

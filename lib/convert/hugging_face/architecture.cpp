@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "convert/hugging_face/fields.h"
+#include "convert/hugging_face/modules.h"
 #include "convert/hugging_face/positions.h"
 #include "io/text/json.h"
 #include "model/sublayer_tensor.h"
@@ -200,8 +201,7 @@ std::vector<Architecture> make_architectures() {
                             .kv_heads = 8,
                             .null_kv_heads = false}) +
                  sigmoid_experts(1, 1, true) +
-                 std::vector<Field>{head_dim(), bias(), optional_qk_norm(), only("num_nextn_predict_layers", 0, 0),
-                                    required("num_mtp_layers", 0)},
+                 std::vector<Field>{head_dim(), bias(), optional_qk_norm(), prediction_modules()},
        .renames = {}},
       {.type = "dots1",
        .model = "Dots1ForCausalLM",
@@ -249,14 +249,16 @@ Json json_of(const Architecture& architecture, const Config& resolved) {
   return json;
 }
 
-std::string name_in_transformers(const Architecture& architecture, std::string name) {
+std::string name_in_transformers(const Architecture& architecture, const ModelConfig& model, const std::string& ours) {
+  std::string name = layer_name_of_module(model, ours);
   std::ranges::replace(name, '/', '.');
-  for (const auto& [ours, theirs] : architecture.renames) boost::replace_all(name, ours, theirs);
+  for (const auto& [own, theirs] : architecture.renames) boost::replace_all(name, own, theirs);
   return name;
 }
 
-std::string output_bias_name(const Architecture& architecture, std::int64_t layer) {
-  return name_in_transformers(architecture, sublayer_prefix({layer, Site::attention}) + "/o_proj/bias");
+std::string output_bias_name(const Architecture& architecture, const ModelConfig& model, std::int64_t layer) {
+  return name_in_transformers(architecture, model,
+                              half_prefix(block_prefix(model, layer), Site::attention) + "/o_proj/bias");
 }
 
 }  // namespace lyceum::hugging_face

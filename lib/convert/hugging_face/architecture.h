@@ -56,9 +56,9 @@ Config config_of(const Architecture& architecture, const Json& json);
 Json json_of(const Architecture& architecture, const Config& resolved);
 
 /// Returns the name in transformers of one of Lyceum's tensors.
-std::string name_in_transformers(const Architecture& architecture, std::string name);
+std::string name_in_transformers(const Architecture& architecture, const ModelConfig& model, const std::string& ours);
 /// Returns the name in transformers of the bias of o_proj, the output projection of a layer's attention (see
 /// Architecture::output_bias).
-std::string output_bias_name(const Architecture& architecture, std::int64_t layer);
+std::string output_bias_name(const Architecture& architecture, const ModelConfig& model, std::int64_t layer);
 
 }  // namespace lyceum::hugging_face

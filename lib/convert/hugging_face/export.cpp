@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "convert/hugging_face/convert.h"
+#include "convert/hugging_face/modules.h"
 #include "convert/hugging_face/side_files.h"
 #include "core/error.h"
 #include "io/data/tokenizer/tokenizer_files.h"
@@ -43,18 +44,25 @@ std::vector<Shard> shards_of(const Hosting& hosting, const std::vector<Recipe>& 
   for (const Recipe& recipe : recipes) {
     const ModelTensor& tensor = recipe.tensor;
     // A buffer, such as the bias of expert selection, is f32 in transformers too.
-    add({{.name = name_in_transformers(*hosting.architecture, tensor.name),
+    add({{.name = name_in_transformers(*hosting.architecture, hosting.config.model, tensor.name),
           .type = tensor.buffer ? safetensors::Type::f32 : made.type,
           .shape = tensor.shape},
          &recipe});
   }
   if (hosting.architecture->output_bias && hosting.config.model.qkv_bias) {
     for (std::int64_t layer = 0; layer < hosting.config.model.layers; ++layer) {
-      add({{.name = output_bias_name(*hosting.architecture, layer),
+      add({{.name = output_bias_name(*hosting.architecture, hosting.config.model, layer),
             .type = made.type,
             .shape = {hosting.config.model.hidden}},
            nullptr});
     }
+  }
+  for (const auto& [name, head] : module_copies(hosting.config)) {
+    const bool own_head = head && !hosting.config.model.tie_embeddings;
+    const Recipe& original =
+        *std::ranges::find(recipes, own_head ? "lm_head/weight" : "model/embed_tokens/weight",
+                           [](const Recipe& recipe) -> const std::string& { return recipe.tensor.name; });
+    add({{.name = name, .type = made.type, .shape = original.tensor.shape}, &original});
   }
   return shards;
 }

@@ -1,11 +1,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "config/check.h"
 #include "convert/hugging_face/convert.h"
+#include "convert/hugging_face/modules.h"
 #include "core/error.h"
 #include "io/data/tokenizer/tokenizer.h"
 #include "io/text/table.h"
@@ -23,7 +26,7 @@ namespace {
 void require_tensors_for(const Config& config, const ModelFolder& model) {
   const std::int64_t sparse = std::max<std::int64_t>(config.model.layers - config.model.first_dense_layers, 0),
                      there = std::ssize(model.tensors());
-  require_input(config.model.layers <= there && (sparse == 0 || config.moe.experts <= there / sparse),
+  require_input(all_blocks(config) <= there && (sparse == 0 || config.moe.experts <= there / sparse),
                 "{} describes {} of {}, but the files have only {}", (model.path() / config_name).string(),
                 count_text(config.model.layers, "layer"), count_text(config.moe.experts, "expert"),
                 count_text(there, "tensor"));
@@ -37,29 +40,49 @@ std::vector<float> values_of(const ModelFolder::Tensor& tensor) {
   return values;
 }
 
-/// Throws unless the head equals the embedding, although config.json ties them. Otherwise the import would lose the
-/// head: transformers 5 does not tie two tensors that differ, transformers 4 drops the head.
-void require_same_head(const ModelFolder& model, const ModelFolder::Tensor& head) {
-  const ModelFolder::Tensor& embedding = model.tensors().at(embedding_name);
-  require_input(head.entry->shape == embedding.entry->shape && values_of(head) == values_of(embedding),
-                "{}: {} differs from {}, but {} has tie_word_embeddings = true: set it to false to use both, or "
-                "remove {}",
-                head.file->path(), head_name, embedding_name, config_name, head_name);
+/// Throws unless a tensor equals `other`, which is imported in its place. `remedy`: how to import the model
+/// nevertheless.
+void require_copy(const ModelFolder& model, const std::string& name, const std::string& other,
+                  const std::string& remedy) {
+  const ModelFolder::Tensor &copy = model.tensors().at(name), &original = model.tensors().at(other);
+  require_input(copy.entry->shape == original.entry->shape && values_of(copy) == values_of(original),
+                "{}: {} differs from {}, {}", copy.file->path(), name, other, remedy);
 }
 
-/// Throws unless every tensor of the files was read, or can be left out because it equals the embedding or must be zero
-/// and is.
+/// Returns the names of the tensors that must equal another one, with its name and the remedy if they do not.
+std::map<std::string, std::pair<std::string, std::string>> copies_of(const Config& config) {
+  std::map<std::string, std::pair<std::string, std::string>> copies;
+  // Otherwise the import would lose the head: transformers 5 does not tie two tensors that differ, transformers 4 drops
+  // the head.
+  if (config.model.tie_embeddings) {
+    copies[head_name] = {embedding_name,
+                         fmt::format("but {} has tie_word_embeddings = true: set it to false to use both, or remove {}",
+                                     config_name, head_name)};
+  }
+  for (const auto& [name, head] : module_copies(config)) {
+    copies[name] = {head && !config.model.tie_embeddings ? head_name : embedding_name,
+                    "which a module of multi-token prediction shares in Lyceum: import the model without modules, with "
+                    "--mtp.depth=0"};
+  }
+  return copies;
+}
+
+/// Throws unless every tensor of the files was read, or can be left out: because it equals another one, because it must
+/// be zero and is, or because it belongs to a module that `config` does not have.
 void require_all_read(const ModelFolder& model, const Config& config, const std::set<std::string>& read) {
   std::set<std::string> zero;
+  const std::map<std::string, std::pair<std::string, std::string>> copies = copies_of(config);
   for (std::int64_t layer = 0; model.architecture().output_bias && layer < config.model.layers; ++layer) {
-    zero.insert(output_bias_name(model.architecture(), layer));
+    zero.insert(output_bias_name(model.architecture(), config.model, layer));
   }
   for (const auto& [name, tensor] : model.tensors()) {
     if (read.contains(name) || name.ends_with(".rotary_emb.inv_freq")) continue;
-    if (config.model.tie_embeddings && name == head_name) {
-      require_same_head(model, tensor);
+    if (const auto copy = copies.find(name); copy != copies.end()) {
+      require_copy(model, name, copy->second.first, copy->second.second);
       continue;
     }
+    const auto has = [&](std::int64_t depth) { return is_of_module(config.model, depth, name); };
+    if (has(model.config().mtp.depth) && !has(config.mtp.depth)) continue;
     require_input(zero.contains(name), "{}: Lyceum's models have no tensor {}", tensor.file->path(), name);
     require_input(std::ranges::all_of(values_of(tensor), [](float value) { return value == 0; }),
                   "{}: {} is not zero: Lyceum's attention has biases only for queries, keys and values",
@@ -77,15 +100,21 @@ NewRun import_run(const ModelFolder& model, LoadedConfig wanted) {
   require_tensors_for(run.resolved, model);
   std::set<std::string> read;
   for (const ModelTensor& tensor : model_tensors(run.resolved)) {
-    const std::string name = name_in_transformers(model.architecture(), tensor.name);
+    const std::string name = name_in_transformers(model.architecture(), run.resolved.model, tensor.name);
     const auto found = model.tensors().find(name);
-    require_input(found != model.tensors().end(), "{} has no tensor {}, which its {} describes", model.path().string(),
-                  name, config_name);
+    const bool of_module = is_of_module(run.resolved.model, run.resolved.mtp.depth, name);
+    require_input(found != model.tensors().end(), "{} has no tensor {}, which its {} describes{}",
+                  model.path().string(), name, config_name,
+                  of_module ? ": --mtp.depth=0 imports the model without modules of multi-token prediction" : "");
     const ModelFolder::Tensor theirs = found->second;
     require_input(theirs.entry->shape == tensor.shape, "{}: {} has the shape {}, but the configuration requires {}",
                   theirs.file->path(), name, theirs.entry->shape, tensor.shape);
     read.insert(name);
-    run.tensors.push_back({tensor.name, tensor.shape, [theirs](std::span<float> values) { theirs.read(values); }});
+    const std::int64_t exchanged = is_module_projection(tensor.name) ? run.resolved.model.hidden : 0;
+    run.tensors.push_back({tensor.name, tensor.shape, [theirs, exchanged](std::span<float> values) {
+                             theirs.read(values);
+                             if (exchanged > 0) exchange_halves(values, exchanged);
+                           }});
   }
   require_all_read(model, run.resolved, read);
   return run;

@@ -147,7 +147,8 @@ TEST(Architectures, RenamePartsOfDeclaredNames) {
       EXPECT_NE(declared.find(rename.ours), std::string::npos) << architecture.type << ": " << rename.ours;
     }
   }
-  EXPECT_EQ(output_bias_name(architectures().front(), 7), "model.layers.7.self_attn.o_proj.bias");
+  EXPECT_EQ(output_bias_name(architectures().front(), ModelConfig{.layers = 9}, 7),
+            "model.layers.7.self_attn.o_proj.bias");
 }
 
 TEST_P(Keys, AllHaveACase) {
