@@ -14,8 +14,7 @@ namespace lyceum {
 /// Module k of D, counted from 1, predicts token t_{i+k+1} at position i [DeepSeek-V3, section 2.2]:
 ///   1. h'_k = M_k · [RMSNorm(h_{k−1}); RMSNorm(Emb(t_{i+k}))] with the weights `hidden_norm`, `embedding_norm` and
 ///      M_k = `projection`. h_0 is the result of the model's final norm.
-///   2. h_k = RMSNorm(Block_k(h'_k)) with the weight `final_norm`. The block is of the same kind as the model's last
-///   one.
+///   2. h_k = RMSNorm(Block_k(h'_k)) with the weight `final_norm`. The block is of the kind of the model's last one.
 ///   3. The loss is the cross-entropy of the model's head on h_k. Embedding and head are those of the model.
 struct PredictionModule {
   struct Tensor {

@@ -167,8 +167,8 @@ void add_output_uses(const Config& config, bool first, bool backward, std::vecto
   };
   add_head();
   for (std::int64_t module = 0; module < config.mtp.depth; ++module) {
-    for (int time = 0; first && time < (again ? 2 : 1);
-         ++time) {  // the embedding of the shifted tokens, then the block
+    // The table embeds the shifted tokens before the block runs.
+    for (int time = 0; first && time < (again ? 2 : 1); ++time) {
       pass.push_back(table);
       pass.push_back(own);
     }

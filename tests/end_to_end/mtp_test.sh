@@ -83,6 +83,27 @@ expect 2 "$lyceum" convert prune "$work/run" --out "$work/pruned" --routing "$wo
 says err "mtp.depth = 2: prune cannot change the modules of multi-token prediction"
 expect 0 "$lyceum" convert prune "$work/run" --out "$work/pruned" --routing "$work/run" --threshold=0.5 --mtp.depth=0
 
+# --- models of transformers: in the layout of GLM-4.5 and back, and without the modules
+glm=(--moe.router=sigmoid --moe.gates=renormalized --model.qkv_bias=true --model.qk_norm=head)
+expect 0 "$lyceum" "${tiny[@]}" "${modules[@]}" "${glm[@]}" "--run.dir=$work/glm" --run.steps=2 --checkpoint.every=0
+expect 0 "$lyceum" convert export-hf "$work/glm" --out "$work/model" --dtype F32
+says out "^model/mtp/\*/proj/weight .*model\.layers\.\*\.eh_proj\.weight"
+grep -q '"num_nextn_predict_layers": 2' "$work/model/config.json" || fail "config.json does not describe the modules"
+expect 0 "$lyceum" convert import-hf "$work/model" --out "$work/imported"
+expect 0 "$lyceum" convert export-hf "$work/imported" --out "$work/again" --dtype F32
+cmp "$work/model/model.safetensors" "$work/again/model.safetensors" || fail "an imported model has other tensors"
+expect 0 "$lyceum" convert reset "$work/glm" --out "$work/same"
+expect 0 "$lyceum" train --config "$work/same/config.ini" --run.steps=1
+expect 0 "$lyceum" train --config "$work/imported/config.ini" --run.steps=1 "--data.train=$work/data/train" --batch.global=8 --mtp.weight=0.5
+for key in loss mtp_loss; do
+  close "$key of the imported model" "$(of imported 1 $key)" "$(of same 1 $key)" 1e-6
+done
+expect 0 "$lyceum" convert import-hf "$work/model" --out "$work/alone" --mtp.depth=0
+expect 0 "$lyceum" checkpoint show "$work/alone" --all
+! grep -q mtp/ "$work/out" || fail "modules were imported"
+expect 0 "$lyceum" convert export-hf "$work/run" --out "$work/other"
+says out "^left out +modules of multi-token prediction"
+
 # --- plan
 expect 0 "$lyceum" plan --config "$work/kept/config.ini" --json
 planned=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["parameters"]["modules_total"])' "$work/out")

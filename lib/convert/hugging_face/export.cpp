@@ -50,7 +50,7 @@ std::vector<Shard> shards_of(const Hosting& hosting, const std::vector<Recipe>& 
          &recipe});
   }
   if (hosting.architecture->output_bias && hosting.config.model.qkv_bias) {
-    for (std::int64_t layer = 0; layer < hosting.config.model.layers; ++layer) {
+    for (std::int64_t layer = 0; layer < all_blocks(hosting.config); ++layer) {
       add({{.name = output_bias_name(*hosting.architecture, hosting.config.model, layer),
             .type = made.type,
             .shape = {hosting.config.model.hidden}},

@@ -72,7 +72,7 @@ std::map<std::string, std::pair<std::string, std::string>> copies_of(const Confi
 void require_all_read(const ModelFolder& model, const Config& config, const std::set<std::string>& read) {
   std::set<std::string> zero;
   const std::map<std::string, std::pair<std::string, std::string>> copies = copies_of(config);
-  for (std::int64_t layer = 0; model.architecture().output_bias && layer < config.model.layers; ++layer) {
+  for (std::int64_t layer = 0; model.architecture().output_bias && layer < all_blocks(config); ++layer) {
     zero.insert(output_bias_name(model.architecture(), config.model, layer));
   }
   for (const auto& [name, tensor] : model.tensors()) {

@@ -15,6 +15,7 @@
 #include "config/binding.h"
 #include "config/check.h"
 #include "convert/hugging_face/model_folder.h"
+#include "convert/hugging_face/modules.h"
 #include "convert/hugging_face/side_files.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
@@ -460,6 +461,32 @@ TEST(HuggingFace, ModulesAreLayersBehindTheModel) {
     EXPECT_EQ(checkpoint.exported(layer + "shared_head.head.weight"), checkpoint.exported("lm_head.weight"));
   }
   checkpoint.expect_import_gives_it_back();
+}
+
+/// Modules have the tensors of any block: biases and norms of queries and keys, dense FFNs, tied embeddings, and a bias
+/// of the output projection, which classes like dots1 have.
+TEST(HuggingFace, ModulesHaveEveryTensorOfABlock) {
+  Config with_norms = with_modules();
+  with_norms.model.qkv_bias = true;
+  with_norms.model.qk_norm = QkNormKind::head;
+  Config dense_blocks = with_modules();
+  dense_blocks.model.first_dense_layers = 2;
+  dense_blocks.model.tie_embeddings = true;
+  for (const Config& config : {with_norms, dense_blocks}) {
+    const Checkpoint checkpoint(config);
+    checkpoint.exports(host(named("glm4_moe"), checkpoint.config()));
+    checkpoint.expect_import_gives_it_back();
+  }
+  Architecture biased = named("dots1");
+  biased.fields.push_back(prediction_modules());
+  const Checkpoint checkpoint(with_norms);
+  const Hosting hosting = host(biased, checkpoint.config());
+  EXPECT_THAT(hosting.wrong, IsEmpty());
+  checkpoint.exports(hosting);
+  for (const std::string layer : {"model.layers.1.", "model.layers.2.", "model.layers.3."}) {
+    EXPECT_EQ(checkpoint.exported(layer + "self_attn.o_proj.bias"), std::vector<float>(8, 0.f));
+    EXPECT_EQ(checkpoint.exported(layer + "self_attn.q_norm.weight").size(), 4u);
+  }
 }
 
 TEST(HuggingFace, ModulesMayBeLeftOut) {
