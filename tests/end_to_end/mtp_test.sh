@@ -87,8 +87,9 @@ expect 0 "$lyceum" convert prune "$work/run" --out "$work/pruned" --routing "$wo
 glm=(--moe.router=sigmoid --moe.gates=renormalized --model.qkv_bias=true --model.qk_norm=head)
 expect 0 "$lyceum" "${tiny[@]}" "${modules[@]}" "${glm[@]}" "--run.dir=$work/glm" --run.steps=2 --checkpoint.every=0
 expect 0 "$lyceum" convert export-hf "$work/glm" --out "$work/model" --dtype F32
-says out "^model/mtp/\*/proj/weight .*model\.layers\.\*\.eh_proj\.weight"
+says out "^model\.layers\.#\.eh_proj\.weight +2 .*model/mtp/#/proj/weight$"
 grep -q '"num_nextn_predict_layers": 2' "$work/model/config.json" || fail "config.json does not describe the modules"
+rm "$work/model/tokenizer.json"  # the tokens of the test were made with the same tokenizer in another file
 expect 0 "$lyceum" convert import-hf "$work/model" --out "$work/imported"
 expect 0 "$lyceum" convert export-hf "$work/imported" --out "$work/again" --dtype F32
 cmp "$work/model/model.safetensors" "$work/again/model.safetensors" || fail "an imported model has other tensors"
