@@ -168,6 +168,7 @@ std::string changes_of(const Config& own, const Config& made) {
 Evaluation measured(const MpiSession& session, const CheckpointReader& checkpoint, Config config,
                     const ConvertOptions& options) {
   config.data.valid = options.data;
+  config.mtp = {};
   config.moe.top_k_start = 0;
   config.moe.capacity_factor = 0;
   const std::int64_t ranks = session.size(), samples = config.batch.global;

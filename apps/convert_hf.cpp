@@ -72,6 +72,10 @@ int import_model(const MpiSession& session, const FromTo& from_to, const Argumen
   const hugging_face::ModelFolder model(from_to.source);
   std::vector<std::string> notes;
   const fs::path tokenizer = find_tokenizer_file(model, notes);
+  if (const std::int64_t modules = model.missing_modules(); modules > 0) {
+    notes.push_back(fmt::format("left out   {} of multi-token prediction, of which the files have no tensors",
+                                count_text(modules, "module")));
+  }
   LoadedConfig base{.config = model.config()};
   base.config.run.dir = from_to.out;
   if (!tokenizer.empty()) base.config.data.tokenizer = (fs::path(from_to.out) / tokenizer.filename()).string();
@@ -89,7 +93,8 @@ int import_model(const MpiSession& session, const FromTo& from_to, const Argumen
   print_once(fmt::format("read       {} of {}\n", model.architecture().model, from_to.source));
   std::vector<TensorLine> lines;
   for (const NewRun::Weights& tensor : run.tensors) {
-    lines.push_back({tensor.name, tensor.shape, pattern_of(name_in_transformers(model.architecture(), tensor.name))});
+    lines.push_back({tensor.name, tensor.shape,
+                     pattern_of(name_in_transformers(model.architecture(), run.resolved.model, tensor.name))});
   }
   print_once(tensor_table(lines));
   for (const std::string& note : notes) print_once(note + '\n');
@@ -132,7 +137,8 @@ int export_checkpoint(const MpiSession& session, const FromTo& from_to, const Ex
   for (const std::string& note : hosting.notes) print_once(note + '\n');
   std::vector<TensorLine> lines;
   for (const Recipe& recipe : recipes) {
-    lines.push_back(line_of(recipe, name_in_transformers(*hosting.architecture, recipe.tensor.name)));
+    lines.push_back(
+        line_of(recipe, name_in_transformers(*hosting.architecture, hosting.config.model, recipe.tensor.name)));
   }
   print_once(tensor_table(lines) + left_over_text(source, recipes));
   if (from_to.dry_run) return 0;

@@ -238,6 +238,7 @@ void write_page(const Request& request, const RoutingHistory& history, std::opti
   add_start(request.file.parent_path() / "starts.jsonl", input);
   input.train = metrics["loss"];
   input.valid = metrics["valid_loss"];
+  input.mtp = metrics["mtp_loss"];
   input.lr = metrics["lr"];
   input.grad_norm = metrics["grad_norm"];
   input.skipped = metrics["skipped"];

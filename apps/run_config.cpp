@@ -145,6 +145,11 @@ std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::st
   require_usage(!asked_for("moe.top_k_start"), "moe.top_k_start applies to training only: set moe.top_k");
   loaded.config.moe.top_k_start = 0;
   loaded.origin.erase("moe.top_k_start");
+  require_usage(!asked_for("mtp.depth") || loaded.config.mtp.depth == 0,
+                "mtp.depth applies to training only: only training runs the modules of multi-token prediction");
+  loaded.config.mtp = own.config.mtp = {};
+  loaded.origin.erase("mtp.depth");
+  loaded.origin.erase("mtp.weight");
   if (!asked_for("moe.capacity_factor")) {
     loaded.config.moe.capacity_factor = 0;
     loaded.origin.erase("moe.capacity_factor");

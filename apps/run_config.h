@@ -33,6 +33,7 @@ struct CheckpointRun {
 /// checkpoint's without its mesh, overridden by the arguments, with these exceptions:
 ///   - data.tokenizer is the checkpoint's own, if it has one; another one is a bad_input Error.
 ///   - batch.global is rounded up to a multiple of the ranks, unless the command line has a batch.* key.
+///   - mtp.depth is 0, also in `own`: only training runs the modules of multi-token prediction.
 ///   - moe.top_k_start is 0, and so is moe.capacity_factor unless the command line has it.
 /// If the arguments contain --list-keys or --print-config, prints and returns nothing; the command is then finished.
 std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::string path, const Arguments& arguments);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compares Lyceum with PyTorch in float64 (reference_model.py) on the CPU: every router, gate, loss and baseline, every kind
-of attention, sub-dimensions, and Muon, also on meshes of up to 8 ranks.
+of attention, sub-dimensions, modules of multi-token prediction, and Muon, also on meshes of up to 8 ranks.
 
     .venv/bin/python benchmarks/compare_routers.py [--cases REGEX] [--seed N] [--program PATH] [--json OUT]
 
@@ -52,6 +52,7 @@ BASE = {
     "moe.group_limit": 0, "moe.group_score": "top2", "moe.capacity_factor": 0,
     "sub_dimensions.attention": 0, "sub_dimensions.ffn": 0, "sub_dimensions.active": 1, "sub_dimensions.shared": 0,
     "sub_dimensions.scaling": "restore", "sub_dimensions.gates": "raw", "sub_dimensions.fusion_width": 0,
+    "mtp.depth": 0, "mtp.weight": 0.3,
     "balance.expert": 0, "balance.device": 0, "balance.device_groups": 1, "balance.scope": "sequence",
     "balance.z_loss": 0, "balance.mutual_information": 0, "balance.concentration": 0, "balance.bias_rate": 0,
     "balance.sub_dimension": 0,
@@ -113,6 +114,7 @@ LOSSES = {
 SUB_DIMENSION_LOSSES = {key: value for name in LOSSES if name != "device loss" for key, value in LOSSES[name].items()}
 ALL_LOSSES = {key: value for loss in LOSSES.values() for key, value in loss.items()}
 
+MODULES = keys(mtp_depth=2, mtp_weight=0.6)
 MUON = EVEN | keys(optim_rule="muon", model_hidden=24, model_head_dim=10, moe_experts=6, moe_expert_hidden=20,
                    moe_shared_experts=1, model_layers=3, model_first_dense_layers=1, batch_global=8)
 MUON_SIZES = MUON | keys(moe_expert_sizes="40,8, 36,12, 26,22", model_qkv_bias=1, optim_eps=1e-3)
@@ -285,6 +287,20 @@ CASES = {
     "Muon, train only": MUON | keys(optim_train_only="*/experts/[2-5]/*,*/gate/weight[3:],model/layers/1/self_attn/*"),
     **{f"Muon, {mesh}": MUON | changes for mesh, changes in MESHES.items()},
     **{f"Muon, sizes and biases, {mesh}": MUON_SIZES | MESHES[mesh] for mesh in ("data, ZeRO 1", "tensor, ZeRO 3")},
+    "modules": EVEN | MODULES,
+    "modules, one": EVEN | keys(mtp_depth=1, mtp_weight=0.3, model_first_dense_layers=1),
+    "modules, dense and tied": MODULES | keys(moe_experts=0, model_tie_embeddings=1, model_recompute="full"),
+    "modules, DeepSeek-V3": EVEN | BIAS | GROUPS | keys(moe_shared_experts=1, mtp_depth=1, mtp_weight=0.3),
+    "modules, hash": HASH | MODULES,
+    "modules, noisy": EVEN | MODULES | keys(moe_router="noisy"),
+    "modules, windows of alternate layers": EVEN | MODULES | keys(model_window=7, model_window_layers="1,0", model_layers=3),
+    "modules, attention experts, all losses": ALL_LOSSES | MODULES | attention_experts(count=4, top_k=3, gates="raw"),
+    "modules, sub-dimensions": sub_dimensions() | MODULES,
+    "modules, capacity, k grows": BIAS | EVEN_BATCH | MODULES | keys(moe_capacity_factor=0.8, moe_top_k_start=1, moe_top_k=4),
+    **{f"modules, {mesh}": EVEN | MODULES | keys(moe_shared_experts=1, batch_global=8, model_layers=3) | MESHES[mesh]
+       for mesh in ("data, ZeRO 3", "tensor, ZeRO 3", "expert and expert tensor, ZeRO 2", "pipeline, ZeRO 1", "all")},
+    "Muon, modules": MUON | MODULES,
+    "Muon, modules, all": MUON | MODULES | MESHES["all"],
     "SMoE-Dropout": keys(moe_router="random", moe_gates="renormalized", moe_top_k_start=2, moe_top_k=8),
 }  # fmt: skip
 

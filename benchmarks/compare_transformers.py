@@ -9,7 +9,8 @@ on the CPU.
 An imported case is a tiny model of transformers with random weights, biases, norms and router biases. Lyceum imports it, and
 the losses of all tokens must agree. Lyceum then exports it again, and every tensor must have the same bits as before. An
 exported case is a model that Lyceum has trained for some steps; transformers loads the export, and the losses must agree. The
-tokenizer of an export must give the same tokens in transformers as in Lyceum, and decode to the same text.
+tokenizer of an export must give the same tokens in transformers as in Lyceum, and decode to the same text. The loss of modules
+of multi-token prediction in training must be that of exported modules in transformers.
 
 --write-fixtures writes the models that tests/end_to_end/hf_test.sh and tests/convert/hugging_face/architecture_test.cpp import
 without transformers. --write-changes writes only the changes of config.json that the latter tries, and positions.json. Needs
@@ -371,6 +372,45 @@ def exported(case: tuple, lyceum: Lyceum) -> dict:
     return compare(lyceum.losses(run), losses(load(out), lyceum.tokens)) | {"host": chosen, "differing": []}
 
 
+@torch.no_grad()
+def modules_case(lyceum: Lyceum) -> dict:
+    """Compares the loss of modules of multi-token prediction: a run is exported and then makes another step, whose losses
+    transformers computes from the export and the samples of that step."""
+    from transformers.modeling_layers import MtpModel
+
+    depth, weight, batch, steps = 2, 0.5, TRAINED["batch.global"], TRAINED["run.steps"]
+    keys = TRAINED | SPARSE | {
+        "moe.router": "sigmoid", "moe.gates": "renormalized", "moe.shared_experts": 1, "balance.bias_rate": 0.05,
+        "moe.routed_scale": 2.5, "model.rotary_fraction": 0.5, "model.first_dense_layers": 1, "mtp.depth": depth,
+        "mtp.weight": weight, "run.dir": "run", "data.train": "train", "data.order": "sequential",
+    }  # fmt: skip
+    tokens = write_tokens(lyceum.folder / "train", 40 * SEQ_LEN, VOCAB, seed=3)
+    train = lambda changes: lyceum.run("train", *(f"--{key}={value}" for key, value in (keys | changes).items()))
+    train({})
+    lyceum.run("convert", "export-hf", "run", "--out", "out")
+    train({"run.steps": steps + 1})
+    ours = [json.loads(line) for line in (lyceum.folder / "run/metrics.jsonl").read_text().splitlines()][-1]
+
+    # transformers knows the layers of modules only of the published models.
+    layers = range(keys["model.layers"], keys["model.layers"] + depth)
+    kind = transformers.Glm4MoeForCausalLM
+    kind._keys_to_ignore_on_load_unexpected = [rf"model\.layers\.{layer}\..*" for layer in layers]
+    model = load(lyceum.folder / "out")
+    modules = MtpModel.from_pretrained(model).float().eval()
+    rows = torch.tensor(tokens[steps * batch * SEQ_LEN :][: batch * SEQ_LEN + 1].astype(np.int64))
+    inputs, targets = rows[:-1].view(batch, -1), rows[1:].view(batch, -1)
+    result = model(inputs, output_hidden_states=True)
+    loss = nn.functional.cross_entropy(result.logits.flatten(0, 1), targets.flatten())
+    h, total = result.hidden_states[-1], 0
+    positions = torch.arange(SEQ_LEN)[None].expand_as(inputs)
+    for k in range(1, depth + 1):
+        ahead = nn.functional.pad(inputs[:, k:], (0, k))
+        h = modules.forward_layer(k - 1, h, positions, None, input_ids=ahead)
+        logits = modules.shared_head(h[:, :-k])
+        total += nn.functional.cross_entropy(logits.flatten(0, 1), targets[:, k:].flatten(), reduction="sum") / targets.numel()
+    return {"loss": relative(ours["loss"], loss.item()), "mtp_loss": relative(ours["mtp_loss"], (weight / depth * total).item())}
+
+
 TEXTS = ("", " ", "  a\n\n\n b\t\tc ", "int main() {\n\treturn 0;  // na\u00efve \U0001F600 \u4f60\u597d\n}", "\n" * 19 + "end",
          "-" * 41 + " " * 67 + "=" * 13, "\u00a0\u200b\r\n x", "caf\u0065\u0301 \uFB01 ABC\u0130", "a" * 3000)  # fmt: skip
 
@@ -477,6 +517,12 @@ def main() -> int:
         print(f"{name:<34}{result['host']:<14}{result['loss']:10.1e}{result['token']:10.1e}{again}  {bits}"
               f"{'' if equal else '  FAILED'}", flush=True)  # fmt: skip
         results[name] = result | {"equal": equal}
+    if re.match(arguments.cases, "modules"):
+        with tempfile.TemporaryDirectory(prefix="lyceum-transformers-") as folder:
+            result = modules_case(Lyceum(program, Path(folder)))
+        equal = max(result.values()) <= LIMIT
+        print(f"modules: loss {result['loss']:.1e}, mtp_loss {result['mtp_loss']:.1e}{'' if equal else '  FAILED'}", flush=True)
+        results["modules"] = result | {"equal": equal}
     if re.match(arguments.cases, "tokenizer"):
         with tempfile.TemporaryDirectory(prefix="lyceum-transformers-") as folder:
             result = tokenizer_case(Lyceum(program, Path(folder)))

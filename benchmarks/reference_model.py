@@ -9,7 +9,7 @@ import fnmatch
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -38,7 +38,8 @@ class Router:
     """Description of a router: of the experts of an FFN or of an attention, or (`chooses_sub_dimensions`) of the sub-dimensions
     of hidden that one of these halves reads and writes. Fields after `gates` apply to an FFN or to sub-dimensions only."""
 
-    layer: int
+    layer: int  # modules of multi-token prediction follow the model's layers
+    at: str  # prefix of its tensors
     half: str  # "mlp" or "self_attn"
     experts: int
     top_k: int
@@ -49,10 +50,6 @@ class Router:
     devices: bool = False  # the device-level loss includes it
     chooses_sub_dimensions: bool = False  # of hidden, instead of experts
     shared: int = 0  # sub-dimensions that are always active
-
-    @property
-    def at(self) -> str:
-        return f"model/layers/{self.layer}/{self.half}"
 
     @property
     def noise_layer(self) -> int:
@@ -145,7 +142,7 @@ def latent_attention(config: dict, w: Weights, at: str, x: Tensor) -> Tensor:
 def window(config: dict, at: str) -> int:
     """Returns the number of tokens that a token of the layer sees at most, its own included; 0: all before it."""
     pattern = [int(number) for number in config["model.window_layers"].split(",") if number] or [1]
-    layer = int(at.split("/")[2])
+    layer = config["model.layers"] - 1 if at.startswith("model/mtp/") else int(at.split("/")[2])
     return config["model.window"] * pattern[layer % len(pattern)]
 
 
@@ -215,52 +212,79 @@ class Model:
         self.kind = config["moe.router"]
 
     def forward(self, work: Pass) -> tuple[Tensor, dict[str, Tensor], dict[Router, Routing]]:
-        """Returns the cross-entropy in nats per token, the routers' weighted losses summed over layers, and the routings."""
-        config, w, eps = self.config, self.w, self.config["model.norm_eps"]
+        """Returns the cross-entropy in nats per token, the weighted losses of routers, summed over layers, and of modules of
+        multi-token prediction, and the routings."""
+        config, w = self.config, self.w
         losses: dict[str, Tensor] = {}
-        routings = {}
+        routings: dict[Router, Routing] = {}
         x = w["model/embed_tokens/weight"][work.inputs]
         for layer in range(config["model.layers"]):
-            at = f"model/layers/{layer}"
-            normed = rms_norm(x, eps) * w[f"{at}/input_layernorm/weight"]
-            if router := self.attention_router(layer):
-                routings[router] = self.route(work, router, normed)
-                x = x + self.attention_mixture(router, normed, routings[router])
-            elif router := self.sub_dimension_router(layer, "self_attn"):
-                routings[router] = self.route_sub_dimensions(router, normed)
-                x = x + self.run_on_sub_dimensions(attention, router, normed, routings[router])
-            else:
-                kind = latent_attention if config["model.attention"] == "mla" else attention
-                x = x + kind(config, w, f"{at}/self_attn", normed)
-            normed = rms_norm(x, eps) * w[f"{at}/post_attention_layernorm/weight"]
-            if router := self.ffn_router(layer):
-                routings[router] = self.route(work, router, normed)
-                x = x + self.mixture(router, normed, routings[router])
-            elif router := self.sub_dimension_router(layer, "mlp"):
-                routings[router] = self.route_sub_dimensions(router, normed)
-                x = x + self.run_on_sub_dimensions(ffn, router, normed, routings[router])
-            else:
-                x = x + ffn(config, w, f"{at}/mlp", normed)
+            x = self.block(work, layer, x, routings)
+        h = rms_norm(x, config["model.norm_eps"]) * w["model/norm/weight"]
+        head = w["model/embed_tokens/weight" if config["model.tie_embeddings"] else "lm_head/weight"]
+        if config["mtp.depth"] and work.training:
+            losses["mtp_loss"] = self.predict_further(work, h, head, routings)
         for router, routing in routings.items():
             for name, loss in self.losses(router, routing).items():
                 losses[name] = losses.get(name, 0) + loss
-        head = w["model/embed_tokens/weight" if config["model.tie_embeddings"] else "lm_head/weight"]
-        logits = (rms_norm(x, eps) * w["model/norm/weight"]) @ head.T
-        return F.cross_entropy(logits.flatten(0, 1), work.targets.flatten()), losses, routings
+        return F.cross_entropy((h @ head.T).flatten(0, 1), work.targets.flatten()), losses, routings
+
+    def predict_further(self, work: Pass, h: Tensor, head: Tensor, routings: dict[Router, Routing]) -> Tensor:
+        """Returns λ/D · Σ_k -1/T Σ_i log p(t_{i+k+1}) of D modules [DeepSeek-V3 eq. 21-25]. Module k combines the results of
+        the one before with the embeddings of the tokens k positions ahead; the last k positions have none, and token 0 instead."""
+        config, w, eps = self.config, self.w, self.config["model.norm_eps"]
+        depth, total = config["mtp.depth"], torch.zeros(())
+        for k in range(1, depth + 1):
+            at = f"model/mtp/{k - 1}"
+            ahead = F.pad(work.inputs[:, k:], (0, k))
+            embedded = rms_norm(w["model/embed_tokens/weight"][ahead], eps) * w[f"{at}/enorm/weight"]
+            joined = torch.cat((rms_norm(h, eps) * w[f"{at}/hnorm/weight"], embedded), -1)
+            x = joined @ w[f"{at}/proj/weight"].T
+            x = self.block(replace(work, inputs=ahead), config["model.layers"] + k - 1, x, routings)
+            h = rms_norm(x, eps) * w[f"{at}/norm/weight"]
+            logits, targets = (h[:, :-k] @ head.T).flatten(0, 1), work.targets[:, k:].flatten()
+            total = total + F.cross_entropy(logits, targets, reduction="sum") / work.targets.numel()
+        return config["mtp.weight"] / depth * total
+
+    def block(self, work: Pass, layer: int, x: Tensor, routings: dict[Router, Routing]) -> Tensor:
+        config, w, at, eps = self.config, self.w, self.prefix(layer), self.config["model.norm_eps"]
+        normed = rms_norm(x, eps) * w[f"{at}/input_layernorm/weight"]
+        if router := self.attention_router(layer):
+            routings[router] = self.route(work, router, normed)
+            x = x + self.attention_mixture(router, normed, routings[router])
+        elif router := self.sub_dimension_router(layer, "self_attn"):
+            routings[router] = self.route_sub_dimensions(router, normed)
+            x = x + self.run_on_sub_dimensions(attention, router, normed, routings[router])
+        else:
+            kind = latent_attention if config["model.attention"] == "mla" else attention
+            x = x + kind(config, w, f"{at}/self_attn", normed)
+        normed = rms_norm(x, eps) * w[f"{at}/post_attention_layernorm/weight"]
+        if router := self.ffn_router(layer):
+            routings[router] = self.route(work, router, normed)
+            return x + self.mixture(router, normed, routings[router])
+        if router := self.sub_dimension_router(layer, "mlp"):
+            routings[router] = self.route_sub_dimensions(router, normed)
+            return x + self.run_on_sub_dimensions(ffn, router, normed, routings[router])
+        return x + ffn(config, w, f"{at}/mlp", normed)
+
+    def prefix(self, layer: int) -> str:
+        """Returns the prefix of the tensors of a block. Those of modules follow the model's and are like its last one."""
+        layers = self.config["model.layers"]
+        return f"model/layers/{layer}" if layer < layers else f"model/mtp/{layer - layers}"
 
     def ffn_router(self, layer: int) -> Router | None:
         config = self.config
-        if not self.weighted or layer < config["model.first_dense_layers"]:
+        if not self.weighted or min(layer, config["model.layers"] - 1) < config["model.first_dense_layers"]:
             return None
-        return Router(layer, "mlp", self.experts, config["moe.top_k"], config["moe.gates"], config["moe.top_k_start"],
-                      config["moe.group_limit"], config["moe.capacity_factor"], devices=True)
+        return Router(layer, f"{self.prefix(layer)}/mlp", "mlp", self.experts, config["moe.top_k"], config["moe.gates"],
+                      config["moe.top_k_start"], config["moe.group_limit"], config["moe.capacity_factor"], devices=True)  # fmt: skip
 
     def attention_router(self, layer: int) -> Router | None:
         config = self.config
         if config["model.attention"] != "moa":
             return None
-        return Router(layer, "self_attn", config["attention_experts.count"], config["attention_experts.top_k"],
-                      config["attention_experts.gates"])  # fmt: skip
+        return Router(layer, f"{self.prefix(layer)}/self_attn", "self_attn", config["attention_experts.count"],
+                      config["attention_experts.top_k"], config["attention_experts.gates"])  # fmt: skip
 
     def sub_dimension_router(self, layer: int, half: str) -> Router | None:
         config = self.config
@@ -268,8 +292,8 @@ class Model:
         if not count:
             return None
         shared = config["sub_dimensions.shared"]
-        return Router(layer, half, count, config["sub_dimensions.active"] - shared, config["sub_dimensions.gates"],
-                      chooses_sub_dimensions=True, shared=shared)  # fmt: skip
+        return Router(layer, f"{self.prefix(layer)}/{half}", half, count, config["sub_dimensions.active"] - shared,
+                      config["sub_dimensions.gates"], chooses_sub_dimensions=True, shared=shared)  # fmt: skip
 
     def gates(self, router: Router, x: Tensor, routing: Routing) -> Tensor:
         """Returns the gates of all experts, [sequences, tokens, experts, 1], zero for those that were not chosen."""
@@ -490,8 +514,8 @@ class Muon:
 
 
 def updated_by_muon(config: dict, name: str, tensor: Tensor) -> bool:
-    """True for matrices of blocks, unless optim.adamw_only names them."""
-    if config["optim.rule"] != "muon" or tensor.dim() != 2 or not name.startswith("model/layers/"):
+    """True for matrices of blocks and modules, unless optim.adamw_only names them."""
+    if config["optim.rule"] != "muon" or tensor.dim() != 2 or not name.startswith(("model/layers/", "model/mtp/")):
         return False
     patterns = config["optim.adamw_only"].split(",")
     return not any(fnmatch.fnmatchcase(name, pattern.strip()) for pattern in patterns)
@@ -533,7 +557,8 @@ class Training:
             loss, losses, routings = self.model.forward(Pass(*run, step, first * length, training=True))
             parts = {"loss": loss} | losses
             (sum(parts.values()) * (micro / batch)).backward()
-            for name, part in (parts | {"balance_loss": sum(losses.values(), torch.zeros(()))}).items():
+            balance = sum((part for name, part in losses.items() if name != "mtp_loss"), torch.zeros(()))
+            for name, part in (parts | {"balance_loss": balance}).items():
                 metrics[name] = metrics.get(name, 0.0) + part.item() * (micro / batch)
             for router, routing in routings.items():
                 counts[router] = counts.get(router, 0) + self.model.counts(router, routing)

@@ -64,7 +64,7 @@ OF_CLASS = {
     "qwen2_moe": WINDOW | EXPERTS | LISTED | {"shared_expert_intermediate_size": [8, 12, 0, None, ABSENT],
                                               "qkv_bias": [False, None], "head_dim": [6]},
     "glm4_moe": SIGMOID | {"attention_bias": [False, None, ABSENT], "use_qk_norm": [False, None, ABSENT],
-                           "num_nextn_predict_layers": [1], "num_mtp_layers": [1], "head_dim": [6]},
+                           "num_nextn_predict_layers": [-1, None], "num_mtp_layers": [-1], "head_dim": [6]},
     "dots1": SIGMOID | BIAS | {"first_k_dense_replace": [0, 2, ABSENT], "layer_types": [["sliding_attention"] * 2],
                                "n_shared_experts": [1, 3, None, ABSENT], "head_dim": [6]},
     "gpt_oss": EXPERTS | {"num_local_experts": [3, 5, None, ABSENT], "num_experts": [3, None], "attention_bias": [False, None],
@@ -86,7 +86,7 @@ OF_CLASS |= {
                                     "routed_scaling_factor": [None, "2.5", 0], "first_k_dense_replace": [0, 2, ABSENT],
                                     "n_shared_experts": [1, 3, 0, None], "mlp_bias": [True, None], "scoring_func": ["sigmoid"]},
     "deepseek_v3": MLA | SIGMOID | {"rope_interleave": [None, 1], "topk_method": ["greedy"], "scoring_func": ["softmax"],
-                                    "num_nextn_predict_layers": [], "num_mtp_layers": []},
+                                    "num_nextn_predict_layers": [-1, None], "num_mtp_layers": [-1]},
 }  # fmt: skip
 # Changes that are read, for the architectures that have the first key of the change.
 READ = [
@@ -128,7 +128,7 @@ READ_OF_CLASS = {
                   {"use_sliding_window": True, "sliding_window": 5},
                   {"use_sliding_window": True, "sliding_window": 16, "layer_types": ["full_attention"] * 2},
                   {"max_window_layers": 1}, {"max_window_layers": 1, "use_sliding_window": True, "sliding_window": 5}],
-    "glm4_moe": [{"num_local_experts": 4}, {"num_local_experts": 4, "n_routed_experts": 8}, {"num_mtp_layers": 0}, {"head_dim": 4}],
+    "glm4_moe": [{"num_local_experts": 4}, {"num_local_experts": 4, "n_routed_experts": 8}, {"num_mtp_layers": 0}, {"num_nextn_predict_layers": 1}, {"head_dim": 4}],
     "dots1": [{"num_local_experts": 4}, {"sliding_window": 16}, {"sliding_window": ABSENT}, {"head_dim": 4},
               {"sliding_window": 16, "layer_types": ABSENT, "max_window_layers": 2}, {"sliding_window": 16, "layer_types": ABSENT},
               {"sliding_window": 16, "layer_types": ABSENT, "max_window_layers": 0},

@@ -104,8 +104,8 @@ class ParameterUnit {
   ///            every rank that holds a copy holds all of it
   enum class Role { trained, frozen, buffer };
 
-  /// `layer`: index in the whole model: 0 for the embedding, 1 + b for block b, and one more index for the final norm
-  /// and the head together. Units of one layer are used together, and layers in ascending order in the forward pass.
+  /// `layer`: index in the whole model: 0 for the embedding, 1 + b for block b, and one more index for all that follows
+  /// the blocks. Units of one layer are used together, and layers in ascending order in the forward pass.
   ParameterUnit(std::string name, Group group, int layer = 0, Role role = Role::trained)
       : name_(std::move(name)), group_(group), layer_(layer), role_(role) {}
   ParameterUnit(const ParameterUnit&) = delete;

@@ -36,6 +36,7 @@ std::vector<std::string> contradictions(const Config& config, int world) {
   check_router(findings, config);
   check_attention_experts(findings, config);
   check_sub_dimensions(findings, config);
+  check_mtp(findings, config);
   check_placement(findings, config);
   check_mesh(findings, config, world);
   check_optim(findings, config);

@@ -6,6 +6,7 @@
 #include "config/data.h"
 #include "config/model.h"
 #include "config/moe.h"
+#include "config/mtp.h"
 #include "config/optim.h"
 #include "config/parallel.h"
 #include "config/run.h"
@@ -23,6 +24,7 @@ struct Config {
   MoeConfig moe;
   AttentionExpertsConfig attention_experts;
   SubDimensionsConfig sub_dimensions;
+  MtpConfig mtp;
   BalanceConfig balance;
   OptimConfig optim;
   ParallelConfig parallel;

@@ -19,6 +19,7 @@ Config effective(Config config) {
   simplify_moe(config);
   simplify_attention_experts(config);
   simplify_sub_dimensions(config.sub_dimensions);
+  simplify_mtp(config.mtp);
   simplify_balance(config);
   simplify_optim(config.optim);
   return config;

@@ -21,8 +21,8 @@ ConfigKeys keys_of(Config& config) {
   keys.reserve(256);
   const auto declare = [&](auto&... sections) { (declare_keys(keys, sections), ...); };
   declare(config.run, config.data, config.batch, config.model, config.moe, config.attention_experts,
-          config.sub_dimensions, config.balance, config.optim, config.parallel, config.eval, config.checkpoint,
-          config.routing);
+          config.sub_dimensions, config.mtp, config.balance, config.optim, config.parallel, config.eval,
+          config.checkpoint, config.routing);
   return keys;
 }
 

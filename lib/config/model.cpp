@@ -16,7 +16,7 @@ ActivationFunction activation_of(const ModelConfig& model) {
 std::int64_t window_of(const ModelConfig& model, std::int64_t layer) {
   const std::vector<std::int64_t>& layers = model.window_layers;
   if (layers.empty()) return model.window;
-  return layers[static_cast<std::size_t>(layer) % layers.size()] != 0 ? model.window : 0;
+  return layers[static_cast<std::size_t>(block_like(model, layer)) % layers.size()] != 0 ? model.window : 0;
 }
 
 std::vector<std::int64_t> shortest_window_layers(const std::vector<std::int64_t>& layers) {
@@ -171,9 +171,8 @@ void check_size(Findings& findings, const Config& config) {
   const double attention = 4 * number(model.heads) * head_dim * (1 + number(config.attention_experts.count));
   const double ranks = number(latent.query_rank) + number(latent.key_value_rank) + number(latent.rope_dim);
   const double latents = ranks * (number(model.hidden) + number(model.heads) * head_dim);
-  const double size =
-      number(model.hidden) * (2 * number(model.vocab) + number(model.layers) * (attention + 3 * width)) +
-      number(model.layers) * latents;
+  const double blocks = number(all_blocks(config));
+  const double size = number(model.hidden) * (2 * number(model.vocab) + blocks * (attention + 3 * width)) + blocks * latents;
   findings.unless(!(size > most),
                   "the model has about {:.2g} parameters: at most {:.0g} are supported, lower "
                   "model.hidden, model.layers, model.vocab or other widths",

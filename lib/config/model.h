@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -67,6 +68,11 @@ struct ModelConfig {
 
 /// Returns the activation of FFNs and experts with its constants.
 ActivationFunction activation_of(const ModelConfig& model);
+/// Returns the block of the model whose kind and sizes block `layer` has. That is the block itself or, for the block of
+/// a module of multi-token prediction (see all_blocks()), the last one.
+inline std::int64_t block_like(const ModelConfig& model, std::int64_t layer) {
+  return std::min(layer, model.layers - 1);
+}
 /// Returns the window of the attention of block `layer`; 0 if it has none.
 std::int64_t window_of(const ModelConfig& model, std::int64_t layer);
 /// Returns the shortest model.window_layers that gives every layer the same window as `layers`, which has one number

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 
+#include "model/prediction_modules.h"
 #include "model/sublayer_spec.h"
 
 namespace lyceum {
@@ -78,6 +79,12 @@ ModelCounts count_model(const Config& config) {
   const std::int64_t table = model.vocab * model.hidden;
   ModelCounts counts{};
   for (std::int64_t layer = 0; layer < model.layers; ++layer) counts.blocks += count_block(config, layer);
+  BlockCounts module_blocks;
+  for (std::int64_t layer = model.layers; layer < all_blocks(config); ++layer) {
+    module_blocks += count_block(config, layer);
+    counts.modules += always(prediction_module(model).elements());
+  }
+  counts.modules += module_blocks.sum();
   counts.embedding = always(table);
   counts.output = always(model.hidden + (model.tie_embeddings ? 0 : table));
   const Count experts = counts.blocks.shared + counts.blocks.routed;
@@ -88,11 +95,13 @@ ModelCounts count_model(const Config& config) {
   counts.experts_activated = experts.activated;
 
   const auto tokens = static_cast<double>(config.batch.seq_len);
-  // The head multiplies by a tied table, so only an untied input table is left out.
-  const std::int64_t multiplied = counts.activated - (model.tie_embeddings ? 0 : table);
+  // The head multiplies by a tied table, so only an untied input table is left out. Every module uses the head again.
+  const std::int64_t multiplied =
+      counts.activated - (model.tie_embeddings ? 0 : table) + counts.modules.activated + config.mtp.depth * table;
   const double linear = 6.0 * static_cast<double>(multiplied) * tokens;
-  counts.flops_per_sequence = linear + 3 * counts.blocks.attention_flops;
-  counts.causal_flops_per_sequence = linear + 3 * counts.blocks.causal_attention_flops;
+  counts.flops_per_sequence = linear + 3 * (counts.blocks.attention_flops + module_blocks.attention_flops);
+  counts.causal_flops_per_sequence =
+      linear + 3 * (counts.blocks.causal_attention_flops + module_blocks.causal_attention_flops);
   return counts;
 }
 

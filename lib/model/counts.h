@@ -34,10 +34,11 @@ struct BlockCounts {
   /// Returns the parameters of the whole block.
   Count sum() const;
 };
-/// Returns the counts of block `layer`, from 0 on, of a resolved configuration.
+/// Returns the counts of block `layer`, one of all_blocks(), of a resolved configuration.
 BlockCounts count_block(const Config& config, std::int64_t layer);
 
-/// Parameters and FLOPs of the model that a resolved configuration describes.
+/// Parameters and FLOPs of the model that a resolved configuration describes. All parameters but `modules` are those of
+/// the model without modules of multi-token prediction, which evaluation and generation use.
 struct ModelCounts {
   std::int64_t parameters;  // all
   /// Parameters that one token uses: all but those of experts and sub-dimensions that it does not choose. Experts count
@@ -48,8 +49,10 @@ struct ModelCounts {
   BlockCounts blocks;              // sum over all blocks
   /// The embedding table; the output head and the final norm. A tied table is counted in `embedding` only.
   Count embedding, output;
+  Count modules;  // all modules of multi-token prediction, without the embedding and the head, which are the model's
   /// FLOPs of forward and backward of one sequence of T tokens: 6 · (activated parameters without the input embedding)
-  /// · T + 3 · BlockCounts::attention_flops. Attention is counted without a causal mask, as in the papers.
+  /// · T + 3 · BlockCounts::attention_flops. Modules are included, with one more use of the head each. Attention is
+  /// counted without a causal mask, as in the papers.
   double flops_per_sequence;
   /// FLOPs of forward and backward with 3 · BlockCounts::causal_attention_flops, since the mask is causal. MFU is
   /// computed from this number.

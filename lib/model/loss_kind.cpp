@@ -17,11 +17,15 @@ std::string name_of(LossKind kind) {
     case LossKind::concentration: return "concentration";
     case LossKind::sub_dimension: return "sub_dimension";
     case LossKind::router_penalty: return "router_penalty";
+    case LossKind::mtp: return "mtp";
   }
   fail(ExitCode::failed, "unknown kind of loss {}", static_cast<int>(kind));
 }
 
-std::vector<LossKind> loss_kinds(const Config& config) {
+namespace {
+
+/// Returns the kinds of losses of routers.
+std::vector<LossKind> routing_losses(const Config& config) {
   bool routes = false;
   for (std::int64_t layer = config.model.layers; layer-- > 0 && !routes;) routes = !mixtures_of(config, layer).empty();
   if (!routes) return {};
@@ -32,6 +36,14 @@ std::vector<LossKind> loss_kinds(const Config& config) {
   if (config.balance.concentration > 0) kinds.push_back(LossKind::concentration);
   if (config.balance.sub_dimension > 0) kinds.push_back(LossKind::sub_dimension);
   if (config.optim.router_penalty > 0) kinds.push_back(LossKind::router_penalty);
+  return kinds;
+}
+
+}  // namespace
+
+std::vector<LossKind> loss_kinds(const Config& config) {
+  std::vector<LossKind> kinds = routing_losses(config);
+  if (config.mtp.depth > 0) kinds.push_back(LossKind::mtp);
   return kinds;
 }
 

@@ -8,7 +8,8 @@
 
 namespace lyceum {
 
-/// The kind of a loss that sub-layers add to cross-entropy.
+/// The kind of a loss that is added to the model's cross-entropy: of routers, or `mtp`, the cross-entropy of a module
+/// of multi-token prediction.
 enum class LossKind : std::uint8_t {
   expert_balance,
   device_balance,
@@ -16,25 +17,33 @@ enum class LossKind : std::uint8_t {
   mutual_information,
   concentration,
   sub_dimension,
-  router_penalty
+  router_penalty,
+  mtp
 };
 
 /// Returns the name of a loss, for example "expert_balance". The key in metrics.jsonl is this name followed by "_loss".
 std::string name_of(LossKind kind);
 
-/// Returns the kinds of losses that sub-layers compute in training, in the order of LossKind. Losses whose factor is 0
-/// are omitted, but the two balance losses come together. Empty if no layer has a router.
+/// True for the losses of routers, which are sums over sequences. Cross-entropies are sums over tokens.
+inline bool is_per_sequence(LossKind kind) { return kind != LossKind::mtp; }
+
+/// Returns the kinds of losses that a training pass computes in addition to the model's cross-entropy, in the order of
+/// LossKind. Losses of routers whose factor is 0 are omitted, but the two balance losses come together; there are none
+/// if no layer has a router.
 std::vector<LossKind> loss_kinds(const Config& config);
 
-/// Assigns an index to each loss of a step: one for each kind and each layer of the whole model. All ranks agree on the
-/// indices, and losses of one kind are summed in layer order, independently of the division into pipeline stages.
+/// Assigns an index to each loss of a step: one for each kind and each layer (block of all_blocks()). All ranks agree
+/// on the indices, and losses of one kind are summed in layer order, independently of the division into pipeline
+/// stages.
 class LossTable {
  public:
-  /// `layers`: number of layers of the whole model.
+  /// `layers`: all_blocks() of the model.
   LossTable(std::vector<LossKind> kinds, std::int64_t layers) : kinds_(std::move(kinds)), layers_(layers) {}
-  explicit LossTable(const Config& config) : LossTable(loss_kinds(config), config.model.layers) {}
+  explicit LossTable(const Config& config) : LossTable(loss_kinds(config), all_blocks(config)) {}
 
   const std::vector<LossKind>& kinds() const { return kinds_; }
+  /// Returns the number of losses of each kind.
+  std::int64_t layers() const { return layers_; }
   /// Returns the number of losses.
   std::int64_t size() const { return std::ssize(kinds_) * layers_; }
   /// Returns the index of a layer's loss. Throws an Error if the model has no loss of this kind or no such layer.

@@ -21,8 +21,8 @@ class StagedModel {
   std::span<const std::unique_ptr<Transformer>> stages() const { return stages_; }
   /// Returns the units of all stages of this rank in forward order.
   std::span<ParameterUnit* const> units() const { return units_; }
-  /// Returns the number of layers of the whole model: input, blocks and output. ParameterUnit::layer() is below this
-  /// number.
+  /// Returns the number of layers of the whole model: input, blocks and output (with all modules).
+  /// ParameterUnit::layer() is below this number.
   int layers() const { return layers_; }
   /// Returns Transformer::shared_table() of the stage that has one; null if no stage of this rank has one.
   ParameterUnit* shared_table() const;

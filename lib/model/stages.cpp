@@ -1,6 +1,7 @@
 #include "model/stages.h"
 
 #include "model/counts.h"
+#include "model/prediction_modules.h"
 #include "model/sublayer_spec.h"
 #include "parallel/pipeline/balance.h"
 #include "parallel/tensor/linear_cross_entropy.h"
@@ -31,12 +32,35 @@ double recomputed_head_flops(const Config& config) {
   return 2 * static_cast<double>(model.vocab * model.hidden) * static_cast<double>(config.batch.seq_len);
 }
 
+StageFlops module_block_flops(const Config& config) {
+  if (config.mtp.depth == 0) return {};
+  const auto modules = static_cast<double>(config.mtp.depth);
+  const PredictionModule module = prediction_module(config.model);
+  const auto flops_of = [&](std::int64_t elements) {
+    return 2 * static_cast<double>(elements) * static_cast<double>(config.batch.seq_len);
+  };
+  const std::int64_t layer = config.model.layers;
+  double again = recomputed_flops(config, layer);
+  // The final norm follows what is recomputed.
+  if (config.model.recompute == Recompute::full) again += flops_of(module.elements() - module.final_norm.shape.size());
+  return {.forward = modules * (block_flops(config, layer) + flops_of(module.elements())),
+          .recomputed = modules * again};
+}
+
+StageFlops output_flops(const Config& config) {
+  StageFlops flops = module_block_flops(config);
+  const auto modules = static_cast<double>(config.mtp.depth);
+  const double table = static_cast<double>(config.model.vocab * config.model.hidden),
+               tokens = static_cast<double>(config.batch.seq_len);
+  flops.forward += head_flops(config) + modules * 2 * table * tokens;
+  flops.early_weights = (1 + modules) * recomputed_head_flops(config);
+  flops.recomputed += flops.early_weights;
+  return flops;
+}
+
 StageFlops stage_flops(const Config& config, const Range& blocks) {
   StageFlops flops;
-  if (blocks.end() == config.model.layers) {
-    flops.forward = head_flops(config);
-    flops.recomputed = flops.early_weights = recomputed_head_flops(config);
-  }
+  if (blocks.end() == config.model.layers) flops = output_flops(config);
   for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
     flops.forward += block_flops(config, layer);
     flops.recomputed += recomputed_flops(config, layer);
@@ -49,8 +73,7 @@ std::vector<Range> stage_blocks(const Config& config, int stages) {
   for (std::int64_t layer = 0; layer < config.model.layers; ++layer) {
     costs.push_back(3 * block_flops(config, layer) + recomputed_flops(config, layer));
   }
-  const std::vector<int> cuts =
-      balance_stages(costs, stages, 0, 3 * head_flops(config) + recomputed_head_flops(config));
+  const std::vector<int> cuts = balance_stages(costs, stages, 0, output_flops(config).all());
   std::vector<Range> blocks;
   for (std::size_t s = 0; s + 1 < cuts.size(); ++s) blocks.push_back({cuts[s], cuts[s + 1] - cuts[s]});
   return blocks;

@@ -7,8 +7,9 @@
 
 namespace lyceum {
 
-/// Returns the FLOPs of one sequence's forward pass through block `layer` of a resolved configuration, with causal
-/// attention. This is a third of the causal FLOPs of forward and backward that count_model() counts.
+/// Returns the FLOPs of one sequence's forward pass through block `layer`, one of all_blocks(), of a resolved
+/// configuration, with causal attention. This is a third of the causal FLOPs of forward and backward that count_model()
+/// counts.
 double block_flops(const Config& config, std::int64_t layer);
 /// Returns the FLOPs of one sequence in block `layer` that backward repeats because of model.recompute: none, those of
 /// scores and weighted sums of attention and of AttentionCosts::repeated_parameters (selective), or those of the whole
@@ -31,12 +32,17 @@ struct StageFlops {
   double backward_weight() const { return forward - early_weights; }
   double all() const { return 3 * forward + recomputed; }
 };
-/// Returns the FLOPs of the stage that consists of `blocks`; the stage with the last block has the head, too.
+/// Returns the FLOPs of the blocks, projections and norms of all modules of multi-token prediction, without the head.
+StageFlops module_block_flops(const Config& config);
+/// Returns the FLOPs of all that follows the last block: the final norm, the head, and the modules of multi-token
+/// prediction, each of which uses the head once more.
+StageFlops output_flops(const Config& config);
+/// Returns the FLOPs of the stage that consists of `blocks`; the stage with the last block has the output, too.
 StageFlops stage_flops(const Config& config, const Range& blocks);
 
 /// Returns one contiguous range of blocks, not empty, for each of `stages` pipeline stages. The ranges minimise the
-/// FLOPs, forward and backward, of the most expensive stage; the last stage also has the head. Throws a usage Error if
-/// there are more stages than blocks.
+/// FLOPs, forward and backward, of the most expensive stage; the last stage also has the output. Throws a usage Error
+/// if there are more stages than blocks.
 std::vector<Range> stage_blocks(const Config& config, int stages);
 
 }  // namespace lyceum

@@ -15,7 +15,9 @@ bool SublayerSpec::has(TensorUnit unit) const {
   return std::ranges::find(tensors, unit, &SublayerTensor::unit) != tensors.end();
 }
 
-SublayerSpec attention_spec(const Config& config, std::int64_t layer) {
+namespace {
+
+SublayerSpec attention_of_kind(const Config& config, std::int64_t layer) {
   if (const std::optional<Mixture> experts = attention_experts(config, layer)) {
     return attention_experts_spec(config, *experts);
   }
@@ -24,12 +26,26 @@ SublayerSpec attention_spec(const Config& config, std::int64_t layer) {
   return sub_dimensions ? sub_dimension_attention_spec(config, *sub_dimensions) : multi_head_spec(config, layer);
 }
 
-SublayerSpec ffn_spec(const Config& config, std::int64_t layer) {
+SublayerSpec ffn_of_kind(const Config& config, std::int64_t layer) {
   if (const std::optional<Mixture> sub_dimensions = sub_dimensions_of(config, {layer, Site::ffn})) {
     return sub_dimension_ffn_spec(config, *sub_dimensions);
   }
   const std::optional<Mixture> experts = routed_experts(config, layer);
   return experts ? ffn_experts_spec(config, *experts) : dense_ffn_spec(config, layer);
+}
+
+}  // namespace
+
+SublayerSpec attention_spec(const Config& config, std::int64_t layer) {
+  SublayerSpec spec = attention_of_kind(config, layer);
+  spec.block = block_prefix(config.model, layer);
+  return spec;
+}
+
+SublayerSpec ffn_spec(const Config& config, std::int64_t layer) {
+  SublayerSpec spec = ffn_of_kind(config, layer);
+  spec.block = block_prefix(config.model, layer);
+  return spec;
 }
 
 BlockNorms block_norms(const ModelConfig& model) {

@@ -51,14 +51,15 @@ struct SublayerSpec {
   AttentionCosts costs = {};
   std::optional<Mixture> mixture = {};  // description of the choices of its router; none without one
   Make make;
+  std::string block = {};  // block_prefix() of its block
 
   /// Returns the prefix of its tensor names, without a slash at the end.
-  std::string prefix() const { return sublayer_prefix(id); }
+  std::string prefix() const { return half_prefix(block, id.site); }
   /// True if any of its tensors is held by a unit of this kind.
   bool has(TensorUnit unit) const;
 };
 
-/// Return the declarations of the two halves of block `layer` of a resolved configuration.
+/// Return the declarations of the two halves of block `layer`, one of all_blocks(), of a resolved configuration.
 SublayerSpec attention_spec(const Config& config, std::int64_t layer);
 SublayerSpec ffn_spec(const Config& config, std::int64_t layer);
 

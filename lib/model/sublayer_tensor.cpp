@@ -45,13 +45,15 @@ TensorUnit SublayerTensor::unit() const {
   return placed ? TensorUnit::experts : TensorUnit::dense;
 }
 
-std::string block_prefix(const std::string& layer) { return "model/layers/" + layer; }
+std::string block_prefix(std::int64_t layer) { return "model/layers/" + std::to_string(layer); }
 
-std::string sublayer_prefix(const std::string& layer, Site site) {
-  return block_prefix(layer) + (site == Site::attention ? "/self_attn" : "/mlp");
+std::string block_prefix(const ModelConfig& model, std::int64_t layer) {
+  return layer < model.layers ? block_prefix(layer) : "model/mtp/" + std::to_string(layer - model.layers);
 }
 
-std::string sublayer_prefix(const MixtureId& id) { return sublayer_prefix(std::to_string(id.layer), id.site); }
+std::string half_prefix(const std::string& block, Site site) {
+  return block + (site == Site::attention ? "/self_attn" : "/mlp");
+}
 
 std::string expert_tensor_name(std::int64_t expert, const std::string& name) {
   return "experts/" + std::to_string(expert) + "/" + name;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "autograd/parameter.h"
+#include "config/model.h"
 #include "core/range.h"
 #include "core/tensor.h"
 #include "io/routing/mixture_id.h"
@@ -28,7 +29,7 @@ enum class Cut : std::uint8_t { none, rows, columns };
 /// A logical tensor that half of a block declares. Parameters, initial values, counts, and the names used by the
 /// converter and the Hugging Face tables are derived from it.
 struct SublayerTensor {
-  std::string name;  // "q_proj/weight"; in a checkpoint it follows sublayer_prefix() and a slash
+  std::string name;  // "q_proj/weight"; in a checkpoint it follows half_prefix() and a slash
   Shape shape;       // shape of the whole tensor, on all ranks together
   Initial initial;
   TensorPart part;
@@ -51,11 +52,16 @@ struct SublayerTensor {
   std::int64_t elements() const { return shape.size() * (choices.count > 0 ? choices.count : 1); }
 };
 
-/// Returns the prefix of a block, "model/layers/3", or of a half, "model/layers/3/self_attn" or "model/layers/3/mlp".
-/// `layer` may be a pattern.
-std::string block_prefix(const std::string& layer);
-std::string sublayer_prefix(const std::string& layer, Site site);
-std::string sublayer_prefix(const MixtureId& id);
+/// Returns the prefix of the tensors of a block of the model, "model/layers/3".
+std::string block_prefix(std::int64_t layer);
+/// Returns the prefix of the tensors of a block of all_blocks(): as above, or "model/mtp/0" for that of the first
+/// module of multi-token prediction, whose other tensors have the same prefix.
+std::string block_prefix(const ModelConfig& model, std::int64_t layer);
+/// Patterns of the prefixes of all blocks of the model, and of those of all modules.
+inline constexpr const char *any_block_prefix = "model/layers/*", *any_module_prefix = "model/mtp/*";
+/// Returns the prefix of a half of a block, "model/layers/3/self_attn" or "model/layers/3/mlp". `block`:
+/// block_prefix(), or a pattern.
+std::string half_prefix(const std::string& block, Site site);
 /// Returns "experts/17/NAME" for expert 17. `name` may be a pattern.
 std::string expert_tensor_name(std::int64_t expert, const std::string& name);
 

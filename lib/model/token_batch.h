@@ -35,6 +35,10 @@ struct TokenBatch {
   /// i32 [sequences · seq_len]: the first position that each token attends to, see FirstKeys. Undefined if every
   /// sequence is one document.
   Tensor first_keys = {};
+  /// i32 [sequences · seq_len]: the first position of the document, or of the part of one, that each token belongs to,
+  /// for modules of multi-token prediction. Undefined if first_keys is defined, which has the same positions, and if
+  /// the tokens of every sequence are consecutive.
+  Tensor span_starts = {};
   /// Index of inputs[0] in the step's global batch, among the tokens that an evaluation reads, or in a generated text.
   std::int64_t first_token = 0;
   /// f64 [1]: number of training steps before this one. Undefined outside of training. It is in device memory, so that

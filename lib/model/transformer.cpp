@@ -44,23 +44,23 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
   require(range.first >= 0 && range.count >= 0 && range.end() <= model.layers && (first || range.count > 0 || last),
           "a stage cannot have blocks {} to {} of {}", range.first, range.end(), model.layers);
   trains_ = train;
+  first_ = first;
   reads_tokens_ = lyceum::reads_tokens(config_, own);
   const std::string table = "model/embed_tokens";
   if (first) embedding_ = &add_table(table, 0);
-  for (std::int64_t layer = range.first; layer < range.end(); ++layer) add_block(layer, measured);
-  make_tallies();
-  if (last) {
-    const std::int64_t output = model.layers + 1;
-    final_norm_ = &add_unit("model/norm", ParameterUnit::Group::replicated, output)
-                       .add(whole_parameter("model/norm/weight", {model.hidden}, {}, false));
-    if (!model.tie_embeddings) {
-      head_ = &add_table("lm_head", output);
-    } else {
-      head_ = first ? embedding_ : &add_table(table, output);
-    }
+  for (std::int64_t layer = range.first; layer < range.end(); ++layer) {
+    blocks_.push_back(make_block(layer, add_block_units(layer, layer + 1), measured));
   }
+  if (last) {
+    final_norm_ = &add_unit("model/norm", ParameterUnit::Group::replicated, output_layer())
+                       .add(whole_parameter("model/norm/weight", {model.hidden}, {}, false));
+    if (!first && shares_table(config_)) embedding_ = &add_table(table, output_layer());
+    head_ = model.tie_embeddings ? embedding_ : &add_table("lm_head", output_layer());
+    add_modules(measured);
+  }
+  make_tallies();
   if (train) freeze();
-  if (model.tie_embeddings && first != last) shared_table_ = (first ? embedding_ : head_)->unit;
+  if (shares_table(config_) && first != last) shared_table_ = embedding_->unit;
   if (shared_table_ && last) shared_table_->set_twin();
   if (!train) {
     for (ParameterUnit* unit : units_) unit->allocate(stream, type, false);
@@ -77,20 +77,26 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
   }
 }
 
-void Transformer::add_block(std::int64_t layer, std::span<const ExpertLoad> measured) {
-  const std::string prefix = block_prefix(std::to_string(layer));
-  ParameterUnit& replicated = add_unit(prefix + "/replicated", ParameterUnit::Group::replicated, layer + 1);
-  ParameterUnit& dense = add_unit(prefix + "/dense", ParameterUnit::Group::dense, layer + 1);
+Transformer::BlockUnits Transformer::add_block_units(std::int64_t layer, std::int64_t unit_layer) {
+  const std::string prefix = block_prefix(config_.model, layer);
+  return {add_unit(prefix + "/replicated", ParameterUnit::Group::replicated, unit_layer),
+          add_unit(prefix + "/dense", ParameterUnit::Group::dense, unit_layer)};
+}
+
+Transformer::Block Transformer::make_block(std::int64_t layer, const BlockUnits& units,
+                                           std::span<const ExpertLoad> measured) {
+  const int unit_layer = units.dense.layer();
   const auto norm = [&](const SublayerTensor& of) {
-    return &replicated.add(whole_parameter(prefix + "/" + of.name, of.shape, of.initial, of.decays()));
+    return &units.replicated.add(
+        whole_parameter(block_prefix(config_.model, layer) + "/" + of.name, of.shape, of.initial, of.decays()));
   };
   const auto make = [&](const SublayerSpec& spec) {
     ParameterUnit* const experts = spec.has(TensorUnit::experts)
-                                       ? &add_unit(spec.prefix() + "/experts", ParameterUnit::Group::expert, layer + 1)
+                                       ? &add_unit(spec.prefix() + "/experts", ParameterUnit::Group::expert, unit_layer)
                                        : nullptr;
     auto untrained = std::make_unique<ParameterUnit>(spec.prefix() + "/untrained", ParameterUnit::Group::replicated,
-                                                     static_cast<int>(layer) + 1, ParameterUnit::Role::buffer);
-    auto made = spec.make(config_, spec, {*mesh_, {dense, replicated, *untrained, experts}, measured});
+                                                     unit_layer, ParameterUnit::Role::buffer);
+    auto made = spec.make(config_, spec, {*mesh_, {units.dense, units.replicated, *untrained, experts}, measured});
     if (!untrained->parameters().empty()) keep_unit(std::move(untrained));
     return made;
   };
@@ -102,7 +108,7 @@ void Transformer::add_block(std::int64_t layer, std::span<const ExpertLoad> meas
               .ffn = nullptr};
   block.attention = make(attention_spec(config_, layer));
   block.ffn = make(ffn_spec(config_, layer));
-  blocks_.push_back(std::move(block));
+  return block;
 }
 
 void Transformer::freeze() {
@@ -130,7 +136,7 @@ void Transformer::initialize(std::uint64_t seed) {
 
 void Transformer::make_tallies() {
   std::int64_t counts = 0, sums = 0, dropped = 0;
-  for (const Block& block : blocks_) {
+  const auto add_routers_of = [&](const Block& block) {
     for (Sublayer* sublayer : {block.attention.get(), block.ffn.get()}) {
       if (!sublayer->mixture()) continue;
       routed_.push_back(sublayer);
@@ -139,7 +145,9 @@ void Transformer::make_tallies() {
       sums += mixtures_.back().choices() + 1;
       dropped += std::ssize(no_routing(mixtures_.back()).dropped);
     }
-  }
+  };
+  for (const Block& block : blocks_) add_routers_of(block);
+  for (const Module& module : modules_) add_routers_of(module.block);
   counts_ = Tensor::zeros(stream_, DType::i64, {counts}, MemoryKind::buffers);
   probability_ = Tensor::zeros(stream_, DType::f64, {sums}, MemoryKind::buffers);
   if (dropped > 0) dropped_ = Tensor::zeros(stream_, DType::i64, {dropped}, MemoryKind::buffers);
@@ -221,34 +229,36 @@ Variable Transformer::embed(Tape& tape, const TokenLayout& layout, const Tensor&
   return layout.from_matrix(tape, tape.apply(embedding));
 }
 
+Variable Transformer::run_recomputable(Tape& tape, std::int64_t layer, BlockRun run, const Variable& x,
+                                       Losses& losses) const {
+  // Kinds of the losses, which are the results after the first.
+  const auto kinds = std::make_shared<std::vector<LossKind>>();
+  const auto run_flat = [run = std::move(run), kinds](Tape& inner, const Variable& input) {
+    const auto [y, own] = run(inner, input);
+    std::vector<Variable> results{y};
+    kinds->clear();
+    for (const Loss& loss : own) {
+      results.push_back(loss.value);
+      kinds->push_back(loss.kind);
+    }
+    return results;
+  };
+  const std::vector<Variable> results =
+      config_.model.recompute == Recompute::full ? tape.recompute(run_flat, x) : run_flat(tape, x);
+  for (std::size_t i = 0; i < kinds->size(); ++i) losses.layers.push_back({layer, {(*kinds)[i], results[i + 1]}});
+  return results[0];
+}
+
 Variable Transformer::blocks(Tape& tape, Pass pass, Variable x, Losses& losses, std::span<KeyValueCache> caches) const {
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     const Block& block = blocks_[b];
     if (!caches.empty()) pass.cache = &caches[b];
-    // Kinds of the losses, which are the results after the first.
-    const auto kinds = std::make_shared<std::vector<LossKind>>();
-    const auto run = [this, &block, pass, kinds](Tape& inner, const Variable& input) {
-      const auto [y, own] = run_block(inner, pass, block, input);
-      std::vector<Variable> results{y};
-      kinds->clear();
-      for (const Loss& loss : own) {
-        results.push_back(loss.value);
-        kinds->push_back(loss.kind);
-      }
-      return results;
+    const auto run = [this, &block, pass](Tape& inner, const Variable& input) {
+      return run_block(inner, pass, block, input);
     };
-    const std::vector<Variable> results =
-        config_.model.recompute == Recompute::full ? tape.recompute(run, x) : run(tape, x);
-    x = results[0];
-    for (std::size_t i = 0; i < kinds->size(); ++i) {
-      losses.layers.push_back({block.layer, {(*kinds)[i], results[i + 1]}});
-    }
+    x = run_recomputable(tape, block.layer, run, x, losses);
   }
   return x;
-}
-
-Variable Transformer::head_input(Tape& tape, const TokenLayout& layout, const Variable& x) const {
-  return layout.to_matrix(tape, tape.apply(norm(layout, final_norm_), x));
 }
 
 Variable Transformer::cross_entropy(Tape& tape, const TokenLayout& layout, const Variable& x,
@@ -260,7 +270,7 @@ Variable Transformer::cross_entropy(Tape& tape, const TokenLayout& layout, const
                                 .words = words_,
                                 .vocab = config_.model.vocab,
                                 .losses = batch.token_losses};
-  return tape.apply(loss, head_input(tape, layout, x));
+  return tape.apply(loss, layout.to_matrix(tape, x));
 }
 
 TokenLayout Transformer::layout_of(std::int64_t tokens, std::int64_t seq_len) const {
@@ -286,11 +296,13 @@ Transformer::StageResult Transformer::forward_stage(Tape& tape, const TokenBatch
   tape.release_results(config_.model.recompute == Recompute::selective);
   StageResult result;
   const Variable y = blocks(tape, pass, first_stage() ? embed(tape, pass.layout, batch.inputs) : x, result.losses);
-  if (last_stage()) {
-    result.losses.cross_entropy = cross_entropy(tape, pass.layout, y, batch);
-  } else {
+  if (!last_stage()) {
     result.y = y;
+    return result;
   }
+  const Variable normed = tape.apply(norm(pass.layout, final_norm_), y);
+  result.losses.cross_entropy = cross_entropy(tape, pass.layout, normed, batch);
+  if (batch.training()) run_modules(tape, pass, normed, result.losses);
   return result;
 }
 
@@ -327,7 +339,7 @@ Tensor Transformer::next_logits(std::span<const std::int32_t> tokens, std::vecto
   Losses unused;
   const Variable y = blocks(tape, pass, embed(tape, pass.layout, inputs), unused, caches);
   const Variable last{y.value.slice(count - 1, 1)};
-  return tape.apply(Linear{head_}, head_input(tape, TokenLayout(1, 1), last)).value;
+  return tape.apply(Linear{head_}, tape.apply(norm(TokenLayout(1, 1), final_norm_), last)).value;
 }
 
 }  // namespace lyceum

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,8 +21,8 @@ namespace lyceum {
 /// A decoder of Llama blocks with sparse FFNs: embedding → layers of (norm, attention or attention experts, norm, FFN
 /// or MoE) → norm → head. It holds this rank's part of the parameters: tensor ranks share heads, dense widths and
 /// vocabulary [Shoeybi et al. 2019], and all ranks of a stage share the experts. A pipeline stage holds some of the
-/// blocks; the first stage also has the embedding, the last one the final norm and the head. The configuration must be
-/// resolved and checked.
+/// blocks; the first stage also has the embedding, the last one the final norm, the head and the modules of multi-token
+/// prediction (see PredictionModule). The configuration must be resolved and checked.
 class Transformer {
  public:
   /// `train`: true for training. The trainer (Zero) then allocates the units later, and moe.capacity_factor applies to
@@ -37,7 +38,7 @@ class Transformer {
   /// must have memory for all its values; in training, use Zero::initialize() instead.
   void initialize(std::uint64_t seed);
 
-  /// The losses of one pass, scalars in accumulator precision, as sums: divide cross_entropy by the tokens and the
+  /// The losses of one pass, scalars in accumulator precision, as sums: divide cross-entropies by the tokens and the
   /// others by the sequences of the global batch to get means. All ranks of a tensor group work on the same batch and
   /// get the same values.
   struct Losses {
@@ -46,7 +47,9 @@ class Transformer {
       std::int64_t layer;
       Loss loss;
     };
-    std::vector<OfLayer> layers;  // losses of the blocks, in forward order
+    /// Losses of the blocks, in forward order. In a training pass, those of the modules' blocks and of the modules
+    /// (LossKind::mtp, a sum over tokens without its factor, see module_weight()) follow.
+    std::vector<OfLayer> layers;
   };
   /// Runs the whole model. Throws an Error if this is not the last stage or if the first stage is missing.
   Losses forward(Tape& tape, const TokenBatch& batch);
@@ -64,13 +67,14 @@ class Transformer {
   /// model's type.
   Shape boundary(std::int64_t tokens, std::int64_t seq_len) const;
   DType type() const { return type_; }
-  bool first_stage() const { return embedding_ != nullptr; }
+  bool first_stage() const { return first_; }
   bool last_stage() const { return final_norm_ != nullptr; }
   /// True if the batches of this stage must contain tokens, see lyceum::reads_tokens().
   bool reads_tokens() const { return reads_tokens_; }
-  /// Returns the unit of a tied embedding table if the table is the embedding in the first stage and the head in
-  /// another, last stage; null otherwise. Each of the two stages has a unit for it. To keep both equal, both need the
-  /// sum of both gradients before an update. The unit of the last stage is the twin.
+  /// Returns the unit of the embedding table if both the first stage and another, last stage use the table: the last
+  /// one as a tied head, or as the embedding of modules of multi-token prediction. Null otherwise. Each of the two
+  /// stages has a unit for it. To keep both equal, both need the sum of both gradients before an update. The unit of
+  /// the last stage is the twin.
   ParameterUnit* shared_table() const { return shared_table_; }
 
   /// Returns the logits [1, vocab], in the model's type, that follow the last of `tokens`. The tokens continue the
@@ -108,24 +112,44 @@ class Transformer {
     Parameter* ffn_norm;
     std::unique_ptr<Sublayer> ffn;
   };
+  // A module of multi-token prediction, see PredictionModule.
+  struct Module {
+    Parameter *hidden_norm, *embedding_norm, *projection, *final_norm;
+    Block block;
+  };
+  // The units of a block that every block has.
+  struct BlockUnits {
+    ParameterUnit &replicated, &dense;
+  };
   // Allocates the tallies of all routers in one tensor per kind and distributes views of them.
   void make_tallies();
   /// Moves the parameters of which optim.train_only names no rows to frozen units. In the others, marks the elements of
   /// unnamed rows as frozen (Parameter::frozen). Does nothing if optim.train_only is empty.
   void freeze();
-  // Adds the units, norms and sub-layers of a block.
-  void add_block(std::int64_t layer, std::span<const ExpertLoad> measured);
+  // Adds the units of a block. `unit_layer`: their ParameterUnit::layer().
+  BlockUnits add_block_units(std::int64_t layer, std::int64_t unit_layer);
+  // Makes a block: adds its norms and sub-layers to the units, and further units for its experts.
+  Block make_block(std::int64_t layer, const BlockUnits& units, std::span<const ExpertLoad> measured);
+  void add_modules(std::span<const ExpertLoad> measured);
+  // Returns the ParameterUnit::layer() of the units behind the blocks: final norm, head and modules.
+  std::int64_t output_layer() const { return config_.model.layers + 1; }
   // Adds a unit with this rank's rows of a table [vocab, hidden].
   Parameter& add_table(const std::string& name, std::int64_t layer);
   TokenLayout layout_of(std::int64_t tokens, std::int64_t seq_len) const;
   RmsNorm norm(const TokenLayout& layout, Parameter* weight) const;
   Variable embed(Tape& tape, const TokenLayout& layout, const Tensor& tokens) const;
   Sublayer::Result run_block(Tape& tape, const Pass& pass, const Block& block, const Variable& x) const;
+  using BlockRun = std::function<Sublayer::Result(Tape& tape, const Variable& x)>;
+  // Runs a block, whose backward pass runs it again with model.recompute = full, and adds its losses to `losses`.
+  Variable run_recomputable(Tape& tape, std::int64_t layer, BlockRun run, const Variable& x, Losses& losses) const;
   /// `caches`: one per block, or empty.
   Variable blocks(Tape& tape, Pass pass, Variable x, Losses& losses, std::span<KeyValueCache> caches = {}) const;
-  /// Returns the input of the head: all tokens after the final norm.
-  Variable head_input(Tape& tape, const TokenLayout& layout, const Variable& x) const;
+  // Runs the head on x, the result of a final norm.
   Variable cross_entropy(Tape& tape, const TokenLayout& layout, const Variable& x, const TokenBatch& batch) const;
+  // Returns the input of a module's block. x: h_{k−1}. The batch of the pass has the shifted tokens.
+  Variable join_embeddings(Tape& tape, const Pass& pass, const Module& module, const Variable& x) const;
+  // Runs all modules. x: the result of the model's final norm.
+  void run_modules(Tape& tape, const Pass& pass, Variable x, Losses& losses) const;
 
   ParameterUnit& add_unit(const std::string& name, ParameterUnit::Group group, std::int64_t layer);
   /// Takes ownership of a unit and appends it to units().
@@ -139,7 +163,8 @@ class Transformer {
   std::vector<std::unique_ptr<ParameterUnit>> own_units_;
   std::vector<ParameterUnit*> units_;
   std::vector<Block> blocks_;
-  Parameter* embedding_ = nullptr;   // null except in the first stage
+  std::vector<Module> modules_;      // empty except in the last stage
+  Parameter* embedding_ = nullptr;   // null except in the first stage, and in the last one if it has modules
   Parameter* final_norm_ = nullptr;  // null except in the last stage
   Parameter* head_ = nullptr;        // null except in the last stage
   ParameterUnit* shared_table_ = nullptr;
@@ -149,7 +174,7 @@ class Transformer {
   // All tallies in the order of routed_: counts i64; probabilities f64, with the entropy after those of each mixture.
   Tensor counts_, probability_;
   Tensor dropped_;  // dropped choices i64, for mixtures with a capacity factor only
-  bool counting_ = true, trains_, reads_tokens_;
+  bool counting_ = true, trains_, reads_tokens_, first_;
   std::int64_t skip_top_ = 0;
 };
 

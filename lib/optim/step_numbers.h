@@ -63,8 +63,9 @@ class StepNumbers {
   std::span<StepVerdict> verdict() const { return writable_rows_of<StepVerdict>(verdict_); }
   /// Returns the norms of the weights after the update, and of the update. [2]
   std::span<double> weight_norms() const { return all_.span<double>().first(2); }
-  /// Returns the sums of this rank. Cross-entropy is summed over its tokens and weighted by loss_weight(); the losses
-  /// of sub-layers are summed over its sequences and divided by the number of sequences of the global batch.
+  /// Returns the sums of this rank. Cross-entropy is summed over its tokens and weighted by loss_weight(), that of
+  /// modules of multi-token prediction also by module_weight(); the losses of routers are summed over its sequences and
+  /// divided by the number of sequences of the global batch.
   Sums own() const { return Sums(all_.slice(own_first, size_)); }
   /// Returns the sums on which all ranks agree.
   Sums agreed() const { return Sums(all_.slice(own_first + size_, size_)); }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::array<std::string_view, AdamW::states> adamw_states{"exp_avg", "exp_avg_sq"};
 constexpr std::array<std::string_view, Muon::states> muon_states{"momentum"};
-constexpr std::string_view block_tensors = "model/layers/";
+constexpr std::array<std::string_view, 2> block_tensors{"model/layers/", "model/mtp/"};
 
 std::int64_t bytes(DType type) { return static_cast<std::int64_t>(size_of(type)); }
 
@@ -38,7 +38,8 @@ RuleAssignment::RuleAssignment(const OptimConfig& optim) : muon_(optim.rule == U
 }
 
 WeightRule RuleAssignment::rule_of(const std::string& name, const Shape& shape) const {
-  const bool matrix_of_block = shape.rank() == 2 && name.starts_with(block_tensors);
+  const bool matrix_of_block =
+      shape.rank() == 2 && std::ranges::any_of(block_tensors, [&](auto prefix) { return name.starts_with(prefix); });
   if (!muon_ || !matrix_of_block) return WeightRule::adamw;
   const bool named = std::ranges::any_of(adamw_only_, [&](const TensorPattern& each) { return each.matches(name); });
   return named ? WeightRule::adamw : WeightRule::muon;

@@ -22,8 +22,8 @@ enum class WeightRule : std::uint8_t { adamw, muon };
 std::span<const std::string_view> states_of(WeightRule rule);
 
 /// Assigns rules to logical tensors. With optim.rule = adamw, AdamW updates all. With muon, Muon updates every matrix
-/// of a block, that is, every tensor with two dimensions under "model/layers/", except those that optim.adamw_only
-/// names.
+/// of a block or of a module of multi-token prediction, that is, every tensor with two dimensions under "model/layers/"
+/// or "model/mtp/", except those that optim.adamw_only names.
 class RuleAssignment {
  public:
   /// Throws a usage Error if a pattern of optim.adamw_only contains a range of rows.

@@ -53,8 +53,9 @@ RankPlan plan_reading_rank(const Config& config, const MeshRank& mesh_rank, std:
 }  // namespace
 
 MeshPlan plan_inference(const Config& config, int world, Reading reading) {
-  const std::vector<Range> blocks = stage_blocks(config, config.parallel.pipeline * config.parallel.virtual_stages);
   Config one_pass = config;
+  one_pass.mtp = {};
+  const std::vector<Range> blocks = stage_blocks(one_pass, config.parallel.pipeline * config.parallel.virtual_stages);
   one_pass.model.recompute = Recompute::none;
   if (reading == Reading::generate) one_pass.batch.micro = 1;
   MeshPlan plan{

@@ -4,6 +4,7 @@
 
 #include "autograd/key_value_cache.h"
 #include "model/loss_kind.h"
+#include "model/routing/mixture.h"
 #include "model/routing/routing_statistics.h"
 #include "model/sublayer_spec.h"
 #include "model/working_type.h"
@@ -152,7 +153,7 @@ StepTraffic step_traffic(const Config& config, const MeshRank& mesh_rank, std::s
       if (cut && zero >= 3) add_gathers();
       continue;
     }
-    if (config.model.tie_embeddings && (unit.layer == 0 || unit.twin)) {
+    if (shares_table(config) && (unit.layer == 0 || unit.twin)) {
       step.end.add(mesh_rank, Axis::pipeline_ends, Transfer::all_reduce,
                    (zero >= 1 ? own : number(unit.size)) * number(accumulator_bytes));
     }

@@ -74,7 +74,9 @@ double token_bytes(const Config& config) {
   return 2 * number(config.batch.micro * config.batch.seq_len) * sizeof(std::int32_t);
 }
 
-double document_bytes(const Config& config) { return config.data.document_mask ? token_bytes(config) / 2 : 0; }
+double document_bytes(const Config& config) {
+  return config.data.document_mask || needs_span_starts(config) ? token_bytes(config) / 2 : 0;
+}
 
 std::int64_t element_bytes(const Config& config) {
   return static_cast<std::int64_t>(size_of(working_type(config.run)));

@@ -52,8 +52,8 @@ std::int64_t tokens_of_tensor_rank(const Config& config, int tensor);
 double boundary_bytes(const Config& config, const MeshRank& mesh_rank);
 /// Returns the bytes of a micro-batch's tokens and targets.
 double token_bytes(const Config& config);
-/// Returns the bytes of TokenBatch::first_keys, which has one i32 per token of a micro-batch; 0 without
-/// data.document_mask.
+/// Returns the bytes of TokenBatch::first_keys or TokenBatch::span_starts, which have one i32 per token of a
+/// micro-batch; 0 if a batch has neither.
 double document_bytes(const Config& config);
 
 /// Returns the bytes per element of weights and activations. Accumulators have accumulator_bytes.

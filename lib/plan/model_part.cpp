@@ -224,7 +224,10 @@ const ModelPart& ModelParts::output(const Config& config, const MeshRank& mesh_r
 }
 
 const ModelPart& ModelParts::find(const Config& config, const MeshRank& mesh_rank, Kind kind, const StageParts& parts) {
-  const MeshRank small = smallest_equivalent(mesh_rank, kind == Kind::sparse);
+  // The output has experts in the blocks of modules of multi-token prediction.
+  const bool modules = kind == Kind::output && config.mtp.depth > 0;
+  const MeshRank small =
+      smallest_equivalent(mesh_rank, kind == Kind::sparse || (modules && is_sparse(config, config.model.layers)));
   const std::optional<Mixture> experts =
       kind == Kind::sparse ? routed_experts(config, parts.blocks.first) : std::nullopt;
   const auto [found, fresh] = parts_.try_emplace({.kind = kind,

@@ -49,17 +49,32 @@ double routed_share(const Config& config, const Mixture& mixture, const MeshRank
   return tokens_of_expert(config, mixture, mesh_rank) * own / (tokens * all);
 }
 
-/// Returns the rank's share of the FLOPs of a block: tensor ranks divide the block, all ranks of a stage its routed
-/// experts.
+/// Returns the FLOPs of the rank's routed experts of a block for one micro-batch, minus the share that it would have if
+/// tensor ranks divided them. All ranks of a stage divide them instead.
+double routed_excess(const Config& config, const MeshRank& mesh_rank, std::int64_t layer) {
+  const std::optional<Mixture> experts = routed_experts(config, layer);
+  if (!experts) return 0;
+  const double routed = 2 * number(count_block(config, layer).routed.activated) * number(config.batch.seq_len);
+  return routed * (routed_share(config, *experts, mesh_rank) - tensor_share(config, mesh_rank));
+}
+
+/// Returns the rank's share of the FLOPs of a block.
 StageFlops block_share(const Config& config, const MeshRank& mesh_rank, std::int64_t layer) {
   const double share = tensor_share(config, mesh_rank);
-  double own = block_flops(config, layer) * share;
-  if (const std::optional<Mixture> experts = routed_experts(config, layer)) {
-    const double routed = 2 * number(count_block(config, layer).routed.activated) * number(config.batch.seq_len);
-    own += routed * (routed_share(config, *experts, mesh_rank) - share);
-  }
+  const double own = block_flops(config, layer) * share + routed_excess(config, mesh_rank, layer);
   return {.forward = own,
           .recomputed = config.model.recompute == Recompute::full ? own : recomputed_flops(config, layer) * share};
+}
+
+/// Returns the rank's share of the FLOPs of the output: final norm, head and modules of multi-token prediction.
+StageFlops output_share(const Config& config, const MeshRank& mesh_rank) {
+  const double share = tensor_share(config, mesh_rank);
+  const double excess =
+      config.mtp.depth > 0 ? number(config.mtp.depth) * routed_excess(config, mesh_rank, config.model.layers) : 0;
+  const StageFlops all = output_flops(config);
+  return {.forward = all.forward * share + excess,
+          .recomputed = all.recomputed * share + (config.model.recompute == Recompute::full ? excess : 0),
+          .early_weights = all.early_weights * share};
 }
 
 }  // namespace
@@ -124,8 +139,7 @@ StageLoad stage_load(const Config& config, const MeshRank& mesh_rank, const Rang
   const std::int64_t output = config.model.layers + 1;
   if (blocks.end() == config.model.layers) {
     add(parts.output(config, mesh_rank), output);
-    const double share = tensor_share(config, mesh_rank), recomputed = recomputed_head_flops(config) * share;
-    load.flops = {.forward = head_flops(config) * share, .recomputed = recomputed, .early_weights = recomputed};
+    load.flops = output_share(config, mesh_rank);
   }
   for (std::int64_t layer = blocks.end() - 1; layer >= blocks.first; --layer) {
     const BlockKind& kind = kinds.of(config, mesh_rank, layer, parts);
@@ -141,10 +155,30 @@ StageLoad stage_load(const Config& config, const MeshRank& mesh_rank, const Rang
   return load;
 }
 
+/// Appends the layers that a pass uses after the blocks, in forward order. `first`: the stage also has the input, whose
+/// table is layer 0.
+void add_output_uses(const Config& config, bool first, bool backward, std::vector<LayerUse>& pass) {
+  const int output = static_cast<int>(config.model.layers) + 1;
+  const LayerUse own{output, backward}, table{0, backward};
+  const bool again = backward && config.model.recompute == Recompute::full;
+  const auto add_head = [&] {
+    pass.push_back(own);
+    if (config.model.tie_embeddings && first) pass.push_back(table);
+  };
+  add_head();
+  for (std::int64_t module = 0; module < config.mtp.depth; ++module) {
+    // The table embeds the shifted tokens before the block runs.
+    for (int time = 0; first && time < (again ? 2 : 1); ++time) {
+      pass.push_back(table);
+      pass.push_back(own);
+    }
+    add_head();
+  }
+}
+
 /// Returns the layers that the program of a row uses, in order.
 std::vector<LayerUse> layer_uses(const PlanInput& input, int row) {
   const Config& config = input.config;
-  const int output = static_cast<int>(config.model.layers) + 1;
   std::vector<LayerUse> uses;
   for (const Action& action : input.schedule.programs[static_cast<std::size_t>(row)]) {
     if (!action.computes() || action.kind == Action::Kind::backward_weight) continue;
@@ -155,10 +189,7 @@ std::vector<LayerUse> layer_uses(const PlanInput& input, int row) {
     for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
       pass.push_back({static_cast<int>(layer) + 1, backward});
     }
-    if (blocks.end() == config.model.layers) {
-      pass.push_back({output, backward});
-      if (config.model.tie_embeddings && blocks.first == 0) pass.push_back({0, backward});
-    }
+    if (blocks.end() == config.model.layers) add_output_uses(config, blocks.first == 0, backward, pass);
     if (backward) std::reverse(pass.begin(), pass.end());
     uses.insert(uses.end(), pass.begin(), pass.end());
   }
@@ -253,8 +284,8 @@ RankPlan plan_loaded_rank(const PlanInput& input, const MeshRank& mesh_rank, int
   }
   ZeroStates zero_states;
   if (config.parallel.zero >= 2) {
-    const bool tied_here = config.model.tie_embeddings && mesh_rank.shape.pipeline == 1;
-    zero_states = simulate_zero(shared_layers(config, mesh_rank, units), layer_uses(input, row), tied_here ? 0 : -1);
+    const bool shared_here = shares_table(config) && mesh_rank.shape.pipeline == 1;
+    zero_states = simulate_zero(shared_layers(config, mesh_rank, units), layer_uses(input, row), shared_here ? 0 : -1);
     for (auto& [layer, gathers] : zero_states.gathers) gathers *= passes / input.schedule.shape.microbatches;
   }
   plan.memory = state_memory(config, mesh_rank, units, zero_states);

@@ -127,6 +127,7 @@ std::string model_report(const Config& config) {
   add("norms", blocks.norms);
   add("norm and head", counts.output);
   add("all", {counts.parameters, counts.activated});
+  add("prediction modules", counts.modules);
   return fmt::format(
       "model\n{}\nFLOPs of a sequence of {} tokens, forward and backward: {} with full attention, {} with causal "
       "attention counted half\nkey-value cache of such a sequence in generation: {}\n",

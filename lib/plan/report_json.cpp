@@ -70,7 +70,9 @@ Json model_json(const Config& config) {
            {{"total", counts.parameters},
             {"activated", counts.activated},
             {"experts_total", counts.experts_total},
-            {"experts_activated", counts.experts_activated}}},
+            {"experts_activated", counts.experts_activated},
+            {"modules_total", counts.modules.total},
+            {"modules_activated", counts.modules.activated}}},
           {"flops_per_sequence", counts.flops_per_sequence},
           {"causal_flops_per_sequence", counts.causal_flops_per_sequence},
           {"cache_bytes_per_sequence", whole(cache_bytes(config))}};

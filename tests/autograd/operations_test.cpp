@@ -7,6 +7,7 @@
 #include "autograd/embedding.h"
 #include "autograd/expert_bank.h"
 #include "autograd/grouped_linear.h"
+#include "autograd/joined_norms.h"
 #include "autograd/latent_attention.h"
 #include "autograd/linear.h"
 #include "autograd/monarch.h"
@@ -421,6 +422,17 @@ std::vector<OpCase> all_cases() {
                      const auto [sum, y] = tape.apply(SumNorm{RmsNorm{parameter(unit, 0), 1e-3}}, x[0], x[1]);
                      return {sum, y};
                    }});
+  cases.push_back(
+      {.name = "JoinedNorms",
+       .inputs = {{4, 6}, {4, 6}},
+       .add_parameters =
+           [](ParameterUnit& unit) {
+             unit.add(whole_parameter("a", {6}, {}, false));
+             unit.add(whole_parameter("b", {6}, {}, false));
+           },
+       .run = [](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+         return {tape.apply(JoinedNorms{{parameter(unit, 0), 1e-3}, {parameter(unit, 1), 1e-1}}, x[0], x[1])};
+       }});
   cases.push_back({.name = "RmsNorm",
                    .inputs = {{4, 6}},
                    .add_parameters = [](ParameterUnit& unit) { unit.add(whole_parameter("norm", {6}, {}, false)); },

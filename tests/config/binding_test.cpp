@@ -363,6 +363,7 @@ Config unusual() {
            true};
   c.attention_experts = {6, 4, Gates::raw};
   c.sub_dimensions = {4, 5, 3, 2, SubDimensionScaling::printed, SubDimensionGates::ones, 6};
+  c.mtp = {2, 0.25};
   c.balance = {1e-30, 0.05, 4, BalanceScope::batch, 1e-3, 0.2, 0.7, 0.03, 2e-3};
   c.optim = {UpdateRuleName::muon,
              1.08e-3,
@@ -489,13 +490,14 @@ std::size_t lines_with(const std::string& text, const std::function<bool(const s
 }
 
 TEST(ConfigKeys, cover_every_member) {
-  static_assert(field_count<Config>() == 13, "a new section: add it to the sum below");
+  static_assert(field_count<Config>() == 14, "a new section: add it to the sum below");
   constexpr std::size_t members =
       field_count<RunConfig>() + field_count<DataConfig>() + field_count<BatchConfig>() + field_count<ModelConfig>() +
       field_count<MoeConfig>() + field_count<AttentionExpertsConfig>() + field_count<SubDimensionsConfig>() +
-      field_count<BalanceConfig>() + field_count<OptimConfig>() + field_count<ParallelConfig>() +
-      field_count<EvalConfig>() + field_count<CheckpointConfig>() + field_count<RoutingConfig>() +
-      field_count<PositionsConfig>() + field_count<LatentAttentionConfig>() - 2;  // the last two are in ModelConfig
+      field_count<MtpConfig>() + field_count<BalanceConfig>() + field_count<OptimConfig>() +
+      field_count<ParallelConfig>() + field_count<EvalConfig>() + field_count<CheckpointConfig>() +
+      field_count<RoutingConfig>() + field_count<PositionsConfig>() + field_count<LatentAttentionConfig>() -
+      2;  // the last two are in ModelConfig
   const auto is_key = [](const std::string& line) { return !line.empty() && line.front() != '['; };
   EXPECT_EQ(lines_with(to_ini({}), is_key), members);
   Config config;

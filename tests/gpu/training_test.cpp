@@ -209,6 +209,23 @@ const Variant variants[] = {
        c.model.qkv_bias = true;
        c.run.audit_every = 1;
      }},
+    {"Modules",
+     [](Config& c) {
+       c.mtp = {.depth = 2, .weight = 0.5};
+       c.moe.router = RouterKind::sigmoid;
+       c.moe.gates = Gates::renormalized;
+       c.balance = {.expert = 0.05, .bias_rate = 0.05};
+       c.data.document_mask = true;
+       c.model.recompute = Recompute::full;
+     }},
+    {"ModulesOfPackedDocuments",
+     [](Config& c) {
+       c.mtp = {.depth = 1, .weight = 0.3};
+       c.data.samples = SampleKind::packed;
+       c.model.tie_embeddings = true;
+       c.model.loss_chunk = 35;
+       c.model.recompute = Recompute::selective;
+     }},
     {"ZbH1AndHash", [](Config& c) {
        c.parallel.schedule = ScheduleKind::zero_bubble;
        c.batch.micro = 4;

@@ -23,7 +23,8 @@ void expect_counted(Config config) {
       for (const ParameterSlice& slice : parameter->slices) built += slice.extent.size();
     }
   }
-  EXPECT_EQ(count_model(config).parameters, built);
+  const ModelCounts counts = count_model(config);
+  EXPECT_EQ(counts.parameters + counts.modules.total, built);
 }
 
 TEST(ModelCounts, AreThoseOfTheModelThatIsBuilt) {
@@ -55,6 +56,10 @@ TEST(ModelCounts, AreThoseOfTheModelThatIsBuilt) {
   expect_counted(config);
   config.model.ffn = Activation::gelu;
   expect_counted(config);
+  config.mtp.depth = 2;
+  expect_counted(config);
+  config.model.tie_embeddings = !config.model.tie_embeddings;
+  expect_counted(config);
   config.model.qkv_bias = config.model.o_bias = config.model.sinks = false;
   config.model.qk_norm = QkNormKind::none;
   for (const std::int64_t query_rank : {0, 5}) {
@@ -77,6 +82,34 @@ TEST(ModelCounts, OfLatentAttention) {
   config.model.latent.query_rank = 6;
   EXPECT_EQ(count_block(config, 0).attention.total, 6 * 8 + 3 * (4 + 2) * 6 + rest);
   EXPECT_EQ(count_block(config, 0).norms.total, 2 * 8 + 7 + 6);
+}
+
+/// The expected numbers were computed by hand. The model has hidden 8, a block of 4·8·12 + 3·8·7 + 2·8 elements and a
+/// vocabulary of 10 words. A module has such a block, three norms, a projection of 8·16, and uses the head.
+TEST(ModelCounts, ModulesAreCountedApart) {
+  Config config;
+  config.model = {.layers = 1, .hidden = 8, .heads = 3, .kv_heads = 3, .head_dim = 4, .ffn_hidden = 7, .vocab = 10};
+  config.batch.seq_len = 100;
+  const ModelCounts without = count_model(config);
+  EXPECT_EQ(without.modules.total, 0);
+  config.mtp.depth = 3;
+  const ModelCounts with = count_model(config);
+  constexpr std::int64_t block = 4 * 8 * 12 + 3 * 8 * 7 + 2 * 8, around = 3 * 8 + 8 * 16;
+  EXPECT_EQ(with.modules.total, 3 * (block + around));
+  EXPECT_EQ(with.modules.activated, 3 * (block + around));
+  EXPECT_EQ(with.parameters, without.parameters);
+  EXPECT_EQ(with.activated, without.activated);
+  const double attention = 2.0 * 100 * 100 * (12 + 12);
+  EXPECT_DOUBLE_EQ(with.flops_per_sequence - without.flops_per_sequence,
+                   3 * (6.0 * (block + around + 8 * 10) * 100 + 3 * attention));
+  EXPECT_DOUBLE_EQ(with.causal_flops_per_sequence - without.causal_flops_per_sequence,
+                   3 * (6.0 * (block + around + 8 * 10) * 100 + 3 * attention / 2));
+
+  config.moe.experts = 4;
+  config.moe.top_k = 2;
+  config.moe.expert_hidden = 5;
+  const ModelCounts sparse = count_model(config);
+  EXPECT_EQ(sparse.modules.total - sparse.modules.activated, 3 * 2 * 3 * 8 * 5) << "two of four experts are not chosen";
 }
 
 /// The FLOPs of attention are linear in the window, and those of a window of the whole sequence are those of none.

@@ -35,11 +35,16 @@ struct Sums {
                            .targets = i32_tensor(stream, {count}, targets),
                            .sequences = 1,
                            .seq_len = count,
-                           .first_keys = first_keys.empty() ? Tensor() : i32_tensor(stream, {count}, first_keys)};
+                           .first_keys = first_keys.empty() ? Tensor() : i32_tensor(stream, {count}, first_keys),
+                           .step = Tensor::zeros(stream, DType::f64, {1}, MemoryKind::buffers)};
     const Transformer::Losses losses = model.forward(tape, batch);
     loss += values_of<double>(stream, losses.cross_entropy.value)[0];
     std::vector<Tape::Seed> seeds{tape.seed(losses.cross_entropy, 1)};
-    for (const auto& [layer, other] : losses.layers) seeds.push_back(tape.seed(other.value, 0));
+    for (const auto& [layer, other] : losses.layers) {
+      const double weight = other.kind == LossKind::mtp ? 0.5 : 0;
+      seeds.push_back(tape.seed(other.value, weight));
+      if (weight > 0) loss += weight * values_of<double>(stream, other.value.value)[0];
+    }
     tape.backward(seeds);
   }
 };
@@ -105,6 +110,19 @@ TEST(Documents, AreSeparateSequencesForSubDimensions) {
   check([](Config& c) {
     c.moe = {};
     c.sub_dimensions = {.attention = 4, .ffn = 8, .active = 3, .shared = 1};
+  });
+}
+
+TEST(Documents, AreSeparateSequencesForModules) {
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+    check([&](Config& c) {
+      c.mtp.depth = 3;
+      c.model.recompute = recompute;
+    });
+  }
+  check([](Config& c) {
+    c.mtp.depth = 1;
+    c.model.tie_embeddings = true;
   });
 }
 

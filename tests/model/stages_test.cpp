@@ -100,6 +100,31 @@ TEST(ModelStages, WithoutDenseOrWithoutSparseLayers) {
   expect_equal_to_whole(config, DType::f32, {0, 2, 4});
 }
 
+/// The last stage has the modules, and a copy of the embedding for them.
+TEST(ModelStages, ModulesAreInTheLastStage) {
+  Config config = model_config();
+  config.mtp = {.depth = 2, .weight = 0.3};
+  for (const bool tied : {false, true}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      config.model.tie_embeddings = tied;
+      config.model.recompute = recompute;
+      expect_equal_to_whole(config, DType::f32, {0, 2, 4});
+    }
+  }
+  const auto setup = make_setup(ProcessGroup::self(), {});
+  Chain chain(config, *setup, DType::f32, {0, 1, 4});
+  EXPECT_TRUE(chain.stages.front()->model.first_stage());
+  EXPECT_FALSE(chain.stages.back()->model.first_stage());
+  EXPECT_EQ(chain.stages.front()->unit("model/mtp/0/dense"), nullptr);
+  EXPECT_NE(chain.stages.back()->unit("model/mtp/1/dense"), nullptr);
+  const ParameterUnit *first = chain.stages.front()->model.shared_table(),
+                      *last = chain.stages.back()->model.shared_table();
+  ASSERT_TRUE(first && last);
+  EXPECT_FALSE(first->twin());
+  EXPECT_TRUE(last->twin());
+  EXPECT_TRUE(same_bits(first->values(), last->values()));
+}
+
 TEST(ModelStages, InBfloat16AndRecomputed) {
   Config config = model_config();
   expect_equal_to_whole(config, DType::bf16, {0, 1, 3, 4});
@@ -156,6 +181,21 @@ TEST(StageBlocks, CostsAreThoseOfTheModel) {
     for (std::int64_t layer = 0; layer < config.model.layers; ++layer) sum += block_flops(config, layer);
     EXPECT_DOUBLE_EQ(3 * sum, count_model(config).causal_flops_per_sequence);
   }
+}
+
+TEST(StageBlocks, CostsOfModulesAreThoseOfTheModel) {
+  Config config = model_config();
+  config.mtp.depth = 2;
+  const Range all{0, config.model.layers};
+  EXPECT_DOUBLE_EQ(stage_flops(config, all).all(), count_model(config).causal_flops_per_sequence);
+  config.model.loss_chunk = 1;
+  const double product = 2 * static_cast<double>(config.model.vocab * config.model.hidden * config.batch.seq_len);
+  EXPECT_DOUBLE_EQ(stage_flops(config, all).recomputed, 3 * product) << "the head is used three times";
+  config.model.loss_chunk = 0;
+  config.model.recompute = Recompute::full;
+  const double heads = output_flops(config).forward - module_block_flops(config).forward;
+  const double norms = 2.0 * 2 * static_cast<double>(config.model.hidden * config.batch.seq_len);  // after the blocks
+  EXPECT_DOUBLE_EQ(stage_flops(config, all).recomputed, stage_flops(config, all).forward - heads - norms);
 }
 
 TEST(StageBlocks, BackwardRecomputesWhatIsNotKept) {
@@ -216,6 +256,17 @@ TEST(StageBlocks, TheHeadTakesThePlaceOfBlocks) {
                                                  head_flops(config));  // the head costs as much as two blocks
   EXPECT_EQ(stage_blocks(config, 2), (std::vector<Range>{{0, 5}, {5, 3}}));
   EXPECT_THROW(stage_blocks(config, 9), Error);
+}
+
+TEST(StageBlocks, ModulesTakeThePlaceOfBlocks) {
+  Config config = model_config();
+  config.model.layers = 8;
+  config.model.first_dense_layers = 0;
+  config.model.vocab = 1;
+  config.mtp.depth = 2;
+  EXPECT_EQ(stage_blocks(config, 2), (std::vector<Range>{{0, 5}, {5, 3}}));
+  config.mtp.depth = 4;
+  EXPECT_EQ(stage_blocks(config, 2), (std::vector<Range>{{0, 6}, {6, 2}}));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ OptimConfig muon_config(std::vector<std::string> adamw_only = {}) {
 TEST(RuleAssignment, GivesMuonTheMatricesOfBlocks) {
   const RuleAssignment rules(muon_config());
   for (const char* name : {"model/layers/0/self_attn/q_proj/weight", "model/layers/11/mlp/experts/3/down_proj/weight",
-                           "model/layers/2/mlp/gate/weight"}) {
+                           "model/layers/2/mlp/gate/weight", "model/mtp/0/proj/weight"}) {
     EXPECT_EQ(rules.rule_of(name, {4, 8}), WeightRule::muon) << name;
   }
   EXPECT_EQ(rules.rule_of("model/embed_tokens/weight", {4, 8}), WeightRule::adamw);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "convert/hugging_face/fields.h"
+#include "convert/hugging_face/modules.h"
 #include "convert/hugging_face/positions.h"
 #include "io/text/json.h"
 #include "model/sublayer_tensor.h"
@@ -200,19 +201,11 @@ std::vector<Field> latent_attention() {
           only("moe_layer_freq", 1, 1)};
 }
 
-/// The number of layers that predict further tokens. Such layers are refused if the files have their tensors (see
-/// import_run()); without them, transformers computes the model without these layers, whatever the number.
-Field prediction_layers() {
-  return {.keys = {"num_nextn_predict_layers", "num_mtp_layers"},
-          .read = [](const Json&, Config&) {},
-          .write = [](const Config&, Json& json) { json["num_nextn_predict_layers"] = 0; }};
-}
-
 std::vector<Field> deepseek_v3_fields() {
   return any_model({.norm_eps = 1e-6, .kv_heads = 128}) +
          sigmoid_experts({.shared = 1, .dense = 3, .sum = true, .scale = 2.5, .groups = 8, .chosen_groups = 4}) +
          latent_attention() +
-         std::vector<Field>{interleaved_positions("rope_interleave"), prediction_layers(),
+         std::vector<Field>{interleaved_positions("rope_interleave"), prediction_modules(),
                             only("scoring_func", "sigmoid", "sigmoid"), only("topk_method", "noaux_tc", "noaux_tc")};
 }
 
@@ -333,8 +326,7 @@ std::vector<Architecture> make_architectures() {
                             .kv_heads = 8,
                             .null_kv_heads = false}) +
                  sigmoid_experts({.shared = 1, .dense = 1, .sum = true}) +
-                 std::vector<Field>{head_dim(), bias(false), optional_qk_norm(), only("num_nextn_predict_layers", 0, 0),
-                                    required("num_mtp_layers", 0)},
+                 std::vector<Field>{head_dim(), bias(false), optional_qk_norm(), prediction_modules()},
        .renames = {}},
       {.type = "dots1",
        .model = "Dots1ForCausalLM",
@@ -364,14 +356,12 @@ std::vector<Architecture> make_architectures() {
        .model = "DeepseekV3ForCausalLM",
        .native = true,
        .fields = deepseek_v3_fields(),
-       .renames = {},
-       .prediction_layers = true},
+       .renames = {}},
       {.type = "kimi_k2",
        .model = "DeepseekV3ForCausalLM",
        .native = false,
        .fields = deepseek_v3_fields(),
-       .renames = {},
-       .prediction_layers = true},
+       .renames = {}},
       {.type = "gpt_oss",
        .model = "GptOssForCausalLM",
        .native = true,
@@ -414,8 +404,7 @@ std::vector<Architecture> make_architectures() {
                    {".gate_proj.", ".w1."},
                    {".down_proj.", ".w2."},
                    {".up_proj.", ".w3."},
-                   {".gate.e_score_correction_bias", ".e_score_correction_bias"}},
-       .prediction_layers = true},
+                   {".gate.e_score_correction_bias", ".e_score_correction_bias"}}},
   };
 }
 
@@ -452,9 +441,10 @@ Json json_of(const Architecture& architecture, const Config& resolved) {
   return json;
 }
 
-std::string name_in_transformers(const Architecture& architecture, std::string name) {
+std::string name_in_transformers(const Architecture& architecture, const ModelConfig& model, const std::string& ours) {
+  std::string name = layer_name_of_module(model, ours);
   std::ranges::replace(name, '/', '.');
-  for (const auto& [ours, theirs] : architecture.renames) boost::replace_all(name, ours, theirs);
+  for (const auto& [own, theirs] : architecture.renames) boost::replace_all(name, own, theirs);
   return name;
 }
 

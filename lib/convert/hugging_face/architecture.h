@@ -39,8 +39,6 @@ struct Architecture {
   std::vector<Field> fields;
   std::vector<Rename> renames;   // applied in order, after '/' is replaced by '.'
   bool stacked_experts = false;  // one tensor has the experts of a layer, see stacked_experts.h
-  /// True if files may have further layers, behind those of the model, that predict further tokens.
-  bool prediction_layers = false;
 };
 
 /// Returns all architectures, in the order in which export-hf tries them.
@@ -58,6 +56,6 @@ Config config_of(const Architecture& architecture, const Json& json);
 Json json_of(const Architecture& architecture, const Config& resolved);
 
 /// Returns the name in transformers of one of Lyceum's tensors.
-std::string name_in_transformers(const Architecture& architecture, std::string name);
+std::string name_in_transformers(const Architecture& architecture, const ModelConfig& model, const std::string& ours);
 
 }  // namespace lyceum::hugging_face

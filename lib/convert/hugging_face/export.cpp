@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "convert/hugging_face/convert.h"
+#include "convert/hugging_face/modules.h"
 #include "convert/hugging_face/side_files.h"
 #include "convert/hugging_face/stacked_experts.h"
 #include "core/error.h"
@@ -70,10 +71,17 @@ std::vector<Shard> shards_of(const Hosting& hosting, const std::vector<Recipe>& 
       continue;
     }
     // A buffer, such as the bias of expert selection, is f32 in transformers too.
-    add({{.name = name_in_transformers(*hosting.architecture, tensor.name),
+    add({{.name = name_in_transformers(*hosting.architecture, hosting.config.model, tensor.name),
           .type = tensor.buffer ? safetensors::Type::f32 : made.type,
           .shape = tensor.shape},
          {{&recipe}}});
+  }
+  for (const auto& [name, head] : module_copies(hosting.config)) {
+    const bool own_head = head && !hosting.config.model.tie_embeddings;
+    const Recipe& original =
+        *std::ranges::find(recipes, own_head ? "lm_head/weight" : "model/embed_tokens/weight",
+                           [](const Recipe& recipe) -> const std::string& { return recipe.tensor.name; });
+    add({{.name = name, .type = made.type, .shape = original.tensor.shape}, {{&original}}});
   }
   return shards;
 }

@@ -8,6 +8,7 @@
 
 #include "config/binding.h"
 #include "config/check.h"
+#include "convert/hugging_face/modules.h"
 #include "core/error.h"
 #include "model/ffn/experts.h"
 #include "model/model_tensors.h"
@@ -29,6 +30,7 @@ Config essence(const Config& resolved) {
   config.model = resolved.model;
   config.moe = resolved.moe;
   config.batch.seq_len = resolved.batch.seq_len;
+  config.mtp.depth = resolved.mtp.depth;
   ModelConfig& model = config.model;
   MoeConfig& moe = config.moe;
   model.recompute = {};
@@ -93,6 +95,12 @@ Hosting host(const Architecture& architecture, const Config& resolved) {
   Config& config = hosting.config;
   try {
     Config back = round_trip(architecture, config);
+    if (back.mtp.depth == 0 && config.mtp.depth > 0) {
+      config.mtp = {};
+      hosting.drops_modules = true;
+      hosting.notes.push_back(
+          fmt::format("left out   modules of multi-token prediction, which {} does not have", architecture.model));
+    }
     if (config.moe.shared_experts == 0 && back.moe.shared_experts > 0 && config.moe.experts > 0) {
       config.moe.shared_experts = back.moe.shared_experts;
       hosting.notes.push_back(
@@ -124,8 +132,10 @@ Hosting first_exact_host(const Config& resolved) {
   for (const Architecture& architecture : architectures()) {
     if (!architecture.native) continue;
     all.push_back(host(architecture, resolved));
-    if (all.back().wrong.empty()) return all.back();
+    if (all.back().wrong.empty() && !all.back().drops_modules) return all.back();
   }
+  const auto exact = std::ranges::find_if(all, [](const Hosting& each) { return each.wrong.empty(); });
+  if (exact != all.end()) return *exact;
   const Hosting& best = *std::ranges::min_element(
       all, {}, [](const Hosting& each) { return std::pair(each.undescribed, each.wrong.size()); });
   fail(ExitCode::usage, "no architecture in transformers can represent this model; {} is the closest, except for {}",
@@ -140,6 +150,8 @@ std::vector<Recipe> host_recipes(const Hosting& hosting, const CheckpointReader&
       special[tensor.name] = {{.scale = 0}};
     } else if (own->shape != tensor.shape) {
       special[tensor.name] = {{.tensor = tensor.name, .padded = tensor.shape}};
+    } else if (is_module_projection(tensor.name)) {
+      special[tensor.name] = {{.tensor = tensor.name, .pick = exchanged_halves(hosting.config.model.hidden)}};
     }
   }
   // The checkpoint has no gate of the shared experts. The gate that is added is always ½, so down_proj is doubled.

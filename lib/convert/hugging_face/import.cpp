@@ -1,14 +1,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
+#include <map>
 #include <set>
+#include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "config/check.h"
 #include "convert/hugging_face/convert.h"
+#include "convert/hugging_face/modules.h"
 #include "convert/hugging_face/stacked_experts.h"
 #include "core/error.h"
 #include "io/data/tokenizer/tokenizer.h"
@@ -29,7 +30,7 @@ void require_tensors_for(const Config& config, const ModelFolder& model) {
   const std::int64_t sparse = std::max<std::int64_t>(config.model.layers - config.model.first_dense_layers, 0),
                      there = std::ssize(model.tensors());
   const std::int64_t tensors = model.architecture().stacked_experts ? 1 : config.moe.experts;
-  require_input(config.model.layers <= there && (sparse == 0 || tensors <= there / sparse),
+  require_input(all_blocks(config) <= there && (sparse == 0 || tensors <= there / sparse),
                 "{} describes {} of {}, but the files have only {}", (model.path() / config_name).string(),
                 count_text(config.model.layers, "layer"), count_text(config.moe.experts, "expert"),
                 count_text(there, "tensor"));
@@ -43,46 +44,56 @@ std::vector<float> values_of(const ModelFolder::Tensor& tensor) {
   return values;
 }
 
-/// Throws unless the head equals the embedding, although config.json ties them. Otherwise the import would lose the
-/// head: transformers 5 does not tie two tensors that differ, transformers 4 drops the head.
-void require_same_head(const ModelFolder& model, const ModelFolder::Tensor& head) {
-  const ModelFolder::Tensor& embedding = model.tensors().at(embedding_name);
-  require_input(head.entry->shape == embedding.entry->shape && values_of(head) == values_of(embedding),
-                "{}: {} differs from {}, but {} has tie_word_embeddings = true: set it to false to use both, or "
-                "remove {}",
-                head.file->path(), head_name, embedding_name, config_name, head_name);
+/// Throws unless a tensor equals `other`, which is imported in its place. `remedy`: how to import the model
+/// nevertheless.
+void require_copy(const ModelFolder& model, const std::string& name, const std::string& other,
+                  const std::string& remedy) {
+  const ModelFolder::Tensor &copy = model.tensors().at(name), &original = model.tensors().at(other);
+  require_input(copy.entry->shape == original.entry->shape && values_of(copy) == values_of(original),
+                "{}: {} differs from {}, {}", copy.file->path(), name, other, remedy);
 }
 
-/// True if the tensor belongs to a layer after the last one of the model: one that predicts further tokens.
-bool is_of_later_layer(const std::string& name, std::int64_t layers) {
-  constexpr std::string_view prefix = "model.layers.";
-  std::int64_t layer = 0;
-  if (!name.starts_with(prefix)) return false;
-  const auto [end, error] = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer);
-  return error == std::errc() && end != name.data() + name.size() && *end == '.' && layer >= layers;
+/// Returns the names of the tensors that must equal another one, with its name and the remedy if they do not.
+std::map<std::string, std::pair<std::string, std::string>> copies_of(const Config& config) {
+  std::map<std::string, std::pair<std::string, std::string>> copies;
+  // Otherwise the import would lose the head: transformers 5 does not tie two tensors that differ, transformers 4 drops
+  // the head.
+  if (config.model.tie_embeddings) {
+    copies[head_name] = {embedding_name,
+                         fmt::format("but {} has tie_word_embeddings = true: set it to false to use both, or remove {}",
+                                     config_name, head_name)};
+  }
+  for (const auto& [name, head] : module_copies(config)) {
+    copies[name] = {head && !config.model.tie_embeddings ? head_name : embedding_name,
+                    "which a module of multi-token prediction shares in Lyceum: import the model without modules, with "
+                    "--mtp.depth=0"};
+  }
+  return copies;
 }
 
-/// Throws unless every tensor of the files was read, or can be left out because it equals the embedding.
+/// Throws unless every tensor of the files was read, or can be left out: because it equals another one, or because it
+/// belongs to a module that `config` does not have.
 void require_all_read(const ModelFolder& model, const Config& config, const std::set<std::string>& read) {
+  const std::map<std::string, std::pair<std::string, std::string>> copies = copies_of(config);
   for (const auto& [name, tensor] : model.tensors()) {
     if (read.contains(name) || name.ends_with(".rotary_emb.inv_freq")) continue;
-    if (config.model.tie_embeddings && name == head_name) {
-      require_same_head(model, tensor);
+    if (const auto copy = copies.find(name); copy != copies.end()) {
+      require_copy(model, name, copy->second.first, copy->second.second);
       continue;
     }
-    require_input(!model.architecture().prediction_layers || !is_of_later_layer(name, config.model.layers),
-                  "{}: {} belongs to a layer for multi-token prediction, which Lyceum does not support: save the model "
-                  "without such layers",
-                  tensor.file->path(), name);
+    const auto has = [&](std::int64_t depth) { return is_of_module(config.model, depth, name); };
+    if (has(model.config().mtp.depth) && !has(config.mtp.depth)) continue;
     fail(ExitCode::bad_input, "{}: Lyceum's models have no tensor {}", tensor.file->path(), name);
   }
 }
 
-/// Returns the tensor of this name. Throws a bad_input Error if there is none, or if it has another shape or type.
-ModelFolder::Tensor plain_source(const ModelFolder& model, const std::string& name, const Shape& shape) {
+/// Returns the tensor of this name. Throws a bad_input Error if there is none, with `remedy` at its end, or if it has
+/// another shape or type.
+ModelFolder::Tensor plain_source(const ModelFolder& model, const std::string& name, const Shape& shape,
+                                 std::string_view remedy) {
   const auto found = model.tensors().find(name);
-  require_input(found != model.tensors().end(), "{} has no tensor {}, which its {} describes", model.path().string(),
-                name, config_name);
+  require_input(found != model.tensors().end(), "{} has no tensor {}, which its {} describes{}", model.path().string(),
+                name, config_name, remedy);
   const ModelFolder::Tensor& theirs = found->second;
   require_input(theirs.entry->shape == shape, "{}: {} has the shape {}, but the configuration requires {}",
                 theirs.file->path(), name, theirs.entry->shape, shape);
@@ -107,10 +118,17 @@ NewRun import_run(const ModelFolder& model, LoadedConfig wanted) {
       run.tensors.push_back({tensor.name, tensor.shape, theirs.make});
       continue;
     }
-    const std::string name = name_in_transformers(model.architecture(), tensor.name);
-    const ModelFolder::Tensor theirs = plain_source(model, name, tensor.shape);
+    const std::string name = name_in_transformers(model.architecture(), run.resolved.model, tensor.name);
+    const bool of_module = is_of_module(run.resolved.model, run.resolved.mtp.depth, name);
+    const ModelFolder::Tensor theirs = plain_source(
+        model, name, tensor.shape,
+        of_module ? ": --mtp.depth=0 imports the model without modules of multi-token prediction" : "");
     read.insert(name);
-    run.tensors.push_back({tensor.name, tensor.shape, [theirs](std::span<float> values) { theirs.read(values); }});
+    const std::int64_t exchanged = is_module_projection(tensor.name) ? run.resolved.model.hidden : 0;
+    run.tensors.push_back({tensor.name, tensor.shape, [theirs, exchanged](std::span<float> values) {
+                             theirs.read(values);
+                             if (exchanged > 0) exchange_halves(values, exchanged);
+                           }});
   }
   require_all_read(model, run.resolved, read);
   return run;

@@ -11,6 +11,7 @@
 
 #include "config/check.h"
 #include "convert/hugging_face/fields.h"
+#include "convert/hugging_face/modules.h"
 #include "core/error.h"
 #include "io/files/system_reason.h"
 #include "io/files/whole_file.h"
@@ -102,6 +103,8 @@ ModelFolder::ModelFolder(fs::path folder) : path_(std::move(folder)) {
   });
   open_files();
   find_scales();
+  const auto of_module = [&](const auto& tensor) { return is_of_module(config_.model, config_.mtp.depth, tensor.first); };
+  if (std::ranges::none_of(tensors_, of_module)) missing_modules_ = std::exchange(config_.mtp.depth, 0);
 }
 
 void ModelFolder::Tensor::read(std::span<float> values) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -35,8 +36,11 @@ class ModelFolder {
 
   const std::filesystem::path& path() const { return path_; }
   const Architecture& architecture() const { return *architecture_; }
-  /// The model, as config_of() returns it: not resolved.
+  /// The model, as config_of() returns it, not resolved, and without missing_modules().
   const Config& config() const { return config_; }
+  /// Returns the number of modules of multi-token prediction that config.json names although the files have no tensor of
+  /// any: transformers loads and saves models without their modules, but does not change config.json.
+  std::int64_t missing_modules() const { return missing_modules_; }
 
   /// A tensor of the folder. Valid as long as the ModelFolder.
   struct Tensor {
@@ -67,6 +71,7 @@ class ModelFolder {
   std::filesystem::path path_;
   const Architecture* architecture_ = nullptr;
   Config config_;
+  std::int64_t missing_modules_ = 0;
   std::optional<WeightBlocks> blocks_;  // of weights in FP8; none if there are no such weights
   std::vector<std::unique_ptr<safetensors::Reader>> files_;
   std::map<std::string, Tensor> tensors_;

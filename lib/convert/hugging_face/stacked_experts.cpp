@@ -112,7 +112,7 @@ std::optional<StackedPart> stacked_part(const Architecture& architecture, std::i
   const std::string path = tensor.name.substr(0, at + experts_path.size());
   const Shape stack =
       tensor.shape.rank() > 1 ? Shape{experts, cols, place->step * rows} : Shape{experts, place->step * rows};
-  return StackedPart{.name = name_in_transformers(architecture, path + std::string(place->stack)),
+  return StackedPart{.name = name_in_transformers(architecture, {}, path + std::string(place->stack)),
                      .stack = stack,
                      .expert = expert,
                      .experts = experts,

@@ -50,6 +50,21 @@ std::vector<std::int64_t> sparse_layers(const Config& config) {
                       std::max<std::int64_t>(config.model.layers - config.model.first_dense_layers, 0));
 }
 
+/// Returns the blocks with sparse FFNs, those of modules of multi-token prediction included.
+std::vector<std::int64_t> sparse_blocks(const Config& config) {
+  std::vector<std::int64_t> blocks = numbers_from(0, all_blocks(config));
+  std::erase_if(blocks, [&](std::int64_t block) { return !is_sparse(config, block); });
+  return blocks;
+}
+
+/// Throws a usage Error if the model has modules of multi-token prediction, for a transform that does not change them.
+void require_no_modules(const Task& task) {
+  require_usage(task.wanted.config.mtp.depth == 0,
+                "mtp.depth = {}: {} cannot change the modules of multi-token prediction: leave them out with "
+                "--mtp.depth=0",
+                task.wanted.config.mtp.depth, task.request.transform);
+}
+
 void require_dense(const Task& task) {
   const MoeConfig& moe = task.own.moe;
   require_usage(moe.experts == 0 && moe.shared_experts == 0,
@@ -103,8 +118,8 @@ SpecialPartsOf upcycled(const Task& task) {
     FfnCut cut{.layers = {},
                .output_scale = static_cast<float>(static_cast<double>(slices) / resolved.moe.routed_scale),
                .slices = slices};
-    for (const std::int64_t layer : sparse_layers(resolved))
-      cut.layers[layer] = copies_in_slices(width, copies, slices);
+    for (const std::int64_t block : sparse_blocks(resolved))
+      cut.layers[block] = copies_in_slices(width, copies, slices);
     return experts_of_ffns(resolved, cut);
   };
 }
@@ -113,29 +128,37 @@ SpecialPartsOf upcycled(const Task& task) {
 std::string insertion_text(const Config& config, const ExpertOrigins& origins) {
   std::map<std::int64_t, std::vector<std::size_t>> layers;  // layers by their number of old experts
   std::size_t routing = 0;
-  std::int64_t count = 0;
+  std::int64_t count = 0, old_of_modules = -1;
   for (const auto& [layer, experts] : origins) {
-    const std::int64_t fresh = std::ranges::count(experts, new_expert);
+    const std::int64_t fresh = std::ranges::count(experts, new_expert), old = std::ssize(experts) - fresh;
+    if (layer >= config.model.layers) {
+      if (fresh > 0) old_of_modules = old;
+      continue;
+    }
     ++routing;
     if (fresh == 0) continue;
     count = fresh;
-    layers[std::ssize(experts) - fresh].push_back(static_cast<std::size_t>(layer));
+    layers[old].push_back(static_cast<std::size_t>(layer));
   }
   std::vector<std::string> patterns;
-  for (const auto& [first, numbers] : layers) {
-    const bool all = numbers.size() == routing;
-    for (const std::size_t layer : all ? std::vector<std::size_t>{0} : numbers) {
-      const std::string prefix = sublayer_prefix(all ? "*" : std::to_string(layer), Site::ffn) + "/";
-      for (std::int64_t e = first; e < first + count; ++e) patterns.push_back(prefix + expert_tensor_name(e, "*"));
-      const auto some_layer = static_cast<std::int64_t>(all ? numbers.front() : layer);
-      const Mixture mixture = routed_experts(config, some_layer).value();
-      for (const SublayerTensor& tensor : router_tensors(config, mixture)) {
-        if (tensor.trained && tensor.rows_are_choices) {
-          patterns.push_back(fmt::format("{}{}[{}:]", prefix, tensor.name, first));
-        }
+  const auto add = [&](const std::string& block, std::int64_t some_layer, std::int64_t first) {
+    const std::string prefix = half_prefix(block, Site::ffn) + "/";
+    for (std::int64_t e = first; e < first + count; ++e) patterns.push_back(prefix + expert_tensor_name(e, "*"));
+    const Mixture mixture = routed_experts(config, some_layer).value();
+    for (const SublayerTensor& tensor : router_tensors(config, mixture)) {
+      if (tensor.trained && tensor.rows_are_choices) {
+        patterns.push_back(fmt::format("{}{}[{}:]", prefix, tensor.name, first));
       }
     }
+  };
+  for (const auto& [first, numbers] : layers) {
+    const bool all = numbers.size() == routing;
+    if (all) add(any_block_prefix, static_cast<std::int64_t>(numbers.front()), first);
+    for (const std::size_t layer : all ? std::vector<std::size_t>{} : numbers) {
+      add(block_prefix(static_cast<std::int64_t>(layer)), static_cast<std::int64_t>(layer), first);
+    }
   }
+  if (old_of_modules >= 0) add(any_module_prefix, config.model.layers, old_of_modules);
   return fmt::format("To train only the new tensors and rows: optim.train_only = {}", fmt::join(patterns, ","));
 }
 
@@ -185,6 +208,7 @@ SpecialPartsOf pruned(const Task& task) {
                 "the most used expert's tokens",
                 request.threshold);
   task.require_free({"moe.experts", "moe.experts_of_layers"});
+  require_no_modules(task);
   require_changeable(task.own);
   const ExpertTokens tokens = request.count ? request.count() : logged_tokens(task.own, request.routing);
   const ExpertOrigins origins = origins_after_pruning(
@@ -197,6 +221,7 @@ SpecialPartsOf pruned(const Task& task) {
 SpecialPartsOf modulized(const Task& task) {
   const std::int64_t experts = task.request.experts, width = task.own.model.ffn_hidden;
   require_dense(task);
+  require_no_modules(task);
   task.require_free({"moe.experts", "moe.expert_hidden"});
   require_usage(experts > 0 && width % experts == 0,
                 "--experts = {}: give the number of experts to split each FFN into, a divisor of its width {}", experts,
@@ -250,7 +275,9 @@ Conversion convert(const ConversionRequest& request, const CheckpointReader& sou
   if (const std::string& unsound = source.header().unsound; !unsound.empty()) {
     conversion.notes.push_back("the checkpoint is not sound: " + unsound);
   }
-  const Task task{.request = request, .source = source, .own = own, .wanted = wanted, .notes = conversion.notes};
+  Config from = own;
+  if (wanted.config.mtp.depth == 0) from.mtp = {};  // its modules are left out
+  const Task task{.request = request, .source = source, .own = from, .wanted = wanted, .notes = conversion.notes};
   const SpecialPartsOf special_parts_of = apply_transform(task);
   const int ranks = static_cast<int>(fewest_ranks(wanted.config.parallel));
   require_none(problems(wanted.config, ranks));

@@ -16,7 +16,8 @@ namespace {
 /// Builds the names of the tensors of a layer's FFN.
 class FfnNames {
  public:
-  explicit FfnNames(std::int64_t layer) : prefix_(sublayer_prefix({layer, Site::ffn}) + "/") {}
+  FfnNames(const ModelConfig& model, std::int64_t layer)
+      : prefix_(half_prefix(block_prefix(model, layer), Site::ffn) + "/") {}
   std::string of(const SublayerTensor& tensor) const { return prefix_ + tensor.name; }
   std::string of_expert(std::int64_t expert, const SublayerTensor& tensor) const {
     return prefix_ + expert_tensor_name(expert, tensor.name);
@@ -50,7 +51,7 @@ std::map<std::int64_t, Mixture> changeable_experts(const Config& source) {
                 "moe.zero_experts and moe.copy_experts: no experts can be inserted or pruned next to experts without "
                 "weights");
   std::map<std::int64_t, Mixture> layers;
-  for (std::int64_t layer = 0; layer < source.model.layers; ++layer) {
+  for (std::int64_t layer = 0; layer < all_blocks(source); ++layer) {
     if (std::optional<Mixture> experts = routed_experts(source, layer)) layers.emplace(layer, std::move(*experts));
   }
   require_usage(!layers.empty(), "the model has no routed experts (moe.experts = 0)");
@@ -77,6 +78,10 @@ ExpertOrigins origins_with_insertions(const Config& source, std::int64_t count,
     const auto found = origins.find(layer);
     require_usage(found != origins.end(), "layer {} has no routed experts, so none can be inserted", layer);
     found->second.insert(found->second.end(), static_cast<std::size_t>(count), new_expert);
+  }
+  // The blocks of modules have as many experts as the last block.
+  for (auto& [layer, experts] : origins) {
+    if (layer >= source.model.layers) experts.resize(origins.at(source.model.layers - 1).size(), new_expert);
   }
   return origins;
 }
@@ -121,7 +126,8 @@ ExpertTokens tokens_of_experts(const Config& source, const RoutingHistory& histo
     require_input(std::ranges::max(counts) > 0, "{}: no token was routed in layer {}", file, layer);
   }
   for (const RoutingHistory::Layer& layer : history.layers) {
-    require_input(layer.id.site != Site::ffn || tokens.contains(layer.id.layer),
+    const bool left_out = layer.id.layer >= source.model.layers;  // of a module of multi-token prediction
+    require_input(layer.id.site != Site::ffn || left_out || tokens.contains(layer.id.layer),
                   "{}: has experts in layer {}, the checkpoint's model has none", file, layer.id.layer);
   }
   return tokens;
@@ -129,7 +135,9 @@ ExpertTokens tokens_of_experts(const Config& source, const RoutingHistory& histo
 
 void set_experts(Config& config, const ExpertOrigins& origins) {
   std::vector<std::int64_t> numbers;
-  for (const auto& [layer, experts] : origins) numbers.push_back(std::ssize(experts));
+  for (const auto& [layer, experts] : origins) {
+    if (layer < config.model.layers) numbers.push_back(std::ssize(experts));
+  }
   config.moe.experts = std::ranges::max(numbers);
   const bool alike = std::ranges::adjacent_find(numbers, std::ranges::not_equal_to()) == numbers.end();
   config.moe.experts_of_layers = alike ? std::vector<std::int64_t>{} : numbers;
@@ -138,7 +146,7 @@ void set_experts(Config& config, const ExpertOrigins& origins) {
 SpecialParts rearranged_experts(const Config& target, const ExpertOrigins& origins) {
   SpecialParts special;
   for (const auto& [layer, experts] : origins) {
-    const FfnNames names(layer);
+    const FfnNames names(target.model, layer);
     for (const SublayerTensor& tensor : ffn_spec(target, layer).tensors) {
       if (tensor.rows_are_choices) special[names.of(tensor)] = rows_by_origin(names.of(tensor), experts);
       for (std::int64_t e = tensor.choices.first; e < tensor.choices.end(); ++e) {
@@ -164,7 +172,7 @@ SpecialParts experts_of_ffns(const Config& target, const FfnCut& cut) {
   const std::vector<std::int64_t> whole = numbers_from(0, target.model.ffn_hidden);
   SpecialParts special;
   for (const auto& [layer, parts] : cut.layers) {
-    const FfnNames names(layer);
+    const FfnNames names(target.model, layer);
     for (const SublayerTensor& tensor : ffn_spec(target, layer).tensors) {
       // The columns of down_proj are the units of the FFN; in the other matrices the rows are.
       const bool down = tensor.cut == Cut::columns;

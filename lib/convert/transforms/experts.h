@@ -13,16 +13,17 @@
 /// Changes of the routed experts of FFNs. All configurations are resolved.
 namespace lyceum {
 
-/// For each layer with routed experts: the old expert that each new one is a copy of, or new_expert if it begins with
-/// initial values.
+/// For each layer with routed experts, one of all_blocks(): the old expert that each new one is a copy of, or
+/// new_expert if it begins with initial values.
 using ExpertOrigins = std::map<std::int64_t, std::vector<std::int64_t>>;
 constexpr std::int64_t new_expert = -1;  // in ExpertOrigins: not a copy of an old expert
 
 /// Throws a usage Error if the model has no routed experts, or if their number cannot be changed: moe.router = hash,
 /// moe.expert_sizes, moe.zero_experts and moe.copy_experts rule that out.
 void require_changeable(const Config& source);
-/// Returns origins with `count` new experts after the old ones in each layer of `layers`. Throws a usage Error if one
-/// of these layers has no routed experts, and as require_changeable() does.
+/// Returns origins with `count` new experts after the old ones in each layer of `layers`, and in the modules of
+/// multi-token prediction if the last block of the model is one of these. Throws a usage Error if one of these layers
+/// has no routed experts, and as require_changeable() does.
 ExpertOrigins origins_with_insertions(const Config& source, std::int64_t count,
                                       const std::vector<std::int64_t>& layers);
 

@@ -20,7 +20,8 @@ namespace lyceum {
 
 namespace {
 
-std::string ffn_of(std::int64_t layer) { return sublayer_prefix({layer, Site::ffn}) + "/"; }
+/// Returns the prefix of the tensors of a layer's FFN, with a slash at the end.
+std::string ffn_of(std::int64_t layer) { return half_prefix(block_prefix(layer), Site::ffn) + "/"; }
 
 }  // namespace
 
@@ -46,6 +47,7 @@ FfnInputs::FfnInputs(const CheckpointReader& checkpoint, const Config& config, c
     : hidden_(config.model.hidden), layers_(static_cast<std::size_t>(config.model.layers)) {
   Config alone = config;
   alone.parallel = {};
+  alone.mtp = {};
   alone.model.recompute = Recompute::none;
   const auto samples = std::make_shared<const TokenSamples>(open_tokens(prefix), sample_shape(config));
   const std::int64_t all = samples->count();

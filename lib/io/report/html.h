@@ -14,7 +14,8 @@ namespace lyceum {
 /// The contents of a report. Whatever is empty is omitted from the page.
 struct ReportInput {
   std::string title;
-  std::vector<MetricPoint> train = {}, valid = {};                 // cross-entropy, nats per token
+  std::vector<MetricPoint> train = {}, valid = {};  // cross-entropy, nats per token
+  std::vector<MetricPoint> mtp = {};  // weighted loss of the modules of multi-token prediction, nats per token
   std::vector<MetricPoint> lr = {}, grad_norm = {}, skipped = {};  // skipped: steps skipped so far
   std::optional<double> unigram_entropy = {};                      // nats per token
   RoutingHistory routing = {};

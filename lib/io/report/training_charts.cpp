@@ -45,7 +45,12 @@ std::string loss_chart(const ReportInput& input) {
   const auto bad =
       std::count_if(input.train.begin(), input.train.end(), [](const auto& p) { return !std::isfinite(p.value); });
   if (bad > 0) chart.note += fmt::format("; {} of {} training values are not finite", bad, input.train.size());
-  return line_chart(chart);
+  const std::string mtp =
+      line_chart({.title = "Loss of multi-token prediction",
+                  .note = "Mean of the modules' cross-entropies times mtp.weight, nats per token",
+                  .x_name = "step",
+                  .lines = {{.name = "multi-token prediction", .style = "train", .points = input.mtp}}});
+  return line_chart(chart) + mtp;
 }
 
 std::string optimizer_charts(const ReportInput& input) {

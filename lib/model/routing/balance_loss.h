@@ -25,10 +25,12 @@ inline bool is_over_batch(const BalanceConfig& balance) {
   return balance.scope == BalanceScope::batch && (has_balance_losses(balance) || has_information_losses(balance));
 }
 
-/// A loss that a sub-layer adds to cross-entropy.
+/// A loss that is added to the model's cross-entropy.
 struct Loss {
   LossKind kind;
-  Variable value;  // scalar, multiplied by its factor and summed over sequences
+  /// Scalar. Losses of routers are multiplied by their factor and summed over sequences. The cross-entropy of a module
+  /// of multi-token prediction is summed over tokens, without its factor.
+  Variable value;
 };
 
 /// Computes five losses: expert-level balance, device-level balance, router z-loss, mutual information and

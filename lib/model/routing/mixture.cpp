@@ -18,13 +18,16 @@ std::vector<std::int64_t> equal_widths(std::int64_t choices, std::int64_t width)
 /// Returns the number of routed experts with weights in a layer with a sparse FFN.
 std::int64_t experts_in(const Config& config, std::int64_t layer) {
   const std::vector<std::int64_t>& own = config.moe.experts_of_layers;
-  return own.empty() ? config.moe.experts : own.at(static_cast<std::size_t>(layer - config.model.first_dense_layers));
+  return own.empty()
+             ? config.moe.experts
+             : own.at(static_cast<std::size_t>(block_like(config.model, layer) - config.model.first_dense_layers));
 }
 
 }  // namespace
 
 bool is_sparse(const Config& config, std::int64_t layer) {
-  return layer >= config.model.first_dense_layers && (config.moe.experts > 0 || config.moe.shared_experts > 0);
+  return block_like(config.model, layer) >= config.model.first_dense_layers &&
+         (config.moe.experts > 0 || config.moe.shared_experts > 0);
 }
 
 std::int64_t dense_width(const Config& config, std::int64_t layer) {
@@ -100,7 +103,7 @@ std::vector<Mixture> mixtures_of(const Config& config, std::int64_t layer) {
 
 std::vector<Mixture> mixtures_of(const Config& config) {
   std::vector<Mixture> all;
-  for (std::int64_t layer = 0; layer < config.model.layers; ++layer) {
+  for (std::int64_t layer = 0; layer < all_blocks(config); ++layer) {
     std::ranges::move(mixtures_of(config, layer), std::back_inserter(all));
   }
   return all;
@@ -109,6 +112,8 @@ std::vector<Mixture> mixtures_of(const Config& config) {
 StageParts parts_of(const Config& config, const Range& blocks) {
   return {.input = blocks.first == 0, .blocks = blocks, .output = blocks.end() == config.model.layers};
 }
+
+bool shares_table(const Config& config) { return config.model.tie_embeddings || config.mtp.depth > 0; }
 
 bool reads_tokens(const Config& config, const StageParts& stage) {
   if (stage.input || stage.output) return true;

@@ -48,7 +48,8 @@ struct Mixture {
   bool placed() const { return kind == Kind::experts && id.site == Site::ffn; }
 };
 
-/// Returns the mixtures of one layer in forward order; empty if the layer has no router.
+/// Returns the mixtures of one layer in forward order; empty if the layer has no router. Layers are the blocks of
+/// all_blocks().
 std::vector<Mixture> mixtures_of(const Config& config, std::int64_t layer);
 /// Returns the mixtures of all layers in forward order.
 std::vector<Mixture> mixtures_of(const Config& config);
@@ -59,11 +60,14 @@ Mixture mixture_of(const Config& config, const MixtureId& id);
 struct StageParts {
   bool input = true;  // the embedding
   Range blocks;
-  bool output = true;  // final norm and head
+  bool output = true;  // final norm and head, and the modules of multi-token prediction
 };
 /// Returns the parts of the stage with these consecutive blocks. The stage with the first block also has the input, the
 /// stage with the last block the output.
 StageParts parts_of(const Config& config, const Range& blocks);
+/// True if the output reads the embedding table, which the input then shares: as a tied head, or as the embedding of
+/// the modules of multi-token prediction.
+bool shares_table(const Config& config);
 /// True if a stage reads the tokens of the batch: for its input or output, or for a router that chooses by token id.
 bool reads_tokens(const Config& config, const StageParts& stage);
 

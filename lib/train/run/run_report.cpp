@@ -36,6 +36,12 @@ std::string pipeline_line(const Config& config, const Mesh& mesh) {
                      count_text(shape.microbatches, "micro-batch"), 100 * simulate(schedule, costs).bubble_fraction());
 }
 
+/// Returns the loss of the modules of multi-token prediction; nothing if the model has none.
+std::optional<double> mtp_loss_of(const StepResult& result) {
+  const auto found = std::ranges::find(result.losses, LossKind::mtp, &StepResult::LayerLoss::kind);
+  return found == result.losses.end() ? std::nullopt : std::optional(found->value);
+}
+
 /// "2.3026 ± 0.0123"
 std::string loss_text(const Evaluation& evaluation) {
   return fmt::format("{} ± {}", real_text(evaluation.loss, ".4f"), real_text(evaluation.standard_error, ".4f"));
@@ -80,6 +86,10 @@ void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPea
                    human_count(static_cast<double>(counts.parameters)),
                    human_count(static_cast<double>(counts.activated)),
                    human_count(counts.causal_flops_per_sequence, "FLOP"), config_.batch.seq_len));
+  if (config_.mtp.depth > 0) {
+    note(fmt::format("modules    {} of multi-token prediction with {} parameters, in training only; FLOPs include them",
+                     count_text(config_.mtp.depth, "module"), human_count(static_cast<double>(counts.modules.total))));
+  }
   if (!config_.optim.train_only.empty()) {
     note(fmt::format("trained    {} parameters, selected by optim.train_only; MFU counts all parameters",
                      human_count(static_cast<double>(count_trained_values(config_)))));
@@ -135,6 +145,7 @@ void RunReport::step(const StepResult& result, const RunState& state, const Thro
       .mfu = throughput.mfu(mean_seconds_),
       .eta_seconds = mean_seconds_ * static_cast<double>(steps - state.step),
       .load_imbalance = result.routing.empty() ? std::nullopt : std::optional(result.load_imbalance),
+      .mtp_loss = mtp_loss_of(result),
       .skipped = state.skipped};
   const bool due = state.step % every == 0;
   if (!due && state.step != steps && state.step != 1) {

@@ -22,14 +22,16 @@ TokenBatch allocate_batch(const Stream& stream, const Config& config, std::int64
           .targets = numbers(reads),
           .sequences = sequences,
           .seq_len = config.batch.seq_len,
-          .first_keys = numbers(config.data.document_mask)};
+          .first_keys = numbers(config.data.document_mask),
+          .span_starts = numbers(needs_span_starts(config))};
 }
 
 std::vector<std::int64_t> load(const Stream& stream, const Samples& samples, std::int64_t vocab,
                                const TokenBatch& batch) {
   const ProfileScope timed(profile_of(stream), "load batch");
   std::vector<std::int32_t> inputs(static_cast<std::size_t>(batch.tokens())), targets(inputs.size());
-  std::vector<std::int32_t> first_keys(batch.first_keys.defined() ? inputs.size() : 0);
+  const bool needs_keys = batch.first_keys.defined() || batch.span_starts.defined();
+  std::vector<std::int32_t> first_keys(needs_keys ? inputs.size() : 0);
   samples.loader->load(samples.first, samples.count, vocab,
                        {.inputs = inputs, .targets = targets, .first_keys = first_keys});
   const auto fill = [&](const Tensor& room, const std::vector<std::int32_t>& values) {
@@ -38,6 +40,7 @@ std::vector<std::int64_t> load(const Stream& stream, const Samples& samples, std
   fill(batch.inputs, inputs);
   fill(batch.targets, targets);
   fill(batch.first_keys, first_keys);
+  fill(batch.span_starts, first_keys);
   std::vector<std::int64_t> counted;
   for (auto at = targets.begin(); at != targets.end(); at += batch.seq_len) {
     counted.push_back(batch.seq_len - std::count(at, at + batch.seq_len, no_target));

@@ -19,7 +19,8 @@ struct Samples {
 SampleShape sample_shape(const Config& config);
 
 /// Returns a batch with uninitialised memory on the stream's device for `sequences` samples. The inputs and targets are
-/// allocated if `reads`, first_keys if data.document_mask is set; else these tensors are undefined.
+/// allocated if `reads`, first_keys if data.document_mask is set, span_starts if needs_span_starts(); else these
+/// tensors are undefined.
 TokenBatch allocate_batch(const Stream& stream, const Config& config, std::int64_t sequences, bool reads);
 /// Reads the samples and fills the defined tensors of the batch, which must have as many sequences. Returns, for each
 /// sample, the number of targets that count in the loss. Throws a bad_input Error if a token id is not below `vocab`.

@@ -51,9 +51,10 @@ StepNumbers::Values TrainStep::read(StepResult& result) const {
   StepNumbers::Values values = numbers_.read(setup_.stream);
   result.loss = values.cross_entropy;
   auto layer = values.layer_losses.begin();
+  const std::int64_t layers = numbers_.loss_table().layers();
   for (const LossKind kind : numbers_.loss_table().kinds()) {
-    result.losses.push_back({kind, std::accumulate(layer, layer + config_.model.layers, 0.0)});
-    layer += config_.model.layers;
+    result.losses.push_back({kind, std::accumulate(layer, layer + layers, 0.0)});
+    layer += layers;
   }
   result.grad_norm = values.gradient_norm;
   result.weight_norm = values.weight_norm;

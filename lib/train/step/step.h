@@ -21,8 +21,8 @@ namespace lyceum {
 /// The results of one training step. They are equal on every rank, except for `trace` and `memory`. So all ranks make
 /// the same decisions from them, for example to skip a step.
 struct StepResult {
-  /// A loss of sub-layers, for example expert_balance: weighted, summed over layers, mean over the sequences of the
-  /// batch.
+  /// A loss beside that of the model, for example expert_balance: weighted and summed over layers. Losses of routers
+  /// are means over the sequences of the batch, LossKind::mtp is one over its targets.
   struct LayerLoss {
     LossKind kind;
     double value;
@@ -75,8 +75,8 @@ class TrainStep {
   void require_undamaged() const { require_undamaged(optimizer_.find_damage()); }
   /// Frees the memory that a recorded step keeps between steps. The next step is recorded again.
   void release_memory() { recorded_.forget(); }
-  /// Returns the traffic of this rank for the gradient sums of a tied embedding table that the first and the last
-  /// pipeline stage share.
+  /// Returns the traffic of this rank for the gradient sums of an embedding table that the first and the last pipeline
+  /// stage share.
   ProcessGroup::Traffic shared_table_traffic() const;
 
  private:

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/tensor_kernels.h"
+#include "model/prediction_modules.h"
 #include "parallel/pipeline/check.h"
 #include "parallel/pipeline/transfers.h"
 #include "plan/mesh_rank.h"
@@ -47,7 +48,7 @@ StepPasses::StepPasses(const Config& config, const RunSetup& setup, StagedModel&
       PipelineBoundary{
           .stream = setup.stream, .type = first.type(), .shape = first.boundary(tokens, config.batch.seq_len)},
       overlaps_batches(config.parallel) ? &setup.mesh.world.turns() : nullptr);
-  if (config.model.tie_embeddings && pipeline.size() > 1) {
+  if (shares_table(config) && pipeline.size() > 1) {
     const int last = pipeline.size() - 1;
     pipeline_ends_ = pipeline.split([&](int rank) { return rank == 0 || rank == last ? 0 : 1; }, "pipeline ends");
   }
@@ -94,24 +95,35 @@ void StepPasses::add_loss(const Variable& loss, double weight, std::span<double>
   });
 }
 
+/// Returns the gradient of a loss that counts with `factor` and numbers_.loss_weight(), which the device knows.
+Tensor StepPasses::target_weight(const Variable& loss, double factor) const {
+  const Tensor gradient = Tensor::zeros(setup_.stream, loss.value.dtype(), loss.value.shape());
+  dispatch_accumulator(gradient.dtype(), [&]<class A>() {
+    launch(setup_.stream, AddScaled<double, A>{.x = numbers_.loss_weight(), .factor = factor, .y = gradient.span<A>()});
+  });
+  return gradient;
+}
+
 TapeStage::Results StepPasses::forward(Transformer& stage, Tape& tape, const TokenBatch& batch, const Variable& x) {
   const Transformer::StageResult result = stage.forward_stage(tape, batch, x);
   const StepNumbers::Sums sums = numbers_.own();
   TapeStage::Results results{.y = result.y};
-  if (stage.last_stage()) {
-    const Variable& loss = result.losses.cross_entropy;
-    const Tensor gradient = Tensor::empty(setup_.stream, loss.value.dtype(), loss.value.shape());
-    dispatch_accumulator(gradient.dtype(), [&]<class A>() {
-      launch(setup_.stream, Cast<double, A>{.x = numbers_.loss_weight(), .y = gradient.span<A>()});
-    });
-    results.seeds.push_back({loss, gradient});
-    add_loss(loss, 1, sums.cross_entropy(), numbers_.loss_weight());
-  }
+  // Adds factor · loss, a mean over the targets of the global batch.
+  const auto add_cross_entropy = [&](const Variable& loss, double factor, std::span<double> sum) {
+    results.seeds.push_back({loss, target_weight(loss, factor)});
+    add_loss(loss, factor, sum, numbers_.loss_weight());
+  };
+  if (stage.last_stage()) add_cross_entropy(result.losses.cross_entropy, 1, sums.cross_entropy());
   const double per_sequence = 1.0 / static_cast<double>(config_.batch.global);
   for (const auto& [layer, loss] : result.losses.layers) {
     const auto index = static_cast<std::size_t>(numbers_.loss_table().index(loss.kind, layer));
+    const std::span<double> sum = sums.layer_losses().subspan(index, 1);
+    if (!is_per_sequence(loss.kind)) {
+      add_cross_entropy(loss.value, module_weight(config_.mtp), sum);
+      continue;
+    }
     results.seeds.push_back(tape.seed(loss.value, per_sequence));
-    add_loss(loss.value, per_sequence, sums.layer_losses().subspan(index, 1));
+    add_loss(loss.value, per_sequence, sum);
   }
   if (observer_ && !stage.last_stage()) observer_->on_output(stage_index(stage), result.y.value);
   tape.on_gradient_final([this](Parameter& parameter) {
@@ -132,7 +144,7 @@ int StepPasses::stage_index(const Transformer& stage) const {
   return static_cast<int>(at - model_.stages().begin()) * setup_.mesh.pipeline.size() + setup_.mesh.pipeline.rank();
 }
 
-/// Sums the gradient of a tied embedding table over the first and the last stage, which both hold the table.
+/// Sums the gradient of the embedding table over the first and the last stage, if both hold the table.
 void StepPasses::sum_shared_table_gradients() {
   if (!pipeline_ends_ || !model_.shared_table()) return;
   for (const UnitShare& share : shares_) {

@@ -49,12 +49,13 @@ class StepPasses {
   /// gradients. Returns the actions of this rank's pipeline with their times. `observer` may be null.
   std::vector<TimedAction> run(PassObserver* observer = nullptr);
 
-  /// Returns the group of the first and the last pipeline rank if they share a tied embedding table, or else null. On
-  /// the pipeline ranks between them it returns a group of those ranks, which hold no table.
+  /// Returns the group of the first and the last pipeline rank if they share the embedding table (shares_table()), or
+  /// else null. On the pipeline ranks between them it returns a group of those ranks, which hold no table.
   const ProcessGroup* table_holders() const { return pipeline_ends_ ? &*pipeline_ends_ : nullptr; }
 
  private:
   TapeStage::Results forward(Transformer& stage, Tape& tape, const TokenBatch& batch, const Variable& x);
+  Tensor target_weight(const Variable& loss, double factor) const;
   void add_loss(const Variable& loss, double weight, std::span<double> sum, std::span<const double> times = {}) const;
   int stage_index(const Transformer& stage) const;
   void sum_shared_table_gradients();

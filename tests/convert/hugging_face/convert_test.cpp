@@ -391,6 +391,132 @@ TEST(HuggingFace, BiasesOfFfns) {
   checkpoint.expect_import_gives_it_back();
 }
 
+/// Returns a model that glm4_moe can represent, with two modules of multi-token prediction.
+Config with_modules() {
+  Config config = sparse_model();
+  config.model.first_dense_layers = 1;
+  config.moe.router = RouterKind::sigmoid;
+  config.moe.gates = Gates::renormalized;
+  config.moe.shared_experts = 1;
+  config.mtp.depth = 2;
+  return config;
+}
+
+TEST(HuggingFace, ModulesAreLayersBehindTheModel) {
+  const Checkpoint checkpoint(with_modules());
+  const Hosting hosting = first_exact_host(checkpoint.config());
+  EXPECT_EQ(hosting.architecture->type, "glm4_moe");
+  EXPECT_THAT(hosting.notes, IsEmpty());
+  EXPECT_EQ(json_of(*hosting.architecture, hosting.config)["num_nextn_predict_layers"], 2);
+  checkpoint.exports(hosting);
+  std::vector<float> ascending(16);
+  std::iota(ascending.begin(), ascending.end(), 1.f);
+  for (const std::string layer : {"model.layers.2.", "model.layers.3."}) {
+    for (const char* norm : {"enorm", "hnorm", "shared_head.norm", "input_layernorm", "post_attention_layernorm"}) {
+      EXPECT_EQ(checkpoint.exported(layer + norm + ".weight"),
+                std::vector<float>(ascending.begin(), ascending.begin() + 8));
+    }
+    const std::vector<float> projection = checkpoint.exported(layer + "eh_proj.weight");
+    ASSERT_EQ(projection.size(), 8u * 16);
+    EXPECT_TRUE(std::equal(ascending.begin() + 8, ascending.end(), projection.begin())) << "columns of the embedding";
+    EXPECT_TRUE(std::equal(ascending.begin(), ascending.begin() + 8, projection.begin() + 8)) << "of the hidden state";
+    EXPECT_EQ(checkpoint.exported(layer + "mlp.gate.e_score_correction_bias").size(), 4u);
+    EXPECT_EQ(checkpoint.exported(layer + "embed_tokens.weight"), checkpoint.exported("model.embed_tokens.weight"));
+    EXPECT_EQ(checkpoint.exported(layer + "shared_head.head.weight"), checkpoint.exported("lm_head.weight"));
+  }
+  checkpoint.expect_import_gives_it_back();
+}
+
+/// Modules have the tensors of any block: biases and norms of queries and keys.
+TEST(HuggingFace, ModulesHaveEveryTensorOfABlock) {
+  Config config = with_modules();
+  config.model.qkv_bias = true;
+  config.model.qk_norm = QkNormKind::head;
+  const Checkpoint checkpoint(config);
+  checkpoint.exports(host(named("glm4_moe"), checkpoint.config()));
+  for (const std::string layer : {"model.layers.1.", "model.layers.2.", "model.layers.3."}) {
+    EXPECT_EQ(checkpoint.exported(layer + "self_attn.q_norm.weight").size(), 4u);
+    EXPECT_EQ(checkpoint.exported(layer + "self_attn.k_proj.bias").size(), 4u);
+  }
+  checkpoint.expect_import_gives_it_back();
+}
+
+/// Modules with latent attention, as DeepSeek-V3 has them.
+TEST(HuggingFace, ModulesOfLatentAttention) {
+  Config config = with_modules();
+  make_latent(config.model, 3);
+  const Checkpoint checkpoint(config);
+  const Hosting hosting = first_exact_host(checkpoint.config());
+  EXPECT_EQ(hosting.architecture->type, "deepseek_v3");
+  EXPECT_THAT(hosting.notes, IsEmpty());
+  checkpoint.exports(hosting);
+  EXPECT_EQ(checkpoint.exported("model.layers.2.self_attn.kv_a_layernorm.weight").size(),
+            static_cast<std::size_t>(config.model.latent.key_value_rank));
+  checkpoint.expect_import_gives_it_back();
+}
+
+TEST(HuggingFace, ModulesMayBeLeftOut) {
+  const Checkpoint checkpoint(with_modules());
+  checkpoint.exports(first_exact_host(checkpoint.config()));
+  const ModelFolder model(checkpoint.target());
+  LoadedConfig wanted{.config = model.config()};
+  EXPECT_EQ(wanted.config.mtp.depth, 2);
+  wanted.config.mtp.depth = 0;
+  for (const NewRun::Weights& tensor : import_run(model, wanted).tensors) {
+    EXPECT_FALSE(tensor.name.starts_with("model/mtp/")) << tensor.name;
+  }
+  wanted.config.mtp.depth = 3;
+  expect_bad_input([&] { import_run(model, wanted); }, "has no tensor model.layers.4.");
+  Config config = dense();
+  config.mtp.depth = 1;
+  const Hosting llama = smallest(config);
+  EXPECT_EQ(llama.architecture->type, "llama");
+  EXPECT_THAT(llama.notes, ElementsAre(HasSubstr("left out   modules of multi-token prediction")));
+  EXPECT_EQ(llama.config.mtp.depth, 0);
+}
+
+TEST(HuggingFace, CopiesOfSharedTensorsMustBeEqual) {
+  for (const bool tied : {false, true}) {
+    Config config = with_modules();
+    config.model.tie_embeddings = tied;
+    const Checkpoint checkpoint(config);
+    checkpoint.exports(first_exact_host(checkpoint.config()));
+    checkpoint.expect_import_gives_it_back();
+    const auto changed = [&](const std::string& name) {
+      std::vector<safetensors::Entry> entries;
+      std::vector<std::vector<float>> values;
+      {
+        const ModelFolder model(checkpoint.target());
+        for (const auto& [each, tensor] : model.tensors()) {
+          entries.push_back({.name = each, .shape = tensor.entry->shape});
+          values.emplace_back(static_cast<std::size_t>(tensor.entry->shape.size()));
+          tensor.read(values.back());
+          if (each == name) values.back()[5] += 1;
+        }
+      }
+      const fs::path file = checkpoint.target() / weights_name;
+      fs::remove(file);
+      safetensors::Writer writer(file, entries);
+      for (const std::vector<float>& each : values) writer.write(each);
+      writer.finish();
+    };
+    const auto import = [&] {
+      const ModelFolder model(checkpoint.target());
+      import_run(model, {.config = model.config()});
+    };
+    changed("model.layers.3.shared_head.head.weight");
+    expect_bad_input(import, tied ? "model.layers.3.shared_head.head.weight differs from model.embed_tokens.weight"
+                                  : "model.layers.3.shared_head.head.weight differs from lm_head.weight");
+    const ModelFolder model(checkpoint.target());
+    LoadedConfig without{.config = model.config()};
+    without.config.mtp = {};
+    import_run(model, without);
+    changed("model.layers.2.embed_tokens.weight");
+    expect_bad_input(import, "model.layers.");
+    expect_bad_input(import, "--mtp.depth=0");
+  }
+}
+
 TEST(HuggingFace, AFolderThatIsNotWholeIsRefused) {
   const Checkpoint checkpoint(dense());
   const Hosting hosting = first_exact_host(checkpoint.config());

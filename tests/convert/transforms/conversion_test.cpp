@@ -182,6 +182,59 @@ std::map<std::int64_t, std::vector<std::int64_t>> tokens_of(std::vector<std::int
   return {{1, std::move(counts)}};
 }
 
+/// The blocks of modules have experts like the last block.
+TEST(Conversion, ModulesAreKept) {
+  Config config = sparse_model();
+  config.mtp.depth = 2;
+  const Source source(config);
+  const std::string module = "model/mtp/1/", ffn = module + "mlp/";
+  const Conversion same = source.made({.transform = "reset"});
+  EXPECT_EQ(values_of(same, source, module + "proj/weight")[17], source.at(module + "proj/weight", 17));
+  EXPECT_EQ(unread_weights(source.reader(), same.recipes).size(), 0u);
+  const Conversion without = source.made({.transform = "reset"}, {"--mtp.depth=0"});
+  EXPECT_THAT(unread_weights(source.reader(), without.recipes), testing::Each(testing::StartsWith("model/mtp/")));
+
+  const Conversion inserted = source.made({.transform = "insert", .experts = 2});
+  EXPECT_EQ(values_of(inserted, source, ffn + "experts/3/up_proj/weight")[4],
+            source.at(ffn + "experts/3/up_proj/weight", 4));
+  EXPECT_EQ(values_of(inserted, source, ffn + "experts/5/up_proj/weight").size(), 6u * 8);
+  const std::vector<float> router = values_of(inserted, source, ffn + "gate/weight");
+  ASSERT_EQ(router.size(), 6u * 8);
+  EXPECT_EQ(router[31], source.at(ffn + "gate/weight", 31));
+  EXPECT_THAT(inserted.notes, testing::Contains(AllOf(HasSubstr("model/layers/*/mlp/gate/weight[4:]"),
+                                                      HasSubstr("model/mtp/*/mlp/experts/5/*"),
+                                                      HasSubstr("model/mtp/*/mlp/gate/weight[4:]"))));
+  EXPECT_EQ(unread_weights(source.reader(), inserted.recipes).size(), 0u);
+}
+
+TEST(Conversion, UpcyclingMakesExpertsOfModulesToo) {
+  Config config = dense();
+  config.mtp.depth = 1;
+  const Source source(config);
+  const Conversion made = source.made({.transform = "upcycle"}, {"--moe.experts=3", "--moe.top_k=1"});
+  const std::string ffn = "model/mtp/0/mlp/";
+  EXPECT_EQ(values_of(made, source, ffn + "experts/2/down_proj/weight")[11], source.at(ffn + "down_proj/weight", 11));
+  EXPECT_EQ(unread_weights(source.reader(), made.recipes).size(), 0u);
+}
+
+TEST(Conversion, ModulesThatCannotBeChangedMayBeLeftOut) {
+  Config config = sparse_model();
+  config.mtp.depth = 1;
+  const Source source(config);
+  const auto count = [] { return ExpertTokens{{1, {5, 0, 9, 1}}}; };
+  const ConversionRequest prune{.transform = "prune", .count = count, .threshold = 0.2};
+  EXPECT_THAT(error_of([&] { source.made(prune); }, ExitCode::usage),
+              AllOf(HasSubstr("mtp.depth = 1: prune cannot change the modules"), HasSubstr("--mtp.depth=0")));
+  const Conversion pruned = source.made(prune, {"--mtp.depth=0"});
+  EXPECT_EQ(pruned.resolved.moe.experts, 2);
+  Config whole = dense();
+  whole.mtp.depth = 1;
+  const Source ffns(whole);
+  const ConversionRequest modulize{.transform = "modulize", .experts = 3};
+  EXPECT_THAT(error_of([&] { ffns.made(modulize); }, ExitCode::usage), HasSubstr("modulize cannot change the modules"));
+  EXPECT_EQ(ffns.made(modulize, {"--mtp.depth=0"}).resolved.moe.experts, 3);
+}
+
 TEST(Conversion, PruningKeepsTheMostUsed) {
   Config config = sparse_model();
   resolve(config, 1);

@@ -132,6 +132,14 @@ TEST(ReportHtml, TellsDroppedChoicesWhereExpertsHaveLimitedRoom) {
   EXPECT_EQ(std::ranges::count(texts_of(page, "strong"), share), 1) << share;
 }
 
+TEST(ReportHtml, HasTheLossOfModules) {
+  ReportInput input{.title = "modules", .train = {{1, 8.25}, {2, 7.5}}};
+  EXPECT_EQ(html_report(input).find("multi-token"), std::string::npos);
+  input.mtp = {{1, 2.5}, {2, 2.25}};
+  EXPECT_EQ(plotted(parsed_xml(html_report(input))).at("multi-token prediction"),
+            nlohmann::json::parse("[[1,2.5],[2,2.25]]"));
+}
+
 TEST(ReportHtml, LeavesOutWhatIsNotThere) {
   for (const bool routing : {false, true}) {
     for (const std::vector<MetricPoint>& train :

@@ -62,6 +62,15 @@ TEST(Console, DecimalsOfAColumnAreAligned) {
   for (const double big : {1e5, 1e12, 1e-7}) EXPECT_EQ(text(big, big).size(), one.size()) << text(big, big);
 }
 
+TEST(Console, TheLossOfModulesFollowsTheColumns) {
+  ProgressLine line = example();
+  const std::string without = progress_text(line);
+  line.mtp_loss = 1.25;
+  EXPECT_EQ(progress_text(line), without + "  mtp 1.2500");
+  line.skipped = 3;
+  EXPECT_EQ(progress_text(line), without + "  mtp 1.2500  3 skipped");
+}
+
 TEST(Console, UnknownAndNonFiniteValuesAreAligned) {
   ProgressLine line = example();
   line.loss = line.grad_norm = -nan;  // the sign of 0.0 / 0.0

@@ -45,6 +45,24 @@ TEST(Evaluate, ReadsEverySampleOnceOnEveryMesh) {
   }
 }
 
+/// Modules have no part in the loss, and their routers count nothing.
+TEST(Evaluate, DoesNotRunModulesOfMultiTokenPrediction) {
+  Config config = tiny_config();
+  const Evaluation without = evaluate_on(config, test_world(), 3, 1);
+  config.mtp.depth = 2;
+  const Evaluation with = evaluate_on(config, test_world(), 3, 1);
+  EXPECT_EQ(with.loss, without.loss);
+  ASSERT_EQ(with.routing.size(), without.routing.size() + 2);
+  for (std::size_t l = 0; l < with.routing.size(); ++l) {
+    const std::vector<std::int64_t>& counts = with.routing[l].counts;
+    if (l < without.routing.size()) {
+      EXPECT_EQ(counts, without.routing[l].counts);
+    } else {
+      EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}), 0);
+    }
+  }
+}
+
 TEST(Evaluate, SpreadsItsSampleAndTellsHowSureItIs) {
   Config config = tiny_config();
   config.batch.micro = 3;

@@ -148,6 +148,24 @@ std::vector<Config> meshes(const Config& base, int world) {
       if (all.size() > before) make_latent(all.back().model, query_rank);
     }
   }
+  const auto add_modules = [&](ParallelConfig parallel, Recompute recompute, bool tied = false) {
+    const std::size_t before = all.size();
+    add(parallel, recompute, 1);
+    if (all.size() == before) return;
+    // Activations and gathered layers reach their peaks in different modules; with two, the sum would be 13 % too
+    // large.
+    all.back().mtp = {.depth = parallel.zero == 3 && recompute == full ? 1 : 2};
+    all.back().model.tie_embeddings = tied;
+    all.back().model.loss_chunk = tied ? 5 : 0;
+  };
+  for (const int pipeline : {1, 2}) {
+    add_modules({.pipeline = pipeline}, none);
+    add_modules({.pipeline = pipeline, .zero = 2}, none, true);
+    add_modules({.pipeline = pipeline, .zero = 3}, none);
+    add_modules({.pipeline = pipeline, .zero = 3}, full, true);
+  }
+  add_modules({.tensor = 2, .expert = 2, .sequence = true}, selective);
+  add_modules({.pipeline = 2, .expert = 2, .zero = 2, .schedule = ScheduleKind::zero_bubble}, full);
   return all;
 }
 
