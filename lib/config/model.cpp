@@ -172,7 +172,8 @@ void check_size(Findings& findings, const Config& config) {
   const double ranks = number(latent.query_rank) + number(latent.key_value_rank) + number(latent.rope_dim);
   const double latents = ranks * (number(model.hidden) + number(model.heads) * head_dim);
   const double blocks = number(all_blocks(config));
-  const double size = number(model.hidden) * (2 * number(model.vocab) + blocks * (attention + 3 * width)) + blocks * latents;
+  const double size =
+      number(model.hidden) * (2 * number(model.vocab) + blocks * (attention + 3 * width)) + blocks * latents;
   findings.unless(!(size > most),
                   "the model has about {:.2g} parameters: at most {:.0g} are supported, lower "
                   "model.hidden, model.layers, model.vocab or other widths",

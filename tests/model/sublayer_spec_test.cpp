@@ -72,10 +72,11 @@ std::vector<Variant> variants() {
                     config.model.sinks = true;
                   }),
           variant("latents", [](Config& config) { make_latent(config.model, 0); }),
-          variant("latents of queries in windows", [](Config& config) {
-            make_latent(config.model, 5);
-            config.model.window = 5;
-          }),
+          variant("latents of queries in windows",
+                  [](Config& config) {
+                    make_latent(config.model, 5);
+                    config.model.window = 5;
+                  }),
           variant("biases of all projections", [](Config& config) {
             config.model.qkv_bias = config.model.o_bias = config.model.ffn_bias = true;
             config.model.ffn = Activation::clamped_swiglu;

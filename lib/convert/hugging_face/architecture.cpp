@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <iterator>
 #include <utility>
 
 #include "convert/hugging_face/fields.h"
+#include "convert/hugging_face/latent_fields.h"
 #include "convert/hugging_face/modules.h"
 #include "convert/hugging_face/positions.h"
 #include "io/text/json.h"
@@ -139,110 +139,12 @@ std::vector<Field> sigmoid_experts(const AbsentExperts& absent) {
           same("routed_scaling_factor", &Config::moe, &MoeConfig::routed_scale, absent.scale)};
 }
 
-/// A width of latent attention. `absent`: the class's value without the key. `null`: what null means, if it is allowed;
-/// then 0 is written as null.
-Field latent_width(std::string_view key, std::int64_t LatentAttentionConfig::*member, std::int64_t absent,
-                   bool null_is_zero = false) {
-  const auto read = [=](const Json& json, Config& config) {
-    const Json& value = value_of(json, key);
-    const bool zero = null_is_zero && json.contains(std::string(key)) && value.is_null();
-    config.model.latent.*member = zero ? 0 : number_of<std::int64_t>(value_or(json, key, absent), key);
-  };
-  const auto write = [=](const Config& config, Json& json) {
-    const std::int64_t width = config.model.latent.*member;
-    json[std::string(key)] = width == 0 && null_is_zero ? Json() : Json(width);
-  };
-  return {.keys = {key}, .read = read, .write = write};
-}
-
-/// Numbers that follow from others: widths, and the number of heads of keys.
-Field derived_numbers() {
-  const auto read = [](const Json& json, Config& config) {
-    const LatentAttentionConfig& latent = config.model.latent;
-    for (const auto& [key, implied] :
-         {std::pair{"qk_head_dim", latent.nope_dim + latent.rope_dim}, std::pair{"head_dim", latent.rope_dim},
-          std::pair{"num_key_value_heads", config.model.heads}}) {
-      const Json& value = value_of(json, key);
-      require_input(value.is_null() || value == implied, "{} = {}: must be {} in this class", key,
-                    excerpt(json_text(value)), implied);
-    }
-  };
-  const auto write = [](const Config& config, Json& json) {
-    const LatentAttentionConfig& latent = config.model.latent;
-    json["qk_head_dim"] = latent.nope_dim + latent.rope_dim;
-    json["head_dim"] = latent.rope_dim;
-  };
-  return {.keys = {"qk_head_dim", "head_dim"}, .read = read, .write = write};
-}
-
-/// Positions of pairs of neighbouring columns. `key`: a key that, if false, means pairs of columns i and i + n; empty:
-/// the class has no such key. Add it after rotary_positions().
-Field interleaved_positions(std::string_view key = {}) {
-  const auto read = [=](const Json& json, Config& config) {
-    const bool half = !key.empty() && !number_of<bool>(value_or(json, key, true), key);
-    config.model.positions.layout = half ? RopeLayout::half : RopeLayout::interleaved;
-  };
-  const auto write = [=](const Config& config, Json& json) {
-    if (!key.empty()) json[std::string(key)] = config.model.positions.layout == RopeLayout::interleaved;
-  };
-  return {.keys = key.empty() ? std::vector<std::string_view>{} : std::vector{key}, .read = read, .write = write};
-}
-
-/// Returns the fields of latent attention. The norms of its latents have the epsilon 1e-6 whatever rms_norm_eps is.
-std::vector<Field> latent_attention() {
-  return {always(&Config::model, &ModelConfig::attention, AttentionKind::latent),
-          latent_width("q_lora_rank", &LatentAttentionConfig::query_rank, 1536, true),
-          latent_width("kv_lora_rank", &LatentAttentionConfig::key_value_rank, 512),
-          latent_width("qk_nope_head_dim", &LatentAttentionConfig::nope_dim, 128),
-          latent_width("qk_rope_head_dim", &LatentAttentionConfig::rope_dim, 64),
-          latent_width("v_head_dim", &LatentAttentionConfig::value_dim, 128),
-          derived_numbers(),
-          only("attention_bias", false, false),
-          only("moe_layer_freq", 1, 1)};
-}
-
 std::vector<Field> deepseek_v3_fields() {
   return any_model({.norm_eps = 1e-6, .kv_heads = 128}) +
          sigmoid_experts({.shared = 1, .dense = 3, .sum = true, .scale = 2.5, .groups = 8, .chosen_groups = 4}) +
          latent_attention() +
          std::vector<Field>{interleaved_positions("rope_interleave"), prediction_modules(),
                             only("scoring_func", "sigmoid", "sigmoid"), only("topk_method", "noaux_tc", "noaux_tc")};
-}
-
-/// rotary_dim: the rotated columns of a head, as published models of minimax_m2 have them instead of
-/// partial_rotary_factor. If both are there, they must agree. Add it after rotary_positions() and head_dim().
-Field rotary_width() {
-  static constexpr const char *key = "rotary_dim", *fraction_key = "partial_rotary_factor";
-  const auto read = [](const Json& json, Config& config) {
-    const Json& given = value_of(json, key);
-    if (given.is_null()) return;
-    const auto fraction =
-        number_of<double>(given, key) / static_cast<double>(std::max<std::int64_t>(config.model.head_dim, 1));
-    const auto has = [](const Json& part) { return part.is_object() && part.contains(fraction_key); };
-    const bool both = has(json) || has(value_of(json, "rope_parameters")) || has(value_of(json, "rope_scaling"));
-    double& own = config.model.positions.rotary_fraction;
-    require_input(!both || own == fraction, "{} = {} of head_dim = {}, but {} = {}", key, excerpt(json_text(given)),
-                  config.model.head_dim, fraction_key, own);
-    own = fraction;
-  };
-  const auto write = [](const Config& config, Json& json) {
-    const double width = config.model.positions.rotary_fraction * static_cast<double>(config.model.head_dim);
-    if (width == std::floor(width)) json[key] = static_cast<std::int64_t>(width);
-  };
-  return {.keys = {key}, .read = read, .write = write};
-}
-
-/// The kinds of attention of all layers in minimax_m2, which must be 1: softmax.
-Field attention_kinds() {
-  static constexpr const char* key = "attn_type_list";
-  const auto read = [](const Json& json, Config&) {
-    const Json& given = value_of(json, key);
-    require_input(given.is_null() || (given.is_array() && std::ranges::all_of(given, [](const Json& each) {
-                    return each == 1;
-                  })),
-                  "{} = {}: Lyceum supports only 1 for every layer", key, excerpt(json_text(given), 80));
-  };
-  return {.keys = {key}, .read = read, .write = [](const Config&, Json&) {}};
 }
 
 /// The rotary positions of gpt_oss if config.json has none.
@@ -385,21 +287,20 @@ std::vector<Architecture> make_architectures() {
       {.type = "minimax_m2",
        .model = "MiniMaxM2ForCausalLM",
        .native = true,
-       .fields = any_model({.norm_eps = 1e-6,
-                            .rotary = {.base = 5e6, .partial = true},
-                            .kv_heads = 8,
-                            .null_kv_heads = false}) +
-                 std::vector<Field>{head_dim(128), expert_width("intermediate_size"),
-                                    experts("num_local_experts", "num_experts"), top_k(),
-                                    always(&Config::moe, &MoeConfig::router, RouterKind::sigmoid),
-                                    always(&Config::moe, &MoeConfig::gates, Gates::renormalized),
-                                    norm(QkNormKind::all), rotary_width(), attention_kinds(),
-                                    // Keys of the published models that transformers does not read.
-                                    required("qk_norm_type", "per_layer"), required("scoring_func", "sigmoid"),
-                                    required("shared_intermediate_size", 0), required("use_qk_norm", true),
-                                    required("use_routing_bias", true), unread("mlp_intermediate_size"),
-                                    unread("mtp_transformer_layers"), unread("num_mtp_modules"), unread("use_mtp"),
-                                    unread("shared_moe_mode")},
+       .fields =
+           any_model(
+               {.norm_eps = 1e-6, .rotary = {.base = 5e6, .partial = true}, .kv_heads = 8, .null_kv_heads = false}) +
+           std::vector<Field>{head_dim(128), expert_width("intermediate_size"),
+                              experts("num_local_experts", "num_experts"), top_k(),
+                              always(&Config::moe, &MoeConfig::router, RouterKind::sigmoid),
+                              always(&Config::moe, &MoeConfig::gates, Gates::renormalized), norm(QkNormKind::all),
+                              rotary_width(), attention_kinds(),
+                              // Keys of the published models that transformers does not read.
+                              required("qk_norm_type", "per_layer"), required("scoring_func", "sigmoid"),
+                              required("shared_intermediate_size", 0), required("use_qk_norm", true),
+                              required("use_routing_bias", true), unread("mlp_intermediate_size"),
+                              unread("mtp_transformer_layers"), unread("num_mtp_modules"), unread("use_mtp"),
+                              unread("shared_moe_mode")},
        .renames = {{".mlp.", ".block_sparse_moe."},
                    {".gate_proj.", ".w1."},
                    {".down_proj.", ".w2."},

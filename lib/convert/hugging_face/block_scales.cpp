@@ -26,8 +26,9 @@ std::optional<WeightBlocks> weight_blocks_of(const Json& config) {
                   excerpt(json_text(found)), name, json_text(value));
   };
   const Json& method = value_of(given, "quant_method");
-  require_input(method == "fp8", "{} has quant_method = {}: Lyceum reads weights quantized with fp8 and, of gpt_oss, mxfp4",
-                key, excerpt(json_text(method)));
+  require_input(method == "fp8",
+                "{} has quant_method = {}: Lyceum reads weights quantized with fp8 and, of gpt_oss, mxfp4", key,
+                excerpt(json_text(method)));
   const Json format = value_or(given, "fmt", "e4m3");
   if (format != "float8_e4m3fn") require_value("fmt", "e4m3", "e4m3");  // two names of one format
   const auto extents = number_of<std::vector<std::int64_t>>(value_or(given, size, Json::array({128, 128})), size);

@@ -40,6 +40,17 @@ Field unread(std::string_view key) {
   return {.keys = {key}, .read = [](const Json&, Config&) {}, .write = [](const Config&, Json&) {}};
 }
 
+Field attention_kinds() {
+  static constexpr const char* key = "attn_type_list";
+  const auto read = [](const Json& json, Config&) {
+    const Json& given = value_of(json, key);
+    require_input(
+        given.is_null() || (given.is_array() && std::ranges::all_of(given, [](const Json& each) { return each == 1; })),
+        "{} = {}: Lyceum supports only 1 for every layer", key, excerpt(json_text(given), 80));
+  };
+  return {.keys = {key}, .read = read, .write = [](const Config&, Json&) {}};
+}
+
 Field mxfp4() {
   static constexpr const char *key = "quantization_config", *method = "quant_method";
   const auto read = [](const Json& json, Config&) {

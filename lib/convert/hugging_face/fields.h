@@ -75,6 +75,9 @@ Field unread(std::string_view key);
 /// see stacked_experts.h. It is not written.
 Field mxfp4();
 
+/// The kinds of attention of all layers in minimax_m2, which must be 1: softmax.
+Field attention_kinds();
+
 /// How a class determines which layers have a sliding window.
 struct Windows {
   bool optional = true;  // the class has use_sliding_window; if that is false or missing, no layer has a window

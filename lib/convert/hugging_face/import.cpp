@@ -120,9 +120,9 @@ NewRun import_run(const ModelFolder& model, LoadedConfig wanted) {
     }
     const std::string name = name_in_transformers(model.architecture(), run.resolved.model, tensor.name);
     const bool of_module = is_of_module(run.resolved.model, run.resolved.mtp.depth, name);
-    const ModelFolder::Tensor theirs = plain_source(
-        model, name, tensor.shape,
-        of_module ? ": --mtp.depth=0 imports the model without modules of multi-token prediction" : "");
+    const ModelFolder::Tensor theirs =
+        plain_source(model, name, tensor.shape,
+                     of_module ? ": --mtp.depth=0 imports the model without modules of multi-token prediction" : "");
     read.insert(name);
     const std::int64_t exchanged = is_module_projection(tensor.name) ? run.resolved.model.hidden : 0;
     run.tensors.push_back({tensor.name, tensor.shape, [theirs, exchanged](std::span<float> values) {

@@ -103,7 +103,9 @@ ModelFolder::ModelFolder(fs::path folder) : path_(std::move(folder)) {
   });
   open_files();
   find_scales();
-  const auto of_module = [&](const auto& tensor) { return is_of_module(config_.model, config_.mtp.depth, tensor.first); };
+  const auto of_module = [&](const auto& tensor) {
+    return is_of_module(config_.model, config_.mtp.depth, tensor.first);
+  };
   if (std::ranges::none_of(tensors_, of_module)) missing_modules_ = std::exchange(config_.mtp.depth, 0);
 }
 

@@ -38,8 +38,8 @@ class ModelFolder {
   const Architecture& architecture() const { return *architecture_; }
   /// The model, as config_of() returns it, not resolved, and without missing_modules().
   const Config& config() const { return config_; }
-  /// Returns the number of modules of multi-token prediction that config.json names although the files have no tensor of
-  /// any: transformers loads and saves models without their modules, but does not change config.json.
+  /// Returns the number of modules of multi-token prediction that config.json names although the files have no tensor
+  /// of any: transformers loads and saves models without their modules, but does not change config.json.
   std::int64_t missing_modules() const { return missing_modules_; }
 
   /// A tensor of the folder. Valid as long as the ModelFolder.

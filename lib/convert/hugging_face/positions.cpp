@@ -184,4 +184,25 @@ Field rotary_positions(const RotaryClass& of_class) {
   return {.keys = {base_key, fraction_key, older, newer, original_key}, .read = read, .write = write};
 }
 
+Field rotary_width() {
+  static constexpr const char* key = "rotary_dim";
+  const auto read = [](const Json& json, Config& config) {
+    const Json& given = value_of(json, key);
+    if (given.is_null()) return;
+    const auto fraction =
+        number_of<double>(given, key) / static_cast<double>(std::max<std::int64_t>(config.model.head_dim, 1));
+    const auto has = [](const Json& part) { return part.is_object() && part.contains(fraction_key); };
+    const bool both = has(json) || has(value_of(json, newer)) || has(value_of(json, older));
+    double& own = config.model.positions.rotary_fraction;
+    require_input(!both || own == fraction, "{} = {} of head_dim = {}, but {} = {}", key, excerpt(json_text(given)),
+                  config.model.head_dim, fraction_key, own);
+    own = fraction;
+  };
+  const auto write = [](const Config& config, Json& json) {
+    const double width = config.model.positions.rotary_fraction * static_cast<double>(config.model.head_dim);
+    if (width == std::floor(width)) json[key] = static_cast<std::int64_t>(width);
+  };
+  return {.keys = {key}, .read = read, .write = write};
+}
+
 }  // namespace lyceum::hugging_face

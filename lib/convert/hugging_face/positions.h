@@ -22,4 +22,8 @@ struct RotaryClass {
 /// if the positions are scaled.
 Field rotary_positions(const RotaryClass& of_class);
 
+/// rotary_dim: the rotated columns of a head, as published models of minimax_m2 have them instead of
+/// partial_rotary_factor. If both are there, they must agree. Add it after rotary_positions() and head_dim().
+Field rotary_width();
+
 }  // namespace lyceum::hugging_face

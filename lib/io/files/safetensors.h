@@ -66,8 +66,8 @@ class Writer {
   /// Begins a file and writes its header. `tensors` is in the order of the file. Throws as PartialFile does.
   Writer(const std::filesystem::path& file, std::vector<Entry> tensors);
   /// Writes values, rounded to the type of their tensor. They follow those of the previous call, and begin the next
-  /// tensor if the previous one is complete. Throws a failed Error for types that cannot be written, or if there are more
-  /// values than the tensor has left.
+  /// tensor if the previous one is complete. Throws a failed Error for types that cannot be written, or if there are
+  /// more values than the tensor has left.
   void write(std::span<const float> values);
   /// Closes and publishes the file. Throws unless all tensors have been written.
   void finish();

@@ -136,6 +136,7 @@ TEST_P(Keys, AreReadAsTransformersReadsThemOrRefused) {
 // Every renamed part must occur in a tensor that a half of a block declares; otherwise it would have no effect.
 TEST(Architectures, RenamePartsOfDeclaredNames) {
   Config config = tiny_config();
+  config.moe.router = RouterKind::sigmoid;
   resolve(config, 1);
   std::string declared;
   for (const SublayerTensor& tensor : ffn_spec(config, 1).tensors) {
