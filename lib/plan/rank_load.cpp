@@ -49,17 +49,22 @@ double routed_share(const Config& config, const Mixture& mixture, const MeshRank
   return tokens_of_expert(config, mixture, mesh_rank) * own / (tokens * all);
 }
 
-/// Returns the rank's share of the FLOPs of a block: tensor ranks divide the block, all ranks of a stage its routed
+/// Sets the rank's share of the FLOPs of a block: tensor ranks divide the block, all ranks of a stage its routed
 /// experts.
-StageFlops block_share(const Config& config, const MeshRank& mesh_rank, std::int64_t layer) {
+void set_flops(const Config& config, const MeshRank& mesh_rank, std::int64_t layer, BlockKind& kind) {
   const double share = tensor_share(config, mesh_rank);
   double own = block_flops(config, layer) * share;
   if (const std::optional<Mixture> experts = routed_experts(config, layer)) {
-    const double routed = 2 * number(count_block(config, layer).routed.activated) * number(config.batch.seq_len);
-    own += routed * (routed_share(config, *experts, mesh_rank) - share);
+    const BlockCounts counts = count_block(config, layer);
+    const double tokens = number(config.batch.seq_len), all_routed = 2 * number(counts.routed.activated) * tokens;
+    kind.experts.routed = all_routed * routed_share(config, *experts, mesh_rank);
+    kind.experts.shared = 2 * number(counts.shared.activated) * tokens * share;
+    own += kind.experts.routed - all_routed * share;
+    kind.experts.around = own - kind.experts.routed - kind.experts.shared;
   }
-  return {.forward = own,
-          .recomputed = config.model.recompute == Recompute::full ? own : recomputed_flops(config, layer) * share};
+  kind.flops = {
+      .forward = own,
+      .recomputed = config.model.recompute == Recompute::full ? own : recomputed_flops(config, layer) * share};
 }
 
 }  // namespace
@@ -67,8 +72,8 @@ StageFlops block_share(const Config& config, const MeshRank& mesh_rank, std::int
 const BlockKind& BlockKinds::of(const Config& config, const MeshRank& mesh_rank, std::int64_t layer,
                                 ModelParts& parts) {
   const ModelPart* const part = &parts.block(config, mesh_rank, layer);
-  const auto [kind, fresh] = kinds_.try_emplace(part, BlockKind{.part = part, .flops = {}});
-  if (fresh) kind->second.flops = block_share(config, mesh_rank, layer);
+  const auto [kind, fresh] = kinds_.try_emplace(part, BlockKind{.part = part, .flops = {}, .experts = {}});
+  if (fresh) set_flops(config, mesh_rank, layer, kind->second);
   return kind->second;
 }
 
@@ -132,6 +137,7 @@ StageLoad stage_load(const Config& config, const MeshRank& mesh_rank, const Rang
     add(*kind.part, layer + 1);
     load.flops.forward += kind.flops.forward;
     load.flops.recomputed += kind.flops.recomputed;
+    load.experts += kind.experts;
   }
   if (blocks.first == 0) {
     add(parts.input(config, mesh_rank), 0);
