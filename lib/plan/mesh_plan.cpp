@@ -31,8 +31,8 @@ Traffic token_exchanges(const MeshRank& mesh_rank, const Traffic& traffic, bool 
 /// Returns the seconds of transfers of one micro-batch, forward and backward together, that run beside computation, as
 /// parallel.overlap says. A sparse layer has two exchanges in each direction. With `shared`, the shared experts run
 /// beside the first of the forward pass and the last of the backward pass. With `batches`, each exchange also runs
-/// beside one turn of another micro-batch: what lies between two exchanges, experts or the rest of a block. Only the
-/// first forward and the last backward pass of a step are alone. Recomputation hides nothing.
+/// beside one turn of another micro-batch, which computes routed experts or the rest of a block. Only the first forward
+/// and the last backward pass of a step are alone. Recomputation hides nothing.
 double hidden_seconds(const Config& config, const MeshRank& mesh_rank, const StageLoad& load, const Cluster& cluster) {
   if (config.parallel.overlap == Overlap::none || config.parallel.expert == 1) return 0;
   const auto exchange = [&](const Traffic& traffic, bool all_hops) {
@@ -103,10 +103,15 @@ void add_step_end(const Config& config, const MeshRank& mesh_rank, const RankPla
   const int zero = config.parallel.zero;
   const double sums = seconds(cluster, mesh_rank, rank.step.reductions),
                gathers = seconds(cluster, mesh_rank, rank.step.gathers);
-  const double behind_sums = cluster.overlap * (zero < 2 ? work.backward / passes : work.backward);
-  double behind_gathers = 0;  // ZeRO 0 gathers summed gradients, which nothing hides
-  if (zero >= 1) behind_gathers = cluster.overlap * (zero < 3 ? work.forward / passes : work.forward);
-  work.synchronising = std::max(0.0, sums - behind_sums) + std::max(0.0, gathers - behind_gathers);
+  // Seconds of passes behind which transfers can be hidden: ZeRO 0 and 1 reduce in the last backward pass and gather in
+  // the first forward pass of a step, 2 reduces in every backward pass, and 3 also gathers in every pass.
+  const double once = 1 / passes;
+  const double forward = cluster.overlap * work.forward * (zero < 3 ? once : 1);
+  const double backward = cluster.overlap * work.backward * (zero < 2 ? once : 1);
+  const auto exposed = [](double transfers, double hidden) { return std::max(0.0, transfers - hidden); };
+  const double in_backward = zero == 3 ? gathers / 2 : 0;
+  // ZeRO 0 gathers summed gradients, which nothing hides.
+  work.synchronising = exposed(sums + in_backward, backward) + exposed(gathers - in_backward, zero == 0 ? 0 : forward);
   work.optimizer = rank.memory.update_bytes / cluster.memory_bytes + seconds(cluster, mesh_rank, rank.step.end);
   work.muon = rank.muon_flops / cluster.flops + seconds(cluster, mesh_rank, rank.step.matrices);
 }
