@@ -16,13 +16,53 @@ double product_seconds(double flops, const std::optional<Cluster>& cluster) {
   return flops / (cluster ? cluster->flops : 1e6);
 }
 
-StageCosts costs_of(const MeshRank& mesh_rank, const StageLoad& load, const std::optional<Cluster>& cluster) {
+/// Returns the part of `traffic` that moves tokens to experts and back: in all hops, or in the first one only.
+Traffic token_exchanges(const MeshRank& mesh_rank, const Traffic& traffic, bool all_hops) {
+  Traffic exchanges;
+  const bool by_hosts = mesh_rank.size(Axis::expert_across) > 1;
+  for (const Axis axis : {Axis::expert, Axis::expert_across, Axis::expert_within}) {
+    if (!all_hops && axis != (by_hosts ? Axis::expert_across : Axis::expert)) continue;
+    const Volume& volume = traffic.of(axis, Transfer::all_to_all);
+    exchanges.add(mesh_rank, axis, Transfer::all_to_all, volume.bytes, volume.calls);
+  }
+  return exchanges;
+}
+
+/// Returns the seconds of transfers of one micro-batch, forward and backward together, that run beside computation, as
+/// parallel.overlap says. A sparse layer has two exchanges in each direction. With `shared`, the shared experts run
+/// beside the first of the forward pass and the last of the backward pass. With `batches`, each exchange also runs
+/// beside one turn of another micro-batch, which computes routed experts or the rest of a block. Only the first forward
+/// and the last backward pass of a step are alone. Recomputation hides nothing.
+double hidden_seconds(const Config& config, const MeshRank& mesh_rank, const StageLoad& load, const Cluster& cluster) {
+  if (config.parallel.overlap == Overlap::none || config.parallel.expert == 1) return 0;
+  const auto exchange = [&](const Traffic& traffic, bool all_hops) {
+    return seconds(cluster, mesh_rank, token_exchanges(mesh_rank, traffic, all_hops)) / 2;
+  };
+  // Backward sends more if it recomputes, else less, since only forward sends gates and indices.
+  const auto back_exchange = [&](bool all_hops) {
+    return std::min(exchange(load.traffic.forward, all_hops), exchange(load.traffic.backward, all_hops));
+  };
+  const double shared = load.experts.shared / cluster.flops;
+  const double by_shared =
+      std::min(exchange(load.traffic.forward, false), shared) + std::min(back_exchange(false), 2 * shared);
+  const double passes = number(micro_batches(config, mesh_rank.world));
+  if (!overlaps_batches(config.parallel) || passes < 2) return by_shared;
+  const double out = exchange(load.traffic.forward, true), back = back_exchange(true);
+  const double routed = load.experts.routed / cluster.flops, around = load.experts.around / cluster.flops;
+  const double by_turns = std::min(out, shared + 2 * around) + std::min(out, 2 * routed) + std::min(back, around) +
+                          std::min(back, 2 * shared + routed);
+  return (by_turns * (passes - 1) + by_shared) / passes;
+}
+
+StageCosts costs_of(const Config& config, const MeshRank& mesh_rank, const StageLoad& load,
+                    const std::optional<Cluster>& cluster) {
   StageCosts costs{.forward = product_seconds(load.flops.forward, cluster),
                    .backward_input = product_seconds(load.flops.backward_input(), cluster),
                    .backward_weight = product_seconds(load.flops.backward_weight(), cluster)};
   if (cluster) {
-    costs.forward += seconds(*cluster, mesh_rank, load.traffic.forward);
-    costs.backward_input += seconds(*cluster, mesh_rank, load.traffic.backward);
+    const double hidden = hidden_seconds(config, mesh_rank, load, *cluster);
+    costs.forward += seconds(*cluster, mesh_rank, load.traffic.forward) - hidden / 2;
+    costs.backward_input += seconds(*cluster, mesh_rank, load.traffic.backward) - hidden / 2;
   }
   return costs;
 }
@@ -47,7 +87,7 @@ RankWork work_of(const Config& config, const MeshRank& mesh_rank, const RankLoad
   const double passes = number(micro_batches(config, mesh_rank.world));
   RankWork work;
   for (const StageLoad& stage : load.loads) {
-    const StageCosts costs = costs_of(mesh_rank, stage, cluster);
+    const StageCosts costs = costs_of(config, mesh_rank, stage, cluster);
     work.costs.push_back(costs);
     work.compute += passes * product_seconds(stage.flops.all(), cluster);
     work.forward += passes * costs.forward;
@@ -63,10 +103,15 @@ void add_step_end(const Config& config, const MeshRank& mesh_rank, const RankPla
   const int zero = config.parallel.zero;
   const double sums = seconds(cluster, mesh_rank, rank.step.reductions),
                gathers = seconds(cluster, mesh_rank, rank.step.gathers);
-  const double behind_sums = cluster.overlap * (zero < 2 ? work.backward / passes : work.backward);
-  double behind_gathers = 0;  // ZeRO 0 gathers summed gradients, which nothing hides
-  if (zero >= 1) behind_gathers = cluster.overlap * (zero < 3 ? work.forward / passes : work.forward);
-  work.synchronising = std::max(0.0, sums - behind_sums) + std::max(0.0, gathers - behind_gathers);
+  // Seconds of passes behind which transfers can be hidden: ZeRO 0 and 1 reduce in the last backward pass and gather in
+  // the first forward pass of a step, 2 reduces in every backward pass, and 3 also gathers in every pass.
+  const double once = 1 / passes;
+  const double forward = cluster.overlap * work.forward * (zero < 3 ? once : 1);
+  const double backward = cluster.overlap * work.backward * (zero < 2 ? once : 1);
+  const auto exposed = [](double transfers, double hidden) { return std::max(0.0, transfers - hidden); };
+  const double in_backward = zero == 3 ? gathers / 2 : 0;
+  // ZeRO 0 gathers summed gradients, which nothing hides.
+  work.synchronising = exposed(sums + in_backward, backward) + exposed(gathers - in_backward, zero == 0 ? 0 : forward);
   work.optimizer = rank.memory.update_bytes / cluster.memory_bytes + seconds(cluster, mesh_rank, rank.step.end);
   work.muon = rank.muon_flops / cluster.flops + seconds(cluster, mesh_rank, rank.step.matrices);
 }

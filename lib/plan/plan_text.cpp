@@ -27,6 +27,7 @@ std::string MeshPlan::text() const {
   if (parallel.virtual_stages > 1) text += fmt::format(" x{}", parallel.virtual_stages);
   text += fmt::format(", zero {}, micro {}", parallel.zero, config.batch.micro);
   if (parallel.sequence) text += ", sequence";
+  if (overlaps_batches(parallel)) text += ", overlap batches";
   if (config.model.recompute != Recompute::none) text += ", recompute " + name_of(config.model.recompute);
   return text;
 }

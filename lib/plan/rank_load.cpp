@@ -49,21 +49,34 @@ double routed_share(const Config& config, const Mixture& mixture, const MeshRank
   return tokens_of_expert(config, mixture, mesh_rank) * own / (tokens * all);
 }
 
-/// Returns the FLOPs of the rank's routed experts of a block for one micro-batch, minus the share that it would have if
-/// tensor ranks divided them. All ranks of a stage divide them instead.
-double routed_excess(const Config& config, const MeshRank& mesh_rank, std::int64_t layer) {
+/// Returns the rank's share of the FLOPs of a sparse block: tensor ranks divide the block, all ranks of a stage its
+/// routed experts. Zero for a dense block.
+ExpertFlops expert_flops(const Config& config, const MeshRank& mesh_rank, std::int64_t layer) {
   const std::optional<Mixture> experts = routed_experts(config, layer);
-  if (!experts) return 0;
-  const double routed = 2 * number(count_block(config, layer).routed.activated) * number(config.batch.seq_len);
-  return routed * (routed_share(config, *experts, mesh_rank) - tensor_share(config, mesh_rank));
+  if (!experts) return {};
+  const BlockCounts counts = count_block(config, layer);
+  const double share = tensor_share(config, mesh_rank), tokens = number(config.batch.seq_len);
+  const double routed = 2 * number(counts.routed.activated) * tokens;
+  const double shared = 2 * number(counts.shared.activated) * tokens;
+  return {.shared = shared * share,
+          .routed = routed * routed_share(config, *experts, mesh_rank),
+          .around = (block_flops(config, layer) - shared - routed) * share};
 }
 
-/// Returns the rank's share of the FLOPs of a block.
-StageFlops block_share(const Config& config, const MeshRank& mesh_rank, std::int64_t layer) {
+/// Returns the FLOPs of the rank in a block for one micro-batch, minus the share that it would have if tensor ranks
+/// divided routed experts, too.
+double routed_excess(const Config& config, const MeshRank& mesh_rank, std::int64_t layer) {
+  const ExpertFlops flops = expert_flops(config, mesh_rank, layer);
+  return flops.all() > 0 ? flops.all() - block_flops(config, layer) * tensor_share(config, mesh_rank) : 0;
+}
+
+void set_flops(const Config& config, const MeshRank& mesh_rank, std::int64_t layer, BlockKind& kind) {
   const double share = tensor_share(config, mesh_rank);
   const double own = block_flops(config, layer) * share + routed_excess(config, mesh_rank, layer);
-  return {.forward = own,
-          .recomputed = config.model.recompute == Recompute::full ? own : recomputed_flops(config, layer) * share};
+  kind.experts = expert_flops(config, mesh_rank, layer);
+  kind.flops = {
+      .forward = own,
+      .recomputed = config.model.recompute == Recompute::full ? own : recomputed_flops(config, layer) * share};
 }
 
 /// Returns the rank's share of the FLOPs of the output: final norm, head and modules of multi-token prediction.
@@ -82,8 +95,8 @@ StageFlops output_share(const Config& config, const MeshRank& mesh_rank) {
 const BlockKind& BlockKinds::of(const Config& config, const MeshRank& mesh_rank, std::int64_t layer,
                                 ModelParts& parts) {
   const ModelPart* const part = &parts.block(config, mesh_rank, layer);
-  const auto [kind, fresh] = kinds_.try_emplace(part, BlockKind{.part = part, .flops = {}});
-  if (fresh) kind->second.flops = block_share(config, mesh_rank, layer);
+  const auto [kind, fresh] = kinds_.try_emplace(part, BlockKind{.part = part, .flops = {}, .experts = {}});
+  if (fresh) set_flops(config, mesh_rank, layer, kind->second);
   return kind->second;
 }
 
@@ -140,12 +153,16 @@ StageLoad stage_load(const Config& config, const MeshRank& mesh_rank, const Rang
   if (blocks.end() == config.model.layers) {
     add(parts.output(config, mesh_rank), output);
     load.flops = output_share(config, mesh_rank);
+    if (config.mtp.depth > 0) {
+      load.experts = expert_flops(config, mesh_rank, config.model.layers).times(number(config.mtp.depth));
+    }
   }
   for (std::int64_t layer = blocks.end() - 1; layer >= blocks.first; --layer) {
     const BlockKind& kind = kinds.of(config, mesh_rank, layer, parts);
     add(*kind.part, layer + 1);
     load.flops.forward += kind.flops.forward;
     load.flops.recomputed += kind.flops.recomputed;
+    load.experts += kind.experts;
   }
   if (blocks.first == 0) {
     add(parts.input(config, mesh_rank), 0);

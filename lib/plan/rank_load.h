@@ -8,11 +8,27 @@
 
 namespace lyceum {
 
+/// FLOPs of one forward pass in the FFNs of sparse blocks: the parts of StageFlops::forward that differ in what the
+/// transfers between experts can overlap.
+struct ExpertFlops {
+  double shared = 0, routed = 0;  // shared experts; routed experts
+  double around = 0;              // the rest of these blocks: attention, routers, norms
+  double all() const { return shared + routed + around; }
+  ExpertFlops times(double count) const { return {shared * count, routed * count, around * count}; }
+  ExpertFlops& operator+=(const ExpertFlops& other) {
+    shared += other.shared;
+    routed += other.routed;
+    around += other.around;
+    return *this;
+  }
+};
+
 /// The measured part and the FLOPs of a block on one rank, for one micro-batch. `part` points into ModelParts; `flops`
-/// is the share of this rank.
+/// and `experts` are the share of this rank.
 struct BlockKind {
   const ModelPart* part;
   StageFlops flops;
+  ExpertFlops experts;  // zero for a dense block
 };
 /// Caches BlockKind for ranks that have the same coordinates in different stages. Blocks with the same ModelPart are of
 /// one kind.
@@ -37,7 +53,8 @@ struct StageLoad {
   std::vector<TurnNeed> forward_turns{}, backward_turns{};
   double buffers = 0;
   std::vector<PlannedUnit> units;
-  StageFlops flops;  // this rank's share, for one micro-batch
+  StageFlops flops;     // this rank's share, for one micro-batch
+  ExpertFlops experts;  // the part of `flops.forward` in sparse blocks
 };
 
 /// The loads of all stages of a rank.

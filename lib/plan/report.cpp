@@ -84,7 +84,8 @@ std::string time_table(const MeshPlan& plan, const Cluster& cluster) {
     table.add({name, unit.text(seconds), fmt::format("{:.1f} %", 100 * seconds / time.total()), what});
   };
   add("compute", time.compute, "arithmetic of the slowest pipeline stage");
-  add("transfers", time.transfers, "data exchanged within a pass: between tensor ranks, tokens to experts and back");
+  add("transfers", time.transfers,
+      "data exchanged within a pass, if not hidden: between tensor ranks, tokens to experts and back");
   add("bubble", time.bubble, "waiting for other pipeline stages");
   add("copies", time.synchronising,
       "gradients and weights exchanged between copies of the model, if not hidden behind compute");

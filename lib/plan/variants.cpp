@@ -75,9 +75,20 @@ class Finder {
       for (const int expert :
            values("parallel.expert", base_.parallel.expert, divisors(share(stage, sharer), experts))) {
         axes.expert = expert;
-        all.push_back(axes);
+        for (const Overlap overlap : overlaps(axes)) {
+          axes.overlap = overlap;
+          all.push_back(axes);
+        }
       }
     }
+  }
+
+  /// Returns the values of parallel.overlap: a pipeline and ZeRO 3 exclude another micro-batch beside the first.
+  std::vector<Overlap> overlaps(const ParallelConfig& axes) const {
+    std::vector<Overlap> all{Overlap::shared};
+    const bool alone = axes.pipeline > 1 || axes.expert == 1 || (given("parallel.zero") && axes.zero == 3);
+    if (!alone) all.push_back(Overlap::batches);
+    return values("parallel.overlap", base_.parallel.overlap, all);
   }
 
   std::int64_t layers() const { return std::max<std::int64_t>(base_.model.layers, 1); }
@@ -104,22 +115,36 @@ class Finder {
 
   using ScheduleForm = std::pair<ScheduleKind, int>;  // parallel.schedule, parallel.virtual_stages
 
+  /// Returns the numbers of stages per rank for the interleaved schedule: 2, 4 and 8, and up to 8 those that give every
+  /// stage the same number of blocks. 2 even if there are too few blocks, so that the reason is reported.
+  std::vector<int> virtual_stages(int pipeline) const {
+    constexpr int most = 8;
+    std::vector<int> all{2};
+    for (int stages = 3; stages <= most && std::int64_t{pipeline} * stages <= layers(); ++stages) {
+      if (stages == 4 || stages == most || layers() % (std::int64_t{pipeline} * stages) == 0) all.push_back(stages);
+    }
+    return all;
+  }
+
   std::vector<ScheduleForm> schedules(const Config& config) const {
     const ParallelConfig& own = base_.parallel;
     const bool name = given("parallel.schedule"), chunks = given("parallel.virtual_stages");
-    if (name) {
-      const int least = own.schedule == ScheduleKind::interleaved ? 2 : 1;
-      return {{own.schedule, chunks ? own.virtual_stages : least}};
+    if (name && (chunks || own.schedule != ScheduleKind::interleaved)) {
+      return {{own.schedule, chunks ? own.virtual_stages : 1}};
     }
     if (chunks && own.virtual_stages != 1) return {{ScheduleKind::interleaved, own.virtual_stages}};
-    if (config.parallel.pipeline == 1) return {{ScheduleKind::one_forward_one_backward, 1}};
-    std::vector<ScheduleForm> all{{ScheduleKind::one_forward_one_backward, 1}, {ScheduleKind::zero_bubble, 1}};
-    if (!chunks) all.emplace_back(ScheduleKind::interleaved, 2);
+    std::vector<ScheduleForm> all;
+    if (!name) all.emplace_back(ScheduleKind::one_forward_one_backward, 1);
+    if (!name && config.parallel.pipeline > 1) all.emplace_back(ScheduleKind::zero_bubble, 1);
+    if (chunks || (!name && config.parallel.pipeline == 1)) return all;
+    for (const int stages : virtual_stages(config.parallel.pipeline)) {
+      all.emplace_back(ScheduleKind::interleaved, stages);
+    }
     return all;
   }
 
   /// Adds `config` with each schedule that is possible. Schedules with the same number of stages per rank are valid or
-  /// invalid together, so only one of them is checked.
+  /// invalid together, so only one of them is checked. What contradicts one stage per rank contradicts more.
   void add_schedules(Config config) {
     std::map<int, bool> fine;
     for (const auto& [schedule, chunks] : schedules(config)) {
@@ -127,6 +152,7 @@ class Finder {
       config.parallel.virtual_stages = chunks;
       const auto [known, fresh] = fine.try_emplace(chunks, false);
       if (fresh) known->second = check(config);
+      if (!known->second && chunks == 1) return;
       if (!known->second) continue;
       found_.possible.push_back(config);
       resolve(found_.possible.back(), world_);

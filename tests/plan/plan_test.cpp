@@ -209,6 +209,38 @@ TEST(MeshPlan, CountsExpertsThatDoNotDivide) {
   EXPECT_NEAR(plan_mesh(resolved(config, 8), 8, cluster).time->compute, steps * whole / cluster.flops, 3e-3);
 }
 
+/// If transfers are short, `shared` hides two of the four exchanges of a layer, and `batches` all but those of the
+/// first forward and the last backward pass. If they are long, they are shortened by the time of what runs beside them.
+TEST(MeshPlan, HidesTransfersBehindComputation) {
+  Config config = paper("deepseekmoe-2b");
+  config.moe.experts = 64;
+  config.parallel.expert = 8;
+  config.batch.micro = 1;
+  Cluster cluster = default_cluster(Precision::bf16);
+  cluster.node_latency = 0;
+  const auto transfers = [&](Overlap overlap) {
+    config.parallel.overlap = overlap;
+    return plan_mesh(resolved(config, 8), 8, cluster).time->transfers;
+  };
+  using enum Overlap;
+  const double passes = 2048.0 / 8;
+  for (const double rate : {1e12, 1e8}) {
+    cluster.node_bytes = rate;
+    const double all = transfers(none);
+    const Config own = resolved(config, 8);
+    const BlockCounts blocks = count_model(own).blocks;
+    const double shared = 6.0 * static_cast<double>(blocks.shared.activated) * 2048 / cluster.flops;
+    const double whole =
+        3 * (2.0 * static_cast<double>(blocks.sum().activated) * 2048 + blocks.causal_attention_flops) / cluster.flops;
+    const bool fast = rate > 1e10;
+    const double by_shared = fast ? all / 2 : passes * shared;
+    const double by_batches = fast ? all * (passes - 0.5) / passes : (passes - 1) * whole + shared;
+    // Gates and indices, which only forward sends, are 0.3 % of the bytes.
+    EXPECT_NEAR(transfers(Overlap::shared), all - by_shared, 5e-3 * by_shared) << rate;
+    EXPECT_NEAR(transfers(batches), all - by_batches, fast ? 1e-2 * (all - by_batches) : 1e-3 * by_batches) << rate;
+  }
+}
+
 /// Four of eight layers have a window of 5 tokens, so their keys and values have 5 positions instead of 12, and their
 /// queries see fewer keys.
 TEST(MeshPlan, CachesAndFlopsFollowTheWindow) {

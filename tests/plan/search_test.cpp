@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "plan/variants.h"
 #include "support/paper_models.h"
 
 namespace lyceum {
@@ -44,6 +45,28 @@ TEST(Search, FindsMeshesThatFitFastestFirst) {
     EXPECT_EQ(candidate.plan.config.parallel.zero, 2);
   }
   EXPECT_THROW(search_meshes(config, 1 << 19, cluster, {}), Error);  // no mesh divides
+}
+
+/// Twelve blocks on two ranks can be cut into up to six stages per rank.
+TEST(Search, TriesStagesPerRankAndOverlap) {
+  Config config = paper("deepseekmoe-2b");
+  config.model.layers = 12;
+  const auto found = [&](const std::set<std::string>& fixed) {
+    std::set<std::pair<int, Overlap>> all;
+    for (const Config& variant : find_variants(config, 16, 8, fixed).possible) {
+      all.emplace(variant.parallel.virtual_stages, variant.parallel.overlap);
+    }
+    return all;
+  };
+  using enum Overlap;
+  config.parallel.pipeline = 2;
+  EXPECT_THAT(found({"parallel.pipeline"}),
+              ElementsAre(testing::Pair(1, shared), testing::Pair(2, shared), testing::Pair(3, shared),
+                          testing::Pair(4, shared), testing::Pair(6, shared)));
+  config.parallel.pipeline = 1;
+  EXPECT_THAT(found({"parallel.pipeline"}), ElementsAre(testing::Pair(1, shared), testing::Pair(1, batches)));
+  config.parallel.zero = 3;
+  EXPECT_THAT(found({"parallel.pipeline", "parallel.zero"}), ElementsAre(testing::Pair(1, shared)));
 }
 
 /// For some of these meshes the order differs between a few micro-batches and all of them.
