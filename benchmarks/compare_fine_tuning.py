@@ -24,7 +24,8 @@ import torch
 import transformers
 
 from compare_pytorch import ROOT, conclude, relative, write_tokens
-from compare_transformers import DEEPSEEK, GPT_OSS, GROUPED, LATENT, MSCALE, SEQ_LEN, SIGMOID, VOCAB, YARN, Lyceum, load, new_model, save
+from compare_transformers import (DEEPSEEK, GPT_OSS, GROUPED, IMPORTED, LATENT, MSCALE, SEQ_LEN, SIGMOID, VOCAB, YARN, Lyceum, load,
+                                  new_model, save)  # fmt: skip
 
 STEPS, BATCH, RATE, CLIP = 16, 4, 1e-3, 1.0
 DECAY = 1.0  # so large that decay of a wrong tensor shows in the trained model
@@ -39,7 +40,11 @@ WIDE = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "
 WIDE_LATENT = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 3, "intermediate_size": 48,
                "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24, "q_lora_rank": 12, "kv_lora_rank": 10,
                "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 9}  # fmt: skip
+SIZES = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 3, "rope_theta": 10000.0}  # fmt: skip
 CASES = {
+    **{kind: (kind, IMPORTED[kind][1] | SIZES | {"head_dim": 8})
+       for kind in ("llama", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "glm4_moe", "dots1", "minimax_m2")},
+    "olmoe": ("olmoe", IMPORTED["olmoe"][1] | SIZES),
     "deepseek_v2": ("deepseek_v2", GROUPED | WIDE_LATENT | {"n_group": 4, "topk_group": 2}),
     "deepseek_v2, no latent of queries": ("deepseek_v2", DEEPSEEK | LATENT | WIDE_LATENT | {"q_lora_rank": None, "rope_scaling": MSCALE}),
     "deepseek_v3": ("deepseek_v3", SIGMOID | LATENT | WIDE_LATENT | {"n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5}),
