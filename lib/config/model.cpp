@@ -126,6 +126,10 @@ void check_windows(Findings& findings, const Config& config) {
                   "model.window = {} with model.attention_weights = stick_breaking: set model.window = 0, or "
                   "model.attention_weights = softmax",
                   model.window);
+  findings.unless(model.window <= config.batch.seq_len || config.batch.seq_len <= 0,
+                  "model.window = {} is more than batch.seq_len = {}: set model.window = 0, which is the same for such "
+                  "sequences",
+                  model.window, config.batch.seq_len);
   const std::vector<std::int64_t>& layers = model.window_layers;
   findings.unless(layers.empty() || model.window != 0,
                   "model.window_layers without a window: set model.window, or remove model.window_layers");

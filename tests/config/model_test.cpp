@@ -52,6 +52,11 @@ TEST(ConfigProblems, impossible_models_are_reported) {
        {"sub_dimensions.attention = 4 with model.qk_norm = all", "set one or the other"}},
       {[](Config& c) { c.model.window = -1; }, {"model.window = -1: must be >= 0"}},
       {[](Config& c) {
+         c.batch.seq_len = 64;
+         c.model.window = 65;
+       },
+       {"model.window = 65 is more than batch.seq_len = 64", "set model.window = 0"}},
+      {[](Config& c) {
          c.model.attention_weights = AttentionWeights::stick_breaking;
          c.model.window = 8;
        },

@@ -119,6 +119,7 @@ void read_window(const Windows& windows, const Json& json, Config& config) {
   if (!any_window(layers)) return;
   const auto tokens = number_of<std::int64_t>(reach, window_tokens);
   require_input(tokens > 0, "{} = {}: must be above 0", window_tokens, tokens);
+  if (tokens > config.batch.seq_len) return;
   model.window = tokens;
   model.window_layers = shortest_window_layers(layers);
 }

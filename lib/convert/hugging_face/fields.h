@@ -87,7 +87,8 @@ struct Windows {
       {};                    // default of max_window_layers, the first layer with a window; nothing: it is ignored
   bool alternating = false;  // instead, layers 0, 2, 4 … have one; with first_absent, those below max_window_layers
 };
-/// sliding_window and the keys that determine its layers: model.window and model.window_layers. Uses model.layers.
+/// sliding_window and the keys that determine its layers: model.window and model.window_layers. A window of more than
+/// max_position_embeddings is none. Uses model.layers and batch.seq_len.
 Field window(const Windows& windows);
 
 /// Requires that model.heads divides model.hidden, which it uses.
