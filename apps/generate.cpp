@@ -19,8 +19,6 @@
 #include "io/data/encoding/chat.h"
 #include "io/data/records/prompts.h"
 #include "io/data/tokenizer/tokenizer.h"
-#include "io/data/tokens/data_sources.h"
-#include "io/files/sha256.h"
 #include "io/text/json.h"
 #include "io/text/stop_texts.h"
 #include "io/text/table.h"
@@ -236,15 +234,8 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   require_usage(parsed.values.count("prompt") + parsed.values.count("prompts") > 0,
                 "--prompt is missing: give the text to continue, or '' to let the model begin a document");
   const Config& config = run->config;
-  require_usage(!config.data.tokenizer.empty(), "data.tokenizer is not set: name the tokenizer of these tokens");
-  const Tokenizer tokenizer(config.data.tokenizer);
+  const Tokenizer tokenizer = tokenizer_of(*run);
   options.sampling.vocab = tokenizer.vocab();
-  if (run->reader.tokenizer_sha256().empty()) {  // otherwise the tokenizer is the checkpoint's own
-    std::vector<std::string> prefixes;
-    for (const DataSource& source : data_sources("data.train", config.data.train)) prefixes.push_back(source.prefix);
-    for (const DataSource& source : data_sources("data.valid", config.data.valid)) prefixes.push_back(source.prefix);
-    require_one_tokenizer(config.data.tokenizer, digest_of_file(config.data.tokenizer).sha256, prefixes);
-  }
   const ChatTemplate* const chat = options.chat ? &template_of(config.data, tokenizer) : nullptr;
   const std::vector<Prompt> prompts = prompts_of(options);
   std::vector<std::vector<std::int32_t>> given;
