@@ -57,6 +57,7 @@ struct ConvertOptions {
   ConversionRequest request;
   ExportOptions exported;
   std::string weights;
+  bool ema = false;
 };
 
 po::options_description convert_options(ConvertOptions& options) {
@@ -84,6 +85,8 @@ po::options_description convert_options(ConvertOptions& options) {
       "modulize: group units with similar weights, or units that are active for the same tokens");
   add("weights", po::value(&options.weights)->value_name("W1,W2,…"),
       "average: the weight of each checkpoint, in their order; default: equal weights");
+  add("ema", po::bool_switch(&options.ema),
+      "all but import-hf: use the moving average of the weights (optim.ema)");
   add("architecture", po::value(&options.exported.architecture)->value_name("NAME"),
       "export-hf: model_type to export to; default: the first that represents the model exactly");
   add("dtype", po::value(&options.exported.dtype)->value_name("F32 | BF16")->default_value(options.exported.dtype),
@@ -148,6 +151,7 @@ ConversionRequest request_of(const ParsedOptions& parsed, ConvertOptions& option
                 : request.transform == import_hf ? "one folder"
                                                  : "one checkpoint or run");
   require_usage(!options.out.empty(), "--out is missing: name the folder to create");
+  require_usage(!options.ema || request.transform != import_hf, "--ema does not apply to {}", import_hf);
   for (const auto& [option, owners] : own_options()) {
     const bool used = parsed.values.count(option) && !parsed.values[option].defaulted();
     require_usage(!used || owners.contains(request.transform), "--{} does not apply to {}", option, request.transform);
@@ -225,17 +229,20 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
     return import_model(session, {parsed.words[1], options.out, dry_run}, parsed.rest, given, print_once);
   }
   if (request.transform == export_hf) {
-    return export_checkpoint(session, {parsed.words[1], options.out, dry_run}, options.exported, given, print_once);
+    return export_checkpoint(session, {parsed.words[1], options.out, dry_run, options.ema}, options.exported, given,
+                             print_once);
   }
   require_no_run(options.out);
   if (request.transform == average) {
     const Averaging averaging{.sources = {parsed.words.begin() + 1, parsed.words.end()},
                               .weights = options.weights,
                               .out = options.out,
+                              .ema = options.ema,
                               .dry_run = dry_run};
     return average_checkpoints(session, averaging, parsed.rest, given, print_once);
   }
-  const CheckpointReader source(resolve_checkpoint(parsed.words[1]));
+  CheckpointReader source(resolve_checkpoint(parsed.words[1]));
+  if (options.ema) source.use_averages();
   const LoadedConfig own = config_of(source);
   const LoadedConfig wanted = converted_config(own, options.out, parsed.rest, given);
   const auto print_loss = [&](const char* when, const Evaluation& evaluation) {

@@ -54,7 +54,8 @@ int average_checkpoints(const MpiSession& session, const Averaging& averaging, c
   std::vector<std::string> names;
   LoadedConfig first;
   for (const std::string& path : averaging.sources) {
-    const CheckpointReader& source = sources.emplace_back(resolve_checkpoint(path));
+    CheckpointReader& source = sources.emplace_back(resolve_checkpoint(path));
+    if (averaging.ema) source.use_averages();
     names.push_back(source.directory().string());
     const std::string problem = source.problem(CheckpointReader::Check::sizes);
     require_input(problem.empty(), "{}", problem);

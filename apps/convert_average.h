@@ -16,6 +16,7 @@ struct Averaging {
   std::vector<std::string> sources;  // checkpoints, or directories of checkpoints or of runs
   std::string weights;               // of --weights: numbers separated by commas; empty: all are 1
   std::string out;                   // folder of the new run
+  bool ema;                          // read the moving averages of the weights
   bool dry_run;                      // write nothing
 };
 

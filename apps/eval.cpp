@@ -37,6 +37,7 @@ namespace {
 struct EvalOptions {
   std::string path, routing, token_log;
   std::int64_t batches = 0, skip_top = 0;
+  bool ema = false;
   TaskOptions tasks{};
 };
 
@@ -96,6 +97,7 @@ nlohmann::ordered_json summary(const CheckpointRun& run, const EvalOptions& opti
                                 {"tokens", evaluation.tokens},
                                 {"chosen_width", nullptr},
                                 {"skip_top", options.skip_top},
+                                {"ema", options.ema},
                                 {"changed", changes_json(run)}};
   if (!evaluation.routing.empty()) result["chosen_width"] = width_of(run.config, evaluation).mean();
   if (const std::optional<double> tokens = tokens_per_byte(data)) {
@@ -117,6 +119,7 @@ std::string changes_text(const CheckpointRun& run, const EvalOptions& options) {
   const auto add = [&](const std::string& change) { text += (text.empty() ? "changed        " : ", ") + change; };
   for (const auto& [key, before, after] : changes(run))
     add(fmt::format("{} = {} (trained with {})", key, after, before));
+  if (options.ema) add("--ema: moving average of the weights");
   if (options.skip_top > 0) add(fmt::format("--skip-top = {}", options.skip_top));
   return text.empty() ? text : text + '\n';
 }
@@ -150,6 +153,7 @@ po::options_description described_options(EvalOptions& options) {
       "also write which experts the tokens chose to this HDF5 file, for `lyceum routing`");
   add("skip-top", po::value(&options.skip_top)->value_name("N")->default_value(options.skip_top),
       "each token skips its N best experts and uses the next moe.top_k");
+  add("ema", po::bool_switch(&options.ema), "use the moving average of the weights (optim.ema)");
   add("token-log", po::value(&options.token_log)->value_name("FILE"),
       "also write the loss and the chosen experts of every token to this HDF5 file, for `lyceum routing difficult`");
   add("tasks", po::value(&options.tasks.files)->multitoken()->composing()->value_name("FILE…"),
@@ -186,6 +190,7 @@ int evaluate_tasks(const MpiSession& session, const CheckpointRun& run, const Ev
     const nlohmann::ordered_json result{{"checkpoint", directory},
                                         {"step", step},
                                         {"skip_top", options.skip_top},
+                                        {"ema", options.ema},
                                         {"changed", changes_json(run)},
                                         {"tasks", scores}};
     print(json_text(result) + '\n');
@@ -215,15 +220,16 @@ CommandHelp eval_help() {
 int eval_command(const MpiSession& session, const Arguments& arguments) {
   EvalOptions options;
   const ParsedOptions parsed = parse_options(described_options(options), arguments);
-  const auto& [path, routing, token_log, batches, skip_top, tasks] = options;
+  const auto& [path, routing, token_log, batches, skip_top, ema, tasks] = options;
   if (parsed.help) {
     if (session.rank() == 0) print(eval_help().text);
     return 0;
   }
   check_tasks(tasks, parsed.values);
   require_usage(batches >= 0, "--batches = {}: must be 0 (all of the validation data) or more", batches);
-  const std::optional<CheckpointRun> run = configure_reader(session, path, parsed.rest);
+  std::optional<CheckpointRun> run = configure_reader(session, path, parsed.rest);
   if (!run) return 0;
+  if (ema) run->reader.use_averages();
   if (!tasks.files.empty()) return evaluate_tasks(session, *run, options, parsed.values.count("json") > 0);
   const auto& [reader, config, own, global_batch] = *run;
   require_skippable(config, skip_top);
