@@ -263,6 +263,7 @@ const std::vector<Variant>& variants() {
          c.optim.lr = 3e-3;
          c.model.qkv_bias = true;
          c.optim.adamw_only = {"*/v_proj/weight"};
+         c.optim.ema = 0.7;
        }},
       {"layers of their own",
        [](Config& c) {
