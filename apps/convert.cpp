@@ -85,8 +85,7 @@ po::options_description convert_options(ConvertOptions& options) {
       "modulize: group units with similar weights, or units that are active for the same tokens");
   add("weights", po::value(&options.weights)->value_name("W1,W2,…"),
       "average: the weight of each checkpoint, in their order; default: equal weights");
-  add("ema", po::bool_switch(&options.ema),
-      "all but import-hf: use the moving average of the weights (optim.ema)");
+  add("ema", po::bool_switch(&options.ema), "all but import-hf: use the moving average of the weights (optim.ema)");
   add("architecture", po::value(&options.exported.architecture)->value_name("NAME"),
       "export-hf: model_type to export to; default: the first that represents the model exactly");
   add("dtype", po::value(&options.exported.dtype)->value_name("F32 | BF16")->default_value(options.exported.dtype),

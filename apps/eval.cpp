@@ -157,7 +157,8 @@ po::options_description described_options(EvalOptions& options) {
   add("token-log", po::value(&options.token_log)->value_name("FILE"),
       "also write the loss and the chosen experts of every token to this HDF5 file, for `lyceum routing difficult`");
   add("tasks", po::value(&options.tasks.files)->multitoken()->composing()->value_name("FILE…"),
-      "instead of the loss, the accuracy on tasks: files with one record {\"context\", \"choices\", \"answer\"} per line");
+      "instead of the loss, the accuracy on tasks: files with one record {\"context\", \"choices\", \"answer\"} per "
+      "line");
   add("task-log", po::value(&options.tasks.log)->value_name("FILE"),
       "with --tasks: also write the log-probabilities of all choices to this JSON-lines file");
   add("json", "print one JSON object: loss standard_error perplexity bits_per_byte tokens chosen_width …");
@@ -187,12 +188,9 @@ int evaluate_tasks(const MpiSession& session, const CheckpointRun& run, const Ev
   const std::string directory = run.reader.directory().string();
   const std::int64_t step = run.reader.header().step;
   if (json) {
-    const nlohmann::ordered_json result{{"checkpoint", directory},
-                                        {"step", step},
-                                        {"skip_top", options.skip_top},
-                                        {"ema", options.ema},
-                                        {"changed", changes_json(run)},
-                                        {"tasks", scores}};
+    const nlohmann::ordered_json result{{"checkpoint", directory},      {"step", step},
+                                        {"skip_top", options.skip_top}, {"ema", options.ema},
+                                        {"changed", changes_json(run)}, {"tasks", scores}};
     print(json_text(result) + '\n');
   } else {
     print(fmt::format("checkpoint     {} (step {})\n", directory, step) + changes_text(run, options) +

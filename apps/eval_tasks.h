@@ -17,7 +17,7 @@ namespace lyceum {
 /// The options of `lyceum eval` about tasks.
 struct TaskOptions {
   std::vector<std::string> files;  // of --tasks, see read_task()
-  std::string log;                 // of --task-log: JSON lines with the sums of log-probabilities of each item, or empty
+  std::string log;  // of --task-log: JSON lines with the sums of log-probabilities of each item, or empty
 };
 
 /// A task in the tokens of a model.

@@ -14,9 +14,9 @@ namespace lyceum {
 /// without rounding errors. A is float or double.
 template <class A>
 struct AverageWeights {
-  std::span<const A> weights;  // [count]
-  std::span<A> average;        // [count]
-  double decay;                // 0 ≤ decay < 1
+  std::span<const A> weights;            // [count]
+  std::span<A> average;                  // [count]
+  double decay;                          // 0 ≤ decay < 1
   std::span<const StepVerdict> verdict;  // [1]
 };
 

@@ -70,7 +70,9 @@ void load_checkpoint(Optimizer& optimizer, const CheckpointReader& reader, const
       }
     }
     if (updated.average.defined()) {
-      const auto has_average = [&](const std::string& tensor) { return reader.find(std::string(average_prefix).append(tensor)) != nullptr; };
+      const auto has_average = [&](const std::string& tensor) {
+        return reader.find(std::string(average_prefix).append(tensor)) != nullptr;
+      };
       convert(stream, updated.master, updated.average);
       read_some(reader, stream, *share.unit, average_prefix, share.updated, updated.average, has_average, read_files);
     }

@@ -61,16 +61,15 @@ void require_same_model(std::span<const CheckpointReader> sources, std::span<con
                     change.after);
     }
     const std::vector<CheckpointReader::Entry> tensors = weights_of(sources[s]);
-    const auto [mine, theirs] = std::ranges::mismatch(expected, tensors, [](const auto& a, const auto& b) {
-      return a.name == b.name && a.shape == b.shape;
-    });
+    const auto [mine, theirs] = std::ranges::mismatch(
+        expected, tensors, [](const auto& a, const auto& b) { return a.name == b.name && a.shape == b.shape; });
     const auto text = [](const auto& at, const auto& all) {
       return at == all.end() ? std::string("no further tensor") : at->name + " " + at->shape.text();
     };
-    require_usage(mine == expected.end() && theirs == tensors.end(), "{} and {} have different models: {} and {}", first,
-                  other, text(mine, expected), text(theirs, tensors));
-    require_usage(sources[0].tokenizer_sha256() == sources[s].tokenizer_sha256(),
-                  "{} and {} have different tokenizers", first, other);
+    require_usage(mine == expected.end() && theirs == tensors.end(), "{} and {} have different models: {} and {}",
+                  first, other, text(mine, expected), text(theirs, tensors));
+    require_usage(sources[0].tokenizer_sha256() == sources[s].tokenizer_sha256(), "{} and {} have different tokenizers",
+                  first, other);
   }
 }
 

@@ -29,7 +29,7 @@ class CheckpointReader {
   bool has_optimizer_state() const;
   /// Returns the tensor of this name, or null. The pointer is valid as long as the reader.
   const Entry* find(const std::string& name) const;
-  /// From now on, find() and read() of a weight that has a moving average (optim.ema) concern the average. Throws a
+  /// Makes find() and read() of a weight refer to its moving average (optim.ema) from now on, if it has one. Throws a
   /// usage Error if the checkpoint has no averages.
   void use_averages();
   /// Reads a box of a tensor into `values` (row-major f32, box.extent.size() elements). Verifies the digest of each

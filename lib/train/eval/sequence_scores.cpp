@@ -33,11 +33,11 @@ std::vector<Round> rounds_of(std::span<const ScoredSequence> sequences, std::spa
     const std::int64_t length = length_of(sequences[order.front()]);
     const auto end = std::ranges::find_if(order, [&](std::size_t s) { return length_of(sequences[s]) != length; });
     const std::int64_t alike = end - order.begin();
-    // As many tokens as micro-batches of training have.
+    // A micro-batch has about as many tokens as in training.
     const std::int64_t most = std::max<std::int64_t>(1, config.batch.micro * config.batch.seq_len / length);
     const std::int64_t count = std::min(alike, ranks * in_flight * most);
     const std::int64_t micro_batches = std::min(in_flight, rounded_up_ratio(count, ranks * most));
-    // With parallel.sequence each tensor rank needs a token.
+    // Each tensor rank needs at least one token with parallel.sequence.
     const std::int64_t size =
         std::max(rounded_up_ratio(count, ranks * micro_batches), rounded_up_ratio(setup.mesh.tensor.size(), length));
     rounds.push_back({order.first(static_cast<std::size_t>(count)), micro_batches, size, length});
@@ -102,10 +102,10 @@ void compute(StagedModel& model, const RunSetup& setup, std::span<const ScoredSe
 std::vector<double> log_probabilities(StagedModel& model, const RunSetup& setup, const Config& config,
                                       std::span<const ScoredSequence> sequences) {
   for (const ScoredSequence& sequence : sequences) {
-    require(sequence.scored >= 1 && sequence.scored <= length_of(sequence) &&
-                length_of(sequence) <= config.batch.seq_len,
-            "{} scored tokens of {}, with batch.seq_len = {}", sequence.scored, sequence.tokens.size(),
-            config.batch.seq_len);
+    require(
+        sequence.scored >= 1 && sequence.scored <= length_of(sequence) && length_of(sequence) <= config.batch.seq_len,
+        "{} scored tokens of {}, with batch.seq_len = {}", sequence.scored, sequence.tokens.size(),
+        config.batch.seq_len);
     for (const std::int32_t token : sequence.tokens) {
       require_input(token >= 0 && token < config.model.vocab, "token {} is not below model.vocab = {}", token,
                     config.model.vocab);

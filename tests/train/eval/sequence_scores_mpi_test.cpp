@@ -1,5 +1,3 @@
-#include "train/eval/sequence_scores.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,6 +10,7 @@
 #include "support/errors.h"
 #include "support/tested_world.h"
 #include "support/tiny_run.h"
+#include "train/eval/sequence_scores.h"
 
 namespace lyceum {
 namespace {
@@ -83,30 +82,29 @@ struct ScoredModel {
   std::function<void(Config&)> change;
 };
 const std::vector<ScoredModel>& scored_models() {
-  static const std::vector<ScoredModel> all{
-      {"experts", [](Config&) {}},
-      {"limited capacity", [](Config& c) { c.moe.capacity_factor = 0.6; }},
-      {"hash",
-       [](Config& c) {
-         c.moe.router = RouterKind::hash;
-         c.moe.top_k = 1;
-       }},
-      {"zero and copy experts",
-       [](Config& c) {
-         c.moe.zero_experts = 3;
-         c.moe.copy_experts = 2;
-       }},
-      {"attention experts",
-       [](Config& c) {
-         c.model.attention = AttentionKind::experts;
-         c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
-       }},
-      {"mohd",
-       [](Config& c) {
-         c.moe = {};
-         c.sub_dimensions = {.attention = 4, .ffn = 8, .active = 3, .shared = 1};
-       }},
-      {"documents", [](Config& c) { c.data.document_mask = true; }}};
+  static const std::vector<ScoredModel> all{{"experts", [](Config&) {}},
+                                            {"limited capacity", [](Config& c) { c.moe.capacity_factor = 0.6; }},
+                                            {"hash",
+                                             [](Config& c) {
+                                               c.moe.router = RouterKind::hash;
+                                               c.moe.top_k = 1;
+                                             }},
+                                            {"zero and copy experts",
+                                             [](Config& c) {
+                                               c.moe.zero_experts = 3;
+                                               c.moe.copy_experts = 2;
+                                             }},
+                                            {"attention experts",
+                                             [](Config& c) {
+                                               c.model.attention = AttentionKind::experts;
+                                               c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
+                                             }},
+                                            {"mohd",
+                                             [](Config& c) {
+                                               c.moe = {};
+                                               c.sub_dimensions = {.attention = 4, .ffn = 8, .active = 3, .shared = 1};
+                                             }},
+                                            {"documents", [](Config& c) { c.data.document_mask = true; }}};
   return all;
 }
 

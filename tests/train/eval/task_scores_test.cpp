@@ -15,10 +15,10 @@ namespace lyceum {
 namespace {
 
 TEST(TaskScores, CountTheLargestSumAndTheLargestSumPerByte) {
-  const std::vector<TaskItem> items{{.choices = {"a", "bbbb"}, .answer = 0},    // −2 and −3; per byte −2 and −0.75
-                                    {.choices = {"a", "bbbb"}, .answer = 1},    // −1 and −8; −1 and −2
+  const std::vector<TaskItem> items{{.choices = {"a", "bbbb"}, .answer = 0},  // −2 and −3; per byte −2 and −0.75
+                                    {.choices = {"a", "bbbb"}, .answer = 1},  // −1 and −8; −1 and −2
                                     {.choices = {"é", "b", "c"}, .answer = 0},  // −3, −2 and −4; −1.5, −2 and −4
-                                    {.choices = {"a", "b"}, .answer = 0}};      // equal sums: the first one
+                                    {.choices = {"a", "b"}, .answer = 0}};  // equal sums: the first one
   const std::vector<double> sums{-2, -3, -1, -8, -3, -2, -4, -5, -5};
   const TaskScores scores = task_scores(items, sums);
   EXPECT_EQ(scores.items, 4);
@@ -40,9 +40,8 @@ class TaskText : public testing::Test {
     for (int i = 0; i < 200; ++i) text += "the cat sat on a mat number " + std::to_string(i) + " and the dog ran\n";
     const std::filesystem::path file = directory_.path() / "text.txt", model = directory_.path() / "t.model";
     write_whole_file(file, text);
-    train_tokenizer({.files = {{.document = {file, 0, static_cast<std::int64_t>(text.size())}}},
-                     .model = model,
-                     .vocab = 300});
+    train_tokenizer(
+        {.files = {{.document = {file, 0, static_cast<std::int64_t>(text.size())}}}, .model = model, .vocab = 300});
     tokenizer_.emplace(model);
   }
   std::vector<std::int32_t> encode(std::string_view text) const { return tokenizer_->encode(text); }
@@ -76,7 +75,8 @@ TEST_F(TaskText, AChoiceWithoutContextFollowsThePrefix) {
 }
 
 TEST_F(TaskText, LongContextsLoseTheirBeginning) {
-  const std::vector<TaskItem> items{{.context = "the cat sat on a mat and", .choices = {" the dog", " ran"}, .answer = 0}};
+  const std::vector<TaskItem> items{
+      {.context = "the cat sat on a mat and", .choices = {" the dog", " ran"}, .answer = 0}};
   const auto whole = encode("the cat sat on a mat and the dog");
   const TaskTokens all = encode_task(items, *tokenizer_, 0, 100);
   EXPECT_EQ(all.cut, 0);

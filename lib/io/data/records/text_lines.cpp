@@ -38,9 +38,8 @@ std::vector<TextLine> read_text_lines(const std::filesystem::path& file) {
     rest.remove_prefix(std::min(end + 1, rest.size()));
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    lines.push_back({.text = std::string(line),
-                     .number = number,
-                     .location = file.string() + ":" + std::to_string(number)});
+    lines.push_back(
+        {.text = std::string(line), .number = number, .location = file.string() + ":" + std::to_string(number)});
   }
   return lines;
 }
