@@ -61,7 +61,7 @@ int average_checkpoints(const MpiSession& session, const Averaging& averaging, c
     require_input(problem.empty(), "{}", problem);
     LoadedConfig own = config_of(source);
     if (configs.empty()) first = own;
-    resolve(own.config, static_cast<int>(fewest_ranks(own.config.parallel)));
+    resolve(own.config, 1);
     configs.push_back(std::move(own.config));
   }
   require_same_model(sources, configs);

@@ -69,7 +69,7 @@ std::vector<double> scores_on(Config config, ProcessGroup world, std::span<const
   return scores;
 }
 
-void expect_near(const std::vector<double>& scores, const std::vector<double>& expected, const std::string& what) {
+void expect_scores(const std::vector<double>& scores, const std::vector<double>& expected, const std::string& what) {
   ASSERT_EQ(scores.size(), expected.size());
   for (std::size_t s = 0; s < scores.size(); ++s) {
     EXPECT_TRUE(std::abs(scores[s] - expected[s]) <= 1e-5 * (1 + std::abs(expected[s])))
@@ -130,8 +130,8 @@ TEST(LogProbabilities, AreThoseOfEachSequenceAloneOnEveryMesh) {
       Config own = config;
       own.parallel = parallel;
       if (!contradictions(own, world).empty()) continue;
-      expect_near(scores_on(own, test_world(), sequences), expected,
-                  std::string(name) + ", " + mesh_shape(parallel).text(world));
+      expect_scores(scores_on(own, test_world(), sequences), expected,
+                    std::string(name) + ", " + mesh_shape(parallel).text(world));
     }
   }
 }
@@ -142,7 +142,7 @@ TEST(LogProbabilities, OfOneShortSequence) {
   config.batch.micro = 1;
   config.parallel = {.expert = world_size(), .sequence = false};
   const std::vector<ScoredSequence> one{{.tokens = {5, 7}, .scored = 1}};
-  expect_near(scores_on(config, test_world(), one), scores_alone(config, one), "one");
+  expect_scores(scores_on(config, test_world(), one), scores_alone(config, one), "one");
 }
 
 TEST(LogProbabilities, RefuseTokensBeyondTheVocabulary) {

@@ -13,13 +13,13 @@
 namespace lyceum {
 namespace {
 
-constexpr double decay = 0.8;
+constexpr double ema_decay = 0.8;
 
 Config averaged_run(UpdateRuleName rule) {
   Config config = tiny_config();
   config.optim.rule = rule;
   config.optim.lr = rule == UpdateRuleName::muon ? 3e-3 : 1e-2;
-  config.optim.ema = decay;
+  config.optim.ema = ema_decay;
   return config;
 }
 
@@ -33,9 +33,9 @@ std::vector<ParallelConfig> averaged_meshes(int world) {
 }
 
 /// This rank's weights or averages, by the name of the weight and its box.
-using Values = std::map<std::string, std::vector<double>>;
-Values values_of(const TinyTraining& training, std::string_view prefix) {
-  Values values;
+using NamedValues = std::map<std::string, std::vector<double>>;
+NamedValues named_values(const TinyTraining& training, std::string_view prefix) {
+  NamedValues values;
   for (const Trajectory::Slice& slice : training.weights()) {
     if (!slice.name.starts_with(prefix) || (prefix.empty() && is_optimizer_state(slice.name))) continue;
     values[slice.name.substr(prefix.size()) + slice.box.text()] = {slice.values.begin(), slice.values.end()};
@@ -44,16 +44,16 @@ Values values_of(const TinyTraining& training, std::string_view prefix) {
 }
 
 /// The average, computed from the weights after each step in double.
-class Oracle {
+class AverageOracle {
  public:
-  explicit Oracle(Values start) : average_(std::move(start)) {}
-  void add(const Values& weights) {
+  explicit AverageOracle(NamedValues start) : average_(std::move(start)) {}
+  void add(const NamedValues& weights) {
     for (auto& [name, average] : average_) {
       const std::vector<double>& now = weights.at(name);
-      for (std::size_t i = 0; i < average.size(); ++i) average[i] = decay * average[i] + (1 - decay) * now[i];
+      for (std::size_t i = 0; i < average.size(); ++i) average[i] = ema_decay * average[i] + (1 - ema_decay) * now[i];
     }
   }
-  void expect(const Values& averages, const std::string& what) const {
+  void expect(const NamedValues& averages, const std::string& what) const {
     EXPECT_FALSE(averages.empty()) << what;
     for (const auto& [name, values] : averages) {
       const std::vector<double>& expected = average_.at(name);
@@ -66,13 +66,13 @@ class Oracle {
   }
 
  private:
-  Values average_;
+  NamedValues average_;
 };
 
-void run_with(Oracle& oracle, TinyTraining& training, int first, int count) {
+void run_with(AverageOracle& oracle, TinyTraining& training, int first, int count) {
   for (int step = first; step < first + count; ++step) {
     training.run(step, 1);
-    oracle.add(values_of(training, ""));
+    oracle.add(named_values(training, ""));
   }
 }
 
@@ -84,10 +84,10 @@ TEST(WeightAverage, FollowsTheWeightsOnEveryMesh) {
       config.parallel = parallel;
       if (!contradictions(config, world).empty()) continue;
       TinyTraining training(config, test_world());
-      const Values start = values_of(training, "");
-      Oracle oracle(start);
+      const NamedValues start = named_values(training, "");
+      AverageOracle oracle(start);
       run_with(oracle, training, 0, 16);
-      const Values averages = values_of(training, average_prefix);
+      const NamedValues averages = named_values(training, average_prefix);
       EXPECT_EQ(averages.size(), start.size());  // no tensor of this model is frozen or a buffer
       oracle.expect(averages, mesh_shape(parallel).text(world) + " zero " + std::to_string(parallel.zero));
     }
@@ -98,9 +98,9 @@ TEST(WeightAverage, FollowsTheMastersOfABf16Model) {
   Config config = averaged_run(UpdateRuleName::adamw);
   config.parallel = {.zero = 2};
   TinyTraining training(config, test_world(), DType::bf16);
-  Oracle oracle(values_of(training, ""));
+  AverageOracle oracle(named_values(training, ""));
   run_with(oracle, training, 0, 4);
-  oracle.expect(values_of(training, average_prefix), "bf16");
+  oracle.expect(named_values(training, average_prefix), "bf16");
 }
 
 /// A run continues on another mesh as one that did not stop.
@@ -125,9 +125,9 @@ TEST(WeightAverage, ResumesOnAnotherMesh) {
       reader.read(slice.name, slice.box, saved.data());
       EXPECT_EQ(slice.values, saved) << slice.name;
     }
-    Oracle oracle(values_of(second, average_prefix));
+    AverageOracle oracle(named_values(second, average_prefix));
     run_with(oracle, second, 8, 8);
-    oracle.expect(values_of(second, average_prefix), mesh_shape(parallel).text(world));
+    oracle.expect(named_values(second, average_prefix), mesh_shape(parallel).text(world));
   }
 }
 
@@ -140,15 +140,15 @@ TEST(WeightAverage, StartsFromTheWeightsIfTheCheckpointHasNone) {
   TinyTraining without(config, test_world());
   without.run(0, 3);
   save(without, directory.path(), 3);
-  EXPECT_TRUE(values_of(without, average_prefix).empty());
-  config.optim.ema = decay;
+  EXPECT_TRUE(named_values(without, average_prefix).empty());
+  config.optim.ema = ema_decay;
   TinyTraining with(config, test_world());
   with.run(0, 1);  // so that there is an average of other weights
   with.load(CheckpointReader(resolve_checkpoint(directory.path())), 3);
-  EXPECT_EQ(values_of(with, average_prefix), values_of(with, ""));
-  Oracle oracle(values_of(with, ""));
+  EXPECT_EQ(named_values(with, average_prefix), named_values(with, ""));
+  AverageOracle oracle(named_values(with, ""));
   run_with(oracle, with, 3, 3);
-  oracle.expect(values_of(with, average_prefix), "turned on later");
+  oracle.expect(named_values(with, average_prefix), "turned on later");
 }
 
 /// Frozen tensors have no average, and frozen rows have their own values as the average, bit for bit.
@@ -158,7 +158,7 @@ TEST(WeightAverage, OfFrozenRowsIsTheirValues) {
   config.parallel = {.zero = 1};
   TinyTraining training(config, ProcessGroup::self());
   training.run(0, 4);
-  const Values weights = values_of(training, ""), averages = values_of(training, average_prefix);
+  const NamedValues weights = named_values(training, ""), averages = named_values(training, average_prefix);
   EXPECT_FALSE(averages.contains("lm_head/weight[0:61,0:24]"));
   for (const char* layer : {"1", "2"}) {
     const std::string router = std::string("model/layers/") + layer + "/mlp/gate/weight[0:9,0:24]";
@@ -175,14 +175,14 @@ TEST(WeightAverage, ASkippedStepLeavesIt) {
   config.parallel = {.expert = world_size(), .zero = 1};
   TinyTraining training(config, test_world());
   training.run(0, 2);
-  const Values before = values_of(training, average_prefix);
+  const NamedValues before = named_values(training, average_prefix);
   const UnitShare& spoiled = training.optimizer().shares().front();
   training.settle();
   const float kept = spoiled.values.data<float>()[0];
   spoiled.values.data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_TRUE(training.run(2, 1).front().skipped);
   spoiled.values.data<float>()[0] = kept;
-  EXPECT_EQ(values_of(training, average_prefix), before);
+  EXPECT_EQ(named_values(training, average_prefix), before);
 }
 
 /// Readers that use averages get them under the names of the weights.
