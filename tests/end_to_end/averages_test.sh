@@ -12,7 +12,7 @@ loss() {
 }
 
 # --- a moving average, kept by two ranks that share it, then by one
-run=(--optim.ema=0.75 --checkpoint.every=1 --run.steps=4)
+run=(--optim.ema=0.75 --checkpoint.every=1 --run.steps=4 --optim.schedule_steps=6)
 expect 0 ranks 2 "${tiny[@]}" "${run[@]}" --parallel.expert=2 --parallel.zero=1
 expect 0 "$lyceum" "${tiny[@]}" "${run[@]}" --run.steps=6
 checkpoints=$work/run/checkpoints

@@ -91,9 +91,9 @@ refused() {
 }
 echo '{"context": "a", "choices": ["b", "c"], "answer": 2}' >>"$work/odd.jsonl"
 refused 3 "odd.jsonl:7: a record whose \"answer\" is not the index of a choice: a number from 0 to 1" --tasks "$work/odd.jsonl"
-printf '{"context": "a", "choices": ["b", "%0100d"], "answer": 0}\n' 5 >"$work/long.jsonl"
+printf '{"context": "a", "choices": ["b", "%0400d"], "answer": 0}\n' 5 >"$work/long.jsonl"
 refused 3 "long.jsonl:1: choice 1 has [0-9]+ tokens: this model accepts at most 32 \(batch.seq_len\)" --tasks "$work/long.jsonl"
 refused 3 "none.jsonl" --tasks "$work/none.jsonl"
 refused 2 "--batches and --tasks: give only one" --tasks "$work/cloze.jsonl" --batches=1
 refused 2 "--task-log needs --tasks" --task-log "$work/log"
-refused 4 "none/" --tasks "$work/cloze.jsonl" --task-log /dev/null/none/log
+refused 4 "none" --tasks "$work/cloze.jsonl" --task-log /dev/null/none/log

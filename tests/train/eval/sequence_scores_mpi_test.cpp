@@ -123,6 +123,7 @@ TEST(LogProbabilities, AreThoseOfEachSequenceAloneOnEveryMesh) {
     Config config = tiny_config();
     config.balance = {};
     change(config);
+    config.batch.global = 16;
     config.batch.micro = 2;
     const std::vector<ScoredSequence> sequences = some_sequences(config, 37);
     const std::vector<double> expected = scores_alone(config, sequences);

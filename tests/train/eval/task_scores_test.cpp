@@ -41,7 +41,7 @@ class TaskText : public testing::Test {
     const std::filesystem::path file = directory_.path() / "text.txt", model = directory_.path() / "t.model";
     write_whole_file(file, text);
     train_tokenizer(
-        {.files = {{.document = {file, 0, static_cast<std::int64_t>(text.size())}}}, .model = model, .vocab = 300});
+        {.files = {{.document = {file, 0, static_cast<std::int64_t>(text.size())}}}, .model = model, .vocab = 320});
     tokenizer_.emplace(model);
   }
   std::vector<std::int32_t> encode(std::string_view text) const { return tokenizer_->encode(text); }
@@ -81,9 +81,9 @@ TEST_F(TaskText, LongContextsLoseTheirBeginning) {
   const TaskTokens all = encode_task(items, *tokenizer_, 0, 100);
   EXPECT_EQ(all.cut, 0);
   EXPECT_EQ(all.choices.at(0).tokens, whole);
-  const TaskTokens cut = encode_task(items, *tokenizer_, 0, 4);
+  const TaskTokens cut = encode_task(items, *tokenizer_, 0, 6);
   EXPECT_EQ(cut.cut, 2);
-  EXPECT_EQ(cut.choices.at(0).tokens, std::vector<std::int32_t>(whole.end() - 5, whole.end()));
+  EXPECT_EQ(cut.choices.at(0).tokens, std::vector<std::int32_t>(whole.end() - 7, whole.end()));
   EXPECT_EQ(cut.choices.at(0).scored, all.choices.at(0).scored);
 }
 

@@ -144,6 +144,7 @@ TEST(WeightAverage, StartsFromTheWeightsIfTheCheckpointHasNone) {
   config.optim.ema = ema_decay;
   TinyTraining with(config, test_world());
   with.run(0, 1);  // so that there is an average of other weights
+  with.settle();
   with.load(CheckpointReader(resolve_checkpoint(directory.path())), 3);
   EXPECT_EQ(named_values(with, average_prefix), named_values(with, ""));
   AverageOracle oracle(named_values(with, ""));
