@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/convert_average.h"
+#include "apps/convert_config.h"
 #include "apps/convert_hf.h"
 #include "apps/convert_text.h"
 #include "apps/options.h"
@@ -31,6 +33,8 @@ namespace po = boost::program_options;
 
 namespace {
 
+constexpr std::size_t most_words = 1000;  // a transform and the checkpoints that it averages
+
 constexpr const char* convert_about =
     R"(Creates a new run from a checkpoint, whose model is transformed:
   reset      keep the model; copy only the weights, for fine-tuning
@@ -40,6 +44,7 @@ constexpr const char* convert_about =
   prune      remove experts that were chosen less than --threshold times as often as the most used one, according to
              --routing or --data
   modulize   split each dense FFN into --experts N equal experts of similar units, all of which are chosen
+  average    the mean of the weights of several checkpoints of one model, with --weights W1,W2,… the weighted mean
   import-hf  SOURCE is the folder of a model that Hugging Face's transformers saved
   export-hf  RUN becomes such a folder, with the same model
 SOURCE is a checkpoint, or a directory of checkpoints or of a run: the checkpoint that LATEST names. Its configuration
@@ -51,6 +56,8 @@ struct ConvertOptions {
   std::int64_t batches = 0;
   ConversionRequest request;
   ExportOptions exported;
+  std::string weights;
+  bool ema = false;
 };
 
 po::options_description convert_options(ConvertOptions& options) {
@@ -76,6 +83,9 @@ po::options_description convert_options(ConvertOptions& options) {
       "batches of batch.global sequences to read from --data, evenly spread; 0: all");
   add("by", po::value(&options.by)->value_name("weights | coactivation")->default_value(options.by),
       "modulize: group units with similar weights, or units that are active for the same tokens");
+  add("weights", po::value(&options.weights)->value_name("W1,W2,…"),
+      "average: the weight of each checkpoint, in their order; default: equal weights");
+  add("ema", po::bool_switch(&options.ema), "all but import-hf: use the moving average of the weights (optim.ema)");
   add("architecture", po::value(&options.exported.architecture)->value_name("NAME"),
       "export-hf: model_type to export to; default: the first that represents the model exactly");
   add("dtype", po::value(&options.exported.dtype)->value_name("F32 | BF16")->default_value(options.exported.dtype),
@@ -97,6 +107,7 @@ const std::map<std::string, std::set<std::string>>& own_options() {
                                                                 {"by", {"modulize"}},
                                                                 {"data", {"prune", "modulize"}},
                                                                 {"batches", {"prune", "modulize"}},
+                                                                {"weights", {"average"}},
                                                                 {"architecture", {"export-hf"}},
                                                                 {"dtype", {"export-hf"}},
                                                                 {"shard-size", {"export-hf"}}};
@@ -126,16 +137,20 @@ Range layers_of(const std::string& text) {
 ConversionRequest request_of(const ParsedOptions& parsed, ConvertOptions& options) {
   ConversionRequest request = options.request;
   std::vector<std::string> known(transforms().begin(), transforms().end());
-  known.insert(known.end(), {import_hf, export_hf});
+  known.insert(known.end(), {average, import_hf, export_hf});
   require_usage(!parsed.words.empty(), "no transform given: expected one of {}; see --help", boost::join(known, ", "));
   request.transform = parsed.words[0];
   const bool is_known = std::ranges::find(known, request.transform) != known.end();
   const std::string meant = is_known ? "" : nearest_word(request.transform, known);
   require_usage(is_known, "no such transform '{}': {}", request.transform,
                 meant.empty() ? "expected one of " + boost::join(known, ", ") : "did you mean " + meant + "?");
-  require_usage(parsed.words.size() == 2, "{} needs {}", request.transform,
-                request.transform == import_hf ? "one folder" : "one checkpoint or run");
+  const bool averages = request.transform == average;
+  require_usage(averages ? parsed.words.size() > 1 : parsed.words.size() == 2, "{} needs {}", request.transform,
+                averages                         ? "checkpoints or runs"
+                : request.transform == import_hf ? "one folder"
+                                                 : "one checkpoint or run");
   require_usage(!options.out.empty(), "--out is missing: name the folder to create");
+  require_usage(!options.ema || request.transform != import_hf, "--ema does not apply to {}", import_hf);
   for (const auto& [option, owners] : own_options()) {
     const bool used = parsed.values.count(option) && !parsed.values[option].defaulted();
     require_usage(!used || owners.contains(request.transform), "--{} does not apply to {}", option, request.transform);
@@ -185,35 +200,17 @@ Evaluation measured(const MpiSession& session, const CheckpointReader& checkpoin
   return evaluate(model, *setup, config, data.valid, options.batches).whole;
 }
 
-/// Returns the checkpoint's configuration without its mesh, changed by the arguments. `given`: the configuration from
-/// the arguments alone.
-LoadedConfig wanted_config(LoadedConfig own, const std::string& out, const Arguments& arguments,
-                           const LoadedConfig& given) {
-  LoadedConfig base = without_mesh(std::move(own));
-  base.config.run.dir = out;
-  base.config.checkpoint.resume = CheckpointConfig{}.resume;
-  base.config.optim.train_only = {};  // refers to tensors of the old model
-  base.config.optim.router_penalty = 0;
-  base.config.optim.router_penalty_from = 0;
-  if (!(base.config.balance.device > 0) && base.config.moe.group_limit == 0) base.config.balance.device_groups = 0;
-  require_usage(!given.origin.contains("run.dir"), "run.dir cannot be set here: --out names the folder");
-  LoadedConfig wanted = read_config(arguments, std::move(base));
-  wanted.origin = given.origin;
-  wanted.config.run.dir = out;
-  return wanted;
-}
-
 }  // namespace
 
 CommandHelp convert_help() {
   ConvertOptions defaults;
-  return describe_configured("lyceum convert TRANSFORM SOURCE --out RUN [options] [--section.key=value …]",
+  return describe_configured("lyceum convert TRANSFORM SOURCE… --out RUN [options] [--section.key=value …]",
                              convert_about, convert_options(defaults));
 }
 
 int convert_command(const MpiSession& session, const Arguments& arguments) {
   ConvertOptions options;
-  const ParsedOptions parsed = parse_options(convert_options(options), arguments, 2);
+  const ParsedOptions parsed = parse_options(convert_options(options), arguments, most_words);
   if (parsed.help) {
     if (session.rank() == 0) print(convert_help().text);
     return 0;
@@ -232,12 +229,22 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
     return import_model(session, {parsed.words[1], options.out, dry_run}, parsed.rest, given, print_once);
   }
   if (request.transform == export_hf) {
-    return export_checkpoint(session, {parsed.words[1], options.out, dry_run}, options.exported, given, print_once);
+    return export_checkpoint(session, {parsed.words[1], options.out, dry_run, options.ema}, options.exported, given,
+                             print_once);
   }
   require_no_run(options.out);
-  const CheckpointReader source(resolve_checkpoint(parsed.words[1]));
+  if (request.transform == average) {
+    const Averaging averaging{.sources = {parsed.words.begin() + 1, parsed.words.end()},
+                              .weights = options.weights,
+                              .out = options.out,
+                              .ema = options.ema,
+                              .dry_run = dry_run};
+    return average_checkpoints(session, averaging, parsed.rest, given, print_once);
+  }
+  CheckpointReader source(resolve_checkpoint(parsed.words[1]));
+  if (options.ema) source.use_averages();
   const LoadedConfig own = config_of(source);
-  const LoadedConfig wanted = wanted_config(own, options.out, parsed.rest, given);
+  const LoadedConfig wanted = converted_config(own, options.out, parsed.rest, given);
   const auto print_loss = [&](const char* when, const Evaluation& evaluation) {
     print_once(fmt::format("{:<10} {} nats per token on {} of {}\n", when, real_text(evaluation.loss, ".6f"),
                            count_text(evaluation.tokens, "token"), options.data));

@@ -125,7 +125,8 @@ int export_checkpoint(const MpiSession& session, const FromTo& from_to, const Ex
   hugging_face::require_no_model(made.folder);
   require_usage(given.origin.empty(), "{}: export-hf does not change the configuration of the checkpoint",
                 given.origin.empty() ? "" : given.origin.begin()->first);
-  const CheckpointReader source(resolve_checkpoint(from_to.source));
+  CheckpointReader source(resolve_checkpoint(from_to.source));
+  if (from_to.ema) source.use_averages();
   const std::string problem = source.problem(CheckpointReader::Check::sizes);
   require_input(problem.empty(), "{}", problem);
   Config own = config_of(source).config;

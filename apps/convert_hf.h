@@ -13,10 +13,11 @@ namespace lyceum {
 constexpr const char *import_hf = "import-hf", *export_hf = "export-hf";
 
 /// The paths of a conversion. import-hf reads a folder of transformers and writes the folder of a new run; export-hf
-/// reads a checkpoint or a run's folder and writes a folder of transformers. With `dry_run` nothing is written.
+/// reads a checkpoint or a run's folder and writes a folder of transformers. With `dry_run` nothing is written. `ema`:
+/// export-hf reads the moving average of the weights.
 struct FromTo {
   std::string source, out;
-  bool dry_run;
+  bool dry_run, ema = false;
 };
 
 /// The options of export-hf. `architecture`: the model type of transformers, such as "mixtral"; if empty, the smallest

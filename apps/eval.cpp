@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/eval_tasks.h"
 #include "apps/options.h"
 #include "apps/output.h"
 #include "apps/run_config.h"
@@ -36,6 +37,8 @@ namespace {
 struct EvalOptions {
   std::string path, routing, token_log;
   std::int64_t batches = 0, skip_top = 0;
+  bool ema = false;
+  TaskOptions tasks{};
 };
 
 /// Returns the keys that affect the loss and differ between training and this evaluation.
@@ -72,6 +75,13 @@ std::optional<double> tokens_per_byte(std::span<const TokenLoader> data) {
   return tokens / bytes;
 }
 
+/// Returns the changes() as a JSON object.
+nlohmann::ordered_json changes_json(const CheckpointRun& run) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const Difference& change : changes(run)) json[change.key] = {{"before", change.before}, {"after", change.after}};
+  return json;
+}
+
 /// Returns the results as JSON. bits_per_byte is null if the bytes of the text are unknown; chosen_width is null
 /// without experts.
 nlohmann::ordered_json summary(const CheckpointRun& run, const EvalOptions& options,
@@ -87,11 +97,9 @@ nlohmann::ordered_json summary(const CheckpointRun& run, const EvalOptions& opti
                                 {"tokens", evaluation.tokens},
                                 {"chosen_width", nullptr},
                                 {"skip_top", options.skip_top},
-                                {"changed", nlohmann::ordered_json::object()}};
+                                {"ema", options.ema},
+                                {"changed", changes_json(run)}};
   if (!evaluation.routing.empty()) result["chosen_width"] = width_of(run.config, evaluation).mean();
-  for (const Difference& change : changes(run)) {
-    result["changed"][change.key] = {{"before", change.before}, {"after", change.after}};
-  }
   if (const std::optional<double> tokens = tokens_per_byte(data)) {
     result["bits_per_byte"] = evaluation.loss / std::numbers::ln2 * *tokens;
   }
@@ -111,6 +119,7 @@ std::string changes_text(const CheckpointRun& run, const EvalOptions& options) {
   const auto add = [&](const std::string& change) { text += (text.empty() ? "changed        " : ", ") + change; };
   for (const auto& [key, before, after] : changes(run))
     add(fmt::format("{} = {} (trained with {})", key, after, before));
+  if (options.ema) add("--ema: moving average of the weights");
   if (options.skip_top > 0) add(fmt::format("--skip-top = {}", options.skip_top));
   return text.empty() ? text : text + '\n';
 }
@@ -144,10 +153,50 @@ po::options_description described_options(EvalOptions& options) {
       "also write which experts the tokens chose to this HDF5 file, for `lyceum routing`");
   add("skip-top", po::value(&options.skip_top)->value_name("N")->default_value(options.skip_top),
       "each token skips its N best experts and uses the next moe.top_k");
+  add("ema", po::bool_switch(&options.ema), "use the moving average of the weights (optim.ema)");
   add("token-log", po::value(&options.token_log)->value_name("FILE"),
       "also write the loss and the chosen experts of every token to this HDF5 file, for `lyceum routing difficult`");
+  add("tasks", po::value(&options.tasks.files)->multitoken()->composing()->value_name("FILE…"),
+      "instead of the loss, the accuracy on tasks: files with one record {\"context\", \"choices\", \"answer\"} per "
+      "line");
+  add("task-log", po::value(&options.tasks.log)->value_name("FILE"),
+      "with --tasks: also write the log-probabilities of all choices to this JSON-lines file");
   add("json", "print one JSON object: loss standard_error perplexity bits_per_byte tokens chosen_width …");
   return described;
+}
+
+void check_tasks(const TaskOptions& tasks, const po::variables_map& values) {
+  if (tasks.files.empty()) {
+    require_usage(tasks.log.empty(), "--task-log needs --tasks");
+    return;
+  }
+  for (const char* option : {"batches", "routing", "token-log"}) {
+    const bool given = values.count(option) && !values[option].defaulted();
+    require_usage(!given, "--{} and --tasks: give only one of them", option);
+  }
+}
+
+/// Implements `lyceum eval --tasks`.
+int evaluate_tasks(const MpiSession& session, const CheckpointRun& run, const EvalOptions& options, bool json) {
+  require_skippable(run.config, options.skip_top);
+  const std::vector<EncodedTask> tasks = read_tasks(run, options.tasks.files);
+  const auto setup = set_up(run.config, session, Reading::evaluate);
+  StagedModel model = weights_of(run, *setup);
+  model.skip_top(options.skip_top);
+  const nlohmann::ordered_json scores = score_tasks(run, *setup, model, tasks, options.tasks.log);
+  if (session.rank() != 0) return 0;
+  const std::string directory = run.reader.directory().string();
+  const std::int64_t step = run.reader.header().step;
+  if (json) {
+    const nlohmann::ordered_json result{{"checkpoint", directory},      {"step", step},
+                                        {"skip_top", options.skip_top}, {"ema", options.ema},
+                                        {"changed", changes_json(run)}, {"tasks", scores}};
+    print(json_text(result) + '\n');
+  } else {
+    print(fmt::format("checkpoint     {} (step {})\n", directory, step) + changes_text(run, options) +
+          task_table(scores));
+  }
+  return 0;
 }
 
 }  // namespace
@@ -160,6 +209,8 @@ CommandHelp eval_help() {
       "a file and --section.key=value override it, e.g. --data.valid=other --parallel.expert=2. Keys of the model can\n"
       "also be changed as far as the weights allow, to measure their effect: --moe.top_k=1 or "
       "--moe.shared_experts=0.\n"
+      "With --tasks, answers questions with the choice that the model finds most probable after the context, and\n"
+      "prints the share of right answers (acc; acc_norm: by log-probability per byte).\n"
       "Without --checkpoint the newest checkpoint in the configured run.dir is used.",
       described_options(defaults));
 }
@@ -167,14 +218,17 @@ CommandHelp eval_help() {
 int eval_command(const MpiSession& session, const Arguments& arguments) {
   EvalOptions options;
   const ParsedOptions parsed = parse_options(described_options(options), arguments);
-  const auto& [path, routing, token_log, batches, skip_top] = options;
+  const auto& [path, routing, token_log, batches, skip_top, ema, tasks] = options;
   if (parsed.help) {
     if (session.rank() == 0) print(eval_help().text);
     return 0;
   }
+  check_tasks(tasks, parsed.values);
   require_usage(batches >= 0, "--batches = {}: must be 0 (all of the validation data) or more", batches);
-  const std::optional<CheckpointRun> run = configure_reader(session, path, parsed.rest);
+  std::optional<CheckpointRun> run = configure_reader(session, path, parsed.rest);
   if (!run) return 0;
+  if (ema) run->reader.use_averages();
+  if (!tasks.files.empty()) return evaluate_tasks(session, *run, options, parsed.values.count("json") > 0);
   const auto& [reader, config, own, global_batch] = *run;
   require_skippable(config, skip_top);
   const auto setup = set_up(config, session, Reading::evaluate);

@@ -19,8 +19,6 @@
 #include "io/data/encoding/chat.h"
 #include "io/data/records/prompts.h"
 #include "io/data/tokenizer/tokenizer.h"
-#include "io/data/tokens/data_sources.h"
-#include "io/files/sha256.h"
 #include "io/text/json.h"
 #include "io/text/stop_texts.h"
 #include "io/text/table.h"
@@ -38,7 +36,7 @@ struct GenerateOptions {
   std::string path, prompt, prompts, system;
   std::vector<std::string> stops;
   Sampling sampling;
-  bool chat = false, show_special = false, json = false, timing = false;
+  bool ema = false, chat = false, show_special = false, json = false, timing = false;
 };
 
 po::options_description described_options(GenerateOptions& options) {
@@ -50,6 +48,7 @@ po::options_description described_options(GenerateOptions& options) {
   add("prompts", po::value(&options.prompts)->value_name("FILE"),
       "instead of --prompt: one per line, or, in .jsonl, .ndjson, .jsonlines and .ldjson files, one record per line "
       "with a \"prompt\", with --chat also with \"messages\"; may be compressed with gzip or zstd");
+  add("ema", po::bool_switch(&options.ema), "use the moving average of the weights (optim.ema)");
   add("chat", po::bool_switch(&options.chat),
       "a prompt is a user's message, rendered with the chat template of the run (data.chat); print only the answer");
   add("system", po::value(&options.system)->value_name("TEXT"), "with --chat: system text of prompts that have none");
@@ -231,20 +230,14 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   require_usage(session.size() == 1, "generate runs on one rank: start it without mpirun");
   check_sampling(options.sampling);
   check(options, parsed.values);
-  const std::optional<CheckpointRun> run = configure_reader(session, options.path, parsed.rest);
+  std::optional<CheckpointRun> run = configure_reader(session, options.path, parsed.rest);
   if (!run) return 0;
+  if (options.ema) run->reader.use_averages();
   require_usage(parsed.values.count("prompt") + parsed.values.count("prompts") > 0,
                 "--prompt is missing: give the text to continue, or '' to let the model begin a document");
   const Config& config = run->config;
-  require_usage(!config.data.tokenizer.empty(), "data.tokenizer is not set: name the tokenizer of these tokens");
-  const Tokenizer tokenizer(config.data.tokenizer);
+  const Tokenizer tokenizer = tokenizer_of(*run);
   options.sampling.vocab = tokenizer.vocab();
-  if (run->reader.tokenizer_sha256().empty()) {  // otherwise the tokenizer is the checkpoint's own
-    std::vector<std::string> prefixes;
-    for (const DataSource& source : data_sources("data.train", config.data.train)) prefixes.push_back(source.prefix);
-    for (const DataSource& source : data_sources("data.valid", config.data.valid)) prefixes.push_back(source.prefix);
-    require_one_tokenizer(config.data.tokenizer, digest_of_file(config.data.tokenizer).sha256, prefixes);
-  }
   const ChatTemplate* const chat = options.chat ? &template_of(config.data, tokenizer) : nullptr;
   const std::vector<Prompt> prompts = prompts_of(options);
   std::vector<std::vector<std::int32_t>> given;

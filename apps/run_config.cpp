@@ -10,6 +10,7 @@
 #include "config/check.h"
 #include "config/keys.h"
 #include "io/checkpoint/unit_tensors.h"
+#include "io/data/tokens/data_sources.h"
 #include "io/files/sha256.h"
 #include "io/text/table.h"
 #include "train/run/config_file.h"
@@ -176,6 +177,19 @@ StagedModel weights_of(const CheckpointRun& run, const RunSetup& setup) {
   StagedModel model(run.config, setup.stream, setup.mesh, working_type(run.config.run), false);
   load_weights(run.reader, setup.stream, model.units());
   return model;
+}
+
+Tokenizer tokenizer_of(const CheckpointRun& run) {
+  const DataConfig& data = run.config.data;
+  require_usage(!data.tokenizer.empty(), "data.tokenizer is not set: name the tokenizer of these tokens");
+  Tokenizer tokenizer(data.tokenizer);
+  if (run.reader.tokenizer_sha256().empty()) {  // otherwise the tokenizer is the checkpoint's own
+    std::vector<std::string> prefixes;
+    for (const DataSource& source : data_sources("data.train", data.train)) prefixes.push_back(source.prefix);
+    for (const DataSource& source : data_sources("data.valid", data.valid)) prefixes.push_back(source.prefix);
+    require_one_tokenizer(data.tokenizer, digest_of_file(data.tokenizer).sha256, prefixes);
+  }
+  return tokenizer;
 }
 
 }  // namespace lyceum

@@ -5,6 +5,7 @@
 #include "apps/commands.h"
 #include "config/binding.h"
 #include "io/checkpoint/checkpoint.h"
+#include "io/data/tokenizer/tokenizer.h"
 #include "model/staged_model.h"
 #include "train/setup/run_setup.h"
 
@@ -40,5 +41,8 @@ std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::st
 /// Returns the checkpoint's model with its weights, for evaluation. `setup` must be made from `run.config` and must
 /// outlive the model. Throws as load_weights() does.
 StagedModel weights_of(const CheckpointRun& run, const RunSetup& setup);
+/// Returns the tokenizer of the checkpoint's run. Throws a usage Error if the run has none, and a bad_input Error if
+/// the checkpoint does not contain it and the file data.tokenizer is not the one of the token files.
+Tokenizer tokenizer_of(const CheckpointRun& run);
 
 }  // namespace lyceum

@@ -36,6 +36,9 @@ void declare_keys(ConfigKeys& keys, OptimConfig& optim) {
       "with rule = muon, matrices of blocks that AdamW updates all the same: model/layers/*/mlp/gate/weight");
   key("optim.weight_decay", &optim.weight_decay, {.low = 0, .high = 100},
       "weight decay of matrices; norm weights are not decayed", {.other_names = {"wd"}});
+  key("optim.ema", &optim.ema, moment,
+      "decay of a moving average of the weights, which checkpoints contain: 0.999; 0: no average",
+      {.other_names = {"ema", "ema_decay"}});
   key("optim.clip_norm", &optim.clip_norm, {.low = 0, .high = 1e9}, "largest global gradient norm; 0: no clipping",
       {.other_names = {"clip_grad", "grad_clip", "max_grad_norm", "gradient_clipping"}});
   key("optim.train_only", &optim.train_only, {.hint = "names with *, comma-separated"},

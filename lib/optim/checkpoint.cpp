@@ -39,6 +39,9 @@ std::vector<CheckpointSlice> checkpoint_slices(const Optimizer& optimizer) {
   };
   for (const UpdatedShare& updated : optimizer.updated()) {
     append(updated.share, "", updated.share.updated, updated.master);
+    if (updated.average.defined()) {
+      append(updated.share, average_prefix, updated.share.updated, updated.average);
+    }
     for (const UpdatedShare::Part& part : updated.parts) {
       const auto names = states_of(part.rule);
       for (std::size_t s = 0; s < names.size(); ++s) {
@@ -65,6 +68,13 @@ void load_checkpoint(Optimizer& optimizer, const CheckpointReader& reader, const
         };
         read_states(reader, stream, *share.unit, state_prefix(names[s]), part.range, part.states[s], reads, read_files);
       }
+    }
+    if (updated.average.defined()) {
+      const auto has_average = [&](const std::string& tensor) {
+        return reader.find(std::string(average_prefix).append(tensor)) != nullptr;
+      };
+      convert(stream, updated.master, updated.average);
+      read_some(reader, stream, *share.unit, average_prefix, share.updated, updated.average, has_average, read_files);
     }
     if (updated.master.dtype() != share.values.dtype()) convert(stream, updated.master, share.values);
   }

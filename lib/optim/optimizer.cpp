@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/tensor_kernels.h"
+#include "kernels/weight_average.h"
 #include "optim/tensor_digest.h"
 #include "optim/update_tables.h"
 
@@ -44,6 +45,7 @@ std::vector<UpdatedShare> with_states(const OptimConfig& config, const Stream& s
                      .master = share.values.dtype() == type ? share.values : flat(share.updated.count),
                      .states = {},
                      .parts = {}};
+    if (config.ema > 0) one.average = flat(share.updated.count);
     for (std::size_t s = 0; s < UpdateTables::states; ++s) one.states.push_back(flat(elements_with_state(ranges, s)));
     one.parts = parts_of(ranges, one.states);
     updated.push_back(std::move(one));
@@ -72,11 +74,21 @@ void Optimizer::update(std::span<const StepVerdict> verdict, const NormSums& nor
                  .weight_offsets = norms.offsets(0),
                  .update_offsets = norms.offsets(1),
                  .sums = sums.span<double>()});
+  for (const UpdatedShare& updated : updated_) {
+    if (!updated.average.defined()) continue;
+    dispatch_accumulator(updated.master.dtype(), [&]<class A>() {
+      launch(stream_, AverageWeights<A>{.weights = updated.master.span<A>(),
+                                        .average = updated.average.span<A>(),
+                                        .decay = config_.ema,
+                                        .verdict = verdict});
+    });
+  }
 }
 
 void Optimizer::adopt_weights() {
   for (const UpdatedShare& updated : updated_) {
     if (updated.master.dtype() != updated.share.values.dtype()) convert(stream_, updated.share.values, updated.master);
+    if (updated.average.defined()) convert(stream_, updated.master, updated.average);
   }
   renew_digests();
 }

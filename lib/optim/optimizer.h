@@ -30,17 +30,18 @@ class Optimizer {
   void prepare(double lr) const { rule_->prepare(lr, updates_ + 1); }
   /// Zeroes the gradients of frozen elements. Call before anything reads the gradients of a step.
   void clear_frozen_gradients() const { frozen_elements_.clear_gradients(stream_, updated_); }
-  /// Launches one update, which does nothing to weights and states if `verdict` says to skip it. Writes the sums of
-  /// squares of the weights and of the update to columns 0 and 1 of `sums`, see NormSums. Gradients may be overwritten
-  /// if the update is not skipped. The host does not wait, except for other ranks with Muon. The launch of a single
-  /// rank may be recorded in a graph and repeated with other gradients. Collective over the ranks of a pipeline stage.
+  /// Launches one update, which does nothing to weights, states and averages if `verdict` says to skip it. Writes the
+  /// sums of squares of the weights and of the update to columns 0 and 1 of `sums`, see NormSums. Gradients may be
+  /// overwritten if the update is not skipped. The host does not wait, except for other ranks with Muon. The launch of
+  /// a single rank may be recorded in a graph and repeated with other gradients. Collective over the ranks of a
+  /// pipeline stage.
   void update(std::span<const StepVerdict> verdict, const NormSums& norms, const Tensor& sums) const;
   /// Returns the bytes that this rank has sent for updates of units of one group; see UpdateRule::traffic().
   ProcessGroup::Traffic traffic(ParameterUnit::Group group) const { return rule_->traffic(group); }
   /// Counts an update. Call if the launched update was not skipped.
   void count_update() { ++updates_; }
 
-  /// Copies the weights to the masters. Call after the weights were initialised.
+  /// Copies the weights to the masters and averages. Call after the weights were initialised.
   void adopt_weights();
   /// Returns the number of updates made so far; part of a checkpoint.
   std::int64_t updates() const { return updates_; }

@@ -29,6 +29,7 @@ struct UpdatedShare {
     std::vector<Tensor> states;
   };
   std::vector<Part> parts;
+  Tensor average = {};  // optim.ema: moving average of the weights; undefined without
 };
 
 /// A rule for updating weights from gradients, such as AdamW: its state tensors and its step. It works on the unit

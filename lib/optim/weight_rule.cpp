@@ -111,6 +111,10 @@ std::int64_t state_bytes(WeightRule rule, DType type) {
   return bytes(sums) * (std::ssize(states_of(rule)) + (type == sums ? 0 : 1));
 }
 
+std::int64_t average_bytes(const OptimConfig& optim, DType type) {
+  return optim.ema > 0 ? bytes(accumulator_of(type)) : 0;
+}
+
 std::int64_t update_bytes(WeightRule rule, DType type) {
   const DType sums = accumulator_of(type);
   const std::int64_t read_and_written = 1 + std::ssize(states_of(rule));  // master, states

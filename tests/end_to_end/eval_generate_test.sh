@@ -11,7 +11,7 @@ value() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
 
 expect 0 "$lyceum" eval "--checkpoint=$checkpoint" --batches=2 --json
 equal "keys" "$(python3 -c 'import json, sys; print(*json.load(open(sys.argv[1])))' "$work/out")" \
-  "checkpoint step loss standard_error perplexity bits_per_byte tokens chosen_width skip_top changed"
+  "checkpoint step loss standard_error perplexity bits_per_byte tokens chosen_width skip_top ema changed"
 loss=$(value loss)
 equal "step" "$(value step)" 12
 equal "tokens" "$(value tokens)" $((2 * 8 * 32))

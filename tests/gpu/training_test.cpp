@@ -206,6 +206,7 @@ const Variant variants[] = {
      [](Config& c) {
        c.optim.rule = UpdateRuleName::muon;
        c.optim.adamw_only = {"*/k_proj/weight"};
+       c.optim.ema = 0.7;
        c.model.qkv_bias = true;
        c.run.audit_every = 1;
      }},

@@ -83,6 +83,15 @@ std::vector<std::int64_t> end_tokens_of(const Json& side_files) {
   return {};
 }
 
+std::optional<std::string> begin_token_of(const Json& side_files) {
+  for (const char* name : {special_tokens_name, tokenizer_config_name}) {
+    const Json& token = value_of(value_of(side_files, name), "bos_token");
+    const Json& text = token.is_object() ? value_of(token, "content") : token;  // an added token, or its text
+    if (text.is_string()) return text.get<std::string>();
+  }
+  return {};
+}
+
 std::string chat_of(const Json& side_files) {
   const Json& file = value_of(side_files, template_name);
   const Json& theirs = file.is_null() ? value_of(value_of(side_files, tokenizer_config_name), "chat_template") : file;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ Json side_files_of(const CheckpointReader& checkpoint);
 
 /// Returns the tokens that end a generated text: eos_token_id of generation_config.json, or else of config.json.
 std::vector<std::int64_t> end_tokens_of(const Json& side_files);
+/// Returns the name of the token that begins a text: bos_token of special_tokens_map.json or tokenizer_config.json;
+/// nothing if there is none.
+std::optional<std::string> begin_token_of(const Json& side_files);
 /// Returns the name of Lyceum's chat template that equals the imported one; `auto` if there is none.
 std::string chat_of(const Json& side_files);
 

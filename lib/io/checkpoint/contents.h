@@ -29,6 +29,8 @@ struct CheckpointSlice {
 /// Prefix of the logical tensors of optimiser state: STATE of weight NAME is "optimizer/STATE/NAME", for example
 /// "optimizer/exp_avg/lm_head/weight".
 constexpr std::string_view optimizer_prefix = "optimizer/";
+/// Prefix of the moving averages of weights (optim.ema), which are stored like optimiser state: "optimizer/ema/NAME".
+constexpr std::string_view average_prefix = "optimizer/ema/";
 /// True if the logical tensor `name` is optimiser state rather than a weight.
 inline bool is_optimizer_state(std::string_view name) { return name.starts_with(optimizer_prefix); }
 

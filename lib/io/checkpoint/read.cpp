@@ -17,6 +17,7 @@ struct CheckpointReader::Implementation {
   std::filesystem::path directory;
   Manifest manifest;
   std::vector<Entry> entries;  // one per element of manifest.tensors, in the same order
+  bool averages = false;       // see use_averages()
   std::mutex mutex;            // guards the members below
   std::vector<bool> verified;  // per file: its SHA-256 was found correct
   std::size_t most_open = 0;
@@ -87,9 +88,20 @@ bool CheckpointReader::has_optimizer_state() const {
 
 const CheckpointReader::Entry* CheckpointReader::find(const std::string& name) const {
   const std::vector<Entry>& entries = implementation_->entries;
-  const auto at = std::lower_bound(entries.begin(), entries.end(), name,
-                                   [](const Entry& entry, const std::string& wanted) { return entry.name < wanted; });
-  return at != entries.end() && at->name == name ? &*at : nullptr;
+  const auto entry_of = [&](const std::string& wanted) {
+    const auto at = std::ranges::lower_bound(entries, wanted, {}, &Entry::name);
+    return at != entries.end() && at->name == wanted ? &*at : nullptr;
+  };
+  if (implementation_->averages && !is_optimizer_state(name)) {
+    if (const Entry* average = entry_of(std::string(average_prefix).append(name))) return average;
+  }
+  return entry_of(name);
+}
+
+void CheckpointReader::use_averages() {
+  const bool any = std::ranges::any_of(tensors(), [](const Entry& e) { return e.name.starts_with(average_prefix); });
+  require_usage(any, "{} has no average of its weights: only runs with optim.ema save one", directory().string());
+  implementation_->averages = true;
 }
 
 void CheckpointReader::read(const std::string& name, const Box& box, float* values) const {

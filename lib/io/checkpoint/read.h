@@ -29,6 +29,9 @@ class CheckpointReader {
   bool has_optimizer_state() const;
   /// Returns the tensor of this name, or null. The pointer is valid as long as the reader.
   const Entry* find(const std::string& name) const;
+  /// Makes find() and read() of a weight refer to its moving average (optim.ema) from now on, if it has one. Throws a
+  /// usage Error if the checkpoint has no averages.
+  void use_averages();
   /// Reads a box of a tensor into `values` (row-major f32, box.extent.size() elements). Verifies the digest of each
   /// shard before HDF5 first opens it. Throws a bad_input Error if the tensor is missing, the box is not inside it, a
   /// shard is damaged, or the stored boxes do not cover the box exactly once.

@@ -101,16 +101,22 @@ void read_range(const CheckpointReader& reader, const Stream& stream, const Para
   });
 }
 
-void read_states(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit,
-                 std::string_view prefix, const Range& range, const Tensor& values,
-                 const std::function<bool(const std::string&)>& reads, const RunOnFiles& read_files) {
+void read_some(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit, std::string_view prefix,
+               const Range& range, const Tensor& values, const std::function<bool(const std::string&)>& reads,
+               const RunOnFiles& read_files) {
   const std::string before(prefix);
-  clear(stream, values);
   for_each_box(unit, range, [&](const ParameterSlice& slice, const HeldBox& held) {
     if (!reads(slice.name)) return;
     require_tensor(reader, before + slice.name, slice.shape);
     read_box(reader, stream, before + slice.name, held, values, range.first, read_files);
   });
+}
+
+void read_states(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit,
+                 std::string_view prefix, const Range& range, const Tensor& values,
+                 const std::function<bool(const std::string&)>& reads, const RunOnFiles& read_files) {
+  clear(stream, values);
+  read_some(reader, stream, unit, prefix, range, values, reads, read_files);
 }
 
 void read_weights(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit, const Range& range,

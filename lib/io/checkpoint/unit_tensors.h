@@ -21,8 +21,13 @@ void read_range(const CheckpointReader& reader, const Stream& stream, const Para
                 std::string_view prefix, const Range& range, const Tensor& values,
                 const RunOnFiles& read_files = run_at_once);
 
-/// Reads optimizer state as read_range() does, but only of the tensors for which reads(NAME) is true; NAME is without
-/// `prefix`. Sets all other elements of `values` to 0.
+/// Reads as read_range() does, but only the tensors for which reads(NAME) is true; NAME is without `prefix`. Leaves all
+/// other elements of `values` unchanged.
+void read_some(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit, std::string_view prefix,
+               const Range& range, const Tensor& values, const std::function<bool(const std::string&)>& reads,
+               const RunOnFiles& read_files = run_at_once);
+
+/// Reads optimizer state as read_some() does. Sets all other elements of `values` to 0.
 void read_states(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit,
                  std::string_view prefix, const Range& range, const Tensor& values,
                  const std::function<bool(const std::string&)>& reads, const RunOnFiles& read_files = run_at_once);

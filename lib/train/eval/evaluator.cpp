@@ -7,10 +7,8 @@
 
 #include "core/copy.h"
 #include "model/routing/routing_sums.h"
-#include "parallel/pipeline/executor.h"
-#include "parallel/pipeline/tape_stage.h"
-#include "parallel/pipeline/transfers.h"
 #include "parallel/tensor/token_layout.h"
+#include "train/eval/forward_passes.h"
 #include "train/setup/samples.h"
 
 namespace lyceum {
@@ -62,41 +60,30 @@ struct Watched {
 /// ranks that have the last stage.
 void forward(StagedModel& model, const RunSetup& setup, const Config& config, std::span<const Samples> micro_batches,
              LossSums& sums, const Watched& watched) {
-  std::vector<std::unique_ptr<TapeStage>> stages;
-  std::vector<TapeStage*> pointers;
-  for (const auto& stage : model.stages()) {
-    const auto run_stage = [&](Tape& tape, int microbatch, const Variable& x) {
-      const Samples& samples = micro_batches[static_cast<std::size_t>(microbatch)];
-      TokenCollector::MicroBatchRecord* record =
-          watched.seen.empty() ? nullptr : &watched.seen[static_cast<std::size_t>(microbatch)];
-      const bool reads = stage->reads_tokens();
-      TokenBatch batch = allocate_batch(setup.stream, config, samples.count, reads);
-      std::vector<std::int64_t> targets;
-      if (reads || batch.first_keys.defined()) targets = load(setup.stream, samples, config.model.vocab, batch);
-      batch.first_token = samples.first * config.batch.seq_len;
-      if (stage->last_stage()) {
-        batch.token_losses =
-            Tensor::empty(setup.stream, accumulator_of(stage->type()), {batch.tokens()}, MemoryKind::buffers);
-      }
-      if (record) batch.chosen = &record->chosen;
-      batch.observer = watched.observer;
-      const Transformer::StageResult result = stage->forward_stage(tape, batch, x);
-      if (stage->last_stage()) add(sums, setup.stream, batch.token_losses, targets);
-      if (record && stage->last_stage()) record->losses = batch.token_losses;
-      return TapeStage::Results{.y = result.y};
-    };
-    stages.push_back(std::make_unique<TapeStage>(setup.stream, run_stage, Tape::Mode::inference));
-    pointers.push_back(stages.back().get());
-  }
-  const ProcessGroup& pipeline = setup.mesh.pipeline;
-  const PipelineShape shape{.ranks = pipeline.size(),
-                            .virtual_stages = static_cast<int>(pointers.size()),
-                            .microbatches = static_cast<int>(micro_batches.size())};
-  const Transformer& first = *model.stages().front();
-  const std::int64_t seq_len = config.batch.seq_len;
-  const PipelineBoundary boundary{
-      .stream = setup.stream, .type = first.type(), .shape = first.boundary(micro_batches[0].count * seq_len, seq_len)};
-  PipelineExecutor(with_transfers(forward_only(shape)), pipeline.rank(), pointers, pipeline, boundary).run();
+  std::vector<std::vector<std::int64_t>> targets(micro_batches.size());  // of each sequence, that count
+  const auto load_batch = [&](const Transformer& stage, int micro_batch) {
+    const auto at = static_cast<std::size_t>(micro_batch);
+    const Samples& samples = micro_batches[at];
+    TokenBatch batch = allocate_batch(setup.stream, config, samples.count, stage.reads_tokens());
+    if (stage.reads_tokens() || batch.first_keys.defined()) {
+      targets[at] = load(setup.stream, samples, config.model.vocab, batch);
+    }
+    batch.first_token = samples.first * config.batch.seq_len;
+    if (!watched.seen.empty()) batch.chosen = &watched.seen[at].chosen;
+    batch.observer = watched.observer;
+    return batch;
+  };
+  const auto take = [&](const TokenBatch& batch, int micro_batch) {
+    const auto at = static_cast<std::size_t>(micro_batch);
+    add(sums, setup.stream, batch.token_losses, targets[at]);
+    if (!watched.seen.empty()) watched.seen[at].losses = batch.token_losses;
+  };
+  run(model, setup,
+      {.micro_batches = static_cast<int>(micro_batches.size()),
+       .sequences = micro_batches[0].count,
+       .seq_len = config.batch.seq_len,
+       .load = load_batch,
+       .take = take});
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <random>
@@ -255,6 +256,10 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
     zero += fmt::format("{}{} of {}", zero.empty() ? "" : ", ", name, count_text(tensors, "tensor"));
   }
   if (!zero.empty()) report_.note("optimizer  starts at zero: " + zero + "; the checkpoint has states of another rule");
+  const auto is_average = [](const CheckpointReader::Entry& entry) { return entry.name.starts_with(average_prefix); };
+  if (config_.optim.ema > 0 && std::ranges::none_of(reader.tensors(), is_average)) {
+    report_.note("average    starts from the weights: the checkpoint has none");
+  }
   if (parts.gemms.nothing_pinned()) {
     report_.warn(fmt::format(
         "no GEMM algorithms for this GPU in {}: they are chosen again, so results may differ in the last bits",

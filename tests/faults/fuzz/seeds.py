@@ -99,6 +99,13 @@ def seed_corpus():
     seed("json", "odd-bytes", b"caf\xe9 \xf0\x9f\x99 \xed\xa0\x80")
     seed("records", "odd-surrogate", '{"text": "\\ud83d"}')
     seed("records", "odd-deep", '{"text": ' + "[" * DEEP + "]" * DEEP + "}")
+    item = {"context": "int na\u00efve ", "choices": ["x;", "= 1"], "answer": 1}
+    seed("tasks", "seed-items", json.dumps(item) + "\r\n\n" + json.dumps(item | {"context": "", "id": [None]}, ensure_ascii=False))
+    seed("tasks", "seed-gzip", gzip.compress(json.dumps(item).encode(), mtime=0))
+    seed("tasks", "odd-spaces", json.dumps(item | {"context": "\u2028\u00a0 \x1f", "choices": [" ", "\n", "\u3000"]}))
+    for name, answer in ("odd-negative", -1), ("odd-large", 2 ** 64 - 1), ("odd-real", 0.5), ("odd-huge", 2 ** 70):
+        seed("tasks", name, json.dumps(item | {"answer": answer}))
+    seed("tasks", "odd-deep", '{"context": "a", "answer": 0, "choices": ' + "[" * DEEP + "]" * DEEP + "}")
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "na\u00efve?"},
             {"role": "assistant", "content": "Yes."}, {"role": "user", "content": ""}, {"role": "assistant", "content": "No."}]
     seed("chat", "seed-messages", json.dumps({"messages": chat}))

@@ -300,6 +300,7 @@ const std::vector<Variant>& variants() {
          c.optim.lr = 3e-3;
          c.model.qkv_bias = true;
          c.optim.adamw_only = {"*/v_proj/weight"};
+         c.optim.ema = 0.7;
        }},
       {"mtp", [](Config& c) { c.mtp = {.depth = 2, .weight = 0.5}; }},
       {"mtp, tied and dense",

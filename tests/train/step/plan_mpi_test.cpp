@@ -417,6 +417,21 @@ TEST(Plan, SaysWhatMuonTakes) {
   }
 }
 
+/// Covers the moving average of the weights, of a model in f32 and with frozen tensors.
+TEST(Plan, SaysWhatAnAverageTakes) {
+  for (int zero = 0; zero <= 3; ++zero) {
+    for (const UpdateRuleName rule : {UpdateRuleName::adamw, UpdateRuleName::muon}) {
+      Config config = planned_config();
+      config.parallel = {.zero = zero};
+      config.batch.micro = 1;
+      config.optim.rule = rule;
+      config.optim.ema = 0.9;
+      if (zero == 1) config.optim.train_only = {"model/layers/*/mlp/experts/[12]/*"};
+      expect_as_planned(config);
+    }
+  }
+}
+
 /// Covers a model with sub-dimensions. Every token chooses all sub-dimensions that are not always active.
 TEST(Plan, SaysWhatSubDimensionsTake) {
   for (const ParallelConfig& parallel :

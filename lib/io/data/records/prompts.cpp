@@ -1,15 +1,12 @@
 #include "io/data/records/prompts.h"
 
 #include <algorithm>
-#include <cstddef>
-#include <span>
-#include <utility>
 
 #include "core/error.h"
 #include "io/data/records/json_lines.h"
 #include "io/data/records/json_record.h"
 #include "io/data/records/record_formats.h"
-#include "io/files/text_stream.h"
+#include "io/data/records/text_lines.h"
 #include "io/text/utf8.h"
 
 namespace lyceum {
@@ -26,17 +23,6 @@ Prompt prompt_of_record(std::string_view line, bool chat, std::string_view syste
   return prompt;
 }
 
-std::string uncompressed(const std::filesystem::path& file) {
-  constexpr std::size_t at_a_time = std::size_t{1} << 16;
-  TextStream stream(file);
-  std::string text;
-  for (std::size_t size = 0;; size = text.size()) {
-    text.resize(size + at_a_time);
-    text.resize(size + stream.read(std::span(text).subspan(size)));
-    if (text.size() == size) return text;
-  }
-}
-
 }  // namespace
 
 Prompt chat_prompt(std::string_view system, std::string_view text) {
@@ -47,33 +33,24 @@ Prompt chat_prompt(std::string_view system, std::string_view text) {
 }
 
 std::vector<Prompt> read_prompts(const std::filesystem::path& file, bool chat, std::string_view system) {
-  const std::string text = uncompressed(file);
-  require_input(is_utf8(text), "{} is not UTF-8 text", file.string());
   const bool records = &format_by_name(file) == &json_lines;
   std::vector<Prompt> prompts;
-  std::string_view rest = text;
-  if (rest.starts_with(byte_order_mark)) rest.remove_prefix(byte_order_mark.size());
-  for (int number = 1; !rest.empty(); ++number) {
-    const std::size_t end = std::min(rest.find('\n'), rest.size());
-    std::string_view line = rest.substr(0, end);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+  for (const TextLine& line : read_text_lines(file)) {
     try {
       if (records) {
-        prompts.push_back(prompt_of_record(line, chat, system));
+        prompts.push_back(prompt_of_record(line.text, chat, system));
       } else if (chat) {
-        prompts.push_back(chat_prompt(system, line));
+        prompts.push_back(chat_prompt(system, line.text));
       } else {
-        prompts.push_back({.text = std::string(line)});
+        prompts.push_back({.text = line.text});
       }
-      prompts.back().location = file.string() + ":" + std::to_string(number);
+      prompts.back().location = line.location;
     } catch (const Error& error) {
       const std::string_view problem = error.what();
       if (problem == "empty") {
-        fail(ExitCode::bad_input, "{}:{}: the record has an empty \"prompt\"", file.string(), number);
+        fail(ExitCode::bad_input, "{}: the record has an empty \"prompt\"", line.location);
       }
-      fail(ExitCode::bad_input, "{}:{}: a record {}", file.string(), number, problem);
+      fail(ExitCode::bad_input, "{}: a record {}", line.location, problem);
     }
   }
   require_input(!prompts.empty(), "{} has no prompts", file.string());

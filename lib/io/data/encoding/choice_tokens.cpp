@@ -1,0 +1,35 @@
+#include "io/data/encoding/choice_tokens.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+
+#include "core/utf8.h"
+#include "io/data/tokenizer/unicode.h"
+
+namespace lyceum {
+
+std::string_view without_trailing_space(std::string_view text) {
+  while (!text.empty()) {
+    std::size_t at = text.size() - 1;
+    while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;  // continuation bytes
+    const char32_t last = character_at(text, at);
+    const bool separator = last >= 0x1C && last <= 0x1F;  // white space for Python, but not for Unicode
+    if (!separator && !is_whitespace(last)) break;
+    text = text.substr(0, at);
+  }
+  return text;
+}
+
+ChoiceTokens encode_choice(const Tokenizer& tokenizer, std::string_view context, std::string_view choice,
+                           std::int32_t prefix) {
+  const std::string_view before = without_trailing_space(context);
+  const std::string both = std::string(context).append(choice);
+  if (before.empty()) return {.context = {prefix}, .choice = tokenizer.encode(both)};
+  ChoiceTokens tokens{.context = tokenizer.encode(before), .choice = tokenizer.encode(both)};
+  const std::size_t shared = std::min(tokens.context.size(), tokens.choice.size());
+  tokens.choice.erase(tokens.choice.begin(), tokens.choice.begin() + static_cast<std::ptrdiff_t>(shared));
+  return tokens;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "io/data/tokenizer/tokenizer.h"
+
+namespace lyceum {
+
+/// The tokens of a context and of a choice that follows it.
+struct ChoiceTokens {
+  std::vector<std::int32_t> context, choice;
+};
+
+/// Encodes a context and a choice as lm-evaluation-harness does (`TemplateLM._encode_pair` of lm_eval/api/model.py):
+///   1. White space at the end of the context moves to the beginning of the choice.
+///   2. The context is encoded, and so are context and choice together.
+///   3. The choice's tokens are the tokens of both from the number of tokens of the context on.
+/// If nothing of the context is left after step 1, the context is the token `prefix`, and the choice is encoded alone.
+/// `choice` is empty if the text of both has no more tokens than the context. Both texts must be valid UTF-8.
+ChoiceTokens encode_choice(const Tokenizer& tokenizer, std::string_view context, std::string_view choice,
+                           std::int32_t prefix);
+
+/// Returns the text without the white space at its end: the characters that Python's str.rstrip() removes.
+std::string_view without_trailing_space(std::string_view text);
+
+}  // namespace lyceum

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Tests scripts/tasks: items of benchmarks in the field names of their files, and cloze items of a text."""
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+TASKS = Path(__file__).resolve().parents[2] / "scripts/tasks"
+sys.path.insert(0, str(TASKS))
+import cloze  # noqa: E402
+import convert  # noqa: E402
+
+HELLASWAG = {
+    "ind": 24, "activity_label": "Roof shingle removal", "ctx_a": "A man is sitting on a roof.", "ctx_b": "he",
+    "ctx": "A man is sitting on a roof. he", "split": "val", "split_type": "indomain", "source_id": "activitynet~v_x",
+    "endings": ["is using wrap [substeps] to wrap a pair of skis.", "is ripping level tiles off.", "is holding a cube.",
+                "starts  pulling up roofing on a roof."], "label": 3}
+WIKIHOW = HELLASWAG | {"activity_label": "Health", "ctx_a": "How to cope [title] Be calm. [step] Sit.", "ctx_b": "",
+                       "label": "0"}
+PIQA = {"goal": "How do I ready a guinea pig cage?", "sol1": "Provide bedding.", "sol2": "Provide jeans."}
+ARC = {"id": "Mercury_7175875", "question": {"stem": "What is a planet?", "choices": [
+    {"text": "a rock", "label": "A"}, {"text": "a world", "label": "B"}]}, "answerKey": "B"}
+ARC_HUB = {"id": "Mercury_7175875", "question": "What is a planet?",
+           "choices": {"text": ["a rock", "a world", "air"], "label": ["1", "2", "3"]}, "answerKey": "3"}
+
+
+class Tasks(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def write(self, records: list[dict], name: str = "in.jsonl") -> str:
+        (self.folder / name).write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+        return str(self.folder / name)
+
+    def items(self, name: str, records: list[dict], **options) -> list[dict]:
+        given = {"labels": None, "distractors": 2, "seed": 1} | options
+        return convert.converted(name, self.write(records), **given)
+
+    def test_hellaswag(self):
+        first, second = self.items("hellaswag", [HELLASWAG, WIKIHOW])
+        self.assertEqual(first["context"], "Roof shingle removal: A man is sitting on a roof. He ")
+        self.assertEqual(first["choices"][0], "is using wrap to wrap a pair of skis.")
+        self.assertEqual(first["choices"][3], "starts pulling up roofing on a roof.")
+        self.assertEqual(first["answer"], 3)
+        self.assertEqual(second["context"], "Health: How to cope. Be calm. Sit. ")
+        self.assertEqual(second["answer"], 0)
+
+    def test_piqa(self):
+        labels = self.folder / "labels.lst"
+        labels.write_text("1\n")
+        for made in self.items("piqa", [PIQA], labels=str(labels)), self.items("piqa", [PIQA | {"label": 1}]):
+            self.assertEqual(made, [{"context": "Question: How do I ready a guinea pig cage?\nAnswer: ",
+                                     "choices": ["Provide bedding.", "Provide jeans."], "answer": 1}])
+        labels.write_text("1\n0\n")
+        with self.assertRaisesRegex(ValueError, "2 labels for 1 records"):
+            self.items("piqa", [PIQA], labels=str(labels))
+
+    def test_arc(self):
+        own, hub = self.items("arc", [ARC, ARC_HUB])
+        self.assertEqual(own, {"context": "Question: What is a planet?\nAnswer: ", "choices": ["a rock", "a world"], "answer": 1})
+        self.assertEqual((hub["choices"], hub["answer"]), (["a rock", "a world", "air"], 2))
+
+    def test_lambada(self):
+        texts = ["he went to the market", "she saw a large cat", "they lived in a house", "it was a black cat"]
+        made = self.items("lambada", [{"text": text} for text in texts])
+        for item, text in zip(made, texts):
+            self.assertEqual(item["context"] + item["choices"][item["answer"]], text)
+            self.assertEqual(len(set(item["choices"])), 3)
+            self.assertLessEqual(set(item["choices"]), {"market", "cat", "house"})
+        self.assertEqual(made, self.items("lambada", [{"text": text} for text in texts]))
+        with self.assertRaisesRegex(ValueError, "3 different last words are too few"):
+            self.items("lambada", [{"text": text} for text in texts], distractors=3)
+
+    def test_bad_records_name_their_place(self):
+        for record, problem in (({"goal": "x"}, "record 2 has no 'sol1'"), (PIQA | {"label": 2}, "record 2: the answer 2"),
+                                (PIQA | {"label": "?"}, "record 2: invalid literal")):
+            with self.assertRaisesRegex(ValueError, problem):
+                self.items("piqa", [PIQA | {"label": 0}, record])
+        (self.folder / "bad.jsonl").write_text("\n{\n")
+        run = subprocess.run([sys.executable, TASKS / "convert.py", "arc", self.folder / "bad.jsonl", "--out", self.folder / "o"],
+                             capture_output=True, text=True)
+        self.assertEqual((run.returncode, run.stderr.count("\n")), (3, 1))
+        self.assertIn("bad.jsonl:2: not JSON", run.stderr)
+        self.assertFalse((self.folder / "o").exists())
+
+    def test_cloze(self):
+        words = [f"{a}{b}o" for a in "bdgklmnprt" for b in "aeiou"]
+        text = " ".join(words[(7 * i * i + i) % 50] for i in range(3000))
+        made = cloze.cloze([text], items=200, words=30, distractors=3, seed=1)
+        self.assertEqual(len(made), 200)
+        for item in made:
+            right = item["choices"][item["answer"]]
+            self.assertEqual((len(item["choices"]), len(set(item["choices"]))), (4, 4))
+            self.assertIn(item["context"] + right, text)
+            self.assertEqual(len(item["context"].split()), 30)
+            self.assertNotIn(right, item["context"].split()[-20:])
+        self.assertEqual(made, cloze.cloze([text], 200, 30, 3, 1))
+        self.assertNotEqual(made, cloze.cloze([text], 200, 30, 3, 2))
+        self.assertGreater(len({item["answer"] for item in made}), 3)  # the right choice is anywhere
+        with self.assertRaisesRegex(ValueError, "room for"):
+            cloze.cloze([text], 10000, 30, 3, 1)
+
+    def test_cloze_writes_a_file(self):
+        (self.folder / "text.txt").write_text(" ".join(f"word{chr(97 + i * i % 26)}" for i in range(500)))
+        with contextlib.redirect_stdout(io.StringIO()):
+            sys.argv = ["cloze.py", str(self.folder), "--out", str(self.folder / "c.jsonl"), "--items", "5"]
+            cloze.main()
+        self.assertEqual(len((self.folder / "c.jsonl").read_text().splitlines()), 5)
+
+
+if __name__ == "__main__":
+    unittest.main()
