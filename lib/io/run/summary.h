@@ -35,8 +35,8 @@ struct Milestone {
   std::optional<ValidLoss> valid = {};  // the last one at or before `at`
 };
 
-/// What a metrics file says about a run. A number is missing if the file does not have its key, as files of older
-/// versions may not.
+/// The results of a run according to its metrics file. A number is missing if the file does not have its key, as files
+/// of older versions may not.
 struct RunSummary {
   std::int64_t steps = 0;              // number of the last step; 0 if there is none
   std::optional<double> tokens = {};   // tokens trained on
