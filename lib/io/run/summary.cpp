@@ -85,7 +85,7 @@ class Summarizer {
   Summarizer(const MetricsExtent& extent, std::span<const std::int64_t> at_steps,
              std::span<const std::int64_t> at_tokens)
       : extent_(extent), at_steps_(means_at(at_steps)), at_tokens_(means_at(at_tokens)) {
-    const double steps = static_cast<double>(extent.last_step - extent.first_step) + 1;
+    const double steps = static_cast<double>(extent.last_step) - static_cast<double>(extent.first_step) + 1;
     end_begins_ = static_cast<double>(extent.last_step) - std::max(1.0, window_share * steps);
   }
 
