@@ -37,12 +37,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).absolute().parent))
 from sweeps import cluster, local  # noqa: E402
 from sweeps.description import Sweep, SweepError, read_sweep  # noqa: E402
 from sweeps.state import is_complete, state_text  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).absolute().parents[1]
 
 
 def find_program(given: str | None) -> str:

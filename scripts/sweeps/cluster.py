@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .description import Sweep, SweepError, SweepRun
 
-SCRIPTS = Path(__file__).resolve().parents[1]
+SCRIPTS = Path(__file__).absolute().parents[1]
 
 
 def submit(sweep: Sweep, pending: list[SweepRun], arguments: Namespace, program: str) -> int:
