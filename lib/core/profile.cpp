@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <memory>
 
+#include "core/error.h"
+
 namespace lyceum {
 
 namespace {
@@ -99,6 +101,11 @@ void ProfileScope::enter(const char* name) { profile_->enter(name); }
 
 void ProfileScope::enter(const std::type_info& type, const char* suffix) { profile_->enter(short_name(type) + suffix); }
 
-void ProfileScope::leave() { profile_->leave(); }
+void ProfileScope::leave() {
+  try {
+    profile_->leave();
+  } catch (const Error&) {  // the device has failed: the next operation on it reports that
+  }
+}
 
 }  // namespace lyceum

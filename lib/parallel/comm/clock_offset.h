@@ -13,7 +13,7 @@ struct ClockOffset {
   std::int64_t offset = 0, error = 0;
 };
 
-/// The times at which a rank entered and left some barriers, in nanoseconds of its own clock.
+/// The times at which a rank entered and left one or more barriers, in nanoseconds of its clock.
 struct BarrierTimes {
   std::span<const std::int64_t> entered, left;
 };

@@ -62,7 +62,7 @@ struct LedgerPage {
   std::int64_t started(std::uint64_t group) const;
 };
 
-/// Is told what a Ledger records.
+/// Receives the events that a Ledger records.
 class LedgerObserver {
  public:
   virtual ~LedgerObserver() = default;

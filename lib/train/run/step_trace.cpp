@@ -72,7 +72,10 @@ StepTrace::StepTrace(const Config& config, const RunSetup& setup, RunReport& rep
     : config_(config), setup_(setup), report_(report) {}
 
 StepTrace::~StepTrace() {
-  if (profile_) set_profile(setup_.stream, nullptr);
+  try {
+    if (profile_) set_profile(setup_.stream, nullptr);
+  } catch (const Error&) {  // the device has failed, and the error of that is on its way
+  }
 }
 
 void StepTrace::before_step(std::int64_t step) {
@@ -229,8 +232,10 @@ void StepTrace::write(const TraceEvents& events) {
   });
   world.all_reduce(std::span(failed), Reduction::max);
   if (failed[0] != 0) {
-    report_.warn(fmt::format("the trace of {} could not be written{}; training continues", name,
-                             reason.empty() ? "" : ": " + reason));
+    std::vector<std::string> reasons = world.gather(reason, 0);
+    std::erase(reasons, "");
+    report_.warn(fmt::format("the trace of {} could not be written: {}; training continues", name,
+                             reasons.empty() ? "" : reasons.front()));
     return;
   }
   work_on_files_of_rank_zero(world, [&] {
