@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include <cstdlib>
+#include <cmath>
 
 #include "parallel/comm/clock_offset.h"
 #include "support/tested_world.h"
