@@ -14,8 +14,9 @@ constexpr double bin_ratio = 1.005;
 
 void RunCurve::add(const CurvePoint& point) {
   const auto position = [](std::int64_t step) { return static_cast<double>(step); };  // differences may exceed 64 bits
-  const double share = (position(point.step) - position(first_)) / (position(last_) - position(first_) + 1);
-  const auto index = std::clamp(static_cast<std::int64_t>(share * most_buckets), std::int64_t{0}, most_buckets - 1);
+  const double buckets =
+      (position(point.step) - position(first_)) * position(most_buckets) / (position(last_) - position(first_) + 1);
+  const auto index = std::clamp(static_cast<std::int64_t>(buckets), std::int64_t{0}, most_buckets - 1);
   if (buckets_.empty() || buckets_.back().index < index)
     buckets_.push_back({.index = index, .first = point, .last = point});
   Bucket& bucket = buckets_.back();

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <fstream>
+#include <system_error>
 
 #include "core/error.h"
 #include "io/files/atomic_file.h"
@@ -30,6 +31,31 @@ std::string trace_head(const std::vector<std::pair<std::string, std::string>>& f
   nlohmann::ordered_json other = nlohmann::ordered_json::object();
   for (const auto& [name, text] : facts) other[name] = text;
   return fmt::format("{{\"displayTimeUnit\":\"ms\",\"otherData\":{},{}", json_text(other), events_begin);
+}
+
+/// Writes the events of all files to one.
+void write_joined(std::span<const std::filesystem::path> files, const std::filesystem::path& joined) {
+  std::ofstream out(joined, std::ios::binary | std::ios::trunc);
+  bool first_line = true;
+  for (const std::filesystem::path& part : files) {
+    std::ifstream in = open_to_read(part);
+    require(in.good(), "{}: cannot be opened: {}", part.string(), system_reason(errno));
+    std::string head, line;
+    std::getline(in, head);
+    if (part == files.front()) out << head;
+    bool complete = false;
+    while (!complete && std::getline(in, line)) {
+      complete = line == events_end;
+      if (complete) break;
+      if (line.ends_with(',')) line.pop_back();
+      out << (std::exchange(first_line, false) ? "\n" : ",\n") << line;
+    }
+    require_input(complete && head.ends_with(events_begin), "{}: this trace is not complete", part.string());
+  }
+  out << "\n" << events_end << "\n";
+  errno = 0;
+  out.close();
+  require(out.good(), "{}: cannot be written: {}", joined.string(), system_reason(errno));
 }
 
 }  // namespace
@@ -82,28 +108,14 @@ void write_trace(const std::filesystem::path& file, const std::vector<std::pair<
 
 void join_traces(std::span<const std::filesystem::path> files, const std::filesystem::path& file) {
   const std::filesystem::path partial = file.string() + ".partial";
-  std::ofstream out(partial, std::ios::binary | std::ios::trunc);
-  bool first_line = true;
-  for (const std::filesystem::path& part : files) {
-    std::ifstream in = open_to_read(part);
-    require(in.good(), "{}: cannot be opened: {}", part.string(), system_reason(errno));
-    std::string head, line;
-    std::getline(in, head);
-    if (part == files.front()) out << head;
-    bool complete = false;
-    while (!complete && std::getline(in, line)) {
-      complete = line == events_end;
-      if (complete) break;
-      if (line.ends_with(',')) line.pop_back();
-      out << (std::exchange(first_line, false) ? "\n" : ",\n") << line;
-    }
-    require_input(complete && head.ends_with(events_begin), "{}: this trace is not complete", part.string());
+  try {
+    write_joined(files, partial);
+    rename_path(partial, file);
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove(partial, ignored);
+    throw;
   }
-  out << "\n" << events_end << "\n";
-  errno = 0;
-  out.close();
-  require(out.good(), "{}: cannot be written: {}", partial.string(), system_reason(errno));
-  rename_path(partial, file);
 }
 
 std::vector<int> disjoint_tracks(std::span<const std::pair<std::int64_t, std::int64_t>> intervals) {
