@@ -1,5 +1,8 @@
 #include "config/run.h"
 
+#include <charconv>
+#include <system_error>
+
 #include "config/findings.h"
 #include "config/keys.h"
 #include "core/gpu.h"
@@ -39,12 +42,34 @@ void declare_keys(ConfigKeys& keys, RunConfig& run) {
   key("run.tensorboard", &run.tensorboard, {}, "also write metrics to run.dir/tensorboard");
   key("run.prometheus", &run.prometheus, {},
       "NAME.prom file for node_exporter's textfile collector, with the metrics of the latest step");
+  key("run.trace_steps", &run.trace_steps, {},
+      "A-B: write a timeline of these steps, for Perfetto, to run.dir/trace; empty: none");
+}
+
+std::optional<TracedSteps> traced_steps(const RunConfig& run) {
+  TracedSteps steps;
+  const char* const end = run.trace_steps.data() + run.trace_steps.size();
+  auto [at, error] = std::from_chars(run.trace_steps.data(), end, steps.first);
+  if (error != std::errc()) return std::nullopt;
+  steps.last = steps.first;
+  if (at != end && *at == '-') {
+    const auto second = std::from_chars(at + 1, end, steps.last);
+    if (second.ec != std::errc()) return std::nullopt;
+    at = second.ptr;
+  }
+  if (at != end || steps.first < 1 || steps.last < steps.first) return std::nullopt;
+  return steps;
 }
 
 void check_run(Findings& findings, const RunConfig& run) {
   findings.unless(run.prometheus.empty() || run.prometheus.ends_with(".prom"),
                   "run.prometheus = {}: the name must end with .prom, since node_exporter reads only such files",
                   run.prometheus);
+  const std::optional<TracedSteps> traced = traced_steps(run);
+  findings.unless(run.trace_steps.empty() || traced,
+                  "run.trace_steps = {}: expected the first and the last step, such as 20-22", run.trace_steps);
+  findings.unless(!traced || traced->last - traced->first < most_traced_steps,
+                  "run.trace_steps = {}: a trace can have at most {} steps", run.trace_steps, most_traced_steps);
   findings.unless(run.gemm_file.empty() || run.gemm_choice == GemmChoiceMethod::timed,
                   "run.gemm_file = {} has no effect without run.gemm_choice = timed", run.gemm_file);
 }

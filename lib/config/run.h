@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "config/feature.h"
@@ -37,7 +38,17 @@ struct RunConfig {
   std::string gemm_file;     // gemm.json of another run, for gemm_choice = timed
   bool tensorboard = false;  // write events to dir/tensorboard
   std::string prometheus;    // file that receives the metrics of the latest step as text; empty: none
+  std::string trace_steps;   // "A-B": the steps whose trace is written to dir/trace; "A": one step; empty: none
 };
+
+/// A range of steps, from 1 on, both included.
+struct TracedSteps {
+  std::int64_t first = 0, last = 0;
+};
+/// The largest number of steps of a trace; more would make files that no viewer opens.
+constexpr std::int64_t most_traced_steps = 100;
+/// Returns the steps of run.trace_steps; nothing if it is empty or not of the form A or A-B with 1 ≤ A ≤ B.
+std::optional<TracedSteps> traced_steps(const RunConfig& run);
 
 /// Returns the steps between console lines. If log_every is 0, a short run prints one line per step.
 inline std::int64_t log_every_of(const RunConfig& run) {

@@ -2,8 +2,12 @@
 
 #include <cxxabi.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
+
+#include "core/error.h"
 
 namespace lyceum {
 
@@ -25,6 +29,7 @@ std::string short_name(const std::type_info& type) {
 void Profile::charge() {
   Entry* const entry = open_.empty() ? nullptr : &entries_[open_.back()];
   if (clock_) {
+    if (pending_.empty() && open_.empty()) first_stamp_ = Clock::now();
     const std::size_t now = clock_->stamp();
     if (entry) pending_.push_back({entry, resumed_stamp_, now});
     resumed_stamp_ = now;
@@ -40,6 +45,25 @@ void Profile::settle() {
   const std::vector<double> times = clock_->times();
   for (const Pending& span : pending_) span.entry->seconds += times[span.to] - times[span.from];
   pending_.clear();
+  const double zero = std::chrono::duration<double>(first_stamp_.time_since_epoch()).count();
+  for (PendingSpan& span : pending_spans_) {
+    spans_.push_back({std::move(span.name), zero + times[span.from], zero + times[span.to]});
+  }
+  pending_spans_.clear();
+}
+
+void Profile::end_span(const std::string& path) {
+  std::string name = path.substr(path.rfind('/') + 1);
+  const Begin begin = begins_.back();
+  begins_.pop_back();
+  if (clock_) {
+    pending_spans_.push_back({std::move(name), begin.stamp, resumed_stamp_});
+  } else {
+    const auto seconds = [](Clock::time_point time) {
+      return std::chrono::duration<double>(time.time_since_epoch()).count();
+    };
+    spans_.push_back({std::move(name), seconds(begin.time), seconds(resumed_)});
+  }
 }
 
 void Profile::enter(std::string name) {
@@ -48,11 +72,13 @@ void Profile::enter(std::string name) {
   std::string path = open_.empty() ? std::move(name) : open_.back() + "/" + name;
   ++entries_[path].calls;
   open_.push_back(std::move(path));
+  if (records_spans_) begin_span();
 }
 
 void Profile::leave() {
   charge();
   if (clock_) clock_->close();
+  if (records_spans_) end_span(open_.back());
   open_.pop_back();
 }
 
@@ -62,6 +88,12 @@ void Profile::change_scopes(std::vector<std::string>& other) {
     for (std::size_t i = 0; i < open_.size(); ++i) clock_->close();
     for (const std::string& path : other) clock_->open(path.c_str() + (path.rfind('/') + 1));
   }
+  if (records_spans_) {
+    // The scopes around both tasks go on; those of one task end a span, those of the other one begin a new one.
+    const auto common = static_cast<std::size_t>(std::ranges::mismatch(open_, other).in1 - open_.begin());
+    while (begins_.size() > common) end_span(open_[begins_.size() - 1]);
+    while (begins_.size() < other.size()) begin_span();
+  }
   open_.swap(other);
 }
 
@@ -69,6 +101,11 @@ void ProfileScope::enter(const char* name) { profile_->enter(name); }
 
 void ProfileScope::enter(const std::type_info& type, const char* suffix) { profile_->enter(short_name(type) + suffix); }
 
-void ProfileScope::leave() { profile_->leave(); }
+void ProfileScope::leave() {
+  try {
+    profile_->leave();
+  } catch (const Error&) {  // the device has failed: the next operation on it reports that
+  }
+}
 
 }  // namespace lyceum

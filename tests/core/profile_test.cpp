@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
 #include <thread>
+#include <tuple>
+#include <vector>
 
 namespace lyceum {
 namespace {
@@ -85,6 +88,82 @@ TEST(Profile, ChangesItsScopes) {
   EXPECT_EQ(entries.at("a/c").seconds, 4);
   EXPECT_EQ(entries.at("a/b").calls, 1);
   EXPECT_EQ(clock->scopes, "<a<b>><a<c>><a<b>>");
+}
+
+TEST(Profile, RecordsSpansOnTheHostsClock) {
+  Profile profile;
+  { const ProfileScope before(&profile, "before"); }
+  profile.record_spans(true);
+  const auto begin = Clock::now();
+  {
+    const ProfileScope outer(&profile, "outer");
+    { const ProfileScope inner(&profile, "inner forward"); }
+    const ProfileScope inner(&profile, "last");
+  }
+  const auto end = Clock::now();
+  profile.record_spans(false);
+  { const ProfileScope after(&profile, "after"); }
+  const std::vector<ProfileSpan> spans = profile.take_spans();
+  ASSERT_EQ(spans.size(), 3u);
+  EXPECT_EQ(spans[0].name, "inner forward");
+  EXPECT_EQ(spans[1].name, "last");
+  EXPECT_EQ(spans[2].name, "outer");
+  const auto seconds = [](Clock::time_point time) {
+    return std::chrono::duration<double>(time.time_since_epoch()).count();
+  };
+  EXPECT_LE(seconds(begin), spans[2].begin);
+  EXPECT_LE(spans[2].begin, spans[0].begin);
+  EXPECT_LE(spans[0].begin, spans[0].end);
+  EXPECT_LE(spans[0].end, spans[1].begin);
+  EXPECT_LE(spans[1].end, spans[2].end);
+  EXPECT_LE(spans[2].end, seconds(end));
+  EXPECT_TRUE(profile.take_spans().empty());
+}
+
+TEST(Profile, RecordsSpansOnADevicesClock) {
+  Profile profile;
+  profile.set_clock(std::make_shared<CountingClock>());
+  profile.record_spans(true);
+  for (int step = 0; step < 2; ++step) {
+    const double before = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+    {
+      const ProfileScope outer(&profile, "a");      // stamp 0, at 100 s
+      { const ProfileScope inner(&profile, "b"); }  // from 101 to 103 s
+    }                                               // until 106 s
+    const double after = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+    const std::vector<ProfileSpan> spans = profile.take_spans();
+    ASSERT_EQ(spans.size(), 2u);
+    EXPECT_NEAR(spans[0].begin - spans[1].begin, 1, 1e-6);
+    EXPECT_NEAR(spans[0].end - spans[0].begin, 2, 1e-6);
+    EXPECT_NEAR(spans[1].end - spans[1].begin, 6, 1e-6);
+    // The clock's first stamp is 100 s: the host's time when the outermost scope was opened.
+    EXPECT_GE(spans[1].begin, before + 100 - 1e-6);
+    EXPECT_LE(spans[1].begin, after + 100 + 1e-6);
+  }
+}
+
+TEST(Profile, ATaskThatPausesEndsItsSpans) {
+  Profile profile;
+  profile.set_clock(std::make_shared<CountingClock>());
+  profile.record_spans(true);
+  {
+    const ProfileScope outer(&profile, "a");  // stamp 0
+    std::vector<std::string> other = profile.scopes();
+    const ProfileScope inner(&profile, "b");      // from 1 s
+    profile.change_scopes(other);                 // to 3 s
+    { const ProfileScope inner(&profile, "c"); }  // from 6 s to 10 s
+    profile.change_scopes(other);                 // b again from 15 s
+  }                                               // to 21 s; a until 28 s
+  const std::vector<ProfileSpan> spans = profile.take_spans();
+  ASSERT_EQ(spans.size(), 4u);
+  const double zero = spans[3].begin;
+  const std::vector<std::tuple<std::string, double, double>> expected{
+      {"b", 1, 3}, {"c", 6, 10}, {"b", 15, 21}, {"a", 0, 28}};
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    EXPECT_EQ(spans[i].name, std::get<0>(expected[i]));
+    EXPECT_NEAR(spans[i].begin - zero, std::get<1>(expected[i]), 1e-6);
+    EXPECT_NEAR(spans[i].end - zero, std::get<2>(expected[i]), 1e-6);
+  }
 }
 
 TEST(ProfileScope, DoesNothingWithoutAProfile) { const ProfileScope scope(nullptr, "nowhere"); }

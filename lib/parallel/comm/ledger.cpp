@@ -67,6 +67,7 @@ std::int64_t Ledger::start(const LedgerEntry& entry, int position) {
   noted.finished = 0;
   if (position >= 0 && !entry.message()) page_->positions[static_cast<std::size_t>(position)].started = entry.index + 1;
   if (listener_) listener_(noted);
+  if (observer_) observer_->on_start(page_->noted, noted);
   return page_->noted++;
 }
 
@@ -74,6 +75,7 @@ void Ledger::finish(std::int64_t number) {
   if (page_->entry(number)) {
     page_->ring[static_cast<std::size_t>(number) % LedgerPage::entries].finished = monotonic_seconds();
   }
+  if (observer_) observer_->on_finish(number);
 }
 
 double monotonic_seconds() {

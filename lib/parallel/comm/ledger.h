@@ -62,6 +62,18 @@ struct LedgerPage {
   std::int64_t started(std::uint64_t group) const;
 };
 
+/// Receives the events that a Ledger records.
+class LedgerObserver {
+ public:
+  virtual ~LedgerObserver() = default;
+  /// An operation has started. `number`: of its entry.
+  virtual void on_start(std::int64_t number, const LedgerEntry& entry) = 0;
+  /// The operation of that entry has ended.
+  virtual void on_finish(std::int64_t number) = 0;
+  /// The rank waits for the operation of that entry from now on; -1: it no longer waits.
+  virtual void on_wait(std::int64_t number) = 0;
+};
+
 /// Records the operations of one rank in a LedgerPage. A record costs a few dozen nanoseconds. Not thread-safe.
 class Ledger {
  public:
@@ -82,13 +94,19 @@ class Ledger {
   /// Records the end of the operation with this entry, unless the entry has been overwritten.
   void finish(std::int64_t number);
   /// Records that the rank waits for the operation with this entry; -1: it does not wait.
-  void wait_for(std::int64_t number) { page_->waits_for = number; }
+  void wait_for(std::int64_t number) {
+    page_->waits_for = number;
+    if (observer_) observer_->on_wait(number);
+  }
   /// Sets a function that is called with every entry at its start; an empty function removes it.
   void listen(Listener listener) { listener_ = std::move(listener); }
+  /// Sets an observer, which must outlive this or be replaced by null.
+  void observe(LedgerObserver* observer) { observer_ = observer; }
 
  private:
   std::shared_ptr<LedgerPage> page_;
   Listener listener_;
+  LedgerObserver* observer_ = nullptr;
 };
 
 /// Returns the monotonic time in seconds, on a clock that all processes of a machine share.

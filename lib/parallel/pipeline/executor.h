@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "core/profile.h"
 #include "core/tensor.h"
 #include "parallel/comm/turns.h"
 #include "parallel/pipeline/schedule_text.h"
@@ -123,6 +124,8 @@ class PipelineExecutor {
     if (action.computes()) {
       const Tensor input = take_input(action);
       start = now();
+      Profile* const spans = traced();
+      const ProfileScope timed(spans, spans ? text(action, shape_).c_str() : "");
       deliver(action, compute(action, input));
     } else if (action.kind == Action::Kind::send_activation || action.kind == Action::Kind::send_gradient) {
       send(moved_by(action));
@@ -130,6 +133,12 @@ class PipelineExecutor {
       receive(moved_by(action));
     }
     return {action, start, now()};
+  }
+
+  /// Returns the profile of the stream if it records spans; else null. Times of entries do not need the passes.
+  Profile* traced() const {
+    Profile* const profile = profile_of(boundary_.stream);
+    return profile && profile->records_spans() ? profile : nullptr;
   }
 
   Tensor take_input(const Action& action) {

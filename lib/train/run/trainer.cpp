@@ -72,6 +72,7 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       optimizer_(config.optim, setup.mesh, setup.stream, zero_.shares(), config.run.audit_every > 0),
       train_step_(config, setup, model_, zero_, optimizer_),
       logs_(config, setup, report_),
+      trace_(config, setup, report_),
       save_timer_(config.checkpoint.minutes, options_.now) {
   if (!options_.given) return;
   work_on_files_of_rank_zero(setup.mesh.world, [&] { config_file_.emplace(*options_.given, config, setup.program); });
@@ -99,6 +100,7 @@ ExitCode Trainer::run() {
     }
     if (!last && stop_requested_and_saved()) return ExitCode::resubmit;
   }
+  trace_.finish();
   return final_exit_code();
 }
 
@@ -142,6 +144,7 @@ void Trainer::open_logs() {
 }
 
 void Trainer::make_step() {
+  trace_.before_step(state_.step + 1);
   const auto start = Clock::now();
   const bool timed_before = state_.step == first_step_ + 1 && config_.run.gemm_choice == GemmChoiceMethod::timed;
   if (timed_before) memory_of(setup_.stream).reset_peaks();  // timing used additional memory
@@ -155,6 +158,7 @@ void Trainer::make_step() {
           "{} consecutive steps were not finite: resume from an earlier checkpoint with a lower optim.lr",
           state_.skipped_in_a_row);
   const double seconds = seconds_since(start);
+  trace_.after_step();
   logs_.step(result, state_, *throughput_, seconds);
   report_.step(result, state_, *throughput_, seconds);
 }
@@ -317,6 +321,7 @@ bool Trainer::stop_requested_and_saved() {
     }
     return false;
   }
+  trace_.finish();
   if (state_.step > 0 && saved_step_ != state_.step) {
     save({});
     if (saved_step_ != state_.step) {

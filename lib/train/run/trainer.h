@@ -21,6 +21,7 @@
 #include "train/run/run_state.h"
 #include "train/run/saves.h"
 #include "train/run/starting_point.h"
+#include "train/run/step_trace.h"
 #include "train/run/throughput.h"
 #include "train/setup/run_setup.h"
 #include "train/step/step.h"
@@ -102,6 +103,7 @@ class Trainer {
   std::optional<PinnedGemms> gemms_;
   RunState state_;
   RunLogs logs_;
+  StepTrace trace_;
   std::optional<ConfigFile> config_file_;  // on rank 0
   SaveTimer save_timer_;                   // rank 0 decides by its timer
   // saved_step_: that of the checkpoint which a restart would resume from; -1: there is none. first_step_: the step
