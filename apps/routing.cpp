@@ -10,7 +10,9 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "apps/options.h"
@@ -20,10 +22,12 @@
 #include "core/error.h"
 #include "core/real_text.h"
 #include "io/files/atomic_file.h"
+#include "io/files/partial_file.h"
 #include "io/report/chart.h"
 #include "io/report/html.h"
+#include "io/routing/csv.h"
 #include "io/routing/difficult.h"
-#include "io/routing/log.h"
+#include "io/routing/merge.h"
 #include "io/routing/stats.h"
 #include "io/routing/text.h"
 #include "io/routing/token_log.h"
@@ -62,6 +66,8 @@ struct Request {
   std::string title;
   std::vector<double> thresholds;
   bool layers = false, json = false;
+  std::int64_t every = 1;
+  std::vector<std::pair<std::int64_t, std::int64_t>> selected_layers;
 };
 
 options::options_description described() {
@@ -81,6 +87,10 @@ options::options_description described() {
   add("layers", "difficult: also print a row for each layer and choice");
   add("json", "difficult, domains, flow: print one JSON object instead of the tables");
   add("csv", options::value<std::string>()->value_name("OUT"), "dump: the file to write (default: -, standard output)");
+  add("every", options::value<std::int64_t>()->value_name("N"),
+      "dump: write each N-th record, counted back from the newest (default: 1, all records)");
+  add("select-layers", options::value<std::string>()->value_name("L,…"),
+      "dump: write these layers and ranges of layers, such as 0-3,12 (default: all)");
   return list;
 }
 
@@ -96,6 +106,23 @@ std::vector<double> thresholds_of(const std::string& text) {
     thresholds.push_back(value);
   }
   return thresholds;
+}
+
+/// Reads comma-separated layers and ranges of layers, "0-3,12".
+std::vector<std::pair<std::int64_t, std::int64_t>> layer_ranges_of(const std::string& text) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');) {
+    const char* const end = word.data() + word.size();
+    std::int64_t first = -1;
+    std::from_chars_result read = std::from_chars(word.data(), end, first);
+    std::int64_t last = first;
+    if (read.ec == std::errc() && read.ptr != end && *read.ptr == '-') read = std::from_chars(read.ptr + 1, end, last);
+    require_usage(read.ec == std::errc() && read.ptr == end && 0 <= first && first <= last,
+                  "--select-layers {}: '{}' is not a layer or a range; give indices such as 0-3,12", text, word);
+    ranges.emplace_back(first, last);
+  }
+  return ranges;
 }
 
 Request parsed(const Arguments& arguments) {
@@ -130,34 +157,36 @@ Request parsed(const Arguments& arguments) {
           .title = text("title"),
           .thresholds = thresholds_of(text("thresholds")),
           .layers = values.count("layers") > 0,
-          .json = values.count("json") > 0};
+          .json = values.count("json") > 0,
+          .every = values.count("every") ? values["every"].as<std::int64_t>() : 1,
+          .selected_layers = layer_ranges_of(text("select-layers"))};
 }
 
 /// Formats a value of all layers: "3" if all are equal, else "1 to 3".
 template <class Value>
-std::string spread(const RoutingHistory& history, Value value) {
-  const auto [low, high] = std::minmax_element(history.layers.begin(), history.layers.end(),
+std::string spread(const RoutingReader& log, Value value) {
+  const auto [low, high] = std::minmax_element(log.routers().begin(), log.routers().end(),
                                                [&](const auto& a, const auto& b) { return value(a) < value(b); });
   if (value(*low) == value(*high)) return std::to_string(value(*low));
   return fmt::format("{} to {}", value(*low), value(*high));
 }
 
-std::vector<std::pair<std::string, std::string>> facts_of(const RoutingHistory& history, RecordRange range) {
+std::vector<std::pair<std::string, std::string>> facts_of(const RoutingReader& log, RecordRange range) {
   std::vector<std::pair<std::string, std::string>> facts;
   std::set<std::int64_t> layers;
-  for (const RoutingHistory::Layer& layer : history.layers) layers.insert(layer.id.layer);
+  for (const RoutingHistory::Layer& layer : log.routers()) layers.insert(layer.id.layer);
   facts.emplace_back("Layers with routed experts", std::to_string(layers.size()));
-  facts.emplace_back("Routed experts of a layer", spread(history, [](const auto& l) { return l.experts; }));
-  facts.emplace_back("Experts that a token chooses", spread(history, [](const auto& l) { return l.top_k; }));
-  facts.emplace_back("Expert-parallel ranks", spread(history, [](const auto& l) {
+  facts.emplace_back("Routed experts of a layer", spread(log, [](const auto& l) { return l.experts; }));
+  facts.emplace_back("Experts that a token chooses", spread(log, [](const auto& l) { return l.top_k; }));
+  facts.emplace_back("Expert-parallel ranks", spread(log, [](const auto& l) {
                        return 1 + *std::max_element(l.expert_rank.begin(), l.expert_rank.end());
                      }));
-  if (const ChosenWidth width = chosen_width(history, range); width.varies()) {
+  if (const ChosenWidth width = chosen_width(merged_records(log, range), {0, 1}); width.varies()) {
     facts.emplace_back("Mean width of the chosen experts",
                        fmt::format("{} (of all: {})", real_text(width.mean(), ".1f"), real_text(width.even(), ".1f")));
   }
-  facts.emplace_back("Routing records", fmt::format("{}; counts are summed over the last {}", history.steps.size(),
-                                                    range.end - range.begin));
+  facts.emplace_back("Routing records",
+                     fmt::format("{}; counts are summed over the last {}", log.steps().size(), range.size()));
   return facts;
 }
 
@@ -225,15 +254,15 @@ MissingRouting reason_without_routing(const std::filesystem::path& run) {
   return {.text = "The run recorded no routing: routing.every is 0."};
 }
 
-/// Writes the HTML page. If `history` has no records, the page states `why`.
-void write_page(const Request& request, const RoutingHistory& history, std::optional<RecordRange> range,
+/// Writes the HTML page. If `log` has no records, the page states `why`.
+void write_page(const Request& request, const RoutingReader& log, std::optional<RecordRange> range,
                 const std::string& why = "") {
   const std::filesystem::path run = std::filesystem::absolute(request.file).lexically_normal().parent_path();
   ReportInput input{.title = request.title.empty() ? "Run " + run.filename().string() : request.title};
   Metrics metrics = metrics_for(request, input.missing);
   const std::vector<MetricPoint>& entropy = metrics["unigram_entropy"];
   if (!entropy.empty()) input.unigram_entropy = entropy.back().value;
-  if (range) input.facts = facts_of(history, *range);
+  if (range) input.facts = facts_of(log, *range);
   for (auto& fact : facts_of(metrics)) input.facts.push_back(std::move(fact));
   add_start(request.file.parent_path() / "starts.jsonl", input);
   input.train = metrics["loss"];
@@ -241,7 +270,7 @@ void write_page(const Request& request, const RoutingHistory& history, std::opti
   input.lr = metrics["lr"];
   input.grad_norm = metrics["grad_norm"];
   input.skipped = metrics["skipped"];
-  input.routing = history;
+  input.routing = log;
   input.range = range;
   if (!why.empty()) input.no_routing = why;
   replace_file(request.html, html_report(input));
@@ -260,10 +289,10 @@ void report(const Request& request) {
       return;
     }
   }
-  const RoutingHistory history = read_routing(request.file);
-  const RecordRange range = select_records(history, request.from, request.to);
-  print(routing_table(history, range, request.experts));
-  if (!request.html.empty()) write_page(request, history, range);
+  const RoutingReader log(request.file);
+  const RecordRange range = select_records(log, request.from, request.to);
+  print(routing_table(log, range, request.experts));
+  if (!request.html.empty()) write_page(request, log, range);
 }
 
 void dump(const Request& request) {
@@ -271,17 +300,23 @@ void dump(const Request& request) {
     const MissingRouting none = reason_without_routing(request.file.parent_path());
     require_usage(!none.dense, "{}: {}", request.file.string(), none.text);
   }
-  const RoutingHistory history = read_routing(request.file);
+  const CsvSelection selection{.every = request.every, .layers = request.selected_layers};
+  const RoutingReader log(request.file);
   if (request.csv.empty() || request.csv == "-") {
-    write_routing_csv(history, std::cout);
+    write_routing_csv(log, selection, [](std::string_view text) {
+      std::cout.write(text.data(), static_cast<std::streamsize>(text.size()));
+      if (!std::cout) flush_output();  // reports the error
+    });
     flush_output();
     return;
   }
-  std::ostringstream csv;
-  write_routing_csv(history, csv);
-  replace_file(request.csv, csv.str());
-  print(fmt::format("wrote {}: {} of {}\n", request.csv.string(), count_text(std::ssize(history.steps), "record"),
-                    count_text(std::ssize(history.layers), "layer")));
+  PartialFile file(request.csv.string());
+  const CsvSize size =
+      write_routing_csv(log, selection, [&](std::string_view text) { file.write(text.data(), text.size()); });
+  file.close();
+  file.publish();
+  print(fmt::format("wrote {}: {} of {}\n", request.csv.string(), count_text(size.records, "record"),
+                    count_text(size.routers, "layer")));
 }
 
 void difficult(const Request& request) {
@@ -324,7 +359,10 @@ int routing_command(const MpiSession& session, const Arguments& arguments) {
                        !request.metrics.empty() || !request.title.empty();
   require_usage(!reports || request.action == "report",
                 "--from, --to, --experts, --html, --metrics and --title apply only to lyceum routing report");
-  require_usage(request.csv.empty() || request.action == "dump", "--csv applies only to lyceum routing dump");
+  require_usage(
+      (request.csv.empty() && request.every == 1 && request.selected_layers.empty()) || request.action == "dump",
+      "--csv, --every and --select-layers apply only to lyceum routing dump");
+  require_usage(request.every >= 1, "--every {}: must be at least 1", request.every);
   if (compares) {
     difficult(request);
     return static_cast<int>(ExitCode::done);

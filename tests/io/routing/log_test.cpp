@@ -1,6 +1,7 @@
 #include "io/routing/log.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <hdf5.h>
 #include <signal.h>
@@ -21,6 +22,7 @@
 
 #include "core/error.h"
 #include "io/files/hdf5.h"
+#include "io/routing/csv.h"
 #include "io/routing/stats.h"
 #include "io/routing/text.h"
 #include "support/errors.h"
@@ -195,16 +197,20 @@ TEST_F(RoutingLogTest, AReaderThatHoldsTheFileKeepsItsOwnVersion) {
   append(log, 1);
   const int reader = open(file_.c_str(), O_RDONLY | O_CLOEXEC);
   ASSERT_EQ(flock(reader, LOCK_SH), 0);  // the lock that h5py holds
-  const auto bytes = [&] {
-    std::string data(static_cast<std::size_t>(lseek(reader, 0, SEEK_END)), '\0');
+  const off_t size = lseek(reader, 0, SEEK_END);
+  const auto bytes = [&] {  // the file may grow: HDF5 does not look behind the end that it read when it opened the file
+    std::string data(static_cast<std::size_t>(size), '\0');
     EXPECT_EQ(pread(reader, data.data(), data.size(), 0), static_cast<ssize_t>(data.size()));
     return data;
   };
   const std::string before = bytes();
   for (const std::int64_t step : {2, 3, 4, 5}) append(log, step);
   EXPECT_EQ(bytes(), before);
-  close(reader);
   expect_records(file_, {1, 2, 3, 4, 5});
+  close(reader);
+  append(log, 6);
+  expect_records(file_, {1, 2, 3, 4, 5, 6});
+  EXPECT_EQ(files_there(), 1u) << "without readers there is no journal";
 }
 
 // A child process appends records in a loop and is killed at a random time. The file must then be complete.
@@ -271,6 +277,104 @@ TEST_F(RoutingLogTest, AFullDiskLosesNothingThatStoodThere) {
   }
   EXPECT_EQ(appended, 4);
   expect_records(file_, {1, 2, 3, 4});
+}
+
+/// Writes a log in the layout of the versions that rewrote the whole file: without compression, in chunks of several
+/// records, and with the attributes and datasets that all versions have had.
+void write_old_log(const std::filesystem::path& path, const std::vector<std::int64_t>& steps) {
+  hdf5::File file = hdf5::File::create(path);
+  file.set("format", "lyceum.routing");
+  file.set("format_version", 1);
+  file.create_dataset("/step", DType::i64, {std::ssize(steps)}, {.growing = true}).write(steps.data());
+  for (const RoutingLog::Layer& layer : two_layers()) {
+    const std::string group = fmt::format("/layers/{:03}", layer.id.layer);
+    const auto experts = static_cast<std::int64_t>(layer.expert_sizes.size());
+    std::vector<std::int64_t> counts;
+    std::vector<float> probability;
+    for (const std::int64_t step : steps) {
+      for (std::int64_t k = 0; k < layer.top_k; ++k) {
+        for (std::int64_t e = 0; e < experts; ++e) counts.push_back(tokens_at(step, layer.id.layer, k, e));
+      }
+      for (std::int64_t e = 0; e < experts; ++e) probability.push_back(probability_at(step, e));
+    }
+    file.create_dataset(group + "/counts", DType::i64, {std::ssize(steps), layer.top_k, experts}, {.growing = true})
+        .write(counts.data());
+    file.create_dataset(group + "/mean_probability", DType::f32, {std::ssize(steps), experts}, {.growing = true})
+        .write(probability.data());
+    for (const char* const member : {"", "/counts", "/mean_probability"}) {
+      hdf5::Object object = file.object(group + member);
+      object.set("expert_sizes", layer.expert_sizes);
+      object.set("expert_rank", layer.expert_rank);
+    }
+  }
+  file.close();
+}
+
+TEST_F(RoutingLogTest, AFileOfAnOlderVersionIsReadAndContinued) {
+  write_old_log(file_, {1, 2, 3, 4});
+  const RoutingHistory old = read_routing(file_);
+  EXPECT_EQ(old.steps, (std::vector<std::int64_t>{1, 2, 3, 4}));
+  {
+    RoutingLog log(file_, two_layers(), 3);
+    for (const std::int64_t step : {5, 6}) append(log, step);
+  }
+  const RoutingHistory now = read_routing(file_);
+  EXPECT_EQ(now.steps, (std::vector<std::int64_t>{1, 2, 3, 5, 6}));
+  for (std::size_t l = 0; l < now.layers.size(); ++l) {
+    const RoutingHistory::Layer& layer = now.layers[l];
+    const std::size_t record = static_cast<std::size_t>(layer.top_k * layer.experts);
+    for (std::size_t r = 0; r < now.steps.size(); ++r) {
+      const LayerRouting expected = record_of(now.steps[r], two_layers())[l];
+      for (std::size_t i = 0; i < record; ++i) EXPECT_EQ(layer.counts[r * record + i], expected.counts[i]);
+      for (std::size_t e = 0; e < expected.mean_probability.size(); ++e) {
+        EXPECT_EQ(layer.mean_probability[r * expected.mean_probability.size() + e], expected.mean_probability[e]);
+      }
+      EXPECT_EQ(std::isnan(layer.mean_entropy[r]), now.steps[r] <= 3);
+    }
+  }
+}
+
+TEST_F(RoutingLogTest, AHardLinkKeepsTheOldRecords) {
+  {
+    RoutingLog log(file_, two_layers(), -1);
+    append(log, 1);
+  }
+  const std::filesystem::path backup = directory_.path() / "backup.h5";
+  std::filesystem::create_hard_link(file_, backup);
+  {
+    RoutingLog log(file_, two_layers(), 1);
+    append(log, 2);
+  }
+  expect_records(backup, {1});
+  expect_records(file_, {1, 2});
+}
+
+// A record of a large model takes the space of its compressed counts, and its cost does not grow with the number of
+// records in the file.
+TEST_F(RoutingLogTest, ARecordIsCompressedAndAppendedInPlace) {
+  constexpr std::int64_t experts = 256, choices = 8;
+  const std::vector<RoutingLog::Layer> layers{{.id = {0},
+                                               .top_k = choices,
+                                               .expert_sizes = std::vector<std::int64_t>(experts, 64),
+                                               .expert_rank = std::vector<std::int64_t>(experts, 0)}};
+  std::mt19937 random(2);
+  RoutingLog log(file_, layers, -1);
+  std::vector<std::int64_t> all;
+  std::uintmax_t first_size = 0;
+  for (std::int64_t step = 1; step <= 60; ++step) {
+    LayerRouting record{
+        .id = {0}, .top_k = choices, .experts = experts, .counts = {}, .mean_probability = std::vector(experts, 0.5f)};
+    for (std::int64_t i = 0; i < choices * experts; ++i) record.counts.push_back(random() % (1 << 12));
+    all.insert(all.end(), record.counts.begin(), record.counts.end());
+    log.append(step, std::span(&record, 1));
+    if (step == 20) first_size = std::filesystem::file_size(file_);
+  }
+  const auto last_size = std::filesystem::file_size(file_);
+  EXPECT_LT(last_size - first_size, 40u * choices * experts * 2) << "12 random bits of a count take less than 2 bytes";
+  EXPECT_EQ(read_routing(file_).layers[0].counts, all);
+  const RoutingReader reader(file_);
+  EXPECT_EQ(reader.read(0, {17, 19}).counts,
+            std::vector(all.begin() + 17 * choices * experts, all.begin() + 19 * choices * experts));
 }
 
 TEST_F(RoutingLogTest, DamagedFilesAreErrorsThatNameTheFile) {
