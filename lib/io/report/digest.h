@@ -27,7 +27,7 @@ struct RecordBalance {
   LayerSpread step_idle;       // share of a layer's experts that no token of a step chose, of layers that have it
 };
 
-/// What a page shows of a log: its size is bounded by that of the page's maps, except for a few numbers per record.
+/// The part of a log that a page shows. It has the size of the maps of the page, and a few numbers per record.
 struct RoutingDigest {
   std::vector<std::int64_t> steps;                // [S]: the last step of each record
   RecordRange range;                              // the records that `selected` sums

@@ -13,7 +13,7 @@
 
 namespace lyceum {
 
-/// Where the records of a RoutingReader are.
+/// The storage of the records of a RoutingReader.
 struct RoutingReader::Source {
   std::vector<std::int64_t> steps;
   std::vector<RoutingHistory::Layer> routers;  // without records

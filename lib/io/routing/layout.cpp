@@ -29,8 +29,8 @@ void set_placement(hdf5::File& file, const RoutingLog::Layer& layer) {
   if (layer.always_on > 0) file.object(group).set("always_on", layer.always_on);
 }
 
-/// Returns the layout of a dataset whose records have this shape (its axis 0 is ignored). A record of 1 KiB or more has
-/// a compressed chunk of its own, so a new record never rewrites an old one. Smaller ones share uncompressed chunks,
+/// Returns the layout of a dataset whose records have this shape (its axis 0 is ignored). Each record of 1 KiB or more
+/// has its own compressed chunk, so a new record never rewrites an old one. Smaller ones share uncompressed chunks,
 /// which can be rewritten in place.
 hdf5::Layout layout_of(Shape shape, DType type) {
   constexpr std::int64_t chunk_bytes = 1024;
