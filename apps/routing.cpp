@@ -2,22 +2,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "apps/options.h"
 #include "apps/output.h"
 #include "apps/routing_model.h"
+#include "apps/routing_request.h"
 #include "config/binding.h"
 #include "core/error.h"
 #include "core/real_text.h"
@@ -56,111 +54,6 @@ constexpr const char* routing_about =
     "the\n"
     "highest. domains and flow run the model of a checkpoint, on any mesh, and accept configuration keys as eval "
     "does.";
-
-struct Request {
-  std::string action;
-  std::filesystem::path file, other;
-  std::optional<std::int64_t> from, to;
-  bool experts = false, help = false;
-  std::filesystem::path html, metrics, csv;
-  std::string title;
-  std::vector<double> thresholds;
-  bool layers = false, json = false;
-  std::int64_t every = 1;
-  std::vector<std::pair<std::int64_t, std::int64_t>> selected_layers;
-};
-
-options::options_description described() {
-  options::options_description list;
-  auto add = list.add_options();
-  add("from", options::value<std::int64_t>()->value_name("STEP"),
-      "report: first step to sum (default: the last quarter of the steps)");
-  add("to", options::value<std::int64_t>()->value_name("STEP"), "report: last step to sum (default: the last one)");
-  add("experts", "report: print a column for every expert");
-  add("html", options::value<std::string>()->value_name("OUT"),
-      "report, domains, flow: also write an HTML page with charts; that of report also shows alarms and losses");
-  add("metrics", options::value<std::string>()->value_name("FILE"),
-      "report: losses and learning rate for the page (default: metrics.jsonl next to FILE, if it exists)");
-  add("title", options::value<std::string>()->value_name("TEXT"), "report: heading of the page");
-  add("thresholds", options::value<std::string>()->value_name("X,…"),
-      "difficult: thresholds of the loss in A, nats (default: 1, 1.2 … 2 times A's mean)");
-  add("layers", "difficult: also print a row for each layer and choice");
-  add("json", "difficult, domains, flow: print one JSON object instead of the tables");
-  add("csv", options::value<std::string>()->value_name("OUT"), "dump: the file to write (default: -, standard output)");
-  add("every", options::value<std::int64_t>()->value_name("N"),
-      "dump: write each N-th record, counted back from the newest (default: 1, all records)");
-  add("select-layers", options::value<std::string>()->value_name("L,…"),
-      "dump: write these layers and ranges of layers, such as 0-3,12 (default: all)");
-  return list;
-}
-
-/// Reads comma-separated numbers in any order, "2,1.5".
-std::vector<double> thresholds_of(const std::string& text) {
-  std::vector<double> thresholds;
-  std::istringstream words(text);
-  for (std::string word; std::getline(words, word, ',');) {
-    double value = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    require_usage(error == std::errc() && end == word.data() + word.size() && std::isfinite(value),
-                  "--thresholds {}: '{}' is not a number; give losses in nats, such as 2,1.5,1", text, word);
-    thresholds.push_back(value);
-  }
-  return thresholds;
-}
-
-/// Reads comma-separated layers and ranges of layers, "0-3,12".
-std::vector<std::pair<std::int64_t, std::int64_t>> layer_ranges_of(const std::string& text) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
-  std::istringstream words(text);
-  for (std::string word; std::getline(words, word, ',');) {
-    const char* const end = word.data() + word.size();
-    std::int64_t first = -1;
-    std::from_chars_result read = std::from_chars(word.data(), end, first);
-    std::int64_t last = first;
-    if (read.ec == std::errc() && read.ptr != end && *read.ptr == '-') read = std::from_chars(read.ptr + 1, end, last);
-    require_usage(read.ec == std::errc() && read.ptr == end && 0 <= first && first <= last,
-                  "--select-layers {}: '{}' is not a layer or a range; give indices such as 0-3,12", text, word);
-    ranges.emplace_back(first, last);
-  }
-  return ranges;
-}
-
-Request parsed(const Arguments& arguments) {
-  options::options_description hidden;
-  hidden.add_options()("help,h", "")("action", options::value<std::string>())("file", options::value<std::string>())(
-      "other", options::value<std::string>());
-  const options::options_description visible = described();
-  options::options_description all;
-  all.add(visible).add(hidden);
-  options::positional_options_description positional;
-  positional.add("action", 1).add("file", 1).add("other", 1);
-  options::variables_map values;
-  try {
-    options::store(options::command_line_parser(arguments).options(all).positional(positional).run(), values);
-  } catch (const options::error& error) {
-    fail(ExitCode::usage, "{}; see lyceum routing --help", error.what());
-  }
-  const auto text = [&](const char* name) { return values.count(name) ? values[name].as<std::string>() : ""; };
-  const auto step = [&](const char* name) {
-    return values.count(name) ? std::optional(values[name].as<std::int64_t>()) : std::nullopt;
-  };
-  return {.action = text("action"),
-          .file = text("file"),
-          .other = text("other"),
-          .from = step("from"),
-          .to = step("to"),
-          .experts = values.count("experts") > 0,
-          .help = values.count("help") > 0,
-          .html = text("html"),
-          .metrics = text("metrics"),
-          .csv = text("csv"),
-          .title = text("title"),
-          .thresholds = thresholds_of(text("thresholds")),
-          .layers = values.count("layers") > 0,
-          .json = values.count("json") > 0,
-          .every = values.count("every") ? values["every"].as<std::int64_t>() : 1,
-          .selected_layers = layer_ranges_of(text("select-layers"))};
-}
 
 /// Formats a value of all layers: "3" if all are equal, else "1 to 3".
 template <class Value>
@@ -227,7 +120,7 @@ void add_start(const std::filesystem::path& file, ReportInput& input) {
 }
 
 /// Reads the metrics of a training run, or adds a note to `missing` if there are none.
-Metrics metrics_for(const Request& request, std::vector<std::string>& missing) {
+Metrics metrics_for(const RoutingRequest& request, std::vector<std::string>& missing) {
   const std::filesystem::path file =
       request.metrics.empty() ? request.file.parent_path() / "metrics.jsonl" : request.metrics;
   if (!request.metrics.empty() || std::filesystem::exists(file)) return read_metrics(file);
@@ -255,7 +148,7 @@ MissingRouting reason_without_routing(const std::filesystem::path& run) {
 }
 
 /// Writes the HTML page. If `log` has no records, the page states `why`.
-void write_page(const Request& request, const RoutingReader& log, std::optional<RecordRange> range,
+void write_page(const RoutingRequest& request, const RoutingReader& log, std::optional<RecordRange> range,
                 const std::string& why = "") {
   const std::filesystem::path run = std::filesystem::absolute(request.file).lexically_normal().parent_path();
   ReportInput input{.title = request.title.empty() ? "Run " + run.filename().string() : request.title};
@@ -277,7 +170,7 @@ void write_page(const Request& request, const RoutingReader& log, std::optional<
   print(fmt::format("\nwrote {}\n", request.html.string()));
 }
 
-void report(const Request& request) {
+void report(const RoutingRequest& request) {
   require_usage(request.csv.empty(), "--csv applies only to lyceum routing dump");
   require_usage(!request.html.empty() || (request.metrics.empty() && request.title.empty()),
                 "--metrics and --title need --html OUT");
@@ -295,7 +188,7 @@ void report(const Request& request) {
   if (!request.html.empty()) write_page(request, log, range);
 }
 
-void dump(const Request& request) {
+void dump(const RoutingRequest& request) {
   if (!std::filesystem::exists(request.file)) {
     const MissingRouting none = reason_without_routing(request.file.parent_path());
     require_usage(!none.dense, "{}: {}", request.file.string(), none.text);
@@ -319,7 +212,7 @@ void dump(const Request& request) {
                     count_text(size.routers, "layer")));
 }
 
-void difficult(const Request& request) {
+void difficult(const RoutingRequest& request) {
   require_usage(!request.other.empty(), "difficult needs two files that lyceum eval --token-log wrote: A and B");
   const TokenLogFile a(request.file), b(request.other);
   const DifficultTokens tokens = difficult_tokens(a, b, request.thresholds);
@@ -329,7 +222,7 @@ void difficult(const Request& request) {
 }  // namespace
 
 CommandHelp routing_help() {
-  options::options_description all = described();
+  options::options_description all = routing_options();
   const options::options_description of_models = routing_model_options();
   for (const auto& option : of_models.options()) all.add(option);
   return describe_configured(
@@ -342,7 +235,7 @@ int routing_command(const MpiSession& session, const Arguments& arguments) {
     const Arguments own(arguments.begin() + 1, arguments.end());
     return arguments.front() == "flow" ? routing_flow(session, own) : routing_domains(session, own);
   }
-  Request request = parsed(arguments);
+  RoutingRequest request = routing_request(arguments);
   if (request.help) {
     print(routing_help().text);
     return static_cast<int>(ExitCode::done);
