@@ -21,7 +21,7 @@ namespace {
 struct Driver : H5FD_t {
   int descriptor = -1;
   haddr_t allocated = 0;  // the end of allocation (EOA) of HDF5
-  haddr_t size = 0;       // of the file on disk
+  haddr_t size = 0;       // of the file on disk, or with its held changes if it is larger then
   dev_t device = 0;
   ino_t inode = 0;
   std::shared_ptr<WriteError> error;  // shared, since HDF5 may keep the file open longer than its owner exists
@@ -67,6 +67,7 @@ H5FD_t* open_file(const char* name, unsigned flags, hid_t access, haddr_t) {
   file->inode = status.st_ino;
   file->error = info ? info->error : std::make_shared<WriteError>();
   if (info) file->held = info->held;
+  if (file->held) file->size = std::max(file->size, static_cast<haddr_t>(file->held->end));
   file->writable = mode != O_RDONLY;
   file->error->number = 0;  // HDF5 first tries to open an existing file to create one; that failure does not count
   return file;
@@ -99,10 +100,7 @@ herr_t set_allocated(H5FD_t* file, H5FD_mem_t, haddr_t address) {
   if (self(file).held && self(file).writable) self(file).held->end = static_cast<std::int64_t>(address);
   return 0;
 }
-haddr_t size_of_file(const H5FD_t* file, H5FD_mem_t) {
-  const Driver& driver = self(file);
-  return driver.held ? std::max(driver.size, static_cast<haddr_t>(driver.held->end)) : driver.size;
-}
+haddr_t size_of_file(const H5FD_t* file, H5FD_mem_t) { return self(file).size; }
 
 herr_t read_bytes(H5FD_t* file, H5FD_mem_t type, hid_t, haddr_t address, size_t count, void* buffer) {
   constexpr std::string_view local_heap = "HEAP";  // signature of a local heap
