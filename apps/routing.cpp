@@ -2,28 +2,30 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <string>
-#include <system_error>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "apps/options.h"
 #include "apps/output.h"
 #include "apps/routing_model.h"
+#include "apps/routing_request.h"
 #include "config/binding.h"
 #include "core/error.h"
 #include "core/real_text.h"
 #include "io/files/atomic_file.h"
+#include "io/files/partial_file.h"
 #include "io/report/chart.h"
 #include "io/report/html.h"
+#include "io/routing/csv.h"
 #include "io/routing/difficult.h"
-#include "io/routing/log.h"
+#include "io/routing/merge.h"
 #include "io/routing/stats.h"
 #include "io/routing/text.h"
 #include "io/routing/token_log.h"
@@ -53,111 +55,31 @@ constexpr const char* routing_about =
     "highest. domains and flow run the model of a checkpoint, on any mesh, and accept configuration keys as eval "
     "does.";
 
-struct Request {
-  std::string action;
-  std::filesystem::path file, other;
-  std::optional<std::int64_t> from, to;
-  bool experts = false, help = false;
-  std::filesystem::path html, metrics, csv;
-  std::string title;
-  std::vector<double> thresholds;
-  bool layers = false, json = false;
-};
-
-options::options_description described() {
-  options::options_description list;
-  auto add = list.add_options();
-  add("from", options::value<std::int64_t>()->value_name("STEP"),
-      "report: first step to sum (default: the last quarter of the steps)");
-  add("to", options::value<std::int64_t>()->value_name("STEP"), "report: last step to sum (default: the last one)");
-  add("experts", "report: print a column for every expert");
-  add("html", options::value<std::string>()->value_name("OUT"),
-      "report, domains, flow: also write an HTML page with charts; that of report also shows alarms and losses");
-  add("metrics", options::value<std::string>()->value_name("FILE"),
-      "report: losses and learning rate for the page (default: metrics.jsonl next to FILE, if it exists)");
-  add("title", options::value<std::string>()->value_name("TEXT"), "report: heading of the page");
-  add("thresholds", options::value<std::string>()->value_name("X,…"),
-      "difficult: thresholds of the loss in A, nats (default: 1, 1.2 … 2 times A's mean)");
-  add("layers", "difficult: also print a row for each layer and choice");
-  add("json", "difficult, domains, flow: print one JSON object instead of the tables");
-  add("csv", options::value<std::string>()->value_name("OUT"), "dump: the file to write (default: -, standard output)");
-  return list;
-}
-
-/// Reads comma-separated numbers in any order, "2,1.5".
-std::vector<double> thresholds_of(const std::string& text) {
-  std::vector<double> thresholds;
-  std::istringstream words(text);
-  for (std::string word; std::getline(words, word, ',');) {
-    double value = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    require_usage(error == std::errc() && end == word.data() + word.size() && std::isfinite(value),
-                  "--thresholds {}: '{}' is not a number; give losses in nats, such as 2,1.5,1", text, word);
-    thresholds.push_back(value);
-  }
-  return thresholds;
-}
-
-Request parsed(const Arguments& arguments) {
-  options::options_description hidden;
-  hidden.add_options()("help,h", "")("action", options::value<std::string>())("file", options::value<std::string>())(
-      "other", options::value<std::string>());
-  const options::options_description visible = described();
-  options::options_description all;
-  all.add(visible).add(hidden);
-  options::positional_options_description positional;
-  positional.add("action", 1).add("file", 1).add("other", 1);
-  options::variables_map values;
-  try {
-    options::store(options::command_line_parser(arguments).options(all).positional(positional).run(), values);
-  } catch (const options::error& error) {
-    fail(ExitCode::usage, "{}; see lyceum routing --help", error.what());
-  }
-  const auto text = [&](const char* name) { return values.count(name) ? values[name].as<std::string>() : ""; };
-  const auto step = [&](const char* name) {
-    return values.count(name) ? std::optional(values[name].as<std::int64_t>()) : std::nullopt;
-  };
-  return {.action = text("action"),
-          .file = text("file"),
-          .other = text("other"),
-          .from = step("from"),
-          .to = step("to"),
-          .experts = values.count("experts") > 0,
-          .help = values.count("help") > 0,
-          .html = text("html"),
-          .metrics = text("metrics"),
-          .csv = text("csv"),
-          .title = text("title"),
-          .thresholds = thresholds_of(text("thresholds")),
-          .layers = values.count("layers") > 0,
-          .json = values.count("json") > 0};
-}
-
 /// Formats a value of all layers: "3" if all are equal, else "1 to 3".
 template <class Value>
-std::string spread(const RoutingHistory& history, Value value) {
-  const auto [low, high] = std::minmax_element(history.layers.begin(), history.layers.end(),
+std::string spread(const RoutingReader& log, Value value) {
+  const auto [low, high] = std::minmax_element(log.routers().begin(), log.routers().end(),
                                                [&](const auto& a, const auto& b) { return value(a) < value(b); });
   if (value(*low) == value(*high)) return std::to_string(value(*low));
   return fmt::format("{} to {}", value(*low), value(*high));
 }
 
-std::vector<std::pair<std::string, std::string>> facts_of(const RoutingHistory& history, RecordRange range) {
+std::vector<std::pair<std::string, std::string>> facts_of(const RoutingReader& log, RecordRange range) {
   std::vector<std::pair<std::string, std::string>> facts;
   std::set<std::int64_t> layers;
-  for (const RoutingHistory::Layer& layer : history.layers) layers.insert(layer.id.layer);
+  for (const RoutingHistory::Layer& layer : log.routers()) layers.insert(layer.id.layer);
   facts.emplace_back("Layers with routed experts", std::to_string(layers.size()));
-  facts.emplace_back("Routed experts of a layer", spread(history, [](const auto& l) { return l.experts; }));
-  facts.emplace_back("Experts that a token chooses", spread(history, [](const auto& l) { return l.top_k; }));
-  facts.emplace_back("Expert-parallel ranks", spread(history, [](const auto& l) {
+  facts.emplace_back("Routed experts of a layer", spread(log, [](const auto& l) { return l.experts; }));
+  facts.emplace_back("Experts that a token chooses", spread(log, [](const auto& l) { return l.top_k; }));
+  facts.emplace_back("Expert-parallel ranks", spread(log, [](const auto& l) {
                        return 1 + *std::max_element(l.expert_rank.begin(), l.expert_rank.end());
                      }));
-  if (const ChosenWidth width = chosen_width(history, range); width.varies()) {
+  if (const ChosenWidth width = chosen_width(merged_records(log, range), {0, 1}); width.varies()) {
     facts.emplace_back("Mean width of the chosen experts",
                        fmt::format("{} (of all: {})", real_text(width.mean(), ".1f"), real_text(width.even(), ".1f")));
   }
-  facts.emplace_back("Routing records", fmt::format("{}; counts are summed over the last {}", history.steps.size(),
-                                                    range.end - range.begin));
+  facts.emplace_back("Routing records",
+                     fmt::format("{}; counts are summed over the last {}", log.steps().size(), range.size()));
   return facts;
 }
 
@@ -198,7 +120,7 @@ void add_start(const std::filesystem::path& file, ReportInput& input) {
 }
 
 /// Reads the metrics of a training run, or adds a note to `missing` if there are none.
-Metrics metrics_for(const Request& request, std::vector<std::string>& missing) {
+Metrics metrics_for(const RoutingRequest& request, std::vector<std::string>& missing) {
   const std::filesystem::path file =
       request.metrics.empty() ? request.file.parent_path() / "metrics.jsonl" : request.metrics;
   if (!request.metrics.empty() || std::filesystem::exists(file)) return read_metrics(file);
@@ -225,15 +147,15 @@ MissingRouting reason_without_routing(const std::filesystem::path& run) {
   return {.text = "The run recorded no routing: routing.every is 0."};
 }
 
-/// Writes the HTML page. If `history` has no records, the page states `why`.
-void write_page(const Request& request, const RoutingHistory& history, std::optional<RecordRange> range,
+/// Writes the HTML page. If `log` has no records, the page states `why`.
+void write_page(const RoutingRequest& request, const RoutingReader& log, std::optional<RecordRange> range,
                 const std::string& why = "") {
   const std::filesystem::path run = std::filesystem::absolute(request.file).lexically_normal().parent_path();
   ReportInput input{.title = request.title.empty() ? "Run " + run.filename().string() : request.title};
   Metrics metrics = metrics_for(request, input.missing);
   const std::vector<MetricPoint>& entropy = metrics["unigram_entropy"];
   if (!entropy.empty()) input.unigram_entropy = entropy.back().value;
-  if (range) input.facts = facts_of(history, *range);
+  if (range) input.facts = facts_of(log, *range);
   for (auto& fact : facts_of(metrics)) input.facts.push_back(std::move(fact));
   add_start(request.file.parent_path() / "starts.jsonl", input);
   input.train = metrics["loss"];
@@ -242,14 +164,14 @@ void write_page(const Request& request, const RoutingHistory& history, std::opti
   input.lr = metrics["lr"];
   input.grad_norm = metrics["grad_norm"];
   input.skipped = metrics["skipped"];
-  input.routing = history;
+  input.routing = log;
   input.range = range;
   if (!why.empty()) input.no_routing = why;
   replace_file(request.html, html_report(input));
   print(fmt::format("\nwrote {}\n", request.html.string()));
 }
 
-void report(const Request& request) {
+void report(const RoutingRequest& request) {
   require_usage(request.csv.empty(), "--csv applies only to lyceum routing dump");
   require_usage(!request.html.empty() || (request.metrics.empty() && request.title.empty()),
                 "--metrics and --title need --html OUT");
@@ -261,31 +183,37 @@ void report(const Request& request) {
       return;
     }
   }
-  const RoutingHistory history = read_routing(request.file);
-  const RecordRange range = select_records(history, request.from, request.to);
-  print(routing_table(history, range, request.experts));
-  if (!request.html.empty()) write_page(request, history, range);
+  const RoutingReader log(request.file);
+  const RecordRange range = select_records(log, request.from, request.to);
+  print(routing_table(log, range, request.experts));
+  if (!request.html.empty()) write_page(request, log, range);
 }
 
-void dump(const Request& request) {
+void dump(const RoutingRequest& request) {
   if (!std::filesystem::exists(request.file)) {
     const MissingRouting none = reason_without_routing(request.file.parent_path());
     require_usage(!none.dense, "{}: {}", request.file.string(), none.text);
   }
-  const RoutingHistory history = read_routing(request.file);
+  const CsvSelection selection{.every = request.every, .layers = request.selected_layers};
+  const RoutingReader log(request.file);
   if (request.csv.empty() || request.csv == "-") {
-    write_routing_csv(history, std::cout);
+    write_routing_csv(log, selection, [](std::string_view text) {
+      std::cout.write(text.data(), static_cast<std::streamsize>(text.size()));
+      if (!std::cout) flush_output();  // reports the error
+    });
     flush_output();
     return;
   }
-  std::ostringstream csv;
-  write_routing_csv(history, csv);
-  replace_file(request.csv, csv.str());
-  print(fmt::format("wrote {}: {} of {}\n", request.csv.string(), count_text(std::ssize(history.steps), "record"),
-                    count_text(std::ssize(history.layers), "layer")));
+  PartialFile file(request.csv.string());
+  const CsvSize size =
+      write_routing_csv(log, selection, [&](std::string_view text) { file.write(text.data(), text.size()); });
+  file.close();
+  file.publish();
+  print(fmt::format("wrote {}: {} of {}\n", request.csv.string(), count_text(size.records, "record"),
+                    count_text(size.routers, "layer")));
 }
 
-void difficult(const Request& request) {
+void difficult(const RoutingRequest& request) {
   require_usage(!request.other.empty(), "difficult needs two files that lyceum eval --token-log wrote: A and B");
   const TokenLogFile a(request.file), b(request.other);
   const DifficultTokens tokens = difficult_tokens(a, b, request.thresholds);
@@ -295,7 +223,7 @@ void difficult(const Request& request) {
 }  // namespace
 
 CommandHelp routing_help() {
-  options::options_description all = described();
+  options::options_description all = routing_options();
   const options::options_description of_models = routing_model_options();
   for (const auto& option : of_models.options()) all.add(option);
   return describe_configured(
@@ -308,7 +236,7 @@ int routing_command(const MpiSession& session, const Arguments& arguments) {
     const Arguments own(arguments.begin() + 1, arguments.end());
     return arguments.front() == "flow" ? routing_flow(session, own) : routing_domains(session, own);
   }
-  Request request = parsed(arguments);
+  RoutingRequest request = routing_request(arguments);
   if (request.help) {
     print(routing_help().text);
     return static_cast<int>(ExitCode::done);
@@ -325,7 +253,10 @@ int routing_command(const MpiSession& session, const Arguments& arguments) {
                        !request.metrics.empty() || !request.title.empty();
   require_usage(!reports || request.action == "report",
                 "--from, --to, --experts, --html, --metrics and --title apply only to lyceum routing report");
-  require_usage(request.csv.empty() || request.action == "dump", "--csv applies only to lyceum routing dump");
+  require_usage(
+      (request.csv.empty() && request.every == 1 && request.selected_layers.empty()) || request.action == "dump",
+      "--csv, --every and --select-layers apply only to lyceum routing dump");
+  require_usage(request.every >= 1, "--every {}: must be at least 1", request.every);
   if (compares) {
     difficult(request);
     return static_cast<int>(ExitCode::done);

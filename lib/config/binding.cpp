@@ -14,6 +14,7 @@
 #include "config/ini_file.h"
 #include "config/keys.h"
 #include "core/error.h"
+#include "io/data/tokens/source_list.h"
 #include "io/text/nearest_word.h"
 #include "io/text/utf8.h"
 
@@ -173,6 +174,16 @@ std::vector<Assignment> assignments_of(const std::vector<IniEntry>& entries, con
   return all;
 }
 
+/// Replaces the value "@FILE" of a key by the sources that the file lists.
+void insert_listed_sources(const std::string& key, std::string& value, LoadedConfig& loaded) {
+  if (!value.starts_with('@')) return;
+  try {
+    value = sources_of_file(value.substr(1));
+  } catch (const Error& error) {
+    loaded.mistakes.push_back(fmt::format("{} = {} {}: {}", key, value, where(loaded.origin[key]), error.what()));
+  }
+}
+
 }  // namespace
 
 LoadedConfig read_config(std::span<const std::string> arguments, LoadedConfig base) {
@@ -188,6 +199,10 @@ LoadedConfig read_config(std::span<const std::string> arguments, LoadedConfig ba
   }
   std::ranges::move(line.assignments, std::back_inserter(all));
   assign(keys, all, loaded);
+  for (const auto& [key, value] :
+       {std::pair{"data.train", &loaded.config.data.train}, std::pair{"data.valid", &loaded.config.data.valid}}) {
+    insert_listed_sources(key, *value, loaded);
+  }
   return loaded;
 }
 

@@ -21,22 +21,40 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator  # noqa: E402
 @dataclass
 class Layer:
     label: str  # "3" for the router of the FFN, "3 attention" for that of attention
-    counts: np.ndarray  # [records, top_k, experts]
+    load: np.ndarray  # [experts]: tokens in the selected records
+    ratios: np.ndarray  # [records, top_k]: most over fewest tokens of an expert
+    tokens: int  # in all records
 
 
-def read(path: Path) -> tuple[np.ndarray, list[Layer]]:
+def read(path: Path, first: int | None, last: int | None) -> tuple[np.ndarray, np.ndarray, list[Layer]]:
+    """Returns the steps of the records, a mask of the selected ones, and the layers."""
     with h5py.File(path, "r") as file:
         if file.attrs.get("format") != "lyceum.routing":
             raise ValueError("is not a routing log of lyceum")
         steps = file["step"][:]
+        if not len(steps):
+            raise ValueError("has no records yet")
+        chosen = select(steps, first, last)
         layers = []
         for index, group in sorted((int(name), group) for name, group in file["layers"].items()):
             for label, router in (f"{index} attention", group.get("attention")), (f"{index}", group):
                 if router is not None and "counts" in router:
-                    layers.append(Layer(label, router["counts"][:]))
-    if not len(steps):
-        raise ValueError("has no records yet")
-    return steps, layers
+                    layers.append(summary(label, router["counts"], chosen))
+    return steps, chosen, layers
+
+
+def summary(label: str, counts: h5py.Dataset, chosen: np.ndarray) -> Layer:
+    """Reads the counts [records, top_k, experts] of a layer, a part at a time: those of long runs exceed the memory."""
+    records, top_k, experts = counts.shape
+    layer = Layer(label, np.zeros(experts, dtype=np.int64), np.empty((records, top_k)), 0)
+    part = max(1, 2**21 // (top_k * experts))
+    for begin in range(0, records, part):
+        rows = slice(begin, min(begin + part, records))
+        values = counts[rows]
+        layer.load += values[chosen[rows]].sum(axis=(0, 1))
+        layer.ratios[rows] = ratio(values)
+        layer.tokens += int(values.sum())
+    return layer
 
 
 def select(steps: np.ndarray, first: int | None, last: int | None) -> np.ndarray:
@@ -56,9 +74,9 @@ def ratio(counts: np.ndarray) -> np.ndarray:
 
 
 def draw_heatmap(figure, axes, bar_axes, steps, layers, chosen) -> None:
-    load = np.full((len(layers), max(layer.counts.shape[2] for layer in layers)), np.nan)
+    load = np.full((len(layers), max(len(layer.load) for layer in layers)), np.nan)
     for row, layer in enumerate(layers):
-        tokens = layer.counts[chosen].sum(axis=(0, 1))
+        tokens = layer.load
         if tokens.any():
             load[row, : len(tokens)] = tokens / tokens.mean()
     colours = plt.get_cmap("RdBu_r").copy()
@@ -81,13 +99,11 @@ def draw_heatmap(figure, axes, bar_axes, steps, layers, chosen) -> None:
 
 
 def draw_ratios(axes, steps, layers) -> None:
-    choices = max(layer.counts.shape[1] for layer in layers)
+    choices = max(layer.ratios.shape[1] for layer in layers)
     colours = plt.get_cmap("viridis")(np.linspace(0, 0.88, choices))
-    tokens = np.array([layer.counts.sum() for layer in layers])
     finite_top = 2.0
     for k in range(choices):
-        values = np.array([ratio(layer.counts[:, k]) for layer, n in zip(layers, tokens)
-                           if n and k < layer.counts.shape[1]])
+        values = np.array([layer.ratios[:, k] for layer in layers if layer.tokens and k < layer.ratios.shape[1]])
         # The lower median instead of the mean of two, so that the curve is infinite only if more than half of the layers have
         # an expert without tokens.
         middle = np.sort(values, axis=0)[(len(values) - 1) // 2] if len(values) else np.full(len(steps), np.nan)
@@ -124,8 +140,7 @@ def main() -> int:
         parser.error(f"--out {arguments.out}: the name must end in .png, .pdf or .svg")
     path = arguments.run / "routing.h5" if arguments.run.is_dir() else arguments.run
     try:
-        steps, layers = read(path)
-        chosen = select(steps, arguments.first, arguments.last)
+        steps, chosen, layers = read(path, arguments.first, arguments.last)
     except (OSError, KeyError, ValueError) as error:
         print(f"routing.py: {path}: {error}", file=sys.stderr)
         return 3

@@ -40,6 +40,19 @@ expect 0 "$lyceum" routing dump "$work/run" -
 cmp "$work/out" "$work/dumped.csv" || fail "dump RUN - prints different output"
 expect 0 "$lyceum" routing dump "$work/run"
 cmp "$work/out" "$work/dumped.csv" || fail "dump without --csv prints different output"
+expect 0 "$lyceum" routing dump "$work/run" --csv "$work/file.csv"
+says out "^wrote .*file.csv: 3 records of 2 layers"
+cmp "$work/file.csv" "$work/dumped.csv" || fail "dump to a file writes different output"
+expect 0 "$lyceum" routing dump "$work/run" --every 2 --select-layers 0,2-5
+grep -E '^(step|4,2,|12,2,)' "$work/dumped.csv" | cmp - "$work/out" || fail "dump selects other records"
+expect 2 "$lyceum" routing dump "$work/run" --select-layers 0
+says err "none of the selected layers has experts; the log has layers 1 to 2"
+expect 2 "$lyceum" routing dump "$work/run" --select-layers 2-1
+says err "'2-1' is not a layer or a range"
+expect 2 "$lyceum" routing dump "$work/run" --every 0
+says err "--every 0: must be at least 1"
+expect 2 "$lyceum" routing report "$work/run" --every 2
+says err "apply only to lyceum routing dump"
 
 # The values of single steps in routing.h5 are those in metrics.jsonl.
 "$python" - "$work/run" <<'END' || fail "the figures of single steps differ between routing.h5 and metrics.jsonl"

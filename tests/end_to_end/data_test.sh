@@ -59,6 +59,29 @@ says err "belongs to a run with another configuration; .*: data.train = $data/ot
 expect 0 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=14 --data.train="$data/other" --data.changed=warn
 says out "warning: data.train = $data/other from now on"
 
+# --- sources from a file: the same run as with the sources themselves, and resumable without the file
+copy_data
+for kind in bin idx json; do cp "$data/valid.$kind" "$data/other.$kind"; done
+list=$work/sources.txt
+printf '# two sources\n 3 %s # most\n\n1 %s\n' "$data/train" "$data/other" >"$list"
+expect 0 "$lyceum" "${mine[@]}" --run.dir="$work/listed" --run.steps=4 --data.train="@$list" --data.valid="@$list" --print-config
+says out "^data.train = 3 $data/train 1 $data/other +# command line"
+expect 0 "$lyceum" "${mine[@]}" --run.dir="$work/listed" --run.steps=4 --data.train="@$list"
+expect 0 "$lyceum" "${mine[@]}" --run.dir="$work/inline" --run.steps=4 --data.train="3 $data/train 1 $data/other"
+same_weights "$work"/{listed,inline}/checkpoints/step-00000004
+expect 0 "$lyceum" "${mine[@]}" --run.dir="$work/listed" --run.steps=5 --data.train="3 $data/train 1 $data/other"
+rm "$list"
+expect 0 "$lyceum" train --config "$work/listed/config.ini" --run.steps=6
+expect 2 "$lyceum" "${mine[@]}" --run.dir="$work/listed" --run.steps=7 --data.train="@$list"
+says err "^lyceum train: data.train = @$list on the command line: $list: cannot be opened: "
+printf '1 %s\n3 %s\n' "$data/train" "$data/other" >"$list"
+expect 2 "$lyceum" "${mine[@]}" --run.dir="$work/listed" --run.steps=7 --data.train="@$list"
+says err "belongs to a run with another configuration; .*: data.train = "
+printf '1 %s\n%s\n' "$data/train" "$data/other" >"$list"
+expect 2 "$lyceum" "${mine[@]}" --run.dir="$work/refused" --data.train="@$list"
+says err "$list:2: give either all sources a weight or none"
+equal "lines of stderr" "$(wc -l <"$work/err")" 1
+
 # --- a tokenizer other than that of the tokens
 copy_data
 expect 0 "$lyceum" tokenize --input "$source/lib/core" --vocab 384 --model "$work/other.model" \

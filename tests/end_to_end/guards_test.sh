@@ -53,7 +53,7 @@ expect 0 "$lyceum" checkpoint verify "$checkpoint"
 
 # --- links and FIFOs in a run's folder
 echo precious >"$work/victim"
-for name in LOCK metrics.jsonl starts.jsonl routing.h5 .routing.h5.next; do
+for name in LOCK metrics.jsonl starts.jsonl routing.h5 .routing.h5.{next,journal,journal.partial}; do
   for kind in link fifo; do
     rm -rf "$work/shared"
     mkdir "$work/shared"

@@ -118,6 +118,8 @@ def with_leftovers(lab, run_dir):
         file.write('{"step": 5, "lo')
     for name in (".routing.h5.next", ".routing.h5.spare"):
         shutil.copy(run_dir / "routing.h5", run_dir / name)
+    (run_dir / ".routing.h5.journal.partial").write_text("half a jour")
+    (run_dir / ".routing.h5.journal").write_text("of another file")
 
 
 def scenarios():

@@ -13,6 +13,7 @@
 #include "config/check.h"
 #include "convert/transforms/unit_groups.h"
 #include "core/error.h"
+#include "io/routing/merge.h"
 #include "io/text/table.h"
 #include "model/model_tensors.h"
 #include "model/routing/mixture.h"
@@ -196,7 +197,8 @@ std::string pruned_text(std::int64_t layer, const std::vector<std::int64_t>& tok
 
 ExpertTokens logged_tokens(const Config& own, const std::filesystem::path& routing) {
   const std::filesystem::path file = std::filesystem::is_directory(routing) ? routing / "routing.h5" : routing;
-  return tokens_of_experts(own, read_routing(file), file.string());
+  const RoutingReader log(file);
+  return tokens_of_experts(own, merged_records(log, {0, log.steps().size()}), file.string());
 }
 
 SpecialPartsOf pruned(const Task& task) {

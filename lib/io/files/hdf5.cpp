@@ -54,6 +54,11 @@ Handle creation_list(DType type, const Shape& shape, const Layout& layout) {
   const Shape chunk =
       layout.chunk.rank() ? layout.chunk : default_chunk(room, type, layout.growing ? 1 << 15 : 1 << 20);
   H5Pset_chunk(list.id(), chunk.rank(), sizes_of(chunk).data());
+  constexpr unsigned deflate_level = 4;  // higher levels save less than 1 % of integers
+  if (layout.compressed && H5Zfilter_avail(H5Z_FILTER_DEFLATE) > 0) {
+    H5Pset_shuffle(list.id());
+    H5Pset_deflate(list.id(), deflate_level);
+  }
   H5Pset_fletcher32(list.id());
   H5Pset_fill_time(list.id(), layout.growing ? H5D_FILL_TIME_ALLOC : H5D_FILL_TIME_NEVER);
   return list;
@@ -100,14 +105,14 @@ bool claims_too_much(std::int64_t dataset) {
 
 }  // namespace
 
-File File::start(const std::filesystem::path& path, Mode mode) {
+File File::start(const std::filesystem::path& path, Mode mode, std::shared_ptr<HeldWrites> held) {
   const auto lock = lock_library();
   prepare_library();
   auto state = std::make_shared<FileState>();
   state->path = path;
   state->writable = mode != Mode::open;
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-  use_driver(access.id(), state->error);
+  use_driver(access.id(), state->error, std::move(held));
   H5Pset_libver_bounds(access.id(), H5F_LIBVER_V110, H5F_LIBVER_LATEST);
   H5Pset_fclose_degree(access.id(), H5F_CLOSE_STRONG);
   const std::string name = path.string();
@@ -119,9 +124,13 @@ File File::start(const std::filesystem::path& path, Mode mode) {
   return File(std::move(state), std::move(file));
 }
 
-File File::create(const std::filesystem::path& path) { return start(path, Mode::create); }
-File File::open(const std::filesystem::path& path) { return start(path, Mode::open); }
-File File::edit(const std::filesystem::path& path) { return start(path, Mode::edit); }
+File File::create(const std::filesystem::path& path) { return start(path, Mode::create, nullptr); }
+File File::open(const std::filesystem::path& path, std::shared_ptr<HeldWrites> held) {
+  return start(path, Mode::open, std::move(held));
+}
+File File::edit(const std::filesystem::path& path, std::shared_ptr<HeldWrites> held) {
+  return start(path, Mode::edit, std::move(held));
+}
 File::~File() = default;
 
 void File::close() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "io/files/box.h"
 #include "io/files/hdf5_dataset.h"
 #include "io/files/hdf5_object.h"
+#include "io/files/held_writes.h"
 
 /// The part of HDF5 that Lyceum uses, with handles that are closed automatically. Every failure is an Error that names
 /// the file, the action and HDF5's reason in one line: bad_input (3) for a file that is open for reading only, failed
@@ -20,6 +22,9 @@ namespace lyceum::hdf5 {
 struct Layout {
   Shape chunk = {};      // default (rank 0): chosen, about 1 MiB, or 32 KiB if `growing`
   bool growing = false;  // axis 0 is unlimited and may begin with extent 0
+  /// Chunks are compressed: bytes of equal significance are grouped (shuffle), then deflated. Lossless. Ignored if the
+  /// HDF5 library was built without deflate.
+  bool compressed = false;
 };
 
 /// A source of a virtual dataset: the whole dataset `dataset` of `file` appears at `box` of the virtual dataset. A
@@ -36,10 +41,11 @@ class File : public Object {
  public:
   /// Creates a file for writing, and replaces an existing one.
   static File create(const std::filesystem::path& path);
-  /// Opens a file for reading.
-  static File open(const std::filesystem::path& path);
-  /// Opens an existing file for reading and writing.
-  static File edit(const std::filesystem::path& path);
+  /// Opens a file for reading, with the changes in `held` if given.
+  static File open(const std::filesystem::path& path, std::shared_ptr<HeldWrites> held = nullptr);
+  /// Opens an existing file for reading and writing. If `held` is given, its changes count, changes of the first
+  /// held->limit() bytes are added to it instead of being written, and close() sets held->end.
+  static File edit(const std::filesystem::path& path, std::shared_ptr<HeldWrites> held = nullptr);
   File(File&&) noexcept = default;
   File& operator=(File&&) noexcept = default;
   /// Closes the file and ignores errors. Call close() first if the file was written.
@@ -68,7 +74,7 @@ class File : public Object {
 
  private:
   enum class Mode { create, open, edit };
-  static File start(const std::filesystem::path& path, Mode mode);
+  static File start(const std::filesystem::path& path, Mode mode, std::shared_ptr<HeldWrites> held);
   using Object::Object;
 };
 

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <new>
+#include <span>
 #include <string_view>
 
 #include "io/files/open_regular.h"
@@ -19,10 +21,12 @@ namespace {
 struct Driver : H5FD_t {
   int descriptor = -1;
   haddr_t allocated = 0;  // the end of allocation (EOA) of HDF5
-  haddr_t size = 0;       // of the file on disk
+  haddr_t size = 0;       // of the file on disk, or with its held changes if it is larger then
   dev_t device = 0;
   ino_t inode = 0;
   std::shared_ptr<WriteError> error;  // shared, since HDF5 may keep the file open longer than its owner exists
+  std::shared_ptr<HeldWrites> held;   // null if all writes go to the disk
+  bool writable = false;
 };
 
 Driver& self(H5FD_t* file) { return *static_cast<Driver*>(file); }
@@ -31,6 +35,7 @@ const Driver& self(const H5FD_t* file) { return *static_cast<const Driver*>(file
 /// The driver's part of a file access property list.
 struct Access {
   std::shared_ptr<WriteError> error;
+  std::shared_ptr<HeldWrites> held;
 };
 void* copy_access(const void* access) { return new (std::nothrow) Access(*static_cast<const Access*>(access)); }
 herr_t free_access(void* access) {
@@ -61,6 +66,9 @@ H5FD_t* open_file(const char* name, unsigned flags, hid_t access, haddr_t) {
   file->device = status.st_dev;
   file->inode = status.st_ino;
   file->error = info ? info->error : std::make_shared<WriteError>();
+  if (info) file->held = info->held;
+  if (file->held) file->size = std::max(file->size, static_cast<haddr_t>(file->held->end));
+  file->writable = mode != O_RDONLY;
   file->error->number = 0;  // HDF5 first tries to open an existing file to create one; that failure does not count
   return file;
 }
@@ -76,6 +84,7 @@ int compare(const H5FD_t* a, const H5FD_t* b) {
   const Driver &x = self(a), &y = self(b);
   if (x.device != y.device) return x.device < y.device ? -1 : 1;
   if (x.inode != y.inode) return x.inode < y.inode ? -1 : 1;
+  if (x.held != y.held) return x.held < y.held ? -1 : 1;  // other changes make it another file
   return 0;
 }
 
@@ -88,6 +97,7 @@ herr_t query(const H5FD_t*, unsigned long* flags) {
 haddr_t allocated(const H5FD_t* file, H5FD_mem_t) { return self(file).allocated; }
 herr_t set_allocated(H5FD_t* file, H5FD_mem_t, haddr_t address) {
   self(file).allocated = address;
+  if (self(file).held && self(file).writable) self(file).held->end = static_cast<std::int64_t>(address);
   return 0;
 }
 haddr_t size_of_file(const H5FD_t* file, H5FD_mem_t) { return self(file).size; }
@@ -95,6 +105,8 @@ haddr_t size_of_file(const H5FD_t* file, H5FD_mem_t) { return self(file).size; }
 herr_t read_bytes(H5FD_t* file, H5FD_mem_t type, hid_t, haddr_t address, size_t count, void* buffer) {
   constexpr std::string_view local_heap = "HEAP";  // signature of a local heap
   const std::string_view beginning(static_cast<const char*>(buffer), std::min(count, local_heap.size()));
+  const std::span<std::byte> all(static_cast<std::byte*>(buffer), count);
+  const auto begin = static_cast<std::int64_t>(address);
   auto* bytes = static_cast<char*>(buffer);
   while (count > 0) {
     const ssize_t got =
@@ -108,6 +120,7 @@ herr_t read_bytes(H5FD_t* file, H5FD_mem_t type, hid_t, haddr_t address, size_t 
     address += static_cast<haddr_t>(got);
     count -= static_cast<size_t>(got);
   }
+  if (self(file).held) self(file).held->replace(begin, all);
   if (type != H5FD_MEM_LHEAP || beginning != local_heap) return 0;
   // A local heap has the names of external files or of the members of an old-style group. Lyceum writes neither. HDF5
   // reads beyond the end of damaged heaps, so they are rejected.
@@ -119,6 +132,17 @@ herr_t read_bytes(H5FD_t* file, H5FD_mem_t type, hid_t, haddr_t address, size_t 
 herr_t write_bytes(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, size_t count, const void* buffer) {
   Driver& driver = self(file);
   const auto* bytes = static_cast<const char*>(buffer);
+  if (driver.held && driver.error->number == 0) {
+    const std::span<const std::byte> all(static_cast<const std::byte*>(buffer), count);
+    const std::int64_t held = driver.held->hold(driver.descriptor, static_cast<std::int64_t>(address), all);
+    if (held < 0) {
+      driver.error->record(errno);
+      return 0;
+    }
+    bytes += held;
+    address += static_cast<haddr_t>(held);
+    count -= static_cast<size_t>(held);
+  }
   while (count > 0 && driver.error->number == 0) {
     const ssize_t put =
         uninterrupted([&] { return pwrite(driver.descriptor, bytes, count, static_cast<off_t>(address)); });
@@ -137,6 +161,8 @@ herr_t write_bytes(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, size_t coun
 herr_t truncate_file(H5FD_t* file, hid_t, hbool_t) {
   Driver& driver = self(file);
   if (driver.allocated == driver.size || driver.error->number != 0) return 0;
+  // The beginning of a file with held changes must stay as it is, so such a file only grows.
+  if (driver.held && driver.allocated < std::max(driver.size, static_cast<haddr_t>(driver.held->limit()))) return 0;
   if (uninterrupted([&] { return ftruncate(driver.descriptor, static_cast<off_t>(driver.allocated)); }) != 0) {
     driver.error->record(errno);
   } else {
@@ -174,9 +200,9 @@ hid_t register_driver() {
 
 }  // namespace
 
-void use_driver(hid_t access, std::shared_ptr<WriteError> error) {
+void use_driver(hid_t access, std::shared_ptr<WriteError> error, std::shared_ptr<HeldWrites> held) {
   static const hid_t driver = register_driver();
-  const Access info{std::move(error)};
+  const Access info{std::move(error), std::move(held)};
   H5Pset_driver(access, driver, &info);
 }
 

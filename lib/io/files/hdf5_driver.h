@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <memory>
 
+#include "io/files/held_writes.h"
+
 namespace lyceum::hdf5 {
 
 /// The first system error (errno) of writing a file; 0 if there was none.
@@ -22,6 +24,9 @@ struct WriteError {
 /// half open, and crashes at exit. This driver never lets HDF5 see a failed write: it records the first errno, discards
 /// all later writes, and lets HDF5 close the file normally. The caller must check `error`. The driver makes no copy of
 /// the data, unlike a file image in memory, and preserves the cause (ENOSPC, EFBIG, EIO, EDQUOT …).
-void use_driver(hid_t access, std::shared_ptr<WriteError> error);
+///
+/// If `held` is given, the driver reads the file with these changes, and adds what is written to the beginning of the
+/// file to them instead of writing it. Then held->end is the size of the file after it is closed.
+void use_driver(hid_t access, std::shared_ptr<WriteError> error, std::shared_ptr<HeldWrites> held = nullptr);
 
 }  // namespace lyceum::hdf5

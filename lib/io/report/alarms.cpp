@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "io/report/chart.h"
 #include "io/routing/stats.h"
@@ -18,24 +19,24 @@ constexpr std::size_t most_listed_steps = 3;  // number of steps that one alarm 
 
 /// Returns when the spans began, with the number of experts: "step 4,000 (20), step 4,100 (10), step 4,200 (4) and
 /// later (1)", or only the step if there is one.
-std::string beginnings_text(const RoutingHistory& history, const std::vector<StarvedSpan>& spans) {
+std::string beginnings_text(const std::vector<std::int64_t>& steps, const std::vector<StarvedSpan>& spans) {
   std::map<std::size_t, std::size_t> experts;  // number of experts by the first record of their spans
   for (const StarvedSpan& span : spans) ++experts[span.begin];
-  if (experts.size() == 1) return starved_since(history, experts.begin()->first);
+  if (experts.size() == 1) return starved_since(steps, experts.begin()->first);
   std::string text;
   std::size_t listed = 0, later = 0;
   for (const auto& [begin, count] : experts) {
     if (listed++ >= most_listed_steps) {
       later += count;
     } else {
-      text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", starved_since(history, begin), count);
+      text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", starved_since(steps, begin), count);
     }
   }
   return later ? fmt::format("{} and later ({})", text, later) : text;
 }
 
-std::int64_t step_before(const RoutingHistory& history, std::size_t record) {
-  return record == 0 ? 0 : history.steps[record - 1];
+std::int64_t step_before(const std::vector<std::int64_t>& steps, std::size_t record) {
+  return record == 0 ? 0 : steps[record - 1];
 }
 
 std::size_t experts_of(const std::vector<StarvedSpan>& spans) {
@@ -45,78 +46,111 @@ std::size_t experts_of(const std::vector<StarvedSpan>& spans) {
   return static_cast<std::size_t>(std::unique(experts.begin(), experts.end()) - experts.begin());
 }
 
-void add_starved_alarms(const RoutingHistory& history, const RoutingHistory::Layer& layer, std::vector<Alarm>& alarms) {
-  std::vector<StarvedSpan> still, over;
-  for (const StarvedSpan& span : starved_spans(layer)) {
-    (span.end == history.steps.size() ? still : over).push_back(span);
+}  // namespace
+
+RouterWatch::RouterWatch(const RoutingHistory::Layer& router, const std::vector<std::int64_t>& steps)
+    : router_(router),
+      steps_(steps),
+      passed_by_(static_cast<std::size_t>(router.experts)),
+      begin_(static_cast<std::size_t>(router.experts)) {}
+
+void RouterWatch::add(const RoutingHistory::Layer& layer, std::size_t record, const std::vector<std::int64_t>& tokens) {
+  const std::size_t number = records_.size();
+  const RoutedTokens load{.id = router_.id, .choice = {}, .tokens = tokens, .always_on = router_.always_on};
+  const double mean = load.mean();
+  for (auto e = static_cast<std::size_t>(router_.always_on); e < tokens.size(); ++e) {
+    if (tokens[e] == 0) {
+      passed_by_[e] += mean;
+    } else {
+      end_span(e, number);
+    }
   }
+  Unevenness result{.violation = load.max_violation(), .sum = load.max_violation()};
+  const auto steps = static_cast<double>(steps_[number] - step_before(steps_, number));
+  const StepBalance balance = step_balance(layer, record);
+  if (!std::isnan(balance.max_vio_mean) && mean / steps >= least_judged_tokens) {
+    result.violation = double{balance.max_vio_mean};
+    result.of_steps = true;
+    result.idle = balance.idle_mean;
+  }
+  records_.push_back(result);
+}
+
+void RouterWatch::end_span(std::size_t expert, std::size_t end) {
+  if (passed_by_[expert] >= starving_tokens) spans_.push_back({.expert = expert, .begin = begin_[expert], .end = end});
+  begin_[expert] = end + 1;
+  passed_by_[expert] = 0;
+}
+
+std::vector<StarvedSpan> RouterWatch::starved() {
+  for (std::size_t e = 0; e < begin_.size(); ++e) end_span(e, records_.size());
+  std::ranges::sort(spans_, {}, [](const StarvedSpan& span) { return std::pair(span.expert, span.begin); });
+  return spans_;
+}
+
+std::vector<Alarm> RouterWatch::alarms(const std::vector<StarvedSpan>& starved) const {
+  std::vector<Alarm> alarms;
+  add_starved_alarms(starved, alarms);
+  add_uneven_alarm(starved, alarms);
+  return alarms;
+}
+
+void RouterWatch::add_starved_alarms(const std::vector<StarvedSpan>& starved, std::vector<Alarm>& alarms) const {
+  std::vector<StarvedSpan> still, over;
+  for (const StarvedSpan& span : starved) (span.end == steps_.size() ? still : over).push_back(span);
   const auto first = [](const std::vector<StarvedSpan>& spans) {
     return std::ranges::min(spans, {}, &StarvedSpan::begin).begin;
   };
   if (!still.empty()) {
-    alarms.push_back({.step = step_before(history, first(still)),
-                      .router = layer.id,
-                      .text = fmt::format("{} of {} experts {} starved: no token since {}", still.size(), layer.experts,
-                                          still.size() == 1 ? "is" : "are", beginnings_text(history, still))});
+    alarms.push_back(
+        {.step = step_before(steps_, first(still)),
+         .router = router_.id,
+         .text = fmt::format("{} of {} experts {} starved: no token since {}", still.size(), router_.experts,
+                             still.size() == 1 ? "is" : "are", beginnings_text(steps_, still))});
   }
   if (!over.empty()) {
     const std::size_t end = std::ranges::max(over, {}, &StarvedSpan::end).end;
     alarms.push_back(
-        {.step = step_before(history, first(over)),
-         .router = layer.id,
+        {.step = step_before(steps_, first(over)),
+         .router = router_.id,
          .over = true,
-         .text = fmt::format("{} of {} experts {} starved, until step {}", experts_of(over), layer.experts,
-                             experts_of(over) == 1 ? "was" : "were", grouped_number(history.steps[end - 1]))});
+         .text = fmt::format("{} of {} experts {} starved, until step {}", experts_of(over), router_.experts,
+                             experts_of(over) == 1 ? "was" : "were", grouped_number(steps_[end - 1]))});
   }
 }
 
-/// How unevenly one record of a router is loaded.
-struct Unevenness {
-  double violation = 0;   // mean MaxVio of single steps if `of_steps`, else `sum`
-  bool of_steps = false;  // true if the log has single steps with enough tokens to judge them
-  double idle = 0;        // if `of_steps`: mean number of experts that are idle in a step and not starved
-  double sum = 0;         // MaxVio of the sum of the record's steps
-};
-
-Unevenness unevenness(const RoutingHistory& history, const RoutingHistory::Layer& layer, std::size_t record,
-                      const std::vector<StarvedSpan>& starved) {
-  const RoutedTokens load = layer_load(layer, {record, record + 1});
-  Unevenness result{.violation = load.max_violation(), .sum = load.max_violation()};
-  const auto steps = static_cast<double>(history.steps[record] - step_before(history, record));
-  const StepBalance balance = step_balance(layer, record);
-  if (std::isnan(balance.max_vio_mean) || !(load.mean() / steps >= least_judged_tokens)) return result;
-  const auto covers = [&](const StarvedSpan& span) { return span.begin <= record && record < span.end; };
-  result.violation = double{balance.max_vio_mean};
-  result.of_steps = true;
-  result.idle = double{balance.idle_mean} - static_cast<double>(std::ranges::count_if(starved, covers));
-  return result;
-}
-
-void add_uneven_alarm(const RoutingHistory& history, const RoutingHistory::Layer& layer, std::vector<Alarm>& alarms) {
-  const double limit = alarming_violation(layer);
+void RouterWatch::add_uneven_alarm(const std::vector<StarvedSpan>& starved, std::vector<Alarm>& alarms) const {
+  const double limit = alarming_violation(router_);
   if (limit <= 0) return;
-  const auto choosable = static_cast<double>(layer.experts - layer.always_on);
-  const std::vector<StarvedSpan> starved = starved_spans(layer);
+  const auto choosable = static_cast<double>(router_.experts - router_.always_on);
+  std::vector<std::int64_t> change(records_.size() + 1);  // of the number of starved experts, from record to record
+  for (const StarvedSpan& span : starved) {
+    ++change[span.begin];
+    --change[span.end];
+  }
   std::optional<std::size_t> begin, last;
   std::size_t worst_record = 0;
-  Unevenness worst;
-  for (std::size_t r = 0; r < history.steps.size(); ++r) {
-    const Unevenness record = unevenness(history, layer, r, starved);
-    if (!(record.violation > limit) && !(record.idle >= choosable / 2)) continue;
-    if (!begin || record.violation > worst.violation) worst = record, worst_record = r;
+  std::int64_t starved_now = 0;
+  for (std::size_t r = 0; r < records_.size(); ++r) {
+    starved_now += change[r];
+    const Unevenness& record = records_[r];
+    const bool idle = record.of_steps && double{record.idle} - static_cast<double>(starved_now) >= choosable / 2;
+    if (!(record.violation > limit) && !idle) continue;
+    if (!begin || record.violation > records_[worst_record].violation) worst_record = r;
     if (!begin) begin = r;
     last = r;
   }
   if (!begin) return;
-  const bool over = *last + 1 < history.steps.size();
-  const std::string until = over ? "until step " + grouped_number(history.steps[*last]) : "still in the newest record";
-  const std::string step = grouped_number(history.steps[worst_record]);
+  const Unevenness& worst = records_[worst_record];
+  const bool over = *last + 1 < records_.size();
+  const std::string until = over ? "until step " + grouped_number(steps_[*last]) : "still in the newest record";
+  const std::string step = grouped_number(steps_[worst_record]);
   std::string text;
   if (worst.of_steps) {
     text = fmt::format(
         "uneven steps, {}; worst record, at step {}: MaxVio of a step {:.3g} on average (limit {:.2g}), {:.3g} of {} "
         "experts idle in a step",
-        until, step, worst.violation, limit, double{step_balance(layer, worst_record).idle_mean}, choosable);
+        until, step, worst.violation, limit, double{worst.idle}, choosable);
     if (worst.sum <= limit && worst.violation > limit) {
       text += fmt::format("; the sum of its steps has MaxVio {:.2g}, since the busy experts change from step to step",
                           worst.sum);
@@ -124,51 +158,22 @@ void add_uneven_alarm(const RoutingHistory& history, const RoutingHistory::Layer
   } else {
     text = fmt::format("MaxVio above {:.2g} {}; worst {:.3g} at step {}", limit, until, worst.violation, step);
   }
-  alarms.push_back({.step = history.steps[*begin], .router = layer.id, .over = over, .text = text});
+  alarms.push_back({.step = steps_[*begin], .router = router_.id, .over = over, .text = text});
 }
 
-}  // namespace
+void sort_alarms(std::vector<Alarm>& alarms) {
+  std::ranges::stable_sort(alarms, [](const Alarm& a, const Alarm& b) {
+    return std::tie(a.over, a.step, a.router) < std::tie(b.over, b.step, b.router);
+  });
+}
 
-std::string starved_since(const RoutingHistory& history, std::size_t begin) {
-  return begin == 0 ? "the start" : "step " + grouped_number(history.steps[begin - 1]);
+std::string starved_since(const std::vector<std::int64_t>& steps, std::size_t begin) {
+  return begin == 0 ? "the start" : "step " + grouped_number(steps[begin - 1]);
 }
 
 double alarming_violation(const RoutingHistory::Layer& layer) {
   const double most = static_cast<double>(layer.experts - layer.always_on) / static_cast<double>(layer.top_k) - 1;
   return std::min(4.0, most / 2);
-}
-
-std::vector<StarvedSpan> starved_spans(const RoutingHistory::Layer& layer) {
-  const std::size_t experts = static_cast<std::size_t>(layer.experts);
-  const std::size_t records = layer.counts.size() / (experts * static_cast<std::size_t>(layer.top_k));
-  std::vector<RoutedTokens> loads;
-  for (std::size_t r = 0; r < records; ++r) loads.push_back(layer_load(layer, {r, r + 1}));
-  std::vector<StarvedSpan> spans;
-  for (auto e = static_cast<std::size_t>(layer.always_on); e < experts; ++e) {
-    double passed_by = 0;  // tokens that an even load would have given the expert since it was last chosen
-    for (std::size_t r = 0, begin = 0; r <= records; ++r) {
-      if (r < records && loads[r].tokens[e] == 0) {
-        passed_by += loads[r].mean();
-        continue;
-      }
-      if (passed_by >= starving_tokens) spans.push_back({.expert = e, .begin = begin, .end = r});
-      begin = r + 1;
-      passed_by = 0;
-    }
-  }
-  return spans;
-}
-
-std::vector<Alarm> routing_alarms(const RoutingHistory& history) {
-  std::vector<Alarm> alarms;
-  for (const RoutingHistory::Layer& layer : history.layers) {
-    add_starved_alarms(history, layer, alarms);
-    add_uneven_alarm(history, layer, alarms);
-  }
-  std::ranges::stable_sort(alarms, [](const Alarm& a, const Alarm& b) {
-    return std::tie(a.over, a.step, a.router) < std::tie(b.over, b.step, b.router);
-  });
-  return alarms;
 }
 
 }  // namespace lyceum

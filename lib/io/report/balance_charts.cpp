@@ -2,14 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
 
 #include "io/report/chart.h"
 #include "io/routing/stats.h"
 
 namespace lyceum {
 
-std::string evenness_over_training(const RoutingHistory& routing) {
+std::string evenness_over_training(const RoutingDigest& routing) {
   LineChart violation{
       .title = "MaxVio of each record's sum",
       .note =
@@ -24,27 +24,18 @@ std::string evenness_over_training(const RoutingHistory& routing) {
   entropy.note = "Entropy of the experts' shares, relative to an even load";
   entropy.level = 1;
   for (std::size_t r = 0; r < routing.steps.size(); ++r) {
-    double violations = 0, entropies = 0, most = no_value, least = no_value;
-    std::int64_t layers = 0;
-    for (const RoutedTokens& load : loads_by_layer(routing, {r, r + 1})) {
-      if (load.total() == 0) continue;
-      ++layers;
-      violations += load.max_violation();
-      entropies += load.entropy();
-      most = std::fmax(most, load.max_violation());
-      least = std::fmin(least, load.entropy());
-    }
-    const auto mean = [&](double sum) { return layers ? sum / static_cast<double>(layers) : no_value; };
-    violation.lines[0].points.push_back({routing.steps[r], mean(violations)});
-    violation.lines[1].points.push_back({routing.steps[r], most});
-    entropy.lines[0].points.push_back({routing.steps[r], mean(entropies)});
-    entropy.lines[1].points.push_back({routing.steps[r], least});
+    const RecordBalance& balance = routing.balance[r];
+    violation.lines[0].points.push_back({routing.steps[r], balance.violation.mean()});
+    violation.lines[1].points.push_back({routing.steps[r], balance.violation.worst});
+    entropy.lines[0].points.push_back({routing.steps[r], balance.entropy.mean()});
+    entropy.lines[1].points.push_back({routing.steps[r], balance.entropy.worst});
   }
   return line_chart(violation) + line_chart(entropy);
 }
 
-std::string steps_over_training(const RoutingHistory& routing) {
-  if (!has_step_balance(routing, {0, routing.steps.size()})) return "";
+std::string steps_over_training(const RoutingDigest& routing) {
+  const auto has_steps = [](const RecordBalance& balance) { return balance.step_violation.layers > 0; };
+  if (std::ranges::none_of(routing.balance, has_steps)) return "";
   LineChart violation{
       .title = "MaxVio of single steps",
       .note = "MaxVio: load of the busiest expert over the mean of its layer, minus 1; each step by itself",
@@ -60,29 +51,17 @@ std::string steps_over_training(const RoutingHistory& routing) {
                  .level = 0,
                  .level_name = "none:"};
   for (std::size_t r = 0; r < routing.steps.size(); ++r) {
-    double violations = 0, shares = 0, most_violation = no_value, most_idle = no_value;
-    std::int64_t layers = 0;
-    for (const RoutingHistory::Layer& layer : routing.layers) {
-      const StepBalance steps = step_balance(layer, r);
-      if (std::isnan(steps.max_vio_mean)) continue;
-      const auto choosable = static_cast<double>(layer.experts - layer.always_on);
-      ++layers;
-      violations += double{steps.max_vio_mean};
-      shares += double{steps.idle_mean} / choosable;
-      most_violation = std::fmax(most_violation, double{steps.max_vio_max});
-      most_idle = std::fmax(most_idle, double{steps.idle_max} / choosable);
-    }
-    const auto mean = [&](double sum) { return layers ? sum / static_cast<double>(layers) : no_value; };
-    violation.lines[0].points.push_back({routing.steps[r], mean(violations)});
-    violation.lines[1].points.push_back({routing.steps[r], most_violation});
-    idle.lines[0].points.push_back({routing.steps[r], mean(shares)});
-    idle.lines[1].points.push_back({routing.steps[r], most_idle});
+    const RecordBalance& balance = routing.balance[r];
+    violation.lines[0].points.push_back({routing.steps[r], balance.step_violation.mean()});
+    violation.lines[1].points.push_back({routing.steps[r], balance.step_violation.worst});
+    idle.lines[0].points.push_back({routing.steps[r], balance.step_idle.mean()});
+    idle.lines[1].points.push_back({routing.steps[r], balance.step_idle.worst});
   }
   return fmt::format("<div class=\"pair\">\n{}{}</div>\n", line_chart(violation), line_chart(idle));
 }
 
-std::string dropped_over_training(const RoutingHistory& routing) {
-  if (!has_dropped_counts(routing)) return "";
+std::string dropped_over_training(const RoutingDigest& routing) {
+  if (!has_dropped_counts(routing.selected)) return "";
   LineChart chart{.title = "Dropped choices over training",
                   .note = "Share of a layer's choices that exceeded the capacity of their expert",
                   .x_name = "step",
@@ -90,16 +69,8 @@ std::string dropped_over_training(const RoutingHistory& routing) {
                   .level = 0,
                   .level_name = "none:"};
   for (std::size_t r = 0; r < routing.steps.size(); ++r) {
-    double sum = 0, most = no_value;
-    std::int64_t layers = 0;
-    for (const RoutedTokens& load : loads_by_layer(routing, {r, r + 1})) {
-      if (load.total() == 0) continue;
-      ++layers;
-      sum += load.dropped_share();
-      most = std::fmax(most, load.dropped_share());
-    }
-    chart.lines[0].points.push_back({routing.steps[r], layers ? sum / static_cast<double>(layers) : no_value});
-    chart.lines[1].points.push_back({routing.steps[r], most});
+    chart.lines[0].points.push_back({routing.steps[r], routing.balance[r].dropped.mean()});
+    chart.lines[1].points.push_back({routing.steps[r], routing.balance[r].dropped.worst});
   }
   return line_chart(chart);
 }

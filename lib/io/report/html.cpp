@@ -9,6 +9,7 @@
 #include "io/report/alarms.h"
 #include "io/report/balance_charts.h"
 #include "io/report/chart.h"
+#include "io/report/digest.h"
 #include "io/report/layers.h"
 #include "io/report/load_figures.h"
 #include "io/report/page.h"
@@ -30,12 +31,6 @@ std::vector<Alarm> training_alarms(const std::vector<MetricPoint>& skipped) {
                                count_text(std::llround(skipped.back().value), "step"))}};
 }
 
-std::vector<Alarm> all_alarms(const ReportInput& input) {
-  std::vector<Alarm> alarms = training_alarms(input.skipped);
-  for (Alarm& alarm : routing_alarms(input.routing)) alarms.push_back(std::move(alarm));
-  return alarms;
-}
-
 std::string facts(const ReportInput& input) {
   std::string html = fact_list(input.facts);
   for (const std::string& sentence : input.missing)
@@ -48,21 +43,22 @@ std::string facts(const ReportInput& input) {
 }  // namespace
 
 std::string html_report(const ReportInput& input) {
-  std::optional<RecordRange> range;
-  if (!input.routing.steps.empty() && !input.routing.layers.empty()) {
-    range = input.range ? *input.range : select_records(input.routing);
+  std::optional<RoutingDigest> routing;
+  if (!input.routing.steps().empty() && !input.routing.routers().empty()) {
+    routing = digest_of(input.routing, input.range ? *input.range : select_records(input.routing));
   }
-  const std::vector<Alarm> alarms = all_alarms(input);
+  std::vector<Alarm> alarms = training_alarms(input.skipped);
+  if (routing) alarms.insert(alarms.end(), routing->alarms.begin(), routing->alarms.end());
   std::string body = fmt::format("<h1>{}</h1>\n", escape_xml(input.title));
-  if (range || !alarms.empty()) body += alarm_list(alarms);
-  if (range) body += starved_overview(input.routing);
-  body += number_tiles(input, range) + facts(input) + loss_chart(input) + optimizer_charts(input);
-  if (range) {
-    body += steps_over_training(input.routing);
-    body += fmt::format("<div class=\"pair\">\n{}</div>\n", evenness_over_training(input.routing));
-    body += dropped_over_training(input.routing);
-    body += layer_cards(input.routing, alarms) + load_map(input.routing, *range) + ratio_chart(input.routing, *range) +
-            load_table(input.routing, *range);
+  if (routing || !alarms.empty()) body += alarm_list(alarms);
+  if (routing) body += starved_overview(*routing);
+  body +=
+      number_tiles(input, routing ? &*routing : nullptr) + facts(input) + loss_chart(input) + optimizer_charts(input);
+  if (routing) {
+    body += steps_over_training(*routing);
+    body += fmt::format("<div class=\"pair\">\n{}</div>\n", evenness_over_training(*routing));
+    body += dropped_over_training(*routing);
+    body += layer_cards(*routing, alarms) + load_map(*routing) + ratio_chart(*routing) + load_table(*routing);
   } else {
     body += fmt::format("<p class=\"missing\">{}</p>\n", escape_xml(input.no_routing));
   }

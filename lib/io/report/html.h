@@ -18,7 +18,7 @@ struct ReportInput {
   std::vector<MetricPoint> mtp = {};  // weighted loss of the modules of multi-token prediction, nats per token
   std::vector<MetricPoint> lr = {}, grad_norm = {}, skipped = {};  // skipped: steps skipped so far
   std::optional<double> unigram_entropy = {};                      // nats per token
-  RoutingHistory routing = {};
+  RoutingReader routing = {};
   std::string no_routing = "No routing was recorded.";  // a sentence that says why `routing` is empty
   std::vector<std::pair<std::string, std::string>> facts = {};
   std::vector<std::string> missing = {};  // one sentence per missing part of the report, with the reason

@@ -19,12 +19,6 @@ namespace {
 
 constexpr std::size_t most_starved_lines = 20;  // in the card of a layer
 
-std::vector<std::int64_t> last_steps(const RoutingHistory& history, const std::vector<RecordRange>& columns) {
-  std::vector<std::int64_t> steps;
-  for (const RecordRange& column : columns) steps.push_back(history.steps[column.end - 1]);
-  return steps;
-}
-
 std::vector<std::string> numbered(std::int64_t count) {
   std::vector<std::string> names;
   for (std::int64_t i = 0; i < count; ++i) names.push_back(std::to_string(i));
@@ -37,20 +31,19 @@ std::string anchor_of(const MixtureId& id) {
 }
 
 /// Returns the load of one layer in each column of a map. `choice`: counts only the k-th choices of tokens.
-std::vector<RoutedTokens> loads_over_time(const RoutingHistory::Layer& layer, const std::vector<RecordRange>& columns,
-                                          std::optional<std::int64_t> choice) {
+std::vector<RoutedTokens> loads_over_time(const RoutingHistory::Layer& layer, std::optional<std::int64_t> choice) {
   std::vector<RoutedTokens> loads;
-  for (const RecordRange& column : columns) loads.push_back(layer_load(layer, column, choice));
+  for (std::size_t c = 0; c < layer.records(); ++c) loads.push_back(layer_load(layer, {c, c + 1}, choice));
   return loads;
 }
 
-std::string expert_map(const RoutingHistory& history, const RoutingHistory::Layer& layer,
-                       const std::vector<RecordRange>& columns, const std::vector<RoutedTokens>& loads) {
+std::string expert_map(const RoutingHistory::Layer& layer, const std::vector<std::int64_t>& steps,
+                       const std::vector<RoutedTokens>& loads) {
   const auto experts = static_cast<int>(layer.experts);
   TimeMap map{.title = fmt::format("Layer {}: load of each expert over time", label_of(layer.id)),
               .row_name = "expert",
               .rows = numbered(layer.experts),
-              .steps = last_steps(history, columns),
+              .steps = steps,
               .height = experts <= 16 ? std::max(48, 8 * experts) : std::clamp(2 * experts, 128, 320)};
   map.cells.reserve(map.rows.size() * loads.size());
   for (std::size_t e = 0; e < map.rows.size(); ++e) {
@@ -62,18 +55,18 @@ std::string expert_map(const RoutingHistory& history, const RoutingHistory::Laye
 
 /// Returns an HTML list of the experts that were starved and the steps between which they were; empty if there are
 /// none.
-std::string starved_list(const RoutingHistory& history, const RoutingHistory::Layer& layer) {
+std::string starved_list(const std::vector<StarvedSpan>& spans, const std::vector<std::int64_t>& steps) {
   // Experts by the records [begin, end) of their spans.
   std::map<std::pair<std::size_t, std::size_t>, std::vector<std::size_t>> experts;
-  for (const StarvedSpan& span : starved_spans(layer)) experts[{span.begin, span.end}].push_back(span.expert);
+  for (const StarvedSpan& span : spans) experts[{span.begin, span.end}].push_back(span.expert);
   std::string items;
   std::size_t lines = 0;
   for (const auto& [span, numbers] : experts) {
     if (++lines > most_starved_lines) break;
-    const bool still = span.second == history.steps.size();
-    const std::string until = still ? "" : " until step " + grouped_number(history.steps[span.second - 1]);
+    const bool still = span.second == steps.size();
+    const std::string until = still ? "" : " until step " + grouped_number(steps[span.second - 1]);
     items += fmt::format("<li>{} {} starved: no token since {}{}</li>\n", numbers.size() == 1 ? "expert" : "experts",
-                         ranges_text(numbers), starved_since(history, span.first), until);
+                         ranges_text(numbers), starved_since(steps, span.first), until);
   }
   if (experts.size() > most_starved_lines) {
     items += fmt::format("<li>and {} more such spans; lyceum routing dump writes all counts</li>\n",
@@ -100,8 +93,8 @@ std::string percentile_chart(const std::vector<RoutedTokens>& loads, const std::
   return line_chart(chart);
 }
 
-std::string evenness_charts(const RoutingHistory::Layer& layer, const std::vector<RecordRange>& columns,
-                            const std::vector<RoutedTokens>& loads, const std::vector<std::int64_t>& steps) {
+std::string evenness_charts(const RoutingHistory::Layer& layer, const std::vector<RoutedTokens>& loads,
+                            const std::vector<std::int64_t>& steps) {
   LineChart entropy{.title = "Entropy of the load",
                     .note = "Relative to an even load: 1 is even",
                     .x_name = "step",
@@ -114,14 +107,14 @@ std::string evenness_charts(const RoutingHistory::Layer& layer, const std::vecto
                  .note = fmt::format("Of {}, those that no token of a step chose", layer.experts - layer.always_on),
                  .x_name = "step",
                  .lines = {{.name = "mean of the steps", .style = "mean"}, {.name = "worst step", .style = "worst"}}};
-  const bool of_steps = std::ranges::any_of(
-      columns, [&](const RecordRange& column) { return !std::isnan(step_balance(layer, column).max_vio_mean); });
+  const bool of_steps =
+      std::ranges::any_of(layer.steps, [](const StepBalance& balance) { return !std::isnan(balance.max_vio_mean); });
   if (of_steps) violation.lines.insert(violation.lines.end(), idle.lines.begin(), idle.lines.end());
   for (std::size_t c = 0; c < loads.size(); ++c) {
     entropy.lines[0].points.push_back({steps[c], loads[c].entropy()});
     violation.lines[0].points.push_back({steps[c], loads[c].max_violation()});
     if (!of_steps) continue;
-    const StepBalance balance = step_balance(layer, columns[c]);
+    const StepBalance balance = step_balance(layer, c);
     violation.lines[1].points.push_back({steps[c], balance.max_vio_mean});
     violation.lines[2].points.push_back({steps[c], balance.max_vio_max});
     idle.lines[0].points.push_back({steps[c], balance.idle_mean});
@@ -130,8 +123,7 @@ std::string evenness_charts(const RoutingHistory::Layer& layer, const std::vecto
   return line_chart(violation) + line_chart(idle) + line_chart(entropy);
 }
 
-std::string information_chart(const RoutingHistory::Layer& layer, const std::vector<RecordRange>& columns,
-                              const std::vector<std::int64_t>& steps) {
+std::string information_chart(const RoutingHistory::Layer& layer, const std::vector<std::int64_t>& steps) {
   if (layer.mean_entropy.empty()) return "";
   LineChart chart{
       .title = "Information of a choice about its token",
@@ -140,8 +132,8 @@ std::string information_chart(const RoutingHistory::Layer& layer, const std::vec
       .lines = {{.name = "H(m)", .style = "k0"},
                 {.name = "H(m|x)", .style = "k6"},
                 {.name = "mutual information", .style = "mean"}}};
-  for (std::size_t c = 0; c < columns.size(); ++c) {
-    const Information info = information(layer, columns[c]);
+  for (std::size_t c = 0; c < steps.size(); ++c) {
+    const Information info = information(layer, {c, c + 1});
     chart.lines[0].points.push_back({steps[c], info.entropy});
     chart.lines[1].points.push_back({steps[c], info.of_token});
     chart.lines[2].points.push_back({steps[c], info.mutual()});
@@ -149,26 +141,26 @@ std::string information_chart(const RoutingHistory::Layer& layer, const std::vec
   return line_chart(chart);
 }
 
-std::string choice_maps(const RoutingHistory& history, const RoutingHistory::Layer& layer,
-                        const std::vector<RecordRange>& columns) {
+std::string choice_maps(const RoutingHistory::Layer& layer, const std::vector<std::int64_t>& steps) {
   std::string html;
   for (std::int64_t k = 0; layer.top_k > 1 && k < layer.top_k; ++k) {
     html += fmt::format("<div><h4>top{}: each token's {} choice</h4>\n{}</div>\n", k, ordinal(k + 1),
-                        expert_map(history, layer, columns, loads_over_time(layer, columns, k)));
+                        expert_map(layer, steps, loads_over_time(layer, k)));
   }
   return html.empty() ? "" : fmt::format("<div class=\"maps\">\n{}</div>\n", html);
 }
 
-std::string layer_card(const RoutingHistory& history, const RoutingHistory::Layer& layer,
-                       const std::vector<RecordRange>& columns, const std::vector<Alarm>& alarms) {
-  const std::vector<RoutedTokens> loads = loads_over_time(layer, columns, {});
-  const std::vector<std::int64_t> steps = last_steps(history, columns);
+/// Returns the HTML of router number `router`.
+std::string layer_card(const RoutingDigest& routing, std::size_t router, const std::vector<Alarm>& alarms) {
+  const RoutingHistory::Layer& layer = routing.over_time.layers[router];
+  const std::vector<std::int64_t>& steps = routing.over_time.steps;
+  const std::vector<RoutedTokens> loads = loads_over_time(layer, {});
   std::string current_alarms;
   for (const Alarm& alarm : alarms) {
     if (alarm.router == layer.id && !alarm.over) current_alarms += fmt::format("<p>{}</p>\n", escape_xml(alarm.text));
   }
   const RoutedTokens& now = loads.back();
-  const StepBalance newest = step_balance(layer, columns.back());
+  const StepBalance newest = step_balance(layer, steps.size() - 1);
   const std::string of_steps = std::isnan(newest.max_vio_mean) ? ""
                                                                : fmt::format("MaxVio of a step {}, at most {} · ",
                                                                              real_text(newest.max_vio_mean, ".3g"),
@@ -180,9 +172,9 @@ std::string layer_card(const RoutingHistory& history, const RoutingHistory::Laye
       "</section>\n",
       current_alarms.empty() ? "" : " alarmed", anchor_of(layer.id), label_of(layer.id), current_alarms,
       of_steps.empty() ? "MaxVio " : of_steps, real_text(now.max_violation(), ".3g"), real_text(now.entropy(), ".3g"),
-      expert_map(history, layer, columns, loads), layer.top_k > 1 ? "by choice, " : "", starved_list(history, layer),
-      choice_maps(history, layer, columns), percentile_chart(loads, steps),
-      evenness_charts(layer, columns, loads, steps), information_chart(layer, columns, steps));
+      expert_map(layer, steps, loads), layer.top_k > 1 ? "by choice, " : "",
+      starved_list(routing.starved[router], routing.steps), choice_maps(layer, steps), percentile_chart(loads, steps),
+      evenness_charts(layer, loads, steps), information_chart(layer, steps));
 }
 
 std::string alarm_item(const Alarm& alarm) {
@@ -212,18 +204,18 @@ std::string alarm_list(const std::vector<Alarm>& alarms) {
                      count_text(static_cast<std::int64_t>(count), "current alarm"), now, over);
 }
 
-std::string starved_overview(const RoutingHistory& history) {
-  const std::vector<RecordRange> columns = time_columns(history);
+std::string starved_overview(const RoutingDigest& routing) {
   TimeMap map{.title = "Starved experts of each layer over time",
               .row_name = "layer",
-              .steps = last_steps(history, columns),
-              .height = std::clamp(14 * static_cast<int>(history.layers.size()), 56, 400)};
+              .steps = routing.over_time.steps,
+              .height = std::clamp(14 * static_cast<int>(routing.starved.size()), 56, 400)};
   bool any = false;
-  for (const RoutingHistory::Layer& layer : history.layers) {
-    const std::vector<StarvedSpan> spans = starved_spans(layer);
+  for (std::size_t i = 0; i < routing.starved.size(); ++i) {
+    const RoutingHistory::Layer& layer = routing.over_time.layers[i];
+    const std::vector<StarvedSpan>& spans = routing.starved[i];
     any = any || !spans.empty();
     map.rows.push_back(label_of(layer.id));
-    for (const RecordRange& column : columns) {
+    for (const RecordRange& column : routing.columns) {
       const auto starved = std::ranges::count_if(
           spans, [&](const StarvedSpan& span) { return span.begin < column.end && span.end >= column.end; });
       map.cells.push_back(share_cell(static_cast<double>(starved) / static_cast<double>(layer.experts)));
@@ -234,16 +226,14 @@ std::string starved_overview(const RoutingHistory& history) {
                      share_cell_legend("of a layer's experts are starved"), time_map(map));
 }
 
-std::string layer_cards(const RoutingHistory& history, const std::vector<Alarm>& alarms) {
-  const std::vector<RecordRange> columns = time_columns(history);
-  std::string cards;
-  for (const RoutingHistory::Layer& layer : history.layers) cards += layer_card(history, layer, columns, alarms);
-  std::string steps;
-  for (const std::int64_t step : last_steps(history, columns))
-    steps += fmt::format("{}{}", steps.empty() ? "" : ",", step);
-  const std::string merged = columns.size() < history.steps.size()
-                                 ? fmt::format("; {} records in {} columns", history.steps.size(), columns.size())
-                                 : "";
+std::string layer_cards(const RoutingDigest& routing, const std::vector<Alarm>& alarms) {
+  std::string cards, steps;
+  for (std::size_t i = 0; i < routing.starved.size(); ++i) cards += layer_card(routing, i, alarms);
+  for (const std::int64_t step : routing.over_time.steps) steps += fmt::format("{}{}", steps.empty() ? "" : ",", step);
+  const std::string merged =
+      routing.columns.size() < routing.steps.size()
+          ? fmt::format("; {} records in {} columns", routing.steps.size(), routing.columns.size())
+          : "";
   return fmt::format(
       "<section class=\"layers\" data-steps=\"{}\">\n<h2>Experts over time</h2>\n"
       "<p>Load of each expert relative to an even spread (1); one row per expert, one column per record{}</p>\n{}"

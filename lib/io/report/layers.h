@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "io/report/alarms.h"
-#include "io/routing/history.h"
+#include "io/report/digest.h"
 
 namespace lyceum {
 
@@ -13,12 +13,12 @@ namespace lyceum {
 std::string alarm_list(const std::vector<Alarm>& alarms);
 
 /// Returns a map of the share of starved experts of each layer over time; empty if no expert was ever starved.
-std::string starved_overview(const RoutingHistory& history);
+std::string starved_overview(const RoutingDigest& routing);
 
-/// Returns one card per router, marked if it has current alarms. Precondition: the history has a record. A card has
+/// Returns one card per router, marked if it has current alarms. Precondition: the log has a record. A card has
 /// - maps of the load by expert and time, of all choices and of each k-th choice;
 /// - the starved experts and the steps since when they are;
 /// - charts of load percentiles, MaxVio, idle experts, entropy and information over time.
-std::string layer_cards(const RoutingHistory& history, const std::vector<Alarm>& alarms);
+std::string layer_cards(const RoutingDigest& routing, const std::vector<Alarm>& alarms);
 
 }  // namespace lyceum

@@ -7,8 +7,8 @@
 #include <ranges>
 
 #include "core/real_text.h"
-#include "io/report/alarms.h"
 #include "io/report/chart.h"
+#include "io/routing/stats.h"
 
 namespace lyceum {
 
@@ -30,12 +30,12 @@ std::string tile(std::string_view name, const std::string& value) {
   return fmt::format("<div class=\"tile\"><span>{}</span><strong>{}</strong></div>\n", name, value);
 }
 
-/// Returns the mean over layers of a member of StepBalance in a range; NaN if the log has it for no layer.
-double mean_of_layers(const RoutingHistory& routing, RecordRange range, float StepBalance::*number) {
+/// Returns the mean over layers of a member of StepBalance; NaN if it is known for no layer.
+double mean_of_layers(const RoutingDigest& routing, float StepBalance::*number) {
   double sum = 0;
   std::int64_t layers = 0;
-  for (const RoutingHistory::Layer& layer : routing.layers) {
-    const auto value = double{step_balance(layer, range).*number};
+  for (const RoutingHistory::Layer& layer : routing.selected.layers) {
+    const auto value = double{step_balance(layer, 0).*number};
     if (std::isnan(value)) continue;
     sum += value;
     ++layers;
@@ -44,26 +44,26 @@ double mean_of_layers(const RoutingHistory& routing, RecordRange range, float St
 }
 
 /// Returns the mean number of idle experts of a layer in a step: "3.2 of 64", or "2.5 of 8 to 64" if the layers differ.
-std::string idle_in_a_step(const RoutingHistory& routing, RecordRange range) {
+std::string idle_in_a_step(const RoutingDigest& routing) {
   const auto choosable = [](const RoutingHistory::Layer& layer) { return layer.experts - layer.always_on; };
-  const auto [least, most] = std::ranges::minmax(routing.layers | std::views::transform(choosable));
+  const auto [least, most] = std::ranges::minmax(routing.selected.layers | std::views::transform(choosable));
   const std::string all = least == most ? std::to_string(least) : fmt::format("{} to {}", least, most);
-  return fmt::format("{} of {}", real_text(mean_of_layers(routing, range, &StepBalance::idle_mean), ".1f"), all);
+  return fmt::format("{} of {}", real_text(mean_of_layers(routing, &StepBalance::idle_mean), ".1f"), all);
 }
 
 /// Returns the number of experts of all layers that are starved in the newest record: "35 of 1,536".
-std::string starved_now(const RoutingHistory& routing) {
+std::string starved_now(const RoutingDigest& routing) {
   std::int64_t idle = 0, all = 0;
-  for (const RoutingHistory::Layer& layer : routing.layers) {
-    all += layer.experts;
-    idle += std::ranges::count(starved_spans(layer), routing.steps.size(), &StarvedSpan::end);
+  for (const RoutingHistory::Layer& layer : routing.selected.layers) all += layer.experts;
+  for (const std::vector<StarvedSpan>& spans : routing.starved) {
+    idle += std::ranges::count(spans, routing.steps.size(), &StarvedSpan::end);
   }
   return fmt::format("{} of {}", grouped_number(idle), grouped_number(all));
 }
 
 }  // namespace
 
-std::string number_tiles(const ReportInput& input, std::optional<RecordRange> range) {
+std::string number_tiles(const ReportInput& input, const RoutingDigest* routing) {
   std::string html;
   if (!input.train.empty()) {
     const std::size_t last = std::min<std::size_t>(20, input.train.size());
@@ -79,23 +79,23 @@ std::string number_tiles(const ReportInput& input, std::optional<RecordRange> ra
                    real_text(std::abs(lower), ".3f"));
     }
   }
-  if (range) {
+  if (routing) {
     double sum = 0;
     std::int64_t choices = 0, dropped = 0;
-    const std::vector<RoutedTokens> loads = loads_by_layer(input.routing, *range);
+    const std::vector<RoutedTokens> loads = loads_by_layer(routing->selected, {0, 1});
     for (const RoutedTokens& load : loads) {
       sum += load.max_violation();
       choices += load.total();
       dropped += load.dropped;
     }
-    if (has_step_balance(input.routing, *range)) {
+    if (has_step_balance(routing->selected, {0, 1})) {
       html += tile("MaxVio of a step, mean of the layers",
-                   real_text(mean_of_layers(input.routing, *range, &StepBalance::max_vio_mean), ".2f"));
-      html += tile("Idle experts in a step, mean of the layers", idle_in_a_step(input.routing, *range));
+                   real_text(mean_of_layers(*routing, &StepBalance::max_vio_mean), ".2f"));
+      html += tile("Idle experts in a step, mean of the layers", idle_in_a_step(*routing));
     }
     html += tile("MaxVio of the sum, mean of the layers", real_text(sum / static_cast<double>(loads.size()), ".2f"));
-    html += tile("Starved experts, all layers", starved_now(input.routing));
-    if (has_dropped_counts(input.routing) && choices > 0) {
+    html += tile("Starved experts, all layers", starved_now(*routing));
+    if (has_dropped_counts(routing->selected) && choices > 0) {
       html += tile("Dropped choices",
                    real_text(100 * static_cast<double>(dropped) / static_cast<double>(choices), ".2f") + " %");
     }

@@ -76,11 +76,11 @@ std::string axis_labels(const TimeMap& map) {
 
 }  // namespace
 
-std::vector<RecordRange> time_columns(const RoutingHistory& history) {
+std::vector<RecordRange> time_columns(const RoutingReader& log) {
   std::int64_t rows = 0;
-  for (const RoutingHistory::Layer& layer : history.layers) rows += layer.experts * (1 + layer.top_k);
+  for (const RoutingHistory::Layer& layer : log.routers()) rows += layer.experts * (1 + layer.top_k);
   const std::size_t affordable = most_cells / static_cast<std::size_t>(std::max<std::int64_t>(1, rows));
-  const std::size_t records = history.steps.size();
+  const std::size_t records = log.steps().size();
   const std::size_t count = std::min(records, std::clamp(affordable, least_columns, most_columns));
   std::vector<RecordRange> columns;
   for (std::size_t c = 0; c < count; ++c) columns.push_back({c * records / count, (c + 1) * records / count});

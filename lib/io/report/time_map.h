@@ -13,7 +13,7 @@ namespace lyceum {
 /// Returns the records of each column of a page's maps. There are at most 256 columns, and fewer (at least 24) if
 /// layers, experts and choices are so many that the page would exceed a few megabytes. If there are more records,
 /// neighbouring ones share a column.
-std::vector<RecordRange> time_columns(const RoutingHistory& history);
+std::vector<RecordRange> time_columns(const RoutingReader& log);
 
 /// An image with one row per expert or layer and one column per group of records (see time_columns()).
 struct TimeMap {

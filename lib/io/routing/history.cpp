@@ -7,68 +7,89 @@
 
 #include "core/error.h"
 #include "io/files/hdf5.h"
+#include "io/files/journaled_hdf5.h"
 #include "io/routing/groups.h"
+#include "io/routing/layout.h"
 
 namespace lyceum {
+
+/// The storage of the records of a RoutingReader.
+struct RoutingReader::Source {
+  std::vector<std::int64_t> steps;
+  std::vector<RoutingHistory::Layer> routers;  // without records
+  bool complete = true;
+
+  Source() = default;
+  virtual ~Source() = default;
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+  /// Adds these records of a router to `layer`, which has none.
+  virtual void read(std::size_t router, RecordRange records, RoutingHistory::Layer& layer) const = 0;
+};
+
 namespace {
 
-/// Reads a dataset with one number per record.
-std::vector<float> read_numbers(const hdf5::File& file, const std::string& path, std::int64_t records) {
+using RouterRecords = RoutingHistory::Layer;
+
+RouterRecords without_records(const RouterRecords& layer) {
+  return {.id = layer.id,
+          .top_k = layer.top_k,
+          .experts = layer.experts,
+          .expert_sizes = layer.expert_sizes,
+          .expert_rank = layer.expert_rank,
+          .counts = {},
+          .mean_probability = {},
+          .drops = layer.drops,
+          .always_on = layer.always_on};
+}
+
+/// Returns the values of some records. `all` has `width` values for each record, or is empty.
+template <class T>
+std::vector<T> rows_of(const std::vector<T>& all, RecordRange records, std::int64_t width) {
+  if (all.empty()) return {};
+  return {all.begin() + static_cast<std::int64_t>(records.begin) * width,
+          all.begin() + static_cast<std::int64_t>(records.end) * width};
+}
+
+struct StepFigure {
+  const char* name;
+  float StepBalance::*member;
+};
+constexpr StepFigure step_figures[] = {{"/step_max_vio_mean", &StepBalance::max_vio_mean},
+                                       {"/step_max_vio_max", &StepBalance::max_vio_max},
+                                       {"/step_idle_mean", &StepBalance::idle_mean},
+                                       {"/step_idle_max", &StepBalance::idle_max}};
+
+void require_shape(const hdf5::File& file, const std::string& path, const Shape& shape, DType type, const char* name) {
   const hdf5::Dataset dataset = file.dataset(path);
-  require_input(dataset.shape() == Shape({records}) && dataset.dtype() == DType::f32,
-                "{}: {} is {}, expected float32 [{}]", file.path().string(), path, dataset.shape().text(), records);
-  return dataset.read<float>();
+  require_input(dataset.shape() == shape && dataset.dtype() == type, "{}: {} is {}, expected {} {}",
+                file.path().string(), path, dataset.shape().text(), name, shape.text());
 }
 
-/// Reads the balance of single steps; empty for a file of an older version.
-std::vector<StepBalance> read_steps(const hdf5::File& file, const std::string& group, std::int64_t records) {
-  if (!file.has(group + "/step_max_vio_mean")) return {};
-  std::vector<StepBalance> steps(static_cast<std::size_t>(records));
-  for (const auto& [name, member] :
-       {std::pair{"/step_max_vio_mean", &StepBalance::max_vio_mean},
-        std::pair{"/step_max_vio_max", &StepBalance::max_vio_max},
-        std::pair{"/step_idle_mean", &StepBalance::idle_mean}, std::pair{"/step_idle_max", &StepBalance::idle_max}}) {
-    require_input(file.has(group + name), "{}: {} lacks {}", file.path().string(), group, name + 1);
-    const std::vector<float> numbers = read_numbers(file, group + name, records);
-    for (std::size_t r = 0; r < steps.size(); ++r) steps[r].*member = numbers[r];
-  }
-  return steps;
-}
-
-RoutingHistory::Layer read_router(const hdf5::File& file, const MixtureId& id, std::int64_t records) {
+/// Reads the properties of a router and checks the shapes of its datasets.
+RouterRecords read_router(const hdf5::File& file, const MixtureId& id, std::int64_t records) {
   const std::string path = group_of(id), where = file.path().string() + ": " + path;
-  RoutingHistory::Layer layer{};
+  RouterRecords layer{};
   layer.id = id;
   for (const char* dataset : {"/counts", "/mean_probability"}) {
     require_input(file.has(path + dataset), "{} lacks {}", where, dataset + 1);
   }
   const hdf5::Dataset counts = file.dataset(path + "/counts");
-  const hdf5::Dataset probability = file.dataset(path + "/mean_probability");
   const Shape shape = counts.shape();
   require_input(
       shape.rank() == 3 && shape[0] == records && shape[1] > 0 && shape[2] > 0 && counts.dtype() == DType::i64,
       "{}/counts is {}, expected int64 [{}, top_k, experts]", where, shape.text(), records);
   layer.top_k = shape[1];
   layer.experts = shape[2];
-  require_input(probability.shape() == Shape({records, layer.experts}) && probability.dtype() == DType::f32,
-                "{}/mean_probability is {}, expected float32 [{}, {}]", where, probability.shape().text(), records,
-                layer.experts);
-  layer.counts = counts.read<std::int64_t>();
-  layer.mean_probability = probability.read<float>();
-  require_input(std::all_of(layer.counts.begin(), layer.counts.end(), [](std::int64_t n) { return n >= 0; }),
-                "{}/counts contains a negative number of tokens", where);
-  if (file.has(path + "/mean_entropy")) layer.mean_entropy = read_numbers(file, path + "/mean_entropy", records);
-  layer.steps = read_steps(file, path, records);
+  require_shape(file, path + "/mean_probability", {records, layer.experts}, DType::f32, "float32");
   layer.drops = file.has(path + "/dropped");
-  if (layer.drops) {
-    const hdf5::Dataset dropped = file.dataset(path + "/dropped");
-    require_input(dropped.shape() == shape && dropped.dtype() == DType::i64, "{}/dropped is {}, expected int64 {}",
-                  where, dropped.shape().text(), shape.text());
-    layer.dropped = dropped.read<std::int64_t>();
-    for (std::size_t i = 0; i < layer.dropped.size(); ++i) {
-      require_input(layer.dropped[i] >= 0 && layer.dropped[i] <= layer.counts[i],
-                    "{}/dropped contains {} dropped choices of {}", where, layer.dropped[i], layer.counts[i]);
-    }
+  if (layer.drops) require_shape(file, path + "/dropped", shape, DType::i64, "int64");
+  for (const RecordNumber& number : record_numbers) {
+    if (file.has(path + number.name)) require_shape(file, path + number.name, {records}, DType::f32, "float32");
+  }
+  for (const StepFigure& number : step_figures) {
+    require_input(file.has(path + number.name) == file.has(path + step_figures[0].name), "{} lacks {}", where,
+                  number.name + 1);
   }
   const hdf5::Object group = file.object(path);
   for (const auto& [attribute, values] :
@@ -84,27 +105,126 @@ RoutingHistory::Layer read_router(const hdf5::File& file, const MixtureId& id, s
   return layer;
 }
 
+/// Reads rows of a dataset whose records have this shape (its axis 0 is replaced).
+template <class T>
+std::vector<T> read_rows(const hdf5::File& file, const std::string& path, RecordRange records, Shape shape) {
+  Box box{.offset = shape, .extent = shape};
+  for (int axis = 0; axis < shape.rank(); ++axis) box.offset[axis] = 0;
+  box.offset[0] = static_cast<std::int64_t>(records.begin);
+  box.extent[0] = static_cast<std::int64_t>(records.size());
+  std::vector<T> values(static_cast<std::size_t>(box.extent.size()));
+  file.dataset(path).read(box, values.data());
+  return values;
+}
+
+std::int64_t bytes_of_record(const RouterRecords& layer) {
+  return layer.experts * (layer.top_k * (layer.drops ? 16 : 8) + 4);
+}
+
 }  // namespace
 
-RoutingHistory read_routing(const std::filesystem::path& file) {
+struct RoutingReader::MemorySource : Source {
+  explicit MemorySource(RoutingHistory history) : all(std::move(history)) {
+    steps = all.steps;
+    for (const RouterRecords& layer : all.layers) routers.push_back(without_records(layer));
+  }
+  void read(std::size_t router, RecordRange records, RouterRecords& layer) const override {
+    const RouterRecords& from = all.layers[router];
+    layer.counts = rows_of(from.counts, records, from.top_k * from.experts);
+    layer.dropped = rows_of(from.dropped, records, from.top_k * from.experts);
+    layer.mean_probability = rows_of(from.mean_probability, records, from.experts);
+    layer.mean_entropy = rows_of(from.mean_entropy, records, 1);
+    layer.steps = rows_of(from.steps, records, 1);
+  }
+  RoutingHistory all;
+};
+
+struct RoutingReader::FileSource : Source {
+  explicit FileSource(const std::filesystem::path& path) : opened(open_journaled(path)) {
+    const hdf5::File& file = opened->file();
+    const std::string name = path.string();
+    // The text of `format` is not read: HDF5 stores strings without checksums, and a damaged one can make it hang.
+    require_input(file.has_attribute("format") && file.has_attribute("format_version") && file.has("/step") &&
+                      file.has("/layers"),
+                  "{}: is not a routing log", name);
+    require_input(file.integer("format_version") == routing_format_version,
+                  "{}: has format version {}, this program reads {}", name, file.integer("format_version"),
+                  routing_format_version);
+    const hdf5::Dataset step = file.dataset("/step");
+    require_input(step.shape().rank() == 1 && step.dtype() == DType::i64, "{}: /step is {}, expected int64 [records]",
+                  name, step.shape().text());
+    steps = step.read<std::int64_t>();
+    require_input(std::is_sorted(steps.begin(), steps.end(), std::less_equal<>()),
+                  "{}: /step does not increase from record to record", name);
+    complete = file.has_attribute("run_uuid") && file.has_attribute("description");
+    for (const MixtureId& id : routers_in(file)) {
+      routers.push_back(read_router(file, id, std::ssize(steps)));
+      for (const RecordNumber& number : record_numbers) complete = complete && file.has(group_of(id) + number.name);
+    }
+  }
+  void read(std::size_t, RecordRange records, RouterRecords& layer) const override {
+    const hdf5::File& file = opened->file();
+    const std::string path = group_of(layer.id), where = file.path().string() + ": " + path;
+    const Shape counts{1, layer.top_k, layer.experts};
+    layer.counts = read_rows<std::int64_t>(file, path + "/counts", records, counts);
+    layer.mean_probability = read_rows<float>(file, path + "/mean_probability", records, {1, layer.experts});
+    require_input(std::ranges::all_of(layer.counts, [](std::int64_t n) { return n >= 0; }),
+                  "{}/counts contains a negative number of tokens", where);
+    if (file.has(path + "/mean_entropy")) {
+      layer.mean_entropy = read_rows<float>(file, path + "/mean_entropy", records, {1});
+    }
+    if (file.has(path + step_figures[0].name)) {
+      layer.steps.resize(records.size());
+      for (const StepFigure& number : step_figures) {
+        const std::vector<float> values = read_rows<float>(file, path + number.name, records, {1});
+        for (std::size_t r = 0; r < values.size(); ++r) layer.steps[r].*number.member = values[r];
+      }
+    }
+    if (!layer.drops) return;
+    layer.dropped = read_rows<std::int64_t>(file, path + "/dropped", records, counts);
+    for (std::size_t i = 0; i < layer.dropped.size(); ++i) {
+      require_input(layer.dropped[i] >= 0 && layer.dropped[i] <= layer.counts[i],
+                    "{}/dropped contains {} dropped choices of {}", where, layer.dropped[i], layer.counts[i]);
+    }
+  }
+  std::unique_ptr<SharedHdf5> opened;
+};
+
+RoutingReader::RoutingReader(RoutingHistory history)
+    : source_(std::make_shared<const MemorySource>(std::move(history))) {}
+
+RoutingReader::RoutingReader(const std::filesystem::path& file) {
   require_input(std::filesystem::exists(file), "{}: no such file; a run writes it if routing.every is above 0",
                 file.string());
-  const hdf5::File in = hdf5::File::open(file);
-  // The text of `format` is not read: HDF5 stores strings without checksums, and a damaged one can make it hang.
-  require_input(
-      in.has_attribute("format") && in.has_attribute("format_version") && in.has("/step") && in.has("/layers"),
-      "{}: is not a routing log", file.string());
-  require_input(in.integer("format_version") == routing_format_version,
-                "{}: has format version {}, this program reads {}", file.string(), in.integer("format_version"),
-                routing_format_version);
-  RoutingHistory history;
-  const hdf5::Dataset step = in.dataset("/step");
-  require_input(step.shape().rank() == 1 && step.dtype() == DType::i64, "{}: /step is {}, expected int64 [records]",
-                file.string(), step.shape().text());
-  history.steps = step.read<std::int64_t>();
-  require_input(std::is_sorted(history.steps.begin(), history.steps.end(), std::less_equal<>()),
-                "{}: /step does not increase from record to record", file.string());
-  for (const MixtureId& id : routers_in(in)) history.layers.push_back(read_router(in, id, std::ssize(history.steps)));
+  source_ = std::make_shared<const FileSource>(file);
+}
+
+const std::vector<std::int64_t>& RoutingReader::steps() const { return source_->steps; }
+const std::vector<RoutingHistory::Layer>& RoutingReader::routers() const { return source_->routers; }
+bool RoutingReader::complete() const { return source_->complete; }
+
+RoutingHistory::Layer RoutingReader::read(std::size_t router, RecordRange records) const {
+  RoutingHistory::Layer layer = source_->routers[router];
+  source_->read(router, records, layer);
+  return layer;
+}
+
+void RoutingReader::for_each_part(std::size_t router, RecordRange records,
+                                  const std::function<void(const RoutingHistory::Layer&, std::size_t)>& use) const {
+  constexpr std::int64_t part_bytes = 16 << 20;
+  const auto most =
+      static_cast<std::size_t>(std::max<std::int64_t>(1, part_bytes / bytes_of_record(routers()[router])));
+  for (std::size_t r = records.begin; r < records.end; r += most) {
+    use(read(router, {r, std::min(r + most, records.end)}), r);
+  }
+}
+
+RoutingHistory read_routing(const std::filesystem::path& file) {
+  const RoutingReader reader(file);
+  RoutingHistory history{.steps = reader.steps(), .layers = {}};
+  for (std::size_t i = 0; i < reader.routers().size(); ++i) {
+    history.layers.push_back(reader.read(i, {0, reader.steps().size()}));
+  }
   return history;
 }
 

@@ -1,11 +1,23 @@
 #pragma once
 
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <vector>
+
 #include "io/routing/log.h"
 #include "io/routing/mixture_id.h"
 
 namespace lyceum {
 
-/// The contents of a routing log (see RoutingLog), with S records.
+/// The records [begin, end) of a log.
+struct RecordRange {
+  std::size_t begin = 0, end = 0;
+  std::size_t size() const { return end - begin; }
+};
+
+/// The contents of a routing log (see RoutingLog), or a part of them, with S records.
 struct RoutingHistory {
   std::vector<std::int64_t> steps;  // [S]: the last step of each record, ascending
   /// The records of one router.
@@ -20,10 +32,45 @@ struct RoutingHistory {
     bool drops = false;                   // capacity is limited, so `dropped` is recorded
     std::int64_t always_on = 0;
     std::vector<std::int64_t> dropped{};  // [S, top_k, experts] if `drops`, else empty
+
+    /// Returns S.
+    std::size_t records() const { return counts.size() / static_cast<std::size_t>(top_k * experts); }
   };
   std::vector<Layer> layers;  // in forward order
 };
-/// Reads and checks a routing log. Throws a bad_input Error that names the file and the problem.
+
+/// Reads and checks a routing log piece by piece, so memory does not grow with the number of its records. While the
+/// result or a copy of it exists, a run that appends to the file leaves what is read here as it is.
+class RoutingReader {
+ public:
+  /// A log without records and routers.
+  RoutingReader() : RoutingReader(RoutingHistory{}) {}
+  /// Reads from memory.
+  RoutingReader(RoutingHistory history);  // NOLINT: implicit, so what reads a log also accepts its contents
+  /// Reads the steps, shapes and attributes of a file. Throws a bad_input Error that names the file and the problem.
+  explicit RoutingReader(const std::filesystem::path& file);
+
+  /// Returns the last step of each record, ascending.
+  const std::vector<std::int64_t>& steps() const;
+  /// Returns the routers in forward order, without records: the vectors with an axis S are empty.
+  const std::vector<RoutingHistory::Layer>& routers() const;
+  /// True if no dataset or attribute is missing that this version writes.
+  bool complete() const;
+  /// Returns a router with the given records only. Throws a bad_input Error if they are damaged.
+  RoutingHistory::Layer read(std::size_t router, RecordRange records) const;
+  /// Calls use(layer, first) for consecutive parts of these records, in order. `layer` has the records from number
+  /// `first` on, about 16 MB.
+  void for_each_part(std::size_t router, RecordRange records,
+                     const std::function<void(const RoutingHistory::Layer&, std::size_t)>& use) const;
+
+ private:
+  struct Source;
+  struct MemorySource;
+  struct FileSource;
+  std::shared_ptr<const Source> source_;
+};
+
+/// Returns all records of a routing log. Throws a bad_input Error that names the file and the problem.
 RoutingHistory read_routing(const std::filesystem::path& file);
 
 }  // namespace lyceum

@@ -1,13 +1,14 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "io/files/journaled_hdf5.h"
 #include "io/routing/mixture_id.h"
 
 namespace lyceum {
@@ -57,8 +58,9 @@ struct RoutingRecord {
 /// - expert_sizes and expert_rank of each router's group and datasets
 /// - always_on of the group if the first experts are always active
 ///
-/// A kill at any moment leaves a readable file that lacks at most the newest record. While a run is active, a second
-/// file of the same size, `.routing.h5.next`, is in the same folder.
+/// The log is a JournaledHdf5: a kill, a full disk or a loss of power at any moment leaves a file that lacks at most
+/// the newest record. A record is appended in place, compressed and without loss; no old record is read or written for
+/// it.
 class RoutingLog {
  public:
   /// The constant properties of one router.
@@ -77,16 +79,15 @@ class RoutingLog {
     std::string description;  // one sentence
   };
   /// Opens or creates the file. Removes records of steps after `resume_step`, since a resumed run writes them again.
-  /// Replaces the file if no record remains, or if `resume_step` is −1. Throws a bad_input Error if the remaining
-  /// records are damaged or of another model. If expert_rank has changed, the new ranks are written.
+  /// Replaces the file if no record remains, or if `resume_step` is −1. Reads the steps and shapes of records, but not
+  /// their counts. Throws a bad_input Error if these are damaged or of another model. If expert_rank has changed, the
+  /// new ranks are written. A file of an older version is continued in its own layout.
   RoutingLog(std::filesystem::path file, std::vector<Layer> layers, std::int64_t resume_step, Origin origin = {});
-  ~RoutingLog();
-  RoutingLog(const RoutingLog&) = delete;
-  RoutingLog& operator=(const RoutingLog&) = delete;
 
   /// Appends a record. `step` must be larger than that of the last record; `layers` must match those of the
   /// constructor, in the same order. Throws if it cannot be written; the file then keeps its old records. last_step()
-  /// then says whether the record was published before the error.
+  /// then says whether the record was appended before the error. HDF5's own readers that hold the file open postpone
+  /// the moment from which others see the record; RoutingReader sees it at once.
   void append(std::int64_t step, std::span<const LayerRouting> layers);
   /// Returns the step of the newest record in the file; −1 if it has none.
   std::int64_t last_step() const { return last_step_; }
@@ -94,19 +95,12 @@ class RoutingLog {
  private:
   void create();
   void resume(std::int64_t resume_step);
-  void write_recent();
-  void publish();
 
   std::filesystem::path file_;
-  std::filesystem::path next_;   // the file's twin, which lacks some records
-  std::filesystem::path spare_;  // the published file's second name while the two are exchanged
   std::vector<Layer> layers_;
   Origin origin_;
-  std::deque<RoutingRecord> recent_;  // at least all records that the twin lacks
-  std::int64_t records_ = 0;          // number of records, including one that is being written
-  std::int64_t published_ = 0;        // number of records in the published file
+  std::optional<JournaledHdf5> log_;
   std::int64_t last_step_ = -1;
-  bool next_usable_ = false;  // the twin is a complete older version of the file
 };
 
 constexpr std::int64_t routing_format_version = 1;

@@ -84,9 +84,8 @@ double RoutedTokens::percentile(double share) const {
   return static_cast<double>(*position) / mean();
 }
 
-RecordRange select_records(const RoutingHistory& history, std::optional<std::int64_t> from,
-                           std::optional<std::int64_t> to) {
-  const std::vector<std::int64_t>& steps = history.steps;
+RecordRange select_records(const RoutingReader& log, std::optional<std::int64_t> from, std::optional<std::int64_t> to) {
+  const std::vector<std::int64_t>& steps = log.steps();
   require_usage(!steps.empty(), "the routing log has no records yet");
   if (!from && !to) return {steps.size() - (steps.size() + 3) / 4, steps.size()};
   const auto begin = from ? std::lower_bound(steps.begin(), steps.end(), *from) : steps.begin();

@@ -10,14 +10,9 @@
 
 namespace lyceum {
 
-/// The records [begin, end) of a history.
-struct RecordRange {
-  std::size_t begin = 0, end = 0;
-};
-
 /// Returns the records of steps `from` to `to`, both inclusive. If neither is given, returns the newest quarter, at
 /// least one record. Throws a usage Error if there is no record.
-RecordRange select_records(const RoutingHistory& history, std::optional<std::int64_t> from = {},
+RecordRange select_records(const RoutingReader& log, std::optional<std::int64_t> from = {},
                            std::optional<std::int64_t> to = {});
 
 /// True if the capacity of some router's experts is limited, so that the log has counts of dropped choices.

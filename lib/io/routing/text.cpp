@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
-#include <ostream>
 #include <vector>
 
 #include "core/real_text.h"
+#include "io/routing/merge.h"
 #include "io/text/table.h"
 
 namespace lyceum {
@@ -100,19 +99,21 @@ std::string width_text(const ChosenWidth& width) {
                      real_text(width.even(), ".1f"));
 }
 
-std::string routing_table(const RoutingHistory& history, RecordRange range, bool experts) {
-  const auto records = static_cast<std::int64_t>(range.end - range.begin);
+std::string routing_table(const RoutingReader& log, RecordRange range, bool experts) {
+  const std::vector<std::int64_t>& steps = log.steps();
+  const RoutingHistory sum = merged_records(log, range);
+  constexpr RecordRange all{0, 1};  // of the sum
   // The first step of the log's first record is unknown: the run may have begun with a checkpoint.
-  const std::string first =
-      range.begin > 0 ? fmt::format("{} to ", history.steps[range.begin - 1] + 1) : std::string("up to ");
-  std::string text = fmt::format("Tokens per expert, summed over {}, steps {}{}; top0 is a token's first choice\n",
-                                 count_text(records, "record"), first, history.steps[range.end - 1]);
-  const std::vector<RoutedTokens> loads = loads_by_choice(history, range);
-  const bool dropped = has_dropped_counts(history);
+  const std::string first = range.begin > 0 ? fmt::format("{} to ", steps[range.begin - 1] + 1) : std::string("up to ");
+  std::string text =
+      fmt::format("Tokens per expert, summed over {}, steps {}{}; top0 is a token's first choice\n",
+                  count_text(static_cast<std::int64_t>(range.size()), "record"), first, steps[range.end - 1]);
+  const std::vector<RoutedTokens> loads = loads_by_choice(sum, all);
+  const bool dropped = has_dropped_counts(sum);
   std::vector<Row> rows;
   const RoutingHistory::Layer* above = nullptr;
   auto load = loads.begin();
-  for (const RoutingHistory::Layer& layer : history.layers) {
+  for (const RoutingHistory::Layer& layer : sum.layers) {
     // One table for all layers, unless widths differ and are in the header.
     if (!above || (experts && above->expert_sizes != layer.expert_sizes)) {
       if (!rows.empty()) text += aligned(rows) + "\n";
@@ -122,35 +123,10 @@ std::string routing_table(const RoutingHistory& history, RecordRange range, bool
     for (std::int64_t k = 0; k < layer.top_k; ++k) rows.push_back(row_of(*load++, experts, dropped));
   }
   text += rows.empty() ? "" : aligned(rows);
-  if (has_step_balance(history, range)) text += '\n' + steps_table(history, range);
-  if (has_information(history, range)) text += '\n' + information_table(history, range);
-  if (const ChosenWidth width = chosen_width(history, range); width.varies()) text += '\n' + width_text(width) + '\n';
+  if (has_step_balance(sum, all)) text += '\n' + steps_table(sum, all);
+  if (has_information(sum, all)) text += '\n' + information_table(sum, all);
+  if (const ChosenWidth width = chosen_width(sum, all); width.varies()) text += '\n' + width_text(width) + '\n';
   return text;
-}
-
-void write_routing_csv(const RoutingHistory& history, std::ostream& out) {
-  const bool dropped = has_dropped_counts(history);
-  out << "step,layer,choice,expert,expert_size,expert_rank,tokens,mean_probability,site"
-      << (dropped ? ",dropped\n" : "\n");
-  for (std::size_t r = 0; r < history.steps.size(); ++r) {
-    for (const RoutingHistory::Layer& layer : history.layers) {
-      const auto experts = static_cast<std::size_t>(layer.experts), choices = static_cast<std::size_t>(layer.top_k);
-      fmt::memory_buffer lines;
-      for (std::size_t k = 0; k < choices; ++k) {
-        for (std::size_t e = 0; e < experts; ++e) {
-          const std::size_t index = (r * choices + k) * experts + e;
-          const auto end = std::back_inserter(lines);
-          fmt::format_to(end, "{},{},{},{},{},{},{},{},{}", history.steps[r], layer.id.layer, k, e,
-                         layer.expert_sizes[e], layer.expert_rank[e], layer.counts[index],
-                         real_text(layer.mean_probability[r * experts + e]),
-                         layer.id.site == Site::attention ? "attention" : "ffn");
-          if (dropped) fmt::format_to(end, ",{}", layer.drops ? layer.dropped[index] : 0);
-          lines.push_back('\n');
-        }
-      }
-      out.write(lines.data(), static_cast<std::streamsize>(lines.size()));
-    }
-  }
 }
 
 }  // namespace lyceum

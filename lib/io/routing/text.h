@@ -1,6 +1,5 @@
 #pragma once
 
-#include <iosfwd>
 #include <string>
 
 #include "io/routing/history.h"
@@ -15,14 +14,9 @@ namespace lyceum {
 /// - MaxVio and idle experts of single steps, if the log has them.
 /// - The information of the choices about tokens, if the log has it.
 /// - The mean width of the chosen experts, if widths differ within a layer.
-std::string routing_table(const RoutingHistory& history, RecordRange range, bool experts);
+std::string routing_table(const RoutingReader& log, RecordRange range, bool experts);
 
 /// Returns "mean width of the chosen experts 4045.2, of all experts 3840.0".
 std::string width_text(const ChosenWidth& width);
-
-/// Writes all records as CSV with a header:
-/// step,layer,choice,expert,expert_size,expert_rank,tokens,mean_probability,site, and a last column dropped if capacity
-/// is limited.
-void write_routing_csv(const RoutingHistory& history, std::ostream& out);
 
 }  // namespace lyceum

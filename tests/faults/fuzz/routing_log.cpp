@@ -1,5 +1,6 @@
 #include <sstream>
 
+#include "io/routing/csv.h"
 #include "io/routing/log.h"
 #include "io/routing/stats.h"
 #include "io/routing/text.h"

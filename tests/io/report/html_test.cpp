@@ -12,7 +12,9 @@
 
 #include "io/report/alarms.h"
 #include "io/report/chart.h"
+#include "io/report/digest.h"
 #include "io/report/time_map.h"
+#include "io/routing/stats.h"
 #include "support/nan.h"
 #include "support/xml.h"
 
@@ -73,27 +75,28 @@ RoutingHistory history_of(std::int64_t layers, std::int64_t top_k, std::int64_t 
 }
 
 TEST(ReportHtml, HoldsTheNumbersItWasGiven) {
+  RoutingHistory history = history_of(2, 2, 3, 4);
+  history.layers[1].counts.assign(24, 0);
+  history.layers[1].counts[18] = 12;  // newest record, first choice: expert 0 gets all tokens
   ReportInput input{.title = "a <b> & \"c\"",
                     .train = {{1, 8.25}, {2, nan}, {3, 7.5}},
                     .valid = {{3, 7.625}},
                     .unigram_entropy = 6.5,
-                    .routing = history_of(2, 2, 3, 4),
+                    .routing = history,
                     .facts = {{"mesh", "dp 2 & ep <2>"}},
                     .range = {}};
-  input.routing.layers[1].counts.assign(24, 0);
-  input.routing.layers[1].counts[18] = 12;  // newest record, first choice: expert 0 gets all tokens
   const Tree page = parsed_xml(html_report(input));
   EXPECT_EQ(texts_of(page, "title").front(), input.title);
   EXPECT_EQ(texts_of(page, "dd"), (std::vector<std::string>{"dp 2 & ep <2>"}));
   const auto lines = plotted(page);
   EXPECT_EQ(lines.at("training"), nlohmann::json::parse(R"([[1,8.25],[2,"NaN"],[3,7.5]])"));
   EXPECT_EQ(lines.at("validation"), nlohmann::json::parse("[[3,7.625]]"));
-  const std::vector<RoutedTokens> loads = loads_by_choice(input.routing, {3, 4});
+  const std::vector<RoutedTokens> loads = loads_by_choice(history, {3, 4});
   EXPECT_NEAR(lines.at("top0")[0][1].get<double>(), loads[0].max_over_min(), 1e-6);
   EXPECT_EQ(lines.at("top0")[1][1], "∞");
   EXPECT_EQ(lines.at("top1")[1][1], "NaN") << "no tokens at all";
   // Heat map: its cells have titles, and a cell without tokens has a separate colour.
-  const RoutedTokens layer = loads_by_layer(input.routing, {3, 4})[0];
+  const RoutedTokens layer = loads_by_layer(history, {3, 4})[0];
   const std::vector<std::string> titles = texts_of(page, "title");
   const std::string cell = "layer 0, expert 2: " + std::to_string(layer.tokens[2] / layer.mean()).substr(0, 5);
   EXPECT_TRUE(std::any_of(titles.begin(), titles.end(), [&](const auto& t) { return t.starts_with(cell); })) << cell;
@@ -111,13 +114,13 @@ TEST(ReportHtml, HoldsTheNumbersItWasGiven) {
 }
 
 TEST(ReportHtml, TellsDroppedChoicesWhereExpertsHaveLimitedRoom) {
-  ReportInput input{.title = "limited", .routing = history_of(2, 1, 2, 2)};
-  EXPECT_EQ(html_report(input).find("ropped"), std::string::npos);
-  RoutingHistory::Layer& layer = input.routing.layers[1];
+  RoutingHistory history = history_of(2, 1, 2, 2);
+  EXPECT_EQ(html_report({.title = "limited", .routing = history}).find("ropped"), std::string::npos);
+  RoutingHistory::Layer& layer = history.layers[1];
   layer.counts = {6, 2, 5, 5};
   layer.drops = true;
   layer.dropped = {2, 0, 1, 0};
-  input.range = {0, 2};
+  const ReportInput input{.title = "limited", .routing = history, .range = RecordRange{0, 2}};
   const Tree page = parsed_xml(html_report(input));
   const auto lines = plotted(page);
   EXPECT_EQ(lines.at("mean of the layers").back(), nlohmann::json::parse("[20,0.05]"));
@@ -127,7 +130,7 @@ TEST(ReportHtml, TellsDroppedChoicesWhereExpertsHaveLimitedRoom) {
   ASSERT_EQ(cells.size(), 2u * 7);
   EXPECT_EQ(cells[6], "0");
   EXPECT_EQ(cells[13], "3");
-  const std::int64_t others = layer_load(input.routing.layers[0], {0, 2}).total();
+  const std::int64_t others = layer_load(history.layers[0], {0, 2}).total();
   const std::string share = fmt::format("{:.2f} %", 300 / static_cast<double>(18 + others));
   EXPECT_EQ(std::ranges::count(texts_of(page, "strong"), share), 1) << share;
 }
@@ -232,6 +235,10 @@ TEST(ReportHtml, SaysWhatItDoesNotKnow) {
   EXPECT_NE(std::ranges::find(sentences, "No metrics & co."), sentences.end());
 }
 
+std::vector<Alarm> routing_alarms(const RoutingHistory& history) {
+  return digest_of(history, {0, history.steps.size()}).alarms;
+}
+
 TEST(RoutingAlarms, SaySinceWhen) {
   RoutingHistory history = history_of(2, 1, 4, 10);  // steps 10 … 100
   const auto set = [&](std::size_t layer, std::size_t expert, std::size_t begin, std::size_t end) {
@@ -255,7 +262,7 @@ TEST(RoutingAlarms, SaySinceWhen) {
   expect(alarms[0], 0, 1, false, "1 of 4 experts is starved: no token since the start");
   expect(alarms[1], 40, 0, false, "2 of 4 experts are starved: no token since step 40 (1), step 70 (1)");
   expect(alarms[2], 20, 1, true, "1 of 4 experts was starved, until step 50");
-  const std::vector<StarvedSpan> spans = starved_spans(history.layers[1]);
+  const std::vector<StarvedSpan> spans = digest_of(history, {0, 10}).starved[1];
   ASSERT_EQ(spans.size(), 2u);
   EXPECT_EQ(spans[1].expert, 2u);
   EXPECT_EQ(spans[1].begin, 2u);

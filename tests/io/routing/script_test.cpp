@@ -58,6 +58,38 @@ for item in (counts, probability, file["layers/001"]):
   EXPECT_EQ(run(fmt::format("'{}' '{}'", script.string(), (directory_.path() / "routing.h5").string())), 0);
 }
 
+// Records of a large model are compressed by filters that HDF5 itself has.
+TEST_F(RoutingScriptTest, H5pyReadsCompressedRecords) {
+  const std::filesystem::path file = directory_.path() / "large.h5";
+  {
+    RoutingLog log(file,
+                   {{.id = {4},
+                     .top_k = 4,
+                     .expert_sizes = std::vector<std::int64_t>(300, 8),
+                     .expert_rank = std::vector<std::int64_t>(300, 0)}},
+                   -1);
+    for (const std::int64_t step : {1, 2, 3}) {
+      LayerRouting layer{.id = {4}, .top_k = 4, .experts = 300, .counts = {}, .mean_probability = {}};
+      for (std::int64_t i = 0; i < 1200; ++i) layer.counts.push_back(step * 100'000'000'000 + i);
+      for (std::int64_t e = 0; e < 300; ++e) layer.mean_probability.push_back(static_cast<float>(e) / 300);
+      log.append(step, std::span(&layer, 1));
+    }
+  }
+  const std::filesystem::path script = directory_.path() / "check.py";
+  std::ofstream(script) << R"py(
+import sys, h5py, numpy
+file = h5py.File(sys.argv[1], "r")
+counts, probability = file["layers/004/counts"], file["layers/004/mean_probability"]
+for item in (counts, probability):
+    assert item.compression == "gzip" and item.shuffle and item.fletcher32 and item.chunks[0] == 1 and item.maxshape[0] is None
+for record, step in enumerate([1, 2, 3]):
+    assert (counts[record].ravel() == step * 10**11 + numpy.arange(1200)).all()
+    assert (probability[record] == numpy.arange(300, dtype="float32") / numpy.float32(300)).all()
+assert counts.dims[0]["step"] == file["step"] and counts.attrs["units"] == "tokens"
+)py";
+  EXPECT_EQ(run(fmt::format("'{}' '{}'", script.string(), file.string())), 0);
+}
+
 TEST_F(RoutingScriptTest, DrawsAPicture) {
   const std::filesystem::path picture = directory_.path() / "routing.png";
   const std::string script = (source_ / "scripts/analysis/routing.py").string();

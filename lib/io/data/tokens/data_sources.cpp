@@ -1,9 +1,9 @@
 #include "io/data/tokens/data_sources.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <sstream>
 
 #include "core/error.h"
@@ -41,9 +41,10 @@ std::vector<DataSource> data_sources(std::string_view key, const std::string& te
     require_usage(*weight > 0 && std::isfinite(*weight), "{} = {}: the weight {} is not positive", key, text, words[i]);
     sources.push_back({.prefix = words[i + 1], .weight = *weight});
   }
-  for (auto at = sources.begin(); at != sources.end(); ++at) {
-    require_usage(std::ranges::find(sources.begin(), at, at->prefix, &DataSource::prefix) == at,
-                  "{} = {}: {} occurs twice; give it once, with the sum of its weights", key, text, at->prefix);
+  std::set<std::string_view> prefixes;
+  for (const DataSource& source : sources) {
+    require_usage(prefixes.insert(source.prefix).second,
+                  "{} = {}: {} occurs twice; give it once, with the sum of its weights", key, text, source.prefix);
   }
   return sources;
 }

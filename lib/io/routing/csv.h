@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "io/routing/history.h"
+
+namespace lyceum {
+
+/// The part of a log that is written as CSV.
+struct CsvSelection {
+  std::int64_t every = 1;  // writes each n-th record, of which the newest is one
+  /// Writes these ranges [first, last] of layers; all if empty.
+  std::vector<std::pair<std::int64_t, std::int64_t>> layers = {};
+};
+/// The numbers of records and routers that were written.
+struct CsvSize {
+  std::int64_t records = 0, routers = 0;
+};
+/// Writes records as CSV with a header:
+/// step,layer,choice,expert,expert_size,expert_rank,tokens,mean_probability,site, and a last column dropped if capacity
+/// is limited. Calls write(text) for consecutive parts of the text. Throws a usage Error if no router is selected.
+CsvSize write_routing_csv(const RoutingReader& log, const CsvSelection& selection,
+                          const std::function<void(std::string_view)>& write);
+/// Writes all records to a stream.
+void write_routing_csv(const RoutingReader& log, std::ostream& out);
+
+}  // namespace lyceum

@@ -1,0 +1,145 @@
+#include "io/routing/layout.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "io/routing/groups.h"
+
+namespace lyceum {
+namespace {
+
+void set_origin(hdf5::File& file, const RoutingLog::Origin& origin) {
+  file.set("run_uuid", origin.run_uuid);
+  file.set("description", origin.description);
+}
+
+void set_placement(hdf5::Object object, const RoutingLog::Layer& layer) {
+  object.set("expert_sizes", layer.expert_sizes);
+  object.set("expert_rank", layer.expert_rank);
+}
+
+/// Sets the attributes of the experts on the group and on each of its datasets, so each can be understood when read
+/// alone.
+void set_placement(hdf5::File& file, const RoutingLog::Layer& layer) {
+  const std::string group = group_of(layer.id);
+  for (const char* member : {"", "/counts", "/mean_probability"}) set_placement(file.object(group + member), layer);
+  if (layer.drops) set_placement(file.object(group + "/dropped"), layer);
+  if (layer.always_on > 0) file.object(group).set("always_on", layer.always_on);
+}
+
+/// Returns the layout of a dataset whose records have this shape (its axis 0 is ignored). Each record of 1 KiB or more
+/// has its own compressed chunk, so a new record never rewrites an old one. Smaller ones share uncompressed chunks,
+/// which can be rewritten in place.
+hdf5::Layout layout_of(Shape shape, DType type) {
+  constexpr std::int64_t chunk_bytes = 1024;
+  shape[0] = 1;
+  const std::int64_t row = shape.size() * static_cast<std::int64_t>(size_of(type));
+  shape[0] = std::clamp<std::int64_t>(chunk_bytes / row, 1, chunk_bytes / 4);
+  return {.chunk = shape, .growing = true, .compressed = shape[0] == 1};
+}
+
+hdf5::Dataset create_growing(hdf5::File& file, const std::string& path, DType type, const Shape& shape) {
+  return file.create_dataset(path, type, shape, layout_of(shape, type));
+}
+
+/// Creates the dataset with `records` records whose number is unknown (NaN).
+void create_number(hdf5::File& file, const hdf5::Dataset& step, const RoutingLog::Layer& layer,
+                   const RecordNumber& number, std::int64_t records) {
+  hdf5::Dataset dataset = create_growing(file, group_of(layer.id) + number.name, DType::f32, {records});
+  dataset.set("units", number.units);
+  dataset.attach_scale(0, step);
+  dataset.label(0, "step");
+  if (records > 0) dataset.write(std::vector(static_cast<std::size_t>(records), std::nanf("")).data());
+}
+
+void create_layer(hdf5::File& file, const hdf5::Dataset& step, const RoutingLog::Layer& layer) {
+  const std::string group = group_of(layer.id);
+  const auto experts = static_cast<std::int64_t>(layer.expert_sizes.size());
+  const hdf5::Dataset choice = create_scale(file, group + "/choice", layer.top_k, "choice");
+  const hdf5::Dataset expert = create_scale(file, group + "/expert", experts, "expert");
+  hdf5::Dataset counts = create_growing(file, group + "/counts", DType::i64, {0, layer.top_k, experts});
+  hdf5::Dataset probability = create_growing(file, group + "/mean_probability", DType::f32, {0, experts});
+  const auto describe = [](hdf5::Dataset& dataset, const char* units, auto... axes) {
+    dataset.set("units", units);
+    int axis = 0;
+    (..., (dataset.attach_scale(axis, *axes.second), dataset.label(axis++, axes.first)));
+  };
+  describe(counts, "tokens", std::pair{"step", &step}, std::pair{"choice", &choice}, std::pair{"expert", &expert});
+  if (layer.drops) {
+    hdf5::Dataset dropped = create_growing(file, group + "/dropped", DType::i64, {0, layer.top_k, experts});
+    describe(dropped, "tokens", std::pair{"step", &step}, std::pair{"choice", &choice}, std::pair{"expert", &expert});
+  }
+  describe(probability, "1", std::pair{"step", &step}, std::pair{"expert", &expert});
+  for (const RecordNumber& number : record_numbers) create_number(file, step, layer, number, 0);
+  set_placement(file, layer);
+}
+
+void resize_records(hdf5::File& file, const std::string& path, std::int64_t records) {
+  hdf5::Dataset dataset = file.dataset(path);
+  Shape shape = dataset.shape();
+  if (shape[0] == records) return;
+  shape[0] = records;
+  dataset.resize(shape);
+}
+
+template <class T>
+void append_row(const hdf5::File& file, const std::string& path, const T* values) {
+  hdf5::Dataset dataset = file.dataset(path);
+  Shape shape = dataset.shape();
+  Box row{.offset = shape, .extent = shape};
+  for (int axis = 1; axis < shape.rank(); ++axis) row.offset[axis] = 0;
+  row.extent[0] = 1;
+  ++shape[0];
+  dataset.resize(shape);
+  dataset.write(row, values);
+}
+
+}  // namespace
+
+void create_datasets(hdf5::File& file, const std::vector<RoutingLog::Layer>& layers, const RoutingLog::Origin& origin) {
+  file.set("format", routing_format_name);
+  file.set("format_version", routing_format_version);
+  set_origin(file, origin);
+  hdf5::Dataset step = create_growing(file, "/step", DType::i64, {0});
+  step.set("units", "steps");
+  step.make_scale("step");
+  for (const RoutingLog::Layer& layer : layers) create_layer(file, step, layer);
+}
+
+void revise_datasets(hdf5::File& file, const std::vector<RoutingLog::Layer>& layers, const RoutingLog::Origin& origin,
+                     std::int64_t records) {
+  resize_records(file, "/step", records);
+  set_origin(file, origin);
+  for (const RoutingLog::Layer& layer : layers) {
+    const std::string group = group_of(layer.id);
+    resize_records(file, group + "/counts", records);
+    resize_records(file, group + "/mean_probability", records);
+    for (const RecordNumber& number : record_numbers) {  // a file of an older version lacks some of these datasets
+      if (file.has(group + number.name)) {
+        resize_records(file, group + number.name, records);
+      } else {
+        create_number(file, file.dataset("/step"), layer, number, records);
+      }
+    }
+    if (layer.drops) resize_records(file, group + "/dropped", records);
+    set_placement(file, layer);
+  }
+}
+
+void append_record(hdf5::File& file, std::int64_t step, std::span<const LayerRouting> layers) {
+  append_row(file, "/step", &step);
+  for (const LayerRouting& layer : layers) {
+    const std::string group = group_of(layer.id);
+    append_row(file, group + "/counts", layer.counts.data());
+    append_row(file, group + "/mean_probability", layer.mean_probability.data());
+    for (const RecordNumber& number : record_numbers) {
+      const float value = number.of(layer);
+      append_row(file, group + number.name, &value);
+    }
+    if (!layer.dropped.empty()) append_row(file, group + "/dropped", layer.dropped.data());
+  }
+}
+
+}  // namespace lyceum
