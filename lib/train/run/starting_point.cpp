@@ -12,6 +12,7 @@
 #include "config/binding.h"
 #include "config/check.h"
 #include "core/error.h"
+#include "io/data/tokens/data_sources.h"
 #include "io/files/sha256.h"
 #include "io/text/table.h"
 #include "model/model_tensors.h"
@@ -25,29 +26,6 @@ namespace lyceum {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Collective. Returns the identities of the run's token files, as rank 0 reads them, on all ranks.
-std::vector<DataIdentity> files_of(const RunData& data, const DataConfig& config, const ProcessGroup& world) {
-  std::vector<std::pair<const char*, const TokenSource*>> sources;
-  const auto add = [&](const char* key, const TokenLoader& loader) {
-    for (const TokenLoader::Source& source : loader.sources())
-      sources.emplace_back(key, &source.samples->token_source());
-  };
-  add("data.train", *data.train);
-  if (!config.valid.empty()) {  // otherwise validation samples are parts of the files of data.train
-    for (const TokenLoader& loader : data.valid) add("data.valid", loader);
-  }
-  std::vector<std::string> fingerprints(sources.size());
-  work_on_files_of_rank_zero(world, [&] {
-    for (std::size_t s = 0; s < sources.size(); ++s) fingerprints[s] = sources[s].second->fingerprint();
-  });
-  std::vector<DataIdentity> files;
-  for (std::size_t s = 0; s < sources.size(); ++s) {
-    const auto& [key, file] = sources[s];
-    files.push_back({.key = key, .prefix = file->prefix(), .fingerprint = world.broadcast(fingerprints[s], 0)});
-  }
-  return files;
-}
 
 /// Returns the resolved configuration of a checkpoint's run.
 Config config_before(const CheckpointHeader& header) {
@@ -82,36 +60,72 @@ std::string new_run_uuid(const ProcessGroup& world) {
   return world.broadcast(uuid, 0);
 }
 
+std::vector<DataIdentity> identities_of(const RunData& data, const DataConfig& config, const ProcessGroup& world) {
+  std::vector<std::pair<const char*, const TokenSource*>> sources;
+  const auto add = [&](const char* key, const TokenLoader& loader) {
+    for (const TokenLoader::Source& source : loader.sources())
+      sources.emplace_back(key, &source.samples->token_source());
+  };
+  add("data.train", *data.train);
+  if (!config.valid.empty()) {  // otherwise validation samples are parts of the files of data.train
+    for (const TokenLoader& loader : data.valid) add("data.valid", loader);
+  }
+  std::vector<std::string> fingerprints(sources.size());
+  work_on_files_of_rank_zero(world, [&] {
+    for (std::size_t s = 0; s < sources.size(); ++s) fingerprints[s] = sources[s].second->fingerprint();
+  });
+  std::vector<DataIdentity> files;
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    const auto& [key, file] = sources[s];
+    files.push_back({.key = key, .prefix = file->prefix(), .fingerprint = world.broadcast(fingerprints[s], 0)});
+  }
+  return files;
+}
+
 fs::path checkpoint_root(const RunConfig& run) { return fs::path(run.dir) / "checkpoints"; }
 
-StartingPoint::StartingPoint(const Config& config, const RunSetup& setup, RunReport& report, const RunData& data,
-                             Choice choice)
-    : config_(config),
+StartingPoint::StartingPoint(const Config& config, const RunSetup& setup, RunReport& report,
+                             std::span<const RunData> data, Choice choice)
+    : run_config_(config),
       setup_(setup),
       report_(report),
-      data_(data),
       resume_(choice == Choice::sound ? "auto" : config.checkpoint.resume),
-      root_(checkpoint_root(config.run)),
-      files_(files_of(data, config.data, setup.mesh.world)) {
+      root_(checkpoint_root(config.run)) {
   const ProcessGroup& world = setup.mesh.world;
   work_on_files_of_rank_zero(world, [&] { repair_checkpoints(root_); });
   const auto warn = [&](const std::string& warning) { report.warn(warning); };
   const auto chosen = choose_checkpoint(world, root_, resume_, warn, choice == Choice::sound);
-  if (!chosen) return;
-  work_on_files(world, [&] { checkpoint_.emplace(*chosen); });
+  if (chosen) work_on_files(world, [&] { checkpoint_.emplace(*chosen); });
+  use_stage(data);
+  if (!checkpoint_) return;
   inspect_checkpoint_folder();
   const CheckpointHeader& header = checkpoint_->header();
-  before_ = config_before(header);
+  run_before_ = config_before(header);
+  before_ = config_of_stage(run_before_, stage_of_step(run_before_, header.step));
   const std::vector<DataIdentity> old_files = RunState::data_of(header.trainer_state);
   for (const auto& [key, member] :
        {std::pair("data.train", &DataConfig::train), std::pair("data.valid", &DataConfig::valid)}) {
     std::string& before = before_.data.*member;
-    if (same_sources(key, before, config.data.*member, old_files, files_)) before = config.data.*member;
+    const std::string& now = config_.data.*member;
+    if (before == now || !same_sources(key, before, now, old_files, files_)) continue;
+    if (member == &DataConfig::train) {
+      const std::vector<DataSource> old_sources = data_sources(key, before), sources = data_sources(key, now);
+      for (std::size_t s = 0; s < sources.size(); ++s) renamed_.emplace_back(old_sources[s].prefix, sources[s].prefix);
+    }
+    before = now;
   }
-  changes_ = changes(before_, config);
+  changes_ = changes(before_, config_);
   if (choice == Choice::sound) return;  // chosen among the checkpoints of this run itself
   require_same_run();
   require_same_model();
+}
+
+/// Collective. Sets the members that belong to the stage of the checkpoint's last step; to stage 1 without a checkpoint.
+void StartingPoint::use_stage(std::span<const RunData> data) {
+  stage_ = checkpoint_ ? stage_of_step(run_config_, checkpoint_->header().step) : 1;
+  config_ = config_of_stage(run_config_, stage_);
+  data_ = &data[static_cast<std::size_t>(stage_) - 1];
+  files_ = identities_of(*data_, config_.data, setup_.mesh.world);
 }
 
 /// Collective. Sets in_run_folder_, newest_ and newest_run_ to what rank 0 finds in the folder of checkpoints.
@@ -165,7 +179,7 @@ void StartingPoint::require_same_run() const {
       config_.optim.schedule != LearningRateSchedule::constant) {
     refused.push_back({{"optim.schedule_steps", fmt::to_string(length), fmt::to_string(given)}, KeyRole::tuning});
   }
-  if (refused.empty()) return;
+  if (refused.empty()) return compare_stages();
   std::string way_out =
       finished ? "set another run.dir to train it"
                : fmt::format("set another run.dir, with checkpoint.resume = {} to begin with its weights", directory);
@@ -174,6 +188,25 @@ void StartingPoint::require_same_run() const {
   }
   fail(ExitCode::usage, "{} {} a run with another configuration; {}; values that differ:{}", directory,
        finished ? "is the end of" : "belongs to", way_out, list_text(refused));
+}
+
+/// Throws a usage Error if the steps up to the checkpoint were made with other stages than run_config_ has.
+void StartingPoint::compare_stages() const {
+  const std::int64_t step = checkpoint_->header().step;
+  std::vector<Difference> past = changed_past(run_before_, run_config_, step);
+  if (config_.data.changed == ChangedData::warn) {
+    std::erase_if(past, [](const Difference& difference) { return difference.key.ends_with("data.train"); });
+  }
+  if (past.empty()) return;
+  std::string text;
+  for (const Difference& difference : past) {
+    text += fmt::format("{}{} = {} (was {})", text.empty() ? "" : ", ", difference.key, value_text(difference.after),
+                        value_text(difference.before));
+  }
+  fail(ExitCode::usage,
+       "{}: its {} steps were made with other stages: restore these values (a stage can still be added from step {} "
+       "on), or set another run.dir, with checkpoint.resume = {} to begin with its weights: {}",
+       checkpoint_->directory().string(), step, step + 1, checkpoint_->directory().string(), text);
 }
 
 void StartingPoint::require_same_model() const {
@@ -220,7 +253,7 @@ void StartingPoint::start_new_run(RunState& state, const Parts& parts) const {
                     : "no checkpoint in {} is intact: repair or move them, or set another run.dir",
                 root_.string());
   state.run_uuid = new_run_uuid(setup_.mesh.world);
-  state.schedule_steps = config_.optim.schedule_steps > 0 ? config_.optim.schedule_steps : config_.run.steps;
+  state.schedule_steps = schedule_of_stage(run_config_, 1).steps;
   parts.zero.initialize(config_.run.seed);
   parts.optimizer.adopt_weights();
 }
@@ -247,6 +280,11 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   state.restore(header.trainer_state, no_routing(config_));
   state.run_uuid = header.run_uuid;
   state.step = header.step;
+  for (const auto& [before, now] : renamed_) {
+    for (SourceProgress& source : state.data_begin.sources) {
+      if (source.prefix == before) source.prefix = now;
+    }
+  }
   parts.optimizer.set_updates(state.updates);
   report_.note(fmt::format("resumed    {} (mesh {})", directory, header.mesh));
   if (!reader.has_optimizer_state()) report_.note("optimizer  new: the checkpoint contains only weights");
@@ -275,7 +313,7 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
 /// one. Only compares files of equal names: other names are changes of a key.
 bool StartingPoint::compare_data() const {
   const std::string directory = checkpoint_->directory().string(), own = checkpoint_->tokenizer_sha256();
-  const std::string& tokenizer = data_.tokenizer;
+  const std::string& tokenizer = data_->tokenizer;
   require_input(own.empty() || tokenizer.empty() || sha256(tokenizer) == own,
                 "data.tokenizer = {} is not the tokenizer of {}: copy {}/{} to another folder, since later checkpoints "
                 "replace it, set data.tokenizer to the copy, and use data that it encoded",
@@ -328,31 +366,35 @@ void StartingPoint::report_changes(RunState& state) const {
 /// is set: if more run.steps stretched the schedule, a learning rate that had decayed would rise again. Reports
 /// differences.
 void StartingPoint::choose_schedule_length(RunState& state) const {
-  const std::int64_t given = config_.optim.schedule_steps, steps = config_.run.steps;
+  const std::int64_t given = config_.optim.schedule_steps;
+  const StageSchedule schedule = schedule_of_stage(run_config_, stage_);
   if (state.step == 0) {  // no step has used a schedule yet
-    state.schedule_steps = given > 0 ? given : steps;
+    state.schedule_steps = schedule.steps;
     return;
   }
-  const std::int64_t made_for = state.schedule_steps > 0 ? state.schedule_steps : before_.run.steps;
+  const StageSchedule old = schedule_of_stage(run_before_, stage_of_step(run_before_, state.step));
+  const std::int64_t made_for = state.schedule_steps > 0 ? state.schedule_steps : old.end - old.begin;
   state.schedule_steps = given > 0 ? given : made_for;
-  if (state.step >= steps) return;
-  const double lr = learning_rate(config_.optim, state.step, state.schedule_steps);
-  const double was = learning_rate(before_.optim, state.step, made_for);
-  if (lr == 0 && config_.optim.lr > 0 && state.schedule_steps < steps) {
+  // The next step may begin another stage, whose learning rate nobody compares with the checkpoint's.
+  if (state.step >= run_config_.run.steps || stage_of_step(run_config_, state.step + 1) != stage_) return;
+  const double lr = learning_rate(config_.optim, state.step - schedule.begin, state.schedule_steps);
+  const double was = learning_rate(before_.optim, state.step - old.begin, made_for);
+  const std::int64_t last = schedule.begin + state.schedule_steps, length = schedule.end - schedule.begin;
+  if (lr == 0 && config_.optim.lr > 0 && last < schedule.end) {
     report_.warn(
         fmt::format("the learning rate is 0 from step {} on: the schedule ends at step {}; set "
                     "optim.schedule_steps={} to make it end with the run, or optim.min_lr",
-                    state.step + 1, state.schedule_steps, steps));
+                    state.step + 1, last, length));
   } else if (lr != was) {
     report_.warn(
         fmt::format("the learning rate of step {} is {:.3g}; by the checkpoint's schedule, {} over {} steps, "
                     "it would be {:.3g}",
                     state.step + 1, lr, name_of(before_.optim.schedule), made_for, was));
-  } else if (state.schedule_steps != steps && config_.optim.schedule != LearningRateSchedule::constant) {
+  } else if (last != schedule.end && config_.optim.schedule != LearningRateSchedule::constant) {
     report_.note(
         fmt::format("schedule   {} over {} steps, as in the checkpoint; optim.schedule_steps={} makes it end with "
                     "the run",
-                    name_of(config_.optim.schedule), state.schedule_steps, steps));
+                    name_of(config_.optim.schedule), state.schedule_steps, length));
   }
 }
 
