@@ -197,16 +197,7 @@ std::optional<Cluster> rates(const RunConfig& run, const po::variables_map& valu
 
 /// Returns warnings about the learning-rate schedules of a run from its first step.
 std::vector<std::string> doubts_of(const Config& config) {
-  std::vector<std::string> doubts;
-  for (int stage = 1; stage <= stage_count(config); ++stage) {
-    const StageSchedule schedule = schedule_of_stage(config, stage);
-    for (const std::string& doubt :
-         schedule_warnings(config_of_stage(config, stage).optim, schedule.end - schedule.begin, schedule.steps,
-                           first_step_of(config, stage) - 1 - schedule.begin)) {
-      doubts.push_back(stage > 1 ? fmt::format("stage {}: {}", stage, doubt) : doubt);
-    }
-  }
-  return doubts;
+  return schedule_warnings_of_stages(config, 0, schedule_of_stage(config, 1).steps);
 }
 
 std::string shown(const LoadedConfig& loaded, const MeshPlan& plan, std::span<const StagePlan> stages,

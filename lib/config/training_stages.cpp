@@ -20,7 +20,7 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr std::string_view section = "stage.", first_step_key = "from_step";
-constexpr int most_stages = 1000;
+constexpr int most_stages = 100;
 
 /// A key that a stage may set.
 struct StageKey {

@@ -52,7 +52,7 @@ valid_loss() {
   python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["loss"])' "$work/out"
 }
 for step in 04 08 12; do
-  close "loss of step $step" "$(valid_loss --checkpoint "$work/whole/checkpoints/step-000000$step" --eval.batches=2)" \
+  close "loss of step $step" "$(valid_loss --checkpoint "$work/whole/checkpoints/step-000000$step" --batches=2)" \
     "$(metric "$work/whole/metrics.jsonl" "${step#0}" valid_loss)" 1e-5
 done
 equal "with the file" "$(valid_loss --checkpoint "$work/whole")" "$(valid_loss --checkpoint "$work/whole" --config "$config")"
@@ -63,7 +63,7 @@ says out "^model.rope_base += 50000 "
 expect 0 "$lyceum" generate --checkpoint "$work/whole" --prompt "The" --tokens 4
 expect 0 "$lyceum" convert reset "$work/whole" --out "$work/reset"
 grep -q "^seq_len = 48" "$work/reset/config.ini" || fail "the conversion has another length"
-! grep -q "stage" "$work/reset/config.ini" || fail "the conversion has stages"
+! grep -q "^.stage" "$work/reset/config.ini" || fail "the conversion has stages"
 
 # The configuration that train wrote continues the run; the list shows where the values come from.
 expect 0 ranks 2 train --config "$work/whole/config.ini"

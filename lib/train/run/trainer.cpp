@@ -132,7 +132,9 @@ void Trainer::start() {
   report_.placement(state_);
   open_logs();
   if (state_.step < config_.run.steps) {
-    warn_of_schedules();
+    for (const std::string& doubt : schedule_warnings_of_stages(run_config_, state_.step, state_.schedule_steps)) {
+      report_.warn(doubt);
+    }
     if (options_.given) {
       work_on_files_of_rank_zero(setup_.mesh.world, [&] {
         report_.attempt([&] {

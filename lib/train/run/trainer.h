@@ -56,7 +56,6 @@ class Trainer {
   void begin_next_stage();
   /// Returns the data of the present stage.
   const RunData& data() const { return data_[static_cast<std::size_t>(stage_) - 1]; }
-  void warn_of_schedules();
   void return_to_stage(int stage);
   void open_logs();
   void make_step();

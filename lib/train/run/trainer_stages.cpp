@@ -1,27 +1,10 @@
 // The part of the trainer that passes from one training stage to the next.
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "config/continuation.h"
 #include "train/run/trainer.h"
-#include "train/step/schedule.h"
 
 namespace lyceum {
-
-/// Warns of learning rates in the present stage and in those that are still to come.
-void Trainer::warn_of_schedules() {
-  for (int stage = stage_; stage <= stage_count(run_config_); ++stage) {
-    const StageSchedule schedule = schedule_of_stage(run_config_, stage);
-    const std::int64_t first = std::max(state_.step, first_step_of(run_config_, stage) - 1);
-    const OptimConfig optim = config_of_stage(run_config_, stage).optim;
-    for (const std::string& doubt :
-         schedule_warnings(optim, schedule.end - schedule.begin, stage == stage_ ? state_.schedule_steps : schedule.steps,
-                           first - schedule.begin)) {
-      report_.warn(stage > 1 ? fmt::format("stage {}: {}", stage, doubt) : doubt);
-    }
-  }
-}
 
 void Trainer::set_stage(int stage) {
   stage_ = stage;
