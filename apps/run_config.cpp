@@ -80,8 +80,8 @@ bool on_command_line(const LoadedConfig& given, const std::string& key) {
   return origin != given.origin.end() && origin->second.file.empty();
 }
 
-/// Replaces the stages by the values of the stage that makes step `step`. Keys on the command line of `given` keep their
-/// values.
+/// Replaces the stages by the values of the stage that makes step `step`. Keys on the command line of `given` keep
+/// their values.
 void take_stage(LoadedConfig& loaded, std::int64_t step, const LoadedConfig& given = {}) {
   const int last = stage_of_step(loaded.config, step);
   for (int stage = 2; stage <= last; ++stage) {

@@ -142,8 +142,8 @@ void assign_in_stage(const Assignment& given, LoadedConfig& loaded) {
     lyceum::assign_in_stage(given.key, given.value, given.of_any_build, loaded.config.training_stages);
     loaded.origin[given.key] = given.origin;
   } catch (const po::error& error) {
-    loaded.mistakes.push_back(fmt::format("{} = {} {}: {}", excerpt(given.key), excerpt(given.value),
-                                          where(given.origin), error.what()));
+    loaded.mistakes.push_back(
+        fmt::format("{} = {} {}: {}", excerpt(given.key), excerpt(given.value), where(given.origin), error.what()));
   }
 }
 

@@ -56,7 +56,8 @@ std::vector<Difference> changed_past(const Config& before, const Config& now, st
   if (!found.empty()) return found;  // otherwise both have the same stages up to this step
   const std::int64_t old_begin = schedule_of_stage(before, stage).begin, begin = schedule_of_stage(now, stage).begin;
   if (old_begin != begin) {
-    found.push_back({"first step of the learning-rate schedule", fmt::to_string(old_begin + 1), fmt::to_string(begin + 1)});
+    found.push_back(
+        {"first step of the learning-rate schedule", fmt::to_string(old_begin + 1), fmt::to_string(begin + 1)});
   }
   const std::vector<Change> present = changes(config_of_stage(before, stage), config_of_stage(now, stage));
   for (int each = 1; each < stage; ++each) {

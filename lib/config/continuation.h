@@ -30,9 +30,9 @@ struct Change : Difference {
 /// Stages after the first are not compared.
 std::vector<Change> changes(const Config& before, const Config& now);
 
-/// Returns what a run made otherwise in its first `step` steps than another one, except for what changes() of the stages
-/// of that step returns: first steps of stages, the first step of the present learning-rate schedule, and values in
-/// earlier stages that matter, as "stage.2.batch.global" (of stage 1: "batch.global"). Both must be resolved.
+/// Returns what a run made otherwise in its first `step` steps than another one, except for what changes() of the
+/// stages of that step returns: first steps of stages, the first step of the present learning-rate schedule, and values
+/// in earlier stages that matter, as "stage.2.batch.global" (of stage 1: "batch.global"). Both must be resolved.
 std::vector<Difference> changed_past(const Config& before, const Config& now, std::int64_t step);
 
 }  // namespace lyceum

@@ -145,7 +145,8 @@ std::string list_keys() {
   return first_stage + "\n[stage.2]\n" +
          line("from_step", "integer >= 2", "",
               "first step of stage 2; further stages are [stage.3], [stage.4] … (docs/stages.md)") +
-         '\n' + line("KEY", "that of KEY", "", "its value from this step on; KEY is one of " + stage_keys_text()) + '\n';
+         '\n' + line("KEY", "that of KEY", "", "its value from this step on; KEY is one of " + stage_keys_text()) +
+         '\n';
 }
 
 }  // namespace lyceum

@@ -76,10 +76,9 @@ ParsedKey parse(std::string_view key) {
 }
 
 bool starts_schedule(const TrainingStage& stage) {
-  return std::ranges::any_of(stage_keys,
-                             [&](const StageKey& key) {
-                               return key.starts_schedule && stage.values.contains(std::string(key.name));
-                             });
+  return std::ranges::any_of(stage_keys, [&](const StageKey& key) {
+    return key.starts_schedule && stage.values.contains(std::string(key.name));
+  });
 }
 
 /// Checks a value and returns it in the form that Setting::text() has.
@@ -213,7 +212,7 @@ void derive_training_stages(Config& config, int world) {
     const std::int64_t micro = std::exchange(before, own.batch.micro);
     if (stage == 1 || own.batch.micro == micro || own.batch.micro == 0) continue;
     config.training_stages[static_cast<std::size_t>(stage) - 2].values.insert_or_assign("batch.micro",
-                                                                                       fmt::to_string(before));
+                                                                                        fmt::to_string(before));
   }
 }
 

@@ -14,13 +14,13 @@ namespace lyceum {
 /// A training stage after the first: the section [stage.N] of a configuration. It keeps the values of the stage before
 /// it, except for those that it sets.
 struct TrainingStage {
-  std::int64_t from_step = 0;                    // its first step; the first step of a run is 1; 0: not set
+  std::int64_t from_step = 0;                   // its first step; the first step of a run is 1; 0: not set
   std::map<std::string, std::string> values{};  // "batch.global" → value as text
 };
 /// The stages after the first, in order. Element 0 is stage 2.
 using TrainingStages = std::vector<TrainingStage>;
 
-/// Returns the keys that a stage may set besides from_step, as text: "data.train, batch.global, …".
+/// Returns a list of the keys that a stage may set in addition to from_step: "data.train, batch.global, …".
 std::string stage_keys_text();
 
 /// True if the key `key` is one of a stage, such as "stage.2.batch.global".

@@ -77,8 +77,7 @@ Json model_json(const Config& config) {
 }  // namespace
 
 std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& cluster, const SearchResult* search,
-                        double tokens, const std::vector<std::string>& warnings,
-                        std::span<const StagePlan> stages) {
+                        double tokens, const std::vector<std::string>& warnings, std::span<const StagePlan> stages) {
   Json json = model_json(plan.config);
   json["mesh"] = mesh_json(plan);
   const RankPlan& largest =

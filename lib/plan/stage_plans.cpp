@@ -45,12 +45,9 @@ std::string stages_report(std::span<const StagePlan> stages) {
   Table table(headings);
   for (const StagePlan& stage : stages) {
     const BatchConfig& batch = stage.plan.config.batch;
-    std::vector<std::string> row{fmt::to_string(stage.stage),
-                                 fmt::format("{}-{}", stage.first_step, stage.last_step),
-                                 fmt::to_string(batch.global),
-                                 fmt::to_string(batch.seq_len),
-                                 human_count(stage.tokens()),
-                                 bytes_text(stage.plan.peak_memory())};
+    std::vector<std::string> row{fmt::to_string(stage.stage),  fmt::format("{}-{}", stage.first_step, stage.last_step),
+                                 fmt::to_string(batch.global), fmt::to_string(batch.seq_len),
+                                 human_count(stage.tokens()),  bytes_text(stage.plan.peak_memory())};
     if (timed) {
       row.push_back(fmt::format("{:.2f}", 1e3 * stage.plan.time->total()));
       row.push_back(human_duration(stage.tokens() / stage.plan.tokens_per_second()));

@@ -23,8 +23,8 @@ struct StagePlan {
 /// which describes stage 1. `cluster` must be that of `first`.
 std::vector<StagePlan> plan_stages(const MeshPlan& first, const std::optional<Cluster>& cluster);
 
-/// Returns the seconds of a run of `tokens` tokens that makes the stages one after the other: fewer steps, or more steps
-/// of the last stage, than configured. The plans must have a time.
+/// Returns the seconds of a run of `tokens` tokens that makes the stages one after the other: fewer steps, or more
+/// steps of the last stage, than configured. The plans must have a time.
 double seconds_of_run(std::span<const StagePlan> stages, double tokens);
 
 /// Returns a table with one line per stage: steps, batch, tokens, memory of the rank that needs most and, if the plans

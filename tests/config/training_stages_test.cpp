@@ -32,9 +32,11 @@ std::string mistake(const Arguments& arguments, int world = 1) {
   return {};
 }
 
-const Arguments ramp{"--run.steps=100",     "--batch.global=8",          "--stage.2.from_step=11", "--stage.2.batch.global=16",
-                     "--stage.3.from_step", "41",                        "--stage.3.optim.lr=1e-4",
-                     "--stage.3.batch.global=32", "--stage.4.from_step=91", "--stage.4.optim.schedule=wsd"};
+const Arguments ramp{"--run.steps=100",         "--batch.global=8",
+                     "--stage.2.from_step=11",  "--stage.2.batch.global=16",
+                     "--stage.3.from_step",     "41",
+                     "--stage.3.optim.lr=1e-4", "--stage.3.batch.global=32",
+                     "--stage.4.from_step=91",  "--stage.4.optim.schedule=wsd"};
 
 TEST(TrainingStages, KeepTheValuesOfTheStageBefore) {
   const Config config = load(ramp);
@@ -78,9 +80,11 @@ TEST(TrainingStages, WithMistakesAreRefused) {
   EXPECT_THAT(mistake({"--stage.2.from_step=5", "--stage.2.model.layers=3"}),
               AllOf(HasSubstr("stage.2.model.layers = 3 on the command line: model.layers cannot change during a run"),
                     HasSubstr(allowed)));
-  EXPECT_THAT(mistake({"--stage.2.batch.gobal=3"}), AllOf(HasSubstr("there is no key batch.gobal"), HasSubstr(allowed)));
+  EXPECT_THAT(mistake({"--stage.2.batch.gobal=3"}),
+              AllOf(HasSubstr("there is no key batch.gobal"), HasSubstr(allowed)));
   EXPECT_THAT(mistake({"--stage.2.global=3"}), HasSubstr("there is no key global"));
-  EXPECT_THAT(mistake({"--stage.1.batch.global=3"}), HasSubstr("stage 1 is the configuration itself: set batch.global"));
+  EXPECT_THAT(mistake({"--stage.1.batch.global=3"}),
+              HasSubstr("stage 1 is the configuration itself: set batch.global"));
   EXPECT_THAT(mistake({"--stage.two.batch.global=3"}), HasSubstr("write stage.N.KEY with N = 2, 3"));
   EXPECT_THAT(mistake({"--stage.99999.batch.global=3"}), HasSubstr("write stage.N.KEY with N = 2, 3"));
   EXPECT_THAT(mistake({"--stage.2.batch.global"}), HasSubstr("a value is missing"));
@@ -102,13 +106,14 @@ TEST(TrainingStages, AreCheckedLikeConfigurations) {
   // A contradiction of the first stage is reported once.
   EXPECT_THAT(problems(load({"--model.heads=3", "--stage.2.from_step=5"}), 1),
               ElementsAre(HasSubstr("model.heads = 3 does not divide")));
-  EXPECT_THAT(mistake({"--stage.2.from_step=5", "--stage.2.model.rope_scaling=yarn"}), HasSubstr("stage 2: model.rope"));
+  EXPECT_THAT(mistake({"--stage.2.from_step=5", "--stage.2.model.rope_scaling=yarn"}),
+              HasSubstr("stage 2: model.rope"));
   EXPECT_THAT(mistake({"--stage.2.from_step=5", "--stage.2.optim.min_lr=1"}), HasSubstr("stage 2: optim.min_lr = 1"));
 }
 
 TEST(TrainingStages, DeriveTheMicroBatch) {
-  Config config = load({"--batch.global=8", "--stage.2.from_step=5", "--stage.2.batch.global=16", "--stage.3.from_step=6",
-                        "--stage.3.batch.global=8", "--stage.4.from_step=7"});
+  Config config = load({"--batch.global=8", "--stage.2.from_step=5", "--stage.2.batch.global=16",
+                        "--stage.3.from_step=6", "--stage.3.batch.global=8", "--stage.4.from_step=7"});
   resolve(config, 2);
   const auto micro = [&](int stage) { return config_of_stage(config, stage).batch.micro; };
   EXPECT_EQ(micro(1), 4);

@@ -46,8 +46,8 @@ class RunReport {
                  const PinnedGemms& gemms);
   /// Prints stage_lines(), if the run has several stages. `run_config`: the configuration of the run.
   void stages(const Config& run_config);
-  /// Prints that a training stage begins. Call after the configuration has become that of the stage. `data`: the data of
-  /// the stage if they are others than those of the stage before, or null.
+  /// Prints that a training stage begins. Call after the configuration has become that of the stage. `data`: the data
+  /// of the stage if they are others than those of the stage before, or null.
   void begin_stage(const Config& run_config, int stage, const RunData* data);
   /// Prints the placement of the experts on the ranks.
   void placement(const RunState& state);

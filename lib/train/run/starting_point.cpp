@@ -120,7 +120,8 @@ StartingPoint::StartingPoint(const Config& config, const RunSetup& setup, RunRep
   require_same_model();
 }
 
-/// Collective. Sets the members that belong to the stage of the checkpoint's last step; to stage 1 without a checkpoint.
+/// Collective. Sets the members that belong to the stage of the checkpoint's last step; to stage 1 without a
+/// checkpoint.
 void StartingPoint::use_stage(std::span<const RunData> data) {
   stage_ = checkpoint_ ? stage_of_step(run_config_, checkpoint_->header().step) : 1;
   config_ = config_of_stage(run_config_, stage_);
@@ -375,7 +376,7 @@ void StartingPoint::choose_schedule_length(RunState& state) const {
   const StageSchedule old = schedule_of_stage(run_before_, stage_of_step(run_before_, state.step));
   const std::int64_t made_for = state.schedule_steps > 0 ? state.schedule_steps : old.end - old.begin;
   state.schedule_steps = given > 0 ? given : made_for;
-  // The next step may begin another stage, whose learning rate nobody compares with the checkpoint's.
+  // If the next step begins another stage, its learning rate is not one that the checkpoint's schedule describes.
   if (state.step >= run_config_.run.steps || stage_of_step(run_config_, state.step + 1) != stage_) return;
   const double lr = learning_rate(config_.optim, state.step - schedule.begin, state.schedule_steps);
   const double was = learning_rate(before_.optim, state.step - old.begin, made_for);

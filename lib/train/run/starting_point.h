@@ -108,10 +108,10 @@ class StartingPoint {
   bool in_run_folder_ = false;  // the checkpoint is in root_
   std::string newest_;          // name of the newest checkpoint in root_; empty: there is none
   std::string newest_run_;      // run_uuid of the newest readable checkpoint in root_
-  Config run_before_;  // resolved configuration of the checkpoint's run
-  Config before_;      // the same in the stage of its last step; data.* as now if the data are the same
+  Config run_before_;           // resolved configuration of the checkpoint's run
+  Config before_;               // the same in the stage of its last step; data.* as now if the data are the same
   std::vector<std::pair<std::string, std::string>> renamed_;  // sources of data.train with another prefix than before
-  std::vector<Change> changes_;  // from before_ to config_
+  std::vector<Change> changes_;                               // from before_ to config_
 };
 
 }  // namespace lyceum

@@ -109,9 +109,9 @@ class Trainer {
   Zero zero_;
   Optimizer optimizer_;
   int stage_ = 1;
-  StageSchedule schedule_;                // of the learning rate; its length is state_.schedule_steps
-  std::optional<TokenLoader> loader_;     // training samples at positions of the run
-  std::optional<TrainStep> train_step_;   // of the present stage
+  StageSchedule schedule_;               // of the learning rate; its length is state_.schedule_steps
+  std::optional<TokenLoader> loader_;    // training samples at positions of the run
+  std::optional<TrainStep> train_step_;  // of the present stage
   RunPeak peak_;
   std::optional<Throughput> throughput_;  // of the present stage
   std::optional<PinnedGemms> gemms_;

@@ -38,8 +38,8 @@ void Trainer::begin_next_stage() {
   report_.begin_stage(run_config_, next, other_samples ? &data() : nullptr);
 }
 
-/// Makes an earlier stage the present one, in a rollback. The data of all steps so far are skipped: its samples continue
-/// behind them. state_.samples and state_.data_begin must still be those of the later stage.
+/// Makes an earlier stage the present one, in a rollback. The data of all steps so far are skipped: its samples
+/// continue behind them. state_.samples and state_.data_begin must still be those of the later stage.
 void Trainer::return_to_stage(int stage) {
   const Config before = config_;
   set_stage(stage);

@@ -1,14 +1,14 @@
-// Runs with training stages, interrupted after every step, compared with uninterrupted ones and with runs whose stages a
-// user makes by hand.
+// Runs with training stages, interrupted after every step, compared with uninterrupted ones and with runs whose stages
+// a user makes by hand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <deque>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 
@@ -106,7 +106,7 @@ class StagesTest : public testing::Test {
     return values;
   }
 
-  /// Returns the values of a metric at each step; −1 where it is missing.
+  /// Returns the values of a metric at each step; −1 if it is missing.
   std::vector<double> metric(const std::string& run, const std::string& key) const {
     std::vector<double> values;
     std::ifstream file(fs::path(folder(run)) / "metrics.jsonl");
@@ -212,8 +212,8 @@ TEST_F(StagesTest, ChangeTheLearningRateByTheirSchedules) {
   const std::vector<double> lr = metric("rates", "lr");
   ASSERT_EQ(lr.size(), 8u);
   EXPECT_DOUBLE_EQ(lr[0], 0.01);
-  EXPECT_LT(lr[2], 0.005);      // the cosine of stage 1 goes on, with another maximum
-  EXPECT_DOUBLE_EQ(lr[5], 0);   // it ends before stage 4 starts a new one
+  EXPECT_LT(lr[2], 0.005);     // the cosine of stage 1 goes on, with another maximum
+  EXPECT_DOUBLE_EQ(lr[5], 0);  // it ends before stage 4 starts a new one
   EXPECT_DOUBLE_EQ(lr[6], 0.0025);
   EXPECT_DOUBLE_EQ(lr[7], 0.005);
 }

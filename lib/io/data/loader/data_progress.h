@@ -18,8 +18,8 @@ struct SourceProgress {
 
 /// How far a run has read its training data where a loader begins.
 struct DataProgress {
-  std::int64_t samples = 0;             // position of the loader's first sample
-  std::int64_t tokens = 0;              // tokens of all samples before it
+  std::int64_t samples = 0;               // position of the loader's first sample
+  std::int64_t tokens = 0;                // tokens of all samples before it
   std::vector<SourceProgress> sources{};  // every source that was read before; others are at their first sample
   bool operator==(const DataProgress&) const = default;
 };

@@ -7,6 +7,7 @@
 #include <memory>
 #include <numeric>
 #include <set>
+#include <tuple>
 
 #include "core/error.h"
 #include "io/data/tokens/megatron_writer.h"
@@ -41,8 +42,7 @@ class DataProgressTest : public testing::Test {
     for (std::int64_t i = first; i < first + count; ++i) {
       std::vector<std::int32_t> inputs(seq_len), targets(seq_len);
       loader.load(i, 1, 100000, {inputs, targets});
-      const std::string& prefix =
-          loader.sources()[loader.source_sample(i).source].samples->token_source().prefix();
+      const std::string& prefix = loader.sources()[loader.source_sample(i).source].samples->token_source().prefix();
       read_[prefix.substr(prefix.rfind('/') + 1)].push_back(inputs.front());
     }
   }
@@ -84,13 +84,13 @@ TEST_F(DataProgressTest, EachSourceContinuesWhereItWasLeft) {
   const auto c = std::ranges::find_if(last.sources, [](const auto& s) { return s.prefix.ends_with("/c"); });
   ASSERT_NE(c, last.sources.end());
   EXPECT_EQ(c->samples, 20);
-  EXPECT_THAT(third.next_samples(117), ElementsAre(static_cast<std::int64_t>(read_["a"].size()),
-                                                   static_cast<std::int64_t>(read_["b"].size())));
+  EXPECT_THAT(third.next_samples(117),
+              ElementsAre(static_cast<std::int64_t>(read_["a"].size()), static_cast<std::int64_t>(read_["b"].size())));
 }
 
 TEST_F(DataProgressTest, OtherLengthsContinueInProportion) {
-  const TokenLoader shorter({source("a", 401, 1, 0)});            // 100 samples
-  const TokenLoader longer({source("a", 401, 1, 0, 16)});         // 25 samples
+  const TokenLoader shorter({source("a", 401, 1, 0)});     // 100 samples
+  const TokenLoader longer({source("a", 401, 1, 0, 16)});  // 25 samples
   EXPECT_EQ(continued(longer, progress_at(shorter, {}, 0)).next_samples(0), std::vector<std::int64_t>{0});
   EXPECT_EQ(continued(longer, progress_at(shorter, {}, 50)).next_samples(50), std::vector<std::int64_t>{13});
   EXPECT_EQ(continued(longer, progress_at(shorter, {}, 52)).next_samples(52), std::vector<std::int64_t>{13});
