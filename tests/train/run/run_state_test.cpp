@@ -42,7 +42,8 @@ RoutingSums one_choice(std::int64_t layer, std::vector<std::int64_t> counts) {
 }
 
 TEST(RunState, KeepsWhereItsDataBegin) {
-  RunState state{.samples = 100};
+  RunState state;
+  state.samples = 100;
   EXPECT_EQ(state.tokens(16), 1600);
   EXPECT_EQ(state.text().find("data_begin"), std::string::npos) << "in a run of one stage";
   state.data_begin = {.samples = 60, .tokens = 480, .sources = {{"a b", 45, 50}, {"c", 15, 7}}};
