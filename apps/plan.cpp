@@ -8,6 +8,8 @@
 #include <iterator>
 #include <map>
 #include <numeric>
+#include <span>
+#include <vector>
 
 #include "apps/options.h"
 #include "apps/output.h"
@@ -19,6 +21,7 @@
 #include "model/model_tensors.h"
 #include "optim/weight_rule.h"
 #include "plan/report.h"
+#include "plan/stage_plans.h"
 #include "plan/variants.h"
 #include "train/run/device_peak.h"
 #include "train/run/saves.h"
@@ -111,7 +114,13 @@ std::optional<double> token_count(const std::string& text) {
 
 double tokens_of_run(const Config& config, const po::variables_map& values) {
   if (values.count("tokens")) return *token_count(values["tokens"].as<std::string>());
-  return static_cast<double>(config.run.steps) * static_cast<double>(config.batch.global * config.batch.seq_len);
+  double tokens = 0;
+  for (int stage = 1; stage <= stage_count(config); ++stage) {
+    const BatchConfig batch = config_of_stage(config, stage).batch;
+    const std::int64_t steps = last_step_of(config, stage) - first_step_of(config, stage) + 1;
+    tokens += static_cast<double>(steps) * static_cast<double>(batch.global * batch.seq_len);
+  }
+  return tokens;
 }
 
 /// Returns the contradictions among the options themselves.
@@ -186,14 +195,14 @@ std::optional<Cluster> rates(const RunConfig& run, const po::variables_map& valu
   return cluster;
 }
 
-/// Returns warnings about the learning-rate schedule of a run from its first step.
+/// Returns warnings about the learning-rate schedules of a run from its first step.
 std::vector<std::string> doubts_of(const Config& config) {
-  const std::int64_t steps = config.run.steps, length = config.optim.schedule_steps;
-  return schedule_warnings(config.optim, steps, length > 0 ? length : steps);
+  return schedule_warnings_of_stages(config, 0, schedule_of_stage(config, 1).steps);
 }
 
-std::string shown(const LoadedConfig& loaded, const MeshPlan& plan, const std::optional<Cluster>& cluster,
-                  const std::optional<SearchResult>& search, const po::variables_map& values) {
+std::string shown(const LoadedConfig& loaded, const MeshPlan& plan, std::span<const StagePlan> stages,
+                  const std::optional<Cluster>& cluster, const std::optional<SearchResult>& search,
+                  const po::variables_map& values) {
   if (loaded.print_config) {
     LoadedConfig planned = loaded;
     planned.config = plan.config;
@@ -201,10 +210,10 @@ std::string shown(const LoadedConfig& loaded, const MeshPlan& plan, const std::o
   }
   const double tokens = tokens_of_run(plan.config, values);
   if (values.count("json")) {
-    return json_report(plan, cluster, search ? &*search : nullptr, tokens, doubts_of(plan.config));
+    return json_report(plan, cluster, search ? &*search : nullptr, tokens, doubts_of(plan.config), stages);
   }
   std::string text = model_report(plan.config) + (search ? search_report(*search, plan.world, *cluster) : "") +
-                     mesh_report(plan, cluster, tokens);
+                     mesh_report(plan, cluster, tokens, stages);
   text += fmt::format("\ncheckpoints {}\n", saves_text(plan.config));
   for (const std::string& doubt : doubts_of(plan.config)) text += "warning: " + doubt + '\n';
   return text;
@@ -249,12 +258,18 @@ int plan_command(const MpiSession& session, const Arguments& arguments) {
     resolve(config, world);
     plan = plan_mesh(config, world, cluster);
   }
-  print_once(shown(loaded, plan, cluster, search, values));
+  const std::vector<StagePlan> stages = plan_stages(plan, cluster);
+  print_once(shown(loaded, plan, stages, cluster, search, values));
   if (loaded.print_config) return 0;
   if (values.count("svg") && session.rank() == 0) write_svg(plan, values["svg"].as<std::string>());
   if (!cluster) return 0;
-  const std::string short_of = shortage(plan, cluster->memory, "a rank of " + cluster->name);
+  const std::string whose = "a rank of " + cluster->name;
+  const std::string short_of = shortage(plan, cluster->memory, whose);
   require_usage(short_of.empty(), "{}", short_of);  // the table has been printed
+  for (const StagePlan& stage : stages) {
+    const std::string short_in_stage = shortage(stage.plan, cluster->memory, whose);
+    require_usage(short_in_stage.empty(), "stage {}: {}", stage.stage, short_in_stage);
+  }
   return 0;
 }
 

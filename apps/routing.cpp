@@ -98,6 +98,16 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Metrics& metrics
     std::nth_element(values.begin(), middle, values.end());
     if (!values.empty()) facts.emplace_back("Tokens per second, median", grouped_number(std::llround(*middle)));
   }
+  if (const auto stages = metrics.find("stage"); stages != metrics.end()) {
+    std::string text;
+    double last = 0;
+    for (const MetricPoint& point : stages->second) {
+      if (point.value == last) continue;
+      last = point.value;
+      text += fmt::format("{}{:.0f} from step {}", text.empty() ? "" : ", ", last, grouped_number(point.step));
+    }
+    facts.emplace_back("Training stages", text);
+  }
   return facts;
 }
 

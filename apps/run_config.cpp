@@ -75,6 +75,27 @@ void drop_refused(LoadedConfig& loaded, const LoadedConfig& given) {
   }
 }
 
+/// True if the command line has the key.
+bool on_command_line(const LoadedConfig& given, const std::string& key) {
+  const auto origin = given.origin.find(key);
+  return origin != given.origin.end() && origin->second.file.empty();
+}
+
+/// Replaces the stages by the values of the stage that makes step `step`. Keys on the command line of `given` keep
+/// their values.
+void take_stage(LoadedConfig& loaded, std::int64_t step, const LoadedConfig& given = {}) {
+  const int last = stage_of_step(loaded.config, step);
+  for (int stage = 2; stage <= last; ++stage) {
+    auto& values = loaded.config.training_stages[static_cast<std::size_t>(stage) - 2].values;
+    std::erase_if(values, [&](const auto& value) { return on_command_line(given, value.first); });
+    for (const auto& [key, value] : values) {
+      const auto origin = loaded.origin.find(fmt::format("stage.{}.{}", stage, key));
+      if (origin != loaded.origin.end()) loaded.origin[key] = origin->second;
+    }
+  }
+  loaded.config = config_of_stage(loaded.config, last);
+}
+
 /// Throws unless a config.ini of a run's folder names that folder as run.dir.
 void require_own_folder(const LoadedConfig& loaded) {
   const auto origin = loaded.origin.find("run.dir");
@@ -109,7 +130,9 @@ std::optional<LoadedConfig> configure(const MpiSession& session, LoadedConfig lo
 
 LoadedConfig config_of(const CheckpointReader& reader) {
   try {
-    return parse_config(reader.header().config, reader.directory().string() + ":config");
+    LoadedConfig loaded = parse_config(reader.header().config, reader.directory().string() + ":config");
+    take_stage(loaded, reader.header().step);
+    return loaded;
   } catch (const Error& error) {
     fail(ExitCode::bad_input, "{}", error.what());
   }
@@ -119,6 +142,7 @@ LoadedConfig without_mesh(LoadedConfig loaded) {
   loaded.config.parallel = {};
   loaded.config.run.device = RunConfig{}.device;
   loaded.config.batch.micro = 0;
+  for (TrainingStage& stage : loaded.config.training_stages) stage.values.erase("batch.micro");
   std::erase_if(loaded.origin, [](const auto& given) {
     return given.first.starts_with("parallel.") || given.first == "run.device" || given.first == "batch.micro";
   });
@@ -138,11 +162,9 @@ std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::st
   CheckpointReader reader(resolve_checkpoint(path));
   LoadedConfig own = config_of(reader);
   LoadedConfig loaded = read_config(arguments, without_mesh(own));
+  take_stage(loaded, reader.header().step, given);  // if a file has stages
   drop_refused(loaded, given);
-  const auto asked_for = [&](const char* key) {
-    const auto origin = given.origin.find(key);
-    return origin != given.origin.end() && origin->second.file.empty();
-  };
+  const auto asked_for = [&](const char* key) { return on_command_line(given, key); };
   require_usage(!asked_for("moe.top_k_start"), "moe.top_k_start applies to training only: set moe.top_k");
   loaded.config.moe.top_k_start = 0;
   loaded.origin.erase("moe.top_k_start");

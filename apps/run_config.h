@@ -15,7 +15,8 @@ namespace lyceum {
 /// --print-config, prints and returns nothing; the command is then finished. Throws a usage Error with all mistakes.
 std::optional<LoadedConfig> configure(const MpiSession& session, LoadedConfig loaded);
 
-/// Returns the configuration stored in a checkpoint. Throws a bad_input Error if this build cannot read it.
+/// Returns the configuration stored in a checkpoint, that of the training stage of its last step. Throws a bad_input
+/// Error if this build cannot read it.
 LoadedConfig config_of(const CheckpointReader& reader);
 
 /// Returns the configuration with defaults for the keys that the original run chose for its machine (parallel.*,
@@ -32,6 +33,7 @@ struct CheckpointRun {
 /// Opens a checkpoint for reading. `path` names a checkpoint, a directory of checkpoints or a run's directory (the
 /// checkpoint in LATEST is opened); if empty, the arguments must configure the run. The configuration is the
 /// checkpoint's without its mesh, overridden by the arguments, with these exceptions:
+///   - If the arguments name a file with training stages, the values are those of the stage of the checkpoint's step.
 ///   - data.tokenizer is the checkpoint's own, if it has one; another one is a bad_input Error.
 ///   - batch.global is rounded up to a multiple of the ranks, unless the command line has a batch.* key.
 ///   - mtp.depth is 0, also in `own`: only training runs the modules of multi-token prediction.

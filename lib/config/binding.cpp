@@ -93,9 +93,12 @@ CommandLine sort_arguments(const std::vector<po::option>& options, LoadedConfig&
       loaded.rest.insert(loaded.rest.end(), option.original_tokens.begin(), option.original_tokens.end());
     } else {
       line.assignments.push_back({key, option.value.empty() ? "" : option.value.front(), {}, !option.value.empty()});
-      // The value of an unknown key follows it as a separate argument.
-      if (option.unregistered && option.value.empty() && i + 1 < options.size() && options[i + 1].string_key.empty())
-        ++i;
+      // The value of a key that Boost does not know, such as one of a stage, follows it as a separate argument.
+      if (option.unregistered && option.value.empty() && i + 1 < options.size() && options[i + 1].string_key.empty()) {
+        const std::vector<std::string>& value = options[++i].original_tokens;
+        line.assignments.back().value = value.empty() ? "" : value.front();
+        line.assignments.back().has_value = true;
+      }
     }
   }
   return line;
@@ -133,11 +136,27 @@ std::string unknown_key(std::span<const ConfigKey> keys, const Assignment& given
                      nearest.empty() ? "see --list-keys" : "did you mean " + nearest + "?");
 }
 
+/// Assigns the value of a key of a training stage.
+void assign_in_stage(const Assignment& given, LoadedConfig& loaded) {
+  try {
+    if (!given.has_value) throw po::error("a value is missing");
+    lyceum::assign_in_stage(given.key, given.value, given.of_any_build, loaded.config.training_stages);
+    loaded.origin[given.key] = given.origin;
+  } catch (const po::error& error) {
+    loaded.mistakes.push_back(
+        fmt::format("{} = {} {}: {}", excerpt(given.key), excerpt(given.value), where(given.origin), error.what()));
+  }
+}
+
 /// Assigns all values; the last one of a key counts. Aliases are applied afterwards.
 void assign(std::span<const ConfigKey> keys, std::span<const Assignment> all, LoadedConfig& loaded) {
   std::vector<std::string> assigned;
   GivenAliases aliases;
   for (const Assignment& given : all) {
+    if (is_stage_key(given.key)) {
+      assign_in_stage(given, loaded);
+      continue;
+    }
     const ConfigKey* const key = find_key(keys, given.key);
     const bool alias = !key && std::ranges::any_of(keys, [&](const auto& k) { return k.alias.name == given.key; });
     if (!key && !alias) {

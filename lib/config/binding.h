@@ -47,7 +47,8 @@ struct Difference {
 };
 /// True if a key is in a section that describes the model: model, moe, attention_experts, sub_dimensions.
 bool describes_model(std::string_view key);
-/// Returns every key whose values differ, in the order of the configuration.
+/// Returns every key whose values differ, in the order of the configuration, then the keys of stages. A key that a
+/// stage does not set has an empty value.
 std::vector<Difference> differences(const Config& before, const Config& after);
 
 /// Reads a configuration from text, for example that of a checkpoint; messages use `name` for its source. Throws the

@@ -24,8 +24,10 @@ void check_ranges(Findings& findings, const Config& config) {
 
 }  // namespace
 
-std::vector<std::string> contradictions(const Config& config, int world) {
-  require(world >= 1, "a configuration cannot be checked for {} ranks", world);
+namespace {
+
+/// Returns what makes the first stage impossible, without the stages after it.
+std::vector<std::string> contradictions_of_stage(const Config& config, int world) {
   Findings findings;
   check_ranges(findings, config);
   check_model(findings, config.model);
@@ -45,6 +47,24 @@ std::vector<std::string> contradictions(const Config& config, int world) {
   return findings.take();
 }
 
+}  // namespace
+
+std::vector<std::string> contradictions(const Config& config, int world) {
+  require(world >= 1, "a configuration cannot be checked for {} ranks", world);
+  std::vector<std::string> found = contradictions_of_stage(config, world), known = found;
+  Findings findings;
+  check_training_stages(findings, config);
+  std::ranges::move(findings.take(), std::back_inserter(found));
+  for (int stage = 2; stage <= stage_count(config); ++stage) {
+    for (std::string& text : contradictions_of_stage(config_of_stage(config, stage), world)) {
+      if (std::ranges::find(known, text) != known.end()) continue;  // reported for an earlier stage
+      found.push_back(fmt::format("stage {}: {}", stage, text));
+      known.push_back(std::move(text));
+    }
+  }
+  return found;
+}
+
 std::vector<std::string> problems(const Config& config, int world) {
   std::vector<std::string> found = contradictions(config, world);
   Findings missing;
@@ -56,6 +76,7 @@ std::vector<std::string> problems(const Config& config, int world) {
 void resolve(Config& config, int world) {
   require(world >= 1, "a configuration cannot be resolved for {} ranks", world);
   derive_device(config.run);
+  derive_training_stages(config, world);
   derive_micro_batch(config, world);
   derive_model(config.model);
   derive_gates(config);

@@ -9,7 +9,8 @@
 
 namespace lyceum {
 
-/// Returns everything that makes this configuration impossible on `world` ranks in any build. Each text names the keys
+/// Returns everything that makes this configuration, or one of its stages, impossible on `world` ranks in any build.
+/// Texts about a stage after the first begin with "stage 2: ". Each text names the keys
 /// and their values, and a remedy if one is known. Reads no files. The configuration may be resolved or not: only the
 /// remedies differ, since those for other numbers of ranks take a derived batch.micro for a given one. Throws a failed
 /// Error if `world` is less than 1.
@@ -17,7 +18,8 @@ std::vector<std::string> contradictions(const Config& config, int world);
 /// Returns contradictions(), and an entry if this build does not support the device.
 std::vector<std::string> problems(const Config& config, int world);
 
-/// Replaces 0 and "auto" by derived values: kv_heads, head_dim, ffn_hidden, batch.micro, balance.device_groups,
+/// Replaces 0 and "auto" by derived values: kv_heads, head_dim, ffn_hidden, batch.micro of every stage,
+/// balance.device_groups,
 /// moe.gates, attention_experts.gates, device. If a quotient has a remainder, the 0 stays, and problems() reports it. A
 /// second call changes nothing.
 void resolve(Config& config, int world);

@@ -11,11 +11,13 @@
 #include "config/parallel.h"
 #include "config/run.h"
 #include "config/sub_dimensions.h"
+#include "config/training_stages.h"
 
 namespace lyceum {
 
 /// The configuration of a training run. Key `section.key` of an INI file or the command line is the member of that
-/// name. Defaults exist only in the structs of the sections. config/binding.h reads values.
+/// name; it describes the first stage of the run. Defaults exist only in the structs of the sections. config/binding.h
+/// reads values.
 struct Config {
   RunConfig run;
   DataConfig data;
@@ -31,6 +33,7 @@ struct Config {
   EvalConfig eval;
   CheckpointConfig checkpoint;
   RoutingConfig routing;
+  TrainingStages training_stages;  // the stages after the first, keys stage.2.from_step, …
 };
 
 }  // namespace lyceum

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -26,6 +27,12 @@ struct Change : Difference {
 /// length in the checkpoint. The roles are those of role_of(), except for
 /// - balance.device_groups: `reported` if groups_follow_mesh();
 /// - parallel.placement: `reported` if it determines the groups of a balance loss, `identity` with moe.group_limit.
+/// Stages after the first are not compared.
 std::vector<Change> changes(const Config& before, const Config& now);
+
+/// Returns what a run made otherwise in its first `step` steps than another one, except for what changes() of the
+/// stages of that step returns: first steps of stages, the first step of the present learning-rate schedule, and values
+/// in earlier stages that matter, as "stage.2.batch.global" (of stage 1: "batch.global"). Both must be resolved.
+std::vector<Difference> changed_past(const Config& before, const Config& now, std::int64_t step);
 
 }  // namespace lyceum

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -35,22 +36,37 @@ std::string by_section(std::span<const ConfigKey> keys, F&& line) {
   return text;
 }
 
+/// Returns the sections of the stages after the first, each after an empty line.
+std::string stage_sections(const TrainingStages& stages) {
+  std::string text, current;
+  for (const auto& [key, value] : entries_of(stages)) {
+    const std::size_t dot = key.find('.', key.find('.') + 1);
+    const std::string section = key.substr(0, dot);
+    if (section != current) text += fmt::format("\n[{}]\n", section);
+    current = section;
+    text += fmt::format("{} = {}\n", key.substr(dot + 1), value);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string to_ini(const Config& config) {
   Config copy = config;
-  return by_section(keys_of(copy), [](const std::string& name, const ConfigKey& key) {
+  const std::string first_stage = by_section(keys_of(copy), [](const std::string& name, const ConfigKey& key) {
     return fmt::format("{} = {}", name, key.setting.text());
   });
+  return first_stage + stage_sections(config.training_stages);
 }
 
 std::string to_ini(const Config& given, const Config& resolved) {
   Config copy = given, derived = resolved;
   const std::vector<ConfigKey> values = keys_of(derived);
-  return by_section(keys_of(copy), [&](const std::string& name, const ConfigKey& key) {
+  const std::string first_stage = by_section(keys_of(copy), [&](const std::string& name, const ConfigKey& key) {
     const std::string text = key.setting.text(), here = find_key(values, key.name)->setting.text();
     return fmt::format("{} = {}{}", name, text, here == text ? "" : fmt::format("  # derived here: {}", here));
   });
+  return first_stage + stage_sections(given.training_stages);
 }
 
 bool describes_model(std::string_view key) {
@@ -64,6 +80,13 @@ std::vector<Difference> differences(const Config& before, const Config& after) {
   std::vector<Difference> found;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     Difference difference{keys[i].name, old_keys[i].setting.text(), keys[i].setting.text()};
+    if (difference.before != difference.after) found.push_back(std::move(difference));
+  }
+  std::map<std::string, Difference> of_stages;
+  for (const auto& [key, value] : entries_of(before.training_stages)) of_stages[key].before = value;
+  for (const auto& [key, value] : entries_of(after.training_stages)) of_stages[key].after = value;
+  for (auto& [key, difference] : of_stages) {
+    difference.key = key;
     if (difference.before != difference.after) found.push_back(std::move(difference));
   }
   return found;
@@ -92,6 +115,9 @@ std::string print_config(const LoadedConfig& loaded) {
     text += fmt::format("{:{}} = {:{}}  # {}\n", keys[i].name, key_width, value, value_width,
                         origin_of(keys[i].name, value, defaults[i].setting.text()));
   }
+  for (const auto& [key, value] : entries_of(loaded.config.training_stages)) {
+    text += fmt::format("{:{}} = {:{}}  # {}\n", key, key_width, value, value_width, origin_of(key, value, ""));
+  }
   return text;
 }
 
@@ -108,7 +134,7 @@ std::string list_keys() {
                         const std::string& help) {
     return fmt::format("{:{}}  {:{}}  {:{}}  {}", name, key_width, kind, kind_width, value, value_width, help);
   };
-  return by_section(keys, [&](const std::string& name, const ConfigKey& key) {
+  const std::string first_stage = by_section(keys, [&](const std::string& name, const ConfigKey& key) {
     const auto& [alias, on, off] = key.alias;
     const std::string own = line(name, key.setting.name(), key.setting.text(), key.help);
     if (alias.empty()) return own;
@@ -116,6 +142,11 @@ std::string list_keys() {
            line(alias.substr(alias.find('.') + 1), "true | false", "false",
                 fmt::format("the same as {} = {}", key.name, on));
   });
+  return first_stage + "\n[stage.2]\n" +
+         line("from_step", "integer >= 2", "",
+              "first step of stage 2; further stages are [stage.3], [stage.4] … (docs/stages.md)") +
+         '\n' + line("KEY", "that of KEY", "", "its value from this step on; KEY is one of " + stage_keys_text()) +
+         '\n';
 }
 
 }  // namespace lyceum

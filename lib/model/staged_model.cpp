@@ -24,6 +24,10 @@ ParameterUnit* StagedModel::shared_table() const {
   return nullptr;
 }
 
+void StagedModel::set_stage(const Config& config) {
+  for (const auto& stage : stages_) stage->set_stage(config);
+}
+
 void StagedModel::initialize(std::uint64_t seed) {
   for (const auto& stage : stages_) stage->initialize(seed);
 }

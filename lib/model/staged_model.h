@@ -27,6 +27,9 @@ class StagedModel {
   /// Returns Transformer::shared_table() of the stage that has one; null if no stage of this rank has one.
   ParameterUnit* shared_table() const;
 
+  /// Calls Transformer::set_stage() of every pipeline stage of this rank.
+  void set_stage(const Config& config);
+
   /// Writes the initial values of all parameters.
   void initialize(std::uint64_t seed);
 

@@ -66,15 +66,26 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
     for (ParameterUnit* unit : units_) unit->allocate(stream, type, false);
   }
 
-  if (const Shape table = position_table_shape(config); table.size() > 0) {
-    rope_ = Tensor::empty(stream, accumulator_of(type), table, MemoryKind::buffers);
-    dispatch_accumulator(rope_.dtype(), [&]<class A>() {
-      const std::int64_t dim = rotary_dim(model);
-      launch(stream,
-             RopeTable<A>{
-                 .table = rope_.matrix<A>(), .base = model.rope_base, .scaling = rope_scaling(model, dim), .dim = dim});
-    });
-  }
+  make_positions();
+}
+
+void Transformer::set_stage(const Config& config) {
+  config_ = config;
+  make_positions();
+}
+
+void Transformer::make_positions() {
+  const ModelConfig& model = config_.model;
+  rope_ = {};
+  const Shape table = position_table_shape(config_);
+  if (table.size() == 0) return;
+  rope_ = Tensor::empty(stream_, accumulator_of(type_), table, MemoryKind::buffers);
+  dispatch_accumulator(rope_.dtype(), [&]<class A>() {
+    const std::int64_t dim = rotary_dim(model);
+    launch(stream_,
+           RopeTable<A>{
+               .table = rope_.matrix<A>(), .base = model.rope_base, .scaling = rope_scaling(model, dim), .dim = dim});
+  });
 }
 
 Transformer::BlockUnits Transformer::add_block_units(std::int64_t layer, std::int64_t unit_layer) {

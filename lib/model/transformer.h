@@ -34,6 +34,10 @@ class Transformer {
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
 
+  /// Continues with the batch and the rotary positions of another training stage. The configurations of both stages may
+  /// differ only in keys that a stage may set (config/training_stages.h). Call between steps.
+  void set_stage(const Config& config);
+
   /// Writes the initial values of all parameters, which depend on the seed and the logical tensors only. Every unit
   /// must have memory for all its values; in training, use Zero::initialize() instead.
   void initialize(std::uint64_t seed);
@@ -121,6 +125,8 @@ class Transformer {
   struct BlockUnits {
     ParameterUnit &replicated, &dense;
   };
+  /// Computes the table of rotary positions.
+  void make_positions();
   // Allocates the tallies of all routers in one tensor per kind and distributes views of them.
   void make_tallies();
   /// Moves the parameters of which optim.train_only names no rows to frozen units. In the others, marks the elements of

@@ -137,7 +137,7 @@ std::string need_text(const MeshPlan& plan, double available, const std::string&
 ///   4. a note that no change helps.
 /// `whose`: for example "each of the 8 ranks of this machine".
 std::string shortage(const MeshPlan& plan, double available, const std::string& whose);
-/// Throws a usage Error with shortage(), followed by error_table(), if a rank needs more than `available` bytes.
-void require_fits(const MeshPlan& plan, double available, const std::string& whose);
+/// Throws a usage Error with `before`, shortage() and error_table() if a rank needs more than `available` bytes.
+void require_fits(const MeshPlan& plan, double available, const std::string& whose, const std::string& before = "");
 
 }  // namespace lyceum

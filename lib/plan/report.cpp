@@ -136,10 +136,13 @@ std::string model_report(const Config& config) {
       human_count(counts.causal_flops_per_sequence, "FLOP"), bytes_text(cache_bytes(config)));
 }
 
-Training::Training(const MeshPlan& plan, double tokens)
-    : tokens(tokens), seconds(tokens / plan.tokens_per_second()), device_hours(seconds / 3600 * plan.world) {}
+Training::Training(const MeshPlan& plan, double tokens, std::span<const StagePlan> stages)
+    : tokens(tokens),
+      seconds(stages.empty() ? tokens / plan.tokens_per_second() : seconds_of_run(stages, tokens)),
+      device_hours(seconds / 3600 * plan.world) {}
 
-std::string mesh_report(const MeshPlan& plan, const std::optional<Cluster>& cluster, double tokens) {
+std::string mesh_report(const MeshPlan& plan, const std::optional<Cluster>& cluster, double tokens,
+                        std::span<const StagePlan> stages) {
   const BatchConfig& batch = plan.config.batch;
   std::string text =
       fmt::format("\nmesh of {}: {}\n({})\n{} of {} tokens per step, {} of {} per rank\n",
@@ -152,8 +155,9 @@ std::string mesh_report(const MeshPlan& plan, const std::optional<Cluster>& clus
   if (plan.config.parallel.pipeline > 1) text += "\npipeline: " + pipeline_text(plan);
   if (plan.time) {
     text += "\nstep on " + cluster->name + "\n" + time_table(plan, *cluster);
-    text += training_line(plan, Training(plan, tokens));
   }
+  text += stages_report(stages);
+  if (plan.time) text += training_line(plan, Training(plan, tokens, stages));
   return text;
 }
 

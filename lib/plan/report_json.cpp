@@ -81,7 +81,7 @@ Json model_json(const Config& config) {
 }  // namespace
 
 std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& cluster, const SearchResult* search,
-                        double tokens, const std::vector<std::string>& warnings) {
+                        double tokens, const std::vector<std::string>& warnings, std::span<const StagePlan> stages) {
   Json json = model_json(plan.config);
   json["mesh"] = mesh_json(plan);
   const RankPlan& largest =
@@ -100,9 +100,20 @@ std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& clus
     json["cluster"] = cluster->name;
     json["step_seconds"] = time_json(*plan.time);
     json["tokens_per_second"] = plan.tokens_per_second();
-    const Training training(plan, tokens);
+    const Training training(plan, tokens, stages);
     json["training"] = {
         {"tokens", training.tokens}, {"seconds", training.seconds}, {"device_hours", training.device_hours}};
+  }
+  for (const StagePlan& stage : stages) {
+    const BatchConfig& batch = stage.plan.config.batch;
+    Json& own = json["stages"].emplace_back(Json{{"first_step", stage.first_step},
+                                                 {"last_step", stage.last_step},
+                                                 {"global", batch.global},
+                                                 {"micro", batch.micro},
+                                                 {"seq_len", batch.seq_len},
+                                                 {"tokens", stage.tokens()},
+                                                 {"memory_bytes", whole(stage.plan.peak_memory())}});
+    if (stage.plan.time) own["step_seconds"] = time_json(*stage.plan.time);
   }
   if (search) {
     Json best = Json::array();

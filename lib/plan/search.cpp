@@ -91,7 +91,7 @@ class Search {
                                .memory = cluster_.memory,
                                .all_rows = fastest_.empty(),  // the closest mesh is reported if none fits
                                .cache = &cache_});
-    if (plan.peak_memory() > cluster_.memory) {
+    if (plan.peak_memory() > cluster_.memory || !stages_fit(config)) {
       ++result_.too_large;
       if (fastest_.empty() && (!nearest_ || plan.peak_memory() < nearest_->peak_memory())) nearest_ = std::move(plan);
       return false;
@@ -101,10 +101,26 @@ class Search {
     return true;
   }
 
+  /// True if the training stages after the first fit in memory.
+  bool stages_fit(const Config& config) {
+    for (int stage = 2; stage <= stage_count(config); ++stage) {
+      const Config own = config_of_stage(config, stage);
+      if (!can_plan_step(own, world_)) return false;
+      const MeshPlan plan = plan_mesh(own, world_, {},
+                                      {.microbatches = std::int64_t{2} * own.parallel.pipeline,
+                                       .memory = cluster_.memory,
+                                       .all_rows = false,
+                                       .cache = &stage_caches_[stage]});
+      if (plan.peak_memory() > cluster_.memory) return false;
+    }
+    return true;
+  }
+
   int world_;
   const Cluster& cluster_;
   const std::set<std::string>& fixed_;
   MeshPlanCache cache_;
+  std::map<int, MeshPlanCache> stage_caches_;
   std::map<Axes, MeshPlan> fastest_;
   std::optional<MeshPlan> nearest_;
   SearchResult result_;
@@ -113,6 +129,10 @@ class Search {
 /// Throws the Error for a search without a result. Its advice does not contain changes that the search has already
 /// tried.
 [[noreturn]] void fail_too_large(const MeshPlan& nearest, int ways, const Cluster& cluster, bool fixed) {
+  require_usage(nearest.peak_memory() > cluster.memory,
+                "none of {} meshes of {} ranks fits in memory in every training stage: use more ranks (--world), or "
+                "plan one mesh (--ranks) to see the stages",
+                ways, nearest.world);
   fail(ExitCode::usage,
        "none of {} meshes of {} ranks fits in memory; in the closest, {}, {}: use more ranks (--world), or {}\n{}",
        ways, nearest.world, nearest.text(), need_text(nearest, cluster.memory, "a rank of " + cluster.name),

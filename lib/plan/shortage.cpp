@@ -178,9 +178,9 @@ std::string shortage(const MeshPlan& plan, double available, const std::string& 
   return fmt::format("{}: {}", need_text(plan, available, whose), ChangeFinder(plan, available).text());
 }
 
-void require_fits(const MeshPlan& plan, double available, const std::string& whose) {
+void require_fits(const MeshPlan& plan, double available, const std::string& whose, const std::string& before) {
   const std::string text = shortage(plan, available, whose);
-  if (!text.empty()) fail(ExitCode::usage, "{}\n{}", text, error_table(plan));
+  if (!text.empty()) fail(ExitCode::usage, "{}{}\n{}", before, text, error_table(plan));
 }
 
 }  // namespace lyceum

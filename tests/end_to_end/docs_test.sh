@@ -19,6 +19,7 @@ small=()
 if [[ $1 == train ]]; then
   small=(--model.hidden=24 --moe.expert_hidden=8 --batch.seq_len=16 --eval.batches=1 --eval.every=0 --checkpoint.every=0)
   case $* in
+    *stages.ini*) ;;  # stages need their steps
     *deepseekmoe-small*) small+=(--model.layers=2 --model.hidden=32 --run.steps=1) ;;
     *--run.dir=*) small+=(--run.steps=1) ;;
     *) small+=(--run.steps="$STEPS") ;;

@@ -60,6 +60,7 @@ std::string progress_text(const ProgressLine& line) {
       step_width(line.steps), real_text(line.loss, ".4f"), decimals_text(line.grad_norm, 3), line.lr,
       decimals_text(1e3 * line.step_seconds, 1), human_count(line.tokens_per_second), mfu, imbalance, eta_text(line));
   if (line.mtp_loss) text += fmt::format("  mtp {}", real_text(*line.mtp_loss, ".4f"));
+  if (line.stage > 0) text += fmt::format("  stage {}", line.stage);
   if (line.skipped > 0) text += fmt::format("  {} skipped", line.skipped);
   return text;
 }

@@ -57,6 +57,8 @@ class ShardedUnit {
   ShardedUnit& operator=(const ShardedUnit&) = delete;
 
   ParameterUnit& unit() const { return unit_; }
+  /// Sets Plan::micro_batches of the following steps. Call between steps.
+  void set_micro_batches(std::int64_t micro_batches) { plan_.micro_batches = micro_batches; }
   /// Returns the part that this rank updates.
   UnitShare share() const;
   /// Initialises the values this rank keeps, see ParameterUnit::initialize().

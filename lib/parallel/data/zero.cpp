@@ -56,6 +56,11 @@ std::vector<UnitShare> Zero::shares() const {
   return all;
 }
 
+void Zero::set_micro_batches(std::int64_t micro_batches) {
+  require(micro_batches > 0, "a step cannot have {} micro-batches", micro_batches);
+  for (const auto& unit : units_) unit->set_micro_batches(micro_batches);
+}
+
 void Zero::progress() {
   // Testing one transfer advances all of them, so only the oldest one is tested.
   for (const auto& unit : units_) {

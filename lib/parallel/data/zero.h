@@ -44,6 +44,8 @@ class Zero final : private UnitMemory {
   /// Records that a tape has made its last contribution to the parameter's gradient. Call once per parameter and
   /// micro-batch.
   void gradient_final(Parameter& parameter);
+  /// Sets Options::micro_batches of the following steps. Call between steps.
+  void set_micro_batches(std::int64_t micro_batches);
   /// Collective over the mesh. Waits for all sums over copies, after which the shares hold the gradients of this step.
   /// Throws if a unit's gradient was not complete in every micro-batch.
   void finish_gradients();

@@ -85,6 +85,11 @@ void preflight(const Config& config, const std::string& config_text, const Proce
                const TokenLoader& loader) {
   if (world.size() == 1) return;
   require_same_config(world, config_text);
+  require_matching_steps(config, world, loader);
+}
+
+void require_matching_steps(const Config& config, const ProcessGroup& world, const TokenLoader& loader) {
+  if (world.size() == 1) return;
   const auto require_step = [&](std::int64_t step) {
     require_matching(world, rehearse_step(config, loader, world.rank(), world.size(), step).operations);
   };

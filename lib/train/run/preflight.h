@@ -31,5 +31,7 @@ void require_one_program(const ProcessGroup& world, const std::string& program);
 /// step do not match, so that the step would hang. `config_text`: the resolved configuration as INI.
 void preflight(const Config& config, const std::string& config_text, const ProcessGroup& world,
                const TokenLoader& loader);
+/// Collective over `world`. The second part of preflight(), for the configuration of a later stage.
+void require_matching_steps(const Config& config, const ProcessGroup& world, const TokenLoader& loader);
 
 }  // namespace lyceum

@@ -63,7 +63,7 @@ void RunLogs::step(const StepResult& result, const RunState& state, const Throug
                   {"weight_norm", result.weight_norm},
                   {"update_norm", result.update_norm},
                   {"lr", result.lr},
-                  {"tokens", state.samples * config_.batch.seq_len},
+                  {"tokens", state.tokens(config_.batch.seq_len)},
                   {"targets", result.targets},
                   {"tokens_per_second", throughput.tokens_per_second(seconds)},
                   {"step_ms", seconds * 1e3},
@@ -74,6 +74,7 @@ void RunLogs::step(const StepResult& result, const RunState& state, const Throug
                   {"skipped", state.skipped},
                   {"rollbacks", state.rollbacks},
                   {"memory_peak_bytes", memory_of(setup_.stream).use().total_peak}};
+  if (state.stage > 0) (*record_)["stage"] = state.stage;
   for (const StepResult::LayerLoss& loss : result.losses) (*record_)[name_of(loss.kind) + "_loss"] = loss.value;
 }
 

@@ -27,7 +27,8 @@ namespace lyceum {
 /// the records are written as soon as that succeeds.
 class RunLogs {
  public:
-  /// All references must outlive this.
+  /// `config`: the configuration of the present training stage, whose value may change with the stage. All references
+  /// must outlive this.
   RunLogs(const Config& config, const RunSetup& setup, RunReport& report);
   ~RunLogs();
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -42,6 +43,12 @@ std::optional<double> mtp_loss_of(const StepResult& result) {
   return found == result.losses.end() ? std::nullopt : std::optional(found->value);
 }
 
+std::string batch_line(const Config& config) {
+  return fmt::format("batch      {} of {} tokens = {} tokens per step, {} at a time per rank",
+                     count_text(config.batch.global, "sequence"), config.batch.seq_len,
+                     config.batch.global * config.batch.seq_len, count_text(config.batch.micro, "sequence"));
+}
+
 /// "2.3026 ± 0.0123"
 std::string loss_text(const Evaluation& evaluation) {
   return fmt::format("{} ± {}", real_text(evaluation.loss, ".4f"), real_text(evaluation.standard_error, ".4f"));
@@ -76,7 +83,8 @@ void RunReport::attempt(const std::function<void()>& write) {
   }
 }
 
-void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPeak& peak, const PinnedGemms& gemms) {
+void RunReport::introduce(const RunLock* lock, const RunData& data, std::int64_t steps, const RunPeak& peak,
+                          const PinnedGemms& gemms) {
   if (!prints()) return;
   for (const std::string& line : rank_lines(setup_)) note(line);
   if (lock && !lock->recovered().empty()) warn(lock->recovered());
@@ -99,10 +107,8 @@ void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPea
                    name_of(config_.run.precision)));
   note(fmt::format("           {}", mesh_legend));
   if (setup_.mesh.pipeline.size() > 1) note(pipeline_line(config_, setup_.mesh));
-  note(fmt::format("batch      {} of {} tokens = {} tokens per step, {} at a time per rank",
-                   count_text(config_.batch.global, "sequence"), config_.batch.seq_len,
-                   config_.batch.global * config_.batch.seq_len, count_text(config_.batch.micro, "sequence")));
-  for (const std::string& line : data_lines(config_, data)) note(line);
+  note(batch_line(config_));
+  for (const std::string& line : data_lines(config_, data, steps)) note(line);
   note(fmt::format("peak       {} of {} matrix products, {}; MFU is relative to it", human_count(peak.flops, "FLOP/s"),
                    name_of(config_.run.precision), peak.source));
   note("saves      " + saves_text(config_));
@@ -111,6 +117,20 @@ void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPea
     warn(
         "moe.even_routing: tokens are not sent to the experts that the router chooses; use this only to measure speed");
   }
+}
+
+void RunReport::stages(const Config& run_config) {
+  for (const std::string& line : stage_lines(run_config)) note(line);
+}
+
+void RunReport::begin_stage(const Config& run_config, int stage, const RunData* data) {
+  steps_ = std::min<std::int64_t>(steps_, 1);  // the durations of earlier steps say nothing about those of this stage
+  if (!prints()) return;
+  const std::int64_t first = first_step_of(run_config, stage), last = last_step_of(run_config, stage);
+  note(fmt::format("stage {:<4} from step {} on: {}", stage, first, stage_changes_text(run_config, stage)));
+  note(batch_line(config_));
+  if (!data) return;
+  for (const std::string& line : data_lines(config_, *data, last - first + 1)) note(line);
 }
 
 void RunReport::placement(const RunState& state) {
@@ -146,7 +166,8 @@ void RunReport::step(const StepResult& result, const RunState& state, const Thro
       .eta_seconds = mean_seconds_ * static_cast<double>(steps - state.step),
       .load_imbalance = result.routing.empty() ? std::nullopt : std::optional(result.load_imbalance),
       .mtp_loss = mtp_loss_of(result),
-      .skipped = state.skipped};
+      .skipped = state.skipped,
+      .stage = state.stage};
   const bool due = state.step % every == 0;
   if (!due && state.step != steps && state.step != 1) {
     console_->tick(line);
@@ -174,11 +195,12 @@ void RunReport::left_out(const StepResult& result, std::int64_t step) {
                    result.culprit.empty() ? "" : ": first non-finite value: " + result.culprit));
 }
 
-void RunReport::validation(const SourcesEvaluation& evaluation, const RunData& data, std::int64_t step,
+void RunReport::validation(const SourcesEvaluation& evaluation, const RunData& data, const RunState& state,
                            double seconds) {
   const auto& [whole, sources] = evaluation;
   const std::int64_t all = data.valid_samples() * config_.batch.seq_len;
-  note(fmt::format("validation after step {}: loss {}, perplexity {}, {} of {} tokens in {:.1f} s", step,
+  const std::string stage = state.stage > 0 ? fmt::format(" (stage {})", state.stage) : "";
+  note(fmt::format("validation after step {}{}: loss {}, perplexity {}, {} of {} tokens in {:.1f} s", state.step, stage,
                    loss_text(whole), real_text(std::exp(whole.loss), ".2f"), whole.tokens, all, seconds));
   if (sources.size() == 1) return;
   for (std::size_t s = 0; s < sources.size(); ++s) {

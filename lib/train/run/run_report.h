@@ -25,7 +25,8 @@ namespace lyceum {
 /// print nothing. No call is collective.
 class RunReport {
  public:
-  /// All references must outlive this.
+  /// `config`: the configuration of the present training stage, whose value may change with the stage. All references
+  /// must outlive this.
   RunReport(const Config& config, const RunSetup& setup, std::ostream& out);
 
   /// True on rank 0, which prints.
@@ -40,8 +41,14 @@ class RunReport {
   /// Calls `write`, whose effect no later step needs. If it throws any Error, prints a warning and returns.
   void attempt(const std::function<void()>& write);
 
-  /// Prints the ranks, model, mesh, batch, data and peak. `lock` may be null.
-  void introduce(const RunLock* lock, const RunData& data, const RunPeak& peak, const PinnedGemms& gemms);
+  /// Prints the ranks, model, mesh, batch, data and peak. `lock` may be null. `steps`: those of the present stage.
+  void introduce(const RunLock* lock, const RunData& data, std::int64_t steps, const RunPeak& peak,
+                 const PinnedGemms& gemms);
+  /// Prints stage_lines(), if the run has several stages. `run_config`: the configuration of the run.
+  void stages(const Config& run_config);
+  /// Prints that a training stage begins. Call after the configuration has become that of the stage. `data`: the data
+  /// of the stage if they are others than those of the stage before, or null.
+  void begin_stage(const Config& run_config, int stage, const RunData* data);
   /// Prints the placement of the experts on the ranks.
   void placement(const RunState& state);
   /// Prints which lines of metrics.jsonl were removed or are missing. `metrics`: as opened to resume after `step`.
@@ -51,8 +58,8 @@ class RunReport {
   void step(const StepResult& result, const RunState& state, const Throughput& throughput, double seconds);
   /// Warns of a step whose update was skipped.
   void left_out(const StepResult& result, std::int64_t step);
-  /// Prints the losses of a validation after `step`, which took `seconds`.
-  void validation(const SourcesEvaluation& evaluation, const RunData& data, std::int64_t step, double seconds);
+  /// Prints the losses of a validation after the last step of `state`, which took `seconds`.
+  void validation(const SourcesEvaluation& evaluation, const RunData& data, const RunState& state, double seconds);
   /// Prints the unigram entropy of `tokens` validation tokens, in nats per token, next to the validation loss.
   void entropy(double entropy, std::int64_t tokens, double valid_loss);
   /// Prints that a checkpoint was saved. `root`: the folder of checkpoints. `seconds`: from the beginning of the save

@@ -147,6 +147,29 @@ std::deque<RoutingRecord> read_unwritten_routing(const Json& state) {
   return records;
 }
 
+Json json_of(const DataProgress& progress) {
+  Json sources = Json::array();
+  for (const auto& [prefix, samples, per_pass] : progress.sources) {
+    sources.push_back({{"prefix", prefix}, {"samples", samples}, {"samples_per_pass", per_pass}});
+  }
+  return {{"samples", progress.samples}, {"tokens", progress.tokens}, {"sources", std::move(sources)}};
+}
+
+/// Returns the beginning of the present loader; that of the run for an older checkpoint.
+DataProgress read_data_begin(const Json& state) {
+  if (!state.contains("data_begin")) return {};
+  const Json& json = state.at("data_begin");
+  DataProgress progress{.samples = count_of(json, "samples"), .tokens = count_of(json, "tokens"), .sources = {}};
+  for (const Json& source : json.at("sources")) {
+    progress.sources.push_back({.prefix = source.at("prefix"),
+                                .samples = count_of(source, "samples"),
+                                .per_pass = count_of(source, "samples_per_pass")});
+    require_input(progress.sources.back().per_pass > 0,
+                  "the checkpoint's trainer state has a source of data without samples");
+  }
+  return progress;
+}
+
 Soundness read_soundness(const Json& state) {
   if (!state.contains("soundness")) return {};  // of an older checkpoint
   const Json& json = state.at("soundness");
@@ -235,24 +258,26 @@ std::string RunState::text() const {
   for (const DataIdentity& each : data) {
     files.push_back({{"key", each.key}, {"prefix", each.prefix}, {"fingerprint", each.fingerprint}});
   }
-  return json_text(Json{{"updates", updates},
-                        {"samples", samples},
-                        {"schedule_steps", schedule_steps},
-                        {"skipped", skipped},
-                        {"skipped_in_a_row", skipped_in_a_row},
-                        {"rollbacks", rollbacks},
-                        {"routing_tokens", routing_tokens},
-                        {"routing", layers},
-                        {"unwritten_routing", json_of(unwritten_routing)},
-                        {"soundness",
-                         {{"steps", soundness.steps},
-                          {"left_out", soundness.left_out},
-                          {"smoothed_loss", soundness.smoothed},
-                          {"lowest_loss", soundness.lowest}}},
-                        {"expert_load", loads},
-                        {"idle_experts", idles},
-                        {"placement", placements},
-                        {"data", files}});
+  Json state{{"updates", updates},
+             {"samples", samples},
+             {"schedule_steps", schedule_steps},
+             {"skipped", skipped},
+             {"skipped_in_a_row", skipped_in_a_row},
+             {"rollbacks", rollbacks},
+             {"routing_tokens", routing_tokens},
+             {"routing", layers},
+             {"unwritten_routing", json_of(unwritten_routing)},
+             {"soundness",
+              {{"steps", soundness.steps},
+               {"left_out", soundness.left_out},
+               {"smoothed_loss", soundness.smoothed},
+               {"lowest_loss", soundness.lowest}}},
+             {"expert_load", loads},
+             {"idle_experts", idles},
+             {"placement", placements},
+             {"data", files}};
+  if (data_begin != DataProgress{}) state["data_begin"] = json_of(data_begin);
+  return json_text(state);
 }
 
 std::vector<ExpertLoad> RunState::load_of(const std::string& text) {
@@ -307,6 +332,9 @@ void RunState::restore(const std::string& text, const std::vector<RoutingSums>& 
     const Json state = parse(text);
     updates = count_of(state, "updates");
     samples = count_of(state, "samples");
+    data_begin = read_data_begin(state);
+    require_input(data_begin.samples <= samples, "the checkpoint's trainer state has data that begin after {} samples",
+                  samples);
     schedule_steps = state.contains("schedule_steps") ? count_of(state, "schedule_steps") : 0;
     skipped = count_of(state, "skipped");
     skipped_in_a_row = count_of(state, "skipped_in_a_row");

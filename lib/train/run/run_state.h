@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "io/data/loader/data_progress.h"
 #include "io/data/tokens/data_identity.h"
 #include "io/routing/log.h"
 #include "model/routing/dead_experts.h"
@@ -22,7 +23,9 @@ struct RunState {
   std::int64_t step = 0;            // steps done
   std::int64_t updates = 0;         // updates by the optimizer: steps that were not skipped
   std::int64_t samples = 0;         // position of the next sample in the order of the training data
-  std::int64_t schedule_steps = 0;  // length of the learning rate's schedule; 0: unknown (old checkpoint)
+  DataProgress data_begin;          // where the present loader begins: in the first stage, or at a change of the data
+  std::int64_t schedule_steps = 0;  // length of the learning rate's present schedule; 0: unknown (old checkpoint)
+  int stage = 0;                    // training stage of the last step; 0: the run has only one. Not saved
   std::int64_t skipped = 0, skipped_in_a_row = 0;  // steps
   std::int64_t rollbacks = 0;                      // number of times that the run returned to a checkpoint
   std::vector<RoutingSums> routing;                // sums over all ranks and the steps since the last record
@@ -34,6 +37,11 @@ struct RunState {
   std::vector<IdleExperts> idle;            // steps since each expert last had a token; skipped steps do not count
   std::vector<DataIdentity> data;           // identities of the token files at this start
   std::vector<MixturePlacement> placement;  // placement at this start; saved in checkpoints, but not used on resume
+
+  /// Returns the tokens of all samples so far, those of the present loader with `seq_len` tokens each.
+  std::int64_t tokens(std::int64_t seq_len) const {
+    return data_begin.tokens + (samples - data_begin.samples) * seq_len;
+  }
 
   /// Adds the routing of one step, over `tokens` tokens, to routing, routing_steps, routing_tokens and load.
   void add_routing(const std::vector<RoutingSums>& sums, std::int64_t tokens);

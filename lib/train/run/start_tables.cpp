@@ -118,9 +118,9 @@ std::vector<std::string> rank_lines(const RunSetup& setup) {
   return lines;
 }
 
-std::vector<std::string> data_lines(const Config& config, const RunData& data) {
+std::vector<std::string> data_lines(const Config& config, const RunData& data, std::int64_t steps) {
   const std::span<const TokenLoader::Source> sources = data.train->sources();
-  const auto samples = static_cast<double>(config.run.steps * config.batch.global);
+  const auto samples = static_cast<double>(steps * config.batch.global);
   const auto epochs = [&](std::size_t s) {
     return samples * data.train->weight(s) / static_cast<double>(sources[s].order.count());
   };
@@ -144,6 +144,24 @@ std::vector<std::string> data_lines(const Config& config, const RunData& data) {
   }
   for (const TokenLoader::Source& source : sources) {
     if (const std::string line = packing_line(*source.samples); !line.empty()) lines.push_back(line);
+  }
+  return lines;
+}
+
+std::string stage_changes_text(const Config& config, int stage) {
+  std::string text;
+  for (const auto& [key, value] : config.training_stages.at(static_cast<std::size_t>(stage) - 2).values) {
+    text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", key, value.empty() ? "empty" : value);
+  }
+  return text.empty() ? "no changes" : text;
+}
+
+std::vector<std::string> stage_lines(const Config& config) {
+  std::vector<std::string> lines;
+  for (int stage = 1; stage <= stage_count(config) && stage_count(config) > 1; ++stage) {
+    lines.push_back(fmt::format("{:<11}{}, steps {} to {}{}", stage == 1 ? "stages" : "", stage,
+                                first_step_of(config, stage), last_step_of(config, stage),
+                                stage == 1 ? "" : ": " + stage_changes_text(config, stage)));
   }
   return lines;
 }

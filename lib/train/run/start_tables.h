@@ -12,8 +12,13 @@ namespace lyceum {
 std::vector<std::string> rank_lines(const RunSetup& setup);
 
 /// Describes the training data: one line for a single source, or a table of several sources; then, for sources with
-/// packed documents, a line on the packing. Epochs are those of the whole run.
-std::vector<std::string> data_lines(const Config& config, const RunData& data);
+/// packed documents, a line on the packing. Epochs are those of `steps` steps.
+std::vector<std::string> data_lines(const Config& config, const RunData& data, std::int64_t steps);
+
+/// Describes the training stages: one line for each, with its steps and what it changes. Empty if there is one.
+std::vector<std::string> stage_lines(const Config& config);
+/// Returns the values of the keys that a stage after the first sets or derives: "batch.global = 16, optim.lr = 0.001".
+std::string stage_changes_text(const Config& config, int stage);
 
 /// Describes a placement of experts: a table with one row per expert rank (omitted for more than 32 ranks) of its
 /// experts, their parameters and their FLOPs over all layers, and a line on how much busier than the mean the busiest

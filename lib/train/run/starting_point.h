@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config/config.h"
@@ -22,6 +24,10 @@ namespace lyceum {
 /// Collective. Returns a new unique identifier for a run, equal on all ranks.
 std::string new_run_uuid(const ProcessGroup& world);
 
+/// Collective. Returns the identities of the token files of a stage, as rank 0 reads them, on all ranks. `config`: that
+/// of the stage.
+std::vector<DataIdentity> identities_of(const RunData& data, const DataConfig& config, const ProcessGroup& world);
+
 /// Returns the folder of a run's checkpoints.
 std::filesystem::path checkpoint_root(const RunConfig& run);
 
@@ -33,16 +39,19 @@ class StartingPoint {
   /// `configured`: the checkpoint that checkpoint.resume names. `sound`: the newest sound checkpoint of this run, for a
   /// rollback. Both may choose no checkpoint.
   enum class Choice { configured, sound };
-  /// Collective over the world. Repairs the run's checkpoints and chooses one. All references must outlive this. Throws
-  /// a usage Error if
+  /// Collective over the world. Repairs the run's checkpoints and chooses one. `config`: that of the run, with all its
+  /// stages. `data`: the data of each stage. All references must outlive this. Throws a usage Error if
   ///   - the checkpoint belongs to another run than the configuration describes (config/continuation.h) or to another
   ///     model; the message lists all keys that differ (a bad_input Error if the model differs, but no key),
+  ///   - the steps up to the checkpoint were made with other stages,
   ///   - the checkpoint is not in this run's folder and has no steps left to do, or
   ///   - the folder contains checkpoints of another run.
-  StartingPoint(const Config& config, const RunSetup& setup, RunReport& report, const RunData& data,
+  StartingPoint(const Config& config, const RunSetup& setup, RunReport& report, std::span<const RunData> data,
                 Choice choice = Choice::configured);
 
   bool is_checkpoint() const { return checkpoint_.has_value(); }
+  /// Returns the stage of the checkpoint's last step; 1 without a checkpoint.
+  int stage() const { return stage_; }
   /// Returns CheckpointReader::transformers(), the files of an imported model that later checkpoints of the run must
   /// contain, too. Empty without a checkpoint.
   std::string transformers() const { return checkpoint_ ? checkpoint_->transformers() : std::string(); }
@@ -76,6 +85,8 @@ class StartingPoint {
   /// True if lyceum convert made the checkpoint, and no run has trained it.
   bool is_untrained() const { return checkpoint_->header().step == 0 && !checkpoint_->has_optimizer_state(); }
   void inspect_checkpoint_folder();
+  void compare_stages() const;
+  void use_stage(std::span<const RunData> data);
   void require_same_run() const;
   void require_same_model() const;
   bool compare_data() const;
@@ -83,19 +94,24 @@ class StartingPoint {
   void choose_schedule_length(RunState& state) const;
   void report_choices(const RunState& state) const;
 
-  const Config& config_;
+  const Config& run_config_;
   const RunSetup& setup_;
   RunReport& report_;
-  const RunData& data_;
   const std::string resume_;
   std::filesystem::path root_;
+  // The next four belong to the stage of the checkpoint's last step.
+  int stage_ = 1;
+  Config config_;
+  const RunData* data_ = nullptr;
   std::vector<DataIdentity> files_;
   std::optional<CheckpointReader> checkpoint_;
   bool in_run_folder_ = false;  // the checkpoint is in root_
   std::string newest_;          // name of the newest checkpoint in root_; empty: there is none
   std::string newest_run_;      // run_uuid of the newest readable checkpoint in root_
-  Config before_;  // resolved configuration of the checkpoint's run; data.* as now if the data are the same
-  std::vector<Change> changes_;  // from before_ to config_
+  Config run_before_;           // resolved configuration of the checkpoint's run
+  Config before_;               // the same in the stage of its last step; data.* as now if the data are the same
+  std::vector<std::pair<std::string, std::string>> renamed_;  // sources of data.train with another prefix than before
+  std::vector<Change> changes_;                               // from before_ to config_
 };
 
 }  // namespace lyceum

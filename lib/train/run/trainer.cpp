@@ -48,11 +48,19 @@ void require_validation_targets(const Config& config, const RunData& data) {
   }
 }
 
-/// Collective. Opens the data of the run, and checks them and the ranks before memory is allocated.
-RunData open_checked_data(const Config& config, const std::string& config_text, const RunSetup& setup) {
-  RunData data = open_data(config, true);
-  require_validation_targets(config, data);
-  preflight(config, config_text, setup.mesh.world, *data.train);
+/// Collective. Opens the data of all stages, and checks them and the ranks before memory is allocated.
+std::vector<RunData> open_checked_data(const Config& config, const std::string& config_text, const RunSetup& setup) {
+  std::vector<RunData> data = open_data_of_stages(config);
+  for (int stage = 1; stage <= stage_count(config); ++stage) {
+    const Config own = config_of_stage(config, stage);
+    const RunData& own_data = data[static_cast<std::size_t>(stage) - 1];
+    require_validation_targets(own, own_data);
+    if (stage == 1) {
+      preflight(own, config_text, setup.mesh.world, *own_data.train);
+    } else {
+      require_matching_steps(own, setup.mesh.world, *own_data.train);
+    }
+  }
   return data;
 }
 
@@ -60,20 +68,21 @@ RunData open_checked_data(const Config& config, const std::string& config_text, 
 
 Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& setup, std::ostream& out,
                  Options options)
-    : config_(config),
+    : run_config_(config),
+      config_(config_of_stage(config, 1)),
       config_text_(std::move(config_text)),
       setup_(setup),
       options_(std::move(options)),
       data_(open_checked_data(config, config_text_, setup)),
-      report_(config, setup, out),
+      report_(config_, setup, out),
       starting_point_(std::in_place, config, setup, report_, data_),
-      model_(config, setup.stream, setup.mesh, working_type(config.run), true, starting_point_->expert_load()),
-      zero_(model_.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh)),
-      optimizer_(config.optim, setup.mesh, setup.stream, zero_.shares(), config.run.audit_every > 0),
-      train_step_(config, setup, model_, zero_, optimizer_),
-      logs_(config, setup, report_),
-      trace_(config, setup, report_),
+      model_(config_, setup.stream, setup.mesh, working_type(config.run), true, starting_point_->expert_load()),
+      zero_(model_.units(), setup.mesh, setup.stream, zero_options(config_, setup.mesh)),
+      optimizer_(config_.optim, setup.mesh, setup.stream, zero_.shares(), config.run.audit_every > 0),
+      logs_(config_, setup, report_),
+      trace_(config_, setup, report_),
       save_timer_(config.checkpoint.minutes, options_.now) {
+  set_stage(starting_point_->stage());
   if (!options_.given) return;
   work_on_files_of_rank_zero(setup.mesh.world, [&] { config_file_.emplace(*options_.given, config, setup.program); });
 }
@@ -88,6 +97,7 @@ ExitCode Trainer::run() {
     return final_exit_code();
   }
   while (state_.step < config_.run.steps) {
+    begin_next_stage();
     make_step();
     if (roll_back_if_unsound()) continue;
     const bool last = state_.step == config_.run.steps;
@@ -105,13 +115,17 @@ ExitCode Trainer::run() {
 }
 
 void Trainer::start() {
-  const RunPeak peak = peak_of_run(config_.run, setup_, options_.remeasure);
-  throughput_.emplace(config_, peak);
+  peak_ = peak_of_run(config_.run, setup_, options_.remeasure);
+  throughput_.emplace(config_, peak_);
   // After the peak was measured, so that the products of the measurement are not among the choices.
   gemms_.emplace(config_.run, setup_, fs::path(config_.run.dir) / "gemm.json");
-  report_.introduce(options_.lock, data_, peak, *gemms_);
+  const std::int64_t stage_steps = last_step_of(run_config_, stage_) - first_step_of(run_config_, stage_) + 1;
+  report_.introduce(options_.lock, data(), stage_steps, peak_, *gemms_);
+  report_.stages(run_config_);
   state_ = starting_point_->start({.zero = zero_, .optimizer = optimizer_, .gemms = *gemms_});
-  first_step_ = state_.step;
+  state_.stage = stage_count(run_config_) > 1 ? stage_ : 0;
+  loader_ = continued(*data().train, state_.data_begin);
+  first_step_ = new_shapes_ = state_.step;
   transformers_ = starting_point_->transformers();
   if (starting_point_->is_checkpoint()) saved_step_ = state_.step;
   starting_point_->complete_interrupted_save();
@@ -120,8 +134,7 @@ void Trainer::start() {
   report_.placement(state_);
   open_logs();
   if (state_.step < config_.run.steps) {
-    for (const std::string& doubt :
-         schedule_warnings(config_.optim, config_.run.steps, state_.schedule_steps, state_.step)) {
+    for (const std::string& doubt : schedule_warnings_of_stages(run_config_, state_.step, state_.schedule_steps)) {
       report_.warn(doubt);
     }
     if (options_.given) {
@@ -146,13 +159,13 @@ void Trainer::open_logs() {
 void Trainer::make_step() {
   trace_.before_step(state_.step + 1);
   const auto start = Clock::now();
-  const bool timed_before = state_.step == first_step_ + 1 && config_.run.gemm_choice == GemmChoiceMethod::timed;
+  const bool timed_before = state_.step == new_shapes_ + 1 && config_.run.gemm_choice == GemmChoiceMethod::timed;
   if (timed_before) memory_of(setup_.stream).reset_peaks();  // timing used additional memory
-  const double lr = learning_rate(config_.optim, state_.step, state_.schedule_steps);
-  const StepResult result = train_step_.run(*data_.train, state_.step, state_.samples, lr);
+  const double lr = learning_rate(config_.optim, state_.step - schedule_.begin, state_.schedule_steps);
+  const StepResult result = train_step_->run(*loader_, state_.step, state_.samples, lr);
   update_state(result);
   if (options_.lock) options_.lock->require_held();
-  if (state_.step == first_step_ + 1) agree_on_gemms();
+  if (state_.step == new_shapes_ + 1) agree_on_gemms();
   if (result.skipped) report_.left_out(result, state_.step);
   require(state_.skipped_in_a_row < max_consecutive_skips,
           "{} consecutive steps were not finite: resume from an earlier checkpoint with a lower optim.lr",
@@ -193,8 +206,8 @@ bool Trainer::roll_back_if_unsound() {
   unsound_steps_ = unsound[0] == 0 ? 0 : unsound_steps_ + 1;
   if (unsound_steps_ != Soundness::window) return false;
   finish_save();
-  train_step_.release_memory();
-  const StartingPoint point(config_, setup_, report_, data_, StartingPoint::Choice::sound);
+  train_step_->release_memory();
+  const StartingPoint point(run_config_, setup_, report_, data_, StartingPoint::Choice::sound);
   if (!point.is_checkpoint()) {
     report_.warn(fmt::format("step {}: {}, and there is no sound checkpoint to return to", state_.step, problem));
     return false;
@@ -205,7 +218,10 @@ bool Trainer::roll_back_if_unsound() {
   state_.samples = before.samples;
   state_.rollbacks = before.rollbacks + 1;
   state_.placement = before.placement;
-  first_step_ = state_.step;
+  state_.data_begin = before.data_begin;
+  state_.stage = before.stage;
+  if (point.stage() != stage_) return_to_stage(point.stage());
+  first_step_ = new_shapes_ = state_.step;
   saved_step_ = -1;  // checkpoints of later steps no longer belong to this run
   report_.warn(fmt::format(
       "after step {}, {}: the run returned to step {} and skips the data of the {} steps since then (rollback {} of "
@@ -217,19 +233,19 @@ bool Trainer::roll_back_if_unsound() {
 }
 
 void Trainer::validate() {
-  if (data_.valid.empty()) return;
+  if (data().valid.empty()) return;
   const auto start = Clock::now();
-  train_step_.release_memory();
-  const SourcesEvaluation evaluation = evaluate(model_, setup_, config_, data_.valid, config_.eval.batches);
+  train_step_->release_memory();
+  const SourcesEvaluation evaluation = evaluate(model_, setup_, config_, data().valid, config_.eval.batches);
   last_valid_loss_ = evaluation.whole.loss;
-  logs_.validation(evaluation, data_.valid);
-  report_.validation(evaluation, data_, state_.step, seconds_since(start));
+  logs_.validation(evaluation, data().valid);
+  report_.validation(evaluation, data(), state_, seconds_since(start));
 }
 
 void Trainer::report_entropy() {
-  const std::optional<Range> tokens = data_.valid_tokens();
+  const std::optional<Range> tokens = data().valid_tokens();
   if (!report_.prints() || !tokens) return;
-  const double entropy = unigram_entropy(data_.valid.front().token_source(), tokens->first, tokens->count);
+  const double entropy = unigram_entropy(data().valid.front().token_source(), tokens->first, tokens->count);
   report_.entropy(entropy, tokens->count, last_valid_loss_);
   logs_.entropy(entropy);
 }
@@ -244,7 +260,7 @@ void Trainer::agree_on_gemms() {
 void Trainer::save(SaveOptions options) {
   finish_save();
   if (options_.lock) options_.lock->require_held(true);
-  train_step_.audit(state_.step);
+  train_step_->audit(state_.step);
   agree_on_gemms();
   const auto begun = Clock::now();
   work_on_files_of_rank_zero(setup_.mesh.world, [&] { logs_.sync(); });
@@ -258,13 +274,13 @@ void Trainer::save(SaveOptions options) {
                        .job = batch_job(),
                        .unsound = state_.soundness.problem(),
                        .timed = options.timed,
-                       .tokenizer = data_.tokenizer,
+                       .tokenizer = data().tokenizer,
                        .transformers = transformers_},
             .begun = begun,
             .waiting_since = begun};
   // Memory may be damaged after the audit, while the checkpoint reads it. Then the checkpoint is not saved.
   const CheckpointProbe undamaged = [&](std::string_view phase) {
-    if (phase == "read") train_step_.require_undamaged();
+    if (phase == "read") train_step_->require_undamaged();
   };
   attempt_save([&] {
     if (options.in_background) {
@@ -292,7 +308,7 @@ void Trainer::attempt_save(const std::function<void()>& part) {
   } catch (const CheckpointNotSaved& error) {  // on all ranks
     not_saved_ = error.what();
     report_.warn(not_saved_);
-    train_step_.audit(state_.step);  // ends the run if damaged memory was the reason
+    train_step_->audit(state_.step);  // ends the run if damaged memory was the reason
   }
 }
 

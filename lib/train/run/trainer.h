@@ -5,6 +5,7 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "config/config.h"
 #include "core/clock.h"
@@ -17,6 +18,7 @@
 #include "train/run/config_file.h"
 #include "train/run/pinned_gemms.h"
 #include "train/run/run_logs.h"
+#include "train/run/run_peak.h"
 #include "train/run/run_report.h"
 #include "train/run/run_state.h"
 #include "train/run/saves.h"
@@ -28,8 +30,9 @@
 
 namespace lyceum {
 
-/// A training run, from its first or resumed step to its last: the loop of steps, validations and checkpoints.
-/// StartingPoint starts the run, RunReport prints, RunLogs writes logs. All calls are collective over the world.
+/// A training run, from its first or resumed step to its last: the loop of steps, validations and checkpoints, through
+/// all training stages. StartingPoint starts the run, RunReport prints, RunLogs writes logs. All calls are collective
+/// over the world.
 class Trainer {
  public:
   struct Options {
@@ -48,6 +51,13 @@ class Trainer {
 
  private:
   void start();
+  /// Makes a stage the present one: its configuration, the model's positions, the buffers and the recorded step.
+  void set_stage(int stage);
+  /// Begins the stage of the next step if it is another one than the present stage.
+  void begin_next_stage();
+  /// Returns the data of the present stage.
+  const RunData& data() const { return data_[static_cast<std::size_t>(stage_) - 1]; }
+  void return_to_stage(int stage);
   void open_logs();
   void make_step();
   bool roll_back_if_unsound();
@@ -87,19 +97,24 @@ class Trainer {
   /// skipped.
   ExitCode final_exit_code() const;
 
-  const Config& config_;
+  const Config& run_config_;  // with all stages
+  Config config_;             // that of the present stage; other members refer to it
   const std::string config_text_;
   const RunSetup& setup_;
   const Options options_;
-  RunData data_;
+  std::vector<RunData> data_;  // one element per stage
   RunReport report_;
   std::string transformers_;                     // StartingPoint::transformers()
   std::optional<StartingPoint> starting_point_;  // until the run has started
   StagedModel model_;
   Zero zero_;
   Optimizer optimizer_;
-  TrainStep train_step_;
-  std::optional<Throughput> throughput_;
+  int stage_ = 1;
+  StageSchedule schedule_;               // of the learning rate; its length is state_.schedule_steps
+  std::optional<TokenLoader> loader_;    // training samples at positions of the run
+  std::optional<TrainStep> train_step_;  // of the present stage
+  RunPeak peak_;
+  std::optional<Throughput> throughput_;  // of the present stage
   std::optional<PinnedGemms> gemms_;
   RunState state_;
   RunLogs logs_;
@@ -109,6 +124,7 @@ class Trainer {
   // saved_step_: that of the checkpoint which a restart would resume from; -1: there is none. first_step_: the step
   // after which this process started, or to which it returned in a rollback.
   std::int64_t saved_step_ = -1, first_step_ = 0;
+  std::int64_t new_shapes_ = 0;     // the step after which this process, a rollback or a stage began
   std::string not_saved_;           // why the last checkpoint that failed was not saved
   std::int64_t unsound_steps_ = 0;  // consecutive steps after which a checkpoint would not have been sound
   double last_valid_loss_ = 0;

@@ -122,8 +122,12 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
   const ProcessGroup host_world = session.world(config.run.timeout_seconds);
   const std::optional<RankGpu> gpu = gpu_of(config, session, host_world);
   const double memory = gpu ? gpu->memory : memory_of_rank(session);
-  require_fits(reading ? plan_inference(config, session.size(), *reading) : plan_mesh(config, session.size(), {}),
-               memory, format_message("each of this machine's {} ranks", {session.local_size()}));
+  for (int stage = 1; stage <= stage_count(config); ++stage) {
+    const Config own = config_of_stage(config, stage);
+    require_fits(reading ? plan_inference(own, session.size(), *reading) : plan_mesh(own, session.size(), {}), memory,
+                 format_message("each of this machine's {} ranks", {session.local_size()}),
+                 stage > 1 ? format_message("stage {}: ", {stage}) : "");
+  }
   std::vector<RankResources> resources = resources_of(config.run, session, host_world, gpu);
   const int threads = resources[static_cast<std::size_t>(host_world.rank())].threads;
   const Stream stream = gpu ? gpu_stream(gpu->device) : CpuStream(threads);
@@ -161,7 +165,7 @@ void require_one_tokenizer(std::string name, std::string digest, std::span<const
   }
 }
 
-RunData open_data(const Config& config, bool need_train) {
+RunData open_data(const Config& config, bool need_train, std::span<const std::string> earlier) {
   const DataConfig& data = config.data;
   RunData result;
   if (!data.tokenizer.empty()) {
@@ -187,7 +191,11 @@ RunData open_data(const Config& config, bool need_train) {
     require_usage(!sources.empty(), "data.train is not set: name a prefix of {} files, which lyceum tokenize writes",
                   token_endings());
     std::vector<TokenLoader::Source> train;
+    std::vector<std::string> known(earlier.begin(), earlier.end());  // all sources so far
     for (const auto& [prefix, weight] : sources) {
+      const auto at = std::ranges::find(known, prefix);
+      const auto number = static_cast<std::size_t>(at - known.begin());
+      if (at == known.end()) known.push_back(prefix);
       const auto samples = open(prefix);
       const std::int64_t count = samples->count();
       const std::int64_t held_out =
@@ -199,7 +207,7 @@ RunData open_data(const Config& config, bool need_train) {
                     samples->token_source().path(), samples->token_source().tokens(), config.batch.seq_len);
       if (need_train) require_targets("data.train", *samples, 0, count - held_out);
       train.push_back({.samples = samples,
-                       .order = SampleOrder(kind, config.run.seed, 0, count - held_out, train.size()),
+                       .order = SampleOrder(kind, config.run.seed, 0, count - held_out, number),
                        .weight = weight > 0 ? weight : static_cast<double>(count - held_out)});
       if (held_out > 0) hold_out(samples, count - held_out, held_out);
     }
@@ -212,6 +220,28 @@ RunData open_data(const Config& config, bool need_train) {
   }
   require_one_tokenizer(data.tokenizer, result.tokenizer.empty() ? "" : sha256(result.tokenizer), prefixes);
   return result;
+}
+
+bool same_samples(const Config& one, const Config& other) {
+  return one.data.train == other.data.train && one.batch.seq_len == other.batch.seq_len;
+}
+
+std::vector<RunData> open_data_of_stages(const Config& config) {
+  std::vector<RunData> stages;
+  std::vector<std::string> known;  // sources of the stages so far, each once
+  for (int stage = 1; stage <= stage_count(config); ++stage) {
+    const Config own = config_of_stage(config, stage);
+    if (stage > 1 && same_samples(own, config_of_stage(config, stage - 1))) {
+      stages.push_back(stages.back());
+      continue;
+    }
+    stages.push_back(open_data(own, true, known));
+    for (const TokenLoader::Source& source : stages.back().train->sources()) {
+      const std::string& prefix = source.samples->token_source().prefix();
+      if (std::ranges::find(known, prefix) == known.end()) known.push_back(prefix);
+    }
+  }
+  return stages;
 }
 
 std::int64_t RunData::valid_samples() const {

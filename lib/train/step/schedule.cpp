@@ -77,6 +77,23 @@ std::vector<std::string> schedule_warnings(const OptimConfig& optim, std::int64_
   return doubts;
 }
 
+std::vector<std::string> schedule_warnings_of_stages(const Config& config, std::int64_t first, std::int64_t steps) {
+  std::vector<std::string> doubts;
+  const int present = stage_of_step(config, first + 1);
+  for (int stage = present; stage <= stage_count(config); ++stage) {
+    const StageSchedule schedule = schedule_of_stage(config, stage);
+    const bool starts_now = first_step_of(config, stage) == schedule.begin + 1;
+    if (stage > present && !starts_now) continue;  // the schedule of an earlier stage goes on
+    const std::int64_t done = std::max(first - schedule.begin, std::int64_t{0});
+    for (const std::string& doubt :
+         schedule_warnings(config_of_stage(config, stage).optim, schedule.end - schedule.begin,
+                           stage == present && done > 0 ? steps : schedule.steps, done)) {
+      doubts.push_back(stage > 1 ? fmt::format("stage {}: {}", stage, doubt) : doubt);
+    }
+  }
+  return doubts;
+}
+
 std::int64_t choices_of_step(const MoeConfig& moe, std::int64_t step, std::int64_t steps) {
   if (moe.top_k_start == 0) return moe.top_k;
   const std::int64_t last = std::max<std::int64_t>(steps - 1, 1), at = std::min(step, last);

@@ -4,8 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "config/moe.h"
-#include "config/optim.h"
+#include "config/config.h"
 
 namespace lyceum {
 
@@ -24,6 +23,11 @@ double learning_rate(const OptimConfig& optim, std::int64_t step, std::int64_t s
 /// optim.lr is 0.
 std::vector<std::string> schedule_warnings(const OptimConfig& optim, std::int64_t run_steps, std::int64_t steps,
                                            std::int64_t first = 0);
+
+/// Returns schedule_warnings() of the present schedule and of those of later training stages, for the steps of a run
+/// after its first `first`. Warnings about a later stage begin with "stage 2: ". `config`: that of the run, with all
+/// stages. `steps`: the length of the present schedule.
+std::vector<std::string> schedule_warnings_of_stages(const Config& config, std::int64_t first, std::int64_t steps);
 
 /// Returns the number of experts that a token chooses in step `step` (counted from 0) of `steps`. It rises linearly
 /// from top_k_start to top_k at the last step, rounded half up, and then stays constant [SMoE-Dropout]. It is always

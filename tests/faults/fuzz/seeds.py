@@ -135,6 +135,8 @@ def seed_texts():
     deep = "[" * DEEP + "]" * DEEP
     seed("config", "seed-small", SMALL_RUN)
     seed("config", "seed-quickstart", (SOURCE / "configs/quickstart.ini").read_bytes())
+    seed("config", "seed-stages", (SOURCE / "configs/stages.ini").read_bytes())
+    seed("arguments", "seed-stages", "--stage.2.from_step=5\n--stage.2.batch.global\n8\n--stage.4.from_step=7\n--stage.1.from_step=1\n--stage.2.run.dir=x")
     for file in (SOURCE / "configs/clusters").glob("*.ini"):
         seed("cluster", "seed-" + file.stem, file.read_bytes())
     seed("arguments", "seed-keys", "--run.steps=5\n--moe.experts\n8\n--data.train=\n--no-such\nword\n--\n--run.dir=x")

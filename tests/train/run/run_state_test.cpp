@@ -41,6 +41,23 @@ RoutingSums one_choice(std::int64_t layer, std::vector<std::int64_t> counts) {
   return {.id = {layer}, .top_k = 1, .experts = experts, .counts = std::move(counts), .probability = {0, 0, 0, 0}};
 }
 
+TEST(RunState, KeepsWhereItsDataBegin) {
+  RunState state;
+  state.samples = 100;
+  EXPECT_EQ(state.tokens(16), 1600);
+  EXPECT_EQ(state.text().find("data_begin"), std::string::npos) << "in a run of one stage";
+  state.data_begin = {.samples = 60, .tokens = 480, .sources = {{"a b", 45, 50}, {"c", 15, 7}}};
+  EXPECT_EQ(state.tokens(16), 480 + 40 * 16);
+  RunState back;
+  back.restore(state.text(), {});
+  EXPECT_EQ(back.data_begin, state.data_begin);
+  state.samples = 59;
+  EXPECT_THROW(back.restore(state.text(), {}), Error) << "fewer samples than at the beginning";
+  state.samples = 100;
+  state.data_begin.sources[0].per_pass = 0;
+  EXPECT_THROW(back.restore(state.text(), {}), Error) << "a source without samples";
+}
+
 TEST(RunState, KeepsIdleExpertsOfTheSameMixtures) {
   RunState state;
   add_step(state.idle, {one_choice(1, {1, 0, 0, 0})});

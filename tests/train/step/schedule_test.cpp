@@ -138,5 +138,22 @@ TEST(LearningRate, EndsAtTheFloorWhenTheRunIsAllWarmUp) {
   EXPECT_DOUBLE_EQ(learning_rate(optim, 1, 2), 0.1);
 }
 
+TEST(ScheduleWarnings, AreGivenOncePerSchedule) {
+  Config config;
+  config.run.steps = 100;
+  config.optim.schedule = LearningRateSchedule::constant;
+  config.optim.decay_steps = 3;  // without effect
+  config.training_stages = {{.from_step = 21, .values = {{"optim.lr", "0.1"}}},
+                            {.from_step = 41, .values = {{"optim.schedule", "cosine"}, {"optim.warmup_steps", "70"}}},
+                            {.from_step = 61, .values = {{"batch.global", "16"}}}};
+  const std::vector<std::string> all = schedule_warnings_of_stages(config, 0, 40);
+  ASSERT_EQ(all.size(), 2u) << testing::PrintToString(all);
+  EXPECT_THAT(all[0], testing::HasSubstr("optim.decay_steps = 3 has no effect"));
+  EXPECT_THAT(all[1], testing::StartsWith("stage 3: optim.warmup_steps = 70 is more than run.steps = 60"));
+  EXPECT_EQ(schedule_warnings_of_stages(config, 25, 40).size(), 2u);
+  EXPECT_EQ(schedule_warnings_of_stages(config, 40, 40).size(), 1u);
+  EXPECT_EQ(schedule_warnings_of_stages(config, 70, 60).size(), 1u);
+}
+
 }  // namespace
 }  // namespace lyceum

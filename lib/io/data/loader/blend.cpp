@@ -38,17 +38,31 @@ std::vector<std::int64_t> Blend::take_block(std::int64_t block, std::vector<Samp
   return taken;
 }
 
+/// Makes samples_ those of a block. The caller holds the lock.
+void Blend::load_block(std::int64_t block) const {
+  if (block == block_) return;
+  while (std::ssize(taken_) <= block) taken_.push_back(take_block(std::ssize(taken_) - 1, nullptr));
+  samples_.clear();
+  take_block(block, &samples_);
+  block_ = block;
+}
+
 Blend::Sample Blend::at(std::int64_t sample) const {
   require(sample >= 0, "a mixture has no sample {}", sample);
   const std::lock_guard lock(mutex_);
-  const std::int64_t block = sample / block_samples;
-  if (block != block_) {
-    while (std::ssize(taken_) <= block) taken_.push_back(take_block(std::ssize(taken_) - 1, nullptr));
-    samples_.clear();
-    take_block(block, &samples_);
-    block_ = block;
-  }
+  load_block(sample / block_samples);
   return samples_[static_cast<std::size_t>(sample % block_samples)];
+}
+
+std::vector<std::int64_t> Blend::taken(std::int64_t sample) const {
+  require(sample >= 0, "a mixture has no sample {}", sample);
+  const std::lock_guard lock(mutex_);
+  load_block(sample / block_samples);
+  std::vector<std::int64_t> taken = taken_[static_cast<std::size_t>(sample / block_samples)];
+  for (std::int64_t each = 0; each < sample % block_samples; ++each) {
+    ++taken[samples_[static_cast<std::size_t>(each)].source];
+  }
+  return taken;
 }
 
 }  // namespace lyceum

@@ -25,11 +25,14 @@ class Blend {
   /// close to each other: the first call at n computes all samples before it, at about a nanosecond each. Any thread
   /// may call.
   Sample at(std::int64_t sample) const;
+  /// Returns the number of samples that are taken from each source before sample `sample`.
+  std::vector<std::int64_t> taken(std::int64_t sample) const;
   const std::vector<double>& weights() const { return weights_; }
 
  private:
   static constexpr std::int64_t block_samples = 1 << 16;
   std::vector<std::int64_t> take_block(std::int64_t block, std::vector<Sample>* samples) const;
+  void load_block(std::int64_t block) const;
 
   std::vector<double> weights_;
   mutable std::mutex mutex_;

@@ -8,9 +8,10 @@
 
 namespace lyceum {
 
-TokenLoader::TokenLoader(std::vector<Source> sources) : sources_(std::move(sources)) {
+TokenLoader::TokenLoader(std::vector<Source> sources, std::int64_t first)
+    : sources_(std::move(sources)), first_(first) {
   std::vector<double> weights;
-  for (const auto& [samples, order, weight] : sources_) {
+  for (const auto& [samples, order, weight, begin] : sources_) {
     const std::string& prefix = samples->token_source().prefix();
     const std::int64_t seq_len = samples->shape().seq_len;
     require_usage(order.count() > 0,
@@ -29,7 +30,15 @@ TokenLoader::TokenLoader(std::shared_ptr<const TokenSource> source, SampleOrder 
 }
 
 Blend::Sample TokenLoader::source_sample(std::int64_t index) const {
-  return blend_ ? blend_->at(index) : Blend::Sample{0, index};
+  Blend::Sample sample = blend_ ? blend_->at(index - first_) : Blend::Sample{0, index - first_};
+  sample.index += sources_[sample.source].begin;
+  return sample;
+}
+
+std::vector<std::int64_t> TokenLoader::next_samples(std::int64_t index) const {
+  std::vector<std::int64_t> next = blend_ ? blend_->taken(index - first_) : std::vector{index - first_};
+  for (std::size_t s = 0; s < next.size(); ++s) next[s] += sources_[s].begin;
+  return next;
 }
 
 void TokenLoader::load(std::int64_t index, std::int64_t sequences, std::int64_t vocab, const SampleTokens& out) const {
@@ -43,7 +52,7 @@ void TokenLoader::load(std::int64_t index, std::int64_t sequences, std::int64_t 
   for (std::int64_t s = 0; s < sequences; ++s) {
     const auto at = static_cast<std::size_t>(s) * length;
     const auto [source, sample] = source_sample(index + s);
-    const auto& [samples, order, weight] = sources_[source];
+    const auto& [samples, order, weight, begin] = sources_[source];
     samples->read(order(sample), vocab,
                   {.inputs = out.inputs.subspan(at, length),
                    .targets = out.targets.subspan(at, length),

@@ -20,11 +20,12 @@ class TokenLoader {
   struct Source {
     std::shared_ptr<const TokenSamples> samples;
     SampleOrder order;
-    double weight = 1;  // in a mixture: relative share of the samples; divided by the sum of the weights
+    double weight = 1;       // in a mixture: relative share of the samples; divided by the sum of the weights
+    std::int64_t begin = 0;  // position in `order` of the first sample that is read
   };
-  /// There must be at least one source, and all must have the same seq_len. Throws a usage Error if an order is empty
-  /// or exceeds the samples of its source.
-  explicit TokenLoader(std::vector<Source> sources);
+  /// There must be at least one source, and all must have the same seq_len. `first`: the first position, at which the
+  /// mixture begins. Throws a usage Error if an order is empty or exceeds the samples of its source.
+  explicit TokenLoader(std::vector<Source> sources, std::int64_t first = 0);
   /// Loads the samples of one source, neither packed nor with separate documents.
   TokenLoader(std::shared_ptr<const TokenSource> source, SampleOrder order, std::int64_t seq_len);
 
@@ -36,6 +37,8 @@ class TokenLoader {
   std::vector<std::int64_t> token_positions(std::int64_t index) const;
   /// Returns the source of the sample at a position, and the sample's index in the order of that source.
   Blend::Sample source_sample(std::int64_t index) const;
+  /// Returns the position in the order of each source after the samples before position `index` were read.
+  std::vector<std::int64_t> next_samples(std::int64_t index) const;
   /// Returns a loader with `samples` samples per epoch, which are evenly spaced among this loader's, see
   /// SampleOrder::spread(). Precondition: there is one source.
   TokenLoader spread(std::int64_t samples) const;
@@ -55,6 +58,7 @@ class TokenLoader {
 
   std::vector<Source> sources_;
   std::shared_ptr<const Blend> blend_;  // null if there is one source
+  std::int64_t first_ = 0;
 };
 
 }  // namespace lyceum

@@ -54,5 +54,15 @@ TEST(BlendOf, EqualsMegatrons) {
   EXPECT_THROW(Blend({1, 0}), Error);
 }
 
+TEST(BlendOf, CountsWhatItHasTaken) {
+  const Blend blend({0.1, 0.35, 0.05, 0.5}), other({0.1, 0.35, 0.05, 0.5});
+  for (const std::int64_t n : {0, 1, 7, 65535, 65536, 65537, 70000}) {
+    std::vector<std::int64_t> expected(4, 0);
+    for (std::int64_t i = 0; i < n; ++i) ++expected[other.at(i).source];
+    EXPECT_EQ(blend.taken(n), expected) << n;
+  }
+  EXPECT_THROW(blend.taken(-1), Error);
+}
+
 }  // namespace
 }  // namespace lyceum
