@@ -501,20 +501,20 @@ def main() -> int:
              for name, case in IMPORTED.items()]
     cases += [(f"export {name}", lambda lyceum, case=case: exported(case, lyceum)) for name, case in EXPORTED.items()]
     cases = [(name, call) for name, call in cases if re.match(arguments.cases, name)]
-    print(f"{'case':<34}{'architecture':<14}{'loss':>10}{'token':>10}{'exported':>10}  tensors")
+    print(f"{'case':<42}{'architecture':<14}{'loss':>10}{'token':>10}{'exported':>10}  tensors")
     results = {}
     for name, call in cases:
         with tempfile.TemporaryDirectory(prefix="lyceum-transformers-") as folder:
             try:
                 result = call(Lyceum(program, Path(folder)))
             except Exception as error:  # of Lyceum, or one of the many types that transformers raises
-                print(f"{name:<34}FAILED: {error}")
+                print(f"{name:<42}FAILED: {error}")
                 results[name] = {"equal": False, "error": str(error)}
                 continue
         bits = "" if "again" not in result else "same bits" if not result["differing"] else f"differ: {result['differing']}"
         equal = max(result["loss"], result.get("again", 0)) <= LIMIT and not result["differing"]
         again = f"{result['again']:10.1e}" if "again" in result else " " * 10
-        print(f"{name:<34}{result['host']:<14}{result['loss']:10.1e}{result['token']:10.1e}{again}  {bits}"
+        print(f"{name:<42}{result['host']:<14}{result['loss']:10.1e}{result['token']:10.1e}{again}  {bits}"
               f"{'' if equal else '  FAILED'}", flush=True)  # fmt: skip
         results[name] = result | {"equal": equal}
     if re.match(arguments.cases, "modules"):

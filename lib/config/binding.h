@@ -45,7 +45,8 @@ std::string to_ini(const Config& given, const Config& resolved);
 struct Difference {
   std::string key, before, after;
 };
-/// True if a key is in a section that describes the model: model, moe, attention_experts, sub_dimensions.
+/// True if a key is in a section that describes the model: model, latent_attention, attention_experts, sub_dimensions,
+/// moe, mtp.
 bool describes_model(std::string_view key);
 /// Returns every key whose values differ, in the order of the configuration, then the keys of stages. A key that a
 /// stage does not set has an empty value.

@@ -16,7 +16,7 @@ bool has_latents(const ModelConfig& model) { return model.attention == Attention
 }  // namespace
 
 double latent_score_scale(const ModelConfig& model) {
-  const double scale = 1 / std::sqrt(static_cast<double>(model.latent.nope_dim + model.latent.rope_dim));
+  const double scale = 1 / std::sqrt(static_cast<double>(model.latent.head_dim()));
   const PositionsConfig& positions = model.positions;
   if (positions.scaling != RopeScalingKind::yarn || !(positions.mscale_all_dim > 0)) return scale;
   const double magnitude = rope_magnitude(positions, positions.mscale_all_dim);
@@ -62,7 +62,7 @@ void check_latent_attention(Findings& findings, const ModelConfig& model) {
                   "model.kv_heads = {} with model.attention = mla, which has a key for each of model.heads = {}: set "
                   "model.kv_heads = 0",
                   model.kv_heads, model.heads);
-  const std::int64_t width = latent.nope_dim + latent.rope_dim;
+  const std::int64_t width = latent.head_dim();
   findings.unless(model.head_dim <= 0 || model.head_dim == width,
                   "model.head_dim = {} with model.attention = mla, whose heads have latent_attention.nope_dim + "
                   "rope_dim = {} columns: set model.head_dim = 0",
@@ -77,6 +77,9 @@ void check_latent_attention(Findings& findings, const ModelConfig& model) {
   findings.unless(!model.qkv_bias,
                   "model.qkv_bias = true with model.attention = mla, whose projections have no biases: set one or the "
                   "other");
+  findings.unless(!model.o_bias,
+                  "model.o_bias = true with model.attention = mla, whose projections have no biases: set one or the "
+                  "other");
   findings.unless(model.qk_norm == QkNormKind::none,
                   "model.qk_norm = {} with model.attention = mla, which has norms of its latents: set one or the other",
                   name_of(model.qk_norm));
@@ -86,7 +89,7 @@ void check_latent_attention(Findings& findings, const ModelConfig& model) {
 void derive_latent_attention(ModelConfig& model) {
   if (!has_latents(model)) return;
   if (model.kv_heads == 0) model.kv_heads = model.heads;
-  if (model.head_dim == 0) model.head_dim = model.latent.nope_dim + model.latent.rope_dim;
+  if (model.head_dim == 0) model.head_dim = model.latent.head_dim();
 }
 
 }  // namespace lyceum

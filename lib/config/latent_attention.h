@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "config/feature.h"
@@ -17,6 +18,12 @@ struct LatentAttentionConfig {
   std::int64_t rope_dim = 0;        // columns of a head with rotary positions; those of keys are shared by all heads
   std::int64_t value_dim = 0;       // columns of a head of values
   double norm_eps = 1e-6;           // added to the mean square in the RMSNorm of latents
+
+  /// Returns the columns of a head of queries and keys. Does not overflow, whatever the widths.
+  std::int64_t head_dim() const {
+    constexpr std::int64_t most = std::int64_t{1} << 40;
+    return std::clamp<std::int64_t>(nope_dim, 0, most) + std::clamp<std::int64_t>(rope_dim, 0, most);
+  }
 };
 
 /// Returns the factor of the scores: 1/√(nope_dim + rope_dim), with yarn times rope_magnitude(rope_mscale_all_dim)², as

@@ -9,7 +9,7 @@ namespace lyceum {
 void declare_keys(ConfigKeys& keys, MtpConfig& mtp) {
   using enum KeyRole;
   const KeySection key(keys, identity);
-  key("mtp.depth", &mtp.depth, {.low = 0},
+  key("mtp.depth", &mtp.depth, {.low = 0, .high = most_layers},
       "modules of multi-token prediction, each of which predicts one more token ahead in training; 0: none",
       {.other_names = {"mtp_num_layers", "num_nextn_predict_layers", "num_mtp_layers"}});
   key("mtp.weight", &mtp.weight, loss_weight, "factor of the mean of the modules' losses",

@@ -18,8 +18,8 @@ void declare_keys(ConfigKeys& keys, MtpConfig& mtp);
 void check_mtp(Findings& findings, const Config& config);
 void simplify_mtp(MtpConfig& mtp);
 
-/// True if batches need TokenBatch::span_starts: modules shift the tokens of packed samples within documents, whose
-/// borders data.document_mask would tell otherwise.
+/// True if batches need TokenBatch::span_starts: modules shift the tokens of packed samples within documents. With
+/// data.document_mask, batches have the borders of documents anyway.
 bool needs_span_starts(const Config& config);
 
 /// Returns the number of blocks of the model and of its modules of multi-token prediction. Wherever blocks are

@@ -70,7 +70,8 @@ std::string to_ini(const Config& given, const Config& resolved) {
 }
 
 bool describes_model(std::string_view key) {
-  constexpr std::array<std::string_view, 4> sections{"model.", "moe.", "attention_experts.", "sub_dimensions."};
+  constexpr std::array<std::string_view, 6> sections{
+      "model.", "latent_attention.", "attention_experts.", "sub_dimensions.", "moe.", "mtp."};
   return std::ranges::any_of(sections, [&](std::string_view section) { return key.starts_with(section); });
 }
 

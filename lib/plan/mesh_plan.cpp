@@ -16,15 +16,13 @@ double product_seconds(double flops, const std::optional<Cluster>& cluster) {
   return flops / (cluster ? cluster->flops : 1e6);
 }
 
-/// Returns the part of `traffic` that moves tokens to experts and back: in all hops, or in the first one only.
-Traffic token_exchanges(const MeshRank& mesh_rank, const Traffic& traffic, bool all_hops) {
+/// Returns the part of `traffic` that moves tokens to experts and back. If they travel by hosts, only the hop between
+/// hosts.
+Traffic token_exchanges(const MeshRank& mesh_rank, const Traffic& traffic) {
   Traffic exchanges;
-  const bool by_hosts = mesh_rank.size(Axis::expert_across) > 1;
-  for (const Axis axis : {Axis::expert, Axis::expert_across, Axis::expert_within}) {
-    if (!all_hops && axis != (by_hosts ? Axis::expert_across : Axis::expert)) continue;
-    const Volume& volume = traffic.of(axis, Transfer::all_to_all);
-    exchanges.add(mesh_rank, axis, Transfer::all_to_all, volume.bytes, volume.calls);
-  }
+  const Axis axis = mesh_rank.size(Axis::expert_across) > 1 ? Axis::expert_across : Axis::expert;
+  const Volume& volume = traffic.of(axis, Transfer::all_to_all);
+  exchanges.add(mesh_rank, axis, Transfer::all_to_all, volume.bytes, volume.calls);
   return exchanges;
 }
 
@@ -34,23 +32,24 @@ Traffic token_exchanges(const MeshRank& mesh_rank, const Traffic& traffic, bool 
 /// beside one turn of another micro-batch, which computes routed experts or the rest of a block. Only the first forward
 /// and the last backward pass of a step are alone. Recomputation hides nothing.
 double hidden_seconds(const Config& config, const MeshRank& mesh_rank, const StageLoad& load, const Cluster& cluster) {
-  if (config.parallel.overlap == Overlap::none || config.parallel.expert == 1) return 0;
-  const auto exchange = [&](const Traffic& traffic, bool all_hops) {
-    return seconds(cluster, mesh_rank, token_exchanges(mesh_rank, traffic, all_hops)) / 2;
+  const ParallelConfig& parallel = config.parallel;
+  if (cluster.overlap == 0 || parallel.overlap == Overlap::none || parallel.expert == 1) return 0;
+  const auto exchange = [&](const Traffic& traffic) {
+    return seconds(cluster, mesh_rank, token_exchanges(mesh_rank, traffic)) / 2;
   };
   // Backward sends more if it recomputes, else less, since only forward sends gates and indices.
-  const auto back_exchange = [&](bool all_hops) {
-    return std::min(exchange(load.traffic.forward, all_hops), exchange(load.traffic.backward, all_hops));
-  };
-  const double shared = load.experts.shared / cluster.flops;
-  const double by_shared =
-      std::min(exchange(load.traffic.forward, false), shared) + std::min(back_exchange(false), 2 * shared);
+  const double out = exchange(load.traffic.forward), back = std::min(out, exchange(load.traffic.backward));
+  const double shared = load.experts.shared / cluster.flops, routed = load.experts.routed / cluster.flops;
+  const double around = load.experts.around / cluster.flops;
+  // Backward takes twice as long as forward, unless gradients of weights are computed after all gradients of inputs.
+  const bool later = parallel.schedule == ScheduleKind::zero_bubble || config.model.recompute == Recompute::full;
+  const double back_experts = later ? 1 : 2;
+  const double by_shared = std::min(out, shared) + std::min(back, back_experts * shared);
   const double passes = number(micro_batches(config, mesh_rank.world));
-  if (!overlaps_batches(config.parallel) || passes < 2) return by_shared;
-  const double out = exchange(load.traffic.forward, true), back = back_exchange(true);
-  const double routed = load.experts.routed / cluster.flops, around = load.experts.around / cluster.flops;
-  const double by_turns = std::min(out, shared + 2 * around) + std::min(out, 2 * routed) + std::min(back, around) +
-                          std::min(back, 2 * shared + routed);
+  if (!overlaps_batches(parallel) || passes < 2) return by_shared;
+  const double by_turns = std::min(back, around) + std::min(out, shared + back_experts * routed) +
+                          std::min(back, back_experts * shared + routed) +
+                          std::min(out, 2 * around + (2 - back_experts) * (shared + routed));
   return (by_turns * (passes - 1) + by_shared) / passes;
 }
 

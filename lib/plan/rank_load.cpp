@@ -95,7 +95,8 @@ StageFlops output_share(const Config& config, const MeshRank& mesh_rank) {
 const BlockKind& BlockKinds::of(const Config& config, const MeshRank& mesh_rank, std::int64_t layer,
                                 ModelParts& parts) {
   const ModelPart* const part = &parts.block(config, mesh_rank, layer);
-  const auto [kind, fresh] = kinds_.try_emplace(part, BlockKind{.part = part, .flops = {}, .experts = {}});
+  const auto [kind, fresh] =
+      kinds_.try_emplace({part, window_of(config.model, layer)}, BlockKind{.part = part, .flops = {}, .experts = {}});
   if (fresh) set_flops(config, mesh_rank, layer, kind->second);
   return kind->second;
 }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "model/stages.h"
@@ -30,15 +32,15 @@ struct BlockKind {
   StageFlops flops;
   ExpertFlops experts;  // zero for a dense block
 };
-/// Caches BlockKind for ranks that have the same coordinates in different stages. Blocks with the same ModelPart are of
-/// one kind.
+/// Caches BlockKind for ranks that have the same coordinates in different stages. Blocks with the same ModelPart and
+/// window are of one kind.
 class BlockKinds {
  public:
   /// Returns block `layer` on this rank. `parts` must outlive this.
   const BlockKind& of(const Config& config, const MeshRank& mesh_rank, std::int64_t layer, ModelParts& parts);
 
  private:
-  std::map<const ModelPart*, BlockKind> kinds_;
+  std::map<std::pair<const ModelPart*, std::int64_t>, BlockKind> kinds_;  // by part and window
 };
 
 /// One pipeline stage of a rank, for one micro-batch: traffic, bytes of memory, FLOPs.

@@ -35,6 +35,7 @@ TEST(LatentAttentionConfig, ImpossibleModelsAreReported) {
       {latent([](Config& c) { c.model.positions.rotary_fraction = 0.5; }),
        {"model.rotary_fraction = 0.5 with model.attention = mla", "remove model.rotary_fraction"}},
       {latent([](Config& c) { c.model.qkv_bias = true; }), {"model.qkv_bias = true with model.attention = mla"}},
+      {latent([](Config& c) { c.model.o_bias = true; }), {"model.o_bias = true with model.attention = mla"}},
       {latent([](Config& c) { c.model.qk_norm = QkNormKind::head; }),
        {"model.qk_norm = head with model.attention = mla"}},
       {latent([](Config& c) { c.model.sinks = true; }), {"model.sinks = true with model.attention = mla"}},

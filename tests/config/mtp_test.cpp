@@ -11,7 +11,7 @@ namespace {
 
 TEST(ConfigProblems, impossible_modules_are_reported) {
   expect_each_reported({
-      {[](Config& c) { c.mtp.depth = -1; }, {"mtp.depth = -1: must be >= 0"}},
+      {[](Config& c) { c.mtp.depth = -1; }, {"mtp.depth = -1: must be in [0, 10000]"}},
       {[](Config& c) { c.mtp.depth = c.batch.seq_len; }, {"mtp.depth = ", "below batch.seq_len"}},
       {[](Config& c) {
          c.mtp.depth = 9;

@@ -12,7 +12,7 @@ refused() {
   equal "lines of stderr" "$(wc -l <"$work/err")" 1
   [[ ! -e $work/refused ]] || fail "a refused run left $work/refused behind"
 }
-refused "mtp.depth = -1 on the command line: must be >= 0" --mtp.depth=-1
+refused "mtp.depth = -1 on the command line: must be in \[0, 10000\]" --mtp.depth=-1
 refused "mtp.depth = 32 with batch.seq_len = 32 leaves the last module no token to predict" --mtp.depth=32
 refused "mtp.weight = -0.5 on the command line: must be in \[0, 10000\]" --mtp.depth=1 --mtp.weight=-0.5
 
@@ -45,8 +45,9 @@ done
 from=(--checkpoint.resume="$work/run/checkpoints/step-00000005" "--run.dir=$work/resumed")
 expect 0 "$lyceum" "${tiny[@]}" "${modules[@]}" "${from[@]}"
 same_weights "$work"/{run,resumed}/checkpoints/step-00000012
-expect 3 "$lyceum" "${tiny[@]}" "${from[@]}" "--run.dir=$work/other" --mtp.depth=1
-says err "contains another model: this model has no model/mtp/1/enorm/weight: use the configuration of the checkpoint"
+expect 2 "$lyceum" "${tiny[@]}" "${from[@]}" "--run.dir=$work/other" --mtp.depth=1
+says err "contains another model .this model has no model/mtp/1/enorm/weight.: set these keys as in its run:"
+says err "mtp.depth = 2"
 expect 0 "$lyceum" "${tiny[@]}" "${from[@]}" "--run.dir=$work/lighter" --run.steps=6 --checkpoint.every=0 --mtp.depth=2 --mtp.weight=0.1
 close "the loss with another weight" "$(of lighter 6 mtp_loss)" "$(python3 -c "print($(of run 6 mtp_loss) / 5)")" 1e-6
 

@@ -222,23 +222,66 @@ TEST(MeshPlan, HidesTransfersBehindComputation) {
     config.parallel.overlap = overlap;
     return plan_mesh(resolved(config, 8), 8, cluster).time->transfers;
   };
-  using enum Overlap;
   const double passes = 2048.0 / 8;
-  for (const double rate : {1e12, 1e8}) {
-    cluster.node_bytes = rate;
-    const double all = transfers(none);
-    const Config own = resolved(config, 8);
-    const BlockCounts blocks = count_model(own).blocks;
-    const double shared = 6.0 * static_cast<double>(blocks.shared.activated) * 2048 / cluster.flops;
-    const double whole =
-        3 * (2.0 * static_cast<double>(blocks.sum().activated) * 2048 + blocks.causal_attention_flops) / cluster.flops;
-    const bool fast = rate > 1e10;
-    const double by_shared = fast ? all / 2 : passes * shared;
-    const double by_batches = fast ? all * (passes - 0.5) / passes : (passes - 1) * whole + shared;
-    // Gates and indices, which only forward sends, are 0.3 % of the bytes.
-    EXPECT_NEAR(transfers(Overlap::shared), all - by_shared, 5e-3 * by_shared) << rate;
-    EXPECT_NEAR(transfers(batches), all - by_batches, fast ? 1e-2 * (all - by_batches) : 1e-3 * by_batches) << rate;
+  const BlockCounts blocks = count_model(resolved(config, 8)).blocks;
+  const double tokens = 2048, shared = 2 * static_cast<double>(blocks.shared.activated) * tokens / cluster.flops,
+               routed = 2 * static_cast<double>(blocks.routed.activated) * tokens / cluster.flops,
+               all_flops = 2 * static_cast<double>(blocks.sum().activated) * tokens + blocks.causal_attention_flops,
+               around = all_flops / cluster.flops - shared - routed;
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+    // Full recomputation computes the gradients of weights after those of all inputs of a block.
+    const double twice = recompute == Recompute::full ? 1 : 2;
+    config.model.recompute = recompute;
+    for (const double rate : {1e12, 1e11, 1e8}) {
+      cluster.node_bytes = rate;
+      config.model.recompute = Recompute::none;
+      const double each = transfers(Overlap::none) / passes / 4;  // without what recomputation sends again
+      config.model.recompute = recompute;
+      const double all = transfers(Overlap::none);
+      const double by_shared = std::min(each, shared) + std::min(each, twice * shared);
+      const double by_turns = std::min(each, around) + std::min(each, shared + twice * routed) +
+                              std::min(each, twice * shared + routed) +
+                              std::min(each, 2 * around + (2 - twice) * (shared + routed));
+      // Gates and indices, which only forward sends, are 0.3 % of the bytes.
+      EXPECT_NEAR(transfers(Overlap::shared), all - passes * by_shared, 5e-3 * passes * by_shared) << rate;
+      EXPECT_NEAR(transfers(Overlap::batches), all - (passes - 1) * by_turns - by_shared, 5e-3 * passes * by_turns)
+          << rate;
+    }
   }
+  cluster.overlap = 0;
+  EXPECT_EQ(transfers(Overlap::batches), transfers(Overlap::none));
+}
+
+/// Exchanges by hosts are shortened in the hop between hosts only.
+TEST(MeshPlan, HidesTheHopBetweenHosts) {
+  Config config = paper("deepseekmoe-2b");
+  config.moe.experts = 64;
+  config.parallel.expert = 16;
+  config.parallel.host_ranks = 8;
+  Cluster cluster = default_cluster(Precision::bf16);
+  cluster.node_latency = cluster.network_latency = 0;
+  cluster.network_bytes = 1e13;
+  const auto transfers = [&](Overlap overlap) {
+    config.parallel.overlap = overlap;
+    return plan_mesh(resolved(config, 16), 16, cluster).time->transfers;
+  };
+  const double all = transfers(Overlap::none);
+  EXPECT_GT(transfers(Overlap::batches), 0.9 * all) << "the hops within hosts take most of the time";
+  cluster.node_bytes = 1e15;
+  EXPECT_LT(transfers(Overlap::batches), 0.1 * transfers(Overlap::none));
+}
+
+/// The layers of a model with alternating windows differ in time.
+TEST(MeshPlan, TimesLayersByTheirWindows) {
+  Config config = paper("deepseekmoe-2b");
+  const auto compute = [&] {
+    return plan_mesh(resolved(config, 1), 1, default_cluster(Precision::bf16)).time->compute;
+  };
+  const double without = compute();
+  config.model.window = 16;
+  const double all = compute();
+  config.model.window_layers = {1, 0, 0};
+  EXPECT_NEAR(compute(), (all + 2 * without) / 3, 1e-9 * without);
 }
 
 /// Four of eight layers have a window of 5 tokens, so their keys and values have 5 positions instead of 12, and their

@@ -245,8 +245,8 @@ std::vector<Architecture> make_architectures() {
        .native = true,
        .fields =
            any_model({.norm_eps = 1e-6}) +
-           std::vector<Field>{dense_width(), expert_width(), experts("n_routed_experts", "num_experts"), top_k(),
-                              always(&Config::moe, &MoeConfig::router, RouterKind::softmax),
+           std::vector<Field>{heads_divide(), dense_width(), expert_width(), experts("n_routed_experts", "num_experts"),
+                              top_k(), always(&Config::moe, &MoeConfig::router, RouterKind::softmax),
                               always(&Config::moe, &MoeConfig::gates, Gates::raw), only("norm_topk_prob", false, false),
                               greedy_groups(), required_shared_experts(2), dense_layers_counted(0),
                               same("routed_scaling_factor", &Config::moe, &MoeConfig::routed_scale, 1.0)} +

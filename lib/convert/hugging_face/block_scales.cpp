@@ -10,7 +10,9 @@ namespace lyceum::hugging_face {
 
 namespace {
 
-std::int64_t blocks_for(std::int64_t extent, std::int64_t block) { return (extent + block - 1) / block; }
+std::int64_t blocks_for(std::int64_t extent, std::int64_t block) {
+  return extent / block + (extent % block != 0 ? 1 : 0);
+}
 
 }  // namespace
 
@@ -44,6 +46,7 @@ Shape scales_shape(const WeightBlocks& blocks, const Shape& weights) {
 
 void apply_scales(const WeightBlocks& blocks, const Shape& weights, std::span<const float> scales, std::int64_t first,
                   std::span<float> values) {
+  if (values.empty()) return;
   const std::int64_t cols = weights[1], across = blocks_for(cols, blocks.cols);
   std::int64_t row = first / cols, col = first % cols;
   for (float& value : values) {

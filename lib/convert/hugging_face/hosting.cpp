@@ -35,9 +35,9 @@ Config essence(const Config& resolved) {
   MoeConfig& moe = config.moe;
   model.recompute = {};
   model.loss_chunk = 0;
-  if (model.window >= config.batch.seq_len) model.window = 0;  // it limits nothing
   simplify_windows(model);
   simplify_activation(model);
+  if (model.attention != AttentionKind::latent) model.latent = {};
   if (model.attention == AttentionKind::experts) config.attention_experts = resolved.attention_experts;
   if (resolved.sub_dimensions.attention > 0 || resolved.sub_dimensions.ffn > 0) {
     config.sub_dimensions = resolved.sub_dimensions;
@@ -112,6 +112,12 @@ Hosting host(const Architecture& architecture, const Config& resolved) {
       hosting.notes.push_back(fmt::format(
           "added      a gate of the shared experts, always 1/2, with their down_proj doubled: {} requires one",
           architecture.model));
+    }
+    if (config.model.window >= config.batch.seq_len && back.model.window != config.model.window) {
+      config.model.window = 0;
+      config.model.window_layers = {};
+      hosting.notes.push_back("left out   a window as long as batch.seq_len, which limits no sequence of this length");
+      back = round_trip(architecture, config);
     }
     if (!config.model.o_bias && back.model.o_bias && config.model.qkv_bias) {
       config.model.o_bias = true;

@@ -30,8 +30,8 @@ Hosting host(const Architecture& architecture, const Config& resolved);
 Hosting first_exact_host(const Config& resolved);
 
 /// Returns a recipe for each tensor of the hosting model. Tensors that are smaller in the checkpoint are padded with
-/// zeros, and those that it does not have are zero. The columns of modules' projections are exchanged. An added gate of
-/// the shared experts is therefore always ½, so their down_proj is doubled. Throws the errors of recipes_of().
+/// zeros, and those that it does not have are zero. An added gate of the shared experts is therefore always ½, so their
+/// down_proj is doubled. The columns of modules' projections are exchanged. Throws the errors of recipes_of().
 std::vector<Recipe> host_recipes(const Hosting& hosting, const CheckpointReader& source);
 
 }  // namespace lyceum::hugging_face

@@ -26,7 +26,6 @@ namespace {
 /// Throws if config.json describes more layers or experts than the files can have, before all tensors of the model are
 /// listed.
 void require_tensors_for(const Config& config, const ModelFolder& model) {
-  if (model.architecture().stacked_experts) require_stacked_experts(model, config.moe.experts);
   const std::int64_t sparse = std::max<std::int64_t>(config.model.layers - config.model.first_dense_layers, 0),
                      there = std::ssize(model.tensors());
   const std::int64_t tensors = model.architecture().stacked_experts ? 1 : config.moe.experts;
@@ -34,6 +33,7 @@ void require_tensors_for(const Config& config, const ModelFolder& model) {
                 "{} describes {} of {}, but the files have only {}", (model.path() / config_name).string(),
                 count_text(config.model.layers, "layer"), count_text(config.moe.experts, "expert"),
                 count_text(there, "tensor"));
+  if (model.architecture().stacked_experts) require_stacked_experts(model, config);
 }
 
 constexpr const char *embedding_name = "model.embed_tokens.weight", *head_name = "lm_head.weight";

@@ -31,7 +31,7 @@ Field derived_numbers() {
   const auto read = [](const Json& json, Config& config) {
     const LatentAttentionConfig& latent = config.model.latent;
     for (const auto& [key, implied] :
-         {std::pair{"qk_head_dim", latent.nope_dim + latent.rope_dim}, std::pair{"head_dim", latent.rope_dim},
+         {std::pair{"qk_head_dim", latent.head_dim()}, std::pair{"head_dim", latent.rope_dim},
           std::pair{"num_key_value_heads", config.model.heads}}) {
       const Json& value = value_of(json, key);
       require_input(value.is_null() || value == implied, "{} = {}: must be {} in this class", key,
@@ -40,7 +40,7 @@ Field derived_numbers() {
   };
   const auto write = [](const Config& config, Json& json) {
     const LatentAttentionConfig& latent = config.model.latent;
-    json["qk_head_dim"] = latent.nope_dim + latent.rope_dim;
+    json["qk_head_dim"] = latent.head_dim();
     json["head_dim"] = latent.rope_dim;
   };
   return {.keys = {"qk_head_dim", "head_dim"}, .read = read, .write = write};

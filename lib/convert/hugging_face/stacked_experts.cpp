@@ -1,5 +1,7 @@
 #include "convert/hugging_face/stacked_experts.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -31,6 +33,7 @@ constexpr std::array<Place, 6> places{{{gate_proj, "gate_up_proj", 0, 2},
 
 constexpr std::int64_t block_values = 32, block_bytes = block_values / 2;
 constexpr int scale_bias = 127, not_a_number = 255;
+constexpr int always_finite = 252;  // 6 · 2^(252 − 127) is the largest product of a number and this scale
 
 /// Returns the number that four bits represent: sign, two exponent bits, one mantissa bit.
 constexpr float from_e2m1(unsigned bits) {
@@ -67,15 +70,19 @@ struct Quantized {
       const std::int64_t group = (part.expert * rows + part.first + part.step * r) * groups;
       blocks.file->read_bytes(*blocks.entry, group * block_bytes, row_blocks);
       scales.file->read_bytes(*scales.entry, group, row_scales);
-      for (std::size_t i = 0; i < row_blocks.size(); ++i) {
-        const int scale = row_scales[i / block_bytes];
-        for (const unsigned bits : {row_blocks[i] & 15u, static_cast<unsigned>(row_blocks[i]) >> 4u}) {
-          *value = std::ldexp(from_e2m1(bits), scale - scale_bias);
-          require_input(scale != not_a_number && std::isfinite(*value), "{}: {} is not finite: its scale {} is {}",
-                        scales.file->path(), scales.entry->name, group + static_cast<std::int64_t>(i) / block_bytes,
-                        scale);
-          ++value;
+      for (std::size_t g = 0; g < row_scales.size(); ++g) {
+        const int scale = row_scales[g];
+        const float factor = std::ldexp(1.f, scale - scale_bias);
+        const auto begin = value;
+        for (std::size_t i = g * block_bytes; i < (g + 1) * block_bytes; ++i) {
+          for (const unsigned bits : {row_blocks[i] & 15u, static_cast<unsigned>(row_blocks[i]) >> 4u}) {
+            *value++ = from_e2m1(bits) * factor;
+          }
         }
+        const bool finite =
+            scale <= always_finite || std::all_of(begin, value, [](float x) { return std::isfinite(x); });
+        require_input(scale != not_a_number && finite, "{}: {} is not finite: its scale {} is {}", scales.file->path(),
+                      scales.entry->name, group + static_cast<std::int64_t>(g), scale);
       }
     }
   }
@@ -141,14 +148,17 @@ StackedSource stacked_source(const ModelFolder& model, const StackedPart& part) 
           .make = [quantized, part](std::span<float> values) { quantized.read(part, values); }};
 }
 
-void require_stacked_experts(const ModelFolder& model, std::int64_t experts) {
-  const std::string name = "model.layers.0.mlp.experts.down_proj_bias";
-  const auto found = model.tensors().find(name);
-  require_input(found != model.tensors().end(), "{} has no tensor {}, which its {} describes", model.path().string(),
-                name, config_name);
-  const Shape& shape = found->second.entry->shape;
-  require_input(shape.rank() > 0 && shape[0] == experts, "{}: {} has the shape {}, but {} describes {} experts",
-                found->second.file->path(), name, shape, config_name, experts);
+void require_stacked_experts(const ModelFolder& model, const Config& config) {
+  for (std::int64_t layer = 0; layer < config.model.layers; ++layer) {
+    const std::string name = fmt::format("model.layers.{}.mlp.experts.down_proj_bias", layer);
+    const auto found = model.tensors().find(name);
+    require_input(found != model.tensors().end(), "{} has no tensor {}, which its {} describes", model.path().string(),
+                  name, config_name);
+    const Shape& shape = found->second.entry->shape;
+    require_input(shape == Shape({config.moe.experts, config.model.hidden}),
+                  "{}: {} has the shape {}, but {} describes {} experts with hidden_size = {}",
+                  found->second.file->path(), name, shape, config_name, config.moe.experts, config.model.hidden);
+  }
 }
 
 }  // namespace lyceum::hugging_face

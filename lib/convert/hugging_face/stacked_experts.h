@@ -55,7 +55,8 @@ struct StackedSource {
 /// have it in another shape or type; `make` throws one for values that are not finite. `model` must outlive the result.
 StackedSource stacked_source(const ModelFolder& model, const StackedPart& part);
 
-/// Throws a bad_input Error unless the files have as many experts in the first layer as config.json describes.
-void require_stacked_experts(const ModelFolder& model, std::int64_t experts);
+/// Throws a bad_input Error unless every layer of the files has as many experts as `config`, and biases of its hidden
+/// width: so the tensors of all experts may be listed, since the files have values for each.
+void require_stacked_experts(const ModelFolder& model, const Config& config);
 
 }  // namespace lyceum::hugging_face

@@ -34,6 +34,7 @@ struct Task {
   const ConversionRequest& request;
   const CheckpointReader& source;
   const Config& own;
+  std::int64_t blocks;  // of the checkpoint: those of `own`, and those of modules that are left out
   LoadedConfig& wanted;
   std::vector<std::string>& notes;
 
@@ -195,10 +196,11 @@ std::string pruned_text(std::int64_t layer, const std::vector<std::int64_t>& tok
   return text;
 }
 
-ExpertTokens logged_tokens(const Config& own, const std::filesystem::path& routing) {
+ExpertTokens logged_tokens(const Task& task) {
+  const std::filesystem::path& routing = task.request.routing;
   const std::filesystem::path file = std::filesystem::is_directory(routing) ? routing / "routing.h5" : routing;
   const RoutingReader log(file);
-  return tokens_of_experts(own, merged_records(log, {0, log.steps().size()}), file.string());
+  return tokens_of_experts(task.own, task.blocks, merged_records(log, {0, log.steps().size()}), file.string());
 }
 
 SpecialPartsOf pruned(const Task& task) {
@@ -212,7 +214,7 @@ SpecialPartsOf pruned(const Task& task) {
   task.require_free({"moe.experts", "moe.experts_of_layers"});
   require_no_modules(task);
   require_changeable(task.own);
-  const ExpertTokens tokens = request.count ? request.count() : logged_tokens(task.own, request.routing);
+  const ExpertTokens tokens = request.count ? request.count() : logged_tokens(task);
   const ExpertOrigins origins = origins_after_pruning(
       task.own, tokens, {.threshold = request.threshold, .over_model = request.over_model, .keep = task.moe().top_k});
   for (const auto& [layer, kept] : origins) task.notes.push_back(pruned_text(layer, tokens.at(layer), kept));
@@ -278,8 +280,13 @@ Conversion convert(const ConversionRequest& request, const CheckpointReader& sou
     conversion.notes.push_back("the checkpoint is not sound: " + unsound);
   }
   Config from = own;
-  if (wanted.config.mtp.depth == 0) from.mtp = {};  // its modules are left out
-  const Task task{.request = request, .source = source, .own = from, .wanted = wanted, .notes = conversion.notes};
+  from.mtp.depth = std::min(from.mtp.depth, wanted.config.mtp.depth);  // further modules are left out
+  const Task task{.request = request,
+                  .source = source,
+                  .own = from,
+                  .blocks = all_blocks(own),
+                  .wanted = wanted,
+                  .notes = conversion.notes};
   const SpecialPartsOf special_parts_of = apply_transform(task);
   const int ranks = static_cast<int>(fewest_ranks(wanted.config.parallel));
   require_none(problems(wanted.config, ranks));

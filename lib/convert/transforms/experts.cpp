@@ -113,7 +113,8 @@ ExpertTokens tokens_of_experts(const std::vector<RoutingSums>& routing) {
   return tokens;
 }
 
-ExpertTokens tokens_of_experts(const Config& source, const RoutingHistory& history, const std::string& file) {
+ExpertTokens tokens_of_experts(const Config& source, std::int64_t blocks, const RoutingHistory& history,
+                               const std::string& file) {
   ExpertTokens tokens;
   for (const auto& [layer, experts] : changeable_experts(source)) {
     const auto log = std::ranges::find(history.layers, experts.id, &RoutingHistory::Layer::id);
@@ -126,7 +127,7 @@ ExpertTokens tokens_of_experts(const Config& source, const RoutingHistory& histo
     require_input(std::ranges::max(counts) > 0, "{}: no token was routed in layer {}", file, layer);
   }
   for (const RoutingHistory::Layer& layer : history.layers) {
-    const bool left_out = layer.id.layer >= source.model.layers;  // of a module of multi-token prediction
+    const bool left_out = layer.id.layer >= source.model.layers && layer.id.layer < blocks;
     require_input(layer.id.site != Site::ffn || left_out || tokens.contains(layer.id.layer),
                   "{}: has experts in layer {}, the checkpoint's model has none", file, layer.id.layer);
   }

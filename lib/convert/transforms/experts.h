@@ -38,9 +38,11 @@ using ExpertTokens = std::map<std::int64_t, std::vector<std::int64_t>>;
 /// Returns origins with the experts that remain. `tokens` must have all layers with routed experts. Throws as
 /// require_changeable() does.
 ExpertOrigins origins_after_pruning(const Config& source, const ExpertTokens& tokens, const PruneRule& rule);
-/// Returns the sums over all records and choices of a log. `file` is its name for messages. Throws a bad_input Error if
-/// the log is of another model or a layer has no tokens, and as require_changeable() does.
-ExpertTokens tokens_of_experts(const Config& source, const RoutingHistory& history, const std::string& file);
+/// Returns the sums over all records and choices of a log. `file` is its name for messages. `blocks`: all_blocks() of
+/// the checkpoint; the log may also have those that `source` leaves out, modules of multi-token prediction. Throws a
+/// bad_input Error if the log is of another model or a layer has no tokens, and as require_changeable() does.
+ExpertTokens tokens_of_experts(const Config& source, std::int64_t blocks, const RoutingHistory& history,
+                               const std::string& file);
 /// Returns the sums over all choices of an evaluation. `routing` must be summed over all ranks; attention experts are
 /// left out. Does not throw if a layer has no tokens or the routing is of another model.
 ExpertTokens tokens_of_experts(const std::vector<RoutingSums>& routing);

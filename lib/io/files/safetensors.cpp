@@ -40,14 +40,21 @@ float from_half(std::uint16_t bits) {
   return std::bit_cast<float>(sign | ((magnitude << 13) + (bias << 23)));
 }
 
-/// Converts a number of 1 sign bit, 4 exponent bits with a bias of 7, and 3 mantissa bits, without infinities
+/// The values of all numbers of 1 sign bit, 4 exponent bits with a bias of 7, and 3 mantissa bits, without infinities
 /// [Micikevicius et al. 2022].
-float from_e4m3(std::uint8_t bits) {
-  const int magnitude = bits & 0x7f, exponent = magnitude >> 3, mantissa = magnitude & 7;
-  if (magnitude == 0x7f) return std::numeric_limits<float>::quiet_NaN();
-  const float value = exponent == 0 ? static_cast<float>(mantissa) * 0x1p-9f
-                                    : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
-  return bits & 0x80 ? -value : value;
+const std::array<float, 256>& e4m3_values() {
+  static const std::array<float, 256> values = [] {
+    std::array<float, 256> all{};
+    for (unsigned bits = 0; bits < all.size(); ++bits) {
+      const int magnitude = static_cast<int>(bits & 0x7fu), exponent = magnitude >> 3, mantissa = magnitude & 7;
+      const float value = exponent == 0 ? static_cast<float>(mantissa) * 0x1p-9f
+                                        : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+      all[bits] = (bits & 0x80u) != 0 ? -value : value;
+      if (magnitude == 0x7f) all[bits] = std::numeric_limits<float>::quiet_NaN();
+    }
+    return all;
+  }();
+  return values;
 }
 
 std::int64_t element_bytes(Type type) {
@@ -183,10 +190,11 @@ void Reader::read(const Entry& tensor, std::int64_t first, std::span<float> valu
   const std::uint64_t begin = begin_of(tensor, first, values.size());
   if (tensor.type == Type::f32) return file_.read_values(begin, values);
   if (element_bytes(tensor.type) == 1) {
+    const std::array<float, 256>& e4m3 = e4m3_values();
     FileValues<std::uint8_t> stored(file_, begin, std::ssize(values));
     for (std::size_t i = 0; i < values.size(); ++i) {
       const std::uint8_t bits = stored[static_cast<std::int64_t>(i)];
-      values[i] = tensor.type == Type::u8 ? bits : from_e4m3(bits);
+      values[i] = tensor.type == Type::u8 ? bits : e4m3[bits];
     }
     return;
   }

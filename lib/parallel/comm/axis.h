@@ -7,7 +7,7 @@
 namespace lyceum {
 
 /// The groups of a rank, with the names that they have in Mesh, and `pipeline_ends`: the first and the last stage of a
-/// pipeline, which share a tied embedding table.
+/// pipeline, which both have the embedding table if it is tied or modules of multi-token prediction read it.
 enum class Axis : std::uint8_t {
   world,
   data,

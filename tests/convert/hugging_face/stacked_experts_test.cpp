@@ -205,7 +205,7 @@ TEST_F(GptOssFolder, ThatIsNotWholeIsRefused) {
   stored_ = whole;
   write();
   set("num_local_experts", 5);
-  expect_refused("has the shape [4, 64], but config.json describes 5 experts");
+  expect_refused("has the shape [4, 64], but config.json describes 5 experts with hidden_size = 64");
   set("num_local_experts", 4);
   set("quantization_config", {{"quant_method", "bitsandbytes"}});
   expect_refused("has quant_method = \"bitsandbytes\": Lyceum reads weights quantized with fp8 and, of gpt_oss, mxfp4");

@@ -397,9 +397,12 @@ TEST(Conversion, RoutingLogsOfOtherModelsAreRefused) {
     return layer;
   };
   const auto tokens = [&](std::vector<RoutingHistory::Layer> layers) {
-    return tokens_of_experts(config, {.steps = {1, 2}, .layers = std::move(layers)}, "log");
+    // The checkpoint has a module of multi-token prediction, which is left out.
+    return tokens_of_experts(config, config.model.layers + 1, {.steps = {1, 2}, .layers = std::move(layers)}, "log");
   };
   EXPECT_THAT(tokens({log({1, Site::ffn}, 4)}).at(1), ElementsAre(12, 14, 12, 12));
+  EXPECT_EQ(tokens({log({1, Site::ffn}, 4), log({2, Site::ffn}, 4)}).size(), 1u);
+  expect_bad_input([&] { tokens({log({1, Site::ffn}, 4), log({3, Site::ffn}, 4)}); }, "has experts in layer 3");
   expect_bad_input(
       [&] {
         tokens({log({1, Site::ffn}, 5)});
