@@ -74,7 +74,7 @@ StepTrace::StepTrace(const Config& config, const RunSetup& setup, RunReport& rep
 StepTrace::~StepTrace() {
   try {
     if (profile_) set_profile(setup_.stream, nullptr);
-  } catch (const Error&) {  // the device has failed, and the error of that is on its way
+  } catch (const Error&) {  // the device has failed; that error is being reported
   }
 }
 
