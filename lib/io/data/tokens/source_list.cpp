@@ -58,8 +58,8 @@ std::string sources_of_file(const std::filesystem::path& file) {
     require_usage(words.size() == 1 || weight, "{}: '{}' is not a prefix, or a weight and a prefix, without spaces",
                   where, line);
     require_usage(words.size() == 2 || !weight_in(words[0]), "{}: the weight {} has no prefix", where, words[0]);
-    require_usage(!weight || (*weight > 0 && std::isfinite(*weight)), "{}: the weight {} is not positive", where,
-                  words[0]);
+    const double positive = weight.value_or(1);
+    require_usage(positive > 0 && std::isfinite(positive), "{}: the weight {} is not positive", where, words[0]);
     require_usage(!weighted || *weighted == weight.has_value(), "{}: give either all sources a weight or none", where);
     weighted = weight.has_value();
     const auto [same, fresh] = lines.emplace(words.back(), number);
