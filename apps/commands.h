@@ -20,6 +20,7 @@ int routing_command(const MpiSession& session, const Arguments& arguments);
 /// Implement the commands that need no other rank: only rank 0 of a job calls them. Return and throw as above.
 int tokenize_command(const Arguments& arguments);
 int checkpoint_command(const Arguments& arguments);
+int compare_command(const Arguments& arguments);
 int completion_command(const Arguments& arguments);
 
 }  // namespace lyceum

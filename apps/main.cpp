@@ -47,6 +47,7 @@ const std::map<std::string, Command>& commands() {
       {"generate", {generate_command, "generate text from a prompt with a checkpoint"}},
       {"tokenize", {alone(tokenize_command), "train a tokenizer; encode text and JSON lines as .bin/.idx"}},
       {"checkpoint", {alone(checkpoint_command), "list, show, verify and compare checkpoints"}},
+      {"compare", {alone(compare_command), "show training runs side by side, as tables and as a page of curves"}},
       {"routing", {routing_command, "analyse how tokens are routed: from logs, or by running a checkpoint"}},
       {"convert",
        {convert_command,

@@ -32,6 +32,7 @@ CommandHelp eval_help();
 CommandHelp generate_help();
 CommandHelp tokenize_help();
 CommandHelp checkpoint_help();
+CommandHelp compare_help();
 CommandHelp convert_help();
 CommandHelp routing_help();
 CommandHelp completion_help();

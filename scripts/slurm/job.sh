@@ -8,7 +8,11 @@
 #   LYCEUM_MAX_CRASHES   consecutive failed starts that are requeued (default 3)
 [[ -z ${LYCEUM_ENVIRONMENT:-} ]] || . "$LYCEUM_ENVIRONMENT"
 
-say() { echo "lyceum job $SLURM_JOB_ID: $*"; }
+# The number of this job. Slurm's own number of a task is ambiguous: that of one task is also the number of the whole array.
+this_job=$SLURM_JOB_ID
+[[ -z ${SLURM_ARRAY_TASK_ID:-} ]] || this_job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+
+say() { echo "lyceum job $this_job: $*"; }
 usage_error() { say "$*" >&2; drop_chain; exit 2; }
 drop_chain() { [[ -z ${LYCEUM_CHAIN:-} ]] || scancel --state=PENDING --name="$LYCEUM_CHAIN"; }
 
@@ -84,19 +88,21 @@ train() {
 
 # field NAME: prints a field of this job, as the controller shows it.
 field() {
-  local job
+  local shown
   for _ in {1..12}; do  # the controller may be restarting
-    job=$(scontrol show job "$SLURM_JOB_ID") && break
+    shown=$(scontrol show job "$this_job") && break
     sleep 5
   done
   # The first line with the field, since Command and Comment, which follow, may contain any text.
-  sed -n "/^ *Command=/d; s/ *$//; /^ *\(.* \)\?$1=/{s///p; q}" <<<"$job"
+  sed -n "/^ *Command=/d; s/ *$//; /^ *\(.* \)\?$1=/{s///p; q}" <<<"$shown"
 }
 
-# finish CODE: requeues the job if it should continue. 0: the run is complete. 2 and 3: errors that must be fixed first. 75: it
-# stopped on request after a checkpoint. Other codes: a rank or a host was lost, and another start often succeeds.
+# finish CODE: calls run_ended CODE if the script has such a function, then requeues the job if it should continue. 0: the run is
+# complete. 2 and 3: errors that must be fixed first. 75: it stopped on request after a checkpoint. Other codes: a rank or a host was
+# lost, and another start often succeeds.
 finish() {
   local code=$1 state
+  ! declare -F run_ended >/dev/null || run_ended "$code"
   case $code in
     0 | 2 | 3) drop_chain; exit "$code" ;;
     75) ;;
@@ -108,7 +114,7 @@ finish() {
     # The time limit is a reason to requeue; cancellation is not; preemption requeues by itself.
     if [[ $(field Reason | cut -d' ' -f1) == TimeLimit ]]; then again; else say "$state: not requeued"; fi
   elif fruitless "$code"; then
-    say "failed repeatedly: giving up; when the cause above is fixed: scontrol requeue $SLURM_JOB_ID"
+    say "failed repeatedly: giving up; when the cause above is fixed: scontrol requeue $this_job"
   else
     again
   fi
@@ -125,13 +131,13 @@ fruitless() {
   count=$(sed -n 's/.*lyceum: \([0-9]*\) failed starts$/\1/p' <<<"$comment")
   if ((SECONDS < ($1 == 75 ? 60 : 3600))); then count=$((${count:-0} + 1)); else count=0; fi
   ((count <= ${LYCEUM_MAX_CRASHES:-3})) || return 0
-  scontrol update JobId="$SLURM_JOB_ID" Comment="${users:+$users; }lyceum: $count failed starts" || true
+  scontrol update JobId="$this_job" Comment="${users:+$users; }lyceum: $count failed starts" || true
   return 1
 }
 
 again() {
   [[ -z ${LYCEUM_CHAIN:-} ]] || return 0  # the next job of the chain resumes
-  if scontrol requeue "$SLURM_JOB_ID"; then
+  if scontrol requeue "$this_job"; then
     say "requeued"
   else
     say "cannot be requeued here: submit it again, or use chain.sh"

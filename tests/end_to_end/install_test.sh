@@ -16,7 +16,10 @@ done
 diff <(cd "$source/configs" && find . -name '*.ini' | sort) <(cd "$prefix/share/lyceum/configs" && find . -name '*.ini' | sort)
 cmp "$source/scripts/mpi-env.sh" "$prefix/share/lyceum/mpi-env.sh"
 cmp "$source/scripts/quickstart.sh" "$prefix/share/lyceum/quickstart.sh"
+cmp "$source/scripts/sweep.py" "$prefix/share/lyceum/sweep.py"
+diff -r --exclude=__pycache__ "$source/scripts/sweeps" "$prefix/share/lyceum/sweeps"
 diff -r "$source/scripts/slurm" "$prefix/share/lyceum/slurm"
+python3 -B "$prefix/share/lyceum/sweep.py" --help >/dev/null
 resolved=$("$prefix/bin/lyceum" train --config "$prefix/share/lyceum/configs/quickstart.ini" --parallel.expert=1 --print-config)
 grep -Eq '^moe\.experts += 15' <<<"$resolved" || { echo "quickstart.ini does not resolve to 15 experts"; exit 1; }
 

@@ -1,6 +1,7 @@
 #include "io/report/chart.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +10,7 @@
 
 #include "core/printable.h"
 #include "core/real_text.h"
+#include "io/text/json.h"
 
 namespace lyceum {
 namespace {
@@ -83,6 +85,7 @@ Axes axes_of(const LineChart& chart) {
     axes.y.low -= margin;
     axes.y.high += margin;
   }
+  if (chart.top && *chart.top > axes.y.low) axes.y.high = std::min(axes.y.high, *chart.top);
   return axes;
 }
 
@@ -124,8 +127,8 @@ std::string pointer_data(const LineChart& chart) {
     for (const MetricPoint& point : thinned(line.points)) {
       points += fmt::format("{}[{},{}]", points.empty() ? "" : ",", point.step, json_number(point.value));
     }
-    json += fmt::format("{}{{\"name\":\"{}\",\"style\":\"{}\",\"points\":[{}]}}", json.empty() ? "" : ",", line.name,
-                        line.style, points);
+    json += fmt::format("{}{{\"name\":{},\"style\":\"{}\",\"points\":[{}]}}", json.empty() ? "" : ",",
+                        json_text(nlohmann::json(line.name)), line.style, points);
   }
   return fmt::format("[{}]", json);
 }

@@ -43,6 +43,7 @@ struct LineChart {
   std::optional<double> level = {};  // value at which a horizontal line is drawn
   std::string level_name = {};       // label of that line
   bool log = false;                  // logarithmic y axis
+  std::optional<double> top = {};    // highest value of the y axis; larger ones are drawn at the upper edge
 };
 /// Returns the HTML of a chart; empty if no line has a point.
 std::string line_chart(const LineChart& chart);

@@ -14,10 +14,12 @@ std::string_view report_style() {
   return R"css(
 :root{color-scheme:light dark;--page:#f6f6f4;--card:#fff;--ink:#1c1d20;--soft:#6a6d74;--rule:#e4e4e0;--none:#8d8f94;
 --train:#2f6bd6;--valid:#d86a0a;--worst:#b23a48;--level:#5b7a56;
---k0:#16324f;--k1:#1f5c7a;--k2:#1f8a8a;--k3:#3fae7c;--k4:#86c35c;--k5:#c9c23c;--k6:#e3a02b;--k7:#e0742a}
+--k0:#16324f;--k1:#1f5c7a;--k2:#1f8a8a;--k3:#3fae7c;--k4:#86c35c;--k5:#c9c23c;--k6:#e3a02b;--k7:#e0742a;
+--r0:#2f6bd6;--r1:#d86a0a;--r2:#2c8a4b;--r3:#b23a48;--r4:#7b4fc0;--r5:#8a6a1c;--r6:#0f8a96;--r7:#c2479b}
 @media (prefers-color-scheme:dark){:root{--page:#131416;--card:#1c1d20;--ink:#e9e9ec;--soft:#9b9ea6;--rule:#33353a;
 --none:#6f727a;--train:#7fabff;--valid:#ffa04d;--worst:#ff8291;--level:#9cc795;
---k0:#b9d4ff;--k1:#79b8f0;--k2:#4fc0c8;--k3:#5cc79a;--k4:#93d06e;--k5:#d3cf5a;--k6:#efb04a;--k7:#f08a4b}}
+--k0:#b9d4ff;--k1:#79b8f0;--k2:#4fc0c8;--k3:#5cc79a;--k4:#93d06e;--k5:#d3cf5a;--k6:#efb04a;--k7:#f08a4b;
+--r0:#7fabff;--r1:#ffa04d;--r2:#74cf91;--r3:#ff8291;--r4:#bb98f2;--r5:#d8b75c;--r6:#5fd0dc;--r7:#f08fcb}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--page);color:var(--ink);font:15px/1.5 system-ui,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
 main{max-width:1240px;margin:0 auto;padding:32px 24px 56px}
@@ -56,6 +58,10 @@ path{fill:none;vector-effect:non-scaling-stroke;stroke-linecap:round;stroke-line
 .train,.mean{--line:var(--train)}.valid{--line:var(--valid)}.worst{--line:var(--worst)}.bad{--line:var(--worst)}
 .k0{--line:var(--k0)}.k1{--line:var(--k1)}.k2{--line:var(--k2)}.k3{--line:var(--k3)}
 .k4{--line:var(--k4)}.k5{--line:var(--k5)}.k6{--line:var(--k6)}.k7{--line:var(--k7)}
+.r0{--line:var(--r0)}.r1{--line:var(--r1)}.r2{--line:var(--r2)}.r3{--line:var(--r3)}
+.r4{--line:var(--r4)}.r5{--line:var(--r5)}.r6{--line:var(--r6)}.r7{--line:var(--r7)}
+.line.dash1{stroke-dasharray:9 5}.line.dash2{stroke-dasharray:2 5}
+.dash1 i{border-top-style:dashed}.dash2 i{border-top-style:dotted}
 .plot.heat{margin-top:34px}
 .plot.map{margin:24px 20px 26px 34px}
 .map b.row-name{right:auto;left:0;margin:0 0 5px}

@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <cerrno>
 #include <cmath>
 #include <fstream>
 #include <functional>
@@ -10,7 +9,7 @@
 
 #include "core/error.h"
 #include "io/files/open_regular.h"
-#include "io/files/system_reason.h"
+#include "io/run/metric_lines.h"
 #include "io/text/json.h"
 
 namespace lyceum {
@@ -18,24 +17,17 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-/// Calls use(record, offset of the end of its line in bytes) for each complete line, until it returns false. Stops at
-/// - a last line without a newline: the run was killed while it wrote the line;
-/// - a zero byte: after a power failure, file systems may leave zeros where data had not reached the disk.
-void for_each_line(const std::filesystem::path& file,
-                   const std::function<bool(const OrderedJson&, std::int64_t)>& use) {
-  std::ifstream in = open_to_read(file);
-  require_input(in.good(), "{}: cannot be opened: {}", file.string(), system_reason(errno));
-  std::int64_t bytes = 0, number = 0;
-  for (std::string line; std::getline(in, line) && !in.eof() && line.find('\0') == std::string::npos;) {
-    bytes += static_cast<std::int64_t>(line.size()) + 1;
-    ++number;
+/// Calls use(record, offset of the end of its line in bytes) for each complete line, until it returns false, see
+/// for_each_line(). Throws a bad_input Error if a line is damaged.
+void for_each_record(const std::filesystem::path& file,
+                     const std::function<bool(const OrderedJson&, std::int64_t)>& use) {
+  for_each_line(file, [&](const std::string& line, std::int64_t end, std::int64_t number) {
     const OrderedJson record = parse_json<OrderedJson>(line, /*allow_exceptions=*/false);
-    require_input(record.is_object() && record.contains("step") && record["step"].is_number_integer(),
-                  "{}: line {} is damaged, since it is not an object with a step: remove the line or the file",
-                  file.string(), number);
-    if (!use(record, bytes)) return;
-  }
-  require_input(!in.bad(), "{}: cannot be read", file.string());
+    if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer()) {
+      fail_damaged_line(file, number);
+    }
+    return use(record, end);
+  });
 }
 
 std::string line_of(const OrderedJson& record) {
@@ -61,7 +53,7 @@ MetricsLog::MetricsLog(const std::filesystem::path& file, std::int64_t resume_st
       resumed_at_ = step;
       return true;
     };
-    if (resume_step >= 0) for_each_line(file, keep);
+    if (resume_step >= 0) for_each_record(file, keep);
     std::ifstream in = open_to_read(file);
     in.seekg(kept);
     for (std::string line; std::getline(in, line);) ++lines_cut_;
@@ -77,7 +69,7 @@ void MetricsLog::append(const OrderedJson& record) {
 
 Metrics read_metrics(const std::filesystem::path& file) {
   Metrics metrics;
-  for_each_line(file, [&](const OrderedJson& record, std::int64_t) {
+  for_each_record(file, [&](const OrderedJson& record, std::int64_t) {
     const auto step = record["step"].get<std::int64_t>();
     for (const auto& [key, value] : record.items()) {
       if (value.is_number() && key != "step") metrics[key].push_back({step, value.get<double>()});

@@ -1,0 +1,130 @@
+"""Trains the runs of a sweep on this machine, several at a time."""
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+
+from .description import Sweep, SweepError, SweepRun
+from .state import record
+
+STOPPED = 75  # exit code of a run that saved a checkpoint on request
+POLL = 0.1  # seconds
+
+
+@dataclass
+class Outcome:
+    failed: list[str] = field(default_factory=list)  # names
+    stopped: bool = False  # the sweep was interrupted
+
+
+@dataclass
+class Running:
+    run: SweepRun
+    process: subprocess.Popen
+    started: float
+    slot: int
+
+
+class Trainer:
+    def __init__(self, sweep: Sweep, pending: list[SweepRun], jobs: int, gpus: list[list[str]], program: str):
+        self.sweep, self.pending, self.jobs, self.gpus, self.program = sweep, list(pending), jobs, gpus, program
+        self.running: list[Running] = []
+        self.outcome = Outcome()
+        self.requests = 0  # SIGINT and SIGTERM so far
+        self.started = len(sweep.runs) - len(pending)
+
+    def train(self) -> Outcome:
+        before = {number: signal.signal(number, self.request) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            handled = 0
+            while self.running or (self.pending and not self.requests):
+                while self.pending and not self.requests and len(self.running) < self.jobs:
+                    self.start(self.pending.pop(0))
+                if self.requests > handled:
+                    handled = self.requests
+                    self.stop(handled)
+                self.collect()
+                time.sleep(POLL)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        self.outcome.stopped = self.requests > 0
+        return self.outcome
+
+    def request(self, *_) -> None:
+        self.requests += 1
+
+    def start(self, run: SweepRun) -> None:
+        self.started += 1
+        run.folder.mkdir(parents=True, exist_ok=True)
+        stop_file(run).unlink(missing_ok=True)
+        slot = min(set(range(self.jobs)) - {other.slot for other in self.running})
+        environment = {**os.environ, "LYCEUM_STOP_FILE": str(stop_file(run).absolute())}
+        if self.gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus[slot])
+        launcher = []
+        if self.sweep.ranks > 1:
+            launcher = ["mpirun", "-n", str(self.sweep.ranks)]
+            if self.jobs > 1:  # else each mpirun binds its ranks to the same cores
+                environment.setdefault("OMPI_MCA_hwloc_base_binding_policy", "none")
+        with open(run.folder / "train.log", "ab") as log:
+            # A session of its own: a Ctrl-C on the terminal reaches only this script, which asks for a checkpoint.
+            process = subprocess.Popen([*launcher, self.program, "train", "--config", *run.arguments], stdin=subprocess.DEVNULL,
+                                       stdout=log, stderr=log, env=environment, start_new_session=True)
+        self.running.append(Running(run, process, time.monotonic(), slot))
+        print(f"sweep: [{self.started}/{len(self.sweep.runs)}] {run.name}: started", flush=True)
+
+    def stop(self, requests: int) -> None:
+        if requests == 1:
+            print("sweep: stopping all runs after a checkpoint; once more ends them at once", flush=True)
+        for other in self.running:
+            if requests == 1:
+                stop_file(other.run).write_text("asked to stop\n")
+            else:
+                os.killpg(other.process.pid, signal.SIGTERM if requests == 2 else signal.SIGKILL)
+
+    def collect(self) -> None:
+        """Reports the runs that have ended."""
+        for ended in [other for other in self.running if other.process.poll() is not None]:
+            self.running.remove(ended)
+            code = ended.process.returncode
+            code = 128 - code if code < 0 else code
+            stop_file(ended.run).unlink(missing_ok=True)
+            record(ended.run, code)
+            seconds = f"{time.monotonic() - ended.started:.0f} s"
+            if code == 0:
+                print(f"sweep: {ended.run.name}: complete, {seconds}", flush=True)
+            elif code == STOPPED or self.requests:
+                print(f"sweep: {ended.run.name}: stopped, {seconds}", flush=True)
+            else:
+                self.outcome.failed.append(ended.run.name)
+                print(f"sweep: {ended.run.name}: failed with code {code}: {last_line(ended.run)}; see {ended.run.folder}/train.log",
+                      flush=True)
+
+
+def stop_file(run: SweepRun):
+    return run.folder / "stop-request"
+
+
+def last_line(run: SweepRun) -> str:
+    with open(run.folder / "train.log", "rb") as log:
+        log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
+        lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("lyceum ")]
+    return (errors or lines or ["no output"])[-1]
+
+
+def gpus_of_slots(text: str | None, jobs: int, ranks: int) -> list[list[str]]:
+    """Returns the GPUs of each of `jobs` simultaneous runs; an empty list if none were named."""
+    if not text:
+        return []
+    gpus = [name.strip() for name in text.split(",")]
+    if "" in gpus or len(set(gpus)) < len(gpus) or len(gpus) < jobs * ranks:
+        raise SweepError(f"--gpus {text}: {jobs} runs at a time with {ranks} ranks each need {jobs * ranks} different GPUs")
+    return [gpus[slot * ranks:(slot + 1) * ranks] for slot in range(jobs)]
+
+
+def train(sweep: Sweep, pending: list[SweepRun], jobs: int, gpus: str | None, program: str) -> Outcome:
+    """Trains the pending runs. Returns when all have ended, or were stopped by SIGINT or SIGTERM."""
+    return Trainer(sweep, pending, jobs, gpus_of_slots(gpus, jobs, sweep.ranks), program).train()

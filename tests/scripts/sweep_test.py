@@ -1,0 +1,291 @@
+#!/usr/bin/env python3
+"""Tests scripts/sweep.py with a fake `lyceum`, and with a fake Slurm: the runs of a description, their folders and commands,
+failures, interruption and continuation, and wrong descriptions."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+# Appends its arguments to calls.log. A run fails if its learning rate is 9, and waits for a request to stop if the file "slow"
+# exists; `peak` has the largest number of simultaneous runs.
+LYCEUM = """#!/bin/bash
+case $1 in
+  train)
+    if [[ $* == *--print-config* ]]; then
+      [[ $* != *optim.lrr=* ]] || { echo "lyceum train: no such key optim.lrr" >&2; exit 2; }
+      exit 0
+    fi
+    echo "$*" >>calls.log
+    for argument; do [[ $argument != --run.dir=* ]] || folder=${argument#*=}; done
+    echo '{"step":1,"loss":1}' >>"$folder/metrics.jsonl"
+    echo "gpus ${CUDA_VISIBLE_DEVICES:-none}"
+    [[ $* != *optim.lr=9* ]] || { echo "lyceum train: the weights exploded" >&2; exit 4; }
+    touch "busy.$$"; ls busy.* | wc -l >>peak; sleep 0.3; rm "busy.$$"
+    for ((i = 0; i < 300; ++i)); do
+      [[ -e slow ]] || exit 0
+      [[ ! -e $LYCEUM_STOP_FILE ]] || exit 75
+      [[ -e hard ]] || sleep 0.1
+      [[ ! -e hard ]] || exec sleep 60
+    done ;;
+  compare) echo "$*" >>compares.log; echo "the table" ;;
+esac
+"""
+
+# Runs the tasks of an array one after the other, each as Slurm does: a copy of the script under another name.
+SBATCH = """#!/bin/bash
+printf '%s\\n' "$@" "" >>sbatch.log
+array='' script=() wrapped=''
+while (($#)); do
+  case $1 in
+    --array=*) array=${1#*=} ;;
+    --wrap=*) wrapped=${1#*=} ;;
+    --*) ;;
+    *) script+=("$1") ;;
+  esac
+  shift
+done
+[[ -z $wrapped ]] || { bash -c "$wrapped" >compare.out; echo "8;cluster"; exit; }
+printf 'JobId=7\\n   JobState=RUNNING\\n   Command=%s\\n   WorkDir=/x\\n' "${script[*]}" >job
+cp "${script[0]}" slurm_script
+for range in ${array%%%*}; do
+  for part in ${range//,/ }; do
+    for task in $(seq "${part%-*}" "${part#*-}"); do
+      SLURM_JOB_ID=7 SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=$task SLURM_JOB_NODELIST=n1 \\
+        bash slurm_script "${script[@]:1}" >>"task.$task.log" 2>&1
+    done
+  done
+done
+echo "7;cluster"
+"""
+
+INI = """[sweep]
+config = base.ini
+dir = out  # the folder
+seeds = 1, 2
+[set]
+run.steps = 5
+moe.expert_sizes = 4,8
+[grid]
+optim.lr = 1e-3, 3e-4
+"""
+
+
+class SweepTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        (self.root / "base.ini").touch()
+        self.program("lyceum", LYCEUM)
+        self.environment = {**os.environ, "LYCEUM": str(self.root / "lyceum"), "PATH": f"{self.root}:/usr/bin:/bin"}
+
+    def program(self, name, text):
+        file = self.root / name
+        file.write_text(text)
+        file.chmod(0o755)
+
+    def command(self, *arguments):
+        return [sys.executable, str(REPOSITORY / "scripts" / "sweep.py"), *arguments]
+
+    def sweep(self, text, *arguments, code=0, name="sweep.ini"):
+        """Runs the script with a description. Returns its output."""
+        (self.root / name).write_text(text)
+        done = subprocess.run(self.command(name, *arguments), cwd=self.root, env=self.environment, capture_output=True, text=True,
+                              check=False, timeout=60)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def calls(self):
+        log = self.root / "calls.log"
+        return sorted(log.read_text().splitlines()) if log.exists() else []
+
+    def names(self):
+        return sorted(path.name for path in (self.root / "out").iterdir() if path.is_dir())
+
+    def test_every_combination_is_a_run_with_a_readable_folder(self):
+        said = self.sweep(INI)
+        self.assertEqual(self.names(), ["lr=1e-3,seed=1", "lr=1e-3,seed=2", "lr=3e-4,seed=1", "lr=3e-4,seed=2"])
+        self.assertEqual(self.calls()[0], "train --config base.ini --run.steps=5 --moe.expert_sizes=4,8 --optim.lr=1e-3 "
+                                          "--run.seed=1 --run.dir=out/lr=1e-3,seed=1")
+        self.assertIn("the table", said)
+        compared = (self.root / "compares.log").read_text().split()
+        self.assertEqual(compared[1:5], [f"out/{name}" for name in self.names()])
+        self.assertEqual(compared[5:], ["--html", "out/compare.html", "--title", "out"])
+
+    def test_toml_and_ini_mean_the_same(self):
+        ini = """[sweep]
+config = base.ini
+dir = out
+[set]
+moe.expert_sizes = 4,8
+run.tensorboard = true
+[grid]
+moe.expert_sizes_of = 1,2|3
+[zip]
+batch.global = 8, 16
+optim.lr = 0.5, 0.25
+[zip b]
+model.layers = 1, 2
+moe.layers = 3, 4
+"""
+        toml = """[sweep]
+config = "base.ini"
+dir = "out"
+[set]
+moe.expert_sizes = [4, 8]
+run.tensorboard = true
+[grid]
+"moe.expert_sizes_of" = [[1, 2], 3]
+[[zip]]
+batch.global = [8, 16]
+optim.lr = [0.5, 0.25]
+[[zip]]
+model.layers = [1, 2]
+moe.layers = [3, 4]
+"""
+        self.sweep(ini)
+        expected = self.calls()
+        self.assertEqual(len(expected), 8)
+        self.assertIn("out/global=8,lr=0.5,model.layers=1,moe.layers=3,expert_sizes_of=1-2", "".join(expected))
+        shutil.rmtree(self.root / "out")
+        (self.root / "calls.log").unlink()
+        self.sweep(toml, name="sweep.toml")
+        self.assertEqual(self.calls(), expected)
+
+    def test_runs_at_the_same_time(self):
+        self.sweep(INI, "--jobs", "2", "--gpus", "3,5")
+        self.assertEqual(max(map(int, (self.root / "peak").read_text().split())), 2)
+        gpus = {(self.root / "out" / name / "train.log").read_text() for name in self.names()}
+        self.assertEqual(gpus, {"gpus 3\n", "gpus 5\n"})
+
+    def test_complete_runs_are_skipped_and_changed_ones_continue(self):
+        self.sweep(INI)
+        self.assertIn("4 of them complete", self.sweep(INI))
+        self.assertEqual(len(self.calls()), 4)
+        self.sweep(INI.replace("run.steps = 5", "run.steps = 6"))
+        self.assertEqual(len(self.calls()), 8)
+        self.assertIn("complete     out/lr=1e-3,seed=1", self.sweep(INI.replace("run.steps = 5", "run.steps = 6"), "--list"))
+
+    def test_a_failed_run_is_named_and_others_go_on(self):
+        text = INI.replace("1e-3, 3e-4", "9, 1").replace("seeds = 1, 2", "seeds = 1")
+        said = self.sweep(text, code=4)
+        self.assertIn("lr=9,seed=1: failed with code 4: lyceum train: the weights exploded; see out/lr=9,seed=1/train.log", said)
+        self.assertIn("sweep: failed: lr=9,seed=1\n", said)
+        self.assertIn("lr=1,seed=1: complete", said)
+        self.assertIn("failed (4)   out/lr=9,seed=1", self.sweep(text, "--list"))
+        self.sweep(text, code=4)
+        self.assertEqual(len(self.calls()), 3, "the failed run is tried again, the complete one is not")
+
+    def interrupted(self, number, times):
+        """Starts a sweep of slow runs and sends it a signal as soon as two are running. Returns its exit code and output."""
+        (self.root / "slow").touch()
+        (self.root / "sweep.ini").write_text(INI)
+        with open(self.root / "said", "w+") as said:
+            process = subprocess.Popen(self.command("sweep.ini", "--jobs", "2"), cwd=self.root, env=self.environment, stdout=said,
+                                       stderr=said)
+            try:
+                for _ in range(600):
+                    if len(self.calls()) == 2:
+                        break
+                    time.sleep(0.05)
+                time.sleep(0.6)  # until both wait
+                for _ in range(times):
+                    process.send_signal(number)
+                    time.sleep(0.5)
+                process.wait(timeout=30)
+            finally:
+                process.kill()
+            said.seek(0)
+            return process.returncode, said.read()
+
+    def test_an_interrupt_stops_all_runs_and_the_same_command_continues(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(signal=number):
+                shutil.rmtree(self.root / "out", ignore_errors=True)
+                (self.root / "calls.log").unlink(missing_ok=True)
+                code, said = self.interrupted(number, 1)
+                self.assertEqual(code, 75, said)
+                self.assertEqual(said.count(": stopped, "), 2, said)
+                self.assertEqual(len(self.calls()), 2, "no other run is started")
+                (self.root / "slow").unlink()
+                self.sweep(INI)
+                self.assertEqual(len(self.calls()), 6)
+
+    def test_a_second_interrupt_ends_the_runs(self):
+        (self.root / "hard").touch()
+        code, said = self.interrupted(signal.SIGINT, 2)
+        self.assertEqual(code, 75, said)
+        self.assertEqual(said.count(": stopped, "), 2, said)
+
+    def test_slurm_gets_an_array_and_a_comparison(self):
+        self.program("sbatch", SBATCH)
+        self.program("scontrol", 'cat job')
+        self.program("mpirun", 'exec "$@"')
+        text = INI.replace("1e-3, 3e-4", "9, 1")
+        said = self.sweep(text, "--slurm", "--jobs", "3", "--", "--time=1:00", "--partition=p q")
+        self.assertIn("job 7, tasks 1-4%3", said)
+        submitted = (self.root / "sbatch.log").read_text().split("\n\n")
+        first, second = submitted[0].splitlines(), submitted[1].splitlines()
+        self.assertEqual(first[:1] + first[2:5], ["--parsable", "--output=out/slurm-%A_%a.log", "--time=1:00", "--partition=p q"])
+        self.assertIn("--dependency=afterany:7", second)
+        self.assertEqual((self.root / "compare.out").read_text(), "the table\n")
+        self.assertIn("--moe.expert_sizes=4,8 --optim.lr=9 --run.seed=1 --run.dir=out/lr=9,seed=1", "".join(self.calls()))
+        listed = self.sweep(text, "--list")
+        self.assertIn("complete     out/lr=1,seed=2", listed)
+        self.assertIn("failed (4)   out/lr=9,seed=1", listed)
+        # Submitted again, only the runs that are not complete.
+        said = self.sweep(text, "--slurm")
+        self.assertIn("tasks 1-2;", said)
+
+    def test_without_slurm_the_reason_is_told(self):
+        self.environment["PATH"] = str(self.root)
+        self.assertIn("sweep.py: sbatch: No such file or directory", self.sweep(INI, "--slurm", code=2))
+
+    def test_wrong_descriptions_are_refused_before_a_run_starts(self):
+        for old, new, message in (
+                ("config = base.ini", "config = none.ini", "config = none.ini: no such file"),
+                ("config = base.ini\n", "", "[sweep] needs config"),
+                ("dir = out", "dri = out", "dri in [sweep]: did you mean dir?"),
+                ("seeds = 1, 2", "seeds = 1,", "run.seed has an empty value"),
+                ("seeds = 1, 2", "seeds = 1, 1", "run.seed = 1, 1: a value occurs twice"),
+                ("seeds = 1, 2", "ranks = 0", "ranks = 0: must be"),
+                ("optim.lr =", "optim.lrr =", "no such key optim.lrr"),
+                ("optim.lr =", "lr =", "lr: expected section.key"),
+                ("run.steps =", "run.dir =", "run.dir: each run gets"),
+                ("run.steps =", "optim.lr =", "optim.lr is given twice"),
+                ("[grid]", "[gird]", "[gird]: expected [sweep], [set], [grid] or [zip]"),
+                ("[grid]", "[zip]\na.b = 1, 2, 3", "lists of different lengths: a.b has 3, optim.lr has 2"),
+                ("optim.lr = 1e-3, 3e-4", "data.train = a/b, a:b", "two runs would have the folder train=a-b"),
+                ("[grid]", "[grid", "sweep.ini: Source contains parsing errors"),
+                ("seeds = 1, 2", "seeds = 1, 2\nseeds = 3", "sweep.ini:")):
+            with self.subTest(new=new):
+                self.assertIn(message, self.sweep(INI.replace(old, new), code=2))
+        self.assertIn("sweep.toml: ", self.sweep("[sweep", code=2, name="sweep.toml"))
+        self.assertIn("outside a section", self.sweep("a = 1", code=2, name="sweep.toml"))
+        self.assertIn("none.ini: No such file", self.run_missing())
+        self.assertEqual(self.calls(), [])
+        self.assertFalse((self.root / "out").exists())
+
+    def run_missing(self):
+        done = subprocess.run(self.command("none.ini"), cwd=self.root, env=self.environment, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 2)
+        return done.stderr
+
+    def test_wrong_options_are_refused(self):
+        self.assertIn("--jobs 0", self.sweep(INI, "--jobs", "0", code=2))
+        self.assertIn("need 2 different GPUs", self.sweep(INI, "--jobs", "2", "--gpus", "1", code=2))
+        self.assertIn("need --slurm", self.sweep(INI, "--", "--time=1", code=2))
+        self.environment["LYCEUM"] = "/none"
+        self.assertIn("no program at /none", self.sweep(INI, code=2))
+
+
+if __name__ == "__main__":
+    unittest.main()
