@@ -98,7 +98,7 @@ TEST(ComparisonPage, OverlaysTheCurvesOfAllRuns) {
   EXPECT_EQ(charts[1][0]["points"][3], nlohmann::json::parse("[256,2]"));
   EXPECT_EQ(charts[2][0]["points"][3], nlohmann::json::parse("[2000,2]")) << "milliseconds";
   EXPECT_EQ(charts[3].size(), 1U) << "a run without experts has no curve";
-  EXPECT_NE(page.find("values above 24 are at the upper edge"), std::string::npos) << "6 times the median, 4";
+  EXPECT_NE(page.find("values above 21 are at the upper edge"), std::string::npos) << "6 times the median, 3.5";
 }
 
 TEST(ComparisonPage, HasNoChartsWithoutSteps) {
