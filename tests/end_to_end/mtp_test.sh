@@ -47,7 +47,7 @@ expect 0 "$lyceum" "${tiny[@]}" "${modules[@]}" "${from[@]}"
 same_weights "$work"/{run,resumed}/checkpoints/step-00000012
 expect 2 "$lyceum" "${tiny[@]}" "${from[@]}" "--run.dir=$work/other" --mtp.depth=1
 says err "contains another model .this model has no model/mtp/1/enorm/weight.: set these keys as in its run:"
-says err "mtp.depth = 2"
+says err "mtp.depth = 1 .was 2."
 expect 0 "$lyceum" "${tiny[@]}" "${from[@]}" "--run.dir=$work/lighter" --run.steps=6 --checkpoint.every=0 --mtp.depth=2 --mtp.weight=0.1
 close "the loss with another weight" "$(of lighter 6 mtp_loss)" "$(python3 -c "print($(of run 6 mtp_loss) / 5)")" 1e-6
 

@@ -13,10 +13,10 @@ constexpr double bin_ratio = 1.005;
 }  // namespace
 
 void RunCurve::add(const CurvePoint& point) {
-  const auto position = [](std::int64_t step) { return static_cast<double>(step); };  // differences may exceed 64 bits
-  const double buckets =
-      (position(point.step) - position(first_)) * position(most_buckets) / (position(last_) - position(first_) + 1);
-  const auto index = std::clamp(static_cast<std::int64_t>(buckets), std::int64_t{0}, most_buckets - 1);
+  using Wide = __int128;  // differences of steps may exceed 64 bits
+  const Wide steps = Wide{last_} - first_ + 1, position = Wide{point.step} - first_;
+  const auto index =
+      static_cast<std::int64_t>(std::clamp<Wide>(position * most_buckets / steps, 0, Wide{most_buckets} - 1));
   if (buckets_.empty() || buckets_.back().index < index)
     buckets_.push_back({.index = index, .first = point, .last = point});
   Bucket& bucket = buckets_.back();

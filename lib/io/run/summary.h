@@ -17,8 +17,8 @@ namespace lyceum {
 /// The metrics that a comparison shows as curves.
 enum class CurveKind { loss, valid_loss, grad_norm, tokens_per_second, max_violation, idle_experts };
 inline constexpr std::array all_curves{CurveKind::loss,          CurveKind::valid_loss,
-                                CurveKind::grad_norm,     CurveKind::tokens_per_second,
-                                CurveKind::max_violation, CurveKind::idle_experts};
+                                       CurveKind::grad_norm,     CurveKind::tokens_per_second,
+                                       CurveKind::max_violation, CurveKind::idle_experts};
 
 /// A validation loss and the step after which it was computed.
 struct ValidLoss {
