@@ -14,11 +14,10 @@
 namespace lyceum {
 namespace {
 
-using Json = nlohmann::json;
 
-Json json_of(const std::filesystem::path& file) {
+nlohmann::json json_of(const std::filesystem::path& file) {
   std::ifstream in(file);
-  return Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
+  return nlohmann::json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
 }
 
 TraceEvents two_events(int rank) {
@@ -39,16 +38,16 @@ TraceEvents two_events(int rank) {
 TEST(TraceFile, HasTheEventsInMicroseconds) {
   const TemporaryDirectory folder;
   write_trace(folder.path() / "a.json", {{"mesh", "dp \"2\""}}, two_events(3));
-  const Json trace = json_of(folder.path() / "a.json");
+  const nlohmann::json trace = json_of(folder.path() / "a.json");
   EXPECT_EQ(trace["otherData"]["mesh"], "dp \"2\"");
-  const Json& events = trace["traceEvents"];
+  const nlohmann::json& events = trace["traceEvents"];
   ASSERT_EQ(events.size(), 7U);
   EXPECT_EQ(events[0]["args"]["name"], "rank \"1\"");
   EXPECT_EQ(events[2]["tid"], 4);
   EXPECT_EQ(events[4],
-            Json::parse(R"({"ph":"X","name":"a\\b","cat":"kernel","pid":3,"tid":4,"ts":1234.567,"dur":0.003})"));
+            nlohmann::json::parse(R"({"ph":"X","name":"a\\b","cat":"kernel","pid":3,"tid":4,"ts":1234.567,"dur":0.003})"));
   EXPECT_EQ(events[5]["ts"], -0.005);
-  EXPECT_EQ(events[5]["args"], Json::parse(R"({"where":"x.cpp:1","bytes":9007199254740993})"));
+  EXPECT_EQ(events[5]["args"], nlohmann::json::parse(R"({"where":"x.cpp:1","bytes":9007199254740993})"));
   EXPECT_EQ(events[6]["ph"], "f");
   EXPECT_EQ(events[6]["bp"], "e");
 }
@@ -56,14 +55,14 @@ TEST(TraceFile, HasTheEventsInMicroseconds) {
 TEST(TraceFile, JoinsTheEventsOfAllRanks) {
   const TemporaryDirectory folder;
   std::vector<std::filesystem::path> files;
-  Json expected = Json::array();
+  nlohmann::json expected = nlohmann::json::array();
   for (int rank = 0; rank < 3; ++rank) {
     files.push_back(folder.path() / std::to_string(rank));
     write_trace(files.back(), {{"rank", std::to_string(rank)}}, two_events(rank));
-    for (const Json& event : json_of(files.back())["traceEvents"]) expected.push_back(event);
+    for (const nlohmann::json& event : json_of(files.back())["traceEvents"]) expected.push_back(event);
   }
   join_traces(files, folder.path() / "all.json");
-  const Json joined = json_of(folder.path() / "all.json");
+  const nlohmann::json joined = json_of(folder.path() / "all.json");
   EXPECT_EQ(joined["traceEvents"], expected);
   EXPECT_EQ(joined["otherData"]["rank"], "0");
 }
