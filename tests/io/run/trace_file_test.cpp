@@ -59,7 +59,8 @@ TEST(TraceFile, JoinsTheEventsOfAllRanks) {
   for (int rank = 0; rank < 3; ++rank) {
     files.push_back(folder.path() / std::to_string(rank));
     write_trace(files.back(), {{"rank", std::to_string(rank)}}, two_events(rank));
-    for (const nlohmann::json& event : json_of(files.back())["traceEvents"]) expected.push_back(event);
+    const nlohmann::json of_rank = json_of(files.back());
+    for (const nlohmann::json& event : of_rank["traceEvents"]) expected.push_back(event);
   }
   join_traces(files, folder.path() / "all.json");
   const nlohmann::json joined = json_of(folder.path() / "all.json");
