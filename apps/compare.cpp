@@ -146,10 +146,9 @@ CommandHelp compare_help() {
   return describe_command(
       "lyceum compare RUN… [options]",
       "Shows training runs side by side: losses at equal steps and at equal numbers of tokens, validation losses,\n"
-      "speed, load balance, skipped steps, and the configuration keys that differ. A RUN is the folder of a run or "
-      "its\n"
-      "metrics.jsonl. Runs may still be training, and may have different lengths. A loss at a step is the mean over\n"
-      "the last 5 % of the steps before it. An output file that exists is replaced.",
+      "speed, load balance, skipped steps, and the configuration keys that differ. A RUN is the folder of a run\n"
+      "or its metrics.jsonl. Runs may still be training, and may have different lengths. A loss at a step is the\n"
+      "mean over the last 5 % of the steps before it. An output file that exists is replaced.",
       compare_options());
 }
 

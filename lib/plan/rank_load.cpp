@@ -63,31 +63,35 @@ ExpertFlops expert_flops(const Config& config, const MeshRank& mesh_rank, std::i
           .around = (block_flops(config, layer) - shared - routed) * share};
 }
 
-/// Returns the FLOPs of the rank in a block for one micro-batch, minus the share that it would have if tensor ranks
-/// divided routed experts, too.
-double routed_excess(const Config& config, const MeshRank& mesh_rank, std::int64_t layer) {
-  const ExpertFlops flops = expert_flops(config, mesh_rank, layer);
+/// Returns the FLOPs of the rank in block `layer` for one micro-batch, minus the share that it would have if tensor
+/// ranks divided routed experts, too. `flops`: expert_flops() of the block.
+double routed_excess(const Config& config, const MeshRank& mesh_rank, std::int64_t layer, const ExpertFlops& flops) {
   return flops.all() > 0 ? flops.all() - block_flops(config, layer) * tensor_share(config, mesh_rank) : 0;
 }
 
+/// Sets the rank's share of the FLOPs of block `layer`.
 void set_flops(const Config& config, const MeshRank& mesh_rank, std::int64_t layer, BlockKind& kind) {
   const double share = tensor_share(config, mesh_rank);
-  const double own = block_flops(config, layer) * share + routed_excess(config, mesh_rank, layer);
   kind.experts = expert_flops(config, mesh_rank, layer);
+  const double own = block_flops(config, layer) * share + routed_excess(config, mesh_rank, layer, kind.experts);
   kind.flops = {
       .forward = own,
       .recomputed = config.model.recompute == Recompute::full ? own : recomputed_flops(config, layer) * share};
 }
 
-/// Returns the rank's share of the FLOPs of the output: final norm, head and modules of multi-token prediction.
-StageFlops output_share(const Config& config, const MeshRank& mesh_rank) {
-  const double share = tensor_share(config, mesh_rank);
-  const double excess =
-      config.mtp.depth > 0 ? number(config.mtp.depth) * routed_excess(config, mesh_rank, config.model.layers) : 0;
+/// Sets the rank's share of the FLOPs of the output: final norm, head and modules of multi-token prediction.
+void set_output_flops(const Config& config, const MeshRank& mesh_rank, StageLoad& load) {
+  const double share = tensor_share(config, mesh_rank), modules = number(config.mtp.depth);
+  double excess = 0;
+  if (modules > 0) {
+    const ExpertFlops one = expert_flops(config, mesh_rank, config.model.layers);
+    load.experts = one.times(modules);
+    excess = modules * routed_excess(config, mesh_rank, config.model.layers, one);
+  }
   const StageFlops all = output_flops(config);
-  return {.forward = all.forward * share + excess,
-          .recomputed = all.recomputed * share + (config.model.recompute == Recompute::full ? excess : 0),
-          .early_weights = all.early_weights * share};
+  load.flops = {.forward = all.forward * share + excess,
+                .recomputed = all.recomputed * share + (config.model.recompute == Recompute::full ? excess : 0),
+                .early_weights = all.early_weights * share};
 }
 
 }  // namespace
@@ -153,10 +157,7 @@ StageLoad stage_load(const Config& config, const MeshRank& mesh_rank, const Rang
   const std::int64_t output = config.model.layers + 1;
   if (blocks.end() == config.model.layers) {
     add(parts.output(config, mesh_rank), output);
-    load.flops = output_share(config, mesh_rank);
-    if (config.mtp.depth > 0) {
-      load.experts = expert_flops(config, mesh_rank, config.model.layers).times(number(config.mtp.depth));
-    }
+    set_output_flops(config, mesh_rank, load);
   }
   for (std::int64_t layer = blocks.end() - 1; layer >= blocks.first; --layer) {
     const BlockKind& kind = kinds.of(config, mesh_rank, layer, parts);

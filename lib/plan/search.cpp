@@ -69,7 +69,7 @@ class Search {
       Config variant = config;
       variant.model.recompute = recompute;
       for (const int zero : values("parallel.zero", config.parallel.zero, {1, 2, 3})) {
-        if (zero == 3 && overlaps_batches(config.parallel)) break;
+        if (zero == 3 && overlaps_batches(config.parallel)) break;  // they exclude each other
         variant.parallel.zero = zero;
         if (fits(variant)) break;
       }

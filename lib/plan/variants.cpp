@@ -83,11 +83,12 @@ class Finder {
     }
   }
 
-  /// Returns the values of parallel.overlap: a pipeline and ZeRO 3 exclude another micro-batch beside the first.
+  /// Returns the values of parallel.overlap: a pipeline and ZeRO 3 exclude `batches`, and without
+  /// expert ranks it has no effect.
   std::vector<Overlap> overlaps(const ParallelConfig& axes) const {
     std::vector<Overlap> all{Overlap::shared};
-    const bool alone = axes.pipeline > 1 || axes.expert == 1 || (given("parallel.zero") && axes.zero == 3);
-    if (!alone) all.push_back(Overlap::batches);
+    const bool excluded = axes.pipeline > 1 || axes.expert == 1 || (given("parallel.zero") && axes.zero == 3);
+    if (!excluded) all.push_back(Overlap::batches);
     return values("parallel.overlap", base_.parallel.overlap, all);
   }
 

@@ -22,17 +22,14 @@ std::optional<WeightBlocks> weight_blocks_of(const Json& config) {
   if (given.is_null()) return std::nullopt;
   require_input(given.is_object(), "{} = {} is not an object", key, excerpt(json_text(given)));
   if (value_of(given, "quant_method") == "mxfp4") return std::nullopt;  // of single architectures, see mxfp4()
-  const auto require_value = [&](const char* name, const Json& value, const Json& absent) {
-    const Json found = value_or(given, name, absent);
-    require_input(found == value, "{} has {} = {}: Lyceum reads quantized weights only with {} = {}", key, name,
-                  excerpt(json_text(found)), name, json_text(value));
-  };
   const Json& method = value_of(given, "quant_method");
   require_input(method == "fp8",
                 "{} has quant_method = {}: Lyceum reads weights quantized with fp8 and, of gpt_oss, mxfp4", key,
                 excerpt(json_text(method)));
   const Json format = value_or(given, "fmt", "e4m3");
-  if (format != "float8_e4m3fn") require_value("fmt", "e4m3", "e4m3");  // two names of one format
+  require_input(format == "e4m3" || format == "float8_e4m3fn",  // two names of one format
+                "{} has fmt = {}: Lyceum reads quantized weights only with fmt = \"e4m3\"", key,
+                excerpt(json_text(format)));
   const auto extents = number_of<std::vector<std::int64_t>>(value_or(given, size, Json::array({128, 128})), size);
   require_input(extents.size() == 2 && extents[0] > 0 && extents[1] > 0, "{} has {} = {}: must be two numbers above 0",
                 key, size, excerpt(json_text(value_of(given, size))));

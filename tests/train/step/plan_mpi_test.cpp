@@ -196,8 +196,22 @@ void expect_traffic(const Traffic& planned, const Counted& before, const Counted
   }
 }
 
-TEST(Plan, CountsTheBytesThatAStepHandsOver) {
+/// Trains two steps of a tiny model and expects that the plan has the bytes of the second one. The first also sends
+/// what is sent once per run. `config`: not resolved.
+void expect_traffic_of_a_step(Config config) {
   const int world = test_world().size(), rank = test_world().rank();
+  TinyTraining training(config, test_world());
+  resolve(config, world);
+  training.run(0, 1);
+  const Counted before = counted_by(training);
+  training.run(1, 1);
+  const Counted after = counted_by(training);
+  const Traffic planned = plan_rank(plan_input(config, world), rank).traffic();
+  expect_traffic(planned, before, after, name_of(config, world) + ", rank " + std::to_string(rank));
+}
+
+TEST(Plan, CountsTheBytesThatAStepHandsOver) {
+  const int world = test_world().size();
   bool batch = false;  // balance.scope = batch, on every second mesh
   for (Config config : meshes(balanced_config(), world)) {
     batch = !batch;
@@ -207,20 +221,13 @@ TEST(Plan, CountsTheBytesThatAStepHandsOver) {
     }
     config.balance.mutual_information = config.parallel.zero == 1 ? 0.1 : 0;
     if (config.parallel.zero == 2) limit(config.moe, config.run);
-    TinyTraining training(config, test_world());
-    resolve(config, world);
-    training.run(0, 1);
-    const Counted before = counted_by(training);
-    training.run(1, 1);
-    const Counted after = counted_by(training);
-    const Traffic planned = plan_rank(plan_input(config, world), rank).traffic();
-    expect_traffic(planned, before, after, name_of(config, world) + ", rank " + std::to_string(rank));
+    expect_traffic_of_a_step(config);
   }
 }
 
 /// Covers the sums over tensor ranks of norms over all heads of a token, and those of the shared experts' gate.
 TEST(Plan, CountsTheBytesOfNormedProjections) {
-  const int world = test_world().size(), rank = test_world().rank();
+  const int world = test_world().size();
   for (const ParallelConfig& parallel :
        {ParallelConfig{.tensor = 2, .zero = 3}, ParallelConfig{.pipeline = 2, .tensor = 2, .sequence = true}}) {
     for (const QkNormKind kind : {QkNormKind::head, QkNormKind::all}) {
@@ -231,21 +238,14 @@ TEST(Plan, CountsTheBytesOfNormedProjections) {
       config.model.recompute = Recompute::selective;
       config.moe.shared_gate = true;
       if (!contradictions(config, world).empty()) continue;
-      TinyTraining training(config, test_world());
-      resolve(config, world);
-      training.run(0, 1);
-      const Counted before = counted_by(training);
-      training.run(1, 1);
-      const Counted after = counted_by(training);
-      const Traffic planned = plan_rank(plan_input(config, world), rank).traffic();
-      expect_traffic(planned, before, after, name_of(config, world) + ", rank " + std::to_string(rank));
+      expect_traffic_of_a_step(config);
     }
   }
 }
 
 /// Covers the gathers of latents.
 TEST(Plan, CountsTheBytesOfLatents) {
-  const int world = test_world().size(), rank = test_world().rank();
+  const int world = test_world().size();
   for (const ParallelConfig& parallel :
        {ParallelConfig{.tensor = 2, .zero = 3}, ParallelConfig{.pipeline = 2, .tensor = 2, .sequence = true},
         ParallelConfig{.tensor = 2, .sequence = true}}) {
@@ -255,21 +255,14 @@ TEST(Plan, CountsTheBytesOfLatents) {
       make_latent(config.model, query_rank);
       config.model.recompute = query_rank > 0 ? Recompute::selective : Recompute::none;
       if (!contradictions(config, world).empty()) continue;
-      TinyTraining training(config, test_world());
-      resolve(config, world);
-      training.run(0, 1);
-      const Counted before = counted_by(training);
-      training.run(1, 1);
-      const Counted after = counted_by(training);
-      const Traffic planned = plan_rank(plan_input(config, world), rank).traffic();
-      expect_traffic(planned, before, after, name_of(config, world) + ", rank " + std::to_string(rank));
+      expect_traffic_of_a_step(config);
     }
   }
 }
 
 /// Covers biases, which tensor and expert-tensor ranks divide.
 TEST(Plan, CountsTheBytesOfBiases) {
-  const int world = test_world().size(), rank = test_world().rank();
+  const int world = test_world().size();
   for (const ParallelConfig& parallel :
        {ParallelConfig{.tensor = 2, .expert_tensor = 2, .zero = 3},
         ParallelConfig{.pipeline = 2, .tensor = 2, .sequence = true}, ParallelConfig{.expert = 2, .zero = 1}}) {
@@ -279,14 +272,7 @@ TEST(Plan, CountsTheBytesOfBiases) {
     config.model.ffn = Activation::clamped_swiglu;
     config.moe.router_bias = true;
     if (!contradictions(config, world).empty()) continue;
-    TinyTraining training(config, test_world());
-    resolve(config, world);
-    training.run(0, 1);
-    const Counted before = counted_by(training);
-    training.run(1, 1);
-    const Counted after = counted_by(training);
-    const Traffic planned = plan_rank(plan_input(config, world), rank).traffic();
-    expect_traffic(planned, before, after, name_of(config, world) + ", rank " + std::to_string(rank));
+    expect_traffic_of_a_step(config);
   }
 }
 
