@@ -142,10 +142,7 @@ namespace {
 
 /// Resets the keys of adapters.
 void leave_out_adapters(LoadedConfig& loaded) {
-  OptimConfig& optim = loaded.config.optim;
-  optim.lora_rank = OptimConfig{}.lora_rank;
-  optim.lora_alpha = OptimConfig{}.lora_alpha;
-  optim.lora_targets.clear();
+  remove_adapters(loaded.config.optim);
   std::erase_if(loaded.origin, [](const auto& given) { return given.first.starts_with("optim.lora_"); });
 }
 

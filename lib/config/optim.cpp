@@ -101,6 +101,12 @@ void check_adapters(Findings& findings, const OptimConfig& optim) {
 
 double adapter_scale(const OptimConfig& optim) { return optim.lora_alpha / static_cast<double>(optim.lora_rank); }
 
+void remove_adapters(OptimConfig& optim) {
+  optim.lora_rank = OptimConfig{}.lora_rank;
+  optim.lora_alpha = OptimConfig{}.lora_alpha;
+  optim.lora_targets.clear();
+}
+
 void check_optim(Findings& findings, const Config& config) {
   findings.unless(!(config.optim.min_lr > config.optim.lr), "optim.min_lr = {} is above optim.lr = {}",
                   config.optim.min_lr, config.optim.lr);
@@ -113,10 +119,7 @@ void simplify_optim(OptimConfig& optim) {
     optim.momentum = OptimConfig{}.momentum;
     optim.adamw_only.clear();
   }
-  if (optim.lora_rank == 0) {
-    optim.lora_alpha = OptimConfig{}.lora_alpha;
-    optim.lora_targets.clear();
-  }
+  if (optim.lora_rank == 0) remove_adapters(optim);
   if (optim.schedule == LearningRateSchedule::constant) optim.min_lr = 0;
   if (optim.schedule != LearningRateSchedule::wsd) optim.decay_steps = 0;
 }

@@ -39,6 +39,8 @@ struct OptimConfig {
 
 /// Returns the factor of B·A in an adapted matrix, α/r. optim.lora_rank must not be 0.
 double adapter_scale(const OptimConfig& optim);
+/// Resets the keys of adapters, optim.lora_*.
+void remove_adapters(OptimConfig& optim);
 
 void declare_keys(ConfigKeys& keys, OptimConfig& optim);
 void check_optim(Findings& findings, const Config& config);

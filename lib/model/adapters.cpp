@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "io/checkpoint/contents.h"
 #include "model/model_tensors.h"
-#include "model/stages.h"
+#include "model/routing/mixture.h"
 
 namespace lyceum {
 
@@ -118,7 +118,7 @@ void require_adaptable(const Config& config) {
   const std::int64_t rank = config.optim.lora_rank;
   if (rank == 0) return;
   Config base = config;
-  base.optim.lora_rank = 0;
+  remove_adapters(base.optim);
   const std::vector<TensorPattern> targets = whole_tensor_patterns("optim.lora_targets", config.optim.lora_targets);
   std::vector<TensorPattern> unused = targets;
   for (const ModelTensor& tensor : model_tensors(base)) {

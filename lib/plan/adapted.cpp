@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "model/stages.h"
+#include "model/routing/mixture.h"
 #include "parallel/data/copies.h"
 
 namespace lyceum {

@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "io/routing/merge.h"
 #include "io/text/table.h"
+#include "model/adapters.h"
 #include "model/model_tensors.h"
 #include "model/routing/mixture.h"
 #include "model/routing/router.h"
@@ -299,6 +300,7 @@ Conversion convert(const ConversionRequest& request, const CheckpointReader& sou
   conversion.config = conversion.resolved = std::move(wanted.config);
   resolve(conversion.resolved, ranks);
   if (!conversion.resolved.optim.train_only.empty()) count_trained_values(conversion.resolved);
+  require_adaptable(conversion.resolved);
   conversion.recipes = recipes_of(conversion.resolved, source, special_parts_of(conversion.resolved));
   return conversion;
 }

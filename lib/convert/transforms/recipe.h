@@ -40,7 +40,7 @@ struct Recipe {
 /// tensor of the same name.
 using SpecialParts = std::map<std::string, std::vector<RowSource>>;
 
-/// Returns a recipe for each tensor of the model. Throws a usage Error if the checkpoint lacks the source of a part, or
+/// Returns a recipe for each tensor of the model except adapters. Throws a usage Error if the checkpoint lacks the source of a part, or
 /// if the parts do not add up to the tensor's shape; and a failed Error if `special` has a tensor that is not of the
 /// model.
 std::vector<Recipe> recipes_of(const Config& resolved, const CheckpointReader& source, SpecialParts special);
