@@ -63,33 +63,31 @@ void for_each_adapter(const ParameterUnit& unit, F&& f) {
 void add_adapters(const Stream& stream, const ParameterUnit& unit) {
   dispatch_float(unit.values().dtype(), [&]<class T>() {
     ScaledValues scaled(stream, unit.adapter_scale());
-    for_each_adapter(
-        unit, [&](const Parameter& parameter, const ParameterSlice& slice, const LowRankAdapter& adapter) {
-          launch(stream, Gemm<T>{.a = scaled.template of<T>(adapter.b),
-                                 .b = adapter.a.parameter->value.template matrix<T>(),
-                                 .c = matrix_of<T>(parameter.value, slice),
-                                 .accumulate = true});
-        });
+    for_each_adapter(unit, [&](const Parameter& parameter, const ParameterSlice& slice, const LowRankAdapter& adapter) {
+      launch(stream, Gemm<T>{.a = scaled.template of<T>(adapter.b),
+                             .b = adapter.a.parameter->value.template matrix<T>(),
+                             .c = matrix_of<T>(parameter.value, slice),
+                             .accumulate = true});
+    });
   });
 }
 
 void add_adapter_gradients(const Stream& stream, const ParameterUnit& unit) {
   dispatch_accumulator(unit.gradients().dtype(), [&]<class A>() {
     ScaledValues scaled(stream, unit.adapter_scale());
-    for_each_adapter(
-        unit, [&](const Parameter& parameter, const ParameterSlice& slice, const LowRankAdapter& adapter) {
-          const Matrix<const A> dw = matrix_of<A>(parameter.gradient, slice);
-          launch(stream, Gemm<A>{.a = scaled.template of<A>(adapter.b),
-                                 .b = dw,
-                                 .c = adapter.a.parameter->gradient.template matrix<A>(),
-                                 .transpose_a = true,
-                                 .accumulate = true});
-          launch(stream, Gemm<A>{.a = dw,
-                                 .b = scaled.template of<A>(adapter.a),
-                                 .c = adapter.b.parameter->gradient.template matrix<A>(),
-                                 .transpose_b = true,
-                                 .accumulate = true});
-        });
+    for_each_adapter(unit, [&](const Parameter& parameter, const ParameterSlice& slice, const LowRankAdapter& adapter) {
+      const Matrix<const A> dw = matrix_of<A>(parameter.gradient, slice);
+      launch(stream, Gemm<A>{.a = scaled.template of<A>(adapter.b),
+                             .b = dw,
+                             .c = adapter.a.parameter->gradient.template matrix<A>(),
+                             .transpose_a = true,
+                             .accumulate = true});
+      launch(stream, Gemm<A>{.a = dw,
+                             .b = scaled.template of<A>(adapter.a),
+                             .c = adapter.b.parameter->gradient.template matrix<A>(),
+                             .transpose_b = true,
+                             .accumulate = true});
+    });
   });
 }
 

@@ -42,8 +42,8 @@ struct SumRanges {
   std::span<double> y;
 };
 
-/// norms[c] = √ Σ_l (x[0][c][l] + x[1][c][l] + x[2][c][l] + x[3][c][l]), summed layer after layer. x has sums of squares
-/// for four kinds of tensors, which the caller has added up over different groups of ranks.
+/// norms[c] = √ Σ_l (x[0][c][l] + x[1][c][l] + x[2][c][l] + x[3][c][l]), summed layer after layer. x has sums of
+/// squares for four kinds of tensors, which the caller has added up over different groups of ranks.
 struct NormsOfLayers {
   static constexpr std::int64_t kinds = 4;
   std::span<const double> x;  // [kinds, norms.size(), layers]

@@ -83,8 +83,8 @@ void Adapters::add(ParameterUnit& adapted, std::vector<std::unique_ptr<Parameter
                       : group == Group::expert ? mesh_.expert_tensor.size()
                                                : 1;
   auto own = std::make_unique<ParameterUnit>(adapted.name() + "/factors", group, adapted.layer());
-  auto whole = std::make_unique<ParameterUnit>(adapted.name() + "/whole factors", group_of_whole(group),
-                                               adapted.layer());
+  auto whole =
+      std::make_unique<ParameterUnit>(adapted.name() + "/whole factors", group_of_whole(group), adapted.layer());
   for (const auto& parameter : adapted.parameters()) {
     for (std::size_t s = 0; s < parameter->slices.size(); ++s) {
       const ParameterSlice& slice = parameter->slices[s];
@@ -103,10 +103,9 @@ void Adapters::add(ParameterUnit& adapted, std::vector<std::unique_ptr<Parameter
                        .first = 0};
       // peft: nn.init.kaiming_uniform_(A, a=√5), which is uniform in ±√(6 / ((1 + 5)·n)).
       const Initial random = Initial::uniform(1 / std::sqrt(static_cast<double>(columns)));
-      parameter->adapters.push_back(
-          {.slice = s,
-           .a = add_factor(axis == DividedAxis::rows ? *whole : *own, std::move(a), random),
-           .b = add_factor(axis == DividedAxis::columns ? *whole : *own, std::move(b), 0.0)});
+      parameter->adapters.push_back({.slice = s,
+                                     .a = add_factor(axis == DividedAxis::rows ? *whole : *own, std::move(a), random),
+                                     .b = add_factor(axis == DividedAxis::columns ? *whole : *own, std::move(b), 0.0)});
     }
   }
   for (auto* unit : {&own, &whole}) {

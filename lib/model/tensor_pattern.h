@@ -9,10 +9,10 @@
 
 namespace lyceum {
 
-/// A pattern of optim.train_only and similar keys: it names logical tensors, and optionally a range of their rows (the first axis).
-/// Names are matched as by fnmatch(3): in "model/layers/*/mlp/gate/weight" * stands for any characters, slashes
-/// included, ? for one, [0-9] for one of a set. A range of rows may follow in brackets, counted from 0, without the
-/// last: "[8:12]" are the rows 8 to 11, "[8:]" all from 8 on, "[:8]" the first 8.
+/// A pattern of optim.train_only and similar keys: it names logical tensors, and optionally a range of their rows (the
+/// first axis). Names are matched as by fnmatch(3): in "model/layers/*/mlp/gate/weight" * stands for any characters,
+/// slashes included, ? for one, [0-9] for one of a set. A range of rows may follow in brackets, counted from 0, without
+/// the last: "[8:12]" are the rows 8 to 11, "[8:]" all from 8 on, "[:8]" the first 8.
 class TensorPattern {
  public:
   /// Throws a usage Error if the brackets at the end do not contain a range of rows.

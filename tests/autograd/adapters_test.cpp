@@ -23,17 +23,16 @@ struct AdaptedUnit {
     const auto matrix = [](std::string name, std::int64_t rows, std::int64_t cols) {
       return whole_parameter(std::move(name), {rows, cols}, 0.5, true);
     };
-    Parameter& stack = unit.add(stacked_parameter("stack",
-                                                  {{.name = "q", .rows = 4, .part = {0, 4}, .room = 5},
-                                                   {.name = "k", .rows = 3, .part = {0, 3}}},
-                                                  columns, 0.5));
+    Parameter& stack = unit.add(stacked_parameter(
+        "stack", {{.name = "q", .rows = 4, .part = {0, 4}, .room = 5}, {.name = "k", .rows = 3, .part = {0, 3}}},
+        columns, 0.5));
     Parameter& o = unit.add(sharded_parameter("o", {6, 7}, 1, {1, 3}, 0.5, 5));
     // A unit of factors begins with another parameter, so that no factor begins at element 0.
     whole.add(matrix("other", 1, 3));
-    stack.adapters = {{.slice = 1, .a = added(whole, matrix("a of k", rank, columns)),
-                       .b = added(own, matrix("b of k", 3, rank))}};
-    o.adapters = {{.slice = 0, .a = added(own, matrix("a of o", rank, 3)),
-                   .b = added(whole, matrix("b of o", 6, rank))}};
+    stack.adapters = {
+        {.slice = 1, .a = added(whole, matrix("a of k", rank, columns)), .b = added(own, matrix("b of k", 3, rank))}};
+    o.adapters = {
+        {.slice = 0, .a = added(own, matrix("a of o", rank, 3)), .b = added(whole, matrix("b of o", 6, rank))}};
     unit.set_adapter_scale(scale);
     for (ParameterUnit* each : {&unit, &own, &whole}) {
       each->allocate(tested_stream(), type, true);
@@ -85,8 +84,7 @@ TEST(Adapters, AreAddedToTheirSlices) {
   for (const auto& [type, tolerance] : {std::pair(DType::f64, 1e-14), {DType::f32, 1e-6}, {DType::bf16, 1e-2}}) {
     const AdaptedUnit adapted(type);
     const std::vector<double> before = values(adapted.unit.values());
-    const auto expected =
-        expected_values(adapted, before, factors_of(adapted.own.values(), adapted.whole.values()));
+    const auto expected = expected_values(adapted, before, factors_of(adapted.own.values(), adapted.whole.values()));
     add_adapters(tested_stream(), adapted.unit);
     const std::vector<double> after = values(adapted.unit.values());
     int changed = 0;

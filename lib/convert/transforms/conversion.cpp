@@ -266,7 +266,7 @@ SpecialPartsOf modulized(const Task& task) {
 
 SpecialPartsOf apply_transform(const Task& task) {
   constexpr std::array<SpecialPartsOf (*)(const Task&), transform_names.size()> all{same_tensors, merged, upcycled,
-                                                                                    inserted, pruned, modulized};
+                                                                                    inserted,     pruned, modulized};
   const auto found =
       std::ranges::find(transform_names, task.request.transform, [](auto name) { return std::string(name); });
   require(found != transform_names.end(), "no such transform: {}", task.request.transform);

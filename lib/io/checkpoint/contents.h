@@ -34,8 +34,8 @@ constexpr std::string_view average_prefix = "optimizer/ema/";
 /// True if the logical tensor `name` is optimiser state rather than a weight.
 inline bool is_optimizer_state(std::string_view name) { return name.starts_with(optimizer_prefix); }
 
-/// Prefix of the logical tensors of adapters: A [r, n] and B [m, r] of the matrix NAME [m, n] are "adapters/lora_A/NAME"
-/// and "adapters/lora_B/NAME".
+/// Prefix of the logical tensors of adapters: A [r, n] and B [m, r] of the matrix NAME [m, n] are
+/// "adapters/lora_A/NAME" and "adapters/lora_B/NAME".
 constexpr std::string_view adapter_prefix = "adapters/", adapter_a_prefix = "adapters/lora_A/",
                            adapter_b_prefix = "adapters/lora_B/";
 /// True if the logical tensor `name` belongs to an adapter.

@@ -16,12 +16,12 @@ namespace lyceum {
 struct CheckpointReader::Implementation {
   std::filesystem::path directory;
   Manifest manifest;
-  std::vector<Entry> entries;  // one per element of manifest.tensors, in the same order
-  bool averages = false;       // see use_averages()
+  std::vector<Entry> entries;                // one per element of manifest.tensors, in the same order
+  bool averages = false;                     // see use_averages()
   std::optional<double> adapter_scale = {};  // see merge_adapters(); no value: adapters are not merged
   std::vector<Entry> unmerged;               // with merged adapters: the tensors that are not merged
-  std::mutex mutex;            // guards the members below
-  std::vector<bool> verified;  // per file: its SHA-256 was found correct
+  std::mutex mutex;                          // guards the members below
+  std::vector<bool> verified;                // per file: its SHA-256 was found correct
   std::size_t most_open = 0;
   std::deque<std::pair<std::size_t, hdf5::File>> open;  // open shards with their index in manifest.files, oldest first
 
@@ -107,8 +107,8 @@ const CheckpointReader::Entry* CheckpointReader::find_stored(const std::string& 
 }
 
 void CheckpointReader::use_averages() {
-  const bool any = std::ranges::any_of(implementation_->entries,
-                                       [](const Entry& e) { return e.name.starts_with(average_prefix); });
+  const bool any =
+      std::ranges::any_of(implementation_->entries, [](const Entry& e) { return e.name.starts_with(average_prefix); });
   require_usage(any, "{} has no average of its weights: only runs with optim.ema save one", directory().string());
   implementation_->averages = true;
 }

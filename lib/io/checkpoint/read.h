@@ -35,8 +35,8 @@ class CheckpointReader {
   /// True if the checkpoint has adapters (adapter_prefix).
   bool has_adapters() const;
   /// Makes read() of a matrix W with an adapter return W + scale · B · A from now on, rounded once to f32, and removes
-  /// adapters from tensors() and find(). After use_averages(), A and B are averages, too. Throws a bad_input Error if an adapter is
-  /// incomplete or does not fit its matrix.
+  /// adapters from tensors() and find(). After use_averages(), A and B are averages, too. Throws a bad_input Error if
+  /// an adapter is incomplete or does not fit its matrix.
   void merge_adapters(double scale);
   /// Reads a box of a tensor into `values` (row-major f32, box.extent.size() elements). Verifies the digest of each
   /// shard before HDF5 first opens it. Throws a bad_input Error if the tensor is missing, the box is not inside it, a

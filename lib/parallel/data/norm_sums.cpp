@@ -17,9 +17,9 @@ struct LayerExchange {
   std::int64_t first, count;
 };
 constexpr std::array layer_exchanges{
-    LayerExchange{Axis::tensor, 0, 1},         // dense matrices are divided among tensor ranks
-    LayerExchange{Axis::expert_tensor, 1, 1},  // each expert's matrices are divided, too
-    LayerExchange{Axis::expert, 1, 2},         // both kinds of tensors of experts
+    LayerExchange{Axis::tensor, 0, 1},                // dense matrices are divided among tensor ranks
+    LayerExchange{Axis::expert_tensor, 1, 1},         // each expert's matrices are divided, too
+    LayerExchange{Axis::expert, 1, 2},                // both kinds of tensors of experts
     LayerExchange{Axis::pipeline, 0, order.size()}};  // a layer has its sum on one stage and zeros on the others
 
 /// Returns the indices of the shares of one group that are not twins.

@@ -96,8 +96,7 @@ void ShardedUnit::begin_gradients() {
   if (producing_) return;
   finish_reduction();
   if (unit_.adapted()) {
-    unit_.set_gradients(
-        Tensor::zeros(stream_, accumulator_of(plan_.type), {size_}, MemoryKind::gradients));
+    unit_.set_gradients(Tensor::zeros(stream_, accumulator_of(plan_.type), {size_}, MemoryKind::gradients));
   } else if (shards(2)) {
     unit_.set_gradients(Tensor::zeros(stream_, sum_.dtype(), {size_}, MemoryKind::gradients));
   } else if (complete_ == 0) {

@@ -45,9 +45,9 @@ struct UnitShare {
 /// are sharded in stage 3 only.
 ///
 /// An adapted unit (ParameterUnit::Role) keeps values W as a frozen one, and has neither sums of gradients nor
-/// reductions. Its other memory is temporary in every stage: the effective values W + scale · B · A, from await_values()
-/// to release_values(), and this rank's gradients dW, from begin_gradients() to free_gradients(). The adapters are
-/// parameters of other units.
+/// reductions. Its other memory is temporary in every stage: the effective values W + scale · B · A, from
+/// await_values() to release_values(), and this rank's gradients dW, from begin_gradients() to free_gradients(). The
+/// adapters are parameters of other units.
 class ShardedUnit {
  public:
   struct Plan {
@@ -93,7 +93,8 @@ class ShardedUnit {
   /// same micro-batch have no effect.
   void begin_gradients();
   /// Records that the gradient of one more parameter is complete for this micro-batch. True if it was the last one and
-  /// the sum over copies has been started; for an adapted unit, if it was the last one. Throws if called for more micro-batches than planned.
+  /// the sum over copies has been started; for an adapted unit, if it was the last one. Throws if called for more
+  /// micro-batches than planned.
   bool count_final_parameter();
   /// Frees the gradients of an adapted unit, which are complete for this micro-batch.
   void free_gradients();

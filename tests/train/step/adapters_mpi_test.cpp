@@ -27,12 +27,6 @@ Config adapted_config() {
 
 using Values = std::map<std::string, std::vector<float>>;
 
-Values by_name(const std::vector<Trajectory::Slice>& slices) {
-  Values all;
-  for (const Trajectory::Slice& slice : slices) all[slice.name] = slice.values;
-  return all;
-}
-
 /// Frozen weights keep their bits and have no moments. A and B change.
 TEST(AdaptersOfAModel, AreAllThatTrains) {
   for (const DType type : {DType::f32, DType::bf16}) {
