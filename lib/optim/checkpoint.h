@@ -27,8 +27,7 @@ void draw_missing_adapters(const Optimizer& optimizer, const CheckpointReader& r
 /// `read_files` is collective: it is called with each function that reads files, and must run it. States are set to
 /// zero if the checkpoint has none, or has only those of another rule for a tensor, and those of frozen elements in any
 /// case. An average that the checkpoint does not have starts from the weights. Adapters keep their values if the
-/// checkpoint has none. Throws a bad_input Error if tensors are
-/// missing or have other shapes.
+/// checkpoint has none. Throws a bad_input Error if tensors are missing or have other shapes.
 ///
 /// Before the call, no transfer of weights may be in flight (Zero::await_values()). After it, the caller sends the new
 /// weights to other copies (Zero::values_changed()) and restores the number of updates (Optimizer::set_updates()).

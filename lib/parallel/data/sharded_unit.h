@@ -77,6 +77,8 @@ class ShardedUnit {
   /// Calls start_gather(), then blocks until all values are on this rank and up to date. Forms the effective values of
   /// an adapted unit, whose adapters must have all their values.
   void await_values();
+  /// False for an adapted unit whose effective values are not formed.
+  bool has_effective_values() const { return !unit_.adapted() || adapted_; }
   /// Frees the gathered values in stage 3, after waiting for a gather in flight, and effective values in any stage. No
   /// effect on other units.
   void release_values();

@@ -80,31 +80,37 @@ void Zero::progress() {
 void Zero::need_values(ParameterUnit& unit, Pass pass) {
   if (unit.layer() != used_layer_ || pass != pass_) enter(unit.layer(), pass);
   ShardedUnit& sharded = *by_unit_.at(&unit);
-  await_adapters(sharded);
+  if (!sharded.has_effective_values()) {
+    for (ShardedUnit* adapters : adapters_of(sharded)) adapters->await_values();
+  }
   sharded.await_values();
   progress();
 }
 
-void Zero::await_adapters(const ShardedUnit& unit) {
+std::vector<ShardedUnit*> Zero::adapters_of(const ShardedUnit& unit) const {
+  std::vector<ShardedUnit*> all;
   for (const auto& parameter : unit.unit().parameters()) {
     for (const LowRankAdapter& adapter : parameter->adapters) {
-      for (const auto& factor : {adapter.a, adapter.b}) by_unit_.at(factor.parameter->unit)->await_values();
+      for (const auto& factor : {adapter.a, adapter.b}) {
+        ShardedUnit* const holder = by_unit_.at(factor.parameter->unit);
+        if (std::ranges::find(all, holder) == all.end()) all.push_back(holder);
+      }
     }
   }
+  return all;
 }
 
 void Zero::pass_on_gradients(ShardedUnit& unit) {
-  await_adapters(unit);
-  std::vector<Parameter*> factors;
-  for (const auto& parameter : unit.unit().parameters()) {
-    for (const LowRankAdapter& adapter : parameter->adapters) {
-      factors.insert(factors.end(), {adapter.a.parameter, adapter.b.parameter});
-    }
+  const std::vector<ShardedUnit*> adapters = adapters_of(unit);
+  for (ShardedUnit* each : adapters) {
+    each->await_values();
+    need_gradients(each->unit());
   }
-  for (Parameter* factor : factors) need_gradients(*factor->unit);
   add_adapter_gradients(stream_, unit.unit());
   unit.free_gradients();
-  for (Parameter* factor : factors) gradient_final(*factor);
+  for (ShardedUnit* each : adapters) {
+    for (const auto& factor : each->unit().parameters()) gradient_final(*factor);
+  }
 }
 
 void Zero::release_adapted() {

@@ -72,8 +72,8 @@ class Zero final : private UnitMemory {
   /// Called when a pass first needs values of a layer. Starts to gather this layer and the next one in the direction of
   /// the pass, and releases all others.
   void enter(int layer, Pass pass);
-  /// Waits for the values of the adapters of an adapted unit.
-  void await_adapters(const ShardedUnit& unit);
+  /// Returns the units that hold the adapters of an adapted unit, and of no other; none for other units.
+  std::vector<ShardedUnit*> adapters_of(const ShardedUnit& unit) const;
   /// Computes the gradients of the adapters of an adapted unit, and frees its gradients.
   void pass_on_gradients(ShardedUnit& unit);
   /// Advances all transfers, and finishes reductions that have completed.
