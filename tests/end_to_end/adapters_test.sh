@@ -5,9 +5,9 @@
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 
-# loss RUN [option …]: prints the loss, in full precision, on 8 sequences that no run has trained on.
+# loss RUN [BATCHES]: prints the loss, in full precision, on batches of 8 sequences that no run has trained on, by default 1.
 loss() {
-  expect 0 "$lyceum" eval "--checkpoint=$1" --batches=1 --json "${@:2}"
+  expect 0 "$lyceum" eval "--checkpoint=$1" "--batches=${2:-1}" --json
   python3 -c 'import json, sys; print(repr(json.load(open(sys.argv[1]))["loss"]))' "$work/out"
 }
 targets="model/layers/*/self_attn/[qkvo]_proj/weight,model/layers/*/mlp/*"
@@ -53,7 +53,7 @@ expect 0 "$lyceum" checkpoint verify "$work/merged"
 ! grep -q '^lora_rank *= *[1-9]' "$work/merged/config.ini" || fail "the merged model has adapters"
 adapted=$(loss "$work/adapted") before=$(loss "$work/base")
 equal "loss of the merged model" "$(loss "$work/merged")" "$adapted"
-close "loss of validation in training" "$(loss "$work/adapted" --batches=0)" "$(metric "$work/adapted/metrics.jsonl" 12 valid_loss)" 1e-5
+close "loss of validation in training" "$(loss "$work/adapted" 2)" "$(metric "$work/adapted/metrics.jsonl" 12 valid_loss)" 1e-5
 [[ $adapted != "$before" ]] || fail "the adapters have no effect"
 for run in adapted merged; do
   expect 0 "$lyceum" generate --checkpoint "$work/$run" --prompt "the " --tokens 12 --temperature=0

@@ -68,7 +68,7 @@ refused 2 "optim.train_only: 'x\[1:y\]': write rows as" "--optim.train_only=x[1:
 refused 2 "optim.lora_targets: the model has no trained matrix with this name: model/\*/gates/\*, \*/norm/weight; " \
   --optim.lora_rank=2 "--optim.lora_targets=model/*/gates/*,*/norm/weight,lm_head/*"
 refused 2 "optim.lora_rank = 2 without optim.lora_targets: name the matrices to adapt" --optim.lora_rank=2
-refused 2 "optim.lora_alpha = 0.*must be > 0" --optim.lora_alpha=0
+refused 2 "optim.lora_alpha = 0.*must be in \(0, " --optim.lora_alpha=0
 refused 2 "optim.rule = sgd.*adamw.*muon" --optim.rule=sgd
 refused 2 "optim.momentum.*" --optim.rule=muon --optim.momentum=1
 refused 2 "optim.adamw_only: no tensor of the model has this name: model/\*/gates/\*; docs/checkpoints.md lists the names" \
