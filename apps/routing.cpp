@@ -241,6 +241,7 @@ void write_page(const Request& request, const RoutingHistory& history, std::opti
   input.lr = metrics["lr"];
   input.grad_norm = metrics["grad_norm"];
   input.skipped = metrics["skipped"];
+  input.outliers = metrics["outliers"];
   input.routing = history;
   input.range = range;
   if (!why.empty()) input.no_routing = why;

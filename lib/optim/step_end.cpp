@@ -22,6 +22,7 @@ Tensor StepEnd::update() const {
   launch(optimizer_.stream(), JudgeStep{.norm = numbers_.agreed().norm(),
                                         .loss = numbers_.agreed().cross_entropy(),
                                         .loss_weight = numbers_.loss_weight(),
+                                        .limits = numbers_.limits(),
                                         .clip = clip_norm_,
                                         .verdict = numbers_.verdict()});
   Tensor squares = weight_norms_.zeros();

@@ -2,7 +2,9 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "core/copy.h"
@@ -12,6 +14,11 @@
 #include "model/loss_kind.h"
 
 namespace lyceum {
+
+/// The largest loss and the largest gradient norm with which a step updates the weights. Infinite: no limit.
+struct StepLimits {
+  double loss = std::numeric_limits<double>::infinity(), norm = std::numeric_limits<double>::infinity();
+};
 
 /// The numbers of one training step, in device memory: the inputs of the step, the sums of its passes, the sums that
 /// all ranks agree on, and the verdict. The host reads them once, after everything was launched.
@@ -54,9 +61,22 @@ class StepNumbers {
   /// Returns the weight of the loss of one target: 1 / number of targets of the global batch that count, or 0 if there
   /// are none. [1]
   std::span<const double> loss_weight() const { return all_.span<double>().subspan(step_offset + 2, 1); }
-  void set_step(const Stream& stream, std::int64_t step, std::int64_t choices, std::int64_t targets) const {
-    const std::array numbers{static_cast<double>(step), static_cast<double>(choices),
-                             targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0};
+  /// Returns the StepLimits: loss, norm. [2]
+  std::span<const double> limits() const { return all_.span<double>().subspan(step_offset + 3, 2); }
+
+  /// The numbers of a step that are known before its passes.
+  struct Inputs {
+    std::int64_t step;     // counted from 0
+    std::int64_t choices;  // experts that a token chooses
+    std::int64_t targets;  // targets of the global batch that count
+    StepLimits limits = {};
+  };
+  /// Uploads the inputs of the next step.
+  void set_step(const Stream& stream, const Inputs& inputs) const {
+    const std::array numbers{static_cast<double>(inputs.step), static_cast<double>(inputs.choices),
+                             inputs.targets > 0 ? 1.0 / static_cast<double>(inputs.targets) : 0.0, inputs.limits.loss,
+                             inputs.limits.norm};
+    static_assert(std::tuple_size_v<decltype(numbers)> == input_count);
     copy_to_device(stream, all_.span<double>().subspan(step_offset, numbers.size()), std::span<const double>(numbers));
   }
   /// [1]
@@ -74,6 +94,7 @@ class StepNumbers {
   /// ranks only after a fault of memory or network.
   struct Values {
     bool skipped;
+    bool outlier;  // skipped because loss or norm was above its limit
     double own_gradient_norm, own_cross_entropy;
     double gradient_norm, weight_norm, update_norm;
     double cross_entropy;
@@ -86,6 +107,7 @@ class StepNumbers {
     copy_to_host(stream, &verdict, verdict_.raw(), sizeof verdict);
     const double *own = all.data() + own_first, *agreed = own + size_;
     return {.skipped = verdict.skip != 0,
+            .outlier = verdict.skip == StepVerdict::outlier,
             .own_gradient_norm = own[0],
             .own_cross_entropy = own[1],
             .gradient_norm = agreed[0],
@@ -96,12 +118,12 @@ class StepNumbers {
   }
 
  private:
-  static constexpr std::int64_t step_offset = 2, own_first = step_offset + 3;
+  static constexpr std::int64_t step_offset = 2, input_count = 5, own_first = step_offset + input_count;
   static std::int64_t count(const LossTable& losses) { return own_first + 2 * Sums::size(losses); }
 
   LossTable losses_;
   std::int64_t size_;  // size of Sums
-  Tensor all_;         // weight norms; step, choices, loss weight; own sums; agreed sums
+  Tensor all_;         // weight norms; inputs; own sums; agreed sums
   Tensor verdict_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "core/real_text.h"
 #include "io/report/alarms.h"
@@ -20,18 +21,33 @@ namespace lyceum {
 
 namespace {
 
-/// Returns an alarm if training skipped steps, else nothing. `skipped` has the number of steps skipped so far.
-std::vector<Alarm> training_alarms(const std::vector<MetricPoint>& skipped) {
+/// Returns an alarm if training skipped steps for one reason, else nothing. `skipped` has the number of these steps so
+/// far.
+std::vector<Alarm> skip_alarm(const std::vector<MetricPoint>& skipped, std::string_view reason) {
   const auto first = std::ranges::find_if(skipped, [](const MetricPoint& point) { return point.value > 0; });
   if (first == skipped.end()) return {};
-  return {{.step = first->step,
-           .over = skipped.size() > 1 && skipped.back().value == skipped[skipped.size() - 2].value,
-           .text = fmt::format("{} skipped, since loss or gradient was not finite",
-                               count_text(std::llround(skipped.back().value), "step"))}};
+  return {
+      {.step = first->step,
+       .over = skipped.size() > 1 && skipped.back().value == skipped[skipped.size() - 2].value,
+       .text = fmt::format("{} skipped, since {}", count_text(std::llround(skipped.back().value), "step"), reason)}};
+}
+
+std::vector<Alarm> training_alarms(const ReportInput& input) {
+  // Lines of older versions have no `outliers`. Both series have a value for each of the last steps.
+  std::vector<MetricPoint> unsound = input.skipped;
+  const std::size_t before = unsound.size() - std::min(unsound.size(), input.outliers.size());
+  for (std::size_t i = before; i < unsound.size(); ++i) {
+    unsound[i].value -= input.outliers[input.outliers.size() - unsound.size() + i].value;
+  }
+  std::vector<Alarm> alarms = skip_alarm(unsound, "loss or gradient was not finite");
+  for (Alarm& alarm : skip_alarm(input.outliers, "loss or gradient norm was above its limit (optim.skip_above)")) {
+    alarms.push_back(std::move(alarm));
+  }
+  return alarms;
 }
 
 std::vector<Alarm> all_alarms(const ReportInput& input) {
-  std::vector<Alarm> alarms = training_alarms(input.skipped);
+  std::vector<Alarm> alarms = training_alarms(input);
   for (Alarm& alarm : routing_alarms(input.routing)) alarms.push_back(std::move(alarm));
   return alarms;
 }

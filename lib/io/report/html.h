@@ -14,9 +14,10 @@ namespace lyceum {
 /// The contents of a report. Whatever is empty is omitted from the page.
 struct ReportInput {
   std::string title;
-  std::vector<MetricPoint> train = {}, valid = {};                 // cross-entropy, nats per token
-  std::vector<MetricPoint> lr = {}, grad_norm = {}, skipped = {};  // skipped: steps skipped so far
-  std::optional<double> unigram_entropy = {};                      // nats per token
+  std::vector<MetricPoint> train = {}, valid = {};  // cross-entropy, nats per token
+  std::vector<MetricPoint> lr = {}, grad_norm = {};
+  std::vector<MetricPoint> skipped = {}, outliers = {};  // steps without an update so far, and those of skip_above
+  std::optional<double> unigram_entropy = {};            // nats per token
   RoutingHistory routing = {};
   std::string no_routing = "No routing was recorded.";  // a sentence that says why `routing` is empty
   std::vector<std::pair<std::string, std::string>> facts = {};

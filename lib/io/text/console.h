@@ -20,7 +20,7 @@ struct ProgressLine {
   std::optional<double> mfu;             // model FLOP/s over the stated peak, 0 to 1
   std::optional<double> eta_seconds;     // time until step `steps`, in seconds
   std::optional<double> load_imbalance;  // load of the busiest expert over the mean, in the worst layer
-  std::int64_t skipped = 0;              // steps skipped by the NaN guard so far
+  std::int64_t skipped = 0;              // steps without an update so far
 };
 
 /// Returns the names of the columns, aligned with progress_text() of a run of that many steps.

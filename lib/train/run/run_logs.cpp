@@ -72,6 +72,7 @@ void RunLogs::step(const StepResult& result, const RunState& state, const Throug
                   {"idle_experts", idle_experts(result.routing)},
                   {"dead_experts", DeadExperts(config_.routing.dead_after).count(state.idle)},
                   {"skipped", state.skipped},
+                  {"outliers", state.outliers},
                   {"rollbacks", state.rollbacks},
                   {"memory_peak_bytes", memory_of(setup_.stream).use().total_peak}};
   for (const StepResult::LayerLoss& loss : result.losses) (*record_)[name_of(loss.kind) + "_loss"] = loss.value;

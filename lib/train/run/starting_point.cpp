@@ -262,9 +262,9 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   }
   if (resume_ != "auto" && !header.unsound.empty()) {
     report_.warn("this checkpoint is not sound: " + header.unsound);
-    state.soundness = {};  // the user has named it, so the run may continue from it
+    state.forget_losses();  // the user has named it, so the run may continue from it
   }
-  if (!same_data) state.soundness = {};  // losses on other data are not comparable
+  if (!same_data) state.forget_losses();  // losses on other data are not comparable
   report_changes(state);
   choose_schedule_length(state);
   report_choices(state);
@@ -304,8 +304,8 @@ std::int64_t sequences_of_pass(const Config& config, const std::string& mesh) {
   return data == std::string::npos ? 0 : config.batch.micro * std::atoll(mesh.c_str() + data + 2);
 }
 
-/// Warns of every change that makes a resumed run train differently from now on, and resets the soundness if losses are
-/// no longer comparable. For a checkpoint that no run has trained, only changes of the model matter.
+/// Warns of every change that makes a resumed run train differently from now on, and forgets earlier losses that are no
+/// longer comparable. For a checkpoint that no run has trained, only changes of the model matter.
 void StartingPoint::report_changes(RunState& state) const {
   for (const Change& change : changes_) {
     if (is_untrained() && !describes_model(change.key)) continue;
@@ -313,7 +313,7 @@ void StartingPoint::report_changes(RunState& state) const {
         fmt::format("{} = {} from now on (was {})", change.key, value_text(change.after), value_text(change.before)));
     const bool same_task =
         change.key.starts_with("optim.") || change.key.starts_with("run.") || change.role == KeyRole::reported;
-    if (!same_task) state.soundness = {};
+    if (!same_task) state.forget_losses();
   }
   const std::int64_t was = sequences_of_pass(before_, checkpoint_->header().mesh);
   const std::int64_t now = sequences_of_pass(config_, setup_.mesh.shape.text(setup_.mesh.world.size()));

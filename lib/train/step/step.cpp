@@ -59,6 +59,7 @@ StepNumbers::Values TrainStep::read(StepResult& result) const {
   result.weight_norm = values.weight_norm;
   result.update_norm = values.update_norm;
   result.skipped = values.skipped;
+  result.outlier = values.outlier;
   return values;
 }
 
@@ -95,12 +96,16 @@ void TrainStep::require_undamaged(const std::string& damage) const {
   require(damage.empty(), "{}: possible memory fault; {}", damage, advice_on_fresh_faults);
 }
 
-StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int64_t first_sample, double lr) {
+StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int64_t first_sample, double lr,
+                          const StepLimits& limits) {
   StepResult result;
   result.lr = lr;
   result.targets = passes_.load(loader, first_sample, setup_.mesh.data.rank());
   optimizer_.prepare(lr);
-  numbers_.set_step(setup_.stream, step, choices_of_step(config_.moe, step, config_.run.steps), result.targets);
+  numbers_.set_step(setup_.stream, {.step = step,
+                                    .choices = choices_of_step(config_.moe, step, config_.run.steps),
+                                    .targets = result.targets,
+                                    .limits = limits});
   const bool audited = is_due(step + 1, config_.run.audit_every);
   const auto checked_update = [&] {
     if (audited && setup_.mesh.world.size() > 1) compare_copies(step + 1);  // the weights that the passes used
@@ -124,7 +129,7 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int
   const StepNumbers::Values values = read(result);
   if (!result.skipped) {
     optimizer_.count_update();
-  } else if (result.targets > 0) {
+  } else if (!result.outlier && result.targets > 0) {
     result.culprit = find_nonfinite(setup_.mesh.world, passes_, optimizer_, values, model_.layers());
   }
   result.routing = sum_routing_over_ranks(config_, setup_.mesh, model_.routing());
