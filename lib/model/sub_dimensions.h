@@ -61,7 +61,7 @@ class SubDimensions {
   Placement on_one_rank_;  // one rank holds all sub-dimensions, since every rank has all
   SubDimensionScaling scaling_;
   double balance_;
-  bool over_batch_;
+  BalanceScope scope_;
   Router router_;
   Parameter *in_ = nullptr, *out_ = nullptr;  // the two factors of the fusion; null without one
 };

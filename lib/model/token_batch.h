@@ -6,6 +6,7 @@
 
 #include "core/tensor.h"
 #include "model/routing/mixture.h"
+#include "model/routing/running_loads.h"
 #include "parallel/tensor/token_layout.h"
 
 namespace lyceum {
@@ -43,6 +44,10 @@ struct TokenBatch {
   /// f64 [1]: number of FFN experts that a token chooses in this step, at most Mixture::k. If undefined, it is
   /// Mixture::k.
   Tensor choices = {};
+  /// Index of this pass among those of its step, and the sums of loads of these passes, which outlive the batch; null
+  /// unless balance.scope = global.
+  std::int64_t pass = 0;
+  const RunningLoads* running_loads = nullptr;
   /// Accumulator type [sequences · seq_len]; if defined, the last stage writes the cross-entropy of each token to it.
   Tensor token_losses = {};
   std::vector<ChosenExperts>* chosen = nullptr;  // if not null, each router appends its choices

@@ -8,6 +8,7 @@
 #include "model/counts.h"
 #include "model/routing/expert_placements.h"
 #include "model/routing/mixture.h"
+#include "model/routing/running_loads.h"
 #include "parallel/data/copies.h"
 #include "parallel/data/flat_range.h"
 #include "plan/muon_plan.h"
@@ -263,6 +264,14 @@ RankPlan plan_loaded_rank(const PlanInput& input, const MeshRank& mesh_rank, int
       plan.stages, [&](const Range& blocks) { return reads_tokens(config, parts_of(config, blocks)); });
   if (reads) plan.memory.buffers += passes * token_bytes(config);
   plan.memory.buffers += passes * document_bytes(config);
+  if (config.balance.scope == BalanceScope::global) {
+    for (const Range& blocks : plan.stages) {
+      for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
+        plan.memory.buffers +=
+            number(RunningLoads::bytes(config, mixtures_of(config, layer), micro_batches(config, input.world)));
+      }
+    }
+  }
   plan.memory.buffers += update_buffers(config, mesh_rank, units);
   plan.memory.activations = peak_of_passes(input, mesh_rank, load);
   if (config.parallel.schedule ==

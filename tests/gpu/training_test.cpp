@@ -24,6 +24,12 @@ void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; 
 const Variant variants[] = {
     {"Base", [](Config&) {}},
     {"BatchScope", [](Config& c) { c.balance.scope = BalanceScope::batch; }},
+    {"GlobalScope",
+     [](Config& c) {
+       c.balance.scope = BalanceScope::global;
+       c.balance.mutual_information = 0.1;
+       c.model.recompute = Recompute::full;
+     }},
     {"EvenExperts",
      [](Config& c) {
        c.moe.expert_sizes = {};

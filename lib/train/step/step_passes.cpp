@@ -36,9 +36,19 @@ StepPasses::StepPasses(const Config& config, const RunSetup& setup, StagedModel&
   const Transformer& first = *model.stages().front();
   const bool reads = std::ranges::any_of(model.stages(), [](const auto& stage) { return stage->reads_tokens(); });
   const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
-  for (std::int64_t m = 0; m < micro_batches(config, setup.mesh.world.size()); ++m) {
+  const std::int64_t passes = micro_batches(config, setup.mesh.world.size());
+  if (config.balance.scope == BalanceScope::global) {
+    std::vector<Mixture> mixtures;
+    for (const auto& stage : model.stages()) {
+      mixtures.insert(mixtures.end(), stage->mixtures().begin(), stage->mixtures().end());
+    }
+    running_loads_.emplace(setup.stream, config, mixtures, passes);
+  }
+  for (std::int64_t m = 0; m < passes; ++m) {
     batches_.push_back(allocate_batch(setup.stream, config, config.batch.micro, reads));
     batches_.back().step = numbers_.step();
+    batches_.back().pass = m;
+    batches_.back().running_loads = running_loads_ ? &*running_loads_ : nullptr;
     if (config.moe.top_k_start > 0) batches_.back().choices = numbers_.choices();
   }
   const ProcessGroup& pipeline = setup.mesh.pipeline;

@@ -7,6 +7,7 @@
 
 #include "config/config.h"
 #include "io/data/loader/token_loader.h"
+#include "model/routing/running_loads.h"
 #include "model/staged_model.h"
 #include "optim/step_numbers.h"
 #include "parallel/data/zero.h"
@@ -68,6 +69,7 @@ class StepPasses {
   std::vector<std::unique_ptr<TapeStage>> stages_;
   std::optional<PipelineExecutor<TapeStage, ProcessGroup>> executor_;
   std::optional<ProcessGroup> pipeline_ends_;  // see table_holders()
+  std::optional<RunningLoads> running_loads_;  // with balance.scope = global
   std::vector<TokenBatch> batches_;   // one per micro-batch; without tokens if no stage of this rank reads them
   PassObserver* observer_ = nullptr;  // set during run()
 };

@@ -234,6 +234,24 @@ const std::vector<Variant>& variants() {
          c.moe.router = RouterKind::sigmoid;
          c.balance = {.expert = 0.05, .scope = BalanceScope::batch, .mutual_information = 0.3, .concentration = 0.1};
        }},
+      {"global",
+       [](Config& c) {
+         c.balance.scope = BalanceScope::global;
+         c.balance.mutual_information = 0.3;
+         c.balance.concentration = 0.1;
+       }},
+      {"moa, global",
+       [](Config& c) {
+         c.model.attention = AttentionKind::experts;
+         c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
+         c.balance.scope = BalanceScope::global;
+       }},
+      {"mohd, global",
+       [](Config& c) {
+         c.moe = {};
+         c.sub_dimensions = {.attention = 4, .ffn = 8, .active = 3, .shared = 1};
+         c.balance = {.expert = 0.05, .scope = BalanceScope::global, .sub_dimension = 0.05};
+       }},
       {"growing",
        [](Config& c) {
          c.run.steps = steps;
@@ -491,6 +509,26 @@ const std::vector<MeshCase>& cases() {
        .sequence = true,
        .micro = 1,
        .variant = "muon"},
+      // losses over the step so far: passes have as many sequences as those of the serial run
+      {.ranks = 1, .recompute = true, .variant = "global"},
+      {.ranks = 1, .schedule = gpipe, .recompute = true, .variant = "mohd, global"},
+      {.ranks = 2, .pipeline = 2, .variant = "global"},
+      {.ranks = 2, .pipeline = 2, .schedule = gpipe, .recompute = true, .variant = "global"},
+      {.ranks = 2, .pipeline = 2, .schedule = interleaved, .virtual_stages = 2, .recompute = true, .variant = "global"},
+      {.ranks = 4, .pipeline = 4, .schedule = zero_bubble, .recompute = true, .variant = "moa, global"},
+      {.ranks = 2, .zero = 3, .micro = 1, .variant = "global"},
+      {.ranks = 4, .tensor = 2, .expert = 4, .zero = 1, .sequence = true, .micro = 1, .variant = "global"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 2, .recompute = true, .variant = "mohd, global"},
+      {.ranks = 8,
+       .pipeline = 2,
+       .tensor = 2,
+       .expert = 2,
+       .zero = 3,
+       .schedule = zero_bubble,
+       .sequence = true,
+       .recompute = true,
+       .micro = 1,
+       .variant = "global"},
       // layers with different numbers of experts
       {.ranks = 4, .expert = 4, .zero = 1, .variant = "layers of their own"},
       {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .variant = "layers of their own"},
