@@ -41,7 +41,7 @@ BASE = {
     "model.rope_base": 10000, "model.rope_scaling": "none", "model.rope_factor": 1, "model.rope_original_length": 0,
     "model.rope_low_freq_factor": 1, "model.rope_high_freq_factor": 4, "model.rope_beta_fast": 32, "model.rope_beta_slow": 1,
     "model.rope_truncate": 1, "model.rope_attention_factor": 0, "model.rotary_fraction": 1, "model.rope_layout": "half",
-    "model.window": 0, "model.window_layers": "", "model.sinks": 0,
+    "model.window": 0, "model.window_layers": "", "model.sinks": 0, "model.z_loss": 0,
     "attention_experts.count": 0, "attention_experts.top_k": 1, "attention_experts.gates": "detached",
     "moe.experts": 8, "moe.shared_experts": 0, "moe.shared_gate": 0, "moe.top_k": 2, "moe.top_k_start": 0, "moe.expert_hidden": 24,
     "moe.zero_experts": 0, "moe.copy_experts": 0, "moe.latent_hidden": 0,
@@ -155,6 +155,10 @@ CASES = {
     **{f"all losses, global, {mesh}": ALL_LOSSES | GLOBAL | keys(batch_global=8) | MESHES[mesh]
        for mesh in ("data, ZeRO 2", "tensor, ZeRO 3", "pipeline, ZeRO 1")},
     "attention experts, global": ALL_LOSSES | GLOBAL | attention_experts(count=4, top_k=3, gates="raw"),
+    "z-loss of the head": EVEN | keys(model_z_loss=0.05),
+    "z-loss of the head, tied, in chunks": EVEN | keys(model_z_loss=0.05, model_tie_embeddings=1, model_loss_chunk=24),
+    **{f"z-loss of the head, {mesh}": EVEN | keys(model_z_loss=0.05, batch_global=8) | MESHES[mesh]
+       for mesh in ("tensor", "all")},
     "shared experts": EVEN | keys(moe_shared_experts=2),
     "shared experts, gated": EVEN | keys(moe_shared_experts=2, moe_shared_gate=1),
     "biases": EVEN | BIASES,

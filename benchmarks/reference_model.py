@@ -180,7 +180,7 @@ class Model:
         self.kind = config["moe.router"]
 
     def forward(self, work: Pass) -> tuple[Tensor, dict[str, Tensor], dict[Router, Routing]]:
-        """Returns the cross-entropy in nats per token, the routers' weighted losses summed over layers, and the routings."""
+        """Returns the cross-entropy in nats per token, all other weighted losses summed over layers, and the routings."""
         config, w, eps = self.config, self.w, self.config["model.norm_eps"]
         losses: dict[str, Tensor] = {}
         routings = {}
@@ -210,6 +210,8 @@ class Model:
                 losses[name] = losses.get(name, 0) + loss
         head = w["model/embed_tokens/weight" if config["model.tie_embeddings"] else "lm_head/weight"]
         logits = (rms_norm(x, eps) * w["model/norm/weight"]) @ head.T
+        if config["model.z_loss"]:  # [PaLM]
+            losses["head_z_loss"] = config["model.z_loss"] * logits.logsumexp(-1).square().mean()
         return F.cross_entropy(logits.flatten(0, 1), work.targets.flatten()), losses, routings
 
     def ffn_router(self, layer: int) -> Router | None:
@@ -507,7 +509,8 @@ class Training:
             loss, losses, routings = self.model.forward(Pass(*run, step, first * length, True, so_far))
             parts = {"loss": loss} | losses
             (sum(parts.values()) * (micro / batch)).backward()
-            for name, part in (parts | {"balance_loss": sum(losses.values(), torch.zeros(()))}).items():
+            of_routers = sum((loss for name, loss in losses.items() if name != "head_z_loss"), torch.zeros(()))
+            for name, part in (parts | {"balance_loss": of_routers}).items():
                 metrics[name] = metrics.get(name, 0.0) + part.item() * (micro / batch)
             for router, routing in routings.items():
                 counts[router] = counts.get(router, 0) + self.model.counts(router, routing)

@@ -68,6 +68,8 @@ void declare_keys(ConfigKeys& keys, ModelConfig& model) {
   key("model.sinks", &model.sinks, {}, "add a learned logit per head to the softmax of attention, without a value",
       {.other_names = {"attention_sinks", "sink_attention"}});
   key("model.ffn", &model.ffn, "FFNs of three matrices (swiglu) or of two (gelu)", {.other_names = {"hidden_act"}});
+  key("model.z_loss", &model.z_loss, loss_weight, "weight of the squared log-sum-exp of the head's logits",
+      {.other_names = {"z_loss_weight", "z_loss_multiplier"}});
   key("model.recompute", &model.recompute,
       "in backward, selective: recompute what is cheap; full: recompute all of a block from its input",
       {.role = operation,

@@ -58,6 +58,7 @@ struct ModelConfig {
   Activation ffn = Activation::swiglu;
   /// Number of tokens whose logits are in memory at a time; backward computes them again. 0: all, kept until backward.
   std::int64_t loss_chunk = 0;
+  double z_loss = 0;  // weight of the mean over targets of (log Σ exp logit)² of the head
 };
 
 /// Returns the window of the attention of block `layer`; 0 if it has none.

@@ -17,11 +17,14 @@ std::string name_of(LossKind kind) {
     case LossKind::concentration: return "concentration";
     case LossKind::sub_dimension: return "sub_dimension";
     case LossKind::router_penalty: return "router_penalty";
+    case LossKind::head_z: return "head_z";
   }
   fail(ExitCode::failed, "unknown kind of loss {}", static_cast<int>(kind));
 }
 
-std::vector<LossKind> loss_kinds(const Config& config) {
+namespace {
+
+std::vector<LossKind> router_loss_kinds(const Config& config) {
   bool routes = false;
   for (std::int64_t layer = config.model.layers; layer-- > 0 && !routes;) routes = !mixtures_of(config, layer).empty();
   if (!routes) return {};
@@ -32,6 +35,14 @@ std::vector<LossKind> loss_kinds(const Config& config) {
   if (config.balance.concentration > 0) kinds.push_back(LossKind::concentration);
   if (config.balance.sub_dimension > 0) kinds.push_back(LossKind::sub_dimension);
   if (config.optim.router_penalty > 0) kinds.push_back(LossKind::router_penalty);
+  return kinds;
+}
+
+}  // namespace
+
+std::vector<LossKind> loss_kinds(const Config& config) {
+  std::vector<LossKind> kinds = router_loss_kinds(config);
+  if (config.model.z_loss > 0) kinds.push_back(LossKind::head_z);
   return kinds;
 }
 

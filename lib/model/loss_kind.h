@@ -8,7 +8,7 @@
 
 namespace lyceum {
 
-/// The kind of a loss that sub-layers add to cross-entropy.
+/// The kind of a loss that is added to cross-entropy. All but head_z belong to a router of a layer.
 enum class LossKind : std::uint8_t {
   expert_balance,
   device_balance,
@@ -16,18 +16,20 @@ enum class LossKind : std::uint8_t {
   mutual_information,
   concentration,
   sub_dimension,
-  router_penalty
+  router_penalty,
+  head_z  // the z-loss of the head's logits
 };
 
 /// Returns the name of a loss, for example "expert_balance". The key in metrics.jsonl is this name followed by "_loss".
 std::string name_of(LossKind kind);
 
-/// Returns the kinds of losses that sub-layers compute in training, in the order of LossKind. Losses whose factor is 0
-/// are omitted, but the two balance losses come together. Empty if no layer has a router.
+/// Returns the kinds of losses that a model has in training, in the order of LossKind. Losses whose factor is 0 are
+/// omitted, but the two balance losses come together. Those of routers are omitted if no layer has one.
 std::vector<LossKind> loss_kinds(const Config& config);
 
-/// Assigns an index to each loss of a step: one for each kind and each layer of the whole model. All ranks agree on the
-/// indices, and losses of one kind are summed in layer order, independently of the division into pipeline stages.
+/// Assigns an index to each loss of a step: one for each kind and each layer of the whole model, with the head in the
+/// last layer. All ranks agree on the indices, and losses of one kind are summed in layer order, independently of the
+/// division into pipeline stages.
 class LossTable {
  public:
   /// `layers`: number of layers of the whole model.

@@ -251,14 +251,15 @@ Variable Transformer::head_input(Tape& tape, const TokenLayout& layout, const Va
   return layout.to_matrix(tape, tape.apply(norm(layout, final_norm_), x));
 }
 
-Variable Transformer::cross_entropy(Tape& tape, const TokenLayout& layout, const Variable& x,
-                                    const TokenBatch& batch) const {
+std::array<Variable, 2> Transformer::head_losses(Tape& tape, const TokenLayout& layout, const Variable& x,
+                                                 const TokenBatch& batch) const {
   const LinearCrossEntropy loss{.weight = head_,
                                 .targets = batch.targets,
                                 .chunk = config_.model.loss_chunk,
                                 .group = &mesh_->tensor,
                                 .words = words_,
                                 .vocab = config_.model.vocab,
+                                .z = config_.model.z_loss > 0 && batch.training(),
                                 .losses = batch.token_losses};
   return tape.apply(loss, head_input(tape, layout, x));
 }
@@ -287,7 +288,9 @@ Transformer::StageResult Transformer::forward_stage(Tape& tape, const TokenBatch
   StageResult result;
   const Variable y = blocks(tape, pass, first_stage() ? embed(tape, pass.layout, batch.inputs) : x, result.losses);
   if (last_stage()) {
-    result.losses.cross_entropy = cross_entropy(tape, pass.layout, y, batch);
+    const auto [cross_entropy, head_z] = head_losses(tape, pass.layout, y, batch);
+    result.losses.cross_entropy = cross_entropy;
+    result.losses.head_z = head_z;
   } else {
     result.y = y;
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <span>
@@ -37,11 +38,14 @@ class Transformer {
   /// must have memory for all its values; in training, use Zero::initialize() instead.
   void initialize(std::uint64_t seed);
 
-  /// The losses of one pass, scalars in accumulator precision, as sums: divide cross_entropy by the tokens and the
-  /// others by the sequences of the global batch to get means. All ranks of a tensor group work on the same batch and
-  /// get the same values.
+  /// The losses of one pass, scalars in accumulator precision, as sums: divide cross_entropy and head_z by the
+  /// tokens and the others by the sequences of the global batch to get means. All ranks of a tensor group work on the
+  /// same batch and get the same values.
   struct Losses {
     Variable cross_entropy;  // sum over the batch's tokens, in nats; undefined except in the last stage
+    /// Sum over the same tokens of the squared log-sum-exp of the logits, without a factor; undefined except in a
+    /// training pass of the last stage with model.z_loss.
+    Variable head_z;
     struct OfLayer {
       std::int64_t layer;
       Loss loss;
@@ -125,7 +129,9 @@ class Transformer {
   Variable blocks(Tape& tape, Pass pass, Variable x, Losses& losses, std::span<KeyValueCache> caches = {}) const;
   /// Returns the input of the head: all tokens after the final norm.
   Variable head_input(Tape& tape, const TokenLayout& layout, const Variable& x) const;
-  Variable cross_entropy(Tape& tape, const TokenLayout& layout, const Variable& x, const TokenBatch& batch) const;
+  /// Returns cross_entropy and head_z, see Losses.
+  std::array<Variable, 2> head_losses(Tape& tape, const TokenLayout& layout, const Variable& x,
+                                      const TokenBatch& batch) const;
 
   ParameterUnit& add_unit(const std::string& name, ParameterUnit::Group group, std::int64_t layer);
   /// Takes ownership of a unit and appends it to units().

@@ -84,7 +84,8 @@ class StepNumbers {
   /// Returns the norms of the weights after the update, and of the update. [2]
   std::span<double> weight_norms() const { return all_.span<double>().first(2); }
   /// Returns the sums of this rank. Cross-entropy is summed over its tokens and weighted by loss_weight(); the losses
-  /// of sub-layers are summed over its sequences and divided by the number of sequences of the global batch.
+  /// of sub-layers are summed over its sequences and divided by the number of sequences of the global batch; head_z is
+  /// weighted like the cross-entropy.
   Sums own() const { return Sums(all_.slice(own_first, size_)); }
   /// Returns the sums on which all ranks agree.
   Sums agreed() const { return Sums(all_.slice(own_first + size_, size_)); }

@@ -118,6 +118,7 @@ class Rehearsal {
     const Transformer::StageResult result = model_.forward_stage(tape, batch_, x);
     TapeStage::Results results{.y = result.y};
     if (model_.last_stage()) results.seeds.push_back(tape.seed(result.losses.cross_entropy, 1));
+    if (const Variable& z = result.losses.head_z; z.value.defined()) results.seeds.push_back(tape.seed(z, 1));
     for (const auto& [layer, loss] : result.losses.layers) results.seeds.push_back(tape.seed(loss.value, 1));
     return results;
   }

@@ -30,6 +30,7 @@ const Variant variants[] = {
        c.balance.mutual_information = 0.1;
        c.model.recompute = Recompute::full;
      }},
+    {"HeadZLoss", [](Config& c) { c.model.z_loss = 0.01; }},
     {"EvenExperts",
      [](Config& c) {
        c.moe.expert_sizes = {};

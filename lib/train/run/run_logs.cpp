@@ -51,7 +51,9 @@ void RunLogs::log_start(const RunState& state, const std::string& config_text) {
 void RunLogs::step(const StepResult& result, const RunState& state, const Throughput& throughput, double seconds) {
   if (!metrics_) return;
   double balance = 0;
-  for (const StepResult::LayerLoss& loss : result.losses) balance += loss.value;
+  for (const StepResult::LayerLoss& loss : result.losses) {
+    if (loss.kind != LossKind::head_z) balance += loss.value;
+  }
   *record_ = Json{{"step", state.step},
                   {"time", unix_seconds()},
                   {"loss", result.loss},

@@ -22,7 +22,7 @@ namespace lyceum {
 /// the same decisions from them, for example to skip a step.
 struct StepResult {
   /// A loss of sub-layers, for example expert_balance: weighted, summed over layers, mean over the sequences of the
-  /// batch.
+  /// batch; for head_z, mean over its targets.
   struct LayerLoss {
     LossKind kind;
     double value;

@@ -108,20 +108,27 @@ TapeStage::Results StepPasses::forward(Transformer& stage, Tape& tape, const Tok
   const Transformer::StageResult result = stage.forward_stage(tape, batch, x);
   const StepNumbers::Sums sums = numbers_.own();
   TapeStage::Results results{.y = result.y};
-  if (stage.last_stage()) {
-    const Variable& loss = result.losses.cross_entropy;
-    const Tensor gradient = Tensor::empty(setup_.stream, loss.value.dtype(), loss.value.shape());
+  // Adds a loss that is a sum over targets: its gradient is `factor` times the weight of one target.
+  const auto add_head_loss = [&](const Variable& loss, double factor, std::span<double> sum) {
+    const Tensor gradient = Tensor::zeros(setup_.stream, loss.value.dtype(), loss.value.shape());
     dispatch_accumulator(gradient.dtype(), [&]<class A>() {
-      launch(setup_.stream, Cast<double, A>{.x = numbers_.loss_weight(), .y = gradient.span<A>()});
+      launch(setup_.stream,
+             AddScaled<double, A>{.x = numbers_.loss_weight(), .factor = factor, .y = gradient.span<A>()});
     });
     results.seeds.push_back({loss, gradient});
-    add_loss(loss, 1, sums.cross_entropy(), numbers_.loss_weight());
+    add_loss(loss, factor, sum, numbers_.loss_weight());
+  };
+  const auto layer_loss = [&](LossKind kind, std::int64_t layer) {
+    return sums.layer_losses().subspan(static_cast<std::size_t>(numbers_.loss_table().index(kind, layer)), 1);
+  };
+  if (stage.last_stage()) add_head_loss(result.losses.cross_entropy, 1, sums.cross_entropy());
+  if (const Variable& z = result.losses.head_z; z.value.defined()) {
+    add_head_loss(z, config_.model.z_loss, layer_loss(LossKind::head_z, config_.model.layers - 1));
   }
   const double per_sequence = 1.0 / static_cast<double>(config_.batch.global);
   for (const auto& [layer, loss] : result.losses.layers) {
-    const auto index = static_cast<std::size_t>(numbers_.loss_table().index(loss.kind, layer));
     results.seeds.push_back(tape.seed(loss.value, per_sequence));
-    add_loss(loss.value, per_sequence, sums.layer_losses().subspan(index, 1));
+    add_loss(loss.value, per_sequence, layer_loss(loss.kind, layer));
   }
   if (observer_ && !stage.last_stage()) observer_->on_output(stage_index(stage), result.y.value);
   tape.on_gradient_final([this](Parameter& parameter) {

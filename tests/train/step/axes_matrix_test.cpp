@@ -252,6 +252,19 @@ const std::vector<Variant>& variants() {
          c.sub_dimensions = {.attention = 4, .ffn = 8, .active = 3, .shared = 1};
          c.balance = {.expert = 0.05, .scope = BalanceScope::global, .sub_dimension = 0.05};
        }},
+      {"z-loss",
+       [](Config& c) {
+         c.model.z_loss = 0.05;
+         c.data.document_mask = true;
+         c.model.loss_chunk = 5;
+       }},
+      {"z-loss, dense",
+       [](Config& c) {
+         c.moe = {};
+         c.balance = {};
+         c.model.z_loss = 0.05;
+         c.model.tie_embeddings = true;
+       }},
       {"growing",
        [](Config& c) {
          c.run.steps = steps;
@@ -529,6 +542,12 @@ const std::vector<MeshCase>& cases() {
        .recompute = true,
        .micro = 1,
        .variant = "global"},
+      // the z-loss of the head
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "z-loss"},
+      {.ranks = 2, .tensor = 2, .variant = "z-loss, dense"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 1, .sequence = true, .variant = "z-loss"},
+      {.ranks = 4, .zero = 3, .micro = 1, .variant = "z-loss"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .zero = 2, .schedule = zero_bubble, .variant = "z-loss, dense"},
       // layers with different numbers of experts
       {.ranks = 4, .expert = 4, .zero = 1, .variant = "layers of their own"},
       {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .variant = "layers of their own"},
