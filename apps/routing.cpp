@@ -242,6 +242,9 @@ void write_page(const Request& request, const RoutingHistory& history, std::opti
   input.grad_norm = metrics["grad_norm"];
   input.skipped = metrics["skipped"];
   input.outliers = metrics["outliers"];
+  for (const auto& [key, points] : metrics) {
+    if (key.starts_with("layer_") || key == "largest_logit") input.layers[key] = points;
+  }
   input.routing = history;
   input.range = range;
   if (!why.empty()) input.no_routing = why;

@@ -20,6 +20,7 @@ struct CrossEntropyForward {
   std::span<Accumulator<T>> log_sum_exp;  // [tokens], kept for backward
   /// [tokens]: log_sum_exp², or 0 for tokens without a target, for the z-loss; or empty
   std::span<Accumulator<T>> squares = {};
+  std::span<Accumulator<T>> largest = {};  // [tokens]: largest logit, without NaNs; or empty
 };
 
 /// First step of a cross entropy whose vocabulary is divided among tensor ranks: computes the contribution of one
@@ -38,10 +39,10 @@ struct CrossEntropyPart {
 template <class A>
 struct CrossEntropyJoin {
   Matrix<const A> statistics;  // [slices · tokens, 3]: all tokens of the first slice, then of the second, and so on
-  std::span<const std::int32_t> targets;  // [tokens], as in CrossEntropyPart
-  std::span<A> loss;                      // [tokens]
-  std::span<A> log_sum_exp;               // [tokens]
-  std::span<A> squares = {};              // [tokens], as in CrossEntropyForward; or empty
+  std::span<const std::int32_t> targets;    // [tokens], as in CrossEntropyPart
+  std::span<A> loss;                        // [tokens]
+  std::span<A> log_sum_exp;                 // [tokens]
+  std::span<A> squares = {}, largest = {};  // [tokens], as in CrossEntropyForward; or empty
 };
 
 /// d_logits = scale[0] · (softmax(logits) − onehot(targets)) + z_scale[0] · 2 · log_sum_exp · softmax(logits), the

@@ -15,6 +15,7 @@ void require_fitting(const CrossEntropyForward<T>& loss) {
   require_length("CrossEntropyForward", "loss", loss.loss, rows);
   require_length("CrossEntropyForward", "log_sum_exp", loss.log_sum_exp, rows);
   if (!loss.squares.empty()) require_length("CrossEntropyForward", "squares", loss.squares, rows);
+  if (!loss.largest.empty()) require_length("CrossEntropyForward", "largest", loss.largest, rows);
 }
 
 template <class T>
@@ -35,6 +36,7 @@ void require_fitting(const CrossEntropyJoin<A>& join) {
   require_length("CrossEntropyJoin", "targets", join.targets, rows);
   require_length("CrossEntropyJoin", "log_sum_exp", join.log_sum_exp, rows);
   if (!join.squares.empty()) require_length("CrossEntropyJoin", "squares", join.squares, rows);
+  if (!join.largest.empty()) require_length("CrossEntropyJoin", "largest", join.largest, rows);
 }
 
 /// Returns the size of the whole vocabulary, which is the upper bound of the targets.

@@ -37,6 +37,8 @@ class LossTable {
   explicit LossTable(const Config& config) : LossTable(loss_kinds(config), config.model.layers) {}
 
   const std::vector<LossKind>& kinds() const { return kinds_; }
+  /// Returns the number of layers of the whole model.
+  std::int64_t layers() const { return layers_; }
   /// Returns the number of losses.
   std::int64_t size() const { return std::ssize(kinds_) * layers_; }
   /// Returns the index of a layer's loss. Throws an Error if the model has no loss of this kind or no such layer.

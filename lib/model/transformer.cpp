@@ -7,6 +7,7 @@
 #include "autograd/sum.h"
 #include "core/copy.h"
 #include "kernels/elementwise.h"
+#include "kernels/measures.h"
 #include "kernels/rope.h"
 #include "model/routing/router.h"
 #include "model/sublayer_spec.h"
@@ -240,11 +241,21 @@ Variable Transformer::blocks(Tape& tape, Pass pass, Variable x, Losses& losses, 
     const std::vector<Variable> results =
         config_.model.recompute == Recompute::full ? tape.recompute(run, x) : run(tape, x);
     x = results[0];
+    if (pass.batch.layer_sums) measure(*pass.batch.layer_sums, block.layer, x.value);
     for (std::size_t i = 0; i < kinds->size(); ++i) {
       losses.layers.push_back({block.layer, {(*kinds)[i], results[i + 1]}});
     }
   }
   return x;
+}
+
+void Transformer::measure(const LayerSums& sums, std::int64_t layer, const Tensor& y) const {
+  const Tensor rows = Tensor::empty(stream_, DType::f64, {y.shape()[0]});
+  dispatch_float(y.dtype(), [&]<class T>() {
+    launch(stream_, AddSquares<T>{.x = y.matrix<const T>(),
+                                  .rows = rows.span<double>(),
+                                  .y = sums.squares.slice(layer, 1).span<double>()});
+  });
 }
 
 Variable Transformer::head_input(Tape& tape, const TokenLayout& layout, const Variable& x) const {
@@ -260,7 +271,8 @@ std::array<Variable, 2> Transformer::head_losses(Tape& tape, const TokenLayout& 
                                 .words = words_,
                                 .vocab = config_.model.vocab,
                                 .z = config_.model.z_loss > 0 && batch.training(),
-                                .losses = batch.token_losses};
+                                .losses = batch.token_losses,
+                                .largest_logit = batch.layer_sums ? batch.layer_sums->largest_logit : Tensor()};
   return tape.apply(loss, head_input(tape, layout, x));
 }
 

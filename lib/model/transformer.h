@@ -127,6 +127,8 @@ class Transformer {
   Sublayer::Result run_block(Tape& tape, const Pass& pass, const Block& block, const Variable& x) const;
   /// `caches`: one per block, or empty.
   Variable blocks(Tape& tape, Pass pass, Variable x, Losses& losses, std::span<KeyValueCache> caches = {}) const;
+  /// Adds the squares of a block's output y [rows, hidden] to `sums`.
+  void measure(const LayerSums& sums, std::int64_t layer, const Tensor& y) const;
   /// Returns the input of the head: all tokens after the final norm.
   Variable head_input(Tape& tape, const TokenLayout& layout, const Variable& x) const;
   /// Returns cross_entropy and head_z, see Losses.

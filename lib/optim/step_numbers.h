@@ -83,6 +83,12 @@ class StepNumbers {
   std::span<StepVerdict> verdict() const { return writable_rows_of<StepVerdict>(verdict_); }
   /// Returns the norms of the weights after the update, and of the update. [2]
   std::span<double> weight_norms() const { return all_.span<double>().first(2); }
+  /// Return the norms of the layers' gradients, [layers], and of their weights and updates, [2, layers]. Layers are
+  /// those of ParameterUnit::layer().
+  std::span<double> layer_gradient_norms() const {
+    return all_.span<double>().last(3 * layers(losses_)).first(layers(losses_));
+  }
+  std::span<double> layer_weight_norms() const { return all_.span<double>().last(2 * layers(losses_)); }
   /// Returns the sums of this rank. Cross-entropy is summed over its tokens and weighted by loss_weight(); the losses
   /// of sub-layers are summed over its sequences and divided by the number of sequences of the global batch; head_z is
   /// weighted like the cross-entropy.
@@ -99,14 +105,16 @@ class StepNumbers {
     double own_gradient_norm, own_cross_entropy;
     double gradient_norm, weight_norm, update_norm;
     double cross_entropy;
-    std::vector<double> layer_losses;  // in the order of the LossTable
+    std::vector<double> layer_losses;                              // in the order of the LossTable
+    std::vector<double> layer_gradient_norms, layer_weight_norms;  // see ParameterUnit::layer()
   };
   /// Copies the numbers to the host. Waits for all work in the stream.
   Values read(const Stream& stream) const {
     const std::vector<double> all = values_of<double>(stream, all_);
     StepVerdict verdict{};
     copy_to_host(stream, &verdict, verdict_.raw(), sizeof verdict);
-    const double *own = all.data() + own_first, *agreed = own + size_;
+    const double *own = all.data() + own_first, *agreed = own + size_, *of_layers = agreed + size_;
+    const auto layer_count = static_cast<std::ptrdiff_t>(layers(losses_));
     return {.skipped = verdict.skip != 0,
             .outlier = verdict.skip == StepVerdict::outlier,
             .own_gradient_norm = own[0],
@@ -115,16 +123,22 @@ class StepNumbers {
             .weight_norm = all[0],
             .update_norm = all[1],
             .cross_entropy = agreed[1],
-            .layer_losses = {agreed + 2, agreed + size_}};
+            .layer_losses = {agreed + 2, agreed + size_},
+            .layer_gradient_norms = {of_layers, of_layers + layer_count},
+            .layer_weight_norms = {of_layers + layer_count, of_layers + 2 * layer_count}};
   }
 
  private:
   static constexpr std::int64_t step_offset = 2, input_count = 5, own_first = step_offset + input_count;
-  static std::int64_t count(const LossTable& losses) { return own_first + 2 * Sums::size(losses); }
+  /// Returns the number of layers, including input and output.
+  static std::size_t layers(const LossTable& losses) { return static_cast<std::size_t>(losses.layers()) + 2; }
+  static std::int64_t count(const LossTable& losses) {
+    return own_first + 2 * Sums::size(losses) + 3 * static_cast<std::int64_t>(layers(losses));
+  }
 
   LossTable losses_;
   std::int64_t size_;  // size of Sums
-  Tensor all_;         // weight norms; inputs; own sums; agreed sums
+  Tensor all_;         // weight norms; inputs; own sums; agreed sums; norms of layers
   Tensor verdict_;
 };
 

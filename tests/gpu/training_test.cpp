@@ -31,6 +31,7 @@ const Variant variants[] = {
        c.model.recompute = Recompute::full;
      }},
     {"HeadZLoss", [](Config& c) { c.model.z_loss = 0.01; }},
+    {"MeasuredLayers", [](Config& c) { c.run.layer_metrics_every = 3; }},
     {"EvenExperts",
      [](Config& c) {
        c.moe.expert_sizes = {};

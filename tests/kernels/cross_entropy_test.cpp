@@ -14,7 +14,7 @@ struct Loss {
   using A = Accumulator<T>;
   Grid<T> logits, d_logits;
   std::vector<std::int32_t> targets;
-  Grid<A> loss, log_sum_exp, squares;
+  Grid<A> loss, log_sum_exp, squares, largest;
   std::vector<A> factor{static_cast<A>(scale)}, z_factor{static_cast<A>(z_scale)};
 
   Loss(std::int64_t tokens, std::int64_t vocab, double deviation = 2)
@@ -22,7 +22,8 @@ struct Loss {
         d_logits(tokens, vocab, 1),
         loss(1, tokens),
         log_sum_exp(1, tokens),
-        squares(1, tokens) {
+        squares(1, tokens),
+        largest(1, tokens) {
     const Philox random(3, "targets");
     for (std::int64_t t = 0; t < tokens; ++t) {
       targets.push_back(
@@ -40,7 +41,8 @@ struct Loss {
                                               .targets = targets,
                                               .loss = loss.span(),
                                               .log_sum_exp = log_sum_exp.span(),
-                                              .squares = squares.span()});
+                                              .squares = squares.span(),
+                                              .largest = largest.span()});
     launch_on(threads, CrossEntropyBackward<T>{.logits = logits.matrix(),
                                                .targets = targets,
                                                .log_sum_exp = log_sum_exp.span(),
@@ -115,6 +117,9 @@ TYPED_TEST(CrossEntropyTest, ZLossAgreesWithExtendedPrecision) {
       const double counts = target == no_target ? 0 : 1;
       long double sum = 0;
       for (std::int64_t v = 0; v < vocab; ++v) sum += std::exp(static_cast<long double>(loss.logits.at(t, v)));
+      double largest = loss.logits.at(t, 0);
+      for (std::int64_t v = 1; v < vocab; ++v) largest = std::max(largest, loss.logits.at(t, v));
+      EXPECT_EQ(loss.largest.at(0, t), largest);
       const auto log_sum = static_cast<double>(std::log(sum));
       squares.push_back(counts * log_sum * log_sum);
       for (std::int64_t v = 0; v < vocab; ++v) {
@@ -208,7 +213,8 @@ void run_in_parts(Loss<T>& whole, const std::vector<std::int64_t>& begins) {
                                    .targets = whole.targets,
                                    .loss = whole.loss.span(),
                                    .log_sum_exp = whole.log_sum_exp.span(),
-                                   .squares = whole.squares.span()});
+                                   .squares = whole.squares.span(),
+                                   .largest = whole.largest.span()});
   for_each_part([&](std::int64_t, std::int64_t first, std::int64_t count) {
     launch_on(2, CrossEntropyBackward<T>{.logits = whole.logits.matrix().cols_from(first, count),
                                          .targets = whole.targets,
@@ -231,6 +237,7 @@ TYPED_TEST(CrossEntropyTest, PartsOfTheVocabularyGiveTheWhole) {
       run_in_parts(parts, begins);
       expect_close(parts.loss, whole.loss.flat(), 4 * tolerance_of<Accumulator<T>>);
       expect_close(parts.log_sum_exp, whole.log_sum_exp.flat(), 4 * tolerance_of<Accumulator<T>>);
+      EXPECT_TRUE(parts.largest.same_bits(whole.largest));
       expect_close(parts.squares, whole.squares.flat(), 8 * tolerance_of<Accumulator<T>>);
       expect_close(parts.d_logits, whole.d_logits.flat(), 4 * tolerance_of<T>);
     }

@@ -10,6 +10,7 @@
 #include "io/report/alarms.h"
 #include "io/report/balance_charts.h"
 #include "io/report/chart.h"
+#include "io/report/layer_norms.h"
 #include "io/report/layers.h"
 #include "io/report/load_figures.h"
 #include "io/report/page.h"
@@ -72,7 +73,7 @@ std::string html_report(const ReportInput& input) {
   std::string body = fmt::format("<h1>{}</h1>\n", escape_xml(input.title));
   if (range || !alarms.empty()) body += alarm_list(alarms);
   if (range) body += starved_overview(input.routing);
-  body += number_tiles(input, range) + facts(input) + loss_chart(input) + optimizer_charts(input);
+  body += number_tiles(input, range) + facts(input) + loss_chart(input) + optimizer_charts(input) + layer_norms(input);
   if (range) {
     body += steps_over_training(input.routing);
     body += fmt::format("<div class=\"pair\">\n{}</div>\n", evenness_over_training(input.routing));

@@ -17,7 +17,8 @@ struct ReportInput {
   std::vector<MetricPoint> train = {}, valid = {};  // cross-entropy, nats per token
   std::vector<MetricPoint> lr = {}, grad_norm = {};
   std::vector<MetricPoint> skipped = {}, outliers = {};  // steps without an update so far, and those of skip_above
-  std::optional<double> unigram_entropy = {};            // nats per token
+  Metrics layers = {};                         // norms of layers and the largest logit, by their keys in metrics.jsonl
+  std::optional<double> unigram_entropy = {};  // nats per token
   RoutingHistory routing = {};
   std::string no_routing = "No routing was recorded.";  // a sentence that says why `routing` is empty
   std::vector<std::pair<std::string, std::string>> facts = {};

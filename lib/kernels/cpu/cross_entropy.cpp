@@ -35,6 +35,7 @@ void run(const CpuStream& stream, const CrossEntropyForward<T>& loss) {
       const std::int32_t target = loss.targets[t];
       loss.loss[t] = target == no_target ? A{0} : loss.log_sum_exp[t] - static_cast<A>(logits[target]);
       if (!loss.squares.empty()) loss.squares[t] = square_or_zero(loss.log_sum_exp[t], target);
+      if (!loss.largest.empty()) loss.largest[t] = row_maximum(logits, cols);
     }
   });
 }
@@ -76,6 +77,7 @@ void run(const CpuStream& stream, const CrossEntropyJoin<A>& join) {
       join.log_sum_exp[t] = largest + std::log(sum);
       join.loss[t] = join.targets[t] == no_target ? A{0} : join.log_sum_exp[t] - target;
       if (!join.squares.empty()) join.squares[t] = square_or_zero(join.log_sum_exp[t], join.targets[t]);
+      if (!join.largest.empty()) join.largest[t] = largest;
     }
   });
 }

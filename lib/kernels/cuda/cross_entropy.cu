@@ -68,6 +68,7 @@ __global__ void __launch_bounds__(loss_threads) cross_entropy_forward(CrossEntro
       loss.loss[r] = targets.passes(target) ? log_sum - widen(logits[target]) : nan;
     }
     if (!loss.squares.empty()) loss.squares[r] = square_or_zero(log_sum, target);
+    if (!loss.largest.empty()) loss.largest[r] = all.largest;
   }
 }
 
@@ -101,6 +102,7 @@ __global__ void __launch_bounds__(loss_threads) join_parts(CrossEntropyJoin<A> j
   join.log_sum_exp[r] = largest + std::log(sum);
   join.loss[r] = join.targets[r] == no_target ? A{0} : join.log_sum_exp[r] - target;
   if (!join.squares.empty()) join.squares[r] = square_or_zero(join.log_sum_exp[r], join.targets[r]);
+  if (!join.largest.empty()) join.largest[r] = largest;
 }
 
 template <int width, class T>

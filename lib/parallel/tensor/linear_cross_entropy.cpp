@@ -3,6 +3,7 @@
 #include "autograd/linear.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
+#include "kernels/measures.h"
 
 namespace lyceum {
 
@@ -14,9 +15,10 @@ struct Chunk {
   std::span<const std::int32_t> targets;
   Range tokens;
 
-  /// Returns the elements of a per-token tensor that belong to this chunk.
+  /// Returns the elements of a per-token tensor that belong to this chunk; none if it is undefined.
   template <class A>
   std::span<A> of(const Tensor& all) const {
+    if (!all.defined()) return {};
     return all.span<A>().subspan(static_cast<std::size_t>(tokens.first), static_cast<std::size_t>(tokens.count));
   }
 };
@@ -52,23 +54,21 @@ void sweep_forward(const Stream& stream, const LinearCrossEntropy& op, LinearCro
   if (!op.weights_in_backward()) saved.logits = logits;
 }
 
-/// The loss and the squared log-sum-exp of each token, [tokens] each; the latter is undefined without the z-loss.
+/// The loss, the squared log-sum-exp and the largest logit of each token, [tokens] each. The latter two are undefined
+/// if they are not needed.
 struct TokenLosses {
-  Tensor loss, squares;
-
-  template <class A>
-  std::span<A> all_squares() const {
-    return squares.defined() ? squares.span<A>() : std::span<A>();
-  }
-  template <class A>
-  std::span<A> squares_of(const Chunk& chunk) const {
-    return squares.defined() ? chunk.of<A>(squares) : std::span<A>();
-  }
+  Tensor loss, squares, largest;
 };
+template <class A>
+std::span<A> span_or_none(const Tensor& tensor) {
+  return tensor.defined() ? tensor.span<A>() : std::span<A>();
+}
 
 TokenLosses room_for_losses(const Stream& stream, const LinearCrossEntropy& op, const Tensor& log_sum_exp) {
   const auto room = [&] { return Tensor::empty(stream, log_sum_exp.dtype(), log_sum_exp.shape()); };
-  return {.loss = op.losses.defined() ? op.losses : room(), .squares = op.z ? room() : Tensor()};
+  return {.loss = op.losses.defined() ? op.losses : room(),
+          .squares = op.z ? room() : Tensor(),
+          .largest = op.largest_logit.defined() ? room() : Tensor()};
 }
 
 /// Returns the losses of the tokens, if all words are on this rank.
@@ -81,7 +81,8 @@ TokenLosses own_losses(const Stream& stream, const LinearCrossEntropy& op, Linea
                                           .targets = chunk.targets,
                                           .loss = chunk.of<A>(losses.loss),
                                           .log_sum_exp = chunk.of<A>(saved.log_sum_exp),
-                                          .squares = losses.squares_of<A>(chunk)});
+                                          .squares = chunk.of<A>(losses.squares),
+                                          .largest = chunk.of<A>(losses.largest)});
   });
   return losses;
 }
@@ -108,7 +109,8 @@ TokenLosses shared_losses(const Stream& stream, const LinearCrossEntropy& op, Li
                                      .targets = op.targets.span<const std::int32_t>(),
                                      .loss = losses.loss.span<A>(),
                                      .log_sum_exp = log_sum_exp.span<A>(),
-                                     .squares = losses.all_squares<A>()});
+                                     .squares = span_or_none<A>(losses.squares),
+                                     .largest = span_or_none<A>(losses.largest)});
   return losses;
 }
 
@@ -128,6 +130,9 @@ std::array<Tensor, 2> LinearCrossEntropy::forward(const Stream& stream, Saved& s
         group->size() == 1 ? own_losses<T>(stream, *this, saved) : shared_losses<T>(stream, *this, saved);
     launch(stream, Total<A>{.x = losses.loss.span<A>(), .y = sum.span<A>()});
     if (z) launch(stream, Total<A>{.x = losses.squares.span<A>(), .y = squares.span<A>()});
+    if (largest_logit.defined()) {
+      launch(stream, RaiseToLargest<A>{.x = losses.largest.span<A>(), .y = largest_logit.span<double>()});
+    }
   });
   return {sum, squares};
 }

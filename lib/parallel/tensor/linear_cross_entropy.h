@@ -28,7 +28,8 @@ struct LinearCrossEntropy {
   Range words;  // range of the vocabulary on this rank
   std::int64_t vocab;
   bool z = false;
-  Tensor losses = {};  // [tokens] in accumulator precision: receives the loss of each token; optional
+  Tensor losses = {};         // [tokens] in accumulator precision: receives the loss of each token; optional
+  Tensor largest_logit = {};  // f64 [1]: is raised to the largest logit of all words and tokens; optional
 
   struct Saved {
     Tensor x, log_sum_exp;

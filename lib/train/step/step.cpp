@@ -63,6 +63,16 @@ StepNumbers::Values TrainStep::read(StepResult& result) const {
   return values;
 }
 
+/// Collective over the world. Returns the measurements of the step that was just made.
+LayerMetrics TrainStep::layer_metrics(const StepNumbers::Values& values) const {
+  LayerMetrics metrics{.weight_norms = values.layer_weight_norms,
+                       .gradient_norms = values.layer_gradient_norms,
+                       .activation_norms = passes_.measured_layers()};
+  metrics.largest_logit = metrics.activation_norms.back();
+  metrics.activation_norms.pop_back();
+  return metrics;
+}
+
 /// Collective over the world. Throws if copies of units differ between ranks. `step`: number of the step that is being
 /// made, or of the last one, from 1 on.
 void TrainStep::compare_copies(std::int64_t step) const {
@@ -107,6 +117,8 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int
                                     .targets = result.targets,
                                     .limits = limits});
   const bool audited = is_due(step + 1, config_.run.audit_every);
+  const bool measured = is_due(step + 1, config_.run.layer_metrics_every);
+  passes_.measure_layers(measured);
   const auto checked_update = [&] {
     if (audited && setup_.mesh.world.size() > 1) compare_copies(step + 1);  // the weights that the passes used
     update();
@@ -121,12 +133,19 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int
     result.trace = replay.run(passes_, loader, first_sample, step + 1);
     checked_update();
   } else {
-    recorded_.run([&] {
+    const auto passes_and_update = [&] {
       result.trace = passes_.run();
       checked_update();
-    });
+    };
+    if (measured) {  // these passes launch additional kernels
+      recorded_.forget();
+      passes_and_update();
+    } else {
+      recorded_.run(passes_and_update);
+    }
   }
   const StepNumbers::Values values = read(result);
+  if (measured) result.layers = layer_metrics(values);
   if (!result.skipped) {
     optimizer_.count_update();
   } else if (!result.outlier && result.targets > 0) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,15 @@
 #include "train/step/step_passes.h"
 
 namespace lyceum {
+
+/// Measurements of the layers of a model in one step. Layers are those of ParameterUnit::layer(): the embedding, the
+/// blocks, and last the final norm with the head.
+struct LayerMetrics {
+  std::vector<double> weight_norms, gradient_norms;  // [blocks + 2]: of trained weights after the update; see grad_norm
+  /// [blocks]: root of the mean, over the tokens of the batch, of the squared norm of the block's output
+  std::vector<double> activation_norms;
+  double largest_logit = 0;  // of the head, over all words and all tokens of the batch
+};
 
 /// The results of one training step. They are equal on every rank, except for `trace` and `memory`. So all ranks make
 /// the same decisions from them, for example to skip a step.
@@ -39,7 +49,8 @@ struct StepResult {
   bool skipped = false;       // no update: loss or gradient norm was not finite or above its limit, or no target counts
   bool outlier = false;       // skipped since loss or gradient norm was above its limit
   std::string culprit;        // "the gradient of … on ranks …" if a number was not finite, else empty
-  std::vector<RoutingSums> routing;  // routing of this step, one per mixture of the model, summed over all ranks
+  std::optional<LayerMetrics> layers;  // after every run.layer_metrics_every steps
+  std::vector<RoutingSums> routing;    // routing of this step, one per mixture of the model, summed over all ranks
   /// The actions of this rank's pipeline with their times in the step. Empty if a recorded step was replayed as one
   /// launch.
   std::vector<TimedAction> trace;
@@ -86,6 +97,7 @@ class TrainStep {
  private:
   void update();
   StepNumbers::Values read(StepResult& result) const;
+  LayerMetrics layer_metrics(const StepNumbers::Values& values) const;
   void compare_copies(std::int64_t step) const;
   void require_undamaged(const std::string& damage) const;
 

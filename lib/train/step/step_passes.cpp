@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
+#include "core/copy.h"
 #include "kernels/tensor_kernels.h"
 #include "parallel/pipeline/check.h"
 #include "parallel/pipeline/transfers.h"
@@ -84,8 +87,40 @@ std::int64_t StepPasses::load(const TokenLoader& loader, std::int64_t first_samp
   return targets[0];
 }
 
+void StepPasses::measure_layers(bool on) {
+  const auto numbers = [&](std::int64_t count) {
+    return Tensor::empty(setup_.stream, DType::f64, {count}, MemoryKind::buffers);
+  };
+  layer_sums_.reset();
+  if (on) layer_sums_.emplace(LayerSums{.squares = numbers(config_.model.layers), .largest_logit = numbers(1)});
+  for (TokenBatch& batch : batches_) batch.layer_sums = on ? &*layer_sums_ : nullptr;
+}
+
+std::vector<double> StepPasses::measured_layers() const {
+  require(layer_sums_.has_value(), "the layers were not measured");
+  const Mesh& mesh = setup_.mesh;
+  // Without parallel.sequence, every tensor rank has all rows between the blocks.
+  const bool counts = config_.parallel.sequence || mesh.tensor.rank() == 0;
+  std::vector<double> measured = values_of<double>(setup_.stream, layer_sums_->squares);
+  if (!counts) std::ranges::fill(measured, 0.0);
+  std::array largest{values_of<double>(setup_.stream, layer_sums_->largest_logit)[0]};
+  // A maximum over ranks ignores NaN, a sum does not.
+  measured.push_back(std::isnan(largest[0]) ? largest[0] : 0.0);
+  mesh.world.all_reduce(std::span(measured));
+  mesh.world.all_reduce(std::span(largest), Reduction::max);
+  const auto tokens = static_cast<double>(config_.batch.global * config_.batch.seq_len);
+  for (double& squares : std::span(measured).first(measured.size() - 1)) squares = std::sqrt(squares / tokens);
+  measured.back() += largest[0];
+  return measured;
+}
+
 std::vector<TimedAction> StepPasses::run(PassObserver* observer) {
   observer_ = observer;
+  if (layer_sums_) {
+    launch(setup_.stream, Clear<double>{.y = layer_sums_->squares.span<double>()});
+    const std::array lowest{-std::numeric_limits<double>::infinity()};
+    copy_to_device(setup_.stream, layer_sums_->largest_logit.span<double>(), std::span<const double>(lowest));
+  }
   launch(setup_.stream, Clear<double>{.y = numbers_.own().losses()});
   model_.clear_routing();
   std::vector<TimedAction> trace = executor_->run();
