@@ -135,18 +135,29 @@ TEST_F(JournaledHdf5Test, AChangeThatThrowsChangesNothing) {
 
 TEST_F(JournaledHdf5Test, AFullDiskChangesNothing) {
   JournaledHdf5 log(file_);
-  add(log, 1);
-  log.settle();
-  const auto size = fs::file_size(file_);
+  std::vector<std::int64_t> values;
+  std::uintmax_t size = 0;
+  const auto add_one = [&] {
+    size = fs::file_size(file_);
+    const auto value = static_cast<std::int64_t>(values.size());
+    add(log, value);
+    values.push_back(value);
+  };
+  add_one();
   {
-    const FileSizeLimit full(size);
-    expect_failure([&] { add(log, 2); }, "log.h5");
+    const FileSizeLimit full(fs::file_size(file_) + 4096);
+    expect_failure(
+        [&] {
+          while (values.size() < 1000) add_one();
+        },
+        "log.h5");
   }
+  EXPECT_GT(values.size(), 1U);
   EXPECT_EQ(fs::file_size(file_), size);
-  expect_shared({1});
-  add(log, 2);
+  expect_shared(values);
+  add_one();
   log.settle();
-  expect_plain({1, 2});
+  expect_plain(values);
 }
 
 /// The files of a change, copied at some moment: a kill at that moment leaves them.
