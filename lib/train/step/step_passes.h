@@ -51,7 +51,7 @@ class StepPasses {
   /// on, runs must not be recorded.
   void measure_layers(bool on);
   /// Collective over the world. Returns what the last run() measured, in all ranks' tokens: for each block, the root of
-  /// the mean over tokens of the squared norm of its output; then the largest logit of the head, NaN if one is NaN.
+  /// the mean over tokens of the squared norm of its output; then the largest logit of the head that is a number.
   /// Waits for the device.
   std::vector<double> measured_layers() const;
 
