@@ -366,6 +366,12 @@ const std::vector<Variant>& variants() {
          c.model.attention = AttentionKind::experts;
          c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
        }},
+      {"mtp, global, z-loss",
+       [](Config& c) {
+         c.mtp = {.depth = 2, .weight = 0.5};
+         c.balance.scope = BalanceScope::global;
+         c.model.z_loss = 0.05;
+       }},
       {"layers of their own",
        [](Config& c) {
          c.moe.expert_sizes.clear();
@@ -660,6 +666,9 @@ const std::vector<MeshCase>& cases() {
        .recompute = true,
        .micro = 1,
        .variant = "global"},
+      {.ranks = 1, .recompute = true, .variant = "mtp, global, z-loss"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "mtp, global, z-loss"},
+      {.ranks = 4, .tensor = 2, .zero = 3, .sequence = true, .micro = 1, .variant = "mtp, global, z-loss"},
       // the z-loss of the head
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "z-loss"},
       {.ranks = 2, .tensor = 2, .variant = "z-loss, dense"},
