@@ -41,7 +41,7 @@ BASE = {
     "model.rope_base": 10000, "model.rope_scaling": "none", "model.rope_factor": 1, "model.rope_original_length": 0,
     "model.rope_low_freq_factor": 1, "model.rope_high_freq_factor": 4, "model.rope_beta_fast": 32, "model.rope_beta_slow": 1,
     "model.rope_truncate": 1, "model.rope_attention_factor": 0, "model.rope_mscale_all_dim": 0, "model.rotary_fraction": 1, "model.rope_layout": "half",
-    "model.window": 0, "model.window_layers": "", "model.sinks": 0,
+    "model.window": 0, "model.window_layers": "", "model.sinks": 0, "model.z_loss": 0,
     "model.swiglu_alpha": 1.702, "model.swiglu_limit": 7, "model.ffn_bias": 0, "model.o_bias": 0,
     "latent_attention.query_rank": 0, "latent_attention.key_value_rank": 0, "latent_attention.nope_dim": 0,
     "latent_attention.rope_dim": 0, "latent_attention.value_dim": 0, "latent_attention.norm_eps": 1e-6,
@@ -98,6 +98,7 @@ EVEN = keys(balance_expert=0.05)
 CLAMPED = keys(model_ffn="clamped_swiglu", model_swiglu_limit=0.7, model_swiglu_alpha=1.5)
 ALL_BIASES = BIASES | keys(model_o_bias=1, model_ffn_bias=1, moe_router_bias=1)
 EVEN_BATCH = keys(balance_expert=0.05, balance_scope="batch")
+GLOBAL = keys(balance_scope="global")
 GROUPS = keys(balance_device_groups=4, moe_group_limit=2, moe_top_k=3)
 BIAS = keys(moe_router="sigmoid", moe_gates="renormalized", balance_bias_rate=0.02)
 SIZES = keys(moe_expert_sizes="40,8, 36,12, 30,18, 24,24")
@@ -166,10 +167,18 @@ CASES = {
     "capacity": EVEN | keys(moe_capacity_factor=1.1),
     "capacity, k grows": BIAS | EVEN_BATCH | keys(moe_capacity_factor=0.8, moe_top_k_start=1, moe_top_k=4),
     **{f"{name}, {scope}": loss | keys(balance_scope=scope)
-       for name, loss in LOSSES.items() for scope in ("sequence", "batch")},
+       for name, loss in LOSSES.items() for scope in ("sequence", "batch", "global")},
     "all losses, sequence": ALL_LOSSES,
     **{f"all losses, {router}, batch": ALL_LOSSES | keys(moe_router=router, balance_z_loss=0, balance_scope="batch")
        for router in ("sigmoid", "sqrt_softplus")},
+    "all losses, global, 4 passes": ALL_LOSSES | GLOBAL | keys(batch_global=8, model_recompute="full"),
+    **{f"all losses, global, {mesh}": ALL_LOSSES | GLOBAL | keys(batch_global=8) | MESHES[mesh]
+       for mesh in ("data, ZeRO 2", "tensor, ZeRO 3", "pipeline, ZeRO 1")},
+    "attention experts, global": ALL_LOSSES | GLOBAL | attention_experts(count=4, top_k=3, gates="raw"),
+    "z-loss of the head": EVEN | keys(model_z_loss=0.05),
+    "z-loss of the head, tied, in chunks": EVEN | keys(model_z_loss=0.05, model_tie_embeddings=1, model_loss_chunk=24),
+    **{f"z-loss of the head, {mesh}": EVEN | keys(model_z_loss=0.05, batch_global=8) | MESHES[mesh]
+       for mesh in ("tensor", "all")},
     "shared experts": EVEN | keys(moe_shared_experts=2),
     "shared experts, gated": EVEN | keys(moe_shared_experts=2, moe_shared_gate=1),
     "biases": EVEN | BIASES,
@@ -250,7 +259,7 @@ CASES = {
     "sub-dimensions, not balanced": sub_dimensions() | keys(balance_sub_dimension=0),
     **{f"sub-dimensions, all losses, {scope}": sub_dimensions(active=5, shared=2) | SUB_DIMENSION_LOSSES
        | keys(balance_scope=scope)
-       for scope in ("sequence", "batch")},
+       for scope in ("sequence", "batch", "global")},
     "sub-dimensions, all losses, ones": sub_dimensions(shared=1, gates="ones") | SUB_DIMENSION_LOSSES,
     "sub-dimensions, one head of keys": sub_dimensions() | keys(model_kv_heads=1),
     "sub-dimensions, gelu": sub_dimensions() | keys(model_ffn="gelu", model_tie_embeddings=1),
@@ -294,6 +303,7 @@ CASES = {
     "modules, hash": HASH | MODULES,
     "modules, noisy": EVEN | MODULES | keys(moe_router="noisy"),
     "modules, windows of alternate layers": EVEN | MODULES | keys(model_window=7, model_window_layers="1,0", model_layers=3),
+    "modules, all losses, global, z-loss of the head": ALL_LOSSES | GLOBAL | MODULES | keys(model_z_loss=0.05, batch_global=6),
     "modules, attention experts, all losses": ALL_LOSSES | MODULES | attention_experts(count=4, top_k=3, gates="raw"),
     "modules, sub-dimensions": sub_dimensions() | MODULES,
     "modules, capacity, k grows": BIAS | EVEN_BATCH | MODULES | keys(moe_capacity_factor=0.8, moe_top_k_start=1, moe_top_k=4),

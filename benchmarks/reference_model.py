@@ -9,7 +9,7 @@ import fnmatch
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -31,6 +31,8 @@ class Pass:
     step: int = 0
     first_token: int = 0  # index of the first token of this pass within the step's batch
     training: bool = False  # with noise, growing k and capacity limits
+    # Sums over the sequences of all passes of the step so far, and their number, for balance.scope = global; by name.
+    so_far: dict = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -212,8 +214,8 @@ class Model:
         self.kind = config["moe.router"]
 
     def forward(self, work: Pass) -> tuple[Tensor, dict[str, Tensor], dict[Router, Routing]]:
-        """Returns the cross-entropy in nats per token, the weighted losses of routers, summed over layers, and of modules of
-        multi-token prediction, and the routings."""
+        """Returns the cross-entropy in nats per token; the weighted losses of routers, summed over layers, of modules of
+        multi-token prediction and of the head's logits; and the routings."""
         config, w = self.config, self.w
         losses: dict[str, Tensor] = {}
         routings: dict[Router, Routing] = {}
@@ -225,9 +227,12 @@ class Model:
         if config["mtp.depth"] and work.training:
             losses["mtp_loss"] = self.predict_further(work, h, head, routings)
         for router, routing in routings.items():
-            for name, loss in self.losses(router, routing).items():
+            for name, loss in self.losses(work, router, routing).items():
                 losses[name] = losses.get(name, 0) + loss
-        return F.cross_entropy((h @ head.T).flatten(0, 1), work.targets.flatten()), losses, routings
+        logits = h @ head.T
+        if config["model.z_loss"] and work.training:  # [PaLM]
+            losses["head_z_loss"] = config["model.z_loss"] * logits.logsumexp(-1).square().mean()
+        return F.cross_entropy(logits.flatten(0, 1), work.targets.flatten()), losses, routings
 
     def predict_further(self, work: Pass, h: Tensor, head: Tensor, routings: dict[Router, Routing]) -> Tensor:
         """Returns λ/D · Σ_k -1/T Σ_i log p(t_{i+k+1}) of D modules [DeepSeek-V3 eq. 21-25]. Module k combines the results of
@@ -441,7 +446,19 @@ class Model:
         place = (in_order.cumsum(1) * in_order).sum(-1)
         return (place <= capacity).unflatten(1, (k, tokens)).transpose(1, 2)
 
-    def losses(self, router: Router, routing: Routing) -> dict[str, Tensor]:
+    def over_scope(self, work: Pass, name: tuple, values: Tensor) -> Tensor:
+        """Returns the means over balance.scope of values [sequences, n]: one row, or one per sequence. With `global`, the mean
+        is that of all passes so far, with the gradient of this pass's mean [Qiu et al. 2025]."""
+        if self.config["balance.scope"] == "sequence":
+            return values
+        mean = values.mean(0, keepdim=True)
+        if self.config["balance.scope"] == "batch":
+            return mean
+        total, count = work.so_far.get(name, (0, 0))
+        work.so_far[name] = total, count = total + values.detach().sum(0, keepdim=True), count + len(values)
+        return mean + (total / count - mean).detach()
+
+    def losses(self, work: Pass, router: Router, routing: Routing) -> dict[str, Tensor]:
         """Returns the losses of one router by their names in metrics.jsonl.
 
         [DeepSeekMoE eq. 12-17; Zoph et al. 2022; ModuleFormer]"""
@@ -451,12 +468,13 @@ class Model:
         k = routing.chosen.shape[-1]
         f = F.one_hot(routing.chosen, router.experts).sum(2).double().mean(1) * (router.experts / k)  # [sequences, experts]
         mean_p = routing.p.mean(1)
-        if config["balance.scope"] == "batch":
-            f, mean_p = f.mean(0, keepdim=True), mean_p.mean(0, keepdim=True)
+        f = self.over_scope(work, (router, "f"), f)
         groups = self.groups(router) if router.devices else []
         of_groups = sum(((f[:, group].mean(1) * mean_p[:, group].sum(1)).mean() for group in groups), torch.zeros(()))
-        of_mean = entropy(mean_p).mean()
-        of_sub_dimensions = self.sub_dimension_loss(router, routing) if router.chooses_sub_dimensions else torch.zeros(())
+        of_mean = entropy(self.over_scope(work, (router, "p"), mean_p)).mean()
+        of_sub_dimensions = (
+            self.sub_dimension_loss(work, router, routing) if router.chooses_sub_dimensions else torch.zeros(())
+        )
         rows = self.w[f"{router.at}/gate/weight"][config["optim.router_penalty_from"] :]
         return {
             "expert_balance_loss": config["balance.expert"] * (f * mean_p).sum(-1).mean(),
@@ -468,14 +486,13 @@ class Model:
             "router_penalty_loss": config["optim.router_penalty"] * rows.square().sum(),
         }
 
-    def sub_dimension_loss(self, router: Router, routing: Routing) -> Tensor:
+    def sub_dimension_loss(self, work: Pass, router: Router, routing: Routing) -> Tensor:
         """Returns N · Σ f_i P_i over the sub-dimensions that are not shared [MoHD eq. 13]. f_i is the share of tokens whose
         best choice is i. P_i is the mean share of i in the scores of all active ones, independent of the gates."""
         first = F.one_hot(routing.chosen[..., :1], router.experts).sum(2).double().mean(1)  # [sequences, sub-dimensions]
         g = self.active_sub_dimensions(router, routing) * routing.p
         part = (g / g.sum(-1, keepdim=True)).mean(1)
-        if self.config["balance.scope"] == "batch":
-            first, part = first.mean(0, keepdim=True), part.mean(0, keepdim=True)
+        first = self.over_scope(work, (router, "first"), first)
         return router.experts * (first * part)[:, router.shared :].sum(-1).mean()
 
     def counts(self, router: Router, routing: Routing) -> Tensor:
@@ -548,16 +565,18 @@ class Training:
     def step(self, step: int, tokens: Tensor) -> tuple[dict[str, float], dict[Router, Tensor]]:
         """Makes one update. Returns its metrics, as in metrics.jsonl, and the counts of each router."""
         config = self.config
-        batch, micro, length = config["batch.global"], config["batch.micro"], config["batch.seq_len"]
+        batch, length = config["batch.global"], config["batch.seq_len"]
+        micro = config["batch.micro"] * data_ranks(config)  # sequences of a pass, over all data ranks
+        so_far: dict = {}
         metrics: dict[str, float] = {}
         counts: dict[Router, Tensor] = {}
         for first in range(0, batch, micro):
             start = (step * batch + first) * length
             run = samples(tokens[start : start + micro * length + 1], length)
-            loss, losses, routings = self.model.forward(Pass(*run, step, first * length, training=True))
+            loss, losses, routings = self.model.forward(Pass(*run, step, first * length, True, so_far))
             parts = {"loss": loss} | losses
             (sum(parts.values()) * (micro / batch)).backward()
-            balance = sum((part for name, part in losses.items() if name != "mtp_loss"), torch.zeros(()))
+            balance = sum((part for name, part in losses.items() if name not in ("mtp_loss", "head_z_loss")), torch.zeros(()))
             for name, part in (parts | {"balance_loss": balance}).items():
                 metrics[name] = metrics.get(name, 0.0) + part.item() * (micro / batch)
             for router, routing in routings.items():
@@ -597,6 +616,10 @@ class Training:
     @torch.no_grad()
     def validate(self, tokens: Tensor) -> float:
         return self.model.forward(Pass(*samples(tokens, self.config["batch.seq_len"])))[0].item()
+
+
+def data_ranks(config: dict) -> int:
+    return config.get("ranks", 1) // (config.get("parallel.pipeline", 1) * config.get("parallel.tensor", 1))
 
 
 def moved_rows(name: str, rows: int, patterns: str) -> Tensor:

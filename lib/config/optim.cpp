@@ -41,6 +41,10 @@ void declare_keys(ConfigKeys& keys, OptimConfig& optim) {
       {.other_names = {"ema", "ema_decay"}});
   key("optim.clip_norm", &optim.clip_norm, {.low = 0, .high = 1e9}, "largest global gradient norm; 0: no clipping",
       {.other_names = {"clip_grad", "grad_clip", "max_grad_norm", "gradient_clipping"}});
+  key("optim.skip_above", &optim.skip_above, {.low = 0, .high = 1e9},
+      "steps whose loss or gradient norm is so many standard deviations above the recent mean are skipped; 0: none");
+  key("optim.skip_window", &optim.skip_window, {.low = 2, .high = 1e6},
+      "updates over which optim.skip_above takes mean and deviation; until there are so many, none is skipped");
   key("optim.train_only", &optim.train_only, {.hint = "names with *, comma-separated"},
       "tensors to train, all others are frozen; model/layers/*/mlp/gate/weight[8:]: rows from 8 on; empty: train all",
       {.role = identity});
@@ -87,6 +91,7 @@ void simplify_optim(OptimConfig& optim) {
     optim.momentum = OptimConfig{}.momentum;
     optim.adamw_only.clear();
   }
+  if (!(optim.skip_above > 0)) optim.skip_window = OptimConfig{}.skip_window;
   if (optim.schedule == LearningRateSchedule::constant) optim.min_lr = 0;
   if (optim.schedule != LearningRateSchedule::wsd) optim.decay_steps = 0;
 }

@@ -26,8 +26,10 @@ struct OptimConfig {
   std::int64_t warmup_steps = 0;
   std::int64_t decay_steps = 0;  // number of decay steps at the end of wsd; 0: a tenth of the schedule
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip_norm = 1.0;
-  double momentum = 0.95;                    // of Muon
-  double ema = 0;                            // decay of the moving average of the weights; 0: there is none
+  double skip_above = 0;           // standard deviations above the mean, see train/step/recent_steps.h; 0: none skipped
+  std::int64_t skip_window = 128;  // steps over which the mean is taken
+  double momentum = 0.95;          // of Muon
+  double ema = 0;                  // decay of the moving average of the weights; 0: there is none
   std::vector<std::string> adamw_only = {};  // with rule = muon: patterns of further tensors that AdamW updates
   std::vector<std::string> train_only = {};  // patterns of names, see TensorPattern; empty: all
   double router_penalty = 0;                 // λ of λ‖A‖² for rows A of routers' matrices

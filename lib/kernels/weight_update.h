@@ -17,15 +17,17 @@ namespace lyceum {
 /// The decision about a step: how gradients are scaled and whether the update is skipped. It is computed on the device
 /// from numbers that are equal on all ranks, so the host can launch the update without waiting for it.
 struct StepVerdict {
-  double gradient_scale;  // factor of every gradient (clipping)
-  double skip;            // if not 0, weights and optimizer state stay unchanged
+  static constexpr double unsound = 1, outlier = 2;  // the values of `skip` other than 0, see JudgeStep
+  double gradient_scale;                             // factor of every gradient (clipping)
+  double skip;                                       // if not 0, weights and optimizer state stay unchanged
 };
 
-/// Computes the StepVerdict of a step: skip = 1 if norm or loss is not finite or loss_weight is not positive, else 0;
-/// gradient_scale = clip / norm if 0 < clip < norm, else 1.
+/// Computes the StepVerdict of a step: skip = unsound if norm or loss is not finite or loss_weight is not positive,
+/// else outlier if loss or norm is above its limit, else 0; gradient_scale = clip / norm if 0 < clip < norm, else 1.
 struct JudgeStep {
   std::span<const double> norm, loss;   // [1]: gradient norm and loss of the whole batch
   std::span<const double> loss_weight;  // [1]: weight of one target's loss; 0 if the batch has no target with a loss
+  std::span<const double> limits;       // [2]: largest loss and largest norm of a step that updates; may be infinite
   double clip;                          // largest gradient norm; 0: no limit
   std::span<StepVerdict> verdict;       // [1]
 };

@@ -69,7 +69,7 @@ SubDimensions::SubDimensions(const Config& config, const Mixture& mixture, const
       on_one_rank_(Placement::contiguous(mixture.choices(), 1)),
       scaling_(scaling_of(config.sub_dimensions)),
       balance_(config.balance.sub_dimension),
-      over_batch_(config.balance.scope == BalanceScope::batch),
+      scope_(config.balance.scope),
       router_(config, mixture, prefix, {units.replicated, units.untrained}, on_one_rank_) {
   const SublayerParameters parameters(fusion_tensors(config, mixture), prefix, mesh, units);
   in_ = parameters.find("fusion/in/weight");
@@ -106,7 +106,8 @@ std::optional<Loss> SubDimensions::balance(Tape& tape, const Pass& pass, const R
                          .devices = &on_one_rank_,
                          .top_k = 1,
                          .seq_len = layout.seq_len(),
-                         .batch = over_batch_ ? &mesh_->data : nullptr};
+                         .batch = scope_ != BalanceScope::sequence ? &mesh_->data : nullptr,
+                         .running = pass.running_loads(scope_, mixture_.id, RunningLoads::Of::sub_dimension)};
   return Loss{LossKind::sub_dimension,
               tape.apply(loss, layout.sum_over_ranks(tape, tape.apply(load, probabilities)))[0]};
 }

@@ -17,11 +17,12 @@ StepEnd::StepEnd(const Mesh& mesh, const Optimizer& optimizer, const StepNumbers
 
 Tensor StepEnd::update() const {
   optimizer_.clear_frozen_gradients();
-  gradient_norm_.launch(numbers_.own().norm());
+  gradient_norm_.launch(numbers_.own().norm(), numbers_.layer_gradient_norms());
   agree();
   launch(optimizer_.stream(), JudgeStep{.norm = numbers_.agreed().norm(),
                                         .loss = numbers_.agreed().cross_entropy(),
                                         .loss_weight = numbers_.loss_weight(),
+                                        .limits = numbers_.limits(),
                                         .clip = clip_norm_,
                                         .verdict = numbers_.verdict()});
   Tensor squares = weight_norms_.zeros();

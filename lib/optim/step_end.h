@@ -28,7 +28,9 @@ class StepEnd {
   Tensor update() const;
   /// Runs step 5: writes StepNumbers::weight_norms(). `squares` is the result of update(). This step is separate so
   /// that the updated weights can be sent to other ranks at the same time.
-  void measure(const Tensor& squares) const { weight_norms_.norms(squares, numbers_.weight_norms()); }
+  void measure(const Tensor& squares) const {
+    weight_norms_.norms(squares, numbers_.weight_norms(), numbers_.layer_weight_norms());
+  }
 
   /// Returns the all-reduces of update() and measure(), in order, for cost estimates.
   static std::vector<NormSums::Exchange> exchanges(const LossTable& losses, const NormSums::Counts& counts);

@@ -92,7 +92,7 @@ double update_buffers(const Config& config, const MeshRank& mesh_rank, std::span
   const NormSums::Counts counts = norm_counts(config, mesh_rank, units);
   std::int64_t spans = 0;
   for (const PlannedUnit& unit : units) spans += unit.trained() ? std::ssize(unit.updates) : 0;
-  return number(StepNumbers::bytes(LossTable(config)) + update_table_bytes(counts.shares, spans) +
+  return number(StepNumbers::bytes(LossTable(config), counts.layers) + update_table_bytes(counts.shares, spans) +
                 StepEnd::table_bytes(counts));
 }
 

@@ -25,6 +25,14 @@ void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; 
 const Variant variants[] = {
     {"Base", [](Config&) {}},
     {"BatchScope", [](Config& c) { c.balance.scope = BalanceScope::batch; }},
+    {"GlobalScope",
+     [](Config& c) {
+       c.balance.scope = BalanceScope::global;
+       c.balance.mutual_information = 0.1;
+       c.model.recompute = Recompute::full;
+     }},
+    {"HeadZLoss", [](Config& c) { c.model.z_loss = 0.01; }},
+    {"MeasuredLayers", [](Config& c) { c.run.layer_metrics_every = 3; }},
     {"EvenExperts",
      [](Config& c) {
        c.moe.expert_sizes = {};

@@ -321,10 +321,16 @@ TEST(AdamW, RefusesOtherLengths) {
   EXPECT_THROW(problem.step(1, problem.gradient(1)), Error);
 }
 
-StepVerdict judged(double norm, double loss, double limit, double loss_weight = 0.25) {
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+StepVerdict judged(double norm, double loss, double clip, double loss_weight = 0.25,
+                   const std::vector<double>& limits = {infinity, infinity}) {
   const std::vector<double> norms{norm}, losses{loss}, weights{loss_weight};
   std::vector<StepVerdict> verdict{{.gradient_scale = 4, .skip = 5}};
-  launch_on(1, JudgeStep{.norm = norms, .loss = losses, .loss_weight = weights, .clip = limit, .verdict = verdict});
+  launch_on(
+      1,
+      JudgeStep{
+          .norm = norms, .loss = losses, .loss_weight = weights, .limits = limits, .clip = clip, .verdict = verdict});
   return verdict[0];
 }
 
@@ -340,6 +346,20 @@ TEST(JudgeStep, ClipsAndLeavesOutWhatIsNotFinite) {
     EXPECT_EQ(judged(2, bad, 1).skip, 1);
   }
   EXPECT_EQ(judged(2, 0, 1, 0).skip, 1);  // a batch without targets
+}
+
+TEST(JudgeStep, SkipsWhatIsAboveALimit) {
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(judged(2, 5, 1, 0.25, {5, 2}).skip, 0) << "a limit itself is allowed";
+  EXPECT_EQ(judged(2, std::nextafter(5, 6), 1, 0.25, {5, 2}).skip, StepVerdict::outlier);
+  EXPECT_EQ(judged(std::nextafter(2, 3), 5, 1, 0.25, {5, 2}).skip, StepVerdict::outlier);
+  EXPECT_EQ(judged(2, 1e300, 1, 0.25, {infinity, 2}).skip, 0);
+  EXPECT_EQ(judged(1e300, 5, 1, 0.25, {5, infinity}).skip, 0);
+  for (const double bad : {infinity, nan}) {
+    EXPECT_EQ(judged(bad, 9, 1, 0.25, {5, 2}).skip, StepVerdict::unsound);
+    EXPECT_EQ(judged(9, bad, 1, 0.25, {5, 2}).skip, StepVerdict::unsound);
+  }
+  EXPECT_EQ(judged(2, 9, 1, 0, {5, 2}).skip, StepVerdict::unsound) << "a batch without targets";
 }
 
 TYPED_TEST(AdamWTest, FindsWhatChangesBetweenUpdates) {

@@ -51,11 +51,11 @@ class TinyTraining {
   }
 
   /// Runs steps [first, first + count) and returns their results.
-  std::vector<StepResult> run(int first, int count) {
+  std::vector<StepResult> run(int first, int count, const StepLimits& limits = {}) {
     const TokenLoader loader = data_.loader(config_);
     std::vector<StepResult> results;
     for (int s = first; s < first + count; ++s) {
-      results.push_back(step_.run(loader, s, s * config_.batch.global, config_.optim.lr));
+      results.push_back(step_.run(loader, s, s * config_.batch.global, config_.optim.lr, limits));
     }
     return results;
   }

@@ -212,11 +212,11 @@ void expect_traffic_of_a_step(Config config) {
 
 TEST(Plan, CountsTheBytesThatAStepHandsOver) {
   const int world = test_world().size();
-  bool batch = false;  // balance.scope = batch, on every second mesh
+  bool batch = false;  // balance.scope = batch or global, on every second mesh
   for (Config config : meshes(balanced_config(), world)) {
     batch = !batch;
     if (batch) {
-      config.balance.scope = BalanceScope::batch;
+      config.balance.scope = config.parallel.zero == 0 ? BalanceScope::global : BalanceScope::batch;
       add_attention_experts(config);
     }
     config.balance.mutual_information = config.parallel.zero == 1 ? 0.1 : 0;
@@ -383,6 +383,25 @@ void expect_as_planned(Config config) {
   const double kept = static_cast<double>(before.in_use[static_cast<std::size_t>(MemoryKind::buffers)]);
   expect_planned(planned.memory, use, kept, what);
   expect_traffic(planned.traffic(), first, after, what);
+}
+
+/// Covers the sums of loads that a step keeps, with one row per pass.
+TEST(Plan, SaysWhatLossesOverTheStepTake) {
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.expert = 2}, ParallelConfig{.pipeline = 2, .zero = 2},
+        ParallelConfig{.pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .sequence = true}}) {
+    Config config = planned_config();
+    config.parallel = parallel;
+    config.batch.micro = 1;
+    config.model.recompute = Recompute::full;
+    config.balance.scope = BalanceScope::global;
+    config.balance.expert = 0.05;
+    expect_as_planned(config);
+    config.balance.mutual_information = 0.1;
+    add_attention_experts(config);
+    config.mtp.depth = 1;
+    expect_as_planned(config);
+  }
 }
 
 /// Covers the momentum, the exchange of matrices and the memory of its rounds and tables.
