@@ -86,9 +86,10 @@ void check_qk_clip(Findings& findings, const Config& config) {
   const double limit = config.optim.qk_clip;
   const ModelConfig& model = config.model;
   if (!(limit > 0)) return;
-  findings.unless(model.qk_norm == QkNormKind::none,
-                  "optim.qk_clip = {} has no effect with model.qk_norm = {}, which limits attention logits: set it to 0",
-                  limit, name_of(model.qk_norm));
+  findings.unless(
+      model.qk_norm == QkNormKind::none,
+      "optim.qk_clip = {} has no effect with model.qk_norm = {}, which limits attention logits: set it to 0", limit,
+      name_of(model.qk_norm));
   findings.unless(model.attention_weights == AttentionWeights::softmax,
                   "optim.qk_clip = {} with model.attention_weights = {}: it is for softmax, set it to 0", limit,
                   name_of(model.attention_weights));

@@ -13,8 +13,8 @@ namespace lyceum {
 struct HeadScaling {
   enum class Rest : std::int32_t { unchanged, squared };  // factor of the other elements: 1, or γ
 
-  std::int64_t begin = 0;       // element of the tensor at which the first head begins; may be negative
-  std::int64_t period = 0;      // 0: the elements belong to no heads and are not scaled
+  std::int64_t begin = 0;   // element of the tensor at which the first head begins; may be negative
+  std::int64_t period = 0;  // 0: the elements belong to no heads and are not scaled
   std::int64_t split = 0;
   std::int32_t first_head = 0;  // index of the first head in the factors
   Rest rest = Rest::unchanged;
@@ -28,8 +28,8 @@ struct ScaledPart {
   double factor;
 };
 /// Returns the part from element i on, i < last. `factors`: see QkClipFactors. The part ends at most at `last`.
-LYCEUM_HOST_DEVICE ScaledPart scaled_part(const HeadScaling& heads, std::span<const double> factors,
-                                                 std::int64_t i, std::int64_t last) {
+LYCEUM_HOST_DEVICE ScaledPart scaled_part(const HeadScaling& heads, std::span<const double> factors, std::int64_t i,
+                                          std::int64_t last) {
   if (heads.period == 0) return {last, 1};
   const std::int64_t head = (i - heads.begin) / heads.period, first = heads.begin + head * heads.period;
   const auto index = static_cast<std::size_t>(heads.first_head + head);

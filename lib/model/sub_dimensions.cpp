@@ -132,9 +132,8 @@ Sublayer::Result SubDimensionAttention::forward(Tape& tape, const Pass& pass, co
   SubDimensions::Routing own = route(tape, pass, x);
   const Variable all = layout.to_matrix(tape, x), qkv = tape.apply(ReadSubDimensions{own.choices, qkv_}, all);
   layout.release_matrix(tape, all, x);
-  const Attended attended =
-      attend(tape, pass, heads_, qkv,
-             {.largest_logits = logits_of_block(pass.batch.attention_logits, mixture()->id.layer)});
+  const Attended attended = attend(
+      tape, pass, heads_, qkv, {.largest_logits = logits_of_block(pass.batch.attention_logits, mixture()->id.layer)});
   const Variable out = tape.apply(WriteSubDimensions{own.choices, out_}, attended.y, own.factors);
   attended.release(tape);
   return {sub_dimensions().apply_fusion(tape, layout, layout.from_matrix(tape, out)), std::move(own.losses)};

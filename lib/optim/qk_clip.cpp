@@ -18,8 +18,7 @@ QkClip::QkClip(const Config& config, const Mesh& mesh, const Stream& stream, con
       logits_(logits),
       threshold_(config.optim.qk_clip),
       group_(config.model.heads / key_heads(config.model, 1)),
-      factors_(
-          Tensor::empty(stream, DType::f64, {factor_count(config, mesh.tensor.size())}, MemoryKind::buffers)) {}
+      factors_(Tensor::empty(stream, DType::f64, {factor_count(config, mesh.tensor.size())}, MemoryKind::buffers)) {}
 
 std::span<const double> QkClip::factors() const {
   const Tensor& largest = logits_.largest();

@@ -110,7 +110,8 @@ TEST(AttentionForward, KnowsTheLargestScores) {
 }
 
 TEST(AttentionForward, LargestScoresChangeNoBit) {
-  const auto with = make_attention<float>({2, 70, 90, 4, 2, 24}), without = make_attention<float>({2, 70, 90, 4, 2, 24});
+  const auto with = make_attention<float>({2, 70, 90, 4, 2, 24}),
+             without = make_attention<float>({2, 70, 90, 4, 2, 24});
   launch_on(2, with->forward());
   auto plain = without->forward();
   plain.largest = {};

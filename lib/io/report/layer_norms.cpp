@@ -62,7 +62,8 @@ std::string table_of_last(const Metrics& metrics, std::size_t blocks) {
   }
   return fmt::format(
       "<section class=\"table\">\n<h2>Norms by layer</h2>\n<p>At step {}</p>\n<div class=\"scroll\"><table>\n"
-      "<thead><tr><th>layer</th><th>weights</th><th>gradient</th><th>activations</th><th>attention logit</th></tr></thead>\n<tbody>\n"
+      "<thead><tr><th>layer</th><th>weights</th><th>gradient</th><th>activations</th><th>attention "
+      "logit</th></tr></thead>\n<tbody>\n"
       "{}</tbody>\n</table></div>\n</section>\n",
       grouped_number(step), rows);
 }

@@ -147,8 +147,8 @@ struct OnlineSoftmax {
   }
 };
 
-/// Divides a warp's `out` by the softmax sums, and writes out, log_sum_exp and `largest` of its rows. `first` is the block's first
-/// query, `row` the warp's first row in the block.
+/// Divides a warp's `out` by the softmax sums, and writes out, log_sum_exp and `largest` of its rows. `first` is the
+/// block's first query, `row` the warp's first row in the block.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& task, const HeadIndices& indices,
                                int first, int row, OnlineSoftmax<Tiling::tiles>& softmax,

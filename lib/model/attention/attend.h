@@ -13,7 +13,7 @@ struct Attended {
   Variable y;
   std::function<void(Tape&)> release;
 };
-/// What attend() does besides attention to fused projections.
+/// Options of attention to fused projections.
 struct AttendOptions {
   /// True if the caller also releases qkv, after it has called release() of the result. Backward then recomputes qkv,
   /// so the repeated attention starts from values without rotation.

@@ -96,8 +96,7 @@ LatentAttentionLayer::LatentAttentionLayer(const ModelConfig& config, std::int64
   out_ = &parameters.at("o_proj/weight");
   const std::int64_t first_head = layer * heads_.heads, nope = heads_.nope_dim;
   // The key with positions belongs to all heads and is not scaled, so its part of the queries is multiplied by γ.
-  scale_heads(*q_up_, 0, first_head,
-              {.rows = heads_.head_dim(), .split = nope, .rest = HeadScaling::Rest::squared});
+  scale_heads(*q_up_, 0, first_head, {.rows = heads_.head_dim(), .split = nope, .rest = HeadScaling::Rest::squared});
   scale_heads(*kv_up_, 0, first_head, {.rows = heads_.up_dim(), .split = nope});
 }
 

@@ -30,8 +30,8 @@ class AttentionLogits {
   void reset() const;
   /// Returns the logits: f64 [all_blocks(), heads of this rank], −∞ for blocks of other pipeline stages.
   const Tensor& largest() const { return largest_; }
-  /// Collective over `world`, all ranks of the mesh. Returns the largest logit of each block of the model over all heads
-  /// and ranks, [model.layers]. Waits for the device.
+  /// Collective over `world`, all ranks of the mesh. Returns the largest logit of each block of the model over all
+  /// heads and ranks, [model.layers]. Waits for the device.
   std::vector<double> by_block(const ProcessGroup& world) const;
 
  private:

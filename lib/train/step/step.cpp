@@ -28,10 +28,12 @@ TrainStep::TrainStep(const Config& config, const RunSetup& setup, StagedModel& m
       zero_(zero),
       optimizer_(optimizer),
       numbers_(setup.stream, LossTable(config), model.layers()),
-      attention_logits_(config.optim.qk_clip > 0 ? std::optional<AttentionLogits>(std::in_place, config, setup.mesh, setup.stream)
-                                                 : std::nullopt),
-      qk_clip_(attention_logits_ ? std::optional<QkClip>(std::in_place, config, setup.mesh, setup.stream, *attention_logits_)
-                                 : std::nullopt),
+      attention_logits_(config.optim.qk_clip > 0
+                            ? std::optional<AttentionLogits>(std::in_place, config, setup.mesh, setup.stream)
+                            : std::nullopt),
+      qk_clip_(attention_logits_
+                   ? std::optional<QkClip>(std::in_place, config, setup.mesh, setup.stream, *attention_logits_)
+                   : std::nullopt),
       passes_(config, setup, model, zero, optimizer.shares(), numbers_),
       end_(setup.mesh, optimizer, numbers_, model.layers(), config.optim.clip_norm, qk_clip_ ? &*qk_clip_ : nullptr),
       recorded_(setup.stream, config.run.cuda_graph && setup.mesh.world.size() == 1) {

@@ -182,7 +182,7 @@ void add_attention_experts(Config& config) {
   config.attention_experts = {.count = 2, .top_k = 2, .gates = {}};
   config.model.sinks = false;  // attention experts have none
   config.optim.qk_clip = 0;
-  config.model.latent = {};    // and these neither
+  config.model.latent = {};  // and these neither
   if (config.model.head_dim == 0) config.model.head_dim = 6;
 }
 

@@ -104,9 +104,9 @@ TEST(QkClip, TrainsTheSameOnEveryMesh) {
         Config own = config;
         own.parallel = parallel;
         if (!contradictions(own, world_size()).empty()) continue;
-        expect_same_run(train(own, test_world(), 3), serial,
-                        mesh_shape(parallel).text(world_size()) + " zero " + std::to_string(parallel.zero) + ", " +
-                            name);
+        expect_same_run(
+            train(own, test_world(), 3), serial,
+            mesh_shape(parallel).text(world_size()) + " zero " + std::to_string(parallel.zero) + ", " + name);
       }
     }
   }
