@@ -317,6 +317,7 @@ CASES = {
     "modules, hash": HASH | MODULES,
     "modules, noisy": EVEN | MODULES | keys(moe_router="noisy"),
     "modules, windows of alternate layers": EVEN | MODULES | keys(model_window=7, model_window_layers="1,0", model_layers=3),
+    "modules, all losses, global, z-loss of the head": ALL_LOSSES | GLOBAL | MODULES | keys(model_z_loss=0.05, batch_global=6),
     "modules, attention experts, all losses": ALL_LOSSES | MODULES | attention_experts(count=4, top_k=3, gates="raw"),
     "modules, sub-dimensions": sub_dimensions() | MODULES,
     "modules, capacity, k grows": BIAS | EVEN_BATCH | MODULES | keys(moe_capacity_factor=0.8, moe_top_k_start=1, moe_top_k=4),

@@ -49,6 +49,12 @@ same_weights "$work"/{whole,parts}/checkpoints/step-00000070
 expect 0 ranks 1 "${options[@]}" --run.dir="$work/serial" --data.train="$work/noisy"
 equal "skipped steps of a serial run" "$(metric "$work/serial/metrics.jsonl" 70 outliers)" 2
 
+# A stage with another batch begins with an empty window, and so does a run that resumes in it.
+staged=("${options[@]}" --data.train="$work/noisy" --stage.2.from_step=41 --stage.2.batch.micro=1 --balance.scope=global --run.dir="$work/staged")
+expect 0 ranks 2 "${staged[@]}" --run.steps=50
+expect 0 ranks 2 "${staged[@]}" --run.steps=65
+equal "skipped steps before the window of the stage is full" "$(metric "$work/staged/metrics.jsonl" 65 outliers)" 0
+
 # If the loss stays high, the run ends. Its checkpoints are sound, since no bad step changed a weight.
 expect 4 ranks 2 "${options[@]}" --run.dir="$work/endless" --data.train="$work/broken" --run.steps=120 --checkpoint.every=60
 says err '50 consecutive steps were skipped, 50 of them by optim.skip_above = 8: .*; raise optim.skip_above, or resume'

@@ -64,7 +64,7 @@ std::string html_report(const ReportInput& input) {
   if (!input.routing.steps().empty() && !input.routing.routers().empty()) {
     routing = digest_of(input.routing, input.range ? *input.range : select_records(input.routing));
   }
-  std::vector<Alarm> alarms = training_alarms(input.skipped);
+  std::vector<Alarm> alarms = training_alarms(input);
   if (routing) alarms.insert(alarms.end(), routing->alarms.begin(), routing->alarms.end());
   std::string body = fmt::format("<h1>{}</h1>\n", escape_xml(input.title));
   if (routing || !alarms.empty()) body += alarm_list(alarms);

@@ -11,13 +11,14 @@ namespace lyceum {
 
 namespace {
 
-/// Returns mean + above · standard deviation of at least two values.
-double limit_of(const std::deque<double>& values, double above) {
-  const auto count = static_cast<double>(values.size());
-  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
-  double squares = 0;
-  for (const double value : values) squares += (value - mean) * (value - mean);
-  return mean + above * std::sqrt(squares / (count - 1));
+/// Returns mean + optim.skip_above · standard deviation of the last optim.skip_window values.
+double limit_of(const std::deque<double>& values, const OptimConfig& optim) {
+  const auto first = values.end() - optim.skip_window;
+  const auto count = static_cast<double>(optim.skip_window);
+  const double mean = std::accumulate(first, values.end(), 0.0) / count;
+  const double squares = std::accumulate(
+      first, values.end(), 0.0, [&](double sum, double value) { return sum + (value - mean) * (value - mean); });
+  return mean + optim.skip_above * std::sqrt(squares / (count - 1));
 }
 
 }  // namespace
@@ -37,7 +38,7 @@ void RecentSteps::add(double loss, double norm, const OptimConfig& optim) {
 
 StepLimits RecentSteps::limits(const OptimConfig& optim) const {
   if (!(optim.skip_above > 0) || std::ssize(losses) < optim.skip_window) return {};
-  return {.loss = limit_of(losses, optim.skip_above), .norm = limit_of(norms, optim.skip_above)};
+  return {.loss = limit_of(losses, optim), .norm = limit_of(norms, optim)};
 }
 
 std::string outlier_text(double loss, double norm, const StepLimits& limits) {

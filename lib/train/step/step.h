@@ -22,7 +22,7 @@
 namespace lyceum {
 
 /// Measurements of the layers of a model in one step. Layers are those of ParameterUnit::layer(): the embedding, the
-/// blocks, and last the final norm with the head.
+/// blocks, and last the final norm with the head and the modules of multi-token prediction.
 struct LayerMetrics {
   std::vector<double> weight_norms, gradient_norms;  // [blocks + 2]: of trained weights after the update; see grad_norm
   /// [blocks]: root of the mean, over the tokens of the batch, of the squared norm of the block's output
@@ -71,8 +71,8 @@ Zero::Options zero_options(const Config& config, const Mesh& mesh);
 ///   1. forward and backward passes of all micro-batches through the pipeline, with gradients reduced during backward,
 ///   2. the norm of the gradients, clipping and the update of the weights.
 /// All ranks skip the update if the loss or the gradient norm is not finite or above its limit, or if no target of the
-/// batch counts. If
-/// run.audit_every or run.replay_every is set, some steps also check memory, copies or arithmetic (docs/cluster.md).
+/// batch counts. If run.audit_every or run.replay_every is set, some steps also check memory, copies or arithmetic
+/// (docs/cluster.md).
 class TrainStep {
  public:
   /// Collective. `zero` and `optimizer` must hold the units of `model`. All references must outlive this.

@@ -110,13 +110,11 @@ std::vector<double> StepPasses::measured_layers() const {
   std::vector<double> measured = values_of<double>(setup_.stream, layer_sums_->squares);
   if (!counts) std::ranges::fill(measured, 0.0);
   std::array largest{values_of<double>(setup_.stream, layer_sums_->largest_logit)[0]};
-  // A maximum over ranks ignores NaN, a sum does not.
-  measured.push_back(std::isnan(largest[0]) ? largest[0] : 0.0);
   mesh.world.all_reduce(std::span(measured));
   mesh.world.all_reduce(std::span(largest), Reduction::max);
   const auto tokens = static_cast<double>(config_.batch.global * config_.batch.seq_len);
-  for (double& squares : std::span(measured).first(measured.size() - 1)) squares = std::sqrt(squares / tokens);
-  measured.back() += largest[0];
+  for (double& squares : measured) squares = std::sqrt(squares / tokens);
+  measured.push_back(largest[0]);
   return measured;
 }
 

@@ -54,7 +54,7 @@ class StepPasses {
   /// Sets the attention logits that run() measures; null: none, as at first. They must outlive the runs.
   void set_attention_logits(const AttentionLogits* logits);
   /// Collective over the world. Returns what the last run() measured, in all ranks' tokens: for each block, the root of
-  /// the mean over tokens of the squared norm of its output; then the largest logit of the head, NaN if one is NaN.
+  /// the mean over tokens of the squared norm of its output; then the largest logit of the head that is a number.
   /// Waits for the device.
   std::vector<double> measured_layers() const;
 

@@ -344,7 +344,7 @@ const std::vector<Variant>& variants() {
          c.model.window_layers = {1, 0};
          c.optim.ema = 0.7;
        }},
-      {"clipped latents",
+      {"mtp, clipped latents",
        [](Config& c) {
          make_latent(c.model, 5);
          c.optim.qk_clip = 0.1;
@@ -391,6 +391,12 @@ const std::vector<Variant>& variants() {
          c.optim.lr = 3e-3;
          c.model.attention = AttentionKind::experts;
          c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
+       }},
+      {"mtp, global, z-loss",
+       [](Config& c) {
+         c.mtp = {.depth = 2, .weight = 0.5};
+         c.balance.scope = BalanceScope::global;
+         c.model.z_loss = 0.05;
        }},
       {"layers of their own",
        [](Config& c) {
@@ -686,6 +692,9 @@ const std::vector<MeshCase>& cases() {
        .recompute = true,
        .micro = 1,
        .variant = "global"},
+      {.ranks = 1, .recompute = true, .variant = "mtp, global, z-loss"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "mtp, global, z-loss"},
+      {.ranks = 4, .tensor = 2, .zero = 3, .sequence = true, .micro = 1, .variant = "mtp, global, z-loss"},
       // QK-clip
       {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "clipped heads"},
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "clipped heads"},
@@ -693,11 +702,17 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 2, .zero = 1, .variant = "clipped heads"},
       {.ranks = 4, .zero = 2, .micro = 1, .variant = "clipped heads"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .recompute = true, .variant = "clipped mohd"},
-      {.ranks = 4, .tensor = 4, .sequence = true, .variant = "clipped latents"},
-      {.ranks = 4, .pipeline = 4, .schedule = zero_bubble, .variant = "clipped latents"},
+      {.ranks = 4, .tensor = 4, .sequence = true, .variant = "mtp, clipped latents"},
+      {.ranks = 4, .pipeline = 4, .schedule = zero_bubble, .variant = "mtp, clipped latents"},
       {.ranks = 8, .pipeline = 2, .tensor = 2, .zero = 3, .recompute = true, .variant = "clipped heads"},
-      {.ranks = 8, .tensor = 2, .expert = 4, .zero = 1, .sequence = true, .micro = 1, .variant = "clipped latents"},
-      {.ranks = 8, .pipeline = 2, .expert = 2, .zero = 2, .micro = 1, .variant = "clipped latents"},
+      {.ranks = 8,
+       .tensor = 2,
+       .expert = 4,
+       .zero = 1,
+       .sequence = true,
+       .micro = 1,
+       .variant = "mtp, clipped latents"},
+      {.ranks = 8, .pipeline = 2, .expert = 2, .zero = 2, .micro = 1, .variant = "mtp, clipped latents"},
       // the z-loss of the head
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "z-loss"},
       {.ranks = 2, .tensor = 2, .variant = "z-loss, dense"},

@@ -407,6 +407,7 @@ TEST(Plan, SaysWhatLossesOverTheStepTake) {
     expect_as_planned(config);
     config.balance.mutual_information = 0.1;
     add_attention_experts(config);
+    config.mtp.depth = 1;
     expect_as_planned(config);
   }
 }

@@ -38,8 +38,9 @@ TEST(RecentSteps, NothingIsLimitedBeforeTheWindowIsFull) {
   EXPECT_DOUBLE_EQ(recent.limits(optim).loss, 2 + 6);
   EXPECT_EQ(recent.limits(optim).norm, 1) << "equal norms";
   EXPECT_EQ(recent.limits(skipping(6, 4)).loss, infinity) << "a longer window of a resumed run";
+  EXPECT_DOUBLE_EQ(recent.limits(skipping(6, 2)).loss, 2.5 + 6 * std::sqrt(0.5)) << "a shorter one";
   recent.add(4, 1, skipping(6, 2));
-  EXPECT_EQ(recent.losses, (std::deque<double>{3, 4})) << "a shorter one";
+  EXPECT_EQ(recent.losses, (std::deque<double>{3, 4}));
 }
 
 TEST(RecentSteps, OffKeepsNothing) {
