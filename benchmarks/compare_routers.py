@@ -302,13 +302,14 @@ CASES = {
     "QK-clip": QK_CLIP,
     "QK-clip, biases, sinks, windows": QK_CLIP | BIASES | keys(model_sinks=1, model_window=9, model_window_layers="1,0"),
     "QK-clip, every head its keys, Muon": QK_CLIP | keys(model_kv_heads=4, optim_rule="muon"),
-    "QK-clip, latents": QK_CLIP | latents(),
-    "QK-clip, latents, without those of queries, Muon": QK_CLIP | latents(query_rank=0) | keys(optim_rule="muon"),
+    "QK-clip, latents": QK_CLIP | latents() | keys(optim_qk_clip=2),
+    "QK-clip, latents, without those of queries, Muon": QK_CLIP | latents(query_rank=0)
+    | keys(optim_rule="muon", optim_qk_clip=2),
     "QK-clip, sub-dimensions": sub_dimensions() | QK_CLIP | keys(moe_experts=0, balance_expert=0, optim_qk_clip=1),
     "QK-clip, modules": QK_CLIP | MODULES | keys(model_recompute="selective"),
     **{f"QK-clip, {mesh}": QK_CLIP | keys(batch_global=8) | MESHES[mesh]
        for mesh in ("data, ZeRO 1", "data, ZeRO 2", "tensor, ZeRO 3", "pipeline, ZeRO 1", "all")},
-    **{f"QK-clip, latents, Muon, {mesh}": QK_CLIP | latents() | keys(optim_rule="muon", batch_global=8) | MESHES[mesh]
+    **{f"QK-clip, latents, Muon, {mesh}": QK_CLIP | latents() | keys(optim_rule="muon", optim_qk_clip=2, batch_global=8) | MESHES[mesh]
        for mesh in ("data, ZeRO 2", "tensor, ZeRO 3", "all")},
     "modules": EVEN | MODULES,
     "modules, one": EVEN | keys(mtp_depth=1, mtp_weight=0.3, model_first_dense_layers=1),
