@@ -8,7 +8,7 @@
 namespace lyceum {
 namespace {
 
-/// The configurations whose updates have different parts: rules, selection biases, ZeRO stages, pipelines.
+/// The configurations whose updates have different parts: rules, averages, selection biases, ZeRO stages, pipelines.
 std::vector<std::pair<std::string, Config>> variants() {
   const int ranks = world_size();
   std::vector<std::pair<std::string, Config>> all;
@@ -21,8 +21,9 @@ std::vector<std::pair<std::string, Config>> variants() {
   };
   add("adamw", [](Config&) {});
   add("replayed", [](Config& config) { config.run.replay_every = 1; });
-  add("muon, zero 1", [](Config& config) {
+  add("muon with an average, zero 1", [](Config& config) {
     config.optim.rule = UpdateRuleName::muon;
+    config.optim.ema = 0.9;
     config.parallel.zero = 1;
   });
   add("bias, zero 2", [](Config& config) {
@@ -40,7 +41,7 @@ std::vector<std::pair<std::string, Config>> variants() {
   return all;
 }
 
-/// A skipped step changes no weight, state or bias and is no update: the run goes on as if it had not been made.
+/// A skipped step changes no weight, state, average or bias and is no update: the run goes on as if it had not been made.
 TEST(Outliers, ASkippedStepLeavesNoTrace) {
   for (const auto& [name, config] : variants()) {
     TinyTraining skipping(config, test_world()), leaving_out(config, test_world());
