@@ -50,7 +50,8 @@ expect 0 ranks 1 "${options[@]}" --run.dir="$work/serial" --data.train="$work/no
 equal "skipped steps of a serial run" "$(metric "$work/serial/metrics.jsonl" 70 outliers)" 2
 
 # A stage with another batch begins with an empty window, and so does a run that resumes in it.
-staged=("${options[@]}" --data.train="$work/noisy" --stage.2.from_step=41 --stage.2.batch.micro=1 --balance.scope=global --run.dir="$work/staged")
+staged=("${options[@]}" --data.train="$work/noisy" --run.dir="$work/staged" --balance.scope=global --batch.micro=1
+  --stage.2.from_step=41 --stage.2.batch.global=8) # so step 46 has the noise
 expect 0 ranks 2 "${staged[@]}" --run.steps=50
 expect 0 ranks 2 "${staged[@]}" --run.steps=65
 equal "skipped steps before the window of the stage is full" "$(metric "$work/staged/metrics.jsonl" 65 outliers)" 0

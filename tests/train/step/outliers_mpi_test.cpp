@@ -41,7 +41,8 @@ std::vector<std::pair<std::string, Config>> variants() {
   return all;
 }
 
-/// A skipped step changes no weight, state, average or bias and is no update: the run goes on as if it had not been made.
+/// A skipped step changes no weight, state, average or bias and is no update: the run goes on as if it had not been
+/// made.
 TEST(Outliers, ASkippedStepLeavesNoTrace) {
   for (const auto& [name, config] : variants()) {
     TinyTraining skipping(config, test_world()), leaving_out(config, test_world());
