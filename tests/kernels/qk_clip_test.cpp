@@ -9,19 +9,19 @@
 namespace lyceum {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double no_logit = -std::numeric_limits<double>::infinity(), endless = std::numeric_limits<double>::infinity();
 
 template <class A>
 class RaiseToColumnsTest : public testing::Test {};
-using Accumulators = testing::Types<float, double>;
-TYPED_TEST_SUITE(RaiseToColumnsTest, Accumulators);
+using LogitTypes = testing::Types<float, double>;
+TYPED_TEST_SUITE(RaiseToColumnsTest, LogitTypes);
 
 TYPED_TEST(RaiseToColumnsTest, TakesTheLargestOfEachColumn) {
   using A = TypeParam;
   for (const auto& [rows, cols] : {std::pair{0, 3}, {1, 1}, {3, 0}, {7, 13}, {256, 32}, {257, 33}, {2000, 5}}) {
     for (const std::int64_t gap : {0, 3}) {
       const auto x = Grid<A>::random(rows, cols, "x", gap);
-      std::vector<double> y(static_cast<std::size_t>(cols), -infinity);
+      std::vector<double> y(static_cast<std::size_t>(cols), no_logit);
       if (cols > 2) y[2] = 100;
       std::vector<double> expected = y;
       for (std::int64_t r = 0; r < rows; ++r) {
@@ -40,7 +40,7 @@ TYPED_TEST(RaiseToColumnsTest, IgnoresNan) {
   using A = TypeParam;
   auto x = Grid<A>::from(3, 2, {-5, 1, 0, 0, -4, 7});
   x(1, 0) = x(2, 1) = poison<A>();
-  std::vector<double> y{-infinity, 0.5};
+  std::vector<double> y{no_logit, 0.5};
   launch_on(1, RaiseToColumns<A>{.x = x.matrix(), .y = y});
   EXPECT_EQ(y, (std::vector<double>{-4, 1}));
   EXPECT_THROW(launch_on(1, RaiseToColumns<A>{.x = x.matrix(), .y = std::span(y).first(1)}), Error);
@@ -53,20 +53,20 @@ std::vector<double> factors_of(const std::vector<double>& largest, std::int64_t 
 }
 
 TEST(QkClipFactors, ScaleHeadsAboveTheThreshold) {
-  EXPECT_EQ(factors_of({3, 4, 16, -infinity, -7}, 1, 4), (std::vector<double>{1, 1, 0.5, 1, 1, 1, 1, 0.25, 1, 1}));
+  EXPECT_EQ(factors_of({3, 4, 16, no_logit, -7}, 1, 4), (std::vector<double>{1, 1, 0.5, 1, 1, 1, 1, 0.25, 1, 1}));
   EXPECT_EQ(factors_of({}, 1, 4), std::vector<double>());
 }
 
 /// Query heads that share a key head have the factor of the one with the largest logit.
 TEST(QkClipFactors, AreThoseOfTheLargestLogitOfAGroup) {
-  EXPECT_EQ(factors_of({3, 16, 4, 3, 64, 16, -infinity, -infinity}, 2, 4),
+  EXPECT_EQ(factors_of({3, 16, 4, 3, 64, 16, no_logit, no_logit}, 2, 4),
             (std::vector<double>{0.5, 1, 0.25, 1, 0.25, 1, 0.0625, 1}));
 }
 
 TEST(QkClipFactors, IgnoreLogitsThatAreNotFinite) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_EQ(factors_of({infinity, nan, 16}, 1, 4), (std::vector<double>{1, 1, 0.5, 1, 1, 0.25}));
-  EXPECT_EQ(factors_of({infinity, 16}, 2, 4), (std::vector<double>{0.5, 0.25}));
+  EXPECT_EQ(factors_of({endless, nan, 16}, 1, 4), (std::vector<double>{1, 1, 0.5, 1, 1, 0.25}));
+  EXPECT_EQ(factors_of({endless, 16}, 2, 4), (std::vector<double>{0.5, 0.25}));
 }
 
 TEST(QkClipFactors, RefuseImpossibleSizes) {
