@@ -26,7 +26,7 @@ from reference_model import Router, Training, Weights
 
 # Largest relative difference allowed between f32 and float64. Typical are 1e-6 and no choice that differs.
 LIMIT = 1e-5
-COLUMNS = ("loss", "router losses", "gradient norm", "validation", "weights")
+COLUMNS = ("loss", "router losses", "gradient norm", "attention logit", "validation", "weights")
 
 # The configuration of both sides. A step consists of two passes of two sequences, so the cases distinguish counts over
 # a sequence, a pass and a batch. AdamW's eps is larger than its usual 1e-8: otherwise, in some cases, one of tens of
@@ -59,7 +59,7 @@ BASE = {
     "optim.lr": 5e-3, "optim.min_lr": 5e-4, "optim.schedule": "step", "optim.schedule_steps": 0,
     "optim.rule": "adamw", "optim.momentum": 0.95, "optim.adamw_only": "", "optim.warmup_steps": 4, "optim.decay_steps": 5, "optim.beta1": 0.9, "optim.beta2": 0.95, "optim.eps": 1e-5,
     "optim.weight_decay": 0.1, "optim.clip_norm": 1,
-    "optim.train_only": "", "optim.router_penalty": 0, "optim.router_penalty_from": 0,
+    "optim.qk_clip": 0, "optim.train_only": "", "optim.router_penalty": 0, "optim.router_penalty_from": 0,
 }  # fmt: skip
 
 
@@ -138,6 +138,9 @@ MESHES = {
     "pipeline, ZeRO 1": on_ranks(4, pipeline=2, zero=1),
     "all": on_ranks(8, pipeline=2, tensor=2, expert=2, zero=3, sequence=1),
 }  # fmt: skip
+
+# A limit that most steps exceed in some heads, but not in all.
+QK_CLIP = EVEN | keys(optim_qk_clip=4, run_layer_metrics_every=1)
 
 GPT_OSS = EVEN_BATCH | ALL_BIASES | CLAMPED | YARN | keys(
     moe_gates="renormalized", model_sinks=1, model_window=8, model_window_layers="1,0", model_rope_truncate=0)
@@ -296,6 +299,18 @@ CASES = {
     "Muon, train only": MUON | keys(optim_train_only="*/experts/[2-5]/*,*/gate/weight[3:],model/layers/1/self_attn/*"),
     **{f"Muon, {mesh}": MUON | changes for mesh, changes in MESHES.items()},
     **{f"Muon, sizes and biases, {mesh}": MUON_SIZES | MESHES[mesh] for mesh in ("data, ZeRO 1", "tensor, ZeRO 3")},
+    "QK-clip": QK_CLIP,
+    "QK-clip, biases, sinks, windows": QK_CLIP | BIASES | keys(model_sinks=1, model_window=9, model_window_layers="1,0"),
+    "QK-clip, every head its keys, Muon": QK_CLIP | keys(model_kv_heads=4, optim_rule="muon"),
+    "QK-clip, latents": QK_CLIP | latents() | keys(optim_qk_clip=2),
+    "QK-clip, latents, without those of queries, Muon": QK_CLIP | latents(query_rank=0)
+    | keys(optim_rule="muon", optim_qk_clip=2),
+    "QK-clip, sub-dimensions": sub_dimensions() | QK_CLIP | keys(moe_experts=0, balance_expert=0, optim_qk_clip=1),
+    "QK-clip, modules": QK_CLIP | MODULES | keys(model_recompute="selective"),
+    **{f"QK-clip, {mesh}": QK_CLIP | keys(batch_global=8) | MESHES[mesh]
+       for mesh in ("data, ZeRO 1", "data, ZeRO 2", "tensor, ZeRO 3", "pipeline, ZeRO 1", "all")},
+    **{f"QK-clip, latents, Muon, {mesh}": QK_CLIP | latents() | keys(optim_rule="muon", optim_qk_clip=2, batch_global=8) | MESHES[mesh]
+       for mesh in ("data, ZeRO 2", "tensor, ZeRO 3", "all")},
     "modules": EVEN | MODULES,
     "modules, one": EVEN | keys(mtp_depth=1, mtp_weight=0.3, model_first_dense_layers=1),
     "modules, dense and tied": MODULES | keys(moe_experts=0, model_tie_embeddings=1, model_recompute="full"),
@@ -336,8 +351,11 @@ class Comparison:
             our, counts = training.step(step, self.train)
             for name, value in our.items():
                 column = {"loss": "loss", "grad_norm": "gradient norm"}.get(name, "router losses")
+                column = "attention logit" if name.startswith("layer_attention_logit/") else column
                 worst[column] = larger(worst[column], relative(their.get(name, 0.0), value))
             worst["counts"] += self.differing_counts(step, counts)
+        if self.config["optim.qk_clip"] and training.clipped_steps < len(theirs) / 2:
+            raise RuntimeError(f"QK-clip scaled weights in only {training.clipped_steps} steps: this shows little")
         worst["validation"] = relative(theirs[-1]["valid_loss"], training.validate(self.valid))
         after = self.weights(self.config["run.steps"])
         for name, tensor in training.model.w.items():

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -90,7 +91,14 @@ def ffn(config: dict, w: Weights, at: str, x: Tensor) -> Tensor:
     return project("down_proj", gate * (config["model.swiglu_alpha"] * gate).sigmoid() * (up + 1))
 
 
-def attention(config: dict, w: Weights, at: str, x: Tensor, expert: str = "") -> Tensor:
+def note_largest(largest: Weights | None, at: str, scores: Tensor) -> None:
+    """Raises the largest scaled logit of each head, [heads], to those in scores [sequences, heads, queries, keys]."""
+    if largest is not None:
+        of_heads = scores.detach().amax((0, 2, 3))
+        largest[at] = torch.maximum(largest.get(at, of_heads), of_heads)
+
+
+def attention(config: dict, w: Weights, at: str, x: Tensor, expert: str = "", largest: Weights | None = None) -> Tensor:
     """Causal attention; query heads may share heads of keys and values. `expert` selects the matrices of q and output."""
     dim = config["model.head_dim"] or config["model.hidden"] // config["model.heads"]
     q, k, v = (x @ w[f"{at}{expert if name == 'q' else ''}/{name}_proj/weight"].T for name in "qkv")
@@ -106,6 +114,7 @@ def attention(config: dict, w: Weights, at: str, x: Tensor, expert: str = "") ->
     scores = q @ k.transpose(2, 3) / math.sqrt(dim)
     future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
     unseen = future | future.new_ones(future.shape).tril(-window(config, at)) if window(config, at) else future
+    note_largest(largest, at, scores.masked_fill(unseen, -torch.inf))
     if config["model.sinks"]:  # a score per head without a value
         scores = torch.cat((scores, w[f"{at}/sinks"][:, None, None].expand(*scores.shape[:3], 1)), -1)
         unseen = F.pad(unseen, (0, 1), value=False)
@@ -115,7 +124,7 @@ def attention(config: dict, w: Weights, at: str, x: Tensor, expert: str = "") ->
     return y + w[f"{at}/o_proj/bias"] if config["model.o_bias"] else y
 
 
-def latent_attention(config: dict, w: Weights, at: str, x: Tensor) -> Tensor:
+def latent_attention(config: dict, w: Weights, at: str, x: Tensor, largest: Weights | None = None) -> Tensor:
     """Multi-head latent attention [DeepSeek-V2, equations 9-19, 37-47]: keys and values of all heads come from a latent, and one
     key with positions is shared by all heads."""
     own = {name: config[f"latent_attention.{name}"] for name in ("query_rank", "key_value_rank", "nope_dim", "rope_dim", "value_dim")}
@@ -137,8 +146,9 @@ def latent_attention(config: dict, w: Weights, at: str, x: Tensor) -> Tensor:
     unseen = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
     if window(config, at):
         unseen = unseen | torch.ones_like(unseen).tril(-window(config, at))
-    p = (q @ k.transpose(2, 3) * scale).masked_fill(unseen, -torch.inf).softmax(-1)
-    return (p @ kv[..., nope:]).transpose(1, 2).flatten(2) @ w[f"{at}/o_proj/weight"].T
+    scores = (q @ k.transpose(2, 3) * scale).masked_fill(unseen, -torch.inf)
+    note_largest(largest, at, scores)
+    return (scores.softmax(-1) @ kv[..., nope:]).transpose(1, 2).flatten(2) @ w[f"{at}/o_proj/weight"].T
 
 
 def window(config: dict, at: str) -> int:
@@ -212,6 +222,7 @@ class Model:
         # Experts that a token may choose.
         self.experts = self.weighted + config["moe.zero_experts"] + config["moe.copy_experts"]
         self.kind = config["moe.router"]
+        self.largest: Weights = {}  # largest attention logit of each head in training passes, by prefix of the half
 
     def forward(self, work: Pass) -> tuple[Tensor, dict[str, Tensor], dict[Router, Routing]]:
         """Returns the cross-entropy in nats per token; the weighted losses of routers, summed over layers, of modules of
@@ -254,15 +265,16 @@ class Model:
     def block(self, work: Pass, layer: int, x: Tensor, routings: dict[Router, Routing]) -> Tensor:
         config, w, at, eps = self.config, self.w, self.prefix(layer), self.config["model.norm_eps"]
         normed = rms_norm(x, eps) * w[f"{at}/input_layernorm/weight"]
+        largest = self.largest if work.training else None
         if router := self.attention_router(layer):
             routings[router] = self.route(work, router, normed)
             x = x + self.attention_mixture(router, normed, routings[router])
         elif router := self.sub_dimension_router(layer, "self_attn"):
             routings[router] = self.route_sub_dimensions(router, normed)
-            x = x + self.run_on_sub_dimensions(attention, router, normed, routings[router])
+            x = x + self.run_on_sub_dimensions(partial(attention, largest=largest), router, normed, routings[router])
         else:
             kind = latent_attention if config["model.attention"] == "mla" else attention
-            x = x + kind(config, w, f"{at}/self_attn", normed)
+            x = x + kind(config, w, f"{at}/self_attn", normed, largest=largest)
         normed = rms_norm(x, eps) * w[f"{at}/post_attention_layernorm/weight"]
         if router := self.ffn_router(layer):
             routings[router] = self.route(work, router, normed)
@@ -538,12 +550,41 @@ def updated_by_muon(config: dict, name: str, tensor: Tensor) -> bool:
     return not any(fnmatch.fnmatchcase(name, pattern.strip()) for pattern in patterns)
 
 
+@torch.no_grad()
+def clip_qk(config: dict, w: Weights, largest: Weights) -> bool:
+    """QK-clip [Kimi K2, section 2.1]: scales the weights of each head whose largest logit S is above τ, so that its logits
+    become γ = τ / S times as large. Heads that share keys have one γ, that of the largest S. Returns whether any γ < 1."""
+    clipped = False
+    for at, logits in largest.items():
+        heads = config["model.heads"] if config["model.attention"] == "mla" else config["model.kv_heads"]
+        gamma = (config["optim.qk_clip"] / logits.view(heads, -1).amax(1)).clamp(max=1)
+        clipped |= bool((gamma < 1).any())
+
+        def scale(name: str, power: float, first: int = 0, last: int | None = None) -> None:
+            rows = w[f"{at}/{name}"].view(heads, -1, *w[f"{at}/{name}"].shape[1:])[:, first:last]
+            rows *= gamma.pow(power).view(-1, *[1] * (rows.dim() - 1))
+
+        if config["model.attention"] == "mla":  # the key with positions belongs to all heads and stays as it is
+            nope = config["latent_attention.nope_dim"]
+            q = "q_b_proj/weight" if config["latent_attention.query_rank"] else "q_proj/weight"
+            scale(q, 0.5, last=nope)
+            scale(q, 1, first=nope)
+            scale("kv_b_proj/weight", 0.5, last=nope)
+            continue
+        for name in ("q_proj", "k_proj"):
+            scale(f"{name}/weight", 0.5)
+            if config["model.qkv_bias"]:
+                scale(f"{name}/bias", 0.5)
+    return clipped
+
+
 class Training:
     """Training of a model: AdamW or Muon on the trained tensors, clipping, the learning rate schedule, and the router biases that are
     adjusted from counts of choices."""
 
     def __init__(self, config: dict, weights: Weights):
         self.config, self.model = config, Model(config, weights)
+        self.clipped_steps = 0  # steps in which QK-clip scaled weights
         fixed = ("/e_score_correction_bias",) + (("/gate/weight",) if config["moe.router"] == "random" else ())
         moved = {name: moved_rows(name, len(tensor), config["optim.train_only"]) for name, tensor in weights.items()}
         trained = [name for name in weights if not name.endswith(fixed) and moved[name].any()]
@@ -570,6 +611,7 @@ class Training:
         so_far: dict = {}
         metrics: dict[str, float] = {}
         counts: dict[Router, Tensor] = {}
+        self.model.largest.clear()
         for first in range(0, batch, micro):
             start = (step * batch + first) * length
             run = samples(tokens[start : start + micro * length + 1], length)
@@ -582,6 +624,10 @@ class Training:
             for router, routing in routings.items():
                 counts[router] = counts.get(router, 0) + self.model.counts(router, routing)
         metrics["grad_norm"] = self.update(step)
+        if config["optim.qk_clip"]:
+            self.clipped_steps += clip_qk(config, self.model.w, self.model.largest)
+            for layer in range(config["model.layers"]):
+                metrics[f"layer_attention_logit/{layer}"] = self.model.largest[f"model/layers/{layer}/self_attn"].max().item()
         self.move_biases(counts)
         return metrics, counts
 

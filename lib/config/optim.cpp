@@ -45,6 +45,9 @@ void declare_keys(ConfigKeys& keys, OptimConfig& optim) {
       "steps whose loss or gradient norm is so many standard deviations above the recent mean are skipped; 0: none");
   key("optim.skip_window", &optim.skip_window, {.low = 2, .high = 1e6},
       "updates over which optim.skip_above takes mean and deviation; until there are so many, none is skipped");
+  key("optim.qk_clip", &optim.qk_clip, {.low = 0, .high = 1e9},
+      "largest attention logit; a head with a larger one gets smaller weights of queries and keys: 100; 0: any",
+      {.other_names = {"qk_clip_threshold"}});
   key("optim.train_only", &optim.train_only, {.hint = "names with *, comma-separated"},
       "tensors to train, all others are frozen; model/layers/*/mlp/gate/weight[8:]: rows from 8 on; empty: train all",
       {.role = identity});
@@ -78,12 +81,31 @@ void check_router_penalty(Findings& findings, const Config& config) {
                   rows);
 }
 
+/// Checks that scaling weights of queries and keys scales attention logits.
+void check_qk_clip(Findings& findings, const Config& config) {
+  const double limit = config.optim.qk_clip;
+  const ModelConfig& model = config.model;
+  if (!(limit > 0)) return;
+  findings.unless(
+      model.qk_norm == QkNormKind::none,
+      "optim.qk_clip = {} has no effect with model.qk_norm = {}, which limits attention logits: set it to 0", limit,
+      name_of(model.qk_norm));
+  findings.unless(model.attention_weights == AttentionWeights::softmax,
+                  "optim.qk_clip = {} with model.attention_weights = {}: it is for softmax, set it to 0", limit,
+                  name_of(model.attention_weights));
+  findings.unless(model.attention != AttentionKind::experts,
+                  "optim.qk_clip = {} with model.attention = moa, whose experts share keys: set it to 0", limit);
+  findings.unless(config.optim.train_only.empty(),
+                  "optim.qk_clip = {} with optim.train_only: it scales queries and keys together, set it to 0", limit);
+}
+
 }  // namespace
 
 void check_optim(Findings& findings, const Config& config) {
   findings.unless(!(config.optim.min_lr > config.optim.lr), "optim.min_lr = {} is above optim.lr = {}",
                   config.optim.min_lr, config.optim.lr);
   check_router_penalty(findings, config);
+  check_qk_clip(findings, config);
 }
 
 void simplify_optim(OptimConfig& optim) {

@@ -29,6 +29,7 @@ struct OptimConfig {
   double skip_above = 0;           // standard deviations above the mean, see train/step/recent_steps.h; 0: none skipped
   std::int64_t skip_window = 128;  // steps over which the mean is taken
   double momentum = 0.95;          // of Muon
+  double qk_clip = 0;              // largest attention logit, see QkClipFactors; 0: any
   double ema = 0;                  // decay of the moving average of the weights; 0: there is none
   std::vector<std::string> adamw_only = {};  // with rule = muon: patterns of further tensors that AdamW updates
   std::vector<std::string> train_only = {};  // patterns of names, see TensorPattern; empty: all

@@ -10,6 +10,7 @@
 #include "core/tensor.h"
 #include "kernels/cuda/host_device.h"
 #include "kernels/flat_blocks.h"
+#include "kernels/head_scaling.h"
 #include "kernels/instances.h"
 
 namespace lyceum {
@@ -56,6 +57,7 @@ struct UpdateSpan {
   std::int32_t states = 2;  // states that the rule keeps per element
   /// Elements of the tensor before the span that have only one state: element i has its other states at i − without.
   std::int64_t without = 0;
+  HeadScaling heads = {};
 };
 
 /// Returns the address of state `s` of element 0 of a span, with which the element i of the tensor has the index i.
@@ -101,7 +103,8 @@ LYCEUM_HOST_DEVICE void with_rule_of(const UpdateSpan& span, const EitherRule<Fi
 
 /// One step of an elementwise update rule over many flat tensors. For each element:
 ///   update = rule(gradient · gradient_scale, states) + lr · weight_decay · master
-///   master −= update;  weight = master rounded to T
+///   master = (master − update) · factor;  weight = master rounded to T
+/// with a factor of 1 unless UpdateSpan::heads gives another one.
 /// An update also computes two sums for each block b of tensor t, in double and in an order that depends only on the
 /// device and the spans. A sum is not stored if its offset is negative.
 ///   sums[weight_offsets[t] + b] = Σ master², after the update
@@ -126,6 +129,7 @@ struct UpdateWeights {
   std::span<const std::int64_t> weight_offsets, update_offsets;  // [tensors]: offsets in `sums`, or negative
   std::span<double> sums;
   UpdateDigests digests = {};
+  std::span<const double> head_factors = {};  // see QkClipFactors; empty if no span has HeadScaling
 };
 
 /// Checks or renews the digests without an update: with `renew`, stores the digests of the present memory; otherwise

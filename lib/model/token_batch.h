@@ -54,6 +54,7 @@ struct TokenBatch {
   std::int64_t pass = 0;
   const RunningLoads* running_loads = nullptr;
   const LayerSums* layer_sums = nullptr;  // if not null, the pass adds its measurements to these
+  Tensor attention_logits = {};           // if defined, attention raises these, see AttentionLogits::largest()
   /// Accumulator type [sequences · seq_len]; if defined, the last stage writes the cross-entropy of each token to it.
   Tensor token_losses = {};
   std::vector<ChosenExperts>* chosen = nullptr;  // if not null, each router appends its choices

@@ -69,11 +69,13 @@ Optimizer::Optimizer(const OptimConfig& config, const Mesh& mesh, Stream stream,
   renew_digests();
 }
 
-void Optimizer::update(std::span<const StepVerdict> verdict, const NormSums& norms, const Tensor& sums) const {
+void Optimizer::update(std::span<const StepVerdict> verdict, const NormSums& norms, const Tensor& sums,
+                       std::span<const double> head_factors) const {
   rule_->launch({.verdict = verdict,
                  .weight_offsets = norms.offsets(0),
                  .update_offsets = norms.offsets(1),
-                 .sums = sums.span<double>()});
+                 .sums = sums.span<double>(),
+                 .head_factors = head_factors});
   for (const UpdatedShare& updated : updated_) {
     if (!updated.average.defined()) continue;
     dispatch_accumulator(updated.master.dtype(), [&]<class A>() {

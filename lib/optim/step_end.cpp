@@ -7,11 +7,13 @@
 
 namespace lyceum {
 
-StepEnd::StepEnd(const Mesh& mesh, const Optimizer& optimizer, const StepNumbers& numbers, int layers, double clip_norm)
+StepEnd::StepEnd(const Mesh& mesh, const Optimizer& optimizer, const StepNumbers& numbers, int layers, double clip_norm,
+                 const QkClip* qk_clip)
     : mesh_(mesh),
       optimizer_(optimizer),
       numbers_(numbers),
       clip_norm_(clip_norm),
+      qk_clip_(qk_clip),
       gradient_norm_(optimizer.stream(), mesh, optimizer.shares(), layers),
       weight_norms_(optimizer.stream(), mesh, optimizer.shares(), layers, weight_norm_columns) {}
 
@@ -26,7 +28,8 @@ Tensor StepEnd::update() const {
                                         .clip = clip_norm_,
                                         .verdict = numbers_.verdict()});
   Tensor squares = weight_norms_.zeros();
-  optimizer_.update(numbers_.verdict(), weight_norms_, squares);
+  optimizer_.update(numbers_.verdict(), weight_norms_, squares,
+                    qk_clip_ ? qk_clip_->factors() : std::span<const double>());
   return squares;
 }
 

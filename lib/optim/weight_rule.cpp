@@ -33,7 +33,8 @@ std::span<const std::string_view> states_of(WeightRule rule) {
   return adamw_states;
 }
 
-RuleAssignment::RuleAssignment(const OptimConfig& optim) : muon_(optim.rule == UpdateRuleName::muon) {
+RuleAssignment::RuleAssignment(const OptimConfig& optim)
+    : muon_(optim.rule == UpdateRuleName::muon), scales_heads_(optim.qk_clip > 0) {
   if (muon_) adamw_only_ = whole_tensor_patterns(optim.adamw_only);
 }
 
@@ -58,6 +59,34 @@ void require_ruled_tensors(const Config& config) {
                 names);
 }
 
+namespace {
+
+/// Divides the ranges where elements of heads begin and end.
+std::vector<UpdateRange> with_heads(std::span<const UpdateRange> ranges, const ParameterUnit& unit) {
+  std::vector<UpdateRange> divided;
+  std::int64_t begin = 0;
+  for (const UpdateRange& whole : ranges) {
+    const auto append = [&](std::int64_t end, const HeadScaling& heads) {
+      if (end > begin) divided.push_back({end, whole.decays, whole.rule, heads});
+      begin = std::max(begin, end);
+    };
+    for (std::size_t p = 0; p < unit.parameters().size(); ++p) {
+      for (const auto& [range, scaling] : unit.parameters()[p]->heads) {
+        const Range part = common({unit.first_of(p) + range.first, range.count}, {begin, whole.end - begin});
+        if (part.count == 0) continue;
+        HeadScaling heads = scaling;
+        heads.begin += unit.first_of(p);
+        append(part.first, {});
+        append(part.end(), heads);
+      }
+    }
+    append(whole.end, {});
+  }
+  return divided;
+}
+
+}  // namespace
+
 std::vector<UpdateRange> update_ranges(const RuleAssignment& rules, const ParameterUnit& unit) {
   std::vector<RuleRange> by_rule;  // of each slice, up to the next one
   for (std::size_t p = 0; p < unit.parameters().size(); ++p) {
@@ -80,7 +109,7 @@ std::vector<UpdateRange> update_ranges(const RuleAssignment& rules, const Parame
     }
     begin = decay.end;
   }
-  return ranges;
+  return rules.scales_heads() ? with_heads(ranges, unit) : ranges;
 }
 
 std::vector<RuleRange> rule_ranges(std::span<const UpdateRange> updates, const Range& range) {

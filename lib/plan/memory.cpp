@@ -93,7 +93,8 @@ double update_buffers(const Config& config, const MeshRank& mesh_rank, std::span
   std::int64_t spans = 0;
   for (const PlannedUnit& unit : units) spans += unit.trained() ? std::ssize(unit.updates) : 0;
   return number(StepNumbers::bytes(LossTable(config), counts.layers) + update_table_bytes(counts.shares, spans) +
-                StepEnd::table_bytes(counts));
+                StepEnd::table_bytes(counts) +
+                (config.optim.qk_clip > 0 ? QkClip::bytes(config, mesh_rank.shape.tensor) : 0));
 }
 
 std::map<int, LayerBytes> shared_layers(const Config& config, const MeshRank& mesh_rank,
@@ -119,6 +120,10 @@ void add_end_of_step(const Config& config, const MeshRank& mesh_rank, std::span<
     end.add(mesh_rank, Axis::data, Transfer::all_reduce, sizeof(std::int64_t));
   }
   for (const auto& [axis, numbers] : StepEnd::exchanges(LossTable(config), norm_counts(config, mesh_rank, units))) {
+    end.add(mesh_rank, axis, Transfer::all_reduce, number(numbers) * sizeof(double));
+  }
+  if (config.optim.qk_clip > 0) {
+    const auto [axis, numbers] = QkClip::exchange(config, mesh_rank.shape.tensor);
     end.add(mesh_rank, axis, Transfer::all_reduce, number(numbers) * sizeof(double));
   }
   std::int64_t counts = 0, sums = 0;

@@ -10,6 +10,7 @@
 #include "core/allocator.h"
 #include "core/error.h"
 #include "kernels/weight_update.h"
+#include "model/attention/logits.h"
 #include "model/routing/running_loads.h"
 #include "model/transformer.h"
 #include "model/working_type.h"
@@ -67,6 +68,10 @@ class Rehearsal {
               .first_keys = config.data.document_mask ? numbers(DType::i32, tokens) : Tensor(),
               .step = numbers(DType::f64, 1)};
     if (config.moe.top_k_start > 0) batch_.choices = numbers(DType::f64, 1);
+    if (config.optim.qk_clip > 0) {
+      logits_.emplace(config, mesh_, stream_);
+      batch_.attention_logits = logits_->largest();
+    }
     if (config.balance.scope == BalanceScope::global) {
       batch_.running_loads = &running_loads_.emplace(stream_, config, model_.mixtures(), 2);
       batch_.pass = 1;
@@ -181,6 +186,7 @@ class Rehearsal {
   Transformer model_;
   TapeStage stage_;
   std::optional<RunningLoads> running_loads_;
+  std::optional<AttentionLogits> logits_;
   TokenBatch batch_;
   double buffers_ = 0;
 };

@@ -53,7 +53,7 @@ for record in records:
         continue
     layers = ["embedding", "0", "1", "2", "head"]
     assert keys == [f"layer_{kind}_norm/{layer}" for kind in ("weight", "grad") for layer in layers] + \
-        [f"layer_activation_norm/{layer}" for layer in layers[1:-1]], keys
+        [f"layer_{kind}/{layer}" for kind in ("activation_norm", "attention_logit") for layer in layers[1:-1]], keys
     for kind in "weight", "grad":
         norm = math.sqrt(sum(record[f"layer_{kind}_norm/{layer}"] ** 2 for layer in layers))
         assert math.isclose(norm, record[kind + "_norm"], rel_tol=1e-12), (kind, norm, record)

@@ -218,6 +218,21 @@ const Variant variants[] = {
        c.model.qkv_bias = true;
        c.run.audit_every = 1;
      }},
+    {"QkClip",
+     [](Config& c) {
+       c.optim.qk_clip = 1;
+       c.model.kv_heads = 2;
+       c.model.qkv_bias = true;
+       c.run.audit_every = 1;
+       c.model.recompute = Recompute::selective;
+     }},
+    {"QkClipOfLatents",
+     [](Config& c) {
+       make_latent(c.model, 5);
+       c.optim.qk_clip = 1;
+       c.optim.rule = UpdateRuleName::muon;
+       c.run.layer_metrics_every = 2;
+     }},
     {"Modules",
      [](Config& c) {
        c.mtp = {.depth = 2, .weight = 0.5};

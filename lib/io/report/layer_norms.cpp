@@ -12,7 +12,7 @@ namespace lyceum {
 namespace {
 
 constexpr const char *weights = "layer_weight_norm", *gradients = "layer_grad_norm",
-                     *activations = "layer_activation_norm";
+                     *activations = "layer_activation_norm", *logits = "layer_attention_logit";
 constexpr std::size_t most_lines = 8;  // number of colours
 
 /// Returns the points of a layer; null if there are none.
@@ -29,8 +29,8 @@ std::size_t count_blocks(const Metrics& metrics) {
 
 /// Returns a chart with a line for each block, or for eight of them from the first to the last.
 std::string chart_of(const Metrics& metrics, std::size_t blocks, const char* kind, const std::string& title,
-                     const std::string& note) {
-  LineChart chart{.title = title, .note = note + "; logarithmic", .x_name = "step", .log = true};
+                     const std::string& note, bool log = true) {
+  LineChart chart{.title = title, .note = note + (log ? "; logarithmic" : ""), .x_name = "step", .log = log};
   const std::size_t lines = std::min(blocks, most_lines);
   for (std::size_t line = 0; line < lines; ++line) {
     const std::size_t block = lines > 1 ? line * (blocks - 1) / (lines - 1) : 0;
@@ -53,7 +53,7 @@ std::string table_of_last(const Metrics& metrics, std::size_t blocks) {
   std::int64_t step = 0;
   for (const std::string& layer : layers) {
     rows += fmt::format("<tr><th>{}</th>", layer);
-    for (const char* kind : {weights, gradients, activations}) {
+    for (const char* kind : {weights, gradients, activations, logits}) {
       const std::vector<MetricPoint>* points = find(metrics, kind, layer);
       if (points) step = std::max(step, points->back().step);
       rows += fmt::format("<td>{}</td>", points ? short_number(points->back().value) : "");
@@ -62,7 +62,8 @@ std::string table_of_last(const Metrics& metrics, std::size_t blocks) {
   }
   return fmt::format(
       "<section class=\"table\">\n<h2>Norms by layer</h2>\n<p>At step {}</p>\n<div class=\"scroll\"><table>\n"
-      "<thead><tr><th>layer</th><th>weights</th><th>gradient</th><th>activations</th></tr></thead>\n<tbody>\n"
+      "<thead><tr><th>layer</th><th>weights</th><th>gradient</th><th>activations</th><th>attention "
+      "logit</th></tr></thead>\n<tbody>\n"
       "{}</tbody>\n</table></div>\n</section>\n",
       grouped_number(step), rows);
 }
@@ -73,17 +74,21 @@ std::string layer_norms(const ReportInput& input) {
   const Metrics& metrics = input.layers;
   const std::size_t blocks = count_blocks(metrics);
   if (blocks == 0) return "";
-  LineChart logits{
+  LineChart of_head{
       .title = "Largest logit", .note = "Of the head, over all words and tokens of a step", .x_name = "step"};
   if (const auto found = metrics.find("largest_logit"); found != metrics.end()) {
-    logits.lines.push_back({.name = "largest logit", .style = "worst", .points = found->second});
+    of_head.lines.push_back({.name = "largest logit", .style = "worst", .points = found->second});
   }
-  return fmt::format("<div class=\"pair\">\n{}{}</div>\n<div class=\"pair\">\n{}{}</div>\n{}",
+  const std::string of_attention =
+      find(metrics, logits, "0") ? chart_of(metrics, blocks, logits, "Largest attention logits of blocks",
+                                            "Scaled, before the softmax, over all heads and tokens of a step", false)
+                                 : "";
+  return fmt::format("<div class=\"pair\">\n{}{}</div>\n<div class=\"pair\">\n{}{}</div>\n{}{}",
                      chart_of(metrics, blocks, gradients, "Gradient norms of blocks", "Before clipping"),
                      chart_of(metrics, blocks, weights, "Weight norms of blocks", "Of trained weights"),
                      chart_of(metrics, blocks, activations, "Activation norms of blocks",
                               "Norm of a token's vector after the block, root mean square over tokens"),
-                     line_chart(logits), table_of_last(metrics, blocks));
+                     line_chart(of_head), of_attention, table_of_last(metrics, blocks));
 }
 
 }  // namespace lyceum

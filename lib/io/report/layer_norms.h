@@ -6,7 +6,7 @@
 
 namespace lyceum {
 
-/// Returns charts of the norms of layers and of the largest logit over training, and a table of the last record; empty
+/// Returns charts of the norms of layers and of the largest logits over training, and a table of the last record; empty
 /// if the run recorded none.
 std::string layer_norms(const ReportInput& input);
 

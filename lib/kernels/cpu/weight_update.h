@@ -50,6 +50,7 @@ struct UpdatedRange {
   T* weight;
   typename Rule::template Element<Accumulator<T>> rule;
   Accumulator<T> gradient_scale, decay;  // decay: lr · weight decay
+  Accumulator<T> factor;                 // of the updated weights, see HeadScaling
 };
 
 /// Updates element i and returns its contributions to the sums. A separate function that is inlined later, because GCC
@@ -62,7 +63,7 @@ template <class T, class Rule>
   const A before = range.master[i];
   const std::uint32_t found = digest_of(before, state);
   const A update = range.rule(range.gradient[i] * range.gradient_scale, state) + range.decay * before;
-  const A after = before - update;
+  const A after = (before - update) * range.factor;
   for (std::size_t s = 0; s < Rule::states; ++s) range.state[s][i] = state[s];
   range.master[i] = after;
   range.weight[i] = round_to<T>(after);
@@ -124,9 +125,15 @@ BlockSums update_block(const UpdateWeights<T, Rule>& update, const UpdatedTensor
                                                .weight = tensor.weight,
                                                .rule = rule.template element<A>(),
                                                .gradient_scale = Own::scales_gradient ? gradient_scale : A{1},
-                                               .decay = static_cast<A>(rule.lr() * span.weight_decay)};
+                                               .decay = static_cast<A>(rule.lr() * span.weight_decay),
+                                               .factor = 1};
                     for (std::size_t s = 0; s < Own::states; ++s) range.state[s] = state_of(tensor, span, s);
-                    update_range(range, begin, end, sums);
+                    for (std::int64_t i = begin; i < end;) {
+                      const ScaledPart part = scaled_part(span.heads, update.head_factors, i, end);
+                      range.factor = static_cast<A>(part.factor);
+                      update_range(range, i, part.end, sums);
+                      i = part.end;
+                    }
                   });
                 });
   return sums;

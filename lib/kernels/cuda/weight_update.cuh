@@ -42,6 +42,7 @@ template <class A>
 struct Constants {
   A gradient_scale;
   bool watched;
+  std::span<const double> head_factors;
 };
 
 /// Updates `count` consecutive elements of a span, from element i on.
@@ -67,6 +68,9 @@ __device__ void update_pack(const UpdatedTensor<T, most_states>& tensor, const U
     if (apart) sums.found += weight_factor * word_of(weight[e]);
     const A update = element(gradient[e] * scale, state) + decay * before;
     master[e] = before - update;
+    if (span.heads.period > 0) {
+      master[e] *= static_cast<A>(scaled_part(span.heads, k.head_factors, i + e, i + e + 1).factor);
+    }
     for (std::size_t s = 0; s < Rule::states; ++s) states[s][e] = state[s];
     weight[e] = narrow<T>(master[e]);
     sums.left += digest_of(master[e], state);
@@ -135,7 +139,8 @@ __global__ void __launch_bounds__(threads) update_tensors(UpdateWeights<T, Rule>
   const StepVerdict verdict = update.verdict[0];
   const bool skip = verdict.skip != 0;
   const Constants<A> k{.gradient_scale = static_cast<A>(verdict.gradient_scale),
-                       .watched = !skip && !update.digests.kept.empty()};
+                       .watched = !skip && !update.digests.kept.empty(),
+                       .head_factors = update.head_factors};
   const std::int64_t first = update.blocks * blockIdx.x / gridDim.x,
                      last = update.blocks * (blockIdx.x + 1) / gridDim.x;
   BlockWalk<UpdatedTensor<T, Rule::states>> walk(update.tensors, first);

@@ -36,6 +36,9 @@ void add_layers(const LayerMetrics& layers, Json& record) {
   for (std::size_t block = 0; block < blocks; ++block) {
     record["layer_activation_norm/" + std::to_string(block)] = layers.activation_norms[block];
   }
+  for (std::size_t block = 0; block < layers.attention_logits.size(); ++block) {
+    record["layer_attention_logit/" + std::to_string(block)] = layers.attention_logits[block];
+  }
   record["largest_logit"] = layers.largest_logit;
 }
 

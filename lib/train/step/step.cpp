@@ -28,9 +28,17 @@ TrainStep::TrainStep(const Config& config, const RunSetup& setup, StagedModel& m
       zero_(zero),
       optimizer_(optimizer),
       numbers_(setup.stream, LossTable(config), model.layers()),
+      attention_logits_(config.optim.qk_clip > 0
+                            ? std::optional<AttentionLogits>(std::in_place, config, setup.mesh, setup.stream)
+                            : std::nullopt),
+      qk_clip_(attention_logits_
+                   ? std::optional<QkClip>(std::in_place, config, setup.mesh, setup.stream, *attention_logits_)
+                   : std::nullopt),
       passes_(config, setup, model, zero, optimizer.shares(), numbers_),
-      end_(setup.mesh, optimizer, numbers_, model.layers(), config.optim.clip_norm),
-      recorded_(setup.stream, config.run.cuda_graph && setup.mesh.world.size() == 1) {}
+      end_(setup.mesh, optimizer, numbers_, model.layers(), config.optim.clip_norm, qk_clip_ ? &*qk_clip_ : nullptr),
+      recorded_(setup.stream, config.run.cuda_graph && setup.mesh.world.size() == 1) {
+  passes_.set_attention_logits(attention_logits_ ? &*attention_logits_ : nullptr);
+}
 
 ProcessGroup::Traffic TrainStep::shared_table_traffic() const {
   const ProcessGroup* holders = passes_.table_holders();
@@ -64,6 +72,18 @@ StepNumbers::Values TrainStep::read(StepResult& result) const {
   return values;
 }
 
+/// Switches the measurement of layers in the passes on or off.
+void TrainStep::measure_layers(bool on) {
+  passes_.measure_layers(on);
+  if (qk_clip_ || !AttentionLogits::exist(config_.model)) return;
+  if (on) {
+    attention_logits_.emplace(config_, setup_.mesh, setup_.stream);
+  } else {
+    attention_logits_.reset();
+  }
+  passes_.set_attention_logits(on ? &*attention_logits_ : nullptr);
+}
+
 /// Collective over the world. Returns the measurements of the step that was just made.
 LayerMetrics TrainStep::layer_metrics(const StepNumbers::Values& values) const {
   LayerMetrics metrics{.weight_norms = values.layer_weight_norms,
@@ -71,6 +91,7 @@ LayerMetrics TrainStep::layer_metrics(const StepNumbers::Values& values) const {
                        .activation_norms = passes_.measured_layers()};
   metrics.largest_logit = metrics.activation_norms.back();
   metrics.activation_norms.pop_back();
+  if (attention_logits_) metrics.attention_logits = attention_logits_->by_block(setup_.mesh.world);
   return metrics;
 }
 
@@ -119,7 +140,7 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int
                                     .limits = limits});
   const bool audited = is_due(step + 1, config_.run.audit_every);
   const bool measured = is_due(step + 1, config_.run.layer_metrics_every);
-  passes_.measure_layers(measured);
+  measure_layers(measured);
   const auto checked_update = [&] {
     if (audited && setup_.mesh.world.size() > 1) compare_copies(step + 1);  // the weights that the passes used
     update();

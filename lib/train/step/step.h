@@ -9,8 +9,10 @@
 #include "core/allocator.h"
 #include "core/recorded_work.h"
 #include "io/data/loader/token_loader.h"
+#include "model/attention/logits.h"
 #include "model/staged_model.h"
 #include "optim/optimizer.h"
+#include "optim/qk_clip.h"
 #include "optim/step_end.h"
 #include "optim/step_numbers.h"
 #include "parallel/data/zero.h"
@@ -26,6 +28,9 @@ struct LayerMetrics {
   /// [blocks]: root of the mean, over the tokens of the batch, of the squared norm of the block's output
   std::vector<double> activation_norms;
   double largest_logit = 0;  // of the head, over all words and all tokens of the batch
+  /// [blocks]: largest scaled attention logit of the block, over all heads and tokens of the batch; empty if the model
+  /// has none, see AttentionLogits::exist()
+  std::vector<double> attention_logits = {};
 };
 
 /// The results of one training step. They are equal on every rank, except for `trace` and `memory`. So all ranks make
@@ -97,6 +102,7 @@ class TrainStep {
  private:
   void update();
   StepNumbers::Values read(StepResult& result) const;
+  void measure_layers(bool on);
   LayerMetrics layer_metrics(const StepNumbers::Values& values) const;
   void compare_copies(std::int64_t step) const;
   void require_undamaged(const std::string& damage) const;
@@ -107,6 +113,8 @@ class TrainStep {
   Zero& zero_;
   Optimizer& optimizer_;
   StepNumbers numbers_;
+  std::optional<AttentionLogits> attention_logits_;  // with QK-clip, or while layers are measured
+  std::optional<QkClip> qk_clip_;                    // with optim.qk_clip
   StepPasses passes_;
   StepEnd end_;
   RecordedWork recorded_;  // all launches of a step; used only if the world has one rank

@@ -97,6 +97,11 @@ void StepPasses::measure_layers(bool on) {
   for (TokenBatch& batch : batches_) batch.layer_sums = on ? &*layer_sums_ : nullptr;
 }
 
+void StepPasses::set_attention_logits(const AttentionLogits* logits) {
+  attention_logits_ = logits;
+  for (TokenBatch& batch : batches_) batch.attention_logits = logits ? logits->largest() : Tensor();
+}
+
 std::vector<double> StepPasses::measured_layers() const {
   require(layer_sums_.has_value(), "the layers were not measured");
   const Mesh& mesh = setup_.mesh;
@@ -120,6 +125,7 @@ std::vector<TimedAction> StepPasses::run(PassObserver* observer) {
     const std::array lowest{-std::numeric_limits<double>::infinity()};
     copy_to_device(setup_.stream, layer_sums_->largest_logit.span<double>(), std::span<const double>(lowest));
   }
+  if (attention_logits_) attention_logits_->reset();
   launch(setup_.stream, Clear<double>{.y = numbers_.own().losses()});
   model_.clear_routing();
   std::vector<TimedAction> trace = executor_->run();

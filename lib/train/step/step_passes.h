@@ -7,6 +7,7 @@
 
 #include "config/config.h"
 #include "io/data/loader/token_loader.h"
+#include "model/attention/logits.h"
 #include "model/layer_sums.h"
 #include "model/routing/running_loads.h"
 #include "model/staged_model.h"
@@ -50,6 +51,8 @@ class StepPasses {
   /// Switches the measurement of layers in run() on or off. It is off at first, when it takes no memory. While it is
   /// on, runs must not be recorded.
   void measure_layers(bool on);
+  /// Sets the attention logits that run() measures; null: none, as at first. They must outlive the runs.
+  void set_attention_logits(const AttentionLogits* logits);
   /// Collective over the world. Returns what the last run() measured, in all ranks' tokens: for each block, the root of
   /// the mean over tokens of the squared norm of its output; then the largest logit of the head that is a number.
   /// Waits for the device.
@@ -80,6 +83,7 @@ class StepPasses {
   std::optional<PipelineExecutor<TapeStage, ProcessGroup>> executor_;
   std::optional<ProcessGroup> pipeline_ends_;  // see table_holders()
   std::optional<LayerSums> layer_sums_;        // while layers are measured
+  const AttentionLogits* attention_logits_ = nullptr;
   std::optional<RunningLoads> running_loads_;  // with balance.scope = global
   std::vector<TokenBatch> batches_;   // one per micro-batch; without tokens if no stage of this rank reads them
   PassObserver* observer_ = nullptr;  // set during run()

@@ -334,6 +334,32 @@ const std::vector<Variant>& variants() {
          c.optim.adamw_only = {"*/v_proj/weight"};
          c.optim.ema = 0.7;
        }},
+      {"clipped heads",  // groups of two heads
+       [](Config& c) {
+         c.optim.qk_clip = 0.3;
+         c.model.kv_heads = 2;
+         c.model.qkv_bias = true;
+         c.model.sinks = true;
+         c.model.window = 5;
+         c.model.window_layers = {1, 0};
+         c.optim.ema = 0.7;
+       }},
+      {"mtp, clipped latents",
+       [](Config& c) {
+         make_latent(c.model, 5);
+         c.optim.qk_clip = 0.1;
+         c.optim.rule = UpdateRuleName::muon;
+         c.optim.lr = 3e-3;
+         c.data.document_mask = true;
+         c.mtp = {.depth = 1, .weight = 0.3};
+       }},
+      {"clipped mohd",
+       [](Config& c) {
+         c.moe = {};
+         c.sub_dimensions = {.attention = 4, .ffn = 8, .active = 3, .shared = 1};
+         c.balance = {.z_loss = 0.01, .sub_dimension = 0.05};
+         c.optim.qk_clip = 0.2;
+       }},
       {"mtp", [](Config& c) { c.mtp = {.depth = 2, .weight = 0.5}; }},
       {"mtp, tied and dense",
        [](Config& c) {
@@ -669,6 +695,24 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 1, .recompute = true, .variant = "mtp, global, z-loss"},
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "mtp, global, z-loss"},
       {.ranks = 4, .tensor = 2, .zero = 3, .sequence = true, .micro = 1, .variant = "mtp, global, z-loss"},
+      // QK-clip
+      {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "clipped heads"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "clipped heads"},
+      {.ranks = 2, .tensor = 2, .sequence = true, .variant = "clipped heads"},
+      {.ranks = 2, .zero = 1, .variant = "clipped heads"},
+      {.ranks = 4, .zero = 2, .micro = 1, .variant = "clipped heads"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .recompute = true, .variant = "clipped mohd"},
+      {.ranks = 4, .tensor = 4, .sequence = true, .variant = "mtp, clipped latents"},
+      {.ranks = 4, .pipeline = 4, .schedule = zero_bubble, .variant = "mtp, clipped latents"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .zero = 3, .recompute = true, .variant = "clipped heads"},
+      {.ranks = 8,
+       .tensor = 2,
+       .expert = 4,
+       .zero = 1,
+       .sequence = true,
+       .micro = 1,
+       .variant = "mtp, clipped latents"},
+      {.ranks = 8, .pipeline = 2, .expert = 2, .zero = 2, .micro = 1, .variant = "mtp, clipped latents"},
       // the z-loss of the head
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "z-loss"},
       {.ranks = 2, .tensor = 2, .variant = "z-loss, dense"},
@@ -809,7 +853,7 @@ std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& w
         nlohmann::json layers = nlohmann::json::array();
         if (step.layers) {
           layers = {step.layers->weight_norms, step.layers->gradient_norms, step.layers->activation_norms,
-                    step.layers->largest_logit};
+                    step.layers->largest_logit, step.layers->attention_logits};
         }
         results.push_back({step.loss, step.grad_norm, losses, counts, layers});
       }
@@ -832,7 +876,8 @@ std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& w
         result.layers = {.weight_norms = layers[0],
                          .gradient_norms = layers[1],
                          .activation_norms = layers[2],
-                         .largest_logit = layers[3]};
+                         .largest_logit = layers[3],
+                         .attention_logits = layers[4]};
       }
       all[variant.name].push_back(std::move(result));
     }
@@ -868,6 +913,7 @@ void expect_equal(const std::vector<StepResult>& run, const std::vector<StepResu
       expect_all_near(a.layers->gradient_norms, b.layers->gradient_norms, "gradient norm of a layer");
       expect_all_near(a.layers->activation_norms, b.layers->activation_norms, "activation norm of a block");
       expect_near(a.layers->largest_logit, b.layers->largest_logit, 1e-4, "largest logit");
+      expect_all_near(a.layers->attention_logits, b.layers->attention_logits, "attention logit of a block");
     }
     ASSERT_EQ(a.routing.size(), b.routing.size()) << where;
     for (std::size_t layer = 0; layer < b.routing.size(); ++layer) {

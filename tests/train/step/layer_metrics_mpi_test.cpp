@@ -82,6 +82,8 @@ TEST(LayerMetrics, AreEqualOnAllRanks) {
   own.insert(own.end(), layers.gradient_norms.begin(), layers.gradient_norms.end());
   own.insert(own.end(), layers.activation_norms.begin(), layers.activation_norms.end());
   own.push_back(layers.largest_logit);
+  own.insert(own.end(), layers.attention_logits.begin(), layers.attention_logits.end());
+  EXPECT_EQ(std::ssize(layers.attention_logits), config.model.layers);
   std::vector<double> most = own, least = own;
   training.setup().mesh.world.all_reduce(std::span(most), Reduction::max);
   training.setup().mesh.world.all_reduce(std::span(least), Reduction::min);

@@ -148,6 +148,13 @@ std::vector<Config> meshes(const Config& base, int world) {
       if (all.size() > before) make_latent(all.back().model, query_rank);
     }
   }
+  for (const std::int64_t query_rank : {-1, 5}) {
+    const std::size_t before = all.size();
+    add({.tensor = std::min(world, 2), .zero = 2}, selective, 1);
+    if (all.size() == before) continue;
+    all.back().optim.qk_clip = 1;
+    if (query_rank > 0) make_latent(all.back().model, query_rank);
+  }
   const auto add_modules = [&](ParallelConfig parallel, Recompute recompute, bool tied = false) {
     const std::size_t before = all.size();
     add(parallel, recompute, 1);
@@ -174,7 +181,8 @@ void add_attention_experts(Config& config) {
   config.model.attention = AttentionKind::experts;
   config.attention_experts = {.count = 2, .top_k = 2, .gates = {}};
   config.model.sinks = false;  // attention experts have none
-  config.model.latent = {};    // and these neither
+  config.optim.qk_clip = 0;
+  config.model.latent = {};  // and these neither
   if (config.model.head_dim == 0) config.model.head_dim = 6;
 }
 
