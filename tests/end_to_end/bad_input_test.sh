@@ -246,9 +246,9 @@ body = body.replace(old, new, 1)
 open(path, "w").write(body + f'"manifest_sha256": "{hashlib.sha256(body.encode()).hexdigest()}"\n}}\n')
 END
 }
-forge '"format_version": 1' '"format_version": 2'
+forge '"format_version": 1' '"format_version": 3'
 sum=$(sha256sum "$copy"/checkpoints/*/*)
-one_line 3 "^lyceum train: .*$newest/manifest.json: unknown format_version 2.*set another run.dir" \
+one_line 3 "^lyceum train: .*$newest/manifest.json: unknown format_version 3.*set another run.dir" \
   "$lyceum" "${tiny[@]}" "--run.dir=$copy" --run.steps=13 --checkpoint.keep=1
 equal "files of a newer lyceum" "$(sha256sum "$copy"/checkpoints/*/*)" "$sum"
 forge '\"samples\":96' '\"samples\":-1'

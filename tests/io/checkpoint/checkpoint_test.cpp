@@ -247,7 +247,7 @@ TEST_F(Checkpoint, BadManifestsAreRefused) {
   const auto open_error = [&] { return error_of([&] { CheckpointReader reader(at(1)); }, ExitCode::bad_input); };
   const std::string path = (at(1) / "manifest.json").string();
   save(1);
-  forge(at(1), "\"format_version\": 1", "\"format_version\": 2");
+  forge(at(1), "\"format_version\": 1", "\"format_version\": 3");
   EXPECT_THAT(open_error(), AllOf(HasSubstr(path), HasSubstr("format_version 2")));
   fs::remove_all(at(1));  // a save does not replace a checkpoint of an unknown format
   save(1);
@@ -449,7 +449,7 @@ TEST_F(Checkpoint, TimedOnesAreNotCountedAgainstTheOthers) {
 
 TEST_F(Checkpoint, WhatAnotherBuildWroteIsNeitherReplacedNorRemoved) {
   for (const int step : {1, 2, 3}) save(step);
-  for (const int step : {1, 3}) forge(at(step), "\"format_version\": 1", "\"format_version\": 2");
+  for (const int step : {1, 3}) forge(at(step), "\"format_version\": 1", "\"format_version\": 3");
   const std::string manifest = read_whole_file(at(3) / "manifest.json");
   EXPECT_THAT(
       error_of([&] { choose("auto"); }, ExitCode::bad_input),
