@@ -1,7 +1,6 @@
 #include "io/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
