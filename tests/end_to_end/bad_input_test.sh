@@ -66,6 +66,7 @@ refused 2 "optim.train_only: the model has no tensor with this name and these ro
   "--optim.train_only=model/*/gates/*,*/norm/weight,x[1:]"
 refused 2 "optim.train_only: 'x\[1:y\]': write rows as" "--optim.train_only=x[1:y]"
 refused 2 "optim.rule = sgd.*adamw.*muon" --optim.rule=sgd
+refused 2 "optim.moments = f16.*f32.*bf16" --optim.moments=f16
 refused 2 "optim.momentum.*" --optim.rule=muon --optim.momentum=1
 refused 2 "optim.adamw_only: no tensor of the model has this name: model/\*/gates/\*; docs/checkpoints.md lists the names" \
   --optim.rule=muon "--optim.adamw_only=model/*/gates/*,*/norm/weight"
