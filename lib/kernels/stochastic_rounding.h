@@ -23,7 +23,7 @@ namespace lyceum {
 // [0, 2^16) to the bits of x and drops the low half of the sum, so the probability is exact.
 //
 // The random integers are a pure function of seed, logical tensor, element of the whole tensor and number of the
-// update: every mesh, every ZeRO stage and every repetition of an update rounds alike.
+// update: all meshes, all ZeRO stages and all repetitions of an update round the same way.
 
 /// The part of a logical tensor in a flat tensor: which element of the whole logical tensor each element of the memory
 /// is. Slices of a flat tensor are in order and have no gaps between them: elements that are padding belong to a

@@ -40,10 +40,10 @@ struct UpdatedTensor {
   /// state[0] has an element for every element of the tensor. The others have only those of elements whose rule keeps
   /// so many states, in order; see UpdateSpan::without.
   std::array<S*, states> state;
-  Accumulator<T>* gradient;         // [count]
-  T* weight;                        // [count]
-  std::int64_t count, first_block;  // elements; index of the first block among the blocks of all tensors
-  std::int64_t first_span;          // index of the tensor's first span among the spans of all tensors
+  Accumulator<T>* gradient;                  // [count]
+  T* weight;                                 // [count]
+  std::int64_t count, first_block;           // elements; index of the first block among the blocks of all tensors
+  std::int64_t first_span;                   // index of the tensor's first span among the spans of all tensors
   std::int64_t first_slice = 0, slices = 0;  // the tensor's slices among StateRounding::slices; used if S is bfloat16
 };
 
@@ -156,13 +156,15 @@ template <class T, std::size_t states, class S>
 void run(const CudaStream& stream, const CheckDigests<T, states, S>& check);
 void run(const CudaStream& stream, const JudgeStep& judge);
 
-#define LYCEUM_WEIGHT_UPDATE_KERNELS(INSTANCE)                                                                     \
-  INSTANCE(CheckDigests<float, 2>) INSTANCE(CheckDigests<bfloat16, 2>) INSTANCE(CheckDigests<double, 2>)           \
-  INSTANCE(CheckDigests<float, 2, bfloat16>) INSTANCE(CheckDigests<bfloat16, 2, bfloat16>)                         \
-  INSTANCE(CheckDigests<double, 2, bfloat16>)
-#define LYCEUM_UPDATE_RULE_KERNELS(INSTANCE, Rule)                                                                 \
-  INSTANCE(UpdateWeights<float, Rule>) INSTANCE(UpdateWeights<bfloat16, Rule>) INSTANCE(UpdateWeights<double, Rule>) \
-  INSTANCE(UpdateWeights<float, Rule, bfloat16>) INSTANCE(UpdateWeights<bfloat16, Rule, bfloat16>)                 \
-  INSTANCE(UpdateWeights<double, Rule, bfloat16>)
+#define LYCEUM_WEIGHT_UPDATE_KERNELS(INSTANCE)                                 \
+  INSTANCE(CheckDigests<float, 2>)                                             \
+  INSTANCE(CheckDigests<bfloat16, 2>)                                          \
+  INSTANCE(CheckDigests<double, 2>) INSTANCE(CheckDigests<float, 2, bfloat16>) \
+      INSTANCE(CheckDigests<bfloat16, 2, bfloat16>) INSTANCE(CheckDigests<double, 2, bfloat16>)
+#define LYCEUM_UPDATE_RULE_KERNELS(INSTANCE, Rule)                                     \
+  INSTANCE(UpdateWeights<float, Rule>)                                                 \
+  INSTANCE(UpdateWeights<bfloat16, Rule>)                                              \
+  INSTANCE(UpdateWeights<double, Rule>) INSTANCE(UpdateWeights<float, Rule, bfloat16>) \
+      INSTANCE(UpdateWeights<bfloat16, Rule, bfloat16>) INSTANCE(UpdateWeights<double, Rule, bfloat16>)
 
 }  // namespace lyceum

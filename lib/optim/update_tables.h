@@ -15,9 +15,9 @@
 
 namespace lyceum {
 
-/// The device tables of an update, see UpdateWeights: pointers to the memory of its shares, their spans, their slices if
-/// states are rounded (optim.moments = bf16) and, if watched, the digests of their memory. The values of all shares must
-/// have one type, and the memory of the shares must not move.
+/// The device tables of an update, see UpdateWeights: pointers to the memory of its shares, their spans, their slices
+/// if states are rounded (optim.moments = bf16) and, if watched, the digests of their memory. The values of all shares
+/// must have one type, and the memory of the shares must not move.
 class UpdateTables {
  public:
   /// The largest number of states of a rule.
@@ -111,12 +111,12 @@ class UpdateTables {
     for (const UpdatedShare& updated : input.shares) {
       const UnitShare& share = updated.share;
       UpdatedTensor<T, states, S> tensor{.master = updated.master.data<A>(),
-                                      .state = {},
-                                      .gradient = share.gradients.data<A>(),
-                                      .weight = share.values.data<T>(),
-                                      .count = share.updated.count,
-                                      .first_block = blocks_,
-                                      .first_span = std::ssize(spans)};
+                                         .state = {},
+                                         .gradient = share.gradients.data<A>(),
+                                         .weight = share.values.data<T>(),
+                                         .count = share.updated.count,
+                                         .first_block = blocks_,
+                                         .first_span = std::ssize(spans)};
       for (std::size_t s = 0; s < states; ++s) tensor.state[s] = updated.states[s].template data<S>();
       if (rounds_) {
         const std::vector<RoundedSlice> own = rounded_slices(input.seed, *share.unit, share.updated.first);
@@ -161,7 +161,7 @@ class UpdateTables {
   DType type_ = DType::f32;                // type of the values of all shares
   std::vector<std::int64_t> first_block_;  // [shares]
   std::int64_t blocks_ = 0;
-  Tensor tensors_, spans_, slices_;        // slices_: undefined unless states are rounded
+  Tensor tensors_, spans_, slices_;  // slices_: undefined unless states are rounded
   Tensor digests_;  // i32 [blocks + 1]: digest of each block, then UpdateDigests::damaged; undefined if not watched
 };
 

@@ -66,7 +66,8 @@ std::vector<RuleRange> rule_ranges(std::span<const UpdateRange> updates, const R
 /// Returns the number of elements of these ranges whose rule keeps more than `state` states.
 std::int64_t elements_with_state(std::span<const RuleRange> ranges, std::size_t state);
 
-/// Returns the type of the states of weights of type `type`: bf16 with optim.moments = bf16, else accumulator precision.
+/// Returns the type of the states of weights of type `type`: bf16 with optim.moments = bf16, else accumulator
+/// precision.
 DType state_type(const OptimConfig& optim, DType type);
 /// Returns the bytes of optimizer memory per weight of type `type`: states, and a master unless the weight itself has
 /// accumulator precision.

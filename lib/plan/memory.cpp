@@ -43,9 +43,11 @@ RankMemory state_memory(const Config& config, const MeshRank& mesh_rank, std::sp
     memory.gradients += sum * (cut && zero >= 2 ? own : whole);
     const Range updated = updated_range(unit, mesh_rank, zero);
     for (const auto& [range, rule] : rule_ranges(unit.updates, updated)) {
-      memory.optimizer += number((state_bytes(rule, config.optim, type) + average_bytes(config.optim, type)) * range.count);
+      memory.optimizer +=
+          number((state_bytes(rule, config.optim, type) + average_bytes(config.optim, type)) * range.count);
       // An average is read and written, and the master is read once more.
-      memory.update_bytes += number((update_bytes(rule, config.optim, type) + 3 * average_bytes(config.optim, type)) * range.count);
+      memory.update_bytes +=
+          number((update_bytes(rule, config.optim, type) + 3 * average_bytes(config.optim, type)) * range.count);
     }
     blocks += flat_blocks_of(updated.count);
   }

@@ -40,8 +40,7 @@ void expect_right_places(const ParameterUnit& unit) {
     for (const auto& [at, place] : places(unit, 5)) {
       const std::int64_t i = at - begin;
       if (i < 0) continue;
-      const RoundedSlice& slice =
-          slices[static_cast<std::size_t>(slice_of(slices.data(), std::ssize(slices), i))];
+      const RoundedSlice& slice = slices[static_cast<std::size_t>(slice_of(slices.data(), std::ssize(slices), i))];
       EXPECT_EQ((Place{slice.element(i), slice.key}), place) << "element " << at << " from " << begin;
     }
   }
@@ -64,7 +63,8 @@ TEST(RoundedSlices, OfTensorsWithThreeDimensions) {
   unit.add(blocks);
   blocks.name = "part";
   blocks.shape = {2, 2, 4};
-  blocks.slices = {{.name = "part", .shape = {6, 5, 7}, .offset = {3, 2, 1}, .extent = {2, 2, 3}, .first = 0, .pitch = 4}};
+  blocks.slices = {
+      {.name = "part", .shape = {6, 5, 7}, .offset = {3, 2, 1}, .extent = {2, 2, 3}, .first = 0, .pitch = 4}};
   unit.add(blocks);
   expect_right_places(unit);
 }

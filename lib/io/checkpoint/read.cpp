@@ -18,8 +18,7 @@ namespace {
 
 /// Reads a box of a dataset in bf16 into the part of a row-major array of shape `shape` that begins at `offset`. HDF5
 /// would convert its own way to the same values, but element by element and much slower.
-void read_halves(const hdf5::Dataset& dataset, const Box& box, float* values, const Shape& shape,
-                 const Shape& offset) {
+void read_halves(const hdf5::Dataset& dataset, const Box& box, float* values, const Shape& shape, const Shape& offset) {
   const std::int64_t count = box.extent.size();
   const int last = box.extent.rank() - 1;
   if (count == 0) return;

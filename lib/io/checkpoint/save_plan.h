@@ -5,8 +5,8 @@
 
 namespace lyceum {
 
-/// Returns this rank's slices (names, shapes, boxes, types, without values), the step and the run as JSON, to be sent to the
-/// rank that plans the save. Throws a failed Error if a name or a shape cannot be stored.
+/// Returns this rank's slices (names, shapes, boxes, types, without values), the step and the run as JSON, to be sent
+/// to the rank that plans the save. Throws a failed Error if a name or a shape cannot be stored.
 std::string describe_slices(const CheckpointHeader& header, std::span<const CheckpointSlice> slices);
 
 /// Returns all tensors of the checkpoint, sorted by name, with the boxes that each rank saves. `descriptions` has the

@@ -102,8 +102,7 @@ void write_shard(const fs::path& path, std::span<const CheckpointSlice> slices, 
     const std::string name = dataset_name(slice.name, slice.shape, slice.box);
     run([&] {
       before_each();
-      file->create_dataset(name, slice.type, slice.box.extent)
-          .write(Box::whole(slice.box.extent), slice.type, written);
+      file->create_dataset(name, slice.type, slice.box.extent).write(Box::whole(slice.box.extent), slice.type, written);
     });
   }
   run([&] { file->close(); });

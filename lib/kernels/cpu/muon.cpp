@@ -6,15 +6,16 @@ namespace lyceum {
 
 namespace {
 
-/// Updates the momentum of elements [first, last) and replaces their gradients. `numbers`: those that round the momentum
-/// of these elements if S is bfloat16. Returns the change of the sum of the momentum's words.
+/// Updates the momentum of elements [first, last) and replaces their gradients. `numbers`: those that round the
+/// momentum of these elements if S is bfloat16. Returns the change of the sum of the momentum's words.
 template <class A, class S>
 std::uint32_t update_momentum(S* momentum, A* gradient, A scale, A mu, A rest, std::int64_t first, std::int64_t last,
                               [[maybe_unused]] const std::uint16_t* numbers) {
   std::uint32_t change = 0;
 #pragma omp simd reduction(+ : change)
   for (std::int64_t i = first; i < last; ++i) {
-    const A g = gradient[i] * scale, before = weight_update::widen_state<A>(momentum[i]), after = mu * before + rest * g;
+    const A g = gradient[i] * scale, before = weight_update::widen_state<A>(momentum[i]),
+            after = mu * before + rest * g;
     change -= word_of(momentum[i]);
     if constexpr (std::is_same_v<S, bfloat16>) {
       const std::uint16_t bits = rounded_bits(static_cast<float>(after), numbers[i - first]);

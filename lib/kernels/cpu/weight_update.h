@@ -26,8 +26,10 @@ struct BlockSums {
 /// Returns a stored state in accumulator precision.
 template <class A, class S>
 [[gnu::always_inline]] inline A widen_state(S stored) {
-  if constexpr (std::is_same_v<S, bfloat16>) return static_cast<A>(static_cast<float>(stored));
-  else return stored;
+  if constexpr (std::is_same_v<S, bfloat16>)
+    return static_cast<A>(static_cast<float>(stored));
+  else
+    return stored;
 }
 /// The random numbers that round the states of elements of one block to bfloat16.
 using RoundingNumbers = std::array<std::uint16_t, flat_block>;
@@ -144,12 +146,12 @@ BlockSums update_block(const UpdateWeights<T, Rule, S>& update, const UpdatedTen
                 [&](const UpdateSpan& span, std::int64_t begin, std::int64_t end) {
                   with_rule_of(span, update.rule, [&]<class Own>(const Own& rule) {
                     UpdatedRange<T, Own, S> range{.master = tensor.master,
-                                               .state = {},
-                                               .gradient = tensor.gradient,
-                                               .weight = tensor.weight,
-                                               .rule = rule.template element<A>(),
-                                               .gradient_scale = Own::scales_gradient ? gradient_scale : A{1},
-                                               .decay = static_cast<A>(rule.lr() * span.weight_decay)};
+                                                  .state = {},
+                                                  .gradient = tensor.gradient,
+                                                  .weight = tensor.weight,
+                                                  .rule = rule.template element<A>(),
+                                                  .gradient_scale = Own::scales_gradient ? gradient_scale : A{1},
+                                                  .decay = static_cast<A>(rule.lr() * span.weight_decay)};
                     for (std::size_t s = 0; s < Own::states; ++s) range.state[s] = state_of(tensor, span, s);
                     const std::uint16_t* rounding = nullptr;
                     if constexpr (std::is_same_v<S, bfloat16> && Own::changes_states) {

@@ -228,8 +228,8 @@ void run(const CudaStream& stream, const UpdateWeights<T, Rule, S>& update) {
   if (!update.digests.kept.empty()) {
     require_length("UpdateWeights", "digests.kept", update.digests.kept, update.blocks);
   }
-  start(stream, "UpdateWeights", weight_update::update_tensors<T, Rule, S>, weight_update::grid_of(stream, update.blocks),
-        weight_update::threads, update);
+  start(stream, "UpdateWeights", weight_update::update_tensors<T, Rule, S>,
+        weight_update::grid_of(stream, update.blocks), weight_update::threads, update);
 }
 
 }  // namespace lyceum

@@ -60,15 +60,15 @@ const CheckpointHeader header = {.run_uuid = "5e1f",
                                                  .nodes = "n[1-4]",
                                                  .restarts = 3}};
 
-/// The same tensors, of which those named are stored in bf16. Their values are rounded to what bf16 represents, since
-/// `make` computes them in f32.
+/// Slices of model() of which those named are stored in bf16. Their values are rounded to bf16 by `make`.
 class HalfSlices {
  public:
   explicit HalfSlices(const std::vector<std::string>& halves) : slices_(model_slices()) {
     for (CheckpointSlice& slice : slices_.get()) {
       if (std::ranges::find(halves, slice.name) == halves.end()) continue;
       slice.type = DType::bf16;
-      slice.make = [values = std::exchange(slice.values, nullptr), count = slice.box.extent.size()](std::span<float> to) {
+      slice.make = [values = std::exchange(slice.values, nullptr),
+                    count = slice.box.extent.size()](std::span<float> to) {
         for (std::int64_t i = 0; i < count; ++i) to[static_cast<std::size_t>(i)] = rounded(values[i]);
       };
     }
@@ -126,8 +126,8 @@ void forge(const fs::path& directory, const std::string& from, const std::string
   std::ofstream(directory / manifest_name) << text << "\"manifest_sha256\": \"" << sha256(text) << "\"\n}\n";
 }
 
-/// Tensors in bf16 are read as f32 with the same values, in whole and in parts. They are stored in two bytes, and such a
-/// checkpoint has another version than one whose tensors are all f32.
+/// Tensors in bf16 are read as f32 with the same values, in whole and in parts. They are stored in two bytes, and such
+/// a checkpoint has another version than one whose tensors are all f32.
 TEST_F(Checkpoint, StoresTensorsInBf16) {
   const HalfSlices slices({"model/large", "model/layers/0/cube", "model/empty"});
   write_checkpoint(group_, root(), header, slices.get());

@@ -59,8 +59,8 @@ std::vector<ParallelConfig> rounded_meshes(int world) {
   return all;
 }
 
-/// Expects at least `share` of the states of this rank to have the bits of a serial run. Sums of gradients may differ in
-/// their last bits, which seldom changes how a state is rounded; other random numbers would change about half.
+/// Expects at least `share` of the states of this rank to have the bits of a serial run. Sums of gradients may differ
+/// in their last bits, which seldom changes how a state is rounded; other random numbers would change about half.
 void expect_same_rounding(const Trajectory& run, const Trajectory& serial, double share, const std::string& name) {
   std::map<std::string, const Trajectory::Slice*> whole;
   for (const Trajectory::Slice& slice : serial.weights) whole[slice.name] = &slice;
@@ -87,7 +87,8 @@ TEST(RoundedMoments, AreTheSameOnEveryMesh) {
       Config own = config;
       own.parallel = parallel;
       if (!contradictions(own, world).empty()) continue;
-      const std::string what = mesh_shape(parallel).text(world) + " zero " + std::to_string(parallel.zero) + ", " + name;
+      const std::string what =
+          mesh_shape(parallel).text(world) + " zero " + std::to_string(parallel.zero) + ", " + name;
       const Trajectory run = train(own, test_world(), 3);
       expect_same_steps(run.steps, serial.steps, what);
       expect_same_rounding(run, serial, 0.98, what);
