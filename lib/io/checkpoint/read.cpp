@@ -69,9 +69,9 @@ struct CheckpointReader::Implementation {
     return at == manifest.files.end() ? nullptr : &*at;
   }
 
-  /// Reads the intersection of the stored box and the wanted one into `values`, which holds the wanted box. Returns the
-  /// number of elements read.
-  std::int64_t read_common(const StoredBox& stored, const Box& wanted, float* values) {
+  /// Reads the intersection of the stored box of a tensor of type `type` and the wanted one into `values`, which holds
+  /// the wanted box. Returns the number of elements read.
+  std::int64_t read_common(const StoredBox& stored, DType type, const Box& wanted, float* values) {
     const std::optional<Box> common = intersection(stored.box, wanted);
     if (!common) return 0;
     const hdf5::File& file = shard(stored.file);
@@ -84,7 +84,7 @@ struct CheckpointReader::Implementation {
       source.offset[axis] -= stored.box.offset[axis];
       target[axis] -= wanted.offset[axis];
     }
-    if (dataset.dtype() == DType::bf16) {
+    if (type == DType::bf16) {
       read_halves(dataset, source, values, wanted.extent, target);
     } else {
       dataset.read_into(source, DType::f32, values, wanted.extent, target);
@@ -143,7 +143,7 @@ void CheckpointReader::read(const std::string& name, const Box& box, float* valu
   const std::scoped_lock lock(self.mutex);
   std::int64_t filled = 0;
   for (const StoredBox& stored : self.manifest.tensors[static_cast<std::size_t>(entry - self.entries.data())].boxes) {
-    filled += self.read_common(stored, box, values);
+    filled += self.read_common(stored, entry->type, box, values);
   }
   require_input(filled == box.extent.size(), "{}: the boxes of tensor {} do not cover {} exactly once",
                 (self.directory / manifest_name).string(), name, box.text());
