@@ -308,7 +308,8 @@ Config unusual() {
            GemmChoiceMethod::timed,
            "g.json",
            true,
-           "a.prom"};
+           "a.prom",
+           "9-12"};
   c.data = {"train ü",          "valid", "t.model", "llama3",         {3, 1, 4}, DataOrder::sequential,
             SampleKind::packed, true,    1.0 / 3,   ChangedData::warn};
   c.batch = {24, 3, 77};
@@ -378,6 +379,7 @@ Config unusual() {
              0,
              0.5,
              0.875,
+             0.75,
              {"c", "d/*"},
              {"a[8:]", "b/*[0-9]?"},
              0.25,
