@@ -32,6 +32,8 @@ void declare_keys(ConfigKeys& keys, OptimConfig& optim) {
   key("optim.eps", &optim.eps, {.low = 1e-30, .high = 1}, "added to the root of the second moment",
       {.other_names = {"adam_eps", "adam_epsilon"}});
   key("optim.momentum", &optim.momentum, moment, "decay of Muon's momentum", {.other_names = {"muon_momentum"}});
+  key("optim.moments", &optim.moments,
+      "type of AdamW's moments and of Muon's momentum; bf16: half the memory, rounded stochastically");
   key("optim.adamw_only", &optim.adamw_only, {.hint = "names with *, comma-separated"},
       "with rule = muon, matrices of blocks that AdamW updates all the same: model/layers/*/mlp/gate/weight");
   key("optim.weight_decay", &optim.weight_decay, {.low = 0, .high = 100},

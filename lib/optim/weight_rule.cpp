@@ -135,21 +135,27 @@ std::int64_t elements_with_state(std::span<const RuleRange> ranges, std::size_t 
   return elements;
 }
 
-std::int64_t state_bytes(WeightRule rule, DType type) {
+DType state_type(const OptimConfig& optim, DType type) {
+  return optim.moments == MomentType::bf16 ? DType::bf16 : accumulator_of(type);
+}
+
+std::int64_t state_bytes(WeightRule rule, const OptimConfig& optim, DType type) {
   const DType sums = accumulator_of(type);
-  return bytes(sums) * (std::ssize(states_of(rule)) + (type == sums ? 0 : 1));
+  return bytes(state_type(optim, type)) * std::ssize(states_of(rule)) + (type == sums ? 0 : bytes(sums));
 }
 
 std::int64_t average_bytes(const OptimConfig& optim, DType type) {
   return optim.ema > 0 ? bytes(accumulator_of(type)) : 0;
 }
 
-std::int64_t update_bytes(WeightRule rule, DType type) {
+std::int64_t update_bytes(WeightRule rule, const OptimConfig& optim, DType type) {
   const DType sums = accumulator_of(type);
-  const std::int64_t read_and_written = 1 + std::ssize(states_of(rule));  // master, states
-  const std::int64_t update = bytes(sums) * (2 * read_and_written + 1) + (type == sums ? 0 : bytes(type));
+  const std::int64_t states = bytes(state_type(optim, type));
+  // Reads gradient, master and states; writes master, states and weight.
+  const std::int64_t update =
+      3 * bytes(sums) + 2 * states * std::ssize(states_of(rule)) + (type == sums ? 0 : bytes(type));
   // The first half of a step reads and writes gradient and momentum; packing and unpacking do so once more.
-  return rule == WeightRule::muon ? update + 6 * bytes(sums) + 2 * bytes(type) : update;
+  return rule == WeightRule::muon ? update + 4 * bytes(sums) + 2 * states + 2 * bytes(type) : update;
 }
 
 }  // namespace lyceum

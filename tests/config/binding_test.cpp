@@ -383,6 +383,7 @@ Config unusual() {
              6.5,
              33,
              0.875,
+             MomentType::bf16,
              99.5,
              0.75,
              {"c", "d/*"},

@@ -78,7 +78,8 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       starting_point_(std::in_place, config, setup, report_, data_),
       model_(config_, setup.stream, setup.mesh, working_type(config.run), true, starting_point_->expert_load()),
       zero_(model_.units(), setup.mesh, setup.stream, zero_options(config_, setup.mesh)),
-      optimizer_(config_.optim, setup.mesh, setup.stream, zero_.shares(), config.run.audit_every > 0),
+      optimizer_(config_.optim, setup.mesh, setup.stream, zero_.shares(),
+                 {.watched = config.run.audit_every > 0, .seed = config.run.seed}),
       logs_(config_, setup, report_),
       trace_(config_, setup, report_),
       save_timer_(config.checkpoint.minutes, options_.now) {

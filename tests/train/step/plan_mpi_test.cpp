@@ -445,6 +445,27 @@ TEST(Plan, SaysWhatAnAverageTakes) {
   }
 }
 
+/// Covers states in bf16 and the table that rounds them, which has the slices of every tensor.
+TEST(Plan, SaysWhatMomentsInBf16Take) {
+  for (int zero = 0; zero <= 3; ++zero) {
+    for (const UpdateRuleName rule : {UpdateRuleName::adamw, UpdateRuleName::muon}) {
+      for (const ParallelConfig& parallel :
+           {ParallelConfig{.expert = 2, .zero = zero}, ParallelConfig{.tensor = 2, .zero = zero, .sequence = true},
+            ParallelConfig{.pipeline = 2, .tensor = 2, .expert = 2, .zero = zero}}) {
+        Config config = planned_config();
+        config.parallel = parallel;
+        config.batch.micro = 1;
+        config.optim.rule = rule;
+        config.optim.moments = MomentType::bf16;
+        if (rule == UpdateRuleName::muon) config.optim.adamw_only = {"*/k_proj/weight"};
+        if (zero == 1) config.optim.train_only = {"model/layers/*/mlp/experts/[12]/*"};
+        config.run.audit_every = zero % 2 ? 100 : 0;
+        expect_as_planned(config);
+      }
+    }
+  }
+}
+
 /// Covers a model with sub-dimensions. Every token chooses all sub-dimensions that are not always active.
 TEST(Plan, SaysWhatSubDimensionsTake) {
   for (const ParallelConfig& parallel :
