@@ -38,9 +38,17 @@ struct OptimConfig {
   double ema = 0;                  // decay of the moving average of the weights; 0: there is none
   std::vector<std::string> adamw_only = {};  // with rule = muon: patterns of further tensors that AdamW updates
   std::vector<std::string> train_only = {};  // patterns of names, see TensorPattern; empty: all
+  std::int64_t lora_rank = 0;                  // rank r of the adapters B·A [Hu et al. 2021]; 0: there are none
+  double lora_alpha = 8;                       // α: a matrix W becomes W + (α/r)·B·A
+  std::vector<std::string> lora_targets = {};  // patterns of the matrices that have adapters
   double router_penalty = 0;                 // λ of λ‖A‖² for rows A of routers' matrices
   std::int64_t router_penalty_from = 0;      // first expert whose row is penalised
 };
+
+/// Returns the factor of B·A in an adapted matrix, α/r. optim.lora_rank must not be 0.
+double adapter_scale(const OptimConfig& optim);
+/// Resets the keys of adapters, optim.lora_*.
+void remove_adapters(OptimConfig& optim);
 
 void declare_keys(ConfigKeys& keys, OptimConfig& optim);
 void check_optim(Findings& findings, const Config& config);

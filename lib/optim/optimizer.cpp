@@ -111,7 +111,7 @@ std::vector<std::uint64_t> Optimizer::frozen_digests() const {
   std::vector<std::uint64_t> digests;
   if (!watched_) return digests;
   for (const UnitShare& share : untrained_) {
-    const bool frozen = share.unit->role() == ParameterUnit::Role::frozen;
+    const bool frozen = share.unit->role() != ParameterUnit::Role::buffer;
     digests.push_back(frozen ? digest_of(stream_, share.values) : 0);
   }
   return digests;

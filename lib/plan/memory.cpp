@@ -14,6 +14,7 @@
 #include "parallel/data/copies.h"
 #include "parallel/data/flat_range.h"
 #include "parallel/data/norm_sums.h"
+#include "plan/adapted.h"
 
 namespace lyceum {
 
@@ -33,6 +34,10 @@ RankMemory state_memory(const Config& config, const MeshRank& mesh_rank, std::sp
   RankMemory memory{.weights = zero >= 3 ? zero_states.values : 0, .gradients = zero >= 2 ? zero_states.gradients : 0};
   if (zero >= 2) memory.passing += zero_states.gradients - zero_states.early_gradients;
   if (zero >= 3) memory.passing += zero_states.values - zero_states.early_values;
+  const AdaptedMemory adapted = adapted_memory(config, mesh_rank, units);
+  memory.weights += adapted.values;
+  memory.gradients += adapted.gradients;
+  memory.passing += adapted.values - adapted.early_values + adapted.gradients - adapted.early_gradients;
   for (const PlannedUnit& unit : units) {
     const bool cut = shared(mesh_rank, unit);
     const double whole = number(unit.size), own = cut ? number(owned_elements(unit, mesh_rank)) : whole;

@@ -214,7 +214,9 @@ MeshRank smallest_equivalent(const MeshRank& mesh_rank, bool experts) {
 }
 
 /// True if no pattern can treat tensors of one block in another way than those of another block.
-bool blocks_are_alike(const OptimConfig& optim) { return optim.train_only.empty() && optim.adamw_only.empty(); }
+bool blocks_are_alike(const OptimConfig& optim) {
+  return optim.train_only.empty() && optim.adamw_only.empty() && optim.lora_rank == 0;
+}
 
 }  // namespace
 

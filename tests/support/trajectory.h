@@ -111,6 +111,13 @@ inline Trajectory train(const Config& config, ProcessGroup world, int steps, DTy
   return result;
 }
 
+/// Returns the values of slices by name.
+inline std::map<std::string, std::vector<float>> by_name(const std::vector<Trajectory::Slice>& slices) {
+  std::map<std::string, std::vector<float>> all;
+  for (const Trajectory::Slice& slice : slices) all[slice.name] = slice.values;
+  return all;
+}
+
 /// Writes a checkpoint of `training`.
 inline void save(const TinyTraining& training, const std::filesystem::path& root, int step) {
   const CheckpointHeader header{.run_uuid = "u", .step = step, .mesh = "m", .config = "", .trainer_state = "{}"};

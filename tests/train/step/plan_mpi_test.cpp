@@ -41,6 +41,7 @@ Counted counted_by(TinyTraining& training) {
   add(counted, Axis::data, training.zero().traffic(ParameterUnit::Group::dense));
   add(counted, Axis::data_tensor, training.zero().traffic(ParameterUnit::Group::replicated));
   add(counted, Axis::expert_data, training.zero().traffic(ParameterUnit::Group::expert));
+  add(counted, Axis::expert_copies, training.zero().traffic(ParameterUnit::Group::expert_replicated));
   add(counted, Axis::pipeline_ends, training.step().shared_table_traffic());
   const MeshRank mesh_rank{.shape = mesh.shape, .world = mesh.world.size(), .index = mesh.index};
   for (const ParameterUnit::Group group : parameter_groups) {
@@ -248,6 +249,26 @@ TEST(Plan, CountsTheBytesOfNormedProjections) {
       if (!contradictions(config, world).empty()) continue;
       expect_traffic_of_a_step(config);
     }
+  }
+}
+
+/// Covers factors of adapters that tensor and expert-tensor ranks hold in full, and gathers of adapted weights.
+TEST(Plan, CountsTheBytesOfAdapters) {
+  const int world = test_world().size();
+  std::vector<ParallelConfig> meshes{{.pipeline = 2, .zero = 3}, {.pipeline = 2, .tensor = 2, .sequence = true}};
+  for (int zero = 0; zero <= 3; ++zero) {
+    meshes.push_back({.zero = zero});
+    meshes.push_back({.tensor = 2, .expert = 2, .zero = zero});
+    meshes.push_back({.expert_tensor = 2, .zero = zero});
+    meshes.push_back({.expert = 2, .expert_tensor = 2, .zero = zero});
+  }
+  for (const ParallelConfig& parallel : meshes) {
+    Config config = balanced_config();
+    config.parallel = parallel;
+    config.batch.micro = 1;
+    config.optim.lora_rank = 2;
+    config.optim.lora_targets = {"model/layers/*", "lm_head/weight"};
+    if (contradictions(config, world).empty()) expect_traffic_of_a_step(config);
   }
 }
 
