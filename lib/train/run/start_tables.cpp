@@ -30,11 +30,14 @@ bool can_share_row(const RankResources& a, const RankResources& b) {
 std::string packing_line(const TokenSamples& samples) {
   const Packing* packing = samples.packing();
   if (!packing) return "";
-  const double positions = static_cast<double>(packing->sequences() * samples.shape().seq_len);
-  return fmt::format("packing    {}: {} in {} of {}, {:.1f} % padding, {} split", samples.token_source().prefix(),
-                     count_text(packing->documents(), "document"), count_text(packing->sequences(), "sequence"),
-                     samples.shape().seq_len, 100 - 100 * static_cast<double>(packing->predicted_tokens()) / positions,
-                     packing->cut_documents());
+  const PackingCounts& counts = packing->counts();
+  const double positions = static_cast<double>(counts.sequences * counts.seq_len);
+  const InputFile* const file = packing->file();
+  const std::string index =
+      file ? fmt::format("; index {}, {}", file->path(), text_of_bytes(static_cast<std::int64_t>(file->size()))) : "";
+  return fmt::format("packing    {}: {} in {} of {}, {:.1f} % padding, {} split{}", samples.token_source().prefix(),
+                     count_text(counts.documents, "document"), count_text(counts.sequences, "sequence"), counts.seq_len,
+                     100 - 100 * static_cast<double>(counts.predicted_tokens) / positions, counts.cut_documents, index);
 }
 
 /// Returns ascending experts as text: "0-3, 7".
