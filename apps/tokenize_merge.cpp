@@ -22,8 +22,10 @@ std::vector<std::string> prefixes_of(const std::vector<std::string>& sources) {
     }
     const std::string listed = sources_of_file(source.substr(1));
     for (const auto& [prefix, weight] : data_sources("--merge", listed)) {
-      require_usage(weight == 0, "--merge {}: the sources have weights, but every document is written once: remove the "
-                    "weights", source);
+      require_usage(weight == 0,
+                    "--merge {}: the sources have weights, but every document is written once: remove the "
+                    "weights",
+                    source);
       prefixes.push_back(prefix);
     }
   }

@@ -21,15 +21,15 @@ namespace {
 
 /// True if `path` is the name of the open file.
 bool names(const std::string& path, int descriptor) {
-  struct stat named {}, opened {};
+  struct stat named {
+  }, opened{};
   return ::fstat(descriptor, &opened) == 0 && ::stat(path.c_str(), &named) == 0 && named.st_dev == opened.st_dev &&
          named.st_ino == opened.st_ino;
 }
 
 }  // namespace
 
-PartialFile::PartialFile(std::string path, bool kept)
-    : path_(std::move(path)), partial_(name_of(path_)), kept_(kept) {}
+PartialFile::PartialFile(std::string path, bool kept) : path_(std::move(path)), partial_(name_of(path_)), kept_(kept) {}
 
 PartialFile::PartialFile(std::string path, std::int64_t bytes) : PartialFile(std::move(path), bytes > 0) {
   require(open(bytes), "{} cannot be written: another process is writing it", path_);

@@ -32,9 +32,13 @@ std::string packing_line(const TokenSamples& samples) {
   if (!packing) return "";
   const PackingCounts& counts = packing->counts();
   const double positions = static_cast<double>(counts.sequences * counts.seq_len);
-  const InputFile* const file = packing->file();
-  const std::string index =
-      file ? fmt::format("; index {}, {}", file->path(), text_of_bytes(static_cast<std::int64_t>(file->size()))) : "";
+  constexpr std::int64_t least_stated = 10'000'000;
+  std::string index;
+  if (const InputFile* const file = packing->file()) {
+    index = fmt::format("; index {}, {}", file->path(), text_of_bytes(static_cast<std::int64_t>(file->size())));
+  } else if (const std::int64_t bytes = 16 * counts.spans + 8 * counts.sequences; bytes >= least_stated) {
+    index = fmt::format("; no folder has room for the index: {} in the memory of every rank", text_of_bytes(bytes));
+  }
   return fmt::format("packing    {}: {} in {} of {}, {:.1f} % padding, {} split{}", samples.token_source().prefix(),
                      count_text(counts.documents, "document"), count_text(counts.sequences, "sequence"), counts.seq_len,
                      100 - 100 * static_cast<double>(counts.predicted_tokens) / positions, counts.cut_documents, index);

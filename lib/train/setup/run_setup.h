@@ -55,11 +55,11 @@ struct RunData {
   std::optional<Range> valid_tokens() const;
 };
 /// Collective over the world. Opens the data of a run, or of one of its stages; before, one rank makes the index of
-/// packed samples (open_packing()) for all ranks that can read its file. Throws bad_input Errors if files are missing, damaged or too
-/// short, if no target counts in the loss, or if the tokenizer is absent, has more tokens than model.vocab or is not
-/// the one of the token files; usage Errors if data.train is needed and empty, or if data.valid has weights.
-/// `need_train`: false opens data.train only if validation samples are taken from it. `earlier`: the prefixes of
-/// training data in earlier stages; a source that is one of them keeps its order of samples.
+/// packed samples (open_packing()) for all ranks that can read its file. Throws bad_input Errors if files are missing,
+/// damaged or too short, if no target counts in the loss, or if the tokenizer is absent, has more tokens than
+/// model.vocab or is not the one of the token files; usage Errors if data.train is needed and empty, or if data.valid
+/// has weights. `need_train`: false opens data.train only if validation samples are taken from it. `earlier`: the
+/// prefixes of training data in earlier stages; a source that is one of them keeps its order of samples.
 RunData open_data(const Config& config, const RunSetup& setup, bool need_train,
                   std::span<const std::string> earlier = {});
 

@@ -31,7 +31,7 @@ void for_spans(const TokenSource& source, std::int64_t seq_len, const Each& each
   });
 }
 
-/// What a pass over the spans of a source finds.
+/// The result of a pass over the spans of a source.
 struct SpanSurvey {
   std::int64_t spans = 0;
   std::int64_t documents = 0;         // documents with at least one span

@@ -50,13 +50,13 @@ const InputFile* Packing::file() const {
 
 namespace {
 
-/// Opens the packing in a file; null if the file is missing or has another key.
-std::shared_ptr<const Packing> packing_in(const std::string& path, const std::string& key) {
+/// Opens the packing in a file; null if the file is missing or has another packing.
+std::shared_ptr<const Packing> packing_in(const std::string& path, const PackingRequest& request) {
   std::error_code absent;
   if (!fs::exists(path, absent)) return nullptr;
   try {
     auto file = std::make_unique<const InputFile>(path, "remove it");
-    const std::optional<PackingCounts> counts = packing_counts(*file, key);
+    const std::optional<PackingCounts> counts = packing_counts(*file, request);
     return counts ? std::make_shared<const Packing>(std::move(file), *counts) : nullptr;
   } catch (const Error&) {  // the file cannot be read: it is replaced, or a file elsewhere is used
     return nullptr;
@@ -87,7 +87,7 @@ void require_space(const fs::path& folder, std::int64_t bytes) {
 std::shared_ptr<const Packing> packing_made_in(const std::string& path, const PackingRequest& request) {
   std::shared_ptr<const Packing> packing;
   make_once(
-      path, [&] { return (packing = packing_in(path, request.survey.key)) != nullptr; },
+      path, [&] { return (packing = packing_in(path, request)) != nullptr; },
       [&](PartialFile& file) {
         const fs::path folder = fs::path(path).parent_path();
         require_space(folder.empty() ? "." : folder, most_packing_bytes(request.survey.spans));
@@ -99,7 +99,7 @@ std::shared_ptr<const Packing> packing_made_in(const std::string& path, const Pa
 }  // namespace
 
 fs::path PackingPlaces::local_folder() {
-  if (const char* const cache = std::getenv("LYCEUM_CACHE"); cache && *cache) return cache;
+  if (const char* const cache = std::getenv("LYCEUM_CACHE"); cache && *cache) return fs::path(cache) / "packings";
   const char* const temporary = std::getenv("TMPDIR");
   return fs::path(temporary && *temporary ? temporary : "/tmp") / ("lyceum-" + std::to_string(::geteuid()));
 }

@@ -26,8 +26,8 @@ class Packing {
   const PackingCounts& counts() const { return counts_; }
   /// Returns the number of sequences.
   std::int64_t sequences() const { return counts_.sequences; }
-  /// Returns the spans of a sequence, which fill it from its beginning without gaps. The rest of it is padding. Throws a
-  /// bad_input Error that names the file if it is damaged.
+  /// Returns the spans of a sequence, which fill it from its beginning without gaps. The rest of it is padding. Throws
+  /// a bad_input Error that names the file if it is damaged.
   std::vector<TokenSpan> spans_of(std::int64_t sequence) const;
   /// Returns the file that has the spans; null if they are in memory.
   const InputFile* file() const;
@@ -43,7 +43,7 @@ class Packing {
   std::variant<Held, OnDisk> spans_;
 };
 
-/// Where packings are.
+/// The places of packings.
 struct PackingPlaces {
   std::int64_t most_held_spans = std::int64_t{1} << 16;  // sources with more spans than this have files
   /// If there is no room for a file: the largest packing, in bytes, that each process holds in memory instead.
@@ -51,8 +51,8 @@ struct PackingPlaces {
   /// The folder of this machine for the files of sources whose own folder cannot be written.
   std::filesystem::path local = local_folder();
 
-  /// Returns $LYCEUM_CACHE if it is set; else lyceum-UID in $TMPDIR, or in /tmp if it is not set, where UID is the
-  /// number of the user.
+  /// Returns $LYCEUM_CACHE/packings if that is set; else lyceum-UID in $TMPDIR, or in /tmp if it is not set, where UID
+  /// is the number of the user.
   static std::filesystem::path local_folder();
 };
 

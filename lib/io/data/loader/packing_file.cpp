@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstring>
 #include <span>
 
 #include "core/error.h"
@@ -39,7 +38,9 @@ Digest check_of(const Footer& footer) {
 constexpr std::uint64_t span_bytes = sizeof(TokenSpan), first_bytes = sizeof(std::int64_t);
 static_assert(span_bytes == 16);
 
-std::uint64_t firsts_begin(const PackingCounts& counts) { return span_bytes * static_cast<std::uint64_t>(counts.spans); }
+std::uint64_t firsts_begin(const PackingCounts& counts) {
+  return span_bytes * static_cast<std::uint64_t>(counts.spans);
+}
 
 }  // namespace
 
@@ -70,11 +71,14 @@ void write_packing_file(PartialFile& out, const PackingRequest& request) {
   out.write_value(footer);
 }
 
-std::optional<PackingCounts> packing_counts(const InputFile& file, const std::string& key) {
+std::optional<PackingCounts> packing_counts(const InputFile& file, const PackingRequest& request) {
   if (file.size() < sizeof(Footer)) return {};
   const auto footer = file.get<Footer>(file.size() - sizeof(Footer));
   const PackingCounts& counts = footer.counts;
-  if (footer.magic != magic || footer.key != digest_of(key) || footer.check != check_of(footer)) return {};
+  if (footer.magic != magic || footer.key != digest_of(request.survey.key) || footer.check != check_of(footer))
+    return {};
+  if (counts != counts_of(request, counts.sequences) || counts.sequences < 1 || counts.sequences > counts.spans)
+    return {};
   const std::uint64_t firsts = first_bytes * static_cast<std::uint64_t>(counts.sequences + 1);
   if (file.size() != firsts_begin(counts) + firsts + sizeof(Footer)) return {};
   return counts;
@@ -82,7 +86,8 @@ std::optional<PackingCounts> packing_counts(const InputFile& file, const std::st
 
 std::vector<TokenSpan> read_packed_sequence(const InputFile& file, const PackingCounts& counts, std::int64_t sequence) {
   std::array<std::int64_t, 2> ends{};
-  file.read_values(firsts_begin(counts) + first_bytes * static_cast<std::uint64_t>(sequence), std::span<std::int64_t>(ends));
+  file.read_values(firsts_begin(counts) + first_bytes * static_cast<std::uint64_t>(sequence),
+                   std::span<std::int64_t>(ends));
   const auto require_sound = [&](bool sound) {
     require_input(sound, "{}: sequence {} is damaged; remove the file, which is made again when it is missing",
                   file.path(), sequence);

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "io/data/loader/pack_spans.h"
@@ -21,10 +20,10 @@ namespace lyceum {
 /// Returns an upper bound for the bytes of the file and of the temporary file while it is written.
 std::int64_t most_packing_bytes(std::int64_t spans);
 /// Packs a source and writes the file. Uses PATH.placements.partial as a temporary file, where PATH is that of `out`.
-/// Memory: up to 256 MiB, or 1 byte per span if that is more, besides that of pack_spans().
+/// Needs the memory of pack_spans() with blocks of 256 MiB, or of 1 byte per span if that is more.
 void write_packing_file(PartialFile& out, const PackingRequest& request);
-/// Returns the counts of a file. Empty if it is not a packing, or not the one with this key.
-std::optional<PackingCounts> packing_counts(const InputFile& file, const std::string& key);
+/// Returns the counts of a file. Empty if it is not the packing of the request.
+std::optional<PackingCounts> packing_counts(const InputFile& file, const PackingRequest& request);
 /// Reads the spans of a sequence, 0 ≤ sequence < counts.sequences. Throws a bad_input Error that names the file if they
 /// are not possible.
 std::vector<TokenSpan> read_packed_sequence(const InputFile& file, const PackingCounts& counts, std::int64_t sequence);

@@ -35,10 +35,10 @@ void require_different_files(std::span<const std::string> prefixes, const std::s
 
 /// Adds the description of a source to that of the sources before it. `first`: the prefix of the first source.
 void add_meta(TokenMeta& sum, const TokenMeta& meta, const std::string& first, const std::string& prefix) {
-  require_input(meta.tokenizer_sha256 == sum.tokenizer_sha256 && meta.vocab == sum.vocab,
-                "{} was encoded with {} of SHA-256 {}…, but {} with {} of {}…: only files of one tokenizer can be merged",
-                prefix, meta.tokenizer, meta.tokenizer_sha256.substr(0, 12), first, sum.tokenizer,
-                sum.tokenizer_sha256.substr(0, 12));
+  require_input(
+      meta.tokenizer_sha256 == sum.tokenizer_sha256 && meta.vocab == sum.vocab,
+      "{} was encoded with {} of SHA-256 {}…, but {} with {} of {}…: only files of one tokenizer can be merged", prefix,
+      meta.tokenizer, meta.tokenizer_sha256.substr(0, 12), first, sum.tokenizer, sum.tokenizer_sha256.substr(0, 12));
   require_input(meta.chat.empty() || sum.chat.empty() || meta.chat == sum.chat,
                 "{} has chats in the format {}, the files before it in {}: only chats of one format can be merged",
                 prefix, meta.chat, sum.chat);

@@ -43,7 +43,8 @@ TEST(BestFitOf, IsItsDefinition) {
       const Philox random(3, "spans");
       for (std::uint64_t i = 0; i < 3000; ++i) {
         const std::int64_t most = i % 3 == 0 ? seq_len : std::min(seq_len, 2 * least);
-        const auto inputs = least + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(most - least + 1), i));
+        const auto inputs =
+            least + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(most - least + 1), i));
         ASSERT_EQ(fit.place(inputs), expected.place(inputs)) << seq_len << ' ' << least << ' ' << i;
       }
       EXPECT_EQ(fit.sequences(), expected.sequences());

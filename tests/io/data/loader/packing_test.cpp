@@ -4,9 +4,9 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
-#include <chrono>
 #include <future>
 #include <memory>
 #include <set>
@@ -99,12 +99,9 @@ class PackingTest : public ::testing::Test {
 TEST_F(PackingTest, FillsSequencesWithWholeDocuments) {
   // The documents have 4, 2, 9 (cut into 5 and 4), 0, 1 and 3 predictions.
   const auto packing = open_packing(*source_of(prefix(), {5, 3, 10, 1, 2, 4}), 5);
-  EXPECT_EQ(packing->counts(), (PackingCounts{.seq_len = 5,
-                                              .sequences = 4,
-                                              .spans = 6,
-                                              .documents = 5,
-                                              .cut_documents = 1,
-                                              .predicted_tokens = 19}));
+  EXPECT_EQ(packing->counts(),
+            (PackingCounts{
+                .seq_len = 5, .sequences = 4, .spans = 6, .documents = 5, .cut_documents = 1, .predicted_tokens = 19}));
   EXPECT_EQ(all_of(*packing), (Sequences{{{0, 4}, {19, 1}}, {{5, 2}, {21, 3}}, {{8, 5}}, {{13, 4}}}));
   EXPECT_EQ(packing->file(), nullptr);
   EXPECT_EQ(names_in(directory_.path()), std::set<std::string>{});
@@ -130,11 +127,10 @@ TEST_F(PackingTest, IsTheSameInMemoryAndInAFileAndWithBlocksOfAnySize) {
         std::vector<TokenSpan> spans, flat;
         pack_spans({*source, seq_len, survey},
                    {.append = [&](auto all) { placements.insert(placements.end(), all.begin(), all.end()); },
-                    .read =
-                        [&](std::int64_t first, auto out) {
-                          std::copy_n(placements.begin() + first, out.size(), out.begin());
-                        }},
-                   block, [&](std::span<const TokenSpan> part) { spans.insert(spans.end(), part.begin(), part.end()); });
+                    .read = [&](std::int64_t first,
+                                auto out) { std::copy_n(placements.begin() + first, out.size(), out.begin()); }},
+                   block,
+                   [&](std::span<const TokenSpan> part) { spans.insert(spans.end(), part.begin(), part.end()); });
         for (const auto& sequence : expected) flat.insert(flat.end(), sequence.begin(), sequence.end());
         EXPECT_EQ(spans, flat) << block;
       }

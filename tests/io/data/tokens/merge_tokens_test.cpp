@@ -71,12 +71,8 @@ TEST_F(MergeTokens, HasTheBytesOfAWriterOfAllDocuments) {
   }
   EXPECT_EQ(merged.documents, 5);
   EXPECT_EQ(merged.tokens, 10);
-  const TokenMeta expected{.bytes = 200,
-                           .documents = 5,
-                           .tokens = 10,
-                           .vocab = 50000,
-                           .tokenizer = "t.model",
-                           .tokenizer_sha256 = "abcd"};
+  const TokenMeta expected{
+      .bytes = 200, .documents = 5, .tokens = 10, .vocab = 50000, .tokenizer = "t.model", .tokenizer_sha256 = "abcd"};
   EXPECT_EQ(read_token_meta(path("deeper/both")), expected);
   EXPECT_EQ(merged.meta, expected);
   EXPECT_FALSE(fs::exists(path("deeper/both.mask")));
@@ -129,7 +125,11 @@ TEST_F(MergeTokens, RefusesMixtures) {
               testing::HasSubstr("only files of one tokenizer can be merged"));
   EXPECT_THAT(refused(write("unknown", two_, false, ""), ExitCode::bad_input),
               testing::HasSubstr("unknown.json is missing"));
-  EXPECT_THAT(error_of([&] { merge_tokens(std::vector{path("unknown"), one}, path("both")); }, ExitCode::bad_input),
+  EXPECT_THAT(error_of(
+                  [&] {
+                    merge_tokens(std::vector{path("unknown"), one}, path("both"));
+                  },
+                  ExitCode::bad_input),
               testing::HasSubstr("unknown.json is missing"));
   EXPECT_THAT(refused(one, ExitCode::usage), testing::HasSubstr("merge each once"));
   fs::create_symlink(path("one.bin"), path("link.bin"));
@@ -138,8 +138,13 @@ TEST_F(MergeTokens, RefusesMixtures) {
   EXPECT_THAT(error_of([&] { merge_tokens(std::vector{one}, one); }, ExitCode::usage),
               testing::HasSubstr("write to another prefix"));
   EXPECT_EQ(documents_in(one), one_);
-  const std::string chats = write("chats", two_, true, "abcd", "chatml"), more = write("more", one_, true, "abcd", "plain");
-  EXPECT_THAT(error_of([&] { merge_tokens(std::vector{chats, more}, path("both")); }, ExitCode::bad_input),
+  const std::string chats = write("chats", two_, true, "abcd", "chatml"),
+                    more = write("more", one_, true, "abcd", "plain");
+  EXPECT_THAT(error_of(
+                  [&] {
+                    merge_tokens(std::vector{chats, more}, path("both"));
+                  },
+                  ExitCode::bad_input),
               testing::HasSubstr("only chats of one format can be merged"));
   write("two", two_, false, "");
   fs::copy_file(path("one.json"), path("two.json"));
