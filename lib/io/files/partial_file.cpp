@@ -63,7 +63,7 @@ bool PartialFile::open(std::int64_t bytes) {
 PartialFile::~PartialFile() {
   // The file is removed before it is closed, since another process may lock it once it is closed.
   std::error_code ignored;
-  if (file_ != nullptr && !kept_ && !published_) std::filesystem::remove(partial_, ignored);
+  if (file_ != nullptr && !kept_) std::filesystem::remove(partial_, ignored);
   if (file_ != nullptr) std::fclose(file_);
 }
 
@@ -90,7 +90,6 @@ void PartialFile::close() { sync(); }
 
 void PartialFile::publish() {
   check(std::rename(partial_.c_str(), path_.c_str()) == 0);
-  published_ = true;
   std::fclose(std::exchange(file_, nullptr));  // sync() has reported errors of writing
 }
 

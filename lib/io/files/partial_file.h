@@ -65,7 +65,7 @@ class PartialFile {
 
   std::string path_, partial_;
   std::FILE* file_ = nullptr;
-  bool kept_, published_ = false;
+  bool kept_;
 };
 
 }  // namespace lyceum
