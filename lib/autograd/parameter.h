@@ -92,7 +92,7 @@ struct Parameter {
   Tensor value;     // view into the unit's values; undefined while the unit has no memory for them
   Tensor gradient;  // view into the unit's gradients; undefined while there are none
   ParameterUnit* unit = nullptr;
-  std::vector<HeadElements> heads = {};  // ascending, disjoint; used with optim.qk_clip
+  std::vector<HeadElements> heads = {};       // ascending, disjoint; used with optim.qk_clip
   std::vector<LowRankAdapter> adapters = {};  // empty unless the unit's role is `adapted`
 
   /// True if the backward pass computes its gradient: its unit is trained or adapted, or it has no unit.

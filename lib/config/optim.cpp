@@ -120,9 +120,10 @@ void check_qk_clip(Findings& findings, const Config& config) {
                   name_of(model.attention_weights));
   findings.unless(model.attention != AttentionKind::experts,
                   "optim.qk_clip = {} with model.attention = moa, whose experts share keys: set it to 0", limit);
-  findings.unless(config.optim.lora_rank == 0,
-                  "optim.qk_clip = {} with optim.lora_rank = {}: adapters freeze queries and keys, set one of them to 0",
-                  limit, config.optim.lora_rank);
+  findings.unless(
+      config.optim.lora_rank == 0,
+      "optim.qk_clip = {} with optim.lora_rank = {}: adapters freeze queries and keys, set one of them to 0", limit,
+      config.optim.lora_rank);
   findings.unless(config.optim.train_only.empty(),
                   "optim.qk_clip = {} with optim.train_only: it scales queries and keys together, set it to 0", limit);
 }

@@ -50,7 +50,7 @@ void require_validation_targets(const Config& config, const RunData& data) {
 
 /// Collective. Opens the data of all stages, and checks them and the ranks before memory is allocated.
 std::vector<RunData> open_checked_data(const Config& config, const std::string& config_text, const RunSetup& setup) {
-  std::vector<RunData> data = open_data_of_stages(config);
+  std::vector<RunData> data = open_data_of_stages(config, setup);
   for (int stage = 1; stage <= stage_count(config); ++stage) {
     const Config own = config_of_stage(config, stage);
     const RunData& own_data = data[static_cast<std::size_t>(stage) - 1];
