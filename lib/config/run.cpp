@@ -74,6 +74,8 @@ void check_run(Findings& findings, const RunConfig& run) {
   const std::optional<TracedSteps> traced = traced_steps(run);
   findings.unless(run.trace_steps.empty() || traced,
                   "run.trace_steps = {}: expected the first and the last step, such as 20-22", run.trace_steps);
+  findings.unless(!traced || traced->first <= run.steps, "run.trace_steps = {}: the run ends with step {} (run.steps)",
+                  run.trace_steps, run.steps);
   findings.unless(!traced || traced->last - traced->first < most_traced_steps,
                   "run.trace_steps = {}: a trace can have at most {} steps", run.trace_steps, most_traced_steps);
   findings.unless(run.gemm_file.empty() || run.gemm_choice == GemmChoiceMethod::timed,

@@ -134,6 +134,7 @@ void Trainer::start() {
   starting_point_.reset();
   state_.placement = place_all_experts(config_, setup_.mesh.expert.size(), state_.load);
   report_.placement(state_);
+  trace_.introduce(state_.step);
   open_logs();
   if (state_.step < config_.run.steps) {
     for (const std::string& doubt : schedule_warnings_of_stages(run_config_, state_.step, state_.schedule_steps)) {
@@ -223,6 +224,7 @@ bool Trainer::roll_back_if_unsound() {
   unsound_steps_ = unsound[0] == 0 ? 0 : unsound_steps_ + 1;
   if (unsound_steps_ != Soundness::window) return false;
   finish_save();
+  trace_.finish();
   train_step_->release_memory();
   const StartingPoint point(run_config_, setup_, report_, data_, StartingPoint::Choice::sound);
   if (!point.is_checkpoint()) {
@@ -354,7 +356,6 @@ bool Trainer::stop_requested_and_saved() {
     }
     return false;
   }
-  trace_.finish();
   if (state_.step > 0 && saved_step_ != state_.step) {
     save({});
     if (saved_step_ != state_.step) {
@@ -362,6 +363,7 @@ bool Trainer::stop_requested_and_saved() {
                                std::source_location::current());
     }
   }
+  trace_.finish();  // after the checkpoint, since the time until a kill may be short
   logs_.finish();
   report_.stopped(state_.step);
   return true;
