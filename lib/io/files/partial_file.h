@@ -56,7 +56,10 @@ class PartialFile {
   static std::string name_of(const std::string& path) { return path + ".partial"; }
 
  private:
-  PartialFile(std::string path, bool kept);
+  struct Unopened {
+    bool kept;
+  };
+  PartialFile(std::string path, Unopened state);
   /// Opens, locks and truncates the temporary file. Returns false if another process has locked it.
   bool open(std::int64_t bytes);
   void read(std::int64_t at, void* data, std::size_t bytes);
