@@ -29,14 +29,15 @@ bool names(const std::string& path, int descriptor) {
 
 }  // namespace
 
-PartialFile::PartialFile(std::string path, bool kept) : path_(std::move(path)), partial_(name_of(path_)), kept_(kept) {}
+PartialFile::PartialFile(std::string path, Unopened state)
+    : path_(std::move(path)), partial_(name_of(path_)), kept_(state.kept) {}
 
-PartialFile::PartialFile(std::string path, std::int64_t bytes) : PartialFile(std::move(path), bytes > 0) {
+PartialFile::PartialFile(std::string path, std::int64_t bytes) : PartialFile(std::move(path), Unopened{bytes > 0}) {
   require(open(bytes), "{} cannot be written: another process is writing it", path_);
 }
 
 std::unique_ptr<PartialFile> PartialFile::open_unless_busy(const std::string& path) {
-  std::unique_ptr<PartialFile> file(new PartialFile(path, false));
+  std::unique_ptr<PartialFile> file(new PartialFile(path, Unopened{false}));
   if (!file->open(0)) file.reset();
   return file;
 }
