@@ -194,7 +194,7 @@ Evaluation measured(const MpiSession& session, const CheckpointReader& checkpoin
   require_none(problems(config, session.size()));
   resolve(config, session.size());
   const auto setup = set_up(config, session, Reading::evaluate);
-  const RunData data = open_data(config, false);
+  const RunData data = open_data(config, *setup, false);
   StagedModel model(config, setup->stream, setup->mesh, working_type(config.run), false);
   load_weights(checkpoint, setup->stream, model.units());
   config.batch.global = samples;  // with --batches the number of samples does not depend on the number of ranks

@@ -10,6 +10,7 @@
 #include "core/random.h"
 #include "core/range.h"
 #include "core/tensor.h"
+#include "kernels/head_scaling.h"
 
 namespace lyceum {
 
@@ -70,6 +71,13 @@ struct LowRankAdapter {
   Factor a, b;
 };
 
+/// Elements of a parameter that belong to heads of queries or keys, and how QK-clip scales them. Numbers of elements
+/// count from the parameter's first one.
+struct HeadElements {
+  Range range;
+  HeadScaling scaling;
+};
+
 /// A weight and its gradient. The value has working precision, or accumulator precision in a buffer
 /// (ParameterUnit::Role). The gradient sum has accumulator precision (AccumulatorOf). A parameter of a unit that is not
 /// trained has no gradient.
@@ -84,6 +92,7 @@ struct Parameter {
   Tensor value;     // view into the unit's values; undefined while the unit has no memory for them
   Tensor gradient;  // view into the unit's gradients; undefined while there are none
   ParameterUnit* unit = nullptr;
+  std::vector<HeadElements> heads = {};       // ascending, disjoint; used with optim.qk_clip
   std::vector<LowRankAdapter> adapters = {};  // empty unless the unit's role is `adapted`
 
   /// True if the backward pass computes its gradient: its unit is trained or adapted, or it has no unit.

@@ -49,6 +49,7 @@ struct NormsOfLayers {
   std::span<const double> x;  // [kinds, norms.size(), layers]
   std::int64_t layers;
   std::span<double> norms;
+  std::span<double> by_layer = {};  // [norms.size(), layers]: √ of each term; or empty
 };
 
 template <class A>

@@ -1,6 +1,7 @@
 #include "optim/checkpoint.h"
 
 #include <algorithm>
+#include <span>
 
 #include "io/checkpoint/unit_tensors.h"
 #include "kernels/tensor_kernels.h"
@@ -60,7 +61,9 @@ std::vector<CheckpointSlice> checkpoint_slices(const Optimizer& optimizer) {
     for (const UpdatedShare::Part& part : updated.parts) {
       const auto names = states_of(part.rule);
       for (std::size_t s = 0; s < names.size(); ++s) {
+        const std::size_t before = slices.size();
         append(updated.share, state_prefix(names[s]), part.range, part.states[s]);
+        for (CheckpointSlice& slice : std::span(slices).subspan(before)) slice.type = part.states[s].dtype();
       }
     }
   }

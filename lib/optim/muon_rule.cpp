@@ -26,12 +26,13 @@ class MuonRule final : public UpdateRule {
 
   void prepare(double lr, std::int64_t n) const override { rates_.upload(lr, n); }
   void launch(const Launch& launch) const override {
-    tables_.update_momentum(momentum_, launch.verdict);
+    tables_.update_momentum(momentum_, rates_.update(), launch.verdict);
     {
       const ProfileScope timed(profile_of(stream_), "orthogonalize");
       for (const MuonExchange& exchange : exchanges_) exchange.run(launch.verdict);
     }
-    tables_.update(AdamWOrMuon{.first = rates_.adamw(), .second = {.numbers = rates_.numbers()}}, launch);
+    tables_.update(AdamWOrMuon{.first = rates_.adamw(), .second = {.numbers = rates_.numbers()}}, rates_.update(),
+                   launch);
   }
   void check_digests(bool renew) const override { tables_.check_digests(renew); }
   std::optional<Damage> damage() const override { return tables_.damage(); }

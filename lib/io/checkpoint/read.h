@@ -20,6 +20,7 @@ class CheckpointReader {
   struct Entry {
     std::string name;
     Shape shape;
+    DType type = DType::f32;  // in the files: f32 or bf16; read() widens
   };
   const CheckpointHeader& header() const;
   const std::filesystem::path& directory() const;

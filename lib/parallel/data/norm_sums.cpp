@@ -71,7 +71,7 @@ std::span<const std::int64_t> NormSums::offsets(int column) const {
   return rows_of<std::int64_t>(offsets_).subspan(static_cast<std::size_t>(column) * shares_, shares_);
 }
 
-void NormSums::norms(const Tensor& sums, std::span<double> norms) const {
+void NormSums::norms(const Tensor& sums, std::span<double> norms, std::span<double> by_layer) const {
   for (const Kind& kind : kinds_) {
     // For each block, one rank has the sum and the others have zero, so the all-reduce is exact.
     if (kind.copies) kind.copies->all_reduce_async(sums.view(kind.first, {columns_ * kind.blocks})).wait();
@@ -87,7 +87,7 @@ void NormSums::norms(const Tensor& sums, std::span<double> norms) const {
     const Tensor kinds_of_it = layers.view(exchange.first * part, {exchange.count * part});
     mesh_.group(exchange.axis).all_reduce_async(kinds_of_it).wait();
   }
-  launch(stream_, NormsOfLayers{.x = layers.span<double>(), .layers = layers_, .norms = norms});
+  launch(stream_, NormsOfLayers{.x = layers.span<double>(), .layers = layers_, .norms = norms, .by_layer = by_layer});
 }
 
 std::int64_t NormSums::table_bytes(const Counts& counts, int columns) {
@@ -123,7 +123,7 @@ GradientNorm::GradientNorm(Stream stream, const Mesh& mesh, std::span<const Unit
   });
 }
 
-void GradientNorm::launch(std::span<double> norm) const {
+void GradientNorm::launch(std::span<double> norm, std::span<double> by_layer) const {
   const Tensor sums = sums_.zeros();
   dispatch_accumulator(type_, [&]<class A>() {
     lyceum::launch(stream_, SquaresOfTensors<A>{.tensors = rows_of<TensorRow<A>>(tensors_),
@@ -131,7 +131,7 @@ void GradientNorm::launch(std::span<double> norm) const {
                                                 .offsets = sums_.offsets(0),
                                                 .sums = sums.span<double>()});
   });
-  sums_.norms(sums, norm);
+  sums_.norms(sums, norm, by_layer);
 }
 
 std::int64_t GradientNorm::table_bytes(const NormSums::Counts& counts) {

@@ -191,7 +191,12 @@ void RunReport::note_kernels() {
   if (!text.empty()) note("kernels    expert GEMMs in the first step: " + text);
 }
 
-void RunReport::left_out(const StepResult& result, std::int64_t step) {
+void RunReport::left_out(const StepResult& result, const StepLimits& limits, std::int64_t step) {
+  if (result.outlier) {
+    warn(fmt::format("step {} skipped on all ranks: {} (optim.skip_above = {})", step,
+                     outlier_text(result.loss, result.grad_norm, limits), config_.optim.skip_above));
+    return;
+  }
   if (result.targets == 0) {
     warn(fmt::format("step {} skipped on all ranks: no token of its batch counts in the loss", step));
     return;

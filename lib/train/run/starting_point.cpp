@@ -210,9 +210,9 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   }
   if (resume_ != "auto" && !header.unsound.empty()) {
     report_.warn("this checkpoint is not sound: " + header.unsound);
-    state.soundness = {};  // the user has named it, so the run may continue from it
+    state.forget_losses();  // the user has named it, so the run may continue from it
   }
-  if (!same_data) state.soundness = {};  // losses on other data are not comparable
+  if (!same_data) state.forget_losses();  // losses on other data are not comparable
   report_changes(state);
   choose_schedule_length(state);
   report_choices(state);
