@@ -95,7 +95,8 @@ int average_checkpoints(const MpiSession& session, const Averaging& averaging, c
   std::vector<std::string> names;
   LoadedConfig first;
   for (const std::string& path : averaging.sources) {
-    CheckpointReader& source = sources.emplace_back(resolve_checkpoint(path), most_open_shards / averaging.sources.size());
+    CheckpointReader& source =
+        sources.emplace_back(resolve_checkpoint(path), most_open_shards / averaging.sources.size());
     if (averaging.ema) source.use_averages();
     names.push_back(source.directory().string());
     const std::string problem = source.problem(CheckpointReader::Check::sizes);

@@ -163,7 +163,8 @@ po::options_description described_options(EvalOptions& options) {
   add("task-log", po::value(&options.tasks.log)->value_name("FILE"),
       "with --tasks: also write the log-probabilities of all choices to this JSON-lines file");
   add("no-bos", po::bool_switch(&options.tasks.no_bos),
-      "with --tasks: begin no context with the beginning-of-text token that the tokenizer of an imported model adds, as "
+      "with --tasks: begin no context with the beginning-of-text token that the tokenizer of an imported model adds, "
+      "as "
       "lm-evaluation-harness did before version 0.4.9.2");
   add("json", "print one JSON object: loss standard_error perplexity bits_per_byte tokens chosen_width …");
   return described;
@@ -195,9 +196,8 @@ int evaluate_tasks(const MpiSession& session, const CheckpointRun& run, const Ev
   const std::string directory = run.reader.directory().string();
   const std::int64_t step = run.reader.header().step;
   if (json) {
-    const nlohmann::ordered_json result{{"checkpoint", directory},      {"step", step},
-                                        {"skip_top", options.skip_top}, {"ema", options.ema},
-                                        {"bos", encoded.bos},           {"changed", changes_json(run)},
+    const nlohmann::ordered_json result{{"checkpoint", directory}, {"step", step},       {"skip_top", options.skip_top},
+                                        {"ema", options.ema},      {"bos", encoded.bos}, {"changed", changes_json(run)},
                                         {"tasks", results.scores}};
     print(json_text(result) + '\n');
   } else {

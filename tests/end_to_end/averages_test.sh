@@ -105,7 +105,7 @@ says out "^left over +model/layers/#/mlp/shared_experts/.* \(2 tensors\)$"
 
 # The number of open files does not grow with the number of files of a checkpoint.
 many=()
-for _ in {1..60}; do many+=("$checkpoints"/step-0000000{2,4}); done
+for _ in {1..70}; do many+=("$checkpoints"/step-0000000{2,4}); done
 few_files() { (ulimit -n 220 && exec "$lyceum" "$@"); }
 expect 0 few_files convert average "${many[@]}" --out "$work/many"
 expect 0 "$lyceum" convert average "$checkpoints"/step-0000000{2,4} --out "$work/pair"

@@ -78,7 +78,6 @@ cat >>"$work/odd.jsonl" <<'END'
 {"context": "", "choices": ["<|begin|>The weights", "the"], "answer": 0}
 END
 check imported
-says out "^tokens, log-prob"
 sed -i '$d' "$work/odd.jsonl" && sed -i '$d' "$work/odd.jsonl"
 probabilities() {  # prints the log-probabilities of the last score
   python3 -c 'import json, sys; print(*(json.loads(line)["log_probabilities"] for line in open(sys.argv[1])))' "$work/log.jsonl"
@@ -91,6 +90,22 @@ score imported cloze
 [[ $(probabilities) != "$without" ]] || fail "the first token has no effect"
 expect 0 "$lyceum" eval "--checkpoint=$work/imported" --tasks "$work/cloze.jsonl"
 says out "^contexts +begin with <\|begin\|>$"
+
+# The same with a tokenizer.model, whose export has a tokenizer.json that adds the token.
+rm "$work/model/tokenizer.json"
+"$python" - "$source" "$work/model" <<'END'
+import json, pathlib, sys
+import sentencepiece
+source, folder = sys.argv[1:]
+sentencepiece.SentencePieceTrainer.train(
+    input=sorted(map(str, pathlib.Path(source, "docs").glob("*.md"))), model_prefix=f"{folder}/tokenizer", vocab_size=384,
+    model_type="bpe", byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False, minloglevel=2)
+config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "add_bos_token": True}
+json.dump(config, open(f"{folder}/tokenizer_config.json", "w"))
+END
+expect 0 "$lyceum" convert import-hf "$work/model" --out "$work/pieces" --batch.seq_len=32
+check pieces
+python3 -c 'import json, sys; sys.exit(json.load(open(sys.argv[1]))["bos"] != "<s>")' "$work/result" || fail "bos of a tokenizer.model"
 
 # A model that no export represents, on several meshes and with a limited capacity of experts.
 expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/special" --moe.zero_experts=2 --model.attention=moa \
