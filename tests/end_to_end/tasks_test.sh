@@ -82,11 +82,12 @@ sed -i '$d' "$work/odd.jsonl" && sed -i '$d' "$work/odd.jsonl"
 probabilities() {  # prints the log-probabilities of the last score
   python3 -c 'import json, sys; print(*(json.loads(line)["log_probabilities"] for line in open(sys.argv[1])))' "$work/log.jsonl"
 }
-score json cloze
+whole=--batch.seq_len=256  # so that no context is cut
+score json cloze "$whole"
 without=$(probabilities)
-score imported cloze --no-bos
+score imported cloze "$whole" --no-bos
 equal "scores without the first token" "$(probabilities)" "$without"
-score imported cloze
+score imported cloze "$whole"
 [[ $(probabilities) != "$without" ]] || fail "the first token has no effect"
 expect 0 "$lyceum" eval "--checkpoint=$work/imported" --tasks "$work/cloze.jsonl"
 says out "^contexts +begin with <\|begin\|>$"
