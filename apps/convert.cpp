@@ -170,16 +170,6 @@ ConversionRequest request_of(const ParsedOptions& parsed, ConvertOptions& option
   return request;
 }
 
-/// Describes the keys of the model that the transform or the user changed.
-std::string changes_of(const Config& own, const Config& made) {
-  std::string text;
-  for (const Difference& change : differences(own, made)) {
-    if (!describes_model(change.key)) continue;
-    text += fmt::format("changed    {} = {} (was {})\n", change.key, change.after, change.before);
-  }
-  return text;
-}
-
 /// Evaluates the checkpoint's model on the tokens that the options name: mean loss and routing. Collective.
 Evaluation measured(const MpiSession& session, const CheckpointReader& checkpoint, Config config,
                     const ConvertOptions& options) {
@@ -270,7 +260,7 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
   for (const std::string& note : conversion.notes) print_once(note + '\n');
   std::vector<TensorLine> lines;
   for (const Recipe& recipe : conversion.recipes) lines.push_back(line_of(recipe));
-  print_once(changes_of(own.config, conversion.resolved) + tensor_table(lines) +
+  print_once(changes_text(own.config, conversion.resolved) + tensor_table(lines) +
              left_over_text(source, conversion.recipes));
   if (dry_run) return 0;
   const auto lock = lock_run_directory(conversion.config, session);
