@@ -133,7 +133,9 @@ TEST(NormsOfLayers, AddsUpThePartsOfEachLayer) {
   launch_on(1, NormsOfLayers{.x = x.span(), .layers = layers, .norms = norms, .by_layer = by_layer});
   for (std::int64_t c = 0; c < columns; ++c) {
     for (std::int64_t l = 0; l < layers; ++l) {
-      const double expected = std::sqrt(x.at(c, l) + x.at(columns + c, l) + x.at(2 * columns + c, l));
+      double sum = 0;
+      for (std::int64_t p = 0; p < NormsOfLayers::kinds; ++p) sum += x.at(p * columns + c, l);
+      const double expected = std::sqrt(sum);
       EXPECT_TRUE(std::abs(by_layer[static_cast<std::size_t>(c * layers + l)] - expected) <= 1e-13 * expected);
     }
   }
