@@ -10,6 +10,7 @@
 #include "core/tensor.h"
 #include "kernels/cuda/host_device.h"
 #include "kernels/flat_blocks.h"
+#include "kernels/head_scaling.h"
 #include "kernels/instances.h"
 #include "kernels/stochastic_rounding.h"
 
@@ -18,15 +19,17 @@ namespace lyceum {
 /// The decision about a step: how gradients are scaled and whether the update is skipped. It is computed on the device
 /// from numbers that are equal on all ranks, so the host can launch the update without waiting for it.
 struct StepVerdict {
-  double gradient_scale;  // factor of every gradient (clipping)
-  double skip;            // if not 0, weights and optimizer state stay unchanged
+  static constexpr double unsound = 1, outlier = 2;  // the values of `skip` other than 0, see JudgeStep
+  double gradient_scale;                             // factor of every gradient (clipping)
+  double skip;                                       // if not 0, weights and optimizer state stay unchanged
 };
 
-/// Computes the StepVerdict of a step: skip = 1 if norm or loss is not finite or loss_weight is not positive, else 0;
-/// gradient_scale = clip / norm if 0 < clip < norm, else 1.
+/// Computes the StepVerdict of a step: skip = unsound if norm or loss is not finite or loss_weight is not positive,
+/// else outlier if loss or norm is above its limit, else 0; gradient_scale = clip / norm if 0 < clip < norm, else 1.
 struct JudgeStep {
   std::span<const double> norm, loss;   // [1]: gradient norm and loss of the whole batch
   std::span<const double> loss_weight;  // [1]: weight of one target's loss; 0 if the batch has no target with a loss
+  std::span<const double> limits;       // [2]: largest loss and largest norm of a step that updates; may be infinite
   double clip;                          // largest gradient norm; 0: no limit
   std::span<StepVerdict> verdict;       // [1]
 };
@@ -57,6 +60,7 @@ struct UpdateSpan {
   std::int32_t states = 2;  // states that the rule keeps per element
   /// Elements of the tensor before the span that have only one state: element i has its other states at i − without.
   std::int64_t without = 0;
+  HeadScaling heads = {};
 };
 
 /// Returns the address of state `s` of element 0 of a span, with which the element i of the tensor has the index i.
@@ -101,7 +105,8 @@ LYCEUM_HOST_DEVICE void with_rule_of(const UpdateSpan& span, const EitherRule<Fi
 
 /// One step of an elementwise update rule over many flat tensors. For each element:
 ///   update = rule(gradient · gradient_scale, states) + lr · weight_decay · master
-///   master −= update;  weight = master rounded to T
+///   master = (master − update) · factor;  weight = master rounded to T
+/// with a factor of 1 unless UpdateSpan::heads gives another one.
 /// An update also computes two sums for each block b of tensor t, in double and in an order that depends only on the
 /// device and the spans. A sum is not stored if its offset is negative.
 ///   sums[weight_offsets[t] + b] = Σ master², after the update
@@ -130,6 +135,7 @@ struct UpdateWeights {
   std::span<const std::int64_t> weight_offsets, update_offsets;  // [tensors]: offsets in `sums`, or negative
   std::span<double> sums;
   UpdateDigests digests = {};
+  std::span<const double> head_factors = {};  // see QkClipFactors; empty if no span has HeadScaling
   StateRounding rounding = {};
 };
 
@@ -156,17 +162,17 @@ template <class T, std::size_t states, class S>
 void run(const CudaStream& stream, const CheckDigests<T, states, S>& check);
 void run(const CudaStream& stream, const JudgeStep& judge);
 
-#define LYCEUM_WEIGHT_UPDATE_KERNELS(INSTANCE)                                             \
-  INSTANCE(CheckDigests<float, 2>)                                                         \
-  INSTANCE(CheckDigests<bfloat16, 2>)                                                      \
-  INSTANCE(CheckDigests<double, 2>)                                                        \
-  INSTANCE(CheckDigests<float, 2, bfloat16>) INSTANCE(CheckDigests<bfloat16, 2, bfloat16>) \
-      INSTANCE(CheckDigests<double, 2, bfloat16>)
-#define LYCEUM_UPDATE_RULE_KERNELS(INSTANCE, Rule)                                                 \
-  INSTANCE(UpdateWeights<float, Rule>)                                                             \
-  INSTANCE(UpdateWeights<bfloat16, Rule>)                                                          \
-  INSTANCE(UpdateWeights<double, Rule>)                                                            \
-  INSTANCE(UpdateWeights<float, Rule, bfloat16>) INSTANCE(UpdateWeights<bfloat16, Rule, bfloat16>) \
-      INSTANCE(UpdateWeights<double, Rule, bfloat16>)
+#define LYCEUM_WEIGHT_UPDATE_KERNELS(INSTANCE) \
+  INSTANCE(CheckDigests<float, 2>)             \
+  INSTANCE(CheckDigests<bfloat16, 2>)          \
+  INSTANCE(CheckDigests<double, 2>)            \
+  INSTANCE(CheckDigests<float, 2, bfloat16>)   \
+  INSTANCE(CheckDigests<bfloat16, 2, bfloat16>) INSTANCE(CheckDigests<double, 2, bfloat16>)
+#define LYCEUM_UPDATE_RULE_KERNELS(INSTANCE, Rule) \
+  INSTANCE(UpdateWeights<float, Rule>)             \
+  INSTANCE(UpdateWeights<bfloat16, Rule>)          \
+  INSTANCE(UpdateWeights<double, Rule>)            \
+  INSTANCE(UpdateWeights<float, Rule, bfloat16>)   \
+  INSTANCE(UpdateWeights<bfloat16, Rule, bfloat16>) INSTANCE(UpdateWeights<double, Rule, bfloat16>)
 
 }  // namespace lyceum

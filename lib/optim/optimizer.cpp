@@ -76,11 +76,13 @@ Optimizer::Optimizer(const OptimConfig& config, const Mesh& mesh, Stream stream,
   renew_digests();
 }
 
-void Optimizer::update(std::span<const StepVerdict> verdict, const NormSums& norms, const Tensor& sums) const {
+void Optimizer::update(std::span<const StepVerdict> verdict, const NormSums& norms, const Tensor& sums,
+                       std::span<const double> head_factors) const {
   rule_->launch({.verdict = verdict,
                  .weight_offsets = norms.offsets(0),
                  .update_offsets = norms.offsets(1),
-                 .sums = sums.span<double>()});
+                 .sums = sums.span<double>(),
+                 .head_factors = head_factors});
   for (const UpdatedShare& updated : updated_) {
     if (!updated.average.defined()) continue;
     dispatch_accumulator(updated.master.dtype(), [&]<class A>() {
@@ -109,7 +111,7 @@ std::vector<std::uint64_t> Optimizer::frozen_digests() const {
   std::vector<std::uint64_t> digests;
   if (!watched_) return digests;
   for (const UnitShare& share : untrained_) {
-    const bool frozen = share.unit->role() == ParameterUnit::Role::frozen;
+    const bool frozen = share.unit->role() != ParameterUnit::Role::buffer;
     digests.push_back(frozen ? digest_of(stream_, share.values) : 0);
   }
   return digests;

@@ -39,9 +39,10 @@ class Optimizer {
   /// Launches one update, which does nothing to weights, states and averages if `verdict` says to skip it. Writes the
   /// sums of squares of the weights and of the update to columns 0 and 1 of `sums`, see NormSums. Gradients may be
   /// overwritten if the update is not skipped. The host does not wait, except for other ranks with Muon. The launch of
-  /// a single rank may be recorded in a graph and repeated with other gradients. Collective over the ranks of a
-  /// pipeline stage.
-  void update(std::span<const StepVerdict> verdict, const NormSums& norms, const Tensor& sums) const;
+  /// a single rank may be recorded in a graph and repeated with other gradients. `head_factors`: see
+  /// UpdateRule::Launch; averages follow the scaled weights. Collective over the ranks of a pipeline stage.
+  void update(std::span<const StepVerdict> verdict, const NormSums& norms, const Tensor& sums,
+              std::span<const double> head_factors = {}) const;
   /// Returns the bytes that this rank has sent for updates of units of one group; see UpdateRule::traffic().
   ProcessGroup::Traffic traffic(ParameterUnit::Group group) const { return rule_->traffic(group); }
   /// Counts an update. Call if the launched update was not skipped.

@@ -48,6 +48,7 @@ class UpdateRule {
     std::span<const StepVerdict> verdict;                          // [1], in device memory
     std::span<const std::int64_t> weight_offsets, update_offsets;  // [shares], in device memory
     std::span<double> sums;
+    std::span<const double> head_factors;  // see QkClipFactors, in device memory; empty unless optim.qk_clip is set
   };
   /// Launches one update of all shares. The host does not wait, except for other ranks with Muon. The launch of a
   /// single rank may be recorded in a graph and repeated. Gradients may be overwritten if the update is not skipped.

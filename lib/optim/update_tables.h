@@ -50,6 +50,7 @@ class UpdateTables {
                                                 .update_offsets = launched.update_offsets,
                                                 .sums = launched.sums,
                                                 .digests = digests(),
+                                                .head_factors = launched.head_factors,
                                                 .rounding = rounding(number)});
     });
   }
@@ -134,11 +135,15 @@ class UpdateTables {
                          .weight_decay = range.decays ? input.config.weight_decay : 0,
                          .rule = range.rule == WeightRule::muon ? muon_span : 0,
                          .states = kept,
-                         .without = without});
+                         .without = without,
+                         .heads = range.heads});
+        spans.back().heads.begin -= share.updated.first;
         if (kept == 1) without += common({begin, range.end - begin}, share.updated).count;
         begin = range.end;
       }
-      if (share.unit->size() > 0) spans.back().end = share.size - share.updated.first;  // include the padding
+      if (share.unit->size() == 0) continue;
+      require(spans.back().heads.period == 0, "the last elements of {} belong to heads", share.unit->name());
+      spans.back().end = share.size - share.updated.first;  // include the padding
     }
     tensors_ = table_of(stream_, tensors);
     spans_ = table_of(stream_, spans);

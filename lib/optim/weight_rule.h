@@ -10,6 +10,7 @@
 #include "config/config.h"
 #include "core/dtype.h"
 #include "core/range.h"
+#include "kernels/head_scaling.h"
 #include "model/tensor_pattern.h"
 
 namespace lyceum {
@@ -32,9 +33,11 @@ class RuleAssignment {
   WeightRule rule_of(const std::string& name, const Shape& shape) const;
   /// Returns the patterns of optim.adamw_only; none with optim.rule = adamw.
   const std::vector<TensorPattern>& adamw_only() const { return adamw_only_; }
+  /// True if updates scale the weights of heads (optim.qk_clip).
+  bool scales_heads() const { return scales_heads_; }
 
  private:
-  bool muon_;
+  bool muon_, scales_heads_;
   std::vector<TensorPattern> adamw_only_;
 };
 
@@ -42,12 +45,13 @@ class RuleAssignment {
 /// Does nothing with optim.rule = adamw. `config` must be resolved.
 void require_ruled_tensors(const Config& config);
 
-/// A range of a unit's flat memory whose elements have the same rule and weight decay. It begins at the end of the
-/// previous range (0 for the first).
+/// A range of a unit's flat memory whose elements have the same rule, weight decay and HeadScaling. It begins at the
+/// end of the previous range (0 for the first).
 struct UpdateRange {
   std::int64_t end;
   bool decays;
   WeightRule rule;
+  HeadScaling heads = {};  // elements count from the first one of the unit
   bool operator==(const UpdateRange&) const = default;
 };
 /// Returns the ranges of the whole unit in order. Neighbours differ. Frozen elements are not decayed. Padding belongs

@@ -14,6 +14,7 @@
 #include "parallel/data/copies.h"
 #include "parallel/data/flat_range.h"
 #include "parallel/data/norm_sums.h"
+#include "plan/adapted.h"
 
 namespace lyceum {
 
@@ -33,6 +34,10 @@ RankMemory state_memory(const Config& config, const MeshRank& mesh_rank, std::sp
   RankMemory memory{.weights = zero >= 3 ? zero_states.values : 0, .gradients = zero >= 2 ? zero_states.gradients : 0};
   if (zero >= 2) memory.passing += zero_states.gradients - zero_states.early_gradients;
   if (zero >= 3) memory.passing += zero_states.values - zero_states.early_values;
+  const AdaptedMemory adapted = adapted_memory(config, mesh_rank, units);
+  memory.weights += adapted.values;
+  memory.gradients += adapted.gradients;
+  memory.passing += adapted.values - adapted.early_values + adapted.gradients - adapted.early_gradients;
   for (const PlannedUnit& unit : units) {
     const bool cut = shared(mesh_rank, unit);
     const double whole = number(unit.size), own = cut ? number(owned_elements(unit, mesh_rank)) : whole;
@@ -97,8 +102,9 @@ double update_buffers(const Config& config, const MeshRank& mesh_rank, std::span
     spans += unit.trained() ? std::ssize(unit.updates) : 0;
     slices += unit.rounded_slices;
   }
-  return number(StepNumbers::bytes(LossTable(config)) + update_table_bytes(counts.shares, spans, slices) +
-                StepEnd::table_bytes(counts));
+  return number(StepNumbers::bytes(LossTable(config), counts.layers) +
+                update_table_bytes(counts.shares, spans, slices) + StepEnd::table_bytes(counts) +
+                (config.optim.qk_clip > 0 ? QkClip::bytes(config, mesh_rank.shape.tensor) : 0));
 }
 
 std::map<int, LayerBytes> shared_layers(const Config& config, const MeshRank& mesh_rank,
@@ -124,6 +130,10 @@ void add_end_of_step(const Config& config, const MeshRank& mesh_rank, std::span<
     end.add(mesh_rank, Axis::data, Transfer::all_reduce, sizeof(std::int64_t));
   }
   for (const auto& [axis, numbers] : StepEnd::exchanges(LossTable(config), norm_counts(config, mesh_rank, units))) {
+    end.add(mesh_rank, axis, Transfer::all_reduce, number(numbers) * sizeof(double));
+  }
+  if (config.optim.qk_clip > 0) {
+    const auto [axis, numbers] = QkClip::exchange(config, mesh_rank.shape.tensor);
     end.add(mesh_rank, axis, Transfer::all_reduce, number(numbers) * sizeof(double));
   }
   std::int64_t counts = 0, sums = 0;

@@ -10,6 +10,8 @@
 #include "core/allocator.h"
 #include "core/error.h"
 #include "kernels/weight_update.h"
+#include "model/attention/logits.h"
+#include "model/routing/running_loads.h"
 #include "model/transformer.h"
 #include "model/working_type.h"
 #include "optim/rounded_slices.h"
@@ -70,6 +72,14 @@ class Rehearsal {
               .first_keys = config.data.document_mask ? numbers(DType::i32, tokens) : Tensor(),
               .step = numbers(DType::f64, 1)};
     if (config.moe.top_k_start > 0) batch_.choices = numbers(DType::f64, 1);
+    if (config.optim.qk_clip > 0) {
+      logits_.emplace(config, mesh_, stream_);
+      batch_.attention_logits = logits_->largest();
+    }
+    if (config.balance.scope == BalanceScope::global) {
+      batch_.running_loads = &running_loads_.emplace(stream_, config, model_.mixtures(), 2);
+      batch_.pass = 1;
+    }
     model_.clear_routing();
   }
 
@@ -180,6 +190,8 @@ class Rehearsal {
   RuleAssignment rules_;
   Transformer model_;
   TapeStage stage_;
+  std::optional<RunningLoads> running_loads_;
+  std::optional<AttentionLogits> logits_;
   TokenBatch batch_;
   double buffers_ = 0;
 };
@@ -202,7 +214,9 @@ MeshRank smallest_equivalent(const MeshRank& mesh_rank, bool experts) {
 }
 
 /// True if no pattern can treat tensors of one block in another way than those of another block.
-bool blocks_are_alike(const OptimConfig& optim) { return optim.train_only.empty() && optim.adamw_only.empty(); }
+bool blocks_are_alike(const OptimConfig& optim) {
+  return optim.train_only.empty() && optim.adamw_only.empty() && optim.lora_rank == 0;
+}
 
 }  // namespace
 

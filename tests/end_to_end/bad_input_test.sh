@@ -65,6 +65,10 @@ refused 2 "moe.top_k = 9 is more than moe.experts = 8" --moe.top_k=9
 refused 2 "optim.train_only: the model has no tensor with this name and these rows: model/\*/gates/\*, x\[1:\]; " \
   "--optim.train_only=model/*/gates/*,*/norm/weight,x[1:]"
 refused 2 "optim.train_only: 'x\[1:y\]': write rows as" "--optim.train_only=x[1:y]"
+refused 2 "optim.lora_targets: the model has no trained matrix with this name: model/\*/gates/\*, \*/norm/weight; " \
+  --optim.lora_rank=2 "--optim.lora_targets=model/*/gates/*,*/norm/weight,lm_head/*"
+refused 2 "optim.lora_rank = 2 without optim.lora_targets: name the matrices to adapt" --optim.lora_rank=2
+refused 2 "optim.lora_alpha = 0.*must be > 0" --optim.lora_alpha=0
 refused 2 "optim.rule = sgd.*adamw.*muon" --optim.rule=sgd
 refused 2 "optim.moments = f16.*f32.*bf16" --optim.moments=f16
 refused 2 "optim.momentum.*" --optim.rule=muon --optim.momentum=1

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <vector>
 
 #include "kernels/cpu/rounding_numbers.h"
 #include "kernels/flat_blocks.h"

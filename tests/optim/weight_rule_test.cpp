@@ -85,6 +85,33 @@ TEST(UpdateRanges, AreDividedByDecayAndRule) {
   EXPECT_EQ(elements_with_state(parts, 1), 20);
 }
 
+/// Without optim.qk_clip the heads make no difference; with it, ranges end where the elements of heads do.
+TEST(UpdateRanges, AreDividedByHeads) {
+  const auto unit = mixed_unit();
+  const HeadScaling queries{.period = 10, .split = 10, .first_head = 6}, keys{.begin = 30, .period = 20, .split = 8};
+  unit->parameters()[1]->heads = {{{0, 30}, queries}, {{30, 20}, keys}};
+  EXPECT_EQ(update_ranges(RuleAssignment({}), *unit),
+            (std::vector<UpdateRange>{{64, false, WeightRule::adamw}, {192, true, WeightRule::adamw}}));
+  OptimConfig config = muon_config({"*/k_proj/weight"});
+  config.qk_clip = 100;
+  HeadScaling queries_in_unit = queries, keys_in_unit = keys;
+  queries_in_unit.begin = 64;
+  keys_in_unit.begin = 64 + 30;
+  EXPECT_EQ(update_ranges(RuleAssignment(config), *unit),
+            (std::vector<UpdateRange>{{64, false, WeightRule::adamw},
+                                      {64 + 30, true, WeightRule::muon, queries_in_unit},
+                                      {64 + 50, true, WeightRule::adamw, keys_in_unit},
+                                      {64 + 96 + 32, true, WeightRule::muon}}));
+  config = {};
+  config.qk_clip = 100;
+  const std::vector<UpdateRange> ranges = update_ranges(RuleAssignment(config), *unit);
+  EXPECT_EQ(ranges, (std::vector<UpdateRange>{{64, false, WeightRule::adamw},
+                                              {64 + 30, true, WeightRule::adamw, queries_in_unit},
+                                              {64 + 50, true, WeightRule::adamw, keys_in_unit},
+                                              {192, true, WeightRule::adamw}}));
+  EXPECT_EQ(rule_ranges(ranges, {70, 100}).size(), 1u) << "heads do not divide the states";
+}
+
 TEST(WeightRule, MuonKeepsOneStateLess) {
   const OptimConfig optim;
   EXPECT_EQ(state_bytes(WeightRule::adamw, optim, DType::f32), 8);

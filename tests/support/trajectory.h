@@ -52,11 +52,11 @@ class TinyTraining {
   }
 
   /// Runs steps [first, first + count) and returns their results.
-  std::vector<StepResult> run(int first, int count) {
+  std::vector<StepResult> run(int first, int count, const StepLimits& limits = {}) {
     const TokenLoader loader = data_.loader(config_);
     std::vector<StepResult> results;
     for (int s = first; s < first + count; ++s) {
-      results.push_back(step_.run(loader, s, s * config_.batch.global, config_.optim.lr));
+      results.push_back(step_.run(loader, s, s * config_.batch.global, config_.optim.lr, limits));
     }
     return results;
   }
@@ -109,6 +109,13 @@ inline Trajectory train(const Config& config, ProcessGroup world, int steps, DTy
   result.steps = training.run(0, steps);
   result.weights = training.weights();
   return result;
+}
+
+/// Returns the values of slices by name.
+inline std::map<std::string, std::vector<float>> by_name(const std::vector<Trajectory::Slice>& slices) {
+  std::map<std::string, std::vector<float>> all;
+  for (const Trajectory::Slice& slice : slices) all[slice.name] = slice.values;
+  return all;
 }
 
 /// Writes a checkpoint of `training`.

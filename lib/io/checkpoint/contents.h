@@ -37,6 +37,13 @@ constexpr std::string_view average_prefix = "optimizer/ema/";
 /// True if the logical tensor `name` is optimiser state rather than a weight.
 inline bool is_optimizer_state(std::string_view name) { return name.starts_with(optimizer_prefix); }
 
+/// Prefix of the logical tensors of adapters: A [r, n] and B [m, r] of the matrix NAME [m, n] are
+/// "adapters/lora_A/NAME" and "adapters/lora_B/NAME".
+constexpr std::string_view adapter_prefix = "adapters/", adapter_a_prefix = "adapters/lora_A/",
+                           adapter_b_prefix = "adapters/lora_B/";
+/// True if the logical tensor `name` belongs to an adapter.
+inline bool is_adapter(std::string_view name) { return name.starts_with(adapter_prefix); }
+
 /// The contents of a checkpoint except its tensors.
 struct CheckpointHeader {
   std::string run_uuid;

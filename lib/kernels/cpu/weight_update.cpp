@@ -36,11 +36,15 @@ void run(const CpuStream&, const JudgeStep& judge) {
   require_length("JudgeStep", "norm", judge.norm, 1);
   require_length("JudgeStep", "loss", judge.loss, 1);
   require_length("JudgeStep", "loss_weight", judge.loss_weight, 1);
+  require_length("JudgeStep", "limits", judge.limits, 2);
   require_length("JudgeStep", "verdict", judge.verdict, 1);
   const double norm = judge.norm[0];
   const bool sound = std::isfinite(norm) && std::isfinite(judge.loss[0]) && judge.loss_weight[0] > 0;
+  const bool outlier = judge.loss[0] > judge.limits[0] || norm > judge.limits[1];
   judge.verdict[0] = {.gradient_scale = judge.clip > 0 && norm > judge.clip ? judge.clip / norm : 1,
-                      .skip = sound ? 0.0 : 1.0};
+                      .skip = !sound    ? StepVerdict::unsound
+                              : outlier ? StepVerdict::outlier
+                                        : 0.0};
 }
 
 LYCEUM_WEIGHT_UPDATE_KERNELS(LYCEUM_CPU_INSTANCE)

@@ -55,6 +55,7 @@ struct UpdatedRange {
   T* weight;
   typename Rule::template Element<Accumulator<T>> rule;
   Accumulator<T> gradient_scale, decay;  // decay: lr · weight decay
+  Accumulator<T> factor;                 // of the updated weights, see HeadScaling
 };
 
 /// Updates element i and returns its contributions to the sums. `number` rounds its states if S is bfloat16. A separate
@@ -69,7 +70,7 @@ template <class T, class Rule, class S>
   std::uint32_t found = word_of(before), left = 0;
   for (std::size_t s = 0; s < Rule::states; ++s) found += state_factor(s) * word_of(range.state[s][i]);
   const A update = range.rule(range.gradient[i] * range.gradient_scale, state) + range.decay * before;
-  const A after = before - update;
+  const A after = (before - update) * range.factor;
   if constexpr (std::is_same_v<S, bfloat16>) {
     for (std::size_t s = 0; s < Rule::states; ++s) {
       if constexpr (Rule::changes_states) {
@@ -151,7 +152,8 @@ BlockSums update_block(const UpdateWeights<T, Rule, S>& update, const UpdatedTen
                                                   .weight = tensor.weight,
                                                   .rule = rule.template element<A>(),
                                                   .gradient_scale = Own::scales_gradient ? gradient_scale : A{1},
-                                                  .decay = static_cast<A>(rule.lr() * span.weight_decay)};
+                                                  .decay = static_cast<A>(rule.lr() * span.weight_decay),
+                                                  .factor = 1};
                     for (std::size_t s = 0; s < Own::states; ++s) range.state[s] = state_of(tensor, span, s);
                     const std::uint16_t* rounding = nullptr;
                     if constexpr (std::is_same_v<S, bfloat16> && Own::changes_states) {
@@ -159,7 +161,12 @@ BlockSums update_block(const UpdateWeights<T, Rule, S>& update, const UpdatedTen
                                             numbers.data());
                       rounding = numbers.data();
                     }
-                    update_range(range, begin, end, rounding, sums);
+                    for (std::int64_t i = begin; i < end;) {
+                      const ScaledPart part = scaled_part(span.heads, update.head_factors, i, end);
+                      range.factor = static_cast<A>(part.factor);
+                      update_range(range, i, part.end, rounding ? rounding + (i - begin) : nullptr, sums);
+                      i = part.end;
+                    }
                   });
                 });
   return sums;

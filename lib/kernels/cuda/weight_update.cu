@@ -32,8 +32,11 @@ __global__ void __launch_bounds__(weight_update::threads) check_tensors(CheckDig
 __global__ void judge_step(JudgeStep judge) {
   const double norm = judge.norm[0];
   const bool sound = std::isfinite(norm) && std::isfinite(judge.loss[0]) && judge.loss_weight[0] > 0;
+  const bool outlier = judge.loss[0] > judge.limits[0] || norm > judge.limits[1];
   judge.verdict[0] = {.gradient_scale = judge.clip > 0 && norm > judge.clip ? judge.clip / norm : 1,
-                      .skip = sound ? 0.0 : 1.0};
+                      .skip = !sound    ? StepVerdict::unsound
+                              : outlier ? StepVerdict::outlier
+                                        : 0.0};
 }
 
 }  // namespace
@@ -49,6 +52,7 @@ void run(const CudaStream& stream, const JudgeStep& judge) {
   require_length("JudgeStep", "norm", judge.norm, 1);
   require_length("JudgeStep", "loss", judge.loss, 1);
   require_length("JudgeStep", "loss_weight", judge.loss_weight, 1);
+  require_length("JudgeStep", "limits", judge.limits, 2);
   require_length("JudgeStep", "verdict", judge.verdict, 1);
   start(stream, "JudgeStep", judge_step, 1, 1, judge);
 }

@@ -74,6 +74,7 @@ template <class A>
 struct Constants {
   A gradient_scale;
   bool watched;
+  std::span<const double> head_factors;
 };
 
 /// Updates `count` consecutive elements of a span, from element i on.
@@ -106,6 +107,9 @@ __device__ void update_pack(const UpdatedTensor<T, most_states, S>& tensor, cons
     if (apart) sums.found += weight_factor * word_of(weight[e]);
     const A update = element(gradient[e] * scale, state) + decay * before;
     master[e] = before - update;
+    if (span.heads.period > 0) {
+      master[e] *= static_cast<A>(scaled_part(span.heads, k.head_factors, i + e, i + e + 1).factor);
+    }
     sums.left += word_of(master[e]);
     for (std::size_t s = 0; s < Rule::states; ++s) {
       if constexpr (Rule::changes_states) {
@@ -181,7 +185,8 @@ __global__ void __launch_bounds__(threads) update_tensors(UpdateWeights<T, Rule,
   const StepVerdict verdict = update.verdict[0];
   const bool skip = verdict.skip != 0;
   const Constants<A> k{.gradient_scale = static_cast<A>(verdict.gradient_scale),
-                       .watched = !skip && !update.digests.kept.empty()};
+                       .watched = !skip && !update.digests.kept.empty(),
+                       .head_factors = update.head_factors};
   const std::int64_t first = update.blocks * blockIdx.x / gridDim.x,
                      last = update.blocks * (blockIdx.x + 1) / gridDim.x;
   BlockWalk<UpdatedTensor<T, Rule::states, S>> walk(update.tensors, first);

@@ -24,12 +24,12 @@ Config rounded_run(UpdateRuleName rule) {
   return config;
 }
 
-struct Variant {
+struct MomentVariant {
   const char* name;
   std::function<void(Config&)> change;
 };
-const std::vector<Variant>& variants() {
-  static const std::vector<Variant> all{
+const std::vector<MomentVariant>& moment_variants() {
+  static const std::vector<MomentVariant> all{
       {"adamw", [](Config&) {}},
       {"muon", [](Config& c) { c.optim = rounded_run(UpdateRuleName::muon).optim; }},
       {"stacks and vectors",
@@ -79,7 +79,7 @@ void expect_same_rounding(const Trajectory& run, const Trajectory& serial, doubl
 
 TEST(RoundedMoments, AreTheSameOnEveryMesh) {
   const int world = world_size();
-  for (const auto& [name, change] : variants()) {
+  for (const auto& [name, change] : moment_variants()) {
     Config config = rounded_run(UpdateRuleName::adamw);
     change(config);
     const Trajectory serial = train(config, ProcessGroup::self(), 3);
