@@ -233,7 +233,7 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   require_skippable(config, skip_top);
   const auto setup = set_up(config, session, Reading::evaluate);
   require_usage(routing.empty() || !mixtures_of(config).empty(), "--routing: this model has no experts to route to");
-  const RunData data = open_data(config, false);
+  const RunData data = open_data(config, *setup, false);
   require_usage(!data.valid.empty(), "no data to evaluate on: set data.valid");
   require_usage(token_log.empty() || data.valid.size() == 1, "--token-log: set data.valid to a single prefix");
   StagedModel model = weights_of(*run, *setup);

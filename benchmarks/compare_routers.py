@@ -59,6 +59,7 @@ BASE = {
     "optim.lr": 5e-3, "optim.min_lr": 5e-4, "optim.schedule": "step", "optim.schedule_steps": 0,
     "optim.rule": "adamw", "optim.momentum": 0.95, "optim.adamw_only": "", "optim.warmup_steps": 4, "optim.decay_steps": 5, "optim.beta1": 0.9, "optim.beta2": 0.95, "optim.eps": 1e-5,
     "optim.weight_decay": 0.1, "optim.clip_norm": 1,
+    "optim.lora_rank": 0, "optim.lora_alpha": 8, "optim.lora_targets": "",
     "optim.qk_clip": 0, "optim.train_only": "", "optim.router_penalty": 0, "optim.router_penalty_from": 0,
 }  # fmt: skip
 
@@ -119,6 +120,11 @@ MODULES = keys(mtp_depth=2, mtp_weight=0.6)
 MUON = EVEN | keys(optim_rule="muon", model_hidden=24, model_head_dim=10, moe_experts=6, moe_expert_hidden=20,
                    moe_shared_experts=1, model_layers=3, model_first_dense_layers=1, batch_global=8)
 MUON_SIZES = MUON | keys(moe_expert_sizes="40,8, 36,12, 26,22", model_qkv_bias=1, optim_eps=1e-3)
+
+
+def adapters(rank: int, targets: str, **changes) -> dict:
+    """Adapters with a large learning rate, so that B and A move away from zero and from their initial values."""
+    return keys(optim_lora_rank=rank, optim_lora_alpha=12, optim_lora_targets=targets, optim_lr=2e-2, **changes)
 
 
 def on_ranks(ranks: int, **parallel) -> dict:
@@ -324,6 +330,17 @@ CASES = {
     "modules, capacity, k grows": BIAS | EVEN_BATCH | MODULES | keys(moe_capacity_factor=0.8, moe_top_k_start=1, moe_top_k=4),
     **{f"modules, {mesh}": EVEN | MODULES | keys(moe_shared_experts=1, batch_global=8, model_layers=3) | MESHES[mesh]
        for mesh in ("data, ZeRO 3", "tensor, ZeRO 3", "expert and expert tensor, ZeRO 2", "pipeline, ZeRO 1", "all")},
+    "adapters, attention": EVEN | adapters(4, "*/self_attn/[qv]_proj/weight"),
+    "adapters, everything": ALL_LOSSES | adapters(5, "*", moe_shared_experts=1),
+    "adapters, tied": adapters(3, "*", moe_experts=0, model_tie_embeddings=1),
+    "adapters, experts and router": EVEN | BIAS | adapters(8, "*/experts/*,*/gate/weight"),
+    "adapters, expert sizes": EVEN | SIZES | adapters(6, "*/experts/*,lm_head/*"),
+    "adapters, latents": EVEN | latents() | adapters(3, "*/self_attn/*"),
+    "adapters, attention experts": EVEN | attention_experts(count=5, top_k=2) | adapters(4, "model/layers/*"),
+    "adapters, sub-dimensions": sub_dimensions() | adapters(2, "*_proj/weight"),
+    "adapters, modules": EVEN | MODULES | adapters(4, "*"),
+    **{f"adapters, {mesh}": EVEN | keys(moe_shared_experts=1, batch_global=8, model_layers=3)
+       | adapters(4, "model/layers/*,lm_head/weight") | MESHES[mesh] for mesh in MESHES},
     "Muon, modules": MUON | MODULES,
     "Muon, modules, all": MUON | MODULES | MESHES["all"],
     "SMoE-Dropout": keys(moe_router="random", moe_gates="renormalized", moe_top_k_start=2, moe_top_k=8),
@@ -387,7 +404,7 @@ class Comparison:
         found: Weights = {}
 
         def add(name: str, item) -> None:
-            if isinstance(item, h5py.Dataset) and name.startswith(("model/", "lm_head/")):
+            if isinstance(item, h5py.Dataset) and name.startswith(("model/", "lm_head/", "adapters/")):
                 found[name] = torch.from_numpy(item[...]).double()
 
         with h5py.File(self.run / f"checkpoints/step-{step:08}/index.h5") as file:

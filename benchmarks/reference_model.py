@@ -578,16 +578,33 @@ def clip_qk(config: dict, w: Weights, largest: Weights) -> bool:
     return clipped
 
 
+class AdaptedWeights(dict):
+    """Weights by name, in which w[name] of a matrix W with an adapter is W + (alpha / r) B A [Hu et al. 2021], as in peft. The
+    items are W, A and B: adapters/lora_A/NAME [r, n] and adapters/lora_B/NAME [m, r]."""
+
+    def __init__(self, weights: Weights, alpha: float):
+        super().__init__(weights)
+        self.alpha = alpha
+
+    def __getitem__(self, name: str) -> Tensor:
+        a, b = self.get(f"adapters/lora_A/{name}"), self.get(f"adapters/lora_B/{name}")
+        return self.get(name) if a is None else self.get(name) + (self.alpha / len(a)) * (b @ a)
+
+
 class Training:
     """Training of a model: AdamW or Muon on the trained tensors, clipping, the learning rate schedule, and the router biases that are
     adjusted from counts of choices."""
 
     def __init__(self, config: dict, weights: Weights):
-        self.config, self.model = config, Model(config, weights)
+        adapted = config["optim.lora_rank"] > 0
+        used = AdaptedWeights(weights, config["optim.lora_alpha"]) if adapted else weights
+        self.config, self.model = config, Model(config, used)
         self.clipped_steps = 0  # steps in which QK-clip scaled weights
         fixed = ("/e_score_correction_bias",) + (("/gate/weight",) if config["moe.router"] == "random" else ())
         moved = {name: moved_rows(name, len(tensor), config["optim.train_only"]) for name, tensor in weights.items()}
         trained = [name for name in weights if not name.endswith(fixed) and moved[name].any()]
+        if adapted:
+            trained = [name for name in weights if name.startswith("adapters/")]
         self.trained = [weights[name].requires_grad_() for name in trained]
         self.still = [(weights[name], ~moved[name]) for name in trained if not moved[name].all()]
         matrices = [weights[name] for name in trained if updated_by_muon(config, name, weights[name])]
@@ -653,7 +670,9 @@ class Training:
         return norm
 
     def move_biases(self, counts: dict[Router, Tensor]) -> None:
-        """b += u · sign(mean count - count), with the counts of the whole step [DeepSeek-V3, 2.1.2]."""
+        """b += u · sign(mean count - count), with the counts of the whole step [DeepSeek-V3, 2.1.2]. Adapters freeze it."""
+        if self.config["optim.lora_rank"] > 0:
+            return
         for router, (made, _) in counts.items():
             if (name := f"{router.at}/gate/e_score_correction_bias") in self.model.w:
                 count = made.sum(0).double()

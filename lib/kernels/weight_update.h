@@ -12,6 +12,7 @@
 #include "kernels/flat_blocks.h"
 #include "kernels/head_scaling.h"
 #include "kernels/instances.h"
+#include "kernels/stochastic_rounding.h"
 
 namespace lyceum {
 
@@ -35,16 +36,18 @@ struct JudgeStep {
 
 /// One tensor in the table of flat tensors (see BlockWalk) that UpdateWeights updates. T is the type of the weights
 /// that the model reads. `states` is the largest number of states that a rule keeps per element (2 for AdamW: m and v).
-template <class T, std::size_t states>
+/// S is the type of the states: accumulator precision, or bfloat16 with stochastic rounding.
+template <class T, std::size_t states, class S = Accumulator<T>>
 struct UpdatedTensor {
   Accumulator<T>* master;  // [count]: f32 (f64) weights; may be `weight` if T is the same type
   /// state[0] has an element for every element of the tensor. The others have only those of elements whose rule keeps
   /// so many states, in order; see UpdateSpan::without.
-  std::array<Accumulator<T>*, states> state;
-  Accumulator<T>* gradient;         // [count]
-  T* weight;                        // [count]
-  std::int64_t count, first_block;  // elements; index of the first block among the blocks of all tensors
-  std::int64_t first_span;          // index of the tensor's first span among the spans of all tensors
+  std::array<S*, states> state;
+  Accumulator<T>* gradient;                  // [count]
+  T* weight;                                 // [count]
+  std::int64_t count, first_block;           // elements; index of the first block among the blocks of all tensors
+  std::int64_t first_span;                   // index of the tensor's first span among the spans of all tensors
+  std::int64_t first_slice = 0, slices = 0;  // the tensor's slices among StateRounding::slices; used if S is bfloat16
 };
 
 /// A range of elements of a tensor with the same rule and weight decay. It begins where the tensor's previous span ends
@@ -61,9 +64,8 @@ struct UpdateSpan {
 };
 
 /// Returns the address of state `s` of element 0 of a span, with which the element i of the tensor has the index i.
-template <class T, std::size_t states>
-LYCEUM_HOST_DEVICE Accumulator<T>* state_of(const UpdatedTensor<T, states>& tensor, const UpdateSpan& span,
-                                            std::size_t s) {
+template <class T, std::size_t states, class S>
+LYCEUM_HOST_DEVICE S* state_of(const UpdatedTensor<T, states, S>& tensor, const UpdateSpan& span, std::size_t s) {
   return tensor.state[s] - (s > 0 ? span.without : 0);
 }
 
@@ -113,15 +115,19 @@ LYCEUM_HOST_DEVICE void with_rule_of(const UpdateSpan& span, const EitherRule<Fi
 /// empty, the digests are compared with the memory before the update and replaced by those of the memory after it.
 /// All spans are in the memory of the stream's device, also those inside the rule.
 ///
+/// The rule computes with states in accumulator precision. States of type S = bfloat16 are widened before it, and
+/// rounded stochastically when they are stored; the update itself is computed from the states before rounding.
+///
 /// A rule, for example AdamW, has
 /// - `states`, a constant;
 /// - `scales_gradient`, a constant: false if the gradient is not multiplied by StepVerdict::gradient_scale;
+/// - `changes_states`, a constant: false if it leaves the states as they are;
 /// - `Element<A>`, a callable (A gradient, std::array<A, states>& state) → A update, which also updates the state;
 /// - `element<A>()`, which makes an Element<A>, and `lr()`, the learning rate. Both are called on the device.
 /// `Rule` may also be an EitherRule of two such rules.
-template <class T, class Rule>
+template <class T, class Rule, class S = Accumulator<T>>
 struct UpdateWeights {
-  std::span<const UpdatedTensor<T, Rule::states>> tensors;
+  std::span<const UpdatedTensor<T, Rule::states, S>> tensors;
   std::span<const UpdateSpan> spans;  // spans of all tensors, see UpdatedTensor::first_span
   std::int64_t blocks;                // number of blocks of all tensors
   Rule rule;
@@ -130,34 +136,43 @@ struct UpdateWeights {
   std::span<double> sums;
   UpdateDigests digests = {};
   std::span<const double> head_factors = {};  // see QkClipFactors; empty if no span has HeadScaling
+  StateRounding rounding = {};
 };
 
 /// Checks or renews the digests without an update: with `renew`, stores the digests of the present memory; otherwise
 /// compares them with the memory and reports a difference in digests.damaged. digests.kept must not be empty.
-template <class T, std::size_t states>
+template <class T, std::size_t states, class S = Accumulator<T>>
 struct CheckDigests {
-  std::span<const UpdatedTensor<T, states>> tensors;
+  std::span<const UpdatedTensor<T, states, S>> tensors;
   std::span<const UpdateSpan> spans;  // spans of all tensors
   std::int64_t blocks;                // number of blocks of all tensors
   UpdateDigests digests = {};
   bool renew;
 };
 
-template <class T, class Rule>
-void run(const CpuStream& stream, const UpdateWeights<T, Rule>& update);
-template <class T, std::size_t states>
-void run(const CpuStream& stream, const CheckDigests<T, states>& check);
+template <class T, class Rule, class S>
+void run(const CpuStream& stream, const UpdateWeights<T, Rule, S>& update);
+template <class T, std::size_t states, class S>
+void run(const CpuStream& stream, const CheckDigests<T, states, S>& check);
 void run(const CpuStream& stream, const JudgeStep& judge);
 
-template <class T, class Rule>
-void run(const CudaStream& stream, const UpdateWeights<T, Rule>& update);
-template <class T, std::size_t states>
-void run(const CudaStream& stream, const CheckDigests<T, states>& check);
+template <class T, class Rule, class S>
+void run(const CudaStream& stream, const UpdateWeights<T, Rule, S>& update);
+template <class T, std::size_t states, class S>
+void run(const CudaStream& stream, const CheckDigests<T, states, S>& check);
 void run(const CudaStream& stream, const JudgeStep& judge);
 
 #define LYCEUM_WEIGHT_UPDATE_KERNELS(INSTANCE) \
-  INSTANCE(CheckDigests<float, 2>) INSTANCE(CheckDigests<bfloat16, 2>) INSTANCE(CheckDigests<double, 2>)
+  INSTANCE(CheckDigests<float, 2>)             \
+  INSTANCE(CheckDigests<bfloat16, 2>)          \
+  INSTANCE(CheckDigests<double, 2>)            \
+  INSTANCE(CheckDigests<float, 2, bfloat16>)   \
+  INSTANCE(CheckDigests<bfloat16, 2, bfloat16>) INSTANCE(CheckDigests<double, 2, bfloat16>)
 #define LYCEUM_UPDATE_RULE_KERNELS(INSTANCE, Rule) \
-  INSTANCE(UpdateWeights<float, Rule>) INSTANCE(UpdateWeights<bfloat16, Rule>) INSTANCE(UpdateWeights<double, Rule>)
+  INSTANCE(UpdateWeights<float, Rule>)             \
+  INSTANCE(UpdateWeights<bfloat16, Rule>)          \
+  INSTANCE(UpdateWeights<double, Rule>)            \
+  INSTANCE(UpdateWeights<float, Rule, bfloat16>)   \
+  INSTANCE(UpdateWeights<bfloat16, Rule, bfloat16>) INSTANCE(UpdateWeights<double, Rule, bfloat16>)
 
 }  // namespace lyceum

@@ -9,6 +9,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/measures.h"
 #include "kernels/rope.h"
+#include "model/adapters.h"
 #include "model/routing/router.h"
 #include "model/sublayer_spec.h"
 #include "model/tensor_pattern.h"
@@ -124,6 +125,7 @@ Transformer::Block Transformer::make_block(std::int64_t layer, const BlockUnits&
 }
 
 void Transformer::freeze() {
+  if (config_.optim.lora_rank > 0) return adapt();
   if (config_.optim.train_only.empty()) return;
   const std::vector<TensorPattern> patterns = tensor_patterns(config_.optim.train_only);
   for (ParameterUnit* unit : std::exchange(units_, {})) {
@@ -139,6 +141,20 @@ void Transformer::freeze() {
     }
     if (!unit->parameters().empty()) units_.push_back(unit);
     if (!frozen->parameters().empty()) keep_unit(std::move(frozen));
+  }
+}
+
+void Transformer::adapt() {
+  const Adapters adapters(config_.optim, *mesh_);
+  for (ParameterUnit* unit : std::exchange(units_, {})) {
+    if (!unit->trained()) {
+      units_.push_back(unit);
+      continue;
+    }
+    Adapters::Units divided = adapters.divide(*unit);
+    if (!divided.frozen->parameters().empty()) keep_unit(std::move(divided.frozen));
+    if (!divided.adapted->parameters().empty()) keep_unit(std::move(divided.adapted));
+    for (auto& factors : divided.factors) keep_unit(std::move(factors));
   }
 }
 

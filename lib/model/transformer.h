@@ -134,6 +134,8 @@ class Transformer {
   /// Moves the parameters of which optim.train_only names no rows to frozen units. In the others, marks the elements of
   /// unnamed rows as frozen (Parameter::frozen). Does nothing if optim.train_only is empty.
   void freeze();
+  /// Moves all trained parameters to frozen or adapted units, and adds the units of adapters. For optim.lora_rank > 0.
+  void adapt();
   // Adds the units of a block. `unit_layer`: their ParameterUnit::layer().
   BlockUnits add_block_units(std::int64_t layer, std::int64_t unit_layer);
   // Makes a block: adds its norms and sub-layers to the units, and further units for its experts.

@@ -14,8 +14,8 @@
 
 namespace lyceum {
 
-/// The memory of an update rule for one unit share: flat tensors over the share's updated range, in accumulator
-/// precision.
+/// The memory of an update rule for one unit share: flat tensors over the share's updated range. The states have the
+/// type state_type(), all other tensors accumulator precision.
 struct UpdatedShare {
   UnitShare share;
   Tensor master;  // weights; share.values itself if it has accumulator precision
@@ -78,7 +78,8 @@ struct UpdateRuleInput {
   const Mesh& mesh;
   const Stream& stream;
   std::span<const UpdatedShare> shares;
-  bool watched;  // keep digests, see UpdateRule::check_digests()
+  bool watched;        // keep digests, see UpdateRule::check_digests()
+  std::uint64_t seed;  // of the numbers that round states, see StateRounding
 };
 
 /// Makes the update of all weights that a configuration selects: AdamW, or Muon for some weights and AdamW for the
@@ -86,8 +87,9 @@ struct UpdateRuleInput {
 std::unique_ptr<UpdateRule> make_update_rule(const UpdateRuleInput& input);
 
 /// Returns the bytes of device tables that an update needs, for `shares` unit shares with `spans` update ranges (see
-/// update_ranges()) in total. Does not include the tables of Muon's exchange.
-std::int64_t update_table_bytes(std::int64_t shares, std::int64_t spans);
+/// update_ranges()) and, with optim.moments = bf16, `slices` slices (see rounded_slices()) in total. Does not include
+/// the tables of Muon's exchange.
+std::int64_t update_table_bytes(std::int64_t shares, std::int64_t spans, std::int64_t slices);
 
 /// Returns the bytes of the digests of watched shares with a total of `blocks` blocks of flat_block elements.
 std::int64_t digest_bytes(std::int64_t blocks);

@@ -70,14 +70,17 @@ std::vector<RuleRange> rule_ranges(std::span<const UpdateRange> updates, const R
 /// Returns the number of elements of these ranges whose rule keeps more than `state` states.
 std::int64_t elements_with_state(std::span<const RuleRange> ranges, std::size_t state);
 
+/// Returns the type of the states of weights of type `type`: bf16 with optim.moments = bf16, else accumulator
+/// precision.
+DType state_type(const OptimConfig& optim, DType type);
 /// Returns the bytes of optimizer memory per weight of type `type`: states, and a master unless the weight itself has
 /// accumulator precision.
-std::int64_t state_bytes(WeightRule rule, DType type);
+std::int64_t state_bytes(WeightRule rule, const OptimConfig& optim, DType type);
 /// Returns the bytes per weight of type `type` of the moving average of optim.ema; 0 without.
 std::int64_t average_bytes(const OptimConfig& optim, DType type);
 /// Returns the bytes that an update reads and writes per weight of type `type`: gradient, weight, master and states,
 /// without an average.
 /// Muon writes and reads the gradient once more, and exchanges it (optim/muon_rounds.h has that).
-std::int64_t update_bytes(WeightRule rule, DType type);
+std::int64_t update_bytes(WeightRule rule, const OptimConfig& optim, DType type);
 
 }  // namespace lyceum

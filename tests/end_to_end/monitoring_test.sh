@@ -72,3 +72,33 @@ expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/other" --run.steps=5 "--run.pro
 equal "warnings" "$(grep -c "^warning: .*folder.prom.*training continues" "$work/out")" 1
 expect 2 "$lyceum" "${tiny[@]}" "--run.dir=$work/other" --run.prometheus=metrics.txt
 says err "run.prometheus = metrics.txt: .*\.prom"
+
+# --- run.metrics_every: events always have a line, and a resumed run misses none
+thinned=("${tiny[@]}" "--run.dir=$work/thinned" --run.metrics_every=5 --eval.every=7 --checkpoint.every=8 --run.tensorboard=true)
+lines() { python3 -c 'import json, sys; print(*[json.loads(line)["step"] for line in open(sys.argv[1])])' "$1/metrics.jsonl"; }
+expect 0 "$lyceum" "${thinned[@]}" --run.steps=12
+equal "steps with a line" "$(lines "$work/thinned")" "1 5 7 8 10 12"
+rm -r "$work/thinned/checkpoints/step-00000012"
+expect 0 "$lyceum" "${thinned[@]}" --run.steps=18
+says out "metrics    2 lines removed"
+if grep -q "metrics.jsonl lacks" "$work/out" "$work/err"; then fail "a warning of missing steps: $(cat "$work/out")"; fi
+equal "steps with a line after resuming" "$(lines "$work/thinned")" "1 5 7 8 9 10 14 15 16 18"
+whole=("${tiny[@]}" "--run.dir=$work/whole" --eval.every=7 --checkpoint.every=8)
+expect 0 "$lyceum" "${whole[@]}" --run.steps=12
+rm -r "$work/whole/checkpoints/step-00000012"
+expect 0 "$lyceum" "${whole[@]}" --run.steps=18
+"$python" - "$work/thinned" "$work/whole" <<'END' || fail "thinned metrics differ from those of every step"
+import json, sys
+thinned, whole = ({r["step"]: r for r in map(json.loads, open(run + "/metrics.jsonl"))} for run in sys.argv[1:])
+assert set(whole) == set(range(1, 19)), whole
+measured = "time", "tokens_per_second", "step_ms", "mfu", "memory_peak_bytes"
+extra = "interval_steps", "interval_ms"
+for step, record in thinned.items():
+    for key, value in record.items():
+        assert key in measured + extra or whole[step][key] == value, (step, key)
+assert [r["interval_steps"] for r in thinned.values()] == [1, 4, 2, 1, 1, 1, 4, 1, 1, 2], thinned
+assert all("interval_steps" not in record for record in whole.values())
+END
+expect 0 "$lyceum" compare "$work/thinned" "$work/whole" --json
+expect 2 "$lyceum" "${tiny[@]}" "--run.dir=$work/other" --run.metrics_every=0
+says err "run.metrics_every"

@@ -233,6 +233,14 @@ const Variant variants[] = {
        c.optim.rule = UpdateRuleName::muon;
        c.run.layer_metrics_every = 2;
      }},
+    {"MomentsInBf16",
+     [](Config& c) {
+       c.optim.rule = UpdateRuleName::muon;
+       c.optim.adamw_only = {"*/k_proj/weight"};
+       c.optim.moments = MomentType::bf16;
+       c.model.qkv_bias = true;
+       c.run.audit_every = 1;
+     }},
     {"Modules",
      [](Config& c) {
        c.mtp = {.depth = 2, .weight = 0.5};

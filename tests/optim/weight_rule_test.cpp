@@ -113,10 +113,26 @@ TEST(UpdateRanges, AreDividedByHeads) {
 }
 
 TEST(WeightRule, MuonKeepsOneStateLess) {
-  EXPECT_EQ(state_bytes(WeightRule::adamw, DType::f32), 8);
-  EXPECT_EQ(state_bytes(WeightRule::muon, DType::f32), 4);
-  EXPECT_EQ(state_bytes(WeightRule::adamw, DType::bf16), 12);
-  EXPECT_EQ(state_bytes(WeightRule::muon, DType::bf16), 8);
+  const OptimConfig optim;
+  EXPECT_EQ(state_bytes(WeightRule::adamw, optim, DType::f32), 8);
+  EXPECT_EQ(state_bytes(WeightRule::muon, optim, DType::f32), 4);
+  EXPECT_EQ(state_bytes(WeightRule::adamw, optim, DType::bf16), 12);
+  EXPECT_EQ(state_bytes(WeightRule::muon, optim, DType::bf16), 8);
+}
+
+TEST(WeightRule, MomentsInBf16TakeHalf) {
+  OptimConfig optim;
+  optim.moments = MomentType::bf16;
+  EXPECT_EQ(state_bytes(WeightRule::adamw, optim, DType::f32), 4);
+  EXPECT_EQ(state_bytes(WeightRule::muon, optim, DType::f32), 2);
+  EXPECT_EQ(state_bytes(WeightRule::adamw, optim, DType::bf16), 8);
+  EXPECT_EQ(state_bytes(WeightRule::muon, optim, DType::bf16), 6);
+  // AdamW reads and writes two states, Muon its momentum twice: once in each half of the step.
+  for (const DType type : {DType::f32, DType::bf16}) {
+    EXPECT_EQ(update_bytes(WeightRule::adamw, {}, type) - update_bytes(WeightRule::adamw, optim, type), 8);
+    EXPECT_EQ(update_bytes(WeightRule::muon, {}, type) - update_bytes(WeightRule::muon, optim, type), 8);
+  }
+  EXPECT_EQ(update_bytes(WeightRule::adamw, {}, DType::bf16), 30);
 }
 
 }  // namespace

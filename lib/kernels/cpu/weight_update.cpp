@@ -4,20 +4,20 @@
 
 namespace lyceum {
 
-template <class T, std::size_t states>
-void run(const CpuStream& stream, const CheckDigests<T, states>& check) {
+template <class T, std::size_t states, class S>
+void run(const CpuStream& stream, const CheckDigests<T, states, S>& check) {
   require_length("CheckDigests", "digests.kept", check.digests.kept, check.blocks);
   parallel_for(stream, check.blocks, elements_per_thread / flat_block, [&](std::int64_t first, std::int64_t last) {
     BlockWalk walk(check.tensors, first);
     for (std::int64_t at = first; at < last; ++at, walk.next()) {
-      const UpdatedTensor<T, states>& tensor = walk.tensor();
+      const UpdatedTensor<T, states, S>& tensor = walk.tensor();
       const std::int64_t begin = walk.block() * flat_block, end = std::min(begin + flat_block, tensor.count);
       std::uint32_t found = 0;
       weight_update::for_each_span(check.spans.data() + tensor.first_span, begin, end,
                                    [&](const UpdateSpan& span, std::int64_t from, std::int64_t to) {
                                      for (std::int64_t i = from; i < to; ++i) found += word_of(tensor.master[i]);
                                      for (std::size_t s = 0; s < static_cast<std::size_t>(span.states); ++s) {
-                                       const Accumulator<T>* const state = state_of(tensor, span, s);
+                                       const S* const state = state_of(tensor, span, s);
                                        for (std::int64_t i = from; i < to; ++i)
                                          found += state_factor(s) * word_of(state[i]);
                                      }

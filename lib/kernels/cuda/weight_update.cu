@@ -4,12 +4,12 @@ namespace lyceum {
 
 namespace {
 
-template <class T, std::size_t states>
-__global__ void __launch_bounds__(weight_update::threads) check_tensors(CheckDigests<T, states> check) {
+template <class T, std::size_t states, class S>
+__global__ void __launch_bounds__(weight_update::threads) check_tensors(CheckDigests<T, states, S> check) {
   const std::int64_t first = check.blocks * blockIdx.x / gridDim.x, last = check.blocks * (blockIdx.x + 1) / gridDim.x;
-  BlockWalk<UpdatedTensor<T, states>> walk(check.tensors, first);
+  BlockWalk<UpdatedTensor<T, states, S>> walk(check.tensors, first);
   for (std::int64_t at = first; at < last; ++at, walk.next()) {
-    const UpdatedTensor<T, states>& tensor = walk.tensor();
+    const UpdatedTensor<T, states, S>& tensor = walk.tensor();
     const std::int64_t i = walk.block() * flat_block + threadIdx.x * weight_update::width;
     const UpdateSpan* span = check.spans.data() + tensor.first_span;
     std::uint32_t own = 0;
@@ -41,10 +41,10 @@ __global__ void judge_step(JudgeStep judge) {
 
 }  // namespace
 
-template <class T, std::size_t states>
-void run(const CudaStream& stream, const CheckDigests<T, states>& check) {
+template <class T, std::size_t states, class S>
+void run(const CudaStream& stream, const CheckDigests<T, states, S>& check) {
   require_length("CheckDigests", "digests.kept", check.digests.kept, check.blocks);
-  start(stream, "CheckDigests", check_tensors<T, states>, weight_update::grid_of(stream, check.blocks),
+  start(stream, "CheckDigests", check_tensors<T, states, S>, weight_update::grid_of(stream, check.blocks),
         weight_update::threads, check);
 }
 

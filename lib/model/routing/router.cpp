@@ -61,7 +61,8 @@ Router::Router(const Config& config, const Mixture& mixture, const std::string& 
   if (scores_of(mixture_.router) == Scores::softmax) return;
   bias_ = parameters_.back();
   const std::vector<TensorPattern> trained = tensor_patterns(config.optim.train_only);
-  if (!trained.empty() && named_elements(*bias_, trained).empty()) balance_.bias_rate = 0;
+  const bool frozen = config.optim.lora_rank > 0 || (!trained.empty() && named_elements(*bias_, trained).empty());
+  if (frozen) balance_.bias_rate = 0;
 }
 
 Parameter* Router::choice_rows() const {

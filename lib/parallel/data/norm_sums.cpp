@@ -8,7 +8,8 @@ namespace lyceum {
 namespace {
 
 /// The order in which the sums of the groups are stored, and added up within a layer.
-constexpr std::array order{ParameterUnit::Group::dense, ParameterUnit::Group::expert, ParameterUnit::Group::replicated};
+constexpr std::array order{ParameterUnit::Group::dense, ParameterUnit::Group::expert,
+                           ParameterUnit::Group::expert_replicated, ParameterUnit::Group::replicated};
 
 /// An all-reduce of sums over layers: of `count` consecutive groups, beginning with number `first` in that order.
 struct LayerExchange {
@@ -16,10 +17,10 @@ struct LayerExchange {
   std::int64_t first, count;
 };
 constexpr std::array layer_exchanges{
-    LayerExchange{Axis::tensor, 0, 1},         // dense matrices are divided among tensor ranks
-    LayerExchange{Axis::expert_tensor, 1, 1},  // each expert's matrices are divided, too
-    LayerExchange{Axis::expert, 1, 1},
-    LayerExchange{Axis::pipeline, 0, 3}};  // a layer has its sum on one stage and zeros on the others
+    LayerExchange{Axis::tensor, 0, 1},                // dense matrices are divided among tensor ranks
+    LayerExchange{Axis::expert_tensor, 1, 1},         // each expert's matrices are divided, too
+    LayerExchange{Axis::expert, 1, 2},                // both kinds of tensors of experts
+    LayerExchange{Axis::pipeline, 0, order.size()}};  // a layer has its sum on one stage and zeros on the others
 
 /// Returns the indices of the shares of one group that are not twins.
 std::vector<std::size_t> counted(std::span<const UnitShare> shares, ParameterUnit::Group group) {

@@ -63,7 +63,7 @@ class NormSums {
     /// The ranks among which the blocks are divided; null if every copy has all blocks.
     const ProcessGroup* copies = nullptr;
   };
-  static constexpr std::size_t kinds = 3;
+  static constexpr std::size_t kinds = 4;
 
   Stream stream_;
   const Mesh& mesh_;

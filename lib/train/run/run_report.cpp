@@ -102,6 +102,12 @@ void RunReport::introduce(const RunLock* lock, const RunData& data, std::int64_t
     note(fmt::format("trained    {} parameters, selected by optim.train_only; MFU counts all parameters",
                      human_count(static_cast<double>(count_trained_values(config_)))));
   }
+  if (config_.optim.lora_rank > 0) {
+    note(
+        fmt::format("adapters   {} parameters in matrices of optim.lora_targets, of rank {}; all other weights are "
+                    "frozen; MFU counts all parameters",
+                    human_count(static_cast<double>(count_trained_values(config_))), config_.optim.lora_rank));
+  }
   note(fmt::format("mesh       {} · {} · {} per rank · {}", count_text(world, "rank"), setup_.mesh.shape.text(world),
                    count_text(setup_.resources[static_cast<std::size_t>(setup_.mesh.world.rank())].threads, "thread"),
                    name_of(config_.run.precision)));

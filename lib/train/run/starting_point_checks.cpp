@@ -92,12 +92,27 @@ void StartingPoint::compare_stages() const {
        checkpoint_->directory().string(), step, step + 1, checkpoint_->directory().string(), text);
 }
 
+/// Throws a usage Error if the adapters of the checkpoint cannot continue as those of the configuration. New adapters
+/// may be added to a checkpoint of weights alone.
+void StartingPoint::require_same_adapters() const {
+  std::vector<Change> adapters = changes_;
+  std::erase_if(adapters, [](const Change& change) { return !change.key.starts_with("optim.lora_"); });
+  const bool had_any = before_.optim.lora_rank > 0;
+  if (adapters.empty() || (!had_any && !checkpoint_->has_optimizer_state())) return;
+  const std::string directory = checkpoint_->directory().string();
+  fail(ExitCode::usage,
+       "{} has {} adapters: make a run of its weights with lyceum convert {} and start from that; values that "
+       "differ:{}",
+       directory, had_any ? "other" : "no", had_any ? "merge" : "reset", list_text(adapters));
+}
+
 void StartingPoint::require_same_model() const {
   std::string wrong;  // the first tensor that differs
   std::set<std::string> names;
   for (const ModelTensor& tensor : model_tensors(config_)) {
     const CheckpointReader::Entry* entry = checkpoint_->find(tensor.name);
     names.insert(tensor.name);
+    if (is_adapter(tensor.name) && before_.optim.lora_rank == 0) continue;  // new
     if (!wrong.empty() || (entry && entry->shape == tensor.shape)) continue;
     wrong = entry ? fmt::format("{} is {}, but {} in this model", tensor.name, entry->shape.text(), tensor.shape.text())
                   : fmt::format("it has no {}", tensor.name);

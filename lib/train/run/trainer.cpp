@@ -50,7 +50,7 @@ void require_validation_targets(const Config& config, const RunData& data) {
 
 /// Collective. Opens the data of all stages, and checks them and the ranks before memory is allocated.
 std::vector<RunData> open_checked_data(const Config& config, const std::string& config_text, const RunSetup& setup) {
-  std::vector<RunData> data = open_data_of_stages(config);
+  std::vector<RunData> data = open_data_of_stages(config, setup);
   for (int stage = 1; stage <= stage_count(config); ++stage) {
     const Config own = config_of_stage(config, stage);
     const RunData& own_data = data[static_cast<std::size_t>(stage) - 1];
@@ -78,7 +78,8 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       starting_point_(std::in_place, config, setup, report_, data_),
       model_(config_, setup.stream, setup.mesh, working_type(config.run), true, starting_point_->expert_load()),
       zero_(model_.units(), setup.mesh, setup.stream, zero_options(config_, setup.mesh)),
-      optimizer_(config_.optim, setup.mesh, setup.stream, zero_.shares(), config.run.audit_every > 0),
+      optimizer_(config_.optim, setup.mesh, setup.stream, zero_.shares(),
+                 {.watched = config.run.audit_every > 0, .seed = config.run.seed}),
       logs_(config_, setup, report_),
       trace_(config_, setup, report_),
       save_timer_(config.checkpoint.minutes, options_.now) {
@@ -133,6 +134,7 @@ void Trainer::start() {
   starting_point_.reset();
   state_.placement = place_all_experts(config_, setup_.mesh.expert.size(), state_.load);
   report_.placement(state_);
+  trace_.introduce(state_.step);
   open_logs();
   if (state_.step < config_.run.steps) {
     for (const std::string& doubt : schedule_warnings_of_stages(run_config_, state_.step, state_.schedule_steps)) {
@@ -222,6 +224,7 @@ bool Trainer::roll_back_if_unsound() {
   unsound_steps_ = unsound[0] == 0 ? 0 : unsound_steps_ + 1;
   if (unsound_steps_ != Soundness::window) return false;
   finish_save();
+  trace_.finish();
   train_step_->release_memory();
   const StartingPoint point(run_config_, setup_, report_, data_, StartingPoint::Choice::sound);
   if (!point.is_checkpoint()) {
@@ -353,7 +356,6 @@ bool Trainer::stop_requested_and_saved() {
     }
     return false;
   }
-  trace_.finish();
   if (state_.step > 0 && saved_step_ != state_.step) {
     save({});
     if (saved_step_ != state_.step) {
@@ -361,6 +363,7 @@ bool Trainer::stop_requested_and_saved() {
                                std::source_location::current());
     }
   }
+  trace_.finish();  // after the checkpoint, since the time until a kill may be short
   logs_.finish();
   report_.stopped(state_.step);
   return true;

@@ -12,6 +12,7 @@
 
 #include "config/check.h"
 #include "core/gpu.h"
+#include "io/data/loader/packing.h"
 #include "io/data/tokenizer/tokenizer.h"
 #include "io/data/tokens/data_sources.h"
 #include "io/data/tokens/token_formats.h"
@@ -21,6 +22,7 @@
 #include "io/run/batch_job.h"
 #include "io/text/json.h"
 #include "io/text/table.h"
+#include "model/adapters.h"
 #include "model/model_tensors.h"
 #include "optim/weight_rule.h"
 #include "parallel/comm/gpu_assignment.h"
@@ -112,6 +114,21 @@ void require_targets(const char* key, const TokenSamples& samples, std::int64_t 
        count_text(count, "sample"), cause);
 }
 
+/// Collective over the world. Makes the file of a source's packing, if it has one. Rank 0 makes it beside the token
+/// files if it can. Then one rank of each machine opens it, or makes one for its machine if it cannot read that of rank
+/// 0. So no rank waits for a file while it takes part in an operation with others.
+void make_packing_file(const RunSetup& setup, const TokenSource& source, std::int64_t seq_len) {
+  const ProcessGroup& world = setup.mesh.world;
+  if (world.size() == 1 || !has_packing_file(source, seq_len)) return;
+  const auto rank = static_cast<std::size_t>(world.rank());
+  const auto first = std::ranges::find(setup.resources, setup.resources[rank].host, &RankResources::host);
+  const bool leads = first - setup.resources.begin() == world.rank();
+  work_on_files_of_rank_zero(world, [&] { open_packing(source, seq_len); });
+  work_on_files(world, [&] {
+    if (leads && rank > 0) open_packing(source, seq_len);
+  });
+}
+
 }  // namespace
 
 std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, std::optional<Reading> reading) {
@@ -119,6 +136,7 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
   if (!reading && !config.optim.train_only.empty())
     count_trained_values(config);  // throws for bad patterns before memory is allocated
   if (!reading) require_ruled_tensors(config);
+  if (!reading) require_adaptable(config);
   const ProcessGroup host_world = session.world(config.run.timeout_seconds);
   const std::optional<RankGpu> gpu = gpu_of(config, session, host_world);
   const double memory = gpu ? gpu->memory : memory_of_rank(session);
@@ -165,7 +183,7 @@ void require_one_tokenizer(std::string name, std::string digest, std::span<const
   }
 }
 
-RunData open_data(const Config& config, bool need_train, std::span<const std::string> earlier) {
+RunData open_data(const Config& config, const RunSetup& setup, bool need_train, std::span<const std::string> earlier) {
   const DataConfig& data = config.data;
   RunData result;
   if (!data.tokenizer.empty()) {
@@ -178,7 +196,9 @@ RunData open_data(const Config& config, bool need_train, std::span<const std::st
   std::vector<std::string> prefixes;
   const auto open = [&](const std::string& prefix) {
     prefixes.push_back(prefix);
-    return std::make_shared<const TokenSamples>(open_tokens(prefix), sample_shape(config));
+    const std::shared_ptr<const TokenSource> source = open_tokens(prefix);
+    if (sample_shape(config).packed) make_packing_file(setup, *source, config.batch.seq_len);
+    return std::make_shared<const TokenSamples>(source, sample_shape(config));
   };
   const auto hold_out = [&](const std::shared_ptr<const TokenSamples>& samples, std::int64_t first,
                             std::int64_t count) {
@@ -226,7 +246,7 @@ bool same_samples(const Config& one, const Config& other) {
   return one.data.train == other.data.train && one.batch.seq_len == other.batch.seq_len;
 }
 
-std::vector<RunData> open_data_of_stages(const Config& config) {
+std::vector<RunData> open_data_of_stages(const Config& config, const RunSetup& setup) {
   std::vector<RunData> stages;
   std::vector<std::string> known;  // sources of the stages so far, each once
   for (int stage = 1; stage <= stage_count(config); ++stage) {
@@ -235,7 +255,7 @@ std::vector<RunData> open_data_of_stages(const Config& config) {
       stages.push_back(stages.back());
       continue;
     }
-    stages.push_back(open_data(own, true, known));
+    stages.push_back(open_data(own, setup, true, known));
     for (const TokenLoader::Source& source : stages.back().train->sources()) {
       const std::string& prefix = source.samples->token_source().prefix();
       if (std::ranges::find(known, prefix) == known.end()) known.push_back(prefix);

@@ -54,17 +54,19 @@ struct RunData {
   /// exactly one source and all its targets count in the loss.
   std::optional<Range> valid_tokens() const;
 };
-/// Opens the data of a run, or of one of its stages. Throws bad_input Errors if files are missing, damaged or too
-/// short, if no target counts in the loss, or if the tokenizer is absent, has more tokens than model.vocab or is not
-/// the one of the token files; usage Errors if data.train is needed and empty, or if data.valid has weights.
-/// `need_train`: false opens data.train only if validation samples are taken from it. `earlier`: the prefixes of
-/// training data in earlier stages; a source that is one of them keeps its order of samples.
-RunData open_data(const Config& config, bool need_train, std::span<const std::string> earlier = {});
+/// Collective over the world. Opens the data of a run, or of one of its stages; before, one rank makes the index of
+/// packed samples (open_packing()) for all ranks that can read its file. Throws bad_input Errors if files are missing,
+/// damaged or too short, if no target counts in the loss, or if the tokenizer is absent, has more tokens than
+/// model.vocab or is not the one of the token files; usage Errors if data.train is needed and empty, or if data.valid
+/// has weights. `need_train`: false opens data.train only if validation samples are taken from it. `earlier`: the
+/// prefixes of training data in earlier stages; a source that is one of them keeps its order of samples.
+RunData open_data(const Config& config, const RunSetup& setup, bool need_train,
+                  std::span<const std::string> earlier = {});
 
 /// True if two stages with these configurations read the same samples in the same order.
 bool same_samples(const Config& one, const Config& other);
-/// Opens the data of all stages of a run for training: one element per stage. Throws as open_data() does.
-std::vector<RunData> open_data_of_stages(const Config& config);
+/// Collective. Opens the data of all stages of a run for training: one element per stage. Throws as open_data() does.
+std::vector<RunData> open_data_of_stages(const Config& config, const RunSetup& setup);
 
 /// Throws a bad_input Error unless the token files of all `prefixes` were made with the same tokenizer. If `digest` is
 /// not empty, that must be the tokenizer with this SHA-256; messages call it `name`. Token files that do not name a

@@ -100,9 +100,10 @@ LayerMetrics TrainStep::layer_metrics(const StepNumbers::Values& values) const {
 void TrainStep::compare_copies(std::int64_t step) const {
   const Mesh& mesh = setup_.mesh;
   const std::int64_t last = std::max<std::int64_t>(0, step - config_.run.audit_every);
-  const auto is_whole = [&](const ParameterUnit& unit) {  // false for units that ZeRO 3 shards: ranks hold only parts
+  // False for a unit of which ranks hold only parts (ZeRO 3), or whose values are temporary.
+  const auto is_whole = [&](const ParameterUnit& unit) {
     const bool sharded = config_.parallel.zero >= 3 && copies(mesh, unit.group()).size() > 1;
-    return unit.size() > 0 && (!sharded || unit.role() == ParameterUnit::Role::buffer);
+    return unit.size() > 0 && !unit.adapted() && (!sharded || unit.role() == ParameterUnit::Role::buffer);
   };
   zero_.await_values();
   for (const ParameterUnit::Group group : parameter_groups) {
@@ -110,6 +111,7 @@ void TrainStep::compare_copies(std::int64_t step) const {
     for (const ParameterUnit* unit : model_.units()) {
       if (unit->group() == group && is_whole(*unit)) units.push_back(unit);
     }
+    if (units.empty()) continue;
     require_equal_copies(setup_.stream, copies(mesh, group), units, last);
   }
   const ProcessGroup* holders = passes_.table_holders();
@@ -134,6 +136,7 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int
   result.lr = lr;
   result.targets = passes_.load(loader, first_sample, setup_.mesh.data.rank());
   optimizer_.prepare(lr);
+  zero_.release_adapted();
   numbers_.set_step(setup_.stream, {.step = step,
                                     .choices = choices_of_step(config_.moe, step, config_.run.steps),
                                     .targets = result.targets,

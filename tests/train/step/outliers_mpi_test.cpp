@@ -9,7 +9,7 @@ namespace lyceum {
 namespace {
 
 /// The configurations whose updates have different parts: rules, averages, selection biases, ZeRO stages, pipelines.
-std::vector<std::pair<std::string, Config>> variants() {
+std::vector<std::pair<std::string, Config>> outlier_variants() {
   const int ranks = world_size();
   std::vector<std::pair<std::string, Config>> all;
   const auto add = [&](const std::string& name, auto&& change) {
@@ -44,7 +44,7 @@ std::vector<std::pair<std::string, Config>> variants() {
 /// A skipped step changes no weight, state, average or bias and is no update: the run goes on as if it had not been
 /// made.
 TEST(Outliers, ASkippedStepLeavesNoTrace) {
-  for (const auto& [name, config] : variants()) {
+  for (const auto& [name, config] : outlier_variants()) {
     TinyTraining skipping(config, test_world()), leaving_out(config, test_world());
     const StepResult first = skipping.run(0, 1).front();
     EXPECT_FALSE(first.skipped) << name;

@@ -41,6 +41,7 @@ Counted counted_by(TinyTraining& training) {
   add(counted, Axis::data, training.zero().traffic(ParameterUnit::Group::dense));
   add(counted, Axis::data_tensor, training.zero().traffic(ParameterUnit::Group::replicated));
   add(counted, Axis::expert_data, training.zero().traffic(ParameterUnit::Group::expert));
+  add(counted, Axis::expert_copies, training.zero().traffic(ParameterUnit::Group::expert_replicated));
   add(counted, Axis::pipeline_ends, training.step().shared_table_traffic());
   const MeshRank mesh_rank{.shape = mesh.shape, .world = mesh.world.size(), .index = mesh.index};
   for (const ParameterUnit::Group group : parameter_groups) {
@@ -251,6 +252,26 @@ TEST(Plan, CountsTheBytesOfNormedProjections) {
   }
 }
 
+/// Covers factors of adapters that tensor and expert-tensor ranks hold in full, and gathers of adapted weights.
+TEST(Plan, CountsTheBytesOfAdapters) {
+  const int world = test_world().size();
+  std::vector<ParallelConfig> meshes{{.pipeline = 2, .zero = 3}, {.pipeline = 2, .tensor = 2, .sequence = true}};
+  for (int zero = 0; zero <= 3; ++zero) {
+    meshes.push_back({.zero = zero});
+    meshes.push_back({.tensor = 2, .expert = 2, .zero = zero});
+    meshes.push_back({.expert_tensor = 2, .zero = zero});
+    meshes.push_back({.expert = 2, .expert_tensor = 2, .zero = zero});
+  }
+  for (const ParallelConfig& parallel : meshes) {
+    Config config = balanced_config();
+    config.parallel = parallel;
+    config.batch.micro = 1;
+    config.optim.lora_rank = 2;
+    config.optim.lora_targets = {"model/layers/*", "lm_head/weight"};
+    if (contradictions(config, world).empty()) expect_traffic_of_a_step(config);
+  }
+}
+
 /// Covers the gathers of latents.
 TEST(Plan, CountsTheBytesOfLatents) {
   const int world = test_world().size();
@@ -441,6 +462,27 @@ TEST(Plan, SaysWhatAnAverageTakes) {
       config.optim.ema = 0.9;
       if (zero == 1) config.optim.train_only = {"model/layers/*/mlp/experts/[12]/*"};
       expect_as_planned(config);
+    }
+  }
+}
+
+/// Covers states in bf16 and the table that rounds them, which has the slices of every tensor.
+TEST(Plan, SaysWhatMomentsInBf16Take) {
+  for (int zero = 0; zero <= 3; ++zero) {
+    for (const UpdateRuleName rule : {UpdateRuleName::adamw, UpdateRuleName::muon}) {
+      for (const ParallelConfig& parallel :
+           {ParallelConfig{.expert = 2, .zero = zero}, ParallelConfig{.tensor = 2, .zero = zero, .sequence = true},
+            ParallelConfig{.pipeline = 2, .tensor = 2, .expert = 2, .zero = zero}}) {
+        Config config = planned_config();
+        config.parallel = parallel;
+        config.batch.micro = 1;
+        config.optim.rule = rule;
+        config.optim.moments = MomentType::bf16;
+        if (rule == UpdateRuleName::muon) config.optim.adamw_only = {"*/k_proj/weight"};
+        if (zero == 1) config.optim.train_only = {"model/layers/*/mlp/experts/[12]/*"};
+        config.run.audit_every = zero % 2 ? 100 : 0;
+        expect_as_planned(config);
+      }
     }
   }
 }
