@@ -54,6 +54,9 @@ class RunLogs {
   /// be written stay in state.unwritten_routing until a later call.
   void routing(RunState& state);
 
+  /// Completes routing.h5 at the end of the run. Warns if another program that holds it open prevents that.
+  void finish();
+
   /// Writes the record of the last step if end_step() has not, and syncs metrics.jsonl to the disk. Call before a
   /// checkpoint, so that the file ends with the step of the checkpoint, even after a power failure.
   void sync();

@@ -111,6 +111,7 @@ ExitCode Trainer::run() {
     if (!last && stop_requested_and_saved()) return ExitCode::resubmit;
   }
   trace_.finish();
+  logs_.finish();
   return final_exit_code();
 }
 
@@ -345,6 +346,7 @@ bool Trainer::stop_requested_and_saved() {
                                std::source_location::current());
     }
   }
+  logs_.finish();
   report_.stopped(state_.step);
   return true;
 }
