@@ -38,6 +38,7 @@ constexpr std::size_t most_words = 1000;  // a transform and the checkpoints tha
 constexpr const char* convert_about =
     R"(Creates a new run from a checkpoint, whose model is transformed:
   reset      keep the model; copy only the weights, for fine-tuning
+  merge      keep the model; add its adapters (optim.lora_rank) to the weights, as all transforms do
   upcycle    copy each dense FFN to --moe.experts experts, of which --moe.top_k are chosen; with --slices M each copy
              is split into M experts of 1/M the width, and M times as many are chosen
   insert     add --experts N new experts to each layer, or to each of --layers
@@ -243,7 +244,7 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
   }
   CheckpointReader source(resolve_checkpoint(parsed.words[1]));
   if (options.ema) source.use_averages();
-  const LoadedConfig own = config_of(source);
+  const LoadedConfig own = config_of_merged(source);
   const LoadedConfig wanted = converted_config(own, options.out, parsed.rest, given);
   const auto print_loss = [&](const char* when, const Evaluation& evaluation) {
     print_once(fmt::format("{:<10} {} nats per token on {} of {}\n", when, real_text(evaluation.loss, ".6f"),

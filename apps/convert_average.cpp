@@ -59,7 +59,7 @@ int average_checkpoints(const MpiSession& session, const Averaging& averaging, c
     names.push_back(source.directory().string());
     const std::string problem = source.problem(CheckpointReader::Check::sizes);
     require_input(problem.empty(), "{}", problem);
-    LoadedConfig own = config_of(source);
+    LoadedConfig own = config_of_merged(source);
     if (configs.empty()) first = own;
     resolve(own.config, 1);
     configs.push_back(std::move(own.config));

@@ -138,6 +138,27 @@ LoadedConfig config_of(const CheckpointReader& reader) {
   }
 }
 
+namespace {
+
+/// Resets the keys of adapters.
+void leave_out_adapters(LoadedConfig& loaded) {
+  remove_adapters(loaded.config.optim);
+  std::erase_if(loaded.origin, [](const auto& given) { return given.first.starts_with("optim.lora_"); });
+}
+
+}  // namespace
+
+LoadedConfig config_of_merged(CheckpointReader& reader) {
+  LoadedConfig loaded = config_of(reader);
+  const OptimConfig& optim = loaded.config.optim;
+  require_input(reader.has_adapters() == (optim.lora_rank > 0),
+                "{}: optim.lora_rank = {} in its configuration, but it {} adapters", reader.directory().string(),
+                optim.lora_rank, reader.has_adapters() ? "has" : "has no");
+  if (optim.lora_rank > 0) reader.merge_adapters(adapter_scale(optim));
+  leave_out_adapters(loaded);
+  return loaded;
+}
+
 LoadedConfig without_mesh(LoadedConfig loaded) {
   loaded.config.parallel = {};
   loaded.config.run.device = RunConfig{}.device;
@@ -160,8 +181,9 @@ std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::st
     path = given.config.run.dir;
   }
   CheckpointReader reader(resolve_checkpoint(path));
-  LoadedConfig own = config_of(reader);
+  LoadedConfig own = config_of_merged(reader);
   LoadedConfig loaded = read_config(arguments, without_mesh(own));
+  leave_out_adapters(loaded);
   take_stage(loaded, reader.header().step, given);  // if a file has stages
   drop_refused(loaded, given);
   const auto asked_for = [&](const char* key) { return on_command_line(given, key); };

@@ -29,11 +29,12 @@ void ParameterUnit::move_to(ParameterUnit& other, const std::function<bool(const
   for (std::unique_ptr<Parameter>& parameter : all) (moves(*parameter) ? other : *this).append(std::move(parameter));
 }
 
-bool Parameter::trained() const { return !unit || unit->trained(); }
+bool Parameter::trained() const { return !unit || unit->trained() || unit->adapted(); }
 
 void ParameterUnit::allocate(const Stream& stream, DType type, bool train) {
   set_values(Tensor::zeros(stream, value_type(type), {size_}, MemoryKind::weights));
-  if (train && trained()) set_gradients(Tensor::zeros(stream, accumulator_of(type), {size_}, MemoryKind::gradients));
+  if (train && (trained() || adapted()))
+    set_gradients(Tensor::zeros(stream, accumulator_of(type), {size_}, MemoryKind::gradients));
 }
 
 void ParameterUnit::set_values(Tensor values) {
@@ -169,6 +170,12 @@ std::vector<DecayRange> decay_ranges(const ParameterUnit& unit) {
 
 void draw_initial(std::span<float> values, const Initial& initial, const Philox& random, std::int64_t first) {
   std::ranges::fill(values, initial.std || initial.identity_rows > 0 ? 0.0f : 1.0f);
+  if (initial.bound > 0) {
+    for (std::int64_t i = 0; i < std::ssize(values); ++i) {
+      const double unit = random.uniform(static_cast<std::uint64_t>(first + i));
+      values[static_cast<std::size_t>(i)] = static_cast<float>(initial.bound * (2 * unit - 1));
+    }
+  }
   if (initial.std > 0.0) fill_normal(values, *initial.std, random, static_cast<std::uint64_t>(first));
   if (const std::int64_t b = initial.identity_rows; b > 0) {
     for (std::int64_t i = 0; i < std::ssize(values); ++i) {

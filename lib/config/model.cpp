@@ -83,6 +83,8 @@ void declare_keys(ConfigKeys& keys, ModelConfig& model) {
       "with clamped_swiglu: largest gate, and largest absolute value of the other input");
   key("model.ffn_bias", &model.ffn_bias, {}, "add biases to the projections of FFNs and experts",
       {.other_names = {"mlp_bias", "add_bias_linear"}});
+  key("model.z_loss", &model.z_loss, loss_weight, "weight of the squared log-sum-exp of the head's logits",
+      {.other_names = {"z_loss_weight", "z_loss_multiplier"}});
   key("model.recompute", &model.recompute,
       "in backward, selective: recompute what is cheap; full: recompute all of a block from its input",
       {.role = operation,

@@ -6,8 +6,11 @@
 #include "autograd/attention.h"
 #include "autograd/routing.h"
 #include "autograd/tape.h"
+#include "config/balance.h"
+#include "core/error.h"
 #include "model/routing/balance_loss.h"
 #include "model/routing/mixture.h"
+#include "model/routing/running_loads.h"
 #include "model/token_batch.h"
 #include "parallel/tensor/token_layout.h"
 
@@ -29,6 +32,12 @@ struct Pass {
 
   /// True for a pass of a training step.
   bool training() const { return batch.training(); }
+  /// Returns the sums of loads of the step so far, in a training step with balance.scope = global; undefined otherwise.
+  RunningLoads::Sums running_loads(BalanceScope scope, const MixtureId& id, RunningLoads::Of of) const {
+    if (scope != BalanceScope::global) return {};
+    require(batch.running_loads, "a training step with balance.scope = global has no sums of loads");
+    return batch.running_loads->at(id, of, batch.pass);
+  }
 };
 
 /// Half of a block: attention or FFN, the part between a norm and a residual connection.

@@ -39,6 +39,33 @@ for key, value in last.items():
     assert sample.labels == {"run": run} and math.isclose(sample.value, value, rel_tol=1e-15), sample
 END
 
+# The norms of layers are in metrics.jsonl, in TensorBoard and on the page of the run.
+expect 0 ranks 2 "${tiny[@]}" "--run.dir=$work/layers" --run.steps=4 --run.layer_metrics_every=2 --run.tensorboard=true
+"$python" - "$work/layers" <<'END' || fail "other norms of layers"
+import json, math, sys
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+records = [json.loads(line) for line in open(sys.argv[1] + "/metrics.jsonl")]
+for record in records:
+    keys = [key for key in record if key.startswith("layer_")]
+    if record["step"] % 2:
+        assert not keys and "largest_logit" not in record, record
+        continue
+    layers = ["embedding", "0", "1", "2", "head"]
+    assert keys == [f"layer_{kind}_norm/{layer}" for kind in ("weight", "grad") for layer in layers] + \
+        [f"layer_{kind}/{layer}" for kind in ("activation_norm", "attention_logit") for layer in layers[1:-1]], keys
+    for kind in "weight", "grad":
+        norm = math.sqrt(sum(record[f"layer_{kind}_norm/{layer}"] ** 2 for layer in layers))
+        assert math.isclose(norm, record[kind + "_norm"], rel_tol=1e-12), (kind, norm, record)
+    assert all(record[key] > 0 for key in keys) and math.isfinite(record["largest_logit"]), record
+tags = EventAccumulator(sys.argv[1] + "/tensorboard").Reload().Tags()["scalars"]
+assert "layers/layer_grad_norm/head" in tags and "layers/largest_logit" in tags, tags
+END
+expect 0 "$lyceum" routing report "$work/layers/routing.h5" --html "$work/layers.html"
+grep -q "<h2>Norms by layer</h2>" "$work/layers.html" || fail "the page has no norms of layers"
+expect 2 "$lyceum" "${tiny[@]}" "--run.dir=$work/layers" --run.layer_metrics_every=-1
+says err "run.layer_metrics_every = -1 on the command line: must be >= 0"
+
 # A failure to write is reported once, and training continues.
 mkdir "$work/folder.prom"
 expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/other" --run.steps=5 "--run.prometheus=$work/folder.prom"

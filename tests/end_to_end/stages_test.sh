@@ -15,7 +15,8 @@ batch.seq_len = 48
 model.rope_base = 50000
 optim.schedule = cosine
 END
-run_of() { expect 0 ranks 2 "${tiny[@]}" --parallel.expert=2 --checkpoint.every=1 --run.dir="$work/$1" "${@:2}"; }
+options=("${tiny[@]}" --parallel.expert=2 --balance.scope=global --run.layer_metrics_every=3)
+run_of() { expect 0 ranks 2 "${options[@]}" --checkpoint.every=1 --run.dir="$work/$1" "${@:2}"; }
 
 run_of whole --eval.every=4
 says out "^stages +1, steps 1 to 4$"
@@ -113,11 +114,11 @@ past() { # PATTERN STEP OPTION …
     [[ ${later##*/} > step-000000$2 ]] && rm -r "$later"
   done
   rm "$work/past/checkpoints/LATEST"
-  expect 2 ranks 2 "${tiny[@]}" --parallel.expert=2 --run.dir="$work/past" "${@:3}"
+  expect 2 ranks 2 "${options[@]}" --run.dir="$work/past" "${@:3}"
   says err "$1"
 }
 past "stage.2.from_step = 6 \(was 5\)" 10 --stage.2.from_step=6
 past "stage.2.batch.global = 8 \(was 16\)" 10 --stage.2.batch.global=8
 past "batch.global = 12 \(was 8\)" 06 --batch.global=12
-expect 0 ranks 2 "${tiny[@]}" --parallel.expert=2 --run.dir="$work/past" --stage.3.from_step=7
+expect 0 ranks 2 "${options[@]}" --run.dir="$work/past" --stage.3.from_step=7
 says out "^stage 3 +from step 7 on: "

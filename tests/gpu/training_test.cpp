@@ -25,6 +25,14 @@ void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; 
 const Variant variants[] = {
     {"Base", [](Config&) {}},
     {"BatchScope", [](Config& c) { c.balance.scope = BalanceScope::batch; }},
+    {"GlobalScope",
+     [](Config& c) {
+       c.balance.scope = BalanceScope::global;
+       c.balance.mutual_information = 0.1;
+       c.model.recompute = Recompute::full;
+     }},
+    {"HeadZLoss", [](Config& c) { c.model.z_loss = 0.01; }},
+    {"MeasuredLayers", [](Config& c) { c.run.layer_metrics_every = 3; }},
     {"EvenExperts",
      [](Config& c) {
        c.moe.expert_sizes = {};
@@ -207,6 +215,29 @@ const Variant variants[] = {
        c.optim.rule = UpdateRuleName::muon;
        c.optim.adamw_only = {"*/k_proj/weight"};
        c.optim.ema = 0.7;
+       c.model.qkv_bias = true;
+       c.run.audit_every = 1;
+     }},
+    {"QkClip",
+     [](Config& c) {
+       c.optim.qk_clip = 1;
+       c.model.kv_heads = 2;
+       c.model.qkv_bias = true;
+       c.run.audit_every = 1;
+       c.model.recompute = Recompute::selective;
+     }},
+    {"QkClipOfLatents",
+     [](Config& c) {
+       make_latent(c.model, 5);
+       c.optim.qk_clip = 1;
+       c.optim.rule = UpdateRuleName::muon;
+       c.run.layer_metrics_every = 2;
+     }},
+    {"MomentsInBf16",
+     [](Config& c) {
+       c.optim.rule = UpdateRuleName::muon;
+       c.optim.adamw_only = {"*/k_proj/weight"};
+       c.optim.moments = MomentType::bf16;
        c.model.qkv_bias = true;
        c.run.audit_every = 1;
      }},

@@ -44,18 +44,19 @@ class TinyTraining {
               {.stage = config_.parallel.zero,
                .micro_batches = micro_batches(config_, setup_->mesh.world.size()),
                .type = type}),
-        optimizer_(config_.optim, setup_->mesh, setup_->stream, zero_.shares(), config_.run.audit_every > 0),
+        optimizer_(config_.optim, setup_->mesh, setup_->stream, zero_.shares(),
+                   {.watched = config_.run.audit_every > 0, .seed = config_.run.seed}),
         step_(config_, *setup_, model_, zero_, optimizer_) {
     zero_.initialize(config_.run.seed);
     optimizer_.adopt_weights();
   }
 
   /// Runs steps [first, first + count) and returns their results.
-  std::vector<StepResult> run(int first, int count) {
+  std::vector<StepResult> run(int first, int count, const StepLimits& limits = {}) {
     const TokenLoader loader = data_.loader(config_);
     std::vector<StepResult> results;
     for (int s = first; s < first + count; ++s) {
-      results.push_back(step_.run(loader, s, s * config_.batch.global, config_.optim.lr));
+      results.push_back(step_.run(loader, s, s * config_.batch.global, config_.optim.lr, limits));
     }
     return results;
   }
@@ -108,6 +109,13 @@ inline Trajectory train(const Config& config, ProcessGroup world, int steps, DTy
   result.steps = training.run(0, steps);
   result.weights = training.weights();
   return result;
+}
+
+/// Returns the values of slices by name.
+inline std::map<std::string, std::vector<float>> by_name(const std::vector<Trajectory::Slice>& slices) {
+  std::map<std::string, std::vector<float>> all;
+  for (const Trajectory::Slice& slice : slices) all[slice.name] = slice.values;
+  return all;
 }
 
 /// Writes a checkpoint of `training`.

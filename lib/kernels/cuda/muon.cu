@@ -7,8 +7,8 @@ namespace {
 
 /// One thread block per contiguous range of blocks of the tensors; each thread processes `width` consecutive elements,
 /// see update_tensors().
-template <class T>
-__global__ void __launch_bounds__(weight_update::threads) update_momentum(UpdateMomentum<T> update) {
+template <class T, class S>
+__global__ void __launch_bounds__(weight_update::threads) update_momentum(UpdateMomentum<T, S> update) {
   using A = Accumulator<T>;
   const StepVerdict verdict = update.verdict[0];
   if (verdict.skip != 0) return;
@@ -16,19 +16,27 @@ __global__ void __launch_bounds__(weight_update::threads) update_momentum(Update
   const auto mu = static_cast<A>(update.momentum), rest = static_cast<A>(1 - update.momentum);
   const std::int64_t first = update.blocks * blockIdx.x / gridDim.x,
                      last = update.blocks * (blockIdx.x + 1) / gridDim.x;
-  BlockWalk<UpdatedTensor<T, AdamWOrMuon::states>> walk(update.tensors, first);
+  BlockWalk<UpdatedTensor<T, AdamWOrMuon::states, S>> walk(update.tensors, first);
   for (std::int64_t at = first; at < last; ++at, walk.next()) {
-    const UpdatedTensor<T, AdamWOrMuon::states>& tensor = walk.tensor();
+    const UpdatedTensor<T, AdamWOrMuon::states, S>& tensor = walk.tensor();
     const std::int64_t begin = walk.block() * flat_block + threadIdx.x * weight_update::width;
     const UpdateSpan* span = update.spans.data() + tensor.first_span;
     std::uint32_t change = 0;
+    std::array<std::uint32_t, weight_update::width> numbers{};
+    if constexpr (std::is_same_v<S, bfloat16>) {
+      if (begin < tensor.count) {
+        numbers = weight_update::rounding_numbers<weight_update::width>(update.rounding, tensor, begin);
+      }
+    }
     for (std::int64_t i = begin; i < begin + weight_update::width && i < tensor.count; ++i) {
       while (span->end <= i) ++span;
       if (span->rule != muon_span) continue;
-      const A g = tensor.gradient[i] * scale, before = tensor.state[0][i], after = mu * before + rest * g;
-      tensor.state[0][i] = after;
+      const S before = tensor.state[0][i];
+      const A g = tensor.gradient[i] * scale, after = mu * static_cast<A>(widen(before)) + rest * g;
+      const S stored = weight_update::round_state<S>(after, numbers[static_cast<std::size_t>(i - begin)]);
+      tensor.state[0][i] = stored;
       tensor.gradient[i] = rest * g + mu * after;
-      change += word_of(after) - word_of(before);
+      change += word_of(stored) - word_of(before);
     }
     if (update.digests.kept.empty()) continue;
     change = join_block<weight_update::threads>(change, Sum{});
@@ -38,13 +46,14 @@ __global__ void __launch_bounds__(weight_update::threads) update_momentum(Update
 
 }  // namespace
 
-template <class T>
-void run(const CudaStream& stream, const UpdateMomentum<T>& update) {
+template <class T, class S>
+void run(const CudaStream& stream, const UpdateMomentum<T, S>& update) {
   require_length("UpdateMomentum", "verdict", update.verdict, 1);
+  if constexpr (std::is_same_v<S, bfloat16>) require_length("UpdateMomentum", "update", update.rounding.update, 1);
   if (!update.digests.kept.empty()) {
     require_length("UpdateMomentum", "kept digests", update.digests.kept, update.blocks);
   }
-  start(stream, "UpdateMomentum", update_momentum<T>, weight_update::grid_of(stream, update.blocks),
+  start(stream, "UpdateMomentum", update_momentum<T, S>, weight_update::grid_of(stream, update.blocks),
         weight_update::threads, update);
 }
 

@@ -38,6 +38,7 @@ class LatentAttentionLayer : public Sublayer {
   /// Returns the operation for a pass.
   LatentAttention attention(const Pass& pass) const;
 
+  std::int64_t layer_;
   LatentHeads heads_;  // of this rank
   std::int64_t window_;
   double scale_, eps_;

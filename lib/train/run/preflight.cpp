@@ -19,7 +19,8 @@ StepRehearsal rehearse_step(const Config& config, const TokenLoader& loader, int
                  .mesh = Mesh::create(ProcessGroup::rehearsal(rank, ranks), mesh_shape(config.parallel))};
   StagedModel model(config, setup.stream, setup.mesh, working_type(config.run), true);
   Zero zero(model.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh));
-  Optimizer optimizer(config.optim, setup.mesh, setup.stream, zero.shares(), config.run.audit_every > 0);
+  Optimizer optimizer(config.optim, setup.mesh, setup.stream, zero.shares(),
+                      {.watched = config.run.audit_every > 0, .seed = config.run.seed});
   TrainStep train_step(config, setup, model, zero, optimizer);
   std::vector<LedgerEntry> operations;
   Ledger& ledger = setup.mesh.world.ledger();

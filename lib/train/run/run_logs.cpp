@@ -21,6 +21,27 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
+/// Adds the measurements of the layers to a record.
+void add_layers(const LayerMetrics& layers, Json& record) {
+  const auto blocks = layers.activation_norms.size();
+  const auto name_of_layer = [&](std::size_t layer) {
+    return layer == 0 ? "embedding" : layer > blocks ? "head" : std::to_string(layer - 1);
+  };
+  for (std::size_t layer = 0; layer < blocks + 2; ++layer) {
+    record["layer_weight_norm/" + name_of_layer(layer)] = layers.weight_norms.at(layer);
+  }
+  for (std::size_t layer = 0; layer < blocks + 2; ++layer) {
+    record["layer_grad_norm/" + name_of_layer(layer)] = layers.gradient_norms.at(layer);
+  }
+  for (std::size_t block = 0; block < blocks; ++block) {
+    record["layer_activation_norm/" + std::to_string(block)] = layers.activation_norms[block];
+  }
+  for (std::size_t block = 0; block < layers.attention_logits.size(); ++block) {
+    record["layer_attention_logit/" + std::to_string(block)] = layers.attention_logits[block];
+  }
+  record["largest_logit"] = layers.largest_logit;
+}
+
 }  // namespace
 
 RunLogs::RunLogs(const Config& config, const RunSetup& setup, RunReport& report)
@@ -78,9 +99,11 @@ void RunLogs::step(const StepResult& result, const RunState& state, const Throug
                   {"idle_experts", idle_experts(result.routing)},
                   {"dead_experts", DeadExperts(config_.routing.dead_after).count(state.idle)},
                   {"skipped", state.skipped},
+                  {"outliers", state.outliers},
                   {"rollbacks", state.rollbacks},
                   {"memory_peak_bytes", memory_of(setup_.stream).use().total_peak}};
   if (state.stage > 0) (*record_)["stage"] = state.stage;
+  if (result.layers) add_layers(*result.layers, *record_);
   for (const StepResult::LayerLoss& loss : result.losses) (*record_)[name_of(loss.kind) + "_loss"] = loss.value;
   ++interval_steps_;
   interval_seconds_ += seconds;
@@ -107,7 +130,7 @@ void RunLogs::entropy(double entropy) { (*record_)["unigram_entropy"] = entropy;
 bool RunLogs::is_record_due() const {
   const auto step = (*record_)["step"].get<std::int64_t>();
   return is_due(step, config_.run.metrics_every) || step == config_.run.steps || record_->contains("valid_loss") ||
-         written_ != events_;
+         record_->contains("largest_logit") || written_ != events_;
 }
 
 void RunLogs::write_record() {

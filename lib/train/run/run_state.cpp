@@ -83,6 +83,11 @@ std::int64_t count_of(const Json& state, const char* key) {
   return value;
 }
 
+/// Returns count_of(), or 0 for a key that older checkpoints do not have.
+std::int64_t count_or_zero(const Json& state, const char* key) {
+  return state.contains(key) ? count_of(state, key) : 0;
+}
+
 Json json_of(const std::deque<RoutingRecord>& records) {
   Json list = Json::array();
   for (const RoutingRecord& record : records) {
@@ -179,6 +184,18 @@ Soundness read_soundness(const Json& state) {
           .lowest = json.at("lowest_loss")};
 }
 
+RecentSteps read_recent(const Json& state) {
+  if (!state.contains("recent_losses")) return {};  // of an older checkpoint, or without optim.skip_above
+  const RecentSteps recent{.losses = state.at("recent_losses"), .norms = state.at("recent_norms")};
+  const auto all_finite = [](const auto& values) {
+    return std::ranges::all_of(values, [](double value) { return std::isfinite(value); });
+  };
+  require_input(recent.losses.size() == recent.norms.size() && all_finite(recent.losses) && all_finite(recent.norms),
+                "the checkpoint's trainer state has recent_losses and recent_norms that are not those of equally many "
+                "steps");
+  return recent;
+}
+
 /// Returns the number of ranks of a placement. `owner` [experts]: rank of each expert. Returns 0 if the ranks are not
 /// 0, 1, 2, … without gaps.
 int placement_ranks(const std::vector<int>& owner) {
@@ -222,6 +239,11 @@ void RunState::add_routing(const std::vector<RoutingSums>& sums, std::int64_t to
   for (std::size_t i = 0; i < sums.size(); ++i) routing_steps[i].add(sums[i]);
 }
 
+void RunState::forget_losses() {
+  soundness = {};
+  recent = {};
+}
+
 void RunState::clear_routing() {
   routing.clear();
   routing_steps.clear();
@@ -263,6 +285,8 @@ std::string RunState::text() const {
              {"schedule_steps", schedule_steps},
              {"skipped", skipped},
              {"skipped_in_a_row", skipped_in_a_row},
+             {"outliers", outliers},
+             {"outliers_in_a_row", outliers_in_a_row},
              {"rollbacks", rollbacks},
              {"routing_tokens", routing_tokens},
              {"routing", layers},
@@ -277,6 +301,10 @@ std::string RunState::text() const {
              {"placement", placements},
              {"data", files}};
   if (data_begin != DataProgress{}) state["data_begin"] = json_of(data_begin);
+  if (!recent.losses.empty()) {
+    state["recent_losses"] = recent.losses;
+    state["recent_norms"] = recent.norms;
+  }
   return json_text(state);
 }
 
@@ -321,7 +349,7 @@ std::vector<DataIdentity> RunState::data_of(const std::string& text) {
 std::int64_t RunState::schedule_of(const std::string& text) {
   try {
     const Json state = parse(text);
-    return state.contains("schedule_steps") ? count_of(state, "schedule_steps") : 0;
+    return count_or_zero(state, "schedule_steps");
   } catch (const nlohmann::json::exception& error) {
     fail_unreadable(error);
   }
@@ -335,12 +363,15 @@ void RunState::restore(const std::string& text, const std::vector<RoutingSums>& 
     data_begin = read_data_begin(state);
     require_input(data_begin.samples <= samples, "the checkpoint's trainer state has data that begin after {} samples",
                   samples);
-    schedule_steps = state.contains("schedule_steps") ? count_of(state, "schedule_steps") : 0;
+    schedule_steps = count_or_zero(state, "schedule_steps");
     skipped = count_of(state, "skipped");
     skipped_in_a_row = count_of(state, "skipped_in_a_row");
-    rollbacks = state.contains("rollbacks") ? count_of(state, "rollbacks") : 0;  // older checkpoints have none
+    outliers = count_or_zero(state, "outliers");
+    outliers_in_a_row = count_or_zero(state, "outliers_in_a_row");
+    rollbacks = count_or_zero(state, "rollbacks");
     unwritten_routing = read_unwritten_routing(state);
     soundness = read_soundness(state);
+    recent = read_recent(state);
     load = read_load(state);
     idle = read_idle(state, expected);
     clear_routing();

@@ -13,6 +13,7 @@
 #include "model/routing/routing_statistics.h"
 #include "model/routing/routing_sums.h"
 #include "train/run/soundness.h"
+#include "train/step/recent_steps.h"
 
 namespace lyceum {
 
@@ -26,13 +27,18 @@ struct RunState {
   DataProgress data_begin;          // where the present loader begins: in the first stage, or at a change of the data
   std::int64_t schedule_steps = 0;  // length of the learning rate's present schedule; 0: unknown (old checkpoint)
   int stage = 0;                    // training stage of the last step; 0: the run has only one. Not saved
-  std::int64_t skipped = 0, skipped_in_a_row = 0;  // steps
-  std::int64_t rollbacks = 0;                      // number of times that the run returned to a checkpoint
-  std::vector<RoutingSums> routing;                // sums over all ranks and the steps since the last record
-  std::vector<StepBalanceSums> routing_steps;      // sums over the same steps of each step's balance
-  std::int64_t routing_tokens = 0;                 // tokens of these steps
-  std::deque<RoutingRecord> unwritten_routing;     // records that could not be written yet, oldest first; on rank 0
+  std::int64_t skipped = 0;         // steps without an update
+  std::int64_t outliers = 0;        // those of them that optim.skip_above skipped
+  /// Steps since the last update, without those whose batch had no target: skipped because a number was not finite, and
+  /// skipped by optim.skip_above.
+  std::int64_t skipped_in_a_row = 0, outliers_in_a_row = 0;
+  std::int64_t rollbacks = 0;                   // number of times that the run returned to a checkpoint
+  std::vector<RoutingSums> routing;             // sums over all ranks and the steps since the last record
+  std::vector<StepBalanceSums> routing_steps;   // sums over the same steps of each step's balance
+  std::int64_t routing_tokens = 0;              // tokens of these steps
+  std::deque<RoutingRecord> unwritten_routing;  // records that could not be written yet, oldest first; on rank 0
   Soundness soundness;
+  RecentSteps recent;                       // for optim.skip_above
   std::vector<ExpertLoad> load;             // decaying sums over steps, for the placement of experts
   std::vector<IdleExperts> idle;            // steps since each expert last had a token; skipped steps do not count
   std::vector<DataIdentity> data;           // identities of the token files at this start
@@ -45,6 +51,8 @@ struct RunState {
 
   /// Adds the routing of one step, over `tokens` tokens, to routing, routing_steps, routing_tokens and load.
   void add_routing(const std::vector<RoutingSums>& sums, std::int64_t tokens);
+  /// Forgets the losses and norms of earlier steps. Call when those of later steps are no longer comparable.
+  void forget_losses();
   /// Clears routing, routing_steps and routing_tokens.
   void clear_routing();
 

@@ -100,6 +100,7 @@ StartingPoint::StartingPoint(const Config& config, const RunSetup& setup, RunRep
   changes_ = changes(before_, config_);
   if (choice == Choice::sound) return;  // chosen among the checkpoints of this run itself
   require_same_run();
+  require_same_adapters();
   require_same_model();
 }
 
@@ -172,6 +173,7 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   require_input(!reader.has_optimizer_state() || before_.optim.train_only == config_.optim.train_only,
                 "optim.train_only differs from that of {}: start a new run from its weights with lyceum convert reset",
                 directory);
+  draw_missing_adapters(parts.optimizer, reader, config_.run.seed);
   parts.zero.await_values();  // in a rollback, values of the last step may still be in flight
   const std::atomic<std::int64_t> progress = 0;
   SharedWork reading(setup_.mesh.world, progress);
@@ -198,6 +200,9 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   if (config_.optim.ema > 0 && std::ranges::none_of(reader.tensors(), is_average)) {
     report_.note("average    starts from the weights: the checkpoint has none");
   }
+  if (config_.optim.lora_rank > 0 && !reader.has_adapters()) {
+    report_.note("adapters   new: the checkpoint has none");
+  }
   if (parts.gemms.nothing_pinned()) {
     report_.warn(fmt::format(
         "no GEMM algorithms for this GPU in {}: they are chosen again, so results may differ in the last bits",
@@ -205,9 +210,9 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   }
   if (resume_ != "auto" && !header.unsound.empty()) {
     report_.warn("this checkpoint is not sound: " + header.unsound);
-    state.soundness = {};  // the user has named it, so the run may continue from it
+    state.forget_losses();  // the user has named it, so the run may continue from it
   }
-  if (!same_data) state.soundness = {};  // losses on other data are not comparable
+  if (!same_data) state.forget_losses();  // losses on other data are not comparable
   report_changes(state);
   choose_schedule_length(state);
   report_choices(state);

@@ -44,8 +44,9 @@ class StartingPoint {
   ///   - the checkpoint belongs to another run than the configuration describes (config/continuation.h) or to another
   ///     model; the message lists all keys that differ (a bad_input Error if the model differs, but no key),
   ///   - the steps up to the checkpoint were made with other stages,
-  ///   - the checkpoint is not in this run's folder and has no steps left to do, or
-  ///   - the folder contains checkpoints of another run.
+  ///   - the checkpoint is not in this run's folder and has no steps left to do,
+  ///   - the folder contains checkpoints of another run, or
+  ///   - optim.lora_* differ from the checkpoint's run, unless that had no adapters and no optimizer state.
   StartingPoint(const Config& config, const RunSetup& setup, RunReport& report, std::span<const RunData> data,
                 Choice choice = Choice::configured);
 
@@ -88,6 +89,7 @@ class StartingPoint {
   void compare_stages() const;
   void use_stage(std::span<const RunData> data);
   void require_same_run() const;
+  void require_same_adapters() const;
   void require_same_model() const;
   bool compare_data() const;
   void report_changes(RunState& state) const;

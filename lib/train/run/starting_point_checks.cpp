@@ -92,12 +92,27 @@ void StartingPoint::compare_stages() const {
        checkpoint_->directory().string(), step, step + 1, checkpoint_->directory().string(), text);
 }
 
+/// Throws a usage Error if the adapters of the checkpoint cannot continue as those of the configuration. New adapters
+/// may be added to a checkpoint of weights alone.
+void StartingPoint::require_same_adapters() const {
+  std::vector<Change> adapters = changes_;
+  std::erase_if(adapters, [](const Change& change) { return !change.key.starts_with("optim.lora_"); });
+  const bool had_any = before_.optim.lora_rank > 0;
+  if (adapters.empty() || (!had_any && !checkpoint_->has_optimizer_state())) return;
+  const std::string directory = checkpoint_->directory().string();
+  fail(ExitCode::usage,
+       "{} has {} adapters: make a run of its weights with lyceum convert {} and start from that; values that "
+       "differ:{}",
+       directory, had_any ? "other" : "no", had_any ? "merge" : "reset", list_text(adapters));
+}
+
 void StartingPoint::require_same_model() const {
   std::string wrong;  // the first tensor that differs
   std::set<std::string> names;
   for (const ModelTensor& tensor : model_tensors(config_)) {
     const CheckpointReader::Entry* entry = checkpoint_->find(tensor.name);
     names.insert(tensor.name);
+    if (is_adapter(tensor.name) && before_.optim.lora_rank == 0) continue;  // new
     if (!wrong.empty() || (entry && entry->shape == tensor.shape)) continue;
     wrong = entry ? fmt::format("{} is {}, but {} in this model", tensor.name, entry->shape.text(), tensor.shape.text())
                   : fmt::format("it has no {}", tensor.name);
@@ -143,15 +158,16 @@ bool StartingPoint::compare_data() const {
   return changed.empty();
 }
 
-/// Returns the number of sequences over which balance.scope = batch counts together: those of all data ranks in one
-/// pass. `mesh`: MeshShape::text(). Returns 0 if the text does not state the data ranks.
+/// Returns the number of sequences over which balance.scope = batch counts together, and global in the first pass of a
+/// step: those of all data ranks in one pass. `mesh`: MeshShape::text(). Returns 0 if the text does not state the data
+/// ranks.
 std::int64_t sequences_of_pass(const Config& config, const std::string& mesh) {
   const std::size_t data = mesh.find("dp");
   return data == std::string::npos ? 0 : config.batch.micro * std::atoll(mesh.c_str() + data + 2);
 }
 
-/// Warns of every change that makes a resumed run train differently from now on, and resets the soundness if losses are
-/// no longer comparable. For a checkpoint that no run has trained, only changes of the model matter.
+/// Warns of every change that makes a resumed run train differently from now on, and forgets earlier losses that are no
+/// longer comparable. For a checkpoint that no run has trained, only changes of the model matter.
 void StartingPoint::report_changes(RunState& state) const {
   for (const Change& change : changes_) {
     if (is_untrained() && !describes_model(change.key)) continue;
@@ -159,15 +175,16 @@ void StartingPoint::report_changes(RunState& state) const {
         fmt::format("{} = {} from now on (was {})", change.key, value_text(change.after), value_text(change.before)));
     const bool same_task =
         change.key.starts_with("optim.") || change.key.starts_with("run.") || change.role == KeyRole::reported;
-    if (!same_task) state.soundness = {};
+    if (!same_task) state.forget_losses();
   }
   const std::int64_t was = sequences_of_pass(before_, checkpoint_->header().mesh);
   const std::int64_t now = sequences_of_pass(config_, setup_.mesh.shape.text(setup_.mesh.world.size()));
-  if (is_untrained() || effective(config_).balance.scope != BalanceScope::batch || was == now) return;
+  const BalanceScope scope = effective(config_).balance.scope;
+  if (is_untrained() || scope == BalanceScope::sequence || was == now) return;
   report_.warn(
-      fmt::format("balance.scope = batch: from now on, losses count the tokens of {} sequences together (was {}): "
+      fmt::format("balance.scope = {}: from now on, losses count the tokens of {} sequences together (was {}){}: "
                   "batch.micro times the data ranks",
-                  now, was));
+                  name_of(scope), now, was, scope == BalanceScope::global ? " in the first pass of a step" : ""));
 }
 
 /// Sets state.schedule_steps. A resumed run keeps the length of the checkpoint's schedule unless optim.schedule_steps

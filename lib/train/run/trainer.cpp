@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The number of consecutive skipped steps at which the run fails: its weights will not recover.
+/// The number of consecutive skipped steps at which the run fails: it will not recover.
 constexpr std::int64_t max_consecutive_skips = 50;
 /// The largest number of skipped steps at the end of a run for which the run succeeds.
 constexpr std::int64_t max_skips_at_end = 1;
@@ -78,7 +78,8 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       starting_point_(std::in_place, config, setup, report_, data_),
       model_(config_, setup.stream, setup.mesh, working_type(config.run), true, starting_point_->expert_load()),
       zero_(model_.units(), setup.mesh, setup.stream, zero_options(config_, setup.mesh)),
-      optimizer_(config_.optim, setup.mesh, setup.stream, zero_.shares(), config.run.audit_every > 0),
+      optimizer_(config_.optim, setup.mesh, setup.stream, zero_.shares(),
+                 {.watched = config.run.audit_every > 0, .seed = config.run.seed}),
       logs_(config_, setup, report_),
       trace_(config_, setup, report_),
       save_timer_(config.checkpoint.minutes, options_.now) {
@@ -133,6 +134,7 @@ void Trainer::start() {
   starting_point_.reset();
   state_.placement = place_all_experts(config_, setup_.mesh.expert.size(), state_.load);
   report_.placement(state_);
+  trace_.introduce(state_.step);
   open_logs();
   if (state_.step < config_.run.steps) {
     for (const std::string& doubt : schedule_warnings_of_stages(run_config_, state_.step, state_.schedule_steps)) {
@@ -163,18 +165,29 @@ void Trainer::make_step() {
   const bool timed_before = state_.step == new_shapes_ + 1 && config_.run.gemm_choice == GemmChoiceMethod::timed;
   if (timed_before) memory_of(setup_.stream).reset_peaks();  // timing used additional memory
   const double lr = learning_rate(config_.optim, state_.step - schedule_.begin, state_.schedule_steps);
-  const StepResult result = train_step_->run(*loader_, state_.step, state_.samples, lr);
+  const StepLimits limits = state_.recent.limits(config_.optim);
+  const StepResult result = train_step_->run(*loader_, state_.step, state_.samples, lr, limits);
   update_state(result);
   if (options_.lock) options_.lock->require_held();
   if (state_.step == new_shapes_ + 1) agree_on_gemms();
-  if (result.skipped) report_.left_out(result, state_.step);
-  require(state_.skipped_in_a_row < max_consecutive_skips,
-          "{} consecutive steps were not finite: resume from an earlier checkpoint with a lower optim.lr",
-          state_.skipped_in_a_row);
+  if (result.skipped) report_.left_out(result, limits, state_.step);
+  end_endless_skips();
   const double seconds = seconds_since(start);
   trace_.after_step();
   logs_.step(result, state_, *throughput_, seconds);
   report_.step(result, state_, *throughput_, seconds);
+}
+
+/// Throws an Error after max_consecutive_skips steps without an update.
+void Trainer::end_endless_skips() const {
+  const std::int64_t not_finite = state_.skipped_in_a_row, outliers = state_.outliers_in_a_row;
+  if (not_finite + outliers < max_consecutive_skips) return;
+  require(outliers > 0, "{} consecutive steps were not finite: resume from an earlier checkpoint with a lower optim.lr",
+          not_finite);
+  fail(ExitCode::failed,
+       "{} consecutive steps were skipped, {} of them by optim.skip_above = {}: the loss or the gradient norm does not "
+       "return to what it was; raise optim.skip_above, or resume from an earlier checkpoint with a lower optim.lr",
+       not_finite + outliers, outliers, config_.optim.skip_above);
 }
 
 /// Updates the state of the run by the results of a step.
@@ -184,13 +197,17 @@ void Trainer::update_state(const StepResult& result) {
   state_.updates = optimizer_.updates();
   if (result.skipped) {
     ++state_.skipped;
-    if (result.targets > 0) {  // a step without targets is skipped for a good reason
+    if (result.outlier) {
+      ++state_.outliers;
+      ++state_.outliers_in_a_row;
+    } else if (result.targets > 0) {  // a step without targets is skipped for a good reason
       ++state_.skipped_in_a_row;
       state_.soundness.add_skipped();
     }
-    return;  // the routing sums may not be finite
+    return;  // the routing sums may not be finite, and an outlier's are not those of the run
   }
-  state_.skipped_in_a_row = 0;
+  state_.skipped_in_a_row = state_.outliers_in_a_row = 0;
+  state_.recent.add(result.loss, result.grad_norm, config_.optim);
   state_.soundness.add(result.loss, result.update_norm, result.weight_norm);
   state_.add_routing(result.routing, config_.batch.global * config_.batch.seq_len);
   add_step(state_.idle, result.routing);
@@ -207,6 +224,7 @@ bool Trainer::roll_back_if_unsound() {
   unsound_steps_ = unsound[0] == 0 ? 0 : unsound_steps_ + 1;
   if (unsound_steps_ != Soundness::window) return false;
   finish_save();
+  trace_.finish();
   train_step_->release_memory();
   const StartingPoint point(run_config_, setup_, report_, data_, StartingPoint::Choice::sound);
   if (!point.is_checkpoint()) {
@@ -338,7 +356,6 @@ bool Trainer::stop_requested_and_saved() {
     }
     return false;
   }
-  trace_.finish();
   if (state_.step > 0 && saved_step_ != state_.step) {
     save({});
     if (saved_step_ != state_.step) {
@@ -346,6 +363,7 @@ bool Trainer::stop_requested_and_saved() {
                                std::source_location::current());
     }
   }
+  trace_.finish();  // after the checkpoint, since the time until a kill may be short
   logs_.finish();
   report_.stopped(state_.step);
   return true;

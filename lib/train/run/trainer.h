@@ -61,6 +61,7 @@ class Trainer {
   void open_logs();
   void make_step();
   bool roll_back_if_unsound();
+  void end_endless_skips() const;
   void update_state(const StepResult& result);
   void validate();
   void report_entropy();

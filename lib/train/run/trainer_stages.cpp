@@ -32,7 +32,7 @@ void Trainer::begin_next_stage() {
   }
   const std::vector<Change> changed = changes(before, config_);
   const bool same_task = std::ranges::all_of(changed, [](const Change& c) { return c.key.starts_with("optim."); });
-  if (!same_task) state_.soundness = {};  // losses are not comparable with earlier ones
+  if (!same_task) state_.forget_losses();  // they are not comparable with later ones
   state_.stage = next;
   new_shapes_ = state_.step;
   report_.begin_stage(run_config_, next, other_samples ? &data() : nullptr);

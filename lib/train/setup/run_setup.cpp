@@ -22,6 +22,7 @@
 #include "io/run/batch_job.h"
 #include "io/text/json.h"
 #include "io/text/table.h"
+#include "model/adapters.h"
 #include "model/model_tensors.h"
 #include "optim/weight_rule.h"
 #include "parallel/comm/gpu_assignment.h"
@@ -135,6 +136,7 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
   if (!reading && !config.optim.train_only.empty())
     count_trained_values(config);  // throws for bad patterns before memory is allocated
   if (!reading) require_ruled_tensors(config);
+  if (!reading) require_adaptable(config);
   const ProcessGroup host_world = session.world(config.run.timeout_seconds);
   const std::optional<RankGpu> gpu = gpu_of(config, session, host_world);
   const double memory = gpu ? gpu->memory : memory_of_rank(session);

@@ -68,5 +68,34 @@ TEST(RunState, KeepsIdleExpertsOfTheSameMixtures) {
   EXPECT_TRUE(back.idle.empty()) << "of another mixture";
 }
 
+TEST(RunState, KeepsRecentStepsInAllBits) {
+  RunState state;
+  state.outliers = 5;
+  state.outliers_in_a_row = 2;
+  state.recent.losses = {1.0 / 3, 0.1 + 0.2, 4};
+  state.recent.norms = {1e-300, 2.0 / 7, 5};
+  RunState back;
+  back.restore(state.text(), {});
+  EXPECT_EQ(back.recent, state.recent);
+  EXPECT_EQ(back.outliers, 5);
+  EXPECT_EQ(back.outliers_in_a_row, 2);
+  state.forget_losses();
+  back.restore(state.text(), {});
+  EXPECT_EQ(back.recent, RecentSteps{});
+}
+
+TEST(RunState, RefusesRecentStepsThatAreNotNumbersOfEquallyManySteps) {
+  RunState state;
+  state.recent = {.losses = {1, 2}, .norms = {3, 4}};
+  const std::string text = state.text(), norms = "\"recent_norms\":[";
+  ASSERT_NE(text.find(norms), std::string::npos) << text;
+  for (const std::string instead : {"5,", "null,", "\"a\","}) {
+    std::string other = text;
+    other.insert(text.find(norms) + norms.size(), instead);
+    RunState back;
+    EXPECT_THROW(back.restore(other, {}), Error) << other;
+  }
+}
+
 }  // namespace
 }  // namespace lyceum
