@@ -81,21 +81,6 @@ bool on_command_line(const LoadedConfig& given, const std::string& key) {
   return origin != given.origin.end() && origin->second.file.empty();
 }
 
-/// Replaces the stages by the values of the stage that makes step `step`. Keys on the command line of `given` keep
-/// their values.
-void take_stage(LoadedConfig& loaded, std::int64_t step, const LoadedConfig& given = {}) {
-  const int last = stage_of_step(loaded.config, step);
-  for (int stage = 2; stage <= last; ++stage) {
-    auto& values = loaded.config.training_stages[static_cast<std::size_t>(stage) - 2].values;
-    std::erase_if(values, [&](const auto& value) { return on_command_line(given, value.first); });
-    for (const auto& [key, value] : values) {
-      const auto origin = loaded.origin.find(fmt::format("stage.{}.{}", stage, key));
-      if (origin != loaded.origin.end()) loaded.origin[key] = origin->second;
-    }
-  }
-  loaded.config = config_of_stage(loaded.config, last);
-}
-
 /// Throws unless a config.ini of a run's folder names that folder as run.dir.
 void require_own_folder(const LoadedConfig& loaded) {
   const auto origin = loaded.origin.find("run.dir");
@@ -126,6 +111,20 @@ std::optional<LoadedConfig> configure(const MpiSession& session, LoadedConfig lo
   if (!loaded.print_config) require_own_folder(loaded);
   if (!check(session, loaded)) return {};
   return loaded;
+}
+
+void take_stage(LoadedConfig& loaded, std::int64_t step, const LoadedConfig& given) {
+  const int last = stage_of_step(loaded.config, step);
+  for (int stage = 2; stage <= last; ++stage) {
+    auto& values = loaded.config.training_stages[static_cast<std::size_t>(stage) - 2].values;
+    std::erase_if(values, [&](const auto& value) { return on_command_line(given, value.first); });
+    for (const auto& [key, value] : values) {
+      const auto origin = loaded.origin.find(fmt::format("stage.{}.{}", stage, key));
+      if (origin != loaded.origin.end()) loaded.origin[key] = origin->second;
+    }
+  }
+  loaded.config = config_of_stage(loaded.config, last);
+  loaded.config.division_batch.reset();  // a reader divides the model for its own batch
 }
 
 LoadedConfig config_of(const CheckpointReader& reader) {

@@ -15,6 +15,10 @@ namespace lyceum {
 /// --print-config, prints and returns nothing; the command is then finished. Throws a usage Error with all mistakes.
 std::optional<LoadedConfig> configure(const MpiSession& session, LoadedConfig loaded);
 
+/// Replaces the stages of a configuration by the values of the stage that makes step `step`. Keys on the command line of
+/// `given` keep their values.
+void take_stage(LoadedConfig& loaded, std::int64_t step, const LoadedConfig& given = {});
+
 /// Returns the configuration stored in a checkpoint, that of the training stage of its last step. Throws a bad_input
 /// Error if this build cannot read it.
 LoadedConfig config_of(const CheckpointReader& reader);

@@ -94,6 +94,8 @@ LatentAttentionLayer::LatentAttentionLayer(const ModelConfig& config, std::int64
   out_ = &parameters.at("o_proj/weight");
 }
 
+void LatentAttentionLayer::set_stage(const ModelConfig& config) { scale_ = latent_score_scale(config); }
+
 LatentAttention LatentAttentionLayer::attention(const Pass& pass) const {
   return {.heads = heads_,
           .seq_len = pass.layout.seq_len(),

@@ -60,7 +60,7 @@ void StartingPoint::require_same_run() const {
   const std::int64_t given = config_.optim.schedule_steps;
   if (finished && length > 0 && given > 0 && given != length &&
       config_.optim.schedule != LearningRateSchedule::constant) {
-    refused.push_back({{"optim.schedule_steps", fmt::to_string(length), fmt::to_string(given)}, KeyRole::tuning});
+    refused.push_back({{schedule_key(run_config_, stage_, "optim.schedule_steps"), fmt::to_string(length), fmt::to_string(given)}, KeyRole::tuning});
   }
   if (refused.empty()) return compare_stages();
   std::string way_out =
@@ -188,11 +188,13 @@ void StartingPoint::choose_schedule_length(RunState& state) const {
   const double lr = learning_rate(config_.optim, state.step - schedule.begin, state.schedule_steps);
   const double was = learning_rate(before_.optim, state.step - old.begin, made_for);
   const std::int64_t last = schedule.begin + state.schedule_steps, length = schedule.end - schedule.begin;
+  const std::string key = schedule_key(run_config_, stage_, "optim.schedule_steps");
+  const std::string end = schedule.end == run_config_.run.steps ? "the run" : "its stages";
   if (lr == 0 && config_.optim.lr > 0 && last < schedule.end) {
     report_.warn(
         fmt::format("the learning rate is 0 from step {} on: the schedule ends at step {}; set "
-                    "optim.schedule_steps={} to make it end with the run, or optim.min_lr",
-                    state.step + 1, last, length));
+                    "{}={} to make it end with {}, or optim.min_lr",
+                    state.step + 1, last, key, length, end));
   } else if (lr != was) {
     report_.warn(
         fmt::format("the learning rate of step {} is {:.3g}; by the checkpoint's schedule, {} over {} steps, "
@@ -200,9 +202,8 @@ void StartingPoint::choose_schedule_length(RunState& state) const {
                     state.step + 1, lr, name_of(before_.optim.schedule), made_for, was));
   } else if (last != schedule.end && config_.optim.schedule != LearningRateSchedule::constant) {
     report_.note(
-        fmt::format("schedule   {} over {} steps, as in the checkpoint; optim.schedule_steps={} makes it end with "
-                    "the run",
-                    name_of(config_.optim.schedule), state.schedule_steps, length));
+        fmt::format("schedule   {} over {} steps, as in the checkpoint; {}={} makes it end with {}",
+                    name_of(config_.optim.schedule), state.schedule_steps, key, length, end));
   }
 }
 
