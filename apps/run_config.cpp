@@ -34,7 +34,7 @@ int ranks_to_print_for(const Config& config, int ranks) {
 
 /// Throws one usage Error with all mistakes; resolves the configuration for this world and its hosts. Returns false if
 /// it was only to be printed.
-bool check(const MpiSession& session, LoadedConfig& loaded) {
+bool check(const MpiSession& session, LoadedConfig& loaded, int first_stage = 1) {
   std::vector<std::string> wrong = loaded.mistakes;
   const auto require_possible = [&](std::vector<std::string> found) {
     std::ranges::move(found, std::back_inserter(wrong));
@@ -49,7 +49,7 @@ bool check(const MpiSession& session, LoadedConfig& loaded) {
     print_and_finish(session, note + print_config(loaded));
     return false;
   }
-  require_possible(problems(loaded.config, session.size()));
+  require_possible(problems(loaded.config, session.size(), first_stage));
   resolve(loaded.config, session.size());
   ParallelConfig& parallel = loaded.config.parallel;
   if (parallel.host_ranks == 0) parallel.host_ranks = session.host_ranks();
@@ -106,10 +106,10 @@ void take_tokenizer(const CheckpointReader& reader, LoadedConfig& loaded, const 
 
 }  // namespace
 
-std::optional<LoadedConfig> configure(const MpiSession& session, LoadedConfig loaded) {
+std::optional<LoadedConfig> configure(const MpiSession& session, LoadedConfig loaded, int first_stage) {
   if (loaded.list_keys) return print_and_finish(session, list_keys());
   if (!loaded.print_config) require_own_folder(loaded);
-  if (!check(session, loaded)) return {};
+  if (!check(session, loaded, first_stage)) return {};
   return loaded;
 }
 

@@ -35,7 +35,7 @@ TEST(SetStage, EqualsAModelOfThatStage) {
        }},
       {"windows",
        [](Config& config) {
-         config.model.window = 5;
+         config.model.window = 20;  // more than the sequences of stage 1
          config.model.window_layers = {1, 0};
        }},
       {"latent", latent(0)},

@@ -8,9 +8,12 @@
 
 #include "config/binding.h"
 #include "core/error.h"
+#include "io/data/tokens/data_sources.h"
+#include "io/data/tokens/token_formats.h"
 #include "io/files/sha256.h"
 #include "model/model_tensors.h"
 #include "optim/checkpoint.h"
+#include "parallel/comm/shared_work.h"
 #include "train/run/starting_point.h"
 #include "train/step/schedule.h"
 
@@ -77,10 +80,14 @@ void StartingPoint::require_same_run() const {
 void StartingPoint::compare_stages() const {
   const std::int64_t step = checkpoint_->header().step;
   std::vector<Difference> past = changed_past(run_before_, run_config_, step);
-  if (config_.data.changed == ChangedData::warn) {
-    std::erase_if(past, [](const Difference& difference) { return difference.key.ends_with("data.train"); });
-  }
+  const auto of_data = [](const Difference& difference) { return difference.key.ends_with("data.train"); };
+  std::erase_if(past, [&](const Difference& difference) {
+    return of_data(difference) && (config_.data.changed == ChangedData::warn || same_past_data(difference));
+  });
   if (past.empty()) return;
+  const char* const moved =
+      std::ranges::all_of(past, of_data) ? ", or data.changed = warn to continue although past data have other names"
+                                         : "";
   std::string text;
   for (const Difference& difference : past) {
     text += fmt::format("{}{} = {} (was {})", text.empty() ? "" : ", ", difference.key, value_text(difference.after),
@@ -88,8 +95,25 @@ void StartingPoint::compare_stages() const {
   }
   fail(ExitCode::usage,
        "{}: its {} steps were made with other stages: restore these values (a stage can still be added from step {} "
-       "on), or set another run.dir, with checkpoint.resume = {} to begin with its weights: {}",
-       checkpoint_->directory().string(), step, step + 1, checkpoint_->directory().string(), text);
+       "on), or set another run.dir, with checkpoint.resume = {} to begin with its weights{}: {}",
+       checkpoint_->directory().string(), step, step + 1, checkpoint_->directory().string(), moved, text);
+}
+
+/// Collective. True if data.train of a past stage names the same files as in the checkpoint's run, under other prefixes.
+/// Files that no later stage reads are opened on rank 0, if they exist.
+bool StartingPoint::same_past_data(const Difference& difference) const {
+  const char* const key = "data.train";
+  std::vector<DataIdentity> now = later_files_;
+  for (const auto& [prefix, weight] : data_sources(key, difference.after)) {
+    const auto known = [&, name = prefix](const DataIdentity& one) { return one.key == key && one.prefix == name; };
+    if (std::ranges::any_of(now, known)) continue;
+    std::string fingerprint;
+    work_on_files_of_rank_zero(setup_.mesh.world, [&, name = prefix] {
+      if (has_tokens(name)) fingerprint = open_tokens(name)->fingerprint();
+    });
+    now.push_back({.key = key, .prefix = prefix, .fingerprint = setup_.mesh.world.broadcast(fingerprint, 0)});
+  }
+  return same_sources(key, difference.before, difference.after, read_files_, now);
 }
 
 void StartingPoint::require_same_model() const {
@@ -127,8 +151,7 @@ bool StartingPoint::compare_data() const {
                 "replace it, set data.tokenizer to the copy, and use data that it encoded",
                 config_.data.tokenizer, directory, directory, tokenizer_name);
   const bool finished = checkpoint_->header().step >= config_.run.steps;
-  const std::vector<DataIdentity> changed =
-      changed_data(RunState::data_of(checkpoint_->header().trainer_state), files_);
+  const std::vector<DataIdentity> changed = changed_data(read_files_, later_files_);
   for (const DataIdentity& now : changed) {
     require_input(!finished || now.key != "data.train",
                   "{} = {}: the files have changed since {} was saved, and its run is finished: restore the old ones, "
