@@ -19,7 +19,7 @@ LoadedConfig converted_config(LoadedConfig own, std::int64_t step, const std::st
   require_usage(!given.origin.contains("run.dir"), "run.dir cannot be set here: --out names the folder");
   LoadedConfig wanted = read_config(arguments, std::move(base));
   wanted.origin = given.origin;
-  take_stage(wanted, step, given);  // if a file has stages
+  take_stage(wanted, step, given);    // if a file has stages
   wanted.config.longest_seq_len = 0;  // the new run does not have the other stages
   wanted.config.run.dir = out;
   return wanted;

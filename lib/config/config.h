@@ -36,7 +36,7 @@ struct Config {
   CheckpointConfig checkpoint;
   RoutingConfig routing;
   TrainingStages training_stages;  // the stages after the first, keys stage.2.from_step, …
-  // What the configuration of one stage keeps of the others; not keys. config_of_stage() sets both.
+  // Facts about the other stages, for the configuration of a single one. Not keys: config_of_stage() sets them.
   /// For a later stage: the batch of stage 1. Its costs divide the blocks among pipeline stages, since the division
   /// cannot change during a run.
   std::optional<BatchConfig> division_batch;

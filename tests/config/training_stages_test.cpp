@@ -115,7 +115,7 @@ TEST(TrainingStages, AreCheckedLikeConfigurations) {
 }
 
 TEST(TrainingStages, OfThePastMayBeImpossibleOnTheseRanks) {
-  const Arguments stage{"--batch.global=6",         "--stage.2.from_step=5", "--stage.2.batch.global=8",
+  const Arguments stage{"--batch.global=6", "--stage.2.from_step=5", "--stage.2.batch.global=8",
                         "--stage.3.from_step=9", "--stage.3.batch.global=10"};
   EXPECT_THAT(problems(load(stage), 4), ElementsAre(HasSubstr("batch.global = 6"), HasSubstr("stage 3: batch.global")));
   EXPECT_THAT(problems(load(stage), 4, 2), ElementsAre(HasSubstr("stage 3: batch.global = 10")));

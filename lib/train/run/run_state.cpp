@@ -150,8 +150,7 @@ std::deque<RoutingRecord> read_unwritten_routing(const Json& state) {
 Json json_of(const DataProgress& progress) {
   Json sources = Json::array();
   for (const SourceProgress& source : progress.sources) {
-    sources.push_back(
-        {{"prefix", source.prefix}, {"samples", source.samples}, {"samples_per_pass", source.per_pass}});
+    sources.push_back({{"prefix", source.prefix}, {"samples", source.samples}, {"samples_per_pass", source.per_pass}});
     if (!source.fingerprint.empty()) sources.back()["fingerprint"] = source.fingerprint;
     if (source.order >= 0) sources.back()["order"] = source.order;
   }

@@ -63,7 +63,9 @@ void StartingPoint::require_same_run() const {
   const std::int64_t given = config_.optim.schedule_steps;
   if (finished && length > 0 && given > 0 && given != length &&
       config_.optim.schedule != LearningRateSchedule::constant) {
-    refused.push_back({{schedule_key(run_config_, stage_, "optim.schedule_steps"), fmt::to_string(length), fmt::to_string(given)}, KeyRole::tuning});
+    refused.push_back(
+        {{schedule_key(run_config_, stage_, "optim.schedule_steps"), fmt::to_string(length), fmt::to_string(given)},
+         KeyRole::tuning});
   }
   if (refused.empty()) return compare_stages();
   std::string way_out =
@@ -85,9 +87,9 @@ void StartingPoint::compare_stages() const {
     return of_data(difference) && (config_.data.changed == ChangedData::warn || same_past_data(difference));
   });
   if (past.empty()) return;
-  const char* const moved =
-      std::ranges::all_of(past, of_data) ? ", or data.changed = warn to continue although past data have other names"
-                                         : "";
+  const char* const moved = std::ranges::all_of(past, of_data)
+                                ? ", or data.changed = warn to continue although past data have other names"
+                                : "";
   std::string text;
   for (const Difference& difference : past) {
     text += fmt::format("{}{} = {} (was {})", text.empty() ? "" : ", ", difference.key, value_text(difference.after),
@@ -99,8 +101,8 @@ void StartingPoint::compare_stages() const {
        checkpoint_->directory().string(), step, step + 1, checkpoint_->directory().string(), moved, text);
 }
 
-/// Collective. True if data.train of a past stage names the same files as in the checkpoint's run, under other prefixes.
-/// Files that no later stage reads are opened on rank 0, if they exist.
+/// Collective. True if data.train of a past stage names the same files as in the checkpoint's run, under other
+/// prefixes. Files that no later stage reads are opened on rank 0, if they exist.
 bool StartingPoint::same_past_data(const Difference& difference) const {
   const char* const key = "data.train";
   std::vector<DataIdentity> now = later_files_;
@@ -224,9 +226,8 @@ void StartingPoint::choose_schedule_length(RunState& state) const {
                     "it would be {:.3g}",
                     state.step + 1, lr, name_of(before_.optim.schedule), made_for, was));
   } else if (last != schedule.end && config_.optim.schedule != LearningRateSchedule::constant) {
-    report_.note(
-        fmt::format("schedule   {} over {} steps, as in the checkpoint; {}={} makes it end with {}",
-                    name_of(config_.optim.schedule), state.schedule_steps, key, length, end));
+    report_.note(fmt::format("schedule   {} over {} steps, as in the checkpoint; {}={} makes it end with {}",
+                             name_of(config_.optim.schedule), state.schedule_steps, key, length, end));
   }
 }
 

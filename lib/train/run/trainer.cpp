@@ -196,9 +196,10 @@ bool Trainer::roll_back_if_unsound() {
   if (point.stage() < first_open_) {
     const std::vector<std::string> wrong = problems_of_stages(point.stage(), first_open_);
     if (!wrong.empty()) {
-      report_.warn(fmt::format("step {}: {}, and the newest sound checkpoint is one of stage {}, which is impossible "
-                               "on these ranks: {}",
-                               state_.step, problem, point.stage(), wrong.front()));
+      report_.warn(
+          fmt::format("step {}: {}, and the newest sound checkpoint is one of stage {}, which is impossible "
+                      "on these ranks: {}",
+                      state_.step, problem, point.stage(), wrong.front()));
       return false;
     }
     open_stages(point.stage(), data_);

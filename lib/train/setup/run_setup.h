@@ -52,8 +52,8 @@ std::unique_ptr<RunLock> lock_run_directory(const Config& config, const MpiSessi
 /// The training and validation samples that the configuration names.
 struct RunData {
   std::optional<TokenLoader> train;
-  std::vector<TokenLoader> valid;  // one per source; empty if the run has no validation data
-  std::string tokenizer;           // contents of the file data.tokenizer; empty if the key is empty
+  std::vector<TokenLoader> valid;     // one per source; empty if the run has no validation data
+  std::string tokenizer;              // contents of the file data.tokenizer; empty if the key is empty
   std::vector<DataIdentity> files{};  // identities of the token files, if identify() was called
   /// Returns the number of samples of all sources of validation.
   std::int64_t valid_samples() const;
@@ -64,7 +64,7 @@ struct RunData {
 /// The token sources that are open, and their samples. Training stages share them, so that no file is opened or packed
 /// more often than needed.
 struct OpenSources {
-  std::map<std::string, std::shared_ptr<const TokenSource>> sources{};  // by prefix
+  std::map<std::string, std::shared_ptr<const TokenSource>> sources{};                            // by prefix
   std::map<std::pair<std::string, std::int64_t>, std::shared_ptr<const TokenSamples>> samples{};  // and seq_len
   std::map<std::string, std::string> fingerprints{};  // by prefix; see identify()
 };

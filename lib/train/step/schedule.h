@@ -18,7 +18,7 @@ namespace lyceum {
 /// It stays constant after the last step.
 double learning_rate(const OptimConfig& optim, std::int64_t step, std::int64_t steps);
 
-/// What the texts of schedule_warnings() call keys and steps.
+/// The names of keys and steps in the texts of schedule_warnings().
 struct ScheduleNames {
   std::string prefix{};           // of keys that start a schedule: "stage.2." for one that begins with stage 2
   std::string end = "run.steps";  // "run.steps", or "the number of steps of its stages" if it has not all steps

@@ -231,9 +231,8 @@ TEST_F(StagesTest, OnlyThoseToComeMustSuitTheRanksAndHaveData) {
   config.data.valid_fraction = 0;
   config.data.valid = prefixes_[1];
   config.data.train = prefixes_[0];
-  config.training_stages = {
-      {.from_step = 3, .values = {{"batch.global", "16"}, {"data.train", prefixes_[1]}}},
-      {.from_step = 6, .values = {{"batch.global", "8"}}}};
+  config.training_stages = {{.from_step = 3, .values = {{"batch.global", "16"}, {"data.train", prefixes_[1]}}},
+                            {.from_step = 6, .values = {{"batch.global", "8"}}}};
   config.batch.global = std::max(1, world / 2);
   if (world > 1) config.parallel.pipeline = 2;
   train(config, "whole");
@@ -247,7 +246,9 @@ TEST_F(StagesTest, OnlyThoseToComeMustSuitTheRanksAndHaveData) {
     ASSERT_EQ(part.size(), whole.size());
     for (std::size_t s = 0; s < whole.size(); ++s) EXPECT_TRUE(std::abs(part[s] - whole[s]) <= 1e-4 * whole[s]) << s;
     EXPECT_EQ(metric("part", "tokens"), metric("whole", "tokens"));
-    if (world == 1) EXPECT_EQ(weights("whole"), weights("part"));
+    if (world == 1) {
+      EXPECT_EQ(weights("whole"), weights("part"));
+    }
   }
   cut("whole", "part", 2);  // the last step of stage 1
   EXPECT_THROW(train(config, "part"), Error);

@@ -26,7 +26,8 @@ std::vector<const SourceProgress*> progress_of_sources(const TokenLoader& loader
     return source.samples->token_source().prefix() == read.prefix;
   };
   for (const TokenLoader::Source& source : loader.sources()) {
-    const auto read = std::ranges::find_if(progress.sources, [&](const auto& each) { return has_prefix(source, each); });
+    const auto read =
+        std::ranges::find_if(progress.sources, [&](const auto& each) { return has_prefix(source, each); });
     found.push_back(read == progress.sources.end() ? nullptr : &*read);
   }
   for (std::size_t s = 0; s < found.size(); ++s) {

@@ -28,8 +28,8 @@ struct DataProgress {
 
 /// Returns a loader whose positions begin at progress.samples, and whose sources continue where the run has left them.
 /// A source is identified by its prefix or, if nothing was read under that prefix, by its fingerprint: a source with
-/// another prefix than before continues, too, with the permutations that it had. A source that is cut into another number of samples per pass than before continues in proportion, at the first
-/// sample whose beginning was not passed.
+/// another prefix than before continues, too, with the permutations that it had. A source that is cut into another
+/// number of samples per pass than before continues in proportion, at the first sample whose beginning was not passed.
 TokenLoader continued(const TokenLoader& loader, const DataProgress& progress);
 
 /// Returns the progress of a run at a position of `loader`, which continued() made from `begin`. Sources that continue

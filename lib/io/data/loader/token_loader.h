@@ -21,8 +21,8 @@ class TokenLoader {
   struct Source {
     std::shared_ptr<const TokenSamples> samples;
     SampleOrder order;
-    double weight = 1;       // in a mixture: relative share of the samples; divided by the sum of the weights
-    std::int64_t begin = 0;  // position in `order` of the first sample that is read
+    double weight = 1;          // in a mixture: relative share of the samples; divided by the sum of the weights
+    std::int64_t begin = 0;     // position in `order` of the first sample that is read
     std::string fingerprint{};  // TokenSource::fingerprint(), if known: DataProgress identifies a renamed source by it
   };
   /// There must be at least one source, and all must have the same seq_len. `first`: the first position, at which the

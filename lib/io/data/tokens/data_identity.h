@@ -11,8 +11,8 @@ namespace lyceum {
 struct DataIdentity {
   std::string key, prefix;  // `key`: "data.train" or another key; `prefix`: one of the prefixes in its value
   std::string fingerprint;  // TokenSource::fingerprint()
-  /// The number of a source of data.train that determines its order of samples, SampleOrder::source(); −1 if unknown. It
-  /// stays that of the run if the source is renamed.
+  /// The number of a source of data.train that determines its order of samples, SampleOrder::source(); −1 if unknown.
+  /// It stays that of the run if the source is renamed.
   std::int64_t order = -1;
 };
 
