@@ -86,6 +86,7 @@ class StagesTest : public testing::Test {
 
   /// Moves the files of a source to another folder. Returns their new prefix.
   std::string move(const std::string& prefix, const std::string& to) {
+    world_.barrier();
     if (world_.rank() == 0) {
       const fs::path from = fs::path(prefix).parent_path();
       fs::create_directories(folder(to));
@@ -102,6 +103,7 @@ class StagesTest : public testing::Test {
 
   /// Makes the run `part` of a whole one that was killed after step `step`.
   void cut(const std::string& whole, const std::string& part, std::int64_t step) {
+    world_.barrier();  // other ranks may still read the last part
     if (world_.rank() == 0) {
       fs::remove_all(folder(part));
       fs::copy(folder(whole), folder(part), fs::copy_options::recursive);
