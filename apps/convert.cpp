@@ -235,7 +235,7 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
   CheckpointReader source(resolve_checkpoint(parsed.words[1]));
   if (options.ema) source.use_averages();
   const LoadedConfig own = config_of_merged(source);
-  const LoadedConfig wanted = converted_config(own, options.out, parsed.rest, given);
+  const LoadedConfig wanted = converted_config(own, source.header().step, options.out, parsed.rest, given);
   const auto print_loss = [&](const char* when, const Evaluation& evaluation) {
     print_once(fmt::format("{:<10} {} nats per token on {} of {}\n", when, real_text(evaluation.loss, ".6f"),
                            count_text(evaluation.tokens, "token"), options.data));

@@ -107,7 +107,7 @@ int average_checkpoints(const MpiSession& session, const Averaging& averaging, c
     configs.push_back(std::move(own.config));
   }
   require_same_model(sources, configs);
-  const LoadedConfig wanted = converted_config(first, averaging.out, arguments, given);
+  const LoadedConfig wanted = converted_config(first, sources[0].header().step, averaging.out, arguments, given);
   const Conversion conversion = convert({.transform = "reset"}, sources[0], first.config, wanted);
   if (given.print_config) {
     print_once(print_config({.config = conversion.resolved, .origin = given.origin}));

@@ -12,8 +12,13 @@
 namespace lyceum {
 
 /// Returns a command's configuration, checked and resolved for this world. If the arguments contain --list-keys or
-/// --print-config, prints and returns nothing; the command is then finished. Throws a usage Error with all mistakes.
-std::optional<LoadedConfig> configure(const MpiSession& session, LoadedConfig loaded);
+/// --print-config, prints and returns nothing; the command is then finished. `first_stage`: training stages before it
+/// are past, and may be impossible on these ranks. Throws a usage Error with all mistakes.
+std::optional<LoadedConfig> configure(const MpiSession& session, LoadedConfig loaded, int first_stage = 1);
+
+/// Replaces the stages of a configuration by the values of the stage that makes step `step`. Keys on the command line
+/// of `given` keep their values.
+void take_stage(LoadedConfig& loaded, std::int64_t step, const LoadedConfig& given = {});
 
 /// Returns the configuration stored in a checkpoint, that of the training stage of its last step. Throws a bad_input
 /// Error if this build cannot read it.

@@ -5,6 +5,8 @@
 #include "apps/run_config.h"
 #include "apps/version.h"
 #include "io/data/encoding/chat.h"
+#include "io/files/descriptor_limit.h"
+#include "train/run/starting_point.h"
 #include "train/run/trainer.h"
 
 namespace lyceum {
@@ -46,10 +48,14 @@ int train_command(const MpiSession& session, const Arguments& arguments) {
     return 0;
   }
   const LoadedConfig given = read_config(parsed.rest);
-  std::optional<LoadedConfig> loaded = configure(session, given);
+  const bool starts = given.mistakes.empty() && !given.print_config && !given.list_keys;
+  const int first_stage = starts ? presumed_stage(given.config, session.world(given.config.run.timeout_seconds)) : 1;
+  std::optional<LoadedConfig> loaded = configure(session, given, first_stage);
   if (!loaded) return 0;
-  loaded->config.data.chat = chat_template_of_run(loaded->config.data.chat, loaded->config.data.train);
-  const auto setup = set_up(loaded->config, session);
+  raise_descriptor_limit();
+  DataConfig& data = loaded->config.data;
+  data.chat = chat_template_of_run(data.chat, config_of_stage(loaded->config, first_stage).data.train);
+  const auto setup = set_up(loaded->config, session, {}, first_stage);
   setup->program = program_version();
   const auto lock = lock_run_directory(loaded->config, session);
   Trainer trainer(loaded->config, to_ini(loaded->config), *setup, std::cout,

@@ -7,6 +7,7 @@
 #include "autograd/routing.h"
 #include "autograd/tape.h"
 #include "config/balance.h"
+#include "config/model.h"
 #include "core/error.h"
 #include "model/routing/balance_loss.h"
 #include "model/routing/mixture.h"
@@ -52,6 +53,9 @@ class Sublayer {
   /// Computes y from x, both [rows, hidden] in the layout between matrices (see TokenLayout). Collective over the ranks
   /// that share the layer.
   virtual Result forward(Tape& tape, const Pass& pass, const Variable& x) const = 0;
+  /// Continues with the values of another training stage, see Transformer::set_stage(). A sub-layer that keeps a value
+  /// of a key that a stage may change must replace it.
+  virtual void set_stage(const ModelConfig&) {}
   /// Returns the description of the choices of its router; null if the sub-layer has no router.
   virtual const Mixture* mixture() const { return nullptr; }
   /// Returns its router; null if it has none.

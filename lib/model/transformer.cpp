@@ -74,6 +74,11 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
 void Transformer::set_stage(const Config& config) {
   config_ = config;
   make_positions();
+  const auto set_stage_of = [&](const Block& block) {
+    for (Sublayer* sublayer : {block.attention.get(), block.ffn.get()}) sublayer->set_stage(config.model);
+  };
+  for (const Block& block : blocks_) set_stage_of(block);
+  for (const Module& module : modules_) set_stage_of(module.block);
 }
 
 void Transformer::make_positions() {

@@ -35,8 +35,9 @@ class Transformer {
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
 
-  /// Continues with the batch and the rotary positions of another training stage. The configurations of both stages may
-  /// differ only in keys that a stage may set (config/training_stages.h). Call between steps.
+  /// Continues with the batch, the rotary positions and the scale of scores of another training stage. The
+  /// configurations of both stages may differ only in keys that a stage may set (config/training_stages.h). Call
+  /// between steps.
   void set_stage(const Config& config);
 
   /// Writes the initial values of all parameters, which depend on the seed and the logical tensors only. Every unit

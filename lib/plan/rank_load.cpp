@@ -349,7 +349,8 @@ RankPlan plan_loaded_rank(const PlanInput& input, const MeshRank& mesh_rank, int
 
 const std::vector<Range>& StageCuts::of(const Config& config) {
   const int stages = config.parallel.pipeline * config.parallel.virtual_stages;
-  const auto [entry, fresh] = cuts_.try_emplace({stages, config.model.recompute, recomputed_head_flops(config) > 0});
+  const bool head_recomputes = recomputed_head_flops(dividing_config(config)) > 0;
+  const auto [entry, fresh] = cuts_.try_emplace({stages, config.model.recompute, head_recomputes});
   if (fresh) entry->second = stage_blocks(config, stages);
   return entry->second;
 }

@@ -100,6 +100,8 @@ LatentAttentionLayer::LatentAttentionLayer(const ModelConfig& config, std::int64
   scale_heads(*kv_up_, 0, first_head, {.rows = heads_.up_dim(), .split = nope});
 }
 
+void LatentAttentionLayer::set_stage(const ModelConfig& config) { scale_ = latent_score_scale(config); }
+
 LatentAttention LatentAttentionLayer::attention(const Pass& pass) const {
   return {.heads = heads_,
           .seq_len = pass.layout.seq_len(),

@@ -154,8 +154,10 @@ std::deque<RoutingRecord> read_unwritten_routing(const Json& state) {
 
 Json json_of(const DataProgress& progress) {
   Json sources = Json::array();
-  for (const auto& [prefix, samples, per_pass] : progress.sources) {
-    sources.push_back({{"prefix", prefix}, {"samples", samples}, {"samples_per_pass", per_pass}});
+  for (const SourceProgress& source : progress.sources) {
+    sources.push_back({{"prefix", source.prefix}, {"samples", source.samples}, {"samples_per_pass", source.per_pass}});
+    if (!source.fingerprint.empty()) sources.back()["fingerprint"] = source.fingerprint;
+    if (source.order >= 0) sources.back()["order"] = source.order;
   }
   return {{"samples", progress.samples}, {"tokens", progress.tokens}, {"sources", std::move(sources)}};
 }
@@ -168,7 +170,9 @@ DataProgress read_data_begin(const Json& state) {
   for (const Json& source : json.at("sources")) {
     progress.sources.push_back({.prefix = source.at("prefix"),
                                 .samples = count_of(source, "samples"),
-                                .per_pass = count_of(source, "samples_per_pass")});
+                                .per_pass = count_of(source, "samples_per_pass"),
+                                .fingerprint = source.value("fingerprint", ""),
+                                .order = source.contains("order") ? count_of(source, "order") : -1});
     require_input(progress.sources.back().per_pass > 0,
                   "the checkpoint's trainer state has a source of data without samples");
   }
@@ -279,6 +283,7 @@ std::string RunState::text() const {
   Json files = Json::array();
   for (const DataIdentity& each : data) {
     files.push_back({{"key", each.key}, {"prefix", each.prefix}, {"fingerprint", each.fingerprint}});
+    if (each.order >= 0) files.back()["order"] = each.order;
   }
   Json state{{"updates", updates},
              {"samples", samples},
@@ -338,9 +343,20 @@ std::vector<DataIdentity> RunState::data_of(const std::string& text) {
     std::vector<DataIdentity> data;
     const Json state = parse(text);
     for (const Json& files : state.value("data", Json::array())) {
-      data.push_back({files.at("key"), files.at("prefix"), files.at("fingerprint")});
+      data.push_back({.key = files.at("key"),
+                      .prefix = files.at("prefix"),
+                      .fingerprint = files.at("fingerprint"),
+                      .order = files.contains("order") ? count_of(files, "order") : -1});
     }
     return data;
+  } catch (const nlohmann::json::exception& error) {
+    fail_unreadable(error);
+  }
+}
+
+DataProgress RunState::data_begin_of(const std::string& text) {
+  try {
+    return read_data_begin(parse(text));
   } catch (const nlohmann::json::exception& error) {
     fail_unreadable(error);
   }

@@ -41,7 +41,7 @@ struct RunState {
   RecentSteps recent;                       // for optim.skip_above
   std::vector<ExpertLoad> load;             // decaying sums over steps, for the placement of experts
   std::vector<IdleExperts> idle;            // steps since each expert last had a token; skipped steps do not count
-  std::vector<DataIdentity> data;           // identities of the token files at this start
+  std::vector<DataIdentity> data;           // identities of the token files of the present stage
   std::vector<MixturePlacement> placement;  // placement at this start; saved in checkpoints, but not used on resume
 
   /// Returns the tokens of all samples so far, those of the present loader with `seq_len` tokens each.
@@ -57,13 +57,15 @@ struct RunState {
   void clear_routing();
 
   /// Returns the load of each mixture in `text`, the text() that a checkpoint contains; empty for older checkpoints and
-  /// models without mixtures. This and the next three functions need no model. They throw a bad_input Error if `text`
+  /// models without mixtures. This and the next four functions need no model. They throw a bad_input Error if `text`
   /// has another form.
   static std::vector<ExpertLoad> load_of(const std::string& text);
   /// Returns the placement of each mixture whose experts are divided among ranks; empty for checkpoints without any.
   static std::vector<MixturePlacement> placement_of(const std::string& text);
   /// Returns the identities of the token files; empty for checkpoints without them.
   static std::vector<DataIdentity> data_of(const std::string& text);
+  /// Returns data_begin; the beginning of the run for older checkpoints.
+  static DataProgress data_begin_of(const std::string& text);
   /// Returns schedule_steps; 0 for older checkpoints, whose schedule had run.steps steps.
   static std::int64_t schedule_of(const std::string& text);
 

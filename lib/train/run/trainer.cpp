@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "config/check.h"
 #include "core/allocator.h"
 #include "core/clock.h"
 #include "io/data/tokens/unigram_entropy.h"
@@ -18,7 +19,6 @@
 #include "optim/checkpoint.h"
 #include "parallel/comm/shared_work.h"
 #include "train/eval/evaluator.h"
-#include "train/run/preflight.h"
 #include "train/run/run_peak.h"
 #include "train/run/stop_request.h"
 #include "train/step/schedule.h"
@@ -34,36 +34,6 @@ constexpr std::int64_t max_consecutive_skips = 50;
 /// The largest number of skipped steps at the end of a run for which the run succeeds.
 constexpr std::int64_t max_skips_at_end = 1;
 
-/// Throws a bad_input Error if none of the targets that a validation reads from a source counts in the loss. Without
-/// this check the run would fail at its first validation.
-void require_validation_targets(const Config& config, const RunData& data) {
-  for (const TokenLoader& loader : data.valid) {
-    const std::int64_t samples = evaluated_samples(config, loader, config.eval.batches);
-    const SampleOrder order = loader.order().spread(samples);
-    bool any = !loader.masked();
-    for (std::int64_t i = 0; i < samples && !any; ++i) any = loader.sources()[0].samples->any_target(order(i), 1);
-    require_input(any,
-                  "{}: none of the tokens in the {} samples of a validation counts in the loss: raise eval.batches",
-                  loader.token_source().prefix(), samples);
-  }
-}
-
-/// Collective. Opens the data of all stages, and checks them and the ranks before memory is allocated.
-std::vector<RunData> open_checked_data(const Config& config, const std::string& config_text, const RunSetup& setup) {
-  std::vector<RunData> data = open_data_of_stages(config, setup);
-  for (int stage = 1; stage <= stage_count(config); ++stage) {
-    const Config own = config_of_stage(config, stage);
-    const RunData& own_data = data[static_cast<std::size_t>(stage) - 1];
-    require_validation_targets(own, own_data);
-    if (stage == 1) {
-      preflight(own, config_text, setup.mesh.world, *own_data.train);
-    } else {
-      require_matching_steps(own, setup.mesh.world, *own_data.train);
-    }
-  }
-  return data;
-}
-
 }  // namespace
 
 Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& setup, std::ostream& out,
@@ -73,9 +43,9 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       config_text_(std::move(config_text)),
       setup_(setup),
       options_(std::move(options)),
-      data_(open_checked_data(config, config_text_, setup)),
       report_(config_, setup, out),
-      starting_point_(std::in_place, config, setup, report_, data_),
+      starting_point_(std::in_place, config, setup, report_),
+      data_(data_from_start()),
       model_(config_, setup.stream, setup.mesh, working_type(config.run), true, starting_point_->expert_load()),
       zero_(model_.units(), setup.mesh, setup.stream, zero_options(config_, setup.mesh)),
       optimizer_(config_.optim, setup.mesh, setup.stream, zero_.shares(),
@@ -86,6 +56,17 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
   set_stage(starting_point_->stage());
   if (!options_.given) return;
   work_on_files_of_rank_zero(setup.mesh.world, [&] { config_file_.emplace(*options_.given, config, setup.program); });
+}
+
+/// Collective. Makes the stage of the starting point the present one. Returns its data and those of later stages.
+std::vector<RunData> Trainer::data_from_start() {
+  const int stage = starting_point_->stage();
+  if (stage < setup_.first_stage) require_none(problems_of_stages(stage, setup_.first_stage));
+  config_ = config_of_stage(run_config_, stage);
+  std::vector<RunData> data;
+  open_stages(stage, data);
+  starting_point_->compare(data);
+  return data;
 }
 
 ExitCode Trainer::run() {
@@ -126,7 +107,7 @@ void Trainer::start() {
   report_.stages(run_config_);
   state_ = starting_point_->start({.zero = zero_, .optimizer = optimizer_, .gemms = *gemms_});
   state_.stage = stage_count(run_config_) > 1 ? stage_ : 0;
-  loader_ = continued(*data().train, state_.data_begin);
+  begin_data();
   first_step_ = new_shapes_ = state_.step;
   transformers_ = starting_point_->transformers();
   if (starting_point_->is_checkpoint()) saved_step_ = state_.step;
@@ -226,11 +207,23 @@ bool Trainer::roll_back_if_unsound() {
   finish_save();
   trace_.finish();
   train_step_->release_memory();
-  const StartingPoint point(run_config_, setup_, report_, data_, StartingPoint::Choice::sound);
+  StartingPoint point(run_config_, setup_, report_, StartingPoint::Choice::sound);
   if (!point.is_checkpoint()) {
     report_.warn(fmt::format("step {}: {}, and there is no sound checkpoint to return to", state_.step, problem));
     return false;
   }
+  if (point.stage() < first_open_) {
+    const std::vector<std::string> wrong = problems_of_stages(point.stage(), first_open_);
+    if (!wrong.empty()) {
+      report_.warn(
+          fmt::format("step {}: {}, and the newest sound checkpoint is one of stage {}, which is impossible "
+                      "on these ranks: {}",
+                      state_.step, problem, point.stage(), wrong.front()));
+      return false;
+    }
+    open_stages(point.stage(), data_);
+  }
+  point.compare(data_);
   unsound_steps_ = 0;
   const RunState before =
       std::exchange(state_, point.start({.zero = zero_, .optimizer = optimizer_, .gemms = *gemms_}));
@@ -238,6 +231,7 @@ bool Trainer::roll_back_if_unsound() {
   state_.rollbacks = before.rollbacks + 1;
   state_.placement = before.placement;
   state_.data_begin = before.data_begin;
+  state_.data = before.data;
   state_.stage = before.stage;
   if (point.stage() != stage_) return_to_stage(point.stage());
   first_step_ = new_shapes_ = state_.step;

@@ -131,8 +131,9 @@ void make_packing_file(const RunSetup& setup, const TokenSource& source, std::in
 
 }  // namespace
 
-std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, std::optional<Reading> reading) {
-  require_none(problems(config, session.size()));
+std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, std::optional<Reading> reading,
+                                 int first_stage) {
+  require_none(problems(config, session.size(), first_stage));
   if (!reading && !config.optim.train_only.empty())
     count_trained_values(config);  // throws for bad patterns before memory is allocated
   if (!reading) require_ruled_tensors(config);
@@ -140,7 +141,7 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
   const ProcessGroup host_world = session.world(config.run.timeout_seconds);
   const std::optional<RankGpu> gpu = gpu_of(config, session, host_world);
   const double memory = gpu ? gpu->memory : memory_of_rank(session);
-  for (int stage = 1; stage <= stage_count(config); ++stage) {
+  for (int stage = first_stage; stage <= stage_count(config); ++stage) {
     const Config own = config_of_stage(config, stage);
     require_fits(reading ? plan_inference(own, session.size(), *reading) : plan_mesh(own, session.size(), {}), memory,
                  format_message("each of this machine's {} ranks", {session.local_size()}),
@@ -153,7 +154,8 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
   ProcessGroup world = host_world.on(stream, gpu ? gpu->transport : Transport::mpi);
   return std::make_unique<RunSetup>(RunSetup{.stream = stream,
                                              .mesh = Mesh::create(std::move(world), mesh_shape(config.parallel)),
-                                             .resources = std::move(resources)});
+                                             .resources = std::move(resources),
+                                             .first_stage = first_stage});
 }
 
 std::unique_ptr<RunLock> lock_run_directory(const Config& config, const MpiSession& session) {
@@ -183,7 +185,13 @@ void require_one_tokenizer(std::string name, std::string digest, std::span<const
   }
 }
 
-RunData open_data(const Config& config, const RunSetup& setup, bool need_train, std::span<const std::string> earlier) {
+RunData open_data(const Config& config, const RunSetup& setup, bool need_train) {
+  OpenSources open;
+  return open_data(config, setup, need_train, {}, open);
+}
+
+RunData open_data(const Config& config, const RunSetup& setup, bool need_train, std::span<const std::string> earlier,
+                  OpenSources& opened) {
   const DataConfig& data = config.data;
   RunData result;
   if (!data.tokenizer.empty()) {
@@ -196,9 +204,15 @@ RunData open_data(const Config& config, const RunSetup& setup, bool need_train, 
   std::vector<std::string> prefixes;
   const auto open = [&](const std::string& prefix) {
     prefixes.push_back(prefix);
-    const std::shared_ptr<const TokenSource> source = open_tokens(prefix);
-    if (sample_shape(config).packed) make_packing_file(setup, *source, config.batch.seq_len);
-    return std::make_shared<const TokenSamples>(source, sample_shape(config));
+    const SampleShape shape = sample_shape(config);
+    std::shared_ptr<const TokenSource>& source = opened.sources[prefix];
+    if (!source) source = open_tokens(prefix);
+    std::shared_ptr<const TokenSamples>& samples = opened.samples[{prefix, shape.seq_len}];
+    if (!samples) {
+      if (shape.packed) make_packing_file(setup, *source, shape.seq_len);
+      samples = std::make_shared<const TokenSamples>(source, shape);
+    }
+    return samples;
   };
   const auto hold_out = [&](const std::shared_ptr<const TokenSamples>& samples, std::int64_t first,
                             std::int64_t count) {
@@ -246,22 +260,52 @@ bool same_samples(const Config& one, const Config& other) {
   return one.data.train == other.data.train && one.batch.seq_len == other.batch.seq_len;
 }
 
-std::vector<RunData> open_data_of_stages(const Config& config, const RunSetup& setup) {
-  std::vector<RunData> stages;
+void open_data_of_stages(const Config& config, const RunSetup& setup, int first, std::vector<RunData>& data,
+                         OpenSources& open) {
+  data.resize(static_cast<std::size_t>(stage_count(config)));
   std::vector<std::string> known;  // sources of the stages so far, each once
   for (int stage = 1; stage <= stage_count(config); ++stage) {
     const Config own = config_of_stage(config, stage);
-    if (stage > 1 && same_samples(own, config_of_stage(config, stage - 1))) {
-      stages.push_back(stages.back());
-      continue;
+    RunData& of_stage = data[static_cast<std::size_t>(stage) - 1];
+    if (stage >= first && !of_stage.train) {
+      const RunData* const before = stage > 1 ? &data[static_cast<std::size_t>(stage) - 2] : nullptr;
+      const bool same = before && before->train && same_samples(own, config_of_stage(config, stage - 1));
+      of_stage = same ? *before : open_data(own, setup, true, known, open);
     }
-    stages.push_back(open_data(own, setup, true, known));
-    for (const TokenLoader::Source& source : stages.back().train->sources()) {
-      const std::string& prefix = source.samples->token_source().prefix();
+    for (const auto& [prefix, weight] : data_sources("data.train", own.data.train)) {
       if (std::ranges::find(known, prefix) == known.end()) known.push_back(prefix);
     }
   }
-  return stages;
+}
+
+void identify(RunData& data, const DataConfig& config, const ProcessGroup& world, OpenSources& open) {
+  std::vector<std::pair<const char*, const TokenSource*>> sources;
+  const auto add = [&](const char* key, const TokenLoader& loader) {
+    for (const TokenLoader::Source& source : loader.sources())
+      sources.emplace_back(key, &source.samples->token_source());
+  };
+  add("data.train", *data.train);
+  if (!config.valid.empty()) {  // otherwise validation samples are parts of the files of data.train
+    for (const TokenLoader& loader : data.valid) add("data.valid", loader);
+  }
+  std::vector<std::string> fingerprints(sources.size());
+  work_on_files_of_rank_zero(world, [&] {
+    for (std::size_t s = 0; s < sources.size(); ++s) {
+      const auto known = open.fingerprints.find(sources[s].second->prefix());
+      fingerprints[s] = known == open.fingerprints.end() ? sources[s].second->fingerprint() : known->second;
+    }
+  });
+  data.files.clear();
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    const auto& [key, file] = sources[s];
+    data.files.push_back({.key = key, .prefix = file->prefix(), .fingerprint = world.broadcast(fingerprints[s], 0)});
+    open.fingerprints[file->prefix()] = data.files.back().fingerprint;
+  }
+  std::vector<TokenLoader::Source> train(data.train->sources().begin(), data.train->sources().end());
+  for (TokenLoader::Source& source : train) {
+    source.fingerprint = open.fingerprints.at(source.samples->token_source().prefix());
+  }
+  data.train.emplace(std::move(train));
 }
 
 std::int64_t RunData::valid_samples() const {

@@ -47,10 +47,12 @@ TEST(RunState, KeepsWhereItsDataBegin) {
   EXPECT_EQ(state.tokens(16), 1600);
   EXPECT_EQ(state.text().find("data_begin"), std::string::npos) << "in a run of one stage";
   state.data_begin = {.samples = 60, .tokens = 480, .sources = {{"a b", 45, 50}, {"c", 15, 7}}};
+  state.data_begin.sources.push_back({.prefix = "d", .samples = 3, .per_pass = 4, .fingerprint = "5e", .order = 2});
   EXPECT_EQ(state.tokens(16), 480 + 40 * 16);
   RunState back;
   back.restore(state.text(), {});
   EXPECT_EQ(back.data_begin, state.data_begin);
+  EXPECT_EQ(RunState::data_begin_of(state.text()), state.data_begin);
   state.samples = 59;
   EXPECT_THROW(back.restore(state.text(), {}), Error) << "fewer samples than at the beginning";
   state.samples = 100;
