@@ -38,7 +38,7 @@ grep -q '"format_version": 2' "$checkpoint/manifest.json" || fail "another versi
 expect 0 "$lyceum" checkpoint verify "$checkpoint"
 expect 0 "$lyceum" checkpoint show "$checkpoint"
 says out "^optimizer/exp_avg_sq .* bf16 "
-says out "^lm_head .* f32 "
+says out "^lm_head/weight .* f32 "
 "$python" - "$checkpoint" <<'END' || fail "h5py reads something else"
 import sys, h5py, numpy
 names = []
