@@ -26,7 +26,7 @@ from reference_model import Router, Training, Weights
 
 # Largest relative difference allowed between f32 and float64. Typical are 1e-6 and no choice that differs.
 LIMIT = 1e-5
-COLUMNS = ("loss", "router losses", "gradient norm", "attention logit", "validation", "weights")
+COLUMNS = ("loss", "router losses", "gradient norm", "max logit", "validation", "weights")
 
 # The configuration of both sides. A step consists of two passes of two sequences, so the cases distinguish counts over
 # a sequence, a pass and a batch. AdamW's eps is larger than its usual 1e-8: otherwise, in some cases, one of tens of
@@ -145,8 +145,8 @@ MESHES = {
     "all": on_ranks(8, pipeline=2, tensor=2, expert=2, zero=3, sequence=1),
 }  # fmt: skip
 
-# A limit that most steps exceed in some heads, but not in all.
-QK_CLIP = EVEN | keys(optim_qk_clip=4, run_layer_metrics_every=1)
+# A limit that many steps exceed, some in all heads and some in a few.
+QK_CLIP = EVEN | keys(optim_qk_clip=1, run_layer_metrics_every=1)
 
 GPT_OSS = EVEN_BATCH | ALL_BIASES | CLAMPED | YARN | keys(
     moe_gates="renormalized", model_sinks=1, model_window=8, model_window_layers="1,0", model_rope_truncate=0)
@@ -311,7 +311,7 @@ CASES = {
     "QK-clip, latents": QK_CLIP | latents() | keys(optim_qk_clip=2),
     "QK-clip, latents, without those of queries, Muon": QK_CLIP | latents(query_rank=0)
     | keys(optim_rule="muon", optim_qk_clip=2),
-    "QK-clip, sub-dimensions": sub_dimensions() | QK_CLIP | keys(moe_experts=0, balance_expert=0, optim_qk_clip=1),
+    "QK-clip, sub-dimensions": sub_dimensions() | QK_CLIP | keys(moe_experts=0, balance_expert=0, optim_qk_clip=0.4),
     "QK-clip, modules": QK_CLIP | MODULES | keys(model_recompute="selective"),
     **{f"QK-clip, {mesh}": QK_CLIP | keys(batch_global=8) | MESHES[mesh]
        for mesh in ("data, ZeRO 1", "data, ZeRO 2", "tensor, ZeRO 3", "pipeline, ZeRO 1", "all")},
@@ -368,10 +368,10 @@ class Comparison:
             our, counts = training.step(step, self.train)
             for name, value in our.items():
                 column = {"loss": "loss", "grad_norm": "gradient norm"}.get(name, "router losses")
-                column = "attention logit" if name.startswith("layer_attention_logit/") else column
+                column = "max logit" if name.startswith("layer_attention_logit/") else column
                 worst[column] = larger(worst[column], relative(their.get(name, 0.0), value))
             worst["counts"] += self.differing_counts(step, counts)
-        if self.config["optim.qk_clip"] and training.clipped_steps < len(theirs) / 2:
+        if self.config["optim.qk_clip"] and training.clipped_steps < len(theirs) / 4:
             raise RuntimeError(f"QK-clip scaled weights in only {training.clipped_steps} steps: this shows little")
         worst["validation"] = relative(theirs[-1]["valid_loss"], training.validate(self.valid))
         after = self.weights(self.config["run.steps"])
