@@ -123,8 +123,8 @@ MUON_SIZES = MUON | keys(moe_expert_sizes="40,8, 36,12, 26,22", model_qkv_bias=1
 
 
 def adapters(rank: int, targets: str, **changes) -> dict:
-    """Adapters with a large learning rate, so that B and A move away from zero and from their initial values."""
-    return keys(optim_lora_rank=rank, optim_lora_alpha=12, optim_lora_targets=targets, optim_lr=2e-2, **changes)
+    """Adapters of some matrices. Gradients of A are small at first, since B is zero, and so eps is larger."""
+    return keys(optim_lora_rank=rank, optim_lora_alpha=12, optim_lora_targets=targets, optim_eps=1e-3, **changes)
 
 
 def on_ranks(ranks: int, **parallel) -> dict:
