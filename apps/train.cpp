@@ -1,4 +1,6 @@
+#include <array>
 #include <iostream>
+#include <span>
 
 #include "apps/options.h"
 #include "apps/output.h"
@@ -34,6 +36,16 @@ boost::program_options::options_description train_options() {
   return options;
 }
 
+/// Collective. Returns presumed_stage(); 1 if a rank has a configuration without stages or with mistakes, which is
+/// reported later.
+int first_stage_of(const LoadedConfig& given, const MpiSession& session) {
+  if (given.print_config || given.list_keys) return 1;
+  const ProcessGroup world = session.world(given.config.run.timeout_seconds);
+  std::array<std::int64_t, 1> unknown{given.mistakes.empty() && stage_count(given.config) > 1 ? 0 : 1};
+  world.all_reduce(std::span(unknown), Reduction::max);
+  return unknown[0] != 0 ? 1 : presumed_stage(given.config, world);
+}
+
 }  // namespace
 
 CommandHelp train_help() {
@@ -48,8 +60,7 @@ int train_command(const MpiSession& session, const Arguments& arguments) {
     return 0;
   }
   const LoadedConfig given = read_config(parsed.rest);
-  const bool starts = given.mistakes.empty() && !given.print_config && !given.list_keys;
-  const int first_stage = starts ? presumed_stage(given.config, session.world(given.config.run.timeout_seconds)) : 1;
+  const int first_stage = first_stage_of(given, session);
   std::optional<LoadedConfig> loaded = configure(session, given, first_stage);
   if (!loaded) return 0;
   raise_descriptor_limit();

@@ -84,7 +84,7 @@ void declare_keys(ConfigKeys& keys, ModelConfig& model) {
   key("model.ffn_bias", &model.ffn_bias, {}, "add biases to the projections of FFNs and experts",
       {.other_names = {"mlp_bias", "add_bias_linear"}});
   key("model.z_loss", &model.z_loss, loss_weight, "weight of the squared log-sum-exp of the head's logits",
-      {.other_names = {"z_loss_weight", "z_loss_multiplier"}});
+      {.role = tuning, .other_names = {"z_loss_weight", "z_loss_multiplier"}});
   key("model.recompute", &model.recompute,
       "in backward, selective: recompute what is cheap; full: recompute all of a block from its input",
       {.role = operation,

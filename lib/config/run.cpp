@@ -26,7 +26,8 @@ void declare_keys(ConfigKeys& keys, RunConfig& run) {
       "steps between console lines; 0: 1 in a run of up to 200 steps, else 10",
       {.other_names = {"log_interval", "logging_steps"}});
   key("run.layer_metrics_every", &run.layer_metrics_every, {.low = 0},
-      "steps between records of the norms of each layer's weights, gradients and activations; 0: none");
+      "steps between records of the norms of each layer's weights, gradients and activations, raised to a multiple of "
+      "run.metrics_every; 0: none");
   key("run.metrics_every", &run.metrics_every, {.low = 1},
       "steps between lines of metrics.jsonl and points for TensorBoard; more for starts, validations, saves and "
       "skipped "

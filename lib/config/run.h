@@ -58,6 +58,12 @@ inline std::int64_t log_every_of(const RunConfig& run) {
   return run.steps <= 200 ? 1 : 10;
 }
 
+/// Returns the steps between measurements of the layers: run.layer_metrics_every, raised to a multiple of
+/// run.metrics_every, since only steps with a line in metrics.jsonl are measured; 0: none.
+inline std::int64_t layer_metrics_every_of(const RunConfig& run) {
+  return (run.layer_metrics_every + run.metrics_every - 1) / run.metrics_every * run.metrics_every;
+}
+
 void declare_keys(ConfigKeys& keys, RunConfig& run);
 void check_run(Findings& findings, const RunConfig& run);
 /// Adds a finding if this build does not support the device.

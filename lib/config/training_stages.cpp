@@ -228,7 +228,7 @@ void derive_training_stages(Config& config, int world) {
     Config own = config_of_stage(given, stage);
     derive_micro_batch(own, world);
     const std::int64_t micro = std::exchange(before, own.batch.micro);
-    if (stage == 1 || own.batch.micro == micro || own.batch.micro == 0) continue;
+    if (stage == 1 || own.batch.micro == micro) continue;
     config.training_stages[static_cast<std::size_t>(stage) - 2].values.insert_or_assign("batch.micro",
                                                                                         fmt::to_string(before));
   }

@@ -130,7 +130,7 @@ void RunLogs::entropy(double entropy) { (*record_)["unigram_entropy"] = entropy;
 bool RunLogs::is_record_due() const {
   const auto step = (*record_)["step"].get<std::int64_t>();
   return is_due(step, config_.run.metrics_every) || step == config_.run.steps || record_->contains("valid_loss") ||
-         record_->contains("largest_logit") || written_ != events_;
+         written_ != events_;
 }
 
 void RunLogs::write_record() {

@@ -243,6 +243,12 @@ void RunState::add_routing(const std::vector<RoutingSums>& sums, std::int64_t to
   for (std::size_t i = 0; i < sums.size(); ++i) routing_steps[i].add(sums[i]);
 }
 
+std::string RunState::problem() const {
+  const std::string problem = soundness.problem();
+  if (!problem.empty() || outliers_in_a_row < Soundness::window) return problem;
+  return fmt::format("the last {} steps were skipped by optim.skip_above", outliers_in_a_row);
+}
+
 void RunState::forget_losses() {
   soundness = {};
   recent = {};

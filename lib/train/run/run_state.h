@@ -51,6 +51,9 @@ struct RunState {
 
   /// Adds the routing of one step, over `tokens` tokens, to routing, routing_steps, routing_tokens and load.
   void add_routing(const std::vector<RoutingSums>& sums, std::int64_t tokens);
+  /// Returns why a checkpoint saved now is not sound, or an empty text: Soundness::problem(), or that the last
+  /// Soundness::window steps or more were skipped by optim.skip_above, which may be due to the weights.
+  std::string problem() const;
   /// Forgets the losses and norms of earlier steps. Call when those of later steps are no longer comparable.
   void forget_losses();
   /// Clears routing, routing_steps and routing_tokens.

@@ -47,9 +47,10 @@ fs::path checkpoint_root(const RunConfig& run) { return fs::path(run.dir) / "che
 
 int presumed_stage(const Config& config, const ProcessGroup& world) {
   const std::string& resume = config.checkpoint.resume;
-  if (stage_count(config) == 1 || resume == "none") return 1;
+  if (stage_count(config) == 1) return 1;
   std::int64_t step = 0;
   work_on_files_of_rank_zero(world, [&] {
+    if (resume == "none") return;
     const fs::path root = checkpoint_root(config.run);
     std::vector<fs::path> candidates;
     try {

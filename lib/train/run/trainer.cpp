@@ -19,6 +19,7 @@
 #include "optim/checkpoint.h"
 #include "parallel/comm/shared_work.h"
 #include "train/eval/evaluator.h"
+#include "train/run/preflight.h"
 #include "train/run/run_peak.h"
 #include "train/run/stop_request.h"
 #include "train/step/schedule.h"
@@ -34,13 +35,19 @@ constexpr std::int64_t max_consecutive_skips = 50;
 /// The largest number of skipped steps at the end of a run for which the run succeeds.
 constexpr std::int64_t max_skips_at_end = 1;
 
+/// Returns the text of a configuration after require_same_config().
+std::string text_of_all_ranks(std::string config_text, const ProcessGroup& world) {
+  require_same_config(world, config_text);
+  return config_text;
+}
+
 }  // namespace
 
 Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& setup, std::ostream& out,
                  Options options)
     : run_config_(config),
       config_(config_of_stage(config, 1)),
-      config_text_(std::move(config_text)),
+      config_text_(text_of_all_ranks(std::move(config_text), setup.mesh.world)),
       setup_(setup),
       options_(std::move(options)),
       report_(config_, setup, out),
@@ -198,7 +205,7 @@ void Trainer::update_state(const StepResult& result) {
 /// run.rollback allows another rollback. The run then skips the data since that checkpoint. Returns true if it did.
 bool Trainer::roll_back_if_unsound() {
   if (state_.rollbacks >= config_.run.rollback) return false;
-  const std::string problem = state_.soundness.problem();
+  const std::string problem = state_.problem();
   // Ranks agree, since the norms in problem() differ between ranks if copies of weights differ.
   std::array<std::int64_t, 1> unsound{problem.empty() ? 0 : 1};
   setup_.mesh.world.all_reduce(std::span(unsound), Reduction::max);
@@ -285,7 +292,7 @@ void Trainer::save(SaveOptions options) {
                        .config = config_text_,
                        .trainer_state = state_.text(),
                        .job = batch_job(),
-                       .unsound = state_.soundness.problem(),
+                       .unsound = state_.problem(),
                        .timed = options.timed,
                        .tokenizer = data().tokenizer,
                        .transformers = transformers_},
@@ -379,6 +386,11 @@ ExitCode Trainer::final_exit_code() const {
           "the last {} steps were skipped, so the run ends without a result: lower optim.lr and run the command again, "
           "which resumes from the newest sound checkpoint",
           state_.skipped_in_a_row);
+  require(
+      state_.outliers_in_a_row < Soundness::window,
+      "the last {} steps were skipped by optim.skip_above = {}, so the run ends without a result: raise it, or lower "
+      "optim.lr, and run the command again, which resumes from the newest sound checkpoint",
+      state_.outliers_in_a_row, config_.optim.skip_above);
   return ExitCode::done;
 }
 

@@ -41,10 +41,10 @@ class Trainer {
     bool remeasure = false;         // see peak_of_run()
     Now now = Clock::now;           // clock for checkpoint.minutes
   };
-  /// Chooses the checkpoint to start from, opens the data of its stage and of later ones, checks them and the ranks
-  /// (preflight()), and allocates the model. `config`: the resolved
-  /// configuration. `config_text`: the same as INI, which every checkpoint contains. `out`: receives the report of rank
-  /// 0. All references and pointers must outlive this.
+  /// Compares the configurations of all ranks, chooses the checkpoint to start from, opens the data of its stage and of
+  /// later ones, checks them and the steps of the ranks (require_matching_steps()), and allocates the model. `config`:
+  /// the resolved configuration. `config_text`: the same as INI, which every checkpoint contains. `out`: receives the
+  /// report of rank 0. All references and pointers must outlive this.
   Trainer(const Config& config, std::string config_text, const RunSetup& setup, std::ostream& out, Options options);
   /// Trains. Call once. Returns `done` after the last step, or `resubmit` if a stop was requested and a checkpoint of
   /// the last step, if there is one, was saved. Throws CheckpointNotSaved if that checkpoint could not be saved.

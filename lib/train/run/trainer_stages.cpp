@@ -51,11 +51,7 @@ void Trainer::open_stages(int first, std::vector<RunData>& data) {
     const Config own = config_of_stage(run_config_, stage);
     RunData& own_data = data[static_cast<std::size_t>(stage) - 1];
     require_validation_targets(own, own_data);
-    if (first_open_ == 0 && stage == first) {
-      preflight(own, config_text_, world, *own_data.train);
-    } else {
-      require_matching_steps(own, world, *own_data.train);
-    }
+    require_matching_steps(own, world, *own_data.train);
     identify(own_data, own.data, world, open_sources_);
   }
   first_open_ = first;

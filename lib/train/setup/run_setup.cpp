@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <map>
@@ -119,7 +120,10 @@ void require_targets(const char* key, const TokenSamples& samples, std::int64_t 
 /// 0. So no rank waits for a file while it takes part in an operation with others.
 void make_packing_file(const RunSetup& setup, const TokenSource& source, std::int64_t seq_len) {
   const ProcessGroup& world = setup.mesh.world;
-  if (world.size() == 1 || !has_packing_file(source, seq_len)) return;
+  if (world.size() == 1) return;
+  std::array<std::int64_t, 1> has_file{has_packing_file(source, seq_len) ? 1 : 0};
+  world.all_reduce(std::span(has_file), Reduction::max);  // the token files of another machine may differ
+  if (has_file[0] == 0) return;
   const auto rank = static_cast<std::size_t>(world.rank());
   const auto first = std::ranges::find(setup.resources, setup.resources[rank].host, &RankResources::host);
   const bool leads = first - setup.resources.begin() == world.rank();

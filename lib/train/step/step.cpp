@@ -142,7 +142,7 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int
                                     .targets = result.targets,
                                     .limits = limits});
   const bool audited = is_due(step + 1, config_.run.audit_every);
-  const bool measured = is_due(step + 1, config_.run.layer_metrics_every);
+  const bool measured = is_due(step + 1, layer_metrics_every_of(config_.run));
   measure_layers(measured);
   const auto checked_update = [&] {
     if (audited && setup_.mesh.world.size() > 1) compare_copies(step + 1);  // the weights that the passes used

@@ -80,7 +80,7 @@ TEST(ReportHtml, ShowsTheNormsOfLayers) {
   for (int block = 0; block < 11; ++block) {
     const std::string name = std::to_string(block);
     input.layers["layer_weight_norm/" + name] = {{100, 10.0 + block}, {200, 30.5 + block}};
-    input.layers["layer_grad_norm/" + name] = {{100, 0.5}, {200, nan}};
+    input.layers["layer_grad_norm/" + name] = {{100, block == 3 ? 0 : 0.5}, {200, nan}};  // 0: a frozen block
     input.layers["layer_activation_norm/" + name] = {{100, 7}, {200, 1.25 + block}};
     input.layers["layer_attention_logit/" + name] = {{100, -0.5}, {200, 20.75 + block}};
   }
@@ -388,6 +388,7 @@ TEST(Chart, Ticks) {
   EXPECT_EQ(axis_ticks(0, 10, 5, false), (std::vector<double>{0, 2, 4, 6, 8, 10}));
   EXPECT_EQ(axis_ticks(-1, 1, 4, false), (std::vector<double>{-1, -0.5, 0, 0.5, 1}));
   EXPECT_EQ(axis_ticks(1, 50, 5, true), (std::vector<double>{1, 2, 5, 10, 20, 50}));
+  EXPECT_TRUE(axis_ticks(0, 10, 5, true).empty());
   EXPECT_TRUE(axis_ticks(1, 1, 5, false).empty());
   EXPECT_TRUE(axis_ticks(nan, 1, 5, false).empty());
 }
