@@ -55,10 +55,10 @@ with h5py.File(sys.argv[1] + "/index.h5") as file:
 END
 cp -r "$work/whole-adamw" "$work/changed"
 expect 0 ranks 2 "${tiny[@]}" --parallel.expert=2 --optim.schedule=constant --optim.beta2=0.999 "--run.dir=$work/changed" --run.steps=13
-says out "^warning: optim.moments = "
+says out "^warning: optim.moments = f32 from now on .was bf16."
 grep -q '"format_version": 1' "$work/changed/checkpoints/step-00000013/manifest.json" || fail "f32 in another version"
 expect 0 "$lyceum" "${tiny[@]}" "${half[@]}" --optim.schedule=constant "--run.dir=$work/changed" --run.steps=14
-says out "^warning: optim.moments = "
+says out "^warning: optim.moments = bf16 from now on .was f32."
 expect 0 "$lyceum" checkpoint show "$work/changed"
 says out "^optimizer/exp_avg .* bf16 "
 # Conversions and evaluations read the weights of such checkpoints.
