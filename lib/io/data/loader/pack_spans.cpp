@@ -51,6 +51,8 @@ std::vector<std::int64_t> pack_spans(const PackingRequest& request, const Placem
   std::vector<std::int64_t> firsts = place_spans(request, store);
   for (std::size_t s = 1; s < firsts.size(); ++s) firsts[s] += firsts[s - 1];
   std::vector<TokenSpan> block;
+  block.reserve(
+      static_cast<std::size_t>(std::min(block_spans, request.survey.spans)));  // growing would take twice that
   std::vector<std::int64_t> next;  // index of the next span of each sequence in the block
   for (std::size_t first = 0, end = 0; first + 1 < firsts.size(); first = end) {
     // The sequences of this block are [first, end).
