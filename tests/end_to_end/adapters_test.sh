@@ -10,7 +10,7 @@ loss() {
   expect 0 "$lyceum" eval "--checkpoint=$1" "--batches=${2:-1}" --json
   python3 -c 'import json, sys; print(repr(json.load(open(sys.argv[1]))["loss"]))' "$work/out"
 }
-targets="model/layers/*/self_attn/[qkvo]_proj/weight,model/layers/*/mlp/*"
+targets="model/layers/*/self_attn/[qkvo]_proj/weight,model/layers/*/mlp/*,lm_head/weight"
 
 expect 0 ranks 2 "${tiny[@]}" "--run.dir=$work/base" --parallel.expert=2 --parallel.zero=1
 expect 0 "$lyceum" convert reset "$work/base" --out "$work/reset"
@@ -22,8 +22,6 @@ from=("--checkpoint.resume=$work/reset/checkpoints/step-00000000")
 expect 0 "$lyceum" "${adapt[@]}" "--run.dir=$work/adapted" "${from[@]}"
 says out "^adapters   [0-9].* of rank 4"
 says out "^adapters   new: the checkpoint has none"
-first=$(loss "$work/reset" 2) last=$(metric "$work/adapted/metrics.jsonl" 12 valid_loss)
-python3 -c "import sys; sys.exit(not $last < $first)" || fail "the validation loss is $last, and was $first"
 expect 1 "$lyceum" checkpoint diff "$work/reset/checkpoints/step-00000000" "$work/adapted/checkpoints/step-00000012"
 ! grep -q '^model/.*equal' "$work/out" || fail "a frozen weight changed"
 
@@ -35,6 +33,8 @@ for step in 1 6 12; do
 done
 long=("${adapt[@]}" --run.steps=160 --checkpoint.every=30)
 expect 0 "$lyceum" "${long[@]}" "--run.dir=$work/calm" "${from[@]}"
+first=$(loss "$work/reset") last=$(loss "$work/calm")
+python3 -c "import sys; sys.exit(not $last < $first - 0.1)" || fail "the loss is $last, and was $first"
 beyond() { [[ -f $1/metrics.jsonl ]] && (($(wc -l <"$1/metrics.jsonl") > 35)); }
 "$lyceum" "${long[@]}" "--run.dir=$work/killed" "${from[@]}" >"$work/out" 2>"$work/err" &
 job=$!
