@@ -160,9 +160,9 @@ std::vector<Config> meshes(const Config& base, int world) {
     const std::size_t before = all.size();
     add(parallel, recompute, 1);
     if (all.size() == before) return;
-    // Activations and gathered layers reach their peaks in different modules; with two, the sum would be 13 % too
-    // large.
-    all.back().mtp = {.depth = parallel.zero == 3 && recompute == full ? 1 : 2};
+    // Activations and gathered layers, or gradients, reach their peaks in different modules; with two modules, the sum
+    // would be 13 to 15 % too large.
+    all.back().mtp = {.depth = parallel.zero >= 2 && (recompute == full || tied) ? 1 : 2};
     all.back().model.tie_embeddings = tied;
     all.back().model.loss_chunk = tied ? 5 : 0;
   };
