@@ -20,7 +20,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       const std::string once = to_ini(config);
       resolve(config, ranks);
       fuzz::hold(to_ini(config) == once, "a second resolve() changes a configuration");
-      fuzz::hold(contradictions(config, ranks).size() == before.size(),
+      // Those of several stages are listed once if their texts are equal, which advice with derived values may change.
+      const std::vector<std::string> after = contradictions(config, ranks);
+      fuzz::hold(config.training_stages.empty() ? after.size() == before.size() : after.empty() == before.empty(),
                  "resolve() changes the contradictions of a configuration");
     }
     require_none(loaded.mistakes);
