@@ -164,8 +164,7 @@ po::options_description described_options(EvalOptions& options) {
       "with --tasks: also write the log-probabilities of all choices to this JSON-lines file");
   add("no-bos", po::bool_switch(&options.tasks.no_bos),
       "with --tasks: leave out the beginning-of-text token that the tokenizer of an imported model adds to contexts, "
-      "as "
-      "lm-evaluation-harness did before version 0.4.9.2");
+      "as lm-evaluation-harness did before version 0.4.9.2");
   add("json", "print one JSON object: loss standard_error perplexity bits_per_byte tokens chosen_width …");
   return described;
 }

@@ -30,8 +30,7 @@ void declare_keys(ConfigKeys& keys, RunConfig& run) {
       "run.metrics_every; 0: none");
   key("run.metrics_every", &run.metrics_every, {.low = 1},
       "steps between lines of metrics.jsonl and points for TensorBoard; more for starts, validations, saves and "
-      "skipped "
-      "steps");
+      "skipped steps");
   key("run.timeout_seconds", &run.timeout_seconds, {.low = 0, .high = 1e9, .low_open = true},
       "longest wait for another rank", {.other_names = {"distributed_timeout_minutes"}});
   key("run.audit_every", &run.audit_every, {.low = 0},

@@ -24,7 +24,7 @@ class CheckpointReader {
   };
   const CheckpointHeader& header() const;
   const std::filesystem::path& directory() const;
-  /// Returns all logical tensors, sorted by name; without adapters after merge_adapters().
+  /// Returns all logical tensors in the order of their names. After merge_adapters(), those of adapters are left out.
   const std::vector<Entry>& tensors() const;
   /// True if the checkpoint has optimiser state. A run that resumes without it begins with new state.
   bool has_optimizer_state() const;

@@ -5,25 +5,9 @@
 
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/parallel_for.h"
+#include "kernels/cpu/squares.h"
 
 namespace lyceum {
-
-namespace {
-
-/// Returns Σ x² of a row, in double.
-template <class T>
-double squares_of_row(const T* x, std::int64_t cols) {
-  using A = Accumulator<T>;
-  double sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t c = 0; c < cols; ++c) {
-    const auto value = static_cast<double>(static_cast<A>(x[c]));
-    sum += value * value;
-  }
-  return sum;
-}
-
-}  // namespace
 
 template <class T>
 void run(const CpuStream& stream, const AddSquares<T>& add) {
@@ -31,7 +15,7 @@ void run(const CpuStream& stream, const AddSquares<T>& add) {
   require_length("AddSquares", "y", add.y, 1);
   parallel_for(stream, add.x.rows, rows_per_thread(add.x.cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
-      add.rows[static_cast<std::size_t>(r)] = squares_of_row(add.x.row(r), add.x.cols);
+      add.rows[static_cast<std::size_t>(r)] = sum_of_squares(add.x.row(r), add.x.cols);
     }
   });
   add.y[0] += std::accumulate(add.rows.begin(), add.rows.end(), 0.0);

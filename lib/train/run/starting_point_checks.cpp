@@ -1,4 +1,4 @@
-// What a start compares with the run of its checkpoint.
+// The part of StartingPoint that compares a run with that of its checkpoint.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -20,7 +20,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       const std::string once = to_ini(config);
       resolve(config, ranks);
       fuzz::hold(to_ini(config) == once, "a second resolve() changes a configuration");
-      // Those of several stages are listed once if their texts are equal, which advice with derived values may change.
+      // A contradiction of several stages is listed once if its text is the same for all of them. resolve() may change
+      // that, since some texts give advice with derived values.
       const std::vector<std::string> after = contradictions(config, ranks);
       fuzz::hold(config.training_stages.empty() ? after.size() == before.size() : after.empty() == before.empty(),
                  "resolve() changes the contradictions of a configuration");

@@ -4,6 +4,7 @@
 
 #include "io/checkpoint/unit_tensors.h"
 #include "support/planned_peaks.h"
+#include "support/resumption.h"
 #include "support/shared_directory.h"
 #include "support/temporary_directory.h"
 #include "support/tested_world.h"
@@ -143,19 +144,10 @@ TEST(AdaptersOfAModel, Resume) {
     Config config = adapted_config();
     const Config serial = config;
     config.parallel = {.expert = world_size(), .zero = 3};
-    const ProcessGroup all = test_world();
-    const SharedDirectory directory(all);
-    TinyTraining whole(config, test_world(), type);
-    whole.run(0, 2);
-    save(whole, directory.path(), 2);
-    const std::vector<StepResult> expected = whole.run(2, 2);
-    TinyTraining parts(config, test_world(), type);
-    const std::vector<StepResult> resumed = resume(parts, directory.path(), 2, 2);
-    EXPECT_EQ(parts.weights(), whole.weights());
-    for (std::size_t s = 0; s < expected.size(); ++s) EXPECT_EQ(resumed[s].loss, expected[s].loss);
+    const Resumption run(config, type);
     if (type == DType::bf16) continue;
     TinyTraining alone(serial, ProcessGroup::self());
-    expect_same_steps(resume(alone, directory.path(), 2, 2), expected, "alone");
+    expect_same_steps(resume(alone, run.directory.path(), 2, 2), run.expected, "alone");
   }
 }
 

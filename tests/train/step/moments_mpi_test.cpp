@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 
+#include "support/resumption.h"
 #include "support/shared_directory.h"
 #include "support/tested_world.h"
 #include "support/trajectory.h"
@@ -132,25 +133,16 @@ TEST(RoundedMoments, ResumeWithTheSameBitsAndOnAnotherMesh) {
     for (const DType type : {DType::f32, DType::bf16}) {
       Config config = rounded_run(rule);
       config.parallel = {.expert = world, .zero = 3};
-      const ProcessGroup all = test_world();
-      const SharedDirectory directory(all);
-      TinyTraining whole(config, test_world(), type);
-      whole.run(0, 2);
-      save(whole, directory.path(), 2);
-      const std::vector<StepResult> expected = whole.run(2, 2);
-      TinyTraining parts(config, test_world(), type);
-      const std::vector<StepResult> resumed = resume(parts, directory.path(), 2, 2);
-      EXPECT_EQ(parts.weights(), whole.weights());
-      for (std::size_t s = 0; s < expected.size(); ++s) EXPECT_EQ(resumed[s].loss, expected[s].loss);
+      Resumption run(config, type);
       // A rollback repeats the steps with the same numbers.
-      parts.settle();
-      resume(parts, directory.path(), 2, 2);
-      EXPECT_EQ(parts.weights(), whole.weights()) << "after a rollback";
+      run.parts.settle();
+      resume(run.parts, run.directory.path(), 2, 2);
+      EXPECT_EQ(run.parts.weights(), run.whole.weights()) << "after a rollback";
       if (type != DType::f32) continue;
       Config other = config;
       other.parallel = {.zero = 1};
       TinyTraining moved(other, test_world());
-      expect_same_steps(resume(moved, directory.path(), 2, 2), expected, "another mesh");
+      expect_same_steps(resume(moved, run.directory.path(), 2, 2), run.expected, "another mesh");
     }
   }
 }
