@@ -238,7 +238,8 @@ TEST(AdaptersOfAModel, NeedThePlannedMemory) {
       expect_close(planned.activations, peak(MemoryKind::activations), 0.1, what + ": activations");
       config.optim.lora_rank = 0;
       const RankMemory full = plan_rank(plan_input(config, world), rank).memory;
-      EXPECT_LT(5 * planned.optimizer, full.optimizer) << what;
+      // Adapters of 4 are few rows, of which a rank has more than its part where several tensors share its units.
+      EXPECT_LT(3 * planned.optimizer, full.optimizer) << what;
       EXPECT_LT(planned.gradients, full.gradients) << what;
     }
   }
