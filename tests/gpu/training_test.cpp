@@ -285,7 +285,9 @@ class TrainingOnDevice : public testing::TestWithParam<Variant> {
 
 TEST_P(TrainingOnDevice, IsTheRunOfTheCpu) {
   const Trajectory on_cpu = train(config(), ProcessGroup::self(), steps, DType::f32, CpuStream(1));
-  expect_same_run(train(config(), ProcessGroup::self(), steps), on_cpu, GetParam().name);
+  // A moment whose last bits differ may be rounded to the other neighbour in bf16.
+  const double moments = config().optim.moments == MomentType::bf16 ? std::ldexp(1.0, -8) : 1e-3;
+  expect_same_run(train(config(), ProcessGroup::self(), steps), on_cpu, GetParam().name, moments);
 }
 
 /// Compares a run whose steps are launched kernel by kernel with one that replays a recorded step.
@@ -312,12 +314,17 @@ TEST_P(TrainingOnDevice, GivesTheSameBitsInOneLaunch) {
   }
 }
 
+/// Gradient norms may differ by 5 %, or by as much as those of the CPU's runs in f32 and bf16 do where that is more:
+/// where rounding changes choices of sub-dimensions, the norms of a step have differed by 43 %.
 TEST_P(TrainingOnDevice, InBfloat16StaysNearTheCpu) {
+  const Trajectory in_f32 = train(config(), ProcessGroup::self(), steps, DType::f32, CpuStream(1));
   const Trajectory on_cpu = train(config(), ProcessGroup::self(), steps, DType::bf16, CpuStream(1));
   const Trajectory& on_device = in_bfloat16();
   for (std::size_t s = 0; s < on_cpu.steps.size(); ++s) {
+    const double norm = on_cpu.steps[s].grad_norm;
     expect_close(on_device.steps[s].loss, on_cpu.steps[s].loss, 1e-2, "loss");
-    expect_close(on_device.steps[s].grad_norm, on_cpu.steps[s].grad_norm, 5e-2, "gradient norm");
+    expect_close(on_device.steps[s].grad_norm, norm, std::max(5e-2, std::abs(in_f32.steps[s].grad_norm / norm - 1)),
+                 "gradient norm");
   }
 }
 
