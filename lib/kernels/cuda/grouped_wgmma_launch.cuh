@@ -123,11 +123,11 @@ constexpr double moved_numbers() {
 }
 
 /// Estimates the cost of a product in the tiles of `Tiling`, in columns times k, assuming that all experts have equally
-/// many rows. It counts computed columns; a tile at the edge costs as much as a whole one, since it is loaded as a whole.
-/// Warpgroups that compute a tile together finish it while the tensor cores idle, which takes about as long per moved
-/// element as 160 steps of k. Ping-pong's smaller tiles read 6 % more per product. Rows of weights that are not whole
-/// cache lines are loaded at half the speed, which clusters hide, since they load them once for two blocks. The numbers
-/// were measured on an H200 at DeepSeekMoE-2B's products, with widths of 856 and 896 (docs/cuda.md).
+/// many rows. It counts computed columns; a tile at the edge costs as much as a whole one, since it is loaded as a
+/// whole. Warpgroups that compute a tile together finish it while the tensor cores idle, which takes about as long per
+/// moved element as 160 steps of k. Ping-pong's smaller tiles read 6 % more per product. Rows of weights that are not
+/// whole cache lines are loaded at half the speed, which clusters hide, since they load them once for two blocks. The
+/// numbers were measured on an H200 at DeepSeekMoE-2B's products, with widths of 856 and 896 (docs/cuda.md).
 template <Product product, class Act, class Tiling>
 double cost(std::span<const Weight> weights) {
   using Tile = TileOf<product, Act, Tiling>;
@@ -169,8 +169,9 @@ void run_cheapest_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::s
 /// Runs a product whose results are rows (forward, dgrad). The rows of x may be picked.
 template <Product product, class Act>
 void run_rows(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights, Kernel kernel) {
-  picked_operand(product, rows) == Pick::a ? run_cheapest_tiles<product, Pick::a, Act>(launch, rows, weights, kernel)
-                                           : run_cheapest_tiles<product, Pick::none, Act>(launch, rows, weights, kernel);
+  picked_operand(product, rows) == Pick::a
+      ? run_cheapest_tiles<product, Pick::a, Act>(launch, rows, weights, kernel)
+      : run_cheapest_tiles<product, Pick::none, Act>(launch, rows, weights, kernel);
 }
 
 }  // namespace lyceum::grouped
