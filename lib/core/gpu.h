@@ -14,9 +14,9 @@ constexpr bool built_with_cuda = true;
 constexpr bool built_with_cuda = false;
 #endif
 
-/// Prepares CUDA for a job of several ranks. Call this before any use of a GPU. It sets two variables in the environment
-/// unless they are already set, since otherwise work that waits for another rank may block work that this rank waits
-/// for, and the job would hang:
+/// Prepares CUDA for a job of several ranks. Call this before any use of a GPU. It sets two variables in the
+/// environment unless they are already set, since otherwise work that waits for another rank may block work that this
+/// rank waits for, and the job would hang:
 /// - CUDA_MODULE_LOADING: all kernels are loaded when CUDA starts instead of each at its first launch, since loading a
 ///   kernel may wait for all work of the device.
 /// - CUDA_DEVICE_MAX_CONNECTIONS: the largest number of hardware queues, 32 instead of 8. Streams that share a queue

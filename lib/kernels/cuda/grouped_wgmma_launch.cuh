@@ -123,11 +123,12 @@ constexpr double moved_numbers() {
 }
 
 /// Estimates the cost of a product in the tiles of `Tiling`, in columns times k, assuming that all experts have equally
-/// many rows. It counts computed columns; a tile at the edge costs as much as a whole one, since it is loaded as a
-/// whole. Warpgroups that compute a tile together finish it while the tensor cores idle, which takes about as long per
-/// moved element as 160 steps of k. Ping-pong's smaller tiles read 6 % more per product. Rows of weights that are not
-/// whole cache lines are loaded at half the speed, which clusters hide, since they load them once for two blocks. The
-/// numbers were measured on an H200 at DeepSeekMoE-2B's products, with widths of 856 and 896 (docs/cuda.md).
+/// many rows, and so many that the height of tiles does not matter. A tile at the edge costs as much as a whole one,
+/// since it is loaded as a whole. Warpgroups that compute a tile together finish it while the tensor cores idle, which
+/// takes about as long per moved element as 160 steps of k. Ping-pong's smaller tiles read 6 % more per product.
+/// Weights whose rows are not whole cache lines take 1.5 times as long, except in clusters, which load them once for
+/// two blocks. The numbers were measured on an H200 at DeepSeekMoE-2B's products, with widths of 856 and 896
+/// (docs/cuda.md).
 template <Product product, class Act, class Tiling>
 double cost(std::span<const Weight> weights) {
   using Tile = TileOf<product, Act, Tiling>;

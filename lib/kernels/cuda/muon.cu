@@ -11,8 +11,8 @@ struct Factors {
   A scale, mu, rest;
 };
 
-/// Updates `count` consecutive elements of one span, from element i on, whose random numbers begin at `numbers`. Returns
-/// the change of the sum of the states' words.
+/// Updates `count` consecutive elements of one span, from element i on, whose random numbers begin at `numbers`.
+/// Returns the change of the sum of the states' words.
 template <int count, class T, class S>
 __device__ std::uint32_t update_pack(const UpdatedTensor<T, AdamWOrMuon::states, S>& tensor,
                                      const Factors<Accumulator<T>>& factors, std::int64_t i,
@@ -53,14 +53,11 @@ __global__ void __launch_bounds__(weight_update::threads) update_momentum(Update
     const UpdateSpan* span = update.spans.data() + tensor.first_span;
     std::uint32_t change = 0;
     std::array<std::uint32_t, width> numbers{};
-    if (begin < tensor.count) {
-      if constexpr (std::is_same_v<S, bfloat16>) {
-        numbers = weight_update::rounding_numbers<width>(update.rounding, tensor, begin);
-      }
-      while (span->end <= begin) ++span;
+    while (begin < tensor.count && span->end <= begin) ++span;
+    if constexpr (std::is_same_v<S, bfloat16>) {
+      if (begin < tensor.count) numbers = weight_update::rounding_numbers<width>(update.rounding, tensor, begin);
     }
-    if (begin + width <= tensor.count && begin + width <= span->end &&
-        weight_update::is_packed(tensor, *span, 1)) {
+    if (begin + width <= tensor.count && begin + width <= span->end && weight_update::is_packed(tensor, *span, 1)) {
       if (span->rule == muon_span) change = update_pack<width>(tensor, factors, begin, numbers.data());
     } else {
       for (int e = 0; e < width && begin + e < tensor.count; ++e) {

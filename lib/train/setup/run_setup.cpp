@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <omp.h>
 
 #include <algorithm>
 #include <array>
@@ -155,6 +156,7 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
   }
   std::vector<RankResources> resources = resources_of(config.run, session, host_world, gpu);
   const int threads = resources[static_cast<std::size_t>(host_world.rank())].threads;
+  omp_set_num_threads(threads);  // of work on the host, such as drawing initial weights, also beside a GPU
   const Stream stream = gpu ? gpu_stream(gpu->device) : CpuStream(threads);
   host_world.set_checksums(config.parallel.checksums);
   ProcessGroup world = host_world.on(stream, gpu ? gpu->transport : Transport::mpi);

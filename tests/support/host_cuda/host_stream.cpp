@@ -160,7 +160,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return state;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  if (stream->reject_if_capturing()) return cudaErrorStreamCaptureUnsupported;
+  if (stream->reject_if_capturing() || event->marks->captured) return cudaErrorStreamCaptureUnsupported;
   enqueue(stream, [marks = event->marks, mark = event->marks->recorded] { return marks->reached >= mark; });
   return cudaSuccess;
 }
@@ -186,10 +186,12 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return event->marks->reached == event->marks->recorded ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  while (cudaEventQuery(event) == cudaErrorNotReady) sched_yield();
-  return cudaSuccess;
+  cudaError_t state = cudaEventQuery(event);
+  for (; state == cudaErrorNotReady; state = cudaEventQuery(event)) sched_yield();
+  return state;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  if (from->marks->captured || to->marks->captured) return cudaErrorInvalidValue;
   *milliseconds = std::chrono::duration<float, std::milli>(to->marks->when - from->marks->when).count();
   return cudaSuccess;
 }

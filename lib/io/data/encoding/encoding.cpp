@@ -71,7 +71,9 @@ class OrderedEncoding {
     require_input(encoding_.valid.empty() || state_.size[1].documents > 0,
                   "no record was held out for {}: {} are too few, hold out a larger share", encoding_.valid,
                   state_.size[0].documents);
-    for (std::size_t o = 0; o < writers_.size(); ++o) writers_[o].finish(description_of(state_.size[o]));
+    // All are complete before the first is published: after a full disk, the next call can continue.
+    for (std::size_t o = 0; o < writers_.size(); ++o) writers_[o].complete(description_of(state_.size[o]));
+    for (MegatronWriter& writer : writers_) writer.publish();
     return state_;
   }
 

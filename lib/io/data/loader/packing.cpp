@@ -86,6 +86,7 @@ void require_space(const fs::path& folder, std::int64_t bytes) {
 /// possible.
 std::shared_ptr<const Packing> packing_made_in(const std::string& path, const PackingRequest& request) {
   std::shared_ptr<const Packing> packing;
+  std::pair<std::uintmax_t, std::uintmax_t> last;  // sizes of the files that another process writes
   make_once(
       path, [&] { return (packing = packing_in(path, request)) != nullptr; },
       [&](PartialFile& file) {
@@ -94,7 +95,11 @@ std::shared_ptr<const Packing> packing_made_in(const std::string& path, const Pa
         write_packing_file(file, request);
       },
       [&] {
-        if (request.progress) ++*request.progress;
+        std::error_code missing;
+        const std::pair sizes(fs::file_size(path + ".partial", missing),
+                              fs::file_size(path + ".placements.partial", missing));
+        if (request.progress && sizes != last) ++*request.progress;
+        last = sizes;
       });
   return packing;
 }

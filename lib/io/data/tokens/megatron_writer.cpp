@@ -50,6 +50,7 @@ struct MegatronWriter::Implementation {
   std::optional<PartialFile> mask{};  // since the first document with a mask
   bool within_document = false;
   std::vector<std::uint16_t> narrow{};
+  std::optional<PartialFile> idx{}, description{};  // after complete()
 
   void write_trained(std::int64_t count);
   /// Calls each(length, ends_document) for every sequence.
@@ -168,7 +169,7 @@ void MegatronWriter::Implementation::write_index(PartialFile& idx) {
   idx.write_value(sequence);
 }
 
-void MegatronWriter::finish(const std::optional<TokenMeta>& meta) {
+void MegatronWriter::complete(const std::optional<TokenMeta>& meta) {
   Implementation& out = *implementation_;
   require_input(out.done.tokens > 0, "{}: {} documents contain no token, but a token file needs at least one",
                 out.prefix, out.done.documents);
@@ -176,16 +177,19 @@ void MegatronWriter::finish(const std::optional<TokenMeta>& meta) {
   out.bin.close();
   if (out.mask) out.mask->close();
   out.lengths.flush();
-  PartialFile idx(out.prefix + megatron::index_ending);
-  out.write_index(idx);
-  idx.close();
-  std::optional<PartialFile> description;
-  if (meta) {
-    const std::string text = token_meta_text(*meta);
-    description.emplace(meta_path(out.prefix));
-    description->write(text.data(), text.size());
-    description->close();
-  }
+  out.idx.emplace(out.prefix + megatron::index_ending);
+  out.write_index(*out.idx);
+  out.idx->close();
+  if (!meta) return;
+  const std::string text = token_meta_text(*meta);
+  out.description.emplace(meta_path(out.prefix));
+  out.description->write(text.data(), text.size());
+  out.description->close();
+}
+
+void MegatronWriter::publish() {
+  Implementation& out = *implementation_;
+  require(out.idx.has_value(), "{} is published before it is complete", out.prefix);
   // If the process is killed between these steps, the .idx is missing, which open_tokens() reports. An .idx is never
   // next to the .bin, the mask or the description of another writer.
   remove_file(out.prefix + megatron::index_ending);
@@ -195,12 +199,12 @@ void MegatronWriter::finish(const std::optional<TokenMeta>& meta) {
   } else {
     remove_file(mask_path(out.prefix));
   }
-  if (description) {
-    description->publish();
+  if (out.description) {
+    out.description->publish();
   } else {
     remove_file(meta_path(out.prefix));
   }
-  idx.publish();
+  out.idx->publish();
   out.lengths.drop();
 }
 

@@ -12,8 +12,8 @@
 namespace lyceum {
 
 /// Writes the token files PREFIX.bin and PREFIX.idx, PREFIX.mask if a document has a mask, and their description
-/// PREFIX.json. Tokens are u16 if the vocabulary fits, else i32. The files have temporary names until finish()
-/// publishes them. The use of memory does not grow with the files.
+/// PREFIX.json. Tokens are u16 if the vocabulary fits, else i32. The files have temporary names until they
+/// are published. The use of memory does not grow with the files.
 class MegatronWriter {
  public:
   /// The amount of data that was written, and whether (`masked`) a document had a mask.
@@ -48,11 +48,17 @@ class MegatronWriter {
   Progress save();
   /// True if the unfinished files of `prefix` have at least the sizes that `progress` requires.
   static bool can_resume(const std::string& prefix, std::int64_t vocab, const Progress& progress);
-  /// Publishes the files, with the description `meta` unless it is empty. PREFIX.json and PREFIX.mask of an earlier
-  /// writer are removed if this one has none. Throws a bad_input Error if no token was added, and a failed Error if the
-  /// last document has no end. All data is on the disk before the first file is published, so a full disk leaves the
-  /// files of an earlier writer. Its unfinished files are then removed, unless save() has marked them to be kept.
-  void finish(const std::optional<TokenMeta>& meta = std::nullopt);
+  /// Writes all files to the disk, with the description `meta` unless it is empty. Throws a bad_input Error if no token
+  /// was added, and a failed Error if the last document has no end or the disk is full. The files of an earlier writer
+  /// are not changed; the unfinished files are removed after an error, unless save() has marked them to be kept.
+  void complete(const std::optional<TokenMeta>& meta);
+  /// Publishes the completed files. PREFIX.json and PREFIX.mask of an earlier writer are removed if this one has none.
+  void publish();
+  /// Completes and publishes the files.
+  void finish(const std::optional<TokenMeta>& meta = std::nullopt) {
+    complete(meta);
+    publish();
+  }
 
  private:
   struct Implementation;
