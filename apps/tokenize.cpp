@@ -25,7 +25,6 @@
 #include "io/data/encoding/tokenizer_training.h"
 #include "io/data/records/corpus_files.h"
 #include "io/data/tokenizer/tokenizer.h"
-#include "io/data/tokens/token_meta.h"
 #include "io/files/sha256.h"
 #include "io/text/console.h"
 #include "io/text/table.h"
@@ -188,16 +187,7 @@ std::function<void(const EncodingProgress&)> shown_progress() {
   };
 }
 
-void describe(const Options& options, const std::string& prefix, const EncodedSize& size, const Tokenizer& tokenizer,
-              const std::string& tokenizer_sha256) {
-  write_token_meta(prefix, {.bytes = size.bytes,
-                            .documents = size.documents,
-                            .tokens = size.tokens,
-                            .trained = options.chat.empty() ? std::nullopt : std::optional(size.trained),
-                            .chat = options.chat,
-                            .vocab = tokenizer.vocab(),
-                            .tokenizer = std::filesystem::path(options.tokenizer_file()).filename(),
-                            .tokenizer_sha256 = tokenizer_sha256});
+void print_size(const std::string& prefix, const EncodedSize& size) {
   print(fmt::format("{:>10} {:>14} {:>14} {:>12.3f}  {}\n", size.documents, size.bytes, size.tokens,
                     static_cast<double>(size.bytes) / static_cast<double>(size.tokens), prefix));
 }
@@ -232,6 +222,7 @@ void tokenize(const Options& options) {
                           .valid_fraction = choice.valid_fraction,
                           .seed = options.seed,
                           .threads = options.threads,
+                          .tokenizer = std::filesystem::path(options.tokenizer_file()).filename(),
                           .tokenizer_sha256 = digest_of_file(options.tokenizer_file()).sha256,
                           .batches = {.document = static_cast<std::size_t>(megabytes(options.max_document_mb))},
                           .save_seconds = options.save_every,
@@ -242,8 +233,8 @@ void tokenize(const Options& options) {
   const EncodingResult result = encode_corpus(tokenizer, encoding);
   const double seconds = seconds_since(begin);
   print(" documents          bytes         tokens  bytes/token  prefix\n");
-  describe(options, options.output, result.train, tokenizer, encoding.tokenizer_sha256);
-  if (!options.valid.empty()) describe(options, options.valid, result.valid, tokenizer, encoding.tokenizer_sha256);
+  print_size(options.output, result.train);
+  if (!options.valid.empty()) print_size(options.valid, result.valid);
   if (chat) {
     print(fmt::format("trained on {} of {} tokens of {}\n", result.train.trained, result.train.tokens, options.output));
   }

@@ -89,9 +89,10 @@ class InitialRows {
       : stream_(stream), initial_(initial), first_(first), values_(values) {}
 
   /// Adds elements [from, from + count) of the parameter. Their numbers in the whole logical tensor, whose values are
-  /// drawn from `random`, begin at `global`. Elements between two rows are padding if they are fewer than `most_padding`,
-  /// and become zero; otherwise they keep their values.
-  void add(const Philox& random, std::int64_t from, std::int64_t count, std::int64_t global, std::int64_t most_padding) {
+  /// drawn from `random`, begin at `global`. Elements between two rows are padding if they are fewer than
+  /// `most_padding`, and become zero; otherwise they keep their values.
+  void add(const Philox& random, std::int64_t from, std::int64_t count, std::int64_t global,
+           std::int64_t most_padding) {
     constexpr std::int64_t chunk_size = std::int64_t{1} << 20;
     const bool joins = !rows_.empty() && from >= end() && from - end() < most_padding;
     if (!joins) draw();

@@ -30,7 +30,7 @@ Parameter parameter_of(std::span<const SublayerTensor> tensors, const std::strin
   for (const SublayerTensor& tensor : tensors) {
     const Range part = part_of(tensor.shape[axis], group.rank(), group.size());
     rows.push_back({prefix + tensor.name, tensor.shape[axis], part,
-                    tensor.padded ? padded_width(part.count) : std::int64_t{0}});
+                    tensor.align > 1 ? round_up(part.count, tensor.align) : std::int64_t{0}});
   }
   if (first.shape.rank() == 1) return stacked_vector(name, rows, first.initial);
   const double std = first.initial.std.value();
@@ -43,11 +43,6 @@ Parameter parameter_of(std::span<const SublayerTensor> tensors, const std::strin
 TensorUnit SublayerTensor::unit() const {
   if (cut == Cut::none) return trained ? TensorUnit::replicated : TensorUnit::untrained;
   return placed ? TensorUnit::experts : TensorUnit::dense;
-}
-
-std::int64_t padded_width(std::int64_t width) {
-  const std::int64_t needed = round_up<std::int64_t>(width, 8), lines = round_up<std::int64_t>(width, 64);
-  return 100 * lines <= 105 * needed ? lines : needed;
 }
 
 std::string block_prefix(std::int64_t layer) { return "model/layers/" + std::to_string(layer); }

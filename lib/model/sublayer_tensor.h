@@ -36,7 +36,7 @@ struct SublayerTensor {
   Cut cut = Cut::none;
   /// Adjacent tensors with the same `stack` form one parameter of this name, stacked along rows; empty: not stacked.
   std::string stack = {};
-  bool padded = false;            // the rows or columns of a rank are padded with zeros to padded_width()
+  std::int64_t align = 1;         // the rows or columns of a rank are padded with zeros to a multiple of this
   bool trained = true;            // false: no gradient, updates do not change it
   bool rows_are_choices = false;  // true if it has one row for each choice of the mixture's router
   bool chosen = false;            // true if a token uses only the part that belongs to its choices
@@ -51,11 +51,6 @@ struct SublayerTensor {
   /// Returns the number of elements of this tensor, summed over `choices` if it exists for each of them.
   std::int64_t elements() const { return shape.size() * (choices.count > 0 ? choices.count : 1); }
 };
-
-/// Returns the width with which a rank stores its `width` inner columns of a feed-forward network, a multiple of 8:
-/// tensor cores and their copies need rows of whole 16 bytes, also in bf16. It is a multiple of 64 if that is at most
-/// 5 % more, since GPUs load rows of whole cache lines up to twice as fast.
-std::int64_t padded_width(std::int64_t width);
 
 /// Returns the prefix of the tensors of a block of the model, "model/layers/3".
 std::string block_prefix(std::int64_t layer);

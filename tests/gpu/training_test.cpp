@@ -314,8 +314,8 @@ TEST_P(TrainingOnDevice, GivesTheSameBitsInOneLaunch) {
   }
 }
 
-/// Gradient norms may differ by 5 %, or by as much as those of the CPU's runs in f32 and bf16 do where that is more:
-/// where rounding changes choices of sub-dimensions, the norms of a step have differed by 43 %.
+/// Gradient norms may differ by 5 %, or by as much as those of the CPU's runs in f32 and bf16 do if that is more:
+/// rounding may change choices of sub-dimensions, and the norms of a step have differed by 43 %.
 TEST_P(TrainingOnDevice, InBfloat16StaysNearTheCpu) {
   const Trajectory in_f32 = train(config(), ProcessGroup::self(), steps, DType::f32, CpuStream(1));
   const Trajectory on_cpu = train(config(), ProcessGroup::self(), steps, DType::bf16, CpuStream(1));

@@ -14,9 +14,9 @@ struct GemmCase {
   std::int64_t gap = 0;
 };
 
-/// Returns the error that rounding may cause: in f32 sums of k products of normal numbers, and in the result. The tensor
-/// cores of a GPU truncate the sum of every few products of bf16 instead of rounding it, so that these errors add up. Where
-/// products are added to a bf16 result, they may be rounded to bf16 before.
+/// Returns the error that rounding may cause: in f32 sums of k products of normal numbers, and in the result. The
+/// tensor cores of a GPU truncate the sum of every few products of bf16 instead of rounding it, so that these errors
+/// add up. Where products are added to a bf16 result, they may be rounded to bf16 before.
 template <class T, class Out>
 double gemm_tolerance(std::int64_t k) {
   const double size = std::sqrt(static_cast<double>(k)) + 1;

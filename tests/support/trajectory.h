@@ -173,8 +173,8 @@ inline std::vector<float> values_in_box(const Trajectory::Slice& whole, const Bo
 
 /// Expects every step to route tokens exactly as in the serial run, and to have equal losses and norms up to rounding.
 /// Expects the weights and moments of this rank to equal those of the serial run: the norm of the difference of a slice
-/// may be 0.1 % of the norm of its values, or `moments` of it for a slice of moments. `serial`: a run of one rank, whose
-/// slices are whole tensors. `name`: begins failure messages.
+/// may be 0.1 % of the norm of its values, or `moments` of it for a slice of moments. `serial`: a run of one rank,
+/// whose slices are whole tensors. `name`: begins failure messages.
 inline void expect_same_run(const Trajectory& run, const Trajectory& serial, const std::string& name,
                             double moments = 1e-3) {
   expect_same_steps(run.steps, serial.steps, name);

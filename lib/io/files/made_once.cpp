@@ -9,10 +9,11 @@
 namespace lyceum {
 
 void make_once(const std::string& path, const std::function<bool()>& usable,
-               const std::function<void(PartialFile&)>& write) {
+               const std::function<void(PartialFile&)>& write, const std::function<void()>& waits) {
   while (!usable()) {
     const std::unique_ptr<PartialFile> file = PartialFile::open_unless_busy(path);
     if (!file) {
+      waits();
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       continue;
     }

@@ -12,8 +12,9 @@ namespace lyceum {
 /// older file; the others wait. If that process ends before, another one writes. The processes exclude each other with
 /// flock(); on a file system whose locks do not extend to other machines, each machine writes the file, so `write` must
 /// always write the same bytes. Throws a failed Error if the file cannot be written or is not usable after it was
-/// written, and rethrows the errors of `write`.
-void make_once(const std::string& path, const std::function<bool()>& usable,
-               const std::function<void(PartialFile&)>& write);
+/// written, and rethrows the errors of `write`. `waits` is called about every 50 ms while another process writes.
+void make_once(
+    const std::string& path, const std::function<bool()>& usable, const std::function<void(PartialFile&)>& write,
+    const std::function<void()>& waits = [] {});
 
 }  // namespace lyceum

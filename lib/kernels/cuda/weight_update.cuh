@@ -20,8 +20,8 @@ constexpr int width = 4, threads = flat_block / width;
 /// One thread's sums over its elements: Σ weights², Σ updates², and the digests of the memory before (found) and after
 /// (left) the update.
 struct ThreadSums {
-  double weights = 0, updates = 0;
-  std::uint32_t found = 0, left = 0;
+  double weights, updates;
+  std::uint32_t found, left;
 };
 
 /// Returns a state rounded to its stored type, with `number` if that is bfloat16.
@@ -142,7 +142,7 @@ template <class T, class Rule, class S>
 __device__ ThreadSums update_elements(const UpdateWeights<T, Rule, S>& update,
                                       const UpdatedTensor<T, Rule::states, S>& tensor,
                                       const Constants<Accumulator<T>>& k, std::int64_t i) {
-  ThreadSums sums;
+  ThreadSums sums{};
   if (i >= tensor.count) return sums;
   const UpdateSpan* span = update.spans.data() + tensor.first_span;
   while (span->end <= i) ++span;
@@ -163,12 +163,39 @@ __device__ ThreadSums update_elements(const UpdateWeights<T, Rule, S>& update,
 /// Returns the sums of a skipped step: only Σ master².
 template <class T, std::size_t states, class S>
 __device__ ThreadSums skip_elements(const UpdatedTensor<T, states, S>& tensor, std::int64_t i) {
-  ThreadSums sums;
+  ThreadSums sums{};
   for (int e = 0; e < width && i + e < tensor.count; ++e) {
     sums.weights += static_cast<double>(tensor.master[i + e]) * static_cast<double>(tensor.master[i + e]);
   }
   return sums;
 }
+
+/// Adds the sums of all threads of a thread block, in the order of join_block(), with one barrier for all four. The
+/// returned sums are those of the block in thread 0, and of no use in the others. Calls alternate between two buffers:
+/// the barrier of a call comes after thread 0 has read the buffer of the call before, which the next call overwrites.
+class BlockSums {
+ public:
+  __device__ ThreadSums join(const ThreadSums& own) {
+    constexpr int warps = threads / warp_size;
+    __shared__ ThreadSums buffers[2][warps];
+    ThreadSums* const partial = buffers[turn_];
+    turn_ ^= 1;
+    ThreadSums sums{.weights = join_warp(own.weights, Sum{}),
+                    .updates = join_warp(own.updates, Sum{}),
+                    .found = join_warp(own.found, Sum{}),
+                    .left = join_warp(own.left, Sum{})};
+    if (threadIdx.x % warp_size == 0) partial[threadIdx.x / warp_size] = sums;
+    __syncthreads();
+    for (int w = 1; threadIdx.x == 0 && w < warps; ++w) {
+      sums.weights += partial[w].weights, sums.updates += partial[w].updates;
+      sums.found += partial[w].found, sums.left += partial[w].left;
+    }
+    return sums;
+  }
+
+ private:
+  int turn_ = 0;
+};
 
 /// Records the block as damaged if `found` differs from its kept digest. One thread of a thread block calls it.
 __device__ inline void compare(const UpdateDigests& digests, std::int64_t block, std::uint32_t found) {
@@ -190,26 +217,18 @@ __global__ void __launch_bounds__(threads) update_tensors(UpdateWeights<T, Rule,
   const std::int64_t first = update.blocks * blockIdx.x / gridDim.x,
                      last = update.blocks * (blockIdx.x + 1) / gridDim.x;
   BlockWalk<UpdatedTensor<T, Rule::states, S>> walk(update.tensors, first);
+  BlockSums block_sums;
   for (std::int64_t at = first; at < last; ++at, walk.next()) {
     const std::int64_t i = walk.block() * flat_block + threadIdx.x * width;
-    const ThreadSums own =
-        skip ? skip_elements(walk.tensor(), i) : update_elements<T, Rule, S>(update, walk.tensor(), k, i);
+    const ThreadSums sums = block_sums.join(skip ? skip_elements(walk.tensor(), i)
+                                                 : update_elements<T, Rule, S>(update, walk.tensor(), k, i));
+    if (threadIdx.x != 0) continue;
     const std::int64_t weights = update.weight_offsets[walk.row()], updates = update.update_offsets[walk.row()];
-    if (weights >= 0) {
-      const double sum = join_block<threads>(own.weights, Sum{});
-      if (threadIdx.x == 0) update.sums[weights + walk.block()] = sum;
-    }
-    if (updates >= 0) {
-      const double sum = join_block<threads>(own.updates, Sum{});
-      if (threadIdx.x == 0) update.sums[updates + walk.block()] = sum;
-    }
-    if (k.watched) {
-      const std::uint32_t found = join_block<threads>(own.found, Sum{});
-      const std::uint32_t left = join_block<threads>(own.left, Sum{});
-      if (threadIdx.x != 0) continue;
-      compare(update.digests, at, found);
-      update.digests.kept[at] = left;
-    }
+    if (weights >= 0) update.sums[weights + walk.block()] = sums.weights;
+    if (updates >= 0) update.sums[updates + walk.block()] = sums.updates;
+    if (!k.watched) continue;
+    compare(update.digests, at, sums.found);
+    update.digests.kept[at] = sums.left;
   }
 }
 

@@ -4,18 +4,18 @@ namespace lyceum {
 
 std::vector<SublayerTensor> ffn_tensors(const ModelConfig& model, const FfnShape& shape) {
   const bool gated = inputs_of(model.ffn) == 2;
-  constexpr bool padded = true;
+  constexpr std::int64_t align = 8;  // 16 bytes in bf16, the alignment that tensor cores and their copies need
   const std::string stack = gated ? shape.prefix + "gate_up" : "";
   const Shape in{shape.width, shape.hidden}, out{shape.hidden, shape.width};
   std::vector<SublayerTensor> matrices;
-  if (gated) matrices.push_back({shape.prefix + gate_proj, in, model.init_std, shape.part, Cut::rows, stack, padded});
-  matrices.push_back({shape.prefix + up_proj, in, model.init_std, shape.part, Cut::rows, stack, padded});
-  matrices.push_back({shape.prefix + down_proj, out, model.init_std, shape.part, Cut::columns, "", padded});
+  if (gated) matrices.push_back({shape.prefix + gate_proj, in, model.init_std, shape.part, Cut::rows, stack, align});
+  matrices.push_back({shape.prefix + up_proj, in, model.init_std, shape.part, Cut::rows, stack, align});
+  matrices.push_back({shape.prefix + down_proj, out, model.init_std, shape.part, Cut::columns, "", align});
   if (!model.ffn_bias) return matrices;
   // Padded like the rows of the matrices
   const std::string biases = gated ? shape.prefix + "gate_up_bias" : "";
-  if (gated) matrices.push_back({shape.prefix + gate_bias, {shape.width}, 0.0, shape.part, Cut::rows, biases, padded});
-  matrices.push_back({shape.prefix + up_bias, {shape.width}, 0.0, shape.part, Cut::rows, biases, padded});
+  if (gated) matrices.push_back({shape.prefix + gate_bias, {shape.width}, 0.0, shape.part, Cut::rows, biases, align});
+  matrices.push_back({shape.prefix + up_bias, {shape.width}, 0.0, shape.part, Cut::rows, biases, align});
   matrices.push_back({shape.prefix + down_bias, {shape.hidden}, 0.0, shape.part, Cut::rows});
   return matrices;
 }

@@ -127,10 +127,12 @@ void make_packing_file(const RunSetup& setup, const TokenSource& source, std::in
   const auto rank = static_cast<std::size_t>(world.rank());
   const auto first = std::ranges::find(setup.resources, setup.resources[rank].host, &RankResources::host);
   const bool leads = first - setup.resources.begin() == world.rank();
-  work_on_files_of_rank_zero(world, [&] { open_packing(source, seq_len); });
-  work_on_files(world, [&] {
-    if (leads && rank > 0) open_packing(source, seq_len);
-  });
+  for (const bool makes : {rank == 0, leads && rank > 0}) {
+    std::atomic<std::int64_t> progress = 0;
+    SharedWork work(world, progress);
+    if (makes) work.run([&] { open_packing(source, seq_len, {}, &progress); });
+    work.finish();
+  }
 }
 
 }  // namespace

@@ -131,7 +131,7 @@ void wait_for_device() {
 struct CUevent_st {
   struct Marks {
     long recorded = 0, reached = 0;
-    bool captured = false;  // true if it was last recorded in a stream that is being captured, where it has no time
+    bool captured = false;  // true if it was last recorded in a stream that is being captured: it has no time
     std::chrono::steady_clock::time_point when;  // time of the last recording reached
   };
   std::shared_ptr<Marks> marks = std::make_shared<Marks>();

@@ -8,13 +8,14 @@
 
 namespace lyceum {
 
-SpanSurvey survey_spans(const TokenSource& source, std::int64_t seq_len) {
+SpanSurvey survey_spans(const TokenSource& source, std::int64_t seq_len, std::atomic<std::int64_t>* progress) {
   require_usage(seq_len > 0, "batch.seq_len={}: a sample must have at least one token", seq_len);
   SpanSurvey survey;
   Sha256 digest;
   digest.update(std::as_bytes(std::span(&seq_len, 1)));
   std::int64_t begin = -1;
   source.for_document_begins([&](std::span<const std::int64_t> begins) {
+    if (progress) ++*progress;
     digest.update(std::as_bytes(begins));
     for (const std::int64_t next : begins) {
       const std::int64_t inputs = begin < 0 ? 0 : next - 1 - begin;

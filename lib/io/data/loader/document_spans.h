@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -42,7 +43,8 @@ struct SpanSurvey {
   /// as 64 hexadecimal digits.
   std::string key{};
 };
-/// Reads the begins of all documents. Throws a usage Error unless seq_len > 0.
-SpanSurvey survey_spans(const TokenSource& source, std::int64_t seq_len);
+/// Reads the begins of all documents. Adds to *progress, unless it is null, while it reads. Throws a usage Error unless
+/// seq_len > 0.
+SpanSurvey survey_spans(const TokenSource& source, std::int64_t seq_len, std::atomic<std::int64_t>* progress = nullptr);
 
 }  // namespace lyceum

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -29,13 +30,15 @@ struct PlacementStore {
 struct PackingRequest {
   const TokenSource& source;
   std::int64_t seq_len;
-  const SpanSurvey& survey;  // survey_spans() of the source
+  const SpanSurvey& survey;                       // survey_spans() of the source
+  std::atomic<std::int64_t>* progress = nullptr;  // unless null, a counter that changes while the spans are packed
 };
 
 /// Places the spans of a source (for_spans()), in their order, by BestFit. Calls `put` with blocks of the spans ordered
 /// by sequence. Returns the index among them of the first span of each sequence, and the number of spans
 /// [sequences + 1]. A block has up to `block_spans` spans, or those of one sequence. For each block, all spans and
-/// placements are read again. Needs memory for a block (16 B per span), for the result, and for BestFit.
+/// placements are read again. Needs memory for a block (16 B per span and 8 B per sequence in it), for the result (8 B
+/// per sequence, or up to 24 B while it grows if more than 1/9 of the inputs are padding), and for BestFit.
 std::vector<std::int64_t> pack_spans(const PackingRequest& request, const PlacementStore& store,
                                      std::int64_t block_spans,
                                      const std::function<void(std::span<const TokenSpan>)>& put);

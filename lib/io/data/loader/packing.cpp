@@ -92,6 +92,9 @@ std::shared_ptr<const Packing> packing_made_in(const std::string& path, const Pa
         const fs::path folder = fs::path(path).parent_path();
         require_space(folder.empty() ? "." : folder, most_packing_bytes(request.survey.spans));
         write_packing_file(file, request);
+      },
+      [&] {
+        if (request.progress) ++*request.progress;
       });
   return packing;
 }
@@ -110,10 +113,10 @@ bool has_packing_file(const TokenSource& source, std::int64_t seq_len, const Pac
 }
 
 std::shared_ptr<const Packing> open_packing(const TokenSource& source, std::int64_t seq_len,
-                                            const PackingPlaces& places) {
+                                            const PackingPlaces& places, std::atomic<std::int64_t>* progress) {
   const bool in_file = has_packing_file(source, seq_len, places);
-  const SpanSurvey survey = survey_spans(source, seq_len);
-  const PackingRequest request{.source = source, .seq_len = seq_len, .survey = survey};
+  const SpanSurvey survey = survey_spans(source, seq_len, progress);
+  const PackingRequest request{.source = source, .seq_len = seq_len, .survey = survey, .progress = progress};
   if (!in_file || survey.spans == 0) return std::make_shared<const Packing>(request);
   const std::string ending = ".packing";
   const std::string beside = source.prefix() + "." + std::to_string(seq_len) + ending;

@@ -20,7 +20,7 @@ namespace lyceum {
 /// Returns an upper bound for the bytes of the file and of the temporary file while it is written.
 std::int64_t most_packing_bytes(std::int64_t spans);
 /// Packs a source and writes the file. Uses PATH.placements.partial as a temporary file, where PATH is that of `out`.
-/// Needs the memory of pack_spans() with blocks of 256 MiB, or of 1 byte per span if that is more.
+/// Needs the memory of pack_spans() with blocks of 16 Mi spans (256 MiB), or of 1/16 of the spans if these are more.
 void write_packing_file(PartialFile& out, const PackingRequest& request);
 /// Returns the counts of a file. Empty if it is not the packing of the request.
 std::optional<PackingCounts> packing_counts(const InputFile& file, const PackingRequest& request);

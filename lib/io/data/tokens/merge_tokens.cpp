@@ -154,9 +154,8 @@ MergedTokens merge_tokens(std::span<const std::string> prefixes, const std::stri
     merged.documents += source->documents();
     merged.tokens += source->tokens();
   }
-  writer.finish();
   if (merged.meta && masked) merged.meta->trained = trained;
-  if (merged.meta) write_token_meta(output, *merged.meta);
+  writer.finish(merged.meta);
   return merged;
 }
 

@@ -17,7 +17,7 @@ struct MergedTokens {
 
 /// Writes the documents of all `prefixes`, in this order, to the token files `output`, with their masks, and the sum of
 /// their descriptions to PREFIX.json. A document of more than 4 Mi tokens becomes several sequences of the .idx. Uses
-/// constant memory. An error leaves the files `output` as they were.
+/// constant memory. An error leaves the files `output` as they were, and no temporary files.
 ///
 /// Throws usage Errors if a prefix occurs twice, or refers to the same files as another one or as `output`; bad_input
 /// Errors if the sources have different tokenizers or chat templates, if only some have a description, or if a

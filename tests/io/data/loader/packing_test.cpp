@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -202,11 +204,42 @@ TEST_F(PackingTest, ImpossibleSpansAreNamed) {
   EXPECT_NO_THROW(packing->spans_of(0));  // the old file stays open
 }
 
+TEST_F(PackingTest, ProgressIsCountedBetweenAllAccessesToFiles) {
+  const auto source = source_of(prefix(), random_lengths(200000, 50));
+  std::atomic<std::int64_t> progress = 0;
+  const SpanSurvey survey = survey_spans(*source, 64, &progress);
+  EXPECT_GE(progress, 200000 >> 13);  // blocks of 8,192 documents
+  std::vector<std::int64_t> placements;
+  std::int64_t seen = progress, accesses = 0;
+  const auto moved = [&] {
+    EXPECT_GT(progress, seen) << "access " << accesses;
+    seen = progress;
+    ++accesses;
+  };
+  const PlacementStore store{.append =
+                                 [&](auto all) {
+                                   if (std::ssize(all) == 1 << 16) moved();
+                                   placements.insert(placements.end(), all.begin(), all.end());
+                                 },
+                             .read =
+                                 [&](std::int64_t first, auto out) {
+                                   moved();
+                                   std::copy_n(placements.begin() + first, out.size(), out.begin());
+                                 }};
+  pack_spans({*source, 64, survey, &progress}, store, survey.spans / 3, [&](std::span<const TokenSpan>) { moved(); });
+  EXPECT_GE(accesses, 2 + 3 * (3 + 1));
+}
+
 TEST_F(PackingTest, ANewProcessTakesOverFromOneThatEnded) {
   const auto source = source_of(prefix(), random_lengths(500, 50));
+  std::atomic<std::int64_t> progress = 0;
   auto busy = std::make_unique<PartialFile>(prefix() + ".64.packing");
-  auto waiting = std::async(std::launch::async, [&] { return open_packing(*source, 64, only_files()); });
+  auto waiting = std::async(std::launch::async, [&] { return open_packing(*source, 64, only_files(), &progress); });
   EXPECT_EQ(waiting.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout);
+  for (int changes = 0; changes < 3; ++changes) {  // the counter changes while the process waits
+    const std::int64_t seen = progress;
+    while (progress == seen) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
   busy.reset();
   EXPECT_EQ(waiting.get()->counts().documents, survey_spans(*source, 64).documents);
 }

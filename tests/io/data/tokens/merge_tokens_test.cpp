@@ -163,5 +163,33 @@ TEST_F(MergeTokens, AFullDiskLeavesTheOutputAsItWas) {
   EXPECT_FALSE(fs::exists(path("both.bin.partial")));
 }
 
+TEST_F(MergeTokens, ADiskWithoutRoomForTheIndexLeavesTheOutputAsItWas) {
+  const std::string empty = write("empty", Documents(10000, {1}));  // 20 kB of tokens, 200 kB of index
+  merge_tokens(std::vector{write("one", one_)}, path("deeper/both"));
+  const auto meta = read_token_meta(path("deeper/both"));
+  {
+    const FileSizeLimit limit(1 << 16);
+    error_of([&] { merge_tokens(std::vector{empty}, path("deeper/both")); }, ExitCode::failed);
+  }
+  EXPECT_EQ(documents_in(path("deeper/both")), one_);
+  EXPECT_EQ(read_token_meta(path("deeper/both")), meta);
+  EXPECT_EQ(std::distance(fs::directory_iterator(path("deeper")), {}), 3);  // .bin, .idx, .json
+}
+
+TEST_F(MergeTokens, ADescriptionThatCannotBeWrittenLeavesTheOutputAsItWas) {
+  const std::vector<std::string> two{write("two", two_)};
+  merge_tokens(std::vector{write("one", one_)}, path("deeper/both"));
+  const auto meta = read_token_meta(path("deeper/both"));
+  fs::create_directory(path("deeper/both.json.partial"));  // a file cannot have this name
+  error_of([&] { merge_tokens(two, path("deeper/both")); }, ExitCode::failed);
+  EXPECT_EQ(documents_in(path("deeper/both")), one_);
+  EXPECT_EQ(read_token_meta(path("deeper/both")), meta);
+  EXPECT_EQ(std::distance(fs::directory_iterator(path("deeper")), {}), 4);  // .bin, .idx, .json and the folder
+  fs::remove(path("deeper/both.json.partial"));
+  const MergedTokens merged = merge_tokens(two, path("deeper/both"));
+  EXPECT_EQ(merged.meta, read_token_meta(path("deeper/both")));
+  EXPECT_EQ(documents_in(path("deeper/both")), two_);
+}
+
 }  // namespace
 }  // namespace lyceum
