@@ -21,7 +21,7 @@ usage() { sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 fail() { echo "bundle.sh: $1" >&2; exit "${2:-1}"; }
 warn() { echo "bundle.sh: warning: $1" >&2; }
 
-build= tests=0 benchmarks=0 gpu=0 with_cuda=0 archive=1 bundle=
+build='' tests=0 benchmarks=0 gpu=0 with_cuda=0 archive=1 bundle=
 while (($#)); do
   case $1 in
     --build) build=${2:?--build needs a folder}; shift ;;

@@ -59,9 +59,10 @@ def shorten(value):
     return re.sub(r"(?<![^\s=])/(?:[^\s/]+/)+", "", value) if isinstance(value, str) else value
 
 
-def table(*rows: tuple) -> str:
-    lines = ["| " + " | ".join(map(str, row)) + " |" for row in rows]
-    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]]) + "\n"
+def table(head: tuple, rows: list[tuple], align: str = "---:") -> str:
+    """Returns a table in Markdown, or nothing if there are no rows. `align` is that of all columns but the first."""
+    lines = ["| " + " | ".join(row) + " |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|---" + f"|{align}" * (len(head) - 1) + "|", *lines[1:]]) + "\n" if rows else ""
 
 
 def checks(results: dict, steps: dict) -> str:
@@ -71,24 +72,26 @@ def checks(results: dict, steps: dict) -> str:
             step = steps[name]
             words = [step["result"]]
             if tests := step.get("tests"):
-                words += [f"{tests['passed']} passed", f"{tests['skipped']} skipped", f"{len(tests['failed'])} failed"]
+                counts = {"passed": tests["passed"], "skipped": tests["skipped"], "failed": len(tests["failed"])}
+                words = [f"{number} {what}" for what, number in counts.items() if number]
+                words += [step["result"]] if step["result"] != "ok" and not tests["failed"] else []
             for equality in step.get("results", {}).get("equality", {}).values():
                 words += [f"{key} {value:.1e}" for key, value in equality["largest_relative_difference"].items()]
             words += [step["note"]] if "note" in step else []
             rows.append((title, ", ".join(words), f"`{step.get('commit', results['commit'])}`"))
-    return table(("check", "result", "commit"), *rows) if rows else ""
+    return table(("check", "result", "commit"), rows, "---")
 
 
 def training(steps: dict) -> str:
-    rows = []
+    title, rows = "", []
     for name, optimizer in (("train-2b", "AdamW"), ("train-2b-muon", "Muon")):
         found = steps.get(name, {}).get("results", [])
         for one in found if isinstance(found, list) else [found]:
             routing = {"real": "the router's choices", "even": "equal loads"}[one["routing"]]
             memory = f"{one['used_peak_bytes'] / 1e9:.1f} GB"
-            rows.append((f"{optimizer}, {routing}", f"{one['step_ms']:.1f} ms", f"{one['tokens_per_second']:,.0f}", f"{one['ratio_to_peak']:.1%}", memory))
+            rows.append((f"{optimizer}, {routing}", f"{one['step_ms']:.1f} ms", f"{one['tokens_per_second']:,.0f}", f"{one['ratio_to_peak']:.3f}", memory))
             title = f"DeepSeekMoE-2B, {one['sequences']} x {one['seq_len']:,} tokens a step, {one['precision']}"
-    return table((title, "step", "tokens/s", "MFU", "memory"), *rows) if rows else ""
+    return table((title, "step", "tokens/s", "MFU", "memory"), rows)
 
 
 def pytorch(steps: dict) -> str:
@@ -100,7 +103,7 @@ def pytorch(steps: dict) -> str:
         ours, theirs = (f"{median(speed['tokens_per_second'][side]):,.0f}" for side in ("Lyceum", "PyTorch"))
         rows.append((f"DeepSeekMoE-2B, {speed['tokens_a_step']:,} tokens a step, {precision}", ours, theirs, f"{speed['ratio_median']:.2f}"))
     version = environment["torch"] + (", compiled" if environment["torch_compile"] else "")
-    return table(("`lyceum train` and PyTorch in turns", "Lyceum, tokens/s", f"PyTorch {version}, tokens/s", "ratio"), *rows)
+    return table(("`lyceum train` and PyTorch in turns", "Lyceum, tokens/s", f"PyTorch {version}, tokens/s", "ratio"), rows)
 
 
 def grouped(steps: dict) -> str:
@@ -111,7 +114,7 @@ def grouped(steps: dict) -> str:
             settings += [setting] if setting not in settings else []
             products.setdefault(one["product"], []).append(f"{one['tflops']:.0f}, {one['percent']:.0f} %")
     rows = [(product, *cells) for product, cells in products.items()]
-    return table(("grouped product: TFLOP/s, share of a dense product's", *settings), *rows) if rows else ""
+    return table(("grouped product: TFLOP/s, share of a dense product's", *settings), rows)
 
 
 def text_of(results: dict, file: Path) -> str:
