@@ -43,6 +43,7 @@ def dump(value, indent: str = "\n") -> str:
 
 def count_tests(log: str) -> dict | None:
     """Returns the numbers in the last summary of GoogleTest, with the names of failed tests; None if there is none."""
+    log = re.sub(r"\x1b\[[\d;]*[mK]", "", log)  # colours, which mpirun enables by giving programs a terminal
     _, found, summary = log.rpartition("[  PASSED  ] ")
     if not found:
         return None

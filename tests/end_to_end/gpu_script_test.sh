@@ -61,9 +61,9 @@ echo 'width 896, rows spread unevenly
 END
 cat >"$fake/tests/nccl_carrier_test" <<'END'
 #!/usr/bin/env bash
-echo '[  FAILED  ] Lanes.Split (3 ms)
-[  PASSED  ] 4 tests.
-[  SKIPPED ] 2 tests, listed below:
+echo '[  FAILED  ] Lanes.Split (3 ms)'
+printf '\033[0;32m[  PASSED  ] \033[m4 tests.\n'
+echo '[  SKIPPED ] 2 tests, listed below:
 [  SKIPPED ] Lanes.Send
 [  FAILED  ] 1 test, listed below:
 [  FAILED  ] Lanes.Split
