@@ -44,7 +44,9 @@ for tool in patchelf strip cmake ldd; do
   command -v $tool >/dev/null || fail "needs $tool (scripts/install-deps.sh installs it)"
 done
 programs=(apps/lyceum)
-if ((gpu)); then programs+=(tests/{gpu_test,gpu_training_test,gpu_mpi_test,nccl_carrier_test} benchmarks/bench_{train_step,grouped_gemm_cuda}); fi
+if ((gpu)); then
+  programs+=(tests/{gpu_test,gpu_training_test,gpu_mpi_test,nccl_carrier_test} benchmarks/bench_{train_step,grouped_gemm_cuda})
+fi
 for program in "${programs[@]}"; do
   [[ -x $build/$program ]] || fail "no program $build/$program: cmake --build $build --target ${programs[*]##*/}"
 done
@@ -89,8 +91,8 @@ fi
 if ((gpu)); then
   for program in "${programs[@]:1}"; do copy_program "$build/$program" "$(dirname "$program")"; done
   install -m 755 "$source"/scripts/{gpu.sh,gpu_tests.py,gpu_collect.py} "$partial/"
-  install -m 644 "$source"/benchmarks/{compare_pytorch,pytorch_model}.py "$partial/benchmarks/"
 fi
+if ((benchmarks || gpu)); then install -m 644 "$source"/benchmarks/{compare_pytorch,pytorch_model}.py "$partial/benchmarks/"; fi
 
 # Open MPI's plugins, except those that need a fabric's libraries: TCP and shared memory are available everywhere.
 mkdir -p "$partial/lib/openmpi" "$partial/share" "$partial/etc"

@@ -55,12 +55,12 @@ if [[ -n $bundle ]]; then
   [[ -f $bundle/env.sh && -d $bundle/tests && -d $bundle/benchmarks ]] ||
     fail "$bundle is not a bundle with tests and benchmarks: create one with scripts/bundle.sh --gpu"
   . "$bundle/env.sh"
-  lyceum=$bundle/bin/lyceum program=$bundle/libexec/lyceum tests=$bundle/tests benchmarks=$bundle/benchmarks comparison=$bundle/benchmarks
-  configs=$bundle/share/lyceum/configs text=$bundle/share/doc/lyceum commit=$LYCEUM_COMMIT
+  lyceum=$bundle/bin/lyceum program=$bundle/libexec/lyceum tests=$bundle/tests benchmarks=$bundle/benchmarks
+  comparison=$benchmarks configs=$bundle/share/lyceum/configs text=$bundle/share/doc/lyceum commit=$LYCEUM_COMMIT
   . "$bundle/share/lyceum/mpi-env.sh"
 else
-  lyceum=$build/apps/lyceum program=$lyceum tests=$build/tests benchmarks=$build/benchmarks comparison=$source/benchmarks
-  configs=$source/configs text=$source/docs commit=$(git -C "$source" describe --always --dirty --abbrev=12)
+  lyceum=$build/apps/lyceum program=$lyceum tests=$build/tests benchmarks=$build/benchmarks
+  comparison=$source/benchmarks configs=$source/configs text=$source/docs commit=$(git -C "$source" describe --always --dirty --abbrev=12)
   . "$source/scripts/mpi-env.sh"
 fi
 [[ -x $lyceum ]] || fail "no program $lyceum: cmake --build $build"
@@ -70,6 +70,7 @@ if [[ -z $python ]]; then
 fi
 [[ $python != */* ]] || python=$(realpath -s "$python")
 compare=(env "LD_LIBRARY_PATH=$libraries" "$python" "$comparison/compare_pytorch.py" --device "$device" --program "$lyceum")
+cores=$(env -u OMP_NUM_THREADS nproc)
 export OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 gpu=${CUDA_VISIBLE_DEVICES:-0}
 deadline=$budget  # of the part, in seconds of this script
@@ -91,18 +92,21 @@ step() {
     printf '%d %-20s %4d s at most: %s\n' "$part" "$name" "$limit" "$*"
     return 0
   fi
+  rm -f "$out/$name".{log,json}  # of an earlier call
   if ((left < 5)); then
     record "$name" 0 "skipped: the budget of $budget s is used up"
     return 0
   fi
   printf '== %s (at %d s)\n' "$name" "$SECONDS"
-  rm -f "$out/$name.json"
   (cd "$work" && exec timeout --kill-after=5 $((limit < left ? limit : left)) "$@") >"$out/$name.log" 2>&1 &
   wait $! || code=$?  # unlike a command in the foreground, this ends at once when this script receives a signal
   case $code in
     0) ;;
     77) result="NOT RUN: no device" ;;
-    124 | 137) ((left < limit)) && result="incomplete: the budget of $budget s is used up" || result="FAILED: exceeded its time limit" ;;
+    124 | 137)
+      result="FAILED: exceeded its time limit"
+      ((left >= limit)) || result="incomplete: the budget of $budget s is used up"
+      ;;
     *) result="FAILED: exit code $code" ;;
   esac
   record "$name" $((SECONDS - started)) "$result"
@@ -119,7 +123,7 @@ bench() {
       --format=csv,noheader,nounits -lms 200 >"$out/$1.clocks.csv" 2>/dev/null &
     watcher=$!
   fi
-  OMP_NUM_THREADS=$(nproc) step "$1" "$2" stdbuf -oL "${@:3}"
+  OMP_NUM_THREADS=$cores step "$1" "$2" stdbuf -oL "${@:3}"
   [[ -z $watcher ]] || { kill "$watcher" && wait "$watcher"; } 2>/dev/null
 }
 
@@ -182,7 +186,7 @@ PY
 
 part_1() {
   step device 20 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,power.limit --format=csv
-  step libraries 20 bash -c '! ldd "$@" | grep "not found"' ldd "$program" "$tests/gpu_mpi_test" "$benchmarks/bench_grouped_gemm_cuda"
+  step libraries 20 bash -c '! ldd "$@" | grep "not found"' ldd "$program" "$tests/gpu_mpi_test" "$benchmarks/bench_train_step"
   step python 60 env "LD_LIBRARY_PATH=$libraries" "$python" -c 'import h5py, numpy, torch; print(torch.__version__)'
   bench train-small 60 "$benchmarks/bench_train_step" --device "$device" --config "$configs/deepseekmoe-small.ini" \
     --run.precision=bf16 --steps 5 --json "$out/train-small.json"
@@ -232,8 +236,8 @@ part_3() {
   local paper=(--config "$configs/papers/deepseekmoe-2b.ini" --batch.global=16 --batch.micro=16)
   local train=("$benchmarks/bench_train_step" --device "$device" "${paper[@]}")
   bench train-2b 120 "${train[@]}" --steps 20 --routing both --json "$out/train-2b.json"
-  bench pytorch-speed 200 "${compare[@]}" "${paper[@]}" --precision bf16 --run.gemm_choice=timed --speed-only --rounds 3 --steps 10 \
-    --json "$out/pytorch-speed.json"
+  bench pytorch-speed 200 "${compare[@]}" "${paper[@]}" --precision bf16 --run.gemm_choice=timed --speed-only --rounds 3 \
+    --steps 10 --json "$out/pytorch-speed.json"
   bench grouped 60 "$benchmarks/bench_grouped_gemm_cuda" --rounds 10
   bench train-2b-muon 90 "${train[@]}" --steps 10 --optim.rule=muon --json "$out/train-2b-muon.json"
 }

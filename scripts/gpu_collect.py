@@ -25,7 +25,8 @@ from pathlib import Path
 
 CLOCKS = {"sm_mhz": 1, "memory_mhz": 2, "power_watts": 3, "celsius": 4}  # columns of NAME.clocks.csv; 5 is the utilisation
 WIDTH = re.compile(r"^width (\d+), rows spread (\w+)$")
-PRODUCT = re.compile(r"^  (\w+) +(\w+) +(\S+) +([\d.]+) ms +([\d.]+) TFLOP/s +(\w+(?: \w+)?) +([\d.]+) ms(?: +[\d.]+ TFLOP/s)? +([\d.]+) %$")
+PRODUCT = re.compile(r"^  (\w+) +(\w+) +(\S+) +([\d.]+) ms +([\d.]+) TFLOP/s +"
+                     r"(\w+(?: \w+)?) +([\d.]+) ms(?: +[\d.]+ TFLOP/s)? +([\d.]+) %$")
 
 
 def dump(value, indent: str = "\n") -> str:
@@ -98,8 +99,9 @@ def read_step(folder: Path, part: str, name: str, seconds: str, result: str) -> 
 
 def query_device() -> dict:
     command = ["nvidia-smi", "-i", os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]]
+    command += ["--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
-        shown = subprocess.run([*command, "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True)
+        shown = subprocess.run(command, capture_output=True, text=True)
         name, driver = shown.stdout.splitlines()[0].split(", ")
     except (OSError, IndexError, ValueError):
         name, driver = platform.machine(), ""
@@ -111,7 +113,8 @@ def describe(step: dict) -> str:
     if tests := step.get("tests"):
         words.append(f"{tests['passed']} passed, {tests['skipped']} skipped, {len(tests['failed'])} failed")
     if "sm_mhz" in (clocks := step.get("clocks", {})):
-        sm, power, celsius = ("/".join(f"{value:.0f}" for value in clocks[name].values()) for name in ("sm_mhz", "power_watts", "celsius"))
+        sm, power, celsius = ("/".join(f"{value:.0f}" for value in clocks[name].values())
+                              for name in ("sm_mhz", "power_watts", "celsius"))
         words.append(f"SM {sm} MHz, {power} W, {celsius} C (min/median/max)")
     return "; ".join(words)
 

@@ -88,8 +88,8 @@ def training(steps: dict) -> str:
         found = steps.get(name, {}).get("results", [])
         for one in found if isinstance(found, list) else [found]:
             routing = {"real": "the router's choices", "even": "equal loads"}[one["routing"]]
-            memory = f"{one['used_peak_bytes'] / 1e9:.1f} GB"
-            rows.append((f"{optimizer}, {routing}", f"{one['step_ms']:.1f} ms", f"{one['tokens_per_second']:,.0f}", f"{one['ratio_to_peak']:.3f}", memory))
+            rows.append((f"{optimizer}, {routing}", f"{one['step_ms']:.1f} ms", f"{one['tokens_per_second']:,.0f}",
+                         f"{one['ratio_to_peak']:.3f}", f"{one['used_peak_bytes'] / 1e9:.1f} GB"))
             title = f"DeepSeekMoE-2B, {one['sequences']} x {one['seq_len']:,} tokens a step, {one['precision']}"
     return table((title, "step", "tokens/s", "MFU", "memory"), rows)
 
@@ -101,7 +101,8 @@ def pytorch(steps: dict) -> str:
     environment, rows = results["environment"], []
     for precision, speed in results["speed"].items():
         ours, theirs = (f"{median(speed['tokens_per_second'][side]):,.0f}" for side in ("Lyceum", "PyTorch"))
-        rows.append((f"DeepSeekMoE-2B, {speed['tokens_a_step']:,} tokens a step, {precision}", ours, theirs, f"{speed['ratio_median']:.2f}"))
+        title = f"DeepSeekMoE-2B, {speed['tokens_a_step']:,} tokens a step, {precision}"
+        rows.append((title, ours, theirs, f"{speed['ratio_median']:.2f}"))
     version = environment["torch"] + (", compiled" if environment["torch_compile"] else "")
     return table(("`lyceum train` and PyTorch in turns", "Lyceum, tokens/s", f"PyTorch {version}, tokens/s", "ratio"), rows)
 
@@ -137,7 +138,8 @@ def main() -> int:
     _, end, after = rest.partition(END)
     if not begin or not end:
         sys.exit(f"{arguments.page}: has no comments {BEGIN} and {END}")
-    arguments.page.write_text(before + begin + "\n" + text_of(results, (arguments.save or arguments.results[-1]).absolute()) + end + after)
+    text = text_of(results, (arguments.save or arguments.results[-1]).absolute())
+    arguments.page.write_text(before + begin + "\n" + text + end + after)
     return 0
 
 

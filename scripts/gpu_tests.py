@@ -26,7 +26,8 @@ ENDED = re.compile(r"\[ +(OK|SKIPPED|FAILED) +\] ([^\s,]+).* \((\d+) ms\)$", re.
 
 def list_suites(program: str, selected: str) -> list[list[str]]:
     """Returns the names of the tests that match the filter, one list per suite."""
-    shown = subprocess.run([program, "--gtest_list_tests", f"--gtest_filter={selected}"], capture_output=True, text=True, check=True)
+    command = [program, "--gtest_list_tests", f"--gtest_filter={selected}"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
     suites = []
     for line in shown.stdout.splitlines():
         name = line.split("#")[0].rstrip()
@@ -69,7 +70,7 @@ def run_tests(program: str, tests: list[str], deadline: float) -> tuple[dict[str
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=int, default=min(12, os.cpu_count()), help="processes at a time")
+    parser.add_argument("--workers", type=int, default=min(12, len(os.sched_getaffinity(0))), help="processes at a time")
     parser.add_argument("--seconds", type=float, default=3600, help="tests that did not run by then fail")
     parser.add_argument("programs", nargs="+", metavar="PROGRAM[:FILTER]")
     arguments = parser.parse_args()

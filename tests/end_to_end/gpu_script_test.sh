@@ -49,6 +49,7 @@ ln -s "$lyceum" "$fake/apps/lyceum"
 cat >"$fake/benchmarks/bench_train_step" <<'END'
 #!/usr/bin/env bash
 [[ $* == *"--routing both"* ]] || exit 3
+[[ $OMP_NUM_THREADS == "$CORES" ]] || exit 4
 while [[ $1 != --json ]]; do shift; done
 sleep 1
 echo '[{"routing": "real"}, {"routing": "even"}]' >"$2"
@@ -83,7 +84,8 @@ echo $$ >>"$NVIDIA_SMI_PIDS"
 exec sleep 60
 END
 chmod +x "$fake"/*/* "$work/bin/nvidia-smi"
-export NVIDIA_SMI_PIDS=$work/nvidia-smi.pids
+CORES=$(env -u OMP_NUM_THREADS nproc)
+export CORES NVIDIA_SMI_PIDS=$work/nvidia-smi.pids
 PATH=$work/bin:$PATH expect 1 "$source/scripts/gpu.sh" --build "$fake" --out "$work/bench" --only '^(train-2b|grouped|tests-nccl)$'
 says out '^   3 train-2b +[0-9]+  ok; SM 1755/1830/1980 MHz, 676/684/698 W, 60/60/65 C'
 says out '^   1 tests-nccl +[0-9]+  FAILED: exit code 1; 4 passed, 2 skipped, 1 failed'
