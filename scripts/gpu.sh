@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs everything that needs a GPU, in three parts of at most nine minutes each, and prints a table:
 #   1  the device, libraries, a training step, the tests of label gpu
-#   2  the program's test, meshes of 1 to 8 ranks that share the GPU, losses of PyTorch, compute-sanitizer
+#   2  the program's test (from a source tree), meshes of 1 to 8 ranks that share the GPU, losses of PyTorch, compute-sanitizer
 #   3  benchmarks, while clocks and power are logged: steps of DeepSeekMoE-2B, speed of PyTorch, grouped products
 # Runs from a bundle (scripts/bundle.sh --gpu), which contains this file, or from a source tree with a build or a bundle:
 #
