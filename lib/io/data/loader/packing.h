@@ -66,7 +66,7 @@ bool has_packing_file(const TokenSource& source, std::int64_t seq_len, const Pac
 /// and the others wait for it. A file that is not that of the documents is replaced. If no file can be made, packs in
 /// memory, or throws a failed Error that gives the reasons if the packing is larger than places.most_held_bytes. Throws
 /// a usage Error unless seq_len > 0, and the errors of TokenSource. `progress`: unless null, a counter that changes
-/// while this process packs, or waits for another one that holds the lock of the file (see SharedWork).
+/// while this process packs, or waits for another one whose file grows (see SharedWork).
 std::shared_ptr<const Packing> open_packing(const TokenSource& source, std::int64_t seq_len,
                                             const PackingPlaces& places = {},
                                             std::atomic<std::int64_t>* progress = nullptr);

@@ -236,8 +236,13 @@ TEST_F(PackingTest, ANewProcessTakesOverFromOneThatEnded) {
   auto busy = std::make_unique<PartialFile>(prefix() + ".64.packing");
   auto waiting = std::async(std::launch::async, [&] { return open_packing(*source, 64, only_files(), &progress); });
   EXPECT_EQ(waiting.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout);
-  for (int changes = 0; changes < 3; ++changes) {  // the counter changes while the process waits
+  for (int changes = 0; changes < 3; ++changes) {  // the counter changes if the file that is waited for grows
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
     const std::int64_t seen = progress;
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    EXPECT_EQ(progress, seen);
+    busy->write_value(changes);
+    busy->flush();
     while (progress == seen) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   busy.reset();
