@@ -58,9 +58,11 @@ TEST_F(MegatronWriterTest, AnUnfinishedWriterLeavesOldFilesAndNothingElse) {
 }
 
 TEST_F(MegatronWriterTest, ACompletedWriterLeavesOldFilesAndCanBeResumed) {
-  MegatronWriter old(prefix(), 100);
-  old.add_document(std::vector<std::int32_t>{1});
-  old.finish();
+  {
+    MegatronWriter old(prefix(), 100);
+    old.add_document(std::vector<std::int32_t>{1});
+    old.finish();
+  }
   MegatronWriter::Progress saved;
   {
     MegatronWriter writer(prefix(), 100);
