@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "plan/mesh_rank.h"
 #include "support/checkpoint_values.h"
 #include "support/tiny_run.h"
+#include "train/step/live_placement.h"
 #include "train/step/step.h"
 
 namespace lyceum {
@@ -77,6 +79,10 @@ class TinyTraining {
   /// Makes the optimizer continue from the current weights of the model.
   void adopt() { optimizer_.adopt_weights(); }
   const Optimizer& optimizer() const { return optimizer_; }
+  /// Returns an object that moves experts of this model. Collective.
+  std::unique_ptr<LivePlacement> live_placement() {
+    return std::make_unique<LivePlacement>(config_, *setup_, model_, zero_, optimizer_);
+  }
   StagedModel& model() { return model_; }
   const Config& config() const { return config_; }
   TokenLoader loader() const { return data_.loader(config_); }

@@ -181,6 +181,12 @@ void RunLogs::finish() {
   });
 }
 
+void RunLogs::placement_changed(const RunState& state) {
+  if (!routing_) return;
+  routing_.reset();  // the next record opens the file with the new ranks of experts
+  resumed_step_ = state.step;
+}
+
 /// Appends the unwritten records to routing.h5. Opens the file if it is not open; after a failure the next call tries
 /// again.
 void RunLogs::write_routing(RunState& state) {

@@ -144,6 +144,15 @@ void RunReport::placement(const RunState& state) {
   for (const std::string& line : placement_lines(config_, state.placement, state.load)) note(line);
 }
 
+void RunReport::moved(const PlacementChange& change, const RunState& state, double seconds) {
+  if (!prints()) return;
+  note(fmt::format(
+      "step {}: {} of {} changed ranks in {} s ({}): the busiest rank now has {} times the mean FLOPs, before {}",
+      state.step, count_text(change.experts, "expert"), count_text(change.layers, "layer"), real_text(seconds, ".2f"),
+      text_of_bytes(change.bytes), real_text(change.imbalance_after, ".3f"),
+      real_text(change.imbalance_before, ".3f")));
+}
+
 void RunReport::reopened(const MetricsLog& metrics, std::int64_t step) {
   const std::int64_t last = metrics.resumed_at(), cut = metrics.lines_cut();
   if (cut > 0) note(fmt::format("metrics    {} removed: steps after {} are repeated", count_text(cut, "line"), step));

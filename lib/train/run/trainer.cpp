@@ -60,6 +60,7 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       logs_(config_, setup, report_),
       trace_(config_, setup, report_),
       save_timer_(config.checkpoint.minutes, options_.now) {
+  if (config_.parallel.replace_every > 0) live_placement_.emplace(config_, setup, model_, zero_, optimizer_);
   set_stage(starting_point_->stage());
   if (!options_.given) return;
   work_on_files_of_rank_zero(setup.mesh.world, [&] { config_file_.emplace(*options_.given, config, setup.program); });
@@ -91,6 +92,7 @@ ExitCode Trainer::run() {
     if (roll_back_if_unsound()) continue;
     const bool last = state_.step == config_.run.steps;
     if (is_due(state_.step, config_.routing.every)) logs_.routing(state_);
+    if (is_due(state_.step, config_.parallel.replace_every)) replace_experts();
     if (last || is_due(state_.step, config_.eval.every)) validate();
     if (last) report_entropy();
     logs_.end_step();
@@ -112,7 +114,9 @@ void Trainer::start() {
   const std::int64_t stage_steps = last_step_of(run_config_, stage_) - first_step_of(run_config_, stage_) + 1;
   report_.introduce(options_.lock, data(), stage_steps, peak_, *gemms_);
   report_.stages(run_config_);
+  std::vector<MixturePlacement> placement = first_placement();
   state_ = starting_point_->start({.zero = zero_, .optimizer = optimizer_, .gemms = *gemms_});
+  state_.placement = std::move(placement);
   state_.stage = stage_count(run_config_) > 1 ? stage_ : 0;
   begin_data();
   first_step_ = new_shapes_ = state_.step;
@@ -120,7 +124,6 @@ void Trainer::start() {
   if (starting_point_->is_checkpoint()) saved_step_ = state_.step;
   starting_point_->complete_interrupted_save();
   starting_point_.reset();
-  state_.placement = place_all_experts(config_, setup_.mesh.expert.size(), state_.load);
   report_.placement(state_);
   trace_.introduce(state_.step);
   open_logs();
@@ -138,6 +141,29 @@ void Trainer::start() {
   }
   if (config_.checkpoint.at_start && state_.step == 0) save({});
   save_timer_.restart();
+}
+
+/// Returns the placement of the experts at the start: that of the model or, if experts move during training, that of
+/// the checkpoint, if it fits the slots of this mesh. Makes it the model's.
+std::vector<MixturePlacement> Trainer::first_placement() {
+  std::vector<MixturePlacement> placement =
+      place_all_experts(config_, setup_.mesh.expert.size(), starting_point_->expert_load());
+  if (!live_placement_) return placement;
+  std::vector<MixturePlacement> recorded = starting_point_->expert_placement();
+  if (!live_placement_->fits(recorded, placement)) return placement;
+  live_placement_->begin_at(recorded);
+  return recorded;
+}
+
+/// Collective. Moves experts to other ranks if the measured load predicts a gain.
+void Trainer::replace_experts() {
+  std::optional<std::vector<MixturePlacement>> better = live_placement_->better(state_.placement, state_.load);
+  if (!better) return;
+  const auto start = Clock::now();
+  const PlacementChange change = live_placement_->move(state_.placement, *better, state_.load);
+  state_.placement = std::move(*better);
+  logs_.placement_changed(state_);
+  report_.moved(change, state_, seconds_since(start));
 }
 
 void Trainer::open_logs() {

@@ -14,7 +14,7 @@
 #include "model/sublayer_tensor.h"
 #include "optim/weight_rule.h"
 #include "parallel/expert/rebalance.h"
-#include "train/step/finding.h"
+#include "train/step/audit.h"
 
 namespace lyceum {
 
