@@ -113,7 +113,8 @@ std::int64_t most_leaving(const Placement& before, std::span<const std::int32_t>
 
 ExpertMover::ExpertMover(const Mesh& mesh, Stream stream, std::int64_t round_bytes)
     : stream_(std::move(stream)),
-      group_(mesh.data_tensor.split([etp = mesh.shape.expert_tensor](int rank) { return rank % etp; }, "moved experts")),
+      group_(
+          mesh.data_tensor.split([etp = mesh.shape.expert_tensor](int rank) { return rank % etp; }, "moved experts")),
       copies_(mesh.expert_data.size()),
       round_bytes_(round_bytes) {}
 
@@ -145,9 +146,8 @@ void ExpertMover::move(const Optimizer& optimizer, const Move& move) const {
 
 std::int64_t ExpertMover::bytes_sent(const Optimizer& optimizer, const Move& move) const {
   const UpdatedShare& updated = share_of(optimizer, move.unit);
-  const ExpertTransfers transfers =
-      expert_transfers(move.before, move.after, memory_of(updated, move), group_.rank(),
-                       {0, std::ranges::max(move.slot_elements)});
+  const ExpertTransfers transfers = expert_transfers(move.before, move.after, memory_of(updated, move), group_.rank(),
+                                                     {0, std::ranges::max(move.slot_elements)});
   std::int64_t bytes = 0;
   for (const UnitTensor& tensor : tensors_of(updated)) {
     for (const ExpertTransfer& transfer : transfers.sent) {

@@ -17,8 +17,8 @@ namespace lyceum {
 inline constexpr std::int64_t expert_round_bytes = std::int64_t{64} << 20;
 
 /// Sends experts to other ranks between two steps of training, with all that an update needs of them: the masters, the
-/// states of the update rule and the averages. With ZeRO every rank sends the parts that it owns. Weights in the model's
-/// type are not sent, but rounded from the masters.
+/// states of the update rule and the averages. With ZeRO every rank sends the parts that it owns. Weights in the
+/// model's type are not sent, but rounded from the masters.
 class ExpertMover {
  public:
   /// Collective over the ranks of a pipeline stage. `round_bytes`: see expert_round_bytes. `mesh` must outlive this.
@@ -30,11 +30,11 @@ class ExpertMover {
     std::span<const std::int64_t> slot_elements;  // [experts]: see ExpertMemory::elements
     const Placement &before, &after;
   };
-  /// Collective over the ranks of a pipeline stage with the same index on expert_tensor. Exchanges the contents of slots
-  /// so that the masters, states and averages of the optimizer are those of the experts of `after`, and rounds the
-  /// weights of this rank's share from its masters. Gradients are not moved: call it between steps. The caller renames
-  /// the slots, renews digests and sends the new weights to other copies. Transfers run in rounds, which bounds their
-  /// memory.
+  /// Collective over the ranks of a pipeline stage with the same index on expert_tensor. Exchanges the contents of
+  /// slots so that the masters, states and averages of the optimizer are those of the experts of `after`, and rounds
+  /// the weights of this rank's share from its masters. Gradients are not moved: call it between steps. The caller
+  /// renames the slots, renews digests and sends the new weights to other copies. Transfers run in rounds, which bounds
+  /// their memory.
   void move(const Optimizer& optimizer, const Move& move) const;
 
   /// Returns the bytes that this rank sends for a move. Local.

@@ -82,8 +82,8 @@ class MoeLayer : public Sublayer, private PlacedExperts {
   std::string prefix_;
   RoutingTally tally_{};
   const Mesh* mesh_;
-  ParameterUnit* unit_;                    // of the routed experts; null if there are none
-  std::vector<SublayerTensor> bank_;       // tensors of the routed experts
+  ParameterUnit* unit_;               // of the routed experts; null if there are none
+  std::vector<SublayerTensor> bank_;  // tensors of the routed experts
   ExpertPlacements placements_;
   ExpertRoute route_;
   Router router_;

@@ -18,8 +18,8 @@ constexpr double enough = 0.95;
 constexpr double least_relief = 1e-9;
 
 struct Exchange {
-  std::size_t from, to;   // positions in Placement::order: of the busiest rank, and of the other one
-  double busiest = 0;     // cost of the busiest of all ranks after the exchange
+  std::size_t from, to;  // positions in Placement::order: of the busiest rank, and of the other one
+  double busiest = 0;    // cost of the busiest of all ranks after the exchange
 };
 
 std::vector<double> rank_costs(const Placement& placement, std::span<const double> costs) {

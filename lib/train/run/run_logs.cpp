@@ -182,7 +182,7 @@ void RunLogs::finish() {
 }
 
 void RunLogs::placement_changed(const RunState& state) {
-  if (!routing_) return;
+  if (!routing_ || state.step >= config_.run.steps) return;
   routing_.reset();  // the next record opens the file with the new ranks of experts
   resumed_step_ = state.step;
 }

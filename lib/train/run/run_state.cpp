@@ -1,7 +1,6 @@
 #include "train/run/run_state.h"
 
 #include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -217,8 +216,8 @@ int placement_ranks(const std::vector<int>& owner) {
   return ranks;
 }
 
-/// Sets the order of the experts on their ranks. Throws a bad_input Error unless `order` [experts] contains every expert
-/// once, sorted by rank.
+/// Sets the order of the experts on their ranks. Throws a bad_input Error unless `order` [experts] contains every
+/// expert once, sorted by rank.
 void set_order(Placement& placement, std::vector<std::int32_t> order) {
   std::vector<std::int32_t> experts = order;
   std::ranges::sort(experts);

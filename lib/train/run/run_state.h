@@ -38,10 +38,10 @@ struct RunState {
   std::int64_t routing_tokens = 0;              // tokens of these steps
   std::deque<RoutingRecord> unwritten_routing;  // records that could not be written yet, oldest first; on rank 0
   Soundness soundness;
-  RecentSteps recent;                       // for optim.skip_above
-  std::vector<ExpertLoad> load;             // decaying sums over steps, for the placement of experts
-  std::vector<IdleExperts> idle;            // steps since each expert last had a token; skipped steps do not count
-  std::vector<DataIdentity> data;           // identities of the token files of the present stage
+  RecentSteps recent;              // for optim.skip_above
+  std::vector<ExpertLoad> load;    // decaying sums over steps, for the placement of experts
+  std::vector<IdleExperts> idle;   // steps since each expert last had a token; skipped steps do not count
+  std::vector<DataIdentity> data;  // identities of the token files of the present stage
   /// Present placement of the experts. Saved in checkpoints; a resumed run begins with it if parallel.replace_every is
   /// set, see LivePlacement::fits().
   std::vector<MixturePlacement> placement;

@@ -20,14 +20,13 @@ namespace lyceum {
 
 namespace {
 
-/// Returns the update rules of the tensors of each expert, as a text that is equal for experts with equal rules. All are
-/// equal unless optim.adamw_only names tensors of some experts.
-std::vector<std::string> rules_of_experts(const Config& config, const Mixture& mixture) {
+/// Returns the update rules of the tensors of each expert, as a text that is equal for experts with equal rules.
+/// `tensors`: those of the model.
+std::vector<std::string> rules_of_experts(const Config& config, const Mixture& mixture, const RuleAssignment& rules,
+                                          std::span<const ModelTensor> tensors) {
   std::vector<std::string> all(static_cast<std::size_t>(mixture.weighted()));
-  const RuleAssignment rules(config.optim);
-  if (rules.adamw_only().empty()) return all;
   const std::string prefix = half_prefix(block_prefix(config.model, mixture.id.layer), mixture.id.site) + "/experts/";
-  for (const ModelTensor& tensor : model_tensors(config)) {
+  for (const ModelTensor& tensor : tensors) {
     if (!tensor.name.starts_with(prefix)) continue;
     const auto expert = static_cast<std::size_t>(std::stoll(tensor.name.substr(prefix.size())));
     all.at(expert) += rules.rule_of(tensor.name, tensor.shape) == WeightRule::muon ? 'm' : 'a';
@@ -35,13 +34,12 @@ std::vector<std::string> rules_of_experts(const Config& config, const Mixture& m
   return all;
 }
 
-/// Returns a number for each expert with weights. Experts with equal numbers may exchange slots: they have one width and
-/// the same update rules and, with moe.group_limit, are in the same group.
-std::vector<int> kinds_of_experts(const Config& config, const Mixture& mixture) {
-  const std::vector<std::string> rules = rules_of_experts(config, mixture);
+/// Returns a number for each expert with weights. Experts with equal numbers may exchange slots: they have one width
+/// and the same update rules and, with moe.group_limit, are in the same group. `rules`: see rules_of_experts().
+std::vector<int> kinds_of_experts(const Config& config, const Mixture& mixture, std::span<const std::string> rules) {
   const auto groups = static_cast<int>(config.balance.device_groups);
-  const std::vector<int> group = mixture.group_limit > 0 ? place_experts(config, mixture, groups, {}).owner
-                                                         : std::vector<int>(rules.size());
+  const std::vector<int> group =
+      mixture.group_limit > 0 ? place_experts(config, mixture, groups, {}).owner : std::vector<int>(rules.size());
   std::map<std::tuple<std::int64_t, std::string, int>, int> numbers;
   std::vector<int> kinds;
   for (std::size_t e = 0; e < rules.size(); ++e) {
@@ -63,7 +61,8 @@ std::vector<double> costs_of(const Mixture& mixture, std::span<const ExpertLoad>
 Placement with_two_exchanged(Placement placement, std::span<const int> kinds) {
   for (std::size_t a = 0; a < placement.order.size(); ++a) {
     for (std::size_t b = a + 1; b < placement.order.size(); ++b) {
-      const auto one = static_cast<std::size_t>(placement.order[a]), other = static_cast<std::size_t>(placement.order[b]);
+      const auto one = static_cast<std::size_t>(placement.order[a]),
+                 other = static_cast<std::size_t>(placement.order[b]);
       if (kinds[one] != kinds[other] || placement.owner[one] == placement.owner[other]) continue;
       std::swap(placement.owner[one], placement.owner[other]);
       std::swap(placement.order[a], placement.order[b]);
@@ -83,8 +82,13 @@ LivePlacement::LivePlacement(const Config& config, const RunSetup& setup, Staged
       zero_(zero),
       optimizer_(optimizer),
       mover_(setup.mesh, setup.stream) {
+  const RuleAssignment rules(config.optim);
+  // All experts have the same rules unless optim.adamw_only names tensors of some.
+  const std::vector<ModelTensor> tensors =
+      rules.adamw_only().empty() ? std::vector<ModelTensor>() : model_tensors(config);
   for (const Mixture& mixture : mixtures_of(config)) {
-    if (mixture.placed()) placed_.push_back({mixture, kinds_of_experts(config, mixture)});
+    if (!mixture.placed()) continue;
+    placed_.push_back({mixture, kinds_of_experts(config, mixture, rules_of_experts(config, mixture, rules, tensors))});
   }
 }
 
@@ -132,8 +136,8 @@ double LivePlacement::imbalance(std::span<const MixturePlacement> placement, std
   return sum / static_cast<double>(placed_.size());
 }
 
-PlacementChange LivePlacement::move(std::span<const MixturePlacement> present,
-                                    std::span<const MixturePlacement> wanted, std::span<const ExpertLoad> load) {
+PlacementChange LivePlacement::move(std::span<const MixturePlacement> present, std::span<const MixturePlacement> wanted,
+                                    std::span<const ExpertLoad> load) {
   // New digests are made below, after which damage would no longer be noticed.
   const std::string damage = optimizer_.find_damage();
   require(damage.empty(), "{}: possible memory fault; {}", damage, advice_on_fresh_faults);
@@ -158,10 +162,8 @@ void LivePlacement::move_units(std::span<const MixturePlacement> wanted) {
     const Placement& after = std::ranges::find(wanted, experts->id(), &MixturePlacement::id)->ranks;
     if (experts->placement() == after) continue;
     const std::vector<std::int64_t> elements = experts->slot_elements();
-    mover_.move(optimizer_, {.unit = experts->unit(),
-                             .slot_elements = elements,
-                             .before = experts->placement(),
-                             .after = after});
+    mover_.move(optimizer_,
+                {.unit = experts->unit(), .slot_elements = elements, .before = experts->placement(), .after = after});
     experts->set_placement(after);
   }
   optimizer_.slices_renamed();

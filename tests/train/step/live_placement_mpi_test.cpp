@@ -1,6 +1,4 @@
 // Experts that move to other ranks between steps change no result.
-#include "train/step/live_placement.h"
-
 #include <gtest/gtest.h>
 
 #include "model/placed_experts.h"
@@ -8,6 +6,7 @@
 #include "support/shared_directory.h"
 #include "support/tested_world.h"
 #include "support/trajectory.h"
+#include "train/step/live_placement.h"
 
 namespace lyceum {
 namespace {
@@ -212,8 +211,7 @@ TEST(LivePlacement, RoundsWeightsFromTheirMasters) {
     moving.run(0, 1);
     for (const UpdatedShare& updated : moving.training().optimizer().updated()) {
       const std::vector<float> master = values_of<float>(moving.training().setup().stream, updated.master);
-      const std::vector<bfloat16> weights =
-          values_of<bfloat16>(moving.training().setup().stream, updated.share.values);
+      const std::vector<bfloat16> weights = values_of<bfloat16>(moving.training().setup().stream, updated.share.values);
       ASSERT_EQ(master.size(), weights.size());
       for (std::size_t i = 0; i < master.size(); ++i) {
         ASSERT_EQ(static_cast<float>(weights[i]), static_cast<float>(bfloat16(master[i])))
@@ -240,10 +238,9 @@ TEST(LivePlacement, SendsTheBytesThatItPlans) {
     for (const PlacedExperts* experts : moving.training().model().placed_experts()) {
       const Placement& after = std::ranges::find(*better, experts->id(), &MixturePlacement::id)->ranks;
       const std::vector<std::int64_t> elements = experts->slot_elements();
-      own += planner.bytes_sent(moving.training().optimizer(), {.unit = experts->unit(),
-                                                                .slot_elements = elements,
-                                                                .before = experts->placement(),
-                                                                .after = after});
+      own += planner.bytes_sent(
+          moving.training().optimizer(),
+          {.unit = experts->unit(), .slot_elements = elements, .before = experts->placement(), .after = after});
       for (const std::int32_t e : moved_experts(experts->placement(), after)) {
         parameters += elements[static_cast<std::size_t>(e)];
       }
