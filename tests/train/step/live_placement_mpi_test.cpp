@@ -25,14 +25,14 @@ Config moving_config(bool uneven = false) {
   return config;
 }
 
-/// Returns loads of all mixtures that make the experts of some ranks hot. Other ones after every step.
-std::vector<ExpertLoad> load_after(const Config& config, int step) {
+/// Returns a load of all mixtures that makes the experts of one rank hot, another one after every step.
+std::vector<ExpertLoad> load_after(std::span<const MixturePlacement> placement, int step) {
   std::vector<ExpertLoad> load;
-  for (const Mixture& mixture : mixtures_of(config)) {
-    ExpertLoad& of = load.emplace_back(ExpertLoad{mixture.id, {}});
-    for (std::int64_t e = 0; e < mixture.choices(); ++e) {
-      of.tokens.push_back(static_cast<double>((e * 7 + mixture.id.layer * 3 + step * 5) % mixture.choices() + 1));
-      if ((e + step * 3) % 16 < 5) of.tokens.back() *= 9;
+  for (const auto& [id, ranks] : placement) {
+    ExpertLoad& of = load.emplace_back(ExpertLoad{id, {}});
+    for (std::size_t e = 0; e < ranks.owner.size(); ++e) {
+      const bool hot = ranks.owner[e] == (step + id.layer) % ranks.ranks();
+      of.tokens.push_back(static_cast<double>((hot ? 20 : 1) + e % 5));
     }
   }
   return load;
@@ -61,7 +61,7 @@ class MovingTraining {
 
  private:
   void move(int step) {
-    const std::vector<ExpertLoad> load = load_after(training_.config(), step);
+    const std::vector<ExpertLoad> load = load_after(placement_, step);
     std::optional<std::vector<MixturePlacement>> better = live_->better(placement_, load);
     ASSERT_TRUE(better.has_value()) << "step " << step;
     const PlacementChange change = live_->move(placement_, *better, load);
@@ -230,7 +230,7 @@ TEST(LivePlacement, SendsTheBytesThatItPlans) {
     config.parallel.zero = stage;
     MovingTraining moving(config, test_world());
     const Mesh& mesh = moving.training().setup().mesh;
-    const std::vector<ExpertLoad> load = load_after(moving.training().config(), 0);
+    const std::vector<ExpertLoad> load = load_after(moving.placement(), 0);
     const auto better = moving.live().better(moving.placement(), load);
     ASSERT_TRUE(better.has_value());
     const ExpertMover planner(mesh, moving.training().setup().stream);
@@ -311,7 +311,7 @@ TEST(LivePlacement, StaysAsItIsWithoutAGain) {
   config.parallel.expert = 2;
   config.parallel.replace_gain = 0.99;
   MovingTraining moving(config, test_world());
-  EXPECT_FALSE(moving.live().better(moving.placement(), load_after(moving.training().config(), 0)).has_value());
+  EXPECT_FALSE(moving.live().better(moving.placement(), load_after(moving.placement(), 0)).has_value());
   EXPECT_FALSE(moving.live().better(moving.placement(), {}).has_value()) << "an even load";
 }
 
