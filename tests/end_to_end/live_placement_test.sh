@@ -25,16 +25,19 @@ says out "$moved"
 expect 0 ranks 2 "${moving[@]}" "--run.dir=$work/stopped"
 same_weights "$work/whole/checkpoints/step-00000012" "$work/stopped/checkpoints/step-00000012"
 
-# Killed after step 8: the checkpoint of step 5 has another placement than the run had when it ended.
-start 2 "${moving[@]}" "--run.dir=$work/killed" --run.steps=1000
-past_8() { grep -Eqs '"step": ?8,' "$work/killed/metrics.jsonl"; }
-wait_for 120 past_8 || fail "no step 8"
-kill -KILL "$job"
+# Killed between two checkpoints: that of step 20 has another placement than the run had when it ended.
+long=("${moving[@]}" --run.steps=40 --checkpoint.every=20)
+expect 0 ranks 2 "${long[@]}" "--run.dir=$work/calm"
+beyond() { [[ -f $work/killed/metrics.jsonl ]] && (($(wc -l <"$work/killed/metrics.jsonl") > 25)); }
+start 2 "${long[@]}" "--run.dir=$work/killed"
+wait_for 60 beyond || fail "the run to kill does not start"
+for process in $(pgrep -f -- "--run.dir=$work/killed"); do kill -KILL "$process" 2>/dev/null || true; done
 finish
-find "$work/killed/checkpoints" -mindepth 1 -maxdepth 1 ! -name step-00000005 -exec rm -r {} +
-expect 0 ranks 2 "${moving[@]}" "--run.dir=$work/killed"
-says out 'resumed .*step-00000005'
-same_weights "$work/whole/checkpoints/step-00000012" "$work/killed/checkpoints/step-00000012"
+((code != 0)) || fail "a killed run exited with code 0"
+expect 0 ranks 2 "${long[@]}" "--run.dir=$work/killed"
+says out 'resumed .*step-00000020'
+says out "$moved"
+same_weights "$work/calm/checkpoints/step-00000040" "$work/killed/checkpoints/step-00000040"
 
 # Other meshes read the checkpoints.
 for ranks in 1 4; do
