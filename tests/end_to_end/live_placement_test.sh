@@ -10,7 +10,7 @@ moving=("${constant[@]}" --parallel.expert=2 --parallel.replace_every=2 --parall
 expect 0 ranks 2 "${moving[@]}" "--run.dir=$work/whole"
 says out "$moved"
 expect 0 "$lyceum" checkpoint show "$work/whole/checkpoints"
-says out '^placement  contiguous, by the measured load: the busiest of 2 expert ranks'
+says out '^placement  contiguous with moves, by the measured load: the busiest of 2 expert ranks'
 
 expect 0 ranks 2 "${constant[@]}" --parallel.expert=2 "--run.dir=$work/still"
 ! grep -q 'changed ranks' "$work/out" || fail "experts moved without parallel.replace_every"
