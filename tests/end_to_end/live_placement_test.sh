@@ -19,6 +19,16 @@ same_loss() {
 }
 same_loss whole
 
+# Checkpoints that are written while experts move.
+expect 0 ranks 2 "${moving[@]}" --checkpoint.background=true --checkpoint.every=3 "--run.dir=$work/background"
+says out "$moved"
+for step in 09 12; do
+  expect 0 "$lyceum" checkpoint verify "$work/background/checkpoints/step-000000$step"
+done
+same_weights "$work/whole/checkpoints/step-00000012" "$work/background/checkpoints/step-00000012"
+expect 0 ranks 2 "${moving[@]}" "--run.dir=$work/from9" "--checkpoint.resume=$work/background/checkpoints/step-00000009"
+same_weights "$work/whole/checkpoints/step-00000012" "$work/from9/checkpoints/step-00000012"
+
 # Interrupted after step 5, with experts where they had moved.
 expect 0 ranks 2 "${moving[@]}" "--run.dir=$work/stopped" --run.steps=5
 says out "$moved"

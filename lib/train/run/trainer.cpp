@@ -143,29 +143,6 @@ void Trainer::start() {
   save_timer_.restart();
 }
 
-/// Returns the placement of the experts at the start: that of the model or, if experts move during training, that of
-/// the checkpoint, if it fits the slots of this mesh. Makes it the model's.
-std::vector<MixturePlacement> Trainer::first_placement() {
-  std::vector<MixturePlacement> placement =
-      place_all_experts(config_, setup_.mesh.expert.size(), starting_point_->expert_load());
-  if (!live_placement_) return placement;
-  std::vector<MixturePlacement> recorded = starting_point_->expert_placement();
-  if (!live_placement_->fits(recorded, placement)) return placement;
-  live_placement_->begin_at(recorded);
-  return recorded;
-}
-
-/// Collective. Moves experts to other ranks if the measured load predicts a gain.
-void Trainer::replace_experts() {
-  std::optional<std::vector<MixturePlacement>> better = live_placement_->better(state_.placement, state_.load);
-  if (!better) return;
-  const auto start = Clock::now();
-  const PlacementChange change = live_placement_->move(state_.placement, *better, state_.load);
-  state_.placement = std::move(*better);
-  logs_.placement_changed(state_);
-  report_.moved(change, state_, seconds_since(start));
-}
-
 void Trainer::open_logs() {
   work_on_files_of_rank_zero(setup_.mesh.world, [&] {
     make_directories(checkpoint_root(config_.run));  // first: if it fails, the logs of an earlier run are not cut
