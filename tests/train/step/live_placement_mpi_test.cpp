@@ -26,7 +26,7 @@ Config moving_config(bool uneven = false) {
 }
 
 /// Returns a load of all mixtures that makes the experts of one rank hot, another one after every step.
-std::vector<ExpertLoad> load_after(std::span<const MixturePlacement> placement, int step) {
+std::vector<ExpertLoad> load_after(const Config& config, std::span<const MixturePlacement> placement, int step) {
   std::vector<ExpertLoad> load;
   for (const auto& [id, ranks] : placement) {
     ExpertLoad& of = load.emplace_back(ExpertLoad{id, {}});
@@ -34,6 +34,7 @@ std::vector<ExpertLoad> load_after(std::span<const MixturePlacement> placement, 
       const bool hot = ranks.owner[e] == (step + id.layer) % ranks.ranks();
       of.tokens.push_back(static_cast<double>((hot ? 20 : 1) + e % 5));
     }
+    of.tokens.resize(static_cast<std::size_t>(mixture_of(config, id).choices()), 50);  // choices without weights
   }
   return load;
 }
@@ -61,7 +62,7 @@ class MovingTraining {
 
  private:
   void move(int step) {
-    const std::vector<ExpertLoad> load = load_after(placement_, step);
+    const std::vector<ExpertLoad> load = load_after(training_.config(), placement_, step);
     std::optional<std::vector<MixturePlacement>> better = live_->better(placement_, load);
     ASSERT_TRUE(better.has_value()) << "step " << step;
     const PlacementChange change = live_->move(placement_, *better, load);
@@ -253,7 +254,7 @@ TEST(LivePlacement, SendsTheBytesThatItPlans) {
     config.parallel.zero = stage;
     MovingTraining moving(config, test_world());
     const Mesh& mesh = moving.training().setup().mesh;
-    const std::vector<ExpertLoad> load = load_after(moving.placement(), 0);
+    const std::vector<ExpertLoad> load = load_after(moving.training().config(), moving.placement(), 0);
     const auto better = moving.live().better(moving.placement(), load);
     ASSERT_TRUE(better.has_value());
     const ExpertMover planner(mesh, moving.training().setup().stream);
@@ -334,7 +335,9 @@ TEST(LivePlacement, StaysAsItIsWithoutAGain) {
   config.parallel.expert = 2;
   config.parallel.replace_gain = 0.99;
   MovingTraining moving(config, test_world());
-  EXPECT_FALSE(moving.live().better(moving.placement(), load_after(moving.placement(), 0)).has_value());
+  EXPECT_FALSE(moving.live()
+                   .better(moving.placement(), load_after(moving.training().config(), moving.placement(), 0))
+                   .has_value());
   EXPECT_FALSE(moving.live().better(moving.placement(), {}).has_value()) << "an even load";
 }
 
