@@ -209,7 +209,9 @@ TEST(LivePlacement, RoundsStatesAsWithoutMoves) {
   Config alone = config;
   alone.parallel = {};
   const Trajectory serial = train(alone, ProcessGroup::self(), moving_steps);
-  expect_same_run(train_moving(config, test_world()), serial, "bf16 moments");
+  const Trajectory run = train_moving(config, test_world());
+  expect_same_steps(run.steps, serial.steps, "bf16 moments");
+  expect_same_rounding(run, serial, 0.98, "bf16 moments");
 }
 
 TEST(LivePlacement, KeepsAuditsAndReplaysQuiet) {
