@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Returns the folders directly below `folder`, sorted by name; none if it cannot be read.
+/// Returns the folders directly below `folder`, sorted by name; an empty list if it cannot be read.
 std::vector<fs::path> folders_in(const fs::path& folder) {
   std::vector<fs::path> all;
   std::error_code error;
