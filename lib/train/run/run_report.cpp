@@ -164,7 +164,7 @@ void RunReport::step(const StepResult& result, const RunState& state, const Thro
       .tokens_per_second = throughput.tokens_per_second(mean_seconds_),
       .mfu = throughput.mfu(mean_seconds_),
       .eta_seconds = mean_seconds_ * static_cast<double>(steps - state.step),
-      .load_imbalance = result.routing.empty() ? std::nullopt : std::optional(result.load_imbalance),
+      .load_imbalance = result.loads.empty() ? std::nullopt : std::optional(result.load_imbalance),
       .mtp_loss = mtp_loss_of(result),
       .skipped = state.skipped,
       .stage = state.stage};

@@ -18,8 +18,8 @@
 
 namespace lyceum {
 
-/// The results of one training step. They are equal on every rank, except for `trace` and `memory`. So all ranks make
-/// the same decisions from them, for example to skip a step.
+/// The results of one training step. They are equal on every rank, except for `routing`, `trace` and `memory`. So all
+/// ranks make the same decisions from them, for example to skip a step.
 struct StepResult {
   /// A loss beside that of the model, for example expert_balance: weighted and summed over layers. Losses of routers
   /// are means over the sequences of the batch, LossKind::mtp is one over its targets.
@@ -38,7 +38,11 @@ struct StepResult {
   double load_imbalance = 0;  // tokens of the busiest expert over the mean, in the worst layer; 0 without experts
   bool skipped = false;       // no update: loss or gradient norm was not finite, or no target counts
   std::string culprit;        // if skipped: "the gradient of … on ranks …"; empty if no target counts
-  std::vector<RoutingSums> routing;  // routing of this step, one per mixture of the model, summed over all ranks
+  /// Tokens of each expert in this step, summed over all ranks: loads_of() the routing of each mixture of the model.
+  std::vector<RoutingSums> loads;
+  /// Routing of this rank's tokens in this step, one per mixture of this rank. sum_routing_over_ranks() gives that of
+  /// the model, also for sums over several steps.
+  std::vector<RoutingSums> routing;
   /// The actions of this rank's pipeline with their times in the step. Empty if a recorded step was replayed as one
   /// launch.
   std::vector<TimedAction> trace;
