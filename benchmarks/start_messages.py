@@ -71,8 +71,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also writes the figures there")
     given = parser.parse_args()
     rows = []
-    print(f"{'':>6} | {'start, save, end: messages a rank':^37} | {'KB a rank':>9} | {'a step':>8} | {'seconds':>7}")
-    print(f"{'ranks':>6} | {'mean':>8} {'most':>8} {'own, mean':>10} {'own, most':>8} | {'mean':>9} | {'messages':>8} | {'':>7}")
+    print(f"{'':>6} | {'start, save, end: messages a rank':^37} | {'KB a rank':>9} | {'a step':^15} | {'seconds':>7}")
+    print(f"{'ranks':>6} | {'mean':>8} {'most':>8} {'own, mean':>10} {'own, most':>8} | {'mean':>9} | {'mean':>7} {'most':>7} | {'':>7}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "config.ini").write_text(config)
@@ -82,13 +82,13 @@ def main() -> None:
         for ranks in map(int, given.ranks.split(",")):
             one, two = messages(folder, given.lyceum, ranks, 1), messages(folder, given.lyceum, ranks, 2)
             start = {kind: [2 * a - b for a, b in zip(one[kind], two[kind])] for kind in ("all", "own", "bytes")}
-            step = sum(two["all"]) - sum(one["all"])
+            step = [b - a for a, b in zip(one["all"], two["all"])]
             row = {"ranks": ranks, "mean": sum(start["all"]) / ranks, "most": max(start["all"]), "own_mean": sum(start["own"]) / ranks,
-                   "own_most": max(start["own"]), "kilobytes": sum(start["bytes"]) / ranks / 1000, "step": step / ranks,
+                   "own_most": max(start["own"]), "kilobytes": sum(start["bytes"]) / ranks / 1000, "step": sum(step) / ranks, "step_most": max(step),
                    "seconds": one["seconds"]}
             rows.append(row)
             print(f"{ranks:>6} | {row['mean']:>8.0f} {row['most']:>8} {row['own_mean']:>10.0f} {row['own_most']:>9} | {row['kilobytes']:>9.0f} | "
-                  f"{row['step']:>8.0f} | {row['seconds']:>7.1f}", flush=True)
+                  f"{row['step']:>7.0f} {row['step_most']:>7} | {row['seconds']:>7.1f}", flush=True)
     large = [row for row in rows if row["ranks"] > 8]  # smaller groups use no trees
     if len(large) >= 2:
         first, last = large[0], large[-1]

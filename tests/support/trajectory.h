@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "io/checkpoint/checkpoint.h"
-#include "optim/checkpoint.h"
 #include "model/routing/routing_sums.h"
+#include "optim/checkpoint.h"
 #include "plan/mesh_rank.h"
 #include "support/checkpoint_values.h"
 #include "support/tiny_run.h"

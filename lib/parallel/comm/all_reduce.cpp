@@ -96,9 +96,9 @@ class ChunkedReduce final : public Messages {
   int tag_;
   LevelReduce reduce_;
   int own_slice_;
-  std::int64_t chunk_size_;     // elements of a chunk
-  std::int64_t current_ = 0;    // number of the chunk that is being reduced
-  std::size_t round_ = 0;       // of this chunk
+  std::int64_t chunk_size_;   // elements of a chunk
+  std::int64_t current_ = 0;  // number of the chunk that is being reduced
+  std::size_t round_ = 0;     // of this chunk
 };
 
 ChunkedReduce::ChunkedReduce(std::shared_ptr<Communicator> of, const Operation& operation, const ReducedValues& values,

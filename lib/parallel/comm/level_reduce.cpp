@@ -58,7 +58,8 @@ void LevelReduce::reduce(std::size_t number) {
   }
   std::byte* out = values_.sum;
   if (!last) {
-    const auto kept = static_cast<std::size_t>(levels_[1].first), own = static_cast<std::size_t>(level.first_of(level.digit));
+    const auto kept = static_cast<std::size_t>(levels_[1].first),
+               own = static_cast<std::size_t>(level.first_of(level.digit));
     out = sums_.get() + static_cast<std::size_t>(values_.first[own] - values_.first[kept]) * size_of(result);
   }
   reduce_in_order({.sources = sources, .type = type_at(number)}, {.out = out, .type = result}, count, reduction_);

@@ -46,8 +46,8 @@ class LevelReduce {
   Reduction reduction_;
   std::vector<ReductionLevel> levels_;
   SlicedValues values_{};
-  std::unique_ptr<std::byte[]> received_;  // the kept slices from each other rank of the level, by digit
-  std::unique_ptr<std::byte[]> sums_;      // partial sums of the slices that were kept at level 0
+  std::unique_ptr<std::byte[]> received_;            // the kept slices from each other rank of the level, by digit
+  std::unique_ptr<std::byte[]> sums_;                // partial sums of the slices that were kept at level 0
   std::size_t received_bytes_ = 0, sums_bytes_ = 0;  // allocated
 };
 

@@ -215,8 +215,8 @@ class ProcessGroup {
   const Traffic& traffic() const;
   /// Returns the number of MPI messages that this rank has sent in operations of all groups of this world. Not counted
   /// are the messages that MPI sends by itself, for barriers, broadcasts, all-gathers of numbers in groups of up to 8
-  /// ranks and new groups, checksums, and those of the ledger. A rehearsal counts the messages of the same operations if
-  /// tensors are sent by MPI.
+  /// ranks and new groups, checksums, and those of the ledger. A rehearsal counts the messages of the same operations
+  /// if tensors are sent by MPI.
   std::int64_t sent_messages() const;
   /// Returns the record of this rank's latest operations on all groups of this world.
   Ledger& ledger() const;

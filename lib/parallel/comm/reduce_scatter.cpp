@@ -20,8 +20,7 @@ std::vector<std::int64_t> slices_of_round(std::span<const std::int64_t> extents,
                                           std::int64_t begin, std::int64_t most) {
   std::vector<std::int64_t> first{0};
   for (const int rank : rank_of_slice) {
-    first.push_back(first.back() +
-                    std::clamp<std::int64_t>(extents[static_cast<std::size_t>(rank)] - begin, 0, most));
+    first.push_back(first.back() + std::clamp<std::int64_t>(extents[static_cast<std::size_t>(rank)] - begin, 0, most));
   }
   return first;
 }

@@ -11,7 +11,7 @@
 namespace lyceum {
 
 /// A reduce-scatter of sums over MPI, in rounds of a bounded size. In each round, ranks exchange partial sums level by
-/// level (ReductionLevel) until each has the sums of its own part. The sums have the bits that all_reduce would
+/// level (ReductionLevel) until each has the sums of its part. The sums have the bits that all_reduce would
 /// produce. The scratch memory is less than that of three rounds. A rank sends up to Σ (f_l − 1) messages per round,
 /// where f_l are the radices of the levels: one to every other rank of up to 8, about 1.5 · log2(ranks) for more.
 class ReduceScatter final : public Messages {

@@ -64,7 +64,8 @@ void reduce_by_levels(std::span<const std::byte* const> values, std::byte* out, 
     const auto radix = static_cast<std::size_t>(radices[level]);
     std::vector<const std::byte*> sums;
     for (std::size_t g = 0; g < terms.size() / radix; ++g) {
-      std::byte* const sum = last ? out : partial_sums.data() + g * bytes;  // a term of this group, or of an earlier one
+      std::byte* const sum =
+          last ? out : partial_sums.data() + g * bytes;  // a term of this group, or of an earlier one
       reduce_in_order({.sources = std::span(terms).subspan(g * radix, radix), .type = level == 0 ? type : partial},
                       {.out = sum, .type = last ? type : partial}, count, reduction);
       sums.push_back(sum);

@@ -29,12 +29,12 @@ struct RunState {
   std::int64_t skipped = 0, skipped_in_a_row = 0;  // steps
   std::int64_t rollbacks = 0;                      // number of times that the run returned to a checkpoint
   std::vector<RoutingSums> routing;                // sums over all ranks and the steps since the last record
-  /// Sums over this rank's tokens, in those of these steps that are not in `routing` yet; one element per mixture of
-  /// this rank. Not saved: call sum_routing() before text().
-  std::vector<RoutingSums> own_routing;
   std::vector<StepBalanceSums> routing_steps;      // sums over the same steps of each step's balance
   std::int64_t routing_tokens = 0;                 // tokens of these steps
   std::deque<RoutingRecord> unwritten_routing;     // records that could not be written yet, oldest first; on rank 0
+  /// Sums over this rank's tokens in steps since the last record that are not in `routing` yet, one element per mixture
+  /// of this rank. Not saved: call sum_routing() before text().
+  std::vector<RoutingSums> own_routing;
   Soundness soundness;
   std::vector<ExpertLoad> load;             // decaying sums over steps, for the placement of experts
   std::vector<IdleExperts> idle;            // steps since each expert last had a token; skipped steps do not count

@@ -40,8 +40,8 @@ float contribution(int rank, std::size_t i) {
 
 /// Returns the radices of the levels of a reduction, the lowest first.
 std::vector<int> radices_of(int ranks) {
-  static const std::map<int, std::vector<int>> radices{{9, {3, 3}},  {10, {2, 5}}, {11, {11}},   {12, {4, 3}},
-                                                       {13, {13}},   {14, {2, 7}}, {15, {3, 5}}, {16, {4, 4}}};
+  static const std::map<int, std::vector<int>> radices{{9, {3, 3}}, {10, {2, 5}}, {11, {11}},   {12, {4, 3}},
+                                                       {13, {13}},  {14, {2, 7}}, {15, {3, 5}}, {16, {4, 4}}};
   return radices.at(ranks);
 }
 

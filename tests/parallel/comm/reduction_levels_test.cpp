@@ -28,8 +28,8 @@ TEST(ReductionLevels, RadicesAreFoursThenPrimeFactorsInLargeGroups) {
   EXPECT_EQ(reduction_radices(4096), Radices(6, 4));
 }
 
-/// Simulates a reduction among `ranks` ranks. terms[r][s] has a bit for each rank whose value of slice s is contained in
-/// the partial sum of rank r.
+/// Simulates a reduction among `ranks` ranks. terms[r][s] has a bit for each rank whose value of slice s is contained
+/// in the partial sum of rank r.
 TEST(ReductionLevels, EveryRankEndsWithTheWholeSumOfOneSlice) {
   for (const int ranks : {2, 8, 9, 10, 12, 13, 16, 30, 48, 64}) {
     std::vector<std::vector<ReductionLevel>> levels;

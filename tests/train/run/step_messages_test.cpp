@@ -1,0 +1,73 @@
+// The number of messages that a rank sends in a step, from rehearsals.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "support/tiny_run.h"
+#include "train/run/preflight.h"
+
+namespace lyceum {
+namespace {
+
+/// Returns the messages of the busiest of some ranks in a step: those near the root of trees, in the middle, and the
+/// last.
+std::int64_t most_messages(Config config, int ranks) {
+  resolve(config, ranks);
+  require_none(problems(config, ranks));
+  const TinyData data(config.model.vocab);
+  const TokenLoader loader = data.loader(config);
+  std::int64_t most = 0;
+  for (const int rank : {0, 1, 2, 5, ranks / 4, ranks / 2, ranks / 2 + 1, ranks - 1}) {
+    most = std::max(most, rehearse_step(config, loader, rank, ranks).messages);
+  }
+  return most;
+}
+
+/// Expects that four times as many ranks add nearly the same number of messages each time, from 16 to 1024 ranks.
+template <class ConfigFor>
+void expect_logarithmic_growth(const ConfigFor& config_for) {
+  std::vector<std::int64_t> most;
+  for (const int ranks : {16, 64, 256, 1024}) most.push_back(most_messages(config_for(ranks), ranks));
+  const auto text = testing::PrintToString(most);
+  EXPECT_LE(most[1], 2 * most[0]) << text;
+  for (std::size_t i = 2; i < most.size(); ++i) {
+    EXPECT_GT(most[i], most[i - 1]) << text;
+    EXPECT_LE(most[i] - most[i - 1], most[0]) << text;  // the number of ranks grows by much more than that of 16 ranks
+  }
+}
+
+TEST(StepMessages, OfDataRanksGrowWithTheLogarithmOfTheirNumber) {
+  for (const int zero : {0, 1, 2, 3}) {
+    expect_logarithmic_growth([&](int ranks) {
+      Config config = tiny_config();
+      config.batch.global = ranks;
+      config.moe.experts = 40;  // routing counts of all ranks together are more than 1 MiB
+      config.moe.expert_sizes.clear();
+      config.parallel.zero = zero;
+      return config;
+    });
+  }
+}
+
+TEST(StepMessages, OfTensorRanksGrowWithTheLogarithmOfTheirNumber) {
+  for (const bool sequence : {false, true}) {
+    expect_logarithmic_growth([&](int ranks) {
+      Config config = tiny_config();
+      config.parallel.tensor = ranks;
+      config.parallel.sequence = sequence;
+      config.model.heads = config.model.kv_heads = ranks;
+      config.model.head_dim = 2;
+      config.model.hidden = 2 * ranks;
+      config.model.ffn_hidden = ranks;
+      config.model.vocab = 2 * ranks;
+      config.moe.experts = 4;
+      config.moe.expert_sizes.clear();
+      config.moe.expert_hidden = ranks;
+      config.batch = {.global = 1, .micro = 1, .seq_len = 16};
+      return config;
+    });
+  }
+}
+
+}  // namespace
+}  // namespace lyceum
