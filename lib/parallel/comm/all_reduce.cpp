@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "parallel/comm/level_reduce.h"
-#include "parallel/comm/reduce_in_order.h"
 #include "parallel/comm/tree.h"
 
 namespace lyceum {
@@ -27,12 +26,8 @@ Algorithm algorithm_for(int ranks, std::int64_t bytes) {
   return bytes * ranks <= whole_bytes ? Algorithm::whole : Algorithm::chunks;
 }
 
-/// Returns where the slices of a chunk of `count` elements begin, and `count`.
-std::vector<std::int64_t> slices_of(std::int64_t count, int ranks) {
-  std::vector<std::int64_t> first;
-  for (std::int64_t slice = 0; slice <= ranks; ++slice) first.push_back(count * slice / ranks);
-  return first;
-}
+/// Returns the first element of a slice of a chunk of `count` elements.
+std::int64_t begin_of_slice(std::int64_t count, int slice, int ranks) { return count * slice / ranks; }
 
 /// Algorithm 2 of start_all_reduce(), in groups of one level.
 class WholeReduce final : public Messages {
@@ -123,11 +118,12 @@ ChunkedReduce::Range ChunkedReduce::chunk(std::int64_t number) const {
 
 void ChunkedReduce::begin_chunk() {
   const auto [begin, count] = chunk(current_);
-  SlicedValues values{.first = slices_of(count, communicator().size()), .slices = {}, .sum = nullptr};
-  for (const std::int64_t first : std::span(values.first).first(values.first.size() - 1)) {
-    values.slices.push_back(at(begin + first));
+  const int ranks = communicator().size();
+  SlicedValues values{.first = {}, .slices = {}, .sum = at(begin + begin_of_slice(count, own_slice_, ranks))};
+  for (int slice = 0; slice <= ranks; ++slice) {
+    values.first.push_back(begin_of_slice(count, slice, ranks));
+    if (slice < ranks) values.slices.push_back(at(begin + values.first.back()));
   }
-  values.sum = at(begin + values.first[static_cast<std::size_t>(own_slice_)]);
   reduce_.begin(std::move(values));
 }
 
@@ -150,10 +146,10 @@ bool ChunkedReduce::next() {
 }
 
 void ChunkedReduce::send_sums(Range chunk, const ReductionLevel& level) {
-  const std::vector<std::int64_t> first = slices_of(chunk.count, communicator().size());
+  const auto first = [&](int slice) { return begin_of_slice(chunk.count, slice, communicator().size()); };
   const auto range_of = [&](int digit) {
-    const auto begin = static_cast<std::size_t>(level.first_of(digit));
-    return Range{chunk.first + first[begin], first[begin + static_cast<std::size_t>(level.span)] - first[begin]};
+    const int begin = level.first_of(digit);
+    return Range{chunk.first + first(begin), first(begin + level.span) - first(begin)};
   };
   const auto peer = [&](int digit) { return communicator().rank() + (digit - level.digit) * level.stride; };
   for (int step = 1; step < level.radix; ++step) {
@@ -196,11 +192,11 @@ std::int64_t messages_of_all_reduce(int rank, int ranks, std::int64_t size, DTyp
   if (algorithm == Algorithm::whole) return ranks - 1;
   const std::vector<ReductionLevel> levels = reduction_levels(rank, ranks);
   const auto of_chunk = [&](std::int64_t count) {
-    const std::vector<std::int64_t> first = slices_of(count, ranks);
+    const auto first = [&](int slice) { return begin_of_slice(count, slice, ranks); };
     std::int64_t messages = 0;
     for (const ReductionLevel& level : levels) {
-      const auto own = static_cast<std::size_t>(level.first_of(level.digit));
-      const bool any = first[own + static_cast<std::size_t>(level.span)] > first[own];
+      const int own = level.first_of(level.digit);
+      const bool any = first(own + level.span) > first(own);
       messages += messages_of_level(level, first) + (any ? level.radix - 1 : 0);
     }
     return messages;

@@ -82,7 +82,9 @@ std::int64_t messages_of_reduce_scatter(int rank, std::span<const std::int64_t> 
   const auto of_round = [&](std::int64_t begin) {
     const std::vector<std::int64_t> first = slices_of_round(extents, rank_of_slice, begin, most);
     std::int64_t messages = 0;
-    for (const ReductionLevel& level : levels) messages += messages_of_level(level, first);
+    for (const ReductionLevel& level : levels) {
+      messages += messages_of_level(level, [&](int slice) { return first[static_cast<std::size_t>(slice)]; });
+    }
     return messages;
   };
   const auto [shortest, longest] = std::ranges::minmax(extents);

@@ -32,21 +32,18 @@ std::vector<ReductionLevel> reduction_levels(int rank, int ranks) {
 }
 
 std::vector<int> ranks_of_slices(int ranks) {
-  std::vector<int> of_slices(static_cast<std::size_t>(ranks));
-  for (int rank = 0; rank < ranks; ++rank) {
-    const ReductionLevel last = reduction_levels(rank, ranks).back();
-    of_slices[static_cast<std::size_t>(last.first_of(last.digit))] = rank;
+  std::vector<int> of_slices{0};  // the digits of the levels so far, the lowest digit varying least
+  int stride = 1;
+  for (const int radix : reduction_radices(ranks)) {
+    std::vector<int> longer;
+    longer.reserve(of_slices.size() * static_cast<std::size_t>(radix));
+    for (const int lower : of_slices) {
+      for (int digit = 0; digit < radix; ++digit) longer.push_back(lower + digit * stride);
+    }
+    of_slices = std::move(longer);
+    stride *= radix;
   }
   return of_slices;
-}
-
-std::int64_t messages_of_level(const ReductionLevel& level, std::span<const std::int64_t> first) {
-  std::int64_t messages = 0;
-  for (int step = 1; step < level.radix; ++step) {
-    const auto begin = static_cast<std::size_t>(level.first_of(level.digit_at(step)));
-    if (first[begin + static_cast<std::size_t>(level.span)] > first[begin]) ++messages;
-  }
-  return messages;
 }
 
 DType partial_sum_type(DType type) { return type == DType::bf16 ? DType::f32 : type; }

@@ -45,9 +45,17 @@ std::vector<ReductionLevel> reduction_levels(int rank, int ranks);
 /// Returns the rank that has the sum of each slice after the last level. [ranks]
 std::vector<int> ranks_of_slices(int ranks);
 
-/// Returns the number of messages that a rank sends at a level, where slice s has elements [first[s], first[s + 1]).
+/// Returns the number of messages that a rank sends at a level, where slice s has elements [first(s), first(s + 1)).
 /// Slices without elements are not sent.
-std::int64_t messages_of_level(const ReductionLevel& level, std::span<const std::int64_t> first);
+template <class First>
+std::int64_t messages_of_level(const ReductionLevel& level, const First& first) {
+  std::int64_t messages = 0;
+  for (int step = 1; step < level.radix; ++step) {
+    const int begin = level.first_of(level.digit_at(step));
+    if (first(begin + level.span) > first(begin)) ++messages;
+  }
+  return messages;
+}
 
 /// Returns the type of partial sums of this type: f32 for bf16, else the type itself.
 DType partial_sum_type(DType type);
