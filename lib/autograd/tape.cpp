@@ -116,7 +116,10 @@ struct Tape::RecomputeNode final : Node {
     inner->replaying_ = true;
     inner->on_gradient_final([&tape](Parameter& parameter) { tape.contributed(parameter); });
     const Variable x = inner->leaf(std::move(input));
-    const std::vector<Variable> results = block(*inner, x);
+    const std::vector<Variable> results = [&] {
+      const ProfileScope timed(profile_of(tape.stream()), "block again");
+      return block(*inner, x);
+    }();
     require(results.size() == outputs.size(),
             "a recomputed block returned {} results in the forward pass and {} in the backward pass", outputs.size(),
             results.size());

@@ -309,7 +309,7 @@ Config unusual() {
            "g.json",
            true,
            "a.prom",
-          "9-12"};
+           "9-12"};
   c.data = {"train ü",          "valid", "t.model", "llama3",         {3, 1, 4}, DataOrder::sequential,
             SampleKind::packed, true,    1.0 / 3,   ChangedData::warn};
   c.batch = {24, 3, 77};

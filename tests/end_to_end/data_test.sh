@@ -65,7 +65,7 @@ for kind in bin idx json; do cp "$data/valid.$kind" "$data/other.$kind"; done
 list=$work/sources.txt
 printf '# two sources\n 3 %s # most\n\n1 %s\n' "$data/train" "$data/other" >"$list"
 expect 0 "$lyceum" "${mine[@]}" --run.dir="$work/listed" --run.steps=4 --data.train="@$list" --data.valid="@$list" --print-config
-says out "^data.train = 3 $data/train 1 $data/other +# command line"
+says out "^data.train += 3 $data/train 1 $data/other +# command line"
 expect 0 "$lyceum" "${mine[@]}" --run.dir="$work/listed" --run.steps=4 --data.train="@$list"
 expect 0 "$lyceum" "${mine[@]}" --run.dir="$work/inline" --run.steps=4 --data.train="3 $data/train 1 $data/other"
 same_weights "$work"/{listed,inline}/checkpoints/step-00000004

@@ -57,7 +57,7 @@ expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/json" "${dense[@]}" "--data.tra
 check json
 
 # A model that no export represents, on several meshes and with a limited capacity of experts.
-expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/special" --moe.zero_experts=2 --model.attention=experts \
+expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/special" --moe.zero_experts=2 --model.attention=moa \
   --attention_experts.count=3 --attention_experts.top_k=2 --model.init_std=0.1
 for options in "" "--moe.capacity_factor=0.5"; do
   score special cloze $options

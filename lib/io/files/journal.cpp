@@ -30,8 +30,9 @@ constexpr std::size_t digest_digits = 64, page_digits = 16;
 struct JournalHeader {
   char magic[16];
   std::int64_t end, pages;  // the size of the file with the changes; the number of pages
+  std::int64_t size;        // that of the file on the disk, with what was appended, without the changes
 };
-static_assert(sizeof(JournalHeader) == 32);
+static_assert(sizeof(JournalHeader) == 40);
 
 struct StoredPage {
   std::int64_t index;
@@ -65,6 +66,8 @@ class OpenedPages {
   bool read(std::int64_t index, HeldWrites::Page& page) const {
     return value_ >= 0 && HeldWrites::read_page(value_, index, page);
   }
+  /// Returns the size of the file in bytes; −1, with the reason in errno, if it is not open.
+  std::int64_t size() const { return value_ >= 0 ? lseek(value_, 0, SEEK_END) : -1; }
 
  private:
   int value_;
@@ -74,7 +77,7 @@ class OpenedPages {
 
 void write_journal(const std::filesystem::path& journal, const std::filesystem::path& file, const HeldWrites& changes) {
   const OpenedPages opened(file);
-  JournalHeader header{.magic = {}, .end = changes.end, .pages = 0};
+  JournalHeader header{.magic = {}, .end = changes.end, .pages = 0, .size = opened.size()};
   journal_magic.copy(header.magic, sizeof header.magic);
   std::string text(raw_bytes_of(header));
   text.reserve(text.size() + changes.pages().size() * sizeof(StoredPage) + digest_digits);
@@ -104,12 +107,15 @@ void write_journal(const std::filesystem::path& journal, const std::filesystem::
 
 std::shared_ptr<HeldWrites> read_journal(const std::filesystem::path& journal, const std::filesystem::path& file) {
   std::error_code error;
-  if (std::filesystem::symlink_status(journal, error).type() != std::filesystem::file_type::regular) return nullptr;
+  const auto type = std::filesystem::symlink_status(journal, error).type();
+  require(type != std::filesystem::file_type::none, "{}: cannot be read: {}", journal.string(), system_reason(error));
+  if (type != std::filesystem::file_type::regular) return nullptr;
   std::string text;
   try {
     text = read_whole_file(journal);
-  } catch (const Error&) {
-    return nullptr;  // it has just been removed
+  } catch (const Error& failure) {
+    if (!std::filesystem::exists(journal, error) && !error) return nullptr;  // it has just been removed
+    fail(ExitCode::failed, "{}", failure.what());
   }
   JournalHeader header{};
   if (text.size() < sizeof header + digest_digits) return nullptr;
@@ -122,13 +128,16 @@ std::shared_ptr<HeldWrites> read_journal(const std::filesystem::path& journal, c
     return nullptr;
   }
   const OpenedPages opened(file);
+  const std::int64_t size = opened.size();
+  require(size >= 0, "{}: cannot be read: {}", file.string(), system_reason(errno));
+  if (size < std::min(header.size, header.end)) return nullptr;  // what was appended is missing
   auto changes = std::make_shared<HeldWrites>(header.end);
   changes->end = header.end;
   for (std::size_t at = 0; at < pages.size(); at += sizeof(StoredPage)) {
     StoredPage stored;
     std::memcpy(&stored, pages.data() + at, sizeof stored);
     HeldWrites::Page page;
-    if (!opened.read(stored.index, page)) return nullptr;
+    require(opened.read(stored.index, page), "{}: cannot be read: {}", file.string(), system_reason(errno));
     const bool written =
         std::equal(page.begin(), page.begin() + static_cast<std::ptrdiff_t>(bytes_before(header.end, stored.index)),
                    stored.bytes.begin());

@@ -14,7 +14,8 @@ namespace lyceum {
 void write_journal(const std::filesystem::path& journal, const std::filesystem::path& file, const HeldWrites& changes);
 
 /// Reads the journal of a file. Returns null if there is none, or if it is incomplete or not for the file's present
-/// state. A journal that has been written into the file, wholly or in part, is still for its state.
+/// state. A journal that has been written into the file, wholly or in part, is still for its state. Throws a failed
+/// Error if one of them cannot be read: the journal may then be needed.
 std::shared_ptr<HeldWrites> read_journal(const std::filesystem::path& journal, const std::filesystem::path& file);
 
 /// Writes the changes into the file whose descriptor is given, with its new size. Does not sync. Returns false, with

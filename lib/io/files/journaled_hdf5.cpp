@@ -137,8 +137,8 @@ std::unique_ptr<SharedHdf5> open_journaled(const std::filesystem::path& file) {
     OpenedFile lock(open_regular(file, O_RDONLY, Links::followed));
     require_input(lock.value() >= 0, "{} cannot be opened: {}", file.string(), system_reason(errno));
     if (locked_by_others(lock.value(), LOCK_SH) || !has_name(lock.value(), file)) {
-      require_input(tries < most_tries, "{}: another process has locked it for {} seconds", file.string(),
-                    most_tries / 1000);
+      require(tries < most_tries, "{}: another process has locked it for {} seconds: close it there", file.string(),
+              most_tries / 1000);
       std::this_thread::sleep_for(1ms);
       continue;
     }

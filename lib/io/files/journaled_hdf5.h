@@ -58,7 +58,8 @@ class SharedHdf5 {
   hdf5::File file_;
 };
 /// Opens a file that a JournaledHdf5 may be changing, with the change in its journal. It stays as it was at this moment
-/// as long as the result exists. Throws a bad_input Error that names the file.
+/// as long as the result exists. Throws a bad_input Error that names the file, or a failed one if another process has
+/// it locked.
 std::unique_ptr<SharedHdf5> open_journaled(const std::filesystem::path& file);
 
 }  // namespace lyceum

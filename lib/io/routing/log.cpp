@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "core/error.h"
@@ -123,6 +125,15 @@ void RoutingLog::resume(std::int64_t resume_step) {
   if (same_placement && complete) return;
   log_->edit([&](hdf5::File& file) { revise_datasets(file, layers_, origin_, records); });
   log_->settle();
+}
+
+bool RoutingLog::finish() {
+  using namespace std::chrono_literals;
+  for (int tries = 0; !log_->settle(); ++tries) {
+    if (tries == 100) return false;
+    std::this_thread::sleep_for(20ms);
+  }
+  return true;
 }
 
 void RoutingLog::append(std::int64_t step, std::span<const LayerRouting> layers) {

@@ -89,6 +89,10 @@ class RoutingLog {
   /// then says whether the record was appended before the error. HDF5's own readers that hold the file open postpone
   /// the moment from which others see the record; RoutingReader sees it at once.
   void append(std::int64_t step, std::span<const LayerRouting> layers);
+  /// Waits up to two seconds for readers that postpone the newest records. Returns false if they still do: other
+  /// readers than RoutingReader then do not see these records until a run of this folder starts again. Throws if the
+  /// file cannot be written.
+  bool finish();
   /// Returns the step of the newest record in the file; −1 if it has none.
   std::int64_t last_step() const { return last_step_; }
 

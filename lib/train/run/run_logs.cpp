@@ -1,5 +1,6 @@
 #include "train/run/run_logs.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <deque>
@@ -7,6 +8,7 @@
 
 #include "core/allocator.h"
 #include "core/clock.h"
+#include "io/files/journaled_hdf5.h"
 #include "io/run/prometheus.h"
 #include "io/run/starts.h"
 #include "model/routing/dead_experts.h"
@@ -115,6 +117,18 @@ void RunLogs::routing(RunState& state) {
     write_routing(state);
   }
   state.clear_routing();
+}
+
+void RunLogs::finish() {
+  if (!routing_) return;
+  report_.attempt([&] {
+    if (routing_->finish()) return;
+    const fs::path file = fs::path(config_.run.dir) / "routing.h5";
+    report_.warn(
+        fmt::format("{0}: another program holds it open, so the newest records stay in {1}, where only lyceum "
+                    "reads them: close the file there, then start the same command again",
+                    file.string(), JournaledHdf5::journal_of(file).string()));
+  });
 }
 
 /// Appends the unwritten records to routing.h5. Opens the file if it is not open; after a failure the next call tries

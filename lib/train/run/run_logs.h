@@ -51,6 +51,9 @@ class RunLogs {
   /// be written stay in state.unwritten_routing until a later call.
   void routing(RunState& state);
 
+  /// Completes routing.h5 at the end of the run. Warns if another program that holds it open prevents that.
+  void finish();
+
   /// Syncs metrics.jsonl to the disk. Call before a checkpoint, so that after a power failure the file has all steps up
   /// to the checkpoint.
   void sync();

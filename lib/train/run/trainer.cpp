@@ -114,6 +114,7 @@ ExitCode Trainer::run() {
     if (!last && stop_requested_and_saved()) return ExitCode::resubmit;
   }
   trace_.finish();
+  logs_.finish();
   return final_exit_code();
 }
 
@@ -352,6 +353,7 @@ bool Trainer::stop_requested_and_saved() {
                                std::source_location::current());
     }
   }
+  logs_.finish();
   report_.stopped(state_.step);
   return true;
 }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -242,6 +243,55 @@ TEST_F(JournaledHdf5Test, TheJournalOfAnotherFileIsIgnored) {
   { const JournaledHdf5 log(file_); }
   expect_plain({1, 2});
   EXPECT_FALSE(journal_exists());
+}
+
+// A copy takes the file before a change that appends to it, and the journal after it.
+TEST_F(JournaledHdf5Test, TheJournalOfALongerFileIsIgnored) {
+  const fs::path journal = JournaledHdf5::journal_of(file_);
+  std::vector<std::int64_t> values;
+  std::string before, kept;
+  {
+    JournaledHdf5 log(file_);
+    do {  // small rows may fit into space that HDF5 has reserved
+      log.settle();
+      before = read_whole_file(file_);
+      values.push_back(std::ssize(values));
+      add(log, values.back());
+    } while (fs::file_size(file_) == before.size() && values.size() < 1000);
+    kept = read_whole_file(journal);
+  }
+  ASSERT_LT(values.size(), 1000U);
+  values.pop_back();
+  write_file(file_, before);
+  write_file(journal, kept);
+  expect_shared(values);
+  { const JournaledHdf5 log(file_); }
+  expect_plain(values);
+}
+
+TEST_F(JournaledHdf5Test, AJournalThatCannotBeReadIsKept) {
+  const fs::path journal = JournaledHdf5::journal_of(file_);
+  {
+    JournaledHdf5 log(file_);
+    add(log, 1);
+    const std::string kept = read_whole_file(journal);
+    log.settle();
+    write_file(journal, kept);
+  }
+  const rlim_t few = [] {
+    const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    close(next);
+    return static_cast<rlim_t>(next);
+  }();
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{few, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);  // the next file cannot be opened
+  expect_failure([&] { const JournaledHdf5 log(file_); }, "Too many open files");
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(journal_exists());
+  { const JournaledHdf5 log(file_); }
+  expect_plain({1});
 }
 
 TEST_F(JournaledHdf5Test, RowsThatAreRemovedCanBeWrittenAgain) {

@@ -206,10 +206,28 @@ TEST_F(RoutingLogTest, AReaderThatHoldsTheFileKeepsItsOwnVersion) {
   for (const std::int64_t step : {2, 3, 4, 5}) append(log, step);
   EXPECT_EQ(bytes(), before);
   expect_records(file_, {1, 2, 3, 4, 5});
+  EXPECT_FALSE(log.finish());
   close(reader);
+  EXPECT_TRUE(log.finish());
+  EXPECT_EQ(files_there(), 1u);
   append(log, 6);
   expect_records(file_, {1, 2, 3, 4, 5, 6});
   EXPECT_EQ(files_there(), 1u) << "without readers there is no journal";
+}
+
+// A program that may write the file locks readers out. A run then continues, and tries again with its next record.
+TEST_F(RoutingLogTest, ALockedFileIsAFailureThatPasses) {
+  {
+    RoutingLog log(file_, two_layers(), -1);
+    append(log, 1);
+  }
+  const int writer = open(file_.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(flock(writer, LOCK_EX), 0);  // the lock that h5py holds in its mode r+
+  expect_failure([&] { const RoutingLog log(file_, two_layers(), 1); }, "another process has locked it");
+  close(writer);
+  RoutingLog log(file_, two_layers(), 1);
+  append(log, 2);
+  expect_records(file_, {1, 2});
 }
 
 // A child process appends records in a loop and is killed at a random time. The file must then be complete.

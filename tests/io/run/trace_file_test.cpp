@@ -14,7 +14,6 @@
 namespace lyceum {
 namespace {
 
-
 nlohmann::json json_of(const std::filesystem::path& file) {
   std::ifstream in(file);
   return nlohmann::json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
@@ -44,8 +43,8 @@ TEST(TraceFile, HasTheEventsInMicroseconds) {
   ASSERT_EQ(events.size(), 7U);
   EXPECT_EQ(events[0]["args"]["name"], "rank \"1\"");
   EXPECT_EQ(events[2]["tid"], 4);
-  EXPECT_EQ(events[4],
-            nlohmann::json::parse(R"({"ph":"X","name":"a\\b","cat":"kernel","pid":3,"tid":4,"ts":1234.567,"dur":0.003})"));
+  EXPECT_EQ(events[4], nlohmann::json::parse(
+                           R"({"ph":"X","name":"a\\b","cat":"kernel","pid":3,"tid":4,"ts":1234.567,"dur":0.003})"));
   EXPECT_EQ(events[5]["ts"], -0.005);
   EXPECT_EQ(events[5]["args"], nlohmann::json::parse(R"({"where":"x.cpp:1","bytes":9007199254740993})"));
   EXPECT_EQ(events[6]["ph"], "f");

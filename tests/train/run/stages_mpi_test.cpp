@@ -83,6 +83,7 @@ class StagesTest : public testing::Test {
 
   /// Makes the run `part` of a whole one that was killed after step `step`.
   void cut(const std::string& whole, const std::string& part, std::int64_t step) {
+    world_.barrier();  // the other ranks have read the last part
     if (world_.rank() == 0) {
       fs::remove_all(folder(part));
       fs::copy(folder(whole), folder(part), fs::copy_options::recursive);
